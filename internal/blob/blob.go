@@ -1,0 +1,27 @@
+// Package blob is the contract for bytes addressed by their SHA-256: artifacts,
+// project folders, scripts. Package blobtest holds it as tests.
+package blob
+
+import (
+	"context"
+	"io"
+)
+
+// Store keeps blobs. A blob is there whole and verified or not at all. All
+// methods may be called at the same time, also for the same hash. Hashes are 64
+// lower-case hex digits; others are Invalid errors.
+type Store interface {
+	// Stat returns the size of a blob, or NotFound.
+	Stat(ctx context.Context, sha256 string) (int64, error)
+	// Open reads a blob, or returns NotFound.
+	Open(ctx context.Context, sha256 string) (io.ReadSeekCloser, error)
+	// Partial returns how many bytes of an unfinished Put are kept, 0 if none.
+	Partial(ctx context.Context, sha256 string) (int64, error)
+	// Put writes the bytes from offset on, which must be Partial's answer (else a
+	// Conflict). At the end of r the whole is verified: bytes with another hash are dropped with
+	// an Invalid error. If r fails, what came is kept for a later Put at Partial.
+	// Writing a blob that is there is a success that reads nothing.
+	Put(ctx context.Context, sha256 string, offset int64, r io.Reader) error
+	// Delete removes a blob; one that is not there is no error.
+	Delete(ctx context.Context, sha256 string) error
+}

@@ -1,0 +1,55 @@
+package sched
+
+import "github.com/muster-dev/muster"
+
+// Effects is what follows from decisions: rows to commit, and, once they are
+// committed, words to workers and events to publish, each in order.
+type Effects struct {
+	Rows   muster.Rows
+	Sends  []Send
+	Events []muster.Event // Epoch and Seq are the publisher's
+}
+
+// Send is a word to a worker. The set is closed.
+//
+//sumtype:decl
+type Send interface {
+	send()
+	To() muster.WorkerID
+}
+
+// Assign offers an attempt to a worker.
+type Assign struct {
+	Worker  muster.WorkerID
+	Attempt muster.AttemptID
+	Group   int
+	Element int // position in the group, from 0
+	Grant   muster.Grant
+	Spec    *muster.TaskSpec // the group's; ${index} and ${matrix…} are not bound yet
+	Retried int
+}
+
+// Stop tells a worker to end an attempt: gracefully for Cancelled, and to drop a
+// copy that is no longer the current one for Lost (no report is awaited then).
+type Stop struct {
+	Worker  muster.WorkerID
+	Attempt muster.AttemptID
+	Outcome muster.Outcome
+	Reason  muster.Reason
+}
+
+// Leave tells a drained worker that it holds nothing any more and may go.
+type Leave struct{ Worker muster.WorkerID }
+
+func (Assign) send() {}
+func (Stop) send()   {}
+func (Leave) send()  {}
+
+// To returns the worker that the word is for.
+func (s Assign) To() muster.WorkerID { return s.Worker }
+
+// To returns the worker that the word is for.
+func (s Stop) To() muster.WorkerID { return s.Worker }
+
+// To returns the worker that the word is for.
+func (s Leave) To() muster.WorkerID { return s.Worker }

@@ -1,0 +1,139 @@
+package sched
+
+import "github.com/muster-dev/muster"
+
+// Event is something that happened, to be decided upon by State.Apply. The set
+// is closed.
+//
+//sumtype:decl
+type Event interface{ event() }
+
+// Submit accepts a job. Spec is valid and normalized, and ID is State.NextJob.
+type Submit struct {
+	ID    muster.JobID
+	Spec  *muster.Spec
+	Owner string
+}
+
+// Cancel stops the tasks of a job in Tasks, or all of them if Tasks is nil.
+// Tasks that have ended stay as they are. It is a Conflict if none is left to cancel.
+type Cancel struct {
+	Job   muster.JobID
+	Tasks []Span
+}
+
+// Span is the task numbers First to Last.
+type Span struct{ First, Last int }
+
+// Retry queues ended tasks that did not succeed again. Job, Groups and Ended are their rows
+// as stored (the job may have left memory); Rest asks for the ended tasks
+// without rows of their own, too.
+type Retry struct {
+	Job    muster.Job
+	Groups []muster.Group
+	Ended  []muster.Task // rows to retry
+	Kept   []muster.Task // other rows of Kept groups, as in a Snapshot
+	Rest   bool
+}
+
+// Joined is a worker that connected, for the first time or again. Held lists
+// the attempts that it still runs or whose reports it still keeps. State.Keep
+// says afterwards which of them it may keep.
+type Joined struct {
+	Worker muster.Worker
+	Held   []muster.AttemptID
+}
+
+// Ready is a worker that says whether it takes tasks: Constrained is why not,
+// and "" if it does.
+type Ready struct {
+	Worker      muster.WorkerID
+	Constrained string
+}
+
+// Lost is a worker whose connection ended. Its leases run on.
+type Lost struct{ Worker muster.WorkerID }
+
+// Left is a worker that said goodbye: it runs nothing any more.
+type Left struct{ Worker muster.WorkerID }
+
+// Renewed is a heartbeat: it renews the leases of the attempts Held, which are
+// all that the worker has. An attempt that the scheduler believes running on it for longer than
+// Config.Settle and that is not among them is lost.
+type Renewed struct {
+	Worker muster.WorkerID
+	Load   *muster.Load
+	Held   []muster.AttemptID
+}
+
+// Pause stops or resumes giving tasks to a worker.
+type Pause struct {
+	Worker muster.WorkerID
+	On     bool
+}
+
+// Drain lets a worker finish what it has and takes it out of service, or takes that back.
+type Drain struct {
+	Worker muster.WorkerID
+	On     bool
+}
+
+// Remove forgets a worker that is unreachable or gone; what it held is lost.
+type Remove struct{ Worker muster.WorkerID }
+
+// Accepted is a worker's word that it will run the attempt.
+type Accepted struct {
+	Worker  muster.WorkerID
+	Attempt muster.AttemptID
+}
+
+// Rejected is a worker's word that it will not; another one, or the same later,
+// may.
+type Rejected struct {
+	Worker  muster.WorkerID
+	Attempt muster.AttemptID
+	Message string
+}
+
+// Started implies Accepted.
+type Started struct {
+	Worker  muster.WorkerID
+	Attempt muster.AttemptID
+	At      muster.Time
+}
+
+// Progressed updates progress, step and metrics.
+type Progressed struct {
+	Worker   muster.WorkerID
+	Progress muster.Progress
+}
+
+// Finished ends an attempt; it implies Accepted, and Started if the report says
+// so. A report of an attempt that is not the task's current one is a Conflict,
+// and kept in Rows.Late.
+type Finished struct {
+	Worker muster.WorkerID
+	Report muster.Report
+}
+
+// Tick lets time pass: leases, timeouts and backoffs that end by now. It is due
+// at State.Wake, and may come earlier or later.
+type Tick struct{}
+
+func (Submit) event()     {}
+func (Cancel) event()     {}
+func (Retry) event()      {}
+func (Joined) event()     {}
+func (Ready) event()      {}
+func (Lost) event()       {}
+func (Left) event()       {}
+func (Renewed) event()    {}
+func (Pause) event()      {}
+func (Drain) event()      {}
+func (Remove) event()     {}
+func (Accepted) event()   {}
+func (Rejected) event()   {}
+func (Started) event()    {}
+func (Progressed) event() {}
+func (Finished) event()   {}
+func (Tick) event()       {}

@@ -1,0 +1,31 @@
+package sched
+
+import "github.com/muster-dev/muster"
+
+// Explanation says why a task stands where it stands. The same text is shown by
+// the command line, the API and the dashboard.
+type Explanation struct {
+	Task     muster.TaskID    `json:"task"`
+	State    muster.TaskState `json:"state"`
+	Summary  string           `json:"summary"`            // one sentence
+	Ahead    int              `json:"ahead"`              // queued tasks that go first
+	Position int              `json:"position,omitempty"` // in its queue, from 1
+	Start    muster.Time      `json:"start,omitzero"`     // estimate, where there is history
+	Nearest  string           `json:"nearest,omitempty"`  // the smallest change that would let it start
+	NotUntil muster.Time      `json:"not_until,omitzero"` // a backoff ends
+	Waiting  []string         `json:"waiting,omitempty"`  // stages that must succeed first
+	Workers  []Verdict        `json:"workers,omitempty"`  // at most MaxVerdicts, nearest first
+	More     int              `json:"more,omitempty"`     // workers beyond those
+}
+
+// MaxVerdicts is how many workers an Explanation lists.
+const MaxVerdicts = 50
+
+// Verdict is the first filter that one worker fails, or Fits.
+type Verdict struct {
+	Worker muster.WorkerID `json:"worker"`
+	Name   string          `json:"name"`
+	Fits   bool            `json:"fits"`
+	Filter string          `json:"filter,omitempty"` // such as "memory"
+	Why    string          `json:"why,omitempty"`    // such as "needs 64GiB memory, has 32GiB"
+}

@@ -1,0 +1,93 @@
+// Package store is the contract for what survives a crash: the rows of jobs,
+// groups, tasks, attempts, workers and keys. Package storetest holds it as tests;
+// every adapter runs them.
+//
+// There is one writer, the engine; there may be many readers at once. A Commit
+// that returned nil is on disk. A Commit that returned an error changed nothing.
+package store
+
+import (
+	"context"
+
+	"github.com/muster-dev/muster"
+)
+
+// Writer is what the engine needs.
+type Writer interface {
+	// Load returns what the scheduler starts from.
+	Load(ctx context.Context) (muster.Snapshot, error)
+	// Commit writes all rows, and the idempotency keys of new jobs, in one transaction.
+	// It returns a StorageFull error if there is no space.
+	Commit(ctx context.Context, b *Batch) error
+}
+
+// Batch is one transaction.
+type Batch struct {
+	muster.Rows
+	Keys []Idempotency
+}
+
+// Idempotency remembers which job a client's key made.
+type Idempotency struct {
+	Key    string // unique together with Owner
+	Owner  string
+	Digest string // of the request: another request under the same key is a Conflict
+	Job    muster.JobID
+	At     muster.Time
+}
+
+// Reader is what the API needs. Every list ends: it returns at most Limit rows
+// and the cursor to go on from, which is "" at the end.
+type Reader interface {
+	Job(ctx context.Context, id muster.JobID) (muster.Job, error) // with Spec and Groups; NotFound
+	Jobs(ctx context.Context, q JobQuery) ([]muster.Job, string, error)
+	// Tasks lists by number. Tasks without rows are made up from their group, so that
+	// every task is there.
+	Tasks(ctx context.Context, q TaskQuery) ([]muster.Task, string, error)
+	Task(ctx context.Context, id muster.TaskID) (muster.Task, error)          // NotFound
+	Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error) // all, the current one too, by number
+	Workers(ctx context.Context) ([]muster.Worker, error)                     // by name
+	Idempotent(ctx context.Context, owner, key string) (Idempotency, bool, error)
+}
+
+// Keys is where API keys live.
+type Keys interface {
+	PutKey(ctx context.Context, k Key) error // inserts or replaces by ID
+	KeyByHash(ctx context.Context, hash string) (Key, error)
+	ListKeys(ctx context.Context) ([]Key, error)
+	DeleteKey(ctx context.Context, id string) error // NotFound
+}
+
+// Key is one API key. Its secret is nowhere: Hash is the SHA-256 of it, in hex.
+type Key struct {
+	ID        string
+	Name      string
+	Hash      string
+	Role      string          // of package auth
+	Project   string          // "" means all
+	Worker    muster.WorkerID // for a worker's own key
+	CreatedAt muster.Time
+	ExpiresAt muster.Time // 0 means never
+}
+
+// JobQuery selects jobs, newest first.
+type JobQuery struct {
+	States  []muster.JobState // any if empty
+	Project string
+	Name    string            // part of the name
+	Labels  map[string]string // all of them
+	Cursor  string
+	Limit   int
+}
+
+// TaskQuery selects tasks of one job by number.
+type TaskQuery struct {
+	Job    muster.JobID
+	States []muster.TaskState // any if empty
+	Spans  []Span             // any if empty
+	Cursor string
+	Limit  int
+}
+
+// Span is the task numbers First to Last.
+type Span struct{ First, Last int }

@@ -1,0 +1,50 @@
+package muster
+
+import "slices"
+
+// Reason says why a task or an attempt ended as it did, or why it waits. The
+// set is closed and stable: clients and retry policies match on it.
+type Reason string
+
+// The reasons.
+const (
+	NoReason        Reason = ""
+	ExitCode        Reason = "exit_code"
+	Signal          Reason = "signal"
+	OutOfMemory     Reason = "out_of_memory"
+	Timeout         Reason = "timeout"
+	QueueTimeout    Reason = "queue_timeout"
+	ArtifactMissing Reason = "artifact_missing"
+	Dependency      Reason = "dependency"
+	FetchFailed     Reason = "fetch_failed"   // an input could not be brought to the worker
+	UploadFailed    Reason = "upload_failed"  // an output could not be taken off the worker
+	StartFailed     Reason = "start_failed"   // the command could not be executed
+	DiskFull        Reason = "disk_full"      // the worker's disk
+	BadReference    Reason = "bad_reference"  // ${…} could not be resolved
+	NeedNotMet      Reason = "need_not_met"   // a needed task did not succeed
+	CrashLimit      Reason = "crash_limit"    // took too many workers down
+	WorkerLost      Reason = "worker_lost"    // silent past its lease
+	WorkerRestarted Reason = "worker_restart" // came back without the attempt
+	WorkerShutdown  Reason = "worker_shutdown"
+	Rejected        Reason = "rejected"
+	CancelledByUser Reason = "cancelled_by_user"
+	WorkerInternal  Reason = "worker_internal" // a bug of ours on the worker
+	TaskInvalid     Reason = "invalid_spec"    // found out only on the worker
+	ResultInvalid   Reason = "result_invalid"  // result.json is no JSON or too big
+)
+
+var fleetReasons = []Reason{
+	FetchFailed, UploadFailed, DiskFull, WorkerLost, WorkerRestarted, WorkerShutdown, Rejected, WorkerInternal,
+}
+
+// Reasons lists every reason but NoReason.
+var Reasons = []Reason{
+	ExitCode, Signal, OutOfMemory, Timeout, QueueTimeout, ArtifactMissing, Dependency, FetchFailed, UploadFailed,
+	StartFailed, DiskFull, BadReference, NeedNotMet, CrashLimit, WorkerLost, WorkerRestarted, WorkerShutdown, Rejected,
+	CancelledByUser, WorkerInternal, TaskInvalid, ResultInvalid,
+}
+
+// FleetFault reports whether the fleet rather than the task or its user is to
+// blame. Such attempts are retried without counting against retries.max, up to
+// CrashLimit times for those that may have taken their worker down.
+func (r Reason) FleetFault() bool { return slices.Contains(fleetReasons, r) }

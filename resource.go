@@ -1,0 +1,121 @@
+package muster
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Size is a number of bytes. In JSON it is a number; read, it may also be a text
+// such as "10GiB", "512MB" or "4G" (KiB, MiB, GiB, TiB are powers of 1024; KB,
+// MB, GB, TB powers of 1000; a single letter means the power of 1024).
+type Size int64
+
+var sizeUnits = []struct {
+	name string
+	mult float64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
+	{"K", 1 << 10}, {"M", 1 << 20}, {"G", 1 << 30}, {"T", 1 << 40}, {"B", 1}, {"", 1},
+}
+
+// ParseSize reads a size of 0 to 2^62 bytes.
+func ParseSize(s string) (Size, error) {
+	for _, u := range sizeUnits {
+		num, ok := strings.CutSuffix(strings.ToLower(s), strings.ToLower(u.name))
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(num), 64)
+		if err != nil || math.IsNaN(n) || n < 0 || n*u.mult > 1<<62 {
+			break
+		}
+		return Size(math.Round(n * u.mult)), nil
+	}
+	return 0, Errorf(Invalid, "%q is not a size: write bytes or a form such as 512MiB or 10GB", s)
+}
+
+// String returns the size with a binary unit and at most one decimal.
+func (s Size) String() string {
+	f, unit := float64(s), "B"
+	for _, u := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if f < 1024 {
+			break
+		}
+		f, unit = f/1024, u
+	}
+	return strconv.FormatFloat(math.Round(f*10)/10, 'f', -1, 64) + unit
+}
+
+// UnmarshalJSON reads a number of bytes or a quoted size.
+func (s *Size) UnmarshalJSON(b []byte) error {
+	t := string(b)
+	if len(t) >= 2 && t[0] == '"' {
+		t = t[1 : len(t)-1]
+	}
+	v, err := ParseSize(t)
+	if err != nil {
+		return err
+	}
+	*s = v
+	return nil
+}
+
+// Request is what one task needs of a worker. A task that names no cpus takes
+// one slot; one that does takes them and no slot.
+type Request struct {
+	CPUs   float64    `json:"cpus,omitempty"` // cores, in steps of 0.001
+	Memory Size       `json:"memory,omitempty"`
+	Disk   Size       `json:"disk,omitempty"`
+	GPUs   GPURequest `json:"gpus,omitzero"`
+}
+
+// GPURequest asks for devices. Without Memory or with Share false each device is
+// given whole; with Share true the task gets Memory bytes of each device and
+// other sharing tasks may use the rest.
+type GPURequest struct {
+	Count  int    `json:"count,omitempty"`
+	Memory Size   `json:"memory,omitempty"` // VRAM that each device must offer
+	Share  bool   `json:"share,omitempty"`
+	Vendor string `json:"vendor,omitempty"` // nvidia, amd, intel, apple
+	Model  string `json:"model,omitempty"`  // part of the device's name, any case
+}
+
+// Resources is what a worker offers.
+type Resources struct {
+	CPUs   float64 `json:"cpus"`
+	Memory Size    `json:"memory"`
+	Disk   Size    `json:"disk"`
+	Slots  int     `json:"slots"` // tasks that name no cpus and may run at once
+	GPUs   []GPU   `json:"gpus,omitempty"`
+}
+
+// GPU is one device, told from others by its UUID.
+type GPU struct {
+	UUID   string `json:"uuid"`
+	Index  int    `json:"index"`
+	Vendor string `json:"vendor"`
+	Name   string `json:"name"`
+	Memory Size   `json:"memory"`
+	MIG    string `json:"mig,omitempty"` // the profile, if it is a MIG instance
+}
+
+// Grant is what one attempt was given. GPUs holds device UUIDs in the order in
+// which the task sees them.
+type Grant struct {
+	CPUs      float64  `json:"cpus,omitempty"`
+	Memory    Size     `json:"memory,omitempty"`
+	Disk      Size     `json:"disk,omitempty"`
+	Slots     int      `json:"slots,omitempty"`
+	GPUs      []string `json:"gpus,omitempty"`
+	GPUMemory Size     `json:"gpu_memory,omitempty"` // per device, if shared; 0 means whole
+}
+
+// Where limits the workers that may run a task.
+type Where struct {
+	Tags     []string `json:"tags,omitempty"`      // all of them must be there
+	Not      []string `json:"not,omitempty"`       // none of them may be there
+	Workers  []string `json:"workers,omitempty"`   // only these, by name or id
+	MaxPrice float64  `json:"max_price,omitempty"` // per hour; 0 means any
+}

@@ -1,0 +1,29 @@
+package muster
+
+// Rows is what one decision changes in the store: whole rows, to be inserted or
+// replaced by key, all in one transaction.
+type Rows struct {
+	Jobs     []Job // Spec is set when the job is new, else nil: it never changes
+	Groups   []Group
+	Tasks    []Task
+	Attempts []Attempt // ended attempts of tasks that go on
+	Late     []Report  // results of attempts that were given up before; kept for diagnosis only
+	Workers  []Worker
+	Gone     []WorkerID // workers removed for good
+}
+
+// Empty reports whether there is nothing to write.
+func (r *Rows) Empty() bool {
+	return len(r.Jobs)+len(r.Groups)+len(r.Tasks)+len(r.Attempts)+len(r.Late)+len(r.Workers)+len(r.Gone) == 0
+}
+
+// Snapshot is what the scheduler needs of the store to start: every job that is
+// not final with its groups, their tasks that are not final, the finished tasks
+// of groups that are Kept, and all workers.
+type Snapshot struct {
+	NextJob JobID // the number that the next accepted job gets
+	Jobs    []Job // with Spec
+	Groups  []Group
+	Tasks   []Task
+	Workers []Worker
+}

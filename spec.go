@@ -1,0 +1,140 @@
+package muster
+
+import "encoding/json"
+
+// Limits of a spec.
+const (
+	MaxArray      = 10_000_000 // tasks in a job
+	MaxGroups     = 1_000      // stages in a job
+	MaxSpec       = 1 << 20    // bytes of a spec as JSON
+	MaxResult     = 256 << 10  // bytes of a task's result
+	MaxPriority   = 100
+	MinPriority   = 0
+	UsualPriority = 50
+)
+
+// Spec is what a user submits. Validate says whether it can be accepted, and
+// Normalize fills in what was left out.
+type Spec struct {
+	Name     string            `json:"name,omitempty"`
+	Project  string            `json:"project,omitempty"`
+	Priority *int              `json:"priority,omitempty"` // 0 to 100, higher first
+	Labels   map[string]string `json:"labels,omitempty"`
+	Tasks    []TaskSpec        `json:"tasks"`
+}
+
+// TaskSpec describes one stage of a job: a task, or an array of tasks.
+type TaskSpec struct {
+	Name         string            `json:"name,omitempty"`
+	Kind         string            `json:"kind,omitempty"`
+	Needs        []string          `json:"needs,omitempty"` // stages that must succeed first
+	Array        *Array            `json:"array,omitempty"`
+	Matrix       *Matrix           `json:"matrix,omitempty"`
+	Files        string            `json:"files,omitempty"` // a local folder; once submitted, sha256:… of a Tree
+	Run          *Command          `json:"run,omitempty"`
+	Script       *Script           `json:"script,omitempty"`
+	Python       *Python           `json:"python,omitempty"`
+	Env          map[string]string `json:"env,omitempty"`
+	Resources    Request           `json:"resources,omitzero"`
+	Where        Where             `json:"where,omitzero"`
+	Timeout      Duration          `json:"timeout,omitempty"`       // of one attempt; 0 means none
+	QueueTimeout Duration          `json:"queue_timeout,omitempty"` // from queued to started; 0 means none
+	Retries      Retries           `json:"retries,omitzero"`
+	Kill         Kill              `json:"kill,omitzero"`
+	Disconnect   Disconnect        `json:"disconnect,omitzero"`
+	Inputs       []Input           `json:"inputs,omitempty"`
+	Outputs      []string          `json:"outputs,omitempty"` // globs in the task's folder; ** crosses folders
+	Input        json.RawMessage   `json:"input,omitempty"`   // of the kind
+}
+
+// The kinds that every worker has. Noop succeeds at once without a process.
+const (
+	KindNoop    = "noop"
+	KindProcess = "process"
+	KindScript  = "script"
+)
+
+// Command is what to execute: a list is executed directly, a string by sh -c.
+// In JSON it is the list or the string itself.
+type Command struct {
+	Shell string
+	Argv  []string
+}
+
+// Script is a program that travels with the job or is fetched by the worker.
+// Exactly one of Text, File and URL is set; in a submitted spec File has become
+// Text. In a spec file a bare string means Text.
+type Script struct {
+	Text        string   `json:"text,omitempty"`
+	File        string   `json:"file,omitempty"`
+	URL         string   `json:"url,omitempty"`
+	SHA256      string   `json:"sha256,omitempty"`      // what the URL must deliver
+	Interpreter []string `json:"interpreter,omitempty"` // default: the #! line, else by the name's suffix, else sh
+	Args        []string `json:"args,omitempty"`
+}
+
+// Python asks for an environment of its own for the task.
+type Python struct {
+	Requirements string   `json:"requirements,omitempty"` // a file in the task's folder
+	Packages     []string `json:"packages,omitempty"`     // such as "numpy>=2"
+	Version      string   `json:"version,omitempty"`      // such as "3.12"
+}
+
+// Retries says how often and when a failed task is tried again. Failures by the
+// fleet's fault are tried again beyond Max.
+type Retries struct {
+	Max        int      `json:"max,omitempty"`
+	Backoff    Duration `json:"backoff,omitempty"`     // before the first retry; doubles each time; default 1s
+	MaxBackoff Duration `json:"max_backoff,omitempty"` // default 10m
+	On         []string `json:"on,omitempty"`          // reasons, or exit:N; default: every failure
+}
+
+// Kill says how a task is stopped: Signal, then after Grace SIGKILL to all of
+// its process group.
+type Kill struct {
+	Signal string   `json:"signal,omitempty"` // default SIGTERM
+	Grace  Duration `json:"grace,omitempty"`  // default 10s
+}
+
+// What happens when an attempt's lease ends without a word from its worker.
+const (
+	ThenRequeue = "requeue"
+	ThenFail    = "fail"
+)
+
+// Disconnect says how long an attempt may go on while its worker is away.
+type Disconnect struct {
+	Grace Duration `json:"grace,omitempty"` // default 10m
+	Then  string   `json:"then,omitempty"`  // requeue (default) or fail
+}
+
+// Input is an artifact of a needed stage that lands in the task's folder. From an
+// array each element's artifact lands under the element's number.
+type Input struct {
+	From string `json:"from"`
+	Name string `json:"name"`
+	As   string `json:"as,omitempty"` // default: Name
+}
+
+// Array makes a stage many tasks, one for each element. In JSON it is a text of
+// numbers and ranges, such as "1-1000" or "0-9,20,30-39:3".
+type Array struct {
+	Ranges []Range
+}
+
+// Range is First to Last in steps of Step ≥ 1.
+type Range struct{ First, Last, Step int64 }
+
+// Matrix makes a stage one task for each combination of its axes' values. In JSON
+// it is an object; an axis is a list of values or a text of ranges like an
+// Array's. The axis named first varies slowest.
+type Matrix struct {
+	Axes []Axis
+}
+
+// Axis is one dimension of a Matrix. Values are texts as they would be written
+// into a command.
+type Axis struct {
+	Name   string
+	Values []string
+}

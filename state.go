@@ -1,0 +1,117 @@
+package muster
+
+import "slices"
+
+// TaskState is where a task stands. The zero value is no state at all.
+type TaskState uint8
+
+// The task states, in the order of a task's life. Those from Succeeded on are
+// final.
+const (
+	Waiting    TaskState = iota + 1 // needs tasks that have not succeeded yet
+	Queued                          // may be placed as soon as a worker fits
+	Assigned                        // offered to a worker that has not accepted it yet
+	Running                         // a worker executes it
+	Cancelling                      // a worker was told to stop it and has not confirmed
+	Succeeded
+	Failed
+	TimedOut
+	Cancelled
+	Skipped // never ran, because a task that it needs did not succeed
+)
+
+// TaskStates lists every state in the order of a task's life.
+var TaskStates = []TaskState{Waiting, Queued, Assigned, Running, Cancelling, Succeeded, Failed, TimedOut, Cancelled, Skipped}
+
+var taskStateNames = [...]string{
+	Waiting: "waiting", Queued: "queued", Assigned: "assigned", Running: "running", Cancelling: "cancelling",
+	Succeeded: "succeeded", Failed: "failed", TimedOut: "timed_out", Cancelled: "cancelled", Skipped: "skipped",
+}
+
+// taskNext is the one table of legal moves. Only package sched moves tasks, by
+// one function that consults it. The final states lead back to Queued or
+// Waiting for a retry that a user asks for.
+var taskNext = map[TaskState][]TaskState{
+	Waiting:    {Queued, Skipped, Cancelled, TimedOut, Failed},
+	Queued:     {Assigned, Waiting, Cancelled, TimedOut, Failed, Skipped},
+	Assigned:   {Running, Queued, Cancelling, Succeeded, Failed, TimedOut, Cancelled},
+	Running:    {Succeeded, Failed, TimedOut, Cancelling, Cancelled, Queued},
+	Cancelling: {Cancelled, TimedOut, Failed, Succeeded, Queued},
+	Succeeded:  {},
+	Failed:     {Queued, Waiting},
+	TimedOut:   {Queued, Waiting},
+	Cancelled:  {Queued, Waiting},
+	Skipped:    {Queued, Waiting},
+}
+
+// CanBecome reports whether a task in state s may move to state next.
+func (s TaskState) CanBecome(next TaskState) bool { return slices.Contains(taskNext[s], next) }
+
+// Final reports whether a task in state s has ended.
+func (s TaskState) Final() bool { return s >= Succeeded }
+
+// Held reports whether a task in state s occupies resources of a worker.
+func (s TaskState) Held() bool { return s == Assigned || s == Running || s == Cancelling }
+
+// String returns the name used in the API and in the database.
+func (s TaskState) String() string {
+	if s < Waiting || s > Skipped {
+		return "invalid"
+	}
+	return taskStateNames[s]
+}
+
+// MarshalText writes the state's name.
+func (s TaskState) MarshalText() ([]byte, error) {
+	if s < Waiting || s > Skipped {
+		return nil, Errorf(Internal, "task state %d has no name", s)
+	}
+	return []byte(taskStateNames[s]), nil
+}
+
+// UnmarshalText reads a state's name and refuses anything else.
+func (s *TaskState) UnmarshalText(b []byte) error {
+	for _, st := range TaskStates {
+		if taskStateNames[st] == string(b) {
+			*s = st
+			return nil
+		}
+	}
+	return Errorf(Invalid, "%q is not a task state", b)
+}
+
+// Outcome is how an attempt ended, and Open while it has not.
+type Outcome string
+
+// The outcomes of attempts.
+const (
+	Open             Outcome = ""
+	AttemptSucceeded Outcome = "succeeded"
+	AttemptFailed    Outcome = "failed"
+	AttemptTimedOut  Outcome = "timed_out"
+	AttemptCancelled Outcome = "cancelled"
+	AttemptRejected  Outcome = "rejected" // the worker would not take it
+	AttemptLost      Outcome = "lost"     // the worker or its lease was lost
+)
+
+// JobState is derived from the states of a job's tasks: see Counts.State.
+type JobState string
+
+// The job states.
+const (
+	JobWaiting   JobState = "waiting"
+	JobQueued    JobState = "queued"
+	JobRunning   JobState = "running"
+	JobSucceeded JobState = "succeeded"
+	JobFailed    JobState = "failed"
+	JobTimedOut  JobState = "timed_out"
+	JobCancelled JobState = "cancelled"
+)
+
+// Final reports whether a job in state s has ended.
+func (s JobState) Final() bool {
+	return s == JobSucceeded || s == JobFailed || s == JobTimedOut || s == JobCancelled
+}
+
+// JobStates lists every job state.
+var JobStates = []JobState{JobWaiting, JobQueued, JobRunning, JobSucceeded, JobFailed, JobTimedOut, JobCancelled}
