@@ -1,0 +1,61 @@
+package link
+
+import (
+	"context"
+
+	"github.com/muster-dev/muster"
+)
+
+// The HTTP paths of the link.
+const (
+	PathSocket = "/link/v1"      // WebSocket, one text message a frame
+	PathPoll   = "/link/v1/poll" // long-poll, for where WebSocket is blocked
+	PathJoin   = "/link/v1/join" // POST: a join token for the worker's own key
+)
+
+// WorkerConn is the worker's side of a session. Send and Recv may be called at
+// the same time, each by one goroutine. Both set and check frame numbers. After
+// an error the connection is of no use. Package linktest holds the contract as tests, for every transport.
+type WorkerConn interface {
+	Send(ctx context.Context, f *ToServer) error
+	Recv(ctx context.Context) (*ToWorker, error)
+	Close() error // safe to call at any time and more than once
+}
+
+// ServerConn is the server's side of a session, like WorkerConn.
+type ServerConn interface {
+	Send(ctx context.Context, f *ToWorker) error
+	Recv(ctx context.Context) (*ToServer, error)
+	Close() error
+}
+
+// JoinRequest is the body of a POST to PathJoin, authorized by a join token (or an
+// admin token).
+type JoinRequest struct {
+	Name string `json:"name"`
+}
+
+// Joined answers it with status 200. Key is the worker's own from now on: it is the bearer
+// token of its sessions and of its blob transfers, and valid for Worker only.
+type Joined struct {
+	Worker muster.WorkerID `json:"worker"`
+	Key    string          `json:"key"`
+}
+
+// Desk is what a server-side session needs of the server. Its methods return
+// quickly: Handle blocks only to slow down a worker that sends faster than the
+// server can commit.
+type Desk interface {
+	// Open starts the session of the worker that said hello. Words for the
+	// worker are passed to send, in order, until the returned session is closed;
+	// send must not block. A session of the same worker that is still open is ended with a Conflict Goodbye.
+	Open(ctx context.Context, h *Hello, send func(*ToWorker)) (Session, *Welcome, error)
+}
+
+// Session is one open session at the Desk.
+type Session interface {
+	// Handle takes a frame after the first. An error ends the session.
+	Handle(ctx context.Context, f *ToServer) error
+	// Close ends the session; orderly says that the worker said goodbye.
+	Close(orderly bool)
+}
