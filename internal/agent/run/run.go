@@ -72,3 +72,19 @@ func StoppedBy(ctx context.Context) *Stopped {
 	}
 	return &Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, Message: "the worker shut down"}
 }
+
+// Transfer brings blobs to the worker and takes them off it.
+type Transfer interface {
+	// Fetch writes a blob to path, which must not exist, verified.
+	Fetch(ctx context.Context, sha256 string, size int64, path string) error
+	// FetchTree materializes a muster.Tree, given by the hash of its JSON form, in
+	// the folder dir. Nothing is written outside dir.
+	FetchTree(ctx context.Context, sha256, dir string) error
+	// Upload takes a file off the worker, unless the server has its bytes already.
+	Upload(ctx context.Context, path string) (sha256 string, size int64, err error)
+}
+
+// Logs is where executors write output: the worker's own copy.
+type Logs interface {
+	Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error)
+}
