@@ -1,0 +1,126 @@
+package arch
+
+import "strings"
+
+const module = "github.com/muster-dev/muster"
+
+// ring orders packages: a package imports only what its rule allows.
+type ring int
+
+const (
+	vocabulary ring = iota // the root package
+	pure                   // decides; no I/O, no clock, no goroutine
+	contract               // what several implementations must do alike
+	adapter                // one implementation, one third-party family
+	shell                  // goroutines, connections, processes
+	wiring                 // builds the program from parts
+	testOnly               // imported by tests only
+)
+
+// rule is what one package is and what it may import of this module beyond the
+// root package, and of third parties.
+type rule struct {
+	ring  ring
+	mine  []string // packages of this module, without "internal/"; a rule with ring wiring or testOnly may import all
+	third []string // prefixes of third-party import paths
+}
+
+// rules has one entry for each package, by its path without "internal/".
+var rules = map[string]rule{
+	"":      {ring: vocabulary},
+	"place": {ring: pure},
+	"flow":  {ring: pure},
+	"auth":  {ring: pure},
+	"sched": {ring: pure, mine: []string{"place", "flow"}},
+
+	"store":   {ring: contract},
+	"blob":    {ring: contract},
+	"tasklog": {ring: contract},
+	"link":    {ring: contract},
+	"notify":  {ring: contract},
+
+	"agent/run": {ring: contract},
+
+	"spec":              {ring: adapter, mine: []string{"flow"}, third: []string{"github.com/goccy/go-yaml"}},
+	"store/sqlite":      {ring: adapter, mine: []string{"store"}, third: []string{"github.com/ncruces/go-sqlite3", "github.com/pressly/goose/v3"}},
+	"link/wslink":       {ring: adapter, mine: []string{"link"}, third: []string{"github.com/coder/websocket"}},
+	"link/polllink":     {ring: adapter, mine: []string{"link"}},
+	"agent/run/noop":    {ring: adapter, mine: []string{"agent/run"}},
+	"agent/run/process": {ring: adapter, mine: []string{"agent/run", "tasklog"}, third: []string{"golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
+	"agent/run/script":  {ring: adapter, mine: []string{"agent/run", "agent/run/process", "agent/run/python"}},
+	"agent/run/python":  {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/sys"}},
+	"agent/probe":       {ring: adapter, third: []string{"github.com/shirou/gopsutil"}},
+	"agent/transfer":    {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
+
+	"engine": {ring: shell, mine: []string{"sched", "flow", "store", "link", "notify"}},
+	"agent":  {ring: shell, mine: []string{"agent/run", "link", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+	"api":    {ring: shell, mine: []string{"auth", "sched", "flow", "store", "blob", "tasklog", "link", "notify"}, third: []string{"github.com/danielgtaylor/huma/v2"}},
+	"client": {ring: shell, mine: []string{"tasklog", "sched"}, third: []string{"golang.org/x/"}},
+
+	"serve":      {ring: wiring},
+	"work":       {ring: wiring},
+	"cli":        {ring: wiring},
+	"cmd/muster": {ring: wiring},
+
+	"arch":              {ring: testOnly},
+	"mustertest":        {ring: testOnly},
+	"sched/simtest":     {ring: testOnly},
+	"store/storetest":   {ring: testOnly},
+	"store/faulty":      {ring: testOnly},
+	"blob/blobtest":     {ring: testOnly},
+	"link/linktest":     {ring: testOnly},
+	"agent/run/fake":    {ring: testOnly},
+	"agent/run/runtest": {ring: testOnly},
+	"test/script":       {ring: testOnly},
+	"test/e2e":          {ring: testOnly},
+	"test/load":         {ring: testOnly},
+	"sdk/python":        {ring: contract},
+}
+
+// impure lists standard packages, or prefixes of them ending in "/", that pure
+// packages and the vocabulary must not import.
+var impure = []string{"os", "os/", "net", "net/", "context", "log", "log/", "sync", "math/rand", "math/rand/", "crypto/rand", "syscall", "testing"}
+
+// allowed says whether a package with rule r may import path.
+func (r rule) allowed(path string) bool {
+	switch {
+	case path == module:
+		return true
+	case strings.HasPrefix(path, module+"/"):
+		if r.ring == wiring || r.ring == testOnly {
+			return true
+		}
+		rest := strings.TrimPrefix(strings.TrimPrefix(path, module+"/"), "internal/")
+		for _, m := range r.mine {
+			if rest == m {
+				return true
+			}
+		}
+		return false
+	case !strings.Contains(firstPart(path), "."): // the standard library
+		if r.ring > pure {
+			return true
+		}
+		for _, p := range impure {
+			if path == p || strings.HasSuffix(p, "/") && strings.HasPrefix(path, p) {
+				return false
+			}
+		}
+		return true
+	default:
+		if r.ring == wiring || r.ring == testOnly {
+			return true
+		}
+		for _, p := range r.third {
+			if strings.HasPrefix(path, p) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func firstPart(path string) string {
+	first, _, _ := strings.Cut(path, "/")
+	return first
+}
