@@ -37,3 +37,14 @@ type Load struct {
 	CPU    float64 `json:"cpu"`    // share of all cores in use, 0 to 1
 	Memory Size    `json:"memory"` // in use, bytes
 }
+
+// Steering is what an administrator does to a worker.
+type Steering string
+
+// The steerings.
+const (
+	SteerPause  Steering = "pause"  // give it nothing new
+	SteerResume Steering = "resume" // take a pause or a drain back
+	SteerDrain  Steering = "drain"  // let it finish what it has, then leave
+	SteerRemove Steering = "remove" // forget it; it must be away
+)
