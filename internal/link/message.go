@@ -14,6 +14,10 @@ const MaxFrame = 8 << 20
 // MaxLogs is the most log bytes in one frame.
 const MaxLogs = 1 << 20
 
+// Refs is how many group specs a session remembers: a worker may forget a
+// GroupSpec once that many later ones came.
+const Refs = 1000
+
 // ToServer is one frame from a worker. All messages that wait travel in one
 // frame. The first frame of a session has Hello, later ones must not. Within a
 // frame the order of effect is the order of the fields.

@@ -26,7 +26,15 @@ type Assign struct {
 	Element int // position in the group, from 0
 	Grant   muster.Grant
 	Spec    *muster.TaskSpec // the group's; ${index} and ${matrix…} are not bound yet
-	Retried int
+	Inputs  []Input          // artifacts that must be in the task's folder before it starts
+}
+
+// Input is an artifact of an earlier stage and where it lands in the task's
+// folder.
+type Input struct {
+	Path   string // slash-separated, relative
+	SHA256 string
+	Size   int64
 }
 
 // Stop tells a worker to end an attempt: gracefully for Cancelled, and to drop a

@@ -1,0 +1,205 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// callTimeout bounds how long a caller waits for its answer.
+const callTimeout = 30 * time.Second
+
+// call posts a letter and waits for its answer. If the wait ends first the letter
+// may still be carried out: the error says so.
+func (e *Engine) call(ctx context.Context, fresh bool, decide func(*sched.State, muster.Time, *batch) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer := make(chan error, 1)
+	if err := e.inbox.post(ctx, letter{decide: decide, done: func(err error) { answer <- err }, fresh: fresh}); err != nil {
+		return err
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return muster.Errorf(muster.Unavailable, "no answer in time; it may or may not have been done: %w", ctx.Err())
+	}
+}
+
+// Submit accepts a valid, normalized spec and returns the new job's number, after
+// the commit. With by.Key it is idempotent for by.Owner: the same key and digest
+// return the same job again, another digest is a Conflict.
+func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.Idempotency) (muster.JobID, error) {
+	var id muster.JobID
+	err := e.call(ctx, false, func(st *sched.State, now muster.Time, b *batch) error {
+		if by.Key != "" {
+			known, ok, err := e.known(ctx, by, b)
+			if err != nil {
+				return err
+			}
+			if ok {
+				if known.Digest != by.Digest {
+					return muster.Errorf(muster.Conflict, "the idempotency key %q was used for another request (job %d); use a new key", by.Key, known.Job)
+				}
+				id = known.Job
+				return nil
+			}
+		}
+		id = st.NextJob()
+		if err := st.Apply(now, sched.Submit{ID: id, Spec: spec, Owner: by.Owner}); err != nil {
+			return err
+		}
+		if by.Key != "" {
+			by.Job, by.At = id, now
+			b.keys = append(b.keys, by)
+		}
+		return nil
+	})
+	return id, err
+}
+
+// known looks an idempotency key up, in this batch and in the store.
+func (e *Engine) known(ctx context.Context, by store.Idempotency, b *batch) (store.Idempotency, bool, error) {
+	for _, k := range b.keys {
+		if k.Owner == by.Owner && k.Key == by.Key {
+			return k, true, nil
+		}
+	}
+	return e.cfg.Store.Idempotent(ctx, by.Owner, by.Key)
+}
+
+// Cancel stops tasks of a job, all of them if spans is nil.
+func (e *Engine) Cancel(ctx context.Context, job muster.JobID, spans []sched.Span) error {
+	return e.call(ctx, true, func(st *sched.State, now muster.Time, _ *batch) error {
+		if !st.Live(job) {
+			j, err := e.cfg.Store.Job(ctx, job)
+			if err != nil {
+				return err
+			}
+			return muster.Errorf(muster.Conflict, "job %d has already ended: it is %s", job, j.State)
+		}
+		return st.Apply(now, sched.Cancel{Job: job, Tasks: spans})
+	})
+}
+
+// Retry queues ended tasks that did not succeed again, all of them if spans is
+// nil.
+func (e *Engine) Retry(ctx context.Context, job muster.JobID, spans []sched.Span) error {
+	return e.call(ctx, true, func(st *sched.State, now muster.Time, _ *batch) error {
+		ev, err := e.retryEvent(ctx, job, spans)
+		if err != nil {
+			return err
+		}
+		return st.Apply(now, ev)
+	})
+}
+
+var retryable = []muster.TaskState{muster.Failed, muster.TimedOut, muster.Cancelled, muster.Skipped}
+
+// retryPage is how many rows of a retried job are read at once.
+const retryPage = 10_000
+
+// retryEvent reads what a retry needs. It runs on the engine's goroutine, so that
+// nothing changes between the reading and the decision.
+func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []sched.Span) (sched.Retry, error) {
+	job, err := e.cfg.Store.Job(ctx, id)
+	if err != nil {
+		return sched.Retry{}, err
+	}
+	ev := sched.Retry{Job: job, Groups: job.Groups, Rest: spans == nil}
+	q := store.TaskQuery{Job: id, States: retryable, Limit: retryPage}
+	for _, s := range spans {
+		q.Spans = append(q.Spans, store.Span(s))
+	}
+	if ev.Ended, err = e.rows(ctx, q, job.Groups, ev.Rest); err != nil {
+		return sched.Retry{}, err
+	}
+	for _, g := range job.Groups {
+		if !g.Kept {
+			continue
+		}
+		kept, err := e.rows(ctx, store.TaskQuery{Job: id, Limit: retryPage, Spans: []store.Span{{First: g.First, Last: g.First + g.Size - 1}}}, job.Groups, true)
+		if err != nil {
+			return sched.Retry{}, err
+		}
+		ev.Kept = append(ev.Kept, kept...)
+	}
+	return ev, nil
+}
+
+// rows reads all tasks of q. With stored true it leaves out those that have no
+// row of their own.
+func (e *Engine) rows(ctx context.Context, q store.TaskQuery, groups []muster.Group, stored bool) ([]muster.Task, error) {
+	var all []muster.Task
+	for {
+		page, next, err := e.cfg.Store.Tasks(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range page {
+			if stored && t.Attempt == 0 && t.ID.Num >= groups[t.Group].First+groups[t.Group].Next && t.State == groups[t.Group].Rest {
+				continue
+			}
+			all = append(all, t)
+		}
+		if next == "" {
+			return all, nil
+		}
+		q.Cursor = next
+	}
+}
+
+// Steer pauses, resumes, drains or removes a worker.
+func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, what muster.Steering) error {
+	return e.call(ctx, false, func(st *sched.State, now muster.Time, _ *batch) error {
+		switch what {
+		case muster.SteerPause:
+			return st.Apply(now, sched.Pause{Worker: w, On: true})
+		case muster.SteerResume:
+			if err := st.Apply(now, sched.Pause{Worker: w}); err != nil {
+				return err
+			}
+			return st.Apply(now, sched.Drain{Worker: w})
+		case muster.SteerDrain:
+			return st.Apply(now, sched.Drain{Worker: w, On: true})
+		case muster.SteerRemove:
+			return st.Apply(now, sched.Remove{Worker: w})
+		default:
+			return muster.Errorf(muster.Invalid, "%q is nothing that can be done to a worker: use pause, resume, drain or remove", what)
+		}
+	})
+}
+
+// Explain says why a live task stands where it stands.
+func (e *Engine) Explain(ctx context.Context, id muster.TaskID) (sched.Explanation, error) {
+	var x sched.Explanation
+	err := e.call(ctx, false, func(st *sched.State, now muster.Time, _ *batch) (err error) {
+		x, err = st.Explain(now, id)
+		return err
+	})
+	return x, err
+}
+
+// Plan says where the first task of each stage would run if spec were submitted
+// now.
+func (e *Engine) Plan(ctx context.Context, spec *muster.Spec) ([]sched.Explanation, error) {
+	var x []sched.Explanation
+	err := e.call(ctx, false, func(st *sched.State, now muster.Time, _ *batch) error {
+		x = st.Plan(now, spec)
+		return nil
+	})
+	return x, err
+}
+
+// Workers lists all workers with what only memory has: free resources and load.
+func (e *Engine) Workers(ctx context.Context) ([]muster.Worker, error) {
+	var ws []muster.Worker
+	err := e.call(ctx, false, func(st *sched.State, _ muster.Time, _ *batch) error {
+		ws = st.Workers()
+		return nil
+	})
+	return ws, err
+}

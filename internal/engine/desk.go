@@ -1,0 +1,209 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/sched"
+)
+
+// session is one connected worker. What only the engine's goroutine touches is
+// marked so.
+type session struct {
+	engine *Engine
+	worker muster.WorkerID
+	post   func(*link.ToWorker)
+	ended  atomic.Bool // no more words: taken over, or the state was lost
+	refs   groupRefs   // engine's goroutine
+}
+
+var _ link.Desk = (*Engine)(nil)
+
+// Open starts the session of the worker that said hello.
+func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
+	s := &session{engine: e, worker: h.Worker, post: send, refs: newGroupRefs()}
+	var keep, stop []muster.AttemptID
+	err := e.call(ctx, false, func(st *sched.State, now muster.Time, _ *batch) error {
+		err := st.Apply(now, sched.Joined{Worker: muster.Worker{
+			ID: h.Worker, Name: h.Name, Version: h.Build, Tags: h.Tags, Labels: h.Labels,
+			Kinds: h.Kinds, Price: h.Price, Resources: h.Resources,
+		}, Held: h.Held})
+		if err != nil {
+			return err
+		}
+		keep, stop = st.Keep(h.Worker, h.Held)
+		e.take(s)
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	w := &link.Welcome{Heartbeat: e.cfg.Sched.Heartbeat, Stop: stop}
+	for _, a := range keep {
+		size, err := e.cfg.Logs.Size(ctx, a)
+		if err != nil {
+			s.Close(false)
+			return nil, nil, err
+		}
+		w.Keep = append(w.Keep, link.LogAck{Attempt: a, Size: size})
+	}
+	return s, w, nil
+}
+
+// take makes s the session of its worker and ends the one before.
+func (e *Engine) take(s *session) {
+	e.mu.Lock()
+	old := e.sessions[s.worker]
+	e.sessions[s.worker] = s
+	e.mu.Unlock()
+	if old != nil {
+		old.end(muster.Conflict, "another session of this worker took over")
+	}
+}
+
+// end says goodbye to the worker. Only the first call has an effect.
+func (s *session) end(code muster.Code, why string) {
+	if !s.ended.Swap(true) {
+		s.post(&link.ToWorker{Goodbye: &link.Goodbye{Code: code, Message: why}})
+	}
+}
+
+// endSessions ends every session: the workers come back and say what they hold.
+func (e *Engine) endSessions(code muster.Code, why string) {
+	e.mu.Lock()
+	open := e.sessions
+	e.sessions = map[muster.WorkerID]*session{}
+	e.mu.Unlock()
+	for _, s := range open {
+		s.end(code, why)
+	}
+}
+
+// current reports whether s is its worker's session.
+func (e *Engine) current(s *session) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sessions[s.worker] == s
+}
+
+// Close ends the session at the desk.
+func (s *session) Close(orderly bool) {
+	s.ended.Store(true)
+	err := s.engine.inbox.post(context.Background(), letter{
+		decide: func(st *sched.State, now muster.Time, _ *batch) error {
+			if !s.engine.current(s) {
+				return nil
+			}
+			s.engine.mu.Lock()
+			delete(s.engine.sessions, s.worker)
+			s.engine.mu.Unlock()
+			if orderly {
+				return st.Apply(now, sched.Left{Worker: s.worker})
+			}
+			return st.Apply(now, sched.Lost{Worker: s.worker})
+		},
+		done: func(error) {},
+	})
+	if err != nil {
+		s.engine.cfg.Log.Debug("a session ended after the engine", slog.String("worker", string(s.worker)))
+	}
+}
+
+// Handle takes a frame. Its log bytes are written before it returns, which is
+// what slows down a worker that sends more than the disk takes; the rest is
+// posted to the engine and acknowledged after the commit.
+func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
+	if s.ended.Load() {
+		return muster.Errorf(muster.Conflict, "the session of worker %s has ended", s.worker)
+	}
+	if len(f.Logs) > 0 {
+		if err := s.appendLogs(ctx, f.Logs); err != nil {
+			return err
+		}
+	}
+	events := s.events(f)
+	if len(events) == 0 {
+		return nil
+	}
+	var stale []muster.AttemptID
+	return s.engine.inbox.post(ctx, letter{
+		decide: func(st *sched.State, now muster.Time, _ *batch) error {
+			if !s.engine.current(s) {
+				return muster.Errorf(muster.Conflict, "the session of worker %s has ended", s.worker)
+			}
+			for _, ev := range events {
+				if err := st.Apply(now, ev); err != nil {
+					s.engine.cfg.Log.Debug("a report was refused", slog.String("worker", string(s.worker)), slog.Any("error", err))
+				}
+			}
+			if f.Renew != nil {
+				_, stale = st.Keep(s.worker, f.Renew.Held)
+			}
+			return nil
+		},
+		done: func(err error) {
+			if err == nil {
+				s.acknowledge(f, stale)
+			}
+		},
+	})
+}
+
+// events translates a frame, in its order of effect.
+func (s *session) events(f *link.ToServer) []sched.Event {
+	events := make([]sched.Event, 0, len(f.Accepted)+len(f.Rejected)+len(f.Started)+len(f.Progress)+len(f.Finished)+2)
+	if f.Ready != nil {
+		events = append(events, sched.Ready{Worker: s.worker, Constrained: f.Ready.Constrained})
+	}
+	for _, a := range f.Accepted {
+		events = append(events, sched.Accepted{Worker: s.worker, Attempt: a})
+	}
+	for _, r := range f.Rejected {
+		events = append(events, sched.Rejected{Worker: s.worker, Attempt: r.Attempt, Message: r.Message})
+	}
+	for _, a := range f.Started {
+		events = append(events, sched.Started{Worker: s.worker, Attempt: a.Attempt, At: a.At})
+	}
+	for _, p := range f.Progress {
+		events = append(events, sched.Progressed{Worker: s.worker, Progress: p})
+	}
+	for _, r := range f.Finished {
+		events = append(events, sched.Finished{Worker: s.worker, Report: r})
+	}
+	if f.Renew != nil {
+		events = append(events, sched.Renewed{Worker: s.worker, Load: f.Renew.Load, Held: f.Renew.Held})
+	}
+	return events
+}
+
+// acknowledge answers a frame whose effects are on disk. A report that was
+// refused is acknowledged too: repeating it would not help.
+func (s *session) acknowledge(f *link.ToServer, stale []muster.AttemptID) {
+	if s.ended.Load() || len(f.Finished)+len(stale) == 0 {
+		return
+	}
+	out := &link.ToWorker{}
+	for _, r := range f.Finished {
+		out.FinishedAck = append(out.FinishedAck, r.Attempt)
+	}
+	for _, a := range stale {
+		out.Cancel = append(out.Cancel, link.Cancel{Attempt: a, Reason: muster.WorkerLost, Drop: true})
+	}
+	s.post(out)
+}
+
+func (s *session) appendLogs(ctx context.Context, chunks []link.LogChunk) error {
+	acks := make([]link.LogAck, 0, len(chunks))
+	for _, c := range chunks {
+		size, err := s.engine.cfg.Logs.Append(ctx, c.Attempt, c.Offset, c.Data)
+		if err != nil && muster.CodeOf(err) != muster.Conflict {
+			return err
+		}
+		acks = append(acks, link.LogAck{Attempt: c.Attempt, Size: size})
+	}
+	s.post(&link.ToWorker{LogAck: acks})
+	return nil
+}

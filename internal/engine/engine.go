@@ -1,0 +1,247 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// Store is what the engine needs of the store: it alone writes, and it reads
+// ended tasks when they are to be retried.
+type Store interface {
+	store.Writer
+	Job(ctx context.Context, id muster.JobID) (muster.Job, error)
+	Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error)
+	Idempotent(ctx context.Context, owner, key string) (store.Idempotency, bool, error)
+}
+
+// Publisher is told every committed change. Publish must not block.
+type Publisher interface {
+	Publish(events []muster.Event)
+}
+
+// Logs is where sessions put what workers ship.
+type Logs interface {
+	Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error)
+	Size(ctx context.Context, a muster.AttemptID) (int64, error)
+	Sync(ctx context.Context, a muster.AttemptID) error
+}
+
+// Config is what an Engine is made of.
+type Config struct {
+	Store  Store
+	Logs   Logs
+	Events Publisher
+	Sched  sched.Config
+	Log    *slog.Logger
+}
+
+// Engine owns the scheduler's state. All methods may be called at the same time
+// once Run was started; they answer after the commit.
+type Engine struct {
+	cfg   Config
+	inbox *inbox
+	start time.Time
+	ready chan struct{}
+
+	mu       sync.Mutex
+	sessions map[muster.WorkerID]*session
+}
+
+// New makes an engine that does nothing until Run.
+func New(cfg Config) *Engine {
+	return &Engine{
+		cfg:      cfg,
+		inbox:    newInbox(),
+		start:    time.Now(),
+		ready:    make(chan struct{}),
+		sessions: map[muster.WorkerID]*session{},
+	}
+}
+
+// Ready is closed once the state was loaded for the first time.
+func (e *Engine) Ready() <-chan struct{} { return e.ready }
+
+// Backoff after a commit that failed.
+const (
+	minPause = 100 * time.Millisecond
+	maxPause = 5 * time.Second
+)
+
+// Run decides until ctx ends. It returns an error only if the state cannot be
+// loaded at the start; after that it goes on over every failure of the store.
+func (e *Engine) Run(ctx context.Context) error {
+	defer e.endSessions(muster.Unavailable, "the server shuts down")
+	defer e.inbox.close(muster.Errorf(muster.Unavailable, "the server shuts down and has not done this; try again later"))
+	pause := minPause
+	for loaded := false; ; {
+		st, err := e.load(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil && !loaded {
+			return err
+		}
+		if err == nil {
+			if !loaded {
+				loaded = true
+				close(e.ready)
+			}
+			var commits int
+			commits, err = e.live(ctx, st)
+			if ctx.Err() != nil {
+				return nil
+			}
+			if commits > 0 {
+				pause = minPause
+			}
+		}
+		e.cfg.Log.Error("the store failed; reloading", slog.Any("error", err), slog.Duration("pause", pause))
+		e.endSessions(muster.Unavailable, "the server could not write to its store; come back in a moment")
+		e.refuse(ctx, err, pause)
+		pause = min(2*pause, maxPause)
+	}
+}
+
+func (e *Engine) load(ctx context.Context) (*sched.State, error) {
+	began := time.Now()
+	snap, err := e.cfg.Store.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	st, err := sched.Rebuild(e.cfg.Sched, e.now(), snap)
+	if err != nil {
+		return nil, err
+	}
+	e.cfg.Log.Info("state loaded", slog.Int("jobs", len(snap.Jobs)), slog.Int("tasks", len(snap.Tasks)),
+		slog.Int("workers", len(snap.Workers)), slog.Duration("took", time.Since(began)))
+	return st, nil
+}
+
+// live runs one life of the state, until ctx ends or a commit fails. It returns
+// how many commits went well.
+func (e *Engine) live(ctx context.Context, st *sched.State) (commits int, err error) {
+	var letters []letter
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		e.setTimer(timer, st.Wake())
+		select {
+		case <-ctx.Done():
+			return commits, ctx.Err()
+		case <-e.inbox.wake:
+		case <-timer.C:
+		}
+		letters = e.inbox.take(letters)
+		for rest := letters; ; {
+			n := untilFresh(rest)
+			if err := e.step(ctx, st, rest[:n]); err != nil {
+				answer(rest[n:], notDone(err))
+				return commits, err
+			}
+			commits++
+			if rest = rest[n:]; len(rest) == 0 {
+				break
+			}
+		}
+		clear(letters)
+	}
+}
+
+// untilFresh returns how many letters from the front may share a batch.
+func untilFresh(letters []letter) int {
+	for i := 1; i < len(letters); i++ {
+		if letters[i].fresh {
+			return i
+		}
+	}
+	return len(letters)
+}
+
+func (e *Engine) setTimer(t *time.Timer, wake muster.Time) {
+	if wake == 0 {
+		t.Stop()
+		return
+	}
+	t.Reset(max(0, wake.Sub(e.now()).Std()))
+}
+
+// step decides, commits and acts on one batch.
+func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) error {
+	now := e.now()
+	b := batch{refused: make([]error, len(letters))}
+	for i, l := range letters {
+		b.refused[i] = l.decide(st, now, &b)
+	}
+	if w := st.Wake(); w != 0 && w <= now {
+		if err := st.Apply(now, sched.Tick{}); err != nil {
+			e.cfg.Log.Error("a tick was refused", slog.Any("error", err))
+		}
+	}
+	st.Place(now)
+	fx := st.Take()
+	if !fx.Rows.Empty() || len(b.keys) > 0 {
+		if err := e.cfg.Store.Commit(ctx, &store.Batch{Rows: fx.Rows, Keys: b.keys}); err != nil {
+			for i, l := range letters {
+				if b.refused[i] != nil {
+					l.done(b.refused[i])
+				} else {
+					l.done(notDone(err))
+				}
+			}
+			return err
+		}
+	}
+	for i, l := range letters {
+		l.done(b.refused[i])
+	}
+	e.send(fx.Sends)
+	if len(fx.Events) > 0 {
+		e.cfg.Events.Publish(fx.Events)
+	}
+	return nil
+}
+
+// batch is what gathers beside the state while letters are decided.
+type batch struct {
+	refused []error
+	keys    []store.Idempotency
+}
+
+// refuse answers all letters with err for the length of pause.
+func (e *Engine) refuse(ctx context.Context, err error, pause time.Duration) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for {
+		answer(e.inbox.take(nil), notDone(err))
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			return
+		case <-e.inbox.wake:
+		}
+	}
+}
+
+func answer(letters []letter, err error) {
+	for _, l := range letters {
+		l.done(err)
+	}
+}
+
+// notDone turns a failure of the store into what callers may act on.
+func notDone(err error) error {
+	if muster.CodeOf(err) == muster.StorageFull {
+		return muster.Errorf(muster.StorageFull, "not done: the server's disk is full; free space there and try again: %w", err)
+	}
+	return muster.Errorf(muster.Unavailable, "not done, safe to retry: the server could not write to its store: %w", err)
+}
+
+// now is the engine's clock: see the package comment.
+func (e *Engine) now() muster.Time { return muster.TimeOf(e.start.Add(time.Since(e.start))) }

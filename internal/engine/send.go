@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/flow"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/sched"
+)
+
+// send turns words into one frame for each worker. A word to a worker that is
+// not connected is dropped: it hears it from Welcome when it comes back.
+func (e *Engine) send(words []sched.Send) {
+	if len(words) == 0 {
+		return
+	}
+	frames := map[*session]*link.ToWorker{}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, word := range words {
+		s := e.sessions[word.To()]
+		if s == nil || s.ended.Load() {
+			continue
+		}
+		f := frames[s]
+		if f == nil {
+			f = &link.ToWorker{}
+			frames[s] = f
+		}
+		switch w := word.(type) {
+		case sched.Assign:
+			s.assign(f, w)
+		case sched.Stop:
+			f.Cancel = append(f.Cancel, link.Cancel{Attempt: w.Attempt, Reason: w.Reason, Drop: w.Outcome == muster.AttemptLost})
+		case sched.Leave:
+			f.Drain = true
+		}
+	}
+	for s, f := range frames {
+		s.post(f)
+	}
+}
+
+// assign adds an offer to a frame, and before it the stage's spec if the worker
+// has not had it in this session.
+func (s *session) assign(f *link.ToWorker, w sched.Assign) {
+	ref, isNew := s.refs.of(w.Attempt.Task.Job, w.Group, w.Spec)
+	if isNew {
+		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, Name: w.Spec.Name, Spec: *w.Spec})
+	}
+	a := link.Assign{Attempt: w.Attempt, Ref: ref, Element: w.Spec.Element(w.Element), Grant: w.Grant}
+	for _, in := range w.Inputs {
+		a.Inputs = append(a.Inputs, link.Input(in))
+	}
+	if s.refs.perElement[ref] {
+		a.Spec = flow.Bind(w.Spec, w.Element)
+	}
+	f.Assign = append(f.Assign, a)
+}
+
+// groupRefs numbers the stage specs that a session has introduced. Only the last
+// link.Refs are remembered, on both sides.
+type groupRefs struct {
+	last       int
+	byGroup    map[groupKey]int
+	keys       map[int]groupKey
+	perElement map[int]bool
+}
+
+type groupKey struct {
+	job   muster.JobID
+	group int
+	spec  *muster.TaskSpec // a retried stage may have been resolved anew
+}
+
+func newGroupRefs() groupRefs {
+	return groupRefs{byGroup: map[groupKey]int{}, keys: map[int]groupKey{}, perElement: map[int]bool{}}
+}
+
+func (r *groupRefs) of(job muster.JobID, group int, spec *muster.TaskSpec) (ref int, isNew bool) {
+	key := groupKey{job, group, spec}
+	if ref, ok := r.byGroup[key]; ok {
+		return ref, false
+	}
+	r.last++
+	if old, ok := r.keys[r.last-link.Refs]; ok {
+		delete(r.byGroup, old)
+		delete(r.keys, r.last-link.Refs)
+		delete(r.perElement, r.last-link.Refs)
+	}
+	r.byGroup[key], r.keys[r.last] = r.last, key
+	if flow.PerElement(spec) {
+		r.perElement[r.last] = true
+	}
+	return r.last, true
+}
