@@ -19,7 +19,9 @@ func (r *Rows) Empty() bool {
 
 // Snapshot is what the scheduler needs of the store to start: every job that is
 // not final with its groups, their tasks that are not final, the finished tasks
-// of groups that are Kept, and all workers.
+// of groups that are Kept, the finished tasks from their group's Next on
+// (singled out before the cursor came by, such as a cancelled part of an array),
+// and all workers.
 type Snapshot struct {
 	NextJob JobID // the number that the next accepted job gets
 	Jobs    []Job // with Spec

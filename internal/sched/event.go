@@ -27,12 +27,13 @@ type Span struct{ First, Last int }
 
 // Retry queues ended tasks that did not succeed again. Job, Groups and Ended are their rows
 // as stored (the job may have left memory); Rest asks for the ended tasks
-// without rows of their own, too.
+// without rows of their own, too. The rows must be those of the last commit, with nothing
+// applied since: read them between two batches.
 type Retry struct {
-	Job    muster.Job
+	Job    muster.Job // with Spec
 	Groups []muster.Group
 	Ended  []muster.Task // rows to retry
-	Kept   []muster.Task // other rows of Kept groups, as in a Snapshot
+	Kept   []muster.Task // other finished rows of Kept groups and from Next on, as in a Snapshot
 	Rest   bool
 }
 
