@@ -39,6 +39,7 @@ var rules = map[string]rule{
 	"link":    {ring: contract},
 	"notify":  {ring: contract},
 
+	"api/wire":  {ring: contract, mine: []string{"sched"}},
 	"agent/run": {ring: contract},
 
 	"spec":              {ring: adapter, mine: []string{"flow"}, third: []string{"github.com/goccy/go-yaml"}},
@@ -54,12 +55,13 @@ var rules = map[string]rule{
 
 	"engine": {ring: shell, mine: []string{"sched", "flow", "store", "link", "notify"}},
 	"agent":  {ring: shell, mine: []string{"agent/run", "link", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"api":    {ring: shell, mine: []string{"auth", "sched", "flow", "store", "blob", "tasklog", "link", "notify"}, third: []string{"github.com/danielgtaylor/huma/v2"}},
-	"client": {ring: shell, mine: []string{"tasklog", "sched"}, third: []string{"golang.org/x/"}},
+	"api":    {ring: shell, mine: []string{"auth", "sched", "flow", "store", "blob", "tasklog", "link", "notify", "api/wire"}, third: []string{"github.com/danielgtaylor/huma/v2"}},
+	"client": {ring: shell, mine: []string{"sched", "api/wire"}, third: []string{"golang.org/x/"}},
 
 	"serve":      {ring: wiring},
 	"work":       {ring: wiring},
 	"cli":        {ring: wiring},
+	"cli/term":   {ring: adapter, third: []string{"github.com/mattn/go-runewidth", "golang.org/x/term"}},
 	"cmd/muster": {ring: wiring},
 
 	"arch":              {ring: testOnly},

@@ -1,0 +1,5 @@
+//go:build unix
+
+package term
+
+const terminalDevice = "/dev/tty"

@@ -1,0 +1,145 @@
+package term
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestTableFits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		width := rapid.IntRange(1, 120).Draw(t, "width")
+		columns := make([]Column, rapid.IntRange(1, 8).Draw(t, "columns"))
+		for i := range columns {
+			columns[i] = Column{
+				Title: rapid.StringMatching(`[A-Z]{1,12}`).Draw(t, "title"),
+				Right: rapid.Bool().Draw(t, "right"),
+				Whole: rapid.Bool().Draw(t, "whole"),
+			}
+		}
+		table := NewTable(columns...)
+		rows := rapid.IntRange(0, 5).Draw(t, "rows")
+		for range rows {
+			table.Row(rapid.SliceOfN(rapid.String(), len(columns), len(columns)).Draw(t, "row")...)
+		}
+		var b bytes.Buffer
+		if err := table.Draw(Screen{Writer: &b, Width: width}); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+		if len(lines) != rows+1 {
+			t.Fatalf("%d lines for %d rows:\n%s", len(lines), rows, &b)
+		}
+		for _, line := range lines {
+			if Width(line) > width {
+				t.Fatalf("a line takes %d columns of %d: %q", Width(line), width, line)
+			}
+		}
+	})
+}
+
+func TestTableKeepsIDsAndShortensTheWidest(t *testing.T) {
+	table := NewTable(Column{Title: "JOB", Right: true, Whole: true}, Column{Title: "NAME"}, Column{Title: "NOTE"}, Column{Title: "STATE"})
+	table.Row("123456789", "a-name-that-is-much-too-long-for-it", "", "running")
+	table.Row("7", "日本語の名前はとても長い", "", "done\x1b[2J")
+	var b bytes.Buffer
+	if err := table.Draw(Screen{Writer: &b, Width: 36}); err != nil {
+		t.Fatal(err)
+	}
+	want := "" +
+		"      JOB  NAME             STATE\n" +
+		"123456789  a-name-that-is…  running\n" +
+		"        7  日本語の名前は…  done [2J\n"
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", &b, want)
+	}
+}
+
+func TestColorsOnlyWhereAsked(t *testing.T) {
+	table := NewTable(Column{Title: "STATE", Style: func(string) Style { return Red }})
+	table.Row("failed")
+	for _, color := range []bool{false, true} {
+		var b bytes.Buffer
+		if err := table.Draw(Screen{Writer: &b, Color: color}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(b.String(), "\x1b["); got != color {
+			t.Errorf("colour %v: %q", color, &b)
+		}
+	}
+}
+
+func TestWords(t *testing.T) {
+	for d, want := range map[time.Duration][2]string{
+		-time.Second:                   {"0.0s", "now"},
+		420 * time.Millisecond:         {"0.4s", "now"},
+		9990 * time.Millisecond:        {"9s", "9s"},
+		59900 * time.Millisecond:       {"59s", "59s"},
+		3*time.Minute + 5*time.Second:  {"3m05s", "3m"},
+		26*time.Hour + 10*time.Minute:  {"26h10m", "26h"},
+		100*time.Hour + 59*time.Minute: {"4d4h", "4d"},
+	} {
+		if got := [2]string{Elapsed(d), Age(d)}; got != want {
+			t.Errorf("%v: %q, want %q", d, got, want)
+		}
+	}
+	for share, want := range map[float64]string{-1: "0%", 0.999: "99%", 1: "100%", 2: "100%", 0.29: "29%"} {
+		if got := Percent(share); got != want {
+			t.Errorf("Percent(%v) = %s, want %s", share, got, want)
+		}
+		if got := Width(Bar(10, share)); got != 10 {
+			t.Errorf("Bar(10, %v) takes %d columns", share, got)
+		}
+	}
+}
+
+func TestStatusStaysBelowOutput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b bytes.Buffer
+		screen := Screen{Writer: &b, Live: true, Width: 20}
+		s := NewStatus(screen)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- s.Run(ctx, func() string { return "50% of\ta long status line" }) }()
+		synctest.Wait()
+		if got, want := b.String(), "\r\x1b[K50% of a long stat…"; got != want {
+			t.Errorf("drawn %q, want %q", got, want)
+		}
+		b.Reset()
+		w := s.Above(screen)
+		_, _ = w.Write([]byte("half a "))
+		time.Sleep(time.Second) // virtual: ticks pass
+		_, _ = w.Write([]byte("line\n"))
+		if got, want := b.String(), "\r\x1b[Khalf a line\n"; got != want {
+			t.Errorf("written %q, want %q", got, want)
+		}
+		time.Sleep(time.Second)
+		b.Reset()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if got, want := b.String(), "\r\x1b[K"; got != want {
+			t.Errorf("at the end %q, want %q", got, want)
+		}
+	})
+}
+
+func TestStatusIsSilentElsewhere(t *testing.T) {
+	var b bytes.Buffer
+	s := NewStatus(Screen{Writer: &b})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Run(ctx, func() string { return "x" }); err != nil {
+		t.Fatal(err)
+	}
+	s.Hold(func() {})
+	if b.Len() != 0 {
+		t.Errorf("wrote %q", &b)
+	}
+}

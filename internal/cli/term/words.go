@@ -1,0 +1,60 @@
+package term
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// Elapsed says a length of time in at most two units: "0.4s", "12s", "3m05s",
+// "2h10m", "5d4h".
+func Elapsed(d time.Duration) string {
+	d = max(d, 0)
+	switch {
+	case d < 9950*time.Millisecond:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
+	}
+}
+
+// Age says how long ago something was, in one unit: "now", "12s", "3m", "2h",
+// "5d".
+func Age(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return "now"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours())/24)
+	}
+}
+
+// Percent says a share of 0 to 1 in whole percent. It says 100% of a whole only.
+func Percent(share float64) string {
+	if math.IsNaN(share) {
+		share = 0
+	}
+	return fmt.Sprintf("%d%%", int(min(max(share, 0), 1)*100+1e-9))
+}
+
+// Bar draws a share of 0 to 1 in width columns.
+func Bar(width int, share float64) string {
+	if math.IsNaN(share) {
+		share = 0
+	}
+	full := int(min(max(share, 0), 1)*float64(width) + 1e-9)
+	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
+}
