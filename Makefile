@@ -1,0 +1,62 @@
+# Everything that a developer or CI runs. `make help` lists it.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+export CGO_ENABLED ?= 0
+GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X github.com/muster-dev/muster/internal/cli.version=$(VERSION)"
+TOOL := go tool -modfile=tools/go.mod
+SEEDS ?= 1000
+
+.PHONY: help demo dev build test race sim e2e bench lint fmt gen verify clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: build ## train on real handwritten digits, end to end (KEEP=1 leaves the server running)
+	@scripts/demo
+
+dev: build ## a server and a worker on this machine, with data in ./.muster
+	bin/muster up --data .muster
+
+build: ## bin/muster, a static binary
+	go build $(GOFLAGS_BUILD) -o bin/muster ./cmd/muster
+
+test: ## all tests, with the race detector and shuffled, and the end-to-end faults
+	@scripts/need cc python3
+	CGO_ENABLED=1 go test -race -shuffle=on -timeout 10m $$(go list ./... | grep -v /test/e2e)
+	$(MAKE) e2e
+
+race: ## only the fast tests, with the race detector
+	@scripts/need cc python3
+	CGO_ENABLED=1 go test -race -short -shuffle=on ./...
+
+sim: ## the seeded simulation of the scheduler, SEEDS=1000
+	go test ./internal/sched/simtest -run TestWorld -seeds $(SEEDS) -timeout 20m
+
+e2e: build ## real processes: kill -9, frozen workers, full disks
+	go test -count=1 -timeout 15m ./test/e2e
+
+bench: build ## the figures of docs/performance.md, beside the bare limits of this machine
+	go run ./test/load
+
+lint: ## golangci-lint
+	$(TOOL) golangci-lint run ./...
+
+fmt: ## format
+	gofmt -w $$(git ls-files '*.go')
+
+gen: ## generated files
+	go generate ./...
+
+verify: ## exactly what CI runs
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted: run make fmt"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	$(MAKE) gen && git diff --exit-code
+	$(MAKE) build
+	$(MAKE) lint
+	@dead=$$($(TOOL) deadcode -test ./... ); test -z "$$dead" || { echo "$$dead"; exit 1; }
+	$(MAKE) test
+
+clean: ## remove what was built
+	rm -rf bin
