@@ -1,0 +1,193 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/muster-dev/muster"
+)
+
+// RowsFunc reads the tasks of one job that have rows: those with numbers in span
+// and a state in states (any if empty), by number, at most limit of them.
+type RowsFunc func(ctx context.Context, span Span, states []muster.TaskState, limit int) ([]muster.Task, error)
+
+// Page answers Reader.Tasks for an adapter: it merges the tasks that have rows
+// with those that it makes up from their groups. job has Spec and Groups, read at
+// the same moment as the rows. It makes up no more tasks than it returns,
+// however many there are.
+func Page(ctx context.Context, q TaskQuery, job *muster.Job, rows RowsFunc) ([]muster.Task, string, error) {
+	if err := checkLimit(q.Limit); err != nil {
+		return nil, "", err
+	}
+	from, err := parseCursor(q.Cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	p := pager{ctx: ctx, job: job, states: q.States, rows: rows, limit: q.Limit + 1}
+	for _, span := range flatten(q.Spans) {
+		span.First = max(span.First, int(from))
+		for i := range job.Groups {
+			if err := p.group(&job.Groups[i], span); err != nil {
+				return nil, "", err
+			}
+		}
+	}
+	if len(p.page) <= q.Limit {
+		return p.page, "", nil
+	}
+	return p.page[:q.Limit], strconv.Itoa(p.page[q.Limit].ID.Num), nil
+}
+
+// pager collects a page, and one task more, which tells whether there is a next
+// page and where it begins.
+type pager struct {
+	ctx    context.Context //nolint:containedctx // lives for one call of Page
+	job    *muster.Job
+	states []muster.TaskState
+	rows   RowsFunc
+	limit  int
+	page   []muster.Task
+}
+
+func (p *pager) room() int { return p.limit - len(p.page) }
+
+func (p *pager) wants(s muster.TaskState) bool {
+	return len(p.states) == 0 || slices.Contains(p.states, s)
+}
+
+// group adds what is wanted of the group's tasks in span.
+func (p *pager) group(g *muster.Group, span Span) error {
+	span.First = max(span.First, g.First)
+	span.Last = min(span.Last, g.First+g.Size-1)
+	if !p.mayHave(g) {
+		return nil
+	}
+	if !p.wants(g.Rest) {
+		return p.rowsOnly(span)
+	}
+	rest := g.First + g.Next
+	if err := p.rowsOnly(Span{span.First, min(span.Last, rest-1)}); err != nil {
+		return err
+	}
+	return p.mixed(g, Span{max(span.First, rest), span.Last})
+}
+
+// mayHave spares the reading of groups that count no task in a wanted state.
+func (p *pager) mayHave(g *muster.Group) bool {
+	if len(p.states) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(p.states, func(s muster.TaskState) bool {
+		return int(s) < len(g.Counts) && g.Counts[s] > 0
+	})
+}
+
+func (p *pager) rowsOnly(span Span) error {
+	if p.room() == 0 || span.First > span.Last {
+		return nil
+	}
+	got, err := p.rows(p.ctx, span, p.states, p.room())
+	p.page = append(p.page, got...)
+	return err
+}
+
+// mixed adds the tasks of a span in which every number without a row is one of
+// the group's rest. It reads rows of all states, since each also says that its
+// number is not of the rest.
+func (p *pager) mixed(g *muster.Group, span Span) error {
+	for next := span.First; next <= span.Last && p.room() > 0; {
+		ask := p.room()
+		got, err := p.rows(p.ctx, Span{next, span.Last}, nil, ask)
+		if err != nil {
+			return err
+		}
+		for i := range got {
+			p.fill(g, next, got[i].ID.Num-1)
+			next = got[i].ID.Num + 1
+			if p.room() > 0 && p.wants(got[i].State) {
+				p.page = append(p.page, got[i])
+			}
+		}
+		if len(got) < ask { // no rows after these
+			p.fill(g, next, span.Last)
+			return nil
+		}
+	}
+	return nil
+}
+
+// fill makes up the tasks first to last, as far as there is room.
+func (p *pager) fill(g *muster.Group, first, last int) {
+	for num := first; num <= last && p.room() > 0; num++ {
+		p.page = append(p.page, MakeUp(p.job, g, num))
+	}
+}
+
+// MakeUp returns a task of the group's rest, which has no row of its own. job
+// has its Spec.
+func MakeUp(job *muster.Job, g *muster.Group, num int) muster.Task {
+	t := muster.Task{
+		ID:        muster.TaskID{Job: job.ID, Num: num},
+		Job:       job.ID,
+		Index:     num,
+		Group:     g.Index,
+		Name:      g.Name,
+		State:     g.Rest,
+		Reason:    g.Reason,
+		Message:   g.Message,
+		CreatedAt: job.CreatedAt,
+	}
+	if job.Spec != nil && g.Index < len(job.Spec.Tasks) {
+		spec := &job.Spec.Tasks[g.Index]
+		t.Kind = spec.Kind
+		t.Element = spec.Element(num - g.First)
+	}
+	switch {
+	case g.Rest.Final():
+		t.FinishedAt = g.RestAt
+	case g.Rest == muster.Queued:
+		t.QueuedAt = g.RestAt
+	}
+	return t
+}
+
+// flatten sorts spans and joins those that touch, so that each task is listed
+// once. No spans mean all numbers.
+func flatten(spans []Span) []Span {
+	if len(spans) == 0 {
+		return []Span{{0, muster.MaxArray}}
+	}
+	spans = slices.Clone(spans)
+	slices.SortFunc(spans, func(a, b Span) int { return a.First - b.First })
+	flat := spans[:0]
+	for _, s := range spans {
+		switch n := len(flat) - 1; {
+		case s.First > s.Last:
+		case n >= 0 && s.First <= flat[n].Last:
+			flat[n].Last = max(flat[n].Last, s.Last)
+		default:
+			flat = append(flat, s)
+		}
+	}
+	return flat
+}
+
+func checkLimit(limit int) error {
+	if limit < 1 {
+		return muster.Errorf(muster.Invalid, "the page size %d is too small: ask for 1 or more", limit)
+	}
+	return nil
+}
+
+// parseCursor reads a cursor: the number of the first row of the next page.
+func parseCursor(s string) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 {
+		return 0, muster.Errorf(muster.Invalid, "%q is not a cursor: use the one that the last page came with", s)
+	}
+	return n, nil
+}

@@ -1,0 +1,29 @@
+package store
+
+import (
+	"math"
+
+	"github.com/muster-dev/muster"
+)
+
+// Before checks the query and returns the number that all its jobs are below.
+func (q *JobQuery) Before() (muster.JobID, error) {
+	if err := checkLimit(q.Limit); err != nil {
+		return 0, err
+	}
+	if q.Cursor == "" {
+		return math.MaxInt64, nil
+	}
+	n, err := parseCursor(q.Cursor)
+	return muster.JobID(n), err
+}
+
+// Cut makes the page and its cursor of jobs, which an adapter read with one more
+// than Limit, to see whether there are any.
+func (q *JobQuery) Cut(jobs []muster.Job) ([]muster.Job, string) {
+	if len(jobs) <= q.Limit {
+		return jobs, ""
+	}
+	jobs = jobs[:q.Limit]
+	return jobs, jobs[len(jobs)-1].ID.String()
+}

@@ -1,0 +1,168 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
+	"github.com/ncruces/go-sqlite3"
+)
+
+// groupKey names a group.
+type groupKey struct {
+	job muster.JobID
+	idx int
+}
+
+// Commit implements store.Writer.
+func (s *Store) Commit(ctx context.Context, b *store.Batch) error {
+	return s.change(ctx, func(*conn) error {
+		if err := s.write(b); err != nil {
+			return err
+		}
+		s.remember(b)
+		return nil
+	})
+}
+
+// change runs f in a writing transaction.
+func (s *Store) change(ctx context.Context, f func(*conn) error) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.writer == nil {
+		return errClosed()
+	}
+	if err := s.writer.within(ctx, forWriting, func() error { return f(s.writer) }); err != nil {
+		clear(s.resolved) // some of it may tell of what was undone
+		return s.explain(ctx, "write", err)
+	}
+	return nil
+}
+
+// write writes parents before children, as the foreign keys want it.
+func (s *Store) write(b *store.Batch) error {
+	w := s.writer
+	for i := range b.Jobs {
+		j := &b.Jobs[i]
+		if err := w.exec(putJob, func(p *params) { p.job(j) }); err != nil {
+			return err
+		}
+		if j.Spec == nil {
+			continue
+		}
+		err := w.exec("INSERT INTO job_spec (job, spec) VALUES (?, ?)", func(p *params) {
+			p.int(int64(j.ID))
+			p.json(j.Spec, false)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for i := range b.Keys {
+		if err := s.writeIdempotency(&b.Keys[i]); err != nil {
+			return err
+		}
+	}
+	for i := range b.Groups {
+		if err := s.writeGroup(&b.Groups[i]); err != nil {
+			return err
+		}
+	}
+	for i := range b.Tasks {
+		if err := w.putTask(&b.Tasks[i]); err != nil {
+			return err
+		}
+	}
+	for i := range b.Attempts {
+		if err := w.exec(putAttempt, func(p *params) { p.attempt(&b.Attempts[i]) }); err != nil {
+			return err
+		}
+	}
+	for i := range b.Late {
+		if err := w.putLate(&b.Late[i]); err != nil {
+			return err
+		}
+	}
+	for i := range b.Workers {
+		if err := w.exec(putWorker, func(p *params) { p.worker(&b.Workers[i]) }); err != nil {
+			return err
+		}
+	}
+	for _, id := range b.Gone {
+		if err := w.exec("DELETE FROM worker WHERE id = ?", func(p *params) { p.text(string(id)) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) writeIdempotency(k *store.Idempotency) error {
+	err := s.writer.exec("INSERT INTO idempotency (owner, key, digest, job, at) VALUES (?, ?, ?, ?, ?)", func(p *params) {
+		p.text(k.Owner)
+		p.text(k.Key)
+		p.text(k.Digest)
+		p.int(int64(k.Job))
+		p.int(int64(k.At))
+	})
+	if errors.Is(err, sqlite3.CONSTRAINT_PRIMARYKEY) {
+		return muster.Errorf(muster.Conflict, "the idempotency key %q is taken by another job", k.Key)
+	}
+	return err
+}
+
+func (s *Store) writeGroup(g *muster.Group) error {
+	if err := s.writer.exec(putGroup, func(p *params) { p.group(g) }); err != nil {
+		return err
+	}
+	key := func(p *params) {
+		p.int(int64(g.Job))
+		p.int(int64(g.Index))
+	}
+	written, known := s.resolved[groupKey{g.Job, g.Index}]
+	switch {
+	case known && written == g.Resolved:
+		return nil
+	case g.Resolved == nil:
+		return s.writer.exec("DELETE FROM task_group_spec WHERE job = ? AND idx = ?", key)
+	default:
+		return s.writer.exec("REPLACE INTO task_group_spec (job, idx, resolved) VALUES (?, ?, ?)", func(p *params) {
+			key(p)
+			p.json(g.Resolved, false)
+		})
+	}
+}
+
+// remember notes which resolved specs are on disk, for the groups of jobs that
+// go on. A spec is never changed in place, so that the same pointer is the same spec.
+func (s *Store) remember(b *store.Batch) {
+	for i := range b.Groups {
+		g := &b.Groups[i]
+		s.resolved[groupKey{g.Job, g.Index}] = g.Resolved
+	}
+	for i := range b.Jobs {
+		j := &b.Jobs[i]
+		if !j.State.Final() {
+			continue
+		}
+		for idx := 0; ; idx++ { // a job's groups are numbered without gaps
+			key := groupKey{j.ID, idx}
+			if _, ok := s.resolved[key]; !ok {
+				break
+			}
+			delete(s.resolved, key)
+		}
+	}
+}
+
+func (c *conn) putTask(t *muster.Task) error {
+	return c.exec(putTask, func(p *params) { p.task(t) })
+}
+
+func (c *conn) putLate(r *muster.Report) error {
+	return c.exec("REPLACE INTO late_report (task, n, report) VALUES (?, ?, ?)", func(p *params) {
+		p.int(packTask(r.Attempt.Task))
+		p.int(int64(r.Attempt.N))
+		p.json(r, false)
+	})
+}

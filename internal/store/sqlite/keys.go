@@ -1,0 +1,82 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// PutKey implements store.Keys.
+func (s *Store) PutKey(ctx context.Context, k store.Key) error {
+	return s.change(ctx, func(c *conn) error {
+		return c.exec(putKey, func(p *params) { p.key(&k) })
+	})
+}
+
+// DeleteKey implements store.Keys.
+func (s *Store) DeleteKey(ctx context.Context, id string) error {
+	return s.change(ctx, func(c *conn) error {
+		if err := c.exec("DELETE FROM api_key WHERE id = ?", func(p *params) { p.text(id) }); err != nil {
+			return err
+		}
+		if c.db.Changes() == 0 {
+			return errNoKey(id)
+		}
+		return nil
+	})
+}
+
+// KeyByHash implements store.Keys.
+func (s *Store) KeyByHash(ctx context.Context, hash string) (store.Key, error) {
+	keys, err := s.keys(ctx, "SELECT "+keyColumns+" FROM api_key WHERE hash = ?", func(p *params) { p.text(hash) })
+	if err != nil {
+		return store.Key{}, err
+	}
+	if len(keys) == 0 {
+		return store.Key{}, muster.Errorf(muster.NotFound, "there is no such key")
+	}
+	return keys[0], nil
+}
+
+// ListKeys implements store.Keys.
+func (s *Store) ListKeys(ctx context.Context) ([]store.Key, error) {
+	return s.keys(ctx, "SELECT "+keyColumns+" FROM api_key ORDER BY created_at, id", nil)
+}
+
+func (s *Store) keys(ctx context.Context, sql string, bind func(*params)) (keys []store.Key, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		return c.query(sql, bind, func(cols *columns) bool {
+			keys = append(keys, cols.key())
+			return true
+		})
+	})
+	return keys, err
+}
+
+func errNoKey(id string) error {
+	return muster.Errorf(muster.NotFound, "there is no key %q", id)
+}
+
+func (p *params) key(k *store.Key) {
+	p.text(k.ID)
+	p.text(k.Name)
+	p.text(k.Hash)
+	p.text(k.Role)
+	p.someText(k.Project)
+	p.someText(string(k.Worker))
+	p.int(int64(k.CreatedAt))
+	p.time(k.ExpiresAt)
+}
+
+func (c *columns) key() (k store.Key) {
+	k.ID = c.text()
+	k.Name = c.text()
+	k.Hash = c.text()
+	k.Role = c.text()
+	k.Project = c.text()
+	k.Worker = muster.WorkerID(c.text())
+	k.CreatedAt = c.time()
+	k.ExpiresAt = c.time()
+	return k
+}

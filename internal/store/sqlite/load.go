@@ -1,0 +1,123 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/muster-dev/muster"
+)
+
+// Load implements store.Writer. It reads no finished task of a group that is not
+// Kept.
+func (s *Store) Load(ctx context.Context) (muster.Snapshot, error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.writer == nil {
+		return muster.Snapshot{}, errClosed()
+	}
+	var snap muster.Snapshot
+	err := s.writer.within(ctx, forReading, func() (err error) {
+		snap, err = s.writer.snapshot()
+		return err
+	})
+	if err != nil {
+		return muster.Snapshot{}, s.explain(ctx, "read", err)
+	}
+	clear(s.resolved)
+	for i := range snap.Groups {
+		g := &snap.Groups[i]
+		s.resolved[groupKey{g.Job, g.Index}] = g.Resolved
+	}
+	return snap, nil
+}
+
+const selectGroups = "SELECT " + groupColumns + ", resolved FROM task_group LEFT JOIN task_group_spec USING (job, idx)"
+
+func (c *conn) snapshot() (snap muster.Snapshot, err error) {
+	err = c.query("SELECT ifnull(max(id), 0) + 1 FROM job", nil, func(cols *columns) bool {
+		snap.NextJob = muster.JobID(cols.int())
+		return true
+	})
+	if err != nil {
+		return snap, err
+	}
+	err = c.query("SELECT "+jobColumns+", spec FROM job JOIN job_spec ON job_spec.job = id WHERE job.state < 4 ORDER BY id", nil,
+		func(cols *columns) bool {
+			j := cols.job()
+			j.Spec = optionalJSON[muster.Spec](cols)
+			snap.Jobs = append(snap.Jobs, j)
+			return true
+		})
+	if err != nil {
+		return snap, err
+	}
+	for i := range snap.Jobs {
+		groups, err := c.groups(snap.Jobs[i].ID)
+		if err != nil {
+			return snap, err
+		}
+		snap.Groups = append(snap.Groups, groups...)
+	}
+	if snap.Tasks, err = c.liveTasks(snap.Groups); err != nil {
+		return snap, err
+	}
+	snap.Workers, err = c.workers()
+	return snap, err
+}
+
+// liveTasks returns the rows of tasks that are not final, and of all tasks of
+// Kept groups, by job and number.
+func (c *conn) liveTasks(groups []muster.Group) ([]muster.Task, error) {
+	var tasks []muster.Task
+	add := func(cols *columns) bool {
+		tasks = append(tasks, cols.task())
+		return true
+	}
+	for _, state := range muster.TaskStates {
+		if state.Final() {
+			break
+		}
+		// "state <> 6" says the words of the index that is meant.
+		err := c.query("SELECT "+taskColumns+" FROM task WHERE state = ? AND state <> 6 ORDER BY id",
+			func(p *params) { p.int(int64(state)) }, add)
+		if err != nil {
+			return nil, err
+		}
+	}
+	for i := range groups {
+		g := &groups[i]
+		if !g.Kept {
+			continue
+		}
+		err := c.query("SELECT "+taskColumns+" FROM task WHERE id BETWEEN ? AND ? AND state >= 6 ORDER BY id", func(p *params) {
+			p.int(packTask(muster.TaskID{Job: g.Job, Num: g.First}))
+			p.int(packTask(muster.TaskID{Job: g.Job, Num: g.First + g.Size - 1}))
+		}, add)
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(tasks, func(a, b muster.Task) int {
+		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Index, b.Index))
+	})
+	return tasks, nil
+}
+
+func (c *conn) groups(job muster.JobID) ([]muster.Group, error) {
+	var groups []muster.Group
+	err := c.query(selectGroups+" WHERE job = ? ORDER BY idx", func(p *params) { p.int(int64(job)) }, func(cols *columns) bool {
+		groups = append(groups, cols.group())
+		return true
+	})
+	return groups, err
+}
+
+func (c *conn) workers() ([]muster.Worker, error) {
+	var workers []muster.Worker
+	err := c.query("SELECT "+workerColumns+" FROM worker ORDER BY name, id", nil, func(cols *columns) bool {
+		workers = append(workers, cols.worker())
+		return true
+	})
+	return workers, err
+}

@@ -1,0 +1,79 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/muster-dev/muster"
+	"github.com/ncruces/go-sqlite3/driver"
+	"github.com/pressly/goose/v3"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// applicationID marks a database file as Muster's: "Mstr".
+const applicationID = 0x4d737472
+
+// migrate brings the schema of the database at path up to date.
+func migrate(ctx context.Context, path string) (err error) {
+	db, err := driver.Open(path)
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxOpenConns(1)
+	if err := claim(ctx, db, path); err != nil {
+		return err
+	}
+	p, err := migrator(db)
+	if err != nil {
+		return err
+	}
+	has, knows, err := p.GetVersions(ctx)
+	if err != nil {
+		return fmt.Errorf("read the schema's version: %w", err)
+	}
+	if has > knows {
+		return muster.Errorf(muster.Conflict,
+			"the database %s has schema version %d and this muster knows versions up to %d: run a newer muster, or restore a backup from before the upgrade",
+			path, has, knows)
+	}
+	if _, err := p.Up(ctx); err != nil {
+		return fmt.Errorf("migrate the schema from version %d to %d: %w", has, knows, err)
+	}
+	return nil
+}
+
+func migrator(db *sql.DB) (*goose.Provider, error) {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	return goose.NewProvider(goose.DialectSQLite3, db, files, goose.WithDisableGlobalRegistry(true))
+}
+
+// claim marks a new file as Muster's and refuses one of another program.
+func claim(ctx context.Context, db *sql.DB, path string) error {
+	var id, tables int64
+	if err := db.QueryRowContext(ctx, "PRAGMA application_id").Scan(&id); err != nil {
+		return fmt.Errorf("read the header: %w", err)
+	}
+	if id == applicationID {
+		return nil
+	}
+	if err := db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil {
+		return fmt.Errorf("read the header: %w", err)
+	}
+	if id != 0 || tables > 0 {
+		return muster.Errorf(muster.Conflict, "the file %s is the database of another program: choose another data folder", path)
+	}
+	if _, err := db.ExecContext(ctx, fmt.Sprintf("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA application_id = %d", applicationID)); err != nil {
+		return fmt.Errorf("mark the file: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// Store is one open database. All methods may be called at the same time.
+type Store struct {
+	path string
+	lock *os.File
+
+	writing  sync.Mutex
+	writer   *conn                         // nil once closed
+	resolved map[groupKey]*muster.TaskSpec // as on disk; see remember
+
+	readers chan *conn // nil entries are connections not opened yet
+	closed  chan struct{}
+}
+
+var (
+	_ store.Writer = (*Store)(nil)
+	_ store.Reader = (*Store)(nil)
+	_ store.Keys   = (*Store)(nil)
+)
+
+const maxReaders = 4
+
+// The WAL is checkpointed each 16 MiB rather than 4, so that a page that changes
+// often is copied back seldom; and cut back after a burst.
+const (
+	writerPragmas = `PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
+PRAGMA cache_size = -32768; PRAGMA wal_autocheckpoint = 4096; PRAGMA journal_size_limit = 67108864; PRAGMA temp_store = MEMORY;`
+	readerPragmas = `PRAGMA query_only = ON; PRAGMA cache_size = -4096; PRAGMA temp_store = MEMORY;`
+)
+
+var errLocked = errors.New("locked")
+
+// Open opens the database file at path, making it and its folder if needed,
+// and brings its schema up to date. It refuses a file that another server has
+// open, one of a newer Muster, and one that is no database of Muster.
+func Open(ctx context.Context, path string) (*Store, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, muster.Errorf(muster.Unavailable, "cannot tell the folder of the database: %w", err)
+	}
+	s := &Store{
+		path:     path,
+		resolved: make(map[groupKey]*muster.TaskSpec),
+		readers:  make(chan *conn, maxReaders),
+		closed:   make(chan struct{}),
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, muster.Errorf(muster.Unavailable, "cannot make the folder of the database: %w", err)
+	}
+	s.lock, err = lockFile(path + ".lock")
+	if errors.Is(err, errLocked) {
+		return nil, muster.Errorf(muster.Conflict, "the database %s is in use by another server: stop that one, or choose another data folder", path)
+	}
+	if err != nil {
+		return nil, muster.Errorf(muster.Unavailable, "cannot lock the database %s: %w", path, err)
+	}
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) start(ctx context.Context) error {
+	if err := migrate(ctx, s.path); err != nil {
+		return s.explain(ctx, "prepare", err)
+	}
+	var err error
+	if s.writer, err = openConn(ctx, s.path, writerPragmas); err != nil {
+		return s.explain(ctx, "open", err)
+	}
+	for range maxReaders {
+		s.readers <- nil
+	}
+	return nil
+}
+
+// Close waits for what is under way and closes the file. Calls that come later
+// fail with Unavailable.
+func (s *Store) Close() error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	select {
+	case <-s.closed:
+		return nil
+	default:
+		close(s.closed)
+	}
+	var errs []error
+	if s.writer != nil {
+		for range maxReaders {
+			if c := <-s.readers; c != nil {
+				errs = append(errs, c.close())
+			}
+		}
+		// Last, so that it moves the WAL into the database.
+		errs = append(errs, s.writer.close())
+		s.writer = nil
+	}
+	errs = append(errs, s.lock.Close())
+	if err := errors.Join(errs...); err != nil {
+		return muster.Errorf(muster.Internal, "closing the database %s: %w", s.path, err)
+	}
+	return nil
+}
+
+// read runs f in a transaction on a free reading connection: all that f reads is
+// of one moment.
+func (s *Store) read(ctx context.Context, f func(*conn) error) error {
+	select { // closed wins over a free reader
+	case <-s.closed:
+		return errClosed()
+	default:
+	}
+	var c *conn
+	select {
+	case <-s.closed:
+		return errClosed()
+	case <-ctx.Done():
+		return muster.Errorf(muster.Unavailable, "waiting to read the database: %w", context.Cause(ctx))
+	case c = <-s.readers:
+	}
+	defer func() { s.readers <- c }()
+	if c == nil {
+		opened, err := openConn(ctx, s.path, readerPragmas)
+		if err != nil {
+			return s.explain(ctx, "open", err)
+		}
+		c = opened
+	}
+	if err := c.within(ctx, forReading, func() error { return f(c) }); err != nil {
+		return s.explain(ctx, "read", err)
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package sqlite
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/muster-dev/muster"
+	"github.com/ncruces/go-sqlite3"
+)
+
+// params binds the parameters of a statement in their order. The first error
+// stays and makes the rest no-ops. What is not bound is NULL.
+type params struct {
+	s   *sqlite3.Stmt
+	n   int
+	err error
+}
+
+func (p *params) int(v int64) {
+	p.n++
+	if p.err == nil {
+		p.err = p.s.BindInt64(p.n, v)
+	}
+}
+
+// some binds a number whose zero means unknown.
+func (p *params) some(v int64) {
+	if v == 0 {
+		p.n++
+		return
+	}
+	p.int(v)
+}
+
+func (p *params) time(t muster.Time) { p.some(int64(t)) }
+
+func (p *params) bool(v bool) {
+	if v {
+		p.int(1)
+	} else {
+		p.int(0)
+	}
+}
+
+func (p *params) intPtr(v *int) {
+	if v == nil {
+		p.n++
+		return
+	}
+	p.int(int64(*v))
+}
+
+func (p *params) float(v float64) {
+	p.n++
+	if p.err == nil {
+		p.err = p.s.BindFloat(p.n, v)
+	}
+}
+
+func (p *params) floatPtr(v *float64) {
+	if v == nil {
+		p.n++
+		return
+	}
+	p.float(*v)
+}
+
+func (p *params) text(v string) {
+	p.n++
+	if p.err == nil {
+		p.err = p.s.BindText(p.n, v)
+	}
+}
+
+// someText binds a text that is absent if it is empty.
+func (p *params) someText(v string) {
+	if v == "" {
+		p.n++
+		return
+	}
+	p.text(v)
+}
+
+func (p *params) raw(v []byte) {
+	p.n++
+	if len(v) > 0 && p.err == nil {
+		p.err = p.s.BindRawText(p.n, v)
+	}
+}
+
+// json binds v as JSON unless it is absent.
+func (p *params) json(v any, absent bool) {
+	if absent || p.err != nil {
+		p.n++
+		return
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		p.err = fmt.Errorf("encode %T: %w", v, err)
+		return
+	}
+	p.raw(b)
+}
+
+func (p *params) counts(c *muster.Counts) {
+	for _, s := range muster.TaskStates {
+		p.int(c[s])
+	}
+}
+
+// columns reads the columns of a row in their order. The first error stays.
+type columns struct {
+	s   *sqlite3.Stmt
+	n   int
+	err error
+}
+
+func (c *columns) int() int64 {
+	c.n++
+	return c.s.ColumnInt64(c.n - 1)
+}
+
+func (c *columns) time() muster.Time { return muster.Time(c.int()) }
+
+func (c *columns) bool() bool { return c.int() != 0 }
+
+func (c *columns) intPtr() *int {
+	if c.null() {
+		return nil
+	}
+	v := int(c.int())
+	return &v
+}
+
+func (c *columns) float() float64 {
+	c.n++
+	return c.s.ColumnFloat(c.n - 1)
+}
+
+func (c *columns) floatPtr() *float64 {
+	if c.null() {
+		return nil
+	}
+	v := c.float()
+	return &v
+}
+
+func (c *columns) text() string {
+	c.n++
+	return c.s.ColumnText(c.n - 1)
+}
+
+func (c *columns) raw() []byte {
+	c.n++
+	b := c.s.ColumnRawText(c.n - 1)
+	if len(b) == 0 {
+		return nil
+	}
+	return append([]byte(nil), b...) // the bytes are SQLite's until the next step
+}
+
+// json decodes into v, which stays as it is if the column is NULL.
+func (c *columns) json(v any) {
+	c.n++
+	b := c.s.ColumnRawText(c.n - 1)
+	if len(b) == 0 || c.err != nil {
+		return
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		c.err = fmt.Errorf("decode %T in column %s: %w", v, c.s.ColumnName(c.n-1), err)
+	}
+}
+
+func (c *columns) counts() (n muster.Counts) {
+	for _, s := range muster.TaskStates {
+		n[s] = c.int()
+	}
+	return n
+}
+
+// null reports whether the next column is NULL, and passes it if so.
+func (c *columns) null() bool {
+	if c.s.ColumnType(c.n) == sqlite3.NULL {
+		c.n++
+		return true
+	}
+	return false
+}
+
+func optionalJSON[T any](c *columns) *T {
+	if c.null() {
+		return nil
+	}
+	v := new(T)
+	c.json(v)
+	return v
+}
