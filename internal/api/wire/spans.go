@@ -1,0 +1,55 @@
+package wire
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched"
+)
+
+// maxSpans is how many parts a text of spans may have.
+const maxSpans = 1_000
+
+// ParseSpans reads task numbers and ranges such as "0-9,12". The empty text
+// means all tasks and is nil.
+func ParseSpans(s string) ([]sched.Span, error) {
+	if s == "" {
+		return nil, nil
+	}
+	parts := strings.Split(s, ",")
+	if len(parts) > maxSpans {
+		return nil, muster.Errorf(muster.Invalid, "%d ranges of tasks are too many: write at most %d", len(parts), maxSpans)
+	}
+	spans := make([]sched.Span, len(parts))
+	for i, part := range parts {
+		first, last, isRange := strings.Cut(strings.TrimSpace(part), "-")
+		if !isRange {
+			last = first
+		}
+		a, errA := number(first)
+		b, errB := number(last)
+		if errA != nil || errB != nil || b < a {
+			return nil, muster.Errorf(muster.Invalid, "%q is not a range of tasks: write numbers and ranges such as 0-9,12", part)
+		}
+		spans[i] = sched.Span{First: a, Last: b}
+	}
+	return spans, nil
+}
+
+func number(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	return int(n), err
+}
+
+// FormatSpans writes what ParseSpans reads.
+func FormatSpans(spans []sched.Span) string {
+	parts := make([]string, len(spans))
+	for i, s := range spans {
+		parts[i] = strconv.Itoa(s.First)
+		if s.Last != s.First {
+			parts[i] += "-" + strconv.Itoa(s.Last)
+		}
+	}
+	return strings.Join(parts, ",")
+}

@@ -1,0 +1,123 @@
+// Package wire has the bodies of the HTTP API that are not in Muster's
+// vocabulary, for the server and its clients alike. docs of each field is in the
+// OpenAPI document that the server makes of these types.
+package wire
+
+import (
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched"
+)
+
+// Prefix is where the API lives.
+const Prefix = "/api/v1"
+
+// The headers that are not HTTP's own.
+const (
+	HeaderIdempotency = "Idempotency-Key"
+	HeaderOffset      = "Upload-Offset" // of a blob's upload: bytes that are there
+	HeaderLastEvent   = "Last-Event-ID"
+)
+
+// MaxMissing is how many hashes one Missing request may have, and MaxPage how
+// many rows a page.
+const (
+	MaxMissing = 10_000
+	MaxPage    = 1_000
+)
+
+// Jobs is a page of jobs.
+type Jobs struct {
+	Jobs []muster.Job `json:"jobs" nullable:"false"`
+	Next string       `json:"next,omitempty" doc:"cursor of the next page; absent at the end"`
+}
+
+// Tasks is a page of tasks.
+type Tasks struct {
+	Tasks []muster.Task `json:"tasks" nullable:"false"`
+	Next  string        `json:"next,omitempty" doc:"cursor of the next page; absent at the end"`
+}
+
+// Attempts are all executions of a task.
+type Attempts struct {
+	Attempts []muster.Attempt `json:"attempts" nullable:"false"`
+}
+
+// Artifacts are the files of an attempt.
+type Artifacts struct {
+	Artifacts []muster.Artifact `json:"artifacts" nullable:"false"`
+}
+
+// Workers is the fleet.
+type Workers struct {
+	Workers []muster.Worker `json:"workers" nullable:"false"`
+}
+
+// Plan says where the first task of each stage would run.
+type Plan struct {
+	Stages []sched.Explanation `json:"stages" nullable:"false"`
+}
+
+// Selection picks tasks of a job.
+type Selection struct {
+	Tasks string `json:"tasks,omitempty" doc:"task numbers and ranges; absent means all" example:"0-9,12"`
+}
+
+// Key is what may be shown of an API key.
+type Key struct {
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Role      string          `json:"role" enum:"admin,submitter,viewer,worker,join"`
+	Project   string          `json:"project,omitempty" doc:"the only project that it may touch; absent means all"`
+	Worker    muster.WorkerID `json:"worker,omitempty" doc:"for a worker's own key"`
+	CreatedAt muster.Time     `json:"created_at,omitzero"`
+	ExpiresAt muster.Time     `json:"expires_at,omitzero" doc:"absent means never"`
+}
+
+// Keys are all API keys.
+type Keys struct {
+	Keys []Key `json:"keys" nullable:"false"`
+}
+
+// NewKey asks for an API key.
+type NewKey struct {
+	Name    string          `json:"name" minLength:"1" maxLength:"64"`
+	Role    string          `json:"role" enum:"admin,submitter,viewer,join"`
+	Project string          `json:"project,omitempty" maxLength:"64" doc:"the only project that it may touch; absent means all"`
+	TTL     muster.Duration `json:"ttl,omitempty" doc:"how long it is valid; absent or 0 means for ever"`
+}
+
+// MadeKey is a new API key with its secret, which is shown this once.
+type MadeKey struct {
+	Key    Key    `json:"key"`
+	Secret string `json:"secret" doc:"the bearer token; it is not shown again"`
+}
+
+// Whoami says who the caller is and what the server is.
+type Whoami struct {
+	Key     string          `json:"key"`
+	Name    string          `json:"name"`
+	Role    string          `json:"role"`
+	Project string          `json:"project,omitempty"`
+	Worker  muster.WorkerID `json:"worker,omitempty"`
+	Version string          `json:"version" doc:"of the server"`
+}
+
+// Hashes is a list of blobs, each by its SHA-256 in lower-case hex.
+type Hashes struct {
+	SHA256 []string `json:"sha256" maxItems:"10000" nullable:"false"`
+}
+
+// Missing is those of them that the server does not have.
+type Missing struct {
+	Missing []string `json:"missing" nullable:"false"`
+}
+
+// Problem is the body of every error, as application/problem+json (RFC 9457).
+type Problem struct {
+	Type   string              `json:"type" doc:"about:blank: the code says more"`
+	Title  string              `json:"title" doc:"the HTTP status in words"`
+	Status int                 `json:"status"`
+	Detail string              `json:"detail" doc:"one sentence: what, where, what to do"`
+	Code   muster.Code         `json:"code" doc:"stable: match on this"`
+	Errors []muster.FieldError `json:"errors,omitempty" doc:"what is wrong in the document that was sent"`
+}

@@ -1,0 +1,103 @@
+package auth
+
+import (
+	"slices"
+
+	"github.com/muster-dev/muster"
+)
+
+// Role is what a key is for.
+type Role string
+
+// The roles.
+const (
+	Admin     Role = "admin"     // everything
+	Submitter Role = "submitter" // jobs and their bytes
+	Viewer    Role = "viewer"    // looks, changes nothing
+	Worker    Role = "worker"    // one worker's own: its link and its bytes
+	Join      Role = "join"      // may only make workers
+)
+
+// Roles lists every role.
+var Roles = []Role{Admin, Submitter, Viewer, Worker, Join}
+
+// ParseRole reads a role's name.
+func ParseRole(s string) (Role, error) {
+	if r := Role(s); slices.Contains(Roles, r) {
+		return r, nil
+	}
+	return "", muster.Errorf(muster.Invalid, "%q is not a role: write admin, submitter, viewer, worker or join", s)
+}
+
+// Principal is who asks: what is known of the key behind a request.
+type Principal struct {
+	KeyID   string
+	Name    string
+	Role    Role
+	Project string          // the only one that it may touch; "" means all
+	Worker  muster.WorkerID // that it is, for the role worker
+}
+
+// Verb is one thing that a principal may want to do.
+type Verb string
+
+// The verbs.
+const (
+	ReadJobs     Verb = "read jobs"
+	SubmitJobs   Verb = "submit jobs"
+	ChangeJobs   Verb = "cancel or retry jobs"
+	ReadWorkers  Verb = "see workers"
+	SteerWorkers Verb = "steer workers"
+	ManageKeys   Verb = "manage keys"
+	JoinWorkers  Verb = "join workers"
+	LinkWorker   Verb = "connect as this worker"
+	ReadBlobs    Verb = "read blobs"
+	WriteBlobs   Verb = "write blobs"
+)
+
+var allowed = map[Role][]Verb{
+	Admin: {ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, SteerWorkers, ManageKeys, JoinWorkers, ReadBlobs,
+		WriteBlobs},
+	Submitter: {ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ReadBlobs, WriteBlobs},
+	Viewer:    {ReadJobs, ReadWorkers},
+	Worker:    {LinkWorker, ReadBlobs, WriteBlobs},
+	Join:      {JoinWorkers},
+}
+
+// fleetWide are the verbs whose effect is not within one project.
+var fleetWide = []Verb{SteerWorkers, ManageKeys, JoinWorkers}
+
+// Object is what a verb is applied to. Its zero value is nothing in particular.
+type Object struct {
+	Project string
+	Worker  muster.WorkerID
+}
+
+// Can returns nil if p may do verb to what, else a Forbidden error that says who
+// may.
+func Can(p Principal, verb Verb, what Object) error {
+	if !slices.Contains(allowed[p.Role], verb) {
+		return muster.Errorf(muster.Forbidden, "the key %q has the role %s, which may not %s: use a key with the role %s",
+			p.Name, p.Role, verb, whoMay(verb))
+	}
+	if p.Project != "" && slices.Contains(fleetWide, verb) {
+		return muster.Errorf(muster.Forbidden, "the key %q is for project %q only and may not %s: use a key for all projects",
+			p.Name, p.Project, verb)
+	}
+	if p.Project != "" && what.Project != "" && what.Project != p.Project {
+		return muster.Errorf(muster.Forbidden, "the key %q is for project %q only, not for %q", p.Name, p.Project, what.Project)
+	}
+	if verb == LinkWorker && (p.Worker == "" || (what.Worker != "" && what.Worker != p.Worker)) {
+		return muster.Errorf(muster.Forbidden, "the key %q is of worker %q and may not connect as %q", p.Name, p.Worker, what.Worker)
+	}
+	return nil
+}
+
+// whoMay names the first role that may do verb, in the order of Roles.
+func whoMay(verb Verb) Role {
+	i := slices.IndexFunc(Roles, func(r Role) bool { return slices.Contains(allowed[r], verb) })
+	if i < 0 {
+		return Admin
+	}
+	return Roles[i]
+}

@@ -1,0 +1,110 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+)
+
+// expectFrom is the size from which an upload asks before it sends.
+const expectFrom = 1 << 20
+
+// Missing returns those of the hashes whose blobs the server does not have.
+func (c *Client) Missing(ctx context.Context, hashes []string) ([]string, error) {
+	var missing []string
+	for len(hashes) > 0 {
+		n := min(len(hashes), wire.MaxMissing)
+		var answer wire.Missing
+		err := c.do(ctx, call{
+			method: http.MethodPost, path: "/blobs/missing", body: wire.Hashes{SHA256: hashes[:n]}, out: &answer, repeat: true,
+		})
+		if err != nil {
+			return nil, err
+		}
+		missing, hashes = append(missing, answer.Missing...), hashes[n:]
+	}
+	return missing, nil
+}
+
+// PutBlob uploads size bytes under their SHA-256. It goes on where an earlier
+// try broke off. progress, if not nil, is told how many bytes the server was sent.
+func (c *Client) PutBlob(ctx context.Context, sha256 string, r io.ReaderAt, size int64, progress func(done int64)) error {
+	offset := int64(0)
+	giveUp := time.Now().Add(c.opts.StreamPatience)
+	for b := (backoff{}); ; {
+		next, err := c.putFrom(ctx, sha256, r, offset, size, progress)
+		if err == nil {
+			return nil
+		}
+		moved := next > offset
+		if moved {
+			b, giveUp = backoff{}, time.Now().Add(c.opts.StreamPatience)
+		}
+		offset = next
+		if code := muster.CodeOf(err); code == muster.Conflict && moved {
+			continue
+		} else if code != muster.Unavailable && code != muster.Conflict {
+			return err
+		}
+		if !time.Now().Before(giveUp) || b.wait(ctx) != nil {
+			return err
+		}
+	}
+}
+
+// putFrom uploads from offset on, and says where to go on if that fails.
+func (c *Client) putFrom(ctx context.Context, sha256 string, r io.ReaderAt, offset, size int64, progress func(int64)) (int64, error) {
+	ctx, alive, stop := guard(ctx, stall)
+	defer stop()
+	body := &counted{r: io.NewSectionReader(r, offset, size-offset), n: offset, alive: alive, progress: progress}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, c.base.String()+wire.Prefix+"/blobs/"+sha256, body)
+	if err != nil {
+		return offset, fmt.Errorf("make request: %w", err)
+	}
+	req.ContentLength = size - offset
+	if req.ContentLength == 0 {
+		req.Body = http.NoBody
+	}
+	req.Header.Set("Content-Type", "application/octet-stream")
+	req.Header.Set(wire.HeaderOffset, strconv.FormatInt(offset, 10))
+	if req.ContentLength >= expectFrom {
+		req.Header.Set("Expect", "100-continue")
+	}
+	c.sign(req)
+	resp, err := c.opts.HTTP.Do(req)
+	if err != nil {
+		return offset, c.unreachable(ctx, err) // the next try is told by a Conflict how much came
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode/100 == 2 {
+		return size, nil
+	}
+	if n, err := strconv.ParseInt(resp.Header.Get(wire.HeaderOffset), 10, 64); err == nil && n >= 0 && n <= size {
+		offset = n
+	}
+	return offset, c.refusal(resp)
+}
+
+// counted counts the bytes that are read through it, and tells of them.
+type counted struct {
+	r        io.Reader
+	n        int64
+	alive    func()
+	progress func(int64)
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	c.alive()
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	if c.progress != nil {
+		c.progress(c.n)
+	}
+	return n, err
+}

@@ -1,0 +1,62 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/url"
+	"strconv"
+
+	"github.com/muster-dev/muster"
+)
+
+// EventQuery selects events.
+type EventQuery struct {
+	Job  muster.JobID // only of this job; 0 means all
+	Last string       // go on after this event ("EPOCH-SEQ", see EventID); "" means from now on
+}
+
+// Events follows what changes, until ctx ends. Where events were missed there is
+// one of type muster.EventResync: read the state anew. The first one is of that type
+// too, as soon as the server listens, unless q.Last is known to it: what changes after it is told.
+// An error ends the sequence.
+func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[muster.Event, error] {
+	v := url.Values{}
+	if q.Job != 0 {
+		v.Set("job", q.Job.String())
+	}
+	return func(yield func(muster.Event, error) bool) {
+		err := c.stream(ctx, "/events", v, q.Last, func(ev event) error {
+			var e muster.Event
+			if err := decodeEvent(ev, &e); err != nil {
+				return err
+			}
+			if !yield(e, nil) {
+				return errStop
+			}
+			return nil
+		})
+		if err != nil {
+			yield(muster.Event{}, err)
+		}
+	}
+}
+
+// Wait returns a job when it has ended, or an error when ctx does.
+func (c *Client) Wait(ctx context.Context, id muster.JobID) (muster.Job, error) {
+	for e, err := range c.Events(ctx, EventQuery{Job: id}) {
+		if err != nil {
+			return muster.Job{}, err
+		}
+		if e.Type != muster.EventResync && e.Type != muster.EventJob {
+			continue
+		}
+		job, err := c.Job(ctx, id)
+		if err != nil || job.State.Final() {
+			return job, err
+		}
+	}
+	return muster.Job{}, ctx.Err()
+}
+
+// EventID is what EventQuery.Last takes.
+func EventID(e muster.Event) string { return e.Epoch + "-" + strconv.FormatUint(e.Seq, 10) }

@@ -1,0 +1,86 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"net/url"
+	"strconv"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+)
+
+// The streams of a log.
+const (
+	Stdout = wire.Stdout
+	Stderr = wire.Stderr
+	System = wire.System // a word from Muster itself
+)
+
+// LogOptions select output. The zero value is all output of the last attempt so
+// far.
+type LogOptions struct {
+	Attempt int    // 0 means the last one
+	Stream  string // Stdout or Stderr; "" means all
+	Tail    int    // only this many last lines to begin with; 0 means all
+	Follow  bool   // until the task has ended, over its later attempts too
+}
+
+// LogLine is one piece of output: a whole line with its end, or a part of a
+// long or unfinished one.
+type LogLine struct {
+	Attempt int
+	Stream  string
+	At      muster.Time
+	Data    []byte
+}
+
+// Logs reads a task's output in order. Over broken connections and restarts of
+// the server no line is lost or doubled. An error ends the sequence.
+func (c *Client) Logs(ctx context.Context, id muster.TaskID, o LogOptions) iter.Seq2[LogLine, error] {
+	q := url.Values{"follow": {strconv.FormatBool(o.Follow)}}
+	set(q, "stream", o.Stream)
+	if o.Attempt > 0 {
+		q.Set("attempt", strconv.Itoa(o.Attempt))
+	}
+	if o.Tail > 0 {
+		q.Set("tail", strconv.Itoa(o.Tail))
+	}
+	return func(yield func(LogLine, error) bool) {
+		attempt, ended := o.Attempt, false
+		err := c.stream(ctx, taskPath(id)+"/logs", q, "", func(ev event) error {
+			switch ev.name {
+			case wire.LogOutput:
+				var l wire.LogLine
+				if err := decodeEvent(ev, &l); err != nil {
+					return err
+				}
+				if !yield(LogLine{Attempt: attempt, Stream: l.Stream, At: l.At, Data: l.Data()}, nil) {
+					ended = true
+					return errStop
+				}
+			case wire.LogAttempt, wire.LogEnd:
+				var turn wire.LogTurn
+				if err := decodeEvent(ev, &turn); err != nil {
+					return err
+				}
+				attempt = turn.Attempt
+				if ev.name == wire.LogEnd {
+					return errStop
+				}
+			}
+			return nil
+		})
+		if err != nil && !ended {
+			yield(LogLine{}, err)
+		}
+	}
+}
+
+func decodeEvent(ev event, into any) error {
+	if err := json.Unmarshal(ev.data, into); err != nil {
+		return muster.Errorf(muster.Internal, "an event %q of the server is not understood: %w", ev.name, err)
+	}
+	return nil
+}

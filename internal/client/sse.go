@@ -1,0 +1,148 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+)
+
+const (
+	// maxEvent is the most bytes of one event of a stream.
+	maxEvent = 16 << 20
+	// silence is how long a stream may say nothing, not even a comment, before the
+	// connection counts as broken. The server speaks every 15 s.
+	silence = 45 * time.Second
+)
+
+// event is one server-sent event.
+type event struct {
+	id, name string
+	data     []byte
+}
+
+// errStop ends a stream from within its handler.
+var errStop = errors.New("stop")
+
+// stream follows an event stream until handle returns an error, ctx ends, the
+// server refuses, or it cannot be reached for longer than the stream's patience.
+// After a broken connection it goes on after the last event with an id that handle took.
+func (c *Client) stream(ctx context.Context, path string, query url.Values, last string, handle func(event) error) error {
+	giveUp := time.Now().Add(c.opts.Patience) // the first connection is an ordinary call
+	for b := (backoff{}); ; {
+		before := last
+		heard, err := c.connect(ctx, path, query, &last, handle)
+		if heard {
+			giveUp = time.Now().Add(c.opts.StreamPatience)
+		}
+		if last != before {
+			b = backoff{}
+		}
+		switch {
+		case errors.Is(err, errStop):
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case muster.CodeOf(err) != muster.Unavailable, !time.Now().Before(giveUp):
+			return err
+		}
+		if b.wait(ctx) != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// connect follows one connection of a stream, and says whether the server spoke
+// at all. Its error is Unavailable where it makes sense to connect again.
+func (c *Client) connect(ctx context.Context, path string, query url.Values, last *string, handle func(event) error) (heard bool, err error) {
+	ctx, alive, stop := guard(ctx, silence)
+	defer stop()
+	header := http.Header{"Accept": {"text/event-stream"}}
+	if *last != "" {
+		header.Set(wire.HeaderLastEvent, *last)
+	}
+	resp, err := c.send(ctx, http.MethodGet, path, query, header, nil)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	events := newEventReader(resp.Body, func() { heard = true; alive() })
+	for {
+		ev, err := events.next()
+		if err != nil {
+			return heard, muster.Errorf(muster.Unavailable, "the connection to %s broke: %w", c.base, err)
+		}
+		if err := handle(ev); err != nil {
+			return heard, err
+		}
+		if ev.id != "" {
+			*last = ev.id
+		}
+	}
+}
+
+// guard returns a context that ends when alive was not called for d. stop
+// releases it.
+func guard(ctx context.Context, d time.Duration) (_ context.Context, alive, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	watchdog := time.AfterFunc(d, func() { cancel(errors.New("the server said nothing for too long")) })
+	return ctx, func() { watchdog.Reset(d) }, func() { watchdog.Stop(); cancel(nil) }
+}
+
+// eventReader reads server-sent events as the HTML standard defines them.
+type eventReader struct {
+	lines *bufio.Scanner
+	alive func() // called for every line
+}
+
+func newEventReader(r io.Reader, alive func()) *eventReader {
+	s := bufio.NewScanner(r)
+	s.Buffer(make([]byte, 0, 64<<10), maxEvent)
+	return &eventReader{lines: s, alive: alive}
+}
+
+// next returns the next event that has data; io.EOF means that the stream ended
+// between two events.
+func (r *eventReader) next() (event, error) {
+	var ev event
+	begun := false
+	for r.lines.Scan() {
+		r.alive()
+		line := r.lines.Text()
+		if line == "" {
+			if ev.data != nil {
+				ev.data = ev.data[:len(ev.data)-1] // the last line end
+				return ev, nil
+			}
+			begun = false
+			continue
+		}
+		field, value, _ := strings.Cut(line, ":")
+		value = strings.TrimPrefix(value, " ")
+		switch field {
+		case "": // a comment
+			continue
+		case "id":
+			ev.id = value
+		case "event":
+			ev.name = value
+		case "data":
+			ev.data = append(append(ev.data, value...), '\n')
+		}
+		begun = true
+	}
+	if err := r.lines.Err(); err != nil {
+		return event{}, err
+	}
+	if begun {
+		return event{}, io.ErrUnexpectedEOF
+	}
+	return event{}, io.EOF
+}
