@@ -1,0 +1,295 @@
+package link
+
+import (
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/muster-dev/muster"
+)
+
+// outcomes are those that a Report may have.
+var outcomes = []muster.Outcome{
+	muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled, muster.AttemptRejected, muster.AttemptLost,
+}
+
+// goodbyes are the codes that a Goodbye may have.
+var goodbyes = []muster.Code{
+	"", muster.Invalid, muster.InvalidSpec, muster.Unauthenticated, muster.Forbidden, muster.NotFound, muster.Conflict,
+	muster.TooLarge, muster.Unavailable, muster.StorageFull, muster.Internal,
+}
+
+// checkToServer checks what the types alone do not say, before a frame leaves
+// and after it came.
+func checkToServer(f *ToServer) error {
+	if (f.Seq == 1) != (f.Hello != nil) {
+		return within("hello", wrong("belongs in the first frame, and only there"))
+	}
+	if f.Hello != nil {
+		if err := within("hello", checkHello(f.Hello)); err != nil {
+			return err
+		}
+	}
+	if err := within("accepted", each(f.Accepted, checkAttempt)); err != nil {
+		return err
+	}
+	if err := within("rejected", each(f.Rejected, func(r *Rejected) error { return within("attempt", checkAttempt(&r.Attempt)) })); err != nil {
+		return err
+	}
+	if err := within("started", each(f.Started, checkStarted)); err != nil {
+		return err
+	}
+	if err := within("progress", each(f.Progress, checkProgress)); err != nil {
+		return err
+	}
+	if err := within("logs", checkLogs(f.Logs)); err != nil {
+		return err
+	}
+	if err := within("finished", each(f.Finished, checkReport)); err != nil {
+		return err
+	}
+	if f.Renew != nil {
+		if err := within("renew", checkRenew(f.Renew)); err != nil {
+			return err
+		}
+	}
+	return within("goodbye", checkGoodbye(f.Goodbye))
+}
+
+// checkToWorker is checkToServer for the other direction.
+func checkToWorker(f *ToWorker) error {
+	if f.Seq == 1 && f.Welcome == nil && f.Goodbye == nil || f.Seq != 1 && f.Welcome != nil {
+		return within("welcome", wrong("belongs in the first frame, and only there"))
+	}
+	if f.Welcome != nil {
+		if err := within("welcome", checkWelcome(f.Welcome)); err != nil {
+			return err
+		}
+	}
+	if err := within("specs", each(f.Specs, func(s *GroupSpec) error { return within("ref", atLeast(int64(s.Ref), 1)) })); err != nil {
+		return err
+	}
+	if err := within("assign", each(f.Assign, checkAssign)); err != nil {
+		return err
+	}
+	if err := within("cancel", each(f.Cancel, checkCancel)); err != nil {
+		return err
+	}
+	if err := within("finished_ack", each(f.FinishedAck, checkAttempt)); err != nil {
+		return err
+	}
+	if err := within("log_ack", each(f.LogAck, checkLogAck)); err != nil {
+		return err
+	}
+	return within("goodbye", checkGoodbye(f.Goodbye))
+}
+
+func each[T any](list []T, check func(*T) error) error {
+	for i := range list {
+		if err := check(&list[i]); err != nil {
+			return within("["+strconv.Itoa(i)+"]", err)
+		}
+	}
+	return nil
+}
+
+func atLeast(n, least int64) error {
+	if n < least {
+		return wrong("is %d: it must be %d or more", n, least)
+	}
+	return nil
+}
+
+// finite refuses what JSON cannot say, and amounts below zero.
+func amount(v float64) error {
+	if math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
+		return wrong("is %v: it must be a number from 0", v)
+	}
+	return nil
+}
+
+func checkAttempt(a *muster.AttemptID) error {
+	if a.Task.Job < 1 || a.Task.Num < 0 || a.Task.Num > muster.MaxArray || a.N < 1 || a.N > math.MaxInt32 {
+		return wrong("is missing or no attempt id")
+	}
+	return nil
+}
+
+func checkHello(h *Hello) error {
+	if h.Worker == "" {
+		return within("worker", wrong("is missing"))
+	}
+	if err := within("price", amount(h.Price)); err != nil {
+		return err
+	}
+	r := &h.Resources
+	if err := within("resources.cpus", amount(r.CPUs)); err != nil {
+		return err
+	}
+	for name, n := range map[string]int64{"memory": int64(r.Memory), "disk": int64(r.Disk), "slots": int64(r.Slots)} {
+		if err := within("resources."+name, atLeast(n, 0)); err != nil {
+			return err
+		}
+	}
+	err := each(r.GPUs, func(g *muster.GPU) error {
+		if g.UUID == "" {
+			return within("uuid", wrong("is missing"))
+		}
+		return within("memory", atLeast(int64(g.Memory), 0))
+	})
+	if err != nil {
+		return within("resources.gpus", err)
+	}
+	return within("held", each(h.Held, checkAttempt))
+}
+
+func checkWelcome(w *Welcome) error {
+	if w.Heartbeat <= 0 {
+		return within("heartbeat", wrong("is %s: it must be more than 0", w.Heartbeat))
+	}
+	if err := within("keep", each(w.Keep, checkLogAck)); err != nil {
+		return err
+	}
+	return within("stop", each(w.Stop, checkAttempt))
+}
+
+func checkLogAck(a *LogAck) error {
+	if err := within("attempt", checkAttempt(&a.Attempt)); err != nil {
+		return err
+	}
+	return within("size", atLeast(a.Size, 0))
+}
+
+func checkStarted(s *Started) error {
+	if s.At <= 0 {
+		return within("at", wrong("is missing"))
+	}
+	return within("attempt", checkAttempt(&s.Attempt))
+}
+
+func checkProgress(p *muster.Progress) error {
+	if p.Progress != nil && !(*p.Progress >= 0 && *p.Progress <= 1) {
+		return within("progress", wrong("is %v: it must be from 0 to 1", *p.Progress))
+	}
+	for name, v := range p.Metrics {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return within("metrics", within(name, wrong("is %v, which is not a number", v)))
+		}
+	}
+	return within("attempt", checkAttempt(&p.Attempt))
+}
+
+func checkLogs(logs []LogChunk) error {
+	sum := 0
+	for i := range logs {
+		sum += len(logs[i].Data)
+	}
+	if sum > MaxLogs {
+		return wrong("have %d bytes: the most in one frame is %d", sum, MaxLogs)
+	}
+	return each(logs, func(c *LogChunk) error {
+		if err := within("attempt", checkAttempt(&c.Attempt)); err != nil {
+			return err
+		}
+		return within("offset", atLeast(c.Offset, 0))
+	})
+}
+
+func checkReport(r *muster.Report) error {
+	if err := within("attempt", checkAttempt(&r.Attempt)); err != nil {
+		return err
+	}
+	if !slices.Contains(outcomes, r.Outcome) {
+		return within("outcome", wrong("is %q: it must be one of %q", r.Outcome, outcomes))
+	}
+	if err := within("reason", checkReason(r.Reason)); err != nil {
+		return err
+	}
+	if len(r.Result) > muster.MaxResult {
+		return within("result", wrong("has %d bytes: the most is %d", len(r.Result), muster.MaxResult))
+	}
+	if err := within("log_size", atLeast(r.LogSize, 0)); err != nil {
+		return err
+	}
+	if r.FinishedAt <= 0 {
+		return within("finished_at", wrong("is missing"))
+	}
+	return within("artifacts", each(r.Artifacts, checkArtifact))
+}
+
+func checkReason(r muster.Reason) error {
+	if r != muster.NoReason && !slices.Contains(muster.Reasons, r) {
+		return wrong("is %q, which is not a reason", r)
+	}
+	return nil
+}
+
+func checkArtifact(a *muster.Artifact) error {
+	if a.Name == "" {
+		return within("name", wrong("is missing"))
+	}
+	if err := within("sha256", checkHash(a.SHA256)); err != nil {
+		return err
+	}
+	return within("size", atLeast(a.Size, 0))
+}
+
+func checkHash(s string) error {
+	if len(s) != 64 {
+		return wrong("is %q: it must be 64 lower-case hex digits", s)
+	}
+	for _, c := range []byte(s) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return wrong("is %q: it must be 64 lower-case hex digits", s)
+		}
+	}
+	return nil
+}
+
+func checkRenew(r *Renew) error {
+	if r.Load != nil {
+		if err := within("load.cpu", amount(r.Load.CPU)); err != nil {
+			return err
+		}
+		if err := within("load.memory", atLeast(int64(r.Load.Memory), 0)); err != nil {
+			return err
+		}
+	}
+	return within("held", each(r.Held, checkAttempt))
+}
+
+func checkAssign(a *Assign) error {
+	if err := within("attempt", checkAttempt(&a.Attempt)); err != nil {
+		return err
+	}
+	if err := within("ref", atLeast(int64(a.Ref), 1)); err != nil {
+		return err
+	}
+	g := &a.Grant
+	if g.CPUs < 0 || g.Memory < 0 || g.Disk < 0 || g.Slots < 0 || g.GPUMemory < 0 {
+		return within("grant", wrong("has an amount below zero"))
+	}
+	return within("inputs", each(a.Inputs, func(in *Input) error {
+		if in.Path == "" {
+			return within("path", wrong("is missing"))
+		}
+		if err := within("sha256", checkHash(in.SHA256)); err != nil {
+			return err
+		}
+		return within("size", atLeast(in.Size, 0))
+	}))
+}
+
+func checkCancel(c *Cancel) error {
+	if err := within("attempt", checkAttempt(&c.Attempt)); err != nil {
+		return err
+	}
+	return within("reason", checkReason(c.Reason))
+}
+
+func checkGoodbye(g *Goodbye) error {
+	if g != nil && !slices.Contains(goodbyes, g.Code) {
+		return within("code", wrong("is %q, which is not a code", g.Code))
+	}
+	return nil
+}

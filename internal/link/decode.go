@@ -1,0 +1,261 @@
+package link
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"math"
+	"slices"
+
+	"github.com/muster-dev/muster"
+)
+
+func (s *scanner) toServer(f *ToServer) error {
+	return s.object(func(key string) error {
+		switch key {
+		case "seq":
+			n, err := s.count(math.MaxInt64)
+			f.Seq = uint64(n)
+			return err
+		case "hello":
+			return s.value(&f.Hello)
+		case "ready":
+			return s.value(&f.Ready)
+		case "accepted":
+			return list(s, &f.Accepted, s.attempt)
+		case "rejected":
+			return s.value(&f.Rejected)
+		case "started":
+			return list(s, &f.Started, s.started)
+		case "progress":
+			return s.value(&f.Progress)
+		case "logs":
+			return list(s, &f.Logs, s.logChunk)
+		case "finished":
+			return list(s, &f.Finished, s.report)
+		case "renew":
+			return s.value(&f.Renew)
+		case "ping":
+			return s.truth(&f.Ping)
+		case "goodbye":
+			return s.value(&f.Goodbye)
+		}
+		return errUnknown()
+	})
+}
+
+func (s *scanner) toWorker(f *ToWorker) error {
+	return s.object(func(key string) error {
+		switch key {
+		case "seq":
+			n, err := s.count(math.MaxInt64)
+			f.Seq = uint64(n)
+			return err
+		case "welcome":
+			return s.value(&f.Welcome)
+		case "specs":
+			return s.value(&f.Specs)
+		case "assign":
+			return list(s, &f.Assign, s.assign)
+		case "cancel":
+			return s.value(&f.Cancel)
+		case "finished_ack":
+			return list(s, &f.FinishedAck, s.attempt)
+		case "log_ack":
+			return list(s, &f.LogAck, s.logAck)
+		case "drain":
+			return s.truth(&f.Drain)
+		case "pong":
+			return s.truth(&f.Pong)
+		case "goodbye":
+			return s.value(&f.Goodbye)
+		}
+		return errUnknown()
+	})
+}
+
+func errUnknown() error { return wrong("is not a field of this protocol") }
+
+// list reads an array of messages.
+func list[T any](s *scanner, to *[]T, elem func(*T) error) error {
+	return s.array(func() error {
+		if len(*to) == cap(*to) {
+			*to = slices.Grow(*to, max(8, len(*to)))
+		}
+		*to = (*to)[:len(*to)+1]
+		return elem(&(*to)[len(*to)-1])
+	})
+}
+
+func (s *scanner) started(m *Started) error {
+	return s.object(func(key string) error {
+		switch key {
+		case "attempt":
+			return s.attempt(&m.Attempt)
+		case "at":
+			return s.time(&m.At)
+		}
+		return errUnknown()
+	})
+}
+
+func (s *scanner) logAck(m *LogAck) error {
+	return s.object(func(key string) error {
+		switch key {
+		case "attempt":
+			return s.attempt(&m.Attempt)
+		case "size":
+			return s.size(&m.Size)
+		}
+		return errUnknown()
+	})
+}
+
+func (s *scanner) logChunk(m *LogChunk) error {
+	return s.object(func(key string) error {
+		switch key {
+		case "attempt":
+			return s.attempt(&m.Attempt)
+		case "offset":
+			return s.size(&m.Offset)
+		case "data":
+			plain, _, err := s.quoted()
+			if err != nil {
+				return err
+			}
+			m.Data, err = base64.StdEncoding.Strict().AppendDecode(nil, plain)
+			if err != nil {
+				return wrong("is not base64")
+			}
+			return nil
+		}
+		return errUnknown()
+	})
+}
+
+func (s *scanner) report(m *muster.Report) error {
+	return s.object(func(key string) error {
+		switch key {
+		case "attempt":
+			return s.attempt(&m.Attempt)
+		case "outcome":
+			return s.outcome(&m.Outcome)
+		case "reason":
+			return s.reason(&m.Reason)
+		case "message":
+			return s.text(&m.Message)
+		case "exit_code":
+			return s.value(&m.ExitCode)
+		case "result":
+			raw, err := s.raw()
+			if err == nil && !json.Valid(raw) {
+				err = wrong("is not JSON")
+			}
+			m.Result = bytes.Clone(raw)
+			return err
+		case "artifacts":
+			return s.value(&m.Artifacts)
+		case "usage":
+			return s.value(&m.Usage)
+		case "log_size":
+			return s.size(&m.LogSize)
+		case "started_at":
+			return s.time(&m.StartedAt)
+		case "finished_at":
+			return s.time(&m.FinishedAt)
+		}
+		return errUnknown()
+	})
+}
+
+func (s *scanner) assign(m *Assign) error {
+	return s.object(func(key string) error {
+		switch key {
+		case "attempt":
+			return s.attempt(&m.Attempt)
+		case "ref":
+			n, err := s.count(math.MaxInt32)
+			m.Ref = int(n)
+			return err
+		case "element":
+			return s.text(&m.Element)
+		case "spec":
+			return s.value(&m.Spec)
+		case "grant":
+			return s.grant(&m.Grant)
+		case "inputs":
+			return s.value(&m.Inputs)
+		}
+		return errUnknown()
+	})
+}
+
+// grant reads the commonest grant by hand: slots alone.
+func (s *scanner) grant(m *muster.Grant) error {
+	start := s.i
+	err := s.object(func(key string) error {
+		if key != "slots" {
+			return errUnknown()
+		}
+		n, err := s.count(math.MaxInt32)
+		m.Slots = int(n)
+		return err
+	})
+	if err == nil {
+		return nil
+	}
+	s.i = start
+	*m = muster.Grant{}
+	return s.value(m)
+}
+
+func (s *scanner) size(to *int64) error {
+	n, err := s.count(math.MaxInt64)
+	*to = n
+	return err
+}
+
+func (s *scanner) outcome(to *muster.Outcome) error {
+	plain, _, err := s.quoted()
+	if err != nil {
+		return err
+	}
+	for _, o := range outcomes {
+		if string(o) == string(plain) {
+			*to = o
+			return nil
+		}
+	}
+	return wrong("is %q: it must be one of %q", plain, outcomes)
+}
+
+func (s *scanner) reason(to *muster.Reason) error {
+	plain, _, err := s.quoted()
+	if err != nil {
+		return err
+	}
+	for _, r := range muster.Reasons {
+		if string(r) == string(plain) {
+			*to = r
+			return nil
+		}
+	}
+	return wrong("is %q, which is not a reason", plain)
+}
+
+// otherVersion returns what can be read of a first frame's Hello if it is of
+// another protocol version, and nil otherwise.
+func otherVersion(b []byte) *Hello {
+	var f struct {
+		Hello *struct {
+			Version int             `json:"version"`
+			Worker  muster.WorkerID `json:"worker"`
+			Name    string          `json:"name"`
+			Build   string          `json:"build"`
+		} `json:"hello"`
+	}
+	if len(b) > MaxFrame || json.Unmarshal(b, &f) != nil || f.Hello == nil || f.Hello.Version == Version {
+		return nil
+	}
+	return &Hello{Version: f.Hello.Version, Worker: f.Hello.Worker, Name: f.Hello.Name, Build: f.Hello.Build}
+}

@@ -1,0 +1,125 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// Dialer opens sessions to one server. An Unauthenticated or Forbidden error
+// says that the server refuses this worker's key, which trying again does not change; others are worth
+// another try after a Backoff.
+type Dialer interface {
+	Dial(ctx context.Context) (WorkerConn, error)
+}
+
+// Backoff spaces out the tries to reach a server: full jitter under a bound
+// that doubles from 100 ms to 15 s. The zero value is ready. One goroutine uses it.
+type Backoff struct{ tries int }
+
+const (
+	backoffFirst = 100 * time.Millisecond
+	backoffMost  = 15 * time.Second
+)
+
+// Next returns how long to wait before the next try.
+func (b *Backoff) Next() time.Duration {
+	most := backoffMost
+	if b.tries < 8 {
+		most = min(backoffFirst<<b.tries, backoffMost)
+		b.tries++
+	}
+	return rand.N(most) + 1 //nolint:gosec // jitter is no secret
+}
+
+// Wait waits for the time of Next, or until ctx ends.
+func (b *Backoff) Wait(ctx context.Context) error {
+	t := time.NewTimer(b.Next())
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Reset starts over, after a session that was welcomed.
+func (b *Backoff) Reset() { b.tries = 0 }
+
+// fallbackFor is how long a Fallback keeps to its second dialer.
+const fallbackFor = 10 * time.Minute
+
+// Fallback dials by First, and by Second where First does not get through
+// although the server's machine answers: a proxy in between may know no WebSocket. What worked is tried first
+// for the next ten minutes. Refusals by the server itself are final for both.
+type Fallback struct {
+	First, Second Dialer
+
+	mu    sync.Mutex
+	until time.Time // until when Second goes first
+}
+
+// Dial implements Dialer. If both dialers fail the error tells of both.
+func (f *Fallback) Dial(ctx context.Context) (WorkerConn, error) {
+	f.mu.Lock()
+	swapped := time.Now().Before(f.until)
+	f.mu.Unlock()
+	one, two := f.First, f.Second
+	if swapped {
+		one, two = two, one
+	}
+	conn, err := one.Dial(ctx)
+	if err == nil || !blocked(ctx, err) {
+		return conn, err
+	}
+	conn, err2 := two.Dial(ctx)
+	if err2 != nil {
+		if !blocked(ctx, err2) {
+			return nil, err2
+		}
+		return nil, muster.Errorf(muster.Unavailable, "%w; then: %w", err, err2)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.until = (time.Time{}); !swapped {
+		f.until = time.Now().Add(fallbackFor)
+	}
+	return conn, nil
+}
+
+// blocked reports whether err may come from the way to the server, and only for this
+// transport: not if nobody answered at all, nor if the server refused.
+func blocked(ctx context.Context, err error) bool {
+	if code := muster.CodeOf(err); code == muster.Unauthenticated || code == muster.Forbidden || ctx.Err() != nil {
+		return false
+	}
+	op, ok := errors.AsType[*net.OpError](err)
+	return !ok || op.Op != "dial"
+}
+
+// Refused makes the error of a session that was refused with an HTTP status, for a
+// transport's Dial. The text is the beginning of the answer's body.
+func Refused(status int, text string) error {
+	code := muster.Unavailable
+	switch status {
+	case http.StatusUnauthorized:
+		code = muster.Unauthenticated
+	case http.StatusForbidden:
+		code = muster.Forbidden
+	case http.StatusNotFound, http.StatusGone:
+		code = muster.NotFound
+	case http.StatusConflict:
+		code = muster.Conflict
+	}
+	if text == "" {
+		text = http.StatusText(status)
+	}
+	return muster.Errorf(code, "the server answered %d: %s", status, text)
+}

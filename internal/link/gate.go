@@ -1,0 +1,117 @@
+package link
+
+import (
+	"context"
+	"net/http"
+	"sync"
+
+	"github.com/muster-dev/muster"
+)
+
+// Identify returns which worker an HTTP request comes from, by its bearer token.
+type Identify func(r *http.Request) (muster.WorkerID, error)
+
+// Accept runs one session, usually by calling Serve, and returns when it is
+// over. It closes conn.
+type Accept func(ctx context.Context, conn ServerConn, worker muster.WorkerID)
+
+// Gate owns the sessions of a transport's server side: it lets them in while Run runs, and Run
+// returns only when the last one has ended. The zero value is closed.
+type Gate struct {
+	mu      sync.Mutex
+	open    bool
+	next    int
+	cancels map[int]context.CancelFunc
+	inside  sync.WaitGroup
+}
+
+// Run lets sessions in until ctx ends, then ends them and waits for them.
+func (g *Gate) Run(ctx context.Context) error {
+	g.mu.Lock()
+	g.open, g.cancels = true, map[int]context.CancelFunc{}
+	g.mu.Unlock()
+	<-ctx.Done()
+	g.mu.Lock()
+	g.open = false
+	for _, cancel := range g.cancels {
+		cancel()
+	}
+	g.mu.Unlock()
+	g.inside.Wait()
+	return nil
+}
+
+// Do runs a session with the values of ctx but the life of Run. It is
+// Unavailable if Run does not run.
+func (g *Gate) Do(ctx context.Context, session func(context.Context)) error {
+	ctx, leave, err := g.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	session(ctx)
+	return nil
+}
+
+// Go is Do in a goroutine of its own, which Run joins.
+func (g *Gate) Go(ctx context.Context, session func(context.Context)) error {
+	ctx, leave, err := g.enter(ctx)
+	if err != nil {
+		return err
+	}
+	go func() {
+		defer leave()
+		session(ctx)
+	}()
+	return nil
+}
+
+func (g *Gate) enter(ctx context.Context) (context.Context, func(), error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.open {
+		return nil, nil, muster.Errorf(muster.Unavailable, "the server is starting or shutting down: try again")
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	id := g.next
+	g.next++
+	g.cancels[id] = cancel
+	g.inside.Add(1)
+	return ctx, func() {
+		cancel()
+		g.mu.Lock()
+		delete(g.cancels, id)
+		g.mu.Unlock()
+		g.inside.Done()
+	}, nil
+}
+
+// HTTPStatus is the status with which a transport refuses a session for err.
+func HTTPStatus(err error) int {
+	switch muster.CodeOf(err) {
+	case muster.Unauthenticated:
+		return http.StatusUnauthorized
+	case muster.Forbidden:
+		return http.StatusForbidden
+	case muster.Unavailable, muster.StorageFull:
+		return http.StatusServiceUnavailable
+	case muster.Invalid, muster.InvalidSpec:
+		return http.StatusBadRequest
+	case muster.NotFound:
+		return http.StatusNotFound
+	case muster.Conflict:
+		return http.StatusConflict
+	case muster.TooLarge:
+		return http.StatusRequestEntityTooLarge
+	case muster.Internal:
+	}
+	return http.StatusInternalServerError
+}
+
+// Refuse answers an HTTP request that does not become a session.
+func Refuse(w http.ResponseWriter, err error) {
+	if muster.CodeOf(err) == muster.Unauthenticated {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	http.Error(w, err.Error(), HTTPStatus(err))
+}

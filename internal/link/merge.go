@@ -1,0 +1,177 @@
+package link
+
+import (
+	"encoding/json"
+
+	"github.com/muster-dev/muster"
+)
+
+// frameRoom is how many bytes the lists of one frame may fill; the rest of
+// MaxFrame is for what a frame has once and for its punctuation.
+const frameRoom = MaxFrame - 1<<20
+
+// merge adds w at the end of f. A frame that ends in a Renew or a Goodbye is full: what the
+// worker holds is said last, and must not be older than what was said before it.
+func (f *ToServer) merge(w *ToServer) bool {
+	if f.Renew != nil || f.Goodbye != nil || len(f.Finished) >= maxBatch || len(f.Started) >= maxBatch ||
+		len(f.Accepted) >= maxBatch || len(f.Progress) >= maxBatch || len(f.Logs) >= maxBatch {
+		return false
+	}
+	if w.Hello != nil {
+		f.Hello = w.Hello
+	}
+	if w.Ready != nil {
+		f.Ready = w.Ready
+	}
+	f.Accepted = append(f.Accepted, w.Accepted...)
+	f.Rejected = append(f.Rejected, w.Rejected...)
+	f.Started = append(f.Started, w.Started...)
+	f.Progress = append(f.Progress, w.Progress...)
+	f.Logs = append(f.Logs, w.Logs...)
+	f.Finished = append(f.Finished, w.Finished...)
+	f.Renew, f.Ping, f.Goodbye = w.Renew, f.Ping || w.Ping, w.Goodbye
+	return true
+}
+
+// merge adds w at the end of f. A frame that ends in a Drain or a Goodbye is full.
+func (f *ToWorker) merge(w *ToWorker) bool {
+	if f.Drain || f.Goodbye != nil || len(f.Assign) >= maxBatch || len(f.FinishedAck) >= maxBatch ||
+		len(f.LogAck) >= maxBatch || len(f.Cancel) >= maxBatch {
+		return false
+	}
+	if w.Welcome != nil {
+		f.Welcome = w.Welcome
+	}
+	f.Specs = append(f.Specs, w.Specs...)
+	f.Assign = append(f.Assign, w.Assign...)
+	f.Cancel = append(f.Cancel, w.Cancel...)
+	f.FinishedAck = append(f.FinishedAck, w.FinishedAck...)
+	f.LogAck = append(f.LogAck, w.LogAck...)
+	f.Drain, f.Pong, f.Goodbye = w.Drain, f.Pong || w.Pong, w.Goodbye
+	return true
+}
+
+func (f *ToServer) last() bool { return f.Goodbye != nil }
+func (f *ToWorker) last() bool { return f.Goodbye != nil }
+
+func (f *ToServer) messages() int {
+	return 1 + len(f.Accepted) + len(f.Rejected) + len(f.Started) + len(f.Progress) + len(f.Logs) + len(f.Finished)
+}
+
+func (f *ToWorker) messages() int {
+	return 1 + len(f.Specs) + len(f.Assign) + len(f.Cancel) + len(f.FinishedAck) + len(f.LogAck)
+}
+
+// cut moves what does not fit to a frame of its own. The fields are filled in
+// their order, so the order of effect stays.
+func (f *ToServer) cut() *ToServer {
+	var rest ToServer
+	room, logs := frameRoom, MaxLogs
+	f.Accepted, rest.Accepted = fit(f.Accepted, &room, attemptSize)
+	f.Rejected, rest.Rejected = fit(f.Rejected, &room, func(r *Rejected) int { return wordSize + textSize(r.Message) })
+	f.Started, rest.Started = fit(f.Started, &room, func(*Started) int { return wordSize })
+	f.Progress, rest.Progress = fit(f.Progress, &room, progressSize)
+	inLogs := room
+	f.Logs, rest.Logs = fit(f.Logs, &inLogs, func(c *LogChunk) int {
+		if logs -= len(c.Data); logs < 0 {
+			return MaxFrame // over the limit of its own: as if it filled the frame
+		}
+		return wordSize + (len(c.Data)/3+1)*4
+	})
+	room = inLogs
+	f.Finished, rest.Finished = fit(f.Finished, &room, reportSize)
+	if room >= 0 {
+		return nil
+	}
+	rest.Renew, f.Renew = f.Renew, nil
+	rest.Goodbye, f.Goodbye = f.Goodbye, nil
+	return &rest
+}
+
+func (f *ToWorker) cut() *ToWorker {
+	var rest ToWorker
+	room := frameRoom
+	f.Specs, rest.Specs = fit(f.Specs, &room, func(s *GroupSpec) int { return wordSize + textSize(s.Name) + jsonSize(&s.Spec) })
+	f.Assign, rest.Assign = fit(f.Assign, &room, assignSize)
+	f.Cancel, rest.Cancel = fit(f.Cancel, &room, func(*Cancel) int { return wordSize })
+	f.FinishedAck, rest.FinishedAck = fit(f.FinishedAck, &room, attemptSize)
+	f.LogAck, rest.LogAck = fit(f.LogAck, &room, func(*LogAck) int { return wordSize })
+	if room >= 0 {
+		return nil
+	}
+	rest.Drain, f.Drain = f.Drain, false
+	rest.Goodbye, f.Goodbye = f.Goodbye, nil
+	return &rest
+}
+
+// fit splits a list at the first element for which there is no room, and leaves room
+// negative if there was one. The first element of a frame always fits.
+func fit[T any](list []T, room *int, size func(*T) int) (in, out []T) {
+	if *room < 0 {
+		return nil, list
+	}
+	for i := range list {
+		n := size(&list[i])
+		if n > *room && (i > 0 || *room < frameRoom) {
+			*room = -1
+			return list[:i:i], list[i:]
+		}
+		*room = max(*room-n, 0)
+	}
+	return list, nil
+}
+
+// wordSize is more than the field names, numbers and ids of any message take.
+const wordSize = 256
+
+func attemptSize(*muster.AttemptID) int { return 48 }
+
+func progressSize(p *muster.Progress) int {
+	n := wordSize
+	if p.Step != nil {
+		n += textSize(*p.Step)
+	}
+	for name := range p.Metrics {
+		n += textSize(name) + 32
+	}
+	return n
+}
+
+func reportSize(r *muster.Report) int {
+	n := wordSize + textSize(r.Message) + 6*len(r.Result)
+	if r.Usage != nil {
+		n += wordSize
+	}
+	for i := range r.Artifacts {
+		a := &r.Artifacts[i]
+		n += wordSize + textSize(a.Name) + textSize(a.URL)
+	}
+	return n
+}
+
+func assignSize(a *Assign) int {
+	n := wordSize + textSize(a.Element)
+	for _, id := range a.Grant.GPUs {
+		n += textSize(id)
+	}
+	for i := range a.Inputs {
+		n += wordSize + textSize(a.Inputs[i].Path)
+	}
+	if a.Spec != nil {
+		n += jsonSize(a.Spec)
+	}
+	return n
+}
+
+// textSize is the most that s takes as JSON: six bytes for a control character.
+func textSize(s string) int { return 6*len(s) + 4 }
+
+// jsonSize is the exact size, for what is too varied to be bounded from outside. What cannot be
+// encoded has no size; the encoder will say why.
+func jsonSize(spec *muster.TaskSpec) int {
+	b, err := json.Marshal(spec)
+	if err != nil {
+		return 0
+	}
+	return len(b)
+}

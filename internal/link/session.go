@@ -1,0 +1,204 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// NewSessionBox returns the outbox for one RunSession. It holds more than an agent lets
+// wait, and fails rather than grow without end.
+func NewSessionBox() *ToServerBox { return NewToServerBox(maxWaiting) }
+
+// RunSession runs the worker's side of one session on conn: it says hello,
+// passes every frame from the server to handle, in order, beginning with the one that has the Welcome,
+// and sends what is posted to box, which must be new. It closes conn and returns when all of it has
+// stopped:
+//
+//   - nil after a Goodbye that was posted to box,
+//   - ctx.Err() when ctx ends: at once, so that the server keeps the leases running,
+//   - an error with the code of the server's Goodbye: see ComeBack,
+//   - an Unavailable error when the connection broke, or the server was silent for three
+//     heartbeats although it was asked for a sign of life,
+//   - handle's error.
+func RunSession(ctx context.Context, conn WorkerConn, hello *Hello, box *ToServerBox, handle func(*ToWorker) error) error {
+	defer conn.Close()
+	first, err := introduce(ctx, conn, hello)
+	if err != nil {
+		return broken(ctx, err)
+	}
+	if first.Goodbye != nil {
+		return goodbyeError(first.Goodbye)
+	}
+	s := &workerSession{conn: conn, box: box, handle: handle, beat: first.Welcome.Heartbeat.Std()}
+	if err := handle(first); err != nil {
+		return err
+	}
+	return broken(ctx, s.run(ctx))
+}
+
+// ComeBack reports whether a session that ended with err, or that could not be
+// dialed for err, is worth another try. It is not where the server refused this worker for good, or where
+// another process took the worker's place.
+func ComeBack(err error) bool {
+	switch muster.CodeOf(err) {
+	case muster.Unauthenticated, muster.Forbidden, muster.Conflict, muster.Invalid, muster.InvalidSpec, muster.NotFound, muster.TooLarge:
+		return false
+	case muster.Unavailable, muster.StorageFull, muster.Internal:
+	}
+	return true
+}
+
+func introduce(ctx context.Context, conn WorkerConn, hello *Hello) (*ToWorker, error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	if err := conn.Send(ctx, &ToServer{Hello: hello}); err != nil {
+		return nil, err
+	}
+	f, err := conn.Recv(ctx)
+	if err != nil && ctx.Err() != nil {
+		return nil, muster.Errorf(muster.Unavailable, "the server did not answer the hello within %s", helloTimeout)
+	}
+	return f, err
+}
+
+// goodbyeError is the server's Goodbye as an error.
+func goodbyeError(g *Goodbye) error {
+	if g.Code == "" {
+		return muster.Errorf(muster.Unavailable, "the server ended the session")
+	}
+	return muster.Errorf(g.Code, "%s", g.Message)
+}
+
+// serverWordError marks errors that carry the server's own word.
+type serverWordError struct{ error }
+
+func (e serverWordError) Unwrap() error { return e.error }
+
+// broken gives err the code that says what the worker should do about it: what goes wrong on the way
+// is Unavailable, whatever the transport calls it; only the server's own word and ctx stand as they are.
+func broken(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if word, ok := errors.AsType[serverWordError](err); ok {
+		return word.error
+	}
+	switch muster.CodeOf(err) {
+	case muster.Unauthenticated, muster.Forbidden, muster.Unavailable:
+		return err
+	default:
+		return muster.Errorf(muster.Unavailable, "the connection to the server broke: %w", err)
+	}
+}
+
+type workerSession struct {
+	conn   WorkerConn
+	box    *ToServerBox
+	handle func(*ToWorker) error
+	beat   time.Duration
+
+	left   atomic.Bool  // the worker's own Goodbye is sent
+	silent atomic.Int32 // heartbeats since the last frame; negative while one is handled
+}
+
+func (s *workerSession) run(ctx context.Context) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var loops sync.WaitGroup
+	loops.Go(func() { end(s.read(ctx)) })
+	loops.Go(func() { end(s.watch(ctx)) })
+	loops.Go(func() {
+		err := s.write(ctx)
+		if errors.Is(err, io.EOF) {
+			s.left.Store(true)
+			err = linger(ctx)
+		}
+		end(err)
+	})
+	loops.Wait()
+	if s.left.Load() {
+		return nil
+	}
+	return context.Cause(ctx)
+}
+
+func (s *workerSession) read(ctx context.Context) error {
+	for {
+		f, err := s.conn.Recv(ctx)
+		if err != nil {
+			return err
+		}
+		s.silent.Store(-1 << 30)
+		err = s.handle(f)
+		s.silent.Store(0)
+		if err != nil {
+			return serverWordError{err}
+		}
+		if f.Goodbye != nil {
+			return serverWordError{goodbyeError(f.Goodbye)}
+		}
+	}
+}
+
+func (s *workerSession) write(ctx context.Context) error {
+	for {
+		f, err := s.box.Take(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.send(ctx, f); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *workerSession) send(ctx context.Context, f *ToServer) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, sendTimeout,
+		muster.Errorf(muster.Unavailable, "the server did not take a frame within %s", sendTimeout))
+	defer cancel()
+	err := s.conn.Send(ctx, f)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// watch asks for a sign of life after a heartbeat of silence. It counts ticks instead of time: after a
+// suspend, frames that came in meanwhile are read first.
+func (s *workerSession) watch(ctx context.Context) error {
+	tick := time.NewTicker(s.beat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		switch n := s.silent.Add(1); {
+		case n > silentBeats:
+			return muster.Errorf(muster.Unavailable, "the server was silent for %s", silentBeats*s.beat)
+		case n > 0:
+			s.box.Post(&ToServer{Ping: true})
+		}
+	}
+}
+
+// linger gives the server the time to read the Goodbye and to close.
+func linger(ctx context.Context) error {
+	t := time.NewTimer(byeTimeout)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return io.EOF
+}
