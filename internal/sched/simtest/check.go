@@ -1,0 +1,197 @@
+package simtest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched"
+)
+
+// checkRows holds what a commit may change: a success stands for ever, an end
+// stands until a user retries, attempt numbers only grow, and an attempt's
+// history is written once.
+func (w *world) checkRows(rows muster.Rows) error {
+	for _, t := range rows.Tasks {
+		old, known := w.disk.tasks[t.ID]
+		switch {
+		case t.State.Held() != (t.State.Held() && t.Worker != "" && t.Grant != nil):
+			return fmt.Errorf("task %s is %s without a worker and a grant", t.ID, t.State)
+		case t.State.Final() && t.FinishedAt == 0:
+			return fmt.Errorf("task %s is %s without a time", t.ID, t.State)
+		case !known:
+			if t.Attempt > 1 {
+				return fmt.Errorf("task %s begins with attempt %d", t.ID, t.Attempt)
+			}
+			continue
+		case t.Attempt < old.Attempt || t.Attempt > old.Attempt+1:
+			return fmt.Errorf("task %s goes from attempt %d to %d", t.ID, old.Attempt, t.Attempt)
+		case t.State == muster.Assigned && old.State != muster.Assigned && t.Attempt == old.Attempt:
+			return fmt.Errorf("task %s is assigned again as attempt %d", t.ID, t.Attempt)
+		case old.State == muster.Succeeded && t.State != muster.Succeeded:
+			return fmt.Errorf("task %s had succeeded and is %s now", t.ID, t.State)
+		case old.State.Final() && !t.State.Final() && !w.retried[t.ID]:
+			return fmt.Errorf("task %s had ended as %s and is %s now, though nobody retried it", t.ID, old.State, t.State)
+		}
+	}
+	for _, a := range rows.Attempts {
+		if old, known := w.disk.attempts[a.ID]; known {
+			return fmt.Errorf("attempt %s ended as %s and again as %s", a.ID, old.Outcome, a.Outcome)
+		}
+		if a.Outcome == muster.Open {
+			return fmt.Errorf("attempt %s has a history row but no outcome", a.ID)
+		}
+	}
+	return nil
+}
+
+// checkSend holds what may be said: only what is on disk, and a task only once
+// everything that it needs has succeeded.
+func (w *world) checkSend(word sched.Send) error {
+	m, ok := word.(sched.Assign)
+	if !ok {
+		return nil
+	}
+	w.stats.assigns++
+	t := w.disk.tasks[m.Attempt.Task]
+	if t.State != muster.Assigned || t.Attempt != m.Attempt.N || t.Worker != m.Worker {
+		return fmt.Errorf("attempt %s is offered to %s, but on disk the task is %s, attempt %d, on %q", m.Attempt, m.Worker, t.State, t.Attempt, t.Worker)
+	}
+	groups := w.disk.groupsOf(m.Attempt.Task.Job)
+	for _, need := range m.Spec.Needs {
+		i := slices.IndexFunc(groups, func(g muster.Group) bool { return g.Name == need })
+		if g := groups[i]; g.Counts[muster.Succeeded] != int64(g.Size) {
+			return fmt.Errorf("attempt %s starts before %s is done", m.Attempt, need)
+		}
+	}
+	for _, in := range m.Spec.Inputs {
+		if len(m.Inputs) == 0 {
+			return fmt.Errorf("attempt %s is offered without its input %s", m.Attempt, in.Name)
+		}
+	}
+	return nil
+}
+
+// checkAll looks at everything: the books of every job, the load of every
+// worker, and that the committed rows give the live state again.
+func (w *world) checkAll() error {
+	if err := w.checkCounts(); err != nil {
+		return err
+	}
+	if err := w.checkWorkers(); err != nil {
+		return err
+	}
+	rebuilt, err := sched.Rebuild(w.cfg, w.now, w.disk.load())
+	if err != nil {
+		return fmt.Errorf("rebuild: %w", err)
+	}
+	if err := rebuilt.Check(); err != nil {
+		return fmt.Errorf("the rebuilt state contradicts itself: %w", err)
+	}
+	if d := diff(w.st.Snapshot(), rebuilt.Snapshot()); d != "" {
+		return fmt.Errorf("the live state (-) is not the committed one (+):\n%s", d)
+	}
+	return nil
+}
+
+func (d *disk) groupsOf(job muster.JobID) []muster.Group {
+	var groups []muster.Group
+	for i := 0; ; i++ {
+		g, ok := d.groups[groupKey{job, i}]
+		if !ok {
+			return groups
+		}
+		groups = append(groups, g)
+	}
+}
+
+func (w *world) checkCounts() error {
+	for _, j := range w.disk.jobs {
+		var sum muster.Counts
+		for _, g := range w.disk.groupsOf(j.ID) {
+			var seen muster.Counts
+			for n := range g.Size {
+				seen[w.disk.stateOf(muster.TaskID{Job: j.ID, Num: g.First + n})]++
+			}
+			if seen != g.Counts {
+				return fmt.Errorf("group %d of job %d counts %v, but there are %v", g.Index, j.ID, g.Counts, seen)
+			}
+			sum = sum.Add(g.Counts)
+		}
+		if sum != j.Counts || j.State != sum.State() {
+			return fmt.Errorf("job %d says %s %v, its groups %s %v", j.ID, j.State, j.Counts, sum.State(), sum)
+		}
+		if j.State.Final() != (j.FinishedAt != 0) {
+			return fmt.Errorf("job %d is %s and finished at %q", j.ID, j.State, j.FinishedAt)
+		}
+	}
+	return nil
+}
+
+// checkWorkers adds up what each worker holds.
+func (w *world) checkWorkers() error {
+	for _, wk := range w.workers {
+		var used muster.Resources
+		gpus := map[string]muster.Size{}
+		for _, t := range w.disk.tasks {
+			if !t.State.Held() || t.Worker != wk.id {
+				continue
+			}
+			used.CPUs += t.Grant.CPUs
+			used.Memory += t.Grant.Memory
+			used.Disk += t.Grant.Disk
+			used.Slots += t.Grant.Slots
+			for _, id := range t.Grant.GPUs {
+				if t.Grant.GPUMemory == 0 {
+					gpus[id] += 1 << 50
+				} else {
+					gpus[id] += t.Grant.GPUMemory
+				}
+			}
+		}
+		has := wk.offer.Resources
+		if used.CPUs > has.CPUs+1e-9 || used.Memory > has.Memory || used.Disk > has.Disk || used.Slots > has.Slots {
+			return fmt.Errorf("worker %s has %+v and was given %+v", wk.id, has, used)
+		}
+		for _, g := range has.GPUs {
+			if n := gpus[g.UUID]; n > g.Memory && n != 1<<50 {
+				return fmt.Errorf("device %s was given away twice", g.UUID)
+			}
+			delete(gpus, g.UUID)
+		}
+		if len(gpus) > 0 {
+			return fmt.Errorf("worker %s was asked for devices that it has not: %v", wk.id, gpus)
+		}
+	}
+	return nil
+}
+
+// diff compares two snapshots in what must survive a restart. What the schema of
+// liveness says (when a worker was last heard, its load, whether it is
+// connected) is known anew when workers come back.
+func diff(a, b muster.Snapshot) string {
+	return gocmp.Diff(durable(a), durable(b), cmpopts.EquateEmpty())
+}
+
+func durable(s muster.Snapshot) muster.Snapshot {
+	s.Workers = slices.Clone(s.Workers)
+	for i := range s.Workers {
+		w := &s.Workers[i]
+		w.LastSeenAt, w.Load, w.Free, w.Running, w.State = 0, nil, nil, 0, ""
+	}
+	s.Jobs, s.Groups, s.Tasks = slices.Clone(s.Jobs), slices.Clone(s.Groups), slices.Clone(s.Tasks)
+	for i := range s.Jobs {
+		s.Jobs[i].Groups = nil
+	}
+	slices.SortFunc(s.Jobs, func(a, b muster.Job) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(s.Groups, func(a, b muster.Group) int {
+		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Index, b.Index))
+	})
+	slices.SortFunc(s.Tasks, func(a, b muster.Task) int { return compareTasks(a.ID, b.ID) })
+	slices.SortFunc(s.Workers, func(a, b muster.Worker) int { return cmp.Compare(a.ID, b.ID) })
+	return s
+}

@@ -1,0 +1,177 @@
+package simtest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched"
+)
+
+// newWorker makes a worker with random resources.
+func (w *world) newWorker(i int) *worker {
+	id := muster.WorkerID(fmt.Sprintf("w%d", i))
+	res := muster.Resources{
+		CPUs: float64(1 + w.rng.IntN(8)), Slots: 1 + w.rng.IntN(4),
+		Memory: muster.Size(1+w.rng.IntN(32)) << 30, Disk: 100 << 30,
+	}
+	for g := range w.rng.IntN(3) {
+		res.GPUs = append(res.GPUs, muster.GPU{
+			UUID: fmt.Sprintf("GPU-%d-%d", i, g), Index: g, Vendor: []string{"nvidia", "amd"}[w.rng.IntN(2)],
+			Name: []string{"RTX 4090", "MI300X"}[w.rng.IntN(2)], Memory: muster.Size(8+8*w.rng.IntN(3)) << 30,
+		})
+	}
+	tags := []string{"linux"}
+	if w.rng.IntN(2) == 0 {
+		tags = append(tags, "laptop")
+	}
+	return &worker{
+		id: id, runs: map[muster.AttemptID]*execution{}, reports: map[muster.AttemptID]muster.Report{},
+		offer: muster.Worker{ID: id, Name: string(id), Tags: tags, Kinds: []string{"noop", "process"}, Resources: res},
+	}
+}
+
+// users submit, cancel, retry and steer.
+func (w *world) users() []sched.Event {
+	var events []sched.Event
+	if w.rng.IntN(8) == 0 && w.openJobs() < 12 {
+		w.stats.submits++
+		events = append(events, sched.Submit{ID: w.st.NextJob(), Spec: w.newSpec(), Owner: "someone"})
+	}
+	if n := len(w.disk.jobs); n > 0 && w.rng.IntN(40) == 0 {
+		id := muster.JobID(1 + w.rng.IntN(n))
+		if w.st.Live(id) {
+			w.stats.cancels++
+			ev := sched.Cancel{Job: id}
+			if w.rng.IntN(2) == 0 {
+				first := w.rng.IntN(6)
+				ev.Tasks = []sched.Span{{First: first, Last: first + w.rng.IntN(5)}}
+			}
+			events = append(events, ev)
+		}
+	}
+	if n := len(w.disk.jobs); n > 0 && w.rng.IntN(40) == 0 && len(events) == 0 {
+		w.stats.retries++
+		job, groups, ended, kept := w.disk.retry(muster.JobID(1 + w.rng.IntN(n)))
+		for _, t := range ended {
+			w.retried[t.ID] = true
+		}
+		events = append(events, sched.Retry{Job: job, Groups: groups, Ended: ended, Kept: kept, Rest: true})
+	}
+	wk := w.workers[w.rng.IntN(len(w.workers))].id
+	switch w.rng.IntN(200) {
+	case 0:
+		events = append(events, sched.Pause{Worker: wk, On: true})
+	case 1:
+		events = append(events, sched.Pause{Worker: wk})
+	case 2:
+		events = append(events, sched.Drain{Worker: wk, On: true})
+	case 3:
+		events = append(events, sched.Drain{Worker: wk})
+	case 4:
+		events = append(events, sched.Ready{Worker: wk, Constrained: "hot"})
+	case 5:
+		events = append(events, sched.Ready{Worker: wk})
+	}
+	return events
+}
+
+// unpause takes back what administrators did.
+func (w *world) unpause() []sched.Event {
+	var events []sched.Event
+	for _, wk := range w.workers {
+		if row, ok := w.disk.workers[wk.id]; ok && (row.Paused || row.Draining) {
+			events = append(events, sched.Pause{Worker: wk.id}, sched.Drain{Worker: wk.id})
+		}
+		if wk.session != 0 {
+			events = append(events, sched.Ready{Worker: wk.id})
+		}
+	}
+	return events
+}
+
+// mischief is what fails in this turn.
+func (w *world) mischief() []sched.Event {
+	i := w.rng.IntN(len(w.workers))
+	wk := w.workers[i]
+	switch w.rng.IntN(60) {
+	case 0:
+		w.stats.cuts++
+		return w.cut(i)
+	case 1:
+		w.stats.workerCrashes++
+		ev := w.cut(i)
+		wk.crash()
+		return ev
+	case 2:
+		w.stats.freezes++
+		wk.frozen = true
+	case 3, 4, 5, 6:
+		wk.frozen, wk.dead = false, false
+	case 7:
+		w.now += muster.Time(w.rng.IntN(120_000)) // nothing happens anywhere for a while
+	}
+	return nil
+}
+
+// newSpec makes a random job that can end in this world.
+func (w *world) newSpec() *muster.Spec {
+	priority := []int{10, 50, 50, 90}[w.rng.IntN(4)]
+	s := &muster.Spec{Name: "job", Project: []string{"red", "blue"}[w.rng.IntN(2)], Priority: &priority}
+	stages := 1
+	if w.rng.IntN(3) == 0 {
+		stages = 2 + w.rng.IntN(3)
+	}
+	for i := range stages {
+		t := muster.TaskSpec{Name: fmt.Sprintf("stage-%d", i), Kind: "process", Run: &muster.Command{Argv: []string{"true"}}}
+		if w.rng.IntN(3) == 0 {
+			t.Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: int64(w.rng.IntN(30)), Step: 1}}}
+		}
+		for j := range i {
+			if w.rng.IntN(2) == 0 {
+				t.Needs = append(t.Needs, s.Tasks[j].Name)
+			}
+		}
+		if n := len(t.Needs); n > 0 && w.rng.IntN(3) == 0 {
+			t.Inputs = []muster.Input{{From: t.Needs[n-1], Name: "out.bin"}}
+		}
+		w.demand(&t)
+		s.Tasks = append(s.Tasks, t)
+	}
+	return s
+}
+
+// demand gives a stage resources and policies at random.
+func (w *world) demand(t *muster.TaskSpec) {
+	r := &t.Resources
+	switch w.rng.IntN(6) {
+	case 0:
+		r.CPUs = 0.5 + float64(w.rng.IntN(3))
+	case 1:
+		r.CPUs, r.Memory = 1, muster.Size(1+w.rng.IntN(4))<<30
+	case 2:
+		r.GPUs = muster.GPURequest{Count: 1, Memory: muster.Size(1+w.rng.IntN(8)) << 30, Share: w.rng.IntN(2) == 0}
+		t.QueueTimeout = muster.Duration(10 * time.Minute) // there may be no such device
+	case 3:
+		t.Where.Not = []string{"laptop"}
+		t.QueueTimeout = muster.Duration(5 * time.Minute)
+	case 4:
+		r.CPUs = 100 // nobody has them
+		t.QueueTimeout = muster.Duration(time.Minute)
+	}
+	if r.CPUs > 1 && t.QueueTimeout == 0 {
+		t.QueueTimeout = muster.Duration(time.Hour)
+	}
+	if r.Memory > 0 && t.QueueTimeout == 0 {
+		t.QueueTimeout = muster.Duration(time.Hour)
+	}
+	if w.rng.IntN(2) == 0 {
+		t.Retries = muster.Retries{Max: 1 + w.rng.IntN(3), Backoff: muster.Duration(time.Second)}
+	}
+	if w.rng.IntN(2) == 0 {
+		t.Disconnect.Grace = muster.Duration(time.Duration(5+w.rng.IntN(60)) * time.Second)
+		if w.rng.IntN(4) == 0 {
+			t.Disconnect.Then = muster.ThenFail
+		}
+	}
+}

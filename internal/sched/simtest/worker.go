@@ -1,0 +1,155 @@
+package simtest
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched"
+)
+
+// worker is a model of the real one: it keeps its word about leases, repeats
+// reports until they are acknowledged, and can crash and freeze.
+type worker struct {
+	id        muster.WorkerID
+	offer     muster.Worker
+	session   int // 0: not connected; else the number of its session
+	frozen    bool
+	dead      bool // its process is gone, until it is restarted
+	heardAt   muster.Time
+	runs      map[muster.AttemptID]*execution
+	reports   map[muster.AttemptID]muster.Report
+	nextRenew muster.Time
+}
+
+// execution is one attempt on a worker.
+type execution struct {
+	attempt muster.AttemptID
+	grace   muster.Duration // how long it may go on while the server is away
+	grant   muster.Grant
+	endAt   muster.Time
+	started muster.Time
+	report  muster.Report
+}
+
+func (w *worker) awake() bool { return !w.dead && !w.frozen }
+
+// held lists what the worker runs or has not been able to report, sorted.
+func (w *worker) held() []muster.AttemptID {
+	ids := slices.Collect(maps.Keys(w.runs))
+	ids = slices.AppendSeq(ids, maps.Keys(w.reports))
+	slices.SortFunc(ids, func(a, b muster.AttemptID) int {
+		if c := compareTasks(a.Task, b.Task); c != 0 {
+			return c
+		}
+		return a.N - b.N
+	})
+	return ids
+}
+
+// receive takes a word from the server and returns the events it answers with.
+func (w *worker) receive(now muster.Time, rng *rand.Rand, word sched.Send) []sched.Event {
+	w.heardAt = now
+	switch m := word.(type) {
+	case sched.Assign:
+		if rng.IntN(40) == 0 {
+			return []sched.Event{sched.Rejected{Worker: w.id, Attempt: m.Attempt, Message: "not now"}}
+		}
+		ex := newExecution(now, rng, m)
+		w.runs[m.Attempt] = ex
+		return []sched.Event{
+			sched.Accepted{Worker: w.id, Attempt: m.Attempt},
+			sched.Started{Worker: w.id, Attempt: m.Attempt, At: now},
+		}
+	case sched.Stop:
+		delete(w.reports, m.Attempt)
+		ex := w.runs[m.Attempt]
+		if ex == nil {
+			return nil
+		}
+		if m.Outcome == muster.AttemptLost {
+			delete(w.runs, m.Attempt)
+			return nil
+		}
+		ex.endAt = now + muster.Time(rng.IntN(4000))
+		ex.report.Outcome, ex.report.Reason, ex.report.ExitCode = muster.AttemptCancelled, m.Reason, nil
+	case sched.Leave:
+	}
+	return nil
+}
+
+func newExecution(now muster.Time, rng *rand.Rand, m sched.Assign) *execution {
+	grace := m.Spec.Disconnect.Grace
+	if grace == 0 {
+		grace = defaultGrace
+	}
+	ex := &execution{attempt: m.Attempt, grace: grace, grant: m.Grant, started: now}
+	ex.report = muster.Report{Attempt: m.Attempt, StartedAt: now}
+	length := muster.Time(rng.IntN(20_000))
+	code := 0
+	switch rng.IntN(12) {
+	case 0, 1:
+		code = 1 + rng.IntN(3)
+		ex.report.Outcome, ex.report.Reason = muster.AttemptFailed, muster.ExitCode
+	case 2:
+		ex.report.Outcome, ex.report.Reason = muster.AttemptTimedOut, muster.Timeout
+	case 3:
+		ex.report.Outcome, ex.report.Reason = muster.AttemptFailed, muster.FetchFailed
+	case 4:
+		length *= 20
+		fallthrough
+	default:
+		ex.report.Outcome = muster.AttemptSucceeded
+		ex.report.Result = []byte(`{"n":1}`)
+		ex.report.Artifacts = []muster.Artifact{{Name: "out.bin", Size: 1, SHA256: someHash}}
+	}
+	ex.report.ExitCode = &code
+	ex.endAt = now + length
+	return ex
+}
+
+// step ends what is due and returns reports; it also kills what outlived its
+// lease, before anything else, as the real worker does after a thaw.
+func (w *worker) step(now muster.Time) []sched.Event {
+	for _, id := range slices.SortedFunc(maps.Keys(w.runs), func(a, b muster.AttemptID) int { return compareTasks(a.Task, b.Task) }) {
+		ex := w.runs[id]
+		switch {
+		case now-w.heardAt > muster.Time(ex.grace.Std().Milliseconds()):
+			delete(w.runs, id)
+		case ex.endAt <= now:
+			ex.report.FinishedAt = now
+			delete(w.runs, id)
+			w.reports[id] = ex.report
+		}
+	}
+	if w.session == 0 {
+		return nil
+	}
+	var events []sched.Event
+	for _, id := range w.held() {
+		if r, ok := w.reports[id]; ok {
+			events = append(events, sched.Finished{Worker: w.id, Report: r})
+		}
+	}
+	if w.nextRenew <= now {
+		w.nextRenew = now + muster.Time(heartbeat.Std().Milliseconds())
+		events = append(events, sched.Renewed{Worker: w.id, Held: w.held(), Load: &muster.Load{CPU: 0.5}})
+	}
+	return events
+}
+
+// crash loses everything; the disk of the worker keeps unacknowledged reports.
+func (w *worker) crash() {
+	w.dead, w.session = true, 0
+	clear(w.runs)
+}
+
+// welcome takes the server's keep and stop lists.
+func (w *worker) welcome(now muster.Time, stop []muster.AttemptID) {
+	w.heardAt = now
+	for _, id := range stop {
+		delete(w.runs, id)
+		delete(w.reports, id)
+	}
+}
