@@ -34,10 +34,16 @@ func (s *Store) change(ctx context.Context, f func(*conn) error) error {
 		return errClosed()
 	}
 	if err := s.writer.within(ctx, forWriting, func() error { return f(s.writer) }); err != nil {
-		clear(s.resolved) // some of it may tell of what was undone
+		s.forget() // some of it may tell of what was undone
 		return s.explain(ctx, "write", err)
 	}
 	return nil
+}
+
+// forget drops what is known of the rows on disk. It is only a shortcut.
+func (s *Store) forget() {
+	clear(s.resolved)
+	clear(s.live)
 }
 
 // write writes parents before children, as the foreign keys want it.
@@ -70,7 +76,7 @@ func (s *Store) write(b *store.Batch) error {
 		}
 	}
 	for i := range b.Tasks {
-		if err := w.putTask(&b.Tasks[i]); err != nil {
+		if err := s.writeTask(&b.Tasks[i]); err != nil {
 			return err
 		}
 	}
@@ -155,8 +161,30 @@ func (s *Store) remember(b *store.Batch) {
 	}
 }
 
-func (c *conn) putTask(t *muster.Task) error {
-	return c.exec(putTask, func(p *params) { p.task(t) })
+// writeTask updates a row that is known to be there and not ended, and else writes
+// it whole, which takes longer.
+func (s *Store) writeTask(t *muster.Task) error {
+	id := packTask(t.ID)
+	_, live := s.live[id]
+	switch final := t.State.Final(); {
+	case live && final:
+		delete(s.live, id)
+		return s.writer.exec(endTask, func(p *params) {
+			p.moving(t)
+			p.time(t.FinishedAt)
+			p.int(id)
+		})
+	case live && t.FinishedAt == 0:
+		return s.writer.exec(moveTask, func(p *params) {
+			p.moving(t)
+			p.int(id)
+		})
+	default:
+		if !final {
+			s.live[id] = struct{}{}
+		}
+		return s.writer.exec(putTask, func(p *params) { p.task(t) })
+	}
 }
 
 func (c *conn) putLate(r *muster.Report) error {

@@ -24,7 +24,12 @@ func (s *Store) Load(ctx context.Context) (muster.Snapshot, error) {
 	if err != nil {
 		return muster.Snapshot{}, s.explain(ctx, "read", err)
 	}
-	clear(s.resolved)
+	s.forget()
+	for i := range snap.Tasks {
+		if t := &snap.Tasks[i]; !t.State.Final() {
+			s.live[packTask(t.ID)] = struct{}{}
+		}
+	}
 	for i := range snap.Groups {
 		g := &snap.Groups[i]
 		s.resolved[groupKey{g.Job, g.Index}] = g.Resolved
@@ -74,16 +79,9 @@ func (c *conn) liveTasks(groups []muster.Group) ([]muster.Task, error) {
 		tasks = append(tasks, cols.task())
 		return true
 	}
-	for _, state := range muster.TaskStates {
-		if state.Final() {
-			break
-		}
-		// "state <> 6" says the words of the index that is meant.
-		err := c.query("SELECT "+taskColumns+" FROM task WHERE state = ? AND state <> 6 ORDER BY id",
-			func(p *params) { p.int(int64(state)) }, add)
-		if err != nil {
-			return nil, err
-		}
+	err := c.query("SELECT "+taskColumns+" FROM task WHERE finished_at IS NULL", nil, add)
+	if err != nil {
+		return nil, err
 	}
 	for i := range groups {
 		g := &groups[i]

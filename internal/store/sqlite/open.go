@@ -19,6 +19,7 @@ type Store struct {
 	writing  sync.Mutex
 	writer   *conn                         // nil once closed
 	resolved map[groupKey]*muster.TaskSpec // as on disk; see remember
+	live     map[int64]struct{}            // rows of tasks on disk that have not ended
 
 	readers chan *conn // nil entries are connections not opened yet
 	closed  chan struct{}
@@ -53,6 +54,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	s := &Store{
 		path:     path,
 		resolved: make(map[groupKey]*muster.TaskSpec),
+		live:     make(map[int64]struct{}),
 		readers:  make(chan *conn, maxReaders),
 		closed:   make(chan struct{}),
 	}

@@ -102,13 +102,17 @@ func (s *Store) Tasks(ctx context.Context, q store.TaskQuery) (tasks []muster.Ta
 	return tasks, cursor, err
 }
 
+// Each says the words of the index that is meant.
 const (
-	selectTasks        = "SELECT " + taskColumns + " FROM task WHERE (1 << state) & ? <> 0 AND id BETWEEN ? AND ? ORDER BY id LIMIT ?"
-	selectTasksByIndex = "SELECT " + taskColumns + " FROM task WHERE state = ? AND state <> 6 AND id BETWEEN ? AND ? ORDER BY id LIMIT ?"
+	selectTasks = "SELECT " + taskColumns + " FROM task WHERE (1 << state) & ? <> 0 AND id BETWEEN ? AND ? ORDER BY id LIMIT ?"
+	selectLive  = "SELECT " + taskColumns + " FROM task INDEXED BY task_live" +
+		" WHERE (1 << state) & ? <> 0 AND id BETWEEN ? AND ? AND finished_at IS NULL ORDER BY id LIMIT ?"
+	selectUnsuccessful = "SELECT " + taskColumns + " FROM task INDEXED BY task_not_succeeded" +
+		" WHERE state = ? AND state > 6 AND id BETWEEN ? AND ? ORDER BY id LIMIT ?"
 )
 
-// tasks is a store.RowsFunc. A search that leaves out Succeeded, the state of
-// most tasks, goes by the index of the others, state by state.
+// tasks is a store.RowsFunc. Most rows are of tasks that succeeded; a search
+// that leaves them out goes by the indexes of the others.
 func (c *conn) tasks(job muster.JobID, span store.Span, states []muster.TaskState, limit int) ([]muster.Task, error) {
 	var tasks []muster.Task
 	search := func(sql string, state int64) error {
@@ -123,20 +127,30 @@ func (c *conn) tasks(job muster.JobID, span store.Span, states []muster.TaskStat
 		})
 	}
 	if len(states) == 0 {
-		return tasks, search(selectTasks, allStates)
+		err := search(selectTasks, allStates)
+		return tasks, err
+	}
+	var all, live int64
+	for _, st := range states {
+		all |= 1 << st
+		if !st.Final() {
+			live |= 1 << st
+		}
 	}
 	if slices.Contains(states, muster.Succeeded) {
-		set := int64(0)
-		for _, st := range states {
-			set |= 1 << st
-		}
-		return tasks, search(selectTasks, set)
+		err := search(selectTasks, all)
+		return tasks, err
 	}
-	for _, st := range muster.TaskStates {
-		if !slices.Contains(states, st) {
+	if live != 0 {
+		if err := search(selectLive, live); err != nil {
+			return nil, err
+		}
+	}
+	for st := muster.Failed; st <= muster.Skipped; st++ {
+		if all&(1<<st) == 0 {
 			continue
 		}
-		if err := search(selectTasksByIndex, int64(st)); err != nil {
+		if err := search(selectUnsuccessful, int64(st)); err != nil {
 			return nil, err
 		}
 	}

@@ -14,8 +14,10 @@ const (
 	jobColumns   = "id, name, project, state, priority, labels, kind, " + countColumns +
 		", progress, created_at, started_at, finished_at, owner"
 	groupColumns = "job, idx, name, first, size, next, rest, rest_at, reason, message, " + countColumns + ", kept"
-	taskColumns  = "id, grp, state, attempt, retried, crashes, name, kind, element, worker, created_at, queued_at, not_before, " +
-		"assigned_at, started_at, finished_at, reason, message, exit_code, log_size, grant, progress, step, metrics, usage, artifacts, result"
+	taskColumns  = taskFixed + ", " + taskMoving + ", finished_at"
+	taskFixed    = "id, grp, name, kind, element, created_at"
+	taskMoving   = "state, attempt, retried, crashes, worker, queued_at, not_before, assigned_at, started_at, reason, message, " +
+		"exit_code, log_size, grant, progress, step, metrics, usage, artifacts, result"
 	attemptColumns = "task, n, worker, outcome, reason, message, exit_code, log_size, assigned_at, started_at, finished_at, usage, artifacts"
 	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, paused, draining, joined_at, last_seen_at"
 	keyColumns     = "id, name, hash, role, project, worker, created_at, expires_at"
@@ -32,10 +34,18 @@ func upsert(table string, nkeys int, list string) string {
 		" ON CONFLICT (" + strings.Join(names[:nkeys], ", ") + ") DO UPDATE SET " + strings.Join(set, ", ")
 }
 
+// update makes the statement that sets the columns of list in the row with an id,
+// which is the last parameter.
+func update(table, list string) string {
+	return "UPDATE " + table + " SET " + strings.ReplaceAll(list, ", ", " = ?, ") + " = ? WHERE id = ?"
+}
+
 var (
 	putJob     = upsert("job", 1, jobColumns)
 	putGroup   = upsert("task_group", 2, groupColumns)
 	putTask    = upsert("task", 1, taskColumns)
+	moveTask   = update("task", taskMoving)
+	endTask    = update("task", taskMoving+", finished_at")
 	putAttempt = upsert("attempt", 2, attemptColumns)
 	putWorker  = upsert("worker", 1, workerColumns)
 	putKey     = upsert("api_key", 1, keyColumns)
@@ -134,20 +144,25 @@ func (c *columns) group() (g muster.Group) {
 func (p *params) task(t *muster.Task) {
 	p.int(packTask(t.ID))
 	p.int(int64(t.Group))
+	p.text(t.Name)
+	p.text(t.Kind)
+	p.someText(t.Element)
+	p.time(t.CreatedAt)
+	p.moving(t)
+	p.time(t.FinishedAt)
+}
+
+// moving binds what changes in the life of a task.
+func (p *params) moving(t *muster.Task) {
 	p.int(int64(t.State))
 	p.int(int64(t.Attempt))
 	p.int(int64(t.Retried))
 	p.int(int64(t.Crashes))
-	p.text(t.Name)
-	p.text(t.Kind)
-	p.someText(t.Element)
 	p.someText(string(t.Worker))
-	p.time(t.CreatedAt)
 	p.time(t.QueuedAt)
 	p.time(t.NotBefore)
 	p.time(t.AssignedAt)
 	p.time(t.StartedAt)
-	p.time(t.FinishedAt)
 	p.someText(string(t.Reason))
 	p.someText(t.Message)
 	p.intPtr(t.ExitCode)
@@ -166,20 +181,19 @@ func (c *columns) task() (t muster.Task) {
 	t.Job = t.ID.Job
 	t.Index = t.ID.Num
 	t.Group = int(c.int())
+	t.Name = c.text()
+	t.Kind = c.text()
+	t.Element = c.text()
+	t.CreatedAt = c.time()
 	t.State = muster.TaskState(c.int()) //nolint:gosec // the table holds 1 to 10
 	t.Attempt = int(c.int())
 	t.Retried = int(c.int())
 	t.Crashes = int(c.int())
-	t.Name = c.text()
-	t.Kind = c.text()
-	t.Element = c.text()
 	t.Worker = muster.WorkerID(c.text())
-	t.CreatedAt = c.time()
 	t.QueuedAt = c.time()
 	t.NotBefore = c.time()
 	t.AssignedAt = c.time()
 	t.StartedAt = c.time()
-	t.FinishedAt = c.time()
 	t.Reason = muster.Reason(c.text())
 	t.Message = c.text()
 	t.ExitCode = c.intPtr()
@@ -191,6 +205,7 @@ func (c *columns) task() (t muster.Task) {
 	t.Usage = optionalJSON[muster.Usage](c)
 	c.json(&t.Artifacts)
 	t.Result = c.raw()
+	t.FinishedAt = c.time()
 	return t
 }
 
