@@ -104,8 +104,8 @@ func blocked(ctx context.Context, err error) bool {
 	return !ok || op.Op != "dial"
 }
 
-// Refused makes the error of a session that was refused with an HTTP status, for a
-// transport's Dial. The text is the beginning of the answer's body.
+// Refused makes the error of an HTTP answer that is no success; text is the beginning of its body.
+// Unavailable means that the same request may do better later.
 func Refused(status int, text string) error {
 	code := muster.Unavailable
 	switch status {
@@ -117,9 +117,25 @@ func Refused(status int, text string) error {
 		code = muster.NotFound
 	case http.StatusConflict:
 		code = muster.Conflict
+	case http.StatusRequestEntityTooLarge:
+		code = muster.TooLarge
+	case http.StatusRequestTimeout, http.StatusTooManyRequests:
+	default:
+		if status < http.StatusInternalServerError {
+			code = muster.Invalid
+		}
 	}
 	if text == "" {
 		text = http.StatusText(status)
 	}
 	return muster.Errorf(code, "the server answered %d: %s", status, text)
+}
+
+// DialError makes a transport's error of a Dial to server: a refusal of the key as it is, and
+// anything else as Unavailable.
+func DialError(server string, err error) error {
+	if code := muster.CodeOf(err); code == muster.Unauthenticated || code == muster.Forbidden {
+		return err
+	}
+	return muster.Errorf(muster.Unavailable, "no link to %s: %w", server, err)
 }

@@ -1,0 +1,106 @@
+package linktest
+
+import (
+	"context"
+	"sync"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
+)
+
+// Pipe returns both ends of a session in memory. Frames go through the codec, and each way holds
+// up to depth of them. It works inside testing/synctest.
+func Pipe(depth int) (link.WorkerConn, link.ServerConn) {
+	p := &pipe{up: make(chan []byte, depth), down: make(chan []byte, depth), done: make(chan struct{})}
+	return &pipeWorker{pipe: p}, &pipeServer{pipe: p}
+}
+
+type pipe struct {
+	up, down chan []byte
+	done     chan struct{}
+	once     sync.Once
+}
+
+// Close ends both ends. What was sent before can still be received.
+func (p *pipe) Close() error {
+	p.once.Do(func() { close(p.done) })
+	return nil
+}
+
+func errClosed() error { return muster.Errorf(muster.Unavailable, "the connection ended") }
+
+func (p *pipe) put(ctx context.Context, way chan []byte, b []byte) error {
+	select {
+	case <-p.done:
+		return errClosed()
+	default:
+	}
+	select {
+	case way <- b:
+		return nil
+	case <-p.done:
+		return errClosed()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *pipe) take(ctx context.Context, way chan []byte) ([]byte, error) {
+	select {
+	case b := <-way:
+		return b, nil
+	default:
+	}
+	select {
+	case b := <-way:
+		return b, nil
+	case <-p.done:
+		return nil, errClosed()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+type pipeWorker struct {
+	*pipe
+
+	codec link.WorkerCodec
+}
+
+func (c *pipeWorker) Send(ctx context.Context, f *link.ToServer) error {
+	b, err := c.codec.Encode(f)
+	if err != nil {
+		return err
+	}
+	return c.put(ctx, c.up, b)
+}
+
+func (c *pipeWorker) Recv(ctx context.Context) (*link.ToWorker, error) {
+	b, err := c.take(ctx, c.down)
+	if err != nil {
+		return nil, err
+	}
+	return c.codec.Decode(b)
+}
+
+type pipeServer struct {
+	*pipe
+
+	codec link.ServerCodec
+}
+
+func (c *pipeServer) Send(ctx context.Context, f *link.ToWorker) error {
+	b, err := c.codec.Encode(f)
+	if err != nil {
+		return err
+	}
+	return c.put(ctx, c.down, b)
+}
+
+func (c *pipeServer) Recv(ctx context.Context) (*link.ToServer, error) {
+	b, err := c.take(ctx, c.up)
+	if err != nil {
+		return nil, err
+	}
+	return c.codec.Decode(b)
+}

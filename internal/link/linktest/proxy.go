@@ -1,0 +1,167 @@
+package linktest
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Proxy is a TCP proxy with faults. Its methods may be called from any goroutine.
+type Proxy struct {
+	Addr string // where it listens, "127.0.0.1:port"
+
+	target   string
+	listener net.Listener
+	loops    sync.WaitGroup
+
+	mu       sync.Mutex
+	conns    map[net.Conn]struct{}
+	thawed   chan struct{} // closed while both ways are open
+	upOnly   bool          // what comes from the server is held back
+	delay    time.Duration
+	dropping atomic.Int64 // bytes until the connections are cut; negative means never
+}
+
+// NewProxy forwards connections to target until the test ends.
+func NewProxy(t testing.TB, target string) *Proxy {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{Addr: l.Addr().String(), target: target, listener: l, conns: map[net.Conn]struct{}{}, thawed: make(chan struct{})}
+	close(p.thawed)
+	p.dropping.Store(-1)
+	p.loops.Go(p.accept)
+	t.Cleanup(func() {
+		l.Close()
+		p.Thaw()
+		p.Drop()
+		p.loops.Wait()
+	})
+	return p
+}
+
+// Freeze stops forwarding, as a cable that is pulled: connections stay open and silent.
+func (p *Proxy) Freeze() { p.hold(false) }
+
+// FreezeDown holds back only what comes from the target.
+func (p *Proxy) FreezeDown() { p.hold(true) }
+
+func (p *Proxy) hold(upOnly bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.upOnly = upOnly
+	if isClosed(p.thawed) {
+		p.thawed = make(chan struct{})
+	}
+}
+
+// Thaw goes on forwarding, with what was held back.
+func (p *Proxy) Thaw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !isClosed(p.thawed) {
+		close(p.thawed)
+	}
+}
+
+// Delay holds every chunk back for d.
+func (p *Proxy) Delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
+}
+
+// Drop cuts all connections. New ones are accepted.
+func (p *Proxy) Drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		if tcp, ok := c.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0) // a reset, as from a machine that restarted
+		}
+		c.Close()
+	}
+	clear(p.conns)
+}
+
+// DropAfter cuts all connections after n more bytes in any direction.
+func (p *Proxy) DropAfter(n int64) { p.dropping.Store(n) }
+
+// Target sends new connections elsewhere.
+func (p *Proxy) Target(addr string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = addr
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *Proxy) accept() {
+	for {
+		in, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		target := p.target
+		p.mu.Unlock()
+		out, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(context.Background(), "tcp", target)
+		if err != nil {
+			in.Close()
+			continue
+		}
+		p.mu.Lock()
+		p.conns[in], p.conns[out] = struct{}{}, struct{}{}
+		p.mu.Unlock()
+		p.loops.Go(func() { p.pump(out, in, false) })
+		p.loops.Go(func() { p.pump(in, out, true) })
+	}
+}
+
+func (p *Proxy) pump(to, from net.Conn, down bool) {
+	defer to.Close()
+	defer from.Close()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		p.wait(down)
+		b := buf[:n]
+		if left := p.dropping.Load(); left >= 0 {
+			b = b[:min(int64(n), left)]
+			if p.dropping.Add(-int64(len(b))) <= 0 {
+				_, _ = to.Write(b) // the last bytes before the cut
+				p.dropping.Store(-1)
+				p.Drop()
+				return
+			}
+		}
+		if _, werr := to.Write(b); err != nil || werr != nil {
+			return
+		}
+	}
+}
+
+// wait is where chunks are held back.
+func (p *Proxy) wait(down bool) {
+	p.mu.Lock()
+	thawed, delay, free := p.thawed, p.delay, p.upOnly && !down
+	p.mu.Unlock()
+	if !free {
+		<-thawed
+	}
+	if delay > 0 {
+		time.Sleep(delay)
+	}
+}

@@ -1,0 +1,195 @@
+package polllink
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
+)
+
+const (
+	openTimeout    = 15 * time.Second
+	requestTimeout = pollTime + 15*time.Second
+	closeTimeout   = 2 * time.Second
+	giveUp         = 45 * time.Second // of failing requests, before the server ends the session itself
+)
+
+// Dialer opens sessions over HTTP polls.
+type Dialer struct {
+	Server string       // base URL, such as "https://muster.example:7777"
+	Key    string       // the worker's own
+	HTTP   *http.Client // its Timeout must be 0 or over 30 s; nil means http.DefaultClient
+}
+
+// Dial implements link.Dialer.
+func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
+	client := d.HTTP
+	if client == nil {
+		client = http.DefaultClient
+	}
+	c := &workerConn{
+		client: client, auth: "Bearer " + d.Key, done: make(chan struct{}),
+		url: strings.TrimSuffix(d.Server, "/") + link.PathPoll + "?session=" + rand.Text() + "&op=",
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	if _, err := c.post(ctx, "open", nil, nil); err != nil {
+		return nil, link.DialError(d.Server, err)
+	}
+	return c, nil
+}
+
+// workerConn is the worker's side of one session.
+type workerConn struct {
+	client *http.Client
+	url    string
+	auth   string
+	codec  link.WorkerCodec
+
+	ready [][]byte // frames that came and that Recv has not returned
+	after uint64   // the last frame that came
+
+	closing sync.Once
+	done    chan struct{}
+}
+
+// Send returns when the server's session has the frame. It repeats the request while it fails on the way.
+func (c *workerConn) Send(ctx context.Context, f *link.ToServer) error {
+	b, err := c.codec.Encode(f)
+	if err != nil {
+		return err
+	}
+	return c.insist(ctx, func(ctx context.Context) error {
+		_, err := c.post(ctx, fmt.Sprintf("send&seq=%d", f.Seq), b, nil)
+		return err
+	})
+}
+
+// Recv returns the next frame. It polls for more when none is left.
+func (c *workerConn) Recv(ctx context.Context) (*link.ToWorker, error) {
+	for len(c.ready) == 0 {
+		err := c.insist(ctx, func(ctx context.Context) error {
+			n, err := c.post(ctx, fmt.Sprintf("recv&after=%d", c.after), nil, &c.ready)
+			c.after += uint64(n)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	b := c.ready[0]
+	c.ready = c.ready[1:]
+	return c.codec.Decode(b)
+}
+
+// Close ends what goes on and tells the server, if it can be reached soon.
+func (c *workerConn) Close() error {
+	c.closing.Do(func() {
+		close(c.done)
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		_, _ = c.post(ctx, "close", nil, nil) // else it finds out by silence
+	})
+	return nil
+}
+
+// insist repeats a request that failed on the way, until it seems that the session is over.
+func (c *workerConn) insist(ctx context.Context, request func(context.Context) error) error {
+	var backoff link.Backoff
+	since := time.Now()
+	for {
+		err := c.attempt(ctx, request)
+		switch {
+		case c.isClosed():
+			return muster.Errorf(muster.Unavailable, "the connection is closed")
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case muster.CodeOf(err) != muster.Unavailable || time.Since(since) > giveUp:
+			return err
+		}
+		if err := c.attempt(ctx, backoff.Wait); err != nil && ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// attempt makes one request, which Close cuts short.
+func (c *workerConn) attempt(ctx context.Context, request func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	over := make(chan struct{})
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		select {
+		case <-c.done:
+			cancel()
+		case <-over:
+		}
+	})
+	err := request(ctx)
+	close(over)
+	watcher.Wait()
+	return err
+}
+
+func (c *workerConn) isClosed() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// post makes one request and adds the lines of the answer to lines: all of them or none.
+func (c *workerConn) post(ctx context.Context, op string, body []byte, lines *[][]byte) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+op, bytes.NewReader(body))
+	if err != nil {
+		return 0, muster.Errorf(muster.Invalid, "the server's address is wrong: %w", err)
+	}
+	req.Header.Set("Authorization", c.auth)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return 0, muster.Errorf(muster.Unavailable, "cannot reach the server: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // as much as there is
+		return 0, link.Refused(resp.StatusCode, strings.TrimSpace(string(b)))
+	}
+	if lines == nil {
+		return 0, nil
+	}
+	return readLines(resp.Body, lines)
+}
+
+// readLines reads whole frames. A half one at the end is an answer cut short: nothing of it counts.
+func readLines(r io.Reader, lines *[][]byte) (int, error) {
+	br := bufio.NewReader(io.LimitReader(r, 2*link.MaxFrame))
+	var got [][]byte
+	for {
+		b, err := br.ReadBytes('\n')
+		if err == nil {
+			got = append(got, b[:len(b)-1])
+			continue
+		}
+		if !errors.Is(err, io.EOF) || len(b) > 0 {
+			return 0, muster.Errorf(muster.Unavailable, "the answer was cut short: %w", err)
+		}
+		*lines = append(*lines, got...)
+		return len(got), nil
+	}
+}

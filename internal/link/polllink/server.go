@@ -1,0 +1,206 @@
+package polllink
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
+)
+
+const (
+	pollTime    = 20 * time.Second // how long a recv waits for frames
+	silence     = 60 * time.Second // without a request, that ends a session
+	maxSessions = 4                // of one worker; the newest ones stay
+)
+
+// Server answers polls and owns the sessions that they make up.
+type Server struct {
+	identify link.Identify
+	accept   link.Accept
+	gate     link.Gate
+
+	mu       sync.Mutex
+	sessions map[key]*serverConn
+}
+
+// key tells sessions apart: nobody can name another worker's.
+type key struct {
+	worker muster.WorkerID
+	id     string
+}
+
+// NewServer returns a Server that asks identify who a request is from and gives each session to accept.
+func NewServer(identify link.Identify, accept link.Accept) *Server {
+	return &Server{identify: identify, accept: accept, sessions: map[key]*serverConn{}}
+}
+
+// Run lets sessions in until ctx ends, then ends them and waits for them.
+func (s *Server) Run(ctx context.Context) error { return s.gate.Run(ctx) }
+
+var sessionID = regexp.MustCompile(`^[0-9a-zA-Z_-]{16,64}$`)
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	worker, err := s.identify(r)
+	if err != nil {
+		link.Refuse(w, err)
+		return
+	}
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		http.Error(w, "polls are POST requests", http.StatusMethodNotAllowed)
+		return
+	}
+	k := key{worker, r.URL.Query().Get("session")}
+	if !sessionID.MatchString(k.id) {
+		link.Refuse(w, muster.Errorf(muster.Invalid, "session: must be 16 to 64 letters, digits, - or _"))
+		return
+	}
+	if err := s.serve(w, r, k); errors.Is(err, errGone) {
+		http.Error(w, err.Error(), http.StatusGone)
+	} else if err != nil {
+		link.Refuse(w, err)
+	}
+}
+
+var errGone = errors.New("this session has ended: open another")
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, k key) error {
+	op := r.URL.Query().Get("op")
+	if op == "open" {
+		return s.open(r.Context(), k)
+	}
+	s.mu.Lock()
+	c := s.sessions[k]
+	s.mu.Unlock()
+	if c == nil {
+		return errGone
+	}
+	c.touch()
+	defer c.touch()
+	deadline := time.Now().Add(requestTimeout)
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(deadline)  // the server's own limits, if any, are for
+	_ = rc.SetWriteDeadline(deadline) // requests that are answered at once
+	switch op {
+	case "send":
+		return s.send(w, r, c)
+	case "recv":
+		return s.recv(w, r, c)
+	case "close":
+		s.forget(k, c)
+		return nil
+	}
+	return muster.Errorf(muster.Invalid, "op: must be open, send, recv or close, not %q", op)
+}
+
+// open begins the session, unless a repeated request finds it there.
+func (s *Server) open(ctx context.Context, k key) error {
+	s.mu.Lock()
+	if s.sessions[k] != nil {
+		s.mu.Unlock()
+		return nil
+	}
+	c := newServerConn()
+	c.expire = time.AfterFunc(silence, func() { s.forget(k, c) })
+	s.sessions[k] = c
+	c.opened = time.Now()
+	oldest := s.oldest(k.worker)
+	s.mu.Unlock()
+	if oldest != nil {
+		oldest.hangUp()
+	}
+	err := s.gate.Go(ctx, func(ctx context.Context) {
+		defer c.Close()
+		s.accept(ctx, c, k.worker)
+	})
+	if err != nil {
+		s.forget(k, c)
+	}
+	return err
+}
+
+// oldest takes the worker's oldest session out if it has too many. The caller holds mu.
+func (s *Server) oldest(worker muster.WorkerID) *serverConn {
+	var first key
+	n := 0
+	for k, c := range s.sessions {
+		if k.worker != worker {
+			continue
+		}
+		if n++; n == 1 || c.opened.Before(s.sessions[first].opened) {
+			first = k
+		}
+	}
+	if n <= maxSessions {
+		return nil
+	}
+	c := s.sessions[first]
+	delete(s.sessions, first)
+	return c
+}
+
+func (s *Server) forget(k key, c *serverConn) {
+	s.mu.Lock()
+	if s.sessions[k] == c {
+		delete(s.sessions, k)
+	}
+	s.mu.Unlock()
+	c.expire.Stop()
+	c.hangUp()
+}
+
+func (s *Server) send(w http.ResponseWriter, r *http.Request, c *serverConn) error {
+	seq, err := number(r, "seq")
+	if err != nil {
+		return err
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, link.MaxFrame))
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return muster.Errorf(muster.TooLarge, "a frame is longer than %d bytes", link.MaxFrame)
+	}
+	if err != nil {
+		return muster.Errorf(muster.Unavailable, "the frame did not arrive whole: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), pollTime)
+	defer cancel()
+	return c.deliver(ctx, seq, body)
+}
+
+func (s *Server) recv(w http.ResponseWriter, r *http.Request, c *serverConn) error {
+	after, err := number(r, "after")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), pollTime)
+	defer cancel()
+	frames, err := c.collect(ctx, after)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	for _, b := range frames {
+		if _, err := w.Write(b); err != nil {
+			return nil //nolint:nilerr // the worker will ask again
+		}
+		if _, err := io.WriteString(w, "\n"); err != nil {
+			return nil //nolint:nilerr // the worker will ask again
+		}
+	}
+	return nil
+}
+
+func number(r *http.Request, name string) (uint64, error) {
+	n, err := strconv.ParseUint(r.URL.Query().Get(name), 10, 63)
+	if err != nil {
+		return 0, muster.Errorf(muster.Invalid, "%s: must be a whole number from 0", name)
+	}
+	return n, nil
+}

@@ -1,0 +1,74 @@
+package wslink
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/muster-dev/muster/internal/link"
+)
+
+// dialTimeout bounds the way from nothing to an open WebSocket.
+const dialTimeout = 15 * time.Second
+
+// Dialer opens sessions over WebSocket.
+type Dialer struct {
+	Server string       // base URL, such as "https://muster.example:7777"
+	Key    string       // the worker's own
+	HTTP   *http.Client // nil means http.DefaultClient
+}
+
+// Dial implements link.Dialer.
+func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	ws, resp, err := websocket.Dial(ctx, strings.TrimSuffix(d.Server, "/")+link.PathSocket, &websocket.DialOptions{
+		HTTPClient: d.HTTP,
+		HTTPHeader: http.Header{"Authorization": {"Bearer " + d.Key}},
+	})
+	switch {
+	case err == nil:
+	case resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
+		return nil, link.DialError(d.Server, refused(resp))
+	default:
+		return nil, link.DialError(d.Server, err)
+	}
+	ws.SetReadLimit(link.MaxFrame)
+	return &workerConn{socket: socket{ws: ws}}, nil
+}
+
+// refused keeps what the server said instead of upgrading.
+func refused(resp *http.Response) error {
+	text := ""
+	if resp.Body != nil {
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // as much as there is
+		text = strings.TrimSpace(string(b))
+	}
+	return link.Refused(resp.StatusCode, text)
+}
+
+type workerConn struct {
+	socket
+
+	codec link.WorkerCodec
+}
+
+func (c *workerConn) Send(ctx context.Context, f *link.ToServer) error {
+	b, err := c.codec.Encode(f)
+	if err != nil {
+		return err
+	}
+	return c.write(ctx, b, f.Goodbye != nil)
+}
+
+func (c *workerConn) Recv(ctx context.Context) (*link.ToWorker, error) {
+	b, err := c.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.codec.Decode(b)
+}

@@ -1,0 +1,69 @@
+package wslink
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/coder/websocket"
+
+	"github.com/muster-dev/muster/internal/link"
+)
+
+// Server upgrades requests and owns the sessions that follow.
+type Server struct {
+	identify link.Identify
+	accept   link.Accept
+	gate     link.Gate
+}
+
+// NewServer returns a Server that asks identify who a request is from and gives each session to accept.
+func NewServer(identify link.Identify, accept link.Accept) *Server {
+	return &Server{identify: identify, accept: accept}
+}
+
+// Run lets sessions in until ctx ends, then ends them and waits for them.
+func (s *Server) Run(ctx context.Context) error { return s.gate.Run(ctx) }
+
+// ServeHTTP refuses the request, or upgrades it and returns when its session is over.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	worker, err := s.identify(r)
+	if err != nil {
+		link.Refuse(w, err)
+		return
+	}
+	err = s.gate.Do(r.Context(), func(ctx context.Context) {
+		ws, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return // Accept has answered
+		}
+		ws.SetReadLimit(link.MaxFrame)
+		conn := &serverConn{socket: socket{ws: ws}}
+		defer conn.Close()
+		s.accept(ctx, conn, worker)
+	})
+	if err != nil {
+		link.Refuse(w, err)
+	}
+}
+
+type serverConn struct {
+	socket
+
+	codec link.ServerCodec
+}
+
+func (c *serverConn) Send(ctx context.Context, f *link.ToWorker) error {
+	b, err := c.codec.Encode(f)
+	if err != nil {
+		return err
+	}
+	return c.write(ctx, b, f.Goodbye != nil)
+}
+
+func (c *serverConn) Recv(ctx context.Context) (*link.ToServer, error) {
+	b, err := c.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.codec.Decode(b)
+}
