@@ -1,0 +1,221 @@
+package muster
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Limits of an Array.
+const (
+	MaxIndex  = 1<<31 - 1 // the highest number of an element
+	MaxRanges = 1_000     // numbers and ranges in one text
+)
+
+const arrayForm = `write numbers and ranges, such as "0-9" or "0-9,20,30-39:3"`
+
+// ParseArray reads "FIRST-LAST", "FIRST-LAST:STEP" and single numbers, joined by
+// commas. No number may occur twice.
+func ParseArray(s string) (Array, error) {
+	parts := strings.Split(s, ",")
+	if len(parts) > MaxRanges {
+		return Array{}, Errorf(Invalid, "an array is at most %d numbers and ranges, and this one has %d: use ranges with steps, such as 0-999:3",
+			MaxRanges, len(parts))
+	}
+	a := Array{Ranges: make([]Range, 0, len(parts))}
+	for _, p := range parts {
+		r, err := parseRange(strings.TrimSpace(p))
+		if err != nil {
+			return Array{}, err
+		}
+		a.Ranges = append(a.Ranges, r)
+	}
+	if n, twice := a.duplicate(); twice {
+		return Array{}, Errorf(Invalid, "array %s has the number %d twice: name every number once", shorten([]byte(s)), n)
+	}
+	return a, nil
+}
+
+func parseRange(s string) (Range, error) {
+	if s == "" {
+		return Range{}, Errorf(Invalid, "an array with an empty part: %s", arrayForm)
+	}
+	span, step, stepped := strings.Cut(s, ":")
+	first, last, ranged := strings.Cut(span, "-")
+	r := Range{Step: 1}
+	var err error
+	if r.First, err = parseIndex(first); err != nil {
+		return Range{}, err
+	}
+	r.Last = r.First
+	if ranged {
+		if r.Last, err = parseIndex(last); err != nil {
+			return Range{}, err
+		}
+	}
+	if stepped {
+		if r.Step, err = parseIndex(step); err != nil {
+			return Range{}, err
+		}
+	}
+	switch {
+	case stepped && !ranged:
+		return Range{}, Errorf(Invalid, "%q has a step but no range: write FIRST-LAST:STEP, such as 0-99:10", s)
+	case r.Step < 1:
+		return Range{}, Errorf(Invalid, "%q has a step of 0: write 1 or more", s)
+	case r.Last < r.First:
+		return Range{}, Errorf(Invalid, "%q is empty: a range goes from the smaller number to the larger, as in %d-%d", s, r.Last, r.First)
+	}
+	r.Last -= (r.Last - r.First) % r.Step
+	if r.Last == r.First {
+		r.Step = 1
+	}
+	return r, nil
+}
+
+func parseIndex(s string) (int64, error) {
+	s = strings.TrimSpace(s)
+	if s == "" || strings.Trim(s, "0123456789") != "" {
+		return 0, Errorf(Invalid, "%q is not a number of an array: %s", shorten([]byte(s)), arrayForm)
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n > MaxIndex {
+		return 0, Errorf(Invalid, "%s is too high for an array: its numbers go to %d", shorten([]byte(s)), MaxIndex)
+	}
+	return n, nil
+}
+
+// Len returns how many numbers r has.
+func (r Range) Len() int64 { return (r.Last-r.First)/r.Step + 1 }
+
+// String returns the form that ParseArray reads.
+func (r Range) String() string {
+	switch {
+	case r.First == r.Last:
+		return strconv.FormatInt(r.First, 10)
+	case r.Step == 1:
+		return fmt.Sprintf("%d-%d", r.First, r.Last)
+	default:
+		return fmt.Sprintf("%d-%d:%d", r.First, r.Last, r.Step)
+	}
+}
+
+// has reports whether n is one of r's numbers.
+func (r Range) has(n int64) bool {
+	return n >= r.First && n <= r.Last && (n-r.First)%r.Step == 0
+}
+
+// meets returns the smallest number that both ranges have, by the Chinese
+// remainder theorem. Products of two indexes fit into 63 bits.
+func (r Range) meets(s Range) (int64, bool) {
+	gcd, inverse := bezout(r.Step, s.Step)
+	lo := max(r.First, s.First)
+	n := r.First + (lo-r.First+r.Step-1)/r.Step*r.Step // r's first number from lo on
+	if (s.First-n)%gcd != 0 {
+		return 0, false
+	}
+	mod := s.Step / gcd
+	k := ((s.First - n) / gcd % mod * inverse) % mod
+	if k < 0 {
+		k += mod
+	}
+	n += k * r.Step
+	return n, n <= min(r.Last, s.Last)
+}
+
+// bezout returns the greatest common divisor g of a and b, and an x with
+// |x| ≤ b for which a·x ≡ g modulo b.
+func bezout(a, b int64) (g, x int64) {
+	x, next := int64(1), int64(0)
+	for b != 0 {
+		q := a / b
+		a, b = b, a-q*b
+		x, next = next, x-q*next
+	}
+	return a, x
+}
+
+// Len returns the number of elements.
+func (a Array) Len() int64 {
+	var n int64
+	for _, r := range a.Ranges {
+		n += r.Len()
+	}
+	return n
+}
+
+// At returns the number of the element at position i, from 0 to Len()-1.
+func (a Array) At(i int64) int64 {
+	for _, r := range a.Ranges {
+		if i < r.Len() {
+			return r.First + i*r.Step
+		}
+		i -= r.Len()
+	}
+	return -1
+}
+
+// Find returns the position of the element with number n.
+func (a Array) Find(n int64) (int64, bool) {
+	var before int64
+	for _, r := range a.Ranges {
+		if r.has(n) {
+			return before + (n-r.First)/r.Step, true
+		}
+		before += r.Len()
+	}
+	return 0, false
+}
+
+// duplicate returns a number that occurs twice.
+func (a Array) duplicate() (int64, bool) {
+	sorted := slices.Clone(a.Ranges)
+	slices.SortFunc(sorted, func(x, y Range) int { return int(max(-1, min(1, x.First-y.First))) })
+	var open []Range // those that may reach into later ones
+	for _, r := range sorted {
+		open = slices.DeleteFunc(open, func(o Range) bool { return o.Last < r.First })
+		for _, o := range open {
+			if n, ok := o.meets(r); ok {
+				return n, true
+			}
+		}
+		open = append(open, r)
+	}
+	return 0, false
+}
+
+// String returns the form that ParseArray reads.
+func (a Array) String() string {
+	parts := make([]string, len(a.Ranges))
+	for i, r := range a.Ranges {
+		parts[i] = r.String()
+	}
+	return strings.Join(parts, ",")
+}
+
+// MarshalJSON writes the text form.
+func (a Array) MarshalJSON() ([]byte, error) { return json.Marshal(a.String()) }
+
+// UnmarshalJSON reads the text form. A bare number is refused, because it could
+// mean a count as well as an element.
+func (a *Array) UnmarshalJSON(b []byte) error {
+	if c := firstByte(b); c >= '0' && c <= '9' {
+		n, err := strconv.ParseInt(string(b), 10, 64)
+		if err != nil || n < 1 {
+			n = 10
+		}
+		return Errorf(Invalid, `%s is not an array: write "0-%d" for %d tasks, or "%d-%d" for the element %d alone`, shorten(b), n-1, n, n, n, n)
+	}
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return Errorf(Invalid, "%s is not an array: %s", shorten(b), arrayForm)
+	}
+	got, err := ParseArray(s)
+	if err != nil {
+		return err
+	}
+	*a = got
+	return nil
+}

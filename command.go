@@ -1,0 +1,74 @@
+package muster
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// Empty reports whether there is nothing to execute.
+func (c Command) Empty() bool { return c.Shell == "" && len(c.Argv) == 0 }
+
+// MarshalJSON writes the list, or the string if there is no list.
+func (c Command) MarshalJSON() ([]byte, error) {
+	if c.Argv != nil {
+		return json.Marshal(c.Argv)
+	}
+	return json.Marshal(c.Shell)
+}
+
+// UnmarshalJSON reads a string or a list of strings.
+func (c *Command) UnmarshalJSON(b []byte) error {
+	var got Command
+	var err error
+	switch firstByte(b) {
+	case '"':
+		err = json.Unmarshal(b, &got.Shell)
+	case '[':
+		err = json.Unmarshal(b, &got.Argv)
+	default:
+		return Errorf(Invalid, `%s is not a command: write a text for the shell or a list such as ["python", "train.py"]`, shorten(b))
+	}
+	if err != nil {
+		return Errorf(Invalid, `%s is not a command: a list has texts only, such as ["sleep", "5"]`, shorten(b))
+	}
+	*c = got
+	return nil
+}
+
+// UnmarshalJSON reads an object without unknown fields, or a string: the text.
+func (s *Script) UnmarshalJSON(b []byte) error {
+	type plain Script
+	var got plain
+	switch firstByte(b) {
+	case '"':
+		if err := json.Unmarshal(b, &got.Text); err != nil {
+			return Errorf(Invalid, "script: %w", err)
+		}
+	case '{':
+		d := json.NewDecoder(bytes.NewReader(b))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&got); err != nil {
+			return Errorf(Invalid, "script: %w", err)
+		}
+	default:
+		return Errorf(Invalid, "%s is not a script: write its text, or an object with text, file or url", shorten(b))
+	}
+	*s = Script(got)
+	return nil
+}
+
+func firstByte(b []byte) byte {
+	if b = bytes.TrimLeft(b, " \t\r\n"); len(b) > 0 {
+		return b[0]
+	}
+	return 0
+}
+
+// shorten cuts a piece of a document to what fits into a message.
+func shorten(b []byte) string {
+	const most = 40
+	if r := []rune(string(b)); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return string(b)
+}

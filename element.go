@@ -1,0 +1,75 @@
+package muster
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Elements of a stage are counted by position, from 0 to Size()-1. An element
+// also has an index, the number that its user sees and that ${index} and
+// MUSTER_INDEX stand for: that of the array if there is one, else the position.
+
+// Size returns the number of tasks of the stage, 1 for a plain one. It takes no
+// more time for a large array than for a small one.
+func (t *TaskSpec) Size() int {
+	switch {
+	case t.Array != nil:
+		return int(t.Array.Len())
+	case t.Matrix != nil:
+		return int(min(t.Matrix.Len(), math.MaxInt))
+	default:
+		return 1
+	}
+}
+
+// Index returns the index of the element at position i.
+func (t *TaskSpec) Index(i int) int {
+	if t.Array != nil {
+		return int(t.Array.At(int64(i)))
+	}
+	return i
+}
+
+// Position returns the position of the element with this index.
+func (t *TaskSpec) Position(index int) (int, bool) {
+	if t.Array != nil {
+		i, ok := t.Array.Find(int64(index))
+		return int(i), ok
+	}
+	return index, index >= 0 && index < t.Size()
+}
+
+// Element names the element at position i: "" for a plain task, "7" in an
+// array, "lr=0.1,seed=2" in a matrix.
+func (t *TaskSpec) Element(i int) string {
+	switch {
+	case t.Array != nil:
+		return strconv.Itoa(t.Index(i))
+	case t.Matrix != nil:
+		var b strings.Builder
+		for k, v := range t.Matrix.At(int64(i)) {
+			if k > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteString(t.Matrix.Axes[k].Name)
+			b.WriteByte('=')
+			b.WriteString(v)
+		}
+		return b.String()
+	default:
+		return ""
+	}
+}
+
+// Values returns what the element at position i may refer to: "index", and
+// "matrix.NAME" for each axis.
+func (t *TaskSpec) Values(i int) map[string]string {
+	values := map[string]string{"index": strconv.Itoa(t.Index(i))}
+	if t.Matrix != nil {
+		for k, v := range t.Matrix.At(int64(i)) {
+			values["matrix."+t.Matrix.Axes[k].Name] = v
+		}
+	}
+	return values
+}
