@@ -15,18 +15,27 @@ import (
 // wait, and fails rather than grow without end.
 func NewSessionBox() *ToServerBox { return NewToServerBox(maxWaiting) }
 
+// Words is where a session takes what a worker has to say: a ToServerBox, or what
+// decides only when the line is free.
+type Words interface {
+	// Take waits for words and returns the next frame; io.EOF after a Goodbye.
+	Take(ctx context.Context) (*ToServer, error)
+	// Post adds a word of the session's own, which is a Ping. It never blocks.
+	Post(w *ToServer)
+}
+
 // RunSession runs the worker's side of one session on conn: it says hello,
 // passes every frame from the server to handle, in order, beginning with the one that has the Welcome,
-// and sends what is posted to box, which must be new. It closes conn and returns when all of it has
+// and sends what it takes from box, which must be new. It closes conn and returns when all of it has
 // stopped:
 //
-//   - nil after a Goodbye that was posted to box,
+//   - nil after a Goodbye that was taken from box,
 //   - ctx.Err() when ctx ends: at once, so that the server keeps the leases running,
 //   - an error with the code of the server's Goodbye: see ComeBack,
 //   - an Unavailable error when the connection broke, or the server was silent for three
 //     heartbeats although it was asked for a sign of life,
 //   - handle's error.
-func RunSession(ctx context.Context, conn WorkerConn, hello *Hello, box *ToServerBox, handle func(*ToWorker) error) error {
+func RunSession(ctx context.Context, conn WorkerConn, hello *Hello, box Words, handle func(*ToWorker) error) error {
 	defer conn.Close()
 	first, err := introduce(ctx, conn, hello)
 	if err != nil {
@@ -102,7 +111,7 @@ func broken(ctx context.Context, err error) error {
 
 type workerSession struct {
 	conn   WorkerConn
-	box    *ToServerBox
+	box    Words
 	handle func(*ToWorker) error
 	beat   time.Duration
 
