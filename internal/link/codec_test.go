@@ -1,0 +1,292 @@
+package link
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/muster-dev/muster"
+)
+
+// strict is encoding/json as the oracle.
+func strict(b []byte, to any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	return d.Decode(to)
+}
+
+func TestFramesToServerSurviveTheWay(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		f := genToServer(rt)
+		before := rapid.Uint64Range(0, 1<<40).Draw(rt, "seq")
+		if before == 0 {
+			f.Hello = genHello(rt)
+		}
+		b, err := (&WorkerCodec{sent: before}).Encode(f)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		got, err := (&ServerCodec{got: before}).Decode(b)
+		if err != nil {
+			rt.Fatalf("%v\n%s", err, b)
+		}
+		if diff := cmp.Diff(f, got); diff != "" {
+			rt.Fatal(diff)
+		}
+		var std ToServer
+		if err := strict(b, &std); err != nil {
+			rt.Fatalf("encoding/json refuses: %v\n%s", err, b)
+		}
+		if diff := cmp.Diff(f, &std); diff != "" {
+			rt.Fatal(diff)
+		}
+		plain, err := json.MarshalIndent(f, "", "\t")
+		if err != nil {
+			rt.Fatal(err)
+		}
+		got, err = (&ServerCodec{got: before}).Decode(plain)
+		if err != nil {
+			rt.Fatalf("%v\n%s", err, plain)
+		}
+		if diff := cmp.Diff(f, got, compactJSON); diff != "" {
+			rt.Fatal(diff)
+		}
+	})
+}
+
+var compactJSON = cmp.Transformer("compact", func(m json.RawMessage) string {
+	var b bytes.Buffer
+	if len(m) > 0 && json.Compact(&b, m) != nil {
+		return "not JSON"
+	}
+	return strings.ReplaceAll(b.String(), `\u003c`, "<")
+})
+
+func TestFramesToWorkerSurviveTheWay(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		f := genToWorker(rt)
+		before := rapid.Uint64Range(0, 1<<40).Draw(rt, "seq")
+		if before == 0 {
+			f.Welcome = genWelcome(rt)
+		}
+		b, err := (&ServerCodec{sent: before}).Encode(f)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		got, err := (&WorkerCodec{got: before}).Decode(b)
+		if err != nil {
+			rt.Fatalf("%v\n%s", err, b)
+		}
+		if diff := cmp.Diff(f, got); diff != "" {
+			rt.Fatal(diff)
+		}
+		var std ToWorker
+		if err := strict(b, &std); err != nil {
+			rt.Fatalf("encoding/json refuses: %v\n%s", err, b)
+		}
+		if diff := cmp.Diff(f, &std); diff != "" {
+			rt.Fatal(diff)
+		}
+	})
+}
+
+func TestBadFramesAreRefusedByField(t *testing.T) {
+	for _, tc := range []struct{ frame, want string }{
+		{``, "ends too early"},
+		{`[]`, `where '{' was expected`},
+		{`{"seq":2} x`, "goes on after its end"},
+		{`{"seq":2}{"seq":3}`, "goes on after its end"},
+		{`{"seq":3}`, "seq is 3, but 2 comes next"},
+		{`{"ping":true}`, "seq is 0, but 2 comes next"},
+		{`{"seq":-1}`, "seq is -1"},
+		{`{"seq":2.0}`, "seq is 2.0"},
+		{`{"seq":02}`, "seq is 02"},
+		{`{"seq":2,"seq":2}`, "seq comes twice"},
+		{`{"seq":2,"nope":1}`, "nope is not a field"},
+		{`{"seq":2,"Ping":true}`, "Ping is not a field"},
+		{`{"seq":2,"ping":1}`, "ping is neither true nor false"},
+		{`{"seq":2,"hello":{"version":1,"worker":"w","name":"","build":"","kinds":null,"resources":{"cpus":1,"memory":1,"disk":1,"slots":1}}}`, "hello belongs in the first frame"},
+		{`{"seq":2,"accepted":["17.3"]}`, `accepted[0] "17.3" is not an attempt id`},
+		{`{"seq":2,"accepted":["17.3#1","17.03#1"]}`, `accepted[1] "17.03" is not a task id`},
+		{`{"seq":2,"accepted":["17.3#0"]}`, "attempts count from 1"},
+		{`{"seq":2,"accepted":["0.3#1"]}`, "accepted[0]"},
+		{`{"seq":2,"accepted":["1.1#1",]}`, "accepted[1]"},
+		{`{"seq":2,"rejected":[{"attempt":"1.1#1","message":"m","why":1}]}`, "rejected is wrong: unknown field"},
+		{`{"seq":2,"rejected":[{"message":"m"}]}`, "rejected[0].attempt is missing"},
+		{`{"seq":2,"started":[{"attempt":"1.1#1"}]}`, "started[0].at is missing"},
+		{`{"seq":2,"started":[{"attempt":"1.1#1","at":"yesterday"}]}`, `started[0].at "yesterday" is not a time`},
+		{`{"seq":2,"finished":[{"attempt":"1.1#1","outcome":"done","finished_at":"2026-01-02T15:04:05.000Z"}]}`, `finished[0].outcome is "done"`},
+		{`{"seq":2,"finished":[{"attempt":"1.1#1","outcome":"","finished_at":"2026-01-02T15:04:05.000Z"}]}`, `finished[0].outcome is ""`},
+		{`{"seq":2,"finished":[{"attempt":"1.1#1","outcome":"failed","reason":"bad luck","finished_at":"2026-01-02T15:04:05.000Z"}]}`, `finished[0].reason is "bad luck"`},
+		{`{"seq":2,"finished":[{"attempt":"1.1#1","outcome":"failed"}]}`, "finished[0].finished_at is missing"},
+		{`{"seq":2,"finished":[{"attempt":"1.1#1","outcome":"failed","log_size":-5}]}`, "finished[0].log_size is -5"},
+		{`{"seq":2,"finished":[{"attempt":"1.1#1","outcome":"failed","result":{]}]}`, "finished[0].result is not JSON"},
+		{`{"seq":2,"finished":[{"attempt":"1.1#1","outcome":"failed","artifacts":[{"name":"a","size":-1,"sha256":""}],"finished_at":"2026-01-02T15:04:05.000Z"}]}`, "finished[0].artifacts[0].sha256"},
+		{`{"seq":2,"logs":[{"attempt":"1.1#1","offset":-1,"data":""}]}`, "logs[0].offset is -1"},
+		{`{"seq":2,"logs":[{"attempt":"1.1#1","offset":0,"data":"*"}]}`, "logs[0].data is not base64"},
+		{`{"seq":2,"progress":[{"attempt":"1.1#1","progress":1.5}]}`, "progress[0].progress is 1.5"},
+		{`{"seq":2,"renew":{"load":{"cpu":-1,"memory":0}}}`, "renew.load.cpu is -1"},
+		{`{"seq":2,"goodbye":{"code":"tired"}}`, `goodbye.code is "tired"`},
+		{"{\"seq\":2,\"goodbye\":{\"message\":\"\xff\"}}", "is not UTF-8"},
+	} {
+		_, err := (&ServerCodec{got: 1}).Decode([]byte(tc.frame))
+		if err == nil || !strings.Contains(err.Error(), tc.want) || muster.CodeOf(err) != muster.Invalid {
+			t.Errorf("%s\n got: %v\nwant: %s", tc.frame, err, tc.want)
+		}
+	}
+	for _, tc := range []struct{ frame, want string }{
+		{`{"seq":2,"welcome":{"heartbeat":10}}`, "welcome belongs in the first frame"},
+		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":0}]}`, "assign[0].ref is 0"},
+		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":1,"grant":{"slots":-1}}]}`, "assign[0].grant has an amount below zero"},
+		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":1,"grant":{"slot":1}}]}`, "assign[0].grant is wrong: unknown field"},
+		{`{"seq":2,"assign":[{"ref":1}]}`, "assign[0].attempt is missing"},
+		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":1,"inputs":[{"path":"a","sha256":"A","size":1}]}]}`, "assign[0].inputs[0].sha256"},
+		{`{"seq":2,"log_ack":[{"attempt":"1.1#1","size":1e3}]}`, "log_ack[0].size is 1e3"},
+		{`{"seq":2,"cancel":[{"attempt":"1.1#1","reason":"x"}]}`, `cancel[0].reason is "x"`},
+		{`{"seq":2,"specs":[{"ref":-1,"name":"n","spec":{}}]}`, "specs[0].ref is -1"},
+	} {
+		_, err := (&WorkerCodec{got: 1}).Decode([]byte(tc.frame))
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s\n got: %v\nwant: %s", tc.frame, err, tc.want)
+		}
+	}
+	if _, err := new(WorkerCodec).Decode([]byte(`{"seq":1}`)); err == nil || !strings.Contains(err.Error(), "welcome belongs") {
+		t.Errorf("a first frame without a welcome: %v", err)
+	}
+	if _, err := new(WorkerCodec).Decode([]byte(`{"seq":1,"welcome":{"heartbeat":0}}`)); err == nil || !strings.Contains(err.Error(), "welcome.heartbeat") {
+		t.Errorf("a heartbeat of 0: %v", err)
+	}
+}
+
+func TestNothingBadLeaves(t *testing.T) {
+	first := func(f *ToServer) *ToServer { f.Hello = &Hello{Version: Version, Worker: "w"}; return f }
+	c := new(WorkerCodec)
+	if _, err := c.Encode(first(&ToServer{Progress: []muster.Progress{{Attempt: attempt(1), Metrics: map[string]float64{"loss": math.NaN()}}}})); err == nil || !strings.Contains(err.Error(), "progress") {
+		t.Errorf("NaN: %v", err)
+	}
+	big := first(&ToServer{Rejected: []Rejected{{Attempt: attempt(1), Message: strings.Repeat("x", MaxFrame)}}})
+	if _, err := c.Encode(big); muster.CodeOf(err) != muster.TooLarge {
+		t.Errorf("a frame that is too long: %v", err)
+	}
+	if _, err := c.Encode(first(&ToServer{Logs: []LogChunk{{Attempt: attempt(1), Data: make([]byte, MaxLogs+1)}}})); err == nil {
+		t.Error("more logs than a frame may hold have left")
+	}
+	if b := must(c.Encode(first(&ToServer{})))(t); !bytes.HasPrefix(b, []byte(`{"seq":1,`)) {
+		t.Errorf("refused frames were counted: %s", b)
+	}
+}
+
+func TestAnotherVersionIsReadAsFarAsNeeded(t *testing.T) {
+	f := must(new(ServerCodec).Decode([]byte(`{"seq":1,"hello":{"version":9,"worker":"w1","name":"n","build":"b","quantum":{}},"telepathy":true}`)))(t)
+	want := &ToServer{Seq: 1, Hello: &Hello{Version: 9, Worker: "w1", Name: "n", Build: "b"}}
+	if diff := cmp.Diff(want, f); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func FuzzDecodeToServer(f *testing.F) {
+	c := WorkerCodec{sent: 1}
+	f.Add(must(c.Encode(finisheds(3)))(f))
+	f.Add([]byte(`{"seq":5,"accepted":["1.2#3"],"logs":[{"attempt":"1.2#3","offset":7,"data":"AAE="}],"renew":{"held":["1.2#3"],"load":{"cpu":0.5,"memory":"1GiB"}}}`))
+	f.Add([]byte(`{"seq":1,"hello":{"version":1,"worker":"w","name":"n","build":"b","kinds":["noop"],"resources":{"cpus":1,"memory":1,"disk":1,"slots":1}},"goodbye":{}}`))
+	f.Add([]byte(`{ "seq" : 2 , "progress":[{"attempt":"1.2#3","progress":0.5,"step":"\u00e9\n","metrics":{"a":1e-9}}],"ping":true}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		before := seqOf(b) - 1
+		got, err := (&ServerCodec{got: before}).Decode(b)
+		if err != nil {
+			if code := muster.CodeOf(err); code != muster.Invalid && code != muster.TooLarge {
+				t.Fatalf("code %s: %v", code, err)
+			}
+			return
+		}
+		if got.Hello != nil && got.Hello.Version != Version {
+			return
+		}
+		var std ToServer
+		if err := strict(b, &std); err != nil {
+			t.Fatalf("encoding/json refuses what was accepted: %v", err)
+		}
+		if diff := cmp.Diff(&std, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatal(diff)
+		}
+		once := must((&WorkerCodec{sent: before}).Encode(got))(t)
+		again := must((&ServerCodec{got: before}).Decode(once))(t)
+		if twice := must((&WorkerCodec{sent: before}).Encode(again))(t); !bytes.Equal(once, twice) {
+			t.Fatalf("%s\nbecame\n%s", once, twice)
+		}
+	})
+}
+
+func FuzzDecodeToWorker(f *testing.F) {
+	c := ServerCodec{sent: 1}
+	f.Add(must(c.Encode(assigns(3)))(f))
+	f.Add([]byte(`{"seq":1,"welcome":{"heartbeat":10,"keep":[{"attempt":"1.2#3","size":4}],"stop":["1.2#4"]},"finished_ack":["1.2#3"]}`))
+	f.Add([]byte(`{"seq":2,"specs":[{"ref":1,"name":"x","spec":{"kind":"noop","timeout":"1h"}}],"cancel":[{"attempt":"1.2#3","drop":true}],"drain":true}`))
+	f.Add([]byte(`{"seq":2,"assign":[{"attempt":"1.2#3","ref":1,"grant":{"cpus":0.5,"gpus":["GPU-1"]},"inputs":[]}],"goodbye":{"code":"conflict","message":"m"}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		before := seqOf(b) - 1
+		got, err := (&WorkerCodec{got: before}).Decode(b)
+		if err != nil {
+			return
+		}
+		var std ToWorker
+		if err := strict(b, &std); err != nil {
+			t.Fatalf("encoding/json refuses what was accepted: %v", err)
+		}
+		if diff := cmp.Diff(&std, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatal(diff)
+		}
+		once := must((&ServerCodec{sent: before}).Encode(got))(t)
+		again := must((&WorkerCodec{got: before}).Decode(once))(t)
+		if twice := must((&ServerCodec{sent: before}).Encode(again))(t); !bytes.Equal(once, twice) {
+			t.Fatalf("%s\nbecame\n%s", once, twice)
+		}
+	})
+}
+
+// seqOf lets the fuzzer choose any number.
+func seqOf(b []byte) uint64 {
+	var f struct {
+		Seq uint64 `json:"seq"`
+	}
+	if json.Unmarshal(b, &f) != nil || f.Seq == 0 {
+		return 1
+	}
+	return f.Seq
+}
+
+func BenchmarkCodec(b *testing.B) {
+	const n = 256
+	down, up := assigns(n), finisheds(n)
+	downBytes := must((&ServerCodec{sent: 1}).Encode(down))(b)
+	upBytes := must((&WorkerCodec{sent: 1}).Encode(up))(b)
+	for _, bm := range []struct {
+		name string
+		op   func() error
+	}{
+		{"encode assign", func() error { _, err := (&ServerCodec{sent: 1}).Encode(down); return err }},
+		{"decode assign", func() error { _, err := (&WorkerCodec{got: 1}).Decode(downBytes); return err }},
+		{"encode finished", func() error { _, err := (&WorkerCodec{sent: 1}).Encode(up); return err }},
+		{"decode finished", func() error { _, err := (&ServerCodec{got: 1}).Decode(upBytes); return err }},
+		{"std encode assign", func() error { _, err := json.Marshal(down); return err }},
+		{"std decode assign", func() error { return strict(downBytes, new(ToWorker)) }},
+		{"std encode finished", func() error { _, err := json.Marshal(up); return err }},
+		{"std decode finished", func() error { return strict(upBytes, new(ToServer)) }},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := bm.op(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/message")
+		})
+	}
+}

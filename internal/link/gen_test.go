@@ -1,0 +1,184 @@
+package link
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-dev/muster"
+)
+
+// some draws a list that is nil when it is empty, as decoding makes it.
+func some[T any](t *rapid.T, name string, gen func(*rapid.T) T) []T {
+	list := rapid.SliceOfN(rapid.Custom(gen), 0, 4).Draw(t, name)
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}
+
+func maybe[T any](t *rapid.T, name string, gen func(*rapid.T) T) *T {
+	if !rapid.Bool().Draw(t, name+"?") {
+		return nil
+	}
+	v := gen(t)
+	return &v
+}
+
+func genText(t *rapid.T) string {
+	return strings.ToValidUTF8(rapid.StringN(0, 20, 80).Draw(t, "text"), "?")
+}
+
+func genAttempt(t *rapid.T) muster.AttemptID {
+	return muster.AttemptID{
+		Task: muster.TaskID{
+			Job: muster.JobID(rapid.Int64Range(1, 1<<50).Draw(t, "job")),
+			Num: rapid.IntRange(0, muster.MaxArray).Draw(t, "num"),
+		},
+		N: rapid.IntRange(1, 1<<31-1).Draw(t, "n"),
+	}
+}
+
+func genTime(t *rapid.T) muster.Time {
+	return muster.Time(rapid.Int64Range(1, 4e12).Draw(t, "time"))
+}
+
+func genHash(t *rapid.T) string { return rapid.StringMatching(`[0-9a-f]{64}`).Draw(t, "hash") }
+
+func genSize(t *rapid.T) int64 { return rapid.Int64Range(0, 1<<50).Draw(t, "size") }
+
+func genReason(t *rapid.T) muster.Reason { return rapid.SampledFrom(muster.Reasons).Draw(t, "reason") }
+
+func genReport(t *rapid.T) muster.Report {
+	return muster.Report{
+		Attempt: genAttempt(t), Outcome: rapid.SampledFrom(outcomes).Draw(t, "outcome"), Reason: genReason(t), Message: genText(t),
+		ExitCode: maybe(t, "exit", func(t *rapid.T) int { return rapid.IntRange(-1, 255).Draw(t, "exit") }),
+		Result:   rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage(`{"a":[1,"}"]}`), json.RawMessage(`0.5`), json.RawMessage(`"<é\""`)}).Draw(t, "result"),
+		Artifacts: some(t, "artifacts", func(t *rapid.T) muster.Artifact {
+			return muster.Artifact{Name: "a" + genText(t), Size: genSize(t), SHA256: genHash(t)}
+		}),
+		Usage: maybe(t, "usage", func(t *rapid.T) muster.Usage {
+			return muster.Usage{WallSeconds: rapid.Float64Range(0, 1e6).Draw(t, "wall"), MemoryPeak: muster.Size(genSize(t))}
+		}),
+		LogSize: genSize(t), StartedAt: genTime(t), FinishedAt: genTime(t),
+	}
+}
+
+func genGoodbye(t *rapid.T) Goodbye {
+	return Goodbye{Code: rapid.SampledFrom(goodbyes).Draw(t, "code"), Message: genText(t)}
+}
+
+func genSpec(t *rapid.T) muster.TaskSpec {
+	return muster.TaskSpec{Name: genText(t), Kind: "process", Env: map[string]string{"A": genText(t)}, Timeout: muster.Duration(time.Minute)}
+}
+
+func genLogAck(t *rapid.T) LogAck { return LogAck{Attempt: genAttempt(t), Size: genSize(t)} }
+
+func genToServer(t *rapid.T) *ToServer {
+	f := &ToServer{
+		Ready:    maybe(t, "ready", func(t *rapid.T) Ready { return Ready{Constrained: genText(t)} }),
+		Accepted: some(t, "accepted", genAttempt),
+		Rejected: some(t, "rejected", func(t *rapid.T) Rejected { return Rejected{Attempt: genAttempt(t), Message: genText(t)} }),
+		Started:  some(t, "started", func(t *rapid.T) Started { return Started{Attempt: genAttempt(t), At: genTime(t)} }),
+		Progress: some(t, "progress", func(t *rapid.T) muster.Progress {
+			return muster.Progress{
+				Attempt: genAttempt(t), Step: maybe(t, "step", genText),
+				Progress: maybe(t, "p", func(t *rapid.T) float64 { return rapid.Float64Range(0, 1).Draw(t, "p") }),
+				Metrics:  map[string]float64{"loss" + genText(t): rapid.Float64Range(-1e9, 1e9).Draw(t, "metric")},
+			}
+		}),
+		Logs: some(t, "logs", func(t *rapid.T) LogChunk {
+			return LogChunk{Attempt: genAttempt(t), Offset: genSize(t), Data: rapid.SliceOfN(rapid.Byte(), 1, 40).Draw(t, "data")}
+		}),
+		Finished: some(t, "finished", genReport),
+		Renew: maybe(t, "renew", func(t *rapid.T) Renew {
+			return Renew{Held: some(t, "held", genAttempt), Load: &muster.Load{CPU: 0.5, Memory: 7}}
+		}),
+		Ping:    rapid.Bool().Draw(t, "ping"),
+		Goodbye: maybe(t, "goodbye", genGoodbye),
+	}
+	return f
+}
+
+func genHello(t *rapid.T) *Hello {
+	return &Hello{
+		Version: Version, Worker: "w" + muster.WorkerID(genText(t)), Name: genText(t), Build: genText(t), Tags: some(t, "tags", genText),
+		Labels: map[string]string{"zone": genText(t)}, Kinds: some(t, "kinds", genText), Price: rapid.Float64Range(0, 100).Draw(t, "price"),
+		Resources: muster.Resources{CPUs: 4, Memory: muster.Size(genSize(t)), Slots: 8, GPUs: some(t, "gpus", func(t *rapid.T) muster.GPU {
+			return muster.GPU{UUID: "GPU-" + genText(t), Vendor: "nvidia", Memory: muster.Size(genSize(t))}
+		})},
+		Held: some(t, "held", genAttempt),
+	}
+}
+
+func genToWorker(t *rapid.T) *ToWorker {
+	return &ToWorker{
+		Specs: some(t, "specs", func(t *rapid.T) GroupSpec {
+			return GroupSpec{Ref: rapid.IntRange(1, 99).Draw(t, "ref"), Name: genText(t), Spec: genSpec(t)}
+		}),
+		Assign: some(t, "assign", func(t *rapid.T) Assign {
+			a := Assign{
+				Attempt: genAttempt(t), Ref: rapid.IntRange(1, 99).Draw(t, "ref"), Element: genText(t), Spec: maybe(t, "spec", genSpec),
+				Inputs: some(t, "inputs", func(t *rapid.T) Input {
+					return Input{Path: "p" + genText(t), SHA256: genHash(t), Size: genSize(t)}
+				}),
+			}
+			switch rapid.IntRange(0, 2).Draw(t, "grant") {
+			case 1:
+				a.Grant.Slots = 1
+			case 2:
+				a.Grant = muster.Grant{CPUs: 1.5, Memory: muster.Size(genSize(t)), GPUs: []string{genText(t)}, GPUMemory: 5, Slots: 2}
+			}
+			return a
+		}),
+		Cancel: some(t, "cancel", func(t *rapid.T) Cancel {
+			return Cancel{Attempt: genAttempt(t), Reason: genReason(t), Drop: rapid.Bool().Draw(t, "drop")}
+		}),
+		FinishedAck: some(t, "acks", genAttempt),
+		LogAck:      some(t, "logacks", genLogAck),
+		Drain:       rapid.Bool().Draw(t, "drain"),
+		Pong:        rapid.Bool().Draw(t, "pong"),
+		Goodbye:     maybe(t, "goodbye", genGoodbye),
+	}
+}
+
+func genWelcome(t *rapid.T) *Welcome {
+	return &Welcome{Heartbeat: muster.Duration(10 * time.Second), Keep: some(t, "keep", genLogAck), Stop: some(t, "stop", genAttempt)}
+}
+
+// assigns is a frame as a busy server sends it.
+func assigns(n int) *ToWorker {
+	f := &ToWorker{}
+	for i := range n {
+		f.Assign = append(f.Assign, Assign{Attempt: attempt(i), Ref: 1, Element: "12345", Grant: muster.Grant{Slots: 1}})
+	}
+	return f
+}
+
+// finisheds is a frame as a busy worker sends it.
+func finisheds(n int) *ToServer {
+	f := &ToServer{}
+	for i := range n {
+		f.Finished = append(f.Finished, muster.Report{
+			Attempt: attempt(i), Outcome: muster.AttemptSucceeded, ExitCode: new(int), StartedAt: 1_700_000_000_123, FinishedAt: 1_700_000_000_456,
+		})
+	}
+	return f
+}
+
+func attempt(i int) muster.AttemptID {
+	return muster.AttemptID{Task: muster.TaskID{Job: 17, Num: i}, N: 1}
+}
+
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
