@@ -1,0 +1,165 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/link"
+)
+
+// told is how much of an attempt's beginning the server was told in this
+// session.
+type told uint8
+
+const (
+	toldNothing told = iota
+	toldAccepted
+	toldStarted
+)
+
+// attempt is one attempt that this worker holds: running, or ended with a report
+// or log bytes that the server does not have. The roster's lock guards it all.
+type attempt struct {
+	id     muster.AttemptID
+	roster *roster
+	spec   *muster.TaskSpec        // nil if an earlier life of the worker ran it
+	grant  muster.Grant            // taken until the executor returns
+	cancel context.CancelCauseFunc // nil if nothing can be stopped
+	grace  time.Duration           // how long it may go on while the server is away
+	since  time.Duration           // when it was assigned, by the roster's clock
+	inline bool                    // it runs on the session's own goroutine
+	gone   bool                    // forgotten: nothing is said of it any more
+
+	queued  bool // in roster.talk
+	told    told
+	started muster.Time
+	timeout *time.Timer
+
+	progress   *muster.Progress // not sent yet
+	progressAt time.Duration    // when one was last sent
+	slow       bool             // in roster.slow
+
+	report   *muster.Report // once it ended
+	reported bool           // sent in this session
+	acked    bool           // on the server's disk, or unwanted
+	saved    bool           // in the keep
+	saveBy   time.Duration  // when it is to be in the keep if it is still held
+
+	logSize  int64 // bytes in the local log
+	logSent  int64
+	logAcked int64
+	logging  bool // in roster.logs
+}
+
+var _ run.Sink = (*attempt)(nil)
+
+// running reports whether the attempt has neither ended nor been forgotten.
+func (at *attempt) running() bool { return at.report == nil && !at.gone }
+
+// Started implements run.Sink.
+func (at *attempt) Started(started muster.Time) {
+	r := at.roster
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !at.running() || at.started != 0 {
+		return
+	}
+	at.started = started
+	if limit := at.spec.Timeout.Std(); limit > 0 && at.cancel != nil {
+		at.timeout = time.AfterFunc(limit, func() {
+			at.cancel(&run.Stopped{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout,
+				Message: "it ran longer than its timeout of " + limit.String()})
+		})
+	}
+	r.say(at)
+}
+
+// Progress implements run.Sink. What p leaves out stays as it was.
+func (at *attempt) Progress(p muster.Progress) {
+	r := at.roster
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !at.running() {
+		return
+	}
+	if at.progress == nil {
+		at.progress = &muster.Progress{Attempt: at.id}
+	}
+	if p.Progress != nil {
+		at.progress.Progress = p.Progress
+	}
+	if p.Step != nil {
+		at.progress.Step = p.Step
+	}
+	for name, v := range p.Metrics {
+		if at.progress.Metrics == nil {
+			at.progress.Metrics = make(map[string]float64, len(p.Metrics))
+		}
+		at.progress.Metrics[name] = v
+	}
+	r.say(at)
+}
+
+// LogGrew implements run.Sink.
+func (at *attempt) LogGrew(size int64) {
+	r := at.roster
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if at.gone || size <= at.logSize {
+		return
+	}
+	at.logSize = size
+	r.sayLog(at)
+}
+
+// stop ends the attempt's execution for the given cause.
+func (at *attempt) stop(why *run.Stopped) {
+	if at.cancel != nil {
+		at.cancel(why)
+	}
+}
+
+// overdue reports whether the attempt has outlived its lease.
+func (at *attempt) overdue(now, contact time.Duration) bool {
+	return now-max(contact, at.since) > at.grace
+}
+
+// complete fills in what the roster knows better than the executor, and cuts a
+// report that no frame could carry.
+func (at *attempt) complete(report *muster.Report) {
+	report.Attempt = at.id
+	if report.Outcome == muster.Open {
+		report.Outcome, report.Reason, report.Message = muster.AttemptFailed, muster.WorkerInternal, "the executor returned no outcome"
+	}
+	if report.StartedAt == 0 {
+		report.StartedAt = at.started
+	}
+	if report.FinishedAt == 0 {
+		report.FinishedAt = run.Now()
+	}
+	at.logSize = max(at.logSize, report.LogSize)
+	report.LogSize = at.logSize
+	if size := reportSize(report); size > maxReport {
+		*report = muster.Report{
+			Attempt: at.id, Outcome: muster.AttemptFailed, Reason: muster.ResultInvalid, ExitCode: report.ExitCode,
+			Message: fmt.Sprintf("its result and its list of %d artifacts take %s, more than the %s that a report can carry: write fewer or bundled artifacts",
+				len(report.Artifacts), muster.Size(size), muster.Size(maxReport)),
+			Usage: report.Usage, LogSize: report.LogSize, StartedAt: report.StartedAt, FinishedAt: report.FinishedAt,
+		}
+	}
+}
+
+// maxReport is the most that one report may take in a frame.
+const maxReport = link.MaxFrame / 4
+
+// reportSize is about what a report takes in a frame, and never much less.
+func reportSize(r *muster.Report) int {
+	n := 400 + len(r.Result) + 2*len(r.Message)
+	for i := range r.Artifacts {
+		n += 160 + 2*len(r.Artifacts[i].Name)
+	}
+	return n
+}

@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/muster-dev/muster"
+)
+
+// capacity counts what is given to running attempts. The server decides what
+// fits; the worker makes sure that a mistake there does not overload the machine.
+type capacity struct {
+	offer  muster.Resources
+	slots  int
+	milli  int64 // thousandths of a core
+	memory muster.Size
+	gpus   map[string]gpuUse // by UUID
+}
+
+type gpuUse struct {
+	whole  bool
+	shared muster.Size
+}
+
+func newCapacity(offer muster.Resources) capacity {
+	return capacity{offer: offer, gpus: map[string]gpuUse{}}
+}
+
+func milliCores(cpus float64) int64 { return int64(math.Round(cpus * 1000)) }
+
+// take gives g out, or says why not and changes nothing.
+func (c *capacity) take(g *muster.Grant) (why string) {
+	switch {
+	case g.Slots > 0 && c.slots+g.Slots > c.offer.Slots:
+		return fmt.Sprintf("no free slot: %d of %d are taken", c.slots, c.offer.Slots)
+	case g.CPUs > 0 && c.milli+milliCores(g.CPUs) > milliCores(c.offer.CPUs):
+		return fmt.Sprintf("not enough free cpus: %g of %g are taken, %g wanted", float64(c.milli)/1000, c.offer.CPUs, g.CPUs)
+	case g.Memory > 0 && c.memory+g.Memory > c.offer.Memory:
+		return fmt.Sprintf("not enough free memory: %s of %s are taken, %s wanted", c.memory, c.offer.Memory, g.Memory)
+	}
+	for _, id := range g.GPUs {
+		if why := c.refuseGPU(id, g.GPUMemory); why != "" {
+			return why
+		}
+	}
+	c.add(g, 1)
+	for _, id := range g.GPUs {
+		u := c.gpus[id]
+		u.whole = g.GPUMemory == 0
+		u.shared += g.GPUMemory
+		c.gpus[id] = u
+	}
+	return ""
+}
+
+func (c *capacity) refuseGPU(id string, share muster.Size) string {
+	i := slices.IndexFunc(c.offer.GPUs, func(d muster.GPU) bool { return d.UUID == id })
+	if i < 0 {
+		return fmt.Sprintf("this worker has no GPU %s", id)
+	}
+	u := c.gpus[id]
+	if u.whole || share == 0 && u.shared > 0 || u.shared+share > c.offer.GPUs[i].Memory {
+		return fmt.Sprintf("GPU %s is taken", id)
+	}
+	return ""
+}
+
+// give takes g back.
+func (c *capacity) give(g *muster.Grant) {
+	c.add(g, -1)
+	for _, id := range g.GPUs {
+		u := c.gpus[id]
+		u.whole = false
+		u.shared -= g.GPUMemory
+		if u.shared <= 0 {
+			delete(c.gpus, id)
+			continue
+		}
+		c.gpus[id] = u
+	}
+}
+
+func (c *capacity) add(g *muster.Grant, sign int) {
+	c.slots += sign * g.Slots
+	c.milli += int64(sign) * milliCores(g.CPUs)
+	c.memory += muster.Size(sign) * g.Memory
+}

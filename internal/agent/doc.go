@@ -1,0 +1,46 @@
+// Package agent is the worker: it joins a server, connects to it again and
+// again, runs what it is given through executors, and reports what became of
+// it.
+//
+//	link session ── Assign ──► roster ──► executor (package run) ──┐
+//	     ▲                       │  ▲                              │ Sink, Report
+//	     │ Take                  │  └──────────────────────────────┘
+//	     └── Accepted, Started, Progress, Logs, Finished, Renew ◄──┘
+//	                             │
+//	                             ├──► keep: reports that wait for their acknowledgement
+//	                             └──► local logs, removed once the server has them
+//
+// # What is said, and when
+//
+// The roster holds every attempt of this worker, and what the server has not been
+// told of each. There is no queue of messages: when the session is ready for a
+// frame it takes what is to be said at that moment. So a task that ends before
+// its start was told is one Finished and nothing else, a progress that was
+// overtaken is not sent, and after a reconnect the same question, "what does the
+// server not know?", has the whole answer. It is also why nothing old is said
+// after a freeze: the deadlines are checked when the frame is made.
+//
+// # Leases
+//
+// A worker that is away kills its own copy of an attempt when the attempt's
+// disconnect grace has passed, and says nothing about it any more: by then the
+// server has given the attempt up, and another worker may run the task. The time
+// is counted from the moment at which the last ping left that the server has answered, which is
+// never later than the server's own count begins, and by a clock that goes on
+// while the machine sleeps. Every frame, in either direction, is preceded by that
+// check, so that a worker that was stopped and goes on does not report as if
+// nothing had been.
+//
+// # Reports
+//
+// A report that was not acknowledged within saveAfter, or that ends while
+// the worker is away, is written to the keep, which survives the process, and is
+// repeated in every session until FinishedAck. A crash inside that window is the
+// same, for everybody, as a crash just before the task ended. The attempt's log
+// stays until the server has all of it and the report.
+//
+// # What is not promised
+//
+// Tasks do not survive their worker's process: what an earlier life left running
+// is killed at the start, and the server starts those tasks elsewhere.
+package agent

@@ -1,0 +1,147 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
+)
+
+// Identity is who this worker is to its server. It is kept in the data dir and
+// outlasts restarts.
+type Identity struct {
+	Worker muster.WorkerID `json:"worker"`
+	Key    string          `json:"key"`
+	Server string          `json:"server"` // that it joined
+}
+
+const identityFile = "identity.json"
+
+// LoadIdentity reads the identity from the data dir. ok is false if there is none
+// yet.
+func LoadIdentity(dir string) (id Identity, ok bool, err error) {
+	path := filepath.Join(dir, identityFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Identity{}, false, nil
+	}
+	if err != nil {
+		return Identity{}, false, muster.Errorf(muster.Internal, "the worker's identity cannot be read: %w", err)
+	}
+	if err := json.Unmarshal(b, &id); err != nil || id.Worker == "" || id.Key == "" {
+		return Identity{}, false, muster.Errorf(muster.Invalid, "%s is damaged: delete it and start the worker with --token to join again", path)
+	}
+	return id, true, nil
+}
+
+// save writes the identity so that a crash leaves the old file or the new one.
+func (id Identity) save(dir string) error {
+	b, err := json.MarshalIndent(id, "", "  ") //nolint:gosec // the key's one place: readable by its owner only
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, identityFile+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(append(b, '\n'))
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), filepath.Join(dir, identityFile))
+}
+
+const (
+	joinTimeout = 15 * time.Second // of one try
+	joinAnswer  = 64 << 10         // bytes of an answer that are read
+)
+
+// Join exchanges a join token for an identity of the worker's own and saves it in
+// the data dir. While the server cannot be reached it tries again, until ctx ends.
+func Join(ctx context.Context, client *http.Client, server *url.URL, token, name, dir string, log *slog.Logger) (Identity, error) {
+	var backoff link.Backoff
+	for {
+		id, err := joinOnce(ctx, client, server, token, name)
+		if err == nil {
+			if err := id.save(dir); err != nil {
+				return Identity{}, muster.Errorf(muster.Internal, "the worker's identity cannot be saved: %w", err)
+			}
+			log.Info("joined", slog.String("server", server.String()), slog.String("worker", string(id.Worker)))
+			return id, nil
+		}
+		if ctx.Err() != nil || muster.CodeOf(err) != muster.Unavailable {
+			return Identity{}, err
+		}
+		log.Warn("joining failed; trying again", slog.Any("error", err))
+		if err := backoff.Wait(ctx); err != nil {
+			return Identity{}, err
+		}
+	}
+}
+
+func joinOnce(ctx context.Context, client *http.Client, server *url.URL, token, name string) (Identity, error) {
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+	defer cancel()
+	body, err := json.Marshal(link.JoinRequest{Name: name})
+	if err != nil {
+		return Identity{}, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.JoinPath(link.PathJoin).String(), bytes.NewReader(body))
+	if err != nil {
+		return Identity{}, muster.Errorf(muster.Invalid, "the server's URL cannot be used: %w", err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		return Identity{}, muster.Errorf(muster.Unavailable, "the server at %s cannot be reached: %w", server, err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, joinAnswer))
+	if err != nil {
+		return Identity{}, muster.Errorf(muster.Unavailable, "the answer of %s broke off: %w", server, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return Identity{}, joinRefused(server, resp.StatusCode, answer)
+	}
+	var joined link.Joined
+	if err := json.Unmarshal(answer, &joined); err != nil || joined.Worker == "" || joined.Key == "" {
+		return Identity{}, muster.Errorf(muster.Invalid, "%s did not answer like a muster server: check --server", server)
+	}
+	return Identity{Worker: joined.Worker, Key: joined.Key, Server: server.String()}, nil
+}
+
+func joinRefused(server *url.URL, status int, answer []byte) error {
+	switch {
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		return muster.Errorf(muster.Unauthenticated,
+			"%s refuses the join token: use the one that the server printed at its first start, or make a new one with muster keys create --role join", server)
+	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
+		return muster.Errorf(muster.Unavailable, "%s answered %d: %s", server, status, firstLine(answer))
+	default:
+		return muster.Errorf(muster.Invalid, "%s answered %d to the request to join (%s): check that --server is a muster server", server, status, firstLine(answer))
+	}
+}
+
+func firstLine(b []byte) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(string(b)), "\n")
+	const most = 200
+	if len(line) > most {
+		line = line[:most] + "…"
+	}
+	return line
+}

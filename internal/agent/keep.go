@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/muster-dev/muster"
+)
+
+// Keep is what a worker remembers over a crash: reports that are not
+// acknowledged. One process at a time may have it open, so that it is also the
+// lock on the worker's data dir. All methods may be called at the same time.
+type Keep struct {
+	db  *bbolt.DB
+	dir string
+}
+
+var reportsBucket = []byte("reports")
+
+// keepWait is how long to wait for another process that is just ending.
+const keepWait = 3 * time.Second
+
+// OpenKeep opens the keep in dir, which it makes if need be. It is a Conflict if
+// another process has it.
+func OpenKeep(dir string) (*Keep, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "the data dir cannot be made: %w", err)
+	}
+	path := filepath.Join(dir, "reports.db")
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: keepWait, NoFreelistSync: true, NoStatistics: true})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return nil, muster.Errorf(muster.Conflict, "another worker runs on the data dir %s: stop it, or give this one a --data of its own", dir)
+	}
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "%s cannot be opened: %w; if it is damaged, move it away: the reports in it are lost then", path, err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		_, err := tx.CreateBucketIfNotExists(reportsBucket)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(muster.Errorf(muster.Internal, "%s cannot be written: %w", path, err), db.Close())
+	}
+	return &Keep{db: db, dir: dir}, nil
+}
+
+// Close gives the data dir free.
+func (k *Keep) Close() error { return k.db.Close() }
+
+// Reports returns what is kept. A record that cannot be read is dropped with an
+// error that names it; the others are returned all the same.
+func (k *Keep) Reports() ([]muster.Report, error) {
+	var reports []muster.Report
+	var bad error
+	err := k.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(reportsBucket).ForEach(func(id, v []byte) error {
+			var r muster.Report
+			if err := json.Unmarshal(v, &r); err != nil {
+				bad = errors.Join(bad, muster.Errorf(muster.Internal, "the kept report of %s is damaged: %w", id, err))
+				return nil
+			}
+			reports = append(reports, r)
+			return nil
+		})
+	})
+	return reports, errors.Join(bad, err)
+}
+
+// Change puts and removes reports in one transaction, which is on disk when it
+// returns nil.
+func (k *Keep) Change(put []*muster.Report, remove []muster.AttemptID) error {
+	if len(put)+len(remove) == 0 {
+		return nil
+	}
+	return k.db.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(reportsBucket)
+		for _, r := range put {
+			v, err := json.Marshal(r)
+			if err != nil {
+				return err
+			}
+			if err := b.Put([]byte(r.Attempt.String()), v); err != nil {
+				return err
+			}
+		}
+		for _, id := range remove {
+			if err := b.Delete([]byte(id.String())); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

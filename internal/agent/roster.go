@@ -1,0 +1,261 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/link"
+)
+
+// saveAfter is how long a report may wait for its acknowledgement before it is
+// written to the keep. It keeps the disk out of the way of tasks that take less.
+const saveAfter = 50 * time.Millisecond
+
+// defaultGrace is disconnect.grace where a spec does not say.
+const defaultGrace = 10 * time.Minute
+
+// roster holds every attempt of this worker and what the server does not know of
+// each. All its methods may be called at the same time; none of them does I/O.
+type roster struct {
+	log   *slog.Logger
+	clock func() time.Duration // goes on while the machine sleeps
+
+	mu       sync.Mutex
+	held     map[muster.AttemptID]*attempt
+	capacity capacity
+	executes int    // attempts whose executor has not returned
+	closing  string // why nothing new is taken; "" if it is
+
+	// What the session has to say: see words.go.
+	wake      chan struct{} // holds one token if there may be something to say
+	connected bool
+	ready     bool // Ready is to be said
+	leaving   bool // Goodbye is to be said, and nothing after it
+	left      bool // it was said
+	talk      []*attempt
+	slow      []*attempt // progress that waits for its turn
+	rejected  []link.Rejected
+	beat      time.Duration
+	beatAt    time.Duration // when the next Renew is due
+
+	// The lease: see lease.go.
+	contact  time.Duration // the server was known to know that we live
+	pinged   time.Duration // the oldest ping without an answer; 0 if none
+	minGrace time.Duration // at most the smallest grace of a running attempt
+
+	// Logs on their way: see logs.go.
+	logs     []*attempt
+	inflight int64
+	logAt    time.Duration // the next log frame may leave
+	logMoved time.Duration // bytes were last acknowledged
+
+	// What is to be put on disk: see saver.go.
+	saving  chan struct{} // holds one token if there may be something to do
+	unsaved []*attempt    // ended, oldest first; some may be acknowledged by now
+	unsave  []muster.AttemptID
+	trash   []muster.AttemptID // logs to remove
+
+	idle chan struct{} // holds one token if executes or held may have become 0
+}
+
+func newRoster(offer muster.Resources, clock func() time.Duration, log *slog.Logger) *roster {
+	return &roster{
+		log:      log,
+		clock:    clock,
+		held:     map[muster.AttemptID]*attempt{},
+		capacity: newCapacity(offer),
+		wake:     make(chan struct{}, 1),
+		saving:   make(chan struct{}, 1),
+		idle:     make(chan struct{}, 1),
+		minGrace: defaultGrace,
+		contact:  clock(),
+	}
+}
+
+// token puts one into c unless it holds one.
+func token(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// take makes room for an attempt that cancel stops, or says why it is refused. It
+// returns nil, and no reason, for one that is held already: its acceptance is
+// said again. Without cancel the attempt runs inline: it ends before anything
+// else is said.
+func (r *roster) take(id muster.AttemptID, spec *muster.TaskSpec, g muster.Grant, cancel context.CancelCauseFunc) (at *attempt, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if at := r.held[id]; at != nil {
+		at.told = toldNothing
+		r.say(at)
+		return nil, ""
+	}
+	if r.closing != "" {
+		return nil, r.closing
+	}
+	if why := r.capacity.take(&g); why != "" {
+		return nil, why
+	}
+	at = &attempt{id: id, roster: r, spec: spec, grant: g, cancel: cancel, inline: cancel == nil, since: r.clock(), grace: spec.Disconnect.Grace.Std()}
+	if at.grace <= 0 {
+		at.grace = defaultGrace
+	}
+	r.minGrace = min(r.minGrace, at.grace)
+	r.held[id] = at
+	r.executes++
+	if !at.inline {
+		r.say(at)
+	}
+	return at, ""
+}
+
+// reject tells the server that an attempt will not run here.
+func (r *roster) reject(id muster.AttemptID, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rejected = append(r.rejected, link.Rejected{Attempt: id, Message: why})
+	token(r.wake)
+}
+
+// finish takes the report of an attempt whose executor has returned.
+func (r *roster) finish(at *attempt, report *muster.Report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.executes--
+	r.capacity.give(&at.grant)
+	at.cancel = nil
+	if at.timeout != nil {
+		at.timeout.Stop()
+	}
+	now := r.clock()
+	if !at.gone && at.overdue(now, r.contact) {
+		r.log.Warn("an attempt ended after its lease; its result is dropped", slog.String("attempt", at.id.String()))
+		at.gone = true
+	}
+	if at.gone {
+		r.remove(at)
+		return
+	}
+	at.complete(report)
+	at.report, at.spec = report, nil
+	at.saveBy = now + saveAfter
+	if len(r.unsaved) == 0 {
+		token(r.saving)
+	}
+	r.unsaved = append(r.unsaved, at)
+	if report.LogSize > at.logAcked {
+		r.sayLog(at)
+	}
+	r.say(at)
+	if r.executes == 0 {
+		token(r.idle)
+	}
+}
+
+// restore takes up an ended attempt of an earlier life.
+func (r *roster) restore(report *muster.Report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held[report.Attempt] = &attempt{id: report.Attempt, roster: r, report: report, saved: true, logSize: report.LogSize}
+}
+
+// forget stops an attempt of which nothing is to be said any more. One that has
+// ended keeps its log until the server has it.
+func (r *roster) forget(at *attempt, why *run.Stopped) {
+	if at.report != nil {
+		at.acked = true
+		r.settle(at)
+		return
+	}
+	if !at.gone {
+		at.gone = true
+		at.stop(why)
+	}
+}
+
+// settle removes an ended attempt once the server has all of it.
+func (r *roster) settle(at *attempt) {
+	if at.report != nil && at.acked && at.logAcked >= at.report.LogSize {
+		r.remove(at)
+	}
+}
+
+func (r *roster) remove(at *attempt) {
+	if r.held[at.id] != at {
+		return
+	}
+	delete(r.held, at.id)
+	r.inflight -= at.logSent - at.logAcked
+	at.logSent, at.logAcked = at.logSize, at.logSize
+	at.gone = true
+	if at.saved {
+		r.unsave = append(r.unsave, at.id)
+		token(r.saving)
+	}
+	if at.logSize > 0 {
+		r.trash = append(r.trash, at.id)
+		token(r.saving)
+	}
+	if r.executes == 0 || len(r.held) == 0 {
+		token(r.idle)
+	}
+}
+
+// close takes nothing new from now on.
+func (r *roster) close(why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closing == "" {
+		r.closing = why
+		r.ready = true
+		token(r.wake)
+	}
+}
+
+// stopAll stops everything that runs.
+func (r *roster) stopAll(why *run.Stopped) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, at := range r.held {
+		if at.running() {
+			at.stop(why)
+		}
+	}
+}
+
+// count returns how many attempts are executed, and how many are held in all.
+func (r *roster) count() (executes, held int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.executes, len(r.held)
+}
+
+// logKept reports whether the local log of an attempt is still needed.
+func (r *roster) logKept(id muster.AttemptID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held[id] != nil
+}
+
+// ids returns the attempts that fulfil want, in order.
+func (r *roster) ids(want func(*attempt) bool) []muster.AttemptID {
+	var ids []muster.AttemptID
+	for at := range maps.Values(r.held) {
+		if want(at) {
+			ids = append(ids, at.id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b muster.AttemptID) int {
+		return cmp.Or(cmp.Compare(a.Task.Job, b.Task.Job), cmp.Compare(a.Task.Num, b.Task.Num), cmp.Compare(a.N, b.N))
+	})
+	return ids
+}

@@ -1,0 +1,241 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/link"
+)
+
+// connect keeps a session open until the worker said goodbye or ctx ends, both of
+// which return nil, or until coming back makes no sense.
+func (a *Agent) connect(ctx context.Context) error {
+	var backoff link.Backoff
+	known := false // the server has welcomed us in this life
+	for {
+		s := &session{agent: a, specs: map[int]*link.GroupSpec{}}
+		err := s.run(ctx)
+		a.roster.disconnected()
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		if s.welcomed {
+			known = true
+			backoff.Reset()
+		}
+		if final(err, known) {
+			return a.refused(err)
+		}
+		a.log.Warn("not connected; trying again", slog.Any("error", err))
+		if backoff.Wait(ctx) != nil {
+			return nil
+		}
+	}
+}
+
+// final reports whether err ends the worker. A worker that the server knows, and
+// which may have tasks running, does not leave because something on the way
+// answers strangely for a while.
+func final(err error, known bool) bool {
+	switch muster.CodeOf(err) {
+	case muster.Unauthenticated, muster.Forbidden, muster.Conflict:
+		return true
+	default:
+		return !known && !link.ComeBack(err)
+	}
+}
+
+// refused says what to do about a server that does not want this worker.
+func (a *Agent) refused(err error) error {
+	switch muster.CodeOf(err) {
+	case muster.Unauthenticated, muster.Forbidden:
+		return muster.Errorf(muster.CodeOf(err),
+			"the server refuses this worker's key (%w): if the worker was removed, or the server lost its data, delete %s and start again with --token",
+			err, a.cfg.identityPath())
+	case muster.Conflict:
+		return muster.Errorf(muster.Conflict,
+			"another process connected as worker %s (%w): two workers must not use copies of one data dir; delete %s in one of them and start it with --token",
+			a.cfg.Identity.Worker, err, a.cfg.identityPath())
+	default:
+		return err
+	}
+}
+
+// session is one connection to the server.
+type session struct {
+	agent    *Agent
+	since    time.Duration // when the hello was made
+	welcomed bool
+	specs    map[int]*link.GroupSpec // the last link.Refs of them
+	timer    *time.Timer
+}
+
+var _ link.Words = (*session)(nil)
+
+func (s *session) run(ctx context.Context) error {
+	conn, err := s.agent.cfg.Dialer.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	s.timer = time.NewTimer(time.Hour)
+	defer s.timer.Stop()
+	tasks := context.WithoutCancel(ctx) // they outlive the session that brings them
+	return link.RunSession(ctx, conn, s.hello(), s, func(f *link.ToWorker) error {
+		s.hear(tasks, f)
+		return nil
+	})
+}
+
+func (s *session) hello() *link.Hello {
+	c := &s.agent.cfg
+	h := &link.Hello{
+		Version: link.Version, Worker: c.Identity.Worker, Name: c.Name, Build: c.Build, Tags: c.Tags, Labels: c.Labels,
+		Price: c.Price, Resources: c.Resources, Kinds: s.agent.kinds(),
+	}
+	h.Held, s.since = s.agent.roster.hello()
+	return h
+}
+
+// Take implements link.Words: it returns the next frame as soon as there is
+// something to say.
+func (s *session) Take(ctx context.Context) (*link.ToServer, error) {
+	r := s.agent.roster
+	for {
+		var load *muster.Load
+		if r.beatDue() {
+			load = s.agent.load(ctx)
+		}
+		f, logs, wait := r.next(load)
+		if f != nil {
+			s.agent.readLogs(ctx, f, logs)
+			return f, nil
+		}
+		if r.hasLeft() {
+			return nil, io.EOF
+		}
+		s.timer.Reset(wait)
+		select {
+		case <-r.wake:
+		case <-s.timer.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Post implements link.Words. The session's own words are pings, which go with
+// the heartbeat.
+func (s *session) Post(*link.ToServer) { s.agent.roster.ping() }
+
+// hear carries out a frame, in its order of effect.
+func (s *session) hear(ctx context.Context, f *link.ToWorker) {
+	r := s.agent.roster
+	r.heard(f.Pong)
+	if f.Welcome != nil {
+		s.welcomed = true
+		r.welcome(f.Welcome, s.since)
+		s.agent.log.Info("connected", slog.Int("kept", len(f.Welcome.Keep)), slog.Int("stopped", len(f.Welcome.Stop)))
+	}
+	for i := range f.Specs {
+		s.specs[f.Specs[i].Ref] = &f.Specs[i]
+		delete(s.specs, f.Specs[i].Ref-link.Refs)
+	}
+	for i := range f.Assign {
+		s.assign(ctx, &f.Assign[i])
+	}
+	if len(f.Assign) > 0 {
+		token(r.wake) // what ran inline is said in one frame
+	}
+	for i := range f.Cancel {
+		r.cancel(&f.Cancel[i])
+	}
+	if len(f.FinishedAck) > 0 {
+		r.finishedAck(f.FinishedAck)
+	}
+	for _, ack := range f.LogAck {
+		r.logAck(ack)
+	}
+	if f.Drain {
+		s.agent.drained()
+	}
+}
+
+// assign starts an attempt or rejects it.
+func (s *session) assign(ctx context.Context, as *link.Assign) {
+	a := s.agent
+	group := s.specs[as.Ref]
+	spec := as.Spec
+	if group != nil && spec == nil {
+		spec = &group.Spec
+	}
+	if spec == nil || group == nil {
+		a.roster.reject(as.Attempt, "the server did not say what the task is")
+		return
+	}
+	ex := a.executors[spec.Kind]
+	if ex == nil {
+		a.roster.reject(as.Attempt, "this worker does not run tasks of kind "+spec.Kind)
+		return
+	}
+	t := &run.Task{Attempt: as.Attempt, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant}
+	for _, in := range as.Inputs {
+		t.Inputs = append(t.Inputs, run.Input(in))
+	}
+	if spec.Kind == muster.KindNoop {
+		a.runInline(ctx, ex, t)
+	} else {
+		a.start(ctx, ex, t)
+	}
+}
+
+// ping has the next frame ask for a sign of life.
+func (r *roster) ping() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.beatAt = r.clock()
+	token(r.wake)
+}
+
+func (r *roster) hasLeft() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.left
+}
+
+// cancel stops an attempt on the server's word.
+func (r *roster) cancel(c *link.Cancel) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := r.held[c.Attempt]
+	switch {
+	case at == nil:
+	case c.Drop:
+		r.forget(at, dropped)
+	case at.running():
+		reason := c.Reason
+		if reason == muster.NoReason {
+			reason = muster.CancelledByUser
+		}
+		at.stop(&run.Stopped{Outcome: muster.AttemptCancelled, Reason: reason})
+	}
+}
+
+// finishedAck settles attempts whose reports the server has.
+func (r *roster) finishedAck(ids []muster.AttemptID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range ids {
+		if at := r.held[id]; at != nil && at.report != nil {
+			at.acked = true
+			r.settle(at)
+		}
+	}
+}
+
+// errStopped ends the parts of an agent that has said goodbye.
+var errStopped = errors.New("the worker has stopped")
