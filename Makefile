@@ -25,7 +25,7 @@ build: ## bin/muster, a static binary
 
 test: ## all tests, with the race detector and shuffled, and the end-to-end faults
 	@scripts/need cc python3
-	CGO_ENABLED=1 go test -race -shuffle=on -timeout 10m $$(go list ./... | grep -v /test/e2e)
+	CGO_ENABLED=1 go test -race -shuffle=on -timeout 10m $$(go list ./... | grep -vE '/test/(e2e|load)$$')
 	$(MAKE) e2e
 
 race: ## only the fast tests, with the race detector
@@ -39,7 +39,7 @@ e2e: build ## real processes: kill -9, frozen workers, full disks
 	go test -count=1 -timeout 15m ./test/e2e
 
 bench: build ## the figures of docs/performance.md, beside the bare limits of this machine
-	go run ./test/load
+	go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./test/load
 
 lint: ## golangci-lint
 	$(TOOL) golangci-lint run ./...

@@ -1,0 +1,263 @@
+// Package mustertest runs the real program as real processes: a server and its
+// workers, for tests and benchmarks.
+package mustertest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+const (
+	AdminToken = "e2e-admin-token-0123456789"
+	JoinToken  = "e2e-join-token-0123456789"
+)
+
+// binary builds the program under test, once for each test process.
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "muster-under-test")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "muster")
+	build := exec.Command("go", "build", "-o", path, "github.com/muster-dev/muster/cmd/muster")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// Proc is one process of the program.
+type Proc struct {
+	t    testing.TB
+	name string
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{}
+}
+
+// start runs the program with args. Its log is shown if the test fails.
+func start(t testing.TB, name string, env []string, args ...string) *Proc {
+	t.Helper()
+	program, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proc{t: t, name: name, cmd: exec.Command(program, args...), log: filepath.Join(t.TempDir(), name+".log"), done: make(chan struct{})}
+	log, err := os.Create(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Env = append(append(os.Environ(), "MUSTER_CONFIG="+filepath.Join(t.TempDir(), "context.json")), env...)
+	p.cmd.Stderr = log
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(stdout)
+	go func() {
+		defer close(p.done)
+		defer log.Close()
+		_, _ = lines.WriteTo(log)
+		_ = p.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Signal(syscall.SIGCONT)
+		p.Kill()
+		if t.Failed() {
+			if b, err := os.ReadFile(p.log); err == nil {
+				t.Logf("log of %s:\n%s", name, tail(b, 6000))
+			}
+		}
+	})
+	return p
+}
+
+func tail(b []byte, n int) []byte {
+	if len(b) > n {
+		return b[len(b)-n:]
+	}
+	return b
+}
+
+// PID returns the process id.
+func (p *Proc) PID() int { return p.cmd.Process.Pid }
+
+// Kill is kill -9; it returns when the process is gone.
+func (p *Proc) Kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// Signal sends a signal, such as SIGSTOP.
+func (p *Proc) Signal(sig os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatalf("signal %v to %s: %v", sig, p.name, err)
+	}
+}
+
+// Cluster is one server and its workers.
+type Cluster struct {
+	t      testing.TB
+	Data   string
+	Addr   string
+	Server *Proc
+	Client *client.Client
+}
+
+// New starts a server with its data in dir, on a port of its own that
+// stays the same over restarts.
+func New(t testing.TB, data string) *Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("real processes are not for -short")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Cluster{t: t, Data: data, Addr: l.Addr().String()}
+	l.Close()
+	c.Client, err = client.New("http://"+c.Addr, AdminToken, client.Options{Patience: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.StartServer()
+	return c
+}
+
+func (c *Cluster) StartServer() {
+	c.t.Helper()
+	c.Server = start(c.t, "server", []string{"MUSTER_ADMIN_TOKEN=" + AdminToken, "MUSTER_JOIN_TOKEN=" + JoinToken},
+		"server", "--listen", c.Addr, "--data", c.Data, "--heartbeat", "1s", "-o", "json")
+	c.Await("the server answers", 20*time.Second, func() error {
+		_, err := c.Client.Whoami(c.t.Context())
+		return err
+	})
+}
+
+// StartWorker starts a worker with its data in dir.
+func (c *Cluster) StartWorker(name, dir string, flags ...string) *Proc {
+	c.t.Helper()
+	args := append([]string{"worker", "--server", "http://" + c.Addr, "--name", name, "--data", dir}, flags...)
+	p := start(c.t, name, []string{"MUSTER_TOKEN=" + JoinToken}, args...)
+	c.Await("worker "+name+" is there", 20*time.Second, func() error {
+		w, err := c.Client.Worker(c.t.Context(), name)
+		if err == nil && w.State != muster.WorkerActive {
+			err = fmt.Errorf("it is %s", w.State)
+		}
+		return err
+	})
+	return p
+}
+
+// Await polls until try succeeds; the test fails at the deadline with the last
+// error.
+func (c *Cluster) Await(what string, limit time.Duration, try func() error) {
+	c.t.Helper()
+	if err := poll(c.t.Context(), limit, try); err != nil {
+		c.t.Fatalf("waited %v for: %s: %v", limit, what, err)
+	}
+}
+
+func poll(ctx context.Context, limit time.Duration, try func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
+}
+
+// Submit submits a spec that must be accepted.
+func (c *Cluster) Submit(s *muster.Spec) muster.Job {
+	c.t.Helper()
+	job, err := c.Client.Submit(c.t.Context(), s, client.SubmitOptions{})
+	if err != nil {
+		c.t.Fatalf("submit: %v", err)
+	}
+	return job
+}
+
+// Wait waits for the end of a job.
+func (c *Cluster) Wait(id muster.JobID, limit time.Duration) muster.Job {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), limit)
+	defer cancel()
+	job, err := c.Client.Wait(ctx, id)
+	if err != nil {
+		now, _ := c.Client.Job(c.t.Context(), id)
+		state, _ := json.Marshal(now)
+		c.t.Fatalf("job %d did not end in %v: %v; it is %s", id, limit, err, state)
+	}
+	return job
+}
+
+// Tasks lists all tasks of a job.
+func (c *Cluster) Tasks(id muster.JobID) []muster.Task {
+	c.t.Helper()
+	var tasks []muster.Task
+	for task, err := range c.Client.Tasks(c.t.Context(), id, client.TaskQuery{Page: 1000}) {
+		if err != nil {
+			c.t.Fatalf("tasks of job %d: %v", id, err)
+		}
+		tasks = append(tasks, task)
+	}
+	return tasks
+}
+
+// Output reads what a task wrote to stdout.
+func (c *Cluster) Output(id muster.TaskID) string {
+	c.t.Helper()
+	var out []byte
+	for line, err := range c.Client.Logs(c.t.Context(), id, client.LogOptions{Stream: client.Stdout}) {
+		if err != nil {
+			c.t.Fatalf("logs of %s: %v", id, err)
+		}
+		out = append(out, line.Data...)
+	}
+	return string(out)
+}
+
+// Running waits until n tasks of a job run.
+func (c *Cluster) Running(id muster.JobID, n int64) {
+	c.t.Helper()
+	c.Await(fmt.Sprintf("%d tasks of job %d run", n, id), 60*time.Second, func() error {
+		job, err := c.Client.Job(c.t.Context(), id)
+		if err == nil && job.Counts[muster.Running] < n {
+			err = fmt.Errorf("%d run", job.Counts[muster.Running])
+		}
+		return err
+	})
+}
+
+// Shell is a spec of one process stage.
+func Shell(name, script string) *muster.Spec {
+	return &muster.Spec{Name: name, Tasks: []muster.TaskSpec{{Kind: muster.KindProcess, Run: &muster.Command{Shell: script}}}}
+}
