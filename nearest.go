@@ -3,8 +3,12 @@ package muster
 import "strings"
 
 // Nearest returns the candidate that name was probably meant to be: the one the
-// fewest typing errors away, if they are few for its length, else "".
+// fewest typing errors away, if they are few for its length, else "". Names
+// over MaxName bytes are not compared.
 func Nearest(name string, candidates []string) string {
+	if len(name) > MaxName {
+		return ""
+	}
 	best, least := "", len(name)/3+2
 	for _, c := range candidates {
 		if d := distance(strings.ToLower(name), strings.ToLower(c), least); d < least {

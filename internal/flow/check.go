@@ -2,6 +2,7 @@ package flow
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -42,12 +43,28 @@ func each(t *muster.TaskSpec, ours func(string) bool, f func(path, body string))
 
 // Check returns what is wrong with the references of a normalized spec, as far
 // as it can be known before anything ran: unknown stages, elements and axes,
-// and stages that need not have ended by then.
+// and stages that may not have ended by then. It stops at 100 problems.
 func Check(s *muster.Spec) []muster.FieldError {
+	const most = 100
 	var wrong []muster.FieldError
+	stages := make(map[string]int, len(s.Tasks))
 	for i := range s.Tasks {
-		c := checker{spec: s, stage: i, ancestors: ancestors(s, i)}
+		stages[s.Tasks[i].Name] = i
+	}
+	needs := make([][]int, len(s.Tasks))
+	for i := range s.Tasks {
+		for _, need := range s.Tasks[i].Needs {
+			if j, ok := stages[need]; ok {
+				needs[i] = append(needs[i], j)
+			}
+		}
+	}
+	for i := range s.Tasks {
+		c := checker{spec: s, stage: i, stages: stages, needs: needs}
 		each(&s.Tasks[i], looksOurs, func(path, body string) {
+			if len(wrong) == most {
+				return
+			}
 			if message, hint := c.check(path, body); message != "" {
 				wrong = append(wrong, muster.FieldError{
 					Path:    fmt.Sprintf("tasks[%d].%s", i, path),
@@ -68,9 +85,11 @@ func looksOurs(body string) bool {
 
 // checker checks the references of one stage.
 type checker struct {
-	spec      *muster.Spec
-	stage     int
-	ancestors map[int]bool
+	spec   *muster.Spec
+	stage  int
+	stages map[string]int // by name
+	needs  [][]int        // stages that each stage needs
+	before []bool         // stages that have ended when this one starts; made when asked for
 }
 
 func (c *checker) check(path, body string) (message, hint string) {
@@ -78,17 +97,17 @@ func (c *checker) check(path, body string) (message, hint string) {
 		return c.checkOwn(path, body)
 	}
 	r, _ := parse(body)
-	i := stageIndex(c.spec, r.stage)
+	i, known := c.stages[r.stage]
 	switch {
-	case i < 0 && !slices.Contains(fields, r.field):
+	case !known && !slices.Contains(fields, r.field):
 		return "", "" // somebody else's template
-	case i < 0:
+	case !known:
 		return "there is no stage " + r.stage, c.nearest(r.stage)
 	case i == c.stage:
 		return "a stage cannot read its own result", ""
 	case r.problem != "":
 		return r.problem, "such as ${" + r.stage + ".result.accuracy} or ${" + r.stage + ".artifacts.model.pt.sha256}"
-	case !c.ancestors[i]:
+	case !c.ended(i):
 		return "stage " + r.stage + " may not have ended by then", "add " + r.stage + " to needs"
 	}
 	if _, err := r.position(&c.spec.Tasks[i]); err != nil {
@@ -123,29 +142,27 @@ func (c *checker) checkOwn(path, body string) (message, hint string) {
 }
 
 func (c *checker) nearest(stage string) string {
-	var names []string
-	for i := range c.spec.Tasks {
-		names = append(names, c.spec.Tasks[i].Name)
-	}
-	if near := muster.Nearest(stage, names); near != "" {
+	if near := muster.Nearest(stage, slices.Sorted(maps.Keys(c.stages))); near != "" {
 		return "did you mean " + near + "? For a literal text write $${"
 	}
 	return "for a literal text write $${"
 }
 
-// ancestors returns the stages that have ended when the given one starts.
-func ancestors(s *muster.Spec, stage int) map[int]bool {
-	seen := make(map[int]bool)
-	todo := []int{stage}
-	for len(todo) > 0 {
-		t := s.Tasks[todo[len(todo)-1]]
-		todo = todo[:len(todo)-1]
-		for _, need := range t.Needs {
-			if i := stageIndex(s, need); i >= 0 && !seen[i] {
-				seen[i] = true
-				todo = append(todo, i)
+// ended says whether a stage has ended when this one starts.
+func (c *checker) ended(stage int) bool {
+	if c.before == nil {
+		c.before = make([]bool, len(c.spec.Tasks))
+		todo := []int{c.stage}
+		for len(todo) > 0 {
+			i := todo[len(todo)-1]
+			todo = todo[:len(todo)-1]
+			for _, i := range c.needs[i] {
+				if !c.before[i] {
+					c.before[i] = true
+					todo = append(todo, i)
+				}
 			}
 		}
 	}
-	return seen
+	return c.before[stage]
 }

@@ -8,9 +8,6 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// MaxInputs is the most artifacts that are put into one task's folder.
-const MaxInputs = 10_000
-
 // Placed is an artifact of an earlier stage that lands in a task's folder.
 type Placed struct {
 	Path   string // in the folder: slash-separated, relative, without ".."
@@ -30,8 +27,8 @@ func Inputs(s *muster.Spec, stage int, result Result) ([]Placed, error) {
 			return nil, muster.Errorf(muster.NotFound, "input %s comes from stage %s, which this job does not have", in.Name, in.From)
 		}
 		t := &s.Tasks[from]
-		if t.Size() > MaxInputs-len(all) {
-			return nil, muster.Errorf(muster.TooLarge, "the inputs of stage %s are more than %d artifacts", s.Tasks[stage].Name, MaxInputs)
+		if t.Size() > muster.MaxInputs-len(all) {
+			return nil, muster.Errorf(muster.TooLarge, "the inputs of stage %s are more than %d artifacts", s.Tasks[stage].Name, muster.MaxInputs)
 		}
 		as := in.As
 		if as == "" {

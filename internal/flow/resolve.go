@@ -2,7 +2,7 @@ package flow
 
 import (
 	"encoding/json"
-	"net/url"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -103,8 +103,21 @@ func artifactAttr(t *muster.Task, r reference) (any, error) {
 		if a.URL != "" {
 			return a.URL, nil
 		}
-		return (&url.URL{Path: "/api/v1/tasks/" + t.ID.String() + "/artifacts/" + a.Name}).EscapedPath(), nil
+		return "/api/v1/tasks/" + t.ID.String() + "/artifacts/" + escapePath(a.Name), nil
 	}
+}
+
+// escapePath writes an artifact's name for a URL.
+func escapePath(name string) string {
+	var b strings.Builder
+	for _, c := range []byte(name) {
+		if strings.IndexByte("-._~/", c) >= 0 || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
 }
 
 // below returns the part of t's result at path.

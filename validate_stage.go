@@ -1,0 +1,419 @@
+package muster
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"math"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Signals lists the signals that kill.signal may name.
+var Signals = []string{"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGABRT", "SIGUSR1", "SIGUSR2", "SIGKILL"}
+
+// Vendors lists the makers of GPUs that a request may name.
+var Vendors = []string{"nvidia", "amd", "intel", "apple"}
+
+var (
+	envPattern     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	versionPattern = regexp.MustCompile(`^[0-9]+(\.[0-9]+){0,2}$`)
+	sha256Pattern  = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+// stage checks everything of one stage but its relations to others.
+func (v *validator) stage(i int) {
+	v.at = fmt.Sprintf("tasks[%d].", i)
+	t := &v.spec.Tasks[i]
+	v.name("name", t.Name)
+	if slices.Contains(reservedNames, t.Name) {
+		v.add("name", "", "the name %s is reserved for references: choose another one", t.Name)
+	}
+	v.count("needs", len(t.Needs))
+	v.kind(t)
+	v.elements(t)
+	v.env(t.Env)
+	v.resources(&t.Resources)
+	v.where(&t.Where)
+	v.policies(t)
+	v.count("outputs", len(t.Outputs))
+	for k, glob := range t.Outputs {
+		v.inside(fmt.Sprintf("outputs[%d]", k), glob)
+	}
+	if len(t.Input) > 0 && !json.Valid(t.Input) {
+		v.add("input", "", "it is not JSON")
+	}
+}
+
+// kind checks that the stage says what to do, once.
+func (v *validator) kind(t *TaskSpec) {
+	switch t.Kind {
+	case "":
+		v.add("kind", "write run: a command, script: a program, or kind: noop", "the stage has nothing to run")
+		return
+	case KindNoop:
+		if t.Run != nil || t.Script != nil || t.Python != nil || t.Files != "" {
+			v.add("kind", "leave kind out", "a noop takes no run, script, python or files")
+		}
+	case KindProcess:
+		if t.Script != nil || t.Python != nil || t.Files != "" {
+			v.add("kind", "leave kind out, or write kind: script", "a process takes no script, python or files")
+		}
+	case KindScript:
+	default:
+		v.oneOf("kind", t.Kind, KindProcess, KindScript, KindNoop)
+	}
+	switch {
+	case t.Run != nil && t.Script != nil:
+		v.add("script", "keep one of them", "the stage has both run and script")
+	case t.Run == nil && t.Script == nil && t.Kind == KindScript:
+		v.add("run", "write run: a command, or script: a program", "the stage has nothing to run")
+	case t.Run == nil && t.Kind == KindProcess:
+		v.add("run", "write run: a command", "the stage has nothing to run")
+	}
+	if t.Run != nil {
+		v.command(t.Run)
+	}
+	if t.Script != nil {
+		v.script(t.Script)
+	}
+	if t.Python != nil {
+		v.python(t.Python)
+	}
+	v.text("files", t.Files, 4096)
+	if hash, sent := strings.CutPrefix(t.Files, "sha256:"); sent && !sha256Pattern.MatchString(hash) {
+		v.add("files", "", "after sha256: come 64 lower-case hex digits")
+	}
+}
+
+func (v *validator) command(c *Command) {
+	switch {
+	case c.Argv == nil && strings.TrimSpace(c.Shell) == "":
+		v.add("run", "", "the command is empty: write what to run")
+	case c.Argv != nil && c.Shell != "":
+		v.add("run", "", "the command is both a text and a list: keep one")
+	case c.Argv != nil && (len(c.Argv) == 0 || c.Argv[0] == ""):
+		v.add("run", "", "the command is empty: the list begins with the program")
+	}
+	v.argument("run", c.Shell)
+	v.arguments("run", c.Argv)
+}
+
+func (v *validator) script(s *Script) {
+	given := 0
+	for _, part := range []string{s.Text, s.File, s.URL} {
+		if part != "" {
+			given++
+		}
+	}
+	if given != 1 {
+		v.add("script", "", "a script has exactly one of text, file and url, and this one has %d", given)
+	}
+	if s.URL != "" && !strings.HasPrefix(s.URL, "https://") && !strings.HasPrefix(s.URL, "http://") {
+		v.add("script.url", "", "%q is not a URL: it begins with https:// or http://", shorten([]byte(s.URL)))
+	}
+	v.text("script.url", s.URL, 4096)
+	v.text("script.file", s.File, 4096)
+	switch {
+	case s.SHA256 != "" && s.URL == "":
+		v.add("script.sha256", "", "a hash is for a script that comes from a url")
+	case s.SHA256 != "" && !sha256Pattern.MatchString(s.SHA256):
+		v.add("script.sha256", "", "a hash is 64 lower-case hex digits")
+	}
+	if len(s.Interpreter) > 0 && s.Interpreter[0] == "" {
+		v.add("script.interpreter", "", "the list begins with the program")
+	}
+	v.arguments("script.interpreter", s.Interpreter)
+	v.arguments("script.args", s.Args)
+}
+
+func (v *validator) python(p *Python) {
+	if p.Requirements == "" && len(p.Packages) == 0 && p.Version == "" {
+		v.add("python", "", "it asks for nothing: write requirements, packages or version")
+	}
+	if p.Requirements != "" {
+		v.inside("python.requirements", p.Requirements)
+	}
+	v.count("python.packages", len(p.Packages))
+	for k, name := range p.Packages {
+		at := fmt.Sprintf("python.packages[%d]", k)
+		v.text(at, name, 1000)
+		if first := strings.TrimSpace(name); first == "" || first[0] == '-' {
+			v.add(at, "", "%q is not a package: write a name, such as numpy or \"numpy>=2\"", shorten([]byte(name)))
+		}
+	}
+	if p.Version != "" && !versionPattern.MatchString(p.Version) {
+		v.add("python.version", "", "%q is not a version: write one such as \"3.12\"", shorten([]byte(p.Version)))
+	}
+}
+
+// elements checks array and matrix.
+func (v *validator) elements(t *TaskSpec) {
+	if t.Array != nil && t.Matrix != nil {
+		v.add("matrix", "make the array's numbers an axis of the matrix", "a stage has an array or a matrix, not both")
+	}
+	if t.Array != nil {
+		if _, err := ParseArray(t.Array.String()); err != nil {
+			v.add("array", "", "%s", err)
+		} else if n := t.Array.Len(); n > MaxArray {
+			v.add("array", "", "%d tasks are too many: a job has at most %d", n, MaxArray)
+		}
+	}
+	if t.Matrix == nil {
+		return
+	}
+	if n := len(t.Matrix.Axes); n == 0 || n > MaxAxes {
+		v.add("matrix", "", "a matrix has 1 to %d axes, and this one has %d", MaxAxes, n)
+	}
+	if n := t.Matrix.Len(); n > MaxArray {
+		v.add("matrix", "", "%d tasks are too many: a job has at most %d", n, MaxArray)
+	}
+	seen := make(map[string]bool)
+	for _, a := range t.Matrix.Axes {
+		at := "matrix." + shorten([]byte(a.Name))
+		if !envPattern.MatchString(a.Name) || len(a.Name) > MaxName {
+			v.add(at, "", "the name of an axis has letters, digits and _, at most %d, and does not begin with a digit", MaxName)
+		}
+		if lower := strings.ToLower(a.Name); seen[lower] {
+			v.add(at, "", "another axis has this name")
+		} else {
+			seen[lower] = true
+		}
+		v.axis(at, a.Values)
+	}
+}
+
+func (v *validator) axis(at string, values []string) {
+	if len(values) == 0 || len(values) > MaxAxis {
+		v.add(at, "", "an axis has 1 to %d values, and this one has %d", MaxAxis, len(values))
+	}
+	seen := make(map[string]bool, len(values))
+	for k, value := range values {
+		where := fmt.Sprintf("%s[%d]", at, k)
+		v.text(where, value, 1000)
+		if seen[value] {
+			v.add(where, "", "the value %s is there twice", shorten([]byte(value)))
+		}
+		seen[value] = true
+	}
+}
+
+func (v *validator) env(env map[string]string) {
+	v.count("env", len(env))
+	for _, name := range sortedKeys(env) {
+		at := "env." + shorten([]byte(name))
+		switch {
+		case !envPattern.MatchString(name) || len(name) > MaxLabel:
+			v.add(at, "", "the name of a variable has letters, digits and _, at most %d, and does not begin with a digit", MaxLabel)
+		case strings.HasPrefix(strings.ToUpper(name), "MUSTER_"):
+			v.add(at, "", "names that begin with MUSTER_ are set by Muster: choose another one")
+		}
+		v.argument(at, env[name])
+	}
+}
+
+func (v *validator) resources(r *Request) {
+	if !(r.CPUs >= 0 && r.CPUs <= 10_000) {
+		v.add("resources.cpus", "", "%v is not a number of cores: write 0 to 10000", r.CPUs)
+	} else if r.CPUs > 0 && r.CPUs < 0.001 {
+		v.add("resources.cpus", "", "%v is too little: the smallest share is 0.001", r.CPUs)
+	}
+	v.size("resources.memory", r.Memory)
+	v.size("resources.disk", r.Disk)
+	g := &r.GPUs
+	switch {
+	case g.Count < 0 || g.Count > 1024:
+		v.add("resources.gpus.count", "", "%d is not a number of GPUs: write 0 to 1024", g.Count)
+	case g.Count == 0 && *g != (GPURequest{}):
+		v.add("resources.gpus", "write count: 1", "it does not say how many GPUs")
+	}
+	v.size("resources.gpus.memory", g.Memory)
+	if g.Share && g.Memory == 0 {
+		v.add("resources.gpus.share", "write memory: 8GiB, or leave share out", "a share of a GPU needs its memory")
+	}
+	if g.Vendor != "" {
+		v.oneOf("resources.gpus.vendor", g.Vendor, Vendors...)
+	}
+	v.text("resources.gpus.model", g.Model, MaxName)
+}
+
+func (v *validator) size(at string, s Size) {
+	if s < 0 || s > 1<<50 {
+		v.add(at, "", "%d bytes are out of range: write 0 to 1024TiB", s)
+	}
+}
+
+func (v *validator) where(w *Where) {
+	for _, l := range []struct {
+		at    string
+		words []string
+	}{{"where.tags", w.Tags}, {"where.not", w.Not}, {"where.workers", w.Workers}} {
+		v.count(l.at, len(l.words))
+		for k, word := range l.words {
+			at := fmt.Sprintf("%s[%d]", l.at, k)
+			v.text(at, word, MaxLabel)
+			if strings.TrimSpace(word) == "" {
+				v.add(at, "", "it is empty: write a name, or take it out")
+			}
+		}
+	}
+	if !(w.MaxPrice >= 0) || math.IsInf(w.MaxPrice, 0) {
+		v.add("where.max_price", "", "%v is not a price per hour: write 0 or more", w.MaxPrice)
+	}
+}
+
+// policies checks how a task is tried, stopped and given up.
+func (v *validator) policies(t *TaskSpec) {
+	const day = 24 * time.Hour
+	v.duration("timeout", t.Timeout, 100*365*day)
+	v.duration("queue_timeout", t.QueueTimeout, 100*365*day)
+	if t.Retries.Max < 0 || t.Retries.Max > 1000 {
+		v.add("retries.max", "", "%d is out of range: write 0 to 1000", t.Retries.Max)
+	}
+	v.duration("retries.backoff", t.Retries.Backoff, 30*day)
+	v.duration("retries.max_backoff", t.Retries.MaxBackoff, 30*day)
+	if t.Retries.MaxBackoff > 0 && t.Retries.MaxBackoff < t.Retries.Backoff {
+		v.add("retries.max_backoff", "", "%s is less than backoff, %s", t.Retries.MaxBackoff, t.Retries.Backoff)
+	}
+	v.count("retries.on", len(t.Retries.On))
+	for k, on := range t.Retries.On {
+		v.retryOn(fmt.Sprintf("retries.on[%d]", k), on)
+	}
+	if t.Kill.Signal != "" {
+		v.oneOf("kill.signal", t.Kill.Signal, Signals...)
+	}
+	v.duration("kill.grace", t.Kill.Grace, day)
+	v.duration("disconnect.grace", t.Disconnect.Grace, 30*day)
+	if t.Disconnect.Then != "" {
+		v.oneOf("disconnect.then", t.Disconnect.Then, ThenRequeue, ThenFail)
+	}
+}
+
+func (v *validator) duration(at string, d Duration, most time.Duration) {
+	if d < 0 || d.Std() > most {
+		v.add(at, "", "%s is out of range: write 0 to %gh", d, most.Hours())
+	}
+}
+
+func (v *validator) retryOn(at, on string) {
+	if code, isExit := strings.CutPrefix(on, "exit:"); isExit {
+		if n, err := strconv.Atoi(code); err != nil || n < 1 || n > 255 {
+			v.add(at, "", "%q is not an exit code: write exit:1 to exit:255", shorten([]byte(on)))
+		}
+		return
+	}
+	if slices.Contains(Reasons, Reason(on)) {
+		return
+	}
+	known := []string{"exit:1"}
+	for _, r := range Reasons {
+		known = append(known, string(r))
+	}
+	v.add(at, didYouMean(on, known), "%q is not a reason to retry: write exit:N or a reason such as %s or %s", shorten([]byte(on)), OutOfMemory, ExitCode)
+}
+
+// inputs checks what the stage takes of others. needs are the stages that each
+// stage needs.
+func (v *validator) inputs(t *TaskSpec, index map[string]int, needs [][]int, stage int) {
+	if len(t.Inputs) == 0 {
+		return
+	}
+	v.count("inputs", len(t.Inputs))
+	before := reachable(needs, stage)
+	lands := make(map[string]bool)
+	total := 0
+	for k, in := range t.Inputs[:min(len(t.Inputs), MaxList)] {
+		if len(v.wrong) >= maxWrong {
+			break
+		}
+		at := fmt.Sprintf("inputs[%d]", k)
+		j, ok := index[in.From]
+		switch {
+		case in.From == "":
+			v.add(at+".from", "", "it does not say which stage the input comes from")
+		case !ok:
+			v.add(at+".from", didYouMean(in.From, sortedKeys(index)), "there is no stage %q", shorten([]byte(in.From)))
+		case !before[j]:
+			v.add(at+".from", "add it to needs", "stage %s may not have ended by then", in.From)
+		default:
+			total = min(total, MaxInputs) + min(v.spec.Tasks[j].Size(), MaxInputs+1)
+		}
+		v.inside(at+".name", in.Name)
+		land := in.Name
+		if in.As != "" {
+			v.inside(at+".as", in.As)
+			land = in.As
+		}
+		if lands[land] {
+			v.add(at, "give it another place with as:", "another input lands at %s, too", shorten([]byte(land)))
+		}
+		lands[land] = true
+	}
+	if total > MaxInputs {
+		v.add("inputs", "let the array write one archive, or merge in steps", "they are more than %d artifacts", MaxInputs)
+	}
+}
+
+// reachable returns the stages that have ended when the given one starts.
+func reachable(needs [][]int, stage int) []bool {
+	seen := make([]bool, len(needs))
+	todo := slices.Clone(needs[stage])
+	for len(todo) > 0 {
+		i := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if !seen[i] {
+			seen[i] = true
+			todo = append(todo, needs[i]...)
+		}
+	}
+	return seen
+}
+
+// inside checks a path or glob that must stay in the task's folder.
+func (v *validator) inside(at, p string) {
+	v.text(at, p, 4096)
+	if _, err := path.Match(p, ""); err != nil {
+		v.add(at, "", "%q is not a pattern: a bracket is not closed", shorten([]byte(p)))
+	}
+	if !fs.ValidPath(p) || p == "." {
+		v.add(at, "", "%q is not a path in the task's folder: write it relative, without .. and without ./ in front or / at the end", shorten([]byte(p)))
+	}
+}
+
+// arguments checks what is passed to a program.
+func (v *validator) arguments(at string, args []string) {
+	v.count(at, len(args))
+	for k, arg := range args {
+		v.argument(fmt.Sprintf("%s[%d]", at, k), arg)
+	}
+}
+
+func (v *validator) argument(at, s string) {
+	switch {
+	case len(s) > MaxArgument:
+		v.add(at, "use script for long programs, and files or input for data", "it is %d bytes long: the system passes on %d", len(s), MaxArgument)
+	case strings.ContainsRune(s, 0):
+		v.add(at, "", "it has a zero byte")
+	}
+}
+
+// Unsent returns the parts of s that exist only on the machine where it was
+// written: folders and script files that must be sent before s is submitted.
+func (s *Spec) Unsent() []FieldError {
+	v := &validator{spec: s}
+	for i := range s.Tasks {
+		v.at = fmt.Sprintf("tasks[%d].", i)
+		t := &s.Tasks[i]
+		if t.Files != "" && !strings.HasPrefix(t.Files, "sha256:") {
+			v.add("files", "", "%q is a folder on your machine: submit with muster submit, or upload it and write sha256:…", shorten([]byte(t.Files)))
+		}
+		if t.Script != nil && t.Script.File != "" {
+			v.add("script.file", "", "%q is a file on your machine: submit with muster submit, or write its text", shorten([]byte(t.Script.File)))
+		}
+	}
+	return v.wrong
+}
