@@ -1,0 +1,342 @@
+package tasklog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"github.com/muster-dev/muster"
+)
+
+// Dir keeps each attempt's log in a file of its own, which is made by the first
+// Append: an attempt without output has none. Only one Dir at a time may use a folder.
+type Dir struct {
+	root string
+
+	mu   sync.Mutex
+	logs map[muster.AttemptID]*log // those in use, and those in idle
+	idle []*log                    // not in use, with an open file; the least recently used first
+
+	folders sync.RWMutex // held for writing to remove folders, for reading to make files in them
+}
+
+var _ Logs = (*Dir)(nil)
+
+// maxIdle bounds the files that are kept open for the next Append.
+const maxIdle = 64
+
+// log is one attempt's log while it is in memory.
+type log struct {
+	id    muster.AttemptID
+	users int // guarded by Dir.mu
+
+	mu     sync.Mutex
+	file   *os.File // nil until it is needed
+	size   int64    // while file is open
+	synced bool     // nothing was appended since the file was opened and synced
+	grown  chan struct{}
+}
+
+// OpenDir uses the folder at path and makes it if needed.
+func OpenDir(path string) (*Dir, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, muster.Errorf(muster.Unavailable, "cannot make the folder for logs: %w", err)
+	}
+	return &Dir{root: filepath.Clean(path), logs: make(map[muster.AttemptID]*log)}, nil
+}
+
+// Close closes all files that are not in use.
+func (d *Dir) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for _, l := range d.idle {
+		delete(d.logs, l.id)
+		errs = append(errs, l.close())
+	}
+	d.idle = nil
+	return errors.Join(errs...)
+}
+
+// use returns the log of an attempt, which the caller gives back by release.
+func (d *Dir) use(a muster.AttemptID) *log {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := d.logs[a]
+	if l == nil {
+		l = &log{id: a}
+		d.logs[a] = l
+	}
+	if l.users == 0 {
+		for i, other := range d.idle {
+			if other == l {
+				d.idle = append(d.idle[:i], d.idle[i+1:]...)
+				break
+			}
+		}
+	}
+	l.users++
+	return l
+}
+
+// release gives a log back. Its file stays open for a while.
+func (d *Dir) release(l *log) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l.users--; l.users > 0 {
+		return
+	}
+	l.mu.Lock() // free: nobody uses it
+	open := l.file != nil
+	l.mu.Unlock()
+	if !open {
+		delete(d.logs, l.id)
+		return
+	}
+	d.idle = append(d.idle, l)
+	if len(d.idle) <= maxIdle {
+		return
+	}
+	oldest := d.idle[0]
+	d.idle = append(d.idle[:0], d.idle[1:]...)
+	delete(d.logs, oldest.id)
+	_ = oldest.close() // nothing is buffered: an error of writing was told by Append or Sync
+}
+
+// close closes the file; the next use opens it again.
+func (l *log) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file == nil {
+		return nil
+	}
+	err := l.file.Close()
+	l.file = nil
+	return err
+}
+
+func (d *Dir) jobDir(j muster.JobID) string { return filepath.Join(d.root, j.String()) }
+
+// path spreads the tasks of a job over folders of at most 1,000 tasks.
+func (d *Dir) path(a muster.AttemptID) string {
+	bucket := strconv.Itoa(a.Task.Num / 1000)
+	return filepath.Join(d.jobDir(a.Task.Job), bucket, fmt.Sprintf("%d.%d.log", a.Task.Num, a.N))
+}
+
+// Append implements Logs. If the disk is full it writes what fits and returns a
+// StorageFull error with the size.
+func (d *Dir) Append(_ context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error) {
+	if offset < 0 {
+		return 0, muster.Errorf(muster.Invalid, "the offset %d in the log of %s is negative", offset, a)
+	}
+	l := d.use(a)
+	defer d.release(l)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := d.open(l, len(data) > 0 && offset == 0); err != nil {
+		return 0, err
+	}
+	if offset > l.size {
+		return l.size, muster.Errorf(muster.Conflict, "the log of %s has %d bytes: go on from there, not from %d", a, l.size, offset)
+	}
+	old := l.size - offset // bytes of data that are there already
+	if old >= int64(len(data)) {
+		return l.size, nil
+	}
+	n, err := l.file.WriteAt(data[old:], l.size)
+	if n > 0 {
+		l.size += int64(n)
+		l.synced = false
+		if l.grown != nil {
+			close(l.grown)
+			l.grown = nil
+		}
+	}
+	if err != nil {
+		return l.size, failed("write", a, err)
+	}
+	return l.size, nil
+}
+
+// open opens the log's file if it exists, or makes it if it shall. Without a file
+// the size is 0.
+func (d *Dir) open(l *log, create bool) error {
+	if l.file != nil {
+		return nil
+	}
+	path := d.path(l.id)
+	f, err := os.OpenFile(path, os.O_RDWR, 0) //nolint:gosec // made of numbers
+	if create && errors.Is(err, fs.ErrNotExist) {
+		f, err = d.create(path)
+	}
+	if !create && errors.Is(err, fs.ErrNotExist) {
+		l.size = 0
+		return nil
+	}
+	if err != nil {
+		return failed("open", l.id, err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		_ = f.Close()
+		return failed("open", l.id, err)
+	}
+	l.file, l.size, l.synced = f, info.Size(), false
+	return nil
+}
+
+// create makes a file and its folders.
+func (d *Dir) create(path string) (*os.File, error) {
+	d.folders.RLock()
+	defer d.folders.RUnlock()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // made of numbers
+}
+
+// Size implements Logs.
+func (d *Dir) Size(_ context.Context, a muster.AttemptID) (int64, error) {
+	l := d.use(a)
+	defer d.release(l)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return d.sizeOf(l)
+}
+
+func (d *Dir) sizeOf(l *log) (int64, error) {
+	if l.file != nil {
+		return l.size, nil
+	}
+	info, err := os.Stat(d.path(l.id))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return 0, nil
+	case err != nil:
+		return 0, failed("read", l.id, err)
+	}
+	return info.Size(), nil
+}
+
+// Sync implements Logs.
+func (d *Dir) Sync(_ context.Context, a muster.AttemptID) error {
+	l := d.use(a)
+	defer d.release(l)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := d.open(l, false); err != nil {
+		return err
+	}
+	if l.file == nil || l.synced {
+		return nil
+	}
+	if err := l.file.Sync(); err != nil {
+		return failed("sync", a, err)
+	}
+	// The file's name must last too, in each folder that may be new.
+	for _, dir := range []string{filepath.Dir(d.path(a)), d.jobDir(a.Task.Job), d.root} {
+		if err := syncFolder(dir); err != nil {
+			return failed("sync", a, err)
+		}
+	}
+	l.synced = true
+	return nil
+}
+
+// Wait implements Logs.
+func (d *Dir) Wait(ctx context.Context, a muster.AttemptID, size int64) error {
+	l := d.use(a)
+	defer d.release(l)
+	for {
+		l.mu.Lock()
+		now, err := d.sizeOf(l)
+		if err != nil || now > size {
+			l.mu.Unlock()
+			return err
+		}
+		if l.grown == nil {
+			l.grown = make(chan struct{})
+		}
+		grown := l.grown
+		l.mu.Unlock()
+		select {
+		case <-grown:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Open implements Logs. The log need not be there yet.
+func (d *Dir) Open(_ context.Context, a muster.AttemptID, offset int64) (io.ReadCloser, error) {
+	if offset < 0 {
+		return nil, muster.Errorf(muster.Invalid, "the offset %d in the log of %s is negative", offset, a)
+	}
+	r := &reader{id: a, path: d.path(a), off: offset}
+	if err := r.open(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Remove implements Logs. A log that is appended to meanwhile may come back.
+func (d *Dir) Remove(_ context.Context, job muster.JobID) error {
+	if err := d.drop(func(a muster.AttemptID) bool { return a.Task.Job == job }); err != nil {
+		return err
+	}
+	d.folders.Lock()
+	defer d.folders.Unlock()
+	if err := os.RemoveAll(d.jobDir(job)); err != nil {
+		return muster.Errorf(muster.Internal, "cannot remove the logs of job %s: %w", job, err)
+	}
+	return nil
+}
+
+// RemoveAttempt deletes the log of one attempt; one that is not there is no error.
+func (d *Dir) RemoveAttempt(_ context.Context, a muster.AttemptID) error {
+	if err := d.drop(func(b muster.AttemptID) bool { return a == b }); err != nil {
+		return err
+	}
+	path := d.path(a)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return failed("remove", a, err)
+	}
+	d.folders.Lock()
+	defer d.folders.Unlock()
+	// The folders go with their last file; the error of a folder in use is expected.
+	if os.Remove(filepath.Dir(path)) == nil {
+		_ = os.Remove(d.jobDir(a.Task.Job))
+	}
+	return nil
+}
+
+// drop closes the files of the logs that which selects.
+func (d *Dir) drop(which func(muster.AttemptID) bool) error {
+	var logs []*log
+	d.mu.Lock()
+	for a, l := range d.logs {
+		if which(a) {
+			logs = append(logs, l)
+		}
+	}
+	d.mu.Unlock()
+	var errs []error
+	for _, l := range logs {
+		errs = append(errs, l.close())
+	}
+	return errors.Join(errs...)
+}
+
+func failed(verb string, a muster.AttemptID, err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return muster.Errorf(muster.StorageFull, "no space left for the log of %s: free some on its disk: %w", a, err)
+	}
+	return muster.Errorf(muster.Internal, "cannot %s the log of %s: %w", verb, a, err)
+}
