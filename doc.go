@@ -7,3 +7,5 @@
 // executed by attempts, one at a time. Attempt numbers only grow: they are the
 // fencing token by which a late report is told from a current one.
 package muster
+
+//go:generate go run ./internal/gen/states

@@ -64,6 +64,8 @@ var rules = map[string]rule{
 	"cli/term":   {ring: adapter, third: []string{"github.com/mattn/go-runewidth", "golang.org/x/term"}},
 	"cmd/muster": {ring: wiring},
 
+	"gen/states": {ring: wiring},
+
 	"arch":              {ring: testOnly},
 	"mustertest":        {ring: testOnly},
 	"sched/simtest":     {ring: testOnly},

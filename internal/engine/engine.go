@@ -29,7 +29,6 @@ type Publisher interface {
 type Logs interface {
 	Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error)
 	Size(ctx context.Context, a muster.AttemptID) (int64, error)
-	Sync(ctx context.Context, a muster.AttemptID) error
 }
 
 // Config is what an Engine is made of.

@@ -1,0 +1,45 @@
+// Command states writes the drawing of the task states, from the one table of
+// legal moves, as docs/states.md.
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+func main() {
+	if err := os.WriteFile("docs/states.md", []byte(page()), 0o644); err != nil { //nolint:gosec // a public page
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func page() string {
+	var b strings.Builder
+	b.WriteString("# Task states\n\nGenerated from `state.go` by `make gen`; do not edit. Moves out of a final state are retries that a user asked for.\n\n")
+	b.WriteString("```mermaid\nstateDiagram-v2\n")
+	for _, from := range muster.TaskStates {
+		if from.Final() && from != muster.Succeeded {
+			continue
+		}
+		for _, to := range muster.TaskStates {
+			if from.CanBecome(to) {
+				fmt.Fprintf(&b, "    %s --> %s\n", from, to)
+			}
+		}
+	}
+	b.WriteString("    succeeded --> [*]\n```\n\n| from | to |\n|---|---|\n")
+	for _, from := range muster.TaskStates {
+		var to []string
+		for _, next := range muster.TaskStates {
+			if from.CanBecome(next) {
+				to = append(to, next.String())
+			}
+		}
+		fmt.Fprintf(&b, "| %s | %s |\n", from, strings.Join(to, ", "))
+	}
+	return b.String()
+}

@@ -1,0 +1,188 @@
+// Package serve builds a whole server from its parts and runs it.
+package serve
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api"
+	"github.com/muster-dev/muster/internal/blob"
+	"github.com/muster-dev/muster/internal/engine"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/link/polllink"
+	"github.com/muster-dev/muster/internal/link/wslink"
+	"github.com/muster-dev/muster/internal/notify"
+	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/spec"
+	"github.com/muster-dev/muster/internal/store/sqlite"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// Config says what server to build.
+type Config struct {
+	Listen     string // host:port; port 0 picks a free one
+	Data       string // folder of everything that the server keeps; made if it is not there
+	AdminToken string // preset; "" makes one at the first start
+	JoinToken  string // preset; "" makes one at the first start
+	Heartbeat  muster.Duration
+	Version    string
+}
+
+// Server is a server that listens already and serves once Run is called.
+type Server struct {
+	cfg      Config
+	log      *slog.Logger
+	store    *sqlite.Store
+	engine   *engine.Engine
+	socket   *wslink.Server
+	poll     *polllink.Server
+	http     *http.Server
+	listener net.Listener
+	tokens   tokens
+}
+
+// New opens the data folder and the port. Nothing is served before Run.
+func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
+	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "the data folder cannot be made: %w", err)
+	}
+	st, err := sqlite.Open(ctx, filepath.Join(cfg.Data, "muster.db"))
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, log: log, store: st}
+	if err := s.build(ctx); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	return s, nil
+}
+
+func (s *Server) build(ctx context.Context) error {
+	logs, err := tasklog.OpenDir(filepath.Join(s.cfg.Data, "logs"))
+	if err != nil {
+		return err
+	}
+	blobs, err := blob.OpenDir(filepath.Join(s.cfg.Data, "blobs"))
+	if err != nil {
+		return err
+	}
+	if s.tokens, err = ensureTokens(ctx, s.store, s.cfg); err != nil {
+		return err
+	}
+	events := notify.New(newEpoch())
+	s.engine = engine.New(engine.Config{
+		Store: s.store, Logs: logs, Events: events, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat},
+	})
+	accept := func(ctx context.Context, conn link.ServerConn, worker muster.WorkerID) {
+		if err := link.Serve(ctx, conn, s.engine, worker, s.log); err != nil {
+			s.log.Info("a worker's session ended", slog.String("worker", string(worker)), slog.Any("why", err))
+		}
+	}
+	s.socket = wslink.NewServer(api.LinkedWorker, accept)
+	s.poll = polllink.NewServer(api.LinkedWorker, accept)
+	s.http = &http.Server{
+		Handler: api.New(api.Config{
+			Engine: s.engine, Store: s.store, Keys: s.store, Logs: logs, Blobs: blobs, Events: events,
+			Parse: spec.Parse, LinkSocket: s.socket, LinkPoll: s.poll, Log: s.log, Version: s.cfg.Version,
+		}),
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Listen)
+	if err != nil {
+		return muster.Errorf(muster.Invalid, "cannot listen on %s: %w; another server may run there, --listen chooses another address", s.cfg.Listen, err)
+	}
+	return nil
+}
+
+// URL is where the server is reached from this machine.
+func (s *Server) URL() string {
+	host, port, err := net.SplitHostPort(s.listener.Addr().String())
+	if err != nil {
+		return "http://" + s.listener.Addr().String()
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}
+
+// AdminToken is the admin token if this start made or preset it, else "": it is
+// stored only as a hash.
+func (s *Server) AdminToken() string { return s.tokens.admin }
+
+// JoinToken is the same for the token with which workers join.
+func (s *Server) JoinToken() string { return s.tokens.join }
+
+// shutdownGrace is how long requests may take to end once the server stops.
+const shutdownGrace = 2 * time.Second
+
+// Run serves until ctx ends, then ends sessions and requests, and closes the
+// store. It returns why it could not serve, if that was so.
+func (s *Server) Run(ctx context.Context) error {
+	// The engine outlives the sessions, and the store the engine.
+	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopEngine()
+	var engineGroup errgroup.Group
+	failed := make(chan struct{})
+	engineGroup.Go(func() error {
+		defer close(failed)
+		return s.engine.Run(engineCtx)
+	})
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.socket.Run(ctx) })
+	group.Go(func() error { return s.poll.Run(ctx) })
+	group.Go(func() error {
+		select {
+		case <-failed:
+			return errors.New("the engine stopped")
+		case <-ctx.Done():
+			return nil
+		}
+	})
+	group.Go(func() error { return s.serveHTTP(ctx) })
+	err := group.Wait()
+	stopEngine()
+	if engineErr := engineGroup.Wait(); engineErr != nil {
+		err = engineErr
+	}
+	return errors.Join(err, s.store.Close())
+}
+
+// serveHTTP serves once the state is loaded, so that nobody asks an engine that
+// is not there.
+func (s *Server) serveHTTP(ctx context.Context) error {
+	select {
+	case <-s.engine.Ready():
+	case <-ctx.Done():
+		return s.listener.Close()
+	}
+	stopped := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+		defer cancel()
+		err := s.http.Shutdown(grace)
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = s.http.Close() // followers of logs and events do not end by themselves
+		}
+		stopped <- err
+	})
+	s.log.Info("serving", slog.String("url", s.URL()))
+	err := s.http.Serve(s.listener)
+	if stop() {
+		return err
+	}
+	return <-stopped
+}
