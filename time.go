@@ -1,7 +1,10 @@
 package muster
 
 import (
+	"fmt"
+	"math"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -62,9 +65,14 @@ func (d Duration) Std() time.Duration { return time.Duration(d) }
 // String returns the form "1h30m0s".
 func (d Duration) String() string { return time.Duration(d).String() }
 
-// MarshalJSON writes seconds.
+// MarshalJSON writes seconds, exactly.
 func (d Duration) MarshalJSON() ([]byte, error) {
-	return strconv.AppendFloat(nil, d.Seconds(), 'f', -1, 64), nil
+	sign, n := "", uint64(d)
+	if d < 0 {
+		sign, n = "-", -n
+	}
+	text := fmt.Sprintf("%s%d.%09d", sign, n/1e9, n%1e9)
+	return []byte(strings.TrimSuffix(strings.TrimRight(text, "0"), ".")), nil
 }
 
 // UnmarshalJSON reads seconds or a quoted duration. It refuses negative ones.
@@ -85,9 +93,13 @@ func (d *Duration) UnmarshalJSON(b []byte) error {
 // days ("7d"). Negative durations and those over 100 years are refused.
 func ParseDuration(s string) (Duration, error) {
 	const most = 100 * 365 * 24 * time.Hour
-	if n, err := strconv.ParseFloat(s, 64); err == nil {
+	if strings.Trim(s, "0123456789.") == "" { // plain seconds, without the rounding of a float
+		if v, err := time.ParseDuration(s + "s"); err == nil && v <= most {
+			return Duration(v), nil
+		}
+	} else if n, err := strconv.ParseFloat(s, 64); err == nil {
 		if n >= 0 && n <= most.Seconds() {
-			return Duration(n * float64(time.Second)), nil
+			return Duration(math.Round(n * float64(time.Second))), nil
 		}
 	} else if v, err := time.ParseDuration(s); err == nil {
 		if v >= 0 && v <= most {
