@@ -1,0 +1,163 @@
+package transfer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+const (
+	maxTree  = 64 << 20 // bytes of a tree's JSON form
+	maxFiles = 500_000  // entries of a tree
+)
+
+// FetchTree implements run.Transfer. Its errors are run.TaskErrors. Whatever the
+// tree says, nothing is written outside dir, and no link in it leads out.
+func (c *Client) FetchTree(ctx context.Context, sha, dir string) error {
+	tree, err := c.tree(ctx, sha)
+	if err != nil {
+		return fetchFailed(sha, err)
+	}
+	if err := checkTree(tree); err != nil {
+		return run.Failf(muster.TaskInvalid, "the project folder %s cannot be laid out: %w", short(sha), err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return run.Failf(muster.FetchFailed, "the task's folder cannot be opened: %w", err)
+	}
+	defer root.Close()
+	if err := c.layOut(ctx, tree, root); err != nil {
+		return run.Failf(muster.FetchFailed, "the project folder %s could not be laid out: %w", short(sha), err)
+	}
+	return nil
+}
+
+func (c *Client) tree(ctx context.Context, sha string) (*muster.Tree, error) {
+	if !isHash(sha) {
+		return nil, fmt.Errorf("%q is not a SHA-256", sha)
+	}
+	f, err := c.cached(ctx, sha, -1)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxTree+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxTree {
+		return nil, fmt.Errorf("its list of files is longer than %s", muster.Size(maxTree))
+	}
+	return decodeTree(b)
+}
+
+func decodeTree(b []byte) (*muster.Tree, error) {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	var t muster.Tree
+	if err := dec.Decode(&t); err != nil {
+		return nil, fmt.Errorf("it is no list of files: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows its list of files")
+	}
+	return &t, nil
+}
+
+// checkTree refuses trees that could not be laid out inside a folder.
+func checkTree(t *muster.Tree) error {
+	if len(t.Files) > maxFiles {
+		return fmt.Errorf("it has %d files, more than %d", len(t.Files), maxFiles)
+	}
+	seen := make(map[string]bool, len(t.Files)) // whether the path is a folder
+	for i := range t.Files {
+		f := &t.Files[i]
+		if !fs.ValidPath(f.Path) || f.Path == "." || strings.ContainsAny(f.Path, "\\\x00") {
+			return fmt.Errorf("%q is not a path inside a folder", f.Path)
+		}
+		if folder, ok := seen[f.Path]; ok {
+			if folder {
+				return fmt.Errorf("%q is a file and a folder", f.Path)
+			}
+			return fmt.Errorf("%q is there twice", f.Path)
+		}
+		seen[f.Path] = false
+		for d := path.Dir(f.Path); d != "."; d = path.Dir(d) {
+			if folder, ok := seen[d]; ok && !folder {
+				return fmt.Errorf("%q is a file and a folder", d)
+			}
+			seen[d] = true
+		}
+		switch {
+		case f.Link != "":
+			if path.IsAbs(f.Link) || !fs.ValidPath(path.Join(path.Dir(f.Path), f.Link)) || strings.ContainsAny(f.Link, "\\\x00") {
+				return fmt.Errorf("the link %q leads out of the folder", f.Path)
+			}
+		case !isHash(f.SHA256) || f.Size < 0:
+			return fmt.Errorf("%q has no valid hash and size", f.Path)
+		}
+	}
+	return nil
+}
+
+// layOut writes the files and then the links, so that no file is written through
+// one.
+func (c *Client) layOut(ctx context.Context, t *muster.Tree, root *os.Root) error {
+	g, files := errgroup.WithContext(ctx)
+	g.SetLimit(atOnce)
+	for i := range t.Files {
+		f := &t.Files[i]
+		if f.Link != "" || files.Err() != nil {
+			continue
+		}
+		g.Go(func() error {
+			if err := c.layFile(files, f, root); err != nil {
+				return fmt.Errorf("%s: %w", f.Path, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for i := range t.Files {
+		f := &t.Files[i]
+		if f.Link == "" {
+			continue
+		}
+		if err := root.MkdirAll(path.Dir(f.Path), 0o755); err != nil {
+			return err
+		}
+		if err := root.Symlink(f.Link, f.Path); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func (c *Client) layFile(ctx context.Context, f *muster.File, root *os.Root) error {
+	mode := fs.FileMode(0o644)
+	if f.Exec {
+		mode = 0o755
+	}
+	if err := root.MkdirAll(path.Dir(f.Path), 0o755); err != nil {
+		return err
+	}
+	dst, err := root.OpenFile(f.Path, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.into(ctx, f.SHA256, f.Size, dst), dst.Close())
+}

@@ -1,0 +1,153 @@
+package transfer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// headerOffset says where an upload goes on, in both directions.
+const headerOffset = "Upload-Offset"
+
+// Upload implements run.Transfer. Its errors are run.TaskErrors.
+func (c *Client) Upload(ctx context.Context, path string) (sha string, size int64, err error) {
+	sha, size, err = c.upload(ctx, path)
+	if err != nil {
+		return "", 0, run.Failf(muster.UploadFailed, "the file could not be uploaded: %w", err)
+	}
+	return sha, size, nil
+}
+
+func (c *Client) upload(ctx context.Context, path string) (string, int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return "", 0, fmt.Errorf("%s is not a regular file", path)
+	}
+	release, err := c.slot(ctx)
+	if err != nil {
+		return "", 0, err
+	}
+	defer release()
+	sum := sha256.New()
+	size, err := io.Copy(sum, f)
+	if err != nil {
+		return "", 0, err
+	}
+	u := &upload{client: c, f: f, size: size, sha: hex.EncodeToString(sum.Sum(nil))}
+	err = c.insist(ctx, "uploading "+short(u.sha), u.try)
+	return u.sha, u.size, err
+}
+
+// upload is a file on its way.
+type upload struct {
+	client *Client
+	f      *os.File
+	sha    string
+	size   int64
+}
+
+// try asks how much the server has and sends the rest.
+func (u *upload) try(ctx context.Context) (moved int64, err error) {
+	offset, done, err := u.ask(ctx)
+	if err != nil || done {
+		return 0, err
+	}
+	return u.send(ctx, offset)
+}
+
+// ask returns how many bytes the server keeps, or done if it has all of them.
+func (u *upload) ask(ctx context.Context) (offset int64, done bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, stall)
+	defer cancel()
+	req, err := u.client.request(ctx, http.MethodHead, u.sha)
+	if err != nil {
+		return 0, false, finalError{err}
+	}
+	resp, err := u.client.cfg.HTTP.Do(req)
+	if err != nil {
+		return 0, false, err
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return 0, true, nil
+	case http.StatusNotFound:
+	default:
+		return 0, false, refusal(resp)
+	}
+	if kept := resp.Header.Get(headerOffset); kept != "" {
+		offset, err = strconv.ParseInt(kept, 10, 64)
+		if err != nil || offset < 0 || offset > u.size {
+			return 0, false, fmt.Errorf("the server says that it has %q bytes of %d", kept, u.size)
+		}
+	}
+	return offset, false, nil
+}
+
+// send sends the bytes from offset on.
+func (u *upload) send(ctx context.Context, offset int64) (moved int64, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watch := time.AfterFunc(stall, func() { cancel(fmt.Errorf("nothing left for %s", stall)) })
+	defer watch.Stop()
+	req, err := u.client.request(ctx, http.MethodPut, u.sha)
+	if err != nil {
+		return 0, finalError{err}
+	}
+	body := &outgoing{r: io.NewSectionReader(u.f, offset, u.size-offset), watch: watch}
+	req.Header.Set(headerOffset, strconv.FormatInt(offset, 10))
+	req.Header.Set("Content-Type", "application/octet-stream")
+	if req.ContentLength = u.size - offset; req.ContentLength > 0 {
+		req.Body = io.NopCloser(body)
+	}
+	resp, err := u.client.cfg.HTTP.Do(req)
+	if err != nil {
+		return body.sent, cause(ctx, err)
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK, http.StatusCreated, http.StatusNoContent:
+		return body.sent, nil
+	case http.StatusConflict:
+		// Another upload of the same bytes moved on: ask again. That is no progress of ours.
+		return 0, errors.New("the server has another number of bytes by now")
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		return 0, finalError{fmt.Errorf("the server refuses the bytes (%s): did the file change while it was uploaded?", resp.Status)}
+	default:
+		return body.sent, refusal(resp)
+	}
+}
+
+// outgoing is a body that says when it moves.
+type outgoing struct {
+	r     io.Reader
+	watch *time.Timer
+	sent  int64 // read after the request is over
+}
+
+func (o *outgoing) Read(p []byte) (int, error) {
+	n, err := o.r.Read(p)
+	if n > 0 {
+		o.watch.Reset(stall)
+		o.sent += int64(n)
+	}
+	return n, err
+}
