@@ -1,35 +1,115 @@
 package sched
 
-import "github.com/muster-dev/muster"
+import (
+	"time"
+
+	"github.com/muster-dev/muster"
+)
 
 // Config sets the scheduler's patience. Zero fields take their defaults.
 type Config struct {
 	Heartbeat  muster.Duration // how often a worker is expected to renew; default 10s
-	Silent     muster.Duration // a worker that has not been heard for so long is unreachable; default 3×Heartbeat
+	Silent     muster.Duration // a worker that was not heard for so long is unreachable; default 3×Heartbeat
 	Settle     muster.Duration // how long a worker may not list an attempt that it was given; default 15s
 	CrashLimit int             // how many attempts of a task may be lost by the fleet's fault; default 5
 }
 
-// State is the scheduler's memory.
-type State struct{ cfg Config }
+func (c Config) withDefaults() Config {
+	c.Heartbeat = orDefault(c.Heartbeat, muster.Duration(10*time.Second))
+	c.Silent = orDefault(c.Silent, 3*c.Heartbeat)
+	c.Settle = orDefault(c.Settle, muster.Duration(15*time.Second))
+	if c.CrashLimit <= 0 {
+		c.CrashLimit = 5
+	}
+	return c
+}
 
-func New(cfg Config) *State { return &State{cfg: cfg} }
-func Rebuild(cfg Config, now muster.Time, snap muster.Snapshot) (*State, error) {
-	return New(cfg), nil
+// State is the scheduler's memory: all jobs that are not final, their tasks that
+// are not final, and all workers. It is not safe for use by several goroutines.
+type State struct {
+	cfg      Config
+	next     muster.JobID
+	jobs     map[muster.JobID]*job
+	projects map[string]*project
+	order    []*worker // by id
+	fleet    project   // what all workers offer together, except those that are gone
+	queue    queue
+	timers   heap[*timer]
+
+	latest  *worker // the head of the list of workers by their last change
+	changes uint64  // of any worker
+
+	touchedJobs   []*job   // whose state is to be derived anew
+	touchedGroups []*group // whose readers are to be looked at
+
+	out pending
 }
-func (s *State) NextJob() muster.JobID                 { return 1 }
-func (s *State) Apply(now muster.Time, ev Event) error { return nil }
-func (s *State) Place(now muster.Time)                 {}
-func (s *State) Take() Effects                         { return Effects{} }
-func (s *State) Wake() muster.Time                     { return 0 }
-func (s *State) Keep(w muster.WorkerID, held []muster.AttemptID) (keep, stop []muster.AttemptID) {
-	return nil, held
+
+// New makes the State of a server that has seen nothing yet.
+func New(cfg Config) *State {
+	return &State{
+		cfg:      cfg.withDefaults(),
+		next:     1,
+		jobs:     map[muster.JobID]*job{},
+		projects: map[string]*project{},
+		queue:    newQueue(),
+	}
 }
-func (s *State) Explain(now muster.Time, id muster.TaskID) (Explanation, error) {
-	return Explanation{}, muster.Errorf(muster.NotFound, "task %s is not live", id)
+
+// NextJob returns the number that the next accepted job gets.
+func (s *State) NextJob() muster.JobID { return s.next }
+
+// Live reports whether the job is in memory: it is known and not final.
+func (s *State) Live(id muster.JobID) bool { return s.jobs[id] != nil }
+
+// Apply decides upon one event. An error means that the event was refused and
+// changed nothing, with one exception: a Finished that comes too late is a
+// Conflict, and still Rows.Late has its report. Times must not go backwards
+// between calls.
+func (s *State) Apply(now muster.Time, ev Event) error {
+	err := s.apply(now, ev)
+	s.settle(now)
+	return err
 }
-func (s *State) Plan(now muster.Time, spec *muster.Spec) []Explanation { return nil }
-func (s *State) Workers() []muster.Worker                              { return nil }
-func (s *State) Check() error                                          { return nil }
-func (s *State) Snapshot() muster.Snapshot                             { return muster.Snapshot{} }
-func (s *State) Live(job muster.JobID) bool                            { return false }
+
+func (s *State) apply(now muster.Time, ev Event) error {
+	switch ev := ev.(type) {
+	case Submit:
+		return s.submit(now, ev)
+	case Cancel:
+		return s.cancel(now, ev)
+	case Retry:
+		return s.retry(now, ev)
+	case Joined:
+		return s.join(now, ev)
+	case Ready:
+		return s.ready(now, ev)
+	case Lost:
+		return s.lost(now, ev)
+	case Left:
+		return s.left(now, ev)
+	case Renewed:
+		return s.renew(now, ev)
+	case Pause:
+		return s.pause(now, ev)
+	case Drain:
+		return s.drain(now, ev)
+	case Remove:
+		return s.remove(now, ev)
+	case Accepted:
+		return s.accept(now, ev)
+	case Rejected:
+		return s.reject(now, ev)
+	case Started:
+		return s.start(now, ev)
+	case Progressed:
+		return s.progress(now, ev)
+	case Finished:
+		return s.finish(now, ev)
+	case Tick:
+		s.tick(now)
+		return nil
+	default:
+		return muster.Errorf(muster.Internal, "the scheduler knows no event %T", ev)
+	}
+}

@@ -244,10 +244,6 @@ func (w *world) serve(events []sched.Event, joined []int) error {
 			acks[w.index(f.Worker)] = append(acks[w.index(f.Worker)], f.Report.Attempt)
 		}
 		if r, ok := ev.(sched.Renewed); ok {
-			_, stale := w.st.Keep(r.Worker, r.Held)
-			for _, a := range stale {
-				w.post(packet{worker: w.index(r.Worker), toWorker: sched.Stop{Worker: r.Worker, Attempt: a, Outcome: muster.AttemptLost}})
-			}
 			acks[w.index(r.Worker)] = append(acks[w.index(r.Worker)], muster.AttemptID{})
 		}
 	}

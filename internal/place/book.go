@@ -1,0 +1,117 @@
+package place
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+// Book is the account of one worker: what it is, what it offers and what of that
+// is taken. After a worker came back smaller than it was, more may be taken than
+// there is; nothing of that is given out until it is free again. A Book is not
+// safe for use by several goroutines.
+type Book struct {
+	Worker *muster.Worker // ID, Name, Tags, Kinds, Price and Resources are read
+	Closed string         // why the worker takes no tasks now; "" if it does
+
+	mcpu   int64
+	memory muster.Size
+	disk   muster.Size
+	slots  int
+	gpus   []device // by index, then UUID
+}
+
+// device is one GPU and what is taken of it.
+type device struct {
+	gpu   muster.GPU // vendor and name in lower case
+	whole int        // grants that have it whole: 0 or 1
+	parts muster.Size
+}
+
+// free returns the bytes that sharing tasks may still have.
+func (d *device) free() muster.Size {
+	if d.whole > 0 {
+		return 0
+	}
+	return d.gpu.Memory - d.parts
+}
+
+// NewBook opens the account of a worker on which nothing runs.
+func NewBook(w *muster.Worker) *Book {
+	r := w.Resources
+	b := &Book{Worker: w, mcpu: Milli(r.CPUs), memory: r.Memory, disk: r.Disk, slots: r.Slots, gpus: make([]device, len(r.GPUs))}
+	for i, g := range r.GPUs {
+		g.Vendor, g.Name = strings.ToLower(g.Vendor), strings.ToLower(g.Name)
+		b.gpus[i].gpu = g
+	}
+	slices.SortStableFunc(b.gpus, func(x, y device) int {
+		if x.gpu.Index != y.gpu.Index {
+			return x.gpu.Index - y.gpu.Index
+		}
+		return strings.Compare(x.gpu.UUID, y.gpu.UUID)
+	})
+	return b
+}
+
+// Take enters a grant. Devices that the worker does not have (any more) are
+// passed over.
+func (b *Book) Take(g *muster.Grant) { b.enter(g, 1) }
+
+// Return strikes out a grant that was taken before.
+func (b *Book) Return(g *muster.Grant) { b.enter(g, -1) }
+
+func (b *Book) enter(g *muster.Grant, sign int) {
+	b.mcpu -= int64(sign) * Milli(g.CPUs)
+	b.memory -= muster.Size(sign) * g.Memory
+	b.disk -= muster.Size(sign) * g.Disk
+	b.slots -= sign * g.Slots
+	for _, uuid := range g.GPUs {
+		for i := range b.gpus {
+			if d := &b.gpus[i]; d.gpu.UUID == uuid {
+				if g.GPUMemory > 0 {
+					d.parts += muster.Size(sign) * g.GPUMemory
+				} else {
+					d.whole += sign
+				}
+			}
+		}
+	}
+}
+
+// Free returns what is not taken, never below zero; of GPUs those that are wholly
+// free.
+func (b *Book) Free() muster.Resources {
+	r := muster.Resources{
+		CPUs: float64(max(b.mcpu, 0)) / 1000, Memory: max(b.memory, 0), Disk: max(b.disk, 0), Slots: max(b.slots, 0),
+	}
+	for i := range b.gpus {
+		if d := &b.gpus[i]; d.whole == 0 && d.parts == 0 {
+			for _, g := range b.Worker.Resources.GPUs {
+				if g.UUID == d.gpu.UUID {
+					r.GPUs = append(r.GPUs, g)
+				}
+			}
+		}
+	}
+	return r
+}
+
+// Over reports whether more is taken than the worker offers.
+func (b *Book) Over() bool {
+	if b.mcpu < 0 || b.memory < 0 || b.disk < 0 || b.slots < 0 {
+		return true
+	}
+	for i := range b.gpus {
+		d := &b.gpus[i]
+		if d.whole > 1 || d.whole > 0 && d.parts > 0 || d.parts > d.gpu.Memory {
+			return true
+		}
+	}
+	return false
+}
+
+// Equal reports whether both accounts have the same balance.
+func (b *Book) Equal(o *Book) bool {
+	return b.mcpu == o.mcpu && b.memory == o.memory && b.disk == o.disk && b.slots == o.slots && slices.Equal(b.gpus, o.gpus)
+}

@@ -1,0 +1,23 @@
+// Package place decides whether a task fits on a worker, how well, and which
+// devices it is given. It is pure: it keeps the books of what is free and never
+// gives out more than there is.
+//
+// Filters are asked in a fixed order, and the first that fails is the answer to
+// "why not there":
+//
+//	state → kind → tags → not → workers → price → vendor → model → slots or cpus → memory → disk → gpus
+//
+// Those up to model never change while the worker is the same; the rest depend
+// on what is free. Book.Ever asks them as if the worker were empty, so that
+// "never" can be told from "not now".
+//
+// What is not asked for is not reserved: a task that names no memory takes none.
+// A task that names no cpus takes a slot instead. CPUs are counted in
+// thousandths. A GPU is given whole, or, when the task shares, by bytes of its
+// memory; a device that is shared is never given whole at the same time. All
+// devices of one grant are of one vendor.
+//
+// Score spreads tasks without GPUs over workers (the one with the most free share
+// wins) and packs tasks with GPUs (the tightest devices win, so that big ones
+// stay free for those who need them).
+package place

@@ -1,0 +1,174 @@
+package place
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+// Filter is a reason why a task cannot be on a worker, or Fits. A greater one
+// stands later in the order of asking: the worker is nearer to fitting.
+type Filter uint8
+
+// The filters in the order in which they are asked.
+const (
+	Fits Filter = iota
+	State
+	Kind
+	Tags
+	Not
+	Workers
+	Price
+	Vendor
+	Model
+	Slots
+	CPUs
+	Memory
+	Disk
+	GPUs
+)
+
+// Filters lists all filters in order, without Fits.
+var Filters = []Filter{State, Kind, Tags, Not, Workers, Price, Vendor, Model, Slots, CPUs, Memory, Disk, GPUs}
+
+var filterNames = [...]string{
+	Fits: "", State: "state", Kind: "kind", Tags: "tags", Not: "not", Workers: "workers", Price: "price", Vendor: "gpu vendor",
+	Model: "gpu model", Slots: "slots", CPUs: "cpus", Memory: "memory", Disk: "disk", GPUs: "gpus",
+}
+
+// String returns the filter's name, and "" for Fits.
+func (f Filter) String() string { return filterNames[f] }
+
+// Capacity reports whether the filter is about how much there is, rather than
+// about what the worker is.
+func (f Filter) Capacity() bool { return f >= Slots }
+
+// Fits returns the first filter that n fails on the worker as it stands now.
+func (b *Book) Fits(n *Need) Filter {
+	if b.Closed != "" {
+		return State
+	}
+	if f := b.suits(n); f != Fits {
+		return f
+	}
+	return b.room(n, false)
+}
+
+// Ever returns the first filter that n would fail on the worker if it were open
+// and empty. Fits means that n can run there some day.
+func (b *Book) Ever(n *Need) Filter {
+	if f := b.suits(n); f != Fits {
+		return f
+	}
+	return b.room(n, true)
+}
+
+// suits asks what does not depend on load.
+func (b *Book) suits(n *Need) Filter {
+	w := b.Worker
+	if !slices.Contains(w.Kinds, n.Kind) {
+		return Kind
+	}
+	for _, t := range n.Where.Tags {
+		if !slices.Contains(w.Tags, t) {
+			return Tags
+		}
+	}
+	for _, t := range n.Where.Not {
+		if slices.Contains(w.Tags, t) {
+			return Not
+		}
+	}
+	if list := n.Where.Workers; len(list) > 0 && !slices.Contains(list, w.Name) && !slices.Contains(list, string(w.ID)) {
+		return Workers
+	}
+	if n.Where.MaxPrice > 0 && w.Price > n.Where.MaxPrice {
+		return Price
+	}
+	if n.Request.GPUs.Count == 0 || len(b.gpus) == 0 {
+		return Fits
+	}
+	f := Vendor
+	for i := range b.gpus {
+		switch b.gpus[i].matches(n) {
+		case Fits:
+			return Fits
+		case Model:
+			f = Model
+		default:
+		}
+	}
+	return f
+}
+
+// matches asks vendor and model of one device.
+func (d *device) matches(n *Need) Filter {
+	if v := n.Request.GPUs.Vendor; v != "" && v != d.gpu.Vendor {
+		return Vendor
+	}
+	if m := n.Request.GPUs.Model; m != "" && !strings.Contains(d.gpu.Name, m) {
+		return Model
+	}
+	return Fits
+}
+
+// room asks what depends on load, as if the worker were empty if empty is set.
+func (b *Book) room(n *Need, empty bool) Filter {
+	mcpu, memory, disk, slots := b.mcpu, b.memory, b.disk, b.slots
+	if empty {
+		r := &b.Worker.Resources
+		mcpu, memory, disk, slots = Milli(r.CPUs), r.Memory, r.Disk, r.Slots
+	}
+	r := &n.Request
+	switch {
+	case n.mcpu == 0 && slots < 1:
+		return Slots
+	case n.mcpu > 0 && mcpu < n.mcpu:
+		return CPUs
+	case r.Memory > 0 && memory < r.Memory:
+		return Memory
+	case r.Disk > 0 && disk < r.Disk:
+		return Disk
+	case r.GPUs.Count > 0 && !b.devices(n, empty):
+		return GPUs
+	default:
+		return Fits
+	}
+}
+
+// devices reports whether enough devices of one vendor can be given.
+func (b *Book) devices(n *Need, empty bool) bool {
+	for i := range b.gpus {
+		have := 0
+		for j := i; j < len(b.gpus); j++ {
+			if b.gpus[j].gpu.Vendor != b.gpus[i].gpu.Vendor {
+				continue
+			}
+			if _, ok := b.gpus[j].usable(n, empty); ok {
+				have++
+			}
+		}
+		if have >= n.Request.GPUs.Count {
+			return true
+		}
+	}
+	return false
+}
+
+// usable reports whether the device can be given to n, and how much of its memory
+// would lie idle then.
+func (d *device) usable(n *Need, empty bool) (waste muster.Size, ok bool) {
+	if d.matches(n) != Fits {
+		return 0, false
+	}
+	free := d.gpu.Memory
+	switch {
+	case empty:
+	case n.shares():
+		free = d.free()
+	case d.whole > 0 || d.parts > 0:
+		return 0, false
+	}
+	return free - n.Request.GPUs.Memory, free >= n.Request.GPUs.Memory
+}

@@ -1,0 +1,121 @@
+package place
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+// Why words the failure of filter f, as returned by Fits for n, in a few words
+// for the user. It returns "" for Fits.
+func (b *Book) Why(n *Need, f Filter) string {
+	w, r := b.Worker, &n.Request
+	switch f {
+	case Fits:
+		return ""
+	case State:
+		return b.Closed
+	case Kind:
+		return fmt.Sprintf("does not run kind %q, only %s", n.Kind, strings.Join(w.Kinds, ", "))
+	case Tags:
+		return "lacks the tag " + lacking(n.Where.Tags, w.Tags)
+	case Not:
+		return "has the excluded tag " + common(n.Where.Not, w.Tags)
+	case Workers:
+		return "is not among the workers asked for: " + strings.Join(n.Where.Workers, ", ")
+	case Price:
+		return fmt.Sprintf("costs %g per hour, at most %g is allowed", w.Price, n.Where.MaxPrice)
+	case Vendor:
+		return fmt.Sprintf("needs a GPU of vendor %s, has %s", r.GPUs.Vendor, b.inventory())
+	case Model:
+		return fmt.Sprintf("needs a GPU of model %q, has %s", r.GPUs.Model, b.inventory())
+	case Slots:
+		return amount("slot", "1", strconv.Itoa(max(b.slots, 0)), strconv.Itoa(w.Resources.Slots), w.Resources.Slots < 1)
+	case CPUs:
+		return amount("cpus", cores(n.mcpu), cores(b.mcpu), cores(Milli(w.Resources.CPUs)), Milli(w.Resources.CPUs) < n.mcpu)
+	case Memory:
+		return amount("memory", r.Memory.String(), max(b.memory, 0).String(), w.Resources.Memory.String(), w.Resources.Memory < r.Memory)
+	case Disk:
+		return amount("disk", r.Disk.String(), max(b.disk, 0).String(), w.Resources.Disk.String(), w.Resources.Disk < r.Disk)
+	case GPUs:
+		what := Devices(r.GPUs)
+		if !b.devices(n, true) {
+			return fmt.Sprintf("needs %s, has %s", what, b.inventory())
+		}
+		return fmt.Sprintf("needs %s, %d of %d would do now", what, b.usableNow(n), len(b.gpus))
+	default:
+		return f.String()
+	}
+}
+
+// amount words a lack: forever if the worker has too little even when empty.
+func amount(what, need, free, all string, forever bool) string {
+	if forever {
+		return fmt.Sprintf("needs %s %s, has %s", need, what, all)
+	}
+	return fmt.Sprintf("needs %s %s, %s of %s free", need, what, free, all)
+}
+
+// Devices words a GPU request, such as "2 GPUs with 10GiB each".
+func Devices(r muster.GPURequest) string {
+	s := strconv.Itoa(r.Count) + " GPU"
+	if r.Count != 1 {
+		s += "s"
+	}
+	if r.Memory > 0 {
+		s += " with " + r.Memory.String()
+		if r.Count != 1 {
+			s += " each"
+		}
+	}
+	return s
+}
+
+// inventory words the worker's devices.
+func (b *Book) inventory() string {
+	if len(b.gpus) == 0 {
+		return "none"
+	}
+	var names []string
+	for i := range b.Worker.Resources.GPUs {
+		g := &b.Worker.Resources.GPUs[i]
+		name := fmt.Sprintf("%s (%s, %s)", g.Name, g.Vendor, g.Memory)
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func (b *Book) usableNow(n *Need) int {
+	have := 0
+	for i := range b.gpus {
+		if _, ok := b.gpus[i].usable(n, false); ok {
+			have++
+		}
+	}
+	return have
+}
+
+func cores(m int64) string { return strconv.FormatFloat(float64(max(m, 0))/1000, 'f', -1, 64) }
+
+func lacking(want, have []string) string {
+	for _, t := range want {
+		if !slices.Contains(have, t) {
+			return t
+		}
+	}
+	return ""
+}
+
+func common(want, have []string) string {
+	for _, t := range want {
+		if slices.Contains(have, t) {
+			return t
+		}
+	}
+	return ""
+}

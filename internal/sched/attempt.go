@@ -1,0 +1,228 @@
+package sched
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/muster-dev/muster"
+)
+
+// maxMetrics is how many metrics of one attempt are kept; further names are
+// passed over.
+const maxMetrics = 100
+
+// current returns the task whose current attempt is a, held by worker w. Any
+// word about another attempt is too late: a Conflict.
+func (s *State) current(w muster.WorkerID, a muster.AttemptID) (*task, error) {
+	t := s.task(a.Task)
+	if t == nil || !t.row.State.Held() || t.row.Attempt != a.N || t.row.Worker != w {
+		return nil, muster.Errorf(muster.Conflict, "attempt %s is not current on worker %s", a, w)
+	}
+	return t, nil
+}
+
+// task returns a task in memory, or nil.
+func (s *State) task(id muster.TaskID) *task {
+	j := s.jobs[id.Job]
+	if j == nil {
+		return nil
+	}
+	if g := j.group(id.Num); g != nil {
+		return g.tasks[id.Num-g.row.First]
+	}
+	return nil
+}
+
+// group returns the group that has the task of that number, or nil.
+func (j *job) group(num int) *group {
+	lo, hi := 0, len(j.groups)
+	for lo < hi {
+		mid := (lo + hi) / 2
+		switch g := j.groups[mid]; {
+		case num < g.row.First:
+			hi = mid
+		case num >= g.row.First+g.row.Size:
+			lo = mid + 1
+		default:
+			return g
+		}
+	}
+	return nil
+}
+
+func (s *State) accept(now muster.Time, ev Accepted) error {
+	t, err := s.current(ev.Worker, ev.Attempt)
+	if err != nil {
+		return err
+	}
+	s.hear(now, t.worker)
+	t.accepted = true
+	return nil
+}
+
+func (s *State) reject(now muster.Time, ev Rejected) error {
+	t, err := s.current(ev.Worker, ev.Attempt)
+	if err != nil {
+		return err
+	}
+	if t.row.State == muster.Running {
+		return muster.Errorf(muster.Conflict, "attempt %s runs already on worker %s: it cannot be rejected", ev.Attempt, ev.Worker)
+	}
+	w := t.worker
+	s.hear(now, w)
+	t.rejections++
+	counts := t.rejections > mostRejection
+	if counts {
+		t.rejections = 0
+	}
+	t.avoid = append(stillAvoided(t.avoid, now), avoidance{worker: w, until: now.Add(rejectedFor)})
+	s.end(now, t, ending{
+		outcome: muster.AttemptRejected, reason: muster.Rejected, message: ev.Message, free: !counts, at: now,
+	})
+	return nil
+}
+
+func (s *State) start(now muster.Time, ev Started) error {
+	t, err := s.current(ev.Worker, ev.Attempt)
+	if err != nil {
+		return err
+	}
+	s.hear(now, t.worker)
+	t.accepted, t.rejections, t.avoid = true, 0, nil
+	if t.row.StartedAt == 0 {
+		s.startedAt(t, within(ev.At, t.row.AssignedAt, now))
+		s.changedTask(t)
+	}
+	if t.row.State == muster.Assigned {
+		s.set(now, t, muster.Running)
+	}
+	return nil
+}
+
+// startedAt notes the start of an attempt, and of the job if it is its first.
+func (s *State) startedAt(t *task, at muster.Time) {
+	t.row.StartedAt = at
+	if j := t.group.job; j.row.StartedAt == 0 {
+		j.row.StartedAt = at
+		s.changedJob(j)
+	}
+}
+
+// within trusts a worker's clock only between two times of our own.
+func within(at, from, to muster.Time) muster.Time {
+	if at == 0 {
+		return to
+	}
+	return min(max(at, from), to)
+}
+
+func (s *State) progress(now muster.Time, ev Progressed) error {
+	p := &ev.Progress
+	t, err := s.current(ev.Worker, p.Attempt)
+	if err != nil {
+		return err
+	}
+	if p.Progress != nil && (math.IsNaN(*p.Progress) || *p.Progress < 0 || *p.Progress > 1) {
+		return muster.Errorf(muster.Invalid, "progress %g of attempt %s is not from 0 to 1", *p.Progress, p.Attempt)
+	}
+	s.hear(now, t.worker)
+	if p.Progress != nil {
+		t.row.Progress = p.Progress
+	}
+	if p.Step != nil {
+		t.row.Step = *p.Step
+	}
+	if len(p.Metrics) > 0 {
+		t.row.Metrics = merged(t.row.Metrics, p.Metrics)
+	}
+	s.changedTask(t)
+	s.publishTask(now, t)
+	return nil
+}
+
+// merged returns a new map: the old one was given away in rows and events.
+func merged(old, fresh map[string]float64) map[string]float64 {
+	m := make(map[string]float64, len(old)+len(fresh))
+	maps.Copy(m, old)
+	spare := maxMetrics - len(m)
+	for _, name := range slices.Sorted(maps.Keys(fresh)) {
+		if _, known := m[name]; !known {
+			if spare <= 0 {
+				continue
+			}
+			spare--
+		}
+		m[name] = fresh[name]
+	}
+	return m
+}
+
+func (s *State) finish(now muster.Time, ev Finished) error {
+	r := &ev.Report
+	switch r.Outcome {
+	case muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled:
+	default:
+		return muster.Errorf(muster.Invalid, "attempt %s cannot be reported as %q", r.Attempt, r.Outcome)
+	}
+	t, err := s.current(ev.Worker, r.Attempt)
+	if err != nil {
+		if s.plausible(r.Attempt) {
+			s.out.late = append(s.out.late, *r)
+		}
+		return err
+	}
+	s.hear(now, t.worker)
+	if r.StartedAt != 0 && t.row.StartedAt == 0 {
+		s.startedAt(t, within(r.StartedAt, t.row.AssignedAt, now))
+	}
+	t.row.ExitCode, t.row.Result, t.row.Artifacts, t.row.Usage, t.row.LogSize = r.ExitCode, r.Result, r.Artifacts, r.Usage, r.LogSize
+	s.end(now, t, ending{
+		outcome: r.Outcome, reason: reasonOf(r), message: r.Message, at: within(r.FinishedAt, max(t.row.AssignedAt, t.row.StartedAt), now),
+	})
+	return nil
+}
+
+// plausible reports whether the attempt may have been, so that no stranger fills
+// the store with reports of what never was.
+func (s *State) plausible(a muster.AttemptID) bool {
+	if a.Task.Job < 1 || a.Task.Job >= s.next || a.Task.Num < 0 || a.N < 1 {
+		return false
+	}
+	j := s.jobs[a.Task.Job]
+	if j == nil {
+		return true
+	}
+	g := j.group(a.Task.Num)
+	if g == nil {
+		return false
+	}
+	t := g.tasks[a.Task.Num-g.row.First]
+	if t == nil {
+		return a.Task.Num < g.row.First+g.row.Next
+	}
+	return a.N <= t.row.Attempt
+}
+
+// reasonOf fills in the reason that a report leaves out.
+func reasonOf(r *muster.Report) muster.Reason {
+	switch {
+	case r.Reason != muster.NoReason || r.Outcome == muster.AttemptSucceeded:
+		return r.Reason
+	case r.Outcome == muster.AttemptTimedOut:
+		return muster.Timeout
+	case r.Outcome == muster.AttemptCancelled:
+		return muster.CancelledByUser
+	default:
+		return muster.ExitCode
+	}
+}
+
+// exits words an exit code for a message.
+func exits(code *int) string {
+	if code == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (exit code %d)", *code)
+}

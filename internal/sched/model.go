@@ -1,0 +1,147 @@
+package sched
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/place"
+)
+
+// job is a live job: one with a task that is not final.
+type job struct {
+	row     muster.Job // Groups and Progress are left out
+	groups  []*group
+	order   []*group // every group after those that it needs
+	project *project
+	fresh   bool // no row of it was taken yet: the spec goes along
+	dirty   bool
+	touched bool // its counts changed since the last settle
+}
+
+// group is a live job's stage.
+type group struct {
+	row     muster.Group
+	job     *job
+	needs   []*group
+	readers []*group      // groups that need this one
+	tasks   map[int]*task // by element: not final, or kept, or singled out before Next came by
+	ahead   int           // of tasks, those from Next on
+	item    item          // the place of the rest in the queue
+	timer   timer
+	inputs  []Input // known once the group was ready
+	dirty   bool
+	touched bool // a need of others may be met or missed since the last settle
+
+	ran     int64           // attempts that succeeded while this State lived
+	runtime muster.Duration // of all of them together
+}
+
+// spec returns what the group's tasks have in common, with stage references
+// resolved once it was ready.
+func (g *group) spec() *muster.TaskSpec {
+	if g.row.Resolved != nil {
+		return g.row.Resolved
+	}
+	return &g.job.row.Spec.Tasks[g.row.Index]
+}
+
+// rest returns how many elements have no row of their own.
+func (g *group) rest() int { return g.row.Size - g.row.Next - g.ahead }
+
+// missed returns how many tasks ended without success.
+func (g *group) missed() int64 { return g.row.Counts.Finished() - g.row.Counts[muster.Succeeded] }
+
+// succeeded reports whether all tasks did.
+func (g *group) succeeded() bool { return g.row.Counts[muster.Succeeded] == int64(g.row.Size) }
+
+// elements returns the group's tasks in memory by number.
+func (g *group) elements() []*task {
+	list := make([]*task, 0, len(g.tasks))
+	for _, t := range g.tasks {
+		list = append(list, t)
+	}
+	slices.SortFunc(list, byNumber)
+	return list
+}
+
+// task is a task with a row of its own.
+type task struct {
+	row   muster.Task
+	group *group
+	item  item // its place in the queue
+	timer timer
+	dirty bool
+
+	// While a worker holds it:
+	worker   *worker
+	at       int  // position in worker.held
+	accepted bool // the worker said so
+	stopBy   muster.Time
+
+	rejections int         // in a row
+	avoid      []avoidance // workers that rejected it a moment ago
+}
+
+// avoidance keeps a task off a worker for a while.
+type avoidance struct {
+	worker *worker
+	until  muster.Time
+}
+
+func (t *task) attempt() muster.AttemptID { return muster.AttemptID{Task: t.row.ID, N: t.row.Attempt} }
+
+// element returns the position in the group.
+func (t *task) element() int { return t.row.ID.Num - t.group.row.First }
+
+func byNumber(a, b *task) int {
+	return cmp.Or(cmp.Compare(a.row.ID.Job, b.row.ID.Job), cmp.Compare(a.row.ID.Num, b.row.ID.Num))
+}
+
+// worker is a worker that is known, connected or not.
+type worker struct {
+	row         muster.Worker // Free, Running and Load are made when asked for
+	book        *place.Book
+	held        []*task
+	connected   bool // has a session
+	heard       bool // and was heard within Config.Silent
+	gone        bool
+	leaving     bool // was told to go
+	constrained string
+	seen        muster.Time // last sign of life
+	joined      muster.Time // start of the session
+	load        *muster.Load
+	timer       timer
+	dirty       bool
+
+	changed      uint64 // State.changes when it last changed what it could be given
+	newer, older *worker
+}
+
+// reachable reports whether the worker is there.
+func (w *worker) reachable() bool { return w.connected && w.heard }
+
+// tasks returns what the worker holds, by number.
+func (w *worker) tasks() []*task {
+	list := slices.Clone(w.held)
+	slices.SortFunc(list, byNumber)
+	return list
+}
+
+// holds returns the position of id among the workers, and whether it is there.
+func (s *State) find(id muster.WorkerID) (int, bool) {
+	return slices.BinarySearchFunc(s.order, id, func(w *worker, id muster.WorkerID) int {
+		return strings.Compare(string(w.row.ID), string(id))
+	})
+}
+
+// project is what one project's tasks hold together.
+type project struct {
+	name   string
+	jobs   int // live ones
+	slots  int64
+	mcpu   int64
+	memory int64
+	mgpu   int64 // thousandths of devices
+}

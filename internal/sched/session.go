@@ -1,0 +1,271 @@
+package sched
+
+import (
+	"math"
+	"slices"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/place"
+)
+
+// worker returns a known worker, or a NotFound error.
+func (s *State) worker(id muster.WorkerID) (*worker, error) {
+	if i, ok := s.find(id); ok {
+		return s.order[i], nil
+	}
+	return nil, muster.Errorf(muster.NotFound, "there is no worker %q", id)
+}
+
+func (s *State) join(now muster.Time, ev Joined) error {
+	if err := valid(&ev.Worker); err != nil {
+		return err
+	}
+	i, known := s.find(ev.Worker.ID)
+	if !known {
+		w := &worker{row: muster.Worker{ID: ev.Worker.ID, JoinedAt: now}, gone: true}
+		w.timer.worker = w
+		s.order = slices.Insert(s.order, i, w)
+		s.out.gone = without(s.out.gone, ev.Worker.ID)
+	}
+	w := s.order[i]
+	s.describe(w, ev.Worker)
+	w.connected, w.heard, w.leaving, w.constrained, w.load = true, true, false, "", nil
+	w.seen, w.joined = now, now
+	s.changedWorker(w)
+	s.review(now, w)
+	s.armWorker(w)
+
+	held := set(ev.Held)
+	for _, t := range w.tasks() {
+		switch _, has := held[t.attempt()]; {
+		case !has:
+			s.miss(now, t)
+		case t.row.State == muster.Cancelling:
+			t.accepted = true
+			s.tell(w, stopCancelled(t))
+		default:
+			t.accepted = true
+		}
+	}
+	for _, t := range w.held {
+		s.armTask(t)
+	}
+	if len(w.held) == 0 {
+		s.emptied(w)
+	}
+	return nil
+}
+
+// valid refuses a worker whose own description would upset the books.
+func valid(w *muster.Worker) error {
+	r := &w.Resources
+	switch {
+	case w.ID == "":
+		return muster.Errorf(muster.Invalid, "a worker without an id cannot join")
+	case math.IsNaN(r.CPUs) || r.CPUs < 0 || r.CPUs > 1<<20 || r.Memory < 0 || r.Disk < 0 || r.Slots < 0:
+		return muster.Errorf(muster.Invalid, "worker %s offers negative or absurd resources", w.ID)
+	}
+	for i, g := range r.GPUs {
+		if g.UUID == "" || g.Memory < 0 || slices.ContainsFunc(r.GPUs[:i], func(o muster.GPU) bool { return o.UUID == g.UUID }) {
+			return muster.Errorf(muster.Invalid, "worker %s: GPU %d has no UUID of its own, or less than no memory", w.ID, g.Index)
+		}
+	}
+	return nil
+}
+
+// describe takes over what a worker says about itself, and opens its account
+// anew with what it holds.
+func (s *State) describe(w *worker, row muster.Worker) {
+	if !w.gone {
+		s.count(w, -1)
+	}
+	for _, t := range w.held {
+		t.group.job.project.hold(t.row.Grant, w, -1)
+	}
+	row.Paused, row.Draining, row.JoinedAt, row.State = w.row.Paused, w.row.Draining, w.row.JoinedAt, w.row.State
+	row.Free, row.Load, row.Running, row.LastSeenAt = nil, nil, 0, 0
+	w.row = row
+	w.book = place.NewBook(&w.row)
+	for _, t := range w.held {
+		w.book.Take(t.row.Grant)
+		t.group.job.project.hold(t.row.Grant, w, 1)
+	}
+	w.gone = false
+	s.count(w, 1)
+	s.bump(w)
+}
+
+// count adds what the worker offers to the fleet's total, or takes it off.
+func (s *State) count(w *worker, sign int64) {
+	r := &w.row.Resources
+	s.fleet.slots += sign * int64(r.Slots)
+	s.fleet.mcpu += sign * place.Milli(r.CPUs)
+	s.fleet.memory += sign * int64(r.Memory)
+	s.fleet.mgpu += sign * 1000 * int64(len(r.GPUs))
+}
+
+// review derives the worker's state after anything that it depends on changed.
+func (s *State) review(now muster.Time, w *worker) {
+	state, closed := muster.WorkerActive, ""
+	switch {
+	case w.gone:
+		state, closed = muster.WorkerGone, "has left"
+	case !w.reachable():
+		state, closed = muster.WorkerUnreachable, "is unreachable"
+	case w.row.Draining:
+		state, closed = muster.WorkerDraining, "is draining"
+	case w.row.Paused:
+		state, closed = muster.WorkerPaused, "is paused"
+	case w.constrained != "":
+		closed = "takes no tasks now: " + w.constrained
+	}
+	if closed != w.book.Closed {
+		w.book.Closed = closed
+		s.bump(w)
+	}
+	if state != w.row.State {
+		w.row.State = state
+		s.changedWorker(w)
+		s.publishWorker(now, w)
+	}
+}
+
+// hear notes a sign of life of a worker.
+func (s *State) hear(now muster.Time, w *worker) {
+	if !w.connected {
+		return
+	}
+	w.seen = now
+	if w.heard {
+		return
+	}
+	w.heard = true
+	s.review(now, w)
+	for _, t := range w.held {
+		s.armTask(t)
+	}
+	s.armWorker(w)
+}
+
+// away notes that a worker is not there: its leases run from the last time it
+// was heard.
+func (s *State) away(now muster.Time, w *worker) {
+	w.heard = false
+	s.review(now, w)
+	for _, t := range w.held {
+		s.armTask(t)
+	}
+	s.armWorker(w)
+}
+
+// emptied notes that a worker holds nothing any more.
+func (s *State) emptied(w *worker) {
+	switch {
+	case w.gone:
+	case !w.reachable():
+		s.armWorker(w)
+	case w.row.Draining && !w.leaving:
+		w.leaving = true
+		s.tell(w, Leave{Worker: w.row.ID})
+	}
+}
+
+func (s *State) ready(now muster.Time, ev Ready) error {
+	w, err := s.worker(ev.Worker)
+	if err != nil {
+		return err
+	}
+	if !w.connected {
+		return notConnected(w)
+	}
+	s.hear(now, w)
+	w.constrained = ev.Constrained
+	s.review(now, w)
+	return nil
+}
+
+func notConnected(w *worker) error {
+	return muster.Errorf(muster.Conflict, "worker %s has no session: it must join first", w.row.ID)
+}
+
+func (s *State) lost(now muster.Time, ev Lost) error {
+	w, err := s.worker(ev.Worker)
+	if err != nil {
+		return err
+	}
+	if !w.connected {
+		return notConnected(w)
+	}
+	w.connected = false
+	s.away(now, w)
+	return nil
+}
+
+func (s *State) left(now muster.Time, ev Left) error {
+	w, err := s.worker(ev.Worker)
+	if err != nil {
+		return err
+	}
+	if w.gone {
+		return notConnected(w)
+	}
+	w.connected, w.heard, w.seen = false, false, now
+	w.row.Draining = false // it was obeyed: when the worker comes back, it is meant to work
+	s.count(w, -1)
+	w.gone = true
+	s.changedWorker(w)
+	s.review(now, w)
+	for _, t := range w.tasks() {
+		s.end(now, t, ending{
+			outcome: muster.AttemptLost, reason: muster.WorkerShutdown, at: now, message: "worker " + w.row.Name + " was shut down",
+		})
+	}
+	s.armWorker(w)
+	return nil
+}
+
+func (s *State) renew(now muster.Time, ev Renewed) error {
+	w, err := s.worker(ev.Worker)
+	if err != nil {
+		return err
+	}
+	if !w.connected {
+		return notConnected(w)
+	}
+	s.hear(now, w)
+	w.load = ev.Load
+	held := set(ev.Held)
+	for _, t := range w.tasks() {
+		if _, has := held[t.attempt()]; has {
+			t.accepted = true
+		} else if max(t.row.AssignedAt, w.joined).Add(s.cfg.Settle) < now {
+			s.miss(now, t)
+		}
+	}
+	_, stop := s.Keep(w.row.ID, ev.Held)
+	for _, a := range stop {
+		s.tell(w, Stop{Worker: w.row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
+	}
+	return nil
+}
+
+// Keep divides the attempts that a worker holds into those that are its own and
+// current, and those that it must stop and forget. Ask it right after Joined.
+func (s *State) Keep(w muster.WorkerID, held []muster.AttemptID) (keep, stop []muster.AttemptID) {
+	for _, a := range held {
+		if _, err := s.current(w, a); err != nil {
+			stop = append(stop, a)
+		} else {
+			keep = append(keep, a)
+		}
+	}
+	return keep, stop
+}
+
+func set(list []muster.AttemptID) map[muster.AttemptID]struct{} {
+	m := make(map[muster.AttemptID]struct{}, len(list))
+	for _, a := range list {
+		m[a] = struct{}{}
+	}
+	return m
+}
