@@ -35,6 +35,7 @@ type Task struct {
 	AssignedAt Time               `json:"assigned_at,omitzero"`
 	StartedAt  Time               `json:"started_at,omitzero"`
 	FinishedAt Time               `json:"finished_at,omitzero"`
+	Made       bool               `json:"-"` // made up from its group when it was read: it has no row of its own
 }
 
 // Attempt is one execution of a task: the history row of those that ended

@@ -137,6 +137,7 @@ func MakeUp(job *muster.Job, g *muster.Group, num int) muster.Task {
 		Reason:    g.Reason,
 		Message:   g.Message,
 		CreatedAt: job.CreatedAt,
+		Made:      true,
 	}
 	if job.Spec != nil && g.Index < len(job.Spec.Tasks) {
 		spec := &job.Spec.Tasks[g.Index]
