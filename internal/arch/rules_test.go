@@ -47,7 +47,7 @@ var rules = map[string]rule{
 	"link/wslink":       {ring: adapter, mine: []string{"link"}, third: []string{"github.com/coder/websocket"}},
 	"link/polllink":     {ring: adapter, mine: []string{"link"}},
 	"agent/run/noop":    {ring: adapter, mine: []string{"agent/run"}},
-	"agent/run/process": {ring: adapter, mine: []string{"agent/run", "tasklog"}, third: []string{"golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
+	"agent/run/process": {ring: adapter, mine: []string{"agent/run", "tasklog", "sdk/python"}, third: []string{"golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
 	"agent/run/script":  {ring: adapter, mine: []string{"agent/run", "agent/run/process", "agent/run/python"}},
 	"agent/run/python":  {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/sys"}},
 	"agent/probe":       {ring: adapter, third: []string{"github.com/shirou/gopsutil"}},

@@ -1,11 +1,9 @@
-// Package run is how a worker executes tasks: the Executor contract, the
-// ordered hooks of a task's life, and the supervisor that runs them. Package
-// runtest holds the contract as tests.
 package run
 
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/muster-dev/muster"
 )
@@ -50,6 +48,8 @@ type Sink interface {
 
 // Stopped is the cause with which a task's context is cancelled: the report's
 // outcome and reason.
+//
+//nolint:errname // it is a cause, read as "the task was stopped", and a contract
 type Stopped struct {
 	Outcome muster.Outcome
 	Reason  muster.Reason
@@ -87,4 +87,45 @@ type Transfer interface {
 // Logs is where executors write output: the worker's own copy.
 type Logs interface {
 	Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error)
+}
+
+// Pids remembers which processes run, so that a worker that comes back after a
+// crash can end what its earlier life left: see KillLeftover. Put and Delete are
+// called once for each task, so they are to be cheap: they need to survive a
+// crash of the worker, not of the machine, after which nothing runs.
+type Pids interface {
+	Put(a muster.AttemptID, p Proc) error
+	Delete(a muster.AttemptID) error
+}
+
+// Proc names a task's main process beyond doubt, also after its number was given
+// to another one.
+type Proc struct {
+	PID        int    `json:"pid"`         // also the number of its process group
+	StartTicks uint64 `json:"start_ticks"` // since boot, in the kernel's ticks; 0 means unknown
+	BootID     string `json:"boot_id"`
+	Mark       string `json:"mark"` // an environment entry that only this attempt's processes have
+}
+
+// TaskError is why an attempt failed, for its report.
+type TaskError struct {
+	Reason  muster.Reason
+	Message string // one sentence for the user
+	Err     error  // the cause, if there is one; Message tells it already
+}
+
+// Error returns the message.
+func (e *TaskError) Error() string { return e.Message }
+
+// Unwrap returns the cause.
+func (e *TaskError) Unwrap() error { return e.Err }
+
+// Failf makes a TaskError. A %w verb keeps its operand as the cause. Whatever the
+// reason given, a cause that is a full disk makes it DiskFull.
+func Failf(reason muster.Reason, format string, args ...any) *TaskError {
+	wrapped := fmt.Errorf(format, args...)
+	if errors.Is(wrapped, errDiskFull) {
+		reason = muster.DiskFull
+	}
+	return &TaskError{Reason: reason, Message: wrapped.Error(), Err: errors.Unwrap(wrapped)}
 }

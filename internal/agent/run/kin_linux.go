@@ -1,0 +1,346 @@
+package run
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Kin tracks the main processes of a worker's tasks and ends what they leave.
+// All methods may be called at the same time.
+type Kin struct {
+	self, group, session int
+	boot                 string
+
+	mu   sync.Mutex
+	live map[int]uint64 // main processes that run, and their start in ticks
+}
+
+const prSetChildSubreaper = 36 // prctl(2)
+
+func newKin(log *slog.Logger) *Kin {
+	k := &Kin{self: os.Getpid(), group: syscall.Getpgrp(), live: map[int]uint64{}}
+	if st, err := readStat(k.self); err == nil {
+		k.session = st.session
+	}
+	k.boot = bootID()
+	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0, 0, 0, 0); errno != 0 {
+		log.Warn("daemons that tasks leave behind may survive: the worker cannot become their reaper", slog.Any("error", errno))
+	}
+	return k
+}
+
+// Started takes note of a main process that has just been started, in a process
+// group of its own, with mark in its environment.
+func (k *Kin) Started(pid int, mark string) Proc {
+	p := Proc{PID: pid, BootID: k.boot, Mark: mark}
+	if st, err := readStat(pid); err == nil {
+		p.StartTicks = st.start
+	}
+	k.mu.Lock()
+	k.live[pid] = p.StartTicks
+	k.mu.Unlock()
+	return p
+}
+
+// Kill ends p's process group and everything that descends from p or has its
+// mark. It returns at once.
+func (k *Kin) Kill(p Proc) {
+	below := descendants(p.PID)
+	killGroup(p.PID)
+	for _, st := range below {
+		kill(st)
+	}
+	for _, st := range k.strangers() {
+		if k.belongs(st, p, false) {
+			killTree(st)
+		}
+	}
+}
+
+// Ended is called when the main process has exited, and has been reaped or is
+// about to be by the caller. It kills what the attempt left and reaps what was
+// orphaned, and returns how many of its processes still live after the time given:
+// 0 unless the kernel cannot end them.
+func (k *Kin) Ended(p Proc, atMost time.Duration) int {
+	k.mu.Lock()
+	delete(k.live, p.PID)
+	k.mu.Unlock()
+	for pause, waited := time.Millisecond, time.Duration(0); ; pause *= 2 {
+		left := 0
+		for _, st := range k.strangers() {
+			mine := k.belongs(st, p, true)
+			switch {
+			case st.state == 'Z' && (mine || k.orphan(st)):
+				// Nobody else waits for it: see the package comment.
+				_, _ = syscall.Wait4(st.pid, nil, syscall.WNOHANG, nil)
+			case mine:
+				killTree(st)
+				left++
+			}
+		}
+		if left == 0 || waited >= atMost {
+			return left
+		}
+		pause = min(pause, 100*time.Millisecond)
+		time.Sleep(pause)
+		waited += pause
+	}
+}
+
+// strangers lists the worker's children that are no known main process.
+func (k *Kin) strangers() []stat {
+	pids, err := orphanPIDs(k.self)
+	if err != nil {
+		pids = allPIDs()
+	}
+	k.mu.Lock()
+	n := 0
+	for _, pid := range pids {
+		if _, known := k.live[pid]; !known {
+			pids[n] = pid
+			n++
+		}
+	}
+	k.mu.Unlock()
+	var out []stat
+	for _, pid := range pids[:n] {
+		if st, err := readStat(pid); err == nil && st.parent == k.self && st.group != k.group {
+			out = append(out, st)
+		}
+	}
+	return out
+}
+
+// belongs reports whether a stranger is of p's attempt. With ended, which says
+// that p's main process is gone, unmarked orphans count that can be nobody else's.
+func (k *Kin) belongs(st stat, p Proc, ended bool) bool {
+	if st.pid == p.PID {
+		return false // not reaped yet: its starter does that
+	}
+	if st.group == p.PID || st.session == p.PID || marked(st.pid, p.Mark) {
+		return true
+	}
+	return ended && k.orphan(st) && st.start >= p.StartTicks && !marked(st.pid, "MUSTER_OUT=") && k.nobodyElses(st)
+}
+
+// orphan reports whether a child of the worker cannot have been started by it:
+// the worker starts its children as leaders of a group in its own session.
+func (k *Kin) orphan(st stat) bool {
+	return st.session != k.session || st.pid != st.group
+}
+
+func (k *Kin) nobodyElses(st stat) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, start := range k.live {
+		if start <= st.start {
+			return false
+		}
+	}
+	return true
+}
+
+// KillLeftover ends what an attempt of an earlier life of the worker left: its
+// process group, if its main process is still the recorded one, and every process
+// with its mark. It never touches a process that was given a recycled number. It
+// returns an error if some of it still lives after 5 seconds.
+func KillLeftover(p Proc) error {
+	if p.BootID != bootID() || p.PID <= 1 {
+		return nil // the machine was restarted: nothing is left
+	}
+	for range 50 {
+		found := false
+		if st, err := readStat(p.PID); err == nil && st.start == p.StartTicks && st.state != 'Z' {
+			killGroup(p.PID)
+			killTree(st)
+			found = true
+		}
+		for _, pid := range allPIDs() {
+			if st, err := readStat(pid); err == nil && pid != os.Getpid() && st.state != 'Z' && marked(pid, p.Mark) {
+				killTree(st)
+				found = true
+			}
+		}
+		if !found {
+			return nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return Failf("", "process %d of an earlier attempt does not end, even when killed", p.PID)
+}
+
+// killTree kills a process and all that descends from it.
+func killTree(st stat) {
+	below := descendants(st.pid)
+	kill(st)
+	for _, d := range below {
+		kill(d)
+	}
+}
+
+// kill kills one process unless its number was given to another one meanwhile.
+func kill(st stat) {
+	if now, err := readStat(st.pid); err == nil && now.start == st.start {
+		_ = syscall.Kill(st.pid, syscall.SIGKILL) // ESRCH is the wanted state
+	}
+}
+
+func killGroup(pgid int) {
+	if pgid > 1 {
+		_ = syscall.Kill(-pgid, syscall.SIGKILL) // ESRCH is the wanted state
+	}
+}
+
+// stat is what /proc/PID/stat says of a process.
+type stat struct {
+	pid, parent, group, session int
+	state                       byte
+	start                       uint64 // ticks since boot
+}
+
+func readStat(pid int) (stat, error) {
+	var buf [1024]byte
+	b, err := readSmall("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
+	if err != nil {
+		return stat{}, err
+	}
+	// The name in parentheses may hold spaces and parentheses itself.
+	i := bytes.LastIndexByte(b, ')')
+	if i < 0 || len(b) < i+3 {
+		return stat{}, errors.New("unexpected form of /proc/PID/stat")
+	}
+	st := stat{pid: pid, state: b[i+2]}
+	field := 2
+	for f := range bytes.FieldsSeq(b[i+2:]) {
+		field++
+		switch field {
+		case 4:
+			st.parent = number(f)
+		case 5:
+			st.group = number(f)
+		case 6:
+			st.session = number(f)
+		case 22:
+			st.start = uint64(number(f))
+			return st, nil
+		}
+	}
+	return stat{}, errors.New("unexpected form of /proc/PID/stat")
+}
+
+func number(b []byte) int {
+	n := 0
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return 0
+		}
+		n = n*10 + int(c-'0')
+	}
+	return n
+}
+
+// readSmall reads what fits of a file of /proc, without os.File's bookkeeping.
+func readSmall(path string, buf []byte) ([]byte, error) {
+	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	n, err := syscall.Read(fd, buf)
+	return buf[:max(n, 0)], err
+}
+
+// orphanPIDs lists the children of a process's main thread, to which the kernel
+// hands all its orphaned descendants. It fails where the kernel does not tell.
+func orphanPIDs(pid int) ([]int, error) {
+	s := strconv.Itoa(pid)
+	var buf [4096]byte
+	b, err := readSmall("/proc/"+s+"/task/"+s+"/children", buf[:])
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > len(buf)-16 { // the kernel stops before a number that does not fit
+		return nil, errors.New("more children than fit")
+	}
+	return parsePIDs(b), nil
+}
+
+func parsePIDs(b []byte) []int {
+	var pids []int
+	for f := range bytes.FieldsSeq(b) {
+		if n := number(f); n > 0 {
+			pids = append(pids, n)
+		}
+	}
+	return pids
+}
+
+func allPIDs() []int {
+	d, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1) // what was read is the answer
+	var pids []int
+	for _, n := range names {
+		if pid := number([]byte(n)); pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// descendants lists the live processes below pid, of one look at all processes.
+func descendants(pid int) []stat {
+	byParent := map[int][]stat{}
+	for _, p := range allPIDs() {
+		if st, err := readStat(p); err == nil {
+			byParent[st.parent] = append(byParent[st.parent], st)
+		}
+	}
+	var out []stat
+	queue := []int{pid}
+	for len(queue) > 0 {
+		children := byParent[queue[0]]
+		delete(byParent, queue[0])
+		queue = queue[1:]
+		for _, st := range children {
+			out = append(out, st)
+			queue = append(queue, st.pid)
+		}
+	}
+	return out
+}
+
+// marked reports whether an entry that begins with mark is in the environment with
+// which a process was started.
+func marked(pid int, mark string) bool {
+	if mark == "" {
+		return false
+	}
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return false
+	}
+	for entry := range bytes.SplitSeq(env, []byte{0}) {
+		if bytes.HasPrefix(entry, []byte(mark)) && (bytes.HasSuffix([]byte(mark), []byte("=")) || len(entry) == len(mark)) {
+			return true
+		}
+	}
+	return false
+}
+
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimSpace(b))
+}

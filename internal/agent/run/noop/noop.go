@@ -1,0 +1,31 @@
+// Package noop runs the tasks that do nothing: they succeed at once, without a
+// folder, a log or a process. They are for tests and for measuring everything
+// else.
+package noop
+
+import (
+	"context"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// New returns the executor of the kind noop.
+func New() *Executor { return &Executor{} }
+
+// Executor runs noop tasks.
+type Executor struct{}
+
+// Kind is noop.
+func (*Executor) Kind() string { return muster.KindNoop }
+
+// Run succeeds, unless ctx has ended already. It does not call sink: the report
+// tells the start.
+func (*Executor) Run(ctx context.Context, t *run.Task, _ run.Sink) muster.Report {
+	now := run.Now()
+	if ctx.Err() != nil {
+		s := run.StoppedBy(ctx)
+		return muster.Report{Attempt: t.Attempt, Outcome: s.Outcome, Reason: s.Reason, Message: s.Error(), FinishedAt: now}
+	}
+	return muster.Report{Attempt: t.Attempt, Outcome: muster.AttemptSucceeded, StartedAt: now, FinishedAt: now}
+}

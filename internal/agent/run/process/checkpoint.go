@@ -1,0 +1,93 @@
+package process
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// How long checkpoints are kept after their last attempt here: whether a task
+// will come back cannot be known on a worker.
+const (
+	checkpointAge   = 7 * 24 * time.Hour
+	checkpointMost  = 1000
+	checkpointPrune = time.Hour // between two looks at all of them
+)
+
+// checkpoints hands out one folder a task, which its later attempts find again.
+type checkpoints struct {
+	dir string
+
+	mu     sync.Mutex
+	inUse  map[muster.TaskID]int
+	pruned time.Time
+}
+
+// take returns the task's folder, made if it is not there.
+func (c *checkpoints) take(t muster.TaskID) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	path := filepath.Join(c.dir, t.String())
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	if c.inUse == nil {
+		c.inUse = map[muster.TaskID]int{}
+	}
+	c.inUse[t]++
+	return path, nil
+}
+
+// drop says that an attempt of the task has ended. An empty folder is removed at
+// once, others when they are old or too many.
+func (c *checkpoints) drop(t muster.TaskID, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inUse[t]--; c.inUse[t] > 0 {
+		return
+	}
+	delete(c.inUse, t)
+	path := filepath.Join(c.dir, t.String())
+	if os.Remove(path) == nil {
+		return
+	}
+	_ = os.Chtimes(path, now, now) // else it only counts as older than it is
+	if now.Sub(c.pruned) >= checkpointPrune {
+		c.pruned = now
+		c.prune(now)
+	}
+}
+
+// prune removes the folders that are too old, and the oldest if they are too many.
+func (c *checkpoints) prune(now time.Time) {
+	entries, err := os.ReadDir(c.dir)
+	if err != nil {
+		return // the next look may be luckier
+	}
+	type kept struct {
+		path string
+		used time.Time
+	}
+	var all []kept
+	for _, e := range entries {
+		info, err := e.Info()
+		id, idErr := muster.ParseTaskID(e.Name())
+		if err != nil || idErr != nil || c.inUse[id] > 0 {
+			continue
+		}
+		all = append(all, kept{filepath.Join(c.dir, e.Name()), info.ModTime()})
+	}
+	slices.SortFunc(all, func(x, y kept) int { return cmp.Compare(y.used.UnixNano(), x.used.UnixNano()) })
+	for i, k := range all {
+		if i >= checkpointMost || now.Sub(k.used) > checkpointAge {
+			_ = removeAll(k.path) // what stays is tried again at the next look
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package process
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// cleanup removes the attempt's folders and its record.
+func (a *Attempt) cleanup() {
+	if a.events.file != nil {
+		a.events.file.Close()
+	}
+	if a.checkpoint != "" {
+		a.e.checkpoints.drop(a.Task.Attempt.Task, time.Now())
+	}
+	if a.base != "" && !a.removeEmpty() {
+		if err := removeAll(a.base); err != nil {
+			a.e.env.Log.Warn("a task's folder cannot be removed", slog.String("folder", a.base), slog.Any("error", err))
+		}
+	}
+	if a.e.env.Pids != nil && a.exited {
+		if err := a.e.env.Pids.Delete(a.Task.Attempt); err != nil {
+			a.e.env.Log.Warn("the record of an ended process stays", slog.Any("error", err))
+		}
+	}
+}
+
+// removeEmpty removes the folders of a task that left no file, which is most of
+// the small ones, for a fraction of the cost of looking through them.
+func (a *Attempt) removeEmpty() bool {
+	for _, name := range []string{"tmp", "out", "work"} {
+		if os.Remove(filepath.Join(a.base, name)) != nil {
+			return false
+		}
+	}
+	return os.Remove(a.base) == nil
+}

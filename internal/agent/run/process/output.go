@@ -1,0 +1,195 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+const (
+	readSize  = 32 << 10               // bytes read at once; a longer line becomes several records
+	flushWait = 200 * time.Millisecond // until the beginning of a line is shown
+)
+
+// pumps read a task's pipes.
+type pumps struct {
+	wg        sync.WaitGroup
+	ends      []*os.File
+	limit     *rate.Limiter
+	hurry     []context.CancelFunc // end the slowing down
+	malformed atomic.Bool          // said once
+}
+
+// start reads one pipe until its end.
+func (p *pumps) start(ctx context.Context, a *Attempt, r *os.File, stream tasklog.Stream) {
+	if p.limit == nil {
+		perSecond := a.e.env.LogRate
+		if perSecond <= 0 {
+			perSecond = run.DefaultLogRate
+		}
+		p.limit = rate.NewLimiter(rate.Limit(perSecond), run.LogBurst)
+	}
+	ctx, hurry := context.WithCancel(ctx)
+	p.hurry = append(p.hurry, hurry)
+	p.ends = append(p.ends, r)
+	pump := &pump{a: a, r: r, stream: stream}
+	p.wg.Go(func() { pump.run(ctx) })
+}
+
+// finish waits for the ends of the pipes, but not long: something that Muster
+// could not kill may hold them.
+func (p *pumps) finish(atMost time.Duration) {
+	for _, hurry := range p.hurry {
+		hurry()
+	}
+	cut := time.AfterFunc(atMost, p.close)
+	p.wg.Wait()
+	cut.Stop()
+	p.close()
+}
+
+func (p *pumps) close() {
+	for _, r := range p.ends {
+		r.Close()
+	}
+}
+
+// pump reads one pipe.
+type pump struct {
+	a       *Attempt
+	r       *os.File
+	stream  tasklog.Stream
+	buf     *[readSize]byte
+	end     int    // buf[:end] is the beginning of a line
+	midLine bool   // and its very beginning is in the log already
+	timed   bool   // a read deadline is set
+	batch   []byte // encoded records
+}
+
+func (p *pump) run(ctx context.Context) {
+	p.buf, _ = p.a.e.buffers.Get().(*[readSize]byte)
+	defer p.a.e.buffers.Put(p.buf)
+	for {
+		n, err := p.r.Read(p.buf[p.end:])
+		if n > 0 {
+			p.take(n)
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			p.flush(false)
+		default: // the end, or closed from outside
+			p.flush(true)
+			return
+		}
+		p.deadline()
+		// A stopped task is not slowed: it may have to print something to end.
+		if n > 0 {
+			_ = p.a.pipes.limit.WaitN(ctx, n)
+		}
+	}
+}
+
+// take cuts n more bytes into lines.
+func (p *pump) take(n int) {
+	now := time.Now()
+	start, scanned := 0, p.end
+	p.end += n
+	for {
+		i := bytes.IndexByte(p.buf[scanned:p.end], '\n')
+		if i < 0 {
+			break
+		}
+		p.line(p.buf[start:scanned+i+1], now)
+		p.midLine = false
+		scanned += i + 1
+		start = scanned
+	}
+	p.end = copy(p.buf[:], p.buf[start:p.end])
+	if p.end == len(p.buf) {
+		p.record(p.buf[:p.end], now)
+		p.end, p.midLine = 0, true
+	}
+	p.ship()
+}
+
+// line takes a whole line with its end, or the last one without.
+func (p *pump) line(line []byte, now time.Time) {
+	if p.midLine || p.stream != tasklog.Stdout || !run.IsEvent(line) {
+		p.record(line, now)
+		return
+	}
+	event, err := run.ParseLine(bytes.TrimRight(line, "\r\n"))
+	if err == nil {
+		event.Attempt = p.a.Task.Attempt
+		p.a.sink.Progress(event)
+		return
+	}
+	p.record(line, now)
+	p.a.refuseEvent("a ::muster line", err)
+}
+
+func (p *pump) record(data []byte, now time.Time) {
+	p.batch = tasklog.AppendRecord(p.batch, tasklog.Record{Stream: p.stream, At: now, Data: data})
+}
+
+func (p *pump) ship() {
+	if len(p.batch) > 0 {
+		p.a.log.append(p.batch)
+		p.batch = p.batch[:0]
+	}
+}
+
+// flush writes the beginning of a line, unless it may become a line for Muster.
+func (p *pump) flush(atEnd bool) {
+	if p.end == 0 {
+		return
+	}
+	part := p.buf[:p.end]
+	switch {
+	case atEnd:
+		p.line(part, time.Now())
+	case p.mayBeEvent():
+		return
+	default:
+		p.record(part, time.Now())
+	}
+	p.end, p.midLine = 0, true
+	p.ship()
+}
+
+func (p *pump) mayBeEvent() bool {
+	if p.midLine || p.stream != tasklog.Stdout {
+		return false
+	}
+	n := min(p.end, len(run.LinePrefix))
+	return string(p.buf[:n]) == run.LinePrefix[:n]
+}
+
+// deadline lets a read that is waiting for the rest of a line end in time.
+func (p *pump) deadline() {
+	switch waiting := p.end > 0 && !p.mayBeEvent(); {
+	case waiting && !p.timed:
+		p.timed = p.r.SetReadDeadline(time.Now().Add(flushWait)) == nil
+	case !waiting && p.timed:
+		p.timed = false
+		_ = p.r.SetReadDeadline(time.Time{}) // it could be set, so it can be taken back
+	}
+}
+
+// refuseEvent says once that something meant for Muster was not understood.
+func (a *Attempt) refuseEvent(what string, err error) {
+	if a.pipes.malformed.CompareAndSwap(false, true) {
+		a.Say(fmt.Sprintf("%s was not understood: %v (said once)", what, err))
+	}
+}

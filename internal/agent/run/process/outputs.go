@@ -1,0 +1,250 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+const (
+	resultName    = "result.json"
+	maxArtifacts  = 10_000
+	uploadsAtOnce = 4
+	lateUploads   = time.Minute // for what a task that timed out has left
+)
+
+// outputs takes the task's result and artifacts off the worker, whether or not it
+// succeeded. Of a task that was stopped before its time nothing is taken.
+func (a *Attempt) outputs(ctx context.Context) error {
+	if a.stopped != nil && a.stopped.Outcome != muster.AttemptTimedOut {
+		return nil
+	}
+	if a.stopped != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), lateUploads)
+		defer cancel()
+	}
+	// The result is read first, so that it is there whatever becomes of the files.
+	resultErr := a.readResult()
+	found, err := a.collect(resultErr != nil)
+	if upErr := a.upload(ctx, found); upErr != nil {
+		return upErr
+	}
+	return errors.Join(resultErr, err)
+}
+
+// readResult reads result.json.
+func (a *Attempt) readResult() error {
+	f, err := openPlain(filepath.Join(a.out(), resultName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return run.Failf(muster.ResultInvalid, "%s cannot be read: %w", resultName, err)
+	}
+	defer f.Close()
+	buf := make([]byte, muster.MaxResult+1)
+	n := 0
+	for n < len(buf) {
+		m, err := f.Read(buf[n:])
+		n += m
+		if err != nil || m == 0 {
+			break
+		}
+	}
+	if n > muster.MaxResult {
+		return run.Failf(muster.ResultInvalid, "%s is larger than %s: leave what is big in a file of its own", resultName, muster.Size(muster.MaxResult))
+	}
+	if !json.Valid(buf[:n]) || !utf8.Valid(buf[:n]) {
+		return run.Failf(muster.ResultInvalid, "%s is not valid JSON (NaN and Infinity are not JSON either)", resultName)
+	}
+	a.result = append(json.RawMessage(nil), buf[:n]...)
+	return nil
+}
+
+// found is a file to take off the worker.
+type found struct {
+	name string // of the artifact
+	path string // absolute
+}
+
+// collector gathers files, by name and within bounds.
+type collector struct {
+	a     *Attempt
+	seen  map[string]bool
+	files []found
+	over  bool
+}
+
+// collect finds the artifacts: what is in $MUSTER_OUT, then what the spec's
+// outputs match in the task's folder. Of two with one name the first counts.
+func (a *Attempt) collect(withResult bool) ([]found, error) {
+	c := &collector{a: a, seen: map[string]bool{}}
+	if err := c.folder(withResult); err != nil {
+		return c.files, err
+	}
+	if len(a.Task.Spec.Outputs) > 0 {
+		if err := c.globs(a.Task.Spec.Outputs); err != nil {
+			return c.files, err
+		}
+	}
+	if c.over {
+		return c.files, run.Failf(muster.TaskInvalid, "there are more than %d artifacts, the rest is lost: pack them into an archive", maxArtifacts)
+	}
+	return c.files, nil
+}
+
+func (c *collector) folder(withResult bool) error {
+	entries, err := os.ReadDir(c.a.out())
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // the task removed it: nothing was left there
+		}
+		return run.Failf(muster.WorkerInternal, "$MUSTER_OUT cannot be read: %w", err)
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(c.a.out())
+	if err != nil {
+		return run.Failf(muster.WorkerInternal, "$MUSTER_OUT cannot be read: %w", err)
+	}
+	defer root.Close()
+	for _, e := range entries {
+		if e.Name() != resultName || withResult {
+			c.add(root, c.a.out(), e.Name())
+		}
+	}
+	return nil
+}
+
+// globs adds what the patterns match. One without wildcards must match.
+func (c *collector) globs(patterns []string) error {
+	root, err := c.a.Root()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	var missing error
+	for _, pattern := range patterns {
+		clean := strings.TrimSuffix(strings.TrimPrefix(pattern, "./"), "/")
+		if !strings.ContainsAny(clean, `*?[{\`) {
+			if c.add(root, c.a.Dir, clean) == 0 && missing == nil {
+				missing = run.Failf(muster.ArtifactMissing, "the output %s is not in the task's folder", pattern)
+			}
+			continue
+		}
+		names, err := doublestar.Glob(root.FS(), clean, doublestar.WithNoFollow())
+		if err != nil {
+			return run.Failf(muster.TaskInvalid, "outputs: %q is not a pattern: %w", pattern, err)
+		}
+		for _, name := range names {
+			c.add(root, c.a.Dir, name)
+		}
+	}
+	return missing
+}
+
+// add takes a file, or all files of a folder, and returns how many match.
+func (c *collector) add(root *os.Root, dir, name string) int {
+	if len(c.files) >= maxArtifacts {
+		c.over = true
+		return 1
+	}
+	info, err := root.Stat(filepath.FromSlash(name))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return 0
+	case err != nil:
+		c.a.Say(fmt.Sprintf("%s is not taken as an artifact: %v", name, err))
+		return 0
+	case info.IsDir():
+		if link, err := root.Lstat(filepath.FromSlash(name)); err != nil || !link.IsDir() {
+			return 0 // a link to a folder: its files are taken where they are
+		}
+		entries, err := fs.ReadDir(root.FS(), name)
+		if err != nil {
+			c.a.Say(fmt.Sprintf("%s is not taken as an artifact: %v", name, err))
+			return 0
+		}
+		n := 0
+		for _, e := range entries {
+			n += c.add(root, dir, strings.TrimPrefix(name+"/"+e.Name(), "./"))
+		}
+		return n
+	case !info.Mode().IsRegular():
+		c.a.Say(name + " is not taken as an artifact: it is not a file")
+		return 0
+	case !usableName(name):
+		c.a.Say(fmt.Sprintf("%q is not taken as an artifact: its name is not plain text", name))
+		return 0
+	}
+	if !c.seen[name] {
+		c.seen[name] = true
+		c.files = append(c.files, found{name, filepath.Join(dir, filepath.FromSlash(name))})
+	}
+	return 1
+}
+
+func usableName(s string) bool {
+	return utf8.ValidString(s) && len(s) <= 1024 && !strings.ContainsFunc(s, unicode.IsControl)
+}
+
+// upload takes files off the worker, a few at once. The artifacts are those that
+// arrived, in the order found.
+func (a *Attempt) upload(ctx context.Context, files []found) error {
+	if len(files) == 0 {
+		return nil
+	}
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		next int
+		fail error
+		done = make([]muster.Artifact, len(files))
+	)
+	take := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		if next == len(files) || fail != nil {
+			return -1
+		}
+		next++
+		return next - 1
+	}
+	for range min(uploadsAtOnce, len(files)) {
+		wg.Go(func() {
+			for i := take(); i >= 0; i = take() {
+				hash, size, err := a.e.env.Transfer.Upload(ctx, files[i].path)
+				mu.Lock()
+				if err == nil {
+					done[i] = muster.Artifact{Name: files[i].name, Size: size, SHA256: hash}
+				} else if fail == nil {
+					fail = run.Failf(muster.UploadFailed, "the artifact %s could not be taken off the worker: %w", files[i].name, err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	for _, d := range done {
+		if d.SHA256 != "" {
+			a.artifacts = append(a.artifacts, d)
+		}
+	}
+	return fail
+}

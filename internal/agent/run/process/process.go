@@ -1,0 +1,106 @@
+package process
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	python "github.com/muster-dev/muster/sdk/python"
+)
+
+// Extras make another kind of process tasks, such as scripts.
+type Extras struct {
+	// Program returns the command to execute, nil for the spec's own. It may write
+	// to the task's folder.
+	Program func(ctx context.Context, a *Attempt) ([]string, error)
+	// Runtime prepares what the program runs in and returns the folder of a Python
+	// environment, or "".
+	Runtime func(ctx context.Context, a *Attempt) (string, error)
+}
+
+// Executor runs the tasks of one kind as processes.
+type Executor struct {
+	kind        string
+	env         *run.Env
+	dir         string // env.Dir, absolute
+	extras      Extras
+	list        []hook
+	inherited   []string // entries of the worker's environment that tasks may see
+	null        *os.File
+	oom         oomWatch
+	checkpoints checkpoints
+	buffers     sync.Pool // of *[readSize]byte
+}
+
+// New returns the executor of the kind process.
+func New(env *run.Env) (*Executor, error) { return NewKind(env, muster.KindProcess, Extras{}) }
+
+// NewKind returns an executor for a kind that is executed as a process.
+func NewKind(env *run.Env, kind string, extras Extras) (*Executor, error) {
+	dir, err := filepath.Abs(env.Dir)
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "the worker's data dir %s has no absolute path: %w", env.Dir, err)
+	}
+	for _, d := range []string{"tasks", "checkpoints", "sdk"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			return nil, muster.Errorf(muster.Invalid, "the worker's data dir cannot be used: %w", err)
+		}
+	}
+	if err := installModule(filepath.Join(dir, "sdk")); err != nil {
+		return nil, err
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "no standard input for tasks: %w", err)
+	}
+	env.Kin() // become the reaper before the first task
+	e := &Executor{kind: kind, env: env, dir: dir, extras: extras, inherited: inherited(os.Environ()), null: null}
+	e.list = e.hooks()
+	e.checkpoints.dir = filepath.Join(dir, "checkpoints")
+	e.buffers.New = func() any { return new([readSize]byte) }
+	return e, nil
+}
+
+// installModule puts the muster Python module where tasks find it.
+func installModule(dir string) error {
+	tmp, err := os.CreateTemp(dir, ".muster-*")
+	if err != nil {
+		return muster.Errorf(muster.Invalid, "the worker's data dir cannot be written: %w", err)
+	}
+	_, err = tmp.WriteString(python.Module())
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), filepath.Join(dir, "muster.py"))
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name()) // it is of no use
+		return muster.Errorf(muster.StorageFull, "the Python module for tasks cannot be written: %w", err)
+	}
+	return nil
+}
+
+// Kind is the kind that it runs.
+func (e *Executor) Kind() string { return e.kind }
+
+// Run executes one attempt, as run.Executor promises.
+func (e *Executor) Run(ctx context.Context, t *run.Task, sink run.Sink) muster.Report {
+	a := newAttempt(e, t, sink)
+	defer a.cleanup()
+	var err error
+	for _, h := range e.list {
+		if ctx.Err() != nil && !a.exited {
+			break
+		}
+		if err = h.run(a, ctx); err != nil {
+			e.env.Log.Debug("attempt failed", slog.String("attempt", t.Attempt.String()), slog.String("hook", h.name), slog.Any("error", err))
+			break
+		}
+	}
+	return a.report(ctx, err)
+}

@@ -1,0 +1,107 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// program finds out what to execute.
+func (a *Attempt) program(ctx context.Context) error {
+	if a.e.extras.Program != nil {
+		argv, err := a.e.extras.Program(ctx, a)
+		if err != nil || argv != nil {
+			a.argv = argv
+			return err
+		}
+	}
+	switch r := a.Task.Spec.Run; {
+	case r == nil || len(r.Argv) == 0 && r.Shell == "":
+		return run.Failf(muster.TaskInvalid, "there is nothing to run: set run")
+	case len(r.Argv) > 0:
+		a.argv = r.Argv
+	default:
+		a.argv = []string{"/bin/sh", "-c", r.Shell}
+	}
+	return nil
+}
+
+// prepareRuntime makes what the program needs besides its files.
+func (a *Attempt) prepareRuntime(ctx context.Context) error {
+	if a.Task.Spec.Python == nil {
+		return nil
+	}
+	if a.e.extras.Runtime == nil {
+		return run.Failf(muster.TaskInvalid, "tasks of kind %s have no Python environment: use kind script", a.e.kind)
+	}
+	var err error
+	a.runtime, err = a.e.extras.Runtime(ctx, a)
+	return err
+}
+
+// lookPath finds the file of a command as the task would: in its folder if the
+// name has a slash, else along the task's PATH.
+func (a *Attempt) lookPath(name string) (string, error) {
+	if strings.ContainsRune(name, '/') {
+		path := name
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(a.Dir, path)
+		}
+		return path, a.executable(name, path)
+	}
+	for dir := range strings.SplitSeq(lookup(a.env, "PATH"), ":") {
+		if dir == "" {
+			continue // the task's folder would be meant, which is a trap
+		}
+		if !filepath.IsAbs(dir) {
+			dir = filepath.Join(a.Dir, dir)
+		}
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	if _, err := os.Stat(filepath.Join(a.Dir, name)); err == nil {
+		return "", run.Failf(muster.StartFailed, "%s is no command on this worker's PATH: to run the file in the task's folder write ./%s", name, name)
+	}
+	return "", run.Failf(muster.StartFailed, "%s: no such command on this worker: install it there, or choose workers that have it with where.tags", name)
+}
+
+// executable says in a user's words why the file cannot be executed.
+func (a *Attempt) executable(name, path string) error {
+	info, err := os.Stat(path)
+	where := "on this worker"
+	if !filepath.IsAbs(name) {
+		where = "in the task's folder"
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return run.Failf(muster.StartFailed, "%s: no such file %s", name, where)
+	case err != nil:
+		return run.Failf(muster.StartFailed, "%s cannot be executed: %w", name, err)
+	case info.IsDir():
+		return run.Failf(muster.StartFailed, "%s is a folder, not a program", name)
+	case info.Mode()&0o111 == 0:
+		return run.Failf(muster.StartFailed, "%s is not executable: set its x bit (chmod +x), or run it by its interpreter", name)
+	}
+	return nil
+}
+
+// startError turns what the system said into a sentence.
+func startError(name string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return run.Failf(muster.StartFailed, "%s cannot be executed: the interpreter that its first line names, or its loader, is not on this worker", name)
+	case errors.Is(err, errNoExec):
+		return run.Failf(muster.StartFailed, "%s is no program for this machine: a script needs a first line such as #!/bin/sh", name)
+	default:
+		return run.Failf(muster.StartFailed, "%s: %w", name, fmt.Errorf("it cannot be executed: %w", err))
+	}
+}

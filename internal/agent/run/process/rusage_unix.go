@@ -1,0 +1,11 @@
+//go:build unix && !linux
+
+package process
+
+import (
+	"syscall"
+
+	"github.com/muster-dev/muster"
+)
+
+func maxRSS(ru *syscall.Rusage) muster.Size { return muster.Size(ru.Maxrss) } // told in bytes by darwin

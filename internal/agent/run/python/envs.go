@@ -1,0 +1,213 @@
+package python
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+const (
+	buildTimeout = 30 * time.Minute
+	unusedAge    = 30 * 24 * time.Hour
+	marker       = "muster-env.json" // in a finished environment
+)
+
+// Envs makes and keeps environments. Its methods may be called at the same time.
+type Envs struct {
+	dir  string // environments, by key
+	log  *slog.Logger
+	tool tool
+
+	mu       sync.Mutex
+	building map[string]chan struct{} // closed when the build ends
+	good     map[string]bool          // looked at in this life
+	versions map[string]string        // asked-for version → interpreter, found in this life
+	pruned   bool
+}
+
+// Watcher is told what happens while an environment is made.
+type Watcher struct {
+	Step func(step string) // what is being done
+	Say  func(line string) // a line for the task's log
+}
+
+// New returns the environments of a worker.
+func New(env *run.Env) (*Envs, error) {
+	dir, err := filepath.Abs(env.Dir)
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "the worker's data dir %s has no absolute path: %w", env.Dir, err)
+	}
+	return &Envs{
+		dir:      filepath.Join(dir, "envs"),
+		log:      env.Log,
+		tool:     tool{given: env.UV, data: dir, lock: make(chan struct{}, 1)},
+		building: map[string]chan struct{}{},
+		good:     map[string]bool{},
+		versions: map[string]string{},
+	}, nil
+}
+
+// Get returns the folder of the environment, built if need be. A failure is a
+// Dependency TaskError that ends with uv's last words.
+func (e *Envs) Get(ctx context.Context, w Want, watch Watcher) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
+	defer cancel()
+	uv, err := e.tool.find(ctx, watch)
+	if err != nil {
+		return "", err
+	}
+	interpreter, err := e.interpreter(ctx, uv, w.Version, watch)
+	if err != nil {
+		return "", err
+	}
+	key, err := w.key(interpreter)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(e.dir, key)
+	for {
+		turn, mine := e.claim(key)
+		if mine {
+			err := e.ensure(ctx, uv, interpreter, dir, key, &w, watch)
+			e.release(key, turn)
+			return dir, err
+		}
+		watch.Step("python environment: another task is installing the same")
+		select {
+		case <-turn:
+		case <-ctx.Done():
+			return "", run.Failf(muster.Dependency, "the Python environment was not ready in time: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// claim makes the caller the builder of an environment, or returns the channel
+// that is closed when the present one is done.
+func (e *Envs) claim(key string) (chan struct{}, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if turn, ok := e.building[key]; ok {
+		return turn, false
+	}
+	turn := make(chan struct{})
+	e.building[key] = turn
+	return turn, true
+}
+
+func (e *Envs) release(key string, turn chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.building, key)
+	close(turn)
+}
+
+// ensure leaves a whole environment at dir.
+func (e *Envs) ensure(ctx context.Context, uv, interpreter, dir, key string, w *Want, watch Watcher) error {
+	if e.usable(ctx, dir, key, watch) {
+		now := time.Now()
+		_ = os.Chtimes(filepath.Join(dir, marker), now, now) // else it only counts as longer unused
+		return nil
+	}
+	if err := os.MkdirAll(e.dir, 0o700); err != nil {
+		return run.Failf(muster.WorkerInternal, "the folder for Python environments cannot be made: %w", err)
+	}
+	e.prune(time.Now())
+	tmp, err := os.MkdirTemp(e.dir, ".build-")
+	if err != nil {
+		return run.Failf(muster.WorkerInternal, "the folder for a Python environment cannot be made: %w", err)
+	}
+	defer os.RemoveAll(tmp) //nolint:errcheck // what stays is removed by prune
+	begun := time.Now()
+	built := filepath.Join(tmp, "env")
+	if err := e.build(ctx, uv, interpreter, tmp, built, w, watch); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(built, marker), []byte(fmt.Sprintf("{\"key\": %q}\n", key)), 0o600); err != nil {
+		return run.Failf(muster.WorkerInternal, "the Python environment cannot be marked as finished: %w", err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return run.Failf(muster.WorkerInternal, "a broken Python environment cannot be removed: %w", err)
+	}
+	if err := os.Rename(built, dir); err != nil {
+		return run.Failf(muster.WorkerInternal, "the Python environment cannot be moved to its place: %w", err)
+	}
+	e.markGood(key)
+	watch.Say(fmt.Sprintf("python environment ready after %.1f s", time.Since(begun).Seconds()))
+	return nil
+}
+
+// usable reports whether a finished, working environment is at dir.
+func (e *Envs) usable(ctx context.Context, dir, key string, watch Watcher) bool {
+	if _, err := os.Stat(filepath.Join(dir, marker)); err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			watch.Say(fmt.Sprintf("the python environment is built again: %v", err))
+		}
+		return false
+	}
+	python := filepath.Join(dir, "bin", "python")
+	if _, err := os.Stat(python); err != nil {
+		watch.Say("the python environment is built again: its interpreter is gone")
+		return false
+	}
+	e.mu.Lock()
+	good := e.good[key]
+	e.mu.Unlock()
+	if good {
+		return true
+	}
+	if err := command(ctx, "", nil, func(string) {}, python, "-c", "import sys; sys.exit(sys.prefix == sys.base_prefix)"); err != nil {
+		if ctx.Err() == nil {
+			watch.Say(fmt.Sprintf("the python environment is built again: its interpreter does not work: %v", err))
+		}
+		return false
+	}
+	e.markGood(key)
+	return true
+}
+
+func (e *Envs) markGood(key string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.good[key] = true
+}
+
+// prune removes, once in a worker's life, unfinished builds of earlier lives and
+// environments that were not used for long.
+func (e *Envs) prune(now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.pruned {
+		return
+	}
+	e.pruned = true
+	entries, err := os.ReadDir(e.dir)
+	if err != nil {
+		return // there is nothing to see, then nothing to remove
+	}
+	for _, entry := range entries {
+		path := filepath.Join(e.dir, entry.Name())
+		used := path // a build, or an environment that was never finished
+		if _, busy := e.building[entry.Name()]; busy || e.good[entry.Name()] {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(path, marker)); err == nil {
+			used = filepath.Join(path, marker)
+		}
+		info, err := os.Stat(used)
+		if err != nil || now.Sub(info.ModTime()) < unusedAge && used != path || now.Sub(info.ModTime()) < buildTimeout {
+			continue
+		}
+		if err := os.RemoveAll(path); err != nil {
+			e.log.Warn("an unused Python environment cannot be removed", slog.String("folder", path), slog.Any("error", err))
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package python
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"path"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+const (
+	maxIncludes   = 20
+	maxPackages   = 2000
+	maxLineLength = 4096
+)
+
+// Want is what an environment must hold.
+type Want struct {
+	Version      string   `json:"version"`      // such as "3.12", or ""
+	Requirements []string `json:"requirements"` // lines, with the included ones in their place
+	Constraints  []string `json:"constraints,omitempty"`
+	Options      []string `json:"options,omitempty"` // lines such as "--extra-index-url …"
+}
+
+// Read turns what a spec asks for into a Want. Files are read through read, by
+// their path in the task's folder.
+func Read(p *muster.Python, read func(name string) ([]byte, error)) (Want, error) {
+	w := Want{Version: p.Version}
+	for _, pkg := range p.Packages {
+		if err := checkLine(pkg); err != nil || strings.HasPrefix(strings.TrimSpace(pkg), "-") {
+			return Want{}, run.Failf(muster.Dependency, "python.packages: %q is not a package: write a name such as numpy or numpy>=2", pkg)
+		}
+		w.Requirements = append(w.Requirements, strings.TrimSpace(pkg))
+	}
+	if p.Requirements != "" {
+		r := reader{read: read, want: &w, seen: map[string]bool{}}
+		if err := r.file(path.Clean(p.Requirements), false); err != nil {
+			return Want{}, err
+		}
+	}
+	return w, nil
+}
+
+// reader reads a requirements file and those that it includes.
+type reader struct {
+	read func(name string) ([]byte, error)
+	want *Want
+	seen map[string]bool
+}
+
+func (r *reader) file(name string, constraints bool) error {
+	if r.seen[name] {
+		return nil
+	}
+	r.seen[name] = true
+	if len(r.seen) > maxIncludes {
+		return run.Failf(muster.Dependency, "%s: more than %d files include each other", name, maxIncludes)
+	}
+	text, err := r.read(name)
+	if err != nil {
+		return err
+	}
+	joined := strings.ReplaceAll(strings.ReplaceAll(string(text), "\r\n", "\n"), "\\\n", " ")
+	number := 0
+	for line := range strings.Lines(joined) {
+		number++
+		line = strings.TrimSpace(line)
+		if i := strings.Index(" "+line, " #"); i >= 0 {
+			line = strings.TrimSpace(line[:i])
+		}
+		if line == "" {
+			continue
+		}
+		if err := r.line(name, line, constraints); err != nil {
+			return run.Failf(muster.Dependency, "%s, line %d: %w", name, number, err)
+		}
+	}
+	return nil
+}
+
+func (r *reader) line(name, line string, constraints bool) error {
+	if err := checkLine(line); err != nil {
+		return err
+	}
+	if len(r.want.Requirements) >= maxPackages {
+		return run.Failf(muster.Dependency, "more than %d packages", maxPackages)
+	}
+	for _, opt := range []string{"-r", "--requirement", "-c", "--constraint"} {
+		if rest, ok := strings.CutPrefix(line, opt); ok && strings.ContainsAny(rest[:min(1, len(rest))], " =\t") {
+			include := path.Join(path.Dir(name), strings.Trim(rest, " =\t"))
+			return r.file(include, constraints || strings.HasSuffix(opt, "c") || strings.HasSuffix(opt, "constraint"))
+		}
+	}
+	switch {
+	case strings.HasPrefix(line, "-"):
+		r.want.Options = append(r.want.Options, line)
+	case constraints:
+		r.want.Constraints = append(r.want.Constraints, line)
+	default:
+		r.want.Requirements = append(r.want.Requirements, line)
+	}
+	return nil
+}
+
+// checkLine refuses what would tie a shared environment to one task's folder.
+func checkLine(line string) error {
+	local := false
+	for _, p := range []string{"-e ", "-e=", "--editable", ".", "/", "~", "file:"} {
+		local = local || strings.HasPrefix(line, p)
+	}
+	switch {
+	case local || strings.Contains(line, "@ file:") || strings.Contains(line, "@file:"):
+		return run.Failf(muster.Dependency, "%q installs from a folder, which an environment that tasks share cannot do: put the code in the task's folder and set PYTHONPATH in env", line)
+	case len(line) > maxLineLength || strings.ContainsAny(line, "\x00\n\r"):
+		return run.Failf(muster.Dependency, "the line is too long or has control characters")
+	}
+	return nil
+}
+
+// text is the requirements file that uv is given.
+func (w *Want) text() string {
+	return strings.Join(append(append([]string(nil), w.Options...), w.Requirements...), "\n") + "\n"
+}
+
+// key names the environment that w gets with an interpreter.
+func (w *Want) key(interpreter string) (string, error) {
+	b, err := json.Marshal(struct {
+		Layout      int    `json:"layout"` // changes when this package builds differently
+		Interpreter string `json:"interpreter"`
+		Want        *Want  `json:"want"`
+	}{1, interpreter, w})
+	if err != nil {
+		return "", run.Failf(muster.WorkerInternal, "the environment has no name: %w", err)
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:16]), nil
+}

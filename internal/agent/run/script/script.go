@@ -1,0 +1,139 @@
+// Package script runs scripts and project folders: a program that travels with
+// the job, or is fetched by the worker, and that may ask for a Python
+// environment. It is a process task with these two things before it.
+package script
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/process"
+	"github.com/muster-dev/muster/internal/agent/run/python"
+)
+
+// New returns the executor of the kind script.
+func New(env *run.Env) (*process.Executor, error) {
+	envs, err := python.New(env)
+	if err != nil {
+		return nil, err
+	}
+	p := &programs{fetch: newFetcher(env.AllowPrivate)}
+	r := &runtimes{envs: envs}
+	return process.NewKind(env, muster.KindScript, process.Extras{Program: p.place, Runtime: r.prepare})
+}
+
+type programs struct{ fetch *fetcher }
+
+// place writes the script into the task's folder and returns the command that
+// runs it; nil if the spec has no script.
+func (p *programs) place(ctx context.Context, a *process.Attempt) ([]string, error) {
+	s := a.Task.Spec.Script
+	if s == nil {
+		return nil, nil
+	}
+	text, name := []byte(s.Text), fileName(s.File)
+	if s.URL != "" {
+		a.Step("fetching the script")
+		var err error
+		if text, err = p.fetch.get(ctx, s.URL, s.SHA256); err != nil {
+			return nil, err
+		}
+		name = fileName(urlPath(s.URL))
+	}
+	name, err := write(a, name, text)
+	if err != nil {
+		return nil, err
+	}
+	return append(interpreter(s, text, name), s.Args...), nil
+}
+
+// write puts the script into the task's folder, so that it finds its project
+// beside it, and returns its name there.
+func write(a *process.Attempt, name string, text []byte) (string, error) {
+	root, err := a.Root()
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		// The project's file of that name is not ours to replace.
+		name = ".muster-" + name
+		f, err = root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o700)
+	}
+	if err != nil {
+		return "", run.Failf(muster.WorkerInternal, "the script cannot be written: %w", err)
+	}
+	_, err = f.Write(text)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return "", run.Failf(muster.WorkerInternal, "the script cannot be written: %w", err)
+	}
+	return name, nil
+}
+
+// interpreter returns the command for a script without its arguments: the spec's
+// interpreter, else the #! line, else by the name's suffix, else sh.
+func interpreter(s *muster.Script, text []byte, name string) []string {
+	file := "./" + name
+	if len(s.Interpreter) > 0 {
+		return append(append([]string(nil), s.Interpreter...), file)
+	}
+	if line, ok := strings.CutPrefix(firstLine(text), "#!"); ok {
+		// As the kernel does: a program, and at most one argument.
+		prog, arg, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if prog != "" && strings.TrimSpace(arg) == "" {
+			return []string{prog, file}
+		}
+		if prog != "" {
+			return []string{prog, strings.TrimSpace(arg), file}
+		}
+	}
+	switch path.Ext(name) {
+	case ".py":
+		return []string{"python3", file}
+	case ".bash":
+		return []string{"bash", file}
+	case ".js", ".mjs":
+		return []string{"node", file}
+	case ".rb":
+		return []string{"ruby", file}
+	case ".pl":
+		return []string{"perl", file}
+	case ".R", ".r":
+		return []string{"Rscript", file}
+	default:
+		return []string{"/bin/sh", file}
+	}
+}
+
+func firstLine(text []byte) string {
+	line, _, _ := strings.Cut(string(text[:min(len(text), 512)]), "\n")
+	return strings.TrimRight(line, "\r")
+}
+
+// fileName reduces a path to a name that can stand in the task's folder.
+func fileName(p string) string {
+	base := path.Base(strings.ReplaceAll(p, "\\", "/"))
+	clean := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-+", r) {
+			return r
+		}
+		return '_'
+	}, base)
+	if len(clean) > 100 {
+		clean = clean[len(clean)-100:] // the end has the suffix
+	}
+	if strings.Trim(clean, "._") == "" {
+		return "script"
+	}
+	return clean
+}
