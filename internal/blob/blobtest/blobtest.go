@@ -1,0 +1,277 @@
+// Package blobtest is the contract of package blob as tests. Every adapter runs
+// them.
+package blobtest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/blob"
+	"pgregory.net/rapid"
+)
+
+// Run holds the adapter to the contract. open returns an empty store.
+func Run(t *testing.T, open func(t *testing.T) blob.Store) {
+	t.Helper()
+	cases := []struct {
+		name string
+		prop string
+		test func(*testing.T, blob.Store)
+	}{
+		{"Keeps", "What was put is there, whole, with its size, and seekable.", keeps},
+		{"Absent", "A blob that nobody put is NotFound.", absent},
+		{"Hashes", "A name that is not 64 lower-case hex digits is Invalid, whatever it is.", hashes},
+		{"Verifies", "Bytes with another hash are dropped, and the right ones are taken afterwards.", verifies},
+		{"Resumes", "However often an upload breaks off, it ends as if it had not.", resumes},
+		{"Offset", "A Put that does not start where the last one stopped is a Conflict and changes nothing.", offset},
+		{"Again", "Putting a blob that is there reads nothing and succeeds.", again},
+		{"Together", "Many who put the same blob at once all succeed or are told to go on elsewhere, and it is whole.", together},
+		{"Cancels", "A Put ends with its context and keeps what came.", cancels},
+		{"Deletes", "A deleted blob is gone, deleting it again is no error, and it may come back.", deletes},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			t.Log(c.prop)
+			c.test(t, open(t))
+		})
+	}
+}
+
+func sum(b []byte) string {
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:])
+}
+
+// bytesOf returns n bytes that differ by seed.
+func bytesOf(seed byte, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7) + byte(i>>8) + seed
+	}
+	return b
+}
+
+func mustPut(t *testing.T, s blob.Store, data []byte) string {
+	t.Helper()
+	if err := s.Put(t.Context(), sum(data), 0, bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	return sum(data)
+}
+
+func mustHold(t *testing.T, s blob.Store, data []byte) {
+	t.Helper()
+	n, err := s.Stat(t.Context(), sum(data))
+	if err != nil || n != int64(len(data)) {
+		t.Fatalf("Stat = %d, %v, want %d", n, err, len(data))
+	}
+	r, err := s.Open(t.Context(), sum(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(r)
+	if err := errors.Join(err, r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, data) {
+		t.Fatalf("the blob holds other bytes than were put")
+	}
+}
+
+func wantCode(t *testing.T, err error, want muster.Code) {
+	t.Helper()
+	if err == nil || muster.CodeOf(err) != want {
+		t.Fatalf("error %v, want one with code %s", err, want)
+	}
+}
+
+func keeps(t *testing.T, s blob.Store) {
+	for _, n := range []int{0, 1, 4096, 1 << 20} {
+		mustPut(t, s, bytesOf(1, n))
+		mustHold(t, s, bytesOf(1, n))
+	}
+	data := bytesOf(1, 4096)
+	r, err := s.Open(t.Context(), sum(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	if _, err := r.Seek(-100, io.SeekEnd); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, data[len(data)-100:]) {
+		t.Fatalf("after Seek: %d bytes, %v", len(got), err)
+	}
+}
+
+func absent(t *testing.T, s blob.Store) {
+	name := sum([]byte("nobody"))
+	_, err := s.Stat(t.Context(), name)
+	wantCode(t, err, muster.NotFound)
+	_, err = s.Open(t.Context(), name)
+	wantCode(t, err, muster.NotFound)
+	if n, err := s.Partial(t.Context(), name); n != 0 || err != nil {
+		t.Fatalf("Partial = %d, %v", n, err)
+	}
+}
+
+func hashes(t *testing.T, s blob.Store) {
+	good := sum(nil)
+	for _, name := range []string{"", "ab", good[:63], good + "0", strings.ToUpper(good), "../" + good[3:], good[:63] + "g", good[:63] + "/"} {
+		_, err := s.Stat(t.Context(), name)
+		wantCode(t, err, muster.Invalid)
+		_, err = s.Open(t.Context(), name)
+		wantCode(t, err, muster.Invalid)
+		_, err = s.Partial(t.Context(), name)
+		wantCode(t, err, muster.Invalid)
+		wantCode(t, s.Put(t.Context(), name, 0, strings.NewReader("")), muster.Invalid)
+		wantCode(t, s.Delete(t.Context(), name), muster.Invalid)
+	}
+}
+
+func verifies(t *testing.T, s blob.Store) {
+	data := bytesOf(2, 10_000)
+	wrong := bytes.Clone(data)
+	wrong[9_999]++
+	for _, bad := range [][]byte{wrong, data[:9_999], append(bytes.Clone(data), 0), nil} {
+		wantCode(t, s.Put(t.Context(), sum(data), 0, bytes.NewReader(bad)), muster.Invalid)
+		_, err := s.Stat(t.Context(), sum(data))
+		wantCode(t, err, muster.NotFound)
+		if n, err := s.Partial(t.Context(), sum(data)); n != 0 || err != nil {
+			t.Fatalf("Partial = %d, %v: the wrong bytes were kept", n, err)
+		}
+	}
+	mustPut(t, s, data)
+	mustHold(t, s, data)
+}
+
+var errBroken = errors.New("broken")
+
+func resumes(t *testing.T, s blob.Store) {
+	seed := byte(0)
+	rapid.Check(t, func(rt *rapid.T) {
+		seed++
+		data := append([]byte{seed}, rapid.SliceOfN(rapid.Byte(), 0, 5000).Draw(rt, "data")...)
+		name := sum(data)
+		if err := s.Delete(t.Context(), name); err != nil {
+			rt.Fatal(err)
+		}
+		for {
+			at, err := s.Partial(t.Context(), name)
+			if err != nil || at > int64(len(data)) {
+				rt.Fatalf("Partial = %d, %v", at, err)
+			}
+			rest := data[at:]
+			n := rapid.IntRange(0, len(rest)).Draw(rt, "bytes")
+			if n == len(rest) {
+				if err := s.Put(t.Context(), name, at, bytes.NewReader(rest)); err != nil {
+					rt.Fatal(err)
+				}
+				break
+			}
+			broken := io.MultiReader(bytes.NewReader(rest[:n]), iotest.ErrReader(errBroken))
+			if err := s.Put(t.Context(), name, at, broken); !errors.Is(err, errBroken) {
+				rt.Fatalf("the upload that broke: %v", err)
+			}
+			if now, err := s.Partial(t.Context(), name); err != nil || now != at+int64(n) {
+				rt.Fatalf("Partial = %d, %v, want %d", now, err, at+int64(n))
+			}
+			if _, err := s.Stat(t.Context(), name); muster.CodeOf(err) != muster.NotFound {
+				rt.Fatalf("a part of a blob is there: %v", err)
+			}
+		}
+		mustHold(t, s, data)
+		if n, err := s.Partial(t.Context(), name); n != 0 || err != nil {
+			rt.Fatalf("Partial of a whole blob = %d, %v", n, err)
+		}
+	})
+}
+
+func offset(t *testing.T, s blob.Store) {
+	data := bytesOf(3, 1000)
+	name := sum(data)
+	wantCode(t, s.Put(t.Context(), name, 10, bytes.NewReader(data[10:])), muster.Conflict)
+	broken := io.MultiReader(bytes.NewReader(data[:600]), iotest.ErrReader(errBroken))
+	if err := s.Put(t.Context(), name, 0, broken); !errors.Is(err, errBroken) {
+		t.Fatal(err)
+	}
+	for _, at := range []int64{-1, 0, 599, 601, 1000} {
+		wantCode(t, s.Put(t.Context(), name, at, iotest.ErrReader(errBroken)), muster.Conflict)
+	}
+	if n, err := s.Partial(t.Context(), name); n != 600 || err != nil {
+		t.Fatalf("Partial = %d, %v, want 600", n, err)
+	}
+	if err := s.Put(t.Context(), name, 600, bytes.NewReader(data[600:])); err != nil {
+		t.Fatal(err)
+	}
+	mustHold(t, s, data)
+}
+
+func again(t *testing.T, s blob.Store) {
+	data := bytesOf(4, 1000)
+	mustPut(t, s, data)
+	if err := s.Put(t.Context(), sum(data), 0, iotest.ErrReader(errBroken)); err != nil {
+		t.Fatal(err)
+	}
+	mustHold(t, s, data)
+}
+
+func together(t *testing.T, s blob.Store) {
+	data := bytesOf(5, 300_000)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			r := iotest.HalfReader(bytes.NewReader(data))
+			if err := s.Put(t.Context(), sum(data), 0, r); err != nil && muster.CodeOf(err) != muster.Conflict {
+				t.Errorf("put: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	mustHold(t, s, data)
+}
+
+func cancels(t *testing.T, s blob.Store) {
+	data := bytesOf(6, 1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	r := io.MultiReader(bytes.NewReader(data[:500]), readerFunc(func([]byte) (int, error) {
+		cancel()
+		return 0, nil
+	}), bytes.NewReader(data[500:]))
+	if err := s.Put(ctx, sum(data), 0, r); !errors.Is(err, context.Canceled) {
+		t.Fatalf("Put = %v", err)
+	}
+	if n, err := s.Partial(t.Context(), sum(data)); n != 500 || err != nil {
+		t.Fatalf("Partial = %d, %v, want 500", n, err)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+func deletes(t *testing.T, s blob.Store) {
+	data, other := bytesOf(7, 1000), bytesOf(8, 1000)
+	mustPut(t, s, data)
+	mustPut(t, s, other)
+	for range 2 {
+		if err := s.Delete(t.Context(), sum(data)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.Stat(t.Context(), sum(data))
+		wantCode(t, err, muster.NotFound)
+	}
+	mustHold(t, s, other)
+	mustPut(t, s, data)
+	mustHold(t, s, data)
+}
