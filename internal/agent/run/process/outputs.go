@@ -38,6 +38,7 @@ func (a *Attempt) outputs(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), lateUploads)
 		defer cancel()
 	}
+	a.distrust()
 	// The result is read first, so that it is there whatever becomes of the files.
 	resultErr := a.readResult()
 	found, err := a.collect(resultErr != nil)
@@ -45,6 +46,20 @@ func (a *Attempt) outputs(ctx context.Context) error {
 		return upErr
 	}
 	return errors.Join(resultErr, err)
+}
+
+// distrust makes sure that the folders to be read are those that were made: a task
+// may have put links to other ones in their place. Nothing of it runs any more, so
+// that what is looked at now stays as it is.
+func (a *Attempt) distrust() {
+	for _, dir := range []string{a.base, a.out(), a.Dir} {
+		info, err := os.Lstat(dir)
+		if err == nil && info.IsDir() || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		a.Say(filepath.Base(dir) + ", a folder of the task's, is no folder any more: nothing is taken from it")
+		_ = os.Remove(dir) // a link or a file; nothing can be read where nothing is
+	}
 }
 
 // readResult reads result.json.
@@ -134,9 +149,12 @@ func (c *collector) folder(withResult bool) error {
 
 // globs adds what the patterns match. One without wildcards must match.
 func (c *collector) globs(patterns []string) error {
-	root, err := c.a.Root()
+	root, err := os.OpenRoot(c.a.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return run.Failf(muster.ArtifactMissing, "the task's folder is gone, and its outputs with it")
+	}
 	if err != nil {
-		return err
+		return run.Failf(muster.WorkerInternal, "the task's folder cannot be read: %w", err)
 	}
 	defer root.Close()
 	var missing error

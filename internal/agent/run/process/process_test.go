@@ -1,0 +1,74 @@
+package process_test
+
+import (
+	"os/exec"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/process"
+	"github.com/muster-dev/muster/internal/agent/run/runtest"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+func open(env *run.Env) (run.Executor, error) { return process.New(env) }
+
+func TestContract(t *testing.T) { runtest.Run(t, open) }
+
+func TestPythonIsForScripts(t *testing.T) {
+	w := runtest.NewWorld(t)
+	x, err := process.New(w.Env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := x.Run(t.Context(), &run.Task{
+		Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1},
+		Spec:    &muster.TaskSpec{Run: &muster.Command{Shell: "true"}, Python: &muster.Python{}},
+	}, runtest.NewSink())
+	if r.Reason != muster.TaskInvalid {
+		t.Errorf("%+v", r)
+	}
+}
+
+// quiet is a sink that costs nothing.
+type quiet struct{}
+
+func (quiet) Started(muster.Time)      {}
+func (quiet) Progress(muster.Progress) {}
+func (quiet) LogGrew(int64)            {}
+
+// BenchmarkProcess is to be compared with BenchmarkBareExec in the same run.
+func BenchmarkProcess(b *testing.B) {
+	for name, argv := range map[string][]string{"true": {"/bin/true"}, "echo": {"/bin/echo", "hello"}} {
+		b.Run(name, func(b *testing.B) {
+			w := runtest.NewWorld(b)
+			logs, err := tasklog.OpenDir(b.TempDir())
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { _ = logs.Close() })
+			w.Env.Logs = logs
+			x, err := process.New(w.Env)
+			if err != nil {
+				b.Fatal(err)
+			}
+			spec := &muster.TaskSpec{Run: &muster.Command{Argv: argv}}
+			n := 0
+			for b.Loop() {
+				n++
+				id := muster.AttemptID{Task: muster.TaskID{Job: 1, Num: n}, N: 1}
+				if r := x.Run(b.Context(), &run.Task{Attempt: id, Spec: spec}, quiet{}); r.Outcome != muster.AttemptSucceeded {
+					b.Fatal(r)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkBareExec(b *testing.B) {
+	for b.Loop() {
+		if err := exec.CommandContext(b.Context(), "/bin/true").Run(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,311 @@
+package runtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// Open returns the executor under test for an environment.
+type Open func(env *run.Env) (run.Executor, error)
+
+// bench is one executor in its world.
+type bench struct {
+	*World
+	x    run.Executor
+	next atomic.Int64
+}
+
+func open(t *testing.T, o Open, tune ...func(*run.Env)) *bench {
+	t.Helper()
+	b := &bench{World: NewWorld(t)}
+	for _, f := range tune {
+		f(b.Env)
+	}
+	var err error
+	if b.x, err = o(b.Env); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// task returns a task that runs a shell text.
+func (b *bench) task(shell string) *run.Task {
+	id := muster.AttemptID{Task: muster.TaskID{Job: 17, Num: int(b.next.Add(1))}, N: 1}
+	return &run.Task{Attempt: id, Spec: &muster.TaskSpec{Kind: b.x.Kind(), Run: &muster.Command{Shell: shell}}}
+}
+
+// done runs a task to its end.
+func (b *bench) done(t *testing.T, task *run.Task) muster.Report {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*Patience)
+	defer cancel()
+	r := b.x.Run(ctx, task, NewSink())
+	b.check(t, task, &r)
+	return r
+}
+
+// check holds what is true of every report.
+func (b *bench) check(t *testing.T, task *run.Task, r *muster.Report) {
+	t.Helper()
+	if r.Attempt != task.Attempt || r.Outcome == muster.Open || r.FinishedAt == 0 {
+		t.Errorf("the report does not say what ended, how, or when: %+v", r)
+	}
+	if (r.Outcome == muster.AttemptSucceeded) != (r.Reason == muster.NoReason) {
+		t.Errorf("outcome %q has reason %q", r.Outcome, r.Reason)
+	}
+	b.mu.Lock()
+	size, left := int64(len(b.logs[task.Attempt])), len(b.pids)
+	b.mu.Unlock()
+	if r.LogSize != size {
+		t.Errorf("log_size is %d, the log has %d bytes", r.LogSize, size)
+	}
+	if left != 0 {
+		t.Errorf("%d processes stay recorded", left)
+	}
+	if entries, err := os.ReadDir(filepath.Join(b.Env.Dir, "tasks")); err != nil || len(entries) > 0 {
+		t.Errorf("folders stay behind: %v %v", entries, err)
+	}
+}
+
+func want(t *testing.T, r muster.Report, outcome muster.Outcome, reason muster.Reason, message string) {
+	t.Helper()
+	if r.Outcome != outcome || r.Reason != reason || !strings.Contains(r.Message, message) {
+		t.Errorf("got %s, %s, %q; want %s, %s, a message with %q", r.Outcome, r.Reason, r.Message, outcome, reason, message)
+	}
+}
+
+func wantSuccess(t *testing.T, r muster.Report) {
+	t.Helper()
+	want(t, r, muster.AttemptSucceeded, muster.NoReason, "")
+}
+
+// Run proves that the executor keeps the contract.
+func Run(t *testing.T, o Open) {
+	t.Run("how a process ends is how the attempt ends", func(t *testing.T) { endings(t, o) })
+	t.Run("what cannot be started says why", func(t *testing.T) { starts(t, o) })
+	t.Run("a task is stopped and nothing of it survives", func(t *testing.T) { stops(t, o) })
+	t.Run("output is kept as it was printed", func(t *testing.T) { output(t, o) })
+	t.Run("a task sees its own environment only", func(t *testing.T) { environment(t, o) })
+	t.Run("what a task leaves is taken", func(t *testing.T) { outputs(t, o) })
+	t.Run("what a task says is passed on", func(t *testing.T) { protocol(t, o) })
+}
+
+func endings(t *testing.T, o Open) {
+	b := open(t, o)
+	t.Run("exit 0 is a success with usage and times", func(t *testing.T) {
+		r := b.done(t, b.task("exit 0"))
+		wantSuccess(t, r)
+		if r.ExitCode == nil || *r.ExitCode != 0 || r.Usage == nil || r.Usage.WallSeconds <= 0 || r.StartedAt == 0 || r.FinishedAt < r.StartedAt {
+			t.Errorf("%+v usage %+v", r, r.Usage)
+		}
+		if r.LogSize != 0 {
+			t.Error("a silent task has a log")
+		}
+	})
+	t.Run("another exit code is told", func(t *testing.T) {
+		r := b.done(t, b.task("exit 75"))
+		want(t, r, muster.AttemptFailed, muster.ExitCode, "75")
+		if r.ExitCode == nil || *r.ExitCode != 75 {
+			t.Errorf("exit code %v", r.ExitCode)
+		}
+	})
+	t.Run("a signal is told by name", func(t *testing.T) {
+		want(t, b.done(t, b.task("kill -SEGV $$")), muster.AttemptFailed, muster.Signal, "SIGSEGV")
+	})
+	t.Run("a list is executed without a shell", func(t *testing.T) {
+		task := b.task("")
+		task.Spec.Run = &muster.Command{Argv: []string{"echo", "$HOME", "a b"}}
+		wantSuccess(t, b.done(t, task))
+		if got := b.Output(t, task.Attempt, tasklog.Stdout); got != "$HOME a b\n" {
+			t.Errorf("printed %q", got)
+		}
+	})
+	t.Run("standard input is empty", func(t *testing.T) {
+		wantSuccess(t, b.done(t, b.task("! read x")))
+	})
+	t.Run("cpu time and memory of children count", func(t *testing.T) {
+		r := b.done(t, b.task("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"))
+		if r.Usage == nil || r.Usage.CPUSeconds <= 0 || r.Usage.MemoryPeak <= 0 {
+			t.Errorf("usage %+v", r.Usage)
+		}
+	})
+}
+
+func starts(t *testing.T, o Open) {
+	b := open(t, o)
+	failing := func(argv []string, files map[string]string, says string) {
+		t.Helper()
+		task := b.task("")
+		task.Spec.Run = &muster.Command{Argv: argv}
+		if files != nil {
+			task.Spec.Files = b.Tree(files)
+		}
+		r := b.done(t, task)
+		want(t, r, muster.AttemptFailed, muster.StartFailed, says)
+		if r.StartedAt != 0 {
+			t.Error("it has a start time")
+		}
+	}
+	failing([]string{"./train.sh"}, nil, "train.sh: no such file in the task's folder")
+	failing([]string{"no-such-command"}, nil, "no such command on this worker")
+	failing([]string{"./notes.txt"}, map[string]string{"notes.txt": "x"}, "not executable")
+	failing([]string{"go.sh"}, map[string]string{"go.sh": "#!/bin/sh\n"}, "write ./go.sh")
+	failing([]string{"./bad.sh"}, map[string]string{"bad.sh": "#!/no/such/interpreter\n"}, "interpreter")
+	failing([]string{"./plain.sh"}, map[string]string{"plain.sh": "\x01\x02\x03"}, "no program for this machine")
+	failing([]string{"./sub"}, map[string]string{"sub/x": ""}, "is a folder")
+
+	task := b.task("true")
+	task.Inputs = []run.Input{{Path: "../escape", SHA256: b.Blob("x"), Size: 1}}
+	want(t, b.done(t, task), muster.AttemptFailed, muster.TaskInvalid, "outside the task's folder")
+	task = b.task("true")
+	task.Inputs = []run.Input{{Path: "model.pt", SHA256: strings.Repeat("0", 64), Size: 1}}
+	want(t, b.done(t, task), muster.AttemptFailed, muster.FetchFailed, "model.pt")
+}
+
+// sleeper is the part of a sleep's command line by which a test finds it again.
+var sleepers atomic.Int64
+
+func sleeper() string { return strconv.FormatInt(86400+int64(os.Getpid())*1000+sleepers.Add(1), 10) }
+
+// alive reports whether a process whose command line has the word runs.
+func alive(word string) bool {
+	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is right
+	for _, f := range lines {
+		if cmd, err := os.ReadFile(f); err == nil && strings.Contains(string(cmd), "\x00"+word+"\x00") {
+			return true
+		}
+	}
+	return false
+}
+
+func stops(t *testing.T, o Open) {
+	stop := func(t *testing.T, b *bench, task *run.Task, ready string, cause *run.Stopped) muster.Report {
+		t.Helper()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		out := make(chan muster.Report, 1)
+		go func() { out <- b.x.Run(ctx, task, NewSink()) }()
+		Await(t, "the task prints "+ready, func() bool {
+			return strings.Contains(b.Output(t, task.Attempt, tasklog.Stdout), ready)
+		})
+		cancel(cause)
+		select {
+		case r := <-out:
+			b.check(t, task, &r)
+			return r
+		case <-time.After(Patience):
+			t.Fatal("the task does not end")
+			return muster.Report{}
+		}
+	}
+	cancelled := &run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser, Message: "cancelled by ada"}
+
+	t.Run("before it starts", func(t *testing.T) {
+		b := open(t, o)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(cancelled)
+		task := b.task("echo never")
+		r := b.x.Run(ctx, task, NewSink())
+		b.check(t, task, &r)
+		want(t, r, muster.AttemptCancelled, muster.CancelledByUser, "ada")
+		if r.StartedAt != 0 || r.LogSize != 0 {
+			t.Errorf("it ran: %+v", r)
+		}
+	})
+	t.Run("by the signal that it asks for, with time to end", func(t *testing.T) {
+		b := open(t, o)
+		task := b.task("trap 'echo saved; exit 0' USR1; echo ready; while :; do sleep 0.05; done")
+		task.Spec.Kill = muster.Kill{Signal: "SIGUSR1", Grace: muster.Duration(Patience)}
+		r := stop(t, b, task, "ready\n", cancelled)
+		want(t, r, muster.AttemptCancelled, muster.CancelledByUser, "ada")
+		if got := b.Output(t, task.Attempt, tasklog.Stdout); got != "ready\nsaved\n" {
+			t.Errorf("printed %q", got)
+		}
+	})
+	t.Run("at its timeout, keeping what it left", func(t *testing.T) {
+		b := open(t, o)
+		task := b.task("echo part > $MUSTER_OUT/part.txt; echo ready; exec sleep 1000")
+		r := stop(t, b, task, "ready\n", &run.Stopped{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout, Message: "ran longer than 1s"})
+		want(t, r, muster.AttemptTimedOut, muster.Timeout, "1s")
+		if len(r.Artifacts) != 1 {
+			t.Errorf("artifacts %v", r.Artifacts)
+		}
+	})
+	t.Run("by SIGKILL if it ignores SIGTERM and forked away", func(t *testing.T) {
+		b := open(t, o)
+		one, two, three := sleeper(), sleeper(), sleeper()
+		task := b.task(fmt.Sprintf(`trap '' TERM
+			(setsid sh -c 'trap "" TERM; sleep %s; :' &) &
+			(env -i /usr/bin/setsid /bin/sh -c 'trap "" TERM; sleep %s; :' &) &
+			sleep %s & sleep 0.3; echo ready; wait; while :; do sleep 1; done`, one, two, three))
+		task.Spec.Kill.Grace = muster.Duration(200 * time.Millisecond)
+		Await(t, "no process has the words yet", func() bool { return !alive(one) && !alive(two) && !alive(three) })
+		want(t, stop(t, b, task, "ready\n", cancelled), muster.AttemptCancelled, muster.CancelledByUser, "")
+		for _, s := range []string{one, two, three} {
+			if alive(s) {
+				t.Errorf("sleep %s survives", s)
+			}
+		}
+	})
+	t.Run("also what it leaves after a normal end", func(t *testing.T) {
+		b := open(t, o)
+		one, two, three := sleeper(), sleeper(), sleeper()
+		// The last one neither is in the group nor in the session nor has the mark, and holds stdout open.
+		task := b.task(fmt.Sprintf(`sleep %s & setsid sleep %s & (env -i /usr/bin/setsid /bin/sleep %s &); sleep 0.3; echo done`, one, two, three))
+		begun := time.Now()
+		wantSuccess(t, b.done(t, task))
+		if took := time.Since(begun); took > Patience {
+			t.Errorf("the report took %s", took)
+		}
+		for _, s := range []string{one, two, three} {
+			if alive(s) {
+				t.Errorf("sleep %s survives", s)
+			}
+		}
+	})
+	t.Run("but not what another task runs", func(t *testing.T) {
+		b := open(t, o)
+		mine := sleeper()
+		long := b.task(fmt.Sprintf("(env -i /usr/bin/setsid /bin/sleep %s &); sleep 0.3; echo ready; while :; do sleep 0.05; done", mine))
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		out := make(chan muster.Report, 1)
+		go func() { out <- b.x.Run(ctx, long, NewSink()) }()
+		Await(t, "the long task is ready", func() bool { return b.Output(t, long.Attempt, tasklog.Stdout) == "ready\n" })
+		b2 := &bench{World: b.World, x: b.x}
+		b2.next.Store(1000)
+		r := b.x.Run(t.Context(), b2.task("exit 0"), NewSink())
+		wantSuccess(t, r)
+		if !alive(mine) {
+			t.Error("the end of a task killed another task's daemon")
+		}
+		cancel(cancelled)
+		r = <-out
+		want(t, r, muster.AttemptCancelled, muster.CancelledByUser, "")
+		if alive(mine) {
+			t.Error("the daemon survives its own task")
+		}
+	})
+	t.Run("a full disk under the log ends it", func(t *testing.T) {
+		b := open(t, o)
+		b.FillDisk(fmt.Errorf("append: %w", syscall.ENOSPC))
+		r := b.done(t, b.task("echo x; exec sleep 1000"))
+		want(t, r, muster.AttemptFailed, muster.DiskFull, "")
+		if !errors.Is(run.Failf(muster.WorkerInternal, "%w", syscall.ENOSPC).Err, syscall.ENOSPC) {
+			t.Error("the cause is lost")
+		}
+	})
+}
