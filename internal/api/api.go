@@ -1,0 +1,132 @@
+package api
+
+import (
+	"log/slog"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/blob"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/notify"
+	"github.com/muster-dev/muster/internal/store"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// Config is what the API is made of. All of it is needed.
+type Config struct {
+	Engine Engine
+	Store  store.Reader
+	Keys   store.Keys
+	Logs   tasklog.Logs
+	Blobs  blob.Store
+	Events *notify.Bus
+	// Parse reads a job spec, YAML or JSON, and checks it; name stands in messages.
+	Parse      func(data []byte, name string) ([]*muster.Spec, error)
+	LinkSocket http.Handler // at link.PathSocket; it asks LinkedWorker who connects
+	LinkPoll   http.Handler // at link.PathPoll, the same
+	Log        *slog.Logger
+	Version    string // of this build
+}
+
+// server is the state that the handlers share.
+type server struct {
+	Config
+	keyring  *keyring
+	projects *projects
+	api      huma.API
+}
+
+// New makes the handler of a whole server. Its http.Server sets the timeouts for reading
+// headers; everything that takes long sets its own deadlines.
+func New(cfg Config) http.Handler {
+	mux := http.NewServeMux()
+	s := &server{
+		Config:   cfg,
+		keyring:  newKeyring(cfg.Keys),
+		projects: newProjects(cfg.Store),
+		api:      huma.NewAPI(humaConfig(cfg.Version), router{humago.NewAdapter(mux, "")}),
+	}
+	s.api.UseMiddleware(refusalStatus)
+	s.jobRoutes()
+	s.taskRoutes()
+	s.logRoutes()
+	s.artifactRoutes()
+	s.blobRoutes()
+	s.workerRoutes()
+	s.keyRoutes()
+	s.eventRoutes()
+	s.joinRoutes()
+	s.healthRoutes()
+	s.dropUnusedSchemas()
+	s.docRoutes(mux)
+	mux.Handle(link.PathSocket, cfg.LinkSocket)
+	mux.Handle(link.PathPoll, cfg.LinkPoll)
+	return s.logged(s.authenticated(s.routed(mux)))
+}
+
+func humaConfig(version string) huma.Config {
+	cfg := huma.DefaultConfig("Muster", version)
+	cfg.Info.Description = "Runs AI and compute jobs on every machine you have."
+	cfg.CreateHooks = nil                  // no $schema fields in answers
+	cfg.OpenAPIPath, cfg.DocsPath = "", "" // docs.go
+	cfg.SchemasPath = ""                   // they are in the OpenAPI document
+	cfg.Transformers = []huma.Transformer{humanProblem}
+	cfg.RejectUnknownQueryParameters = true
+	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"key": {Type: "http", Scheme: "bearer", Description: "An API key: `mst_ROLE_…`, from `muster keys create`."},
+	}
+	cfg.Security = []map[string][]string{{"key": {}}}
+	aliasSchemas(cfg.Components.Schemas)
+	return cfg
+}
+
+// routed answers what no route takes with a problem in place of a text.
+func (s *server) routed(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		verdict := &verdict{header: http.Header{}}
+		mux.ServeHTTP(verdict, r)
+		if allow := verdict.header.Get("Allow"); allow != "" {
+			w.Header().Set("Allow", allow)
+			writeProblem(w, problemOf(http.StatusMethodNotAllowed, muster.Errorf(muster.Invalid, "%s %s is not possible: %s is", r.Method, r.URL.Path, allow)))
+			return
+		}
+		s.refuse(w, r, muster.Errorf(muster.NotFound, "there is nothing at %s: the API is described at %s", r.URL.Path, pathDocs))
+	})
+}
+
+// verdict takes what a ServeMux says of a request without a route.
+type verdict struct{ header http.Header }
+
+func (v *verdict) Header() http.Header         { return v.header }
+func (v *verdict) Write(b []byte) (int, error) { return len(b), nil }
+func (v *verdict) WriteHeader(int)             {}
+
+// logged logs each request, and turns a panic into an answer.
+func (s *server) logged(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.Log.DebugContext(r.Context(), "request", slog.String("method", r.Method), slog.String("path", r.URL.Path))
+		defer func() {
+			switch p := recover(); p {
+			case nil:
+			case http.ErrAbortHandler:
+				panic(p)
+			default:
+				s.Log.ErrorContext(r.Context(), "request failed", slog.String("method", r.Method), slog.String("path", r.URL.Path),
+					slog.Any("panic", p), slog.String("stack", stack()))
+				writeProblem(w, problemOf(http.StatusInternalServerError, errOurs))
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// prefixed returns a path of the API.
+func prefixed(path string) string { return wire.Prefix + path }

@@ -1,0 +1,104 @@
+package api
+
+import (
+	"context"
+	"mime"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
+)
+
+func (s *server) artifactRoutes() {
+	handle(s, route{id: "list-artifacts", method: http.MethodGet, path: prefixed("/tasks/{task}/artifacts"), tag: "artifacts",
+		summary: "List the files of an attempt", verb: auth.ReadJobs}, s.listArtifacts)
+	stream(s, route{id: "get-artifact", method: http.MethodGet, path: prefixed("/tasks/{task}/artifacts/{name}"), tag: "artifacts", rest: true,
+		summary: "Download a file of an attempt, or ranges of it", verb: auth.ReadJobs, answers: "application/octet-stream"}, s.getArtifact)
+}
+
+type artifactsInput struct {
+	taskPath
+	Attempt int `query:"attempt" minimum:"1" maximum:"2147483647" doc:"default: the last one"`
+}
+
+type artifactInput struct {
+	artifactsInput
+	Name string `path:"name" example:"plots/loss.png"`
+}
+
+func (s *server) listArtifacts(ctx context.Context, in *artifactsInput) (*body[wire.Artifacts], error) {
+	task, artifacts, err := s.artifacts(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	linkArtifacts(task, in.Attempt, artifacts)
+	return answer(wire.Artifacts{Artifacts: full(artifacts)}), nil
+}
+
+func (s *server) artifacts(ctx context.Context, in *artifactsInput) (muster.TaskID, []muster.Artifact, error) {
+	task, err := s.readTask(ctx, in.Task)
+	if err != nil || in.Attempt == 0 || in.Attempt == task.Attempt {
+		return task.ID, task.Artifacts, err
+	}
+	attempts, err := s.Store.Attempts(ctx, task.ID)
+	if err != nil {
+		return task.ID, nil, err
+	}
+	i := slices.IndexFunc(attempts, func(a muster.Attempt) bool { return a.ID.N == in.Attempt })
+	if i < 0 {
+		return task.ID, nil, noAttempt(task, in.Attempt)
+	}
+	return task.ID, attempts[i].Artifacts, nil
+}
+
+func noAttempt(t muster.Task, n int) error {
+	return muster.Errorf(muster.NotFound, "task %s has no attempt %d: its last one is %d", t.ID, n, t.Attempt)
+}
+
+// shownAs are the content types that a browser may be told. Others might run
+// scripts in our name.
+var shownAs = map[string]string{
+	".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp",
+	".json": "application/json", ".txt": "text/plain; charset=utf-8", ".log": "text/plain; charset=utf-8",
+	".csv": "text/csv; charset=utf-8", ".md": "text/plain; charset=utf-8", ".pdf": "application/pdf",
+	".yaml": "application/yaml", ".yml": "application/yaml", ".mp4": "video/mp4", ".wav": "audio/wav",
+}
+
+func (s *server) getArtifact(w http.ResponseWriter, r *http.Request, in *artifactInput) error {
+	id, artifacts, err := s.artifacts(r.Context(), &in.artifactsInput)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(artifacts, func(a muster.Artifact) bool { return a.Name == in.Name })
+	if i < 0 {
+		return muster.Errorf(muster.NotFound, "task %s has no artifact %q: %s lists those it has", id, in.Name, prefixed("/tasks/"+id.String()+"/artifacts"))
+	}
+	kind, ok := shownAs[strings.ToLower(path.Ext(in.Name))]
+	if !ok {
+		kind = "application/octet-stream"
+	}
+	return s.serveBlob(w, r, artifacts[i].SHA256, kind, path.Base(in.Name))
+}
+
+// serveBlob answers with a blob, or with the ranges of it that were asked for.
+func (s *server) serveBlob(w http.ResponseWriter, r *http.Request, sha256, kind, name string) error {
+	content, err := s.Blobs.Open(r.Context(), sha256)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = content.Close() }()
+	h := w.Header()
+	h.Set("Content-Type", kind)
+	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
+	h.Set("ETag", `"`+sha256+`"`)
+	h.Set("Cache-Control", "private, no-cache")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	http.ServeContent(patient(w), r, "", time.Time{}, content)
+	return nil
+}

@@ -1,0 +1,93 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/notify"
+)
+
+func (s *server) eventRoutes() {
+	stream(s, route{id: "watch-events", method: http.MethodGet, path: prefixed("/events"), tag: "events", verb: auth.ReadJobs, answers: "text/event-stream",
+		summary: "Watch what changes, as server-sent events; a resync event says: read the state anew, events were missed"}, s.watchEvents)
+}
+
+type eventsInput struct {
+	Job  string `query:"job" maxLength:"20" doc:"only events of this job"`
+	Last string `header:"Last-Event-ID" maxLength:"200" doc:"go on after this event"`
+}
+
+func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsInput) error {
+	ctx := r.Context()
+	var want func(*muster.Event) bool
+	if in.Job != "" {
+		id, err := s.job(ctx, in.Job, auth.ReadJobs)
+		if err != nil {
+			return err
+		}
+		want = func(e *muster.Event) bool { return jobOf(e) == id }
+	}
+	sub := s.Events.Subscribe(in.Last, want)
+	out, err := openEvents(w)
+	for err == nil {
+		err = s.passEvents(ctx, out, sub)
+	}
+	if ctx.Err() == nil {
+		s.Log.DebugContext(ctx, "event stream broke off", slog.Any("error", err))
+	}
+	return nil
+}
+
+// passEvents sends the next events, or a sign of life if there are none for a
+// while.
+func (s *server) passEvents(ctx context.Context, out *eventStream, sub *notify.Subscription) error {
+	waitCtx, cancel := context.WithTimeout(ctx, keepAlive)
+	defer cancel()
+	events, err := sub.Next(waitCtx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return out.beat()
+	}
+	for i := range events {
+		e := &events[i]
+		visible, err := s.visible(ctx, e)
+		if err != nil {
+			return err
+		}
+		if !visible {
+			continue
+		}
+		if err := out.event(string(e.Type), notify.ID(*e), e); err != nil {
+			return err
+		}
+	}
+	return out.flush()
+}
+
+// visible reports whether an event is the caller's business.
+func (s *server) visible(ctx context.Context, e *muster.Event) (bool, error) {
+	own := principalOf(ctx).Project
+	if own == "" || jobOf(e) == 0 {
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	project, err := s.projects.of(ctx, jobOf(e))
+	if muster.CodeOf(err) == muster.NotFound {
+		return false, nil
+	}
+	return project == own, err
+}
+
+func jobOf(e *muster.Event) muster.JobID {
+	if e.Task != nil {
+		return e.Task.Job
+	}
+	return e.Job
+}

@@ -1,0 +1,165 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+func (s *server) jobRoutes() {
+	handle(s, route{id: "submit-job", method: http.MethodPost, path: prefixed("/jobs"), tag: "jobs",
+		summary: "Submit a job", verb: auth.SubmitJobs, status: http.StatusCreated, body: s.specBody()}, s.submitJob)
+	handle(s, route{id: "list-jobs", method: http.MethodGet, path: prefixed("/jobs"), tag: "jobs",
+		summary: "List jobs, newest first", verb: auth.ReadJobs}, s.listJobs)
+	handle(s, route{id: "get-job", method: http.MethodGet, path: prefixed("/jobs/{job}"), tag: "jobs",
+		summary: "Show a job with its spec and stages", verb: auth.ReadJobs}, s.getJob)
+	handle(s, route{id: "cancel-job", method: http.MethodPost, path: prefixed("/jobs/{job}/cancel"), tag: "jobs",
+		summary: "Stop a job, or some of its tasks", verb: auth.ChangeJobs}, s.cancelJob)
+	handle(s, route{id: "retry-job", method: http.MethodPost, path: prefixed("/jobs/{job}/retry"), tag: "jobs",
+		summary: "Queue ended tasks that did not succeed again", verb: auth.ChangeJobs}, s.retryJob)
+	handle(s, route{id: "plan-job", method: http.MethodPost, path: prefixed("/plan"), tag: "jobs",
+		summary: "Check a job, and say where its tasks would run now", verb: auth.SubmitJobs, body: s.specBody()}, s.planJob)
+}
+
+type submitInput struct {
+	Key string `header:"Idempotency-Key" maxLength:"200" doc:"the same key and body again answer the same job"`
+	specInput
+}
+
+type submitOutput struct {
+	Location string `header:"Location"`
+	Body     muster.Job
+}
+
+func (s *server) submitJob(ctx context.Context, in *submitInput) (*submitOutput, error) {
+	spec, err := s.spec(ctx, in.specInput)
+	if err != nil {
+		return nil, err
+	}
+	by := store.Idempotency{Owner: principalOf(ctx).KeyID, Key: in.Key}
+	if in.Key != "" {
+		sum := sha256.Sum256(in.RawBody)
+		by.Digest, by.At = hex.EncodeToString(sum[:]), muster.TimeOf(time.Now())
+	}
+	id, err := s.Engine.Submit(ctx, spec, by)
+	if err != nil {
+		return nil, err
+	}
+	job, err := s.Store.Job(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return &submitOutput{Location: prefixed("/jobs/" + id.String()), Body: job}, nil
+}
+
+func (s *server) planJob(ctx context.Context, in *specInput) (*body[wire.Plan], error) {
+	spec, err := s.spec(ctx, *in)
+	if err != nil {
+		return nil, err
+	}
+	stages, err := s.Engine.Plan(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return answer(wire.Plan{Stages: full(stages)}), nil
+}
+
+type listJobsInput struct {
+	page
+	State   []string `query:"state,explode" maxItems:"7" doc:"any of these" enum:"waiting,queued,running,succeeded,failed,timed_out,cancelled"`
+	Project string   `query:"project" maxLength:"200"`
+	Name    string   `query:"name" maxLength:"200" doc:"part of the name"`
+	Label   []string `query:"label,explode" maxItems:"20" example:"team=vision" doc:"KEY=VALUE; all of these"`
+}
+
+func (s *server) listJobs(ctx context.Context, in *listJobsInput) (*body[wire.Jobs], error) {
+	q := store.JobQuery{Project: in.Project, Name: in.Name, Cursor: in.Cursor, Limit: in.Limit}
+	for _, st := range in.State {
+		q.States = append(q.States, muster.JobState(st))
+	}
+	for _, l := range in.Label {
+		k, v, ok := strings.Cut(l, "=")
+		if !ok {
+			return nil, muster.Errorf(muster.Invalid, "%q is not a label: write KEY=VALUE", l)
+		}
+		if q.Labels == nil {
+			q.Labels = map[string]string{}
+		}
+		q.Labels[k] = v
+	}
+	if own := principalOf(ctx).Project; own != "" {
+		if q.Project != "" && q.Project != own {
+			return answer(wire.Jobs{Jobs: []muster.Job{}}), nil
+		}
+		q.Project = own
+	}
+	jobs, next, err := s.Store.Jobs(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return answer(wire.Jobs{Jobs: full(jobs), Next: next}), nil
+}
+
+func (s *server) getJob(ctx context.Context, in *jobPath) (*body[muster.Job], error) {
+	id, err := s.job(ctx, in.Job, auth.ReadJobs)
+	if err != nil {
+		return nil, err
+	}
+	return s.showJob(ctx, id)
+}
+
+func (s *server) showJob(ctx context.Context, id muster.JobID) (*body[muster.Job], error) {
+	job, err := s.Store.Job(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return answer(job), nil
+}
+
+type changeInput struct {
+	jobPath
+	Body *wire.Selection
+}
+
+func (s *server) cancelJob(ctx context.Context, in *changeInput) (*body[muster.Job], error) {
+	return s.changeJob(ctx, in, s.Engine.Cancel)
+}
+
+func (s *server) retryJob(ctx context.Context, in *changeInput) (*body[muster.Job], error) {
+	return s.changeJob(ctx, in, s.Engine.Retry)
+}
+
+func (s *server) changeJob(ctx context.Context, in *changeInput, change func(context.Context, muster.JobID, []sched.Span) error) (*body[muster.Job], error) {
+	id, err := s.job(ctx, in.Job, auth.ChangeJobs)
+	if err != nil {
+		return nil, err
+	}
+	var spans []sched.Span
+	if in.Body != nil {
+		if spans, err = wire.ParseSpans(in.Body.Tasks); err != nil {
+			return nil, err
+		}
+	}
+	if err := change(ctx, id, spans); err != nil {
+		return nil, err
+	}
+	return s.showJob(ctx, id)
+}
+
+// full makes a list that is [] rather than null in JSON.
+func full[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return slices.Clip(list)
+}

@@ -1,0 +1,99 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+func (s *server) keyRoutes() {
+	handle(s, route{id: "create-key", method: http.MethodPost, path: prefixed("/keys"), tag: "keys",
+		summary: "Make an API key; its secret is shown this once", verb: auth.ManageKeys, status: http.StatusCreated}, s.createKey)
+	handle(s, route{id: "list-keys", method: http.MethodGet, path: prefixed("/keys"), tag: "keys",
+		summary: "List the API keys", verb: auth.ManageKeys}, s.listKeys)
+	handle(s, route{id: "revoke-key", method: http.MethodDelete, path: prefixed("/keys/{key}"), tag: "keys",
+		summary: "Make an API key useless at once", verb: auth.ManageKeys}, s.revokeKey)
+	handle(s, route{id: "whoami", method: http.MethodGet, path: prefixed("/whoami"), tag: "keys",
+		summary: "Say who the caller is"}, s.whoami)
+}
+
+type createKeyInput struct{ Body wire.NewKey }
+
+func (s *server) createKey(ctx context.Context, in *createKeyInput) (*body[wire.MadeKey], error) {
+	role, err := auth.ParseRole(in.Body.Role)
+	if err != nil {
+		return nil, err
+	}
+	k := store.Key{Name: in.Body.Name, Role: string(role), Project: in.Body.Project, CreatedAt: muster.TimeOf(time.Now())}
+	if in.Body.TTL > 0 {
+		k.ExpiresAt = k.CreatedAt.Add(in.Body.TTL)
+	}
+	secret, err := s.makeKey(ctx, &k)
+	if err != nil {
+		return nil, err
+	}
+	return answer(wire.MadeKey{Key: shownKey(k), Secret: secret}), nil
+}
+
+// makeKey stores a key with a new id and a new secret, and returns the secret.
+func (s *server) makeKey(ctx context.Context, k *store.Key) (string, error) {
+	if err := checkName(k.Name); err != nil {
+		return "", err
+	}
+	var id [5]byte
+	var random [auth.RandomBytes]byte
+	_, _ = rand.Read(id[:]) // never fails
+	_, _ = rand.Read(random[:])
+	secret := auth.NewToken(auth.Role(k.Role), random)
+	k.ID, k.Hash = auth.NewID(id), auth.Hash(secret)
+	return secret, s.Keys.PutKey(ctx, *k)
+}
+
+// checkName says whether a key or a worker may have a name.
+func checkName(name string) error {
+	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == '/' }
+	if name == "" || len(name) > 64 || strings.TrimSpace(name) != name || strings.ContainsFunc(name, odd) {
+		return muster.Errorf(muster.Invalid, "%q is not a name: write 1 to 64 visible characters without a slash", name)
+	}
+	return nil
+}
+
+func shownKey(k store.Key) wire.Key {
+	return wire.Key{ID: k.ID, Name: k.Name, Role: k.Role, Project: k.Project, Worker: k.Worker, CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt}
+}
+
+func (s *server) listKeys(ctx context.Context, _ *struct{}) (*body[wire.Keys], error) {
+	keys, err := s.Keys.ListKeys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	shown := make([]wire.Key, len(keys))
+	for i, k := range keys {
+		shown[i] = shownKey(k)
+	}
+	return answer(wire.Keys{Keys: shown}), nil
+}
+
+type keyPath struct {
+	Key string `path:"key" maxLength:"64" doc:"id of a key"`
+}
+
+func (s *server) revokeKey(ctx context.Context, in *keyPath) (*struct{}, error) {
+	if in.Key == principalOf(ctx).KeyID {
+		return nil, muster.Errorf(muster.Conflict, "the key %s is the one that this request uses: revoke it with another one", in.Key)
+	}
+	return nil, s.keyring.revoke(ctx, in.Key)
+}
+
+func (s *server) whoami(ctx context.Context, _ *struct{}) (*body[wire.Whoami], error) {
+	p := principalOf(ctx)
+	return answer(wire.Whoami{Key: p.KeyID, Name: p.Name, Role: string(p.Role), Project: p.Project, Worker: p.Worker, Version: s.Version}), nil
+}

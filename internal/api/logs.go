@@ -1,0 +1,175 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+func (s *server) logRoutes() {
+	stream(s, route{id: "get-logs", method: http.MethodGet, path: prefixed("/tasks/{task}/logs"), tag: "logs", verb: auth.ReadJobs,
+		summary: "Show output as text, or as server-sent events (Accept: text/event-stream or follow=true)", answers: "text/plain"}, s.getLogs)
+}
+
+// maxTail is the most lines that tail may ask for: it is what bounds the memory
+// that finding them takes.
+const maxTail = 100_000
+
+type logsInput struct {
+	taskPath
+	Attempt int    `query:"attempt" minimum:"1" maximum:"2147483647" doc:"default: the last one; when following, those after it too"`
+	Stream  string `query:"stream" enum:"stdout,stderr,all" default:"all"`
+	Offset  int64  `query:"offset" minimum:"0" doc:"begin at this place in the log, which is in the id of each event (ATTEMPT-OFFSET)"`
+	Tail    int    `query:"tail" minimum:"1" maximum:"100000" doc:"begin with the last lines"`
+	Follow  string `query:"follow" enum:"true,false" doc:"go on until the task has ended; default for server-sent events: true"`
+	Accept  string `header:"Accept" hidden:"true"`
+	Last    string `header:"Last-Event-ID" maxLength:"64" doc:"go on after this event; attempt, offset and tail do not count then"`
+}
+
+func (s *server) getLogs(w http.ResponseWriter, r *http.Request, in *logsInput) error {
+	task, err := s.readTask(r.Context(), in.Task)
+	if err != nil {
+		return err
+	}
+	at := logPlace{task: task.ID, attempt: in.Attempt, offset: in.Offset}
+	if at.attempt == 0 {
+		at.attempt = task.Attempt
+	}
+	if at.attempt > task.Attempt {
+		return noAttempt(task, at.attempt)
+	}
+	if in.Last != "" {
+		if at.attempt, at.offset, err = parsePlace(in.Last); err != nil {
+			return err
+		}
+	} else if in.Tail > 0 {
+		if at.offset, err = s.tailOffset(r.Context(), at, in.Stream, in.Tail); err != nil {
+			return err
+		}
+	}
+	if strings.Contains(in.Accept, "text/event-stream") || in.Follow == "true" {
+		f := &follower{server: s, place: at, stream: in.Stream, follow: in.Follow != "false", fixed: in.Attempt > 0}
+		return f.serve(w, r)
+	}
+	return s.writeLog(w, r, at, in.Stream)
+}
+
+// logPlace is a place in a task's output; attempt 0 is before the first one.
+type logPlace struct {
+	task    muster.TaskID
+	attempt int
+	offset  int64
+}
+
+func (p logPlace) id() muster.AttemptID { return muster.AttemptID{Task: p.task, N: p.attempt} }
+
+// String returns the form in which events carry it.
+func (p logPlace) String() string {
+	return strconv.Itoa(p.attempt) + "-" + strconv.FormatInt(p.offset, 10)
+}
+
+func parsePlace(id string) (attempt int, offset int64, err error) {
+	a, o, _ := strings.Cut(id, "-")
+	n, errA := strconv.ParseUint(a, 10, 31)
+	m, errO := strconv.ParseUint(o, 10, 62)
+	if errors.Join(errA, errO) != nil {
+		return 0, 0, muster.Errorf(muster.Invalid, "%q is no id of an event of a log: it has the form ATTEMPT-OFFSET", id)
+	}
+	return int(n), int64(m), nil //nolint:gosec // 31 and 62 bits
+}
+
+var streamNames = map[tasklog.Stream]string{tasklog.Stdout: wire.Stdout, tasklog.Stderr: wire.Stderr, tasklog.System: wire.System}
+
+// wanted says whether a record belongs to the stream that was asked for.
+func wanted(stream string, r tasklog.Record) bool {
+	return stream == "all" || stream == streamNames[r.Stream]
+}
+
+// records calls each for every whole record from a place on, with the offset
+// after it. Its data is valid until each returns.
+func (s *server) records(ctx context.Context, at logPlace, each func(r tasklog.Record, after int64) error) error {
+	if at.attempt == 0 {
+		return nil
+	}
+	log, err := s.Logs.Open(ctx, at.id(), at.offset)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	dec := tasklog.NewDecoder(log)
+	for {
+		r, err := dec.Next()
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := each(r, at.offset+dec.Offset()); err != nil {
+			return err
+		}
+	}
+}
+
+// tailOffset returns where the last lines of a stream begin.
+func (s *server) tailOffset(ctx context.Context, at logPlace, stream string, lines int) (int64, error) {
+	starts := make([]int64, min(lines, maxTail)) // a ring of the last lines' beginnings
+	n := 0
+	before, open := at.offset, false // open: the line that came last has no end yet
+	err := s.records(ctx, at, func(r tasklog.Record, after int64) error {
+		if wanted(stream, r) && len(r.Data) > 0 {
+			if !open {
+				starts[n%len(starts)] = before
+				n++
+			}
+			open = r.Data[len(r.Data)-1] != '\n'
+		}
+		before = after
+		return nil
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case n <= len(starts):
+		return at.offset, nil
+	default:
+		return starts[n%len(starts)], nil
+	}
+}
+
+// writeLog answers with output as text. If it fails in the middle, the
+// connection is broken off, so that the answer does not look whole.
+func (s *server) writeLog(w http.ResponseWriter, r *http.Request, at logPlace, stream string) error {
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	out := patient(w)
+	begun := false
+	err := s.records(r.Context(), at, func(rec tasklog.Record, _ int64) error {
+		if !wanted(stream, rec) {
+			return nil
+		}
+		if !begun {
+			h.Set("Content-Type", "text/plain; charset=utf-8")
+			begun = true
+		}
+		_, err := out.Write(rec.Data)
+		return err
+	})
+	if err != nil && begun {
+		panic(http.ErrAbortHandler)
+	}
+	if err == nil && !begun {
+		h.Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(http.StatusOK)
+	}
+	return err
+}

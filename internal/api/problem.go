@@ -1,0 +1,147 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+)
+
+const problemType = "application/problem+json"
+
+// errOurs is what a caller learns of a failure that is no *muster.Error.
+var errOurs = muster.Errorf(muster.Internal, "the server failed at this: its log says more")
+
+var statuses = map[muster.Code]int{
+	muster.Invalid:         http.StatusBadRequest,
+	muster.InvalidSpec:     http.StatusUnprocessableEntity,
+	muster.Unauthenticated: http.StatusUnauthorized,
+	muster.Forbidden:       http.StatusForbidden,
+	muster.NotFound:        http.StatusNotFound,
+	muster.Conflict:        http.StatusConflict,
+	muster.TooLarge:        http.StatusRequestEntityTooLarge,
+	muster.Unavailable:     http.StatusServiceUnavailable,
+	muster.StorageFull:     http.StatusInsufficientStorage,
+	muster.Internal:        http.StatusInternalServerError,
+}
+
+// problem is an error on its way to the caller, as huma wants it.
+type problem struct{ wire.Problem }
+
+func (p *problem) Error() string             { return p.Detail }
+func (p *problem) GetStatus() int            { return p.Status }
+func (p *problem) ContentType(string) string { return problemType }
+
+func problemOf(status int, err *muster.Error) *problem {
+	return &problem{wire.Problem{
+		Type: "about:blank", Title: http.StatusText(status), Status: status,
+		Detail: err.Message, Code: err.Code, Errors: err.Fields,
+	}}
+}
+
+// problem translates an error, and logs those that are our fault.
+func (s *server) problem(r *http.Request, err error) *problem {
+	known, ok := errors.AsType[*muster.Error](err)
+	if !ok {
+		known = errOurs
+	}
+	if known.Code == muster.Internal && r.Context().Err() == nil {
+		s.Log.ErrorContext(r.Context(), "request failed", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Any("error", err))
+	}
+	status, ok := statuses[known.Code]
+	if !ok {
+		status = http.StatusInternalServerError
+	}
+	return problemOf(status, known)
+}
+
+// refuse answers a request with an error. Nothing must have been written before.
+func (s *server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	writeProblem(w, s.problem(r, err))
+}
+
+func writeProblem(w http.ResponseWriter, p *problem) {
+	h := w.Header()
+	h.Del("Content-Length")
+	h.Set("Content-Type", problemType)
+	for k, v := range problemHeaders(p.Code) {
+		h[k] = v
+	}
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // a caller who left does not read it
+}
+
+// problemHeaders tell what HTTP's own machinery should know.
+func problemHeaders(c muster.Code) http.Header {
+	switch c {
+	case muster.Unauthenticated:
+		return http.Header{"Www-Authenticate": {`Bearer realm="muster"`}}
+	case muster.Unavailable:
+		return http.Header{"Retry-After": {"1"}}
+	default:
+		return nil
+	}
+}
+
+// humanProblem makes huma's own errors, such as those of its validation, like
+// ours.
+func humanProblem(ctx huma.Context, _ string, v any) (any, error) {
+	m, ok := v.(*huma.ErrorModel)
+	if !ok {
+		return v, nil
+	}
+	err := muster.Errorf(muster.Invalid, "%s", m.Detail)
+	var parts []string
+	for _, d := range m.Errors {
+		where := strings.TrimPrefix(d.Location, "body.")
+		err.Fields = append(err.Fields, muster.FieldError{Path: where, Message: d.Message})
+		parts = append(parts, where+": "+d.Message)
+	}
+	if len(parts) > 0 {
+		err.Message = "the request is not valid: " + strings.Join(parts, "; ")
+	}
+	status := m.Status
+	switch {
+	case status == http.StatusRequestEntityTooLarge:
+		err.Code = muster.TooLarge
+	case status == http.StatusUnprocessableEntity: // that is for specs only
+		status = http.StatusBadRequest
+	case status >= http.StatusInternalServerError:
+		err = errOurs
+	}
+	if c, ok := ctx.(*refusal); ok {
+		c.status = status
+	}
+	return problemOf(status, err), nil
+}
+
+// humaContext is embedded under a name that does not hide its method Context.
+type humaContext = huma.Context
+
+// refusal is a huma.Context whose status humanProblem can change.
+type refusal struct {
+	humaContext
+	status int
+}
+
+func refusalStatus(ctx huma.Context, next func(huma.Context)) { next(&refusal{humaContext: ctx}) }
+
+// SetStatus writes the status line.
+func (r *refusal) SetStatus(status int) {
+	if r.status != 0 {
+		status = r.status
+	}
+	r.humaContext.SetStatus(status)
+}
+
+// Unwrap is for humago.Unwrap.
+func (r *refusal) Unwrap() huma.Context { return r.humaContext }
+
+func stack() string { return string(debug.Stack()) }

@@ -1,0 +1,110 @@
+package api
+
+import (
+	"context"
+	"mime"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
+)
+
+// specInput is a job spec as it was sent: package spec reads it, because it
+// knows lines and columns.
+type specInput struct {
+	ContentType string `header:"Content-Type" hidden:"true"`
+	RawBody     []byte `contentType:"application/yaml"`
+}
+
+// flatSpec is the short form of a spec with a single task.
+type flatSpec struct {
+	Project  string            `json:"project,omitempty"`
+	Priority *int              `json:"priority,omitempty" minimum:"0" maximum:"100"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	muster.TaskSpec
+}
+
+func (s *server) specBody() *huma.RequestBody {
+	schemas := s.api.OpenAPI().Components.Schemas
+	return &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+		"application/json": {Schema: &huma.Schema{AnyOf: []*huma.Schema{
+			schemas.Schema(reflect.TypeFor[muster.Spec](), true, ""),
+			schemas.Schema(reflect.TypeFor[flatSpec](), true, ""),
+		}}},
+	}}
+}
+
+// spec reads a spec that can be run from here: valid, normalized, without local
+// parts, in a project that its caller may use.
+func (s *server) spec(ctx context.Context, in specInput) (*muster.Spec, error) {
+	name := "the request"
+	if t, _, err := mime.ParseMediaType(in.ContentType); in.ContentType != "" && (err != nil || !specType(t)) {
+		return nil, muster.Errorf(muster.Invalid, "a job spec is sent as application/json or application/yaml, not as %q", in.ContentType)
+	}
+	specs, err := s.Parse(in.RawBody, name)
+	if err != nil {
+		return nil, err
+	}
+	if len(specs) != 1 {
+		return nil, muster.Errorf(muster.InvalidSpec, "one request submits one job, this one has %d: send them one by one", len(specs))
+	}
+	spec := specs[0]
+	p := principalOf(ctx)
+	if spec.Project == "" {
+		spec.Project = p.Project
+	}
+	spec = spec.Normalize()
+	if err := auth.Can(p, auth.SubmitJobs, auth.Object{Project: spec.Project}); err != nil {
+		return nil, err
+	}
+	return spec, s.checkFiles(ctx, spec)
+}
+
+func specType(t string) bool {
+	switch t {
+	case "application/json", "application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml":
+		return true
+	default:
+		return false
+	}
+}
+
+// checkFiles refuses what only exists on the caller's machine, and folders whose
+// list of files is not here.
+func (s *server) checkFiles(ctx context.Context, spec *muster.Spec) error {
+	var wrong []muster.FieldError
+	for i, t := range spec.Tasks {
+		at := "tasks[" + strconv.Itoa(i) + "]"
+		if t.Script != nil && t.Script.File != "" {
+			wrong = append(wrong, muster.FieldError{Path: at + ".script.file", Message: "the server cannot read " + strconv.Quote(t.Script.File),
+				Hint: "send the script's text, or submit with the command line, which does"})
+		}
+		if t.Files == "" {
+			continue
+		}
+		sum, ok := strings.CutPrefix(t.Files, "sha256:")
+		if !ok {
+			wrong = append(wrong, muster.FieldError{Path: at + ".files", Message: "the server cannot read the folder " + strconv.Quote(t.Files),
+				Hint: "upload it, or submit with the command line, which does"})
+			continue
+		}
+		switch _, err := s.Blobs.Stat(ctx, sum); muster.CodeOf(err) {
+		case muster.NotFound, muster.Invalid:
+			wrong = append(wrong, muster.FieldError{Path: at + ".files", Message: "no folder " + t.Files + " was uploaded", Hint: "upload it first"})
+		default:
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	err := muster.Errorf(muster.InvalidSpec, "the job spec cannot run from here: %s", wrong[0])
+	err.Fields = wrong
+	return err
+}

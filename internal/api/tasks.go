@@ -1,0 +1,140 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+func (s *server) taskRoutes() {
+	handle(s, route{id: "list-tasks", method: http.MethodGet, path: prefixed("/jobs/{job}/tasks"), tag: "tasks",
+		summary: "List the tasks of a job by number", verb: auth.ReadJobs}, s.listTasks)
+	handle(s, route{id: "get-task", method: http.MethodGet, path: prefixed("/tasks/{task}"), tag: "tasks",
+		summary: "Show a task", verb: auth.ReadJobs}, s.getTask)
+	handle(s, route{id: "list-attempts", method: http.MethodGet, path: prefixed("/tasks/{task}/attempts"), tag: "tasks",
+		summary: "List all executions of a task", verb: auth.ReadJobs}, s.listAttempts)
+	handle(s, route{id: "explain-task", method: http.MethodGet, path: prefixed("/tasks/{task}/explain"), tag: "tasks",
+		summary: "Say why a task stands where it stands", verb: auth.ReadJobs}, s.explainTask)
+}
+
+type listTasksInput struct {
+	jobPath
+	page
+	State []string `query:"state,explode" maxItems:"10" doc:"any of these" enum:"waiting,queued,assigned,running,cancelling,succeeded,failed,timed_out,cancelled,skipped"`
+	Tasks string   `query:"tasks" maxLength:"10000" example:"0-9,12" doc:"task numbers and ranges"`
+}
+
+func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*body[wire.Tasks], error) {
+	id, err := s.job(ctx, in.Job, auth.ReadJobs)
+	if err != nil {
+		return nil, err
+	}
+	q := store.TaskQuery{Job: id, Cursor: in.Cursor, Limit: in.Limit}
+	spans, err := wire.ParseSpans(in.Tasks)
+	if err != nil {
+		return nil, err
+	}
+	for _, sp := range spans {
+		q.Spans = append(q.Spans, store.Span(sp))
+	}
+	for _, name := range in.State {
+		var st muster.TaskState
+		if err := st.UnmarshalText([]byte(name)); err != nil {
+			return nil, err
+		}
+		q.States = append(q.States, st)
+	}
+	tasks, next, err := s.Store.Tasks(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	for i := range tasks {
+		linkArtifacts(tasks[i].ID, 0, tasks[i].Artifacts)
+	}
+	return answer(wire.Tasks{Tasks: full(tasks), Next: next}), nil
+}
+
+func (s *server) getTask(ctx context.Context, in *taskPath) (*body[muster.Task], error) {
+	task, err := s.readTask(ctx, in.Task)
+	if err != nil {
+		return nil, err
+	}
+	linkArtifacts(task.ID, 0, task.Artifacts)
+	return answer(task), nil
+}
+
+// readTask reads the task with an id that its caller may see.
+func (s *server) readTask(ctx context.Context, text string) (muster.Task, error) {
+	id, err := s.task(ctx, text, auth.ReadJobs)
+	if err != nil {
+		return muster.Task{}, err
+	}
+	return s.Store.Task(ctx, id)
+}
+
+func (s *server) listAttempts(ctx context.Context, in *taskPath) (*body[wire.Attempts], error) {
+	id, err := s.task(ctx, in.Task, auth.ReadJobs)
+	if err != nil {
+		return nil, err
+	}
+	attempts, err := s.Store.Attempts(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range attempts {
+		linkArtifacts(id, a.ID.N, a.Artifacts)
+	}
+	return answer(wire.Attempts{Attempts: full(attempts)}), nil
+}
+
+func (s *server) explainTask(ctx context.Context, in *taskPath) (*body[sched.Explanation], error) {
+	task, err := s.readTask(ctx, in.Task)
+	if err != nil {
+		return nil, err
+	}
+	if !task.State.Final() {
+		x, err := s.Engine.Explain(ctx, task.ID)
+		if muster.CodeOf(err) != muster.NotFound {
+			return answer(x), err
+		}
+		if task, err = s.Store.Task(ctx, task.ID); err != nil { // it has ended in between
+			return nil, err
+		}
+	}
+	return answer(explainEnd(task)), nil
+}
+
+// explainEnd explains a task that has ended, which the engine knows no more.
+func explainEnd(t muster.Task) sched.Explanation {
+	summary := "Task " + t.ID.String() + " has ended: " + strings.ReplaceAll(t.State.String(), "_", " ")
+	if t.Reason != muster.NoReason {
+		summary += " (" + string(t.Reason) + ")"
+	}
+	if t.Message != "" {
+		summary += ": " + t.Message
+	}
+	return sched.Explanation{Task: t.ID, State: t.State, Summary: summary}
+}
+
+// linkArtifacts fills in where artifacts can be had; attempt 0 is the last one.
+func linkArtifacts(id muster.TaskID, attempt int, artifacts []muster.Artifact) {
+	for i := range artifacts {
+		a := &artifacts[i]
+		parts := strings.Split(a.Name, "/")
+		for k, p := range parts {
+			parts[k] = url.PathEscape(p)
+		}
+		a.URL = prefixed("/tasks/" + id.String() + "/artifacts/" + strings.Join(parts, "/"))
+		if attempt > 0 {
+			a.URL += "?attempt=" + strconv.Itoa(attempt)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
+)
+
+func (s *server) workerRoutes() {
+	at := prefixed("/workers/{worker}")
+	handle(s, route{id: "list-workers", method: http.MethodGet, path: prefixed("/workers"), tag: "workers",
+		summary: "List the workers", verb: auth.ReadWorkers}, s.listWorkers)
+	handle(s, route{id: "get-worker", method: http.MethodGet, path: at, tag: "workers",
+		summary: "Show a worker", verb: auth.ReadWorkers}, s.getWorker)
+	for _, st := range []struct {
+		what    muster.Steering
+		summary string
+	}{
+		{muster.SteerDrain, "Let a worker finish what it has and then leave"},
+		{muster.SteerPause, "Give a worker nothing new"},
+		{muster.SteerResume, "Take a pause or a drain back"},
+	} {
+		handle(s, route{id: string(st.what) + "-worker", method: http.MethodPost, path: at + "/" + string(st.what), tag: "workers",
+			summary: st.summary, verb: auth.SteerWorkers}, s.steerWorker(st.what))
+	}
+	handle(s, route{id: "remove-worker", method: http.MethodDelete, path: at, tag: "workers",
+		summary: "Forget a worker that is away, and revoke its key", verb: auth.SteerWorkers}, s.removeWorker)
+}
+
+type workerPath struct {
+	Worker string `path:"worker" maxLength:"200" doc:"id, or name if only one has it"`
+}
+
+func (s *server) listWorkers(ctx context.Context, _ *struct{}) (*body[wire.Workers], error) {
+	ws, err := s.Engine.Workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return answer(wire.Workers{Workers: full(ws)}), nil
+}
+
+func (s *server) getWorker(ctx context.Context, in *workerPath) (*body[muster.Worker], error) {
+	w, err := s.worker(ctx, in.Worker)
+	if err != nil {
+		return nil, err
+	}
+	return answer(w), nil
+}
+
+// worker finds a worker by its id, or by its name if only one has it.
+func (s *server) worker(ctx context.Context, idOrName string) (muster.Worker, error) {
+	ws, err := s.Engine.Workers(ctx)
+	if err != nil {
+		return muster.Worker{}, err
+	}
+	var named []muster.Worker
+	for _, w := range ws {
+		if w.ID == muster.WorkerID(idOrName) {
+			return w, nil
+		}
+		if w.Name == idOrName {
+			named = append(named, w)
+		}
+	}
+	switch len(named) {
+	case 1:
+		return named[0], nil
+	case 0:
+		return muster.Worker{}, muster.Errorf(muster.NotFound, "there is no worker %q", idOrName)
+	default:
+		return muster.Worker{}, muster.Errorf(muster.Conflict, "%d workers are named %q: write the id, such as %s", len(named), idOrName, named[0].ID)
+	}
+}
+
+func (s *server) steerWorker(what muster.Steering) func(context.Context, *workerPath) (*body[muster.Worker], error) {
+	return func(ctx context.Context, in *workerPath) (*body[muster.Worker], error) {
+		w, err := s.worker(ctx, in.Worker)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.Engine.Steer(ctx, w.ID, what); err != nil {
+			return nil, err
+		}
+		return s.getWorker(ctx, &workerPath{Worker: string(w.ID)})
+	}
+}
+
+func (s *server) removeWorker(ctx context.Context, in *workerPath) (*struct{}, error) {
+	w, err := s.worker(ctx, in.Worker)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Engine.Steer(ctx, w.ID, muster.SteerRemove); err != nil {
+		return nil, err
+	}
+	keys, err := s.Keys.ListKeys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		if k.Worker != w.ID {
+			continue
+		}
+		if err := s.keyring.revoke(ctx, k.ID); err != nil && muster.CodeOf(err) != muster.NotFound {
+			return nil, err
+		}
+	}
+	return nil, nil //nolint:nilnil // huma's form of an answer without a body
+}
