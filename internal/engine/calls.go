@@ -114,14 +114,18 @@ func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []sched.
 	for _, s := range spans {
 		q.Spans = append(q.Spans, store.Span(s))
 	}
-	if ev.Ended, err = e.rows(ctx, q, job.Groups, ev.Rest); err != nil {
+	if ev.Ended, err = e.rows(ctx, q, ev.Rest); err != nil {
 		return sched.Retry{}, err
 	}
 	for _, g := range job.Groups {
+		first, last := g.First, g.First+g.Size-1
 		if !g.Kept {
+			first += g.Next
+		}
+		if first > last {
 			continue
 		}
-		kept, err := e.rows(ctx, store.TaskQuery{Job: id, Limit: retryPage, Spans: []store.Span{{First: g.First, Last: g.First + g.Size - 1}}}, job.Groups, true)
+		kept, err := e.rows(ctx, store.TaskQuery{Job: id, Limit: retryPage, Spans: []store.Span{{First: first, Last: last}}}, true)
 		if err != nil {
 			return sched.Retry{}, err
 		}
@@ -132,7 +136,7 @@ func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []sched.
 
 // rows reads all tasks of q. With stored true it leaves out those that have no
 // row of their own.
-func (e *Engine) rows(ctx context.Context, q store.TaskQuery, groups []muster.Group, stored bool) ([]muster.Task, error) {
+func (e *Engine) rows(ctx context.Context, q store.TaskQuery, stored bool) ([]muster.Task, error) {
 	var all []muster.Task
 	for {
 		page, next, err := e.cfg.Store.Tasks(ctx, q)
@@ -140,7 +144,7 @@ func (e *Engine) rows(ctx context.Context, q store.TaskQuery, groups []muster.Gr
 			return nil, err
 		}
 		for _, t := range page {
-			if stored && t.Attempt == 0 && t.ID.Num >= groups[t.Group].First+groups[t.Group].Next && t.State == groups[t.Group].Rest {
+			if stored && t.Made {
 				continue
 			}
 			all = append(all, t)

@@ -8,8 +8,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Load implements store.Writer. It reads no finished task of a group that is not
-// Kept.
+// Load implements store.Writer. Of a group that is not Kept it reads no
+// finished task before Next.
 func (s *Store) Load(ctx context.Context) (muster.Snapshot, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -71,8 +71,8 @@ func (c *conn) snapshot() (snap muster.Snapshot, err error) {
 	return snap, err
 }
 
-// liveTasks returns the rows of tasks that are not final, and of all tasks of
-// Kept groups, by job and number.
+// liveTasks returns the rows of tasks that are not final, of all tasks of
+// Kept groups, and of those from Next on, by job and number.
 func (c *conn) liveTasks(groups []muster.Group) ([]muster.Task, error) {
 	var tasks []muster.Task
 	add := func(cols *columns) bool {
@@ -85,11 +85,15 @@ func (c *conn) liveTasks(groups []muster.Group) ([]muster.Task, error) {
 	}
 	for i := range groups {
 		g := &groups[i]
+		first := g.First
 		if !g.Kept {
+			first += g.Next
+		}
+		if g.Counts.Finished() == 0 || first == g.First+g.Size {
 			continue
 		}
 		err := c.query("SELECT "+taskColumns+" FROM task WHERE id BETWEEN ? AND ? AND state >= 6 ORDER BY id", func(p *params) {
-			p.int(packTask(muster.TaskID{Job: g.Job, Num: g.First}))
+			p.int(packTask(muster.TaskID{Job: g.Job, Num: first}))
 			p.int(packTask(muster.TaskID{Job: g.Job, Num: g.First + g.Size - 1}))
 		}, add)
 		if err != nil {
