@@ -1,0 +1,102 @@
+// Package faulty makes a real store fail, so that tests see what its users do then.
+package faulty
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// Writer is a store.Writer whose commits fail or take long when told so. A commit
+// that fails does not reach the real store.
+type Writer struct {
+	real store.Writer
+
+	mu      sync.Mutex
+	commits int
+	failAt  int
+	broken  error
+	delay   time.Duration
+}
+
+var _ store.Writer = (*Writer)(nil)
+
+// New wraps w, which works as it is until told otherwise.
+func New(w store.Writer) *Writer { return &Writer{real: w} }
+
+// FailCommit makes the nth commit from now fail, once; the next one is 1.
+func (w *Writer) FailCommit(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failAt = w.commits + n
+}
+
+// Break makes every commit and load fail with err until Mend.
+func (w *Writer) Break(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.broken = err
+}
+
+// Mend takes Break back.
+func (w *Writer) Mend() { w.Break(nil) }
+
+// Delay makes every commit wait d first, or until its context ends.
+func (w *Writer) Delay(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.delay = d
+}
+
+// Commits returns how many commits were tried.
+func (w *Writer) Commits() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.commits
+}
+
+// Load implements store.Writer.
+func (w *Writer) Load(ctx context.Context) (muster.Snapshot, error) {
+	w.mu.Lock()
+	err := w.broken
+	w.mu.Unlock()
+	if err != nil {
+		return muster.Snapshot{}, err
+	}
+	return w.real.Load(ctx)
+}
+
+// Commit implements store.Writer.
+func (w *Writer) Commit(ctx context.Context, b *store.Batch) error {
+	delay, err := w.begin()
+	if delay > 0 {
+		timer := time.NewTimer(delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return muster.Errorf(muster.Unavailable, "the delayed commit was given up: %w", context.Cause(ctx))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return w.real.Commit(ctx, b)
+}
+
+func (w *Writer) begin() (time.Duration, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.commits++
+	switch {
+	case w.broken != nil:
+		return w.delay, w.broken
+	case w.commits == w.failAt:
+		return w.delay, muster.Errorf(muster.Unavailable, "commit %d was told to fail", w.commits)
+	default:
+		return w.delay, nil
+	}
+}

@@ -1,0 +1,79 @@
+package faulty_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
+	"github.com/muster-dev/muster/internal/store/faulty"
+)
+
+// counter counts the commits that reach it.
+type counter struct{ commits int }
+
+func (c *counter) Load(context.Context) (muster.Snapshot, error) {
+	return muster.Snapshot{NextJob: 7}, nil
+}
+
+func (c *counter) Commit(context.Context, *store.Batch) error {
+	c.commits++
+	return nil
+}
+
+func TestOnlyTheNthCommitFails(t *testing.T) {
+	t.Parallel()
+	real := &counter{}
+	w := faulty.New(real)
+	if err := w.Commit(t.Context(), &store.Batch{}); err != nil {
+		t.Fatal(err)
+	}
+	w.FailCommit(2)
+	for i, fails := range []bool{false, true, false, false} {
+		if err := w.Commit(t.Context(), &store.Batch{}); (err != nil) != fails {
+			t.Fatalf("commit %d from now: %v", i+1, err)
+		}
+	}
+	if real.commits != 4 || w.Commits() != 5 {
+		t.Fatalf("%d of %d commits reached the store, want 4 of 5", real.commits, w.Commits())
+	}
+}
+
+func TestEverythingFailsUntilMended(t *testing.T) {
+	t.Parallel()
+	real := &counter{}
+	w := faulty.New(real)
+	full := muster.Errorf(muster.StorageFull, "full")
+	w.Break(full)
+	if err := w.Commit(t.Context(), &store.Batch{}); !errors.Is(err, full) {
+		t.Fatalf("Commit = %v", err)
+	}
+	if _, err := w.Load(t.Context()); !errors.Is(err, full) {
+		t.Fatalf("Load = %v", err)
+	}
+	w.Mend()
+	if err := w.Commit(t.Context(), &store.Batch{}); err != nil || real.commits != 1 {
+		t.Fatalf("after Mend: %v, %d commits", err, real.commits)
+	}
+}
+
+func TestDelayEndsWithTheContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		real := &counter{}
+		w := faulty.New(real)
+		w.Delay(time.Second)
+		start := time.Now()
+		if err := w.Commit(t.Context(), &store.Batch{}); err != nil || time.Since(start) != time.Second {
+			t.Fatalf("after %v: %v", time.Since(start), err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := w.Commit(ctx, &store.Batch{}); muster.CodeOf(err) != muster.Unavailable || real.commits != 1 {
+			t.Fatalf("given up: %v, %d commits", err, real.commits)
+		}
+	})
+}

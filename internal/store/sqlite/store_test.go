@@ -1,0 +1,31 @@
+package sqlite_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/muster-dev/muster/internal/store/sqlite"
+	"github.com/muster-dev/muster/internal/store/storetest"
+)
+
+func open(t *testing.T, path string) *sqlite.Store {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func TestContract(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, dir string) storetest.Store {
+		t.Helper()
+		return open(t, filepath.Join(dir, "muster.db"))
+	})
+}

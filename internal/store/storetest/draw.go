@@ -1,0 +1,134 @@
+package storetest
+
+import (
+	"encoding/json"
+
+	"github.com/muster-dev/muster"
+	"pgregory.net/rapid"
+)
+
+// The generators draw every stored field, with values that are hard to keep:
+// odd texts, absent and zero numbers, floats that are no decimals.
+
+func text(t *rapid.T, name string) string {
+	return rapid.OneOf(rapid.Just(""), rapid.String(), rapid.SampledFrom([]string{"'; DROP TABLE job; --", "\x00", "ü\n\t\"", "null"})).Draw(t, name)
+}
+
+func times(t *rapid.T, name string) muster.Time {
+	return muster.Time(rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(1, 1<<45)).Draw(t, name))
+}
+
+func ptr[T any](t *rapid.T, g *rapid.Generator[T], name string) *T {
+	return rapid.Ptr(g, true).Draw(t, name)
+}
+
+func labels(t *rapid.T, name string) map[string]string {
+	return rapid.MapOfN(rapid.String(), rapid.String(), 0, 3).Draw(t, name)
+}
+
+func artifacts(t *rapid.T, name string) []muster.Artifact {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) muster.Artifact {
+		return muster.Artifact{Name: rapid.String().Draw(t, "name"), Size: rapid.Int64Range(0, 1<<62).Draw(t, "size"), SHA256: "ab"}
+	}), 0, 3).Draw(t, name)
+}
+
+func usage(t *rapid.T, name string) *muster.Usage {
+	return ptr(t, rapid.Custom(func(t *rapid.T) muster.Usage {
+		return muster.Usage{
+			WallSeconds: rapid.Float64Range(0, 1e9).Draw(t, "wall"), CPUSeconds: rapid.Float64Range(0, 1e9).Draw(t, "cpu"),
+			CPUAvg: rapid.Float64Range(0, 1e3).Draw(t, "avg"), MemoryPeak: muster.Size(rapid.Int64Range(0, 1<<40).Draw(t, "peak")),
+		}
+	}), name)
+}
+
+func exitCode(t *rapid.T) *int { return ptr(t, rapid.IntRange(-1, 255), "exit code") }
+
+func fraction(t *rapid.T) *float64 { return ptr(t, rapid.Float64Range(0, 1), "progress") }
+
+func reason(t *rapid.T) muster.Reason {
+	return rapid.OneOf(rapid.Just(muster.NoReason), rapid.SampledFrom(muster.Reasons)).Draw(t, "reason")
+}
+
+// drawTask draws what may change in the life of a task.
+func drawTask(t *rapid.T, fixed muster.Task) muster.Task {
+	task := muster.Task{
+		ID: fixed.ID, Job: fixed.Job, Index: fixed.Index, Group: fixed.Group, Name: fixed.Name, Kind: fixed.Kind,
+		Element: fixed.Element, CreatedAt: fixed.CreatedAt,
+		State:  rapid.SampledFrom(muster.TaskStates).Draw(t, "state"),
+		Reason: reason(t), Message: text(t, "message"), ExitCode: exitCode(t),
+		Attempt: rapid.IntRange(0, 1<<31-1).Draw(t, "attempt"),
+		Retried: rapid.IntRange(0, 100).Draw(t, "retried"), Crashes: rapid.IntRange(0, 100).Draw(t, "crashes"),
+		Worker: muster.WorkerID(text(t, "worker")),
+		Grant: ptr(t, rapid.Custom(func(t *rapid.T) muster.Grant {
+			return muster.Grant{
+				CPUs: rapid.Float64Range(0, 1e3).Draw(t, "cpus"), Memory: muster.Size(rapid.Int64Range(0, 1<<50).Draw(t, "memory")),
+				Slots: rapid.IntRange(0, 9).Draw(t, "slots"), GPUs: rapid.SliceOfN(rapid.String(), 0, 2).Draw(t, "gpus"),
+			}
+		}), "grant"),
+		Progress: fraction(t), Step: text(t, "step"),
+		Metrics:   rapid.MapOfN(rapid.String(), rapid.Float64Range(-1e300, 1e300), 0, 3).Draw(t, "metrics"),
+		Artifacts: artifacts(t, "artifacts"), Usage: usage(t, "usage"),
+		LogSize:  rapid.Int64Range(0, 1<<40).Draw(t, "log size"),
+		QueuedAt: times(t, "queued"), NotBefore: times(t, "not before"), AssignedAt: times(t, "assigned"), StartedAt: times(t, "started"),
+	}
+	if rapid.Bool().Draw(t, "has result") {
+		b, err := json.Marshal(map[string]string{"value": text(t, "result")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		task.Result = b
+	}
+	if task.State.Held() {
+		task.Worker = "w-1"
+		task.Attempt = max(1, task.Attempt)
+	}
+	if task.State.Final() {
+		task.FinishedAt = max(1, times(t, "finished"))
+	}
+	return task
+}
+
+func drawAttempt(t *rapid.T, id muster.AttemptID) muster.Attempt {
+	return muster.Attempt{
+		ID: id, Worker: muster.WorkerID(text(t, "worker")),
+		Outcome: rapid.SampledFrom([]muster.Outcome{
+			muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled, muster.AttemptRejected, muster.AttemptLost,
+		}).Draw(t, "outcome"),
+		Reason: reason(t), Message: text(t, "message"), ExitCode: exitCode(t), Artifacts: artifacts(t, "artifacts"), Usage: usage(t, "usage"),
+		LogSize:    rapid.Int64Range(0, 1<<40).Draw(t, "log size"),
+		AssignedAt: times(t, "assigned"), StartedAt: times(t, "started"), FinishedAt: max(1, times(t, "finished")),
+	}
+}
+
+func drawWorker(t *rapid.T, id muster.WorkerID) muster.Worker {
+	return muster.Worker{
+		ID: id, Name: text(t, "name"), Version: text(t, "version"), Labels: labels(t, "labels"),
+		State: rapid.SampledFrom([]muster.WorkerState{
+			muster.WorkerActive, muster.WorkerPaused, muster.WorkerDraining, muster.WorkerUnreachable, muster.WorkerGone,
+		}).Draw(t, "state"),
+		Tags: rapid.SliceOfN(rapid.String(), 0, 3).Draw(t, "tags"), Kinds: rapid.SliceOfN(rapid.String(), 0, 3).Draw(t, "kinds"),
+		Price: rapid.Float64Range(0, 1e6).Draw(t, "price"),
+		Resources: muster.Resources{
+			CPUs: rapid.Float64Range(0, 1e3).Draw(t, "cpus"), Memory: muster.Size(rapid.Int64Range(0, 1<<50).Draw(t, "memory")),
+			Slots: rapid.IntRange(0, 99).Draw(t, "slots"),
+			GPUs: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) muster.GPU {
+				return muster.GPU{UUID: text(t, "uuid"), Index: rapid.IntRange(0, 7).Draw(t, "index"), Name: text(t, "gpu"), Memory: 1 << 33}
+			}), 0, 2).Draw(t, "gpus"),
+		},
+		Paused: rapid.Bool().Draw(t, "paused"), Draining: rapid.Bool().Draw(t, "draining"),
+		JoinedAt: times(t, "joined"), LastSeenAt: times(t, "seen"),
+	}
+}
+
+// drawJob draws a job and its one group of size tasks, without rows so far.
+func drawJob(t *rapid.T, id muster.JobID, size int) (muster.Job, muster.Group) {
+	j, g := job(id, size)
+	j.Name, j.Project, j.Kind, j.Owner = text(t, "name"), text(t, "project"), text(t, "kind"), text(t, "owner")
+	j.Priority = rapid.IntRange(muster.MinPriority, muster.MaxPriority).Draw(t, "priority")
+	j.Labels, j.Progress = labels(t, "labels"), fraction(t)
+	j.CreatedAt, j.StartedAt = times(t, "created"), times(t, "started")
+	j.Spec.Labels = labels(t, "spec labels")
+	g.Name, g.Reason, g.Message, g.Kept = text(t, "group"), reason(t), text(t, "message"), rapid.Bool().Draw(t, "kept")
+	g.RestAt = times(t, "rest at")
+	return j, g
+}

@@ -1,0 +1,391 @@
+package storetest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
+	"pgregory.net/rapid"
+)
+
+func attempts(t *testing.T, f *fixture) {
+	j, g := job(1, 6)
+	g.Next = 5
+	queued := row(&j, &g, 0, muster.Queued) // never assigned
+	running := row(&j, &g, 1, muster.Running)
+	running.Attempt, running.StartedAt, running.Message = 3, 2_500, "of the task, not of the attempt"
+	failed := row(&j, &g, 2, muster.Failed)
+	code := 3
+	failed.Attempt, failed.Worker, failed.Reason, failed.ExitCode, failed.LogSize = 2, "w2", muster.ExitCode, &code, 77
+	failed.Usage, failed.Artifacts = &muster.Usage{WallSeconds: 1}, []muster.Artifact{{Name: "a"}}
+	retrying := row(&j, &g, 3, muster.Queued)
+	retrying.Attempt = 1
+	cancelled := row(&j, &g, 4, muster.Cancelled) // while it waited for its second attempt
+	cancelled.Attempt = 1
+	ended := func(num, n int) muster.Attempt {
+		return muster.Attempt{
+			ID:      muster.AttemptID{Task: muster.TaskID{Job: 1, Num: num}, N: n},
+			Outcome: muster.AttemptLost, Reason: muster.WorkerLost, FinishedAt: 1_500,
+		}
+	}
+	history := []muster.Attempt{ended(1, 2), ended(1, 1), ended(2, 1), ended(3, 1), ended(4, 1)}
+	rows := []muster.Task{queued, running, failed, retrying, cancelled}
+	recount(&j, &g, rows)
+	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}, Tasks: rows, Attempts: history})
+	want := map[int][]muster.Attempt{
+		0: nil,
+		1: {ended(1, 1), ended(1, 2), {
+			ID: muster.AttemptID{Task: running.ID, N: 3}, Worker: "w1", AssignedAt: 2_000, StartedAt: 2_500,
+		}},
+		2: {ended(2, 1), {
+			ID: muster.AttemptID{Task: failed.ID, N: 2}, Worker: "w2", Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: &code,
+			LogSize: 77, Usage: failed.Usage, Artifacts: failed.Artifacts, FinishedAt: 3_000,
+		}},
+		3: {ended(3, 1)},
+		4: {ended(4, 1)},
+		5: nil, // has no row
+	}
+	for num, w := range want {
+		got, err := f.Attempts(t.Context(), muster.TaskID{Job: 1, Num: num})
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, "attempts", w, got)
+	}
+	_, err := f.Attempts(t.Context(), muster.TaskID{Job: 1, Num: 6})
+	wantCode(t, "attempts of no task", err, muster.NotFound)
+}
+
+func workers(t *testing.T, f *fixture) {
+	worker := func(id, name string) muster.Worker {
+		return muster.Worker{ID: muster.WorkerID(id), Name: name, State: muster.WorkerActive}
+	}
+	a, b, c := worker("1", "cat"), worker("2", "ant"), worker("3", "bee")
+	f.mustCommit(t, muster.Rows{Workers: []muster.Worker{a, b, c}})
+	c.Name, c.Draining = "zebra", true
+	f.mustCommit(t, muster.Rows{Workers: []muster.Worker{c}})
+	got, err := f.Workers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "workers", []muster.Worker{b, a, c}, got)
+	f.mustCommit(t, muster.Rows{Gone: []muster.WorkerID{"1", "unknown"}})
+	if got, err = f.Workers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "workers", []muster.Worker{b, c}, got)
+}
+
+func keys(t *testing.T, f *fixture) {
+	hash := func(c string) string { return strings.Repeat(c, 64) }
+	admin := store.Key{ID: "k1", Name: "admin", Hash: hash("a"), Role: "admin", CreatedAt: 1}
+	worker := store.Key{ID: "k2", Name: "w", Hash: hash("b"), Role: "worker", Project: "p", Worker: "w1", CreatedAt: 2, ExpiresAt: 3}
+	for _, k := range []store.Key{worker, admin} {
+		if err := f.PutKey(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.reopen(t)
+	got, err := f.KeyByHash(t.Context(), hash("b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "key", worker, got)
+	worker.Hash = hash("c") // rotated
+	if err := f.PutKey(t.Context(), worker); err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.KeyByHash(t.Context(), hash("b"))
+	wantCode(t, "the hash before the rotation", err, muster.NotFound)
+	list, err := f.ListKeys(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "keys", []store.Key{admin, worker}, list)
+	if err := f.DeleteKey(t.Context(), "k2"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.KeyByHash(t.Context(), hash("c"))
+	wantCode(t, "a deleted key", err, muster.NotFound)
+	wantCode(t, "deleting it again", f.DeleteKey(t.Context(), "k2"), muster.NotFound)
+}
+
+// listed reads all pages and checks that they end and are as long as asked for.
+func listed[T any](t *testing.T, limit int, page func(cursor string) ([]T, string, error)) []T {
+	t.Helper()
+	var all []T
+	for cursor := ""; ; {
+		got, next, err := page(cursor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, got...)
+		if len(got) > limit || next != "" && len(got) < limit {
+			t.Fatalf("a page of %d rows at limit %d, cursor %q", len(got), limit, next)
+		}
+		if next == "" {
+			return all
+		}
+		if next == cursor || len(all) > 100_000 {
+			t.Fatalf("the list does not end: cursor %q after %d rows", next, len(all))
+		}
+		cursor = next
+	}
+}
+
+func tasksModel(t *testing.T, f *fixture) {
+	id := muster.JobID(0)
+	rapid.Check(t, func(rt *rapid.T) {
+		id++
+		j, _ := job(id, 1)
+		j.Spec.Tasks = nil
+		var groups []muster.Group
+		var rows, want []muster.Task
+		first := 0
+		j.Counts = muster.Counts{}
+		for i := range rapid.IntRange(1, 4).Draw(rt, "groups") {
+			_, g := job(id, rapid.IntRange(1, 12).Draw(rt, "size"))
+			one, _ := job(id, g.Size)
+			j.Spec.Tasks = append(j.Spec.Tasks, one.Spec.Tasks[0])
+			g.Index, g.First = i, first
+			g.Rest = rapid.SampledFrom([]muster.TaskState{muster.Queued, muster.Waiting, muster.Cancelled, muster.Skipped}).Draw(rt, "rest")
+			g.Reason, g.Message = muster.NoReason, "the rest"
+			g.Next = rapid.IntRange(0, g.Size).Draw(rt, "next")
+			var own []muster.Task
+			for num := first; num < first+g.Size; num++ {
+				if num < first+g.Next || rapid.IntRange(0, 3).Draw(rt, "has a row") == 0 {
+					r := row(&j, &g, num, rapid.SampledFrom(muster.TaskStates).Draw(rt, "state"))
+					r.Message = "a row"
+					own = append(own, r)
+					want = append(want, r)
+				} else {
+					want = append(want, store.MakeUp(&j, &g, num))
+				}
+			}
+			first += g.Size
+			part := j
+			recount(&part, &g, own)
+			j.Counts = j.Counts.Add(g.Counts)
+			groups, rows = append(groups, g), append(rows, own...)
+		}
+		j.State = j.Counts.State()
+		if j.State.Final() {
+			j.FinishedAt = 9_000
+		}
+		f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: groups, Tasks: rows})
+
+		q := store.TaskQuery{Job: id, Limit: rapid.IntRange(1, 15).Draw(rt, "limit")}
+		if rapid.Bool().Draw(rt, "by state") {
+			q.States = rapid.SliceOfN(rapid.SampledFrom(muster.TaskStates), 1, 4).Draw(rt, "states")
+		}
+		if rapid.Bool().Draw(rt, "by span") {
+			q.Spans = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) store.Span {
+				return store.Span{First: rapid.IntRange(-3, 50).Draw(t, "first"), Last: rapid.IntRange(-3, 50).Draw(t, "last")}
+			}), 1, 4).Draw(rt, "spans")
+		}
+		want = slices.DeleteFunc(want, func(task muster.Task) bool {
+			inState := len(q.States) == 0 || slices.Contains(q.States, task.State)
+			inSpan := len(q.Spans) == 0 || slices.ContainsFunc(q.Spans, func(s store.Span) bool {
+				return s.First <= task.Index && task.Index <= s.Last
+			})
+			return !inState || !inSpan
+		})
+		got := listed(t, q.Limit, func(cursor string) ([]muster.Task, string, error) {
+			q.Cursor = cursor
+			return f.Tasks(t.Context(), q)
+		})
+		same(t, "tasks", want, got)
+		for _, task := range want {
+			one, err := f.Task(t.Context(), task.ID)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			same(t, "task", task, one)
+		}
+	})
+}
+
+func million(t *testing.T, f *fixture) {
+	const size = 1_000_000
+	j, g := job(1, size)
+	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}})
+	for name, c := range map[string]struct {
+		q           store.TaskQuery
+		first, last int
+		cursor      string
+	}{
+		"first":    {store.TaskQuery{Limit: 100}, 0, 99, "100"},
+		"middle":   {store.TaskQuery{Limit: 100, States: []muster.TaskState{muster.Queued}, Cursor: "500000"}, 500_000, 500_099, "500100"},
+		"last":     {store.TaskQuery{Limit: 100, Cursor: "999950"}, 999_950, 999_999, ""},
+		"last ten": {store.TaskQuery{Limit: 100, Spans: []store.Span{{First: size - 10, Last: size + 10}}}, size - 10, size - 1, ""},
+	} {
+		c.q.Job = 1
+		tasks, cursor, err := f.Tasks(t.Context(), c.q)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		n := len(tasks) - 1
+		if n != c.last-c.first || tasks[0].Index != c.first || tasks[n].Index != c.last || cursor != c.cursor {
+			t.Errorf("%s: %d tasks from %d, cursor %q", name, len(tasks), tasks[0].Index, cursor)
+		}
+		if want := strconv.Itoa(c.last + 1); tasks[n].Element != want {
+			t.Errorf("%s: the last one is element %q, want %q", name, tasks[n].Element, want)
+		}
+	}
+	none, cursor, err := f.Tasks(t.Context(), store.TaskQuery{Job: 1, Limit: 100, States: []muster.TaskState{muster.Failed}})
+	if err != nil || len(none) != 0 || cursor != "" {
+		t.Fatalf("%d failed tasks, cursor %q, %v", len(none), cursor, err)
+	}
+}
+
+func jobsModel(t *testing.T, f *fixture) {
+	var all []muster.Job // newest first
+	names, projects := []string{"train", "test", "train-2", "50%_off"}, []string{"default", "vision"}
+	rapid.Check(t, func(rt *rapid.T) {
+		j, g := job(muster.JobID(len(all)+1), 1)
+		j.Name = rapid.SampledFrom(names).Draw(rt, "name")
+		j.Project = rapid.SampledFrom(projects).Draw(rt, "project")
+		j.Labels = rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "it's.$"}), rapid.SampledFrom([]string{"1", "2", ""}), 0, 3).Draw(rt, "labels")
+		rest := []muster.TaskState{muster.Waiting, muster.Queued, muster.Succeeded, muster.Failed, muster.TimedOut, muster.Cancelled}
+		g.Rest = rapid.SampledFrom(rest).Draw(rt, "rest")
+		recount(&j, &g, nil)
+		f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}})
+		j.Spec = nil
+		all = slices.Insert(all, 0, j)
+
+		q := store.JobQuery{Limit: rapid.IntRange(1, 20).Draw(rt, "limit")}
+		if rapid.Bool().Draw(rt, "by state") {
+			q.States = rapid.SliceOfN(rapid.SampledFrom(muster.JobStates), 1, 3).Draw(rt, "states")
+		}
+		if rapid.Bool().Draw(rt, "by project") {
+			q.Project = rapid.SampledFrom(projects).Draw(rt, "wanted project")
+		}
+		if rapid.Bool().Draw(rt, "by name") {
+			q.Name = rapid.SampledFrom([]string{"train", "t", "%", "_", "none"}).Draw(rt, "wanted name")
+		}
+		if rapid.Bool().Draw(rt, "by label") {
+			q.Labels = rapid.MapOfN(rapid.SampledFrom([]string{"a", "it's.$"}), rapid.SampledFrom([]string{"1", ""}), 1, 2).Draw(rt, "wanted labels")
+		}
+		var want []muster.Job
+		for _, j := range all {
+			has := maps.Clone(j.Labels)
+			maps.DeleteFunc(has, func(k, v string) bool { w, ok := q.Labels[k]; return !ok || w != v })
+			if (len(q.States) == 0 || slices.Contains(q.States, j.State)) && (q.Project == "" || q.Project == j.Project) &&
+				strings.Contains(j.Name, q.Name) && len(has) == len(q.Labels) {
+				want = append(want, j)
+			}
+		}
+		got := listed(t, q.Limit, func(cursor string) ([]muster.Job, string, error) {
+			q.Cursor = cursor
+			return f.Jobs(t.Context(), q)
+		})
+		same(t, "jobs", want, got)
+	})
+}
+
+func badQueries(t *testing.T, f *fixture) {
+	j, g := job(1, 1)
+	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}})
+	_, err := f.Job(t.Context(), 2)
+	wantCode(t, "job", err, muster.NotFound)
+	_, _, err = f.Tasks(t.Context(), store.TaskQuery{Job: 2, Limit: 1})
+	wantCode(t, "tasks", err, muster.NotFound)
+	for _, num := range []int{1, muster.MaxArray} {
+		_, err = f.Task(t.Context(), muster.TaskID{Job: 1, Num: num})
+		wantCode(t, "task", err, muster.NotFound)
+	}
+	_, err = f.Task(t.Context(), muster.TaskID{Job: 2})
+	wantCode(t, "task", err, muster.NotFound)
+	for _, cursor := range []string{"x", "-1", "1.5", "99999999999999999999"} {
+		_, _, err = f.Tasks(t.Context(), store.TaskQuery{Job: 1, Limit: 1, Cursor: cursor})
+		wantCode(t, "tasks at "+cursor, err, muster.Invalid)
+		_, _, err = f.Jobs(t.Context(), store.JobQuery{Limit: 1, Cursor: cursor})
+		wantCode(t, "jobs at "+cursor, err, muster.Invalid)
+	}
+	for _, limit := range []int{0, -1} {
+		_, _, err = f.Tasks(t.Context(), store.TaskQuery{Job: 1, Limit: limit})
+		wantCode(t, "tasks", err, muster.Invalid)
+		_, _, err = f.Jobs(t.Context(), store.JobQuery{Limit: limit})
+		wantCode(t, "jobs", err, muster.Invalid)
+	}
+}
+
+// readers checks that the counts of a job, those of its group and the rows of its
+// tasks always agree, though each commit changes all of them.
+func readers(t *testing.T, f *fixture) {
+	const tasks, commits = 20, 100
+	j, g := job(1, tasks)
+	g.Next = tasks
+	rows := make([]muster.Task, tasks)
+	commit := func(n int) {
+		for i := range rows {
+			st := muster.Queued
+			if i < n%tasks {
+				st = muster.Running
+			}
+			rows[i] = row(&j, &g, i, st)
+		}
+		recount(&j, &g, rows)
+		f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}, Tasks: rows})
+		j.Spec = nil
+	}
+	commit(0)
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 6 {
+		wg.Go(func() {
+			for n := 0; n == 0 || ctx.Err() == nil; n++ {
+				job, err := f.Job(t.Context(), 1)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if job.Counts != job.Groups[0].Counts {
+					t.Errorf("the job counts %v, its group %v", job.Counts, job.Groups[0].Counts)
+					return
+				}
+				list, _, err := f.Tasks(t.Context(), store.TaskQuery{Job: 1, Limit: tasks})
+				if err != nil || len(list) != tasks {
+					t.Errorf("%d tasks, %v", len(list), err)
+					return
+				}
+				running := 0
+				for i := range list {
+					if list[i].State == muster.Running {
+						running++
+					}
+				}
+				if running > 0 && list[running-1].State != muster.Running {
+					t.Error("the rows are of two commits")
+					return
+				}
+			}
+		})
+	}
+	for n := range commits {
+		commit(n)
+	}
+	stop()
+	wg.Wait()
+}
+
+func closed(t *testing.T, f *fixture) {
+	for range 2 { // twice is no error
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := f.Load(t.Context())
+	wantCode(t, "load", err, muster.Unavailable)
+	wantCode(t, "commit", f.Commit(t.Context(), &store.Batch{}), muster.Unavailable)
+	_, err = f.Job(t.Context(), 1)
+	wantCode(t, "job", err, muster.Unavailable)
+	_, err = f.ListKeys(t.Context())
+	wantCode(t, "keys", err, muster.Unavailable)
+}
