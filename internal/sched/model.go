@@ -108,6 +108,7 @@ type worker struct {
 	heard       bool // and was heard within Config.Silent
 	gone        bool
 	leaving     bool // was told to go
+	shrunk      bool // came back with less than it held
 	constrained string
 	seen        muster.Time // last sign of life
 	joined      muster.Time // start of the session
@@ -129,7 +130,9 @@ func (w *worker) tasks() []*task {
 	return list
 }
 
-// holds returns the position of id among the workers, and whether it is there.
+func byID(a, b *worker) int { return strings.Compare(string(a.row.ID), string(b.row.ID)) }
+
+// find returns the position of id among the workers, and whether it is there.
 func (s *State) find(id muster.WorkerID) (int, bool) {
 	return slices.BinarySearchFunc(s.order, id, func(w *worker, id muster.WorkerID) int {
 		return strings.Compare(string(w.row.ID), string(id))

@@ -119,6 +119,7 @@ func (s *State) hold(t *task, w *worker) {
 func (s *State) release(t *task) {
 	w := t.worker
 	w.book.Return(t.row.Grant)
+	w.shrunk = w.shrunk && w.book.Over()
 	s.bump(w)
 	t.group.job.project.hold(t.row.Grant, w, -1)
 	last := len(w.held) - 1

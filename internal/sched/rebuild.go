@@ -86,6 +86,7 @@ func (s *State) restoreTask(now muster.Time, row *muster.Task) error {
 		return muster.Errorf(muster.Internal, "task %s as stored is %s on worker %q, without that worker or a grant", row.ID, row.State, row.Worker)
 	}
 	s.hold(t, w)
+	w.shrunk = w.book.Over()
 	if t.row.State == muster.Cancelling {
 		t.stopBy = now.Add(orDefault(g.spec().Kill.Grace, defaultGrace) + cancelSlack)
 	}

@@ -90,7 +90,7 @@ func (s *State) describe(w *worker, row muster.Worker) {
 		w.book.Take(t.row.Grant)
 		t.group.job.project.hold(t.row.Grant, w, 1)
 	}
-	w.gone = false
+	w.gone, w.shrunk = false, w.book.Over()
 	s.count(w, 1)
 	s.bump(w)
 }

@@ -1,8 +1,6 @@
 package sched
 
 import (
-	"strings"
-
 	"github.com/muster-dev/muster/internal/place"
 )
 
@@ -32,7 +30,7 @@ func (f *fit) before(o *fit) bool {
 	if f.score != o.score {
 		return f.score > o.score
 	}
-	return strings.Compare(string(f.worker.row.ID), string(o.worker.row.ID)) < 0
+	return byID(f.worker, o.worker) < 0
 }
 
 // bump notes that what w can be given has changed.

@@ -2,7 +2,6 @@ package sched
 
 import (
 	"cmp"
-	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -36,7 +35,7 @@ func (t *timer) before(o *timer) bool {
 	}
 	switch {
 	case t.worker != nil && o.worker != nil:
-		return strings.Compare(string(t.worker.row.ID), string(o.worker.row.ID)) < 0
+		return byID(t.worker, o.worker) < 0
 	case t.worker != nil || o.worker != nil:
 		return t.worker != nil
 	}

@@ -1,0 +1,140 @@
+package sched_test
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched"
+)
+
+// memory keeps committed rows as a store does.
+type memory struct {
+	next    muster.JobID
+	jobs    map[muster.JobID]muster.Job
+	groups  map[muster.JobID]map[int]muster.Group
+	tasks   map[muster.TaskID]muster.Task
+	tries   map[muster.AttemptID]muster.Attempt
+	late    []muster.Report
+	workers map[muster.WorkerID]muster.Worker
+}
+
+func newMemory() *memory {
+	return &memory{
+		next: 1, jobs: map[muster.JobID]muster.Job{}, groups: map[muster.JobID]map[int]muster.Group{}, tasks: map[muster.TaskID]muster.Task{},
+		tries: map[muster.AttemptID]muster.Attempt{}, workers: map[muster.WorkerID]muster.Worker{},
+	}
+}
+
+func (m *memory) commit(r muster.Rows) {
+	for _, j := range r.Jobs {
+		if j.Spec == nil {
+			j.Spec = m.jobs[j.ID].Spec
+		} else {
+			m.next = max(m.next, j.ID+1)
+		}
+		m.jobs[j.ID] = j
+	}
+	for _, g := range r.Groups {
+		if m.groups[g.Job] == nil {
+			m.groups[g.Job] = map[int]muster.Group{}
+		}
+		m.groups[g.Job][g.Index] = g
+	}
+	for _, t := range r.Tasks {
+		m.tasks[t.ID] = t
+	}
+	for _, a := range r.Attempts {
+		m.tries[a.ID] = a
+	}
+	m.late = append(m.late, r.Late...)
+	for _, w := range r.Workers {
+		m.workers[w.ID] = w
+	}
+	for _, id := range r.Gone {
+		delete(m.workers, id)
+	}
+}
+
+func (m *memory) groupsOf(id muster.JobID) []muster.Group {
+	var list []muster.Group
+	for i := range len(m.groups[id]) {
+		list = append(list, m.groups[id][i])
+	}
+	return list
+}
+
+// needed reports whether a row belongs into a snapshot of its live job.
+func (m *memory) needed(t *muster.Task) bool {
+	g := m.groups[t.Job][t.Group]
+	return !t.State.Final() || g.Kept || t.ID.Num >= g.First+g.Next
+}
+
+func (m *memory) snapshot() muster.Snapshot {
+	snap := muster.Snapshot{NextJob: m.next}
+	for _, id := range slices.Sorted(maps.Keys(m.jobs)) {
+		if j := m.jobs[id]; !j.State.Final() {
+			snap.Jobs = append(snap.Jobs, j)
+			snap.Groups = append(snap.Groups, m.groupsOf(id)...)
+			for _, t := range m.rows(id) {
+				if m.needed(&t) {
+					snap.Tasks = append(snap.Tasks, t)
+				}
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(m.workers)) {
+		snap.Workers = append(snap.Workers, m.workers[id])
+	}
+	return snap
+}
+
+// rows returns the task rows of a job by number.
+func (m *memory) rows(id muster.JobID) []muster.Task {
+	var list []muster.Task
+	for _, t := range m.tasks {
+		if t.Job == id {
+			list = append(list, t)
+		}
+	}
+	slices.SortFunc(list, func(a, b muster.Task) int { return cmp.Compare(a.ID.Num, b.ID.Num) })
+	return list
+}
+
+// all returns all tasks of a job; those without rows are made up.
+func (m *memory) all(id muster.JobID) []muster.Task {
+	var list []muster.Task
+	for _, g := range m.groupsOf(id) {
+		for num := g.First; num < g.First+g.Size; num++ {
+			t, ok := m.tasks[muster.TaskID{Job: id, Num: num}]
+			if !ok {
+				t = muster.Task{
+					ID: muster.TaskID{Job: id, Num: num}, Job: id, Index: num, Group: g.Index, Name: g.Name, State: g.Rest,
+					Reason: g.Reason, Made: true,
+				}
+			}
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// retry makes the event by which the tasks within spans, or all, are tried again.
+func (m *memory) retry(id muster.JobID, spans []sched.Span) sched.Retry {
+	j := m.jobs[id]
+	ev := sched.Retry{Job: j, Groups: m.groupsOf(id), Rest: spans == nil}
+	for _, t := range m.all(id) {
+		asked := spans == nil && !t.Made
+		for _, s := range spans {
+			asked = asked || s.First <= t.ID.Num && t.ID.Num <= s.Last
+		}
+		switch {
+		case asked && t.State.Final() && t.State != muster.Succeeded:
+			ev.Ended = append(ev.Ended, t)
+		case !t.Made && m.needed(&t):
+			ev.Kept = append(ev.Kept, t)
+		}
+	}
+	return ev
+}

@@ -1,0 +1,312 @@
+package sched_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched"
+)
+
+const second = muster.Duration(time.Second)
+
+// world drives two schedulers with the same events, and holds after each that
+// they decide the same, that their invariants stand, and that the committed rows
+// make the same state.
+type world struct {
+	t        *rapid.T
+	now      muster.Time
+	state    *sched.State
+	twin     *sched.State
+	rows     *memory
+	sessions map[muster.WorkerID]bool
+	given    map[muster.WorkerID][]muster.AttemptID // attempts that workers were told of
+	results  map[muster.TaskID]int
+}
+
+func (w *world) apply(ev sched.Event) error {
+	err := w.state.Apply(w.now, ev)
+	twinErr := w.twin.Apply(w.now, ev)
+	if fmt.Sprint(err) != fmt.Sprint(twinErr) {
+		w.t.Fatalf("the same event was answered %v and %v", err, twinErr)
+	}
+	if muster.CodeOf(err) == muster.Internal && err != nil {
+		w.t.Fatalf("%T: %v", ev, err)
+	}
+	return err
+}
+
+// turn ends a batch.
+func (w *world) turn() {
+	w.state.Place(w.now)
+	w.twin.Place(w.now)
+	fx, twin := w.state.Take(), w.twin.Take()
+	if diff := cmp.Diff(fx, twin); diff != "" {
+		w.t.Fatalf("equal histories had unequal effects:\n%s", diff)
+	}
+	w.rows.commit(fx.Rows)
+	for _, word := range fx.Sends {
+		if !w.sessions[word.To()] {
+			w.t.Fatalf("a word for %s, which has no session: %#v", word.To(), word)
+		}
+		if a, ok := word.(sched.Assign); ok {
+			w.given[a.Worker] = append(w.given[a.Worker], a.Attempt)
+		}
+	}
+	w.check()
+}
+
+func (w *world) check() {
+	if err := w.state.Check(); err != nil {
+		w.t.Fatal(err)
+	}
+	rebuilt, err := sched.Rebuild(config, w.now, w.rows.snapshot())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if diff := cmp.Diff(w.state.Snapshot(), rebuilt.Snapshot(), cmpopts.EquateEmpty()); diff != "" {
+		w.t.Fatalf("rebuilt from the committed rows is not the live state (-live +rebuilt):\n%s", diff)
+	}
+}
+
+var config = sched.Config{CrashLimit: 2}
+
+func drawSpec(t *rapid.T) *muster.Spec {
+	priority := rapid.IntRange(0, 2).Draw(t, "priority")
+	s := &muster.Spec{Name: "job", Project: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "project"), Priority: &priority}
+	stages := rapid.IntRange(1, 4).Draw(t, "stages")
+	for i := range stages {
+		ts := muster.TaskSpec{Name: fmt.Sprintf("s%d", i), Kind: muster.KindNoop}
+		if n := rapid.IntRange(1, 6).Draw(t, "size"); n > 1 {
+			ts.Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: int64(n - 1), Step: 1}}}
+		}
+		for k := range i {
+			if rapid.IntRange(0, 2).Draw(t, "need") == 0 {
+				ts.Needs = append(ts.Needs, s.Tasks[k].Name)
+			}
+		}
+		if len(ts.Needs) > 0 && rapid.Bool().Draw(t, "reads") {
+			ts.Env = map[string]string{"CODE": "${" + ts.Needs[0] + ".0.exit_code}"}
+			if n := s.Tasks[slices.IndexFunc(s.Tasks, func(x muster.TaskSpec) bool { return x.Name == ts.Needs[0] })]; n.Array == nil {
+				ts.Env["CODE"] = "${" + ts.Needs[0] + ".exit_code}"
+			}
+		}
+		if rapid.Bool().Draw(t, "cpus") {
+			ts.Resources.CPUs = 0.5 * float64(rapid.IntRange(1, 8).Draw(t, "half cpus"))
+			ts.Resources.Memory = muster.Size(rapid.IntRange(0, 4).Draw(t, "GiB")) << 30
+		}
+		if rapid.IntRange(0, 3).Draw(t, "gpu") == 0 {
+			ts.Resources.GPUs = muster.GPURequest{Count: rapid.IntRange(1, 2).Draw(t, "gpus"), Memory: 4 << 30, Share: rapid.Bool().Draw(t, "share")}
+		}
+		ts.Retries.Max = rapid.IntRange(0, 2).Draw(t, "retries")
+		if rapid.IntRange(0, 3).Draw(t, "times out") == 0 {
+			ts.QueueTimeout = 40 * second
+		}
+		if rapid.Bool().Draw(t, "short grace") {
+			ts.Disconnect.Grace = 45 * second
+		}
+		s.Tasks = append(s.Tasks, ts)
+	}
+	return s
+}
+
+func (w *world) worker() muster.WorkerID {
+	return muster.WorkerID(rapid.SampledFrom([]string{"w1", "w2", "w3"}).Draw(w.t, "worker"))
+}
+
+func (w *world) job() muster.JobID {
+	return muster.JobID(rapid.Int64Range(1, max(int64(w.state.NextJob()-1), 1)).Draw(w.t, "job"))
+}
+
+func (w *world) spans() []sched.Span {
+	if rapid.Bool().Draw(w.t, "all") {
+		return nil
+	}
+	var list []sched.Span
+	for range rapid.IntRange(1, 2).Draw(w.t, "spans") {
+		first := rapid.IntRange(0, 12).Draw(w.t, "first")
+		list = append(list, sched.Span{First: first, Last: first + rapid.IntRange(0, 3).Draw(w.t, "more")})
+	}
+	return list
+}
+
+// attempt draws one that the worker was told of, if there is any.
+func (w *world) attempt(of muster.WorkerID) (muster.AttemptID, bool) {
+	if len(w.given[of]) == 0 {
+		return muster.AttemptID{}, false
+	}
+	return rapid.SampledFrom(w.given[of]).Draw(w.t, "attempt"), true
+}
+
+func (w *world) held(of muster.WorkerID) []muster.AttemptID {
+	var held []muster.AttemptID
+	for _, a := range w.given[of] {
+		if rapid.IntRange(0, 9).Draw(w.t, "forgotten") > 0 {
+			held = append(held, a)
+		}
+	}
+	return held
+}
+
+func (w *world) drop(of muster.WorkerID, a muster.AttemptID) {
+	w.given[of] = slices.DeleteFunc(w.given[of], func(b muster.AttemptID) bool { return a == b })
+}
+
+func (w *world) join(id muster.WorkerID) {
+	held := w.held(id)
+	row := muster.Worker{ID: id, Name: "name of " + string(id), Kinds: []string{muster.KindNoop}, Resources: muster.Resources{
+		CPUs: float64(rapid.IntRange(2, 4).Draw(w.t, "cpus")), Memory: 8 << 30, Slots: 3,
+		GPUs: []muster.GPU{{UUID: "g0-" + string(id), Vendor: "nvidia", Memory: 8 << 30}, {UUID: "g1-" + string(id), Index: 1, Vendor: "nvidia", Memory: 16 << 30}},
+	}}
+	if err := w.apply(sched.Joined{Worker: row, Held: held}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.sessions[id] = true
+	keep, _ := w.state.Keep(id, held)
+	w.given[id] = keep
+}
+
+func (w *world) finish(id muster.WorkerID, a muster.AttemptID) {
+	r := muster.Report{Attempt: a, StartedAt: w.now - 5, FinishedAt: w.now}
+	switch rapid.IntRange(0, 7).Draw(w.t, "outcome") {
+	case 0:
+		r.Outcome, r.Reason = muster.AttemptFailed, muster.ExitCode
+	case 1:
+		r.Outcome, r.Reason = muster.AttemptFailed, muster.DiskFull
+	case 2:
+		r.Outcome = muster.AttemptTimedOut
+	case 3:
+		r.Outcome = muster.AttemptCancelled
+	default:
+		r.Outcome = muster.AttemptSucceeded
+	}
+	code := rapid.IntRange(0, 1).Draw(w.t, "exit code")
+	r.ExitCode = &code
+	late := len(w.rows.late)
+	err := w.apply(sched.Finished{Worker: id, Report: r})
+	w.drop(id, a)
+	w.turn()
+	switch {
+	case err != nil && len(w.rows.late) != late+1:
+		w.t.Fatalf("a late report of %s was not kept", a)
+	case err == nil && r.Outcome == muster.AttemptSucceeded:
+		if w.results[a.Task]++; w.results[a.Task] > 1 {
+			w.t.Fatalf("task %s has two accepted results", a.Task)
+		}
+	}
+}
+
+func TestRandomHistories(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{
+			t: t, now: 1_000_000, state: sched.New(config), twin: sched.New(config), rows: newMemory(),
+			sessions: map[muster.WorkerID]bool{}, given: map[muster.WorkerID][]muster.AttemptID{}, results: map[muster.TaskID]int{},
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"submit": func(t *rapid.T) {
+				w.t = t
+				if err := w.apply(sched.Submit{ID: w.state.NextJob(), Spec: drawSpec(t)}); err != nil {
+					t.Fatal(err)
+				}
+				w.turn()
+			},
+			"cancel": func(t *rapid.T) {
+				w.t = t
+				_ = w.apply(sched.Cancel{Job: w.job(), Tasks: w.spans()})
+				w.turn()
+			},
+			"retry": func(t *rapid.T) {
+				w.t = t
+				if id := w.job(); w.rows.jobs[id].ID != 0 {
+					_ = w.apply(w.rows.retry(id, w.spans()))
+					w.turn()
+				}
+			},
+			"join": func(t *rapid.T) { w.t = t; w.join(w.worker()); w.turn() },
+			"lose": func(t *rapid.T) {
+				w.t = t
+				id := w.worker()
+				_ = w.apply(sched.Lost{Worker: id})
+				w.sessions[id] = false
+				w.turn()
+			},
+			"leave": func(t *rapid.T) {
+				w.t = t
+				id := w.worker()
+				_ = w.apply(sched.Left{Worker: id})
+				w.sessions[id], w.given[id] = false, nil
+				w.turn()
+			},
+			"renew": func(t *rapid.T) {
+				w.t = t
+				for _, id := range []muster.WorkerID{"w1", "w2", "w3"} {
+					_ = w.apply(sched.Renewed{Worker: id, Held: w.held(id)})
+				}
+				w.turn()
+			},
+			"steer": func(t *rapid.T) {
+				w.t = t
+				on := rapid.Bool().Draw(t, "on")
+				switch rapid.IntRange(0, 3).Draw(t, "what") {
+				case 0:
+					_ = w.apply(sched.Pause{Worker: w.worker(), On: on})
+				case 1:
+					_ = w.apply(sched.Drain{Worker: w.worker(), On: on})
+				case 2:
+					_ = w.apply(sched.Remove{Worker: w.worker()})
+				default:
+					_ = w.apply(sched.Ready{Worker: w.worker(), Constrained: map[bool]string{true: "on battery"}[on]})
+				}
+				w.turn()
+			},
+			"work": func(t *rapid.T) {
+				w.t = t
+				id := w.worker()
+				a, ok := w.attempt(id)
+				if !ok {
+					return
+				}
+				switch rapid.IntRange(0, 4).Draw(t, "word") {
+				case 0:
+					_ = w.apply(sched.Accepted{Worker: id, Attempt: a})
+				case 1:
+					_ = w.apply(sched.Started{Worker: id, Attempt: a, At: w.now})
+				case 2:
+					if w.apply(sched.Rejected{Worker: id, Attempt: a, Message: "full"}) == nil {
+						w.drop(id, a)
+					}
+				case 3:
+					_ = w.apply(sched.Progressed{Worker: id, Progress: muster.Progress{Attempt: a, Metrics: map[string]float64{"loss": 1}}})
+				default:
+					w.finish(id, a)
+				}
+				w.turn()
+			},
+			"finish": func(t *rapid.T) {
+				w.t = t
+				id := w.worker()
+				if a, ok := w.attempt(id); ok {
+					w.finish(id, a)
+				}
+			},
+			"pass time": func(t *rapid.T) {
+				w.t = t
+				w.now = w.now.Add(muster.Duration(rapid.IntRange(1, 60).Draw(t, "seconds")) * second)
+				if err := w.apply(sched.Tick{}); err != nil {
+					t.Fatal(err)
+				}
+				if at := w.state.Wake(); at != 0 && at <= w.now {
+					t.Fatalf("after a tick at %d something is due at %d", w.now, at)
+				}
+				w.turn()
+			},
+		})
+	})
+}
