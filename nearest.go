@@ -3,8 +3,8 @@ package muster
 import "strings"
 
 // Nearest returns the candidate that name was probably meant to be: the one the
-// fewest typing errors away, if they are few for its length, else "". Names
-// over MaxName bytes are not compared.
+// fewest typing errors away, if they are few for its length, else one that begins
+// or ends with name, else "". Names over MaxName bytes are not compared.
 func Nearest(name string, candidates []string) string {
 	if len(name) > MaxName {
 		return ""
@@ -13,6 +13,13 @@ func Nearest(name string, candidates []string) string {
 	for _, c := range candidates {
 		if d := distance(strings.ToLower(name), strings.ToLower(c), least); d < least {
 			best, least = c, d
+		}
+	}
+	if best == "" && len(name) >= 3 {
+		for _, c := range candidates {
+			if lower := strings.ToLower(c); strings.HasPrefix(lower, strings.ToLower(name)) || strings.HasSuffix(lower, strings.ToLower(name)) {
+				return c
+			}
 		}
 	}
 	return best

@@ -1,0 +1,228 @@
+package spec
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+// decoder lays a tree over Go values and notes where everything stands.
+type decoder struct {
+	builder
+	places map[string]place // by path
+	flat   bool             // paths of the only task are shown without "tasks[0]."
+}
+
+// wrongAt notes a problem at a path.
+func (d *decoder) wrongAt(path string, at place, hint, format string, args ...any) {
+	d.wrong = append(d.wrong, muster.FieldError{
+		Path: d.shown(path), Line: at.line, Column: at.column, Message: fmt.Sprintf(format, args...), Hint: hint,
+	})
+}
+
+// shown returns a path as the document has it.
+func (d *decoder) shown(path string) string {
+	if d.flat {
+		return strings.TrimPrefix(path, "tasks[0].")
+	}
+	return path
+}
+
+func below(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// into sets v, which is settable, to what n says.
+func (d *decoder) into(n *node, v reflect.Value, path string) {
+	d.places[path] = n.at
+	if v.Type() == reflect.TypeFor[json.RawMessage]() {
+		v.SetBytes(n.json())
+		return
+	}
+	if n.kind == null {
+		d.wrongAt(path, n.at, "write a value, or take the field out", "there is no value")
+		return
+	}
+	if v.Kind() == reflect.Pointer {
+		p := reflect.New(v.Type().Elem())
+		d.into(n, p.Elem(), path)
+		v.Set(p)
+		return
+	}
+	if d.odd(n, v, path) {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		if n.kind != object {
+			d.wrongAt(path, n.at, "", "%s cannot stand here: write an object with %s", n.describe(), strings.Join(names(v.Type()), ", "))
+			return
+		}
+		for _, f := range n.fields {
+			d.member(f, path, v)
+		}
+	case reflect.Map:
+		d.texts(n, v, path)
+	case reflect.Slice:
+		d.list(n, v, path)
+	case reflect.String:
+		if s, ok := d.text(n, path); ok {
+			v.SetString(s)
+		}
+	case reflect.Bool:
+		if n.kind != boolean {
+			d.wrongAt(path, n.at, "", "%s cannot stand here: write true or false", n.describe())
+			return
+		}
+		v.SetBool(strings.EqualFold(n.text, "true"))
+	case reflect.Int:
+		d.integer(n, v, path)
+	case reflect.Float64:
+		f, err := strconv.ParseFloat(n.number, 64)
+		if n.kind != number || err != nil || math.IsInf(f, 0) {
+			d.wrongAt(path, n.at, "", "%s cannot stand here: write a number", n.describe())
+			return
+		}
+		v.SetFloat(f)
+	default:
+		panic("spec: no rule for " + v.Type().String())
+	}
+}
+
+// member sets the field of one of the structs that f names.
+func (d *decoder) member(f field, path string, structs ...reflect.Value) {
+	for _, v := range structs {
+		if i, ok := fieldIndex(v.Type(), f.name); ok {
+			d.into(f.value, v.Field(i), below(path, f.name))
+			return
+		}
+	}
+	types := make([]reflect.Type, len(structs))
+	for i, v := range structs {
+		types[i] = v.Type()
+	}
+	d.wrongAt(below(path, cut(f.name)), f.at, suggest(f.name, types), "there is no such field")
+}
+
+// texts fills a map of texts.
+func (d *decoder) texts(n *node, v reflect.Value, path string) {
+	if n.kind != object {
+		d.wrongAt(path, n.at, "", "%s cannot stand here: write an object, such as {NAME: value}", n.describe())
+		return
+	}
+	if len(n.fields) == 0 {
+		return
+	}
+	v.Set(reflect.MakeMapWithSize(v.Type(), len(n.fields)))
+	for _, f := range n.fields {
+		at := below(path, f.name)
+		d.places[at] = f.value.at
+		if s, ok := d.text(f.value, at); ok {
+			v.SetMapIndex(reflect.ValueOf(f.name), reflect.ValueOf(s))
+		}
+	}
+}
+
+func (d *decoder) list(n *node, v reflect.Value, path string) {
+	if n.kind != list {
+		hint := ""
+		if n.scalar() {
+			hint = "such as [" + n.describe() + "]"
+		}
+		d.wrongAt(path, n.at, hint, "%s cannot stand here: write a list", n.describe())
+		return
+	}
+	for i, item := range n.items {
+		v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
+		d.into(item, v.Index(i), fmt.Sprintf("%s[%d]", path, i))
+	}
+}
+
+// text reads a text, or another scalar as it is spelled.
+func (d *decoder) text(n *node, path string) (string, bool) {
+	switch {
+	case n.scalar():
+		return n.text, true
+	case n.kind == null:
+		d.wrongAt(path, n.at, `write "" for an empty text`, "there is no value")
+	default:
+		d.wrongAt(path, n.at, "", "%s cannot stand here: write a text", n.describe())
+	}
+	return "", false
+}
+
+func (d *decoder) integer(n *node, v reflect.Value, path string) {
+	i, err := strconv.ParseInt(n.number, 10, 64)
+	if n.kind != number || err != nil || v.OverflowInt(i) {
+		d.wrongAt(path, n.at, "", "%s cannot stand here: write a whole number", n.describe())
+		return
+	}
+	v.SetInt(i)
+}
+
+// fieldIndex finds the field of t with this name in JSON.
+func fieldIndex(t reflect.Type, name string) (int, bool) {
+	for i := range t.NumField() {
+		if jsonName(t.Field(i)) == name {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
+}
+
+// names lists the fields of t.
+func names(t reflect.Type) []string {
+	all := make([]string, t.NumField())
+	for i := range all {
+		all[i] = jsonName(t.Field(i))
+	}
+	return all
+}
+
+// suggest says which field may be meant: one of the structs with a similar name,
+// else one with just this name in a struct below them, or the other way around.
+func suggest(name string, structs []reflect.Type) string {
+	var known []string
+	for _, t := range structs {
+		known = append(known, names(t)...)
+	}
+	for _, t := range structs {
+		for i := range t.NumField() {
+			inner := t.Field(i).Type
+			if inner.Kind() == reflect.Pointer {
+				inner = inner.Elem()
+			}
+			if inner.Kind() == reflect.Struct && inner.NumField() > 0 && slices.Contains(names(inner), name) {
+				return "did you mean " + jsonName(t.Field(i)) + "." + name + "?"
+			}
+		}
+	}
+	if near := muster.Nearest(name, known); near != "" {
+		return "did you mean " + near + "?"
+	}
+	task, job := reflect.TypeFor[muster.TaskSpec](), reflect.TypeFor[muster.Spec]()
+	switch {
+	case slices.Contains(structs, job) && slices.Contains(names(task), name):
+		return "it belongs to an entry of tasks"
+	case slices.Contains(structs, task) && slices.Contains(names(job), name):
+		return "it belongs to the job, outside tasks"
+	case len(known) <= 10:
+		return "there are " + strings.Join(known, ", ")
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,177 @@
+package spec
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/muster-dev/muster"
+)
+
+// Limits of a file.
+const (
+	maxDocuments = 1_000
+	maxDepth     = 100
+	maxNodes     = 500_000 // after the expansion of aliases
+)
+
+// kind is what a node is.
+type kind uint8
+
+const (
+	null kind = iota
+	boolean
+	number
+	text
+	list
+	object
+)
+
+// wanted names kinds in messages.
+func (k kind) String() string {
+	return [...]string{"nothing", "true or false", "a number", "a text", "a list", "an object"}[k]
+}
+
+// place is where something stands: line and column, both from 1, the column in
+// characters.
+type place struct{ line, column int }
+
+// node is a piece of a document.
+type node struct {
+	kind   kind
+	at     place
+	text   string // of a text; of another scalar as it is spelled
+	number string // of a number: its JSON form
+	items  []*node
+	fields []field
+}
+
+// field is one member of an object. Names are unique in it.
+type field struct {
+	name  string
+	at    place
+	value *node
+}
+
+// scalar reports whether n is one value that has a spelling.
+func (n *node) scalar() bool { return n.kind == boolean || n.kind == number || n.kind == text }
+
+// field returns the value of a member, or nil.
+func (n *node) field(name string) *node {
+	for _, f := range n.fields {
+		if f.name == name {
+			return f.value
+		}
+	}
+	return nil
+}
+
+// json returns n as JSON, members in their order.
+func (n *node) json() json.RawMessage {
+	var b bytes.Buffer
+	n.write(&b)
+	return b.Bytes()
+}
+
+func (n *node) write(b *bytes.Buffer) {
+	switch n.kind {
+	case null:
+		b.WriteString("null")
+	case boolean:
+		b.WriteString(strings.ToLower(n.text))
+	case number:
+		b.WriteString(n.number)
+	case text:
+		quote(b, n.text)
+	case list:
+		b.WriteByte('[')
+		for i, item := range n.items {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			item.write(b)
+		}
+		b.WriteByte(']')
+	case object:
+		b.WriteByte('{')
+		for i, f := range n.fields {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			quote(b, f.name)
+			b.WriteByte(':')
+			f.value.write(b)
+		}
+		b.WriteByte('}')
+	}
+}
+
+// quote writes s, which is valid UTF-8, as a JSON string.
+func quote(b *bytes.Buffer, s string) {
+	e := json.NewEncoder(b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s)         // a buffer and a string do not fail
+	b.Truncate(b.Len() - 1) // the line break
+}
+
+// describe names n in a message: `"abc"`, `5`, "a list".
+func (n *node) describe() string {
+	switch {
+	case n.kind == text:
+		return strconv.Quote(cut(n.text))
+	case n.scalar():
+		return cut(n.text)
+	default:
+		return n.kind.String()
+	}
+}
+
+// cut shortens what a document says to what fits into a message.
+func cut(s string) string {
+	const most = 40
+	if utf8.RuneCountInString(s) > most {
+		return string([]rune(s)[:most]) + "…"
+	}
+	return s
+}
+
+// builder makes the nodes of one document, notes what is wrong with them and
+// keeps their number in bounds.
+type builder struct {
+	nodes int
+	wrong []muster.FieldError
+}
+
+func (b *builder) add(at place, hint, message string) {
+	b.wrong = append(b.wrong, muster.FieldError{Line: at.line, Column: at.column, Message: message, Hint: hint})
+}
+
+// full counts a node and reports whether the document is beyond its limits. The
+// first time it says so in the list of problems; from then on it is full for good.
+func (b *builder) full(at place, depth int) bool {
+	if b.nodes >= maxNodes {
+		return true
+	}
+	b.nodes++
+	switch {
+	case depth >= maxDepth:
+		b.add(at, "", fmt.Sprintf("the nesting is deeper than %d levels", maxDepth))
+		b.nodes = maxNodes
+	case b.nodes == maxNodes:
+		b.add(at, "aliases count each time they are used", fmt.Sprintf("the document has more than %d values", maxNodes))
+	}
+	return b.nodes >= maxNodes
+}
+
+// put adds a member to an object, unless it is there already.
+func (b *builder) put(n *node, seen map[string]bool, f field) {
+	if seen[f.name] {
+		b.add(f.at, "keep one of them", "the field "+strconv.Quote(cut(f.name))+" is there twice")
+		return
+	}
+	seen[f.name] = true
+	n.fields = append(n.fields, f)
+}

@@ -1,0 +1,69 @@
+package spec
+
+import (
+	"encoding/json"
+	"reflect"
+	"strconv"
+
+	"github.com/muster-dev/muster"
+)
+
+// odd sets v if its type has a JSON form of its own, and reports whether it has.
+// The forms themselves are known to package muster only; here the parts are
+// looked at one by one, so that a problem gets its exact place.
+func (d *decoder) odd(n *node, v reflect.Value, path string) bool {
+	target, ok := v.Addr().Interface().(json.Unmarshaler)
+	if !ok {
+		return false
+	}
+	switch target := target.(type) {
+	case *muster.Script:
+		if n.kind == object {
+			return false // field by field
+		}
+	case *muster.Command:
+		if n.kind == list {
+			var argv []string
+			d.list(n, reflect.ValueOf(&argv).Elem(), path)
+			*target = muster.Command{Argv: append([]string{}, argv...)}
+			return true
+		}
+	case *muster.Matrix:
+		if n.kind == object {
+			d.matrix(n, target, path)
+			return true
+		}
+	}
+	d.unmarshal(n, target, path)
+	return true
+}
+
+// unmarshal lets a type read a node as JSON.
+func (d *decoder) unmarshal(n *node, target json.Unmarshaler, path string) {
+	if err := target.UnmarshalJSON(n.json()); err != nil {
+		d.wrongAt(path, n.at, "", "%s", err)
+	}
+}
+
+// matrix reads axis by axis.
+func (d *decoder) matrix(n *node, m *muster.Matrix, path string) {
+	for _, f := range n.fields {
+		at := below(path, f.name)
+		d.places[at] = f.value.at
+		good := true
+		axis := &node{kind: f.value.kind, at: f.value.at, text: f.value.text, number: f.value.number, fields: f.value.fields}
+		for i, item := range f.value.items {
+			where := at + "[" + strconv.Itoa(i) + "]"
+			d.places[where] = item.at
+			s, ok := d.text(item, where)
+			good = good && ok
+			axis.items = append(axis.items, &node{kind: text, at: item.at, text: s})
+		}
+		if !good {
+			continue
+		}
+		var one muster.Matrix
+		d.unmarshal(&node{kind: object, at: f.value.at, fields: []field{{name: f.name, at: f.at, value: axis}}}, &one, at)
+		m.Axes = append(m.Axes, one.Axes...)
+	}
+}

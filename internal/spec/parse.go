@@ -1,0 +1,195 @@
+package spec
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/flow"
+)
+
+// MaxFile is the most bytes of a file of specs.
+const MaxFile = muster.MaxSpec
+
+const maxWrong = 100 // problems reported at once
+
+// Parse reads all jobs of a YAML or JSON file. The specs are as written: not
+// normalized, but valid. name stands for the file in messages. If anything is
+// wrong, nothing is returned but an InvalidSpec error with all that is wrong in
+// Fields, in the order of the file, each with line and column; or a TooLarge
+// one.
+func Parse(data []byte, name string) ([]*muster.Spec, error) {
+	if len(data) > MaxFile {
+		return nil, muster.Errorf(muster.TooLarge, "%s is %s: a file of job specs is at most %s; bring data as files or input artifacts",
+			name, muster.Size(len(data)), muster.Size(MaxFile))
+	}
+	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
+	if at, bad := firstNotUTF8(data); bad {
+		return nil, invalid(name, []muster.FieldError{{Line: at.line, Column: at.column, Message: "the file is not UTF-8 text"}})
+	}
+	specs, wrong := documents(data)
+	if len(wrong) > 0 {
+		return nil, invalid(name, wrong)
+	}
+	return specs, nil
+}
+
+// documents reads each document of a file.
+func documents(data []byte) ([]*muster.Spec, []muster.FieldError) {
+	if json.Valid(data) {
+		d := newDecoder()
+		s := d.spec(d.fromJSON(data))
+		return []*muster.Spec{s}, d.wrong
+	}
+	docs, bad := yamlDocuments(string(data))
+	if bad != nil {
+		return nil, []muster.FieldError{*bad}
+	}
+	var specs []*muster.Spec
+	var wrong []muster.FieldError
+	for _, doc := range docs {
+		if empty(doc) {
+			continue
+		}
+		d := newDecoder()
+		s := d.spec(d.fromYAML(doc.Body))
+		specs, wrong = append(specs, s), append(wrong, d.wrong...)
+		if len(specs) > maxDocuments || len(wrong) > maxWrong {
+			break
+		}
+	}
+	switch {
+	case len(specs) == 0:
+		wrong = append(wrong, muster.FieldError{Line: 1, Column: 1, Message: "there is no job in this file", Hint: "write at least run: and a command"})
+	case len(specs) > maxDocuments:
+		wrong = append(wrong, muster.FieldError{Line: 1, Column: 1, Message: fmt.Sprintf("there are more than %d documents in this file", maxDocuments)})
+	}
+	return specs, wrong
+}
+
+func newDecoder() *decoder { return &decoder{places: make(map[string]place)} }
+
+// empty reports whether a document has only comments or directives.
+func empty(doc *ast.DocumentNode) bool {
+	switch doc.Body.(type) {
+	case nil, *ast.NullNode, *ast.CommentGroupNode, *ast.DirectiveNode:
+		return true
+	default:
+		return false
+	}
+}
+
+// spec reads one job and checks it.
+func (d *decoder) spec(n *node) *muster.Spec {
+	s := new(muster.Spec)
+	if n.kind != object {
+		hint := ""
+		if n.kind == list {
+			hint = "write the stages under tasks:, and put --- between several jobs"
+		}
+		d.wrongAt("", n.at, hint, "%s is not a job: write an object with run or tasks", n.describe())
+		return s
+	}
+	d.places[""] = n.at
+	d.flat = n.field("tasks") == nil
+	job := reflect.ValueOf(s).Elem()
+	inside := []reflect.Value{job}
+	path := ""
+	if d.flat {
+		s.Tasks = make([]muster.TaskSpec, 1)
+		d.places["tasks[0]"] = n.at
+		inside = append(inside, reflect.ValueOf(&s.Tasks[0]).Elem())
+		path = "tasks[0]"
+	}
+	for _, f := range n.fields {
+		_, ofJob := fieldIndex(job.Type(), f.name)
+		switch {
+		case strings.HasPrefix(f.name, "x-"): // a place to put anchors
+		case ofJob:
+			d.member(f, "", job)
+		default:
+			d.member(f, path, inside...)
+		}
+	}
+	if d.nodes < maxNodes {
+		d.check(s)
+	}
+	slices.SortStableFunc(d.wrong, func(a, b muster.FieldError) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return s
+}
+
+// check adds what is wrong with the spec as a whole. After problems with
+// single fields it keeps quiet about fields that are missing, because these
+// may be the misspelled ones.
+func (d *decoder) check(s *muster.Spec) {
+	misread := len(d.wrong) > 0
+	n := s.Normalize()
+	for _, e := range append(s.Validate(), flow.Check(n)...) {
+		at, exact := d.find(e.Path)
+		if misread && !exact {
+			continue
+		}
+		e.Path, e.Line, e.Column = d.shown(e.Path), at.line, at.column
+		if !slices.ContainsFunc(d.wrong, func(w muster.FieldError) bool { return w.Path == e.Path && w.Line == e.Line }) {
+			d.wrong = append(d.wrong, e)
+		}
+	}
+}
+
+// find returns where the thing at a path stands, or else the nearest thing
+// around it.
+func (d *decoder) find(path string) (at place, exact bool) {
+	for p := path; ; {
+		if at, ok := d.places[p]; ok {
+			return at, p == path
+		}
+		i := strings.LastIndexAny(p, ".[")
+		if i < 0 {
+			return d.places[""], false
+		}
+		p = p[:i]
+	}
+}
+
+// invalid makes the error for a file.
+func invalid(name string, wrong []muster.FieldError) error {
+	e := muster.Errorf(muster.InvalidSpec, "%s: %s", name, wrong[0])
+	if len(wrong) > 1 {
+		e = muster.Errorf(muster.InvalidSpec, "%s: %d problems; the first: %s", name, len(wrong), wrong[0])
+	}
+	if len(wrong) > maxWrong {
+		e.Message = fmt.Sprintf("%s: more than %d problems; the first: %s", name, maxWrong, wrong[0])
+		wrong = wrong[:maxWrong]
+	}
+	e.Fields = wrong
+	return e
+}
+
+func firstNotUTF8(data []byte) (place, bool) {
+	if utf8.Valid(data) {
+		return place{}, false
+	}
+	at := place{1, 1}
+	for len(data) > 0 {
+		c, size := utf8.DecodeRune(data)
+		if c == utf8.RuneError && size == 1 {
+			break
+		}
+		at.column++
+		if c == '\n' {
+			at = place{at.line + 1, 1}
+		}
+		data = data[size:]
+	}
+	return at, true
+}

@@ -1,0 +1,283 @@
+package spec
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+
+	"github.com/muster-dev/muster"
+)
+
+// yamlDocuments parses a file. The parser recurses and stores every node's
+// path, so the nesting is bounded before it runs.
+func yamlDocuments(data string) (docs []*ast.DocumentNode, wrong *muster.FieldError) {
+	defer func() {
+		if r := recover(); r != nil { // the parser gives up on some malformed input by a panic
+			docs, wrong = nil, &muster.FieldError{Line: 1, Column: 1, Message: "the file cannot be read as YAML", Hint: "simplify it, or write JSON"}
+		}
+	}()
+	tokens := lexer.Tokenize(data)
+	if deep := tooDeep(tokens); deep != nil {
+		return nil, &muster.FieldError{Line: deep.Line, Column: deep.Column, Message: fmt.Sprintf("the nesting is deeper than %d levels", maxDepth)}
+	}
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		return nil, syntaxError(err)
+	}
+	return file.Docs, nil
+}
+
+func syntaxError(err error) *muster.FieldError {
+	e := &muster.FieldError{Line: 1, Column: 1, Message: err.Error()}
+	var at yaml.Error
+	if errors.As(err, &at) {
+		e.Message = at.GetMessage()
+		if tok := at.GetToken(); tok != nil && tok.Position != nil {
+			e.Line, e.Column = tok.Position.Line, tok.Position.Column
+		}
+	}
+	e.Message = "this is not YAML: " + e.Message
+	return e
+}
+
+// tooDeep returns where the brackets, or the signs that nest without them (list
+// dashes in one line, tags, anchors, ?), go deeper than maxDepth, or where a
+// line is indented by more than that many levels could be.
+func tooDeep(tokens token.Tokens) *token.Position {
+	depth, chain, line := 0, 0, 0
+	for _, t := range tokens {
+		if t.Position == nil {
+			continue
+		}
+		first := t.Position.Line != line
+		if first {
+			line, chain = t.Position.Line, 0
+		}
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			depth++
+		case token.SequenceEndType, token.MappingEndType:
+			depth = max(0, depth-1)
+		case token.SequenceEntryType, token.MappingKeyType, token.MappingValueType, token.TagType, token.AnchorType:
+			if depth == 0 {
+				chain++
+			}
+		case token.StringType, token.CommentType:
+			first = false // may be part of a text of several lines
+		}
+		if depth > maxDepth || chain > maxDepth || first && depth == 0 && t.Position.Column > 16*maxDepth {
+			return t.Position
+		}
+	}
+	return nil
+}
+
+// yamlReader turns the parser's nodes of one document into ours.
+type yamlReader struct {
+	*builder
+	anchors map[string]ast.Node
+}
+
+func (b *builder) fromYAML(body ast.Node) *node {
+	r := &yamlReader{builder: b, anchors: make(map[string]ast.Node)}
+	return r.value(body, 0)
+}
+
+func at(n ast.Node) place {
+	if tok := n.GetToken(); tok != nil && tok.Position != nil {
+		return place{tok.Position.Line, tok.Position.Column}
+	}
+	return place{1, 1}
+}
+
+func (r *yamlReader) value(y ast.Node, depth int) *node {
+	if y == nil {
+		return &node{at: place{1, 1}}
+	}
+	n := &node{at: at(y)}
+	if r.full(n.at, depth) {
+		return n
+	}
+	switch y := y.(type) {
+	case *ast.NullNode:
+	case *ast.BoolNode:
+		n.kind, n.text = boolean, y.Token.Value
+	case *ast.IntegerNode:
+		r.number(n, y.Token.Value, fmt.Sprint(y.Value))
+	case *ast.FloatNode:
+		r.number(n, y.Token.Value, strconv.FormatFloat(y.Value, 'g', -1, 64))
+	case *ast.InfinityNode:
+		r.text(n, y.Token.Value)
+	case *ast.NanNode:
+		r.text(n, y.Token.Value)
+	case *ast.StringNode:
+		if y.Token.Type == token.StringType && jsonNumber(y.Value) { // 1e-3, which the parser takes for a text
+			r.number(n, y.Value, y.Value)
+			break
+		}
+		r.text(n, y.Value)
+	case *ast.LiteralNode:
+		r.text(n, y.Value.Value)
+	case *ast.SequenceNode:
+		n.kind = list
+		for _, item := range y.Values {
+			if r.nodes >= maxNodes {
+				break
+			}
+			if whole, ok := colonText(item); ok {
+				n.items = append(n.items, &node{kind: text, at: at(whole.Key), text: whole.Key.GetToken().Value + ":" + whole.Value.GetToken().Value})
+				continue
+			}
+			n.items = append(n.items, r.value(item, depth+1))
+		}
+	case *ast.MappingNode:
+		r.object(n, y.Values, depth)
+	case *ast.MappingValueNode:
+		r.object(n, []*ast.MappingValueNode{y}, depth)
+	case *ast.AnchorNode:
+		n = r.value(y.Value, depth+1)
+		r.anchors[y.Name.GetToken().Value] = y.Value // only now, so that it cannot contain itself
+	case *ast.AliasNode:
+		return r.alias(n, y, depth)
+	case *ast.TagNode:
+		r.add(n.at, "put texts in quotes", "the tag "+cut(y.Start.Value)+" is not supported")
+		return r.value(y.Value, depth+1)
+	default:
+		r.add(n.at, "", "this sort of YAML is not supported in a job spec")
+	}
+	return n
+}
+
+// colonText recognizes a plain text with a colon in it, such as exit:75, that
+// is an item of a list inside braces: YAML takes it for a text, the parser for
+// an object.
+func colonText(y ast.Node) (*ast.MappingValueNode, bool) {
+	if m, ok := y.(*ast.MappingNode); ok && len(m.Values) == 1 && m.Start.Type != token.MappingStartType {
+		y = m.Values[0]
+	}
+	m, ok := y.(*ast.MappingValueNode)
+	if !ok {
+		return nil, false
+	}
+	key, colon, value := m.Key.GetToken(), m.Start, m.Value.GetToken()
+	if key.Type != token.StringType || colon.Position.Line != value.Position.Line {
+		return nil, false
+	}
+	if _, scalar := m.Value.(ast.ScalarNode); !scalar {
+		return nil, false
+	}
+	plain := value.Indicator != token.QuotedScalarIndicator
+	return m, plain && value.Position.Column == colon.Position.Column+1
+}
+
+func (r *yamlReader) alias(n *node, y *ast.AliasNode, depth int) *node {
+	name := y.Value.GetToken().Value
+	target, ok := r.anchors[name]
+	if !ok {
+		r.add(n.at, "write &"+cut(name)+" before what it stands for", "there is no anchor "+cut(name)+" before this line")
+		return n
+	}
+	return r.value(target, depth+1)
+}
+
+// text sets a text, which must be UTF-8 although YAML has escapes for any byte.
+func (r *yamlReader) text(n *node, s string) {
+	if !utf8.ValidString(s) {
+		r.add(n.at, "", "the text is not UTF-8")
+		s = strings.ToValidUTF8(s, "�")
+	}
+	n.kind, n.text = text, s
+}
+
+// number sets a number by its spelling and by what the parser made of it.
+func (r *yamlReader) number(n *node, spelled, value string) {
+	n.kind, n.text, n.number = number, spelled, value
+	digits := strings.TrimLeft(spelled, "+-")
+	switch {
+	case jsonNumber(spelled):
+		n.number = spelled
+	case len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9':
+		// Octal in one YAML, decimal in another: good as a text, such as a date, only.
+		n.kind = text
+	case !jsonNumber(value):
+		n.kind = text
+	}
+}
+
+func jsonNumber(s string) bool {
+	if s == "" || s[0] != '-' && (s[0] < '0' || s[0] > '9') || !json.Valid([]byte(s)) {
+		return false
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	return err == nil && !math.IsInf(f, 0)
+}
+
+// object adds the members of a mapping; those that are merged in by << count
+// only where the mapping does not name them itself.
+func (r *yamlReader) object(n *node, members []*ast.MappingValueNode, depth int) {
+	n.kind = object
+	seen := make(map[string]bool)
+	var merged []*node
+	for _, m := range members {
+		if r.nodes >= maxNodes {
+			return
+		}
+		if m.Key.IsMergeKey() {
+			merged = append(merged, r.merge(m.Value, depth)...)
+			continue
+		}
+		name, ok := r.key(m.Key)
+		if !ok {
+			continue
+		}
+		r.put(n, seen, field{name: name, at: at(m.Key), value: r.value(m.Value, depth+1)})
+	}
+	for _, o := range merged {
+		for _, f := range o.fields {
+			if !seen[f.name] {
+				seen[f.name] = true
+				n.fields = append(n.fields, f)
+			}
+		}
+	}
+}
+
+// merge returns the objects that << brings in, the stronger ones first.
+func (r *yamlReader) merge(y ast.Node, depth int) []*node {
+	n := r.value(y, depth+1)
+	sources := []*node{n}
+	if n.kind == list {
+		sources = n.items
+	}
+	for _, s := range sources {
+		if s.kind != object {
+			r.add(n.at, "", "after << comes an alias of an object, or a list of such")
+			return nil
+		}
+	}
+	return sources
+}
+
+func (r *yamlReader) key(y ast.MapKeyNode) (string, bool) {
+	n := &node{at: at(y)}
+	switch y := y.(type) {
+	case *ast.StringNode:
+		r.text(n, y.Value)
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode, *ast.InfinityNode, *ast.NanNode:
+		r.text(n, y.GetToken().Value)
+	default:
+		r.add(n.at, "", "the name of a field is a plain text")
+		return "", false
+	}
+	return n.text, true
+}
