@@ -128,7 +128,6 @@ func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 	if len(events) == 0 {
 		return nil
 	}
-	var stale []muster.AttemptID
 	return s.engine.inbox.post(ctx, letter{
 		decide: func(st *sched.State, now muster.Time, _ *batch) error {
 			if !s.engine.current(s) {
@@ -139,14 +138,11 @@ func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 					s.engine.cfg.Log.Debug("a report was refused", slog.String("worker", string(s.worker)), slog.Any("error", err))
 				}
 			}
-			if f.Renew != nil {
-				_, stale = st.Keep(s.worker, f.Renew.Held)
-			}
 			return nil
 		},
 		done: func(err error) {
 			if err == nil {
-				s.acknowledge(f, stale)
+				s.acknowledge(f)
 			}
 		},
 	})
@@ -181,16 +177,13 @@ func (s *session) events(f *link.ToServer) []sched.Event {
 
 // acknowledge answers a frame whose effects are on disk. A report that was
 // refused is acknowledged too: repeating it would not help.
-func (s *session) acknowledge(f *link.ToServer, stale []muster.AttemptID) {
-	if s.ended.Load() || len(f.Finished)+len(stale) == 0 {
+func (s *session) acknowledge(f *link.ToServer) {
+	if s.ended.Load() || len(f.Finished) == 0 {
 		return
 	}
 	out := &link.ToWorker{}
 	for _, r := range f.Finished {
 		out.FinishedAck = append(out.FinishedAck, r.Attempt)
-	}
-	for _, a := range stale {
-		out.Cancel = append(out.Cancel, link.Cancel{Attempt: a, Reason: muster.WorkerLost, Drop: true})
 	}
 	s.post(out)
 }

@@ -3,6 +3,7 @@ package simtest
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -174,7 +175,11 @@ func (w *world) checkWorkers() error {
 // liveness says (when a worker was last heard, its load, whether it is
 // connected) is known anew when workers come back.
 func diff(a, b muster.Snapshot) string {
-	return gocmp.Diff(durable(a), durable(b), cmpopts.EquateEmpty())
+	a, b = durable(a), durable(b)
+	if reflect.DeepEqual(a, b) {
+		return ""
+	}
+	return gocmp.Diff(a, b, cmpopts.EquateEmpty()) // exact, but a hundred times slower
 }
 
 func durable(s muster.Snapshot) muster.Snapshot {

@@ -306,7 +306,7 @@ func (w *world) serve(events []sched.Event, joined []int) error {
 // trace.
 func (w *world) apply(ev sched.Event) error {
 	var before muster.Snapshot
-	look := w.rng.IntN(8) == 0
+	look := w.rng.IntN(30) == 0
 	if look {
 		before = w.st.Snapshot()
 	}
