@@ -1,0 +1,10 @@
+// Muster runs AI and compute jobs on every machine you have.
+package main
+
+import (
+	"os"
+
+	"github.com/muster-dev/muster/internal/cli"
+)
+
+func main() { os.Exit(cli.Main(os.Args)) }

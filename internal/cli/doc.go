@@ -1,0 +1,12 @@
+// Package cli is the command line: one file for each command.
+//
+// A command is a config struct, whose flags method lists its options, and a
+// function that does the work. A flag beats its environment variable, which beats
+// the saved context (see saved.go), which beats the default. Commands answer
+// with an error; Main alone turns it into a sentence on standard error and an
+// exit status (see exit.go).
+//
+// Standard output carries what was asked for, in the format that was asked for;
+// everything said along the way goes to standard error, and what moves (bars,
+// the status line) only to a terminal.
+package cli

@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+// follower shows one job until it has ended: its output, and on a terminal a
+// status line.
+type follower struct {
+	app    *app
+	server *client.Client
+	id     muster.JobID
+	began  time.Time
+	status *term.Status
+
+	mu   sync.Mutex
+	seen progressView
+}
+
+var errDetached = errors.New("detached")
+
+// follow shows a job until it has ended and returns its exit status as an
+// error. SIGINT and SIGTERM cancel the job; at a terminal the user is asked
+// whether they should.
+func (a *app) follow(ctx context.Context, server *client.Client, job muster.Job) error {
+	f := &follower{app: a, server: server, id: job.ID, began: time.Now(), status: term.NewStatus(a.err), seen: progressView{job: job}}
+	group, ctx := errgroup.WithContext(ctx)
+	watching, done := context.WithCancel(ctx)
+	group.Go(func() error { return f.status.Run(watching, f.line) })
+	group.Go(func() error { return f.signals(watching) })
+	if a.err.Live {
+		group.Go(func() error { return f.watch(watching) })
+		group.Go(func() error { return f.look(watching) })
+	}
+	group.Go(func() error {
+		defer done()
+		p := &printer{server: server, out: f.status.Above(a.out), err: f.status.Above(a.err)}
+		sels := []selector{{Job: job.ID}}
+		if err := p.selected(ctx, sels, client.LogOptions{Follow: true}); err != nil {
+			return err
+		}
+		var err error
+		job, err = server.Wait(ctx, job.ID)
+		return err
+	})
+	err := group.Wait()
+	if errors.Is(err, errDetached) {
+		a.say("job %s goes on: muster logs -f %s shows its output, muster cancel %s stops it", f.id, f.id, f.id)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return f.outcome(context.WithoutCancel(ctx), job)
+}
+
+// outcome says how the job ended, where its exit status does not say enough.
+func (f *follower) outcome(ctx context.Context, job muster.Job) error {
+	status, first, err := jobStatus(ctx, f.server, job)
+	if err != nil {
+		return err
+	}
+	live := f.app.err.Live
+	if live {
+		f.app.say("job %s %s after %s", job.ID, f.app.err.Paint(stateStyle(string(job.State)), string(job.State)), term.Elapsed(time.Since(f.began)))
+	}
+	if status == 0 {
+		return nil
+	}
+	many := job.Counts.Total() > 1
+	if first == nil || !many && first.Reason == muster.ExitCode && !live {
+		return &statusError{Status: status}
+	}
+	note := term.Clean(taskNote(first))
+	if note == "" {
+		note = "no reason is known"
+	}
+	err = fmt.Errorf("task %s %s: %s", first.ID, first.State, note)
+	if n := job.Counts[first.State] - 1; n > 0 {
+		err = fmt.Errorf("%w; %d more %s: muster tasks %s --state %s lists them", err, n, first.State, job.ID, first.State)
+	}
+	return &statusError{Status: status, Err: err}
+}
+
+// signals waits for SIGINT and SIGTERM. It returns nil when ctx ends.
+func (f *follower) signals(ctx context.Context) error {
+	sigs := make(chan os.Signal, 1)
+	signal.Notify(sigs, stopSignals()...)
+	defer signal.Stop(sigs)
+	cancelled := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case sig := <-sigs:
+			if cancelled {
+				return &statusError{exitCancelled, fmt.Errorf("job %s was told to stop; it is not awaited", f.id)}
+			}
+			wish := cancelJob
+			if sig == os.Interrupt && f.app.err.Live {
+				wish = f.ask(ctx, sigs)
+			}
+			switch wish {
+			case cancelJob:
+				cancelled = true
+				if _, err := f.server.Cancel(ctx, f.id, nil); err != nil && muster.CodeOf(err) != muster.Conflict {
+					return err
+				}
+			case detach:
+				return errDetached
+			case goOn:
+			}
+		}
+	}
+}
+
+// wish is what the user wants after Ctrl-C.
+type wish int
+
+const (
+	cancelJob wish = iota
+	detach
+	goOn
+)
+
+// ask asks at the terminal. A second Ctrl-C means cancel.
+func (f *follower) ask(ctx context.Context, sigs chan<- os.Signal) wish {
+	asking, stop := signal.NotifyContext(ctx, stopSignals()...)
+	defer stop()
+	signal.Stop(sigs) // the next one answers the question
+	defer signal.Notify(sigs, stopSignals()...)
+	var answer string
+	var err error
+	f.status.Hold(func() {
+		answer, err = term.Ask(asking, f.app.err, fmt.Sprintf("\njob %s: [c]ancel it, [d]etach and let it go on, or Enter to stay? ", f.id))
+	})
+	switch {
+	case err != nil:
+		fmt.Fprintln(f.app.err)
+		return cancelJob
+	case answer == "c" || answer == "cancel":
+		return cancelJob
+	case answer == "d" || answer == "detach":
+		return detach
+	default:
+		return goOn
+	}
+}

@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+// progressView is what is known of a job that goes on.
+type progressView struct {
+	job  muster.Job
+	task muster.Task // its only one, or the one that told of itself last
+	why  string      // it waits
+}
+
+// watch takes in what the task tells of itself, as it does. Nothing depends on
+// it: if it breaks off, look still knows the state.
+func (f *follower) watch(ctx context.Context) error {
+	for e, err := range f.server.Events(ctx, client.EventQuery{Job: f.id}) {
+		if err != nil {
+			return nil //nolint:nilerr // see above
+		}
+		if e.Type != muster.EventTask || e.Task == nil {
+			continue
+		}
+		f.mu.Lock()
+		t := &f.seen.task
+		if t.ID != *e.Task {
+			*t = muster.Task{ID: *e.Task, StartedAt: e.At}
+		}
+		if t.State.UnmarshalText([]byte(e.State)) == nil && e.Detail != nil {
+			t.Progress, t.Step, t.Metrics = e.Detail.Progress, e.Detail.Step, e.Detail.Metrics
+		}
+		f.mu.Unlock()
+	}
+	return nil
+}
+
+// look reads the job's state once a second.
+func (f *follower) look(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		job, err := f.server.Job(ctx, f.id)
+		if err != nil {
+			continue
+		}
+		why := ""
+		if job.State == muster.JobQueued || job.State == muster.JobWaiting {
+			if x, err := f.server.Explain(ctx, muster.TaskID{Job: f.id}); err == nil {
+				why = x.Summary
+			}
+		}
+		f.mu.Lock()
+		f.seen.job, f.seen.why = job, why
+		f.mu.Unlock()
+	}
+}
+
+func (f *follower) line() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.seen.line(time.Since(f.began))
+}
+
+// barWidth is how many columns a bar takes.
+const barWidth = 20
+
+// line is the status line of a job that was followed for that long.
+func (v *progressView) line(passed time.Duration) string {
+	parts := []string{v.job.ID.String()}
+	total := v.job.Counts.Total()
+	switch {
+	case total > 1:
+		done := v.job.Counts.Finished()
+		parts = append(parts, term.Bar(barWidth, float64(done)/float64(total)), fmt.Sprintf("%d/%d", done, total), counts(v.job.Counts, false))
+	case v.task.Progress != nil:
+		parts = append(parts, term.Bar(barWidth, *v.task.Progress), term.Percent(*v.task.Progress))
+	case v.task.State != 0:
+		parts = append(parts, v.task.State.String())
+	default:
+		parts = append(parts, string(v.job.State))
+	}
+	if total <= 1 {
+		parts = append(parts, v.task.Step, metrics(v.task.Metrics))
+	}
+	parts = append(parts, v.why, term.Elapsed(passed))
+	return strings.Join(nonEmpty(parts), "  ")
+}
+
+func nonEmpty(parts []string) []string {
+	var full []string
+	for _, p := range parts {
+		if p != "" {
+			full = append(full, p)
+		}
+	}
+	return full
+}

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/sched"
+)
+
+type planConfig struct {
+	remote
+	format
+}
+
+func (c *planConfig) flags() []cli.Flag { return slices.Concat(c.format.flags(), c.remote.flags()) }
+
+func (a *app) planCommand() *cli.Command {
+	c := &planConfig{}
+	return a.command(command{
+		name: "plan", usage: "check job specs and say where their tasks would run, without running them", args: "FILE…", category: submit, flags: c.flags(),
+		run: func(ctx context.Context, args []string) error { return a.plan(ctx, c, args) },
+	})
+}
+
+// planned is a document and where the first task of each stage would run.
+type planned struct {
+	Name   string              `json:"name"`
+	Stages []sched.Explanation `json:"stages"`
+	names  []string            // of the stages
+}
+
+func (a *app) plan(ctx context.Context, c *planConfig, args []string) error {
+	docs, err := a.loadSpecs(args)
+	if err != nil {
+		return err
+	}
+	server, err := c.connect()
+	if err != nil {
+		return err
+	}
+	all := make([]planned, len(docs))
+	for i, doc := range docs {
+		spec := doc.spec.Normalize() // before its folders are left out: they decide the kind
+		p := planned{Name: spec.Name}
+		for j := range spec.Tasks {
+			if isLocal(spec.Tasks[j].Files) {
+				spec.Tasks[j].Files = ""
+			}
+			p.names = append(p.names, spec.Tasks[j].Name)
+		}
+		if p.Stages, err = server.Plan(ctx, spec); err != nil {
+			return err
+		}
+		all[i] = p
+	}
+	return showSome(a, c.format, all, func(p planned) string { return p.Name }, func(p planned) error {
+		fmt.Fprintln(a.out, a.out.Paint(term.Bold, term.Clean(p.Name)))
+		for i, x := range p.Stages {
+			name := x.Task.String()
+			if i < len(p.names) {
+				name = p.names[i]
+			}
+			if err := a.drawExplanation(name, x, c.wide()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster"
+)
+
+type resultConfig struct {
+	remote
+	output string
+}
+
+func (c *resultConfig) flags() []cli.Flag {
+	return slices.Concat([]cli.Flag{
+		option{name: "output", short: "o", usage: "write a `FORMAT`: json or yaml", group: "Output"}.choice(&c.output, "json", "yaml"),
+	}, c.remote.flags())
+}
+
+func (a *app) resultCommand() *cli.Command {
+	c := &resultConfig{}
+	return a.command(command{
+		name: "result", usage: "print the results of tasks: what they left in result.json", args: "JOB|TASK…", category: results, flags: c.flags(),
+		about: "The result of one task is printed as it is, those of several as an object with the tasks' numbers.",
+		run:   func(ctx context.Context, args []string) error { return a.result(ctx, c, args) },
+	})
+}
+
+func (a *app) result(ctx context.Context, c *resultConfig, args []string) error {
+	server, err := c.connect()
+	if err != nil {
+		return err
+	}
+	sels, err := selection(ctx, server, args)
+	if err != nil {
+		return err
+	}
+	object, tasks := bytes.NewBufferString("{"), 0
+	var only muster.Task
+	var last json.RawMessage
+	for t, err := range tasksOf(ctx, server, sels, nil) {
+		if err != nil {
+			return err
+		}
+		tasks++
+		only = t
+		if len(t.Result) == 0 {
+			continue
+		}
+		if object.Len() > 1 {
+			object.WriteByte(',')
+		}
+		object.WriteString(`"` + t.ID.String() + `":`)
+		object.Write(t.Result)
+		last = t.Result
+	}
+	object.WriteByte('}')
+	switch {
+	case tasks == 1 && last == nil && !only.State.Final():
+		return muster.Errorf(muster.NotFound, "task %s is %s and has no result yet: see muster wait %s", only.ID, only.State, only.ID)
+	case last == nil:
+		return muster.Errorf(muster.NotFound, "no task of %s left a result.json", args[0])
+	case tasks > 1:
+		last = object.Bytes()
+	}
+	f := format{output: c.output}
+	if f.output == "" {
+		f.output = "json"
+	}
+	return a.show(f, last, nil, nil)
+}

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster"
+)
+
+// The help texts.
+const (
+	rootHelp = `{{.Name}}: {{.Usage}}
+
+Usage: muster COMMAND [options] [arguments]
+{{range .VisibleCategories}}
+{{slice .Name 2}}{{range .VisibleCommands}}
+  {{.Name}}{{"\t"}}{{.Usage}}{{end}}
+{{end}}
+muster COMMAND --help tells all options of a command and their variables.
+The first steps: muster up, and in another terminal muster run -- echo hello
+`
+	commandHelp = `{{.FullName}}: {{.Usage}}
+
+Usage: {{.FullName}}{{if .VisibleCommands}} [COMMAND]{{end}}{{if .VisibleFlags}} [options]{{end}}{{if .ArgsUsage}} {{.ArgsUsage}}{{end}}
+{{- if .Description}}
+
+{{.Description}}{{end}}
+{{- if .VisibleCommands}}
+
+Commands{{range .VisibleCommands}}
+  {{.Name}}{{"\t"}}{{.Usage}}{{end}}{{end}}
+{{- range .VisibleFlagCategories}}
+
+{{if .Name}}{{.Name}}{{else}}Options{{end}}{{range .Flags}}
+  {{.}}{{end}}{{end}}
+`
+)
+
+var (
+	unknownFlag  = regexp.MustCompile(`^flag provided but not defined: -+(.*)$`)
+	missingValue = regexp.MustCompile(`^flag needs an argument: (.*)$`)
+	wrongValue   = regexp.MustCompile(`^invalid value (.*) for flag -([^:]*): (.*)$`)
+	wrongEnv     = regexp.MustCompile(`^could not parse (.*) as .* from environment variable "(.*)" for flag ([^:]*): (.*)$`)
+)
+
+// helpFirst makes "help CMD" and "--help CMD" the same as "CMD --help".
+func helpFirst(args []string) []string {
+	if len(args) > 1 && slices.Contains([]string{"help", "--help", "-h"}, args[1]) {
+		return slices.Concat(args[:1], args[2:], []string{"--help"})
+	}
+	return args
+}
+
+// toggle is a value that may be left out.
+type toggle struct{ *bool }
+
+func (t toggle) String() string { return "" }
+func (t toggle) Get() any       { return t.bool } // no bool: the library must not see it
+func (toggle) IsBoolFlag() bool { return true }
+func (t toggle) Set(s string) (err error) {
+	*t.bool, err = strconv.ParseBool(s)
+	return err
+}
+
+// helpFlag is no cli.BoolFlag, because with one of the name help the library
+// would print a text of its own.
+func helpFlag(wanted *bool) cli.Flag {
+	f := &cli.GenericFlag{Name: "help", Aliases: []string{"h"}, Usage: "show this text", Category: "Help", Value: toggle{wanted}, Local: true, HideDefault: true}
+	f.SetStringer(func(cli.Flag) string { return "--help, -h\tshow this text" })
+	return f
+}
+
+func (a *app) helpCommand() *cli.Command {
+	return a.command(command{name: "help", usage: "show what a command does", args: "[COMMAND…]", category: setUp})
+}
+
+func (a *app) help(cmd *cli.Command) error {
+	template := commandHelp
+	if cmd.Name == "muster" {
+		template = rootHelp
+	}
+	cli.HelpPrinter(a.out, template, cmd)
+	return nil
+}
+
+// usageError says in one sentence what is wrong with the options of a command.
+func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
+	help := cmd.FullName() + " --help"
+	text := err.Error()
+	if m := unknownFlag.FindStringSubmatch(text); m != nil {
+		return unknown("option", dashed(m[1]), cli.SuggestFlag(cmd.Flags, m[1], false), help)
+	}
+	if m := missingValue.FindStringSubmatch(text); m != nil {
+		return muster.Errorf(muster.Invalid, "a value is missing after %s; see %s", m[1], help)
+	}
+	if m := wrongValue.FindStringSubmatch(text); m != nil {
+		return muster.Errorf(muster.Invalid, "%s %s is wrong: %s", dashed(m[2]), m[1], m[3])
+	}
+	return muster.Errorf(muster.Invalid, "%s; see %s", text, help)
+}
+
+// misuse makes one sentence of the errors that come before a command begins.
+func misuse(err error) error {
+	text := err.Error()
+	if m := wrongEnv.FindStringSubmatch(text); m != nil {
+		return muster.Errorf(muster.Invalid, "the variable %s=%s is wrong: %s", m[2], m[1], m[4])
+	}
+	return muster.Errorf(muster.Invalid, "%w", err)
+}
+
+func dashed(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + strings.TrimLeft(name, "-")
+}
+
+func unknown(what, name, nearest, help string) error {
+	if nearest != "" {
+		return muster.Errorf(muster.Invalid, "unknown %s %q: did you mean %q? See %s", what, name, nearest, help)
+	}
+	return muster.Errorf(muster.Invalid, "unknown %s %q: see %s", what, name, help)
+}

@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+type workersConfig struct {
+	remote
+	format
+	gone bool
+}
+
+func (c *workersConfig) flags() []cli.Flag { return slices.Concat(c.format.flags(), c.remote.flags()) }
+
+func (a *app) workersCommand() *cli.Command {
+	c := &workersConfig{}
+	list := append([]cli.Flag{option{name: "all", short: "a", usage: "list workers that have left, too"}.on(&c.gone)}, c.flags()...)
+	return a.command(command{
+		name: "workers", usage: "list and steer the workers", category: admin, flags: list,
+		commands: []*cli.Command{
+			a.steerCommand("show", "show workers in detail", (*client.Client).Worker),
+			a.steerCommand("drain", "let workers finish what they have, and then leave", (*client.Client).DrainWorker),
+			a.steerCommand("pause", "give workers no new tasks; those that they have go on", (*client.Client).PauseWorker),
+			a.steerCommand("resume", "take a pause or a drain back", (*client.Client).ResumeWorker),
+			a.steerCommand("remove", "forget workers that are away for good, and revoke their keys", removeWorker),
+		},
+		run: func(ctx context.Context, _ []string) error {
+			return a.workers(ctx, c)
+		},
+	})
+}
+
+func removeWorker(c *client.Client, ctx context.Context, w string) (muster.Worker, error) {
+	worker, err := c.Worker(ctx, w)
+	if err == nil {
+		err = c.RemoveWorker(ctx, string(worker.ID))
+	}
+	return worker, err
+}
+
+func (a *app) workers(ctx context.Context, c *workersConfig) error {
+	server, err := c.connect()
+	if err != nil {
+		return err
+	}
+	all, err := server.Workers(ctx)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	columns := []term.Column{
+		{Title: "WORKER"}, {Title: "STATE", Whole: true, Style: stateStyle}, {Title: "RUNNING", Right: true, Whole: true},
+		{Title: "CPUS", Right: true, Whole: true}, {Title: "MEMORY", Right: true, Whole: true}, {Title: "GPUS"}, {Title: "TAGS"}, {Title: "SEEN", Right: true, Whole: true},
+	}
+	if c.wide() {
+		columns = append(columns, term.Column{Title: "ID"}, term.Column{Title: "DISK", Right: true}, term.Column{Title: "SLOTS", Right: true}, term.Column{Title: "PRICE", Right: true}, term.Column{Title: "VERSION"}, term.Column{Title: "KINDS"})
+	}
+	l := listing[muster.Worker]{
+		format: c.format,
+		id:     func(w muster.Worker) string { return string(w.ID) },
+		table:  term.NewTable(columns...),
+		row:    func(w muster.Worker) []string { return workerRow(w, now) },
+		empty:  "no workers: start one with muster worker",
+		rows: func(yield func(muster.Worker, error) bool) {
+			for _, w := range all {
+				if (c.gone || w.State != muster.WorkerGone) && !yield(w, nil) {
+					return
+				}
+			}
+		},
+	}
+	return l.write(a)
+}
+
+func workerRow(w muster.Worker, now time.Time) []string {
+	return []string{
+		w.Name, string(w.State), strconv.Itoa(w.Running),
+		offered(w, func(r *muster.Resources) string { return strconv.FormatFloat(r.CPUs, 'g', 4, 64) }),
+		offered(w, func(r *muster.Resources) string { return r.Memory.String() }),
+		gpus(w.Resources.GPUs), strings.Join(w.Tags, " "), age(w.LastSeenAt, now),
+		string(w.ID),
+		offered(w, func(r *muster.Resources) string { return r.Disk.String() }),
+		offered(w, func(r *muster.Resources) string { return strconv.Itoa(r.Slots) }),
+		strconv.FormatFloat(w.Price, 'g', -1, 64), w.Version, strings.Join(w.Kinds, " "),
+	}
+}
+
+// offered says how much is free of how much there is.
+func offered(w muster.Worker, of func(*muster.Resources) string) string {
+	if w.Free == nil {
+		return of(&w.Resources)
+	}
+	return of(w.Free) + "/" + of(&w.Resources)
+}
+
+// gpus counts devices of the same kind.
+func gpus(devices []muster.GPU) string {
+	n := map[string]int{}
+	for _, d := range devices {
+		n[d.Name]++
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(n)) {
+		parts = append(parts, fmt.Sprintf("%d×%s", n[name], name))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// steerConfig is for the commands on single workers.
+type steerConfig struct {
+	remote
+	format
+}
+
+func (c *steerConfig) flags() []cli.Flag { return slices.Concat(c.format.flags(), c.remote.flags()) }
+
+func (a *app) steerCommand(name, usage string, do func(*client.Client, context.Context, string) (muster.Worker, error)) *cli.Command {
+	c := &steerConfig{}
+	return a.command(command{
+		name: name, usage: usage, args: "WORKER…", flags: c.flags(),
+		about: "A worker is named by its id, or by its name if only one has it.",
+		run: func(ctx context.Context, args []string) error {
+			if len(args) == 0 {
+				return muster.Errorf(muster.Invalid, "no worker is named: muster workers lists them")
+			}
+			server, err := c.connect()
+			if err != nil {
+				return err
+			}
+			workers := make([]muster.Worker, len(args))
+			for i, arg := range args {
+				if workers[i], err = do(server, ctx, arg); err != nil {
+					return err
+				}
+			}
+			return showSome(a, c.format, workers, func(w muster.Worker) string { return string(w.ID) }, func(w muster.Worker) error {
+				if name != "show" {
+					a.say("worker %s: %s", term.Clean(w.Name), done(name))
+					return nil
+				}
+				return a.drawWorker(w)
+			})
+		},
+	})
+}
+
+// done says what a verb has done.
+func done(verb string) string {
+	return map[string]string{
+		"drain": "draining, it leaves when its last task has ended", "pause": "paused", "resume": "takes tasks again", "remove": "removed",
+	}[verb]
+}
+
+func (a *app) drawWorker(w muster.Worker) error {
+	now := time.Now()
+	f := facts{app: a}
+	f.add("worker", term.Clean(w.Name))
+	f.add("id", string(w.ID))
+	f.add("state", a.out.Paint(stateStyle(string(w.State)), string(w.State)))
+	f.add("version", w.Version)
+	f.add("running", strconv.Itoa(w.Running))
+	f.add("cpus", offered(w, func(r *muster.Resources) string { return strconv.FormatFloat(r.CPUs, 'g', 4, 64) }))
+	f.add("memory", offered(w, func(r *muster.Resources) string { return r.Memory.String() }))
+	f.add("disk", offered(w, func(r *muster.Resources) string { return r.Disk.String() }))
+	f.add("slots", offered(w, func(r *muster.Resources) string { return strconv.Itoa(r.Slots) }))
+	for _, g := range w.Resources.GPUs {
+		f.add("gpu", fmt.Sprintf("%d: %s, %s (%s)", g.Index, g.Name, g.Memory, g.UUID))
+	}
+	if w.Load != nil {
+		f.add("load", fmt.Sprintf("%s of the processors, %s memory in use", term.Percent(w.Load.CPU), w.Load.Memory))
+	}
+	f.add("tags", strings.Join(w.Tags, " "))
+	f.add("kinds", strings.Join(w.Kinds, " "))
+	f.add("joined", since(w.JoinedAt, now))
+	f.add("seen", since(w.LastSeenAt, now))
+	return f.draw()
+}
