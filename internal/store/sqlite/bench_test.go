@@ -80,3 +80,40 @@ func benchmarkCommit(b *testing.B, size int) {
 	b.ReportMetric(float64(lives)/b.Elapsed().Seconds(), "lives/s")
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/3, "µs/commit")
 }
+
+// BenchmarkLoad starts from a job of 1,000,000 queued tasks without rows, 100,000
+// that have ended, and 10,000 that run.
+func BenchmarkLoad(b *testing.B) {
+	s, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "muster.db"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	const ended, running, size = 100_000, 10_000, 1_110_000
+	g := muster.Group{Job: 1, Name: "bench", Size: size, Next: ended + running, Rest: muster.Queued, RestAt: 1}
+	g.Counts = muster.Counts{muster.Succeeded: ended, muster.Running: running, muster.Queued: size - ended - running}
+	j := muster.Job{
+		ID: 1, Name: "bench", Project: "default", State: muster.JobRunning, CreatedAt: 1, Counts: g.Counts,
+		Spec: &muster.Spec{Tasks: []muster.TaskSpec{{Name: "bench", Kind: muster.KindNoop}}},
+	}
+	rows := muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}}
+	for num := range ended + running {
+		t := muster.Task{
+			ID: muster.TaskID{Job: 1, Num: num}, Job: 1, Index: num, Name: "bench", Kind: muster.KindNoop,
+			State: muster.Succeeded, Worker: "w", Attempt: 1, FinishedAt: 2, Grant: &muster.Grant{Slots: 1},
+		}
+		if num >= ended {
+			t.State, t.FinishedAt = muster.Running, 0
+		}
+		rows.Tasks = append(rows.Tasks, t)
+	}
+	if err := s.Commit(b.Context(), &store.Batch{Rows: rows}); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		snap, err := s.Load(b.Context())
+		if err != nil || len(snap.Tasks) != running {
+			b.Fatalf("%d tasks, %v", len(snap.Tasks), err)
+		}
+	}
+}

@@ -18,7 +18,7 @@ type conn struct {
 const busyTimeout = 5 * time.Second
 
 func openConn(ctx context.Context, path string, pragmas string) (*conn, error) {
-	db, err := sqlite3.OpenContext(ctx, path)
+	db, err := sqlite3.OpenContext(ctx, diskURI(path))
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"errors"
-	"syscall"
 
 	"github.com/muster-dev/muster"
 	"github.com/ncruces/go-sqlite3"
@@ -18,7 +17,7 @@ func (s *Store) explain(ctx context.Context, what string, err error) error {
 	switch {
 	case errors.Is(err, sqlite3.INTERRUPT) && ctx.Err() != nil:
 		return muster.Errorf(muster.Unavailable, "cannot %s the database %s: %w", what, s.path, context.Cause(ctx))
-	case errors.Is(err, sqlite3.FULL), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+	case isFull(err):
 		return muster.Errorf(muster.StorageFull, "no space left for the database %s: free some on its disk, then try again: %w", s.path, err)
 	case errors.Is(err, sqlite3.BUSY), errors.Is(err, sqlite3.LOCKED):
 		return muster.Errorf(muster.Unavailable, "the database %s is locked by another program: close it, then try again: %w", s.path, err)

@@ -39,6 +39,8 @@ func (s *Store) Load(ctx context.Context) (muster.Snapshot, error) {
 
 const selectGroups = "SELECT " + groupColumns + ", resolved FROM task_group LEFT JOIN task_group_spec USING (job, idx)"
 
+const selectLoaded = "SELECT " + taskColumns + " FROM task INDEXED BY task_live WHERE finished_at IS NULL"
+
 func (c *conn) snapshot() (snap muster.Snapshot, err error) {
 	err = c.query("SELECT ifnull(max(id), 0) + 1 FROM job", nil, func(cols *columns) bool {
 		snap.NextJob = muster.JobID(cols.int())
@@ -79,7 +81,7 @@ func (c *conn) liveTasks(groups []muster.Group) ([]muster.Task, error) {
 		tasks = append(tasks, cols.task())
 		return true
 	}
-	err := c.query("SELECT "+taskColumns+" FROM task WHERE finished_at IS NULL", nil, add)
+	err := c.query(selectLoaded, nil, add)
 	if err != nil {
 		return nil, err
 	}

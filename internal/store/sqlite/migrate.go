@@ -21,7 +21,7 @@ const applicationID = 0x4d737472
 
 // migrate brings the schema of the database at path up to date.
 func migrate(ctx context.Context, path string) (err error) {
-	db, err := driver.Open(path)
+	db, err := driver.Open(diskURI(path))
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}

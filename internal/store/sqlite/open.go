@@ -75,6 +75,9 @@ func Open(ctx context.Context, path string) (*Store, error) {
 }
 
 func (s *Store) start(ctx context.Context) error {
+	if err := registerDisk(); err != nil {
+		return s.explain(ctx, "open", err)
+	}
 	if err := migrate(ctx, s.path); err != nil {
 		return s.explain(ctx, "prepare", err)
 	}

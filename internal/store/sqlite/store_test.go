@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -28,4 +29,16 @@ func TestContract(t *testing.T) {
 		t.Helper()
 		return open(t, filepath.Join(dir, "muster.db"))
 	})
+}
+
+func TestPathsMayHoldAnyCharacter(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "my jobs", "50%20?vfs=none#1.db")
+	s := open(t, path)
+	if err := s.Commit(t.Context(), batch(1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatal(err)
+	}
 }
