@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/muster-dev/muster"
 )
@@ -145,7 +146,7 @@ func (s *scanner) report(m *muster.Report) error {
 		case "message":
 			return s.text(&m.Message)
 		case "exit_code":
-			return s.value(&m.ExitCode)
+			return s.exitCode(&m.ExitCode)
 		case "result":
 			raw, err := s.raw()
 			if err == nil && !json.Valid(raw) {
@@ -213,6 +214,25 @@ func (s *scanner) size(to *int64) error {
 	n, err := s.count(math.MaxInt64)
 	*to = n
 	return err
+}
+
+// exitCode reads a whole number, or null for none.
+func (s *scanner) exitCode(to **int) error {
+	if s.next('n') {
+		s.i--
+		return s.value(to)
+	}
+	b, err := s.number()
+	if err != nil {
+		return err
+	}
+	n, err := strconv.ParseInt(string(b), 10, 64)
+	if err != nil || strconv.FormatInt(n, 10) != string(b) {
+		return wrong("is %s: it must be a whole number", b)
+	}
+	code := int(n)
+	*to = &code
+	return nil
 }
 
 func (s *scanner) outcome(to *muster.Outcome) error {

@@ -55,11 +55,11 @@ func (f *ToServer) last() bool { return f.Goodbye != nil }
 func (f *ToWorker) last() bool { return f.Goodbye != nil }
 
 func (f *ToServer) messages() int {
-	return 1 + len(f.Accepted) + len(f.Rejected) + len(f.Started) + len(f.Progress) + len(f.Logs) + len(f.Finished)
+	return len(f.Accepted) + len(f.Rejected) + len(f.Started) + len(f.Progress) + len(f.Logs) + len(f.Finished)
 }
 
 func (f *ToWorker) messages() int {
-	return 1 + len(f.Specs) + len(f.Assign) + len(f.Cancel) + len(f.FinishedAck) + len(f.LogAck)
+	return len(f.Specs) + len(f.Assign) + len(f.Cancel) + len(f.FinishedAck) + len(f.LogAck)
 }
 
 // cut moves what does not fit to a frame of its own. The fields are filled in

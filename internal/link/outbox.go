@@ -64,7 +64,7 @@ func (o *Outbox[F, P]) Post(w P) {
 	}
 	o.waiting += w.messages()
 	o.ended = w.last()
-	if o.waiting > o.limit {
+	if max(o.waiting, len(o.frames)) > o.limit {
 		o.err = muster.Errorf(muster.Unavailable, "the other side reads too slowly: %d messages wait for it", o.waiting)
 		o.frames = nil
 	}
