@@ -87,41 +87,44 @@ func parseIndex(s string) (int64, error) {
 	return n, nil
 }
 
+// step is 1 for a Range that was made without.
+func (r Range) step() int64 { return max(r.Step, 1) }
+
 // Len returns how many numbers r has.
-func (r Range) Len() int64 { return (r.Last-r.First)/r.Step + 1 }
+func (r Range) Len() int64 { return (r.Last-r.First)/r.step() + 1 }
 
 // String returns the form that ParseArray reads.
 func (r Range) String() string {
 	switch {
 	case r.First == r.Last:
 		return strconv.FormatInt(r.First, 10)
-	case r.Step == 1:
+	case r.step() == 1:
 		return fmt.Sprintf("%d-%d", r.First, r.Last)
 	default:
-		return fmt.Sprintf("%d-%d:%d", r.First, r.Last, r.Step)
+		return fmt.Sprintf("%d-%d:%d", r.First, r.Last, r.step())
 	}
 }
 
 // has reports whether n is one of r's numbers.
 func (r Range) has(n int64) bool {
-	return n >= r.First && n <= r.Last && (n-r.First)%r.Step == 0
+	return n >= r.First && n <= r.Last && (n-r.First)%r.step() == 0
 }
 
 // meets returns the smallest number that both ranges have, by the Chinese
 // remainder theorem. Products of two indexes fit into 63 bits.
 func (r Range) meets(s Range) (int64, bool) {
-	gcd, inverse := bezout(r.Step, s.Step)
+	gcd, inverse := bezout(r.step(), s.step())
 	lo := max(r.First, s.First)
-	n := r.First + (lo-r.First+r.Step-1)/r.Step*r.Step // r's first number from lo on
+	n := r.First + (lo-r.First+r.step()-1)/r.step()*r.step() // r's first number from lo on
 	if (s.First-n)%gcd != 0 {
 		return 0, false
 	}
-	mod := s.Step / gcd
+	mod := s.step() / gcd
 	k := ((s.First - n) / gcd % mod * inverse) % mod
 	if k < 0 {
 		k += mod
 	}
-	n += k * r.Step
+	n += k * r.step()
 	return n, n <= min(r.Last, s.Last)
 }
 
@@ -150,7 +153,7 @@ func (a Array) Len() int64 {
 func (a Array) At(i int64) int64 {
 	for _, r := range a.Ranges {
 		if i < r.Len() {
-			return r.First + i*r.Step
+			return r.First + i*r.step()
 		}
 		i -= r.Len()
 	}
@@ -162,7 +165,7 @@ func (a Array) Find(n int64) (int64, bool) {
 	var before int64
 	for _, r := range a.Ranges {
 		if r.has(n) {
-			return before + (n-r.First)/r.Step, true
+			return before + (n-r.First)/r.step(), true
 		}
 		before += r.Len()
 	}
@@ -209,7 +212,7 @@ func (a *Array) UnmarshalJSON(b []byte) error {
 		return Errorf(Invalid, `%s is not an array: write "0-%d" for %d tasks, or "%d-%d" for the element %d alone`, shorten(b), n-1, n, n, n, n)
 	}
 	var s string
-	if err := json.Unmarshal(b, &s); err != nil {
+	if firstByte(b) != '"' || json.Unmarshal(b, &s) != nil {
 		return Errorf(Invalid, "%s is not an array: %s", shorten(b), arrayForm)
 	}
 	got, err := ParseArray(s)

@@ -122,7 +122,7 @@ type Array struct {
 	Ranges []Range
 }
 
-// Range is First to Last in steps of Step ≥ 1.
+// Range is First to Last in steps of Step ≥ 1; 0 means 1.
 type Range struct{ First, Last, Step int64 }
 
 // Matrix makes a stage one task for each combination of its axes' values. In JSON

@@ -3,7 +3,6 @@ package muster
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -80,13 +79,6 @@ func (v *validator) job() {
 	case len(s.Tasks) > MaxGroups:
 		v.add("tasks", "use array or matrix for tasks that are alike", "%d stages are too many: a job has at most %d", len(s.Tasks), MaxGroups)
 	}
-	var total int64
-	for i := range s.Tasks {
-		total = min(total+int64(s.Tasks[i].Size()), math.MaxInt64/2)
-	}
-	if total > MaxArray {
-		v.add("tasks", "split it into several jobs", "the job has more than %d tasks", MaxArray)
-	}
 	if b, err := json.Marshal(s); err != nil {
 		v.add("", "", "the spec cannot be written as JSON: %v", err)
 	} else if len(b) > MaxSpec {
@@ -94,9 +86,18 @@ func (v *validator) job() {
 	}
 }
 
-// graph checks names and needs.
+// graph checks what the stages are together: their number of tasks, their
+// names and their needs.
 func (v *validator) graph() {
 	v.at = ""
+	total, most := 0, 0
+	for i := range v.spec.Tasks {
+		n := min(v.spec.Tasks[i].Size(), MaxArray+1)
+		total, most = total+n, max(most, n)
+	}
+	if total > MaxArray && most <= MaxArray {
+		v.add("tasks", "split it into several jobs", "the job has more than %d tasks", MaxArray)
+	}
 	index := make(map[string]int, len(v.spec.Tasks))
 	for i := range v.spec.Tasks {
 		name := v.spec.Tasks[i].Name
@@ -110,6 +111,7 @@ func (v *validator) graph() {
 	for i := range v.spec.Tasks {
 		needs[i] = v.needs(i, index)
 	}
+	v.at = ""
 	if cycle := findCycle(needs); cycle != nil {
 		var names []string
 		for _, i := range cycle {

@@ -1,0 +1,41 @@
+package muster
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestNearest(t *testing.T) {
+	known := []string{"name", "kind", "needs", "memory", "requirements", "SIGTERM", "worker_lost"}
+	for in, want := range map[string]string{
+		"nmae": "name", "Name": "name", "memry": "memory", "requirement": "requirements", "need": "needs", "TERM": "SIGTERM",
+		"lost": "worker_lost", "zzzz": "", "": "", "x": "", strings.Repeat("name", 1000): "",
+	} {
+		if got := Nearest(in, known); got != want {
+			t.Errorf("Nearest(%.20q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestDistanceIsAMetricForSmallEdits(t *testing.T) {
+	word := rapid.StringMatching(`[a-c]{0,6}`)
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := word.Draw(t, "a"), word.Draw(t, "b")
+		const most = 100
+		d := distance(a, b, most)
+		if d != distance(b, a, most) {
+			t.Fatal("not symmetric")
+		}
+		if (d == 0) != (a == b) {
+			t.Fatalf("distance(%q, %q) = %d", a, b, d)
+		}
+		if d > max(len(a), len(b)) {
+			t.Fatalf("distance(%q, %q) = %d is more than to rewrite all", a, b, d)
+		}
+		if edited := distance(a, b+"x", most); edited > d+1 {
+			t.Fatalf("one more letter costs %d", edited-d)
+		}
+	})
+}

@@ -1,0 +1,205 @@
+package muster
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const fullSpec = `{"name": "digits: a demo", "project": "vision", "priority": 0, "labels": {"team/x": "vision"}, "tasks": [
+	{"name": "train", "files": ".", "run": "python train.py", "python": {"requirements": "requirements.txt", "packages": ["numpy>=2"], "version": "3.12"},
+	 "env": {"SEED": "1"}, "resources": {"cpus": 0.5, "memory": "4GiB", "disk": "10GiB", "gpus": {"count": 1, "memory": "10GiB", "share": true, "vendor": "nvidia"}},
+	 "where": {"tags": ["linux"], "not": ["laptop"], "max_price": 2.5}, "timeout": "1h", "queue_timeout": "24h",
+	 "retries": {"max": 2, "backoff": "10s", "on": ["worker_lost", "exit:75"]}, "kill": {"signal": "SIGINT", "grace": "30s"},
+	 "disconnect": {"grace": "10m", "then": "fail"}, "outputs": ["model.pt", "plots/*.png", "a/**"]},
+	{"name": "middle", "needs": ["train"], "kind": "noop", "array": "1-3", "input": {"a": [1]}},
+	{"name": "end", "needs": ["middle"], "script": {"text": "x", "interpreter": ["python3", "-u"], "args": ["a"]}, "matrix": {"lr": [1, 2]},
+	 "inputs": [{"from": "train", "name": "model.pt"}, {"from": "middle", "name": "model.pt", "as": "in/m.pt"}]}]}`
+
+func TestValidateAcceptsWhatTheDocumentationShows(t *testing.T) {
+	var s Spec
+	if err := json.Unmarshal([]byte(fullSpec), &s); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range s.Validate() {
+		t.Error(e)
+	}
+	if d := cmp.Diff(s.Validate(), s.Normalize().Validate()); d != "" {
+		t.Errorf("normalizing changes what is valid: %s", d)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	task := func(fields string) string { return `{"tasks": [{"run": "x", ` + fields + `}]}` }
+	hex := strings.Repeat("0a", 32)
+	for _, c := range []struct{ spec, path, says string }{
+		{`{}`, "tasks", "no tasks"},
+		{`{"tasks": [{}]}`, "tasks[0].kind", "nothing to run"},
+		{`{"tasks": [{"files": "."}]}`, "tasks[0].run", "nothing to run"},
+		{`{"tasks": [{"kind": "process"}]}`, "tasks[0].run", "nothing to run"},
+		{task(`"kind": "scirpt"`), "tasks[0].kind", "did you mean script?"},
+		{task(`"kind": "noop"`), "tasks[0].kind", "a noop takes no run"},
+		{task(`"kind": "process", "files": "."`), "tasks[0].kind", "a process takes no"},
+		{task(`"script": "y"`), "tasks[0].script", "both run and script"},
+		{`{"tasks": [{"run": " \n"}]}`, "tasks[0].run", "is empty"},
+		{`{"tasks": [{"run": []}]}`, "tasks[0].run", "is empty"},
+		{`{"tasks": [{"run": ["", "a"]}]}`, "tasks[0].run", "begins with the program"},
+		{`{"tasks": [{"run": ["a", "b\u0000"]}]}`, "tasks[0].run[1]", "zero byte"},
+		{`{"tasks": [{"run": "` + strings.Repeat("x", MaxArgument+1) + `"}]}`, "tasks[0].run", "131071"},
+		{`{"tasks": [{"script": {}}]}`, "tasks[0].script", "this one has 0"},
+		{`{"tasks": [{"script": {"text": "a", "url": "https://x"}}]}`, "tasks[0].script", "this one has 2"},
+		{`{"tasks": [{"script": {"url": "ftp://x"}}]}`, "tasks[0].script.url", "not a URL"},
+		{`{"tasks": [{"script": {"text": "a", "sha256": "` + hex + `"}}]}`, "tasks[0].script.sha256", "comes from a url"},
+		{`{"tasks": [{"script": {"url": "https://x", "sha256": "ab"}}]}`, "tasks[0].script.sha256", "64"},
+		{`{"tasks": [{"script": {"text": "a", "interpreter": [""]}}]}`, "tasks[0].script.interpreter", "begins with the program"},
+		{task(`"python": {}`), "tasks[0].python", "asks for nothing"},
+		{task(`"python": {"requirements": "../r.txt"}`), "tasks[0].python.requirements", "not a path"},
+		{task(`"python": {"packages": ["--index-url=x"]}`), "tasks[0].python.packages[0]", "not a package"},
+		{task(`"python": {"version": "three"}`), "tasks[0].python.version", "not a version"},
+		{task(`"files": "sha256:zz"`), "tasks[0].files", "64"},
+		{task(`"name": "a b"`), "tasks[0].name", "not a name"},
+		{task(`"name": "matrix"`), "tasks[0].name", "reserved"},
+		{task(`"array": "0-1", "matrix": {"a": [1]}`), "tasks[0].matrix", "not both"},
+		{task(`"array": "0-10000000"`), "tasks[0].array", "too many"},
+		{task(`"matrix": {}`), "tasks[0].matrix", "1 to 16 axes"},
+		{task(`"matrix": {"a-b": [1]}`), "tasks[0].matrix.a-b", "name of an axis"},
+		{task(`"matrix": {"lr": [1], "LR": [2]}`), "tasks[0].matrix.LR", "another axis"},
+		{task(`"matrix": {"lr": []}`), "tasks[0].matrix.lr", "1 to 10000 values"},
+		{task(`"matrix": {"lr": [1, 1]}`), "tasks[0].matrix.lr[1]", "twice"},
+		{task(`"matrix": {"lr": ["a\nb"]}`), "tasks[0].matrix.lr[0]", "control character"},
+		{task(`"matrix": {"a": "1-1000", "b": "1-1000", "c": "1-11"}`), "tasks[0].matrix", "too many"},
+		{`{"tasks": [{"name": "a", "kind": "noop", "array": "1-6000000"}, {"name": "b", "kind": "noop", "array": "1-6000000"}]}`, "tasks", "more than 10000000"},
+		{task(`"env": {"1A": "x"}`), "tasks[0].env.1A", "name of a variable"},
+		{task(`"env": {"muster_x": "x"}`), "tasks[0].env.muster_x", "set by Muster"},
+		{task(`"env": {"A": "\u0000"}`), "tasks[0].env.A", "zero byte"},
+		{task(`"resources": {"cpus": -1}`), "tasks[0].resources.cpus", "not a number of cores"},
+		{task(`"resources": {"cpus": 0.0001}`), "tasks[0].resources.cpus", "too little"},
+		{task(`"resources": {"memory": "2000TiB"}`), "tasks[0].resources.memory", "out of range"},
+		{task(`"resources": {"gpus": {"count": 1, "share": true}}`), "tasks[0].resources.gpus.share", "needs its memory"},
+		{task(`"resources": {"gpus": {"memory": "1GiB"}}`), "tasks[0].resources.gpus", "how many"},
+		{task(`"resources": {"gpus": {"count": 1, "vendor": "nvida"}}`), "tasks[0].resources.gpus.vendor", "did you mean nvidia?"},
+		{task(`"resources": {"gpus": {"count": -1}}`), "tasks[0].resources.gpus.count", "not a number of GPUs"},
+		{task(`"where": {"tags": ["a", " "]}`), "tasks[0].where.tags[1]", "empty"},
+		{task(`"where": {"max_price": -1}`), "tasks[0].where.max_price", "not a price"},
+		{task(`"retries": {"max": -1}`), "tasks[0].retries.max", "out of range"},
+		{task(`"retries": {"on": ["exit:0"]}`), "tasks[0].retries.on[0]", "exit:1 to exit:255"},
+		{task(`"retries": {"on": ["worker_lots"]}`), "tasks[0].retries.on[0]", "did you mean worker_lost?"},
+		{task(`"retries": {"backoff": 60, "max_backoff": 5}`), "tasks[0].retries.max_backoff", "less than backoff"},
+		{task(`"kill": {"signal": "TERM"}`), "tasks[0].kill.signal", "did you mean SIGTERM?"},
+		{task(`"kill": {"grace": "2d"}`), "tasks[0].kill.grace", "out of range"},
+		{task(`"disconnect": {"then": "retry"}`), "tasks[0].disconnect.then", "requeue or fail"},
+		{task(`"outputs": ["/etc/passwd"]`), "tasks[0].outputs[0]", "not a path"},
+		{task(`"outputs": ["a/../../b"]`), "tasks[0].outputs[0]", "not a path"},
+		{task(`"outputs": ["a[b"]`), "tasks[0].outputs[0]", "bracket"},
+		{`{"name": "a\nb", "tasks": [{"run": "x"}]}`, "name", "control character"},
+		{`{"name": "` + strings.Repeat("n", 201) + `", "tasks": [{"run": "x"}]}`, "name", "at most 200"},
+		{`{"project": "a/b", "tasks": [{"run": "x"}]}`, "project", "not a name"},
+		{`{"priority": 101, "tasks": [{"run": "x"}]}`, "priority", "0 to 100"},
+		{`{"labels": {"a b": "x"}, "tasks": [{"run": "x"}]}`, "labels.a b", "name of a label"},
+		{`{"labels": {"a": "\u0007"}, "tasks": [{"run": "x"}]}`, "labels.a", "control character"},
+		{`{"tasks": [{"name": "a", "run": "x"}, {"name": "a", "run": "x"}]}`, "tasks[1].name", "taken by tasks[0]"},
+		{`{"tasks": [{"name": "train", "run": "x"}, {"run": "x", "needs": ["trian"]}]}`, "tasks[1].needs[0]", "did you mean train?"},
+		{task(`"name": "a", "needs": ["a"]`), "tasks[0].needs[0]", "need itself"},
+		{`{"tasks": [{"name": "a", "run": "x"}, {"run": "x", "needs": ["a", "a"]}]}`, "tasks[1].needs[1]", "twice"},
+		{`{"tasks": [{"name": "a", "run": "x", "needs": ["c"]}, {"name": "b", "run": "x", "needs": ["a"]}, {"name": "c", "run": "x", "needs": ["b"]}]}`,
+			"tasks[0].needs", "a → c → b → a"},
+		{`{"tasks": [{"name": "a", "run": "x"}, {"run": "x", "inputs": [{"from": "a", "name": "m"}]}]}`, "tasks[1].inputs[0].from", "add it to needs"},
+		{`{"tasks": [{"name": "a", "run": "x"}, {"run": "x", "inputs": [{"from": "b", "name": "m"}]}]}`, "tasks[1].inputs[0].from", "no stage"},
+		{`{"tasks": [{"name": "a", "run": "x"}, {"run": "x", "needs": ["a"], "inputs": [{"from": "a", "name": "m"}, {"from": "a", "name": "n", "as": "m"}]}]}`,
+			"tasks[1].inputs[1]", "another input lands"},
+		{`{"tasks": [{"name": "a", "run": "x"}, {"run": "x", "needs": ["a"], "inputs": [{"from": "a", "name": "m", "as": "../m"}]}]}`, "tasks[1].inputs[0].as", "not a path"},
+		{`{"tasks": [{"name": "a", "kind": "noop", "array": "0-10000"}, {"run": "x", "needs": ["a"], "inputs": [{"from": "a", "name": "m"}]}]}`,
+			"tasks[1].inputs", "more than 10000"},
+		{task(`"input": {"a": "` + strings.Repeat("y", MaxSpec) + `"}`), "", "at most 1MiB"},
+	} {
+		var s Spec
+		if err := json.Unmarshal([]byte(c.spec), &s); err != nil {
+			t.Errorf("%.80s: %v", c.spec, err)
+			continue
+		}
+		wrong := s.Validate()
+		if len(wrong) != 1 || wrong[0].Path != c.path || !strings.Contains(wrong[0].String(), c.says) {
+			t.Errorf("%.80s gives %v, want %s: …%s…", c.spec, wrong, c.path, c.says)
+		}
+	}
+}
+
+func TestValidateWhatOnlyCodeCanWrite(t *testing.T) {
+	for path, s := range map[string]TaskSpec{
+		"tasks[0].array":                {Array: &Array{Ranges: []Range{{First: 9, Last: 0, Step: 1}}}},
+		"tasks[0].input":                {Input: json.RawMessage(`{`)},
+		"tasks[0].resources.cpus":       {Resources: Request{CPUs: math.NaN()}},
+		"tasks[0].where.max_price":      {Where: Where{MaxPrice: math.Inf(1)}},
+		"tasks[0].timeout":              {Timeout: -1},
+		"tasks[0].resources.memory":     {Resources: Request{Memory: -1}},
+		"tasks[0].outputs[0]":           {Outputs: []string{"a\xff"}},
+		"tasks[0].resources.gpus.model": {Resources: Request{GPUs: GPURequest{Count: 1, Model: "a\x00"}}},
+	} {
+		s.Run = &Command{Shell: "x"}
+		wrong := (&Spec{Tasks: []TaskSpec{s}}).Validate()
+		found := false
+		for _, e := range wrong {
+			found = found || e.Path == path
+		}
+		if !found {
+			t.Errorf("%s: not refused, only %v", path, wrong)
+		}
+	}
+}
+
+func TestValidateEnds(t *testing.T) {
+	s := Spec{}
+	for i := range MaxGroups {
+		need := make([]string, MaxList)
+		for k := range need {
+			need[k] = fmt.Sprintf("missing-%d-%d", i, k)
+		}
+		s.Tasks = append(s.Tasks, TaskSpec{Name: fmt.Sprintf("stage-with-a-long-name-%d", i), Kind: KindNoop, Needs: need})
+	}
+	if n := len(s.Validate()); n != maxWrong {
+		t.Errorf("%d problems, want %d", n, maxWrong)
+	}
+}
+
+func TestNormalize(t *testing.T) {
+	s := &Spec{Tasks: []TaskSpec{{Run: &Command{Shell: "x"}}, {Files: "."}, {Name: "n", Script: &Script{Text: "x"}}, {Python: &Python{}}, {}}}
+	n := s.Normalize()
+	var got []string
+	for _, task := range n.Tasks {
+		got = append(got, task.Name+" "+task.Kind)
+	}
+	if d := cmp.Diff([]string{"stage-1 process", "stage-2 script", "n script", "stage-4 script", "stage-5 "}, got); d != "" {
+		t.Error(d)
+	}
+	if n.Name != "job" || n.Project != "default" || *n.Priority != 50 {
+		t.Errorf("%s %s %d", n.Name, n.Project, *n.Priority)
+	}
+	if s.Tasks[0].Name != "" || s.Priority != nil {
+		t.Error("the original was changed")
+	}
+	if d := cmp.Diff(n, n.Normalize()); d != "" {
+		t.Errorf("normalizing twice is not the same as once: %s", d)
+	}
+	one := (&Spec{Tasks: []TaskSpec{{Name: "digits"}}}).Normalize()
+	plain := (&Spec{Tasks: []TaskSpec{{}}}).Normalize()
+	if one.Name != "digits" || plain.Tasks[0].Name != "task" {
+		t.Errorf("%s, %s", one.Name, plain.Tasks[0].Name)
+	}
+}
+
+func TestUnsent(t *testing.T) {
+	s := &Spec{Tasks: []TaskSpec{
+		{Files: "./here"}, {Script: &Script{File: "x.sh"}}, {Files: "sha256:" + strings.Repeat("0", 64), Script: &Script{Text: "x"}},
+	}}
+	var paths []string
+	for _, e := range s.Unsent() {
+		paths = append(paths, e.Path)
+	}
+	if d := cmp.Diff([]string{"tasks[0].files", "tasks[1].script.file"}, paths); d != "" {
+		t.Error(d)
+	}
+}
