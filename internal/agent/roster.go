@@ -44,6 +44,7 @@ type roster struct {
 	rejected  []link.Rejected
 	beat      time.Duration
 	beatAt    time.Duration // when the next Renew is due
+	beatLast  time.Duration // when the last one left
 
 	// The lease: see lease.go.
 	contact  time.Duration // the server was known to know that we live

@@ -193,12 +193,14 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 	}
 }
 
-// ping has the next frame ask for a sign of life.
+// ping has the next frame ask for a sign of life, unless one just did.
 func (r *roster) ping() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.beatAt = r.clock()
-	token(r.wake)
+	if now := r.clock(); now-r.beatLast > r.beat/2 {
+		r.beatAt = now
+		token(r.wake)
+	}
 }
 
 func (r *roster) hasLeft() bool {

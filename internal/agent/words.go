@@ -167,6 +167,7 @@ func (r *roster) sayRenew(f *link.ToServer, load *muster.Load, now time.Duration
 		r.pinged = now
 	}
 	r.findGrace()
+	r.beatLast = now
 	r.beatAt = now + max(minBeat, min(r.beat, r.minGrace/4))
 	if r.inflight > 0 && now-r.logMoved > logStall {
 		r.rewindLogs()

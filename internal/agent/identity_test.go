@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
+)
+
+// joinServer answers requests to join with the given statuses, one after the
+// other, and 200 after them.
+func joinServer(t *testing.T, statuses ...int) *url.URL {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var req link.JoinRequest
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil || r.URL.Path != link.PathJoin || req.Name != "gpu1" {
+			t.Errorf("%s %s %+v %v", r.Method, r.URL, req, err)
+		}
+		if r.Header.Get("Authorization") != "Bearer join-token" {
+			t.Error("the join token is not in the header")
+		}
+		if len(statuses) > 0 {
+			http.Error(w, "no", statuses[0])
+			statuses = statuses[1:]
+			return
+		}
+		json.NewEncoder(w).Encode(link.Joined{Worker: "w7", Key: "secret"})
+	}))
+	t.Cleanup(srv.Close)
+	u, err := url.Parse(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func TestJoin(t *testing.T) {
+	quiet := slog.New(slog.DiscardHandler)
+	for name, tc := range map[string]struct {
+		statuses []int
+		code     muster.Code // "" for success
+		want     string
+	}{
+		"at once":                {nil, "", ""},
+		"after a restart of it":  {[]int{503, 502}, "", ""},
+		"with a wrong token":     {[]int{401}, muster.Unauthenticated, "refuses the join token"},
+		"with another role":      {[]int{403}, muster.Unauthenticated, "refuses the join token"},
+		"to something different": {[]int{404}, muster.Invalid, "check that --server is a muster server"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			u := joinServer(t, tc.statuses...)
+			id, err := Join(t.Context(), http.DefaultClient, u, "join-token", "gpu1", dir, quiet)
+			if tc.code != "" {
+				if muster.CodeOf(err) != tc.code || !strings.Contains(err.Error(), tc.want) {
+					t.Errorf("got %v, want %s about %q", err, tc.code, tc.want)
+				}
+				return
+			}
+			if err != nil || id.Worker != "w7" || id.Key != "secret" {
+				t.Fatalf("joined as %+v, %v", id, err)
+			}
+			again, ok, err := LoadIdentity(dir)
+			if err != nil || !ok || again != id {
+				t.Errorf("a restart finds %+v, %v, %v", again, ok, err)
+			}
+			info, err := os.Stat(filepath.Join(dir, identityFile))
+			if err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != fs.FileMode(0o600) {
+				t.Errorf("the key's file has mode %v, %v", info.Mode(), err)
+			}
+		})
+	}
+}
+
+func TestJoinEndsWithItsContext(t *testing.T) {
+	u := joinServer(t)
+	u.Host = "127.0.0.1:1"
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Join(ctx, http.DefaultClient, u, "join-token", "gpu1", t.TempDir(), slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("joined a server that is not there")
+	}
+}
+
+func TestLoadIdentity(t *testing.T) {
+	dir := t.TempDir()
+	if _, ok, err := LoadIdentity(dir); ok || err != nil {
+		t.Errorf("in an empty folder: %v, %v", ok, err)
+	}
+	for _, bad := range []string{"", "{", `{"worker":"w"}`, `{"key":"k"}`} {
+		if err := os.WriteFile(filepath.Join(dir, identityFile), []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := LoadIdentity(dir); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), "delete it") {
+			t.Errorf("%q: got %v", bad, err)
+		}
+	}
+}

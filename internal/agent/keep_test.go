@@ -1,0 +1,220 @@
+package agent
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+func TestKeepOutlastsItsProcess(t *testing.T) {
+	dir := t.TempDir()
+	k, err := OpenKeep(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := 3
+	a := &muster.Report{Attempt: attemptID(1), Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: &code,
+		Artifacts: []muster.Artifact{{Name: "model", Size: 3, SHA256: "00"}}, Usage: &muster.Usage{WallSeconds: 1.5}, FinishedAt: 7}
+	b := &muster.Report{Attempt: attemptID(2), Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`{"x":1}`), FinishedAt: 8}
+	if err := k.Change([]*muster.Report{a, b}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Change(nil, []muster.AttemptID{attemptID(3)}); err != nil {
+		t.Fatalf("removing what is not there: %v", err)
+	}
+	if err := k.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if k, err = OpenKeep(dir); err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	got, err := k.Reports()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]muster.Report{*a, *b}, got); d != "" {
+		t.Errorf("after reopening: %s", d)
+	}
+	if err := k.Change(nil, []muster.AttemptID{a.Attempt, b.Attempt}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = k.Reports(); err != nil || len(got) != 0 {
+		t.Errorf("left after removal: %v, %v", got, err)
+	}
+}
+
+func TestKeepIsTheLock(t *testing.T) {
+	dir := t.TempDir()
+	k, err := OpenKeep(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	_, err = OpenKeep(dir)
+	if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "another worker runs on") {
+		t.Errorf("a second worker on the same data dir: %v", err)
+	}
+}
+
+func TestPidsOutlastTheirProcess(t *testing.T) {
+	dir := t.TempDir()
+	open := func() (*Pids, []run.Proc) {
+		t.Helper()
+		p, left, err := OpenPids(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { p.Close() })
+		return p, left
+	}
+	p, left := open()
+	if len(left) != 0 {
+		t.Fatalf("a new record has %v", left)
+	}
+	procs := []run.Proc{{PID: 10, StartTicks: 5, BootID: "b", Mark: "M=1"}, {PID: 11, StartTicks: 6, BootID: "b", Mark: "M=2"}, {PID: 12, StartTicks: 7, BootID: "b", Mark: "M=3"}}
+	for i, proc := range procs {
+		if err := p.Put(attemptID(i), proc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Delete(attemptID(1)); err != nil {
+		t.Fatal(err)
+	}
+	p, left = open()
+	if d := cmp.Diff([]run.Proc{procs[0], procs[2]}, left); d != "" {
+		t.Fatalf("after a crash: %s", d)
+	}
+	if err := p.Forget(); err != nil {
+		t.Fatal(err)
+	}
+	if _, left = open(); len(left) != 0 {
+		t.Errorf("forgotten, but %v is there", left)
+	}
+}
+
+// Whatever is put and deleted, the file has exactly what runs, and does not grow
+// beyond the most that ran at once.
+func TestPidsSlots(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		dir := t.TempDir()
+		p, _, err := OpenPids(dir)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer p.Close()
+		live, most := map[int]bool{}, 0
+		for range rapid.IntRange(1, 50).Draw(rt, "steps") {
+			n := rapid.IntRange(0, 7).Draw(rt, "task")
+			if live[n] {
+				err = p.Delete(attemptID(n))
+				delete(live, n)
+			} else {
+				err = p.Put(attemptID(n), run.Proc{PID: n + 100})
+				live[n] = true
+			}
+			if err != nil {
+				rt.Fatal(err)
+			}
+			most = max(most, len(live))
+		}
+		b, err := os.ReadFile(filepath.Join(dir, "pids"))
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if len(b) > most*slotSize {
+			rt.Errorf("%d slots in the file, but %d ran at most", len(b)/slotSize, most)
+		}
+		var got []int
+		for _, proc := range parseSlots(b) {
+			got = append(got, proc.PID-100)
+			if !live[proc.PID-100] {
+				rt.Errorf("%d is recorded, but does not run", proc.PID-100)
+			}
+		}
+		if len(got) != len(live) {
+			rt.Errorf("recorded %v, live %v", got, live)
+		}
+	})
+}
+
+func FuzzSlots(f *testing.F) {
+	f.Add([]byte(`{"attempt":"1.2#3","proc":{"pid":7}}`))
+	f.Add(make([]byte, 3*slotSize))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if n := len(parseSlots(b)); n > (len(b)+slotSize-1)/slotSize {
+			t.Errorf("%d processes in %d bytes", n, len(b))
+		}
+	})
+}
+
+func TestCapacityIsNeverExceeded(t *testing.T) {
+	offer := muster.Resources{Slots: 3, CPUs: 2, Memory: 100, GPUs: []muster.GPU{{UUID: "a", Memory: 10}, {UUID: "b", Memory: 20}}}
+	rapid.Check(t, func(t *rapid.T) {
+		c := newCapacity(offer)
+		var out []muster.Grant
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			if len(out) > 0 && rapid.Bool().Draw(t, "give") {
+				i := rapid.IntRange(0, len(out)-1).Draw(t, "which")
+				c.give(&out[i])
+				out = slices.Delete(out, i, i+1)
+				continue
+			}
+			g := muster.Grant{
+				Slots:     rapid.IntRange(0, 2).Draw(t, "slots"),
+				CPUs:      float64(rapid.IntRange(0, 25).Draw(t, "cpus")) / 10,
+				Memory:    muster.Size(rapid.IntRange(0, 60).Draw(t, "memory")),
+				GPUs:      rapid.SampledFrom([][]string{nil, {"a"}, {"b"}, {"a", "b"}, {"c"}}).Draw(t, "gpus"),
+				GPUMemory: muster.Size(rapid.SampledFrom([]int{0, 4, 11}).Draw(t, "vram")),
+			}
+			before := c.slots
+			if why := c.take(&g); why == "" {
+				out = append(out, g)
+			} else if c.slots != before {
+				t.Fatal("a refusal changed the account")
+			}
+			checkCapacity(t, offer, out)
+		}
+		for i := range out {
+			c.give(&out[i])
+		}
+		if c.slots != 0 || c.milli != 0 || c.memory != 0 || len(c.gpus) != 0 {
+			t.Fatalf("all is given back, but %+v is taken", c)
+		}
+	})
+}
+
+func checkCapacity(t *rapid.T, offer muster.Resources, out []muster.Grant) {
+	var slots int
+	var cpus float64
+	var memory muster.Size
+	for _, g := range out {
+		slots, cpus, memory = slots+g.Slots, cpus+g.CPUs, memory+g.Memory
+	}
+	if slots > offer.Slots || cpus > offer.CPUs+1e-9 || memory > offer.Memory {
+		t.Fatalf("gave %d slots, %g cpus, %d bytes", slots, cpus, memory)
+	}
+	for _, d := range offer.GPUs {
+		whole, shared := 0, muster.Size(0)
+		for _, g := range out {
+			if slices.Contains(g.GPUs, d.UUID) {
+				if g.GPUMemory == 0 {
+					whole++
+				}
+				shared += g.GPUMemory
+			}
+		}
+		if whole > 1 || whole == 1 && shared > 0 || shared > d.Memory {
+			t.Fatalf("GPU %s is given whole %d times and shared for %d of %d bytes", d.UUID, whole, shared, d.Memory)
+		}
+	}
+}
