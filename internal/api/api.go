@@ -35,6 +35,7 @@ type Config struct {
 // server is the state that the handlers share.
 type server struct {
 	Config
+	handler  http.Handler
 	keyring  *keyring
 	projects *projects
 	api      huma.API
@@ -42,7 +43,9 @@ type server struct {
 
 // New makes the handler of a whole server. Its http.Server sets the timeouts for reading
 // headers; everything that takes long sets its own deadlines.
-func New(cfg Config) http.Handler {
+func New(cfg Config) http.Handler { return newServer(cfg).handler }
+
+func newServer(cfg Config) *server {
 	mux := http.NewServeMux()
 	s := &server{
 		Config:   cfg,
@@ -65,7 +68,8 @@ func New(cfg Config) http.Handler {
 	s.docRoutes(mux)
 	mux.Handle(link.PathSocket, cfg.LinkSocket)
 	mux.Handle(link.PathPoll, cfg.LinkPoll)
-	return s.logged(s.authenticated(s.routed(mux)))
+	s.handler = s.logged(s.authenticated(s.routed(mux)))
+	return s
 }
 
 func humaConfig(version string) huma.Config {

@@ -21,17 +21,17 @@ func (s *server) artifactRoutes() {
 		summary: "Download a file of an attempt, or ranges of it", verb: auth.ReadJobs, answers: "application/octet-stream"}, s.getArtifact)
 }
 
-type artifactsInput struct {
-	taskPath
+type ArtifactsInput struct {
+	TaskPath
 	Attempt int `query:"attempt" minimum:"1" maximum:"2147483647" doc:"default: the last one"`
 }
 
 type artifactInput struct {
-	artifactsInput
+	ArtifactsInput
 	Name string `path:"name" example:"plots/loss.png"`
 }
 
-func (s *server) listArtifacts(ctx context.Context, in *artifactsInput) (*body[wire.Artifacts], error) {
+func (s *server) listArtifacts(ctx context.Context, in *ArtifactsInput) (*body[wire.Artifacts], error) {
 	task, artifacts, err := s.artifacts(ctx, in)
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (s *server) listArtifacts(ctx context.Context, in *artifactsInput) (*body[w
 	return answer(wire.Artifacts{Artifacts: full(artifacts)}), nil
 }
 
-func (s *server) artifacts(ctx context.Context, in *artifactsInput) (muster.TaskID, []muster.Artifact, error) {
+func (s *server) artifacts(ctx context.Context, in *ArtifactsInput) (muster.TaskID, []muster.Artifact, error) {
 	task, err := s.readTask(ctx, in.Task)
 	if err != nil || in.Attempt == 0 || in.Attempt == task.Attempt {
 		return task.ID, task.Artifacts, err
@@ -70,7 +70,7 @@ var shownAs = map[string]string{
 }
 
 func (s *server) getArtifact(w http.ResponseWriter, r *http.Request, in *artifactInput) error {
-	id, artifacts, err := s.artifacts(r.Context(), &in.artifactsInput)
+	id, artifacts, err := s.artifacts(r.Context(), &in.ArtifactsInput)
 	if err != nil {
 		return err
 	}

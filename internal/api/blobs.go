@@ -31,12 +31,12 @@ func (s *server) blobRoutes() {
 		}}}, s.putBlob)
 }
 
-type blobPath struct {
+type BlobPath struct {
 	SHA256 string `path:"sha256" pattern:"^[0-9a-f]{64}$" patternDescription:"64 lower-case hex digits"`
 }
 
 type putBlobInput struct {
-	blobPath
+	BlobPath
 	Offset int64 `header:"Upload-Offset" minimum:"0" doc:"where in the blob the body begins: as many bytes as are here"`
 }
 
@@ -56,11 +56,11 @@ func (s *server) missingBlobs(ctx context.Context, in *missingInput) (*body[wire
 	return answer(wire.Missing{Missing: missing}), nil
 }
 
-func (s *server) getBlob(w http.ResponseWriter, r *http.Request, in *blobPath) error {
+func (s *server) getBlob(w http.ResponseWriter, r *http.Request, in *BlobPath) error {
 	return s.serveBlob(w, r, in.SHA256, "application/octet-stream", in.SHA256)
 }
 
-func (s *server) headBlob(w http.ResponseWriter, r *http.Request, in *blobPath) error {
+func (s *server) headBlob(w http.ResponseWriter, r *http.Request, in *BlobPath) error {
 	size, err := s.Blobs.Stat(r.Context(), in.SHA256)
 	if muster.CodeOf(err) == muster.NotFound {
 		if kept, partErr := s.Blobs.Partial(r.Context(), in.SHA256); partErr == nil {

@@ -33,7 +33,7 @@ func (s *server) jobRoutes() {
 
 type submitInput struct {
 	Key string `header:"Idempotency-Key" maxLength:"200" doc:"the same key and body again answer the same job"`
-	specInput
+	SpecInput
 }
 
 type submitOutput struct {
@@ -42,7 +42,7 @@ type submitOutput struct {
 }
 
 func (s *server) submitJob(ctx context.Context, in *submitInput) (*submitOutput, error) {
-	spec, err := s.spec(ctx, in.specInput)
+	spec, err := s.spec(ctx, in.SpecInput)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (s *server) submitJob(ctx context.Context, in *submitInput) (*submitOutput,
 	return &submitOutput{Location: prefixed("/jobs/" + id.String()), Body: job}, nil
 }
 
-func (s *server) planJob(ctx context.Context, in *specInput) (*body[wire.Plan], error) {
+func (s *server) planJob(ctx context.Context, in *SpecInput) (*body[wire.Plan], error) {
 	spec, err := s.spec(ctx, *in)
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (s *server) planJob(ctx context.Context, in *specInput) (*body[wire.Plan], 
 }
 
 type listJobsInput struct {
-	page
+	Page
 	State   []string `query:"state,explode" maxItems:"7" doc:"any of these" enum:"waiting,queued,running,succeeded,failed,timed_out,cancelled"`
 	Project string   `query:"project" maxLength:"200"`
 	Name    string   `query:"name" maxLength:"200" doc:"part of the name"`
@@ -110,7 +110,7 @@ func (s *server) listJobs(ctx context.Context, in *listJobsInput) (*body[wire.Jo
 	return answer(wire.Jobs{Jobs: full(jobs), Next: next}), nil
 }
 
-func (s *server) getJob(ctx context.Context, in *jobPath) (*body[muster.Job], error) {
+func (s *server) getJob(ctx context.Context, in *JobPath) (*body[muster.Job], error) {
 	id, err := s.job(ctx, in.Job, auth.ReadJobs)
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (s *server) showJob(ctx context.Context, id muster.JobID) (*body[muster.Job
 }
 
 type changeInput struct {
-	jobPath
+	JobPath
 	Body *wire.Selection
 }
 

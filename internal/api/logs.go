@@ -24,7 +24,7 @@ func (s *server) logRoutes() {
 const maxTail = 100_000
 
 type logsInput struct {
-	taskPath
+	TaskPath
 	Attempt int    `query:"attempt" minimum:"1" maximum:"2147483647" doc:"default: the last one; when following, those after it too"`
 	Stream  string `query:"stream" enum:"stdout,stderr,all" default:"all"`
 	Offset  int64  `query:"offset" minimum:"0" doc:"begin at this place in the log, which is in the id of each event (ATTEMPT-OFFSET)"`

@@ -112,19 +112,19 @@ func (s *server) may(ctx context.Context, rt route) error {
 	return auth.Can(principalOf(ctx), rt.verb, auth.Object{})
 }
 
-// page is the cursor and the size of a page.
-type page struct {
+// Page is the cursor and the size of a page.
+type Page struct {
 	Cursor string `query:"cursor" maxLength:"200" doc:"next of the page before"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"rows of this page"`
 }
 
-// jobPath names a job in a path.
-type jobPath struct {
+// JobPath names a job in a path.
+type JobPath struct {
 	Job string `path:"job" example:"17" doc:"job number"`
 }
 
-// taskPath names a task in a path.
-type taskPath struct {
+// TaskPath names a task in a path.
+type TaskPath struct {
 	Task string `path:"task" example:"17.3" doc:"task id"`
 }
 

@@ -13,9 +13,9 @@ import (
 	"github.com/muster-dev/muster/internal/auth"
 )
 
-// specInput is a job spec as it was sent: package spec reads it, because it
+// SpecInput is a job spec as it was sent: package spec reads it, because it
 // knows lines and columns.
-type specInput struct {
+type SpecInput struct {
 	ContentType string `header:"Content-Type" hidden:"true"`
 	RawBody     []byte `contentType:"application/yaml"`
 }
@@ -40,12 +40,12 @@ func (s *server) specBody() *huma.RequestBody {
 
 // spec reads a spec that can be run from here: valid, normalized, without local
 // parts, in a project that its caller may use.
-func (s *server) spec(ctx context.Context, in specInput) (*muster.Spec, error) {
-	name := "the request"
+func (s *server) spec(ctx context.Context, in SpecInput) (*muster.Spec, error) {
+
 	if t, _, err := mime.ParseMediaType(in.ContentType); in.ContentType != "" && (err != nil || !specType(t)) {
 		return nil, muster.Errorf(muster.Invalid, "a job spec is sent as application/json or application/yaml, not as %q", in.ContentType)
 	}
-	specs, err := s.Parse(in.RawBody, name)
+	specs, err := s.Parse(in.RawBody, "the request")
 	if err != nil {
 		return nil, err
 	}

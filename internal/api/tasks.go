@@ -26,8 +26,8 @@ func (s *server) taskRoutes() {
 }
 
 type listTasksInput struct {
-	jobPath
-	page
+	JobPath
+	Page
 	State []string `query:"state,explode" maxItems:"10" doc:"any of these" enum:"waiting,queued,assigned,running,cancelling,succeeded,failed,timed_out,cancelled,skipped"`
 	Tasks string   `query:"tasks" maxLength:"10000" example:"0-9,12" doc:"task numbers and ranges"`
 }
@@ -62,7 +62,7 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*body[wire.
 	return answer(wire.Tasks{Tasks: full(tasks), Next: next}), nil
 }
 
-func (s *server) getTask(ctx context.Context, in *taskPath) (*body[muster.Task], error) {
+func (s *server) getTask(ctx context.Context, in *TaskPath) (*body[muster.Task], error) {
 	task, err := s.readTask(ctx, in.Task)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (s *server) readTask(ctx context.Context, text string) (muster.Task, error)
 	return s.Store.Task(ctx, id)
 }
 
-func (s *server) listAttempts(ctx context.Context, in *taskPath) (*body[wire.Attempts], error) {
+func (s *server) listAttempts(ctx context.Context, in *TaskPath) (*body[wire.Attempts], error) {
 	id, err := s.task(ctx, in.Task, auth.ReadJobs)
 	if err != nil {
 		return nil, err
@@ -95,19 +95,24 @@ func (s *server) listAttempts(ctx context.Context, in *taskPath) (*body[wire.Att
 	return answer(wire.Attempts{Attempts: full(attempts)}), nil
 }
 
-func (s *server) explainTask(ctx context.Context, in *taskPath) (*body[sched.Explanation], error) {
+func (s *server) explainTask(ctx context.Context, in *TaskPath) (*body[sched.Explanation], error) {
 	task, err := s.readTask(ctx, in.Task)
 	if err != nil {
 		return nil, err
 	}
 	if !task.State.Final() {
 		x, err := s.Engine.Explain(ctx, task.ID)
-		if muster.CodeOf(err) != muster.NotFound {
-			return answer(x), err
+		if err == nil {
+			return answer(x), nil
 		}
-		if task, err = s.Store.Task(ctx, task.ID); err != nil { // it has ended in between
+		if muster.CodeOf(err) != muster.NotFound {
 			return nil, err
 		}
+		now, readErr := s.Store.Task(ctx, task.ID)
+		if readErr != nil || !now.State.Final() {
+			return nil, err
+		}
+		task = now // it has ended in between
 	}
 	return answer(explainEnd(task)), nil
 }

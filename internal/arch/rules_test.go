@@ -66,6 +66,7 @@ var rules = map[string]rule{
 
 	"gen/states": {ring: wiring},
 
+	"api/apitest":       {ring: testOnly},
 	"arch":              {ring: testOnly},
 	"mustertest":        {ring: testOnly},
 	"sched/simtest":     {ring: testOnly},

@@ -93,11 +93,12 @@ func Can(p Principal, verb Verb, what Object) error {
 	return nil
 }
 
-// whoMay names the first role that may do verb, in the order of Roles.
+// whoMay names the role that may do verb and the least else.
 func whoMay(verb Verb) Role {
-	i := slices.IndexFunc(Roles, func(r Role) bool { return slices.Contains(allowed[r], verb) })
-	if i < 0 {
-		return Admin
+	for _, r := range []Role{Join, Viewer, Worker, Submitter} {
+		if slices.Contains(allowed[r], verb) {
+			return r
+		}
 	}
-	return Roles[i]
+	return Admin
 }

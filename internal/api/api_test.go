@@ -1,0 +1,344 @@
+package api_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api"
+	"github.com/muster-dev/muster/internal/api/apitest"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+func status(t *testing.T, s *apitest.Server, q request, want int) []byte {
+	t.Helper()
+	resp, body := send(t, s, q)
+	if resp.StatusCode != want {
+		t.Fatalf("%s %s: %d, want %d: %s", q.method, q.path, resp.StatusCode, want, body)
+	}
+	return body
+}
+
+// Every endpoint refuses callers without a key, and with a key that may nothing there.
+func TestEveryEndpointAsksForAKey(t *testing.T) {
+	s := apitest.Start(t, nil)
+	join := s.Key(t, auth.Join, "", "")
+	open := map[string]bool{"/healthz": true, "/readyz": true}
+	for path, item := range api.Document().Paths {
+		for method, op := range map[string]any{"GET": item.Get, "POST": item.Post, "PUT": item.Put, "DELETE": item.Delete, "HEAD": item.Head} {
+			if op == nil || isNil(op) {
+				continue
+			}
+			path := strings.NewReplacer("{job}", "1", "{task}", "1.0", "{name}", "x", "{worker}", "w", "{key}", "k", "{sha256}", strings.Repeat("0", 64)).Replace(path)
+			q := request{method: method, path: path, token: "none"}
+			if open[path] {
+				status(t, s, q, http.StatusOK)
+				continue
+			}
+			status(t, s, q, http.StatusUnauthorized)
+			q.token = join
+			if path == "/api/v1/whoami" {
+				status(t, s, q, http.StatusOK)
+			} else if path != "/link/v1/join" {
+				if resp, _ := send(t, s, q); resp.StatusCode != http.StatusForbidden && resp.StatusCode != http.StatusBadRequest {
+					t.Errorf("%s %s with a join token: %d", method, path, resp.StatusCode)
+				}
+			}
+		}
+	}
+}
+
+func isNil(op any) bool {
+	b, err := json.Marshal(op)
+	return err == nil && string(b) == "null"
+}
+
+func TestRevokedKeyIsUselessAtOnce(t *testing.T) {
+	s := apitest.Start(t, nil)
+	var made wire.MadeKey
+	body := status(t, s, request{method: "POST", path: "/api/v1/keys", body: `{"name":"ci","role":"viewer"}`}, http.StatusCreated)
+	if err := json.Unmarshal(body, &made); err != nil {
+		t.Fatal(err)
+	}
+	list := request{method: "GET", path: "/api/v1/jobs", token: made.Secret}
+	status(t, s, list, http.StatusOK)
+	status(t, s, request{method: "DELETE", path: "/api/v1/keys/" + made.Key.ID}, http.StatusNoContent)
+	status(t, s, list, http.StatusUnauthorized)
+	status(t, s, request{method: "DELETE", path: "/api/v1/keys/" + made.Key.ID}, http.StatusNotFound)
+	status(t, s, request{method: "DELETE", path: "/api/v1/keys/root"}, http.StatusConflict)
+}
+
+func TestExpiredKey(t *testing.T) {
+	s := apitest.Start(t, nil)
+	err := s.Store.PutKey(t.Context(), store.Key{ID: "old", Name: "old", Role: "viewer", Hash: auth.Hash("expired-token-0123"), ExpiresAt: muster.TimeOf(time.Now().Add(-time.Second))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := status(t, s, request{method: "GET", path: "/api/v1/jobs", token: "expired-token-0123"}, http.StatusUnauthorized)
+	if !strings.Contains(string(body), "ended at") {
+		t.Errorf("the answer does not say that the key has ended: %s", body)
+	}
+}
+
+// A key for one project sees and touches nothing of another.
+func TestProjectsAreApart(t *testing.T) {
+	s := apitest.Start(t, nil)
+	vision := s.Key(t, auth.Submitter, "vision", "")
+	status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"project":"speech","kind":"noop"}`}, http.StatusCreated)
+	for _, q := range []request{
+		{method: "GET", path: "/api/v1/jobs/1"}, {method: "GET", path: "/api/v1/jobs/1/tasks"}, {method: "POST", path: "/api/v1/jobs/1/cancel"},
+		{method: "GET", path: "/api/v1/tasks/1.0"}, {method: "GET", path: "/api/v1/tasks/1.0/logs"}, {method: "GET", path: "/api/v1/tasks/1.0/artifacts"},
+		{method: "GET", path: "/api/v1/tasks/1.0/explain"}, {method: "GET", path: "/api/v1/events?job=1"},
+	} {
+		q.token = vision
+		if body := status(t, s, q, http.StatusNotFound); strings.Contains(string(body), "speech") {
+			t.Errorf("%s gives the other project away: %s", q.path, body)
+		}
+	}
+	status(t, s, request{method: "POST", path: "/api/v1/jobs", token: vision, body: `{"project":"speech","kind":"noop"}`}, http.StatusForbidden)
+	status(t, s, request{method: "POST", path: "/api/v1/jobs", token: vision, body: `{"project":"vision","kind":"noop"}`}, http.StatusCreated)
+	var list wire.Jobs
+	if err := json.Unmarshal(status(t, s, request{method: "GET", path: "/api/v1/jobs", token: vision}, http.StatusOK), &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Jobs) != 1 || list.Jobs[0].ID != 2 {
+		t.Errorf("the key for vision sees %+v", list.Jobs)
+	}
+}
+
+// A job without a project lands in that of the key.
+func TestKeyGivesTheProject(t *testing.T) {
+	s := apitest.Start(t, nil)
+	var job muster.Job
+	body := status(t, s, request{method: "POST", path: "/api/v1/jobs", token: s.Key(t, auth.Submitter, "vision", ""), body: `{"kind":"noop"}`}, http.StatusCreated)
+	if err := json.Unmarshal(body, &job); err != nil || job.Project != "vision" {
+		t.Errorf("job in project %q, %v", job.Project, err)
+	}
+}
+
+func TestIdempotencyKey(t *testing.T) {
+	s := apitest.Start(t, nil)
+	q := request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`, header: map[string]string{"Idempotency-Key": "once"}}
+	first := status(t, s, q, http.StatusCreated)
+	if again := status(t, s, q, http.StatusCreated); !bytes.Equal(first, again) {
+		t.Errorf("the same request made another job: %s, then %s", first, again)
+	}
+	q.body = `{"kind":"noop","name":"other"}`
+	status(t, s, q, http.StatusConflict)
+	q.token = s.Key(t, auth.Submitter, "", "")
+	var job muster.Job
+	if err := json.Unmarshal(status(t, s, q, http.StatusCreated), &job); err != nil || job.ID != 2 {
+		t.Errorf("another owner's key made job %d, %v; want job 2", job.ID, err)
+	}
+}
+
+func TestWorkerKeys(t *testing.T) {
+	s := apitest.Start(t, nil)
+	var joined struct{ Worker, Key string }
+	body := status(t, s, request{method: "POST", path: "/link/v1/join", token: s.Key(t, auth.Join, "", ""), body: `{"name":"box"}`}, http.StatusOK)
+	if err := json.Unmarshal(body, &joined); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/link/v1", "/link/v1/poll"} {
+		got := status(t, s, request{method: "GET", path: path, token: joined.Key}, http.StatusOK)
+		if string(got) != "connected as "+joined.Worker {
+			t.Errorf("%s: %s", path, got)
+		}
+		status(t, s, request{method: "GET", path: path, token: "none"}, http.StatusUnauthorized)
+		status(t, s, request{method: "GET", path: path}, http.StatusForbidden) // an admin is no worker
+	}
+	status(t, s, request{method: "POST", path: "/link/v1/join", token: joined.Key, body: `{"name":"box"}`}, http.StatusForbidden)
+	status(t, s, request{method: "POST", path: "/link/v1/join", body: `{"name":"a/b"}`}, http.StatusBadRequest)
+}
+
+func TestBlobUploads(t *testing.T) {
+	s := apitest.Start(t, nil)
+	content := strings.Repeat("0123456789", 5_000)
+	sum := sha256.Sum256([]byte(content))
+	path := "/api/v1/blobs/" + hex.EncodeToString(sum[:])
+	token := s.Key(t, auth.Worker, "", "w1")
+	offset := func(resp *http.Response) string { return resp.Header.Get("Upload-Offset") }
+
+	resp, _ := send(t, s, request{method: "HEAD", path: path, token: token})
+	if resp.StatusCode != http.StatusNotFound || offset(resp) != "0" {
+		t.Fatalf("HEAD before: %d, offset %q", resp.StatusCode, offset(resp))
+	}
+	cutUpload(t, s, path, token, content[:30_000], len(content))
+	waitFor(t, func() bool {
+		resp, _ = send(t, s, request{method: "HEAD", path: path, token: token})
+		return offset(resp) == "30000"
+	})
+	resp, _ = send(t, s, request{method: "PUT", path: path, token: token, body: content})
+	if resp.StatusCode != http.StatusConflict || offset(resp) != "30000" {
+		t.Fatalf("PUT at the wrong offset: %d, offset %q", resp.StatusCode, offset(resp))
+	}
+	rest := request{method: "PUT", path: path, token: token, body: content[30_000:], header: map[string]string{"Upload-Offset": "30000"}}
+	status(t, s, rest, http.StatusCreated)
+	status(t, s, request{method: "PUT", path: path, token: token, body: content}, http.StatusOK)
+	if got := status(t, s, request{method: "GET", path: path, token: token}, http.StatusOK); string(got) != content {
+		t.Errorf("read %d other bytes", len(got))
+	}
+	part := request{method: "GET", path: path, token: token, header: map[string]string{"Range": "bytes=49990-"}}
+	if got := status(t, s, part, http.StatusPartialContent); string(got) != "0123456789" {
+		t.Errorf("range: %q", got)
+	}
+	resp, _ = send(t, s, request{method: "HEAD", path: path, token: token})
+	if resp.StatusCode != http.StatusOK || resp.ContentLength != int64(len(content)) {
+		t.Errorf("HEAD after: %d, %d bytes", resp.StatusCode, resp.ContentLength)
+	}
+	status(t, s, request{method: "PUT", path: "/api/v1/blobs/" + strings.Repeat("0", 64), token: token, body: "something else"}, http.StatusBadRequest)
+	status(t, s, request{method: "PUT", path: "/api/v1/blobs/NOHASH", token: token, body: "x"}, http.StatusBadRequest)
+	status(t, s, request{method: "GET", path: path, token: s.Key(t, auth.Viewer, "", "")}, http.StatusForbidden)
+}
+
+// cutUpload begins an upload of size bytes and leaves after the first ones.
+func cutUpload(t *testing.T, s *apitest.Server, path, token, begin string, size int) {
+	t.Helper()
+	body, feed := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, s.URL+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.ContentLength = int64(size)
+	req.Header.Set("Authorization", "Bearer "+token)
+	var client sync.WaitGroup
+	client.Go(func() {
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		if err == nil {
+			_ = resp.Body.Close()
+			t.Error("an upload that was broken off was answered")
+		}
+	})
+	if _, err := io.WriteString(feed, begin); err != nil {
+		t.Fatal(err)
+	}
+	_ = feed.CloseWithError(io.ErrUnexpectedEOF)
+	client.Wait()
+}
+
+func waitFor(t *testing.T, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !done(); {
+		if time.Now().After(end) {
+			t.Fatal("it did not come about in 10 seconds")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func TestTooLargeBodies(t *testing.T) {
+	s := apitest.Start(t, nil)
+	big := `{"name":"` + strings.Repeat("x", 2<<20) + `"}`
+	for _, path := range []string{"/api/v1/jobs", "/api/v1/keys", "/api/v1/plan"} {
+		var p wire.Problem
+		body := status(t, s, request{method: "POST", path: path, body: big}, http.StatusRequestEntityTooLarge)
+		if err := json.Unmarshal(body, &p); err != nil || p.Code != muster.TooLarge {
+			t.Errorf("%s: %s", path, body)
+		}
+	}
+}
+
+func TestDocsNeedNothingFromElsewhere(t *testing.T) {
+	s := apitest.Start(t, nil)
+	for _, path := range []string{"/api/docs", "/api/docs/docs.js", "/api/docs/docs.css", "/api/v1/openapi.json"} {
+		body := status(t, s, request{method: "GET", path: path, token: "none"}, http.StatusOK)
+		if path != "/api/v1/openapi.json" && bytes.Contains(body, []byte("//cdn")) || bytes.Contains(body, []byte("unpkg")) {
+			t.Errorf("%s loads from elsewhere", path)
+		}
+	}
+	resp, _ := send(t, s, request{method: "GET", path: "/", token: "none"})
+	if resp.StatusCode != http.StatusFound || resp.Header.Get("Location") != "/api/docs" {
+		t.Errorf("/: %d to %q", resp.StatusCode, resp.Header.Get("Location"))
+	}
+	var doc struct {
+		OpenAPI string
+		Paths   map[string]any
+	}
+	if err := json.Unmarshal(status(t, s, request{method: "GET", path: "/api/v1/openapi.json", token: "none"}, http.StatusOK), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(doc.OpenAPI, "3.1") || doc.Paths["/api/v1/tasks/{task}/artifacts/{name}"] == nil {
+		t.Errorf("OpenAPI %s with paths %v", doc.OpenAPI, doc.Paths)
+	}
+}
+
+// stream is an open stream of server-sent events, read line by line.
+type stream struct {
+	t     *testing.T
+	lines chan string
+}
+
+func openStream(t *testing.T, s *apitest.Server, path string, header map[string]string) *stream {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+apitest.AdminToken)
+	req.Header.Set("Accept", "text/event-stream")
+	for k, v := range header {
+		req.Header.Set(k, v)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %v %v", path, resp, err)
+	}
+	st := &stream{t: t, lines: make(chan string, 1000)}
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		defer close(st.lines)
+		for in := bufio.NewScanner(resp.Body); in.Scan(); {
+			if line := in.Text(); line != "" && line[0] != ':' {
+				st.lines <- line
+			}
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		_ = resp.Body.Close()
+		reader.Wait()
+	})
+	return st
+}
+
+// expect reads lines and compares them; times are left out of the comparison.
+func (st *stream) expect(want ...string) {
+	st.t.Helper()
+	for _, w := range want {
+		select {
+		case line, ok := <-st.lines:
+			if got := anyTime.ReplaceAllString(line, `"TIME"`); got != w {
+				st.t.Fatalf("the stream says %q (open: %t), want %q", got, ok, w)
+			}
+		case <-time.After(10 * time.Second):
+			st.t.Fatalf("the stream says nothing, want %q", w)
+		}
+	}
+}
+
+func (st *stream) expectEnd() {
+	st.t.Helper()
+	select {
+	case line, ok := <-st.lines:
+		if ok {
+			st.t.Fatalf("the stream goes on with %q", line)
+		}
+	case <-time.After(10 * time.Second):
+		st.t.Fatal("the stream does not end")
+	}
+}

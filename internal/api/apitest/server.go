@@ -1,0 +1,236 @@
+// Package apitest runs the real API in a test: HTTP on a loopback port, the
+// real engine, and real stores in a temporary folder. Only workers are played, by Worker,
+// which speaks the link's words to the engine.
+package apitest
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/blob"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/engine"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/notify"
+	"github.com/muster-dev/muster/internal/spec"
+	"github.com/muster-dev/muster/internal/store"
+	"github.com/muster-dev/muster/internal/store/sqlite"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// AdminToken is the token of the key "root".
+const AdminToken = "test-admin-token"
+
+// Server is one server. After Stop, Start makes it anew at the same address
+// with the same data.
+type Server struct {
+	URL    string
+	Engine *engine.Engine
+	Store  *sqlite.Store
+	Logs   *tasklog.Dir
+	Blobs  *blob.Dir
+
+	dir   string
+	epoch int
+	front func(http.Handler) http.Handler
+	stop  func()
+}
+
+// Start runs a server until the test ends. front, if not nil, stands before all
+// handlers.
+func Start(t testing.TB, front func(http.Handler) http.Handler) *Server {
+	t.Helper()
+	s := &Server{dir: t.TempDir(), URL: "http://127.0.0.1:0", front: front}
+	s.Start(t)
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// Start starts a server that was stopped.
+func (s *Server) Start(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var err error
+	s.Store, err = sqlite.Open(ctx, filepath.Join(s.dir, "muster.db"))
+	must(t, err)
+	s.Logs, err = tasklog.OpenDir(filepath.Join(s.dir, "logs"))
+	must(t, err)
+	s.Blobs, err = blob.OpenDir(filepath.Join(s.dir, "blobs"))
+	must(t, err)
+	must(t, s.Store.PutKey(ctx, store.Key{ID: "root", Name: "root", Role: string(auth.Admin), Hash: auth.Hash(AdminToken)}))
+	log := slog.New(slog.NewTextHandler(testLog{t}, nil))
+	s.epoch++
+	events := notify.New("life" + string(rune('0'+s.epoch)))
+	s.Engine = engine.New(engine.Config{Store: s.Store, Logs: s.Logs, Events: events, Log: log})
+	who := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		worker, err := api.LinkedWorker(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		_, _ = io.WriteString(w, "connected as "+string(worker))
+	})
+	handler := api.New(api.Config{
+		Engine: s.Engine, Store: s.Store, Keys: s.Store, Logs: s.Logs, Blobs: s.Blobs, Events: events, Parse: spec.Parse,
+		LinkSocket: who, LinkPoll: who, Log: log, Version: "v0.0.0-test",
+	})
+	if s.front != nil {
+		handler = s.front(handler)
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.URL[len("http://"):])
+	must(t, err)
+	s.URL = "http://" + listener.Addr().String()
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.Engine.Run(ctx) })
+	running.Go(func() { _ = server.Serve(listener) })
+	<-s.Engine.Ready()
+	s.stop = sync.OnceFunc(func() {
+		_ = server.Close()
+		cancel()
+		running.Wait()
+		_ = s.Store.Close()
+	})
+}
+
+// Stop breaks all connections off and stops the server. It may be called more
+// than once.
+func (s *Server) Stop() { s.stop() }
+
+// Client makes a client with the admin token.
+func (s *Server) Client(t testing.TB) *client.Client {
+	t.Helper()
+	return s.ClientWith(t, AdminToken)
+}
+
+// ClientWith makes a client with a token.
+func (s *Server) ClientWith(t testing.TB, token string) *client.Client {
+	t.Helper()
+	c, err := client.New(s.URL, token, client.Options{HTTP: &http.Client{Transport: &http.Transport{}}})
+	must(t, err)
+	return c
+}
+
+// Key makes a key and returns its token.
+func (s *Server) Key(t testing.TB, role auth.Role, project string, worker muster.WorkerID) string {
+	t.Helper()
+	token := "token-of-" + string(role) + "-" + project + string(worker)
+	must(t, s.Store.PutKey(t.Context(), store.Key{
+		ID: token, Name: token, Role: string(role), Project: project, Worker: worker, Hash: auth.Hash(token),
+	}))
+	return token
+}
+
+// Worker is a played worker.
+type Worker struct {
+	ID      muster.WorkerID
+	t       testing.TB
+	session link.Session
+	seq     uint64
+	mu      sync.Mutex
+	words   []*link.ToWorker
+	came    chan struct{}
+}
+
+// Worker connects a worker with room for many tasks.
+func (s *Server) Worker(t testing.TB, id muster.WorkerID) *Worker {
+	t.Helper()
+	w := &Worker{ID: id, t: t, seq: 1, came: make(chan struct{}, 1)}
+	session, _, err := s.Engine.Open(t.Context(), &link.Hello{
+		Version: link.Version, Worker: id, Name: "name-of-" + string(id), Kinds: []string{muster.KindNoop, muster.KindProcess, muster.KindScript},
+		Resources: muster.Resources{CPUs: 8, Memory: 8 << 30, Disk: 8 << 30, Slots: 100},
+	}, w.hear)
+	must(t, err)
+	w.session = session
+	w.Say(&link.ToServer{Ready: &link.Ready{}})
+	return w
+}
+
+func (w *Worker) hear(f *link.ToWorker) {
+	w.mu.Lock()
+	w.words = append(w.words, f)
+	w.mu.Unlock()
+	select {
+	case w.came <- struct{}{}:
+	default:
+	}
+}
+
+// Say sends words to the engine.
+func (w *Worker) Say(f *link.ToServer) {
+	w.t.Helper()
+	w.seq++
+	f.Seq = w.seq
+	must(w.t, w.session.Handle(context.Background(), f))
+}
+
+// Next waits for the next attempt to run, and starts it.
+func (w *Worker) Next() muster.AttemptID {
+	w.t.Helper()
+	deadline := time.After(10 * time.Second)
+	for {
+		w.mu.Lock()
+		for i, f := range w.words {
+			if len(f.Assign) == 0 {
+				continue
+			}
+			id := f.Assign[0].Attempt
+			if f.Assign = f.Assign[1:]; len(f.Assign) == 0 {
+				w.words = append(w.words[:i:i], w.words[i+1:]...)
+			}
+			w.mu.Unlock()
+			w.Say(&link.ToServer{Started: []link.Started{{Attempt: id, At: muster.TimeOf(time.Now())}}})
+			return id
+		}
+		w.mu.Unlock()
+		select {
+		case <-w.came:
+		case <-deadline:
+			w.t.Fatal("the worker was given nothing to do")
+		}
+	}
+}
+
+// Log encodes one record of output.
+func Log(stream tasklog.Stream, text string) []byte {
+	return tasklog.AppendRecord(nil, tasklog.Record{Stream: stream, At: time.UnixMilli(1_700_000_000_000), Data: []byte(text)})
+}
+
+// Finish reports the end of an attempt, with an artifact list and the size of
+// its log.
+func (w *Worker) Finish(id muster.AttemptID, outcome muster.Outcome, logSize int64, artifacts ...muster.Artifact) {
+	w.t.Helper()
+	report := muster.Report{Attempt: id, Outcome: outcome, LogSize: logSize, Artifacts: artifacts, FinishedAt: muster.TimeOf(time.Now())}
+	if outcome == muster.AttemptFailed {
+		code := 1
+		report.Reason, report.ExitCode, report.Message = muster.ExitCode, &code, "exit code 1"
+	}
+	w.Say(&link.ToServer{Finished: []muster.Report{report}})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testLog writes a server's log to the test's, as long as that runs.
+type testLog struct{ t testing.TB }
+
+func (l testLog) Write(b []byte) (int, error) {
+	if l.t.Context().Err() == nil {
+		l.t.Log(string(b))
+	}
+	return len(b), nil
+}

@@ -1,0 +1,276 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api"
+	"github.com/muster-dev/muster/internal/api/apitest"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// request is one HTTP request of a test.
+type request struct {
+	method, path string
+	token        string // "" means the admin's, "none" means none
+	header       map[string]string
+	body         string
+}
+
+// send performs a request and returns the answer with its body read.
+func send(t *testing.T, s *apitest.Server, q request) (*http.Response, []byte) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), q.method, s.URL+q.path, strings.NewReader(q.body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch q.token {
+	case "":
+		req.Header.Set("Authorization", "Bearer "+apitest.AdminToken)
+	case "none":
+	default:
+		req.Header.Set("Authorization", "Bearer "+q.token)
+	}
+	for k, v := range q.header {
+		req.Header.Set(k, v)
+	}
+	noRedirect := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := noRedirect.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, data
+}
+
+var (
+	anyTime   = regexp.MustCompile(`"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"`)
+	anySecret = regexp.MustCompile(`mst_([a-z]+)_[a-z2-7]{32}`)
+	anyKey    = regexp.MustCompile(`"k[a-z2-7]{8}"`)
+	anyWorker = regexp.MustCompile(`"w-[a-z2-7]{12}"`)
+)
+
+// render writes an answer as it stands in a golden file: what differs from run to run
+// is replaced.
+func render(t *testing.T, q request, resp *http.Response, body []byte) string {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s\n\n%d\n", q.method, q.path, resp.StatusCode)
+	for _, h := range []string{"Content-Type", "Location", "Www-Authenticate", "Allow", "Etag", "Content-Disposition", "Content-Range", "Upload-Offset"} {
+		if v := resp.Header.Get(h); v != "" {
+			fmt.Fprintf(&b, "%s: %s\n", h, v)
+		}
+	}
+	b.WriteString("\n")
+	if strings.Contains(resp.Header.Get("Content-Type"), "json") {
+		var indented bytes.Buffer
+		if err := json.Indent(&indented, body, "", "  "); err != nil {
+			t.Fatalf("%s %s: %v in %s", q.method, q.path, err, body)
+		}
+		body = indented.Bytes()
+	}
+	text := anyTime.ReplaceAllString(string(body), `"TIME"`)
+	text = anySecret.ReplaceAllString(text, "mst_${1}_SECRET")
+	text = anyKey.ReplaceAllString(text, `"KEY"`)
+	text = anyWorker.ReplaceAllString(text, `"WORKER"`)
+	b.WriteString(text)
+	return b.String()
+}
+
+const helloSum = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03" // of "hello\n"
+
+// story brings a server to where each kind of object has something to show:
+// job 1 succeeded with output and an artifact, job 2 failed and was retried, and job 3 waits.
+func story(t *testing.T) *apitest.Server {
+	t.Helper()
+	s := apitest.Start(t, nil)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	submit := func(spec string) {
+		t.Helper()
+		resp, body := send(t, s, request{method: "POST", path: "/api/v1/jobs", body: spec, header: map[string]string{"Content-Type": "application/yaml"}})
+		if resp.StatusCode != http.StatusCreated {
+			t.Fatalf("submit: %d %s", resp.StatusCode, body)
+		}
+	}
+	must(s.Blobs.Put(t.Context(), helloSum, 0, strings.NewReader("hello\n")))
+	w := s.Worker(t, "w1")
+	submit("name: greet\nlabels: {team: vision}\nrun: echo hello\n")
+	id := w.Next()
+	out := apitest.Log(tasklog.Stdout, "hello\n")
+	out = append(out, apitest.Log(tasklog.Stderr, "a warning\n")...)
+	out = append(out, apitest.Log(tasklog.Stdout, "bye\n")...)
+	size, err := s.Logs.Append(t.Context(), id, 0, out)
+	must(err)
+	w.Finish(id, muster.AttemptSucceeded, size, muster.Artifact{Name: "out/hello world.txt", Size: 6, SHA256: helloSum})
+	submit("name: flaky\nproject: speech\nkind: noop\nretries: {max: 1, backoff: 0s}\n")
+	w.Finish(w.Next(), muster.AttemptFailed, 0)
+	w.Finish(w.Next(), muster.AttemptFailed, 0)
+	submit("name: big\nkind: noop\narray: 0-9\nresources: {memory: 64GiB}\n")
+	return s
+}
+
+var golden = []struct {
+	name string
+	request
+	operation string // whose schema the answer must fit; "" for none
+}{
+	{"job", request{method: "GET", path: "/api/v1/jobs/1"}, "get-job"},
+	{"jobs", request{method: "GET", path: "/api/v1/jobs?limit=2"}, "list-jobs"},
+	{"jobs-next", request{method: "GET", path: "/api/v1/jobs?limit=2&cursor=2"}, "list-jobs"},
+	{"jobs-filtered", request{method: "GET", path: "/api/v1/jobs?label=team%3Dvision&state=succeeded&state=failed"}, "list-jobs"},
+	{"tasks", request{method: "GET", path: "/api/v1/jobs/3/tasks?tasks=2-3,9"}, "list-tasks"},
+	{"task", request{method: "GET", path: "/api/v1/tasks/1.0"}, "get-task"},
+	{"task-failed", request{method: "GET", path: "/api/v1/tasks/2.0"}, "get-task"},
+	{"attempts", request{method: "GET", path: "/api/v1/tasks/2.0/attempts"}, "list-attempts"},
+	{"artifacts", request{method: "GET", path: "/api/v1/tasks/1.0/artifacts"}, "list-artifacts"},
+	{"artifact", request{method: "GET", path: "/api/v1/tasks/1.0/artifacts/out/hello%20world.txt"}, ""},
+	{"artifact-range", request{method: "GET", path: "/api/v1/tasks/1.0/artifacts/out/hello%20world.txt", header: map[string]string{"Range": "bytes=2-3"}}, ""},
+	{"logs", request{method: "GET", path: "/api/v1/tasks/1.0/logs"}, ""},
+	{"logs-events", request{method: "GET", path: "/api/v1/tasks/1.0/logs", header: map[string]string{"Accept": "text/event-stream"}}, ""},
+	{"explain-waiting", request{method: "GET", path: "/api/v1/tasks/3.4/explain"}, "explain-task"},
+	{"explain-ended", request{method: "GET", path: "/api/v1/tasks/2.0/explain"}, "explain-task"},
+	{"plan", request{method: "POST", path: "/api/v1/plan", body: `{"tasks":[{"kind":"noop"}]}`}, "plan-job"},
+	{"workers", request{method: "GET", path: "/api/v1/workers"}, "list-workers"},
+	{"worker", request{method: "GET", path: "/api/v1/workers/name-of-w1"}, "get-worker"},
+	{"worker-paused", request{method: "POST", path: "/api/v1/workers/w1/pause"}, "pause-worker"},
+	{"submitted", request{method: "POST", path: "/api/v1/jobs", body: `{"name":"sums","tasks":[{"name":"a","run":["true"]},{"name":"b","needs":["a"],"run":"exit 0","matrix":{"lr":[0.1,0.2]},"timeout":60}]}`}, "submit-job"},
+	{"cancelled", request{method: "POST", path: "/api/v1/jobs/3/cancel", body: `{"tasks":"0-4"}`}, "cancel-job"},
+	{"retried", request{method: "POST", path: "/api/v1/jobs/2/retry"}, "retry-job"},
+	{"whoami", request{method: "GET", path: "/api/v1/whoami"}, "whoami"},
+	{"key-made", request{method: "POST", path: "/api/v1/keys", body: `{"name":"ci","role":"submitter","project":"speech","ttl":"1h"}`}, "create-key"},
+	{"keys", request{method: "GET", path: "/api/v1/keys"}, "list-keys"},
+	{"joined", request{method: "POST", path: "/link/v1/join", body: `{"name":"box-7"}`}, "join-worker"},
+	{"missing", request{method: "POST", path: "/api/v1/blobs/missing", body: `{"sha256":["` + helloSum + `","` + strings.Repeat("0", 64) + `"]}`}, "missing-blobs"},
+	{"healthz", request{method: "GET", path: "/healthz", token: "none"}, "healthz"},
+	{"readyz", request{method: "GET", path: "/readyz", token: "none"}, "readyz"},
+
+	{"no-token", request{method: "GET", path: "/api/v1/jobs", token: "none"}, "error"},
+	{"wrong-token", request{method: "GET", path: "/api/v1/jobs", token: "mst_admin_nonsense"}, "error"},
+	{"forbidden", request{method: "POST", path: "/api/v1/jobs", token: "token-of-viewer-", body: `{"kind":"noop"}`}, "error"},
+	{"no-such-job", request{method: "GET", path: "/api/v1/jobs/99"}, "error"},
+	{"no-such-task", request{method: "GET", path: "/api/v1/tasks/1.7"}, "error"},
+	{"bad-id", request{method: "GET", path: "/api/v1/tasks/1-7"}, "error"},
+	{"no-such-path", request{method: "GET", path: "/api/v1/job"}, "error"},
+	{"wrong-method", request{method: "PUT", path: "/api/v1/jobs/1"}, "error"},
+	{"unknown-parameter", request{method: "GET", path: "/api/v1/jobs?sate=queued&limit=0"}, "error"},
+	{"bad-spec", request{method: "POST", path: "/api/v1/jobs", header: map[string]string{"Content-Type": "application/yaml"}, body: "name: x\nkind: noop\ntimout: 5\nresources:\n  memory: much\n"}, "error"},
+	{"local-files", request{method: "POST", path: "/api/v1/jobs", body: `{"run":"x","files":"."}`}, "error"},
+	{"two-jobs", request{method: "POST", path: "/api/v1/jobs", body: "kind: noop\n---\nkind: noop\n"}, "error"},
+	{"nothing-to-cancel", request{method: "POST", path: "/api/v1/jobs/1/cancel"}, "error"},
+	{"bad-key", request{method: "POST", path: "/api/v1/keys", body: `{"name":"x","role":"root","admin":true}`}, "error"},
+	{"no-artifact", request{method: "GET", path: "/api/v1/tasks/1.0/artifacts/../../secret"}, ""},
+}
+
+func TestGolden(t *testing.T) {
+	s := story(t)
+	s.Key(t, auth.Viewer, "", "")
+	doc := api.Document()
+	for _, g := range golden {
+		t.Run(g.name, func(t *testing.T) {
+			resp, body := send(t, s, g.request)
+			got := render(t, g.request, resp, body)
+			path := filepath.Join("testdata", g.name+".golden")
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("the answer changed (-want +got); if that is right, run with -update:\n%s", diff)
+			}
+			if g.operation != "" {
+				checkSchema(t, doc, g.operation, resp.StatusCode, body)
+			}
+		})
+	}
+}
+
+// checkSchema holds an answer against what the OpenAPI document says of it.
+func checkSchema(t *testing.T, doc *huma.OpenAPI, operation string, status int, body []byte) {
+	t.Helper()
+	schema := schemaOf(doc, operation, status)
+	if schema == nil {
+		t.Fatalf("the OpenAPI document has no schema for %s %d", operation, status)
+	}
+	var v any
+	if err := json.Unmarshal(body, &v); err != nil {
+		t.Fatal(err)
+	}
+	var result huma.ValidateResult
+	huma.Validate(doc.Components.Schemas, schema, huma.NewPathBuffer(nil, 0), huma.ModeReadFromServer, v, &result)
+	for _, err := range result.Errors {
+		t.Errorf("the answer is not as the OpenAPI document says: %v", err)
+	}
+}
+
+func schemaOf(doc *huma.OpenAPI, operation string, status int) *huma.Schema {
+	for _, item := range doc.Paths {
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Delete} {
+			switch {
+			case op == nil:
+			case operation == "error" && op.OperationID == "get-job":
+				return op.Responses["default"].Content["application/problem+json"].Schema
+			case op.OperationID == operation:
+				if r := op.Responses[strconv.Itoa(status)]; r != nil && r.Content["application/json"] != nil {
+					return r.Content["application/json"].Schema
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Every operation of the OpenAPI document that answers JSON has its answer held
+// against its schema by a golden test.
+func TestEveryJSONOperationIsGolden(t *testing.T) {
+	tested := map[string]bool{}
+	for _, g := range golden {
+		tested[g.operation] = true
+	}
+	similar := map[string]bool{"drain-worker": true, "resume-worker": true} // to pause-worker
+	for path, item := range api.Document().Paths {
+		if strings.Contains(path, "...") {
+			t.Errorf("path %s is no OpenAPI path", path)
+		}
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Delete} {
+			if op == nil || similar[op.OperationID] {
+				continue
+			}
+			for status, r := range op.Responses {
+				if r.Content["application/json"] != nil && !tested[op.OperationID] {
+					t.Errorf("operation %s (%s) has no golden test", op.OperationID, status)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package api_test
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/apitest"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+func submit(t *testing.T, s *apitest.Server, spec string) {
+	t.Helper()
+	status(t, s, request{method: "POST", path: "/api/v1/jobs", body: spec}, http.StatusCreated)
+}
+
+// appendLog puts records at the end of an attempt's log and returns its size.
+func appendLog(t *testing.T, s *apitest.Server, id muster.AttemptID, records ...[]byte) int64 {
+	t.Helper()
+	size, err := s.Logs.Size(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records {
+		if size, err = s.Logs.Append(t.Context(), id, size, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return size
+}
+
+func line(attempt int, offset int64, stream, text string) []string {
+	return []string{
+		"event: output", "id: " + strconv.Itoa(attempt) + "-" + strconv.FormatInt(offset, 10),
+		`data: {"stream":"` + stream + `","at":"TIME","text":"` + text + `"}`,
+	}
+}
+
+// A follower sees the output of an attempt as it comes, waits for what a report
+// has overtaken, and goes on with the attempt after it.
+func TestFollowOverRetry(t *testing.T) {
+	s := apitest.Start(t, nil)
+	submit(t, s, `{"run":"x","retries":{"max":1,"backoff":0}}`)
+	st := openStream(t, s, "/api/v1/tasks/1.0/logs", nil)
+	w := s.Worker(t, "w1")
+	first := w.Next()
+	st.expect("event: attempt", "id: 1-0", `data: {"attempt":1}`)
+	hello := apitest.Log(tasklog.Stdout, "hello\n")
+	size := appendLog(t, s, first, hello)
+	st.expect(line(1, size, "stdout", `hello\n`)...)
+	tail := apitest.Log(tasklog.Stderr, "tail\n")
+	w.Finish(first, muster.AttemptFailed, size+int64(len(tail)))
+	second := w.Next()
+	appendLog(t, s, second, apitest.Log(tasklog.Stdout, "again\n"))
+	appendLog(t, s, first, tail[:7]) // the rest of the first one comes late, and in pieces
+	appendLog(t, s, first, tail[7:])
+	st.expect(line(1, size+int64(len(tail)), "stderr", `tail\n`)...)
+	st.expect("event: attempt", "id: 2-0", `data: {"attempt":2}`)
+	st.expect(line(2, 16, "stdout", `again\n`)...)
+	w.Finish(second, muster.AttemptSucceeded, 16)
+	st.expect("event: end", `data: {"attempt":2,"state":"succeeded"}`)
+	st.expectEnd()
+}
+
+func TestFollowResumesAfterLastEvent(t *testing.T) {
+	s := apitest.Start(t, nil)
+	submit(t, s, `{"run":"x"}`)
+	w := s.Worker(t, "w1")
+	id := w.Next()
+	one := appendLog(t, s, id, apitest.Log(tasklog.Stdout, "one\n"))
+	two := appendLog(t, s, id, apitest.Log(tasklog.Stdout, "two\n"))
+	st := openStream(t, s, "/api/v1/tasks/1.0/logs?tail=1", map[string]string{"Last-Event-ID": "1-" + strconv.FormatInt(one, 10)})
+	st.expect("event: attempt", "id: 1-14", `data: {"attempt":1}`)
+	st.expect(line(1, two, "stdout", `two\n`)...)
+	w.Finish(id, muster.AttemptSucceeded, two)
+	st.expect("event: end", `data: {"attempt":1,"state":"succeeded"}`)
+	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs", header: map[string]string{"Last-Event-ID": "x"}}, http.StatusBadRequest)
+}
+
+// Of a cancelled task that never ran there is nothing to follow.
+func TestFollowTaskThatNeverRan(t *testing.T) {
+	s := apitest.Start(t, nil)
+	submit(t, s, `{"run":"x"}`)
+	st := openStream(t, s, "/api/v1/tasks/1.0/logs", nil)
+	status(t, s, request{method: "POST", path: "/api/v1/jobs/1/cancel"}, http.StatusOK)
+	st.expect("event: end", `data: {"attempt":0,"state":"cancelled"}`)
+	st.expectEnd()
+}
+
+// The log of a lost attempt is not awaited.
+func TestFollowOverLostAttempt(t *testing.T) {
+	s := apitest.Start(t, nil)
+	submit(t, s, `{"run":"x"}`)
+	w := s.Worker(t, "w1")
+	id := w.Next()
+	size := appendLog(t, s, id, apitest.Log(tasklog.Stdout, "half\n"))
+	st := openStream(t, s, "/api/v1/tasks/1.0/logs", nil)
+	st.expect("event: attempt", "id: 1-0", `data: {"attempt":1}`)
+	st.expect(line(1, size, "stdout", `half\n`)...)
+	w.Say(&link.ToServer{Finished: []muster.Report{{Attempt: id, Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, FinishedAt: 1}}})
+	w.Next()
+	st.expect("event: attempt", "id: 2-0", `data: {"attempt":2}`)
+}
+
+func TestLogSelections(t *testing.T) {
+	s := apitest.Start(t, nil)
+	submit(t, s, `{"run":"x"}`)
+	w := s.Worker(t, "w1")
+	id := w.Next()
+	first := appendLog(t, s, id, apitest.Log(tasklog.Stdout, "1\n"))
+	appendLog(t, s, id, apitest.Log(tasklog.Stderr, "2\n"), apitest.Log(tasklog.Stdout, "3 half,"), apitest.Log(tasklog.Stdout, " 3 whole\n"),
+		apitest.Log(tasklog.System, "cut here\n"), apitest.Log(tasklog.Stdout, "4 no end"))
+	for _, tt := range []struct{ query, want string }{
+		{"", "1\n2\n3 half, 3 whole\ncut here\n4 no end"},
+		{"?stream=stdout", "1\n3 half, 3 whole\n4 no end"},
+		{"?stream=stderr", "2\n"},
+		{"?tail=1", "4 no end"},
+		{"?stream=stdout&tail=2", "3 half, 3 whole\n4 no end"},
+		{"?tail=100", "1\n2\n3 half, 3 whole\ncut here\n4 no end"},
+		{"?offset=" + strconv.FormatInt(first, 10), "2\n3 half, 3 whole\ncut here\n4 no end"},
+		{"?attempt=1&offset=100000", ""},
+	} {
+		got := status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs" + tt.query}, http.StatusOK)
+		if string(got) != tt.want {
+			t.Errorf("logs%s = %q, want %q", tt.query, got, tt.want)
+		}
+	}
+	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs?attempt=2"}, http.StatusNotFound)
+	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs?offset=3"}, http.StatusBadRequest)
+	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs?tail=0"}, http.StatusBadRequest)
+}
+
+// Output that is no UTF-8 arrives as it was.
+func TestBinaryOutput(t *testing.T) {
+	s := apitest.Start(t, nil)
+	submit(t, s, `{"run":"x"}`)
+	w := s.Worker(t, "w1")
+	id := w.Next()
+	size := appendLog(t, s, id, apitest.Log(tasklog.Stdout, "\xff\x00\n"))
+	w.Finish(id, muster.AttemptSucceeded, size)
+	st := openStream(t, s, "/api/v1/tasks/1.0/logs?follow=false", nil)
+	st.expect("event: attempt", "id: 1-0", `data: {"attempt":1}`)
+	st.expect("event: output", "id: 1-13", `data: {"stream":"stdout","at":"TIME","bytes":"/wAK"}`)
+}
+
+func TestEvents(t *testing.T) {
+	s := apitest.Start(t, nil)
+	submit(t, s, `{"kind":"noop"}`)
+	all := openStream(t, s, "/api/v1/events", nil)
+	second := openStream(t, s, "/api/v1/events?job=2", nil)
+	for _, st := range []*stream{all, second} {
+		if line := <-st.lines; line != "event: resync" {
+			t.Fatalf("the first event is %q", line)
+		}
+	}
+	id := strings.TrimPrefix(<-all.lines, "id: ")
+	submit(t, s, `{"kind":"noop","name":"second"}`)
+	<-second.lines
+	<-second.lines
+	waitFor(t, func() bool {
+		line := <-second.lines
+		if strings.HasPrefix(line, "data:") && !strings.Contains(line, `"job":2`) && !strings.Contains(line, `"task":"2.0"`) {
+			t.Errorf("an event of another job: %s", line)
+		}
+		return strings.HasPrefix(line, "data:") && strings.Contains(line, `"type":"job"`)
+	})
+	later := openStream(t, s, "/api/v1/events", map[string]string{"Last-Event-ID": id})
+	if line := <-later.lines; line == "event: resync" {
+		t.Error("a known Last-Event-ID was answered with a resync")
+	}
+	old := openStream(t, s, "/api/v1/events", map[string]string{"Last-Event-ID": "life0-12"})
+	if line := <-old.lines; line != "event: resync" {
+		t.Errorf("an id of another life was answered with %q", line)
+	}
+}
