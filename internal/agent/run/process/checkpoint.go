@@ -55,7 +55,7 @@ func (c *checkpoints) drop(t muster.TaskID, now time.Time) {
 	}
 	delete(c.inUse, t)
 	path := filepath.Join(c.dir, t.String())
-	if os.Remove(path) == nil {
+	if removeFolder(path) == nil {
 		return
 	}
 	_ = os.Chtimes(path, now, now) // else it only counts as older than it is

@@ -1,9 +1,9 @@
 package process
 
 import (
+	"errors"
+	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"time"
 )
 
@@ -30,10 +30,10 @@ func (a *Attempt) cleanup() {
 // removeEmpty removes the folders of a task that left no file, which is most of
 // the small ones, for a fraction of the cost of looking through them.
 func (a *Attempt) removeEmpty() bool {
-	for _, name := range []string{"tmp", "out", "work"} {
-		if os.Remove(filepath.Join(a.base, name)) != nil {
+	for _, dir := range []string{a.base + "/tmp", a.Dir, a.out()} {
+		if err := removeFolder(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return false
 		}
 	}
-	return os.Remove(a.base) == nil
+	return removeFolder(a.base) == nil
 }

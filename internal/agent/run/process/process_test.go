@@ -1,8 +1,12 @@
+//go:build unix
+
 package process_test
 
 import (
 	"os/exec"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -53,7 +57,7 @@ func BenchmarkProcess(b *testing.B) {
 				b.Fatal(err)
 			}
 			spec := &muster.TaskSpec{Run: &muster.Command{Argv: argv}}
-			n := 0
+			n, before := 0, cpuTime(b)
 			for b.Loop() {
 				n++
 				id := muster.AttemptID{Task: muster.TaskID{Job: 1, Num: n}, N: 1}
@@ -61,14 +65,32 @@ func BenchmarkProcess(b *testing.B) {
 					b.Fatal(r)
 				}
 			}
+			b.ReportMetric((cpuTime(b)-before)*1e3/float64(n), "cpu-ms/op")
 		})
 	}
 }
 
 func BenchmarkBareExec(b *testing.B) {
+	n, before := 0, cpuTime(b)
 	for b.Loop() {
+		n++
 		if err := exec.CommandContext(b.Context(), "/bin/true").Run(); err != nil {
 			b.Fatal(err)
 		}
 	}
+	b.ReportMetric((cpuTime(b)-before)*1e3/float64(n), "cpu-ms/op")
+}
+
+// cpuTime is what this process and its children have used so far, in seconds.
+func cpuTime(b *testing.B) float64 {
+	b.Helper()
+	total := 0.0
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var ru unix.Rusage
+		if err := unix.Getrusage(who, &ru); err != nil {
+			b.Fatal(err)
+		}
+		total += float64(ru.Utime.Nano()+ru.Stime.Nano()) / 1e9
+	}
+	return total
 }

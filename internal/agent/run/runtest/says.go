@@ -205,10 +205,10 @@ func outputs(t *testing.T, o Open) {
 	})
 	t.Run("a result that is none fails the task and says why", func(t *testing.T) {
 		for shell, says := range map[string]string{
-			`echo '{"loss": NaN}' > $MUSTER_OUT/result.json`:                    "not valid JSON",
-			`head -c 300000 /dev/zero > $MUSTER_OUT/result.json`:                "larger than 256KiB",
-			`ln -s /proc/self/status $MUSTER_OUT/result.json`:                   "not a plain file",
-			`mkfifo $MUSTER_OUT/result.json`:                                    "not a plain file",
+			`echo '{"loss": NaN}' > $MUSTER_OUT/result.json`:     "not valid JSON",
+			`head -c 300000 /dev/zero > $MUSTER_OUT/result.json`: "larger than 256KiB",
+			`ln -s /proc/self/status $MUSTER_OUT/result.json`:    "not a plain file",
+			`mkfifo $MUSTER_OUT/result.json`:                     "not a plain file",
 		} {
 			want(t, b.done(t, b.task(shell)), muster.AttemptFailed, muster.ResultInvalid, says)
 		}

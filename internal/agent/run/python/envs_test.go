@@ -1,0 +1,181 @@
+package python_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/python"
+)
+
+// heard collects what a Watcher is told.
+type heard struct {
+	mu    sync.Mutex
+	steps []string
+	lines []string
+}
+
+func (h *heard) watcher() python.Watcher {
+	return python.Watcher{
+		Step: func(s string) { h.mu.Lock(); h.steps = append(h.steps, s); h.mu.Unlock() },
+		Say:  func(s string) { h.mu.Lock(); h.lines = append(h.lines, s); h.mu.Unlock() },
+	}
+}
+
+func (h *heard) all() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return strings.Join(h.steps, "\n") + "\n" + strings.Join(h.lines, "\n")
+}
+
+func newEnvs(t *testing.T) (*python.Envs, string) {
+	t.Helper()
+	dir := t.TempDir()
+	e, err := python.New(&run.Env{Dir: dir, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e, dir
+}
+
+// needIndex skips the test if packages cannot be fetched here.
+func needIndex(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("skipped: this machine has no python3")
+	}
+	index := os.Getenv("PIP_INDEX_URL")
+	if index == "" {
+		index = "https://pypi.org/simple"
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(index, "/")+"/six/", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Skipf("skipped: no package index can be reached: %v", err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Skipf("skipped: the package index answers %s", resp.Status)
+	}
+}
+
+func get(t *testing.T, e *python.Envs, w python.Want, h *heard) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	dir, err := e.Get(ctx, w, h.watcher())
+	if err != nil {
+		t.Fatalf("%v\n%s", err, h.all())
+	}
+	return dir
+}
+
+func TestEnvironmentIsBuiltOnceAndSharedAndMended(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: it downloads packages")
+	}
+	needIndex(t)
+	e, dir := newEnvs(t)
+	want := python.Want{Requirements: []string{"six==1.17.0"}}
+	heards := []*heard{{}, {}, {}}
+	var dirs [3]string
+	var wg sync.WaitGroup
+	for i, h := range heards {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			d, err := e.Get(ctx, want, h.watcher())
+			if err != nil {
+				t.Errorf("%v\n%s", err, h.all())
+			}
+			dirs[i] = d
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	if dirs[0] != dirs[1] || dirs[1] != dirs[2] {
+		t.Errorf("three places for one thing: %v", dirs)
+	}
+	built := 0
+	for _, h := range heards {
+		built += strings.Count(h.all(), "python environment ready")
+	}
+	if built != 1 {
+		t.Errorf("it was built %d times", built)
+	}
+	works := func() {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), filepath.Join(dirs[0], "bin", "python"), "-c", "import six, sys; print(six.__version__, sys.prefix != sys.base_prefix)")
+		cmd.Env = []string{}
+		if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "1.17.0 True" {
+			t.Errorf("%v %s", err, out)
+		}
+	}
+	works()
+	entries, err := os.ReadDir(filepath.Join(dir, "envs"))
+	if err != nil || len(entries) != 1 {
+		t.Errorf("builds are left: %v %v", entries, err)
+	}
+
+	// Broken from outside, it is built again, from uv's cache.
+	if err := os.RemoveAll(filepath.Join(dirs[0], "bin")); err != nil {
+		t.Fatal(err)
+	}
+	h := &heard{}
+	if again := get(t, e, want, h); again != dirs[0] || !strings.Contains(h.all(), "built again") {
+		t.Errorf("%s: %s", again, h.all())
+	}
+	works()
+
+	// What cannot be had fails with uv's own words, and leaves nothing.
+	h = &heard{}
+	_, err = e.Get(t.Context(), python.Want{Requirements: []string{"six==0.0.0.1"}}, h.watcher())
+	f, ok := errors.AsType[*run.TaskError](err)
+	if !ok || f.Reason != muster.Dependency || !strings.Contains(f.Message, "six==0.0.0.1") {
+		t.Errorf("%v", err)
+	}
+	if entries, err := os.ReadDir(filepath.Join(dir, "envs")); err != nil || len(entries) != 1 {
+		t.Errorf("a failed build is left: %v %v", entries, err)
+	}
+
+	// A stopped task's build stops.
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := &run.Stopped{Outcome: muster.AttemptCancelled}
+	cancel(stopped)
+	if _, err := e.Get(ctx, python.Want{Requirements: []string{"attrs"}}, (&heard{}).watcher()); err == nil {
+		t.Error("a stopped build succeeds")
+	}
+}
+
+func TestMissingUVSaysWhatToDo(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	t.Setenv("MUSTER_UV", "")
+	e, _ := newEnvs(t)
+	_, err := e.Get(t.Context(), python.Want{}, (&heard{}).watcher())
+	f, ok := errors.AsType[*run.TaskError](err)
+	if !ok || f.Reason != muster.Dependency || !strings.Contains(f.Message, "install uv on the worker") {
+		t.Errorf("%v", err)
+	}
+	t.Setenv("MUSTER_UV", "/no/such/uv")
+	_, err = e.Get(t.Context(), python.Want{}, (&heard{}).watcher())
+	if f, ok = errors.AsType[*run.TaskError](err); !ok || f.Reason != muster.Dependency || !strings.Contains(f.Message, "/no/such/uv") {
+		t.Errorf("%v", err)
+	}
+}
