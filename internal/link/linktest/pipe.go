@@ -104,3 +104,14 @@ func (c *pipeServer) Recv(ctx context.Context) (*link.ToServer, error) {
 	}
 	return c.codec.Decode(b)
 }
+
+// SendRaw sends text as it is from either end of a Pipe, past the codec.
+func SendRaw(ctx context.Context, conn interface{ Close() error }, text string) error {
+	switch c := conn.(type) {
+	case *pipeWorker:
+		return c.put(ctx, c.up, []byte(text))
+	case *pipeServer:
+		return c.put(ctx, c.down, []byte(text))
+	}
+	return muster.Errorf(muster.Invalid, "%T is no end of a Pipe", conn)
+}

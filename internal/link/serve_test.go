@@ -1,0 +1,404 @@
+package link_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/link/linktest"
+)
+
+func hello() *link.Hello {
+	return &link.Hello{Version: link.Version, Worker: "w1", Name: "box", Build: "test"}
+}
+
+// desk is a server that remembers what it heard.
+type desk struct {
+	heartbeat time.Duration
+	refuse    error
+	handle    func(ctx context.Context, f *link.ToServer) error
+
+	mu     sync.Mutex
+	send   func(*link.ToWorker)
+	closed []bool // what Close was told, each time
+}
+
+func (d *desk) Open(_ context.Context, _ *link.Hello, send func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
+	if d.refuse != nil {
+		return nil, nil, d.refuse
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.send = send
+	send(&link.ToWorker{Drain: true}) // must not come before the welcome
+	return d, &link.Welcome{Heartbeat: muster.Duration(d.heartbeat)}, nil
+}
+
+func (d *desk) Handle(ctx context.Context, f *link.ToServer) error {
+	if d.handle == nil {
+		return nil
+	}
+	return d.handle(ctx, f)
+}
+
+func (d *desk) Close(orderly bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = append(d.closed, orderly)
+}
+
+// served is Serve in the background.
+type served struct {
+	worker link.WorkerConn
+	server link.ServerConn
+	done   chan error
+}
+
+func serve(ctx context.Context, d *desk) *served {
+	w, s := linktest.Pipe(0)
+	r := &served{worker: w, server: s, done: make(chan error, 1)}
+	go func() { r.done <- link.Serve(ctx, s, d, "w1", slog.New(slog.DiscardHandler)) }()
+	return r
+}
+
+func (r *served) open(t *testing.T) {
+	t.Helper()
+	if err := r.worker.Send(t.Context(), &link.ToServer{Hello: hello()}); err != nil {
+		t.Fatal(err)
+	}
+	f, err := r.worker.Recv(t.Context())
+	if err != nil || f.Welcome == nil {
+		t.Fatalf("no welcome: %+v, %v", f, err)
+	}
+	if f, err = r.worker.Recv(t.Context()); err != nil || !f.Drain {
+		t.Fatalf("no drain after the welcome: %+v, %v", f, err)
+	}
+}
+
+func (r *served) goodbye(t *testing.T) *link.Goodbye {
+	t.Helper()
+	for {
+		f, err := r.worker.Recv(t.Context())
+		if err != nil {
+			t.Fatalf("no goodbye: %v", err)
+		}
+		if f.Goodbye != nil {
+			return f.Goodbye
+		}
+	}
+}
+
+func (d *desk) closedOnce(t *testing.T, orderly bool) {
+	t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.closed) != 1 || d.closed[0] != orderly {
+		t.Errorf("session.Close: %v, want once with %v", d.closed, orderly)
+	}
+}
+
+func TestServeEndsAfterThreeHeartbeatsOfSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{heartbeat: 10 * time.Second}
+		r := serve(t.Context(), d)
+		r.open(t)
+		for range 5 {
+			time.Sleep(25 * time.Second)
+			if err := r.worker.Send(t.Context(), &link.ToServer{Renew: &link.Renew{}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		start := time.Now()
+		err := <-r.done
+		if got := time.Since(start); got != 30*time.Second || !strings.Contains(err.Error(), "silent for 30s") {
+			t.Errorf("after %s: %v", got, err)
+		}
+		d.closedOnce(t, false)
+	})
+}
+
+func TestServeWaitsTenSecondsForTheHello(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{heartbeat: time.Second}
+		r := serve(t.Context(), d)
+		start := time.Now()
+		if err := <-r.done; err == nil || time.Since(start) > 12*time.Second {
+			t.Errorf("after %s: %v", time.Since(start), err)
+		}
+	})
+}
+
+func TestServeRefusesInClearWords(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		hello link.Hello
+		desk  *desk
+		code  muster.Code
+		words string
+	}{
+		{"another version", link.Hello{Version: 7, Worker: "w1", Build: "v9"}, &desk{}, muster.Invalid, "speaks link version 7 and the server version 1"},
+		{"another worker", link.Hello{Version: 1, Worker: "w2"}, &desk{}, muster.Forbidden, "belongs to worker w1"},
+		{"the desk", *hello(), &desk{refuse: muster.Errorf(muster.Conflict, "was removed")}, muster.Conflict, "was removed"},
+		{"a full disk", *hello(), &desk{refuse: muster.Errorf(muster.StorageFull, "no space")}, muster.Unavailable, "no space"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := serve(t.Context(), tc.desk)
+				if tc.hello.Version == link.Version {
+					if err := r.worker.Send(t.Context(), &link.ToServer{Hello: &tc.hello}); err != nil {
+						t.Fatal(err)
+					}
+				} else if err := linktest.SendRaw(t.Context(), r.worker, `{"seq":1,"hello":{"version":7,"worker":"w1","build":"v9","new":1}}`); err != nil {
+					t.Fatal(err)
+				}
+				g := r.goodbye(t)
+				if g.Code != tc.code || !strings.Contains(g.Message, tc.words) {
+					t.Errorf("goodbye %+v", g)
+				}
+				if err := <-r.done; err == nil {
+					t.Error("Serve returned nil")
+				}
+				if len(tc.desk.closed) != 0 {
+					t.Error("a session that was never open was closed")
+				}
+			})
+		})
+	}
+}
+
+func TestServeAnswersPings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := serve(t.Context(), &desk{heartbeat: time.Second})
+		r.open(t)
+		if err := r.worker.Send(t.Context(), &link.ToServer{Ping: true}); err != nil {
+			t.Fatal(err)
+		}
+		if f, err := r.worker.Recv(t.Context()); err != nil || !f.Pong {
+			t.Errorf("%+v, %v", f, err)
+		}
+		r.worker.Close()
+		<-r.done
+	})
+}
+
+func TestServeEndsWell(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		act     func(ctx context.Context, r *served, d *desk, cancel func()) error
+		code    muster.Code // of the goodbye; "-" for none
+		orderly bool
+	}{
+		{"the worker leaves", func(ctx context.Context, r *served, _ *desk, _ func()) error {
+			return r.worker.Send(ctx, &link.ToServer{Goodbye: &link.Goodbye{}})
+		}, "-", true},
+		{"the connection breaks", func(_ context.Context, r *served, _ *desk, _ func()) error { return r.server.Close() }, "-", false},
+		{"the server stops", func(_ context.Context, _ *served, _ *desk, cancel func()) error { cancel(); return nil }, muster.Unavailable, false},
+		{"another session takes over", func(_ context.Context, _ *served, d *desk, _ func()) error {
+			d.send(&link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Conflict, Message: "another one"}})
+			return nil
+		}, muster.Conflict, false},
+		{"a bad frame", func(ctx context.Context, r *served, _ *desk, _ func()) error {
+			return linktest.SendRaw(ctx, r.worker, `{"seq":7}`)
+		}, muster.Invalid, false},
+		{"the desk refuses a frame", func(ctx context.Context, r *served, _ *desk, _ func()) error {
+			return r.worker.Send(ctx, &link.ToServer{Ready: &link.Ready{Constrained: "bad"}})
+		}, muster.NotFound, false},
+		{"the desk fails", func(ctx context.Context, r *served, _ *desk, _ func()) error {
+			return r.worker.Send(ctx, &link.ToServer{Ready: &link.Ready{Constrained: "bug"}})
+		}, muster.Unavailable, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				d := &desk{heartbeat: 10 * time.Second, handle: func(_ context.Context, f *link.ToServer) error {
+					switch {
+					case f.Ready == nil:
+						return nil
+					case f.Ready.Constrained == "bug":
+						return muster.Errorf(muster.Internal, "oops")
+					}
+					return muster.Errorf(muster.NotFound, "who are you?")
+				}}
+				r := serve(ctx, d)
+				r.open(t)
+				if err := tc.act(ctx, r, d, cancel); err != nil {
+					t.Fatal(err)
+				}
+				if tc.code != "-" {
+					if g := r.goodbye(t); g.Code != tc.code {
+						t.Errorf("goodbye %+v, want code %q", g, tc.code)
+					}
+				}
+				if err := <-r.done; (err == nil) != tc.orderly {
+					t.Errorf("Serve returned %v", err)
+				}
+				d.closedOnce(t, tc.orderly)
+			})
+		})
+	}
+}
+
+func TestServeEndsWhenTheWorkerDoesNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{heartbeat: time.Hour}
+		r := serve(t.Context(), d)
+		r.open(t)
+		d.send(&link.ToWorker{Pong: true}) // the pipe holds nothing: this write hangs
+		start := time.Now()
+		if err := <-r.done; !strings.Contains(err.Error(), "did not take a frame within 30s") || time.Since(start) > 31*time.Second {
+			t.Errorf("after %s: %v", time.Since(start), err)
+		}
+		d.closedOnce(t, false)
+	})
+}
+
+func TestServeReleasesABlockedDesk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		d := &desk{heartbeat: time.Second, handle: func(ctx context.Context, _ *link.ToServer) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		r := serve(ctx, d)
+		r.open(t)
+		if err := r.worker.Send(ctx, &link.ToServer{Ready: &link.Ready{}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // the desk's time is not the worker's silence
+		select {
+		case err := <-r.done:
+			t.Fatalf("ended with %v", err)
+		default:
+		}
+		cancel()
+		if g := r.goodbye(t); g.Code != muster.Unavailable {
+			t.Errorf("%+v", g)
+		}
+		<-r.done
+	})
+}
+
+// session is RunSession in the background, against a server that the test plays.
+func session(ctx context.Context, box *link.ToServerBox, handle func(*link.ToWorker) error) (link.ServerConn, chan error) {
+	w, s := linktest.Pipe(4)
+	done := make(chan error, 1)
+	go func() { done <- link.RunSession(ctx, w, hello(), box, handle) }()
+	return s, done
+}
+
+func welcome(t *testing.T, s link.ServerConn) {
+	t.Helper()
+	if f, err := s.Recv(t.Context()); err != nil || f.Hello == nil {
+		t.Fatalf("no hello: %+v, %v", f, err)
+	}
+	if err := s.Send(t.Context(), &link.ToWorker{Welcome: &link.Welcome{Heartbeat: muster.Duration(10 * time.Second)}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRunSessionPingsAndEndsInSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, done := session(t.Context(), link.NewSessionBox(), func(*link.ToWorker) error { return nil })
+		welcome(t, s)
+		start := time.Now()
+		if f, err := s.Recv(t.Context()); err != nil || !f.Ping || time.Since(start) != 10*time.Second {
+			t.Fatalf("%+v, %v after %s", f, err, time.Since(start))
+		}
+		if err := s.Send(t.Context(), &link.ToWorker{Pong: true}); err != nil {
+			t.Fatal(err)
+		}
+		start = time.Now()
+		err := <-done
+		if muster.CodeOf(err) != muster.Unavailable || time.Since(start) < 30*time.Second || time.Since(start) > 40*time.Second {
+			t.Errorf("after %s: %v", time.Since(start), err)
+		}
+	})
+}
+
+func TestRunSessionEndsAsPromised(t *testing.T) {
+	bad := errors.New("handler")
+	for _, tc := range []struct {
+		name string
+		act  func(ctx context.Context, s link.ServerConn, box *link.ToServerBox, cancel func()) error
+		ok   func(error) bool
+	}{
+		{"the worker leaves", func(_ context.Context, _ link.ServerConn, box *link.ToServerBox, _ func()) error {
+			box.Post(&link.ToServer{Goodbye: &link.Goodbye{}})
+			return nil
+		}, func(err error) bool { return err == nil }},
+		{"ctx ends", func(_ context.Context, _ link.ServerConn, _ *link.ToServerBox, cancel func()) error {
+			cancel()
+			return nil
+		},
+			func(err error) bool { return errors.Is(err, context.Canceled) }},
+		{"takeover", func(ctx context.Context, s link.ServerConn, _ *link.ToServerBox, _ func()) error {
+			return s.Send(ctx, &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Conflict, Message: "another one"}})
+		}, func(err error) bool { return muster.CodeOf(err) == muster.Conflict && !link.ComeBack(err) }},
+		{"server stops", func(ctx context.Context, s link.ServerConn, _ *link.ToServerBox, _ func()) error {
+			return s.Send(ctx, &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Unavailable, Message: "later"}})
+		}, func(err error) bool { return muster.CodeOf(err) == muster.Unavailable && link.ComeBack(err) }},
+		{"connection breaks", func(_ context.Context, s link.ServerConn, _ *link.ToServerBox, _ func()) error { return s.Close() },
+			func(err error) bool { return muster.CodeOf(err) == muster.Unavailable && link.ComeBack(err) }},
+		{"bad frame", func(ctx context.Context, s link.ServerConn, _ *link.ToServerBox, _ func()) error {
+			return linktest.SendRaw(ctx, s, `{"seq":9}`)
+		}, link.ComeBack},
+		{"handler fails", func(ctx context.Context, s link.ServerConn, _ *link.ToServerBox, _ func()) error {
+			return s.Send(ctx, &link.ToWorker{Pong: true})
+		}, func(err error) bool { return errors.Is(err, bad) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				box := link.NewSessionBox()
+				s, done := session(ctx, box, func(f *link.ToWorker) error {
+					if f.Pong {
+						return bad
+					}
+					return nil
+				})
+				welcome(t, s)
+				synctest.Wait()
+				if err := tc.act(ctx, s, box, cancel); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-done; !tc.ok(err) {
+					t.Errorf("RunSession returned %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestRunSessionDeliversTheLastWords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		box := link.NewSessionBox()
+		s, done := session(t.Context(), box, func(*link.ToWorker) error { return nil })
+		welcome(t, s)
+		box.Post(&link.ToServer{Accepted: []muster.AttemptID{{Task: muster.TaskID{Job: 1}, N: 1}}})
+		box.Post(&link.ToServer{Goodbye: &link.Goodbye{}})
+		var heard []muster.AttemptID
+		for {
+			f, err := s.Recv(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			heard = append(heard, f.Accepted...)
+			if f.Goodbye != nil {
+				break
+			}
+		}
+		s.Close()
+		if err := <-done; err != nil || len(heard) != 1 {
+			t.Errorf("%v, heard %v", err, heard)
+		}
+	})
+}
