@@ -1,0 +1,189 @@
+// Package linktest holds the contract of link transports as tests, and what tests of links need: a
+// pipe in memory and a TCP proxy with faults.
+package linktest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
+)
+
+// Transport is one way to carry sessions.
+type Transport struct {
+	// NewServer returns the server's side: a handler, and what owns its sessions.
+	NewServer func(link.Identify, link.Accept) (http.Handler, func(context.Context) error)
+	Path      string // where the handler is mounted
+	// NewDialer returns the worker's side for a base URL and a key.
+	NewDialer func(server, key string) link.Dialer
+}
+
+// patience is how long a step may take that takes milliseconds on an idle machine.
+const patience = 20 * time.Second
+
+// Run proves that a transport keeps the contract of link.WorkerConn and link.ServerConn.
+func Run(t *testing.T, tr Transport) {
+	t.Run("frames arrive once and in order, both ways at the same time", func(t *testing.T) { orderly(t, tr) })
+	t.Run("a frame of nearly MaxFrame arrives and a longer one is refused", func(t *testing.T) { large(t, tr) })
+	t.Run("a close by the worker ends the server's session", func(t *testing.T) { workerCloses(t, tr) })
+	t.Run("a close by the server ends the worker's session, after what was sent", func(t *testing.T) { serverCloses(t, tr) })
+	t.Run("close may be called twice, and ends a Recv that waits", func(t *testing.T) { closeTwice(t, tr) })
+	t.Run("a context ends Recv", func(t *testing.T) { contextEnds(t, tr) })
+	t.Run("a wrong key is Unauthenticated and a barred one Forbidden", func(t *testing.T) { refusedKeys(t, tr) })
+	t.Run("two sessions of one worker do not mix", func(t *testing.T) { twoSessions(t, tr) })
+	t.Run("a server that stops ends its sessions, and a new one at the same address takes new ones", func(t *testing.T) { restart(t, tr) })
+	t.Run("a connection cut in the middle of a frame delivers nothing of it", func(t *testing.T) { cut(t, tr) })
+	t.Run("a connection that falls silent ends both sides of a session", func(t *testing.T) { frozen(t, tr) })
+	t.Run("a worker that does not read blocks Send until its context ends", func(t *testing.T) { slowReader(t, tr) })
+}
+
+// server is a transport's server side on a real port.
+type server struct {
+	addr  string
+	conns chan link.ServerConn // accepted; each must be closed by the test
+	stop  func()
+}
+
+const goodKey, barredKey = "good", "barred"
+
+// identify knows worker "w1" by the key "good".
+func identify(r *http.Request) (muster.WorkerID, error) {
+	switch key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); key {
+	case goodKey:
+		return "w1", nil
+	case barredKey:
+		return "", muster.Errorf(muster.Forbidden, "this worker was removed")
+	default:
+		return "", muster.Errorf(muster.Unauthenticated, "unknown key %q", key)
+	}
+}
+
+func start(t testing.TB, tr Transport, addr string) *server {
+	t.Helper()
+	s := &server{conns: make(chan link.ServerConn, 4)}
+	handler, run := tr.NewServer(identify, func(ctx context.Context, conn link.ServerConn, _ muster.WorkerID) {
+		c := &watched{ServerConn: conn, over: make(chan struct{})}
+		s.conns <- c
+		select {
+		case <-c.over:
+		case <-ctx.Done():
+		}
+		conn.Close()
+	})
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.addr = l.Addr().String()
+	mux := http.NewServeMux()
+	mux.Handle(tr.Path, handler)
+	hs := &http.Server{Handler: mux, ReadHeaderTimeout: patience}
+	ctx, cancel := context.WithCancel(context.Background())
+	var loops sync.WaitGroup
+	running := make(chan struct{})
+	loops.Go(func() { close(running); _ = run(ctx) })
+	loops.Go(func() { _ = hs.Serve(l) }) // ends by Close
+	<-running
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		hs.Close()
+		loops.Wait()
+	})
+	t.Cleanup(s.stop)
+	return s
+}
+
+// watched tells when the test closed its conn, so that accept can return.
+type watched struct {
+	link.ServerConn
+
+	once sync.Once
+	over chan struct{}
+}
+
+func (w *watched) Close() error {
+	err := w.ServerConn.Close()
+	w.once.Do(func() { close(w.over) })
+	return err
+}
+
+// open dials through the address and returns both ends, greeted.
+func open(t testing.TB, tr Transport, s *server, addr string) (link.WorkerConn, link.ServerConn) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	w := dial(ctx, t, tr, addr)
+	var sc link.ServerConn
+	select {
+	case sc = <-s.conns:
+	case <-ctx.Done():
+		t.Fatal("no session came")
+	}
+	t.Cleanup(func() { sc.Close() })
+	hello := &link.ToServer{Hello: &link.Hello{Version: link.Version, Worker: "w1", Name: "n", Build: "b"}}
+	check(t, w.Send(ctx, hello))
+	if f, err := sc.Recv(ctx); err != nil || f.Hello == nil {
+		t.Fatalf("no hello: %v", err)
+	}
+	check(t, sc.Send(ctx, &link.ToWorker{Welcome: &link.Welcome{Heartbeat: muster.Duration(time.Second)}}))
+	if f, err := w.Recv(ctx); err != nil || f.Welcome == nil {
+		t.Fatalf("no welcome: %v", err)
+	}
+	return w, sc
+}
+
+// dial tries until the server's loops are up.
+func dial(ctx context.Context, t testing.TB, tr Transport, addr string) link.WorkerConn {
+	t.Helper()
+	d := tr.NewDialer("http://"+addr, goodKey)
+	var backoff link.Backoff
+	for {
+		w, err := d.Dial(ctx)
+		if err == nil {
+			t.Cleanup(func() { w.Close() })
+			return w
+		}
+		if muster.CodeOf(err) != muster.Unavailable {
+			t.Fatal(err)
+		}
+		if backoff.Wait(ctx) != nil {
+			t.Fatalf("no session within %s: %v", patience, err)
+		}
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func limited(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func id(i int) muster.AttemptID {
+	return muster.AttemptID{Task: muster.TaskID{Job: 1, Num: i}, N: 1}
+}
+
+// ended fails the test unless err is that of a connection that is over, and not of a test that waited too long.
+func ended(ctx context.Context, t testing.TB, err error) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("there was no error")
+	}
+	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("the end was not noticed within %s", patience)
+	}
+}

@@ -1,0 +1,26 @@
+package polllink_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/link/linktest"
+	"github.com/muster-dev/muster/internal/link/polllink"
+)
+
+func transport() linktest.Transport {
+	return linktest.Transport{
+		NewServer: func(identify link.Identify, accept link.Accept) (http.Handler, func(context.Context) error) {
+			s := polllink.NewServer(identify, accept)
+			return s, s.Run
+		},
+		Path: link.PathPoll,
+		NewDialer: func(server, key string) link.Dialer {
+			return &polllink.Dialer{Server: server, Key: key, HTTP: &http.Client{Transport: &http.Transport{}}}
+		},
+	}
+}
+
+func TestContract(t *testing.T) { linktest.Run(t, transport()) }

@@ -1,0 +1,26 @@
+package wslink_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/link/linktest"
+	"github.com/muster-dev/muster/internal/link/wslink"
+)
+
+func transport() linktest.Transport {
+	return linktest.Transport{
+		NewServer: func(identify link.Identify, accept link.Accept) (http.Handler, func(context.Context) error) {
+			s := wslink.NewServer(identify, accept)
+			return s, s.Run
+		},
+		Path: link.PathSocket,
+		NewDialer: func(server, key string) link.Dialer {
+			return &wslink.Dialer{Server: server, Key: key, HTTP: &http.Client{Transport: &http.Transport{}}}
+		},
+	}
+}
+
+func TestContract(t *testing.T) { linktest.Run(t, transport()) }
