@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -68,19 +69,20 @@ func TestKeepIsTheLock(t *testing.T) {
 
 func TestPidsOutlastTheirProcess(t *testing.T) {
 	dir := t.TempDir()
-	open := func() (*Pids, []run.Proc) {
+	open := func() *Pids {
 		t.Helper()
-		p, left, err := OpenPids(dir)
+		p, err := OpenPids(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { p.Close() })
-		return p, left
+		return p
 	}
-	p, left := open()
-	if len(left) != 0 {
-		t.Fatalf("a new record has %v", left)
+	p := open()
+	if len(p.left) != 0 {
+		t.Fatalf("a new record has %v", p.left)
 	}
+	// Of another boot: nothing of them can be left.
 	procs := []run.Proc{{PID: 10, StartTicks: 5, BootID: "b", Mark: "M=1"}, {PID: 11, StartTicks: 6, BootID: "b", Mark: "M=2"}, {PID: 12, StartTicks: 7, BootID: "b", Mark: "M=3"}}
 	for i, proc := range procs {
 		if err := p.Put(attemptID(i), proc); err != nil {
@@ -90,15 +92,15 @@ func TestPidsOutlastTheirProcess(t *testing.T) {
 	if err := p.Delete(attemptID(1)); err != nil {
 		t.Fatal(err)
 	}
-	p, left = open()
-	if d := cmp.Diff([]run.Proc{procs[0], procs[2]}, left); d != "" {
+	p = open()
+	if d := cmp.Diff([]run.Proc{procs[0], procs[2]}, p.left); d != "" {
 		t.Fatalf("after a crash: %s", d)
 	}
-	if err := p.Forget(); err != nil {
+	if err := p.KillLeftovers(slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	if _, left = open(); len(left) != 0 {
-		t.Errorf("forgotten, but %v is there", left)
+	if p = open(); len(p.left) != 0 {
+		t.Errorf("forgotten, but %v is there", p.left)
 	}
 }
 
@@ -107,7 +109,7 @@ func TestPidsOutlastTheirProcess(t *testing.T) {
 func TestPidsSlots(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir := t.TempDir()
-		p, _, err := OpenPids(dir)
+		p, err := OpenPids(dir)
 		if err != nil {
 			rt.Fatal(err)
 		}

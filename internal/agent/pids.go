@@ -19,7 +19,8 @@ import (
 // processes do not survive what unsynced writes do not survive. It implements
 // run.Pids, and may be used by several goroutines.
 type Pids struct {
-	f *os.File
+	f    *os.File
+	left []run.Proc // of an earlier life
 
 	mu   sync.Mutex
 	slot map[muster.AttemptID]int64
@@ -35,18 +36,17 @@ type slot struct {
 	Proc    run.Proc         `json:"proc"`
 }
 
-// OpenPids opens the record in dir and returns what an earlier life left in it.
-// Those stay recorded until Forget.
-func OpenPids(dir string) (*Pids, []run.Proc, error) {
+// OpenPids opens the record in dir. KillLeftovers must precede the first Put.
+func OpenPids(dir string) (*Pids, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "pids"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, nil, muster.Errorf(muster.Internal, "the record of processes cannot be opened: %w", err)
+		return nil, muster.Errorf(muster.Internal, "the record of processes cannot be opened: %w", err)
 	}
 	b, err := io.ReadAll(f)
 	if err != nil {
-		return nil, nil, errors.Join(muster.Errorf(muster.Internal, "the record of processes cannot be read: %w", err), f.Close())
+		return nil, errors.Join(muster.Errorf(muster.Internal, "the record of processes cannot be read: %w", err), f.Close())
 	}
-	return &Pids{f: f, slot: map[muster.AttemptID]int64{}, end: int64(len(b)+slotSize-1) / slotSize}, parseSlots(b), nil
+	return &Pids{f: f, left: parseSlots(b), slot: map[muster.AttemptID]int64{}}, nil
 }
 
 // parseSlots reads the records of a file. A slot that a crash left half written
@@ -64,11 +64,16 @@ func parseSlots(b []byte) []run.Proc {
 	return procs
 }
 
-// Forget drops what OpenPids returned. It must precede the first Put.
-func (p *Pids) Forget() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.end = 0
+// KillLeftovers ends what an earlier life of the worker left running, so that
+// nothing of it disturbs what comes.
+func (p *Pids) KillLeftovers(log *slog.Logger) error {
+	for _, proc := range p.left {
+		log.Info("ending what an earlier life of this worker left running", slog.Int("pid", proc.PID))
+		if err := run.KillLeftover(proc); err != nil {
+			log.Warn("a process of an earlier life of this worker goes on", slog.Int("pid", proc.PID), slog.Any("error", err))
+		}
+	}
+	p.left = nil
 	return p.f.Truncate(0)
 }
 
@@ -117,15 +122,4 @@ func (p *Pids) write(n int64, b []byte) error {
 	copy(padded, b)
 	_, err := p.f.WriteAt(padded, n*slotSize)
 	return err
-}
-
-// killLeftovers ends what an earlier life of the worker left running, so that
-// nothing of it disturbs what comes.
-func killLeftovers(procs []run.Proc, log *slog.Logger) {
-	for _, p := range procs {
-		log.Info("killing what an earlier life of this worker left running", slog.Int("pid", p.PID))
-		if err := run.KillLeftover(p); err != nil {
-			log.Warn("a process of an earlier life of this worker goes on", slog.Int("pid", p.PID), slog.Any("error", err))
-		}
-	}
 }

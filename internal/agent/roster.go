@@ -240,13 +240,6 @@ func (r *roster) count() (executes, held int) {
 	return r.executes, len(r.held)
 }
 
-// logKept reports whether the local log of an attempt is still needed.
-func (r *roster) logKept(id muster.AttemptID) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.held[id] != nil
-}
-
 // ids returns the attempts that fulfil want, in order.
 func (r *roster) ids(want func(*attempt) bool) []muster.AttemptID {
 	var ids []muster.AttemptID
