@@ -32,10 +32,8 @@ type group struct {
 	timer   timer
 	inputs  []Input // known once the group was ready
 	dirty   bool
-	touched bool // a need of others may be met or missed since the last settle
-
-	ran     int64           // attempts that succeeded while this State lived
-	runtime muster.Duration // of all of them together
+	touched bool   // a need of others may be met or missed since the last settle
+	shape   *shape // of its tasks, once one of them was queued: see shapeOf
 }
 
 // spec returns what the group's tasks have in common, with stage references
@@ -76,6 +74,7 @@ type task struct {
 
 	// While a worker holds it:
 	worker   *worker
+	shape    *shape
 	at       int  // position in worker.held
 	accepted bool // the worker said so
 	stopBy   muster.Time

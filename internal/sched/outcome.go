@@ -45,8 +45,8 @@ func (s *State) end(now muster.Time, t *task, e ending) {
 	t.row.Crashes += v.crashes
 	if v.to != muster.Queued {
 		if v.to == muster.Succeeded && t.row.StartedAt > 0 {
-			t.group.ran++
-			t.group.runtime += e.at.Sub(t.row.StartedAt)
+			t.shape.ran++
+			t.shape.runtime += e.at.Sub(t.row.StartedAt)
 		}
 		t.row.Reason, t.row.Message, t.row.FinishedAt = v.reason, v.message, e.at
 		s.set(now, t, v.to)

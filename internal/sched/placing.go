@@ -111,6 +111,8 @@ func (s *State) hold(t *task, w *worker) {
 	w.book.Take(t.row.Grant)
 	s.bump(w)
 	t.group.job.project.hold(t.row.Grant, w, 1)
+	t.shape = s.shapeOf(t.group)
+	t.shape.held++
 	t.worker, t.at, t.accepted = w, len(w.held), false
 	w.held = append(w.held, t)
 }
@@ -122,6 +124,7 @@ func (s *State) release(t *task) {
 	w.shrunk = w.shrunk && w.book.Over()
 	s.bump(w)
 	t.group.job.project.hold(t.row.Grant, w, -1)
+	t.shape.held--
 	last := len(w.held) - 1
 	w.held[t.at] = w.held[last]
 	w.held[t.at].at = t.at

@@ -213,13 +213,17 @@ func (q *queue) unpark(l *lane) {
 
 // shapeOf returns the shape that stands for the need of the group's tasks.
 func (s *State) shapeOf(g *group) *shape {
-	need := place.NewNeed(g.spec())
-	sh := s.queue.shapes[need.Key()]
-	if sh == nil {
-		sh = &shape{need: need}
-		s.queue.shapes[need.Key()] = sh
+	if g.shape == nil || g.shape.forgotten {
+		need := place.NewNeed(g.spec())
+		sh := s.queue.shapes[need.Key()]
+		if sh == nil {
+			sh = &shape{need: need}
+			s.queue.shapes[need.Key()] = sh
+			s.queue.rest(sh)
+		}
+		g.shape = sh
 	}
-	return sh
+	return g.shape
 }
 
 // use counts one more lane of a shape.
@@ -230,14 +234,21 @@ func (q *queue) use(sh *shape) {
 	sh.lanes++
 }
 
-// leave counts one lane less, and forgets the shape that had none for longest.
+// leave counts one lane less of a shape.
 func (q *queue) leave(sh *shape) {
 	sh.lanes--
 	if sh.lanes > 0 {
 		return
 	}
+	q.rest(sh)
+}
+
+// rest lists a shape that has no lane, and forgets the one that had none for
+// longest.
+func (q *queue) rest(sh *shape) {
 	q.idle = append(q.idle, sh)
 	if len(q.idle) > idleShapes {
+		q.idle[0].forgotten = true
 		delete(q.shapes, q.idle[0].need.Key())
 		q.idle = append(q.idle[:0], q.idle[1:]...)
 	}

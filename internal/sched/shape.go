@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
 )
 
@@ -9,11 +10,16 @@ import (
 // workers only that changed since the last time: a full or unreachable worker
 // that stays so costs nothing.
 type shape struct {
-	need   *place.Need
-	lanes  int
-	parked []*lane
-	seen   uint64 // State.changes up to which fits is right
-	fits   []fit  // a heap; may hold outdated entries, but never first after refresh
+	need      *place.Need
+	lanes     int
+	parked    []*lane
+	forgotten bool   // by the queue: another shape may stand for the same need
+	seen      uint64 // State.changes up to which fits is right
+	fits      []fit  // a heap; may hold outdated entries, but never first after refresh
+
+	held    int             // tasks of this shape on workers
+	ran     int64           // that succeeded
+	runtime muster.Duration // of all of these together
 }
 
 // fit says that a worker fitted at its change with the number version. It is

@@ -1,0 +1,105 @@
+package sched_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched"
+)
+
+func noops(n int) *muster.Spec {
+	ts := muster.TaskSpec{Name: "task", Kind: muster.KindNoop}
+	if n > 1 {
+		ts.Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: int64(n - 1), Step: 1}}}
+	}
+	return &muster.Spec{Name: "noops", Project: "default", Tasks: []muster.TaskSpec{ts}}
+}
+
+func apply(tb testing.TB, s *sched.State, now muster.Time, ev sched.Event) {
+	tb.Helper()
+	if err := s.Apply(now, ev); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func joinMany(tb testing.TB, s *sched.State, n, slots int) {
+	tb.Helper()
+	for i := range n {
+		id := muster.WorkerID(fmt.Sprintf("w%05d", i))
+		apply(tb, s, 1, sched.Joined{Worker: muster.Worker{
+			ID: id, Name: string(id), Kinds: []string{muster.KindNoop}, Resources: muster.Resources{CPUs: 8, Memory: 32 << 30, Slots: slots},
+		}})
+	}
+}
+
+// BenchmarkPlace measures one decision, with the release that makes room for it,
+// at 10,000 workers and 1,000,000 queued tasks.
+func BenchmarkPlace(b *testing.B) {
+	const queued = 1_000_000
+	for _, c := range []struct {
+		name string
+		jobs int
+	}{{"array", 1}, {"jobs", queued}} {
+		b.Run(c.name, func(b *testing.B) {
+			s := sched.New(sched.Config{})
+			joinMany(b, s, 10_000, 4)
+			spec := noops(queued / c.jobs)
+			for range c.jobs {
+				apply(b, s, 1, sched.Submit{ID: s.NextJob(), Spec: spec})
+			}
+			s.Place(1)
+			running := assigned(s.Take())
+			done := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				if len(running) == 0 {
+					s.Place(1)
+					running = assigned(s.Take())
+				}
+				a := running[0]
+				running = running[1:]
+				apply(b, s, 1, sched.Finished{Worker: a.Worker, Report: muster.Report{Attempt: a.Attempt, Outcome: muster.AttemptSucceeded, FinishedAt: 1}})
+				if done++; done == queued-50_000 {
+					b.Fatal("the queue is too short for so many rounds: use -benchtime with fewer")
+				}
+				s.Place(1)
+				running = append(running, assigned(s.Take())...)
+			}
+		})
+	}
+}
+
+func assigned(fx sched.Effects) []sched.Assign {
+	list := make([]sched.Assign, 0, len(fx.Sends))
+	for _, word := range fx.Sends {
+		if a, ok := word.(sched.Assign); ok {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// BenchmarkLife measures what a no-op task costs from queued to succeeded, in
+// batches as the engine makes them.
+func BenchmarkLife(b *testing.B) {
+	s := sched.New(sched.Config{})
+	joinMany(b, s, 1, 64)
+	done := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		if done == 0 {
+			if !s.Live(s.NextJob() - 1) {
+				apply(b, s, 1, sched.Submit{ID: s.NextJob(), Spec: noops(1_000_000)})
+			}
+			s.Place(1)
+			for _, a := range assigned(s.Take()) {
+				apply(b, s, 1, sched.Finished{Worker: a.Worker, Report: muster.Report{
+					Attempt: a.Attempt, Outcome: muster.AttemptSucceeded, StartedAt: 1, FinishedAt: 1,
+				}})
+				done++
+			}
+		}
+		done--
+	}
+}
