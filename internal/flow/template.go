@@ -33,7 +33,7 @@ func split(s string, ours func(body string) bool) []part {
 			lit.WriteByte('{')
 			continue
 		}
-		body, rest, closed := strings.Cut(s, "}")
+		body, rest, closed := cutBody(s)
 		if !closed || !ours(body) {
 			lit.WriteString("${")
 			continue
@@ -45,6 +45,13 @@ func split(s string, ours func(body string) bool) []part {
 	lit.WriteString(s)
 	flush()
 	return parts
+}
+
+// cutBody returns what stands before the closing brace. Bodies do not nest: what
+// holds another opening is none.
+func cutBody(s string) (body, rest string, closed bool) {
+	body, rest, closed = strings.Cut(s, "}")
+	return body, rest, closed && !strings.Contains(body, "${")
 }
 
 // join is the inverse of split by ownElement: it writes literals so that they
@@ -77,7 +84,7 @@ func escape(b *strings.Builder, lit string, beforeRef bool) {
 		dollars := lit[i : len(lit)-len(rest)]
 		b.WriteString(dollars)
 		inner, braced := strings.CutPrefix(rest, "{")
-		body, _, closed := strings.Cut(inner, "}")
+		body, _, closed := cutBody(inner)
 		if (rest == "" && beforeRef) || (braced && (len(dollars) > 1 || closed && ownElement(body))) {
 			b.WriteString(dollars)
 		}
