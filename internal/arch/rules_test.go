@@ -61,6 +61,9 @@ var rules = map[string]rule{
 	"serve":      {ring: wiring},
 	"work":       {ring: wiring},
 	"cli":        {ring: wiring},
+	"cli/frame":  {ring: wiring},
+	"cli/remote": {ring: wiring},
+	"cli/follow": {ring: wiring},
 	"cli/term":   {ring: adapter, third: []string{"github.com/mattn/go-runewidth", "golang.org/x/term"}},
 	"cmd/muster": {ring: wiring},
 

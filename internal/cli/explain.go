@@ -5,45 +5,46 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/sched"
 )
 
 type explainConfig struct {
-	remote
-	format
+	remote.Remote
+	frame.Format
 }
 
-func (c *explainConfig) flags() []cli.Flag { return slices.Concat(c.format.flags(), c.remote.flags()) }
+func (c *explainConfig) flags() []cli.Flag { return slices.Concat(c.Format.Flags(), c.Remote.Flags()) }
 
 func (a *app) explainCommand() *cli.Command {
 	c := &explainConfig{}
-	return a.command(command{
-		name: "explain", usage: "say why a task waits, where it could run, and what would let it start", args: "TASK…", category: watch, flags: c.flags(),
-		about: "Of a whole job, its first task that has not ended is explained.",
-		run:   func(ctx context.Context, args []string) error { return a.explain(ctx, c, args) },
+	return a.Command(frame.Command{
+		Name: "explain", Usage: "say why a task waits, where it could run, and what would let it start", Args: "TASK…", Category: frame.Watch, Flags: c.flags(),
+		About: "Of a whole job, its first task that has not ended is explained.",
+		Run:   func(ctx context.Context, args []string) error { return a.explain(ctx, c, args) },
 	})
 }
 
 func (a *app) explain(ctx context.Context, c *explainConfig, args []string) error {
-	server, err := c.connect()
+	server, err := c.Connect()
 	if err != nil {
 		return err
 	}
-	sels, err := selection(ctx, server, args)
+	sels, err := remote.Selection(ctx, server, args)
 	if err != nil {
 		return err
 	}
 	var all []sched.Explanation
 	for _, sel := range sels {
-		id, one := sel.task()
+		id, one := sel.Task()
 		if !one {
-			if id, err = firstLive(tasksOf(ctx, server, []selector{sel}, nil)); err != nil {
+			if id, err = firstLive(remote.TasksOf(ctx, server, []remote.Selector{sel}, nil)); err != nil {
 				return err
 			}
 		}
@@ -53,8 +54,8 @@ func (a *app) explain(ctx context.Context, c *explainConfig, args []string) erro
 		}
 		all = append(all, x)
 	}
-	return showSome(a, c.format, all, func(x sched.Explanation) string { return x.Task.String() }, func(x sched.Explanation) error {
-		return a.drawExplanation(x.Task.String(), x, c.wide())
+	return frame.ShowSome(a.App, c.Format, all, func(x sched.Explanation) string { return x.Task.String() }, func(x sched.Explanation) error {
+		return a.drawExplanation(x.Task.String(), x, c.Wide())
 	})
 }
 
@@ -82,7 +83,7 @@ const explainRows = 10
 // task, or of the stage that a plan is about.
 func (a *app) drawExplanation(name string, x sched.Explanation, wide bool) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s: %s\n", a.out.Paint(term.Bold, term.Clean(name)), a.out.Paint(stateStyle(x.State.String()), x.State.String()), term.Clean(x.Summary))
+	fmt.Fprintf(&b, "%s %s: %s\n", a.Out.Paint(term.Bold, term.Clean(name)), a.Out.Paint(frame.StateStyle(x.State.String()), x.State.String()), term.Clean(x.Summary))
 	if len(x.Waiting) > 0 {
 		fmt.Fprintf(&b, "  waits for  %s\n", term.Clean(strings.Join(x.Waiting, ", ")))
 	}
@@ -90,15 +91,15 @@ func (a *app) drawExplanation(name string, x sched.Explanation, wide bool) error
 		fmt.Fprintf(&b, "  in line    number %d, %d ahead\n", x.Position, x.Ahead)
 	}
 	if x.NotUntil != 0 {
-		fmt.Fprintf(&b, "  not before %s\n", until(x.NotUntil))
+		fmt.Fprintf(&b, "  not before %s\n", frame.Until(x.NotUntil))
 	}
 	if x.Start != 0 {
-		fmt.Fprintf(&b, "  may start  %s\n", until(x.Start))
+		fmt.Fprintf(&b, "  may start  %s\n", frame.Until(x.Start))
 	}
 	if x.Nearest != "" {
 		fmt.Fprintf(&b, "  to help    %s\n", term.Clean(x.Nearest))
 	}
-	if err := write(a.out, []byte(b.String())); err != nil || len(x.Workers) == 0 {
+	if err := frame.Write(a.Out, []byte(b.String())); err != nil || len(x.Workers) == 0 {
 		return err
 	}
 	shown := x.Workers
@@ -113,12 +114,12 @@ func (a *app) drawExplanation(name string, x sched.Explanation, wide bool) error
 		}
 		table.Row(v.Name, fits, v.Why)
 	}
-	fmt.Fprintln(a.out)
-	if err := table.Draw(a.out); err != nil {
+	fmt.Fprintln(a.Out)
+	if err := table.Draw(a.Out); err != nil {
 		return err
 	}
 	if more := len(x.Workers) - len(shown) + x.More; more > 0 {
-		a.say("%d more workers are not listed", more)
+		a.Say("%d more workers are not listed", more)
 	}
 	return nil
 }
@@ -128,11 +129,4 @@ func fitStyle(cell string) term.Style {
 		return term.Green
 	}
 	return term.Red
-}
-
-func until(t muster.Time) string {
-	if d := time.Until(t.Std()); d > 0 {
-		return fmt.Sprintf("in %s (%s)", term.Elapsed(d), t)
-	}
-	return t.String()
 }

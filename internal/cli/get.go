@@ -7,19 +7,19 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
-	"time"
 
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
 
 type getConfig struct {
-	remote
+	remote.Remote
 	dir    string
 	output string
 	names  []string
@@ -28,20 +28,20 @@ type getConfig struct {
 
 func (c *getConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		option{name: "dir", short: "C", usage: "put the files into this `FOLDER` (default: the current one)"}.text(&c.dir),
-		option{name: "output", short: "o", usage: "write the only file that matches to this `PATH`, or to standard output with -"}.text(&c.output),
-		option{name: "name", short: "n", usage: "only artifacts whose name matches the `PATTERN`, such as *.pt; may be repeated"}.repeated(&c.names),
-		option{name: "list", short: "l", usage: "list the artifacts and fetch nothing"}.on(&c.list),
-	}, c.remote.flags())
+		frame.Option{Name: "dir", Short: "C", Usage: "put the files into this `FOLDER` (default: the current one)"}.Text(&c.dir),
+		frame.Option{Name: "output", Short: "o", Usage: "write the only file that matches to this `PATH`, or to standard output with -"}.Text(&c.output),
+		frame.Option{Name: "name", Short: "n", Usage: "only artifacts whose name matches the `PATTERN`, such as *.pt; may be repeated"}.Repeated(&c.names),
+		frame.Option{Name: "list", Short: "l", Usage: "list the artifacts and fetch nothing"}.On(&c.list),
+	}, c.Remote.Flags())
 }
 
 func (a *app) getCommand() *cli.Command {
 	c := &getConfig{}
-	return a.command(command{
-		name: "get", usage: "download the artifacts of tasks", args: "JOB|TASK…", category: results, flags: c.flags(),
-		about: "Each file is written under its name; those of several tasks into a folder for each task. " +
+	return a.Command(frame.Command{
+		Name: "get", Usage: "download the artifacts of tasks", Args: "JOB|TASK…", Category: frame.Results, Flags: c.flags(),
+		About: "Each file is written under its name; those of several tasks into a folder for each task. " +
 			"A download that was broken off is resumed, and every file is checked by its SHA-256.",
-		run: func(ctx context.Context, args []string) error { return a.get(ctx, c, args) },
+		Run: func(ctx context.Context, args []string) error { return a.get(ctx, c, args) },
 	})
 }
 
@@ -53,14 +53,14 @@ type wanted struct {
 }
 
 func (a *app) get(ctx context.Context, c *getConfig, args []string) error {
-	ctx, stop := interruptible(ctx)
+	ctx, stop := frame.Interruptible(ctx)
 	defer stop()
 	for _, pattern := range c.names {
 		if _, err := path.Match(pattern, ""); err != nil {
 			return muster.Errorf(muster.Invalid, "%q is not a pattern: use * and ? and [a-z]", pattern)
 		}
 	}
-	server, err := c.connect()
+	server, err := c.Connect()
 	if err != nil {
 		return err
 	}
@@ -74,11 +74,11 @@ func (a *app) get(ctx context.Context, c *getConfig, args []string) error {
 		for _, f := range files {
 			table.Row(f.task.String(), f.Name, muster.Size(f.Size).String(), f.SHA256)
 		}
-		return table.Draw(a.out)
+		return table.Draw(a.Out)
 	case c.output != "" && len(files) > 1:
 		return muster.Errorf(muster.Invalid, "%d artifacts match, but --output takes one: choose with --name, or write them into a folder with --dir", len(files))
 	case c.output == "-":
-		return server.Read(ctx, files[0].task, files[0].Artifact, a.out)
+		return server.Read(ctx, files[0].task, files[0].Artifact, a.Out)
 	case c.output != "":
 		return a.fetch(ctx, server, files, func(wanted) (string, error) { return c.output, nil })
 	}
@@ -87,16 +87,16 @@ func (a *app) get(ctx context.Context, c *getConfig, args []string) error {
 
 // find lists the artifacts that are asked for. None at all is an error.
 func (c *getConfig) find(ctx context.Context, server *client.Client, args []string) ([]wanted, error) {
-	sels, err := selection(ctx, server, args)
+	sels, err := remote.Selection(ctx, server, args)
 	if err != nil {
 		return nil, err
 	}
-	apart, err := several(ctx, server, sels)
+	apart, err := remote.Several(ctx, server, sels)
 	if err != nil {
 		return nil, err
 	}
 	var files []wanted
-	for t, err := range tasksOf(ctx, server, sels, nil) {
+	for t, err := range remote.TasksOf(ctx, server, sels, nil) {
 		if err != nil {
 			return nil, err
 		}
@@ -174,15 +174,15 @@ func (a *app) fetch(ctx context.Context, server *client.Client, files []wanted, 
 		}
 		paths[i], total = to, total+f.Size
 	}
-	bar := newBytesBar("fetching", total)
-	err := a.underway(ctx, bar.line, func(ctx context.Context) error {
+	bar := frame.NewBytesBar("fetching", total)
+	err := a.Underway(ctx, bar.Line, func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.SetLimit(fetches)
 		for i, f := range files {
 			group.Go(func() error {
 				var told int64
 				return server.Download(ctx, f.task, f.Artifact, paths[i], func(done int64) {
-					bar.done.Add(done - told)
+					bar.Done.Add(done - told)
 					told = done
 				})
 			})
@@ -193,49 +193,7 @@ func (a *app) fetch(ctx context.Context, server *client.Client, files []wanted, 
 		return err
 	}
 	for _, p := range paths {
-		fmt.Fprintln(a.out, p)
+		fmt.Fprintln(a.Out, p)
 	}
 	return nil
-}
-
-// underway runs do with a status line on a terminal.
-func (a *app) underway(ctx context.Context, line func() string, do func(context.Context) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	shown, done := context.WithCancel(ctx)
-	group.Go(func() error { return term.NewStatus(a.err).Run(shown, line) })
-	group.Go(func() error {
-		defer done()
-		return do(ctx)
-	})
-	return group.Wait()
-}
-
-// bytesBar is the status line of a transfer.
-type bytesBar struct {
-	verb  string
-	total atomic.Int64 // below 0 while it is not known
-	done  atomic.Int64
-	began time.Time
-}
-
-func newBytesBar(verb string, total int64) *bytesBar {
-	b := &bytesBar{verb: verb, began: time.Now()}
-	b.total.Store(total)
-	return b
-}
-
-func (b *bytesBar) line() string {
-	total, done, passed := b.total.Load(), b.done.Load(), time.Since(b.began)
-	if total < 0 {
-		return fmt.Sprintf("%s: reading files, %s", b.verb, term.Elapsed(passed))
-	}
-	share := 1.0
-	if total > 0 {
-		share = float64(done) / float64(total)
-	}
-	rate := ""
-	if s := passed.Seconds(); s > 1 {
-		rate = fmt.Sprintf(", %s/s", muster.Size(float64(done)/s))
-	}
-	return fmt.Sprintf("%s %s %s of %s%s", b.verb, term.Bar(20, share), muster.Size(done), muster.Size(total), rate)
 }

@@ -12,23 +12,25 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
 
 type jobConfig struct {
-	remote
-	format
+	remote.Remote
+	frame.Format
 }
 
-func (c *jobConfig) flags() []cli.Flag { return slices.Concat(c.format.flags(), c.remote.flags()) }
+func (c *jobConfig) flags() []cli.Flag { return slices.Concat(c.Format.Flags(), c.Remote.Flags()) }
 
 func (a *app) jobCommand() *cli.Command {
 	c := &jobConfig{}
-	return a.command(command{
-		name: "job", usage: "show jobs in detail, with their stages", args: "JOB…", category: watch, flags: c.flags(),
-		about: "With -o json or yaml one job is written as an object and several as a list.",
-		run:   func(ctx context.Context, args []string) error { return a.job(ctx, c, args) },
+	return a.Command(frame.Command{
+		Name: "job", Usage: "show jobs in detail, with their stages", Args: "JOB…", Category: frame.Watch, Flags: c.flags(),
+		About: "With -o json or yaml one job is written as an object and several as a list.",
+		Run:   func(ctx context.Context, args []string) error { return a.job(ctx, c, args) },
 	})
 }
 
@@ -39,11 +41,11 @@ type jobView struct {
 }
 
 func (a *app) job(ctx context.Context, c *jobConfig, args []string) error {
-	server, err := c.connect()
+	server, err := c.Connect()
 	if err != nil {
 		return err
 	}
-	ids, err := jobsOf(ctx, server, args)
+	ids, err := remote.JobsOf(ctx, server, args)
 	if err != nil {
 		return err
 	}
@@ -52,13 +54,13 @@ func (a *app) job(ctx context.Context, c *jobConfig, args []string) error {
 		if views[i].Job, err = server.Job(ctx, id); err != nil {
 			return err
 		}
-		if views[i].Counts.Total() == 1 && c.people() {
+		if views[i].Counts.Total() == 1 && c.People() {
 			if views[i].task, err = onlyTask(ctx, server, id); err != nil {
 				return err
 			}
 		}
 	}
-	return showSome(a, c.format, views, func(v jobView) string { return v.ID.String() }, func(v jobView) error { return a.drawJob(v, c.wide()) })
+	return frame.ShowSome(a.App, c.Format, views, func(v jobView) string { return v.ID.String() }, func(v jobView) error { return a.drawJob(v, c.Wide()) })
 }
 
 func onlyTask(ctx context.Context, server *client.Client, id muster.JobID) (*muster.Task, error) {
@@ -68,115 +70,64 @@ func onlyTask(ctx context.Context, server *client.Client, id muster.JobID) (*mus
 
 func (a *app) drawJob(v jobView, wide bool) error {
 	now := time.Now()
-	f := facts{app: a}
-	f.add("job", v.ID.String())
-	f.add("name", v.Name)
-	f.add("project", v.Project)
-	f.add("state", a.out.Paint(stateStyle(string(v.State)), string(v.State)))
-	f.add("priority", strconv.Itoa(v.Priority))
-	f.add("owner", v.Owner)
+	f := frame.Facts{App: a.App}
+	f.Add("job", v.ID.String())
+	f.Add("name", v.Name)
+	f.Add("project", v.Project)
+	f.Add("state", a.Out.Paint(frame.StateStyle(string(v.State)), string(v.State)))
+	f.Add("priority", strconv.Itoa(v.Priority))
+	f.Add("owner", v.Owner)
 	var labels []string
 	for _, name := range slices.Sorted(maps.Keys(v.Labels)) {
 		labels = append(labels, name+"="+v.Labels[name])
 	}
-	f.add("labels", strings.Join(labels, " "))
-	f.add("created", since(v.CreatedAt, now))
-	f.add("took", took(v.StartedAt, v.FinishedAt, now))
+	f.Add("labels", strings.Join(labels, " "))
+	f.Add("created", frame.Since(v.CreatedAt, now))
+	f.Add("took", frame.Took(v.StartedAt, v.FinishedAt, now))
 	if v.task != nil {
-		f.task(v.task)
-		return f.draw()
+		addTask(&f, v.task)
+		return f.Draw()
 	}
-	if err := f.draw(); err != nil {
+	if err := f.Draw(); err != nil {
 		return err
 	}
-	fmt.Fprintln(a.out)
+	fmt.Fprintln(a.Out)
 	table := term.NewTable(
-		term.Column{Title: "STAGE"}, term.Column{Title: "TASKS", Whole: true}, term.Column{Title: "STATE", Whole: true, Style: stateStyle},
+		term.Column{Title: "STAGE"}, term.Column{Title: "TASKS", Whole: true}, term.Column{Title: "STATE", Whole: true, Style: frame.StateStyle},
 		term.Column{Title: "DONE", Right: true, Whole: true}, term.Column{Title: "COUNTS"},
 	)
 	for _, g := range v.Groups {
-		span := selector{Job: v.ID, Spans: []client.Span{{First: g.First, Last: g.First + g.Size - 1}}}
-		table.Row(g.Name, span.String(), string(g.Counts.State()), fmt.Sprintf("%d/%d", g.Counts.Finished(), g.Size), counts(g.Counts, wide))
+		span := remote.Selector{Job: v.ID, Spans: []client.Span{{First: g.First, Last: g.First + g.Size - 1}}}
+		table.Row(g.Name, span.String(), string(g.Counts.State()), fmt.Sprintf("%d/%d", g.Counts.Finished(), g.Size), frame.Counts(g.Counts, wide))
 	}
-	return table.Draw(a.out)
-}
-
-// counts says how many tasks are in which state, leaving out what is 0 unless
-// all is asked for.
-func counts(c muster.Counts, all bool) string {
-	var parts []string
-	for _, s := range muster.TaskStates {
-		if c[s] > 0 || all {
-			parts = append(parts, fmt.Sprintf("%d %s", c[s], s))
-		}
-	}
-	return strings.Join(parts, ", ")
-}
-
-func since(t muster.Time, now time.Time) string {
-	if t == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%s ago (%s)", term.Age(now.Sub(t.Std())), t)
-}
-
-// facts is a list of names and values, one on each line. Empty values are left
-// out.
-type facts struct {
-	app   *app
-	names []string
-	texts []string
-}
-
-func (f *facts) add(name, text string) {
-	if text != "" {
-		f.names = append(f.names, name)
-		f.texts = append(f.texts, text)
-	}
+	return table.Draw(a.Out)
 }
 
 // task adds what there is to know of one task.
-func (f *facts) task(t *muster.Task) {
-	f.add("task", t.ID.String())
-	f.add("kind", t.Kind)
-	f.add("worker", term.Clean(string(t.Worker)))
+func addTask(f *frame.Facts, t *muster.Task) {
+	f.Add("task", t.ID.String())
+	f.Add("kind", t.Kind)
+	f.Add("worker", term.Clean(string(t.Worker)))
 	if t.Attempt > 1 {
-		f.add("attempt", strconv.Itoa(t.Attempt))
+		f.Add("attempt", strconv.Itoa(t.Attempt))
 	}
 	if t.Progress != nil {
-		f.add("progress", term.Percent(*t.Progress))
+		f.Add("progress", term.Percent(*t.Progress))
 	}
-	f.add("step", term.Clean(t.Step))
-	f.add("metrics", term.Clean(metrics(t.Metrics)))
-	f.add("reason", string(t.Reason))
-	f.add("message", term.Clean(t.Message))
+	f.Add("step", term.Clean(t.Step))
+	f.Add("metrics", term.Clean(frame.Metrics(t.Metrics)))
+	f.Add("reason", string(t.Reason))
+	f.Add("message", term.Clean(t.Message))
 	if t.ExitCode != nil {
-		f.add("exit code", strconv.Itoa(*t.ExitCode))
+		f.Add("exit code", strconv.Itoa(*t.ExitCode))
 	}
 	if t.Usage != nil {
-		f.add("used", fmt.Sprintf("%.2f cores, %s memory", t.Usage.CPUAvg, t.Usage.MemoryPeak))
+		f.Add("used", fmt.Sprintf("%.2f cores, %s memory", t.Usage.CPUAvg, t.Usage.MemoryPeak))
 	}
 	if len(t.Result) > 0 {
-		f.add("result", term.Clean(string(t.Result)))
+		f.Add("result", term.Clean(string(t.Result)))
 	}
 	for _, art := range t.Artifacts {
-		f.add("artifact", fmt.Sprintf("%s (%s)", term.Clean(art.Name), muster.Size(art.Size)))
+		f.Add("artifact", fmt.Sprintf("%s (%s)", term.Clean(art.Name), muster.Size(art.Size)))
 	}
-}
-
-func (f *facts) draw() error {
-	width := 0
-	for _, name := range f.names {
-		width = max(width, len(name))
-	}
-	for i, name := range f.names {
-		text := f.texts[i]
-		if !strings.Contains(text, "\x1b") { // only what is short is painted
-			text = term.Fit(term.Clean(text), max(f.app.out.Width-width-2, 0))
-		}
-		if err := write(f.app.out, fmt.Appendf(nil, "%s  %s\n", f.app.out.Paint(term.Bold, fmt.Sprintf("%-*s", width, name)), text)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

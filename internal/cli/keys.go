@@ -9,16 +9,18 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
 
 type keysConfig struct {
-	remote
-	format
+	remote.Remote
+	frame.Format
 }
 
-func (c *keysConfig) flags() []cli.Flag { return slices.Concat(c.format.flags(), c.remote.flags()) }
+func (c *keysConfig) flags() []cli.Flag { return slices.Concat(c.Format.Flags(), c.Remote.Flags()) }
 
 type createConfig struct {
 	keysConfig
@@ -27,22 +29,22 @@ type createConfig struct {
 
 func (c *createConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		option{name: "name", usage: "what the key is for, as `TEXT`"}.text(&c.key.Name),
-		option{name: "role", usage: "what it may do, a `ROLE`: admin, submitter, viewer, or join (lets workers join)"}.choice(&c.key.Role, "admin", "submitter", "viewer", "join"),
-		option{name: "project", short: "p", usage: "the only `PROJECT` that it may touch"}.text(&c.key.Project),
-		option{name: "ttl", usage: "how long it is valid, a `DURATION` such as 30d (default: for ever)"}.duration(&c.key.TTL),
+		frame.Option{Name: "name", Usage: "what the key is for, as `TEXT`"}.Text(&c.key.Name),
+		frame.Option{Name: "role", Usage: "what it may do, a `ROLE`: admin, submitter, viewer, or join (lets workers join)"}.Choice(&c.key.Role, "admin", "submitter", "viewer", "join"),
+		frame.Option{Name: "project", Short: "p", Usage: "the only `PROJECT` that it may touch"}.Text(&c.key.Project),
+		frame.Option{Name: "ttl", Usage: "how long it is valid, a `DURATION` such as 30d (default: for ever)"}.Duration(&c.key.TTL),
 	}, c.keysConfig.flags())
 }
 
 func (a *app) keysCommand() *cli.Command {
 	c := &createConfig{key: client.NewKey{Role: "submitter"}}
-	return a.command(command{
-		name: "keys", usage: "create, list and revoke API keys", category: admin,
-		commands: []*cli.Command{
-			a.command(command{
-				name: "create", usage: "make a key and print it; it is not shown again", flags: c.flags(),
-				run: func(ctx context.Context, args []string) error {
-					if err := noArgs(args); err != nil {
+	return a.Command(frame.Command{
+		Name: "keys", Usage: "create, list and revoke API keys", Category: frame.Admin,
+		Commands: []*cli.Command{
+			a.Command(frame.Command{
+				Name: "create", Usage: "make a key and print it; it is not shown again", Flags: c.flags(),
+				Run: func(ctx context.Context, args []string) error {
+					if err := frame.NoArgs(args); err != nil {
 						return err
 					}
 					return a.createKey(ctx, c)
@@ -56,9 +58,9 @@ func (a *app) keysCommand() *cli.Command {
 
 func (a *app) keysBelow(name, usage, args string, do func(context.Context, *keysConfig, []string) error) *cli.Command {
 	c := &keysConfig{}
-	return a.command(command{
-		name: name, usage: usage, args: args, flags: c.flags(),
-		run: func(ctx context.Context, args []string) error { return do(ctx, c, args) },
+	return a.Command(frame.Command{
+		Name: name, Usage: usage, Args: args, Flags: c.flags(),
+		Run: func(ctx context.Context, args []string) error { return do(ctx, c, args) },
 	})
 }
 
@@ -66,7 +68,7 @@ func (a *app) createKey(ctx context.Context, c *createConfig) error {
 	if c.key.Name == "" {
 		return muster.Errorf(muster.Invalid, "the key has no name: say what it is for with --name")
 	}
-	server, err := c.connect()
+	server, err := c.Connect()
 	if err != nil {
 		return err
 	}
@@ -74,17 +76,17 @@ func (a *app) createKey(ctx context.Context, c *createConfig) error {
 	if err != nil {
 		return err
 	}
-	return a.show(c.format, made, []string{made.Secret}, func() error {
-		a.say("key %s (%s) is made; its secret is shown this once:", made.Key.ID, made.Key.Role)
-		return write(a.out, []byte(made.Secret+"\n"))
+	return a.Show(c.Format, made, []string{made.Secret}, func() error {
+		a.Say("key %s (%s) is made; its secret is shown this once:", made.Key.ID, made.Key.Role)
+		return frame.Write(a.Out, []byte(made.Secret+"\n"))
 	})
 }
 
 func (a *app) listKeys(ctx context.Context, c *keysConfig, args []string) error {
-	if err := noArgs(args); err != nil {
+	if err := frame.NoArgs(args); err != nil {
 		return err
 	}
-	server, err := c.connect()
+	server, err := c.Connect()
 	if err != nil {
 		return err
 	}
@@ -93,16 +95,16 @@ func (a *app) listKeys(ctx context.Context, c *keysConfig, args []string) error 
 		return err
 	}
 	now := time.Now()
-	l := listing[client.Key]{
-		format: c.format,
-		id:     func(k client.Key) string { return k.ID },
-		table: term.NewTable(term.Column{Title: "KEY", Whole: true}, term.Column{Title: "NAME"}, term.Column{Title: "ROLE", Whole: true},
+	l := frame.Listing[client.Key]{
+		Format: c.Format,
+		ID:     func(k client.Key) string { return k.ID },
+		Table: term.NewTable(term.Column{Title: "KEY", Whole: true}, term.Column{Title: "NAME"}, term.Column{Title: "ROLE", Whole: true},
 			term.Column{Title: "PROJECT"}, term.Column{Title: "WORKER"}, term.Column{Title: "AGE", Right: true, Whole: true}, term.Column{Title: "EXPIRES"}),
-		row: func(k client.Key) []string {
-			return []string{k.ID, k.Name, k.Role, k.Project, string(k.Worker), age(k.CreatedAt, now), k.ExpiresAt.String()}
+		Row: func(k client.Key) []string {
+			return []string{k.ID, k.Name, k.Role, k.Project, string(k.Worker), frame.Age(k.CreatedAt, now), k.ExpiresAt.String()}
 		},
-		empty: "no keys",
-		rows: func(yield func(client.Key, error) bool) {
+		Empty: "no keys",
+		Rows: func(yield func(client.Key, error) bool) {
 			for _, k := range all {
 				if !yield(k, nil) {
 					return
@@ -110,14 +112,14 @@ func (a *app) listKeys(ctx context.Context, c *keysConfig, args []string) error 
 			}
 		},
 	}
-	return l.write(a)
+	return l.Write(a.App)
 }
 
 func (a *app) revokeKeys(ctx context.Context, c *keysConfig, args []string) error {
 	if len(args) == 0 {
 		return muster.Errorf(muster.Invalid, "no key is named: muster keys list shows their ids")
 	}
-	server, err := c.connect()
+	server, err := c.Connect()
 	if err != nil {
 		return err
 	}
@@ -125,10 +127,10 @@ func (a *app) revokeKeys(ctx context.Context, c *keysConfig, args []string) erro
 		if err := server.RevokeKey(ctx, id); err != nil {
 			return err
 		}
-		if c.people() {
-			a.say("key %s is revoked", id)
+		if c.People() {
+			a.Say("key %s is revoked", id)
 		} else {
-			fmt.Fprintln(a.out, id)
+			fmt.Fprintln(a.Out, id)
 		}
 	}
 	return nil

@@ -7,22 +7,24 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/sched"
 )
 
 type planConfig struct {
-	remote
-	format
+	remote.Remote
+	frame.Format
 }
 
-func (c *planConfig) flags() []cli.Flag { return slices.Concat(c.format.flags(), c.remote.flags()) }
+func (c *planConfig) flags() []cli.Flag { return slices.Concat(c.Format.Flags(), c.Remote.Flags()) }
 
 func (a *app) planCommand() *cli.Command {
 	c := &planConfig{}
-	return a.command(command{
-		name: "plan", usage: "check job specs and say where their tasks would run, without running them", args: "FILE…", category: submit, flags: c.flags(),
-		run: func(ctx context.Context, args []string) error { return a.plan(ctx, c, args) },
+	return a.Command(frame.Command{
+		Name: "plan", Usage: "check job specs and say where their tasks would run, without running them", Args: "FILE…", Category: frame.Submit, Flags: c.flags(),
+		Run: func(ctx context.Context, args []string) error { return a.plan(ctx, c, args) },
 	})
 }
 
@@ -38,7 +40,7 @@ func (a *app) plan(ctx context.Context, c *planConfig, args []string) error {
 	if err != nil {
 		return err
 	}
-	server, err := c.connect()
+	server, err := c.Connect()
 	if err != nil {
 		return err
 	}
@@ -57,14 +59,14 @@ func (a *app) plan(ctx context.Context, c *planConfig, args []string) error {
 		}
 		all[i] = p
 	}
-	return showSome(a, c.format, all, func(p planned) string { return p.Name }, func(p planned) error {
-		fmt.Fprintln(a.out, a.out.Paint(term.Bold, term.Clean(p.Name)))
+	return frame.ShowSome(a.App, c.Format, all, func(p planned) string { return p.Name }, func(p planned) error {
+		fmt.Fprintln(a.Out, a.Out.Paint(term.Bold, term.Clean(p.Name)))
 		for i, x := range p.Stages {
 			name := x.Task.String()
 			if i < len(p.names) {
 				name = p.names[i]
 			}
-			if err := a.drawExplanation(name, x, c.wide()); err != nil {
+			if err := a.drawExplanation(name, x, c.Wide()); err != nil {
 				return err
 			}
 		}

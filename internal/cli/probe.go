@@ -9,25 +9,26 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster/internal/agent/probe"
+	"github.com/muster-dev/muster/internal/cli/frame"
 )
 
 type probeConfig struct {
-	format
+	frame.Format
 	data string
 }
 
 func (c *probeConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		option{name: "data", usage: "look at the disk of this `FOLDER` (default: muster/worker in the user's data folder)"}.variable().text(&c.data),
-	}, c.format.flags())
+		frame.Option{Name: "data", Usage: "look at the disk of this `FOLDER` (default: muster/worker in the user's data folder)"}.Variable().Text(&c.data),
+	}, c.Format.Flags())
 }
 
 func (a *app) probeCommand() *cli.Command {
 	c := &probeConfig{}
-	return a.command(command{
-		name: "probe", usage: "say what this machine would offer as a worker", category: setUp, flags: c.flags(),
-		run: func(ctx context.Context, args []string) error {
-			if err := noArgs(args); err != nil {
+	return a.Command(frame.Command{
+		Name: "probe", Usage: "say what this machine would offer as a worker", Category: frame.SetUp, Flags: c.flags(),
+		Run: func(ctx context.Context, args []string) error {
+			if err := frame.NoArgs(args); err != nil {
 				return err
 			}
 			return a.probe(ctx, c)
@@ -36,7 +37,7 @@ func (a *app) probeCommand() *cli.Command {
 }
 
 func (a *app) probe(ctx context.Context, c *probeConfig) error {
-	ctx, stop := interruptible(ctx)
+	ctx, stop := frame.Interruptible(ctx)
 	defer stop()
 	dir, err := dataFolder(c.data, "worker")
 	if err != nil {
@@ -46,26 +47,26 @@ func (a *app) probe(ctx context.Context, c *probeConfig) error {
 	if err != nil {
 		return err
 	}
-	return a.show(c.format, found, []string{found.Hostname}, func() error {
-		f := facts{app: a}
-		f.add("host", found.Hostname)
-		f.add("system", strings.Join(nonEmpty([]string{found.System.OS, found.System.Arch, found.System.Kernel}), " "))
-		f.add("processor", fmt.Sprintf("%g cores %s", found.CPU.Count, found.CPU.Model))
-		f.add("memory", found.Memory.String())
-		f.add("disk", fmt.Sprintf("%s free at %s", found.Disk.Free, dir))
+	return a.Show(c.Format, found, []string{found.Hostname}, func() error {
+		f := frame.Facts{App: a.App}
+		f.Add("host", found.Hostname)
+		f.Add("system", strings.Join(frame.NonEmpty([]string{found.System.OS, found.System.Arch, found.System.Kernel}), " "))
+		f.Add("processor", fmt.Sprintf("%g cores %s", found.CPU.Count, found.CPU.Model))
+		f.Add("memory", found.Memory.String())
+		f.Add("disk", fmt.Sprintf("%s free at %s", found.Disk.Free, dir))
 		for _, g := range found.GPUs {
-			f.add("gpu", fmt.Sprintf("%d: %s, %s (%s)", g.Index, g.Name, g.Memory, g.UUID))
+			f.Add("gpu", fmt.Sprintf("%d: %s, %s (%s)", g.Index, g.Name, g.Memory, g.UUID))
 		}
 		if len(found.GPUs) == 0 {
-			f.add("gpu", "none")
+			f.Add("gpu", "none")
 		}
-		f.add("python", found.Python)
-		f.add("tags", strings.Join(found.Tags, " "))
+		f.Add("python", found.Python)
+		f.Add("tags", strings.Join(found.Tags, " "))
 		r := found.Resources
-		f.add("offers", fmt.Sprintf("%g cpus, %d slots, %s memory, %s disk, %d gpus", r.CPUs, r.Slots, r.Memory, r.Disk, len(r.GPUs)))
+		f.Add("offers", fmt.Sprintf("%g cpus, %d slots, %s memory, %s disk, %d gpus", r.CPUs, r.Slots, r.Memory, r.Disk, len(r.GPUs)))
 		for _, note := range found.Notes {
-			f.add("note", note)
+			f.Add("note", note)
 		}
-		return f.draw()
+		return f.Draw()
 	})
 }

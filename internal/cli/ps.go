@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"iter"
 	"math"
 	"slices"
 	"strconv"
@@ -12,13 +11,15 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
 
 type psConfig struct {
-	remote
-	format
+	remote.Remote
+	frame.Format
 	all     bool
 	states  []string
 	project string
@@ -31,21 +32,21 @@ const psRows = 50 // of a table, if nothing else is asked for
 
 func (c *psConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		option{name: "all", short: "a", usage: "list every job"}.on(&c.all),
-		option{name: "state", usage: "only jobs in these `STATES`: waiting, queued, running, succeeded, failed, timed_out, cancelled"}.list(&c.states),
-		option{name: "project", short: "p", usage: "only jobs of this `PROJECT`"}.variable().text(&c.project),
-		option{name: "name", usage: "only jobs with this `TEXT` in their name"}.text(&c.name),
-		option{name: "label", usage: "only jobs with this label, `NAME=VALUE`; may be repeated"}.pairs(&c.labels),
-		option{name: "limit", usage: fmt.Sprintf("list at most `N` jobs (default: %d in a table, else all)", psRows)}.number(&c.limit, 1, math.MaxInt32),
-	}, c.format.flags(), c.remote.flags())
+		frame.Option{Name: "all", Short: "a", Usage: "list every job"}.On(&c.all),
+		frame.Option{Name: "state", Usage: "only jobs in these `STATES`: waiting, queued, running, succeeded, failed, timed_out, cancelled"}.List(&c.states),
+		frame.Option{Name: "project", Short: "p", Usage: "only jobs of this `PROJECT`"}.Variable().Text(&c.project),
+		frame.Option{Name: "name", Usage: "only jobs with this `TEXT` in their name"}.Text(&c.name),
+		frame.Option{Name: "label", Usage: "only jobs with this label, `NAME=VALUE`; may be repeated"}.Pairs(&c.labels),
+		frame.Option{Name: "limit", Usage: fmt.Sprintf("list at most `N` jobs (default: %d in a table, else all)", psRows)}.Number(&c.limit, 1, math.MaxInt32),
+	}, c.Format.Flags(), c.Remote.Flags())
 }
 
 func (a *app) psCommand() *cli.Command {
 	c := &psConfig{}
-	return a.command(command{
-		name: "ps", usage: "list jobs: those that go on, then those that ended, newest first", category: watch, flags: c.flags(),
-		run: func(ctx context.Context, args []string) error {
-			if err := noArgs(args); err != nil {
+	return a.Command(frame.Command{
+		Name: "ps", Usage: "list jobs: those that go on, then those that ended, newest first", Category: frame.Watch, Flags: c.flags(),
+		Run: func(ctx context.Context, args []string) error {
+			if err := frame.NoArgs(args); err != nil {
 				return err
 			}
 			return a.ps(ctx, c)
@@ -58,12 +59,12 @@ func (a *app) ps(ctx context.Context, c *psConfig) error {
 	if err != nil {
 		return err
 	}
-	server, err := c.connect()
+	server, err := c.Connect()
 	if err != nil {
 		return err
 	}
 	limit := c.limit
-	if limit == 0 && !c.all && c.people() {
+	if limit == 0 && !c.all && c.People() {
 		limit = psRows
 	}
 	query := client.JobQuery{Project: c.project, Name: c.name, Labels: c.labels}
@@ -71,35 +72,25 @@ func (a *app) ps(ctx context.Context, c *psConfig) error {
 		query.Page = limit + 1
 	}
 	now := time.Now()
-	l := listing[muster.Job]{
-		format: c.format,
-		limit:  limit,
-		id:     func(j muster.Job) string { return j.ID.String() },
-		table:  term.NewTable(jobColumns(c.wide())...),
-		row:    func(j muster.Job) []string { return jobRow(j, now) },
-		empty:  "no jobs: submit one with muster run or muster submit",
-		more:   "there are more jobs: --all lists every one, --limit and --state choose",
-		rows: func(yield func(muster.Job, error) bool) {
+	l := frame.Listing[muster.Job]{
+		Format: c.Format,
+		Limit:  limit,
+		ID:     func(j muster.Job) string { return j.ID.String() },
+		Table:  term.NewTable(jobColumns(c.Wide())...),
+		Row:    func(j muster.Job) []string { return jobRow(j, now) },
+		Empty:  "no jobs: submit one with muster run or muster submit",
+		More:   "there are more jobs: --all lists every one, --limit and --state choose",
+		Rows: func(yield func(muster.Job, error) bool) {
 			for _, states := range [][]muster.JobState{live, ended} {
 				q := query
 				q.States = states
-				if len(states) > 0 && !pass(server.Jobs(ctx, q), yield) {
+				if len(states) > 0 && !remote.Pass(server.Jobs(ctx, q), yield) {
 					return
 				}
 			}
 		},
 	}
-	return l.write(a)
-}
-
-// pass yields what seq yields and reports whether more is wanted.
-func pass[T any](seq iter.Seq2[T, error], yield func(T, error) bool) bool {
-	for v, err := range seq {
-		if !yield(v, err) || err != nil {
-			return false
-		}
-	}
-	return true
+	return l.Write(a.App)
 }
 
 // jobStates splits the states that are asked for, all if none is, into those of
@@ -116,7 +107,7 @@ func jobStates(names []string) (live, ended []muster.JobState, err error) {
 	}
 	for _, name := range names {
 		if !slices.Contains(muster.JobStates, muster.JobState(name)) {
-			return nil, nil, muster.Errorf(muster.Invalid, "%q is no state of a job: write one of %s", name, words(muster.JobStates))
+			return nil, nil, muster.Errorf(muster.Invalid, "%q is no state of a job: write one of %s", name, frame.Words(muster.JobStates))
 		}
 	}
 	return live, ended, nil
@@ -126,7 +117,7 @@ func jobColumns(wide bool) []term.Column {
 	columns := []term.Column{
 		{Title: "JOB", Right: true, Whole: true},
 		{Title: "NAME"},
-		{Title: "STATE", Whole: true, Style: stateStyle},
+		{Title: "STATE", Whole: true, Style: frame.StateStyle},
 		{Title: "TASKS", Right: true, Whole: true},
 		{Title: "FAILED", Right: true, Whole: true, Style: func(string) term.Style { return term.Red }},
 		{Title: "TOOK", Right: true, Whole: true},
@@ -147,26 +138,7 @@ func jobRow(j muster.Job, now time.Time) []string {
 	return []string{
 		j.ID.String(), j.Name, string(j.State),
 		fmt.Sprintf("%d/%d", j.Counts.Finished(), j.Counts.Total()), failed,
-		took(j.StartedAt, j.FinishedAt, now), age(j.CreatedAt, now), j.Project,
+		frame.Took(j.StartedAt, j.FinishedAt, now), frame.Age(j.CreatedAt, now), j.Project,
 		j.Kind, strconv.Itoa(j.Priority), j.Owner, j.CreatedAt.String(),
 	}
-}
-
-// took says how long something has gone on, or went on if it has ended.
-func took(from, to muster.Time, now time.Time) string {
-	switch {
-	case from == 0:
-		return ""
-	case to == 0:
-		return term.Elapsed(now.Sub(from.Std()))
-	default:
-		return term.Elapsed(to.Sub(from).Std())
-	}
-}
-
-func age(t muster.Time, now time.Time) string {
-	if t == 0 {
-		return ""
-	}
-	return term.Age(now.Sub(t.Std()))
 }

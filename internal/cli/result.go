@@ -9,41 +9,43 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
 )
 
 type resultConfig struct {
-	remote
+	remote.Remote
 	output string
 }
 
 func (c *resultConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		option{name: "output", short: "o", usage: "write a `FORMAT`: json or yaml", group: "Output"}.choice(&c.output, "json", "yaml"),
-	}, c.remote.flags())
+		frame.Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: json or yaml", Group: "Output"}.Choice(&c.output, "json", "yaml"),
+	}, c.Remote.Flags())
 }
 
 func (a *app) resultCommand() *cli.Command {
 	c := &resultConfig{}
-	return a.command(command{
-		name: "result", usage: "print the results of tasks: what they left in result.json", args: "JOB|TASK…", category: results, flags: c.flags(),
-		about: "The result of one task is printed as it is, those of several as an object with the tasks' numbers.",
-		run:   func(ctx context.Context, args []string) error { return a.result(ctx, c, args) },
+	return a.Command(frame.Command{
+		Name: "result", Usage: "print the results of tasks: what they left in result.json", Args: "JOB|TASK…", Category: frame.Results, Flags: c.flags(),
+		About: "The result of one task is printed as it is, those of several as an object with the tasks' numbers.",
+		Run:   func(ctx context.Context, args []string) error { return a.result(ctx, c, args) },
 	})
 }
 
 func (a *app) result(ctx context.Context, c *resultConfig, args []string) error {
-	server, err := c.connect()
+	server, err := c.Connect()
 	if err != nil {
 		return err
 	}
-	sels, err := selection(ctx, server, args)
+	sels, err := remote.Selection(ctx, server, args)
 	if err != nil {
 		return err
 	}
 	object, tasks := bytes.NewBufferString("{"), 0
 	var only muster.Task
 	var last json.RawMessage
-	for t, err := range tasksOf(ctx, server, sels, nil) {
+	for t, err := range remote.TasksOf(ctx, server, sels, nil) {
 		if err != nil {
 			return err
 		}
@@ -68,9 +70,9 @@ func (a *app) result(ctx context.Context, c *resultConfig, args []string) error 
 	case tasks > 1:
 		last = object.Bytes()
 	}
-	f := format{output: c.output}
-	if f.output == "" {
-		f.output = "json"
+	f := frame.Format{Output: c.output}
+	if f.Output == "" {
+		f.Output = "json"
 	}
-	return a.show(f, last, nil, nil)
+	return a.Show(f, last, nil, nil)
 }

@@ -9,10 +9,13 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/follow"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
 )
 
 type runConfig struct {
-	remote
+	remote.Remote
 	detach   bool
 	shell    bool
 	project  string
@@ -28,53 +31,53 @@ func (c *runConfig) flags() []cli.Flag {
 	t := &c.task
 	const needs, place, life, data = "What it needs", "Where it runs", "How long and how often", "Files"
 	return slices.Concat([]cli.Flag{
-		option{name: "detach", short: "d", usage: "print the job's number and do not wait for it"}.on(&c.detach),
-		option{name: "shell", short: "c", usage: "the command is one text for sh -c"}.on(&c.shell),
-		option{name: "name", usage: "the job's `NAME`"}.text(&c.name),
-		option{name: "project", short: "p", usage: "the job's `PROJECT`"}.variable().text(&c.project),
-		option{name: "priority", usage: "a `NUMBER` from 0 to 100, higher first"}.number(&c.priority, muster.MinPriority, muster.MaxPriority),
-		option{name: "label", usage: "label the job with `NAME=VALUE`; may be repeated"}.pairs(&c.labels),
-		option{name: "env", short: "e", usage: "set a variable for the task, `NAME=VALUE`; may be repeated"}.pairs(&t.Env),
-		into(option{name: "array", usage: "run many tasks, one for each of these `NUMBERS`, such as 0-9 or 1,3,10-30:5; each finds its own in $MUSTER_INDEX"},
+		frame.Option{Name: "detach", Short: "d", Usage: "print the job's number and do not wait for it"}.On(&c.detach),
+		frame.Option{Name: "shell", Short: "c", Usage: "the command is one text for sh -c"}.On(&c.shell),
+		frame.Option{Name: "name", Usage: "the job's `NAME`"}.Text(&c.name),
+		frame.Option{Name: "project", Short: "p", Usage: "the job's `PROJECT`"}.Variable().Text(&c.project),
+		frame.Option{Name: "priority", Usage: "a `NUMBER` from 0 to 100, higher first"}.Number(&c.priority, muster.MinPriority, muster.MaxPriority),
+		frame.Option{Name: "label", Usage: "label the job with `NAME=VALUE`; may be repeated"}.Pairs(&c.labels),
+		frame.Option{Name: "env", Short: "e", Usage: "set a variable for the task, `NAME=VALUE`; may be repeated"}.Pairs(&t.Env),
+		frame.Into(frame.Option{Name: "array", Usage: "run many tasks, one for each of these `NUMBERS`, such as 0-9 or 1,3,10-30:5; each finds its own in $MUSTER_INDEX"},
 			&c.array, muster.ParseArray, muster.Array.String),
-		option{name: "kind", usage: "the `KIND` of task: process, script, noop (default: what fits)"}.text(&t.Kind),
+		frame.Option{Name: "kind", Usage: "the `KIND` of task: process, script, noop (default: what fits)"}.Text(&t.Kind),
 
-		option{name: "cpus", usage: "processor `CORES`, such as 0.5 or 8", group: needs}.decimal(&t.Resources.CPUs, 1<<20),
-		option{name: "memory", short: "m", usage: "main memory in `BYTES`, such as 4GiB", group: needs}.size(&t.Resources.Memory),
-		option{name: "disk", usage: "disk space in `BYTES`, such as 10GiB", group: needs}.size(&t.Resources.Disk),
-		option{name: "gpus", short: "g", usage: "this `NUMBER` of GPUs", group: needs}.number(&t.Resources.GPUs.Count, 0, 1<<16),
-		option{name: "gpu-memory", usage: "memory that each GPU must have, in `BYTES`", group: needs}.size(&t.Resources.GPUs.Memory),
-		option{name: "gpu-share", usage: "take only that much memory of each GPU and share the rest", group: needs}.on(&t.Resources.GPUs.Share),
-		option{name: "gpu-vendor", usage: "only GPUs of this `VENDOR`: nvidia, amd, intel or apple", group: needs}.text(&t.Resources.GPUs.Vendor),
-		option{name: "gpu-model", usage: "only GPUs with this `TEXT` in their name, such as A100", group: needs}.text(&t.Resources.GPUs.Model),
+		frame.Option{Name: "cpus", Usage: "processor `CORES`, such as 0.5 or 8", Group: needs}.Decimal(&t.Resources.CPUs, 1<<20),
+		frame.Option{Name: "memory", Short: "m", Usage: "main memory in `BYTES`, such as 4GiB", Group: needs}.Size(&t.Resources.Memory),
+		frame.Option{Name: "disk", Usage: "disk space in `BYTES`, such as 10GiB", Group: needs}.Size(&t.Resources.Disk),
+		frame.Option{Name: "gpus", Short: "g", Usage: "this `NUMBER` of GPUs", Group: needs}.Number(&t.Resources.GPUs.Count, 0, 1<<16),
+		frame.Option{Name: "gpu-memory", Usage: "memory that each GPU must have, in `BYTES`", Group: needs}.Size(&t.Resources.GPUs.Memory),
+		frame.Option{Name: "gpu-share", Usage: "take only that much memory of each GPU and share the rest", Group: needs}.On(&t.Resources.GPUs.Share),
+		frame.Option{Name: "gpu-vendor", Usage: "only GPUs of this `VENDOR`: nvidia, amd, intel or apple", Group: needs}.Text(&t.Resources.GPUs.Vendor),
+		frame.Option{Name: "gpu-model", Usage: "only GPUs with this `TEXT` in their name, such as A100", Group: needs}.Text(&t.Resources.GPUs.Model),
 
-		option{name: "tags", usage: "only on workers with all of these `TAGS`", group: place}.list(&t.Where.Tags),
-		option{name: "not", usage: "never on workers with one of these `TAGS`", group: place}.list(&t.Where.Not),
-		option{name: "worker", usage: "only on these `WORKERS`, by name or id", group: place}.list(&t.Where.Workers),
-		option{name: "max-price", usage: "only on workers up to this `PRICE` an hour", group: place}.decimal(&t.Where.MaxPrice, 1e9),
+		frame.Option{Name: "tags", Usage: "only on workers with all of these `TAGS`", Group: place}.List(&t.Where.Tags),
+		frame.Option{Name: "not", Usage: "never on workers with one of these `TAGS`", Group: place}.List(&t.Where.Not),
+		frame.Option{Name: "worker", Usage: "only on these `WORKERS`, by name or id", Group: place}.List(&t.Where.Workers),
+		frame.Option{Name: "max-price", Usage: "only on workers up to this `PRICE` an hour", Group: place}.Decimal(&t.Where.MaxPrice, 1e9),
 
-		option{name: "timeout", usage: "stop an attempt after this `DURATION`, such as 90s or 2h", group: life}.duration(&t.Timeout),
-		option{name: "queue-timeout", usage: "give up if it has not started after this `DURATION`", group: life}.duration(&t.QueueTimeout),
-		option{name: "retries", usage: "try again up to `N` times if it fails", group: life}.number(&t.Retries.Max, 0, 1<<20),
-		option{name: "retry-on", usage: "only after these `REASONS`, such as exit:75 or out_of_memory", group: life}.list(&t.Retries.On),
-		option{name: "kill-grace", usage: "leave this `DURATION` between the signal to stop and the kill", group: life}.duration(&t.Kill.Grace),
+		frame.Option{Name: "timeout", Usage: "stop an attempt after this `DURATION`, such as 90s or 2h", Group: life}.Duration(&t.Timeout),
+		frame.Option{Name: "queue-timeout", Usage: "give up if it has not started after this `DURATION`", Group: life}.Duration(&t.QueueTimeout),
+		frame.Option{Name: "retries", Usage: "try again up to `N` times if it fails", Group: life}.Number(&t.Retries.Max, 0, 1<<20),
+		frame.Option{Name: "retry-on", Usage: "only after these `REASONS`, such as exit:75 or out_of_memory", Group: life}.List(&t.Retries.On),
+		frame.Option{Name: "kill-grace", Usage: "leave this `DURATION` between the signal to stop and the kill", Group: life}.Duration(&t.Kill.Grace),
 
-		option{name: "files", short: "f", usage: "bring this `FOLDER` along; the task runs in a copy of it", group: data}.text(&t.Files),
-		option{name: "output", usage: "keep files that match this `GLOB` as artifacts, such as model.pt or 'plots/*.png'; may be repeated", group: data}.repeated(&t.Outputs),
-		option{name: "python-requirements", usage: "this `FILE` in the folder of --files says what the task's Python environment has", group: data}.text(&c.python.Requirements),
-		option{name: "python-package", usage: "a Python `PACKAGE` for the task's environment, such as 'numpy>=2'; may be repeated", group: data}.repeated(&c.python.Packages),
-		option{name: "python-version", usage: "the `VERSION` of Python, such as 3.12", group: data}.text(&c.python.Version),
-	}, c.remote.flags())
+		frame.Option{Name: "files", Short: "f", Usage: "bring this `FOLDER` along; the task runs in a copy of it", Group: data}.Text(&t.Files),
+		frame.Option{Name: "output", Usage: "keep files that match this `GLOB` as artifacts, such as model.pt or 'plots/*.png'; may be repeated", Group: data}.Repeated(&t.Outputs),
+		frame.Option{Name: "python-requirements", Usage: "this `FILE` in the folder of --files says what the task's Python environment has", Group: data}.Text(&c.python.Requirements),
+		frame.Option{Name: "python-package", Usage: "a Python `PACKAGE` for the task's environment, such as 'numpy>=2'; may be repeated", Group: data}.Repeated(&c.python.Packages),
+		frame.Option{Name: "python-version", Usage: "the `VERSION` of Python, such as 3.12", Group: data}.Text(&c.python.Version),
+	}, c.Remote.Flags())
 }
 
 func (a *app) runCommand() *cli.Command {
 	c := &runConfig{priority: muster.UsualPriority}
-	return a.command(command{
-		name: "run", usage: "run a command on the fleet, show its output and end with its exit code", args: "[--] CMD [ARG…]",
-		category: submit, flags: c.flags(), stopAtFirst: true,
-		about: "The exit status is the task's own; 124 if it timed out, 125 if the fleet is to blame, 130 if it was cancelled. " +
+	return a.Command(frame.Command{
+		Name: "run", Usage: "run a command on the fleet, show its output and end with its exit code", Args: "[--] CMD [ARG…]",
+		Category: frame.Submit, Flags: c.flags(), StopAtFirst: true,
+		About: "The exit status is the task's own; 124 if it timed out, 125 if the fleet is to blame, 130 if it was cancelled. " +
 			"Ctrl-C asks whether to cancel the job or to leave it running. The command's standard input is empty.",
-		run: func(ctx context.Context, args []string) error { return a.runTask(ctx, c, args) },
+		Run: func(ctx context.Context, args []string) error { return a.runTask(ctx, c, args) },
 	})
 }
 
@@ -83,7 +86,7 @@ func (a *app) runTask(ctx context.Context, c *runConfig, args []string) error {
 	if err != nil {
 		return err
 	}
-	server, err := c.connect()
+	server, err := c.Connect()
 	if err != nil {
 		return err
 	}
@@ -96,9 +99,9 @@ func (a *app) runTask(ctx context.Context, c *runConfig, args []string) error {
 		return err
 	}
 	if c.detach {
-		return write(a.out, []byte(jobs[0].ID.String()+"\n"))
+		return frame.Write(a.Out, []byte(jobs[0].ID.String()+"\n"))
 	}
-	return a.follow(ctx, server, jobs[0])
+	return follow.Follow(ctx, a.App, server, jobs[0])
 }
 
 // spec makes the job that the options describe.

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/serve"
 )
@@ -33,29 +35,29 @@ type serverConfig struct {
 
 func (c *serverConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		option{name: "listen", usage: "serve at this `ADDRESS`; port 0 picks a free one"}.variable().text(&c.listen),
-		option{name: "data", usage: "keep everything in this `FOLDER` (default: muster in the user's data folder)"}.variable().text(&c.data),
-		option{name: "admin-token", usage: "the `TOKEN` of the first administrator (default: a new one, printed once)"}.variable().text(&c.admin),
-		option{name: "join-token", usage: "the `TOKEN` with which workers join (default: a new one, printed once)"}.variable().text(&c.join),
-		option{name: "heartbeat", usage: "workers show that they live every `DURATION`"}.variable().duration(&c.heartbeat),
-		option{name: "output", short: "o", usage: "what to print when ready, a `FORMAT`: text, or json for one line with url, admin_token and join_token"}.choice(&c.output, "text", "json"),
+		frame.Option{Name: "listen", Usage: "serve at this `ADDRESS`; port 0 picks a free one"}.Variable().Text(&c.listen),
+		frame.Option{Name: "data", Usage: "keep everything in this `FOLDER` (default: muster in the user's data folder)"}.Variable().Text(&c.data),
+		frame.Option{Name: "admin-token", Usage: "the `TOKEN` of the first administrator (default: a new one, printed once)"}.Variable().Text(&c.admin),
+		frame.Option{Name: "join-token", Usage: "the `TOKEN` with which workers join (default: a new one, printed once)"}.Variable().Text(&c.join),
+		frame.Option{Name: "heartbeat", Usage: "workers show that they live every `DURATION`"}.Variable().Duration(&c.heartbeat),
+		frame.Option{Name: "output", Short: "o", Usage: "what to print when ready, a `FORMAT`: text, or json for one line with url, admin_token and join_token"}.Choice(&c.output, "text", "json"),
 	}, c.logging.flags())
 }
 
 func (a *app) serverCommand() *cli.Command {
 	c := &serverConfig{listen: ":8700", output: "text", heartbeat: muster.Duration(5 * time.Second), logging: logging{level: "info", format: "text"}}
-	return a.command(command{
-		name: "server", usage: "run a server", category: setUp, flags: c.flags(),
-		about: "The first SIGINT or SIGTERM stops it in order, the second at once. Nothing that was acknowledged is lost either way.",
-		run: func(ctx context.Context, args []string) error {
-			if err := noArgs(args); err != nil {
+	return a.Command(frame.Command{
+		Name: "server", Usage: "run a server", Category: frame.SetUp, Flags: c.flags(),
+		About: "The first SIGINT or SIGTERM stops it in order, the second at once. Nothing that was acknowledged is lost either way.",
+		Run: func(ctx context.Context, args []string) error {
+			if err := frame.NoArgs(args); err != nil {
 				return err
 			}
-			log, err := c.logger(a.err)
+			log, err := c.logger(a.Err)
 			if err != nil {
 				return err
 			}
-			return a.serve(ctx, c, log, func(ctx context.Context, _ savedServer) error {
+			return a.serve(ctx, c, log, func(ctx context.Context, _ remote.Server) error {
 				<-ctx.Done()
 				return nil
 			})
@@ -65,15 +67,15 @@ func (a *app) serverCommand() *cli.Command {
 
 // serve runs a server until a signal comes. Once it is ready it is announced,
 // and alongside runs; when that returns the server is stopped.
-func (a *app) serve(ctx context.Context, c *serverConfig, log *slog.Logger, alongside func(context.Context, savedServer) error) error {
-	ctx, stop := interruptible(ctx)
+func (a *app) serve(ctx context.Context, c *serverConfig, log *slog.Logger, alongside func(context.Context, remote.Server) error) error {
+	ctx, stop := frame.Interruptible(ctx)
 	defer stop()
 	var err error
 	if c.data, err = dataFolder(c.data, ""); err != nil {
 		return err
 	}
 	server, err := serve.New(ctx, serve.Config{
-		Listen: c.listen, Data: c.data, AdminToken: c.admin, JoinToken: c.join, Heartbeat: c.heartbeat, Version: buildVersion().Version,
+		Listen: c.listen, Data: c.data, AdminToken: c.admin, JoinToken: c.join, Heartbeat: c.heartbeat, Version: frame.BuildVersion().Version,
 	}, log)
 	if err != nil {
 		return err
@@ -94,7 +96,7 @@ func (a *app) serve(ctx context.Context, c *serverConfig, log *slog.Logger, alon
 		if err := awaitReady(beside, server.URL()); err != nil || beside.Err() != nil {
 			return err
 		}
-		known := a.remember(savedServer{URL: server.URL(), Token: server.AdminToken(), JoinToken: server.JoinToken(), Data: c.data})
+		known := a.remember(remote.Server{URL: server.URL(), Token: server.AdminToken(), JoinToken: server.JoinToken(), Data: c.data})
 		if err := a.announce(c, known, server.AdminToken() != "" && c.admin == ""); err != nil {
 			return err
 		}
@@ -134,21 +136,21 @@ func awaitReady(ctx context.Context, url string) error {
 }
 
 // remember saves the context for the next command. A server runs without it, too.
-func (a *app) remember(server savedServer) savedServer {
-	s, err := readSaved()
+func (a *app) remember(server remote.Server) remote.Server {
+	s, err := remote.ReadSaved()
 	if err == nil {
-		server = s.put(server)
-		err = s.write()
+		server = s.Put(server)
+		err = s.Write()
 	}
 	if err != nil {
-		a.say("%s %v", a.err.Paint(term.Yellow, "muster:"), err)
+		a.Say("%s %v", a.Err.Paint(term.Yellow, "muster:"), err)
 	}
 	return server
 }
 
 // announce says where the server is. Tokens are shown to people only when they
 // are new; a program gets what is known.
-func (a *app) announce(c *serverConfig, known savedServer, fresh bool) error {
+func (a *app) announce(c *serverConfig, known remote.Server, fresh bool) error {
 	if c.output == "json" {
 		line, err := json.Marshal(struct {
 			URL        string `json:"url"`
@@ -158,15 +160,15 @@ func (a *app) announce(c *serverConfig, known savedServer, fresh bool) error {
 		if err != nil {
 			return fmt.Errorf("encode: %w", err)
 		}
-		return write(a.out, append(line, '\n'))
+		return frame.Write(a.Out, append(line, '\n'))
 	}
-	text := fmt.Sprintf("Muster serves at %s\n", a.out.Paint(term.Bold, known.URL))
+	text := fmt.Sprintf("Muster serves at %s\n", a.Out.Paint(term.Bold, known.URL))
 	if fresh {
 		text += fmt.Sprintf("  admin token  %s\n  join token   %s\n", known.Token, known.JoinToken) +
 			"The tokens are not shown again. Commands of this user on this machine know them; elsewhere:\n" +
 			fmt.Sprintf("  muster ps     --server %s --token ADMIN-TOKEN\n  muster worker --server %s --token JOIN-TOKEN\n", known.URL, known.URL)
 	}
-	return write(a.out, []byte(text))
+	return frame.Write(a.Out, []byte(text))
 }
 
 // dataFolder returns an absolute path: dir, or by default a folder for this
@@ -195,8 +197,8 @@ type logging struct {
 func (c *logging) flags() []cli.Flag {
 	const group = "Log"
 	return []cli.Flag{
-		option{name: "log-level", usage: "log from this `LEVEL` on: debug, info, warn or error", group: group}.variable().choice(&c.level, "debug", "info", "warn", "error"),
-		option{name: "log-format", usage: "log as `FORMAT`: text or json", group: group}.variable().choice(&c.format, "text", "json"),
+		frame.Option{Name: "log-level", Usage: "log from this `LEVEL` on: debug, info, warn or error", Group: group}.Variable().Choice(&c.level, "debug", "info", "warn", "error"),
+		frame.Option{Name: "log-format", Usage: "log as `FORMAT`: text or json", Group: group}.Variable().Choice(&c.format, "text", "json"),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/spec"
 )
 
@@ -40,20 +41,20 @@ func (a *app) loadSpecs(names []string) ([]document, error) {
 				return nil, err
 			}
 			bad = append(bad, name)
-			a.say("%s", strings.TrimRight(spec.Format(err, string(source)), "\n"))
+			a.Say("%s", strings.TrimRight(spec.Format(err, string(source)), "\n"))
 			continue
 		}
 		docs = append(docs, found...)
 	}
 	if len(bad) > 0 {
-		return nil, &statusError{exitInvalidSpec, fmt.Errorf("nothing was submitted: mend %s first", strings.Join(bad, ", "))}
+		return nil, &frame.StatusError{Status: frame.ExitInvalidSpec, Err: fmt.Errorf("nothing was submitted: mend %s first", strings.Join(bad, ", "))}
 	}
 	return docs, nil
 }
 
 // readSpec reads a file, at most one byte more than a spec may have.
 func (a *app) readSpec(name string) ([]byte, error) {
-	in := a.in
+	in := a.In
 	if name != "-" {
 		f, err := os.Open(name) //nolint:gosec // the user's own file
 		if errors.Is(err, os.ErrNotExist) {

@@ -7,16 +7,18 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/client"
 )
 
 // changeConfig is for the commands that change jobs: cancel and retry.
 type changeConfig struct {
-	remote
-	format
+	remote.Remote
+	frame.Format
 }
 
-func (c *changeConfig) flags() []cli.Flag { return slices.Concat(c.format.flags(), c.remote.flags()) }
+func (c *changeConfig) flags() []cli.Flag { return slices.Concat(c.Format.Flags(), c.Remote.Flags()) }
 
 func (a *app) cancelCommand() *cli.Command {
 	return a.changeCommand("cancel", "stop jobs, or some of their tasks",
@@ -34,14 +36,14 @@ func (a *app) changeCommand(name, usage, about string,
 	change func(*client.Client, context.Context, muster.JobID, []client.Span) (muster.Job, error),
 ) *cli.Command {
 	c := &changeConfig{}
-	return a.command(command{
-		name: name, usage: usage, about: about, args: "JOB|TASK…", category: watch, flags: c.flags(),
-		run: func(ctx context.Context, args []string) error {
-			server, err := c.connect()
+	return a.Command(frame.Command{
+		Name: name, Usage: usage, About: about, Args: "JOB|TASK…", Category: frame.Watch, Flags: c.flags(),
+		Run: func(ctx context.Context, args []string) error {
+			server, err := c.Connect()
 			if err != nil {
 				return err
 			}
-			sels, err := selection(ctx, server, args)
+			sels, err := remote.Selection(ctx, server, args)
 			if err != nil {
 				return err
 			}
@@ -51,8 +53,8 @@ func (a *app) changeCommand(name, usage, about string,
 					return err
 				}
 			}
-			return showSome(a, c.format, jobs, func(j muster.Job) string { return j.ID.String() }, func(j muster.Job) error {
-				a.say("job %s is %s: %s", j.ID, j.State, counts(j.Counts, false))
+			return frame.ShowSome(a.App, c.Format, jobs, func(j muster.Job) string { return j.ID.String() }, func(j muster.Job) error {
+				a.Say("job %s is %s: %s", j.ID, j.State, frame.Counts(j.Counts, false))
 				return nil
 			})
 		},

@@ -3,56 +3,27 @@ package cli
 import (
 	"context"
 	"fmt"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster/internal/cli/frame"
 )
 
-// build is what the binary knows of its making.
-type build struct {
-	Version  string `json:"version"`
-	Commit   string `json:"commit,omitempty"`
-	Modified bool   `json:"modified,omitempty"` // made from files that were not committed
-	Go       string `json:"go"`
-	Platform string `json:"platform"`
-}
+type versionConfig struct{ frame.Format }
 
-func buildVersion() build {
-	b := build{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return b
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		b.Version = v
-	}
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			b.Commit = s.Value
-		case "vcs.modified":
-			b.Modified = s.Value == "true"
-		}
-	}
-	return b
-}
-
-type versionConfig struct{ format }
-
-func (c *versionConfig) flags() []cli.Flag { return c.format.flags() }
+func (c *versionConfig) flags() []cli.Flag { return c.Format.Flags() }
 
 func (a *app) versionCommand() *cli.Command {
 	c := &versionConfig{}
-	return a.command(command{
-		name: "version", usage: "say which build this is", category: setUp, flags: c.flags(),
-		run: func(_ context.Context, args []string) error {
-			if err := noArgs(args); err != nil {
+	return a.Command(frame.Command{
+		Name: "version", Usage: "say which build this is", Category: frame.SetUp, Flags: c.flags(),
+		Run: func(_ context.Context, args []string) error {
+			if err := frame.NoArgs(args); err != nil {
 				return err
 			}
-			b := buildVersion()
-			return a.show(c.format, b, []string{b.Version}, func() error {
-				_, err := fmt.Fprintf(a.out, "muster %s (%s, %s)\n", b.Version, b.Go, b.Platform)
+			b := frame.BuildVersion()
+			return a.Show(c.Format, b, []string{b.Version}, func() error {
+				_, err := fmt.Fprintf(a.Out, "muster %s (%s, %s)\n", b.Version, b.Go, b.Platform)
 				return err
 			})
 		},

@@ -12,31 +12,33 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
 
 type workersConfig struct {
-	remote
-	format
+	remote.Remote
+	frame.Format
 	gone bool
 }
 
-func (c *workersConfig) flags() []cli.Flag { return slices.Concat(c.format.flags(), c.remote.flags()) }
+func (c *workersConfig) flags() []cli.Flag { return slices.Concat(c.Format.Flags(), c.Remote.Flags()) }
 
 func (a *app) workersCommand() *cli.Command {
 	c := &workersConfig{}
-	list := append([]cli.Flag{option{name: "all", short: "a", usage: "list workers that have left, too"}.on(&c.gone)}, c.flags()...)
-	return a.command(command{
-		name: "workers", usage: "list and steer the workers", category: admin, flags: list,
-		commands: []*cli.Command{
+	list := append([]cli.Flag{frame.Option{Name: "all", Short: "a", Usage: "list workers that have left, too"}.On(&c.gone)}, c.flags()...)
+	return a.Command(frame.Command{
+		Name: "workers", Usage: "list and steer the workers", Category: frame.Admin, Flags: list,
+		Commands: []*cli.Command{
 			a.steerCommand("show", "show workers in detail", (*client.Client).Worker),
 			a.steerCommand("drain", "let workers finish what they have, and then leave", (*client.Client).DrainWorker),
 			a.steerCommand("pause", "give workers no new tasks; those that they have go on", (*client.Client).PauseWorker),
 			a.steerCommand("resume", "take a pause or a drain back", (*client.Client).ResumeWorker),
 			a.steerCommand("remove", "forget workers that are away for good, and revoke their keys", removeWorker),
 		},
-		run: func(ctx context.Context, _ []string) error {
+		Run: func(ctx context.Context, _ []string) error {
 			return a.workers(ctx, c)
 		},
 	})
@@ -51,7 +53,7 @@ func removeWorker(c *client.Client, ctx context.Context, w string) (muster.Worke
 }
 
 func (a *app) workers(ctx context.Context, c *workersConfig) error {
-	server, err := c.connect()
+	server, err := c.Connect()
 	if err != nil {
 		return err
 	}
@@ -61,19 +63,19 @@ func (a *app) workers(ctx context.Context, c *workersConfig) error {
 	}
 	now := time.Now()
 	columns := []term.Column{
-		{Title: "WORKER"}, {Title: "STATE", Whole: true, Style: stateStyle}, {Title: "RUNNING", Right: true, Whole: true},
+		{Title: "WORKER"}, {Title: "STATE", Whole: true, Style: frame.StateStyle}, {Title: "RUNNING", Right: true, Whole: true},
 		{Title: "CPUS", Right: true, Whole: true}, {Title: "MEMORY", Right: true, Whole: true}, {Title: "GPUS"}, {Title: "TAGS"}, {Title: "SEEN", Right: true, Whole: true},
 	}
-	if c.wide() {
+	if c.Wide() {
 		columns = append(columns, term.Column{Title: "ID"}, term.Column{Title: "DISK", Right: true}, term.Column{Title: "SLOTS", Right: true}, term.Column{Title: "PRICE", Right: true}, term.Column{Title: "VERSION"}, term.Column{Title: "KINDS"})
 	}
-	l := listing[muster.Worker]{
-		format: c.format,
-		id:     func(w muster.Worker) string { return string(w.ID) },
-		table:  term.NewTable(columns...),
-		row:    func(w muster.Worker) []string { return workerRow(w, now) },
-		empty:  "no workers: start one with muster worker",
-		rows: func(yield func(muster.Worker, error) bool) {
+	l := frame.Listing[muster.Worker]{
+		Format: c.Format,
+		ID:     func(w muster.Worker) string { return string(w.ID) },
+		Table:  term.NewTable(columns...),
+		Row:    func(w muster.Worker) []string { return workerRow(w, now) },
+		Empty:  "no workers: start one with muster worker",
+		Rows: func(yield func(muster.Worker, error) bool) {
 			for _, w := range all {
 				if (c.gone || w.State != muster.WorkerGone) && !yield(w, nil) {
 					return
@@ -81,7 +83,7 @@ func (a *app) workers(ctx context.Context, c *workersConfig) error {
 			}
 		},
 	}
-	return l.write(a)
+	return l.Write(a.App)
 }
 
 func workerRow(w muster.Worker, now time.Time) []string {
@@ -89,7 +91,7 @@ func workerRow(w muster.Worker, now time.Time) []string {
 		w.Name, string(w.State), strconv.Itoa(w.Running),
 		offered(w, func(r *muster.Resources) string { return strconv.FormatFloat(r.CPUs, 'g', 4, 64) }),
 		offered(w, func(r *muster.Resources) string { return r.Memory.String() }),
-		gpus(w.Resources.GPUs), strings.Join(w.Tags, " "), age(w.LastSeenAt, now),
+		gpus(w.Resources.GPUs), strings.Join(w.Tags, " "), frame.Age(w.LastSeenAt, now),
 		string(w.ID),
 		offered(w, func(r *muster.Resources) string { return r.Disk.String() }),
 		offered(w, func(r *muster.Resources) string { return strconv.Itoa(r.Slots) }),
@@ -120,22 +122,22 @@ func gpus(devices []muster.GPU) string {
 
 // steerConfig is for the commands on single workers.
 type steerConfig struct {
-	remote
-	format
+	remote.Remote
+	frame.Format
 }
 
-func (c *steerConfig) flags() []cli.Flag { return slices.Concat(c.format.flags(), c.remote.flags()) }
+func (c *steerConfig) flags() []cli.Flag { return slices.Concat(c.Format.Flags(), c.Remote.Flags()) }
 
 func (a *app) steerCommand(name, usage string, do func(*client.Client, context.Context, string) (muster.Worker, error)) *cli.Command {
 	c := &steerConfig{}
-	return a.command(command{
-		name: name, usage: usage, args: "WORKER…", flags: c.flags(),
-		about: "A worker is named by its id, or by its name if only one has it.",
-		run: func(ctx context.Context, args []string) error {
+	return a.Command(frame.Command{
+		Name: name, Usage: usage, Args: "WORKER…", Flags: c.flags(),
+		About: "A worker is named by its id, or by its name if only one has it.",
+		Run: func(ctx context.Context, args []string) error {
 			if len(args) == 0 {
 				return muster.Errorf(muster.Invalid, "no worker is named: muster workers lists them")
 			}
-			server, err := c.connect()
+			server, err := c.Connect()
 			if err != nil {
 				return err
 			}
@@ -145,9 +147,9 @@ func (a *app) steerCommand(name, usage string, do func(*client.Client, context.C
 					return err
 				}
 			}
-			return showSome(a, c.format, workers, func(w muster.Worker) string { return string(w.ID) }, func(w muster.Worker) error {
+			return frame.ShowSome(a.App, c.Format, workers, func(w muster.Worker) string { return string(w.ID) }, func(w muster.Worker) error {
 				if name != "show" {
-					a.say("worker %s: %s", term.Clean(w.Name), done(name))
+					a.Say("worker %s: %s", term.Clean(w.Name), done(name))
 					return nil
 				}
 				return a.drawWorker(w)
@@ -165,25 +167,25 @@ func done(verb string) string {
 
 func (a *app) drawWorker(w muster.Worker) error {
 	now := time.Now()
-	f := facts{app: a}
-	f.add("worker", term.Clean(w.Name))
-	f.add("id", string(w.ID))
-	f.add("state", a.out.Paint(stateStyle(string(w.State)), string(w.State)))
-	f.add("version", w.Version)
-	f.add("running", strconv.Itoa(w.Running))
-	f.add("cpus", offered(w, func(r *muster.Resources) string { return strconv.FormatFloat(r.CPUs, 'g', 4, 64) }))
-	f.add("memory", offered(w, func(r *muster.Resources) string { return r.Memory.String() }))
-	f.add("disk", offered(w, func(r *muster.Resources) string { return r.Disk.String() }))
-	f.add("slots", offered(w, func(r *muster.Resources) string { return strconv.Itoa(r.Slots) }))
+	f := frame.Facts{App: a.App}
+	f.Add("worker", term.Clean(w.Name))
+	f.Add("id", string(w.ID))
+	f.Add("state", a.Out.Paint(frame.StateStyle(string(w.State)), string(w.State)))
+	f.Add("version", w.Version)
+	f.Add("running", strconv.Itoa(w.Running))
+	f.Add("cpus", offered(w, func(r *muster.Resources) string { return strconv.FormatFloat(r.CPUs, 'g', 4, 64) }))
+	f.Add("memory", offered(w, func(r *muster.Resources) string { return r.Memory.String() }))
+	f.Add("disk", offered(w, func(r *muster.Resources) string { return r.Disk.String() }))
+	f.Add("slots", offered(w, func(r *muster.Resources) string { return strconv.Itoa(r.Slots) }))
 	for _, g := range w.Resources.GPUs {
-		f.add("gpu", fmt.Sprintf("%d: %s, %s (%s)", g.Index, g.Name, g.Memory, g.UUID))
+		f.Add("gpu", fmt.Sprintf("%d: %s, %s (%s)", g.Index, g.Name, g.Memory, g.UUID))
 	}
 	if w.Load != nil {
-		f.add("load", fmt.Sprintf("%s of the processors, %s memory in use", term.Percent(w.Load.CPU), w.Load.Memory))
+		f.Add("load", fmt.Sprintf("%s of the processors, %s memory in use", term.Percent(w.Load.CPU), w.Load.Memory))
 	}
-	f.add("tags", strings.Join(w.Tags, " "))
-	f.add("kinds", strings.Join(w.Kinds, " "))
-	f.add("joined", since(w.JoinedAt, now))
-	f.add("seen", since(w.LastSeenAt, now))
-	return f.draw()
+	f.Add("tags", strings.Join(w.Tags, " "))
+	f.Add("kinds", strings.Join(w.Kinds, " "))
+	f.Add("joined", frame.Since(w.JoinedAt, now))
+	f.Add("seen", frame.Since(w.LastSeenAt, now))
+	return f.Draw()
 }

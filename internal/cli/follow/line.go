@@ -1,4 +1,4 @@
-package cli
+package follow
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
@@ -83,7 +84,7 @@ func (v *progressView) line(passed time.Duration) string {
 	switch {
 	case total > 1:
 		done := v.job.Counts.Finished()
-		parts = append(parts, term.Bar(barWidth, float64(done)/float64(total)), fmt.Sprintf("%d/%d", done, total), counts(v.job.Counts, false))
+		parts = append(parts, term.Bar(barWidth, float64(done)/float64(total)), fmt.Sprintf("%d/%d", done, total), frame.Counts(v.job.Counts, false))
 	case v.task.Progress != nil:
 		parts = append(parts, term.Bar(barWidth, *v.task.Progress), term.Percent(*v.task.Progress))
 	case v.task.State != 0:
@@ -92,18 +93,8 @@ func (v *progressView) line(passed time.Duration) string {
 		parts = append(parts, string(v.job.State))
 	}
 	if total <= 1 {
-		parts = append(parts, v.task.Step, metrics(v.task.Metrics))
+		parts = append(parts, v.task.Step, frame.Metrics(v.task.Metrics))
 	}
 	parts = append(parts, v.why, term.Elapsed(passed))
-	return strings.Join(nonEmpty(parts), "  ")
-}
-
-func nonEmpty(parts []string) []string {
-	var full []string
-	for _, p := range parts {
-		if p != "" {
-			full = append(full, p)
-		}
-	}
-	return full
+	return strings.Join(frame.NonEmpty(parts), "  ")
 }

@@ -1,4 +1,4 @@
-package cli
+package follow
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
@@ -19,7 +21,7 @@ import (
 // follower shows one job until it has ended: its output, and on a terminal a
 // status line.
 type follower struct {
-	app    *app
+	app    *frame.App
 	server *client.Client
 	id     muster.JobID
 	began  time.Time
@@ -31,24 +33,24 @@ type follower struct {
 
 var errDetached = errors.New("detached")
 
-// follow shows a job until it has ended and returns its exit status as an
+// Follow shows a job until it has ended and returns its exit status as an
 // error. SIGINT and SIGTERM cancel the job; at a terminal the user is asked
 // whether they should.
-func (a *app) follow(ctx context.Context, server *client.Client, job muster.Job) error {
-	f := &follower{app: a, server: server, id: job.ID, began: time.Now(), status: term.NewStatus(a.err), seen: progressView{job: job}}
+func Follow(ctx context.Context, a *frame.App, server *client.Client, job muster.Job) error {
+	f := &follower{app: a, server: server, id: job.ID, began: time.Now(), status: term.NewStatus(a.Err), seen: progressView{job: job}}
 	group, ctx := errgroup.WithContext(ctx)
 	watching, done := context.WithCancel(ctx)
 	group.Go(func() error { return f.status.Run(watching, f.line) })
 	group.Go(func() error { return f.signals(watching) })
-	if a.err.Live {
+	if a.Err.Live {
 		group.Go(func() error { return f.watch(watching) })
 		group.Go(func() error { return f.look(watching) })
 	}
 	group.Go(func() error {
 		defer done()
-		p := &printer{server: server, out: f.status.Above(a.out), err: f.status.Above(a.err)}
-		sels := []selector{{Job: job.ID}}
-		if err := p.selected(ctx, sels, client.LogOptions{Follow: true}); err != nil {
+		p := NewPrinter(server, f.status.Above(a.Out), f.status.Above(a.Err))
+		sels := []remote.Selector{{Job: job.ID}}
+		if err := p.Selected(ctx, sels, client.LogOptions{Follow: true}); err != nil {
 			return err
 		}
 		var err error
@@ -57,7 +59,7 @@ func (a *app) follow(ctx context.Context, server *client.Client, job muster.Job)
 	})
 	err := group.Wait()
 	if errors.Is(err, errDetached) {
-		a.say("job %s goes on: muster logs -f %s shows its output, muster cancel %s stops it", f.id, f.id, f.id)
+		a.Say("job %s goes on: muster logs -f %s shows its output, muster cancel %s stops it", f.id, f.id, f.id)
 		return nil
 	}
 	if err != nil {
@@ -68,22 +70,22 @@ func (a *app) follow(ctx context.Context, server *client.Client, job muster.Job)
 
 // outcome says how the job ended, where its exit status does not say enough.
 func (f *follower) outcome(ctx context.Context, job muster.Job) error {
-	status, first, err := jobStatus(ctx, f.server, job)
+	status, first, err := JobStatus(ctx, f.server, job)
 	if err != nil {
 		return err
 	}
-	live := f.app.err.Live
+	live := f.app.Err.Live
 	if live {
-		f.app.say("job %s %s after %s", job.ID, f.app.err.Paint(stateStyle(string(job.State)), string(job.State)), term.Elapsed(time.Since(f.began)))
+		f.app.Say("job %s %s after %s", job.ID, f.app.Err.Paint(frame.StateStyle(string(job.State)), string(job.State)), term.Elapsed(time.Since(f.began)))
 	}
 	if status == 0 {
 		return nil
 	}
 	many := job.Counts.Total() > 1
 	if first == nil || !many && first.Reason == muster.ExitCode && !live {
-		return &statusError{Status: status}
+		return &frame.StatusError{Status: status}
 	}
-	note := term.Clean(taskNote(first))
+	note := term.Clean(frame.TaskNote(first))
 	if note == "" {
 		note = "no reason is known"
 	}
@@ -91,13 +93,13 @@ func (f *follower) outcome(ctx context.Context, job muster.Job) error {
 	if n := job.Counts[first.State] - 1; n > 0 {
 		err = fmt.Errorf("%w; %d more %s: muster tasks %s --state %s lists them", err, n, first.State, job.ID, first.State)
 	}
-	return &statusError{Status: status, Err: err}
+	return &frame.StatusError{Status: status, Err: err}
 }
 
 // signals waits for SIGINT and SIGTERM. It returns nil when ctx ends.
 func (f *follower) signals(ctx context.Context) error {
 	sigs := make(chan os.Signal, 1)
-	signal.Notify(sigs, stopSignals()...)
+	signal.Notify(sigs, frame.StopSignals()...)
 	defer signal.Stop(sigs)
 	cancelled := false
 	for {
@@ -106,10 +108,10 @@ func (f *follower) signals(ctx context.Context) error {
 			return nil
 		case sig := <-sigs:
 			if cancelled {
-				return &statusError{exitCancelled, fmt.Errorf("job %s was told to stop; it is not awaited", f.id)}
+				return &frame.StatusError{Status: frame.ExitCancelled, Err: fmt.Errorf("job %s was told to stop; it is not awaited", f.id)}
 			}
 			wish := cancelJob
-			if sig == os.Interrupt && f.app.err.Live {
+			if sig == os.Interrupt && f.app.Err.Live {
 				wish = f.ask(ctx, sigs)
 			}
 			switch wish {
@@ -137,18 +139,18 @@ const (
 
 // ask asks at the terminal. A second Ctrl-C means cancel.
 func (f *follower) ask(ctx context.Context, sigs chan<- os.Signal) wish {
-	asking, stop := signal.NotifyContext(ctx, stopSignals()...)
+	asking, stop := signal.NotifyContext(ctx, frame.StopSignals()...)
 	defer stop()
 	signal.Stop(sigs) // the next one answers the question
-	defer signal.Notify(sigs, stopSignals()...)
+	defer signal.Notify(sigs, frame.StopSignals()...)
 	var answer string
 	var err error
 	f.status.Hold(func() {
-		answer, err = term.Ask(asking, f.app.err, fmt.Sprintf("\njob %s: [c]ancel it, [d]etach and let it go on, or Enter to stay? ", f.id))
+		answer, err = term.Ask(asking, f.app.Err, fmt.Sprintf("\njob %s: [c]ancel it, [d]etach and let it go on, or Enter to stay? ", f.id))
 	})
 	switch {
 	case err != nil:
-		fmt.Fprintln(f.app.err)
+		fmt.Fprintln(f.app.Err)
 		return cancelJob
 	case answer == "c" || answer == "cancel":
 		return cancelJob

@@ -1,4 +1,4 @@
-package cli
+package frame
 
 import (
 	"context"
@@ -75,17 +75,16 @@ func helpFlag(wanted *bool) cli.Flag {
 	return f
 }
 
-func (a *app) helpCommand() *cli.Command {
-	return a.command(command{name: "help", usage: "show what a command does", args: "[COMMAND…]", category: setUp})
+func (a *App) helpCommand() *cli.Command {
+	return a.Command(Command{Name: "help", Usage: "show what a command does", Args: "[COMMAND…]", Category: SetUp})
 }
 
-func (a *app) help(cmd *cli.Command) error {
+func (a *App) help(cmd *cli.Command) {
 	template := commandHelp
-	if cmd.Name == "muster" {
+	if cmd.Name == program {
 		template = rootHelp
 	}
-	cli.HelpPrinter(a.out, template, cmd)
-	return nil
+	cli.HelpPrinter(a.Out, template, cmd)
 }
 
 // usageError says in one sentence what is wrong with the options of a command.

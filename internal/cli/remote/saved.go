@@ -1,4 +1,4 @@
-package cli
+package remote
 
 import (
 	"encoding/json"
@@ -12,15 +12,16 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// saved is what up and server leave behind, so that the next command on this
+// Saved is what up and server leave behind, so that the next command on this
 // machine needs no options: where the servers are and the tokens for them. The
 // file is for its owner only.
-type saved struct {
-	Current string        `json:"current,omitempty"` // URL of the server that is meant if none is named
-	Servers []savedServer `json:"servers"`           // the latest first, at most maxSaved
+type Saved struct {
+	Current string   `json:"current,omitempty"` // URL of the server that is meant if none is named
+	Servers []Server `json:"servers"`           // the latest first, at most maxSaved
 }
 
-type savedServer struct {
+// Server is what is known of one server.
+type Server struct {
 	URL       string `json:"url"`
 	Token     string `json:"token,omitempty"`
 	JoinToken string `json:"join_token,omitempty"`
@@ -42,28 +43,28 @@ func savedPath() (string, error) {
 	return filepath.Join(dir, "muster", "context.json"), nil
 }
 
-// readSaved returns what is saved, and nothing if there is no file.
-func readSaved() (saved, error) {
+// ReadSaved returns what is saved, and nothing if there is no file.
+func ReadSaved() (Saved, error) {
 	path, err := savedPath()
 	if err != nil {
-		return saved{}, err
+		return Saved{}, err
 	}
 	data, err := os.ReadFile(path) //nolint:gosec // the user's own choice of file
 	if errors.Is(err, fs.ErrNotExist) {
-		return saved{}, nil
+		return Saved{}, nil
 	}
 	if err != nil {
-		return saved{}, muster.Errorf(muster.Invalid, "the saved context cannot be read: %w", err)
+		return Saved{}, muster.Errorf(muster.Invalid, "the saved context cannot be read: %w", err)
 	}
-	var s saved
+	var s Saved
 	if err := json.Unmarshal(data, &s); err != nil {
-		return saved{}, muster.Errorf(muster.Invalid, "the saved context %s is damaged (%w): delete it, and name the server with --server and --token", path, err)
+		return Saved{}, muster.Errorf(muster.Invalid, "the saved context %s is damaged (%w): delete it, and name the server with --server and --token", path, err)
 	}
 	return s, nil
 }
 
-// write replaces the file as a whole.
-func (s saved) write() error {
+// Write replaces the file as a whole.
+func (s Saved) Write() error {
 	path, err := savedPath()
 	if err != nil {
 		return err
@@ -96,9 +97,9 @@ func replaceFile(path string, data []byte) error {
 	return err
 }
 
-// put makes server the current one. Tokens that it lacks are taken over from what
+// Put makes server the current one. Tokens that it lacks are taken over from what
 // was saved for the same data folder: a server says them only once.
-func (s *saved) put(server savedServer) savedServer {
+func (s *Saved) Put(server Server) Server {
 	for _, old := range s.Servers {
 		if old.Data != server.Data || server.Data == "" {
 			continue
@@ -110,7 +111,7 @@ func (s *saved) put(server savedServer) savedServer {
 			server.JoinToken = old.JoinToken
 		}
 	}
-	s.Servers = slices.DeleteFunc(s.Servers, func(old savedServer) bool {
+	s.Servers = slices.DeleteFunc(s.Servers, func(old Server) bool {
 		return old.URL == server.URL || old.Data == server.Data && server.Data != ""
 	})
 	s.Servers = slices.Insert(s.Servers, 0, server)
@@ -119,9 +120,9 @@ func (s *saved) put(server savedServer) savedServer {
 	return server
 }
 
-// server returns what is known of the server at url, or of the current one if
+// Server returns what is known of the server at url, or of the current one if
 // url is "".
-func (s saved) server(url string) savedServer {
+func (s Saved) Server(url string) Server {
 	if url == "" {
 		url = s.Current
 	}
@@ -130,5 +131,5 @@ func (s saved) server(url string) savedServer {
 			return known
 		}
 	}
-	return savedServer{URL: url}
+	return Server{URL: url}
 }

@@ -1,0 +1,50 @@
+package follow
+
+import (
+	"context"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+// JobStatus returns the exit status for a job that has ended, and the task that
+// decided it: the first one that failed, else the first that timed out, else the first cancelled.
+func JobStatus(ctx context.Context, server *client.Client, job muster.Job) (int, *muster.Task, error) {
+	for _, s := range []muster.TaskState{muster.Failed, muster.TimedOut, muster.Cancelled} {
+		if job.Counts[s] == 0 {
+			continue
+		}
+		for t, err := range server.Tasks(ctx, job.ID, client.TaskQuery{States: []muster.TaskState{s}, Page: 1}) {
+			if err != nil {
+				return 0, nil, err
+			}
+			return TaskStatus(&t), &t, nil
+		}
+	}
+	if job.State != muster.JobSucceeded {
+		return frame.ExitFailed, nil, nil
+	}
+	return 0, nil, nil
+}
+
+// TaskStatus is the exit status of run and wait for a task that has ended.
+func TaskStatus(t *muster.Task) int {
+	switch t.State {
+	case muster.Succeeded:
+		return 0
+	case muster.TimedOut:
+		return frame.ExitTimedOut
+	case muster.Cancelled:
+		return frame.ExitCancelled
+	case muster.Failed, muster.Skipped:
+	case muster.Waiting, muster.Queued, muster.Assigned, muster.Running, muster.Cancelling:
+	}
+	if t.Reason.FleetFault() || t.Reason == muster.CrashLimit {
+		return frame.ExitFleet
+	}
+	if t.ExitCode != nil && *t.ExitCode > 0 && *t.ExitCode < 256 {
+		return *t.ExitCode
+	}
+	return frame.ExitFailed
+}

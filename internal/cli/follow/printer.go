@@ -1,0 +1,141 @@
+package follow
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/remote"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+// AtOnce is how many tasks' output is read at the same time.
+const AtOnce = 16
+
+// Printer writes the output of tasks to two streams.
+type Printer struct {
+	server *client.Client
+
+	mu       sync.Mutex // of the streams
+	out, err io.Writer
+}
+
+// NewPrinter makes a printer that writes the tasks' standard output to out, and
+// everything else to err.
+func NewPrinter(server *client.Client, out, err io.Writer) *Printer {
+	return &Printer{server: server, out: out, err: err}
+}
+
+// Selected prints the output of all tasks that the selectors name. Those with
+// higher numbers wait until there is a place.
+func (p *Printer) Selected(ctx context.Context, sels []remote.Selector, o client.LogOptions) error {
+	prefixed, err := remote.Several(ctx, p.server, sels)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(1) // one after the other reads better
+	if o.Follow {
+		group.SetLimit(AtOnce)
+	}
+	for t, err := range remote.TasksOf(ctx, p.server, sels, nil) {
+		if err != nil {
+			cancel()
+			return errors.Join(err, ignoreCancel(group.Wait()))
+		}
+		group.Go(func() error { return p.task(ctx, t.ID, o, prefixed) })
+	}
+	return group.Wait()
+}
+
+func ignoreCancel(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// task prints the output of one task.
+func (p *Printer) task(ctx context.Context, id muster.TaskID, o client.LogOptions, prefixed bool) error {
+	out, errs := &lineWriter{printer: p, w: p.out}, &lineWriter{printer: p, w: p.err}
+	if prefixed {
+		out.prefix, errs.prefix = id.String()+" | ", id.String()+" | "
+	}
+	defer out.flush()
+	defer errs.flush()
+	attempt := 0
+	for l, err := range p.server.Logs(ctx, id, o) {
+		if err != nil {
+			return err
+		}
+		if attempt != 0 && l.Attempt != attempt {
+			out.flush()
+			errs.write(fmt.Appendf(nil, "muster: %s is tried again: attempt %d\n", id, l.Attempt))
+		}
+		attempt = l.Attempt
+		switch l.Stream {
+		case client.Stdout:
+			out.write(l.Data)
+		case client.System:
+			errs.flush()
+			errs.write(append([]byte("muster: "), l.Data...))
+		default:
+			errs.write(l.Data)
+		}
+	}
+	return ctx.Err()
+}
+
+// lineWriter passes output on as it is or, with a prefix, in whole lines.
+type lineWriter struct {
+	printer *Printer
+	w       io.Writer
+	prefix  string
+	rest    []byte // of a line that has not ended
+}
+
+// maxRest is how long an unfinished line may grow before it is printed.
+const maxRest = 64 << 10
+
+// write cannot fail: who closes standard output early has seen enough, and the
+// signal for that ends the program.
+func (w *lineWriter) write(data []byte) {
+	if w.prefix == "" {
+		w.pass(data)
+		return
+	}
+	w.rest = append(w.rest, data...)
+	for {
+		line, rest, ok := bytes.Cut(w.rest, []byte("\n"))
+		if !ok {
+			break
+		}
+		w.pass(slices.Concat([]byte(w.prefix), line, []byte("\n")))
+		w.rest = rest
+	}
+	if len(w.rest) > maxRest {
+		w.flush()
+	}
+}
+
+func (w *lineWriter) flush() {
+	if len(w.rest) > 0 {
+		w.pass(slices.Concat([]byte(w.prefix), w.rest, []byte("\n")))
+		w.rest = nil
+	}
+}
+
+func (w *lineWriter) pass(data []byte) {
+	w.printer.mu.Lock()
+	defer w.printer.mu.Unlock()
+	_, _ = w.w.Write(data) // see write
+}

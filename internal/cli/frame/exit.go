@@ -1,0 +1,89 @@
+package frame
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/term"
+)
+
+// The exit statuses. Run and wait add the task's own.
+const (
+	ExitFailed      = 1
+	ExitUsage       = 2
+	ExitNotFound    = 3
+	ExitNotAllowed  = 4
+	ExitConflict    = 5
+	ExitInvalidSpec = 6
+	ExitUnavailable = 7
+	ExitTimedOut    = 124
+	ExitFleet       = 125 // the fleet's fault, not the task's
+	ExitCancelled   = 130
+)
+
+// StatusError ends the program with a status of its own. Without Err nothing is
+// said.
+type StatusError struct {
+	Status int
+	Err    error
+}
+
+func (e *StatusError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit status %d", e.Status)
+	}
+	return e.Err.Error()
+}
+
+func (e *StatusError) Unwrap() error { return e.Err }
+
+// report says what went wrong and returns the exit status.
+func (a *App) report(err error) int {
+	if err == nil {
+		return 0
+	}
+	if s, ok := errors.AsType[*StatusError](err); ok {
+		if s.Err != nil {
+			a.Complain(s.Err)
+		}
+		return s.Status
+	}
+	if errors.Is(err, context.Canceled) {
+		return ExitCancelled // by a signal: the user knows
+	}
+	a.Complain(err)
+	return exitStatus(err)
+}
+
+// Complain says what went wrong, and each part of it if there are several.
+func (a *App) Complain(err error) {
+	a.Say("%s %v", a.Err.Paint(term.Red, "muster:"), err)
+	if e, ok := errors.AsType[*muster.Error](err); ok {
+		for _, f := range e.Fields {
+			a.Say("  %s", f)
+		}
+	}
+}
+
+// exitStatus translates an error's code.
+func exitStatus(err error) int {
+	switch muster.CodeOf(err) {
+	case muster.Invalid, muster.TooLarge:
+		return ExitUsage
+	case muster.InvalidSpec:
+		return ExitInvalidSpec
+	case muster.Unauthenticated, muster.Forbidden:
+		return ExitNotAllowed
+	case muster.NotFound:
+		return ExitNotFound
+	case muster.Conflict:
+		return ExitConflict
+	case muster.Unavailable, muster.StorageFull:
+		return ExitUnavailable
+	case muster.Internal:
+		return ExitFailed
+	}
+	return ExitFailed
+}

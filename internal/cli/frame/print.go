@@ -1,0 +1,185 @@
+package frame
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+
+	"github.com/goccy/go-yaml"
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/term"
+)
+
+// Format says how a command writes what it found.
+type Format struct {
+	Output string // "" or table, wide, json, yaml
+	Quiet  bool   // ids only
+}
+
+// Flags are the options for it.
+func (f *Format) Flags() []cli.Flag {
+	return []cli.Flag{
+		Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: table, wide, json or yaml", Group: "Output"}.Variable().Choice(&f.Output, "table", "wide", "json", "yaml"),
+		Option{Name: "quiet", Short: "q", Usage: "write ids only", Group: "Output"}.On(&f.Quiet),
+	}
+}
+
+// Wide says whether every column is wanted.
+func (f *Format) Wide() bool { return f.Output == "wide" }
+
+// People says whether a person reads the output.
+func (f *Format) People() bool { return !f.Quiet && f.Output != "json" && f.Output != "yaml" }
+
+// Show writes one thing: its ids, itself as a document, or what draw draws.
+func (a *App) Show(f Format, v any, ids []string, draw func() error) error {
+	switch {
+	case f.Quiet:
+		for _, id := range ids {
+			fmt.Fprintln(a.Out, id)
+		}
+		return nil
+	case f.Output == "json":
+		data, err := json.MarshalIndent(v, "", "  ")
+		if err != nil {
+			return fmt.Errorf("encode: %w", err)
+		}
+		return Write(a.Out, append(data, '\n'))
+	case f.Output == "yaml":
+		data, err := toYAML(v)
+		if err != nil {
+			return err
+		}
+		return Write(a.Out, data)
+	default:
+		return draw()
+	}
+}
+
+// ShowSome writes things as they are if there are several, and the thing itself
+// if exactly one was asked for.
+func ShowSome[T any](a *App, f Format, things []T, id func(T) string, draw func(T) error) error {
+	var v any = things
+	if len(things) == 1 {
+		v = things[0]
+	}
+	ids := make([]string, len(things))
+	for i, t := range things {
+		ids[i] = id(t)
+	}
+	return a.Show(f, v, ids, func() error {
+		for i, t := range things {
+			if i > 0 {
+				fmt.Fprintln(a.Out)
+			}
+			if err := draw(t); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Listing is a list of things in the format that was asked for.
+type Listing[T any] struct {
+	Format
+	Rows  iter.Seq2[T, error]
+	Limit int // 0 means all
+	ID    func(T) string
+	Table *term.Table
+	Row   func(T) []string
+	Empty string // said to a person if there is nothing
+	More  string // said if the limit cut the list
+}
+
+// Write writes the list as it comes, without holding all of it in memory; only a
+// table is drawn at the end.
+func (l *Listing[T]) Write(a *App) error {
+	limit := l.Limit
+	if limit == 0 {
+		limit = math.MaxInt
+	}
+	n, cut := 0, false
+	for v, err := range l.Rows {
+		if err != nil {
+			return err
+		}
+		if n == limit {
+			cut = true
+			break
+		}
+		if err := l.one(a, v, n); err != nil {
+			return err
+		}
+		n++
+	}
+	switch {
+	case l.People() && n == 0:
+		a.Say("%s", l.Empty)
+	case l.People():
+		if err := l.Table.Draw(a.Out); err != nil {
+			return err
+		}
+	case !l.Quiet && n == 0:
+		return Write(a.Out, []byte("[]\n"))
+	case !l.Quiet && l.Output == "json":
+		if err := Write(a.Out, []byte("\n]\n")); err != nil {
+			return err
+		}
+	}
+	if cut {
+		a.Say("%s", l.More)
+	}
+	return nil
+}
+
+func (l *Listing[T]) one(a *App, v T, n int) error {
+	switch {
+	case l.Quiet:
+		return Write(a.Out, []byte(l.ID(v)+"\n"))
+	case l.Output == "json":
+		data, err := json.MarshalIndent(v, "  ", "  ")
+		if err != nil {
+			return fmt.Errorf("encode: %w", err)
+		}
+		start := ",\n  "
+		if n == 0 {
+			start = "[\n  "
+		}
+		return Write(a.Out, append([]byte(start), data...))
+	case l.Output == "yaml":
+		data, err := toYAML([]T{v})
+		if err != nil {
+			return err
+		}
+		return Write(a.Out, data)
+	default:
+		l.Table.Row(l.Row(v)...)
+		return nil
+	}
+}
+
+// toYAML goes through JSON, so that both have the same names and forms.
+func toYAML(v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	data, err = yaml.JSONToYAML(data)
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return append(bytes.TrimRight(data, "\n"), '\n'), nil
+}
+
+// Write writes to an output that the command is about.
+func Write(w io.Writer, data []byte) error {
+	if _, err := w.Write(data); err != nil {
+		return muster.Errorf(muster.Internal, "writing the output failed: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package frame
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/term"
+)
+
+// Took says how long something has gone on, or went on if it has ended.
+func Took(from, to muster.Time, now time.Time) string {
+	switch {
+	case from == 0:
+		return ""
+	case to == 0:
+		return term.Elapsed(now.Sub(from.Std()))
+	default:
+		return term.Elapsed(to.Sub(from).Std())
+	}
+}
+
+// Age says how long ago t was, "" if that is not known.
+func Age(t muster.Time, now time.Time) string {
+	if t == 0 {
+		return ""
+	}
+	return term.Age(now.Sub(t.Std()))
+}
+
+// Words lists names with commas.
+func Words[T any](all []T) string {
+	parts := make([]string, len(all))
+	for i, v := range all {
+		parts[i] = fmt.Sprint(v)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// TaskNote is what a person wants to know next: why it failed, or what it does.
+func TaskNote(t *muster.Task) string {
+	switch {
+	case t.State == muster.Succeeded:
+		return ""
+	case t.Message != "":
+		return t.Message
+	case t.Reason == muster.ExitCode && t.ExitCode != nil:
+		return fmt.Sprintf("exit code %d", *t.ExitCode)
+	case t.Reason != muster.NoReason:
+		return string(t.Reason)
+	default:
+		return t.Step
+	}
+}
+
+// Metrics writes metrics by name.
+func Metrics(m map[string]float64) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		parts = append(parts, name+"="+strconv.FormatFloat(m[name], 'g', 4, 64))
+	}
+	return strings.Join(parts, " ")
+}
+
+// Counts says how many tasks are in which state, leaving out what is 0 unless
+// all is asked for.
+func Counts(c muster.Counts, all bool) string {
+	var parts []string
+	for _, s := range muster.TaskStates {
+		if c[s] > 0 || all {
+			parts = append(parts, fmt.Sprintf("%d %s", c[s], s))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Since says how long ago t was and when that was.
+func Since(t muster.Time, now time.Time) string {
+	if t == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s ago (%s)", term.Age(now.Sub(t.Std())), t)
+}
+
+// Until says when t is, and how long that takes if it is to come.
+func Until(t muster.Time) string {
+	if d := time.Until(t.Std()); d > 0 {
+		return fmt.Sprintf("in %s (%s)", term.Elapsed(d), t)
+	}
+	return t.String()
+}
+
+// NonEmpty leaves out empty texts.
+func NonEmpty(parts []string) []string {
+	var full []string
+	for _, p := range parts {
+		if p != "" {
+			full = append(full, p)
+		}
+	}
+	return full
+}
+
+// StateStyle colours the state of a job, task or worker.
+func StateStyle(state string) term.Style {
+	switch state {
+	case "succeeded", "active":
+		return term.Green
+	case "failed", "timed_out", "gone", "unreachable":
+		return term.Red
+	case "running", "assigned", "cancelling", "draining":
+		return term.Blue
+	case "queued", "waiting", "paused":
+		return term.Yellow
+	default:
+		return term.Dim
+	}
+}

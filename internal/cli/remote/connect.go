@@ -1,0 +1,53 @@
+package remote
+
+import (
+	"strings"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+const DefaultServer = "http://127.0.0.1:8700"
+
+// Remote says which server a command talks to.
+type Remote struct {
+	server string
+	token  string
+}
+
+// Flags are the options for it.
+func (r *Remote) Flags() []cli.Flag {
+	const group = "Server"
+	return []cli.Flag{
+		frame.Option{Name: "server", Usage: "the server's `URL` (default: the one saved by up or server, else " + DefaultServer + ")", Group: group}.Variable().Text(&r.server),
+		frame.Option{Name: "token", Usage: "the API `KEY` to use (default: the one saved for that server)", Group: group}.Variable().Text(&r.token),
+	}
+}
+
+// Resolve fills in what was saved. A saved token goes only to the server that it
+// was saved for.
+func (r *Remote) Resolve() (Server, error) {
+	s, err := ReadSaved()
+	if err != nil && (r.server == "" || r.token == "") {
+		return Server{}, err
+	}
+	known := s.Server(strings.TrimRight(r.server, "/"))
+	if known.URL == "" {
+		known = s.Server(DefaultServer)
+	}
+	if r.token != "" {
+		known.Token = r.token
+	}
+	return known, nil
+}
+
+// Connect makes a client for the server. It does not send anything yet.
+func (r *Remote) Connect() (*client.Client, error) {
+	known, err := r.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	return client.New(known.URL, known.Token, client.Options{Agent: "muster-cli/" + frame.BuildVersion().Version})
+}

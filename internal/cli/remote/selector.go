@@ -1,0 +1,163 @@
+package remote
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+// Selector is a job, or some of its tasks: 17, 17.3, 17.0-9,12.
+type Selector struct {
+	Job   muster.JobID
+	Spans []client.Span // nil means the whole job
+}
+
+const selectors = "write a job (17), a task (17.3), several (17.0-9,12), or last for the newest job"
+
+// ParseSelector reads one selector. The job of "last" is 0.
+func ParseSelector(s string) (Selector, error) {
+	job, tasks, some := strings.Cut(s, ".")
+	var sel Selector
+	if job != "last" {
+		id, err := muster.ParseJobID(job)
+		if err != nil {
+			return sel, muster.Errorf(muster.Invalid, "%q names no job or task: %s", s, selectors)
+		}
+		sel.Job = id
+	}
+	if !some {
+		return sel, nil
+	}
+	if task, n, ok := strings.Cut(tasks, "#"); ok {
+		return sel, muster.Errorf(muster.Invalid, "%q is an attempt: write %s.%s and, for its logs, --attempt %s", s, job, task, n)
+	}
+	spans, err := wire.ParseSpans(tasks)
+	if err != nil || len(spans) == 0 {
+		return sel, muster.Errorf(muster.Invalid, "%q names no job or task: %s", s, selectors)
+	}
+	sel.Spans = spans
+	return sel, nil
+}
+
+// String writes the selector as a user would.
+func (s Selector) String() string {
+	if s.Spans == nil {
+		return s.Job.String()
+	}
+	return s.Job.String() + "." + wire.FormatSpans(s.Spans)
+}
+
+// Task returns the task that the selector names, if it is a single one.
+func (s Selector) Task() (muster.TaskID, bool) {
+	if len(s.Spans) != 1 || s.Spans[0].First != s.Spans[0].Last {
+		return muster.TaskID{}, false
+	}
+	return muster.TaskID{Job: s.Job, Num: s.Spans[0].First}, true
+}
+
+// Selection reads the arguments of a command that works on jobs or tasks.
+func Selection(ctx context.Context, c *client.Client, args []string) ([]Selector, error) {
+	if len(args) == 0 {
+		return nil, muster.Errorf(muster.Invalid, "no job or task is named: %s", selectors)
+	}
+	var sels []Selector
+	for _, arg := range args {
+		sel, err := ParseSelector(arg)
+		if err != nil {
+			return nil, err
+		}
+		sels = append(sels, sel)
+	}
+	for i := range sels {
+		if sels[i].Job != 0 {
+			continue
+		}
+		newest, err := LastJob(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		sels[i].Job = newest
+	}
+	return sels, nil
+}
+
+// LastJob returns the newest job.
+func LastJob(ctx context.Context, c *client.Client) (muster.JobID, error) {
+	for job, err := range c.Jobs(ctx, client.JobQuery{Page: 1}) {
+		return job.ID, err
+	}
+	return 0, muster.Errorf(muster.NotFound, "there is no job yet: submit one with muster run or muster submit")
+}
+
+// JobsOf reads the arguments of a command that works on whole jobs.
+func JobsOf(ctx context.Context, c *client.Client, args []string) ([]muster.JobID, error) {
+	sels, err := Selection(ctx, c, args)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]muster.JobID, len(sels))
+	for i, sel := range sels {
+		if sel.Spans != nil {
+			return nil, muster.Errorf(muster.Invalid, "%s names tasks, but this command shows whole jobs: write %s, or see muster tasks %s", sel, sel.Job, sel)
+		}
+		ids[i] = sel.Job
+	}
+	return ids, nil
+}
+
+// Has reports whether a task is one of those selected.
+func (s Selector) Has(t *muster.TaskID) bool {
+	return t != nil && t.Job == s.Job && (s.Spans == nil || slices.ContainsFunc(s.Spans, func(p client.Span) bool {
+		return p.First <= t.Num && t.Num <= p.Last
+	}))
+}
+
+// TasksOf lists the tasks that the selectors name, in any state if states is
+// empty. A selector for which there is no task at all is an error.
+func TasksOf(ctx context.Context, server *client.Client, sels []Selector, states []muster.TaskState) iter.Seq2[muster.Task, error] {
+	return func(yield func(muster.Task, error) bool) {
+		for _, sel := range sels {
+			n := 0
+			rows := server.Tasks(ctx, sel.Job, client.TaskQuery{Spans: sel.Spans, States: states, Page: 1000})
+			counted := func(t muster.Task, err error) bool {
+				n++
+				return yield(t, err)
+			}
+			if !Pass(rows, counted) {
+				return
+			}
+			if n == 0 && len(states) == 0 {
+				yield(muster.Task{}, muster.Errorf(muster.NotFound, "there is no task %s: muster job %d says how many tasks the job has", sel, sel.Job))
+				return
+			}
+		}
+	}
+}
+
+// Pass yields what seq yields and reports whether more is wanted.
+func Pass[T any](seq iter.Seq2[T, error], yield func(T, error) bool) bool {
+	for v, err := range seq {
+		if !yield(v, err) || err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Several says whether the selectors name more than one task.
+func Several(ctx context.Context, server *client.Client, sels []Selector) (bool, error) {
+	if len(sels) != 1 {
+		return true, nil
+	}
+	if sels[0].Spans != nil {
+		_, one := sels[0].Task()
+		return !one, nil
+	}
+	job, err := server.Job(ctx, sels[0].Job)
+	return job.Counts.Total() > 1, err
+}
