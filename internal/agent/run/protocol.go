@@ -179,7 +179,8 @@ func metricName(s string) bool {
 	for i := range len(s) {
 		c := s[i]
 		letter := c|0x20 >= 'a' && c|0x20 <= 'z' || c == '_'
-		if !letter && (i == 0 || !(c >= '0' && c <= '9' || c == '-' || c == '.' || c == '/')) {
+		other := c >= '0' && c <= '9' || c == '-' || c == '.' || c == '/'
+		if !letter && (i == 0 || !other) {
 			return false
 		}
 	}

@@ -14,17 +14,15 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 func TestParseLine(t *testing.T) {
 	for line, want := range map[string]muster.Progress{
-		`::muster progress=0.42 step="epoch 3/7" loss=0.12`: {Progress: ptr(0.42), Step: ptr("epoch 3/7"), Metrics: map[string]float64{"loss": 0.12}},
-		`::muster step=warmup`:                              {Step: ptr("warmup")},
-		`::muster   progress=1   `:                          {Progress: ptr(1.0)},
-		`::muster step="a \"b\" \u00e4"	x=-1e-3`:            {Step: ptr(`a "b" ä`), Metrics: map[string]float64{"x": -0.001}},
-		`::muster {"progress": 0, "loss/train": 2}`:         {Progress: ptr(0.0), Metrics: map[string]float64{"loss/train": 2}},
+		`::muster progress=0.42 step="epoch 3/7" loss=0.12`: {Progress: new(0.42), Step: new("epoch 3/7"), Metrics: map[string]float64{"loss": 0.12}},
+		`::muster step=warmup`:                              {Step: new("warmup")},
+		`::muster   progress=1   `:                          {Progress: new(1.0)},
+		`::muster step="a \"b\" \u00e4"	x=-1e-3`:            {Step: new(`a "b" ä`), Metrics: map[string]float64{"x": -0.001}},
+		`::muster {"progress": 0, "loss/train": 2}`:         {Progress: new(0.0), Metrics: map[string]float64{"loss/train": 2}},
 		`::muster {"metrics": {"a": 1}, "b": "2.5"}`:        {Metrics: map[string]float64{"a": 1, "b": 2.5}},
-		`::muster progress=1.0000000002`:                    {Progress: ptr(1.0)},
+		`::muster progress=1.0000000002`:                    {Progress: new(1.0)},
 	} {
 		got, err := run.ParseLine([]byte(line))
 		if err != nil {
@@ -69,11 +67,11 @@ func TestParseEventRoundTrip(t *testing.T) {
 		said := map[string]any{}
 		want := muster.Progress{}
 		if rapid.Bool().Draw(t, "with progress") {
-			want.Progress = ptr(rapid.Float64Range(0, 1).Draw(t, "progress"))
+			want.Progress = new(rapid.Float64Range(0, 1).Draw(t, "progress"))
 			said["progress"] = *want.Progress
 		}
 		if rapid.Bool().Draw(t, "with step") {
-			want.Step = ptr(rapid.StringN(0, 40, run.MaxStep).Draw(t, "step"))
+			want.Step = new(rapid.StringN(0, 40, run.MaxStep).Draw(t, "step"))
 			said["step"] = *want.Step
 		}
 		for name, v := range rapid.MapOfN(rapid.StringMatching(`m[a-z_./-]{0,20}`), rapid.Float64(), 1, 5).Draw(t, "metrics") {

@@ -19,7 +19,7 @@ type Attempt struct {
 	e    *Executor
 	sink run.Sink
 	base string // holds work, out, tmp and events
-	log  logWriter
+	log  *logWriter
 
 	checkpoint string
 	argv       []string
@@ -37,15 +37,6 @@ type Attempt struct {
 
 	result    json.RawMessage
 	artifacts []muster.Artifact
-}
-
-func newAttempt(e *Executor, t *run.Task, sink run.Sink) *Attempt {
-	a := &Attempt{Task: t, e: e, sink: sink}
-	a.log = logWriter{logs: e.env.Logs, id: t.Attempt, sink: sink, most: e.env.LogCap}
-	if a.log.most <= 0 {
-		a.log.most = run.DefaultLogCap
-	}
-	return a
 }
 
 // Say writes a word from Muster into the task's log, as a line.

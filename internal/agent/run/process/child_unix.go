@@ -7,7 +7,6 @@ import (
 	"os"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,7 +38,8 @@ func spawn(path string, argv, env []string, dir string, in, out, err *os.File) (
 }
 
 // wait blocks until the main process has exited, kills the rest of its group
-// while its number cannot have been given to another one, and reaps it.
+// (on Linux while its number cannot have been given to another one yet), and
+// reaps it.
 func (c child) wait() exit {
 	awaitExit(c.pid)
 	_ = syscall.Kill(-c.pid, syscall.SIGKILL) // ESRCH is the wanted state
@@ -77,16 +77,4 @@ func (c child) signal(name string) {
 		sig = syscall.SIGTERM
 	}
 	_ = syscall.Kill(-c.pid, sig) // ESRCH: it has just ended
-}
-
-// awaitExit blocks until the process is a zombie.
-func awaitExit(pid int) {
-	var info [128]byte // siginfo_t
-	for {
-		_, _, e := syscall.Syscall6(syscall.SYS_WAITID, 1 /* P_PID */, uintptr(pid), uintptr(unsafe.Pointer(&info)),
-			syscall.WEXITED|syscall.WNOWAIT, 0, 0)
-		if e != syscall.EINTR {
-			return // at another error the caller's wait says what is the matter
-		}
-	}
 }

@@ -10,7 +10,7 @@ import (
 // cleanup removes the attempt's folders and its record.
 func (a *Attempt) cleanup() {
 	if a.events.file != nil {
-		a.events.file.Close()
+		_ = a.events.file.Close()
 	}
 	if a.checkpoint != "" {
 		a.e.checkpoints.drop(a.Task.Attempt.Task, time.Now())

@@ -94,7 +94,7 @@ func openPlain(path string) (*os.File, error) {
 		return nil, err
 	}
 	if after, err := f.Stat(); err != nil || !os.SameFile(before, after) {
-		f.Close()
+		_ = f.Close()
 		return nil, errors.New("it was replaced while it was opened")
 	}
 	return f, nil

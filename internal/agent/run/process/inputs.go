@@ -32,7 +32,7 @@ func (a *Attempt) inputs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	for i, in := range a.Task.Inputs {
 		if !filepath.IsLocal(filepath.FromSlash(in.Path)) || in.Path == "." {
 			return run.Failf(muster.TaskInvalid, "the input %q would lie outside the task's folder", in.Path)

@@ -17,16 +17,31 @@ const appendWait = 30 * time.Second
 // logWriter appends records to the attempt's log, up to its cap. It may be used
 // by several goroutines.
 type logWriter struct {
-	logs run.Logs
-	id   muster.AttemptID
-	sink run.Sink
-	most int64
+	store func(offset int64, data []byte) (int64, error)
+	grew  func(size int64)
+	most  int64
 
 	mu     sync.Mutex
 	offset int64
 	full   bool
 	err    error         // the first failure; nothing is written after it
 	failed chan struct{} // closed at the failure, if broken was asked for
+}
+
+// logTo returns a writer of an attempt's log. What a task says while it is being
+// stopped is written too.
+func logTo(ctx context.Context, env *run.Env, id muster.AttemptID, sink run.Sink) *logWriter {
+	ctx = context.WithoutCancel(ctx)
+	write := func(offset int64, data []byte) (int64, error) {
+		ctx, cancel := context.WithTimeout(ctx, appendWait)
+		defer cancel()
+		return env.Logs.Append(ctx, id, offset, data)
+	}
+	most := env.LogCap
+	if most <= 0 {
+		most = run.DefaultLogCap
+	}
+	return &logWriter{store: write, grew: sink.LogGrew, most: most}
 }
 
 // broken returns a channel that is closed when the log cannot be written.
@@ -78,10 +93,7 @@ func (w *logWriter) write(records []byte) {
 	if w.err != nil {
 		return
 	}
-	// A task's last words are written whether or not it is being stopped.
-	ctx, cancel := context.WithTimeout(context.Background(), appendWait)
-	defer cancel()
-	size, err := w.logs.Append(ctx, w.id, w.offset, records)
+	size, err := w.store(w.offset, records)
 	if err != nil {
 		w.err = run.Failf(muster.WorkerInternal, "the task's log cannot be written on the worker: %w", err)
 		if w.failed != nil {
@@ -90,7 +102,7 @@ func (w *logWriter) write(records []byte) {
 		return
 	}
 	w.offset = size
-	w.sink.LogGrew(size)
+	w.grew(size)
 }
 
 // system encodes a line from Muster itself.

@@ -60,7 +60,7 @@ func (p *pumps) finish(atMost time.Duration) {
 
 func (p *pumps) close() {
 	for _, r := range p.ends {
-		r.Close()
+		_ = r.Close()
 	}
 }
 

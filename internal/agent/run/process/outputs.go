@@ -141,7 +141,7 @@ func (c *collector) folder(withResult bool) error {
 	if err != nil {
 		return run.Failf(muster.WorkerInternal, "$MUSTER_OUT cannot be read: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	for _, e := range entries {
 		if e.Name() != resultName || withResult {
 			c.add(root, c.a.out(), e.Name())
@@ -159,7 +159,7 @@ func (c *collector) globs(patterns []string) error {
 	if err != nil {
 		return run.Failf(muster.WorkerInternal, "the task's folder cannot be read: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	var missing error
 	for _, pattern := range patterns {
 		clean := strings.TrimSuffix(strings.TrimPrefix(pattern, "./"), "/")

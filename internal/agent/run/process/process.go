@@ -90,7 +90,7 @@ func (e *Executor) Kind() string { return e.kind }
 
 // Run executes one attempt, as run.Executor promises.
 func (e *Executor) Run(ctx context.Context, t *run.Task, sink run.Sink) muster.Report {
-	a := newAttempt(e, t, sink)
+	a := &Attempt{Task: t, e: e, sink: sink, log: logTo(ctx, e.env, t.Attempt, sink)}
 	defer a.cleanup()
 	var err error
 	for _, h := range e.list {

@@ -23,17 +23,17 @@ func (a *Attempt) start(ctx context.Context) error {
 	}
 	errR, errW, err := os.Pipe()
 	if err != nil {
-		outR.Close()
-		outW.Close()
+		_ = outR.Close()
+		_ = outW.Close()
 		return run.Failf(muster.WorkerInternal, "no pipe for the task's output: %w", err)
 	}
 	a.e.oom.refresh(time.Now())
 	a.proc, err = spawn(path, a.argv, a.env, a.Dir, a.e.null, outW, errW)
-	outW.Close()
-	errW.Close()
+	_ = outW.Close()
+	_ = errW.Close()
 	if err != nil {
-		outR.Close()
-		errR.Close()
+		_ = outR.Close()
+		_ = errR.Close()
 		return startError(a.argv[0], err)
 	}
 	a.started = time.Now()

@@ -45,14 +45,14 @@ func (e *Envs) interpreter(ctx context.Context, uv, version string, watch Watche
 			return "", run.Failf(muster.Dependency, "uv finds no Python %s on this worker: %w", ask, err)
 		}
 	}
-	real, err := filepath.EvalSymlinks(path)
+	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return "", run.Failf(muster.Dependency, "the Python at %s is not usable: %w", path, err)
 	}
 	e.mu.Lock()
-	e.versions[version] = real
+	e.versions[version] = resolved
 	e.mu.Unlock()
-	return real, nil
+	return resolved, nil
 }
 
 // build makes the environment at dir, with its files for uv in tmp.

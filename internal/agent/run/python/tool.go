@@ -131,7 +131,7 @@ func environment(data string) []string {
 // refuses folders that are not there.
 func existing(links string) string {
 	var keep []string
-	for _, l := range strings.Fields(links) {
+	for l := range strings.FieldsSeq(links) {
 		if _, err := os.Stat(l); err == nil || strings.Contains(l, "://") {
 			keep = append(keep, l)
 		}
@@ -159,7 +159,7 @@ func command(ctx context.Context, dir string, env []string, say func(string), pa
 		_, _ = io.Copy(io.Discard, r) // a line too long must not block the program
 	}()
 	err := cmd.Run()
-	w.Close()
+	_ = w.Close()
 	<-read
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return cause

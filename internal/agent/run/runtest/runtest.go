@@ -94,6 +94,7 @@ func wantSuccess(t *testing.T, r muster.Report) {
 
 // Run proves that the executor keeps the contract.
 func Run(t *testing.T, o Open) {
+	t.Helper()
 	t.Run("how a process ends is how the attempt ends", func(t *testing.T) { endings(t, o) })
 	t.Run("what cannot be started says why", func(t *testing.T) { starts(t, o) })
 	t.Run("a task is stopped and nothing of it survives", func(t *testing.T) { stops(t, o) })
@@ -104,6 +105,7 @@ func Run(t *testing.T, o Open) {
 }
 
 func endings(t *testing.T, o Open) {
+	t.Helper()
 	b := open(t, o)
 	t.Run("exit 0 is a success with usage and times", func(t *testing.T) {
 		r := b.done(t, b.task("exit 0"))
@@ -145,6 +147,7 @@ func endings(t *testing.T, o Open) {
 }
 
 func starts(t *testing.T, o Open) {
+	t.Helper()
 	b := open(t, o)
 	failing := func(argv []string, files map[string]string, says string) {
 		t.Helper()
@@ -192,6 +195,7 @@ func alive(word string) bool {
 }
 
 func stops(t *testing.T, o Open) {
+	t.Helper()
 	stop := func(t *testing.T, b *bench, task *run.Task, ready string, cause *run.Stopped) muster.Report {
 		t.Helper()
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -18,6 +18,7 @@ import (
 )
 
 func output(t *testing.T, o Open) {
+	t.Helper()
 	b := open(t, o)
 	t.Run("each stream in order, lines whole", func(t *testing.T) {
 		task := b.task("for i in 1 2 3 4 5 6 7 8 9; do echo out $i; echo err $i >&2; done; printf 'no end'")
@@ -90,6 +91,7 @@ func output(t *testing.T, o Open) {
 }
 
 func environment(t *testing.T, o Open) {
+	t.Helper()
 	t.Setenv("MUSTER_TEST_SECRET", "hunter2")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
 	t.Setenv("CUDA_VISIBLE_DEVICES", "7")
@@ -153,6 +155,7 @@ func environment(t *testing.T, o Open) {
 }
 
 func outputs(t *testing.T, o Open) {
+	t.Helper()
 	b := open(t, o)
 	names := func(r muster.Report) string {
 		var out []string
@@ -247,6 +250,7 @@ func outputs(t *testing.T, o Open) {
 }
 
 func protocol(t *testing.T, o Open) {
+	t.Helper()
 	b := open(t, o)
 	task := b.task(`echo before
 		echo '::muster progress=0.25 step="epoch 1/4" loss=0.5'

@@ -23,7 +23,7 @@ func (r *runtimes) prepare(ctx context.Context, a *process.Attempt) (string, err
 	if err != nil {
 		return "", err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	read := func(name string) ([]byte, error) {
 		f, err := root.Open(filepath.FromSlash(name))
 		if errors.Is(err, fs.ErrNotExist) {

@@ -60,7 +60,7 @@ func write(a *process.Attempt, name string, text []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
 	if errors.Is(err, fs.ErrExist) {
 		// The project's file of that name is not ours to replace.

@@ -170,3 +170,33 @@ func TestPythonEnvironmentWithoutItsRequirements(t *testing.T) {
 		t.Errorf("%s %q", r.Reason, r.Message)
 	}
 }
+
+func TestPythonEnvironmentIsWhatTheTaskRunsIn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: it downloads a package")
+	}
+	w := newWorld(t)
+	spec := &muster.TaskSpec{
+		Files:  w.Tree(map[string]string{"requirements.txt": "six==1.17.0\n", "main.py": "import six, sys, muster\nprint(six.__version__, sys.argv[1])\n"}),
+		Run:    &muster.Command{Shell: `test "$(command -v python)" = "$VIRTUAL_ENV/bin/python" && python main.py ok && env`},
+		Python: &muster.Python{Requirements: "requirements.txt"},
+	}
+	t.Setenv("PIP_RETRIES", "2")
+	t.Setenv("UV_HTTP_RETRIES", "2")
+	r, out := w.run(t, spec)
+	if r.Reason == muster.Dependency && strings.Contains(r.Message, "etch") {
+		t.Skipf("skipped: no package index can be reached: %s", r.Message)
+	}
+	if r.Outcome != muster.AttemptSucceeded || !strings.HasPrefix(out, "1.17.0 ok\n") {
+		t.Errorf("printed %q: %s", out, r.Message)
+	}
+	if strings.Contains(out, "PIP_") || strings.Contains(out, "UV_") {
+		t.Errorf("the worker's settings leak into the task:\n%s", out)
+	}
+	if said := w.Output(t, r.Attempt, tasklog.System); !strings.Contains(said, "installing 1 package") || !strings.Contains(said, "uv: ") {
+		t.Errorf("the log says %q", said)
+	}
+	if r, out = w.run(t, spec); r.Outcome != muster.AttemptSucceeded || w.Output(t, r.Attempt, tasklog.System) != "" {
+		t.Errorf("the second time it was built again: %q: %s", out, r.Message)
+	}
+}
