@@ -2,12 +2,12 @@ package sched_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/muster-dev/muster"
@@ -47,8 +47,8 @@ func (w *world) turn() {
 	w.state.Place(w.now)
 	w.twin.Place(w.now)
 	fx, twin := w.state.Take(), w.twin.Take()
-	if diff := cmp.Diff(fx, twin); diff != "" {
-		w.t.Fatalf("equal histories had unequal effects:\n%s", diff)
+	if !reflect.DeepEqual(fx, twin) {
+		w.t.Fatalf("equal histories had unequal effects:\n%s", cmp.Diff(fx, twin))
 	}
 	w.rows.commit(fx.Rows)
 	for _, word := range fx.Sends {
@@ -66,12 +66,33 @@ func (w *world) check() {
 	if err := w.state.Check(); err != nil {
 		w.t.Fatal(err)
 	}
-	rebuilt, err := sched.Rebuild(config, w.now, w.rows.snapshot())
+	snap := w.rows.snapshot()
+	for i := range snap.Tasks {
+		t := &snap.Tasks[i]
+		x, err := w.state.Explain(w.now, t.ID)
+		if (err == nil) == t.State.Final() || err == nil && (x.State != t.State || x.Summary == "") {
+			w.t.Fatalf("task %s is %s, explained as %+v, %v", t.ID, t.State, x, err)
+		}
+		w.idle(x)
+	}
+	for _, g := range snap.Groups {
+		if x, err := w.state.Explain(w.now, muster.TaskID{Job: g.Job, Num: g.First + g.Next}); err == nil && g.Next < g.Size {
+			w.idle(x)
+		}
+	}
+	rebuilt, err := sched.Rebuild(config, w.now, snap)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if diff := cmp.Diff(w.state.Snapshot(), rebuilt.Snapshot(), cmpopts.EquateEmpty()); diff != "" {
-		w.t.Fatalf("rebuilt from the committed rows is not the live state (-live +rebuilt):\n%s", diff)
+	if live, again := w.state.Snapshot(), rebuilt.Snapshot(); !reflect.DeepEqual(live, again) {
+		w.t.Fatalf("rebuilt from the committed rows is not the live state (-live +rebuilt):\n%s", cmp.Diff(live, again))
+	}
+}
+
+// idle holds that after a Place no task is left that a worker could run now.
+func (w *world) idle(x sched.Explanation) {
+	if x.State == muster.Queued && x.NotUntil == 0 && len(x.Workers) > 0 && x.Workers[0].Fits {
+		w.t.Fatalf("task %s was not placed, although it fits: %+v", x.Task, x)
 	}
 }
 
@@ -188,6 +209,16 @@ func (w *world) finish(id muster.WorkerID, a muster.AttemptID) {
 	}
 	code := rapid.IntRange(0, 1).Draw(w.t, "exit code")
 	r.ExitCode = &code
+	w.report(id, r)
+}
+
+func (w *world) succeed(id muster.WorkerID, a muster.AttemptID) {
+	code := 0
+	w.report(id, muster.Report{Attempt: a, Outcome: muster.AttemptSucceeded, ExitCode: &code, StartedAt: w.now - 5, FinishedAt: w.now})
+}
+
+func (w *world) report(id muster.WorkerID, r muster.Report) {
+	a := r.Attempt
 	late := len(w.rows.late)
 	err := w.apply(sched.Finished{Worker: id, Report: r})
 	w.drop(id, a)
@@ -295,6 +326,15 @@ func TestRandomHistories(t *testing.T) {
 				if a, ok := w.attempt(id); ok {
 					w.finish(id, a)
 				}
+			},
+			"finish all": func(t *rapid.T) {
+				w.t = t
+				for _, id := range []muster.WorkerID{"w1", "w2", "w3"} {
+					for _, a := range slices.Clone(w.given[id]) {
+						w.succeed(id, a)
+					}
+				}
+				w.turn()
 			},
 			"pass time": func(t *rapid.T) {
 				w.t = t
