@@ -10,29 +10,6 @@ import (
 // MaxFrame is for what a frame has once and for its punctuation.
 const frameRoom = MaxFrame - 1<<20
 
-// merge adds w at the end of f. A frame that ends in a Renew or a Goodbye is full: what the
-// worker holds is said last, and must not be older than what was said before it.
-func (f *ToServer) merge(w *ToServer) bool {
-	if f.Renew != nil || f.Goodbye != nil || len(f.Finished) >= maxBatch || len(f.Started) >= maxBatch ||
-		len(f.Accepted) >= maxBatch || len(f.Progress) >= maxBatch || len(f.Logs) >= maxBatch {
-		return false
-	}
-	if w.Hello != nil {
-		f.Hello = w.Hello
-	}
-	if w.Ready != nil {
-		f.Ready = w.Ready
-	}
-	f.Accepted = append(f.Accepted, w.Accepted...)
-	f.Rejected = append(f.Rejected, w.Rejected...)
-	f.Started = append(f.Started, w.Started...)
-	f.Progress = append(f.Progress, w.Progress...)
-	f.Logs = append(f.Logs, w.Logs...)
-	f.Finished = append(f.Finished, w.Finished...)
-	f.Renew, f.Ping, f.Goodbye = w.Renew, f.Ping || w.Ping, w.Goodbye
-	return true
-}
-
 // merge adds w at the end of f. A frame that ends in a Drain or a Goodbye is full.
 func (f *ToWorker) merge(w *ToWorker) bool {
 	if f.Drain || f.Goodbye != nil || len(f.Assign) >= maxBatch || len(f.FinishedAck) >= maxBatch ||
@@ -51,9 +28,6 @@ func (f *ToWorker) merge(w *ToWorker) bool {
 	return true
 }
 
-func (f *ToServer) last() bool { return f.Goodbye != nil }
-func (f *ToWorker) last() bool { return f.Goodbye != nil }
-
 func (f *ToServer) messages() int {
 	return len(f.Accepted) + len(f.Rejected) + len(f.Started) + len(f.Progress) + len(f.Logs) + len(f.Finished)
 }
@@ -62,8 +36,8 @@ func (f *ToWorker) messages() int {
 	return len(f.Specs) + len(f.Assign) + len(f.Cancel) + len(f.FinishedAck) + len(f.LogAck)
 }
 
-// cut moves what does not fit to a frame of its own. The fields are filled in
-// their order, so the order of effect stays.
+// cut keeps what fits in a frame and returns the rest, or nil. The fields are
+// filled in their order, so the order of effect stays.
 func (f *ToServer) cut() *ToServer {
 	var rest ToServer
 	room, logs := frameRoom, MaxLogs
@@ -88,6 +62,7 @@ func (f *ToServer) cut() *ToServer {
 	return &rest
 }
 
+// cut is like ToServer.cut.
 func (f *ToWorker) cut() *ToWorker {
 	var rest ToWorker
 	room := frameRoom

@@ -15,9 +15,9 @@ import (
 )
 
 // drain takes everything that waits, without waiting.
-func drain[F any, P frame[F]](o *Outbox[F, P]) (frames []P, err error) {
+func drain(o *Outbox) (frames []*ToWorker, err error) {
 	for {
-		f, err := o.poll()
+		f, err := o.next()
 		if f == nil || err != nil {
 			return frames, err
 		}
@@ -27,38 +27,32 @@ func drain[F any, P frame[F]](o *Outbox[F, P]) (frames []P, err error) {
 
 func TestOutboxKeepsEveryWordInOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		box := NewToServerBox(1 << 20)
-		var posted, taken ToServer
-		add := func(to, f *ToServer) {
-			to.Accepted = append(to.Accepted, f.Accepted...)
-			to.Rejected = append(to.Rejected, f.Rejected...)
-			to.Started = append(to.Started, f.Started...)
-			to.Progress = append(to.Progress, f.Progress...)
-			to.Logs = append(to.Logs, f.Logs...)
-			to.Finished = append(to.Finished, f.Finished...)
-		}
-		take := func() {
-			f, err := box.poll()
-			if err != nil {
-				rt.Fatal(err)
-			}
-			if f != nil {
-				add(&taken, f)
-			}
+		box := NewOutbox(1 << 20)
+		var posted, taken ToWorker
+		add := func(to, f *ToWorker) {
+			to.Specs = append(to.Specs, f.Specs...)
+			to.Assign = append(to.Assign, f.Assign...)
+			to.Cancel = append(to.Cancel, f.Cancel...)
+			to.FinishedAck = append(to.FinishedAck, f.FinishedAck...)
+			to.LogAck = append(to.LogAck, f.LogAck...)
 		}
 		for range rapid.IntRange(0, 30).Draw(rt, "steps") {
 			if rapid.Bool().Draw(rt, "take") {
-				take()
+				if f, err := box.next(); err != nil {
+					rt.Fatal(err)
+				} else if f != nil {
+					add(&taken, f)
+				}
 				continue
 			}
-			f := genToServer(rt)
+			f := genToWorker(rt)
 			f.Goodbye = nil
 			box.Post(f)
 			add(&posted, f)
 		}
 		frames, err := drain(box)
-		if err != nil || box.Waiting() != 0 {
-			rt.Fatalf("%d messages wait in an empty box: %v", box.Waiting(), err)
+		if err != nil || box.waiting != 0 {
+			rt.Fatalf("%d messages wait in an empty box: %v", box.waiting, err)
 		}
 		for _, f := range frames {
 			add(&taken, f)
@@ -70,7 +64,7 @@ func TestOutboxKeepsEveryWordInOrder(t *testing.T) {
 }
 
 func TestOutboxMergesWhatWaits(t *testing.T) {
-	box := NewToWorkerBox(1000)
+	box := NewOutbox(1000)
 	for i := range 100 {
 		box.Post(&ToWorker{Assign: []Assign{{Attempt: attempt(i), Ref: 1}}})
 		box.Post(&ToWorker{FinishedAck: []muster.AttemptID{attempt(i)}})
@@ -81,15 +75,8 @@ func TestOutboxMergesWhatWaits(t *testing.T) {
 	}
 }
 
-func TestOutboxDoesNotOvertakeARenewOrADrain(t *testing.T) {
-	up := NewToServerBox(1000)
-	up.Post(&ToServer{Renew: &Renew{Held: []muster.AttemptID{attempt(1)}}})
-	up.Post(&ToServer{Finished: finisheds(2).Finished})
-	frames, _ := drain(up)
-	if len(frames) != 2 || frames[0].Renew == nil || frames[1].Renew != nil {
-		t.Errorf("a report came before the renewal that was older: %d frames", len(frames))
-	}
-	down := NewToWorkerBox(1000)
+func TestOutboxDoesNotOvertakeADrain(t *testing.T) {
+	down := NewOutbox(1000)
 	down.Post(&ToWorker{Drain: true})
 	down.Post(assigns(1))
 	if frames, _ := drain(down); len(frames) != 2 || !frames[0].Drain || frames[1].Drain {
@@ -98,7 +85,7 @@ func TestOutboxDoesNotOvertakeARenewOrADrain(t *testing.T) {
 }
 
 func TestOutboxEndsAfterAGoodbye(t *testing.T) {
-	box := NewToWorkerBox(1000)
+	box := NewOutbox(1000)
 	box.Post(assigns(1))
 	box.Post(&ToWorker{Goodbye: &Goodbye{}})
 	box.Post(assigns(1))
@@ -112,7 +99,7 @@ func TestOutboxEndsAfterAGoodbye(t *testing.T) {
 }
 
 func TestOutboxFailsWhenNobodyTakes(t *testing.T) {
-	box := NewToWorkerBox(100)
+	box := NewOutbox(100)
 	for range 101 {
 		box.Post(assigns(1))
 	}
@@ -121,35 +108,30 @@ func TestOutboxFailsWhenNobodyTakes(t *testing.T) {
 	}
 }
 
-func TestOutboxCutsFramesToTheLimits(t *testing.T) {
-	box := NewToServerBox(1 << 20)
+func TestWorkersFramesAreCutToTheLimits(t *testing.T) {
 	result := json.RawMessage(`"` + strings.Repeat("r", muster.MaxResult-2) + `"`)
-	var posted ToServer
+	posted := ToServer{Renew: &Renew{}, Goodbye: &Goodbye{Message: "bye"}}
 	for i := range 100 {
 		r := finisheds(1).Finished[0]
 		r.Attempt, r.Result = attempt(i), result
 		posted.Finished = append(posted.Finished, r)
 		posted.Logs = append(posted.Logs, LogChunk{Attempt: attempt(i), Data: make([]byte, 100<<10)})
 	}
-	box.Post(&ToServer{Hello: &Hello{Version: Version, Worker: "w"}})
-	box.Post(&posted)
-	box.Post(&ToServer{Goodbye: &Goodbye{Message: "bye"}})
-	frames, err := drain(box)
-	if !errors.Is(err, io.EOF) {
-		t.Fatal(err)
-	}
-	var codec WorkerCodec
+	codec := WorkerCodec{sent: 1}
 	var finished []muster.Report
 	var logs []LogChunk
-	for i, f := range frames {
+	whole := posted
+	for f, n := &whole, 0; f != nil; n++ {
+		rest := f.cut()
 		if _, err := codec.Encode(f); err != nil {
-			t.Fatalf("frame %d of %d cannot leave: %v", i, len(frames), err)
+			t.Fatalf("frame %d cannot leave: %v", n, err)
 		}
 		finished = append(finished, f.Finished...)
 		logs = append(logs, f.Logs...)
-		if (f.Goodbye != nil) != (i == len(frames)-1) {
-			t.Errorf("frame %d of %d: goodbye %v", i, len(frames), f.Goodbye)
+		if last := rest == nil; (f.Goodbye != nil) != last || (f.Renew != nil) != last {
+			t.Errorf("frame %d: goodbye %v, renew %v", n, f.Goodbye, f.Renew)
 		}
+		f = rest
 	}
 	if !slices.EqualFunc(finished, posted.Finished, func(a, b muster.Report) bool { return a.Attempt == b.Attempt }) {
 		t.Error("reports were lost or reordered")
@@ -160,7 +142,7 @@ func TestOutboxCutsFramesToTheLimits(t *testing.T) {
 }
 
 func TestOutboxCutsAssignments(t *testing.T) {
-	box := NewToWorkerBox(1 << 20)
+	box := NewOutbox(1 << 20)
 	big := muster.TaskSpec{Kind: "script", Env: map[string]string{"TEXT": strings.Repeat("\x01", 100<<10)}}
 	for i := range 40 {
 		box.Post(&ToWorker{Assign: []Assign{{Attempt: attempt(i), Ref: 1, Spec: &big}}, FinishedAck: []muster.AttemptID{attempt(i)}})
@@ -190,13 +172,13 @@ func BenchmarkOutbox(b *testing.B) {
 	for i := range words {
 		words[i] = &ToWorker{Assign: assigns(1).Assign}
 	}
-	box := NewToWorkerBox(1 << 20)
+	box := NewOutbox(1 << 20)
 	b.ReportAllocs()
 	for b.Loop() {
 		for _, w := range words {
 			box.Post(w)
 		}
-		if f, err := box.poll(); f == nil || err != nil {
+		if f, err := box.next(); f == nil || err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -29,7 +29,7 @@ func Serve(ctx context.Context, conn ServerConn, desk Desk, worker muster.Worker
 		refuse(ctx, conn, err)
 		return err
 	}
-	box := NewToWorkerBox(maxWaiting)
+	box := NewOutbox(maxWaiting)
 	open, welcome, err := desk.Open(ctx, hello, box.Post)
 	if err != nil {
 		refuse(ctx, conn, err)
@@ -81,7 +81,7 @@ func refuse(ctx context.Context, conn ServerConn, why error) {
 type serverSession struct {
 	conn ServerConn
 	desk Session
-	box  *ToWorkerBox
+	box  *Outbox
 	idle time.Duration
 }
 

@@ -287,7 +287,7 @@ func TestServeReleasesABlockedDesk(t *testing.T) {
 }
 
 // session is RunSession in the background, against a server that the test plays.
-func session(ctx context.Context, box *link.ToServerBox, handle func(*link.ToWorker) error) (link.ServerConn, chan error) {
+func session(ctx context.Context, box *linktest.Words, handle func(*link.ToWorker) error) (link.ServerConn, chan error) {
 	w, s := linktest.Pipe(4)
 	done := make(chan error, 1)
 	go func() { done <- link.RunSession(ctx, w, hello(), box, handle) }()
@@ -306,7 +306,7 @@ func welcome(t *testing.T, s link.ServerConn) {
 
 func TestRunSessionPingsAndEndsInSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, done := session(t.Context(), link.NewSessionBox(), func(*link.ToWorker) error { return nil })
+		s, done := session(t.Context(), linktest.NewWords(), func(*link.ToWorker) error { return nil })
 		welcome(t, s)
 		start := time.Now()
 		if f, err := s.Recv(t.Context()); err != nil || !f.Ping || time.Since(start) != 10*time.Second {
@@ -327,30 +327,30 @@ func TestRunSessionEndsAsPromised(t *testing.T) {
 	bad := errors.New("handler")
 	for _, tc := range []struct {
 		name string
-		act  func(ctx context.Context, s link.ServerConn, box *link.ToServerBox, cancel func()) error
+		act  func(ctx context.Context, s link.ServerConn, box *linktest.Words, cancel func()) error
 		ok   func(error) bool
 	}{
-		{"the worker leaves", func(_ context.Context, _ link.ServerConn, box *link.ToServerBox, _ func()) error {
+		{"the worker leaves", func(_ context.Context, _ link.ServerConn, box *linktest.Words, _ func()) error {
 			box.Post(&link.ToServer{Goodbye: &link.Goodbye{}})
 			return nil
 		}, func(err error) bool { return err == nil }},
-		{"ctx ends", func(_ context.Context, _ link.ServerConn, _ *link.ToServerBox, cancel func()) error {
+		{"ctx ends", func(_ context.Context, _ link.ServerConn, _ *linktest.Words, cancel func()) error {
 			cancel()
 			return nil
 		},
 			func(err error) bool { return errors.Is(err, context.Canceled) }},
-		{"takeover", func(ctx context.Context, s link.ServerConn, _ *link.ToServerBox, _ func()) error {
+		{"takeover", func(ctx context.Context, s link.ServerConn, _ *linktest.Words, _ func()) error {
 			return s.Send(ctx, &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Conflict, Message: "another one"}})
 		}, func(err error) bool { return muster.CodeOf(err) == muster.Conflict && !link.ComeBack(err) }},
-		{"server stops", func(ctx context.Context, s link.ServerConn, _ *link.ToServerBox, _ func()) error {
+		{"server stops", func(ctx context.Context, s link.ServerConn, _ *linktest.Words, _ func()) error {
 			return s.Send(ctx, &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Unavailable, Message: "later"}})
 		}, func(err error) bool { return muster.CodeOf(err) == muster.Unavailable && link.ComeBack(err) }},
-		{"connection breaks", func(_ context.Context, s link.ServerConn, _ *link.ToServerBox, _ func()) error { return s.Close() },
+		{"connection breaks", func(_ context.Context, s link.ServerConn, _ *linktest.Words, _ func()) error { return s.Close() },
 			func(err error) bool { return muster.CodeOf(err) == muster.Unavailable && link.ComeBack(err) }},
-		{"bad frame", func(ctx context.Context, s link.ServerConn, _ *link.ToServerBox, _ func()) error {
+		{"bad frame", func(ctx context.Context, s link.ServerConn, _ *linktest.Words, _ func()) error {
 			return linktest.SendRaw(ctx, s, `{"seq":9}`)
 		}, link.ComeBack},
-		{"handler fails", func(ctx context.Context, s link.ServerConn, _ *link.ToServerBox, _ func()) error {
+		{"handler fails", func(ctx context.Context, s link.ServerConn, _ *linktest.Words, _ func()) error {
 			return s.Send(ctx, &link.ToWorker{Pong: true})
 		}, func(err error) bool { return errors.Is(err, bad) }},
 	} {
@@ -358,7 +358,7 @@ func TestRunSessionEndsAsPromised(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				box := link.NewSessionBox()
+				box := linktest.NewWords()
 				s, done := session(ctx, box, func(f *link.ToWorker) error {
 					if f.Pong {
 						return bad
@@ -380,7 +380,7 @@ func TestRunSessionEndsAsPromised(t *testing.T) {
 
 func TestRunSessionDeliversTheLastWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		box := link.NewSessionBox()
+		box := linktest.NewWords()
 		s, done := session(t.Context(), box, func(*link.ToWorker) error { return nil })
 		welcome(t, s)
 		box.Post(&link.ToServer{Accepted: []muster.AttemptID{{Task: muster.TaskID{Job: 1}, N: 1}}})

@@ -11,14 +11,10 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// NewSessionBox returns the outbox for one RunSession. It holds more than an agent lets
-// wait, and fails rather than grow without end.
-func NewSessionBox() *ToServerBox { return NewToServerBox(maxWaiting) }
-
-// Words is where a session takes what a worker has to say: a ToServerBox, or what
-// decides only when the line is free.
+// Words is where a session takes what a worker has to say, whenever the line is
+// free: everything that came up meanwhile, so that batching needs no timer.
 type Words interface {
-	// Take waits for words and returns the next frame; io.EOF after a Goodbye.
+	// Take waits for words and returns the next frame, of any size; io.EOF after a Goodbye.
 	Take(ctx context.Context) (*ToServer, error)
 	// Post adds a word of the session's own, which is a Ping. It never blocks.
 	Post(w *ToServer)
@@ -26,16 +22,16 @@ type Words interface {
 
 // RunSession runs the worker's side of one session on conn: it says hello,
 // passes every frame from the server to handle, in order, beginning with the one that has the Welcome,
-// and sends what it takes from box, which must be new. It closes conn and returns when all of it has
+// and sends what it takes from words. It closes conn and returns when all of it has
 // stopped:
 //
-//   - nil after a Goodbye that was taken from box,
+//   - nil after a Goodbye that was taken from words,
 //   - ctx.Err() when ctx ends: at once, so that the server keeps the leases running,
 //   - an error with the code of the server's Goodbye: see ComeBack,
 //   - an Unavailable error when the connection broke, or the server was silent for three
 //     heartbeats although it was asked for a sign of life,
 //   - handle's error.
-func RunSession(ctx context.Context, conn WorkerConn, hello *Hello, box Words, handle func(*ToWorker) error) error {
+func RunSession(ctx context.Context, conn WorkerConn, hello *Hello, words Words, handle func(*ToWorker) error) error {
 	defer conn.Close()
 	first, err := introduce(ctx, conn, hello)
 	if err != nil {
@@ -44,7 +40,7 @@ func RunSession(ctx context.Context, conn WorkerConn, hello *Hello, box Words, h
 	if first.Goodbye != nil {
 		return goodbyeError(first.Goodbye)
 	}
-	s := &workerSession{conn: conn, box: box, handle: handle, beat: first.Welcome.Heartbeat.Std()}
+	s := &workerSession{conn: conn, words: words, handle: handle, beat: first.Welcome.Heartbeat.Std()}
 	if err := handle(first); err != nil {
 		return err
 	}
@@ -111,7 +107,7 @@ func broken(ctx context.Context, err error) error {
 
 type workerSession struct {
 	conn   WorkerConn
-	box    Words
+	words  Words
 	handle func(*ToWorker) error
 	beat   time.Duration
 
@@ -160,12 +156,16 @@ func (s *workerSession) read(ctx context.Context) error {
 
 func (s *workerSession) write(ctx context.Context) error {
 	for {
-		f, err := s.box.Take(ctx)
+		f, err := s.words.Take(ctx)
 		if err != nil {
 			return err
 		}
-		if err := s.send(ctx, f); err != nil {
-			return err
+		for f != nil {
+			rest := f.cut()
+			if err := s.send(ctx, f); err != nil {
+				return err
+			}
+			f = rest
 		}
 	}
 }
@@ -196,7 +196,7 @@ func (s *workerSession) watch(ctx context.Context) error {
 		case n > silentBeats:
 			return muster.Errorf(muster.Unavailable, "the server was silent for %s", silentBeats*s.beat)
 		case n > 0:
-			s.box.Post(&ToServer{Ping: true})
+			s.words.Post(&ToServer{Ping: true})
 		}
 	}
 }

@@ -240,7 +240,7 @@ func frozen(t *testing.T, tr Transport) {
 	}()
 	go func() {
 		hello := &link.Hello{Version: link.Version, Worker: "w1"}
-		ran <- link.RunSession(ctx, w, hello, link.NewSessionBox(), func(f *link.ToWorker) error {
+		ran <- link.RunSession(ctx, w, hello, NewWords(), func(f *link.ToWorker) error {
 			if f.Welcome != nil {
 				welcomed <- struct{}{}
 			}
