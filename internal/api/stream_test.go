@@ -8,7 +8,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/apitest"
-	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -100,8 +99,8 @@ func TestFollowOverLostAttempt(t *testing.T) {
 	st := openStream(t, s, "/api/v1/tasks/1.0/logs", nil)
 	st.expect("event: attempt", "id: 1-0", `data: {"attempt":1}`)
 	st.expect(line(1, size, "stdout", `half\n`)...)
-	w.Say(&link.ToServer{Finished: []muster.Report{{Attempt: id, Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, FinishedAt: 1}}})
-	w.Next()
+	w.Leave()
+	s.Worker(t, "w2").Next()
 	st.expect("event: attempt", "id: 2-0", `data: {"attempt":2}`)
 }
 

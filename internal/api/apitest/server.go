@@ -142,13 +142,14 @@ type Worker struct {
 	came    chan struct{}
 }
 
-// Worker connects a worker with room for many tasks.
-func (s *Server) Worker(t testing.TB, id muster.WorkerID) *Worker {
+// Worker connects a worker with room for many tasks, which runs attempts already.
+func (s *Server) Worker(t testing.TB, id muster.WorkerID, held ...muster.AttemptID) *Worker {
 	t.Helper()
 	w := &Worker{ID: id, t: t, seq: 1, came: make(chan struct{}, 1)}
 	session, _, err := s.Engine.Open(t.Context(), &link.Hello{
 		Version: link.Version, Worker: id, Name: "name-of-" + string(id), Kinds: []string{muster.KindNoop, muster.KindProcess, muster.KindScript},
 		Resources: muster.Resources{CPUs: 8, Memory: 8 << 30, Disk: 8 << 30, Slots: 100},
+		Held:      held,
 	}, w.hear)
 	must(t, err)
 	w.session = session
@@ -173,6 +174,9 @@ func (w *Worker) Say(f *link.ToServer) {
 	f.Seq = w.seq
 	must(w.t, w.session.Handle(context.Background(), f))
 }
+
+// Leave says goodbye: what the worker still runs is lost.
+func (w *Worker) Leave() { w.session.Close(true) }
 
 // Next waits for the next attempt to run, and starts it.
 func (w *Worker) Next() muster.AttemptID {

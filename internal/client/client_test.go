@@ -1,0 +1,396 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/apitest"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+func noop(n int) *muster.Spec {
+	s := &muster.Spec{Tasks: []muster.TaskSpec{{Kind: muster.KindNoop}}}
+	if n > 1 {
+		s.Tasks[0].Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: int64(n) - 1, Step: 1}}}
+	}
+	return s
+}
+
+func shell(script string) *muster.Spec {
+	return &muster.Spec{Tasks: []muster.TaskSpec{{Run: &muster.Command{Shell: script}}}}
+}
+
+func submit(t *testing.T, c *client.Client, s *muster.Spec) muster.Job {
+	t.Helper()
+	job, err := c.Submit(t.Context(), s, client.SubmitOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return job
+}
+
+// faults stands before a server's handlers and breaks what it is told to break.
+type faults struct {
+	refuse   atomic.Int32 // requests to answer with 503
+	dropped  atomic.Int32 // requests to break off after they were carried out
+	cutAfter atomic.Int64 // bytes of an answer's body before it is broken off; 0 means never
+	cutReads atomic.Int64 // bytes of a request's body before it is broken off; 0 means never
+	requests atomic.Int32
+}
+
+func (f *faults) front(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.requests.Add(1)
+		switch {
+		case f.refuse.Add(-1) >= 0:
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		case f.dropped.Add(-1) >= 0:
+			next.ServeHTTP(discard{http.Header{}}, r)
+			panic(http.ErrAbortHandler)
+		}
+		if n := f.cutReads.Load(); n > 0 {
+			r.Body = &cutBody{ReadCloser: r.Body, left: n}
+		}
+		if n := f.cutAfter.Load(); n > 0 {
+			w = &cutWriter{ResponseWriter: w, left: n}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+type discard struct{ header http.Header }
+
+func (d discard) Header() http.Header         { return d.header }
+func (d discard) Write(b []byte) (int, error) { return len(b), nil }
+func (d discard) WriteHeader(int)             {}
+
+type cutWriter struct {
+	http.ResponseWriter
+	left int64
+}
+
+func (c *cutWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+func (c *cutWriter) Write(b []byte) (int, error) {
+	part := b[:min(int64(len(b)), c.left)]
+	_, _ = c.ResponseWriter.Write(part)
+	if c.left -= int64(len(part)); c.left == 0 {
+		_ = http.NewResponseController(c.ResponseWriter).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	return len(b), nil
+}
+
+type cutBody struct {
+	io.ReadCloser
+	left int64
+}
+
+func (c *cutBody) Read(b []byte) (int, error) {
+	if c.left == 0 {
+		panic(http.ErrAbortHandler)
+	}
+	n, err := c.ReadCloser.Read(b[:min(int64(len(b)), c.left)])
+	c.left -= int64(n)
+	return n, err
+}
+
+func start(t *testing.T) (*apitest.Server, *client.Client, *faults) {
+	t.Helper()
+	f := &faults{}
+	s := apitest.Start(t, f.front)
+	return s, s.Client(t), f
+}
+
+func TestLists(t *testing.T) {
+	s, c, _ := start(t)
+	w := s.Worker(t, "w1")
+	submit(t, c, noop(1))
+	w.Finish(w.Next(), muster.AttemptSucceeded, 0)
+	spec := noop(25)
+	spec.Labels = map[string]string{"team": "vision"}
+	spec.Tasks[0].Resources.Memory = 1 << 40
+	big := submit(t, c, spec)
+	var ids []muster.JobID
+	for job, err := range c.Jobs(t.Context(), client.JobQuery{Page: 1}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, job.ID)
+	}
+	if !slices.Equal(ids, []muster.JobID{2, 1}) {
+		t.Errorf("jobs %v, want newest first", ids)
+	}
+	for job, err := range c.Jobs(t.Context(), client.JobQuery{Labels: spec.Labels, States: []muster.JobState{muster.JobQueued}}) {
+		if err != nil || job.ID != big.ID {
+			t.Errorf("job %d, %v", job.ID, err)
+		}
+	}
+	if _, err := c.Cancel(t.Context(), big.ID, []client.Span{{First: 3, Last: 7}}); err != nil {
+		t.Fatal(err)
+	}
+	count := map[muster.TaskState]int{}
+	last := -1
+	for task, err := range c.Tasks(t.Context(), big.ID, client.TaskQuery{Page: 4}) {
+		if err != nil || task.Index != last+1 {
+			t.Fatalf("task %d after %d, %v", task.Index, last, err)
+		}
+		count[task.State]++
+		last = task.Index
+	}
+	if count[muster.Cancelled] != 5 || count[muster.Queued] != 20 {
+		t.Errorf("states %v", count)
+	}
+	var some []int
+	for task, err := range c.Tasks(t.Context(), big.ID, client.TaskQuery{States: []muster.TaskState{muster.Cancelled}, Spans: []client.Span{{First: 0, Last: 4}, {First: 7, Last: 20}}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		some = append(some, task.Index)
+	}
+	if !slices.Equal(some, []int{3, 4, 7}) {
+		t.Errorf("cancelled tasks in 0-4,7-20: %v", some)
+	}
+}
+
+func TestErrorsKeepTheirCode(t *testing.T) {
+	s, c, _ := start(t)
+	_, err := c.Job(t.Context(), 99)
+	if muster.CodeOf(err) != muster.NotFound {
+		t.Errorf("no job: %v", err)
+	}
+	_, err = s.ClientWith(t, "nonsense").Workers(t.Context())
+	if muster.CodeOf(err) != muster.Unauthenticated {
+		t.Errorf("wrong token: %v", err)
+	}
+	_, err = s.ClientWith(t, s.Key(t, auth.Viewer, "", "")).Submit(t.Context(), noop(1), client.SubmitOptions{})
+	if muster.CodeOf(err) != muster.Forbidden {
+		t.Errorf("viewer submits: %v", err)
+	}
+	_, err = c.Submit(t.Context(), &muster.Spec{Tasks: []muster.TaskSpec{{Kind: "nop"}, {Name: "a b", Needs: []string{"c"}, Kind: "noop"}}}, client.SubmitOptions{})
+	var e *muster.Error
+	if !errors.As(err, &e) || e.Code != muster.InvalidSpec || len(e.Fields) < 2 || !strings.Contains(e.Fields[0].Path, "tasks[0].kind") {
+		t.Errorf("bad spec: %+v", err)
+	}
+	for _, url := range []string{"", "127.0.0.1:8700", "ftp://x", "http://"} {
+		if _, err := client.New(url, "", client.Options{}); muster.CodeOf(err) != muster.Invalid {
+			t.Errorf("New(%q): %v", url, err)
+		}
+	}
+}
+
+func TestUnreachableServerIsNamed(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + listener.Addr().String()
+	_ = listener.Close()
+	c, err := client.New(url, "x", client.Options{Patience: time.Millisecond, StreamPatience: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, errCall := c.Workers(t.Context())
+	_, errStream := c.Wait(t.Context(), 1)
+	_, errUpload := c.UploadFolder(t.Context(), t.TempDir(), nil)
+	for _, err := range []error{errCall, errStream, errUpload} {
+		if muster.CodeOf(err) != muster.Unavailable || !strings.Contains(err.Error(), url) || !strings.Contains(err.Error(), "MUSTER_SERVER") {
+			t.Errorf("got %v, want an Unavailable error that names %s and what to do", err, url)
+		}
+	}
+}
+
+func TestStrangersAreNoMusterServer(t *testing.T) {
+	s := apitest.Start(t, func(http.Handler) http.Handler { return http.NotFoundHandler() })
+	_, err := s.Client(t).Job(t.Context(), 1)
+	if muster.CodeOf(err) != muster.NotFound || !strings.Contains(err.Error(), "Muster server") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// What the server said it has not done is sent again, whatever it was.
+func TestUnavailableIsTriedAgain(t *testing.T) {
+	_, c, f := start(t)
+	f.refuse.Store(2)
+	job := submit(t, c, noop(1))
+	f.refuse.Store(2)
+	if _, err := c.Cancel(t.Context(), job.ID, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// A submission whose answer was lost makes one job, and other changes are not
+// sent twice.
+func TestLostAnswers(t *testing.T) {
+	_, c, f := start(t)
+	f.dropped.Store(1)
+	if job := submit(t, c, noop(1)); job.ID != 1 {
+		t.Errorf("job %d, want the first and only one", job.ID)
+	}
+	before := f.requests.Load()
+	f.dropped.Store(1)
+	if _, err := c.Cancel(t.Context(), 1, nil); muster.CodeOf(err) != muster.Unavailable {
+		t.Errorf("lost answer to cancel: %v", err)
+	}
+	if n := f.requests.Load() - before; n != 1 {
+		t.Errorf("cancel was sent %d times", n)
+	}
+	f.dropped.Store(2)
+	if _, err := c.Job(t.Context(), 1); err != nil {
+		t.Errorf("a read was not repeated: %v", err)
+	}
+}
+
+func TestCallsEndWithTheirContext(t *testing.T) {
+	_, c, f := start(t)
+	f.refuse.Store(1 << 20)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	if _, err := c.Job(ctx, 1); err == nil {
+		t.Error("a refused call succeeded")
+	}
+	if took := time.Since(begun); took > 3*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+// Following survives cut connections and a restart of the server: every line
+// comes exactly once and in order.
+func TestFollowedLogIsExact(t *testing.T) {
+	s, c, f := start(t)
+	job := submit(t, c, shell("x"))
+	w := s.Worker(t, "w1")
+	id := w.Next()
+	const lines = 400
+	f.cutAfter.Store(5_000)
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		size := int64(0)
+		for i := range lines {
+			rec := apitest.Log([]tasklog.Stream{tasklog.Stdout, tasklog.Stderr}[i%2], fmt.Sprintf("line %d\n", i))
+			for len(rec) > 0 { // as it may come from a worker
+				n := 1 + rand.IntN(len(rec))
+				var err error
+				if size, err = s.Logs.Append(context.Background(), id, size, rec[:n]); err != nil {
+					t.Error(err)
+					return
+				}
+				rec = rec[n:]
+			}
+			if i == lines/2 {
+				s.Stop()
+				s.Start(t)
+				w = s.Worker(t, "w1", id)
+			}
+		}
+		w.Finish(id, muster.AttemptSucceeded, size)
+	})
+	defer writer.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	n := 0
+	for l, err := range c.Logs(ctx, muster.TaskID{Job: job.ID}, client.LogOptions{Follow: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream := []string{client.Stdout, client.Stderr}[n%2]
+		if want := fmt.Sprintf("line %d\n", n); string(l.Data) != want || l.Stream != stream || l.Attempt != 1 {
+			t.Fatalf("got %d %s %q, want %s %q", l.Attempt, l.Stream, l.Data, stream, want)
+		}
+		n++
+	}
+	if n != lines {
+		t.Errorf("%d lines, want %d", n, lines)
+	}
+}
+
+func TestLogsCanBeLeft(t *testing.T) {
+	s, c, _ := start(t)
+	job := submit(t, c, shell("x"))
+	w := s.Worker(t, "w1")
+	id := w.Next()
+	if _, err := s.Logs.Append(t.Context(), id, 0, append(apitest.Log(tasklog.Stdout, "a\n"), apitest.Log(tasklog.Stdout, "b\n")...)); err != nil {
+		t.Fatal(err)
+	}
+	for l, err := range c.Logs(t.Context(), muster.TaskID{Job: job.ID}, client.LogOptions{Follow: true, Tail: 1}) {
+		if err != nil || string(l.Data) != "b\n" {
+			t.Fatalf("%q, %v", l.Data, err)
+		}
+		break
+	}
+	for _, err := range c.Logs(t.Context(), muster.TaskID{Job: 9}, client.LogOptions{}) {
+		if muster.CodeOf(err) != muster.NotFound {
+			t.Errorf("no such task: %v", err)
+		}
+	}
+}
+
+// Waiting for a job survives a restart of the server.
+func TestWaitOverRestart(t *testing.T) {
+	s, c, _ := start(t)
+	job := submit(t, c, noop(1))
+	result := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go func() {
+		done, err := c.Wait(ctx, job.ID)
+		if err == nil && done.State != muster.JobSucceeded {
+			err = fmt.Errorf("state %s", done.State)
+		}
+		result <- err
+	}()
+	s.Stop()
+	s.Start(t)
+	w := s.Worker(t, "w1")
+	w.Finish(w.Next(), muster.AttemptSucceeded, 0)
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWorkersAndKeys(t *testing.T) {
+	s, c, _ := start(t)
+	s.Worker(t, "w1")
+	for _, steer := range []struct {
+		do   func(context.Context, string) (muster.Worker, error)
+		want muster.WorkerState
+	}{{c.PauseWorker, muster.WorkerPaused}, {c.ResumeWorker, muster.WorkerActive}} {
+		if w, err := steer.do(t.Context(), "name-of-w1"); err != nil || w.State != steer.want {
+			t.Errorf("worker %+v, %v; want %s", w, err, steer.want)
+		}
+	}
+	if err := c.RemoveWorker(t.Context(), "w1"); muster.CodeOf(err) != muster.Conflict {
+		t.Errorf("removing a connected worker: %v", err)
+	}
+	made, err := c.CreateKey(t.Context(), client.NewKey{Name: "ci", Role: "submitter", TTL: muster.Duration(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, err := s.ClientWith(t, made.Secret).Whoami(t.Context())
+	if err != nil || who.Name != "ci" || who.Role != "submitter" {
+		t.Errorf("whoami: %+v, %v", who, err)
+	}
+	if err := c.RevokeKey(t.Context(), made.Key.ID); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := c.Keys(t.Context())
+	if err != nil || slices.ContainsFunc(keys, func(k client.Key) bool { return k.Name == "ci" }) {
+		t.Errorf("keys after revoking: %+v, %v", keys, err)
+	}
+}
