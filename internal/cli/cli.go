@@ -21,7 +21,7 @@ func Main(args []string) int {
 
 func (a *app) commands() []*cli.Command {
 	return []*cli.Command{
-		a.serverCommand(), a.probeCommand(),
+		a.upCommand(), a.serverCommand(), a.workerCommand(), a.probeCommand(),
 		a.runCommand(), a.submitCommand(), a.planCommand(),
 		a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(),
 		a.resultCommand(), a.getCommand(),

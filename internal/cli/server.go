@@ -33,6 +33,11 @@ type serverConfig struct {
 	output    string
 }
 
+// newServerConfig returns the defaults.
+func newServerConfig(listen string) serverConfig {
+	return serverConfig{listen: listen, output: "text", heartbeat: muster.Duration(5 * time.Second), logging: logging{level: "info", format: "text"}}
+}
+
 func (c *serverConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
 		frame.Option{Name: "listen", Usage: "serve at this `ADDRESS`; port 0 picks a free one"}.Variable().Text(&c.listen),
@@ -45,7 +50,7 @@ func (c *serverConfig) flags() []cli.Flag {
 }
 
 func (a *app) serverCommand() *cli.Command {
-	c := &serverConfig{listen: ":8700", output: "text", heartbeat: muster.Duration(5 * time.Second), logging: logging{level: "info", format: "text"}}
+	c := newServerConfig(":8700")
 	return a.Command(frame.Command{
 		Name: "server", Usage: "run a server", Category: frame.SetUp, Flags: c.flags(),
 		About: "The first SIGINT or SIGTERM stops it in order, the second at once. Nothing that was acknowledged is lost either way.",
@@ -57,7 +62,9 @@ func (a *app) serverCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return a.serve(ctx, c, log, func(ctx context.Context, _ remote.Server) error {
+			ctx, stop := frame.Interruptible(ctx)
+			defer stop()
+			return a.serve(ctx, &c, log, func(ctx context.Context, _ remote.Server) error {
 				<-ctx.Done()
 				return nil
 			})
@@ -65,11 +72,8 @@ func (a *app) serverCommand() *cli.Command {
 	})
 }
 
-// serve runs a server until a signal comes. Once it is ready it is announced,
-// and alongside runs; when that returns the server is stopped.
+// serve runs a server until ctx ends. Once it is ready it is announced, and alongside runs; when that returns the server is stopped.
 func (a *app) serve(ctx context.Context, c *serverConfig, log *slog.Logger, alongside func(context.Context, remote.Server) error) error {
-	ctx, stop := frame.Interruptible(ctx)
-	defer stop()
 	var err error
 	if c.data, err = dataFolder(c.data, ""); err != nil {
 		return err

@@ -10,6 +10,25 @@ import (
 // StopSignals are the signals that ask a program to end.
 func StopSignals() []os.Signal { return []os.Signal{os.Interrupt, syscall.SIGTERM} }
 
+// InSteps returns a context that ends with the first SIGINT or SIGTERM and one
+// that ends with the second. The third one ends the program at once.
+func InSteps(ctx context.Context) (first, second context.Context, release context.CancelFunc) {
+	first, stopFirst := signal.NotifyContext(ctx, StopSignals()...)
+	second, hurry := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(first, func() {
+		next, stopSecond := signal.NotifyContext(second, StopSignals()...)
+		stopFirst()
+		context.AfterFunc(next, func() {
+			stopSecond()
+			hurry()
+		})
+	})
+	return first, second, func() {
+		stopFirst()
+		hurry()
+	}
+}
+
 // Interruptible returns a context that ends with the first SIGINT or SIGTERM.
 // The second one ends the program at once.
 func Interruptible(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -13,16 +13,16 @@ const DefaultServer = "http://127.0.0.1:8700"
 
 // Remote says which server a command talks to.
 type Remote struct {
-	server string
-	token  string
+	URL   string
+	Token string
 }
 
 // Flags are the options for it.
 func (r *Remote) Flags() []cli.Flag {
 	const group = "Server"
 	return []cli.Flag{
-		frame.Option{Name: "server", Usage: "the server's `URL` (default: the one saved by up or server, else " + DefaultServer + ")", Group: group}.Variable().Text(&r.server),
-		frame.Option{Name: "token", Usage: "the API `KEY` to use (default: the one saved for that server)", Group: group}.Variable().Text(&r.token),
+		frame.Option{Name: "server", Usage: "the server's `URL` (default: the one saved by up or server, else " + DefaultServer + ")", Group: group}.Variable().Text(&r.URL),
+		frame.Option{Name: "token", Usage: "the API `KEY` to use (default: the one saved for that server)", Group: group}.Variable().Text(&r.Token),
 	}
 }
 
@@ -30,15 +30,15 @@ func (r *Remote) Flags() []cli.Flag {
 // was saved for.
 func (r *Remote) Resolve() (Server, error) {
 	s, err := ReadSaved()
-	if err != nil && (r.server == "" || r.token == "") {
+	if err != nil && (r.URL == "" || r.Token == "") {
 		return Server{}, err
 	}
-	known := s.Server(strings.TrimRight(r.server, "/"))
+	known := s.Server(strings.TrimRight(r.URL, "/"))
 	if known.URL == "" {
 		known = s.Server(DefaultServer)
 	}
-	if r.token != "" {
-		known.Token = r.token
+	if r.Token != "" {
+		known.Token = r.Token
 	}
 	return known, nil
 }

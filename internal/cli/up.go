@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"slices"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
+)
+
+type upConfig struct {
+	serverConfig
+	offer
+}
+
+func (c *upConfig) flags() []cli.Flag {
+	return slices.Concat(c.serverConfig.flags(), c.offer.flags())
+}
+
+func (a *app) upCommand() *cli.Command {
+	c := &upConfig{offer: newOffer(), serverConfig: newServerConfig("127.0.0.1:8700")}
+	return a.Command(frame.Command{
+		Name: "up", Usage: "run a server and a worker on this machine, ready for jobs", Category: frame.SetUp, Flags: c.flags(),
+		About: "The first SIGINT or SIGTERM lets running tasks end within --shutdown-grace, the second hands them back at once.",
+		Run: func(ctx context.Context, args []string) error {
+			if err := frame.NoArgs(args); err != nil {
+				return err
+			}
+			return a.up(ctx, c)
+		},
+	})
+}
+
+func (a *app) up(ctx context.Context, c *upConfig) error {
+	ctx, hurried, release := frame.InSteps(ctx)
+	defer release()
+	log, err := c.logger(a.Err)
+	if err != nil {
+		return err
+	}
+	return a.serve(ctx, &c.serverConfig, log, func(ctx context.Context, known remote.Server) error {
+		err := c.offer.run(ctx, hurried, known, filepath.Join(c.data, "worker"), log.With(slog.String("part", "worker")))
+		if err != nil {
+			return err
+		}
+		<-ctx.Done() // a drained worker leaves, the server stays
+		return nil
+	})
+}

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
+	"github.com/muster-dev/muster/internal/work"
+)
+
+// offer is what a worker offers and how it behaves, for worker and up alike.
+type offer struct {
+	work  work.Config
+	grace muster.Duration
+}
+
+func newOffer() offer { return offer{grace: muster.Duration(30 * time.Second)} }
+
+func (c *offer) flags() []cli.Flag {
+	const group = "Worker"
+	w := &c.work
+	return []cli.Flag{
+		frame.Option{Name: "name", Usage: "the worker's `NAME` (default: the host's)", Group: group}.Variable().Text(&w.Name),
+		frame.Option{Name: "tags", Usage: "offer these `TAGS` besides those that were found out", Group: group}.Variable().List(&w.Tags),
+		frame.Option{Name: "label", Usage: "show this label to people, `NAME=VALUE`; may be repeated", Group: group}.Pairs(&w.Labels),
+		frame.Option{Name: "price", Usage: "what an hour costs, a `NUMBER` that jobs can limit", Group: group}.Variable().Decimal(&w.Price, 1e9),
+		frame.Option{Name: "slots", Usage: "run this `NUMBER` of tasks at once that name no cpus (default: two for each core, at least 4)", Group: group}.Variable().Number(&w.Slots, 1, 1<<16),
+		frame.Option{Name: "cpus", Usage: "offer this `NUMBER` of cores (default: all)", Group: group}.Variable().Decimal(&w.CPUs, 1<<16),
+		frame.Option{Name: "memory", Usage: "offer these `BYTES` of memory, such as 12GiB (default: all)", Group: group}.Variable().Size(&w.Memory),
+		frame.Option{Name: "cache", Usage: "keep up to these `BYTES` of fetched files", Group: group}.Variable().Size(&w.Cache),
+		frame.Option{Name: "log-cap", Usage: "cut the output of an attempt after these `BYTES`", Group: group}.Variable().Size(&w.LogCap),
+		frame.Option{Name: "shutdown-grace", Usage: "leave running tasks this `DURATION` to end when told to stop", Group: group}.Variable().Duration(&c.grace),
+		frame.Option{Name: "allow-private-addresses", Usage: "let scripts be fetched from addresses of private networks", Group: group}.On(&w.AllowPrivate),
+	}
+}
+
+// run works for a server until ctx ends. The end of hurried ends the grace of
+// running tasks.
+func (c *offer) run(ctx, hurried context.Context, server remote.Server, data string, log *slog.Logger) error {
+	cfg := c.work
+	cfg.Server, cfg.Token, cfg.Data = server.URL, server.JoinToken, data
+	cfg.ShutdownGrace, cfg.Version = c.grace.Std(), frame.BuildVersion().Version
+	w, err := work.New(cfg, log)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(hurried, w.Hurry)()
+	return w.Run(ctx)
+}
+
+type workerConfig struct {
+	logging
+	offer
+	server string
+	token  string
+	data   string
+}
+
+func (c *workerConfig) flags() []cli.Flag {
+	return slices.Concat([]cli.Flag{
+		frame.Option{Name: "server", Usage: "the server's `URL` (default: the one saved by up or server)"}.Variable().Text(&c.server),
+		frame.Option{Name: "token", Env: "MUSTER_JOIN_TOKEN", Usage: "the join `TOKEN`, needed once (default: the one saved for that server)"}.Text(&c.token),
+		frame.Option{Name: "data", Usage: "keep everything in this `FOLDER` (default: muster/worker in the user's data folder)"}.Variable().Text(&c.data),
+	}, c.offer.flags(), c.logging.flags())
+}
+
+func (a *app) workerCommand() *cli.Command {
+	c := &workerConfig{offer: newOffer(), logging: logging{level: "info", format: "text"}}
+	return a.Command(frame.Command{
+		Name: "worker", Usage: "run a worker: offer this machine to a server", Category: frame.SetUp, Flags: c.flags(),
+		About: "The first SIGINT or SIGTERM lets running tasks end within --shutdown-grace, the second hands them back at once.",
+		Run: func(ctx context.Context, args []string) error {
+			if err := frame.NoArgs(args); err != nil {
+				return err
+			}
+			return a.worker(ctx, c)
+		},
+	})
+}
+
+func (a *app) worker(ctx context.Context, c *workerConfig) error {
+	ctx, hurried, release := frame.InSteps(ctx)
+	defer release()
+	log, err := c.logger(a.Err)
+	if err != nil {
+		return err
+	}
+	known, err := (&remote.Remote{URL: c.server}).Resolve()
+	if err != nil {
+		return err
+	}
+	if c.token != "" {
+		known.JoinToken = c.token
+	}
+	data, err := dataFolder(c.data, "worker")
+	if err != nil {
+		return err
+	}
+	return c.run(ctx, hurried, known, data, log)
+}
