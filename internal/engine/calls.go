@@ -12,53 +12,78 @@ import (
 // callTimeout bounds how long a caller waits for its answer.
 const callTimeout = 30 * time.Second
 
-// call posts a letter and waits for its answer. If the wait ends first the letter
-// may still be carried out: the error says so.
-func (e *Engine) call(ctx context.Context, fresh bool, decide func(*sched.State, muster.Time, *batch) error) error {
+// ask posts a letter and waits for what it decides. A caller that gave up before
+// the decision has changed nothing; after it, the error says that it may have
+// been done.
+func ask[T any](ctx context.Context, e *Engine, fresh bool, decide func(*sched.State, muster.Time, *batch) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	answer := make(chan error, 1)
-	if err := e.inbox.post(ctx, letter{decide: decide, done: func(err error) { answer <- err }, fresh: fresh}); err != nil {
-		return err
+	type result struct {
+		value T
+		err   error
+	}
+	var none, value T // value is the engine's until it is sent
+	answer := make(chan result, 1)
+	err := e.inbox.post(ctx, letter{
+		decide: func(st *sched.State, now muster.Time, b *batch) (err error) {
+			if ctx.Err() != nil {
+				return muster.Errorf(muster.Unavailable, "not done: the caller gave up: %w", ctx.Err())
+			}
+			value, err = decide(st, now, b)
+			return err
+		},
+		done:  func(err error) { answer <- result{value, err} },
+		fresh: fresh,
+	})
+	if err != nil {
+		return none, err
 	}
 	select {
-	case err := <-answer:
-		return err
+	case r := <-answer:
+		if r.err != nil {
+			return none, r.err
+		}
+		return r.value, nil
 	case <-ctx.Done():
-		return muster.Errorf(muster.Unavailable, "no answer in time; it may or may not have been done: %w", ctx.Err())
+		return none, muster.Errorf(muster.Unavailable, "no answer in time; it may or may not have been done: %w", ctx.Err())
 	}
+}
+
+// tell is ask without a value.
+func (e *Engine) tell(ctx context.Context, fresh bool, decide func(*sched.State, muster.Time, *batch) error) error {
+	_, err := ask(ctx, e, fresh, func(st *sched.State, now muster.Time, b *batch) (struct{}, error) {
+		return struct{}{}, decide(st, now, b)
+	})
+	return err
 }
 
 // Submit accepts a valid, normalized spec and returns the new job's number, after
 // the commit. With by.Key it is idempotent for by.Owner: the same key and digest
 // return the same job again, another digest is a Conflict.
 func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.Idempotency) (muster.JobID, error) {
-	var id muster.JobID
-	err := e.call(ctx, false, func(st *sched.State, now muster.Time, b *batch) error {
+	return ask(ctx, e, false, func(st *sched.State, now muster.Time, b *batch) (muster.JobID, error) {
 		if by.Key != "" {
 			known, ok, err := e.known(ctx, by, b)
 			if err != nil {
-				return err
+				return 0, err
 			}
 			if ok {
 				if known.Digest != by.Digest {
-					return muster.Errorf(muster.Conflict, "the idempotency key %q was used for another request (job %d); use a new key", by.Key, known.Job)
+					return 0, muster.Errorf(muster.Conflict, "the idempotency key %q was used for another request (job %d); use a new key", by.Key, known.Job)
 				}
-				id = known.Job
-				return nil
+				return known.Job, nil
 			}
 		}
-		id = st.NextJob()
+		id := st.NextJob()
 		if err := st.Apply(now, sched.Submit{ID: id, Spec: spec, Owner: by.Owner}); err != nil {
-			return err
+			return 0, err
 		}
 		if by.Key != "" {
 			by.Job, by.At = id, now
 			b.keys = append(b.keys, by)
 		}
-		return nil
+		return id, nil
 	})
-	return id, err
 }
 
 // known looks an idempotency key up, in this batch and in the store.
@@ -73,7 +98,7 @@ func (e *Engine) known(ctx context.Context, by store.Idempotency, b *batch) (sto
 
 // Cancel stops tasks of a job, all of them if spans is nil.
 func (e *Engine) Cancel(ctx context.Context, job muster.JobID, spans []sched.Span) error {
-	return e.call(ctx, true, func(st *sched.State, now muster.Time, _ *batch) error {
+	return e.tell(ctx, true, func(st *sched.State, now muster.Time, _ *batch) error {
 		if !st.Live(job) {
 			j, err := e.cfg.Store.Job(ctx, job)
 			if err != nil {
@@ -88,7 +113,7 @@ func (e *Engine) Cancel(ctx context.Context, job muster.JobID, spans []sched.Spa
 // Retry queues ended tasks that did not succeed again, all of them if spans is
 // nil.
 func (e *Engine) Retry(ctx context.Context, job muster.JobID, spans []sched.Span) error {
-	return e.call(ctx, true, func(st *sched.State, now muster.Time, _ *batch) error {
+	return e.tell(ctx, true, func(st *sched.State, now muster.Time, _ *batch) error {
 		ev, err := e.retryEvent(ctx, job, spans)
 		if err != nil {
 			return err
@@ -158,7 +183,7 @@ func (e *Engine) rows(ctx context.Context, q store.TaskQuery, stored bool) ([]mu
 
 // Steer pauses, resumes, drains or removes a worker.
 func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, what muster.Steering) error {
-	return e.call(ctx, false, func(st *sched.State, now muster.Time, _ *batch) error {
+	return e.tell(ctx, false, func(st *sched.State, now muster.Time, _ *batch) error {
 		switch what {
 		case muster.SteerPause:
 			return st.Apply(now, sched.Pause{Worker: w, On: true})
@@ -179,31 +204,22 @@ func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, what muster.Steer
 
 // Explain says why a live task stands where it stands.
 func (e *Engine) Explain(ctx context.Context, id muster.TaskID) (sched.Explanation, error) {
-	var x sched.Explanation
-	err := e.call(ctx, false, func(st *sched.State, now muster.Time, _ *batch) (err error) {
-		x, err = st.Explain(now, id)
-		return err
+	return ask(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (sched.Explanation, error) {
+		return st.Explain(now, id)
 	})
-	return x, err
 }
 
 // Plan says where the first task of each stage would run if spec were submitted
 // now.
 func (e *Engine) Plan(ctx context.Context, spec *muster.Spec) ([]sched.Explanation, error) {
-	var x []sched.Explanation
-	err := e.call(ctx, false, func(st *sched.State, now muster.Time, _ *batch) error {
-		x = st.Plan(now, spec)
-		return nil
+	return ask(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) ([]sched.Explanation, error) {
+		return st.Plan(now, spec), nil
 	})
-	return x, err
 }
 
 // Workers lists all workers with what only memory has: free resources and load.
 func (e *Engine) Workers(ctx context.Context) ([]muster.Worker, error) {
-	var ws []muster.Worker
-	err := e.call(ctx, false, func(st *sched.State, _ muster.Time, _ *batch) error {
-		ws = st.Workers()
-		return nil
+	return ask(ctx, e, false, func(st *sched.State, _ muster.Time, _ *batch) ([]muster.Worker, error) {
+		return st.Workers(), nil
 	})
-	return ws, err
 }

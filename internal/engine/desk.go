@@ -25,24 +25,25 @@ var _ link.Desk = (*Engine)(nil)
 // Open starts the session of the worker that said hello.
 func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
 	s := &session{engine: e, worker: h.Worker, post: send, refs: newGroupRefs()}
-	var keep, stop []muster.AttemptID
-	err := e.call(ctx, false, func(st *sched.State, now muster.Time, _ *batch) error {
-		err := st.Apply(now, sched.Joined{Worker: muster.Worker{
+	type lists struct{ keep, stop []muster.AttemptID }
+	held, err := ask(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (l lists, err error) {
+		err = st.Apply(now, sched.Joined{Worker: muster.Worker{
 			ID: h.Worker, Name: h.Name, Version: h.Build, Tags: h.Tags, Labels: h.Labels,
 			Kinds: h.Kinds, Price: h.Price, Resources: h.Resources,
 		}, Held: h.Held})
 		if err != nil {
-			return err
+			return l, err
 		}
-		keep, stop = st.Keep(h.Worker, h.Held)
+		l.keep, l.stop = st.Keep(h.Worker, h.Held)
 		e.take(s)
-		return nil
+		return l, nil
 	})
 	if err != nil {
+		s.Close(false) // it may be open already, if the answer came too late
 		return nil, nil, err
 	}
-	w := &link.Welcome{Heartbeat: e.cfg.Sched.Heartbeat, Stop: stop}
-	for _, a := range keep {
+	w := &link.Welcome{Heartbeat: e.cfg.Sched.Heartbeat, Stop: held.stop}
+	for _, a := range held.keep {
 		size, err := e.cfg.Logs.Size(ctx, a)
 		if err != nil {
 			s.Close(false)

@@ -1,0 +1,347 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/engine"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/notify"
+	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/store"
+	"github.com/muster-dev/muster/internal/store/faulty"
+	"github.com/muster-dev/muster/internal/store/sqlite"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// halves is a real store whose writing half can be made to fail.
+type halves struct {
+	*faulty.Writer
+
+	read *sqlite.Store
+}
+
+func (h halves) Job(ctx context.Context, id muster.JobID) (muster.Job, error) {
+	return h.read.Job(ctx, id)
+}
+
+func (h halves) Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error) {
+	return h.read.Tasks(ctx, q)
+}
+
+func (h halves) Idempotent(ctx context.Context, owner, key string) (store.Idempotency, bool, error) {
+	return h.read.Idempotent(ctx, owner, key)
+}
+
+// rig is an engine over a real store.
+type rig struct {
+	*engine.Engine
+
+	store *sqlite.Store
+	fault *faulty.Writer
+	logs  *tasklog.Dir
+}
+
+func start(t *testing.T) *rig {
+	t.Helper()
+	dir := t.TempDir()
+	st, err := sqlite.Open(t.Context(), filepath.Join(dir, "muster.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs, err := tasklog.OpenDir(filepath.Join(dir, "logs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{store: st, fault: faulty.New(st), logs: logs}
+	r.Engine = engine.New(engine.Config{
+		Store: halves{r.fault, st}, Logs: logs, Events: notify.New("test"),
+		Sched: sched.Config{Heartbeat: muster.Duration(time.Second)}, Log: slog.New(slog.DiscardHandler),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := r.Run(ctx); err != nil {
+			t.Errorf("the engine ended: %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+		if err := st.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	<-r.Ready()
+	return r
+}
+
+// spec is a valid, normalized job of n tasks that do nothing.
+func spec(n int64) *muster.Spec {
+	s := (&muster.Spec{Tasks: []muster.TaskSpec{{
+		Kind: muster.KindNoop, Array: &muster.Array{Ranges: []muster.Range{{First: 0, Last: n - 1, Step: 1}}},
+	}}}).Normalize()
+	return s
+}
+
+// peer is the worker's side of a session at the desk, without a network.
+type peer struct {
+	link.Session
+
+	welcome *link.Welcome
+	frames  chan *link.ToWorker
+}
+
+func (r *rig) connect(t *testing.T, held ...muster.AttemptID) *peer {
+	t.Helper()
+	p := &peer{frames: make(chan *link.ToWorker, 1000)}
+	hello := &link.Hello{
+		Version: link.Version, Worker: "w1", Name: "one", Kinds: []string{muster.KindNoop},
+		Resources: muster.Resources{CPUs: 4, Slots: 4, Memory: 1 << 30}, Held: held,
+	}
+	var err error
+	p.Session, p.welcome, err = r.Open(t.Context(), hello, func(f *link.ToWorker) { p.frames <- f })
+	if err != nil {
+		t.Fatalf("hello: %v", err)
+	}
+	return p
+}
+
+// next returns the first frame that want accepts.
+func (p *peer) next(t *testing.T, what string, want func(*link.ToWorker) bool) *link.ToWorker {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	for {
+		select {
+		case f := <-p.frames:
+			if want(f) {
+				return f
+			}
+		case <-deadline:
+			t.Fatalf("no frame with %s came", what)
+		}
+	}
+}
+
+func assigns(f *link.ToWorker) bool { return len(f.Assign) > 0 }
+
+func (r *rig) submit(t *testing.T, n int64) muster.JobID {
+	t.Helper()
+	id, err := r.Submit(t.Context(), spec(n), store.Idempotency{Owner: "me"})
+	if err != nil {
+		t.Fatalf("submit: %v", err)
+	}
+	return id
+}
+
+func done(a muster.AttemptID) muster.Report {
+	return muster.Report{Attempt: a, Outcome: muster.AttemptSucceeded, StartedAt: 1, FinishedAt: 2}
+}
+
+// TestLife takes tasks through a session: the specs come once and before the
+// offers, and a report is acknowledged when it is on disk.
+func TestLife(t *testing.T) {
+	r := start(t)
+	p := r.connect(t)
+	id := r.submit(t, 8)
+	specs, finished := 0, 0
+	for finished < 8 {
+		f := p.next(t, "offers", assigns)
+		specs += len(f.Specs)
+		var reports []muster.Report
+		for _, a := range f.Assign {
+			if a.Ref != 1 || specs != 1 {
+				t.Fatalf("offer %+v after %d specs", a, specs)
+			}
+			reports = append(reports, done(a.Attempt))
+		}
+		if err := p.Handle(t.Context(), &link.ToServer{Finished: reports}); err != nil {
+			t.Fatal(err)
+		}
+		// The acknowledgement precedes the next offers: both follow one commit.
+		ack := p.next(t, "acknowledgements", func(f *link.ToWorker) bool { return len(f.FinishedAck) > 0 })
+		for _, a := range ack.FinishedAck {
+			task, err := r.store.Task(t.Context(), a.Task)
+			if err != nil || task.State != muster.Succeeded {
+				t.Errorf("%s is acknowledged and %s on disk (%v)", a, task.State, err)
+			}
+		}
+		finished += len(ack.FinishedAck)
+	}
+	job, err := r.store.Job(t.Context(), id)
+	if err != nil || job.State != muster.JobSucceeded {
+		t.Errorf("the job is %s (%v)", job.State, err)
+	}
+}
+
+// TestFailedCommit makes one commit fail: the caller hears "not done", the
+// session ends, and afterwards nothing of it is there.
+func TestFailedCommit(t *testing.T) {
+	r := start(t)
+	p := r.connect(t)
+	before := r.submit(t, 1)
+	p.next(t, "an offer", assigns)
+	r.fault.FailCommit(1)
+	_, err := r.Submit(t.Context(), spec(1), store.Idempotency{Owner: "me", Key: "k", Digest: "d"})
+	if muster.CodeOf(err) != muster.Unavailable {
+		t.Fatalf("a submission whose commit failed was answered with %v", err)
+	}
+	bye := p.next(t, "a goodbye", func(f *link.ToWorker) bool { return f.Goodbye != nil })
+	if bye.Goodbye.Code != muster.Unavailable {
+		t.Errorf("goodbye is %+v", bye.Goodbye)
+	}
+	if err := p.Handle(t.Context(), &link.ToServer{Renew: &link.Renew{}}); err == nil {
+		t.Error("the ended session still takes frames")
+	}
+	again := r.eventually(t)
+	if again != before+1 {
+		t.Errorf("the next job is %d: the refused one left a trace", again)
+	}
+	if _, ok, err := r.store.Idempotent(t.Context(), "me", "k"); ok || err != nil {
+		t.Errorf("the refused submission's key is there: %v (%v)", ok, err)
+	}
+	// The worker comes back with the attempt that it holds and goes on.
+	held := muster.AttemptID{Task: muster.TaskID{Job: before}, N: 1}
+	if p = r.connect(t, held); len(p.welcome.Keep) != 1 || len(p.welcome.Stop) != 0 {
+		t.Errorf("welcome is %+v", p.welcome)
+	}
+}
+
+// eventually submits until the engine has reloaded.
+func (r *rig) eventually(t *testing.T) muster.JobID {
+	t.Helper()
+	for {
+		id, err := r.Submit(t.Context(), spec(1), store.Idempotency{Owner: "me"})
+		if err == nil {
+			return id
+		}
+		if code := muster.CodeOf(err); code != muster.Unavailable && code != muster.StorageFull {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestDiskFull says so for as long as the disk is full, and goes on afterwards.
+func TestDiskFull(t *testing.T) {
+	r := start(t)
+	r.fault.Break(muster.Errorf(muster.StorageFull, "no space"))
+	for range 3 {
+		_, err := r.Submit(t.Context(), spec(1), store.Idempotency{Owner: "me"})
+		if muster.CodeOf(err) != muster.StorageFull {
+			t.Fatalf("a submission to a full disk was answered with %v", err)
+		}
+	}
+	r.fault.Mend()
+	r.eventually(t)
+}
+
+// TestIdempotency submits twice under one key, also at the same time.
+func TestIdempotency(t *testing.T) {
+	r := start(t)
+	by := store.Idempotency{Owner: "me", Key: "k", Digest: "d"}
+	var mu sync.Mutex
+	ids := map[muster.JobID]bool{}
+	var callers sync.WaitGroup
+	for range 20 {
+		callers.Go(func() {
+			id, err := r.Submit(t.Context(), spec(1), by)
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			ids[id] = true
+		})
+	}
+	callers.Wait()
+	if len(ids) != 1 {
+		t.Errorf("one key made the jobs %v", ids)
+	}
+	by.Digest = "other"
+	if _, err := r.Submit(t.Context(), spec(2), by); muster.CodeOf(err) != muster.Conflict {
+		t.Errorf("another request under the same key was answered with %v", err)
+	}
+	by.Owner = "you"
+	if id, err := r.Submit(t.Context(), spec(2), by); err != nil || ids[id] {
+		t.Errorf("somebody else's key made job %d (%v)", id, err)
+	}
+}
+
+// TestTakeover ends the session before when the same worker connects again, and
+// the end of the old one does not touch the new one.
+func TestTakeover(t *testing.T) {
+	r := start(t)
+	old := r.connect(t)
+	next := r.connect(t)
+	bye := old.next(t, "a goodbye", func(f *link.ToWorker) bool { return f.Goodbye != nil })
+	if bye.Goodbye.Code != muster.Conflict {
+		t.Errorf("goodbye is %+v", bye.Goodbye)
+	}
+	old.Close(false)
+	r.submit(t, 1)
+	next.next(t, "an offer", assigns)
+	workers, err := r.Workers(t.Context())
+	if err != nil || len(workers) != 1 || workers[0].State != muster.WorkerActive {
+		t.Errorf("workers are %+v (%v)", workers, err)
+	}
+}
+
+// TestRetry takes an ended job back into memory and runs it again.
+func TestRetry(t *testing.T) {
+	r := start(t)
+	id := r.submit(t, 3)
+	if err := r.Cancel(t.Context(), id, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Cancel(t.Context(), id, nil); muster.CodeOf(err) != muster.Conflict {
+		t.Errorf("cancelling an ended job: %v", err)
+	}
+	if err := r.Cancel(t.Context(), id+1, nil); muster.CodeOf(err) != muster.NotFound {
+		t.Errorf("cancelling no job: %v", err)
+	}
+	if err := r.Retry(t.Context(), id, nil); err != nil {
+		t.Fatal(err)
+	}
+	p := r.connect(t)
+	if f := p.next(t, "offers", assigns); len(f.Assign) != 3 {
+		t.Errorf("offers are %+v", f.Assign)
+	}
+}
+
+// TestLogs keeps what is shipped once, and asks again for what is missing.
+func TestLogs(t *testing.T) {
+	r := start(t)
+	p := r.connect(t)
+	id := r.submit(t, 1)
+	p.next(t, "an offer", assigns)
+	a := muster.AttemptID{Task: muster.TaskID{Job: id}, N: 1}
+	for _, step := range []struct {
+		offset int64
+		data   string
+		size   int64
+	}{{0, "abc", 3}, {0, "abcd", 4}, {9, "zzz", 4}, {4, "ef", 6}} {
+		if err := p.Handle(t.Context(), &link.ToServer{Logs: []link.LogChunk{{Attempt: a, Offset: step.offset, Data: []byte(step.data)}}}); err != nil {
+			t.Fatal(err)
+		}
+		ack := p.next(t, "a log acknowledgement", func(f *link.ToWorker) bool { return len(f.LogAck) > 0 })
+		if ack.LogAck[0].Size != step.size {
+			t.Errorf("after %q at %d the server has %d bytes, want %d", step.data, step.offset, ack.LogAck[0].Size, step.size)
+		}
+	}
+}
+
+// TestShutdown answers callers that come too late.
+func TestShutdown(t *testing.T) {
+	r := start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.Explain(ctx, muster.TaskID{Job: 1}); !errors.Is(err, context.Canceled) && muster.CodeOf(err) != muster.NotFound {
+		t.Errorf("a caller that gave up got %v", err)
+	}
+}
