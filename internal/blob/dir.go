@@ -130,7 +130,7 @@ func (d *Dir) Put(ctx context.Context, sum string, offset int64, r io.Reader) er
 	if offset != have {
 		return muster.Errorf(muster.Conflict, "the blob %s has %d bytes so far: go on from there, not from %d", sum, have, offset)
 	}
-	f, err := os.OpenFile(d.partial(sum), os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // made of hex digits
+	f, err := os.OpenFile(d.partial(sum), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return failed("write", sum, err)
 	}

@@ -9,7 +9,7 @@ import (
 // WithCurrent answers Reader.Attempts for an adapter: history, which is sorted by
 // number, and the attempt that only the task's row tells of, if there is one.
 func WithCurrent(history []muster.Attempt, t *muster.Task) []muster.Attempt {
-	if t.Attempt == 0 || !(t.State.Held() || t.State.Final()) {
+	if t.Attempt == 0 || !t.State.Held() && !t.State.Final() {
 		return history
 	}
 	known := slices.ContainsFunc(history, func(a muster.Attempt) bool { return a.ID.N == t.Attempt })

@@ -17,7 +17,9 @@ type Writer interface {
 	// Load returns what the scheduler starts from.
 	Load(ctx context.Context) (muster.Snapshot, error)
 	// Commit writes all rows, and the idempotency keys of new jobs, in one transaction.
-	// It returns a StorageFull error if there is no space.
+	// It returns a StorageFull error if there is no space, and a Conflict if an
+	// idempotency key is taken. A task's group, name, kind, element and creation never
+	// change, and a spec is never changed in place.
 	Commit(ctx context.Context, b *Batch) error
 }
 
@@ -46,16 +48,16 @@ type Reader interface {
 	Tasks(ctx context.Context, q TaskQuery) ([]muster.Task, string, error)
 	Task(ctx context.Context, id muster.TaskID) (muster.Task, error)          // NotFound
 	Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error) // all, the current one too, by number
-	Workers(ctx context.Context) ([]muster.Worker, error)                     // by name
+	Workers(ctx context.Context) ([]muster.Worker, error)                     // by name; Free, Running and Load are not stored
 	Idempotent(ctx context.Context, owner, key string) (Idempotency, bool, error)
 }
 
 // Keys is where API keys live.
 type Keys interface {
-	PutKey(ctx context.Context, k Key) error // inserts or replaces by ID
-	KeyByHash(ctx context.Context, hash string) (Key, error)
-	ListKeys(ctx context.Context) ([]Key, error)
-	DeleteKey(ctx context.Context, id string) error // NotFound
+	PutKey(ctx context.Context, k Key) error                 // inserts or replaces by ID; Conflict if another key has the Hash
+	KeyByHash(ctx context.Context, hash string) (Key, error) // NotFound
+	ListKeys(ctx context.Context) ([]Key, error)             // the oldest first
+	DeleteKey(ctx context.Context, id string) error          // NotFound
 }
 
 // Key is one API key. Its secret is nowhere: Hash is the SHA-256 of it, in hex.

@@ -172,7 +172,7 @@ func (d *Dir) open(l *log, create bool) error {
 		return nil
 	}
 	path := d.path(l.id)
-	f, err := os.OpenFile(path, os.O_RDWR, 0) //nolint:gosec // made of numbers
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if create && errors.Is(err, fs.ErrNotExist) {
 		f, err = d.create(path)
 	}
@@ -199,7 +199,7 @@ func (d *Dir) create(path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
-	return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // made of numbers
+	return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 }
 
 // Size implements Logs.

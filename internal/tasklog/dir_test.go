@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -65,7 +65,7 @@ func TestCopyIsAlwaysAPrefix(t *testing.T) {
 	round := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		round++
-		d := openDir(t, filepath.Join(root, fmt.Sprint(round)))
+		d := openDir(t, filepath.Join(root, strconv.Itoa(round)))
 		a := attempt(1, 7, 1)
 		source := rapid.SliceOfN(rapid.Byte(), 1, 300).Draw(rt, "source")
 		size := int64(0)
@@ -76,7 +76,7 @@ func TestCopyIsAlwaysAPrefix(t *testing.T) {
 				if err := d.Close(); err != nil {
 					rt.Fatal(err)
 				}
-				d = openDir(t, filepath.Join(root, fmt.Sprint(round)))
+				d = openDir(t, filepath.Join(root, strconv.Itoa(round)))
 			}
 			got, err := d.Append(t.Context(), a, int64(from), source[from:to])
 			if int64(from) > size {

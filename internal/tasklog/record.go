@@ -26,7 +26,7 @@ const maxMillis = 1<<48 - 1
 // AppendRecord appends the encoding of r to dst. Data over MaxData becomes
 // several records. A time before 1970 is written as 1970.
 func AppendRecord(dst []byte, r Record) []byte {
-	ms := uint64(min(max(r.At.UnixMilli(), 0), maxMillis)) //nolint:gosec // not negative
+	ms := uint64(min(max(r.At.UnixMilli(), 0), maxMillis))
 	for data := r.Data; ; {
 		part := data[:min(len(data), MaxData)]
 		n := len(part)

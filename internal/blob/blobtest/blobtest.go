@@ -61,12 +61,11 @@ func bytesOf(seed byte, n int) []byte {
 	return b
 }
 
-func mustPut(t *testing.T, s blob.Store, data []byte) string {
+func mustPut(t *testing.T, s blob.Store, data []byte) {
 	t.Helper()
 	if err := s.Put(t.Context(), sum(data), 0, bytes.NewReader(data)); err != nil {
 		t.Fatal(err)
 	}
-	return sum(data)
 }
 
 func mustHold(t *testing.T, s blob.Store, data []byte) {
@@ -96,6 +95,7 @@ func wantCode(t *testing.T, err error, want muster.Code) {
 }
 
 func keeps(t *testing.T, s blob.Store) {
+	t.Helper()
 	for _, n := range []int{0, 1, 4096, 1 << 20} {
 		mustPut(t, s, bytesOf(1, n))
 		mustHold(t, s, bytesOf(1, n))
@@ -115,6 +115,7 @@ func keeps(t *testing.T, s blob.Store) {
 }
 
 func absent(t *testing.T, s blob.Store) {
+	t.Helper()
 	name := sum([]byte("nobody"))
 	_, err := s.Stat(t.Context(), name)
 	wantCode(t, err, muster.NotFound)
@@ -126,6 +127,7 @@ func absent(t *testing.T, s blob.Store) {
 }
 
 func hashes(t *testing.T, s blob.Store) {
+	t.Helper()
 	good := sum(nil)
 	for _, name := range []string{"", "ab", good[:63], good + "0", strings.ToUpper(good), "../" + good[3:], good[:63] + "g", good[:63] + "/"} {
 		_, err := s.Stat(t.Context(), name)
@@ -140,6 +142,7 @@ func hashes(t *testing.T, s blob.Store) {
 }
 
 func verifies(t *testing.T, s blob.Store) {
+	t.Helper()
 	data := bytesOf(2, 10_000)
 	wrong := bytes.Clone(data)
 	wrong[9_999]++
@@ -158,6 +161,7 @@ func verifies(t *testing.T, s blob.Store) {
 var errBroken = errors.New("broken")
 
 func resumes(t *testing.T, s blob.Store) {
+	t.Helper()
 	seed := byte(0)
 	rapid.Check(t, func(rt *rapid.T) {
 		seed++
@@ -198,6 +202,7 @@ func resumes(t *testing.T, s blob.Store) {
 }
 
 func offset(t *testing.T, s blob.Store) {
+	t.Helper()
 	data := bytesOf(3, 1000)
 	name := sum(data)
 	wantCode(t, s.Put(t.Context(), name, 10, bytes.NewReader(data[10:])), muster.Conflict)
@@ -218,6 +223,7 @@ func offset(t *testing.T, s blob.Store) {
 }
 
 func again(t *testing.T, s blob.Store) {
+	t.Helper()
 	data := bytesOf(4, 1000)
 	mustPut(t, s, data)
 	if err := s.Put(t.Context(), sum(data), 0, iotest.ErrReader(errBroken)); err != nil {
@@ -227,6 +233,7 @@ func again(t *testing.T, s blob.Store) {
 }
 
 func together(t *testing.T, s blob.Store) {
+	t.Helper()
 	data := bytesOf(5, 300_000)
 	var wg sync.WaitGroup
 	for range 8 {
@@ -242,6 +249,7 @@ func together(t *testing.T, s blob.Store) {
 }
 
 func cancels(t *testing.T, s blob.Store) {
+	t.Helper()
 	data := bytesOf(6, 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	r := io.MultiReader(bytes.NewReader(data[:500]), readerFunc(func([]byte) (int, error) {
@@ -261,6 +269,7 @@ type readerFunc func([]byte) (int, error)
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func deletes(t *testing.T, s blob.Store) {
+	t.Helper()
 	data, other := bytesOf(7, 1000), bytesOf(8, 1000)
 	mustPut(t, s, data)
 	mustPut(t, s, other)

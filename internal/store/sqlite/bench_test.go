@@ -21,6 +21,7 @@ func BenchmarkCommit(b *testing.B) {
 }
 
 func benchmarkCommit(b *testing.B, size int) {
+	b.Helper()
 	s, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "muster.db"))
 	if err != nil {
 		b.Fatal(err)

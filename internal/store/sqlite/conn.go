@@ -115,8 +115,8 @@ func (c *conn) query(sql string, bind func(*params), row func(*columns) bool) er
 // within runs f in a transaction: all of it happens, or nothing. It ends early,
 // undone, when ctx ends.
 func (c *conn) within(ctx context.Context, begin string, f func() error) (err error) {
-	c.db.SetInterrupt(ctx)
-	defer c.db.SetInterrupt(context.Background())
+	endless := c.db.SetInterrupt(ctx)
+	defer c.db.SetInterrupt(endless)
 	if err := c.exec(begin, nil); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (c *conn) within(ctx context.Context, begin string, f func() error) (err er
 		err = c.exec("COMMIT", nil)
 	}
 	if err != nil && !c.db.GetAutocommit() {
-		c.db.SetInterrupt(context.Background())
+		c.db.SetInterrupt(endless)
 		if rerr := c.exec("ROLLBACK", nil); rerr != nil {
 			return fmt.Errorf("%w (and undoing: %w)", err, rerr)
 		}

@@ -111,7 +111,7 @@ func commitUntilKilled(t *testing.T, path string, jobs int) muster.JobID {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0]) //nolint:gosec // this test
+	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), commitInto+"="+path)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

@@ -2,15 +2,21 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/store"
+	"github.com/ncruces/go-sqlite3"
 )
 
 // PutKey implements store.Keys.
 func (s *Store) PutKey(ctx context.Context, k store.Key) error {
 	return s.change(ctx, func(c *conn) error {
-		return c.exec(putKey, func(p *params) { p.key(&k) })
+		err := c.exec(putKey, func(p *params) { p.key(&k) })
+		if errors.Is(err, sqlite3.CONSTRAINT_UNIQUE) {
+			return muster.Errorf(muster.Conflict, "the key %q has the secret of another key: choose another one", k.Name)
+		}
+		return err
 	})
 }
 

@@ -131,7 +131,7 @@ func (c *columns) group() (g muster.Group) {
 	g.First = int(c.int())
 	g.Size = int(c.int())
 	g.Next = int(c.int())
-	g.Rest = muster.TaskState(c.int()) //nolint:gosec // the table holds 1 to 10
+	g.Rest = muster.TaskState(c.int())
 	g.RestAt = c.time()
 	g.Reason = muster.Reason(c.text())
 	g.Message = c.text()
@@ -185,7 +185,7 @@ func (c *columns) task() (t muster.Task) {
 	t.Kind = c.text()
 	t.Element = c.text()
 	t.CreatedAt = c.time()
-	t.State = muster.TaskState(c.int()) //nolint:gosec // the table holds 1 to 10
+	t.State = muster.TaskState(c.int())
 	t.Attempt = int(c.int())
 	t.Retried = int(c.int())
 	t.Crashes = int(c.int())

@@ -1,12 +1,12 @@
 package storetest
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/muster-dev/muster"
@@ -15,6 +15,7 @@ import (
 )
 
 func attempts(t *testing.T, f *fixture) {
+	t.Helper()
 	j, g := job(1, 6)
 	g.Next = 5
 	queued := row(&j, &g, 0, muster.Queued) // never assigned
@@ -63,6 +64,7 @@ func attempts(t *testing.T, f *fixture) {
 }
 
 func workers(t *testing.T, f *fixture) {
+	t.Helper()
 	worker := func(id, name string) muster.Worker {
 		return muster.Worker{ID: muster.WorkerID(id), Name: name, State: muster.WorkerActive}
 	}
@@ -83,6 +85,7 @@ func workers(t *testing.T, f *fixture) {
 }
 
 func keys(t *testing.T, f *fixture) {
+	t.Helper()
 	hash := func(c string) string { return strings.Repeat(c, 64) }
 	admin := store.Key{ID: "k1", Name: "admin", Hash: hash("a"), Role: "admin", CreatedAt: 1}
 	worker := store.Key{ID: "k2", Name: "w", Hash: hash("b"), Role: "worker", Project: "p", Worker: "w1", CreatedAt: 2, ExpiresAt: 3}
@@ -91,6 +94,8 @@ func keys(t *testing.T, f *fixture) {
 			t.Fatal(err)
 		}
 	}
+	twin := store.Key{ID: "k3", Name: "twin", Hash: hash("a"), Role: "viewer", CreatedAt: 4}
+	wantCode(t, "a key with the secret of another", f.PutKey(t.Context(), twin), muster.Conflict)
 	f.reopen(t)
 	got, err := f.KeyByHash(t.Context(), hash("b"))
 	if err != nil {
@@ -140,6 +145,7 @@ func listed[T any](t *testing.T, limit int, page func(cursor string) ([]T, strin
 }
 
 func tasksModel(t *testing.T, f *fixture) {
+	t.Helper()
 	id := muster.JobID(0)
 	rapid.Check(t, func(rt *rapid.T) {
 		id++
@@ -212,6 +218,7 @@ func tasksModel(t *testing.T, f *fixture) {
 }
 
 func million(t *testing.T, f *fixture) {
+	t.Helper()
 	const size = 1_000_000
 	j, g := job(1, size)
 	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}})
@@ -245,6 +252,7 @@ func million(t *testing.T, f *fixture) {
 }
 
 func jobsModel(t *testing.T, f *fixture) {
+	t.Helper()
 	var all []muster.Job // newest first
 	names, projects := []string{"train", "test", "train-2", "50%_off"}, []string{"default", "vision"}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -290,6 +298,7 @@ func jobsModel(t *testing.T, f *fixture) {
 }
 
 func badQueries(t *testing.T, f *fixture) {
+	t.Helper()
 	j, g := job(1, 1)
 	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}})
 	_, err := f.Job(t.Context(), 2)
@@ -319,6 +328,7 @@ func badQueries(t *testing.T, f *fixture) {
 // readers checks that the counts of a job, those of its group and the rows of its
 // tasks always agree, though each commit changes all of them.
 func readers(t *testing.T, f *fixture) {
+	t.Helper()
 	const tasks, commits = 20, 100
 	j, g := job(1, tasks)
 	g.Next = tasks
@@ -336,11 +346,11 @@ func readers(t *testing.T, f *fixture) {
 		j.Spec = nil
 	}
 	commit(0)
-	ctx, stop := context.WithCancel(t.Context())
+	var done atomic.Bool
 	var wg sync.WaitGroup
 	for range 6 {
 		wg.Go(func() {
-			for n := 0; n == 0 || ctx.Err() == nil; n++ {
+			for n := 0; n == 0 || !done.Load(); n++ {
 				job, err := f.Job(t.Context(), 1)
 				if err != nil {
 					t.Error(err)
@@ -371,11 +381,12 @@ func readers(t *testing.T, f *fixture) {
 	for n := range commits {
 		commit(n)
 	}
-	stop()
+	done.Store(true)
 	wg.Wait()
 }
 
 func closed(t *testing.T, f *fixture) {
+	t.Helper()
 	for range 2 { // twice is no error
 		if err := f.Close(); err != nil {
 			t.Fatal(err)

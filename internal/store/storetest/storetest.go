@@ -29,7 +29,7 @@ func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 		test func(*testing.T, *fixture)
 	}{
 		{"RoundTrip", "What was committed is read as it was, every field of it, also after a restart.", roundTrip},
-		{"Atomic", "A batch that is refused leaves nothing behind, and the next one works.", atomic},
+		{"Atomic", "A batch that is refused leaves nothing behind, and the next one works.", allOrNothing},
 		{"Invariants", "Rows that break an invariant are refused.", invariants},
 		{"Cancelled", "A commit under an ended context changes nothing.", cancelled},
 		{"Load", "Load returns what is live, the finished tasks of Kept groups and those from Next on, and nothing else.", load},

@@ -12,6 +12,7 @@ import (
 )
 
 func roundTrip(t *testing.T, f *fixture) {
+	t.Helper()
 	next := muster.JobID(0)
 	rapid.Check(t, func(rt *rapid.T) {
 		next++
@@ -62,7 +63,7 @@ func roundTrip(t *testing.T, f *fixture) {
 			rt.Fatal(err)
 		}
 		same(t, "attempts", history, past)
-		all, err := f.Store.Workers(t.Context())
+		all, err := f.Workers(t.Context())
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -71,7 +72,8 @@ func roundTrip(t *testing.T, f *fixture) {
 	})
 }
 
-func atomic(t *testing.T, f *fixture) {
+func allOrNothing(t *testing.T, f *fixture) {
+	t.Helper()
 	j, g := job(1, 3)
 	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}})
 	before, err := f.Load(t.Context())
@@ -115,6 +117,7 @@ func atomic(t *testing.T, f *fixture) {
 }
 
 func invariants(t *testing.T, f *fixture) {
+	t.Helper()
 	j, g := job(1, 2)
 	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}})
 	g.Next = 1
@@ -162,6 +165,7 @@ func invariants(t *testing.T, f *fixture) {
 }
 
 func cancelled(t *testing.T, f *fixture) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	j, g := job(1, 1)
@@ -173,6 +177,7 @@ func cancelled(t *testing.T, f *fixture) {
 }
 
 func load(t *testing.T, f *fixture) {
+	t.Helper()
 	var want muster.Snapshot
 	mixed := []muster.TaskState{muster.Succeeded, muster.Running, muster.Failed, muster.Queued, muster.Skipped, muster.Waiting}
 	for id, kept := range map[muster.JobID]bool{1: false, 2: true, 3: true} {
@@ -218,6 +223,7 @@ func load(t *testing.T, f *fixture) {
 }
 
 func resolved(t *testing.T, f *fixture) {
+	t.Helper()
 	j, g := job(1, 1)
 	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}})
 	one, two := &muster.TaskSpec{Name: "one"}, &muster.TaskSpec{Name: "two"}
@@ -241,6 +247,7 @@ func resolved(t *testing.T, f *fixture) {
 }
 
 func nextJob(t *testing.T, f *fixture) {
+	t.Helper()
 	for _, id := range []muster.JobID{1, 2, 7} {
 		j, g := job(id, 1)
 		g.Rest = muster.Succeeded
@@ -257,6 +264,7 @@ func nextJob(t *testing.T, f *fixture) {
 }
 
 func idempotency(t *testing.T, f *fixture) {
+	t.Helper()
 	j, g := job(1, 1)
 	k := store.Idempotency{Key: "key", Owner: "me", Digest: "d1", Job: 1, At: 5}
 	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}}, k)
