@@ -101,8 +101,11 @@ func blocked(ctx context.Context, err error) bool {
 		return false
 	}
 	op, ok := errors.AsType[*net.OpError](err)
-	return !ok || op.Op != "dial"
+	return !errors.Is(err, errBusy) && (!ok || op.Op != "dial")
 }
+
+// errBusy is in the chain of refusals that say that the server cannot take any session now.
+var errBusy = errors.New("busy")
 
 // Refused makes the error of an HTTP answer that is no success; text is the beginning of its body.
 // Unavailable means that the same request may do better later.
@@ -128,7 +131,11 @@ func Refused(status int, text string) error {
 	if text == "" {
 		text = http.StatusText(status)
 	}
-	return muster.Errorf(code, "the server answered %d: %s", status, text)
+	err := muster.Errorf(code, "the server answered %d: %s", status, text)
+	if status == http.StatusServiceUnavailable {
+		err.Err = errBusy
+	}
+	return err
 }
 
 // DialError makes a transport's error of a Dial to server: a refusal of the key as it is, and

@@ -24,3 +24,5 @@ func transport() linktest.Transport {
 }
 
 func TestContract(t *testing.T) { linktest.Run(t, transport()) }
+
+func BenchmarkLink(b *testing.B) { linktest.Bench(b, transport()) }

@@ -1,0 +1,100 @@
+package link_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/link/linktest"
+)
+
+// dialer counts and fails as told.
+type dialer struct {
+	err   error
+	tries int
+}
+
+func (d *dialer) Dial(context.Context) (link.WorkerConn, error) {
+	if d.tries++; d.err != nil {
+		return nil, d.err
+	}
+	w, _ := linktest.Pipe(1)
+	return w, nil
+}
+
+func TestFallbackRemembersWhatWorked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ws, poll := &dialer{err: link.DialError("http://s", link.Refused(502, "no upgrade"))}, &dialer{}
+		f := &link.Fallback{First: ws, Second: poll}
+		dial := func() {
+			t.Helper()
+			if _, err := f.Dial(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		dial()
+		dial()
+		if ws.tries != 1 || poll.tries != 2 {
+			t.Errorf("the second dial tried WebSocket %d times, poll %d", ws.tries, poll.tries)
+		}
+		time.Sleep(11 * time.Minute)
+		ws.err = nil
+		dial()
+		dial()
+		if ws.tries != 3 || poll.tries != 2 {
+			t.Errorf("after the proxy was mended: WebSocket %d, poll %d", ws.tries, poll.tries)
+		}
+	})
+}
+
+func TestFallbackDoesNotTurnToPollForNothing(t *testing.T) {
+	for name, err := range map[string]error{
+		"a refused key":         muster.Errorf(muster.Unauthenticated, "no"),
+		"a barred worker":       muster.Errorf(muster.Forbidden, "no"),
+		"a server that is away": link.DialError("http://s", &net.OpError{Op: "dial", Err: context.DeadlineExceeded}),
+		"a server that starts":  link.DialError("http://s", link.Refused(503, "starting")),
+	} {
+		poll := &dialer{}
+		_, got := (&link.Fallback{First: &dialer{err: err}, Second: poll}).Dial(t.Context())
+		if poll.tries > 0 || muster.CodeOf(got) != muster.CodeOf(err) {
+			t.Errorf("%s: poll was tried %d times, and the error was %v", name, poll.tries, got)
+		}
+	}
+}
+
+func TestFallbackTellsOfBothFailures(t *testing.T) {
+	f := &link.Fallback{First: &dialer{err: link.DialError("http://s", link.Refused(502, "one"))}, Second: &dialer{err: link.DialError("http://s", link.Refused(404, "two"))}}
+	_, err := f.Dial(t.Context())
+	want := "no link to http://s: the server answered 502: one; then: no link to http://s: the server answered 404: two"
+	if muster.CodeOf(err) != muster.Unavailable || err.Error() != want || !link.ComeBack(err) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestBackoffGrowsToItsBoundAndStartsOver(t *testing.T) {
+	var b link.Backoff
+	most := time.Duration(0)
+	for i := range 1000 {
+		bound := min(100*time.Millisecond<<min(i, 8), 15*time.Second)
+		d := b.Next()
+		if d <= 0 || d > bound {
+			t.Fatalf("wait %d is %s: over %s", i, d, bound)
+		}
+		most = max(most, d)
+	}
+	if most < 12*time.Second {
+		t.Errorf("of 1,000 waits the longest was %s", most)
+	}
+	if b.Reset(); b.Next() > 100*time.Millisecond {
+		t.Error("after a reset the wait is long")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.Wait(ctx); err == nil {
+		t.Error("Wait outlived its context")
+	}
+}
