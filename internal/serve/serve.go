@@ -33,7 +33,7 @@ type Config struct {
 	Data       string // folder of everything that the server keeps; made if it is not there
 	AdminToken string // preset; "" makes one at the first start
 	JoinToken  string // preset; "" makes one at the first start
-	Heartbeat  muster.Duration
+	Heartbeat  muster.Duration // how often workers renew; 0 means every 10 seconds
 	Version    string
 }
 
@@ -58,6 +58,9 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 	st, err := sqlite.Open(ctx, filepath.Join(cfg.Data, "muster.db"))
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = muster.Duration(10 * time.Second)
 	}
 	s := &Server{cfg: cfg, log: log, store: st}
 	if err := s.build(ctx); err != nil {

@@ -1,0 +1,205 @@
+package work_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/serve"
+	"github.com/muster-dev/muster/internal/work"
+)
+
+// limit bounds every wait of these tests.
+const limit = 20 * time.Second
+
+// begin starts a server for the test and returns it with a client.
+func begin(tb testing.TB) (*serve.Server, *client.Client) {
+	tb.Helper()
+	log := slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	s, err := serve.New(tb.Context(), serve.Config{Listen: "127.0.0.1:0", Data: tb.TempDir(), Version: "test"}, log)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	background(tb, s.Run)
+	c, err := client.New(s.URL(), s.AdminToken(), client.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s, c
+}
+
+// background runs something until the test ends, or until the returned func stops
+// it.
+func background(tb testing.TB, run func(context.Context) error) (stop func()) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				tb.Errorf("it ended with: %v", err)
+			}
+		case <-time.After(limit):
+			tb.Error("it does not stop")
+		}
+	}
+	tb.Cleanup(stop)
+	return stop
+}
+
+func newWorker(tb testing.TB, s *serve.Server, change func(*work.Config)) *work.Worker {
+	tb.Helper()
+	cfg := work.Config{Server: s.URL(), Token: s.JoinToken(), Name: "here", Data: tb.TempDir(), Version: "test", ShutdownGrace: time.Second}
+	if change != nil {
+		change(&cfg)
+	}
+	w, err := work.New(cfg, slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return w
+}
+
+// submit reads a spec as JSON and waits for its job to end.
+func submit(tb testing.TB, c *client.Client, text string) muster.Job {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), limit)
+	defer cancel()
+	var spec muster.Spec
+	if err := json.Unmarshal([]byte(text), &spec); err != nil {
+		tb.Fatal(err)
+	}
+	j, err := c.Submit(ctx, &spec, client.SubmitOptions{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if j, err = c.Wait(ctx, j.ID); err != nil {
+		tb.Fatal(err)
+	}
+	return j
+}
+
+func TestJobsRun(t *testing.T) {
+	s, c := begin(t)
+	background(t, newWorker(t, s, nil).Run)
+	for name, tc := range map[string]struct {
+		spec string
+		want muster.JobState
+	}{
+		"noop":    {`{"tasks":[{"kind":"noop","array":"0-999"}]}`, muster.JobSucceeded},
+		"process": {`{"tasks":[{"kind":"process","run":["true"],"array":"0-19"}]}`, muster.JobSucceeded},
+		"failure": {`{"tasks":[{"kind":"process","run":"exit 3"}]}`, muster.JobFailed},
+		"timeout": {`{"tasks":[{"kind":"process","run":"sleep 1000","timeout":"500ms"}]}`, muster.JobTimedOut},
+	} {
+		if j := submit(t, c, tc.spec); j.State != tc.want {
+			t.Errorf("%s: the job is %s: %+v", name, j.State, j.Counts)
+		}
+	}
+}
+
+func TestOutputsComeBack(t *testing.T) {
+	s, c := begin(t)
+	background(t, newWorker(t, s, nil).Run)
+	j := submit(t, c, `{"tasks":[{"kind":"script","script":{"text":"echo hello; echo '{\"x\":1}' > $MUSTER_OUT/result.json; echo data > model.bin"},"outputs":["model.bin"]}]}`)
+	id := muster.TaskID{Job: j.ID}
+	task, err := c.Task(t.Context(), id)
+	if err != nil || j.State != muster.JobSucceeded {
+		t.Fatalf("%s: %+v, %v", j.State, task, err)
+	}
+	if string(task.Result) != `{"x":1}` {
+		t.Errorf("result %s", task.Result)
+	}
+	var model muster.Artifact
+	for _, a := range task.Artifacts {
+		if a.Name == "model.bin" {
+			model = a
+		}
+	}
+	path := filepath.Join(t.TempDir(), "model.bin")
+	if err := c.Download(t.Context(), id, model, path, nil); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "data\n" {
+		t.Errorf("the artifact has %q, %v", b, err)
+	}
+	var out strings.Builder
+	for line, err := range c.Logs(t.Context(), id, client.LogOptions{Follow: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Write(line.Data)
+	}
+	if out.String() != "hello\n" {
+		t.Errorf("log %q", out.String())
+	}
+}
+
+func TestRestartedWorkerIsTheSame(t *testing.T) {
+	s, c := begin(t)
+	data := t.TempDir()
+	for range 2 {
+		stop := background(t, newWorker(t, s, func(cfg *work.Config) { cfg.Data = data }).Run)
+		if j := submit(t, c, `{"tasks":[{"kind":"noop"}]}`); j.State != muster.JobSucceeded {
+			t.Fatalf("the job is %s", j.State)
+		}
+		stop()
+	}
+	ws, err := c.Workers(t.Context())
+	if err != nil || len(ws) != 1 {
+		t.Errorf("the server knows %d workers, %v", len(ws), err)
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	for want, cfg := range map[string]work.Config{
+		"not a server's URL":    {Server: "localhost:8700", Data: "d"},
+		"needs a data dir":      {Server: "http://localhost:8700"},
+		"must not be negative":  {Server: "http://localhost:8700", Data: "d", Slots: -1},
+		"is not a server's URL": {Server: "ftp://localhost", Data: "d"},
+	} {
+		if _, err := work.New(cfg, slog.New(slog.DiscardHandler)); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: got %v", cfg, err)
+		}
+	}
+}
+
+func TestWithoutTokenItSaysWhatToDo(t *testing.T) {
+	s, _ := begin(t)
+	w := newWorker(t, s, func(cfg *work.Config) { cfg.Token = "" })
+	if err := w.Run(t.Context()); muster.CodeOf(err) != muster.Unauthenticated || !strings.Contains(err.Error(), "--token") {
+		t.Errorf("got %v", err)
+	}
+	w = newWorker(t, s, func(cfg *work.Config) { cfg.Token = "mst_join_wrong" })
+	if err := w.Run(t.Context()); muster.CodeOf(err) != muster.Unauthenticated || !strings.Contains(err.Error(), "refuses the join token") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// BenchmarkNoop is the whole way of a task that does nothing: submitted, on disk,
+// assigned over a WebSocket, finished, on disk. It reports tasks per second.
+func BenchmarkNoop(b *testing.B) {
+	s, c := begin(b)
+	background(b, newWorker(b, s, func(cfg *work.Config) { cfg.Slots = 64 }).Run)
+	submit(b, c, `{"tasks":[{"kind":"noop","array":"0-99"}]}`)
+	for b.Loop() {
+		if j := submit(b, c, `{"tasks":[{"kind":"noop","array":"0-59999"}]}`); j.State != muster.JobSucceeded {
+			b.Fatalf("the job is %s", j.State)
+		}
+	}
+	b.ReportMetric(60_000*float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
+}
