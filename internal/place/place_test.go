@@ -1,0 +1,274 @@
+package place_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/place"
+)
+
+const gib = muster.Size(1) << 30
+
+func rig() *muster.Worker {
+	return &muster.Worker{
+		ID: "id-rig", Name: "rig", Tags: []string{"linux", "lab"}, Kinds: []string{"noop", "process"}, Price: 2,
+		Resources: muster.Resources{CPUs: 8, Memory: 32 * gib, Disk: 100 * gib, Slots: 4, GPUs: []muster.GPU{
+			{UUID: "big", Index: 0, Vendor: "NVIDIA", Name: "NVIDIA A100", Memory: 40 * gib},
+			{UUID: "small", Index: 1, Vendor: "nvidia", Name: "NVIDIA T4", Memory: 16 * gib},
+			{UUID: "red", Index: 2, Vendor: "amd", Name: "MI100", Memory: 32 * gib},
+		}},
+	}
+}
+
+func need(change func(*muster.TaskSpec)) *place.Need {
+	t := &muster.TaskSpec{Kind: "noop"}
+	change(t)
+	return place.NewNeed(t)
+}
+
+func TestEachFilterNamesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		change func(*muster.TaskSpec)
+		now    place.Filter
+		ever   place.Filter
+		why    string
+	}{
+		{"nothing asked", func(*muster.TaskSpec) {}, place.Fits, place.Fits, ""},
+		{"kind", func(s *muster.TaskSpec) { s.Kind = "container" }, place.Kind, place.Kind, `does not run kind "container", only noop, process`},
+		{"tags", func(s *muster.TaskSpec) { s.Where.Tags = []string{"lab", "fast"} }, place.Tags, place.Tags, "lacks the tag fast"},
+		{"not", func(s *muster.TaskSpec) { s.Where.Not = []string{"lab"} }, place.Not, place.Not, "has the excluded tag lab"},
+		{"workers", func(s *muster.TaskSpec) { s.Where.Workers = []string{"other"} }, place.Workers, place.Workers, "is not among the workers asked for: other"},
+		{"worker by name", func(s *muster.TaskSpec) { s.Where.Workers = []string{"rig"} }, place.Fits, place.Fits, ""},
+		{"worker by id", func(s *muster.TaskSpec) { s.Where.Workers = []string{"id-rig"} }, place.Fits, place.Fits, ""},
+		{"price", func(s *muster.TaskSpec) { s.Where.MaxPrice = 1.5 }, place.Price, place.Price, "costs 2 per hour, at most 1.5 is allowed"},
+		{"vendor", func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Vendor: "intel"} }, place.Vendor, place.Vendor, "needs a GPU of vendor intel"},
+		{"vendor in any case", func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Vendor: "AMD"} }, place.Fits, place.Fits, ""},
+		{"model", func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Model: "H100"} }, place.Model, place.Model, `needs a GPU of model "h100"`},
+		{"model of another vendor", func(s *muster.TaskSpec) {
+			s.Resources.GPUs = muster.GPURequest{Count: 1, Vendor: "amd", Model: "a100"}
+		}, place.Model, place.Model, ""},
+		{"cpus", func(s *muster.TaskSpec) { s.Resources.CPUs = 8.001 }, place.CPUs, place.CPUs, "needs 8.001 cpus, has 8"},
+		{"memory", func(s *muster.TaskSpec) { s.Resources.Memory = 33 * gib }, place.Memory, place.Memory, "needs 33GiB memory, has 32GiB"},
+		{"memory taken", func(s *muster.TaskSpec) { s.Resources.Memory = 31 * gib }, place.Memory, place.Fits, "needs 31GiB memory, 30GiB of 32GiB free"},
+		{"disk", func(s *muster.TaskSpec) { s.Resources.Disk = 101 * gib }, place.Disk, place.Disk, "needs 101GiB disk, has 100GiB"},
+		{"gpu memory", func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Memory: 41 * gib} }, place.GPUs, place.GPUs, "needs 1 GPU with 41GiB, has"},
+		{"gpus of one vendor", func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 3} }, place.GPUs, place.GPUs, "needs 3 GPUs, has"},
+		{"gpu taken", func(s *muster.TaskSpec) {
+			s.Resources.GPUs = muster.GPURequest{Count: 1, Vendor: "amd", Memory: 32 * gib}
+		}, place.Fits, place.Fits, ""},
+		{"earlier filters first", func(s *muster.TaskSpec) {
+			s.Where.Tags, s.Resources.Memory = []string{"fast"}, 99*gib
+		}, place.Tags, place.Tags, "lacks the tag fast"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := place.NewBook(rig())
+			b.Take(&muster.Grant{Slots: 1, Memory: 2 * gib})
+			n := need(c.change)
+			if f := b.Fits(n); f != c.now {
+				t.Errorf("now: %q, want %q", f, c.now)
+			}
+			if f := b.Ever(n); f != c.ever {
+				t.Errorf("ever: %q, want %q", f, c.ever)
+			}
+			if why := b.Why(n, c.now); !strings.HasPrefix(why, c.why) || (why == "") != (c.now == place.Fits) {
+				t.Errorf("why: %q, want %q", why, c.why)
+			}
+		})
+	}
+}
+
+func TestClosedWorkerFailsFirstByState(t *testing.T) {
+	t.Parallel()
+	b := place.NewBook(rig())
+	b.Closed = "is draining"
+	n := need(func(s *muster.TaskSpec) { s.Kind = "container" })
+	if f := b.Fits(n); f != place.State || b.Why(n, f) != "is draining" {
+		t.Errorf("%q: %q", f, b.Why(n, f))
+	}
+}
+
+func TestGPUsAreGivenTightestFirst(t *testing.T) {
+	t.Parallel()
+	b := place.NewBook(rig())
+	give := func(r muster.GPURequest) string {
+		t.Helper()
+		n := need(func(s *muster.TaskSpec) { s.Resources.GPUs, s.Resources.CPUs = r, 0.1 })
+		if f := b.Fits(n); f != place.Fits {
+			return f.String()
+		}
+		g := b.Grant(n)
+		b.Take(&g)
+		return fmt.Sprint(g.GPUs, g.GPUMemory)
+	}
+	for i, c := range []struct {
+		ask  muster.GPURequest
+		want string
+	}{
+		{muster.GPURequest{Count: 1, Memory: 6 * gib, Share: true}, "[small] " + fmt.Sprint(6*gib)},
+		{muster.GPURequest{Count: 1, Memory: 10 * gib, Share: true}, "[small] " + fmt.Sprint(10*gib)}, // 16 is full now
+		{muster.GPURequest{Count: 1, Memory: 1, Share: true}, "[red] " + fmt.Sprint(muster.Size(1))},
+		{muster.GPURequest{Count: 1, Memory: 1 * gib}, "[big] 0B"}, // whole: red is shared
+		{muster.GPURequest{Count: 1}, "gpus"},
+		{muster.GPURequest{Count: 2, Memory: 1, Share: true}, "gpus"}, // one of nvidia is whole, the other full
+	} {
+		if got := give(c.ask); got != c.want {
+			t.Errorf("%d: %+v was given %s, want %s", i, c.ask, got, c.want)
+		}
+	}
+}
+
+func TestDevicesOfOneGrantAreOfOneVendor(t *testing.T) {
+	t.Parallel()
+	n := need(func(s *muster.TaskSpec) { s.Resources.GPUs.Count = 2 })
+	g := place.NewBook(rig()).Grant(n)
+	if !slices.Equal(g.GPUs, []string{"big", "small"}) {
+		t.Errorf("given %v", g.GPUs)
+	}
+}
+
+func TestScorePacksGPUsAndSpreadsTheRest(t *testing.T) {
+	t.Parallel()
+	empty, busy := place.NewBook(rig()), place.NewBook(rig())
+	busy.Take(&muster.Grant{Slots: 2, CPUs: 4, Memory: gib})
+	for _, n := range []*place.Need{
+		need(func(*muster.TaskSpec) {}),
+		need(func(s *muster.TaskSpec) { s.Resources.CPUs = 2 }),
+		need(func(s *muster.TaskSpec) { s.Resources.Memory = gib; s.Resources.CPUs = 0.5 }),
+	} {
+		if empty.Score(n) <= busy.Score(n) {
+			t.Errorf("%s: an empty worker scores %g, a busy one %g", n.Key(), empty.Score(n), busy.Score(n))
+		}
+	}
+	small := rig()
+	small.Resources.GPUs = small.Resources.GPUs[1:2]
+	n := need(func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Memory: 30 * gib} })
+	tight, loose := need(func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Memory: 14 * gib} }), place.NewBook(rig())
+	loose.Take(&muster.Grant{GPUs: []string{"small"}})
+	if place.NewBook(small).Score(tight) <= loose.Score(tight) {
+		t.Error("a tight device does not win over a loose one")
+	}
+	if place.NewBook(small).Fits(n) == place.Fits {
+		t.Error("30GiB fit on a device of 16GiB")
+	}
+}
+
+func TestKeysTellNeedsApart(t *testing.T) {
+	t.Parallel()
+	same := []func(*muster.TaskSpec){
+		func(s *muster.TaskSpec) { s.Where.Tags = []string{"a", "b"} },
+		func(s *muster.TaskSpec) { s.Where.Tags = []string{"b", "a", "b"}; s.Name = "other" },
+		func(s *muster.TaskSpec) { s.Where.Tags = []string{"b", "a"}; s.Resources.GPUs.Vendor = "amd" }, // of no GPU
+	}
+	for _, c := range same {
+		if need(c).Key() != need(same[0]).Key() {
+			t.Errorf("%s is not %s", need(c).Key(), need(same[0]).Key())
+		}
+	}
+	keys := map[string]int{}
+	for i, c := range []func(*muster.TaskSpec){
+		func(*muster.TaskSpec) {},
+		func(s *muster.TaskSpec) { s.Kind = "process" },
+		func(s *muster.TaskSpec) { s.Resources.CPUs = 0.001 },
+		func(s *muster.TaskSpec) { s.Resources.Memory = 1 },
+		func(s *muster.TaskSpec) { s.Resources.Disk = 1 },
+		func(s *muster.TaskSpec) { s.Resources.GPUs.Count = 1 },
+		func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Memory: 1} },
+		func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Memory: 1, Share: true} },
+		func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Model: "x"} },
+		func(s *muster.TaskSpec) { s.Where.Tags = []string{"a"} },
+		func(s *muster.TaskSpec) { s.Where.Not = []string{"a"} },
+		func(s *muster.TaskSpec) { s.Where.Workers = []string{"a"} },
+		func(s *muster.TaskSpec) { s.Where.Workers = []string{"a", "b"} },
+		func(s *muster.TaskSpec) { s.Where.Workers = []string{`a""b`} },
+		func(s *muster.TaskSpec) { s.Where.MaxPrice = 0.1 },
+	} {
+		k := need(c).Key()
+		if other, ok := keys[k]; ok {
+			t.Errorf("needs %d and %d have the same key %s", other, i, k)
+		}
+		keys[k] = i
+	}
+}
+
+func TestRelaxNamesTheNearestChange(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		change func(*muster.TaskSpec)
+		want   string
+	}{
+		{"memory", func(s *muster.TaskSpec) { s.Resources.Memory = 64 * gib }, "ask for 32GiB memory instead of 64GiB (worker rig)"},
+		{"cpus", func(s *muster.TaskSpec) { s.Resources.CPUs = 64 }, "ask for 8 cpus instead of 64 (worker rig)"},
+		{"tags", func(s *muster.TaskSpec) { s.Where.Tags = []string{"fast"} }, "do without the tag fast, or give it to worker rig"},
+		{"price", func(s *muster.TaskSpec) { s.Where.MaxPrice = 1 }, "allow a price of 2 per hour instead of 1 (worker rig)"},
+		{"gpu count", func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 5, Memory: 12 * gib} }, "ask for 2 GPUs with 12GiB each instead of 5 GPUs with 12GiB each (worker rig)"},
+		{"gpu memory", func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Memory: 80 * gib} }, "ask for 1 GPU with 40GiB instead of 1 GPU with 80GiB (worker rig)"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b, n := place.NewBook(rig()), need(c.change)
+			relaxed, what, ok := b.Relax(n, b.Ever(n), true)
+			if !ok || what != c.want {
+				t.Fatalf("%q, %t, want %q", what, ok, c.want)
+			}
+			if f := b.Ever(relaxed); f != place.Fits {
+				t.Errorf("the changed need still fails by %s", f)
+			}
+		})
+	}
+}
+
+// TestNeverOverCommits gives and takes back at random. What was given never
+// exceeds what is there, and when all is returned everything is free again.
+func TestNeverOverCommits(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		b := place.NewBook(rig())
+		var out []muster.Grant
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			if len(out) > 0 && rapid.IntRange(0, 2).Draw(t, "return") == 0 {
+				i := rapid.IntRange(0, len(out)-1).Draw(t, "which")
+				b.Return(&out[i])
+				out = slices.Delete(out, i, i+1)
+				continue
+			}
+			n := need(func(s *muster.TaskSpec) {
+				s.Resources.CPUs = float64(rapid.IntRange(0, 3000).Draw(t, "thousandths")) / 1000
+				s.Resources.Memory = muster.Size(rapid.IntRange(0, 12).Draw(t, "GiB")) * gib
+				s.Resources.GPUs = muster.GPURequest{
+					Count: rapid.IntRange(0, 2).Draw(t, "gpus"), Memory: muster.Size(rapid.IntRange(0, 20).Draw(t, "vram")) * gib,
+					Share: rapid.Bool().Draw(t, "share"),
+				}
+			})
+			if b.Fits(n) != place.Fits {
+				continue
+			}
+			if f := b.Ever(n); f != place.Fits {
+				t.Fatalf("fits now, but never could: %s", f)
+			}
+			g := b.Grant(n)
+			if len(g.GPUs) != n.Request.GPUs.Count || g.Memory != n.Request.Memory {
+				t.Fatalf("%s was granted %+v", n.Key(), g)
+			}
+			b.Take(&g)
+			out = append(out, g)
+			if b.Over() {
+				t.Fatalf("after %+v more is given than there is", out)
+			}
+		}
+		for i := range out {
+			b.Return(&out[i])
+		}
+		if !b.Equal(place.NewBook(rig())) {
+			t.Fatal("all is returned, and yet not all is free")
+		}
+	})
+}

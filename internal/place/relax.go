@@ -1,0 +1,117 @@
+package place
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/muster-dev/muster"
+)
+
+// Relax returns the least change to n by which it would pass filter f on this
+// worker, as the worker stands now or, with empty set, as if it were empty. It
+// says in words what to do. Whether the changed need fits altogether is for the
+// caller to ask. It returns false where no change of the need helps.
+func (b *Book) Relax(n *Need, f Filter, empty bool) (*Need, string, bool) {
+	c := *n
+	c.Where.Tags = slices.Clone(n.Where.Tags)
+	name := b.Worker.Name
+	r := &c.Request
+	free := b.left(empty)
+	switch f {
+	case Tags:
+		tag := lacking(n.Where.Tags, b.Worker.Tags)
+		c.Where.Tags = slices.DeleteFunc(c.Where.Tags, func(t string) bool { return t == tag })
+		return &c, fmt.Sprintf("do without the tag %s, or give it to worker %s", tag, name), true
+	case Not:
+		tag := common(n.Where.Not, b.Worker.Tags)
+		c.Where.Not = slices.DeleteFunc(slices.Clone(n.Where.Not), func(t string) bool { return t == tag })
+		return &c, fmt.Sprintf("do not exclude the tag %s, which worker %s has", tag, name), true
+	case Workers:
+		c.Where.Workers = nil
+		return &c, fmt.Sprintf("allow worker %s, too", name), true
+	case Price:
+		c.Where.MaxPrice = b.Worker.Price
+		return &c, fmt.Sprintf("allow a price of %g per hour instead of %g (worker %s)", b.Worker.Price, n.Where.MaxPrice, name), true
+	case Vendor:
+		r.GPUs.Vendor = ""
+		return &c, fmt.Sprintf("ask for no GPU vendor: worker %s has %s", name, b.inventory()), true
+	case Model:
+		r.GPUs.Model = ""
+		return &c, fmt.Sprintf("ask for no GPU model: worker %s has %s", name, b.inventory()), true
+	case CPUs:
+		c.mcpu, r.CPUs = free.mcpu, float64(free.mcpu)/1000
+		return &c, fmt.Sprintf("ask for %s cpus instead of %s (worker %s)", cores(free.mcpu), cores(n.mcpu), name), free.mcpu > 0
+	case Memory:
+		r.Memory = free.memory
+		return &c, fmt.Sprintf("ask for %s memory instead of %s (worker %s)", free.memory, n.Request.Memory, name), free.memory > 0
+	case Disk:
+		r.Disk = free.disk
+		return &c, fmt.Sprintf("ask for %s disk instead of %s (worker %s)", free.disk, n.Request.Disk, name), free.disk > 0
+	case GPUs:
+		r.GPUs = b.fewer(&c, empty)
+		return &c, fmt.Sprintf("ask for %s instead of %s (worker %s)", Devices(r.GPUs), Devices(n.Request.GPUs), name), r.GPUs.Count > 0
+	default:
+		return nil, "", false
+	}
+}
+
+// left returns what is free, or all if empty is set, never below zero.
+func (b *Book) left(empty bool) Book {
+	if empty {
+		r := &b.Worker.Resources
+		return Book{mcpu: Milli(r.CPUs), memory: r.Memory, disk: r.Disk, slots: r.Slots}
+	}
+	return Book{mcpu: max(b.mcpu, 0), memory: max(b.memory, 0), disk: max(b.disk, 0), slots: max(b.slots, 0)}
+}
+
+// fewer returns the GPU request nearest to n's that the worker can meet: the same
+// memory on fewer devices, else as many devices with less memory.
+func (b *Book) fewer(n *Need, empty bool) muster.GPURequest {
+	c := *n
+	for c.Request.GPUs.Count--; c.Request.GPUs.Count > 0; c.Request.GPUs.Count-- {
+		if b.devices(&c, empty) {
+			return c.Request.GPUs
+		}
+	}
+	c.Request.GPUs.Count = n.Request.GPUs.Count
+	var sizes []muster.Size
+	for i := range b.gpus {
+		d := &b.gpus[i]
+		size := d.gpu.Memory
+		if n.shares() && !empty {
+			size = d.free()
+		}
+		if size > 0 && size < n.Request.GPUs.Memory {
+			sizes = append(sizes, size)
+		}
+	}
+	slices.Sort(sizes)
+	for _, size := range slices.Backward(sizes) {
+		c.Request.GPUs.Memory = size
+		if b.devices(&c, empty) {
+			return c.Request.GPUs
+		}
+	}
+	c.Request.GPUs.Count = 0
+	return c.Request.GPUs
+}
+
+// Lack words how much more must be free for n to pass the capacity filter f, such
+// as "2 cpus". It returns "" for other filters.
+func (b *Book) Lack(n *Need, f Filter) string {
+	r := &n.Request
+	switch f {
+	case Slots:
+		return "a slot"
+	case CPUs:
+		return cores(n.mcpu-b.mcpu) + " cpus"
+	case Memory:
+		return (r.Memory - b.memory).String() + " memory"
+	case Disk:
+		return (r.Disk - b.disk).String() + " disk"
+	case GPUs:
+		return Devices(muster.GPURequest{Count: max(r.GPUs.Count-b.usableNow(n), 1), Memory: r.GPUs.Memory})
+	default:
+		return ""
+	}
+}
