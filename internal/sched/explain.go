@@ -5,7 +5,8 @@ import "github.com/muster-dev/muster"
 // Explanation says why a task stands where it stands. The same text is shown by
 // the command line, the API and the dashboard.
 type Explanation struct {
-	Task     muster.TaskID    `json:"task"`
+	Task     muster.TaskID    `json:"task,omitzero"`   // absent in a plan
+	Stage    string           `json:"stage,omitempty"` // in a plan: its first task is meant
 	State    muster.TaskState `json:"state"`
 	Summary  string           `json:"summary"`            // one sentence
 	Ahead    int              `json:"ahead"`              // queued tasks that go first

@@ -55,18 +55,16 @@ func (s *State) Plan(now muster.Time, spec *muster.Spec) []Explanation {
 		p = &project{name: spec.Project}
 	}
 	list := make([]Explanation, len(spec.Tasks))
-	first := 0
 	for i := range spec.Tasks {
 		t := &spec.Tasks[i]
 		x := &list[i]
-		*x = Explanation{Task: muster.TaskID{Num: first}, State: muster.Queued, Waiting: t.Needs}
+		*x = Explanation{Stage: t.Name, State: muster.Queued, Waiting: t.Needs}
 		s.explainQueued(now, x, question{need: place.NewNeed(t), line: lineKey{priority(spec), p}, planned: true})
 		if len(t.Needs) > 0 {
 			x.State = muster.Waiting
 			x.Summary = waitsFor(t.Needs) + "; then: " + x.Summary
 			x.Ahead, x.Position, x.Start = 0, 0, 0
 		}
-		first += t.Size()
 	}
 	return list
 }
