@@ -166,6 +166,9 @@ func (s *State) finish(now muster.Time, ev Finished) error {
 	default:
 		return muster.Errorf(muster.Invalid, "attempt %s cannot be reported as %q", r.Attempt, r.Outcome)
 	}
+	if r.LogSize < 0 || len(r.Result) > muster.MaxResult {
+		return muster.Errorf(muster.Invalid, "the report of attempt %s has a negative log size, or a result of more than %d bytes", r.Attempt, muster.MaxResult)
+	}
 	t, err := s.current(ev.Worker, r.Attempt)
 	if err != nil {
 		if s.plausible(r.Attempt) {
@@ -187,7 +190,7 @@ func (s *State) finish(now muster.Time, ev Finished) error {
 // plausible reports whether the attempt may have been, so that no stranger fills
 // the store with reports of what never was.
 func (s *State) plausible(a muster.AttemptID) bool {
-	if a.Task.Job < 1 || a.Task.Job >= s.next || a.Task.Num < 0 || a.N < 1 {
+	if a.Task.Job < 1 || a.Task.Job >= s.next || a.Task.Num < 0 || a.Task.Num >= muster.MaxArray || a.N < 1 {
 		return false
 	}
 	j := s.jobs[a.Task.Job]

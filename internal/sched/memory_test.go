@@ -2,6 +2,7 @@ package sched_test
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -27,7 +28,30 @@ func newMemory() *memory {
 	}
 }
 
-func (m *memory) commit(r muster.Rows) {
+// commit refuses what the checks of a database would refuse.
+func (m *memory) commit(r muster.Rows) error {
+	for _, j := range r.Jobs {
+		if j.State.Final() != (j.FinishedAt != 0) || j.State != j.Counts.State() {
+			return fmt.Errorf("job %s is %s, finished at %d", j.ID, j.State, j.FinishedAt)
+		}
+	}
+	for _, g := range r.Groups {
+		if g.Counts.Total() != int64(g.Size) || slices.Min(g.Counts[:]) < 0 || g.Rest.Held() || g.Next < 0 || g.Next > g.Size {
+			return fmt.Errorf("group %d of job %s does not add up: %+v", g.Index, g.Job, g)
+		}
+	}
+	for _, a := range r.Attempts {
+		m.tries[a.ID] = a
+	}
+	for _, t := range r.Tasks {
+		old, known := m.tasks[t.ID]
+		switch {
+		case t.State.Final() != (t.FinishedAt != 0), t.State.Held() && (t.Worker == "" || t.Attempt < 1 || t.Grant == nil):
+			return fmt.Errorf("task %s is %s: %+v", t.ID, t.State, t)
+		case known && (t.Attempt < old.Attempt || t.Attempt > old.Attempt+1 && m.tries[muster.AttemptID{Task: t.ID, N: t.Attempt - 1}].FinishedAt == 0):
+			return fmt.Errorf("task %s went from attempt %d to %d", t.ID, old.Attempt, t.Attempt)
+		}
+	}
 	for _, j := range r.Jobs {
 		if j.Spec == nil {
 			j.Spec = m.jobs[j.ID].Spec
@@ -45,9 +69,6 @@ func (m *memory) commit(r muster.Rows) {
 	for _, t := range r.Tasks {
 		m.tasks[t.ID] = t
 	}
-	for _, a := range r.Attempts {
-		m.tries[a.ID] = a
-	}
 	m.late = append(m.late, r.Late...)
 	for _, w := range r.Workers {
 		m.workers[w.ID] = w
@@ -55,6 +76,7 @@ func (m *memory) commit(r muster.Rows) {
 	for _, id := range r.Gone {
 		delete(m.workers, id)
 	}
+	return nil
 }
 
 func (m *memory) groupsOf(id muster.JobID) []muster.Group {

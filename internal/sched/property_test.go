@@ -50,7 +50,9 @@ func (w *world) turn() {
 	if !reflect.DeepEqual(fx, twin) {
 		w.t.Fatalf("equal histories had unequal effects:\n%s", cmp.Diff(fx, twin))
 	}
-	w.rows.commit(fx.Rows)
+	if err := w.rows.commit(fx.Rows); err != nil {
+		w.t.Fatal(err)
+	}
 	for _, word := range fx.Sends {
 		if !w.sessions[word.To()] {
 			w.t.Fatalf("a word for %s, which has no session: %#v", word.To(), word)
