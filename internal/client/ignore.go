@@ -91,11 +91,11 @@ func matchParts(pattern, parts []string) bool {
 	open[0] = true
 	for i, p := range pattern {
 		if p == "**" {
-			for n := range parts {
-				open[n+1] = open[n+1] || open[n]
-			}
-			if i == len(pattern)-1 {
-				open[0] = false // "a/**" is what is in a, not a itself
+			reached := false
+			for n, was := range open {
+				// At the end it stands for one folder or more: "a/**" is what is in a.
+				open[n] = reached || was && i < len(pattern)-1
+				reached = reached || was
 			}
 			continue
 		}

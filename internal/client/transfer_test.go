@@ -1,0 +1,272 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/apitest"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+func hashOf(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// artifact makes a task that has one artifact with random content.
+func artifact(t *testing.T, s *apitest.Server, c *client.Client, name string, size int) (muster.TaskID, muster.Artifact, []byte) {
+	t.Helper()
+	content := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(content)
+	a := muster.Artifact{Name: name, Size: int64(size), SHA256: hashOf(content)}
+	if err := s.Blobs.Put(t.Context(), a.SHA256, 0, bytes.NewReader(content)); err != nil {
+		t.Fatal(err)
+	}
+	submit(t, c, noop(1))
+	w := s.Worker(t, "w1")
+	id := w.Next()
+	w.Finish(id, muster.AttemptSucceeded, 0, a)
+	if _, err := c.Wait(t.Context(), id.Task.Job); err != nil {
+		t.Fatal(err)
+	}
+	return id.Task, a, content
+}
+
+func TestDownloadOverCutConnections(t *testing.T) {
+	s, c, f := start(t)
+	task, a, content := artifact(t, s, c, "sub folder/ü #1?.bin", 300_000)
+	list, err := c.Artifacts(t.Context(), task)
+	if err != nil || len(list) != 1 || list[0].SHA256 != a.SHA256 {
+		t.Fatalf("artifacts %+v, %v", list, err)
+	}
+	f.cutAfter.Store(70_000)
+	path := filepath.Join(t.TempDir(), "file")
+	last := int64(0)
+	if err := c.Download(t.Context(), task, a, path, func(done int64) {
+		if done < last {
+			t.Errorf("progress goes from %d back to %d", last, done)
+		}
+		last = done
+	}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(got, content) || last != a.Size {
+		t.Errorf("got %d bytes, progress %d, %v", len(got), last, err)
+	}
+	f.cutAfter.Store(0)
+	var buf bytes.Buffer
+	if err := c.Read(t.Context(), task, a, &buf); err != nil || !bytes.Equal(buf.Bytes(), content) {
+		t.Errorf("Read: %d bytes, %v", buf.Len(), err)
+	}
+}
+
+// A download goes on with what an earlier one left, and starts anew when that
+// was of another file.
+func TestDownloadGoesOn(t *testing.T) {
+	s, c, _ := start(t)
+	task, a, content := artifact(t, s, c, "x", 50_000)
+	for name, left := range map[string][]byte{
+		"begun": content[:20_000], "whole": content, "longer": append(content[:len(content):len(content)], 'x'), "empty": nil,
+	} {
+		path := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(path+".part", left, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Download(t.Context(), task, a, path, nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, content) {
+			t.Errorf("%s: other content, %v", name, err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path+".part", []byte("of another file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Download(t.Context(), task, a, path, nil); muster.CodeOf(err) != muster.Invalid {
+		t.Errorf("damaged content: %v", err)
+	}
+	if err := c.Download(t.Context(), task, a, path, nil); err != nil {
+		t.Errorf("the damaged part was not given up: %v", err)
+	}
+}
+
+func write(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, content := range files {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// tree reads an uploaded folder back from the server's store.
+func tree(t *testing.T, s *apitest.Server, ref string) muster.Tree {
+	t.Helper()
+	sum, ok := strings.CutPrefix(ref, "sha256:")
+	if !ok {
+		t.Fatalf("%q is no reference", ref)
+	}
+	var tr muster.Tree
+	if err := json.Unmarshal(stored(t, s, sum), &tr); err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+func stored(t *testing.T, s *apitest.Server, sum string) []byte {
+	t.Helper()
+	r, err := s.Blobs.Open(t.Context(), sum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	b, err := io.ReadAll(r)
+	if err != nil || hashOf(b) != sum {
+		t.Fatalf("blob %s: %v", sum, err)
+	}
+	return b
+}
+
+func TestUploadFolder(t *testing.T) {
+	s, c, f := start(t)
+	dir := t.TempDir()
+	write(t, dir, map[string]string{
+		"train.py": "print(1)\n", "data/a.csv": "1,2\n", "data/same.csv": "1,2\n", "data/big.bin": strings.Repeat("x", 3<<20),
+		".git/config": "secret", "sub/.muster/x": "secret", "model.pt": "big", "keep.pt": "kept", ".musterignore": "*.pt\n!keep.pt\n", "empty": "",
+	})
+	for name, target := range map[string]string{"link": "data/a.csv", "data/up": "../train.py", "dangling": "not/there"} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(filepath.Join(dir, "train.py"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f.cutReads.Store(1 << 20)
+	var last client.UploadProgress
+	ref, err := c.UploadFolder(t.Context(), dir, func(p client.UploadProgress) { last = p })
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := tree(t, s, ref)
+	var got []string
+	for _, e := range tr.Files {
+		line := e.Path
+		if e.Exec {
+			line += "*"
+		}
+		if e.Link != "" {
+			line += " -> " + e.Link
+		} else {
+			b := stored(t, s, e.SHA256)
+			if want, err := os.ReadFile(filepath.Join(dir, e.Path)); err != nil || !bytes.Equal(b, want) || e.Size != int64(len(want)) {
+				t.Errorf("%s arrived with other content: %v", e.Path, err)
+			}
+		}
+		got = append(got, line)
+	}
+	want := []string{".musterignore", "dangling -> not/there", "data/a.csv", "data/big.bin", "data/same.csv", "data/up -> ../train.py",
+		"empty", "keep.pt", "link -> data/a.csv", "train.py*"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the tree (-want +got):\n%s", diff)
+	}
+	if last.Sent != last.Todo || last.Files != len(tr.Files) || last.Todo >= last.Bytes {
+		t.Errorf("progress at the end: %+v; equal contents are sent once", last)
+	}
+	f.cutReads.Store(0)
+	again, err := c.UploadFolder(t.Context(), dir, func(p client.UploadProgress) { last = p })
+	if err != nil || again != ref || last.Todo != 0 {
+		t.Errorf("again: %s, %v, %d bytes to send; want the same and nothing", again, err, last.Todo)
+	}
+	spec := shell("python train.py")
+	spec.Tasks[0].Files = ref
+	submit(t, c, spec)
+}
+
+func TestFoldersThatAreRefused(t *testing.T) {
+	_, c, _ := start(t)
+	links := map[string]string{"absolute": "/etc/passwd", "out": "../x", "deep": "a/../../x", "chain": "inner/../../x"}
+	for name, target := range links {
+		dir := t.TempDir()
+		write(t, dir, map[string]string{"a/b/file": "x"})
+		if err := os.Symlink("a/b", filepath.Join(dir, "inner")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.UploadFolder(t.Context(), dir, nil); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), name) {
+			t.Errorf("link to %s: %v", target, err)
+		}
+		write(t, dir, map[string]string{".musterignore": name})
+		if _, err := c.UploadFolder(t.Context(), dir, nil); err != nil {
+			t.Errorf("an ignored link to %s: %v", target, err)
+		}
+	}
+	if _, err := c.UploadFolder(t.Context(), filepath.Join(t.TempDir(), "missing"), nil); muster.CodeOf(err) != muster.Invalid {
+		t.Errorf("no folder: %v", err)
+	}
+	dir := t.TempDir()
+	write(t, dir, map[string]string{".musterignore": "ok\n[\n"})
+	if _, err := c.UploadFolder(t.Context(), dir, nil); err == nil || !strings.Contains(err.Error(), "line 2") {
+		t.Errorf("a bad pattern: %v", err)
+	}
+}
+
+// Neither side holds a file in memory.
+func TestBigFilesStream(t *testing.T) {
+	_, c, _ := start(t)
+	const size = 256 << 20
+	dir := t.TempDir()
+	big, err := os.Create(filepath.Join(dir, "big"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := big.Truncate(size); err != nil { // takes no room on disk
+		t.Fatal(err)
+	}
+	if err := big.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := c.UploadFolder(t.Context(), dir, nil); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > size/8 {
+		t.Errorf("%d bytes were allocated for a file of %d", used, size)
+	}
+}
+
+func TestUploadEndsWithItsContext(t *testing.T) {
+	_, c, f := start(t)
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"a": "x"})
+	f.refuse.Store(1 << 20)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.UploadFolder(ctx, dir, nil); err == nil {
+		t.Error("an upload without a context succeeded")
+	}
+}
