@@ -100,7 +100,7 @@ func atLeast(n, least int64) error {
 	return nil
 }
 
-// finite refuses what JSON cannot say, and amounts below zero.
+// amount refuses what JSON cannot say, and amounts below zero.
 func amount(v float64) error {
 	if math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
 		return wrong("is %v: it must be a number from 0", v)

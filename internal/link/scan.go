@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -97,10 +98,8 @@ func (s *scanner) object(field func(key string) error) error {
 		if err != nil {
 			return err
 		}
-		for _, k := range seen[:min(n, len(seen))] {
-			if k == key {
-				return within(key, wrong("comes twice"))
-			}
+		if slices.Contains(seen[:min(n, len(seen))], key) {
+			return within(key, wrong("comes twice"))
 		}
 		if n < len(seen) {
 			seen[n] = key
@@ -177,7 +176,7 @@ func (s *scanner) text(to *string) error {
 	return nil
 }
 
-// names are the keys of hot messages, so that reading them makes no garbage.
+// key reads a key and its colon. Those of hot messages make no garbage.
 func (s *scanner) key() (string, error) {
 	plain, unescaped, err := s.quoted()
 	if err != nil {

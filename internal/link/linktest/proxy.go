@@ -26,17 +26,17 @@ type Proxy struct {
 }
 
 // NewProxy forwards connections to target until the test ends.
-func NewProxy(t testing.TB, target string) *Proxy {
-	t.Helper()
+func NewProxy(tb testing.TB, target string) *Proxy {
+	tb.Helper()
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	p := &Proxy{Addr: l.Addr().String(), target: target, listener: l, conns: map[net.Conn]struct{}{}, thawed: make(chan struct{})}
 	close(p.thawed)
 	p.dropping.Store(-1)
 	p.loops.Go(p.accept)
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		l.Close()
 		p.Thaw()
 		p.Drop()

@@ -65,8 +65,8 @@ func identify(r *http.Request) (muster.WorkerID, error) {
 	}
 }
 
-func start(t testing.TB, tr Transport, addr string) *server {
-	t.Helper()
+func start(tb testing.TB, tr Transport, addr string) *server {
+	tb.Helper()
 	s := &server{conns: make(chan link.ServerConn, 4)}
 	handler, run := tr.NewServer(identify, func(ctx context.Context, conn link.ServerConn, _ muster.WorkerID) {
 		c := &watched{ServerConn: conn, over: make(chan struct{})}
@@ -77,9 +77,9 @@ func start(t testing.TB, tr Transport, addr string) *server {
 		}
 		conn.Close()
 	})
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr)
+	l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", addr)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	s.addr = l.Addr().String()
 	mux := http.NewServeMux()
@@ -96,7 +96,7 @@ func start(t testing.TB, tr Transport, addr string) *server {
 		hs.Close()
 		loops.Wait()
 	})
-	t.Cleanup(s.stop)
+	tb.Cleanup(s.stop)
 	return s
 }
 
@@ -115,61 +115,61 @@ func (w *watched) Close() error {
 }
 
 // open dials through the address and returns both ends, greeted.
-func open(t testing.TB, tr Transport, s *server, addr string) (link.WorkerConn, link.ServerConn) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+func open(tb testing.TB, tr Transport, s *server, addr string) (link.WorkerConn, link.ServerConn) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
-	w := dial(ctx, t, tr, addr)
+	w := dial(ctx, tb, tr, addr)
 	var sc link.ServerConn
 	select {
 	case sc = <-s.conns:
 	case <-ctx.Done():
-		t.Fatal("no session came")
+		tb.Fatal("no session came")
 	}
-	t.Cleanup(func() { sc.Close() })
+	tb.Cleanup(func() { sc.Close() })
 	hello := &link.ToServer{Hello: &link.Hello{Version: link.Version, Worker: "w1", Name: "n", Build: "b"}}
-	check(t, w.Send(ctx, hello))
+	check(tb, w.Send(ctx, hello))
 	if f, err := sc.Recv(ctx); err != nil || f.Hello == nil {
-		t.Fatalf("no hello: %v", err)
+		tb.Fatalf("no hello: %v", err)
 	}
-	check(t, sc.Send(ctx, &link.ToWorker{Welcome: &link.Welcome{Heartbeat: muster.Duration(time.Second)}}))
+	check(tb, sc.Send(ctx, &link.ToWorker{Welcome: &link.Welcome{Heartbeat: muster.Duration(time.Second)}}))
 	if f, err := w.Recv(ctx); err != nil || f.Welcome == nil {
-		t.Fatalf("no welcome: %v", err)
+		tb.Fatalf("no welcome: %v", err)
 	}
 	return w, sc
 }
 
 // dial tries until the server's loops are up.
-func dial(ctx context.Context, t testing.TB, tr Transport, addr string) link.WorkerConn {
-	t.Helper()
+func dial(ctx context.Context, tb testing.TB, tr Transport, addr string) link.WorkerConn {
+	tb.Helper()
 	d := tr.NewDialer("http://"+addr, goodKey)
 	var backoff link.Backoff
 	for {
 		w, err := d.Dial(ctx)
 		if err == nil {
-			t.Cleanup(func() { w.Close() })
+			tb.Cleanup(func() { w.Close() })
 			return w
 		}
 		if muster.CodeOf(err) != muster.Unavailable {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		if backoff.Wait(ctx) != nil {
-			t.Fatalf("no session within %s: %v", patience, err)
+			tb.Fatalf("no session within %s: %v", patience, err)
 		}
 	}
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
+func check(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
-func limited(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
+func limited(tb testing.TB) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	tb.Cleanup(cancel)
 	return ctx
 }
 
@@ -178,12 +178,12 @@ func id(i int) muster.AttemptID {
 }
 
 // ended fails the test unless err is that of a connection that is over, and not of a test that waited too long.
-func ended(ctx context.Context, t testing.TB, err error) {
-	t.Helper()
+func ended(ctx context.Context, tb testing.TB, err error) {
+	tb.Helper()
 	if err == nil {
-		t.Fatal("there was no error")
+		tb.Fatal("there was no error")
 	}
 	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("the end was not noticed within %s", patience)
+		tb.Fatalf("the end was not noticed within %s", patience)
 	}
 }

@@ -118,7 +118,6 @@ func (s *Server) open(ctx context.Context, k key) error {
 		oldest.hangUp()
 	}
 	err := s.gate.Go(ctx, func(ctx context.Context) {
-		defer c.Close()
 		s.accept(ctx, c, k.worker)
 	})
 	if err != nil {
@@ -188,10 +187,10 @@ func (s *Server) recv(w http.ResponseWriter, r *http.Request, c *serverConn) err
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	for _, b := range frames {
 		if _, err := w.Write(b); err != nil {
-			return nil //nolint:nilerr // the worker will ask again
+			return nil // the worker will ask again
 		}
 		if _, err := io.WriteString(w, "\n"); err != nil {
-			return nil //nolint:nilerr // the worker will ask again
+			return nil // the worker will ask again
 		}
 	}
 	return nil

@@ -179,7 +179,7 @@ func (c *serverConn) collect(ctx context.Context, after uint64) ([][]byte, error
 	err := c.until(ctx, func() bool { return len(c.kept) > 0 || c.closed || c.gone || c.receiver != me })
 	switch {
 	case err != nil:
-		return nil, nil //nolint:nilerr // nothing to say for now: the worker asks again
+		return nil, nil // nothing to say for now: the worker asks again
 	case c.receiver != me:
 		return nil, errSuperseded()
 	case len(c.kept) == 0:

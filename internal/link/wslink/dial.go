@@ -26,7 +26,7 @@ type Dialer struct {
 func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	ws, resp, err := websocket.Dial(ctx, strings.TrimSuffix(d.Server, "/")+link.PathSocket, &websocket.DialOptions{
+	ws, resp, err := websocket.Dial(ctx, strings.TrimSuffix(d.Server, "/")+link.PathSocket, &websocket.DialOptions{ //nolint:bodyclose // Dial says that it never needs to be
 		HTTPClient: d.HTTP,
 		HTTPHeader: http.Header{"Authorization": {"Bearer " + d.Key}},
 	})

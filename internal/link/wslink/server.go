@@ -37,9 +37,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return // Accept has answered
 		}
 		ws.SetReadLimit(link.MaxFrame)
-		conn := &serverConn{socket: socket{ws: ws}}
-		defer conn.Close()
-		s.accept(ctx, conn, worker)
+		s.accept(ctx, &serverConn{socket: socket{ws: ws}}, worker)
 	})
 	if err != nil {
 		link.Refuse(w, err)
