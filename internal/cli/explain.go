@@ -54,9 +54,9 @@ func (a *app) explain(ctx context.Context, c *explainConfig, args []string) erro
 		}
 		all = append(all, x)
 	}
-	return frame.ShowSome(a.App, c.Format, all, func(x sched.Explanation) string { return x.Task.String() }, func(x sched.Explanation) error {
-		return a.drawExplanation(x.Task.String(), x, c.Wide())
-	})
+	return frame.ShowSome(a.App, c.Format, all, func(x sched.Explanation) string { return x.Task.String() }, apart(a, func(x sched.Explanation) error {
+		return a.drawExplanation(x, c.Wide())
+	}))
 }
 
 // firstLive returns the first task that has not ended, or the first of all.
@@ -79,9 +79,12 @@ func firstLive(tasks func(func(muster.Task, error) bool)) (muster.TaskID, error)
 // explainRows is how many workers are listed unless all are asked for.
 const explainRows = 10
 
-// drawExplanation writes an explanation for people. Its name is that of the
-// task, or of the stage that a plan is about.
-func (a *app) drawExplanation(name string, x sched.Explanation, wide bool) error {
+// drawExplanation writes an explanation for people.
+func (a *app) drawExplanation(x sched.Explanation, wide bool) error {
+	name := x.Task.String()
+	if x.Stage != "" {
+		name = x.Stage
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s: %s\n", a.Out.Paint(term.Bold, term.Clean(name)), a.Out.Paint(frame.StateStyle(x.State.String()), x.State.String()), term.Clean(x.Summary))
 	if len(x.Waiting) > 0 {

@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sync/errgroup"
@@ -112,7 +113,10 @@ func (c *getConfig) find(ctx context.Context, server *client.Client, args []stri
 		}
 	}
 	if len(files) == 0 {
-		return nil, muster.Errorf(muster.NotFound, "there is no such artifact: muster get --list %s shows what is there; a task has artifacts once it has ended", args[0])
+		if len(c.names) > 0 {
+			return nil, muster.Errorf(muster.NotFound, "no artifact of %s matches %s: muster get --list %s shows what is there", strings.Join(args, " "), strings.Join(c.names, " or "), args[0])
+		}
+		return nil, muster.Errorf(muster.NotFound, "%s has no artifacts: a task has them once it has ended, if it named outputs or left files in $MUSTER_OUT", strings.Join(args, " "))
 	}
 	return files, nil
 }

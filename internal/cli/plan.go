@@ -32,7 +32,6 @@ func (a *app) planCommand() *cli.Command {
 type planned struct {
 	Name   string              `json:"name"`
 	Stages []sched.Explanation `json:"stages"`
-	names  []string            // of the stages
 }
 
 func (a *app) plan(ctx context.Context, c *planConfig, args []string) error {
@@ -52,24 +51,19 @@ func (a *app) plan(ctx context.Context, c *planConfig, args []string) error {
 			if isLocal(spec.Tasks[j].Files) {
 				spec.Tasks[j].Files = ""
 			}
-			p.names = append(p.names, spec.Tasks[j].Name)
 		}
 		if p.Stages, err = server.Plan(ctx, spec); err != nil {
 			return err
 		}
 		all[i] = p
 	}
-	return frame.ShowSome(a.App, c.Format, all, func(p planned) string { return p.Name }, func(p planned) error {
+	return frame.ShowSome(a.App, c.Format, all, func(p planned) string { return p.Name }, apart(a, func(p planned) error {
 		fmt.Fprintln(a.Out, a.Out.Paint(term.Bold, term.Clean(p.Name)))
-		for i, x := range p.Stages {
-			name := x.Task.String()
-			if i < len(p.names) {
-				name = p.names[i]
-			}
-			if err := a.drawExplanation(name, x, c.Wide()); err != nil {
+		for _, x := range p.Stages {
+			if err := a.drawExplanation(x, c.Wide()); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
+	}))
 }

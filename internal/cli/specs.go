@@ -47,7 +47,7 @@ func (a *app) loadSpecs(names []string) ([]document, error) {
 		docs = append(docs, found...)
 	}
 	if len(bad) > 0 {
-		return nil, &frame.StatusError{Status: frame.ExitInvalidSpec, Err: fmt.Errorf("nothing was submitted: mend %s first", strings.Join(bad, ", "))}
+		return nil, &frame.StatusError{Status: frame.ExitInvalidSpec, Err: fmt.Errorf("nothing was sent to the server: mend %s first", strings.Join(bad, ", "))}
 	}
 	return docs, nil
 }
@@ -78,18 +78,15 @@ func parseSpecs(name string, source []byte) ([]document, error) {
 	if name == "-" {
 		shown, dir = "standard input", "."
 	}
-	specs, err := spec.Parse(source, shown)
+	specs, err := spec.ParseChecked(source, shown, func(s *muster.Spec) []muster.FieldError {
+		return document{spec: s, dir: dir}.check()
+	})
 	if err != nil {
 		return nil, err
 	}
 	docs := make([]document, len(specs))
-	var wrong []muster.FieldError
 	for i, s := range specs {
 		docs[i] = document{spec: s, dir: dir}
-		wrong = append(wrong, docs[i].check()...)
-	}
-	if len(wrong) > 0 {
-		return nil, &muster.Error{Code: muster.InvalidSpec, Message: shown + ": names files that cannot be used", Fields: wrong}
 	}
 	return docs, nil
 }

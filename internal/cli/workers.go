@@ -64,10 +64,10 @@ func (a *app) workers(ctx context.Context, c *workersConfig) error {
 	now := time.Now()
 	columns := []term.Column{
 		{Title: "WORKER"}, {Title: "STATE", Whole: true, Style: frame.StateStyle}, {Title: "RUNNING", Right: true, Whole: true},
-		{Title: "CPUS", Right: true, Whole: true}, {Title: "MEMORY", Right: true, Whole: true}, {Title: "GPUS"}, {Title: "TAGS"}, {Title: "SEEN", Right: true, Whole: true},
+		{Title: "FREE CPUS", Right: true, Whole: true}, {Title: "FREE MEMORY", Right: true, Whole: true}, {Title: "GPUS"}, {Title: "TAGS"}, {Title: "SEEN", Right: true, Whole: true},
 	}
 	if c.Wide() {
-		columns = append(columns, term.Column{Title: "ID"}, term.Column{Title: "DISK", Right: true}, term.Column{Title: "SLOTS", Right: true}, term.Column{Title: "PRICE", Right: true}, term.Column{Title: "VERSION"}, term.Column{Title: "KINDS"})
+		columns = append(columns, term.Column{Title: "ID"}, term.Column{Title: "FREE DISK", Right: true}, term.Column{Title: "FREE SLOTS", Right: true}, term.Column{Title: "PRICE", Right: true}, term.Column{Title: "VERSION"}, term.Column{Title: "KINDS"})
 	}
 	l := frame.Listing[muster.Worker]{
 		Format: c.Format,
@@ -147,13 +147,14 @@ func (a *app) steerCommand(name, usage string, do func(*client.Client, context.C
 					return err
 				}
 			}
-			return frame.ShowSome(a.App, c.Format, workers, func(w muster.Worker) string { return string(w.ID) }, func(w muster.Worker) error {
-				if name != "show" {
+			draw := apart(a, a.drawWorker)
+			if name != "show" {
+				draw = func(w muster.Worker) error {
 					a.Say("worker %s: %s", term.Clean(w.Name), done(name))
 					return nil
 				}
-				return a.drawWorker(w)
-			})
+			}
+			return frame.ShowSome(a.App, c.Format, workers, func(w muster.Worker) string { return string(w.ID) }, draw)
 		},
 	})
 }

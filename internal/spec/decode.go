@@ -14,6 +14,7 @@ import (
 
 // decoder lays a tree over Go values and notes where everything stands.
 type decoder struct {
+	also func(*muster.Spec) []muster.FieldError // one more check; nil for none
 	builder
 	places map[string]place // by path
 	flat   bool             // paths of the only task are shown without "tasks[0]."
@@ -44,6 +45,9 @@ func below(path, name string) string {
 // into sets v, which is settable, to what n says.
 func (d *decoder) into(n *node, v reflect.Value, path string) {
 	d.places[path] = n.at
+	if n.kind == broken {
+		return
+	}
 	if v.Type() == reflect.TypeFor[json.RawMessage]() {
 		v.SetBytes(n.json())
 		return
@@ -152,6 +156,7 @@ func (d *decoder) text(n *node, path string) (string, bool) {
 	switch {
 	case n.scalar():
 		return n.text, true
+	case n.kind == broken:
 	case n.kind == null:
 		d.wrongAt(path, n.at, `write "" for an empty text`, "there is no value")
 	default:

@@ -27,6 +27,13 @@ const maxWrong = 100 // problems reported at once
 // Fields, in the order of the file, each with line and column; or a TooLarge
 // one.
 func Parse(data []byte, name string) ([]*muster.Spec, error) {
+	return ParseChecked(data, name, nil)
+}
+
+// ParseChecked is Parse with one more check of each job, for what needs the machine
+// on which the file is. The check may change the job; what it finds gets its
+// place like everything else.
+func ParseChecked(data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error) {
 	if len(data) > MaxFile {
 		return nil, muster.Errorf(muster.TooLarge, "%s is %s: a file of job specs is at most %s; bring data as files or input artifacts",
 			name, muster.Size(len(data)), muster.Size(MaxFile))
@@ -35,7 +42,7 @@ func Parse(data []byte, name string) ([]*muster.Spec, error) {
 	if at, bad := firstNotUTF8(data); bad {
 		return nil, invalid(name, []muster.FieldError{{Line: at.line, Column: at.column, Message: "the file is not UTF-8 text"}})
 	}
-	specs, wrong := documents(data)
+	specs, wrong := documents(data, check)
 	if len(wrong) > 0 {
 		return nil, invalid(name, wrong)
 	}
@@ -43,9 +50,9 @@ func Parse(data []byte, name string) ([]*muster.Spec, error) {
 }
 
 // documents reads each document of a file.
-func documents(data []byte) ([]*muster.Spec, []muster.FieldError) {
+func documents(data []byte, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, []muster.FieldError) {
 	if json.Valid(data) {
-		d := newDecoder()
+		d := newDecoder(check)
 		s := d.spec(d.fromJSON(data))
 		return []*muster.Spec{s}, d.wrong
 	}
@@ -59,7 +66,7 @@ func documents(data []byte) ([]*muster.Spec, []muster.FieldError) {
 		if empty(doc) {
 			continue
 		}
-		d := newDecoder()
+		d := newDecoder(check)
 		s := d.spec(d.fromYAML(doc.Body))
 		specs, wrong = append(specs, s), append(wrong, d.wrong...)
 		if len(specs) > maxDocuments || len(wrong) > maxWrong {
@@ -75,7 +82,9 @@ func documents(data []byte) ([]*muster.Spec, []muster.FieldError) {
 	return specs, wrong
 }
 
-func newDecoder() *decoder { return &decoder{places: make(map[string]place)} }
+func newDecoder(also func(*muster.Spec) []muster.FieldError) *decoder {
+	return &decoder{places: make(map[string]place), also: also}
+}
 
 // empty reports whether a document has only comments or directives.
 func empty(doc *ast.DocumentNode) bool {
@@ -129,18 +138,20 @@ func (d *decoder) spec(n *node) *muster.Spec {
 }
 
 // check adds what is wrong with the spec as a whole. After problems with
-// single fields it keeps quiet about fields that are missing, because these
-// may be the misspelled ones.
+// single fields it keeps quiet about these, and about fields that are missing,
+// because they may be the misspelled ones.
 func (d *decoder) check(s *muster.Spec) {
-	misread := len(d.wrong) > 0
+	misread := slices.Clone(d.wrong)
 	n := s.Normalize()
-	for _, e := range append(s.Validate(), flow.Check(n)...) {
+	found := append(s.Validate(), flow.Check(n)...)
+	if d.also != nil {
+		found = append(found, d.also(s)...)
+	}
+	for _, e := range found {
 		at, exact := d.find(e.Path)
-		if misread && !exact {
-			continue
-		}
 		e.Path, e.Line, e.Column = d.shown(e.Path), at.line, at.column
-		if !slices.ContainsFunc(d.wrong, func(w muster.FieldError) bool { return w.Path == e.Path && w.Line == e.Line }) {
+		told := func(w muster.FieldError) bool { return strings.HasPrefix(w.Path, e.Path) }
+		if len(misread) == 0 || exact && !slices.ContainsFunc(misread, told) {
 			d.wrong = append(d.wrong, e)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"math"
+	"regexp"
 
 	"github.com/goccy/go-yaml"
 	"github.com/urfave/cli/v3"
@@ -44,9 +45,9 @@ func (a *App) Show(f Format, v any, ids []string, draw func() error) error {
 		}
 		return nil
 	case f.Output == "json":
-		data, err := json.MarshalIndent(v, "", "  ")
+		data, err := toJSON(v, "")
 		if err != nil {
-			return fmt.Errorf("encode: %w", err)
+			return err
 		}
 		return Write(a.Out, append(data, '\n'))
 	case f.Output == "yaml":
@@ -72,10 +73,7 @@ func ShowSome[T any](a *App, f Format, things []T, id func(T) string, draw func(
 		ids[i] = id(t)
 	}
 	return a.Show(f, v, ids, func() error {
-		for i, t := range things {
-			if i > 0 {
-				fmt.Fprintln(a.Out)
-			}
+		for _, t := range things {
 			if err := draw(t); err != nil {
 				return err
 			}
@@ -142,9 +140,9 @@ func (l *Listing[T]) one(a *App, v T, n int) error {
 	case l.Quiet:
 		return Write(a.Out, []byte(l.ID(v)+"\n"))
 	case l.Output == "json":
-		data, err := json.MarshalIndent(v, "  ", "  ")
+		data, err := toJSON(v, "  ")
 		if err != nil {
-			return fmt.Errorf("encode: %w", err)
+			return err
 		}
 		start := ",\n  "
 		if n == 0 {
@@ -162,6 +160,31 @@ func (l *Listing[T]) one(a *App, v T, n int) error {
 		return nil
 	}
 }
+
+// toJSON writes a document for people and programs: indented, and commands as
+// they were written. JSON's habit of escaping <, > and & is for web pages.
+func toJSON(v any, prefix string) ([]byte, error) {
+	data, err := json.MarshalIndent(v, prefix, "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return escaped.ReplaceAllFunc(data, func(m []byte) []byte {
+		switch string(m) {
+		case `\u003c`:
+			return []byte("<")
+		case `\u003e`:
+			return []byte(">")
+		case `\u0026`:
+			return []byte("&")
+		default:
+			return m
+		}
+	}), nil
+}
+
+// escaped matches one escape at a time, so that an escaped backslash is not
+// taken for the beginning of another one.
+var escaped = regexp.MustCompile(`\\(?:u[0-9a-f]{4}|.)`)
 
 // toYAML goes through JSON, so that both have the same names and forms.
 func toYAML(v any) ([]byte, error) {

@@ -83,7 +83,10 @@ func Since(t muster.Time, now time.Time) string {
 	if t == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s ago (%s)", term.Age(now.Sub(t.Std())), t)
+	if age := term.Age(now.Sub(t.Std())); age != "now" {
+		return fmt.Sprintf("%s ago (%s)", age, t)
+	}
+	return fmt.Sprintf("just now (%s)", t)
 }
 
 // Until says when t is, and how long that takes if it is to come.

@@ -76,8 +76,8 @@ func TestColorsOnlyWhereAsked(t *testing.T) {
 
 func TestWords(t *testing.T) {
 	for d, want := range map[time.Duration][2]string{
-		-time.Second:                   {"0.0s", "now"},
-		420 * time.Millisecond:         {"0.4s", "now"},
+		-time.Second:                   {"0ms", "now"},
+		420 * time.Millisecond:         {"420ms", "now"},
 		9990 * time.Millisecond:        {"9s", "9s"},
 		59900 * time.Millisecond:       {"59s", "59s"},
 		3*time.Minute + 5*time.Second:  {"3m05s", "3m"},

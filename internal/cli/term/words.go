@@ -7,11 +7,13 @@ import (
 	"time"
 )
 
-// Elapsed says a length of time in at most two units: "0.4s", "12s", "3m05s",
+// Elapsed says a length of time in at most two units: "40ms", "2.5s", "12s", "3m05s",
 // "2h10m", "5d4h".
 func Elapsed(d time.Duration) string {
 	d = max(d, 0)
 	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
 	case d < 9950*time.Millisecond:
 		return fmt.Sprintf("%.1fs", d.Seconds())
 	case d < time.Minute:
