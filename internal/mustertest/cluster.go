@@ -157,7 +157,7 @@ func (c *Cluster) StartServer() {
 func (c *Cluster) StartWorker(name, dir string, flags ...string) *Proc {
 	c.t.Helper()
 	args := append([]string{"worker", "--server", "http://" + c.Addr, "--name", name, "--data", dir}, flags...)
-	p := start(c.t, name, []string{"MUSTER_TOKEN=" + JoinToken}, args...)
+	p := start(c.t, name, []string{"MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
 	c.Await("worker "+name+" is there", 20*time.Second, func() error {
 		w, err := c.Client.Worker(c.t.Context(), name)
 		if err == nil && w.State != muster.WorkerActive {
