@@ -28,11 +28,12 @@ const (
 	text
 	list
 	object
+	broken // told already: to be passed over in silence
 )
 
-// wanted names kinds in messages.
+// String names a kind in messages.
 func (k kind) String() string {
-	return [...]string{"nothing", "true or false", "a number", "a text", "a list", "an object"}[k]
+	return [...]string{"nothing", "true or false", "a number", "a text", "a list", "an object", "something else"}[k]
 }
 
 // place is where something stands: line and column, both from 1, the column in
@@ -78,7 +79,7 @@ func (n *node) json() json.RawMessage {
 
 func (n *node) write(b *bytes.Buffer) {
 	switch n.kind {
-	case null:
+	case null, broken:
 		b.WriteString("null")
 	case boolean:
 		b.WriteString(strings.ToLower(n.text))
@@ -158,7 +159,7 @@ func (b *builder) full(at place, depth int) bool {
 	b.nodes++
 	switch {
 	case depth >= maxDepth:
-		b.add(at, "", fmt.Sprintf("the nesting is deeper than %d levels", maxDepth))
+		b.add(at, "", fmt.Sprintf(nestingLimit, maxDepth))
 		b.nodes = maxNodes
 	case b.nodes == maxNodes:
 		b.add(at, "aliases count each time they are used", fmt.Sprintf("the document has more than %d values", maxNodes))

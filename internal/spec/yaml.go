@@ -18,8 +18,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// yamlDocuments parses a file. The parser recurses and stores every node's
-// path, so the nesting is bounded before it runs.
+// yamlDocuments parses a file. What would make the parser slow or overflow its
+// stack is refused before it runs.
 func yamlDocuments(data string) (docs []*ast.DocumentNode, wrong *muster.FieldError) {
 	defer func() {
 		if r := recover(); r != nil { // the parser gives up on some malformed input by a panic
@@ -27,14 +27,44 @@ func yamlDocuments(data string) (docs []*ast.DocumentNode, wrong *muster.FieldEr
 		}
 	}()
 	tokens := lexer.Tokenize(data)
-	if deep := tooDeep(tokens); deep != nil {
-		return nil, &muster.FieldError{Line: deep.Line, Column: deep.Column, Message: fmt.Sprintf("the nesting is deeper than %d levels", maxDepth)}
+	if wrong := beyond(tokens); wrong != nil {
+		return nil, wrong
 	}
+	tokens, n := withoutEmpty(tokens)
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		return nil, syntaxError(err)
 	}
+	if len(file.Docs) < n {
+		return nil, &muster.FieldError{Line: 1, Column: 1, Message: fmt.Sprintf("only %d of the %d documents can be read", len(file.Docs), n), Hint: "split the file"}
+	}
 	return file.Docs, nil
+}
+
+// withoutEmpty leaves out documents without content, after which the parser
+// would stop, and returns how many are left.
+func withoutEmpty(tokens token.Tokens) (all token.Tokens, n int) {
+	var doc token.Tokens
+	content := false
+	flush := func() {
+		if content {
+			all = append(all, doc...)
+			n++
+		}
+		doc, content = nil, false
+	}
+	for _, t := range tokens {
+		switch t.Type {
+		case token.DocumentHeaderType:
+			flush()
+		case token.CommentType, token.DocumentEndType:
+		default:
+			content = true
+		}
+		doc = append(doc, t)
+	}
+	flush()
+	return all, n
 }
 
 func syntaxError(err error) *muster.FieldError {
@@ -48,38 +78,6 @@ func syntaxError(err error) *muster.FieldError {
 	}
 	e.Message = "this is not YAML: " + e.Message
 	return e
-}
-
-// tooDeep returns where the brackets, or the signs that nest without them (list
-// dashes in one line, tags, anchors, ?), go deeper than maxDepth, or where a
-// line is indented by more than that many levels could be.
-func tooDeep(tokens token.Tokens) *token.Position {
-	depth, chain, line := 0, 0, 0
-	for _, t := range tokens {
-		if t.Position == nil {
-			continue
-		}
-		first := t.Position.Line != line
-		if first {
-			line, chain = t.Position.Line, 0
-		}
-		switch t.Type {
-		case token.SequenceStartType, token.MappingStartType:
-			depth++
-		case token.SequenceEndType, token.MappingEndType:
-			depth = max(0, depth-1)
-		case token.SequenceEntryType, token.MappingKeyType, token.MappingValueType, token.TagType, token.AnchorType:
-			if depth == 0 {
-				chain++
-			}
-		case token.StringType, token.CommentType:
-			first = false // may be part of a text of several lines
-		}
-		if depth > maxDepth || chain > maxDepth || first && depth == 0 && t.Position.Column > 16*maxDepth {
-			return t.Position
-		}
-	}
-	return nil
 }
 
 // yamlReader turns the parser's nodes of one document into ours.
@@ -141,8 +139,12 @@ func (r *yamlReader) value(y ast.Node, depth int) *node {
 			n.items = append(n.items, r.value(item, depth+1))
 		}
 	case *ast.MappingNode:
+		if !y.IsFlowStyle && len(y.Values) > 0 {
+			n.at = at(y.Values[0].Key)
+		}
 		r.object(n, y.Values, depth)
 	case *ast.MappingValueNode:
+		n.at = at(y.Key)
 		r.object(n, []*ast.MappingValueNode{y}, depth)
 	case *ast.AnchorNode:
 		n = r.value(y.Value, depth+1)
@@ -151,9 +153,10 @@ func (r *yamlReader) value(y ast.Node, depth int) *node {
 		return r.alias(n, y, depth)
 	case *ast.TagNode:
 		r.add(n.at, "put texts in quotes", "the tag "+cut(y.Start.Value)+" is not supported")
-		return r.value(y.Value, depth+1)
+		n.kind = broken
 	default:
 		r.add(n.at, "", "this sort of YAML is not supported in a job spec")
+		n.kind = broken
 	}
 	return n
 }
@@ -185,6 +188,7 @@ func (r *yamlReader) alias(n *node, y *ast.AliasNode, depth int) *node {
 	target, ok := r.anchors[name]
 	if !ok {
 		r.add(n.at, "write &"+cut(name)+" before what it stands for", "there is no anchor "+cut(name)+" before this line")
+		n.kind = broken
 		return n
 	}
 	return r.value(target, depth+1)

@@ -1,0 +1,329 @@
+package spec_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/spec"
+)
+
+func parse(t *testing.T, text string) []*muster.Spec {
+	t.Helper()
+	specs, err := spec.Parse([]byte(text), "job.yaml")
+	if err != nil {
+		t.Fatalf("%.1000s\n%.1000s", text, spec.Format(err, text))
+	}
+	return specs
+}
+
+func problems(t *testing.T, text string) []muster.FieldError {
+	t.Helper()
+	specs, err := spec.Parse([]byte(text), "job.yaml")
+	e, ok := errors.AsType[*muster.Error](err)
+	if !ok || e.Code != muster.InvalidSpec || specs != nil || len(e.Fields) == 0 {
+		t.Fatalf("%.80s gives %v, %v", text, specs, err)
+	}
+	return e.Fields
+}
+
+func TestParseReadsAWholeJob(t *testing.T) {
+	text := `
+name: digits
+priority: 7
+labels: {team: vision, build: 12}
+tasks:
+  - name: train
+    files: .
+    run: python train.py --epochs 5
+    python: {requirements: requirements.txt, version: 3.10}
+    env: {SEED: 1, DEBUG: yes, FLAG: true, RATE: 1.50, EMPTY: ""}
+    resources: {cpus: 1.5, memory: 4GiB, disk: 1_000, gpus: {count: 1, memory: 10GB, share: true, vendor: nvidia}}
+    where: {tags: [linux, a:b], max_price: 2}
+    timeout: 1h
+    queue_timeout: 90
+    retries: {max: 2, backoff: 1.5, on: [worker_lost, exit:75]}
+    kill: {signal: SIGINT, grace: 30s}
+    outputs: [model.pt, "plots/*.png"]
+  - name: evaluate
+    needs: [train]
+    script: |
+      #!/bin/sh
+      echo ${train.result.accuracy}
+    inputs: [{from: train, name: model.pt, as: in/model.pt}]
+    matrix: {lr: [0.10, 1e-3, .5, no], seed: 1-2}
+  - needs: [evaluate]
+    run: [sleep, 5, "${HOME}"]
+    array: 0-9
+    input: {b: [1, ~, 0x10, 1e3, "t"], a: {}}
+`
+	priority := 7
+	want := &muster.Spec{
+		Name: "digits", Priority: &priority, Labels: map[string]string{"team": "vision", "build": "12"},
+		Tasks: []muster.TaskSpec{
+			{
+				Name: "train", Files: ".", Run: &muster.Command{Shell: "python train.py --epochs 5"},
+				Python: &muster.Python{Requirements: "requirements.txt", Version: "3.10"},
+				Env:    map[string]string{"SEED": "1", "DEBUG": "yes", "FLAG": "true", "RATE": "1.50", "EMPTY": ""},
+				Resources: muster.Request{CPUs: 1.5, Memory: 4 << 30, Disk: 1000,
+					GPUs: muster.GPURequest{Count: 1, Memory: 10e9, Share: true, Vendor: "nvidia"}},
+				Where:   muster.Where{Tags: []string{"linux", "a:b"}, MaxPrice: 2},
+				Timeout: muster.Duration(time.Hour), QueueTimeout: muster.Duration(90 * time.Second),
+				Retries: muster.Retries{Max: 2, Backoff: muster.Duration(1500 * time.Millisecond), On: []string{"worker_lost", "exit:75"}},
+				Kill:    muster.Kill{Signal: "SIGINT", Grace: muster.Duration(30 * time.Second)},
+				Outputs: []string{"model.pt", "plots/*.png"},
+			},
+			{
+				Name: "evaluate", Needs: []string{"train"}, Script: &muster.Script{Text: "#!/bin/sh\necho ${train.result.accuracy}\n"},
+				Inputs: []muster.Input{{From: "train", Name: "model.pt", As: "in/model.pt"}},
+				Matrix: &muster.Matrix{Axes: []muster.Axis{
+					{Name: "lr", Values: []string{"0.10", "1e-3", ".5", "no"}}, {Name: "seed", Values: []string{"1", "2"}},
+				}},
+			},
+			{
+				Needs: []string{"evaluate"}, Run: &muster.Command{Argv: []string{"sleep", "5", "${HOME}"}},
+				Array: &muster.Array{Ranges: []muster.Range{{First: 0, Last: 9, Step: 1}}},
+				Input: json.RawMessage(`{"b":[1,null,16,1e3,"t"],"a":{}}`),
+			},
+		},
+	}
+	got := parse(t, text)
+	if d := cmp.Diff([]*muster.Spec{want}, got); d != "" {
+		t.Error(d)
+	}
+	b, err := json.Marshal(got[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(got, parse(t, string(b))); d != "" {
+		t.Errorf("its JSON reads differently: %s", d)
+	}
+}
+
+func TestParseForms(t *testing.T) {
+	shell := func(s string) *muster.Command { return &muster.Command{Shell: s} }
+	for name, c := range map[string]struct {
+		text string
+		want []*muster.Spec
+	}{
+		"flat":      {"name: a b\nrun: x", []*muster.Spec{{Name: "a b", Tasks: []muster.TaskSpec{{Run: shell("x")}}}}},
+		"JSON":      {"{\"run\":\t\"\\ud83d\\ude00 \\/ \\u003c\"}", []*muster.Spec{{Tasks: []muster.TaskSpec{{Run: shell("😀 / <")}}}}},
+		"flow YAML": {"{run: x, outputs: [a]}", []*muster.Spec{{Tasks: []muster.TaskSpec{{Run: shell("x"), Outputs: []string{"a"}}}}}},
+		"documents": {"# first\nrun: x\n---\n---\n# nothing\n---\nrun: y\n", []*muster.Spec{
+			{Tasks: []muster.TaskSpec{{Run: shell("x")}}}, {Tasks: []muster.TaskSpec{{Run: shell("y")}}}}},
+		"anchors": {"x-defaults: &d {run: x, env: {A: b}}\ntasks:\n- <<: *d\n  name: one\n- {<<: [*d], run: y}\n", []*muster.Spec{{Tasks: []muster.TaskSpec{
+			{Name: "one", Run: shell("x"), Env: map[string]string{"A": "b"}}, {Run: shell("y"), Env: map[string]string{"A": "b"}}}}}},
+		"aliased value": {"name: &n x\nrun: *n", []*muster.Spec{{Name: "x", Tasks: []muster.TaskSpec{{Run: shell("x")}}}}},
+		"CRLF and BOM":  {"\ufeffname: x\r\nrun: y\r\n", []*muster.Spec{{Name: "x", Tasks: []muster.TaskSpec{{Run: shell("y")}}}}},
+		"empty lists":   {"run: x\nneeds: []\nenv: {}", []*muster.Spec{{Tasks: []muster.TaskSpec{{Run: shell("x")}}}}},
+		"folded text":   {"run: >-\n  a\n  b\n", []*muster.Spec{{Tasks: []muster.TaskSpec{{Run: shell("a b")}}}}},
+		"a script":      {"script: {url: https://x/y.py, args: [1, -2]}", []*muster.Spec{{Tasks: []muster.TaskSpec{{Script: &muster.Script{URL: "https://x/y.py", Args: []string{"1", "-2"}}}}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if d := cmp.Diff(c.want, parse(t, c.text)); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"nmae: x\nrun: y", "line 1, column 1: nmae: there is no such field (did you mean name?)"},
+		{"run: y\nmemory: 1GiB", "line 2, column 1: memory: there is no such field (did you mean resources.memory?)"},
+		{"run: y\nresources:\n  memry: 1GiB", "line 3, column 3: resources.memry: there is no such field (did you mean memory?)"},
+		{"tasks: [{run: y}]\nrun: z", "line 2, column 1: run: there is no such field (it belongs to an entry of tasks)"},
+		{"tasks: [{run: y, priority: 5}]", "line 1, column 18: tasks[0].priority: there is no such field (it belongs to the job, outside tasks)"},
+		{"tasks: [{run: y, kill: {sgnal: x}}]", "line 1, column 25: tasks[0].kill.sgnal: there is no such field (did you mean signal?)"},
+		{"run: y\nkill: {xyzzy: x}", "line 2, column 8: kill.xyzzy: there is no such field (there are signal, grace)"},
+		{"run: y\nresources: {cpus: two}", `line 2, column 19: resources.cpus: "two" cannot stand here: write a number`},
+		{"run: y\nresources: 2", "line 2, column 12: resources: 2 cannot stand here: write an object with cpus, memory, disk, gpus"},
+		{"run: y\nresources: {memory: 4 apples}", `line 2, column 21: resources.memory: "4 apples" is not a size: write bytes or a form such as 512MiB or 10GB`},
+		{"run: y\npriority: 1.5", "line 2, column 11: priority: 1.5 cannot stand here: write a whole number"},
+		{"run: y\npriority: high", `line 2, column 11: priority: "high" cannot stand here: write a whole number`},
+		{"run: y\npriority: 010", `line 2, column 11: priority: "010" cannot stand here: write a whole number`},
+		{"run: y\npriority: 500", "line 2, column 11: priority: 500 is out of range: write 0 to 100, higher first"},
+		{"run: y\ntimeout: soon", `line 2, column 10: timeout: "soon" is not a duration: write seconds or a form such as 90s, 10m, 1h30m or 7d`},
+		{"run: y\narray: 10", `line 2, column 8: array: 10 is not an array: write "0-9" for 10 tasks, or "10-10" for the element 10 alone`},
+		{"run: y\nneeds: a", `line 2, column 8: needs: "a" cannot stand here: write a list (such as ["a"])`},
+		{"run: y\nenv: [A=b]", "line 2, column 6: env: a list cannot stand here: write an object, such as {NAME: value}"},
+		{"run: y\nenv: {A: }", "line 2, column 9: env.A: there is no value (write \"\" for an empty text)"},
+		{"run: y\nenv: {A: [b]}", "line 2, column 10: env.A: a list cannot stand here: write a text"},
+		{"run: y\nenv:\n", "line 2, column 6: env: there is no value (write a value, or take the field out)"},
+		{"run: [a, [b]]", "line 1, column 10: run[1]: a list cannot stand here: write a text"},
+		{"run: {a: b}", "line 1, column 6: run: "},
+		{"run: y\nmatrix: {lr: [1, [2]]}", "line 2, column 18: matrix.lr[1]: a list cannot stand here: write a text"},
+		{"run: y\nmatrix: {lr: abc}", "line 2, column 14: matrix.lr: matrix axis lr: "},
+		{"run: y\nresources: {gpus: {count: 1, share: 1, memory: 1}}", "line 2, column 37: resources.gpus.share: 1 cannot stand here: write true or false"},
+		{"run: y\nenv: {A: 1}\nenv: {B: 1}", `line 3, column 1: the field "env" is there twice (keep one of them)`},
+		{"{\"run\": \"y\",\n \"env\": {\"A\": \"1\", \"A\": \"2\"}}", `line 2, column 20: the field "A" is there twice (keep one of them)`},
+		{"{\"run\": \"y\",\n \"é\": \"ü\"}", "line 2, column 2: é: there is no such field"},
+		{"run: \"y", "line 1, column 6: this is not YAML: "},
+		{"run: y\n\tname: x", "line 2, column 1: this is not YAML: "},
+		{"- run: x", "line 1, column 1: a list is not a job: write an object with run or tasks (write the stages under tasks:"},
+		{"just text", `line 1, column 1: "just text" is not a job`},
+		{"", "line 1, column 1: there is no job in this file"},
+		{"# only a comment\n---\n", "there is no job in this file"},
+		{"name: x", "line 1, column 1: kind: the stage has nothing to run"},
+		{"run: *x", "line 1, column 6: there is no anchor x before this line"},
+		{"x-a: &a {b: *a}\nrun: x", "there is no anchor a before this line"},
+		{"run: !!str 5", "the tag !!str is not supported"},
+		{"run: x\n<<: 5", "line 2, column 5: after << comes an alias of an object"},
+		{"run: x\n? [a, b]\n: c", "this is not YAML: found an invalid key"},
+		{"run: \"a\xff\"", "line 1, column 8: the file is not UTF-8 text"},
+		{"run: x ${matrix.lr}", "line 1, column 6: run: ${matrix.lr}: this stage has no matrix"},
+		{"tasks:\n- {name: a, run: x}\n- run: echo ${b.result.x}", "line 3, column 8: tasks[1].run: ${b.result.x}: there is no stage b"},
+		{"run: x\nretries:\n  on:\n  - exit:0", "line 4, column 5: retries.on[0]: "},
+		{"run: x\nenv:\n  MUSTER_JOB: 5", "line 3, column 15: env.MUSTER_JOB: names that begin with MUSTER_"},
+	} {
+		got := problems(t, c.text)
+		if len(got) != 1 || !strings.HasPrefix(got[0].String(), c.want) && !strings.Contains(got[0].String(), c.want) {
+			t.Errorf("%q gives\n%v, want\n%s", c.text, got, c.want)
+		}
+	}
+}
+
+func TestParseTellsAllProblemsInOrder(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "wrong.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = spec.Parse(text, "wrong.yaml")
+	want, readErr := os.ReadFile(filepath.Join("testdata", "wrong.golden"))
+	if readErr != nil {
+		t.Fatal(readErr)
+	}
+	if d := cmp.Diff(string(want), spec.Format(err, string(text))); d != "" {
+		t.Error(d)
+	}
+	if want := "wrong.yaml: 9 problems; the first: line 2, column 1: titel: "; !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("the message is %q", err)
+	}
+}
+
+func TestParseIsBounded(t *testing.T) {
+	laughs := "x-a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+	for i := 1; i < 10; i++ {
+		laughs += fmt.Sprintf("x-a%d: &a%d [%s*a%d]\n", i, i, strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 9), i-1)
+	}
+	for name, text := range map[string]string{
+		"aliases of aliases": laughs + "run: x\n",
+		"brackets":           "input: " + strings.Repeat("[", 100_000),
+		"braces":             "input: " + strings.Repeat("{a: ", 100_000),
+		"closed brackets":    "run: x\ninput: " + strings.Repeat("[", 500) + strings.Repeat("]", 500),
+		"JSON brackets":      `{"run": "x", "input": ` + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + "}",
+		"dashes":             "input:\n  " + strings.Repeat("- ", 100_000) + "x",
+		"keys":               strings.Repeat("? ", 100_000) + "x",
+		"tags":               "run: " + strings.Repeat("!!a ", 100_000) + "x",
+		"anchors":            "run: " + strings.Repeat("&a ", 100_000) + "x",
+		"indentation":        "run: x\ninput:\n" + stairs(500),
+		"documents":          strings.Repeat("run: x\n---\n", 2_000),
+		"many problems":      "run: x\n" + strings.Repeat("a: b\n", 100_000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if n := len(problems(t, text)); n > 100 {
+				t.Errorf("%d problems", n)
+			}
+		})
+	}
+	_, err := spec.Parse([]byte("run: x\n#"+strings.Repeat("x", spec.MaxFile)), "big.yaml")
+	if muster.CodeOf(err) != muster.TooLarge || !strings.Contains(err.Error(), "big.yaml is 1MiB") {
+		t.Errorf("a big file gives %v", err)
+	}
+}
+
+// stairs nests n objects, each deeper than the one before.
+func stairs(n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(strings.Repeat(" ", i+1) + "a:\n")
+	}
+	return b.String()
+}
+
+func TestParseReadsLargeFilesInTime(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("tasks:\n")
+	for i := range 1000 {
+		fmt.Fprintf(&b, "- name: s%d\n  run: |\n", i)
+		for range 10 {
+			b.WriteString("    echo this is a line of a program that is not short\n")
+		}
+	}
+	if got := parse(t, b.String()[:b.Len()-1]); len(got[0].Tasks) != 1000 {
+		t.Errorf("%d stages", len(got[0].Tasks))
+	}
+}
+
+func TestFormatShowsTheSurroundingsOfLongLines(t *testing.T) {
+	text := `{"run": "` + strings.Repeat("x", 5000) + `", "nmae": 1, "labels": {"` + strings.Repeat("y", 500) + `": "z"}}`
+	_, err := spec.Parse([]byte(text), "long.json")
+	for line := range strings.Lines(spec.Format(err, text)) {
+		if len(line) > 300 {
+			t.Errorf("a line of %d bytes", len(line))
+		}
+	}
+	out := strings.Split(spec.Format(err, text), "\n")
+	caret := strings.Index(out[2], "^") - strings.Index(out[2], "| ")
+	shown := []rune(out[1][strings.Index(out[1], "| "):])
+	if string(shown[caret:caret+6]) != `"nmae"` {
+		t.Errorf("the caret does not stand under the field:\n%s", strings.Join(out, "\n"))
+	}
+	if got := spec.Format(errors.New("other"), text); got != "other\n" {
+		t.Errorf("another error became %q", got)
+	}
+}
+
+// FuzzParse holds that whatever is accepted is valid and means the same once it
+// was written as JSON, and that every problem has a place in the file.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		"run: x", "name: a\ntasks:\n- {name: b, run: [c, 1], matrix: {lr: [0.1, x], s: 1-3}}\n- needs: [b]\n  kind: noop\n  array: 0-9,20-30:2\n  input: {a: [1, ~, \"${b.0.result.x}\"]}\n",
+		"x-a: &a {A: b}\nrun: |\n  echo\nenv: {<<: *a, C: 1e3}\ntimeout: 1h30m\n---\nscript: {url: http://x, sha256: \"\"}",
+		`{"run":"\ud800","env":{"A":"\u2028"},"timeout":0.29,"resources":{"cpus":0.1,"memory":"1.5GiB","gpus":{"count":1}}}`,
+		"run: x\nretries: {on: [exit:7, timeout], backoff: 1e1}\nwhere: {tags: [a:b]}\npython: {version: 3.10}",
+		"run: \"a\\xffb\"", "- - - x", "? a\n: b", "%YAML 1.2\n---\nrun: x", "run: !!binary aa", "run: *a", "{", "[", "a: b: c", "\t", "run: 'x", "kind: noop\ninput: .inf",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		specs, err := spec.Parse(data, "f")
+		if err != nil {
+			e, ok := errors.AsType[*muster.Error](err)
+			if !ok {
+				t.Fatalf("%q gives %v", data, err)
+			}
+			for _, p := range e.Fields {
+				if p.Line < 1 || p.Column < 1 || p.Message == "" {
+					t.Fatalf("%q gives a problem without a place: %+v", data, p)
+				}
+			}
+			spec.Format(err, string(data))
+			return
+		}
+		for _, s := range specs {
+			if wrong := s.Validate(); len(wrong) > 0 {
+				t.Fatalf("%q was accepted, but: %v", data, wrong)
+			}
+			b, err := json.Marshal(s)
+			if err != nil {
+				t.Fatalf("%q was accepted and cannot be written: %v", data, err)
+			}
+			again, err := spec.Parse(b, "f")
+			if err != nil {
+				t.Fatalf("%q was written as %s, which is refused: %v", data, b, err)
+			}
+			if d := cmp.Diff([]*muster.Spec{s}, again); d != "" {
+				t.Fatalf("%q was written as %s, which differs: %s", data, b, d)
+			}
+		}
+	})
+}
