@@ -102,7 +102,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	err := g.Wait()
 
 	a.roster.close("the worker has stopped")
-	a.roster.stopAll(shutDown)
+	a.roster.stopAll(errShutDown)
 	a.tasks.Wait()
 	_, saveErr := a.saveOnce(context.WithoutCancel(ctx), true)
 	if errors.Is(err, errStopped) {
@@ -111,7 +111,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return errors.Join(err, saveErr)
 }
 
-var shutDown = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, Message: "the worker shut down"}
+var errShutDown = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, Message: "the worker shut down"}
 
 // restore takes up the reports of an earlier life.
 func (a *Agent) restore(ctx context.Context) error {
@@ -159,7 +159,7 @@ func (a *Agent) shutDown(ctx, life context.Context) error {
 	executing := func() bool { n, _ := a.roster.count(); return n > 0 }
 	if executing() && !a.wait(life, a.cfg.Grace, a.hurry, executing) {
 		a.log.Warn("stopping the tasks that still run")
-		a.roster.stopAll(shutDown)
+		a.roster.stopAll(errShutDown)
 		a.wait(life, killWait, nil, executing)
 	}
 	holding := func() bool { _, n := a.roster.count(); return n > 0 }

@@ -15,12 +15,12 @@ import (
 )
 
 // inWorld runs a test in a bubble with a connected worker, and ends it.
-func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
+func inWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.start()
-		test(t, w)
+		test(w)
 		select {
 		case err := <-w.ended:
 			w.ended <- err
@@ -35,7 +35,8 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 }
 
 func TestTaskLife(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		w.desk.set(func(d *desk) { d.quiet = true })
 		s := w.run(0)
 		s.sink.Started(5000)
@@ -73,7 +74,8 @@ func TestTaskLife(t *testing.T) {
 }
 
 func TestInstantTasksAreOneFrame(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		f := &link.ToWorker{Specs: []link.GroupSpec{{Ref: 1, Name: "g", Spec: muster.TaskSpec{Kind: muster.KindNoop}}}}
 		for i := range 100 {
 			f.Assign = append(f.Assign, link.Assign{Attempt: attemptID(i), Ref: 1, Grant: muster.Grant{Slots: 1}})
@@ -96,7 +98,8 @@ func TestInstantTasksAreOneFrame(t *testing.T) {
 }
 
 func TestAcknowledgedReportsNeverTouchTheDisk(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		before := w.keep.db.Stats()
 		w.run(0).finish()
 		time.Sleep(time.Second)
@@ -110,7 +113,8 @@ func TestAcknowledgedReportsNeverTouchTheDisk(t *testing.T) {
 }
 
 func TestRejects(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		for i := range 4 {
 			w.run(i)
 		}
@@ -161,7 +165,8 @@ func TestStops(t *testing.T) {
 		{"a bug", nil, func(_ *world, s *show) { s.done <- muster.Report{} }, muster.AttemptFailed, muster.WorkerInternal},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
+			inWorld(t, func(w *world) {
+				t := w.t
 				change := tc.spec
 				if change == nil {
 					change = func(*muster.TaskSpec) {}
@@ -186,13 +191,14 @@ func TestStops(t *testing.T) {
 }
 
 func TestProgressIsSlowedDownAndTheLastOneArrives(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		s := w.run(0)
 		var p float64
 		for i := range 1000 {
 			p = float64(i) / 1000
 			step := strings.Repeat("x", i%7)
-			s.sink.Progress(muster.Progress{Progress: &p, Step: &step, Metrics: map[string]float64{"loss": p}})
+			s.sink.Progress(muster.Progress{Progress: new(p), Step: &step, Metrics: map[string]float64{"loss": p}})
 			time.Sleep(time.Millisecond)
 		}
 		h := w.desk.heard()
@@ -203,8 +209,7 @@ func TestProgressIsSlowedDownAndTheLastOneArrives(t *testing.T) {
 		if h = w.desk.heard(); *h.Progress[len(h.Progress)-1].Progress != p {
 			t.Error("the latest progress did not arrive")
 		}
-		p = 1
-		s.sink.Progress(muster.Progress{Progress: &p})
+		s.sink.Progress(muster.Progress{Progress: new(1.0)})
 		s.sink.Progress(muster.Progress{Metrics: map[string]float64{"acc": 1}})
 		s.finish()
 		h = w.desk.heard()
@@ -216,7 +221,8 @@ func TestProgressIsSlowedDownAndTheLastOneArrives(t *testing.T) {
 }
 
 func TestReconnectGoesOn(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		running, ending := w.run(0), w.run(1)
 		running.sink.Started(1)
 		w.print(running, 0, []byte("one "))
@@ -231,7 +237,7 @@ func TestReconnectGoesOn(t *testing.T) {
 		w.desk.forgetFrames()
 		w.desk.away(false)
 		time.Sleep(time.Minute)
-		if held := w.desk.hellos[1].Held; !slices.Equal(held, []muster.AttemptID{running.id, ending.id}) {
+		if held := w.desk.held(1); !slices.Equal(held, []muster.AttemptID{running.id, ending.id}) {
 			t.Errorf("the second hello holds %v", held)
 		}
 		h := w.desk.heard()
@@ -251,7 +257,8 @@ func TestReconnectGoesOn(t *testing.T) {
 }
 
 func TestReportOutlivesACrash(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		w.desk.set(func(d *desk) { d.quiet, d.deaf = true, true })
 		s := w.run(0)
 		w.print(s, 0, []byte("last words"))
@@ -275,7 +282,8 @@ func TestReportOutlivesACrash(t *testing.T) {
 }
 
 func TestWelcomeStops(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		w.desk.set(func(d *desk) { d.quiet, d.deaf = true, true })
 		running, ended := w.run(0), w.run(1)
 		w.print(ended, 0, []byte("tail"))
@@ -289,7 +297,7 @@ func TestWelcomeStops(t *testing.T) {
 		})
 		w.desk.away(false)
 		time.Sleep(time.Minute)
-		if why := run.StoppedBy(running.ctx); why != dropped {
+		if why := run.StoppedBy(running.ctx); why != errDropped {
 			t.Errorf("the stopped attempt ended by %v", why)
 		}
 		if h := w.desk.heard(); len(h.Finished) != 0 {
@@ -305,7 +313,8 @@ func TestWelcomeStops(t *testing.T) {
 }
 
 func TestShutdownWaitsThenHandsBack(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		quick, slow := w.run(0), w.run(1)
 		begun := time.Now()
 		w.stop()
@@ -321,7 +330,7 @@ func TestShutdownWaitsThenHandsBack(t *testing.T) {
 			t.Errorf("the shutdown took %s, want its grace of 30s", took)
 		}
 		h := w.desk.heard()
-		if h.Ready == nil || h.Ready.Constrained == "" || len(h.Rejected) != 1 || h.Goodbye == nil || !w.desk.orderly {
+		if h.Ready == nil || h.Ready.Constrained == "" || len(h.Rejected) != 1 || h.Goodbye == nil || !w.desk.leftInOrder() {
 			t.Errorf("said ready %+v, rejected %v, goodbye %v", h.Ready, h.Rejected, h.Goodbye)
 		}
 		if len(h.Finished) != 2 || h.Finished[0].Attempt != quick.id || h.Finished[1].Attempt != slow.id ||
@@ -332,7 +341,8 @@ func TestShutdownWaitsThenHandsBack(t *testing.T) {
 }
 
 func TestHurry(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		w.run(0)
 		begun := time.Now()
 		if err := w.end(); err != nil {
@@ -349,7 +359,8 @@ func TestHurry(t *testing.T) {
 }
 
 func TestShutdownWithoutServer(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		s := w.run(0)
 		w.desk.away(true)
 		w.stop()
@@ -366,7 +377,8 @@ func TestShutdownWithoutServer(t *testing.T) {
 }
 
 func TestDrainedWorkerLeaves(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		w.desk.say(&link.ToWorker{Drain: true})
 		if err := <-w.ended; err != nil {
 			t.Fatal(err)
@@ -403,7 +415,8 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestKnownWorkerOutlastsStrangeAnswers(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		s := w.run(0)
 		w.desk.set(func(d *desk) { d.refuse = muster.Errorf(muster.NotFound, "the server answered 404") })
 		w.desk.away(true)

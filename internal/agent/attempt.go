@@ -77,7 +77,8 @@ func (at *attempt) Started(started muster.Time) {
 	r.say(at)
 }
 
-// Progress implements run.Sink. What p leaves out stays as it was.
+// Progress implements run.Sink. What p leaves out stays as it was; what p points
+// to is no longer changed.
 func (at *attempt) Progress(p muster.Progress) {
 	r := at.roster
 	r.mu.Lock()

@@ -48,7 +48,7 @@ func LoadIdentity(dir string) (id Identity, ok bool, err error) {
 
 // save writes the identity so that a crash leaves the old file or the new one.
 func (id Identity) save(dir string) error {
-	b, err := json.MarshalIndent(id, "", "  ") //nolint:gosec // the key's one place: readable by its owner only
+	b, err := json.MarshalIndent(id, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (id Identity) save(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name())
+	defer func() { _ = os.Remove(f.Name()) }() // gone if all went well
 	_, err = f.Write(append(b, '\n'))
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err != nil {

@@ -22,12 +22,12 @@ func (r *roster) expire(now time.Duration) {
 		}
 		r.log.Warn("the server was away for longer than the attempt may go on; killing it",
 			slog.String("attempt", at.id.String()), slog.Duration("grace", at.grace))
-		r.forget(at, leaseEnded)
+		r.forget(at, errLeaseEnded)
 	}
 	r.findGrace()
 }
 
-var leaseEnded = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "its lease ended while the server was away"}
+var errLeaseEnded = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "its lease ended while the server was away"}
 
 // findGrace finds the smallest grace of what runs.
 func (r *roster) findGrace() {
@@ -69,7 +69,7 @@ func (r *roster) welcome(w *link.Welcome, since time.Duration) {
 	r.expire(now)
 	for _, id := range w.Stop {
 		if at := r.held[id]; at != nil {
-			r.forget(at, dropped)
+			r.forget(at, errDropped)
 		}
 	}
 	for _, k := range w.Keep {
@@ -91,7 +91,7 @@ func (r *roster) welcome(w *link.Welcome, since time.Duration) {
 	token(r.wake)
 }
 
-var dropped = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "the server gave the attempt up"}
+var errDropped = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "the server gave the attempt up"}
 
 // disconnected ends a session: until the next one reports go to the keep at once.
 func (r *roster) disconnected() {

@@ -16,7 +16,8 @@ func grace(d time.Duration) func(*muster.TaskSpec) {
 }
 
 func TestLeaseEndsWhileTheServerIsAway(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		short, usual, ended := w.run(0, grace(time.Minute)), w.run(1), w.run(2, grace(time.Minute))
 		time.Sleep(5 * time.Second)
 		w.desk.away(true)
@@ -26,13 +27,13 @@ func TestLeaseEndsWhileTheServerIsAway(t *testing.T) {
 			t.Fatal("killed before its grace has passed")
 		}
 		time.Sleep(30 * time.Second)
-		if why := run.StoppedBy(short.ctx); short.ctx.Err() == nil || why != leaseEnded {
+		if why := run.StoppedBy(short.ctx); short.ctx.Err() == nil || why != errLeaseEnded {
 			t.Fatalf("after its grace: %v", why)
 		}
 		w.desk.forgetFrames()
 		w.desk.away(false)
 		time.Sleep(time.Minute)
-		if held := w.desk.hellos[1].Held; !slices.Equal(held, []muster.AttemptID{usual.id, ended.id}) {
+		if held := w.desk.held(1); !slices.Equal(held, []muster.AttemptID{usual.id, ended.id}) {
 			t.Errorf("came back with %v: not the killed one, but the one that had ended before", held)
 		}
 		h := w.desk.heard()
@@ -72,7 +73,8 @@ func TestThaw(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
+			inWorld(t, func(w *world) {
+				t := w.t
 				s := w.run(0)
 				time.Sleep(time.Minute)
 				w.desk.forgetFrames()
@@ -95,7 +97,8 @@ func TestThaw(t *testing.T) {
 }
 
 func TestShortSuspendIsForgiven(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		s := w.run(0)
 		w.sleep.Store(int64(9 * time.Minute))
 		time.Sleep(30 * time.Second)
@@ -107,7 +110,8 @@ func TestShortSuspendIsForgiven(t *testing.T) {
 }
 
 func TestShortGraceOutlastsAConnectedLife(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		time.Sleep(9 * time.Second) // just before a heartbeat: the last contact is old
 		s := w.run(0, grace(2*time.Second))
 		time.Sleep(5 * time.Minute)
@@ -122,7 +126,8 @@ func TestShortGraceOutlastsAConnectedLife(t *testing.T) {
 }
 
 func TestHeartbeats(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		w.cfg.Load = nil
 		s := w.run(0)
 		w.desk.forgetFrames()
@@ -146,7 +151,8 @@ func TestHeartbeats(t *testing.T) {
 // A report that leaves in the same frame as the heartbeat, or before, has ended the
 // attempt for the server: renewing it would have it dropped.
 func TestReportedIsNotRenewed(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		w.desk.set(func(d *desk) { d.quiet = true })
 		w.run(0).finish()
 		time.Sleep(time.Minute)

@@ -12,7 +12,8 @@ import (
 )
 
 func TestLogsShareTheWindow(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		w.desk.set(func(d *desk) { d.deaf = true })
 		flood, drop := w.run(0), w.run(1)
 		big := bytes.Repeat([]byte("0123456789abcdef"), 4<<20/16)
@@ -38,7 +39,8 @@ func TestLogsShareTheWindow(t *testing.T) {
 }
 
 func TestLogThatTheServerLostIsSentAgain(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		s := w.run(0)
 		w.print(s, 0, []byte("one two "))
 		time.Sleep(time.Second)
@@ -52,7 +54,8 @@ func TestLogThatTheServerLostIsSentAgain(t *testing.T) {
 }
 
 func TestLogIsSentAgainWithoutAcknowledgement(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		s := w.run(0)
 		w.desk.set(func(d *desk) { d.deaf = true })
 		w.print(s, 0, []byte("unheard"))
@@ -67,7 +70,8 @@ func TestLogIsSentAgainWithoutAcknowledgement(t *testing.T) {
 }
 
 func TestLogThatCannotBeReadIsAbandoned(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inWorld(t, func(w *world) {
+		t := w.t
 		s := w.run(0)
 		s.sink.LogGrew(100) // of which there is nothing
 		s.finish()

@@ -22,7 +22,7 @@ func (a *Agent) connect(ctx context.Context) error {
 		err := s.run(ctx)
 		a.roster.disconnected()
 		if err == nil || ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // told to stop
 		}
 		if s.welcomed {
 			known = true
@@ -33,7 +33,7 @@ func (a *Agent) connect(ctx context.Context) error {
 		}
 		a.log.Warn("not connected; trying again", slog.Any("error", err))
 		if backoff.Wait(ctx) != nil {
-			return nil
+			return nil //nolint:nilerr // told to stop
 		}
 	}
 }
@@ -217,7 +217,7 @@ func (r *roster) cancel(c *link.Cancel) {
 	switch {
 	case at == nil:
 	case c.Drop:
-		r.forget(at, dropped)
+		r.forget(at, errDropped)
 	case at.running():
 		reason := c.Reason
 		if reason == muster.NoReason {

@@ -89,12 +89,12 @@ func (w *world) crash() {
 	w.desk.away(true)
 	w.agent.roster.mu.Lock()
 	for id, at := range w.agent.roster.held {
-		at.stop(dropped)
+		at.stop(errDropped)
 		at.gone, at.saved, at.logSize = true, false, 0
 		delete(w.agent.roster.held, id)
 	}
 	w.agent.roster.mu.Unlock()
-	w.end() //nolint:errcheck // nobody hears it
+	_ = w.end() // nobody hears it
 	w.desk.away(false)
 }
 
@@ -334,3 +334,17 @@ func (d *desk) log(a muster.AttemptID) string {
 
 // forgetFrames starts heard over.
 func (d *desk) forgetFrames() { d.set(func(d *desk) { d.frames = nil }) }
+
+// held returns what the n-th hello held.
+func (d *desk) held(n int) []muster.AttemptID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.hellos[n].Held
+}
+
+// leftInOrder reports whether the last session ended with a goodbye.
+func (d *desk) leftInOrder() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.orderly
+}

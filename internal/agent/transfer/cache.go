@@ -139,7 +139,7 @@ func (c *cache) open(sha string, size int64) *os.File {
 		return nil
 	}
 	if info, err := f.Stat(); err != nil || info.Size() != b.size || size >= 0 && b.size != size {
-		f.Close()
+		_ = f.Close() // only read
 		c.drop(e)
 		return nil
 	}

@@ -37,7 +37,7 @@ func (c *Client) FetchTree(ctx context.Context, sha, dir string) error {
 	if err != nil {
 		return run.Failf(muster.FetchFailed, "the task's folder cannot be opened: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // holds nothing that could be lost
 	if err := c.layOut(ctx, tree, root); err != nil {
 		return run.Failf(muster.FetchFailed, "the project folder %s could not be laid out: %w", short(sha), err)
 	}
