@@ -2,8 +2,6 @@ package process
 
 import (
 	"cmp"
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,9 +19,11 @@ const (
 	checkpointPrune = time.Hour // between two looks at all of them
 )
 
-// checkpoints hands out one folder a task, which its later attempts find again.
+// checkpoints hands out one folder a task of one kind, which its later attempts
+// find again.
 type checkpoints struct {
-	dir string
+	dir     string
+	folders folders // new ones
 
 	mu     sync.Mutex
 	inUse  map[muster.TaskID]int
@@ -35,8 +35,10 @@ func (c *checkpoints) take(t muster.TaskID) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	path := filepath.Join(c.dir, t.String())
-	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", err
+	if _, err := os.Lstat(path); err != nil {
+		if err := c.folders.take(path); err != nil {
+			return "", err
+		}
 	}
 	if c.inUse == nil {
 		c.inUse = map[muster.TaskID]int{}
@@ -55,7 +57,7 @@ func (c *checkpoints) drop(t muster.TaskID, now time.Time) {
 	}
 	delete(c.inUse, t)
 	path := filepath.Join(c.dir, t.String())
-	if removeFolder(path) == nil {
+	if c.folders.keep(path) || isEmpty(path) && os.Remove(path) == nil {
 		return
 	}
 	_ = os.Chtimes(path, now, now) // else it only counts as older than it is

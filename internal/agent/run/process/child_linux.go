@@ -2,6 +2,7 @@ package process
 
 import (
 	"errors"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -11,12 +12,45 @@ import (
 
 func maxRSS(ru *syscall.Rusage) muster.Size { return muster.Size(ru.Maxrss) << 10 } // told in KiB
 
+// withHandle asks for a handle by which the end of the process can be waited for
+// without a thread.
+func withHandle(attr *syscall.SysProcAttr) *int {
+	fd := -1
+	attr.PidFD = &fd
+	return &fd
+}
+
 // awaitExit blocks until the process is a zombie.
-func awaitExit(pid int) {
+func (c child) awaitExit() {
+	if c.handle >= 0 && awaitHandle(c.handle) {
+		return
+	}
 	for {
 		// At another error the caller's wait says what is the matter.
-		if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); !errors.Is(err, syscall.EINTR) {
+		if err := unix.Waitid(unix.P_PID, c.pid, nil, unix.WEXITED|unix.WNOWAIT, nil); !errors.Is(err, syscall.EINTR) {
 			return
 		}
 	}
+}
+
+// awaitHandle waits for a pidfd, which it closes, as for other files that become
+// readable. It reports false if this kernel cannot do that.
+func awaitHandle(fd int) bool {
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		_ = syscall.Close(fd)
+		return false
+	}
+	f := os.NewFile(uintptr(fd), "pidfd")
+	defer f.Close()
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	ended := false
+	err = conn.Read(func(fd uintptr) bool {
+		err := unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED|unix.WNOWAIT, nil)
+		ended = err == nil
+		return !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
+	})
+	return err == nil && ended
 }

@@ -15,7 +15,10 @@ import (
 const errNoExec = syscall.ENOEXEC
 
 // child is a started main process.
-type child struct{ pid int }
+type child struct {
+	pid    int
+	handle int // of the system for its end, -1 for none
+}
 
 // spawn starts a program as the leader of a process group of its own.
 func spawn(path string, argv, env []string, dir string, in, out, err *os.File) (child, error) {
@@ -25,6 +28,7 @@ func spawn(path string, argv, env []string, dir string, in, out, err *os.File) (
 		Files: []uintptr{in.Fd(), out.Fd(), err.Fd()},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
 	}
+	handle := withHandle(attr.Sys)
 	for try := 0; ; try++ {
 		pid, e := syscall.ForkExec(path, argv, attr)
 		// A file that was just written may still be open for writing in a process
@@ -33,7 +37,10 @@ func spawn(path string, argv, env []string, dir string, in, out, err *os.File) (
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		return child{pid}, e
+		if e != nil {
+			return child{}, e
+		}
+		return child{pid, *handle}, nil
 	}
 }
 
@@ -41,7 +48,7 @@ func spawn(path string, argv, env []string, dir string, in, out, err *os.File) (
 // (on Linux while its number cannot have been given to another one yet), and
 // reaps it.
 func (c child) wait() exit {
-	awaitExit(c.pid)
+	c.awaitExit()
 	_ = syscall.Kill(-c.pid, syscall.SIGKILL) // ESRCH is the wanted state
 	var (
 		ws syscall.WaitStatus

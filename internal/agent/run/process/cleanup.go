@@ -1,8 +1,6 @@
 package process
 
 import (
-	"errors"
-	"io/fs"
 	"log/slog"
 	"time"
 )
@@ -15,8 +13,8 @@ func (a *Attempt) cleanup() {
 	if a.checkpoint != "" {
 		a.e.checkpoints.drop(a.Task.Attempt.Task, time.Now())
 	}
-	if a.base != "" && !a.removeEmpty() {
-		if err := removeAll(a.base); err != nil {
+	if a.base != "" {
+		if err := a.e.folders.give(a.base); err != nil {
 			a.e.env.Log.Warn("a task's folder cannot be removed", slog.String("folder", a.base), slog.Any("error", err))
 		}
 	}
@@ -25,15 +23,4 @@ func (a *Attempt) cleanup() {
 			a.e.env.Log.Warn("the record of an ended process stays", slog.Any("error", err))
 		}
 	}
-}
-
-// removeEmpty removes the folders of a task that left no file, which is most of
-// the small ones, for a fraction of the cost of looking through them.
-func (a *Attempt) removeEmpty() bool {
-	for _, dir := range []string{a.base + "/tmp", a.Dir, a.out()} {
-		if err := removeFolder(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return false
-		}
-	}
-	return removeFolder(a.base) == nil
 }

@@ -8,7 +8,7 @@
 //	DIR/tasks/17.3-2/out    $MUSTER_OUT
 //	DIR/tasks/17.3-2/tmp    $TMPDIR and $HOME
 //	DIR/tasks/17.3-2/events $MUSTER_EVENTS, if the task writes it
-//	DIR/checkpoints/17.3    $MUSTER_CHECKPOINT, kept for the task's next attempt
+//	DIR/checkpoints/KIND/17.3 $MUSTER_CHECKPOINT, kept for the task's next attempt
 //
 // and all but the last are removed when the attempt ends.
 //

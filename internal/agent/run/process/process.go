@@ -32,6 +32,7 @@ type Executor struct {
 	inherited   []string // entries of the worker's environment that tasks may see
 	null        *os.File
 	oom         oomWatch
+	folders     folders
 	checkpoints checkpoints
 	buffers     sync.Pool // of *[readSize]byte
 }
@@ -45,7 +46,7 @@ func NewKind(env *run.Env, kind string, extras Extras) (*Executor, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "the worker's data dir %s has no absolute path: %w", env.Dir, err)
 	}
-	for _, d := range []string{"tasks", "checkpoints", "sdk"} {
+	for _, d := range []string{"tasks", filepath.Join("checkpoints", kind), "sdk"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
 			return nil, muster.Errorf(muster.Invalid, "the worker's data dir cannot be used: %w", err)
 		}
@@ -60,7 +61,13 @@ func NewKind(env *run.Env, kind string, extras Extras) (*Executor, error) {
 	env.Kin() // become the reaper before the first task
 	e := &Executor{kind: kind, env: env, dir: dir, extras: extras, inherited: inherited(os.Environ()), null: null}
 	e.list = e.hooks()
-	e.checkpoints.dir = filepath.Join(dir, "checkpoints")
+	e.folders.dir, e.folders.name = filepath.Join(dir, "tasks"), ".spare-"+kind+"-"
+	e.folders.parts = []string{"work", "out", "tmp"}
+	e.checkpoints.dir = filepath.Join(dir, "checkpoints", kind)
+	e.checkpoints.folders.dir, e.checkpoints.folders.name = e.folders.dir, e.folders.name+"checkpoint-"
+	if err := e.folders.clear(); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "the worker's data dir cannot be tidied: %w", err)
+	}
 	e.buffers.New = func() any { return new([readSize]byte) }
 	return e, nil
 }

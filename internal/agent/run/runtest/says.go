@@ -119,7 +119,7 @@ func environment(t *testing.T, o Open) {
 		"MUSTER_JOB": "17", "MUSTER_TASK": task.Attempt.Task.String(), "MUSTER_ATTEMPT": task.Attempt.String(), "MUSTER_INDEX": "4",
 		"MUSTER_MATRIX_LR": "0.01,x", "MUSTER_MATRIX_RANDOM_SEED": "2", "CUDA_VISIBLE_DEVICES": "GPU-aa,GPU-bb",
 		"NVIDIA_VISIBLE_DEVICES": "GPU-aa,GPU-bb", "SEED": "1", "TZ": "Europe/Vienna", "HOME": filepath.Join(tasks, "tmp"),
-		"MUSTER_CHECKPOINT": filepath.Join(b.Env.Dir, "checkpoints", task.Attempt.Task.String()),
+		"MUSTER_CHECKPOINT": filepath.Join(b.Env.Dir, "checkpoints", b.x.Kind(), task.Attempt.Task.String()),
 	}
 	for k, v := range exact {
 		if env[k] != v {
@@ -149,7 +149,7 @@ func environment(t *testing.T, o Open) {
 	again.Attempt.N = 2
 	again.Spec = &muster.TaskSpec{Run: &muster.Command{Shell: "test $(cat $MUSTER_CHECKPOINT/epoch) = 3"}}
 	wantSuccess(t, b.done(t, &again))
-	if entries, err := os.ReadDir(filepath.Join(b.Env.Dir, "checkpoints")); err != nil || len(entries) != 1 {
+	if entries, err := os.ReadDir(filepath.Join(b.Env.Dir, "checkpoints", b.x.Kind())); err != nil || len(entries) != 1 {
 		t.Errorf("checkpoints: %v %v", entries, err)
 	}
 }

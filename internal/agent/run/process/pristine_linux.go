@@ -1,0 +1,68 @@
+package process
+
+import (
+	"bytes"
+
+	"golang.org/x/sys/unix"
+)
+
+// pristine reports whether an attempt's folder is as it was made: nothing in it
+// but its parts, nothing in these, and all with the rights that they had.
+func pristine(base string, parts []string) bool {
+	fd, err := unix.Open(base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if !holds(fd, len(parts)) {
+		return false
+	}
+	for _, part := range parts {
+		if !emptyAt(fd, part) {
+			return false
+		}
+	}
+	return true
+}
+
+// isEmpty reports whether path is a folder with nothing in it.
+func isEmpty(path string) bool { return emptyAt(unix.AT_FDCWD, path) }
+
+func emptyAt(dir int, name string) bool {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return holds(fd, 0)
+}
+
+// holds reports whether an open folder has exactly n entries, and the rights of
+// one that is ours alone.
+func holds(fd, n int) bool {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || st.Mode != unix.S_IFDIR|0o700 {
+		return false
+	}
+	var buf [1024]byte
+	for {
+		size, err := unix.Getdents(fd, buf[:])
+		if err != nil {
+			return false
+		}
+		if size == 0 {
+			return n == 0
+		}
+		for b := buf[:size]; len(b) > 0; {
+			length := int(b[16]) | int(b[17])<<8 // linux_dirent64: inode, offset, length, type, name
+			name, _, _ := bytes.Cut(b[19:length], []byte{0})
+			if string(name) != "." && string(name) != ".." {
+				n--
+			}
+			b = b[length:]
+		}
+		if n < 0 {
+			return false
+		}
+	}
+}
