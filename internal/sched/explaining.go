@@ -48,7 +48,7 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (Explanation, error) 
 }
 
 // Plan says where the first task of each stage of a normalized spec would run if
-// it were submitted now. The tasks are numbered as in job 0.
+// it were submitted now.
 func (s *State) Plan(now muster.Time, spec *muster.Spec) []Explanation {
 	p := s.projects[spec.Project]
 	if p == nil {

@@ -133,7 +133,7 @@ func (m *memory) all(id muster.JobID) []muster.Task {
 			if !ok {
 				t = muster.Task{
 					ID: muster.TaskID{Job: id, Num: num}, Job: id, Index: num, Group: g.Index, Name: g.Name, State: g.Rest,
-					Reason: g.Reason, Made: true,
+					Reason: g.Reason, Message: g.Message, Made: true,
 				}
 			}
 			list = append(list, t)

@@ -160,6 +160,15 @@ func (s *State) away(now muster.Time, w *worker) {
 	s.armWorker(w)
 }
 
+// goes notes that a worker is no part of the fleet any more.
+func (s *State) goes(now muster.Time, w *worker) {
+	if !w.gone {
+		w.gone = true
+		s.count(w, -1)
+	}
+	s.review(now, w)
+}
+
 // emptied notes that a worker holds nothing any more.
 func (s *State) emptied(w *worker) {
 	switch {
@@ -213,10 +222,8 @@ func (s *State) left(now muster.Time, ev Left) error {
 	}
 	w.connected, w.heard, w.seen = false, false, now
 	w.row.Draining = false // it was obeyed: when the worker comes back, it is meant to work
-	s.count(w, -1)
-	w.gone = true
 	s.changedWorker(w)
-	s.review(now, w)
+	s.goes(now, w)
 	for _, t := range w.tasks() {
 		s.end(now, t, ending{
 			outcome: muster.AttemptLost, reason: muster.WorkerShutdown, at: now, message: "worker " + w.row.Name + " was shut down",

@@ -49,12 +49,8 @@ func (s *State) remove(now muster.Time, ev Remove) error {
 			outcome: muster.AttemptLost, reason: muster.WorkerLost, at: now, message: "worker " + w.row.Name + " was removed",
 		})
 	}
-	if !w.gone {
-		s.count(w, -1)
-		w.gone = true
-	}
 	w.connected = false
-	s.review(now, w)
+	s.goes(now, w)
 	s.unlink(w)
 	s.arm(&w.timer, 0)
 	i, _ := s.find(w.row.ID)

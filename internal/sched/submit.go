@@ -63,12 +63,14 @@ func priority(spec *muster.Spec) int {
 
 // kind returns the kind that all stages share, or "".
 func kind(spec *muster.Spec) string {
+	same := ""
 	for i := range spec.Tasks {
-		if spec.Tasks[i].Kind != spec.Tasks[0].Kind {
+		if i > 0 && spec.Tasks[i].Kind != same {
 			return ""
 		}
+		same = spec.Tasks[i].Kind
 	}
-	return spec.Tasks[0].Kind
+	return same
 }
 
 // newJob wires a job of its rows. It refuses what no valid spec has, so that the

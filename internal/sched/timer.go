@@ -206,8 +206,7 @@ func (s *State) workerDue(now muster.Time, w *worker) {
 			s.away(now, w)
 		}
 	case len(w.held) == 0 && w.seen.Add(goneAfter) <= now:
-		w.gone = true
-		s.review(now, w)
+		s.goes(now, w)
 	}
 	s.armWorker(w)
 }

@@ -1,0 +1,180 @@
+package sched_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched"
+)
+
+const gib = muster.Size(1) << 30
+
+// desk plays everybody around one scheduler, in scripted order.
+type desk struct {
+	t     *testing.T
+	s     *sched.State
+	now   muster.Time
+	rows  *memory
+	words []sched.Send // of the last turn
+	last  sched.Effects
+}
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	return &desk{t: t, s: sched.New(sched.Config{}), now: 1_000_000, rows: newMemory()}
+}
+
+// do applies events that must be accepted, and ends the batch.
+func (d *desk) do(events ...sched.Event) {
+	d.t.Helper()
+	for _, ev := range events {
+		if err := d.s.Apply(d.now, ev); err != nil {
+			d.t.Fatalf("%#v: %v", ev, err)
+		}
+	}
+	d.turn()
+}
+
+// refuse applies an event that must be refused with that code.
+func (d *desk) refuse(code muster.Code, ev sched.Event) {
+	d.t.Helper()
+	if err := d.s.Apply(d.now, ev); err == nil || muster.CodeOf(err) != code {
+		d.t.Fatalf("%#v: %v, want a refusal with %s", ev, err, code)
+	}
+	d.turn()
+}
+
+func (d *desk) turn() {
+	d.t.Helper()
+	d.s.Place(d.now)
+	d.last = d.s.Take()
+	d.words = d.last.Sends
+	if err := d.rows.commit(d.last.Rows); err != nil {
+		d.t.Fatal(err)
+	}
+	if err := d.s.Check(); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// pass lets time pass, tick by tick as Wake says.
+func (d *desk) pass(by muster.Duration) {
+	d.t.Helper()
+	end := d.now.Add(by)
+	var words []sched.Send
+	for at := d.s.Wake(); at != 0 && at <= end; at = d.s.Wake() {
+		d.now = max(d.now, at)
+		d.do(sched.Tick{})
+		words = append(words, d.words...)
+	}
+	d.now, d.words = end, words
+}
+
+func (d *desk) join(name string, change ...func(*muster.Worker)) muster.WorkerID {
+	d.t.Helper()
+	d.do(sched.Joined{Worker: offer(name, change...)})
+	return muster.WorkerID(name)
+}
+
+func offer(name string, change ...func(*muster.Worker)) muster.Worker {
+	w := muster.Worker{ID: muster.WorkerID(name), Name: name, Kinds: []string{muster.KindNoop}, Resources: muster.Resources{CPUs: 4, Memory: 16 * gib, Slots: 2}}
+	for _, c := range change {
+		c(&w)
+	}
+	return w
+}
+
+// submit submits stages; a name such as "a*3" makes an array, "b<a" needs a.
+func (d *desk) submit(stages ...muster.TaskSpec) muster.JobID {
+	d.t.Helper()
+	return d.submitAs("default", muster.UsualPriority, stages...)
+}
+
+func (d *desk) submitAs(project string, priority int, stages ...muster.TaskSpec) muster.JobID {
+	d.t.Helper()
+	id := d.s.NextJob()
+	d.do(sched.Submit{ID: id, Spec: &muster.Spec{Name: "job", Project: project, Priority: &priority, Tasks: stages}})
+	return id
+}
+
+func stage(text string, change ...func(*muster.TaskSpec)) muster.TaskSpec {
+	name, needs, _ := strings.Cut(text, "<")
+	name, size, array := strings.Cut(name, "*")
+	t := muster.TaskSpec{Name: name, Kind: muster.KindNoop}
+	if needs != "" {
+		t.Needs = strings.Split(needs, ",")
+	}
+	if array {
+		var n int64
+		if _, err := fmt.Sscan(size, &n); err != nil {
+			panic(err)
+		}
+		t.Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: n - 1, Step: 1}}}
+	}
+	for _, c := range change {
+		c(&t)
+	}
+	return t
+}
+
+func (d *desk) task(job muster.JobID, num int) muster.Task {
+	return d.rows.all(job)[num]
+}
+
+func (d *desk) attempt(job muster.JobID, num int) muster.AttemptID {
+	return muster.AttemptID{Task: muster.TaskID{Job: job, Num: num}, N: d.task(job, num).Attempt}
+}
+
+// is holds that a task is in that state, with that reason.
+func (d *desk) is(job muster.JobID, num int, state muster.TaskState, reason muster.Reason) {
+	d.t.Helper()
+	if t := d.task(job, num); t.State != state || t.Reason != reason {
+		d.t.Fatalf("task %s is %s (%s: %s), want %s (%s)", t.ID, t.State, t.Reason, t.Message, state, reason)
+	}
+}
+
+func (d *desk) start(job muster.JobID, num int) {
+	d.t.Helper()
+	d.do(sched.Started{Worker: d.task(job, num).Worker, Attempt: d.attempt(job, num), At: d.now})
+}
+
+func (d *desk) finish(job muster.JobID, num int, outcome muster.Outcome, change ...func(*muster.Report)) {
+	d.t.Helper()
+	r := muster.Report{Attempt: d.attempt(job, num), Outcome: outcome, FinishedAt: d.now}
+	for _, c := range change {
+		c(&r)
+	}
+	d.do(sched.Finished{Worker: d.task(job, num).Worker, Report: r})
+}
+
+func because(reason muster.Reason) func(*muster.Report) {
+	return func(r *muster.Report) { r.Reason = reason }
+}
+
+func exit(code int) func(*muster.Report) {
+	return func(r *muster.Report) { r.ExitCode = &code }
+}
+
+func (d *desk) job(id muster.JobID) muster.JobState { return d.rows.jobs[id].State }
+
+// sent holds that exactly these words were sent in the last turn or pass, each
+// written as "assign w 1.0#1", "stop w 1.0#1 lost" or "leave w".
+func (d *desk) sent(want ...string) {
+	d.t.Helper()
+	var got []string
+	for _, word := range d.words {
+		switch w := word.(type) {
+		case sched.Assign:
+			got = append(got, fmt.Sprintf("assign %s %s", w.Worker, w.Attempt))
+		case sched.Stop:
+			got = append(got, fmt.Sprintf("stop %s %s %s", w.Worker, w.Attempt, w.Outcome))
+		case sched.Leave:
+			got = append(got, "leave "+string(w.Worker))
+		}
+	}
+	if strings.Join(got, "; ") != strings.Join(want, "; ") {
+		d.t.Fatalf("sent %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,106 @@
+// Package sched decides: which task runs where and when, what is tried again,
+// what is given up. It is pure. State.Apply takes an event and the time, State.Place
+// assigns what can be assigned, and State.Take gives back what follows: rows to
+// commit, words to workers, events to publish. It does no I/O, starts no
+// goroutine, reads no clock and rolls no dice: equal histories have equal effects.
+//
+// # The life of a task
+//
+//	                      needs met              placed               started
+//	            waiting ────────────► queued ────────────► assigned ────────────► running
+//	               │                   │ ▲ ▲                 │   │                  │   │
+//	               │                   │ │ └─────────────────┘   │ cancel    cancel │   │
+//	               │                   │ │  rejected, lost       └──► cancelling ◄──┘   │
+//	               │                   │ └────────────────────────────────│─────────────┤ another try
+//	               ▼                   ▼                                  ▼             ▼
+//	     skipped, failed,      cancelled, timed_out,          cancelled, succeeded,   succeeded,
+//	        cancelled                failed                     failed, timed_out   failed, timed_out
+//
+// One table says which moves are legal (muster.TaskState.CanBecome), and one
+// function makes them (State.move). What has ended goes back to queued or
+// waiting only when a user asks for a retry.
+//
+// An attempt is a task's execution on one worker, and its number is the fence:
+// only the current attempt's word counts, and it is current from its assignment
+// until it ends or is given up. Everything else is a Conflict; a late report is
+// kept for diagnosis (Rows.Late).
+//
+// An attempt that fails by its own fault is tried again as its spec's retries
+// say. One that fails by the fleet's fault (muster.Reason.FleetFault) is tried again
+// without counting there, up to Config.CrashLimit times. Between two attempts
+// lies a pause that doubles; what spreads it is a hash of the attempt's id. A
+// worker that shuts down, and one that never accepted the task, cost it nothing.
+//
+// # Arrays
+//
+// A group (a stage) of a million elements is one row with a cursor: the elements
+// from Next on that have no row of their own are its rest, all in one state.
+// An element gets a row when it is first assigned, in order, or when it is
+// singled out before (a part of the array is cancelled or retried). So to
+// submit, cancel, time out or skip a million tasks writes a handful of rows.
+//
+// # Workers
+//
+//	joined ──► active ◄──► paused, draining
+//	             │  ▲            │
+//	 connection lost │ joined,   │ emptied: told to leave
+//	   or silent ▼  │ heard      ▼
+//	         unreachable ─────► gone ──► removed
+//	                    away for an hour
+//
+// A worker that was not heard for Config.Silent, or whose connection ended, is
+// unreachable: it is given nothing, and its running tasks go on. Each of its
+// attempts is given up when the worker was last heard longer ago than that
+// stage's disconnect.grace. A worker that comes back says what it holds: what it lost
+// is tried again, what was given up meanwhile it must stop.
+//
+// # The queue
+//
+//	priority 90:  project a ─┬─ lane (process, 2 cpus)      17.3  17.4…17.99  21.0
+//	                         └─ lane (process, 1 GPU 16GiB) 18.0
+//	              project b ─── lane (process, 2 cpus)      16.0…16.999
+//	priority 50:  project a ─── …
+//
+// Tasks with equal priority, project and need stand in one lane, by age; the rest
+// of a group stands there as one item. If the first of a lane cannot be placed
+// none of it can, so the lane is parked until a worker changes in a way that
+// helps. Place goes through the priorities from the highest; at each it
+// always takes the project whose dominant share (of slots, cpus, memory or GPUs, over
+// all priorities) is the least, and of that its oldest task. The need with its
+// index of the workers that fit (shape) is shared by all lanes that ask the
+// same. The index looks only at workers that changed since it was last asked, so
+// a full worker costs nothing. Which worker is best, package place says.
+//
+// A decision costs a few microseconds and grows with the logarithm of the workers
+// and of the queued items, and for each Place with the number of different needs
+// that wait in vain.
+//
+// # What is promised
+//
+//   - A task has at most one accepted result, and attempt numbers only grow.
+//   - A worker is never given more than it has. (One that comes back smaller than
+//     it was may hold more until that ends.)
+//   - Nothing is queued before the stages that it needs have succeeded.
+//   - A refused event changes nothing.
+//   - A cancelled task ends within kill.grace and half a minute, whatever its
+//     worker does.
+//   - After Place, no task is left in the queue that a worker could run now,
+//     except one that this worker rejected less than ten seconds ago.
+//   - A State that is rebuilt from the rows that were committed has the same
+//     Snapshot as the one that made them.
+//
+// That last equality leaves out what does not outlive the process: whether a
+// worker is connected, constrained or was told to leave; when it was last heard
+// (after a Rebuild: at that moment), and so whether it is unreachable; its load; whether an
+// attempt was accepted; rejections in a row, and who is not asked again for now;
+// when a cancelled attempt is given up (the wait begins anew); observed
+// durations. In a Snapshot every worker that is not gone is therefore unreachable.
+//
+// # What is not promised
+//
+//   - A task starts at least once, not exactly once: an attempt that was given up
+//     may still run on a worker that is cut off, until it learns of it or its own lease ends.
+//   - There are no reservations: a task that asks for much may wait while small
+//     ones of its priority take what becomes free. A higher priority helps.
+//   - Nothing that runs is stopped for something more important.
+package sched

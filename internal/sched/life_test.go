@@ -1,0 +1,275 @@
+package sched_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched"
+)
+
+func TestOneTaskFromQueuedToSucceeded(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	job := d.submit(stage("a"))
+	d.is(job, 0, muster.Queued, "")
+	w := d.join("w")
+	d.sent("assign w 1.0#1")
+	d.is(job, 0, muster.Assigned, "")
+	d.do(sched.Accepted{Worker: w, Attempt: d.attempt(job, 0)})
+	d.is(job, 0, muster.Assigned, "")
+	d.start(job, 0)
+	d.is(job, 0, muster.Running, "")
+	d.now += 1000
+	d.finish(job, 0, muster.AttemptSucceeded, exit(0))
+	d.is(job, 0, muster.Succeeded, "")
+	j := d.rows.jobs[job]
+	if j.State != muster.JobSucceeded || j.FinishedAt != d.now || j.StartedAt != d.now-1000 || *j.Progress != 1 || d.s.Live(job) {
+		t.Fatalf("the job: %+v", j)
+	}
+}
+
+func TestEachRowIsTakenOnceInItsLatestForm(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	w := d.join("w")
+	job := d.submit(stage("a"))
+	a := d.attempt(job, 0)
+	d.do(sched.Started{Worker: w, Attempt: a, At: d.now}, sched.Finished{Worker: w, Report: muster.Report{Attempt: a, Outcome: muster.AttemptSucceeded}})
+	if r := d.last.Rows; len(r.Tasks) != 1 || r.Tasks[0].State != muster.Succeeded || len(r.Jobs) != 1 || r.Jobs[0].Spec != nil || len(r.Groups) != 1 {
+		t.Fatalf("rows: %+v", r)
+	}
+	var states []string
+	for _, ev := range d.last.Events {
+		states = append(states, ev.State)
+	}
+	if len(states) != 3 || states[0] != "running" || states[1] != "succeeded" || states[2] != "succeeded" {
+		t.Fatalf("events: %v", states)
+	}
+	d.turn()
+	if !d.last.Rows.Empty() || len(d.last.Events)+len(d.last.Sends) > 0 {
+		t.Fatalf("what was taken is taken again: %+v", d.last)
+	}
+}
+
+func TestRetryPolicy(t *testing.T) {
+	t.Parallel()
+	policy := func(r muster.Retries) func(*muster.TaskSpec) {
+		return func(s *muster.TaskSpec) { s.Retries = r }
+	}
+	for _, c := range []struct {
+		name    string
+		retries muster.Retries
+		outcome muster.Outcome
+		report  func(*muster.Report)
+		state   muster.TaskState
+		reason  muster.Reason
+		retried int
+		crashes int
+	}{
+		{"no retries", muster.Retries{}, muster.AttemptFailed, exit(3), muster.Failed, muster.ExitCode, 0, 0},
+		{"any failure", muster.Retries{Max: 1}, muster.AttemptFailed, exit(3), muster.Queued, muster.ExitCode, 1, 0},
+		{"a code that is listed", muster.Retries{Max: 1, On: []string{"exit:3"}}, muster.AttemptFailed, exit(3), muster.Queued, muster.ExitCode, 1, 0},
+		{"a code that is not", muster.Retries{Max: 1, On: []string{"exit:4"}}, muster.AttemptFailed, exit(3), muster.Failed, muster.ExitCode, 0, 0},
+		{"a reason that is listed", muster.Retries{Max: 1, On: []string{"out_of_memory"}}, muster.AttemptFailed, because(muster.OutOfMemory), muster.Queued, muster.OutOfMemory, 1, 0},
+		{"a timeout that is listed", muster.Retries{Max: 1, On: []string{"timeout"}}, muster.AttemptTimedOut, exit(0), muster.Queued, muster.Timeout, 1, 0},
+		{"a timeout that is not", muster.Retries{Max: 1, On: []string{"signal"}}, muster.AttemptTimedOut, exit(0), muster.TimedOut, muster.Timeout, 0, 0},
+		{"the fleet's fault", muster.Retries{}, muster.AttemptFailed, because(muster.DiskFull), muster.Queued, muster.DiskFull, 0, 1},
+		{"a worker that shuts down", muster.Retries{}, muster.AttemptCancelled, because(muster.WorkerShutdown), muster.Assigned, "", 0, 0},
+		{"cancelled on the worker", muster.Retries{Max: 1}, muster.AttemptCancelled, exit(0), muster.Cancelled, muster.CancelledByUser, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.join("w")
+			job := d.submit(stage("a", policy(c.retries)))
+			d.finish(job, 0, c.outcome, c.report)
+			d.is(job, 0, c.state, c.reason)
+			if got := d.task(job, 0); got.Retried != c.retried || got.Crashes != c.crashes {
+				t.Fatalf("retried %d, crashes %d", got.Retried, got.Crashes)
+			}
+			if _, kept := d.rows.tries[muster.AttemptID{Task: muster.TaskID{Job: job}, N: 1}]; kept == c.state.Final() {
+				t.Fatalf("the first attempt is in the history: %t", kept)
+			}
+		})
+	}
+}
+
+func TestBackoffDoublesUpToItsMostAndIsTold(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.s = sched.New(sched.Config{Silent: muster.Duration(time.Hour)})
+	d.join("w")
+	job := d.submit(stage("a", func(s *muster.TaskSpec) {
+		s.Retries = muster.Retries{Max: 6, Backoff: 10 * second, MaxBackoff: 60 * second}
+	}))
+	for i, base := range []muster.Duration{10, 20, 40, 60, 60, 60} {
+		d.finish(job, 0, muster.AttemptFailed, exit(1))
+		pause := d.task(job, 0).NotBefore.Sub(d.now)
+		if low, high := base*second*9/10, base*second*11/10; pause < low || pause > high {
+			t.Fatalf("pause %d is %s, want %d s within a tenth", i+1, pause, base)
+		}
+		x, err := d.s.Explain(d.now, muster.TaskID{Job: job})
+		if err != nil || x.NotUntil != d.task(job, 0).NotBefore {
+			t.Fatalf("explained as %+v, %v", x, err)
+		}
+		d.pass(pause - 1e6)
+		d.is(job, 0, muster.Queued, muster.ExitCode)
+		d.pass(second)
+		d.is(job, 0, muster.Assigned, "")
+	}
+	d.finish(job, 0, muster.AttemptFailed, exit(1))
+	d.is(job, 0, muster.Failed, muster.ExitCode)
+}
+
+func TestCrashLimitEndsATaskThatTakesWorkersDown(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	job := d.submit(stage("a"))
+	for range 6 {
+		d.pass(60 * second)
+		w := d.join("w")
+		d.start(job, 0)
+		d.do(sched.Lost{Worker: w}, sched.Joined{Worker: offer("w")}) // it came back with nothing
+	}
+	d.is(job, 0, muster.Failed, muster.CrashLimit)
+}
+
+func TestRejectedTaskGoesElsewhere(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.join("w1")
+	job := d.submit(stage("a"))
+	reject := func() {
+		d.do(sched.Rejected{Worker: d.task(job, 0).Worker, Attempt: d.attempt(job, 0), Message: "no room"})
+	}
+	reject()
+	d.is(job, 0, muster.Queued, muster.Rejected)
+	if x, _ := d.s.Explain(d.now, muster.TaskID{Job: job}); x.Workers[0].Filter != "rejected" {
+		t.Fatalf("explained as %+v", x)
+	}
+	d.join("w2")
+	d.sent("assign w2 1.0#2")
+	reject()
+	d.pass(9 * second)
+	d.sent()
+	d.pass(second)
+	d.sent("assign w1 1.0#3")
+	for range 9 {
+		reject()
+		d.pass(10 * second)
+	}
+	if got := d.task(job, 0); got.Attempt != 12 || got.Crashes != 1 {
+		t.Fatalf("after 11 rejections: attempt %d, %d crashes", got.Attempt, got.Crashes)
+	}
+}
+
+func TestLeaseOfAWorkerThatIsAway(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		then   string
+		state  muster.TaskState
+		reason muster.Reason
+	}{{"", muster.Queued, muster.WorkerLost}, {muster.ThenFail, muster.Failed, muster.WorkerLost}} {
+		t.Run("then "+c.then, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			w := d.join("w")
+			job := d.submit(stage("a", func(s *muster.TaskSpec) { s.Disconnect = muster.Disconnect{Grace: 120 * second, Then: c.then} }))
+			d.start(job, 0)
+			a := d.attempt(job, 0)
+			d.do(sched.Lost{Worker: w})
+			if got := d.rows.workers[w].State; got != muster.WorkerUnreachable {
+				t.Fatalf("the worker is %s", got)
+			}
+			d.pass(119 * second)
+			d.is(job, 0, muster.Running, "")
+			d.pass(second)
+			d.is(job, 0, c.state, c.reason)
+			d.do(sched.Joined{Worker: offer("w"), Held: []muster.AttemptID{a}})
+			if keep, stop := d.s.Keep(w, []muster.AttemptID{a}); len(keep) != 0 || len(stop) != 1 {
+				t.Fatalf("keep %v, stop %v", keep, stop)
+			}
+			d.refuse(muster.Conflict, sched.Finished{Worker: w, Report: muster.Report{Attempt: a, Outcome: muster.AttemptSucceeded}})
+			if len(d.rows.late) != 1 {
+				t.Fatalf("late: %v", d.rows.late)
+			}
+		})
+	}
+}
+
+func TestFrozenWorkerThaws(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	w := d.join("w")
+	job := d.submit(stage("a", func(s *muster.TaskSpec) { s.Disconnect.Grace = 60 * second }))
+	d.start(job, 0)
+	a := d.attempt(job, 0)
+	d.pass(30 * second)
+	if got := d.rows.workers[w].State; got != muster.WorkerUnreachable {
+		t.Fatalf("after its silence the worker is %s", got)
+	}
+	d.pass(30 * second)
+	d.is(job, 0, muster.Queued, muster.WorkerLost)
+	d.pass(5 * second)
+	d.sent() // nothing is placed on it
+	d.do(sched.Renewed{Worker: w, Held: []muster.AttemptID{a}})
+	d.sent("stop w 1.0#1 lost", "assign w 1.0#2")
+}
+
+func TestWorkerThatComesBackWithoutItsTask(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	w := d.join("w")
+	job := d.submit(stage("a*2"))
+	d.do(sched.Accepted{Worker: w, Attempt: d.attempt(job, 1)})
+	d.do(sched.Lost{Worker: w})
+	d.do(sched.Joined{Worker: offer("w")})
+	d.is(job, 0, muster.Assigned, "") // never accepted: queued and offered again, without blame
+	d.is(job, 1, muster.Queued, muster.WorkerRestarted)
+	if a, b := d.task(job, 0), d.task(job, 1); a.Crashes != 0 || a.Attempt != 2 || b.Crashes != 1 {
+		t.Fatalf("crashes %d and %d", a.Crashes, b.Crashes)
+	}
+}
+
+func TestWorkerThatForgets(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	w := d.join("w")
+	job := d.submit(stage("a"))
+	d.start(job, 0)
+	d.now += 15_000
+	d.do(sched.Renewed{Worker: w})
+	d.is(job, 0, muster.Running, "") // the assignment may still be under way
+	d.now++
+	d.do(sched.Renewed{Worker: w})
+	d.is(job, 0, muster.Queued, muster.WorkerRestarted)
+}
+
+func TestQueueTimeoutEndsTheRestInOneStep(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	job := d.submit(stage("a*1000000", func(s *muster.TaskSpec) { s.QueueTimeout = 60 * second }))
+	d.join("w")
+	d.pass(muster.Duration(59 * time.Second))
+	d.pass(second)
+	if d.rows.groups[job][0].Counts[muster.TimedOut] != 999_998 || len(d.rows.tasks) != 2 {
+		t.Fatalf("counts %v, %d rows", d.rows.groups[job][0].Counts, len(d.rows.tasks))
+	}
+	if g := d.rows.groups[job][0]; g.Reason != muster.QueueTimeout || g.Rest != muster.TimedOut {
+		t.Fatalf("the rest: %+v", g)
+	}
+}
+
+func TestSubmitOfAMillionMakesTwoRows(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	job := d.submit(stage("a*1000000"))
+	if r := d.last.Rows; len(r.Jobs) != 1 || len(r.Groups) != 1 || len(r.Tasks) != 0 || r.Jobs[0].Spec == nil {
+		t.Fatalf("%d jobs, %d groups, %d tasks", len(r.Jobs), len(r.Groups), len(r.Tasks))
+	}
+	d.do(sched.Cancel{Job: job})
+	if r := d.last.Rows; len(r.Tasks) != 0 || d.job(job) != muster.JobCancelled {
+		t.Fatalf("%d tasks; the job is %s", len(r.Tasks), d.job(job))
+	}
+}
