@@ -3,7 +3,10 @@
 package process_test
 
 import (
+	"context"
+	"errors"
 	"os/exec"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -44,41 +47,59 @@ func (quiet) LogGrew(int64)            {}
 // BenchmarkProcess is to be compared with BenchmarkBareExec in the same run.
 func BenchmarkProcess(b *testing.B) {
 	for name, argv := range map[string][]string{"true": {"/bin/true"}, "echo": {"/bin/echo", "hello"}} {
-		b.Run(name, func(b *testing.B) {
-			w := runtest.NewWorld(b)
-			logs, err := tasklog.OpenDir(b.TempDir())
-			if err != nil {
-				b.Fatal(err)
+		w := runtest.NewWorld(b)
+		logs, err := tasklog.OpenDir(b.TempDir())
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = logs.Close() })
+		w.Env.Logs = logs
+		x, err := process.New(w.Env)
+		if err != nil {
+			b.Fatal(err)
+		}
+		spec := &muster.TaskSpec{Run: &muster.Command{Argv: argv}}
+		var n atomic.Int64
+		each(b, name, func(ctx context.Context) error {
+			id := muster.AttemptID{Task: muster.TaskID{Job: 1, Num: int(n.Add(1))}, N: 1}
+			if r := x.Run(ctx, &run.Task{Attempt: id, Spec: spec}, quiet{}); r.Outcome != muster.AttemptSucceeded {
+				return errors.New(r.Message)
 			}
-			b.Cleanup(func() { _ = logs.Close() })
-			w.Env.Logs = logs
-			x, err := process.New(w.Env)
-			if err != nil {
-				b.Fatal(err)
-			}
-			spec := &muster.TaskSpec{Run: &muster.Command{Argv: argv}}
-			n, before := 0, cpuTime(b)
-			for b.Loop() {
-				n++
-				id := muster.AttemptID{Task: muster.TaskID{Job: 1, Num: n}, N: 1}
-				if r := x.Run(b.Context(), &run.Task{Attempt: id, Spec: spec}, quiet{}); r.Outcome != muster.AttemptSucceeded {
-					b.Fatal(r)
-				}
-			}
-			b.ReportMetric((cpuTime(b)-before)*1e3/float64(n), "cpu-ms/op")
+			return nil
 		})
 	}
 }
 
 func BenchmarkBareExec(b *testing.B) {
-	n, before := 0, cpuTime(b)
-	for b.Loop() {
-		n++
-		if err := exec.CommandContext(b.Context(), "/bin/true").Run(); err != nil {
-			b.Fatal(err)
+	each(b, "true", func(ctx context.Context) error { return exec.CommandContext(ctx, "/bin/true").Run() })
+}
+
+// each measures f one after the other, and by several at once.
+func each(b *testing.B, name string, f func(context.Context) error) {
+	b.Helper()
+	b.Run(name+"/serial", func(b *testing.B) {
+		n, before := 0, cpuTime(b)
+		for b.Loop() {
+			n++
+			if err := f(b.Context()); err != nil {
+				b.Fatal(err)
+			}
 		}
-	}
-	b.ReportMetric((cpuTime(b)-before)*1e3/float64(n), "cpu-ms/op")
+		b.ReportMetric((cpuTime(b)-before)*1e3/float64(n), "cpu-ms/op")
+	})
+	b.Run(name+"/parallel", func(b *testing.B) {
+		before := cpuTime(b)
+		b.SetParallelism(2)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if err := f(b.Context()); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+		b.ReportMetric((cpuTime(b)-before)*1e3/float64(b.N), "cpu-ms/op")
+	})
 }
 
 // cpuTime is what this process and its children have used so far, in seconds.
