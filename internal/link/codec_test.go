@@ -148,6 +148,7 @@ func TestBadFramesAreRefusedByField(t *testing.T) {
 		{`{"seq":2,"assign":[{"ref":1}]}`, "assign[0].attempt is missing"},
 		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":1,"inputs":[{"path":"a","sha256":"A","size":1}]}]}`, "assign[0].inputs[0].sha256"},
 		{`{"seq":2,"log_ack":[{"attempt":"1.1#1","size":1e3}]}`, "log_ack[0].size is 1e3"},
+		{`{"seq":2,"log_ack":[{"attempt":"1.1#1","size":9999999999999999999}]}`, "log_ack[0].size is 9999999999999999999"},
 		{`{"seq":2,"cancel":[{"attempt":"1.1#1","reason":"x"}]}`, `cancel[0].reason is "x"`},
 		{`{"seq":2,"specs":[{"ref":-1,"name":"n","spec":{}}]}`, "specs[0].ref is -1"},
 	} {

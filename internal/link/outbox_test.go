@@ -147,10 +147,14 @@ func TestOutboxCutsAssignments(t *testing.T) {
 	for i := range 40 {
 		box.Post(&ToWorker{Assign: []Assign{{Attempt: attempt(i), Ref: 1, Spec: &big}}, FinishedAck: []muster.AttemptID{attempt(i)}})
 	}
+	box.Post(&ToWorker{Drain: true})
 	codec := ServerCodec{sent: 1}
 	frames, _ := drain(box)
 	n, acks := 0, 0
-	for _, f := range frames {
+	for i, f := range frames {
+		if last := i == len(frames)-1; f.Drain != last {
+			t.Errorf("frame %d of %d: drain is %v", i, len(frames), f.Drain)
+		}
 		if _, err := codec.Encode(f); err != nil {
 			t.Fatal(err)
 		}

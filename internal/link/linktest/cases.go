@@ -116,6 +116,32 @@ func serverCloses(t *testing.T, tr Transport) {
 	check(t, <-closed)
 }
 
+func lastWord(t *testing.T, tr Transport) {
+	s := start(t, tr, "127.0.0.1:0")
+	w, sc := open(t, tr, s, s.addr)
+	ctx := limited(t)
+	sending := make(chan struct{})
+	chunk := link.LogChunk{Attempt: id(1), Data: make([]byte, 64<<10)}
+	go func() {
+		defer close(sending)
+		for w.Send(ctx, &link.ToServer{Logs: []link.LogChunk{chunk}}) == nil {
+			chunk.Offset += int64(len(chunk.Data))
+		}
+	}()
+	if _, err := sc.Recv(ctx); err != nil {
+		t.Fatal(err)
+	}
+	check(t, sc.Send(ctx, &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Conflict}}))
+	closed := make(chan error, 1)
+	go func() { closed <- sc.Close() }()
+	if f, err := w.Recv(ctx); err != nil || f.Goodbye == nil {
+		t.Errorf("instead of the goodbye: %v", err)
+	}
+	w.Close()
+	<-sending
+	check(t, <-closed)
+}
+
 func closeTwice(t *testing.T, tr Transport) {
 	s := start(t, tr, "127.0.0.1:0")
 	w, sc := open(t, tr, s, s.addr)

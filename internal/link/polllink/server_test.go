@@ -169,8 +169,9 @@ func TestAWorkerHasAtMostFourSessions(t *testing.T) {
 			time.Sleep(time.Second)
 			w.want("op=open&session=000000000000000"+string(c), "", "OK")
 		}
-		if _, err := first.Recv(t.Context()); err == nil {
-			t.Error("the oldest of five sessions goes on")
+		start := time.Now()
+		if _, err := first.Recv(t.Context()); err == nil || time.Since(start) > 0 {
+			t.Errorf("the oldest of five sessions went on for %s: %v", time.Since(start), err)
 		}
 		w.want("op=recv&after=0&session="+session, "", "Gone")
 		w.want("op=recv&after=0&session=000000000000000a", "", "OK")
@@ -185,6 +186,9 @@ func TestAGoodbyeCanStillBeCollected(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Close()
+		if err := c.Send(t.Context(), &link.ToWorker{Pong: true}); err == nil {
+			t.Error("a closed session sends")
+		}
 		w.want("op=recv&after=0&session="+session, "", `OK {"seq":1,"goodbye"`)
 		w.want("op=recv&after=1&session="+session, "", "Gone")
 	})
