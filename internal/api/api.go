@@ -3,6 +3,7 @@ package api
 import (
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -117,19 +118,22 @@ func (v *verdict) WriteHeader(int)             {}
 func (s *server) logged(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.Log.DebugContext(r.Context(), "request", slog.String("method", r.Method), slog.String("path", r.URL.Path))
-		defer func() {
-			switch p := recover(); p {
-			case nil:
-			case http.ErrAbortHandler:
-				panic(p)
-			default:
-				s.Log.ErrorContext(r.Context(), "request failed", slog.String("method", r.Method), slog.String("path", r.URL.Path),
-					slog.Any("panic", p), slog.String("stack", stack()))
-				writeProblem(w, problemOf(http.StatusInternalServerError, errOurs))
-			}
-		}()
+		defer s.recovered(w, r)
 		next.ServeHTTP(w, r)
 	})
+}
+
+// recovered answers a request whose handler panicked.
+func (s *server) recovered(w http.ResponseWriter, r *http.Request) {
+	switch p := recover(); p {
+	case nil:
+	case http.ErrAbortHandler:
+		panic(p)
+	default:
+		s.Log.ErrorContext(r.Context(), "request failed", slog.String("method", r.Method), slog.String("path", r.URL.Path),
+			slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+		writeProblem(w, problemOf(http.StatusInternalServerError, errOurs))
+	}
 }
 
 // prefixed returns a path of the API.

@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/apitest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -146,14 +147,14 @@ func TestIdempotencyKey(t *testing.T) {
 
 func TestWorkerKeys(t *testing.T) {
 	s := apitest.Start(t, nil)
-	var joined struct{ Worker, Key string }
+	var joined link.Joined
 	body := status(t, s, request{method: "POST", path: "/link/v1/join", token: s.Key(t, auth.Join, "", ""), body: `{"name":"box"}`}, http.StatusOK)
 	if err := json.Unmarshal(body, &joined); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"/link/v1", "/link/v1/poll"} {
 		got := status(t, s, request{method: "GET", path: path, token: joined.Key}, http.StatusOK)
-		if string(got) != "connected as "+joined.Worker {
+		if string(got) != "connected as "+string(joined.Worker) {
 			t.Errorf("%s: %s", path, got)
 		}
 		status(t, s, request{method: "GET", path: path, token: "none"}, http.StatusUnauthorized)
@@ -265,8 +266,8 @@ func TestDocsNeedNothingFromElsewhere(t *testing.T) {
 		t.Errorf("/: %d to %q", resp.StatusCode, resp.Header.Get("Location"))
 	}
 	var doc struct {
-		OpenAPI string
-		Paths   map[string]any
+		OpenAPI string         `json:"openapi"`
+		Paths   map[string]any `json:"paths"`
 	}
 	if err := json.Unmarshal(status(t, s, request{method: "GET", path: "/api/v1/openapi.json", token: "none"}, http.StatusOK), &doc); err != nil {
 		t.Fatal(err)

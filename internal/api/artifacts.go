@@ -21,6 +21,7 @@ func (s *server) artifactRoutes() {
 		summary: "Download a file of an attempt, or ranges of it", verb: auth.ReadJobs, answers: "application/octet-stream"}, s.getArtifact)
 }
 
+// ArtifactsInput names an attempt.
 type ArtifactsInput struct {
 	TaskPath
 	Attempt int `query:"attempt" minimum:"1" maximum:"2147483647" doc:"default: the last one"`

@@ -31,6 +31,7 @@ func (s *server) blobRoutes() {
 		}}}, s.putBlob)
 }
 
+// BlobPath names a blob.
 type BlobPath struct {
 	SHA256 string `path:"sha256" pattern:"^[0-9a-f]{64}$" patternDescription:"64 lower-case hex digits"`
 }

@@ -83,7 +83,7 @@ func parsePlace(id string) (attempt int, offset int64, err error) {
 	if errors.Join(errA, errO) != nil {
 		return 0, 0, muster.Errorf(muster.Invalid, "%q is no id of an event of a log: it has the form ATTEMPT-OFFSET", id)
 	}
-	return int(n), int64(m), nil //nolint:gosec // 31 and 62 bits
+	return int(n), int64(m), nil
 }
 
 var streamNames = map[tasklog.Stream]string{tasklog.Stdout: wire.Stdout, tasklog.Stderr: wire.Stderr, tasklog.System: wire.System}

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
-	"runtime/debug"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -71,9 +71,7 @@ func writeProblem(w http.ResponseWriter, p *problem) {
 	h := w.Header()
 	h.Del("Content-Length")
 	h.Set("Content-Type", problemType)
-	for k, v := range problemHeaders(p.Code) {
-		h[k] = v
-	}
+	maps.Copy(h, problemHeaders(p.Code))
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) // a caller who left does not read it
 }
@@ -143,5 +141,3 @@ func (r *refusal) SetStatus(status int) {
 
 // Unwrap is for humago.Unwrap.
 func (r *refusal) Unwrap() huma.Context { return r.humaContext }
-
-func stack() string { return string(debug.Stack()) }

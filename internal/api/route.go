@@ -91,10 +91,10 @@ func handle[I, O any](s *server, rt route, h func(ctx context.Context, in *I) (*
 // stream registers an endpoint that writes its answer itself. h returns an error
 // only as long as it has written nothing.
 func stream[I any](s *server, rt route, h func(w http.ResponseWriter, r *http.Request, in *I) error) {
-	huma.Register(s.api, s.operation(rt), func(_ context.Context, in *I) (*huma.StreamResponse, error) {
+	huma.Register(s.api, s.operation(rt), func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
 		return &huma.StreamResponse{Body: func(hc huma.Context) {
 			r, w := humago.Unwrap(hc)
-			err := s.may(r.Context(), rt)
+			err := s.may(ctx, rt)
 			if err == nil {
 				err = h(w, r, in)
 			}

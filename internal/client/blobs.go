@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -63,6 +64,7 @@ func (c *Client) putFrom(ctx context.Context, sha256 string, r io.ReaderAt, offs
 	ctx, alive, stop := guard(ctx, stall)
 	defer stop()
 	body := &counted{r: io.NewSectionReader(r, offset, size-offset), n: offset, alive: alive, progress: progress}
+	defer body.mute()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, c.base.String()+wire.Prefix+"/blobs/"+sha256, body)
 	if err != nil {
 		return offset, fmt.Errorf("make request: %w", err)
@@ -91,20 +93,34 @@ func (c *Client) putFrom(ctx context.Context, sha256 string, r io.ReaderAt, offs
 	return offset, c.refusal(resp)
 }
 
-// counted counts the bytes that are read through it, and tells of them.
+// counted counts the bytes that are read through it, and tells of them until it
+// is muted: a transport may go on reading after it has given a request up.
 type counted struct {
 	r        io.Reader
 	n        int64
 	alive    func()
 	progress func(int64)
+
+	mu    sync.Mutex
+	muted bool
 }
 
 func (c *counted) Read(p []byte) (int, error) {
-	c.alive()
 	n, err := c.r.Read(p)
 	c.n += int64(n)
-	if c.progress != nil {
-		c.progress(c.n)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.muted {
+		c.alive()
+		if c.progress != nil {
+			c.progress(c.n)
+		}
 	}
 	return n, err
+}
+
+func (c *counted) mute() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.muted = true
 }

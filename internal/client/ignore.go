@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/muster-dev/muster"
@@ -70,10 +71,8 @@ func parseRule(line string) (ignoreRule, bool) {
 // That of a folder must be asked before those of what is in it.
 func (ig *ignore) match(name string, dir bool) bool {
 	parts := strings.Split(name, "/")
-	for _, always := range alwaysIgnored {
-		if parts[len(parts)-1] == always {
-			return true
-		}
+	if slices.Contains(alwaysIgnored, parts[len(parts)-1]) {
+		return true
 	}
 	ignored := false
 	for _, r := range ig.rules {

@@ -8,12 +8,15 @@ import (
 	"github.com/muster-dev/muster/internal/api/wire"
 )
 
-// The words of the API that the command line shows as they are.
 type (
-	Key     = wire.Key
-	NewKey  = wire.NewKey
+	// Key is what may be shown of an API key.
+	Key = wire.Key
+	// NewKey asks for an API key.
+	NewKey = wire.NewKey
+	// MadeKey is a new API key with its secret.
 	MadeKey = wire.MadeKey
-	Whoami  = wire.Whoami
+	// Whoami says who the caller is and what the server is.
+	Whoami = wire.Whoami
 )
 
 // CreateKey makes an API key. Its secret is in the answer and nowhere else.

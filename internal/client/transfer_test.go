@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,7 +81,7 @@ func TestDownloadGoesOn(t *testing.T) {
 	s, c, _ := start(t)
 	task, a, content := artifact(t, s, c, "x", 50_000)
 	for name, left := range map[string][]byte{
-		"begun": content[:20_000], "whole": content, "longer": append(content[:len(content):len(content)], 'x'), "empty": nil,
+		"begun": content[:20_000], "whole": content, "longer": append(slices.Clip(content), 'x'), "empty": nil,
 	} {
 		path := filepath.Join(t.TempDir(), "file")
 		if err := os.WriteFile(path+".part", left, 0o600); err != nil {

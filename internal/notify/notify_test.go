@@ -175,11 +175,11 @@ func TestResumeIsExact(t *testing.T) {
 			total += n
 		}
 		from := rapid.IntRange(0, total).Draw(t, "from")
-		s := b.Subscribe(notify.ID(muster.Event{Epoch: "e", Seq: uint64(from)}), nil) //nolint:gosec // never negative
+		s := b.Subscribe(notify.ID(muster.Event{Epoch: "e", Seq: uint64(from)}), nil)
 		b.Publish(jobEvents(1, 2))
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		want := uint64(from) + 1 //nolint:gosec // never negative
+		want := uint64(from) + 1
 		for {
 			events, err := s.Next(ctx)
 			if err != nil {

@@ -48,27 +48,27 @@ type Server struct {
 
 // Start runs a server until the test ends. front, if not nil, stands before all
 // handlers.
-func Start(t testing.TB, front func(http.Handler) http.Handler) *Server {
-	t.Helper()
-	s := &Server{dir: t.TempDir(), URL: "http://127.0.0.1:0", front: front}
-	s.Start(t)
-	t.Cleanup(s.Stop)
+func Start(tb testing.TB, front func(http.Handler) http.Handler) *Server {
+	tb.Helper()
+	s := &Server{dir: tb.TempDir(), URL: "http://127.0.0.1:0", front: front}
+	s.Start(tb)
+	tb.Cleanup(s.Stop)
 	return s
 }
 
 // Start starts a server that was stopped.
-func (s *Server) Start(t testing.TB) {
-	t.Helper()
+func (s *Server) Start(tb testing.TB) {
+	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var err error
 	s.Store, err = sqlite.Open(ctx, filepath.Join(s.dir, "muster.db"))
-	must(t, err)
+	must(tb, err)
 	s.Logs, err = tasklog.OpenDir(filepath.Join(s.dir, "logs"))
-	must(t, err)
+	must(tb, err)
 	s.Blobs, err = blob.OpenDir(filepath.Join(s.dir, "blobs"))
-	must(t, err)
-	must(t, s.Store.PutKey(ctx, store.Key{ID: "root", Name: "root", Role: string(auth.Admin), Hash: auth.Hash(AdminToken)}))
-	log := slog.New(slog.NewTextHandler(testLog{t}, nil))
+	must(tb, err)
+	must(tb, s.Store.PutKey(ctx, store.Key{ID: "root", Name: "root", Role: string(auth.Admin), Hash: auth.Hash(AdminToken)}))
+	log := slog.New(slog.NewTextHandler(testLog{tb}, nil))
 	s.epoch++
 	events := notify.New("life" + string(rune('0'+s.epoch)))
 	s.Engine = engine.New(engine.Config{Store: s.Store, Logs: s.Logs, Events: events, Log: log})
@@ -88,7 +88,7 @@ func (s *Server) Start(t testing.TB) {
 		handler = s.front(handler)
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.URL[len("http://"):])
-	must(t, err)
+	must(tb, err)
 	s.URL = "http://" + listener.Addr().String()
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	var running sync.WaitGroup
@@ -108,24 +108,24 @@ func (s *Server) Start(t testing.TB) {
 func (s *Server) Stop() { s.stop() }
 
 // Client makes a client with the admin token.
-func (s *Server) Client(t testing.TB) *client.Client {
-	t.Helper()
-	return s.ClientWith(t, AdminToken)
+func (s *Server) Client(tb testing.TB) *client.Client {
+	tb.Helper()
+	return s.ClientWith(tb, AdminToken)
 }
 
 // ClientWith makes a client with a token.
-func (s *Server) ClientWith(t testing.TB, token string) *client.Client {
-	t.Helper()
+func (s *Server) ClientWith(tb testing.TB, token string) *client.Client {
+	tb.Helper()
 	c, err := client.New(s.URL, token, client.Options{HTTP: &http.Client{Transport: &http.Transport{}}})
-	must(t, err)
+	must(tb, err)
 	return c
 }
 
 // Key makes a key and returns its token.
-func (s *Server) Key(t testing.TB, role auth.Role, project string, worker muster.WorkerID) string {
-	t.Helper()
+func (s *Server) Key(tb testing.TB, role auth.Role, project string, worker muster.WorkerID) string {
+	tb.Helper()
 	token := "token-of-" + string(role) + "-" + project + string(worker)
-	must(t, s.Store.PutKey(t.Context(), store.Key{
+	must(tb, s.Store.PutKey(tb.Context(), store.Key{
 		ID: token, Name: token, Role: string(role), Project: project, Worker: worker, Hash: auth.Hash(token),
 	}))
 	return token
@@ -134,7 +134,7 @@ func (s *Server) Key(t testing.TB, role auth.Role, project string, worker muster
 // Worker is a played worker.
 type Worker struct {
 	ID      muster.WorkerID
-	t       testing.TB
+	tb      testing.TB
 	session link.Session
 	seq     uint64
 	mu      sync.Mutex
@@ -143,15 +143,15 @@ type Worker struct {
 }
 
 // Worker connects a worker with room for many tasks, which runs attempts already.
-func (s *Server) Worker(t testing.TB, id muster.WorkerID, held ...muster.AttemptID) *Worker {
-	t.Helper()
-	w := &Worker{ID: id, t: t, seq: 1, came: make(chan struct{}, 1)}
-	session, _, err := s.Engine.Open(t.Context(), &link.Hello{
+func (s *Server) Worker(tb testing.TB, id muster.WorkerID, held ...muster.AttemptID) *Worker {
+	tb.Helper()
+	w := &Worker{ID: id, tb: tb, seq: 1, came: make(chan struct{}, 1)}
+	session, _, err := s.Engine.Open(tb.Context(), &link.Hello{
 		Version: link.Version, Worker: id, Name: "name-of-" + string(id), Kinds: []string{muster.KindNoop, muster.KindProcess, muster.KindScript},
 		Resources: muster.Resources{CPUs: 8, Memory: 8 << 30, Disk: 8 << 30, Slots: 100},
 		Held:      held,
 	}, w.hear)
-	must(t, err)
+	must(tb, err)
 	w.session = session
 	w.Say(&link.ToServer{Ready: &link.Ready{}})
 	return w
@@ -169,10 +169,10 @@ func (w *Worker) hear(f *link.ToWorker) {
 
 // Say sends words to the engine.
 func (w *Worker) Say(f *link.ToServer) {
-	w.t.Helper()
+	w.tb.Helper()
 	w.seq++
 	f.Seq = w.seq
-	must(w.t, w.session.Handle(context.Background(), f))
+	must(w.tb, w.session.Handle(context.Background(), f))
 }
 
 // Leave says goodbye: what the worker still runs is lost.
@@ -180,7 +180,7 @@ func (w *Worker) Leave() { w.session.Close(true) }
 
 // Next waits for the next attempt to run, and starts it.
 func (w *Worker) Next() muster.AttemptID {
-	w.t.Helper()
+	w.tb.Helper()
 	deadline := time.After(10 * time.Second)
 	for {
 		w.mu.Lock()
@@ -200,7 +200,7 @@ func (w *Worker) Next() muster.AttemptID {
 		select {
 		case <-w.came:
 		case <-deadline:
-			w.t.Fatal("the worker was given nothing to do")
+			w.tb.Fatal("the worker was given nothing to do")
 		}
 	}
 }
@@ -213,7 +213,7 @@ func Log(stream tasklog.Stream, text string) []byte {
 // Finish reports the end of an attempt, with an artifact list and the size of
 // its log.
 func (w *Worker) Finish(id muster.AttemptID, outcome muster.Outcome, logSize int64, artifacts ...muster.Artifact) {
-	w.t.Helper()
+	w.tb.Helper()
 	report := muster.Report{Attempt: id, Outcome: outcome, LogSize: logSize, Artifacts: artifacts, FinishedAt: muster.TimeOf(time.Now())}
 	if outcome == muster.AttemptFailed {
 		code := 1
@@ -222,19 +222,19 @@ func (w *Worker) Finish(id muster.AttemptID, outcome muster.Outcome, logSize int
 	w.Say(&link.ToServer{Finished: []muster.Report{report}})
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
 // testLog writes a server's log to the test's, as long as that runs.
-type testLog struct{ t testing.TB }
+type testLog struct{ tb testing.TB }
 
 func (l testLog) Write(b []byte) (int, error) {
-	if l.t.Context().Err() == nil {
-		l.t.Log(string(b))
+	if l.tb.Context().Err() == nil {
+		l.tb.Log(string(b))
 	}
 	return len(b), nil
 }
