@@ -10,7 +10,7 @@ import (
 func TestNearest(t *testing.T) {
 	known := []string{"name", "kind", "needs", "memory", "requirements", "SIGTERM", "worker_lost"}
 	for in, want := range map[string]string{
-		"nmae": "name", "Name": "name", "memry": "memory", "requirement": "requirements", "need": "needs", "TERM": "SIGTERM",
+		"naem": "name", "Name": "name", "memry": "memory", "requirement": "requirements", "need": "needs", "TERM": "SIGTERM",
 		"lost": "worker_lost", "zzzz": "", "": "", "x": "", strings.Repeat("name", 1000): "",
 	} {
 		if got := Nearest(in, known); got != want {

@@ -41,7 +41,7 @@ func TestValidate(t *testing.T) {
 		{`{"tasks": [{}]}`, "tasks[0].kind", "nothing to run"},
 		{`{"tasks": [{"files": "."}]}`, "tasks[0].run", "nothing to run"},
 		{`{"tasks": [{"kind": "process"}]}`, "tasks[0].run", "nothing to run"},
-		{task(`"kind": "scirpt"`), "tasks[0].kind", "did you mean script?"},
+		{task(`"kind": "scrpt"`), "tasks[0].kind", "did you mean script?"},
 		{task(`"kind": "noop"`), "tasks[0].kind", "a noop takes no run"},
 		{task(`"kind": "process", "files": "."`), "tasks[0].kind", "a process takes no"},
 		{task(`"script": "y"`), "tasks[0].script", "both run and script"},

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/muster-dev/muster"
 )
@@ -17,15 +18,14 @@ func Bind(t *muster.TaskSpec, element int) *muster.TaskSpec {
 		if whole && len(parts) == 1 && parts[0].ref {
 			return scalar(values[parts[0].text]), nil
 		}
-		var out string
+		var out strings.Builder
 		for _, p := range parts {
 			if p.ref {
-				out += values[p.text]
-			} else {
-				out += p.text
+				p.text = values[p.text]
 			}
+			out.WriteString(p.text)
 		}
-		return out, nil
+		return out.String(), nil
 	})
 	if err != nil { // input that is no JSON: it never passed Validate
 		return t

@@ -159,6 +159,8 @@ func (d *decoder) text(n *node, path string) (string, bool) {
 	case n.kind == broken:
 	case n.kind == null:
 		d.wrongAt(path, n.at, `write "" for an empty text`, "there is no value")
+	case n.kind == object:
+		d.wrongAt(path, n.at, `a text with ": " in it needs quotes`, "an object cannot stand here: write a text")
 	default:
 		d.wrongAt(path, n.at, "", "%s cannot stand here: write a text", n.describe())
 	}

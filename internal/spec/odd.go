@@ -12,7 +12,7 @@ import (
 // The forms themselves are known to package muster only; here the parts are
 // looked at one by one, so that a problem gets its exact place.
 func (d *decoder) odd(n *node, v reflect.Value, path string) bool {
-	target, ok := v.Addr().Interface().(json.Unmarshaler)
+	target, ok := reflect.TypeAssert[json.Unmarshaler](v.Addr())
 	if !ok {
 		return false
 	}

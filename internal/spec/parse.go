@@ -150,7 +150,9 @@ func (d *decoder) check(s *muster.Spec) {
 	for _, e := range found {
 		at, exact := d.find(e.Path)
 		e.Path, e.Line, e.Column = d.shown(e.Path), at.line, at.column
-		told := func(w muster.FieldError) bool { return strings.HasPrefix(w.Path, e.Path) }
+		told := func(w muster.FieldError) bool {
+			return strings.HasPrefix(w.Path, e.Path) || w.Line == e.Line && w.Column == e.Column
+		}
 		if len(misread) == 0 || exact && !slices.ContainsFunc(misread, told) {
 			d.wrong = append(d.wrong, e)
 		}

@@ -137,7 +137,7 @@ func TestParseForms(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{"nmae: x\nrun: y", "line 1, column 1: nmae: there is no such field (did you mean name?)"},
+		{"naem: x\nrun: y", "line 1, column 1: naem: there is no such field (did you mean name?)"},
 		{"run: y\nmemory: 1GiB", "line 2, column 1: memory: there is no such field (did you mean resources.memory?)"},
 		{"run: y\nresources:\n  memry: 1GiB", "line 3, column 3: resources.memry: there is no such field (did you mean memory?)"},
 		{"tasks: [{run: y}]\nrun: z", "line 2, column 1: run: there is no such field (it belongs to an entry of tasks)"},
@@ -174,6 +174,8 @@ func TestParseRefuses(t *testing.T) {
 		{"# only a comment\n---\n", "there is no job in this file"},
 		{"name: x", "line 1, column 1: kind: the stage has nothing to run"},
 		{"run: *x", "line 1, column 6: there is no anchor x before this line"},
+		{"run: x\noutputs: [*.pt]", "line 2, column 11: there is no anchor .pt before this line (a text that begins with * needs quotes)"},
+		{"run: x\noutputs: [a: b]", `line 2, column 11: outputs[0]: an object cannot stand here: write a text (a text with ": " in it needs quotes)`},
 		{"x-a: &a {b: *a}\nrun: x", "there is no anchor a before this line"},
 		{"run: !!str 5", "the tag !!str is not supported"},
 		{"run: x\n<<: 5", "line 2, column 5: after << comes an alias of an object"},
@@ -210,12 +212,13 @@ func TestParseTellsAllProblemsInOrder(t *testing.T) {
 }
 
 func TestParseIsBounded(t *testing.T) {
-	laughs := "x-a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+	var laughs strings.Builder
+	laughs.WriteString("x-a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
 	for i := 1; i < 10; i++ {
-		laughs += fmt.Sprintf("x-a%d: &a%d [%s*a%d]\n", i, i, strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 9), i-1)
+		fmt.Fprintf(&laughs, "x-a%d: &a%d [%s*a%d]\n", i, i, strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 9), i-1)
 	}
 	for name, text := range map[string]string{
-		"aliases of aliases": laughs + "run: x\n",
+		"aliases of aliases": laughs.String() + "run: x\n",
 		"brackets":           "input: " + strings.Repeat("[", 100_000),
 		"braces":             "input: " + strings.Repeat("{a: ", 100_000),
 		"closed brackets":    "run: x\ninput: " + strings.Repeat("[", 500) + strings.Repeat("]", 500),
@@ -249,7 +252,7 @@ func stairs(n int) string {
 	return b.String()
 }
 
-func TestParseReadsLargeFilesInTime(t *testing.T) {
+func TestParseReadsLargeFiles(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("tasks:\n")
 	for i := range 1000 {
@@ -264,7 +267,7 @@ func TestParseReadsLargeFilesInTime(t *testing.T) {
 }
 
 func TestFormatShowsTheSurroundingsOfLongLines(t *testing.T) {
-	text := `{"run": "` + strings.Repeat("x", 5000) + `", "nmae": 1, "labels": {"` + strings.Repeat("y", 500) + `": "z"}}`
+	text := `{"run": "` + strings.Repeat("x", 5000) + `", "naem": 1, "labels": {"` + strings.Repeat("y", 500) + `": "z"}}`
 	_, err := spec.Parse([]byte(text), "long.json")
 	for line := range strings.Lines(spec.Format(err, text)) {
 		if len(line) > 300 {
@@ -274,7 +277,7 @@ func TestFormatShowsTheSurroundingsOfLongLines(t *testing.T) {
 	out := strings.Split(spec.Format(err, text), "\n")
 	caret := strings.Index(out[2], "^") - strings.Index(out[2], "| ")
 	shown := []rune(out[1][strings.Index(out[1], "| "):])
-	if string(shown[caret:caret+6]) != `"nmae"` {
+	if string(shown[caret:caret+6]) != `"naem"` {
 		t.Errorf("the caret does not stand under the field:\n%s", strings.Join(out, "\n"))
 	}
 	if got := spec.Format(errors.New("other"), text); got != "other\n" {

@@ -68,9 +68,8 @@ func withoutEmpty(tokens token.Tokens) (all token.Tokens, n int) {
 }
 
 func syntaxError(err error) *muster.FieldError {
-	e := &muster.FieldError{Line: 1, Column: 1, Message: err.Error()}
-	var at yaml.Error
-	if errors.As(err, &at) {
+	e := &muster.FieldError{Line: 1, Column: 1, Message: err.Error(), Hint: `a text with ": " or " #" in it, or with a special first sign, needs quotes`}
+	if at, ok := errors.AsType[yaml.Error](err); ok {
 		e.Message = at.GetMessage()
 		if tok := at.GetToken(); tok != nil && tok.Position != nil {
 			e.Line, e.Column = tok.Position.Line, tok.Position.Column
@@ -187,7 +186,7 @@ func (r *yamlReader) alias(n *node, y *ast.AliasNode, depth int) *node {
 	name := y.Value.GetToken().Value
 	target, ok := r.anchors[name]
 	if !ok {
-		r.add(n.at, "write &"+cut(name)+" before what it stands for", "there is no anchor "+cut(name)+" before this line")
+		r.add(n.at, "a text that begins with * needs quotes", "there is no anchor "+cut(name)+" before this line")
 		n.kind = broken
 		return n
 	}

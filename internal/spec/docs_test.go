@@ -1,0 +1,100 @@
+package spec_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/spec"
+)
+
+// The page that tells users about the fields cannot go stale.
+
+func page(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "job-spec.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// fields lists the paths of all fields below a type, without indexes.
+func fields(t reflect.Type, prefix string) []string {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	if p := reflect.New(t).Interface(); t != reflect.TypeFor[muster.Script]() {
+		if _, ownForm := p.(json.Unmarshaler); ownForm {
+			return nil
+		}
+	}
+	var all []string
+	for field := range t.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name == "tasks" {
+			all = append(all, name)
+			all = append(all, fields(field.Type, "")...)
+			continue
+		}
+		all = append(all, prefix+name)
+		all = append(all, fields(field.Type, prefix+name+".")...)
+	}
+	return all
+}
+
+func TestThePageHasEveryField(t *testing.T) {
+	want := fields(reflect.TypeFor[muster.Spec](), "")
+	var got []string
+	_, body, _ := strings.Cut(page(t), "## The job")
+	body, _, _ = strings.Cut(body, "## Arrays")
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9_.]+)` \\|").FindAllStringSubmatch(body, -1) {
+		got = append(got, m[1])
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	for _, f := range want {
+		if !slices.Contains(got, f) {
+			t.Errorf("docs/job-spec.md has no row for %s", f)
+		}
+	}
+	for _, f := range got {
+		if !slices.Contains(want, f) {
+			t.Errorf("docs/job-spec.md has a row for %s, which does not exist", f)
+		}
+	}
+}
+
+func TestThePageHasEveryWord(t *testing.T) {
+	words := slices.Concat(muster.Signals, muster.Vendors, []string{muster.KindNoop, muster.KindProcess, muster.KindScript, muster.ThenFail, muster.ThenRequeue})
+	for _, r := range muster.Reasons {
+		words = append(words, string(r))
+	}
+	text := page(t)
+	for _, w := range words {
+		if !strings.Contains(text, "`"+w+"`") {
+			t.Errorf("docs/job-spec.md does not tell of %s", w)
+		}
+	}
+}
+
+func TestTheExamplesOfThePageAreValid(t *testing.T) {
+	found := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(page(t), -1)
+	if len(found) < 4 {
+		t.Errorf("only %d examples", len(found))
+	}
+	for _, m := range found {
+		if _, err := spec.Parse([]byte(m[1]), "example"); err != nil {
+			t.Errorf("%s\n%s", m[1], spec.Format(err, m[1]))
+		}
+	}
+}
