@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/muster-dev/muster"
 )
@@ -79,7 +80,7 @@ func (s *State) reject(now muster.Time, ev Rejected) error {
 	}
 	t.avoid = append(stillAvoided(t.avoid, now), avoidance{worker: w, until: now.Add(rejectedFor)})
 	s.end(now, t, ending{
-		outcome: muster.AttemptRejected, reason: muster.Rejected, message: ev.Message, free: !counts, at: now,
+		outcome: muster.AttemptRejected, reason: muster.Rejected, message: clip(ev.Message), free: !counts, at: now,
 	})
 	return nil
 }
@@ -126,6 +127,11 @@ func (s *State) progress(now muster.Time, ev Progressed) error {
 	}
 	if p.Progress != nil && (math.IsNaN(*p.Progress) || *p.Progress < 0 || *p.Progress > 1) {
 		return muster.Errorf(muster.Invalid, "progress %g of attempt %s is not from 0 to 1", *p.Progress, p.Attempt)
+	}
+	for name, v := range p.Metrics {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return muster.Errorf(muster.Invalid, "metric %q of attempt %s is no number", name, p.Attempt)
+		}
 	}
 	s.hear(now, t.worker)
 	if p.Progress != nil {
@@ -182,7 +188,7 @@ func (s *State) finish(now muster.Time, ev Finished) error {
 	}
 	t.row.ExitCode, t.row.Result, t.row.Artifacts, t.row.Usage, t.row.LogSize = r.ExitCode, r.Result, r.Artifacts, r.Usage, r.LogSize
 	s.end(now, t, ending{
-		outcome: r.Outcome, reason: reasonOf(r), message: r.Message, at: within(r.FinishedAt, max(t.row.AssignedAt, t.row.StartedAt), now),
+		outcome: r.Outcome, reason: reasonOf(r), message: clip(r.Message), at: within(r.FinishedAt, max(t.row.AssignedAt, t.row.StartedAt), now),
 	})
 	return nil
 }
@@ -220,6 +226,15 @@ func reasonOf(r *muster.Report) muster.Reason {
 	default:
 		return muster.ExitCode
 	}
+}
+
+// clip cuts a worker's message to what a person would read.
+func clip(message string) string {
+	const most = 4096
+	if len(message) <= most {
+		return message
+	}
+	return strings.ToValidUTF8(message[:most], "") + "…"
 }
 
 // exits words an exit code for a message.

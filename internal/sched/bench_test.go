@@ -103,3 +103,54 @@ func BenchmarkLife(b *testing.B) {
 		done--
 	}
 }
+
+// BenchmarkRebuild measures a restart with 1,000,000 live tasks: as one array, and
+// as rows of their own.
+func BenchmarkRebuild(b *testing.B) {
+	const n = 1_000_000
+	for _, c := range []struct {
+		name string
+		rows bool
+	}{{"rest", false}, {"rows", true}} {
+		b.Run(c.name, func(b *testing.B) {
+			s := sched.New(sched.Config{})
+			apply(b, s, 1, sched.Submit{ID: 1, Spec: noops(n)})
+			snap := s.Snapshot()
+			if c.rows {
+				g := &snap.Groups[0]
+				g.Next = n
+				for i := range n {
+					snap.Tasks = append(snap.Tasks, muster.Task{ID: muster.TaskID{Job: 1, Num: i}, Job: 1, Index: i, State: muster.Queued, QueuedAt: 1})
+				}
+			}
+			for b.Loop() {
+				if _, err := sched.Rebuild(sched.Config{}, 2, snap); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkPlaceManyNeeds measures a batch of one finish while tasks of 500
+// different needs wait in vain.
+func BenchmarkPlaceManyNeeds(b *testing.B) {
+	s := sched.New(sched.Config{})
+	joinMany(b, s, 1000, 64)
+	for i := range 500 {
+		spec := noops(100)
+		spec.Tasks[0].Resources.Memory = muster.Size(64+i) << 30
+		apply(b, s, 1, sched.Submit{ID: s.NextJob(), Spec: spec})
+	}
+	apply(b, s, 1, sched.Submit{ID: s.NextJob(), Spec: noops(10_000_000)})
+	s.Place(1)
+	running := assigned(s.Take())
+	b.ReportAllocs()
+	for b.Loop() {
+		a := running[0]
+		running = running[1:]
+		apply(b, s, 1, sched.Finished{Worker: a.Worker, Report: muster.Report{Attempt: a.Attempt, Outcome: muster.AttemptSucceeded, FinishedAt: 1}})
+		s.Place(1)
+		running = append(running, assigned(s.Take())...)
+	}
+}

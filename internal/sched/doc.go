@@ -6,15 +6,15 @@
 //
 // # The life of a task
 //
-//	                      needs met              placed               started
-//	            waiting ────────────► queued ────────────► assigned ────────────► running
-//	               │                   │ ▲ ▲                 │   │                  │   │
-//	               │                   │ │ └─────────────────┘   │ cancel    cancel │   │
-//	               │                   │ │  rejected, lost       └──► cancelling ◄──┘   │
-//	               │                   │ └────────────────────────────────│─────────────┤ another try
-//	               ▼                   ▼                                  ▼             ▼
-//	     skipped, failed,      cancelled, timed_out,          cancelled, succeeded,   succeeded,
-//	        cancelled                failed                     failed, timed_out   failed, timed_out
+//	                 needs met              placed               started
+//	       waiting ────────────► queued ────────────► assigned ────────────► running
+//	          │                   │ ▲ ▲                 │   │                  │   │
+//	          │                   │ │ └─────────────────┘   │ cancel    cancel │   │
+//	          │                   │ │  rejected, lost       └──► cancelling ◄──┘   │
+//	          │                   │ └────────────────────────────────│─────────────┤ another try
+//	          ▼                   ▼                                  ▼             ▼
+//	skipped, failed,      cancelled, timed_out,          cancelled, succeeded,   succeeded,
+//	   cancelled                failed                     failed, timed_out   failed, timed_out
 //
 // One table says which moves are legal (muster.TaskState.CanBecome), and one
 // function makes them (State.move). What has ended goes back to queued or
