@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
@@ -67,15 +69,24 @@ func parseSlots(b []byte) []run.Proc {
 // KillLeftovers ends what an earlier life of the worker left running, so that
 // nothing of it disturbs what comes.
 func (p *Pids) KillLeftovers(log *slog.Logger) error {
+	var g errgroup.Group
+	g.SetLimit(killAtOnce)
 	for _, proc := range p.left {
-		log.Info("ending what an earlier life of this worker left running", slog.Int("pid", proc.PID))
-		if err := run.KillLeftover(proc); err != nil {
-			log.Warn("a process of an earlier life of this worker goes on", slog.Int("pid", proc.PID), slog.Any("error", err))
-		}
+		g.Go(func() error {
+			log.Info("ending what an earlier life of this worker left running", slog.Int("pid", proc.PID))
+			if err := run.KillLeftover(proc); err != nil {
+				log.Warn("a process of an earlier life of this worker goes on", slog.Int("pid", proc.PID), slog.Any("error", err))
+			}
+			return nil
+		})
 	}
+	err := g.Wait()
 	p.left = nil
-	return p.f.Truncate(0)
+	return errors.Join(err, p.f.Truncate(0))
 }
+
+// killAtOnce is how many leftovers are awaited at the same time.
+const killAtOnce = 16
 
 // Close closes the file.
 func (p *Pids) Close() error { return p.f.Close() }

@@ -17,6 +17,7 @@ import (
 func (a *Agent) connect(ctx context.Context) error {
 	var backoff link.Backoff
 	known := false // the server has welcomed us in this life
+	tries := 0     // since we were connected
 	for {
 		s := &session{agent: a, specs: map[int]*link.GroupSpec{}}
 		err := s.run(ctx)
@@ -31,7 +32,11 @@ func (a *Agent) connect(ctx context.Context) error {
 		if final(err, known) {
 			return a.refused(err)
 		}
-		a.log.Warn("not connected; trying again", slog.Any("error", err))
+		level := slog.LevelDebug // the first failure tells the story
+		if tries++; tries == 1 || s.welcomed {
+			level, tries = slog.LevelWarn, 1
+		}
+		a.log.Log(ctx, level, "not connected; trying again", slog.Any("error", err))
 		if backoff.Wait(ctx) != nil {
 			return nil //nolint:nilerr // told to stop
 		}
