@@ -237,7 +237,7 @@ func TestFoldersThatAreRefused(t *testing.T) {
 // Neither side holds a file in memory.
 func TestBigFilesStream(t *testing.T) {
 	_, c, _ := start(t)
-	const size = 256 << 20
+	const size = 64 << 20
 	dir := t.TempDir()
 	big, err := os.Create(filepath.Join(dir, "big"))
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package wire has the bodies of the HTTP API that are not in Muster's
-// vocabulary, for the server and its clients alike. docs of each field is in the
+// vocabulary, for the server and its clients alike. What each field means is in the
 // OpenAPI document that the server makes of these types.
 package wire
 
