@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -94,6 +95,9 @@ func (a *app) listKeys(ctx context.Context, c *keysConfig, args []string) error 
 	if err != nil {
 		return err
 	}
+	slices.SortStableFunc(all, func(a, b client.Key) int {
+		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.Name, b.Name))
+	})
 	now := time.Now()
 	l := frame.Listing[client.Key]{
 		Format: c.Format,

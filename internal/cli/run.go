@@ -91,8 +91,8 @@ func (a *app) runTask(ctx context.Context, c *runConfig, args []string) error {
 		return err
 	}
 	doc := document{spec: spec, dir: "."}
-	if fields := doc.check(); len(fields) > 0 {
-		return &muster.Error{Code: muster.InvalidSpec, Message: "the job cannot be submitted:", Fields: fields}
+	if fields := append(spec.Validate(), doc.check()...); len(fields) > 0 {
+		return &muster.Error{Code: muster.InvalidSpec, Message: "the job cannot be submitted", Fields: fields}
 	}
 	jobs, err := a.submitAll(ctx, server, []document{doc})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"time"
 
@@ -89,9 +90,10 @@ func (f *follower) outcome(ctx context.Context, job muster.Job) error {
 	if note == "" {
 		note = "no reason is known"
 	}
-	err = fmt.Errorf("task %s %s: %s", first.ID, first.State, note)
+	ended := strings.ReplaceAll(first.State.String(), "_", " ")
+	err = fmt.Errorf("task %s %s: %s", first.ID, ended, note)
 	if n := job.Counts[first.State] - 1; n > 0 {
-		err = fmt.Errorf("%w; %d more %s: muster tasks %s --state %s lists them", err, n, first.State, job.ID, first.State)
+		err = fmt.Errorf("%w; %d more %s: muster tasks %s --state %s lists them", err, n, ended, job.ID, first.State)
 	}
 	return &frame.StatusError{Status: status, Err: err}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/term"
@@ -57,12 +58,15 @@ func (a *App) report(err error) int {
 	return exitStatus(err)
 }
 
-// Complain says what went wrong, and each part of it if there are several.
+// Complain says what went wrong, and each part of it that the message does not
+// tell already.
 func (a *App) Complain(err error) {
 	a.Say("%s %v", a.Err.Paint(term.Red, "muster:"), err)
 	if e, ok := errors.AsType[*muster.Error](err); ok {
 		for _, f := range e.Fields {
-			a.Say("  %s", f)
+			if !strings.Contains(e.Message, f.Message) {
+				a.Say("  %s", f)
+			}
 		}
 	}
 }

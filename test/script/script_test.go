@@ -1,0 +1,177 @@
+// Package script tests the program from the outside: what it prints, in every
+// format, and how it exits. Each file in testdata is a script with the text
+// that is expected; go test ./test/script -update writes that text anew.
+package script
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/muster-dev/muster/internal/cli"
+)
+
+var update = flag.Bool("update", false, "write the expected texts anew")
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"muster": func() { os.Exit(cli.Main(os.Args)) },
+	})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("MUSTER_CONFIG", filepath.Join(e.WorkDir, "context.json"))
+			e.Setenv("XDG_DATA_HOME", filepath.Join(e.WorkDir, "share"))
+			e.Setenv("MUSTER_ADMIN_TOKEN", "mst_admin_"+strings.Repeat("a", 32))
+			e.Setenv("MUSTER_JOIN_TOKEN", "mst_join_"+strings.Repeat("j", 32))
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"up":    func(ts *testscript.TestScript, _ bool, args []string) { start(ts, "up", args) },
+			"serve": func(ts *testscript.TestScript, _ bool, args []string) { start(ts, "server", args) },
+			"exits": exits,
+			"mask":  mask,
+			"until": until,
+		},
+	})
+}
+
+// patience is how long anything in a script may take.
+const patience = 30 * time.Second
+
+// start runs muster up or muster server in the background and waits until it is
+// ready. It is stopped when the script ends.
+func start(ts *testscript.TestScript, command string, args []string) {
+	args = slices.Concat([]string{command, "--listen", "127.0.0.1:0", "--log-level", "warn", "-o", "json"}, args)
+	if command == "up" {
+		args = append(args, "--name", "rig", "--shutdown-grace", "1s")
+	}
+	bin, err := exec.LookPath("muster")
+	ts.Check(err)
+	cmd := exec.Command(bin, args...) //nolint:noctx // it is stopped below
+	cmd.Dir = ts.Getenv("WORK")
+	for _, name := range []string{"PATH", "HOME", "WORK", "TMPDIR", "MUSTER_CONFIG", "XDG_DATA_HOME", "MUSTER_ADMIN_TOKEN", "MUSTER_JOIN_TOKEN", "GOCOVERDIR"} {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
+	log, err := os.Create(filepath.Join(ts.Getenv("WORK"), command+".log"))
+	ts.Check(err)
+	cmd.Stderr = log
+	out, err := cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	ts.Defer(func() {
+		kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		defer kill.Stop()
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err := cmd.Wait(); err != nil {
+			ts.Logf("muster %s: %v", command, err)
+		}
+		_ = log.Close()
+		if text, err := os.ReadFile(log.Name()); err == nil && len(text) > 0 {
+			ts.Logf("log of muster %s:\n%s", command, text)
+		}
+	})
+	stuck := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	stuck.Stop()
+	ts.Check(err)
+	var ready struct {
+		URL        string `json:"url"`
+		AdminToken string `json:"admin_token"`
+		JoinToken  string `json:"join_token"`
+	}
+	ts.Check(json.Unmarshal(line, &ready))
+	if ready.AdminToken != ts.Getenv("MUSTER_ADMIN_TOKEN") || ready.JoinToken != ts.Getenv("MUSTER_JOIN_TOKEN") {
+		ts.Fatalf("the preset tokens are not those of the server: %s", line)
+	}
+	ts.Setenv("URL", ready.URL)
+	if command == "up" {
+		until(ts, false, []string{"active", "muster", "workers"})
+	}
+}
+
+// exits is exec for a command that ends with a certain exit status: exits STATUS CMD ARG…
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: exits STATUS CMD ARG…")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit status %d, want %d", got, want)
+	}
+}
+
+// until repeats a command until its output contains a text: until TEXT CMD ARG…
+func until(ts *testscript.TestScript, _ bool, args []string) {
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		_ = ts.Exec(args[1], args[2:]...)
+		if strings.Contains(ts.ReadFile("stdout"), args[0]) {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("%q did not show up within %s", args[0], patience)
+		}
+	}
+}
+
+// What differs from run to run.
+var masks = []struct {
+	re *regexp.Regexp
+	by string
+}{
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`), "TIME"},
+	{regexp.MustCompile(`\bw-[a-z0-9]{6,}`), "WORKER"},
+	{regexp.MustCompile(`\bk-?[a-z0-9]{8,}\b`), "KEY"},
+	{regexp.MustCompile(`\bmst_[a-z]+_[a-z0-9]{20,}`), "SECRET"},
+	{regexp.MustCompile(`http://127\.0\.0\.1:\d+`), "URL"},
+	{regexp.MustCompile(`"(wall_seconds|cpu_seconds|cpu_avg|memory_peak|log_size)": [0-9.e+-]+`), `"$1": N`},
+	{regexp.MustCompile(`\d+\.\d\d cores`), "N cores"},
+	{regexp.MustCompile(`\b(just now|\d+s ago)`), "AGE"},
+	{regexp.MustCompile(`\b\d+ms\b|\b\d+\.\ds\b`), "TOOK"},
+	{regexp.MustCompile(`(?m)\b(?:now|\d+s)( +default\b|$)`), "AGE$1"},
+	{regexp.MustCompile(`[0-9.]+[KMGT]iB`), "SIZE"},
+	{regexp.MustCompile(`go1\.[0-9.]+`), "GO"},
+	{regexp.MustCompile(`(linux|darwin|windows|freebsd)/(amd64|arm64)`), "PLATFORM"},
+	{regexp.MustCompile(`(\S) {2,}`), "$1  "},
+}
+
+// mask writes the last standard output to a file, without what differs from
+// run to run: mask FILE
+func mask(ts *testscript.TestScript, _ bool, args []string) {
+	text := ts.ReadFile("stdout")
+	for _, m := range masks {
+		text = m.re.ReplaceAllString(text, m.by)
+	}
+	var lines []string
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.TrimRight(line, " \n")+"\n")
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(lines, "")), 0o600))
+}
