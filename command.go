@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 )
 
-// Empty reports whether there is nothing to execute.
-func (c Command) Empty() bool { return c.Shell == "" && len(c.Argv) == 0 }
-
 // MarshalJSON writes the list, or the string if there is no list.
 func (c Command) MarshalJSON() ([]byte, error) {
 	if c.Argv != nil {

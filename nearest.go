@@ -38,6 +38,7 @@ func distance(a, b string, most int) int {
 	}
 	for i := range len(a) {
 		row[0] = i + 1
+		least := row[0]
 		for j := range len(b) {
 			cost := 1
 			if a[i] == b[j] {
@@ -47,6 +48,10 @@ func distance(a, b string, most int) int {
 			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
 				row[j+1] = min(row[j+1], before[j-1]+1)
 			}
+			least = min(least, row[j+1])
+		}
+		if least > most { // a swap may still take one off
+			return most
 		}
 		before, last, row = last, row, before
 	}

@@ -28,6 +28,10 @@ func TestDistanceIsAMetricForSmallEdits(t *testing.T) {
 		if d != distance(b, a, most) {
 			t.Fatal("not symmetric")
 		}
+		few := rapid.IntRange(0, 6).Draw(t, "few")
+		if cut := distance(a, b, few); d < few && cut != d || d >= few && cut < few {
+			t.Fatalf("distance(%q, %q) = %d, but %d if only less than %d counts", a, b, d, cut, few)
+		}
 		if (d == 0) != (a == b) {
 			t.Fatalf("distance(%q, %q) = %d", a, b, d)
 		}

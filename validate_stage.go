@@ -400,20 +400,3 @@ func (v *validator) argument(at, s string) {
 		v.add(at, "", "it has a zero byte")
 	}
 }
-
-// Unsent returns the parts of s that exist only on the machine where it was
-// written: folders and script files that must be sent before s is submitted.
-func (s *Spec) Unsent() []FieldError {
-	v := &validator{spec: s}
-	for i := range s.Tasks {
-		v.at = fmt.Sprintf("tasks[%d].", i)
-		t := &s.Tasks[i]
-		if t.Files != "" && !strings.HasPrefix(t.Files, "sha256:") {
-			v.add("files", "", "%q is a folder on your machine: submit with muster submit, or upload it and write sha256:…", shorten([]byte(t.Files)))
-		}
-		if t.Script != nil && t.Script.File != "" {
-			v.add("script.file", "", "%q is a file on your machine: submit with muster submit, or write its text", shorten([]byte(t.Script.File)))
-		}
-	}
-	return v.wrong
-}

@@ -190,16 +190,3 @@ func TestNormalize(t *testing.T) {
 		t.Errorf("%s, %s", one.Name, plain.Tasks[0].Name)
 	}
 }
-
-func TestUnsent(t *testing.T) {
-	s := &Spec{Tasks: []TaskSpec{
-		{Files: "./here"}, {Script: &Script{File: "x.sh"}}, {Files: "sha256:" + strings.Repeat("0", 64), Script: &Script{Text: "x"}},
-	}}
-	var paths []string
-	for _, e := range s.Unsent() {
-		paths = append(paths, e.Path)
-	}
-	if d := cmp.Diff([]string{"tasks[0].files", "tasks[1].script.file"}, paths); d != "" {
-		t.Error(d)
-	}
-}
