@@ -237,7 +237,7 @@ func answer(letters []letter, err error) {
 // notDone turns a failure of the store into what callers may act on.
 func notDone(err error) error {
 	if muster.CodeOf(err) == muster.StorageFull {
-		return muster.Errorf(muster.StorageFull, "not done: the server's disk is full; free space there and try again: %w", err)
+		return muster.Errorf(muster.StorageFull, "not done, the server's disk is full: %w", err)
 	}
 	return muster.Errorf(muster.Unavailable, "not done, safe to retry: the server could not write to its store: %w", err)
 }

@@ -19,11 +19,11 @@ import (
 // submissions arrive: every acknowledged job ends, each task has one result, the
 // logs are complete, and running tasks were not restarted.
 func TestServerKilled(t *testing.T) {
-	const kills, tasks, lines = 20, 200, 400
+	const kills, tasks, lines = 20, 200, 60
 	c := mustertest.New(t, t.TempDir())
 	c.StartWorker("w1", t.TempDir(), "--slots", "260")
 	marks := t.TempDir()
-	spec := mustertest.Shell("long", fmt.Sprintf(`echo started >> %s/$MUSTER_INDEX; i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; sleep 0.1; done`, marks, lines))
+	spec := mustertest.Shell("long", fmt.Sprintf(`echo started >> %s/$MUSTER_INDEX; i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; sleep 1; done`, marks, lines))
 	spec.Tasks[0].Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: tasks - 1, Step: 1}}}
 	long := c.Submit(spec)
 	c.Running(long.ID, tasks)
@@ -231,7 +231,11 @@ func TestDiskFull(t *testing.T) {
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	after := c.Submit(mustertest.Shell("after", "echo hello"))
+	var after muster.Job
+	c.Await("service resumes with the space", 30*time.Second, func() (err error) {
+		after, err = quick.Submit(t.Context(), mustertest.Shell("after", "echo hello"), client.SubmitOptions{})
+		return err
+	})
 	for _, id := range append(accepted, before.ID, after.ID) {
 		if job := c.Wait(id, time.Minute); job.State != muster.JobSucceeded {
 			t.Errorf("job %d ended as %s: %v", id, job.State, job.Counts)

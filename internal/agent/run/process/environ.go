@@ -61,7 +61,7 @@ func (a *Attempt) environ(context.Context) error {
 	env = append(env,
 		"MUSTER_JOB="+t.Attempt.Task.Job.String(),
 		"MUSTER_TASK="+t.Attempt.Task.String(),
-		"MUSTER_ATTEMPT="+t.Attempt.String(),
+		"MUSTER_ATTEMPT="+strconv.Itoa(t.Attempt.N),
 		"MUSTER_INDEX="+index,
 		"MUSTER_CHECKPOINT="+a.checkpoint,
 		a.mark(),

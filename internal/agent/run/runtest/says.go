@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -116,7 +117,7 @@ func environment(t *testing.T, o Open) {
 	}
 	tasks := filepath.Join(b.Env.Dir, "tasks", task.Attempt.Task.String()+"-1")
 	exact := map[string]string{
-		"MUSTER_JOB": "17", "MUSTER_TASK": task.Attempt.Task.String(), "MUSTER_ATTEMPT": task.Attempt.String(), "MUSTER_INDEX": "4",
+		"MUSTER_JOB": "17", "MUSTER_TASK": task.Attempt.Task.String(), "MUSTER_ATTEMPT": strconv.Itoa(task.Attempt.N), "MUSTER_INDEX": "4",
 		"MUSTER_MATRIX_LR": "0.01,x", "MUSTER_MATRIX_RANDOM_SEED": "2", "CUDA_VISIBLE_DEVICES": "GPU-aa,GPU-bb",
 		"NVIDIA_VISIBLE_DEVICES": "GPU-aa,GPU-bb", "SEED": "1", "TZ": "Europe/Vienna", "HOME": filepath.Join(tasks, "tmp"),
 		"MUSTER_CHECKPOINT": filepath.Join(b.Env.Dir, "checkpoints", b.x.Kind(), task.Attempt.Task.String()),
