@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -17,19 +18,22 @@ func (s *server) eventRoutes() {
 }
 
 type eventsInput struct {
-	Job  string `query:"job" maxLength:"20" doc:"only events of this job"`
-	Last string `header:"Last-Event-ID" maxLength:"200" doc:"go on after this event"`
+	Job  string   `query:"job" maxLength:"20" doc:"only events of this job and its tasks"`
+	Type []string `query:"type,explode" maxItems:"3" enum:"job,task,worker" doc:"only events of these types; default: all. A resync always comes"`
+	Last string   `header:"Last-Event-ID" maxLength:"200" doc:"go on after this event"`
 }
 
 func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsInput) error {
 	ctx := r.Context()
-	var want func(*muster.Event) bool
+	var job muster.JobID
 	if in.Job != "" {
-		id, err := s.job(ctx, in.Job, auth.ReadJobs)
-		if err != nil {
+		var err error
+		if job, err = s.job(ctx, in.Job, auth.ReadJobs); err != nil {
 			return err
 		}
-		want = func(e *muster.Event) bool { return jobOf(e) == id }
+	}
+	want := func(e *muster.Event) bool {
+		return (job == 0 || jobOf(e) == job) && (len(in.Type) == 0 || slices.Contains(in.Type, string(e.Type)))
 	}
 	sub := s.Events.Subscribe(in.Last, want)
 	out, err := openEvents(w)

@@ -150,7 +150,8 @@ func TestEvents(t *testing.T) {
 	submit(t, s, `{"kind":"noop"}`)
 	all := openStream(t, s, "/api/v1/events", nil)
 	second := openStream(t, s, "/api/v1/events?job=2", nil)
-	for _, st := range []*stream{all, second} {
+	jobs := openStream(t, s, "/api/v1/events?type=job&type=worker", nil)
+	for _, st := range []*stream{all, second, jobs} {
 		if line := <-st.lines; line != "event: resync" {
 			t.Fatalf("the first event is %q", line)
 		}
@@ -165,6 +166,16 @@ func TestEvents(t *testing.T) {
 			t.Errorf("an event of another job: %s", line)
 		}
 		return strings.HasPrefix(line, "data:") && strings.Contains(line, `"type":"job"`)
+	})
+	s.Worker(t, "w1").Next()
+	<-jobs.lines
+	<-jobs.lines
+	waitFor(t, func() bool {
+		line := <-jobs.lines
+		if line == "event: task" {
+			t.Error("an event of a task, which was not asked for")
+		}
+		return strings.HasPrefix(line, "data:") && strings.Contains(line, `"state":"running"`)
 	})
 	later := openStream(t, s, "/api/v1/events", map[string]string{"Last-Event-ID": id})
 	if line := <-later.lines; line == "event: resync" {

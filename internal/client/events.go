@@ -11,8 +11,9 @@ import (
 
 // EventQuery selects events.
 type EventQuery struct {
-	Job  muster.JobID // only of this job; 0 means all
-	Last string       // go on after this event ("EPOCH-SEQ", see EventID); "" means from now on
+	Job   muster.JobID       // only of this job and its tasks; 0 means all
+	Types []muster.EventType // only these; any if empty. A resync always comes
+	Last  string             // go on after this event ("EPOCH-SEQ", see EventID); "" means from now on
 }
 
 // Events follows what changes, until ctx ends. Where events were missed there is
@@ -23,6 +24,9 @@ func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[muster.Even
 	v := url.Values{}
 	if q.Job != 0 {
 		v.Set("job", q.Job.String())
+	}
+	for _, t := range q.Types {
+		v.Add("type", string(t))
 	}
 	return func(yield func(muster.Event, error) bool) {
 		err := c.stream(ctx, "/events", v, q.Last, func(ev event) error {
@@ -43,12 +47,9 @@ func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[muster.Even
 
 // Wait returns a job when it has ended, or an error when ctx does.
 func (c *Client) Wait(ctx context.Context, id muster.JobID) (muster.Job, error) {
-	for e, err := range c.Events(ctx, EventQuery{Job: id}) {
+	for _, err := range c.Events(ctx, EventQuery{Job: id, Types: []muster.EventType{muster.EventJob}}) {
 		if err != nil {
 			return muster.Job{}, err
-		}
-		if e.Type != muster.EventResync && e.Type != muster.EventJob {
-			continue
 		}
 		job, err := c.Job(ctx, id)
 		if err != nil || job.State.Final() {
