@@ -69,9 +69,7 @@ func TestRetryOfACancelledArrayIsOneStep(t *testing.T) {
 	d.do(sched.Cancel{Job: job, Tasks: []sched.Span{{First: 10, Last: 12}}})
 	d.do(sched.Cancel{Job: job})
 	ev := sched.Retry{Job: d.rows.jobs[job], Groups: d.rows.groupsOf(job), Rest: true}
-	for _, row := range d.rows.rows(job) {
-		ev.Ended = append(ev.Ended, row)
-	}
+	ev.Ended = append(ev.Ended, d.rows.rows(job)...)
 	d.do(ev)
 	if g := d.rows.groups[job][0]; g.Counts[muster.Queued] != 1_000_000 || len(d.last.Rows.Tasks) != 3 {
 		t.Fatalf("counts %v, %d task rows", g.Counts, len(d.last.Rows.Tasks))
