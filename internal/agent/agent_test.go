@@ -453,3 +453,54 @@ type bomb struct{}
 func (bomb) Kind() string { return "process" }
 
 func (bomb) Run(context.Context, *run.Task, run.Sink) muster.Report { panic(errors.New("boom")) }
+
+// A report or a progress that the link would refuse must not end the session,
+// again and again: the attempt fails, and the worker goes on.
+func TestWhatTheLinkRefusesIsNotSaid(t *testing.T) {
+	long := make([]muster.Artifact, 30_000)
+	for i := range long {
+		long[i] = muster.Artifact{Name: strings.Repeat("x", 200), SHA256: strings.Repeat("0", 64)}
+	}
+	for name, tc := range map[string]struct {
+		report muster.Report
+		reason muster.Reason
+	}{
+		"no JSON":            {muster.Report{Outcome: muster.AttemptSucceeded, Result: []byte("{")}, muster.WorkerInternal},
+		"unknown outcome":    {muster.Report{Outcome: "fine"}, muster.WorkerInternal},
+		"no hash":            {muster.Report{Outcome: muster.AttemptSucceeded, Artifacts: []muster.Artifact{{Name: "a"}}}, muster.WorkerInternal},
+		"too many artifacts": {muster.Report{Outcome: muster.AttemptSucceeded, Artifacts: long}, muster.ResultInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				s := w.run(0)
+				s.sink.Progress(muster.Progress{Progress: new(7.0)})
+				s.done <- tc.report
+				time.Sleep(time.Second)
+				if h := w.desk.heard(); len(h.Finished) != 1 || h.Finished[0].Reason != tc.reason || len(h.Progress) != 0 {
+					w.t.Errorf("reported %+v", h.Finished)
+				}
+			})
+		})
+	}
+}
+
+// Big reports are spread over frames that the link carries.
+func TestBigReportsFitIntoFrames(t *testing.T) {
+	inWorld(t, func(w *world) {
+		result := []byte(`"` + strings.Repeat("<", muster.MaxResult-2) + `"`)
+		w.desk.away(true)
+		w.agent.roster.mu.Lock()
+		for i := range 200 {
+			r := &muster.Report{Attempt: attemptID(i), Outcome: muster.AttemptSucceeded, Result: result, FinishedAt: 1}
+			at := &attempt{id: r.Attempt, roster: w.agent.roster, report: r}
+			at.complete(r)
+			w.agent.roster.held[at.id] = at
+		}
+		w.agent.roster.mu.Unlock()
+		w.desk.away(false)
+		time.Sleep(time.Minute)
+		if _, held := w.agent.roster.count(); held != 0 || w.desk.sessions() != 2 {
+			w.t.Errorf("%d reports are left after %d sessions", held, w.desk.sessions())
+		}
+	})
+}

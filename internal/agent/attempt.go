@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -43,6 +45,7 @@ type attempt struct {
 	slow       bool             // in roster.slow
 
 	report   *muster.Report // once it ended
+	size     int            // that the report takes in a frame
 	reported bool           // sent in this session
 	acked    bool           // on the server's disk, or unwanted
 	saved    bool           // in the keep
@@ -83,6 +86,11 @@ func (at *attempt) Progress(p muster.Progress) {
 	r := at.roster
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	p.Attempt = at.id
+	if err := link.CheckProgress(&p); err != nil {
+		r.log.Warn("a progress is dropped", slog.String("attempt", at.id.String()), slog.Any("error", err))
+		return
+	}
 	if !at.running() {
 		return
 	}
@@ -128,13 +136,10 @@ func (at *attempt) overdue(now, contact time.Duration) bool {
 	return now-max(contact, at.since) > at.grace
 }
 
-// complete fills in what the roster knows better than the executor, and cuts a
-// report that no frame could carry.
+// complete fills in what the roster knows better than the executor, and puts
+// another report in the place of one that no frame could carry.
 func (at *attempt) complete(report *muster.Report) {
 	report.Attempt = at.id
-	if report.Outcome == muster.Open {
-		report.Outcome, report.Reason, report.Message = muster.AttemptFailed, muster.WorkerInternal, "the executor returned no outcome"
-	}
 	if report.StartedAt == 0 {
 		report.StartedAt = at.started
 	}
@@ -143,24 +148,40 @@ func (at *attempt) complete(report *muster.Report) {
 	}
 	at.logSize = max(at.logSize, report.LogSize)
 	report.LogSize = at.logSize
-	if size := reportSize(report); size > maxReport {
-		*report = muster.Report{
-			Attempt: at.id, Outcome: muster.AttemptFailed, Reason: muster.ResultInvalid, ExitCode: report.ExitCode,
-			Message: fmt.Sprintf("its result and its list of %d artifacts take %s, more than the %s that a report can carry: write fewer or bundled artifacts",
-				len(report.Artifacts), muster.Size(size), muster.Size(maxReport)),
-			Usage: report.Usage, LogSize: report.LogSize, StartedAt: report.StartedAt, FinishedAt: report.FinishedAt,
-		}
+	if err := link.CheckReport(report); err != nil {
+		at.replace(report, muster.WorkerInternal, "a bug of the worker: "+err.Error())
+	}
+	if at.size = reportSize(report); at.size > maxReport {
+		at.replace(report, muster.ResultInvalid, fmt.Sprintf("its list of %d artifacts takes %s, more than the %s that a report can carry: pack them into an archive",
+			len(report.Artifacts), muster.Size(at.size), muster.Size(maxReport)))
+		at.size = reportSize(report)
+	}
+}
+
+func (at *attempt) replace(report *muster.Report, reason muster.Reason, message string) {
+	*report = muster.Report{
+		Attempt: at.id, Outcome: muster.AttemptFailed, Reason: reason, Message: message, ExitCode: report.ExitCode,
+		Usage: report.Usage, LogSize: at.logSize, StartedAt: report.StartedAt, FinishedAt: report.FinishedAt,
 	}
 }
 
 // maxReport is the most that one report may take in a frame.
-const maxReport = link.MaxFrame / 4
+const maxReport = link.MaxFrame * 3 / 4
 
-// reportSize is about what a report takes in a frame, and never much less.
+// reportSize is how much a report takes in a frame: a quick guess that is never
+// too low for small ones, and exact for big ones.
 func reportSize(r *muster.Report) int {
-	n := 400 + len(r.Result) + 2*len(r.Message)
+	const escaped = 6 // bytes of a character, at most
+	n := 400 + len(r.Result) + escaped*len(r.Message)
 	for i := range r.Artifacts {
-		n += 160 + 2*len(r.Artifacts[i].Name)
+		n += 256 + escaped*(len(r.Artifacts[i].Name)+len(r.Artifacts[i].URL))
 	}
-	return n
+	if n < maxReport/16 {
+		return n
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		return n
+	}
+	return len(b)
 }

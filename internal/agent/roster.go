@@ -166,7 +166,9 @@ func (r *roster) finish(at *attempt, report *muster.Report) {
 func (r *roster) restore(report *muster.Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held[report.Attempt] = &attempt{id: report.Attempt, roster: r, report: report, saved: true, logSize: report.LogSize}
+	at := &attempt{id: report.Attempt, roster: r, report: report, saved: true, logSize: report.LogSize}
+	at.complete(report)
+	r.held[at.id] = at
 }
 
 // forget stops an attempt of which nothing is to be said any more. One that has

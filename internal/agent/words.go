@@ -10,7 +10,7 @@ import (
 
 const (
 	progressEvery = 250 * time.Millisecond // for one attempt
-	frameRoom     = link.MaxFrame / 2      // of what is estimated; the encoding takes more
+	frameRoom     = maxReport              // for words of attempts; the rest is for logs and the heartbeat
 	frameReports  = 2048                   // so that the server can begin with the first
 )
 
@@ -76,7 +76,7 @@ func (r *roster) next(load *muster.Load) (f *link.ToServer, logs []logRange, wai
 func (r *roster) sayAttempts(f *link.ToServer, now time.Duration) (all bool) {
 	room := frameRoom
 	for i, at := range r.talk {
-		if room <= 0 || len(f.Finished) >= frameReports {
+		if room < at.size && room < frameRoom || room <= 0 || len(f.Finished) >= frameReports {
 			r.talk = slices.Delete(r.talk, 0, i)
 			token(r.wake)
 			return false
@@ -94,7 +94,7 @@ func (r *roster) sayAttempts(f *link.ToServer, now time.Duration) (all bool) {
 			}
 			f.Finished = append(f.Finished, *at.report)
 			at.reported = true
-			room -= reportSize(at.report)
+			room -= at.size
 		default:
 			room -= r.sayRunning(f, at, now)
 		}
@@ -130,7 +130,7 @@ func (r *roster) sayRunning(f *link.ToServer, at *attempt, now time.Duration) in
 	}
 	room += 100 + 40*len(at.progress.Metrics)
 	if at.progress.Step != nil {
-		room += 2 * len(*at.progress.Step)
+		room += 6 * len(*at.progress.Step)
 	}
 	f.Progress = append(f.Progress, *at.progress)
 	at.progress, at.progressAt = nil, now

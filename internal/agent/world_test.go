@@ -348,3 +348,10 @@ func (d *desk) leftInOrder() bool {
 	defer d.mu.Unlock()
 	return d.orderly
 }
+
+// sessions returns how often a worker said hello.
+func (d *desk) sessions() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.hellos)
+}

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"encoding/json"
 	"math"
 	"slices"
 	"strconv"
@@ -177,6 +178,17 @@ func checkProgress(p *muster.Progress) error {
 		}
 	}
 	return within("attempt", checkAttempt(&p.Attempt))
+}
+
+// CheckProgress says what in p no session would carry, or nil.
+func CheckProgress(p *muster.Progress) error { return within("progress", checkProgress(p)) }
+
+// CheckReport says what in r no session would carry, or nil.
+func CheckReport(r *muster.Report) error {
+	if len(r.Result) > 0 && !json.Valid(r.Result) {
+		return within("report.result", wrong("is not JSON"))
+	}
+	return within("report", checkReport(r))
 }
 
 func checkLogs(logs []LogChunk) error {

@@ -106,7 +106,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, keep.Close()) }()
 	facts, err := probe.Run(ctx, w.cfg.Data)
 	if err != nil {
-		return nil //nolint:nilerr // told to stop before it began
+		return nil // told to stop before it began
 	}
 	for _, note := range facts.Notes {
 		w.log.Warn(note)
@@ -123,7 +123,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer pids.Close()
+	defer func() { err = errors.Join(err, pids.Close()) }()
 	if err := pids.KillLeftovers(w.log); err != nil {
 		return err
 	}

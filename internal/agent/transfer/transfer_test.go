@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -260,6 +261,46 @@ func TestFetchIsCancelled(t *testing.T) {
 	cancel(why)
 	if err := c.Fetch(ctx, sha, 10, filepath.Join(t.TempDir(), "out")); !errors.Is(err, why) {
 		t.Fatalf("got %v, want the cause of the cancel", err)
+	}
+}
+
+// deadServer is a way to a server that is away.
+type deadServer struct{ hangs bool }
+
+func (d deadServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if d.hangs {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	return nil, errors.New("connection refused")
+}
+
+func TestPatienceEnds(t *testing.T) {
+	for name, way := range map[string]deadServer{"refused": {}, "silent": {hangs: true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, err := New(Config{
+					Server: &url.URL{Scheme: "http", Host: "away"}, HTTP: &http.Client{Transport: way}, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				path := filepath.Join(t.TempDir(), "f")
+				begun := time.Now()
+				if err := c.Fetch(t.Context(), hashOf(nil), 10, path); reasonOf(err) != muster.FetchFailed {
+					t.Errorf("fetching: %v", err)
+				}
+				if took := time.Since(begun); took < patience-lastPause-stall || took > patience+stall {
+					t.Errorf("it gave up after %s, want about %s", took, patience)
+				}
+				if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if _, _, err := c.Upload(t.Context(), path); reasonOf(err) != muster.UploadFailed {
+					t.Errorf("uploading: %v", err)
+				}
+			})
+		})
 	}
 }
 
