@@ -236,7 +236,7 @@ func (c *Cluster) Tasks(id muster.JobID) []muster.Task {
 func (c *Cluster) Output(id muster.TaskID) string {
 	c.t.Helper()
 	var out []byte
-	for line, err := range c.Client.Logs(c.t.Context(), id, client.LogOptions{Stream: client.Stdout}) {
+	for line, err := range c.Client.Logs(c.t.Context(), id, client.LogOptions{Stream: client.Stdout, Follow: true}) {
 		if err != nil {
 			c.t.Fatalf("logs of %s: %v", id, err)
 		}
