@@ -33,7 +33,7 @@ func (c *getConfig) flags() []cli.Flag {
 		frame.Option{Name: "output", Short: "o", Usage: "write the only file that matches to this `PATH`, or to standard output with -"}.Text(&c.output),
 		frame.Option{Name: "name", Short: "n", Usage: "only artifacts whose name matches the `PATTERN`, such as *.pt; may be repeated"}.Repeated(&c.names),
 		frame.Option{Name: "list", Short: "l", Usage: "list the artifacts and fetch nothing"}.On(&c.list),
-	}, c.Remote.Flags())
+	}, c.Flags())
 }
 
 func (a *app) getCommand() *cli.Command {

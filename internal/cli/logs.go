@@ -30,7 +30,7 @@ func (c *logsConfig) flags() []cli.Flag {
 		frame.Option{Name: "stderr", Usage: "only what the task wrote to standard error"}.On(&c.stderr),
 		frame.Option{Name: "stdout", Usage: "only what the task wrote to standard output"}.On(&c.stdout),
 		frame.Option{Name: "attempt", Usage: "of attempt `N` (default: the last one)"}.Number(&c.attempt, 1, math.MaxInt32),
-	}, c.Remote.Flags())
+	}, c.Flags())
 }
 
 func (a *app) logsCommand() *cli.Command {

@@ -21,7 +21,7 @@ type resultConfig struct {
 func (c *resultConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
 		frame.Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: json or yaml", Group: "Output"}.Choice(&c.output, "json", "yaml"),
-	}, c.Remote.Flags())
+	}, c.Flags())
 }
 
 func (a *app) resultCommand() *cli.Command {

@@ -67,7 +67,7 @@ func (c *runConfig) flags() []cli.Flag {
 		frame.Option{Name: "python-requirements", Usage: "this `FILE` in the folder of --files says what the task's Python environment has", Group: data}.Text(&c.python.Requirements),
 		frame.Option{Name: "python-package", Usage: "a Python `PACKAGE` for the task's environment, such as 'numpy>=2'; may be repeated", Group: data}.Repeated(&c.python.Packages),
 		frame.Option{Name: "python-version", Usage: "the `VERSION` of Python, such as 3.12", Group: data}.Text(&c.python.Version),
-	}, c.Remote.Flags())
+	}, c.Flags())
 }
 
 func (a *app) runCommand() *cli.Command {

@@ -56,7 +56,7 @@ func (a *app) loadSpecs(names []string) ([]document, error) {
 func (a *app) readSpec(name string) ([]byte, error) {
 	in := a.In
 	if name != "-" {
-		f, err := os.Open(name) //nolint:gosec // the user's own file
+		f, err := os.Open(name)
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, muster.Errorf(muster.NotFound, "there is no file %s", name)
 		}
@@ -160,7 +160,7 @@ func (d document) script(s *muster.Script) (*muster.Script, error) {
 		return nil, fmt.Errorf("%s has %s, but a script in a spec may have %s: bring it along in a folder with files, and name it in run",
 			name, muster.Size(info.Size()), muster.Size(muster.MaxSpec))
 	}
-	text, err := os.ReadFile(name) //nolint:gosec // the user's own file
+	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, fmt.Errorf("the script cannot be read: %w", err)
 	}

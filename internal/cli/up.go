@@ -43,7 +43,7 @@ func (a *app) up(ctx context.Context, c *upConfig) error {
 		return err
 	}
 	return a.serve(ctx, &c.serverConfig, log, func(ctx context.Context, known remote.Server) error {
-		err := c.offer.run(ctx, hurried, known, filepath.Join(c.data, "worker"), log.With(slog.String("part", "worker")))
+		err := c.run(ctx, hurried, known, filepath.Join(c.data, "worker"), log.With(slog.String("part", "worker")))
 		if err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 
 type versionConfig struct{ frame.Format }
 
-func (c *versionConfig) flags() []cli.Flag { return c.Format.Flags() }
+func (c *versionConfig) flags() []cli.Flag { return c.Flags() }
 
 func (a *app) versionCommand() *cli.Command {
 	c := &versionConfig{}

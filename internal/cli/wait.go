@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -65,7 +66,7 @@ func (a *app) wait(ctx context.Context, c *waitConfig, args []string) error {
 		defer cancel()
 	}
 	ended, err := a.waitAll(ctx, server, sels)
-	if ctx.Err() == context.DeadlineExceeded { //nolint:errorlint // a context's error is never wrapped
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return &frame.StatusError{Status: frame.ExitTimedOut, Err: muster.Errorf(muster.Unavailable, "still not ended after %s: %s", c.timeout, unfinished(sels, ended))}
 	}
 	if err != nil {

@@ -36,20 +36,18 @@ func (a *app) workersCommand() *cli.Command {
 			a.steerCommand("drain", "let workers finish what they have, and then leave", (*client.Client).DrainWorker),
 			a.steerCommand("pause", "give workers no new tasks; those that they have go on", (*client.Client).PauseWorker),
 			a.steerCommand("resume", "take a pause or a drain back", (*client.Client).ResumeWorker),
-			a.steerCommand("remove", "forget workers that are away for good, and revoke their keys", removeWorker),
+			a.steerCommand("remove", "forget workers that are away for good, and revoke their keys", func(c *client.Client, ctx context.Context, w string) (muster.Worker, error) {
+				worker, err := c.Worker(ctx, w)
+				if err == nil {
+					err = c.RemoveWorker(ctx, string(worker.ID))
+				}
+				return worker, err
+			}),
 		},
 		Run: func(ctx context.Context, _ []string) error {
 			return a.workers(ctx, c)
 		},
 	})
-}
-
-func removeWorker(c *client.Client, ctx context.Context, w string) (muster.Worker, error) {
-	worker, err := c.Worker(ctx, w)
-	if err == nil {
-		err = c.RemoveWorker(ctx, string(worker.ID))
-	}
-	return worker, err
 }
 
 func (a *app) workers(ctx context.Context, c *workersConfig) error {

@@ -66,7 +66,7 @@ func start(ts *testscript.TestScript, command string, args []string) {
 	}
 	bin, err := exec.LookPath("muster")
 	ts.Check(err)
-	cmd := exec.Command(bin, args...) //nolint:noctx // it is stopped below
+	cmd := exec.Command(bin, args...)
 	cmd.Dir = ts.Getenv("WORK")
 	for _, name := range []string{"PATH", "HOME", "WORK", "TMPDIR", "MUSTER_CONFIG", "XDG_DATA_HOME", "MUSTER_ADMIN_TOKEN", "MUSTER_JOIN_TOKEN", "GOCOVERDIR"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))

@@ -24,7 +24,7 @@ type progressView struct {
 func (f *follower) watch(ctx context.Context) error {
 	for e, err := range f.server.Events(ctx, client.EventQuery{Job: f.id}) {
 		if err != nil {
-			return nil //nolint:nilerr // see above
+			return nil
 		}
 		if e.Type != muster.EventTask || e.Task == nil {
 			continue

@@ -9,6 +9,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
+// DefaultServer is where up and server listen by default.
 const DefaultServer = "http://127.0.0.1:8700"
 
 // Remote says which server a command talks to.

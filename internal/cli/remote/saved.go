@@ -49,7 +49,7 @@ func ReadSaved() (Saved, error) {
 	if err != nil {
 		return Saved{}, err
 	}
-	data, err := os.ReadFile(path) //nolint:gosec // the user's own choice of file
+	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Saved{}, nil
 	}
@@ -64,7 +64,7 @@ func ReadSaved() (Saved, error) {
 }
 
 // Write replaces the file as a whole.
-func (s Saved) Write() error {
+func (s *Saved) Write() error {
 	path, err := savedPath()
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func (s *Saved) Put(server Server) Server {
 
 // Server returns what is known of the server at url, or of the current one if
 // url is "".
-func (s Saved) Server(url string) Server {
+func (s *Saved) Server(url string) Server {
 	if url == "" {
 		url = s.Current
 	}
