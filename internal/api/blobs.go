@@ -24,7 +24,7 @@ func (s *server) blobRoutes() {
 		summary: "Download a blob, or ranges of it", verb: auth.ReadBlobs, answers: "application/octet-stream"}, s.getBlob)
 	stream(s, route{id: "head-blob", method: http.MethodHead, path: at, tag: "blobs",
 		summary: "Say how much of a blob is here: 404 with Upload-Offset, if not all", verb: auth.ReadBlobs}, s.headBlob)
-	stream(s, route{id: "put-blob", method: http.MethodPut, path: at, tag: "blobs", verb: auth.WriteBlobs, answers: "text/plain",
+	stream(s, route{id: "put-blob", method: http.MethodPut, path: at, tag: "blobs", verb: auth.WriteBlobs,
 		summary: "Upload a blob, or go on after the bytes that are here",
 		body: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 			"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},

@@ -51,6 +51,25 @@ func TestAfter(t *testing.T) {
 	}
 }
 
+func FuzzParsePlace(f *testing.F) {
+	for _, s := range []string{"", "-", "1-16", "1", "-1-2", "1--2", "99999999999-1", "1-99999999999999999999"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		attempt, offset, err := parsePlace(s)
+		if err != nil {
+			return
+		}
+		if attempt < 0 || offset < 0 {
+			t.Errorf("%q is attempt %d, offset %d", s, attempt, offset)
+		}
+		again, at, err := parsePlace(logPlace{attempt: attempt, offset: offset}.String())
+		if err != nil || again != attempt || at != offset {
+			t.Errorf("%q became %d, %d and then %d, %d, %v", s, attempt, offset, again, at, err)
+		}
+	})
+}
+
 // slowKeys answers a lookup only after a revocation has passed it.
 type slowKeys struct {
 	store.Keys

@@ -35,7 +35,7 @@ func (c *Client) refusal(resp *http.Response) error {
 	}
 	code := map[int]muster.Code{
 		http.StatusUnauthorized: muster.Unauthenticated, http.StatusForbidden: muster.Forbidden,
-		http.StatusNotFound: muster.NotFound, http.StatusConflict: muster.Conflict,
+		http.StatusNotFound: muster.NotFound, http.StatusConflict: muster.Conflict, http.StatusPreconditionFailed: muster.Conflict,
 		http.StatusRequestEntityTooLarge: muster.TooLarge, http.StatusBadGateway: muster.Unavailable,
 		http.StatusServiceUnavailable: muster.Unavailable, http.StatusGatewayTimeout: muster.Unavailable,
 		http.StatusTooManyRequests: muster.Unavailable, http.StatusInsufficientStorage: muster.StorageFull,

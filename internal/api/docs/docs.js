@@ -62,7 +62,7 @@ function operation(path, method, op) {
   for (const [status, answer] of Object.entries(op.responses ?? {})) {
     const contents = Object.entries(answer.content ?? {});
     const name = status === "default" ? "error" : status;
-    if (!contents.length) answers.push(row(name, false, null, "no body"));
+    if (!contents.length) answers.push(row(name, false, { type: "no body" }));
     for (const [type, media] of contents) answers.push(row(`${name} ${type}`, false, media.schema));
   }
   return el("section", { id: op.operationId },
