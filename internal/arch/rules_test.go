@@ -31,7 +31,11 @@ var rules = map[string]rule{
 	"place": {ring: pure},
 	"flow":  {ring: pure},
 	"auth":  {ring: pure},
-	"sched": {ring: pure, mine: []string{"place", "flow"}},
+	"sched": {ring: pure, mine: []string{"place", "flow", "sched/heap", "sched/judge", "sched/queue"}},
+
+	"sched/heap":  {ring: pure},
+	"sched/judge": {ring: pure},
+	"sched/queue": {ring: pure, mine: []string{"place", "sched/heap"}},
 
 	"store":   {ring: contract},
 	"blob":    {ring: contract},

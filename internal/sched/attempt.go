@@ -1,13 +1,13 @@
 package sched
 
 import (
-	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/judge"
 )
 
 // maxMetrics is how many metrics of one attempt are kept; further names are
@@ -79,8 +79,8 @@ func (s *State) reject(now muster.Time, ev Rejected) error {
 		t.rejections = 0
 	}
 	t.avoid = append(stillAvoided(t.avoid, now), avoidance{worker: w, until: now.Add(rejectedFor)})
-	s.end(now, t, ending{
-		outcome: muster.AttemptRejected, reason: muster.Rejected, message: clip(ev.Message), free: !counts, at: now,
+	s.end(now, t, judge.Ending{
+		Outcome: muster.AttemptRejected, Reason: muster.Rejected, Message: clip(ev.Message), Free: !counts, At: now,
 	})
 	return nil
 }
@@ -187,8 +187,8 @@ func (s *State) finish(now muster.Time, ev Finished) error {
 		s.startedAt(t, within(r.StartedAt, t.row.AssignedAt, now))
 	}
 	t.row.ExitCode, t.row.Result, t.row.Artifacts, t.row.Usage, t.row.LogSize = r.ExitCode, r.Result, r.Artifacts, r.Usage, r.LogSize
-	s.end(now, t, ending{
-		outcome: r.Outcome, reason: reasonOf(r), message: clip(r.Message), at: within(r.FinishedAt, max(t.row.AssignedAt, t.row.StartedAt), now),
+	s.end(now, t, judge.Ending{
+		Outcome: r.Outcome, Reason: reasonOf(r), Message: clip(r.Message), At: within(r.FinishedAt, max(t.row.AssignedAt, t.row.StartedAt), now),
 	})
 	return nil
 }
@@ -235,12 +235,4 @@ func clip(message string) string {
 		return message
 	}
 	return strings.ToValidUTF8(message[:most], "") + "…"
-}
-
-// exits words an exit code for a message.
-func exits(code *int) string {
-	if code == nil {
-		return ""
-	}
-	return fmt.Sprintf(" (exit code %d)", *code)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
 // Check returns an Internal error that names the first broken invariant, or nil.
@@ -23,7 +24,7 @@ func broken(format string, args ...any) error {
 }
 
 func (s *State) checkJobs() error {
-	live := map[*project]int{}
+	live := map[*queue.Project]int{}
 	for id, j := range s.jobs {
 		if id != j.row.ID || id >= s.next {
 			return broken("job %s is filed as %s; the next number is %s", j.row.ID, id, s.next)
@@ -47,8 +48,8 @@ func (s *State) checkJobs() error {
 		return broken("%d projects are known, %d have live jobs", len(s.projects), len(live))
 	}
 	for p, n := range live {
-		if p.jobs != n || s.projects[p.name] != p {
-			return broken("project %q counts %d live jobs, has %d", p.name, p.jobs, n)
+		if p.Jobs != n || s.projects[p.Name] != p {
+			return broken("project %q counts %d live jobs, has %d", p.Name, p.Jobs, n)
 		}
 	}
 	return nil
@@ -87,8 +88,8 @@ func (g *group) check() error {
 	if g.row.Counts.Total() != int64(g.row.Size) {
 		return broken("stage %q of job %s counts %d tasks, has %d", g.row.Name, g.row.Job, g.row.Counts.Total(), g.row.Size)
 	}
-	if queued := g.row.Rest == muster.Queued && g.rest() > 0; queued != (g.item.lane != nil) {
-		return broken("the rest of stage %q of job %s (%d, %s) is in the queue: %t", g.row.Name, g.row.Job, g.rest(), g.row.Rest, g.item.lane != nil)
+	if queued := g.row.Rest == muster.Queued && g.rest() > 0; queued != (g.item.Queued()) {
+		return broken("the rest of stage %q of job %s (%d, %s) is in the queue: %t", g.row.Name, g.row.Job, g.rest(), g.row.Rest, g.item.Queued())
 	}
 	return g.checkNeeds(counts)
 }
@@ -119,15 +120,15 @@ func (t *task) check() error {
 		return broken("task %s is %s without worker, grant, attempt or time", r.ID, r.State)
 	case held && (t.at >= len(t.worker.held) || t.worker.held[t.at] != t):
 		return broken("task %s is not among what worker %s holds", r.ID, r.Worker)
-	case r.State != muster.Queued && t.item.lane != nil:
+	case r.State != muster.Queued && t.item.Queued():
 		return broken("task %s is %s and in the queue", r.ID, r.State)
-	case r.State == muster.Queued && t.item.lane == nil && t.timer.pos == 0:
+	case r.State == muster.Queued && !t.item.Queued() && t.timer.seat == 0:
 		return broken("task %s is queued, and neither in the queue nor waiting for a time", r.ID)
-	case r.State == muster.Cancelling && t.timer.pos == 0:
+	case r.State == muster.Cancelling && t.timer.seat == 0:
 		return broken("task %s is being cancelled without an end", r.ID)
-	case held && !t.worker.reachable() && t.timer.pos == 0:
+	case held && !t.worker.reachable() && t.timer.seat == 0:
 		return broken("task %s has a lease without an end", r.ID)
-	case r.State.Final() && (r.FinishedAt == 0 || t.timer.pos != 0):
+	case r.State.Final() && (r.FinishedAt == 0 || t.timer.seat != 0):
 		return broken("task %s has ended without a time, or with a timer", r.ID)
 	}
 	return nil
@@ -136,16 +137,6 @@ func (t *task) check() error {
 func (s *State) checkWorkers() error {
 	if !slices.IsSortedFunc(s.order, byID) {
 		return broken("the workers are not in order")
-	}
-	listed := 0
-	for w := s.latest; w != nil; w = w.older {
-		listed++
-		if w.older != nil && (w.older.newer != w || w.older.changed >= w.changed) {
-			return broken("the list of changes is out of order at worker %s", w.row.ID)
-		}
-	}
-	if listed != len(s.order) {
-		return broken("%d workers are in the list of changes, %d are known", listed, len(s.order))
 	}
 	for _, w := range s.order {
 		book := place.NewBook(&w.row)
@@ -156,13 +147,13 @@ func (s *State) checkWorkers() error {
 			book.Take(t.row.Grant)
 		}
 		switch {
-		case !book.Equal(w.book):
+		case !book.Equal(w.Book):
 			return broken("the account of worker %s is wrong", w.row.ID)
-		case w.book.Over() && !w.shrunk:
+		case w.Book.Over() && !w.shrunk:
 			return broken("worker %s has been given more than it has", w.row.ID)
 		case w.gone && len(w.held) > 0:
 			return broken("worker %s is gone and holds %d tasks", w.row.ID, len(w.held))
-		case !w.gone && w.timer.pos == 0 && (w.reachable() || len(w.held) == 0):
+		case !w.gone && w.timer.seat == 0 && (w.reachable() || len(w.held) == 0):
 			return broken("nobody notices when worker %s stays away", w.row.ID)
 		case (w.row.State == muster.WorkerGone) != w.gone || (w.row.State == muster.WorkerUnreachable) != (!w.gone && !w.reachable()):
 			return broken("worker %s is %s; gone: %t, reachable: %t", w.row.ID, w.row.State, w.gone, w.reachable())
@@ -173,77 +164,59 @@ func (s *State) checkWorkers() error {
 
 // checkShares counts anew what projects hold and what the fleet offers.
 func (s *State) checkShares() error {
-	fleet := State{}
-	holds := map[string]*project{}
+	var fleet queue.Amounts
+	holds := map[*queue.Project]*queue.Amounts{}
+	for _, p := range s.projects {
+		holds[p] = &queue.Amounts{}
+	}
 	for _, w := range s.order {
 		if !w.gone {
-			fleet.count(w, 1)
+			fleet.Offer(&w.row.Resources, 1)
 		}
 		for _, t := range w.held {
-			name := t.group.job.project.name
-			if holds[name] == nil {
-				holds[name] = &project{name: name}
-			}
-			holds[name].hold(t.row.Grant, w, 1)
+			holds[t.group.job.project].Grant(t.row.Grant, &w.row.Resources, 1)
 		}
 	}
-	if fleet.fleet != s.fleet {
-		return broken("the fleet offers %+v, not %+v", fleet.fleet, s.fleet)
+	if fleet != s.fleet {
+		return broken("the fleet offers %+v, not %+v", fleet, s.fleet)
 	}
-	for name, p := range s.projects {
-		want := project{name: name}
-		if h := holds[name]; h != nil {
-			want = *h
-		}
-		want.jobs = p.jobs
-		if want != *p {
-			return broken("project %+v holds %+v", *p, want)
+	for p, want := range holds {
+		if *want != p.Holds {
+			return broken("project %q holds %+v, not %+v", p.Name, *want, p.Holds)
 		}
 	}
 	return nil
 }
 
 func (s *State) checkQueue() error {
-	q := &s.queue
-	lanes := map[*line]int{}
-	for key, l := range q.lanes {
-		if key != l.key || len(l.items) == 0 || q.lines[key.lineKey] != l.line || q.shapes[key.shape.need.Key()] != key.shape {
-			return broken("lane %v is filed wrongly, or empty", key.priority)
-		}
-		if l.parked != slices.Contains(key.shape.parked, l) || l.parked == (l.pos > 0) {
-			return broken("a lane is parked: %t, and in its line: %t", l.parked, l.pos > 0)
-		}
-		for i, it := range l.items {
-			if it.pos != i+1 || it.lane != l || i > 0 && it.before(l.items[(i-1)/2]) {
-				return broken("a lane is out of order at place %d", i)
+	var err error
+	s.queue.Each(0, func(priority int, p *queue.Project, it *queue.Item) {
+		var g *group
+		switch owner := it.Owner.(type) {
+		case *task:
+			g = owner.group
+			if owner.row.State != muster.Queued || g.tasks[owner.element()] != owner {
+				err = broken("task %s is in the queue and %s", owner.row.ID, owner.row.State)
 			}
-			g := it.stage()
-			if s.jobs[g.row.Job] != g.job || g.job.row.Priority != key.priority || g.job.project != key.project {
-				return broken("a task of job %s stands in a foreign lane", g.row.Job)
-			}
-			if it.task != nil && (it.task.row.State != muster.Queued || g.tasks[it.task.element()] != it.task) {
-				return broken("task %s is in the queue and %s", it.task.row.ID, it.task.row.State)
-			}
-			if it.task == nil && it.num != g.row.First+g.row.Next {
-				return broken("the rest of stage %q of job %s is queued under number %d", g.row.Name, g.row.Job, it.num)
+		case *group:
+			g = owner
+			if it.Num != g.row.First+g.row.Next {
+				err = broken("the rest of stage %q of job %s is queued under number %d", g.row.Name, g.row.Job, it.Num)
 			}
 		}
-		lanes[l.line]++
+		if s.jobs[g.row.Job] != g.job || g.job.row.Priority != priority || g.job.project != p {
+			err = broken("a task of job %s stands in a foreign lane", g.row.Job)
+		}
+	})
+	if err != nil {
+		return err
 	}
-	if len(lanes) != len(q.lines) || len(q.aside) > 0 {
-		return broken("%d lines are known, %d have lanes; %d tasks are set aside", len(q.lines), len(lanes), len(q.aside))
-	}
-	for l, n := range lanes {
-		if l.all != n || !slices.Contains(q.levels[l.key.priority], l) {
-			return broken("a line of project %q counts %d lanes, has %d", l.key.project.name, l.all, n)
-		}
-	}
-	return nil
+	return s.queue.Check(len(s.order))
 }
 
 func (s *State) checkTimers() error {
 	for i, t := range s.timers {
-		if t.pos != i+1 || t.at == 0 || i > 0 && t.before(s.timers[(i-1)/2]) {
+		if t.seat != i+1 || t.at == 0 || i > 0 && t.Before(s.timers[(i-1)/2]) {
 			return broken("timer %d is out of order", i)
 		}
 		if t.task != nil && s.task(t.task.row.ID) != t.task {

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
 // job is a live job: one with a task that is not final.
@@ -14,7 +14,7 @@ type job struct {
 	row     muster.Job // Groups and Progress are left out
 	groups  []*group
 	order   []*group // every group after those that it needs
-	project *project
+	project *queue.Project
 	fresh   bool // no row of it was taken yet: the spec goes along
 	dirty   bool
 	touched bool // its counts changed since the last settle
@@ -28,12 +28,12 @@ type group struct {
 	readers []*group      // groups that need this one
 	tasks   map[int]*task // by element: not final, or kept, or singled out before Next came by
 	ahead   int           // of tasks, those from Next on
-	item    item          // the place of the rest in the queue
+	item    queue.Item    // the place of the rest in the queue
 	timer   timer
 	inputs  []Input // known once the group was ready
 	dirty   bool
-	touched bool   // a need of others may be met or missed since the last settle
-	shape   *shape // of its tasks, once one of them was queued: see shapeOf
+	touched bool         // a need of others may be met or missed since the last settle
+	shape   *queue.Shape // of its tasks, once one of them was queued: see shapeOf
 }
 
 // spec returns what the group's tasks have in common, with stage references
@@ -44,6 +44,9 @@ func (g *group) spec() *muster.TaskSpec {
 	}
 	return &g.job.row.Spec.Tasks[g.row.Index]
 }
+
+// Size makes the rest an owner of its place in the queue.
+func (g *group) Size() int { return g.rest() }
 
 // rest returns how many elements have no row of their own.
 func (g *group) rest() int { return g.row.Size - g.row.Next - g.ahead }
@@ -68,13 +71,13 @@ func (g *group) elements() []*task {
 type task struct {
 	row   muster.Task
 	group *group
-	item  item // its place in the queue
+	item  queue.Item // its place in the queue
 	timer timer
 	dirty bool
 
 	// While a worker holds it:
 	worker   *worker
-	shape    *shape
+	shape    *queue.Shape
 	at       int  // position in worker.held
 	accepted bool // the worker said so
 	stopBy   muster.Time
@@ -89,6 +92,9 @@ type avoidance struct {
 	until  muster.Time
 }
 
+// Size makes the task an owner of its place in the queue.
+func (t *task) Size() int { return 1 }
+
 func (t *task) attempt() muster.AttemptID { return muster.AttemptID{Task: t.row.ID, N: t.row.Attempt} }
 
 // element returns the position in the group.
@@ -100,8 +106,9 @@ func byNumber(a, b *task) int {
 
 // worker is a worker that is known, connected or not.
 type worker struct {
+	queue.Worker
+
 	row         muster.Worker // Free, Running and Load are made when asked for
-	book        *place.Book
 	held        []*task
 	connected   bool // has a session
 	heard       bool // and was heard within Config.Silent
@@ -114,9 +121,6 @@ type worker struct {
 	load        *muster.Load
 	timer       timer
 	dirty       bool
-
-	changed      uint64 // State.changes when it last changed what it could be given
-	newer, older *worker
 }
 
 // reachable reports whether the worker is there.
@@ -136,14 +140,4 @@ func (s *State) find(id muster.WorkerID) (int, bool) {
 	return slices.BinarySearchFunc(s.order, id, func(w *worker, id muster.WorkerID) int {
 		return strings.Compare(string(w.row.ID), string(id))
 	})
-}
-
-// project is what one project's tasks hold together.
-type project struct {
-	name   string
-	jobs   int // live ones
-	slots  int64
-	mcpu   int64
-	memory int64
-	mgpu   int64 // thousandths of devices
 }

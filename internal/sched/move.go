@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
 // move is the one function by which tasks change their state: n tasks of g, from
@@ -61,9 +62,9 @@ func (s *State) moveRest(now muster.Time, g *group, to muster.TaskState, why mus
 	s.move(g, g.row.Rest, to, n)
 	g.row.Rest, g.row.RestAt, g.row.Reason, g.row.Message = to, now, why, message
 	if to == muster.Queued {
-		s.enqueue(&g.item)
-	} else if g.item.lane != nil {
-		s.dequeue(&g.item)
+		s.enqueueRest(g)
+	} else if g.item.Queued() {
+		s.queue.Remove(&g.item)
 	}
 	s.armGroup(g)
 }
@@ -85,7 +86,7 @@ func (s *State) single(g *group, element int) *task {
 	if element == g.row.Next {
 		g.pass()
 	}
-	if g.item.lane != nil {
+	if g.item.Queued() {
 		s.requeueRest(g)
 	}
 	s.changedGroup(g)
@@ -96,7 +97,7 @@ func (s *State) single(g *group, element int) *task {
 // adopt puts a task that has a row into its group.
 func (g *group) adopt(t *task) {
 	t.group = g
-	t.item = item{task: t, job: t.row.ID.Job, num: t.row.ID.Num}
+	t.item = queue.Item{Owner: t, Job: t.row.ID.Job, Num: t.row.ID.Num}
 	t.timer.task = t
 	if g.tasks == nil {
 		g.tasks = map[int]*task{}
@@ -155,9 +156,9 @@ func (s *State) settle(now muster.Time) {
 // unload takes a job that has ended out of memory.
 func (s *State) unload(j *job) {
 	delete(s.jobs, j.row.ID)
-	j.project.jobs--
-	if j.project.jobs == 0 {
-		delete(s.projects, j.project.name)
+	j.project.Jobs--
+	if j.project.Jobs == 0 {
+		delete(s.projects, j.project.Name)
 	}
 }
 
@@ -200,8 +201,7 @@ func (s *State) moveWaiting(now muster.Time, g *group, to muster.TaskState, why 
 			}
 			s.set(now, t, to)
 			if to == muster.Queued {
-				s.enqueue(&t.item)
-				s.armTask(t)
+				s.enqueue(t)
 			}
 		}
 	}

@@ -2,100 +2,89 @@ package sched
 
 import (
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
 // Place assigns what can be assigned: for each priority from the highest, always
 // to the project with the least dominant share, its oldest task whose need a
 // worker can meet now. Call it once after a batch of events.
 func (s *State) Place(now muster.Time) {
-	s.unparkFitting()
-	for priority := muster.MaxPriority; priority >= muster.MinPriority; priority-- {
-		if len(s.queue.levels[priority]) > 0 {
-			s.placeLevel(now, s.queue.levels[priority])
-		}
-	}
-	aside := s.queue.aside
-	s.queue.aside = s.queue.aside[:0]
-	for _, it := range aside {
-		s.enqueue(it)
-		s.armTask(it.task)
-	}
-	clear(aside)
+	s.queue.Place(&s.fleet, func(it *queue.Item) queue.Outcome { return s.try(now, it) })
 	s.settle(now)
 }
 
-// unparkFitting brings back the lanes of shapes that a worker fits by now.
-func (s *State) unparkFitting() {
-	q := &s.queue
-	still := q.parked[:0]
-	for _, sh := range q.parked {
-		if !s.refresh(sh) {
-			still = append(still, sh)
-			continue
-		}
-		for _, l := range sh.parked {
-			l.parked = false
-			l.line.lanes.push(l)
-		}
-		clear(sh.parked)
-		sh.parked = sh.parked[:0]
-	}
-	clear(q.parked[len(still):])
-	q.parked = still
+// enqueue puts a queued task into the queue and sets its timer.
+func (s *State) enqueue(t *task) {
+	j := t.group.job
+	s.queue.Add(&t.item, j.row.Priority, j.project, s.shapeOf(t.group))
+	s.armTask(t)
 }
 
-func (s *State) placeLevel(now muster.Time, lines []*line) {
-	var turn heap[*line]
-	for _, l := range lines {
-		if len(l.lanes) > 0 {
-			l.share = s.share(l.key.project)
-			turn.push(l)
-		}
-	}
-	for len(turn) > 0 {
-		l := turn[0]
-		s.placeOldest(now, l)
-		if len(l.lanes) == 0 {
-			turn.remove(l)
-			continue
-		}
-		l.share = s.share(l.key.project)
-		turn.fix(l)
-	}
+// enqueueRest puts the group's rest into the queue.
+func (s *State) enqueueRest(g *group) {
+	g.item.Num = g.row.First + g.row.Next
+	s.queue.Add(&g.item, g.job.row.Priority, g.job.project, s.shapeOf(g))
 }
 
-// placeOldest tries the oldest task of the line. It assigns it, or takes it or its lane
-// out of the line until something changes.
-func (s *State) placeOldest(now muster.Time, l *line) {
-	ln := l.lanes[0]
-	it := ln.items[0]
-	var avoid []avoidance
-	if it.task != nil {
-		avoid = it.task.avoid
+// requeueRest corrects the place of a group's rest after Next or the number of
+// elements without rows changed.
+func (s *State) requeueRest(g *group) {
+	if g.rest() > 0 {
+		s.queue.Renumber(&g.item, g.row.First+g.row.Next)
+		return
 	}
-	w, shy := s.best(ln.key.shape, avoid)
+	s.queue.Remove(&g.item)
+	s.armGroup(g)
+}
+
+// shapeOf returns the shape of the need of the group's tasks. It is asked for
+// only once the stage is ready: until then references in its spec are open.
+func (s *State) shapeOf(g *group) *queue.Shape {
+	if g.shape == nil || g.shape.Forgotten() {
+		g.shape = s.queue.Shape(place.NewNeed(g.spec()))
+	}
+	return g.shape
+}
+
+// try assigns the item's task, or the next element of its group's rest, to the
+// best worker, if there is one.
+func (s *State) try(now muster.Time, it *queue.Item) queue.Outcome {
+	var avoid func(*queue.Worker) bool
+	if t, ok := it.Owner.(*task); ok && len(t.avoid) > 0 {
+		avoid = t.avoids
+	}
+	best, shy := s.queue.Best(it.Shape(), avoid)
 	switch {
-	case w != nil:
-		s.assign(now, it, w)
 	case shy:
-		s.dequeue(it)
-		s.queue.aside = append(s.queue.aside, it)
-	default:
-		s.queue.park(ln)
+		return queue.Aside
+	case best == nil:
+		return queue.Blocked
 	}
+	i, _ := s.find(best.Book.Worker.ID)
+	switch owner := it.Owner.(type) {
+	case *task:
+		s.queue.Remove(it)
+		s.assign(now, owner, s.order[i])
+	case *group:
+		s.assign(now, s.single(owner, owner.row.Next), s.order[i])
+	}
+	return queue.Placed
 }
 
-// assign gives the item's task, or the next element of its group's rest, to w.
-func (s *State) assign(now muster.Time, it *item, w *worker) {
-	need := it.lane.key.shape.need
-	t := it.task
-	if t != nil {
-		s.dequeue(it)
-	} else {
-		t = s.single(it.group, it.group.row.Next)
+func (t *task) avoids(w *queue.Worker) bool {
+	for _, a := range t.avoid {
+		if &a.worker.Worker == w {
+			return true
+		}
 	}
+	return false
+}
+
+// assign starts a new attempt of t on w.
+func (s *State) assign(now muster.Time, t *task, w *worker) {
 	g := t.group
-	grant := w.book.Grant(need)
+	grant := w.Book.Grant(s.shapeOf(g).Need)
 	t.row.Attempt++
 	t.row.Worker, t.row.Grant, t.row.AssignedAt = w.row.ID, &grant, now
 	t.row.NotBefore, t.row.Reason, t.row.Message = 0, muster.NoReason, ""
@@ -108,11 +97,11 @@ func (s *State) assign(now muster.Time, it *item, w *worker) {
 
 // hold enters what the task's row grants it of w.
 func (s *State) hold(t *task, w *worker) {
-	w.book.Take(t.row.Grant)
-	s.bump(w)
-	t.group.job.project.hold(t.row.Grant, w, 1)
+	w.Book.Take(t.row.Grant)
+	s.queue.Changed(&w.Worker)
+	t.group.job.project.Holds.Grant(t.row.Grant, &w.row.Resources, 1)
 	t.shape = s.shapeOf(t.group)
-	t.shape.held++
+	t.shape.Held++
 	t.worker, t.at, t.accepted = w, len(w.held), false
 	w.held = append(w.held, t)
 }
@@ -120,11 +109,11 @@ func (s *State) hold(t *task, w *worker) {
 // release ends what a task holds of its worker.
 func (s *State) release(t *task) {
 	w := t.worker
-	w.book.Return(t.row.Grant)
-	w.shrunk = w.shrunk && w.book.Over()
-	s.bump(w)
-	t.group.job.project.hold(t.row.Grant, w, -1)
-	t.shape.held--
+	w.Book.Return(t.row.Grant)
+	w.shrunk = w.shrunk && w.Book.Over()
+	s.queue.Changed(&w.Worker)
+	t.group.job.project.Holds.Grant(t.row.Grant, &w.row.Resources, -1)
+	t.shape.Held--
 	last := len(w.held) - 1
 	w.held[t.at] = w.held[last]
 	w.held[t.at].at = t.at

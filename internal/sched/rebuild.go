@@ -57,13 +57,13 @@ func (s *State) restoreWorker(now muster.Time, row muster.Worker) {
 	s.describe(w, row)
 	if gone {
 		w.gone = true
-		s.count(w, -1)
+		s.fleet.Offer(&w.row.Resources, -1)
 	}
 	w.row.State = muster.WorkerUnreachable
-	w.book.Closed = "is unreachable"
+	w.Book.Closed = "is unreachable"
 	if gone {
 		w.row.State = muster.WorkerGone
-		w.book.Closed = "has left"
+		w.Book.Closed = "has left"
 	}
 }
 
@@ -86,7 +86,7 @@ func (s *State) restoreTask(now muster.Time, row *muster.Task) error {
 		return muster.Errorf(muster.Internal, "task %s as stored is %s on worker %q, without that worker or a grant", row.ID, row.State, row.Worker)
 	}
 	s.hold(t, w)
-	w.shrunk = w.book.Over()
+	w.shrunk = w.Book.Over()
 	if t.row.State == muster.Cancelling {
 		t.stopBy = now.Add(orDefault(g.spec().Kill.Grace, defaultGrace) + cancelSlack)
 	}
@@ -103,12 +103,12 @@ func (s *State) resume(now muster.Time, j *job) {
 			}
 		}
 		if g.row.Rest == muster.Queued && g.rest() > 0 {
-			s.enqueue(&g.item)
+			s.enqueueRest(g)
 			s.armGroup(g)
 		}
 		for _, t := range g.elements() {
 			if t.row.State == muster.Queued && t.row.NotBefore <= now {
-				s.enqueue(&t.item)
+				s.enqueue(t)
 			}
 			s.armTask(t)
 		}

@@ -173,8 +173,7 @@ func (s *State) retryGroup(now muster.Time, g *group, p *retryPlan) {
 		}
 		s.set(now, t, to)
 		if to == muster.Queued {
-			s.enqueue(&t.item)
-			s.armTask(t)
+			s.enqueue(t)
 		}
 	}
 	if p.rest {

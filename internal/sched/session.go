@@ -6,6 +6,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/sched/judge"
 )
 
 // worker returns a known worker, or a NotFound error.
@@ -25,7 +26,7 @@ func (s *State) join(now muster.Time, ev Joined) error {
 		w := &worker{row: muster.Worker{ID: ev.Worker.ID, JoinedAt: now}, gone: true}
 		w.timer.worker = w
 		s.order = slices.Insert(s.order, i, w)
-		s.out.gone = without(s.out.gone, ev.Worker.ID)
+		s.out.gone = slices.DeleteFunc(s.out.gone, func(id muster.WorkerID) bool { return id == ev.Worker.ID })
 	}
 	w := s.order[i]
 	s.describe(w, ev.Worker)
@@ -79,31 +80,22 @@ func valid(w *muster.Worker) error {
 // anew with what it holds.
 func (s *State) describe(w *worker, row muster.Worker) {
 	if !w.gone {
-		s.count(w, -1)
+		s.fleet.Offer(&w.row.Resources, -1)
 	}
 	for _, t := range w.held {
-		t.group.job.project.hold(t.row.Grant, w, -1)
+		t.group.job.project.Holds.Grant(t.row.Grant, &w.row.Resources, -1)
 	}
 	row.Paused, row.Draining, row.JoinedAt, row.State = w.row.Paused, w.row.Draining, w.row.JoinedAt, w.row.State
 	row.Free, row.Load, row.Running, row.LastSeenAt = nil, nil, 0, 0
 	w.row = row
-	w.book = place.NewBook(&w.row)
+	w.Book = place.NewBook(&w.row)
 	for _, t := range w.held {
-		w.book.Take(t.row.Grant)
-		t.group.job.project.hold(t.row.Grant, w, 1)
+		w.Book.Take(t.row.Grant)
+		t.group.job.project.Holds.Grant(t.row.Grant, &w.row.Resources, 1)
 	}
-	w.gone, w.shrunk = false, w.book.Over()
-	s.count(w, 1)
-	s.bump(w)
-}
-
-// count adds what the worker offers to the fleet's total, or takes it off.
-func (s *State) count(w *worker, sign int64) {
-	r := &w.row.Resources
-	s.fleet.slots += sign * int64(r.Slots)
-	s.fleet.mcpu += sign * place.Milli(r.CPUs)
-	s.fleet.memory += sign * int64(r.Memory)
-	s.fleet.mgpu += sign * 1000 * int64(len(r.GPUs))
+	w.gone, w.shrunk = false, w.Book.Over()
+	s.fleet.Offer(&w.row.Resources, 1)
+	s.queue.Changed(&w.Worker)
 }
 
 // review derives the worker's state after anything that it depends on changed.
@@ -121,9 +113,9 @@ func (s *State) review(now muster.Time, w *worker) {
 	case w.constrained != "":
 		closed = "takes no tasks now: " + w.constrained
 	}
-	if closed != w.book.Closed {
-		w.book.Closed = closed
-		s.bump(w)
+	if closed != w.Book.Closed {
+		w.Book.Closed = closed
+		s.queue.Changed(&w.Worker)
 	}
 	if state != w.row.State {
 		w.row.State = state
@@ -164,7 +156,7 @@ func (s *State) away(now muster.Time, w *worker) {
 func (s *State) goes(now muster.Time, w *worker) {
 	if !w.gone {
 		w.gone = true
-		s.count(w, -1)
+		s.fleet.Offer(&w.row.Resources, -1)
 	}
 	s.review(now, w)
 }
@@ -225,8 +217,8 @@ func (s *State) left(now muster.Time, ev Left) error {
 	s.changedWorker(w)
 	s.goes(now, w)
 	for _, t := range w.tasks() {
-		s.end(now, t, ending{
-			outcome: muster.AttemptLost, reason: muster.WorkerShutdown, at: now, message: "worker " + w.row.Name + " was shut down",
+		s.end(now, t, judge.Ending{
+			Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, At: now, Message: "worker " + w.row.Name + " was shut down",
 		})
 	}
 	s.armWorker(w)

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/heap"
+	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
 // Config sets the scheduler's patience. Zero fields take their defaults.
@@ -30,14 +32,11 @@ type State struct {
 	cfg      Config
 	next     muster.JobID
 	jobs     map[muster.JobID]*job
-	projects map[string]*project
-	order    []*worker // by id
-	fleet    project   // what all workers offer together, except those that are gone
-	queue    queue
-	timers   heap[*timer]
-
-	latest  *worker // the head of the list of workers by their last change
-	changes uint64  // of any worker
+	projects map[string]*queue.Project
+	order    []*worker     // by id
+	fleet    queue.Amounts // what all workers offer together, except those that are gone
+	queue    *queue.Queue
+	timers   heap.Heap[*timer]
 
 	touchedJobs   []*job   // whose state is to be derived anew
 	touchedGroups []*group // whose readers are to be looked at
@@ -51,8 +50,8 @@ func New(cfg Config) *State {
 		cfg:      cfg.withDefaults(),
 		next:     1,
 		jobs:     map[muster.JobID]*job{},
-		projects: map[string]*project{},
-		queue:    newQueue(),
+		projects: map[string]*queue.Project{},
+		queue:    queue.New(),
 	}
 }
 

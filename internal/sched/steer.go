@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/judge"
 )
 
 func (s *State) pause(now muster.Time, ev Pause) error {
@@ -45,13 +46,13 @@ func (s *State) remove(now muster.Time, ev Remove) error {
 		return muster.Errorf(muster.Conflict, "worker %s is %s: drain it, or stop it, before it is removed", w.row.ID, w.row.State)
 	}
 	for _, t := range w.tasks() {
-		s.end(now, t, ending{
-			outcome: muster.AttemptLost, reason: muster.WorkerLost, at: now, message: "worker " + w.row.Name + " was removed",
+		s.end(now, t, judge.Ending{
+			Outcome: muster.AttemptLost, Reason: muster.WorkerLost, At: now, Message: "worker " + w.row.Name + " was removed",
 		})
 	}
 	w.connected = false
 	s.goes(now, w)
-	s.unlink(w)
+	s.queue.Forget(&w.Worker)
 	s.arm(&w.timer, 0)
 	i, _ := s.find(w.row.ID)
 	s.order = slices.Delete(s.order, i, i+1)
@@ -65,7 +66,7 @@ func (s *State) Workers() []muster.Worker {
 	list := make([]muster.Worker, len(s.order))
 	for i, w := range s.order {
 		row := w.row
-		free := w.book.Free()
+		free := w.Book.Free()
 		row.Free, row.Running, row.Load, row.LastSeenAt = &free, len(w.held), w.load, w.seen
 		list[i] = row
 	}
@@ -152,8 +153,8 @@ func (s *State) cancelPart(now muster.Time, g *group, first, last int) int {
 func (s *State) cancelTask(now muster.Time, t *task) bool {
 	switch t.row.State {
 	case muster.Waiting, muster.Queued:
-		if t.item.lane != nil {
-			s.dequeue(&t.item)
+		if t.item.Queued() {
+			s.queue.Remove(&t.item)
 		}
 		t.row.Reason, t.row.Message, t.row.FinishedAt, t.row.NotBefore = muster.CancelledByUser, "", now, 0
 		s.set(now, t, muster.Cancelled)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/flow"
+	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
 func (s *State) submit(now muster.Time, ev Submit) error {
@@ -47,7 +48,7 @@ func (s *State) submit(now muster.Time, ev Submit) error {
 	for _, g := range j.groups {
 		s.changedGroup(g)
 		if g.row.Rest == muster.Queued {
-			s.enqueue(&g.item)
+			s.enqueueRest(g)
 			s.armGroup(g)
 		}
 	}
@@ -91,7 +92,7 @@ func newJob(row muster.Job, groups []muster.Group) (*job, error) {
 			return nil, muster.Errorf(muster.Internal, "job %s: group %d stands at place %d", row.ID, groups[i].Index, i)
 		}
 		g := &group{row: groups[i], job: j}
-		g.item.group, g.item.job, g.item.num = g, row.ID, g.row.First+g.row.Next
+		g.item = queue.Item{Owner: g, Job: row.ID}
 		g.timer.group = g
 		j.groups[i], named[g.row.Name] = g, g
 	}
@@ -133,10 +134,10 @@ func (j *job) sort() error {
 func (s *State) load(j *job) {
 	p := s.projects[j.row.Project]
 	if p == nil {
-		p = &project{name: j.row.Project}
-		s.projects[p.name] = p
+		p = &queue.Project{Name: j.row.Project}
+		s.projects[p.Name] = p
 	}
-	p.jobs++
+	p.Jobs++
 	j.project = p
 	s.jobs[j.row.ID] = j
 }

@@ -21,15 +21,15 @@ const (
 // and worker is set.
 type timer struct {
 	at     muster.Time
-	pos    int
+	seat   int
 	task   *task
 	group  *group
 	worker *worker
 }
 
-func (t *timer) seat() *int { return &t.pos }
+func (t *timer) Seat() *int { return &t.seat }
 
-func (t *timer) before(o *timer) bool {
+func (t *timer) Before(o *timer) bool {
 	if t.at != o.at {
 		return t.at < o.at
 	}
@@ -55,15 +55,15 @@ func (t *timer) subject() (job muster.JobID, num, kind int) {
 // arm sets t to go off at the given time, and disarms it if that is 0.
 func (s *State) arm(t *timer, at muster.Time) {
 	switch {
-	case at == 0 && t.pos > 0:
-		s.timers.remove(t)
+	case at == 0 && t.seat > 0:
+		s.timers.Remove(t)
 	case at == 0:
-	case t.pos == 0:
+	case t.seat == 0:
 		t.at = at
-		s.timers.push(t)
+		s.timers.Push(t)
 	case t.at != at:
 		t.at = at
-		s.timers.fix(t)
+		s.timers.Fix(t)
 	}
 }
 
@@ -78,7 +78,7 @@ func (s *State) Wake() muster.Time {
 func (s *State) tick(now muster.Time) {
 	for len(s.timers) > 0 && s.timers[0].at <= now {
 		t := s.timers[0]
-		s.timers.remove(t)
+		s.timers.Remove(t)
 		switch {
 		case t.task != nil:
 			s.taskDue(now, t.task)
@@ -97,7 +97,7 @@ func (s *State) armTask(t *task) { s.arm(&t.timer, t.due()) }
 func (t *task) due() muster.Time {
 	switch t.row.State {
 	case muster.Queued:
-		if t.item.lane == nil {
+		if !t.item.Queued() {
 			return t.row.NotBefore
 		}
 		at := t.deadline()
@@ -134,12 +134,12 @@ func (t *task) lease() muster.Time {
 func (s *State) taskDue(now muster.Time, t *task) {
 	switch t.row.State {
 	case muster.Queued:
-		if t.item.lane == nil {
-			s.enqueue(&t.item)
+		if !t.item.Queued() {
+			s.enqueue(t)
 		}
 		t.avoid = stillAvoided(t.avoid, now)
 		if at := t.deadline(); at > 0 && at <= now {
-			s.dequeue(&t.item)
+			s.queue.Remove(&t.item)
 			t.row.Reason, t.row.Message = muster.QueueTimeout, queuedTooLong(t.group)
 			t.row.FinishedAt = now
 			s.set(now, t, muster.TimedOut)

@@ -1,0 +1,162 @@
+package place
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+// Answer is what one worker says to a need.
+type Answer struct {
+	Book     *Book
+	Need     *Need
+	Now      Filter      // the first that it fails as things stand
+	Ever     Filter      // and if the worker were open and empty
+	Rejected muster.Time // set if the worker would not take the very task, and is not asked again before
+}
+
+// Ask asks one worker.
+func Ask(b *Book, n *Need) Answer { return Answer{Book: b, Need: n, Now: b.Fits(n), Ever: b.Ever(n)} }
+
+// SortAnswers puts the workers in order that are nearest to running the task:
+// those that fit, those that could once they have room, those that never could,
+// and among them those that fail a later filter.
+func SortAnswers(answers []Answer) {
+	slices.SortFunc(answers, func(a, b Answer) int {
+		return cmp.Or(cmp.Compare(b.nearness(), a.nearness()), strings.Compare(a.Book.Worker.Name, b.Book.Worker.Name),
+			cmp.Compare(a.Book.Worker.ID, b.Book.Worker.ID))
+	})
+}
+
+func (a *Answer) fits() bool { return a.Now == Fits && a.Rejected == 0 }
+
+func (a *Answer) nearness() int {
+	const all = int(GPUs) + 1
+	switch {
+	case a.fits():
+		return 2*all + 1
+	case a.Ever == Fits:
+		return all + int(a.Now)
+	default:
+		return int(a.Ever)
+	}
+}
+
+// fails returns the filter that says the most: what the worker lacks for good
+// before what it lacks now.
+func (a *Answer) fails() Filter {
+	if a.Ever != Fits {
+		return a.Ever
+	}
+	return a.Now
+}
+
+// Why names the filter that the worker fails and words it; both are "" if it
+// fits.
+func (a *Answer) Why() (filter, why string) {
+	if a.Now == Fits && a.Rejected > 0 {
+		return "rejected", fmt.Sprintf("rejected it a moment ago, and is asked again at %s", a.Rejected)
+	}
+	f := a.fails()
+	return f.String(), a.Book.Why(a.Need, f)
+}
+
+// Summarize says in one sentence what all workers together answer.
+func Summarize(answers []Answer) string {
+	var fit, room, closed int
+	lacks := map[Filter]int{}
+	for i := range answers {
+		switch a := &answers[i]; {
+		case a.fits():
+			fit++
+		case a.Ever != Fits:
+			lacks[a.Ever]++
+		case a.Now == State:
+			closed++
+		default:
+			room++
+		}
+	}
+	switch {
+	case len(answers) == 0:
+		return "no worker has joined"
+	case fit > 0:
+		return "can start now: " + workers(fit, "fits", "fit")
+	case room > 0:
+		return fmt.Sprintf("waits for room: %s run it, but not now", workers(room, "could", "could"))
+	case closed > 0:
+		return fmt.Sprintf("waits for a worker: %s run it, but none of them takes tasks now", workers(closed, "could", "could"))
+	}
+	var parts []string
+	for _, f := range Filters {
+		if n := lacks[f]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d by %s", n, f))
+		}
+	}
+	return "can never start with the workers there are: ruled out " + strings.Join(parts, ", ")
+}
+
+func workers(n int, one, many string) string {
+	if n == 1 {
+		return "1 worker " + one
+	}
+	return fmt.Sprintf("%d workers %s", n, many)
+}
+
+// Nearest words the smallest change that would let the task start: of its
+// request alone, or the passing of time on one worker. answers are sorted.
+func Nearest(answers []Answer) string {
+	if len(answers) == 0 {
+		return "start a worker and let it join this server"
+	}
+	if answers[0].fits() {
+		return ""
+	}
+	var change, wait string
+	for i := range answers {
+		a := &answers[i]
+		if wait == "" {
+			wait = a.wait()
+		}
+		if change == "" {
+			change = a.change()
+		}
+	}
+	switch {
+	case change != "" && wait != "":
+		return change + ", or " + wait
+	case change+wait == "":
+		return "no single change of the request would do: see what each worker lacks, or start a worker that fits"
+	default:
+		return change + wait
+	}
+}
+
+// wait words what must happen on the worker, if that is enough.
+func (a *Answer) wait() string {
+	name := a.Book.Worker.Name
+	switch {
+	case a.Ever != Fits:
+		return ""
+	case a.Rejected > 0:
+		return fmt.Sprintf("wait until worker %s is asked again", name)
+	case a.Now == State:
+		return fmt.Sprintf("bring back worker %s, which %s", name, a.Book.Closed)
+	default:
+		return fmt.Sprintf("wait for worker %s to free %s", name, a.Book.Lack(a.Need, a.Now))
+	}
+}
+
+// change words a change of the request by which it would fit the worker at once,
+// or, if it never could, some day.
+func (a *Answer) change() string {
+	never := a.Ever != Fits
+	c, what, ok := a.Book.Relax(a.Need, a.fails(), never)
+	if !ok || never && a.Book.Ever(c) != Fits || !never && a.Book.Fits(c) != Fits {
+		return ""
+	}
+	return what
+}

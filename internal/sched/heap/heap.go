@@ -1,0 +1,79 @@
+// Package heap is a binary heap whose nodes know their seats, so that they can be
+// moved and taken out of the middle.
+package heap
+
+// Node is what a Heap holds: something that knows its order and remembers its
+// seat, which is 0 while it is in no heap, else its position from 1.
+type Node[T any] interface {
+	Before(other T) bool
+	Seat() *int
+}
+
+// Heap has the first node at index 0. The order should be total, so that equal
+// histories give equal heaps. The zero Heap is empty.
+type Heap[T Node[T]] []T
+
+// Push puts x in.
+func (h *Heap[T]) Push(x T) {
+	*h = append(*h, x)
+	*x.Seat() = len(*h)
+	h.up(len(*h) - 1)
+}
+
+// Remove takes x out; it must be in h.
+func (h *Heap[T]) Remove(x T) {
+	old := *h
+	i, last := *x.Seat()-1, len(old)-1
+	h.swap(i, last)
+	var none T
+	old[last] = none
+	*h = old[:last]
+	*x.Seat() = 0
+	if i < last {
+		h.settle(i)
+	}
+}
+
+// Fix restores the order after x changed its own.
+func (h *Heap[T]) Fix(x T) { h.settle(*x.Seat() - 1) }
+
+func (h *Heap[T]) settle(i int) {
+	if !h.down(i) {
+		h.up(i)
+	}
+}
+
+func (h *Heap[T]) swap(i, j int) {
+	a := *h
+	a[i], a[j] = a[j], a[i]
+	*a[i].Seat(), *a[j].Seat() = i+1, j+1
+}
+
+func (h *Heap[T]) up(i int) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !(*h)[i].Before((*h)[parent]) {
+			return
+		}
+		h.swap(i, parent)
+		i = parent
+	}
+}
+
+func (h *Heap[T]) down(i int) bool {
+	moved := false
+	for {
+		child := 2*i + 1
+		if child >= len(*h) {
+			return moved
+		}
+		if r := child + 1; r < len(*h) && (*h)[r].Before((*h)[child]) {
+			child = r
+		}
+		if !(*h)[child].Before((*h)[i]) {
+			return moved
+		}
+		h.swap(i, child)
+		i, moved = child, true
+	}
+}

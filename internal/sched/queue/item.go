@@ -1,0 +1,83 @@
+package queue
+
+import (
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/heap"
+)
+
+// Item is a place in a lane: of one task, or of many in a row that are numbered
+// from Num. Set Job, Num and Owner before it is added.
+type Item struct {
+	Job   muster.JobID
+	Num   int
+	Owner Owner
+
+	pos  int
+	lane *lane // nil while it is not queued
+}
+
+// Owner is what an Item stands for.
+type Owner interface {
+	Size() int // tasks
+}
+
+// Queued reports whether the item is in the queue.
+func (i *Item) Queued() bool { return i.lane != nil }
+
+// Shape returns the shape under which the item is queued.
+func (i *Item) Shape() *Shape { return i.lane.key.shape }
+
+// Seat and Before make Item a heap.Node: the older one first.
+func (i *Item) Seat() *int { return &i.pos }
+
+// Before orders by job, then by number.
+func (i *Item) Before(o *Item) bool {
+	if i.Job != o.Job {
+		return i.Job < o.Job
+	}
+	return i.Num < o.Num
+}
+
+type laneKey struct {
+	lineKey
+	shape *Shape
+}
+
+// lane is a queue, by age, of tasks with equal priority, project and need. If
+// the first one cannot be placed, none of them can.
+type lane struct {
+	key    laneKey
+	line   *line
+	items  heap.Heap[*Item]
+	pos    int
+	parked bool // tried in vain, and no worker changed since
+}
+
+func (l *lane) Seat() *int          { return &l.pos }
+func (l *lane) Before(o *lane) bool { return l.items[0].Before(o.items[0]) }
+
+type lineKey struct {
+	priority int
+	project  *Project
+}
+
+// line is all lanes of one project at one priority.
+type line struct {
+	key   lineKey
+	lanes heap.Heap[*lane] // that are worth trying, by the age of their first task
+	all   int              // lanes, with those that are parked
+	pos   int
+	share float64 // of the project, during a Place
+}
+
+func (l *line) Seat() *int { return &l.pos }
+
+func (l *line) Before(o *line) bool {
+	if l.share != o.share {
+		return l.share < o.share
+	}
+	if a, b := l.lanes[0].items[0], o.lanes[0].items[0]; a.Job != b.Job || a.Num != b.Num {
+		return a.Before(b)
+	}
+	return l.key.project.Name < o.key.project.Name
+}
