@@ -1,7 +1,6 @@
 package frame
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"math"
 	"regexp"
 
-	"github.com/goccy/go-yaml"
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
@@ -185,19 +183,6 @@ func toJSON(v any, prefix string) ([]byte, error) {
 // escaped matches one escape at a time, so that an escaped backslash is not
 // taken for the beginning of another one.
 var escaped = regexp.MustCompile(`\\(?:u[0-9a-f]{4}|.)`)
-
-// toYAML goes through JSON, so that both have the same names and forms.
-func toYAML(v any) ([]byte, error) {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
-	}
-	data, err = yaml.JSONToYAML(data)
-	if err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
-	}
-	return append(bytes.TrimRight(data, "\n"), '\n'), nil
-}
 
 // Write writes to an output that the command is about.
 func Write(w io.Writer, data []byte) error {

@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/term"
+)
+
+func newApp(in string) (a *app, out, err *bytes.Buffer) {
+	out, err = new(bytes.Buffer), new(bytes.Buffer)
+	return &app{&frame.App{In: strings.NewReader(in), Out: term.Screen{Writer: out}, Err: term.Screen{Writer: err}}}, out, err
+}
+
+// each calls do for every command with its full name.
+func each(commands []*cli.Command, above string, do func(name string, c *cli.Command)) {
+	for _, c := range commands {
+		name := strings.TrimSpace(above + " " + c.Name)
+		do(name, c)
+		each(c.Commands, name, do)
+	}
+}
+
+// withVariables are the commands of which each option that takes a value has a
+// variable, but those that may be repeated.
+var withVariables = []string{"up", "server", "worker"}
+
+func TestEveryOptionIsDescribed(t *testing.T) {
+	a, _, _ := newApp("")
+	help, err := os.ReadFile(filepath.Join("..", "..", "test", "script", "testdata", "help.txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	each(a.commands(), "", func(name string, c *cli.Command) {
+		if c.Usage == "" || c.Category == "" && !strings.Contains(name, " ") {
+			t.Errorf("%s: no usage or no category", name)
+		}
+		if !bytes.Contains(help, []byte("exec muster "+name+" --help\n")) {
+			t.Errorf("%s: test/script does not hold its help text", name)
+		}
+		seen := map[string]bool{}
+		for _, f := range c.Flags {
+			for _, n := range f.Names() {
+				if seen[n] {
+					t.Errorf("%s: --%s is there twice", name, n)
+				}
+				seen[n] = true
+			}
+			d, ok := f.(cli.DocGenerationFlag)
+			if !ok {
+				t.Fatalf("%s: --%s cannot be described", name, f.Names()[0])
+			}
+			flag := f.Names()[0]
+			if d.GetUsage() == "" {
+				t.Errorf("%s: --%s has no usage", name, flag)
+			}
+			_, isSwitch := f.(*cli.BoolFlag)
+			if !isSwitch && flag != "help" && strings.Count(d.GetUsage(), "`") != 2 {
+				t.Errorf("%s: the usage of --%s does not name its value in back quotes: %s", name, flag, d.GetUsage())
+			}
+			wanted := slices.Contains([]string{"server", "token"}, flag) ||
+				slices.Contains(withVariables, name) && !isSwitch && !slices.Contains([]string{"help", "label", "output"}, flag)
+			if got := len(d.GetEnvVars()) > 0; wanted && !got {
+				t.Errorf("%s: --%s has no variable", name, flag)
+			}
+			for _, v := range d.GetEnvVars() {
+				if !regexp.MustCompile(`^MUSTER_[A-Z_]+$`).MatchString(v) {
+					t.Errorf("%s: --%s has the variable %s", name, flag, v)
+				}
+			}
+		}
+	})
+}
+
+func TestRunMakesASpec(t *testing.T) {
+	t.Setenv("MUSTER_PROJECT", "")
+	a, _, _ := newApp("")
+	c := &runConfig{priority: muster.UsualPriority}
+	var args []string
+	cmd := a.Command(frame.Command{Name: "run", StopAtFirst: true, Flags: c.flags(), Run: nil})
+	cmd.Action = func(_ context.Context, c *cli.Command) error {
+		args = c.Args().Slice()
+		return nil
+	}
+	err := cmd.Run(t.Context(), strings.Fields("run --name n -p vision --priority 70 --label a=b --label c=d=e --env K=V,W "+
+		"--cpus 1.5 --memory 2GiB --disk 1GB --gpus 2 --gpu-memory 10GiB --gpu-vendor nvidia --tags x,y --tags z --not slow --worker w1 --max-price 2.5 "+
+		"--timeout 90 --queue-timeout 1h --retries 3 --retry-on exit:75,timeout --kill-grace 5s --array 0-9:3 "+
+		"--files . --output *.pt --output a,b --python-requirements r.txt --python-package numpy>=2,<3 -- prog --flag x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.spec(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	array, err := muster.ParseArray("0-9:3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &muster.Spec{
+		Name: "n", Project: "vision", Priority: new(70), Labels: map[string]string{"a": "b", "c": "d=e"},
+		Tasks: []muster.TaskSpec{{
+			Array: &array, Files: ".", Run: &muster.Command{Argv: []string{"prog", "--flag", "x"}},
+			Python:    &muster.Python{Requirements: "r.txt", Packages: []string{"numpy>=2,<3"}},
+			Env:       map[string]string{"K": "V,W"},
+			Resources: muster.Request{CPUs: 1.5, Memory: 2 << 30, Disk: 1e9, GPUs: muster.GPURequest{Count: 2, Memory: 10 << 30, Vendor: "nvidia"}},
+			Where:     muster.Where{Tags: []string{"x", "y", "z"}, Not: []string{"slow"}, Workers: []string{"w1"}, MaxPrice: 2.5},
+			Timeout:   muster.Duration(90e9), QueueTimeout: muster.Duration(3600e9),
+			Retries: muster.Retries{Max: 3, On: []string{"exit:75", "timeout"}}, Kill: muster.Kill{Grace: muster.Duration(5e9)},
+			Outputs: []string{"*.pt", "a,b"},
+		}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if wrong := got.Validate(); len(wrong) > 0 {
+		t.Errorf("the spec is not valid: %v", wrong)
+	}
+}
+
+func TestShortName(t *testing.T) {
+	for want, args := range map[string][]string{
+		"echo hi":             {"echo", "hi"},
+		"sh -c echo a echo b": {"sh", "-c", "echo a\n  echo b"},
+		"prog " + strings.Repeat("ü", 34) + "…": {"prog", strings.Repeat("ü", 50)},
+	} {
+		if got := shortName(args); got != want {
+			t.Errorf("shortName(%q) = %q, want %q", args, got, want)
+		}
+	}
+}
+
+func TestLocalParts(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"a.py": "print()", "b.py": "#!/usr/bin/pypy\n", "c": "ls", "empty.sh": "", "big.sh": strings.Repeat("x", muster.MaxSpec+1)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := document{dir: dir}
+	for name, want := range map[string]*muster.Script{
+		"a.py": {Text: "print()", Interpreter: []string{"python3"}, Args: []string{"x"}},
+		"b.py": {Text: "#!/usr/bin/pypy\n", Args: []string{"x"}},
+		"c":    {Text: "ls", Args: []string{"x"}},
+	} {
+		got, err := d.script(&muster.Script{File: name, Args: []string{"x"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", name, diff)
+		}
+	}
+	for name, want := range map[string]string{"empty.sh": "is empty", "big.sh": "1MiB", "nowhere": "no such file", ".": "cannot be read"} {
+		if _, err := d.script(&muster.Script{File: name}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v does not say %q", name, err, want)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package follow
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-dev/muster"
+)
+
+func TestTaskStatus(t *testing.T) {
+	for _, c := range []struct {
+		task muster.Task
+		want int
+	}{
+		{muster.Task{State: muster.Succeeded, ExitCode: new(0)}, 0},
+		{muster.Task{State: muster.Failed, Reason: muster.ExitCode, ExitCode: new(75)}, 75},
+		{muster.Task{State: muster.Failed, Reason: muster.Signal}, 1},
+		{muster.Task{State: muster.Failed, Reason: muster.ArtifactMissing, ExitCode: new(0)}, 1},
+		{muster.Task{State: muster.Failed, Reason: muster.WorkerLost}, 125},
+		{muster.Task{State: muster.Failed, Reason: muster.UploadFailed, ExitCode: new(0)}, 125},
+		{muster.Task{State: muster.Failed, Reason: muster.CrashLimit}, 125},
+		{muster.Task{State: muster.TimedOut, Reason: muster.Timeout}, 124},
+		{muster.Task{State: muster.TimedOut, Reason: muster.QueueTimeout}, 124},
+		{muster.Task{State: muster.Cancelled}, 130},
+		{muster.Task{State: muster.Skipped}, 1},
+	} {
+		if got := TaskStatus(&c.task); got != c.want {
+			t.Errorf("%s, %s: status %d, want %d", c.task.State, c.task.Reason, got, c.want)
+		}
+	}
+}
+
+func TestStatusLine(t *testing.T) {
+	var counts muster.Counts
+	counts[muster.Running], counts[muster.Succeeded] = 1, 3
+	for want, v := range map[string]progressView{
+		"7  queued  no worker has a GPU  2.0s": {job: muster.Job{ID: 7, State: muster.JobQueued}, why: "no worker has a GPU"},
+		"7  ██████████░░░░░░░░░░  50%  epoch 2/4  loss=0.25  2.0s": {
+			job: muster.Job{ID: 7}, task: muster.Task{State: muster.Running, Progress: new(0.5), Step: "epoch 2/4", Metrics: map[string]float64{"loss": 0.25}},
+		},
+		"7  ███████████████░░░░░  3/4  1 running, 3 succeeded  2.0s": {job: muster.Job{ID: 7, Counts: counts}},
+		"7  running  2.0s": {job: muster.Job{ID: 7}, task: muster.Task{State: muster.Running}},
+	} {
+		if got := v.line(2 * time.Second); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestPrefixedLines holds that with a prefix every line is whole and nothing is
+// lost, however the output is cut.
+func TestPrefixedLines(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringMatching(`([ab]{0,5}\n?){0,20}`).Draw(t, "text")
+		var b bytes.Buffer
+		w := &lineWriter{printer: NewPrinter(nil, &b, &b), w: &b, prefix: "1.2 | "}
+		for rest := text; rest != ""; {
+			n := rapid.IntRange(1, len(rest)).Draw(t, "cut")
+			w.write([]byte(rest[:n]))
+			rest = rest[n:]
+		}
+		w.flush()
+		want := ""
+		for line := range strings.Lines(text) {
+			want += "1.2 | " + strings.TrimSuffix(line, "\n") + "\n"
+		}
+		if b.String() != want {
+			t.Fatalf("%q became %q, want %q", text, &b, want)
+		}
+	})
+}

@@ -1,0 +1,204 @@
+package frame
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/google/go-cmp/cmp"
+	"github.com/urfave/cli/v3"
+	"pgregory.net/rapid"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/term"
+)
+
+func newApp() (a *App, out, err *bytes.Buffer) {
+	out, err = new(bytes.Buffer), new(bytes.Buffer)
+	return &App{In: strings.NewReader(""), Out: term.Screen{Writer: out}, Err: term.Screen{Writer: err}}, out, err
+}
+
+func TestExitStatus(t *testing.T) {
+	for code, want := range map[muster.Code]int{
+		muster.Invalid: 2, muster.TooLarge: 2, muster.NotFound: 3, muster.Unauthenticated: 4, muster.Forbidden: 4,
+		muster.Conflict: 5, muster.InvalidSpec: 6, muster.Unavailable: 7, muster.StorageFull: 7, muster.Internal: 1,
+	} {
+		a, _, said := newApp()
+		run := func(context.Context, []string) error {
+			return fmt.Errorf("wrapped: %w", muster.Errorf(code, "it is %s", code))
+		}
+		got := a.Run(t.Context(), []*cli.Command{a.Command(Command{Name: "x", Category: SetUp, Run: run})}, []string{"muster", "x"})
+		if got != want {
+			t.Errorf("%s: exit status %d, want %d", code, got, want)
+		}
+		if want := fmt.Sprintf("muster: wrapped: it is %s\n", code); said.String() != want {
+			t.Errorf("said %q, want %q", said, want)
+		}
+	}
+}
+
+func TestErrorsOfTheirOwnStatus(t *testing.T) {
+	for _, c := range []struct {
+		err    error
+		status int
+		said   string
+	}{
+		{nil, 0, ""},
+		{&StatusError{Status: 42}, 42, ""},
+		{&StatusError{Status: 125, Err: errors.New("why")}, 125, "muster: why\n"},
+		{fmt.Errorf("stream: %w", context.Canceled), 130, ""},
+		{errors.New("plain"), 1, "muster: plain\n"},
+		{&muster.Error{Code: muster.InvalidSpec, Message: "two", Fields: []muster.FieldError{{Path: "a", Message: "b"}, {Message: "two"}}}, 6, "muster: two\n  a: b\n"},
+	} {
+		a, _, said := newApp()
+		if got := a.report(c.err); got != c.status || said.String() != c.said {
+			t.Errorf("%v: status %d, said %q; want %d, %q", c.err, got, said, c.status, c.said)
+		}
+	}
+}
+
+type row struct {
+	ID   int               `json:"id"`
+	Text string            `json:"text"`
+	Tags map[string]string `json:"tags,omitempty"`
+	More []any             `json:"more,omitempty"`
+}
+
+// TestFormatsAgree holds that JSON, YAML and ids tell the same, for one thing and
+// for lists.
+func TestFormatsAgree(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rows := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) row {
+			return row{rapid.Int().Draw(t, "id"), rapid.String().Draw(t, "text"), rapid.MapOfN(rapid.StringMatching(`[a-z]+`), rapid.String(), 0, 2).Draw(t, "tags"), rapid.SliceOfN(nested(3), 0, 3).Draw(t, "more")}
+		}), 0, 4).Draw(t, "rows")
+		for i := range rows {
+			if len(rows[i].Tags) == 0 {
+				rows[i].Tags = nil
+			}
+			if len(rows[i].More) == 0 {
+				rows[i].More = nil
+			}
+		}
+		write := func(f Format) []byte {
+			a, out, _ := newApp()
+			l := Listing[row]{Format: f, Rows: seq(rows), ID: func(r row) string { return fmt.Sprint(r.ID) }}
+			if err := l.Write(a); err != nil {
+				t.Fatal(err)
+			}
+			return out.Bytes()
+		}
+		var fromJSON, fromYAML []row
+		data := write(Format{Output: "json"})
+		if err := json.Unmarshal(data, &fromJSON); err != nil {
+			t.Fatalf("%v in\n%s", err, data)
+		}
+		if diff := cmp.Diff(rows, fromJSON); diff != "" && len(rows) > 0 {
+			t.Fatalf("JSON tells something else:\n%s", diff)
+		}
+		data = write(Format{Output: "yaml"})
+		var read []map[string]any
+		if err := yaml.Unmarshal(data, &read); err != nil {
+			t.Fatalf("%v in\n%s", err, data)
+		}
+		asJSON, err := json.Marshal(read)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(asJSON, &fromYAML); err != nil {
+			t.Fatalf("%v in\n%s", err, data)
+		}
+		if diff := cmp.Diff(fromJSON, fromYAML); diff != "" {
+			t.Fatalf("YAML tells something else:\n%s\n%s", diff, data)
+		}
+		if ids := write(Format{Quiet: true}); bytes.Count(ids, []byte("\n")) != len(rows) {
+			t.Fatalf("%d rows have the ids %q", len(rows), ids)
+		}
+	})
+}
+
+// nested makes anything that JSON can tell.
+func nested(depth int) *rapid.Generator[any] {
+	plain := rapid.OneOf(rapid.Just(any(nil)), rapid.Bool().AsAny(), rapid.String().AsAny(), rapid.SampledFrom([]any{"true", "1", "0x1", "~", "- a", "a: b", "", " ", "2026-01-02", 1.5, -3.0}))
+	if depth == 0 {
+		return plain
+	}
+	return rapid.OneOf(plain,
+		rapid.SliceOfN(nested(depth-1), 0, 3).AsAny(),
+		rapid.MapOfN(rapid.String(), nested(depth-1), 0, 3).AsAny())
+}
+
+func seq(rows []row) iter.Seq2[row, error] {
+	return func(yield func(row, error) bool) {
+		for _, r := range rows {
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+func TestJSONShowsCommandsAsTheyWere(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringMatching(`[<>&"\\u0-9a-f]*`).Draw(t, "text")
+		data, err := toJSON(muster.Command{Shell: text}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back string
+		if err := json.Unmarshal(data, &back); err != nil || back != text {
+			t.Fatalf("%s is %q (%v), want %q", data, back, err, text)
+		}
+		if want := strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text); string(data) != `"`+want+`"` {
+			t.Fatalf("%s is not %s", data, want)
+		}
+	})
+}
+
+func TestAListStopsAtItsLimit(t *testing.T) {
+	a, out, said := newApp()
+	asked := 0
+	l := Listing[row]{
+		Format: Format{Quiet: true}, Limit: 2, More: "more", ID: func(r row) string { return r.Text },
+		Rows: func(yield func(row, error) bool) {
+			for yield(row{Text: fmt.Sprint(asked)}, nil) {
+				asked++
+			}
+		},
+	}
+	if err := l.Write(a); err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != "0\n1\n" || said.String() != "more\n" || asked != 2 {
+		t.Errorf("wrote %q, said %q, asked for %d rows", out, said, asked)
+	}
+}
+
+func TestFlagBeatsVariableBeatsDefault(t *testing.T) {
+	for _, c := range []struct{ env, flag, want string }{
+		{"", "", "dflt"}, {"env", "", "env"}, {"env", "flag", "flag"}, {"", "flag", "flag"},
+	} {
+		if c.env != "" {
+			t.Setenv("MUSTER_THE_WORD", c.env)
+		}
+		a, _, _ := newApp()
+		got := "dflt"
+		args := []string{"muster", "x"}
+		if c.flag != "" {
+			args = append(args, "--the-word", c.flag)
+		}
+		cmd := a.Command(Command{
+			Name: "x", Category: SetUp, Flags: []cli.Flag{Option{Name: "the-word", Usage: "a `WORD`"}.Variable().Text(&got)},
+			Run: func(context.Context, []string) error { return nil },
+		})
+		if status := a.Run(t.Context(), []*cli.Command{cmd}, args); status != 0 || got != c.want {
+			t.Errorf("variable %q, flag %q: %q (status %d), want %q", c.env, c.flag, got, status, c.want)
+		}
+		t.Setenv("MUSTER_THE_WORD", c.env)
+	}
+}

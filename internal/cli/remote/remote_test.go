@@ -1,0 +1,136 @@
+package remote
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+func TestSelectors(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := Selector{Job: muster.JobID(rapid.Int64Range(1, 1<<40).Draw(t, "job"))}
+		for range rapid.IntRange(0, 4).Draw(t, "spans") {
+			first := rapid.IntRange(0, 1<<20).Draw(t, "first")
+			want.Spans = append(want.Spans, client.Span{First: first, Last: first + rapid.IntRange(0, 9).Draw(t, "more")})
+		}
+		got, err := ParseSelector(want.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("%s reads back as something else:\n%s", want, diff)
+		}
+		num := rapid.IntRange(0, 1<<20).Draw(t, "num")
+		inside := want.Spans == nil
+		for _, s := range want.Spans {
+			inside = inside || s.First <= num && num <= s.Last
+		}
+		if want.Has(&muster.TaskID{Job: want.Job, Num: num}) != inside || want.Has(&muster.TaskID{Job: want.Job + 1, Num: num}) || want.Has(nil) {
+			t.Fatalf("%s does not know whether it has task %d", want, num)
+		}
+	})
+}
+
+func FuzzSelector(f *testing.F) {
+	for _, s := range []string{"17", "17.3", "17.0-9,12", "last", "last.3", "17.3#2", "0", "-1", "17.", "17.9-1", "017"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		sel, err := ParseSelector(s)
+		if err != nil {
+			if muster.CodeOf(err) != muster.Invalid {
+				t.Fatalf("%q: %v is not Invalid", s, err)
+			}
+			return
+		}
+		if sel.Job == 0 {
+			if !strings.HasPrefix(s, "last") {
+				t.Fatalf("%q has no job", s)
+			}
+			sel.Job = 1
+		}
+		again, err := ParseSelector(sel.String())
+		if err != nil || !cmp.Equal(sel, again) {
+			t.Fatalf("%q is %s, and that is %v (%v)", s, sel, again, err)
+		}
+	})
+}
+
+func TestWrongSelectorsSayWhatIsRight(t *testing.T) {
+	for s, want := range map[string]string{
+		"": "names no job", "x": "names no job", "0": "names no job", "17.": "names no job", "17.a": "names no job",
+		"17.5-2": "names no job", "017": "names no job", "17.3#2": "--attempt 2",
+	} {
+		if _, err := ParseSelector(s); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v does not say %q", s, err, want)
+		}
+	}
+}
+
+func TestSavedContext(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "deep", "context.json")
+	t.Setenv("MUSTER_CONFIG", path)
+	s, err := ReadSaved()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Put(Server{URL: "http://a:1", Token: "ta", JoinToken: "ja", Data: "/a"})
+	s.Put(Server{URL: "http://b:2", Token: "tb", Data: "/b"})
+	if err := s.Write(); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+		t.Errorf("the file is %v (%v), want mode 0600", info.Mode(), err)
+	}
+	if s, err = ReadSaved(); err != nil {
+		t.Fatal(err)
+	}
+	// A server that starts again does not know its tokens, and its port may be another one.
+	again := s.Put(Server{URL: "http://a:9", Data: "/a"})
+	if want := (Server{URL: "http://a:9", Token: "ta", JoinToken: "ja", Data: "/a"}); again != want || s.Current != want.URL {
+		t.Errorf("started again it is %+v, want %+v", again, want)
+	}
+	if got := s.Server("http://a:1"); got.Token != "" {
+		t.Errorf("the old address still has the token %q", got.Token)
+	}
+	for i := range 3 * maxSaved {
+		s.Put(Server{URL: fmt.Sprintf("http://c:%d", i)})
+	}
+	if len(s.Servers) != maxSaved {
+		t.Errorf("%d servers are saved, want at most %d", len(s.Servers), maxSaved)
+	}
+}
+
+func TestATokenGoesOnlyToItsServer(t *testing.T) {
+	t.Setenv("MUSTER_CONFIG", filepath.Join(t.TempDir(), "context.json"))
+	if got, err := (&Remote{}).Resolve(); err != nil || got.URL != DefaultServer || got.Token != "" {
+		t.Errorf("without anything: %+v, %v", got, err)
+	}
+	var s Saved
+	s.Put(Server{URL: "http://a:1", Token: "ta"})
+	s.Put(Server{URL: "http://b:2", Token: "tb"})
+	if err := s.Write(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ in, want Remote }{
+		{Remote{}, Remote{"http://b:2", "tb"}},
+		{Remote{URL: "http://a:1/"}, Remote{"http://a:1", "ta"}},
+		{Remote{URL: "http://evil:1"}, Remote{"http://evil:1", ""}},
+		{Remote{URL: "http://evil:1", Token: "given"}, Remote{"http://evil:1", "given"}},
+		{Remote{Token: "given"}, Remote{"http://b:2", "given"}},
+	} {
+		got, err := c.in.Resolve()
+		if err != nil || got.URL != c.want.URL || got.Token != c.want.Token {
+			t.Errorf("%+v: %s with %q (%v), want %+v", c.in, got.URL, got.Token, err, c.want)
+		}
+	}
+}
