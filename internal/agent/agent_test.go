@@ -132,7 +132,9 @@ func TestRejects(t *testing.T) {
 		if !slices.Equal(why, want) {
 			t.Errorf("rejected with %q, want %q", why, want)
 		}
+		time.Sleep(startHold)
 		w.assign(0) // again
+		time.Sleep(startHold)
 		if h := w.desk.heard(); len(h.Accepted) != 5 || len(w.puppet.began) != 0 {
 			t.Errorf("an assignment that came twice: accepted %v, started %d more", h.Accepted, len(w.puppet.began))
 		}

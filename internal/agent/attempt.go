@@ -42,7 +42,8 @@ type attempt struct {
 
 	progress   *muster.Progress // not sent yet
 	progressAt time.Duration    // when one was last sent
-	slow       bool             // in roster.slow
+	later      bool             // in roster.later
+	due        time.Duration    // when it is its turn there
 
 	report   *muster.Report // once it ended
 	size     int            // that the report takes in a frame

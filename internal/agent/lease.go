@@ -79,9 +79,9 @@ func (r *roster) welcome(w *link.Welcome, since time.Duration) {
 	}
 	r.connected, r.ready = true, true
 	r.beat, r.beatAt, r.pinged = w.Heartbeat.Std(), now, 0
-	r.talk, r.slow, r.rejected = nil, nil, nil
+	r.talk, r.later, r.rejected = nil, nil, nil
 	for _, at := range r.held {
-		at.told, at.queued, at.slow, at.reported = toldNothing, false, false, false
+		at.told, at.queued, at.later, at.reported = toldNothing, false, false, false
 		if !at.gone && !at.acked {
 			r.say(at)
 		}
@@ -98,7 +98,7 @@ func (r *roster) disconnected() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.connected = false
-	r.talk, r.slow, r.rejected = nil, nil, nil
+	r.talk, r.later, r.rejected = nil, nil, nil
 	token(r.saving)
 }
 

@@ -40,7 +40,7 @@ type roster struct {
 	leaving   bool // Goodbye is to be said, and nothing after it
 	left      bool // it was said
 	talk      []*attempt
-	slow      []*attempt // progress that waits for its turn
+	later     []*attempt // whose next word waits for its turn
 	rejected  []link.Rejected
 	beat      time.Duration
 	beatAt    time.Duration // when the next Renew is due

@@ -10,6 +10,7 @@ import (
 
 const (
 	progressEvery = 250 * time.Millisecond // for one attempt
+	startHold     = 5 * time.Millisecond   // how long a busy worker keeps a start to itself: see sayRunning
 	frameRoom     = maxReport              // for words of attempts; the rest is for logs and the heartbeat
 	frameReports  = 2048                   // so that the server can begin with the first
 )
@@ -53,8 +54,9 @@ func (r *roster) next(load *muster.Load) (f *link.ToServer, logs []logRange, wai
 	}
 	f.Rejected, r.rejected = r.rejected, nil
 
-	wait = min(wait, r.releaseSlow(now))
+	r.releaseLater(now)
 	all := r.sayAttempts(f, now)
+	wait = min(wait, r.laterDue(now))
 	logs, next := r.nextLogs(now)
 	wait = min(wait, next)
 	if now >= r.beatAt {
@@ -105,8 +107,14 @@ func (r *roster) sayAttempts(f *link.ToServer, now time.Duration) (all bool) {
 }
 
 // sayRunning says how far a running attempt is, and returns about how much room
-// that took.
+// that took. While other attempts run, too, a start is held back for a moment:
+// many tasks end before it is over, and then one word, and one commit of the
+// server's, says it all.
 func (r *roster) sayRunning(f *link.ToServer, at *attempt, now time.Duration) int {
+	if at.told < toldStarted && at.progress == nil && r.executes > 1 && now < at.since+startHold {
+		r.sayLater(at, at.since+startHold)
+		return 0
+	}
 	room := 0
 	switch {
 	case at.started != 0 && at.told < toldStarted:
@@ -122,10 +130,7 @@ func (r *roster) sayRunning(f *link.ToServer, at *attempt, now time.Duration) in
 		return room
 	}
 	if at.progressAt != 0 && now < at.progressAt+progressEvery {
-		if !at.slow {
-			at.slow = true
-			r.slow = append(r.slow, at)
-		}
+		r.sayLater(at, at.progressAt+progressEvery)
 		return room
 	}
 	room += 100 + 40*len(at.progress.Metrics)
@@ -137,23 +142,36 @@ func (r *roster) sayRunning(f *link.ToServer, at *attempt, now time.Duration) in
 	return room
 }
 
-// releaseSlow lets progress whose turn has come be said, and returns how long the
-// rest has to wait.
-func (r *roster) releaseSlow(now time.Duration) time.Duration {
-	wait := time.Hour
-	r.slow = slices.DeleteFunc(r.slow, func(at *attempt) bool {
-		due := at.progressAt + progressEvery
-		if at.running() && now < due {
-			wait = min(wait, due-now)
+// sayLater notes that there is something to say about at when due comes.
+func (r *roster) sayLater(at *attempt, due time.Duration) {
+	at.due = due
+	if !at.later {
+		at.later = true
+		r.later = append(r.later, at)
+	}
+}
+
+// releaseLater lets be said what has come due.
+func (r *roster) releaseLater(now time.Duration) {
+	r.later = slices.DeleteFunc(r.later, func(at *attempt) bool {
+		if at.running() && now < at.due {
 			return false
 		}
-		at.slow = false
+		at.later = false
 		if at.running() {
 			r.say(at)
 		}
 		return true
 	})
-	return wait
+}
+
+// laterDue returns how long it is until something of it comes due.
+func (r *roster) laterDue(now time.Duration) time.Duration {
+	wait := time.Hour
+	for _, at := range r.later {
+		wait = min(wait, at.due-now)
+	}
+	return max(wait, 0)
 }
 
 // sayRenew adds the heartbeat. A report that left in this session, this frame
