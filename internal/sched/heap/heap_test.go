@@ -1,0 +1,69 @@
+package heap_test
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-dev/muster/internal/sched/heap"
+)
+
+type num struct{ value, id, seat int }
+
+func (n *num) Seat() *int { return &n.seat }
+
+func (n *num) Before(o *num) bool {
+	if n.value != o.value {
+		return n.value < o.value
+	}
+	return n.id < o.id
+}
+
+// TestFirstIsAlwaysTheLeast compares a heap with a sorted list.
+func TestFirstIsAlwaysTheLeast(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var h heap.Heap[*num]
+		var list []*num
+		for i := range rapid.IntRange(1, 100).Draw(t, "steps") {
+			switch op := rapid.IntRange(0, 3).Draw(t, "op"); {
+			case op < 2 || len(list) == 0:
+				n := &num{value: rapid.IntRange(0, 9).Draw(t, "value"), id: i}
+				h.Push(n)
+				list = append(list, n)
+			case op == 2:
+				n := rapid.SampledFrom(list).Draw(t, "out")
+				h.Remove(n)
+				list = slices.DeleteFunc(list, func(o *num) bool { return o == n })
+				if n.seat != 0 {
+					t.Fatalf("removed, and still seated at %d", n.seat)
+				}
+			default:
+				n := rapid.SampledFrom(list).Draw(t, "changed")
+				n.value = rapid.IntRange(0, 9).Draw(t, "to")
+				h.Fix(n)
+			}
+			if len(h) != len(list) {
+				t.Fatalf("%d nodes, want %d", len(h), len(list))
+			}
+			for i, n := range h {
+				if n.seat != i+1 || n.Before(h[0]) {
+					t.Fatalf("node %d has seat %d; it is before the first: %t", i, n.seat, n.Before(h[0]))
+				}
+			}
+		}
+		slices.SortFunc(list, func(a, b *num) int {
+			if a.Before(b) {
+				return -1
+			}
+			return 1
+		})
+		for _, want := range list {
+			if h[0] != want {
+				t.Fatalf("first is %v, want %v", h[0], want)
+			}
+			h.Remove(h[0])
+		}
+	})
+}

@@ -1,0 +1,79 @@
+package judge_test
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/judge"
+)
+
+var outcomes = []muster.Outcome{
+	muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled, muster.AttemptRejected, muster.AttemptLost,
+}
+
+// TestEveryVerdictIsAMoveThatTheTableAllows draws any ending of any held task.
+func TestEveryVerdictIsAMoveThatTheTableAllows(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		code := rapid.IntRange(0, 3).Draw(t, "code")
+		task := muster.Task{
+			ID: muster.TaskID{Job: muster.JobID(rapid.IntRange(1, 99).Draw(t, "job"))}, Attempt: rapid.IntRange(1, 40).Draw(t, "attempt"),
+			State:   rapid.SampledFrom([]muster.TaskState{muster.Assigned, muster.Running, muster.Cancelling}).Draw(t, "state"),
+			Retried: rapid.IntRange(0, 40).Draw(t, "retried"), Crashes: rapid.IntRange(0, 6).Draw(t, "crashes"), ExitCode: &code,
+		}
+		spec := muster.TaskSpec{Retries: muster.Retries{
+			Max:        rapid.IntRange(0, 50).Draw(t, "max"),
+			Backoff:    muster.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "backoff")),
+			MaxBackoff: muster.Duration(rapid.Int64Range(0, int64(2*time.Hour)).Draw(t, "most")),
+			On:         rapid.SampledFrom([][]string{nil, {"exit:1"}, {"timeout", "signal"}}).Draw(t, "on"),
+		}}
+		e := judge.Ending{
+			Outcome: rapid.SampledFrom(outcomes).Draw(t, "outcome"), Reason: rapid.SampledFrom(muster.Reasons).Draw(t, "reason"),
+			Free: rapid.Bool().Draw(t, "free"), Final: rapid.Bool().Draw(t, "final"),
+		}
+		v := judge.Judge(&task, &spec, e, 5)
+		switch {
+		case !task.State.CanBecome(v.To):
+			t.Fatalf("%s cannot become %s", task.State, v.To)
+		case task.State == muster.Cancelling && !v.To.Final():
+			t.Fatal("a cancelled task is tried again")
+		case v.To == muster.Queued && task.Retried+v.Retried > spec.Retries.Max && v.Retried > 0:
+			t.Fatal("more retries than the spec allows")
+		case v.To == muster.Queued && task.Crashes+v.Crashes > 5 && v.Crashes > 0:
+			t.Fatal("more crashes than the limit")
+		case v.To.Final() && v.Pause != 0:
+			t.Fatal("an ended task has a pause")
+		case v.Pause < 0:
+			t.Fatalf("a pause of %s", v.Pause)
+		}
+		most := spec.Retries.MaxBackoff
+		if most == 0 {
+			most = muster.Duration(10 * time.Minute)
+		}
+		if v.Pause > most*11/10+muster.Duration(time.Millisecond) {
+			t.Fatalf("a pause of %s, at most %s is allowed", v.Pause, most)
+		}
+		if again := judge.Judge(&task, &spec, e, 5); again != v {
+			t.Fatalf("the same ending was judged %+v and %+v", v, again)
+		}
+	})
+}
+
+func TestPausesOfTasksThatFailTogetherDiffer(t *testing.T) {
+	t.Parallel()
+	spec := muster.TaskSpec{Retries: muster.Retries{Max: 1, Backoff: muster.Duration(100 * time.Second)}}
+	pauses := map[muster.Duration]bool{}
+	var sum muster.Duration
+	for i := range 1000 {
+		task := muster.Task{ID: muster.TaskID{Job: 1, Num: i}, Attempt: 1, State: muster.Running}
+		p := judge.Judge(&task, &spec, judge.Ending{Outcome: muster.AttemptFailed, Reason: muster.ExitCode}, 5).Pause
+		pauses[p] = true
+		sum += p
+	}
+	if mean := sum / 1000; len(pauses) < 900 || mean < muster.Duration(99*time.Second) || mean > muster.Duration(101*time.Second) {
+		t.Fatalf("%d different pauses, %s on average", len(pauses), mean)
+	}
+}

@@ -1,0 +1,193 @@
+package queue_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/sched/queue"
+)
+
+type one struct {
+	item     queue.Item
+	priority int
+	project  *queue.Project
+	grant    muster.Grant
+	worker   *queue.Worker
+}
+
+func (*one) Size() int { return 1 }
+
+func need(cpus int) *place.Need {
+	return place.NewNeed(&muster.TaskSpec{Kind: muster.KindNoop, Resources: muster.Request{CPUs: float64(cpus)}})
+}
+
+// TestIndexFindsWhatASearchFinds keeps a fleet, a queue and running tasks in random
+// motion, and holds that the index answers as a look at every worker does, that tasks
+// come by priority, share and age, and that nothing that fits is left.
+func TestIndexFindsWhatASearchFinds(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		q := queue.New()
+		var all queue.Amounts
+		var fleet []*queue.Worker
+		var waiting, running []*one
+		projects := []*queue.Project{{Name: "a"}, {Name: "b"}}
+		next := muster.JobID(1)
+		t.Repeat(map[string]func(*rapid.T){
+			"join": func(t *rapid.T) {
+				row := &muster.Worker{ID: muster.WorkerID(fmt.Sprint("w", len(fleet))), Kinds: []string{muster.KindNoop}}
+				row.Resources.CPUs = float64(rapid.IntRange(1, 6).Draw(t, "cpus"))
+				w := &queue.Worker{Book: place.NewBook(row)}
+				all.Offer(&row.Resources, 1)
+				fleet = append(fleet, w)
+				q.Changed(w)
+			},
+			"close": func(t *rapid.T) {
+				if len(fleet) > 0 {
+					w := rapid.SampledFrom(fleet).Draw(t, "worker")
+					w.Book.Closed = map[bool]string{true: "is closed"}[rapid.Bool().Draw(t, "closed")]
+					q.Changed(w)
+				}
+			},
+			"add": func(t *rapid.T) {
+				for range rapid.IntRange(1, 5).Draw(t, "tasks") {
+					x := &one{priority: rapid.IntRange(0, 2).Draw(t, "priority"), project: rapid.SampledFrom(projects).Draw(t, "project")}
+					x.item = queue.Item{Job: next, Owner: x}
+					next++
+					q.Add(&x.item, x.priority, x.project, q.Shape(need(rapid.IntRange(1, 4).Draw(t, "cpus"))))
+					waiting = append(waiting, x)
+				}
+			},
+			"cancel": func(t *rapid.T) {
+				if len(waiting) > 0 {
+					x := rapid.SampledFrom(waiting).Draw(t, "task")
+					q.Remove(&x.item)
+					waiting = slices.DeleteFunc(waiting, func(o *one) bool { return o == x })
+				}
+			},
+			"finish": func(t *rapid.T) {
+				if len(running) > 0 {
+					x := rapid.SampledFrom(running).Draw(t, "task")
+					x.worker.Book.Return(&x.grant)
+					x.project.Holds.Grant(&x.grant, &x.worker.Book.Worker.Resources, -1)
+					q.Changed(x.worker)
+					running = slices.DeleteFunc(running, func(o *one) bool { return o == x })
+				}
+			},
+			"place": func(t *rapid.T) {
+				q.Place(&all, func(it *queue.Item) queue.Outcome {
+					sh := it.Shape()
+					w, shy := q.Best(sh, nil)
+					if want := search(fleet, sh.Need); w != want || shy {
+						t.Fatalf("the index says %v, a search %v", w, want)
+					}
+					if w == nil {
+						return queue.Blocked
+					}
+					x := it.Owner.(*one)
+					if want := expected(waiting, fleet, &all); x != want {
+						t.Fatalf("job %d goes first, want %d", x.item.Job, want.item.Job)
+					}
+					q.Remove(it)
+					waiting = slices.DeleteFunc(waiting, func(o *one) bool { return o == x })
+					x.grant, x.worker = w.Book.Grant(sh.Need), w
+					w.Book.Take(&x.grant)
+					x.project.Holds.Grant(&x.grant, &w.Book.Worker.Resources, 1)
+					q.Changed(w)
+					running = append(running, x)
+					return queue.Placed
+				})
+				for _, x := range waiting {
+					if search(fleet, x.item.Shape().Need) != nil {
+						t.Fatalf("job %d is left, although it fits", x.item.Job)
+					}
+				}
+			},
+			"": func(t *rapid.T) {
+				if err := q.Check(len(fleet)); err != nil {
+					t.Fatal(err)
+				}
+			},
+		})
+	})
+}
+
+// search looks at every worker.
+func search(fleet []*queue.Worker, n *place.Need) *queue.Worker {
+	var best *queue.Worker
+	for _, w := range fleet {
+		if w.Book.Fits(n) != place.Fits {
+			continue
+		}
+		if best == nil || cmp.Or(cmp.Compare(w.Book.Score(n), best.Book.Score(n)), cmp.Compare(best.Book.Worker.ID, w.Book.Worker.ID)) > 0 {
+			best = w
+		}
+	}
+	return best
+}
+
+// expected looks at every waiting task for the first one that some worker fits.
+func expected(waiting []*one, fleet []*queue.Worker, all *queue.Amounts) *one {
+	var first *one
+	for _, x := range waiting {
+		if search(fleet, x.item.Shape().Need) == nil {
+			continue
+		}
+		if first == nil || cmp.Or(
+			cmp.Compare(first.priority, x.priority),
+			cmp.Compare(x.project.Holds.Share(all), first.project.Holds.Share(all)),
+			cmp.Compare(x.item.Job, first.item.Job),
+		) < 0 {
+			first = x
+		}
+	}
+	return first
+}
+
+func TestAsideItemIsLeftOutOfOnePlace(t *testing.T) {
+	t.Parallel()
+	q := queue.New()
+	p := &queue.Project{Name: "a"}
+	x, y := &one{}, &one{}
+	for i, o := range []*one{x, y} {
+		o.item = queue.Item{Job: muster.JobID(i + 1), Owner: o}
+		q.Add(&o.item, 50, p, q.Shape(need(1)))
+	}
+	for range 2 {
+		var tried []muster.JobID
+		q.Place(&queue.Amounts{}, func(it *queue.Item) queue.Outcome {
+			tried = append(tried, it.Job)
+			return queue.Aside
+		})
+		if !slices.Equal(tried, []muster.JobID{1, 2}) {
+			t.Fatalf("tried %v", tried)
+		}
+	}
+}
+
+func TestShapesWithoutTasksAreForgottenOldestFirst(t *testing.T) {
+	t.Parallel()
+	q := queue.New()
+	old := q.Shape(need(1))
+	used := &one{}
+	used.item = queue.Item{Job: 1, Owner: used}
+	q.Add(&used.item, 50, &queue.Project{}, q.Shape(need(2)))
+	for i := range 100 {
+		q.Shape(need(10 + i))
+	}
+	if !old.Forgotten() || q.Shape(need(1)) == old {
+		t.Error("an old shape is still known")
+	}
+	if used.item.Shape().Forgotten() || q.Known(need(2)) != used.item.Shape() {
+		t.Error("a shape with a task was forgotten")
+	}
+	if err := q.Check(0); err != nil {
+		t.Error(err)
+	}
+}
