@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,14 +46,24 @@ func TestScripts(t *testing.T) {
 			e.Setenv("MUSTER_JOIN_TOKEN", "mst_join_"+strings.Repeat("j", 32))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"up":    func(ts *testscript.TestScript, _ bool, args []string) { start(ts, "up", args) },
-			"serve": func(ts *testscript.TestScript, _ bool, args []string) { start(ts, "server", args) },
-			"exits": exits,
-			"mask":  mask,
-			"until": until,
-		},
+		Cmds: commands(),
 	})
+}
+
+func commands() map[string]func(*testscript.TestScript, bool, []string) {
+	all := terminalCommands(map[*testscript.TestScript]*terminal{}, new(sync.Mutex))
+	if all == nil {
+		all = map[string]func(*testscript.TestScript, bool, []string){}
+	}
+	maps.Copy(all, map[string]func(*testscript.TestScript, bool, []string){
+		"up":    func(ts *testscript.TestScript, _ bool, args []string) { start(ts, "up", args) },
+		"serve": func(ts *testscript.TestScript, _ bool, args []string) { start(ts, "server", args) },
+		"crash": crash,
+		"exits": exits,
+		"mask":  mask,
+		"until": until,
+	})
+	return all
 }
 
 // patience is how long anything in a script may take.
@@ -68,9 +80,7 @@ func start(ts *testscript.TestScript, command string, args []string) {
 	ts.Check(err)
 	cmd := exec.Command(bin, args...)
 	cmd.Dir = ts.Getenv("WORK")
-	for _, name := range []string{"PATH", "HOME", "WORK", "TMPDIR", "MUSTER_CONFIG", "XDG_DATA_HOME", "MUSTER_ADMIN_TOKEN", "MUSTER_JOIN_TOKEN", "GOCOVERDIR"} {
-		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
-	}
+	cmd.Env = environment(ts)
 	log, err := os.Create(filepath.Join(ts.Getenv("WORK"), command+".log"))
 	ts.Check(err)
 	cmd.Stderr = log
@@ -103,9 +113,29 @@ func start(ts *testscript.TestScript, command string, args []string) {
 		ts.Fatalf("the preset tokens are not those of the server: %s", line)
 	}
 	ts.Setenv("URL", ready.URL)
+	ts.Setenv("ADDRESS", strings.TrimPrefix(ready.URL, "http://"))
+	ts.Setenv("PID", strconv.Itoa(cmd.Process.Pid))
 	if command == "up" {
 		until(ts, false, []string{"active", "muster", "workers"})
 	}
+}
+
+// crash kills what start has started last, and gives it no chance to say anything.
+func crash(ts *testscript.TestScript, _ bool, _ []string) {
+	pid, err := strconv.Atoi(ts.Getenv("PID"))
+	ts.Check(err)
+	p, err := os.FindProcess(pid)
+	ts.Check(err)
+	ts.Check(p.Kill())
+}
+
+// environment is what a command in the background sees of a script's variables.
+func environment(ts *testscript.TestScript) []string {
+	var env []string
+	for _, name := range []string{"PATH", "HOME", "WORK", "TMPDIR", "MUSTER_CONFIG", "XDG_DATA_HOME", "MUSTER_ADMIN_TOKEN", "MUSTER_JOIN_TOKEN"} {
+		env = append(env, name+"="+ts.Getenv(name))
+	}
+	return env
 }
 
 // exits is exec for a command that ends with a certain exit status: exits STATUS CMD ARG…

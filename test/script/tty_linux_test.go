@@ -1,0 +1,137 @@
+package script
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+)
+
+// terminal is a command that runs at a terminal of its own.
+type terminal struct {
+	cmd    *exec.Cmd
+	master *os.File
+	done   chan struct{} // closed when all output is read
+
+	mu   sync.Mutex
+	seen bytes.Buffer // what was not expected yet
+}
+
+func terminalCommands(at map[*testscript.TestScript]*terminal, mu *sync.Mutex) map[string]func(*testscript.TestScript, bool, []string) {
+	of := func(ts *testscript.TestScript) *terminal {
+		mu.Lock()
+		defer mu.Unlock()
+		return at[ts]
+	}
+	return map[string]func(*testscript.TestScript, bool, []string){
+		// tty CMD ARG… runs a command at a terminal of 24 lines and 100 columns.
+		"tty": func(ts *testscript.TestScript, _ bool, args []string) {
+			t := openTerminal(ts, args)
+			mu.Lock()
+			defer mu.Unlock()
+			at[ts] = t
+		},
+		// expect TEXT waits until the text was shown.
+		"expect": func(ts *testscript.TestScript, _ bool, args []string) { of(ts).expect(ts, args[0]) },
+		// type TEXT types; \x03 is Ctrl-C.
+		"type": func(ts *testscript.TestScript, _ bool, args []string) {
+			keys, err := strconv.Unquote(`"` + args[0] + `"`)
+			ts.Check(err)
+			_, err = of(ts).master.WriteString(keys)
+			ts.Check(err)
+		},
+		// ends STATUS waits for the end of the command.
+		"ends": func(ts *testscript.TestScript, _ bool, args []string) { of(ts).ends(ts, args[0]) },
+	}
+}
+
+func openTerminal(ts *testscript.TestScript, args []string) *terminal {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	ts.Check(err)
+	var n int
+	raw, err := master.SyscallConn()
+	ts.Check(err)
+	var ioctl error
+	ts.Check(raw.Control(func(fd uintptr) {
+		ioctl = errors.Join(
+			unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0),
+			unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 100}),
+		)
+		if ioctl == nil {
+			n, ioctl = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
+		}
+	}))
+	ts.Check(ioctl)
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	ts.Check(err)
+	bin, err := exec.LookPath(args[0])
+	ts.Check(err)
+	t := &terminal{cmd: exec.Command(bin, args[1:]...), master: master, done: make(chan struct{})}
+	t.cmd.Dir = ts.Getenv("WORK")
+	t.cmd.Env = environment(ts)
+	t.cmd.Env = append(t.cmd.Env, "TERM=xterm")
+	t.cmd.Stdin, t.cmd.Stdout, t.cmd.Stderr = slave, slave, slave
+	t.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	ts.Check(t.cmd.Start())
+	ts.Check(slave.Close())
+	go t.read()
+	ts.Defer(func() {
+		_ = t.cmd.Process.Kill()
+		_ = t.cmd.Wait()
+		_ = master.Close()
+		<-t.done
+	})
+	return t
+}
+
+// read collects what is shown until the last process has closed the terminal.
+func (t *terminal) read() {
+	defer close(t.done)
+	buf := make([]byte, 4096)
+	for {
+		n, err := t.master.Read(buf)
+		t.mu.Lock()
+		t.seen.Write(buf[:n])
+		t.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (t *terminal) expect(ts *testscript.TestScript, text string) {
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		t.mu.Lock()
+		shown := t.seen.String()
+		if _, rest, ok := strings.Cut(shown, text); ok {
+			t.seen.Reset()
+			t.seen.WriteString(rest)
+			t.mu.Unlock()
+			return
+		}
+		t.mu.Unlock()
+		if time.Now().After(end) {
+			ts.Fatalf("the terminal does not show %q but %q", text, shown)
+		}
+	}
+}
+
+func (t *terminal) ends(ts *testscript.TestScript, status string) {
+	kill := time.AfterFunc(patience, func() { _ = t.cmd.Process.Kill() })
+	_ = t.cmd.Wait() // the status says it
+	kill.Stop()
+	if got := strconv.Itoa(t.cmd.ProcessState.ExitCode()); got != status {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		ts.Fatalf("the command at the terminal ended with %s, want %s; it shows %q", got, status, t.seen.String())
+	}
+}
