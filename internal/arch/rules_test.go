@@ -1,6 +1,9 @@
 package arch
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 const module = "github.com/muster-dev/muster"
 
@@ -81,7 +84,6 @@ var rules = map[string]rule{
 	"store/faulty":      {ring: testOnly},
 	"blob/blobtest":     {ring: testOnly},
 	"link/linktest":     {ring: testOnly},
-	"agent/run/fake":    {ring: testOnly},
 	"agent/run/runtest": {ring: testOnly},
 	"test/script":       {ring: testOnly},
 	"test/e2e":          {ring: testOnly},
@@ -103,12 +105,7 @@ func (r rule) allowed(path string) bool {
 			return true
 		}
 		rest := strings.TrimPrefix(strings.TrimPrefix(path, module+"/"), "internal/")
-		for _, m := range r.mine {
-			if rest == m {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(r.mine, rest)
 	case !strings.Contains(firstPart(path), "."): // the standard library
 		if r.ring > pure {
 			return true

@@ -39,14 +39,14 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 		return l, nil
 	})
 	if err != nil {
-		s.Close(false) // it may be open already, if the answer came too late
+		s.Close(false) //nolint:contextcheck // it may be open already, if the answer came too late: ctx is over then
 		return nil, nil, err
 	}
 	w := &link.Welcome{Heartbeat: e.cfg.Sched.Heartbeat, Stop: held.stop}
 	for _, a := range held.keep {
 		size, err := e.cfg.Logs.Size(ctx, a)
 		if err != nil {
-			s.Close(false)
+			s.Close(false) //nolint:contextcheck // ends even if ctx is over
 			return nil, nil, err
 		}
 		w.Keep = append(w.Keep, link.LogAck{Attempt: a, Size: size})

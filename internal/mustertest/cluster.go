@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
+// The tokens of every cluster.
 const (
 	AdminToken = "e2e-admin-token-0123456789"
 	JoinToken  = "e2e-join-token-0123456789"
@@ -42,7 +43,7 @@ var binary = sync.OnceValues(func() (string, error) {
 
 // Proc is one process of the program.
 type Proc struct {
-	t    testing.TB
+	tb   testing.TB
 	name string
 	cmd  *exec.Cmd
 	log  string
@@ -50,25 +51,25 @@ type Proc struct {
 }
 
 // start runs the program with args. Its log is shown if the test fails.
-func start(t testing.TB, name string, env []string, args ...string) *Proc {
-	t.Helper()
+func start(tb testing.TB, name string, env []string, args ...string) *Proc {
+	tb.Helper()
 	program, err := binary()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	p := &Proc{t: t, name: name, cmd: exec.Command(program, args...), log: filepath.Join(t.TempDir(), name+".log"), done: make(chan struct{})}
+	p := &Proc{tb: tb, name: name, cmd: exec.Command(program, args...), log: filepath.Join(tb.TempDir(), name+".log"), done: make(chan struct{})}
 	log, err := os.Create(p.log)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	p.cmd.Env = append(append(os.Environ(), "MUSTER_CONFIG="+filepath.Join(t.TempDir(), "context.json")), env...)
+	p.cmd.Env = append(append(os.Environ(), "MUSTER_CONFIG="+filepath.Join(tb.TempDir(), "context.json")), env...)
 	p.cmd.Stderr = log
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	lines := bufio.NewReader(stdout)
 	go func() {
@@ -77,12 +78,12 @@ func start(t testing.TB, name string, env []string, args ...string) *Proc {
 		_, _ = lines.WriteTo(log)
 		_ = p.cmd.Wait()
 	}()
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		_ = p.cmd.Process.Signal(syscall.SIGCONT)
 		p.Kill()
-		if t.Failed() {
+		if tb.Failed() {
 			if b, err := os.ReadFile(p.log); err == nil {
-				t.Logf("log of %s:\n%s", name, tail(b, 6000))
+				tb.Logf("log of %s:\n%s", name, tail(b, 6000))
 			}
 		}
 	})
@@ -107,15 +108,15 @@ func (p *Proc) Kill() {
 
 // Signal sends a signal, such as SIGSTOP.
 func (p *Proc) Signal(sig os.Signal) {
-	p.t.Helper()
+	p.tb.Helper()
 	if err := p.cmd.Process.Signal(sig); err != nil {
-		p.t.Fatalf("signal %v to %s: %v", sig, p.name, err)
+		p.tb.Fatalf("signal %v to %s: %v", sig, p.name, err)
 	}
 }
 
 // Cluster is one server and its workers.
 type Cluster struct {
-	t      testing.TB
+	tb     testing.TB
 	Data   string
 	Addr   string
 	Server *Proc
@@ -124,42 +125,44 @@ type Cluster struct {
 
 // New starts a server with its data in dir, on a port of its own that
 // stays the same over restarts.
-func New(t testing.TB, data string) *Cluster {
-	t.Helper()
+func New(tb testing.TB, data string) *Cluster {
+	tb.Helper()
 	if testing.Short() {
-		t.Skip("real processes are not for -short")
+		tb.Skip("real processes are not for -short")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	c := &Cluster{t: t, Data: data, Addr: l.Addr().String()}
+	c := &Cluster{tb: tb, Data: data, Addr: l.Addr().String()}
 	l.Close()
 	c.Client, err = client.New("http://"+c.Addr, AdminToken, client.Options{Patience: 30 * time.Second})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	c.StartServer()
 	return c
 }
 
+// StartServer starts the server and waits until it answers, for the first time or
+// after Server.Kill.
 func (c *Cluster) StartServer() {
-	c.t.Helper()
-	c.Server = start(c.t, "server", []string{"MUSTER_ADMIN_TOKEN=" + AdminToken, "MUSTER_JOIN_TOKEN=" + JoinToken},
+	c.tb.Helper()
+	c.Server = start(c.tb, "server", []string{"MUSTER_ADMIN_TOKEN=" + AdminToken, "MUSTER_JOIN_TOKEN=" + JoinToken},
 		"server", "--listen", c.Addr, "--data", c.Data, "--heartbeat", "1s", "-o", "json")
 	c.Await("the server answers", 20*time.Second, func() error {
-		_, err := c.Client.Whoami(c.t.Context())
+		_, err := c.Client.Whoami(c.tb.Context())
 		return err
 	})
 }
 
 // StartWorker starts a worker with its data in dir.
 func (c *Cluster) StartWorker(name, dir string, flags ...string) *Proc {
-	c.t.Helper()
+	c.tb.Helper()
 	args := append([]string{"worker", "--server", "http://" + c.Addr, "--name", name, "--data", dir}, flags...)
-	p := start(c.t, name, []string{"MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
+	p := start(c.tb, name, []string{"MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
 	c.Await("worker "+name+" is there", 20*time.Second, func() error {
-		w, err := c.Client.Worker(c.t.Context(), name)
+		w, err := c.Client.Worker(c.tb.Context(), name)
 		if err == nil && w.State != muster.WorkerActive {
 			err = fmt.Errorf("it is %s", w.State)
 		}
@@ -171,9 +174,9 @@ func (c *Cluster) StartWorker(name, dir string, flags ...string) *Proc {
 // Await polls until try succeeds; the test fails at the deadline with the last
 // error.
 func (c *Cluster) Await(what string, limit time.Duration, try func() error) {
-	c.t.Helper()
-	if err := poll(c.t.Context(), limit, try); err != nil {
-		c.t.Fatalf("waited %v for: %s: %v", limit, what, err)
+	c.tb.Helper()
+	if err := poll(c.tb.Context(), limit, try); err != nil {
+		c.tb.Fatalf("waited %v for: %s: %v", limit, what, err)
 	}
 }
 
@@ -197,35 +200,35 @@ func poll(ctx context.Context, limit time.Duration, try func() error) error {
 
 // Submit submits a spec that must be accepted.
 func (c *Cluster) Submit(s *muster.Spec) muster.Job {
-	c.t.Helper()
-	job, err := c.Client.Submit(c.t.Context(), s, client.SubmitOptions{})
+	c.tb.Helper()
+	job, err := c.Client.Submit(c.tb.Context(), s, client.SubmitOptions{})
 	if err != nil {
-		c.t.Fatalf("submit: %v", err)
+		c.tb.Fatalf("submit: %v", err)
 	}
 	return job
 }
 
 // Wait waits for the end of a job.
 func (c *Cluster) Wait(id muster.JobID, limit time.Duration) muster.Job {
-	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), limit)
+	c.tb.Helper()
+	ctx, cancel := context.WithTimeout(c.tb.Context(), limit)
 	defer cancel()
 	job, err := c.Client.Wait(ctx, id)
 	if err != nil {
-		now, _ := c.Client.Job(c.t.Context(), id)
+		now, _ := c.Client.Job(c.tb.Context(), id)
 		state, _ := json.Marshal(now)
-		c.t.Fatalf("job %d did not end in %v: %v; it is %s", id, limit, err, state)
+		c.tb.Fatalf("job %d did not end in %v: %v; it is %s", id, limit, err, state)
 	}
 	return job
 }
 
 // Tasks lists all tasks of a job.
 func (c *Cluster) Tasks(id muster.JobID) []muster.Task {
-	c.t.Helper()
+	c.tb.Helper()
 	var tasks []muster.Task
-	for task, err := range c.Client.Tasks(c.t.Context(), id, client.TaskQuery{Page: 1000}) {
+	for task, err := range c.Client.Tasks(c.tb.Context(), id, client.TaskQuery{Page: 1000}) {
 		if err != nil {
-			c.t.Fatalf("tasks of job %d: %v", id, err)
+			c.tb.Fatalf("tasks of job %d: %v", id, err)
 		}
 		tasks = append(tasks, task)
 	}
@@ -234,11 +237,11 @@ func (c *Cluster) Tasks(id muster.JobID) []muster.Task {
 
 // Output reads what a task wrote to stdout.
 func (c *Cluster) Output(id muster.TaskID) string {
-	c.t.Helper()
+	c.tb.Helper()
 	var out []byte
-	for line, err := range c.Client.Logs(c.t.Context(), id, client.LogOptions{Stream: client.Stdout, Follow: true}) {
+	for line, err := range c.Client.Logs(c.tb.Context(), id, client.LogOptions{Stream: client.Stdout, Follow: true}) {
 		if err != nil {
-			c.t.Fatalf("logs of %s: %v", id, err)
+			c.tb.Fatalf("logs of %s: %v", id, err)
 		}
 		out = append(out, line.Data...)
 	}
@@ -247,9 +250,9 @@ func (c *Cluster) Output(id muster.TaskID) string {
 
 // Running waits until n tasks of a job run.
 func (c *Cluster) Running(id muster.JobID, n int64) {
-	c.t.Helper()
+	c.tb.Helper()
 	c.Await(fmt.Sprintf("%d tasks of job %d run", n, id), 60*time.Second, func() error {
-		job, err := c.Client.Job(c.t.Context(), id)
+		job, err := c.Client.Job(c.tb.Context(), id)
 		if err == nil && job.Counts[muster.Running] < n {
 			err = fmt.Errorf("%d run", job.Counts[muster.Running])
 		}

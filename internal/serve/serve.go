@@ -29,10 +29,10 @@ import (
 
 // Config says what server to build.
 type Config struct {
-	Listen     string // host:port; port 0 picks a free one
-	Data       string // folder of everything that the server keeps; made if it is not there
-	AdminToken string // preset; "" makes one at the first start
-	JoinToken  string // preset; "" makes one at the first start
+	Listen     string          // host:port; port 0 picks a free one
+	Data       string          // folder of everything that the server keeps; made if it is not there
+	AdminToken string          // preset; "" makes one at the first start
+	JoinToken  string          // preset; "" makes one at the first start
 	Heartbeat  muster.Duration // how often workers renew; 0 means every 10 seconds
 	Version    string
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -106,14 +107,14 @@ func TestWorkerKilled(t *testing.T) {
 	const tasks = 20
 	c := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
-	first := c.StartWorker("first", dir, "--slots", fmt.Sprint(tasks))
+	first := c.StartWorker("first", dir, "--slots", strconv.Itoa(tasks))
 	marks := t.TempDir()
 	spec := mustertest.Shell("marks", fmt.Sprintf(`echo $$ > %s/$MUSTER_INDEX.$MUSTER_ATTEMPT; test $MUSTER_ATTEMPT = 2 || exec sleep 600`, marks))
 	spec.Tasks[0].Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: tasks - 1, Step: 1}}}
 	spec.Tasks[0].Disconnect = muster.Disconnect{Grace: muster.Duration(2 * time.Second)}
 	job := c.Submit(spec)
 	c.Running(job.ID, tasks)
-	c.StartWorker("second", t.TempDir(), "--slots", fmt.Sprint(tasks))
+	c.StartWorker("second", t.TempDir(), "--slots", strconv.Itoa(tasks))
 	first.Kill()
 	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
 		t.Fatalf("the job ended as %s: %v", got.State, got.Counts)
