@@ -168,6 +168,9 @@ func (a *app) announce(c *serverConfig, known remote.Server, fresh bool) error {
 		return frame.Write(a.Out, append(line, '\n'))
 	}
 	text := fmt.Sprintf("Muster serves at %s\n", a.Out.Paint(term.Bold, known.URL))
+	if known.Token == "" {
+		text += "The tokens were shown at its first start; this user's commands need --token, or MUSTER_TOKEN.\n"
+	}
 	if fresh {
 		text += fmt.Sprintf("  admin token  %s\n  join token   %s\n", known.Token, known.JoinToken) +
 			"The tokens are not shown again. Commands of this user on this machine know them; elsewhere:\n" +

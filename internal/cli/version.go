@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/urfave/cli/v3"
 
@@ -23,8 +24,8 @@ func (a *app) versionCommand() *cli.Command {
 			}
 			b := frame.BuildVersion()
 			return a.Show(c.Format, b, []string{b.Version}, func() error {
-				_, err := fmt.Fprintf(a.Out, "muster %s (%s, %s)\n", b.Version, b.Go, b.Platform)
-				return err
+				made := frame.NonEmpty([]string{b.Commit, b.Go, b.Platform})
+				return frame.Write(a.Out, fmt.Appendf(nil, "muster %s (%s)\n", b.Version, strings.Join(made, ", ")))
 			})
 		},
 	})

@@ -2,6 +2,7 @@ package follow
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +67,7 @@ func TestPrefixedLines(t *testing.T) {
 		w.flush()
 		want := ""
 		for line := range strings.Lines(text) {
-			want += "1.2 | " + strings.TrimSuffix(line, "\n") + "\n"
+			want = fmt.Sprintf("%s1.2 | %s\n", want, strings.TrimSuffix(line, "\n"))
 		}
 		if b.String() != want {
 			t.Fatalf("%q became %q, want %q", text, &b, want)

@@ -52,6 +52,9 @@ func (p *Printer) Selected(ctx context.Context, sels []remote.Selector, o client
 			cancel()
 			return errors.Join(err, ignoreCancel(group.Wait()))
 		}
+		if silent(&t) {
+			continue
+		}
 		group.Go(func() error { return p.task(ctx, t.ID, o, prefixed) })
 	}
 	return group.Wait()
@@ -62,6 +65,12 @@ func ignoreCancel(err error) error {
 		return nil
 	}
 	return err
+}
+
+// silent reports whether there is surely nothing to print of a task, as of many
+// in a big array.
+func silent(t *muster.Task) bool {
+	return t.State == muster.Succeeded && t.LogSize == 0 && t.Attempt <= 1
 }
 
 // task prints the output of one task.

@@ -1,6 +1,7 @@
 package frame
 
 import (
+	"cmp"
 	"runtime"
 	"runtime/debug"
 )
@@ -14,14 +15,17 @@ type Build struct {
 	Platform string `json:"platform"`
 }
 
+// version is set by the linker for releases.
+var version string
+
 // BuildVersion says which build this is.
 func BuildVersion() Build {
-	b := Build{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b := Build{Version: cmp.Or(version, "devel"), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
 	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
+	if v := info.Main.Version; version == "" && v != "" && v != "(devel)" {
 		b.Version = v
 	}
 	for _, s := range info.Settings {

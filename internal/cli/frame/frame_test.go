@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -87,7 +88,7 @@ func TestFormatsAgree(t *testing.T) {
 		}
 		write := func(f Format) []byte {
 			a, out, _ := newApp()
-			l := Listing[row]{Format: f, Rows: seq(rows), ID: func(r row) string { return fmt.Sprint(r.ID) }}
+			l := Listing[row]{Format: f, Rows: seq(rows), ID: func(r row) string { return strconv.Itoa(r.ID) }}
 			if err := l.Write(a); err != nil {
 				t.Fatal(err)
 			}
@@ -166,7 +167,7 @@ func TestAListStopsAtItsLimit(t *testing.T) {
 	l := Listing[row]{
 		Format: Format{Quiet: true}, Limit: 2, More: "more", ID: func(r row) string { return r.Text },
 		Rows: func(yield func(row, error) bool) {
-			for yield(row{Text: fmt.Sprint(asked)}, nil) {
+			for yield(row{Text: strconv.Itoa(asked)}, nil) {
 				asked++
 			}
 		},
