@@ -185,7 +185,7 @@ func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) er
 	st.Place(now)
 	fx := st.Take()
 	if !fx.Rows.Empty() || len(b.keys) > 0 {
-		if err := e.cfg.Store.Commit(ctx, &store.Batch{Rows: fx.Rows, Keys: b.keys}); err != nil {
+		if err := e.cfg.Store.Commit(context.WithoutCancel(ctx), &store.Batch{Rows: fx.Rows, Keys: b.keys}); err != nil {
 			for i, l := range letters {
 				if b.refused[i] != nil {
 					l.done(b.refused[i])
