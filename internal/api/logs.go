@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
@@ -46,6 +47,10 @@ func (s *server) getLogs(w http.ResponseWriter, r *http.Request, in *logsInput) 
 	if at.attempt > task.Attempt {
 		return noAttempt(task, at.attempt)
 	}
+	follow := strings.Contains(in.Accept, "text/event-stream") || in.Follow == "true"
+	if !follow && at.attempt == task.Attempt && task.State.Final() {
+		s.settleLog(r.Context(), at.id(), task.LogSize)
+	}
 	if in.Last != "" {
 		if at.attempt, at.offset, err = parsePlace(in.Last); err != nil {
 			return err
@@ -55,11 +60,26 @@ func (s *server) getLogs(w http.ResponseWriter, r *http.Request, in *logsInput) 
 			return err
 		}
 	}
-	if strings.Contains(in.Accept, "text/event-stream") || in.Follow == "true" {
+	if follow {
 		f := &follower{server: s, place: at, stream: in.Stream, follow: in.Follow != "false", fixed: in.Attempt > 0}
 		return f.serve(w, r)
 	}
 	return s.writeLog(w, r, at, in.Stream)
+}
+
+// tailPatience is how long a plain read of an ended task's log waits for what its
+// report has overtaken.
+const tailPatience = 2 * time.Second
+
+// settleLog waits a moment until a log has the size that its report promised.
+func (s *server) settleLog(ctx context.Context, id muster.AttemptID, promised int64) {
+	ctx, cancel := context.WithTimeout(ctx, tailPatience)
+	defer cancel()
+	for size, err := s.Logs.Size(ctx, id); err == nil && size < promised; size, err = s.Logs.Size(ctx, id) {
+		if s.Logs.Wait(ctx, id, size) != nil {
+			return
+		}
+	}
 }
 
 // logPlace is a place in a task's output; attempt 0 is before the first one.

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/apitest"
@@ -80,6 +81,23 @@ func TestFollowResumesAfterLastEvent(t *testing.T) {
 }
 
 // Of a cancelled task that never ran there is nothing to follow.
+// A plain read of an ended task waits for the output that its report has
+// overtaken.
+func TestPlainLogIsWhole(t *testing.T) {
+	s := apitest.Start(t, nil)
+	submit(t, s, `{"run":"x"}`)
+	w := s.Worker(t, "w1")
+	id := w.Next()
+	hello, tail := apitest.Log(tasklog.Stdout, "hello\n"), apitest.Log(tasklog.Stdout, "tail\n")
+	size := appendLog(t, s, id, hello)
+	w.Finish(id, muster.AttemptSucceeded, size+int64(len(tail)))
+	late := time.AfterFunc(100*time.Millisecond, func() { appendLog(t, s, id, tail) })
+	defer late.Stop()
+	if got := string(status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs"}, http.StatusOK)); got != "hello\ntail\n" {
+		t.Errorf("the log reads %q", got)
+	}
+}
+
 func TestFollowTaskThatNeverRan(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x"}`)
