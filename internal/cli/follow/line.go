@@ -23,23 +23,35 @@ type progressView struct {
 // it: if it breaks off, look still knows the state.
 func (f *follower) watch(ctx context.Context) error {
 	for e, err := range f.server.Events(ctx, client.EventQuery{Job: f.id}) {
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil
+		case e.Type == muster.EventResync:
+			// What a lone task told before is known to the server only; of many the next event is as good.
+			if t, err := f.server.Task(ctx, muster.TaskID{Job: f.id}); err == nil {
+				f.take(func(v *progressView) { v.task = t })
+			}
+		case e.Type == muster.EventTask && e.Task != nil:
+			f.take(func(v *progressView) { v.told(e) })
 		}
-		if e.Type != muster.EventTask || e.Task == nil {
-			continue
-		}
-		f.mu.Lock()
-		t := &f.seen.task
-		if t.ID != *e.Task {
-			*t = muster.Task{ID: *e.Task, StartedAt: e.At}
-		}
-		if t.State.UnmarshalText([]byte(e.State)) == nil && e.Detail != nil {
-			t.Progress, t.Step, t.Metrics = e.Detail.Progress, e.Detail.Step, e.Detail.Metrics
-		}
-		f.mu.Unlock()
 	}
 	return nil
+}
+
+func (f *follower) take(change func(*progressView)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(&f.seen)
+}
+
+// told takes in an event about a task.
+func (v *progressView) told(e muster.Event) {
+	if v.task.ID != *e.Task {
+		v.task = muster.Task{ID: *e.Task}
+	}
+	if v.task.State.UnmarshalText([]byte(e.State)) == nil && e.Detail != nil {
+		v.task.Progress, v.task.Step, v.task.Metrics = e.Detail.Progress, e.Detail.Step, e.Detail.Metrics
+	}
 }
 
 // look reads the job's state once a second.
@@ -62,9 +74,7 @@ func (f *follower) look(ctx context.Context) error {
 				why = x.Summary
 			}
 		}
-		f.mu.Lock()
-		f.seen.job, f.seen.why = job, why
-		f.mu.Unlock()
+		f.take(func(v *progressView) { v.job, v.why = job, why })
 	}
 }
 

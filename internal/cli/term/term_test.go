@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,33 +99,54 @@ func TestWords(t *testing.T) {
 	}
 }
 
+// tape records what is written until it is taken.
+type tape struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (t *tape) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.b.Write(p)
+}
+
+func (t *tape) take() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer t.b.Reset()
+	return t.b.String()
+}
+
 func TestStatusStaysBelowOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var b bytes.Buffer
-		screen := Screen{Writer: &b, Live: true, Width: 20}
+		var shown tape
+		screen := Screen{Writer: &shown, Live: true, Width: 20}
 		s := NewStatus(screen)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- s.Run(ctx, func() string { return "50% of\ta long status line" }) }()
 		synctest.Wait()
-		if got, want := b.String(), "\r\x1b[K50% of a long stat…"; got != want {
+		if got, want := shown.take(), "\r\x1b[K50% of a long stat…"; got != want {
 			t.Errorf("drawn %q, want %q", got, want)
 		}
-		b.Reset()
 		w := s.Above(screen)
 		_, _ = w.Write([]byte("half a "))
 		time.Sleep(time.Second) // virtual: ticks pass
 		_, _ = w.Write([]byte("line\n"))
-		if got, want := b.String(), "\r\x1b[Khalf a line\n"; got != want {
+		if got, want := shown.take(), "\r\x1b[Khalf a line\n"; got != want {
 			t.Errorf("written %q, want %q", got, want)
 		}
 		time.Sleep(time.Second)
-		b.Reset()
+		synctest.Wait()
+		if got, want := shown.take(), "\r\x1b[K50% of a long stat…"; got != want {
+			t.Errorf("drawn again %q, want %q", got, want)
+		}
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if got, want := b.String(), "\r\x1b[K"; got != want {
+		if got, want := shown.take(), "\r\x1b[K"; got != want {
 			t.Errorf("at the end %q, want %q", got, want)
 		}
 	})
