@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"net/url"
-	"strconv"
 
 	"github.com/muster-dev/muster"
 )
@@ -13,7 +12,7 @@ import (
 type EventQuery struct {
 	Job   muster.JobID       // only of this job and its tasks; 0 means all
 	Types []muster.EventType // only these; any if empty. A resync always comes
-	Last  string             // go on after this event ("EPOCH-SEQ", see EventID); "" means from now on
+	Last  string             // go on after this event ("EPOCH-SEQ"); "" means from now on
 }
 
 // Events follows what changes, until ctx ends. Where events were missed there is
@@ -58,6 +57,3 @@ func (c *Client) Wait(ctx context.Context, id muster.JobID) (muster.Job, error) 
 	}
 	return muster.Job{}, ctx.Err()
 }
-
-// EventID is what EventQuery.Last takes.
-func EventID(e muster.Event) string { return e.Epoch + "-" + strconv.FormatUint(e.Seq, 10) }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/link/linktest"
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
@@ -187,6 +188,49 @@ func TestWorkerFrozen(t *testing.T) {
 	again.Tasks[0].Where.Workers = []string{"first"}
 	if got := c.Wait(c.Submit(again).ID, 30*time.Second); got.State != muster.JobSucceeded {
 		t.Errorf("the thawed worker's next task ended as %s", got.State)
+	}
+}
+
+// TestPartition cuts the way between a worker and the server: both directions
+// held back, one of them, and the connection reset, each for less than the
+// grace. The task goes on, is not restarted, and its log is whole.
+func TestPartition(t *testing.T) {
+	const lines = 30
+	c := mustertest.New(t, t.TempDir())
+	proxy := linktest.NewProxy(t, c.Addr)
+	c.StartWorker("far", t.TempDir(), "--server", "http://"+proxy.Addr)
+	job := c.Submit(mustertest.Shell("talk", fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; sleep 0.5; done`, lines)))
+	c.Running(job.ID, 1)
+	state := func(want muster.WorkerState) {
+		t.Helper()
+		c.Await(fmt.Sprintf("the worker is %s", want), 30*time.Second, func() error {
+			w, err := c.Client.Worker(t.Context(), "far")
+			if err == nil && w.State != want {
+				err = fmt.Errorf("it is %s", w.State)
+			}
+			return err
+		})
+	}
+	proxy.Freeze()
+	state(muster.WorkerUnreachable)
+	proxy.Thaw()
+	state(muster.WorkerActive)
+	proxy.FreezeDown()
+	proxy.Drop() // the worker notices only that nobody answers its new connections
+	state(muster.WorkerUnreachable)
+	proxy.Thaw()
+	state(muster.WorkerActive)
+	proxy.Drop()
+	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
+		t.Fatalf("the job ended as %s", got.State)
+	}
+	var want strings.Builder
+	for i := range lines {
+		fmt.Fprintf(&want, "line %d\n", i+1)
+	}
+	task := c.Tasks(job.ID)[0]
+	if out := c.Output(task.ID); out != want.String() || task.Attempt != 1 {
+		t.Errorf("after attempt %d the log is %q", task.Attempt, out)
 	}
 }
 

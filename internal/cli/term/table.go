@@ -39,9 +39,6 @@ func (t *Table) Row(cells ...string) {
 	t.rows = append(t.rows, row)
 }
 
-// Len returns the number of rows.
-func (t *Table) Len() int { return len(t.rows) }
-
 // Draw writes the table. No line is wider than the screen: the widest cells are
 // shortened first. Columns that are empty in every row are left out.
 func (t *Table) Draw(s Screen) error {

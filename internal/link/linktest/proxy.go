@@ -21,8 +21,7 @@ type Proxy struct {
 	conns    map[net.Conn]struct{}
 	thawed   chan struct{} // closed while both ways are open
 	upOnly   bool          // what comes from the server is held back
-	delay    time.Duration
-	dropping atomic.Int64 // bytes until the connections are cut; negative means never
+	dropping atomic.Int64  // bytes until the connections are cut; negative means never
 }
 
 // NewProxy forwards connections to target until the test ends.
@@ -69,13 +68,6 @@ func (p *Proxy) Thaw() {
 	}
 }
 
-// Delay holds every chunk back for d.
-func (p *Proxy) Delay(d time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.delay = d
-}
-
 // Drop cuts all connections. New ones are accepted.
 func (p *Proxy) Drop() {
 	p.mu.Lock()
@@ -92,13 +84,6 @@ func (p *Proxy) Drop() {
 // DropAfter cuts all connections after n more bytes in any direction.
 func (p *Proxy) DropAfter(n int64) { p.dropping.Store(n) }
 
-// Target sends new connections elsewhere.
-func (p *Proxy) Target(addr string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.target = addr
-}
-
 func isClosed(c chan struct{}) bool {
 	select {
 	case <-c:
@@ -114,10 +99,7 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		p.mu.Lock()
-		target := p.target
-		p.mu.Unlock()
-		out, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(context.Background(), "tcp", target)
+		out, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(context.Background(), "tcp", p.target)
 		if err != nil {
 			in.Close()
 			continue
@@ -156,12 +138,9 @@ func (p *Proxy) pump(to, from net.Conn, down bool) {
 // wait is where chunks are held back.
 func (p *Proxy) wait(down bool) {
 	p.mu.Lock()
-	thawed, delay, free := p.thawed, p.delay, p.upOnly && !down
+	thawed, free := p.thawed, p.upOnly && !down
 	p.mu.Unlock()
 	if !free {
 		<-thawed
-	}
-	if delay > 0 {
-		time.Sleep(delay)
 	}
 }
