@@ -24,12 +24,12 @@ build: ## bin/muster, a static binary
 	go build $(GOFLAGS_BUILD) -o bin/muster ./cmd/muster
 
 test: ## all tests, with the race detector and shuffled, and the end-to-end faults
-	@scripts/need cc python3
+	@scripts/need cc python3 pip
 	CGO_ENABLED=1 go test -race -shuffle=on -timeout 10m $$(go list ./... | grep -vE '/test/(e2e|load)$$')
 	$(MAKE) e2e
 
 race: ## only the fast tests, with the race detector
-	@scripts/need cc python3
+	@scripts/need cc python3 pip
 	CGO_ENABLED=1 go test -race -short -shuffle=on ./...
 
 sim: ## the seeded simulation of the scheduler, SEEDS=1000
