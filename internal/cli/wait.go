@@ -66,7 +66,7 @@ func (a *app) wait(ctx context.Context, c *waitConfig, args []string) error {
 		defer cancel()
 	}
 	ended, err := a.waitAll(ctx, server, sels)
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return &frame.StatusError{Status: frame.ExitTimedOut, Err: muster.Errorf(muster.Unavailable, "still not ended after %s: %s", c.timeout, unfinished(sels, ended))}
 	}
 	if err != nil {
@@ -158,7 +158,7 @@ func waitOne(ctx context.Context, server *client.Client, sel remote.Selector) (w
 	return waited{}, ctx.Err()
 }
 
-// look reads the tasks of a remote.Selector and reports whether all of them have ended.
+// look reads the tasks of a selector and reports whether all of them have ended.
 func (w *waited) look(ctx context.Context, server *client.Client, sel remote.Selector) (bool, error) {
 	w.State, w.Status = "", 0
 	for t, err := range remote.TasksOf(ctx, server, []remote.Selector{sel}, nil) {
