@@ -1,6 +1,7 @@
 package process
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -67,7 +68,7 @@ func (w *logWriter) size() int64 {
 	return w.offset
 }
 
-// append writes encoded records, whole, unless the log is full.
+// append writes encoded records, whole ones, until the log is full.
 func (w *logWriter) append(records []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,9 +77,21 @@ func (w *logWriter) append(records []byte) {
 	}
 	if w.offset+int64(len(records)) > w.most {
 		w.full = true
-		records = system(nil, fmt.Sprintf("the output is cut here: %s of log is the most that is kept of one attempt", muster.Size(w.most)))
+		records = system(fitting(records, w.most-w.offset), fmt.Sprintf("the output is cut here: %s of log is the most that is kept of one attempt", muster.Size(w.most)))
 	}
 	w.write(records)
+}
+
+// fitting returns the whole records at the beginning that take at most room bytes.
+func fitting(records []byte, room int64) []byte {
+	dec := tasklog.NewDecoder(bytes.NewReader(records))
+	end := int64(0)
+	for {
+		if _, err := dec.Next(); err != nil || dec.Offset() > room {
+			return records[:end:end]
+		}
+		end = dec.Offset()
+	}
 }
 
 func (w *logWriter) say(line string) {

@@ -70,7 +70,7 @@ func output(t *testing.T, o Open) {
 		sink := NewSink()
 		r := b.x.Run(t.Context(), task, sink)
 		wantSuccess(t, r)
-		if r.LogSize > 101_000 || r.LogSize < 60_000 {
+		if r.LogSize > 100_200 || r.LogSize < 99_900 {
 			t.Errorf("the log has %d bytes", r.LogSize)
 		}
 		if got := b.Output(t, task.Attempt, tasklog.System); strings.Count(got, "\n") != 1 || !strings.Contains(got, "97.7KiB") {
