@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"sync"
 	"time"
 
@@ -102,40 +101,6 @@ func blocked(ctx context.Context, err error) bool {
 	}
 	op, ok := errors.AsType[*net.OpError](err)
 	return !errors.Is(err, errBusy) && (!ok || op.Op != "dial")
-}
-
-// errBusy is in the chain of refusals that say that the server cannot take any session now.
-var errBusy = errors.New("busy")
-
-// Refused makes the error of an HTTP answer that is no success; text is the beginning of its body.
-// Unavailable means that the same request may do better later.
-func Refused(status int, text string) error {
-	code := muster.Unavailable
-	switch status {
-	case http.StatusUnauthorized:
-		code = muster.Unauthenticated
-	case http.StatusForbidden:
-		code = muster.Forbidden
-	case http.StatusNotFound, http.StatusGone:
-		code = muster.NotFound
-	case http.StatusConflict:
-		code = muster.Conflict
-	case http.StatusRequestEntityTooLarge:
-		code = muster.TooLarge
-	case http.StatusRequestTimeout, http.StatusTooManyRequests:
-	default:
-		if status < http.StatusInternalServerError {
-			code = muster.Invalid
-		}
-	}
-	if text == "" {
-		text = http.StatusText(status)
-	}
-	err := muster.Errorf(code, "the server answered %d: %s", status, text)
-	if status == http.StatusServiceUnavailable {
-		err.Err = errBusy
-	}
-	return err
 }
 
 // DialError makes a transport's error of a Dial to server: a refusal of the key as it is, and

@@ -85,33 +85,3 @@ func (g *Gate) enter(ctx context.Context) (context.Context, func(), error) {
 		g.inside.Done()
 	}, nil
 }
-
-// HTTPStatus is the status with which a transport refuses a session for err.
-func HTTPStatus(err error) int {
-	switch muster.CodeOf(err) {
-	case muster.Unauthenticated:
-		return http.StatusUnauthorized
-	case muster.Forbidden:
-		return http.StatusForbidden
-	case muster.Unavailable, muster.StorageFull:
-		return http.StatusServiceUnavailable
-	case muster.Invalid, muster.InvalidSpec:
-		return http.StatusBadRequest
-	case muster.NotFound:
-		return http.StatusNotFound
-	case muster.Conflict:
-		return http.StatusConflict
-	case muster.TooLarge:
-		return http.StatusRequestEntityTooLarge
-	case muster.Internal:
-	}
-	return http.StatusInternalServerError
-}
-
-// Refuse answers an HTTP request that does not become a session.
-func Refuse(w http.ResponseWriter, err error) {
-	if muster.CodeOf(err) == muster.Unauthenticated {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-	}
-	http.Error(w, err.Error(), HTTPStatus(err))
-}

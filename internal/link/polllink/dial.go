@@ -167,8 +167,7 @@ func (c *workerConn) post(ctx context.Context, op string, body []byte, lines *[]
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		b, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // as much as there is
-		return 0, link.Refused(resp.StatusCode, strings.TrimSpace(string(b)))
+		return 0, link.Refused(resp)
 	}
 	if lines == nil {
 		return 0, nil

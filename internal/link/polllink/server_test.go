@@ -2,6 +2,7 @@ package polllink_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -37,7 +38,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// post makes one request as worker w1 and returns "status body".
+// post makes one request as worker w1 and returns "status body", of a refusal "status detail".
 func (w *world) post(query, body string) string { return w.postAs("w1", query, body) }
 
 func (w *world) postAs(worker, query, body string) string {
@@ -45,7 +46,14 @@ func (w *world) postAs(worker, query, body string) string {
 	r.Header.Set("Worker", worker)
 	rec := httptest.NewRecorder()
 	w.srv.ServeHTTP(rec, r)
-	return strings.TrimSpace(http.StatusText(rec.Code) + " " + rec.Body.String())
+	text := rec.Body.String()
+	var problem struct {
+		Detail string `json:"detail"`
+	}
+	if rec.Code != http.StatusOK && json.Unmarshal(rec.Body.Bytes(), &problem) == nil {
+		text = problem.Detail
+	}
+	return strings.TrimSpace(http.StatusText(rec.Code) + " " + text)
 }
 
 func (w *world) want(query, body, prefix string) {

@@ -2,7 +2,6 @@ package wslink
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -33,22 +32,12 @@ func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
 	switch {
 	case err == nil:
 	case resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
-		return nil, link.DialError(d.Server, refused(resp))
+		return nil, link.DialError(d.Server, link.Refused(resp))
 	default:
 		return nil, link.DialError(d.Server, err)
 	}
 	ws.SetReadLimit(link.MaxFrame)
 	return &workerConn{socket: socket{ws: ws}}, nil
-}
-
-// refused keeps what the server said instead of upgrading.
-func refused(resp *http.Response) error {
-	text := ""
-	if resp.Body != nil {
-		b, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // as much as there is
-		text = strings.TrimSpace(string(b))
-	}
-	return link.Refused(resp.StatusCode, text)
 }
 
 type workerConn struct {
