@@ -126,12 +126,17 @@ func joinOnce(ctx context.Context, client *http.Client, server *url.URL, token, 
 }
 
 func joinRefused(server *url.URL, status int, answer []byte) error {
+	var problem struct {
+		Detail string `json:"detail"`
+	}
 	switch {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return muster.Errorf(muster.Unauthenticated,
 			"%s refuses the join token: use the one that the server printed at its first start, or make a new one with muster keys create --role join", server)
 	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
 		return muster.Errorf(muster.Unavailable, "%s answered %d: %s", server, status, firstLine(answer))
+	case json.Unmarshal(answer, &problem) == nil && problem.Detail != "":
+		return muster.Errorf(muster.Invalid, "%s does not let this worker join: %s", server, problem.Detail)
 	default:
 		return muster.Errorf(muster.Invalid, "%s answered %d to the request to join (%s): check that --server is a muster server", server, status, firstLine(answer))
 	}

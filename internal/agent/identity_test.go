@@ -31,7 +31,11 @@ func joinServer(t *testing.T, statuses ...int) *url.URL {
 			t.Error("the join token is not in the header")
 		}
 		if len(statuses) > 0 {
-			http.Error(w, "no", statuses[0])
+			text := "no"
+			if statuses[0] == http.StatusUnprocessableEntity {
+				text = `{"title": "Unprocessable Entity", "detail": "no such luck"}`
+			}
+			http.Error(w, text, statuses[0])
 			statuses = statuses[1:]
 			return
 		}
@@ -52,11 +56,12 @@ func TestJoin(t *testing.T) {
 		code     muster.Code // "" for success
 		want     string
 	}{
-		"at once":                {nil, "", ""},
-		"after a restart of it":  {[]int{503, 502}, "", ""},
-		"with a wrong token":     {[]int{401}, muster.Unauthenticated, "refuses the join token"},
-		"with another role":      {[]int{403}, muster.Unauthenticated, "refuses the join token"},
-		"to something different": {[]int{404}, muster.Invalid, "check that --server is a muster server"},
+		"at once":                 {nil, "", ""},
+		"after a restart of it":   {[]int{503, 502}, "", ""},
+		"with a wrong token":      {[]int{401}, muster.Unauthenticated, "refuses the join token"},
+		"with another role":       {[]int{403}, muster.Unauthenticated, "refuses the join token"},
+		"under a name it refuses": {[]int{422}, muster.Invalid, "does not let this worker join: no such luck"},
+		"to something different":  {[]int{404}, muster.Invalid, "check that --server is a muster server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
