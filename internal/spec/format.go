@@ -35,6 +35,9 @@ func Format(err error, source string) string {
 			excerpt(&b, f, strings.TrimSuffix(lines[f.Line-1], "\r"))
 		}
 	}
+	if len(e.Fields) >= maxWrong {
+		fmt.Fprintf(&b, "\nThese are the first %d problems; there may be more.\n", maxWrong)
+	}
 	return b.String()
 }
 

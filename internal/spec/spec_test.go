@@ -285,6 +285,17 @@ func TestFormatShowsTheSurroundingsOfLongLines(t *testing.T) {
 	}
 }
 
+func TestFormatSaysThatThereIsMore(t *testing.T) {
+	for problems, more := range map[int]bool{3: false, 500: true} {
+		text := strings.Repeat("kind: bad\n---\n", problems)
+		_, err := spec.Parse([]byte(text), "many.yaml")
+		out := spec.Format(err, text)
+		if got := strings.HasSuffix(out, "\nThese are the first 100 problems; there may be more.\n"); got != more {
+			t.Errorf("%d problems: it says that there are more: %v", problems, got)
+		}
+	}
+}
+
 // FuzzParse holds that whatever is accepted is valid and means the same once it
 // was written as JSON, and that every problem has a place in the file.
 func FuzzParse(f *testing.F) {
