@@ -123,9 +123,7 @@ func addTask(f *frame.Facts, t *muster.Task) {
 	if t.Attempt > 1 {
 		f.Add("attempt", strconv.Itoa(t.Attempt))
 	}
-	if t.Progress != nil {
-		f.Add("progress", term.Percent(*t.Progress))
-	}
+	f.Add("progress", frame.Done(t))
 	f.Add("step", term.Clean(t.Step))
 	f.Add("metrics", term.Clean(frame.Metrics(t.Metrics)))
 	f.Add("reason", string(t.Reason))

@@ -30,7 +30,7 @@ type createConfig struct {
 
 func (c *createConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "name", Usage: "what the key is for, as `TEXT`"}.Text(&c.key.Name),
+		frame.Option{Name: "name", Usage: "what the key is for, as `TEXT` (default: its role)"}.Text(&c.key.Name),
 		frame.Option{Name: "role", Usage: "what it may do, a `ROLE`: admin, submitter, viewer, or join (lets workers join)"}.Choice(&c.key.Role, "admin", "submitter", "viewer", "join"),
 		frame.Option{Name: "project", Short: "p", Usage: "the only `PROJECT` that it may touch"}.Text(&c.key.Project),
 		frame.Option{Name: "ttl", Usage: "how long it is valid, a `DURATION` such as 30d (default: for ever)"}.Duration(&c.key.TTL),
@@ -66,9 +66,7 @@ func (a *app) keysBelow(name, usage, args string, do func(context.Context, *keys
 }
 
 func (a *app) createKey(ctx context.Context, c *createConfig) error {
-	if c.key.Name == "" {
-		return muster.Errorf(muster.Invalid, "the key has no name: say what it is for with --name")
-	}
+	c.key.Name = cmp.Or(c.key.Name, c.key.Role)
 	server, err := c.Connect()
 	if err != nil {
 		return err

@@ -78,7 +78,7 @@ func (a *app) ps(ctx context.Context, c *psConfig) error {
 		ID:     func(j muster.Job) string { return j.ID.String() },
 		Table:  term.NewTable(jobColumns(c.Wide())...),
 		Row:    func(j muster.Job) []string { return jobRow(j, now) },
-		Empty:  "no jobs: submit one with muster run or muster submit",
+		Empty:  c.empty(),
 		More:   "there are more jobs: --all lists every one, --limit and --state choose",
 		Rows: func(yield func(muster.Job, error) bool) {
 			for _, states := range [][]muster.JobState{live, ended} {
@@ -91,6 +91,14 @@ func (a *app) ps(ctx context.Context, c *psConfig) error {
 		},
 	}
 	return l.Write(a.App)
+}
+
+// empty says that there are no jobs, and whether others were left out.
+func (c *psConfig) empty() string {
+	if len(c.states)+len(c.labels) > 0 || c.name != "" || c.project != "" {
+		return "no jobs match: muster ps without options lists those of every kind"
+	}
+	return "no jobs: submit one with muster run or muster submit"
 }
 
 // jobStates splits the states that are asked for, all if none is, into those of

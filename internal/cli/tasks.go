@@ -102,15 +102,12 @@ func taskColumns(wide bool) []term.Column {
 }
 
 func taskRow(t muster.Task, now time.Time) []string {
-	done, try := "", ""
-	if t.Progress != nil {
-		done = term.Percent(*t.Progress)
-	}
+	try := ""
 	if t.Attempt > 1 {
 		try = strconv.Itoa(t.Attempt)
 	}
 	return []string{
-		t.ID.String(), t.Name, t.Element, t.State.String(), done, try, string(t.Worker),
+		t.ID.String(), t.Name, t.Element, t.State.String(), frame.Done(&t), try, string(t.Worker),
 		frame.Took(t.StartedAt, t.FinishedAt, now), frame.TaskNote(&t), t.Kind, frame.Metrics(t.Metrics),
 		t.CreatedAt.String(), t.StartedAt.String(), t.FinishedAt.String(),
 	}

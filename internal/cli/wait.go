@@ -28,7 +28,7 @@ type waitConfig struct {
 
 func (c *waitConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		frame.Option{Name: "timeout", Usage: "give up after this `DURATION`, with exit status 124; the jobs go on"}.Duration(&c.timeout),
+		frame.Option{Name: "timeout", Usage: "give up after this `DURATION`, with exit status 124; the jobs go on (default, and with 0: never)"}.Duration(&c.timeout),
 	}, c.Format.Flags(), c.Remote.Flags())
 }
 

@@ -61,11 +61,11 @@ func (a *app) workers(ctx context.Context, c *workersConfig) error {
 	}
 	now := time.Now()
 	columns := []term.Column{
-		{Title: "WORKER"}, {Title: "STATE", Whole: true, Style: frame.StateStyle}, {Title: "RUNNING", Right: true, Whole: true},
+		{Title: "WORKER"}, {Title: "ID", Whole: true}, {Title: "STATE", Whole: true, Style: frame.StateStyle}, {Title: "RUNNING", Right: true, Whole: true},
 		{Title: "FREE CPUS", Right: true, Whole: true}, {Title: "FREE MEMORY", Right: true, Whole: true}, {Title: "GPUS"}, {Title: "TAGS"}, {Title: "SEEN", Right: true, Whole: true},
 	}
 	if c.Wide() {
-		columns = append(columns, term.Column{Title: "ID"}, term.Column{Title: "FREE DISK", Right: true}, term.Column{Title: "FREE SLOTS", Right: true}, term.Column{Title: "PRICE", Right: true}, term.Column{Title: "VERSION"}, term.Column{Title: "KINDS"})
+		columns = append(columns, term.Column{Title: "FREE DISK", Right: true}, term.Column{Title: "FREE SLOTS", Right: true}, term.Column{Title: "PRICE", Right: true}, term.Column{Title: "VERSION"}, term.Column{Title: "KINDS"})
 	}
 	l := frame.Listing[muster.Worker]{
 		Format: c.Format,
@@ -86,11 +86,10 @@ func (a *app) workers(ctx context.Context, c *workersConfig) error {
 
 func workerRow(w muster.Worker, now time.Time) []string {
 	return []string{
-		w.Name, string(w.State), strconv.Itoa(w.Running),
+		w.Name, string(w.ID), string(w.State), strconv.Itoa(w.Running),
 		offered(w, func(r *muster.Resources) string { return strconv.FormatFloat(r.CPUs, 'g', 4, 64) }),
 		offered(w, func(r *muster.Resources) string { return r.Memory.String() }),
 		gpus(w.Resources.GPUs), strings.Join(w.Tags, " "), frame.Age(w.LastSeenAt, now),
-		string(w.ID),
 		offered(w, func(r *muster.Resources) string { return r.Disk.String() }),
 		offered(w, func(r *muster.Resources) string { return strconv.Itoa(r.Slots) }),
 		strconv.FormatFloat(w.Price, 'g', -1, 64), w.Version, strings.Join(w.Kinds, " "),

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -104,9 +105,16 @@ func (s *Server) build(ctx context.Context) error {
 	}
 	s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Listen)
 	if err != nil {
-		return muster.Errorf(muster.Invalid, "cannot listen on %s: %w; another server may run there, --listen chooses another address", s.cfg.Listen, err)
+		return cannotListen(s.cfg.Listen, err)
 	}
 	return nil
+}
+
+func cannotListen(address string, err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return muster.Errorf(muster.Conflict, "cannot listen on %s, because another program does: stop it, or choose another address with --listen", address)
+	}
+	return muster.Errorf(muster.Invalid, "cannot listen on %s: %w; --listen takes an address of this machine such as 127.0.0.1:8700, or :8700 for all", address, err)
 }
 
 // URL is where the server is reached from this machine.

@@ -43,11 +43,7 @@ func (a *App) root(commands []*cli.Command) *cli.Command {
 		Name: program, Usage: "run AI and compute jobs on every machine you have", Commands: append(commands, a.helpCommand()),
 	})
 	root.EnableShellCompletion = true
-	root.ConfigureShellCompletionCommand = func(c *cli.Command) {
-		*c = *a.Command(Command{
-			Name: c.Name, Usage: "print a completion script for bash, zsh, fish or pwsh", About: c.Description, Category: SetUp, Commands: c.Commands,
-		})
-	}
+	root.ConfigureShellCompletionCommand = a.completion
 	root.Writer, root.ErrWriter, root.Reader = a.Out, a.Err, a.In
 	root.ExitErrHandler = func(context.Context, *cli.Command, error) {} // Run decides
 	return root

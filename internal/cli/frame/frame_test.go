@@ -203,3 +203,14 @@ func TestFlagBeatsVariableBeatsDefault(t *testing.T) {
 		t.Setenv("MUSTER_THE_WORD", c.env)
 	}
 }
+
+func TestWhatHasSucceededIsNotPartlyDone(t *testing.T) {
+	for state, want := range map[muster.TaskState]string{muster.Running: "42%", muster.Failed: "42%", muster.Succeeded: ""} {
+		if got := Done(&muster.Task{State: state, Progress: new(0.42)}); got != want {
+			t.Errorf("%s: %q, want %q", state, got, want)
+		}
+	}
+	if got := Done(&muster.Task{State: muster.Running}); got != "" {
+		t.Errorf("a task that told nothing is %q done", got)
+	}
+}

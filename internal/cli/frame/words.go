@@ -41,6 +41,15 @@ func Words[T any](all []T) string {
 	return strings.Join(parts, ", ")
 }
 
+// Done is how far a task says that it is. One that has succeeded is done,
+// whatever it said last.
+func Done(t *muster.Task) string {
+	if t.Progress == nil || t.State == muster.Succeeded {
+		return ""
+	}
+	return term.Percent(*t.Progress)
+}
+
 // TaskNote is what a person wants to know next: why it failed, or what it does.
 func TaskNote(t *muster.Task) string {
 	switch {

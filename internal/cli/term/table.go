@@ -20,9 +20,8 @@ type Table struct {
 }
 
 const (
-	gap      = 2 // columns between columns
-	narrow   = 8 // a column is not shortened below this
-	narrower = 1 // unless even that does not fit
+	gap    = 2 // columns between columns
+	narrow = 8 // a column is not shortened below this
 )
 
 // NewTable starts a table without rows.
@@ -40,7 +39,8 @@ func (t *Table) Row(cells ...string) {
 }
 
 // Draw writes the table. No line is wider than the screen: the widest cells are
-// shortened first. Columns that are empty in every row are left out.
+// shortened first, and then the last columns are left out. So are columns that
+// are empty in every row.
 func (t *Table) Draw(s Screen) error {
 	shown := t.shown()
 	widths := t.widths(s.Width, shown)
@@ -70,7 +70,7 @@ func (t *Table) shown() []int {
 }
 
 // widths returns the width of each column so that all that are shown fit into
-// limit, if that is possible.
+// limit, if that is possible with texts that still say something.
 func (t *Table) widths(limit int, shown []int) []int {
 	widths := make([]int, len(t.columns))
 	total := gap * (len(shown) - 1)
@@ -84,26 +84,23 @@ func (t *Table) widths(limit int, shown []int) []int {
 	if limit < 1 {
 		return widths
 	}
-	for _, least := range []int{narrow, narrower} {
-		for total > limit {
-			widest := -1
-			for _, i := range shown {
-				if !t.columns[i].Whole && widths[i] > least && (widest < 0 || widths[i] > widths[widest]) {
-					widest = i
-				}
+	for total > limit {
+		widest := -1
+		for _, i := range shown {
+			if !t.columns[i].Whole && widths[i] > narrow && (widest < 0 || widths[i] > widths[widest]) {
+				widest = i
 			}
-			if widest < 0 {
-				break
-			}
-			widths[widest]--
-			total--
 		}
+		if widest < 0 {
+			break
+		}
+		widths[widest]--
+		total--
 	}
 	return widths
 }
 
-// line writes one line. The screen's width is cut off last, for tables with more
-// ids than there is room.
+// line writes one line, as far as there is room.
 func (t *Table) line(b *strings.Builder, s Screen, shown, widths []int, cell func(int) (string, Style)) {
 	left := s.Width
 	pad := "" // of the cell before, written only if another one follows

@@ -61,6 +61,18 @@ func TestTableKeepsIDsAndShortensTheWidest(t *testing.T) {
 	}
 }
 
+func TestTableLeavesTheLastColumnsOutRatherThanNames(t *testing.T) {
+	table := NewTable(Column{Title: "JOB", Right: true, Whole: true}, Column{Title: "NAME"}, Column{Title: "STATE", Whole: true}, Column{Title: "TOOK", Whole: true})
+	table.Row("17", "digits-of-monday", "succeeded", "12s")
+	var b bytes.Buffer
+	if err := table.Draw(Screen{Writer: &b, Width: 27}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "JOB  NAME      STATE\n 17  digits-…  succeeded\n"; b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", &b, want)
+	}
+}
+
 func TestColorsOnlyWhereAsked(t *testing.T) {
 	table := NewTable(Column{Title: "STATE", Style: func(string) Style { return Red }})
 	table.Row("failed")
