@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -173,10 +175,26 @@ func (a *app) announce(c *serverConfig, known remote.Server, fresh bool) error {
 	}
 	if fresh {
 		text += fmt.Sprintf("  admin token  %s\n  join token   %s\n", known.Token, known.JoinToken) +
-			"The tokens are not shown again. Commands of this user on this machine know them; elsewhere:\n" +
-			fmt.Sprintf("  muster ps     --server %s --token ADMIN-TOKEN\n  muster worker --server %s --token JOIN-TOKEN\n", known.URL, known.URL)
+			"The tokens are not shown again. Commands of this user on this machine know them.\n" +
+			onOthers(c.listen, known.URL)
 	}
 	return frame.Write(a.Out, []byte(text))
+}
+
+// onOthers says what to type on other machines, for a server that listens there
+// and is known here by that URL.
+func onOthers(listen, known string) string {
+	host, _, _ := net.SplitHostPort(listen) // it does listen there
+	ip := net.ParseIP(host)
+	if host == "localhost" || ip != nil && ip.IsLoopback() {
+		return "Other machines do not reach it: for that, listen on all addresses of this machine with --listen :8700\n"
+	}
+	if name, err := os.Hostname(); err == nil && (host == "" || ip.IsUnspecified()) {
+		if u, err := url.Parse(known); err == nil {
+			known = "http://" + net.JoinHostPort(name, u.Port())
+		}
+	}
+	return fmt.Sprintf("On other machines:\n  muster worker --server %s --token JOIN-TOKEN\n  muster ps     --server %s --token ADMIN-TOKEN\n", known, known)
 }
 
 // dataFolder returns an absolute path: dir, or by default a folder for this
