@@ -24,7 +24,7 @@ func Page(ctx context.Context, q TaskQuery, job *muster.Job, rows RowsFunc) ([]m
 	if err != nil {
 		return nil, "", err
 	}
-	p := pager{ctx: ctx, job: job, states: q.States, rows: rows, limit: q.Limit + 1}
+	p := pager{ctx: ctx, job: job, states: q.States, stored: q.Stored, rows: rows, limit: q.Limit + 1}
 	for _, span := range flatten(q.Spans) {
 		span.First = max(span.First, int(from))
 		for i := range job.Groups {
@@ -45,6 +45,7 @@ type pager struct {
 	ctx    context.Context //nolint:containedctx // lives for one call of Page
 	job    *muster.Job
 	states []muster.TaskState
+	stored bool
 	rows   RowsFunc
 	limit  int
 	page   []muster.Task
@@ -63,7 +64,7 @@ func (p *pager) group(g *muster.Group, span Span) error {
 	if !p.mayHave(g) {
 		return nil
 	}
-	if !p.wants(g.Rest) {
+	if p.stored || !p.wants(g.Rest) {
 		return p.rowsOnly(span)
 	}
 	rest := g.First + g.Next

@@ -87,6 +87,7 @@ type TaskQuery struct {
 	Job    muster.JobID
 	States []muster.TaskState // any if empty
 	Spans  []Span             // any if empty
+	Stored bool               // only those with rows of their own: none is made up
 	Cursor string
 	Limit  int
 }

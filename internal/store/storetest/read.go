@@ -195,12 +195,13 @@ func tasksModel(t *testing.T, f *fixture) {
 				return store.Span{First: rapid.IntRange(-3, 50).Draw(t, "first"), Last: rapid.IntRange(-3, 50).Draw(t, "last")}
 			}), 1, 4).Draw(rt, "spans")
 		}
+		q.Stored = rapid.Bool().Draw(rt, "stored")
 		want = slices.DeleteFunc(want, func(task muster.Task) bool {
 			inState := len(q.States) == 0 || slices.Contains(q.States, task.State)
 			inSpan := len(q.Spans) == 0 || slices.ContainsFunc(q.Spans, func(s store.Span) bool {
 				return s.First <= task.Index && task.Index <= s.Last
 			})
-			return !inState || !inSpan
+			return !inState || !inSpan || q.Stored && task.Made
 		})
 		got := listed(t, q.Limit, func(cursor string) ([]muster.Task, string, error) {
 			q.Cursor = cursor

@@ -1,0 +1,138 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// maxSingles is how many tasks one request may take out of an array and change
+// one by one. Nothing else is decided meanwhile, and each becomes a row: that
+// many take the engine about two seconds. Whole arrays change in one step.
+const maxSingles = 200_000
+
+// Cancel stops tasks of a job, all of them if spans is nil.
+func (e *Engine) Cancel(ctx context.Context, job muster.JobID, spans []sched.Span) error {
+	return e.tell(ctx, true, func(st *sched.State, now muster.Time, _ *batch) error {
+		if spans != nil || !st.Live(job) {
+			j, err := e.cfg.Store.Job(ctx, job)
+			if err != nil {
+				return err
+			}
+			if j.State.Final() {
+				return muster.Errorf(muster.Conflict, "job %d has already ended: it is %s", job, j.State)
+			}
+			if n := singled(j.Groups, spans); n > maxSingles {
+				return tooMany(job, "cancel", ", or the whole job")
+			}
+		}
+		return st.Apply(now, sched.Cancel{Job: job, Tasks: spans})
+	})
+}
+
+func tooMany(job muster.JobID, verb, or string) error {
+	return muster.Errorf(muster.TooLarge, "this would %s more than %d tasks of job %d one by one: name fewer at once, such as %d.[0-%d]%s",
+		verb, maxSingles, job, job, maxSingles-1, or)
+}
+
+// singled counts the tasks without rows that a cancellation of spans would take
+// out of their groups. What reaches from a group's next task to its end is none
+// of them: it goes in one step.
+func singled(groups []muster.Group, spans []sched.Span) int {
+	n := 0
+	for _, span := range joined(spans) {
+		for i := range groups {
+			g := &groups[i]
+			next, last := g.First+g.Next, g.First+g.Size-1
+			if g.Rest.Final() || span.First <= next && span.Last >= last {
+				continue
+			}
+			n += max(min(span.Last, last)-max(span.First, next)+1, 0)
+		}
+	}
+	return n
+}
+
+// joined returns spans in order, those that touch as one.
+func joined(spans []sched.Span) []sched.Span {
+	var out []sched.Span
+	for _, s := range slices.SortedFunc(slices.Values(spans), func(a, b sched.Span) int { return a.First - b.First }) {
+		if n := len(out); n > 0 && s.First <= out[n-1].Last+1 {
+			out[n-1].Last = max(out[n-1].Last, s.Last)
+		} else {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Retry queues ended tasks that did not succeed again, all of them if spans is
+// nil.
+func (e *Engine) Retry(ctx context.Context, job muster.JobID, spans []sched.Span) error {
+	return e.tell(ctx, true, func(st *sched.State, now muster.Time, _ *batch) error {
+		ev, err := e.retryEvent(ctx, job, spans)
+		if err != nil {
+			return err
+		}
+		return st.Apply(now, ev)
+	})
+}
+
+var retryable = []muster.TaskState{muster.Failed, muster.TimedOut, muster.Cancelled, muster.Skipped}
+
+// retryPage is how many rows of a retried job are read at once.
+const retryPage = 10_000
+
+// retryEvent reads what a retry needs. It runs on the engine's goroutine, so that
+// nothing changes between the reading and the decision.
+func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []sched.Span) (sched.Retry, error) {
+	job, err := e.cfg.Store.Job(ctx, id)
+	if err != nil {
+		return sched.Retry{}, err
+	}
+	ev := sched.Retry{Job: job, Groups: job.Groups, Rest: spans == nil}
+	// Without spans the tasks that have no rows are tried again in one step.
+	q := store.TaskQuery{Job: id, States: retryable, Stored: ev.Rest, Limit: retryPage}
+	for _, s := range spans {
+		q.Spans = append(q.Spans, store.Span(s))
+	}
+	if ev.Ended, err = e.rows(ctx, q, maxSingles); err != nil {
+		return sched.Retry{}, err
+	}
+	for _, g := range job.Groups {
+		first, last := g.First, g.First+g.Size-1
+		if !g.Kept {
+			first += g.Next
+		}
+		if first > last {
+			continue
+		}
+		kept, err := e.rows(ctx, store.TaskQuery{Job: id, Stored: true, Limit: retryPage, Spans: []store.Span{{First: first, Last: last}}}, muster.MaxArray)
+		if err != nil {
+			return sched.Retry{}, err
+		}
+		ev.Kept = append(ev.Kept, kept...)
+	}
+	return ev, nil
+}
+
+// rows reads all tasks of q, and fails if they are more than most.
+func (e *Engine) rows(ctx context.Context, q store.TaskQuery, most int) ([]muster.Task, error) {
+	var all []muster.Task
+	for {
+		page, next, err := e.cfg.Store.Tasks(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, page...); len(all) > most {
+			return nil, tooMany(q.Job, "retry", "")
+		}
+		if next == "" {
+			return all, nil
+		}
+		q.Cursor = next
+	}
+}
