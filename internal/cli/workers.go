@@ -147,7 +147,7 @@ func (a *app) steerCommand(name, usage string, do func(*client.Client, context.C
 			draw := apart(a, a.drawWorker)
 			if name != "show" {
 				draw = func(w muster.Worker) error {
-					a.Say("worker %s: %s", term.Clean(w.Name), done(name))
+					a.Say("worker %s: %s", term.Clean(w.Name), done(name, w.State))
 					return nil
 				}
 			}
@@ -156,8 +156,11 @@ func (a *app) steerCommand(name, usage string, do func(*client.Client, context.C
 	})
 }
 
-// done says what a verb has done.
-func done(verb string) string {
+// done says what a verb has done to a worker that is in that state since.
+func done(verb string, state muster.WorkerState) string {
+	if verb == "resume" && state != muster.WorkerActive {
+		return fmt.Sprintf("%s; it takes tasks again when it is back", state)
+	}
 	return map[string]string{
 		"drain": "draining, it leaves when its last task has ended", "pause": "paused", "resume": "takes tasks again", "remove": "removed",
 	}[verb]
