@@ -90,7 +90,10 @@ func (a *app) drawExplanation(x sched.Explanation, wide bool) error {
 	if len(x.Waiting) > 0 {
 		fmt.Fprintf(&b, "  waits for  %s\n", term.Clean(strings.Join(x.Waiting, ", ")))
 	}
-	if x.Position > 0 {
+	switch {
+	case x.Beyond:
+		fmt.Fprintf(&b, "  in line    more than %d ahead\n", x.Ahead)
+	case x.Position > 0:
 		fmt.Fprintf(&b, "  in line    number %d, %d ahead\n", x.Position, x.Ahead)
 	}
 	if x.NotUntil != 0 {

@@ -16,6 +16,7 @@ type Answer struct {
 	Now      Filter      // the first that it fails as things stand
 	Ever     Filter      // and if the worker were open and empty
 	Rejected muster.Time // set if the worker would not take the very task, and is not asked again before
+	Kept     string      // the other task for which the worker is kept free, or ""
 }
 
 // Ask asks one worker.
@@ -31,7 +32,10 @@ func SortAnswers(answers []Answer) {
 	})
 }
 
-func (a *Answer) fits() bool { return a.Now == Fits && a.Rejected == 0 }
+func (a *Answer) fits() bool { return a.Now == Fits && a.Rejected == 0 && a.Kept == "" }
+
+// waits reports whether the worker would do, were it not kept free for another.
+func (a *Answer) waits() bool { return a.Kept != "" && a.Ever == Fits && a.Now != State }
 
 func (a *Answer) nearness() int {
 	const all = int(GPUs) + 1
@@ -59,6 +63,9 @@ func (a *Answer) fails() Filter {
 func (a *Answer) Why() (filter, why string) {
 	if a.Now == Fits && a.Rejected > 0 {
 		return "rejected", fmt.Sprintf("rejected it a moment ago, and is asked again at %s", a.Rejected)
+	}
+	if a.waits() {
+		return "kept", "is kept free for " + a.Kept + ", which has waited for long"
 	}
 	f := a.fails()
 	return f.String(), a.Book.Why(a.Need, f)
@@ -143,6 +150,8 @@ func (a *Answer) wait() string {
 		return ""
 	case a.Rejected > 0:
 		return fmt.Sprintf("wait until worker %s is asked again", name)
+	case a.waits():
+		return fmt.Sprintf("wait until %s has had its turn on worker %s", a.Kept, name)
 	case a.Now == State:
 		return fmt.Sprintf("bring back worker %s, which %s", name, a.Book.Closed)
 	default:
@@ -154,6 +163,9 @@ func (a *Answer) wait() string {
 // or, if it never could, some day.
 func (a *Answer) change() string {
 	never := a.Ever != Fits
+	if a.waits() {
+		return ""
+	}
 	c, what, ok := a.Book.Relax(a.Need, a.fails(), never)
 	if !ok || never && a.Book.Ever(c) != Fits || !never && a.Book.Fits(c) != Fits {
 		return ""

@@ -1,6 +1,7 @@
 package place
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -95,6 +96,29 @@ func (b *Book) Free() muster.Resources {
 		}
 	}
 	return r
+}
+
+// End is when a grant that was taken will be returned.
+type End struct {
+	In    muster.Duration
+	Grant *muster.Grant
+}
+
+// FreeIn returns after how long there will be room for n, which fits if all ends
+// are past. It sorts them.
+func (b *Book) FreeIn(n *Need, ends []End) muster.Duration {
+	slices.SortFunc(ends, func(x, y End) int { return cmp.Compare(x.In, y.In) })
+	c := *b
+	c.gpus = slices.Clone(b.gpus)
+	var in muster.Duration
+	for _, e := range ends {
+		if c.Fits(n) == Fits {
+			break
+		}
+		c.Return(e.Grant)
+		in = e.In
+	}
+	return in
 }
 
 // Over reports whether more is taken than the worker offers.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/muster-dev/muster"
@@ -269,6 +270,51 @@ func TestNeverOverCommits(t *testing.T) {
 		}
 		if !b.Equal(place.NewBook(rig())) {
 			t.Fatal("all is returned, and yet not all is free")
+		}
+	})
+}
+
+// TestFreeInIsTheFirstMomentWithRoom compares with a look at every moment.
+func TestFreeInIsTheFirstMomentWithRoom(t *testing.T) {
+	t.Parallel()
+	draw := func(t *rapid.T) *place.Need {
+		return need(func(s *muster.TaskSpec) {
+			s.Resources.CPUs = float64(rapid.IntRange(0, 8).Draw(t, "cpus"))
+			s.Resources.GPUs = muster.GPURequest{Count: rapid.IntRange(0, 2).Draw(t, "gpus")}
+		})
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		b := place.NewBook(rig())
+		var ends []place.End
+		for range rapid.IntRange(0, 12).Draw(t, "tasks") {
+			if n := draw(t); b.Fits(n) == place.Fits {
+				g := b.Grant(n)
+				b.Take(&g)
+				ends = append(ends, place.End{In: muster.Duration(rapid.IntRange(1, 9).Draw(t, "in")), Grant: &g})
+			}
+		}
+		n := draw(t)
+		if b.Ever(n) != place.Fits {
+			return
+		}
+		want := muster.Duration(0)
+		for ; ; want++ {
+			c := place.NewBook(rig())
+			for _, e := range ends {
+				if e.In > want {
+					c.Take(e.Grant)
+				}
+			}
+			if c.Fits(n) == place.Fits {
+				break
+			}
+		}
+		before := b.Free()
+		if got := b.FreeIn(n, ends); got != want {
+			t.Fatalf("there is room in %d, want %d", got, want)
+		}
+		if diff := cmp.Diff(before, b.Free()); diff != "" {
+			t.Fatalf("to ask has changed the account:\n%s", diff)
 		}
 	})
 }

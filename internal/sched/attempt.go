@@ -1,18 +1,11 @@
 package sched
 
 import (
-	"maps"
 	"math"
-	"slices"
-	"strings"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched/judge"
 )
-
-// maxMetrics is how many metrics of one attempt are kept; further names are
-// passed over.
-const maxMetrics = 100
 
 // current returns the task whose current attempt is a, held by worker w. Any
 // word about another attempt is too late: a Conflict.
@@ -80,7 +73,7 @@ func (s *State) reject(now muster.Time, ev Rejected) error {
 	}
 	t.avoid = append(stillAvoided(t.avoid, now), avoidance{worker: w, until: now.Add(rejectedFor)})
 	s.end(now, t, judge.Ending{
-		Outcome: muster.AttemptRejected, Reason: muster.Rejected, Message: clip(ev.Message), Free: !counts, At: now,
+		Outcome: muster.AttemptRejected, Reason: muster.Rejected, Message: judge.Clip(ev.Message), Free: !counts, At: now,
 	})
 	return nil
 }
@@ -93,7 +86,7 @@ func (s *State) start(now muster.Time, ev Started) error {
 	s.hear(now, t.worker)
 	t.accepted, t.rejections, t.avoid = true, 0, nil
 	if t.row.StartedAt == 0 {
-		s.startedAt(t, within(ev.At, t.row.AssignedAt, now))
+		s.startedAt(t, judge.Within(ev.At, t.row.AssignedAt, now))
 		s.changedTask(t)
 	}
 	if t.row.State == muster.Assigned {
@@ -109,14 +102,6 @@ func (s *State) startedAt(t *task, at muster.Time) {
 		j.row.StartedAt = at
 		s.changedJob(j)
 	}
-}
-
-// within trusts a worker's clock only between two times of our own.
-func within(at, from, to muster.Time) muster.Time {
-	if at == 0 {
-		return to
-	}
-	return min(max(at, from), to)
 }
 
 func (s *State) progress(now muster.Time, ev Progressed) error {
@@ -141,28 +126,11 @@ func (s *State) progress(now muster.Time, ev Progressed) error {
 		t.row.Step = *p.Step
 	}
 	if len(p.Metrics) > 0 {
-		t.row.Metrics = merged(t.row.Metrics, p.Metrics)
+		t.row.Metrics = judge.Merged(t.row.Metrics, p.Metrics)
 	}
 	s.changedTask(t)
 	s.publishTask(now, t)
 	return nil
-}
-
-// merged returns a new map: the old one was given away in rows and events.
-func merged(old, fresh map[string]float64) map[string]float64 {
-	m := make(map[string]float64, len(old)+len(fresh))
-	maps.Copy(m, old)
-	spare := maxMetrics - len(m)
-	for _, name := range slices.Sorted(maps.Keys(fresh)) {
-		if _, known := m[name]; !known {
-			if spare <= 0 {
-				continue
-			}
-			spare--
-		}
-		m[name] = fresh[name]
-	}
-	return m
 }
 
 func (s *State) finish(now muster.Time, ev Finished) error {
@@ -184,11 +152,11 @@ func (s *State) finish(now muster.Time, ev Finished) error {
 	}
 	s.hear(now, t.worker)
 	if r.StartedAt != 0 && t.row.StartedAt == 0 {
-		s.startedAt(t, within(r.StartedAt, t.row.AssignedAt, now))
+		s.startedAt(t, judge.Within(r.StartedAt, t.row.AssignedAt, now))
 	}
 	t.row.ExitCode, t.row.Result, t.row.Artifacts, t.row.Usage, t.row.LogSize = r.ExitCode, r.Result, r.Artifacts, r.Usage, r.LogSize
 	s.end(now, t, judge.Ending{
-		Outcome: r.Outcome, Reason: reasonOf(r), Message: clip(r.Message), At: within(r.FinishedAt, max(t.row.AssignedAt, t.row.StartedAt), now),
+		Outcome: r.Outcome, Reason: judge.Reason(r), Message: judge.Clip(r.Message), At: judge.Within(r.FinishedAt, max(t.row.AssignedAt, t.row.StartedAt), now),
 	})
 	return nil
 }
@@ -212,27 +180,4 @@ func (s *State) plausible(a muster.AttemptID) bool {
 		return a.Task.Num < g.row.First+g.row.Next
 	}
 	return a.N <= t.row.Attempt
-}
-
-// reasonOf fills in the reason that a report leaves out.
-func reasonOf(r *muster.Report) muster.Reason {
-	switch {
-	case r.Reason != muster.NoReason || r.Outcome == muster.AttemptSucceeded:
-		return r.Reason
-	case r.Outcome == muster.AttemptTimedOut:
-		return muster.Timeout
-	case r.Outcome == muster.AttemptCancelled:
-		return muster.CancelledByUser
-	default:
-		return muster.ExitCode
-	}
-}
-
-// clip cuts a worker's message to what a person would read.
-func clip(message string) string {
-	const most = 4096
-	if len(message) <= most {
-		return message
-	}
-	return strings.ToValidUTF8(message[:most], "") + "…"
 }

@@ -154,3 +154,47 @@ func BenchmarkPlaceManyNeeds(b *testing.B) {
 		running = append(running, assigned(s.Take())...)
 	}
 }
+
+// BenchmarkPlaceStarving measures a batch of one finish while tasks of 500
+// different needs starve, each of which some workers could run if they were empty.
+func BenchmarkPlaceStarving(b *testing.B) {
+	s := sched.New(sched.Config{})
+	joinMany(b, s, 1000, 64)
+	apply(b, s, 1, sched.Submit{ID: s.NextJob(), Spec: noops(10_000_000)})
+	s.Place(1)
+	running := assigned(s.Take())
+	for i := range 500 {
+		spec := noops(100)
+		spec.Tasks[0].Resources.CPUs = 8
+		spec.Tasks[0].Resources.Memory = muster.Size(32<<30 - i)
+		apply(b, s, 1, sched.Submit{ID: s.NextJob(), Spec: spec})
+	}
+	s.Place(1)
+	now := muster.Time(100_000)
+	b.ReportAllocs()
+	for b.Loop() {
+		a := running[0]
+		running = running[1:]
+		apply(b, s, now, sched.Finished{Worker: a.Worker, Report: muster.Report{Attempt: a.Attempt, Outcome: muster.AttemptSucceeded, FinishedAt: now}})
+		s.Place(now)
+		running = append(running, assigned(s.Take())...)
+	}
+}
+
+// BenchmarkExplain measures an explanation of the last of 1,000,000 one-task jobs at
+// 10,000 workers.
+func BenchmarkExplain(b *testing.B) {
+	s := sched.New(sched.Config{})
+	joinMany(b, s, 10_000, 1)
+	spec := noops(1)
+	for range 1_000_000 {
+		apply(b, s, 1, sched.Submit{ID: s.NextJob(), Spec: spec})
+	}
+	s.Place(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.Explain(1, muster.TaskID{Job: s.NextJob() - 1}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

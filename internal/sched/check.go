@@ -190,7 +190,7 @@ func (s *State) checkShares() error {
 
 func (s *State) checkQueue() error {
 	var err error
-	s.queue.Each(0, func(priority int, p *queue.Project, it *queue.Item) {
+	s.queue.Each(func(priority int, p *queue.Project, it *queue.Item) {
 		var g *group
 		switch owner := it.Owner.(type) {
 		case *task:

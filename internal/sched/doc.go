@@ -71,6 +71,23 @@
 // same. The index looks only at workers that changed since it was last asked, so
 // a full worker costs nothing. Which worker is best, package place says.
 //
+// # Reservations
+//
+// A task that asks for most of a worker would wait for ever while smaller ones of
+// its priority take whatever becomes free. So when nothing of a lane could be
+// placed for Config.Patience, though a worker that takes tasks could run its first
+// task if it were empty, one worker is kept free for that task: the one that will
+// likely have room soonest, by what its tasks have run already and by what others
+// of their shapes took. It is given nothing new of equal or lower priority until
+// the task is placed, there or elsewhere, or ends, or the worker can no longer run
+// it; in the last case another one is kept free. When the guess
+// proves wrong, because what runs there does not end, it is made anew.
+//
+// A lane has one such worker at most, and a quarter of the open workers (one at
+// least, 64 at most) are kept free at once: for lanes of the highest priority first,
+// and of these for those that wait for longest. A reservation is a hint, kept in memory
+// only: after a restart, patience begins anew.
+//
 // A decision costs a few microseconds and grows with the logarithm of the workers
 // and of the queued items, and for each Place with the number of different needs
 // that wait in vain.
@@ -85,7 +102,10 @@
 //   - A cancelled task ends within kill.grace and half a minute, whatever its
 //     worker does.
 //   - After Place, no task is left in the queue that a worker could run now,
-//     except one that this worker rejected less than ten seconds ago.
+//     except one that this worker rejected less than ten seconds ago, and where
+//     the worker is kept free for another.
+//   - Nobody starves: if all that runs ends, a task that some worker could run starts
+//     some day, however many others of equal or lower priority come.
 //   - A State that is rebuilt from the rows that were committed has the same
 //     Snapshot as the one that made them.
 //
@@ -94,13 +114,14 @@
 // (after a Rebuild: at that moment), and so whether it is unreachable; its load; whether an
 // attempt was accepted; rejections in a row, and who is not asked again for now;
 // when a cancelled attempt is given up (the wait begins anew); observed
-// durations. In a Snapshot every worker that is not gone is therefore unreachable.
+// durations; since when nothing of a lane could be placed, and for whom a worker is
+// kept free. In a Snapshot every worker that is not gone is therefore unreachable.
 //
 // # What is not promised
 //
 //   - A task starts at least once, not exactly once: an attempt that was given up
 //     may still run on a worker that is cut off, until it learns of it or its own lease ends.
-//   - There are no reservations: a task that asks for much may wait while small
-//     ones of its priority take what becomes free. A higher priority helps.
+//   - A higher priority always goes first: it may keep a lower one waiting for ever,
+//     and use the worker that is kept free for it.
 //   - Nothing that runs is stopped for something more important.
 package sched

@@ -11,6 +11,7 @@ type Explanation struct {
 	Summary  string           `json:"summary"`            // one sentence
 	Ahead    int              `json:"ahead"`              // queued tasks that go first
 	Position int              `json:"position,omitempty"` // in its queue, from 1
+	Beyond   bool             `json:"beyond,omitempty"`   // there are more ahead: a long queue is not counted to its end
 	Start    muster.Time      `json:"start,omitzero"`     // estimate, where there is history
 	Nearest  string           `json:"nearest,omitempty"`  // the smallest change that would let it start
 	NotUntil muster.Time      `json:"not_until,omitzero"` // a backoff ends

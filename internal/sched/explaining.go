@@ -11,7 +11,7 @@ import (
 
 // Explain says why a live task stands where it stands. It returns a NotFound
 // error for a task that is not known, or has ended. It changes nothing, and costs
-// a look at every worker and at every queued task of at least its priority.
+// a look at every worker and at some ten thousand queued tasks at the most.
 func (s *State) Explain(now muster.Time, id muster.TaskID) (Explanation, error) {
 	ended := muster.Errorf(muster.NotFound, "task %s has ended, or never was: only a task that has not ended can be explained", id)
 	j := s.jobs[id.Job]
@@ -39,7 +39,7 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (Explanation, error) 
 		}
 		x.Summary = waitsFor(x.Waiting)
 	case muster.Queued:
-		s.explainQueued(now, &x, question{need: s.shapeOf(g).Need, priority: j.row.Priority, project: j.project, task: t})
+		s.explainQueued(now, &x, question{id: id, need: s.shapeOf(g).Need, priority: j.row.Priority, project: j.project, task: t})
 	default:
 		x.Summary = explainHeld(t)
 	}
@@ -54,11 +54,13 @@ func (s *State) Plan(now muster.Time, spec *muster.Spec) []Explanation {
 		t := &spec.Tasks[i]
 		x := &list[i]
 		*x = Explanation{Stage: t.Name, State: muster.Queued, Waiting: t.Needs}
-		s.explainQueued(now, x, question{need: place.NewNeed(t), priority: priority(spec), project: s.projects[spec.Project], planned: true})
+		s.explainQueued(now, x, question{
+			id: muster.TaskID{Job: s.next}, need: place.NewNeed(t), priority: priority(spec), project: s.projects[spec.Project],
+		})
 		if len(t.Needs) > 0 {
 			x.State = muster.Waiting
 			x.Summary = waitsFor(t.Needs) + "; then: " + x.Summary
-			x.Ahead, x.Position, x.Start = 0, 0, 0
+			x.Ahead, x.Position, x.Start, x.Beyond = 0, 0, 0, false
 		}
 	}
 	return list
@@ -90,17 +92,25 @@ func explainHeld(t *task) string {
 
 // question is what an explanation of a queued task is about.
 type question struct {
+	id       muster.TaskID // in a plan: as if it were submitted now
 	need     *place.Need
 	priority int
 	project  *queue.Project // nil if it has no live job
 	task     *task          // nil for an element of a rest, and for a plan
-	planned  bool
 }
 
 func (s *State) explainQueued(now muster.Time, x *Explanation, q question) {
 	answers := make([]place.Answer, len(s.order))
+	kept := ""
 	for i, w := range s.order {
 		answers[i] = place.Ask(w.Book, q.need)
+		if it, priority := w.KeptFor(); it != nil && q.priority <= priority {
+			if whom := (muster.TaskID{Job: it.Job, Num: it.Num}); whom != q.id {
+				answers[i].Kept = whom.String()
+			} else {
+				kept = "; worker " + w.row.Name + " is kept free for it"
+			}
+		}
 		if q.task != nil {
 			for _, a := range stillAvoided(q.task.avoid, now) {
 				if a.worker == w {
@@ -119,8 +129,11 @@ func (s *State) explainQueued(now muster.Time, x *Explanation, q question) {
 		filter, why := a.Why()
 		x.Workers = append(x.Workers, Verdict{Worker: a.Book.Worker.ID, Name: a.Book.Worker.Name, Fits: filter == "", Filter: filter, Why: why})
 	}
-	s.countAhead(x, q)
-	x.Summary = place.Summarize(answers)
+	var own int
+	var exact bool
+	x.Ahead, own, exact = s.queue.Ahead(q.priority, q.project, q.id.Job, q.id.Num)
+	x.Position, x.Beyond = own+1, !exact
+	x.Summary = place.Summarize(answers) + kept
 	x.Nearest = place.Nearest(answers)
 	if q.task != nil && q.task.row.NotBefore > now {
 		x.NotUntil = q.task.row.NotBefore
@@ -130,52 +143,12 @@ func (s *State) explainQueued(now muster.Time, x *Explanation, q question) {
 	x.Start = s.estimate(now, x, q)
 }
 
-// countAhead counts the queued tasks that go first: those of a higher priority,
-// and the older ones of the same. Position counts those of the same project only.
-func (s *State) countAhead(x *Explanation, q question) {
-	x.Position = 1
-	s.queue.Each(q.priority, func(priority int, p *queue.Project, it *queue.Item) {
-		n := it.Owner.Size()
-		if priority == q.priority && !q.planned {
-			n = sizeBefore(it, x.Task)
-		}
-		x.Ahead += n
-		if priority == q.priority && p == q.project {
-			x.Position += n
-		}
-	})
-}
-
-// sizeBefore returns how many tasks of the item are older than the task id.
-func sizeBefore(it *queue.Item, id muster.TaskID) int {
-	switch {
-	case it.Job > id.Job, it.Job == id.Job && it.Num >= id.Num:
-		return 0
-	case it.Job < id.Job:
-		return it.Owner.Size()
-	}
-	g, ok := it.Owner.(*group)
-	if !ok {
-		return 1
-	}
-	end := min(id.Num-g.row.First, g.row.Size)
-	n := end - g.row.Next
-	if g.ahead > 0 {
-		for e := range g.tasks {
-			if e >= g.row.Next && e < end {
-				n--
-			}
-		}
-	}
-	return n
-}
-
 // estimate tells when the task will start if tasks of its shape go on to take as
 // long as they did, and as many of them run at once as now. It returns 0 without
-// such history.
+// such history, and in a queue too long to count.
 func (s *State) estimate(now muster.Time, x *Explanation, q question) muster.Time {
 	sh := s.queue.Known(q.need)
-	if sh == nil || sh.Ran == 0 || sh.Held == 0 {
+	if sh == nil || sh.Ran == 0 || sh.Held == 0 || x.Beyond {
 		return 0
 	}
 	each := sh.Runtime / muster.Duration(sh.Ran)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/place"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
@@ -47,6 +48,20 @@ func (g *group) spec() *muster.TaskSpec {
 
 // Size makes the rest an owner of its place in the queue.
 func (g *group) Size() int { return g.rest() }
+
+// Below returns how many of the rest have a lower number.
+func (g *group) Below(num int) int {
+	end := min(num-g.row.First, g.row.Size)
+	n := max(end-g.row.Next, 0)
+	if g.ahead > 0 && n > 0 {
+		for e := range g.tasks {
+			if e >= g.row.Next && e < end {
+				n--
+			}
+		}
+	}
+	return n
+}
 
 // rest returns how many elements have no row of their own.
 func (g *group) rest() int { return g.row.Size - g.row.Next - g.ahead }
@@ -95,6 +110,14 @@ type avoidance struct {
 // Size makes the task an owner of its place in the queue.
 func (t *task) Size() int { return 1 }
 
+// Below reports whether the task has a lower number, as a count.
+func (t *task) Below(num int) int {
+	if t.row.ID.Num < num {
+		return 1
+	}
+	return 0
+}
+
 func (t *task) attempt() muster.AttemptID { return muster.AttemptID{Task: t.row.ID, N: t.row.Attempt} }
 
 // element returns the position in the group.
@@ -121,6 +144,28 @@ type worker struct {
 	load        *muster.Load
 	timer       timer
 	dirty       bool
+}
+
+// newWorker makes a worker that is no part of the fleet yet.
+func newWorker(row muster.Worker) *worker {
+	w := &worker{row: row, gone: true}
+	w.Owner, w.timer.worker = w, w
+	return w
+}
+
+// FreeIn guesses in how long the worker will have room for n: each task that it
+// holds runs as long as those of its shape did, or, if it has run longer, once
+// more as long as it did already.
+func (w *worker) FreeIn(now muster.Time, n *place.Need) muster.Duration {
+	ends := make([]place.End, len(w.held))
+	for i, t := range w.held {
+		in := now.Sub(t.row.AssignedAt)
+		if sh := t.shape; sh.Ran > 0 && sh.Runtime/muster.Duration(sh.Ran) > in {
+			in = sh.Runtime/muster.Duration(sh.Ran) - in
+		}
+		ends[i] = place.End{In: in, Grant: t.row.Grant}
+	}
+	return w.Book.FreeIn(n, ends)
 }
 
 // reachable reports whether the worker is there.

@@ -8,9 +8,10 @@ import (
 
 // Place assigns what can be assigned: for each priority from the highest, always
 // to the project with the least dominant share, its oldest task whose need a
-// worker can meet now. Call it once after a batch of events.
+// worker can meet now. Workers that are kept free for a task that has waited for
+// too long are left to it. Call it once after a batch of events.
 func (s *State) Place(now muster.Time) {
-	s.queue.Place(&s.fleet, func(it *queue.Item) queue.Outcome { return s.try(now, it) })
+	s.queue.Place(now, &s.fleet, func(it *queue.Item) queue.Outcome { return s.try(now, it) })
 	s.settle(now)
 }
 
@@ -54,20 +55,20 @@ func (s *State) try(now muster.Time, it *queue.Item) queue.Outcome {
 	if t, ok := it.Owner.(*task); ok && len(t.avoid) > 0 {
 		avoid = t.avoids
 	}
-	best, shy := s.queue.Best(it.Shape(), avoid)
+	best, shy := s.queue.Best(it, avoid)
 	switch {
 	case shy:
 		return queue.Aside
 	case best == nil:
 		return queue.Blocked
 	}
-	i, _ := s.find(best.Book.Worker.ID)
+	w := best.Owner.(*worker) //nolint:forcetypeassert // all workers of the index are
 	switch owner := it.Owner.(type) {
 	case *task:
 		s.queue.Remove(it)
-		s.assign(now, owner, s.order[i])
+		s.assign(now, owner, w)
 	case *group:
-		s.assign(now, s.single(owner, owner.row.Next), s.order[i])
+		s.assign(now, s.single(owner, owner.row.Next), w)
 	}
 	return queue.Placed
 }

@@ -50,8 +50,8 @@ func (s *State) restoreWorker(now muster.Time, row muster.Worker) {
 	if known {
 		return
 	}
-	w := &worker{row: row, gone: true, seen: now}
-	w.timer.worker = w
+	w := newWorker(row)
+	w.seen = now
 	s.order = slices.Insert(s.order, i, w)
 	gone := row.State == muster.WorkerGone
 	s.describe(w, row)
@@ -65,6 +65,7 @@ func (s *State) restoreWorker(now muster.Time, row muster.Worker) {
 		w.row.State = muster.WorkerGone
 		w.Book.Closed = "has left"
 	}
+	s.queue.Reopened(&w.Worker)
 }
 
 func (s *State) restoreTask(now muster.Time, row *muster.Task) error {

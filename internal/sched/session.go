@@ -22,8 +22,7 @@ func (s *State) join(now muster.Time, ev Joined) error {
 	}
 	i, known := s.find(ev.Worker.ID)
 	if !known {
-		w := &worker{row: muster.Worker{ID: ev.Worker.ID, JoinedAt: now}, gone: true}
-		w.timer.worker = w
+		w := newWorker(muster.Worker{ID: ev.Worker.ID, JoinedAt: now})
 		s.order = slices.Insert(s.order, i, w)
 		s.out.gone = slices.DeleteFunc(s.out.gone, func(id muster.WorkerID) bool { return id == ev.Worker.ID })
 	}
@@ -75,7 +74,7 @@ func (s *State) describe(w *worker, row muster.Worker) {
 	}
 	w.gone, w.shrunk = false, w.Book.Over()
 	s.fleet.Offer(&w.row.Resources, 1)
-	s.queue.Changed(&w.Worker)
+	s.queue.Reopened(&w.Worker)
 }
 
 // review derives the worker's state after anything that it depends on changed.
@@ -95,7 +94,7 @@ func (s *State) review(now muster.Time, w *worker) {
 	}
 	if closed != w.Book.Closed {
 		w.Book.Closed = closed
-		s.queue.Changed(&w.Worker)
+		s.queue.Reopened(&w.Worker)
 	}
 	if state != w.row.State {
 		w.row.State = state

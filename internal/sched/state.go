@@ -13,6 +13,7 @@ type Config struct {
 	Heartbeat  muster.Duration // how often a worker is expected to renew; default 10s
 	Silent     muster.Duration // a worker that was not heard for so long is unreachable; default 3×Heartbeat
 	Settle     muster.Duration // how long a worker may not list an attempt that it was given; default 15s
+	Patience   muster.Duration // how long a task may be overtaken before a worker is kept free for it; default 1m
 	CrashLimit int             // how many attempts of a task may be lost by the fleet's fault; default 5
 }
 
@@ -20,6 +21,7 @@ func (c Config) withDefaults() Config {
 	c.Heartbeat = orDefault(c.Heartbeat, muster.Duration(10*time.Second))
 	c.Silent = orDefault(c.Silent, 3*c.Heartbeat)
 	c.Settle = orDefault(c.Settle, muster.Duration(15*time.Second))
+	c.Patience = orDefault(c.Patience, muster.Duration(time.Minute))
 	if c.CrashLimit <= 0 {
 		c.CrashLimit = 5
 	}
@@ -46,12 +48,13 @@ type State struct {
 
 // New makes the State of a server that has seen nothing yet.
 func New(cfg Config) *State {
+	cfg = cfg.withDefaults()
 	return &State{
-		cfg:      cfg.withDefaults(),
+		cfg:      cfg,
 		next:     1,
 		jobs:     map[muster.JobID]*job{},
 		projects: map[string]*queue.Project{},
-		queue:    queue.New(),
+		queue:    queue.New(cfg.Patience),
 	}
 }
 

@@ -70,9 +70,9 @@ func (s *State) arm(t *timer, at muster.Time) {
 // Wake returns when the next Tick is due, and 0 if nothing is pending.
 func (s *State) Wake() muster.Time {
 	if len(s.timers) == 0 {
-		return 0
+		return s.queue.Due()
 	}
-	return s.timers[0].at
+	return earlier(s.timers[0].at, s.queue.Due())
 }
 
 func (s *State) tick(now muster.Time) {
@@ -88,6 +88,7 @@ func (s *State) tick(now muster.Time) {
 			s.workerDue(now, t.worker)
 		}
 	}
+	s.queue.Pass(now)
 }
 
 // armTask sets the timer of t by its state.

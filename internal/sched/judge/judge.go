@@ -1,5 +1,6 @@
 // Package judge decides what the end of an attempt means for its task: it ends
-// too, or is tried again, and after which pause. It is pure.
+// too, or is tried again, and after which pause; and how far a worker's word goes.
+// It is pure.
 package judge
 
 import (

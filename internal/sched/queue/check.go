@@ -13,15 +13,14 @@ func broken(format string, args ...any) error {
 // Check returns an Internal error that names the first broken invariant, or nil;
 // workers is how many there should be.
 func (q *Queue) Check(workers int) error {
-	listed := 0
-	for w := q.latest; w != nil; w = w.older {
-		listed++
-		if w.older != nil && (w.older.newer != w || w.older.changed >= w.changed) {
-			return broken("the list of changes is out of order at worker %s", w.Book.Worker.ID)
-		}
+	if err := q.loads.check(workers); err != nil {
+		return err
 	}
-	if listed != workers || q.workers != workers {
-		return broken("%d workers are in the list of changes, %d are counted, %d are known", listed, q.workers, workers)
+	if err := q.terms.check(workers); err != nil {
+		return err
+	}
+	if err := q.checkReserved(); err != nil {
+		return err
 	}
 	lanes := map[*line]int{}
 	for key, l := range q.lanes {
@@ -53,6 +52,51 @@ func (q *Queue) checkLane(key laneKey, l *lane) error {
 		if it.pos != i+1 || it.lane != l || i > 0 && it.Before(l.items[(i-1)/2]) {
 			return broken("a lane is out of order at place %d", i)
 		}
+	}
+	return nil
+}
+
+// checkReserved holds that every lane that is blocked has its clock, and that each
+// reservation is known to both sides, can bear fruit, and is not one too many.
+func (q *Queue) checkReserved() error {
+	clocks, starving, reserved, open := 0, 0, 0, 0
+	for _, l := range q.lanes {
+		if l.clock.pos > 0 {
+			clocks++
+		}
+		if l.starving {
+			starving++
+		}
+		switch {
+		case l.parked && l.since == 0:
+			return broken("a lane of priority %d is parked, and its patience is not measured", l.key.priority)
+		case (l.since > 0) != (l.clock.pos > 0 || l.starving):
+			return broken("a lane of priority %d is blocked since %d; its clock runs: %t, it starves: %t", l.key.priority, l.since, l.clock.pos > 0, l.starving)
+		case l.starving != slices.Contains(q.starving, l):
+			return broken("a lane of priority %d is filed wrongly among the starving", l.key.priority)
+		}
+		if l.kept == nil {
+			continue
+		}
+		reserved++
+		if w := l.kept; w.kept != l || !l.starving || !w.could(l.key.shape) {
+			return broken("worker %s is kept free in vain", w.Book.Worker.ID)
+		}
+	}
+	for k := q.loads.latest; k != nil; k = k.older {
+		w := k.worker
+		if w.open {
+			open++
+		}
+		if w.open != (w.Book.Closed == "") || w.kept != nil && w.kept.kept != w {
+			return broken("worker %s is open: %t, and kept free for a lane that does not know: %t", w.Book.Worker.ID, w.open, w.kept != nil)
+		}
+	}
+	if clocks != len(q.clocks) || starving != len(q.starving) || reserved != q.reserved || open != q.open {
+		return broken("%d clocks, %d starving lanes, %d reservations and %d open workers are counted wrongly", clocks, starving, reserved, open)
+	}
+	if !q.stale && reserved > q.mostReserved() {
+		return broken("%d workers are kept free, %d are open", reserved, open)
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"cmp"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched/heap"
 )
@@ -18,7 +20,8 @@ type Item struct {
 
 // Owner is what an Item stands for.
 type Owner interface {
-	Size() int // tasks
+	Size() int         // tasks
+	Below(num int) int // of these, those with a lower number
 }
 
 // Queued reports whether the item is in the queue.
@@ -38,6 +41,10 @@ func (i *Item) Before(o *Item) bool {
 	return i.Num < o.Num
 }
 
+func (i *Item) compare(o *Item) int {
+	return cmp.Or(cmp.Compare(i.Job, o.Job), cmp.Compare(i.Num, o.Num))
+}
+
 type laneKey struct {
 	lineKey
 	shape *Shape
@@ -51,6 +58,12 @@ type lane struct {
 	items  heap.Heap[*Item]
 	pos    int
 	parked bool // tried in vain, and no worker changed since
+
+	since    muster.Time // of the first try in vain after which nothing of it was placed, or 0
+	clock    clock
+	starving bool    // its patience has ended: it is in Queue.starving
+	kept     *Worker // is kept free for its first task
+	renew    bool    // the reservation has stood for long: ask whether another worker would be better
 }
 
 func (l *lane) Seat() *int          { return &l.pos }

@@ -3,6 +3,7 @@ package queue
 import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/sched/heap"
 )
 
 // Queue holds items and the index of workers. Make it with New. It is not safe
@@ -16,17 +17,26 @@ type Queue struct {
 	parked []*Shape // that have parked lanes
 	aside  []exile  // of this Place
 
-	latest  *Worker // the head of the list of workers by their last change
-	changes uint64  // of any worker
-	workers int
+	loads chain // all workers, by their last change of any sort
+	terms chain // and of what they are, or whether they are open
+	open  int   // workers
+
+	patience muster.Duration
+	clocks   heap.Heap[*clock] // of lanes that are blocked, and of reservations
+	settings uint64            // of clocks
+	starving []*lane           // whose patience has ended
+	reserved int               // lanes with a worker that is kept free
+	stale    bool              // what the reservations depend on has changed since the last review
+	released bool              // a reservation ended since the lanes were brought back
 }
 
 // idleShapes is how many shapes without a queued task are remembered.
 const idleShapes = 64
 
-// New makes an empty queue.
-func New() *Queue {
-	return &Queue{lanes: map[laneKey]*lane{}, lines: map[lineKey]*line{}, shapes: map[string]*Shape{}}
+// New makes an empty queue. A worker is kept free for a lane from which nothing
+// could be placed for longer than patience.
+func New(patience muster.Duration) *Queue {
+	return &Queue{lanes: map[laneKey]*lane{}, lines: map[lineKey]*line{}, shapes: map[string]*Shape{}, patience: patience}
 }
 
 // Add puts an item into the queue.
@@ -65,12 +75,9 @@ func (q *Queue) Renumber(it *Item, num int) {
 	q.reorder(it.lane)
 }
 
-// Each calls f for every item of at least that priority, in no order.
-func (q *Queue) Each(priority int, f func(priority int, p *Project, it *Item)) {
+// Each calls f for every item, in no order. It is meant for checks.
+func (q *Queue) Each(f func(priority int, p *Project, it *Item)) {
 	for key, l := range q.lanes {
-		if key.priority < priority {
-			continue
-		}
 		for _, it := range l.items {
 			f(key.priority, key.project, it)
 		}
@@ -86,6 +93,7 @@ func (q *Queue) reorder(l *lane) {
 		}
 		return
 	}
+	q.calm(l)
 	if l.parked {
 		q.unpark(l)
 	} else {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -23,36 +24,49 @@ type one struct {
 
 func (*one) Size() int { return 1 }
 
+func (o *one) Below(num int) int {
+	if o.item.Num < num {
+		return 1
+	}
+	return 0
+}
+
+// host is always free at once, as far as it knows.
+type host struct{}
+
+func (host) FreeIn(muster.Time, *place.Need) muster.Duration { return 0 }
+
 func need(cpus int) *place.Need {
 	return place.NewNeed(&muster.TaskSpec{Kind: muster.KindNoop, Resources: muster.Request{CPUs: float64(cpus)}})
 }
 
 // TestIndexFindsWhatASearchFinds keeps a fleet, a queue and running tasks in random
 // motion, and holds that the index answers as a look at every worker does, that tasks
-// come by priority, share and age, and that nothing that fits is left.
+// come by priority, share and age, and that nothing that fits is left, except on
+// workers that are kept free for another.
 func TestIndexFindsWhatASearchFinds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		q := queue.New()
+		q := queue.New(muster.Duration(time.Minute))
 		var all queue.Amounts
 		var fleet []*queue.Worker
 		var waiting, running []*one
 		projects := []*queue.Project{{Name: "a"}, {Name: "b"}}
-		next := muster.JobID(1)
+		next, now := muster.JobID(1), muster.Time(1)
 		t.Repeat(map[string]func(*rapid.T){
 			"join": func(t *rapid.T) {
 				row := &muster.Worker{ID: muster.WorkerID(fmt.Sprint("w", len(fleet))), Kinds: []string{muster.KindNoop}}
 				row.Resources.CPUs = float64(rapid.IntRange(1, 6).Draw(t, "cpus"))
-				w := &queue.Worker{Book: place.NewBook(row)}
+				w := &queue.Worker{Book: place.NewBook(row), Owner: host{}}
 				all.Offer(&row.Resources, 1)
 				fleet = append(fleet, w)
-				q.Changed(w)
+				q.Reopened(w)
 			},
 			"close": func(t *rapid.T) {
 				if len(fleet) > 0 {
 					w := rapid.SampledFrom(fleet).Draw(t, "worker")
 					w.Book.Closed = map[bool]string{true: "is closed"}[rapid.Bool().Draw(t, "closed")]
-					q.Changed(w)
+					q.Reopened(w)
 				}
 			},
 			"add": func(t *rapid.T) {
@@ -80,17 +94,24 @@ func TestIndexFindsWhatASearchFinds(t *testing.T) {
 					running = slices.DeleteFunc(running, func(o *one) bool { return o == x })
 				}
 			},
+			"pass time": func(t *rapid.T) {
+				now = now.Add(muster.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * muster.Duration(time.Second))
+				q.Pass(now)
+				if at := q.Due(); at > 0 && at <= now {
+					t.Fatalf("at %d something is due at %d", now, at)
+				}
+			},
 			"place": func(t *rapid.T) {
-				q.Place(&all, func(it *queue.Item) queue.Outcome {
+				q.Place(now, &all, func(it *queue.Item) queue.Outcome {
 					sh := it.Shape()
-					w, shy := q.Best(sh, nil)
-					if want := search(fleet, sh.Need); w != want || shy {
+					x := it.Owner.(*one)
+					w, shy := q.Best(it, nil)
+					if want := search(fleet, x); w != want || shy {
 						t.Fatalf("the index says %v, a search %v", w, want)
 					}
 					if w == nil {
 						return queue.Blocked
 					}
-					x := it.Owner.(*one)
 					if want := expected(waiting, fleet, &all); x != want {
 						t.Fatalf("job %d goes first, want %d", x.item.Job, want.item.Job)
 					}
@@ -104,7 +125,7 @@ func TestIndexFindsWhatASearchFinds(t *testing.T) {
 					return queue.Placed
 				})
 				for _, x := range waiting {
-					if search(fleet, x.item.Shape().Need) != nil {
+					if search(fleet, x) != nil {
 						t.Fatalf("job %d is left, although it fits", x.item.Job)
 					}
 				}
@@ -118,25 +139,35 @@ func TestIndexFindsWhatASearchFinds(t *testing.T) {
 	})
 }
 
-// search looks at every worker.
-func search(fleet []*queue.Worker, n *place.Need) *queue.Worker {
-	var best *queue.Worker
+// search looks at every worker that is not kept free, and then at those that are
+// and that x may have.
+func search(fleet []*queue.Worker, x *one) *queue.Worker {
+	n := x.item.Shape().Need
+	var best [2]*queue.Worker
 	for _, w := range fleet {
 		if w.Book.Fits(n) != place.Fits {
 			continue
 		}
-		if best == nil || cmp.Or(cmp.Compare(w.Book.Score(n), best.Book.Score(n)), cmp.Compare(best.Book.Worker.ID, w.Book.Worker.ID)) > 0 {
-			best = w
+		b := &best[0]
+		if it, priority := w.KeptFor(); it != nil {
+			same := it.Shape() == x.item.Shape() && it.Owner.(*one).project == x.project && priority == x.priority
+			if !same && x.priority <= priority {
+				continue
+			}
+			b = &best[1]
+		}
+		if *b == nil || cmp.Or(cmp.Compare(w.Book.Score(n), (*b).Book.Score(n)), cmp.Compare((*b).Book.Worker.ID, w.Book.Worker.ID)) > 0 {
+			*b = w
 		}
 	}
-	return best
+	return cmp.Or(best[0], best[1])
 }
 
 // expected looks at every waiting task for the first one that some worker fits.
 func expected(waiting []*one, fleet []*queue.Worker, all *queue.Amounts) *one {
 	var first *one
 	for _, x := range waiting {
-		if search(fleet, x.item.Shape().Need) == nil {
+		if search(fleet, x) == nil {
 			continue
 		}
 		if first == nil || cmp.Or(
@@ -152,7 +183,7 @@ func expected(waiting []*one, fleet []*queue.Worker, all *queue.Amounts) *one {
 
 func TestAsideItemIsLeftOutOfOnePlace(t *testing.T) {
 	t.Parallel()
-	q := queue.New()
+	q := queue.New(muster.Duration(time.Minute))
 	p := &queue.Project{Name: "a"}
 	x, y := &one{}, &one{}
 	for i, o := range []*one{x, y} {
@@ -161,7 +192,7 @@ func TestAsideItemIsLeftOutOfOnePlace(t *testing.T) {
 	}
 	for range 2 {
 		var tried []muster.JobID
-		q.Place(&queue.Amounts{}, func(it *queue.Item) queue.Outcome {
+		q.Place(1, &queue.Amounts{}, func(it *queue.Item) queue.Outcome {
 			tried = append(tried, it.Job)
 			return queue.Aside
 		})
@@ -173,7 +204,7 @@ func TestAsideItemIsLeftOutOfOnePlace(t *testing.T) {
 
 func TestShapesWithoutTasksAreForgottenOldestFirst(t *testing.T) {
 	t.Parallel()
-	q := queue.New()
+	q := queue.New(muster.Duration(time.Minute))
 	old := q.Shape(need(1))
 	used := &one{}
 	used.item = queue.Item{Job: 1, Owner: used}

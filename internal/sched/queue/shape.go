@@ -1,57 +1,11 @@
 package queue
 
 import (
+	"slices"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
 )
-
-// Worker is a worker in the index, with its account. Tell Queue.Changed whenever
-// what its Book says has changed, and at first.
-type Worker struct {
-	Book *place.Book
-
-	changed      uint64 // Queue.changes at its last change
-	newer, older *Worker
-}
-
-// Changed notes that what w can be given has changed.
-func (q *Queue) Changed(w *Worker) {
-	if w.changed == 0 {
-		q.workers++
-	}
-	q.changes++
-	w.changed = q.changes
-	if q.latest == w {
-		return
-	}
-	q.unlink(w)
-	w.older = q.latest
-	if q.latest != nil {
-		q.latest.newer = w
-	}
-	q.latest = w
-}
-
-// Forget takes a worker, which must be closed, out of the index.
-func (q *Queue) Forget(w *Worker) {
-	q.unlink(w)
-	q.workers--
-	w.changed = 0
-}
-
-// unlink takes w out of the list of changes.
-func (q *Queue) unlink(w *Worker) {
-	if w.newer != nil {
-		w.newer.older = w.older
-	}
-	if w.older != nil {
-		w.older.newer = w.newer
-	}
-	if q.latest == w {
-		q.latest = w.older
-	}
-	w.newer, w.older = nil, nil
-}
 
 // Shape is a need together with an index of the workers that fit it, best first.
 type Shape struct {
@@ -64,8 +18,12 @@ type Shape struct {
 	lanes     int
 	parked    []*lane
 	forgotten bool
-	seen      uint64 // Queue.changes up to which fits is right
+	seen      uint64 // Queue.loads.n up to which fits and kept are right
 	fits      []fit  // a heap; may hold outdated entries, but never first after refresh
+	kept      []fit  // on workers that are kept free; none outdated after refresh
+	asked     uint64 // Queue.terms.n up to which hopes is right
+	hopes     []hope // in the order of finding; may hold outdated entries
+	turn      int    // samples of hopes taken
 }
 
 // Forgotten reports whether the queue made room for others: ask it for the need's
@@ -80,7 +38,7 @@ type fit struct {
 	score   float64
 }
 
-func (f *fit) outdated() bool { return f.version != f.worker.changed }
+func (f *fit) outdated() bool { return f.version != f.worker.load.at }
 
 func (f *fit) before(o *fit) bool {
 	if f.score != o.score {
@@ -89,31 +47,65 @@ func (f *fit) before(o *fit) bool {
 	return f.worker.Book.Worker.ID < o.worker.Book.Worker.ID
 }
 
-// refresh brings the index up to date and reports whether any worker fits.
+// refresh brings the index up to date and reports whether any worker fits that is
+// not kept free.
 func (q *Queue) refresh(sh *Shape) bool {
-	for w := q.latest; w != nil && w.changed > sh.seen; w = w.older {
-		if w.Book.Fits(sh.Need) == place.Fits {
-			sh.push(fit{worker: w, version: w.changed, score: w.Book.Score(sh.Need)})
+	if len(sh.kept) > 0 {
+		sh.kept = slices.DeleteFunc(sh.kept, func(f fit) bool { return f.outdated() })
+	}
+	for k := q.loads.latest; k != nil && k.at > sh.seen; k = k.older {
+		w := k.worker
+		if w.Book.Fits(sh.Need) != place.Fits {
+			continue
+		}
+		if f := (fit{worker: w, version: k.at, score: w.Book.Score(sh.Need)}); w.kept != nil {
+			sh.kept = append(sh.kept, f)
+		} else {
+			sh.push(f)
 		}
 	}
-	sh.seen = q.changes
+	sh.seen = q.loads.n
 	for len(sh.fits) > 0 && sh.fits[0].outdated() {
 		sh.pop()
 	}
-	if len(sh.fits) > 2*q.workers+16 {
+	if len(sh.fits) > 2*q.loads.length+16 {
 		sh.compact()
 	}
 	return len(sh.fits) > 0
 }
 
-// Best returns the best worker that fits and is not avoided, or nil. Without such
-// a worker, shy reports whether an avoided one fits. avoid may be nil.
-func (q *Queue) Best(sh *Shape, avoid func(*Worker) bool) (w *Worker, shy bool) {
-	if !q.refresh(sh) {
-		return nil, false
+// Best returns the best worker for the item that fits and is not avoided, or nil:
+// one that is kept free only if there is no other. Without such a worker, shy
+// reports whether an avoided one fits. avoid may be nil.
+func (q *Queue) Best(it *Item, avoid func(*Worker) bool) (w *Worker, shy bool) {
+	sh := it.lane.key.shape
+	if q.refresh(sh) {
+		if w = sh.best(avoid); w != nil {
+			return w, false
+		}
+		shy = true
 	}
+	var best *fit
+	for i := range sh.kept {
+		f := &sh.kept[i]
+		switch {
+		case !it.lane.may(f.worker):
+		case avoid != nil && avoid(f.worker):
+			shy = true
+		case best == nil || f.before(best):
+			best = f
+		}
+	}
+	if best == nil {
+		return nil, shy
+	}
+	return best.worker, false
+}
+
+// best returns the best worker of a fresh index that is not avoided, or nil.
+func (sh *Shape) best(avoid func(*Worker) bool) (w *Worker) {
 	if avoid == nil {
-		return sh.fits[0].worker, false
+		return sh.fits[0].worker
 	}
 	var passed []fit
 	for len(sh.fits) > 0 && w == nil {
@@ -130,7 +122,7 @@ func (q *Queue) Best(sh *Shape, avoid func(*Worker) bool) (w *Worker, shy bool) 
 	for _, f := range passed {
 		sh.push(f)
 	}
-	return w, w == nil
+	return w
 }
 
 func (sh *Shape) push(f fit) {

@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"slices"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched/heap"
 )
@@ -23,12 +25,17 @@ type exile struct {
 
 // Place asks try to place items until none is left that might be: for each
 // priority from the highest, always of the project with the least dominant share
-// of all, its oldest. try may place or block, but must not add items.
-func (q *Queue) Place(all *Amounts, try func(*Item) Outcome) {
-	q.unparkFitting()
-	for priority := muster.MaxPriority; priority >= muster.MinPriority; priority-- {
-		if len(q.levels[priority]) > 0 {
-			q.placeLevel(q.levels[priority], all, try)
+// of all, its oldest. try may place or block, but must not add items. Before that
+// it keeps workers free for those who have waited in vain for too long.
+func (q *Queue) Place(now muster.Time, all *Amounts, try func(*Item) Outcome) {
+	q.review(now)
+	for again := true; again; again = q.released {
+		q.released = false
+		q.unparkFitting()
+		for priority := muster.MaxPriority; priority >= muster.MinPriority && !q.released; priority-- {
+			if len(q.levels[priority]) > 0 {
+				q.placeLevel(now, q.levels[priority], all, try)
+			}
 		}
 	}
 	for _, a := range q.aside {
@@ -38,26 +45,48 @@ func (q *Queue) Place(all *Amounts, try func(*Item) Outcome) {
 	q.aside = q.aside[:0]
 }
 
-// unparkFitting brings back the lanes of shapes that a worker fits by now.
+// unparkFitting brings back the lanes that may have a worker that fits by now.
 func (q *Queue) unparkFitting() {
 	still := q.parked[:0]
 	for _, sh := range q.parked {
+		stay := sh.parked[:0]
 		if !q.refresh(sh) {
-			still = append(still, sh)
-			continue
+			stay = sh.mayNot()
 		}
-		for _, l := range sh.parked {
+		for _, l := range sh.parked[len(stay):] {
 			l.parked = false
 			l.line.lanes.Push(l)
 		}
-		clear(sh.parked)
-		sh.parked = sh.parked[:0]
+		clear(sh.parked[len(stay):])
+		sh.parked = stay
+		if len(stay) > 0 {
+			still = append(still, sh)
+		}
 	}
 	clear(q.parked[len(still):])
 	q.parked = still
 }
 
-func (q *Queue) placeLevel(lines []*line, all *Amounts, try func(*Item) Outcome) {
+// mayNot moves the parked lanes that may have none of the workers that are kept
+// free to the front, in order, and returns them.
+func (sh *Shape) mayNot() []*lane {
+	if len(sh.kept) == 0 {
+		return sh.parked
+	}
+	n := 0
+	for i, l := range sh.parked {
+		if !slices.ContainsFunc(sh.kept, func(f fit) bool { return l.may(f.worker) }) {
+			copy(sh.parked[n+1:i+1], sh.parked[n:i])
+			sh.parked[n] = l
+			n++
+		}
+	}
+	return sh.parked[:n]
+}
+
+// placeLevel places items of one priority, until none is left that might be, or
+// the end of a reservation calls for a new beginning.
+func (q *Queue) placeLevel(now muster.Time, lines []*line, all *Amounts, try func(*Item) Outcome) {
 	var turn heap.Heap[*line]
 	for _, l := range lines {
 		if len(l.lanes) > 0 {
@@ -65,14 +94,16 @@ func (q *Queue) placeLevel(lines []*line, all *Amounts, try func(*Item) Outcome)
 			turn.Push(l)
 		}
 	}
-	for len(turn) > 0 {
+	for len(turn) > 0 && !q.released {
 		l := turn[0]
 		ln := l.lanes[0]
 		it := ln.items[0]
 		switch try(it) {
 		case Placed:
+			q.calm(ln)
 		case Blocked:
 			q.park(ln)
+			q.blocked(now, ln)
 		case Aside:
 			q.aside = append(q.aside, exile{it, ln.key})
 			q.Remove(it)

@@ -65,18 +65,15 @@ func (d *disk) load() muster.Snapshot {
 			s.Jobs = append(s.Jobs, d.jobs[id])
 		}
 	}
-	for _, g := range d.sortedGroups() {
-		if !d.jobs[g.Job].State.Final() {
-			s.Groups = append(s.Groups, g)
-		}
+	for _, j := range s.Jobs {
+		s.Groups = append(s.Groups, d.groupsOf(j.ID)...)
 	}
-	for _, t := range d.sortedTasks() {
-		g := d.groups[groupKey{t.Job, t.Group}]
-		if d.jobs[t.Job].State.Final() {
-			continue
-		}
-		if !t.State.Final() || g.Kept || t.ID.Num >= g.First+g.Next {
-			s.Tasks = append(s.Tasks, t)
+	for _, g := range s.Groups {
+		for n := g.First; n < g.First+g.Size; n++ {
+			t, ok := d.tasks[muster.TaskID{Job: g.Job, Num: n}]
+			if ok && (!t.State.Final() || g.Kept || n >= g.First+g.Next) {
+				s.Tasks = append(s.Tasks, t)
+			}
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(d.workers)) {

@@ -159,11 +159,8 @@ func (w *world) demand(t *muster.TaskSpec) {
 		r.CPUs = 100 // nobody has them
 		t.QueueTimeout = muster.Duration(time.Minute)
 	}
-	if r.CPUs > 1 && t.QueueTimeout == 0 {
-		t.QueueTimeout = muster.Duration(time.Hour)
-	}
-	if r.Memory > 0 && t.QueueTimeout == 0 {
-		t.QueueTimeout = muster.Duration(time.Hour)
+	if (r.CPUs > 1 || r.Memory > 0) && t.QueueTimeout == 0 {
+		t.QueueTimeout = muster.Duration(20 * time.Minute)
 	}
 	if w.rng.IntN(2) == 0 {
 		t.Retries = muster.Retries{Max: 1 + w.rng.IntN(3), Backoff: muster.Duration(time.Second)}

@@ -32,7 +32,8 @@ type world struct {
 	sent    int      // packets ever, to order those of one time
 	joins   int      // sessions ever
 	faults  bool
-	digest  hash.Hash64 // of all effects, if it is kept
+	crowd   func() []sched.Event // comes in every turn, if it is set
+	digest  hash.Hash64          // of all effects, if it is kept
 	retried map[muster.TaskID]bool
 	trace   func(format string, args ...any)
 	stats   stats
@@ -128,7 +129,7 @@ func (w *world) describeOpen() string {
 // step is one turn of the world.
 func (w *world) step() error {
 	w.now += muster.Time(20 + w.rng.IntN(480))
-	if !w.faults && w.rng.IntN(3) == 0 {
+	if !w.faults {
 		w.now += muster.Time(w.rng.IntN(1500)) // less happens: pass the time faster
 	}
 	var events []sched.Event
@@ -137,6 +138,9 @@ func (w *world) step() error {
 		events = append(events, w.mischief()...)
 	} else {
 		events = append(events, w.unpause()...)
+	}
+	if w.crowd != nil {
+		events = append(events, w.crowd()...)
 	}
 	joined := w.knock()
 	for i, wk := range w.workers {
@@ -296,7 +300,11 @@ func (w *world) serve(events []sched.Event, joined []int) error {
 			w.post(packet{worker: i, acks: a})
 		}
 	}
-	if w.rng.IntN(25) == 0 {
+	every := 25
+	if !w.faults {
+		every = 100
+	}
+	if w.rng.IntN(every) == 0 {
 		return w.checkAll()
 	}
 	return nil

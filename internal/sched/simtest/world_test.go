@@ -4,6 +4,10 @@ import (
 	"flag"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 var (
@@ -65,4 +69,56 @@ func TestSameSeed(t *testing.T) {
 			t.Errorf("seed %d gave two histories", 1000+s)
 		}
 	}
+}
+
+// TestNobodyStarves lets small tasks come without end, so that every worker is always
+// partly busy, and now and then one that needs a whole worker. Each of these must
+// start before long.
+func TestNobodyStarves(t *testing.T) {
+	const bound = 20 * time.Minute
+	for s := range uint64(4) {
+		w := newWorld(2000+s, nil)
+		w.digest, w.faults = nil, false
+		for _, wk := range w.workers {
+			wk.offer.Resources = muster.Resources{CPUs: 4, Slots: 4}
+		}
+		big := map[muster.JobID]bool{}
+		end := w.now.Add(muster.Duration(time.Hour))
+		w.crowd = func() []sched.Event {
+			var queued int64
+			for _, j := range w.disk.jobs {
+				queued += j.Counts[muster.Queued]
+				if big[j.ID] && j.StartedAt == 0 && w.now-j.CreatedAt > muster.Time(bound.Milliseconds()) {
+					t.Fatalf("seed %d: job %s waits for more than %s", 2000+s, j.ID, bound)
+				}
+			}
+			switch {
+			case w.now >= end:
+				return nil
+			case w.rng.IntN(400) == 0:
+				big[w.st.NextJob()] = true
+				return []sched.Event{sched.Submit{ID: w.st.NextJob(), Spec: crowdSpec(w, 4, 1)}}
+			case queued < 40:
+				return []sched.Event{sched.Submit{ID: w.st.NextJob(), Spec: crowdSpec(w, 1, 20)}}
+			}
+			return nil
+		}
+		for w.now < end {
+			if err := w.step(); err != nil {
+				t.Fatalf("seed %d at %s: %v", 2000+s, w.now, err)
+			}
+		}
+		if err := w.heal(); err != nil {
+			t.Fatalf("seed %d at %s: %v", 2000+s, w.now, err)
+		}
+		if len(big) < 3 {
+			t.Errorf("seed %d had %d big tasks only", 2000+s, len(big))
+		}
+	}
+}
+
+func crowdSpec(w *world, cpus float64, n int64) *muster.Spec {
+	ts := muster.TaskSpec{Name: "stage", Kind: "process", Resources: muster.Request{CPUs: cpus}, Run: &muster.Command{Argv: []string{"true"}}}
+	ts.Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: n - 1, Step: 1}}}
+	return &muster.Spec{Name: "job", Project: []string{"red", "blue"}[w.rng.IntN(2)], Tasks: []muster.TaskSpec{ts}}
 }

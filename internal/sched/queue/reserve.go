@@ -1,0 +1,220 @@
+package queue
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/muster-dev/muster"
+)
+
+// What bounds the work for reservations, and how many there are.
+const (
+	mostReserved = 64   // at once, and no more than a quarter of the open workers
+	mostLooks    = 4096 // workers that one review asks when they will be free, or what they could run
+	sample       = 256  // workers that are asked for one reservation
+)
+
+// clock goes off when a lane has been blocked for too long, or its reservation
+// has stood for too long.
+type clock struct {
+	lane *lane
+	at   muster.Time
+	seq  uint64 // that it was set
+	pos  int
+}
+
+// Seat and Before make clock a heap.Node: what goes off first, first.
+func (c *clock) Seat() *int { return &c.pos }
+
+// Before orders by time, then by who was set first.
+func (c *clock) Before(o *clock) bool {
+	if c.at != o.at {
+		return c.at < o.at
+	}
+	return c.seq < o.seq
+}
+
+// set sets a lane's clock.
+func (q *Queue) set(l *lane, at muster.Time) {
+	if l.clock.pos > 0 {
+		q.clocks.Remove(&l.clock)
+	}
+	q.settings++
+	l.clock.lane, l.clock.at, l.clock.seq = l, at, q.settings
+	q.clocks.Push(&l.clock)
+}
+
+// Due returns when Pass will have something to do, and 0 for never.
+func (q *Queue) Due() muster.Time {
+	if len(q.clocks) == 0 {
+		return 0
+	}
+	return q.clocks[0].at
+}
+
+// Pass notes whose patience has ended by now. The next Place draws the
+// conclusions.
+func (q *Queue) Pass(now muster.Time) {
+	for len(q.clocks) > 0 && q.clocks[0].at <= now {
+		l := q.clocks[0].lane
+		q.clocks.Remove(&l.clock)
+		q.stale = true
+		if !l.starving {
+			l.starving = true
+			q.starving = append(q.starving, l)
+		}
+		l.renew = l.kept != nil
+	}
+}
+
+// blocked starts a lane's clock, unless it runs already.
+func (q *Queue) blocked(now muster.Time, l *lane) {
+	if l.since == 0 {
+		l.since = now
+		q.set(l, now.Add(q.patience))
+	}
+}
+
+// calm stops a lane's clock: its first task was placed, or it has none any more.
+func (q *Queue) calm(l *lane) {
+	if l.since == 0 {
+		return
+	}
+	l.since = 0
+	if l.clock.pos > 0 {
+		q.clocks.Remove(&l.clock)
+	}
+	if l.starving {
+		l.starving, l.renew = false, false
+		q.starving = without(q.starving, l)
+		q.stale = true
+	}
+	if l.kept != nil {
+		q.release(l)
+	}
+}
+
+// release ends a lane's reservation.
+func (q *Queue) release(l *lane) {
+	w := l.kept
+	l.kept, w.kept = nil, nil
+	q.reserved--
+	q.stale, q.released = true, true
+	q.Changed(w)
+}
+
+// reserve keeps w free for the first task of l, until it is placed, w can no
+// longer run it, or a lane of a higher priority needs w. After a while it is
+// asked whether another worker would be better.
+func (q *Queue) reserve(now muster.Time, l *lane, w *Worker, freeIn muster.Duration) {
+	l.renew = false
+	q.set(l, now.Add(max(q.patience, 2*freeIn)))
+	if l.kept == w {
+		return
+	}
+	if l.kept != nil {
+		q.release(l)
+	}
+	if w.kept != nil {
+		q.release(w.kept)
+	}
+	l.kept, w.kept = w, l
+	q.reserved++
+	q.Changed(w)
+}
+
+// review makes the reservations what they should be: for the lanes that have
+// starved for longest, those of the highest priority first.
+func (q *Queue) review(now muster.Time) {
+	q.Pass(now)
+	if !q.stale {
+		return
+	}
+	q.stale = false
+	slices.SortFunc(q.starving, func(a, b *lane) int {
+		return cmp.Or(cmp.Compare(b.key.priority, a.key.priority), cmp.Compare(a.since, b.since), a.items[0].compare(b.items[0]))
+	})
+	most, n, looks := q.mostReserved(), 0, 0
+	for _, l := range q.starving {
+		switch {
+		case n == most && l.kept != nil:
+			q.release(l)
+		case n == most || l.kept != nil && !l.renew:
+		case looks >= mostLooks:
+			q.stale = true // go on in the next Place
+		default:
+			w, freeIn, cost := q.pick(now, l)
+			looks += cost
+			if w != nil {
+				q.reserve(now, l, w, freeIn)
+			}
+		}
+		if l.kept != nil {
+			n++
+		}
+	}
+}
+
+func (q *Queue) mostReserved() int { return min(max(q.open/4, 1), mostReserved) }
+
+// pick chooses the worker that will likely have room for l's first task soonest,
+// of those that are not kept free for one of at least its priority. In a large
+// fleet it asks a sample, another one each time.
+func (q *Queue) pick(now muster.Time, l *lane) (best *Worker, freeIn muster.Duration, looks int) {
+	sh := l.key.shape
+	looks = q.hope(sh)
+	free := make([]*Worker, 0, len(sh.hopes))
+	for _, h := range sh.hopes {
+		if k := h.worker.kept; k == nil || k == l || k.key.priority < l.key.priority {
+			free = append(free, h.worker)
+		}
+	}
+	if best = l.kept; best != nil {
+		freeIn = best.Owner.FreeIn(now, sh.Need)
+	}
+	stride := (len(free) + sample - 1) / sample
+	for i := sh.turn % max(stride, 1); i < len(free); i += stride {
+		w := free[i]
+		looks++
+		in := w.Owner.FreeIn(now, sh.Need)
+		if best == nil || in < freeIn || in == freeIn && w.Book.Worker.ID < best.Book.Worker.ID {
+			best, freeIn = w, in
+		}
+	}
+	sh.turn++
+	return best, freeIn, looks
+}
+
+// hope brings the list of workers that could run what sh needs if they were empty
+// up to date, and returns how many it looked at.
+func (q *Queue) hope(sh *Shape) int {
+	kept := sh.hopes[:0]
+	for _, h := range sh.hopes {
+		if h.version == h.worker.terms.at {
+			kept = append(kept, h)
+		}
+	}
+	clear(sh.hopes[len(kept):])
+	sh.hopes = kept
+	looks := 0
+	for k := q.terms.latest; k != nil && k.at > sh.asked; k = k.older {
+		looks++
+		if k.worker.could(sh) {
+			sh.hopes = append(sh.hopes, hope{k.worker, k.at})
+		}
+	}
+	sh.asked = q.terms.n
+	return looks
+}
+
+// hope says that a worker could run something if it were empty, by its terms of
+// that version.
+type hope struct {
+	worker  *Worker
+	version uint64
+}
+
+// may reports whether tasks of l may have w, which is kept free.
+func (l *lane) may(w *Worker) bool {
+	return w.kept == l || l.key.priority > w.kept.key.priority
+}

@@ -1,0 +1,224 @@
+package sched_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched"
+)
+
+const minute = 60 * second
+
+func cpus(n float64) func(*muster.TaskSpec) {
+	return func(t *muster.TaskSpec) { t.Resources.CPUs = n }
+}
+
+// crowded is a desk with workers of 4 cpus, on each of which two tasks of job 1 run that
+// ask for 2, with many more of them queued, and then a job that asks for 4 and was
+// overtaken by one of them, half a minute after it was submitted and as long ago.
+func crowded(t *testing.T, workers ...string) (d *desk, big muster.JobID) {
+	t.Helper()
+	d = newDesk(t)
+	for _, w := range workers {
+		d.join(w)
+	}
+	d.submit(stage("small*1000", cpus(2), func(t *muster.TaskSpec) { t.Where.Not = []string{"dear"} }))
+	big = d.submit(stage("big", cpus(4)))
+	d.beat(30 * second)
+	d.finish(1, 0, muster.AttemptSucceeded)
+	d.is(1, 2*len(workers), muster.Assigned, muster.NoReason)
+	d.beat(29 * second)
+	return d, big
+}
+
+// isKept holds that the worker is kept free for that task, or not.
+func (d *desk) isKept(worker string, job muster.JobID, num int, want bool) {
+	d.t.Helper()
+	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: num})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if got := strings.HasSuffix(x.Summary, "; worker "+worker+" is kept free for it"); got != want {
+		d.t.Fatalf("worker %s is kept for task %s: %t; %s", worker, x.Task, got, x.Summary)
+	}
+}
+
+// beat lets every worker be heard while time passes.
+func (d *desk) beat(by muster.Duration) {
+	d.t.Helper()
+	const every = 10 * second
+	for ; by > 0; by -= every {
+		d.pass(min(by, every))
+		for _, w := range d.s.Workers() {
+			var held []muster.AttemptID
+			for _, t := range d.rows.snapshot().Tasks {
+				if t.State.Held() && t.Worker == w.ID {
+					held = append(held, muster.AttemptID{Task: t.ID, N: t.Attempt})
+				}
+			}
+			d.do(sched.Renewed{Worker: w.ID, Held: held})
+		}
+	}
+}
+
+// why returns what the explanation of a task says of a worker.
+func (d *desk) why(job muster.JobID, num int, worker string) string {
+	d.t.Helper()
+	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: num})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, v := range x.Workers {
+		if v.Name == worker {
+			return v.Why
+		}
+	}
+	d.t.Fatalf("nothing is said of worker %s: %+v", worker, x)
+	return ""
+}
+
+func TestOvertakenTaskGetsAWorkerInTheEnd(t *testing.T) {
+	t.Parallel()
+	d, big := crowded(t, "a") // 1.1 and 1.2 run
+	d.isKept("a", big, 0, false)
+	d.beat(second)
+	d.isKept("a", big, 0, true)
+	if why := d.why(1, 9, "a"); why != "is kept free for 2.0, which has waited for long" {
+		t.Errorf("of the small task is said: %s", why)
+	}
+	d.finish(1, 1, muster.AttemptSucceeded)
+	d.sent() // nothing new of that priority
+	urgent := d.submitAs("default", 90, stage("urgent", cpus(2)))
+	d.sent("assign a 3.0#1") // a higher one may
+	d.finish(urgent, 0, muster.AttemptSucceeded)
+	d.finish(1, 2, muster.AttemptSucceeded)
+	d.sent("assign a 2.0#1")
+	d.finish(big, 0, muster.AttemptSucceeded)
+	d.sent("assign a 1.3#1", "assign a 1.4#1")
+}
+
+func TestReservationEndsWithItsReason(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		do   func(d *desk, big muster.JobID)
+		want []string
+	}{
+		"cancelled": {func(d *desk, big muster.JobID) { d.do(sched.Cancel{Job: big}) }, []string{"assign a 1.5#1"}},
+		"elsewhere": {func(d *desk, _ muster.JobID) {
+			d.join("c", func(w *muster.Worker) { w.Tags = []string{"dear"} })
+		}, []string{"assign c 2.0#1", "assign a 1.5#1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, big := crowded(t, "a", "b")
+			d.beat(second)
+			d.isKept("a", big, 0, true)
+			d.finish(1, 2, muster.AttemptSucceeded) // on a
+			d.sent()
+			c.do(d, big)
+			d.sent(c.want...)
+		})
+	}
+}
+
+// TestAnotherWorkerIsKeptWhenOneGoes holds that a worker that cannot run the task
+// any more is kept for nobody, and another one is.
+func TestAnotherWorkerIsKeptWhenOneGoes(t *testing.T) {
+	t.Parallel()
+	for name, ev := range map[string]sched.Event{
+		"lost":   sched.Lost{Worker: "a"},
+		"paused": sched.Pause{Worker: "a", On: true},
+		"small":  sched.Joined{Worker: offer("a", func(w *muster.Worker) { w.Resources.CPUs = 3 })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, big := crowded(t, "a", "b")
+			d.beat(second)
+			d.isKept("a", big, 0, true)
+			d.do(ev)
+			d.isKept("b", big, 0, true)
+		})
+	}
+}
+
+// TestFewWorkersAreKeptFree holds that a task that fits nowhere reserves nothing, and
+// that of four workers one at the most is kept free.
+func TestFewWorkersAreKeptFree(t *testing.T) {
+	t.Parallel()
+	d, _ := crowded(t, "a", "b", "c", "d")
+	d.submit(stage("huge", cpus(100)))
+	d.submit(stage("other", cpus(3)))
+	d.submitAs("rich", muster.UsualPriority, stage("big", cpus(4)))
+	d.beat(3 * minute)
+	kept := 0
+	for _, w := range []string{"a", "b", "c", "d"} {
+		if strings.HasPrefix(d.why(1, 999, w), "is kept free for 2.0") {
+			kept++
+		}
+	}
+	if kept != 1 {
+		t.Errorf("%d of 4 workers are kept free", kept)
+	}
+}
+
+// TestHigherPriorityTakesOverWhatIsKept holds that of two starving tasks the more
+// important one is served, whoever waited longer.
+func TestHigherPriorityTakesOverWhatIsKept(t *testing.T) {
+	t.Parallel()
+	d, big := crowded(t, "a")
+	low := d.submitAs("default", 10, stage("low", cpus(4)))
+	d.do(sched.Cancel{Job: big})
+	d.beat(30 * second)
+	high := d.submitAs("default", 90, stage("high", cpus(4)))
+	d.finish(1, 1, muster.AttemptSucceeded)
+	d.beat(30 * second)
+	d.isKept("a", low, 0, true)
+	d.beat(30 * second)
+	d.isKept("a", low, 0, false)
+	d.isKept("a", high, 0, true)
+	d.finish(1, 2, muster.AttemptSucceeded)
+	d.finish(1, 3, muster.AttemptSucceeded)
+	d.sent("assign a 4.0#1")
+}
+
+// TestEndlessTaskDoesNotHoldUpAReservation holds that another worker is kept free when
+// the one that was chosen first turns out to be busy for ever.
+func TestEndlessTaskDoesNotHoldUpAReservation(t *testing.T) {
+	t.Parallel()
+	d, big := crowded(t, "a", "b") // a runs 1.2 and 1.4, b 1.1 and 1.3
+	d.beat(second)
+	d.isKept("a", big, 0, true)
+	for range 20 { // on b everything ends after a while, on a nothing does
+		for _, r := range d.rows.snapshot().Tasks {
+			if r.State.Held() && r.Worker == "b" {
+				d.finish(r.ID.Job, r.ID.Num, muster.AttemptSucceeded)
+				break
+			}
+		}
+		if d.task(big, 0).State != muster.Queued {
+			return
+		}
+		d.beat(20 * second)
+	}
+	t.Error("it waits for the endless one")
+}
+
+// TestLongQueueIsNotCounted holds that an explanation does not look at every
+// queued task.
+func TestLongQueueIsNotCounted(t *testing.T) {
+	t.Parallel()
+	s := sched.New(sched.Config{})
+	spec := noops(1)
+	for range 20_000 {
+		apply(t, s, 1, sched.Submit{ID: s.NextJob(), Spec: spec})
+	}
+	for job, want := range map[muster.JobID]int{1: 0, 500: 499, 10_000: 9_999} {
+		if x, err := s.Explain(1, muster.TaskID{Job: job}); err != nil || x.Ahead != want || x.Beyond {
+			t.Errorf("job %s has %d ahead, beyond: %t, %v", job, x.Ahead, x.Beyond, err)
+		}
+	}
+	if x, err := s.Explain(1, muster.TaskID{Job: 20_000}); err != nil || x.Ahead != 10_000 || !x.Beyond {
+		t.Errorf("the last has %d ahead, beyond: %t, %v", x.Ahead, x.Beyond, err)
+	}
+}
