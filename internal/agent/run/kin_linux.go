@@ -29,10 +29,25 @@ func newKin(log *slog.Logger) *Kin {
 		k.session = st.session
 	}
 	k.boot = bootID()
+	shutFiles()
 	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0, 0, 0, 0); errno != 0 {
 		log.Warn("daemons that tasks leave behind may survive: the worker cannot become their reaper", slog.Any("error", errno))
 	}
 	return k
+}
+
+// shutFiles keeps from tasks the files that whoever started the worker left open
+// for it. Those that the worker opens itself are never passed on.
+func shutFiles() {
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return // no /proc: there is no telling
+	}
+	for _, f := range files {
+		if fd := number([]byte(f.Name())); fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
 }
 
 // Started takes note of a main process that has just been started, in a process

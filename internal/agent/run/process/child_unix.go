@@ -20,13 +20,14 @@ type child struct {
 	handle int // of the system for its end, -1 for none
 }
 
-// spawn starts a program as the leader of a process group of its own.
+// spawn starts a program as the leader of a session of its own: it has no terminal,
+// and cannot leave its process group for the worker's, where no signal for it comes.
 func spawn(path string, argv, env []string, dir string, in, out, err *os.File) (child, error) {
 	attr := &syscall.ProcAttr{
 		Dir:   dir,
 		Env:   env,
 		Files: []uintptr{in.Fd(), out.Fd(), err.Fd()},
-		Sys:   &syscall.SysProcAttr{Setpgid: true},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
 	}
 	handle := withHandle(attr.Sys)
 	for try := 0; ; try++ {

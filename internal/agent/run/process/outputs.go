@@ -191,7 +191,7 @@ func (c *collector) add(root *os.Root, dir, name string) int {
 	case errors.Is(err, fs.ErrNotExist):
 		return 0
 	case err != nil:
-		c.a.Say(fmt.Sprintf("%s is not taken as an artifact: %v", name, err))
+		c.a.Say(fmt.Sprintf("%s is not taken as an artifact: %s", name, unreadable(root, name, err)))
 		return 0
 	case info.IsDir():
 		if link, err := root.Lstat(filepath.FromSlash(name)); err != nil || !link.IsDir() {
@@ -199,7 +199,7 @@ func (c *collector) add(root *os.Root, dir, name string) int {
 		}
 		entries, err := fs.ReadDir(root.FS(), name)
 		if err != nil {
-			c.a.Say(fmt.Sprintf("%s is not taken as an artifact: %v", name, err))
+			c.a.Say(fmt.Sprintf("%s is not taken as an artifact: %s", name, unreadable(root, name, err)))
 			return 0
 		}
 		n := 0
@@ -219,6 +219,17 @@ func (c *collector) add(root *os.Root, dir, name string) int {
 		c.files = append(c.files, found{name, filepath.Join(dir, filepath.FromSlash(name))})
 	}
 	return 1
+}
+
+// unreadable says why a file cannot be looked at. A link that stays in the folder can, so others lead out of it.
+func unreadable(root *os.Root, name string, err error) string {
+	if link, lerr := root.Lstat(filepath.FromSlash(name)); lerr == nil && link.Mode()&fs.ModeSymlink != 0 {
+		return "it is a link that leads out of the folder"
+	}
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		err = at.Err
+	}
+	return err.Error()
 }
 
 func usableName(s string) bool {

@@ -5,7 +5,11 @@ package process_test
 import (
 	"context"
 	"errors"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -34,6 +38,39 @@ func TestPythonIsForScripts(t *testing.T) {
 	}, runtest.NewSink())
 	if r.Reason != muster.TaskInvalid {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestFilesOfTheWorkerStayItsOwn passes none of the files on that were left open
+// for the worker by whoever started it.
+func TestFilesOfTheWorkerStayItsOwn(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("Linux shows the open files of a process")
+	}
+	secret, err := os.Create(filepath.Join(t.TempDir(), "secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer secret.Close()
+	fd, err := unix.Dup(int(secret.Fd())) // without close-on-exec, as it would be inherited
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	w := runtest.NewWorld(t)
+	x, err := process.New(w.Env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := &run.Task{
+		Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1},
+		Spec:    &muster.TaskSpec{Run: &muster.Command{Argv: []string{"/bin/ls", "-l", "/proc/self/fd"}}},
+	}
+	r := x.Run(t.Context(), task, runtest.NewSink())
+	got := w.Output(t, task.Attempt, tasklog.Stdout)
+	// Standard input and output, and the folder that ls lists.
+	if r.Outcome != muster.AttemptSucceeded || strings.Contains(got, secret.Name()) || strings.Count(got, "->") != 4 {
+		t.Errorf("%s; the task has:\n%s", r.Message, got)
 	}
 }
 

@@ -124,6 +124,7 @@ func environment(data string) []string {
 	set("UV_CACHE_DIR", filepath.Join(data, "cache", "uv"))
 	set("UV_PYTHON_INSTALL_DIR", filepath.Join(data, "tools", "python"))
 	set("UV_NO_CONFIG", "1")
+	set("PIP_ROOT_USER_ACTION", "ignore") // the folder is the worker's own
 	return append(env, "HOME="+filepath.Join(data, "tools"), "NO_COLOR=1")
 }
 

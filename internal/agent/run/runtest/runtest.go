@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -271,6 +272,19 @@ func stops(t *testing.T, o Open) {
 			if alive(s) {
 				t.Errorf("sleep %s survives", s)
 			}
+		}
+	})
+	t.Run("although it would join the worker's own group", func(t *testing.T) {
+		if _, err := exec.LookPath("perl"); err != nil {
+			t.Skip("needs perl, to change groups")
+		}
+		b := open(t, o)
+		mine := sleeper()
+		task := b.task("exec perl -e '$| = 1; $SIG{TERM} = \"IGNORE\"; setpgrp(0, getpgrp(getppid())); print \"ready\\n\"; sleep 1000 while 1' " + mine + " x")
+		task.Spec.Kill.Grace = muster.Duration(100 * time.Millisecond)
+		want(t, stop(t, b, task, "ready\n", cancelled), muster.AttemptCancelled, muster.CancelledByUser, "")
+		if alive(mine) {
+			t.Error("it survives")
 		}
 	})
 	t.Run("also what it leaves after a normal end", func(t *testing.T) {

@@ -50,17 +50,15 @@ func newFetcher(allowPrivate bool) *fetcher {
 	return &fetcher{&http.Client{Transport: transport, CheckRedirect: checkRedirect, Timeout: fetchTimeout}}
 }
 
-// privateError is the refusal to connect to an address.
-type privateError struct{ addr string }
+// refusedError says why this worker does not go where a URL leads.
+type refusedError struct{ why string }
 
-func (e *privateError) Error() string {
-	return "the address " + e.addr + " is not public: allow it on the worker with --allow-private-addresses"
-}
+func (e *refusedError) Error() string { return e.why }
 
 func refusePrivate(_, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil || !public(ap.Addr()) {
-		return &privateError{address}
+		return &refusedError{"the address " + address + " is not public: allow it on the worker with --allow-private-addresses"}
 	}
 	return nil
 }
@@ -86,14 +84,14 @@ func public(a netip.Addr) bool {
 
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects {
-		return fmt.Errorf("more than %d redirects", maxRedirects)
+		return &refusedError{fmt.Sprintf("it redirects more than %d times", maxRedirects)}
 	}
 	return checkScheme(req.URL)
 }
 
 func checkScheme(u *url.URL) error {
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("%s is not an http or https URL", u.Redacted())
+		return &refusedError{u.Redacted() + " is not an http or https URL"}
 	}
 	return nil
 }
@@ -113,10 +111,14 @@ func (f *fetcher) get(ctx context.Context, rawURL, wantHash string) ([]byte, err
 	}
 	resp, err := f.client.Do(req)
 	if err != nil {
-		if p, ok := errors.AsType[*privateError](err); ok {
-			return nil, run.Failf(muster.TaskInvalid, "the script cannot be fetched from %s: %w", u.Redacted(), p)
+		reason := muster.FetchFailed
+		if _, ok := errors.AsType[*refusedError](err); ok {
+			reason = muster.TaskInvalid // another try would meet the same
 		}
-		return nil, run.Failf(muster.FetchFailed, "the script cannot be fetched: %w", err)
+		if in, ok := errors.AsType[*url.Error](err); ok {
+			err = in.Err // its own text repeats the URL
+		}
+		return nil, run.Failf(reason, "the script cannot be fetched from %s: %w", u.Redacted(), err)
 	}
 	defer resp.Body.Close()
 	switch {

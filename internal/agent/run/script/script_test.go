@@ -90,6 +90,7 @@ func TestURL(t *testing.T) {
 	text := "echo fetched"
 	mux.HandleFunc("/ok/run.sh", func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprint(rw, text) })
 	mux.HandleFunc("/gone", http.NotFound)
+	mux.HandleFunc("/cut", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	mux.HandleFunc("/broken", func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, "", http.StatusBadGateway) })
 	mux.HandleFunc("/loop", func(rw http.ResponseWriter, req *http.Request) { http.Redirect(rw, req, "/loop", http.StatusFound) })
 	mux.HandleFunc("/file", func(rw http.ResponseWriter, req *http.Request) {
@@ -119,8 +120,9 @@ func TestURL(t *testing.T) {
 		{"/ok/run.sh", strings.Repeat("0", 64), muster.TaskInvalid, right},
 		{"/gone", "", muster.TaskInvalid, "404"},
 		{"/broken", "", muster.FetchFailed, "502"},
-		{"/loop", "", muster.FetchFailed, "redirects"},
-		{"/file", "", muster.FetchFailed, "not an http"},
+		{"/cut", "", muster.FetchFailed, "/cut: EOF"},
+		{"/loop", "", muster.TaskInvalid, "/loop: it redirects more than 5 times"},
+		{"/file", "", muster.TaskInvalid, "/file: file:///etc/passwd is not an http"},
 		{"/huge", "", muster.TaskInvalid, "larger than 16MiB"},
 	} {
 		r, out := open.run(t, &muster.TaskSpec{Script: &muster.Script{URL: srv.URL + c.path, SHA256: c.hash}})
