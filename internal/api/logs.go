@@ -41,21 +41,24 @@ func (s *server) getLogs(w http.ResponseWriter, r *http.Request, in *logsInput) 
 		return err
 	}
 	at := logPlace{task: task.ID, attempt: in.Attempt, offset: in.Offset}
-	if at.attempt == 0 {
+	if in.Last != "" {
+		if at.attempt, at.offset, err = parsePlace(in.Last); err != nil {
+			return err
+		}
+	} else if at.attempt == 0 {
 		at.attempt = task.Attempt
 	}
 	if at.attempt > task.Attempt {
 		return noAttempt(task, at.attempt)
 	}
+	if err := s.checkPlace(r.Context(), at); err != nil {
+		return err
+	}
 	follow := strings.Contains(in.Accept, "text/event-stream") || in.Follow == "true"
 	if !follow && at.attempt == task.Attempt && task.State.Final() {
 		s.settleLog(r.Context(), at.id(), task.LogSize)
 	}
-	if in.Last != "" {
-		if at.attempt, at.offset, err = parsePlace(in.Last); err != nil {
-			return err
-		}
-	} else if in.Tail > 0 {
+	if in.Last == "" && in.Tail > 0 {
 		if at.offset, err = s.tailOffset(r.Context(), at, in.Stream, in.Tail); err != nil {
 			return err
 		}
@@ -104,6 +107,25 @@ func parsePlace(id string) (attempt int, offset int64, err error) {
 		return 0, 0, muster.Errorf(muster.Invalid, "%q is no id of an event of a log: it has the form ATTEMPT-OFFSET", id)
 	}
 	return int(n), int64(m), nil
+}
+
+// errSeen ends a walk over records that has seen enough.
+var errSeen = errors.New("seen enough")
+
+// checkPlace refuses an offset in the middle of a record, which no event's id has.
+func (s *server) checkPlace(ctx context.Context, at logPlace) error {
+	if at.offset == 0 {
+		return nil
+	}
+	err := s.records(ctx, at, func(tasklog.Record, int64) error { return errSeen })
+	switch {
+	case errors.Is(err, errSeen):
+		return nil
+	case muster.CodeOf(err) == muster.Invalid:
+		return muster.Errorf(muster.Invalid, "no event of attempt %d has the offset %d: use one from the id of an event", at.attempt, at.offset)
+	default:
+		return err
+	}
 }
 
 var streamNames = map[tasklog.Stream]string{tasklog.Stdout: wire.Stdout, tasklog.Stderr: wire.Stderr, tasklog.System: wire.System}

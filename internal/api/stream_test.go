@@ -77,7 +77,11 @@ func TestFollowResumesAfterLastEvent(t *testing.T) {
 	st.expect(line(1, two, "stdout", `two\n`)...)
 	w.Finish(id, muster.AttemptSucceeded, two)
 	st.expect("event: end", `data: {"attempt":1,"state":"succeeded"}`)
-	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs", header: map[string]string{"Last-Event-ID": "x"}}, http.StatusBadRequest)
+	for id, want := range map[string]int{"x": http.StatusBadRequest, "1-3": http.StatusBadRequest, "2-0": http.StatusNotFound} {
+		for _, accept := range []string{"", "text/event-stream"} { // what follows does not wait for what never comes
+			status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs", header: map[string]string{"Last-Event-ID": id, "Accept": accept}}, want)
+		}
+	}
 }
 
 // Of a cancelled task that never ran there is nothing to follow.
@@ -91,6 +95,9 @@ func TestPlainLogIsWhole(t *testing.T) {
 	hello, tail := apitest.Log(tasklog.Stdout, "hello\n"), apitest.Log(tasklog.Stdout, "tail\n")
 	size := appendLog(t, s, id, hello)
 	w.Finish(id, muster.AttemptSucceeded, size+int64(len(tail)))
+	waitFor(t, func() bool {
+		return strings.Contains(string(status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0"}, http.StatusOK)), `"state":"succeeded"`)
+	})
 	late := time.AfterFunc(100*time.Millisecond, func() { appendLog(t, s, id, tail) })
 	defer late.Stop()
 	if got := string(status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs"}, http.StatusOK)); got != "hello\ntail\n" {
