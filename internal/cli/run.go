@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v3"
@@ -39,7 +40,7 @@ func (c *runConfig) flags() []cli.Flag {
 		frame.Option{Name: "label", Usage: "label the job with `NAME=VALUE`; may be repeated"}.Pairs(&c.labels),
 		frame.Option{Name: "env", Short: "e", Usage: "set a variable for the task, `NAME=VALUE`; may be repeated"}.Pairs(&t.Env),
 		frame.Into(frame.Option{Name: "array", Usage: "run many tasks, one for each of these `NUMBERS`, such as 0-9 or 1,3,10-30:5; each finds its own in $MUSTER_INDEX"},
-			&c.array, muster.ParseArray, muster.Array.String),
+			&c.array, parseArray, muster.Array.String),
 		frame.Option{Name: "kind", Usage: "the `KIND` of task: process, script, noop (default: what fits)"}.Text(&t.Kind),
 
 		frame.Option{Name: "cpus", Usage: "processor `CORES`, such as 0.5 or 8", Group: needs}.Decimal(&t.Resources.CPUs, 1<<20),
@@ -68,6 +69,15 @@ func (c *runConfig) flags() []cli.Flag {
 		frame.Option{Name: "python-package", Usage: "a Python `PACKAGE` for the task's environment, such as 'numpy>=2'; may be repeated", Group: data}.Repeated(&c.python.Packages),
 		frame.Option{Name: "python-version", Usage: "the `VERSION` of Python, such as 3.12", Group: data}.Text(&c.python.Version),
 	}, c.Flags())
+}
+
+// parseArray refuses a lone number as a spec does: it could be meant as a count.
+func parseArray(s string) (muster.Array, error) {
+	if _, err := strconv.ParseUint(s, 10, 32); err == nil {
+		var a muster.Array
+		return a, a.UnmarshalJSON([]byte(s))
+	}
+	return muster.ParseArray(s)
 }
 
 func (a *app) runCommand() *cli.Command {
