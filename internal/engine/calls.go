@@ -63,7 +63,7 @@ func (e *Engine) tell(ctx context.Context, fresh bool, decide func(*sched.State,
 func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.Idempotency) (muster.JobID, error) {
 	return ask(ctx, e, false, func(st *sched.State, now muster.Time, b *batch) (muster.JobID, error) {
 		if by.Key != "" {
-			known, ok, err := e.known(ctx, by, b)
+			known, ok, err := e.known(ctx, now, by, b)
 			if err != nil {
 				return 0, err
 			}
@@ -86,14 +86,16 @@ func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.Idempot
 	})
 }
 
-// known looks an idempotency key up, in this batch and in the store.
-func (e *Engine) known(ctx context.Context, by store.Idempotency, b *batch) (store.Idempotency, bool, error) {
+// known looks an idempotency key up, in this batch and in the store, where those
+// that are too old stand for nothing any more.
+func (e *Engine) known(ctx context.Context, now muster.Time, by store.Idempotency, b *batch) (store.Idempotency, bool, error) {
 	for _, k := range b.keys {
 		if k.Owner == by.Owner && k.Key == by.Key {
 			return k, true, nil
 		}
 	}
-	return e.cfg.Store.Idempotent(ctx, by.Owner, by.Key)
+	k, ok, err := e.cfg.Store.Idempotent(ctx, by.Owner, by.Key)
+	return k, ok && k.At.Add(store.KeepIdempotency) > now, err
 }
 
 // Steer pauses, resumes, drains or removes a worker.

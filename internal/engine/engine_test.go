@@ -273,6 +273,20 @@ func TestIdempotency(t *testing.T) {
 	}
 }
 
+// TestIdempotencyEnds forgets a key in the end.
+func TestIdempotencyEnds(t *testing.T) {
+	r := start(t)
+	first := r.submit(t, 1)
+	by := store.Idempotency{Owner: "me", Key: "k", Digest: "d", Job: first, At: muster.TimeOf(time.Now()).Add(-store.KeepIdempotency)}
+	if err := r.store.Commit(t.Context(), &store.Batch{Keys: []store.Idempotency{by}}); err != nil {
+		t.Fatal(err)
+	}
+	by.Digest = "other"
+	if id, err := r.Submit(t.Context(), spec(2), by); err != nil || id == first {
+		t.Errorf("a key of last week was answered with job %d (%v)", id, err)
+	}
+}
+
 // TestTakeover ends the session before when the same worker connects again, and
 // the end of the old one does not touch the new one.
 func TestTakeover(t *testing.T) {

@@ -8,6 +8,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/muster-dev/muster"
 )
@@ -16,7 +17,8 @@ import (
 type Writer interface {
 	// Load returns what the scheduler starts from.
 	Load(ctx context.Context) (muster.Snapshot, error)
-	// Commit writes all rows, and the idempotency keys of new jobs, in one transaction.
+	// Commit writes all rows, and the idempotency keys of new jobs, in one transaction,
+	// and drops the keys that are older than these by KeepIdempotency or more.
 	// It returns a StorageFull error if there is no space, and a Conflict if an
 	// idempotency key is taken. A task's group, name, kind, element and creation never
 	// change, and a spec is never changed in place.
@@ -28,6 +30,9 @@ type Batch struct {
 	muster.Rows
 	Keys []Idempotency
 }
+
+// KeepIdempotency is how long a client's key stands for the job that it made.
+const KeepIdempotency = muster.Duration(7 * 24 * time.Hour)
 
 // Idempotency remembers which job a client's key made.
 type Idempotency struct {

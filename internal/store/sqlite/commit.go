@@ -104,7 +104,13 @@ func (s *Store) write(b *store.Batch) error {
 }
 
 func (s *Store) writeIdempotency(k *store.Idempotency) error {
-	err := s.writer.exec("INSERT INTO idempotency (owner, key, digest, job, at) VALUES (?, ?, ?, ?, ?)", func(p *params) {
+	err := s.writer.exec("DELETE FROM idempotency WHERE at <= ?", func(p *params) {
+		p.int(int64(k.At.Add(-store.KeepIdempotency)))
+	})
+	if err != nil {
+		return err
+	}
+	err = s.writer.exec("INSERT INTO idempotency (owner, key, digest, job, at) VALUES (?, ?, ?, ?, ?)", func(p *params) {
 		p.text(k.Owner)
 		p.text(k.Key)
 		p.text(k.Digest)

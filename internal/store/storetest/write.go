@@ -285,4 +285,15 @@ func idempotency(t *testing.T, f *fixture) {
 	wantCode(t, "the job of the taken key", err, muster.NotFound)
 	again.Owner = "you"
 	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j2}, Groups: []muster.Group{g2}}, again)
+
+	// The first key has had its time, the one just written has not.
+	j3, g3 := job(3, 1)
+	late := store.Idempotency{Key: "key", Owner: "me", Digest: "d3", Job: 3, At: k.At.Add(store.KeepIdempotency)}
+	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j3}, Groups: []muster.Group{g3}}, late)
+	for _, want := range []store.Idempotency{late, again} {
+		if got, _, err = f.Idempotent(t.Context(), want.Owner, "key"); err != nil {
+			t.Fatal(err)
+		}
+		same(t, "key", want, got)
+	}
 }
