@@ -1,28 +1,22 @@
 package arch
 
 import (
+	"go/ast"
 	"os"
 	"path/filepath"
 	"regexp"
 	"testing"
 )
 
+const root = "../.."
+
 var sourcePath = regexp.MustCompile("`((?:internal|cmd|runtimes|sdk|test|scripts|examples)/[A-Za-z0-9_/.-]*)`")
 
 // TestDocsPaths holds that every path of the source that the documents name is
 // there.
 func TestDocsPaths(t *testing.T) {
-	root := filepath.Join("..", "..")
-	var pages []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md"} {
-		found, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
-		pages = append(pages, found...)
-	}
 	seen := 0
-	for _, page := range pages {
+	for _, page := range pages(t) {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
@@ -36,5 +30,47 @@ func TestDocsPaths(t *testing.T) {
 	}
 	if seen < 15 {
 		t.Errorf("only %d paths were found: the search is broken", seen)
+	}
+}
+
+// pages returns all documents.
+func pages(t *testing.T) []string {
+	t.Helper()
+	var pages []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, found...)
+	}
+	return pages
+}
+
+var promiseTest = regexp.MustCompile(`\b(?:Test|check|Fuzz)[A-Z][A-Za-z]*\b`)
+
+// TestGuaranteesAreTested holds that every test that docs/guarantees.md names is
+// there.
+func TestGuaranteesAreTested(t *testing.T) {
+	there := map[string]bool{}
+	for _, f := range parse(t, root) {
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok {
+				there[fn.Name.Name] = true
+			}
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(root, "docs", "guarantees.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := promiseTest.FindAllString(string(text), -1)
+	for _, name := range names {
+		if !there[name] {
+			t.Errorf("docs/guarantees.md names %s, which is nowhere", name)
+		}
+	}
+	if len(names) < 10 {
+		t.Errorf("only %d tests are named: the search is broken", len(names))
 	}
 }
