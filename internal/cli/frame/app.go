@@ -31,7 +31,7 @@ const (
 
 // Run runs the command that args name, and returns the exit status.
 func (a *App) Run(ctx context.Context, commands []*cli.Command, args []string) int {
-	err := a.root(commands).Run(ctx, helpFirst(args))
+	err := a.root(commands).Run(ctx, commandFirst(args))
 	if err != nil && !a.started {
 		err = misuse(err)
 	}

@@ -48,8 +48,12 @@ var (
 	wrongEnv     = regexp.MustCompile(`^could not parse (.*) as .* from environment variable "(.*)" for flag ([^:]*): (.*)$`)
 )
 
-// helpFirst makes "help CMD" and "--help CMD" the same as "CMD --help".
-func helpFirst(args []string) []string {
+// commandFirst makes "help CMD" and "--help CMD" the same as "CMD --help", and
+// --version a command.
+func commandFirst(args []string) []string {
+	if len(args) == 2 && args[1] == "--version" {
+		return []string{args[0], "version"}
+	}
 	if len(args) > 1 && slices.Contains([]string{"help", "--help", "-h"}, args[1]) {
 		return slices.Concat(args[:1], args[2:], []string{"--help"})
 	}
