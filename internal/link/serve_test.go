@@ -3,6 +3,8 @@ package link_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -376,6 +378,39 @@ func TestRunSessionEndsAsPromised(t *testing.T) {
 			})
 		})
 	}
+}
+
+// deaf is a connection that is closed on the other side: it takes one frame, the
+// hello, and answers the next with io.EOF, as a socket may.
+type deaf struct {
+	link.WorkerConn
+
+	sent bool
+}
+
+func (d *deaf) Send(ctx context.Context, f *link.ToServer) error {
+	if d.sent {
+		return fmt.Errorf("write: %w", io.EOF)
+	}
+	d.sent = true
+	return d.WorkerConn.Send(ctx, f)
+}
+
+// A connection that ends in io.EOF is no goodbye: the worker comes back.
+func TestRunSessionTellsABreakFromAGoodbye(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := linktest.Pipe(4)
+		box := linktest.NewWords()
+		done := make(chan error, 1)
+		go func() {
+			done <- link.RunSession(t.Context(), &deaf{WorkerConn: w}, hello(), box, func(*link.ToWorker) error { return nil })
+		}()
+		welcome(t, s)
+		box.Post(&link.ToServer{Ping: true})
+		if err := <-done; muster.CodeOf(err) != muster.Unavailable || !link.ComeBack(err) {
+			t.Errorf("RunSession returned %v", err)
+		}
+	})
 }
 
 func TestRunSessionDeliversTheLastWords(t *testing.T) {

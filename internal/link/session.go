@@ -123,7 +123,7 @@ func (s *workerSession) run(ctx context.Context) error {
 	loops.Go(func() { end(s.watch(ctx)) })
 	loops.Go(func() {
 		err := s.write(ctx)
-		if errors.Is(err, io.EOF) {
+		if err == nil {
 			s.left.Store(true)
 			err = linger(ctx)
 		}
@@ -154,9 +154,14 @@ func (s *workerSession) read(ctx context.Context) error {
 	}
 }
 
+// write sends words until a Goodbye, which is nil, or an error. The end of words is
+// told from that of the connection, which may say io.EOF, too.
 func (s *workerSession) write(ctx context.Context) error {
 	for {
 		f, err := s.words.Take(ctx)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
