@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -26,6 +27,7 @@ type Attempt struct {
 	runtime    string // folder of a Python environment, or ""
 	env        []string
 
+	stepped atomic.Bool // Step was called
 	proc    child
 	kin     run.Proc
 	pipes   pumps
@@ -44,6 +46,7 @@ func (a *Attempt) Say(line string) { a.log.say(line) }
 
 // Step shows what is being done while the task itself does not run yet.
 func (a *Attempt) Step(step string) {
+	a.stepped.Store(true)
 	a.sink.Progress(muster.Progress{Attempt: a.Task.Attempt, Step: &step})
 }
 

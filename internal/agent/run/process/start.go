@@ -43,6 +43,9 @@ func (a *Attempt) start(ctx context.Context) error {
 			a.e.env.Log.Warn("a task's process is not recorded: if the worker crashes it stays", slog.Any("error", err))
 		}
 	}
+	if a.stepped.Load() {
+		a.Step("") // that of the preparation is over
+	}
 	a.pipes.start(ctx, a, outR, tasklog.Stdout)
 	a.pipes.start(ctx, a, errR, tasklog.Stderr)
 	a.sink.Started(muster.TimeOf(a.started))

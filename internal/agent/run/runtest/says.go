@@ -243,9 +243,16 @@ func outputs(t *testing.T, o Open) {
 		task := b.task("cat a/b/in.txt own.sh; test -x own.sh")
 		task.Spec.Files = b.Tree(map[string]string{"own.sh": "old", "a/b/in.txt": "replaced"})
 		task.Inputs = []run.Input{{Path: "a/b/in.txt", SHA256: b.Blob("data "), Size: 5}}
-		wantSuccess(t, b.done(t, task))
+		sink := NewSink()
+		ctx, cancel := context.WithTimeout(t.Context(), Patience)
+		defer cancel()
+		wantSuccess(t, b.x.Run(ctx, task, sink))
 		if got := b.Output(t, task.Attempt, tasklog.Stdout); got != "data old" {
 			t.Errorf("printed %q", got)
+		}
+		seen := sink.Seen()
+		if len(seen) < 2 || *seen[0].Step == "" || *seen[len(seen)-1].Step != "" {
+			t.Errorf("the steps are %v: want those of the preparation, and none once it is over", seen)
 		}
 	})
 }
