@@ -90,7 +90,19 @@ func (s *server) revokeKey(ctx context.Context, in *keyPath) (*struct{}, error) 
 	if in.Key == principalOf(ctx).KeyID {
 		return nil, muster.Errorf(muster.Conflict, "the key %s is the one that this request uses: revoke it with another one", in.Key)
 	}
-	return nil, s.keyring.revoke(ctx, in.Key)
+	keys, err := s.Keys.ListKeys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.keyring.revoke(ctx, in.Key); err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		if k.ID == in.Key && k.Worker != "" {
+			s.Engine.Disconnect(k.Worker)
+		}
+	}
+	return nil, nil //nolint:nilnil // huma's form of an answer without a body
 }
 
 func (s *server) whoami(ctx context.Context, _ *struct{}) (*body[wire.Whoami], error) {

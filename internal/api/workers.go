@@ -108,5 +108,6 @@ func (s *server) removeWorker(ctx context.Context, in *workerPath) (*struct{}, e
 			return nil, err
 		}
 	}
+	s.Engine.Disconnect(w.ID)
 	return nil, nil //nolint:nilnil // huma's form of an answer without a body
 }

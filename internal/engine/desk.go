@@ -16,15 +16,21 @@ type session struct {
 	engine *Engine
 	worker muster.WorkerID
 	post   func(*link.ToWorker)
-	ended  atomic.Bool // no more words: taken over, or the state was lost
-	refs   groupRefs   // engine's goroutine
+	ended  atomic.Bool   // no more words: taken over, or the state was lost
+	refs   groupRefs     // engine's goroutine
+	own    owned         // the goroutine that calls Handle
+	room   chan struct{} // holds a token for each frame that waits to be decided
 }
 
 var _ link.Desk = (*Engine)(nil)
 
+func (e *Engine) newSession(w muster.WorkerID, post func(*link.ToWorker)) *session {
+	return &session{engine: e, worker: w, post: post, refs: newGroupRefs(), own: owned{}, room: make(chan struct{}, maxFrames)}
+}
+
 // Open starts the session of the worker that said hello.
 func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
-	s := &session{engine: e, worker: h.Worker, post: send, refs: newGroupRefs()}
+	s := e.newSession(h.Worker, send)
 	type lists struct{ keep, stop []muster.AttemptID }
 	held, err := ask(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (l lists, err error) {
 		err = st.Apply(now, sched.Joined{Worker: muster.Worker{
@@ -65,6 +71,14 @@ func (e *Engine) take(s *session) {
 	}
 }
 
+// Disconnect ends the session of a worker whose key is not valid any more. It does
+// nothing if there is none.
+func (e *Engine) Disconnect(w muster.WorkerID) {
+	if s := e.session(w); s != nil {
+		s.end(muster.Forbidden, "this worker's key was revoked")
+	}
+}
+
 // end says goodbye to the worker. Only the first call has an effect.
 func (s *session) end(code muster.Code, why string) {
 	if !s.ended.Swap(true) {
@@ -83,12 +97,15 @@ func (e *Engine) endSessions(code muster.Code, why string) {
 	}
 }
 
-// current reports whether s is its worker's session.
-func (e *Engine) current(s *session) bool {
+// session returns the open session of a worker, or nil.
+func (e *Engine) session(w muster.WorkerID) *session {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.sessions[s.worker] == s
+	return e.sessions[w]
 }
+
+// current reports whether s is its worker's session.
+func (e *Engine) current(s *session) bool { return e.session(s.worker) == s }
 
 // Close ends the session at the desk.
 func (s *session) Close(orderly bool) {
@@ -113,6 +130,10 @@ func (s *session) Close(orderly bool) {
 	}
 }
 
+// maxFrames is how many frames of one session wait to be decided before the next
+// one is held up: frames may be big, and the engine busy for a while.
+const maxFrames = 64
+
 // Handle takes a frame. Its log bytes are written before it returns, which is
 // what slows down a worker that sends more than the disk takes; the rest is
 // posted to the engine and acknowledged after the commit.
@@ -129,7 +150,12 @@ func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 	if len(events) == 0 {
 		return nil
 	}
-	return s.engine.inbox.post(ctx, letter{
+	select {
+	case s.room <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := s.engine.inbox.post(ctx, letter{
 		decide: func(st *sched.State, now muster.Time, _ *batch) error {
 			if !s.engine.current(s) {
 				return muster.Errorf(muster.Conflict, "the session of worker %s has ended", s.worker)
@@ -142,11 +168,16 @@ func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 			return nil
 		},
 		done: func(err error) {
+			<-s.room
 			if err == nil {
 				s.acknowledge(f)
 			}
 		},
 	})
+	if err != nil {
+		<-s.room
+	}
+	return err
 }
 
 // events translates a frame, in its order of effect.
@@ -187,17 +218,4 @@ func (s *session) acknowledge(f *link.ToServer) {
 		out.FinishedAck = append(out.FinishedAck, r.Attempt)
 	}
 	s.post(out)
-}
-
-func (s *session) appendLogs(ctx context.Context, chunks []link.LogChunk) error {
-	acks := make([]link.LogAck, 0, len(chunks))
-	for _, c := range chunks {
-		size, err := s.engine.cfg.Logs.Append(ctx, c.Attempt, c.Offset, c.Data)
-		if err != nil && muster.CodeOf(err) != muster.Conflict {
-			return err
-		}
-		acks = append(acks, link.LogAck{Attempt: c.Attempt, Size: size})
-	}
-	s.post(&link.ToWorker{LogAck: acks})
-	return nil
 }

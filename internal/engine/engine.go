@@ -12,11 +12,12 @@ import (
 )
 
 // Store is what the engine needs of the store: it alone writes, and it reads
-// ended tasks when they are to be retried.
+// ended tasks when they are to be retried, and whose an attempt was.
 type Store interface {
 	store.Writer
 	Job(ctx context.Context, id muster.JobID) (muster.Job, error)
 	Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error)
+	Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error)
 	Idempotent(ctx context.Context, owner, key string) (store.Idempotency, bool, error)
 }
 

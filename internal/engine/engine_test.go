@@ -35,6 +35,10 @@ func (h halves) Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, st
 	return h.read.Tasks(ctx, q)
 }
 
+func (h halves) Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error) {
+	return h.read.Attempts(ctx, id)
+}
+
 func (h halves) Idempotent(ctx context.Context, owner, key string) (store.Idempotency, bool, error) {
 	return h.read.Idempotent(ctx, owner, key)
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// send turns words into one frame for each worker. A word to a worker that is
+// send turns words into one frame for each worker, or more if they are of very
+// many stages. A word to a worker that is
 // not connected is dropped: it hears it from Welcome when it comes back.
 func (e *Engine) send(words []sched.Send) {
 	if len(words) == 0 {
@@ -22,6 +23,10 @@ func (e *Engine) send(words []sched.Send) {
 			continue
 		}
 		f := frames[s]
+		if f != nil && len(f.Specs) >= link.NewRefs {
+			s.post(f)
+			f = nil
+		}
 		if f == nil {
 			f = &link.ToWorker{}
 			frames[s] = f
@@ -58,7 +63,7 @@ func (s *session) assign(f *link.ToWorker, w sched.Assign) {
 }
 
 // groupRefs numbers the stage specs that a session has introduced. Only the last
-// link.Refs are remembered, on both sides.
+// link.NewRefs are remembered.
 type groupRefs struct {
 	last       int
 	byGroup    map[groupKey]int
@@ -82,10 +87,10 @@ func (r *groupRefs) of(job muster.JobID, group int, spec *muster.TaskSpec) (ref 
 		return ref, false
 	}
 	r.last++
-	if old, ok := r.keys[r.last-link.Refs]; ok {
+	if old, ok := r.keys[r.last-link.NewRefs]; ok {
 		delete(r.byGroup, old)
-		delete(r.keys, r.last-link.Refs)
-		delete(r.perElement, r.last-link.Refs)
+		delete(r.keys, r.last-link.NewRefs)
+		delete(r.perElement, r.last-link.NewRefs)
 	}
 	r.byGroup[key], r.keys[r.last] = r.last, key
 	if flow.PerElement(spec) {

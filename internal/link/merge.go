@@ -16,6 +16,9 @@ func (f *ToWorker) merge(w *ToWorker) bool {
 		len(f.LogAck) >= maxBatch || len(f.Cancel) >= maxBatch {
 		return false
 	}
+	if len(f.Specs) > 0 && len(f.Specs)+len(w.Specs) > NewRefs {
+		return false
+	}
 	if w.Welcome != nil {
 		f.Welcome = w.Welcome
 	}

@@ -18,6 +18,11 @@ const MaxLogs = 1 << 20
 // GroupSpec once that many later ones came.
 const Refs = 1000
 
+// NewRefs is the most group specs in one frame, and how many the server refers to:
+// the last ones. Specs precede the offers of their frame, so that one in which
+// others are new may not refer to the oldest that a worker remembers.
+const NewRefs = Refs / 2
+
 // ToServer is one frame from a worker. All messages that wait travel in one
 // frame. The first frame of a session has Hello, later ones must not. Within a
 // frame the order of effect is the order of the fields.

@@ -1,0 +1,118 @@
+package engine_test
+
+import (
+	"bytes"
+	"io"
+	"sync"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// hello is what a worker says that can hold very many tasks.
+func hello(id muster.WorkerID) *link.Hello {
+	return &link.Hello{
+		Version: link.Version, Worker: id, Name: string(id), Kinds: []string{muster.KindNoop},
+		Resources: muster.Resources{CPUs: 10_000, Slots: 10_000, Memory: 1 << 40},
+	}
+}
+
+// TestManyStages offers more stages at once than a session remembers: a worker
+// that forgets as early as it may still knows each one that is offered.
+func TestManyStages(t *testing.T) {
+	r := start(t)
+	box := link.NewOutbox(1 << 17)
+	if _, _, err := r.Open(t.Context(), hello("w1"), box.Post); err != nil {
+		t.Fatal(err)
+	}
+	const jobs = link.Refs + 300
+	var submits sync.WaitGroup
+	for range 50 {
+		submits.Go(func() {
+			for range jobs / 50 {
+				if _, err := r.Submit(t.Context(), spec(1), store.Idempotency{Owner: "me"}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	submits.Wait() // all is said before the first frame is read
+	known := map[int]bool{}
+	for offers := 0; offers < jobs; {
+		f, err := box.Take(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range f.Specs {
+			known[f.Specs[i].Ref] = true
+			delete(known, f.Specs[i].Ref-link.Refs)
+		}
+		for _, a := range f.Assign {
+			if !known[a.Ref] {
+				t.Fatalf("offer %d is of stage %d, which the worker has forgotten", offers, a.Ref)
+			}
+			offers++
+		}
+	}
+}
+
+// TestLogsOfOthers keeps a worker from writing into the logs of attempts that are
+// not its own, and from making logs of what never was.
+func TestLogsOfOthers(t *testing.T) {
+	r := start(t)
+	p := r.connect(t)
+	id := r.submit(t, 1)
+	p.next(t, "an offer", assigns)
+	thief := &peer{frames: make(chan *link.ToWorker, 10)}
+	var err error
+	if thief.Session, _, err = r.Open(t.Context(), hello("w2"), func(f *link.ToWorker) { thief.frames <- f }); err != nil {
+		t.Fatal(err)
+	}
+	own := muster.AttemptID{Task: muster.TaskID{Job: id}, N: 1}
+	for _, a := range []muster.AttemptID{own, {Task: own.Task, N: 2}, {Task: muster.TaskID{Job: id + 1}, N: 1}} {
+		if err := thief.Handle(t.Context(), &link.ToServer{Logs: []link.LogChunk{{Attempt: a, Data: []byte("forged")}}}); err != nil {
+			t.Fatal(err)
+		}
+		// It is told that all is there, so that it does not send it for ever.
+		ack := thief.next(t, "a log acknowledgement", func(f *link.ToWorker) bool { return len(f.LogAck) > 0 })
+		if ack.LogAck[0] != (link.LogAck{Attempt: a, Size: 6}) {
+			t.Errorf("the answer is %+v", ack.LogAck)
+		}
+		if n, err := r.logs.Size(t.Context(), a); n != 0 || err != nil {
+			t.Errorf("the log of %s has %d bytes of another worker (%v)", a, n, err)
+		}
+	}
+	if err := p.Handle(t.Context(), &link.ToServer{Finished: []muster.Report{done(own)}}); err != nil {
+		t.Fatal(err)
+	}
+	p.next(t, "an acknowledgement", func(f *link.ToWorker) bool { return len(f.FinishedAck) > 0 })
+	// What its own worker still has to say of an ended attempt is taken.
+	if err := p.Handle(t.Context(), &link.ToServer{Logs: []link.LogChunk{{Attempt: own, Data: []byte("tail")}}}); err != nil {
+		t.Fatal(err)
+	}
+	log, err := r.logs.Open(t.Context(), own, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	if got, err := io.ReadAll(log); err != nil || !bytes.Equal(got, []byte("tail")) {
+		t.Errorf("the log is %q (%v)", got, err)
+	}
+}
+
+// TestDisconnect ends the session of a worker that is not let in any more.
+func TestDisconnect(t *testing.T) {
+	r := start(t)
+	p := r.connect(t)
+	r.Disconnect("w2") // nobody
+	r.Disconnect("w1")
+	bye := p.next(t, "a goodbye", func(f *link.ToWorker) bool { return f.Goodbye != nil })
+	if bye.Goodbye.Code != muster.Forbidden {
+		t.Errorf("goodbye is %+v", bye.Goodbye)
+	}
+	if err := p.Handle(t.Context(), &link.ToServer{Renew: &link.Renew{}}); err == nil {
+		t.Error("the session still takes frames")
+	}
+}
