@@ -78,10 +78,11 @@
 // placed for Config.Patience, though a worker that takes tasks could run its first
 // task if it were empty, one worker is kept free for that task: the one that will
 // likely have room soonest, by what its tasks have run already and by what others
-// of their shapes took. It is given nothing new of equal or lower priority until
-// the task is placed, there or elsewhere, or ends, or the worker can no longer run
-// it; in the last case another one is kept free. When the guess
-// proves wrong, because what runs there does not end, it is made anew.
+// of their shapes took. It is given nothing new of equal or lower priority, except
+// what will likely have ended well before that (backfill), until the task is
+// placed, there or elsewhere, or ends, or the worker can no longer run it; in the
+// last case another one is kept free. When nothing came of it for long, it is the
+// turn of others that starve, or of a better worker; the next turn is longer.
 //
 // A lane has one such worker at most, and a quarter of the open workers (one at
 // least, 64 at most) are kept free at once: for lanes of the highest priority first,

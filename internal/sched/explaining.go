@@ -101,14 +101,15 @@ type question struct {
 
 func (s *State) explainQueued(now muster.Time, x *Explanation, q question) {
 	answers := make([]place.Answer, len(s.order))
-	kept := ""
+	shape, kept := s.queue.Known(q.need), ""
 	for i, w := range s.order {
 		answers[i] = place.Ask(w.Book, q.need)
-		if it, priority := w.KeptFor(); it != nil && q.priority <= priority {
-			if whom := (muster.TaskID{Job: it.Job, Num: it.Num}); whom != q.id {
-				answers[i].Kept = whom.String()
-			} else {
+		if it, barred := s.queue.KeptFor(now, &w.Worker, shape, q.priority); it != nil {
+			switch whom := (muster.TaskID{Job: it.Job, Num: it.Num}); {
+			case whom == q.id:
 				kept = "; worker " + w.row.Name + " is kept free for it"
+			case barred:
+				answers[i].Kept = whom.String()
 			}
 		}
 		if q.task != nil {

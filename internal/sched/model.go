@@ -155,15 +155,20 @@ func newWorker(row muster.Worker) *worker {
 
 // FreeIn guesses in how long the worker will have room for n: each task that it
 // holds runs as long as those of its shape did, or, if it has run longer, once
-// more as long as it did already.
-func (w *worker) FreeIn(now muster.Time, n *place.Need) muster.Duration {
+// more as long as it did already. Unless since is 0, it leaves out what was
+// assigned since then.
+func (w *worker) FreeIn(now muster.Time, n *place.Need, since muster.Time) muster.Duration {
 	ends := make([]place.End, len(w.held))
 	for i, t := range w.held {
+		ends[i].Grant = t.row.Grant
+		if since > 0 && t.row.AssignedAt >= since {
+			continue
+		}
 		in := now.Sub(t.row.AssignedAt)
 		if sh := t.shape; sh.Ran > 0 && sh.Runtime/muster.Duration(sh.Ran) > in {
 			in = sh.Runtime/muster.Duration(sh.Ran) - in
 		}
-		ends[i] = place.End{In: in, Grant: t.row.Grant}
+		ends[i].In = in
 	}
 	return w.Book.FreeIn(n, ends)
 }

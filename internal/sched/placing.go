@@ -55,7 +55,7 @@ func (s *State) try(now muster.Time, it *queue.Item) queue.Outcome {
 	if t, ok := it.Owner.(*task); ok && len(t.avoid) > 0 {
 		avoid = t.avoids
 	}
-	best, shy := s.queue.Best(it, avoid)
+	best, shy := s.queue.Best(now, it, avoid)
 	switch {
 	case shy:
 		return queue.Aside

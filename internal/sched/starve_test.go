@@ -147,18 +147,21 @@ func TestAnotherWorkerIsKeptWhenOneGoes(t *testing.T) {
 func TestFewWorkersAreKeptFree(t *testing.T) {
 	t.Parallel()
 	d, _ := crowded(t, "a", "b", "c", "d")
-	d.submit(stage("huge", cpus(100)))
+	huge := d.submit(stage("huge", cpus(100)))
 	d.submit(stage("other", cpus(3)))
 	d.submitAs("rich", muster.UsualPriority, stage("big", cpus(4)))
 	d.beat(3 * minute)
-	kept := 0
-	for _, w := range []string{"a", "b", "c", "d"} {
-		if strings.HasPrefix(d.why(1, 999, w), "is kept free for 2.0") {
-			kept++
+	var kept []string
+	for _, g := range d.rows.snapshot().Groups {
+		id := muster.TaskID{Job: g.Job, Num: g.First + g.Next}
+		if x, err := d.s.Explain(d.now, id); err != nil {
+			t.Fatal(err)
+		} else if strings.Contains(x.Summary, "is kept free for it") {
+			kept = append(kept, id.String())
 		}
 	}
-	if kept != 1 {
-		t.Errorf("%d of 4 workers are kept free", kept)
+	if len(kept) != 1 || kept[0] == (muster.TaskID{Job: huge}).String() {
+		t.Errorf("workers are kept free for %v, of 4", kept)
 	}
 }
 
@@ -202,6 +205,64 @@ func TestEndlessTaskDoesNotHoldUpAReservation(t *testing.T) {
 		d.beat(20 * second)
 	}
 	t.Error("it waits for the endless one")
+}
+
+// TestTurnInVainEnds holds that a task for which no room ever comes does not keep
+// others from theirs.
+func TestTurnInVainEnds(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.join("a")
+	d.join("b")
+	forever := d.submit(stage("forever*2", cpus(1))) // one on each
+	d.submit(stage("small*1000", cpus(1)))
+	whole := d.submit(stage("whole", cpus(4)))
+	half := d.submit(stage("half", cpus(3)))
+	for range 300 {
+		for _, r := range d.rows.snapshot().Tasks {
+			if r.State.Held() && r.ID.Job != forever {
+				d.finish(r.ID.Job, r.ID.Num, muster.AttemptSucceeded)
+				break
+			}
+		}
+		d.beat(10 * second)
+		if d.task(half, 0).State != muster.Queued {
+			d.is(whole, 0, muster.Queued, muster.NoReason)
+			return
+		}
+	}
+	t.Error("it waits for the other one")
+}
+
+// TestShortTasksFillWhatIsKept holds that a worker on which something long runs is not
+// left idle for the task that it is kept for, and that this ends with the long one.
+func TestShortTasksFillWhatIsKept(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.join("a")
+	long := d.submit(stage("long", cpus(1)))
+	d.start(long, 0)
+	d.beat(10 * minute)
+	small := d.submit(stage("small*1000", cpus(3)))
+	big := d.submit(stage("big", cpus(4)))
+	next := 0
+	one := func() {
+		t.Helper()
+		d.start(small, next)
+		d.beat(10 * second)
+		d.finish(small, next, muster.AttemptSucceeded)
+		next++
+	}
+	for range 20 {
+		one()
+	}
+	d.isKept("a", big, 0, true)
+	d.is(small, next, muster.Assigned, muster.NoReason)
+	d.finish(long, 0, muster.AttemptSucceeded)
+	for d.task(big, 0).State == muster.Queued && next < 200 {
+		one()
+	}
+	d.is(big, 0, muster.Assigned, muster.NoReason)
 }
 
 // TestLongQueueIsNotCounted holds that an explanation does not look at every

@@ -59,11 +59,14 @@ type lane struct {
 	pos    int
 	parked bool // tried in vain, and no worker changed since
 
-	since    muster.Time // of the first try in vain after which nothing of it was placed, or 0
+	since    muster.Time // of the first try in vain after which nothing of it was placed, or of its last turn in vain, or 0
 	clock    clock
 	starving bool    // its patience has ended: it is in Queue.starving
 	kept     *Worker // is kept free for its first task
-	renew    bool    // the reservation has stood for long: ask whether another worker would be better
+	keptAt   muster.Time
+	freeAt   muster.Time     // when that worker will have room, by what it held at keptAt; a guess
+	stand    muster.Duration // how long the worker is stood by, whoever else would be better
+	renew    bool            // freeAt is past: ask whether another worker would be better
 }
 
 func (l *lane) Seat() *int          { return &l.pos }

@@ -31,10 +31,12 @@ func (o *one) Below(num int) int {
 	return 0
 }
 
-// host is always free at once, as far as it knows.
-type host struct{}
+// host is how long a worker says that it takes to have room.
+type host muster.Duration
 
-func (host) FreeIn(muster.Time, *place.Need) muster.Duration { return 0 }
+func (h host) FreeIn(muster.Time, *place.Need, muster.Time) muster.Duration {
+	return muster.Duration(h)
+}
 
 func need(cpus int) *place.Need {
 	return place.NewNeed(&muster.TaskSpec{Kind: muster.KindNoop, Resources: muster.Request{CPUs: float64(cpus)}})
@@ -57,7 +59,7 @@ func TestIndexFindsWhatASearchFinds(t *testing.T) {
 			"join": func(t *rapid.T) {
 				row := &muster.Worker{ID: muster.WorkerID(fmt.Sprint("w", len(fleet))), Kinds: []string{muster.KindNoop}}
 				row.Resources.CPUs = float64(rapid.IntRange(1, 6).Draw(t, "cpus"))
-				w := &queue.Worker{Book: place.NewBook(row), Owner: host{}}
+				w := &queue.Worker{Book: place.NewBook(row), Owner: host(muster.Duration(rapid.IntRange(0, 300).Draw(t, "seconds")) * muster.Duration(time.Second))}
 				all.Offer(&row.Resources, 1)
 				fleet = append(fleet, w)
 				q.Reopened(w)
@@ -105,14 +107,14 @@ func TestIndexFindsWhatASearchFinds(t *testing.T) {
 				q.Place(now, &all, func(it *queue.Item) queue.Outcome {
 					sh := it.Shape()
 					x := it.Owner.(*one)
-					w, shy := q.Best(it, nil)
-					if want := search(fleet, x); w != want || shy {
+					w, shy := q.Best(now, it, nil)
+					if want := search(q, now, fleet, x); w != want || shy {
 						t.Fatalf("the index says %v, a search %v", w, want)
 					}
 					if w == nil {
 						return queue.Blocked
 					}
-					if want := expected(waiting, fleet, &all); x != want {
+					if want := expected(q, now, waiting, fleet, &all); x != want {
 						t.Fatalf("job %d goes first, want %d", x.item.Job, want.item.Job)
 					}
 					q.Remove(it)
@@ -125,7 +127,7 @@ func TestIndexFindsWhatASearchFinds(t *testing.T) {
 					return queue.Placed
 				})
 				for _, x := range waiting {
-					if search(fleet, x) != nil {
+					if search(q, now, fleet, x) != nil {
 						t.Fatalf("job %d is left, although it fits", x.item.Job)
 					}
 				}
@@ -141,7 +143,7 @@ func TestIndexFindsWhatASearchFinds(t *testing.T) {
 
 // search looks at every worker that is not kept free, and then at those that are
 // and that x may have.
-func search(fleet []*queue.Worker, x *one) *queue.Worker {
+func search(q *queue.Queue, now muster.Time, fleet []*queue.Worker, x *one) *queue.Worker {
 	n := x.item.Shape().Need
 	var best [2]*queue.Worker
 	for _, w := range fleet {
@@ -149,9 +151,9 @@ func search(fleet []*queue.Worker, x *one) *queue.Worker {
 			continue
 		}
 		b := &best[0]
-		if it, priority := w.KeptFor(); it != nil {
-			same := it.Shape() == x.item.Shape() && it.Owner.(*one).project == x.project && priority == x.priority
-			if !same && x.priority <= priority {
+		if it, barred := q.KeptFor(now, w, x.item.Shape(), x.priority); it != nil {
+			holder := it.Owner.(*one)
+			if barred && (it.Shape() != x.item.Shape() || holder.project != x.project || holder.priority != x.priority) {
 				continue
 			}
 			b = &best[1]
@@ -164,10 +166,10 @@ func search(fleet []*queue.Worker, x *one) *queue.Worker {
 }
 
 // expected looks at every waiting task for the first one that some worker fits.
-func expected(waiting []*one, fleet []*queue.Worker, all *queue.Amounts) *one {
+func expected(q *queue.Queue, now muster.Time, waiting []*one, fleet []*queue.Worker, all *queue.Amounts) *one {
 	var first *one
 	for _, x := range waiting {
-		if search(fleet, x) == nil {
+		if search(q, now, fleet, x) == nil {
 			continue
 		}
 		if first == nil || cmp.Or(

@@ -3,15 +3,17 @@ package queue
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/muster-dev/muster"
 )
 
 // What bounds the work for reservations, and how many there are.
 const (
-	mostReserved = 64   // at once, and no more than a quarter of the open workers
-	mostLooks    = 4096 // workers that one review asks when they will be free, or what they could run
-	sample       = 256  // workers that are asked for one reservation
+	mostTrust    = muster.Duration(time.Hour) // in a guess when a worker will have room
+	mostReserved = 64                         // at once, and no more than a quarter of the open workers
+	mostLooks    = 4096                       // workers that one review asks when they will be free, or what they could run
+	sample       = 256                        // workers that are asked for one reservation
 )
 
 // clock goes off when a lane has been blocked for too long, or its reservation
@@ -63,7 +65,9 @@ func (q *Queue) Pass(now muster.Time) {
 			l.starving = true
 			q.starving = append(q.starving, l)
 		}
-		l.renew = l.kept != nil
+		if l.kept != nil {
+			l.renew, l.since = true, now
+		}
 	}
 }
 
@@ -80,7 +84,7 @@ func (q *Queue) calm(l *lane) {
 	if l.since == 0 {
 		return
 	}
-	l.since = 0
+	l.since, l.stand = 0, 0
 	if l.clock.pos > 0 {
 		q.clocks.Remove(&l.clock)
 	}
@@ -104,11 +108,15 @@ func (q *Queue) release(l *lane) {
 }
 
 // reserve keeps w free for the first task of l, until it is placed, w can no
-// longer run it, or a lane of a higher priority needs w. After a while it is
-// asked whether another worker would be better.
+// longer run it, or a lane of a higher priority needs w. After a while in vain it
+// is the turn of others that starve, if there are more than can be served at once,
+// or of a better worker. The while doubles, so that in the end whatever ends is
+// awaited.
 func (q *Queue) reserve(now muster.Time, l *lane, w *Worker, freeIn muster.Duration) {
 	l.renew = false
-	q.set(l, now.Add(max(q.patience, 2*freeIn)))
+	l.freeAt = now.Add(freeIn)
+	l.stand = max(2*l.stand, q.patience, min(2*freeIn, mostTrust))
+	q.set(l, now.Add(l.stand))
 	if l.kept == w {
 		return
 	}
@@ -118,7 +126,7 @@ func (q *Queue) reserve(now muster.Time, l *lane, w *Worker, freeIn muster.Durat
 	if w.kept != nil {
 		q.release(w.kept)
 	}
-	l.kept, w.kept = w, l
+	l.kept, l.keptAt, w.kept = w, now, l
 	q.reserved++
 	q.Changed(w)
 }
@@ -162,6 +170,9 @@ func (q *Queue) mostReserved() int { return min(max(q.open/4, 1), mostReserved) 
 // fleet it asks a sample, another one each time.
 func (q *Queue) pick(now muster.Time, l *lane) (best *Worker, freeIn muster.Duration, looks int) {
 	sh := l.key.shape
+	if best = l.kept; best != nil {
+		freeIn = best.Owner.FreeIn(now, sh.Need, l.keptAt)
+	}
 	looks = q.hope(sh)
 	free := make([]*Worker, 0, len(sh.hopes))
 	for _, h := range sh.hopes {
@@ -169,14 +180,14 @@ func (q *Queue) pick(now muster.Time, l *lane) (best *Worker, freeIn muster.Dura
 			free = append(free, h.worker)
 		}
 	}
-	if best = l.kept; best != nil {
-		freeIn = best.Owner.FreeIn(now, sh.Need)
-	}
 	stride := (len(free) + sample - 1) / sample
 	for i := sh.turn % max(stride, 1); i < len(free); i += stride {
 		w := free[i]
 		looks++
-		in := w.Owner.FreeIn(now, sh.Need)
+		if w == l.kept {
+			continue
+		}
+		in := w.Owner.FreeIn(now, sh.Need, 0)
 		if best == nil || in < freeIn || in == freeIn && w.Book.Worker.ID < best.Book.Worker.ID {
 			best, freeIn = w, in
 		}
@@ -215,6 +226,29 @@ type hope struct {
 }
 
 // may reports whether tasks of l may have w, which is kept free.
-func (l *lane) may(w *Worker) bool {
-	return w.kept == l || l.key.priority > w.kept.key.priority
+func (q *Queue) may(now muster.Time, l *lane, w *Worker) bool {
+	return w.kept == l || l.key.priority > w.kept.key.priority || q.fills(now, l.key.shape, w.kept)
+}
+
+// fills reports whether a task of sh, which may be nil, will likely have ended on
+// the worker that is kept free for l before that could have room for l's first
+// task anyway. What came since the reservation never counts for that, so it is not
+// put off without end.
+func (q *Queue) fills(now muster.Time, sh *Shape, l *lane) bool {
+	each := q.patience
+	if sh != nil && sh.Ran > 0 {
+		each = sh.Runtime / muster.Duration(sh.Ran)
+	}
+	return now.Add(2*each) <= l.freeAt
+}
+
+// KeptFor returns the queued item for which w is kept free, or nil, and whether
+// another task of that need, whose Shape may be unknown, and priority is barred
+// from w.
+func (q *Queue) KeptFor(now muster.Time, w *Worker, sh *Shape, priority int) (it *Item, barred bool) {
+	l := w.kept
+	if l == nil {
+		return nil, false
+	}
+	return l.items[0], priority <= l.key.priority && !q.fills(now, sh, l)
 }

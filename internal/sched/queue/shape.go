@@ -77,7 +77,7 @@ func (q *Queue) refresh(sh *Shape) bool {
 // Best returns the best worker for the item that fits and is not avoided, or nil:
 // one that is kept free only if there is no other. Without such a worker, shy
 // reports whether an avoided one fits. avoid may be nil.
-func (q *Queue) Best(it *Item, avoid func(*Worker) bool) (w *Worker, shy bool) {
+func (q *Queue) Best(now muster.Time, it *Item, avoid func(*Worker) bool) (w *Worker, shy bool) {
 	sh := it.lane.key.shape
 	if q.refresh(sh) {
 		if w = sh.best(avoid); w != nil {
@@ -89,7 +89,7 @@ func (q *Queue) Best(it *Item, avoid func(*Worker) bool) (w *Worker, shy bool) {
 	for i := range sh.kept {
 		f := &sh.kept[i]
 		switch {
-		case !it.lane.may(f.worker):
+		case !q.may(now, it.lane, f.worker):
 		case avoid != nil && avoid(f.worker):
 			shy = true
 		case best == nil || f.before(best):

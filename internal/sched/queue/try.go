@@ -31,7 +31,7 @@ func (q *Queue) Place(now muster.Time, all *Amounts, try func(*Item) Outcome) {
 	q.review(now)
 	for again := true; again; again = q.released {
 		q.released = false
-		q.unparkFitting()
+		q.unparkFitting(now)
 		for priority := muster.MaxPriority; priority >= muster.MinPriority && !q.released; priority-- {
 			if len(q.levels[priority]) > 0 {
 				q.placeLevel(now, q.levels[priority], all, try)
@@ -46,12 +46,12 @@ func (q *Queue) Place(now muster.Time, all *Amounts, try func(*Item) Outcome) {
 }
 
 // unparkFitting brings back the lanes that may have a worker that fits by now.
-func (q *Queue) unparkFitting() {
+func (q *Queue) unparkFitting(now muster.Time) {
 	still := q.parked[:0]
 	for _, sh := range q.parked {
 		stay := sh.parked[:0]
 		if !q.refresh(sh) {
-			stay = sh.mayNot()
+			stay = q.mayNot(now, sh)
 		}
 		for _, l := range sh.parked[len(stay):] {
 			l.parked = false
@@ -69,13 +69,13 @@ func (q *Queue) unparkFitting() {
 
 // mayNot moves the parked lanes that may have none of the workers that are kept
 // free to the front, in order, and returns them.
-func (sh *Shape) mayNot() []*lane {
+func (q *Queue) mayNot(now muster.Time, sh *Shape) []*lane {
 	if len(sh.kept) == 0 {
 		return sh.parked
 	}
 	n := 0
 	for i, l := range sh.parked {
-		if !slices.ContainsFunc(sh.kept, func(f fit) bool { return l.may(f.worker) }) {
+		if !slices.ContainsFunc(sh.kept, func(f fit) bool { return q.may(now, l, f.worker) }) {
 			copy(sh.parked[n+1:i+1], sh.parked[n:i])
 			sh.parked[n] = l
 			n++

@@ -21,8 +21,9 @@ type Worker struct {
 // Host is what a Worker stands for.
 type Host interface {
 	// FreeIn guesses in how long the worker, which could run n if it were empty,
-	// will have ended enough to run it.
-	FreeIn(now muster.Time, n *place.Need) muster.Duration
+	// will have ended enough to run it. Unless since is 0, it leaves out what it was
+	// given since then.
+	FreeIn(now muster.Time, n *place.Need, since muster.Time) muster.Duration
 }
 
 // Changed notes that what w can be given has changed.
@@ -60,13 +61,4 @@ func (q *Queue) setOpen(w *Worker, open bool) {
 // could reports whether the worker could run what sh needs if it were empty.
 func (w *Worker) could(sh *Shape) bool {
 	return w.Book.Closed == "" && w.Book.Ever(sh.Need) == place.Fits
-}
-
-// KeptFor returns the queued item for which w is kept free, and its priority, or
-// nil. Only a higher priority may have the worker meanwhile.
-func (w *Worker) KeptFor() (*Item, int) {
-	if w.kept == nil {
-		return nil, 0
-	}
-	return w.kept.items[0], w.kept.key.priority
 }
