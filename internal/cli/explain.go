@@ -85,6 +85,9 @@ func (a *app) drawExplanation(x sched.Explanation, wide bool) error {
 	if x.Stage != "" {
 		name = x.Stage
 	}
+	if x.State.Final() {
+		return frame.Write(a.Out, []byte(term.Clean(x.Summary)+"\n"))
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s: %s\n", a.Out.Paint(term.Bold, term.Clean(name)), a.Out.Paint(frame.StateStyle(x.State.String()), x.State.String()), term.Clean(x.Summary))
 	if len(x.Waiting) > 0 {
