@@ -44,6 +44,14 @@ func (c *Client) PutBlob(ctx context.Context, sha256 string, r io.ReaderAt, size
 			return nil
 		}
 		moved := next > offset
+		if muster.CodeOf(err) == muster.Invalid && offset > 0 {
+			// The server kept other bytes, by somebody who broke off, and has dropped them.
+			offset = 0
+			if !time.Now().Before(giveUp) || b.wait(ctx) != nil {
+				return err
+			}
+			continue
+		}
 		if moved {
 			b, giveUp = backoff{}, time.Now().Add(c.opts.StreamPatience)
 		}
@@ -63,13 +71,14 @@ func (c *Client) PutBlob(ctx context.Context, sha256 string, r io.ReaderAt, size
 func (c *Client) putFrom(ctx context.Context, sha256 string, r io.ReaderAt, offset, size int64, progress func(int64)) (int64, error) {
 	ctx, alive, stop := guard(ctx, stall)
 	defer stop()
-	body := &counted{r: io.NewSectionReader(r, offset, size-offset), n: offset, alive: alive, progress: progress}
+	rest := max(size-offset, 0) // without any, the server looks at what it keeps
+	body := &counted{r: io.NewSectionReader(r, offset, rest), n: offset, alive: alive, progress: progress}
 	defer body.mute()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, c.base.String()+wire.Prefix+"/blobs/"+sha256, body)
 	if err != nil {
 		return offset, fmt.Errorf("make request: %w", err)
 	}
-	req.ContentLength = size - offset
+	req.ContentLength = rest
 	if req.ContentLength == 0 {
 		req.Body = http.NoBody
 	}
@@ -87,7 +96,7 @@ func (c *Client) putFrom(ctx context.Context, sha256 string, r io.ReaderAt, offs
 	if resp.StatusCode/100 == 2 {
 		return size, nil
 	}
-	if n, err := strconv.ParseInt(resp.Header.Get(wire.HeaderOffset), 10, 64); err == nil && n >= 0 && n <= size {
+	if n, err := strconv.ParseInt(resp.Header.Get(wire.HeaderOffset), 10, 64); err == nil && n >= 0 {
 		offset = n
 	}
 	return offset, c.refusal(resp)

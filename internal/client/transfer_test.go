@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -231,6 +232,23 @@ func TestFoldersThatAreRefused(t *testing.T) {
 	write(t, dir, map[string]string{".musterignore": "ok\n[\n"})
 	if _, err := c.UploadFolder(t.Context(), dir, nil); err == nil || !strings.Contains(err.Error(), "line 2") {
 		t.Errorf("a bad pattern: %v", err)
+	}
+}
+
+// What somebody else began to upload under a hash that it does not have is no
+// obstacle, whether it is less or more than the file.
+func TestUploadOverOtherBytes(t *testing.T) {
+	for _, kept := range []int{3, 300} {
+		s, c, _ := start(t)
+		content := []byte("the file's own bytes")
+		broken := io.MultiReader(bytes.NewReader(make([]byte, kept)), iotest.ErrReader(io.ErrUnexpectedEOF))
+		if err := s.Blobs.Put(t.Context(), hashOf(content), 0, broken); err == nil {
+			t.Fatal("an upload that broke off succeeded")
+		}
+		err := c.PutBlob(t.Context(), hashOf(content), bytes.NewReader(content), int64(len(content)), nil)
+		if err != nil || !bytes.Equal(stored(t, s, hashOf(content)), content) {
+			t.Errorf("over %d other bytes: %v", kept, err)
+		}
 	}
 }
 

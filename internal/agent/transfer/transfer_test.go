@@ -378,7 +378,7 @@ func TestUploadSurvivesFaults(t *testing.T) {
 		name   string
 		faults []fault
 		blob   []byte
-		part   int // bytes that the server has
+		part   int // bytes that the server has; negative for other bytes than these
 		log    string
 	}{
 		{"nothing wrong", nil, blob, 0, "HEAD ,PUT 0"},
@@ -386,6 +386,8 @@ func TestUploadSurvivesFaults(t *testing.T) {
 		{"a part is there", nil, blob, 1000, "HEAD ,PUT 1000"},
 		{"the connection breaks", []fault{{}, {cut: 300_000}}, blob, 0, "HEAD ,PUT 0,HEAD ,PUT 300000"},
 		{"the server is unavailable for a moment", []fault{{status: 503}, {}, {status: 507}}, blob, 0, "HEAD ,HEAD ,PUT 0,HEAD ,PUT 0"},
+		{"a part of other bytes is there", nil, blob, -1000, "HEAD ,PUT 1000,HEAD ,PUT 0"},
+		{"more than all of it is there", nil, blob, -2 << 20, "HEAD ,PUT 2097152,HEAD ,PUT 0"},
 		{"somebody else moved on", []fault{{}, {status: 409}}, blob, 0, "HEAD ,PUT 0,HEAD ,PUT 0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -394,6 +396,9 @@ func TestUploadSurvivesFaults(t *testing.T) {
 			s.faults = tc.faults
 			if tc.part > 0 {
 				s.parts[hashOf(tc.blob)] = tc.blob[:tc.part]
+			}
+			if tc.part < 0 {
+				s.parts[hashOf(tc.blob)] = make([]byte, -tc.part)
 			}
 			path := filepath.Join(t.TempDir(), "in")
 			if err := os.WriteFile(path, tc.blob, 0o600); err != nil {

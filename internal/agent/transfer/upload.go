@@ -73,7 +73,8 @@ func (u *upload) try(ctx context.Context) (moved int64, err error) {
 	return u.send(ctx, offset)
 }
 
-// ask returns how many bytes the server keeps, or done if it has all of them.
+// ask returns how many bytes the server keeps, or done if it has all of them. It
+// may keep others than these, and more, by somebody who broke off.
 func (u *upload) ask(ctx context.Context) (offset int64, done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stall)
 	defer cancel()
@@ -95,7 +96,7 @@ func (u *upload) ask(ctx context.Context) (offset int64, done bool, err error) {
 	}
 	if kept := resp.Header.Get(headerOffset); kept != "" {
 		offset, err = strconv.ParseInt(kept, 10, 64)
-		if err != nil || offset < 0 || offset > u.size {
+		if err != nil || offset < 0 {
 			return 0, false, fmt.Errorf("the server says that it has %q bytes of %d", kept, u.size)
 		}
 	}
@@ -112,10 +113,11 @@ func (u *upload) send(ctx context.Context, offset int64) (moved int64, err error
 	if err != nil {
 		return 0, finalError{err}
 	}
-	body := &outgoing{r: io.NewSectionReader(u.f, offset, u.size-offset), watch: watch}
+	rest := max(u.size-offset, 0) // without any, the server looks at what it keeps
+	body := &outgoing{r: io.NewSectionReader(u.f, offset, rest), watch: watch}
 	req.Header.Set(headerOffset, strconv.FormatInt(offset, 10))
 	req.Header.Set("Content-Type", "application/octet-stream")
-	if req.ContentLength = u.size - offset; req.ContentLength > 0 {
+	if req.ContentLength = rest; rest > 0 {
 		req.Body = io.NopCloser(body)
 	}
 	resp, err := u.client.cfg.HTTP.Do(req)
@@ -130,6 +132,9 @@ func (u *upload) send(ctx context.Context, offset int64) (moved int64, err error
 		// Another upload of the same bytes moved on: ask again. That is no progress of ours.
 		return 0, errors.New("the server has another number of bytes by now")
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		if offset > 0 {
+			return 0, errors.New("the server kept other bytes, and has dropped them")
+		}
 		return 0, finalError{fmt.Errorf("the server refuses the bytes (%s): did the file change while it was uploaded?", resp.Status)}
 	default:
 		return body.sent, refusal(resp)
