@@ -314,7 +314,7 @@ func (w *world) serve(events []sched.Event, joined []int) error {
 // trace.
 func (w *world) apply(ev sched.Event) error {
 	var before muster.Snapshot
-	look := w.rng.IntN(30) == 0
+	look := w.rng.IntN(60) == 0
 	if look {
 		before = w.st.Snapshot()
 	}
