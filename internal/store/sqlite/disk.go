@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/ncruces/go-sqlite3"
@@ -15,10 +16,15 @@ import (
 // it.
 const diskName = "muster"
 
-// diskURI returns the name of the database at a path under diskVFS.
+// lockSuffix is behind the database's path in that of its lock.
+const lockSuffix = ".lock"
+
+// diskURI returns the name of the database at a path under diskVFS. Its files get
+// the rights of its lock, which is the user's alone.
 func diskURI(path string) string {
 	u := url.URL{Path: filepath.ToSlash(path)}
-	return "file:" + u.EscapedPath() + "?vfs=" + diskName
+	lock := strings.ReplaceAll(url.QueryEscape(path+lockSuffix), "+", "%20") // SQLite knows no +
+	return "file:" + u.EscapedPath() + "?vfs=" + diskName + "&modeof=" + lock
 }
 
 // registerDisk makes diskVFS known to the driver; once or many times is the same.

@@ -61,7 +61,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "cannot make the folder of the database: %w", err)
 	}
-	s.lock, err = lockFile(path + ".lock")
+	s.lock, err = lockFile(path + lockSuffix)
 	if errors.Is(err, errLocked) {
 		return nil, muster.Errorf(muster.Conflict, "the database %s is in use by another server: stop that one, or choose another data folder", path)
 	}

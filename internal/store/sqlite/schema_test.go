@@ -163,3 +163,24 @@ func TestSearchesUseTheirIndexes(t *testing.T) {
 		}
 	}
 }
+
+// TestFilesAreTheUsersAlone keeps specs, which may hold secrets, from other users
+// of the machine, also in a folder that they may read.
+func TestFilesAreTheUsersAlone(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "muster.db")
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	for _, name := range []string{path, path + "-wal", path + lockSuffix} {
+		info, err := os.Stat(name)
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v %v", name, info.Mode(), err)
+		}
+	}
+}
