@@ -60,7 +60,7 @@ type Usage struct {
 	WallSeconds float64 `json:"wall_seconds"`
 	CPUSeconds  float64 `json:"cpu_seconds"`
 	CPUAvg      float64 `json:"cpu_avg"`               // cores
-	MemoryPeak  Size    `json:"memory_peak,omitempty"` // of the largest process
+	MemoryPeak  Size    `json:"memory_peak,omitempty"` // of the largest process; absent where it was less than the worker's own
 }
 
 // Report is how a worker says that an attempt ended.

@@ -132,7 +132,11 @@ func addTask(f *frame.Facts, t *muster.Task) {
 		f.Add("exit code", strconv.Itoa(*t.ExitCode))
 	}
 	if t.Usage != nil {
-		f.Add("used", fmt.Sprintf("%.2f cores, %s memory", t.Usage.CPUAvg, t.Usage.MemoryPeak))
+		used := fmt.Sprintf("%.2f cores", t.Usage.CPUAvg)
+		if t.Usage.MemoryPeak > 0 {
+			used += fmt.Sprintf(", %s memory", t.Usage.MemoryPeak)
+		}
+		f.Add("used", used)
 	}
 	if len(t.Result) > 0 {
 		f.Add("result", term.Clean(string(t.Result)))

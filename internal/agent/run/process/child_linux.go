@@ -10,7 +10,15 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-func maxRSS(ru *syscall.Rusage) muster.Size { return muster.Size(ru.Maxrss) << 10 } // told in KiB
+// maxRSS is the peak of the largest process. A child begins with the peak of the
+// worker that forked it, so anything not above that is unknown: 0.
+func maxRSS(ru *syscall.Rusage) muster.Size {
+	var self syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &self); err != nil || ru.Maxrss <= self.Maxrss {
+		return 0
+	}
+	return muster.Size(ru.Maxrss) << 10 // told in KiB
+}
 
 // withHandle asks for a handle by which the end of the process can be waited for
 // without a thread.

@@ -150,8 +150,12 @@ func endings(t *testing.T, o Open) {
 	})
 	t.Run("cpu time and memory of children count", func(t *testing.T) {
 		r := b.done(t, b.task("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"))
-		if r.Usage == nil || r.Usage.CPUSeconds <= 0 || r.Usage.MemoryPeak <= 0 {
-			t.Errorf("usage %+v", r.Usage)
+		if r.Usage == nil || r.Usage.CPUSeconds <= 0 || r.Usage.MemoryPeak > 100<<20 {
+			t.Errorf("usage of a small task %+v", r.Usage)
+		}
+		r = b.done(t, b.task("head -c 400000000 /dev/zero | tail -c 400000000 | wc -c"))
+		if r.Usage == nil || r.Usage.MemoryPeak < 400_000_000 || r.Usage.MemoryPeak > 1<<30 {
+			t.Errorf("usage of a big task %+v", r.Usage)
 		}
 	})
 }
