@@ -23,8 +23,9 @@ import (
 type Dir struct {
 	root string
 
-	mu   sync.Mutex
-	puts map[string]*put // the hashes that are being put
+	mu    sync.Mutex
+	puts  map[string]*put // the hashes that are being put
+	swept time.Time
 }
 
 var _ Store = (*Dir)(nil)
@@ -35,33 +36,40 @@ type put struct {
 	turn  chan struct{} // holds a value while one is in
 }
 
-// keepPartial is how long an unfinished Put is kept that nobody goes on with.
-const keepPartial = 7 * 24 * time.Hour
+const (
+	keepPartial = 7 * 24 * time.Hour // an unfinished Put that nobody goes on with
+	sweepEvery  = time.Hour          // with a Put, for those
+)
 
 const partialDir = "partial"
 
 // OpenDir uses the folder at path and makes it if needed. Unfinished Puts that
-// nobody went on with for a week are dropped.
+// nobody went on with for a week are dropped, then and later.
 func OpenDir(path string) (*Dir, error) {
 	d := &Dir{root: filepath.Clean(path), puts: make(map[string]*put)}
 	partial := filepath.Join(d.root, partialDir)
 	if err := os.MkdirAll(partial, 0o700); err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "cannot make the folder for blobs: %w", err)
 	}
-	entries, err := os.ReadDir(partial)
-	if err != nil {
-		return nil, muster.Errorf(muster.Unavailable, "cannot read the folder for blobs: %w", err)
-	}
-	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil || time.Since(info.ModTime()) < keepPartial {
-			continue
-		}
-		if err := os.Remove(filepath.Join(partial, e.Name())); err != nil {
-			return nil, muster.Errorf(muster.Unavailable, "cannot drop an unfinished blob: %w", err)
-		}
+	if err := d.sweep(); err != nil {
+		return nil, muster.Errorf(muster.Unavailable, "cannot drop an unfinished blob: %w", err)
 	}
 	return d, nil
+}
+
+// sweep drops the unfinished Puts that nobody went on with. Nobody does now: the
+// caller has d.mu, or d for itself.
+func (d *Dir) sweep() error {
+	d.swept = time.Now()
+	entries, err := os.ReadDir(filepath.Join(d.root, partialDir))
+	for _, e := range entries {
+		info, infoErr := e.Info()
+		if infoErr != nil || d.puts[e.Name()] != nil || time.Since(info.ModTime()) < keepPartial {
+			continue
+		}
+		err = errors.Join(err, os.Remove(d.partial(e.Name())))
+	}
+	return err
 }
 
 func (d *Dir) path(sum string) string    { return filepath.Join(d.root, sum[:2], sum[2:4], sum) }
@@ -145,6 +153,9 @@ func (d *Dir) Put(ctx context.Context, sum string, offset int64, r io.Reader) er
 // enter waits for the turn to put a hash. The caller calls leave at the end.
 func (d *Dir) enter(ctx context.Context, sum string) (leave func(), err error) {
 	d.mu.Lock()
+	if time.Since(d.swept) >= sweepEvery {
+		_ = d.sweep() // what stays is tried again
+	}
 	p := d.puts[sum]
 	if p == nil {
 		p = &put{turn: make(chan struct{}, 1)}
