@@ -2,7 +2,8 @@
 // synchronous=FULL: a Commit that returned nil survives a loss of power.
 //
 // One connection writes and a few others read; readers see the last committed
-// state and never wait for the writer. A lock file beside the database keeps a
+// state and never wait for the writer, nor the engine, which writes, for them when it
+// looks an idempotency key up. A lock file beside the database keeps a
 // second server away from it. Rows are private to this package: it takes and
 // returns the types of package muster.
 //

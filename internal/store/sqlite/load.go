@@ -8,21 +8,31 @@ import (
 	"github.com/muster-dev/muster"
 )
 
+// readAsWriter runs f in a transaction on the writer's connection: the engine,
+// which is the one that writes, does not wait for others that read. The caller
+// holds s.writing.
+func (s *Store) readAsWriter(ctx context.Context, f func(*conn) error) error {
+	if s.writer == nil {
+		return errClosed()
+	}
+	if err := s.writer.within(ctx, forReading, func() error { return f(s.writer) }); err != nil {
+		return s.explain(ctx, "read", err)
+	}
+	return nil
+}
+
 // Load implements store.Writer. Of a group that is not Kept it reads no
 // finished task before Next.
 func (s *Store) Load(ctx context.Context) (muster.Snapshot, error) {
+	var snap muster.Snapshot
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	if s.writer == nil {
-		return muster.Snapshot{}, errClosed()
-	}
-	var snap muster.Snapshot
-	err := s.writer.within(ctx, forReading, func() (err error) {
-		snap, err = s.writer.snapshot()
+	err := s.readAsWriter(ctx, func(c *conn) (err error) {
+		snap, err = c.snapshot()
 		return err
 	})
 	if err != nil {
-		return muster.Snapshot{}, s.explain(ctx, "read", err)
+		return muster.Snapshot{}, err
 	}
 	s.forget()
 	for i := range snap.Tasks {

@@ -218,7 +218,9 @@ func (s *Store) Workers(ctx context.Context) (workers []muster.Worker, err error
 
 // Idempotent implements store.Reader.
 func (s *Store) Idempotent(ctx context.Context, owner, key string) (k store.Idempotency, found bool, err error) {
-	err = s.read(ctx, func(c *conn) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	err = s.readAsWriter(ctx, func(c *conn) error {
 		return c.query("SELECT digest, job, at FROM idempotency WHERE owner = ? AND key = ?", func(p *params) {
 			p.text(owner)
 			p.text(key)

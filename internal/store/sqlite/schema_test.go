@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/store"
@@ -182,5 +183,25 @@ func TestFilesAreTheUsersAlone(t *testing.T) {
 		if err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v %v", name, info.Mode(), err)
 		}
+	}
+}
+
+// TestTheEngineNeverWaitsForReaders asks what a submission asks while all reading
+// connections are taken.
+func TestTheEngineNeverWaitsForReaders(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	for range maxReaders {
+		c := <-s.readers
+		defer func() { s.readers <- c }()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, found, err := s.Idempotent(ctx, "me", "key"); found || err != nil {
+		t.Errorf("%v %v", found, err)
 	}
 }
