@@ -74,3 +74,25 @@ func TestGuaranteesAreTested(t *testing.T) {
 		t.Errorf("only %d tests are named: the search is broken", len(names))
 	}
 }
+
+var pageLink = regexp.MustCompile(`\]\(([A-Za-z0-9_/.-]+)(?:#[a-z-]*)?\)`)
+
+// TestDocsLinks holds that the documents that a document links to are there.
+func TestDocsLinks(t *testing.T) {
+	seen := 0
+	for _, page := range pages(t) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range pageLink.FindAllSubmatch(text, -1) {
+			seen++
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), string(m[1]))); err != nil {
+				t.Errorf("%s links to %s: %v", page, m[1], err)
+			}
+		}
+	}
+	if seen < 10 {
+		t.Errorf("only %d links were found: the search is broken", seen)
+	}
+}
