@@ -356,3 +356,24 @@ func (st *stream) expectEnd() {
 		st.t.Fatal("the stream does not end")
 	}
 }
+
+// A worker's name means the one that is there, if another of that name has left.
+func TestWorkerNameOfOneThatLeft(t *testing.T) {
+	s := apitest.Start(t, nil)
+	session := func(id muster.WorkerID) link.Session {
+		t.Helper()
+		open, _, err := s.Engine.Open(t.Context(), &link.Hello{Version: link.Version, Worker: id, Name: "box"}, func(*link.ToWorker) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return open
+	}
+	first := session("w-1")
+	second := session("w-2")
+	defer second.Close(false)
+	status(t, s, request{method: "GET", path: "/api/v1/workers/box"}, http.StatusConflict)
+	first.Close(true)
+	if got := status(t, s, request{method: "GET", path: "/api/v1/workers/box"}, http.StatusOK); !strings.Contains(string(got), `"w-2"`) {
+		t.Errorf("the name means %s", got)
+	}
+}

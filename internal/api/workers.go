@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
@@ -64,6 +65,9 @@ func (s *server) worker(ctx context.Context, idOrName string) (muster.Worker, er
 		if w.Name == idOrName {
 			named = append(named, w)
 		}
+	}
+	if here := slices.DeleteFunc(slices.Clone(named), func(w muster.Worker) bool { return w.State == muster.WorkerGone }); len(here) > 0 {
+		named = here // a worker that took over the name of one that left is meant
 	}
 	switch len(named) {
 	case 1:

@@ -100,25 +100,29 @@ type question struct {
 }
 
 func (s *State) explainQueued(now muster.Time, x *Explanation, q question) {
-	answers := make([]place.Answer, len(s.order))
+	answers := make([]place.Answer, 0, len(s.order))
 	shape, kept := s.queue.Known(q.need), ""
-	for i, w := range s.order {
-		answers[i] = place.Ask(w.Book, q.need)
+	for _, w := range s.order {
+		if w.gone {
+			continue // it has left: what it lacks is beside the point
+		}
+		a := place.Ask(w.Book, q.need)
 		if it, barred := s.queue.KeptFor(now, &w.Worker, shape, q.priority); it != nil {
 			switch whom := (muster.TaskID{Job: it.Job, Num: it.Num}); {
 			case whom == q.id:
 				kept = "; worker " + w.row.Name + " is kept free for it"
 			case barred:
-				answers[i].Kept = whom.String()
+				a.Kept = whom.String()
 			}
 		}
 		if q.task != nil {
-			for _, a := range stillAvoided(q.task.avoid, now) {
-				if a.worker == w {
-					answers[i].Rejected = a.until
+			for _, v := range stillAvoided(q.task.avoid, now) {
+				if v.worker == w {
+					a.Rejected = v.until
 				}
 			}
 		}
+		answers = append(answers, a)
 	}
 	place.SortAnswers(answers)
 	for i := range answers {

@@ -270,6 +270,18 @@ func TestExplainTellsPlaceAndStart(t *testing.T) {
 	}
 }
 
+func TestExplainPassesOverWorkersThatLeft(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.join("here")
+	d.do(sched.Left{Worker: d.join("was")})
+	job := d.submit(stage("a", func(s *muster.TaskSpec) { s.Resources.CPUs = 99 }))
+	x, err := d.s.Explain(d.now, muster.TaskID{Job: job})
+	if err != nil || len(x.Workers) != 1 || x.Workers[0].Name != "here" {
+		t.Fatalf("%+v, %v", x, err)
+	}
+}
+
 func TestExplainListsTheNearestWorkersFirst(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
