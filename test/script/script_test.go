@@ -181,8 +181,10 @@ var masks = []struct {
 	{regexp.MustCompile(`\bk-?[a-z0-9]{8,}\b`), "KEY"},
 	{regexp.MustCompile(`\bmst_[a-z]+_[a-z0-9]{20,}`), "SECRET"},
 	{regexp.MustCompile(`http://127\.0\.0\.1:\d+`), "URL"},
-	{regexp.MustCompile(`"(wall_seconds|cpu_seconds|cpu_avg|memory_peak|log_size)": [0-9.e+-]+`), `"$1": N`},
-	{regexp.MustCompile(`\d+\.\d\d cores`), "N cores"},
+	// The memory of a task is told where it is more than the worker's own.
+	{regexp.MustCompile(`,\s+"memory_peak": \d+`), ""},
+	{regexp.MustCompile(`"(wall_seconds|cpu_seconds|cpu_avg|log_size)": [0-9.e+-]+`), `"$1": N`},
+	{regexp.MustCompile(`\d+\.\d\d cores(, [0-9.]+[KMGT]iB memory)?`), "N cores"},
 	{regexp.MustCompile(`\b(just now|\d+s ago)`), "AGE"},
 	{regexp.MustCompile(`\b\d+ms\b|\b\d+\.\ds\b`), "TOOK"},
 	{regexp.MustCompile(`(?m)\b(?:now|\d+s)( +default\b|$)`), "AGE$1"},
