@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -122,12 +123,12 @@ func (u *upload) send(ctx context.Context, offset int64) (moved int64, err error
 	}
 	resp, err := u.client.cfg.HTTP.Do(req)
 	if err != nil {
-		return body.sent, cause(ctx, err)
+		return body.sent.Load(), cause(ctx, err)
 	}
 	defer resp.Body.Close()
 	switch resp.StatusCode {
 	case http.StatusOK, http.StatusCreated, http.StatusNoContent:
-		return body.sent, nil
+		return body.sent.Load(), nil
 	case http.StatusConflict:
 		// Another upload of the same bytes moved on: ask again. That is no progress of ours.
 		return 0, errors.New("the server has another number of bytes by now")
@@ -137,22 +138,23 @@ func (u *upload) send(ctx context.Context, offset int64) (moved int64, err error
 		}
 		return 0, finalError{fmt.Errorf("the server refuses the bytes (%s): did the file change while it was uploaded?", resp.Status)}
 	default:
-		return body.sent, refusal(resp)
+		return body.sent.Load(), refusal(resp)
 	}
 }
 
-// outgoing is a body that says when it moves.
+// outgoing is a body that says when it moves. The transport may still read it
+// when the answer is there.
 type outgoing struct {
 	r     io.Reader
 	watch *time.Timer
-	sent  int64 // read after the request is over
+	sent  atomic.Int64
 }
 
 func (o *outgoing) Read(p []byte) (int, error) {
 	n, err := o.r.Read(p)
 	if n > 0 {
 		o.watch.Reset(stall)
-		o.sent += int64(n)
+		o.sent.Add(int64(n))
 	}
 	return n, err
 }
