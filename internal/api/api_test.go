@@ -256,7 +256,7 @@ func waitFor(t *testing.T, done func() bool) {
 
 func TestTooLargeBodies(t *testing.T) {
 	s := apitest.Start(t, nil)
-	big := `{"name":"` + strings.Repeat("x", 2<<20) + `"}`
+	big := `{"name":"` + strings.Repeat("x", 1<<20+1024) + `"}`
 	for _, path := range []string{"/api/v1/jobs", "/api/v1/keys", "/api/v1/plan"} {
 		var p wire.Problem
 		body := status(t, s, request{method: "POST", path: path, body: big}, http.StatusRequestEntityTooLarge)

@@ -114,6 +114,9 @@ func TestJobsRun(t *testing.T) {
 	} {
 		if j := submit(t, c, tc.spec); j.State != tc.want {
 			t.Errorf("%s: the job is %s: %+v", name, j.State, j.Counts)
+			for task, err := range c.Tasks(t.Context(), j.ID, client.TaskQuery{}) {
+				t.Logf("%s %s %s: %s (%v)", task.ID, task.State, task.Reason, task.Message, err)
+			}
 		}
 	}
 }

@@ -17,8 +17,9 @@ type Kin struct {
 	self, group, session int
 	boot                 string
 
-	mu   sync.Mutex
-	live map[int]uint64 // main processes that run, and their start in ticks
+	mu       sync.Mutex
+	starting int            // forks under way, whose processes are not in live yet
+	live     map[int]uint64 // main processes that run, and their start in ticks
 }
 
 const prSetChildSubreaper = 36 // prctl(2)
@@ -50,17 +51,27 @@ func shutFiles() {
 	}
 }
 
-// Started takes note of a main process that has just been started, in a process
-// group of its own, with mark in its environment.
-func (k *Kin) Started(pid int, mark string) Proc {
+// Start calls fork, which starts a main process in a session of its own, with
+// mark in its environment, and takes note of it. Until then nothing takes the new
+// process for an orphan.
+func (k *Kin) Start(mark string, fork func() (pid int, err error)) (Proc, error) {
+	k.mu.Lock()
+	k.starting++
+	k.mu.Unlock()
+	pid, err := fork()
 	p := Proc{PID: pid, BootID: k.boot, Mark: mark}
-	if st, err := readStat(pid); err == nil {
-		p.StartTicks = st.start
+	if err == nil {
+		if st, err := readStat(pid); err == nil {
+			p.StartTicks = st.start
+		}
 	}
 	k.mu.Lock()
-	k.live[pid] = p.StartTicks
-	k.mu.Unlock()
-	return p
+	defer k.mu.Unlock()
+	k.starting--
+	if err == nil {
+		k.live[pid] = p.StartTicks
+	}
+	return p, err
 }
 
 // Kill ends p's process group and everything that descends from p or has its
@@ -71,7 +82,8 @@ func (k *Kin) Kill(p Proc) {
 	for _, st := range below {
 		kill(st)
 	}
-	for _, st := range k.strangers() {
+	below, _ = k.strangers()
+	for _, st := range below {
 		if k.belongs(st, p, false) {
 			killTree(st)
 		}
@@ -88,10 +100,13 @@ func (k *Kin) Ended(p Proc, atMost time.Duration) int {
 	k.mu.Unlock()
 	for pause, waited := time.Millisecond, time.Duration(0); ; pause *= 2 {
 		left := 0
-		for _, st := range k.strangers() {
-			mine := k.belongs(st, p, true)
+		strangers, calm := k.strangers()
+		for _, st := range strangers {
+			mine := k.belongs(st, p, calm)
 			switch {
-			case st.state == 'Z' && (mine || k.orphan(st)):
+			case !mine && !calm && k.orphan(st) && waited < calmWait:
+				left++ // or a task that is being started: look again
+			case st.state == 'Z' && (mine || calm && k.orphan(st)):
 				// Nobody else waits for it: see the package comment.
 				_, _ = syscall.Wait4(st.pid, nil, syscall.WNOHANG, nil)
 			case mine:
@@ -108,13 +123,19 @@ func (k *Kin) Ended(p Proc, atMost time.Duration) int {
 	}
 }
 
-// strangers lists the worker's children that are no known main process.
-func (k *Kin) strangers() []stat {
+// calmWait is how long Ended waits for a moment without a start, in which an
+// orphan can be told from a task that has just been started.
+const calmWait = 20 * time.Millisecond
+
+// strangers lists the worker's children that are no known main process. calm
+// reports that none of them is one that is being started.
+func (k *Kin) strangers() (list []stat, calm bool) {
 	pids, err := orphanPIDs(k.self)
 	if err != nil {
 		pids = allPIDs()
 	}
 	k.mu.Lock()
+	calm = k.starting == 0
 	n := 0
 	for _, pid := range pids {
 		if _, known := k.live[pid]; !known {
@@ -123,13 +144,12 @@ func (k *Kin) strangers() []stat {
 		}
 	}
 	k.mu.Unlock()
-	var out []stat
 	for _, pid := range pids[:n] {
 		if st, err := readStat(pid); err == nil && st.parent == k.self && st.group != k.group {
-			out = append(out, st)
+			list = append(list, st)
 		}
 	}
-	return out
+	return list, calm
 }
 
 // belongs reports whether a stranger is of p's attempt. With ended, which says

@@ -16,10 +16,16 @@ func start(t *testing.T, k *run.Kin, mark, shell string) (*exec.Cmd, run.Proc) {
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", shell)
 	cmd.Env = []string{mark, "PATH=/usr/bin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	p, err := k.Start(mark, func() (int, error) {
+		if err := cmd.Start(); err != nil {
+			return 0, err
+		}
+		return cmd.Process.Pid, nil
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	return cmd, k.Started(cmd.Process.Pid, mark)
+	return cmd, p
 }
 
 // ends reports whether the command is over within the patience of a test.

@@ -12,8 +12,11 @@ type Kin struct{}
 
 func newKin(*slog.Logger) *Kin { return &Kin{} }
 
-// Started takes note of a main process that has just been started.
-func (*Kin) Started(pid int, mark string) Proc { return Proc{PID: pid, Mark: mark} }
+// Start calls fork, which starts a main process with mark in its environment.
+func (*Kin) Start(mark string, fork func() (pid int, err error)) (Proc, error) {
+	pid, err := fork()
+	return Proc{PID: pid, Mark: mark}, err
+}
 
 // Kill ends p's process group.
 func (*Kin) Kill(p Proc) { killGroup(p.PID) }

@@ -28,7 +28,10 @@ func (a *Attempt) start(ctx context.Context) error {
 		return run.Failf(muster.WorkerInternal, "no pipe for the task's output: %w", err)
 	}
 	a.e.oom.refresh(time.Now())
-	a.proc, err = spawn(path, a.argv, a.env, a.Dir, a.e.null, outW, errW)
+	a.kin, err = a.e.env.Kin().Start(a.mark(), func() (pid int, err error) {
+		a.proc, err = spawn(path, a.argv, a.env, a.Dir, a.e.null, outW, errW)
+		return a.proc.pid, err
+	})
 	_ = outW.Close()
 	_ = errW.Close()
 	if err != nil {
@@ -37,7 +40,6 @@ func (a *Attempt) start(ctx context.Context) error {
 		return startError(a.argv[0], err)
 	}
 	a.started = time.Now()
-	a.kin = a.e.env.Kin().Started(a.proc.pid, a.mark())
 	if a.e.env.Pids != nil {
 		if err := a.e.env.Pids.Put(a.Task.Attempt, a.kin); err != nil {
 			a.e.env.Log.Warn("a task's process is not recorded: if the worker crashes it stays", slog.Any("error", err))
