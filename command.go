@@ -69,3 +69,42 @@ func shorten(b []byte) string {
 	}
 	return string(b)
 }
+
+// UnmarshalJSON reads an object without unknown fields, or a string: the path.
+func (c *Checkpoint) UnmarshalJSON(b []byte) error {
+	type plain Checkpoint
+	var got plain
+	switch firstByte(b) {
+	case '"':
+		if err := json.Unmarshal(b, &got.Path); err != nil {
+			return Errorf(Invalid, "checkpoint: %w", err)
+		}
+	case '{':
+		d := json.NewDecoder(bytes.NewReader(b))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&got); err != nil {
+			return Errorf(Invalid, "checkpoint: %w", err)
+		}
+	default:
+		return Errorf(Invalid, "%s is not a checkpoint: write a folder such as ckpt/, or an object with path, every, signal and grace", shorten(b))
+	}
+	*c = Checkpoint(got)
+	return nil
+}
+
+// UnmarshalJSON reads an object without unknown fields, or a number: the size.
+func (g *Gang) UnmarshalJSON(b []byte) error {
+	type plain Gang
+	var got plain
+	if firstByte(b) == '{' {
+		d := json.NewDecoder(bytes.NewReader(b))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&got); err != nil {
+			return Errorf(Invalid, "gang: %w", err)
+		}
+	} else if err := json.Unmarshal(b, &got.Size); err != nil {
+		return Errorf(Invalid, "%s is not a gang: write how many members it has, or an object with size and on_loss", shorten(b))
+	}
+	*g = Gang(got)
+	return nil
+}

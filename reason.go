@@ -31,17 +31,25 @@ const (
 	WorkerInternal  Reason = "worker_internal" // a bug of ours on the worker
 	TaskInvalid     Reason = "invalid_spec"    // found out only on the worker
 	ResultInvalid   Reason = "result_invalid"  // result.json is no JSON or too big
+	PIDLimit        Reason = "pid_limit"       // more processes than resources.pids
+	DiskLimit       Reason = "disk_limit"      // its folders grew over resources.disk
+	GPUMemory       Reason = "gpu_memory"      // over its share of a device's memory
+	GPUFault        Reason = "gpu_fault"       // a device failed under it
+	Preempted       Reason = "preempted"       // asked to make room; it goes on elsewhere
+	GangMember      Reason = "gang_member"     // another member of its gang ended
 )
 
 var fleetReasons = []Reason{
 	FetchFailed, UploadFailed, DiskFull, WorkerLost, WorkerRestarted, WorkerShutdown, Rejected, WorkerInternal,
+	GPUFault, Preempted, GangMember,
 }
 
 // Reasons lists every reason but NoReason.
 var Reasons = []Reason{
 	ExitCode, Signal, OutOfMemory, Timeout, QueueTimeout, ArtifactMissing, Dependency, FetchFailed, UploadFailed,
 	StartFailed, DiskFull, BadReference, NeedNotMet, CrashLimit, WorkerLost, WorkerRestarted, WorkerShutdown, Rejected,
-	CancelledByUser, WorkerInternal, TaskInvalid, ResultInvalid,
+	CancelledByUser, WorkerInternal, TaskInvalid, ResultInvalid, PIDLimit, DiskLimit,
+	GPUMemory, GPUFault, Preempted, GangMember,
 }
 
 // FleetFault reports whether the fleet rather than the task or its user is to

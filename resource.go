@@ -68,6 +68,7 @@ type Request struct {
 	CPUs   float64    `json:"cpus,omitempty"` // cores, in steps of 0.001
 	Memory Size       `json:"memory,omitempty"`
 	Disk   Size       `json:"disk,omitempty"`
+	PIDs   int        `json:"pids,omitempty"` // most processes and threads at once; 0 means the worker's own limit
 	GPUs   GPURequest `json:"gpus,omitzero"`
 }
 
@@ -98,7 +99,10 @@ type GPU struct {
 	Vendor string `json:"vendor"`
 	Name   string `json:"name"`
 	Memory Size   `json:"memory"`
-	MIG    string `json:"mig,omitempty"` // the profile, if it is a MIG instance
+	MIG    string `json:"mig,omitempty"`    // the profile, if it is a MIG instance
+	Parent string `json:"parent,omitempty"` // UUID of the device that a MIG instance is a part of
+
+	Quarantined string `json:"quarantined,omitempty"` // why it is given to nobody, until it is healed or found clean
 }
 
 // Grant is what one attempt was given. GPUs holds device UUIDs in the order in
@@ -110,6 +114,7 @@ type Grant struct {
 	Slots     int      `json:"slots,omitempty"`
 	GPUs      []string `json:"gpus,omitempty"`
 	GPUMemory Size     `json:"gpu_memory,omitempty"` // per device, if shared; 0 means whole
+	PIDs      int      `json:"pids,omitempty"`
 }
 
 // Where limits the workers that may run a task.

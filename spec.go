@@ -44,7 +44,12 @@ type TaskSpec struct {
 	Disconnect   Disconnect        `json:"disconnect,omitzero"`
 	Inputs       []Input           `json:"inputs,omitempty"`
 	Outputs      []string          `json:"outputs,omitempty"` // globs in the task's folder; ** crosses folders
-	Input        json.RawMessage   `json:"input,omitempty"`   // of the kind
+	Checkpoint   *Checkpoint       `json:"checkpoint,omitempty"`
+	Network      string            `json:"network,omitempty"`        // host (default) or none
+	Launcher     string            `json:"launcher,omitempty"`       // torchrun, or "" for none
+	NProcPerNode int               `json:"nproc_per_node,omitempty"` // processes that the launcher starts; 0 means one for each GPU, or one
+	Gang         *Gang             `json:"gang,omitempty"`
+	Input        json.RawMessage   `json:"input,omitempty"` // of the kind
 }
 
 // The kinds that every worker has. Noop succeeds at once without a process.
@@ -114,6 +119,32 @@ type Input struct {
 	From string `json:"from"`
 	Name string `json:"name"`
 	As   string `json:"as,omitempty"` // default: Name
+}
+
+// Checkpoint says that a stage's tasks save their state in $MUSTER_CHECKPOINT and
+// can go on from there. The folder is copied off the worker while a task runs,
+// so that its next attempt finds it on any worker. A task that has to make room
+// is sent Signal, has Grace to save, and is queued again. In JSON it is the
+// object, or a text that is Path.
+type Checkpoint struct {
+	Path   string   `json:"path,omitempty"`   // a folder in the task's own that leads to $MUSTER_CHECKPOINT; "" for none
+	Every  Duration `json:"every,omitempty"`  // between two looks for changes; default 30s
+	Signal string   `json:"signal,omitempty"` // default: kill.signal
+	Grace  Duration `json:"grace,omitempty"`  // default: kill.grace
+}
+
+// What becomes of a gang that loses a member.
+const (
+	GangRestart = "restart" // all others are stopped, and the gang starts anew as retries allow
+	GangEnd     = "end"     // all others are stopped, and the gang has failed
+)
+
+// Gang makes a stage Size tasks that start together or not at all, on as many
+// workers as it takes. Each has a rank, which is its element. In JSON it is the object, or
+// a number that is Size.
+type Gang struct {
+	Size   int    `json:"size"`
+	OnLoss string `json:"on_loss,omitempty"` // restart (default) or end
 }
 
 // Array makes a stage many tasks, one for each element. In JSON it is a text of

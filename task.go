@@ -22,7 +22,8 @@ type Task struct {
 	Crashes    int                `json:"crashes,omitempty"` // attempts lost by the fleet's fault
 	Worker     WorkerID           `json:"worker,omitempty"`
 	Grant      *Grant             `json:"grant,omitempty"`
-	Progress   *float64           `json:"progress,omitempty"` // 0 to 1
+	Checkpoint string             `json:"checkpoint,omitempty"` // sha256 of the Tree that was last saved of $MUSTER_CHECKPOINT
+	Progress   *float64           `json:"progress,omitempty"`   // 0 to 1
 	Step       string             `json:"step,omitempty"`
 	Metrics    map[string]float64 `json:"metrics,omitempty"`
 	Result     json.RawMessage    `json:"result,omitempty"`
@@ -55,12 +56,49 @@ type Attempt struct {
 	FinishedAt Time       `json:"finished_at,omitzero"`
 }
 
-// Usage is what an attempt consumed.
+// Usage is what an attempt consumed. What was not measured is absent.
 type Usage struct {
 	WallSeconds float64 `json:"wall_seconds"`
 	CPUSeconds  float64 `json:"cpu_seconds"`
-	CPUAvg      float64 `json:"cpu_avg"`               // cores
-	MemoryPeak  Size    `json:"memory_peak,omitempty"` // of the largest process; absent where it was less than the worker's own
+	CPUAvg      float64 `json:"cpu_avg"`                 // cores
+	CPUPeak     float64 `json:"cpu_peak,omitempty"`      // cores, over one sampling period
+	MemoryAvg   Size    `json:"memory_avg,omitempty"`    // of all its processes
+	MemoryPeak  Size    `json:"memory_peak,omitempty"`   // of all its processes; where no control group counts, of the largest one
+	DiskPeak    Size    `json:"disk_peak,omitempty"`     // of its folders
+	ReadBytes   Size    `json:"read_bytes,omitempty"`    // from disks
+	WriteBytes  Size    `json:"write_bytes,omitempty"`   // to disks
+	NetIn       Size    `json:"net_in,omitempty"`        // bytes received; only of a task with a network of its own
+	NetOut      Size    `json:"net_out,omitempty"`       // bytes sent
+	PIDsPeak    int     `json:"pids_peak,omitempty"`     // processes and threads
+	GPUAvg      float64 `json:"gpu_avg,omitempty"`       // utilization, 0 to 1, over its devices
+	GPUPeak     float64 `json:"gpu_peak,omitempty"`      // of any of its devices
+	VRAMPeak    Size    `json:"vram_peak,omitempty"`     // its own, over all its devices
+	GPUTempPeak float64 `json:"gpu_temp_peak,omitempty"` // degrees Celsius
+	PowerAvg    float64 `json:"power_avg,omitempty"`     // watts, of its devices
+	EnergyWh    float64 `json:"energy_wh,omitempty"`     // of its devices
+	Cost        float64 `json:"cost,omitempty"`          // the worker's price times the wall time
+}
+
+// Sample is what an attempt used over one sampling period: a point of its
+// series. What was not measured is absent. It is a record of the attempt's log
+// (tasklog.Usage), as JSON.
+type Sample struct {
+	At     Time        `json:"at"`
+	CPU    *float64    `json:"cpu,omitempty"`    // cores
+	Memory *Size       `json:"memory,omitempty"` // bytes, of all its processes
+	Disk   *Size       `json:"disk,omitempty"`   // bytes in its folders
+	Read   *float64    `json:"read,omitempty"`   // bytes a second from disks
+	Write  *float64    `json:"write,omitempty"`  // bytes a second to disks
+	NetIn  *float64    `json:"net_in,omitempty"` // bytes a second
+	NetOut *float64    `json:"net_out,omitempty"`
+	PIDs   int         `json:"pids,omitempty"` // processes and threads
+	GPUs   []GPUSample `json:"gpus,omitempty"` // those that it was granted, in order
+}
+
+// GPUSample is a GPULoad beside what the attempt itself holds of the device.
+type GPUSample struct {
+	GPULoad
+	Own *Size `json:"own,omitempty"` // bytes of the device's memory that the attempt's processes hold
 }
 
 // Report is how a worker says that an attempt ended.

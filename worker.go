@@ -14,28 +14,41 @@ const (
 
 // Worker is one worker as stored and as the API shows it.
 type Worker struct {
-	ID         WorkerID          `json:"id"`
-	Name       string            `json:"name"`
-	State      WorkerState       `json:"state"`
-	Version    string            `json:"version,omitempty"`
-	Tags       []string          `json:"tags,omitempty"`
-	Labels     map[string]string `json:"labels,omitempty"`
-	Kinds      []string          `json:"kinds,omitempty"`
-	Price      float64           `json:"price,omitempty"` // per hour
-	Resources  Resources         `json:"resources"`
-	Free       *Resources        `json:"free,omitempty"`
-	Running    int               `json:"running"`
-	Load       *Load             `json:"load,omitempty"`
-	Paused     bool              `json:"-"` // by an administrator; outlasts reconnects
-	Draining   bool              `json:"-"`
-	JoinedAt   Time              `json:"joined_at,omitzero"`
-	LastSeenAt Time              `json:"last_seen_at,omitzero"`
+	ID          WorkerID          `json:"id"`
+	Name        string            `json:"name"`
+	State       WorkerState       `json:"state"`
+	Version     string            `json:"version,omitempty"`
+	Tags        []string          `json:"tags,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Kinds       []string          `json:"kinds,omitempty"`
+	Price       float64           `json:"price,omitempty"` // per hour
+	Resources   Resources         `json:"resources"`
+	Free        *Resources        `json:"free,omitempty"`
+	Running     int               `json:"running"`
+	Load        *Load             `json:"load,omitempty"`
+	Constrained string            `json:"constrained,omitempty"` // why it takes nothing new of its own accord
+	Address     string            `json:"address,omitempty"`     // at which other workers reach it
+	Deadline    Time              `json:"deadline,omitzero"`     // when a drain stops what still runs, or a pause ends
+	Paused      bool              `json:"-"`                     // by an administrator; outlasts reconnects
+	Draining    bool              `json:"-"`
+	JoinedAt    Time              `json:"joined_at,omitzero"`
+	LastSeenAt  Time              `json:"last_seen_at,omitzero"`
 }
 
 // Load is what a worker's host was doing at its last heartbeat.
 type Load struct {
-	CPU    float64 `json:"cpu"`    // share of all cores in use, 0 to 1
-	Memory Size    `json:"memory"` // in use, bytes
+	CPU    float64   `json:"cpu"`    // share of all cores in use, 0 to 1
+	Memory Size      `json:"memory"` // in use, bytes
+	GPUs   []GPULoad `json:"gpus,omitempty"`
+}
+
+// GPULoad is one reading of a device. What the device does not tell is absent.
+type GPULoad struct {
+	UUID        string   `json:"uuid"`
+	Utilization *float64 `json:"utilization,omitempty"` // share of the time in which it computed, 0 to 1
+	Memory      *Size    `json:"memory,omitempty"`      // in use, bytes
+	Temperature *float64 `json:"temperature,omitempty"` // degrees Celsius
+	Power       *float64 `json:"power,omitempty"`       // watts
 }
 
 // Steering is what an administrator does to a worker.
@@ -47,4 +60,5 @@ const (
 	SteerResume Steering = "resume" // take a pause or a drain back
 	SteerDrain  Steering = "drain"  // let it finish what it has, then leave
 	SteerRemove Steering = "remove" // forget it; it must be away
+	SteerHeal   Steering = "heal"   // look at its quarantined GPUs again, and release those that are well
 )

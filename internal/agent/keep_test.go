@@ -83,7 +83,7 @@ func TestPidsOutlastTheirProcess(t *testing.T) {
 		t.Fatalf("a new record has %v", p.left)
 	}
 	// Of another boot: nothing of them can be left.
-	procs := []run.Proc{{PID: 10, StartTicks: 5, BootID: "b", Mark: "M=1"}, {PID: 11, StartTicks: 6, BootID: "b", Mark: "M=2"}, {PID: 12, StartTicks: 7, BootID: "b", Mark: "M=3"}}
+	procs := []run.Pid{{PID: 10, StartTicks: 5, BootID: "b", Mark: "M=1"}, {PID: 11, StartTicks: 6, BootID: "b", Mark: "M=2"}, {PID: 12, StartTicks: 7, BootID: "b", Mark: "M=3"}}
 	for i, proc := range procs {
 		if err := p.Put(attemptID(i), proc); err != nil {
 			t.Fatal(err)
@@ -93,7 +93,7 @@ func TestPidsOutlastTheirProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	p = open()
-	if d := cmp.Diff([]run.Proc{procs[0], procs[2]}, p.left); d != "" {
+	if d := cmp.Diff([]run.Pid{procs[0], procs[2]}, p.left); d != "" {
 		t.Fatalf("after a crash: %s", d)
 	}
 	if err := p.KillLeftovers(slog.New(slog.DiscardHandler)); err != nil {
@@ -121,7 +121,7 @@ func TestPidsSlots(t *testing.T) {
 				err = p.Delete(attemptID(n))
 				delete(live, n)
 			} else {
-				err = p.Put(attemptID(n), run.Proc{PID: n + 100})
+				err = p.Put(attemptID(n), run.Pid{PID: n + 100})
 				live[n] = true
 			}
 			if err != nil {

@@ -22,7 +22,7 @@ import (
 // run.Pids, and may be used by several goroutines.
 type Pids struct {
 	f    *os.File
-	left []run.Proc // of an earlier life
+	left []run.Pid // of an earlier life
 
 	mu   sync.Mutex
 	slot map[muster.AttemptID]int64
@@ -35,7 +35,7 @@ const slotSize = 512
 // slot is a record as JSON, padded with spaces.
 type slot struct {
 	Attempt muster.AttemptID `json:"attempt"`
-	Proc    run.Proc         `json:"proc"`
+	Proc    run.Pid          `json:"proc"`
 }
 
 // OpenPids opens the record in dir. KillLeftovers must precede the first Put.
@@ -53,8 +53,8 @@ func OpenPids(dir string) (*Pids, error) {
 
 // parseSlots reads the records of a file. A slot that a crash left half written
 // names no process: its task had not been started yet.
-func parseSlots(b []byte) []run.Proc {
-	var procs []run.Proc
+func parseSlots(b []byte) []run.Pid {
+	var procs []run.Pid
 	for len(b) > 0 {
 		one := b[:min(slotSize, len(b))]
 		b = b[len(one):]
@@ -92,7 +92,7 @@ const killAtOnce = 16
 func (p *Pids) Close() error { return p.f.Close() }
 
 // Put implements run.Pids.
-func (p *Pids) Put(a muster.AttemptID, proc run.Proc) error {
+func (p *Pids) Put(a muster.AttemptID, proc run.Pid) error {
 	b, err := json.Marshal(slot{a, proc})
 	if err != nil {
 		return err

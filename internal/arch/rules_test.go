@@ -47,7 +47,7 @@ var rules = map[string]rule{
 	"notify":  {ring: contract},
 
 	"api/wire":  {ring: contract, mine: []string{"sched"}},
-	"agent/run": {ring: contract},
+	"agent/run": {ring: contract, mine: []string{"tasklog"}},
 
 	"spec":              {ring: adapter, mine: []string{"flow"}, third: []string{"github.com/goccy/go-yaml"}},
 	"store/sqlite":      {ring: adapter, mine: []string{"store"}, third: []string{"github.com/ncruces/go-sqlite3", "github.com/pressly/goose/v3"}},
@@ -57,7 +57,14 @@ var rules = map[string]rule{
 	"agent/run/process": {ring: adapter, mine: []string{"agent/run", "tasklog", "sdk/python"}, third: []string{"golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
 	"agent/run/script":  {ring: adapter, mine: []string{"agent/run", "agent/run/process", "agent/run/python"}},
 	"agent/run/python":  {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/sys"}},
-	"agent/probe":       {ring: adapter, third: []string{"github.com/shirou/gopsutil"}},
+	"agent/probe":       {ring: adapter, mine: []string{"agent/gpu"}, third: []string{"github.com/shirou/gopsutil"}},
+	"agent/gpu":         {ring: adapter, third: []string{"golang.org/x/"}},
+	"agent/devices":     {ring: adapter, mine: []string{"agent/run", "agent/gpu"}, third: []string{"golang.org/x/"}},
+	"agent/limit":       {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
+	"agent/shim":        {ring: adapter, mine: []string{"agent/run", "agent/limit", "tasklog"}, third: []string{"golang.org/x/"}},
+	"agent/meter":       {ring: adapter, mine: []string{"agent/run", "agent/gpu"}, third: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
+	"agent/guard":       {ring: adapter, mine: []string{"agent/run", "agent/gpu"}, third: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
+	"agent/save":        {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
 	"agent/transfer":    {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
 
 	"engine": {ring: shell, mine: []string{"sched", "flow", "store", "link", "notify"}},

@@ -30,11 +30,13 @@ type ToServer struct {
 	Seq      uint64             `json:"seq"` // from 1, without gaps
 	Hello    *Hello             `json:"hello,omitempty"`
 	Ready    *Ready             `json:"ready,omitempty"`
+	Offer    *Offer             `json:"offer,omitempty"`
 	Accepted []muster.AttemptID `json:"accepted,omitempty"`
 	Rejected []Rejected         `json:"rejected,omitempty"`
 	Started  []Started          `json:"started,omitempty"`
 	Progress []muster.Progress  `json:"progress,omitempty"`
 	Logs     []LogChunk         `json:"logs,omitempty"`
+	Saved    []Saved            `json:"saved,omitempty"`
 	Finished []muster.Report    `json:"finished,omitempty"` // repeated in a new session until FinishedAck
 	Renew    *Renew             `json:"renew,omitempty"`
 	Ping     bool               `json:"ping,omitempty"`
@@ -52,6 +54,7 @@ type ToWorker struct {
 	FinishedAck []muster.AttemptID `json:"finished_ack,omitempty"` // the report is on disk, or refused for good
 	LogAck      []LogAck           `json:"log_ack,omitempty"`
 	Drain       bool               `json:"drain,omitempty"` // nothing is left to do: leave
+	Heal        []string           `json:"heal,omitempty"`  // UUIDs of quarantined GPUs to look at again; "all" means each
 	Pong        bool               `json:"pong,omitempty"`
 	Goodbye     *Goodbye           `json:"goodbye,omitempty"` // the last frame
 }
@@ -67,7 +70,8 @@ type Hello struct {
 	Kinds     []string           `json:"kinds"`
 	Price     float64            `json:"price,omitempty"`
 	Resources muster.Resources   `json:"resources"`
-	Held      []muster.AttemptID `json:"held,omitempty"` // running here, or finished with a report that is not acknowledged
+	Address   string             `json:"address,omitempty"` // at which other workers reach it; "" means where the server sees it
+	Held      []muster.AttemptID `json:"held,omitempty"`    // running here, or finished with a report that is not acknowledged
 }
 
 // Welcome answers Hello.
@@ -80,6 +84,20 @@ type Welcome struct {
 // Ready says whether the worker takes tasks.
 type Ready struct {
 	Constrained string `json:"constrained,omitempty"` // why not; "" if it does
+}
+
+// Offer replaces what Hello said of the machine, after it changed.
+type Offer struct {
+	Tags      []string         `json:"tags,omitempty"`
+	Kinds     []string         `json:"kinds"`
+	Resources muster.Resources `json:"resources"`
+}
+
+// Saved says that the attempt's checkpoint folder is on the server as the muster.Tree
+// with this hash. Only the last one counts; it is said again in a new session.
+type Saved struct {
+	Attempt muster.AttemptID `json:"attempt"`
+	SHA256  string           `json:"sha256"`
 }
 
 // GroupSpec tells what the tasks of one stage have in common. It precedes, in the
@@ -99,6 +117,17 @@ type Assign struct {
 	Spec    *muster.TaskSpec `json:"spec,omitempty"`    // in place of the group's, where ${index} or ${matrix…} is bound
 	Grant   muster.Grant     `json:"grant,omitzero"`
 	Inputs  []Input          `json:"inputs,omitempty"`
+
+	Checkpoint string `json:"checkpoint,omitempty"` // sha256 of the Tree that an earlier attempt saved
+	Gang       *Gang  `json:"gang,omitempty"`
+}
+
+// Gang tells a member of a gang its place. Its rank is its element.
+type Gang struct {
+	Rank   int    `json:"rank"`
+	Size   int    `json:"size"`
+	Master string `json:"master"` // host name or address of the worker of rank 0
+	Port   int    `json:"port"`   // on which the master listens
 }
 
 // Input is an artifact to bring into the task's folder before it starts.
@@ -108,7 +137,8 @@ type Input struct {
 	Size   int64  `json:"size"`
 }
 
-// Cancel ends an attempt. With Drop nobody waits for a report.
+// Cancel ends an attempt. With Drop nobody waits for a report. With the reason
+// Preempted a task with a checkpoint is given the signal and the grace of that.
 type Cancel struct {
 	Attempt muster.AttemptID `json:"attempt"`
 	Reason  muster.Reason    `json:"reason,omitempty"`

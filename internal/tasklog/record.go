@@ -10,7 +10,7 @@ import (
 
 // A record is a head of 10 bytes and its data:
 //
-//	byte  0     the stream: 'o', 'e' or 's'
+//	byte  0     the stream: 'o', 'e', 's' or 'u'
 //	bytes 1–6   milliseconds since 1970, unsigned, big endian
 //	bytes 7–9   the length of the data, unsigned, big endian
 //
@@ -71,7 +71,7 @@ func (d *Decoder) Next() (Record, error) {
 	h := d.buf[d.start:d.end]
 	stream := Stream(h[0])
 	n := int(h[7])<<16 | int(h[8])<<8 | int(h[9])
-	if (stream != Stdout && stream != Stderr && stream != System) || n > MaxData {
+	if (stream != Stdout && stream != Stderr && stream != System && stream != Usage) || n > MaxData {
 		d.bad = muster.Errorf(muster.Invalid, "the log is damaged: there is no record at byte %d", d.off)
 		return Record{}, d.bad
 	}

@@ -23,10 +23,14 @@ type Env struct {
 	Logs         Logs
 	Pids         Pids // nil: processes are not recorded
 	Log          *slog.Logger
-	LogCap       int64  // bytes of one attempt's log, then it is cut; 0 means DefaultLogCap
-	LogRate      int64  // bytes a second that a task may print; 0 means DefaultLogRate
-	AllowPrivate bool   // scripts may be fetched from private addresses, and through the proxy of the environment
-	UV           string // the uv program; "": $MUSTER_UV, the PATH, or fetched once into Dir
+	LogCap       int64 // bytes of one attempt's log, then it is cut; 0 means DefaultLogCap
+	LogRate      int64 // bytes a second that a task may print; 0 means DefaultLogRate
+	AllowPrivate bool  // scripts may be fetched from private addresses, and through the proxy of the environment
+	Supervisor   Supervisor
+	Limits       Limiter // nil: tasks are not confined
+	GPUs         Devices // nil: there are none
+	Meter        Meter   // nil: nothing is measured while tasks run
+	UV           string  // the uv program; "": $MUSTER_UV, the PATH, or fetched once into Dir
 
 	once sync.Once
 	kin  *Kin

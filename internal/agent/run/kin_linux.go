@@ -54,12 +54,12 @@ func shutFiles() {
 // Start calls fork, which starts a main process in a session of its own, with
 // mark in its environment, and takes note of it. Until then nothing takes the new
 // process for an orphan.
-func (k *Kin) Start(mark string, fork func() (pid int, err error)) (Proc, error) {
+func (k *Kin) Start(mark string, fork func() (pid int, err error)) (Pid, error) {
 	k.mu.Lock()
 	k.starting++
 	k.mu.Unlock()
 	pid, err := fork()
-	p := Proc{PID: pid, BootID: k.boot, Mark: mark}
+	p := Pid{PID: pid, BootID: k.boot, Mark: mark}
 	if err == nil {
 		if st, err := readStat(pid); err == nil {
 			p.StartTicks = st.start
@@ -76,7 +76,7 @@ func (k *Kin) Start(mark string, fork func() (pid int, err error)) (Proc, error)
 
 // Kill ends p's process group and everything that descends from p or has its
 // mark. It returns at once.
-func (k *Kin) Kill(p Proc) {
+func (k *Kin) Kill(p Pid) {
 	below := descendants(p.PID)
 	killGroup(p.PID)
 	for _, st := range below {
@@ -94,7 +94,7 @@ func (k *Kin) Kill(p Proc) {
 // about to be by the caller. It kills what the attempt left and reaps what was
 // orphaned, and returns how many of its processes still live after the time given:
 // 0 unless the kernel cannot end them.
-func (k *Kin) Ended(p Proc, atMost time.Duration) int {
+func (k *Kin) Ended(p Pid, atMost time.Duration) int {
 	k.mu.Lock()
 	delete(k.live, p.PID)
 	k.mu.Unlock()
@@ -154,7 +154,7 @@ func (k *Kin) strangers() (list []stat, calm bool) {
 
 // belongs reports whether a stranger is of p's attempt. With ended, which says
 // that p's main process is gone, unmarked orphans count that can be nobody else's.
-func (k *Kin) belongs(st stat, p Proc, ended bool) bool {
+func (k *Kin) belongs(st stat, p Pid, ended bool) bool {
 	if st.pid == p.PID {
 		return false // not reaped yet: its starter does that
 	}
@@ -185,7 +185,7 @@ func (k *Kin) nobodyElses(st stat) bool {
 // process group, if its main process is still the recorded one, and every process
 // with its mark. It never touches a process that was given a recycled number. It
 // returns an error if some of it still lives after 5 seconds.
-func KillLeftover(p Proc) error {
+func KillLeftover(p Pid) error {
 	if p.BootID != bootID() || p.PID <= 1 {
 		return nil // the machine was restarted: nothing is left
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // start starts a shell as a worker starts a task, and does not wait for it.
-func start(t *testing.T, k *run.Kin, mark, shell string) (*exec.Cmd, run.Proc) {
+func start(t *testing.T, k *run.Kin, mark, shell string) (*exec.Cmd, run.Pid) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", shell)
 	cmd.Env = []string{mark, "PATH=/usr/bin:/bin"}
@@ -65,7 +65,7 @@ func TestKillLeftoverSparesARecycledNumber(t *testing.T) {
 	other.Mark = "MUSTER_OUT=" + t.TempDir()
 	elsewhere := p
 	elsewhere.BootID = "another life of the machine"
-	for _, o := range []run.Proc{other, elsewhere, {}} {
+	for _, o := range []run.Pid{other, elsewhere, {}} {
 		if err := run.KillLeftover(o); err != nil {
 			t.Error(err)
 		}

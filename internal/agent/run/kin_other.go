@@ -13,20 +13,20 @@ type Kin struct{}
 func newKin(*slog.Logger) *Kin { return &Kin{} }
 
 // Start calls fork, which starts a main process with mark in its environment.
-func (*Kin) Start(mark string, fork func() (pid int, err error)) (Proc, error) {
+func (*Kin) Start(mark string, fork func() (pid int, err error)) (Pid, error) {
 	pid, err := fork()
-	return Proc{PID: pid, Mark: mark}, err
+	return Pid{PID: pid, Mark: mark}, err
 }
 
 // Kill ends p's process group.
-func (*Kin) Kill(p Proc) { killGroup(p.PID) }
+func (*Kin) Kill(p Pid) { killGroup(p.PID) }
 
 // Ended kills what is left of p's process group.
-func (*Kin) Ended(p Proc, _ time.Duration) int {
+func (*Kin) Ended(p Pid, _ time.Duration) int {
 	killGroup(p.PID)
 	return 0
 }
 
 // KillLeftover does nothing: here a process cannot be told from another one that
 // was given its number.
-func KillLeftover(Proc) error { return nil }
+func KillLeftover(Pid) error { return nil }

@@ -16,6 +16,18 @@ type Task struct {
 	Spec    *muster.TaskSpec
 	Grant   muster.Grant
 	Inputs  []Input
+
+	Checkpoint string // sha256 of the muster.Tree that an earlier attempt saved; "" for none
+	Gang       *Gang  // nil if it is no member of one
+	Held       *Held  // if an earlier life of the worker started it: go on from there
+}
+
+// Gang is the place of a member among the others.
+type Gang struct {
+	Rank   int
+	Size   int
+	Master string // host name or address of the worker of rank 0
+	Port   int    // on which the master listens
 }
 
 // Input is an artifact that must be in the task's folder when it starts.
@@ -94,17 +106,8 @@ type Logs interface {
 // called once for each task, so they are to be cheap: they need to survive a
 // crash of the worker, not of the machine, after which nothing runs.
 type Pids interface {
-	Put(a muster.AttemptID, p Proc) error
+	Put(a muster.AttemptID, p Pid) error
 	Delete(a muster.AttemptID) error
-}
-
-// Proc names a task's main process beyond doubt, also after its number was given
-// to another one.
-type Proc struct {
-	PID        int    `json:"pid"`         // also the number of its process group
-	StartTicks uint64 `json:"start_ticks"` // since boot, in the kernel's ticks; 0 means unknown
-	BootID     string `json:"boot_id"`
-	Mark       string `json:"mark"` // an environment entry that only this attempt's processes have
 }
 
 // TaskError is why an attempt failed, for its report.

@@ -29,7 +29,7 @@ type Attempt struct {
 
 	stepped atomic.Bool // Step was called
 	proc    child
-	kin     run.Proc
+	kin     run.Pid
 	pipes   pumps
 	events  eventsFile
 	started time.Time

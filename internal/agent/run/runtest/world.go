@@ -31,7 +31,7 @@ type World struct {
 	blobs    map[string][]byte
 	trees    map[string]map[string]string
 	uploaded map[string][]byte // by path's base
-	pids     map[muster.AttemptID]run.Proc
+	pids     map[muster.AttemptID]run.Pid
 	recorded int
 }
 
@@ -40,7 +40,7 @@ func NewWorld(tb testing.TB) *World {
 	tb.Helper()
 	w := &World{
 		logs: map[muster.AttemptID][]byte{}, blobs: map[string][]byte{}, trees: map[string]map[string]string{},
-		uploaded: map[string][]byte{}, pids: map[muster.AttemptID]run.Proc{},
+		uploaded: map[string][]byte{}, pids: map[muster.AttemptID]run.Pid{},
 	}
 	w.Env = &run.Env{Dir: tb.TempDir(), Transfer: w, Logs: w, Pids: w, Log: slog.New(slog.DiscardHandler)}
 	return w
@@ -140,7 +140,7 @@ func (w *World) Upload(ctx context.Context, path string) (string, int64, error) 
 }
 
 // Put is run.Pids.
-func (w *World) Put(a muster.AttemptID, p run.Proc) error {
+func (w *World) Put(a muster.AttemptID, p run.Pid) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pids[a] = p

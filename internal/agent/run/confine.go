@@ -1,0 +1,86 @@
+package run
+
+import (
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// Confine is what holds a task's processes: made by a Limiter on the worker,
+// carried out where the process is started, and kept with it.
+type Confine struct {
+	Cgroups  []Cgroup `json:"cgroups,omitempty"` // to be entered
+	User     *User    `json:"user,omitempty"`    // to become; nil means the worker's own
+	Sandbox  *Sandbox `json:"sandbox,omitempty"`
+	NoNet    bool     `json:"no_net,omitempty"` // a network of its own with nothing but loopback
+	Rlimits  []Rlimit `json:"rlimits,omitempty"`
+	NoNewPri bool     `json:"no_new_privileges,omitempty"`
+
+	// What no kernel enforces here and is to be watched instead; 0 for what is enforced or
+	// not limited.
+	WatchMemory muster.Size `json:"watch_memory,omitempty"`
+	WatchPIDs   int         `json:"watch_pids,omitempty"`
+	WatchDisk   muster.Size `json:"watch_disk,omitempty"`
+}
+
+// Cgroup is a control group made for one attempt.
+type Cgroup struct {
+	Path        string   `json:"path"`                  // absolute, of the folder
+	Unified     bool     `json:"unified,omitempty"`     // of version 2
+	Controllers []string `json:"controllers,omitempty"` // that are of use in it, such as memory
+}
+
+// User is whom a task runs as.
+type User struct {
+	UID    uint32   `json:"uid"`
+	GID    uint32   `json:"gid"`
+	Groups []uint32 `json:"groups,omitempty"`
+}
+
+// Sandbox is what a task may see and change of the file system. Files of
+// folders are meant with them.
+type Sandbox struct {
+	Read  []string `json:"read"`  // may be read and executed
+	Write []string `json:"write"` // may be changed, too
+}
+
+// Rlimit is a limit of setrlimit(2), for the soft and the hard one alike.
+type Rlimit struct {
+	Name  string `json:"name"` // such as nofile
+	Value uint64 `json:"value"`
+}
+
+// Limiter keeps tasks to their resources and away from what is not theirs. All
+// methods may be called at the same time.
+type Limiter interface {
+	// Confine makes what holds an attempt. folders are its own: they are given to
+	// the user that it is to run as. A TaskError says why it cannot be made.
+	Confine(t *Task, folders Folders) (*Confine, error)
+	// Counted tells what the kernel counted of a task so far.
+	Counted(c *Confine) Counted
+	// Release removes what Confine made, once nothing of the task is left.
+	Release(c *Confine)
+}
+
+// Folders are those of an attempt.
+type Folders struct {
+	Base       string // holds all but the checkpoint
+	Work       string
+	Out        string
+	Tmp        string
+	Checkpoint string
+	Runtime    string // of its Python environment, "" for none; not its own
+}
+
+// Counted is what the kernel counted of all processes of a task. Pointers are nil for
+// what it does not count here.
+type Counted struct {
+	CPU        *time.Duration
+	Memory     *muster.Size // now
+	MemoryPeak *muster.Size
+	OOMKills   *int // processes killed because the task had no more memory
+	PIDs       *int // processes and threads now
+	PIDsDenied *int // forks that were refused because there were too many
+	Read       *muster.Size
+	Written    *muster.Size
+}
