@@ -1,0 +1,2 @@
+// Package limit holds tasks to their resources and away from what is not theirs.
+package limit

@@ -1,0 +1,31 @@
+package limit
+
+import (
+	"os"
+
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// Program is what Spawn starts.
+type Program struct {
+	Path   string // absolute, or relative to Dir
+	Argv   []string
+	Env    []string
+	Dir    string
+	Stdin  *os.File
+	Stdout *os.File
+	Stderr *os.File
+}
+
+// Spawn starts a program as the leader of a session of its own: it has no terminal,
+// and cannot leave its process group for the caller's. It runs within c from its first
+// instruction; c may be nil. pidfd is a handle of the system for its end, -1 where
+// there is none; it and the reaping of the process are the caller's. The caller
+// itself stays as it is. A failure starts nothing: it is a *run.TaskError if c
+// cannot be carried out here, else the system's error, such as ENOENT.
+func Spawn(c *run.Confine, p Program) (pid, pidfd int, err error) {
+	if c == nil {
+		c = &run.Confine{}
+	}
+	return spawn(c, &p)
+}

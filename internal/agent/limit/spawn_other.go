@@ -1,0 +1,20 @@
+//go:build !unix
+
+package limit
+
+import (
+	"os"
+
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// spawn starts p plainly: nothing here confines it.
+func spawn(_ *run.Confine, p *Program) (pid, pidfd int, err error) {
+	proc, err := os.StartProcess(p.Path, p.Argv, &os.ProcAttr{
+		Dir: p.Dir, Env: p.Env, Files: []*os.File{p.Stdin, p.Stdout, p.Stderr},
+	})
+	if err != nil {
+		return 0, -1, err
+	}
+	return proc.Pid, -1, proc.Release()
+}

@@ -1,0 +1,29 @@
+//go:build unix
+
+package limit
+
+import (
+	"errors"
+	"syscall"
+	"time"
+)
+
+// forkExec starts p with attr. It does not let go of a file that was just written:
+// that may still be open for writing in a process which is being forked at this moment.
+func forkExec(p *Program, attr *syscall.SysProcAttr) (int, error) {
+	attr.Setsid = true
+	how := &syscall.ProcAttr{
+		Dir:   p.Dir,
+		Env:   p.Env,
+		Files: []uintptr{p.Stdin.Fd(), p.Stdout.Fd(), p.Stderr.Fd()},
+		Sys:   attr,
+	}
+	for try := 0; ; try++ {
+		pid, err := syscall.ForkExec(p.Path, p.Argv, how)
+		if errors.Is(err, syscall.ETXTBSY) && try < 100 {
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		return pid, err
+	}
+}
