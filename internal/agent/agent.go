@@ -59,7 +59,7 @@ func New(cfg Config) *Agent {
 	a := &Agent{
 		cfg:       cfg,
 		log:       cfg.Log,
-		roster:    newRoster(cfg.Resources, bootClock, cfg.Log),
+		roster:    newRoster(cfg.Resources, run.Clock, cfg.Log),
 		executors: map[string]run.Executor{},
 		leave:     make(chan struct{}),
 		hurry:     make(chan struct{}),

@@ -35,7 +35,8 @@ type attempt struct {
 	inline bool                    // it runs on the session's own goroutine
 	gone   bool                    // forgotten: nothing is said of it any more
 
-	queued  bool // in roster.talk
+	pid     run.Pid // of its main process, once that is known
+	queued  bool    // in roster.talk
 	told    told
 	started muster.Time
 	timeout *time.Timer
@@ -79,6 +80,13 @@ func (at *attempt) Started(started muster.Time) {
 		})
 	}
 	r.say(at)
+}
+
+// Process implements run.Sink.
+func (at *attempt) Process(p run.Pid) {
+	at.roster.mu.Lock()
+	defer at.roster.mu.Unlock()
+	at.pid = p
 }
 
 // Progress implements run.Sink. What p leaves out stays as it was; what p points
@@ -149,6 +157,9 @@ func (at *attempt) complete(report *muster.Report) {
 	}
 	at.logSize = max(at.logSize, report.LogSize)
 	report.LogSize = at.logSize
+	if report.Usage != nil && link.CheckUsage(report.Usage) != nil {
+		report.Usage = nil // a meter gone wild costs no task its result
+	}
 	if err := link.CheckReport(report); err != nil {
 		at.replace(report, muster.WorkerInternal, "a bug of the worker: "+err.Error())
 	}

@@ -47,7 +47,7 @@ var rules = map[string]rule{
 	"notify":  {ring: contract},
 
 	"api/wire":  {ring: contract, mine: []string{"sched"}},
-	"agent/run": {ring: contract, mine: []string{"tasklog"}},
+	"agent/run": {ring: contract, mine: []string{"tasklog"}, third: []string{"golang.org/x/sys"}},
 
 	"spec":              {ring: adapter, mine: []string{"flow"}, third: []string{"github.com/goccy/go-yaml"}},
 	"store/sqlite":      {ring: adapter, mine: []string{"store"}, third: []string{"github.com/ncruces/go-sqlite3", "github.com/pressly/goose/v3"}},

@@ -2,8 +2,10 @@ package run
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/muster-dev/muster"
 )
@@ -17,9 +19,26 @@ type Task struct {
 	Grant   muster.Grant
 	Inputs  []Input
 
-	Checkpoint string // sha256 of the muster.Tree that an earlier attempt saved; "" for none
-	Gang       *Gang  // nil if it is no member of one
-	Held       *Held  // if an earlier life of the worker started it: go on from there
+	Checkpoint string        // sha256 of the muster.Tree that an earlier attempt saved; "" for none
+	Gang       *Gang         // nil if it is no member of one
+	Assigned   time.Duration // when it came, by Clock
+	Held       *Held         `json:"-"` // if an earlier life of the worker started it: go on from there
+}
+
+// State is what Start.State is to be for t.
+func (t *Task) State() (json.RawMessage, error) { return json.Marshal(t) }
+
+// Task returns the task that State was made of, with Held set.
+func (h *Held) Task() (*Task, error) {
+	t := &Task{Held: h}
+	err := json.Unmarshal(h.Start.State, t)
+	switch {
+	case err != nil:
+		return nil, Failf(muster.WorkerInternal, "what was noted of it at its start cannot be read: %w", err)
+	case t.Attempt != h.Start.Attempt || t.Spec == nil:
+		return nil, Failf(muster.WorkerInternal, "what was noted of it at its start is not of it")
+	}
+	return t, nil
 }
 
 // Gang is the place of a member among the others.
@@ -52,6 +71,8 @@ type Executor interface {
 type Sink interface {
 	// Started says that the task's work has begun.
 	Started(at muster.Time)
+	// Process says which process is the task's main one, if it has one.
+	Process(p Pid)
 	// Progress passes on a sign of life. It is cut to a sensible rate by the receiver.
 	Progress(p muster.Progress)
 	// LogGrew says that the attempt's local log has this many bytes.

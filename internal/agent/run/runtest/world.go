@@ -193,6 +193,7 @@ type Sink struct {
 	mu       sync.Mutex
 	started  chan struct{}
 	starts   int
+	process  run.Pid
 	progress []muster.Progress
 	grew     chan int64
 }
@@ -207,6 +208,13 @@ func (s *Sink) Started(muster.Time) {
 	if s.starts++; s.starts == 1 {
 		close(s.started)
 	}
+}
+
+// Process is run.Sink.
+func (s *Sink) Process(p run.Pid) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.process = p
 }
 
 // Progress is run.Sink.
