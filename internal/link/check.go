@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/muster-dev/muster"
 )
@@ -20,6 +21,12 @@ var goodbyes = []muster.Code{
 	muster.TooLarge, muster.Unavailable, muster.StorageFull, muster.Internal,
 }
 
+// The most bytes of a word from outside that has no other bound than its frame's.
+const (
+	maxHost = 253 // of a host name (RFC 1035)
+	maxUUID = 256
+)
+
 // checkToServer checks what the types alone do not say, before a frame leaves
 // and after it came.
 func checkToServer(f *ToServer) error {
@@ -28,6 +35,11 @@ func checkToServer(f *ToServer) error {
 	}
 	if f.Hello != nil {
 		if err := within("hello", checkHello(f.Hello)); err != nil {
+			return err
+		}
+	}
+	if f.Offer != nil {
+		if err := within("offer", within("resources", checkResources(&f.Offer.Resources))); err != nil {
 			return err
 		}
 	}
@@ -44,6 +56,9 @@ func checkToServer(f *ToServer) error {
 		return err
 	}
 	if err := within("logs", checkLogs(f.Logs)); err != nil {
+		return err
+	}
+	if err := within("saved", each(f.Saved, checkSaved)); err != nil {
 		return err
 	}
 	if err := within("finished", each(f.Finished, checkReport)); err != nil {
@@ -82,6 +97,9 @@ func checkToWorker(f *ToWorker) error {
 	if err := within("log_ack", each(f.LogAck, checkLogAck)); err != nil {
 		return err
 	}
+	if err := within("heal", checkHeal(f.Heal)); err != nil {
+		return err
+	}
 	return within("goodbye", checkGoodbye(f.Goodbye))
 }
 
@@ -97,6 +115,14 @@ func each[T any](list []T, check func(*T) error) error {
 func atLeast(n, least int64) error {
 	if n < least {
 		return wrong("is %d: it must be %d or more", n, least)
+	}
+	return nil
+}
+
+// finite refuses what JSON cannot say.
+func finite(v float64) error {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return wrong("is %v: it must be a number", v)
 	}
 	return nil
 }
@@ -123,25 +149,67 @@ func checkHello(h *Hello) error {
 	if err := within("price", amount(h.Price)); err != nil {
 		return err
 	}
-	r := &h.Resources
-	if err := within("resources.cpus", amount(r.CPUs)); err != nil {
+	if err := within("resources", checkResources(&h.Resources)); err != nil {
 		return err
 	}
-	for name, n := range map[string]int64{"memory": int64(r.Memory), "disk": int64(r.Disk), "slots": int64(r.Slots)} {
-		if err := within("resources."+name, atLeast(n, 0)); err != nil {
-			return err
-		}
-	}
-	err := each(r.GPUs, func(g *muster.GPU) error {
-		if g.UUID == "" {
-			return within("uuid", wrong("is missing"))
-		}
-		return within("memory", atLeast(int64(g.Memory), 0))
-	})
-	if err != nil {
-		return within("resources.gpus", err)
+	if err := within("address", checkAddress(h.Address)); err != nil {
+		return err
 	}
 	return within("held", each(h.Held, checkAttempt))
+}
+
+// checkResources checks what a machine says that it has.
+func checkResources(r *muster.Resources) error {
+	if err := within("cpus", amount(r.CPUs)); err != nil {
+		return err
+	}
+	if err := within("memory", atLeast(int64(r.Memory), 0)); err != nil {
+		return err
+	}
+	if err := within("disk", atLeast(int64(r.Disk), 0)); err != nil {
+		return err
+	}
+	if err := within("slots", atLeast(int64(r.Slots), 0)); err != nil {
+		return err
+	}
+	return within("gpus", devices(r.GPUs, func(g *muster.GPU) (string, error) {
+		return g.UUID, within("memory", atLeast(int64(g.Memory), 0))
+	}))
+}
+
+// devices checks a list of what each belongs to one device: not too many, each with a
+// UUID, and none twice.
+func devices[T any](list []T, check func(*T) (uuid string, err error)) error {
+	if len(list) > MaxGPUs {
+		return wrong("lists %d devices: the most is %d", len(list), MaxGPUs)
+	}
+	seen := make(map[string]bool, len(list))
+	return each(list, func(g *T) error {
+		uuid, err := check(g)
+		switch {
+		case err != nil:
+			return err
+		case uuid == "":
+			return within("uuid", wrong("is missing"))
+		case seen[uuid]:
+			return within("uuid", wrong("is %q, as of one before", uuid))
+		}
+		seen[uuid] = true
+		return nil
+	})
+}
+
+// checkAddress refuses what is neither a host name nor an IP address.
+func checkAddress(s string) error {
+	if len(s) > maxHost {
+		return wrong("has %d bytes: the most is %d", len(s), maxHost)
+	}
+	for _, c := range []byte(s) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("-._:%", rune(c)) {
+			return wrong("is %q: it must be a host name or an IP address", s)
+		}
+	}
+	return nil
 }
 
 func checkWelcome(w *Welcome) error {
@@ -183,6 +251,9 @@ func checkProgress(p *muster.Progress) error {
 // CheckProgress says what in p no session would carry, or nil.
 func CheckProgress(p *muster.Progress) error { return within("progress", checkProgress(p)) }
 
+// CheckUsage says what in u no session would carry, or nil.
+func CheckUsage(u *muster.Usage) error { return within("usage", checkUsage(u)) }
+
 // CheckReport says what in r no session would carry, or nil.
 func CheckReport(r *muster.Report) error {
 	if len(r.Result) > 0 && !json.Valid(r.Result) {
@@ -207,6 +278,13 @@ func checkLogs(logs []LogChunk) error {
 	})
 }
 
+func checkSaved(s *Saved) error {
+	if err := within("attempt", checkAttempt(&s.Attempt)); err != nil {
+		return err
+	}
+	return within("sha256", checkHash(s.SHA256))
+}
+
 func checkReport(r *muster.Report) error {
 	if err := within("attempt", checkAttempt(&r.Attempt)); err != nil {
 		return err
@@ -226,7 +304,39 @@ func checkReport(r *muster.Report) error {
 	if r.FinishedAt <= 0 {
 		return within("finished_at", wrong("is missing"))
 	}
+	if r.Usage != nil {
+		if err := within("usage", checkUsage(r.Usage)); err != nil {
+			return err
+		}
+	}
 	return within("artifacts", each(r.Artifacts, checkArtifact))
+}
+
+// checkUsage refuses what no meter shows.
+func checkUsage(u *muster.Usage) error {
+	for _, f := range []struct {
+		name string
+		v    float64
+	}{
+		{"wall_seconds", u.WallSeconds}, {"cpu_seconds", u.CPUSeconds}, {"cpu_avg", u.CPUAvg}, {"cpu_peak", u.CPUPeak},
+		{"gpu_avg", u.GPUAvg}, {"gpu_peak", u.GPUPeak}, {"power_avg", u.PowerAvg}, {"energy_wh", u.EnergyWh}, {"cost", u.Cost},
+	} {
+		if err := within(f.name, amount(f.v)); err != nil {
+			return err
+		}
+	}
+	for _, f := range []struct {
+		name string
+		v    muster.Size
+	}{
+		{"memory_avg", u.MemoryAvg}, {"memory_peak", u.MemoryPeak}, {"disk_peak", u.DiskPeak}, {"read_bytes", u.ReadBytes},
+		{"write_bytes", u.WriteBytes}, {"net_in", u.NetIn}, {"net_out", u.NetOut}, {"vram_peak", u.VRAMPeak}, {"pids_peak", muster.Size(u.PIDsPeak)},
+	} {
+		if err := within(f.name, atLeast(int64(f.v), 0)); err != nil {
+			return err
+		}
+	}
+	return within("gpu_temp_peak", finite(u.GPUTempPeak))
 }
 
 func checkReason(r muster.Reason) error {
@@ -260,14 +370,41 @@ func checkHash(s string) error {
 
 func checkRenew(r *Renew) error {
 	if r.Load != nil {
-		if err := within("load.cpu", amount(r.Load.CPU)); err != nil {
-			return err
-		}
-		if err := within("load.memory", atLeast(int64(r.Load.Memory), 0)); err != nil {
+		if err := within("load", checkLoad(r.Load)); err != nil {
 			return err
 		}
 	}
 	return within("held", each(r.Held, checkAttempt))
+}
+
+func checkLoad(l *muster.Load) error {
+	if err := within("cpu", amount(l.CPU)); err != nil {
+		return err
+	}
+	if err := within("memory", atLeast(int64(l.Memory), 0)); err != nil {
+		return err
+	}
+	return within("gpus", devices(l.GPUs, func(g *muster.GPULoad) (string, error) {
+		if g.Utilization != nil {
+			if err := within("utilization", amount(*g.Utilization)); err != nil {
+				return g.UUID, err
+			}
+		}
+		if g.Memory != nil {
+			if err := within("memory", atLeast(int64(*g.Memory), 0)); err != nil {
+				return g.UUID, err
+			}
+		}
+		if g.Temperature != nil {
+			if err := within("temperature", finite(*g.Temperature)); err != nil {
+				return g.UUID, err
+			}
+		}
+		if g.Power != nil {
+			return g.UUID, within("power", amount(*g.Power))
+		}
+		return g.UUID, nil
+	}))
 }
 
 func checkAssign(a *Assign) error {
@@ -278,8 +415,18 @@ func checkAssign(a *Assign) error {
 		return err
 	}
 	g := &a.Grant
-	if g.CPUs < 0 || g.Memory < 0 || g.Disk < 0 || g.Slots < 0 || g.GPUMemory < 0 {
+	if g.CPUs < 0 || g.Memory < 0 || g.Disk < 0 || g.Slots < 0 || g.GPUMemory < 0 || g.PIDs < 0 {
 		return within("grant", wrong("has an amount below zero"))
+	}
+	if a.Checkpoint != "" {
+		if err := within("checkpoint", checkHash(a.Checkpoint)); err != nil {
+			return err
+		}
+	}
+	if a.Gang != nil {
+		if err := within("gang", checkGang(a.Gang)); err != nil {
+			return err
+		}
 	}
 	return within("inputs", each(a.Inputs, func(in *Input) error {
 		if in.Path == "" {
@@ -290,6 +437,33 @@ func checkAssign(a *Assign) error {
 		}
 		return within("size", atLeast(in.Size, 0))
 	}))
+}
+
+func checkGang(g *Gang) error {
+	switch {
+	case g.Size < 1 || g.Size > muster.MaxArray:
+		return within("size", wrong("is %d: it must be from 1 to %d", g.Size, muster.MaxArray))
+	case g.Rank < 0 || g.Rank >= g.Size:
+		return within("rank", wrong("is %d: it must be from 0 to %d", g.Rank, g.Size-1))
+	case g.Port < 1 || g.Port > math.MaxUint16:
+		return within("port", wrong("is %d: it must be from 1 to %d", g.Port, math.MaxUint16))
+	case g.Master == "":
+		return within("master", wrong("is missing"))
+	}
+	return within("master", checkAddress(g.Master))
+}
+
+// checkHeal checks UUIDs of GPUs; HealAll stands for every one.
+func checkHeal(list []string) error {
+	if len(list) > MaxGPUs {
+		return wrong("lists %d devices: the most is %d", len(list), MaxGPUs)
+	}
+	return each(list, func(uuid *string) error {
+		if n := len(*uuid); n < 1 || n > maxUUID {
+			return wrong("has %d bytes: it must be from 1 to %d", n, maxUUID)
+		}
+		return nil
+	})
 }
 
 func checkCancel(c *Cancel) error {

@@ -111,7 +111,7 @@ func TestBadFramesAreRefusedByField(t *testing.T) {
 		{`{"seq":2,"nope":1}`, "nope is not a field"},
 		{`{"seq":2,"Ping":true}`, "Ping is not a field"},
 		{`{"seq":2,"ping":1}`, "ping is neither true nor false"},
-		{`{"seq":2,"hello":{"version":1,"worker":"w","name":"","build":"","kinds":null,"resources":{"cpus":1,"memory":1,"disk":1,"slots":1}}}`, "hello belongs in the first frame"},
+		{`{"seq":2,"hello":{"version":2,"worker":"w","name":"","build":"","kinds":null,"resources":{"cpus":1,"memory":1,"disk":1,"slots":1}}}`, "hello belongs in the first frame"},
 		{`{"seq":2,"accepted":["17.3"]}`, `accepted[0] "17.3" is not an attempt id`},
 		{`{"seq":2,"accepted":["17.3#1","17.03#1"]}`, `accepted[1] "17.03" is not a task id`},
 		{`{"seq":2,"accepted":["17.3#0"]}`, "attempts count from 1"},
@@ -132,6 +132,15 @@ func TestBadFramesAreRefusedByField(t *testing.T) {
 		{`{"seq":2,"logs":[{"attempt":"1.1#1","offset":0,"data":"*"}]}`, "logs[0].data is not base64"},
 		{`{"seq":2,"progress":[{"attempt":"1.1#1","progress":1.5}]}`, "progress[0].progress is 1.5"},
 		{`{"seq":2,"renew":{"load":{"cpu":-1,"memory":0}}}`, "renew.load.cpu is -1"},
+		{`{"seq":2,"renew":{"load":{"cpu":0,"memory":0,"gpus":[{"uuid":"a","memory":-1}]}}}`, "renew is wrong"},
+		{`{"seq":2,"renew":{"load":{"cpu":0,"memory":0,"gpus":[{"uuid":"a","power":-1}]}}}`, "renew.load.gpus[0].power is -1"},
+		{`{"seq":2,"renew":{"load":{"cpu":0,"memory":0,"gpus":[{"uuid":"a"},{"uuid":"a"}]}}}`, `renew.load.gpus[1].uuid is "a", as of one before`},
+		{`{"seq":2,"offer":{"kinds":["noop"],"resources":{"cpus":-1,"memory":1,"disk":1,"slots":1}}}`, "offer.resources.cpus is -1"},
+		{`{"seq":2,"offer":{"kinds":["noop"],"resources":{"cpus":1,"memory":1,"disk":1,"slots":1,"gpus":[{"index":0}]}}}`, "offer.resources.gpus[0].uuid is missing"},
+		{`{"seq":2,"offer":{"kinds":["noop"],"price":1}}`, "offer is wrong: unknown field"},
+		{`{"seq":2,"saved":[{"attempt":"1.1#1","sha256":"ab"}]}`, `saved[0].sha256 is "ab"`},
+		{`{"seq":2,"saved":[{"sha256":"ab"}]}`, "saved[0].attempt is missing"},
+		{`{"seq":2,"finished":[{"attempt":"1.1#1","outcome":"failed","usage":{"wall_seconds":1,"cpu_seconds":1,"cpu_avg":1,"energy_wh":-2},"finished_at":"2026-01-02T15:04:05.000Z"}]}`, "finished[0].usage.energy_wh is -2"},
 		{`{"seq":2,"goodbye":{"code":"tired"}}`, `goodbye.code is "tired"`},
 		{"{\"seq\":2,\"goodbye\":{\"message\":\"\xff\"}}", "is not UTF-8"},
 	} {
@@ -147,6 +156,12 @@ func TestBadFramesAreRefusedByField(t *testing.T) {
 		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":1,"grant":{"slot":1}}]}`, "assign[0].grant is wrong: unknown field"},
 		{`{"seq":2,"assign":[{"ref":1}]}`, "assign[0].attempt is missing"},
 		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":1,"inputs":[{"path":"a","sha256":"A","size":1}]}]}`, "assign[0].inputs[0].sha256"},
+		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":1,"grant":{"pids":-1}}]}`, "assign[0].grant has an amount below zero"},
+		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":1,"checkpoint":"zz"}]}`, `assign[0].checkpoint is "zz"`},
+		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":1,"gang":{"rank":2,"size":2,"master":"a","port":1}}]}`, "assign[0].gang.rank is 2: it must be from 0 to 1"},
+		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":1,"gang":{"rank":0,"size":2,"master":"a b","port":1}}]}`, `assign[0].gang.master is "a b"`},
+		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":1,"gang":{"rank":0,"size":2,"master":"a","port":65536}}]}`, "assign[0].gang.port is 65536"},
+		{`{"seq":2,"heal":["GPU-1",""]}`, "heal[1] has 0 bytes"},
 		{`{"seq":2,"log_ack":[{"attempt":"1.1#1","size":1e3}]}`, "log_ack[0].size is 1e3"},
 		{`{"seq":2,"log_ack":[{"attempt":"1.1#1","size":9999999999999999999}]}`, "log_ack[0].size is 9999999999999999999"},
 		{`{"seq":2,"cancel":[{"attempt":"1.1#1","reason":"x"}]}`, `cancel[0].reason is "x"`},
@@ -155,6 +170,12 @@ func TestBadFramesAreRefusedByField(t *testing.T) {
 		_, err := (&WorkerCodec{got: 1}).Decode([]byte(tc.frame))
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s\n got: %v\nwant: %s", tc.frame, err, tc.want)
+		}
+	}
+	for address, want := range map[string]string{"a b": "hello.address", strings.Repeat("a", 254): "hello.address has 254 bytes", "fe80::1%eth0": ""} {
+		_, err := new(WorkerCodec).Encode(&ToServer{Hello: &Hello{Version: Version, Worker: "w", Address: address}})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("address %q: %v", address, err)
 		}
 	}
 	if _, err := new(WorkerCodec).Decode([]byte(`{"seq":1}`)); err == nil || !strings.Contains(err.Error(), "welcome belongs") {
@@ -195,7 +216,9 @@ func FuzzDecodeToServer(f *testing.F) {
 	c := WorkerCodec{sent: 1}
 	f.Add(must(c.Encode(finisheds(3)))(f))
 	f.Add([]byte(`{"seq":5,"accepted":["1.2#3"],"logs":[{"attempt":"1.2#3","offset":7,"data":"AAE="}],"renew":{"held":["1.2#3"],"load":{"cpu":0.5,"memory":"1GiB"}}}`))
-	f.Add([]byte(`{"seq":1,"hello":{"version":1,"worker":"w","name":"n","build":"b","kinds":["noop"],"resources":{"cpus":1,"memory":1,"disk":1,"slots":1}},"goodbye":{}}`))
+	f.Add([]byte(`{"seq":1,"hello":{"version":2,"worker":"w","name":"n","build":"b","kinds":["noop"],"resources":{"cpus":1,"memory":1,"disk":1,"slots":1},"address":"10.0.0.7"},"goodbye":{}}`))
+	f.Add([]byte(`{"seq":2,"offer":{"kinds":["noop"],"resources":{"cpus":1,"memory":1,"disk":1,"slots":1,"gpus":[{"uuid":"MIG-1","index":0,"vendor":"nvidia","name":"A100","memory":1,"mig":"1g.10gb","parent":"GPU-1","quarantined":"xid 79"}]}},` +
+		`"saved":[{"attempt":"1.2#3","sha256":"` + strings.Repeat("0a", 32) + `"}],"renew":{"load":{"cpu":0,"memory":0,"gpus":[{"uuid":"GPU-1","utilization":0.5,"temperature":-3}]}}}`))
 	f.Add([]byte(`{ "seq" : 2 , "progress":[{"attempt":"1.2#3","progress":0.5,"step":"\u00e9\n","metrics":{"a":1e-9}}],"ping":true}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		before := seqOf(b) - 1
@@ -230,6 +253,7 @@ func FuzzDecodeToWorker(f *testing.F) {
 	f.Add([]byte(`{"seq":1,"welcome":{"heartbeat":10,"keep":[{"attempt":"1.2#3","size":4}],"stop":["1.2#4"]},"finished_ack":["1.2#3"]}`))
 	f.Add([]byte(`{"seq":2,"specs":[{"ref":1,"name":"x","spec":{"kind":"noop","timeout":"1h"}}],"cancel":[{"attempt":"1.2#3","drop":true}],"drain":true}`))
 	f.Add([]byte(`{"seq":2,"assign":[{"attempt":"1.2#3","ref":1,"grant":{"cpus":0.5,"gpus":["GPU-1"]},"inputs":[]}],"goodbye":{"code":"conflict","message":"m"}}`))
+	f.Add([]byte(`{"seq":2,"assign":[{"attempt":"1.2#3","ref":1,"grant":{"pids":9},"checkpoint":"` + strings.Repeat("0a", 32) + `","gang":{"rank":1,"size":2,"master":"fe80::1%eth0","port":29500}}],"heal":["all"]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		before := seqOf(b) - 1
 		got, err := (&WorkerCodec{got: before}).Decode(b)

@@ -22,6 +22,8 @@ func (s *scanner) toServer(f *ToServer) error {
 			return s.value(&f.Hello)
 		case "ready":
 			return s.value(&f.Ready)
+		case "offer":
+			return s.value(&f.Offer)
 		case "accepted":
 			return list(s, &f.Accepted, s.attempt)
 		case "rejected":
@@ -32,6 +34,8 @@ func (s *scanner) toServer(f *ToServer) error {
 			return s.value(&f.Progress)
 		case "logs":
 			return list(s, &f.Logs, s.logChunk)
+		case "saved":
+			return s.value(&f.Saved)
 		case "finished":
 			return list(s, &f.Finished, s.report)
 		case "renew":
@@ -66,6 +70,8 @@ func (s *scanner) toWorker(f *ToWorker) error {
 			return list(s, &f.LogAck, s.logAck)
 		case "drain":
 			return s.truth(&f.Drain)
+		case "heal":
+			return s.value(&f.Heal)
 		case "pong":
 			return s.truth(&f.Pong)
 		case "goodbye":
@@ -186,6 +192,10 @@ func (s *scanner) assign(m *Assign) error {
 			return s.grant(&m.Grant)
 		case "inputs":
 			return s.value(&m.Inputs)
+		case "checkpoint":
+			return s.text(&m.Checkpoint)
+		case "gang":
+			return s.value(&m.Gang)
 		}
 		return errUnknown()
 	})

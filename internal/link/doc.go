@@ -19,7 +19,7 @@
 // A frame is one JSON object, at most MaxFrame bytes, with what one side had to
 // say since its last frame. Frames are numbered from 1 in each direction, without gaps. Within a frame
 // messages take effect in the order of its fields. Decoding is strict: unknown
-// fields, wrong ids, names of no meaning, negative sizes, more than MaxLogs
+// fields, wrong ids, names of no meaning, negative sizes, more than MaxGPUs devices or MaxLogs
 // bytes of logs, bytes after the end and frames out of turn are refused by name
 // of the field, with an Invalid Goodbye, and end the session. Nothing of a refused frame takes effect.
 //
@@ -46,6 +46,8 @@
 //   - Logs carry offsets. LogAck says how much the server has, and the worker
 //     goes on from there, whatever it sent before.
 //   - A GroupSpec is known in its session only.
+//   - Ready, Offer and Saved are said again in a new session; the last one counts.
+//   - Heal is said once: if it is lost, it is asked again.
 //
 // # Liveness
 //

@@ -24,6 +24,9 @@ func appendToServer(b []byte, f *ToServer) ([]byte, error) {
 	if f.Ready != nil {
 		e.value("ready", f.Ready)
 	}
+	if f.Offer != nil {
+		e.value("offer", f.Offer)
+	}
 	appendList(e, "accepted", f.Accepted, e.attempt)
 	if len(f.Rejected) > 0 {
 		e.value("rejected", f.Rejected)
@@ -33,6 +36,9 @@ func appendToServer(b []byte, f *ToServer) ([]byte, error) {
 		e.value("progress", f.Progress)
 	}
 	appendList(e, "logs", f.Logs, e.logChunk)
+	if len(f.Saved) > 0 {
+		e.value("saved", f.Saved)
+	}
 	appendList(e, "finished", f.Finished, e.report)
 	if f.Renew != nil {
 		e.value("renew", f.Renew)
@@ -60,6 +66,9 @@ func appendToWorker(b []byte, f *ToWorker) ([]byte, error) {
 	appendList(e, "log_ack", f.LogAck, e.logAck)
 	if f.Drain {
 		e.name("drain").b = append(e.b, "true"...)
+	}
+	if len(f.Heal) > 0 {
+		e.value("heal", f.Heal)
 	}
 	if f.Pong {
 		e.name("pong").b = append(e.b, "true"...)
@@ -209,11 +218,17 @@ func (e *encoder) assign(m *Assign) {
 	if len(m.Inputs) > 0 {
 		e.value("inputs", m.Inputs)
 	}
+	if m.Checkpoint != "" {
+		e.text("checkpoint", m.Checkpoint)
+	}
+	if m.Gang != nil {
+		e.value("gang", m.Gang)
+	}
 	e.b = append(e.b, '}')
 }
 
 func (e *encoder) grant(g *muster.Grant) {
-	if g.CPUs == 0 && g.Memory == 0 && g.Disk == 0 && len(g.GPUs) == 0 && g.GPUMemory == 0 {
+	if g.CPUs == 0 && g.Memory == 0 && g.Disk == 0 && g.PIDs == 0 && len(g.GPUs) == 0 && g.GPUMemory == 0 {
 		if g.Slots != 0 {
 			e.b = append(e.name("grant").b, `{"slots":`...)
 			e.b = append(strconv.AppendInt(e.b, int64(g.Slots), 10), '}')

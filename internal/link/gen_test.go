@@ -2,6 +2,7 @@ package link
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +62,10 @@ func genReport(t *rapid.T) muster.Report {
 			return muster.Artifact{Name: "a" + genText(t), Size: genSize(t), SHA256: genHash(t)}
 		}),
 		Usage: maybe(t, "usage", func(t *rapid.T) muster.Usage {
-			return muster.Usage{WallSeconds: rapid.Float64Range(0, 1e6).Draw(t, "wall"), MemoryPeak: muster.Size(genSize(t))}
+			return muster.Usage{
+				WallSeconds: rapid.Float64Range(0, 1e6).Draw(t, "wall"), MemoryPeak: muster.Size(genSize(t)), DiskPeak: muster.Size(genSize(t)),
+				PIDsPeak: rapid.IntRange(0, 99).Draw(t, "pids"), GPUAvg: 0.5, GPUTempPeak: rapid.Float64Range(-40, 120).Draw(t, "temperature"), EnergyWh: 1.25,
+			}
 		}),
 		LogSize: genSize(t), StartedAt: genTime(t), FinishedAt: genTime(t),
 	}
@@ -72,14 +76,28 @@ func genGoodbye(t *rapid.T) Goodbye {
 }
 
 func genSpec(t *rapid.T) muster.TaskSpec {
-	return muster.TaskSpec{Name: genText(t), Kind: "process", Env: map[string]string{"A": genText(t)}, Timeout: muster.Duration(time.Minute)}
+	return muster.TaskSpec{
+		Name: genText(t), Kind: "process", Env: map[string]string{"A": genText(t)}, Timeout: muster.Duration(time.Minute),
+		Resources: muster.Request{PIDs: rapid.IntRange(0, 9).Draw(t, "pids")},
+		Checkpoint: maybe(t, "checkpoint", func(t *rapid.T) muster.Checkpoint {
+			return muster.Checkpoint{Path: genText(t), Every: muster.Duration(time.Second), Signal: "SIGUSR1"}
+		}),
+		Gang: maybe(t, "gang", func(t *rapid.T) muster.Gang {
+			return muster.Gang{Size: rapid.IntRange(1, 9).Draw(t, "size"), OnLoss: muster.GangEnd}
+		}),
+		Launcher: "torchrun", NProcPerNode: 2, Network: "none",
+	}
 }
 
 func genLogAck(t *rapid.T) LogAck { return LogAck{Attempt: genAttempt(t), Size: genSize(t)} }
 
 func genToServer(t *rapid.T) *ToServer {
 	f := &ToServer{
-		Ready:    maybe(t, "ready", func(t *rapid.T) Ready { return Ready{Constrained: genText(t)} }),
+		Ready: maybe(t, "ready", func(t *rapid.T) Ready { return Ready{Constrained: genText(t)} }),
+		Offer: maybe(t, "offer", func(t *rapid.T) Offer {
+			return Offer{Tags: some(t, "tags", genText), Kinds: some(t, "kinds", genText), Resources: genResources(t)}
+		}),
+		Saved:    some(t, "saved", func(t *rapid.T) Saved { return Saved{Attempt: genAttempt(t), SHA256: genHash(t)} }),
 		Accepted: some(t, "accepted", genAttempt),
 		Rejected: some(t, "rejected", func(t *rapid.T) Rejected { return Rejected{Attempt: genAttempt(t), Message: genText(t)} }),
 		Started:  some(t, "started", func(t *rapid.T) Started { return Started{Attempt: genAttempt(t), At: genTime(t)} }),
@@ -95,7 +113,7 @@ func genToServer(t *rapid.T) *ToServer {
 		}),
 		Finished: some(t, "finished", genReport),
 		Renew: maybe(t, "renew", func(t *rapid.T) Renew {
-			return Renew{Held: some(t, "held", genAttempt), Load: &muster.Load{CPU: 0.5, Memory: 7}}
+			return Renew{Held: some(t, "held", genAttempt), Load: &muster.Load{CPU: 0.5, Memory: 7, GPUs: some(t, "gpus", genGPULoad())}}
 		}),
 		Ping:    rapid.Bool().Draw(t, "ping"),
 		Goodbye: maybe(t, "goodbye", genGoodbye),
@@ -103,13 +121,39 @@ func genToServer(t *rapid.T) *ToServer {
 	return f
 }
 
+// uuids makes each device of a list another one.
+func uuids(prefix string) func(*rapid.T) string {
+	n := 0
+	return func(t *rapid.T) string {
+		n++
+		return prefix + strconv.Itoa(n) + genText(t)
+	}
+}
+
+func genGPULoad() func(*rapid.T) muster.GPULoad {
+	uuid := uuids("GPU-")
+	return func(t *rapid.T) muster.GPULoad {
+		return muster.GPULoad{
+			UUID: uuid(t), Utilization: maybe(t, "util", func(t *rapid.T) float64 { return rapid.Float64Range(0, 1).Draw(t, "util") }),
+			Memory:      maybe(t, "vram", func(t *rapid.T) muster.Size { return muster.Size(genSize(t)) }),
+			Temperature: maybe(t, "temp", func(t *rapid.T) float64 { return rapid.Float64Range(-40, 120).Draw(t, "temp") }),
+			Power:       maybe(t, "power", func(t *rapid.T) float64 { return rapid.Float64Range(0, 900).Draw(t, "power") }),
+		}
+	}
+}
+
+func genResources(t *rapid.T) muster.Resources {
+	uuid := uuids("GPU-")
+	return muster.Resources{CPUs: 4, Memory: muster.Size(genSize(t)), Slots: 8, GPUs: some(t, "gpus", func(t *rapid.T) muster.GPU {
+		return muster.GPU{UUID: uuid(t), Vendor: "nvidia", Memory: muster.Size(genSize(t)), MIG: genText(t), Parent: genText(t), Quarantined: genText(t)}
+	})}
+}
+
 func genHello(t *rapid.T) *Hello {
 	return &Hello{
 		Version: Version, Worker: "w" + muster.WorkerID(genText(t)), Name: genText(t), Build: genText(t), Tags: some(t, "tags", genText),
 		Labels: map[string]string{"zone": genText(t)}, Kinds: some(t, "kinds", genText), Price: rapid.Float64Range(0, 100).Draw(t, "price"),
-		Resources: muster.Resources{CPUs: 4, Memory: muster.Size(genSize(t)), Slots: 8, GPUs: some(t, "gpus", func(t *rapid.T) muster.GPU {
-			return muster.GPU{UUID: "GPU-" + genText(t), Vendor: "nvidia", Memory: muster.Size(genSize(t))}
-		})},
+		Resources: genResources(t), Address: rapid.SampledFrom([]string{"", "10.0.0.7", "box-1.lan", "fe80::1%eth0"}).Draw(t, "address"),
 		Held: some(t, "held", genAttempt),
 	}
 }
@@ -126,11 +170,18 @@ func genToWorker(t *rapid.T) *ToWorker {
 					return Input{Path: "p" + genText(t), SHA256: genHash(t), Size: genSize(t)}
 				}),
 			}
+			if rapid.Bool().Draw(t, "checkpoint") {
+				a.Checkpoint = genHash(t)
+			}
+			a.Gang = maybe(t, "gang", func(t *rapid.T) Gang {
+				size := rapid.IntRange(1, 64).Draw(t, "size")
+				return Gang{Rank: rapid.IntRange(0, size-1).Draw(t, "rank"), Size: size, Master: "10.0.0.7", Port: rapid.IntRange(1, 1<<16-1).Draw(t, "port")}
+			})
 			switch rapid.IntRange(0, 2).Draw(t, "grant") {
 			case 1:
 				a.Grant.Slots = 1
 			case 2:
-				a.Grant = muster.Grant{CPUs: 1.5, Memory: muster.Size(genSize(t)), GPUs: []string{genText(t)}, GPUMemory: 5, Slots: 2}
+				a.Grant = muster.Grant{CPUs: 1.5, Memory: muster.Size(genSize(t)), GPUs: []string{genText(t)}, GPUMemory: 5, Slots: 2, PIDs: 9}
 			}
 			return a
 		}),
@@ -140,6 +191,7 @@ func genToWorker(t *rapid.T) *ToWorker {
 		FinishedAck: some(t, "acks", genAttempt),
 		LogAck:      some(t, "logacks", genLogAck),
 		Drain:       rapid.Bool().Draw(t, "drain"),
+		Heal:        rapid.SampledFrom([][]string{nil, {HealAll}, {"GPU-1", "GPU-2"}}).Draw(t, "heal"),
 		Pong:        rapid.Bool().Draw(t, "pong"),
 		Goodbye:     maybe(t, "goodbye", genGoodbye),
 	}

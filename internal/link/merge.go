@@ -13,7 +13,7 @@ const frameRoom = MaxFrame - 1<<20
 // merge adds w at the end of f. A frame that ends in a Drain or a Goodbye is full.
 func (f *ToWorker) merge(w *ToWorker) bool {
 	if f.Drain || f.Goodbye != nil || len(f.Assign) >= maxBatch || len(f.FinishedAck) >= maxBatch ||
-		len(f.LogAck) >= maxBatch || len(f.Cancel) >= maxBatch {
+		len(f.LogAck) >= maxBatch || len(f.Cancel) >= maxBatch || len(f.Heal)+len(w.Heal) > MaxGPUs && len(f.Heal) > 0 {
 		return false
 	}
 	if len(f.Specs) > 0 && len(f.Specs)+len(w.Specs) > NewRefs {
@@ -27,16 +27,17 @@ func (f *ToWorker) merge(w *ToWorker) bool {
 	f.Cancel = append(f.Cancel, w.Cancel...)
 	f.FinishedAck = append(f.FinishedAck, w.FinishedAck...)
 	f.LogAck = append(f.LogAck, w.LogAck...)
+	f.Heal = append(f.Heal, w.Heal...)
 	f.Drain, f.Pong, f.Goodbye = w.Drain, f.Pong || w.Pong, w.Goodbye
 	return true
 }
 
 func (f *ToServer) messages() int {
-	return len(f.Accepted) + len(f.Rejected) + len(f.Started) + len(f.Progress) + len(f.Logs) + len(f.Finished)
+	return len(f.Accepted) + len(f.Rejected) + len(f.Started) + len(f.Progress) + len(f.Logs) + len(f.Saved) + len(f.Finished)
 }
 
 func (f *ToWorker) messages() int {
-	return len(f.Specs) + len(f.Assign) + len(f.Cancel) + len(f.FinishedAck) + len(f.LogAck)
+	return len(f.Specs) + len(f.Assign) + len(f.Cancel) + len(f.FinishedAck) + len(f.LogAck) + len(f.Heal)
 }
 
 // cut keeps what fits in a frame and returns the rest, or nil. The fields are
@@ -56,6 +57,7 @@ func (f *ToServer) cut() *ToServer {
 		return wordSize + (len(c.Data)/3+1)*4
 	})
 	room = inLogs
+	f.Saved, rest.Saved = fit(f.Saved, &room, func(*Saved) int { return wordSize })
 	f.Finished, rest.Finished = fit(f.Finished, &room, reportSize)
 	if room >= 0 {
 		return nil
@@ -74,6 +76,7 @@ func (f *ToWorker) cut() *ToWorker {
 	f.Cancel, rest.Cancel = fit(f.Cancel, &room, func(*Cancel) int { return wordSize })
 	f.FinishedAck, rest.FinishedAck = fit(f.FinishedAck, &room, attemptSize)
 	f.LogAck, rest.LogAck = fit(f.LogAck, &room, func(*LogAck) int { return wordSize })
+	f.Heal, rest.Heal = fit(f.Heal, &room, func(uuid *string) int { return textSize(*uuid) })
 	if room >= 0 {
 		return nil
 	}
@@ -118,7 +121,7 @@ func progressSize(p *muster.Progress) int {
 func reportSize(r *muster.Report) int {
 	n := wordSize + textSize(r.Message) + 6*len(r.Result)
 	if r.Usage != nil {
-		n += wordSize
+		n += 4 * wordSize
 	}
 	for i := range r.Artifacts {
 		a := &r.Artifacts[i]
@@ -128,12 +131,15 @@ func reportSize(r *muster.Report) int {
 }
 
 func assignSize(a *Assign) int {
-	n := wordSize + textSize(a.Element)
+	n := 2*wordSize + textSize(a.Element)
 	for _, id := range a.Grant.GPUs {
 		n += textSize(id)
 	}
 	for i := range a.Inputs {
 		n += wordSize + textSize(a.Inputs[i].Path)
+	}
+	if a.Gang != nil {
+		n += textSize(a.Gang.Master)
 	}
 	if a.Spec != nil {
 		n += jsonSize(a.Spec)

@@ -6,13 +6,19 @@ import (
 
 // Version is the protocol version that this build speaks. A Hello with another
 // one is refused with a Goodbye that names both.
-const Version = 1
+const Version = 2
 
 // MaxFrame is the most bytes of one frame. A longer one ends the session.
 const MaxFrame = 8 << 20
 
 // MaxLogs is the most log bytes in one frame.
 const MaxLogs = 1 << 20
+
+// MaxGPUs is the most devices in one list: of a machine, of a load, of a Heal.
+const MaxGPUs = 1024
+
+// HealAll stands in ToWorker.Heal for every quarantined GPU of the worker.
+const HealAll = "all"
 
 // Refs is how many group specs a session remembers: a worker may forget a
 // GroupSpec once that many later ones came.

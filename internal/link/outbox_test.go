@@ -35,6 +35,7 @@ func TestOutboxKeepsEveryWordInOrder(t *testing.T) {
 			to.Cancel = append(to.Cancel, f.Cancel...)
 			to.FinishedAck = append(to.FinishedAck, f.FinishedAck...)
 			to.LogAck = append(to.LogAck, f.LogAck...)
+			to.Heal = append(to.Heal, f.Heal...)
 		}
 		for range rapid.IntRange(0, 30).Draw(rt, "steps") {
 			if rapid.Bool().Draw(rt, "take") {
@@ -115,11 +116,13 @@ func TestWorkersFramesAreCutToTheLimits(t *testing.T) {
 		r := finisheds(1).Finished[0]
 		r.Attempt, r.Result = attempt(i), result
 		posted.Finished = append(posted.Finished, r)
+		posted.Saved = append(posted.Saved, Saved{Attempt: attempt(i), SHA256: strings.Repeat("0a", 32)})
 		posted.Logs = append(posted.Logs, LogChunk{Attempt: attempt(i), Data: make([]byte, 100<<10)})
 	}
 	codec := WorkerCodec{sent: 1}
 	var finished []muster.Report
 	var logs []LogChunk
+	var saved []Saved
 	whole := posted
 	for f, n := &whole, 0; f != nil; n++ {
 		rest := f.cut()
@@ -128,6 +131,7 @@ func TestWorkersFramesAreCutToTheLimits(t *testing.T) {
 		}
 		finished = append(finished, f.Finished...)
 		logs = append(logs, f.Logs...)
+		saved = append(saved, f.Saved...)
 		if last := rest == nil; (f.Goodbye != nil) != last || (f.Renew != nil) != last {
 			t.Errorf("frame %d: goodbye %v, renew %v", n, f.Goodbye, f.Renew)
 		}
@@ -138,6 +142,9 @@ func TestWorkersFramesAreCutToTheLimits(t *testing.T) {
 	}
 	if !slices.EqualFunc(logs, posted.Logs, func(a, b LogChunk) bool { return a.Attempt == b.Attempt }) {
 		t.Error("logs were lost or reordered")
+	}
+	if !slices.Equal(saved, posted.Saved) {
+		t.Error("saved checkpoints were lost or reordered")
 	}
 }
 

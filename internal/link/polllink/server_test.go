@@ -69,7 +69,7 @@ func (w *world) open() link.ServerConn {
 	return <-w.conns
 }
 
-const hello = `{"seq":1,"hello":{"version":1,"worker":"w1","name":"","build":"","kinds":[],"resources":{"cpus":1,"memory":1,"disk":1,"slots":1}}}`
+const hello = `{"seq":1,"hello":{"version":2,"worker":"w1","name":"","build":"","kinds":[],"resources":{"cpus":1,"memory":1,"disk":1,"slots":1}}}`
 
 func TestRequestsMayBeRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
