@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -15,9 +16,9 @@ type Engine interface {
 	// same key and digest answer the same job again, another digest is a Conflict.
 	Submit(ctx context.Context, s *muster.Spec, by store.Idempotency) (muster.JobID, error)
 	// Cancel stops tasks of a job; nil spans mean all of them.
-	Cancel(ctx context.Context, job muster.JobID, spans []sched.Span) error
+	Cancel(ctx context.Context, job muster.JobID, spans []event.Span) error
 	// Retry queues ended tasks that did not succeed again; nil spans mean all of them.
-	Retry(ctx context.Context, job muster.JobID, spans []sched.Span) error
+	Retry(ctx context.Context, job muster.JobID, spans []event.Span) error
 	// Steer pauses, resumes, drains, undrains or removes a worker.
 	Steer(ctx context.Context, w muster.WorkerID, what muster.Steering) error
 	Explain(ctx context.Context, t muster.TaskID) (sched.Explanation, error)

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
-	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -139,12 +139,12 @@ func (s *server) retryJob(ctx context.Context, in *changeInput) (*body[muster.Jo
 	return s.changeJob(ctx, in, s.Engine.Retry)
 }
 
-func (s *server) changeJob(ctx context.Context, in *changeInput, change func(context.Context, muster.JobID, []sched.Span) error) (*body[muster.Job], error) {
+func (s *server) changeJob(ctx context.Context, in *changeInput, change func(context.Context, muster.JobID, []event.Span) error) (*body[muster.Job], error) {
 	id, err := s.job(ctx, in.Job, auth.ChangeJobs)
 	if err != nil {
 		return nil, err
 	}
-	var spans []sched.Span
+	var spans []event.Span
 	if in.Body != nil {
 		if spans, err = wire.ParseSpans(in.Body.Tasks); err != nil {
 			return nil, err

@@ -34,8 +34,9 @@ var rules = map[string]rule{
 	"place": {ring: pure},
 	"flow":  {ring: pure},
 	"auth":  {ring: pure},
-	"sched": {ring: pure, mine: []string{"place", "flow", "sched/heap", "sched/judge", "sched/queue"}},
+	"sched": {ring: pure, mine: []string{"place", "flow", "sched/event", "sched/heap", "sched/judge", "sched/queue"}},
 
+	"sched/event": {ring: pure},
 	"sched/heap":  {ring: pure},
 	"sched/judge": {ring: pure},
 	"sched/queue": {ring: pure, mine: []string{"place", "sched/heap"}},
@@ -46,7 +47,7 @@ var rules = map[string]rule{
 	"link":    {ring: contract},
 	"notify":  {ring: contract},
 
-	"api/wire":  {ring: contract, mine: []string{"sched"}},
+	"api/wire":  {ring: contract, mine: []string{"sched", "sched/event"}},
 	"agent/run": {ring: contract, mine: []string{"tasklog"}, third: []string{"golang.org/x/sys"}},
 
 	"spec":              {ring: adapter, mine: []string{"flow"}, third: []string{"github.com/goccy/go-yaml"}},
@@ -67,10 +68,10 @@ var rules = map[string]rule{
 	"agent/save":        {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
 	"agent/transfer":    {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
 
-	"engine": {ring: shell, mine: []string{"sched", "flow", "store", "link", "notify"}},
+	"engine": {ring: shell, mine: []string{"sched", "sched/event", "flow", "store", "link", "notify"}},
 	"agent":  {ring: shell, mine: []string{"agent/run", "link", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"api":    {ring: shell, mine: []string{"auth", "sched", "flow", "store", "blob", "tasklog", "link", "notify", "api/wire"}, third: []string{"github.com/danielgtaylor/huma/v2"}},
-	"client": {ring: shell, mine: []string{"sched", "api/wire"}, third: []string{"golang.org/x/"}},
+	"api":    {ring: shell, mine: []string{"auth", "sched", "sched/event", "flow", "store", "blob", "tasklog", "link", "notify", "api/wire"}, third: []string{"github.com/danielgtaylor/huma/v2"}},
+	"client": {ring: shell, mine: []string{"sched", "sched/event", "api/wire"}, third: []string{"golang.org/x/"}},
 
 	"serve":      {ring: wiring},
 	"work":       {ring: wiring},

@@ -28,7 +28,7 @@ func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[muster.Even
 		v.Add("type", string(t))
 	}
 	return func(yield func(muster.Event, error) bool) {
-		err := c.stream(ctx, "/events", v, q.Last, func(ev event) error {
+		err := c.stream(ctx, "/events", v, q.Last, func(ev message) error {
 			var e muster.Event
 			if err := decodeEvent(ev, &e); err != nil {
 				return err

@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 // SubmitOptions tune Submit.
@@ -76,7 +77,7 @@ func (c *Client) Jobs(ctx context.Context, q JobQuery) iter.Seq2[muster.Job, err
 }
 
 // Span is the task numbers First to Last.
-type Span = sched.Span
+type Span = event.Span
 
 // Cancel stops tasks of a job, all of them if spans is nil, and returns the job.
 func (c *Client) Cancel(ctx context.Context, id muster.JobID, spans []Span) (muster.Job, error) {

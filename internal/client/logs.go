@@ -49,7 +49,7 @@ func (c *Client) Logs(ctx context.Context, id muster.TaskID, o LogOptions) iter.
 	}
 	return func(yield func(LogLine, error) bool) {
 		attempt, ended := o.Attempt, false
-		err := c.stream(ctx, taskPath(id)+"/logs", q, "", func(ev event) error {
+		err := c.stream(ctx, taskPath(id)+"/logs", q, "", func(ev message) error {
 			switch ev.name {
 			case wire.LogOutput:
 				var l wire.LogLine
@@ -78,7 +78,7 @@ func (c *Client) Logs(ctx context.Context, id muster.TaskID, o LogOptions) iter.
 	}
 }
 
-func decodeEvent(ev event, into any) error {
+func decodeEvent(ev message, into any) error {
 	if err := json.Unmarshal(ev.data, into); err != nil {
 		return muster.Errorf(muster.Internal, "an event %q of the server is not understood: %w", ev.name, err)
 	}

@@ -22,8 +22,8 @@ const (
 	silence = 45 * time.Second
 )
 
-// event is one server-sent event.
-type event struct {
+// message is one server-sent event.
+type message struct {
 	id, name string
 	data     []byte
 }
@@ -34,7 +34,7 @@ var errStop = errors.New("stop")
 // stream follows an event stream until handle returns an error, ctx ends, the
 // server refuses, or it cannot be reached for longer than the stream's patience.
 // After a broken connection it goes on after the last event with an id that handle took.
-func (c *Client) stream(ctx context.Context, path string, query url.Values, last string, handle func(event) error) error {
+func (c *Client) stream(ctx context.Context, path string, query url.Values, last string, handle func(message) error) error {
 	giveUp := time.Now().Add(c.opts.Patience) // the first connection is an ordinary call
 	for b := (backoff{}); ; {
 		before := last
@@ -61,7 +61,7 @@ func (c *Client) stream(ctx context.Context, path string, query url.Values, last
 
 // connect follows one connection of a stream, and says whether the server spoke
 // at all. Its error is Unavailable where it makes sense to connect again.
-func (c *Client) connect(ctx context.Context, path string, query url.Values, last *string, handle func(event) error) (heard bool, err error) {
+func (c *Client) connect(ctx context.Context, path string, query url.Values, last *string, handle func(message) error) (heard bool, err error) {
 	ctx, alive, stop := guard(ctx, silence)
 	defer stop()
 	header := http.Header{"Accept": {"text/event-stream"}}
@@ -110,8 +110,8 @@ func newEventReader(r io.Reader, alive func()) *eventReader {
 
 // next returns the next event that has data; io.EOF means that the stream ended
 // between two events.
-func (r *eventReader) next() (event, error) {
-	var ev event
+func (r *eventReader) next() (message, error) {
+	var ev message
 	begun := false
 	for r.lines.Scan() {
 		r.alive()
@@ -139,10 +139,10 @@ func (r *eventReader) next() (event, error) {
 		begun = true
 	}
 	if err := r.lines.Err(); err != nil {
-		return event{}, err
+		return message{}, err
 	}
 	if begun {
-		return event{}, io.ErrUnexpectedEOF
+		return message{}, io.ErrUnexpectedEOF
 	}
-	return event{}, io.EOF
+	return message{}, io.EOF
 }

@@ -2,10 +2,10 @@ package engine
 
 import (
 	"context"
-	"slices"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -15,7 +15,7 @@ import (
 const maxSingles = 200_000
 
 // Cancel stops tasks of a job, all of them if spans is nil.
-func (e *Engine) Cancel(ctx context.Context, job muster.JobID, spans []sched.Span) error {
+func (e *Engine) Cancel(ctx context.Context, job muster.JobID, spans []event.Span) error {
 	return e.tell(ctx, true, func(st *sched.State, now muster.Time, _ *batch) error {
 		if spans != nil || !st.Live(job) {
 			j, err := e.cfg.Store.Job(ctx, job)
@@ -29,7 +29,7 @@ func (e *Engine) Cancel(ctx context.Context, job muster.JobID, spans []sched.Spa
 				return tooMany(job, "cancel", ", or the whole job")
 			}
 		}
-		return st.Apply(now, sched.Cancel{Job: job, Tasks: spans})
+		return st.Apply(now, event.Cancel{Job: job, Tasks: spans})
 	})
 }
 
@@ -41,9 +41,9 @@ func tooMany(job muster.JobID, verb, or string) error {
 // singled counts the tasks without rows that a cancellation of spans would take
 // out of their groups. What reaches from a group's next task to its end is none
 // of them: it goes in one step.
-func singled(groups []muster.Group, spans []sched.Span) int {
+func singled(groups []muster.Group, spans []event.Span) int {
 	n := 0
-	for _, span := range joined(spans) {
+	for _, span := range event.Merge(spans) {
 		for i := range groups {
 			g := &groups[i]
 			next, last := g.First+g.Next, g.First+g.Size-1
@@ -56,22 +56,9 @@ func singled(groups []muster.Group, spans []sched.Span) int {
 	return n
 }
 
-// joined returns spans in order, those that touch as one.
-func joined(spans []sched.Span) []sched.Span {
-	var out []sched.Span
-	for _, s := range slices.SortedFunc(slices.Values(spans), func(a, b sched.Span) int { return a.First - b.First }) {
-		if n := len(out); n > 0 && s.First <= out[n-1].Last+1 {
-			out[n-1].Last = max(out[n-1].Last, s.Last)
-		} else {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
 // Retry queues ended tasks that did not succeed again, all of them if spans is
 // nil.
-func (e *Engine) Retry(ctx context.Context, job muster.JobID, spans []sched.Span) error {
+func (e *Engine) Retry(ctx context.Context, job muster.JobID, spans []event.Span) error {
 	return e.tell(ctx, true, func(st *sched.State, now muster.Time, _ *batch) error {
 		ev, err := e.retryEvent(ctx, job, spans)
 		if err != nil {
@@ -88,19 +75,19 @@ const retryPage = 10_000
 
 // retryEvent reads what a retry needs. It runs on the engine's goroutine, so that
 // nothing changes between the reading and the decision.
-func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []sched.Span) (sched.Retry, error) {
+func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []event.Span) (event.Retry, error) {
 	job, err := e.cfg.Store.Job(ctx, id)
 	if err != nil {
-		return sched.Retry{}, err
+		return event.Retry{}, err
 	}
-	ev := sched.Retry{Job: job, Groups: job.Groups, Rest: spans == nil}
+	ev := event.Retry{Job: job, Groups: job.Groups, Rest: spans == nil}
 	// Without spans the tasks that have no rows are tried again in one step.
 	q := store.TaskQuery{Job: id, States: retryable, Stored: ev.Rest, Limit: retryPage}
 	for _, s := range spans {
 		q.Spans = append(q.Spans, store.Span(s))
 	}
 	if ev.Ended, err = e.rows(ctx, q, maxSingles); err != nil {
-		return sched.Retry{}, err
+		return event.Retry{}, err
 	}
 	for _, g := range job.Groups {
 		first, last := g.First, g.First+g.Size-1
@@ -112,7 +99,7 @@ func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []sched.
 		}
 		kept, err := e.rows(ctx, store.TaskQuery{Job: id, Stored: true, Limit: retryPage, Spans: []store.Span{{First: first, Last: last}}}, muster.MaxArray)
 		if err != nil {
-			return sched.Retry{}, err
+			return event.Retry{}, err
 		}
 		ev.Kept = append(ev.Kept, kept...)
 	}

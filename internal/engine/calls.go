@@ -6,6 +6,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -75,7 +76,7 @@ func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.Idempot
 			}
 		}
 		id := st.NextJob()
-		if err := st.Apply(now, sched.Submit{ID: id, Spec: spec, Owner: by.Owner}); err != nil {
+		if err := st.Apply(now, event.Submit{ID: id, Spec: spec, Owner: by.Owner}); err != nil {
 			return 0, err
 		}
 		if by.Key != "" {
@@ -103,16 +104,16 @@ func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, what muster.Steer
 	return e.tell(ctx, false, func(st *sched.State, now muster.Time, _ *batch) error {
 		switch what {
 		case muster.SteerPause:
-			return st.Apply(now, sched.Pause{Worker: w, On: true})
+			return st.Apply(now, event.Pause{Worker: w, On: true})
 		case muster.SteerResume:
-			if err := st.Apply(now, sched.Pause{Worker: w}); err != nil {
+			if err := st.Apply(now, event.Pause{Worker: w}); err != nil {
 				return err
 			}
-			return st.Apply(now, sched.Drain{Worker: w})
+			return st.Apply(now, event.Drain{Worker: w})
 		case muster.SteerDrain:
-			return st.Apply(now, sched.Drain{Worker: w, On: true})
+			return st.Apply(now, event.Drain{Worker: w, On: true})
 		case muster.SteerRemove:
-			return st.Apply(now, sched.Remove{Worker: w})
+			return st.Apply(now, event.Remove{Worker: w})
 		default:
 			return muster.Errorf(muster.Invalid, "%q is nothing that can be done to a worker: use pause, resume, drain or remove", what)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 // session is one connected worker. What only the engine's goroutine touches is
@@ -33,7 +34,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 	s := e.newSession(h.Worker, send)
 	type lists struct{ keep, stop []muster.AttemptID }
 	held, err := ask(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (l lists, err error) {
-		err = st.Apply(now, sched.Joined{Worker: muster.Worker{
+		err = st.Apply(now, event.Joined{Worker: muster.Worker{
 			ID: h.Worker, Name: h.Name, Version: h.Build, Tags: h.Tags, Labels: h.Labels,
 			Kinds: h.Kinds, Price: h.Price, Resources: h.Resources,
 		}, Held: h.Held})
@@ -119,9 +120,9 @@ func (s *session) Close(orderly bool) {
 			delete(s.engine.sessions, s.worker)
 			s.engine.mu.Unlock()
 			if orderly {
-				return st.Apply(now, sched.Left{Worker: s.worker})
+				return st.Apply(now, event.Left{Worker: s.worker})
 			}
-			return st.Apply(now, sched.Lost{Worker: s.worker})
+			return st.Apply(now, event.Lost{Worker: s.worker})
 		},
 		done: func(error) {},
 	})
@@ -181,28 +182,28 @@ func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 }
 
 // events translates a frame, in its order of effect.
-func (s *session) events(f *link.ToServer) []sched.Event {
-	events := make([]sched.Event, 0, len(f.Accepted)+len(f.Rejected)+len(f.Started)+len(f.Progress)+len(f.Finished)+2)
+func (s *session) events(f *link.ToServer) []event.Event {
+	events := make([]event.Event, 0, len(f.Accepted)+len(f.Rejected)+len(f.Started)+len(f.Progress)+len(f.Finished)+2)
 	if f.Ready != nil {
-		events = append(events, sched.Ready{Worker: s.worker, Constrained: f.Ready.Constrained})
+		events = append(events, event.Ready{Worker: s.worker, Constrained: f.Ready.Constrained})
 	}
 	for _, a := range f.Accepted {
-		events = append(events, sched.Accepted{Worker: s.worker, Attempt: a})
+		events = append(events, event.Accepted{Worker: s.worker, Attempt: a})
 	}
 	for _, r := range f.Rejected {
-		events = append(events, sched.Rejected{Worker: s.worker, Attempt: r.Attempt, Message: r.Message})
+		events = append(events, event.Rejected{Worker: s.worker, Attempt: r.Attempt, Message: r.Message})
 	}
 	for _, a := range f.Started {
-		events = append(events, sched.Started{Worker: s.worker, Attempt: a.Attempt, At: a.At})
+		events = append(events, event.Started{Worker: s.worker, Attempt: a.Attempt, At: a.At})
 	}
 	for _, p := range f.Progress {
-		events = append(events, sched.Progressed{Worker: s.worker, Progress: p})
+		events = append(events, event.Progressed{Worker: s.worker, Progress: p})
 	}
 	for _, r := range f.Finished {
-		events = append(events, sched.Finished{Worker: s.worker, Report: r})
+		events = append(events, event.Finished{Worker: s.worker, Report: r})
 	}
 	if f.Renew != nil {
-		events = append(events, sched.Renewed{Worker: s.worker, Load: f.Renew.Load, Held: f.Renew.Held})
+		events = append(events, event.Renewed{Worker: s.worker, Load: f.Renew.Load, Held: f.Renew.Held})
 	}
 	return events
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -179,7 +180,7 @@ func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) er
 		b.refused[i] = l.decide(st, now, &b)
 	}
 	if w := st.Wake(); w != 0 && w <= now {
-		if err := st.Apply(now, sched.Tick{}); err != nil {
+		if err := st.Apply(now, event.Tick{}); err != nil {
 			e.cfg.Log.Error("a tick was refused", slog.Any("error", err))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/judge"
 )
 
@@ -46,7 +47,7 @@ func (j *job) group(num int) *group {
 	return nil
 }
 
-func (s *State) accept(now muster.Time, ev Accepted) error {
+func (s *State) accept(now muster.Time, ev event.Accepted) error {
 	t, err := s.current(ev.Worker, ev.Attempt)
 	if err != nil {
 		return err
@@ -56,7 +57,7 @@ func (s *State) accept(now muster.Time, ev Accepted) error {
 	return nil
 }
 
-func (s *State) reject(now muster.Time, ev Rejected) error {
+func (s *State) reject(now muster.Time, ev event.Rejected) error {
 	t, err := s.current(ev.Worker, ev.Attempt)
 	if err != nil {
 		return err
@@ -78,7 +79,7 @@ func (s *State) reject(now muster.Time, ev Rejected) error {
 	return nil
 }
 
-func (s *State) start(now muster.Time, ev Started) error {
+func (s *State) start(now muster.Time, ev event.Started) error {
 	t, err := s.current(ev.Worker, ev.Attempt)
 	if err != nil {
 		return err
@@ -104,7 +105,7 @@ func (s *State) startedAt(t *task, at muster.Time) {
 	}
 }
 
-func (s *State) progress(now muster.Time, ev Progressed) error {
+func (s *State) progress(now muster.Time, ev event.Progressed) error {
 	p := &ev.Progress
 	t, err := s.current(ev.Worker, p.Attempt)
 	if err != nil {
@@ -133,7 +134,7 @@ func (s *State) progress(now muster.Time, ev Progressed) error {
 	return nil
 }
 
-func (s *State) finish(now muster.Time, ev Finished) error {
+func (s *State) finish(now muster.Time, ev event.Finished) error {
 	r := &ev.Report
 	switch r.Outcome {
 	case muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled:

@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 const gib = muster.Size(1) << 30
@@ -27,7 +28,7 @@ func newDesk(t *testing.T) *desk {
 }
 
 // do applies events that must be accepted, and ends the batch.
-func (d *desk) do(events ...sched.Event) {
+func (d *desk) do(events ...event.Event) {
 	d.t.Helper()
 	for _, ev := range events {
 		if err := d.s.Apply(d.now, ev); err != nil {
@@ -38,7 +39,7 @@ func (d *desk) do(events ...sched.Event) {
 }
 
 // refuse applies an event that must be refused with that code.
-func (d *desk) refuse(code muster.Code, ev sched.Event) {
+func (d *desk) refuse(code muster.Code, ev event.Event) {
 	d.t.Helper()
 	if err := d.s.Apply(d.now, ev); err == nil || muster.CodeOf(err) != code {
 		d.t.Fatalf("%#v: %v, want a refusal with %s", ev, err, code)
@@ -66,7 +67,7 @@ func (d *desk) pass(by muster.Duration) {
 	var words []sched.Send
 	for at := d.s.Wake(); at != 0 && at <= end; at = d.s.Wake() {
 		d.now = max(d.now, at)
-		d.do(sched.Tick{})
+		d.do(event.Tick{})
 		words = append(words, d.words...)
 	}
 	d.now, d.words = end, words
@@ -74,7 +75,7 @@ func (d *desk) pass(by muster.Duration) {
 
 func (d *desk) join(name string, change ...func(*muster.Worker)) muster.WorkerID {
 	d.t.Helper()
-	d.do(sched.Joined{Worker: offer(name, change...)})
+	d.do(event.Joined{Worker: offer(name, change...)})
 	return muster.WorkerID(name)
 }
 
@@ -95,7 +96,7 @@ func (d *desk) submit(stages ...muster.TaskSpec) muster.JobID {
 func (d *desk) submitAs(project string, priority int, stages ...muster.TaskSpec) muster.JobID {
 	d.t.Helper()
 	id := d.s.NextJob()
-	d.do(sched.Submit{ID: id, Spec: &muster.Spec{Name: "job", Project: project, Priority: &priority, Tasks: stages}})
+	d.do(event.Submit{ID: id, Spec: &muster.Spec{Name: "job", Project: project, Priority: &priority, Tasks: stages}})
 	return id
 }
 
@@ -137,7 +138,7 @@ func (d *desk) is(job muster.JobID, num int, state muster.TaskState, reason must
 
 func (d *desk) start(job muster.JobID, num int) {
 	d.t.Helper()
-	d.do(sched.Started{Worker: d.task(job, num).Worker, Attempt: d.attempt(job, num), At: d.now})
+	d.do(event.Started{Worker: d.task(job, num).Worker, Attempt: d.attempt(job, num), At: d.now})
 }
 
 func (d *desk) finish(job muster.JobID, num int, outcome muster.Outcome, change ...func(*muster.Report)) {
@@ -146,7 +147,7 @@ func (d *desk) finish(job muster.JobID, num int, outcome muster.Outcome, change 
 	for _, c := range change {
 		c(&r)
 	}
-	d.do(sched.Finished{Worker: d.task(job, num).Worker, Report: r})
+	d.do(event.Finished{Worker: d.task(job, num).Worker, Report: r})
 }
 
 func because(reason muster.Reason) func(*muster.Report) {

@@ -56,38 +56,11 @@
 //
 // # The queue
 //
-//	priority 90:  project a ─┬─ lane (process, 2 cpus)      17.3  17.4…17.99  21.0
-//	                         └─ lane (process, 1 GPU 16GiB) 18.0
-//	              project b ─── lane (process, 2 cpus)      16.0…16.999
-//	priority 50:  project a ─── …
-//
-// Tasks with equal priority, project and need stand in one lane, by age; the rest
-// of a group stands there as one item. If the first of a lane cannot be placed
-// none of it can, so the lane is parked until a worker changes in a way that
-// helps. Place goes through the priorities from the highest; at each it
-// always takes the project whose dominant share (of slots, cpus, memory or GPUs, over
-// all priorities) is the least, and of that its oldest task. The need with its
-// index of the workers that fit (shape) is shared by all lanes that ask the
-// same. The index looks only at workers that changed since it was last asked, so
-// a full worker costs nothing. Which worker is best, package place says.
-//
-// # Reservations
-//
-// A task that asks for most of a worker would wait for ever while smaller ones of
-// its priority take whatever becomes free. So when nothing of a lane could be
-// placed for Config.Patience, though a worker that takes tasks could run its first
-// task if it were empty, one worker is kept free for that task: the one that will
-// likely have room soonest, by what its tasks have run already and by what others
-// of their shapes took. It is given nothing new of equal or lower priority, except
-// what will likely have ended well before that (backfill), until the task is
-// placed, there or elsewhere, or ends, or the worker can no longer run it; in the
-// last case another one is kept free. When nothing came of it for long, it is the
-// turn of others that starve, or of a better worker; the next turn is longer.
-//
-// A lane has one such worker at most, and a quarter of the open workers (one at
-// least, 64 at most) are kept free at once: for lanes of the highest priority first,
-// and of these for those that wait for longest. A reservation is a hint, kept in memory
-// only: after a restart, patience begins anew.
+// What waits stands in lanes of equal priority, project and need (package queue).
+// Place goes through the priorities from the highest; at each it always takes the
+// project whose dominant share is the least, and of that its oldest task. For a
+// task that has been overtaken for longer than Config.Patience one worker is kept
+// free. Which worker is best, package place says.
 //
 // A decision costs a few microseconds and grows with the logarithm of the workers
 // and of the queued items, and for each Place with the number of different needs

@@ -6,6 +6,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 func TestOneTaskFromQueuedToSucceeded(t *testing.T) {
@@ -16,7 +17,7 @@ func TestOneTaskFromQueuedToSucceeded(t *testing.T) {
 	w := d.join("w")
 	d.sent("assign w 1.0#1")
 	d.is(job, 0, muster.Assigned, "")
-	d.do(sched.Accepted{Worker: w, Attempt: d.attempt(job, 0)})
+	d.do(event.Accepted{Worker: w, Attempt: d.attempt(job, 0)})
 	d.is(job, 0, muster.Assigned, "")
 	d.start(job, 0)
 	d.is(job, 0, muster.Running, "")
@@ -35,7 +36,7 @@ func TestEachRowIsTakenOnceInItsLatestForm(t *testing.T) {
 	w := d.join("w")
 	job := d.submit(stage("a"))
 	a := d.attempt(job, 0)
-	d.do(sched.Started{Worker: w, Attempt: a, At: d.now}, sched.Finished{Worker: w, Report: muster.Report{Attempt: a, Outcome: muster.AttemptSucceeded}})
+	d.do(event.Started{Worker: w, Attempt: a, At: d.now}, event.Finished{Worker: w, Report: muster.Report{Attempt: a, Outcome: muster.AttemptSucceeded}})
 	if r := d.last.Rows; len(r.Tasks) != 1 || r.Tasks[0].State != muster.Succeeded || len(r.Jobs) != 1 || r.Jobs[0].Spec != nil || len(r.Groups) != 1 {
 		t.Fatalf("rows: %+v", r)
 	}
@@ -130,7 +131,7 @@ func TestCrashLimitEndsATaskThatTakesWorkersDown(t *testing.T) {
 		d.pass(60 * second)
 		w := d.join("w")
 		d.start(job, 0)
-		d.do(sched.Lost{Worker: w}, sched.Joined{Worker: offer("w")}) // it came back with nothing
+		d.do(event.Lost{Worker: w}, event.Joined{Worker: offer("w")}) // it came back with nothing
 	}
 	d.is(job, 0, muster.Failed, muster.CrashLimit)
 }
@@ -141,7 +142,7 @@ func TestRejectedTaskGoesElsewhere(t *testing.T) {
 	d.join("w1")
 	job := d.submit(stage("a"))
 	reject := func() {
-		d.do(sched.Rejected{Worker: d.task(job, 0).Worker, Attempt: d.attempt(job, 0), Message: "no room"})
+		d.do(event.Rejected{Worker: d.task(job, 0).Worker, Attempt: d.attempt(job, 0), Message: "no room"})
 	}
 	reject()
 	d.is(job, 0, muster.Queued, muster.Rejected)
@@ -178,7 +179,7 @@ func TestLeaseOfAWorkerThatIsAway(t *testing.T) {
 			job := d.submit(stage("a", func(s *muster.TaskSpec) { s.Disconnect = muster.Disconnect{Grace: 120 * second, Then: c.then} }))
 			d.start(job, 0)
 			a := d.attempt(job, 0)
-			d.do(sched.Lost{Worker: w})
+			d.do(event.Lost{Worker: w})
 			if got := d.rows.workers[w].State; got != muster.WorkerUnreachable {
 				t.Fatalf("the worker is %s", got)
 			}
@@ -186,11 +187,11 @@ func TestLeaseOfAWorkerThatIsAway(t *testing.T) {
 			d.is(job, 0, muster.Running, "")
 			d.pass(second)
 			d.is(job, 0, c.state, c.reason)
-			d.do(sched.Joined{Worker: offer("w"), Held: []muster.AttemptID{a}})
+			d.do(event.Joined{Worker: offer("w"), Held: []muster.AttemptID{a}})
 			if keep, stop := d.s.Keep(w, []muster.AttemptID{a}); len(keep) != 0 || len(stop) != 1 {
 				t.Fatalf("keep %v, stop %v", keep, stop)
 			}
-			d.refuse(muster.Conflict, sched.Finished{Worker: w, Report: muster.Report{Attempt: a, Outcome: muster.AttemptSucceeded}})
+			d.refuse(muster.Conflict, event.Finished{Worker: w, Report: muster.Report{Attempt: a, Outcome: muster.AttemptSucceeded}})
 			if len(d.rows.late) != 1 {
 				t.Fatalf("late: %v", d.rows.late)
 			}
@@ -213,7 +214,7 @@ func TestFrozenWorkerThaws(t *testing.T) {
 	d.is(job, 0, muster.Queued, muster.WorkerLost)
 	d.pass(5 * second)
 	d.sent() // nothing is placed on it
-	d.do(sched.Renewed{Worker: w, Held: []muster.AttemptID{a}})
+	d.do(event.Renewed{Worker: w, Held: []muster.AttemptID{a}})
 	d.sent("stop w 1.0#1 lost", "assign w 1.0#2")
 }
 
@@ -222,9 +223,9 @@ func TestWorkerThatComesBackWithoutItsTask(t *testing.T) {
 	d := newDesk(t)
 	w := d.join("w")
 	job := d.submit(stage("a*2"))
-	d.do(sched.Accepted{Worker: w, Attempt: d.attempt(job, 1)})
-	d.do(sched.Lost{Worker: w})
-	d.do(sched.Joined{Worker: offer("w")})
+	d.do(event.Accepted{Worker: w, Attempt: d.attempt(job, 1)})
+	d.do(event.Lost{Worker: w})
+	d.do(event.Joined{Worker: offer("w")})
 	d.is(job, 0, muster.Assigned, "") // never accepted: queued and offered again, without blame
 	d.is(job, 1, muster.Queued, muster.WorkerRestarted)
 	if a, b := d.task(job, 0), d.task(job, 1); a.Crashes != 0 || a.Attempt != 2 || b.Crashes != 1 {
@@ -239,10 +240,10 @@ func TestWorkerThatForgets(t *testing.T) {
 	job := d.submit(stage("a"))
 	d.start(job, 0)
 	d.now += 15_000
-	d.do(sched.Renewed{Worker: w})
+	d.do(event.Renewed{Worker: w})
 	d.is(job, 0, muster.Running, "") // the assignment may still be under way
 	d.now++
-	d.do(sched.Renewed{Worker: w})
+	d.do(event.Renewed{Worker: w})
 	d.is(job, 0, muster.Queued, muster.WorkerRestarted)
 }
 
@@ -268,7 +269,7 @@ func TestSubmitOfAMillionMakesTwoRows(t *testing.T) {
 	if r := d.last.Rows; len(r.Jobs) != 1 || len(r.Groups) != 1 || len(r.Tasks) != 0 || r.Jobs[0].Spec == nil {
 		t.Fatalf("%d jobs, %d groups, %d tasks", len(r.Jobs), len(r.Groups), len(r.Tasks))
 	}
-	d.do(sched.Cancel{Job: job})
+	d.do(event.Cancel{Job: job})
 	if r := d.last.Rows; len(r.Tasks) != 0 || d.job(job) != muster.JobCancelled {
 		t.Fatalf("%d tasks; the job is %s", len(r.Tasks), d.job(job))
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 // memory keeps committed rows as a store does.
@@ -143,9 +143,9 @@ func (m *memory) all(id muster.JobID) []muster.Task {
 }
 
 // retry makes the event by which the tasks within spans, or all, are tried again.
-func (m *memory) retry(id muster.JobID, spans []sched.Span) sched.Retry {
+func (m *memory) retry(id muster.JobID, spans []event.Span) event.Retry {
 	j := m.jobs[id]
-	ev := sched.Retry{Job: j, Groups: m.groupsOf(id), Rest: spans == nil}
+	ev := event.Retry{Job: j, Groups: m.groupsOf(id), Rest: spans == nil}
 	for _, t := range m.all(id) {
 		asked := spans == nil && !t.Made
 		for _, s := range spans {

@@ -4,11 +4,12 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 // retry queues ended tasks again. It first finds out, stage by stage in the
 // order of their needs, which tasks may be tried; only then it changes anything.
-func (s *State) retry(now muster.Time, ev Retry) error {
+func (s *State) retry(now muster.Time, ev event.Retry) error {
 	j := s.jobs[ev.Job.ID]
 	if j == nil {
 		var err error
@@ -37,7 +38,7 @@ func (s *State) retry(now muster.Time, ev Retry) error {
 
 // revived wires a job that has left memory, with those of its tasks that a live
 // job has in memory.
-func (s *State) revived(ev Retry) (*job, error) {
+func (s *State) revived(ev event.Retry) (*job, error) {
 	id := ev.Job.ID
 	if id < 1 || id >= s.next {
 		return nil, muster.Errorf(muster.NotFound, "there is no job %s", id)
@@ -80,7 +81,7 @@ func (p *retryPlan) size(g *group) int {
 
 // planRetry chooses what is tried again, and counts it. A stage whose needs will
 // not all be met is left out: its tasks would be skipped at once.
-func (j *job) planRetry(ev Retry) (plans []retryPlan, n int, err error) {
+func (j *job) planRetry(ev event.Retry) (plans []retryPlan, n int, err error) {
 	plans = make([]retryPlan, len(j.groups))
 	for i := range ev.Ended {
 		row := &ev.Ended[i]

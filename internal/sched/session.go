@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/judge"
 )
 
@@ -16,7 +17,7 @@ func (s *State) worker(id muster.WorkerID) (*worker, error) {
 	return nil, muster.Errorf(muster.NotFound, "there is no worker %q", id)
 }
 
-func (s *State) join(now muster.Time, ev Joined) error {
+func (s *State) join(now muster.Time, ev event.Joined) error {
 	if err := place.Valid(&ev.Worker); err != nil {
 		return err
 	}
@@ -152,7 +153,7 @@ func (s *State) emptied(w *worker) {
 	}
 }
 
-func (s *State) ready(now muster.Time, ev Ready) error {
+func (s *State) ready(now muster.Time, ev event.Ready) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
@@ -170,7 +171,7 @@ func notConnected(w *worker) error {
 	return muster.Errorf(muster.Conflict, "worker %s has no session: it must join first", w.row.ID)
 }
 
-func (s *State) lost(now muster.Time, ev Lost) error {
+func (s *State) lost(now muster.Time, ev event.Lost) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
@@ -183,7 +184,7 @@ func (s *State) lost(now muster.Time, ev Lost) error {
 	return nil
 }
 
-func (s *State) left(now muster.Time, ev Left) error {
+func (s *State) left(now muster.Time, ev event.Left) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
@@ -204,7 +205,7 @@ func (s *State) left(now muster.Time, ev Left) error {
 	return nil
 }
 
-func (s *State) renew(now muster.Time, ev Renewed) error {
+func (s *State) renew(now muster.Time, ev event.Renewed) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 func result(text string) func(*muster.Report) {
@@ -49,9 +50,9 @@ func TestStageAfterAFailureIsSkippedAndRetriedWithIt(t *testing.T) {
 	if d.job(job) != muster.JobFailed || d.s.Live(job) {
 		t.Fatalf("the job is %s", d.job(job))
 	}
-	d.refuse(muster.Conflict, d.rows.retry(job, []sched.Span{{First: 2, Last: 2}})) // its need stays failed
-	d.refuse(muster.Conflict, d.rows.retry(job, []sched.Span{{First: 0, Last: 0}})) // it succeeded
-	d.do(d.rows.retry(job, []sched.Span{{First: 1, Last: 1}}))
+	d.refuse(muster.Conflict, d.rows.retry(job, []event.Span{{First: 2, Last: 2}})) // its need stays failed
+	d.refuse(muster.Conflict, d.rows.retry(job, []event.Span{{First: 0, Last: 0}})) // it succeeded
+	d.do(d.rows.retry(job, []event.Span{{First: 1, Last: 1}}))
 	d.is(job, 1, muster.Assigned, "")
 	d.is(job, 2, muster.Waiting, "")
 	if got := d.task(job, 1); got.Attempt != 2 || d.job(job) != muster.JobRunning || d.rows.jobs[job].FinishedAt != 0 {
@@ -66,9 +67,9 @@ func TestRetryOfACancelledArrayIsOneStep(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	job := d.submit(stage("a*1000000"))
-	d.do(sched.Cancel{Job: job, Tasks: []sched.Span{{First: 10, Last: 12}}})
-	d.do(sched.Cancel{Job: job})
-	ev := sched.Retry{Job: d.rows.jobs[job], Groups: d.rows.groupsOf(job), Rest: true}
+	d.do(event.Cancel{Job: job, Tasks: []event.Span{{First: 10, Last: 12}}})
+	d.do(event.Cancel{Job: job})
+	ev := event.Retry{Job: d.rows.jobs[job], Groups: d.rows.groupsOf(job), Rest: true}
 	ev.Ended = append(ev.Ended, d.rows.rows(job)...)
 	d.do(ev)
 	if g := d.rows.groups[job][0]; g.Counts[muster.Queued] != 1_000_000 || len(d.last.Rows.Tasks) != 3 {
@@ -96,7 +97,7 @@ func TestResultsReachTheNextStage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	apply(t, s, d.now, sched.Joined{Worker: offer("w")}) // without the attempt: it is offered again
+	apply(t, s, d.now, event.Joined{Worker: offer("w")}) // without the attempt: it is offered again
 	s.Place(d.now)
 	if again := assigned(s.Take()); len(again) != 1 || len(again[0].Inputs) != 1 || again[0].Spec.Env["BASE"] != "0.97" {
 		t.Fatalf("assigned %+v", again)
@@ -137,7 +138,7 @@ func TestSpecsThatCannotBeScheduledAreRefused(t *testing.T) {
 		"no stage":      nil,
 		"too many":      {stage("a*6000000"), stage("b*6000000")},
 	} {
-		err := d.s.Apply(d.now, sched.Submit{ID: d.s.NextJob(), Spec: &muster.Spec{Tasks: stages}})
+		err := d.s.Apply(d.now, event.Submit{ID: d.s.NextJob(), Spec: &muster.Spec{Tasks: stages}})
 		if muster.CodeOf(err) != muster.InvalidSpec {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -153,32 +154,32 @@ func TestCancel(t *testing.T) {
 	w := d.join("w")
 	job := d.submit(stage("a*6", func(s *muster.TaskSpec) { s.Kill.Grace = 5 * second }))
 	d.start(job, 0)
-	d.do(sched.Cancel{Job: job, Tasks: []sched.Span{{First: 0, Last: 1}, {First: 3, Last: 4}}})
+	d.do(event.Cancel{Job: job, Tasks: []event.Span{{First: 0, Last: 1}, {First: 3, Last: 4}}})
 	d.sent("stop w 1.0#1 cancelled", "stop w 1.1#1 cancelled")
 	d.is(job, 0, muster.Cancelling, muster.CancelledByUser)
 	d.is(job, 2, muster.Queued, "")
 	d.is(job, 3, muster.Cancelled, muster.CancelledByUser)
-	d.refuse(muster.Conflict, sched.Cancel{Job: job, Tasks: []sched.Span{{First: 0, Last: 1}}})
-	d.refuse(muster.NotFound, sched.Cancel{Job: job, Tasks: []sched.Span{{First: 5, Last: 6}}})
-	d.refuse(muster.NotFound, sched.Cancel{Job: 99})
+	d.refuse(muster.Conflict, event.Cancel{Job: job, Tasks: []event.Span{{First: 0, Last: 1}}})
+	d.refuse(muster.NotFound, event.Cancel{Job: job, Tasks: []event.Span{{First: 5, Last: 6}}})
+	d.refuse(muster.NotFound, event.Cancel{Job: 99})
 	d.finish(job, 0, muster.AttemptCancelled)
 	d.sent("assign w 1.2#1")
 	d.finish(job, 2, muster.AttemptSucceeded)
 	d.sent("assign w 1.5#1") // 3 and 4 are passed over
 	a := d.attempt(job, 1)
 	d.now += 20_000
-	d.do(sched.Renewed{Worker: w, Held: []muster.AttemptID{a, d.attempt(job, 5)}})
+	d.do(event.Renewed{Worker: w, Held: []muster.AttemptID{a, d.attempt(job, 5)}})
 	d.pass(14 * second)
 	d.is(job, 1, muster.Cancelling, muster.CancelledByUser)
 	d.pass(second)
 	d.is(job, 1, muster.Cancelled, muster.CancelledByUser)
 	d.sent("stop w 1.1#1 lost")
-	d.refuse(muster.Conflict, sched.Finished{Worker: w, Report: muster.Report{Attempt: a, Outcome: muster.AttemptCancelled}})
+	d.refuse(muster.Conflict, event.Finished{Worker: w, Report: muster.Report{Attempt: a, Outcome: muster.AttemptCancelled}})
 	d.finish(job, 5, muster.AttemptSucceeded)
 	if d.job(job) != muster.JobCancelled {
 		t.Fatalf("the job is %s", d.job(job))
 	}
-	d.refuse(muster.Conflict, sched.Cancel{Job: job})
+	d.refuse(muster.Conflict, event.Cancel{Job: job})
 }
 
 func TestTaskThatSucceedsWhileItIsCancelledHasSucceeded(t *testing.T) {
@@ -186,7 +187,7 @@ func TestTaskThatSucceedsWhileItIsCancelledHasSucceeded(t *testing.T) {
 	d := newDesk(t)
 	d.join("w")
 	job := d.submit(stage("a"))
-	d.do(sched.Cancel{Job: job})
+	d.do(event.Cancel{Job: job})
 	d.finish(job, 0, muster.AttemptSucceeded)
 	d.is(job, 0, muster.Succeeded, "")
 }
@@ -197,9 +198,9 @@ func TestCancelWhileTheWorkerIsAwayIsToldWhenItComesBack(t *testing.T) {
 	w := d.join("w")
 	job := d.submit(stage("a"))
 	a := d.attempt(job, 0)
-	d.do(sched.Lost{Worker: w})
-	d.do(sched.Cancel{Job: job})
+	d.do(event.Lost{Worker: w})
+	d.do(event.Cancel{Job: job})
 	d.sent()
-	d.do(sched.Joined{Worker: offer("w"), Held: []muster.AttemptID{a}})
+	d.do(event.Joined{Worker: offer("w"), Held: []muster.AttemptID{a}})
 	d.sent("stop w 1.0#1 cancelled")
 }

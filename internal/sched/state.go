@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/heap"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
@@ -68,47 +69,47 @@ func (s *State) Live(id muster.JobID) bool { return s.jobs[id] != nil }
 // changed nothing, with one exception: a Finished that comes too late is a
 // Conflict, and still Rows.Late has its report. Times must not go backwards
 // between calls.
-func (s *State) Apply(now muster.Time, ev Event) error {
+func (s *State) Apply(now muster.Time, ev event.Event) error {
 	err := s.apply(now, ev)
 	s.settle(now)
 	return err
 }
 
-func (s *State) apply(now muster.Time, ev Event) error {
+func (s *State) apply(now muster.Time, ev event.Event) error {
 	switch ev := ev.(type) {
-	case Submit:
+	case event.Submit:
 		return s.submit(now, ev)
-	case Cancel:
+	case event.Cancel:
 		return s.cancel(now, ev)
-	case Retry:
+	case event.Retry:
 		return s.retry(now, ev)
-	case Joined:
+	case event.Joined:
 		return s.join(now, ev)
-	case Ready:
+	case event.Ready:
 		return s.ready(now, ev)
-	case Lost:
+	case event.Lost:
 		return s.lost(now, ev)
-	case Left:
+	case event.Left:
 		return s.left(now, ev)
-	case Renewed:
+	case event.Renewed:
 		return s.renew(now, ev)
-	case Pause:
+	case event.Pause:
 		return s.pause(now, ev)
-	case Drain:
+	case event.Drain:
 		return s.drain(now, ev)
-	case Remove:
+	case event.Remove:
 		return s.remove(now, ev)
-	case Accepted:
+	case event.Accepted:
 		return s.accept(now, ev)
-	case Rejected:
+	case event.Rejected:
 		return s.reject(now, ev)
-	case Started:
+	case event.Started:
 		return s.start(now, ev)
-	case Progressed:
+	case event.Progressed:
 		return s.progress(now, ev)
-	case Finished:
+	case event.Finished:
 		return s.finish(now, ev)
-	case Tick:
+	case event.Tick:
 		s.tick(now)
 		return nil
 	default:

@@ -4,10 +4,11 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/judge"
 )
 
-func (s *State) pause(now muster.Time, ev Pause) error {
+func (s *State) pause(now muster.Time, ev event.Pause) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
@@ -20,7 +21,7 @@ func (s *State) pause(now muster.Time, ev Pause) error {
 	return nil
 }
 
-func (s *State) drain(now muster.Time, ev Drain) error {
+func (s *State) drain(now muster.Time, ev event.Drain) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
@@ -37,7 +38,7 @@ func (s *State) drain(now muster.Time, ev Drain) error {
 	return nil
 }
 
-func (s *State) remove(now muster.Time, ev Remove) error {
+func (s *State) remove(now muster.Time, ev event.Remove) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
@@ -73,7 +74,7 @@ func (s *State) Workers() []muster.Worker {
 	return list
 }
 
-func (s *State) cancel(now muster.Time, ev Cancel) error {
+func (s *State) cancel(now muster.Time, ev event.Cancel) error {
 	j := s.jobs[ev.Job]
 	switch {
 	case j == nil && (ev.Job < 1 || ev.Job >= s.next):
@@ -101,26 +102,18 @@ func (s *State) cancel(now muster.Time, ev Cancel) error {
 }
 
 // spans returns the spans in order and without overlaps; all tasks for nil.
-func (j *job) spans(list []Span) ([]Span, error) {
+func (j *job) spans(list []event.Span) ([]event.Span, error) {
 	last := j.groups[len(j.groups)-1].row
 	most := last.First + last.Size - 1
 	if list == nil {
-		return []Span{{0, most}}, nil
+		return []event.Span{{First: 0, Last: most}}, nil
 	}
-	list = slices.Clone(list)
-	slices.SortFunc(list, func(a, b Span) int { return a.First - b.First })
-	var joined []Span
 	for _, s := range list {
 		if s.First < 0 || s.First > s.Last || s.Last > most {
 			return nil, muster.Errorf(muster.NotFound, "job %s has tasks 0 to %d, not %d to %d", j.row.ID, most, s.First, s.Last)
 		}
-		if n := len(joined); n > 0 && s.First <= joined[n-1].Last+1 {
-			joined[n-1].Last = max(joined[n-1].Last, s.Last)
-		} else {
-			joined = append(joined, s)
-		}
 	}
-	return joined, nil
+	return event.Merge(list), nil
 }
 
 // cancelPart cancels elements of a group and returns how many were not final and

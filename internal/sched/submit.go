@@ -5,10 +5,11 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/flow"
+	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
-func (s *State) submit(now muster.Time, ev Submit) error {
+func (s *State) submit(now muster.Time, ev event.Submit) error {
 	if ev.ID != s.next {
 		return muster.Errorf(muster.Internal, "job %s cannot be accepted: the next number is %s", ev.ID, s.next)
 	}

@@ -10,14 +10,14 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
-	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 func TestSpansRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		spans := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) sched.Span {
+		spans := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event.Span {
 			first := rapid.IntRange(0, muster.MaxArray).Draw(t, "first")
-			return sched.Span{First: first, Last: rapid.IntRange(first, muster.MaxArray).Draw(t, "last")}
+			return event.Span{First: first, Last: rapid.IntRange(first, muster.MaxArray).Draw(t, "last")}
 		}), 1, 20).Draw(t, "spans")
 		text := wire.FormatSpans(spans)
 		got, err := wire.ParseSpans(text)

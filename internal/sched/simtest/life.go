@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 // newWorker makes a worker with random resources.
@@ -32,20 +32,20 @@ func (w *world) newWorker(i int) *worker {
 }
 
 // users submit, cancel, retry and steer.
-func (w *world) users() []sched.Event {
-	var events []sched.Event
+func (w *world) users() []event.Event {
+	var events []event.Event
 	if w.rng.IntN(8) == 0 && w.openJobs() < 12 {
 		w.stats.submits++
-		events = append(events, sched.Submit{ID: w.st.NextJob(), Spec: w.newSpec(), Owner: "someone"})
+		events = append(events, event.Submit{ID: w.st.NextJob(), Spec: w.newSpec(), Owner: "someone"})
 	}
 	if n := len(w.disk.jobs); n > 0 && w.rng.IntN(40) == 0 {
 		id := muster.JobID(1 + w.rng.IntN(n))
 		if w.st.Live(id) {
 			w.stats.cancels++
-			ev := sched.Cancel{Job: id}
+			ev := event.Cancel{Job: id}
 			if w.rng.IntN(2) == 0 {
 				first := w.rng.IntN(6)
-				ev.Tasks = []sched.Span{{First: first, Last: first + w.rng.IntN(5)}}
+				ev.Tasks = []event.Span{{First: first, Last: first + w.rng.IntN(5)}}
 			}
 			events = append(events, ev)
 		}
@@ -56,42 +56,42 @@ func (w *world) users() []sched.Event {
 		for _, t := range ended {
 			w.retried[t.ID] = true
 		}
-		events = append(events, sched.Retry{Job: job, Groups: groups, Ended: ended, Kept: kept, Rest: true})
+		events = append(events, event.Retry{Job: job, Groups: groups, Ended: ended, Kept: kept, Rest: true})
 	}
 	wk := w.workers[w.rng.IntN(len(w.workers))].id
 	switch w.rng.IntN(200) {
 	case 0:
-		events = append(events, sched.Pause{Worker: wk, On: true})
+		events = append(events, event.Pause{Worker: wk, On: true})
 	case 1:
-		events = append(events, sched.Pause{Worker: wk})
+		events = append(events, event.Pause{Worker: wk})
 	case 2:
-		events = append(events, sched.Drain{Worker: wk, On: true})
+		events = append(events, event.Drain{Worker: wk, On: true})
 	case 3:
-		events = append(events, sched.Drain{Worker: wk})
+		events = append(events, event.Drain{Worker: wk})
 	case 4:
-		events = append(events, sched.Ready{Worker: wk, Constrained: "hot"})
+		events = append(events, event.Ready{Worker: wk, Constrained: "hot"})
 	case 5:
-		events = append(events, sched.Ready{Worker: wk})
+		events = append(events, event.Ready{Worker: wk})
 	}
 	return events
 }
 
 // unpause takes back what administrators did.
-func (w *world) unpause() []sched.Event {
-	var events []sched.Event
+func (w *world) unpause() []event.Event {
+	var events []event.Event
 	for _, wk := range w.workers {
 		if row, ok := w.disk.workers[wk.id]; ok && (row.Paused || row.Draining) {
-			events = append(events, sched.Pause{Worker: wk.id}, sched.Drain{Worker: wk.id})
+			events = append(events, event.Pause{Worker: wk.id}, event.Drain{Worker: wk.id})
 		}
 		if wk.session != 0 {
-			events = append(events, sched.Ready{Worker: wk.id})
+			events = append(events, event.Ready{Worker: wk.id})
 		}
 	}
 	return events
 }
 
 // mischief is what fails in this turn.
-func (w *world) mischief() []sched.Event {
+func (w *world) mischief() []event.Event {
 	i := w.rng.IntN(len(w.workers))
 	wk := w.workers[i]
 	switch w.rng.IntN(60) {

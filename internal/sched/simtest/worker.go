@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 // worker is a model of the real one: it keeps its word about leases, repeats
@@ -49,18 +50,18 @@ func (w *worker) held() []muster.AttemptID {
 }
 
 // receive takes a word from the server and returns the events it answers with.
-func (w *worker) receive(now muster.Time, rng *rand.Rand, word sched.Send) []sched.Event {
+func (w *worker) receive(now muster.Time, rng *rand.Rand, word sched.Send) []event.Event {
 	w.heardAt = now
 	switch m := word.(type) {
 	case sched.Assign:
 		if rng.IntN(40) == 0 {
-			return []sched.Event{sched.Rejected{Worker: w.id, Attempt: m.Attempt, Message: "not now"}}
+			return []event.Event{event.Rejected{Worker: w.id, Attempt: m.Attempt, Message: "not now"}}
 		}
 		ex := newExecution(now, rng, m)
 		w.runs[m.Attempt] = ex
-		return []sched.Event{
-			sched.Accepted{Worker: w.id, Attempt: m.Attempt},
-			sched.Started{Worker: w.id, Attempt: m.Attempt, At: now},
+		return []event.Event{
+			event.Accepted{Worker: w.id, Attempt: m.Attempt},
+			event.Started{Worker: w.id, Attempt: m.Attempt, At: now},
 		}
 	case sched.Stop:
 		delete(w.reports, m.Attempt)
@@ -111,7 +112,7 @@ func newExecution(now muster.Time, rng *rand.Rand, m sched.Assign) *execution {
 
 // step ends what is due and returns reports; it also kills what outlived its
 // lease, before anything else, as the real worker does after a thaw.
-func (w *worker) step(now muster.Time) []sched.Event {
+func (w *worker) step(now muster.Time) []event.Event {
 	for _, id := range slices.SortedFunc(maps.Keys(w.runs), func(a, b muster.AttemptID) int { return compareTasks(a.Task, b.Task) }) {
 		ex := w.runs[id]
 		switch {
@@ -126,15 +127,15 @@ func (w *worker) step(now muster.Time) []sched.Event {
 	if w.session == 0 {
 		return nil
 	}
-	var events []sched.Event
+	var events []event.Event
 	for _, id := range w.held() {
 		if r, ok := w.reports[id]; ok {
-			events = append(events, sched.Finished{Worker: w.id, Report: r})
+			events = append(events, event.Finished{Worker: w.id, Report: r})
 		}
 	}
 	if w.nextRenew <= now {
 		w.nextRenew = now + muster.Time(heartbeat.Std().Milliseconds())
-		events = append(events, sched.Renewed{Worker: w.id, Held: w.held(), Load: &muster.Load{CPU: 0.5}})
+		events = append(events, event.Renewed{Worker: w.id, Held: w.held(), Load: &muster.Load{CPU: 0.5}})
 	}
 	return events
 }

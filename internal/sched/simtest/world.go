@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 const (
@@ -32,7 +33,7 @@ type world struct {
 	sent    int      // packets ever, to order those of one time
 	joins   int      // sessions ever
 	faults  bool
-	crowd   func() []sched.Event // comes in every turn, if it is set
+	crowd   func() []event.Event // comes in every turn, if it is set
 	digest  hash.Hash64          // of all effects, if it is kept
 	retried map[muster.TaskID]bool
 	trace   func(format string, args ...any)
@@ -50,7 +51,7 @@ type packet struct {
 	order    int
 	worker   int
 	session  int
-	toServer []sched.Event
+	toServer []event.Event
 	toWorker sched.Send
 	acks     []muster.AttemptID
 }
@@ -132,7 +133,7 @@ func (w *world) step() error {
 	if !w.faults {
 		w.now += muster.Time(w.rng.IntN(1500)) // less happens: pass the time faster
 	}
-	var events []sched.Event
+	var events []event.Event
 	if w.faults {
 		events = append(events, w.users()...)
 		events = append(events, w.mischief()...)
@@ -156,8 +157,8 @@ func (w *world) step() error {
 
 // deliver hands out every packet that is due: those to workers at once, those to
 // the server as the events of this turn.
-func (w *world) deliver() []sched.Event {
-	var events []sched.Event
+func (w *world) deliver() []event.Event {
+	var events []event.Event
 	for len(w.packets) > 0 && w.packets[0].at <= w.now {
 		p := w.packets[0]
 		w.packets = w.packets[1:]
@@ -215,14 +216,14 @@ func (w *world) insert(p packet) {
 }
 
 // cut ends a worker's session and returns what the server notices.
-func (w *world) cut(i int) []sched.Event {
+func (w *world) cut(i int) []event.Event {
 	wk := w.workers[i]
 	if wk.session == 0 {
 		return nil
 	}
 	wk.session = 0
 	w.packets = slices.DeleteFunc(w.packets, func(p packet) bool { return p.worker == i })
-	return []sched.Event{sched.Lost{Worker: wk.id}}
+	return []event.Event{event.Lost{Worker: wk.id}}
 }
 
 // knock lists the workers that connect in this turn.
@@ -238,16 +239,16 @@ func (w *world) knock() []int {
 }
 
 // serve is one turn of the server: decide, commit, act, and die in between.
-func (w *world) serve(events []sched.Event, joined []int) error {
+func (w *world) serve(events []event.Event, joined []int) error {
 	acks := map[int][]muster.AttemptID{}
 	for _, ev := range events {
 		if err := w.apply(ev); err != nil {
 			return err
 		}
-		if f, ok := ev.(sched.Finished); ok {
+		if f, ok := ev.(event.Finished); ok {
 			acks[w.index(f.Worker)] = append(acks[w.index(f.Worker)], f.Report.Attempt)
 		}
-		if r, ok := ev.(sched.Renewed); ok {
+		if r, ok := ev.(event.Renewed); ok {
 			acks[w.index(r.Worker)] = append(acks[w.index(r.Worker)], muster.AttemptID{})
 		}
 	}
@@ -255,13 +256,13 @@ func (w *world) serve(events []sched.Event, joined []int) error {
 	for _, i := range joined {
 		wk := w.workers[i]
 		offer := wk.offer
-		if err := w.apply(sched.Joined{Worker: offer, Held: wk.held()}); err != nil {
+		if err := w.apply(event.Joined{Worker: offer, Held: wk.held()}); err != nil {
 			return err
 		}
 		_, stops[i] = w.st.Keep(wk.id, wk.held())
 	}
 	if wake := w.st.Wake(); wake != 0 && wake <= w.now {
-		if err := w.apply(sched.Tick{}); err != nil {
+		if err := w.apply(event.Tick{}); err != nil {
 			return err
 		}
 	}
@@ -312,7 +313,7 @@ func (w *world) serve(events []sched.Event, joined []int) error {
 
 // apply decides on one event. Most refusals are part of life; they must leave no
 // trace.
-func (w *world) apply(ev sched.Event) error {
+func (w *world) apply(ev event.Event) error {
 	var before muster.Snapshot
 	look := w.rng.IntN(60) == 0
 	if look {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/event"
 )
 
 var (
@@ -84,7 +84,7 @@ func TestNobodyStarves(t *testing.T) {
 		}
 		big := map[muster.JobID]bool{}
 		end := w.now.Add(muster.Duration(time.Hour))
-		w.crowd = func() []sched.Event {
+		w.crowd = func() []event.Event {
 			var queued int64
 			for _, j := range w.disk.jobs {
 				queued += j.Counts[muster.Queued]
@@ -97,9 +97,9 @@ func TestNobodyStarves(t *testing.T) {
 				return nil
 			case w.rng.IntN(400) == 0:
 				big[w.st.NextJob()] = true
-				return []sched.Event{sched.Submit{ID: w.st.NextJob(), Spec: crowdSpec(w, 4, 1)}}
+				return []event.Event{event.Submit{ID: w.st.NextJob(), Spec: crowdSpec(w, 4, 1)}}
 			case queued < 40:
-				return []sched.Event{sched.Submit{ID: w.st.NextJob(), Spec: crowdSpec(w, 1, 20)}}
+				return []event.Event{event.Submit{ID: w.st.NextJob(), Spec: crowdSpec(w, 1, 20)}}
 			}
 			return nil
 		}

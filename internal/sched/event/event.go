@@ -1,14 +1,15 @@
-package sched
+// Package event is what can happen to the scheduler: see sched.State.Apply.
+package event
 
 import "github.com/muster-dev/muster"
 
-// Event is something that happened, to be decided upon by State.Apply. The set
+// Event is something that happened, to be decided upon by sched.State.Apply. The set
 // is closed.
 //
 //sumtype:decl
 type Event interface{ event() }
 
-// Submit accepts a job. Spec is valid and normalized, and ID is State.NextJob.
+// Submit accepts a job. Spec is valid and normalized, and ID is sched.State.NextJob.
 type Submit struct {
 	ID    muster.JobID
 	Spec  *muster.Spec
@@ -21,9 +22,6 @@ type Cancel struct {
 	Job   muster.JobID
 	Tasks []Span
 }
-
-// Span is the task numbers First to Last.
-type Span struct{ First, Last int }
 
 // Retry queues ended tasks that did not succeed again. Job, Groups and Ended are their rows
 // as stored (the job may have left memory); Rest asks for the ended tasks
@@ -38,7 +36,7 @@ type Retry struct {
 }
 
 // Joined is a worker that connected, for the first time or again. Held lists
-// the attempts that it still runs or whose reports it still keeps. State.Keep
+// the attempts that it still runs or whose reports it still keeps. sched.State.Keep
 // says afterwards which of them it may keep.
 type Joined struct {
 	Worker muster.Worker
@@ -60,7 +58,7 @@ type Left struct{ Worker muster.WorkerID }
 
 // Renewed is a heartbeat: it renews the leases of the attempts Held, which are
 // all that the worker has. An attempt that the scheduler believes running on it for longer than
-// Config.Settle and that is not among them is lost.
+// sched.Config.Settle and that is not among them is lost.
 type Renewed struct {
 	Worker muster.WorkerID
 	Load   *muster.Load
@@ -118,7 +116,7 @@ type Finished struct {
 }
 
 // Tick lets time pass: leases, timeouts and backoffs that end by now. It is due
-// at State.Wake, and may come earlier or later.
+// at sched.State.Wake, and may come earlier or later.
 type Tick struct{}
 
 func (Submit) event()     {}
