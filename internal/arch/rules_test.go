@@ -93,6 +93,7 @@ var rules = map[string]rule{
 	"blob/blobtest":     {ring: testOnly},
 	"link/linktest":     {ring: testOnly},
 	"agent/run/runtest": {ring: testOnly},
+	"agent/gpu/gputest": {ring: testOnly},
 	"test/script":       {ring: testOnly},
 	"test/e2e":          {ring: testOnly},
 	"test/load":         {ring: testOnly},
