@@ -30,6 +30,9 @@ type device struct {
 	parts muster.Size
 }
 
+// idle reports whether nobody has anything of the device, and somebody might.
+func (d *device) idle() bool { return d.whole == 0 && d.parts == 0 && d.gpu.Quarantined == "" }
+
 // free returns the bytes that sharing tasks may still have.
 func (d *device) free() muster.Size {
 	if d.whole > 0 {
@@ -87,7 +90,7 @@ func (b *Book) Free() muster.Resources {
 		CPUs: float64(max(b.mcpu, 0)) / 1000, Memory: max(b.memory, 0), Disk: max(b.disk, 0), Slots: max(b.slots, 0),
 	}
 	for i := range b.gpus {
-		if d := &b.gpus[i]; d.whole == 0 && d.parts == 0 {
+		if d := &b.gpus[i]; d.idle() {
 			for _, g := range b.Worker.Resources.GPUs {
 				if g.UUID == d.gpu.UUID {
 					r.GPUs = append(r.GPUs, g)

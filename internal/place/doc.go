@@ -15,7 +15,8 @@
 // A task that names no cpus takes a slot instead. CPUs are counted in
 // thousandths. A GPU is given whole, or, when the task shares, by bytes of its
 // memory; a device that is shared is never given whole at the same time. All
-// devices of one grant are of one vendor.
+// devices of one grant are of one vendor. A quarantined device is given to nobody,
+// now or ever, until the worker offers it without.
 //
 // Score spreads tasks without GPUs over workers (the one with the most free share
 // wins) and packs tasks with GPUs (the tightest devices win, so that big ones

@@ -157,9 +157,9 @@ func (b *Book) devices(n *Need, empty bool) bool {
 }
 
 // usable reports whether the device can be given to n, and how much of its memory
-// would lie idle then.
+// would lie idle then. One that is quarantined is given to nobody.
 func (d *device) usable(n *Need, empty bool) (waste muster.Size, ok bool) {
-	if d.matches(n) != Fits {
+	if d.gpu.Quarantined != "" || d.matches(n) != Fits {
 		return 0, false
 	}
 	free := d.gpu.Memory

@@ -10,7 +10,7 @@ import (
 // Grant says what a task with need n would be given. It changes nothing; call it
 // only where Fits returned Fits.
 func (b *Book) Grant(n *Need) muster.Grant {
-	g := muster.Grant{Memory: n.Request.Memory, Disk: n.Request.Disk}
+	g := muster.Grant{Memory: n.Request.Memory, Disk: n.Request.Disk, PIDs: n.Request.PIDs}
 	if n.mcpu > 0 {
 		g.CPUs = float64(n.mcpu) / 1000
 	} else {
@@ -80,7 +80,7 @@ func (b *Book) Score(n *Need) float64 {
 		_, waste := b.pick(n)
 		free := 0
 		for i := range b.gpus {
-			if d := &b.gpus[i]; d.whole == 0 && d.parts == 0 {
+			if b.gpus[i].idle() {
 				free++
 			}
 		}

@@ -29,7 +29,7 @@ func NewNeed(t *muster.TaskSpec) *Need {
 
 	b := make([]byte, 0, 64)
 	b = strconv.AppendQuote(b, n.Kind)
-	for _, v := range []int64{n.mcpu, int64(r.Memory), int64(r.Disk), int64(r.GPUs.Count), int64(r.GPUs.Memory)} {
+	for _, v := range []int64{n.mcpu, int64(r.Memory), int64(r.Disk), int64(r.PIDs), int64(r.GPUs.Count), int64(r.GPUs.Memory)} {
 		b = strconv.AppendInt(append(b, ' '), v, 10)
 	}
 	if r.GPUs.Count > 0 {

@@ -41,11 +41,11 @@ func (b *Book) Why(n *Need, f Filter) string {
 	case Disk:
 		return amount("disk", r.Disk.String(), max(b.disk, 0).String(), w.Resources.Disk.String(), w.Resources.Disk < r.Disk)
 	case GPUs:
-		what := Devices(r.GPUs)
+		what, out := Devices(r.GPUs), b.quarantined(n)
 		if !b.devices(n, true) {
-			return fmt.Sprintf("needs %s, has %s", what, b.inventory())
+			return fmt.Sprintf("needs %s, has %s%s", what, b.inventory(), out)
 		}
-		return fmt.Sprintf("needs %s, %d of %d would do now", what, b.usableNow(n), len(b.gpus))
+		return fmt.Sprintf("needs %s, %d of %d would do now%s", what, b.usableNow(n), len(b.gpus), out)
 	default:
 		return f.String()
 	}
@@ -88,6 +88,17 @@ func (b *Book) inventory() string {
 		}
 	}
 	return strings.Join(names, ", ")
+}
+
+// quarantined words which devices would do for n if they were not quarantined.
+func (b *Book) quarantined(n *Need) string {
+	var s strings.Builder
+	for i := range b.gpus {
+		if d := &b.gpus[i]; d.gpu.Quarantined != "" && d.matches(n) == Fits {
+			fmt.Fprintf(&s, "; GPU %d (%s) is quarantined: %s", d.gpu.Index, d.gpu.UUID, d.gpu.Quarantined)
+		}
+	}
+	return s.String()
 }
 
 func (b *Book) usableNow(n *Need) int {
