@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,15 +28,24 @@ type Config struct {
 	Tags      []string
 	Labels    map[string]string
 	Price     float64 // per hour
+	Address   string  // at which other workers reach this one; "" means where the server sees it
 	Resources muster.Resources
 	Dir       string // the data dir, of which Keep is the lock
 	Executors []run.Executor
 	Keep      *Keep
-	Logs      Logs
-	Dialer    link.Dialer
-	Load      func(ctx context.Context) *muster.Load // what the host does now; nil where unknown
-	Grace     time.Duration                          // how long running tasks may go on after Run's ctx ended
-	Log       *slog.Logger
+
+	// Supervisor stands by the processes of tasks, from one life of the worker to the
+	// next.
+	Supervisor run.Supervisor
+	// Heal is told which quarantined GPUs to look at again: UUIDs, or "all". It must
+	// not block. Nil means that there is nothing to heal.
+	Heal func(uuids []string)
+
+	Logs   Logs
+	Dialer link.Dialer
+	Load   func(ctx context.Context) *muster.Load // what the host does now; nil where unknown
+	Grace  time.Duration                          // how long running tasks may go on after Run's ctx ended
+	Log    *slog.Logger
 }
 
 func (c *Config) identityPath() string { return filepath.Join(c.Dir, identityFile) }
@@ -50,23 +60,29 @@ type Agent struct {
 
 	leave     chan struct{} // closed when the server lets the worker go
 	leaveOnce sync.Once
+	going     chan struct{} // closed when the tasks are left to the next life
+	goOnce    sync.Once
 	hurry     chan struct{} // closed when nothing is waited for any more
 	hurryOnce sync.Once
 }
 
 // New makes an agent that does nothing until Run.
 func New(cfg Config) *Agent {
+	if cfg.Supervisor == nil {
+		cfg.Supervisor = nobody{}
+	}
 	a := &Agent{
 		cfg:       cfg,
 		log:       cfg.Log,
-		roster:    newRoster(cfg.Resources, run.Clock, cfg.Log),
 		executors: map[string]run.Executor{},
 		leave:     make(chan struct{}),
+		going:     make(chan struct{}),
 		hurry:     make(chan struct{}),
 	}
 	for _, ex := range cfg.Executors {
 		a.executors[ex.Kind()] = ex
 	}
+	a.roster = newRoster(link.Offer{Tags: cfg.Tags, Kinds: a.kinds(), Resources: cfg.Resources}, run.Clock, cfg.Log)
 	return a
 }
 
@@ -81,15 +97,17 @@ func (a *Agent) load(ctx context.Context) *muster.Load {
 
 // Run works until ctx ends; then it takes nothing new, lets running tasks go on
 // for Config.Grace, hands back what is left, and says goodbye. It returns nil
-// after that, and after the server drained the worker. It returns an error at
-// once if the server refuses the worker for good. When it returns, no task runs.
+// after that, and after the server drained the worker; then no task runs. After
+// Leave it returns run.ErrLeave, and tasks run on. It returns an error at once if
+// the server refuses the worker for good.
 func (a *Agent) Run(ctx context.Context) error {
-	if err := a.restore(ctx); err != nil {
+	tasks := context.WithoutCancel(ctx)
+	if err := a.restore(ctx, tasks); err != nil {
+		a.roster.leaveAll() // nothing of them is lost yet
+		a.tasks.Wait()
 		return err
 	}
-	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer end(nil)
-	g, life := errgroup.WithContext(life)
+	g, life := errgroup.WithContext(tasks)
 	g.Go(func() error { return a.save(life) })
 	g.Go(func() error { return a.roster.watchLeases(life) })
 	g.Go(func() error {
@@ -111,25 +129,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	return errors.Join(err, saveErr)
 }
 
-var errShutDown = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, Message: "the worker shut down"}
+// Leave ends Run without ending the tasks: their processes go on, and the next
+// Agent on this data dir finds them. Those that have none yet are handed back.
+func (a *Agent) Leave() { a.goOnce.Do(func() { close(a.going) }) }
 
-// restore takes up the reports of an earlier life.
-func (a *Agent) restore(ctx context.Context) error {
-	reports, err := a.cfg.Keep.Reports()
-	if err != nil {
-		a.log.Error("some reports of an earlier life are lost", slog.Any("error", err))
-	}
-	for i := range reports {
-		r := &reports[i]
-		size, err := a.cfg.Logs.Size(ctx, r.Attempt)
-		if err != nil {
-			return err
-		}
-		r.LogSize = min(r.LogSize, size)
-		a.roster.restore(r)
-	}
-	return nil
-}
+var errShutDown = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, Message: "the worker shut down"}
 
 // drained ends the worker on the server's word: it holds nothing any more.
 func (a *Agent) drained() { a.leaveOnce.Do(func() { close(a.leave) }) }
@@ -142,6 +146,7 @@ const (
 	killWait   = 2 * time.Minute // for executors to end what was killed; they keep to each task's own grace
 	reportWait = 5 * time.Second // for the last reports to be acknowledged
 	byeWait    = 5 * time.Second // for the goodbye to leave
+	tellEvery  = 5 * time.Second // what is waited for
 )
 
 // shutDown waits until the worker is to go, and sees to it that it goes in
@@ -152,15 +157,17 @@ func (a *Agent) shutDown(ctx, life context.Context) error {
 		return nil
 	case <-a.leave:
 		a.log.Info("drained; leaving")
+	case <-a.going:
+		return a.goAway(life)
 	case <-ctx.Done():
 		a.log.Info("shutting down", slog.Duration("grace", a.cfg.Grace))
 	}
 	a.roster.close("the worker is shutting down")
-	executing := func() bool { n, _ := a.roster.count(); return n > 0 }
-	if executing() && !a.wait(life, a.cfg.Grace, a.hurry, executing) {
-		a.log.Warn("stopping the tasks that still run")
+	a.roster.preemptAll("the worker is shutting down")
+	if a.executing() && !a.wait(life, a.cfg.Grace, a.hurry, a.executing) {
+		a.log.Warn("stopping the tasks that still run", a.waitsFor())
 		a.roster.stopAll(errShutDown)
-		a.wait(life, killWait, nil, executing)
+		a.wait(life, killWait, nil, a.executing)
 	}
 	holding := func() bool { _, n := a.roster.count(); return n > 0 }
 	a.wait(life, reportWait, a.hurry, holding)
@@ -170,14 +177,50 @@ func (a *Agent) shutDown(ctx, life context.Context) error {
 	return errStopped
 }
 
+// goAway ends the worker's part in its tasks and leaves them running. There is no
+// goodbye: for the server it is a connection that broke, and comes back.
+func (a *Agent) goAway(life context.Context) error {
+	a.log.Info("leaving the running tasks to the next life of this worker", a.waitsFor())
+	a.roster.close("the worker is being upgraded")
+	a.roster.leaveAll()
+	a.wait(life, killWait, a.hurry, a.executing)
+	a.wait(life, reportWait, a.hurry, a.roster.unsettled)
+	return run.ErrLeave
+}
+
+func (a *Agent) executing() bool {
+	n, _ := a.roster.count()
+	return n > 0
+}
+
+// waitsFor names the tasks that run.
+func (a *Agent) waitsFor() slog.Attr {
+	const most = 20
+	var names []string
+	for _, r := range a.Running() {
+		names = append(names, r.Attempt.Task.String())
+	}
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most], fmt.Sprintf("and %d more", more))
+	}
+	return slog.String("tasks", strings.Join(names, " "))
+}
+
 // wait returns true once busy does not hold any more, and false after most, when stop
-// is closed, or when ctx ends.
+// is closed, or when ctx ends. It tells now and then what it waits for.
 func (a *Agent) wait(ctx context.Context, most time.Duration, stop <-chan struct{}, busy func() bool) bool {
+	began := time.Now()
 	t := time.NewTimer(most)
 	defer t.Stop()
+	tell := time.NewTicker(tellEvery)
+	defer tell.Stop()
 	for busy() {
 		select {
 		case <-a.roster.idle:
+		case <-tell.C:
+			if a.executing() {
+				a.log.Info("waiting for tasks to end", a.waitsFor(), slog.Duration("left", (most-time.Since(began)).Round(time.Second)))
+			}
 		case <-t.C:
 			return false
 		case <-stop:
@@ -223,6 +266,10 @@ func (a *Agent) execute(ctx context.Context, ex run.Executor, t *run.Task, at *a
 		if p := recover(); p != nil {
 			a.log.Error("an executor panicked", slog.String("attempt", t.Attempt.String()), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 			*report = muster.Report{Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal, Message: fmt.Sprintf("a bug of the worker: %v", p)}
+		}
+		if errors.Is(context.Cause(ctx), run.ErrLeave) {
+			a.roster.leave(at)
+			return
 		}
 		a.roster.finish(at, report)
 	}()

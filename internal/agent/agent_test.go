@@ -155,15 +155,10 @@ func TestStops(t *testing.T) {
 		{"dropped", nil, func(w *world, s *show) {
 			w.desk.say(&link.ToWorker{Cancel: []link.Cancel{{Attempt: s.id, Drop: true}}})
 		}, muster.Open, ""},
-		{"timed out", func(s *muster.TaskSpec) { s.Timeout = muster.Duration(time.Minute) }, func(_ *world, s *show) {
-			s.sink.Started(1)
-			time.Sleep(time.Minute)
-		}, muster.AttemptTimedOut, muster.Timeout},
-		{"in time", func(s *muster.TaskSpec) { s.Timeout = muster.Duration(time.Minute) }, func(_ *world, s *show) {
-			s.sink.Started(1)
-			time.Sleep(59 * time.Second)
-			s.finish()
-		}, muster.AttemptSucceeded, ""},
+		{"preempted by the server", nil, func(w *world, s *show) {
+			w.desk.say(&link.ToWorker{Cancel: []link.Cancel{{Attempt: s.id, Reason: muster.Preempted}}})
+		}, muster.AttemptFailed, muster.Preempted},
+		{"preempted by the worker", nil, func(w *world, s *show) { w.agent.Preempt(s.id, "the owner is back") }, muster.AttemptFailed, muster.Preempted},
 		{"a bug", nil, func(_ *world, s *show) { s.done <- muster.Report{} }, muster.AttemptFailed, muster.WorkerInternal},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -27,19 +27,22 @@ const (
 type attempt struct {
 	id     muster.AttemptID
 	roster *roster
-	spec   *muster.TaskSpec        // nil if an earlier life of the worker ran it
 	grant  muster.Grant            // taken until the executor returns
 	cancel context.CancelCauseFunc // nil if nothing can be stopped
 	grace  time.Duration           // how long it may go on while the server is away
 	since  time.Duration           // when it was assigned, by the roster's clock
 	inline bool                    // it runs on the session's own goroutine
+	ended  bool                    // its process had ended in time when this life of the worker found it: no lease
 	gone   bool                    // forgotten: nothing is said of it any more
 
-	pid     run.Pid // of its main process, once that is known
-	queued  bool    // in roster.talk
-	told    told
-	started muster.Time
-	timeout *time.Timer
+	pid        run.Pid // of its main process, once that is known
+	checkpoint bool    // it can save its state and go on elsewhere
+	queued     bool    // in roster.talk
+	told       told
+	started    muster.Time
+
+	saved    string // the hash of its checkpoint on the server
+	saySaved bool   // that was not said in this session
 
 	progress   *muster.Progress // not sent yet
 	progressAt time.Duration    // when one was last sent
@@ -50,7 +53,7 @@ type attempt struct {
 	size     int            // that the report takes in a frame
 	reported bool           // sent in this session
 	acked    bool           // on the server's disk, or unwanted
-	saved    bool           // in the keep
+	kept     bool           // in the keep
 	saveBy   time.Duration  // when it is to be in the keep if it is still held
 
 	logSize  int64 // bytes in the local log
@@ -73,12 +76,6 @@ func (at *attempt) Started(started muster.Time) {
 		return
 	}
 	at.started = started
-	if limit := at.spec.Timeout.Std(); limit > 0 && at.cancel != nil {
-		at.timeout = time.AfterFunc(limit, func() {
-			at.cancel(&run.Stopped{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout,
-				Message: "it ran longer than its timeout of " + limit.String()})
-		})
-	}
 	r.say(at)
 }
 
@@ -134,15 +131,17 @@ func (at *attempt) LogGrew(size int64) {
 }
 
 // stop ends the attempt's execution for the given cause.
-func (at *attempt) stop(why *run.Stopped) {
+func (at *attempt) stop(why *run.Stopped) { at.cancelWith(why) }
+
+func (at *attempt) cancelWith(cause error) {
 	if at.cancel != nil {
-		at.cancel(why)
+		at.cancel(cause)
 	}
 }
 
 // overdue reports whether the attempt has outlived its lease.
 func (at *attempt) overdue(now, contact time.Duration) bool {
-	return now-max(contact, at.since) > at.grace
+	return !at.ended && now-max(contact, at.since) > at.grace
 }
 
 // complete fills in what the roster knows better than the executor, and puts

@@ -44,6 +44,12 @@ func (c *capacity) take(g *muster.Grant) (why string) {
 			return why
 		}
 	}
+	c.hold(g)
+	return ""
+}
+
+// hold counts g, whatever is offered: it is in use already.
+func (c *capacity) hold(g *muster.Grant) {
 	c.add(g, 1)
 	for _, id := range g.GPUs {
 		u := c.gpus[id]
@@ -51,13 +57,15 @@ func (c *capacity) take(g *muster.Grant) (why string) {
 		u.shared += g.GPUMemory
 		c.gpus[id] = u
 	}
-	return ""
 }
 
 func (c *capacity) refuseGPU(id string, share muster.Size) string {
 	i := slices.IndexFunc(c.offer.GPUs, func(d muster.GPU) bool { return d.UUID == id })
 	if i < 0 {
 		return fmt.Sprintf("this worker has no GPU %s", id)
+	}
+	if why := c.offer.GPUs[i].Quarantined; why != "" {
+		return fmt.Sprintf("GPU %s is in quarantine: %s", id, why)
 	}
 	u := c.gpus[id]
 	if u.whole || share == 0 && u.shared > 0 || u.shared+share > c.offer.GPUs[i].Memory {

@@ -40,28 +40,30 @@ func (r *roster) findGrace() {
 }
 
 // heard takes up a sign of life from the server; pong says that it answers our
-// ping. What expired before it came is not revived by it.
-func (r *roster) heard(pong bool) {
+// ping. What expired before it came is not revived by it. It returns the last
+// contact.
+func (r *roster) heard(pong bool) (contact time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.expire(r.clock())
 	if pong && r.pinged != 0 {
 		r.contact, r.pinged = max(r.contact, r.pinged), 0
 	}
+	return r.contact
 }
 
-// hello says what is held. The session that follows counts from here.
-func (r *roster) hello() (held []muster.AttemptID, at time.Duration) {
+// hello says what is held and offered. The session that follows counts from here.
+func (r *roster) hello() (held []muster.AttemptID, offer *link.Offer, at time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock()
 	r.expire(now)
-	return r.ids(func(at *attempt) bool { return !at.gone && !at.acked }), now
+	return r.ids(func(at *attempt) bool { return !at.gone && !at.acked }), r.currentOffer(), now
 }
 
 // welcome begins a session: all is to be said anew. since is when hello was
-// asked.
-func (r *roster) welcome(w *link.Welcome, since time.Duration) {
+// asked. It returns the last contact.
+func (r *roster) welcome(w *link.Welcome, since time.Duration) (contact time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock()
@@ -77,11 +79,12 @@ func (r *roster) welcome(w *link.Welcome, since time.Duration) {
 			at.logAcked = min(k.Size, at.logSize)
 		}
 	}
-	r.connected, r.ready = true, true
+	r.connected, r.ready, r.offered = true, true, false
 	r.beat, r.beatAt, r.pinged = w.Heartbeat.Std(), now, 0
 	r.talk, r.later, r.rejected = nil, nil, nil
 	for _, at := range r.held {
 		at.told, at.queued, at.later, at.reported = toldNothing, false, false, false
+		at.saySaved = at.saved != ""
 		if !at.gone && !at.acked {
 			r.say(at)
 		}
@@ -89,6 +92,7 @@ func (r *roster) welcome(w *link.Welcome, since time.Duration) {
 	}
 	r.rewindLogs()
 	token(r.wake)
+	return r.contact
 }
 
 var errDropped = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "the server gave the attempt up"}

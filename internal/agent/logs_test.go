@@ -87,7 +87,7 @@ func TestLogThatCannotBeReadIsAbandoned(t *testing.T) {
 func TestLogAccounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Hour
-		r := newRoster(muster.Resources{Slots: 10}, func() time.Duration { return now }, nil)
+		r := newRoster(link.Offer{Resources: muster.Resources{Slots: 10}}, func() time.Duration { return now }, nil)
 		r.connected, r.beatAt = true, time.Hour*100
 		var ats []*attempt
 		for i := range 3 {

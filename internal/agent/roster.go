@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,14 +30,17 @@ type roster struct {
 
 	mu       sync.Mutex
 	held     map[muster.AttemptID]*attempt
+	offer    link.Offer
 	capacity capacity
-	executes int    // attempts whose executor has not returned
-	closing  string // why nothing new is taken; "" if it is
+	executes int               // attempts whose executor has not returned
+	closing  string            // why nothing new is taken for good; "" if it is
+	limits   map[string]string // why nothing new is taken for now, by source
 
 	// What the session has to say: see words.go.
 	wake      chan struct{} // holds one token if there may be something to say
 	connected bool
 	ready     bool // Ready is to be said
+	offered   bool // Offer is to be said
 	leaving   bool // Goodbye is to be said, and nothing after it
 	left      bool // it was said
 	talk      []*attempt
@@ -62,16 +66,19 @@ type roster struct {
 	unsaved []*attempt    // ended, oldest first; some may be acknowledged by now
 	unsave  []muster.AttemptID
 	trash   []muster.AttemptID // logs to remove
+	over    []muster.AttemptID // that the supervisor may forget
 
 	idle chan struct{} // holds one token if executes or held may have become 0
 }
 
-func newRoster(offer muster.Resources, clock func() time.Duration, log *slog.Logger) *roster {
+func newRoster(offer link.Offer, clock func() time.Duration, log *slog.Logger) *roster {
 	return &roster{
 		log:      log,
 		clock:    clock,
 		held:     map[muster.AttemptID]*attempt{},
-		capacity: newCapacity(offer),
+		offer:    offer,
+		capacity: newCapacity(offer.Resources),
+		limits:   map[string]string{},
 		wake:     make(chan struct{}, 1),
 		saving:   make(chan struct{}, 1),
 		idle:     make(chan struct{}, 1),
@@ -100,23 +107,29 @@ func (r *roster) take(id muster.AttemptID, spec *muster.TaskSpec, g muster.Grant
 		r.say(at)
 		return nil, ""
 	}
-	if r.closing != "" {
-		return nil, r.closing
+	if why := r.constrained(); why != "" {
+		return nil, why
 	}
 	if why := r.capacity.take(&g); why != "" {
 		return nil, why
 	}
-	at = &attempt{id: id, roster: r, spec: spec, grant: g, cancel: cancel, inline: cancel == nil, since: r.clock(), grace: spec.Disconnect.Grace.Std()}
-	if at.grace <= 0 {
-		at.grace = defaultGrace
-	}
-	r.minGrace = min(r.minGrace, at.grace)
-	r.held[id] = at
-	r.executes++
+	at = &attempt{id: id, roster: r, grant: g, cancel: cancel, inline: cancel == nil, since: r.clock()}
+	r.enter(at, spec)
 	if !at.inline {
 		r.say(at)
 	}
 	return at, ""
+}
+
+// enter begins to hold an attempt that is executed.
+func (r *roster) enter(at *attempt, spec *muster.TaskSpec) {
+	at.checkpoint = spec.Checkpoint != nil
+	if at.grace = spec.Disconnect.Grace.Std(); at.grace <= 0 {
+		at.grace = defaultGrace
+	}
+	r.minGrace = min(r.minGrace, at.grace)
+	r.held[at.id] = at
+	r.executes++
 }
 
 // reject tells the server that an attempt will not run here.
@@ -134,9 +147,6 @@ func (r *roster) finish(at *attempt, report *muster.Report) {
 	r.executes--
 	r.capacity.give(&at.grant)
 	at.cancel = nil
-	if at.timeout != nil {
-		at.timeout.Stop()
-	}
 	now := r.clock()
 	if !at.gone && at.overdue(now, r.contact) {
 		r.log.Warn("an attempt ended after its lease; its result is dropped", slog.String("attempt", at.id.String()))
@@ -147,7 +157,7 @@ func (r *roster) finish(at *attempt, report *muster.Report) {
 		return
 	}
 	at.complete(report)
-	at.report, at.spec = report, nil
+	at.report = report
 	at.saveBy = now + saveAfter
 	if len(r.unsaved) == 0 {
 		token(r.saving)
@@ -160,15 +170,6 @@ func (r *roster) finish(at *attempt, report *muster.Report) {
 	if r.executes == 0 {
 		token(r.idle)
 	}
-}
-
-// restore takes up an ended attempt of an earlier life.
-func (r *roster) restore(report *muster.Report) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	at := &attempt{id: report.Attempt, roster: r, report: report, saved: true, logSize: report.LogSize}
-	at.complete(report)
-	r.held[at.id] = at
 }
 
 // forget stops an attempt of which nothing is to be said any more. One that has
@@ -200,7 +201,11 @@ func (r *roster) remove(at *attempt) {
 	r.inflight -= at.logSent - at.logAcked
 	at.logSent, at.logAcked = at.logSize, at.logSize
 	at.gone = true
-	if at.saved {
+	if !at.inline {
+		r.over = append(r.over, at.id)
+		token(r.saving)
+	}
+	if at.kept {
 		r.unsave = append(r.unsave, at.id)
 		token(r.saving)
 	}
@@ -211,6 +216,18 @@ func (r *roster) remove(at *attempt) {
 	if r.executes == 0 || len(r.held) == 0 {
 		token(r.idle)
 	}
+}
+
+// constrained says why nothing new is taken; "" if it is.
+func (r *roster) constrained() string {
+	if r.closing != "" {
+		return r.closing
+	}
+	var all []string
+	for _, source := range slices.Sorted(maps.Keys(r.limits)) {
+		all = append(all, r.limits[source])
+	}
+	return strings.Join(all, "; ")
 }
 
 // close takes nothing new from now on.

@@ -8,10 +8,17 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// toSave takes what is due for the disk: reports to put, reports to remove, and
-// logs to remove. With all true everything is due. Otherwise wait is how long
-// until the next is, unless the roster says so earlier.
-func (r *roster) toSave(all bool) (put []*attempt, remove, trash []muster.AttemptID, wait time.Duration) {
+// chores are what is due for the disk and for the supervisor.
+type chores struct {
+	put    []*attempt         // whose reports go to the keep
+	remove []muster.AttemptID // whose reports leave it
+	trash  []muster.AttemptID // whose logs are removed
+	over   []muster.AttemptID // that the supervisor forgets
+}
+
+// toSave takes what is due. With all true everything is. Otherwise wait is how
+// long until the next is, unless the roster says so earlier.
+func (r *roster) toSave(all bool) (c chores, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now, n := r.clock(), 0
@@ -22,7 +29,7 @@ func (r *roster) toSave(all bool) (put []*attempt, remove, trash []muster.Attemp
 				wait = at.saveBy - now
 				break
 			}
-			put = append(put, at)
+			c.put = append(c.put, at)
 		}
 		n++
 	}
@@ -30,9 +37,9 @@ func (r *roster) toSave(all bool) (put []*attempt, remove, trash []muster.Attemp
 	if r.unsaved = r.unsaved[n:]; len(r.unsaved) == 0 {
 		r.unsaved = nil
 	}
-	remove, trash = r.unsave, r.trash
-	r.unsave, r.trash = nil, nil
-	return put, remove, trash, wait
+	c.remove, c.trash, c.over = r.unsave, r.trash, r.over
+	r.unsave, r.trash, r.over = nil, nil, nil
+	return c, wait
 }
 
 // saved takes note of the outcome of what toSave returned.
@@ -45,7 +52,7 @@ func (r *roster) savedThem(put []*attempt, remove []muster.AttemptID, ok bool) {
 		return
 	}
 	for _, at := range put {
-		at.saved = true
+		at.kept = true
 		if at.gone { // acknowledged in the meantime
 			r.unsave = append(r.unsave, at.id)
 			token(r.saving)
@@ -84,14 +91,17 @@ func (a *Agent) save(ctx context.Context) error {
 
 // saveOnce writes what is due, or everything.
 func (a *Agent) saveOnce(ctx context.Context, all bool) (wait time.Duration, err error) {
-	put, remove, trash, wait := a.roster.toSave(all)
-	reports := make([]*muster.Report, len(put))
-	for i, at := range put {
+	c, wait := a.roster.toSave(all)
+	reports := make([]*muster.Report, len(c.put))
+	for i, at := range c.put {
 		reports[i] = at.report // no longer changed
 	}
-	err = a.cfg.Keep.Change(reports, remove)
-	a.roster.savedThem(put, remove, err == nil)
-	for _, id := range trash {
+	err = a.cfg.Keep.Change(reports, c.remove)
+	a.roster.savedThem(c.put, c.remove, err == nil)
+	if len(c.over) > 0 {
+		a.cfg.Supervisor.Forget(c.over...)
+	}
+	for _, id := range c.trash {
 		if err := a.cfg.Logs.RemoveAttempt(ctx, id); err != nil {
 			a.log.Warn("a log that was delivered cannot be removed", slog.String("attempt", id.String()), slog.Any("error", err))
 		}

@@ -16,8 +16,9 @@ import (
 // which return nil, or until coming back makes no sense.
 func (a *Agent) connect(ctx context.Context) error {
 	var backoff link.Backoff
-	known := false // the server has welcomed us in this life
-	tries := 0     // since we were connected
+	_, held := a.roster.count()
+	known := held > 0 // the server has welcomed us, in this life or in one that left us something
+	tries := 0        // since we were connected
 	for {
 		s := &session{agent: a, specs: map[int]*link.GroupSpec{}}
 		err := s.run(ctx)
@@ -99,10 +100,11 @@ func (s *session) run(ctx context.Context) error {
 func (s *session) hello() *link.Hello {
 	c := &s.agent.cfg
 	h := &link.Hello{
-		Version: link.Version, Worker: c.Identity.Worker, Name: c.Name, Build: c.Build, Tags: c.Tags, Labels: c.Labels,
-		Price: c.Price, Resources: c.Resources, Kinds: s.agent.kinds(),
+		Version: link.Version, Worker: c.Identity.Worker, Name: c.Name, Build: c.Build, Labels: c.Labels, Price: c.Price, Address: c.Address,
 	}
-	h.Held, s.since = s.agent.roster.hello()
+	var o *link.Offer
+	h.Held, o, s.since = s.agent.roster.hello()
+	h.Tags, h.Kinds, h.Resources = o.Tags, o.Kinds, o.Resources
 	return h
 }
 
@@ -140,11 +142,14 @@ func (s *session) Post(*link.ToServer) { s.agent.roster.ping() }
 // hear carries out a frame, in its order of effect.
 func (s *session) hear(ctx context.Context, f *link.ToWorker) {
 	r := s.agent.roster
-	r.heard(f.Pong)
+	contact := r.heard(f.Pong)
 	if f.Welcome != nil {
 		s.welcomed = true
-		r.welcome(f.Welcome, s.since)
+		contact = r.welcome(f.Welcome, s.since)
 		s.agent.log.Info("connected", slog.Int("kept", len(f.Welcome.Keep)), slog.Int("stopped", len(f.Welcome.Stop)))
+	}
+	if f.Welcome != nil || f.Pong {
+		s.agent.cfg.Supervisor.Contact(contact)
 	}
 	for i := range f.Specs {
 		s.specs[f.Specs[i].Ref] = &f.Specs[i]
@@ -164,6 +169,9 @@ func (s *session) hear(ctx context.Context, f *link.ToWorker) {
 	}
 	for _, ack := range f.LogAck {
 		r.logAck(ack)
+	}
+	if len(f.Heal) > 0 && s.agent.cfg.Heal != nil {
+		s.agent.cfg.Heal(f.Heal)
 	}
 	if f.Drain {
 		s.agent.drained()
@@ -187,7 +195,10 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 		a.roster.reject(as.Attempt, "this worker does not run tasks of kind "+spec.Kind)
 		return
 	}
-	t := &run.Task{Attempt: as.Attempt, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant}
+	t := &run.Task{
+		Attempt: as.Attempt, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
+		Checkpoint: as.Checkpoint, Gang: (*run.Gang)(as.Gang), Assigned: a.roster.clock(),
+	}
 	for _, in := range as.Inputs {
 		t.Inputs = append(t.Inputs, run.Input(in))
 	}
@@ -223,6 +234,8 @@ func (r *roster) cancel(c *link.Cancel) {
 	case at == nil:
 	case c.Drop:
 		r.forget(at, errDropped)
+	case at.running() && c.Reason == muster.Preempted:
+		at.stop(preempted("the server asked it to make room"))
 	case at.running():
 		reason := c.Reason
 		if reason == muster.NoReason {

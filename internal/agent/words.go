@@ -47,10 +47,14 @@ func (r *roster) next(load *muster.Load) (f *link.ToServer, logs []logRange, wai
 	}
 	f = &link.ToServer{}
 	wait = max(r.beatAt-now, 0)
-	said := r.ready || len(r.rejected) > 0
+	said := r.ready || r.offered || len(r.rejected) > 0
 	if r.ready {
-		f.Ready = &link.Ready{Constrained: r.closing}
+		f.Ready = &link.Ready{Constrained: r.constrained()}
 		r.ready = false
+	}
+	if r.offered {
+		f.Offer = r.currentOffer()
+		r.offered = false
 	}
 	f.Rejected, r.rejected = r.rejected, nil
 
@@ -67,7 +71,7 @@ func (r *roster) next(load *muster.Load) (f *link.ToServer, logs []logRange, wai
 		f.Goodbye = &link.Goodbye{}
 		r.left, said = true, true
 	}
-	if !said && len(logs)+len(f.Accepted)+len(f.Started)+len(f.Progress)+len(f.Finished) == 0 {
+	if !said && len(logs)+len(f.Accepted)+len(f.Started)+len(f.Progress)+len(f.Saved)+len(f.Finished) == 0 {
 		return nil, nil, wait
 	}
 	return f, logs, 0
@@ -94,6 +98,7 @@ func (r *roster) sayAttempts(f *link.ToServer, now time.Duration) (all bool) {
 				f.Progress = append(f.Progress, *at.progress)
 				at.progress = nil
 			}
+			at.sayCheckpoint(f)
 			f.Finished = append(f.Finished, *at.report)
 			at.reported = true
 			room -= at.size
@@ -111,7 +116,7 @@ func (r *roster) sayAttempts(f *link.ToServer, now time.Duration) (all bool) {
 // many tasks end before it is over, and then one word, and one commit of the
 // server's, says it all.
 func (r *roster) sayRunning(f *link.ToServer, at *attempt, now time.Duration) int {
-	if at.told < toldStarted && at.progress == nil && r.executes > 1 && now < at.since+startHold {
+	if at.told < toldStarted && at.progress == nil && !at.saySaved && r.executes > 1 && now < at.since+startHold {
 		r.sayLater(at, at.since+startHold)
 		return 0
 	}
@@ -126,6 +131,7 @@ func (r *roster) sayRunning(f *link.ToServer, at *attempt, now time.Duration) in
 		at.told = toldAccepted
 		room += 30
 	}
+	room += at.sayCheckpoint(f)
 	if at.progress == nil {
 		return room
 	}
@@ -140,6 +146,17 @@ func (r *roster) sayRunning(f *link.ToServer, at *attempt, now time.Duration) in
 	f.Progress = append(f.Progress, *at.progress)
 	at.progress, at.progressAt = nil, now
 	return room
+}
+
+// sayCheckpoint says where the attempt's checkpoint is, and returns about how
+// much room that took.
+func (at *attempt) sayCheckpoint(f *link.ToServer) int {
+	if !at.saySaved {
+		return 0
+	}
+	f.Saved = append(f.Saved, link.Saved{Attempt: at.id, SHA256: at.saved})
+	at.saySaved = false
+	return 120
 }
 
 // sayLater notes that there is something to say about at when due comes.

@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,12 +31,14 @@ type world struct {
 	t      *testing.T
 	desk   *desk
 	puppet *puppet
+	shelf  *shelf
 	keep   *Keep
 	logs   *tasklog.Dir
 	dir    string
 	sleep  atomic.Int64 // how long the machine was suspended
 	cfg    Config
 
+	began time.Time // of the clock, which goes on over the worker's lives
 	agent *Agent
 	stop  context.CancelFunc
 	ended chan error
@@ -52,9 +56,10 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { logs.Close(); keep.Close() })
-	w := &world{t: t, desk: newDesk(), puppet: &puppet{began: make(chan *show, 100)}, keep: keep, logs: logs, dir: dir}
+	w := &world{t: t, desk: newDesk(), shelf: &shelf{}, keep: keep, logs: logs, dir: dir}
+	w.puppet = &puppet{began: make(chan *show, 100), shelf: w.shelf}
 	w.cfg = Config{
-		Identity: Identity{Worker: me, Key: "key"}, Name: "test", Dir: dir, Keep: keep, Logs: logs, Dialer: w.desk,
+		Identity: Identity{Worker: me, Key: "key"}, Name: "test", Dir: dir, Keep: keep, Logs: logs, Dialer: w.desk, Supervisor: w.shelf,
 		Resources: muster.Resources{Slots: 4, CPUs: 2, Memory: 1 << 30, GPUs: []muster.GPU{{UUID: "g0", Memory: 100}, {UUID: "g1", Memory: 100}}},
 		Executors: []run.Executor{noop.New(), w.puppet},
 		Grace:     30 * time.Second,
@@ -68,9 +73,13 @@ func newWorld(t *testing.T) *world {
 func (w *world) start() {
 	w.t.Helper()
 	w.agent = New(w.cfg)
-	begun := time.Now().Add(-time.Hour)
+	begun := w.began
+	if begun.IsZero() {
+		begun = time.Now().Add(-time.Hour)
+	}
 	w.agent.roster.clock = func() time.Duration { return time.Since(begun) + time.Duration(w.sleep.Load()) }
 	w.agent.roster.contact = w.agent.roster.clock()
+	w.began = begun
 	ctx, stop := context.WithCancel(context.Background())
 	w.stop, w.ended = stop, make(chan error, 1)
 	go func() { w.ended <- w.agent.Run(ctx) }()
@@ -84,13 +93,14 @@ func (w *world) end() error {
 	return <-w.ended
 }
 
-// crash ends a life as if the process had been killed: nothing is said any more.
+// crash ends a life as if the process had been killed: nothing is said any more,
+// and what has a process goes on.
 func (w *world) crash() {
 	w.desk.away(true)
 	w.agent.roster.mu.Lock()
 	for id, at := range w.agent.roster.held {
-		at.stop(errDropped)
-		at.gone, at.saved, at.logSize = true, false, 0
+		at.cancelWith(run.ErrLeave)
+		at.gone, at.kept, at.logSize, at.inline = true, false, 0, true
 		delete(w.agent.roster.held, id)
 	}
 	w.agent.roster.mu.Unlock()
@@ -139,11 +149,103 @@ func (w *world) kept() int {
 	return len(reports)
 }
 
+// shelf is a supervisor of processes that are not there: what the puppet puts on
+// it stays until it is forgotten.
+type shelf struct {
+	mu      sync.Mutex
+	held    map[muster.AttemptID]run.Held
+	frozen  map[muster.AttemptID]bool
+	contact time.Duration
+}
+
+var _ run.Supervisor = (*shelf)(nil)
+
+func (s *shelf) put(t *run.Task) (run.Pid, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state, err := t.State()
+	if err != nil {
+		return run.Pid{}, err
+	}
+	if s.held == nil {
+		s.held, s.frozen = map[muster.AttemptID]run.Held{}, map[muster.AttemptID]bool{}
+	}
+	pid := run.Pid{PID: 1000 + t.Attempt.Task.Num}
+	s.held[t.Attempt] = run.Held{Start: run.Start{Attempt: t.Attempt, State: state}, Started: 5000, PID: pid}
+	return pid, nil
+}
+
+// change changes what is held of an attempt.
+func (s *shelf) change(id muster.AttemptID, how func(h *run.Held)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.held[id]
+	how(&h)
+	s.held[id] = h
+}
+
+func (s *shelf) holds() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.held)
+}
+
+// Start implements run.Supervisor.
+func (s *shelf) Start(context.Context, *run.Start, run.Sink) (run.Proc, error) {
+	panic("the puppet starts nothing")
+}
+
+// Adopt implements run.Supervisor.
+func (s *shelf) Adopt(*run.Held, run.Sink) (run.Proc, error) { panic("the puppet adopts nothing") }
+
+// Held implements run.Supervisor.
+func (s *shelf) Held() []run.Held {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.held))
+}
+
+// Contact implements run.Supervisor.
+func (s *shelf) Contact(at time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.contact = at
+}
+
+// Contacted implements run.Supervisor.
+func (s *shelf) Contacted() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.contact
+}
+
+// Freeze implements run.Supervisor.
+func (s *shelf) Freeze(id muster.AttemptID, on bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.frozen[id] = on
+	return nil
+}
+
+// Forget implements run.Supervisor.
+func (s *shelf) Forget(ids ...muster.AttemptID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		delete(s.held, id)
+	}
+}
+
 // puppet is an executor whose tasks do what the test says.
-type puppet struct{ began chan *show }
+type puppet struct {
+	began chan *show
+	shelf *shelf
+	bare  atomic.Bool // tasks get no process
+}
 
 type show struct {
 	id   muster.AttemptID
+	task *run.Task
 	ctx  context.Context
 	sink run.Sink
 	done chan muster.Report
@@ -152,7 +254,14 @@ type show struct {
 func (p *puppet) Kind() string { return "process" }
 
 func (p *puppet) Run(ctx context.Context, t *run.Task, sink run.Sink) muster.Report {
-	s := &show{id: t.Attempt, ctx: ctx, sink: sink, done: make(chan muster.Report, 1)}
+	s := &show{id: t.Attempt, task: t, ctx: ctx, sink: sink, done: make(chan muster.Report, 1)}
+	if t.Held == nil && !p.bare.Load() {
+		pid, err := p.shelf.put(t)
+		if err != nil {
+			return muster.Report{Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal, Message: err.Error()}
+		}
+		sink.Process(pid)
+	}
 	p.began <- s
 	select {
 	case r := <-s.done:
@@ -318,6 +427,10 @@ func (d *desk) heard() link.ToServer {
 		if f.Ready != nil {
 			all.Ready = f.Ready
 		}
+		if f.Offer != nil {
+			all.Offer = f.Offer
+		}
+		all.Saved = append(all.Saved, f.Saved...)
 		if f.Goodbye != nil {
 			all.Goodbye = f.Goodbye
 		}

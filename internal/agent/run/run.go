@@ -106,6 +106,11 @@ func StoppedBy(ctx context.Context) *Stopped {
 	return &Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, Message: "the worker shut down"}
 }
 
+// ErrLeave is the cause with which a task's context is cancelled to leave its
+// process to the worker's next life: the executor returns at once, stops nothing and
+// removes nothing. What it returns does not count.
+var ErrLeave = errors.New("the worker leaves its tasks to its next life")
+
 // Transfer brings blobs to the worker and takes them off it.
 type Transfer interface {
 	// Fetch writes a blob to path, which must not exist, verified.
