@@ -79,6 +79,9 @@ func (c *Checkpoint) UnmarshalJSON(b []byte) error {
 		if err := json.Unmarshal(b, &got.Path); err != nil {
 			return Errorf(Invalid, "checkpoint: %w", err)
 		}
+		if got.Path == "" {
+			return Errorf(Invalid, "the checkpoint's folder is empty: write one such as ckpt/, or {} for $MUSTER_CHECKPOINT alone")
+		}
 	case '{':
 		d := json.NewDecoder(bytes.NewReader(b))
 		d.DisallowUnknownFields()

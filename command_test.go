@@ -40,6 +40,40 @@ func TestCommandJSON(t *testing.T) {
 	}
 }
 
+func TestCheckpointJSON(t *testing.T) {
+	for in, want := range map[string]Checkpoint{
+		`"ckpt/"`: {Path: "ckpt/"},
+		`{}`:      {},
+		`{"path": "c", "every": "1m", "signal": "SIGUSR1", "grace": 90}`: {Path: "c", Every: Duration(60e9), Signal: "SIGUSR1", Grace: Duration(90e9)},
+	} {
+		var c Checkpoint
+		if err := json.Unmarshal([]byte(in), &c); err != nil || !cmp.Equal(want, c) {
+			t.Errorf("%s gives %v, %v", in, c, err)
+		}
+	}
+	for in, want := range map[string]string{`5`: "not a checkpoint", `true`: "not a checkpoint", `""`: "is empty", `{"pth": "a"}`: "unknown field", `{"every": "often"}`: "not a duration"} {
+		var c Checkpoint
+		if err := c.UnmarshalJSON([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s gives %v", in, err)
+		}
+	}
+}
+
+func TestGangJSON(t *testing.T) {
+	for in, want := range map[string]Gang{`4`: {Size: 4}, `{"size": 2, "on_loss": "end"}`: {Size: 2, OnLoss: GangEnd}} {
+		var g Gang
+		if err := json.Unmarshal([]byte(in), &g); err != nil || !cmp.Equal(want, g) {
+			t.Errorf("%s gives %v, %v", in, g, err)
+		}
+	}
+	for in, want := range map[string]string{`"four"`: "not a gang", `1.5`: "not a gang", `[4]`: "not a gang", `{"sizes": 4}`: "unknown field"} {
+		var g Gang
+		if err := g.UnmarshalJSON([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s gives %v", in, err)
+		}
+	}
+}
+
 func TestScriptJSON(t *testing.T) {
 	for in, want := range map[string]Script{
 		`"#!/bin/sh\necho"`:                   {Text: "#!/bin/sh\necho"},

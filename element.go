@@ -8,7 +8,12 @@ import (
 
 // Elements of a stage are counted by position, from 0 to Size()-1. An element
 // also has an index, the number that its user sees and that ${index} and
-// MUSTER_INDEX stand for: that of the array if there is one, else the position.
+// MUSTER_INDEX stand for: that of the array if there is one, else the position,
+// which in a gang is the rank.
+
+// Many reports whether the stage is an array, a matrix or a gang: its tasks are
+// told apart by their elements, be it only one.
+func (t *TaskSpec) Many() bool { return t.Array != nil || t.Matrix != nil || t.Gang != nil }
 
 // Size returns the number of tasks of the stage, 1 for a plain one. It takes no
 // more time for a large array than for a small one.
@@ -18,6 +23,8 @@ func (t *TaskSpec) Size() int {
 		return int(t.Array.Len())
 	case t.Matrix != nil:
 		return int(min(t.Matrix.Len(), math.MaxInt))
+	case t.Gang != nil:
+		return t.Gang.Size
 	default:
 		return 1
 	}
@@ -40,11 +47,11 @@ func (t *TaskSpec) Position(index int) (int, bool) {
 	return index, index >= 0 && index < t.Size()
 }
 
-// Element names the element at position i: "" for a plain task, "7" in an
-// array, "lr=0.1,seed=2" in a matrix.
+// Element names the element at position i: "" for a plain task, "7" in an array
+// or a gang, "lr=0.1,seed=2" in a matrix.
 func (t *TaskSpec) Element(i int) string {
 	switch {
-	case t.Array != nil:
+	case t.Array != nil, t.Gang != nil:
 		return strconv.Itoa(t.Index(i))
 	case t.Matrix != nil:
 		var b strings.Builder

@@ -30,8 +30,13 @@ func TestElements(t *testing.T) {
 		{`{"array": "0-9999999"}`, 10_000_000, 9_999_999, 9_999_999, "9999999", map[string]string{"index": "9999999"}},
 		{`{"matrix": {"lr": [0.1, 0.01], "seed": "1-3"}}`, 6, 4, 4, "lr=0.01,seed=2",
 			map[string]string{"index": "4", "matrix.lr": "0.01", "matrix.seed": "2"}},
+		{`{"gang": 4}`, 4, 3, 3, "3", map[string]string{"index": "3"}},
+		{`{"gang": {"size": 1}}`, 1, 0, 0, "0", map[string]string{"index": "0"}},
 	} {
 		s := task(t, c.spec)
+		if s.Many() != (c.element != "") {
+			t.Errorf("%s is many: %t", c.spec, s.Many())
+		}
 		if s.Size() != c.size || s.Index(c.at) != c.index || s.Element(c.at) != c.element {
 			t.Errorf("%s: size %d, index %d, element %q", c.spec, s.Size(), s.Index(c.at), s.Element(c.at))
 		}

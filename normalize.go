@@ -3,13 +3,15 @@ package muster
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // DefaultProject is the project of a spec that names none.
 const DefaultProject = "default"
 
 // Normalize returns a copy of s with the defaults written out that say what a job is: its
-// name, project and priority, and each stage's name and kind. What applies
+// name, project and priority, and each stage's name and kind; a checkpoint's
+// path loses the / at its end. What applies
 // while a task runs (retries, kill, disconnect) stays as it was written. The
 // copy shares what is below its stages with s, so that neither may be changed in depth.
 func (s *Spec) Normalize() *Spec {
@@ -34,6 +36,11 @@ func (s *Spec) Normalize() *Spec {
 		}
 		if t.Kind == "" {
 			t.Kind = t.defaultKind()
+		}
+		if c := t.Checkpoint; c != nil && strings.HasSuffix(c.Path, "/") {
+			c := *c
+			c.Path = strings.TrimSuffix(c.Path, "/")
+			t.Checkpoint = &c
 		}
 	}
 	return &n

@@ -8,6 +8,7 @@ const (
 	MaxGroups     = 1_000      // stages in a job
 	MaxSpec       = 1 << 20    // bytes of a spec as JSON
 	MaxResult     = 256 << 10  // bytes of a task's result
+	MaxGang       = 1_000      // members of a gang
 	MaxPriority   = 100
 	MinPriority   = 0
 	UsualPriority = 50
@@ -132,6 +133,15 @@ type Checkpoint struct {
 	Signal string   `json:"signal,omitempty"` // default: kill.signal
 	Grace  Duration `json:"grace,omitempty"`  // default: kill.grace
 }
+
+// The networks that a task may have.
+const (
+	NetworkHost = "host" // the worker's own
+	NetworkNone = "none" // one of its own with nothing but loopback
+)
+
+// LauncherTorchrun starts a task's processes by torchrun.
+const LauncherTorchrun = "torchrun"
 
 // What becomes of a gang that loses a member.
 const (

@@ -20,6 +20,7 @@ const (
 	MaxList     = 1_000     // entries of a list in a spec
 	MaxArgument = 1<<17 - 1 // bytes of one argument or environment value: what Linux passes on
 	MaxInputs   = 10_000    // artifacts that are put into one task's folder
+	MaxPIDs     = 1 << 22   // processes and threads of a task: what Linux has numbers for
 	maxWrong    = 100       // problems that are reported at once
 )
 

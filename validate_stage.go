@@ -40,6 +40,8 @@ func (v *validator) stage(i int) {
 	v.resources(&t.Resources)
 	v.where(&t.Where)
 	v.policies(t)
+	v.checkpoint(t)
+	v.together(t)
 	v.count("outputs", len(t.Outputs))
 	for k, glob := range t.Outputs {
 		v.inside(fmt.Sprintf("outputs[%d]", k), glob)
@@ -224,6 +226,9 @@ func (v *validator) resources(r *Request) {
 	}
 	v.size("resources.memory", r.Memory)
 	v.size("resources.disk", r.Disk)
+	if r.PIDs < 0 || r.PIDs > MaxPIDs {
+		v.add("resources.pids", "", "%d is not a number of processes: write 0 to %d", r.PIDs, MaxPIDs)
+	}
 	g := &r.GPUs
 	switch {
 	case g.Count < 0 || g.Count > 1024:

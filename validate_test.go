@@ -15,8 +15,10 @@ const fullSpec = `{"name": "digits: a demo", "project": "vision", "priority": 0,
 	 "env": {"SEED": "1"}, "resources": {"cpus": 0.5, "memory": "4GiB", "disk": "10GiB", "gpus": {"count": 1, "memory": "10GiB", "share": true, "vendor": "nvidia"}},
 	 "where": {"tags": ["linux"], "not": ["laptop"], "max_price": 2.5}, "timeout": "1h", "queue_timeout": "24h",
 	 "retries": {"max": 2, "backoff": "10s", "on": ["worker_lost", "exit:75"]}, "kill": {"signal": "SIGINT", "grace": "30s"},
-	 "disconnect": {"grace": "10m", "then": "fail"}, "outputs": ["model.pt", "plots/*.png", "a/**"]},
+	 "disconnect": {"grace": "10m", "then": "fail"}, "checkpoint": "ckpt/", "network": "none", "launcher": "torchrun", "nproc_per_node": 2, "outputs": ["model.pt", "plots/*.png", "a/**"]},
 	{"name": "middle", "needs": ["train"], "kind": "noop", "array": "1-3", "input": {"a": [1]}},
+	{"name": "together", "gang": {"size": 4, "on_loss": "end"}, "run": ["train.py"], "checkpoint": {"every": "1s", "signal": "SIGUSR1", "grace": "1h"}, "resources": {"pids": 100}},
+	{"name": "pair", "gang": 2, "kind": "noop", "network": "host"},
 	{"name": "end", "needs": ["middle"], "script": {"text": "x", "interpreter": ["python3", "-u"], "args": ["a"]}, "matrix": {"lr": [1, 2]},
 	 "inputs": [{"from": "train", "name": "model.pt"}, {"from": "middle", "name": "model.pt", "as": "in/m.pt"}]}]}`
 
@@ -95,6 +97,27 @@ func TestValidate(t *testing.T) {
 		{task(`"outputs": ["/etc/passwd"]`), "tasks[0].outputs[0]", "not a path"},
 		{task(`"outputs": ["a/../../b"]`), "tasks[0].outputs[0]", "not a path"},
 		{task(`"outputs": ["a[b"]`), "tasks[0].outputs[0]", "bracket"},
+		{task(`"resources": {"pids": -1}`), "tasks[0].resources.pids", "not a number of processes"},
+		{task(`"checkpoint": "../ckpt"`), "tasks[0].checkpoint.path", "not a folder below the task's"},
+		{task(`"checkpoint": "/var/ckpt"`), "tasks[0].checkpoint.path", "such as ckpt/"},
+		{task(`"checkpoint": "./"`), "tasks[0].checkpoint.path", "not a folder below"},
+		{task(`"checkpoint": {"every": 0.5}`), "tasks[0].checkpoint.every", "the least is 1s"},
+		{task(`"checkpoint": {"signal": "SIGKILL"}`), "tasks[0].checkpoint.signal", "no time to save"},
+		{task(`"checkpoint": {"signal": "USR1"}`), "tasks[0].checkpoint.signal", "did you mean SIGUSR1?"},
+		{task(`"checkpoint": {"grace": "2d"}`), "tasks[0].checkpoint.grace", "out of range"},
+		{`{"tasks": [{"kind": "noop", "checkpoint": {}}]}`, "tasks[0].checkpoint", "nothing to save"},
+		{task(`"network": "nono"`), "tasks[0].network", "did you mean none?"},
+		{task(`"network": "bridge"`), "tasks[0].network", "write host or none"},
+		{task(`"launcher": "torch-run"`), "tasks[0].launcher", "did you mean torchrun?"},
+		{task(`"nproc_per_node": 2`), "tasks[0].nproc_per_node", "write launcher: torchrun"},
+		{task(`"launcher": "torchrun", "nproc_per_node": -1`), "tasks[0].nproc_per_node", "not a number of processes"},
+		{`{"tasks": [{"run": "torchrun --nnodes 2 train.py", "launcher": "torchrun"}]}`, "tasks[0].run", "calls torchrun already"},
+		{`{"tasks": [{"kind": "noop", "launcher": "torchrun"}]}`, "tasks[0].launcher", "no processes to launch"},
+		{task(`"gang": 0`), "tasks[0].gang.size", "write 1 to 1000"},
+		{task(`"gang": 1001`), "tasks[0].gang.size", "write 1 to 1000"},
+		{task(`"gang": {"size": 2, "on_loss": "restrt"}`), "tasks[0].gang.on_loss", "did you mean restart?"},
+		{task(`"gang": 2, "array": "0-1"`), "tasks[0].gang", "not both"},
+		{task(`"gang": 2, "network": "none"`), "tasks[0].network", "over the network"},
 		{`{"name": "a\nb", "tasks": [{"run": "x"}]}`, "name", "control character"},
 		{`{"name": "` + strings.Repeat("n", 201) + `", "tasks": [{"run": "x"}]}`, "name", "at most 200"},
 		{`{"project": "a/b", "tasks": [{"run": "x"}]}`, "project", "not a name"},
@@ -166,7 +189,7 @@ func TestValidateEnds(t *testing.T) {
 }
 
 func TestNormalize(t *testing.T) {
-	s := &Spec{Tasks: []TaskSpec{{Run: &Command{Shell: "x"}}, {Files: "."}, {Name: "n", Script: &Script{Text: "x"}}, {Python: &Python{}}, {}}}
+	s := &Spec{Tasks: []TaskSpec{{Run: &Command{Shell: "x"}, Checkpoint: &Checkpoint{Path: "ckpt/"}}, {Files: "."}, {Name: "n", Script: &Script{Text: "x"}}, {Python: &Python{}}, {}}}
 	n := s.Normalize()
 	var got []string
 	for _, task := range n.Tasks {
@@ -178,7 +201,10 @@ func TestNormalize(t *testing.T) {
 	if n.Name != "job" || n.Project != "default" || *n.Priority != 50 {
 		t.Errorf("%s %s %d", n.Name, n.Project, *n.Priority)
 	}
-	if s.Tasks[0].Name != "" || s.Priority != nil {
+	if p := n.Tasks[0].Checkpoint.Path; p != "ckpt" {
+		t.Errorf("the checkpoint's folder is %s", p)
+	}
+	if s.Tasks[0].Name != "" || s.Priority != nil || s.Tasks[0].Checkpoint.Path != "ckpt/" {
 		t.Error("the original was changed")
 	}
 	if d := cmp.Diff(n, n.Normalize()); d != "" {

@@ -19,6 +19,8 @@ func aliasSchemas(r huma.Registry) {
 	alias[muster.Counts, countsSchema](r)
 	alias[muster.Command, commandSchema](r)
 	alias[muster.Script, scriptSchema](r)
+	alias[muster.Checkpoint, checkpointSchema](r)
+	alias[muster.Gang, gangSchema](r)
 	alias[muster.Array, arraySchema](r)
 	alias[muster.Matrix, matrixSchema](r)
 	alias[muster.Reason, reasonSchema](r)
@@ -29,17 +31,19 @@ func alias[T, Schema any](r huma.Registry) {
 }
 
 type (
-	timeSchema      struct{}
-	durationSchema  struct{}
-	sizeSchema      struct{}
-	taskStateSchema struct{}
-	jobStateSchema  struct{}
-	countsSchema    struct{}
-	commandSchema   struct{}
-	scriptSchema    struct{}
-	arraySchema     struct{}
-	matrixSchema    struct{}
-	reasonSchema    struct{}
+	timeSchema       struct{}
+	durationSchema   struct{}
+	sizeSchema       struct{}
+	taskStateSchema  struct{}
+	jobStateSchema   struct{}
+	countsSchema     struct{}
+	commandSchema    struct{}
+	scriptSchema     struct{}
+	checkpointSchema struct{}
+	gangSchema       struct{}
+	arraySchema      struct{}
+	matrixSchema     struct{}
+	reasonSchema     struct{}
 )
 
 func (timeSchema) Schema(huma.Registry) *huma.Schema {
@@ -108,6 +112,26 @@ func (scriptSchema) Schema(r huma.Registry) *huma.Schema {
 	return &huma.Schema{
 		Description: "a string is the text",
 		AnyOf:       []*huma.Schema{{Type: huma.TypeString}, r.Schema(reflect.TypeFor[script](), true, "")},
+	}
+}
+
+// checkpoint is muster.Checkpoint without its JSON methods.
+type checkpoint muster.Checkpoint
+
+func (checkpointSchema) Schema(r huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		Description: "a string is the path",
+		AnyOf:       []*huma.Schema{{Type: huma.TypeString}, r.Schema(reflect.TypeFor[checkpoint](), true, "")},
+	}
+}
+
+// gang is muster.Gang without its JSON methods.
+type gang muster.Gang
+
+func (gangSchema) Schema(r huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		Description: "a number is the size",
+		AnyOf:       []*huma.Schema{{Type: huma.TypeInteger}, r.Schema(reflect.TypeFor[gang](), true, "")},
 	}
 }
 

@@ -94,7 +94,7 @@ func TestRunMakesASpec(t *testing.T) {
 		return nil
 	}
 	err := cmd.Run(t.Context(), strings.Fields("run --name n -p vision --priority 70 --label a=b --label c=d=e --env K=V,W "+
-		"--cpus 1.5 --memory 2GiB --disk 1GB --gpus 2 --gpu-memory 10GiB --gpu-vendor nvidia --tags x,y --tags z --not slow --worker w1 --max-price 2.5 "+
+		"--cpus 1.5 --memory 2GiB --disk 1GB --pids 64 --network host --launcher torchrun --nproc-per-node 2 --checkpoint ckpt/ --gpus 2 --gpu-memory 10GiB --gpu-vendor nvidia --tags x,y --tags z --not slow --worker w1 --max-price 2.5 "+
 		"--timeout 90 --queue-timeout 1h --retries 3 --retry-on exit:75,timeout --kill-grace 5s --array 0-9:3 "+
 		"--files . --output *.pt --output a,b --python-requirements r.txt --python-package numpy>=2,<3 -- prog --flag x"))
 	if err != nil {
@@ -114,11 +114,11 @@ func TestRunMakesASpec(t *testing.T) {
 			Array: &array, Files: ".", Run: &muster.Command{Argv: []string{"prog", "--flag", "x"}},
 			Python:    &muster.Python{Requirements: "r.txt", Packages: []string{"numpy>=2,<3"}},
 			Env:       map[string]string{"K": "V,W"},
-			Resources: muster.Request{CPUs: 1.5, Memory: 2 << 30, Disk: 1e9, GPUs: muster.GPURequest{Count: 2, Memory: 10 << 30, Vendor: "nvidia"}},
+			Resources: muster.Request{CPUs: 1.5, Memory: 2 << 30, Disk: 1e9, PIDs: 64, GPUs: muster.GPURequest{Count: 2, Memory: 10 << 30, Vendor: "nvidia"}},
 			Where:     muster.Where{Tags: []string{"x", "y", "z"}, Not: []string{"slow"}, Workers: []string{"w1"}, MaxPrice: 2.5},
 			Timeout:   muster.Duration(90e9), QueueTimeout: muster.Duration(3600e9),
 			Retries: muster.Retries{Max: 3, On: []string{"exit:75", "timeout"}}, Kill: muster.Kill{Grace: muster.Duration(5e9)},
-			Outputs: []string{"*.pt", "a,b"},
+			Outputs: []string{"*.pt", "a,b"}, Network: "host", Launcher: "torchrun", NProcPerNode: 2, Checkpoint: &muster.Checkpoint{Path: "ckpt/"},
 		}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -24,6 +24,8 @@ type runConfig struct {
 	priority int
 	labels   map[string]string
 	array    muster.Array
+	gang     int
+	save     string
 	task     muster.TaskSpec
 	python   muster.Python
 }
@@ -41,11 +43,16 @@ func (c *runConfig) flags() []cli.Flag {
 		frame.Option{Name: "env", Short: "e", Usage: "set a variable for the task, `NAME=VALUE`; may be repeated"}.Pairs(&t.Env),
 		frame.Into(frame.Option{Name: "array", Usage: "run many tasks, one for each of these `NUMBERS`, such as 0-9 or 1,3,10-30:5; each finds its own in $MUSTER_INDEX"},
 			&c.array, parseArray, muster.Array.String),
+		frame.Option{Name: "gang", Usage: "run this `NUMBER` of tasks that start together or not at all; each finds its rank in $MUSTER_RANK"}.Number(&c.gang, 1, muster.MaxGang),
+		frame.Option{Name: "launcher", Usage: "start the task's processes by this `PROGRAM`: torchrun"}.Choice(&t.Launcher, muster.LauncherTorchrun),
+		frame.Option{Name: "nproc-per-node", Usage: "the launcher starts `N` processes for each task (default: one on each of its GPUs, or one)"}.Number(&t.NProcPerNode, 1, 1024),
 		frame.Option{Name: "kind", Usage: "the `KIND` of task: process, script, noop (default: what fits)"}.Text(&t.Kind),
 
 		frame.Option{Name: "cpus", Usage: "processor `CORES`, such as 0.5 or 8", Group: needs}.Decimal(&t.Resources.CPUs, 1<<20),
 		frame.Option{Name: "memory", Short: "m", Usage: "main memory in `BYTES`, such as 4GiB", Group: needs}.Size(&t.Resources.Memory),
 		frame.Option{Name: "disk", Usage: "disk space in `BYTES`, such as 10GiB", Group: needs}.Size(&t.Resources.Disk),
+		frame.Option{Name: "pids", Usage: "at most this `NUMBER` of processes and threads at once", Group: needs}.Number(&t.Resources.PIDs, 1, muster.MaxPIDs),
+		frame.Option{Name: "network", Usage: "the task's `NETWORK`: host, or none for one without any way out (default: host)", Group: needs}.Choice(&t.Network, muster.NetworkHost, muster.NetworkNone),
 		frame.Option{Name: "gpus", Short: "g", Usage: "this `NUMBER` of GPUs", Group: needs}.Number(&t.Resources.GPUs.Count, 0, 1<<16),
 		frame.Option{Name: "gpu-memory", Usage: "memory that each GPU must have, in `BYTES`", Group: needs}.Size(&t.Resources.GPUs.Memory),
 		frame.Option{Name: "gpu-share", Usage: "take only that much memory of each GPU and share the rest", Group: needs}.On(&t.Resources.GPUs.Share),
@@ -65,6 +72,7 @@ func (c *runConfig) flags() []cli.Flag {
 
 		frame.Option{Name: "files", Short: "f", Usage: "bring this `FOLDER` along; the task runs in a copy of it", Group: data}.Text(&t.Files),
 		frame.Option{Name: "output", Usage: "keep files that match this `GLOB` as artifacts, such as model.pt or 'plots/*.png'; may be repeated", Group: data}.Repeated(&t.Outputs),
+		frame.Option{Name: "checkpoint", Usage: "the task saves its state in this `FOLDER`, such as ckpt/, and goes on from there on any worker", Group: data}.Text(&c.save),
 		frame.Option{Name: "python-requirements", Usage: "this `FILE` in the folder of --files says what the task's Python environment has", Group: data}.Text(&c.python.Requirements),
 		frame.Option{Name: "python-package", Usage: "a Python `PACKAGE` for the task's environment, such as 'numpy>=2'; may be repeated", Group: data}.Repeated(&c.python.Packages),
 		frame.Option{Name: "python-version", Usage: "the `VERSION` of Python, such as 3.12", Group: data}.Text(&c.python.Version),
@@ -138,6 +146,12 @@ func (c *runConfig) spec(args []string) (*muster.Spec, error) {
 	}
 	if len(c.array.Ranges) > 0 {
 		t.Array = &c.array
+	}
+	if c.gang > 0 {
+		t.Gang = &muster.Gang{Size: c.gang}
+	}
+	if c.save != "" {
+		t.Checkpoint = &muster.Checkpoint{Path: c.save}
 	}
 	name := c.name
 	if name == "" && len(args) > 0 {

@@ -16,7 +16,7 @@ type Placed struct {
 }
 
 // Inputs returns what lands in the folder of every task of a stage, in the
-// order of its inputs. An array's or matrix' artifacts land under the elements'
+// order of its inputs. An array's, matrix' or gang's artifacts land under the elements'
 // numbers: model.pt of element 3 as 3/model.pt, and with "as: in/m.pt" as
 // in/3/m.pt. A NotFound error names the task that does not have an artifact.
 func Inputs(s *muster.Spec, stage int, result Result) ([]Placed, error) {
@@ -44,7 +44,7 @@ func Inputs(s *muster.Spec, stage int, result Result) ([]Placed, error) {
 				return nil, err
 			}
 			p := as
-			if t.Array != nil || t.Matrix != nil {
+			if t.Many() {
 				p = path.Join(path.Dir(as), strconv.Itoa(t.Index(i)), path.Base(as))
 			}
 			all = append(all, Placed{Path: p, SHA256: a.SHA256, Size: a.Size})

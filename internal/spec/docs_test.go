@@ -33,10 +33,10 @@ func fields(t reflect.Type, prefix string) []string {
 	if t.Kind() != reflect.Struct {
 		return nil
 	}
-	if p := reflect.New(t).Interface(); t != reflect.TypeFor[muster.Script]() {
-		if _, ownForm := p.(json.Unmarshaler); ownForm {
-			return nil
-		}
+	switch reflect.New(t).Interface().(type) {
+	case *muster.Script, *muster.Checkpoint, *muster.Gang: // a short form, and fields
+	case json.Unmarshaler:
+		return nil
 	}
 	var all []string
 	for field := range t.Fields() {
@@ -75,7 +75,8 @@ func TestThePageHasEveryField(t *testing.T) {
 }
 
 func TestThePageHasEveryWord(t *testing.T) {
-	words := slices.Concat(muster.Signals, muster.Vendors, []string{muster.KindNoop, muster.KindProcess, muster.KindScript, muster.ThenFail, muster.ThenRequeue})
+	words := slices.Concat(muster.Signals, muster.Vendors, []string{muster.KindNoop, muster.KindProcess, muster.KindScript, muster.ThenFail, muster.ThenRequeue,
+		muster.GangRestart, muster.GangEnd, muster.NetworkHost, muster.NetworkNone, muster.LauncherTorchrun})
 	for _, r := range muster.Reasons {
 		words = append(words, string(r))
 	}

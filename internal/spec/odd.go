@@ -17,7 +17,7 @@ func (d *decoder) odd(n *node, v reflect.Value, path string) bool {
 		return false
 	}
 	switch target := target.(type) {
-	case *muster.Script:
+	case *muster.Script, *muster.Checkpoint, *muster.Gang:
 		if n.kind == object {
 			return false // field by field
 		}

@@ -125,6 +125,10 @@ func TestParseForms(t *testing.T) {
 		"CRLF and BOM":  {"\ufeffname: x\r\nrun: y\r\n", []*muster.Spec{{Name: "x", Tasks: []muster.TaskSpec{{Run: shell("y")}}}}},
 		"empty lists":   {"run: x\nneeds: []\nenv: {}", []*muster.Spec{{Tasks: []muster.TaskSpec{{Run: shell("x")}}}}},
 		"folded text":   {"run: >-\n  a\n  b\n", []*muster.Spec{{Tasks: []muster.TaskSpec{{Run: shell("a b")}}}}},
+		"a gang":        {"run: x\ngang: 4", []*muster.Spec{{Tasks: []muster.TaskSpec{{Run: shell("x"), Gang: &muster.Gang{Size: 4}}}}}},
+		"a whole gang":  {"run: x\ngang: {size: 4, on_loss: end}", []*muster.Spec{{Tasks: []muster.TaskSpec{{Run: shell("x"), Gang: &muster.Gang{Size: 4, OnLoss: "end"}}}}}},
+		"a checkpoint":  {"run: x\ncheckpoint: ckpt/", []*muster.Spec{{Tasks: []muster.TaskSpec{{Run: shell("x"), Checkpoint: &muster.Checkpoint{Path: "ckpt/"}}}}}},
+		"checkpointing": {"run: x\ncheckpoint: {every: 5m, signal: SIGUSR1}", []*muster.Spec{{Tasks: []muster.TaskSpec{{Run: shell("x"), Checkpoint: &muster.Checkpoint{Every: muster.Duration(300e9), Signal: "SIGUSR1"}}}}}},
 		"a script":      {"script: {url: https://x/y.py, args: [1, -2]}", []*muster.Spec{{Tasks: []muster.TaskSpec{{Script: &muster.Script{URL: "https://x/y.py", Args: []string{"1", "-2"}}}}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -145,7 +149,7 @@ func TestParseRefuses(t *testing.T) {
 		{"tasks: [{run: y, kill: {sgnal: x}}]", "line 1, column 25: tasks[0].kill.sgnal: there is no such field (did you mean signal?)"},
 		{"run: y\nkill: {xyzzy: x}", "line 2, column 8: kill.xyzzy: there is no such field (there are signal, grace)"},
 		{"run: y\nresources: {cpus: two}", `line 2, column 19: resources.cpus: "two" cannot stand here: write a number`},
-		{"run: y\nresources: 2", "line 2, column 12: resources: 2 cannot stand here: write an object with cpus, memory, disk, gpus"},
+		{"run: y\nresources: 2", "line 2, column 12: resources: 2 cannot stand here: write an object with cpus, memory, disk, pids, gpus"},
 		{"run: y\nresources: {memory: 4 apples}", `line 2, column 21: resources.memory: "4 apples" is not a size: write bytes or a form such as 512MiB or 10GB`},
 		{"run: y\npriority: 1.5", "line 2, column 11: priority: 1.5 cannot stand here: write a whole number"},
 		{"run: y\npriority: high", `line 2, column 11: priority: "high" cannot stand here: write a whole number`},
@@ -185,6 +189,18 @@ func TestParseRefuses(t *testing.T) {
 		{"tasks:\n- {name: a, run: x}\n- run: echo ${b.result.x}", "line 3, column 8: tasks[1].run: ${b.result.x}: there is no stage b"},
 		{"run: x\nretries:\n  on:\n  - exit:0", "line 4, column 5: retries.on[0]: "},
 		{"run: x\nenv:\n  MUSTER_JOB: 5", "line 3, column 15: env.MUSTER_JOB: names that begin with MUSTER_"},
+		{"run: x\ngang:\n  sise: 4", "line 3, column 3: gang.sise: there is no such field (did you mean size?)"},
+		{"run: x\ngang: {size: four}", `line 2, column 14: gang.size: "four" cannot stand here: write a whole number`},
+		{"run: x\ngang: four", `line 2, column 7: gang: "four" is not a gang: write how many members it has, or an object with size and on_loss`},
+		{"run: x\ngang: {size: 0}", "line 2, column 14: gang.size: 0 is not a number of members: write 1 to 1000"},
+		{"run: x\ngnag: 4", "line 2, column 1: gnag: there is no such field (did you mean gang?)"},
+		{"run: x\non_loss: end", "line 2, column 1: on_loss: there is no such field (did you mean gang.on_loss?)"},
+		{"run: x\ncheckpoint: [a]", `line 2, column 13: checkpoint: ["a"] is not a checkpoint: write a folder such as ckpt/`},
+		{"run: x\ncheckpoint: {path: a, evry: 1s}", "line 2, column 23: checkpoint.evry: there is no such field (did you mean every?)"},
+		{"run: x\ncheckpoint: ../a", `line 2, column 13: checkpoint.path: "../a" is not a folder below the task's`},
+		{"run: x\nlauncher: mpirun", `line 2, column 11: launcher: "mpirun" is not known: write torchrun`},
+		{"run: x\nnetwork: off", `line 2, column 10: network: "off" is not known: write host or none`},
+		{"run: x\npids: 5", "line 2, column 1: pids: there is no such field (did you mean resources.pids?)"},
 	} {
 		got := problems(t, c.text)
 		if len(got) != 1 || !strings.HasPrefix(got[0].String(), c.want) && !strings.Contains(got[0].String(), c.want) {
