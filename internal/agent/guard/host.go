@@ -1,0 +1,57 @@
+package guard
+
+import (
+	"context"
+	"math"
+
+	"github.com/shirou/gopsutil/v4/cpu"
+	"github.com/shirou/gopsutil/v4/mem"
+
+	"github.com/muster-dev/muster/internal/agent/gpu"
+)
+
+// load is what everything that runs on the host uses, in percent; NaN where unknown.
+type load struct{ cpu, memory, gpu float64 }
+
+// host measures what the whole machine does. One goroutine uses it.
+type host struct{ busy, total float64 }
+
+// cpu returns the share of the cores that was used since it was last called.
+func (h *host) cpu(ctx context.Context) float64 {
+	times, err := cpu.TimesWithContext(ctx, false)
+	if err != nil || len(times) == 0 {
+		return math.NaN()
+	}
+	t := &times[0]
+	idle := t.Idle + t.Iowait
+	// Guest time is part of user time, and nice guest time of nice time.
+	total := t.User + t.Nice + t.System + t.Irq + t.Softirq + t.Steal + idle
+	first := h.total == 0
+	busy, span := total-idle-h.busy, total-h.total
+	h.busy, h.total = total-idle, total
+	if first || span <= 0 {
+		return math.NaN()
+	}
+	return 100 * min(1, max(0, busy/span))
+}
+
+// memory returns the share that a program could not have now.
+func (h *host) memory(ctx context.Context) float64 {
+	m, err := mem.VirtualMemoryWithContext(ctx)
+	if err != nil || m.Total == 0 {
+		return math.NaN()
+	}
+	return 100 * (1 - float64(m.Available)/float64(m.Total))
+}
+
+// computing returns the average utilization of the devices that tell it.
+func computing(rs *gpu.Readings) float64 {
+	sum, n := 0.0, 0
+	for i := range rs.Each {
+		if u := rs.Each[i].Utilization; u != nil {
+			sum += 100 * *u
+			n++
+		}
+	}
+	return sum / float64(n) // 0/0 is NaN
+}
