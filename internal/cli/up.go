@@ -25,7 +25,7 @@ func (a *app) upCommand() *cli.Command {
 	c := &upConfig{offer: newOffer(), serverConfig: newServerConfig("127.0.0.1:8700")}
 	return a.Command(frame.Command{
 		Name: "up", Usage: "run a server and a worker on this machine, ready for jobs", Category: frame.SetUp, Flags: c.flags(),
-		About: "The first SIGINT or SIGTERM lets running tasks end within --shutdown-grace, the second hands them back at once.",
+		About: aboutSignals,
 		Run: func(ctx context.Context, args []string) error {
 			if err := frame.NoArgs(args); err != nil {
 				return err
@@ -42,12 +42,14 @@ func (a *app) up(ctx context.Context, c *upConfig) error {
 	if err != nil {
 		return err
 	}
-	return a.serve(ctx, &c.serverConfig, log, func(ctx context.Context, known remote.Server) error {
-		err := c.run(ctx, hurried, known, filepath.Join(c.data, "worker"), log.With(slog.String("part", "worker")))
-		if err != nil {
-			return err
-		}
-		<-ctx.Done() // a drained worker leaves, the server stays
-		return nil
+	return upgradable(log, func(self *upgrade) error {
+		return a.serve(ctx, &c.serverConfig, log, func(ctx context.Context, known remote.Server) error {
+			err := c.run(ctx, hurried, self, known, filepath.Join(c.data, "worker"), log.With(slog.String("part", "worker")))
+			if err != nil {
+				return err
+			}
+			<-ctx.Done() // a drained worker leaves, the server stays
+			return nil
+		})
 	})
 }

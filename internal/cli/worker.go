@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -16,16 +17,19 @@ import (
 
 // offer is what a worker offers and how it behaves, for worker and up alike.
 type offer struct {
-	work  work.Config
-	grace muster.Duration
+	work    work.Config
+	grace   muster.Duration
+	sharing sharing
 }
 
-func newOffer() offer { return offer{grace: muster.Duration(30 * time.Second)} }
+func newOffer() offer {
+	return offer{grace: muster.Duration(30 * time.Second), sharing: newSharing()}
+}
 
 func (c *offer) flags() []cli.Flag {
 	const group = "Worker"
 	w := &c.work
-	return []cli.Flag{
+	return slices.Concat([]cli.Flag{
 		frame.Option{Name: "name", Usage: "the worker's `NAME` (default: the host's)", Group: group}.Variable().Text(&w.Name),
 		frame.Option{Name: "tags", Usage: "offer these `TAGS` besides those that were found out", Group: group}.Variable().List(&w.Tags),
 		frame.Option{Name: "label", Usage: "show this label to people, `NAME=VALUE`; may be repeated", Group: group}.Pairs(&w.Labels),
@@ -37,20 +41,26 @@ func (c *offer) flags() []cli.Flag {
 		frame.Option{Name: "log-cap", Usage: "cut the output of an attempt after these `BYTES`", Group: group}.Variable().Size(&w.LogCap),
 		frame.Option{Name: "shutdown-grace", Usage: "leave running tasks this `DURATION` to end when told to stop", Group: group}.Variable().Duration(&c.grace),
 		frame.Option{Name: "allow-private-addresses", Usage: "let scripts be fetched from addresses of private networks", Group: group}.On(&w.AllowPrivate),
-	}
+	}, c.sharing.flags("Sharing the machine"))
 }
 
 // run works for a server until ctx ends. The end of hurried ends the grace of
-// running tasks.
-func (c *offer) run(ctx, hurried context.Context, server remote.Server, data string, log *slog.Logger) error {
+// running tasks. It returns run.ErrLeave when self is to be upgraded.
+func (c *offer) run(ctx, hurried context.Context, self *upgrade, server remote.Server, data string, log *slog.Logger) error {
 	cfg := c.work
 	cfg.Server, cfg.Token, cfg.Data = server.URL, server.JoinToken, data
 	cfg.ShutdownGrace, cfg.Version = c.grace.Std(), frame.BuildVersion().Version
+	cfg.Share = c.sharing.Options
 	w, err := work.New(cfg, log)
 	if err != nil {
 		return err
 	}
 	defer context.AfterFunc(hurried, w.Hurry)()
+	var signals sync.WaitGroup
+	defer signals.Wait()
+	watched, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	signals.Go(func() { self.watch(watched, w, log) })
 	return w.Run(ctx)
 }
 
@@ -74,7 +84,7 @@ func (a *app) workerCommand() *cli.Command {
 	c := &workerConfig{offer: newOffer(), logging: logging{level: "info", format: "text"}}
 	return a.Command(frame.Command{
 		Name: "worker", Usage: "run a worker: offer this machine to a server", Category: frame.SetUp, Flags: c.flags(),
-		About: "The first SIGINT or SIGTERM lets running tasks end within --shutdown-grace, the second hands them back at once.",
+		About: aboutSignals,
 		Run: func(ctx context.Context, args []string) error {
 			if err := frame.NoArgs(args); err != nil {
 				return err
@@ -102,5 +112,7 @@ func (a *app) worker(ctx context.Context, c *workerConfig) error {
 	if err != nil {
 		return err
 	}
-	return c.run(ctx, hurried, known, data, log)
+	return upgradable(log, func(self *upgrade) error {
+		return c.run(ctx, hurried, self, known, data, log)
+	})
 }

@@ -6,11 +6,13 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -50,13 +52,19 @@ type Proc struct {
 	done chan struct{}
 }
 
-// start runs the program with args. Its log is shown if the test fails.
-func start(tb testing.TB, name string, env []string, args ...string) *Proc {
+// Program returns the path of the program under test.
+func Program(tb testing.TB) string {
 	tb.Helper()
 	program, err := binary()
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return program
+}
+
+// start runs a program with args. Its log is shown if the test fails.
+func start(tb testing.TB, program, name string, env []string, args ...string) *Proc {
+	tb.Helper()
 	p := &Proc{tb: tb, name: name, cmd: exec.Command(program, args...), log: filepath.Join(tb.TempDir(), name+".log"), done: make(chan struct{})}
 	log, err := os.Create(p.log)
 	if err != nil {
@@ -100,6 +108,19 @@ func tail(b []byte, n int) []byte {
 // PID returns the process id.
 func (p *Proc) PID() int { return p.cmd.Process.Pid }
 
+// Log returns what the process has logged so far.
+func (p *Proc) Log() string {
+	p.tb.Helper()
+	b, err := os.ReadFile(p.log)
+	if err != nil {
+		p.tb.Fatal(err)
+	}
+	return string(b)
+}
+
+// Done is closed when the process has ended.
+func (p *Proc) Done() <-chan struct{} { return p.done }
+
 // Kill is kill -9; it returns when the process is gone.
 func (p *Proc) Kill() {
 	_ = p.cmd.Process.Kill()
@@ -117,6 +138,7 @@ func (p *Proc) Signal(sig os.Signal) {
 // Cluster is one server and its workers.
 type Cluster struct {
 	tb     testing.TB
+	mode   string // of the program: server or up
 	Data   string
 	Addr   string
 	Server *Proc
@@ -127,6 +149,17 @@ type Cluster struct {
 // stays the same over restarts.
 func New(tb testing.TB, data string) *Cluster {
 	tb.Helper()
+	return begin(tb, "server", data)
+}
+
+// NewUp does the same with a worker in the server's process.
+func NewUp(tb testing.TB, data string) *Cluster {
+	tb.Helper()
+	return begin(tb, "up", data)
+}
+
+func begin(tb testing.TB, mode, data string) *Cluster {
+	tb.Helper()
 	if testing.Short() {
 		tb.Skip("real processes are not for -short")
 	}
@@ -134,7 +167,7 @@ func New(tb testing.TB, data string) *Cluster {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	c := &Cluster{tb: tb, Data: data, Addr: l.Addr().String()}
+	c := &Cluster{tb: tb, mode: mode, Data: data, Addr: l.Addr().String()}
 	l.Close()
 	c.Client, err = client.New("http://"+c.Addr, AdminToken, client.Options{Patience: 30 * time.Second})
 	if err != nil {
@@ -148,27 +181,51 @@ func New(tb testing.TB, data string) *Cluster {
 // after Server.Kill.
 func (c *Cluster) StartServer() {
 	c.tb.Helper()
-	c.Server = start(c.tb, "server", []string{"MUSTER_ADMIN_TOKEN=" + AdminToken, "MUSTER_JOIN_TOKEN=" + JoinToken},
-		"server", "--listen", c.Addr, "--data", c.Data, "--heartbeat", "1s", "-o", "json")
+	c.Server = start(c.tb, Program(c.tb), c.mode, []string{"MUSTER_ADMIN_TOKEN=" + AdminToken, "MUSTER_JOIN_TOKEN=" + JoinToken},
+		c.mode, "--listen", c.Addr, "--data", c.Data, "--heartbeat", "1s", "-o", "json")
 	c.Await("the server answers", 20*time.Second, func() error {
 		_, err := c.Client.Whoami(c.tb.Context())
 		return err
 	})
 }
 
-// StartWorker starts a worker with its data in dir.
+// StartWorker starts a worker with its data in dir and waits until it is connected.
 func (c *Cluster) StartWorker(name, dir string, flags ...string) *Proc {
 	c.tb.Helper()
+	return c.StartWorkerOf(Program(c.tb), name, dir, flags...)
+}
+
+// StartWorkerOf does the same with another copy of the program.
+func (c *Cluster) StartWorkerOf(program, name, dir string, flags ...string) *Proc {
+	c.tb.Helper()
+	p := c.LaunchWorkerOf(program, name, dir, flags...)
+	c.Await("worker "+name+" is connected", 20*time.Second, func() error {
+		if !strings.Contains(p.Log(), "msg=connected") {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	c.State(name, muster.WorkerActive)
+	return p
+}
+
+// LaunchWorkerOf starts a worker and does not wait for it.
+func (c *Cluster) LaunchWorkerOf(program, name, dir string, flags ...string) *Proc {
+	c.tb.Helper()
 	args := append([]string{"worker", "--server", "http://" + c.Addr, "--name", name, "--data", dir}, flags...)
-	p := start(c.tb, name, []string{"MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
-	c.Await("worker "+name+" is there", 20*time.Second, func() error {
+	return start(c.tb, program, name, []string{"MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
+}
+
+// State waits until a worker is in a state.
+func (c *Cluster) State(name string, want muster.WorkerState) {
+	c.tb.Helper()
+	c.Await(fmt.Sprintf("worker %s is %s", name, want), 30*time.Second, func() error {
 		w, err := c.Client.Worker(c.tb.Context(), name)
-		if err == nil && w.State != muster.WorkerActive {
+		if err == nil && w.State != want {
 			err = fmt.Errorf("it is %s", w.State)
 		}
 		return err
 	})
-	return p
 }
 
 // Await polls until try succeeds; the test fails at the deadline with the last

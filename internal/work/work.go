@@ -9,10 +9,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/guard"
 	"github.com/muster-dev/muster/internal/agent/probe"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/noop"
@@ -41,6 +45,7 @@ type Config struct {
 	LogCap        muster.Size   // of one attempt; 0 means run.DefaultLogCap
 	ShutdownGrace time.Duration // for running tasks when the worker is told to stop
 	AllowPrivate  bool          // scripts may be fetched from private addresses
+	Share         guard.Options // how the machine is shared with its owner
 	Version       string
 }
 
@@ -51,6 +56,8 @@ type Worker struct {
 	log    *slog.Logger
 	http   *http.Client
 	hurry  chan struct{}
+	leave  chan struct{} // closed by Leave
+	once   sync.Once     // of leave
 }
 
 // New checks the configuration.
@@ -68,7 +75,7 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	if cfg.Data, err = filepath.Abs(cfg.Data); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the data dir cannot be found: %w", err)
 	}
-	return &Worker{cfg: cfg, server: server, log: log, http: httpClient(), hurry: make(chan struct{}, 1)}, nil
+	return &Worker{cfg: cfg, server: server, log: log, http: httpClient(), hurry: make(chan struct{}, 1), leave: make(chan struct{})}, nil
 }
 
 // httpClient has no timeout for a whole request, since blobs may be big and polls
@@ -94,10 +101,14 @@ func (w *Worker) Hurry() {
 	}
 }
 
+// Leave ends Run, which returns run.ErrLeave: running tasks go on without a worker,
+// and the next one on this data dir takes them up. It may be called at any time.
+func (w *Worker) Leave() { w.once.Do(func() { close(w.leave) }) }
+
 // Run joins the server if need be and works until ctx ends; then running tasks
 // have Config.ShutdownGrace to end. It returns nil after that or after a drain,
 // and an error if the server refuses the worker or the machine does not let it
-// work.
+// work. What an earlier life of the worker left running goes on.
 func (w *Worker) Run(ctx context.Context) (err error) {
 	keep, err := agent.OpenKeep(w.cfg.Data)
 	if err != nil {
@@ -146,19 +157,33 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		},
 		Load: load.Sample, Grace: w.cfg.ShutdownGrace, Log: w.log,
 	})
-	return w.run(ctx, a)
+	return w.run(ctx, a, w.guard(a, newOffers(facts.Tags, kindsOf(executors), facts.Resources, a.Offer)).Run)
 }
 
-// run runs the agent and passes Hurry on.
-func (w *Worker) run(ctx context.Context, a *agent.Agent) error {
+// run runs the agent and passes Hurry and Leave on. The rooms beside it are
+// stopped when it has ended.
+func (w *Worker) run(ctx context.Context, a *agent.Agent, rooms ...func(context.Context) error) (err error) {
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	var beside errgroup.Group
+	for _, room := range rooms {
+		beside.Go(func() error { return room(life) })
+	}
+	defer func() {
+		end()
+		err = errors.Join(err, beside.Wait())
+	}()
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
+	leave := w.leave
 	for {
 		select {
 		case err := <-done:
 			return err
 		case <-w.hurry:
 			a.Hurry()
+		case <-leave:
+			a.Leave()
+			leave = nil
 		}
 	}
 }
@@ -175,11 +200,9 @@ func (w *Worker) adopt(f *probe.Facts) {
 		f.Resources.CPUs = w.cfg.CPUs
 		f.Resources.Slots = probe.Slots(w.cfg.CPUs)
 	}
+	w.shape(&f.Resources)
 	if w.cfg.Slots > 0 {
 		f.Resources.Slots = w.cfg.Slots
-	}
-	if w.cfg.Memory > 0 {
-		f.Resources.Memory = w.cfg.Memory
 	}
 	f.Tags = append(f.Tags, w.cfg.Tags...)
 }
@@ -194,7 +217,22 @@ func (w *Worker) identity(ctx context.Context, name string) (agent.Identity, err
 		return id, muster.Errorf(muster.Unauthenticated,
 			"this worker has not joined %s yet: give --token with the join token that the server printed at its first start", w.server)
 	}
-	return agent.Join(ctx, w.http, w.server, w.cfg.Token, name, w.cfg.Data, w.log)
+	ctx, cancel := context.WithCancelCause(ctx)
+	var waiter sync.WaitGroup
+	defer waiter.Wait()
+	defer cancel(nil)
+	waiter.Go(func() {
+		select {
+		case <-w.leave:
+			cancel(run.ErrLeave)
+		case <-ctx.Done():
+		}
+	})
+	id, err = agent.Join(ctx, w.http, w.server, w.cfg.Token, name, w.cfg.Data, w.log)
+	if err != nil && errors.Is(context.Cause(ctx), run.ErrLeave) {
+		err = run.ErrLeave
+	}
+	return id, err
 }
 
 // cleanUp removes what an earlier life left on disk and nobody waits for: the

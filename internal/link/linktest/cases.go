@@ -292,6 +292,13 @@ func frozen(t *testing.T, tr Transport) {
 	}
 }
 
+func peer(t *testing.T, tr Transport) {
+	s := start(t, tr, "127.0.0.1:0")
+	if _, sc := open(t, tr, s, s.addr); sc.Peer() != "127.0.0.1" {
+		t.Errorf("the worker dials from %q", sc.Peer())
+	}
+}
+
 func slowReader(t *testing.T, tr Transport) {
 	s := start(t, tr, "127.0.0.1:0")
 	_, sc := open(t, tr, s, s.addr)

@@ -89,6 +89,12 @@ type pipeServer struct {
 	codec link.ServerCodec
 }
 
+// PipePeer is where the worker's end of a Pipe seems to be.
+const PipePeer = "192.0.2.1"
+
+// Peer implements link.ServerConn.
+func (c *pipeServer) Peer() string { return PipePeer }
+
 func (c *pipeServer) Send(ctx context.Context, f *link.ToWorker) error {
 	b, err := c.codec.Encode(f)
 	if err != nil {

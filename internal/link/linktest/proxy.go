@@ -20,7 +20,7 @@ type Proxy struct {
 	mu       sync.Mutex
 	conns    map[net.Conn]struct{}
 	thawed   chan struct{} // closed while both ways are open
-	upOnly   bool          // what comes from the server is held back
+	held     way           // what is held back while thawed is open
 	dropping atomic.Int64  // bytes until the connections are cut; negative means never
 }
 
@@ -44,16 +44,27 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 	return p
 }
 
+// way is a direction.
+type way uint8
+
+const (
+	up   way = 1 << iota // to the target
+	down                 // from it
+)
+
 // Freeze stops forwarding, as a cable that is pulled: connections stay open and silent.
-func (p *Proxy) Freeze() { p.hold(false) }
+func (p *Proxy) Freeze() { p.hold(up | down) }
 
 // FreezeDown holds back only what comes from the target.
-func (p *Proxy) FreezeDown() { p.hold(true) }
+func (p *Proxy) FreezeDown() { p.hold(down) }
 
-func (p *Proxy) hold(upOnly bool) {
+// FreezeUp holds back only what goes to the target.
+func (p *Proxy) FreezeUp() { p.hold(up) }
+
+func (p *Proxy) hold(which way) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.upOnly = upOnly
+	p.held = which
 	if isClosed(p.thawed) {
 		p.thawed = make(chan struct{})
 	}
@@ -107,18 +118,18 @@ func (p *Proxy) accept() {
 		p.mu.Lock()
 		p.conns[in], p.conns[out] = struct{}{}, struct{}{}
 		p.mu.Unlock()
-		p.loops.Go(func() { p.pump(out, in, false) })
-		p.loops.Go(func() { p.pump(in, out, true) })
+		p.loops.Go(func() { p.pump(out, in, up) })
+		p.loops.Go(func() { p.pump(in, out, down) })
 	}
 }
 
-func (p *Proxy) pump(to, from net.Conn, down bool) {
+func (p *Proxy) pump(to, from net.Conn, which way) {
 	defer to.Close()
 	defer from.Close()
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
-		p.wait(down)
+		p.wait(which)
 		b := buf[:n]
 		if left := p.dropping.Load(); left >= 0 {
 			b = b[:min(int64(n), left)]
@@ -136,9 +147,9 @@ func (p *Proxy) pump(to, from net.Conn, down bool) {
 }
 
 // wait is where chunks are held back.
-func (p *Proxy) wait(down bool) {
+func (p *Proxy) wait(which way) {
 	p.mu.Lock()
-	thawed, free := p.thawed, p.upOnly && !down
+	thawed, free := p.thawed, p.held&which == 0
 	p.mu.Unlock()
 	if !free {
 		<-thawed

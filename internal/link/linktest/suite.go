@@ -42,6 +42,7 @@ func Run(t *testing.T, tr Transport) {
 	t.Run("a server that stops ends its sessions, and a new one at the same address takes new ones", func(t *testing.T) { restart(t, tr) })
 	t.Run("a connection cut in the middle of a frame delivers nothing of it", func(t *testing.T) { cut(t, tr) })
 	t.Run("a connection that falls silent ends both sides of a session", func(t *testing.T) { frozen(t, tr) })
+	t.Run("the server sees from where a worker dials", func(t *testing.T) { peer(t, tr) })
 	t.Run("a worker that does not read blocks Send until its context ends", func(t *testing.T) { slowReader(t, tr) })
 }
 

@@ -1,0 +1,81 @@
+package frame
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// Program is how this process was started.
+type Program struct {
+	path string
+	args []string
+	env  []string
+}
+
+// ThisProgram returns how this process was started. Its file may be replaced later:
+// then it is the new one that Check and Become take.
+func ThisProgram() (Program, error) {
+	p := Program{args: os.Args, env: os.Environ()}
+	path, err := exec.LookPath(os.Args[0])
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil { // started under another name
+		path, err = os.Executable()
+	}
+	if err != nil {
+		return p, muster.Errorf(muster.Internal, "the program's own file cannot be found: %w", err)
+	}
+	p.path = path
+	return p, nil
+}
+
+// checkTime is how long a program may take to say its version.
+const checkTime = 10 * time.Second
+
+// Check says whether what is in the program's file now can be started, and what
+// version it says that it is.
+func (p Program) Check(ctx context.Context) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, p.path, "version").CombinedOutput() //nolint:gosec // it is this program
+	first, _, _ := bytes.Cut(bytes.TrimSpace(out), []byte("\n"))
+	if err != nil {
+		return "", muster.Errorf(muster.Invalid, "%s does not run here: %w: %s", p.path, err, first)
+	}
+	return strings.ToValidUTF8(string(first), "?"), nil
+}
+
+// Become replaces this process by what is in the program's file now, with the same
+// arguments and environment. It returns only if that fails.
+func (p Program) Become() error {
+	if err := become(p.path, p.args, p.env); err != nil {
+		return muster.Errorf(muster.Internal, "%s cannot be started: %w", p.path, err)
+	}
+	return nil
+}
+
+// Own is the file that this process runs, also after another one was put in its
+// place.
+func Own() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", muster.Errorf(muster.Internal, "the program's own file cannot be found: %w", err)
+	}
+	const self = "/proc/self/exe"
+	mine, err := os.Stat(self)
+	if err != nil {
+		return path, nil //nolint:nilerr // no /proc: the path has to do
+	}
+	if there, err := os.Stat(path); err != nil || !os.SameFile(mine, there) {
+		return self, nil //nolint:nilerr // it was replaced or removed
+	}
+	return path, nil
+}
