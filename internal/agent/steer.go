@@ -93,6 +93,16 @@ func (a *Agent) Freeze(id muster.AttemptID, on bool) error {
 	return a.cfg.Supervisor.Freeze(id, on)
 }
 
+// Step shows what is being done with an attempt, in place of its own step.
+func (a *Agent) Step(id muster.AttemptID, step string) {
+	a.roster.mu.Lock()
+	at := a.roster.held[id]
+	a.roster.mu.Unlock()
+	if at != nil {
+		at.Progress(muster.Progress{Step: &step})
+	}
+}
+
 // Saved says that an attempt's checkpoint is on the server as the tree with this
 // hash.
 func (a *Agent) Saved(id muster.AttemptID, sha256 string) {

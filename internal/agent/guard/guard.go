@@ -75,13 +75,8 @@ type tended struct {
 
 // New makes a Guard that does nothing until Run.
 func New(cfg Config) *Guard {
-	p, _ := cfg.profile()
-	cool := said(cfg.CoolDown, DefaultCoolDown)
-	if cfg.CoolDown == nil && p.CoolDown > 0 {
-		cool = p.CoolDown
-	}
 	return &Guard{
-		cfg: cfg, gates: cfg.gates(), kin: newMachine(), owner: owner{coolDown: cool, uses: map[string]*use{}},
+		cfg: cfg, gates: cfg.gates(), kin: newMachine(), owner: owner{coolDown: cfg.coolDown(), uses: map[string]*use{}},
 		said: map[string]string{}, tasks: map[muster.AttemptID]tended{},
 	}
 }

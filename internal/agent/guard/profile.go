@@ -17,7 +17,7 @@ type Options struct {
 	MaxMemory    *float64 // percent of the host's memory in use
 	MaxGPU       *float64 // percent of the time in which its devices compute, on average
 	MemoryBuffer *float64 // share of the host's memory that stays free, 0 to 1
-	CoolDown     *time.Duration
+	CoolDown     *muster.Duration
 	Hours        *Hours // nil means always
 	HoursThen    string // Finish or Preempt
 	Yield        bool   // tasks make way for the owner's processes on GPUs
@@ -97,6 +97,14 @@ func (o *Options) Shape(r *muster.Resources) {
 	r.Memory -= muster.Size(math.Ceil(float64(r.Memory) * said(o.MemoryBuffer, p.MemoryBuffer)))
 }
 
+func (o *Options) coolDown() time.Duration {
+	usual := DefaultCoolDown
+	if p, ok := o.profile(); ok {
+		usual = p.CoolDown
+	}
+	return said(o.CoolDown, muster.Duration(usual)).Std()
+}
+
 // said is what the operator said, else what is usual.
 func said[T any](word *T, usual T) T {
 	if word != nil {
@@ -110,14 +118,11 @@ type gates struct{ cpu, memory, gpu *gate }
 
 func (o *Options) gates() gates {
 	p, ok := o.profile()
+	by := " of the profile " + p.Name
 	if !ok {
-		p = Profile{MaxCPU: 100, MaxMemory: 100, MaxGPU: 100, CoolDown: DefaultCoolDown}
+		p, by = Profile{MaxCPU: 100, MaxMemory: 100, MaxGPU: 100}, ""
 	}
-	cool := said(o.CoolDown, p.CoolDown)
-	by := ""
-	if ok {
-		by = " of the profile " + p.Name
-	}
+	cool := o.coolDown()
 	at := func(name, flag string, word *float64, usual float64) *gate {
 		most, whose := said(word, usual), by
 		if word != nil {

@@ -59,14 +59,14 @@ func TestGatesOfOptions(t *testing.T) {
 		coolDown         time.Duration
 	}{
 		{name: "nothing said"},
-		{name: "all", o: Options{MaxCPU: word(80.0), MaxMemory: word(75.0), MaxGPU: word(90.5), CoolDown: word(time.Minute)},
+		{name: "all", o: Options{MaxCPU: word(80.0), MaxMemory: word(75.0), MaxGPU: word(90.5), CoolDown: word(muster.Duration(time.Minute))},
 			cpu: "--max-cpu-percent 80", memory: "--max-memory-percent 75", gpu: "--max-gpu-percent 90.5", coolDown: time.Minute},
 		{name: "the stricter of two for memory", o: Options{MaxMemory: word(75.0), MemoryBuffer: word(0.3)},
 			memory: "the 70% that --memory-buffer 0.3 leaves", coolDown: DefaultCoolDown},
 		{name: "the other one", o: Options{MaxMemory: word(60.0), MemoryBuffer: word(0.3)}, memory: "--max-memory-percent 60", coolDown: DefaultCoolDown},
 		{name: "a profile", o: Options{Profile: "light"}, cpu: "--max-cpu-percent 70 of the profile light", memory: "--max-memory-percent 70 of the profile light",
 			gpu: "--max-gpu-percent 70 of the profile light", coolDown: 10 * time.Second},
-		{name: "flags over a profile", o: Options{Profile: "light", MaxCPU: word(100.0), MaxGPU: word(50.0), MaxMemory: word(100.0), MemoryBuffer: word(0.0), CoolDown: word(time.Duration(0))},
+		{name: "flags over a profile", o: Options{Profile: "light", MaxCPU: word(100.0), MaxGPU: word(50.0), MaxMemory: word(100.0), MemoryBuffer: word(0.0), CoolDown: word(muster.Duration(0))},
 			gpu: "--max-gpu-percent 50"},
 	} {
 		g := test.o.gates()

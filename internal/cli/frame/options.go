@@ -72,6 +72,9 @@ func (o Option) Text(dst *string) cli.Flag {
 // On is a switch: given without a value it is on.
 func (o Option) On(dst *bool) cli.Flag {
 	f := &cli.BoolFlag{Name: o.Name, Usage: o.Usage, Category: o.Group, Destination: dst, Local: true, HideDefault: true}
+	if o.Env != "" {
+		f.Sources = cli.EnvVars(o.Env)
+	}
 	if o.Short != "" {
 		f.Aliases = []string{o.Short}
 	}

@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/guard"
+	"github.com/muster-dev/muster/internal/cli/frame"
+)
+
+// sharing is how a worker shares its machine with the owner.
+type sharing struct{ guard.Options }
+
+func newSharing() sharing { return sharing{guard.Options{HoursThen: guard.Finish}} }
+
+func (s *sharing) flags(group string) []cli.Flag {
+	option := func(name, usage string) frame.Option {
+		return frame.Option{Name: name, Usage: usage, Group: group}.Variable()
+	}
+	return []cli.Flag{
+		frame.Into(option("profile", "share the machine as it suits tasks of this `SORT`: benchmark, test or light; other options beat it"),
+			&s.Profile, guard.ParseProfile, func(p string) string { return p }),
+		percent(option("max-cpu-percent", "take nothing new while more than this `PERCENT` of the host's cores is busy"), &s.MaxCPU),
+		percent(option("max-memory-percent", "take nothing new while more than this `PERCENT` of the host's memory is in use"), &s.MaxMemory),
+		percent(option("max-gpu-percent", "take nothing new while the GPUs compute more than this `PERCENT` of the time"), &s.MaxGPU),
+		frame.Into(option("memory-buffer", "keep this `SHARE` of the host's memory free, such as 0.2: offer less, and take nothing new while less is free"),
+			&s.MemoryBuffer, parseShare, showWord[float64]),
+		frame.Into(option("cool-down", "take tasks again when this `DURATION` was quiet (default: 30s)"),
+			&s.CoolDown, parseCoolDown, showWord),
+		frame.Into(option("hours", `take tasks only at these `+"`TIMES`"+` of the week, such as "mon-fri 18:00-08:00, sat, sun"`),
+			&s.Hours, guard.ParseHours, showHours),
+		option("hours-then", "what running tasks do when the hours end, `finish` or preempt").Choice(&s.HoursThen, guard.Finish, guard.Preempt),
+		option("yield-to-owner", "freeze or move tasks whose GPU the owner's own programs use").On(&s.Yield),
+	}
+}
+
+// percent is a number over 0 and up to 100.
+func percent(o frame.Option, dst **float64) cli.Flag {
+	return frame.Into(o, dst, func(s string) (*float64, error) {
+		f, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(f > 0 && f <= 100) {
+			return nil, errors.New("write a percentage over 0 and up to 100, such as 80")
+		}
+		return &f, nil
+	}, showWord)
+}
+
+func parseShare(s string) (*float64, error) {
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(f >= 0 && f < 1) || math.Signbit(f) {
+		return nil, errors.New("write a share from 0 to below 1, such as 0.2 for a fifth")
+	}
+	return &f, nil
+}
+
+func parseCoolDown(s string) (*muster.Duration, error) {
+	d, err := muster.ParseDuration(s)
+	return &d, err
+}
+
+// showWord shows what was said, and nothing if nothing was.
+func showWord[T any](v *T) string {
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprint(*v)
+}
+
+func showHours(h *guard.Hours) string {
+	if h == nil {
+		return ""
+	}
+	return h.String()
+}

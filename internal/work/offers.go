@@ -1,0 +1,65 @@
+package work
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// offers puts together what the worker offers: what was found out about the
+// machine, without the devices that somebody withholds.
+type offers struct {
+	say func(tags, kinds []string, res muster.Resources)
+
+	mu       sync.Mutex
+	tags     []string
+	kinds    []string
+	found    muster.Resources
+	withheld map[string]map[string]string // why, by source and UUID
+}
+
+func newOffers(tags, kinds []string, found muster.Resources, say func(tags, kinds []string, res muster.Resources)) *offers {
+	return &offers{say: say, tags: tags, kinds: kinds, found: found, withheld: map[string]map[string]string{}}
+}
+
+func kindsOf(executors []run.Executor) []string {
+	var kinds []string
+	for _, ex := range executors {
+		kinds = append(kinds, ex.Kind())
+	}
+	return kinds
+}
+
+// withhold takes all that one source has to say of devices, by UUID. It replaces
+// what that source said before.
+func (o *offers) withhold(source string, devices map[string]string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.withheld[source] = maps.Clone(devices)
+	o.tell()
+}
+
+// devices lists those that were found.
+func (o *offers) devices() []muster.GPU {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.found.GPUs
+}
+
+// tell says what is offered now. The lock is held, so that nothing is overtaken.
+func (o *offers) tell() {
+	res := o.found
+	res.GPUs = slices.Clone(res.GPUs)
+	for i := range res.GPUs {
+		d := &res.GPUs[i]
+		for _, source := range slices.Sorted(maps.Keys(o.withheld)) {
+			if why := o.withheld[source][d.UUID]; why != "" && d.Quarantined == "" {
+				d.Quarantined = why
+			}
+		}
+	}
+	o.say(o.tags, o.kinds, res)
+}

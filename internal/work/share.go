@@ -1,0 +1,58 @@
+package work
+
+import (
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/guard"
+)
+
+// shape takes off what a machine has what its owner keeps.
+func (w *Worker) shape(r *muster.Resources) {
+	found := r.Memory
+	w.cfg.Share.Shape(r)
+	if w.cfg.CPUs > 0 {
+		r.CPUs = w.cfg.CPUs
+	}
+	if m := w.cfg.Memory; m > 0 && (m < r.Memory || r.Memory == found) {
+		r.Memory = m
+	}
+}
+
+// guard makes the one that keeps the machine its owner's.
+func (w *Worker) guard(a *agent.Agent, o *offers) *guard.Guard {
+	return guard.New(guard.Config{Options: w.cfg.Share, Worker: steered{a, o}, Devices: o.devices, Log: w.log})
+}
+
+// steered is the agent as the guard steers it.
+type steered struct {
+	*agent.Agent
+
+	offers *offers
+}
+
+var _ guard.Worker = steered{}
+
+// Running implements guard.Worker.
+func (s steered) Running() []guard.Running {
+	var list []guard.Running
+	for _, r := range s.Agent.Running() {
+		list = append(list, guard.Running{Attempt: r.Attempt, GPUs: r.Grant.GPUs, Checkpoint: r.Checkpoint, Started: r.Pid.PID != 0})
+	}
+	return list
+}
+
+// Freeze implements guard.Worker. The attempt's step tells why it stands still.
+func (s steered) Freeze(id muster.AttemptID, on bool, why string) error {
+	if err := s.Agent.Freeze(id, on); err != nil {
+		return err
+	}
+	if on {
+		s.Step(id, "frozen: "+why)
+	} else {
+		s.Step(id, "")
+	}
+	return nil
+}
+
+// Withhold implements guard.Worker.
+func (s steered) Withhold(devices map[string]string) { s.offers.withhold("owner", devices) }
