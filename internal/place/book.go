@@ -107,21 +107,26 @@ type End struct {
 	Grant *muster.Grant
 }
 
-// FreeIn returns after how long there will be room for n, which fits if all ends
-// are past. It sorts them.
-func (b *Book) FreeIn(n *Need, ends []End) muster.Duration {
+// FreeIn returns after how long there will be room for so many tasks with need n,
+// which fit if all ends are past. It sorts them.
+func (b *Book) FreeIn(n *Need, tasks int, ends []End) muster.Duration {
 	slices.SortFunc(ends, func(x, y End) int { return cmp.Compare(x.In, y.In) })
 	c := *b
 	c.gpus = slices.Clone(b.gpus)
 	var in muster.Duration
 	for _, e := range ends {
-		if c.Fits(n) == Fits {
+		if c.takes(n, tasks) {
 			break
 		}
 		c.Return(e.Grant)
 		in = e.In
 	}
 	return in
+}
+
+// takes reports whether there is room for so many tasks with need n.
+func (b *Book) takes(n *Need, tasks int) bool {
+	return b.Fits(n) == Fits && (tasks == 1 || b.count(n, tasks).Members == tasks)
 }
 
 // Over reports whether more is taken than the worker offers.

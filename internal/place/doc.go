@@ -18,6 +18,9 @@
 // devices of one grant are of one vendor. A quarantined device is given to nobody,
 // now or ever, until the worker offers it without.
 //
+// A gang is placed all at once or not at all: Room tells how many of its members a
+// worker could take, and Gather chooses workers, as few as can be.
+//
 // Score spreads tasks without GPUs over workers (the one with the most free share
 // wins) and packs tasks with GPUs (the tightest devices win, so that big ones
 // stay free for those who need them).

@@ -15,6 +15,7 @@ type Need struct {
 	Kind    string
 	Request muster.Request
 	Where   muster.Where
+	Gang    int // so many must be placed at once, or none; 0 for a task by itself
 
 	mcpu int64
 	key  string
@@ -44,6 +45,10 @@ func NewNeed(t *muster.TaskSpec) *Need {
 		}
 	}
 	b = strconv.AppendFloat(append(b, ';'), w.MaxPrice, 'g', -1, 64)
+	if t.Gang != nil {
+		n.Gang = t.Gang.Size
+		b = strconv.AppendInt(append(b, " gang "...), int64(n.Gang), 10)
+	}
 	n.key = string(b)
 	return n
 }

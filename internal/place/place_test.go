@@ -310,7 +310,7 @@ func TestFreeInIsTheFirstMomentWithRoom(t *testing.T) {
 			}
 		}
 		before := b.Free()
-		if got := b.FreeIn(n, ends); got != want {
+		if got := b.FreeIn(n, 1, ends); got != want {
 			t.Fatalf("there is room in %d, want %d", got, want)
 		}
 		if diff := cmp.Diff(before, b.Free()); diff != "" {

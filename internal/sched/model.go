@@ -153,11 +153,11 @@ func newWorker(row muster.Worker) *worker {
 	return w
 }
 
-// FreeIn guesses in how long the worker will have room for n: each task that it
-// holds runs as long as those of its shape did, or, if it has run longer, once
-// more as long as it did already. Unless since is 0, it leaves out what was
-// assigned since then.
-func (w *worker) FreeIn(now muster.Time, n *place.Need, since muster.Time) muster.Duration {
+// FreeIn guesses in how long the worker will have room for so many tasks with need
+// n: each task that it holds runs as long as those of its shape did, or, if it has
+// run longer, once more as long as it did already. Unless since is 0, it leaves out
+// what was assigned since then.
+func (w *worker) FreeIn(now muster.Time, n *place.Need, tasks int, since muster.Time) muster.Duration {
 	ends := make([]place.End, len(w.held))
 	for i, t := range w.held {
 		ends[i].Grant = t.row.Grant
@@ -170,7 +170,7 @@ func (w *worker) FreeIn(now muster.Time, n *place.Need, since muster.Time) muste
 		}
 		ends[i].In = in
 	}
-	return w.Book.FreeIn(n, ends)
+	return w.Book.FreeIn(n, tasks, ends)
 }
 
 // reachable reports whether the worker is there.

@@ -59,7 +59,7 @@ func (q *Queue) checkLane(key laneKey, l *lane) error {
 // checkReserved holds that every lane that is blocked has its clock, and that each
 // reservation is known to both sides, can bear fruit, and is not one too many.
 func (q *Queue) checkReserved() error {
-	clocks, starving, reserved, open := 0, 0, 0, 0
+	clocks, starving, reserved, served, open := 0, 0, 0, 0, 0
 	for _, l := range q.lanes {
 		if l.clock.pos > 0 {
 			clocks++
@@ -75,12 +75,14 @@ func (q *Queue) checkReserved() error {
 		case l.starving != slices.Contains(q.starving, l):
 			return broken("a lane of priority %d is filed wrongly among the starving", l.key.priority)
 		}
-		if l.kept == nil {
-			continue
+		if len(l.kept) > 0 {
+			served++
 		}
-		reserved++
-		if w := l.kept; w.kept != l || !l.starving || !w.could(l.key.shape) {
-			return broken("worker %s is kept free in vain", w.Book.Worker.ID)
+		reserved += len(l.kept)
+		for _, w := range l.kept {
+			if w.kept != l || !l.starving || !w.could(l.key.shape) {
+				return broken("worker %s is kept free in vain", w.Book.Worker.ID)
+			}
 		}
 	}
 	for k := q.loads.latest; k != nil; k = k.older {
@@ -88,14 +90,14 @@ func (q *Queue) checkReserved() error {
 		if w.open {
 			open++
 		}
-		if w.open != (w.Book.Closed == "") || w.kept != nil && w.kept.kept != w {
+		if w.open != (w.Book.Closed == "") || w.kept != nil && !slices.Contains(w.kept.kept, w) {
 			return broken("worker %s is open: %t, and kept free for a lane that does not know: %t", w.Book.Worker.ID, w.open, w.kept != nil)
 		}
 	}
 	if clocks != len(q.clocks) || starving != len(q.starving) || reserved != q.reserved || open != q.open {
 		return broken("%d clocks, %d starving lanes, %d reservations and %d open workers are counted wrongly", clocks, starving, reserved, open)
 	}
-	if !q.stale && reserved > q.mostReserved() {
+	if !q.stale && served > 1 && reserved > q.mostReserved() {
 		return broken("%d workers are kept free, %d are open", reserved, open)
 	}
 	return nil

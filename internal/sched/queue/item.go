@@ -61,12 +61,12 @@ type lane struct {
 
 	since    muster.Time // of the first try in vain after which nothing of it was placed, or of its last turn in vain, or 0
 	clock    clock
-	starving bool    // its patience has ended: it is in Queue.starving
-	kept     *Worker // is kept free for its first task
+	starving bool      // its patience has ended: it is in Queue.starving
+	kept     []*Worker // are kept free for its first task: one, or as many as a gang needs
 	keptAt   muster.Time
-	freeAt   muster.Time     // when that worker will have room, by what it held at keptAt; a guess
-	stand    muster.Duration // how long the worker is stood by, whoever else would be better
-	renew    bool            // freeAt is past: ask whether another worker would be better
+	freeAt   muster.Time     // when these will have room, by what they held at keptAt; a guess
+	stand    muster.Duration // how long they are stood by, whoever else would be better
+	renew    bool            // freeAt is past: ask whether others would be better
 }
 
 func (l *lane) Seat() *int          { return &l.pos }

@@ -25,7 +25,7 @@ type Queue struct {
 	clocks   heap.Heap[*clock] // of lanes that are blocked, and of reservations
 	settings uint64            // of clocks
 	starving []*lane           // whose patience has ended
-	reserved int               // lanes with a worker that is kept free
+	reserved int               // workers that are kept free
 	stale    bool              // what the reservations depend on has changed since the last review
 	released bool              // a reservation ended since the lanes were brought back
 }

@@ -34,7 +34,7 @@ func (o *one) Below(num int) int {
 // host is how long a worker says that it takes to have room.
 type host muster.Duration
 
-func (h host) FreeIn(muster.Time, *place.Need, muster.Time) muster.Duration {
+func (h host) FreeIn(muster.Time, *place.Need, int, muster.Time) muster.Duration {
 	return muster.Duration(h)
 }
 

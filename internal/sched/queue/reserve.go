@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/place"
 )
 
 // What bounds the work for reservations, and how many there are.
@@ -65,7 +66,7 @@ func (q *Queue) Pass(now muster.Time) {
 			l.starving = true
 			q.starving = append(q.starving, l)
 		}
-		if l.kept != nil {
+		if len(l.kept) > 0 {
 			l.renew, l.since = true, now
 		}
 	}
@@ -93,46 +94,53 @@ func (q *Queue) calm(l *lane) {
 		q.starving = without(q.starving, l)
 		q.stale = true
 	}
-	if l.kept != nil {
+	if len(l.kept) > 0 {
 		q.release(l)
 	}
 }
 
 // release ends a lane's reservation.
 func (q *Queue) release(l *lane) {
-	w := l.kept
-	l.kept, w.kept = nil, nil
-	q.reserved--
+	ws := l.kept
+	l.kept = nil
+	q.reserved -= len(ws)
 	q.stale, q.released = true, true
-	q.Changed(w)
+	for _, w := range ws {
+		w.kept = nil
+		q.Changed(w)
+	}
 }
 
-// reserve keeps w free for the first task of l, until it is placed, w can no
-// longer run it, or a lane of a higher priority needs w. After a while in vain it
-// is the turn of others that starve, if there are more than can be served at once,
-// or of a better worker. The while doubles, so that in the end whatever ends is
-// awaited.
-func (q *Queue) reserve(now muster.Time, l *lane, w *Worker, freeIn muster.Duration) {
+// reserve keeps workers free for the first task of l, until it is placed, one of
+// them can no longer run it, or a lane of a higher priority needs one. After a while
+// in vain it is the turn of others that starve, if there are more than can be served
+// at once, or of better workers. The while doubles, so that in the end whatever ends
+// is awaited.
+func (q *Queue) reserve(now muster.Time, l *lane, ws []*Worker, freeIn muster.Duration) {
 	l.renew = false
 	l.freeAt = now.Add(freeIn)
 	l.stand = max(2*l.stand, q.patience, min(2*freeIn, mostTrust))
 	q.set(l, now.Add(l.stand))
-	if l.kept == w {
+	if slices.Equal(l.kept, ws) {
 		return
 	}
-	if l.kept != nil {
+	if len(l.kept) > 0 {
 		q.release(l)
 	}
-	if w.kept != nil {
-		q.release(w.kept)
+	for _, w := range ws {
+		if w.kept != nil {
+			q.release(w.kept)
+		}
+		w.kept = l
+		q.Changed(w)
 	}
-	l.kept, l.keptAt, w.kept = w, now, l
-	q.reserved++
-	q.Changed(w)
+	l.kept, l.keptAt = ws, now
+	q.reserved += len(ws)
 }
 
 // review makes the reservations what they should be: for the lanes that have
-// starved for longest, those of the highest priority first.
+// starved for longest, those of the highest priority first. The first one gets all
+// that it needs, be it a gang that needs the whole fleet.
 func (q *Queue) review(now muster.Time) {
 	q.Pass(now)
 	if !q.stale {
@@ -142,58 +150,72 @@ func (q *Queue) review(now muster.Time) {
 	slices.SortFunc(q.starving, func(a, b *lane) int {
 		return cmp.Or(cmp.Compare(b.key.priority, a.key.priority), cmp.Compare(a.since, b.since), a.items[0].compare(b.items[0]))
 	})
-	most, n, looks := q.mostReserved(), 0, 0
+	limit, n, looks := q.mostReserved(), 0, 0
 	for _, l := range q.starving {
 		switch {
-		case n == most && l.kept != nil:
-			q.release(l)
-		case n == most || l.kept != nil && !l.renew:
+		case n > 0 && n+max(len(l.kept), 1) > limit:
+			if len(l.kept) > 0 {
+				q.release(l)
+			}
+		case len(l.kept) > 0 && !l.renew:
 		case looks >= mostLooks:
 			q.stale = true // go on in the next Place
 		default:
-			w, freeIn, cost := q.pick(now, l)
+			ws, freeIn, cost := q.pick(now, l, n == 0)
 			looks += cost
-			if w != nil {
-				q.reserve(now, l, w, freeIn)
+			if len(ws) > 0 && (n == 0 || n+len(ws) <= limit) {
+				q.reserve(now, l, ws, freeIn)
 			}
 		}
-		if l.kept != nil {
-			n++
-		}
+		n += len(l.kept)
 	}
 }
 
 func (q *Queue) mostReserved() int { return min(max(q.open/4, 1), mostReserved) }
 
-// pick chooses the worker that will likely have room for l's first task soonest,
-// of those that are not kept free for one of at least its priority. In a large
-// fleet it asks a sample, another one each time.
-func (q *Queue) pick(now muster.Time, l *lane) (best *Worker, freeIn muster.Duration, looks int) {
+// pick chooses the worker, or for a gang the workers, that will likely have room for
+// l's first task soonest, of those that are not kept free for one of at least its
+// priority. The first that starves is given those of its own priority, too, if the
+// others are too few. In a large fleet it asks a sample, another one each time.
+func (q *Queue) pick(now muster.Time, l *lane, first bool) (ws []*Worker, freeIn muster.Duration, looks int) {
 	sh := l.key.shape
-	if best = l.kept; best != nil {
-		freeIn = best.Owner.FreeIn(now, sh.Need, l.keptAt)
-	}
 	looks = q.hope(sh)
-	free := make([]*Worker, 0, len(sh.hopes))
-	for _, h := range sh.hopes {
-		if k := h.worker.kept; k == nil || k == l || k.key.priority < l.key.priority {
-			free = append(free, h.worker)
+	n := max(sh.Need.Gang, 1)
+	for _, equals := range []bool{false, true} {
+		free := make([]*Worker, 0, len(sh.hopes))
+		for _, h := range sh.hopes {
+			k := h.worker.kept
+			if k == nil || k == l || k.key.priority < l.key.priority || equals && k.key.priority == l.key.priority {
+				free = append(free, h.worker)
+			}
 		}
-	}
-	stride := (len(free) + sample - 1) / sample
-	for i := sh.turn % max(stride, 1); i < len(free); i += stride {
-		w := free[i]
-		looks++
-		if w == l.kept {
-			continue
+		chances := make([]chance, 0, min(len(free), max(sample, 2*n))+len(l.kept))
+		for _, w := range l.kept {
+			chances = append(chances, l.chance(now, w, n, l.keptAt))
 		}
-		in := w.Owner.FreeIn(now, sh.Need, 0)
-		if best == nil || in < freeIn || in == freeIn && w.Book.Worker.ID < best.Book.Worker.ID {
-			best, freeIn = w, in
+		stride := max((len(free)+max(sample, 2*n)-1)/max(sample, 2*n), 1)
+		for i := sh.turn % stride; i < len(free); i += stride {
+			looks++
+			if w := free[i]; w.kept != l {
+				chances = append(chances, l.chance(now, w, n, 0))
+			}
+		}
+		if ws, freeIn = choose(chances, n); ws != nil || !first {
+			break
 		}
 	}
 	sh.turn++
-	return best, freeIn, looks
+	return ws, freeIn, looks
+}
+
+// chance asks what a worker can do for l's first task, which takes n places.
+func (l *lane) chance(now muster.Time, w *Worker, n int, since muster.Time) chance {
+	c := chance{worker: w, room: place.Room{Members: 1}}
+	if n > 1 {
+		c.room = w.Book.EmptyRoom(l.key.shape.Need, n)
+	}
+	c.in = w.Owner.FreeIn(now, l.key.shape.Need, c.room.Members, since)
+	return c
 }
 
 // hope brings the list of workers that could run what sh needs if they were empty

@@ -18,9 +18,10 @@ type Shape struct {
 	lanes     int
 	parked    []*lane
 	forgotten bool
-	seen      uint64 // Queue.loads.n up to which fits and kept are right
+	seen      uint64 // Queue.loads.n up to which fits, kept and crowd are right
 	fits      []fit  // a heap; may hold outdated entries, but never first after refresh
 	kept      []fit  // on workers that are kept free; none outdated after refresh
+	crowd     crowd  // of a gang, in place of fits and kept
 	asked     uint64 // Queue.terms.n up to which hopes is right
 	hopes     []hope // in the order of finding; may hold outdated entries
 	turn      int    // samples of hopes taken
@@ -48,8 +49,11 @@ func (f *fit) before(o *fit) bool {
 }
 
 // refresh brings the index up to date and reports whether any worker fits that is
-// not kept free.
+// not kept free, or, for a gang, enough of them do.
 func (q *Queue) refresh(sh *Shape) bool {
+	if sh.Need.Gang > 0 {
+		return q.refreshCrowd(sh)
+	}
 	if len(sh.kept) > 0 {
 		sh.kept = slices.DeleteFunc(sh.kept, func(f fit) bool { return f.outdated() })
 	}

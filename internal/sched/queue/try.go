@@ -70,12 +70,12 @@ func (q *Queue) unparkFitting(now muster.Time) {
 // mayNot moves the parked lanes that may have none of the workers that are kept
 // free to the front, in order, and returns them.
 func (q *Queue) mayNot(now muster.Time, sh *Shape) []*lane {
-	if len(sh.kept) == 0 {
+	if len(sh.kept) == 0 && (sh.Need.Gang == 0 || q.reserved == 0) {
 		return sh.parked
 	}
 	n := 0
 	for i, l := range sh.parked {
-		if !slices.ContainsFunc(sh.kept, func(f fit) bool { return q.may(now, l, f.worker) }) {
+		if may := q.mayGather(now, l) || slices.ContainsFunc(sh.kept, func(f fit) bool { return q.may(now, l, f.worker) }); !may {
 			copy(sh.parked[n+1:i+1], sh.parked[n:i])
 			sh.parked[n] = l
 			n++

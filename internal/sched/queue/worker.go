@@ -20,10 +20,10 @@ type Worker struct {
 
 // Host is what a Worker stands for.
 type Host interface {
-	// FreeIn guesses in how long the worker, which could run n if it were empty,
-	// will have ended enough to run it. Unless since is 0, it leaves out what it was
-	// given since then.
-	FreeIn(now muster.Time, n *place.Need, since muster.Time) muster.Duration
+	// FreeIn guesses in how long the worker, which could run so many tasks with need n
+	// if it were empty, will have ended enough to run them. Unless since is 0, it
+	// leaves out what it was given since then.
+	FreeIn(now muster.Time, n *place.Need, tasks int, since muster.Time) muster.Duration
 }
 
 // Changed notes that what w can be given has changed.
@@ -43,6 +43,9 @@ func (q *Queue) Reopened(w *Worker) {
 // Forget takes a worker, which must be closed, out of the index.
 func (q *Queue) Forget(w *Worker) {
 	q.setOpen(w, false)
+	for _, sh := range q.shapes {
+		sh.crowd.drop(w)
+	}
 	q.loads.drop(&w.load)
 	q.terms.drop(&w.terms)
 }
