@@ -11,6 +11,7 @@ type Event struct {
 	Task   *TaskID     `json:"task,omitempty"`
 	State  string      `json:"state,omitempty"` // of the subject, after the change
 	Worker WorkerID    `json:"worker,omitempty"`
+	Why    string      `json:"why,omitempty"` // of a worker: why it takes nothing new of its own accord
 	Detail *TaskDetail `json:"detail,omitempty"`
 }
 
@@ -21,7 +22,7 @@ type EventType string
 const (
 	EventJob    EventType = "job"    // a job was accepted or its state changed
 	EventTask   EventType = "task"   // a task's state, progress or step changed
-	EventWorker EventType = "worker" // a worker's state changed
+	EventWorker EventType = "worker" // a worker's state changed, what it offers, or why it takes nothing
 	EventResync EventType = "resync" // events were missed: read the state anew
 )
 

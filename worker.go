@@ -25,6 +25,7 @@ type Worker struct {
 	Resources   Resources         `json:"resources"`
 	Free        *Resources        `json:"free,omitempty"`
 	Running     int               `json:"running"`
+	Tasks       []TaskID          `json:"tasks,omitempty"` // up to 100 of those that it holds; only where one worker is asked for
 	Load        *Load             `json:"load,omitempty"`
 	Constrained string            `json:"constrained,omitempty"` // why it takes nothing new of its own accord
 	Address     string            `json:"address,omitempty"`     // at which other workers reach it
@@ -49,6 +50,13 @@ type GPULoad struct {
 	Memory      *Size    `json:"memory,omitempty"`      // in use, bytes
 	Temperature *float64 `json:"temperature,omitempty"` // degrees Celsius
 	Power       *float64 `json:"power,omitempty"`       // watts
+}
+
+// Order is what an administrator asks of a worker.
+type Order struct {
+	Do   Steering
+	In   *Duration // how long until a drain stops what still runs, or a pause ends; nil means never
+	GPUs []string  // to heal, by UUID or index; empty means all that are quarantined
 }
 
 // Steering is what an administrator does to a worker.

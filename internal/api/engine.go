@@ -19,8 +19,8 @@ type Engine interface {
 	Cancel(ctx context.Context, job muster.JobID, spans []event.Span) error
 	// Retry queues ended tasks that did not succeed again; nil spans mean all of them.
 	Retry(ctx context.Context, job muster.JobID, spans []event.Span) error
-	// Steer pauses, resumes, drains, undrains or removes a worker.
-	Steer(ctx context.Context, w muster.WorkerID, what muster.Steering) error
+	// Steer pauses, resumes, drains, heals or removes a worker.
+	Steer(ctx context.Context, w muster.WorkerID, o muster.Order) error
 	Explain(ctx context.Context, t muster.TaskID) (sched.Explanation, error)
 	// Plan says where the first task of each stage would run if it were submitted now.
 	Plan(ctx context.Context, s *muster.Spec) ([]sched.Explanation, error)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -16,17 +17,14 @@ func (s *server) workerRoutes() {
 		summary: "List the workers", verb: auth.ReadWorkers}, s.listWorkers)
 	handle(s, route{id: "get-worker", method: http.MethodGet, path: at, tag: "workers",
 		summary: "Show a worker", verb: auth.ReadWorkers}, s.getWorker)
-	for _, st := range []struct {
-		what    muster.Steering
-		summary string
-	}{
-		{muster.SteerDrain, "Let a worker finish what it has and then leave"},
-		{muster.SteerPause, "Give a worker nothing new"},
-		{muster.SteerResume, "Take a pause or a drain back"},
-	} {
-		handle(s, route{id: string(st.what) + "-worker", method: http.MethodPost, path: at + "/" + string(st.what), tag: "workers",
-			summary: st.summary, verb: auth.SteerWorkers}, s.steerWorker(st.what))
+	order := func(do muster.Steering, summary string) route {
+		return route{id: string(do) + "-worker", method: http.MethodPost, path: at + "/" + string(do), tag: "workers",
+			summary: summary, verb: auth.SteerWorkers}
 	}
+	handle(s, order(muster.SteerDrain, "Let a worker finish what it has and then leave; what still runs at the deadline goes on elsewhere"), s.drainWorker)
+	handle(s, order(muster.SteerPause, "Give a worker nothing new, for a while or until it is resumed"), s.pauseWorker)
+	handle(s, order(muster.SteerResume, "Take a pause or a drain back"), s.resumeWorker)
+	handle(s, order(muster.SteerHeal, "Let a worker look at quarantined GPUs again: those that are well are given to tasks from then on"), s.healWorker)
 	handle(s, route{id: "remove-worker", method: http.MethodDelete, path: at, tag: "workers",
 		summary: "Forget a worker that is away, and revoke its key", verb: auth.SteerWorkers}, s.removeWorker)
 }
@@ -40,6 +38,9 @@ func (s *server) listWorkers(ctx context.Context, _ *struct{}) (*body[wire.Worke
 	if err != nil {
 		return nil, err
 	}
+	for i := range ws {
+		ws[i].Tasks = nil
+	}
 	return answer(wire.Workers{Workers: full(ws)}), nil
 }
 
@@ -48,6 +49,7 @@ func (s *server) getWorker(ctx context.Context, in *workerPath) (*body[muster.Wo
 	if err != nil {
 		return nil, err
 	}
+	slices.SortFunc(w.Tasks, func(a, b muster.TaskID) int { return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Num, b.Num)) })
 	return answer(w), nil
 }
 
@@ -79,17 +81,59 @@ func (s *server) worker(ctx context.Context, idOrName string) (muster.Worker, er
 	}
 }
 
-func (s *server) steerWorker(what muster.Steering) func(context.Context, *workerPath) (*body[muster.Worker], error) {
-	return func(ctx context.Context, in *workerPath) (*body[muster.Worker], error) {
-		w, err := s.worker(ctx, in.Worker)
-		if err != nil {
-			return nil, err
-		}
-		if err := s.Engine.Steer(ctx, w.ID, what); err != nil {
-			return nil, err
-		}
-		return s.getWorker(ctx, &workerPath{Worker: string(w.ID)})
+type (
+	drainInput struct {
+		workerPath
+		Body *wire.Drain
 	}
+	pauseInput struct {
+		workerPath
+		Body *wire.Pause
+	}
+	healInput struct {
+		workerPath
+		Body *wire.Heal
+	}
+)
+
+func (s *server) drainWorker(ctx context.Context, in *drainInput) (*body[muster.Worker], error) {
+	o := muster.Order{Do: muster.SteerDrain}
+	if in.Body != nil {
+		o.In = in.Body.Deadline
+	}
+	return s.steer(ctx, in.Worker, o)
+}
+
+func (s *server) pauseWorker(ctx context.Context, in *pauseInput) (*body[muster.Worker], error) {
+	o := muster.Order{Do: muster.SteerPause}
+	if in.Body != nil {
+		o.In = in.Body.For
+	}
+	return s.steer(ctx, in.Worker, o)
+}
+
+func (s *server) resumeWorker(ctx context.Context, in *workerPath) (*body[muster.Worker], error) {
+	return s.steer(ctx, in.Worker, muster.Order{Do: muster.SteerResume})
+}
+
+func (s *server) healWorker(ctx context.Context, in *healInput) (*body[muster.Worker], error) {
+	o := muster.Order{Do: muster.SteerHeal}
+	if in.Body != nil {
+		o.GPUs = in.Body.GPUs
+	}
+	return s.steer(ctx, in.Worker, o)
+}
+
+// steer gives an order and answers with the worker as it is then.
+func (s *server) steer(ctx context.Context, idOrName string, o muster.Order) (*body[muster.Worker], error) {
+	w, err := s.worker(ctx, idOrName)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Engine.Steer(ctx, w.ID, o); err != nil {
+		return nil, err
+	}
+	return s.getWorker(ctx, &workerPath{Worker: string(w.ID)})
 }
 
 func (s *server) removeWorker(ctx context.Context, in *workerPath) (*struct{}, error) {
@@ -97,7 +141,7 @@ func (s *server) removeWorker(ctx context.Context, in *workerPath) (*struct{}, e
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Engine.Steer(ctx, w.ID, muster.SteerRemove); err != nil {
+	if err := s.Engine.Steer(ctx, w.ID, muster.Order{Do: muster.SteerRemove}); err != nil {
 		return nil, err
 	}
 	keys, err := s.Keys.ListKeys(ctx)

@@ -15,7 +15,6 @@ import (
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
-	"github.com/muster-dev/muster/internal/client"
 )
 
 type workersConfig struct {
@@ -32,17 +31,7 @@ func (a *app) workersCommand() *cli.Command {
 	return a.Command(frame.Command{
 		Name: "workers", Usage: "list and steer the workers", Category: frame.Admin, Flags: list,
 		Commands: []*cli.Command{
-			a.steerCommand("show", "show workers in detail", (*client.Client).Worker),
-			a.steerCommand("drain", "let workers finish what they have, and then leave", (*client.Client).DrainWorker),
-			a.steerCommand("pause", "give workers no new tasks; those that they have go on", (*client.Client).PauseWorker),
-			a.steerCommand("resume", "take a pause or a drain back", (*client.Client).ResumeWorker),
-			a.steerCommand("remove", "forget workers that are away for good, and revoke their keys", func(c *client.Client, ctx context.Context, w string) (muster.Worker, error) {
-				worker, err := c.Worker(ctx, w)
-				if err == nil {
-					err = c.RemoveWorker(ctx, string(worker.ID))
-				}
-				return worker, err
-			}),
+			a.showWorkerCommand(), a.drainCommand(), a.pauseCommand(), a.resumeCommand(), a.healCommand(), a.removeCommand(),
 		},
 		Run: func(ctx context.Context, _ []string) error {
 			return a.workers(ctx, c)
@@ -86,7 +75,7 @@ func (a *app) workers(ctx context.Context, c *workersConfig) error {
 
 func workerRow(w muster.Worker, now time.Time) []string {
 	return []string{
-		w.Name, string(w.ID), string(w.State), strconv.Itoa(w.Running),
+		w.Name, string(w.ID), standing(&w), strconv.Itoa(w.Running),
 		offered(w, func(r *muster.Resources) string { return strconv.FormatFloat(r.CPUs, 'g', 4, 64) }),
 		offered(w, func(r *muster.Resources) string { return r.Memory.String() }),
 		gpus(w.Resources.GPUs), strings.Join(w.Tags, " "), frame.Age(w.LastSeenAt, now),
@@ -94,6 +83,15 @@ func workerRow(w muster.Worker, now time.Time) []string {
 		offered(w, func(r *muster.Resources) string { return strconv.Itoa(r.Slots) }),
 		strconv.FormatFloat(w.Price, 'g', -1, 64), w.Version, strings.Join(w.Kinds, " "),
 	}
+}
+
+// standing is the state of a worker in one word. One that is active and takes
+// nothing new of its own accord is constrained.
+func standing(w *muster.Worker) string {
+	if w.State == muster.WorkerActive && w.Constrained != "" {
+		return "constrained"
+	}
+	return string(w.State)
 }
 
 // offered says how much is free of how much there is.
@@ -104,89 +102,22 @@ func offered(w muster.Worker, of func(*muster.Resources) string) string {
 	return of(w.Free) + "/" + of(&w.Resources)
 }
 
-// gpus counts devices of the same kind.
+// gpus counts devices of the same kind, and those that are quarantined.
 func gpus(devices []muster.GPU) string {
 	n := map[string]int{}
+	sick := 0
 	for _, d := range devices {
 		n[d.Name]++
+		if d.Quarantined != "" {
+			sick++
+		}
 	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(n)) {
 		parts = append(parts, fmt.Sprintf("%d×%s", n[name], name))
 	}
+	if sick > 0 {
+		parts = append(parts, fmt.Sprintf("%d quarantined", sick))
+	}
 	return strings.Join(parts, ", ")
-}
-
-// steerConfig is for the commands on single workers.
-type steerConfig struct {
-	remote.Remote
-	frame.Format
-}
-
-func (c *steerConfig) flags() []cli.Flag { return slices.Concat(c.Format.Flags(), c.Remote.Flags()) }
-
-func (a *app) steerCommand(name, usage string, do func(*client.Client, context.Context, string) (muster.Worker, error)) *cli.Command {
-	c := &steerConfig{}
-	return a.Command(frame.Command{
-		Name: name, Usage: usage, Args: "WORKER…", Flags: c.flags(),
-		About: "A worker is named by its id, or by its name if only one has it.",
-		Run: func(ctx context.Context, args []string) error {
-			if len(args) == 0 {
-				return muster.Errorf(muster.Invalid, "no worker is named: muster workers lists them")
-			}
-			server, err := c.Connect()
-			if err != nil {
-				return err
-			}
-			workers := make([]muster.Worker, len(args))
-			for i, arg := range args {
-				if workers[i], err = do(server, ctx, arg); err != nil {
-					return err
-				}
-			}
-			draw := apart(a, a.drawWorker)
-			if name != "show" {
-				draw = func(w muster.Worker) error {
-					a.Say("worker %s: %s", term.Clean(w.Name), done(name, w.State))
-					return nil
-				}
-			}
-			return frame.ShowSome(a.App, c.Format, workers, func(w muster.Worker) string { return string(w.ID) }, draw)
-		},
-	})
-}
-
-// done says what a verb has done to a worker that is in that state since.
-func done(verb string, state muster.WorkerState) string {
-	if verb == "resume" && state != muster.WorkerActive {
-		return fmt.Sprintf("%s; it takes tasks again when it is back", state)
-	}
-	return map[string]string{
-		"drain": "draining, it leaves when its last task has ended", "pause": "paused", "resume": "takes tasks again", "remove": "removed",
-	}[verb]
-}
-
-func (a *app) drawWorker(w muster.Worker) error {
-	now := time.Now()
-	f := frame.Facts{App: a.App}
-	f.Add("worker", term.Clean(w.Name))
-	f.Add("id", string(w.ID))
-	f.Add("state", a.Out.Paint(frame.StateStyle(string(w.State)), string(w.State)))
-	f.Add("version", w.Version)
-	f.Add("running", strconv.Itoa(w.Running))
-	f.Add("cpus", offered(w, func(r *muster.Resources) string { return strconv.FormatFloat(r.CPUs, 'g', 4, 64) }))
-	f.Add("memory", offered(w, func(r *muster.Resources) string { return r.Memory.String() }))
-	f.Add("disk", offered(w, func(r *muster.Resources) string { return r.Disk.String() }))
-	f.Add("slots", offered(w, func(r *muster.Resources) string { return strconv.Itoa(r.Slots) }))
-	for _, g := range w.Resources.GPUs {
-		f.Add("gpu", fmt.Sprintf("%d: %s, %s (%s)", g.Index, g.Name, g.Memory, g.UUID))
-	}
-	if w.Load != nil {
-		f.Add("load", fmt.Sprintf("%s of the processors, %s memory in use", term.Percent(w.Load.CPU), w.Load.Memory))
-	}
-	f.Add("tags", strings.Join(w.Tags, " "))
-	f.Add("kinds", strings.Join(w.Kinds, " "))
-	f.Add("joined", frame.Since(w.JoinedAt, now))
-	f.Add("seen", frame.Since(w.LastSeenAt, now))
-	return f.Draw()
 }

@@ -370,7 +370,10 @@ func TestWorkersAndKeys(t *testing.T) {
 	for _, steer := range []struct {
 		do   func(context.Context, string) (muster.Worker, error)
 		want muster.WorkerState
-	}{{c.PauseWorker, muster.WorkerPaused}, {c.ResumeWorker, muster.WorkerActive}} {
+	}{
+		{func(ctx context.Context, w string) (muster.Worker, error) { return c.PauseWorker(ctx, w, nil) }, muster.WorkerPaused},
+		{c.ResumeWorker, muster.WorkerActive},
+	} {
 		if w, err := steer.do(t.Context(), "name-of-w1"); err != nil || w.State != steer.want {
 			t.Errorf("worker %+v, %v; want %s", w, err, steer.want)
 		}

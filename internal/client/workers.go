@@ -23,19 +23,27 @@ func (c *Client) Worker(ctx context.Context, idOrName string) (muster.Worker, er
 	return w, err
 }
 
-// PauseWorker stops giving tasks to a worker; those it has go on.
-func (c *Client) PauseWorker(ctx context.Context, idOrName string) (muster.Worker, error) {
-	return c.steer(ctx, idOrName, "/pause")
+// PauseWorker stops giving tasks to a worker, for a while or, with nil, until it
+// is resumed; those it has go on.
+func (c *Client) PauseWorker(ctx context.Context, idOrName string, length *muster.Duration) (muster.Worker, error) {
+	return c.steer(ctx, idOrName, "/pause", wire.Pause{For: length})
 }
 
 // ResumeWorker takes a pause or a drain back.
 func (c *Client) ResumeWorker(ctx context.Context, idOrName string) (muster.Worker, error) {
-	return c.steer(ctx, idOrName, "/resume")
+	return c.steer(ctx, idOrName, "/resume", nil)
 }
 
-// DrainWorker lets a worker finish what it has and then leave.
-func (c *Client) DrainWorker(ctx context.Context, idOrName string) (muster.Worker, error) {
-	return c.steer(ctx, idOrName, "/drain")
+// DrainWorker lets a worker finish what it has and then leave. What still runs
+// after deadline, unless that is nil, is stopped and goes on elsewhere.
+func (c *Client) DrainWorker(ctx context.Context, idOrName string, deadline *muster.Duration) (muster.Worker, error) {
+	return c.steer(ctx, idOrName, "/drain", wire.Drain{Deadline: deadline})
+}
+
+// HealWorker lets a worker look at quarantined GPUs again: those named by UUID or
+// index, or all. What came of it shows in the worker's GPUs a little later.
+func (c *Client) HealWorker(ctx context.Context, idOrName string, gpus ...string) (muster.Worker, error) {
+	return c.steer(ctx, idOrName, "/heal", wire.Heal{GPUs: gpus})
 }
 
 // RemoveWorker forgets a worker that is away for good, and revokes its key.
@@ -43,9 +51,9 @@ func (c *Client) RemoveWorker(ctx context.Context, idOrName string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: workerPath(idOrName)})
 }
 
-func (c *Client) steer(ctx context.Context, idOrName, verb string) (muster.Worker, error) {
+func (c *Client) steer(ctx context.Context, idOrName, verb string, body any) (muster.Worker, error) {
 	var w muster.Worker
-	err := c.do(ctx, call{method: http.MethodPost, path: workerPath(idOrName) + verb, out: &w, repeat: true})
+	err := c.do(ctx, call{method: http.MethodPost, path: workerPath(idOrName) + verb, body: body, out: &w, repeat: true})
 	return w, err
 }
 

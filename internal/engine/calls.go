@@ -99,23 +99,35 @@ func (e *Engine) known(ctx context.Context, now muster.Time, by store.Idempotenc
 	return k, ok && k.At.Add(store.KeepIdempotency) > now, err
 }
 
-// Steer pauses, resumes, drains or removes a worker.
-func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, what muster.Steering) error {
+// maxDeadline is how far away the deadline of a drain or a pause may be.
+const maxDeadline = muster.Duration(365 * 24 * time.Hour)
+
+// Steer pauses, resumes, drains, heals or removes a worker.
+func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, o muster.Order) error {
+	if o.In != nil && (*o.In < 0 || *o.In > maxDeadline) {
+		return muster.Errorf(muster.Invalid, "a deadline in %s makes no sense: write a duration from 0s to %s", *o.In, maxDeadline)
+	}
 	return e.tell(ctx, false, func(st *sched.State, now muster.Time, _ *batch) error {
-		switch what {
+		var until muster.Time
+		if o.In != nil {
+			until = now.Add(*o.In)
+		}
+		switch o.Do {
 		case muster.SteerPause:
-			return st.Apply(now, event.Pause{Worker: w, On: true})
+			return st.Apply(now, event.Pause{Worker: w, On: true, Until: until})
 		case muster.SteerResume:
 			if err := st.Apply(now, event.Pause{Worker: w}); err != nil {
 				return err
 			}
 			return st.Apply(now, event.Drain{Worker: w})
 		case muster.SteerDrain:
-			return st.Apply(now, event.Drain{Worker: w, On: true})
+			return st.Apply(now, event.Drain{Worker: w, On: true, Until: until})
+		case muster.SteerHeal:
+			return st.Apply(now, event.Heal{Worker: w, GPUs: o.GPUs})
 		case muster.SteerRemove:
 			return st.Apply(now, event.Remove{Worker: w})
 		default:
-			return muster.Errorf(muster.Invalid, "%q is nothing that can be done to a worker: use pause, resume, drain or remove", what)
+			return muster.Errorf(muster.Invalid, "%q is nothing that can be done to a worker: use pause, resume, drain, heal or remove", o.Do)
 		}
 	})
 }

@@ -36,7 +36,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 	held, err := ask(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (l lists, err error) {
 		err = st.Apply(now, event.Joined{Worker: muster.Worker{
 			ID: h.Worker, Name: h.Name, Version: h.Build, Tags: h.Tags, Labels: h.Labels,
-			Kinds: h.Kinds, Price: h.Price, Resources: h.Resources,
+			Kinds: h.Kinds, Price: h.Price, Resources: h.Resources, Address: h.Address,
 		}, Held: h.Held})
 		if err != nil {
 			return l, err
@@ -147,7 +147,11 @@ func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 			return err
 		}
 	}
-	events := s.events(f)
+	saved, err := s.checkSaved(ctx, f.Saved)
+	if err != nil {
+		return err
+	}
+	events := s.events(f, saved)
 	if len(events) == 0 {
 		return nil
 	}
@@ -156,7 +160,7 @@ func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	err := s.engine.inbox.post(ctx, letter{
+	err = s.engine.inbox.post(ctx, letter{
 		decide: func(st *sched.State, now muster.Time, _ *batch) error {
 			if !s.engine.current(s) {
 				return muster.Errorf(muster.Conflict, "the session of worker %s has ended", s.worker)
@@ -181,11 +185,15 @@ func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 	return err
 }
 
-// events translates a frame, in its order of effect.
-func (s *session) events(f *link.ToServer) []event.Event {
-	events := make([]event.Event, 0, len(f.Accepted)+len(f.Rejected)+len(f.Started)+len(f.Progress)+len(f.Finished)+2)
+// events translates a frame, in its order of effect. Of what it says was saved, those
+// are taken that were found to be here.
+func (s *session) events(f *link.ToServer, saved []link.Saved) []event.Event {
+	events := make([]event.Event, 0, len(f.Accepted)+len(f.Rejected)+len(f.Started)+len(f.Progress)+len(saved)+len(f.Finished)+3)
 	if f.Ready != nil {
 		events = append(events, event.Ready{Worker: s.worker, Constrained: f.Ready.Constrained})
+	}
+	if o := f.Offer; o != nil {
+		events = append(events, event.Offered{Worker: s.worker, Tags: o.Tags, Kinds: o.Kinds, Resources: o.Resources})
 	}
 	for _, a := range f.Accepted {
 		events = append(events, event.Accepted{Worker: s.worker, Attempt: a})
@@ -198,6 +206,9 @@ func (s *session) events(f *link.ToServer) []event.Event {
 	}
 	for _, p := range f.Progress {
 		events = append(events, event.Progressed{Worker: s.worker, Progress: p})
+	}
+	for _, c := range saved {
+		events = append(events, event.Saved{Worker: s.worker, Attempt: c.Attempt, SHA256: c.SHA256})
 	}
 	for _, r := range f.Finished {
 		events = append(events, event.Finished{Worker: s.worker, Report: r})

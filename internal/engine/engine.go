@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -33,10 +34,17 @@ type Logs interface {
 	Size(ctx context.Context, a muster.AttemptID) (int64, error)
 }
 
+// Blobs is where saved checkpoints are looked up.
+type Blobs interface {
+	Stat(ctx context.Context, sha256 string) (int64, error)
+	Open(ctx context.Context, sha256 string) (io.ReadSeekCloser, error)
+}
+
 // Config is what an Engine is made of.
 type Config struct {
 	Store  Store
 	Logs   Logs
+	Blobs  Blobs
 	Events Publisher
 	Sched  sched.Config
 	Log    *slog.Logger

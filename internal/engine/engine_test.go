@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/engine"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/notify"
@@ -50,6 +51,7 @@ type rig struct {
 	store *sqlite.Store
 	fault *faulty.Writer
 	logs  *tasklog.Dir
+	blobs *blob.Dir
 }
 
 func start(t *testing.T) *rig {
@@ -63,9 +65,13 @@ func start(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{store: st, fault: faulty.New(st), logs: logs}
+	blobs, err := blob.OpenDir(filepath.Join(dir, "blobs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{store: st, fault: faulty.New(st), logs: logs, blobs: blobs}
 	r.Engine = engine.New(engine.Config{
-		Store: halves{r.fault, st}, Logs: logs, Events: notify.New("test"),
+		Store: halves{r.fault, st}, Logs: logs, Blobs: blobs, Events: notify.New("test"),
 		Sched: sched.Config{Heartbeat: muster.Duration(time.Second)}, Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -38,6 +38,8 @@ func (e *Engine) send(words []sched.Send) {
 			f.Cancel = append(f.Cancel, link.Cancel{Attempt: w.Attempt, Reason: w.Reason, Drop: w.Outcome == muster.AttemptLost})
 		case sched.Leave:
 			f.Drain = true
+		case sched.Heal:
+			f.Heal = append(f.Heal, w.GPUs...)
 		}
 	}
 	for s, f := range frames {
@@ -52,7 +54,7 @@ func (s *session) assign(f *link.ToWorker, w sched.Assign) {
 	if isNew {
 		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, Name: w.Spec.Name, Spec: *w.Spec})
 	}
-	a := link.Assign{Attempt: w.Attempt, Ref: ref, Element: w.Spec.Element(w.Element), Grant: w.Grant}
+	a := link.Assign{Attempt: w.Attempt, Ref: ref, Element: w.Spec.Element(w.Element), Grant: w.Grant, Checkpoint: w.Checkpoint}
 	for _, in := range w.Inputs {
 		a.Inputs = append(a.Inputs, link.Input(in))
 	}

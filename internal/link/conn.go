@@ -2,6 +2,8 @@ package link
 
 import (
 	"context"
+	"net/http"
+	"net/netip"
 
 	"github.com/muster-dev/muster"
 )
@@ -27,6 +29,19 @@ type ServerConn interface {
 	Send(ctx context.Context, f *ToWorker) error
 	Recv(ctx context.Context) (*ToServer, error)
 	Close() error
+	// Peer returns the IP address that the session was opened from, or "" if there is
+	// none. It is that of a proxy if there is one between.
+	Peer() string
+}
+
+// PeerOf returns the IP address that an HTTP request comes from, for ServerConn.Peer.
+// What a header says is not believed, and a zone is of no use to others.
+func PeerOf(r *http.Request) string {
+	addr, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return ""
+	}
+	return addr.Addr().Unmap().WithZone("").String()
 }
 
 // JoinRequest is the body of a POST to PathJoin, authorized by a join token (or an

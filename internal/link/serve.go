@@ -21,13 +21,17 @@ const (
 // Serve runs the server's side of one session on conn, for the worker that the
 // transport authenticated, and returns when all of it has stopped. It returns nil after an orderly
 // Goodbye of the worker, and otherwise why the session ended. When ctx ends the
-// worker is told to come back later.
+// worker is told to come back later. A worker that names no address of its own is
+// taken to be where conn comes from.
 func Serve(ctx context.Context, conn ServerConn, desk Desk, worker muster.WorkerID, log *slog.Logger) error {
 	defer conn.Close()
 	hello, err := greet(ctx, conn, worker)
 	if err != nil {
 		refuse(ctx, conn, err)
 		return err
+	}
+	if hello.Address == "" {
+		hello.Address = conn.Peer()
 	}
 	box := NewOutbox(maxWaiting)
 	open, welcome, err := desk.Open(ctx, hello, box.Post)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -30,15 +31,17 @@ type desk struct {
 	mu     sync.Mutex
 	send   func(*link.ToWorker)
 	closed []bool // what Close was told, each time
+
+	address string // of the worker that was let in last
 }
 
-func (d *desk) Open(_ context.Context, _ *link.Hello, send func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
+func (d *desk) Open(_ context.Context, h *link.Hello, send func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
 	if d.refuse != nil {
 		return nil, nil, d.refuse
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.send = send
+	d.send, d.address = send, h.Address
 	send(&link.ToWorker{Drain: true}) // must not come before the welcome
 	return d, &link.Welcome{Heartbeat: muster.Duration(d.heartbeat)}, nil
 }
@@ -135,6 +138,40 @@ func TestServeWaitsTenSecondsForTheHello(t *testing.T) {
 			t.Errorf("after %s: %v", time.Since(start), err)
 		}
 	})
+}
+
+func TestAWorkerIsWhereItSaysOrWhereItDialsFrom(t *testing.T) {
+	for says, want := range map[string]string{"": linktest.PipePeer, "box-1.lan": "box-1.lan"} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			d := &desk{heartbeat: time.Second}
+			r := serve(ctx, d)
+			h := hello()
+			h.Address = says
+			if err := r.worker.Send(ctx, &link.ToServer{Hello: h}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.worker.Recv(ctx); err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			r.worker.Close()
+			<-r.done
+			if d.address != want {
+				t.Errorf("a worker that says %q is at %q", says, d.address)
+			}
+		})
+	}
+}
+
+func TestThePeerIsAnAddressWithoutPortOrZone(t *testing.T) {
+	for remote, want := range map[string]string{
+		"10.0.0.7:1234": "10.0.0.7", "[::1]:80": "::1", "[::ffff:10.0.0.7]:80": "10.0.0.7", "[fe80::1%eth0]:80": "fe80::1", "@": "",
+	} {
+		if got := link.PeerOf(&http.Request{RemoteAddr: remote, Header: http.Header{"X-Forwarded-For": {"8.8.8.8"}}}); got != want {
+			t.Errorf("%s: %q", remote, got)
+		}
+	}
 }
 
 func TestServeRefusesInClearWords(t *testing.T) {

@@ -134,6 +134,19 @@ func (s *State) progress(now muster.Time, ev event.Progressed) error {
 	return nil
 }
 
+func (s *State) saved(now muster.Time, ev event.Saved) error {
+	t, err := s.current(ev.Worker, ev.Attempt)
+	if err != nil {
+		return err
+	}
+	s.hear(now, t.worker)
+	if t.row.Checkpoint != ev.SHA256 {
+		t.row.Checkpoint = ev.SHA256
+		s.changedTask(t)
+	}
+	return nil
+}
+
 func (s *State) finish(now muster.Time, ev event.Finished) error {
 	r := &ev.Report
 	switch r.Outcome {

@@ -126,6 +126,10 @@ func (t *task) check() error {
 		return broken("task %s is queued, and neither in the queue nor waiting for a time", r.ID)
 	case r.State == muster.Cancelling && t.timer.seat == 0:
 		return broken("task %s is being cancelled without an end", r.ID)
+	case held && t.worker.clearing && t.room == muster.NoReason && r.State != muster.Cancelling:
+		return broken("task %s was not told to make room on worker %s", r.ID, r.Worker)
+	case t.room != muster.NoReason && (!held || t.timer.seat == 0):
+		return broken("task %s is %s and makes room without an end", r.ID, r.State)
 	case held && !t.worker.reachable() && t.timer.seat == 0:
 		return broken("task %s has a lease without an end", r.ID)
 	case r.State.Final() && (r.FinishedAt == 0 || t.timer.seat != 0):
@@ -155,6 +159,10 @@ func (s *State) checkWorkers() error {
 			return broken("worker %s is gone and holds %d tasks", w.row.ID, len(w.held))
 		case !w.gone && w.timer.seat == 0 && (w.reachable() || len(w.held) == 0):
 			return broken("nobody notices when worker %s stays away", w.row.ID)
+		case w.row.Deadline > 0 && !w.row.Draining && !w.row.Paused || w.clearing && (!w.row.Draining || w.row.Deadline == 0):
+			return broken("worker %s has a deadline for nothing", w.row.ID)
+		case w.row.Deadline > 0 && !w.clearing && w.timer.seat == 0:
+			return broken("nobody notices the deadline of worker %s", w.row.ID)
 		case (w.row.State == muster.WorkerGone) != w.gone || (w.row.State == muster.WorkerUnreachable) != (!w.gone && !w.reachable()):
 			return broken("worker %s is %s; gone: %t, reachable: %t", w.row.ID, w.row.State, w.gone, w.reachable())
 		}

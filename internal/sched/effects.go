@@ -27,6 +27,8 @@ type Assign struct {
 	Grant   muster.Grant
 	Spec    *muster.TaskSpec // the group's; ${index} and ${matrix…} are not bound yet
 	Inputs  []Input          // artifacts that must be in the task's folder before it starts
+
+	Checkpoint string // the tree that an earlier attempt saved, or ""
 }
 
 // Input is an artifact of an earlier stage and where it lands in the task's
@@ -37,8 +39,9 @@ type Input struct {
 	Size   int64
 }
 
-// Stop tells a worker to end an attempt: gracefully for Cancelled, and to drop a
-// copy that is no longer the current one for Lost (no report is awaited then).
+// Stop tells a worker to end an attempt: gracefully for Cancelled, also if the
+// task is to go on elsewhere (Reason says why), and to drop a copy that is no longer the current
+// one for Lost (no report is awaited then).
 type Stop struct {
 	Worker  muster.WorkerID
 	Attempt muster.AttemptID
@@ -49,9 +52,16 @@ type Stop struct {
 // Leave tells a drained worker that it holds nothing any more and may go.
 type Leave struct{ Worker muster.WorkerID }
 
+// Heal tells a worker to look at quarantined GPUs again.
+type Heal struct {
+	Worker muster.WorkerID
+	GPUs   []string // UUIDs
+}
+
 func (Assign) send() {}
 func (Stop) send()   {}
 func (Leave) send()  {}
+func (Heal) send()   {}
 
 // To returns the worker that the word is for.
 func (s Assign) To() muster.WorkerID { return s.Worker }
@@ -61,3 +71,6 @@ func (s Stop) To() muster.WorkerID { return s.Worker }
 
 // To returns the worker that the word is for.
 func (s Leave) To() muster.WorkerID { return s.Worker }
+
+// To returns the worker that the word is for.
+func (s Heal) To() muster.WorkerID { return s.Worker }

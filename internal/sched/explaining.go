@@ -81,6 +81,9 @@ func explainHeld(t *task) string {
 		s = fmt.Sprintf("offered to worker %s, which has not started it yet", w.row.Name)
 	case muster.Running:
 		s = fmt.Sprintf("runs on worker %s since %s", w.row.Name, t.row.StartedAt)
+		if t.room != muster.NoReason {
+			s += fmt.Sprintf("; it was told to make room (%s), and goes on elsewhere", t.room)
+		}
 	default:
 		s = fmt.Sprintf("is being stopped on worker %s; that ends by %s at the latest", w.row.Name, t.stopBy)
 	}

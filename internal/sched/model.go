@@ -93,9 +93,10 @@ type task struct {
 	// While a worker holds it:
 	worker   *worker
 	shape    *queue.Shape
-	at       int  // position in worker.held
-	accepted bool // the worker said so
-	stopBy   muster.Time
+	at       int           // position in worker.held
+	accepted bool          // the worker said so
+	stopBy   muster.Time   // when it is given up if it does not end
+	room     muster.Reason // why it was told to make room, though nobody cancelled it; or NoReason
 
 	rejections int         // in a row
 	avoid      []avoidance // workers that rejected it a moment ago
@@ -137,6 +138,7 @@ type worker struct {
 	heard       bool // and was heard within Config.Silent
 	gone        bool
 	leaving     bool // was told to go
+	clearing    bool // drains, and what it still held at its deadline was told to make room
 	shrunk      bool // came back with less than it held
 	constrained string
 	seen        muster.Time // last sign of life

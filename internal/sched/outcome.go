@@ -12,7 +12,7 @@ import (
 func (s *State) end(now muster.Time, t *task, e judge.Ending) {
 	v := judge.Judge(&t.row, t.group.spec(), e, s.cfg.CrashLimit)
 	s.release(t)
-	t.stopBy = 0
+	t.stopBy, t.room = 0, muster.NoReason
 	t.row.Retried += v.Retried
 	t.row.Crashes += v.Crashes
 	if v.To != muster.Queued {
@@ -69,12 +69,17 @@ func (s *State) miss(now muster.Time, t *task) {
 	})
 }
 
-// giveUp ends a cancelled attempt whose worker did not confirm in time.
+// giveUp ends an attempt that was told to end and whose worker did not confirm in
+// time that it did.
 func (s *State) giveUp(now muster.Time, t *task) {
 	w, a := t.worker, t.attempt()
-	s.end(now, t, judge.Ending{
+	e := judge.Ending{
 		Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser, At: now,
 		Message: fmt.Sprintf("worker %s did not confirm in time that it stopped", w.row.Name),
-	})
-	s.tell(w, Stop{Worker: w.row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: muster.CancelledByUser})
+	}
+	if t.row.State != muster.Cancelling {
+		e.Outcome, e.Reason = muster.AttemptLost, t.room
+	}
+	s.end(now, t, e)
+	s.tell(w, Stop{Worker: w.row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: e.Reason})
 }

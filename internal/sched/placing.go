@@ -93,6 +93,7 @@ func (s *State) assign(now muster.Time, t *task, w *worker) {
 	s.set(now, t, muster.Assigned)
 	s.tell(w, Assign{
 		Worker: w.row.ID, Attempt: t.attempt(), Group: g.row.Index, Element: t.element(), Grant: grant, Spec: g.spec(), Inputs: g.inputs,
+		Checkpoint: t.row.Checkpoint,
 	})
 }
 

@@ -89,7 +89,7 @@ func (s *State) restoreTask(now muster.Time, row *muster.Task) error {
 	s.hold(t, w)
 	w.shrunk = w.Book.Over()
 	if t.row.State == muster.Cancelling {
-		t.stopBy = now.Add(orDefault(g.spec().Kill.Grace, defaultGrace) + cancelSlack)
+		t.stopBy = now.Add(t.patience())
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"reflect"
 	"slices"
 
 	"github.com/muster-dev/muster"
@@ -40,9 +41,9 @@ func (s *State) join(now muster.Time, ev event.Joined) error {
 		switch _, has := held[t.attempt()]; {
 		case !has:
 			s.miss(now, t)
-		case t.row.State == muster.Cancelling:
+		case t.row.State == muster.Cancelling || t.room != muster.NoReason:
 			t.accepted = true
-			s.tell(w, stopCancelled(t))
+			s.stop(now, t)
 		default:
 			t.accepted = true
 		}
@@ -65,7 +66,7 @@ func (s *State) describe(w *worker, row muster.Worker) {
 	for _, t := range w.held {
 		t.group.job.project.Holds.Grant(t.row.Grant, &w.row.Resources, -1)
 	}
-	row.Paused, row.Draining, row.JoinedAt, row.State = w.row.Paused, w.row.Draining, w.row.JoinedAt, w.row.State
+	row.Paused, row.Draining, row.Deadline, row.JoinedAt, row.State = w.row.Paused, w.row.Draining, w.row.Deadline, w.row.JoinedAt, w.row.State
 	row.Free, row.Load, row.Running, row.LastSeenAt = nil, nil, 0, 0
 	w.row = row
 	w.Book = place.NewBook(&w.row)
@@ -78,8 +79,36 @@ func (s *State) describe(w *worker, row muster.Worker) {
 	s.queue.Reopened(&w.Worker)
 }
 
-// review derives the worker's state after anything that it depends on changed.
-func (s *State) review(now muster.Time, w *worker) {
+// offered takes over what a connected worker says about itself. What it holds goes
+// on, also on a GPU that nobody is given any more.
+func (s *State) offered(now muster.Time, ev event.Offered) error {
+	w, err := s.worker(ev.Worker)
+	if err != nil {
+		return err
+	}
+	row := w.row
+	row.Tags, row.Kinds, row.Resources = ev.Tags, ev.Kinds, ev.Resources
+	if err := place.Valid(&row); err != nil {
+		return err
+	}
+	if !w.connected {
+		return notConnected(w)
+	}
+	s.hear(now, w)
+	if reflect.DeepEqual(&row, &w.row) {
+		return nil // it was said in a session before
+	}
+	s.describe(w, row)
+	s.changedWorker(w)
+	if !s.review(now, w) {
+		s.publishWorker(now, w)
+	}
+	return nil
+}
+
+// review derives the worker's state after anything that it depends on changed, and
+// reports whether the state did.
+func (s *State) review(now muster.Time, w *worker) bool {
 	state, closed := muster.WorkerActive, ""
 	switch {
 	case w.gone:
@@ -97,11 +126,13 @@ func (s *State) review(now muster.Time, w *worker) {
 		w.Book.Closed = closed
 		s.queue.Reopened(&w.Worker)
 	}
-	if state != w.row.State {
-		w.row.State = state
-		s.changedWorker(w)
-		s.publishWorker(now, w)
+	if state == w.row.State {
+		return false
 	}
+	w.row.State = state
+	s.changedWorker(w)
+	s.publishWorker(now, w)
+	return true
 }
 
 // hear notes a sign of life of a worker.
@@ -162,8 +193,13 @@ func (s *State) ready(now muster.Time, ev event.Ready) error {
 		return notConnected(w)
 	}
 	s.hear(now, w)
+	if w.constrained == ev.Constrained {
+		return nil
+	}
 	w.constrained = ev.Constrained
-	s.review(now, w)
+	if !s.review(now, w) {
+		s.publishWorker(now, w)
+	}
 	return nil
 }
 
@@ -193,7 +229,9 @@ func (s *State) left(now muster.Time, ev event.Left) error {
 		return notConnected(w)
 	}
 	w.connected, w.heard, w.seen = false, false, now
-	w.row.Draining = false // it was obeyed: when the worker comes back, it is meant to work
+	if w.row.Draining { // it was obeyed: when the worker comes back, it is meant to work
+		w.row.Draining, w.row.Deadline, w.clearing = false, 0, false
+	}
 	s.changedWorker(w)
 	s.goes(now, w)
 	for _, t := range w.tasks() {

@@ -87,6 +87,8 @@ func (s *State) apply(now muster.Time, ev event.Event) error {
 		return s.join(now, ev)
 	case event.Ready:
 		return s.ready(now, ev)
+	case event.Offered:
+		return s.offered(now, ev)
 	case event.Lost:
 		return s.lost(now, ev)
 	case event.Left:
@@ -97,6 +99,8 @@ func (s *State) apply(now muster.Time, ev event.Event) error {
 		return s.pause(now, ev)
 	case event.Drain:
 		return s.drain(now, ev)
+	case event.Heal:
+		return s.heal(ev)
 	case event.Remove:
 		return s.remove(now, ev)
 	case event.Accepted:
@@ -107,6 +111,8 @@ func (s *State) apply(now muster.Time, ev event.Event) error {
 		return s.start(now, ev)
 	case event.Progressed:
 		return s.progress(now, ev)
+	case event.Saved:
+		return s.saved(now, ev)
 	case event.Finished:
 		return s.finish(now, ev)
 	case event.Tick:

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/place"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/judge"
 )
@@ -13,10 +14,13 @@ func (s *State) pause(now muster.Time, ev event.Pause) error {
 	if err != nil {
 		return err
 	}
-	if w.row.Paused != ev.On {
-		w.row.Paused = ev.On
-		s.changedWorker(w)
-		s.review(now, w)
+	switch r := &w.row; {
+	case !r.Draining:
+		s.steer(now, w, ev.On, false, ev.Until)
+	case ev.Until > 0:
+		return muster.Errorf(muster.Conflict, "worker %s is draining and takes nothing new anyway: resume it before you pause it for a while", r.ID)
+	default:
+		s.steer(now, w, ev.On, true, r.Deadline)
 	}
 	return nil
 }
@@ -26,16 +30,92 @@ func (s *State) drain(now muster.Time, ev event.Drain) error {
 	if err != nil {
 		return err
 	}
-	if w.row.Draining == ev.On {
-		return nil
+	switch r := &w.row; {
+	case ev.On:
+		s.steer(now, w, r.Paused && (r.Draining || r.Deadline == 0), true, ev.Until)
+	case r.Draining:
+		s.steer(now, w, r.Paused, false, 0)
 	}
-	w.row.Draining, w.leaving = ev.On, false
+	return nil
+}
+
+// steer sets what an administrator wants of a worker.
+func (s *State) steer(now muster.Time, w *worker, paused, draining bool, deadline muster.Time) {
+	r := &w.row
+	if r.Paused == paused && r.Draining == draining && r.Deadline == deadline {
+		return
+	}
+	w.leaving = w.leaving && draining
+	w.clearing = false
+	r.Paused, r.Draining, r.Deadline = paused, draining, deadline
 	s.changedWorker(w)
-	s.review(now, w)
+	if !s.review(now, w) {
+		s.publishWorker(now, w)
+	}
+	s.armWorker(w)
 	if len(w.held) == 0 {
 		s.emptied(w)
 	}
-	return nil
+}
+
+// deadline does what an administrator wanted at the worker's deadline: a pause
+// ends; what a draining worker still holds has to make room.
+func (s *State) deadline(now muster.Time, w *worker) {
+	if !w.row.Draining {
+		s.steer(now, w, false, false, 0)
+		return
+	}
+	w.clearing = true
+	for _, t := range w.tasks() {
+		s.vacate(now, t, muster.Preempted)
+	}
+}
+
+// vacate tells a held task to make room, and why: it is tried again, and that
+// costs it nothing. What is being cancelled ends anyway.
+func (s *State) vacate(now muster.Time, t *task, why muster.Reason) {
+	if t.row.State != muster.Cancelling {
+		t.room = why
+		s.stop(now, t)
+	}
+}
+
+// stop tells a worker, again after it was away, to end an attempt, and gives it
+// the time that this may take.
+func (s *State) stop(now muster.Time, t *task) {
+	t.stopBy = now.Add(t.patience())
+	s.armTask(t)
+	why := t.room
+	if t.row.State == muster.Cancelling {
+		why = muster.CancelledByUser
+	}
+	s.tell(t.worker, Stop{Worker: t.row.Worker, Attempt: t.attempt(), Outcome: muster.AttemptCancelled, Reason: why})
+}
+
+// patience is how long a task that was told to end may take until its report is
+// here. One that makes room has the time to save, and its worker to bring that here.
+func (t *task) patience() muster.Duration {
+	spec := t.group.spec()
+	d := orDefault(spec.Kill.Grace, defaultGrace) + cancelSlack
+	if c := spec.Checkpoint; c != nil && t.row.State != muster.Cancelling {
+		d = orDefault(c.Grace, orDefault(spec.Kill.Grace, defaultGrace)) + saveSlack
+	}
+	return d
+}
+
+func (s *State) heal(ev event.Heal) error {
+	w, err := s.worker(ev.Worker)
+	if err != nil {
+		return err
+	}
+	if !w.reachable() {
+		return muster.Errorf(muster.Conflict, "worker %s is %s: its GPUs can be looked at when it is back", w.row.ID, w.row.State)
+	}
+	gpus, err := place.Quarantined(&w.row, ev.GPUs)
+	if err == nil {
+		s.tell(w, Heal{Worker: w.row.ID, GPUs: gpus})
+	}
+	return err
 }
 
 func (s *State) remove(now muster.Time, ev event.Remove) error {
@@ -61,14 +141,25 @@ func (s *State) remove(now muster.Time, ev event.Remove) error {
 	return nil
 }
 
+// mostTasks is how many of the tasks that a worker holds are listed.
+const mostTasks = 100
+
 // Workers returns all workers by id, with what only memory knows: free
-// resources, how many tasks each holds, load, and when it was last heard.
+// resources, tasks that each holds, load, why it takes nothing, and when it was
+// last heard.
 func (s *State) Workers() []muster.Worker {
 	list := make([]muster.Worker, len(s.order))
 	for i, w := range s.order {
 		row := w.row
 		free := w.Book.Free()
 		row.Free, row.Running, row.Load, row.LastSeenAt = &free, len(w.held), w.load, w.seen
+		if w.reachable() {
+			row.Constrained = w.constrained
+		}
+		row.Tasks = make([]muster.TaskID, min(len(w.held), mostTasks))
+		for i := range row.Tasks {
+			row.Tasks[i] = w.held[i].row.ID
+		}
 		list[i] = row
 	}
 	return list
@@ -154,15 +245,10 @@ func (s *State) cancelTask(now muster.Time, t *task) bool {
 		return true
 	case muster.Assigned, muster.Running:
 		t.row.Reason = muster.CancelledByUser
-		t.stopBy = now.Add(orDefault(t.group.spec().Kill.Grace, defaultGrace) + cancelSlack)
 		s.set(now, t, muster.Cancelling)
-		s.tell(t.worker, stopCancelled(t))
+		s.stop(now, t)
 		return true
 	default:
 		return false
 	}
-}
-
-func stopCancelled(t *task) Stop {
-	return Stop{Worker: t.row.Worker, Attempt: t.attempt(), Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser}
 }

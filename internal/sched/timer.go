@@ -11,7 +11,8 @@ import (
 const (
 	goneAfter     = muster.Duration(time.Hour)        // an unreachable worker that holds nothing
 	rejectedFor   = muster.Duration(10 * time.Second) // a worker is not offered again what it rejected
-	cancelSlack   = muster.Duration(30 * time.Second) // beyond kill.grace, for a cancelled task's report
+	cancelSlack   = muster.Duration(30 * time.Second) // beyond kill.grace, for a stopped task's report
+	saveSlack     = muster.Duration(5 * time.Minute)  // beyond checkpoint.grace, also for what it saved to come here
 	defaultGrace  = muster.Duration(10 * time.Second) // kill.grace
 	defaultLease  = muster.Duration(10 * time.Minute) // disconnect.grace
 	mostRejection = 10                                // in a row; more count as a crash
@@ -107,7 +108,10 @@ func (t *task) due() muster.Time {
 		}
 		return at
 	case muster.Assigned, muster.Running:
-		return t.lease()
+		if at := t.lease(); at > 0 {
+			return at // it may run there still: to make room can wait until the worker hears of it
+		}
+		return t.stopBy
 	case muster.Cancelling:
 		return earlier(t.stopBy, t.lease())
 	default:
@@ -146,9 +150,10 @@ func (s *State) taskDue(now muster.Time, t *task) {
 			s.set(now, t, muster.TimedOut)
 		}
 	case muster.Assigned, muster.Running, muster.Cancelling:
-		if at := t.lease(); at > 0 && at <= now {
+		switch at := t.lease(); {
+		case at > 0 && at <= now:
 			s.expire(now, t)
-		} else if t.row.State == muster.Cancelling && t.stopBy <= now {
+		case t.stopBy > 0 && t.stopBy <= now && (at == 0 || t.row.State == muster.Cancelling):
 			s.giveUp(now, t)
 		}
 	default:
@@ -186,7 +191,8 @@ func queuedTooLong(g *group) string {
 	return "not started within its queue timeout of " + g.spec().QueueTimeout.String()
 }
 
-// armWorker sets the worker's timer: for its silence, or its being away for good.
+// armWorker sets the worker's timer: for its silence, its being away for good, or
+// its deadline.
 func (s *State) armWorker(w *worker) {
 	var at muster.Time
 	switch {
@@ -196,10 +202,16 @@ func (s *State) armWorker(w *worker) {
 	case len(w.held) == 0:
 		at = w.seen.Add(goneAfter)
 	}
+	if !w.clearing {
+		at = earlier(at, w.row.Deadline)
+	}
 	s.arm(&w.timer, at)
 }
 
 func (s *State) workerDue(now muster.Time, w *worker) {
+	if at := w.row.Deadline; at > 0 && at <= now && !w.clearing {
+		s.deadline(now, w)
+	}
 	switch {
 	case w.gone:
 	case w.reachable():

@@ -84,7 +84,7 @@ func (s *Server) build(ctx context.Context) error {
 	}
 	events := notify.New(newEpoch())
 	s.engine = engine.New(engine.Config{
-		Store: s.store, Logs: logs, Events: events, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat},
+		Store: s.store, Logs: logs, Blobs: blobs, Events: events, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat},
 	})
 	accept := func(ctx context.Context, conn link.ServerConn, worker muster.WorkerID) {
 		if err := link.Serve(ctx, conn, s.engine, worker, s.log); err != nil {

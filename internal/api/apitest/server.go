@@ -71,7 +71,7 @@ func (s *Server) Start(tb testing.TB) {
 	log := slog.New(slog.NewTextHandler(testLog{tb}, nil))
 	s.epoch++
 	events := notify.New("life" + string(rune('0'+s.epoch)))
-	s.Engine = engine.New(engine.Config{Store: s.Store, Logs: s.Logs, Events: events, Log: log})
+	s.Engine = engine.New(engine.Config{Store: s.Store, Logs: s.Logs, Blobs: s.Blobs, Events: events, Log: log})
 	who := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		worker, err := api.LinkedWorker(r)
 		if err != nil {

@@ -62,6 +62,21 @@ type Selection struct {
 	Tasks string `json:"tasks,omitempty" doc:"task numbers and ranges; absent means all" example:"0-9,12"`
 }
 
+// Drain says how long a worker may finish what it has.
+type Drain struct {
+	Deadline *muster.Duration `json:"deadline,omitempty" doc:"from now; what still runs then is stopped and goes on elsewhere, from its checkpoint if it has one; 0 means at once, absent means never"`
+}
+
+// Pause says how long a worker is given nothing new.
+type Pause struct {
+	For *muster.Duration `json:"for,omitempty" doc:"then it is resumed; absent means until somebody does"`
+}
+
+// Heal names quarantined GPUs of a worker.
+type Heal struct {
+	GPUs []string `json:"gpus,omitempty" maxItems:"1024" doc:"by UUID or index; absent means all that are quarantined"`
+}
+
 // Key is what may be shown of an API key.
 type Key struct {
 	ID        string          `json:"id"`

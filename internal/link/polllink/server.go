@@ -75,7 +75,7 @@ var errGone = errors.New("this session has ended: open another")
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, k key) error {
 	op := r.URL.Query().Get("op")
 	if op == "open" {
-		return s.open(r.Context(), k)
+		return s.open(r, k)
 	}
 	s.mu.Lock()
 	c := s.sessions[k]
@@ -102,13 +102,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, k key) error {
 }
 
 // open begins the session, unless a repeated request finds it there.
-func (s *Server) open(ctx context.Context, k key) error {
+func (s *Server) open(r *http.Request, k key) error {
 	s.mu.Lock()
 	if s.sessions[k] != nil {
 		s.mu.Unlock()
 		return nil
 	}
-	c := newServerConn()
+	c := newServerConn(link.PeerOf(r))
 	c.expire = time.AfterFunc(silence, func() { s.forget(k, c) })
 	s.sessions[k] = c
 	c.opened = time.Now()
@@ -117,7 +117,7 @@ func (s *Server) open(ctx context.Context, k key) error {
 	if oldest != nil {
 		oldest.hangUp()
 	}
-	err := s.gate.Go(ctx, func(ctx context.Context) {
+	err := s.gate.Go(r.Context(), func(ctx context.Context) {
 		s.accept(ctx, c, k.worker)
 	})
 	if err != nil {

@@ -21,6 +21,7 @@ type serverConn struct {
 	codec  link.ServerCodec
 	expire *time.Timer
 	opened time.Time
+	peer   string
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced when anything below changes
@@ -35,7 +36,12 @@ type serverConn struct {
 	receiver int    // number of the current recv request
 }
 
-func newServerConn() *serverConn { return &serverConn{changed: make(chan struct{})} }
+func newServerConn(peer string) *serverConn {
+	return &serverConn{changed: make(chan struct{}), peer: peer}
+}
+
+// Peer implements link.ServerConn.
+func (c *serverConn) Peer() string { return c.peer }
 
 // notify wakes whoever waits for a change. The caller holds mu.
 func (c *serverConn) notify() {

@@ -37,7 +37,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return // Accept has answered
 		}
 		ws.SetReadLimit(link.MaxFrame)
-		s.accept(ctx, &serverConn{socket: socket{ws: ws}}, worker)
+		s.accept(ctx, &serverConn{socket: socket{ws: ws}, peer: link.PeerOf(r)}, worker)
 	})
 	if err != nil {
 		link.Refuse(w, err)
@@ -48,7 +48,11 @@ type serverConn struct {
 	socket
 
 	codec link.ServerCodec
+	peer  string
 }
+
+// Peer implements link.ServerConn.
+func (c *serverConn) Peer() string { return c.peer }
 
 func (c *serverConn) Send(ctx context.Context, f *link.ToWorker) error {
 	b, err := c.codec.Encode(f)

@@ -65,16 +65,36 @@ type Renewed struct {
 	Held   []muster.AttemptID
 }
 
-// Pause stops or resumes giving tasks to a worker.
+// Offered is a worker that describes itself anew while it is connected.
+type Offered struct {
+	Worker    muster.WorkerID
+	Tags      []string
+	Kinds     []string
+	Resources muster.Resources
+}
+
+// Pause stops or resumes giving tasks to a worker. A pause ends by itself at
+// Until, unless that is 0; on a worker that drains such a one is a Conflict.
 type Pause struct {
 	Worker muster.WorkerID
 	On     bool
+	Until  muster.Time
 }
 
-// Drain lets a worker finish what it has and takes it out of service, or takes that back.
+// Drain lets a worker finish what it has and takes it out of service, or takes
+// that back. What still runs at Until, unless that is 0, is preempted. A pause
+// that would have ended by itself is over.
 type Drain struct {
 	Worker muster.WorkerID
 	On     bool
+	Until  muster.Time
+}
+
+// Heal asks a worker to look at quarantined GPUs again: those named by UUID or
+// index, or all if none is.
+type Heal struct {
+	Worker muster.WorkerID
+	GPUs   []string
 }
 
 // Remove forgets a worker that is unreachable or gone; what it held is lost.
@@ -107,6 +127,13 @@ type Progressed struct {
 	Progress muster.Progress
 }
 
+// Saved notes which tree the attempt has saved of its checkpoint folder.
+type Saved struct {
+	Worker  muster.WorkerID
+	Attempt muster.AttemptID
+	SHA256  string
+}
+
 // Finished ends an attempt; it implies Accepted, and Started if the report says
 // so. A report of an attempt that is not the task's current one is a Conflict,
 // and kept in Rows.Late.
@@ -124,15 +151,18 @@ func (Cancel) event()     {}
 func (Retry) event()      {}
 func (Joined) event()     {}
 func (Ready) event()      {}
+func (Offered) event()    {}
 func (Lost) event()       {}
 func (Left) event()       {}
 func (Renewed) event()    {}
 func (Pause) event()      {}
 func (Drain) event()      {}
+func (Heal) event()       {}
 func (Remove) event()     {}
 func (Accepted) event()   {}
 func (Rejected) event()   {}
 func (Started) event()    {}
 func (Progressed) event() {}
+func (Saved) event()      {}
 func (Finished) event()   {}
 func (Tick) event()       {}

@@ -58,7 +58,7 @@ func Judge(t *muster.Task, spec *muster.TaskSpec, e Ending, crashLimit int) Verd
 		return Verdict{To: muster.Cancelled, Reason: e.Reason, Message: e.Message}
 	case e.Final:
 		return Verdict{To: muster.Failed, Reason: e.Reason, Message: e.Message}
-	case e.Reason == muster.WorkerShutdown:
+	case e.Reason == muster.WorkerShutdown || e.Reason == muster.Preempted || e.Reason == muster.GangMember:
 		return Verdict{To: muster.Queued, Reason: e.Reason, Message: e.Message}
 	case fleet:
 		return crash(t, spec, e, crashLimit)

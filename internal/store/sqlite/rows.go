@@ -17,9 +17,9 @@ const (
 	taskColumns  = taskFixed + ", " + taskMoving + ", finished_at"
 	taskFixed    = "id, grp, name, kind, element, created_at"
 	taskMoving   = "state, attempt, retried, crashes, worker, queued_at, not_before, assigned_at, started_at, reason, message, " +
-		"exit_code, log_size, grant, progress, step, metrics, usage, artifacts, result"
+		"exit_code, log_size, grant, checkpoint, progress, step, metrics, usage, artifacts, result"
 	attemptColumns = "task, n, worker, outcome, reason, message, exit_code, log_size, assigned_at, started_at, finished_at, usage, artifacts"
-	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, paused, draining, joined_at, last_seen_at"
+	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, address, paused, draining, deadline, joined_at, last_seen_at"
 	keyColumns     = "id, name, hash, role, project, worker, created_at, expires_at"
 )
 
@@ -168,6 +168,7 @@ func (p *params) moving(t *muster.Task) {
 	p.intPtr(t.ExitCode)
 	p.some(t.LogSize)
 	p.json(t.Grant, t.Grant == nil)
+	p.someText(t.Checkpoint)
 	p.floatPtr(t.Progress)
 	p.someText(t.Step)
 	p.json(t.Metrics, len(t.Metrics) == 0)
@@ -199,6 +200,7 @@ func (c *columns) task() (t muster.Task) {
 	t.ExitCode = c.intPtr()
 	t.LogSize = c.int()
 	t.Grant = optionalJSON[muster.Grant](c)
+	t.Checkpoint = c.text()
 	t.Progress = c.floatPtr()
 	t.Step = c.text()
 	c.json(&t.Metrics)
@@ -254,8 +256,10 @@ func (p *params) worker(w *muster.Worker) {
 	p.json(w.Kinds, len(w.Kinds) == 0)
 	p.float(w.Price)
 	p.json(&w.Resources, false)
+	p.someText(w.Address)
 	p.bool(w.Paused)
 	p.bool(w.Draining)
+	p.time(w.Deadline)
 	p.time(w.JoinedAt)
 	p.time(w.LastSeenAt)
 }
@@ -270,8 +274,10 @@ func (c *columns) worker() (w muster.Worker) {
 	c.json(&w.Kinds)
 	w.Price = c.float()
 	c.json(&w.Resources)
+	w.Address = c.text()
 	w.Paused = c.bool()
 	w.Draining = c.bool()
+	w.Deadline = c.time()
 	w.JoinedAt = c.time()
 	w.LastSeenAt = c.time()
 	return w

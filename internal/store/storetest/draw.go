@@ -65,7 +65,8 @@ func drawTask(t *rapid.T, fixed muster.Task) muster.Task {
 				Slots: rapid.IntRange(0, 9).Draw(t, "slots"), GPUs: rapid.SliceOfN(rapid.String(), 0, 2).Draw(t, "gpus"),
 			}
 		}), "grant"),
-		Progress: fraction(t), Step: text(t, "step"),
+		Checkpoint: rapid.OneOf(rapid.Just(""), rapid.StringMatching(`[0-9a-f]{64}`)).Draw(t, "checkpoint"),
+		Progress:   fraction(t), Step: text(t, "step"),
 		Metrics:   rapid.MapOfN(rapid.String(), rapid.Float64Range(-1e300, 1e300), 0, 3).Draw(t, "metrics"),
 		Artifacts: artifacts(t, "artifacts"), Usage: usage(t, "usage"),
 		LogSize:  rapid.Int64Range(0, 1<<40).Draw(t, "log size"),
@@ -101,23 +102,27 @@ func drawAttempt(t *rapid.T, id muster.AttemptID) muster.Attempt {
 }
 
 func drawWorker(t *rapid.T, id muster.WorkerID) muster.Worker {
-	return muster.Worker{
+	w := muster.Worker{
 		ID: id, Name: text(t, "name"), Version: text(t, "version"), Labels: labels(t, "labels"),
 		State: rapid.SampledFrom([]muster.WorkerState{
 			muster.WorkerActive, muster.WorkerPaused, muster.WorkerDraining, muster.WorkerUnreachable, muster.WorkerGone,
 		}).Draw(t, "state"),
 		Tags: rapid.SliceOfN(rapid.String(), 0, 3).Draw(t, "tags"), Kinds: rapid.SliceOfN(rapid.String(), 0, 3).Draw(t, "kinds"),
-		Price: rapid.Float64Range(0, 1e6).Draw(t, "price"),
+		Price: rapid.Float64Range(0, 1e6).Draw(t, "price"), Address: text(t, "address"),
 		Resources: muster.Resources{
 			CPUs: rapid.Float64Range(0, 1e3).Draw(t, "cpus"), Memory: muster.Size(rapid.Int64Range(0, 1<<50).Draw(t, "memory")),
 			Slots: rapid.IntRange(0, 99).Draw(t, "slots"),
 			GPUs: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) muster.GPU {
-				return muster.GPU{UUID: text(t, "uuid"), Index: rapid.IntRange(0, 7).Draw(t, "index"), Name: text(t, "gpu"), Memory: 1 << 33}
+				return muster.GPU{UUID: text(t, "uuid"), Index: rapid.IntRange(0, 7).Draw(t, "index"), Name: text(t, "gpu"), Memory: 1 << 33, Quarantined: text(t, "quarantined")}
 			}), 0, 2).Draw(t, "gpus"),
 		},
 		Paused: rapid.Bool().Draw(t, "paused"), Draining: rapid.Bool().Draw(t, "draining"),
 		JoinedAt: times(t, "joined"), LastSeenAt: times(t, "seen"),
 	}
+	if w.Paused || w.Draining {
+		w.Deadline = times(t, "deadline")
+	}
+	return w
 }
 
 // drawJob draws a job and its one group of size tasks, without rows so far.

@@ -1,0 +1,255 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/urfave/cli/v3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+type drainConfig struct {
+	steerConfig
+
+	deadline *muster.Duration
+	noWait   bool
+}
+
+func (a *app) drainCommand() *cli.Command {
+	c := &drainConfig{}
+	return a.Command(frame.Command{
+		Name: "drain", Usage: "let workers finish what they have, and then leave", Args: "WORKER…",
+		Flags: append([]cli.Flag{
+			atMost(frame.Option{Name: "deadline", Usage: "what still runs after this `DURATION`, such as 10m, is stopped and goes on elsewhere, " +
+				"from its checkpoint if it has one (default: never)"}, &c.deadline),
+			frame.Option{Name: "no-wait", Usage: "do not wait until they have left"}.On(&c.noWait),
+		}, c.flags()...),
+		About: namedWorkers + " The command waits until they have left, and shows what still runs; Ctrl-C ends the waiting, not the drain.",
+		Run:   func(ctx context.Context, args []string) error { return a.drain(ctx, c, args) },
+	})
+}
+
+func (a *app) drain(ctx context.Context, c *drainConfig, names []string) error {
+	server, workers, err := c.order(names, func(server *client.Client, name string) (muster.Worker, error) {
+		return server.DrainWorker(ctx, name, c.deadline)
+	})
+	if err != nil {
+		return err
+	}
+	if !c.noWait {
+		ctx, stop := frame.Interruptible(ctx)
+		defer stop()
+		workers, err = a.waitDrained(ctx, server, workers)
+		if errors.Is(err, context.Canceled) {
+			a.Say("the drain goes on: muster workers resume %s takes it back", strings.Join(names, " "))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return frame.ShowSome(a.App, c.Format, workers, workerID, a.sayWorker(func(w *muster.Worker) string { return drained(w, time.Now()) }))
+}
+
+// drained says how far a worker that was to drain is.
+func drained(w *muster.Worker, now time.Time) string {
+	switch {
+	case w.State == muster.WorkerGone:
+		return "has left"
+	case w.State == muster.WorkerUnreachable && w.Running == 0:
+		return "is unreachable and holds nothing; it leaves when it is back"
+	case w.State == muster.WorkerUnreachable:
+		return "is unreachable; what it holds is given up when it stays away"
+	case w.Deadline > 0:
+		return "draining; it " + deadline(w, now)
+	default:
+		return "draining, it leaves when its last task has ended"
+	}
+}
+
+// waitDrained waits until all of the workers are through with it, and shows on a
+// terminal what still runs.
+func (a *app) waitDrained(ctx context.Context, server *client.Client, workers []muster.Worker) ([]muster.Worker, error) {
+	v := &drainView{began: time.Now(), workers: workers, tasks: map[muster.TaskID]muster.Task{}}
+	err := a.Underway(ctx, v.line, func(ctx context.Context) error {
+		ctx, done := context.WithCancel(ctx)
+		defer done()
+		group, ctx := errgroup.WithContext(ctx)
+		group.Go(func() error {
+			defer done()
+			return v.follow(ctx, server)
+		})
+		if a.Err.Live {
+			group.Go(func() error { return v.watchTasks(ctx, server) })
+		}
+		return group.Wait()
+	})
+	return v.workers, err
+}
+
+// drainView is what is known of workers that drain.
+type drainView struct {
+	began time.Time
+
+	mu      sync.Mutex
+	workers []muster.Worker
+	tasks   map[muster.TaskID]muster.Task // those that the line shows
+}
+
+// follow reads the workers anew whenever one changes, until all are through.
+func (v *drainView) follow(ctx context.Context, server *client.Client) error {
+	for e, err := range server.Events(ctx, client.EventQuery{Types: []muster.EventType{muster.EventWorker}}) {
+		if err != nil {
+			return err
+		}
+		if e.Type != muster.EventResync && !v.has(e.Worker) {
+			continue
+		}
+		if over, err := v.look(ctx, server); over || err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func (v *drainView) has(id muster.WorkerID) bool {
+	return slices.ContainsFunc(v.known(), func(w muster.Worker) bool { return w.ID == id })
+}
+
+// known returns the workers as they were read last.
+func (v *drainView) known() []muster.Worker {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.workers)
+}
+
+// look reads the workers and reports whether all are through: they have left, or are
+// away and hold nothing. It is a Conflict if somebody took a drain back.
+func (v *drainView) look(ctx context.Context, server *client.Client) (over bool, err error) {
+	over = true
+	for i, w := range v.known() {
+		now, err := server.Worker(ctx, string(w.ID))
+		switch {
+		case err == nil:
+			w = now
+		case muster.CodeOf(err) == muster.NotFound:
+			w.State, w.Running, w.Tasks = muster.WorkerGone, 0, nil // it was removed meanwhile
+		default:
+			return false, err
+		}
+		v.mu.Lock()
+		v.workers[i] = w
+		v.mu.Unlock()
+		switch w.State {
+		case muster.WorkerGone:
+		case muster.WorkerUnreachable:
+			over = over && w.Running == 0
+		case muster.WorkerDraining:
+			over = false
+		default:
+			return false, muster.Errorf(muster.Conflict, "the drain of worker %s was taken back: it is %s", w.Name, w.State)
+		}
+	}
+	return over, nil
+}
+
+const (
+	mostShown = 4           // tasks in the line
+	lookAgain = time.Second // at them
+)
+
+// watchTasks keeps the line's tasks, and how many there are, up to date.
+func (v *drainView) watchTasks(ctx context.Context, server *client.Client) error {
+	tick := time.NewTicker(lookAgain)
+	defer tick.Stop()
+	for {
+		if err := v.readTasks(ctx, server); err != nil && ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (v *drainView) readTasks(ctx context.Context, server *client.Client) error {
+	tasks := map[muster.TaskID]muster.Task{}
+	for i, w := range v.known() {
+		w, err := server.Worker(ctx, string(w.ID))
+		if muster.CodeOf(err) == muster.NotFound {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, task := range w.Tasks {
+			if len(tasks) >= mostShown {
+				break
+			}
+			if tasks[task], err = server.Task(ctx, task); err != nil {
+				return err
+			}
+		}
+		v.mu.Lock()
+		v.workers[i].Running, v.workers[i].Tasks = w.Running, w.Tasks
+		v.mu.Unlock()
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.tasks = tasks
+	return nil
+}
+
+// line is the status line: how long it takes already, what still runs and how far
+// that is, and what time is left.
+func (v *drainView) line() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var names, tasks []string
+	running := 0
+	var last muster.Time
+	for i := range v.workers {
+		w := &v.workers[i]
+		if w.State == muster.WorkerGone {
+			continue
+		}
+		names = append(names, w.Name)
+		running += w.Running
+		last = max(last, w.Deadline)
+		for _, id := range w.Tasks {
+			if t, known := v.tasks[id]; known {
+				tasks = append(tasks, strings.TrimSpace(id.String()+" "+frame.Done(&t)))
+			}
+		}
+	}
+	s := fmt.Sprintf("%s  draining %s: %d still run", term.Elapsed(time.Since(v.began)), strings.Join(names, ", "), running)
+	if running == 1 {
+		s = strings.TrimSuffix(s, "run") + "runs"
+	}
+	if len(tasks) > 0 {
+		s += " (" + strings.Join(tasks, ", ")
+		if running > len(tasks) {
+			s += ", …"
+		}
+		s += ")"
+	}
+	switch left := time.Until(last.Std()); {
+	case last == 0:
+	case left > 0:
+		s += ", stopped in " + term.Elapsed(left)
+	default:
+		s += ", being stopped"
+	}
+	return s
+}

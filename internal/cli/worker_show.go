@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+func (a *app) showWorkerCommand() *cli.Command {
+	c := &steerConfig{}
+	return a.Command(frame.Command{
+		Name: "show", Usage: "show workers in detail", Args: "WORKER…", Flags: c.flags(), About: namedWorkers,
+		Run: func(ctx context.Context, args []string) error {
+			return a.eachWorker(c, args, func(server *client.Client, name string) (muster.Worker, error) {
+				return server.Worker(ctx, name)
+			}, apart(a, a.drawWorker))
+		},
+	})
+}
+
+func (a *app) drawWorker(w muster.Worker) error {
+	now := time.Now()
+	f := frame.Facts{App: a.App}
+	f.Add("worker", term.Clean(w.Name))
+	f.Add("id", string(w.ID))
+	state := standing(&w)
+	f.Add("state", a.Out.Paint(frame.StateStyle(state), state))
+	f.Add("constrained", w.Constrained)
+	f.Add("deadline", deadline(&w, now))
+	f.Add("version", w.Version)
+	f.Add("address", w.Address)
+	f.Add("running", strings.TrimSpace(strconv.Itoa(w.Running)+"  "+few(w.Tasks, w.Running)))
+	f.Add("cpus", offered(w, func(r *muster.Resources) string { return strconv.FormatFloat(r.CPUs, 'g', 4, 64) }))
+	f.Add("memory", offered(w, func(r *muster.Resources) string { return r.Memory.String() }))
+	f.Add("disk", offered(w, func(r *muster.Resources) string { return r.Disk.String() }))
+	f.Add("slots", offered(w, func(r *muster.Resources) string { return strconv.Itoa(r.Slots) }))
+	for i := range w.Resources.GPUs {
+		addGPU(&f, &w.Resources.GPUs[i], w.Load)
+	}
+	if w.Load != nil {
+		f.Add("load", fmt.Sprintf("%s of the processors, %s memory in use", term.Percent(w.Load.CPU), w.Load.Memory))
+	}
+	f.Add("tags", strings.Join(w.Tags, " "))
+	f.Add("kinds", strings.Join(w.Kinds, " "))
+	f.Add("joined", frame.Since(w.JoinedAt, now))
+	f.Add("seen", frame.Since(w.LastSeenAt, now))
+	return f.Draw()
+}
+
+// deadline says what happens to a worker by itself, and when.
+func deadline(w *muster.Worker, now time.Time) string {
+	what := "resumes"
+	if w.State == muster.WorkerDraining {
+		what = "stops what still runs"
+	}
+	switch left := w.Deadline.Std().Sub(now); {
+	case w.Deadline == 0:
+		return ""
+	case left > 0:
+		return fmt.Sprintf("%s in %s (%s)", what, term.Elapsed(left), w.Deadline)
+	default:
+		return fmt.Sprintf("has passed (%s)", w.Deadline)
+	}
+}
+
+// few lists the first tasks of those that a worker holds.
+func few(tasks []muster.TaskID, all int) string {
+	const most = 10
+	shown := tasks[:min(len(tasks), most)]
+	s := frame.Words(shown)
+	if all > len(shown) && len(shown) > 0 {
+		s += fmt.Sprintf(" and %d more", all-len(shown))
+	}
+	return s
+}
+
+// addGPU adds what there is to know of a device.
+func addGPU(f *frame.Facts, g *muster.GPU, load *muster.Load) {
+	s := fmt.Sprintf("%d: %s, %s", g.Index, g.Name, g.Memory)
+	if g.MIG != "" {
+		s += ", MIG " + g.MIG
+	}
+	f.Add("gpu", fmt.Sprintf("%s (%s)", s, g.UUID))
+	if load != nil {
+		if i := slices.IndexFunc(load.GPUs, func(l muster.GPULoad) bool { return l.UUID == g.UUID }); i >= 0 {
+			f.Add("", busy(&load.GPUs[i]))
+		}
+	}
+	if g.Quarantined != "" {
+		f.Add("", "quarantined: "+g.Quarantined)
+	}
+}
+
+// busy words a reading of a device.
+func busy(l *muster.GPULoad) string {
+	var parts []string
+	if l.Utilization != nil {
+		parts = append(parts, term.Percent(*l.Utilization)+" busy")
+	}
+	if l.Memory != nil {
+		parts = append(parts, l.Memory.String()+" in use")
+	}
+	if l.Temperature != nil {
+		parts = append(parts, strconv.FormatFloat(*l.Temperature, 'f', 0, 64)+" °C")
+	}
+	if l.Power != nil {
+		parts = append(parts, strconv.FormatFloat(*l.Power, 'f', 0, 64)+" W")
+	}
+	return strings.Join(parts, ", ")
+}
