@@ -1,5 +1,12 @@
 // Package gpu speaks with the tools of the makers of GPUs: which devices there
 // are, and how they do, again and again.
+//
+// The tools are programs (nvidia-smi, amd-smi, rocm-smi, xpu-smi,
+// system_profiler) that may be missing, hang with the driver, print anything and
+// differ from version to version. So each runs in a process group of its own, is
+// killed after five seconds, and is read as far as it can be read: what it does
+// not tell is absent, never zero. docs/adr/0009-gpu-tools.md says why programs
+// and not the libraries under them.
 package gpu
 
 import (
@@ -12,29 +19,32 @@ import (
 type Device struct {
 	muster.GPU
 	Driver     string   `json:"driver,omitempty"`
-	Runtime    string   `json:"runtime,omitempty"`     // highest version of CUDA, ROCm, … that the driver serves
+	Runtime    string   `json:"runtime,omitempty"`     // highest version of CUDA, ROCm, Metal, … that the driver serves
 	PowerLimit *float64 `json:"power_limit,omitempty"` // watts
-	Reading
+	Bus        string   `json:"bus,omitempty"`         // PCI address, such as 0000:3b:00.0
+	Instance   string   `json:"instance,omitempty"`    // of a MIG instance its GPU and compute instance, such as 1/0
+	Reading    Reading  `json:"reading"`               // when it was found
 }
 
 // Reading is how a device does. What its tool does not tell is absent.
 type Reading struct {
 	muster.GPULoad
 	ECC       *uint64   `json:"ecc,omitempty"`       // errors of its memory that could not be corrected, since the driver was loaded
-	Faults    []string  `json:"faults,omitempty"`    // what is wrong with it, such as "XID 79: the GPU has fallen off the bus"
-	Processes []Process `json:"processes,omitempty"` // that hold memory of it; nil where unknown
+	Faults    []string  `json:"faults,omitempty"`    // what is wrong with it, such as "XID 79: GPU has fallen off the bus"
+	Processes []Process `json:"processes,omitempty"` // that hold memory of it; nil where unknown, empty where there are none
 }
 
 // Process holds memory of a device.
 type Process struct {
-	PID    int         `json:"pid"`
-	Name   string      `json:"name,omitempty"`
-	Memory muster.Size `json:"memory"` // bytes; 0 where unknown
+	PID      int         `json:"pid"`
+	Name     string      `json:"name,omitempty"`
+	Memory   muster.Size `json:"memory"`             // bytes; 0 where unknown
+	Graphics bool        `json:"graphics,omitempty"` // it only draws, as a desktop or a game does
 }
 
 // Readings are those of all devices at one time.
 type Readings struct {
 	At   time.Time
-	Took time.Duration // the latency: from asking the tools, or from their last line, to this
+	Took time.Duration // the latency: from when the tool asked the driver, or printed, to when it was known here
 	Each []Reading     // by the order of the devices
 }

@@ -1,0 +1,189 @@
+package gpu
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// feed is a tool that stays, and prints a sample every period.
+type feed struct {
+	tool  string
+	forms []form // of its arguments, as versions of it differ; the one that works is kept
+	every time.Duration
+	again time.Duration
+	log   *slog.Logger
+
+	form int
+}
+
+// form is one way to run a tool and to read what it prints.
+type form struct {
+	args   func() []string
+	reader func() reader // a new one for each run
+}
+
+// reader reads what a tool prints. All calls come from one goroutine.
+type reader interface {
+	// line reads one line, which came at a time, and says whether a sample is
+	// whole with it.
+	line(now time.Time, s string) (sampled bool)
+	// quiet is called when nothing came for a moment.
+	quiet(now time.Time) (sampled bool)
+}
+
+const (
+	lull       = 50 * time.Millisecond // without output: a sample was printed to its end
+	longest    = 64 << 10              // bytes of a line that is read
+	longestLog = 5 * time.Minute       // between two words about a tool that does not work
+	mostWait   = time.Minute
+)
+
+// run keeps the tool running until ctx ends.
+func (f *feed) run(ctx context.Context) {
+	wait := f.again
+	var told time.Time
+	for {
+		sampled, err := f.once(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if sampled {
+			wait = f.again
+		} else {
+			f.form = (f.form + 1) % len(f.forms)
+		}
+		if now := time.Now(); now.Sub(told) >= longestLog {
+			told = now
+			f.log.Warn("readings of GPUs are interrupted", slog.String("tool", f.tool), slog.Any("error", err), slog.Duration("again_in", wait))
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		}
+		wait = min(2*wait, max(mostWait, f.again))
+	}
+}
+
+// once runs the tool until it ends, hangs or ctx ends, and leaves no process of
+// it behind that can be killed. If the worker itself is killed, the tool ends
+// with it where the kernel can do that, and else when it next prints, into a
+// pipe that nobody reads.
+func (f *feed) once(ctx context.Context) (sampled bool, err error) {
+	path, err := exec.LookPath(f.tool)
+	if err != nil {
+		return false, errMissing
+	}
+	if held.has(path) {
+		return false, fmt.Errorf("an earlier %s still hangs in the driver", filepath.Base(path))
+	}
+	in, out, err := os.Pipe()
+	if err != nil {
+		return false, err
+	}
+	defer in.Close()
+	complaint := bounded{most: mostComplaint}
+	cmd := command(path, f.forms[f.form].args()...)
+	cmd.Stdout, cmd.Stderr = out, &complaint
+	cmd.WaitDelay = mercy
+	done, err := launch(cmd)
+	out.Close()
+	if err != nil {
+		return false, err
+	}
+	chunks := make(chan []byte)
+	stop := make(chan struct{})
+	go func() { // joined below: closing in ends its read
+		defer close(chunks)
+		passOn(in, chunks, stop)
+	}()
+	sampled, err = f.read(ctx, chunks)
+	close(stop)
+	ended := end(cmd, path, done)
+	in.Close()
+	for range chunks { //nolint:revive // until the reader has ended
+	}
+	if line := firstLine(complaint.String()); ended && line != "" {
+		err = fmt.Errorf("%w: %s", err, line)
+	}
+	return sampled, err
+}
+
+// passOn hands on what comes, in pieces.
+func passOn(in *os.File, chunks chan<- []byte, stop <-chan struct{}) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := in.Read(buf)
+		if n > 0 {
+			select {
+			case chunks <- bytes.Clone(buf[:n]):
+			case <-stop:
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// read reads samples until there are no more.
+func (f *feed) read(ctx context.Context, chunks <-chan []byte) (sampled bool, err error) {
+	r := f.forms[f.form].reader()
+	var rest []byte
+	hung := time.NewTimer(patience + stale*f.every) // the first may have to wake the driver
+	defer hung.Stop()
+	idle := time.NewTimer(lull)
+	defer idle.Stop()
+	window, amount := time.Now(), 0
+	last := ""
+	for {
+		var whole bool
+		select {
+		case <-ctx.Done():
+			return sampled, ctx.Err()
+		case <-hung.C:
+			return sampled, fmt.Errorf("it printed no sample for %s", stale*f.every)
+		case now := <-idle.C:
+			whole = r.quiet(now)
+		case b, ok := <-chunks:
+			now := time.Now()
+			if !ok {
+				return r.quiet(now) || sampled, fmt.Errorf("it ended: %s", firstLine(last))
+			}
+			if amount += len(b); now.Sub(window) >= f.every {
+				window, amount = now, len(b)
+			}
+			if amount > mostOutput {
+				return sampled, fmt.Errorf("it printed more than %d MiB in %s", mostOutput>>20, f.every)
+			}
+			rest = append(rest, b...)
+			for {
+				i := bytes.IndexByte(rest, '\n')
+				if i < 0 {
+					break
+				}
+				last = strings.TrimRight(string(rest[:i]), "\r")
+				whole = r.line(now, last) || whole
+				rest = rest[i+1:]
+			}
+			if len(rest) > longest {
+				rest = nil // no tool prints such a line; the end of it will not be understood either
+			}
+			idle.Reset(lull)
+		}
+		if whole {
+			sampled = true
+			hung.Reset(stale*f.every + slack)
+		}
+	}
+}

@@ -1,0 +1,12 @@
+//go:build !unix
+
+package gpu
+
+import (
+	"os"
+	"os/exec"
+)
+
+func asGroup(*exec.Cmd) {}
+
+func killGroup(p *os.Process) { _ = p.Kill() } // it may have ended

@@ -1,0 +1,17 @@
+//go:build unix && !linux
+
+package gpu
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// asGroup has a tool lead a process group of its own. If the worker is killed,
+// the tool ends when it next prints: nobody reads it any more.
+func asGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+
+func killGroup(p *os.Process) {
+	_ = syscall.Kill(-p.Pid, syscall.SIGKILL) // ESRCH is the wanted state
+}

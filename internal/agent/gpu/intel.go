@@ -1,0 +1,115 @@
+package gpu
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+// intel finds the devices of Intel that xpu-smi knows, as the versions 1.2 to
+// 2.1 tell them.
+func (h *host) intel(ctx context.Context) (found []Device, notes []string, err error) {
+	out, err := ask(ctx, "xpu-smi", "discovery", "-j")
+	if err != nil {
+		return nil, nil, err
+	}
+	if found, err = parseDiscovery(out); err != nil {
+		return nil, nil, fmt.Errorf("Intel GPUs are unknown: %w", err)
+	}
+	found = h.shownByIntel(found)
+	var files []string
+	for i := range found {
+		files = append(files, h.renderFiles(found[i].Bus)...)
+	}
+	shut := h.closed(ctx, files)
+	open := found[:0]
+	for _, d := range found {
+		if own := h.renderFiles(d.Bus); slices.ContainsFunc(own, func(f string) bool { return shut[f] }) {
+			notes = append(notes, fmt.Sprintf("Intel GPU %d (%s) is left out: this user may not open %s: add it to the group render", d.Index, d.Name, own[0]))
+			continue
+		}
+		// The list has names only.
+		if out, err := ask(ctx, "xpu-smi", "discovery", "-d", strconv.Itoa(d.Index), "-j"); err != nil {
+			notes = append(notes, fmt.Sprintf("the memory of Intel GPU %d (%s) is unknown: %v", d.Index, d.Name, err))
+		} else if one, err := parseDiscovery(out); err == nil && len(one) == 1 {
+			d.Memory, d.Driver = one[0].Memory, one[0].Driver
+		}
+		open = append(open, d)
+	}
+	return open, notes, nil
+}
+
+// renderFiles is the file that a program opens to compute on a device, if the
+// kernel tells it.
+func (h *host) renderFiles(bus string) []string {
+	if bus == "" {
+		return nil
+	}
+	render, _ := filepath.Glob(filepath.Join(h.root, "sys/bus/pci/devices", bus, "drm/renderD*"))
+	if len(render) == 0 {
+		return nil
+	}
+	return []string{"/dev/dri/" + filepath.Base(render[0])}
+}
+
+// xpuDevice is one device in xpu-smi discovery -j. Numbers come as numbers or as
+// texts.
+type xpuDevice struct {
+	ID     amdValue `json:"device_id"`
+	Name   amdValue `json:"device_name"`
+	Type   amdValue `json:"device_type"`
+	UUID   amdValue `json:"uuid"`
+	Bus    amdValue `json:"pci_bdf_address"`
+	Driver amdValue `json:"driver_version"`
+	Memory amdValue `json:"memory_physical_size_byte"`
+}
+
+// parseDiscovery reads what xpu-smi discovery -j prints: a list of devices, or
+// with -d the device itself.
+func parseDiscovery(out string) (found []Device, err error) {
+	var p struct {
+		List []xpuDevice `json:"device_list"`
+		xpuDevice
+		Error amdValue `json:"error"`
+	}
+	at := strings.Index(out, "{")
+	if at < 0 {
+		if strings.Contains(out, "No GPU device") || strings.Contains(out, "No device") {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("xpu-smi printed no JSON: %q", firstLine(out))
+	}
+	if err := json.NewDecoder(strings.NewReader(out[at:])).Decode(&p); err != nil {
+		return nil, fmt.Errorf("xpu-smi printed JSON that cannot be read: %w", err)
+	}
+	if p.Error.text != "" {
+		return nil, fmt.Errorf("xpu-smi failed: %s", firstLine(p.Error.text))
+	}
+	if p.xpuDevice.UUID.text != "" {
+		p.List = append(p.List, p.xpuDevice)
+	}
+	seen := map[string]bool{}
+	for _, x := range p.List {
+		index, err := strconv.Atoi(x.ID.text)
+		uuid := known(x.UUID.text)
+		if err != nil || index < 0 || uuid == "" || seen[uuid] || x.Type.text != "" && x.Type.text != "GPU" {
+			continue
+		}
+		seen[uuid] = true
+		d := Device{Driver: known(x.Driver.text), Bus: lowerBus(x.Bus.text)}
+		d.GPU = muster.GPU{UUID: uuid, Index: index, Vendor: "intel", Name: known(x.Name.text)}
+		x.Memory.unit = "B"
+		if m := x.Memory.size(); m != nil {
+			d.Memory = *m
+		}
+		d.Reading.UUID = uuid
+		found = append(found, d)
+	}
+	return found, nil
+}

@@ -1,0 +1,148 @@
+package gpu
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+// The kernel tells all of AMD's devices in files: the compute driver (kfd) what
+// there is and which process holds memory, the graphics driver (amdgpu) how each
+// does. See the kernel's amdgpu documentation, "GPU power/thermal controls and
+// monitoring". Reading them takes no program and some tens of microseconds.
+
+const kfdRoot = "sys/class/kfd/kfd"
+
+// kfdNodes are the devices of the compute driver in its order, which is that of
+// ROCm. Those that a container may not use cannot be read and are not there.
+func (h *host) kfdNodes() []Device {
+	dirs, _ := filepath.Glob(filepath.Join(h.root, kfdRoot, "topology/nodes/*"))
+	slices.SortFunc(dirs, func(a, b string) int { return numbered(a) - numbered(b) })
+	var found []Device
+	for _, dir := range dirs {
+		p := properties(read(filepath.Join(dir, "properties")))
+		if p["simd_count"] == 0 { // a processor
+			continue
+		}
+		d := Device{Bus: fmt.Sprintf("%04x:%02x:%02x.%d", p["domain"], p["location_id"]>>8&0xff, p["location_id"]>>3&0x1f, p["location_id"]&7)}
+		v := p["gfx_target_version"] // 90402 is gfx942
+		d.GPU = muster.GPU{Index: len(found), Vendor: "amd", Name: fmt.Sprintf("AMD gfx%d%x%x", v/10000, v/100%100, v%100)}
+		if p["unique_id"] != 0 {
+			d.UUID = fmt.Sprintf("GPU-%016x", p["unique_id"])
+		}
+		banks, _ := filepath.Glob(filepath.Join(dir, "mem_banks/*/properties"))
+		for _, b := range banks {
+			bank := properties(read(b))
+			if heap := bank["heap_type"]; (heap == 1 || heap == 2) && bank["size_in_bytes"] < most {
+				d.Memory = min(most, d.Memory+muster.Size(bank["size_in_bytes"]))
+			}
+		}
+		found = append(found, d)
+	}
+	return found
+}
+
+// numbered is the number that names a folder.
+func numbered(path string) int {
+	n, err := strconv.Atoi(filepath.Base(path))
+	if err != nil {
+		return 1 << 20
+	}
+	return n
+}
+
+// properties reads lines such as "simd_count 304".
+func properties(text string) map[string]uint64 {
+	p := map[string]uint64{}
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if n, err := strconv.ParseUint(value, 10, 64); err == nil {
+			p[name] = n
+		}
+	}
+	return p
+}
+
+// kfdProcesses are those that hold memory of a device, or nil where the kernel
+// does not tell.
+func (h *host) kfdProcesses(bus string) []Process {
+	all, err := os.ReadDir(filepath.Join(h.root, kfdRoot, "proc"))
+	id := h.kfdID(bus)
+	if err != nil || id == "" {
+		return nil
+	}
+	found := []Process{}
+	for _, e := range all {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid <= 0 {
+			continue
+		}
+		n := count(read(filepath.Join(h.root, kfdRoot, "proc", e.Name(), "vram_"+id)))
+		if n == nil || *n == 0 || *n > most {
+			continue
+		}
+		name := firstLine(read(filepath.Join(h.root, "proc", e.Name(), "comm")))
+		found = append(found, Process{PID: pid, Name: name, Memory: muster.Size(*n)})
+	}
+	return found
+}
+
+// kfdID is the name of a device in the files of the compute driver.
+func (h *host) kfdID(bus string) string {
+	dirs, _ := filepath.Glob(filepath.Join(h.root, kfdRoot, "topology/nodes/*"))
+	for _, dir := range dirs {
+		p := properties(read(filepath.Join(dir, "properties")))
+		at := fmt.Sprintf("%04x:%02x:%02x.%d", p["domain"], p["location_id"]>>8&0xff, p["location_id"]>>3&0x1f, p["location_id"]&7)
+		if p["simd_count"] > 0 && at == bus {
+			return firstLine(read(filepath.Join(dir, "gpu_id")))
+		}
+	}
+	return ""
+}
+
+// amdReading reads how a device does.
+func (h *host) amdReading(bus string) (r Reading) {
+	if bus == "" {
+		return r
+	}
+	dir := filepath.Join(h.root, "sys/bus/pci/devices", bus)
+	r.Utilization = share(read(filepath.Join(dir, "gpu_busy_percent")))
+	if n := count(read(filepath.Join(dir, "mem_info_vram_used"))); n != nil && *n <= most {
+		size := muster.Size(*n)
+		r.Memory = &size
+	}
+	sensors, _ := filepath.Glob(filepath.Join(dir, "hwmon/hwmon*"))
+	for _, s := range sensors {
+		// The hottest place first: what a card slows down for.
+		for _, f := range []string{"temp2_input", "temp1_input"} {
+			if t, ok := number(read(filepath.Join(s, f))); ok && r.Temperature == nil {
+				t /= 1000
+				r.Temperature = &t
+			}
+		}
+		for _, f := range []string{"power1_average", "power1_input"} {
+			if w, ok := number(read(filepath.Join(s, f))); ok && r.Power == nil && w >= 0 {
+				w /= 1e6
+				r.Power = &w
+			}
+		}
+	}
+	blocks, _ := filepath.Glob(filepath.Join(dir, "ras/*_err_count"))
+	for _, b := range blocks {
+		for line := range strings.Lines(read(b)) {
+			v, ok := strings.CutPrefix(strings.TrimSpace(line), "ue:")
+			if n := count(v); ok && n != nil {
+				if r.ECC != nil {
+					*n += *r.ECC
+				}
+				r.ECC = n
+			}
+		}
+	}
+	return r
+}

@@ -1,0 +1,72 @@
+package gpu
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// kernelLog reads the messages of the kernel, each once. See the kernel's
+// Documentation/ABI/testing/dev-kmsg.
+type kernelLog struct {
+	fd  int
+	buf []byte
+}
+
+// openKernelLog opens the log at its beginning or end, or returns nil where this
+// user may not read it.
+func openKernelLog(end bool) *kernelLog {
+	fd, err := unix.Open("/dev/kmsg", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	if end {
+		if _, err := unix.Seek(fd, 0, unix.SEEK_END); err != nil {
+			_ = unix.Close(fd) // nothing was written
+			return nil
+		}
+	}
+	return &kernelLog{fd: fd, buf: make([]byte, 8<<10)} // the kernel's longest record
+}
+
+func (l *kernelLog) close() { _ = unix.Close(l.fd) } // nothing was written
+
+// read calls said for each message that is new since the last read, with its
+// age.
+func (l *kernelLog) read(said func(message string, age time.Duration)) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return
+	}
+	for range 1 << 20 { // more than any log holds
+		n, err := unix.Read(l.fd, l.buf)
+		switch {
+		case errors.Is(err, unix.EPIPE) || errors.Is(err, unix.EINTR):
+			continue // messages were overwritten before they were read
+		case err != nil || n <= 0:
+			return
+		}
+		if at, message, ok := parseRecord(string(l.buf[:n])); ok {
+			said(message, time.Duration(now.Nano())-at)
+		}
+	}
+}
+
+// parseRecord reads a record such as "4,891,13520982,-;NVRM: …", whose third
+// field is the time since the start of the machine in microseconds.
+func parseRecord(record string) (at time.Duration, message string, ok bool) {
+	head, message, ok := strings.Cut(record, ";")
+	fields := strings.SplitN(head, ",", 4)
+	if !ok || len(fields) < 3 {
+		return 0, "", false
+	}
+	us, err := strconv.ParseInt(fields[2], 10, 64)
+	if err != nil || us < 0 || us > 1<<50 {
+		return 0, "", false
+	}
+	message, _, _ = strings.Cut(message, "\n")
+	return time.Duration(us) * time.Microsecond, message, true
+}

@@ -1,0 +1,218 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// The forms of nvidia-smi are those of its manual page, and of the drivers 418
+// to 595 whose output is in testdata.
+
+// nvidia finds the devices of NVIDIA. A device in MIG mode cannot be used as a
+// whole: its instances are there in its place.
+func (h *host) nvidia(ctx context.Context) ([]Device, []string, error) {
+	log, notes, err := askLog(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	listed, err := instances(ctx, &log)
+	if err != nil {
+		notes = append(notes, err.Error())
+	}
+	var found []Device
+	seen := map[string]bool{}
+	for i := range log.devices {
+		d := &log.devices[i]
+		switch {
+		case d.uuid == "" || seen[d.uuid]:
+			notes = append(notes, fmt.Sprintf("NVIDIA GPU %d (%s) is left out: nvidia-smi tells no UUID of its own for it", i, d.name))
+			continue
+		case h.shut(d):
+			notes = append(notes, fmt.Sprintf("NVIDIA GPU %d (%s) is left out: this user may not open its device files", i, d.name))
+			continue
+		}
+		seen[d.uuid] = true
+		if !d.mig {
+			found = append(found, h.whole(i, d, &log))
+			continue
+		}
+		parts := divided(i, d, &log, listed)
+		if len(parts) == 0 {
+			notes = append(notes, fmt.Sprintf("NVIDIA GPU %d (%s) is left out: it is in MIG mode and has no instances that can be used", i, d.name))
+		}
+		for _, p := range parts {
+			if !seen[p.UUID] {
+				seen[p.UUID] = true
+				found = append(found, p)
+			}
+		}
+	}
+	found, more := h.shownByNVIDIA(found)
+	h.pastFaults(found)
+	return found, append(notes, more...), nil
+}
+
+// askLog asks for all devices at once, or for each by itself if one of them is
+// so broken that the tool tells nothing of the others.
+func askLog(ctx context.Context) (log smiLog, notes []string, err error) {
+	out, err := ask(ctx, "nvidia-smi", "-q", "-x")
+	if strings.Contains(out, "No devices were found") || strings.Contains(out, "No devices found") {
+		return log, nil, nil
+	}
+	log, whole := parseLog(out)
+	if err == nil && !whole {
+		err = fmt.Errorf("nvidia-smi -q -x printed something else than a log: %q", firstLine(out))
+	}
+	if err == nil || errors.Is(err, errMissing) {
+		return log, nil, err
+	}
+	if !strings.Contains(err.Error(), "Unable to determine the device handle") {
+		return smiLog{}, nil, fmt.Errorf("NVIDIA GPUs are unknown: %w", err)
+	}
+	notes = []string{fmt.Sprintf("an NVIDIA GPU does not answer and is left out: %v", err)}
+	list, _ := ask(ctx, "nvidia-smi", "-L") // that it fails is known by now
+	log = smiLog{}
+	for line := range strings.Lines(list) {
+		m := listedGPU.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		out, err := ask(ctx, "nvidia-smi", "-q", "-x", "-i", m[3])
+		one, whole := parseLog(out)
+		if err != nil || !whole || len(one.devices) != 1 {
+			notes = append(notes, fmt.Sprintf("NVIDIA GPU %s (%s) is left out: it cannot be read by itself either", m[1], m[2]))
+			continue
+		}
+		log.driver, log.cuda = one.driver, one.cuda
+		log.devices = append(log.devices, one.devices...)
+	}
+	return log, notes, nil
+}
+
+// instances asks for what the log does not tell of MIG instances.
+func instances(ctx context.Context, log *smiLog) ([]smiListed, error) {
+	for i := range log.devices {
+		if d := &log.devices[i]; d.mig && len(d.parts) > 0 {
+			out, err := ask(ctx, "nvidia-smi", "-L")
+			if err != nil {
+				return nil, fmt.Errorf("MIG instances are unknown: %w", err)
+			}
+			return parseList(out), nil
+		}
+	}
+	return nil, nil
+}
+
+// shut says whether the files of a device are there, and closed to this user.
+// They are not opened: that wakes a sleeping device, and nvidia-smi has just
+// done it.
+func (h *host) shut(d *smiDevice) bool {
+	files := []string{"/dev/nvidiactl"}
+	if d.minor >= 0 {
+		files = append(files, "/dev/nvidia"+strconv.Itoa(d.minor))
+	}
+	for _, f := range files {
+		if denied(filepath.Join(h.root, f)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *host) whole(index int, d *smiDevice, log *smiLog) Device {
+	dev := describe(d, log)
+	dev.GPU = muster.GPU{UUID: strings.Clone(d.uuid), Index: index, Vendor: "nvidia", Name: strings.Clone(d.name)}
+	if m := mebibytes(d.total); m != nil {
+		dev.Memory = *m
+	} else if sharesMemory(d.name) {
+		dev.Memory = h.memory()
+	}
+	dev.Reading = d.reading
+	dev.Reading.UUID, dev.Reading.Processes = dev.UUID, of(d.processes, "")
+	return dev
+}
+
+// describe is what a device and its MIG instances have in common.
+func describe(d *smiDevice, log *smiLog) Device {
+	return Device{Driver: strings.Clone(log.driver), Runtime: strings.Clone(log.cuda), PowerLimit: d.limit, Bus: d.bus}
+}
+
+// divided are the MIG instances of a device.
+func divided(index int, d *smiDevice, log *smiLog, listed []smiListed) (parts []Device) {
+	for i := range d.parts {
+		p := &d.parts[i]
+		profile := ""
+		for _, l := range listed {
+			if l.parent == d.uuid && l.index == p.index {
+				profile = l.profile
+				if p.uuid == "" {
+					p.uuid = l.uuid
+				}
+			}
+		}
+		if p.uuid == "" || p.total == nil {
+			continue
+		}
+		dev := describe(d, log)
+		dev.PowerLimit = nil // it is that of all together
+		dev.Instance = strings.Clone(p.instance)
+		dev.GPU = muster.GPU{
+			UUID: strings.Clone(p.uuid), Index: index, Vendor: "nvidia", Name: strings.Clone(d.name) + " MIG " + profile,
+			Memory: *p.total, MIG: profile, Parent: strings.Clone(d.uuid),
+		}
+		if profile == "" {
+			dev.MIG, dev.Name = "unknown", strings.Clone(d.name)+" MIG"
+		}
+		dev.Reading = p.reading(d)
+		dev.Reading.UUID = dev.UUID
+		parts = append(parts, dev)
+	}
+	return parts
+}
+
+// reading is how a MIG instance does. It is as hot as its device and as broken;
+// what it computes and draws by itself is not told.
+func (p *smiPart) reading(d *smiDevice) Reading {
+	r := Reading{ECC: p.ecc, Faults: d.reading.Faults, Processes: of(d.processes, p.instance)}
+	r.Memory, r.Temperature = p.used, d.reading.Temperature
+	return r
+}
+
+// pastFaults adds what the kernel's log has said of devices of late.
+func (h *host) pastFaults(found []Device) {
+	if len(found) == 0 || h.root != "/" {
+		return
+	}
+	kernel := openKernelLog(false)
+	if kernel == nil {
+		return
+	}
+	defer kernel.close()
+	kernel.read(func(message string, age time.Duration) {
+		x, ok := parseXID(message)
+		for i := range found {
+			if r := &found[i].Reading; ok && age < faultHolds && x.of(&found[i]) {
+				r.Faults = adding(slices.Clone(r.Faults), x.why)
+			}
+		}
+	})
+}
+
+// sharesMemory says whether a device has no memory of its own but uses that of
+// the machine, as CUDA tells it: then nvidia-smi tells none.
+func sharesMemory(name string) bool {
+	for _, part := range []string{"GB10", "Orin", "Thor", "Xavier", "Tegra", "Jetson"} {
+		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	return false
+}

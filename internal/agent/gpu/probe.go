@@ -1,0 +1,156 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/muster-dev/muster"
+)
+
+// Probe finds the devices of all makers that this user may open and that this
+// process's environment shows, and says in notes what it could not find out. It
+// takes less than ten seconds even where tools hang, and never fails.
+func Probe(ctx context.Context) ([]Device, []string) {
+	return (&host{root: "/", lookup: os.LookupEnv}).probe(ctx)
+}
+
+// host is the machine, as far as it is looked at without tools.
+type host struct {
+	root   string // of /dev, /sys and /proc
+	lookup func(name string) (value string, set bool)
+}
+
+func (h *host) env(name string) string {
+	value, _ := h.lookup(name)
+	return value
+}
+
+// maker asks the tools of one maker.
+type maker struct {
+	name, pci, tools string
+	find             func(context.Context) ([]Device, []string, error)
+
+	devices []Device
+	notes   []string
+	missing bool
+}
+
+func (h *host) probe(ctx context.Context) (found []Device, notes []string) {
+	makers := []*maker{
+		{name: "NVIDIA", pci: "0x10de", tools: "nvidia-smi", find: h.nvidia},
+		{name: "AMD", pci: "0x1002", tools: "amd-smi or rocm-smi", find: h.amd},
+		{name: "Intel", pci: "0x8086", tools: "xpu-smi", find: h.intel},
+		{name: "Apple", tools: "system_profiler", find: h.apple},
+	}
+	var wg sync.WaitGroup
+	for _, m := range makers {
+		wg.Go(func() {
+			// All looks of one maker's tools together have the time of one.
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			var err error
+			m.devices, m.notes, err = m.find(ctx)
+			switch m.missing = errors.Is(err, errMissing); {
+			case err != nil && !m.missing:
+				m.notes = append(m.notes, err.Error())
+			}
+		})
+	}
+	wg.Wait()
+
+	none := true
+	for _, m := range makers {
+		if m.name == "AMD" && len(m.devices) > 0 {
+			m.devices = h.shownByAMD(m.devices, len(makers[0].devices) > 0)
+		}
+		found = append(found, m.devices...)
+		notes = append(notes, m.notes...)
+		none = none && m.missing
+		if m.missing && m.pci != "" && h.hasCard(m.pci) {
+			notes = append(notes, fmt.Sprintf("this machine has a GPU of %s, which is not offered: %s is not on the PATH", m.name, m.tools))
+		}
+	}
+	if none {
+		notes = append(notes, "no GPUs: none of nvidia-smi, amd-smi, rocm-smi, xpu-smi and system_profiler is on the PATH")
+	}
+	return found, notes
+}
+
+// hasCard says whether a maker's accelerator is on the PCI bus: a 3D controller,
+// or a display controller that is not the Intel one within a processor.
+func (h *host) hasCard(vendor string) bool {
+	cards, _ := filepath.Glob(filepath.Join(h.root, "sys/bus/pci/devices/*/vendor"))
+	for _, c := range cards {
+		class := firstLine(read(filepath.Join(filepath.Dir(c), "class")))
+		discrete := strings.HasPrefix(class, "0x0302") || strings.HasPrefix(class, "0x03") && vendor != "0x8086"
+		if discrete && firstLine(read(c)) == vendor {
+			return true
+		}
+	}
+	return false
+}
+
+// memory is that of the machine, or 0 where it is unknown.
+func (h *host) memory() muster.Size {
+	for line := range strings.Lines(read(filepath.Join(h.root, "proc/meminfo"))) {
+		if rest, ok := strings.CutPrefix(line, "MemTotal:"); ok {
+			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+			if err == nil && kib >= 0 && kib < most>>10 {
+				return muster.Size(kib) << 10
+			}
+		}
+	}
+	return 0
+}
+
+// read returns a small file, or "" where it cannot be read.
+func read(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+// present says whether a file is there.
+func present(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// closed returns those of files that are not there or that this user may not
+// open. They are opened by a child that can be killed, because opening a device
+// may hang in its driver; and opened, because a container may have the file and
+// not the right to use it.
+func (h *host) closed(ctx context.Context, files []string) map[string]bool {
+	shut := map[string]bool{}
+	if len(files) == 0 {
+		return shut
+	}
+	const look = `for f; do [ -r "$f" ] && [ -w "$f" ] && (: <"$f") 2>/dev/null && echo "$f"; done; :`
+	args := []string{"-c", look, "sh"}
+	for _, f := range files {
+		shut[f] = true
+		args = append(args, filepath.Join(h.root, f))
+	}
+	out, err := ask(ctx, "sh", args...)
+	for _, f := range files {
+		full := filepath.Join(h.root, f)
+		if errors.Is(err, errMissing) { // a container without a shell
+			shut[f] = denied(full) || !present(full)
+			continue
+		}
+		for line := range strings.Lines(out) {
+			if strings.TrimSpace(line) == full {
+				shut[f] = false
+			}
+		}
+	}
+	return shut
+}

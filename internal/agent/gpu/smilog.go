@@ -1,0 +1,393 @@
+package gpu
+
+import (
+	"html"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+// smiLog is what nvidia-smi -q -x tells of a machine.
+type smiLog struct {
+	driver, cuda string
+	devices      []smiDevice
+}
+
+type smiDevice struct {
+	bus, name, uuid string
+	minor           int    // of its device file; -1 where unknown
+	mig             bool   // it is divided, and cannot be used as a whole
+	total           string // of its memory, as it is told
+	limit           *float64
+	reading         Reading
+	parts           []smiPart
+	processes       []smiProcess
+}
+
+// smiPart is a MIG instance.
+type smiPart struct {
+	index    int // among those of its device
+	gi, ci   string
+	uuid     string // newer drivers tell it here, all in the list
+	total    *muster.Size
+	used     *muster.Size
+	ecc      *uint64
+	instance string
+}
+
+type smiProcess struct {
+	Process
+	gi, ci string
+}
+
+// smiReader reads the XML that nvidia-smi prints, line by line. It is no XML
+// parser, on purpose: the tool puts each element on a line of its own, does not
+// escape all that it prints, and a machine of eight devices prints 150 KB each
+// time. Elements that it does not know are passed over.
+type smiReader struct {
+	log  smiLog
+	path []string // open elements, from the outermost
+	at   *smiDevice
+	part *smiPart
+	proc *smiProcess
+}
+
+// maxDepth bounds what broken output can make of path.
+const maxDepth = 32
+
+// line reads one line and says whether it ended a log.
+func (r *smiReader) line(s string) (done bool) {
+	s = strings.TrimSpace(s)
+	switch {
+	case len(s) < 3 || s[0] != '<' || s[1] == '?' || s[1] == '!':
+	case s[1] == '/':
+		return r.close(strings.TrimSuffix(s[2:], ">"))
+	default:
+		name, value, ok := strings.Cut(s[1:], ">")
+		if !ok {
+			return false
+		}
+		name, attributes, _ := strings.Cut(name, " ")
+		if value, ok = strings.CutSuffix(value, "</"+name+">"); ok {
+			r.leaf(name, value)
+			return false
+		}
+		r.open(name, attributes)
+	}
+	return false
+}
+
+func (r *smiReader) open(name, attributes string) {
+	switch name {
+	case "nvidia_smi_log":
+		*r = smiReader{path: r.path[:0]}
+	case "gpu":
+		_, id, _ := strings.Cut(attributes, `"`)
+		id, _, _ = strings.Cut(id, `"`)
+		r.log.devices = append(r.log.devices, smiDevice{bus: lowerBus(id), minor: -1})
+		r.at = &r.log.devices[len(r.log.devices)-1]
+	case "mig_device":
+		if r.at != nil {
+			r.at.parts = append(r.at.parts, smiPart{index: -1})
+			r.part = &r.at.parts[len(r.at.parts)-1]
+		}
+	case "processes":
+		if r.at != nil && r.at.processes == nil {
+			r.at.processes = []smiProcess{}
+		}
+	case "process_info":
+		if r.at != nil {
+			r.at.processes = append(r.at.processes, smiProcess{})
+			r.proc = &r.at.processes[len(r.at.processes)-1]
+		}
+	}
+	if len(r.path) < maxDepth {
+		r.path = append(r.path, name)
+	}
+}
+
+func (r *smiReader) close(name string) (done bool) {
+	for len(r.path) > 0 { // one that was left open is closed with the one around it
+		last := r.path[len(r.path)-1]
+		r.path = r.path[:len(r.path)-1]
+		if last == name {
+			break
+		}
+	}
+	switch name {
+	case "gpu":
+		r.at, r.part, r.proc = nil, nil, nil
+	case "mig_device":
+		r.part = nil
+	case "process_info":
+		r.proc = nil
+	case "nvidia_smi_log":
+		return true
+	}
+	return false
+}
+
+// in is the element around a value.
+func (r *smiReader) in() string {
+	if len(r.path) == 0 {
+		return ""
+	}
+	return r.path[len(r.path)-1]
+}
+
+// within says whether an element is open.
+func (r *smiReader) within(name string) bool {
+	for _, p := range r.path {
+		if p == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *smiReader) leaf(name, value string) {
+	switch {
+	case r.proc != nil:
+		r.proc.leaf(name, value)
+	case r.part != nil:
+		r.part.leaf(r.in(), name, value)
+	case r.at != nil:
+		r.device(name, value)
+	case name == "driver_version":
+		r.log.driver = known(value)
+	case name == "cuda_version":
+		r.log.cuda = known(value)
+	}
+}
+
+// known is a text, or "" if it stands for none.
+func known(value string) string {
+	value = strings.TrimSpace(html.UnescapeString(value))
+	if value == "N/A" || strings.HasPrefix(value, "[") || value == "Not Found" || value == "Unknown" {
+		return ""
+	}
+	return value
+}
+
+func (r *smiReader) device(name, value string) {
+	d := r.at
+	switch r.in() {
+	case "gpu":
+		switch name {
+		case "product_name":
+			d.name = known(value)
+		case "uuid":
+			d.uuid = known(value)
+		case "minor_number":
+			if n, err := strconv.Atoi(value); err == nil && n >= 0 {
+				d.minor = n
+			}
+		case "gpu_recovery_action":
+			if v := known(value); v != "" && v != "None" {
+				d.fault("the driver asks for its recovery: " + strings.ToLower(v))
+			}
+		}
+	case "mig_mode":
+		if name == "current_mig" {
+			d.mig = value == "Enabled"
+		}
+	case "gpu_reset_status":
+		if name == "reset_required" && value == "Yes" {
+			d.fault("GPU requires reset")
+		}
+	case "remapped_rows":
+		if name == "remapped_row_failure" && value == "Yes" {
+			d.fault("its memory has more bad rows than can be remapped")
+		}
+	case "fb_memory_usage":
+		switch name {
+		case "total":
+			d.total = value
+			d.readable("memory", value)
+		case "used":
+			d.reading.Memory = mebibytes(value)
+			d.readable("memory", value)
+		}
+	case "utilization":
+		if name == "gpu_util" {
+			d.reading.Utilization = share(value)
+		}
+	case "temperature":
+		if name == "gpu_temp" {
+			d.reading.Temperature = degrees(value)
+			d.readable("temperature", value)
+		}
+	case "power_readings", "gpu_power_readings":
+		d.power(name, value)
+	default:
+		if r.within("ecc_errors") && r.within("volatile") {
+			d.ecc(r.in(), name, value)
+		}
+	}
+}
+
+// power reads what a device draws: until 570 under one name, later also as an
+// average and as of this moment.
+func (d *smiDevice) power(name, value string) {
+	switch name {
+	case "power_draw", "average_power_draw":
+		d.reading.Power = amount(value)
+	case "instant_power_draw":
+		if d.reading.Power == nil {
+			d.reading.Power = amount(value)
+		}
+	case "power_limit", "current_power_limit":
+		d.limit = amount(value)
+	}
+}
+
+// ecc adds up the errors that could not be corrected. Devices since Turing tell
+// them by kind of memory, earlier ones as a total of double bit errors.
+func (d *smiDevice) ecc(in, name, value string) {
+	since := in == "volatile" && strings.Contains(name, "uncorrectable")
+	before := in == "double_bit" && name == "total"
+	n := count(value)
+	if !since && !before || n == nil {
+		return
+	}
+	if d.reading.ECC != nil {
+		*n += *d.reading.ECC
+	}
+	d.reading.ECC = n
+}
+
+// readable notes if a value that every device has could not be read.
+func (d *smiDevice) readable(what, value string) {
+	if unreadable(value) {
+		d.fault("the driver cannot read its " + what)
+	} else if why := ill(value); why != "" {
+		d.fault(why)
+	}
+}
+
+func (d *smiDevice) fault(why string) { d.reading.Faults = adding(d.reading.Faults, why) }
+
+// adding appends a fault that is not there yet.
+func adding(faults []string, why string) []string {
+	for _, f := range faults {
+		if f == why {
+			return faults
+		}
+	}
+	return append(faults, why)
+}
+
+func (p *smiPart) leaf(in, name, value string) {
+	switch {
+	case in == "mig_device" && name == "index":
+		if n, err := strconv.Atoi(value); err == nil && n >= 0 {
+			p.index = n
+		}
+	case name == "gpu_instance_id":
+		p.gi = known(value)
+	case name == "compute_instance_id":
+		p.ci = known(value)
+	case in == "mig_device" && name == "uuid":
+		p.uuid = known(value)
+	case in == "fb_memory_usage" && name == "total":
+		p.total = mebibytes(value)
+	case in == "fb_memory_usage" && name == "used":
+		p.used = mebibytes(value)
+	case in == "volatile_count" && name == "sram_uncorrectable":
+		p.ecc = count(value)
+	}
+	if p.gi != "" && p.ci != "" {
+		p.instance = p.gi + "/" + p.ci
+	}
+}
+
+func (p *smiProcess) leaf(name, value string) {
+	switch name {
+	case "gpu_instance_id":
+		p.gi = known(value)
+	case "compute_instance_id":
+		p.ci = known(value)
+	case "pid":
+		if n, err := strconv.Atoi(value); err == nil && n > 0 {
+			p.PID = n
+		}
+	case "type":
+		p.Graphics = value == "G"
+	case "process_name":
+		p.Name = processName(html.UnescapeString(value))
+	case "used_memory":
+		if m := mebibytes(value); m != nil {
+			p.Memory = *m
+		}
+	}
+}
+
+// of returns the processes of a MIG instance, or with "" of the whole device.
+func of(all []smiProcess, instance string) []Process {
+	if all == nil {
+		return nil
+	}
+	found := []Process{}
+	for _, p := range all {
+		if p.PID > 0 && (instance == "" || p.gi+"/"+p.ci == instance) {
+			found = append(found, p.Process)
+		}
+	}
+	return found
+}
+
+// processName is the program of a command line, cut to what a list can show.
+func processName(s string) string {
+	s = strings.TrimSpace(s)
+	if program, _, ok := strings.Cut(s, " -"); ok {
+		s = program
+	}
+	if len(s) > 200 {
+		s = strings.ToValidUTF8(s[:200], "")
+	}
+	if s == "[Not Found]" || s == "N/A" || s == "[Insufficient Permissions]" {
+		return ""
+	}
+	return s
+}
+
+// parseLog reads all that nvidia-smi -q -x printed.
+func parseLog(out string) (log smiLog, whole bool) {
+	var r smiReader
+	for line := range strings.Lines(out) {
+		if r.line(line) {
+			whole = true
+			break
+		}
+	}
+	return r.log, whole
+}
+
+var (
+	listedGPU = regexp.MustCompile(`^GPU (\d+): (.*) \(UUID: ([^\s()]+)\)`)
+	listedMIG = regexp.MustCompile(`^\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: ([^\s()]+)\)`)
+)
+
+// smiListed is a MIG instance as nvidia-smi -L tells it.
+type smiListed struct {
+	parent        string // UUID
+	index         int    // among those of its device
+	profile, uuid string
+}
+
+// parseList reads the MIG instances that nvidia-smi -L printed.
+func parseList(out string) (parts []smiListed) {
+	parent := ""
+	for line := range strings.Lines(out) {
+		if m := listedGPU.FindStringSubmatch(line); m != nil {
+			parent = m[3]
+		} else if m := listedMIG.FindStringSubmatch(line); m != nil && parent != "" {
+			if n, err := strconv.Atoi(m[2]); err == nil {
+				parts = append(parts, smiListed{parent: parent, index: n, profile: m[1], uuid: m[3]})
+			}
+		}
+	}
+	return parts
+}

@@ -1,0 +1,212 @@
+package gpu
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Stream reads again and again how devices do, from tools that stay: a sample
+// starts no program. Of NVIDIA it is nvidia-smi in its loop mode, twice: once
+// for the figures, once for the processes; of Intel xpu-smi dump; of AMD the
+// files of the kernel. Apple tells nothing to a user who is not root.
+type Stream struct {
+	host    *host
+	devices []Device
+	every   time.Duration
+	log     *slog.Logger
+	again   time.Duration // the first wait before a tool that ended is started again
+
+	mu   sync.Mutex
+	each []state // by the order of devices
+}
+
+// state is what is known of a device, from several sources.
+type state struct {
+	reading Reading
+	at      time.Time // when the reading came
+	took    time.Duration
+	until   time.Time // it is too old from then on
+
+	processes      []Process
+	processesUntil time.Time
+	xids           []past
+}
+
+// past is a fault that was told once.
+type past struct {
+	why   string
+	until time.Time
+}
+
+const (
+	stale = 3 // periods without a sample: it is too old, and its tool hangs
+	slack = time.Second
+)
+
+// NewStream prepares the reading of devices, as Probe found them, every period
+// of at least 100 ms.
+func NewStream(devices []Device, every time.Duration, log *slog.Logger) *Stream {
+	return &Stream{
+		host: &host{root: "/"}, devices: slices.Clone(devices), every: max(every, 100*time.Millisecond),
+		log: log, again: time.Second, each: make([]state, len(devices)),
+	}
+}
+
+// Run reads until ctx ends, then stops the tools and returns nil. A tool that
+// ends or hangs is started again, after a wait that doubles up to a minute.
+func (s *Stream) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	whole := slices.ContainsFunc(s.devices, func(d Device) bool { return d.Vendor == "nvidia" && d.MIG == "" })
+	parts := slices.ContainsFunc(s.devices, func(d Device) bool { return d.MIG != "" })
+	run := func(f *feed) { wg.Go(func() { f.run(ctx) }) }
+	if whole {
+		run(s.figures())
+	}
+	switch {
+	case parts:
+		run(s.logs())
+	case whole:
+		run(s.pids())
+	}
+	if whole || parts {
+		wg.Go(func() { s.watchFaults(ctx) })
+	}
+	if slices.ContainsFunc(s.devices, func(d Device) bool { return d.Vendor == "intel" }) {
+		run(s.dump())
+	}
+	if slices.ContainsFunc(s.devices, func(d Device) bool { return d.Vendor == "amd" }) {
+		wg.Go(func() { s.readFiles(ctx) })
+	}
+	return nil
+}
+
+// Latest returns the newest reading of each device, or false while there is none
+// that is younger than three periods. What is older is absent.
+func (s *Stream) Latest() (Readings, bool) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := Readings{Each: make([]Reading, len(s.each))}
+	some := false
+	for i := range s.each {
+		st, r := &s.each[i], &all.Each[i]
+		if now.Before(st.until) {
+			some = true
+			*r = st.reading
+			if st.at.After(all.At) {
+				all.At = st.at
+			}
+			all.Took = max(all.Took, st.took)
+		}
+		r.UUID = s.devices[i].UUID
+		if now.Before(st.processesUntil) {
+			r.Processes = slices.Clone(st.processes)
+		}
+		r.Faults = slices.Clone(r.Faults)
+		for _, x := range st.xids {
+			if now.Before(x.until) {
+				some = true
+				r.Faults = adding(r.Faults, x.why)
+			}
+		}
+	}
+	if all.At.IsZero() {
+		all.At = now
+	}
+	return all, some
+}
+
+// put notes a reading of the devices that match. Processes come by putProcesses.
+func (s *Stream) put(now time.Time, took, every time.Duration, match func(*Device) bool, r Reading) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.devices {
+		if match(&s.devices[i]) {
+			st := &s.each[i]
+			r.Processes = nil
+			st.reading, st.at, st.took, st.until = r, now, max(0, took)+time.Since(now), now.Add(stale*every+slack)
+		}
+	}
+}
+
+// putProcesses notes who holds memory of the devices that match.
+func (s *Stream) putProcesses(now time.Time, every time.Duration, match func(*Device) bool, p []Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.devices {
+		if match(&s.devices[i]) {
+			s.each[i].processes, s.each[i].processesUntil = p, now.Add(stale*every+slack)
+		}
+	}
+}
+
+// watchFaults reads what the kernel's log says of devices from now on.
+func (s *Stream) watchFaults(ctx context.Context) {
+	kernel := openKernelLog(true)
+	if kernel == nil {
+		s.log.Info("XID faults of GPUs are not read: this user may not read the kernel's log")
+		return
+	}
+	defer kernel.close()
+	tick := time.NewTicker(s.every)
+	defer tick.Stop()
+	for {
+		kernel.read(func(message string, age time.Duration) { s.fault(time.Now(), message, age) })
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// fault notes a message of the kernel's log, if it is one of a device.
+func (s *Stream) fault(now time.Time, message string, age time.Duration) {
+	x, ok := parseXID(message)
+	if !ok || age >= faultHolds {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.devices {
+		if x.of(&s.devices[i]) {
+			st := &s.each[i]
+			st.xids = slices.DeleteFunc(st.xids, func(p past) bool { return p.why == x.why || now.After(p.until) })
+			st.xids = append(st.xids, past{x.why, now.Add(faultHolds - age)})
+		}
+	}
+}
+
+// readFiles reads the devices of AMD from the kernel.
+func (s *Stream) readFiles(ctx context.Context) {
+	tick := time.NewTicker(s.every)
+	defer tick.Stop()
+	for {
+		for i := range s.devices {
+			d := &s.devices[i]
+			if d.Vendor != "amd" {
+				continue
+			}
+			asked := time.Now()
+			r := s.host.amdReading(d.Bus)
+			processes := s.host.kfdProcesses(d.Bus)
+			now := time.Now()
+			same := func(other *Device) bool { return other == d }
+			if r.Memory != nil || r.Temperature != nil || r.Utilization != nil {
+				s.put(now, now.Sub(asked), s.every, same, r)
+			}
+			if processes != nil {
+				s.putProcesses(now, s.every, same, processes)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package gpu
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	patience   = 5 * time.Second // for one look of a tool: some hang with the driver
+	mercy      = time.Second     // for a killed tool to be gone
+	mostOutput = 8 << 20         // bytes of one look: 16 devices print less than one
+
+	mostComplaint = 4 << 10 // bytes of its words about what went wrong
+)
+
+// errMissing says that a tool is not installed.
+var errMissing = errors.New("is not on the PATH")
+
+// ask runs a tool once and returns what it printed on its standard output. The
+// text is there beside an error too: some tools print what matters and fail.
+func ask(ctx context.Context, name string, args ...string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("%s %w", name, errMissing)
+	}
+	name = filepath.Base(path)
+	if held.has(path) {
+		return "", fmt.Errorf("%s of an earlier look still hangs in the driver: restart the machine or reload the driver", name)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	out, complaint := bounded{most: mostOutput}, bounded{most: mostComplaint}
+	cmd := command(path, args...)
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	cmd.WaitDelay = mercy // what it started may hold its output open
+	done, err := launch(cmd)
+	if err != nil {
+		return "", fmt.Errorf("%s cannot be run: %w", name, err)
+	}
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		if !end(cmd, path, done) {
+			return "", fmt.Errorf("%s did not answer within %s and cannot be killed: restart the machine or reload the driver", name, patience)
+		}
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return "", fmt.Errorf("%s was not waited for: %w", name, ctx.Err())
+		}
+		return "", fmt.Errorf("%s did not answer within %s and was killed; the driver may need a reset, or persistence mode", name, patience)
+	}
+	if err != nil {
+		// Its words before the driver's: nvidia-smi complains on standard output.
+		return out.String(), fmt.Errorf("%s failed (%w): %s", name, err, firstLine(complaint.String()+"\n"+out.String()))
+	}
+	if out.full {
+		return "", fmt.Errorf("%s printed more than %d MiB", name, mostOutput>>20)
+	}
+	return out.String(), nil
+}
+
+// command prepares a tool: in a process group of its own, with texts and times
+// that no locale changes.
+func command(path string, args ...string) *exec.Cmd {
+	cmd := exec.Command(path, args...) //nolint:noctx // ends by killing its group, where a context would kill the leader only
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANGUAGE=C", "TZ=UTC")
+	asGroup(cmd)
+	return cmd
+}
+
+// launch starts a tool, whose end comes on done. It does so on a thread that
+// lives as long as the tool: where the kernel can kill a child with its parent,
+// it takes the thread for the parent.
+func launch(cmd *exec.Cmd) (done <-chan error, err error) {
+	started, ended := make(chan error, 1), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if err := cmd.Start(); err != nil {
+			started <- err
+			return
+		}
+		started <- nil
+		ended <- cmd.Wait()
+	}()
+	return ended, <-started
+}
+
+// end kills a tool that has not ended, with all that it started, and says whether
+// it is gone: one that hangs within the driver outlives even that. It is
+// remembered until it ends.
+func end(cmd *exec.Cmd, path string, done <-chan error) bool {
+	select {
+	case <-done:
+		return true // its number may be another's by now
+	default:
+	}
+	killGroup(cmd.Process)
+	t := time.NewTimer(mercy + mercy) // the second for those that hold its output open
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		held.add(path, done)
+		return false
+	}
+}
+
+// held are the tools of this process that could not be killed. Another of the
+// same would hang as well, and they would pile up.
+var held = stuck{by: map[string]<-chan error{}}
+
+type stuck struct {
+	mu sync.Mutex
+	by map[string]<-chan error
+}
+
+func (s *stuck) add(path string, done <-chan error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.by[path] = done
+}
+
+func (s *stuck) has(path string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	done, ok := s.by[path]
+	if !ok {
+		return false
+	}
+	select {
+	case <-done:
+		delete(s.by, path)
+		return false
+	default:
+		return true
+	}
+}
+
+// bounded keeps the beginning of what is written to it.
+type bounded struct {
+	bytes.Buffer
+	most int
+	full bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if room := b.most - b.Len(); len(p) > room {
+		b.full = true
+		b.Buffer.Write(p[:room])
+		return len(p), nil
+	}
+	return b.Buffer.Write(p)
+}
+
+// firstLine is the first line with a word in it, cut to a length that a note can
+// have.
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	line = strings.TrimSpace(line)
+	if len(line) > 200 {
+		line = strings.ToValidUTF8(line[:200], "") + "…"
+	}
+	return line
+}

@@ -1,0 +1,66 @@
+package gpu
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The driver of NVIDIA writes faults into the kernel's log, with a number (XID)
+// that its catalog explains: https://docs.nvidia.com/deploy/xid-errors. The log
+// is open to the root user and to those with CAP_SYSLOG; nothing else tells XIDs
+// to a program without the library of the driver.
+
+// fatal are the XIDs after which the catalog asks to reset or to replace the
+// device. Most others are the fault of the program that ran: 13, 31, 43, 45, 68,
+// 109 among them.
+var fatal = map[int]bool{
+	46: true, 48: true, 54: true, 62: true, 64: true, 74: true, 79: true, 95: true,
+	110: true, 119: true, 120: true, 140: true, 143: true, 154: true,
+}
+
+// faultHolds is how long a fault from the log counts. The log does not say that
+// a device is well again; one that is not repeats its fault or does not answer.
+const faultHolds = 10 * time.Minute
+
+// xid is one fault in the kernel's log.
+type xid struct {
+	bus      string // without the function: 0000:3b:00
+	instance string // the GPU instance of a MIG device, or ""
+	why      string
+}
+
+var (
+	xidLine   = regexp.MustCompile(`NVRM: Xid \(PCI:([0-9a-fA-F:]+)(?:\.\d)?(?: GPU-I:0*(\d+))?\): (\d+), (.*)`)
+	xidBy     = regexp.MustCompile(`^(pid=[^,]*, )?(name=[^,]*, )?`)
+	fellOff   = regexp.MustCompile(`NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.\d)?:? .*fallen off the bus`)
+	maxReason = 200
+)
+
+// parseXID reads a message of the kernel's log.
+func parseXID(message string) (x xid, ok bool) {
+	if m := fellOff.FindStringSubmatch(message); m != nil {
+		return xid{bus: strings.ToLower(m[1]), why: "XID 79: GPU has fallen off the bus"}, true
+	}
+	m := xidLine.FindStringSubmatch(message)
+	if m == nil {
+		return x, false
+	}
+	n, err := strconv.Atoi(m[3])
+	why := strings.TrimRight(strings.TrimSpace(xidBy.ReplaceAllString(m[4], "")), ".")
+	if err != nil || !fatal[n] || n == 154 && strings.HasSuffix(why, "(None)") {
+		return x, false
+	}
+	if len(why) > maxReason {
+		why = strings.ToValidUTF8(why[:maxReason], "") + "…"
+	}
+	return xid{bus: strings.ToLower(m[1]), instance: m[2], why: "XID " + m[3] + ": " + why}, true
+}
+
+// of says whether a fault is one of a device. Of those of one instance the
+// others of a divided device know nothing.
+func (x *xid) of(d *Device) bool {
+	gi, _, _ := strings.Cut(d.Instance, "/")
+	return d.Bus != "" && strings.HasPrefix(d.Bus, x.bus+".") && (x.instance == "" || d.Instance == "" || gi == x.instance)
+}
