@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/gpu"
 )
 
 // Facts is what a machine has and would offer as a worker. Its JSON form is
@@ -17,8 +18,7 @@ type Facts struct {
 	CPU       CPU              `json:"cpu"`
 	Memory    muster.Size      `json:"memory,omitempty"` // bytes that processes here may use in all
 	Disk      Disk             `json:"disk"`
-	GPUs      []muster.GPU     `json:"gpus,omitempty"`
-	Driver    string           `json:"driver,omitempty"` // of the NVIDIA devices
+	GPUs      []gpu.Device     `json:"gpus,omitempty"`
 	Python    string           `json:"python,omitempty"` // path of the interpreter
 	Tags      []string         `json:"tags"`
 	Resources muster.Resources `json:"resources"` // offered unless the operator says otherwise
@@ -39,15 +39,17 @@ func Run(ctx context.Context, dataDir string) (Facts, error) {
 	note(err)
 	f.Disk, err = disk(ctx, dataDir)
 	note(err)
-	f.GPUs, f.Driver, err = nvidia(ctx)
-	note(err)
+	gpus, notes := gpu.Probe(ctx)
+	f.GPUs, f.Notes = gpus, append(f.Notes, notes...)
 	f.Tags = tags(&f)
 	f.Resources = muster.Resources{
 		CPUs:   f.CPU.Count,
 		Memory: f.Memory,
 		Disk:   f.Disk.Free - f.Disk.Free/diskReserve,
 		Slots:  Slots(f.CPU.Count),
-		GPUs:   f.GPUs,
+	}
+	for _, g := range f.GPUs {
+		f.Resources.GPUs = append(f.Resources.GPUs, g.GPU)
 	}
 	return f, ctx.Err()
 }

@@ -3,7 +3,10 @@ package probe
 import (
 	"context"
 	"os/exec"
+	"slices"
 	"time"
+
+	"github.com/muster-dev/muster/internal/agent/gpu"
 )
 
 const pythonTimeout = 3 * time.Second
@@ -29,7 +32,10 @@ func python(ctx context.Context) string {
 func tags(f *Facts) []string {
 	t := []string{f.System.OS, f.System.Arch}
 	if len(f.GPUs) > 0 {
-		t = append(t, "gpu", "cuda")
+		t = append(t, "gpu")
+	}
+	if slices.ContainsFunc(f.GPUs, func(g gpu.Device) bool { return g.Vendor == "nvidia" }) {
+		t = append(t, "cuda")
 	}
 	if f.Python != "" {
 		t = append(t, "python")
