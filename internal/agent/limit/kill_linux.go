@@ -1,7 +1,191 @@
 package limit
 
-import "github.com/muster-dev/muster/internal/agent/run"
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
 
-func kill(*run.Confine) error { return nil }
+	"golang.org/x/sys/unix"
 
-func freeze(*run.Confine, bool) (bool, error) { return false, nil }
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// errInvalid is how the kernel refuses a value.
+const errInvalid = unix.EINVAL
+
+// killWait is how long killed processes may take to be gone.
+const killWait = 5 * time.Second
+
+func kill(c *run.Confine) error {
+	if c == nil {
+		return nil
+	}
+	var errs []error
+	for i := range c.Cgroups {
+		if g := &c.Cgroups[i]; !g.Shared {
+			errs = append(errs, empty(g))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// empty ends all that is in a group, and in those that were made in it.
+func empty(g *run.Cgroup) error {
+	inner, err := os.ReadDir(g.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range inner {
+		if e.IsDir() {
+			if err := empty(&run.Cgroup{Path: filepath.Join(g.Path, e.Name()), Unified: g.Unified}); err != nil {
+				return err
+			}
+		}
+	}
+	if g.Unified && put(g.Path, "cgroup.kill", "1") == nil { // since Linux 5.14
+		return gone(g, func(int) {})
+	}
+	return gone(g, func(round int) {
+		if round > 0 {
+			stop(g, true) // they may fork faster than they are killed
+		}
+		signalAll(g, unix.SIGKILL, nil)
+	})
+}
+
+// gone waits until no process is in a group, and calls again in each round.
+func gone(g *run.Cgroup, again func(round int)) error {
+	pause, waited := 100*time.Microsecond, time.Duration(0)
+	for round := 0; ; round++ {
+		again(round)
+		left, err := members(g)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || err == nil && len(left) == 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if waited >= killWait {
+			return fmt.Errorf("%d processes in the control group %s do not end, even when killed", len(left), g.Path)
+		}
+		time.Sleep(pause)
+		waited += pause
+		pause = min(2*pause, 50*time.Millisecond)
+	}
+}
+
+// members lists the processes of a group. In a group of version 1 there may also be a
+// single thread that is about to start a process: the one to which it belongs is no member.
+func members(g *run.Cgroup) ([]int, error) {
+	pids, err := processes(g.Path)
+	if err != nil || g.Unified || len(pids) == 0 {
+		return pids, err
+	}
+	threads := words(filepath.Join(g.Path, "tasks"))
+	return slices.DeleteFunc(pids, func(pid int) bool {
+		return pid == os.Getpid() || !slices.Contains(threads, strconv.Itoa(pid)) && !headless(pid)
+	}), nil
+}
+
+// headless reports whether the first thread of a process has ended before others.
+func headless(pid int) bool { return state(pid) == 'Z' }
+
+// state returns that of a process' first thread as a letter; see proc_pid_stat(5). 0
+// means that it is gone.
+func state(pid int) byte {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if end := bytes.LastIndex(b, []byte(") ")); err == nil && end > 0 && end+2 < len(b) {
+		return b[end+2]
+	}
+	return 0
+}
+
+// signalAll sends a signal to the processes of a group that are not in but, and returns them all.
+func signalAll(g *run.Cgroup, sig unix.Signal, but []int) []int {
+	pids, err := members(g)
+	if err != nil {
+		return but // none are left
+	}
+	for _, pid := range pids {
+		if !slices.Contains(but, pid) {
+			_ = unix.Kill(pid, sig) // gone is fine
+		}
+	}
+	return pids
+}
+
+func freeze(c *run.Confine, on bool) (bool, error) {
+	if c == nil {
+		return false, nil
+	}
+	for i := range c.Cgroups {
+		g := &c.Cgroups[i]
+		switch {
+		case g.Shared:
+		case g.Unified:
+			value := "0"
+			if on {
+				value = "1"
+			}
+			if err := ifThere(put(g.Path, "cgroup.freeze", value)); err != nil {
+				return true, fmt.Errorf("the task cannot be frozen: %w", err)
+			}
+			return true, nil
+		default:
+			// The groups of version 1 have the same processes in them: one will do.
+			stop(g, on)
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// stop stops the processes of a group and those that they fork meanwhile, or lets
+// them go on. It returns when they have stopped, but for those that wait for a device.
+func stop(g *run.Cgroup, on bool) {
+	if !on {
+		signalAll(g, unix.SIGCONT, nil)
+		return
+	}
+	var told []int
+	pause := 100 * time.Microsecond
+	for range 100 {
+		all := signalAll(g, unix.SIGSTOP, told)
+		if !slices.ContainsFunc(all, func(pid int) bool { return !slices.Contains(told, pid) || runs(pid) }) {
+			return
+		}
+		told = all
+		time.Sleep(pause)
+		pause = min(2*pause, 10*time.Millisecond)
+	}
+}
+
+// runs reports whether a process has not stopped yet.
+func runs(pid int) bool {
+	switch state(pid) {
+	case 'R', 'S':
+		return true
+	default:
+		return false
+	}
+}
+
+// delegated reports whether systemd gave a group to the worker to manage.
+func delegated(dir string) bool {
+	b := make([]byte, 8)
+	for _, name := range []string{"user.delegate", "trusted.delegate"} {
+		if n, err := unix.Getxattr(dir, name, b); err == nil && string(b[:n]) == "1" {
+			return true
+		}
+	}
+	return false
+}

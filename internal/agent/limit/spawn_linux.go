@@ -1,13 +1,254 @@
 package limit
 
 import (
+	"errors"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-func spawn(_ *run.Confine, p *Program) (pid, pidfd int, err error) {
+// oomScore makes the kernel, short of memory, choose tasks before the worker and
+// what else the machine is for. See proc_pid_oom_score_adj(5).
+const oomScore = "500"
+
+// process is one on its way to be started.
+type process struct {
+	c    *run.Confine
+	p    *Program
+	attr syscall.SysProcAttr
+	pid  int
+	err  error
+}
+
+func spawn(c *run.Confine, p *Program) (pid, pidfd int, err error) {
 	pidfd = -1
-	pid, err = forkExec(p, &syscall.SysProcAttr{PidFD: &pidfd})
-	return pid, pidfd, err
+	s := process{c: c, p: p, attr: syscall.SysProcAttr{PidFD: &pidfd}}
+	if u := c.User; u != nil {
+		s.attr.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
+		s.pass(p.Stdout)
+		s.pass(p.Stderr)
+	}
+	if s.plain() {
+		s.fork()
+	} else {
+		onThread(s.confined)
+	}
+	if s.err != nil {
+		return 0, -1, s.err
+	}
+	if c.NoNewPri { // a task's, that is
+		_ = os.WriteFile("/proc/"+strconv.Itoa(s.pid)+"/oom_score_adj", []byte(oomScore), 0) // the kernel's own choice will do
+	}
+	return s.pid, pidfd, nil
+}
+
+// pass gives a pipe to the user that is to write to it, so that it may open it as
+// /dev/stderr, too.
+func (s *process) pass(f *os.File) {
+	if st, err := f.Stat(); err == nil && st.Mode()&os.ModeNamedPipe != 0 {
+		_ = f.Chown(int(s.c.User.UID), int(s.c.User.GID)) // what is open can be written in any case
+	}
+}
+
+// plain reports whether nothing has to be entered on a thread.
+func (s *process) plain() bool {
+	c := s.c
+	return len(c.Cgroups) == 0 && c.Sandbox == nil && !c.NoNet && !c.NoNewPri && len(c.Rlimits) == 0
+}
+
+// onThread calls f on a thread of its own, which ends with it: what f enters holds
+// only that thread and the processes that it starts. The runtime starts no
+// threads from one that is locked.
+func onThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if unix.Gettid() == os.Getpid() {
+			// The first thread cannot end, and stands for the whole process in /proc.
+			onThread(f)
+			runtime.UnlockOSThread()
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+// confined enters all that holds the task, in an order in which no step bars the next,
+// and starts it.
+func (s *process) confined() {
+	c := s.c
+	for i := range c.Cgroups {
+		if s.err = s.join(&c.Cgroups[i]); s.err != nil {
+			return
+		}
+	}
+	defer func() {
+		if s.attr.UseCgroupFD {
+			_ = unix.Close(s.attr.CgroupFD)
+		}
+	}()
+	sandbox, p, fork := c.Sandbox, s.p, s.fork
+	if c.NoNet {
+		if err := ownNetwork(); err != nil {
+			// Without the privilege, in a user namespace that is made with the process.
+			// Its map of users is written from here.
+			s.attr.Cloneflags |= unix.CLONE_NEWUSER | unix.CLONE_NEWNET
+			s.attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
+			s.attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
+			s.p, s.attr.AmbientCaps = withLoopback(p)
+			if sandbox != nil {
+				with := *sandbox
+				with.Write = append(slices.Clip(with.Write), "/proc")
+				sandbox = &with
+			}
+			fork = func() { s.forkInUserNamespace(err) }
+		}
+	}
+	if c.NoNewPri || sandbox != nil {
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			s.err = cannot("new privileges cannot be refused", err)
+			return
+		}
+	}
+	if sandbox != nil {
+		if c.User == nil && os.Geteuid() == 0 {
+			if s.err = dropCapabilities(); s.err != nil {
+				return
+			}
+		}
+		if err := enter(sandbox, landlockABI()); err != nil {
+			s.err = cannot("the task cannot be put into its sandbox", err)
+			return
+		}
+	}
+	if err := withRlimits(c.Rlimits, fork); err != nil {
+		s.err = err
+	}
+}
+
+// cannot is the error of a worker that cannot hold a task as it promised to.
+func cannot(what string, err error) error {
+	return run.Failf(muster.WorkerInternal, "%s: %w", what, err)
+}
+
+func (s *process) fork() { s.pid, s.err = forkExec(s.p, &s.attr) }
+
+// join enters a group: of version 1 with this thread, of version 2 with the
+// process that is cloned.
+func (s *process) join(g *run.Cgroup) error {
+	if g.Unified {
+		fd, err := unix.Open(g.Path, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return cannot("the task's control group "+g.Path+" cannot be entered", err)
+		}
+		s.attr.UseCgroupFD, s.attr.CgroupFD = true, fd
+		return nil
+	}
+	fd, err := unix.Open(g.Path+"/tasks", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		_, err = unix.Write(fd, []byte("0"))
+		_ = unix.Close(fd)
+	}
+	if err != nil {
+		return cannot("the task's control group "+g.Path+" cannot be entered", err)
+	}
+	return nil
+}
+
+// kept are the capabilities that a task of the superuser has in its sandbox: those
+// of a user of its own files and network. Without the others it cannot load
+// modules, change clocks, networks or mounts, or go around the sandbox.
+var kept = []int{
+	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID,
+	unix.CAP_SETUID, unix.CAP_NET_BIND_SERVICE, unix.CAP_NET_RAW, unix.CAP_SYS_CHROOT, unix.CAP_SETFCAP, unix.CAP_AUDIT_WRITE,
+}
+
+// dropCapabilities takes the capabilities that are not kept from what this thread
+// starts.
+func dropCapabilities() error {
+	if !capable(unix.CAP_SETPCAP) {
+		return nil // whoever gave the worker so few has seen to it
+	}
+	head, sets, err := capabilities()
+	if err != nil {
+		return cannot("the task's capabilities cannot be read", err)
+	}
+	for i := range unix.CAP_LAST_CAP + 1 {
+		if slices.Contains(kept, i) {
+			continue
+		}
+		sets[i/32].Inheritable &^= 1 << (i % 32)
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(i), 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) { // not known to this kernel
+			return cannot("the task's capabilities cannot be dropped", err)
+		}
+	}
+	if err := unix.Capset(head, &sets[0]); err != nil {
+		return cannot("the task's capabilities cannot be dropped", err)
+	}
+	return nil
+}
+
+func capabilities() (*unix.CapUserHeader, *[2]unix.CapUserData, error) {
+	head := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	err := unix.Capget(head, &sets[0])
+	return head, &sets, err
+}
+
+// capable reports whether this thread has a capability.
+func capable(which int) bool {
+	_, sets, err := capabilities()
+	return err == nil && sets[which/32].Effective&(1<<(which%32)) != 0
+}
+
+// rlimits are the names of Rlimit.
+var rlimits = map[string]int{"core": unix.RLIMIT_CORE, "nproc": unix.RLIMIT_NPROC}
+
+// starting is held for writing while the process has limits that are a child's.
+var starting sync.RWMutex
+
+// withRlimits calls fork while the process has the limits of a child, which
+// inherits them: there is no other way to give them to it before its first
+// instruction.
+func withRlimits(limits []run.Rlimit, fork func()) error {
+	if len(limits) == 0 {
+		starting.RLock()
+		defer starting.RUnlock()
+		fork()
+		return nil
+	}
+	starting.Lock()
+	defer starting.Unlock()
+	back := capable(unix.CAP_SYS_RESOURCE) // there is a way back from a lower hard limit
+	for _, l := range limits {
+		which, ok := rlimits[l.Name]
+		if !ok {
+			return cannot("the limit "+l.Name+" is not known", errors.ErrUnsupported)
+		}
+		var old unix.Rlimit
+		err := unix.Prlimit(0, which, nil, &old)
+		if err == nil {
+			wanted := unix.Rlimit{Cur: min(l.Value, old.Max), Max: old.Max}
+			if back {
+				wanted = unix.Rlimit{Cur: l.Value, Max: l.Value}
+			}
+			err = unix.Prlimit(0, which, &wanted, nil)
+		}
+		if err != nil {
+			return cannot("the limit "+l.Name+" cannot be set", err)
+		}
+		defer func() { _ = unix.Prlimit(0, which, &old, nil) }() // what it was is allowed
+	}
+	fork()
+	return nil
 }

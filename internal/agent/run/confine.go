@@ -23,11 +23,13 @@ type Confine struct {
 	WatchDisk   muster.Size `json:"watch_disk,omitempty"`
 }
 
-// Cgroup is a control group made for one attempt.
+// Cgroup is a control group that an attempt's processes are in.
 type Cgroup struct {
 	Path        string   `json:"path"`                  // absolute, of the folder
 	Unified     bool     `json:"unified,omitempty"`     // of version 2
 	Controllers []string `json:"controllers,omitempty"` // that are of use in it, such as memory
+	Shared      bool     `json:"shared,omitempty"`      // with other attempts: not to be killed or removed
+	Before      int      `json:"before,omitempty"`      // processes that were killed for memory in it before
 }
 
 // User is whom a task runs as.
@@ -42,6 +44,7 @@ type User struct {
 type Sandbox struct {
 	Read  []string `json:"read"`  // may be read and executed
 	Write []string `json:"write"` // may be changed, too
+	List  []string `json:"list"`  // folders: what is in them may be seen, but not opened
 }
 
 // Rlimit is a limit of setrlimit(2), for the soft and the hard one alike.

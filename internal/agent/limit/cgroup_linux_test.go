@@ -1,0 +1,219 @@
+package limit
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+const mib = 1 << 20
+
+// hog is a script that takes memory without end.
+const hog = `x=x; while :; do x=$x$x; done`
+
+func TestMemoryHogEndsAlone(t *testing.T) {
+	w := newWorld(t, nil)
+	w.needs("memory")
+	limited := func(r *run.Task) { r.Grant.Memory = 64 * mib }
+	other := w.task(limited)
+	bystander := other.shell("echo on; while :; do sleep 1000; done")
+	bystander.line()
+	bad := w.task(limited)
+	if bad.confine.WatchMemory != 0 {
+		t.Error("the limit is watched, although the kernel keeps it")
+	}
+	if _, code := bad.shell(hog).wait(); code != 128+int(unix.SIGKILL) {
+		t.Errorf("the task exits with %d, want it killed", code)
+	}
+	n := w.limits.Counted(bad.confine)
+	if n.OOMKills == nil || *n.OOMKills < 1 {
+		t.Errorf("the kernel killed %v processes, want at least one", n.OOMKills)
+	}
+	if n.MemoryPeak == nil || *n.MemoryPeak < 32*mib || *n.MemoryPeak > 64*mib {
+		t.Errorf("the peak is %v, want near 64MiB and not above", n.MemoryPeak)
+	}
+	if n := w.limits.Counted(other.confine); n.OOMKills == nil || *n.OOMKills != 0 {
+		t.Errorf("the other task has %v killed processes", n.OOMKills)
+	}
+	if err := unix.Kill(bystander.pid, 0); err != nil {
+		t.Errorf("the other task is gone: %v", err)
+	}
+}
+
+func TestMemoryOfAllTasks(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.Memory = 64 * mib })
+	w.needs("memory")
+	task := w.task(nil)
+	if _, code := task.shell(hog).wait(); code != 128+int(unix.SIGKILL) {
+		t.Errorf("a task that names no memory exits with %d, want it killed", code)
+	}
+	if n := w.limits.Counted(task.confine); n.OOMKills == nil || *n.OOMKills < 1 {
+		t.Errorf("the kernel killed %v processes, want at least one", n.OOMKills)
+	}
+	next := w.task(nil)
+	if n := w.limits.Counted(next.confine); n.OOMKills == nil || *n.OOMKills != 0 {
+		t.Errorf("a task that has just begun has %v killed processes", n.OOMKills)
+	}
+}
+
+// bomb forks more processes than it may have.
+const bomb = `i=0; while [ $i -lt 100 ]; do sleep 1000 & i=$((i+1)); done; echo all; wait`
+
+func TestForkBombIsHeld(t *testing.T) {
+	w := newWorld(t, nil)
+	w.needs("pids")
+	task := w.task(func(r *run.Task) { r.Grant.PIDs = 20 })
+	p := task.shell(bomb)
+	for n := w.limits.Counted(task.confine); n.PIDsDenied == nil || *n.PIDsDenied == 0; n = w.limits.Counted(task.confine) {
+		if n.PIDs != nil && *n.PIDs > 20 {
+			t.Fatalf("%d processes run", *n.PIDs)
+		}
+	}
+	if err := Kill(task.confine); err != nil {
+		t.Fatal(err)
+	}
+	p.wait()
+	task.empty()
+	if task.confine.WatchPIDs != 0 {
+		t.Error("the limit is watched, although the kernel keeps it")
+	}
+}
+
+// TestKillFindsAll holds that nothing escapes: neither sessions of their own, nor
+// orphans, nor what forks while it is killed, nor what is stopped.
+func TestKillFindsAll(t *testing.T) {
+	w := newWorld(t, nil)
+	w.needs("pids")
+	task := w.task(nil)
+	p := task.shell(`setsid sh -c 'sleep 1000 & sleep 1000' & (setsid sleep 1000 &) ; sh -c 'kill -STOP $$' &
+		sh -c 'while :; do sleep 1000 & sleep 0.001; done' & echo on; wait`)
+	p.line()
+	if err := Kill(task.confine); err != nil {
+		t.Fatal(err)
+	}
+	p.wait()
+	task.empty()
+	w.limits.Release(task.confine)
+	w.limits.groups.removeLate()
+	for _, g := range task.confine.Cgroups {
+		if _, err := os.Stat(g.Path); err == nil && !g.Shared {
+			t.Errorf("%s is left", g.Path)
+		}
+	}
+	if err := Kill(task.confine); err != nil {
+		t.Errorf("to kill what is gone: %v", err)
+	}
+}
+
+func TestFreeze(t *testing.T) {
+	w := newWorld(t, nil)
+	w.needs("pids")
+	task := w.task(nil)
+	p := task.shell(`(while :; do echo x; done) & wait`)
+	p.line()
+	if ok, err := Freeze(task.confine, true); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	group := task.confine.Cgroups[slices.IndexFunc(task.confine.Cgroups, func(g run.Cgroup) bool { return !g.Shared })]
+	if group.Unified {
+		if frozen, ok := field(filepath.Join(group.Path, "cgroup.events"), "frozen"); !ok || frozen != 1 {
+			t.Errorf("frozen is %d", frozen)
+		}
+	} else {
+		all, err := processes(group.Path)
+		if err != nil || len(all) < 2 {
+			t.Fatal(all, err)
+		}
+		for _, pid := range all {
+			b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+			if err != nil || !strings.Contains(string(b), ") T ") {
+				t.Errorf("%s is not stopped: %v", b, err)
+			}
+		}
+	}
+	if ok, err := Freeze(task.confine, false); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	for range 100_000 { // more than the pipe holds
+		p.line()
+	}
+	if ok, err := Freeze(&run.Confine{}, true); ok || err != nil {
+		t.Errorf("without groups: %t, %v", ok, err)
+	}
+}
+
+func TestQuotaOfProcessors(t *testing.T) {
+	w := newWorld(t, nil)
+	w.needs("cpu")
+	task := w.task(func(r *run.Task) { r.Grant.CPUs = 0.1 })
+	p := task.shell("while :; do :; done")
+	group := task.confine.Cgroups[slices.IndexFunc(task.confine.Cgroups, func(g run.Cgroup) bool { return slices.Contains(g.Controllers, "cpu") })]
+	for throttled := int64(0); throttled < 3; { // the kernel counts the periods in which it was held back
+		var ok bool
+		if throttled, ok = field(filepath.Join(group.Path, "cpu.stat"), "nr_throttled"); !ok {
+			t.Fatal("the kernel does not count")
+		}
+	}
+	if n := w.limits.Counted(task.confine); n.CPU == nil || *n.CPU <= 0 {
+		t.Errorf("the time of processors is %v", n.CPU)
+	}
+	if err := Kill(task.confine); err != nil {
+		t.Fatal(err)
+	}
+	p.wait()
+	tiny := w.task(func(r *run.Task) { r.Grant.CPUs = 0.001 })
+	tiny.expect("echo on", "on", 0)
+}
+
+// TestSweep holds that the groups of earlier lives go with all that is in them, but
+// for those of attempts that go on.
+func TestSweep(t *testing.T) {
+	w := newWorld(t, nil)
+	w.needs("pids")
+	stays, goes := w.task(nil), w.task(nil)
+	a, b := stays.shell("echo on; sleep 1000"), goes.shell("echo on; sleep 1000")
+	a.line()
+	b.line()
+	again, err := New(w.limits.cfg) // the next life
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Sweep(stays.confine); err != nil {
+		t.Fatal(err)
+	}
+	if _, code := b.wait(); code != 128+int(unix.SIGKILL) {
+		t.Errorf("the task that nobody keeps exits with %d, want it killed", code)
+	}
+	for _, g := range goes.confine.Cgroups {
+		if _, err := os.Stat(g.Path); err == nil && !g.Shared {
+			t.Errorf("%s is left", g.Path)
+		}
+	}
+	if err := unix.Kill(a.pid, 0); err != nil {
+		t.Errorf("the task that is kept is gone: %v", err)
+	}
+	if n := again.Counted(stays.confine); n.PIDs == nil || *n.PIDs == 0 {
+		t.Errorf("the task that is kept has %v processes", n.PIDs)
+	}
+}
+
+// TestAttemptTakenUpAnew holds that a group of the same attempt that was not removed is
+// no obstacle.
+func TestAttemptTakenUpAnew(t *testing.T) {
+	w := newWorld(t, nil)
+	w.needs("pids")
+	p := w.task(nil).shell("echo on; sleep 1000")
+	p.line()
+	w.n = 0
+	w.task(nil).expect("echo new", "new", 0)
+	if _, code := p.wait(); code != 128+int(unix.SIGKILL) {
+		t.Errorf("what was left of the attempt exits with %d, want it killed", code)
+	}
+}

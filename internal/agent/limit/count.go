@@ -1,0 +1,106 @@
+package limit
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// counted reads what the kernel counted in the groups of c. Memory is without the
+// files that the kernel would drop first; its peak is with them.
+func counted(c *run.Confine) run.Counted {
+	var n run.Counted
+	for i := range c.Cgroups {
+		g := &c.Cgroups[i]
+		for _, controller := range g.Controllers {
+			switch {
+			case controller == "memory":
+				if kills := oomKills(g); kills >= 0 {
+					n.OOMKills = new(kills - g.Before)
+				}
+				if !g.Shared {
+					memory(g, &n)
+				}
+			case g.Shared:
+			case controller == "pids":
+				pids(g, &n)
+			case controller == "cpuacct":
+				if ns, ok := number(filepath.Join(g.Path, "cpuacct.usage")); ok {
+					n.CPU = new(time.Duration(ns))
+				}
+			case controller == "cpu" && g.Unified:
+				if us, ok := field(filepath.Join(g.Path, "cpu.stat"), "usage_usec"); ok {
+					n.CPU = new(time.Duration(us) * time.Microsecond)
+				}
+			case controller == "io":
+				n.Read, n.Written = ioBytes(g.Path)
+			}
+		}
+	}
+	return n
+}
+
+// oomKills returns how many processes were killed in a group for want of memory,
+// -1 if the kernel does not tell.
+func oomKills(g *run.Cgroup) int {
+	file := "memory.oom_control"
+	if g.Unified {
+		file = "memory.events"
+	}
+	if kills, ok := field(filepath.Join(g.Path, file), "oom_kill"); ok {
+		return int(kills)
+	}
+	return -1
+}
+
+func memory(g *run.Cgroup, n *run.Counted) {
+	now, peak, cached := "memory.usage_in_bytes", "memory.max_usage_in_bytes", "total_inactive_file"
+	if g.Unified {
+		now, peak, cached = "memory.current", "memory.peak", "inactive_file"
+	}
+	if used, ok := number(filepath.Join(g.Path, now)); ok {
+		files, _ := field(filepath.Join(g.Path, "memory.stat"), cached)
+		n.Memory = new(muster.Size(max(0, used-files)))
+	}
+	if most, ok := number(filepath.Join(g.Path, peak)); ok { // version 2 since Linux 5.19
+		n.MemoryPeak = new(muster.Size(most))
+	}
+}
+
+func pids(g *run.Cgroup, n *run.Counted) {
+	if now, ok := number(filepath.Join(g.Path, "pids.current")); ok {
+		n.PIDs = new(int(now))
+	}
+	if denied, ok := field(filepath.Join(g.Path, "pids.events"), "max"); ok {
+		n.PIDsDenied = new(int(denied))
+	}
+}
+
+// ioBytes adds up io.stat, whose lines are such as "259:0 rbytes=4096 wbytes=0
+// rios=1 wios=0 dbytes=0 dios=0".
+func ioBytes(group string) (read, written *muster.Size) {
+	b, err := os.ReadFile(filepath.Join(group, "io.stat")) //nolint:gosec // a control file
+	if err != nil {
+		return nil, nil
+	}
+	read, written = new(muster.Size(0)), new(muster.Size(0))
+	for word := range strings.FieldsSeq(string(b)) {
+		name, value, _ := strings.Cut(word, "=")
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			continue
+		}
+		switch name {
+		case "rbytes":
+			*read += muster.Size(n)
+		case "wbytes":
+			*written += muster.Size(n)
+		}
+	}
+	return read, written
+}

@@ -1,0 +1,175 @@
+package limit
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// tree is one hierarchy of control groups that is mounted here.
+type tree struct {
+	unified     bool
+	controllers []string // that are of use to us
+	mount       string
+	own         string // the group of this process, below mount
+	old         bool   // the kernel cannot start processes in its groups
+}
+
+// useful lists the controllers that we know how to use. The last ones only count.
+var useful = []string{"memory", "pids", "cpu", "cpuacct", "io"}
+
+// mounted finds the hierarchies. root stands before all paths: "" for this
+// machine, else a folder with files like its own. See proc_pid_mountinfo(5) and
+// cgroups(7).
+func mounted(root string) []tree {
+	mounts, err := os.ReadFile(root + "/proc/self/mountinfo")
+	if err != nil {
+		return nil
+	}
+	groups, err := os.ReadFile(root + "/proc/self/cgroup")
+	if err != nil {
+		return nil
+	}
+	var found []tree
+	for line := range strings.Lines(string(mounts)) {
+		before, after, ok := strings.Cut(strings.TrimSpace(line), " - ")
+		where, what := strings.Fields(before), strings.Fields(after)
+		if !ok || len(where) < 5 || len(what) < 3 {
+			continue
+		}
+		t := tree{mount: root + unescape(where[4])}
+		switch what[0] {
+		case "cgroup":
+			for _, option := range strings.Split(what[2], ",") {
+				if slices.Contains(useful, option) {
+					t.controllers = append(t.controllers, option)
+				}
+			}
+		case "cgroup2":
+			t.unified = true
+			t.old = old(strings.Join(words(root+"/proc/sys/kernel/osrelease"), ""))
+		default:
+			continue
+		}
+		path, ok := ownPath(string(groups), &t)
+		if !ok || !t.unified && len(t.controllers) == 0 {
+			continue
+		}
+		t.own = filepath.Join(t.mount, below(path, unescape(where[3])))
+		if t.unified {
+			t.controllers = words(filepath.Join(t.own, "cgroup.controllers"))
+		}
+		if !slices.ContainsFunc(found, func(f tree) bool { return f.unified == t.unified && overlap(f.controllers, t.controllers) }) {
+			found = append(found, t)
+		}
+	}
+	return found
+}
+
+func overlap(a, b []string) bool {
+	return slices.ContainsFunc(a, func(c string) bool { return slices.Contains(b, c) })
+}
+
+// ownPath finds the group of a tree in /proc/self/cgroup, whose lines are such as
+// "4:cpu,cpuacct:/path", and "0::/path" for version 2.
+func ownPath(groups string, t *tree) (string, bool) {
+	for line := range strings.Lines(groups) {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		names, path, ok := strings.Cut(rest, ":")
+		if !ok {
+			continue
+		}
+		if t.unified && names == "" || !t.unified && overlap(strings.Split(names, ","), t.controllers) {
+			return path, true
+		}
+	}
+	return "", false
+}
+
+// below returns a group's path below what is mounted of its hierarchy: in a
+// container that may be less than all.
+func below(path, top string) string {
+	if rest, ok := strings.CutPrefix(path, top); ok && (rest == "" || rest[0] == '/' || top == "/") {
+		return rest
+	}
+	return "/"
+}
+
+// unescape undoes the octal numbers of mountinfo.
+func unescape(s string) string {
+	for i := 0; i+3 < len(s); i++ {
+		if s[i] == '\\' {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				s = s[:i] + string(rune(n)) + s[i+4:]
+			}
+		}
+	}
+	return s
+}
+
+// words reads a control file of words.
+func words(path string) []string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(b))
+}
+
+// number reads a control file of one number; "max" is none.
+func number(path string) (int64, bool) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(string(bytes.TrimSpace(b)), 10, 64)
+	return n, err == nil
+}
+
+// field reads the number behind a name in a control file of such lines.
+func field(path, name string) (int64, bool) {
+	f, err := os.Open(path) //nolint:gosec // a control file
+	if err != nil {
+		return 0, false
+	}
+	defer func() { _ = f.Close() }()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+			return n, err == nil
+		}
+	}
+	return 0, false
+}
+
+// put writes a control file, which must be there.
+func put(group, file, value string) error {
+	f, err := os.OpenFile(filepath.Join(group, file), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// processes lists those in a group.
+func processes(group string) ([]int, error) {
+	b, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, w := range strings.Fields(string(b)) {
+		if pid, err := strconv.Atoi(w); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}

@@ -1,0 +1,355 @@
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// groups makes and removes the control groups of attempts. In each tree they lie
+// in one of the worker, which bounds all tasks together.
+type groups struct {
+	places []place
+
+	mkdir func(path string) error // as the kernel does
+
+	mu   sync.Mutex
+	late []string // those that could not be removed yet
+}
+
+// place is where a tree's groups lie.
+type place struct {
+	tree
+	dir string
+}
+
+// totals bound all tasks together; 0 is no bound.
+type totals struct {
+	memory muster.Size
+	pids   int
+}
+
+// need is what a task is held to; 0 means nothing.
+type need struct {
+	cpus   float64 // cores
+	memory muster.Size
+	pids   int
+}
+
+// period is that in which a task may use its share of the processors, in µs: the
+// kernel's default.
+const period = 100_000
+
+// ownSuffix is behind the name of the group into which a worker moves itself, since
+// version 2 wants no processes in a group that has others in it.
+const ownSuffix = ".worker"
+
+// settle makes the worker's group, of the given name, in the trees that let it. It returns sentences
+// about those that do not.
+func settle(trees []tree, name string, all totals, mkdir func(string) error) (*groups, []string) {
+	g := &groups{mkdir: mkdir}
+	var notes []string
+	for _, t := range trees {
+		parent, controllers, err := t.home()
+		if err != nil {
+			notes = append(notes, err.Error())
+			continue
+		}
+		t.controllers = controllers
+		p := place{tree: t, dir: filepath.Join(parent, name)}
+		if err := g.prepare(&p, parent, all); err != nil {
+			notes = append(notes, fmt.Sprintf("the control group %s cannot be made: %v", p.dir, err))
+			continue
+		}
+		g.places = append(g.places, p)
+	}
+	return g, notes
+}
+
+// prepare makes a place's group with its bounds.
+func (g *groups) prepare(p *place, parent string, all totals) error {
+	if p.unified {
+		if err := g.open(parent, p.controllers, filepath.Base(p.dir)); err != nil {
+			return err
+		}
+	}
+	if err := g.mkdir(p.dir); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if p.unified {
+		if err := g.open(p.dir, p.controllers, ""); err != nil {
+			return err
+		}
+	} else if p.has("memory") {
+		_ = put(p.dir, "memory.use_hierarchy", "1") // newer kernels know nothing else
+	}
+	if p.has("memory") && all.memory > 0 {
+		if err := p.limitMemory(p.dir, all.memory); err != nil {
+			return err
+		}
+	}
+	if p.has("pids") && all.pids > 0 {
+		return put(p.dir, "pids.max", strconv.Itoa(all.pids))
+	}
+	return nil
+}
+
+// open lets the groups in dir have controllers of version 2. If there are processes in dir,
+// which are this worker's, they move into a group beside name.
+func (g *groups) open(dir string, controllers []string, name string) error {
+	if pids, err := processes(dir); err == nil && len(pids) > 0 && name != "" && !rootGroup(dir) {
+		own := filepath.Join(dir, name+ownSuffix)
+		if err := g.mkdir(own); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		for range 10 { // some may be starting others
+			for _, pid := range pids {
+				_ = put(own, "cgroup.procs", strconv.Itoa(pid)) // gone, or seen in the next round
+			}
+			if pids, err = processes(dir); err != nil || len(pids) == 0 {
+				break
+			}
+		}
+	}
+	var missing []string
+	has := words(filepath.Join(dir, "cgroup.subtree_control"))
+	for _, c := range controllers {
+		if slices.Contains(has, c) {
+			continue
+		}
+		if err := put(dir, "cgroup.subtree_control", "+"+c); err != nil && c != "io" {
+			missing = append(missing, fmt.Sprintf("%s (%v)", c, err))
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%s does not pass on its controllers %s", dir, strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+func (p *place) has(controller string) bool { return slices.Contains(p.controllers, controller) }
+
+// limitMemory bounds a group's memory, swapped out or not.
+func (p *place) limitMemory(group string, most muster.Size) error {
+	value := strconv.FormatInt(int64(most), 10)
+	if p.unified {
+		if err := put(group, "memory.max", value); err != nil {
+			return err
+		}
+		return ifThere(put(group, "memory.swap.max", "0"))
+	}
+	if err := put(group, "memory.limit_in_bytes", value); err != nil {
+		return err
+	}
+	// A limit that is there already was for less, and stays.
+	_ = put(group, "memory.memsw.limit_in_bytes", value) // absent on kernels that do not account for swap
+	return nil
+}
+
+// ifThere forgives that a control file does not exist.
+func ifThere(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// make makes the groups of an attempt, and tells which needs they enforce.
+func (g *groups) make(name string, n need) (list []run.Cgroup, done need, err error) {
+	g.removeLate()
+	for i := range g.places {
+		p := &g.places[i]
+		own := p.unified || p.has("pids") && n.pids > 0 || p.has("memory") && n.memory > 0 || overlap(p.controllers, []string{"cpu", "cpuacct"}) && n.cpus > 0
+		if !own && !p.has("memory") {
+			continue
+		}
+		group := run.Cgroup{Path: p.dir, Unified: p.unified, Controllers: p.controllers, Shared: true}
+		if own {
+			group.Path, group.Shared = filepath.Join(p.dir, name), false
+			if err = g.fresh(group.Path); err == nil {
+				list = append(list, group)
+				err = p.hold(group.Path, n, &done)
+			}
+			if err != nil {
+				g.remove(list)
+				return nil, need{}, fmt.Errorf("the control group %s cannot be made: %w", group.Path, err)
+			}
+			continue
+		}
+		group.Before = oomKills(&group)
+		list = append(list, group)
+	}
+	return list, done, nil
+}
+
+// fresh makes a group. One of that name is of an earlier life, in which the attempt
+// was not ended.
+func (g *groups) fresh(path string) error {
+	err := g.mkdir(path)
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := wipe(path); err != nil {
+		return err
+	}
+	return g.mkdir(path)
+}
+
+// hold writes the limits that a group enforces, and notes them in done.
+func (p *place) hold(group string, n need, done *need) error {
+	if p.has("memory") && n.memory > 0 {
+		if err := p.limitMemory(group, n.memory); err != nil {
+			return err
+		}
+		if p.unified {
+			if err := ifThere(put(group, "memory.oom.group", "1")); err != nil {
+				return err
+			}
+		}
+		done.memory = n.memory
+	}
+	if p.has("pids") && n.pids > 0 {
+		if err := put(group, "pids.max", strconv.Itoa(n.pids)); err != nil {
+			return err
+		}
+		done.pids = n.pids
+	}
+	if p.has("cpu") && n.cpus > 0 {
+		// The kernel wants at least a millisecond.
+		quota := strconv.Itoa(max(1000, int(math.Round(n.cpus*period))))
+		var err error
+		if p.unified {
+			err = put(group, "cpu.max", quota+" "+strconv.Itoa(period))
+		} else if err = put(group, "cpu.cfs_period_us", strconv.Itoa(period)); err == nil {
+			err = put(group, "cpu.cfs_quota_us", quota)
+		}
+		switch {
+		case err == nil:
+			done.cpus = n.cpus
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errInvalid):
+			// Not there: a kernel without quotas. Invalid: a group above has less.
+			return err
+		}
+	}
+	return nil
+}
+
+// remove removes groups of an attempt that has ended. Those in which something is
+// still about to end are left for later.
+func (g *groups) remove(list []run.Cgroup) {
+	for i := range list {
+		if list[i].Shared {
+			continue
+		}
+		if err := removeGroup(list[i].Path, 0); err != nil {
+			g.mu.Lock()
+			g.late = append(g.late, list[i].Path)
+			g.mu.Unlock()
+		}
+	}
+}
+
+func (g *groups) removeLate() {
+	g.mu.Lock()
+	late := g.late
+	g.late = nil
+	g.mu.Unlock()
+	for _, path := range late {
+		if err := removeGroup(path, 0); err != nil {
+			g.mu.Lock()
+			g.late = append(g.late, path)
+			g.mu.Unlock()
+		}
+	}
+}
+
+// removeGroup removes a group with those that were made in it, and waits for the last
+// process to have left it.
+func removeGroup(path string, atMost time.Duration) error {
+	for pause, waited := time.Millisecond, time.Duration(0); ; pause *= 2 {
+		err := removeNow(path)
+		if err == nil || waited >= atMost {
+			return err
+		}
+		pause = min(pause, 50*time.Millisecond)
+		time.Sleep(pause)
+		waited += pause
+	}
+}
+
+func removeNow(path string) error {
+	err := os.Remove(path)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	inner, _ := os.ReadDir(path)
+	made := false
+	for _, e := range inner {
+		if e.IsDir() {
+			made = true
+			_ = removeNow(filepath.Join(path, e.Name())) // else the group stays, too
+		}
+	}
+	if made {
+		err = os.Remove(path)
+	}
+	return err
+}
+
+// sweep clears the worker's groups of those that no attempt in keep is in. parents are
+// the worker's groups of all its lives.
+func sweep(parents []string, keep map[string]bool) error {
+	var errs []error
+	for _, parent := range parents {
+		inner, err := os.ReadDir(parent)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, e := range inner {
+			path := filepath.Join(parent, e.Name())
+			if e.IsDir() && !keep[path] {
+				errs = append(errs, wipe(path))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// wipe ends what is in a group and removes it.
+func wipe(path string) error {
+	if err := empty(&run.Cgroup{Path: path, Unified: isUnified(path)}); err != nil {
+		return err
+	}
+	return removeGroup(path, removeWait)
+}
+
+// removeWait is how long a group whose processes were killed may be busy.
+const removeWait = 2 * time.Second
+
+// isUnified tells the version of a group: one of version 2 has events.
+func isUnified(path string) bool {
+	_, err := os.Stat(filepath.Join(path, "cgroup.events"))
+	return err == nil
+}
+
+// rootGroup reports whether a group of version 2 is the machine's: only that may have
+// both processes and other groups with controllers.
+func rootGroup(path string) bool {
+	_, err := os.Stat(filepath.Join(path, "cgroup.type"))
+	return errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,122 @@
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// home finds the group of a tree in which the worker's may be made, and the
+// controllers that it can have, without changing anything. The error is a sentence
+// for the worker's owner.
+func (t *tree) home() (dir string, controllers []string, err error) {
+	if !t.unified {
+		if err := mayWrite(t.own, "cgroup.procs"); err != nil {
+			return "", nil, fmt.Errorf("tasks have no control groups for %s: %w", strings.Join(t.controllers, ", "), err)
+		}
+		return t.own, t.controllers, nil
+	}
+	if rootGroup(t.own) && !overlap(t.controllers, useful) {
+		return "", nil, errNoControllers
+	}
+	if t.old {
+		return "", nil, errors.New("tasks have no control groups: with version 2 of them that takes Linux 5.7 or newer")
+	}
+	own := t.own
+	if strings.HasSuffix(own, ownSuffix) {
+		own = filepath.Dir(own) // this worker's earlier life moved there
+	}
+	var first error
+	for dir = own; ; dir = filepath.Dir(dir) {
+		controllers, err = t.usable(dir, dir == own)
+		if err == nil {
+			return dir, controllers, nil
+		}
+		if first == nil {
+			first = err
+		}
+		if dir == t.mount || limited(dir) {
+			// Above it the tasks would have what the worker was not to have.
+			return "", nil, fmt.Errorf("tasks have no control groups: %w", first)
+		}
+	}
+}
+
+// errNoControllers says that version 2 is mounted beside version 1, which has the
+// controllers.
+var errNoControllers = errors.New("version 2 of control groups has no controllers here")
+
+// usable returns the controllers that groups in dir may have, if the worker may
+// make some there.
+func (t *tree) usable(dir string, own bool) ([]string, error) {
+	for _, file := range []string{"cgroup.procs", "cgroup.subtree_control"} {
+		if err := mayWrite(dir, file); err != nil {
+			return nil, fmt.Errorf("%w: run the worker as a service with Delegate=yes, or in systemd-run --user --scope -p Delegate=yes", err)
+		}
+	}
+	var controllers []string
+	for _, c := range words(filepath.Join(dir, "cgroup.controllers")) {
+		if slices.Contains(useful, c) {
+			controllers = append(controllers, c)
+		}
+	}
+	if len(controllers) == 0 {
+		return nil, fmt.Errorf("%s has no controllers", dir)
+	}
+	if rootGroup(dir) {
+		return controllers, nil
+	}
+	pids, err := processes(dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(pids) > 0 && !(own && (dir == t.mount || delegated(dir) || ours(pids))) {
+		return nil, fmt.Errorf("other processes are in the worker's control group %s", dir)
+	}
+	return controllers, nil
+}
+
+// limited reports whether a group of version 2 has less memory or processor time
+// than those above it.
+func limited(dir string) bool {
+	for _, file := range []string{"memory.max", "cpu.max"} {
+		if w := words(filepath.Join(dir, file)); len(w) > 0 && w[0] != "max" {
+			return true
+		}
+	}
+	return false
+}
+
+// mayWrite says whether a control file can be written, by opening it.
+func mayWrite(dir, file string) error {
+	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// ours reports whether all processes run the worker's program: the worker, and
+// what stands by its tasks.
+func ours(pids []int) bool {
+	self, err := os.Stat("/proc/self/exe")
+	if err != nil {
+		return false
+	}
+	return !slices.ContainsFunc(pids, func(pid int) bool {
+		exe, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/exe")
+		return err != nil || !os.SameFile(self, exe)
+	})
+}
+
+// old reports whether a kernel, whose release is such as "6.8.0-45-generic", starts no process in a
+// group of version 2: Linux does since 5.7.
+func old(release string) bool {
+	var major, minor int
+	_, err := fmt.Sscanf(release, "%d.%d", &major, &minor)
+	return err == nil && (major < 5 || major == 5 && minor < 7)
+}

@@ -1,0 +1,113 @@
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// landlockABI returns the kernel's version of Landlock, 0 for none.
+var landlockABI = sync.OnceValue(func() int {
+	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return 0
+	}
+	return int(v)
+})
+
+const (
+	readDir  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	readFile = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE
+
+	// No devices are made, in nobody's folder: the superuser could make the disk's.
+	writeDir = readDir | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE |
+		unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_REFER |
+		unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK |
+		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SYM | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	writeFile = readFile | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+
+	restricted = writeDir | unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
+)
+
+// known leaves of the rights of the file system those that a version has.
+func known(rights uint64, abi int) uint64 {
+	if abi < 2 {
+		rights &^= unix.LANDLOCK_ACCESS_FS_REFER
+	}
+	if abi < truncateABI {
+		rights &^= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	if abi < ioctlABI {
+		rights &^= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	}
+	return rights
+}
+
+// enter restricts the calling thread to s for good. It must not gain privileges.
+func enter(s *run.Sandbox, abi int) error {
+	if abi == 0 {
+		return errors.New("this kernel has no Landlock")
+	}
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: known(restricted, abi)}
+	if abi >= strictABI {
+		attr.Scoped = unix.LANDLOCK_SCOPE_SIGNAL | unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
+	}
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	if errno != 0 {
+		return os.NewSyscallError("landlock_create_ruleset", errno)
+	}
+	rules := int(fd) //nolint:gosec // a file descriptor
+	defer func() { _ = unix.Close(rules) }()
+	for _, p := range s.Read {
+		if err := allow(rules, p, known(readDir, abi), known(readFile, abi)); err != nil {
+			return err
+		}
+	}
+	for _, p := range s.Write {
+		if err := allow(rules, p, known(writeDir, abi), known(writeFile, abi)); err != nil {
+			return err
+		}
+	}
+	for _, p := range s.List {
+		if err := allow(rules, p, unix.LANDLOCK_ACCESS_FS_READ_DIR, 0); err != nil {
+			return err
+		}
+	}
+	if _, _, errno = unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
+		return os.NewSyscallError("landlock_restrict_self", errno)
+	}
+	return nil
+}
+
+// allow adds a rule for a path. One that is not there, or that this user cannot
+// reach, needs none.
+func allow(rules int, path string, dir, file uint64) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("stat %s: %w", path, err)
+	}
+	rule := unix.LandlockPathBeneathAttr{Allowed_access: dir, Parent_fd: int32(fd)} //nolint:gosec // a file descriptor
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		rule.Allowed_access = file
+	}
+	if rule.Allowed_access == 0 {
+		return nil
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(rules), unix.LANDLOCK_RULE_PATH_BENEATH,
+		uintptr(unsafe.Pointer(&rule)), 0, 0, 0)
+	if errno != 0 && errno != unix.EBADFD { // that of a file without a place in a file system
+		return fmt.Errorf("landlock_add_rule for %s: %w", path, errno)
+	}
+	return nil
+}

@@ -1,0 +1,308 @@
+package limit
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// Mode says whether tasks are put into a sandbox.
+type Mode string
+
+// The modes.
+const (
+	Auto   Mode = "auto"   // where the kernel can
+	Off    Mode = "off"    // never
+	Strict Mode = "strict" // always: where the kernel cannot, there is no worker
+)
+
+// DefaultPIDs is how many processes and threads a task may have that names no
+// number.
+const DefaultPIDs = 4096
+
+// Config says how a worker holds its tasks.
+type Config struct {
+	Data     string      // the worker's data dir, absolute
+	TaskUser string      // whom tasks run as; "" means the worker's own user
+	Sandbox  Mode        // "" means Auto
+	Read     []string    // what tasks may read besides the system, absolute
+	Write    []string    // what they may change besides their own folders, absolute
+	PIDs     int         // of a task that names none; 0 means DefaultPIDs
+	Memory   muster.Size // of all tasks together; 0 means all that there is
+	Log      *slog.Logger
+}
+
+// Limits holds the tasks of one worker. It implements run.Limiter.
+type Limits struct {
+	cfg    Config
+	user   *run.User // nil for the worker's own
+	paths  *paths    // nil for no sandbox
+	groups *groups
+	all    totals
+
+	mu    sync.Mutex
+	shown map[string]bool // folders that other users may read
+}
+
+var _ run.Limiter = (*Limits)(nil)
+
+// New checks the configuration, and makes the groups that all tasks are in.
+func New(cfg Config) (*Limits, error) {
+	l := &Limits{cfg: cfg, shown: map[string]bool{}}
+	if l.cfg.PIDs == 0 {
+		l.cfg.PIDs = DefaultPIDs
+	}
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	if cfg.TaskUser != "" {
+		if err := l.setUser(); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.Sandbox != Off {
+		l.paths = l.newPaths()
+	}
+	l.all = totals{memory: cfg.Memory, pids: share("")}
+	var notes []string
+	l.groups, notes = settle(mounted(""), groupName(cfg.Data), l.all, func(path string) error { return os.Mkdir(path, 0o755) }) //nolint:gosec // as all of them are
+	for _, note := range notes {
+		if note != errNoControllers.Error() {
+			cfg.Log.Info("some limits of tasks are watched, not enforced", slog.String("why", note))
+		}
+	}
+	if err := l.remember(); err != nil {
+		cfg.Log.Warn("control groups may stay behind if the worker is killed", slog.Any("error", err))
+	}
+	return l, nil
+}
+
+func (l *Limits) check() error {
+	abi := landlockABI()
+	switch l.cfg.Sandbox {
+	case "", Auto:
+		if abi == 0 {
+			l.cfg.Log.Warn("tasks can read and change whatever their user can: this kernel has no Landlock to keep them in a sandbox")
+			l.cfg.Sandbox = Off
+		}
+	case Off:
+	case Strict:
+		if abi < strictABI {
+			return muster.Errorf(muster.Invalid,
+				"--sandbox strict needs Landlock of version %d, and this kernel has %d: use Linux 6.12 or newer, or --sandbox auto", strictABI, abi)
+		}
+	default:
+		return muster.Errorf(muster.Invalid, "--sandbox is %q: write auto, off or strict", l.cfg.Sandbox)
+	}
+	if l.cfg.PIDs < 1 {
+		return muster.Errorf(muster.Invalid, "--task-pids is %d: a task needs at least one process", l.cfg.PIDs)
+	}
+	for _, path := range slices.Concat(l.cfg.Read, l.cfg.Write) {
+		if !filepath.IsAbs(path) {
+			return muster.Errorf(muster.Invalid, "%s is not an absolute path: tasks are let into whole paths only", path)
+		}
+		if real, err := filepath.EvalSymlinks(path); err != nil {
+			return muster.Errorf(muster.Invalid, "tasks cannot be let into %s: %w", path, err)
+		} else if inside(l.cfg.Data, real) {
+			return muster.Errorf(muster.Invalid, "tasks cannot be let into %s: the worker's identity lies in it, in %s", path, l.cfg.Data)
+		}
+	}
+	return nil
+}
+
+// Landlock restricts one thread and what it starts, whoever it runs as, and needs
+// no privilege. These are its versions (ABI) that matter; see the kernel's
+// userspace-api/landlock.rst.
+const (
+	truncateABI = 3 // files can be kept from being cut off (Linux 6.2)
+	ioctlABI    = 5 // devices from being controlled (6.10)
+	strictABI   = 6 // signals and abstract sockets (6.12): nothing is left out that a sandbox promises
+)
+
+// newPaths returns what all tasks may see.
+func (l *Limits) newPaths() *paths {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "/root"
+	}
+	return newPaths(l.cfg.Data, os.Getenv("PATH"), home, l.user == nil && os.Geteuid() == 0, l.cfg.Read, l.cfg.Write)
+}
+
+// groupName is that of a worker's groups: the same in each of its lives.
+func groupName(data string) string {
+	sum := sha256.Sum256([]byte(data))
+	return "muster-" + hex.EncodeToString(sum[:4])
+}
+
+// share is how many processes and threads all tasks together may have: half of
+// what the machine may. 0 means that it is not known. root stands before all paths.
+func share(root string) int {
+	least := 0
+	for _, file := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
+		if n, ok := number(root + file); ok && (least == 0 || int(n)/2 < least) {
+			least = int(n) / 2
+		}
+	}
+	return least
+}
+
+// setUser finds whom tasks run as, and lets it into the worker's folders.
+func (l *Limits) setUser() error {
+	user, err := lookUp(l.cfg.TaskUser)
+	if err != nil {
+		return err
+	}
+	l.user = user
+	for _, part := range []string{"tasks", "checkpoints"} {
+		dir := filepath.Join(l.cfg.Data, part)
+		if err := errors.Join(os.MkdirAll(dir, 0o700), lead(l.cfg.Data, dir)); err != nil {
+			return muster.Errorf(muster.Invalid, "the user %s cannot be let into the worker's data dir: %w", l.cfg.TaskUser, err)
+		}
+	}
+	if err := reach(user, filepath.Join(l.cfg.Data, "tasks")); err != nil {
+		return muster.Errorf(muster.Invalid, "the user %s cannot reach the worker's data dir %s: give --data a folder in a place that all users may pass through, such as /var/lib/muster (%w)",
+			l.cfg.TaskUser, l.cfg.Data, err)
+	}
+	return nil
+}
+
+// Confine makes what holds an attempt.
+func (l *Limits) Confine(t *run.Task, f run.Folders) (*run.Confine, error) {
+	c := &run.Confine{User: l.user, NoNewPri: true, NoNet: t.Spec.Network == muster.NetworkNone}
+	if l.user != nil {
+		if err := l.handOver(f); err != nil {
+			return nil, run.Failf(muster.WorkerInternal, "the task's folders cannot be given to the user %s: %w", l.cfg.TaskUser, err)
+		}
+	}
+	if l.paths != nil {
+		c.Sandbox = l.paths.sandbox(f, len(t.Grant.GPUs) > 0)
+	}
+	wanted := need{cpus: t.Grant.CPUs, memory: t.Grant.Memory, pids: t.Grant.PIDs}
+	if wanted.pids == 0 {
+		wanted.pids = l.cfg.PIDs
+	}
+	list, done, err := l.groups.make(t.Attempt.Task.String()+"-"+strconv.Itoa(t.Attempt.N), wanted)
+	if err != nil {
+		// Not the cause: the kernel has no space for another group, not the disk.
+		return nil, run.Failf(muster.WorkerInternal, "%v", err)
+	}
+	c.Cgroups = list
+	c.WatchDisk = t.Grant.Disk
+	if done.memory == 0 {
+		c.WatchMemory = wanted.memory
+	}
+	if done.pids == 0 {
+		c.WatchPIDs = wanted.pids
+		if l.user != nil && l.all.pids > 0 {
+			// Counted for all processes of the user, which are tasks.
+			c.Rlimits = []run.Rlimit{{Name: "nproc", Value: uint64(l.all.pids)}} //nolint:gosec // above 0
+		}
+	}
+	return c, nil
+}
+
+// handOver gives an attempt's folders to the user of tasks, and lets it read what it
+// needs of the worker's.
+func (l *Limits) handOver(f run.Folders) error {
+	for _, dir := range []string{f.Base, f.Checkpoint} {
+		if dir == "" {
+			continue
+		}
+		if err := errors.Join(lead(l.cfg.Data, filepath.Dir(dir)), give(dir, l.user)); err != nil {
+			return err
+		}
+	}
+	if err := l.show(filepath.Join(l.cfg.Data, "sdk")); err != nil {
+		return err
+	}
+	if f.Runtime == "" {
+		return nil
+	}
+	if err := l.show(f.Runtime); err != nil {
+		return err
+	}
+	if prefix := interpreter(f.Runtime); inside(prefix, l.cfg.Data) {
+		return l.show(prefix)
+	}
+	return nil
+}
+
+// show lets the user of tasks read a folder in the worker's data dir.
+func (l *Limits) show(dir string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shown[dir] || !exists(dir) {
+		return nil
+	}
+	if err := errors.Join(lead(l.cfg.Data, filepath.Dir(dir)), show(dir)); err != nil {
+		return err
+	}
+	l.shown[dir] = true
+	return nil
+}
+
+// Counted tells what the kernel counted of a task so far. The peak of its memory is
+// with the files that the kernel keeps in memory for it.
+func (l *Limits) Counted(c *run.Confine) run.Counted { return counted(c) }
+
+// Release removes what Confine made, once nothing of the task is left.
+func (l *Limits) Release(c *run.Confine) { l.groups.remove(c.Cgroups) }
+
+// Sweep ends what attempts of earlier lives of the worker left in control groups,
+// and removes those. The attempts of keep go on.
+func (l *Limits) Sweep(keep ...*run.Confine) error {
+	kept := map[string]bool{}
+	for _, c := range keep {
+		for i := range c.Cgroups {
+			kept[c.Cgroups[i].Path] = true
+		}
+	}
+	if err := sweep(l.known(), kept); err != nil {
+		return muster.Errorf(muster.Internal, "control groups of earlier tasks cannot be removed: %w", err)
+	}
+	return nil
+}
+
+// Close removes the groups that all tasks are in, unless some are in them still. It
+// is for a worker that ends and leaves nothing running.
+func (l *Limits) Close() {
+	l.groups.removeLate()
+	for i := range l.groups.places {
+		_ = os.Remove(l.groups.places[i].dir) // the next life finds it
+	}
+}
+
+// remember adds this life's groups to the record of those of all lives: another life may have been
+// started in another place.
+func (l *Limits) remember() error {
+	known := l.known()
+	return os.WriteFile(l.record(), []byte(strings.Join(known, "\n")+"\n"), 0o600)
+}
+
+func (l *Limits) record() string { return filepath.Join(l.cfg.Data, "cgroups") }
+
+// known lists the groups in which those of attempts may be, of any life.
+func (l *Limits) known() []string {
+	var list []string
+	for _, path := range words(l.record()) {
+		if filepath.Base(path) == groupName(l.cfg.Data) && exists(path) {
+			list = append(list, path)
+		}
+	}
+	for i := range l.groups.places {
+		if dir := l.groups.places[i].dir; !slices.Contains(list, dir) {
+			list = append(list, dir)
+		}
+	}
+	return list
+}

@@ -1,0 +1,84 @@
+package limit
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// ownNetwork moves the calling thread into a network with nothing but a loopback
+// device, which it brings up. Only the privileged may.
+func ownNetwork() error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return os.NewSyscallError("ioctl SIOCSIFFLAGS", unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo))
+}
+
+// withLoopback returns p as a program that brings the loopback device of its new
+// network up first, and the capability that it needs for that, if the machine has
+// the tool; else p itself.
+func withLoopback(p *Program) (*Program, []uintptr) {
+	ip, err := exec.LookPath("ip")
+	if err != nil {
+		return p, nil
+	}
+	with := *p
+	with.Path = "/bin/sh"
+	with.Argv = slices.Concat([]string{"sh", "-c", ip + ` link set dev lo up; exec "$@"`, "sh", p.Path}, p.Argv[min(1, len(p.Argv)):])
+	return &with, []uintptr{unix.CAP_NET_ADMIN}
+}
+
+// hidden is whether Hide was called, and keeps it from changing while it is undone
+// for a moment.
+var hidden struct {
+	sync.Mutex
+	on bool
+}
+
+// forkInUserNamespace starts the process in namespaces that come with it. denied is
+// why there is no simpler way.
+func (s *process) forkInUserNamespace(denied error) {
+	hidden.Lock()
+	defer hidden.Unlock()
+	if hidden.on {
+		// The files of hidden processes in /proc are the superuser's, its map of users as well.
+		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
+		defer func() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }()
+	}
+	s.fork()
+	for _, no := range []error{syscall.EPERM, syscall.ENOSPC, syscall.EUSERS, syscall.ENOSYS} {
+		if errors.Is(s.err, no) {
+			s.err = run.Failf(muster.StartFailed, "the task asks for network: none, which this worker cannot give: "+
+				"it is not privileged (%v), and makes no user namespace (%w)", denied, s.err)
+			return
+		}
+	}
+}
+
+// Hide keeps other processes of this user from looking into this one: its
+// environment, memory and files. The privileged can all the same.
+func Hide() error {
+	hidden.Lock()
+	defer hidden.Unlock()
+	hidden.on = true
+	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
+}

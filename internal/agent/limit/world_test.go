@@ -1,0 +1,271 @@
+//go:build linux
+
+package limit
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// world is a worker's data dir with limits, and tasks in it.
+type world struct {
+	*testing.T
+
+	data   string
+	limits *Limits
+	n      int
+}
+
+// newWorld makes one in a place that every user can reach.
+func newWorld(t *testing.T, change func(*Config)) *world {
+	t.Helper()
+	top, err := os.MkdirTemp("", "limit")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(top); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(top, 0o711); err != nil { //nolint:gosec // that is the point
+		t.Fatal(err)
+	}
+	w := &world{T: t, data: filepath.Join(top, "data")}
+	if err := os.Mkdir(w.data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w.write(filepath.Join(w.data, "identity"), "the worker's token")
+	cfg := Config{Data: w.data, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	if change != nil {
+		change(&cfg)
+	}
+	if w.limits, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.limits.Sweep(); err != nil {
+			t.Error(err)
+		}
+		w.limits.Close()
+	})
+	return w
+}
+
+func (w *world) write(path, text string) {
+	w.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// task is one attempt in a world.
+type task struct {
+	w       *world
+	folders run.Folders
+	confine *run.Confine
+}
+
+func (w *world) task(change func(*run.Task)) *task {
+	w.Helper()
+	t, err := w.try(change)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return t
+}
+
+func (w *world) try(change func(*run.Task)) (*task, error) {
+	w.Helper()
+	w.n++
+	id := muster.AttemptID{Task: muster.TaskID{Job: 17, Num: w.n}, N: 1}
+	base := filepath.Join(w.data, "tasks", id.Task.String()+"-1")
+	t := &task{w: w, folders: run.Folders{
+		Base: base, Work: filepath.Join(base, "work"), Out: filepath.Join(base, "out"), Tmp: filepath.Join(base, "tmp"),
+		Checkpoint: filepath.Join(w.data, "checkpoints", "process", id.Task.String()),
+	}}
+	for _, dir := range []string{t.folders.Work, t.folders.Out, t.folders.Tmp, t.folders.Checkpoint} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			w.Fatal(err)
+		}
+	}
+	rt := &run.Task{Attempt: id, Spec: &muster.TaskSpec{}}
+	if change != nil {
+		change(rt)
+	}
+	var err error
+	t.confine, err = w.limits.Confine(rt, t.folders)
+	if err == nil {
+		w.Cleanup(func() { w.limits.Release(t.confine) })
+	}
+	return t, err
+}
+
+// shell starts a script in the task's folder.
+func (t *task) shell(script string) *started {
+	t.w.Helper()
+	return t.start("/bin/sh", "sh", "-c", script)
+}
+
+func (t *task) start(path string, argv ...string) *started {
+	t.w.Helper()
+	p, err := t.spawn(path, argv...)
+	if err != nil {
+		t.w.Fatal(err)
+	}
+	return p
+}
+
+func (t *task) spawn(path string, argv ...string) (*started, error) {
+	t.w.Helper()
+	return spawnIn(t.w.T, t.confine, t.folders.Work, path, argv...)
+}
+
+// started is a process whose output is read from a pipe.
+type started struct {
+	t    *testing.T
+	pid  int
+	fd   int
+	pipe *os.File
+	done bool
+}
+
+func spawnIn(t *testing.T, c *run.Confine, dir, path string, argv ...string) (*started, error) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	defer func() { _ = w.Close() }()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = null.Close() }()
+	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir}
+	pid, fd, err := Spawn(c, Program{Path: path, Argv: argv, Env: env, Dir: dir, Stdin: null, Stdout: w, Stderr: w})
+	if err != nil {
+		return nil, err
+	}
+	p := &started{t: t, pid: pid, fd: fd, pipe: r}
+	t.Cleanup(func() {
+		if !p.done {
+			_ = unix.Kill(-pid, unix.SIGKILL)
+			p.wait()
+		}
+		_ = unix.Close(fd)
+	})
+	return p, nil
+}
+
+// line reads up to the end of a line.
+func (p *started) line() string {
+	p.t.Helper()
+	var line []byte
+	for b := make([]byte, 1); ; {
+		if _, err := p.pipe.Read(b); err != nil {
+			p.t.Fatalf("after %q: %v", line, err)
+		}
+		if b[0] == '\n' {
+			return string(line)
+		}
+		line = append(line, b[0])
+	}
+}
+
+// wait returns all that was printed and how the process ended: 128+n for signal n.
+func (p *started) wait() (string, int) {
+	p.t.Helper()
+	out, err := io.ReadAll(p.pipe)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(bytes.TrimSpace(out)), p.reap()
+}
+
+func (p *started) reap() int {
+	p.t.Helper()
+	var st unix.WaitStatus
+	for {
+		_, err := unix.Wait4(p.pid, &st, 0, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		break
+	}
+	p.done = true
+	if st.Signaled() {
+		return 128 + int(st.Signal())
+	}
+	return st.ExitStatus()
+}
+
+// expect runs a script and compares its output and exit code.
+func (t *task) expect(script, want string, code int) {
+	t.w.Helper()
+	got, exit := t.shell(script).wait()
+	if got != want || exit != code {
+		t.w.Errorf("%s\nprints %q and exits with %d, want %q and %d", script, got, exit, want, code)
+	}
+}
+
+// refused runs a script that must be told so.
+func (t *task) refused(script string) {
+	t.w.Helper()
+	got, exit := t.shell(script).wait()
+	if exit == 0 || !strings.Contains(got, "ermission denied") && !strings.Contains(got, "not permitted") {
+		t.w.Errorf("%s\nwas not refused: it prints %q and exits with %d", script, got, exit)
+	}
+}
+
+// empty checks that no process is in the task's own groups.
+func (t *task) empty() {
+	t.w.Helper()
+	for i := range t.confine.Cgroups {
+		if g := &t.confine.Cgroups[i]; !g.Shared {
+			if left, err := members(g); err != nil || len(left) > 0 {
+				t.w.Errorf("the processes %v are left in %s: %v", left, g.Path, err)
+			}
+		}
+	}
+}
+
+// needs skips a test where a controller cannot be used.
+func (w *world) needs(controllers ...string) {
+	w.Helper()
+	for _, c := range controllers {
+		if !slices.ContainsFunc(w.limits.groups.places, func(p place) bool { return p.has(c) }) {
+			w.Skipf("the controller %s of control groups cannot be used here", c)
+		}
+	}
+}
+
+func needsRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can do this")
+	}
+}
+
+func needsLandlock(t *testing.T, version int) {
+	t.Helper()
+	if abi := landlockABI(); abi < version {
+		t.Skipf("Landlock has version %d here, and this takes %d", abi, version)
+	}
+}
