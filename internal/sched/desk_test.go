@@ -161,7 +161,7 @@ func exit(code int) func(*muster.Report) {
 func (d *desk) job(id muster.JobID) muster.JobState { return d.rows.jobs[id].State }
 
 // sent holds that exactly these words were sent in the last turn or pass, each
-// written as "assign w 1.0#1", "stop w 1.0#1 lost" or "leave w".
+// written as "assign w 1.0#1", "stop w 1.0#1 lost", "leave w" or "heal w GPU-1".
 func (d *desk) sent(want ...string) {
 	d.t.Helper()
 	var got []string
@@ -173,6 +173,8 @@ func (d *desk) sent(want ...string) {
 			got = append(got, fmt.Sprintf("stop %s %s %s", w.Worker, w.Attempt, w.Outcome))
 		case sched.Leave:
 			got = append(got, "leave "+string(w.Worker))
+		case sched.Heal:
+			got = append(got, "heal "+string(w.Worker)+" "+strings.Join(w.GPUs, ","))
 		}
 	}
 	if strings.Join(got, "; ") != strings.Join(want, "; ") {

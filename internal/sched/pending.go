@@ -132,5 +132,5 @@ func (s *State) publishJob(now muster.Time, j *job) {
 }
 
 func (s *State) publishWorker(now muster.Time, w *worker) {
-	s.out.events = append(s.out.events, muster.Event{Type: muster.EventWorker, At: now, Worker: w.row.ID, State: string(w.row.State)})
+	s.out.events = append(s.out.events, muster.Event{Type: muster.EventWorker, At: now, Worker: w.row.ID, State: string(w.row.State), Why: w.constrained})
 }
