@@ -27,10 +27,11 @@ type Env struct {
 	LogRate      int64 // bytes a second that a task may print; 0 means DefaultLogRate
 	AllowPrivate bool  // scripts may be fetched from private addresses, and through the proxy of the environment
 	Supervisor   Supervisor
-	Limits       Limiter // nil: tasks are not confined
-	GPUs         Devices // nil: there are none
-	Meter        Meter   // nil: nothing is measured while tasks run
-	UV           string  // the uv program; "": $MUSTER_UV, the PATH, or fetched once into Dir
+	Limits       Limiter     // nil: tasks are not confined
+	GPUs         Devices     // nil: there are none
+	Meter        Meter       // nil: nothing is measured while tasks run
+	Checkpoints  Checkpoints // nil: checkpoints stay on this worker
+	UV           string      // the uv program; "": $MUSTER_UV, the PATH, or fetched once into Dir
 
 	once sync.Once
 	kin  *Kin

@@ -29,18 +29,32 @@ func (c *Client) Upload(ctx context.Context, path string) (sha string, size int6
 	return sha, size, nil
 }
 
+// UploadFile takes the bytes of a regular file off the worker, unless the server
+// has them already. f is at its beginning. Its errors are run.TaskErrors.
+func (c *Client) UploadFile(ctx context.Context, f *os.File) (sha string, size int64, err error) {
+	sha, size, err = c.send(ctx, f)
+	if err != nil {
+		return "", 0, run.Failf(muster.UploadFailed, "the file could not be uploaded: %w", err)
+	}
+	return sha, size, nil
+}
+
 func (c *Client) upload(ctx context.Context, path string) (string, int64, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", 0, err
 	}
 	defer f.Close()
+	return c.send(ctx, f)
+}
+
+func (c *Client) send(ctx context.Context, f *os.File) (string, int64, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return "", 0, err
 	}
 	if !info.Mode().IsRegular() {
-		return "", 0, fmt.Errorf("%s is not a regular file", path)
+		return "", 0, fmt.Errorf("%s is not a regular file", f.Name())
 	}
 	release, err := c.slot(ctx)
 	if err != nil {

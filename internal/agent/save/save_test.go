@@ -1,0 +1,530 @@
+package save
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// bucket is blobs in memory, with knobs.
+type bucket struct {
+	mu      sync.Mutex
+	blobs   map[string][]byte
+	read    []string              // names of the files that were read
+	reading func(name string)     // is called while a file is read
+	fail    error                 // of all that follows
+	halfway func(files int) error // fails a fetch after this many files
+}
+
+func newBucket() *bucket { return &bucket{blobs: map[string][]byte{}} }
+
+func (b *bucket) put(data []byte) string {
+	sum := sha256.Sum256(data)
+	sha := hex.EncodeToString(sum[:])
+	b.blobs[sha] = data
+	return sha
+}
+
+func (b *bucket) UploadFile(_ context.Context, f *os.File) (string, int64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return "", 0, err
+	}
+	name := filepath.Base(f.Name())
+	if b.reading != nil {
+		b.reading(name)
+	}
+	if b.fail != nil {
+		return "", 0, run.Failf(muster.UploadFailed, "the file could not be uploaded: %w", b.fail)
+	}
+	b.read = append(b.read, name)
+	return b.put(data), int64(len(data)), nil
+}
+
+func (b *bucket) FetchTree(_ context.Context, sha, dir string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fail != nil {
+		return b.fail
+	}
+	for i, f := range b.tree(sha).Files {
+		if b.halfway != nil {
+			if err := b.halfway(i); err != nil {
+				return err
+			}
+		}
+		path := filepath.Join(dir, filepath.FromSlash(f.Path))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return err
+		}
+		if f.Link != "" {
+			if err := os.Symlink(f.Link, path); err != nil {
+				return err
+			}
+			continue
+		}
+		mode := fs.FileMode(0o600)
+		if f.Exec {
+			mode = 0o700
+		}
+		if err := os.WriteFile(path, b.blobs[f.SHA256], mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tree decodes a tree that must be there with all its files.
+func (b *bucket) tree(sha string) muster.Tree {
+	var t muster.Tree
+	if err := json.Unmarshal(b.blobs[sha], &t); err != nil {
+		panic(fmt.Sprintf("tree %q: %v", sha, err))
+	}
+	for _, f := range t.Files {
+		if data, ok := b.blobs[f.SHA256]; f.Link == "" && (!ok || int64(len(data)) != f.Size) {
+			panic(f.Path + " is listed but not there")
+		}
+	}
+	return t
+}
+
+// reads returns which files were read since it was last called, without lists.
+func (b *bucket) reads() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	names := slices.DeleteFunc(b.read, func(name string) bool { return strings.HasSuffix(name, listSuffix) })
+	slices.Sort(names)
+	b.read = nil
+	return names
+}
+
+// bench is a folder that is saved.
+type bench struct {
+	testing.TB
+
+	bucket *bucket
+	saver  *Saver
+	dir    string
+	task   *run.Task
+	told   []string // trees
+	log    []string
+}
+
+func newBench(t testing.TB) *bench {
+	t.Helper()
+	b := &bench{TB: t, bucket: newBucket(), dir: filepath.Join(t.TempDir(), "1.1")}
+	b.saver = New(Config{Blobs: b.bucket, Saved: func(_ muster.AttemptID, tree string) { b.told = append(b.told, tree) }, Log: slog.New(slog.DiscardHandler)})
+	b.task = &run.Task{Spec: &muster.TaskSpec{Checkpoint: &muster.Checkpoint{}}}
+	if err := os.Mkdir(b.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *bench) follower() *follower {
+	return &follower{
+		Saver: b.saver, task: b.task, dir: b.dir, note: readNote(b.dir), told: b.task.Checkpoint, said: map[string]bool{},
+		say: func(line string) { b.log = append(b.log, line) },
+	}
+}
+
+// write writes a file whose time is long past, so that it does not count as fresh.
+func (b *bench) write(name, text string, age time.Duration) {
+	b.Helper()
+	path := filepath.Join(b.dir, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	if at := time.Now().Add(-age); os.Chtimes(path, at, at) != nil {
+		b.Fatal("chtimes")
+	}
+}
+
+func (b *bench) look(f *follower) {
+	b.Helper()
+	if err := f.look(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// load loads what was told last into a folder of another worker and returns its files.
+func (b *bench) elsewhere() map[string]string {
+	b.Helper()
+	dir := filepath.Join(b.TempDir(), "1.1")
+	if err := b.saver.Load(b.Context(), &run.Task{Checkpoint: b.told[len(b.told)-1]}, dir); err != nil {
+		b.Fatal(err)
+	}
+	return files(b, dir)
+}
+
+func files(t testing.TB, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		all[filepath.ToSlash(name)] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func want(t testing.TB, got, want map[string]string) {
+	t.Helper()
+	if !maps.Equal(got, want) {
+		t.Fatalf("the folder has %v, want %v", got, want)
+	}
+}
+
+func TestOnlyWhatChangedIsRead(t *testing.T) {
+	b := newBench(t)
+	f := b.follower()
+	b.look(f)
+	if b.told != nil {
+		t.Fatal("an empty folder was saved")
+	}
+	b.write("model/weights", "1", time.Hour)
+	b.write("step", "1", time.Hour)
+	b.look(f)
+	if got := b.bucket.reads(); !slices.Equal(got, []string{"step", "weights"}) || len(b.told) != 1 {
+		t.Fatalf("read %q, told %d", got, len(b.told))
+	}
+	b.look(f)
+	if got := b.bucket.reads(); len(got) != 0 || len(b.told) != 1 {
+		t.Fatalf("nothing changed: read %q, told %d", got, len(b.told))
+	}
+	b.write("step", "2", time.Minute)
+	b.look(f)
+	if got := b.bucket.reads(); !slices.Equal(got, []string{"step"}) || len(b.told) != 2 {
+		t.Fatalf("read %q, told %d", got, len(b.told))
+	}
+	want(t, b.elsewhere(), map[string]string{"model/weights": "1", "step": "2"})
+	// The next life of the worker goes on where this one stopped.
+	f = b.follower()
+	b.look(f)
+	if got := b.bucket.reads(); len(got) != 0 || len(b.told) != 3 || b.told[2] != b.told[1] {
+		t.Fatalf("after a restart: read %q, told %q", got, b.told)
+	}
+	if err := os.RemoveAll(filepath.Join(b.dir, "model")); err != nil {
+		t.Fatal(err)
+	}
+	b.look(f)
+	want(t, b.elsewhere(), map[string]string{"step": "2"})
+}
+
+// A file may be changed again within the time that its file system takes for one
+// moment: such a change shows nowhere.
+func TestFreshFilesAreReadAgain(t *testing.T) {
+	b := newBench(t)
+	f := b.follower()
+	b.write("step", "1", 0)
+	b.look(f)
+	path := filepath.Join(b.dir, "step")
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("2"), 0o600); err != nil || os.Chtimes(path, info.ModTime(), info.ModTime()) != nil {
+		t.Fatal("the file cannot be changed unseen")
+	}
+	b.look(f)
+	want(t, b.elsewhere(), map[string]string{"step": "2"})
+}
+
+func TestFilesThatAreWrittenWait(t *testing.T) {
+	b := newBench(t)
+	f := b.follower()
+	b.write("a", "1", time.Hour)
+	b.write("b", "1", time.Hour)
+	b.look(f)
+	b.write("a", "2", time.Minute)
+	b.write("b", "2", time.Minute)
+	b.write("c", "2", time.Minute)
+	b.bucket.reading = func(name string) {
+		if name == "b" || name == "c" {
+			b.write(name, "half of 3", 0)
+		}
+	}
+	b.look(f)
+	want(t, b.elsewhere(), map[string]string{"a": "2", "b": "1"})
+	b.bucket.reading = nil
+	b.look(f)
+	want(t, b.elsewhere(), map[string]string{"a": "2", "b": "half of 3", "c": "half of 3"})
+}
+
+func TestNothingIsToldThatIsNotThere(t *testing.T) {
+	b := newBench(t)
+	f := b.follower()
+	b.write("step", "1", time.Hour)
+	b.bucket.fail = errors.New("the server is away")
+	if err := f.look(t.Context()); err == nil || b.told != nil {
+		t.Fatalf("%v, told %q", err, b.told)
+	}
+	b.bucket.fail = nil
+	b.look(f)
+	want(t, b.elsewhere(), map[string]string{"step": "1"})
+}
+
+func TestLinksAndOddFiles(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("links need rights there")
+	}
+	b := newBench(t)
+	secret := filepath.Join(t.TempDir(), "identity.json")
+	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.write("steps/1", "1", time.Hour)
+	for name, target := range map[string]string{"latest": "steps/1", "out": secret, "up": "../x", "steps/back": "../steps/1"} {
+		if err := os.Symlink(target, filepath.Join(b.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := b.follower()
+	b.look(f)
+	b.look(f)
+	want(t, b.elsewhere(), map[string]string{"steps/1": "1", "latest": "1", "steps/back": "1"})
+	if len(b.log) != 2 || !strings.Contains(strings.Join(b.log, "\n"), "out is not saved with the checkpoint: it is a link that leads out of the folder") {
+		t.Fatalf("the log says %q", b.log)
+	}
+}
+
+// A task may put a link in the place of a file, or of a folder above it, at any
+// moment.
+func TestNothingIsReadThroughALink(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("links need rights there")
+	}
+	b := newBench(t)
+	outside := t.TempDir()
+	if err := os.WriteFile(filepath.Join(outside, "f"), []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.write("d/f", "1", time.Hour)
+	f := b.follower()
+	root, err := os.OpenRoot(b.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := errors.Join(os.RemoveAll(filepath.Join(b.dir, "d")), os.Symlink(outside, filepath.Join(b.dir, "d")), os.Symlink(filepath.Join(outside, "f"), filepath.Join(b.dir, "g"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"d/f", "g"} {
+		if s, err := f.take(t.Context(), root, name); err == nil {
+			t.Errorf("%s was read: %+v", name, s)
+		}
+	}
+	if got := b.bucket.reads(); len(got) != 0 {
+		t.Errorf("read %q", got)
+	}
+}
+
+func TestTooMuchIsSaidOnce(t *testing.T) {
+	b := newBench(t)
+	f := b.follower()
+	b.write("big", "", time.Hour)
+	if err := os.Truncate(filepath.Join(b.dir, "big"), int64(MaxSize)+1); err != nil {
+		t.Skip("no sparse files here: ", err)
+	}
+	for range 2 {
+		f.tell(f.look(t.Context()))
+	}
+	if len(b.log) != 1 || b.log[0] != "the checkpoint is not saved off this worker: it has more than 64GiB" {
+		t.Fatalf("the log says %q", b.log)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	b := newBench(t)
+	b.write("step", "1", time.Hour)
+	f := b.follower()
+	b.look(f)
+	b.write("step", "2", time.Hour)
+	b.look(f)
+	b.write("step", "2 and more", time.Hour) // not saved
+	first, second := b.told[0], b.told[1]
+	other := b.bucket.put([]byte(`{"files":[{"path":"step","size":5,"sha256":"` + b.bucket.put([]byte("other")) + `"}]}`))
+	load := func(tree string) map[string]string {
+		t.Helper()
+		if err := b.saver.Load(t.Context(), &run.Task{Checkpoint: tree}, b.dir); err != nil {
+			t.Fatal(err)
+		}
+		return files(t, b.dir)
+	}
+	for _, tree := range []string{"", second, first} { // what it was, and what was made of it since
+		want(t, load(tree), map[string]string{"step": "2 and more"})
+	}
+	want(t, load(other), map[string]string{"step": "other"})
+	if err := os.WriteFile(filepath.Join(b.dir, "step"), []byte("other and more"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want(t, load(other), map[string]string{"step": "other and more"})
+	want(t, load(second), map[string]string{"step": "2"})
+	// After a start of the machine files may be without their bytes.
+	if err := os.WriteFile(filepath.Join(b.dir, "step"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := readNote(b.dir)
+	n.Boot = "another"
+	data, err := json.Marshal(n)
+	if err != nil || os.WriteFile(b.dir+NoteSuffix, data, 0o600) != nil {
+		t.Fatal("the note cannot be written")
+	}
+	want(t, load(second), map[string]string{"step": "2"})
+	left, err := os.ReadDir(filepath.Dir(b.dir))
+	if err != nil || len(left) != 2 {
+		t.Fatalf("beside the folder and its note there is %v", left)
+	}
+}
+
+// Whenever a load breaks off, the folder is the old one, or the next load makes it
+// the new one.
+func TestLoadBreaksOff(t *testing.T) {
+	b := newBench(t)
+	b.write("a", "1", time.Hour)
+	f := b.follower()
+	b.look(f)
+	old := map[string]string{"a": "1"}
+	tree := b.bucket.put([]byte(`{"files":[{"path":"a","size":1,"sha256":"` + b.bucket.put([]byte("2")) + `"},{"path":"b","size":1,"sha256":"` + b.bucket.put([]byte("3")) + `"}]}`))
+	b.bucket.halfway = func(files int) error {
+		if files == 1 {
+			return errors.New("cut")
+		}
+		return nil
+	}
+	task := &run.Task{Checkpoint: tree}
+	err := b.saver.Load(t.Context(), task, b.dir)
+	if failure, ok := errors.AsType[*run.TaskError](err); !ok || failure.Reason != muster.FetchFailed {
+		t.Fatal(err)
+	}
+	want(t, files(t, b.dir), old)
+	b.bucket.halfway = nil
+
+	// The moments of a crash: each leaves what the steps before it left.
+	for _, crash := range []func() error{
+		func() error { return removeNote(b.dir) },
+		func() error { return errors.Join(removeNote(b.dir), os.Rename(b.dir, b.dir+goingSuffix)) },
+		func() error {
+			return errors.Join(removeNote(b.dir), os.Rename(b.dir, b.dir+goingSuffix), os.Rename(b.dir+comingSuffix, b.dir))
+		},
+	} {
+		if err := errors.Join(removeAll(b.dir), removeAll(b.dir+goingSuffix), removeAll(b.dir+comingSuffix), os.Mkdir(b.dir, 0o700), os.Mkdir(b.dir+comingSuffix, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		b.write("a", "1", time.Hour)
+		if err := crash(); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.saver.Load(t.Context(), task, b.dir); err != nil {
+			t.Fatal(err)
+		}
+		want(t, files(t, b.dir), map[string]string{"a": "2", "b": "3"})
+	}
+}
+
+func TestFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.task.Spec.Checkpoint.Every = muster.Duration(10 * time.Second)
+		stop := b.saver.Follow(b.task, b.dir, func(line string) { b.log = append(b.log, line) })
+		b.write("step", "1", time.Hour)
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		if len(b.told) != 0 {
+			t.Fatal("saved before it was time")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if len(b.told) != 1 {
+			t.Fatal("not saved when it was time")
+		}
+		b.write("step", "2", time.Hour)
+		stop(time.Minute)
+		stop(time.Minute)
+		if len(b.told) != 2 || len(b.log) != 0 {
+			t.Fatalf("told %q, log %q", b.told, b.log)
+		}
+		want(t, b.elsewhere(), map[string]string{"step": "2"})
+
+		stop = b.saver.Follow(b.task, b.dir, func(string) {})
+		b.write("step", "3", time.Hour)
+		stop(0)
+		if len(b.told) != 2 {
+			t.Fatal("saved although nothing was asked for")
+		}
+	})
+}
+
+// Whatever a task does to its folder, what is told is a folder as it was at one look,
+// and can be laid out elsewhere.
+func TestSavesWhatIsThere(t *testing.T) {
+	b := newBench(t)
+	f := b.follower()
+	rapid.Check(t, func(t *rapid.T) {
+		for range rapid.IntRange(1, 6).Draw(t, "changes") {
+			name := rapid.SampledFrom([]string{"a", "b", "d/a", "d/e/b", "x-y"}).Draw(t, "name")
+			if rapid.Bool().Draw(t, "remove") {
+				if err := os.RemoveAll(filepath.Join(b.dir, name)); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			b.write(name, rapid.StringN(0, 8, 20).Draw(t, "text"), time.Duration(rapid.IntRange(0, 10).Draw(t, "age"))*time.Second)
+		}
+		if err := f.look(b.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(b.told) == 0 {
+			if here := files(b, b.dir); len(here) != 0 {
+				t.Fatalf("%v is not saved", here)
+			}
+			return
+		}
+		if there, here := b.elsewhere(), files(b, b.dir); !maps.Equal(there, here) {
+			t.Fatalf("saved is %v, there is %v", there, here)
+		}
+		paths := []string{}
+		for _, e := range b.bucket.tree(f.told).Files {
+			paths = append(paths, e.Path)
+		}
+		if !slices.IsSorted(paths) {
+			t.Fatalf("the tree is not sorted: %q", paths)
+		}
+	})
+}
