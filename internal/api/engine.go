@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched/explain"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -21,9 +21,9 @@ type Engine interface {
 	Retry(ctx context.Context, job muster.JobID, spans []event.Span) error
 	// Steer pauses, resumes, drains, heals or removes a worker.
 	Steer(ctx context.Context, w muster.WorkerID, o muster.Order) error
-	Explain(ctx context.Context, t muster.TaskID) (sched.Explanation, error)
+	Explain(ctx context.Context, t muster.TaskID) (explain.Explanation, error)
 	// Plan says where the first task of each stage would run if it were submitted now.
-	Plan(ctx context.Context, s *muster.Spec) ([]sched.Explanation, error)
+	Plan(ctx context.Context, s *muster.Spec) ([]explain.Explanation, error)
 	// Disconnect ends the session of a worker whose key was revoked, if it has one.
 	Disconnect(w muster.WorkerID)
 	// Workers lists all workers with what is only in memory: free resources, load.

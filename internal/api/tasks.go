@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
-	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/explain"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -95,7 +95,7 @@ func (s *server) listAttempts(ctx context.Context, in *TaskPath) (*body[wire.Att
 	return answer(wire.Attempts{Attempts: full(attempts)}), nil
 }
 
-func (s *server) explainTask(ctx context.Context, in *TaskPath) (*body[sched.Explanation], error) {
+func (s *server) explainTask(ctx context.Context, in *TaskPath) (*body[explain.Explanation], error) {
 	task, err := s.readTask(ctx, in.Task)
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (s *server) explainTask(ctx context.Context, in *TaskPath) (*body[sched.Exp
 }
 
 // explainEnd explains a task that has ended, which the engine knows no more.
-func explainEnd(t muster.Task) sched.Explanation {
+func explainEnd(t muster.Task) explain.Explanation {
 	summary := "Task " + t.ID.String() + " has ended: " + strings.ReplaceAll(t.State.String(), "_", " ")
 	if t.Reason != muster.NoReason {
 		summary += " (" + string(t.Reason) + ")"
@@ -126,7 +126,7 @@ func explainEnd(t muster.Task) sched.Explanation {
 	if t.Message != "" {
 		summary += ": " + t.Message
 	}
-	return sched.Explanation{Task: t.ID, State: t.State, Summary: summary}
+	return explain.Explanation{Task: t.ID, State: t.State, Summary: summary}
 }
 
 // linkArtifacts fills in where artifacts can be had; attempt 0 is the last one.

@@ -34,12 +34,15 @@ var rules = map[string]rule{
 	"place": {ring: pure},
 	"flow":  {ring: pure},
 	"auth":  {ring: pure},
-	"sched": {ring: pure, mine: []string{"place", "flow", "sched/event", "sched/heap", "sched/judge", "sched/queue"}},
+	"sched": {ring: pure, mine: []string{"place", "flow", "sched/effect", "sched/event", "sched/explain", "sched/gang", "sched/heap", "sched/judge", "sched/queue"}},
 
-	"sched/event": {ring: pure},
-	"sched/heap":  {ring: pure},
-	"sched/judge": {ring: pure},
-	"sched/queue": {ring: pure, mine: []string{"place", "sched/heap"}},
+	"sched/event":   {ring: pure},
+	"sched/heap":    {ring: pure},
+	"sched/judge":   {ring: pure},
+	"sched/effect":  {ring: pure},
+	"sched/explain": {ring: pure},
+	"sched/gang":    {ring: pure, mine: []string{"place", "sched/judge"}},
+	"sched/queue":   {ring: pure, mine: []string{"place", "sched/heap"}},
 
 	"store":   {ring: contract},
 	"blob":    {ring: contract},
@@ -47,7 +50,7 @@ var rules = map[string]rule{
 	"link":    {ring: contract},
 	"notify":  {ring: contract},
 
-	"api/wire":  {ring: contract, mine: []string{"sched", "sched/event"}},
+	"api/wire":  {ring: contract, mine: []string{"sched/event", "sched/explain"}},
 	"agent/run": {ring: contract, mine: []string{"tasklog"}, third: []string{"golang.org/x/sys"}},
 
 	"spec":              {ring: adapter, mine: []string{"flow"}, third: []string{"github.com/goccy/go-yaml"}},
@@ -68,10 +71,10 @@ var rules = map[string]rule{
 	"agent/save":        {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
 	"agent/transfer":    {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
 
-	"engine": {ring: shell, mine: []string{"sched", "sched/event", "flow", "store", "link", "notify"}},
+	"engine": {ring: shell, mine: []string{"sched", "sched/effect", "sched/event", "sched/explain", "flow", "store", "link", "notify"}},
 	"agent":  {ring: shell, mine: []string{"agent/run", "link", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"api":    {ring: shell, mine: []string{"auth", "sched", "sched/event", "flow", "store", "blob", "tasklog", "link", "notify", "api/wire"}, third: []string{"github.com/danielgtaylor/huma/v2"}},
-	"client": {ring: shell, mine: []string{"sched", "sched/event", "api/wire"}, third: []string{"golang.org/x/"}},
+	"api":    {ring: shell, mine: []string{"auth", "sched/event", "sched/explain", "flow", "store", "blob", "tasklog", "link", "notify", "api/wire"}, third: []string{"github.com/danielgtaylor/huma/v2"}},
+	"client": {ring: shell, mine: []string{"sched/event", "sched/explain", "api/wire"}, third: []string{"golang.org/x/"}},
 
 	"serve":      {ring: wiring},
 	"work":       {ring: wiring},

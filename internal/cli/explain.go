@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
-	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 type explainConfig struct {
@@ -40,7 +40,7 @@ func (a *app) explain(ctx context.Context, c *explainConfig, args []string) erro
 	if err != nil {
 		return err
 	}
-	var all []sched.Explanation
+	var all []explain.Explanation
 	for _, sel := range sels {
 		id, one := sel.Task()
 		if !one {
@@ -54,7 +54,7 @@ func (a *app) explain(ctx context.Context, c *explainConfig, args []string) erro
 		}
 		all = append(all, x)
 	}
-	return frame.ShowSome(a.App, c.Format, all, func(x sched.Explanation) string { return x.Task.String() }, apart(a, func(x sched.Explanation) error {
+	return frame.ShowSome(a.App, c.Format, all, func(x explain.Explanation) string { return x.Task.String() }, apart(a, func(x explain.Explanation) error {
 		return a.drawExplanation(x, c.Wide())
 	}))
 }
@@ -80,7 +80,7 @@ func firstLive(tasks func(func(muster.Task, error) bool)) (muster.TaskID, error)
 const explainRows = 10
 
 // drawExplanation writes an explanation for people.
-func (a *app) drawExplanation(x sched.Explanation, wide bool) error {
+func (a *app) drawExplanation(x explain.Explanation, wide bool) error {
 	name := x.Task.String()
 	if x.Stage != "" {
 		name = x.Stage

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
-	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 type planConfig struct {
@@ -30,8 +30,8 @@ func (a *app) planCommand() *cli.Command {
 
 // planned is a document and where the first task of each stage would run.
 type planned struct {
-	Name   string              `json:"name"`
-	Stages []sched.Explanation `json:"stages"`
+	Name   string                `json:"name"`
+	Stages []explain.Explanation `json:"stages"`
 }
 
 func (a *app) plan(ctx context.Context, c *planConfig, args []string) error {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
-	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 // SubmitOptions tune Submit.
@@ -36,7 +36,7 @@ func (c *Client) Submit(ctx context.Context, s *muster.Spec, o SubmitOptions) (m
 }
 
 // Plan says where the first task of each stage would run if s were submitted now.
-func (c *Client) Plan(ctx context.Context, s *muster.Spec) ([]sched.Explanation, error) {
+func (c *Client) Plan(ctx context.Context, s *muster.Spec) ([]explain.Explanation, error) {
 	var plan wire.Plan
 	err := c.do(ctx, call{method: http.MethodPost, path: "/plan", body: s, out: &plan, repeat: true})
 	return plan.Stages, err

@@ -8,7 +8,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
-	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 // TaskQuery selects tasks of a job. Its zero value selects all.
@@ -47,8 +47,8 @@ func (c *Client) Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attem
 }
 
 // Explain says why a task stands where it stands.
-func (c *Client) Explain(ctx context.Context, id muster.TaskID) (sched.Explanation, error) {
-	var x sched.Explanation
+func (c *Client) Explain(ctx context.Context, id muster.TaskID) (explain.Explanation, error) {
+	var x explain.Explanation
 	err := c.do(ctx, call{method: http.MethodGet, path: taskPath(id) + "/explain", out: &x, repeat: true})
 	return x, err
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched/explain"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -133,16 +134,16 @@ func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, o muster.Order) e
 }
 
 // Explain says why a live task stands where it stands.
-func (e *Engine) Explain(ctx context.Context, id muster.TaskID) (sched.Explanation, error) {
-	return ask(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (sched.Explanation, error) {
+func (e *Engine) Explain(ctx context.Context, id muster.TaskID) (explain.Explanation, error) {
+	return ask(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (explain.Explanation, error) {
 		return st.Explain(now, id)
 	})
 }
 
 // Plan says where the first task of each stage would run if spec were submitted
 // now.
-func (e *Engine) Plan(ctx context.Context, spec *muster.Spec) ([]sched.Explanation, error) {
-	return ask(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) ([]sched.Explanation, error) {
+func (e *Engine) Plan(ctx context.Context, spec *muster.Spec) ([]explain.Explanation, error) {
+	return ask(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) ([]explain.Explanation, error) {
 		return st.Plan(now, spec), nil
 	})
 }

@@ -4,13 +4,13 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/flow"
 	"github.com/muster-dev/muster/internal/link"
-	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/effect"
 )
 
 // send turns words into one frame for each worker, or more if they are of very
 // many stages. A word to a worker that is
 // not connected is dropped: it hears it from Welcome when it comes back.
-func (e *Engine) send(words []sched.Send) {
+func (e *Engine) send(words []effect.Send) {
 	if len(words) == 0 {
 		return
 	}
@@ -32,13 +32,13 @@ func (e *Engine) send(words []sched.Send) {
 			frames[s] = f
 		}
 		switch w := word.(type) {
-		case sched.Assign:
+		case effect.Assign:
 			s.assign(f, w)
-		case sched.Stop:
+		case effect.Stop:
 			f.Cancel = append(f.Cancel, link.Cancel{Attempt: w.Attempt, Reason: w.Reason, Drop: w.Outcome == muster.AttemptLost})
-		case sched.Leave:
+		case effect.Leave:
 			f.Drain = true
-		case sched.Heal:
+		case effect.Heal:
 			f.Heal = append(f.Heal, w.GPUs...)
 		}
 	}
@@ -49,7 +49,7 @@ func (e *Engine) send(words []sched.Send) {
 
 // assign adds an offer to a frame, and before it the stage's spec if the worker
 // has not had it in this session.
-func (s *session) assign(f *link.ToWorker, w sched.Assign) {
+func (s *session) assign(f *link.ToWorker, w effect.Assign) {
 	ref, isNew := s.refs.of(w.Attempt.Task.Job, w.Group, w.Spec)
 	if isNew {
 		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, Name: w.Spec.Name, Spec: *w.Spec})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
 )
 
@@ -71,10 +72,10 @@ func BenchmarkPlace(b *testing.B) {
 	}
 }
 
-func assigned(fx sched.Effects) []sched.Assign {
-	list := make([]sched.Assign, 0, len(fx.Sends))
+func assigned(fx effect.Effects) []effect.Assign {
+	list := make([]effect.Assign, 0, len(fx.Sends))
 	for _, word := range fx.Sends {
-		if a, ok := word.(sched.Assign); ok {
+		if a, ok := word.(effect.Assign); ok {
 			list = append(list, a)
 		}
 	}

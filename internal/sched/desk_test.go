@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
 )
 
@@ -18,8 +19,8 @@ type desk struct {
 	s     *sched.State
 	now   muster.Time
 	rows  *memory
-	words []sched.Send // of the last turn
-	last  sched.Effects
+	words []effect.Send // of the last turn
+	last  effect.Effects
 }
 
 func newDesk(t *testing.T) *desk {
@@ -64,7 +65,7 @@ func (d *desk) turn() {
 func (d *desk) pass(by muster.Duration) {
 	d.t.Helper()
 	end := d.now.Add(by)
-	var words []sched.Send
+	var words []effect.Send
 	for at := d.s.Wake(); at != 0 && at <= end; at = d.s.Wake() {
 		d.now = max(d.now, at)
 		d.do(event.Tick{})
@@ -167,13 +168,13 @@ func (d *desk) sent(want ...string) {
 	var got []string
 	for _, word := range d.words {
 		switch w := word.(type) {
-		case sched.Assign:
+		case effect.Assign:
 			got = append(got, fmt.Sprintf("assign %s %s", w.Worker, w.Attempt))
-		case sched.Stop:
+		case effect.Stop:
 			got = append(got, fmt.Sprintf("stop %s %s %s", w.Worker, w.Attempt, w.Outcome))
-		case sched.Leave:
+		case effect.Leave:
 			got = append(got, "leave "+string(w.Worker))
-		case sched.Heal:
+		case effect.Heal:
 			got = append(got, "heal "+string(w.Worker)+" "+strings.Join(w.GPUs, ","))
 		}
 	}

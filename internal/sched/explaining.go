@@ -6,29 +6,30 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/sched/explain"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
 // Explain says why a live task stands where it stands. It returns a NotFound
 // error for a task that is not known, or has ended. It changes nothing, and costs
 // a look at every worker and at some ten thousand queued tasks at the most.
-func (s *State) Explain(now muster.Time, id muster.TaskID) (Explanation, error) {
+func (s *State) Explain(now muster.Time, id muster.TaskID) (explain.Explanation, error) {
 	ended := muster.Errorf(muster.NotFound, "task %s has ended, or never was: only a task that has not ended can be explained", id)
 	j := s.jobs[id.Job]
 	if j == nil {
-		return Explanation{}, ended
+		return explain.Explanation{}, ended
 	}
 	g := j.group(id.Num)
 	if g == nil {
-		return Explanation{}, ended
+		return explain.Explanation{}, ended
 	}
-	x := Explanation{Task: id, State: g.row.Rest}
+	x := explain.Explanation{Task: id, State: g.row.Rest}
 	t := g.tasks[id.Num-g.row.First]
 	if t != nil {
 		x.State = t.row.State
 	}
 	if x.State.Final() || t == nil && id.Num < g.row.First+g.row.Next {
-		return Explanation{}, ended
+		return explain.Explanation{}, ended
 	}
 	switch x.State {
 	case muster.Waiting:
@@ -48,12 +49,12 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (Explanation, error) 
 
 // Plan says where the first task of each stage of a normalized spec would run if
 // it were submitted now.
-func (s *State) Plan(now muster.Time, spec *muster.Spec) []Explanation {
-	list := make([]Explanation, len(spec.Tasks))
+func (s *State) Plan(now muster.Time, spec *muster.Spec) []explain.Explanation {
+	list := make([]explain.Explanation, len(spec.Tasks))
 	for i := range spec.Tasks {
 		t := &spec.Tasks[i]
 		x := &list[i]
-		*x = Explanation{Stage: t.Name, State: muster.Queued, Waiting: t.Needs}
+		*x = explain.Explanation{Stage: t.Name, State: muster.Queued, Waiting: t.Needs}
 		s.explainQueued(now, x, question{
 			id: muster.TaskID{Job: s.next}, need: place.NewNeed(t), priority: priority(spec), project: s.projects[spec.Project],
 		})
@@ -102,7 +103,7 @@ type question struct {
 	task     *task          // nil for an element of a rest, and for a plan
 }
 
-func (s *State) explainQueued(now muster.Time, x *Explanation, q question) {
+func (s *State) explainQueued(now muster.Time, x *explain.Explanation, q question) {
 	answers := make([]place.Answer, 0, len(s.order))
 	shape, kept := s.queue.Known(q.need), ""
 	for _, w := range s.order {
@@ -129,13 +130,13 @@ func (s *State) explainQueued(now muster.Time, x *Explanation, q question) {
 	}
 	place.SortAnswers(answers)
 	for i := range answers {
-		if i == MaxVerdicts {
-			x.More = len(answers) - MaxVerdicts
+		if i == explain.MaxVerdicts {
+			x.More = len(answers) - explain.MaxVerdicts
 			break
 		}
 		a := &answers[i]
 		filter, why := a.Why()
-		x.Workers = append(x.Workers, Verdict{Worker: a.Book.Worker.ID, Name: a.Book.Worker.Name, Fits: filter == "", Filter: filter, Why: why})
+		x.Workers = append(x.Workers, explain.Verdict{Worker: a.Book.Worker.ID, Name: a.Book.Worker.Name, Fits: filter == "", Filter: filter, Why: why})
 	}
 	var own int
 	var exact bool
@@ -154,7 +155,7 @@ func (s *State) explainQueued(now muster.Time, x *Explanation, q question) {
 // estimate tells when the task will start if tasks of its shape go on to take as
 // long as they did, and as many of them run at once as now. It returns 0 without
 // such history, and in a queue too long to count.
-func (s *State) estimate(now muster.Time, x *Explanation, q question) muster.Time {
+func (s *State) estimate(now muster.Time, x *explain.Explanation, q question) muster.Time {
 	sh := s.queue.Known(q.need)
 	if sh == nil || sh.Ran == 0 || sh.Held == 0 || x.Beyond {
 		return 0

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 func slots(n int) func(*muster.Worker) {
@@ -293,7 +293,7 @@ func TestExplainListsTheNearestWorkersFirst(t *testing.T) {
 	d.do(event.Pause{Worker: d.join("y-paused", func(w *muster.Worker) { w.Resources.Memory = 64 * gib }), On: true})
 	job := d.submit(stage("a", func(s *muster.TaskSpec) { s.Resources.Memory = 32 * gib }))
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job})
-	if err != nil || len(x.Workers) != sched.MaxVerdicts || x.More != 12 || x.Workers[0].Name != "y-paused" || x.Workers[1].Name != "x-small" {
+	if err != nil || len(x.Workers) != explain.MaxVerdicts || x.More != 12 || x.Workers[0].Name != "y-paused" || x.Workers[1].Name != "x-small" {
 		t.Fatalf("%+v, %v", x, err)
 	}
 }

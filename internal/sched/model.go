@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
@@ -31,7 +32,7 @@ type group struct {
 	ahead   int           // of tasks, those from Next on
 	item    queue.Item    // the place of the rest in the queue
 	timer   timer
-	inputs  []Input // known once the group was ready
+	inputs  []effect.Input // known once the group was ready
 	dirty   bool
 	touched bool         // a need of others may be met or missed since the last settle
 	shape   *queue.Shape // of its tasks, once one of them was queued: see shapeOf

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/judge"
 )
 
@@ -81,5 +82,5 @@ func (s *State) giveUp(now muster.Time, t *task) {
 		e.Outcome, e.Reason = muster.AttemptLost, t.room
 	}
 	s.end(now, t, e)
-	s.tell(w, Stop{Worker: w.row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: e.Reason})
+	s.tell(w, effect.Stop{Worker: w.row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: e.Reason})
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/effect"
 )
 
 // pending is what has to leave by the next Take. A subject is listed once, when
@@ -16,15 +17,15 @@ type pending struct {
 	attempts []muster.Attempt
 	late     []muster.Report
 	gone     []muster.WorkerID
-	sends    []Send
+	sends    []effect.Send
 	events   []muster.Event
 }
 
 // Take returns everything since the last Take: each changed row once, in its
 // latest form.
-func (s *State) Take() Effects {
+func (s *State) Take() effect.Effects {
 	p := &s.out
-	fx := Effects{Sends: p.sends, Events: p.events}
+	fx := effect.Effects{Sends: p.sends, Events: p.events}
 	r := &fx.Rows
 	r.Attempts, r.Late, r.Gone = p.attempts, p.late, p.gone
 	r.Jobs = take(p.jobs, func(j *job) muster.Job {
@@ -50,7 +51,7 @@ func (s *State) Take() Effects {
 	clear(p.workers)
 	*p = pending{
 		jobs: p.jobs[:0], groups: p.groups[:0], tasks: p.tasks[:0], workers: p.workers[:0],
-		sends: make([]Send, 0, len(p.sends)), events: make([]muster.Event, 0, len(p.events)),
+		sends: make([]effect.Send, 0, len(p.sends)), events: make([]muster.Event, 0, len(p.events)),
 	}
 	return fx
 }
@@ -112,7 +113,7 @@ func (p *pending) forget(w *worker) {
 
 // tell sends a word to a worker that is connected. Others learn what they missed
 // when they join.
-func (s *State) tell(w *worker, word Send) {
+func (s *State) tell(w *worker, word effect.Send) {
 	if w.connected {
 		s.out.sends = append(s.out.sends, word)
 	}

@@ -3,6 +3,7 @@ package sched
 import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
@@ -91,7 +92,7 @@ func (s *State) assign(now muster.Time, t *task, w *worker) {
 	t.row.NotBefore, t.row.Reason, t.row.Message = 0, muster.NoReason, ""
 	s.hold(t, w)
 	s.set(now, t, muster.Assigned)
-	s.tell(w, Assign{
+	s.tell(w, effect.Assign{
 		Worker: w.row.ID, Attempt: t.attempt(), Group: g.row.Index, Element: t.element(), Grant: grant, Spec: g.spec(), Inputs: g.inputs,
 		Checkpoint: t.row.Checkpoint,
 	})

@@ -12,7 +12,9 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 const second = muster.Duration(time.Second)
@@ -58,7 +60,7 @@ func (w *world) turn() {
 		if !w.sessions[word.To()] {
 			w.t.Fatalf("a word for %s, which has no session: %#v", word.To(), word)
 		}
-		if a, ok := word.(sched.Assign); ok {
+		if a, ok := word.(effect.Assign); ok {
 			w.given[a.Worker] = append(w.given[a.Worker], a.Attempt)
 		}
 	}
@@ -93,7 +95,7 @@ func (w *world) check() {
 }
 
 // idle holds that after a Place no task is left that a worker could run now.
-func (w *world) idle(x sched.Explanation) {
+func (w *world) idle(x explain.Explanation) {
 	if x.State == muster.Queued && x.NotUntil == 0 && len(x.Workers) > 0 && x.Workers[0].Fits {
 		w.t.Fatalf("task %s was not placed, although it fits: %+v", x.Task, x)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/judge"
 )
@@ -180,7 +181,7 @@ func (s *State) emptied(w *worker) {
 		s.armWorker(w)
 	case w.row.Draining && !w.leaving:
 		w.leaving = true
-		s.tell(w, Leave{Worker: w.row.ID})
+		s.tell(w, effect.Leave{Worker: w.row.ID})
 	}
 }
 
@@ -263,7 +264,7 @@ func (s *State) renew(now muster.Time, ev event.Renewed) error {
 	}
 	_, stop := s.Keep(w.row.ID, ev.Held)
 	for _, a := range stop {
-		s.tell(w, Stop{Worker: w.row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
+		s.tell(w, effect.Stop{Worker: w.row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
 	}
 	return nil
 }

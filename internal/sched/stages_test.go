@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
 )
 
@@ -88,8 +89,8 @@ func TestResultsReachTheNextStage(t *testing.T) {
 	d.finish(job, 0, muster.AttemptSucceeded, result(`{"accuracy":0.97}`), func(r *muster.Report) {
 		r.Artifacts = []muster.Artifact{{Name: "model.pt", Size: 7, SHA256: "abc"}}
 	})
-	a, ok := d.words[0].(sched.Assign)
-	if !ok || a.Spec.Env["BASE"] != "0.97" || len(a.Inputs) != 1 || a.Inputs[0] != (sched.Input{Path: "model.pt", SHA256: "abc", Size: 7}) {
+	a, ok := d.words[0].(effect.Assign)
+	if !ok || a.Spec.Env["BASE"] != "0.97" || len(a.Inputs) != 1 || a.Inputs[0] != (effect.Input{Path: "model.pt", SHA256: "abc", Size: 7}) {
 		t.Fatalf("assigned %+v", d.words)
 	}
 	// After a restart the inputs are known from the rows alone.

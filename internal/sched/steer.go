@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/judge"
 )
@@ -89,7 +90,7 @@ func (s *State) stop(now muster.Time, t *task) {
 	if t.row.State == muster.Cancelling {
 		why = muster.CancelledByUser
 	}
-	s.tell(t.worker, Stop{Worker: t.row.Worker, Attempt: t.attempt(), Outcome: muster.AttemptCancelled, Reason: why})
+	s.tell(t.worker, effect.Stop{Worker: t.row.Worker, Attempt: t.attempt(), Outcome: muster.AttemptCancelled, Reason: why})
 }
 
 // patience is how long a task that was told to end may take until its report is
@@ -113,7 +114,7 @@ func (s *State) heal(ev event.Heal) error {
 	}
 	gpus, err := place.Quarantined(&w.row, ev.GPUs)
 	if err == nil {
-		s.tell(w, Heal{Worker: w.row.ID, GPUs: gpus})
+		s.tell(w, effect.Heal{Worker: w.row.ID, GPUs: gpus})
 	}
 	return err
 }

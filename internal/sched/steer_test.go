@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
 )
 
@@ -22,7 +23,7 @@ func (d *desk) worker(w muster.WorkerID) muster.Worker {
 }
 
 // attend lets time pass in steps in which a worker says that it is there.
-func (d *desk) attend(by muster.Duration, w muster.WorkerID, held ...muster.AttemptID) (words []sched.Send) {
+func (d *desk) attend(by muster.Duration, w muster.WorkerID, held ...muster.AttemptID) (words []effect.Send) {
 	d.t.Helper()
 	for end := d.now.Add(by); d.now < end; {
 		d.pass(min(10*second, end.Sub(d.now)))
@@ -91,7 +92,7 @@ func TestADrainStopsWhatRunsAtItsDeadline(t *testing.T) {
 	d.attend(minute, w, both...)
 	d.sent("stop w 1.0#1 cancelled", "stop w 1.1#1 cancelled")
 	for _, word := range d.words {
-		if stop, ok := word.(sched.Stop); !ok || stop.Reason != muster.Preempted {
+		if stop, ok := word.(effect.Stop); !ok || stop.Reason != muster.Preempted {
 			t.Fatalf("%+v", word)
 		}
 	}
@@ -246,7 +247,7 @@ func TestASavedCheckpointGoesWithTheNextAttempt(t *testing.T) {
 	if len(d.words) != 1 {
 		t.Fatalf("sent %v", d.words)
 	}
-	if assign, ok := d.words[0].(sched.Assign); !ok || assign.Checkpoint != two || assign.Attempt.N != 2 {
+	if assign, ok := d.words[0].(effect.Assign); !ok || assign.Checkpoint != two || assign.Attempt.N != 2 {
 		t.Fatalf("sent %+v", d.words[0])
 	}
 	d.refuse(muster.Conflict, event.Saved{Worker: w, Attempt: a, SHA256: one})

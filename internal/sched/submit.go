@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/flow"
+	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
@@ -167,7 +168,7 @@ func (s *State) resolve(g *group) (muster.Reason, error) {
 	}
 	g.inputs = nil
 	for _, p := range placed {
-		g.inputs = append(g.inputs, Input(p))
+		g.inputs = append(g.inputs, effect.Input(p))
 	}
 	return muster.NoReason, nil
 }

@@ -5,7 +5,7 @@ package wire
 
 import (
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 // Prefix is where the API lives.
@@ -54,7 +54,7 @@ type Workers struct {
 
 // Plan says where the first task of each stage would run.
 type Plan struct {
-	Stages []sched.Explanation `json:"stages" nullable:"false"`
+	Stages []explain.Explanation `json:"stages" nullable:"false"`
 }
 
 // Selection picks tasks of a job.

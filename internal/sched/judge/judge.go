@@ -141,13 +141,13 @@ func backoff(t *muster.Task, spec *muster.TaskSpec, n int) muster.Duration {
 		pause *= 2
 	}
 	pause = min(pause, most)
-	tell := float64(mix(muster.AttemptID{Task: t.ID, N: t.Attempt})>>11) / (1 << 53) // 0 to 1
+	tell := float64(Mix(muster.AttemptID{Task: t.ID, N: t.Attempt})>>11) / (1 << 53) // 0 to 1
 	pause = muster.Duration(float64(pause) * (0.9 + 0.2*tell))
 	return muster.Duration(pause.Std().Round(time.Millisecond))
 }
 
-// mix hashes an attempt's id (the finalizer of SplitMix64).
-func mix(a muster.AttemptID) uint64 {
+// Mix hashes an attempt's id (the finalizer of SplitMix64).
+func Mix(a muster.AttemptID) uint64 {
 	x := uint64(a.Task.Job)<<40 ^ uint64(a.Task.Num)<<12 ^ uint64(a.N)
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/effect"
 )
 
 // checkRows holds what a commit may change: a success stands for ever, an end
@@ -52,8 +53,8 @@ func (w *world) checkRows(rows muster.Rows) error {
 
 // checkSend holds what may be said: only what is on disk, and a task only once
 // everything that it needs has succeeded.
-func (w *world) checkSend(word sched.Send) error {
-	m, ok := word.(sched.Assign)
+func (w *world) checkSend(word effect.Send) error {
+	m, ok := word.(effect.Assign)
 	if !ok {
 		return nil
 	}

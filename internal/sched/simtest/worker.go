@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
 )
 
@@ -50,10 +50,10 @@ func (w *worker) held() []muster.AttemptID {
 }
 
 // receive takes a word from the server and returns the events it answers with.
-func (w *worker) receive(now muster.Time, rng *rand.Rand, word sched.Send) []event.Event {
+func (w *worker) receive(now muster.Time, rng *rand.Rand, word effect.Send) []event.Event {
 	w.heardAt = now
 	switch m := word.(type) {
-	case sched.Assign:
+	case effect.Assign:
 		if rng.IntN(40) == 0 {
 			return []event.Event{event.Rejected{Worker: w.id, Attempt: m.Attempt, Message: "not now"}}
 		}
@@ -63,7 +63,7 @@ func (w *worker) receive(now muster.Time, rng *rand.Rand, word sched.Send) []eve
 			event.Accepted{Worker: w.id, Attempt: m.Attempt},
 			event.Started{Worker: w.id, Attempt: m.Attempt, At: now},
 		}
-	case sched.Stop:
+	case effect.Stop:
 		delete(w.reports, m.Attempt)
 		ex := w.runs[m.Attempt]
 		if ex == nil {
@@ -75,12 +75,12 @@ func (w *worker) receive(now muster.Time, rng *rand.Rand, word sched.Send) []eve
 		}
 		ex.endAt = now + muster.Time(rng.IntN(4000))
 		ex.report.Outcome, ex.report.Reason, ex.report.ExitCode = muster.AttemptCancelled, m.Reason, nil
-	case sched.Leave:
+	case effect.Leave:
 	}
 	return nil
 }
 
-func newExecution(now muster.Time, rng *rand.Rand, m sched.Assign) *execution {
+func newExecution(now muster.Time, rng *rand.Rand, m effect.Assign) *execution {
 	grace := m.Spec.Disconnect.Grace
 	if grace == 0 {
 		grace = defaultGrace

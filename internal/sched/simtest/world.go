@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
 )
 
@@ -52,7 +53,7 @@ type packet struct {
 	worker   int
 	session  int
 	toServer []event.Event
-	toWorker sched.Send
+	toWorker effect.Send
 	acks     []muster.AttemptID
 }
 
@@ -350,7 +351,7 @@ func (w *world) restart() error {
 }
 
 // note keeps the digest of effects.
-func (w *world) note(fx sched.Effects) {
+func (w *world) note(fx effect.Effects) {
 	if w.trace != nil {
 		for _, t := range fx.Rows.Tasks {
 			w.trace("%s task %s %s attempt %d on %s %s", w.now, t.ID, t.State, t.Attempt, t.Worker, t.Reason)

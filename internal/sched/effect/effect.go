@@ -1,4 +1,5 @@
-package sched
+// Package effect is what the scheduler's decisions lead to. It is pure.
+package effect
 
 import "github.com/muster-dev/muster"
 

@@ -1,4 +1,5 @@
-package sched
+// Package explain is how the scheduler says why a task stands where it stands.
+package explain
 
 import "github.com/muster-dev/muster"
 
