@@ -45,8 +45,8 @@ type Running struct {
 type Config struct {
 	Options
 	Worker  Worker
-	GPUs    func() (gpu.Readings, bool) // the last readings; nil if there are no devices
-	Devices func() []muster.GPU         // those of the worker; nil if there are none
+	GPUs    func() (gpu.Readings, bool) // the last readings
+	Devices func() []muster.GPU         // those of the worker
 	Log     *slog.Logger
 }
 
@@ -112,7 +112,7 @@ func (g *Guard) look(ctx context.Context, now time.Time) {
 }
 
 func (g *Guard) readings(now time.Time) (rs gpu.Readings, fresh bool) {
-	if g.cfg.GPUs == nil || g.gates.gpu == nil && !g.cfg.Yield {
+	if g.gates.gpu == nil && !g.cfg.Yield {
 		return rs, false
 	}
 	rs, ok := g.cfg.GPUs()
@@ -185,11 +185,9 @@ func (g *Guard) owners(ctx context.Context, now time.Time, rs gpu.Readings, fres
 		each = nil
 	}
 	busy := g.owner.see(now, each, given, g.kin.look(ctx))
-	if g.cfg.Devices != nil {
-		for _, d := range g.cfg.Devices() {
-			if why := busy[d.Parent]; d.Parent != "" && why != "" && busy[d.UUID] == "" {
-				busy[d.UUID] = why
-			}
+	for _, d := range g.cfg.Devices() {
+		if why := busy[d.Parent]; d.Parent != "" && why != "" && busy[d.UUID] == "" {
+			busy[d.UUID] = why
 		}
 	}
 	if !maps.Equal(busy, g.held) {
@@ -207,7 +205,7 @@ func (g *Guard) owners(ctx context.Context, now time.Time, rs gpu.Readings, fres
 // tend preempts, freezes and lets go on what runs.
 func (g *Guard) tend(now time.Time, running []Running, busy map[string]string) {
 	// What an earlier life left frozen goes on only when it is known that it may.
-	sure := !g.cfg.Yield || g.cfg.GPUs == nil || g.read || now.Sub(g.began) >= staleAfter
+	sure := !g.cfg.Yield || g.read || now.Sub(g.began) >= staleAfter
 	tasks := make(map[muster.AttemptID]tended, len(g.tasks))
 	for i := range running {
 		r := &running[i]

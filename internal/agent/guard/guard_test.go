@@ -213,7 +213,8 @@ func TestFrozenByAnEarlierLife(t *testing.T) {
 	expect(t, c)
 
 	c = &crew{running: task}
-	g = New(Config{Options: Options{Yield: true}, GPUs: (&world{}).readings, Worker: c, Log: quiet})
+	none := func() []muster.GPU { return nil }
+	g = New(Config{Options: Options{Yield: true}, GPUs: (&world{}).readings, Devices: none, Worker: c, Log: quiet})
 	g.look(t.Context(), epoch)
 	expect(t, c)
 	g.look(t.Context(), epoch.Add(staleAfter))
