@@ -32,6 +32,8 @@ func (w *world) checkRows(rows muster.Rows) error {
 			continue
 		case t.Attempt < old.Attempt || t.Attempt > old.Attempt+1:
 			return fmt.Errorf("task %s goes from attempt %d to %d", t.ID, old.Attempt, t.Attempt)
+		case t.Checkpoint != old.Checkpoint && savedBy(t.Checkpoint) != old.Attempt && savedBy(t.Checkpoint) != t.Attempt:
+			return fmt.Errorf("task %s has a checkpoint of attempt %d, and is at attempt %d", t.ID, savedBy(t.Checkpoint), t.Attempt)
 		case t.State == muster.Assigned && old.State != muster.Assigned && t.Attempt == old.Attempt:
 			return fmt.Errorf("task %s is assigned again as attempt %d", t.ID, t.Attempt)
 		case old.State == muster.Succeeded && t.State != muster.Succeeded:
@@ -54,11 +56,25 @@ func (w *world) checkRows(rows muster.Rows) error {
 // checkSend holds what may be said: only what is on disk, and a task only once
 // everything that it needs has succeeded.
 func (w *world) checkSend(word effect.Send) error {
-	m, ok := word.(effect.Assign)
-	if !ok {
+	var m effect.Assign
+	switch word := word.(type) {
+	case effect.Assign:
+		m = word
+	case effect.Stop:
+		if word.Reason == muster.Preempted && word.Outcome == muster.AttemptCancelled {
+			w.stats.preemptions++
+		}
+		return nil
+	case effect.Heal:
+		w.stats.heals++
+		return nil
+	case effect.Leave:
 		return nil
 	}
 	w.stats.assigns++
+	if err := w.checkGiven(m); err != nil {
+		return err
+	}
 	t := w.disk.tasks[m.Attempt.Task]
 	if t.State != muster.Assigned || t.Attempt != m.Attempt.N || t.Worker != m.Worker {
 		return fmt.Errorf("attempt %s is offered to %s, but on disk the task is %s, attempt %d, on %q", m.Attempt, m.Worker, t.State, t.Attempt, t.Worker)
@@ -76,6 +92,39 @@ func (w *world) checkSend(word effect.Send) error {
 		}
 	}
 	return nil
+}
+
+// checkGiven holds that a task goes to a worker that takes tasks, on devices that
+// nobody warns of, and with what was saved of it last.
+func (w *world) checkGiven(m effect.Assign) error {
+	t, row := w.disk.tasks[m.Attempt.Task], w.disk.workers[m.Worker]
+	if row.Paused || row.Draining {
+		return fmt.Errorf("attempt %s is offered to %s, which takes nothing", m.Attempt, m.Worker)
+	}
+	for _, g := range row.Resources.GPUs {
+		if g.Quarantined != "" && slices.Contains(m.Grant.GPUs, g.UUID) {
+			return fmt.Errorf("attempt %s is given the quarantined device %s", m.Attempt, g.UUID)
+		}
+	}
+	if m.Checkpoint != t.Checkpoint {
+		return fmt.Errorf("attempt %s goes on from %q, but %q was saved last", m.Attempt, m.Checkpoint, t.Checkpoint)
+	}
+	if m.Checkpoint != "" {
+		w.stats.continued++
+	}
+	return nil
+}
+
+// treeOf is the hash of what an attempt saved: it tells which attempt.
+func treeOf(attempt, n int) string { return fmt.Sprintf("%032x%032x", attempt, n) }
+
+// savedBy returns the attempt that saved a tree.
+func savedBy(tree string) int {
+	var n int
+	if _, err := fmt.Sscanf(tree[:32], "%x", &n); err != nil {
+		return 0
+	}
+	return n
 }
 
 // checkAll looks at everything: the books of every job, the load of every

@@ -66,6 +66,12 @@ func (w *world) users() []event.Event {
 		events = append(events, event.Pause{Worker: wk})
 	case 2:
 		events = append(events, event.Drain{Worker: wk, On: true})
+	case 6:
+		events = append(events, event.Pause{Worker: wk, On: true, Until: w.soon()})
+	case 7, 8:
+		events = append(events, event.Drain{Worker: wk, On: true, Until: w.soon()})
+	case 9, 10, 11:
+		events = append(events, event.Heal{Worker: wk})
 	case 3:
 		events = append(events, event.Drain{Worker: wk})
 	case 4:
@@ -75,6 +81,9 @@ func (w *world) users() []event.Event {
 	}
 	return events
 }
+
+// soon is now, or within a minute.
+func (w *world) soon() muster.Time { return w.now + muster.Time(w.rng.IntN(60_000)) }
 
 // unpause takes back what administrators did.
 func (w *world) unpause() []event.Event {
@@ -108,6 +117,14 @@ func (w *world) mischief() []event.Event {
 		wk.frozen = true
 	case 3, 4, 5, 6:
 		wk.frozen, wk.dead = false, false
+	case 8:
+		if gpus := wk.offer.Resources.GPUs; len(gpus) > 0 && wk.awake() {
+			w.stats.quarantines++
+			wk.quarantine(gpus[w.rng.IntN(len(gpus))].UUID, "xid 79")
+			if wk.session != 0 {
+				return []event.Event{wk.offered()}
+			}
+		}
 	case 7:
 		w.now += muster.Time(w.rng.IntN(120_000)) // nothing happens anywhere for a while
 	}

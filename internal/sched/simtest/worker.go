@@ -22,6 +22,7 @@ type worker struct {
 	runs      map[muster.AttemptID]*execution
 	reports   map[muster.AttemptID]muster.Report
 	nextRenew muster.Time
+	turns     int
 }
 
 // execution is one attempt on a worker.
@@ -73,11 +74,37 @@ func (w *worker) receive(now muster.Time, rng *rand.Rand, word effect.Send) []ev
 			delete(w.runs, m.Attempt)
 			return nil
 		}
+		if m.Reason.FleetFault() && rng.IntN(8) == 0 {
+			return nil // it does not get it done
+		}
 		ex.endAt = now + muster.Time(rng.IntN(4000))
 		ex.report.Outcome, ex.report.Reason, ex.report.ExitCode = muster.AttemptCancelled, m.Reason, nil
+		if m.Reason.FleetFault() {
+			ex.report.Outcome = muster.AttemptFailed
+		}
+	case effect.Heal:
+		for _, uuid := range m.GPUs {
+			w.quarantine(uuid, "")
+		}
+		return []event.Event{w.offered()}
 	case effect.Leave:
 	}
 	return nil
+}
+
+// quarantine says why a device is given to nobody, or takes that back.
+func (w *worker) quarantine(uuid, why string) {
+	gpus := slices.Clone(w.offer.Resources.GPUs) // the old ones were given away in events
+	for i := range gpus {
+		if gpus[i].UUID == uuid {
+			gpus[i].Quarantined = why
+		}
+	}
+	w.offer.Resources.GPUs = gpus
+}
+
+func (w *worker) offered() event.Event {
+	return event.Offered{Worker: w.id, Tags: w.offer.Tags, Kinds: w.offer.Kinds, Resources: w.offer.Resources}
 }
 
 func newExecution(now muster.Time, rng *rand.Rand, m effect.Assign) *execution {
@@ -113,6 +140,7 @@ func newExecution(now muster.Time, rng *rand.Rand, m effect.Assign) *execution {
 // step ends what is due and returns reports; it also kills what outlived its
 // lease, before anything else, as the real worker does after a thaw.
 func (w *worker) step(now muster.Time) []event.Event {
+	w.turns++
 	for _, id := range slices.SortedFunc(maps.Keys(w.runs), func(a, b muster.AttemptID) int { return compareTasks(a.Task, b.Task) }) {
 		ex := w.runs[id]
 		switch {
@@ -129,6 +157,9 @@ func (w *worker) step(now muster.Time) []event.Event {
 	}
 	var events []event.Event
 	for _, id := range w.held() {
+		if w.runs[id] != nil && (w.turns+id.Task.Num)%16 == 0 {
+			events = append(events, event.Saved{Worker: w.id, Attempt: id, SHA256: treeOf(id.N, w.turns)})
+		}
 		if r, ok := w.reports[id]; ok {
 			events = append(events, event.Finished{Worker: w.id, Report: r})
 		}

@@ -75,7 +75,7 @@ func TestSameSeed(t *testing.T) {
 // partly busy, and now and then one that needs a whole worker. Each of these must
 // start before long.
 func TestNobodyStarves(t *testing.T) {
-	const bound = 20 * time.Minute
+	const bound = 30 * time.Minute
 	for s := range uint64(4) {
 		w := newWorld(2000+s, nil)
 		w.digest, w.faults = nil, false
