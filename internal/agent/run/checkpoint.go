@@ -17,4 +17,6 @@ type Checkpoints interface {
 	// says, until the returned func is called. That one saves once more what has changed
 	// and takes no longer than last, 0 for not at all. say is for lines of the task's log.
 	Follow(t *Task, dir string, say func(line string)) (stop func(last time.Duration))
+	// Forget says that dir was removed, or is about to be made anew.
+	Forget(dir string)
 }

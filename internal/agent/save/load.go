@@ -39,11 +39,6 @@ const (
 	goingSuffix  = ".going"
 )
 
-// Suffixes end the names of what lies beside a folder, and is nothing without it.
-func Suffixes() []string {
-	return []string{NoteSuffix, NoteSuffix + ".new", comingSuffix, goingSuffix, listSuffix}
-}
-
 // Load implements run.Checkpoints.
 func (s *Saver) Load(ctx context.Context, t *run.Task, dir string) error {
 	if t.Checkpoint == "" || readNote(dir).holds(t.Checkpoint) {
@@ -80,6 +75,15 @@ func (s *Saver) Load(ctx context.Context, t *run.Task, dir string) error {
 		s.cfg.Log.Warn("an old checkpoint stays", slog.String("folder", going), slog.Any("error", err))
 	}
 	return nil
+}
+
+// Forget implements run.Checkpoints.
+func (s *Saver) Forget(dir string) {
+	for _, suffix := range []string{noteSuffix, noteSuffix + newSuffix, comingSuffix, goingSuffix, listSuffix} {
+		if err := removeAll(dir + suffix); err != nil {
+			s.cfg.Log.Warn("what belongs to a checkpoint stays", slog.String("path", dir+suffix), slog.Any("error", err))
+		}
+	}
 }
 
 func failed(err error) error {

@@ -10,9 +10,11 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// NoteSuffix ends the name of the note beside a folder. It must not outlive its
-// folder: who makes a folder anew removes it.
-const NoteSuffix = ".tree"
+// What ends the name of the note beside a folder, and of the next one.
+const (
+	noteSuffix = ".tree"
+	newSuffix  = ".new"
+)
 
 // mostPast is how many of a folder's trees are remembered.
 const mostPast = 32
@@ -47,7 +49,7 @@ func stampOf(info fs.FileInfo) stamp {
 // readNote returns the note of a folder, an empty one if there is none or if it cannot be read.
 func readNote(dir string) *note {
 	n := &note{}
-	if b, err := os.ReadFile(dir + NoteSuffix); err != nil || json.Unmarshal(b, n) != nil {
+	if b, err := os.ReadFile(dir + noteSuffix); err != nil || json.Unmarshal(b, n) != nil {
 		return &note{}
 	}
 	return n
@@ -59,15 +61,15 @@ func (n *note) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	path := dir + NoteSuffix
-	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
+	path := dir + noteSuffix
+	if err := os.WriteFile(path+newSuffix, b, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(path+".new", path)
+	return os.Rename(path+newSuffix, path)
 }
 
 func removeNote(dir string) error {
-	if err := os.Remove(dir + NoteSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(dir + noteSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil

@@ -403,13 +403,23 @@ func TestLoad(t *testing.T) {
 	n := readNote(b.dir)
 	n.Boot = "another"
 	data, err := json.Marshal(n)
-	if err != nil || os.WriteFile(b.dir+NoteSuffix, data, 0o600) != nil {
+	if err != nil || os.WriteFile(b.dir+noteSuffix, data, 0o600) != nil {
 		t.Fatal("the note cannot be written")
 	}
 	want(t, load(second), map[string]string{"step": "2"})
-	left, err := os.ReadDir(filepath.Dir(b.dir))
-	if err != nil || len(left) != 2 {
-		t.Fatalf("beside the folder and its note there is %v", left)
+	beside := func() int {
+		left, err := os.ReadDir(filepath.Dir(b.dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(left)
+	}
+	if n := beside(); n != 2 {
+		t.Fatalf("there are %d things where a folder and its note should be", n)
+	}
+	b.saver.Forget(b.dir)
+	if n := beside(); n != 1 || len(readNote(b.dir).Past) != 0 {
+		t.Fatalf("%d things are left, and what the folder was is remembered", n)
 	}
 }
 
