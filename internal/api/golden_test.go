@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/internal/api"
 	"github.com/muster-dev/muster/internal/api/apitest"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -135,11 +137,63 @@ func story(t *testing.T) *apitest.Server {
 	return s
 }
 
-var golden = []struct {
+// rig brings a server to where a worker shows all that a worker may: devices, one of
+// them quarantined, what they do, why it takes nothing new, and a task that goes on
+// from a checkpoint.
+func rig(t *testing.T) *apitest.Server {
+	t.Helper()
+	s := apitest.Start(t, nil)
+	w := s.Worker(t, "w2")
+	w.Say(&link.ToServer{Offer: &link.Offer{
+		Tags: []string{"cuda", "gpu"}, Kinds: []string{muster.KindNoop, muster.KindProcess, muster.KindScript},
+		Resources: muster.Resources{CPUs: 8, Memory: 8 << 30, Disk: 8 << 30, Slots: 2, GPUs: []muster.GPU{
+			{UUID: "GPU-a", Index: 0, Vendor: "nvidia", Name: "NVIDIA A100-SXM4-40GB", Memory: 40 << 30, Quarantined: "an uncorrected ECC error (XID 48)"},
+			{UUID: "MIG-b", Index: 1, Vendor: "nvidia", Name: "NVIDIA A100-SXM4-40GB", Memory: 5 << 30, MIG: "1g.5gb", Parent: "GPU-c"},
+		}},
+	}})
+	resp, body := send(t, s, request{method: "POST", path: "/api/v1/jobs", body: "run: python train.py\ncheckpoint: ckpt/\n", header: map[string]string{"Content-Type": "application/yaml"}})
+	if resp.StatusCode != http.StatusCreated {
+		t.Fatalf("submit: %d %s", resp.StatusCode, body)
+	}
+	tree := `{"files":[]}`
+	if err := s.Blobs.Put(t.Context(), emptyTree, 0, strings.NewReader(tree)); err != nil {
+		t.Fatal(err)
+	}
+	id := w.Next()
+	busy, hot, memory := 0.97, 81.0, muster.Size(31<<30)
+	w.Say(&link.ToServer{
+		Ready: &link.Ready{Constrained: "the GPUs are in use by their owner"}, Saved: []link.Saved{{Attempt: id, SHA256: emptyTree}},
+		Renew: &link.Renew{Held: []muster.AttemptID{id}, Load: &muster.Load{CPU: 0.25, Memory: 1 << 30, GPUs: []muster.GPULoad{
+			{UUID: "GPU-a", Utilization: &busy, Memory: &memory, Temperature: &hot},
+		}}},
+	})
+	return s
+}
+
+const emptyTree = "602e35a92eec4bc0a2ec6ae113f07bfc6933322fb69fe8dee416e5a67217e2a2"
+
+var goldenRig = []goldenCase{
+	{"rig-worker", request{method: "GET", path: "/api/v1/workers/w2"}, "get-worker"},
+	{"rig-workers", request{method: "GET", path: "/api/v1/workers"}, "list-workers"},
+	{"rig-task", request{method: "GET", path: "/api/v1/tasks/1.0"}, "get-task"},
+	{"rig-plan", request{method: "POST", path: "/api/v1/plan", body: `{"tasks":[{"kind":"noop","resources":{"gpus":{"count":1,"memory":"20GiB"}}}]}`}, "plan-job"},
+	{"rig-healed", request{method: "POST", path: "/api/v1/workers/w2/heal", body: `{"gpus":["0"]}`}, "heal-worker"},
+	{"rig-well", request{method: "POST", path: "/api/v1/workers/w2/heal", body: `{"gpus":["MIG-b"]}`}, "error"},
+	{"rig-no-gpu", request{method: "POST", path: "/api/v1/workers/w2/heal", body: `{"gpus":["7"]}`}, "error"},
+	{"rig-paused", request{method: "POST", path: "/api/v1/workers/w2/pause", body: `{"for":"1h"}`}, "pause-worker"},
+	{"rig-drained", request{method: "POST", path: "/api/v1/workers/w2/drain", body: `{"deadline":600}`}, "drain-worker"},
+	{"rig-not-paused", request{method: "POST", path: "/api/v1/workers/w2/pause", body: `{"for":60}`}, "error"},
+	{"rig-bad-deadline", request{method: "POST", path: "/api/v1/workers/w2/drain", body: `{"deadline":"soon"}`}, "error"},
+	{"rig-resumed", request{method: "POST", path: "/api/v1/workers/w2/resume"}, "resume-worker"},
+}
+
+type goldenCase struct {
 	name string
 	request
 	operation string // whose schema the answer must fit; "" for none
-}{
+}
+
+var golden = []goldenCase{
 	{"job", request{method: "GET", path: "/api/v1/jobs/1"}, "get-job"},
 	{"jobs", request{method: "GET", path: "/api/v1/jobs?limit=2"}, "list-jobs"},
 	{"jobs-next", request{method: "GET", path: "/api/v1/jobs?limit=2&cursor=2"}, "list-jobs"},
@@ -190,8 +244,15 @@ var golden = []struct {
 func TestGolden(t *testing.T) {
 	s := story(t)
 	s.Key(t, auth.Viewer, "", "")
+	checkGolden(t, s, golden)
+}
+
+func TestGoldenRig(t *testing.T) { checkGolden(t, rig(t), goldenRig) }
+
+func checkGolden(t *testing.T, s *apitest.Server, cases []goldenCase) {
+	t.Helper()
 	doc := api.Document()
-	for _, g := range golden {
+	for _, g := range cases {
 		t.Run(g.name, func(t *testing.T) {
 			resp, body := send(t, s, g.request)
 			got := render(t, g.request, resp, body)
@@ -254,16 +315,15 @@ func schemaOf(doc *huma.OpenAPI, operation string, status int) *huma.Schema {
 // against its schema by a golden test.
 func TestEveryJSONOperationIsGolden(t *testing.T) {
 	tested := map[string]bool{}
-	for _, g := range golden {
+	for _, g := range slices.Concat(golden, goldenRig) {
 		tested[g.operation] = true
 	}
-	similar := map[string]bool{"drain-worker": true, "resume-worker": true} // to pause-worker
 	for path, item := range api.Document().Paths {
 		if strings.Contains(path, "...") {
 			t.Errorf("path %s is no OpenAPI path", path)
 		}
 		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Delete} {
-			if op == nil || similar[op.OperationID] {
+			if op == nil {
 				continue
 			}
 			for status, r := range op.Responses {

@@ -29,7 +29,8 @@ func (s *server) workerRoutes() {
 		summary: "Forget a worker that is away, and revoke its key", verb: auth.SteerWorkers}, s.removeWorker)
 }
 
-type workerPath struct {
+// WorkerPath names a worker in a path.
+type WorkerPath struct {
 	Worker string `path:"worker" maxLength:"200" doc:"id, or name if only one has it"`
 }
 
@@ -44,7 +45,7 @@ func (s *server) listWorkers(ctx context.Context, _ *struct{}) (*body[wire.Worke
 	return answer(wire.Workers{Workers: full(ws)}), nil
 }
 
-func (s *server) getWorker(ctx context.Context, in *workerPath) (*body[muster.Worker], error) {
+func (s *server) getWorker(ctx context.Context, in *WorkerPath) (*body[muster.Worker], error) {
 	w, err := s.worker(ctx, in.Worker)
 	if err != nil {
 		return nil, err
@@ -83,15 +84,15 @@ func (s *server) worker(ctx context.Context, idOrName string) (muster.Worker, er
 
 type (
 	drainInput struct {
-		workerPath
+		WorkerPath
 		Body *wire.Drain
 	}
 	pauseInput struct {
-		workerPath
+		WorkerPath
 		Body *wire.Pause
 	}
 	healInput struct {
-		workerPath
+		WorkerPath
 		Body *wire.Heal
 	}
 )
@@ -112,7 +113,7 @@ func (s *server) pauseWorker(ctx context.Context, in *pauseInput) (*body[muster.
 	return s.steer(ctx, in.Worker, o)
 }
 
-func (s *server) resumeWorker(ctx context.Context, in *workerPath) (*body[muster.Worker], error) {
+func (s *server) resumeWorker(ctx context.Context, in *WorkerPath) (*body[muster.Worker], error) {
 	return s.steer(ctx, in.Worker, muster.Order{Do: muster.SteerResume})
 }
 
@@ -133,10 +134,10 @@ func (s *server) steer(ctx context.Context, idOrName string, o muster.Order) (*b
 	if err := s.Engine.Steer(ctx, w.ID, o); err != nil {
 		return nil, err
 	}
-	return s.getWorker(ctx, &workerPath{Worker: string(w.ID)})
+	return s.getWorker(ctx, &WorkerPath{Worker: string(w.ID)})
 }
 
-func (s *server) removeWorker(ctx context.Context, in *workerPath) (*struct{}, error) {
+func (s *server) removeWorker(ctx context.Context, in *WorkerPath) (*struct{}, error) {
 	w, err := s.worker(ctx, in.Worker)
 	if err != nil {
 		return nil, err

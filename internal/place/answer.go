@@ -73,6 +73,9 @@ func (a *Answer) Why() (filter, why string) {
 
 // Summarize says in one sentence what all workers together answer.
 func Summarize(answers []Answer) string {
+	if len(answers) > 0 && answers[0].Need.Gang > 0 {
+		return summarizeGang(answers)
+	}
 	var fit, room, closed int
 	lacks := map[Filter]int{}
 	for i := range answers {
@@ -119,6 +122,9 @@ func Nearest(answers []Answer) string {
 	if len(answers) == 0 {
 		return "start a worker and let it join this server"
 	}
+	if answers[0].Need.Gang > 0 {
+		return nearestGang(answers)
+	}
 	if answers[0].fits() {
 		return ""
 	}
@@ -146,6 +152,8 @@ func Nearest(answers []Answer) string {
 func (a *Answer) wait() string {
 	name := a.Book.Worker.Name
 	switch {
+	case a.Ever == GPUs && a.Book.curable(a.Need):
+		return fmt.Sprintf("let worker %s look at its quarantined GPUs again (muster workers heal %s)", name, name)
 	case a.Ever != Fits:
 		return ""
 	case a.Rejected > 0:

@@ -26,6 +26,10 @@ func TestAQuarantinedDeviceIsGivenToNobody(t *testing.T) {
 	if why := b.Why(big, place.GPUs); !strings.HasSuffix(why, "; GPU 0 (big) is quarantined: an uncorrected ECC error") {
 		t.Errorf("why: %s", why)
 	}
+	answers := []place.Answer{place.Ask(b, big)}
+	if s := place.Nearest(answers); !strings.HasSuffix(s, "or let worker rig look at its quarantined GPUs again (muster workers heal rig)") {
+		t.Errorf("nearest: %s", s)
+	}
 	for _, share := range []bool{false, true} {
 		small := need(func(s *muster.TaskSpec) {
 			s.Resources.GPUs = muster.GPURequest{Count: 1, Vendor: "nvidia", Memory: 8 * gib, Share: share}

@@ -101,6 +101,16 @@ func (b *Book) quarantined(n *Need) string {
 	return s.String()
 }
 
+// curable reports whether the worker would have enough devices for n if none were
+// quarantined.
+func (b *Book) curable(n *Need) bool {
+	c := Book{gpus: slices.Clone(b.gpus)}
+	for i := range c.gpus {
+		c.gpus[i].gpu.Quarantined = ""
+	}
+	return !b.devices(n, true) && c.devices(n, true)
+}
+
 func (b *Book) usableNow(n *Need) int {
 	have := 0
 	for i := range b.gpus {
