@@ -73,6 +73,11 @@ func (a *Agent) adopt(life context.Context, h *run.Held) bool {
 		a.roster.letGo(id)
 		return false
 	}
+	if h.Frozen { // whoever froze it is gone, and will do it again if need be
+		if err := a.cfg.Supervisor.Freeze(id, false); err != nil {
+			a.log.Warn("a frozen attempt of an earlier life cannot be thawed", slog.String("attempt", id.String()), slog.Any("error", err))
+		}
+	}
 	ctx, cancel := context.WithCancelCause(life)
 	at := a.roster.adopt(h, t, cancel)
 	a.tasks.Go(func() {

@@ -45,11 +45,14 @@ func TestTasksOutliveACrash(t *testing.T) {
 		w.print(first, 4, []byte("two "))
 		w.crash()
 		w.desk.forgetFrames()
-		w.shelf.change(first.id, func(h *run.Held) { h.LogSize = 8 })
+		w.shelf.change(first.id, func(h *run.Held) { h.LogSize, h.Frozen = 8, true })
 		w.start()
 		again := w.adopted()
 		if len(again) != 2 {
 			t.Fatalf("%d of 2 tasks are adopted", len(again))
+		}
+		if frozen, thawed := w.shelf.frozen[first.id]; frozen || !thawed {
+			t.Error("a frozen task stays frozen without whoever froze it")
 		}
 		got := *again[0].task
 		got.Held = nil

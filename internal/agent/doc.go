@@ -3,9 +3,11 @@
 // it.
 //
 //	link session ── Assign ──► roster ──► executor (package run) ──┐
-//	     ▲                       │  ▲                              │ Sink, Report
-//	     │ Take                  │  └──────────────────────────────┘
-//	     └── Accepted, Started, Progress, Logs, Finished, Renew ◄──┘
+//	     ▲                       │  ▲         │                    │ Sink, Report
+//	     │ Take                  │  └─────────┼────────────────────┘
+//	     │                       │            ▼
+//	     │                       │       supervisor: the processes, over this worker's lives
+//	     └── Accepted, Started, Progress, Logs, Saved, Finished, Renew
 //	                             │
 //	                             ├──► keep: reports that wait for their acknowledgement
 //	                             └──► local logs, removed once the server has them
@@ -26,10 +28,12 @@
 // disconnect grace has passed, and says nothing about it any more: by then the
 // server has given the attempt up, and another worker may run the task. The time
 // is counted from the moment at which the last ping left that the server has answered, which is
-// never later than the server's own count begins, and by a clock that goes on
-// while the machine sleeps. Every frame, in either direction, is preceded by that
+// never later than the server's own count begins, and by a clock that nobody can set and
+// that goes on while the machine sleeps. Every frame, in either direction, is preceded by that
 // check, so that a worker that was stopped and goes on does not report as if
-// nothing had been.
+// nothing had been. The supervisor is told of every contact and counts, too: it ends what
+// outlives its lease while there is no worker, or a stopped one. The next life of the
+// worker goes on with the count of the one before.
 //
 // # Reports
 //
@@ -39,8 +43,17 @@
 // same, for everybody, as a crash just before the task ended. The attempt's log
 // stays until the server has all of it and the report.
 //
+// # Lives
+//
+// A task's process belongs to the supervisor, not to this process. When the worker is
+// killed, or leaves its tasks to be upgraded, the next one on the same data dir asks what
+// is held, takes up each attempt where it was, with its place, its log and its lease, and
+// says in its hello that it has it. An attempt that was not started yet has no
+// process: when a worker is killed it is lost with it; a worker that leaves hands it
+// back.
+//
 // # What is not promised
 //
-// Tasks do not survive their worker's process: what an earlier life left running
-// is killed at the start, and the server starts those tasks elsewhere.
+// Tasks do not survive a restart of the machine, nor that of the supervisor's own
+// process: they are ended then, and the server starts them elsewhere.
 package agent

@@ -110,92 +110,141 @@ func noDoubles(t *testing.T, c *mustertest.Cluster, ids []muster.JobID) {
 	}
 }
 
-// TestWorkerKilled kills a worker: its tasks are lost after their grace and run
-// again on the other one; nothing of the first lives on after its restart.
+// TestWorkerKilled kills a worker that does not come back: its tasks end with their
+// lease although there is no worker to end them, and run again on the other one.
 func TestWorkerKilled(t *testing.T) {
 	const tasks = 20
 	c := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
 	first := c.StartWorker("first", dir, "--slots", strconv.Itoa(tasks))
-	marks := t.TempDir()
-	spec := mustertest.Shell("marks", fmt.Sprintf(`echo $$ > %s/$MUSTER_INDEX.$MUSTER_ATTEMPT; test $MUSTER_ATTEMPT = 2 || exec sleep 600`, marks))
-	spec.Tasks[0].Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: tasks - 1, Step: 1}}}
-	spec.Tasks[0].Disconnect = muster.Disconnect{Grace: muster.Duration(2 * time.Second)}
-	job := c.Submit(spec)
+	spec := mustertest.Shell("again", `test $MUSTER_ATTEMPT = 2 || { setsid sleep 600 & exec sleep 600; }`)
+	job := c.Submit(grace(array(spec, tasks), 2*time.Second))
 	c.Running(job.ID, tasks)
 	c.StartWorker("second", t.TempDir(), "--slots", strconv.Itoa(tasks))
 	first.Kill()
 	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
 		t.Fatalf("the job ended as %s: %v", got.State, got.Counts)
 	}
-	second, err := c.Client.Worker(t.Context(), "second")
+	lostThenDone(t, c, job.ID, "second")
+	noneLeft(t, c, dir)
+	c.StartWorker("first", dir)
+	again := mustertest.Shell("again", "echo hello")
+	again.Tasks[0].Where.Workers = []string{"first"}
+	if got := c.Wait(c.Submit(again).ID, 30*time.Second); got.State != muster.JobSucceeded {
+		t.Errorf("the next task of the worker that came back ended as %s", got.State)
+	}
+	lostThenDone(t, c, job.ID, "second")
+}
+
+// lostThenDone holds that the first attempt of each task of a job was lost with its
+// worker, and the second one ended well on another one.
+func lostThenDone(t *testing.T, c *mustertest.Cluster, job muster.JobID, on string) {
+	t.Helper()
+	w, err := c.Client.Worker(t.Context(), on)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, task := range c.Tasks(job.ID) {
-		if task.Attempt != 2 || task.Worker != second.ID {
-			t.Errorf("task %s ended with attempt %d on %s", task.ID, task.Attempt, task.Worker)
+	for _, task := range c.Tasks(job) {
+		if task.State != muster.Succeeded || task.Attempt != 2 || task.Worker != w.ID {
+			t.Errorf("task %s is %s with attempt %d on %s", task.ID, task.State, task.Attempt, task.Worker)
 		}
 		attempts, err := c.Client.Attempts(t.Context(), task.ID)
 		if err != nil || len(attempts) != 2 || attempts[0].Outcome != muster.AttemptLost || attempts[0].Reason != muster.WorkerLost {
 			t.Errorf("task %s has the attempts %+v (%v)", task.ID, attempts, err)
 		}
 	}
-	c.StartWorker("first", dir)
-	c.Await("the leftovers of the killed worker end", 20*time.Second, func() error {
-		for i := range tasks {
-			b, err := os.ReadFile(filepath.Join(marks, fmt.Sprintf("%d.1", i)))
-			if err != nil {
-				return err
+}
+
+// TestFrozen freezes a worker, its shim, or both of them past the lease and thaws
+// them: what the first attempt comes to is not accepted, and the second attempt's result
+// stands.
+func TestFrozen(t *testing.T) {
+	for name, which := range map[string]struct{ worker, shim bool }{
+		"the worker": {worker: true}, "worker and shim": {worker: true, shim: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := mustertest.New(t, t.TempDir())
+			dir := t.TempDir()
+			first := c.StartWorker("first", dir)
+			gate := filepath.Join(t.TempDir(), "gate")
+			spec := mustertest.Shell("late", fmt.Sprintf(`while [ $MUSTER_ATTEMPT = 1 ] && [ ! -e %s ]; do sleep 0.1; done; echo "{\"attempt\": $MUSTER_ATTEMPT}" > $MUSTER_OUT/result.json`, gate))
+			job := c.Submit(grace(spec, 2*time.Second))
+			c.Running(job.ID, 1)
+			c.StartWorker("second", t.TempDir())
+			var frozen []int
+			if which.worker {
+				frozen = append(frozen, first.PID())
 			}
-			if _, err := os.Stat("/proc/" + strings.TrimSpace(string(b))); err == nil {
-				return fmt.Errorf("process %s lives", strings.TrimSpace(string(b)))
+			if which.shim {
+				frozen = append(frozen, shims(t, dir)...)
 			}
+			signal := func(sig syscall.Signal) {
+				for _, pid := range frozen {
+					if err := syscall.Kill(pid, sig); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			signal(syscall.SIGSTOP)
+			t.Cleanup(func() { signal(syscall.SIGCONT) })
+			if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
+				t.Fatalf("the job ended as %s", got.State)
+			}
+			if !which.shim {
+				noneLeft(t, c, dir) // a frozen worker does not keep its tasks alive
+			}
+			if err := os.WriteFile(gate, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			signal(syscall.SIGCONT)
+			c.State("first", muster.WorkerActive)
+			if task := c.Tasks(job.ID)[0]; !strings.Contains(string(task.Result), `2`) {
+				t.Errorf("the result is %s", task.Result)
+			}
+			// The worker is of use again.
+			again := mustertest.Shell("again", "echo hello")
+			again.Tasks[0].Where.Workers = []string{"first"}
+			if got := c.Wait(c.Submit(again).ID, 30*time.Second); got.State != muster.JobSucceeded {
+				t.Errorf("the thawed worker's next task ended as %s", got.State)
+			}
+			lostThenDone(t, c, job.ID, "second")
+		})
+	}
+}
+
+// TestShimFrozen freezes a shim for a while: its tasks go on, tasks that are to start
+// wait for it, and nothing is lost.
+func TestShimFrozen(t *testing.T) {
+	const lines = 40
+	c := mustertest.New(t, t.TempDir())
+	dir := t.TempDir()
+	c.StartWorker("w1", dir)
+	job := c.Submit(mustertest.Shell("talk", fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; sleep 0.1; done; touch $MUSTER_OUT/done`, lines)))
+	c.Running(job.ID, 1)
+	held := shims(t, dir)
+	if len(held) != 1 {
+		t.Fatalf("the worker has the shims %v", held)
+	}
+	if err := syscall.Kill(held[0], syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	more := c.Submit(mustertest.Shell("more", "echo hello"))
+	c.Await("the task ends under the frozen shim", 30*time.Second, func() error {
+		if found, err := filepath.Glob(filepath.Join(dir, "tasks", "*", "out", "done")); len(found) == 0 {
+			return fmt.Errorf("not yet (%v)", err)
 		}
 		return nil
 	})
-}
-
-// TestWorkerFrozen freezes a worker past its lease and thaws it: its late result
-// is refused and the second attempt's stands.
-func TestWorkerFrozen(t *testing.T) {
-	c := mustertest.New(t, t.TempDir())
-	first := c.StartWorker("first", t.TempDir())
-	gate := filepath.Join(t.TempDir(), "gate")
-	spec := mustertest.Shell("late", fmt.Sprintf(`while [ $MUSTER_ATTEMPT = 1 ] && [ ! -e %s ]; do sleep 0.1; done; echo "{\"attempt\": $MUSTER_ATTEMPT}" > $MUSTER_OUT/result.json`, gate))
-	spec.Tasks[0].Disconnect = muster.Disconnect{Grace: muster.Duration(2 * time.Second)}
-	job := c.Submit(spec)
-	c.Running(job.ID, 1)
-	c.StartWorker("second", t.TempDir())
-	first.Signal(syscall.SIGSTOP)
-	// The task itself is not frozen: it ends while its worker cannot say so.
-	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
-		t.Fatalf("the job ended as %s", got.State)
-	}
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+	if err := syscall.Kill(held[0], syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	first.Signal(syscall.SIGCONT)
-	c.Await("the thawed worker is back", 30*time.Second, func() error {
-		w, err := c.Client.Worker(t.Context(), "first")
-		if err == nil && w.State != muster.WorkerActive {
-			err = fmt.Errorf("it is %s", w.State)
+	for _, id := range []muster.JobID{job.ID, more.ID} {
+		if got := c.Wait(id, time.Minute); got.State != muster.JobSucceeded {
+			t.Errorf("job %d ended as %s: %+v", id, got.State, c.Tasks(id)[0])
 		}
-		return err
-	})
-	task := c.Tasks(job.ID)[0]
-	if task.Attempt != 2 || !strings.Contains(string(task.Result), `2`) {
-		t.Errorf("the task has attempt %d with result %s", task.Attempt, task.Result)
 	}
-	attempts, err := c.Client.Attempts(t.Context(), task.ID)
-	if err != nil || len(attempts) != 2 || attempts[0].Outcome != muster.AttemptLost || attempts[1].Outcome != muster.AttemptSucceeded {
-		t.Errorf("the attempts are %+v (%v)", attempts, err)
-	}
-	// The worker is of use again.
-	again := mustertest.Shell("again", "echo hello")
-	again.Tasks[0].Where.Workers = []string{"first"}
-	if got := c.Wait(c.Submit(again).ID, 30*time.Second); got.State != muster.JobSucceeded {
-		t.Errorf("the thawed worker's next task ended as %s", got.State)
+	if task := c.Tasks(job.ID)[0]; task.Attempt != 1 || c.Output(task.ID) != numbered(lines) {
+		t.Errorf("after attempt %d the log is %q", task.Attempt, c.Output(task.ID))
 	}
 }
 
@@ -203,42 +252,57 @@ func TestWorkerFrozen(t *testing.T) {
 // held back, one of them, and the connection reset, each for less than the
 // grace. The task goes on, is not restarted, and its log is whole.
 func TestPartition(t *testing.T) {
-	const lines = 30
+	const lines = 60
 	c := mustertest.New(t, t.TempDir())
 	proxy := linktest.NewProxy(t, c.Addr)
 	c.StartWorker("far", t.TempDir(), "--server", "http://"+proxy.Addr)
 	job := c.Submit(mustertest.Shell("talk", fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; sleep 0.5; done`, lines)))
 	c.Running(job.ID, 1)
-	state := func(want muster.WorkerState) {
-		t.Helper()
-		c.Await(fmt.Sprintf("the worker is %s", want), 30*time.Second, func() error {
-			w, err := c.Client.Worker(t.Context(), "far")
-			if err == nil && w.State != want {
-				err = fmt.Errorf("it is %s", w.State)
-			}
-			return err
-		})
+	for _, cut := range []func(){
+		proxy.Freeze,
+		func() { proxy.FreezeDown(); proxy.Drop() }, // the worker notices only that nobody answers its new connections
+		func() { proxy.FreezeUp(); proxy.Drop() },
+		proxy.FreezeUp,
+	} {
+		cut()
+		c.State("far", muster.WorkerUnreachable)
+		proxy.Thaw()
+		c.State("far", muster.WorkerActive)
 	}
-	proxy.Freeze()
-	state(muster.WorkerUnreachable)
-	proxy.Thaw()
-	state(muster.WorkerActive)
-	proxy.FreezeDown()
-	proxy.Drop() // the worker notices only that nobody answers its new connections
-	state(muster.WorkerUnreachable)
-	proxy.Thaw()
-	state(muster.WorkerActive)
 	proxy.Drop()
 	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
 		t.Fatalf("the job ended as %s", got.State)
 	}
-	var want strings.Builder
-	for i := range lines {
-		fmt.Fprintf(&want, "line %d\n", i+1)
-	}
 	task := c.Tasks(job.ID)[0]
-	if out := c.Output(task.ID); out != want.String() || task.Attempt != 1 {
+	if out := c.Output(task.ID); out != numbered(lines) || task.Attempt != 1 {
 		t.Errorf("after attempt %d the log is %q", task.Attempt, out)
+	}
+}
+
+// TestLongPartition cuts the way for longer than the grace, in both directions and
+// in each of them: the task runs on another worker, the cut-off one ends its own copy, and
+// nothing that it says later counts.
+func TestLongPartition(t *testing.T) {
+	for name, cut := range map[string]func(*linktest.Proxy){
+		"both ways": (*linktest.Proxy).Freeze, "from the server": (*linktest.Proxy).FreezeDown, "to the server": (*linktest.Proxy).FreezeUp,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := mustertest.New(t, t.TempDir())
+			proxy := linktest.NewProxy(t, c.Addr)
+			dir := t.TempDir()
+			c.StartWorker("far", dir, "--server", "http://"+proxy.Addr)
+			job := c.Submit(grace(mustertest.Shell("again", `test $MUSTER_ATTEMPT = 2 || sleep 600`), 2*time.Second))
+			c.Running(job.ID, 1)
+			c.StartWorker("near", t.TempDir())
+			cut(proxy)
+			if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
+				t.Fatalf("the job ended as %s: %v", got.State, got.Counts)
+			}
+			noneLeft(t, c, dir)
+			proxy.Thaw()
+			c.State("far", muster.WorkerActive)
+			lostThenDone(t, c, job.ID, "near")
+		})
 	}
 }
 

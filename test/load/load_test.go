@@ -57,16 +57,27 @@ func BenchmarkNoop(b *testing.B) {
 }
 
 // BenchmarkTrue is 3,000 processes of /bin/true, beside the same number executed
-// by Go alone in the same run.
+// by Go alone in the same run; and what CPU the worker and its shim use for a task
+// beyond what Go alone does.
 func BenchmarkTrue(b *testing.B) {
 	const tasks = 3000
 	c := mustertest.New(b, b.TempDir())
-	c.StartWorker("w1", b.TempDir())
+	dir := b.TempDir()
+	w := c.StartWorker("w1", dir)
+	drive(b, c, array(muster.KindProcess, 10, "/bin/true"))
+	shim := shimOf(b, dir)
 	for b.Loop() {
+		self := ownCPU(b)
 		bare := bareExec(b, tasks, runtime.NumCPU())
+		bareCPU := ownCPU(b) - self
+		before, beforeShim := cpu(b, w.PID()), cpu(b, shim)
 		took := drive(b, c, array(muster.KindProcess, tasks, "/bin/true"))
+		used, usedShim := cpu(b, w.PID())-before, cpu(b, shim)-beforeShim
 		bareAfter := bareExec(b, tasks, runtime.NumCPU())
 		limit := 2 * tasks / (bare + bareAfter).Seconds()
+		b.ReportMetric(ms(used)/tasks, "worker-cpu-ms/task")
+		b.ReportMetric(ms(usedShim)/tasks, "shim-cpu-ms/task")
+		b.ReportMetric(ms(used+usedShim-bareCPU)/tasks, "added-cpu-ms/task")
 		b.ReportMetric(limit, "bare-tasks/s")
 		b.ReportMetric(tasks/took.Seconds(), "tasks/s")
 		b.ReportMetric(tasks/took.Seconds()/limit, "of-bare")
@@ -140,18 +151,57 @@ func BenchmarkMillion(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkIdle is what a connected worker without tasks costs in 30 seconds.
+// BenchmarkIdle is what a connected worker without tasks costs in 30 seconds, and the
+// shim that stays from its tasks of before.
 func BenchmarkIdle(b *testing.B) {
 	c := mustertest.New(b, b.TempDir())
-	w := c.StartWorker("w1", b.TempDir())
+	dir := b.TempDir()
+	w := c.StartWorker("w1", dir)
 	for b.Loop() {
 		time.Sleep(5 * time.Second) // the start is over
 		before := cpu(b, w.PID())
 		time.Sleep(30 * time.Second)
 		b.ReportMetric(rss(b, w.PID()), "worker-rss-MB")
 		b.ReportMetric((cpu(b, w.PID())-before).Seconds()/30*100, "worker-cpu-%")
+		drive(b, c, array(muster.KindProcess, 10, "/bin/true"))
+		shim := shimOf(b, dir)
+		time.Sleep(5 * time.Second)
+		before = cpu(b, shim)
+		time.Sleep(30 * time.Second)
+		b.ReportMetric(rss(b, shim), "shim-rss-MB")
+		b.ReportMetric((cpu(b, shim)-before).Seconds()/30*100, "shim-cpu-%")
 	}
 	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkAdopt is how long a worker that was killed with 100 running tasks takes
+// from its start until it is connected and has taken all of them up.
+func BenchmarkAdopt(b *testing.B) {
+	const tasks = 100
+	c := mustertest.New(b, b.TempDir())
+	dir := b.TempDir()
+	w := c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks))
+	job := c.Submit(array(muster.KindProcess, tasks, "/bin/sleep", "3600"))
+	c.Running(job.ID, tasks)
+	for b.Loop() {
+		w.Kill()
+		began := time.Now()
+		w = c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks))
+		b.ReportMetric(time.Since(began).Seconds(), "adopted-s")
+		if !strings.Contains(w.Log(), "kept="+strconv.Itoa(tasks)) {
+			b.Fatalf("not all tasks are adopted: %s", w.Log())
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	for _, task := range c.Tasks(job.ID) {
+		if task.Attempt != 1 || task.State != muster.Running {
+			b.Errorf("task %s is %s with attempt %d", task.ID, task.State, task.Attempt)
+		}
+	}
+	if _, err := c.Client.Cancel(b.Context(), job.ID, nil); err != nil {
+		b.Fatal(err)
+	}
+	c.Wait(job.ID, time.Minute)
 }
 
 // BenchmarkFsync is the bare limit of the disk: append 512 bytes and fsync.
@@ -199,6 +249,35 @@ func BenchmarkSubmit(b *testing.B) {
 		b.ReportMetric(clients*each/time.Since(began).Seconds(), "jobs/s")
 	}
 	b.ReportMetric(0, "ns/op")
+}
+
+// shimOf returns the process that stands by the tasks of the worker with its data in
+// dir.
+func shimOf(b *testing.B, dir string) int {
+	b.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, path := range files {
+		line, _ := os.ReadFile(path) // it may just have ended
+		if !strings.Contains(string(line), "\x00shim\x00") || !strings.Contains(string(line), dir) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil {
+			b.Fatal(err)
+		}
+		return pid
+	}
+	b.Fatal("there is no shim")
+	return 0
+}
+
+// ownCPU returns the CPU time of this process, without its children's.
+func ownCPU(b *testing.B) time.Duration {
+	b.Helper()
+	return cpu(b, os.Getpid())
 }
 
 // rss returns a process's resident memory in MB.

@@ -62,20 +62,16 @@ func (p Program) Become() error {
 	return nil
 }
 
-// Own is the file that this process runs, also after another one was put in its
-// place.
+// Own is a name for the file that this process runs, also after another one was put
+// in its place.
 func Own() (string, error) {
+	const self = "/proc/self/exe"
+	if _, err := os.Stat(self); err == nil {
+		return self, nil
+	}
 	path, err := os.Executable()
 	if err != nil {
 		return "", muster.Errorf(muster.Internal, "the program's own file cannot be found: %w", err)
-	}
-	const self = "/proc/self/exe"
-	mine, err := os.Stat(self)
-	if err != nil {
-		return path, nil //nolint:nilerr // no /proc: the path has to do
-	}
-	if there, err := os.Stat(path); err != nil || !os.SameFile(mine, there) {
-		return self, nil //nolint:nilerr // it was replaced or removed
 	}
 	return path, nil
 }

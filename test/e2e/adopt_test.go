@@ -1,0 +1,368 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/mustertest"
+)
+
+// ending is how a task of TestWorkerKilledAgainAndAgain ends.
+type ending struct {
+	shell  string
+	state  muster.TaskState
+	reason muster.Reason
+	code   int
+}
+
+var endings = []ending{
+	{"exit 0", muster.Succeeded, "", 0},
+	{"exit 3", muster.Failed, muster.ExitCode, 3},
+	{"kill -USR1 $$", muster.Failed, muster.Signal, 138},
+	{"kill -TERM $$", muster.Failed, muster.Signal, 143},
+	{`echo "{\"n\": $MUSTER_INDEX}" > $MUSTER_OUT/result.json`, muster.Succeeded, "", 0},
+}
+
+// TestWorkerKilledAgainAndAgain kills a worker twenty times while fifty tasks run
+// and end: each runs once, ends with its true exit code and result, and has its whole
+// log.
+func TestWorkerKilledAgainAndAgain(t *testing.T) {
+	const kills, tasks = 20, 50
+	c := mustertest.New(t, t.TempDir())
+	dir, marks := t.TempDir(), t.TempDir()
+	w := c.StartWorker("w1", dir, "--slots", fmt.Sprint(tasks))
+	var script strings.Builder
+	// Some end with the first kill, some after the last one.
+	gate := filepath.Join(marks, "gate")
+	fmt.Fprintf(&script, `echo started >> %s/$MUSTER_INDEX; while [ ! -e %s ]; do sleep 0.1; done; `, marks, gate)
+	fmt.Fprintf(&script, `i=0; while [ $i -lt $((3 + 2 * MUSTER_INDEX)) ]; do i=$((i+1)); echo line $i; sleep 0.1; done; case $((MUSTER_INDEX %% %d)) in `, len(endings))
+	for i, e := range endings {
+		fmt.Fprintf(&script, "%d) %s;; ", i, e.shell)
+	}
+	script.WriteString("esac")
+	job := c.Submit(array(mustertest.Shell("long", script.String()), tasks))
+	c.Running(job.ID, tasks)
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for range kills {
+		w.Kill()
+		w = c.StartWorker("w1", dir, "--slots", fmt.Sprint(tasks))
+	}
+	now, err := c.Client.Job(t.Context(), job.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d kills in %v; after them %v", kills, time.Since(began), now.Counts)
+	c.Wait(job.ID, 2*time.Minute)
+	for _, task := range c.Tasks(job.ID) {
+		e := endings[task.ID.Num%len(endings)]
+		if task.State != e.state || task.Reason != e.reason || task.ExitCode == nil || *task.ExitCode != e.code || task.Attempt != 1 {
+			t.Errorf("task %s is %s (%s, %s) after attempt %d, want %s with exit code %d", task.ID, task.State, task.Reason, task.Message, task.Attempt, e.state, e.code)
+		}
+		if want := fmt.Sprintf(`{"n":%d}`, task.ID.Num); strings.Contains(e.shell, "result.json") && string(task.Result) != want {
+			t.Errorf("task %s has the result %s, want %s", task.ID, task.Result, want)
+		}
+		if n := starts(t, marks, task.ID.Num); n != 1 {
+			t.Errorf("task %s was started %d times", task.ID, n)
+		}
+		if out, want := c.Output(task.ID), numbered(3+2*task.ID.Num); out != want {
+			t.Errorf("task %s: the log has %d bytes instead of %d", task.ID, len(out), len(want))
+		}
+	}
+	noneLeft(t, c, dir)
+}
+
+// TestTasksEndWithoutAWorker lets tasks end, and one outlive its timeout, while there
+// is no worker: the next one reports it, with the outputs.
+func TestTasksEndWithoutAWorker(t *testing.T) {
+	c := mustertest.New(t, t.TempDir())
+	dir, marks := t.TempDir(), t.TempDir()
+	w := c.StartWorker("w1", dir)
+	gate := filepath.Join(marks, "gate")
+	wait := fmt.Sprintf("while [ ! -e %s ]; do sleep 0.1; done; ", gate)
+	good := mustertest.Shell("good", wait+"echo late; echo data > $MUSTER_OUT/model.bin")
+	bad := mustertest.Shell("bad", wait+"echo failing >&2; exit 9")
+	slow := mustertest.Shell("slow", "sleep 600")
+	slow.Tasks[0].Timeout = muster.Duration(5 * time.Second)
+	var jobs []muster.JobID
+	for _, s := range []*muster.Spec{good, bad, slow} {
+		job := c.Submit(s)
+		c.Running(job.ID, 1)
+		jobs = append(jobs, job.ID)
+	}
+	w.Kill()
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	noneLeft(t, c, dir) // the timeout was enforced, too
+	c.StartWorker("w1", dir)
+	want := map[muster.JobID]ending{
+		jobs[0]: {state: muster.Succeeded}, jobs[1]: {state: muster.Failed, reason: muster.ExitCode}, jobs[2]: {state: muster.TimedOut, reason: muster.Timeout},
+	}
+	for id, e := range want {
+		c.Wait(id, time.Minute)
+		if task := c.Tasks(id)[0]; task.State != e.state || task.Reason != e.reason || task.Attempt != 1 {
+			t.Errorf("job %d: the task is %s (%s, %s) after attempt %d", id, task.State, task.Reason, task.Message, task.Attempt)
+		}
+	}
+	task := c.Tasks(jobs[0])[0]
+	if out := c.Output(task.ID); out != "late\n" {
+		t.Errorf("what was printed without a worker is %q", out)
+	}
+	found := false
+	for _, a := range task.Artifacts {
+		found = found || a.Name == "model.bin"
+	}
+	if !found {
+		t.Errorf("the artifacts are %v", task.Artifacts)
+	}
+}
+
+// TestShimKilled kills the process that holds the tasks while its worker lives:
+// the tasks end at once as the fleet's fault, with everything that they started, and
+// run again.
+func TestShimKilled(t *testing.T) {
+	const tasks = 5
+	c := mustertest.New(t, t.TempDir())
+	dir, marks := t.TempDir(), t.TempDir()
+	c.StartWorker("w1", dir, "--slots", fmt.Sprint(tasks))
+	job := c.Submit(array(mustertest.Shell("again", fmt.Sprintf(`echo started >> %s/$MUSTER_INDEX; test $MUSTER_ATTEMPT = 2 || sleep 600`, marks)), tasks))
+	c.Running(job.ID, tasks)
+	old := shims(t, dir)
+	if len(old) != 1 {
+		t.Fatalf("the worker has the shims %v", old)
+	}
+	if err := syscall.Kill(old[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
+		t.Errorf("the job ended as %s: %v", got.State, got.Counts)
+	}
+	for _, task := range c.Tasks(job.ID) {
+		attempts, err := c.Client.Attempts(t.Context(), task.ID)
+		if err != nil || len(attempts) != 2 || attempts[0].Reason != muster.WorkerInternal {
+			t.Errorf("task %s has the attempts %+v (%v)", task.ID, attempts, err)
+		}
+	}
+	noneLeft(t, c, dir)
+}
+
+// TestWorkerAndShimKilled kills both: nothing of their tasks is left once the worker
+// is back, and the tasks run again.
+func TestWorkerAndShimKilled(t *testing.T) {
+	c := mustertest.New(t, t.TempDir())
+	dir := t.TempDir()
+	w := c.StartWorker("w1", dir)
+	job := c.Submit(array(mustertest.Shell("again", `test $MUSTER_ATTEMPT = 2 || { setsid sleep 600 & sleep 600; }`), 3))
+	c.Running(job.ID, 3)
+	for _, pid := range append(shims(t, dir), w.PID()) {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-w.Done()
+	c.StartWorker("w1", dir)
+	noneLeft(t, c, dir)
+	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
+		t.Errorf("the job ended as %s: %v", got.State, got.Counts)
+	}
+}
+
+// TestUpgradeInPlace replaces the program under a worker with running tasks, and
+// asks it to go on as the new one: no task notices. One that cannot run is refused.
+func TestUpgradeInPlace(t *testing.T) {
+	const tasks, lines = 20, 40
+	c := mustertest.New(t, t.TempDir())
+	dir, marks, bin := t.TempDir(), t.TempDir(), t.TempDir()
+	program := filepath.Join(bin, "muster")
+	install(t, mustertest.Program(t), program)
+	w := c.StartWorkerOf(program, "w1", dir, "--slots", "40")
+	spec := array(mustertest.Shell("long", fmt.Sprintf(`echo started >> %s/$MUSTER_INDEX; i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; sleep 0.25; done`, marks, lines)), tasks)
+	job := c.Submit(spec)
+	c.Running(job.ID, tasks)
+	lives := func(n int) {
+		t.Helper()
+		c.Await(fmt.Sprintf("life %d of the worker is connected", n), 30*time.Second, func() error {
+			if got := strings.Count(w.Log(), "msg=connected"); got != n {
+				return fmt.Errorf("connected %d times", got)
+			}
+			return nil
+		})
+	}
+	for n := range 3 {
+		install(t, mustertest.Program(t), program)
+		if err := syscall.Kill(w.PID(), syscall.SIGUSR2); err != nil {
+			t.Fatal(err)
+		}
+		lives(n + 2)
+		c.State("w1", muster.WorkerActive)
+		sameFile(t, fmt.Sprintf("/proc/%d/exe", w.PID()), program)
+	}
+	if err := os.WriteFile(program+".new", []byte("#!/bin/sh\necho I am broken\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(program+".new", program); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(w.PID(), syscall.SIGUSR2); err != nil {
+		t.Fatal(err)
+	}
+	c.Await("the broken program is refused", 30*time.Second, func() error {
+		if !strings.Contains(w.Log(), "I am broken") {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	more := c.Submit(mustertest.Shell("more", "echo hello"))
+	for _, id := range []muster.JobID{job.ID, more.ID} {
+		if got := c.Wait(id, time.Minute); got.State != muster.JobSucceeded {
+			t.Errorf("job %d ended as %s: %v", id, got.State, got.Counts)
+		}
+	}
+	for _, task := range c.Tasks(job.ID) {
+		if out := c.Output(task.ID); out != numbered(lines) || task.Attempt != 1 || starts(t, marks, task.ID.Num) != 1 {
+			t.Errorf("task %s: attempt %d, %d starts, %d bytes of log", task.ID, task.Attempt, starts(t, marks, task.ID.Num), len(out))
+		}
+	}
+	// The worker of before is still the same one, and leaves in order.
+	w.Signal(syscall.SIGTERM)
+	c.State("w1", muster.WorkerGone)
+}
+
+// install puts a copy of a program in place of another one, as package managers do.
+func install(t *testing.T, from, to string) {
+	t.Helper()
+	in, err := os.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o700)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.Copy(out, in)
+	if err := errors.Join(err, out.Close(), os.Rename(to+".new", to)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func sameFile(t *testing.T, a, b string) {
+	t.Helper()
+	one, err := os.Stat(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := os.Stat(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !os.SameFile(one, two) {
+		t.Errorf("%s is not %s", a, b)
+	}
+}
+
+// TestUpKilled kills server and worker in one process: the task goes on, and the
+// next process takes it up.
+func TestUpKilled(t *testing.T) {
+	const lines = 20
+	c := mustertest.NewUp(t, t.TempDir())
+	job := c.Submit(mustertest.Shell("talk", fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; sleep 0.25; done`, lines)))
+	c.Running(job.ID, 1)
+	c.Server.Kill()
+	c.StartServer()
+	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
+		t.Fatalf("the job ended as %s", got.State)
+	}
+	if task := c.Tasks(job.ID)[0]; task.Attempt != 1 || c.Output(task.ID) != numbered(lines) {
+		t.Errorf("after attempt %d the log is %q", task.Attempt, c.Output(task.ID))
+	}
+	pid := c.Server.PID()
+	job = c.Submit(mustertest.Shell("sleep", "sleep 3; exit 4"))
+	c.Running(job.ID, 1)
+	c.Server.Signal(syscall.SIGUSR2)
+	c.Await("it starts anew", 30*time.Second, func() error {
+		if n := strings.Count(c.Server.Log(), "msg=connected"); n < 2 {
+			return fmt.Errorf("connected %d times", n)
+		}
+		return nil
+	})
+	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobFailed || c.Server.PID() != pid {
+		t.Errorf("the job ended as %s", got.State)
+	}
+	if task := c.Tasks(job.ID)[0]; task.Attempt != 1 || task.ExitCode == nil || *task.ExitCode != 4 {
+		t.Errorf("after an upgrade the task is %+v", task)
+	}
+}
+
+// TestSecondWorkerIsRefused starts a worker on the data dir of one that runs.
+func TestSecondWorkerIsRefused(t *testing.T) {
+	c := mustertest.New(t, t.TempDir())
+	dir := t.TempDir()
+	c.StartWorker("w1", dir)
+	second := c.LaunchWorkerOf(mustertest.Program(t), "w2", dir)
+	select {
+	case <-second.Done():
+	case <-time.After(30 * time.Second):
+		t.Fatal("the second worker runs")
+	}
+	if !strings.Contains(second.Log(), "another worker runs on the data dir "+dir) {
+		t.Errorf("it says %q", second.Log())
+	}
+}
+
+// TestDiskOfWorkerFull fills the disk of a worker while a task prints: that attempt
+// ends for it, the worker goes on, takes up what runs when it is killed even so, and
+// with the space everything succeeds.
+func TestDiskOfWorkerFull(t *testing.T) {
+	if testing.Short() {
+		t.Skip("real processes are not for -short")
+	}
+	dir, marks := t.TempDir(), t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
+		t.Skipf("this machine does not let us mount a small disk: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	c := mustertest.New(t, t.TempDir())
+	w := c.StartWorker("w1", dir)
+	gate := filepath.Join(marks, "gate")
+	quiet := c.Submit(mustertest.Shell("quiet", fmt.Sprintf("while [ ! -e %s ]; do sleep 0.1; done; echo survived", gate)))
+	prints := c.Submit(mustertest.Shell("prints", fmt.Sprintf("while [ ! -e %s ]; do echo some words; sleep 0.05; done", gate)))
+	c.Running(quiet.ID, 1)
+	c.Running(prints.ID, 1)
+	ballast := filepath.Join(dir, "ballast")
+	fill(t, ballast)
+	c.Await("the task that prints ends for the full disk", 30*time.Second, func() error {
+		attempts, err := c.Client.Attempts(t.Context(), muster.TaskID{Job: prints.ID})
+		if err == nil && (len(attempts) == 0 || attempts[0].Reason != muster.DiskFull) {
+			err = fmt.Errorf("the attempts are %+v", attempts)
+		}
+		return err
+	})
+	w.Kill()
+	c.StartWorker("w1", dir)
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []muster.JobID{quiet.ID, prints.ID} {
+		if got := c.Wait(id, time.Minute); got.State != muster.JobSucceeded {
+			t.Errorf("job %d ended as %s: %+v", id, got.State, c.Tasks(id)[0])
+		}
+	}
+	if task := c.Tasks(quiet.ID)[0]; task.Attempt != 1 || c.Output(task.ID) != "survived\n" {
+		t.Errorf("the quiet task: attempt %d, %q", task.Attempt, c.Output(task.ID))
+	}
+}
