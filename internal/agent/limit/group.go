@@ -1,9 +1,7 @@
 package limit
 
 import (
-	"bufio"
 	"bytes"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -26,11 +24,11 @@ var useful = []string{"memory", "pids", "cpu", "cpuacct", "io"}
 // machine, else a folder with files like its own. See proc_pid_mountinfo(5) and
 // cgroups(7).
 func mounted(root string) []tree {
-	mounts, err := os.ReadFile(root + "/proc/self/mountinfo")
+	mounts, err := readFile(root + "/proc/self/mountinfo")
 	if err != nil {
 		return nil
 	}
-	groups, err := os.ReadFile(root + "/proc/self/cgroup")
+	groups, err := readFile(root + "/proc/self/cgroup")
 	if err != nil {
 		return nil
 	}
@@ -113,7 +111,7 @@ func unescape(s string) string {
 
 // words reads a control file of words.
 func words(path string) []string {
-	b, err := os.ReadFile(path)
+	b, err := readFile(path)
 	if err != nil {
 		return nil
 	}
@@ -122,7 +120,7 @@ func words(path string) []string {
 
 // number reads a control file of one number; "max" is none.
 func number(path string) (int64, bool) {
-	b, err := os.ReadFile(path)
+	b, err := readFile(path)
 	if err != nil {
 		return 0, false
 	}
@@ -132,36 +130,25 @@ func number(path string) (int64, bool) {
 
 // field reads the number behind a name in a control file of such lines.
 func field(path, name string) (int64, bool) {
-	f, err := os.Open(path) //nolint:gosec // a control file
+	b, err := readFile(path)
 	if err != nil {
 		return 0, false
 	}
-	defer func() { _ = f.Close() }()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
-			n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+	for line := range bytes.Lines(b) {
+		if value, ok := bytes.CutPrefix(line, []byte(name)); ok && len(value) > 0 && value[0] == ' ' {
+			n, err := strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 64)
 			return n, err == nil
 		}
 	}
 	return 0, false
 }
 
-// put writes a control file, which must be there.
-func put(group, file, value string) error {
-	f, err := os.OpenFile(filepath.Join(group, file), os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(value)
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	return err
-}
+// put writes a control file.
+func put(group, file, value string) error { return writeFile(filepath.Join(group, file), value) }
 
 // processes lists those in a group.
 func processes(group string) ([]int, error) {
-	b, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+	b, err := readFile(filepath.Join(group, "cgroup.procs"))
 	if err != nil {
 		return nil, err
 	}

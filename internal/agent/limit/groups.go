@@ -246,13 +246,13 @@ func (p *place) hold(group string, n need, done *need) error {
 }
 
 // remove removes groups of an attempt that has ended. Those in which something is
-// still about to end are left for later.
+// still about to end, such as the thread from which it was started, are left for later.
 func (g *groups) remove(list []run.Cgroup) {
 	for i := range list {
 		if list[i].Shared {
 			continue
 		}
-		if err := removeGroup(list[i].Path, 0); err != nil {
+		if err := removeDir(list[i].Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			g.mu.Lock()
 			g.late = append(g.late, list[i].Path)
 			g.mu.Unlock()
@@ -289,7 +289,7 @@ func removeGroup(path string, atMost time.Duration) error {
 }
 
 func removeNow(path string) error {
-	err := os.Remove(path)
+	err := removeDir(path)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -302,7 +302,7 @@ func removeNow(path string) error {
 		}
 	}
 	if made {
-		err = os.Remove(path)
+		err = removeDir(path)
 	}
 	return err
 }

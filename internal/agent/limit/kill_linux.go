@@ -102,7 +102,7 @@ func headless(pid int) bool { return state(pid) == 'Z' }
 // state returns that of a process' first thread as a letter; see proc_pid_stat(5). 0
 // means that it is gone.
 func state(pid int) byte {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	b, err := readFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if end := bytes.LastIndex(b, []byte(") ")); err == nil && end > 0 && end+2 < len(b) {
 		return b[end+2]
 	}

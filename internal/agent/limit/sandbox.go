@@ -27,8 +27,16 @@ var gpuDevices = []string{
 	"/dev/nvidia*", "/dev/nvidia-caps/*", "/dev/dri", "/dev/kfd", "/dev/dxg", "/dev/accel", "/dev/infiniband",
 }
 
-// secrets lists what is kept in /etc for the superuser alone.
-var secrets = []string{"shadow", "shadow-", "gshadow", "gshadow-", "sudoers", "sudoers.d", "krb5.keytab", "ssl", "ssh", "security"}
+// settings lists what tasks of the superuser see of /etc: what libraries and
+// languages look up. Modes keep nothing in it from them, and a rule costs a few
+// microseconds for each start.
+var settings = []string{
+	"alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version", "environment", "fonts",
+	"gai.conf", "gitconfig", "glvnd", "group", "host.conf", "hostname", "hosts", "java*", "ld.so.c*", "locale.alias",
+	"localtime", "machine-id", "magic", "mime.types", "npmrc", "nsswitch.conf", "nvidia*", "OpenCL", "os-release", "passwd", "perl",
+	"pip.conf", "pki/ca-trust", "pki/java", "pki/tls/cert*", "pki/tls/openssl.cnf", "profile", "protocols", "python*", "R", "redhat-release",
+	"resolv.conf", "rocm*", "services", "ssl/cert*", "ssl/openssl.cnf", "terminfo", "timezone", "vulkan",
+}
 
 // paths are what every sandbox has, found once.
 type paths struct {
@@ -43,8 +51,10 @@ func newPaths(data, path, home string, super bool, read, write []string) *paths 
 	p := &paths{data: data, list: []string{"/dev"}}
 	for _, dir := range system {
 		if dir == "/etc" && super {
-			p.read = append(p.read, openToAll(dir)...)
 			p.list = append(p.list, dir)
+			for _, pattern := range settings {
+				p.read = append(p.read, matches(filepath.Join(dir, pattern))...)
+			}
 		} else if exists(dir) {
 			p.read = append(p.read, dir)
 		}
@@ -57,9 +67,8 @@ func newPaths(data, path, home string, super bool, read, write []string) *paths 
 	p.read = slices.DeleteFunc(p.read, func(dir string) bool { return inside(home, dir) })
 	p.read = around(p.read, data)
 	p.read = append(p.read, read...)
-	p.read = append(p.read, filepath.Join(data, "sdk"))
 	p.write = slices.Concat(slices.DeleteFunc(slices.Clone(devices), func(dev string) bool { return !exists(dev) }), write)
-	p.read = outermost(p.read)
+	p.read = append(outermost(p.read), filepath.Join(data, "sdk")) // which is made later
 	return p
 }
 
@@ -100,36 +109,16 @@ func (p *paths) sandbox(f run.Folders, gpus bool) *run.Sandbox {
 	}
 	if gpus {
 		for _, pattern := range gpuDevices {
-			found, _ := filepath.Glob(pattern) // the patterns are right
-			s.Write = append(s.Write, found...)
+			s.Write = append(s.Write, matches(pattern)...)
 		}
 	}
 	return s
 }
 
-// openToAll lists what in a folder all users may read, and what is known to be of
-// that kind: links, and folders.
-func openToAll(dir string) []string {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil
-	}
-	var list []string
-	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		info, err := os.Stat(path)
-		if err != nil || info.Mode().Perm()&0o004 == 0 {
-			continue
-		}
-		if slices.Contains(secrets, e.Name()) {
-			if info.IsDir() {
-				list = append(list, openToAll(path)...)
-			}
-			continue
-		}
-		list = append(list, path)
-	}
-	return list
+// matches lists the files of a pattern that is right.
+func matches(pattern string) []string {
+	found, _ := filepath.Glob(pattern)
+	return found
 }
 
 // installation returns what has to be readable so that the programs in a folder
@@ -204,17 +193,19 @@ func within(path string, dirs []string) bool {
 	return slices.ContainsFunc(dirs, func(dir string) bool { return inside(path, dir) })
 }
 
-// outermost drops the folders that lie in others, and those named twice. It keeps links,
-// which may lead elsewhere.
+// outermost drops what lies in others, such as /bin where it leads into /usr, and what
+// is named twice: rules are for files, by whatever name.
 func outermost(dirs []string) []string {
 	var list []string
 	for _, dir := range dirs {
-		if slices.Contains(list, dir) {
+		real, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			continue // neither can a task reach it
+		}
+		if within(real, list) {
 			continue
 		}
-		if real, err := filepath.EvalSymlinks(dir); err != nil || real != dir || !slices.ContainsFunc(dirs, func(d string) bool { return d != dir && inside(dir, d) }) {
-			list = append(list, dir)
-		}
+		list = append(slices.DeleteFunc(list, func(d string) bool { return inside(d, real) }), real)
 	}
 	return list
 }

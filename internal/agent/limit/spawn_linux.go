@@ -45,7 +45,7 @@ func spawn(c *run.Confine, p *Program) (pid, pidfd int, err error) {
 		return 0, -1, s.err
 	}
 	if c.NoNewPri { // a task's, that is
-		_ = os.WriteFile("/proc/"+strconv.Itoa(s.pid)+"/oom_score_adj", []byte(oomScore), 0) // the kernel's own choice will do
+		_ = writeFile("/proc/"+strconv.Itoa(s.pid)+"/oom_score_adj", oomScore) // the kernel's own choice will do
 	}
 	return s.pid, pidfd, nil
 }
@@ -154,12 +154,7 @@ func (s *process) join(g *run.Cgroup) error {
 		s.attr.UseCgroupFD, s.attr.CgroupFD = true, fd
 		return nil
 	}
-	fd, err := unix.Open(g.Path+"/tasks", unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err == nil {
-		_, err = unix.Write(fd, []byte("0"))
-		_ = unix.Close(fd)
-	}
-	if err != nil {
+	if err := put(g.Path, "tasks", "0"); err != nil {
 		return cannot("the task's control group "+g.Path+" cannot be entered", err)
 	}
 	return nil

@@ -1,0 +1,77 @@
+package limit
+
+import (
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// BenchmarkSpawn starts /bin/true, with what a task costs from Confine to Release.
+// cpu-µs/op is that of this process, child-µs/op that of the started ones.
+func BenchmarkSpawn(b *testing.B) {
+	for _, c := range []struct {
+		name  string
+		mode  Mode
+		plain bool
+		grant muster.Grant
+	}{
+		{name: "plain", plain: true},
+		{name: "groups", mode: Off},
+		{name: "sandbox", mode: Auto},
+		{name: "memory and cpus", mode: Auto, grant: muster.Grant{Memory: 64 * mib, CPUs: 1}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			dir := b.TempDir()
+			l, err := New(Config{Data: dir, Sandbox: c.mode, Log: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer l.Close()
+			null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = null.Close() }()
+			t := &run.Task{Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1}}, Spec: &muster.TaskSpec{}, Grant: c.grant}
+			self, children := used(b, unix.RUSAGE_SELF), used(b, unix.RUSAGE_CHILDREN)
+			for b.Loop() {
+				t.Attempt.N++
+				var confine *run.Confine
+				if !c.plain {
+					if confine, err = l.Confine(t, run.Folders{Base: dir}); err != nil {
+						b.Fatal(err)
+					}
+				}
+				pid, fd, err := Spawn(confine, Program{Path: "/bin/true", Argv: []string{"true"}, Dir: "/", Stdin: null, Stdout: null, Stderr: null})
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = unix.Close(fd)
+				if _, err := unix.Wait4(pid, nil, 0, nil); err != nil {
+					b.Fatal(err)
+				}
+				if confine != nil {
+					l.Release(confine)
+				}
+			}
+			b.ReportMetric(float64((used(b, unix.RUSAGE_SELF)-self).Microseconds())/float64(b.N), "cpu-µs/op")
+			b.ReportMetric(float64((used(b, unix.RUSAGE_CHILDREN)-children).Microseconds())/float64(b.N), "child-µs/op")
+			l.groups.removeLate()
+		})
+	}
+}
+
+func used(b *testing.B, who int) time.Duration {
+	b.Helper()
+	var ru unix.Rusage
+	if err := unix.Getrusage(who, &ru); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
+}

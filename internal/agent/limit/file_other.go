@@ -1,0 +1,11 @@
+//go:build !unix
+
+package limit
+
+import "os"
+
+func readFile(path string) ([]byte, error) { return os.ReadFile(path) }
+
+func writeFile(path, value string) error { return os.WriteFile(path, []byte(value), 0) }
+
+func removeDir(path string) error { return os.Remove(path) }

@@ -1,0 +1,325 @@
+package limit
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+func TestTasksSeeOnlyTheirOwn(t *testing.T) {
+	needsLandlock(t, 1)
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Skip("this user has no home")
+	}
+	if err := os.WriteFile(filepath.Join(home, ".limit-test"), []byte("the owner's"), 0o600); err != nil {
+		t.Skipf("nothing can be put into the owner's home: %v", err)
+	}
+	t.Cleanup(func() { _ = os.Remove(filepath.Join(home, ".limit-test")) })
+	w := newWorld(t, nil)
+	other, mine := w.task(nil), w.task(nil)
+	w.write(filepath.Join(other.folders.Work, "secret"), "another's")
+	w.write(filepath.Join(mine.folders.Work, "input"), "mine")
+
+	for _, path := range []string{
+		filepath.Join(w.data, "identity"), w.data, filepath.Join(w.data, "tasks"), filepath.Join(w.data, "cgroups"),
+		other.folders.Work, filepath.Join(other.folders.Work, "secret"), other.folders.Checkpoint,
+		home, filepath.Join(home, ".limit-test"), filepath.Dir(w.data),
+	} {
+		mine.refused("if [ -d " + path + " ]; then ls " + path + "; else cat " + path + "; fi")
+		mine.refused("setsid sh -c '(cat " + path + "/* || cat <" + path + ")'") // it holds for all that is started
+	}
+	mine.expect("cat input", "mine", 0)
+	for _, dir := range []string{mine.folders.Work, mine.folders.Out, mine.folders.Tmp, mine.folders.Checkpoint} {
+		mine.expect("cd "+dir+" && mkdir a && echo x >a/b && mv a/b c && ln c d && ln -s c e && cat e && rm -r a c d e", "x", 0)
+	}
+	for _, script := range []string{
+		"echo x >" + filepath.Join(w.data, "new"), "echo x >>" + filepath.Join(w.data, "identity"), "rm " + filepath.Join(w.data, "identity"),
+		"mv " + mine.folders.Work + "/input " + other.folders.Work,
+		"echo x >/etc/limit-test", "mkdir /tmp/limit-test", "echo x >/proc/self/comm", "touch /usr/limit-test",
+		": >" + filepath.Join(other.folders.Work, "secret"),
+	} {
+		mine.refused(script)
+	}
+	if out, code := mine.shell("ln " + filepath.Join(w.data, "identity") + " here").wait(); code == 0 {
+		t.Errorf("the worker's identity was given another name: %s", out)
+	}
+	for path, want := range map[string]string{filepath.Join(w.data, "identity"): "the worker's token", filepath.Join(other.folders.Work, "secret"): "another's"} {
+		if b, err := os.ReadFile(path); err != nil || string(b) != want {
+			t.Errorf("%s holds %q: %v", path, b, err)
+		}
+	}
+	mine.expect("echo a >/dev/stdout; echo b >/dev/null; echo c >/dev/fd/2; head -c 1 /dev/urandom | wc -c; echo d >/dev/shm/$$ && rm /dev/shm/$$; ls /dev | grep -c '^null$'", "a\nc\n1\n1", 0)
+}
+
+// TestCutOff holds that a file which may not be written may not be emptied, either.
+func TestCutOff(t *testing.T) {
+	needsLandlock(t, truncateABI)
+	w := newWorld(t, nil)
+	path := filepath.Join(w.data, "identity")
+	mine := w.task(nil)
+	mine.refused("truncate -s 0 " + path)
+	if st, err := os.Stat(path); err != nil || st.Size() == 0 {
+		t.Errorf("the file was cut off: %v", err)
+	}
+}
+
+func TestSuperuserInTheSandbox(t *testing.T) {
+	needsRoot(t)
+	needsLandlock(t, 1)
+	w := newWorld(t, nil)
+	mine := w.task(nil)
+	for _, script := range []string{
+		"cat /etc/shadow", "mknod null c 1 3", "mount -t tmpfs none .", "chroot / cat " + filepath.Join(w.data, "identity"),
+		"date -s @0", "unshare -m true", "nsenter -t " + strconv.Itoa(os.Getpid()) + " -m cat " + filepath.Join(w.data, "identity"),
+	} {
+		mine.refused(script)
+	}
+	mine.expect("head -n 1 /etc/passwd | cut -d: -f1", "root", 0)
+	status, _ := mine.shell("grep CapBnd /proc/self/status; grep CapEff /proc/self/status").wait()
+	for line := range strings.Lines(status) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":\t")
+		caps, err := strconv.ParseUint(value, 16, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []int{unix.CAP_SYS_ADMIN, unix.CAP_SYS_MODULE, unix.CAP_SYS_PTRACE, unix.CAP_MKNOD, unix.CAP_NET_ADMIN, unix.CAP_DAC_READ_SEARCH} {
+			if caps&(1<<c) != 0 {
+				t.Errorf("the task has capability %d in %s", c, name)
+			}
+		}
+	}
+}
+
+// TestOthersAreOutOfReach holds that a task of the same user reaches neither this
+// process nor another task.
+func TestOthersAreOutOfReach(t *testing.T) {
+	needsLandlock(t, strictABI)
+	w := newWorld(t, nil)
+	other, mine := w.task(nil), w.task(nil)
+	p := other.shell("echo on; sleep 1000")
+	p.line()
+	for _, pid := range []int{os.Getpid(), p.pid} {
+		id := strconv.Itoa(pid)
+		mine.refused("kill -0 " + id)
+		mine.refused("kill -CONT -" + strconv.Itoa(p.pid))
+		for _, file := range []string{"environ", "mem", "maps"} {
+			mine.refused("cat /proc/" + id + "/" + file)
+		}
+		mine.refused("ls /proc/" + id + "/root/ && ls /proc/" + id + "/cwd/") // links that lead out
+		mine.refused("readlink -v /proc/" + id + "/fd/1")
+	}
+	mine.expect("sleep 1000 & kill $!; wait $! 2>/dev/null; echo $?", "143", 0)
+	if err := unix.Kill(p.pid, 0); err != nil {
+		t.Errorf("the other task is gone: %v", err)
+	}
+}
+
+func TestAbstractSockets(t *testing.T) {
+	needsLandlock(t, strictABI)
+	if _, err := os.Stat("/usr/bin/python3"); err != nil {
+		t.Skip("there is no /usr/bin/python3 to connect with")
+	}
+	l, err := net.Listen("unix", "@limit-test-"+strconv.Itoa(os.Getpid())) //nolint:noctx // it is there at once
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	w := newWorld(t, nil)
+	w.task(nil).refused(`/usr/bin/python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect("\0limit-test-` + strconv.Itoa(os.Getpid()) + `")'`)
+}
+
+func TestNoNewPrivileges(t *testing.T) {
+	needsRoot(t)
+	nobody := needsUser(t)
+	var tool string
+	w := newWorld(t, func(c *Config) {
+		tool = filepath.Join(filepath.Dir(c.Data), "id")
+		b, err := os.ReadFile("/usr/bin/id")
+		if err != nil {
+			t.Skip("there is no /usr/bin/id to copy")
+		}
+		if err := errors.Join(os.WriteFile(tool, b, 0o600), os.Chmod(tool, fs.ModeSetuid|0o755)); err != nil { //nolint:gosec // that is the point
+			t.Fatal(err)
+		}
+		c.TaskUser, c.Read = nobody.Username, []string{tool}
+	})
+	// Where set-user-ID has an effect at all.
+	plain, err := spawnIn(t, &run.Confine{User: w.limits.user}, "/", tool, "id", "-u")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := plain.wait(); out != "0" {
+		t.Skipf("programs that set their user have no effect here: it is %s", out)
+	}
+	if out, code := w.task(nil).start(tool, "id", "-u").wait(); out != nobody.Uid || code != 0 {
+		t.Errorf("a program that sets its user runs as %s and exits with %d, want %s", out, code, nobody.Uid)
+	}
+}
+
+func needsUser(t *testing.T) *user.User {
+	t.Helper()
+	u, err := user.Lookup("nobody")
+	if err != nil {
+		t.Skip("there is no user nobody")
+	}
+	return u
+}
+
+func TestTaskUser(t *testing.T) {
+	needsRoot(t)
+	nobody := needsUser(t)
+	w := newWorld(t, func(c *Config) {
+		c.TaskUser = nobody.Username
+		if err := os.Mkdir(filepath.Join(c.Data, "sdk"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(c.Data, "sdk", "muster.py"), []byte("module"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	link := ""
+	task := w.task(func(*run.Task) {
+		dir := filepath.Join(w.data, "tasks", "17.1-1", "work")
+		w.write(filepath.Join(dir, "input"), "mine")
+		link = filepath.Join(dir, "link")
+		if err := os.Symlink(filepath.Join(w.data, "identity"), link); err != nil {
+			t.Fatal(err)
+		}
+	})
+	task.expect("id -u; id -g", nobody.Uid+"\n"+nobody.Gid, 0)
+	task.expect("cat input && echo more >>input && echo out >../out/result && echo c >"+task.folders.Checkpoint+"/c && cat ../../../sdk/muster.py", "mine"+"module", 0)
+	task.expect("echo err >/dev/stderr", "err", 0)
+	task.refused("cat " + filepath.Join(w.data, "identity"))
+	task.refused("cat link")
+	task.refused("ls " + w.data)
+	if b, err := os.ReadFile(filepath.Join(task.folders.Out, "result")); err != nil || string(b) != "out\n" {
+		t.Errorf("what the task left is %q: %v", b, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(w.data, "identity"), &st); err != nil || st.Uid != 0 || st.Mode&0o077 != 0 {
+		t.Errorf("the worker's identity is of user %d, with mode %o: %v", st.Uid, st.Mode, err)
+	}
+
+	other := w.task(nil)
+	if landlockABI() > 0 {
+		other.refused("cat " + filepath.Join(task.folders.Work, "input"))
+	}
+}
+
+// TestHardLinks holds that a file outside is not given away by another name of it.
+func TestHardLinks(t *testing.T) {
+	needsRoot(t)
+	nobody := needsUser(t)
+	w := newWorld(t, func(c *Config) { c.TaskUser = nobody.Username })
+	_, err := w.try(func(*run.Task) {
+		if err := os.Link(filepath.Join(w.data, "identity"), filepath.Join(w.data, "tasks", "17.1-1", "work", "x")); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if te, ok := errors.AsType[*run.TaskError](err); !ok || te.Reason != muster.WorkerInternal || !strings.Contains(te.Message, "other names") {
+		t.Errorf("the file was given away: %v", err)
+	}
+}
+
+func TestUserThatCannotReachTheData(t *testing.T) {
+	needsRoot(t)
+	needsUser(t)
+	data := filepath.Join(t.TempDir(), "data")
+	if err := errors.Join(os.Mkdir(data, 0o700), os.Chmod(filepath.Dir(data), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := New(Config{Data: data, TaskUser: "nobody"})
+	if err == nil || !strings.Contains(err.Error(), "--data") {
+		t.Errorf("the error is %v", err)
+	}
+	if st, err := os.Stat(filepath.Dir(data)); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("the folder above has the mode %v: %v", st.Mode(), err)
+	}
+}
+
+func TestGrantedPaths(t *testing.T) {
+	needsLandlock(t, 1)
+	top := t.TempDir()
+	for _, name := range []string{"models", "scratch", "hidden"} {
+		if err := os.Mkdir(filepath.Join(top, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(top, name, "f"), []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := newWorld(t, func(c *Config) {
+		c.Read, c.Write = []string{filepath.Join(top, "models")}, []string{filepath.Join(top, "scratch")}
+	})
+	task := w.task(nil)
+	task.expect("cat "+top+"/models/f", "models", 0)
+	task.refused("echo >>" + top + "/models/f")
+	task.expect("echo >>"+top+"/scratch/f; cat "+top+"/scratch/f", "scratch", 0)
+	task.refused("cat " + top + "/hidden/f")
+}
+
+func TestSandboxOff(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.Sandbox = Off })
+	task := w.task(nil)
+	task.expect("cat "+filepath.Join(w.data, "identity"), "the worker's token", 0)
+	task.expect("grep -c 'NoNewPrivs:.1' /proc/self/status", "1", 0)
+}
+
+func TestRefusedConfigs(t *testing.T) {
+	dir := t.TempDir()
+	for name, cfg := range map[string]Config{
+		"mode":            {Sandbox: "maybe"},
+		"pids":            {PIDs: -1},
+		"relative":        {Read: []string{"models"}},
+		"missing":         {Write: []string{filepath.Join(dir, "nothing")}},
+		"the data itself": {Read: []string{"/"}},
+		"user":            {TaskUser: "no-such-user-here"},
+		"superuser":       {TaskUser: "root"},
+	} {
+		cfg.Data = dir
+		if _, err := New(cfg); muster.CodeOf(err) != muster.Invalid {
+			t.Errorf("%s: the error is %v", name, err)
+		}
+	}
+}
+
+func TestNetworkNone(t *testing.T) {
+	if err := tryNetwork(); err != nil {
+		t.Skipf("there is no network to be had: %v", err)
+	}
+	w := newWorld(t, nil)
+	task := w.task(func(r *run.Task) { r.Spec.Network = muster.NetworkNone })
+	task.expect("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '; wc -l </proc/net/route", "lo\n1", 0)
+	if _, err := os.Stat("/usr/bin/python3"); err != nil {
+		t.Skip("there is no /usr/bin/python3 to connect with")
+	}
+	task.expect(`/usr/bin/python3 -c '
+import socket
+l = socket.create_server(("127.0.0.1", 0))
+c = socket.create_connection(l.getsockname())
+a, _ = l.accept()
+c.send(b"over loopback")
+print(a.recv(99).decode())
+try:
+    socket.create_connection(("192.0.2.1", 80), 5)
+except OSError as e:
+    print(e.strerror)
+'`, "over loopback\nNetwork is unreachable", 0)
+	here, err := os.ReadFile("/proc/self/net/dev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.task(nil).expect("wc -l </proc/net/dev", strconv.Itoa(strings.Count(string(here), "\n")), 0)
+}
