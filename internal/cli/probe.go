@@ -2,14 +2,14 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/muster-dev/muster/internal/agent/limit"
 	"github.com/muster-dev/muster/internal/agent/probe"
 	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/machine"
 )
 
 type probeConfig struct {
@@ -43,30 +43,11 @@ func (a *app) probe(ctx context.Context, c *probeConfig) error {
 	if err != nil {
 		return err
 	}
-	found, err := probe.Run(ctx, dir)
+	found, err := probe.New(probe.Config{Data: dir, Limits: &limit.Config{Data: dir}}).Run(ctx)
 	if err != nil {
 		return err
 	}
 	return a.Show(c.Format, found, []string{found.Hostname}, func() error {
-		f := frame.Facts{App: a.App}
-		f.Add("host", found.Hostname)
-		f.Add("system", strings.Join(frame.NonEmpty([]string{found.System.OS, found.System.Arch, found.System.Kernel}), " "))
-		f.Add("processor", fmt.Sprintf("%g cores %s", found.CPU.Count, found.CPU.Model))
-		f.Add("memory", found.Memory.String())
-		f.Add("disk", fmt.Sprintf("%s free at %s", found.Disk.Free, dir))
-		for _, g := range found.GPUs {
-			f.Add("gpu", fmt.Sprintf("%d: %s, %s (%s)", g.Index, g.Name, g.Memory, g.UUID))
-		}
-		if len(found.GPUs) == 0 {
-			f.Add("gpu", "none")
-		}
-		f.Add("python", found.Python)
-		f.Add("tags", strings.Join(found.Tags, " "))
-		r := found.Resources
-		f.Add("offers", fmt.Sprintf("%g cpus, %d slots, %s memory, %s disk, %d gpus", r.CPUs, r.Slots, r.Memory, r.Disk, len(r.GPUs)))
-		for _, note := range found.Notes {
-			f.Add("note", note)
-		}
-		return f.Draw()
+		return machine.Draw(a.App, &found, c.Wide())
 	})
 }

@@ -2,7 +2,6 @@ package probe
 
 import (
 	"math"
-	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -10,62 +9,93 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Control groups (version 2) limit what a container or a service may use; the
-// smallest limit on the way up holds. See the kernel's cgroup-v2.rst.
+// Control groups limit what a container or a service may use; the smallest limit
+// on the way up holds. See the kernel's cgroup-v2.rst and cgroup-v1/.
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// cgroupLimits reads a control file in this process's group and all above it.
-func cgroupLimits(file string) []string {
-	b, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return nil
+// groups are the control groups of this process: by controller, "" for those of
+// version 2.
+type groups map[string]string
+
+// ownGroups reads /proc/self/cgroup. Without a line for version 2 its root is
+// meant.
+func ownGroups(text string) groups {
+	g := groups{"": "/"}
+	for line := range strings.Lines(text) {
+		_, rest, ok := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, group, ok2 := strings.Cut(rest, ":")
+		if !ok || !ok2 {
+			continue
+		}
+		for c := range strings.SplitSeq(controllers, ",") {
+			g[c] = path.Clean("/" + group)
+		}
 	}
-	var limits []string
-	for dir := ownGroup(string(b)); ; dir = path.Dir(dir) {
-		if b, err := os.ReadFile(path.Join(cgroupRoot, dir, file)); err == nil {
-			limits = append(limits, strings.TrimSpace(string(b)))
+	return g
+}
+
+// limits reads control files in a group and all above it. In a container the
+// group's own name may be that of the machine outside; what is at the root holds
+// for the container then.
+func (h *host) limits(mount, group string, files ...string) [][]string {
+	var all [][]string
+	for dir := group; ; dir = path.Dir(dir) {
+		values := make([]string, len(files))
+		known := false
+		for i, file := range files {
+			values[i] = h.text(path.Join(mount, dir, file))
+			known = known || values[i] != ""
+		}
+		if known {
+			all = append(all, values)
 		}
 		if dir == "/" {
-			return limits
+			return all
 		}
 	}
 }
 
-// ownGroup finds the version 2 group in /proc/self/cgroup.
-func ownGroup(text string) string {
-	for line := range strings.Lines(text) {
-		if group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
-			return path.Clean("/" + group)
-		}
-	}
-	return "/"
-}
-
-func cgroupCPUs() (cores float64, ok bool) { return leastCPUs(cgroupLimits("cpu.max")) }
-
-// leastCPUs reads texts such as "150000 100000" (quota and period) and "max
-// 100000".
-func leastCPUs(limits []string) (cores float64, ok bool) {
+// cgroupCPUs is how many cores this process's groups let it use.
+func (h *host) cgroupCPUs() (cores float64, ok bool) {
+	own := ownGroups(h.text("/proc/self/cgroup"))
 	cores = math.Inf(1)
-	for _, l := range limits {
-		quota, period, _ := strings.Cut(l, " ")
-		q, err1 := strconv.ParseFloat(quota, 64)
-		p, err2 := strconv.ParseFloat(period, 64)
-		if err1 == nil && err2 == nil && q > 0 && p > 0 {
-			cores, ok = math.Min(cores, q/p), true
+	for _, limit := range h.limits(cgroupRoot, own[""], "cpu.max") { // such as "150000 100000" or "max 100000"
+		quota, period, _ := strings.Cut(limit[0], " ")
+		cores = math.Min(cores, share(quota, period))
+	}
+	if group, v1 := own["cpu"]; v1 {
+		for _, limit := range h.limits(path.Join(cgroupRoot, "cpu"), group, "cpu.cfs_quota_us", "cpu.cfs_period_us") {
+			cores = math.Min(cores, share(limit[0], limit[1]))
 		}
 	}
-	return cores, ok
+	return cores, !math.IsInf(cores, 1)
 }
 
-func cgroupMemory() (muster.Size, bool) { return leastMemory(cgroupLimits("memory.max")) }
+// share returns quota/period, or infinity if that is no limit.
+func share(quota, period string) float64 {
+	q, err1 := strconv.ParseFloat(quota, 64)
+	p, err2 := strconv.ParseFloat(period, 64)
+	if err1 != nil || err2 != nil || !(q > 0 && p > 0) || math.IsInf(q, 0) || math.IsInf(p, 0) {
+		return math.Inf(1)
+	}
+	return q / p
+}
 
-// leastMemory reads texts such as "1073741824" and "max".
-func leastMemory(limits []string) (least muster.Size, ok bool) {
+// unlimited is at least what version 1 says when there is no limit: the greatest
+// number of bytes in whole pages.
+const unlimited = math.MaxInt64 &^ (1<<16 - 1)
+
+// cgroupMemory is how much memory this process's groups let it use.
+func (h *host) cgroupMemory() (least muster.Size, ok bool) {
+	own := ownGroups(h.text("/proc/self/cgroup"))
+	limits := h.limits(cgroupRoot, own[""], "memory.max")
+	if group, v1 := own["memory"]; v1 {
+		limits = append(limits, h.limits(path.Join(cgroupRoot, "memory"), group, "memory.limit_in_bytes")...)
+	}
 	least = math.MaxInt64
-	for _, l := range limits {
-		if n, err := strconv.ParseInt(l, 10, 64); err == nil && n > 0 {
+	for _, limit := range limits {
+		if n, err := strconv.ParseInt(limit[0], 10, 64); err == nil && n > 0 && n < unlimited {
 			least, ok = min(least, muster.Size(n)), true
 		}
 	}

@@ -3,25 +3,75 @@ package probe
 import (
 	"context"
 	"math"
+	"path"
 	"runtime"
 	"strings"
 
-	"github.com/shirou/gopsutil/v4/cpu"
+	gopscpu "github.com/shirou/gopsutil/v4/cpu"
+	gopsload "github.com/shirou/gopsutil/v4/load"
 )
 
-// CPU is the processors that processes here may use.
+// CPU is the processors of the machine.
 type CPU struct {
-	Count float64 `json:"count"` // cores; less than the machine has in a limited container
-	Model string  `json:"model,omitempty"`
+	Count    float64   `json:"count"` // cores that processes here may use; less than the machine has in a limited container
+	Model    string    `json:"model,omitempty"`
+	Sockets  int       `json:"sockets,omitempty"`
+	Cores    int       `json:"cores,omitempty"`   // in all sockets
+	Threads  int       `json:"threads,omitempty"` // of all cores
+	Features []string  `json:"features"`          // instruction sets that jobs ask for, such as avx2
+	Load     []float64 `json:"load,omitempty"`    // how many processes ran or wanted to, on average of 1, 5 and 15 minutes
 }
 
-func cpus(ctx context.Context) CPU {
+func (h *host) cpus(ctx context.Context) CPU {
 	c := CPU{Count: float64(runtime.NumCPU())} // heeds the affinity mask
-	if quota, ok := cgroupCPUs(); ok {
+	if quota, ok := h.cgroupCPUs(); ok {
 		c.Count = math.Min(c.Count, math.Max(0.1, math.Floor(quota*1000)/1000))
 	}
-	if infos, err := cpu.InfoWithContext(ctx); err == nil && len(infos) > 0 {
+	if avg, err := gopsload.AvgWithContext(ctx); err == nil && h.os != "windows" {
+		c.Load = []float64{hundredths(avg.Load1), hundredths(avg.Load5), hundredths(avg.Load15)}
+	}
+	if h.os == "linux" {
+		info := parseCPUInfo(h.text("/proc/cpuinfo"))
+		c.Model, c.Features = info.model, info.features
+		if c.Sockets, c.Cores, c.Threads = h.topology(); c.Threads == 0 {
+			c.Sockets, c.Cores, c.Threads = len(info.sockets), len(info.cores), info.threads
+		}
+		if c.Model == "" {
+			c.Model = h.text("/proc/device-tree/model") // of the board
+		}
+		c.Model = strings.Trim(c.Model, "\x00 ")
+		return c
+	}
+	c.Features = builtFeatures()
+	if n, err := gopscpu.CountsWithContext(ctx, false); err == nil {
+		c.Cores = n
+	}
+	if n, err := gopscpu.CountsWithContext(ctx, true); err == nil {
+		c.Threads = n
+	}
+	if infos, err := gopscpu.InfoWithContext(ctx); err == nil && len(infos) > 0 {
 		c.Model = strings.TrimSpace(infos[0].ModelName)
 	}
 	return c
+}
+
+func hundredths(f float64) float64 { return math.Round(f*100) / 100 }
+
+// topology counts by what the kernel tells of each processor that is on.
+func (h *host) topology() (sockets, cores, threads int) {
+	const dir = "/sys/devices/system/cpu"
+	packages, both := map[string]bool{}, map[[2]string]bool{}
+	for _, name := range h.list(dir) {
+		if digits, ok := strings.CutPrefix(name, "cpu"); !ok || strings.Trim(digits, "0123456789") != "" || digits == "" {
+			continue
+		}
+		socket := h.text(path.Join(dir, name, "topology", "physical_package_id"))
+		core := h.text(path.Join(dir, name, "topology", "core_id"))
+		if socket == "" || core == "" {
+			continue // it is off
+		}
+		packages[socket], both[[2]string{socket, core}] = true, true
+		threads++
+	}
+	return len(packages), len(both), threads
 }

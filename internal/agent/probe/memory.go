@@ -9,14 +9,26 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-func memory(ctx context.Context) (muster.Size, error) {
-	m, err := mem.VirtualMemoryWithContext(ctx)
+// Memory is the machine's memory, in bytes.
+type Memory struct {
+	Usable    muster.Size `json:"usable,omitempty"` // that processes here may use in all; less than Total in a limited container
+	Total     muster.Size `json:"total,omitempty"`
+	Available muster.Size `json:"available,omitempty"` // without taking any from what runs
+	SwapTotal muster.Size `json:"swap_total"`
+	SwapFree  muster.Size `json:"swap_free"`
+}
+
+func (h *host) memory(ctx context.Context) (Memory, error) {
+	v, err := mem.VirtualMemoryWithContext(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("the size of the memory is unknown: %w", err)
+		return Memory{}, fmt.Errorf("the size of the memory is unknown: %w", err)
 	}
-	total := muster.Size(m.Total)
-	if limit, ok := cgroupMemory(); ok {
-		total = min(total, limit)
+	m := Memory{Usable: muster.Size(v.Total), Total: muster.Size(v.Total), Available: muster.Size(v.Available)}
+	if limit, ok := h.cgroupMemory(); ok {
+		m.Usable = min(m.Usable, limit)
 	}
-	return total, nil
+	if swap, err := mem.SwapMemoryWithContext(ctx); err == nil {
+		m.SwapTotal, m.SwapFree = muster.Size(swap.Total), muster.Size(swap.Free)
+	}
+	return m, nil
 }

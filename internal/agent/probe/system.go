@@ -5,7 +5,7 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/shirou/gopsutil/v4/host"
+	gopshost "github.com/shirou/gopsutil/v4/host"
 )
 
 // System is what runs the machine.
@@ -14,18 +14,22 @@ type System struct {
 	Arch     string `json:"arch"` // such as amd64
 	Platform string `json:"platform,omitempty"`
 	Kernel   string `json:"kernel,omitempty"`
+	Virtual  string `json:"virtual,omitempty"` // what this machine is a guest of, such as kvm, docker or wsl
 }
 
 func system(ctx context.Context) System {
 	s := System{OS: runtime.GOOS, Arch: runtime.GOARCH}
-	if name, _, version, err := host.PlatformInformationWithContext(ctx); err == nil && name != "" {
+	if name, _, version, err := gopshost.PlatformInformationWithContext(ctx); err == nil && name != "" {
 		s.Platform = name
 		if version != "" {
 			s.Platform += " " + version
 		}
 	}
-	if kernel, err := host.KernelVersionWithContext(ctx); err == nil {
+	if kernel, err := gopshost.KernelVersionWithContext(ctx); err == nil {
 		s.Kernel = kernel
+	}
+	if by, role, err := gopshost.VirtualizationWithContext(ctx); err == nil && role == "guest" {
+		s.Virtual = by
 	}
 	return s
 }

@@ -1,44 +1,117 @@
 package probe
 
 import (
-	"context"
-	"os/exec"
 	"slices"
-	"time"
+	"strings"
 
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/gpu"
 )
 
-const pythonTimeout = 3 * time.Second
-
-// python finds a Python 3 that runs: on some systems the name only leads to a
-// shop.
-func python(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, pythonTimeout)
-	defer cancel()
-	path, err := exec.LookPath("python3")
-	if err != nil {
-		return ""
-	}
-	cmd := exec.CommandContext(ctx, path, "-I", "-S", "-c", "")
-	cmd.WaitDelay = time.Second
-	if cmd.Run() != nil {
-		return ""
-	}
-	return path
-}
-
-// tags are the facts that jobs ask for most.
+// tags are the facts that jobs ask for: docs/workers.md tells what each one
+// means. Versions come twice, as cuda:12 and cuda:12.4.
 func tags(f *Facts) []string {
-	t := []string{f.System.OS, f.System.Arch}
-	if len(f.GPUs) > 0 {
-		t = append(t, "gpu")
+	t := tagSet{}
+	t.add(f.System.OS, f.System.Arch)
+	for _, feature := range []string{"avx2", "avx512", "amx", "neon", "sve"} {
+		if slices.Contains(f.CPU.Features, feature) {
+			t.add(feature)
+		}
 	}
-	if slices.ContainsFunc(f.GPUs, func(g gpu.Device) bool { return g.Vendor == "nvidia" }) {
-		t = append(t, "cuda")
+	for i := range f.GPUs {
+		t.device(&f.GPUs[i])
 	}
-	if f.Python != "" {
-		t = append(t, "python")
+	for _, tag := range f.Accels {
+		t.add(tag)
+		if name, _, ok := strings.Cut(tag, ":"); ok {
+			t.add(name)
+		}
+	}
+	for i := range f.Engines {
+		t.add(f.Engines[i].Name)
+		if slices.Contains(f.Engines[i].GPUs, "nvidia") && slices.Contains(t, "nvidia") {
+			t.add("nvidia-container")
+		}
+	}
+	for i := range f.Python {
+		t.python(&f.Python[i])
+	}
+	if f.UV != nil && f.UV.Version != "" {
+		t.add("uv")
 	}
 	return t
+}
+
+// tagSet is a list of tags without doubles.
+type tagSet []string
+
+func (t *tagSet) add(tags ...string) {
+	for _, tag := range tags {
+		if tag = strings.ToLower(tag); tagChars(tag) && !slices.Contains(*t, tag) {
+			*t = append(*t, tag)
+		}
+	}
+}
+
+// tagChars tells what may be a tag from what a strange tool says.
+func tagChars(tag string) bool {
+	const allowed = "abcdefghijklmnopqrstuvwxyz0123456789.:_+-"
+	return tag != "" && len(tag) <= muster.MaxName && strings.Trim(tag, allowed) == ""
+}
+
+// version adds NAME:MAJOR and NAME:MAJOR.MINOR.
+func (t *tagSet) version(name, version string) {
+	number := version[:len(version)-len(strings.TrimLeft(version, "0123456789."))]
+	major, rest, ok := strings.Cut(strings.Trim(number, "."), ".")
+	if major == "" {
+		return
+	}
+	t.add(name + ":" + major)
+	if minor, _, _ := strings.Cut(rest, "."); ok && minor != "" {
+		t.add(name + ":" + major + "." + minor)
+	}
+}
+
+// platforms are what programs call the devices of a maker.
+var platforms = map[string]string{"nvidia": "cuda", "amd": "rocm", "intel": "xpu", "apple": "mps"}
+
+func (t *tagSet) device(g *gpu.Device) {
+	t.add("gpu", g.Vendor)
+	platform, ok := platforms[g.Vendor]
+	if !ok {
+		return
+	}
+	t.add(platform)
+	if platform == "cuda" || platform == "rocm" {
+		t.version(platform, g.Runtime)
+	}
+	if g.MIG != "" {
+		t.add("mig")
+	}
+}
+
+// frameworks are the packages that are worth a tag, and which.
+var frameworks = []struct{ pkg, tag string }{
+	{"torch", "torch"}, {"vllm", "vllm"}, {"transformers", "transformers"}, {"diffusers", "diffusers"}, {"onnxruntime", "onnxruntime"},
+	{"onnxruntime-gpu", "onnxruntime"}, {"onnxruntime-directml", "onnxruntime"}, {"onnxruntime-openvino", "onnxruntime"},
+	{"tensorflow", "tensorflow"}, {"jax", "jax"}, {"scikit-learn", "scikit-learn"}, {"mlx", "mlx"}, {"openvino", "openvino"},
+}
+
+// python adds the version of an interpreter, and what tasks find that run the
+// default one.
+func (t *tagSet) python(p *Python) {
+	t.version("python", p.Version)
+	if !p.Default {
+		return
+	}
+	t.add("python")
+	for _, f := range frameworks {
+		if version, ok := p.Packages[f.pkg]; ok {
+			t.add(f.tag)
+			t.version(f.tag, version)
+		}
+	}
+	if platform, _, _ := strings.Cut(p.Torch, " "); platform != "" && platform != "cpu" {
+		t.add("torch-" + platform)
+	}
 }

@@ -1,0 +1,288 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Engine runs containers for this user.
+type Engine struct {
+	Name     string   `json:"name"` // docker, podman or nerdctl
+	Version  string   `json:"version,omitempty"`
+	Socket   string   `json:"socket,omitempty"` // where it is reached, if it is not by its tool
+	Tool     string   `json:"tool,omitempty"`   // the path of its program, if that is how
+	Rootless bool     `json:"rootless,omitempty"`
+	Runtimes []string `json:"runtimes,omitempty"` // such as runc, nvidia
+	GPUs     []string `json:"gpus"`               // makers of devices that it hands to containers: by a runtime of theirs or by CDI
+}
+
+// engines finds out which engines there are and answer. One that is there and does not is
+// told in a note.
+func (h *host) engines(ctx context.Context, a *asker) (found []Engine, notes []string) {
+	found = []Engine{}
+	cdi := h.cdi()
+	take := func(e *Engine, err error) {
+		switch {
+		case err != nil:
+			notes = append(notes, err.Error())
+		case e != nil && !slices.ContainsFunc(found, func(o Engine) bool { return o.Name == e.Name }):
+			found = append(found, *e)
+		}
+	}
+	if h.os == "windows" {
+		take(askEngine(ctx, a, "docker", parseDocker, cdi, "info", "--format", "{{json .}}"))
+	} else {
+		take(first(ctx, "docker", h.dockerSockets(), cdi))
+		take(first(ctx, "podman", h.podmanSockets(), cdi))
+	}
+	take(askEngine(ctx, a, "podman", parsePodman, cdi, "info", "--format", "json"))
+	take(askEngine(ctx, a, "nerdctl", parseDocker, cdi, "info", "--format", "{{json .}}"))
+	return found, notes
+}
+
+// dockerSockets lists where Docker may listen: where the user says, else for the
+// machine, for the user alone, and where its desktop relatives do.
+func (h *host) dockerSockets() []string {
+	if to := h.env("DOCKER_HOST"); to != "" {
+		socket, ok := strings.CutPrefix(to, "unix://")
+		if !ok {
+			return nil // the engine of another machine
+		}
+		return []string{socket}
+	}
+	all := []string{"/var/run/docker.sock"}
+	if dir := h.env("XDG_RUNTIME_DIR"); dir != "" {
+		all = append(all, filepath.Join(dir, "docker.sock"))
+	}
+	if h.home != "" {
+		for _, at := range []string{".docker/run", ".docker/desktop", ".colima/default", ".orbstack/run", ".rd"} {
+			all = append(all, filepath.Join(h.home, filepath.FromSlash(at), "docker.sock"))
+		}
+	}
+	return all
+}
+
+func (h *host) podmanSockets() []string {
+	if to := h.env("CONTAINER_HOST"); to != "" {
+		if socket, ok := strings.CutPrefix(to, "unix://"); ok {
+			return []string{socket}
+		}
+		return nil
+	}
+	var all []string
+	if dir := h.env("XDG_RUNTIME_DIR"); dir != "" {
+		all = append(all, filepath.Join(dir, "podman", "podman.sock"))
+	}
+	return append(all, "/run/podman/podman.sock")
+}
+
+// first returns the first engine that answers at one of the sockets, or else why
+// the first socket that is there does not lead to one.
+func first(ctx context.Context, name string, sockets []string, cdi []string) (*Engine, error) {
+	var why error
+	for _, socket := range sockets {
+		e, err := atSocket(ctx, socket, cdi)
+		switch {
+		case err == nil:
+			return e, nil
+		case errors.Is(err, fs.ErrNotExist) || why != nil:
+		case errors.Is(err, fs.ErrPermission):
+			why = fmt.Errorf("%s is not offered: this user may not use %s; add the user to the group that owns it", name, socket)
+		case errors.Is(err, syscall.ECONNREFUSED):
+			why = fmt.Errorf("%s is not offered: nobody answers at %s; start its service if it is wanted", name, socket)
+		default:
+			why = fmt.Errorf("%s is not offered: %s: %w", name, socket, err)
+		}
+	}
+	return nil, why
+}
+
+// atSocket asks the engine at a socket by Docker's HTTP API, which Podman speaks
+// as well.
+func atSocket(ctx context.Context, socket string, cdi []string) (*Engine, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, askTimeout, fmt.Errorf("it did not answer within %s", askTimeout))
+	defer cancel()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	get := func(path string) ([]byte, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine"+path, nil)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			return nil, err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return nil, fmt.Errorf("it answers %s", resp.Status)
+		}
+		return readMost(resp.Body, maxAnswer), nil
+	}
+	version, err := get("/version")
+	if err != nil {
+		return nil, err
+	}
+	info, err := get("/info")
+	if err != nil {
+		return nil, err
+	}
+	e, err := parseDocker(info, cdi)
+	if err != nil {
+		return nil, err
+	}
+	e.Name, e.Socket = "docker", socket
+	if isPodman(version) {
+		e.Name = "podman"
+	}
+	return e, nil
+}
+
+// askEngine asks an engine by its tool.
+func askEngine(ctx context.Context, a *asker, name string, parse func([]byte, []string) (*Engine, error), cdi []string, args ...string) (*Engine, error) {
+	tool := find(name)
+	if tool == "" {
+		return nil, nil //nolint:nilnil // no tool, no engine, no note
+	}
+	out, err := a.ask(ctx, tool, args...)
+	if err != nil {
+		return nil, fmt.Errorf("%s is not offered: %w", name, err)
+	}
+	e, err := parse(out, cdi)
+	if err != nil {
+		return nil, fmt.Errorf("%s is not offered: %w", name, err)
+	}
+	e.Name, e.Tool = name, tool
+	return e, nil
+}
+
+// isPodman tells Podman by what it calls itself in the answer to /version.
+func isPodman(version []byte) bool {
+	var v struct {
+		Components []struct{ Name string }
+	}
+	if json.Unmarshal(version, &v) != nil {
+		return false
+	}
+	return slices.ContainsFunc(v.Components, func(c struct{ Name string }) bool { return strings.HasPrefix(c.Name, "Podman") })
+}
+
+// parseDocker reads the answer to /info of the Docker Engine API, which docker and
+// nerdctl print as well.
+func parseDocker(info []byte, cdi []string) (*Engine, error) {
+	var d struct {
+		ServerVersion   string
+		SecurityOptions []string
+		Runtimes        map[string]any
+		CDISpecDirs     []string // where CDI is on
+	}
+	if err := json.Unmarshal(info, &d); err != nil {
+		return nil, fmt.Errorf("its answer cannot be read: %w", err)
+	}
+	if d.ServerVersion == "" {
+		return nil, errors.New("its service does not answer; start it if it is wanted")
+	}
+	e := &Engine{Version: strings.TrimPrefix(d.ServerVersion, "v"), GPUs: []string{}}
+	e.Rootless = slices.Contains(d.SecurityOptions, "name=rootless")
+	for name := range d.Runtimes {
+		e.Runtimes = append(e.Runtimes, name)
+	}
+	slices.Sort(e.Runtimes)
+	if slices.Contains(e.Runtimes, "nvidia") {
+		e.GPUs = append(e.GPUs, "nvidia")
+	}
+	if len(d.CDISpecDirs) > 0 {
+		e.GPUs = append(e.GPUs, makers(cdi)...)
+	}
+	slices.Sort(e.GPUs)
+	e.GPUs = slices.Compact(e.GPUs)
+	return e, nil
+}
+
+// parsePodman reads what podman info prints as JSON. Podman hands over what CDI
+// names without being told to.
+func parsePodman(info []byte, cdi []string) (*Engine, error) {
+	var p struct {
+		Host struct {
+			Security   struct{ Rootless bool }
+			OCIRuntime struct{ Name string }
+		}
+		Version struct{ Version string }
+	}
+	if err := json.Unmarshal(info, &p); err != nil {
+		return nil, fmt.Errorf("its answer cannot be read: %w", err)
+	}
+	if p.Version.Version == "" {
+		return nil, errors.New("its answer does not tell its version")
+	}
+	e := &Engine{Version: p.Version.Version, Rootless: p.Host.Security.Rootless, GPUs: makers(cdi)}
+	if p.Host.OCIRuntime.Name != "" {
+		e.Runtimes = []string{p.Host.OCIRuntime.Name}
+	}
+	return e, nil
+}
+
+// cdiDirs are where the Container Device Interface keeps its specs.
+var cdiDirs = []string{"/etc/cdi", "/var/run/cdi"}
+
+// cdi returns the kinds of devices that CDI specs on this machine describe, such
+// as nvidia.com/gpu.
+func (h *host) cdi() []string {
+	var kinds []string
+	for _, dir := range cdiDirs {
+		for _, name := range h.list(dir) {
+			if ext := filepath.Ext(name); ext != ".json" && ext != ".yaml" && ext != ".yml" {
+				continue
+			}
+			if kind := cdiKind(h.text(dir + "/" + name)); kind != "" {
+				kinds = append(kinds, kind)
+			}
+		}
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
+}
+
+// cdiKind reads the kind of a spec in JSON or YAML, where it stands at the top
+// level as in all that the makers' tools write.
+func cdiKind(spec string) string {
+	var j struct {
+		Kind string `json:"kind"`
+	}
+	if json.Unmarshal([]byte(spec), &j) == nil {
+		return j.Kind
+	}
+	for line := range strings.Lines(spec) {
+		if value, ok := strings.CutPrefix(line, "kind:"); ok {
+			return strings.Trim(strings.TrimSpace(value), `"'`)
+		}
+	}
+	return ""
+}
+
+// makers are those whose GPUs are among the kinds.
+func makers(kinds []string) []string {
+	found := []string{}
+	for _, kind := range kinds {
+		if maker, what, ok := strings.Cut(kind, ".com/"); ok && what == "gpu" && slices.Contains([]string{"nvidia", "amd", "intel"}, maker) {
+			found = append(found, maker)
+		}
+	}
+	return found
+}

@@ -1,0 +1,206 @@
+package probe
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// interpreter is a program that may be a Python.
+type interpreter struct {
+	path     string
+	of       string // who installed it, "" for the system
+	standard bool   // found by the name that tasks use
+	mayFail  bool   // it is known not to work everywhere: no note if it does not
+}
+
+var pythonName = regexp.MustCompile(`^python3(\.\d+)?(\.exe)?$`)
+
+// interpreters lists where Pythons are: on the PATH, and where pyenv, conda and uv
+// keep theirs. Several names of one are listed once, as far as links show that. It also returns
+// how many there are beyond the bound.
+func (h *host) interpreters(data string) (found []interpreter, dropped int) {
+	seen := map[string]bool{}
+	add := func(of, path string) {
+		key := h.identify(path)
+		if key == "" || seen[key] {
+			return
+		}
+		seen[key] = true
+		if len(found) == maxPythons {
+			dropped++
+			return
+		}
+		found = append(found, interpreter{path: path, of: of})
+	}
+	standard := "python3"
+	if h.os == "windows" {
+		standard = "python"
+	}
+	if path := find(standard); path != "" {
+		add(h.madeBy(path), path)
+		for i := range found {
+			// On Windows the name may lead to a shop, and on macOS to an offer to install it.
+			found[i].standard, found[i].mayFail = true, h.os != "linux"
+		}
+	}
+	for _, dir := range filepath.SplitList(h.env("PATH")) {
+		if !filepath.IsAbs(dir) || filepath.Base(dir) == "shims" { // pyenv's: they stand for what is listed below
+			continue
+		}
+		for _, name := range names(dir) {
+			if pythonName.MatchString(name) {
+				add(h.madeBy(filepath.Join(dir, name)), filepath.Join(dir, name))
+			}
+		}
+	}
+	for _, place := range h.pythonPlaces(data) {
+		for _, dir := range place.dirs {
+			add(place.of, program(dir, h.os))
+		}
+	}
+	return found, dropped
+}
+
+// identify returns a text that is the same for names of the same interpreter, or
+// "" if it is no program. A venv is one of its own, though its program is a link.
+func (h *host) identify(path string) string {
+	if path == "" {
+		return ""
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.IsDir() || h.os != "windows" && info.Mode()&0o111 == 0 {
+		return ""
+	}
+	if dir := filepath.Dir(path); !changedAt(filepath.Join(filepath.Dir(dir), "pyvenv.cfg")).IsZero() {
+		return dir
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return path
+	}
+	return real
+}
+
+// madeBy tells who installed an interpreter by where it is.
+func (h *host) madeBy(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	path = filepath.ToSlash(path)
+	switch {
+	case strings.Contains(path, "/.pyenv/"):
+		return "pyenv"
+	case strings.Contains(path, "/uv/python/"):
+		return "uv"
+	case strings.Contains(path, "conda") || strings.Contains(path, "/miniforge") || strings.Contains(path, "/mambaforge"):
+		return "conda"
+	default:
+		return ""
+	}
+}
+
+// pythonPlace is a tool's interpreters: each in a folder of its own.
+type pythonPlace struct {
+	of   string
+	dirs []string
+}
+
+func (h *host) pythonPlaces(data string) []pythonPlace {
+	roots := h.pythonRoots(data)
+	venv := pythonPlace{of: "venv"}
+	if dir := h.env("VIRTUAL_ENV"); dir != "" {
+		venv.dirs = append(venv.dirs, dir)
+	}
+	conda := pythonPlace{of: "conda"}
+	if dir := h.env("CONDA_PREFIX"); dir != "" {
+		conda.dirs = append(conda.dirs, dir)
+	}
+	for _, root := range roots.conda {
+		conda.dirs = append(append(conda.dirs, root), below(filepath.Join(root, "envs"))...)
+	}
+	pyenv, uv := pythonPlace{of: "pyenv"}, pythonPlace{of: "uv"}
+	for _, root := range roots.pyenv {
+		pyenv.dirs = append(pyenv.dirs, below(filepath.Join(root, "versions"))...)
+	}
+	for _, root := range roots.uv {
+		uv.dirs = append(uv.dirs, below(root)...)
+	}
+	return []pythonPlace{venv, pyenv, uv, conda}
+}
+
+// pythonRoots are the folders of tools that install interpreters.
+type pythonRoots struct{ pyenv, uv, conda []string }
+
+func (h *host) pythonRoots(data string) pythonRoots {
+	var r pythonRoots
+	if root := h.env("PYENV_ROOT"); root != "" {
+		r.pyenv = append(r.pyenv, root)
+	}
+	for _, name := range []string{"UV_PYTHON_INSTALL_DIR", "XDG_DATA_HOME"} {
+		switch dir := h.env(name); {
+		case dir == "":
+		case name == "XDG_DATA_HOME":
+			r.uv = append(r.uv, filepath.Join(dir, "uv", "python"))
+		default:
+			r.uv = append(r.uv, dir)
+		}
+	}
+	if data != "" {
+		r.uv = append(r.uv, filepath.Join(data, "tools", "python")) // that the worker's uv fetched
+	}
+	if root := h.env("MAMBA_ROOT_PREFIX"); root != "" {
+		r.conda = append(r.conda, root)
+	}
+	if tool := h.env("CONDA_EXE"); tool != "" {
+		r.conda = append(r.conda, filepath.Dir(filepath.Dir(tool)))
+	}
+	r.conda = append(r.conda, "/opt/conda", "/opt/miniconda3", "/opt/anaconda3")
+	if h.home != "" {
+		r.pyenv = append(r.pyenv, filepath.Join(h.home, ".pyenv"))
+		r.uv = append(r.uv, filepath.Join(h.home, ".local", "share", "uv", "python"))
+		for _, name := range []string{"miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba"} {
+			r.conda = append(r.conda, filepath.Join(h.home, name))
+		}
+	}
+	if h.os == "windows" {
+		if dir := h.env("APPDATA"); dir != "" {
+			r.uv = append(r.uv, filepath.Join(dir, "uv", "python"))
+		}
+	}
+	return r
+}
+
+// program is the path of the interpreter in its folder.
+func program(dir, os string) string {
+	if os == "windows" {
+		return filepath.Join(dir, "python.exe")
+	}
+	return filepath.Join(dir, "bin", "python3")
+}
+
+// names lists a folder.
+func names(dir string) []string {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	all, err := f.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	slices.Sort(all)
+	return all
+}
+
+// below lists the paths of what is in a folder.
+func below(dir string) []string {
+	all := names(dir)
+	for i := range all {
+		all[i] = filepath.Join(dir, all[i])
+	}
+	return all
+}

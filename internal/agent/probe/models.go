@@ -1,0 +1,207 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// ModelCache is a folder in which a library keeps the models that it fetched.
+type ModelCache struct {
+	Of      string      `json:"of"` // huggingface, torch, ollama, lmstudio, llama.cpp or whisper
+	Path    string      `json:"path"`
+	Size    muster.Size `json:"size"`              // bytes of all files
+	Models  []string    `json:"models"`            // names, at most 500
+	Partial bool        `json:"partial,omitempty"` // there is more: the folder was too big to look at all of it
+}
+
+const (
+	maxModels     = 500
+	maxCached     = 20000 // files and folders that are looked at in one cache
+	modelPatience = 2 * time.Second
+)
+
+// models looks at the caches that this user's libraries use, as each of them
+// documents it.
+func (h *host) models(ctx context.Context) []ModelCache {
+	found := []ModelCache{}
+	for _, c := range h.modelCaches() {
+		for _, dir := range c.dirs {
+			if info, err := os.Stat(dir); dir == "" || err != nil || !info.IsDir() {
+				continue
+			}
+			one := ModelCache{Of: c.of, Path: dir, Models: c.names(dir)}
+			if one.Size, one.Partial = folderSize(ctx, dir); len(one.Models) == 0 {
+				break // an empty cache
+			}
+			if len(one.Models) > maxModels {
+				one.Models, one.Partial = one.Models[:maxModels], true
+			}
+			found = append(found, one)
+			break
+		}
+	}
+	return found
+}
+
+// modelCache is a library's cache: the first of the folders that is there.
+type modelCache struct {
+	of    string
+	dirs  []string
+	names func(dir string) []string
+}
+
+func (h *host) modelCaches() []modelCache {
+	under := func(root string, parts ...string) string {
+		if root == "" {
+			return ""
+		}
+		return filepath.Join(append([]string{root}, parts...)...)
+	}
+	cache := orElse(h.env("XDG_CACHE_HOME"), under(h.home, ".cache"))
+	ollama := []string{under(h.home, ".ollama", "models"), "/usr/share/ollama/.ollama/models"}
+	if dir := h.env("OLLAMA_MODELS"); dir != "" {
+		ollama = []string{dir}
+	}
+	llama := cache
+	if h.os == "darwin" {
+		llama = under(h.home, "Library", "Caches")
+	}
+	return []modelCache{
+		{"huggingface", []string{firstOf(h.env("HF_HUB_CACHE"), h.env("HUGGINGFACE_HUB_CACHE"), under(h.env("HF_HOME"), "hub"), under(cache, "huggingface", "hub"))}, hubModels},
+		{"torch", []string{firstOf(under(h.env("TORCH_HOME"), "hub"), under(cache, "torch", "hub"))}, torchModels},
+		{"ollama", ollama, ollamaModels},
+		{"lmstudio", []string{under(h.home, ".lmstudio", "models"), under(h.home, ".cache", "lm-studio", "models")}, twoDeep},
+		{"llama.cpp", []string{firstOf(h.env("LLAMA_CACHE"), under(llama, "llama.cpp"))}, func(dir string) []string { return files(dir, ".gguf") }},
+		{"whisper", []string{under(cache, "whisper")}, func(dir string) []string { return files(dir, ".pt") }},
+	}
+}
+
+// firstOf returns the first text that says something.
+func firstOf(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}
+
+// hubModels reads folders such as models--Qwen--Qwen2.5-7B, one for each model.
+func hubModels(dir string) []string {
+	models := []string{}
+	for _, name := range names(dir) {
+		if model, ok := strings.CutPrefix(name, "models--"); ok && model != "" {
+			models = append(models, strings.ReplaceAll(model, "--", "/"))
+		}
+	}
+	return models
+}
+
+// torchModels are files of weights, and repositories such as
+// pytorch_vision_v0.10.0.
+func torchModels(dir string) []string {
+	models := []string{}
+	for _, name := range files(filepath.Join(dir, "checkpoints"), "") {
+		if ext := filepath.Ext(name); ext == ".pt" || ext == ".pth" || ext == ".bin" || ext == ".safetensors" {
+			models = append(models, name)
+		}
+	}
+	for _, name := range names(dir) {
+		if info, err := os.Stat(filepath.Join(dir, name)); name != "checkpoints" && err == nil && info.IsDir() {
+			models = append(models, name)
+		}
+	}
+	return models
+}
+
+// ollamaModels reads manifests/HOST/NAMESPACE/MODEL/TAG. What is of Ollama's own library
+// goes by the names that people use: llama3.2:3b.
+func ollamaModels(dir string) []string {
+	models := []string{}
+	root := filepath.Join(dir, "manifests")
+	for _, host := range names(root) {
+		for _, space := range names(filepath.Join(root, host)) {
+			for _, model := range names(filepath.Join(root, host, space)) {
+				for _, tag := range names(filepath.Join(root, host, space, model)) {
+					name := model + ":" + tag
+					if space != "library" {
+						name = space + "/" + name
+					}
+					if host != "registry.ollama.ai" {
+						name = host + "/" + name
+					}
+					if isManifest(filepath.Join(root, host, space, model, tag)) {
+						models = append(models, name)
+					}
+				}
+			}
+		}
+	}
+	return models
+}
+
+// isManifest tells a model that is there from a file that a broken fetch left.
+func isManifest(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var m struct {
+		Layers []json.RawMessage `json:"layers"`
+	}
+	return json.Unmarshal(readMost(f, 1<<20), &m) == nil && len(m.Layers) > 0
+}
+
+// twoDeep are folders MAKER/MODEL.
+func twoDeep(dir string) []string {
+	models := []string{}
+	for _, maker := range names(dir) {
+		for _, model := range names(filepath.Join(dir, maker)) {
+			models = append(models, maker+"/"+model)
+		}
+	}
+	return models
+}
+
+// files lists the regular files of a folder whose names end so.
+func files(dir, end string) []string {
+	all := []string{}
+	for _, name := range names(dir) {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() && strings.HasSuffix(name, end) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+var errEnough = errors.New("enough")
+
+// folderSize adds up the files below a folder, links not followed, until it has
+// seen too many or it took too long.
+func folderSize(ctx context.Context, dir string) (size muster.Size, partial bool) {
+	ctx, cancel := context.WithTimeout(ctx, modelPatience)
+	defer cancel()
+	seen := 0
+	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if seen++; seen > maxCached || ctx.Err() != nil {
+			return errEnough
+		}
+		if err != nil || !d.Type().IsRegular() {
+			return nil //nolint:nilerr // what cannot be read does not count
+		}
+		if info, err := d.Info(); err == nil {
+			size += muster.Size(info.Size())
+		}
+		return nil
+	})
+	return size, err != nil
+}

@@ -1,0 +1,61 @@
+package probe
+
+import (
+	"net"
+	"path"
+
+	"github.com/muster-dev/muster"
+)
+
+// Network is how the machine is connected.
+type Network struct {
+	Bandwidth  muster.Size `json:"bandwidth,omitempty"` // bytes a second that the worker's transfers keep to; absent means no cap
+	Interfaces []Interface `json:"interfaces"`
+}
+
+// Interface is one network interface. Those that only this machine sees are left
+// out.
+type Interface struct {
+	Name      string      `json:"name"`
+	Up        bool        `json:"up"`
+	Addresses []string    `json:"addresses"`         // with the length of their network, such as 10.0.0.5/24
+	Speed     muster.Size `json:"speed,omitempty"`   // bits a second of the link, where it is told
+	MTU       int         `json:"mtu,omitempty"`     // bytes
+	Virtual   bool        `json:"virtual,omitempty"` // no device of its own: a bridge, a tunnel or a container's end
+}
+
+const maxInterfaces = 64
+
+func (h *host) network() Network {
+	n := Network{Interfaces: []Interface{}}
+	all, err := net.Interfaces()
+	if err != nil {
+		return n
+	}
+	for i := range all {
+		addresses := []string{}
+		if found, err := all[i].Addrs(); err == nil {
+			for _, a := range found {
+				addresses = append(addresses, a.String())
+			}
+		}
+		if one, ok := h.networkInterface(&all[i], addresses); ok && len(n.Interfaces) < maxInterfaces {
+			n.Interfaces = append(n.Interfaces, one)
+		}
+	}
+	return n
+}
+
+// networkInterface tells of an interface unless it is of no use: loopback, or the end
+// of a container's cable.
+func (h *host) networkInterface(i *net.Interface, addresses []string) (Interface, bool) {
+	one := Interface{Name: i.Name, Up: i.Flags&net.FlagUp != 0 && i.Flags&net.FlagRunning != 0, MTU: i.MTU, Addresses: addresses}
+	if h.os == "linux" {
+		dir := path.Join("/sys/class/net", i.Name)
+		one.Virtual = !h.there(path.Join(dir, "device"))
+		if mbits, ok := h.number(path.Join(dir, "speed")); ok && mbits > 0 && mbits < 1<<31 { // else -1, or unreadable: unknown
+			one.Speed = muster.Size(mbits) * 1e6
+		}
+	}
+	return one, i.Flags&net.FlagLoopback == 0 && (len(addresses) > 0 || !one.Virtual && h.os == "linux")
+}

@@ -1,0 +1,132 @@
+package probe
+
+import (
+	"context"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// Every is how often a worker looks at everything again, unless a hint tells it
+// to before.
+const Every = 10 * time.Minute
+
+const (
+	hintEvery = 2 * time.Second // a look at the hints takes some 0.1 ms of CPU
+	hintPause = 5 * time.Second // between two Runs for hints; longer while they lead to nothing
+)
+
+// Watch looks again and again at what the machine offers, and tells changed when that
+// is something else than before: at first, than in known. It looks at everything
+// from time to time, and soon after files changed that hint at a change: a device
+// appears, a tool is installed, an engine opens its socket. What is gone is believed at
+// the second look. Watch returns nil when ctx ends.
+func (p *Probe) Watch(ctx context.Context, known Facts, every time.Duration, changed func(Facts)) error {
+	w := watch{look: p.Run, hints: func() string { return stamp(p.hints()...) }, every: every, changed: changed}
+	return w.run(ctx, known)
+}
+
+// hints are files that change when what is offered may have changed.
+func (p *Probe) hints() []string {
+	h := p.host
+	all := filepath.SplitList(h.env("PATH"))
+	all = append(all, filepath.Join(p.cfg.Data, "tools", "uv", "bin"))
+	if h.os == "windows" {
+		return all
+	}
+	all = append(all, "/dev", "/dev/dri", "/dev/accel", "/etc/docker/daemon.json")
+	all = append(append(append(all, cdiDirs...), h.dockerSockets()...), h.podmanSockets()...)
+	roots := h.pythonRoots(p.cfg.Data)
+	for _, root := range roots.pyenv {
+		all = append(all, filepath.Join(root, "versions"), filepath.Join(root, "version"))
+	}
+	for _, root := range roots.conda {
+		all = append(all, filepath.Join(root, "envs"))
+	}
+	return append(append(all, roots.uv...), p.pythons.folders()...)
+}
+
+// watch is Watch with what it depends on.
+type watch struct {
+	look    func(context.Context) (Facts, error)
+	hints   func() string // another text when there is a hint
+	every   time.Duration
+	changed func(Facts)
+}
+
+func (w *watch) run(ctx context.Context, known Facts) error {
+	tick := time.NewTicker(min(hintEvery, w.every))
+	defer tick.Stop()
+	next := time.Now().Add(w.every)
+	pause, notBefore := hintPause, time.Time{}
+	hint, hinted, again := w.hints(), false, false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if now := w.hints(); now != hint {
+			hint, hinted = now, true
+			continue // perhaps an installation is still under way
+		}
+		now := time.Now()
+		if !again && now.Before(next) && (!hinted || now.Before(notBefore)) {
+			continue
+		}
+		f, err := w.look(ctx)
+		if err != nil {
+			return nil //nolint:nilerr // told to stop
+		}
+		switch gone := loses(&known, &f); {
+		case same(&known, &f):
+			again = false
+			if hinted { // by a file that changes all the time, it seems
+				pause = min(2*pause, w.every)
+			}
+		case gone && !again:
+			again = true
+		default:
+			known, again, pause = f, false, hintPause
+			w.changed(f)
+		}
+		hinted = false
+		next, notBefore = time.Now().Add(w.every), time.Now().Add(pause)
+	}
+}
+
+// same says whether the same is offered. The free disk always changes a little.
+func same(a, b *Facts) bool {
+	x, y := a.Resources, b.Resources
+	return x.CPUs == y.CPUs && x.Memory == y.Memory && x.Slots == y.Slots && slices.Equal(x.GPUs, y.GPUs) &&
+		max(x.Disk-y.Disk, y.Disk-x.Disk) <= max(a.Disk.Total, b.Disk.Total)/20 &&
+		maps.Equal(set(a.Tags), set(b.Tags))
+}
+
+// loses says whether something that was offered is not any more. A tool that did
+// not answer in time looks the same.
+func loses(a, b *Facts) bool {
+	has := set(b.Tags)
+	for _, tag := range a.Tags {
+		if !has[tag] {
+			return true
+		}
+	}
+	for _, g := range a.Resources.GPUs {
+		if !slices.ContainsFunc(b.Resources.GPUs, func(o muster.GPU) bool { return o.UUID == g.UUID }) {
+			return true
+		}
+	}
+	return b.Resources.CPUs < a.Resources.CPUs || b.Resources.Memory < a.Resources.Memory
+}
+
+func set(tags []string) map[string]bool {
+	s := map[string]bool{}
+	for _, t := range tags {
+		s[t] = true
+	}
+	return s
+}
