@@ -40,6 +40,8 @@ func (a *app) drainCommand() *cli.Command {
 }
 
 func (a *app) drain(ctx context.Context, c *drainConfig, names []string) error {
+	ctx, stop := frame.Interruptible(ctx)
+	defer stop()
 	server, workers, err := c.order(names, func(server *client.Client, name string) (muster.Worker, error) {
 		return server.DrainWorker(ctx, name, c.deadline)
 	})
@@ -47,8 +49,6 @@ func (a *app) drain(ctx context.Context, c *drainConfig, names []string) error {
 		return err
 	}
 	if !c.noWait {
-		ctx, stop := frame.Interruptible(ctx)
-		defer stop()
 		workers, err = a.waitDrained(ctx, server, workers)
 		if errors.Is(err, context.Canceled) {
 			a.Say("the drain goes on: muster workers resume %s takes it back", strings.Join(names, " "))

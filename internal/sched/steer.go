@@ -19,7 +19,7 @@ func (s *State) pause(now muster.Time, ev event.Pause) error {
 	case !r.Draining:
 		s.steer(now, w, ev.On, false, ev.Until)
 	case ev.Until > 0:
-		return muster.Errorf(muster.Conflict, "worker %s is draining and takes nothing new anyway: resume it before you pause it for a while", r.ID)
+		return muster.Errorf(muster.Conflict, "worker %s is draining and takes nothing new anyway: resume it before you pause it for a while", r.Name)
 	default:
 		s.steer(now, w, ev.On, true, r.Deadline)
 	}
@@ -72,10 +72,21 @@ func (s *State) deadline(now muster.Time, w *worker) {
 	}
 }
 
-// vacate tells a held task to make room, and why: it is tried again, and that
-// costs it nothing. What is being cancelled ends anyway.
+// vacate tells a held task, and all of its gang, to make room, and why: it is tried
+// again, and that costs it nothing.
 func (s *State) vacate(now muster.Time, t *task, why muster.Reason) {
-	if t.row.State != muster.Cancelling {
+	if !t.group.gang() {
+		s.oust(now, t, why)
+		return
+	}
+	for _, m := range t.group.elements() {
+		s.oust(now, m, why)
+	}
+}
+
+// oust tells a held task to make room. What is being cancelled ends anyway.
+func (s *State) oust(now muster.Time, t *task, why muster.Reason) {
+	if t.worker != nil && t.row.State != muster.Cancelling && t.room == muster.NoReason {
 		t.room = why
 		s.stop(now, t)
 	}
@@ -98,7 +109,7 @@ func (s *State) stop(now muster.Time, t *task) {
 func (t *task) patience() muster.Duration {
 	spec := t.group.spec()
 	d := orDefault(spec.Kill.Grace, defaultGrace) + cancelSlack
-	if c := spec.Checkpoint; c != nil && t.row.State != muster.Cancelling {
+	if c := spec.Checkpoint; c != nil && t.room == muster.Preempted && t.row.State != muster.Cancelling {
 		d = orDefault(c.Grace, orDefault(spec.Kill.Grace, defaultGrace)) + saveSlack
 	}
 	return d
@@ -110,7 +121,7 @@ func (s *State) heal(ev event.Heal) error {
 		return err
 	}
 	if !w.reachable() {
-		return muster.Errorf(muster.Conflict, "worker %s is %s: its GPUs can be looked at when it is back", w.row.ID, w.row.State)
+		return muster.Errorf(muster.Conflict, "worker %s is %s: its GPUs can be looked at when it is back", w.row.Name, w.row.State)
 	}
 	gpus, err := place.Quarantined(&w.row, ev.GPUs)
 	if err == nil {
@@ -210,9 +221,15 @@ func (j *job) spans(list []event.Span) ([]event.Span, error) {
 
 // cancelPart cancels elements of a group and returns how many were not final and
 // not being cancelled already. If they include all of the rest, that goes in one
-// step.
+// step. To cancel a part of a gang is to cancel it.
 func (s *State) cancelPart(now muster.Time, g *group, first, last int) int {
 	n := 0
+	if g.gang() {
+		first, last = 0, g.row.Size-1
+		if g.item.Queued() && g.rest() == 0 {
+			s.queue.Remove(&g.item)
+		}
+	}
 	for _, t := range g.elements() {
 		if e := t.element(); e >= first && e <= last && s.cancelTask(now, t) {
 			n++
@@ -245,6 +262,11 @@ func (s *State) cancelTask(now muster.Time, t *task) bool {
 		s.set(now, t, muster.Cancelled)
 		return true
 	case muster.Assigned, muster.Running:
+		if t.done() {
+			t.row.Reason, t.row.FinishedAt = muster.CancelledByUser, now
+			s.set(now, t, muster.Cancelled)
+			return true
+		}
 		t.row.Reason = muster.CancelledByUser
 		s.set(now, t, muster.Cancelling)
 		s.stop(now, t)
