@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"path/filepath"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/cli/frame"
+)
+
+// holding is how a worker holds its tasks.
+type holding struct {
+	limits  limit.Config
+	sandbox string
+}
+
+func newHolding() holding { return holding{sandbox: string(limit.Auto)} }
+
+func (c *holding) flags(group string) []cli.Flag {
+	l := &c.limits
+	return []cli.Flag{
+		frame.Option{Name: "task-user", Usage: "run tasks as this `USER`, if the worker is run by root (default: as the worker)", Group: group}.Variable().Text(&l.TaskUser),
+		frame.Option{Name: "sandbox", Usage: "keep tasks to their own files: `WHEN` the kernel can (auto), never (off), or not without it (strict)", Group: group}.
+			Variable().Choice(&c.sandbox, string(limit.Auto), string(limit.Off), string(limit.Strict)),
+		frame.Option{Name: "allow-read", Usage: "let tasks read this `PATH` besides the system's; may be repeated", Group: group}.Repeated(&l.Read),
+		frame.Option{Name: "allow-write", Usage: "let tasks change this `PATH` besides their own folders; may be repeated", Group: group}.Repeated(&l.Write),
+		frame.Option{Name: "task-pids", Usage: "let a task that names no pids have this `NUMBER` of processes and threads (default: 4096)", Group: group}.
+			Variable().Number(&l.PIDs, 1, 1<<22),
+	}
+}
+
+// config returns what was asked for, with paths from where the command was given.
+func (c *holding) config() (limit.Config, error) {
+	cfg := c.limits
+	cfg.Sandbox = limit.Mode(c.sandbox)
+	for _, list := range []*[]string{&cfg.Read, &cfg.Write} {
+		whole := make([]string, len(*list))
+		for i, path := range *list {
+			var err error
+			if whole[i], err = filepath.Abs(path); err != nil {
+				return cfg, muster.Errorf(muster.Invalid, "%s has no absolute path: %w", path, err)
+			}
+		}
+		*list = whole
+	}
+	return cfg, nil
+}

@@ -1,0 +1,25 @@
+package work
+
+import (
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// limits makes what holds tasks. all is the memory that they have together.
+func (w *Worker) limits(all muster.Size) (*limit.Limits, error) {
+	cfg := w.cfg.Limits
+	cfg.Data, cfg.Memory, cfg.Log = w.cfg.Data, all, w.log
+	return limit.New(cfg)
+}
+
+// sweep ends what attempts of earlier lives left, but for those that are held.
+func sweep(l *limit.Limits, held []run.Held) error {
+	var keep []*run.Confine
+	for i := range held {
+		if c := held[i].Start.Confine; c != nil {
+			keep = append(keep, c)
+		}
+	}
+	return l.Sweep(keep...)
+}
