@@ -188,7 +188,7 @@ func (d *download) more(ctx context.Context) error {
 	if d.size >= 0 {
 		body = io.LimitReader(body, d.size-d.have+1) // one more shows that it is too long
 	}
-	err = d.take(body, watch)
+	err = d.take(ctx, body, watch)
 	if err == nil && d.size >= 0 && d.have < d.size {
 		err = io.ErrUnexpectedEOF
 	}
@@ -196,11 +196,14 @@ func (d *download) more(ctx context.Context) error {
 }
 
 // take appends what body has.
-func (d *download) take(body io.Reader, watch *time.Timer) error {
-	buf := make([]byte, 128<<10)
+func (d *download) take(ctx context.Context, body io.Reader, watch *time.Timer) error {
+	buf := d.client.pace.cut(make([]byte, mostAtOnce))
 	for {
 		n, err := body.Read(buf)
 		if n > 0 {
+			if err := d.client.pace.wait(ctx, n); err != nil {
+				return err
+			}
 			watch.Reset(stall)
 			if _, err := d.f.Write(buf[:n]); err != nil {
 				return finalError{err}

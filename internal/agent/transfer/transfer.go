@@ -5,7 +5,8 @@
 // against its SHA-256. A transfer that breaks goes on where it stopped, and is
 // tried again until nothing has moved for ten minutes; then it fails by the
 // fleet's fault. What was fetched stays in a cache on disk, within a budget, so
-// that the tasks of an array fetch their inputs once.
+// that the tasks of an array fetch their inputs once. All transfers together keep to
+// Config.Rate.
 //
 // A file is copied out of the cache, not linked: a task may write to its inputs,
 // and must not change those of others. On file systems that share blocks between
@@ -31,6 +32,7 @@ type Config struct {
 	HTTP   *http.Client // without a timeout of its own: big files take their time
 	Dir    string       // the cache
 	Budget muster.Size  // bytes that the cache may hold; 0 means DefaultBudget
+	Rate   muster.Size  // bytes a second that all transfers together keep to; 0 means no cap
 	Log    *slog.Logger
 }
 
@@ -48,6 +50,7 @@ type Client struct {
 	cfg   Config
 	cache *cache
 	slots chan struct{}
+	pace  *throttle
 }
 
 var _ run.Transfer = (*Client)(nil)
@@ -61,7 +64,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{cfg: cfg, cache: c, slots: make(chan struct{}, atOnce)}, nil
+	return &Client{cfg: cfg, cache: c, slots: make(chan struct{}, atOnce), pace: newThrottle(cfg.Rate)}, nil
 }
 
 // slot waits for leave to move bytes; the returned func gives it back.

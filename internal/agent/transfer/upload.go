@@ -129,7 +129,10 @@ func (u *upload) send(ctx context.Context, offset int64) (moved int64, err error
 		return 0, finalError{err}
 	}
 	rest := max(u.size-offset, 0) // without any, the server looks at what it keeps
-	body := &outgoing{r: io.NewSectionReader(u.f, offset, rest), watch: watch}
+	body := &outgoing{
+		r: io.NewSectionReader(u.f, offset, rest), watch: watch,
+		cut: u.client.pace.cut, wait: func(n int) error { return u.client.pace.wait(ctx, n) },
+	}
 	req.Header.Set(headerOffset, strconv.FormatInt(offset, 10))
 	req.Header.Set("Content-Type", "application/octet-stream")
 	if req.ContentLength = rest; rest > 0 {
@@ -161,12 +164,17 @@ func (u *upload) send(ctx context.Context, offset int64) (moved int64, err error
 type outgoing struct {
 	r     io.Reader
 	watch *time.Timer
+	cut   func([]byte) []byte
+	wait  func(n int) error
 	sent  atomic.Int64
 }
 
 func (o *outgoing) Read(p []byte) (int, error) {
-	n, err := o.r.Read(p)
+	n, err := o.r.Read(o.cut(p))
 	if n > 0 {
+		if err := o.wait(n); err != nil {
+			return 0, err
+		}
 		o.watch.Reset(stall)
 		o.sent.Add(int64(n))
 	}
