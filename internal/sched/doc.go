@@ -29,7 +29,9 @@
 // say. One that fails by the fleet's fault (muster.Reason.FleetFault) is tried again
 // without counting there, up to Config.CrashLimit times. Between two attempts
 // lies a pause that doubles; what spreads it is a hash of the attempt's id. A
-// worker that shuts down, and one that never accepted the task, cost it nothing.
+// worker that shuts down, and one that never accepted the task, cost it nothing, nor
+// does it to have made room (Preempted, GangMember). What an attempt saved of its
+// checkpoint folder goes with the next one.
 //
 // # Arrays
 //
@@ -53,6 +55,11 @@
 // attempts is given up when the worker was last heard longer ago than that
 // stage's disconnect.grace. A worker that comes back says what it holds: what it lost
 // is tried again, what was given up meanwhile it must stop.
+//
+// At a worker's deadline a pause ends, and what a draining worker still holds is told to
+// make room. What does not confirm within its grace is given up, but not while the
+// worker is away: it may run there still. A worker may describe itself anew at any
+// time; a GPU that it quarantines is given to nobody, and what runs on it goes on.
 //
 // # The queue
 //
@@ -87,7 +94,8 @@
 // worker is connected, constrained or was told to leave; when it was last heard
 // (after a Rebuild: at that moment), and so whether it is unreachable; its load; whether an
 // attempt was accepted; rejections in a row, and who is not asked again for now;
-// when a cancelled attempt is given up (the wait begins anew); observed
+// whether an attempt was told to make room, which follows from its worker's deadline;
+// when a stopped attempt is given up (the wait begins anew); observed
 // durations; since when nothing of a lane could be placed, and for whom a worker is
 // kept free. In a Snapshot every worker that is not gone is therefore unreachable.
 //

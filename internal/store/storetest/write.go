@@ -132,6 +132,7 @@ func invariants(t *testing.T, f *fixture) {
 		"a held task without number": task(running, func(t *muster.Task) { t.Attempt = 0 }),
 		"an end without a time":      task(done, func(t *muster.Task) { t.FinishedAt = 0 }),
 		"a time without an end":      task(running, func(t *muster.Task) { t.FinishedAt = 5 }),
+		"a checkpoint of no hash":    task(running, func(t *muster.Task) { t.Checkpoint = "ckpt" }),
 		"negative retries":           task(running, func(t *muster.Task) { t.Retried = -1 }),
 		"progress over 1": task(running, func(t *muster.Task) {
 			p := 1.5
@@ -149,6 +150,7 @@ func invariants(t *testing.T, f *fixture) {
 			ID: muster.AttemptID{Task: running.ID, N: 1}, FinishedAt: 5,
 		}}},
 		"a worker state that is none": {Workers: []muster.Worker{{ID: "w1", Name: "w1", State: "?"}}},
+		"a deadline for nothing":      {Workers: []muster.Worker{{ID: "w1", Name: "w1", State: muster.WorkerActive, Deadline: 9}}},
 	}
 	for name, rows := range broken {
 		if err := f.Commit(t.Context(), &store.Batch{Rows: rows}); err == nil {
