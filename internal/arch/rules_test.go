@@ -39,7 +39,7 @@ var rules = map[string]rule{
 	"sched/event":   {ring: pure},
 	"sched/heap":    {ring: pure},
 	"sched/judge":   {ring: pure},
-	"sched/effect":  {ring: pure},
+	"sched/effect":  {ring: pure, mine: []string{"sched/gang"}},
 	"sched/explain": {ring: pure},
 	"sched/gang":    {ring: pure, mine: []string{"place", "sched/judge"}},
 	"sched/queue":   {ring: pure, mine: []string{"place", "sched/heap"}},

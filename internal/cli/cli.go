@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/muster-dev/muster/internal/cli/fleet"
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/term"
 )
@@ -25,7 +26,7 @@ func (a *app) commands() []*cli.Command {
 		a.runCommand(), a.submitCommand(), a.planCommand(),
 		a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(),
 		a.resultCommand(), a.getCommand(),
-		a.workersCommand(), a.keysCommand(),
+		fleet.Command(a.App), a.keysCommand(),
 		a.versionCommand(),
 	}
 }

@@ -54,7 +54,7 @@ func (a *app) explain(ctx context.Context, c *explainConfig, args []string) erro
 		}
 		all = append(all, x)
 	}
-	return frame.ShowSome(a.App, c.Format, all, func(x explain.Explanation) string { return x.Task.String() }, apart(a, func(x explain.Explanation) error {
+	return frame.ShowSome(a.App, c.Format, all, func(x explain.Explanation) string { return x.Task.String() }, frame.Apart(a.App, func(x explain.Explanation) error {
 		return a.drawExplanation(x, c.Wide())
 	}))
 }

@@ -60,19 +60,7 @@ func (a *app) job(ctx context.Context, c *jobConfig, args []string) error {
 			}
 		}
 	}
-	return frame.ShowSome(a.App, c.Format, views, func(v jobView) string { return v.ID.String() }, apart(a, func(v jobView) error { return a.drawJob(v, c.Wide()) }))
-}
-
-// apart puts an empty line between the things that draw draws.
-func apart[T any](a *app, draw func(T) error) func(T) error {
-	first := true
-	return func(v T) error {
-		if !first {
-			fmt.Fprintln(a.Out)
-		}
-		first = false
-		return draw(v)
-	}
+	return frame.ShowSome(a.App, c.Format, views, func(v jobView) string { return v.ID.String() }, frame.Apart(a.App, func(v jobView) error { return a.drawJob(v, c.Wide()) }))
 }
 
 func onlyTask(ctx context.Context, server *client.Client, id muster.JobID) (*muster.Task, error) {

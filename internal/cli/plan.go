@@ -57,7 +57,7 @@ func (a *app) plan(ctx context.Context, c *planConfig, args []string) error {
 		}
 		all[i] = p
 	}
-	return frame.ShowSome(a.App, c.Format, all, func(p planned) string { return p.Name }, apart(a, func(p planned) error {
+	return frame.ShowSome(a.App, c.Format, all, func(p planned) string { return p.Name }, frame.Apart(a.App, func(p planned) error {
 		fmt.Fprintln(a.Out, a.Out.Paint(term.Bold, term.Clean(p.Name)))
 		for _, x := range p.Stages {
 			if err := a.drawExplanation(x, c.Wide()); err != nil {

@@ -59,6 +59,18 @@ func (a *App) Show(f Format, v any, ids []string, draw func() error) error {
 	}
 }
 
+// Apart puts an empty line between the things that draw draws.
+func Apart[T any](a *App, draw func(T) error) func(T) error {
+	first := true
+	return func(v T) error {
+		if !first {
+			fmt.Fprintln(a.Out)
+		}
+		first = false
+		return draw(v)
+	}
+}
+
 // ShowSome writes things as they are if there are several, and the thing itself
 // if exactly one was asked for.
 func ShowSome[T any](a *App, f Format, things []T, id func(T) string, draw func(T) error) error {

@@ -1,4 +1,4 @@
-package cli
+package fleet
 
 import (
 	"context"
@@ -26,7 +26,7 @@ func (c *steerConfig) flags() []cli.Flag { return slices.Concat(c.Format.Flags()
 const namedWorkers = "A worker is named by its id, or by its name if only one has it."
 
 // eachWorker does something to each worker that is named, and then draws all.
-func (a *app) eachWorker(c *steerConfig, names []string,
+func (a *commands) eachWorker(c *steerConfig, names []string,
 	do func(server *client.Client, name string) (muster.Worker, error), draw func(muster.Worker) error,
 ) error {
 	_, workers, err := c.order(names, do)
@@ -57,7 +57,7 @@ func (c *steerConfig) order(names []string, do func(*client.Client, string) (mus
 }
 
 // sayWorker makes the drawing of a worker that is one sentence.
-func (a *app) sayWorker(done func(w *muster.Worker) string) func(muster.Worker) error {
+func (a *commands) sayWorker(done func(w *muster.Worker) string) func(muster.Worker) error {
 	return func(w muster.Worker) error {
 		a.Say("worker %s: %s", term.Clean(w.Name), done(&w))
 		return nil
@@ -77,7 +77,7 @@ func atMost(o frame.Option, dst **muster.Duration) cli.Flag {
 	})
 }
 
-func (a *app) pauseCommand() *cli.Command {
+func (a *commands) pauseCommand() *cli.Command {
 	c := &steerConfig{}
 	var length *muster.Duration
 	return a.Command(frame.Command{
@@ -98,7 +98,7 @@ func (a *app) pauseCommand() *cli.Command {
 	})
 }
 
-func (a *app) resumeCommand() *cli.Command {
+func (a *commands) resumeCommand() *cli.Command {
 	c := &steerConfig{}
 	return a.Command(frame.Command{
 		Name: "resume", Usage: "take a pause or a drain back", Args: "WORKER…", Flags: c.flags(), About: namedWorkers,
@@ -118,7 +118,7 @@ func (a *app) resumeCommand() *cli.Command {
 	})
 }
 
-func (a *app) healCommand() *cli.Command {
+func (a *commands) healCommand() *cli.Command {
 	c := &steerConfig{}
 	return a.Command(frame.Command{
 		Name: "heal", Usage: "let a worker look at quarantined GPUs again", Args: "WORKER [GPU…]", Flags: c.flags(),
@@ -134,7 +134,7 @@ func (a *app) healCommand() *cli.Command {
 	})
 }
 
-func (a *app) removeCommand() *cli.Command {
+func (a *commands) removeCommand() *cli.Command {
 	c := &steerConfig{}
 	return a.Command(frame.Command{
 		Name: "remove", Usage: "forget workers that are away for good, and revoke their keys", Args: "WORKER…", Flags: c.flags(), About: namedWorkers,

@@ -1,4 +1,4 @@
-package cli
+package fleet
 
 import (
 	"context"
@@ -16,19 +16,19 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-func (a *app) showWorkerCommand() *cli.Command {
+func (a *commands) showWorkerCommand() *cli.Command {
 	c := &steerConfig{}
 	return a.Command(frame.Command{
 		Name: "show", Usage: "show workers in detail", Args: "WORKER…", Flags: c.flags(), About: namedWorkers,
 		Run: func(ctx context.Context, args []string) error {
 			return a.eachWorker(c, args, func(server *client.Client, name string) (muster.Worker, error) {
 				return server.Worker(ctx, name)
-			}, apart(a, a.drawWorker))
+			}, frame.Apart(a.App, a.drawWorker))
 		},
 	})
 }
 
-func (a *app) drawWorker(w muster.Worker) error {
+func (a *commands) drawWorker(w muster.Worker) error {
 	now := time.Now()
 	f := frame.Facts{App: a.App}
 	f.Add("worker", term.Clean(w.Name))

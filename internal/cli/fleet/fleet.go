@@ -1,4 +1,5 @@
-package cli
+// Package fleet has the commands about workers: to list, show and steer them.
+package fleet
 
 import (
 	"context"
@@ -25,7 +26,12 @@ type workersConfig struct {
 
 func (c *workersConfig) flags() []cli.Flag { return slices.Concat(c.Format.Flags(), c.Remote.Flags()) }
 
-func (a *app) workersCommand() *cli.Command {
+// commands is one run of the program.
+type commands struct{ *frame.App }
+
+// Command returns muster workers.
+func Command(app *frame.App) *cli.Command {
+	a := &commands{app}
 	c := &workersConfig{}
 	list := append([]cli.Flag{frame.Option{Name: "all", Short: "a", Usage: "list workers that have left, too"}.On(&c.gone)}, c.flags()...)
 	return a.Command(frame.Command{
@@ -39,7 +45,7 @@ func (a *app) workersCommand() *cli.Command {
 	})
 }
 
-func (a *app) workers(ctx context.Context, c *workersConfig) error {
+func (a *commands) workers(ctx context.Context, c *workersConfig) error {
 	server, err := c.Connect()
 	if err != nil {
 		return err

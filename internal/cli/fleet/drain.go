@@ -1,4 +1,4 @@
-package cli
+package fleet
 
 import (
 	"context"
@@ -25,7 +25,7 @@ type drainConfig struct {
 	noWait   bool
 }
 
-func (a *app) drainCommand() *cli.Command {
+func (a *commands) drainCommand() *cli.Command {
 	c := &drainConfig{}
 	return a.Command(frame.Command{
 		Name: "drain", Usage: "let workers finish what they have, and then leave", Args: "WORKER…",
@@ -39,7 +39,7 @@ func (a *app) drainCommand() *cli.Command {
 	})
 }
 
-func (a *app) drain(ctx context.Context, c *drainConfig, names []string) error {
+func (a *commands) drain(ctx context.Context, c *drainConfig, names []string) error {
 	ctx, stop := frame.Interruptible(ctx)
 	defer stop()
 	server, workers, err := c.order(names, func(server *client.Client, name string) (muster.Worker, error) {
@@ -78,7 +78,7 @@ func drained(w *muster.Worker, now time.Time) string {
 
 // waitDrained waits until all of the workers are through with it, and shows on a
 // terminal what still runs.
-func (a *app) waitDrained(ctx context.Context, server *client.Client, workers []muster.Worker) ([]muster.Worker, error) {
+func (a *commands) waitDrained(ctx context.Context, server *client.Client, workers []muster.Worker) ([]muster.Worker, error) {
 	v := &drainView{began: time.Now(), workers: workers, tasks: map[muster.TaskID]muster.Task{}}
 	err := a.Underway(ctx, v.line, func(ctx context.Context) error {
 		ctx, done := context.WithCancel(ctx)
