@@ -59,6 +59,7 @@ type Held struct {
 	PID     Pid         `json:"pid"`
 	Exit    *Exit       `json:"exit,omitempty"` // nil while it runs
 	LogSize int64       `json:"log_size"`
+	Frozen  bool        `json:"frozen,omitempty"`
 	// Report is what the worker made of the end, if it came that far: the
 	// attempt's folders may be gone then.
 	Report *muster.Report `json:"report,omitempty"`
@@ -105,7 +106,7 @@ type Exit struct {
 	CPU     time.Duration `json:"cpu"`               // with the children that it waited for
 	MaxRSS  muster.Size   `json:"max_rss,omitempty"` // of the largest of these; 0 if unknown
 	At      muster.Time   `json:"at"`
-	Stopped *Stopped      `json:"stopped,omitempty"` // why it was told to stop, if it was
-	LogErr  string        `json:"log_err,omitempty"` // why its log could not be written, if so; it was killed then
+	Stopped *Stopped      `json:"stopped,omitempty"` // why it was told to stop, if it was; a log that cannot be written is a reason
+	OOM     bool          `json:"oom,omitempty"`     // it was killed, and the machine had run out of memory
 	Left    int           `json:"left,omitempty"`    // processes that could not be killed
 }

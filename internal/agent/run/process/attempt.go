@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"sync/atomic"
 	"time"
@@ -20,22 +21,22 @@ type Attempt struct {
 	e    *Executor
 	sink run.Sink
 	base string // holds work, out, tmp and events
-	log  *logWriter
+	log  *attemptLog
 
 	checkpoint string
 	argv       []string
 	runtime    string // folder of a Python environment, or ""
+	confine    *run.Confine
 	env        []string
+	devices    bool // the devices of the grant are this attempt's
 
 	stepped atomic.Bool // Step was called
-	proc    child
-	kin     run.Pid
-	pipes   pumps
-	events  eventsFile
-	started time.Time
-	exited  bool
-	exit    exit
-	stopped *run.Stopped // why it was told to stop while it ran
+	proc    run.Proc    // nil until it was started
+	started muster.Time
+	saved   func(last time.Duration) // ends the saving of the checkpoint; nil if it is not saved
+	exit    *run.Exit                // nil until it ended
+	metered muster.Usage
+	counted run.Counted
 
 	result    json.RawMessage
 	artifacts []muster.Artifact
@@ -58,6 +59,17 @@ func (a *Attempt) Root() (*os.Root, error) {
 	}
 	return r, nil
 }
+
+// stopped returns why the task was told to stop while it ran, nil if it was not.
+func (a *Attempt) stopped() *run.Stopped {
+	if a.exit == nil {
+		return nil
+	}
+	return a.exit.Stopped
+}
+
+// left reports whether the task is to be left to the worker's next life.
+func left(ctx context.Context) bool { return errors.Is(context.Cause(ctx), run.ErrLeave) }
 
 // told returns the Stopped cause of ctx if it has ended.
 func told(ctx context.Context) *run.Stopped {

@@ -67,6 +67,7 @@ func (a *Attempt) environ(context.Context) error {
 		a.mark(),
 		"MUSTER_EVENTS="+a.eventsPath(),
 	)
+	env = append(env, a.together()...)
 	a.env = append(env, values...)
 	return nil
 }
@@ -132,6 +133,9 @@ func variable(name string) string {
 		}
 	}, name)
 }
+
+// eventsPath is $MUSTER_EVENTS.
+func (a *Attempt) eventsPath() string { return filepath.Join(a.base, "events") }
 
 func lookup(env []string, name string) string {
 	for _, e := range slices.Backward(env) {

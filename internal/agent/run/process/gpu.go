@@ -7,12 +7,41 @@ import (
 
 // gpu lets the task see the devices that it was granted and no others, whatever
 // its spec says.
-func (a *Attempt) gpu(context.Context) error {
-	devices := strings.Join(a.Task.Grant.GPUs, ",")
-	a.env = set(a.env, "CUDA_VISIBLE_DEVICES", devices)
-	if devices == "" {
-		devices = "void" // what NVIDIA's container runtime calls none
+func (a *Attempt) gpu(ctx context.Context) error {
+	devices := a.e.env.GPUs
+	if devices == nil {
+		a.hideDevices()
+		return nil
 	}
-	a.env = set(a.env, "NVIDIA_VISIBLE_DEVICES", devices)
+	for _, entry := range devices.Environ(&a.Task.Grant) {
+		name, value, _ := strings.Cut(entry, "=")
+		a.env = set(a.env, name, value)
+	}
+	devices.Take(ctx, a.Task.Attempt, &a.Task.Grant)
+	a.devices = true
 	return nil
+}
+
+// hideDevices sets what a machine needs whose devices nobody looks after.
+func (a *Attempt) hideDevices() {
+	visible := strings.Join(a.Task.Grant.GPUs, ",")
+	a.env = set(a.env, "CUDA_VISIBLE_DEVICES", visible)
+	if visible == "" {
+		visible = "void" // what NVIDIA's container runtime calls none
+	}
+	a.env = set(a.env, "NVIDIA_VISIBLE_DEVICES", visible)
+}
+
+// giveDevices gives them back. Its error is that one of them failed under the task.
+func (a *Attempt) giveDevices(ctx context.Context) error {
+	if !a.devices {
+		return nil
+	}
+	a.devices = false
+	err := a.e.env.GPUs.Give(context.WithoutCancel(ctx), a.Task.Attempt, &a.Task.Grant, a.mark())
+	if err != nil && a.exit != nil && a.exit.Code == 0 {
+		a.Say("the task succeeded, but: " + err.Error())
+		return nil
+	}
+	return err
 }

@@ -9,19 +9,25 @@ import (
 type hook struct {
 	name string
 	run  func(a *Attempt, ctx context.Context) error
+	held bool // also of an attempt that an earlier life of the worker started
 }
 
-// hooks are the phases in order. Cleanup follows in any case.
+// hooks are the phases in order. Settling the report and cleaning up follow in any
+// case.
 func (e *Executor) hooks() []hook {
 	return []hook{
-		{"workdir", (*Attempt).workdir},
-		{"inputs", (*Attempt).inputs},
-		{"program", (*Attempt).program},
-		{"runtime", (*Attempt).prepareRuntime},
-		{"env", (*Attempt).environ},
-		{"gpu", (*Attempt).gpu},
-		{"start", (*Attempt).start},
-		{"watch", (*Attempt).watch},
-		{"outputs", (*Attempt).outputs},
+		{name: "workdir", run: (*Attempt).workdir},
+		{name: "inputs", run: (*Attempt).inputs},
+		{name: "checkpoint", run: (*Attempt).resume},
+		{name: "program", run: (*Attempt).program},
+		{name: "runtime", run: (*Attempt).prepareRuntime},
+		{name: "limits", run: (*Attempt).limits},
+		{name: "env", run: (*Attempt).environ},
+		{name: "gpu", run: (*Attempt).gpu},
+		{name: "start", run: (*Attempt).start},
+		{name: "adopt", run: (*Attempt).adopt, held: true},
+		{name: "watch", run: (*Attempt).watch, held: true},
+		{name: "devices", run: (*Attempt).giveDevices, held: true},
+		{name: "outputs", run: (*Attempt).outputs, held: true},
 	}
 }

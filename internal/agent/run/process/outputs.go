@@ -30,10 +30,11 @@ const (
 // outputs takes the task's result and artifacts off the worker, whether or not it
 // succeeded. Of a task that was stopped before its time nothing is taken.
 func (a *Attempt) outputs(ctx context.Context) error {
-	if a.stopped != nil && a.stopped.Outcome != muster.AttemptTimedOut {
+	stopped := a.stopped()
+	if stopped != nil && stopped.Outcome != muster.AttemptTimedOut {
 		return nil
 	}
-	if a.stopped != nil {
+	if stopped != nil && !left(ctx) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), lateUploads)
 		defer cancel()
@@ -67,7 +68,7 @@ func (a *Attempt) distrust() {
 
 // readResult reads result.json.
 func (a *Attempt) readResult() error {
-	f, err := openPlain(filepath.Join(a.out(), resultName))
+	f, err := run.OpenPlain(filepath.Join(a.out(), resultName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

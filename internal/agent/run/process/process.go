@@ -2,10 +2,10 @@ package process
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -30,11 +30,8 @@ type Executor struct {
 	extras      Extras
 	list        []hook
 	inherited   []string // entries of the worker's environment that tasks may see
-	null        *os.File
-	oom         oomWatch
 	folders     folders
 	checkpoints checkpoints
-	buffers     sync.Pool // of *[readSize]byte
 }
 
 // New returns the executor of the kind process.
@@ -46,6 +43,9 @@ func NewKind(env *run.Env, kind string, extras Extras) (*Executor, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "the worker's data dir %s has no absolute path: %w", env.Dir, err)
 	}
+	if env.Supervisor == nil {
+		return nil, muster.Errorf(muster.Internal, "a worker without a supervisor cannot run processes")
+	}
 	for _, d := range []string{"tasks", filepath.Join("checkpoints", kind), "sdk"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
 			return nil, muster.Errorf(muster.Invalid, "the worker's data dir cannot be used: %w", err)
@@ -54,26 +54,25 @@ func NewKind(env *run.Env, kind string, extras Extras) (*Executor, error) {
 	if err := installModule(filepath.Join(dir, "sdk")); err != nil {
 		return nil, err
 	}
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "no standard input for tasks: %w", err)
-	}
-	env.Kin() // become the reaper before the first task
-	e := &Executor{kind: kind, env: env, dir: dir, extras: extras, inherited: inherited(os.Environ()), null: null}
+	e := &Executor{kind: kind, env: env, dir: dir, extras: extras, inherited: inherited(os.Environ())}
 	e.list = e.hooks()
 	e.folders.dir, e.folders.name = filepath.Join(dir, "tasks"), ".spare-"+kind+"-"
 	e.folders.parts = []string{"work", "out", "tmp"}
 	e.checkpoints.dir = filepath.Join(dir, "checkpoints", kind)
+	e.checkpoints.keeper = env.Checkpoints
 	e.checkpoints.folders.dir, e.checkpoints.folders.name = e.folders.dir, e.folders.name+"checkpoint-"
 	if err := e.folders.clear(); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the worker's data dir cannot be tidied: %w", err)
 	}
-	e.buffers.New = func() any { return new([readSize]byte) }
 	return e, nil
 }
 
 // installModule puts the muster Python module where tasks find it.
 func installModule(dir string) error {
+	final := filepath.Join(dir, "muster.py")
+	if b, err := os.ReadFile(final); err == nil && string(b) == python.Module() {
+		return nil // also on a full disk
+	}
 	tmp, err := os.CreateTemp(dir, ".muster-*")
 	if err != nil {
 		return muster.Errorf(muster.Invalid, "the worker's data dir cannot be written: %w", err)
@@ -83,7 +82,7 @@ func installModule(dir string) error {
 		err = cerr
 	}
 	if err == nil {
-		err = os.Rename(tmp.Name(), filepath.Join(dir, "muster.py"))
+		err = os.Rename(tmp.Name(), final)
 	}
 	if err != nil {
 		_ = os.Remove(tmp.Name()) // it is of no use
@@ -98,16 +97,34 @@ func (e *Executor) Kind() string { return e.kind }
 // Run executes one attempt, as run.Executor promises.
 func (e *Executor) Run(ctx context.Context, t *run.Task, sink run.Sink) muster.Report {
 	a := &Attempt{Task: t, e: e, sink: sink, log: logTo(ctx, e.env, t.Attempt, sink)}
-	defer a.cleanup()
-	var err error
-	for _, h := range e.list {
-		if ctx.Err() != nil && !a.exited {
-			break
+	err := a.live(ctx)
+	if left(ctx) {
+		return muster.Report{Attempt: t.Attempt} // it is the next life's to make
+	}
+	if a.devices { // it was not started
+		err = errors.Join(err, a.giveDevices(ctx))
+	}
+	r := a.report(ctx, err)
+	if a.proc != nil {
+		a.proc.Settle(&r)
+	}
+	a.cleanup()
+	return r
+}
+
+// live goes through the phases of a task's life, as far as it gets.
+func (a *Attempt) live(ctx context.Context) error {
+	for _, h := range a.e.list {
+		if a.Task.Held != nil && !h.held {
+			continue
 		}
-		if err = h.run(a, ctx); err != nil {
-			e.env.Log.Debug("attempt failed", slog.String("attempt", t.Attempt.String()), slog.String("hook", h.name), slog.Any("error", err))
-			break
+		if ctx.Err() != nil && a.proc == nil && a.Task.Held == nil {
+			return nil // told to stop before it was started
+		}
+		if err := h.run(a, ctx); err != nil {
+			a.e.env.Log.Debug("attempt failed", slog.String("attempt", a.Task.Attempt.String()), slog.String("hook", h.name), slog.Any("error", err))
+			return err
 		}
 	}
-	return a.report(ctx, err)
+	return nil
 }

@@ -19,12 +19,34 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/process"
 	"github.com/muster-dev/muster/internal/agent/run/runtest"
+	"github.com/muster-dev/muster/internal/agent/shim"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
 func open(env *run.Env) (run.Executor, error) { return process.New(env) }
 
+// shimWord is the first argument by which this program is a shim.
+const shimWord = "be-the-shim"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == shimWord {
+		if err := shim.Main(os.Args[2:]); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
 func TestContract(t *testing.T) { runtest.Run(t, open) }
+
+// TestContractOverAShim is the same with processes that outlive the worker.
+func TestContractOverAShim(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("there are shims on Linux only")
+	}
+	runtest.Run(t, open, os.Args[0], shimWord)
+}
 
 func TestPythonIsForScripts(t *testing.T) {
 	w := runtest.NewWorld(t)
@@ -78,19 +100,21 @@ func TestFilesOfTheWorkerStayItsOwn(t *testing.T) {
 type quiet struct{}
 
 func (quiet) Started(muster.Time)      {}
+func (quiet) Process(run.Pid)          {}
 func (quiet) Progress(muster.Progress) {}
 func (quiet) LogGrew(int64)            {}
 
-// BenchmarkProcess is to be compared with BenchmarkBareExec in the same run.
-func BenchmarkProcess(b *testing.B) {
+// BenchmarkProcess is to be compared with BenchmarkBareExec in the same run. The
+// shim is a part of the measured process, so that its time counts.
+func BenchmarkProcess(b *testing.B) { benchmark(b) }
+
+// BenchmarkProcessOverAShim counts the time of the worker's side only.
+func BenchmarkProcessOverAShim(b *testing.B) { benchmark(b, os.Args[0], shimWord) }
+
+func benchmark(b *testing.B, command ...string) {
+	b.Helper()
 	for name, argv := range map[string][]string{"true": {"/bin/true"}, "echo": {"/bin/echo", "hello"}} {
-		w := runtest.NewWorld(b)
-		logs, err := tasklog.OpenDir(b.TempDir())
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(func() { _ = logs.Close() })
-		w.Env.Logs = logs
+		w := runtest.NewWorld(b, command...)
 		x, err := process.New(w.Env)
 		if err != nil {
 			b.Fatal(err)

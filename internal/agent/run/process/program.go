@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -92,21 +91,4 @@ func (a *Attempt) executable(name, path string) error {
 		return run.Failf(muster.StartFailed, "%s is not executable: set its x bit (chmod +x), or run it by its interpreter", name)
 	}
 	return nil
-}
-
-// startError turns what the system said into a sentence.
-func startError(name string, err error) error {
-	for _, lack := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
-		if errors.Is(err, lack) {
-			return run.Failf(muster.WorkerInternal, "the worker cannot start %s, it has too few processes, files or memory left: %w", name, err)
-		}
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return run.Failf(muster.StartFailed, "%s cannot be executed: the interpreter that its first line names, or its loader, is not on this worker", name)
-	case errors.Is(err, errNoExec):
-		return run.Failf(muster.StartFailed, "%s is no program for this machine: a script needs a first line such as #!/bin/sh", name)
-	default:
-		return run.Failf(muster.StartFailed, "%s cannot be executed: %w", name, err)
-	}
 }

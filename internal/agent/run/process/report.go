@@ -13,16 +13,17 @@ import (
 // in this order: that it was told to stop, that the worker failed it, how its
 // process ended, and what is wrong with its outputs.
 func (a *Attempt) report(ctx context.Context, err error) muster.Report {
-	r := muster.Report{Attempt: a.Task.Attempt, Result: a.result, Artifacts: a.artifacts, LogSize: a.log.size(), FinishedAt: run.Now()}
-	if !a.started.IsZero() {
-		r.StartedAt = muster.TimeOf(a.started)
+	r := muster.Report{
+		Attempt: a.Task.Attempt, Result: a.result, Artifacts: a.artifacts, LogSize: a.log.size(), StartedAt: a.started, FinishedAt: run.Now(),
 	}
-	if a.exited {
-		r.ExitCode = &a.exit.code
-		r.Usage = a.exit.usage()
+	stopped := a.stopped()
+	if a.exit != nil {
+		if a.exit.Code >= 0 {
+			r.ExitCode = &a.exit.Code
+		}
+		r.Usage = a.usage()
 	}
-	stopped := a.stopped
-	if stopped == nil && (err != nil || !a.exited) {
+	if stopped == nil && (err != nil || a.exit == nil) {
 		stopped = told(ctx)
 	}
 	if stopped != nil {
@@ -31,7 +32,7 @@ func (a *Attempt) report(ctx context.Context, err error) muster.Report {
 	}
 	if logErr := a.log.failure(); logErr != nil {
 		err = logErr
-	} else if bad := a.verdict(); bad != nil {
+	} else if bad := a.verdict(); bad != nil && !isFault(err) {
 		err = bad
 	}
 	if err == nil {
@@ -45,34 +46,85 @@ func (a *Attempt) report(ctx context.Context, err error) muster.Report {
 	return r
 }
 
-// verdict is what is wrong with how the main process ended, if anything is.
-func (a *Attempt) verdict() error {
-	if !a.exited {
-		return nil
-	}
-	peak := ""
-	if a.exit.maxRSS > 0 {
-		peak = fmt.Sprintf(" (its largest process had %s)", a.exit.maxRSS)
-	}
-	switch x := a.exit; {
-	case x.killed && a.e.oom.happened():
-		return run.Failf(muster.OutOfMemory, "killed because memory ran out%s", peak)
-	case x.signal != "":
-		return run.Failf(muster.Signal, "ended by %s%s", x.signal, peak)
-	case x.code != 0:
-		full := ""
-		if noSpace(a.base) {
-			full = "; the worker's disk is full"
-		}
-		return run.Failf(muster.ExitCode, "exit code %d%s", x.code, full)
-	}
-	return nil
+// isFault reports whether err says that a device failed, which explains every other
+// failure.
+func isFault(err error) bool {
+	f, ok := errors.AsType[*run.TaskError](err)
+	return ok && f.Reason == muster.GPUFault
 }
 
-func (x *exit) usage() *muster.Usage {
-	u := &muster.Usage{WallSeconds: x.wall.Seconds(), CPUSeconds: x.cpu.Seconds(), MemoryPeak: x.maxRSS}
+// verdict is what is wrong with how the main process ended, if anything is.
+func (a *Attempt) verdict() error {
+	if a.exit == nil || a.exit.Code == 0 {
+		return nil
+	}
+	x, c := a.exit, &a.counted
+	largest := ""
+	if x.MaxRSS > 0 {
+		largest = fmt.Sprintf(" (its largest process had %s)", x.MaxRSS)
+	}
+	switch {
+	case c.OOMKills != nil && *c.OOMKills > 0:
+		return run.Failf(muster.OutOfMemory, "killed because memory ran out: %s", a.memory())
+	case x.OOM:
+		return run.Failf(muster.OutOfMemory, "killed because memory ran out%s", largest)
+	case c.PIDsDenied != nil && *c.PIDsDenied > 0:
+		return run.Failf(muster.PIDLimit, "%s, after it was refused %d more processes or threads: %s", ended(x), *c.PIDsDenied, a.pids())
+	case x.Signal != "":
+		return run.Failf(muster.Signal, "%s%s", ended(x), largest)
+	case noSpace(a.base):
+		return run.Failf(muster.ExitCode, "%s; the worker's disk is full", ended(x))
+	}
+	return run.Failf(muster.ExitCode, "%s", ended(x))
+}
+
+func ended(x *run.Exit) string {
+	if x.Signal != "" {
+		return "ended by " + x.Signal
+	}
+	return fmt.Sprintf("exit code %d", x.Code)
+}
+
+// memory tells how much a task had that needed more.
+func (a *Attempt) memory() string {
+	peak := "it"
+	if p := a.counted.MemoryPeak; p != nil {
+		peak = fmt.Sprintf("it reached %s and", *p)
+	}
+	if limit := a.Task.Grant.Memory; limit > 0 {
+		return fmt.Sprintf("%s may have %s: ask for more with resources.memory", peak, limit)
+	}
+	return peak + " needed more than this worker has for all of its tasks: ask for what it needs with resources.memory"
+}
+
+// pids tells how many processes a task may have that needed more.
+func (a *Attempt) pids() string {
+	if limit := a.Task.Grant.PIDs; limit > 0 {
+		return fmt.Sprintf("it may have %d at once; ask for more with resources.pids", limit)
+	}
+	return "it has as many as this worker lets a task have at once; ask for more with resources.pids"
+}
+
+// usage puts together what the meter saw, what the kernel counted and what the main
+// process was told to have used.
+func (a *Attempt) usage() *muster.Usage {
+	u, c := a.metered, &a.counted
+	u.WallSeconds, u.CPUSeconds = a.exit.Wall.Seconds(), max(a.exit.CPU.Seconds(), u.CPUSeconds)
+	if c.CPU != nil {
+		u.CPUSeconds = c.CPU.Seconds()
+	}
 	if u.WallSeconds > 0 {
 		u.CPUAvg = u.CPUSeconds / u.WallSeconds
 	}
-	return u
+	u.MemoryPeak = max(u.MemoryPeak, a.exit.MaxRSS)
+	if c.MemoryPeak != nil {
+		u.MemoryPeak = *c.MemoryPeak
+	}
+	if c.Read != nil {
+		u.ReadBytes = *c.Read
+	}
+	if c.Written != nil {
+		u.WriteBytes = *c.Written
+	}
+	return &u
 }

@@ -1,55 +1,97 @@
 package process
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// start starts the main process and the reading of its output.
+// start has the supervisor start the main process, and hands the log over to it.
 func (a *Attempt) start(ctx context.Context) error {
 	path, err := a.lookPath(a.argv[0])
 	if err != nil {
 		return err
 	}
-	outR, outW, err := os.Pipe()
+	state, err := a.Task.State()
 	if err != nil {
-		return run.Failf(muster.WorkerInternal, "no pipe for the task's output: %w", err)
+		return run.Failf(muster.WorkerInternal, "the task cannot be noted for the worker's next life: %w", err)
 	}
-	errR, errW, err := os.Pipe()
-	if err != nil {
-		_ = outR.Close()
-		_ = outW.Close()
-		return run.Failf(muster.WorkerInternal, "no pipe for the task's output: %w", err)
+	s := &run.Start{
+		Attempt: a.Task.Attempt, State: state, Path: path, Argv: a.argv, Env: a.env, Dir: a.Dir,
+		Mark: a.mark(), Events: a.eventsPath(), Confine: a.confine,
+		LogCap:  cmp.Or(max(a.e.env.LogCap, 0), run.DefaultLogCap),
+		LogRate: cmp.Or(max(a.e.env.LogRate, 0), run.DefaultLogRate),
+		Timeout: a.Task.Spec.Timeout.Std(), Lease: a.lease(), Kill: a.kill(),
 	}
-	a.e.oom.refresh(time.Now())
-	a.kin, err = a.e.env.Kin().Start(a.mark(), func() (pid int, err error) {
-		a.proc, err = spawn(path, a.argv, a.env, a.Dir, a.e.null, outW, errW)
-		return a.proc.pid, err
+	_, err = a.log.handOver(func(size int64) (run.Proc, error) {
+		s.LogSize = size
+		var err error
+		a.proc, err = a.e.env.Supervisor.Start(ctx, s, a.sink)
+		return a.proc, err
 	})
-	_ = outW.Close()
-	_ = errW.Close()
 	if err != nil {
-		_ = outR.Close()
-		_ = errR.Close()
-		return startError(a.argv[0], err)
-	}
-	a.started = time.Now()
-	if a.e.env.Pids != nil {
-		if err := a.e.env.Pids.Put(a.Task.Attempt, a.kin); err != nil {
-			a.e.env.Log.Warn("a task's process is not recorded: if the worker crashes it stays", slog.Any("error", err))
+		a.proc = nil
+		if _, told := errors.AsType[*run.TaskError](err); told || ctx.Err() != nil {
+			return err
 		}
+		return run.Failf(muster.WorkerInternal, "the task's process cannot be started: %w", err)
 	}
 	if a.stepped.Load() {
 		a.Step("") // that of the preparation is over
 	}
-	a.pipes.start(ctx, a, outR, tasklog.Stdout)
-	a.pipes.start(ctx, a, errR, tasklog.Stderr)
-	a.sink.Started(muster.TimeOf(a.started))
+	a.began()
 	return nil
+}
+
+// adopt goes on with the process that an earlier life of the worker started.
+func (a *Attempt) adopt(context.Context) error {
+	h := a.Task.Held
+	if h == nil {
+		return nil
+	}
+	a.place()
+	a.devices = a.e.env.GPUs != nil // taken in that life
+	a.confine = h.Start.Confine
+	var err error
+	if a.proc, err = a.e.env.Supervisor.Adopt(h, a.sink); err != nil {
+		a.proc = nil
+		return run.Failf(muster.WorkerInternal, "the task's process cannot be taken up again: %w", err)
+	}
+	a.log.proc = a.proc
+	a.checkpoint, err = a.e.checkpoints.take(a.Task.Attempt.Task)
+	if err != nil {
+		a.e.env.Log.Warn("the checkpoint folder of a task is gone", slog.String("attempt", a.Task.Attempt.String()), slog.Any("error", err))
+	}
+	a.began()
+	return nil
+}
+
+// began says that the main process runs.
+func (a *Attempt) began() {
+	a.started = a.proc.Started()
+	a.sink.Started(a.started)
+	a.sink.Process(a.proc.Pid())
+}
+
+// Defaults of the spec, for tasks that did not go through muster.Spec.Normalize.
+const (
+	defaultSignal = "SIGTERM"
+	defaultGrace  = muster.Duration(10 * time.Second)
+	defaultLease  = muster.Duration(10 * time.Minute)
+)
+
+// kill is how the task is stopped.
+func (a *Attempt) kill() muster.Kill {
+	k := a.Task.Spec.Kill
+	return muster.Kill{Signal: cmp.Or(k.Signal, defaultSignal), Grace: cmp.Or(max(k.Grace, 0), defaultGrace)}
+}
+
+// lease is how long the task goes on while the server is away.
+func (a *Attempt) lease() time.Duration {
+	return cmp.Or(max(a.Task.Spec.Disconnect.Grace, 0), defaultLease).Std()
 }

@@ -2,77 +2,68 @@ package process
 
 import (
 	"context"
-	"log/slog"
-	"time"
+	"encoding/json"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-const (
-	defaultGrace = 10 * time.Second
-	eventsEvery  = 250 * time.Millisecond // between two looks at $MUSTER_EVENTS
-	pipesWait    = 2 * time.Second        // for output after the main process has exited
-	sweepWait    = 5 * time.Second        // for killed processes to be gone
-	stuckAfter   = 30 * time.Second       // after SIGKILL a process that is still there is worth a word
-)
-
-// exit is how a main process ended.
-type exit struct {
-	code   int    // 128+n for signal n
-	signal string // its name, "" for none
-	killed bool   // by SIGKILL
-	wall   time.Duration
-	cpu    time.Duration // with the children that it waited for
-	maxRSS muster.Size   // of the largest of these; 0 if unknown
-}
-
-// watch waits for the end of the main process, stops it when ctx ends, and
-// returns when nothing of the task is left.
+// watch follows the process until nothing of the task is left, and has it stopped
+// when ctx ends.
 func (a *Attempt) watch(ctx context.Context) error {
-	done := make(chan exit, 1)
-	a.pipes.wg.Go(func() { done <- a.proc.wait() })
-	looks := time.NewTicker(eventsEvery)
-	defer looks.Stop()
-	var (
-		stop   = ctx.Done()
-		kill   <-chan time.Time
-		stuck  <-chan time.Time
-		broken = a.log.broken()
-	)
-	for !a.exited {
+	measured := func() muster.Usage { return muster.Usage{} }
+	if m := a.e.env.Meter; m != nil && a.proc.Exit() == nil {
+		measured = m.Watch(&run.Subject{Task: a.Task, Pid: a.proc.Pid(), Confine: a.confine, Folders: a.folders()}, watcher{a})
+	}
+	a.follow()
+	defer a.unfollow()
+	stop := ctx.Done()
+	for a.exit == nil {
 		select {
-		case a.exit = <-done:
-			a.exited = true
-		case <-looks.C:
-			a.readEvents()
+		case <-a.proc.Done():
+			a.exit = a.proc.Exit()
 		case <-stop:
-			stop, a.stopped = nil, told(ctx)
-			a.proc.signal(a.Task.Spec.Kill.Signal)
-			kill = time.After(a.grace())
-		case <-broken:
-			broken = nil
-			a.e.env.Kin().Kill(a.kin)
-		case <-kill:
-			a.e.env.Kin().Kill(a.kin)
-			stuck = time.After(stuckAfter)
-		case <-stuck:
-			a.e.env.Log.Error("a killed task does not end: its process waits in the kernel",
-				slog.String("attempt", a.Task.Attempt.String()), slog.Int("pid", a.proc.pid))
+			if left(ctx) {
+				measured()
+				return run.ErrLeave
+			}
+			stop = nil
+			why := run.StoppedBy(ctx)
+			a.proc.Stop(why, a.how(why))
 		}
 	}
-	a.exit.wall = time.Since(a.started)
-	if n := a.e.env.Kin().Ended(a.kin, sweepWait); n > 0 {
-		a.e.env.Log.Error("processes of a task do not end, even when killed",
-			slog.String("attempt", a.Task.Attempt.String()), slog.Int("processes", n))
+	a.metered = measured()
+	if a.e.env.Limits != nil && a.confine != nil {
+		a.counted = a.e.env.Limits.Counted(a.confine)
 	}
-	a.pipes.finish(pipesWait)
-	a.readEvents()
 	return nil
 }
 
-func (a *Attempt) grace() time.Duration {
-	if g := a.Task.Spec.Kill.Grace.Std(); g > 0 {
-		return g
+// how says how the task is stopped for a reason, where that is not as its spec says:
+// one that has to make room saves its state first.
+func (a *Attempt) how(why *run.Stopped) muster.Kill {
+	c := a.Task.Spec.Checkpoint
+	if c == nil || why.Reason != muster.Preempted {
+		return muster.Kill{}
 	}
-	return defaultGrace
+	return muster.Kill{Signal: c.Signal, Grace: c.Grace}
 }
+
+// watcher is what the meter tells of an attempt.
+type watcher struct{ *Attempt }
+
+// Sampled implements run.Watcher.
+func (w watcher) Sampled(s muster.Sample) {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return // a reading that is no number is none
+	}
+	w.log.record(tasklog.Usage, b)
+}
+
+// Warned implements run.Watcher.
+func (w watcher) Warned(line string) { w.Say(line) }
+
+// Exceeded implements run.Watcher.
+func (w watcher) Exceeded(why *run.Stopped) { w.proc.Stop(why, muster.Kill{}) }

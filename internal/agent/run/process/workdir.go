@@ -11,17 +11,22 @@ import (
 
 // workdir makes the attempt's folders.
 func (a *Attempt) workdir(context.Context) error {
-	id := a.Task.Attempt
-	a.base = filepath.Join(a.e.folders.dir, id.Task.String()+"-"+strconv.Itoa(id.N))
-	a.Dir = filepath.Join(a.base, "work")
+	a.place()
 	err := a.e.folders.take(a.base)
 	if err == nil {
-		a.checkpoint, err = a.e.checkpoints.take(id.Task)
+		a.checkpoint, err = a.e.checkpoints.take(a.Task.Attempt.Task)
 	}
 	if err != nil {
 		return run.Failf(muster.WorkerInternal, "the task's folder cannot be made: %w", err)
 	}
 	return nil
+}
+
+// place says where the attempt's folders are, in every life of the worker.
+func (a *Attempt) place() {
+	id := a.Task.Attempt
+	a.base = filepath.Join(a.e.folders.dir, id.Task.String()+"-"+strconv.Itoa(id.N))
+	a.Dir = filepath.Join(a.base, "work")
 }
 
 func (a *Attempt) out() string { return filepath.Join(a.base, "out") }

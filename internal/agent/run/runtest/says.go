@@ -18,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-func output(t *testing.T, o Open) {
+func output(t *testing.T, o opening) {
 	t.Helper()
 	b := open(t, o)
 	t.Run("each stream in order, lines whole", func(t *testing.T) {
@@ -91,7 +91,7 @@ func output(t *testing.T, o Open) {
 	})
 }
 
-func environment(t *testing.T, o Open) {
+func environment(t *testing.T, o opening) {
 	t.Helper()
 	t.Setenv("MUSTER_TEST_SECRET", "hunter2")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
@@ -119,7 +119,7 @@ func environment(t *testing.T, o Open) {
 	exact := map[string]string{
 		"MUSTER_JOB": "17", "MUSTER_TASK": task.Attempt.Task.String(), "MUSTER_ATTEMPT": strconv.Itoa(task.Attempt.N), "MUSTER_INDEX": "4",
 		"MUSTER_MATRIX_LR": "0.01,x", "MUSTER_MATRIX_RANDOM_SEED": "2", "CUDA_VISIBLE_DEVICES": "GPU-aa,GPU-bb",
-		"NVIDIA_VISIBLE_DEVICES": "GPU-aa,GPU-bb", "SEED": "1", "TZ": "Europe/Vienna", "HOME": filepath.Join(tasks, "tmp"),
+		"NVIDIA_VISIBLE_DEVICES": "GPU-aa,GPU-bb", "MUSTER_GPUS": "GPU-aa,GPU-bb", "MUSTER_RANK": "0", "MUSTER_WORLD_SIZE": "1", "SEED": "1", "TZ": "Europe/Vienna", "HOME": filepath.Join(tasks, "tmp"),
 		"MUSTER_CHECKPOINT": filepath.Join(b.Env.Dir, "checkpoints", b.x.Kind(), task.Attempt.Task.String()),
 	}
 	for k, v := range exact {
@@ -155,7 +155,7 @@ func environment(t *testing.T, o Open) {
 	}
 }
 
-func outputs(t *testing.T, o Open) {
+func outputs(t *testing.T, o opening) {
 	t.Helper()
 	b := open(t, o)
 	names := func(r muster.Report) string {
@@ -257,7 +257,7 @@ func outputs(t *testing.T, o Open) {
 	})
 }
 
-func protocol(t *testing.T, o Open) {
+func protocol(t *testing.T, o opening) {
 	t.Helper()
 	b := open(t, o)
 	task := b.task(`echo before
@@ -288,12 +288,17 @@ func protocol(t *testing.T, o Open) {
 		}
 		maps.Copy(metrics, p.Metrics)
 	}
-	slices.Sort(steps) // the file's events come when they are looked at
-	if got := strings.Join(fractions, " "); got != "0.25 0.5 1" {
-		t.Errorf("progress %s", got)
+	// Words that come fast may be merged: what counts is the last, and that none goes back.
+	if n := len(fractions); n == 0 || fractions[n-1] != "1" || !slices.IsSorted(fractions) {
+		t.Errorf("progress %v", fractions)
 	}
-	if got := strings.Join(steps, ", "); got != "epoch 1/4, from the file" {
-		t.Errorf("steps %s", got)
+	for _, s := range steps {
+		if s != "epoch 1/4" && s != "from the file" {
+			t.Errorf("steps %q", steps)
+		}
+	}
+	if len(steps) == 0 {
+		t.Error("no step is passed on")
 	}
 	if !maps.Equal(metrics, map[string]float64{"loss": 0.5, "acc": 0.9, "lr": 0.1}) {
 		t.Errorf("metrics %v", metrics)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -25,39 +27,51 @@ import (
 type World struct {
 	Env *run.Env
 
+	logs     *tasklog.Dir
+	detached bool // the supervisor is another process
+
 	mu       sync.Mutex
-	logs     map[muster.AttemptID][]byte
 	full     error // what Append returns, if not nil
 	blobs    map[string][]byte
 	trees    map[string]map[string]string
 	uploaded map[string][]byte // by path's base
-	pids     map[muster.AttemptID]run.Pid
-	recorded int
 }
 
-// NewWorld returns a world in a folder of its own.
-func NewWorld(tb testing.TB) *World {
+// NewWorld returns a world in a folder of its own. Processes are stood by by a shim that
+// command starts, or, without one, that is a part of this process.
+func NewWorld(tb testing.TB, command ...string) *World {
 	tb.Helper()
 	w := &World{
-		logs: map[muster.AttemptID][]byte{}, blobs: map[string][]byte{}, trees: map[string]map[string]string{},
-		uploaded: map[string][]byte{}, pids: map[muster.AttemptID]run.Pid{},
+		detached: command != nil, blobs: map[string][]byte{}, trees: map[string]map[string]string{}, uploaded: map[string][]byte{},
 	}
-	w.Env = &run.Env{Dir: tb.TempDir(), Transfer: w, Logs: w, Pids: w, Log: slog.New(slog.DiscardHandler)}
+	dir := tb.TempDir()
+	var err error
+	if w.logs, err = tasklog.OpenDir(filepath.Join(dir, "logs")); err != nil {
+		tb.Fatal(err)
+	}
+	sup, err := shim.Open(tb.Context(), shim.Config{Dir: dir, Command: command, Logs: w, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		w.endShims(tb)
+		if err := errors.Join(sup.Close(), w.logs.Close()); err != nil {
+			tb.Error(err)
+		}
+	})
+	w.Env = &run.Env{Dir: dir, Transfer: w, Logs: w, Supervisor: sup, Log: slog.New(slog.DiscardHandler)}
 	return w
 }
 
 // Append is run.Logs.
-func (w *World) Append(_ context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error) {
+func (w *World) Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.full != nil {
-		return 0, w.full
+	full := w.full
+	w.mu.Unlock()
+	if full != nil {
+		return 0, full
 	}
-	if offset != int64(len(w.logs[a])) {
-		return int64(len(w.logs[a])), muster.Errorf(muster.Conflict, "append at %d of %d", offset, len(w.logs[a]))
-	}
-	w.logs[a] = append(w.logs[a], data...)
-	return int64(len(w.logs[a])), nil
+	return w.logs.Append(ctx, a, offset, data)
 }
 
 // FillDisk lets every later Append fail.
@@ -139,33 +153,61 @@ func (w *World) Upload(ctx context.Context, path string) (string, int64, error) 
 	return hex.EncodeToString(sum[:]), int64(len(data)), nil
 }
 
-// Put is run.Pids.
-func (w *World) Put(a muster.AttemptID, p run.Pid) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.pids[a] = p
-	w.recorded++
-	return nil
+// endShims tells the shims of other processes that nobody will come for what they hold.
+func (w *World) endShims(tb testing.TB) {
+	tb.Helper()
+	files, err := filepath.Glob(filepath.Join(w.Env.Dir, "shim", "*", "pid"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, f := range files {
+		var p run.Pid
+		b, err := os.ReadFile(f)
+		if err == nil {
+			err = json.Unmarshal(b, &p)
+		}
+		if err == nil {
+			var shim *os.Process
+			if shim, err = os.FindProcess(p.PID); err == nil {
+				err = shim.Signal(os.Interrupt)
+			}
+		}
+		if err != nil {
+			tb.Errorf("a shim cannot be ended: %v", err)
+		}
+	}
 }
 
-// Delete is run.Pids.
-func (w *World) Delete(a muster.AttemptID) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.pids, a)
-	return nil
+// recorded returns how many processes are recorded as running.
+func (w *World) recorded(tb testing.TB) int {
+	tb.Helper()
+	files, err := filepath.Glob(filepath.Join(w.Env.Dir, "shim", "*", "pids"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	n := 0
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		n += strings.Count(string(b), `"attempt"`)
+	}
+	return n
 }
 
 // Records returns what an attempt's log holds.
 func (w *World) Records(tb testing.TB, a muster.AttemptID) []tasklog.Record {
 	tb.Helper()
-	w.mu.Lock()
-	log := w.logs[a]
-	w.mu.Unlock()
+	log, err := w.logs.Open(tb.Context(), a, 0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer log.Close()
 	var out []tasklog.Record
-	for d := tasklog.NewDecoder(bytes.NewReader(log)); ; {
+	for d := tasklog.NewDecoder(log); ; {
 		r, err := d.Next()
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // of what is being written
 			return out
 		}
 		if err != nil {

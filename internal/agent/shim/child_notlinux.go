@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package process
+package shim
 
 import (
 	"syscall"
@@ -9,9 +9,6 @@ import (
 )
 
 func maxRSS(ru *syscall.Rusage) muster.Size { return muster.Size(ru.Maxrss) } // told in bytes by darwin
-
-// withHandle does nothing: there are no handles here.
-func withHandle(*syscall.SysProcAttr) *int { return new(int) }
 
 // awaitExit returns at once: the caller's wait is enough.
 func (child) awaitExit() {}

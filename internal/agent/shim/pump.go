@@ -1,17 +1,16 @@
-package process
+package shim
 
 import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
 
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
@@ -21,37 +20,44 @@ const (
 	flushWait = 200 * time.Millisecond // until the beginning of a line is shown
 )
 
+// listener is whom pumps tell what a task says.
+type listener interface {
+	said(p muster.Progress)
+	misunderstood(what string, err error)
+}
+
 // pumps read a task's pipes.
 type pumps struct {
-	wg        sync.WaitGroup
-	ends      []*os.File
-	limit     *rate.Limiter
-	hurry     []context.CancelFunc // end the slowing down
-	malformed atomic.Bool          // said once
+	log     *logWriter
+	hears   listener
+	buffers *sync.Pool // of *[readSize]byte
+	limit   *rate.Limiter
+
+	wg    sync.WaitGroup
+	ends  []*os.File
+	hurry []context.CancelFunc // end the slowing down
 }
 
 // start reads one pipe until its end.
-func (p *pumps) start(ctx context.Context, a *Attempt, r *os.File, stream tasklog.Stream) {
-	if p.limit == nil {
-		perSecond := a.e.env.LogRate
-		if perSecond <= 0 {
-			perSecond = run.DefaultLogRate
-		}
-		p.limit = rate.NewLimiter(rate.Limit(perSecond), run.LogBurst)
-	}
-	ctx, hurry := context.WithCancel(ctx)
+func (p *pumps) start(r *os.File, stream tasklog.Stream) {
+	ctx, hurry := context.WithCancel(context.Background())
 	p.hurry = append(p.hurry, hurry)
 	p.ends = append(p.ends, r)
-	pump := &pump{a: a, r: r, stream: stream}
+	pump := &pump{pumps: p, r: r, stream: stream}
 	p.wg.Go(func() { pump.run(ctx) })
+}
+
+// fast ends the slowing down: a stopped task may have to print something to end.
+func (p *pumps) fast() {
+	for _, hurry := range p.hurry {
+		hurry()
+	}
 }
 
 // finish waits for the ends of the pipes, but not long: something that Muster
 // could not kill may hold them.
 func (p *pumps) finish(atMost time.Duration) {
-	for _, hurry := range p.hurry {
-		hurry()
-	}
+	p.fast()
 	cut := time.AfterFunc(atMost, p.close)
 	p.wg.Wait()
 	cut.Stop()
@@ -66,21 +72,20 @@ func (p *pumps) close() {
 
 // pump reads one pipe.
 type pump struct {
-	a       *Attempt
+	*pumps
 	r       *os.File
 	stream  tasklog.Stream
-	buf     *[readSize]byte
-	end     int    // buf[:end] is the beginning of a line
-	midLine bool   // and its very beginning is in the log already
-	timed   bool   // a read deadline is set
-	batch   []byte // encoded records
+	buf     *[readSize]byte // nil while nothing is there
+	end     int             // buf[:end] is the beginning of a line
+	midLine bool            // and its very beginning is in the log already
+	timed   bool            // a read deadline is set
+	batch   []byte          // encoded records
 }
 
 func (p *pump) run(ctx context.Context) {
-	p.buf, _ = p.a.e.buffers.Get().(*[readSize]byte)
-	defer p.a.e.buffers.Put(p.buf)
+	read := p.reader()
 	for {
-		n, err := p.r.Read(p.buf[p.end:])
+		n, err := read()
 		if n > 0 {
 			p.take(n)
 		}
@@ -90,13 +95,29 @@ func (p *pump) run(ctx context.Context) {
 			p.flush(false)
 		default: // the end, or closed from outside
 			p.flush(true)
+			p.end = 0
+			p.giveBuffer()
 			return
 		}
 		p.deadline()
-		// A stopped task is not slowed: it may have to print something to end.
 		if n > 0 {
-			_ = p.a.pipes.limit.WaitN(ctx, n)
+			_ = p.limit.WaitN(ctx, n) // its only error is that nothing is slowed any more
 		}
+	}
+}
+
+// takeBuffer makes sure that there is a buffer.
+func (p *pump) takeBuffer() {
+	if p.buf == nil {
+		p.buf, _ = p.buffers.Get().(*[readSize]byte)
+	}
+}
+
+// giveBuffer gives it back if nothing is in it, so that a silent task holds none.
+func (p *pump) giveBuffer() {
+	if p.buf != nil && p.end == 0 {
+		p.buffers.Put(p.buf)
+		p.buf = nil
 	}
 }
 
@@ -131,12 +152,11 @@ func (p *pump) line(line []byte, now time.Time) {
 	}
 	event, err := run.ParseLine(bytes.TrimRight(line, "\r\n"))
 	if err == nil {
-		event.Attempt = p.a.Task.Attempt
-		p.a.sink.Progress(event)
+		p.hears.said(event)
 		return
 	}
 	p.record(line, now)
-	p.a.refuseEvent("a ::muster line", err)
+	p.hears.misunderstood("a ::muster line", err)
 }
 
 func (p *pump) record(data []byte, now time.Time) {
@@ -144,11 +164,17 @@ func (p *pump) record(data []byte, now time.Time) {
 }
 
 func (p *pump) ship() {
-	if len(p.batch) > 0 {
-		p.a.log.append(p.batch)
-		p.batch = p.batch[:0]
+	if len(p.batch) == 0 {
+		return
+	}
+	p.log.append(p.batch)
+	if p.batch = p.batch[:0]; cap(p.batch) > keptBatch {
+		p.batch = nil
 	}
 }
+
+// keptBatch is how much memory of a batch is kept for the next one.
+const keptBatch = 4 << 10
 
 // flush writes the beginning of a line, unless it may become a line for Muster.
 func (p *pump) flush(atEnd bool) {
@@ -184,12 +210,5 @@ func (p *pump) deadline() {
 	case !waiting && p.timed:
 		p.timed = false
 		_ = p.r.SetReadDeadline(time.Time{}) // it could be set, so it can be taken back
-	}
-}
-
-// refuseEvent says once that something meant for Muster was not understood.
-func (a *Attempt) refuseEvent(what string, err error) {
-	if a.pipes.malformed.CompareAndSwap(false, true) {
-		a.Say(fmt.Sprintf("%s was not understood: %v (said once)", what, err))
 	}
 }

@@ -1,4 +1,4 @@
-package process
+package shim
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -70,10 +69,4 @@ func oomKills(path string) uint64 {
 		}
 	}
 	return 0
-}
-
-// noSpace reports whether the disk under path is full.
-func noSpace(path string) bool {
-	var st syscall.Statfs_t
-	return syscall.Statfs(path, &st) == nil && int64(st.Bavail)*st.Bsize < 64<<10
 }

@@ -1,5 +1,5 @@
 //go:build !unix
 
-package process
+package run
 
 const openFlags = 0

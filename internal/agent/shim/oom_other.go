@@ -1,6 +1,6 @@
 //go:build !linux
 
-package process
+package shim
 
 import "time"
 
@@ -10,5 +10,3 @@ type oomWatch struct{}
 func (*oomWatch) refresh(time.Time) {}
 
 func (*oomWatch) happened() bool { return false }
-
-func noSpace(string) bool { return false }

@@ -1,4 +1,4 @@
-package process
+package shim
 
 import (
 	"errors"
@@ -11,21 +11,13 @@ import (
 )
 
 // maxRSS is the peak of the largest process. A child begins with the peak of the
-// worker that forked it, so anything not above that is unknown: 0.
+// process that forked it, so anything not above that is unknown: 0.
 func maxRSS(ru *syscall.Rusage) muster.Size {
 	var self syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &self); err != nil || ru.Maxrss <= self.Maxrss {
 		return 0
 	}
 	return muster.Size(ru.Maxrss) << 10 // told in KiB
-}
-
-// withHandle asks for a handle by which the end of the process can be waited for
-// without a thread.
-func withHandle(attr *syscall.SysProcAttr) *int {
-	fd := -1
-	attr.PidFD = &fd
-	return &fd
 }
 
 // awaitExit blocks until the process is a zombie.

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package process
+
+// noSpace does not know here.
+func noSpace(string) bool { return false }

@@ -1,0 +1,471 @@
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+const (
+	pipesWait  = 2 * time.Second  // for output after the main process has exited
+	sweepWait  = 5 * time.Second  // for killed processes to be gone
+	stuckAfter = 30 * time.Second // after SIGKILL a process that is still there is worth a word
+)
+
+// attempt is one attempt that a server stands by.
+type attempt struct {
+	server *server
+	s      *run.Start
+	since  time.Duration // when it was started, by run.Clock
+	log    *logWriter
+	size   atomic.Int64 // of the log
+	pumps  pumps
+	events eventsFile
+	once   sync.Once     // for the word about what was misunderstood
+	poke   chan struct{} // holds one token if there is something to look at
+
+	// Set before watch, and not changed.
+	child   child
+	pid     run.Pid
+	started time.Time
+
+	freezing  sync.Mutex // held while frozen is changed, and what it says is done
+	mu        sync.Mutex
+	running   bool
+	frozen    bool
+	forgotten bool         // nobody wants it any more: it is killed, and dropped at its end
+	stopped   *run.Stopped // why it was told to stop
+	signal    string       // to be sent
+	killAt    time.Time    // zero if it was not told to stop
+	progress  *muster.Progress
+	unsaid    *muster.Progress // that the worker was not told
+	toldTo    *session         // in whose fresh it is
+	exit      *run.Exit
+	report    *muster.Report
+}
+
+// begin starts the process of an attempt.
+func (s *server) begin(st *run.Start) (*attempt, error) {
+	a := &attempt{server: s, s: st, since: run.Clock(), poke: make(chan struct{}, 1)}
+	a.events = eventsFile{path: st.Events, hears: a}
+	s.mu.Lock()
+	switch {
+	case s.attempts[st.Attempt] != nil:
+		s.mu.Unlock()
+		return nil, run.Failf(muster.WorkerInternal, "%s was started before", st.Attempt)
+	case s.closed:
+		s.mu.Unlock()
+		return nil, run.Failf(muster.WorkerInternal, "the worker is being stopped")
+	}
+	s.attempts[st.Attempt] = a
+	s.mu.Unlock()
+	err := a.start()
+	if err != nil {
+		s.mu.Lock()
+		delete(s.attempts, st.Attempt)
+		s.mu.Unlock()
+		return nil, err
+	}
+	return a, nil
+}
+
+// start starts the main process and the reading of its output.
+func (a *attempt) start() (err error) {
+	s, st := a.server, a.s
+	if a.log, err = takeLog(s.logs, st, a.grew); err != nil {
+		return err
+	}
+	a.size.Store(st.LogSize)
+	out, err := openPipe()
+	if err != nil {
+		return err
+	}
+	errs, err := openPipe()
+	if err != nil {
+		return errors.Join(err, out.close())
+	}
+	// Before there is a process there is a record of it, and be it only by its mark.
+	if err := s.pids.put(st.Attempt, run.Pid{BootID: bootID(), Mark: st.Mark}); err != nil {
+		s.log.Warn("a task's process is not recorded: if its shim is killed it stays", slog.Any("error", err))
+	}
+	s.oom.refresh(time.Now())
+	a.pid, err = s.kin.start(st.Mark, func() (pid int, err error) {
+		a.child.pid, a.child.handle, err = limit.Spawn(st.Confine, limit.Program{
+			Path: st.Path, Argv: st.Argv, Env: st.Env, Dir: st.Dir, Stdin: s.null, Stdout: out.w, Stderr: errs.w,
+		})
+		return a.child.pid, err
+	})
+	_ = out.w.Close()
+	_ = errs.w.Close()
+	if err != nil {
+		_ = out.r.Close()
+		_ = errs.r.Close()
+		s.forgetPid(st.Attempt)
+		return startError(st.Argv[0], err)
+	}
+	a.started = time.Now()
+	if err := s.pids.put(st.Attempt, a.pid); err != nil {
+		s.log.Warn("a task's process is not recorded: if its shim is killed it stays", slog.Any("error", err))
+	}
+	perSecond := st.LogRate
+	if perSecond <= 0 {
+		perSecond = run.DefaultLogRate
+	}
+	a.pumps = pumps{log: a.log, hears: a, buffers: &s.buffers, limit: rate.NewLimiter(rate.Limit(perSecond), run.LogBurst)}
+	a.pumps.start(out.r, tasklog.Stdout)
+	a.pumps.start(errs.r, tasklog.Stderr)
+	a.mu.Lock()
+	a.running = true
+	a.mu.Unlock()
+	return nil
+}
+
+// pipe is one for output.
+type pipe struct{ r, w *os.File }
+
+func openPipe() (p pipe, err error) {
+	if p.r, p.w, err = os.Pipe(); err != nil {
+		return p, run.Failf(muster.WorkerInternal, "no pipe for the task's output: %w", err)
+	}
+	return p, nil
+}
+
+func (p pipe) close() error { return errors.Join(p.r.Close(), p.w.Close()) }
+
+func (s *server) forgetPid(id muster.AttemptID) {
+	if err := s.pids.drop(id); err != nil {
+		s.log.Warn("the record of an ended process stays", slog.Any("error", err))
+	}
+}
+
+// startError turns what the system said into a sentence.
+func startError(name string, err error) error {
+	if f, ok := errors.AsType[*run.TaskError](err); ok {
+		return f
+	}
+	for _, lack := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
+		if errors.Is(err, lack) {
+			return run.Failf(muster.WorkerInternal, "the worker cannot start %s, it has too few processes, files or memory left: %w", name, err)
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return run.Failf(muster.StartFailed, "%s cannot be executed: the interpreter that its first line names, or its loader, is not on this worker", name)
+	case errors.Is(err, errNoExec):
+		return run.Failf(muster.StartFailed, "%s is no program for this machine: a script needs a first line such as #!/bin/sh", name)
+	default:
+		return run.Failf(muster.StartFailed, "%s cannot be executed: %w", name, err)
+	}
+}
+
+// watch waits for the end of the main process, stops it when it is told to, and
+// returns when nothing of the task is left and all of its output is in the log.
+func (a *attempt) watch() {
+	exited := make(chan ended, 1)
+	a.pumps.wg.Go(func() { exited <- a.child.wait() })
+	if limit := a.s.Timeout; limit > 0 {
+		late := time.AfterFunc(limit, func() {
+			a.stop(&run.Stopped{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout,
+				Message: "it ran longer than its timeout of " + muster.Duration(limit).String()}, muster.Kill{})
+		})
+		defer late.Stop()
+	}
+	var (
+		kill, stuck <-chan time.Time
+		by          time.Time // when kill comes
+		broken      = a.log.failed
+	)
+	for {
+		select {
+		case x := <-exited:
+			a.end(x)
+			return
+		case <-a.poke:
+			a.events.look()
+			if at := a.signalled(); !at.Equal(by) {
+				by, kill = at, time.After(time.Until(at))
+			}
+		case <-broken:
+			broken = nil
+			a.stop(brokenLog(a.log.failure()), muster.Kill{})
+			a.kill()
+		case <-kill:
+			kill, stuck = nil, time.After(stuckAfter)
+			a.kill()
+		case <-stuck:
+			a.server.log.Error("a killed task does not end: its process waits in the kernel",
+				slog.String("attempt", a.s.Attempt.String()), slog.Int("pid", a.pid.PID))
+		}
+	}
+}
+
+// brokenLog is why a task is stopped whose log cannot be written.
+func brokenLog(err error) *run.Stopped {
+	s := &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal, Message: err.Error()}
+	if f, ok := errors.AsType[*run.TaskError](err); ok {
+		s.Reason = f.Reason
+	}
+	return s
+}
+
+// stop tells the task to end: the first reason counts, and a shorter grace is
+// heeded.
+func (a *attempt) stop(why *run.Stopped, how muster.Kill) {
+	if how.Signal == "" {
+		how.Signal = a.s.Kill.Signal
+	}
+	if how.Grace <= 0 {
+		how.Grace = a.s.Kill.Grace
+	}
+	by := time.Now().Add(how.Grace.Std())
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.exit != nil:
+		return
+	case a.stopped == nil:
+		a.stopped, a.signal, a.killAt = why, how.Signal, by
+	case by.Before(a.killAt):
+		a.killAt = by
+	default:
+		return
+	}
+	token(a.poke)
+}
+
+// forget kills the task at once, and drops the attempt then.
+func (a *attempt) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.forgotten = true
+	if a.stopped == nil {
+		a.stopped = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "the worker gave it up"}
+	}
+	a.signal, a.killAt = "", time.Now()
+	token(a.poke)
+}
+
+// signalled sends the signal that was asked for, once, and returns by when the task
+// is to have ended; zero if it may go on.
+func (a *attempt) signalled() time.Time {
+	a.mu.Lock()
+	signal, at, frozen := a.signal, a.killAt, a.frozen
+	a.signal = ""
+	a.mu.Unlock()
+	if at.IsZero() {
+		return at
+	}
+	if frozen { // what stands still cannot end itself
+		if err := a.freeze(false); err != nil {
+			a.server.log.Warn("a frozen task cannot be thawed to be stopped", slog.String("attempt", a.s.Attempt.String()), slog.Any("error", err))
+		}
+	}
+	if signal != "" {
+		a.pumps.fast()
+		a.child.signal(signal)
+	}
+	return at
+}
+
+// kill ends all of the task.
+func (a *attempt) kill() {
+	a.server.kin.kill(a.pid)
+	a.killGroups()
+}
+
+func (a *attempt) killGroups() {
+	if a.s.Confine == nil || len(a.s.Confine.Cgroups) == 0 {
+		return
+	}
+	if err := limit.Kill(a.s.Confine); err != nil {
+		a.server.log.Error("the processes of a task do not end, even when killed",
+			slog.String("attempt", a.s.Attempt.String()), slog.Any("error", err))
+	}
+}
+
+// end sees to it that nothing of the task is left, and tells how it ended.
+func (a *attempt) end(x ended) {
+	at := time.Now()
+	s := a.server
+	a.killGroups()
+	left := s.kin.ended(a.pid, sweepWait)
+	if left > 0 {
+		s.log.Error("processes of a task do not end, even when killed", slog.String("attempt", a.s.Attempt.String()), slog.Int("processes", left))
+	}
+	a.pumps.finish(pipesWait)
+	a.events.look()
+	a.events.close()
+	s.forgetPid(a.s.Attempt)
+	exit := &run.Exit{
+		Code: x.code, Signal: x.signal, OOM: x.killed && s.oom.happened(), CPU: x.cpu, MaxRSS: x.maxRSS,
+		Wall: at.Sub(a.started), At: muster.TimeOf(at), Left: left,
+	}
+	broken := a.log.failure()
+	a.mu.Lock()
+	exit.Stopped = a.stopped
+	if exit.Stopped == nil && broken != nil {
+		exit.Stopped = brokenLog(broken)
+	}
+	a.exit, a.running = exit, false
+	forgotten := a.forgotten
+	a.tell(true)
+	a.mu.Unlock()
+	if forgotten {
+		s.forget([]muster.AttemptID{a.s.Attempt})
+	}
+}
+
+// over reports whether it has ended.
+func (a *attempt) over() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.exit != nil
+}
+
+// freeze stops all processes of the task, or lets them go on.
+func (a *attempt) freeze(on bool) error {
+	a.freezing.Lock()
+	defer a.freezing.Unlock()
+	a.mu.Lock()
+	running, stopping := a.running, a.stopped != nil
+	a.mu.Unlock()
+	switch {
+	case !running:
+		return run.Failf(muster.WorkerInternal, "%s does not run", a.s.Attempt)
+	case on && stopping:
+		return run.Failf(muster.WorkerInternal, "%s is being stopped", a.s.Attempt)
+	}
+	done, err := false, error(nil)
+	if a.s.Confine != nil {
+		done, err = limit.Freeze(a.s.Confine, on)
+	}
+	if err != nil {
+		return err
+	}
+	if !done {
+		a.server.kin.freeze(a.pid, on)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.frozen = on
+	token(a.poke) // it may have been told to stop meanwhile
+	return nil
+}
+
+// record writes what the worker has to say into the log.
+func (a *attempt) record(stream tasklog.Stream, data []byte) {
+	a.mu.Lock()
+	ready := a.running || a.exit != nil && a.report == nil
+	a.mu.Unlock()
+	if ready {
+		a.log.record(stream, data)
+	}
+}
+
+// settle keeps the report.
+func (a *attempt) settle(r *muster.Report) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.report = r
+}
+
+// grew is told the size of the log.
+func (a *attempt) grew(size int64) {
+	a.size.Store(size)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tell(false)
+}
+
+// said takes a sign of life of the task.
+func (a *attempt) said(p muster.Progress) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p.Attempt = a.s.Attempt
+	a.progress, a.unsaid = merge(a.progress, &p), merge(a.unsaid, &p)
+	a.tell(false)
+}
+
+// merge adds what p says to what was said before: up to run.MaxMetrics names.
+func merge(old, p *muster.Progress) *muster.Progress {
+	m := &muster.Progress{}
+	if old != nil {
+		*m = *old
+		m.Metrics = maps.Clone(old.Metrics)
+	}
+	m.Attempt = p.Attempt
+	if p.Progress != nil {
+		m.Progress = p.Progress
+	}
+	if p.Step != nil {
+		m.Step = p.Step
+	}
+	for name, v := range p.Metrics {
+		if m.Metrics == nil {
+			m.Metrics = make(map[string]float64, len(p.Metrics))
+		}
+		if _, known := m.Metrics[name]; known || len(m.Metrics) < run.MaxMetrics {
+			m.Metrics[name] = v
+		}
+	}
+	return m
+}
+
+// misunderstood says once that something meant for Muster was not understood.
+func (a *attempt) misunderstood(what string, err error) {
+	a.once.Do(func() { a.log.say(fmt.Sprintf("%s was not understood: %v (said once)", what, err)) })
+}
+
+// tell lets the worker know that there is news. The lock is held.
+func (a *attempt) tell(now bool) {
+	ss := a.server.worker.Load()
+	switch {
+	case ss == nil:
+	case a.toldTo == ss:
+		ss.again(now)
+	default:
+		a.toldTo = ss
+		ss.hear(a, now)
+	}
+}
+
+// news is what ss has not been told.
+func (a *attempt) news(ss *session) news {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := news{Attempt: a.s.Attempt, Progress: a.unsaid, LogSize: a.size.Load(), Exit: a.exit}
+	if a.toldTo == ss {
+		a.toldTo, a.unsaid = nil, nil
+	}
+	return n
+}
+
+// held is what a new worker is told; nil while the process is being started.
+func (a *attempt) held() *heldFrame {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.running && a.exit == nil || a.forgotten {
+		return nil
+	}
+	a.unsaid = nil
+	return &heldFrame{
+		Held: run.Held{
+			Start: *a.s, Started: muster.TimeOf(a.started), PID: a.pid, Exit: a.exit, LogSize: a.size.Load(), Frozen: a.frozen, Report: a.report,
+		},
+		Progress: a.progress,
+	}
+}

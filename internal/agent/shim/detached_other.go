@@ -1,0 +1,20 @@
+//go:build !linux
+
+package shim
+
+import (
+	"errors"
+	"net"
+)
+
+// outlives says whether there are shims that outlive the worker on this system.
+const outlives = false
+
+func (c *Client) bear(h *home) (net.Conn, func(), error) { return c.inside(h) }
+
+func (h *home) dial() (net.Conn, error) { return nil, errors.ErrUnsupported }
+
+// Main is the program of a shim, which this system does not have.
+func Main([]string) error { return errors.ErrUnsupported }
+
+func self(path string) string { return path }

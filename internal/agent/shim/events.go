@@ -1,0 +1,85 @@
+package shim
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// eventsFile is how far $MUSTER_EVENTS was read.
+type eventsFile struct {
+	path  string
+	hears listener
+	file  *os.File // nil until the task wrote it
+	rest  []byte   // the beginning of a line
+	wrong bool     // it is no plain file: never read
+}
+
+// eventsAtOnce bounds what one look reads, so that a task that writes without end
+// does not keep those that stand by it.
+const eventsAtOnce = 1 << 20
+
+// look passes on what was written since the last look.
+func (ev *eventsFile) look() {
+	if ev.wrong || ev.path == "" {
+		return
+	}
+	if ev.file == nil {
+		f, err := run.OpenPlain(ev.path)
+		if errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		if err != nil {
+			ev.wrong = true
+			ev.hears.misunderstood("$MUSTER_EVENTS", err)
+			return
+		}
+		ev.file = f
+	}
+	buf := make([]byte, 4<<10)
+	for read := 0; read < eventsAtOnce; {
+		n, err := ev.file.Read(buf)
+		read += n
+		ev.rest = append(ev.rest, buf[:n]...)
+		ev.lines()
+		if n == 0 || err != nil && !errors.Is(err, io.EOF) {
+			return
+		}
+	}
+}
+
+// lines takes the whole lines out of rest.
+func (ev *eventsFile) lines() {
+	for {
+		line, rest, ok := bytes.Cut(ev.rest, []byte("\n"))
+		if !ok {
+			break
+		}
+		ev.rest = rest
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			continue
+		}
+		p, err := run.ParseEvent(line)
+		if err != nil {
+			ev.hears.misunderstood("a line of $MUSTER_EVENTS", err)
+			continue
+		}
+		ev.hears.said(p)
+	}
+	if len(ev.rest) == 0 {
+		ev.rest = nil
+	}
+	if len(ev.rest) > run.MaxEventLine {
+		ev.wrong, ev.rest = true, nil
+		ev.hears.misunderstood("$MUSTER_EVENTS", errors.New("a line is too long; nothing more is read"))
+	}
+}
+
+func (ev *eventsFile) close() {
+	if ev.file != nil {
+		_ = ev.file.Close()
+	}
+}

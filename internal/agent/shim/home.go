@@ -1,0 +1,126 @@
+package shim
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+const (
+	sockFile = "sock"
+	keyFile  = "key"
+	pidFile  = "pid" // of the shim's own process
+)
+
+// home is the folder of one shim: where it listens, what one has to know to talk to
+// it, and what runs if it is gone. Whoever ends last removes it.
+type home struct {
+	dir  string
+	data string // the worker's data dir
+	key  string
+}
+
+// shims is where the homes are.
+func shims(data string) string { return filepath.Join(data, "shim") }
+
+// newHome makes the home of a new shim.
+func newHome(data string) (*home, error) {
+	if err := os.MkdirAll(shims(data), 0o700); err != nil {
+		return nil, run.Failf(muster.WorkerInternal, "there is no folder for the shim: %w", err)
+	}
+	dir, err := os.MkdirTemp(shims(data), "")
+	if err != nil {
+		return nil, run.Failf(muster.WorkerInternal, "there is no folder for the shim: %w", err)
+	}
+	h := &home{dir: dir, data: data, key: rand.Text()}
+	if err := os.WriteFile(filepath.Join(dir, keyFile), []byte(h.key), 0o600); err != nil {
+		return nil, errors.Join(run.Failf(muster.WorkerInternal, "the folder of the shim cannot be written: %w", err), os.RemoveAll(dir))
+	}
+	return h, nil
+}
+
+// homesIn lists the homes of earlier lives.
+func homesIn(data string) ([]*home, error) {
+	entries, err := os.ReadDir(shims(data))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, muster.Errorf(muster.Internal, "the folder of shims cannot be read: %w", err)
+	}
+	var homes []*home
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		dir := filepath.Join(shims(data), e.Name())
+		key, err := os.ReadFile(filepath.Join(dir, keyFile))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, muster.Errorf(muster.Internal, "the folder of a shim cannot be read: %w", err)
+		}
+		homes = append(homes, &home{dir: dir, data: data, key: strings.TrimSpace(string(key))})
+	}
+	return homes, nil
+}
+
+// logPath is where shims complain.
+func (h *home) logPath() string { return filepath.Join(h.data, "shim.log") }
+
+// own notes that this process lives here.
+func (h *home) own(p run.Pid) error {
+	b, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(h.dir, pidFile), b, 0o600)
+}
+
+// owner is the process that lives here, or lived.
+func (h *home) owner() run.Pid {
+	var p run.Pid
+	b, err := os.ReadFile(filepath.Join(h.dir, pidFile))
+	if err != nil || json.Unmarshal(b, &p) != nil {
+		return run.Pid{} // it never came so far
+	}
+	return p
+}
+
+// raze ends what the shim and its tasks left, and removes the home.
+func (h *home) raze(shim run.Pid, log *slog.Logger) {
+	if shim.PID == 0 {
+		shim = h.owner()
+	}
+	if shim.PID > 0 && shim.PID != os.Getpid() {
+		shim.Mark = ""
+		if err := killLeftover(shim); err != nil {
+			log.Error("a shim does not end, even when killed", slog.Int("pid", shim.PID), slog.Any("error", err))
+		}
+	}
+	killRecorded(h.dir, log)
+	h.remove(log)
+}
+
+func (h *home) remove(log *slog.Logger) {
+	if err := os.RemoveAll(h.dir); err != nil {
+		log.Warn("the folder of a shim stays", slog.String("folder", h.dir), slog.Any("error", err))
+	}
+}
+
+// executable tells one build of this program from another.
+func executable() string {
+	path, err := os.Executable()
+	if err != nil {
+		return "unknown"
+	}
+	info, err := os.Stat(self(path))
+	if err != nil {
+		return "unknown"
+	}
+	return fmt.Sprintf("%d bytes of %d", info.Size(), info.ModTime().UnixNano())
+}

@@ -1,0 +1,439 @@
+package shim
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// kin tracks the main processes of tasks, which are children of this process, and
+// ends what they leave. All methods may be called at the same time.
+type kin struct {
+	self, group, session int
+	boot                 string
+
+	mu       sync.Mutex
+	starting int            // forks under way, whose processes are not in live yet
+	live     map[int]uint64 // main processes that run, and their start in ticks
+}
+
+const prSetChildSubreaper = 36 // prctl(2)
+
+func newKin(log *slog.Logger) *kin {
+	k := &kin{self: os.Getpid(), group: syscall.Getpgrp(), live: map[int]uint64{}}
+	if st, err := readStat(k.self); err == nil {
+		k.session = st.session
+	}
+	k.boot = bootID()
+	shutFiles()
+	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0, 0, 0, 0); errno != 0 {
+		log.Warn("daemons that tasks leave behind may survive: this process cannot become their reaper", slog.Any("error", errno))
+	}
+	return k
+}
+
+// shutFiles keeps from tasks the files that whoever started this process left open
+// for it. Those that it opens itself are never passed on.
+func shutFiles() {
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return // no /proc: there is no telling
+	}
+	for _, f := range files {
+		if fd := number([]byte(f.Name())); fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
+}
+
+// start calls fork, which starts a main process in a session of its own, with
+// mark in its environment, and takes note of it. Until then nothing takes the new
+// process for an orphan.
+func (k *kin) start(mark string, fork func() (pid int, err error)) (run.Pid, error) {
+	k.mu.Lock()
+	k.starting++
+	k.mu.Unlock()
+	pid, err := fork()
+	p := run.Pid{PID: pid, BootID: k.boot, Mark: mark}
+	if err == nil {
+		if st, err := readStat(pid); err == nil {
+			p.StartTicks = st.start
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.starting--
+	if err == nil {
+		k.live[pid] = p.StartTicks
+	}
+	return p, err
+}
+
+// kill ends p's process group and everything that descends from p or has its
+// mark. It returns at once.
+func (k *kin) kill(p run.Pid) {
+	below := descendants(p.PID)
+	killGroup(p.PID)
+	for _, st := range below {
+		kill(st)
+	}
+	below, _ = k.strangers()
+	for _, st := range below {
+		if k.belongs(st, p, false) {
+			killTree(st)
+		}
+	}
+}
+
+// ended is called when the main process has exited, and has been reaped or is
+// about to be by the caller. It kills what the attempt left and reaps what was
+// orphaned, and returns how many of its processes still live after the time given:
+// 0 unless the kernel cannot end them.
+func (k *kin) ended(p run.Pid, atMost time.Duration) int {
+	k.mu.Lock()
+	delete(k.live, p.PID)
+	k.mu.Unlock()
+	for pause, waited := time.Millisecond, time.Duration(0); ; pause *= 2 {
+		left := 0
+		strangers, calm := k.strangers()
+		for _, st := range strangers {
+			mine := k.belongs(st, p, calm)
+			switch {
+			case !mine && !calm && k.orphan(st) && waited < calmWait:
+				left++ // or a task that is being started: look again
+			case st.state == 'Z' && (mine || calm && k.orphan(st)):
+				// Nobody else waits for it: see the package comment.
+				_, _ = syscall.Wait4(st.pid, nil, syscall.WNOHANG, nil)
+			case mine:
+				killTree(st)
+				left++
+			}
+		}
+		if left == 0 || waited >= atMost {
+			return left
+		}
+		pause = min(pause, 100*time.Millisecond)
+		time.Sleep(pause)
+		waited += pause
+	}
+}
+
+// calmWait is how long ended waits for a moment without a start, in which an
+// orphan can be told from a task that has just been started.
+const calmWait = 20 * time.Millisecond
+
+// strangers lists the children of this process that are no known main process. calm
+// reports that none of them is one that is being started.
+func (k *kin) strangers() (list []stat, calm bool) {
+	pids, err := orphanPIDs(k.self)
+	if err != nil {
+		pids = allPIDs()
+	}
+	k.mu.Lock()
+	calm = k.starting == 0
+	n := 0
+	for _, pid := range pids {
+		if _, known := k.live[pid]; !known {
+			pids[n] = pid
+			n++
+		}
+	}
+	k.mu.Unlock()
+	for _, pid := range pids[:n] {
+		if st, err := readStat(pid); err == nil && st.parent == k.self && st.group != k.group {
+			list = append(list, st)
+		}
+	}
+	return list, calm
+}
+
+// belongs reports whether a stranger is of p's attempt. With ended, which says
+// that p's main process is gone, unmarked orphans count that can be nobody else's.
+func (k *kin) belongs(st stat, p run.Pid, ended bool) bool {
+	if st.pid == p.PID {
+		return false // not reaped yet: its starter does that
+	}
+	if st.group == p.PID || st.session == p.PID || marked(st.pid, p.Mark) {
+		return true
+	}
+	return ended && k.orphan(st) && st.start >= p.StartTicks && !marked(st.pid, "MUSTER_OUT=") && k.nobodyElses(st)
+}
+
+// orphan reports whether a child of this process cannot have been started by it:
+// a worker starts its tools in its own session, and a shim has none.
+func (k *kin) orphan(st stat) bool {
+	return st.session != k.session || st.pid != st.group
+}
+
+func (k *kin) nobodyElses(st stat) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, start := range k.live {
+		if start <= st.start {
+			return false
+		}
+	}
+	return true
+}
+
+// signal sends a signal to p's process group and to everything that descends from p
+// or has its mark.
+func (k *kin) signal(p run.Pid, sig syscall.Signal) {
+	send := func(st stat) {
+		if now, err := readStat(st.pid); err == nil && now.start == st.start {
+			_ = syscall.Kill(st.pid, sig) // ESRCH: it has just ended
+		}
+	}
+	if p.PID > 1 {
+		_ = syscall.Kill(-p.PID, sig) // ESRCH: it has just ended
+	}
+	for _, st := range descendants(p.PID) {
+		send(st)
+	}
+	below, _ := k.strangers()
+	for _, st := range below {
+		if !k.belongs(st, p, false) {
+			continue
+		}
+		for _, d := range append(descendants(st.pid), st) {
+			send(d)
+		}
+	}
+}
+
+// freeze stops all of p, or lets it go on. What is forked while it looks is caught by
+// a second look.
+func (k *kin) freeze(p run.Pid, on bool) {
+	sig := syscall.SIGCONT
+	if on {
+		sig = syscall.SIGSTOP
+	}
+	k.signal(p, sig)
+	k.signal(p, sig)
+}
+
+// myself names this process.
+func (k *kin) myself() run.Pid {
+	p := run.Pid{PID: k.self, BootID: k.boot}
+	if st, err := readStat(k.self); err == nil {
+		p.StartTicks = st.start
+	}
+	return p
+}
+
+// reap waits for the children that this process did not start and that have ended:
+// what a shim that was killed had started comes to the worker.
+func (k *kin) reap() {
+	list, calm := k.strangers()
+	for _, st := range list {
+		if calm && st.state == 'Z' && k.orphan(st) {
+			_, _ = syscall.Wait4(st.pid, nil, syscall.WNOHANG, nil) // nobody else waits for it
+		}
+	}
+}
+
+// killLeftover ends what is left of an attempt whose shim is gone: the process group, if its
+// main process is still the recorded one, and every process with its mark. It
+// never touches a process that was given a recycled number. It returns an error if some
+// of it still lives after 5 seconds.
+func killLeftover(p run.Pid) error {
+	if p.BootID != bootID() {
+		return nil // the machine was restarted: nothing is left
+	}
+	for range 50 {
+		found := false
+		if st, err := readStat(p.PID); p.PID > 1 && p.StartTicks != 0 && err == nil && st.start == p.StartTicks && st.state != 'Z' {
+			killGroup(p.PID)
+			killTree(st)
+			found = true
+		}
+		for _, pid := range allPIDs() {
+			if st, err := readStat(pid); err == nil && pid != os.Getpid() && st.state != 'Z' && marked(pid, p.Mark) {
+				killTree(st)
+				found = true
+			}
+		}
+		if !found {
+			return nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return run.Failf("", "process %d of an earlier attempt does not end, even when killed", p.PID)
+}
+
+// killTree kills a process and all that descends from it.
+func killTree(st stat) {
+	below := descendants(st.pid)
+	kill(st)
+	for _, d := range below {
+		kill(d)
+	}
+}
+
+// kill kills one process unless its number was given to another one meanwhile.
+func kill(st stat) {
+	if now, err := readStat(st.pid); err == nil && now.start == st.start {
+		_ = syscall.Kill(st.pid, syscall.SIGKILL) // ESRCH is the wanted state
+	}
+}
+
+func killGroup(pgid int) {
+	if pgid > 1 {
+		_ = syscall.Kill(-pgid, syscall.SIGKILL) // ESRCH is the wanted state
+	}
+}
+
+// stat is what /proc/PID/stat says of a process.
+type stat struct {
+	pid, parent, group, session int
+	state                       byte
+	start                       uint64 // ticks since boot
+}
+
+func readStat(pid int) (stat, error) {
+	var buf [1024]byte
+	b, err := readSmall("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
+	if err != nil {
+		return stat{}, err
+	}
+	// The name in parentheses may hold spaces and parentheses itself.
+	i := bytes.LastIndexByte(b, ')')
+	if i < 0 || len(b) < i+3 {
+		return stat{}, errors.New("unexpected form of /proc/PID/stat")
+	}
+	st := stat{pid: pid, state: b[i+2]}
+	field := 2
+	for f := range bytes.FieldsSeq(b[i+2:]) {
+		field++
+		switch field {
+		case 4:
+			st.parent = number(f)
+		case 5:
+			st.group = number(f)
+		case 6:
+			st.session = number(f)
+		case 22:
+			st.start = uint64(number(f))
+			return st, nil
+		}
+	}
+	return stat{}, errors.New("unexpected form of /proc/PID/stat")
+}
+
+func number(b []byte) int {
+	n := 0
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return 0
+		}
+		n = n*10 + int(c-'0')
+	}
+	return n
+}
+
+// readSmall reads what fits of a file of /proc, without os.File's bookkeeping.
+func readSmall(path string, buf []byte) ([]byte, error) {
+	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	n, err := syscall.Read(fd, buf)
+	return buf[:max(n, 0)], err
+}
+
+// orphanPIDs lists the children of a process's main thread, to which the kernel
+// hands all its orphaned descendants. It fails where the kernel does not tell.
+func orphanPIDs(pid int) ([]int, error) {
+	s := strconv.Itoa(pid)
+	var buf [4096]byte
+	b, err := readSmall("/proc/"+s+"/task/"+s+"/children", buf[:])
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > len(buf)-16 { // the kernel stops before a number that does not fit
+		return nil, errors.New("more children than fit")
+	}
+	return parsePIDs(b), nil
+}
+
+func parsePIDs(b []byte) []int {
+	var pids []int
+	for f := range bytes.FieldsSeq(b) {
+		if n := number(f); n > 0 {
+			pids = append(pids, n)
+		}
+	}
+	return pids
+}
+
+func allPIDs() []int {
+	d, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1) // what was read is the answer
+	var pids []int
+	for _, n := range names {
+		if pid := number([]byte(n)); pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// descendants lists the live processes below pid, of one look at all processes.
+func descendants(pid int) []stat {
+	byParent := map[int][]stat{}
+	for _, p := range allPIDs() {
+		if st, err := readStat(p); err == nil {
+			byParent[st.parent] = append(byParent[st.parent], st)
+		}
+	}
+	var out []stat
+	queue := []int{pid}
+	for len(queue) > 0 {
+		children := byParent[queue[0]]
+		delete(byParent, queue[0])
+		queue = queue[1:]
+		for _, st := range children {
+			out = append(out, st)
+			queue = append(queue, st.pid)
+		}
+	}
+	return out
+}
+
+// marked reports whether an entry that begins with mark is in the environment with
+// which a process was started.
+func marked(pid int, mark string) bool {
+	if mark == "" {
+		return false
+	}
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return false
+	}
+	for entry := range bytes.SplitSeq(env, []byte{0}) {
+		if bytes.HasPrefix(entry, []byte(mark)) && (bytes.HasSuffix([]byte(mark), []byte("=")) || len(entry) == len(mark)) {
+			return true
+		}
+	}
+	return false
+}
+
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimSpace(b))
+}

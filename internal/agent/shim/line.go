@@ -1,0 +1,314 @@
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+const (
+	greetWait = 30 * time.Second // for a shim to say what it holds
+	replyWait = 30 * time.Second // for an answer of a shim that lives
+	pingEvery = 15 * time.Second
+	pongWait  = 60 * time.Second // without a word, then a shim is taken for dead
+)
+
+// line is the worker's connection with one shim.
+type line struct {
+	home *home
+	out  *outbox
+	in   *frames
+	log  *slog.Logger
+
+	build   string
+	self    run.Pid // the shim's process
+	contact time.Duration
+
+	mu    sync.Mutex
+	procs map[muster.AttemptID]*proc
+	asked map[uint64]chan<- *toWorker
+	seq   uint64
+	heard time.Time // when the shim last said something
+	bye   bool      // another worker has taken over
+	let   bool      // it was closed on purpose
+	gone  bool
+}
+
+// errGone says that a shim has ended.
+var errGone = errors.New("the shim, which stands by this worker's processes, has ended")
+
+// call opens a line and hears what the shim holds.
+func call(conn net.Conn, h *home, contact time.Duration, log *slog.Logger) (*line, []run.Held, error) {
+	l := &line{
+		home: h, out: newOutbox(conn), in: &frames{r: conn}, log: log,
+		procs: map[muster.AttemptID]*proc{}, asked: map[uint64]chan<- *toWorker{}, heard: time.Now(),
+	}
+	refused := func(err error) (*line, []run.Held, error) {
+		_ = conn.Close()
+		return nil, nil, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(greetWait)) // without one it takes longer
+	b, err := appendFrame(nil, &toShim{Hello: &hello{Protocol: protocol, Key: h.key, Contact: contact}})
+	if err == nil {
+		_, err = conn.Write(b)
+	}
+	if err != nil {
+		return refused(err)
+	}
+	var held []run.Held
+	for {
+		var f toWorker
+		if err := l.in.next(&f); err != nil {
+			return refused(err)
+		}
+		switch {
+		case f.Welcome != nil:
+			l.build, l.self, l.contact = f.Welcome.Build, f.Welcome.Pid, f.Welcome.Contact
+			if f.Welcome.Protocol != protocol {
+				return refused(fmt.Errorf("it speaks version %d of the protocol, and this worker %d", f.Welcome.Protocol, protocol))
+			}
+		case f.Held != nil:
+			l.adopt(f.Held)
+			held = append(held, f.Held.Held)
+		case f.Ready:
+			_ = conn.SetDeadline(time.Time{})
+			return l, held, nil
+		}
+	}
+}
+
+// adopt makes the proc of an attempt that the shim holds.
+func (l *line) adopt(h *heldFrame) {
+	p := newProc(l, h.Start.Attempt, h.Start.Mark, h.Start.Confine)
+	p.pid, p.started, p.progress = h.PID, h.Started, h.Progress
+	p.size = h.LogSize
+	if h.Exit != nil {
+		p.ended(h.Exit)
+	}
+	l.procs[h.Start.Attempt] = p
+}
+
+// run hears the shim until it is gone or the line is closed, and then ends what it
+// left.
+func (l *line) run() {
+	var g errgroup.Group
+	pinging := make(chan struct{})
+	g.Go(func() error { l.out.run(nil); return nil })
+	g.Go(func() error { l.ping(pinging); return nil })
+	err := l.listen()
+	close(pinging)
+	l.out.close(errGone)
+	_ = g.Wait()
+	l.mu.Lock()
+	l.gone = true
+	asked := l.asked
+	l.asked = nil
+	l.mu.Unlock()
+	for _, c := range asked {
+		close(c)
+	}
+	l.bury(err)
+}
+
+func (l *line) listen() error {
+	for {
+		var f toWorker
+		if err := l.in.next(&f); errors.Is(err, errUnreadable) {
+			l.log.Error("a word of a shim is not understood", slog.Any("error", err))
+			continue
+		} else if err != nil {
+			return err
+		}
+		l.mu.Lock()
+		l.heard = time.Now()
+		if f.Bye {
+			l.bye = true
+		}
+		var reply chan<- *toWorker
+		if f.Seq != 0 {
+			reply = l.asked[f.Seq]
+			delete(l.asked, f.Seq)
+		}
+		l.mu.Unlock()
+		for i := range f.News {
+			if p := l.find(f.News[i].Attempt); p != nil {
+				p.hear(&f.News[i])
+			}
+		}
+		if f.Held != nil && l.find(f.Held.Start.Attempt) == nil {
+			// It was being started when its worker ended: nobody knows it.
+			l.forget(f.Held.Start.Attempt)
+		}
+		if reply != nil {
+			reply <- &f
+		}
+	}
+}
+
+func (l *line) find(id muster.AttemptID) *proc {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.procs[id]
+}
+
+// send tells the shim something. It is in vain if the shim is gone.
+func (l *line) send(f *toShim) { _ = l.out.put(f) }
+
+func (l *line) forget(ids ...muster.AttemptID) {
+	l.mu.Lock()
+	for _, id := range ids {
+		delete(l.procs, id)
+	}
+	l.mu.Unlock()
+	l.send(&toShim{Forget: ids})
+}
+
+// ask sends a frame and waits for the answer.
+func (l *line) ask(f *toShim) (*toWorker, error) {
+	reply := make(chan *toWorker, 1)
+	l.mu.Lock()
+	if l.gone {
+		l.mu.Unlock()
+		return nil, errGone
+	}
+	l.seq++
+	f.Seq = l.seq
+	l.asked[f.Seq] = reply
+	l.mu.Unlock()
+	if err := l.out.put(f); err != nil {
+		l.mu.Lock()
+		delete(l.asked, f.Seq)
+		l.mu.Unlock()
+		return nil, err
+	}
+	late := time.NewTimer(replyWait)
+	defer late.Stop()
+	select {
+	case r := <-reply:
+		switch {
+		case r == nil:
+			return nil, errGone
+		case r.Failed != nil:
+			return nil, r.Failed.err()
+		}
+		return r, nil
+	case <-late.C:
+		l.mu.Lock()
+		delete(l.asked, f.Seq)
+		l.mu.Unlock()
+		return nil, errLate
+	}
+}
+
+var errLate = errors.New("the shim, which stands by this worker's processes, does not answer")
+
+// ping ends the line to a shim that hangs while something is expected of it.
+func (l *line) ping(stop <-chan struct{}) {
+	tick := time.NewTicker(pingEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		l.mu.Lock()
+		silent, busy := time.Since(l.heard), len(l.procs) > 0
+		if !busy {
+			l.heard = time.Now()
+		}
+		l.mu.Unlock()
+		switch {
+		case !busy:
+		case silent > pongWait:
+			l.log.Error("a shim hangs; ending it", slog.Int("pid", l.self.PID))
+			l.out.close(errLate)
+			return
+		default:
+			l.send(&toShim{Ping: true})
+		}
+	}
+}
+
+// bury sees to it that nothing goes on which nobody stands by any more, once the line
+// is down. A shim that was taken over or let go is left alone.
+func (l *line) bury(cause error) {
+	l.mu.Lock()
+	procs := make([]*proc, 0, len(l.procs))
+	for _, p := range l.procs {
+		procs = append(procs, p)
+	}
+	bye, let := l.bye, l.let
+	l.mu.Unlock()
+	if let {
+		return
+	}
+	why := "another worker has taken over this one's tasks"
+	if !bye {
+		why = "the shim that stood by the task's process has ended"
+		l.log.Error("a shim has ended; ending what it stood by", slog.Int("pid", l.self.PID), slog.Int("attempts", len(procs)), slog.Any("error", cause))
+		l.home.raze(l.self, l.log)
+	}
+	for _, p := range procs {
+		if !bye && p.confine != nil {
+			if err := limit.Kill(p.confine); err != nil {
+				l.log.Error("the processes of a task do not end, even when killed", slog.String("attempt", p.id.String()), slog.Any("error", err))
+			}
+		}
+		p.ended(&run.Exit{Code: -1, At: run.Now(), Stopped: &run.Stopped{
+			Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal, Message: fmt.Sprintf("%s (process %d)", why, l.self.PID),
+		}})
+	}
+}
+
+// close ends the line; the shim and what it holds go on.
+func (l *line) close() {
+	l.mu.Lock()
+	l.let = true
+	l.mu.Unlock()
+	l.out.finish()
+}
+
+// idle reports whether nothing is expected of the shim.
+func (l *line) idle() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.procs) == 0
+}
+
+// start lets the shim start an attempt.
+func (l *line) start(s *run.Start, sink run.Sink) (*proc, error) {
+	p := newProc(l, s.Attempt, s.Mark, s.Confine)
+	p.sink, p.size = sink, s.LogSize
+	l.mu.Lock()
+	if l.gone {
+		l.mu.Unlock()
+		return nil, errGone
+	}
+	l.procs[s.Attempt] = p
+	l.mu.Unlock()
+	r, err := l.ask(&toShim{Start: s})
+	if err == nil && r.Started == nil {
+		err = errLate
+	}
+	if err != nil {
+		if _, told := errors.AsType[*run.TaskError](err); !told {
+			err = run.Failf(muster.WorkerInternal, "the task's process cannot be started: %w", err)
+		}
+		l.forget(s.Attempt)
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pid, p.started = r.Started.Pid, r.Started.At
+	return p, nil
+}

@@ -1,0 +1,118 @@
+package shim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+const (
+	appendWait = 30 * time.Second // that the log may take to accept a piece
+	recordRoom = 16 << 20         // bytes beyond the cap for what Muster itself has to say
+)
+
+// logWriter appends records to an attempt's log, up to its cap: from the start of
+// its process to its report nobody else does. It may be used by several goroutines.
+type logWriter struct {
+	logs run.Logs
+	id   muster.AttemptID
+	grew func(size int64)
+	most int64
+
+	mu     sync.Mutex
+	offset int64
+	full   bool
+	err    error         // the first failure; nothing is written after it
+	failed chan struct{} // closed at the failure
+}
+
+// takeLog takes the log over from the worker. It refuses one that does not end
+// where the worker stopped.
+func takeLog(logs run.Logs, s *run.Start, grew func(int64)) (*logWriter, error) {
+	w := &logWriter{logs: logs, id: s.Attempt, grew: grew, most: s.LogCap, offset: s.LogSize, failed: make(chan struct{})}
+	if w.most <= 0 {
+		w.most = run.DefaultLogCap
+	}
+	size, err := w.store(nil)
+	if e, ok := errors.AsType[*muster.Error](err); err == nil && size != s.LogSize || ok && e.Code == muster.Conflict {
+		return nil, run.Failf(muster.WorkerInternal, "the task's log has %d bytes where the worker wrote %d: another program writes to it", size, s.LogSize)
+	}
+	return w, nil
+}
+
+func (w *logWriter) store(data []byte) (int64, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), appendWait)
+	defer cancel()
+	return w.logs.Append(ctx, w.id, w.offset, data)
+}
+
+func (w *logWriter) failure() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// append writes encoded records of the task's output, whole ones, until the log is
+// full.
+func (w *logWriter) append(records []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.full {
+		return
+	}
+	if w.offset+int64(len(records)) > w.most {
+		w.full = true
+		records = system(fitting(records, w.most-w.offset), fmt.Sprintf("the output is cut here: %s of log is the most that is kept of one attempt", muster.Size(w.most)))
+	}
+	w.write(records)
+}
+
+// fitting returns the whole records at the beginning that take at most room bytes.
+func fitting(records []byte, room int64) []byte {
+	dec := tasklog.NewDecoder(bytes.NewReader(records))
+	end := int64(0)
+	for {
+		if _, err := dec.Next(); err != nil || dec.Offset() > room {
+			return records[:end:end]
+		}
+		end = dec.Offset()
+	}
+}
+
+// record writes something that is not the task's output, also to a full log.
+func (w *logWriter) record(stream tasklog.Stream, data []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := tasklog.AppendRecord(nil, tasklog.Record{Stream: stream, At: time.Now(), Data: data})
+	if w.offset+int64(len(b)) <= w.most+recordRoom {
+		w.write(b)
+	}
+}
+
+func (w *logWriter) say(line string) { w.record(tasklog.System, []byte(line+"\n")) }
+
+func (w *logWriter) write(records []byte) {
+	if w.err != nil {
+		return
+	}
+	size, err := w.store(records)
+	if err != nil {
+		w.err = run.Failf(muster.WorkerInternal, "the task's log cannot be written on the worker: %w", err)
+		close(w.failed)
+		return
+	}
+	w.offset = size
+	w.grew(size)
+}
+
+// system encodes a line from Muster itself.
+func system(dst []byte, line string) []byte {
+	return tasklog.AppendRecord(dst, tasklog.Record{Stream: tasklog.System, At: time.Now(), Data: []byte(line + "\n")})
+}

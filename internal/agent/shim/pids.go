@@ -1,0 +1,136 @@
+package shim
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// pids remembers the processes of running tasks in a file of fixed-size slots, so
+// that they can be ended when the shim itself was killed: one small write before a
+// start, one after it and one for the end. It is not synced to disk, since
+// processes do not survive what unsynced writes do not survive. It may be used by
+// several goroutines.
+type pids struct {
+	f *os.File
+
+	mu   sync.Mutex
+	slot map[muster.AttemptID]int64
+	free []int64
+	end  int64 // slots in the file
+}
+
+const (
+	pidsFile = "pids"
+	slotSize = 512
+)
+
+// slot is a record as JSON, padded with spaces.
+type slot struct {
+	Attempt muster.AttemptID `json:"attempt"`
+	Proc    run.Pid          `json:"proc"`
+}
+
+// openPids makes the record in a folder.
+func openPids(dir string) (*pids, error) {
+	f, err := os.OpenFile(filepath.Join(dir, pidsFile), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "the record of processes cannot be opened: %w", err)
+	}
+	return &pids{f: f, slot: map[muster.AttemptID]int64{}}, nil
+}
+
+// recorded reads the record that a shim left in a folder. A slot that was only half
+// written names no process: its task had not been started yet.
+func recorded(dir string) []run.Pid {
+	b, err := os.ReadFile(filepath.Join(dir, pidsFile))
+	if err != nil {
+		return nil // it had started nothing
+	}
+	var procs []run.Pid
+	for len(b) > 0 {
+		one := b[:min(slotSize, len(b))]
+		b = b[len(one):]
+		var s slot
+		if one = bytes.TrimRight(one, " \x00"); len(one) > 0 && json.Unmarshal(one, &s) == nil {
+			procs = append(procs, s.Proc)
+		}
+	}
+	return procs
+}
+
+// killRecorded ends what a shim that is gone left running, so that nothing of it
+// disturbs what comes.
+func killRecorded(dir string, log *slog.Logger) {
+	var g errgroup.Group
+	g.SetLimit(killAtOnce)
+	for _, proc := range recorded(dir) {
+		g.Go(func() error {
+			log.Info("ending what a shim that is gone left running", slog.Int("pid", proc.PID))
+			if err := killLeftover(proc); err != nil {
+				log.Warn("a process of an earlier attempt goes on", slog.Int("pid", proc.PID), slog.Any("error", err))
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // each tells its own error
+}
+
+// killAtOnce is how many leftovers are awaited at the same time.
+const killAtOnce = 16
+
+func (p *pids) close() error { return p.f.Close() }
+
+// put writes or rewrites the record of an attempt.
+func (p *pids) put(a muster.AttemptID, proc run.Pid) error {
+	b, err := json.Marshal(slot{a, proc})
+	if err != nil {
+		return err
+	}
+	if len(b) > slotSize {
+		return muster.Errorf(muster.Internal, "the record of process %d takes %d bytes, more than %d", proc.PID, len(b), slotSize)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, ok := p.slot[a]
+	if !ok {
+		if last := len(p.free) - 1; last >= 0 {
+			n, p.free = p.free[last], p.free[:last]
+		} else {
+			n = p.end
+			p.end++
+		}
+		p.slot[a] = n
+	}
+	return p.write(n, b)
+}
+
+// drop deletes it.
+func (p *pids) drop(a muster.AttemptID) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, ok := p.slot[a]
+	if !ok {
+		return nil
+	}
+	delete(p.slot, a)
+	p.free = append(p.free, n)
+	return p.write(n, nil)
+}
+
+func (p *pids) write(n int64, b []byte) error {
+	var padded [slotSize]byte
+	for i := copy(padded[:], b); i < slotSize; i++ {
+		padded[i] = ' '
+	}
+	_, err := p.f.WriteAt(padded[:], n*slotSize)
+	return err
+}

@@ -1,0 +1,11 @@
+//go:build !unix
+
+package shim
+
+// reader returns what reads the next piece into the buffer behind end.
+func (p *pump) reader() func() (int, error) {
+	return func() (int, error) {
+		p.takeBuffer()
+		return p.r.Read(p.buf[p.end:])
+	}
+}

@@ -1,0 +1,244 @@
+package shim
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+const (
+	lookEvery  = 250 * time.Millisecond // at $MUSTER_EVENTS and at leases
+	idleWait   = 5 * time.Second        // without a worker and without a task, then there is no use
+	helloWait  = 10 * time.Second       // for a worker to say who it is
+	leaseSlack = 10 * time.Minute       // beyond its lease that an exited attempt is kept
+)
+
+// server stands by attempts, whoever asks it to.
+type server struct {
+	logs  run.Logs
+	pids  *pids
+	build string
+	key   string // that a worker must know, "" for none
+	self  run.Pid
+	log   *slog.Logger
+
+	kin     *kin
+	oom     oomWatch
+	null    *os.File
+	buffers sync.Pool // of *[readSize]byte
+	wg      sync.WaitGroup
+	worker  atomic.Pointer[session] // the connected one, or nil
+
+	mu       sync.Mutex
+	attempts map[muster.AttemptID]*attempt
+	contact  time.Duration // the last one, by run.Clock
+	idle     time.Duration // since when nobody is connected and nothing is held; 0 if not
+	closed   bool
+}
+
+func newServer(logs run.Logs, pids *pids, build, key string, log *slog.Logger) (*server, error) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "no standard input for tasks: %w", err)
+	}
+	s := &server{
+		logs: logs, pids: pids, build: build, key: key, log: log, null: null,
+		kin: newKin(log), attempts: map[muster.AttemptID]*attempt{}, idle: run.Clock(),
+	}
+	s.self = s.kin.myself()
+	s.buffers.New = func() any { return new([readSize]byte) }
+	return s, nil
+}
+
+// run looks after what is held until ctx ends, or, if it may, until it is of no use
+// any more.
+func (s *server) run(ctx context.Context, mayEnd bool) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if s.look(run.Clock()) && mayEnd {
+			return
+		}
+	}
+}
+
+// look pokes what runs, ends what has outlived its lease, and drops what nobody came
+// for. It reports whether the server has been of no use for a while.
+func (s *server) look(now time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	running := 0
+	for id, a := range s.attempts {
+		running += b2i(!a.over())
+		since := now - max(s.contact, a.since)
+		switch {
+		case a.over():
+			if since > a.s.Lease+leaseSlack {
+				s.log.Warn("nobody came for an attempt that has ended", slog.String("attempt", id.String()))
+				delete(s.attempts, id)
+			}
+		case since > a.s.Lease && a.s.Lease > 0:
+			a.stop(&errLeaseEnded, muster.Kill{})
+		default:
+			token(a.poke)
+		}
+	}
+	switch alone := s.worker.Load() == nil; {
+	case alone && s.closed && running == 0:
+		return true
+	case !alone || len(s.attempts) > 0:
+		s.idle = 0
+		return false
+	case s.idle == 0:
+		s.idle = now
+	}
+	s.closed = s.closed || now-s.idle > idleWait
+	return s.closed
+}
+
+// drain stops everything as each task asks for, and takes nothing new: the machine is
+// shut down, or somebody wants the shim gone.
+func (s *server) drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, a := range s.attempts {
+		a.stop(&errShutDown, muster.Kill{})
+	}
+}
+
+var errShutDown = run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, Message: "the worker's machine, or the shim that stood by the task, was shut down"}
+
+var errLeaseEnded = run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "its lease ended while the server was away"}
+
+// kill ends everything that is held and waits for it, though not for what the
+// kernel cannot end.
+func (s *server) kill() {
+	s.mu.Lock()
+	s.closed = true
+	for _, a := range s.attempts {
+		a.forget()
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+	_ = s.null.Close()
+}
+
+// serve talks to one worker until it goes or another one comes. What it started
+// goes on.
+func (s *server) serve(conn net.Conn) {
+	ss := &session{server: s, out: newOutbox(conn), soon: make(chan struct{}, 1)}
+	defer ss.out.close(errClosed)
+	in := &frames{r: conn}
+	if err := s.greet(conn, in, ss); err != nil {
+		s.log.Warn("a connection is refused", slog.Any("error", err))
+		return
+	}
+	var g errgroup.Group
+	g.Go(func() error { ss.out.run(ss.gather); return nil })
+	g.Go(func() error { ss.hurryUp(); return nil })
+	err := ss.listen(in)
+	ss.out.close(errClosed)
+	s.mu.Lock()
+	if s.worker.CompareAndSwap(ss, nil) && len(s.attempts) == 0 {
+		s.idle = run.Clock()
+	}
+	s.mu.Unlock()
+	ss.end()
+	_ = g.Wait()
+	s.log.Debug("the worker is gone", slog.Any("error", err))
+}
+
+var (
+	errClosed  = errors.New("the connection was closed")
+	errStalled = errors.New("the other side does not take what it asked for")
+	errEnding  = errors.New("the shim is about to end")
+	errKey     = errors.New("whoever connected does not know the key")
+)
+
+// greet makes the connection the one worker's, and tells it what is held.
+func (s *server) greet(conn net.Conn, in *frames, ss *session) error {
+	_ = conn.SetReadDeadline(time.Now().Add(helloWait)) // without one it takes longer
+	var f toShim
+	if err := in.next(&f); err != nil {
+		return err
+	}
+	if f.Hello == nil || subtle.ConstantTimeCompare([]byte(f.Hello.Key), []byte(s.key)) != 1 {
+		return errKey
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed && len(s.attempts) == 0 {
+		return errEnding
+	}
+	s.contact = max(s.contact, f.Hello.Contact)
+	if err := ss.out.put(&toWorker{Welcome: &welcome{Protocol: protocol, Build: s.build, Pid: s.self, Contact: s.contact}}); err != nil {
+		return err
+	}
+	if before := s.worker.Swap(ss); before != nil {
+		_ = before.out.put(&toWorker{Bye: true}) // it may be gone already
+		before.out.finish()
+	}
+	for _, a := range s.attempts {
+		if h := a.held(); h != nil {
+			if err := ss.out.put(&toWorker{Held: h}); err != nil {
+				return err
+			}
+		}
+	}
+	return ss.out.put(&toWorker{Ready: true})
+}
+
+// touch takes up when the server last knew of the worker.
+func (s *server) touch(at time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.contact = max(s.contact, at)
+}
+
+func (s *server) find(id muster.AttemptID) *attempt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.attempts[id]
+}
+
+// forget drops attempts that have ended, and kills others.
+func (s *server) forget(ids []muster.AttemptID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		a := s.attempts[id]
+		if a == nil {
+			continue
+		}
+		if a.over() {
+			delete(s.attempts, id)
+			continue
+		}
+		a.forget()
+	}
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

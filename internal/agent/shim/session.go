@@ -1,0 +1,168 @@
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// newsWait is how long news may gather that nobody waits for: what a task prints
+// and says.
+const newsWait = 5 * time.Millisecond
+
+// session is a server's connection with a worker.
+type session struct {
+	*server
+	out  *outbox
+	soon chan struct{} // holds one token if there is news that may wait a little
+
+	mu    sync.Mutex
+	fresh []*attempt // of which there is news
+	ended bool
+}
+
+// listen does what the worker asks for until the connection ends. None of it blocks:
+// one slow disk must not keep the word from other attempts.
+func (ss *session) listen(in *frames) error {
+	for {
+		var f toShim
+		if err := in.next(&f); errors.Is(err, errUnreadable) {
+			ss.log.Error("a word of the worker is not understood", slog.Any("error", err))
+			continue
+		} else if err != nil {
+			return err
+		}
+		switch {
+		case f.Start != nil:
+			ss.wg.Go(func() { ss.start(f.Seq, f.Start) })
+		case f.Stop != nil:
+			if a := ss.find(f.Stop.Attempt); a != nil {
+				a.stop(&f.Stop.Why, f.Stop.How)
+			}
+		case f.Record != nil:
+			ss.wg.Go(func() { ss.record(f.Seq, f.Record) })
+		case f.Settle != nil:
+			if a := ss.find(f.Settle.Attempt); a != nil {
+				a.settle(f.Settle)
+			}
+		case f.Freeze != nil:
+			ss.wg.Go(func() { ss.freeze(f.Seq, f.Freeze) })
+		case f.Contact != 0:
+			ss.touch(f.Contact)
+		case f.Forget != nil:
+			ss.forget(f.Forget)
+		case f.Ping:
+			ss.answer(&toWorker{Seq: f.Seq})
+		}
+	}
+}
+
+// answer sends a reply. A worker that is gone needs none.
+func (ss *session) answer(f *toWorker) { _ = ss.out.put(f) }
+
+func (ss *session) start(seq uint64, s *run.Start) {
+	a, err := ss.begin(s)
+	if err != nil {
+		ss.answer(&toWorker{Seq: seq, Failed: failure(err)})
+		return
+	}
+	ss.answer(&toWorker{Seq: seq, Started: &startedFrame{Pid: a.pid, At: muster.TimeOf(a.started)}})
+	if next := ss.worker.Load(); next != nil && next != ss { // which took over meanwhile
+		if h := a.held(); h != nil {
+			next.answer(&toWorker{Held: h})
+		}
+	}
+	a.watch()
+}
+
+func (ss *session) record(seq uint64, r *recordFrame) {
+	if a := ss.find(r.Attempt); a != nil {
+		a.record(r.Stream, r.Data)
+		ss.answer(&toWorker{Seq: seq, News: []news{{Attempt: r.Attempt, LogSize: a.size.Load()}}})
+		return
+	}
+	ss.answer(&toWorker{Seq: seq})
+}
+
+func (ss *session) freeze(seq uint64, f *freezeFrame) {
+	err := fmt.Errorf("%s does not run here", f.Attempt)
+	if a := ss.find(f.Attempt); a != nil {
+		err = a.freeze(f.On)
+	}
+	if err != nil {
+		ss.answer(&toWorker{Seq: seq, Failed: failure(err)})
+		return
+	}
+	ss.answer(&toWorker{Seq: seq})
+}
+
+// hear notes that there is news of a, at once or in a while.
+func (ss *session) hear(a *attempt, now bool) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.ended {
+		return
+	}
+	ss.fresh = append(ss.fresh, a)
+	ss.nudge(now)
+}
+
+// again is hear for one of which there is news already.
+func (ss *session) again(now bool) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if !ss.ended {
+		ss.nudge(now)
+	}
+}
+
+func (ss *session) nudge(now bool) {
+	if now {
+		token(ss.out.wake)
+	} else {
+		token(ss.soon)
+	}
+}
+
+// hurryUp turns what may wait a little into what is sent.
+func (ss *session) hurryUp() {
+	for range ss.soon {
+		time.Sleep(newsWait)
+		token(ss.out.wake)
+	}
+}
+
+// end ends hurryUp.
+func (ss *session) end() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.ended = true
+	close(ss.soon)
+}
+
+// gather puts the news of all attempts into the outbox, merged.
+func (ss *session) gather() {
+	ss.mu.Lock()
+	fresh := ss.fresh
+	ss.fresh = nil
+	ss.mu.Unlock()
+	var f toWorker
+	for _, a := range fresh {
+		f.News = append(f.News, a.news(ss))
+		if len(f.News) == newsAtOnce {
+			ss.answer(&f)
+			f.News = nil
+		}
+	}
+	if len(f.News) > 0 {
+		ss.answer(&f)
+	}
+}
+
+// newsAtOnce is of how many attempts one frame tells.
+const newsAtOnce = 256
