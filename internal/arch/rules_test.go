@@ -79,7 +79,7 @@ var rules = map[string]rule{
 	"serve":       {ring: wiring},
 	"work":        {ring: wiring},
 	"cli":         {ring: wiring},
-	"cli/fleet":  {ring: wiring},
+	"cli/fleet":   {ring: wiring},
 	"cli/frame":   {ring: wiring},
 	"cli/remote":  {ring: wiring},
 	"cli/follow":  {ring: wiring},
