@@ -34,6 +34,10 @@ type reader interface {
 	// line reads one line, which came at a time, and says whether a sample is
 	// whole with it.
 	line(now time.Time, s string) (sampled bool)
+}
+
+// quieter is a reader that cannot tell the end of a sample from its lines.
+type quieter interface {
 	// quiet is called when nothing came for a moment.
 	quiet(now time.Time) (sampled bool)
 }
@@ -142,6 +146,7 @@ func (f *feed) read(ctx context.Context, chunks <-chan []byte) (sampled bool, er
 	var rest []byte
 	hung := time.NewTimer(patience + stale*f.every) // the first may have to wake the driver
 	defer hung.Stop()
+	q, waits := r.(quieter)
 	idle := time.NewTimer(lull)
 	defer idle.Stop()
 	window, amount := time.Now(), 0
@@ -154,11 +159,11 @@ func (f *feed) read(ctx context.Context, chunks <-chan []byte) (sampled bool, er
 		case <-hung.C:
 			return sampled, fmt.Errorf("it printed no sample for %s", stale*f.every)
 		case now := <-idle.C:
-			whole = r.quiet(now)
+			whole = waits && q.quiet(now)
 		case b, ok := <-chunks:
 			now := time.Now()
 			if !ok {
-				return r.quiet(now) || sampled, fmt.Errorf("it ended: %s", firstLine(last))
+				return sampled || waits && q.quiet(now), fmt.Errorf("it ended: %s", firstLine(last))
 			}
 			if amount += len(b); now.Sub(window) >= f.every {
 				window, amount = now, len(b)
@@ -179,7 +184,9 @@ func (f *feed) read(ctx context.Context, chunks <-chan []byte) (sampled bool, er
 			if len(rest) > longest {
 				rest = nil // no tool prints such a line; the end of it will not be understood either
 			}
-			idle.Reset(lull)
+			if waits {
+				idle.Reset(lull)
+			}
 		}
 		if whole {
 			sampled = true

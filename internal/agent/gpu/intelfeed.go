@@ -29,8 +29,6 @@ type dump struct {
 	columns []string
 }
 
-func (*dump) quiet(time.Time) bool { return false }
-
 func (r *dump) line(now time.Time, s string) bool {
 	if strings.HasPrefix(strings.TrimSpace(s), "Timestamp") {
 		r.columns = strings.Split(strings.ToLower(s), ",")

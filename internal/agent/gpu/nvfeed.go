@@ -42,8 +42,6 @@ type figures struct {
 	drop   func(field string) // one that this driver does not know
 }
 
-func (*figures) quiet(time.Time) bool { return false }
-
 func (r *figures) line(now time.Time, s string) bool {
 	if rest, ok := strings.CutPrefix(s, `Field "`); ok && strings.Contains(rest, "not a valid field") {
 		if name, _, _ := strings.Cut(rest, `"`); name != "uuid" && slices.Contains(r.fields, name) {
@@ -55,12 +53,17 @@ func (r *figures) line(now time.Time, s string) bool {
 	if uuid == "" {
 		return false
 	}
-	took := now.Sub(asked)
-	if asked.IsZero() || took > r.s.every+patience { // or the clock was set
-		took = 0
-	}
-	r.s.put(now, took, r.s.every, func(d *Device) bool { return d.UUID == uuid }, reading)
+	r.s.put(now, latency(asked, now, r.s.every), r.s.every, func(d *Device) bool { return d.UUID == uuid }, reading)
 	return true
+}
+
+// latency is how long a reading took from when the driver was asked, or 0 where
+// that is not known: the clock may have been set since.
+func latency(asked, now time.Time, every time.Duration) time.Duration {
+	if took := now.Sub(asked); !asked.IsZero() && took >= 0 && took <= every+patience {
+		return took
+	}
+	return 0
 }
 
 // parseFigures reads one line of values in the order of fields. It returns no
@@ -200,8 +203,6 @@ type logs struct {
 	every time.Duration
 	xml   smiReader
 }
-
-func (*logs) quiet(time.Time) bool { return false }
 
 func (r *logs) line(now time.Time, s string) bool {
 	if !r.xml.line(s) {

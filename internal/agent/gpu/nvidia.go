@@ -60,41 +60,53 @@ func (h *host) nvidia(ctx context.Context) ([]Device, []string, error) {
 	return found, append(notes, more...), nil
 }
 
+// lost is what nvidia-smi says of a device that does not answer at all. Newer
+// versions go on with the others, older ones end there.
+const lost = "Unable to determine the device handle"
+
 // askLog asks for all devices at once, or for each by itself if one of them is
 // so broken that the tool tells nothing of the others.
 func askLog(ctx context.Context) (log smiLog, notes []string, err error) {
 	out, err := ask(ctx, "nvidia-smi", "-q", "-x")
-	if strings.Contains(out, "No devices were found") || strings.Contains(out, "No devices found") {
-		return log, nil, nil
-	}
 	log, whole := parseLog(out)
-	if err == nil && !whole {
+	if at := strings.Index(out, lost); at >= 0 {
+		notes = append(notes, "an NVIDIA GPU does not answer and is left out: "+firstLine(out[at:]))
+	}
+	switch {
+	case whole && len(log.devices) > 0:
+		if err != nil && notes == nil {
+			notes = append(notes, "NVIDIA GPUs may be known in part: "+err.Error())
+		}
+		return log, notes, nil
+	case strings.Contains(out, "No devices were found"), strings.Contains(out, "No devices found"):
+		return smiLog{}, notes, nil
+	case whole && err == nil:
+		return log, notes, nil
+	case err == nil:
 		err = fmt.Errorf("nvidia-smi -q -x printed something else than a log: %q", firstLine(out))
+	case errors.Is(err, errMissing):
+		return smiLog{}, nil, err
 	}
-	if err == nil || errors.Is(err, errMissing) {
-		return log, nil, err
-	}
-	if !strings.Contains(err.Error(), "Unable to determine the device handle") {
+	if notes == nil {
 		return smiLog{}, nil, fmt.Errorf("NVIDIA GPUs are unknown: %w", err)
 	}
-	notes = []string{fmt.Sprintf("an NVIDIA GPU does not answer and is left out: %v", err)}
-	list, _ := ask(ctx, "nvidia-smi", "-L") // that it fails is known by now
-	log = smiLog{}
+	return askEach(ctx), notes, nil
+}
+
+func askEach(ctx context.Context) (log smiLog) {
+	list, _ := ask(ctx, "nvidia-smi", "-L") // that it fails in part is known by now
 	for line := range strings.Lines(list) {
 		m := listedGPU.FindStringSubmatch(line)
 		if m == nil {
 			continue
 		}
-		out, err := ask(ctx, "nvidia-smi", "-q", "-x", "-i", m[3])
-		one, whole := parseLog(out)
-		if err != nil || !whole || len(one.devices) != 1 {
-			notes = append(notes, fmt.Sprintf("NVIDIA GPU %s (%s) is left out: it cannot be read by itself either", m[1], m[2]))
-			continue
+		out, _ := ask(ctx, "nvidia-smi", "-q", "-x", "-i", m[3]) // the one that is lost fails
+		if one, whole := parseLog(out); whole && len(one.devices) == 1 {
+			log.driver, log.cuda = one.driver, one.cuda
+			log.devices = append(log.devices, one.devices...)
 		}
-		log.driver, log.cuda = one.driver, one.cuda
-		log.devices = append(log.devices, one.devices...)
 	}
-	return log, notes, nil
+	return log
 }
 
 // instances asks for what the log does not tell of MIG instances.

@@ -49,9 +49,10 @@ const (
 // NewStream prepares the reading of devices, as Probe found them, every period
 // of at least 100 ms.
 func NewStream(devices []Device, every time.Duration, log *slog.Logger) *Stream {
+	every = max(every, 100*time.Millisecond)
 	return &Stream{
-		host: &host{root: "/"}, devices: slices.Clone(devices), every: max(every, 100*time.Millisecond),
-		log: log, again: time.Second, each: make([]state, len(devices)),
+		host: &host{root: "/"}, devices: slices.Clone(devices), every: every,
+		log: log, again: min(time.Second, every), each: make([]state, len(devices)),
 	}
 }
 
@@ -128,7 +129,7 @@ func (s *Stream) put(now time.Time, took, every time.Duration, match func(*Devic
 		if match(&s.devices[i]) {
 			st := &s.each[i]
 			r.Processes = nil
-			st.reading, st.at, st.took, st.until = r, now, max(0, took)+time.Since(now), now.Add(stale*every+slack)
+			st.reading, st.at, st.took, st.until = r, now, took, now.Add(stale*every+slack)
 		}
 	}
 }
@@ -152,7 +153,7 @@ func (s *Stream) watchFaults(ctx context.Context) {
 		return
 	}
 	defer kernel.close()
-	tick := time.NewTicker(s.every)
+	tick := time.NewTicker(max(s.every, 5*time.Second)) // faults are rare, wake-ups cost
 	defer tick.Stop()
 	for {
 		kernel.read(func(message string, age time.Duration) { s.fault(time.Now(), message, age) })

@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -146,21 +145,22 @@ func (s *stuck) has(path string) bool {
 	}
 }
 
-// bounded keeps the beginning of what is written to it.
+// bounded keeps the beginning of what is written to it. It is no bytes.Buffer,
+// which reads past Write.
 type bounded struct {
-	bytes.Buffer
+	kept []byte
 	most int
 	full bool
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
-	if room := b.most - b.Len(); len(p) > room {
-		b.full = true
-		b.Buffer.Write(p[:room])
-		return len(p), nil
-	}
-	return b.Buffer.Write(p)
+	room := b.most - len(b.kept)
+	b.full = b.full || len(p) > room
+	b.kept = append(b.kept, p[:min(room, len(p))]...)
+	return len(p), nil
 }
+
+func (b *bounded) String() string { return string(b.kept) }
 
 // firstLine is the first line with a word in it, cut to a length that a note can
 // have.

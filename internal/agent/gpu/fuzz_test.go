@@ -1,0 +1,185 @@
+package gpu
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+func seed(f *testing.F, pattern string) {
+	f.Helper()
+	files, err := filepath.Glob(filepath.Join("testdata", pattern))
+	if err != nil || len(files) == 0 {
+		f.Fatal(pattern, err)
+	}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(b))
+	}
+}
+
+// sane says what is wrong with devices as a tool told them, or "".
+func sane(found []Device) string {
+	for _, d := range found {
+		switch {
+		case d.Memory < 0 || d.Memory > most:
+			return "memory " + d.Memory.String()
+		case d.Index < 0 || d.Vendor == "":
+			return "no place or maker"
+		case d.PowerLimit != nil && *d.PowerLimit < 0:
+			return "a power limit below zero"
+		case len(d.Bus) > 0 && lowerBus(d.Bus) != d.Bus:
+			return "the address " + d.Bus
+		}
+		if bad := saneReading(&d.Reading); bad != "" {
+			return bad
+		}
+	}
+	return ""
+}
+
+func saneReading(r *Reading) string {
+	switch {
+	case r.Utilization != nil && (*r.Utilization < 0 || *r.Utilization > 1):
+		return "a utilization that is no share"
+	case r.Memory != nil && (*r.Memory < 0 || *r.Memory > most):
+		return "memory in use that no device has"
+	case r.Power != nil && *r.Power < 0:
+		return "power below zero"
+	}
+	for _, p := range r.Processes {
+		if p.PID <= 0 || p.Memory < 0 || p.Memory > most {
+			return "a process without a number or with memory below zero"
+		}
+	}
+	return ""
+}
+
+func FuzzNVIDIALog(f *testing.F) {
+	seed(f, "*.xml")
+	f.Fuzz(func(t *testing.T, out string) {
+		log, _ := parseLog(out)
+		h := &host{root: "/nowhere"}
+		var found []Device
+		for i := range log.devices {
+			d := &log.devices[i]
+			whole := h.whole(i, d, &log)
+			found = append(found, whole)
+			for _, p := range divided(i, d, &log, nil) {
+				if p.MIG == "" || p.UUID == "" {
+					t.Errorf("a MIG instance without a name: %+v", p)
+				}
+				found = append(found, p)
+			}
+		}
+		if bad := sane(found); bad != "" {
+			t.Error(bad)
+		}
+	})
+}
+
+func FuzzMIGList(f *testing.F) {
+	seed(f, "mig-list-*")
+	f.Fuzz(func(t *testing.T, out string) {
+		for _, p := range parseList(out) {
+			if p.parent == "" || p.uuid == "" || p.profile == "" || p.index < 0 || strings.ContainsAny(p.uuid, " ()") {
+				t.Errorf("%+v", p)
+			}
+		}
+	})
+}
+
+func FuzzFigures(f *testing.F) {
+	for _, line := range figureLines {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		uuid, r, _ := parseFigures(line, figureFields)
+		if bad := saneReading(&r); bad != "" || strings.Contains(uuid, ",") {
+			t.Error(uuid, bad)
+		}
+	})
+}
+
+func FuzzPIDs(f *testing.F) {
+	f.Add(pidLog)
+	f.Fuzz(func(t *testing.T, out string) {
+		s := NewStream([]Device{{GPU: muster.GPU{UUID: "GPU-a", Vendor: "nvidia"}, Bus: "0000:01:00.0"}}, time.Second, slog.New(slog.DiscardHandler))
+		r := &pids{s: s}
+		for line := range strings.Lines(out) {
+			r.line(time.Now(), line)
+		}
+		r.quiet(time.Now())
+		if bad := saneReading(&Reading{Processes: s.each[0].processes}); bad != "" || len(r.all) > 0 {
+			t.Error(bad)
+		}
+	})
+}
+
+func FuzzAMD(f *testing.F) {
+	seed(f, "amd-smi-*")
+	seed(f, "rocm*")
+	f.Fuzz(func(t *testing.T, out string) {
+		for _, parse := range []func(string) ([]Device, error){parseAMD, parseROCm} {
+			found, err := parse(out)
+			if bad := sane(found); bad != "" || err != nil && found != nil {
+				t.Error(bad, err)
+			}
+		}
+	})
+}
+
+func FuzzIntel(f *testing.F) {
+	seed(f, "xpu-smi-*")
+	f.Fuzz(func(t *testing.T, out string) {
+		found, _ := parseDiscovery(out)
+		seen := map[string]bool{}
+		for _, d := range found {
+			if seen[d.UUID] || d.UUID == "" {
+				t.Errorf("%q is there twice, or has no UUID", d.UUID)
+			}
+			seen[d.UUID] = true
+		}
+		if bad := sane(found); bad != "" {
+			t.Error(bad)
+		}
+	})
+}
+
+func FuzzDump(f *testing.F) {
+	f.Add("Timestamp, DeviceId, GPU Utilization (%), GPU Power (W)", "06:14:46.000,    0, 99.40, 118.61")
+	f.Fuzz(func(t *testing.T, heading, line string) {
+		index, r, ok := parseDump(line, strings.Split(strings.ToLower(heading), ","))
+		if bad := saneReading(&r); ok && (bad != "" || index < 0) {
+			t.Error(index, bad)
+		}
+	})
+}
+
+func FuzzApple(f *testing.F) {
+	seed(f, "apple-*")
+	f.Fuzz(func(t *testing.T, out string) {
+		found, err := parseApple(out)
+		if bad := sane(found); bad != "" || err != nil && found != nil {
+			t.Error(bad, err)
+		}
+	})
+}
+
+func FuzzXID(f *testing.F) {
+	f.Add("4,891,13520982,-;NVRM: Xid (PCI:0000:a1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.")
+	f.Fuzz(func(t *testing.T, line string) {
+		_, message, _ := strings.Cut(line, ";")
+		if x, ok := parseXID(message); ok && (x.bus == "" || !strings.HasPrefix(x.why, "XID ") || len(x.why) > 300) {
+			t.Errorf("%+v", x)
+		}
+	})
+}
