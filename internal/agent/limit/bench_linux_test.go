@@ -62,7 +62,6 @@ func BenchmarkSpawn(b *testing.B) {
 			}
 			b.ReportMetric(float64((used(b, unix.RUSAGE_SELF)-self).Microseconds())/float64(b.N), "cpu-µs/op")
 			b.ReportMetric(float64((used(b, unix.RUSAGE_CHILDREN)-children).Microseconds())/float64(b.N), "child-µs/op")
-			l.groups.removeLate()
 		})
 	}
 }

@@ -101,7 +101,7 @@ func TestKillFindsAll(t *testing.T) {
 	p.wait()
 	task.empty()
 	w.limits.Release(task.confine)
-	w.limits.groups.removeLate()
+	w.limits.groups.removeLate(removeWait)
 	for _, g := range task.confine.Cgroups {
 		if _, err := os.Stat(g.Path); err == nil && !g.Shared {
 			t.Errorf("%s is left", g.Path)
@@ -215,5 +215,19 @@ func TestAttemptTakenUpAnew(t *testing.T) {
 	w.task(nil).expect("echo new", "new", 0)
 	if _, code := p.wait(); code != 128+int(unix.SIGKILL) {
 		t.Errorf("what was left of the attempt exits with %d, want it killed", code)
+	}
+}
+
+// TestGroupsClearedAway holds that a worker whose groups somebody removed makes them
+// again, with their bounds.
+func TestGroupsClearedAway(t *testing.T) {
+	w := newWorld(t, nil)
+	w.needs("pids")
+	w.limits.Close()
+	w.task(nil).expect("echo on", "on", 0)
+	for _, p := range w.limits.groups.places {
+		if most, ok := number(filepath.Join(p.dir, "pids.max")); p.has("pids") && (!ok || most != int64(w.limits.all.pids)) {
+			t.Errorf("all tasks may have %d processes, want %d", most, w.limits.all.pids)
+		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 // in one of the worker, which bounds all tasks together.
 type groups struct {
 	places []place
+	all    totals
 
 	mkdir func(path string) error // as the kernel does
 
@@ -31,7 +32,8 @@ type groups struct {
 // place is where a tree's groups lie.
 type place struct {
 	tree
-	dir string
+	parent string
+	dir    string // the worker's group in parent
 }
 
 // totals bound all tasks together; 0 is no bound.
@@ -58,7 +60,7 @@ const ownSuffix = ".worker"
 // settle makes the worker's group, of the given name, in the trees that let it. It returns sentences
 // about those that do not.
 func settle(trees []tree, name string, all totals, mkdir func(string) error) (*groups, []string) {
-	g := &groups{mkdir: mkdir}
+	g := &groups{all: all, mkdir: mkdir}
 	var notes []string
 	for _, t := range trees {
 		parent, controllers, err := t.home()
@@ -67,8 +69,8 @@ func settle(trees []tree, name string, all totals, mkdir func(string) error) (*g
 			continue
 		}
 		t.controllers = controllers
-		p := place{tree: t, dir: filepath.Join(parent, name)}
-		if err := g.prepare(&p, parent, all); err != nil {
+		p := place{tree: t, parent: parent, dir: filepath.Join(parent, name)}
+		if err := g.prepare(&p); err != nil {
 			notes = append(notes, fmt.Sprintf("the control group %s cannot be made: %v", p.dir, err))
 			continue
 		}
@@ -78,9 +80,9 @@ func settle(trees []tree, name string, all totals, mkdir func(string) error) (*g
 }
 
 // prepare makes a place's group with its bounds.
-func (g *groups) prepare(p *place, parent string, all totals) error {
+func (g *groups) prepare(p *place) error {
 	if p.unified {
-		if err := g.open(parent, p.controllers, filepath.Base(p.dir)); err != nil {
+		if err := g.open(p.parent, p.controllers, filepath.Base(p.dir)); err != nil {
 			return err
 		}
 	}
@@ -94,13 +96,13 @@ func (g *groups) prepare(p *place, parent string, all totals) error {
 	} else if p.has("memory") {
 		_ = put(p.dir, "memory.use_hierarchy", "1") // newer kernels know nothing else
 	}
-	if p.has("memory") && all.memory > 0 {
-		if err := p.limitMemory(p.dir, all.memory); err != nil {
+	if p.has("memory") && g.all.memory > 0 {
+		if err := p.limitMemory(p.dir, g.all.memory); err != nil {
 			return err
 		}
 	}
-	if p.has("pids") && all.pids > 0 {
-		return put(p.dir, "pids.max", strconv.Itoa(all.pids))
+	if p.has("pids") && g.all.pids > 0 {
+		return put(p.dir, "pids.max", strconv.Itoa(g.all.pids))
 	}
 	return nil
 }
@@ -167,7 +169,7 @@ func ifThere(err error) error {
 
 // make makes the groups of an attempt, and tells which needs they enforce.
 func (g *groups) make(name string, n need) (list []run.Cgroup, done need, err error) {
-	g.removeLate()
+	g.removeLate(0)
 	for i := range g.places {
 		p := &g.places[i]
 		own := p.unified || p.has("pids") && n.pids > 0 || p.has("memory") && n.memory > 0 || overlap(p.controllers, []string{"cpu", "cpuacct"}) && n.cpus > 0
@@ -177,7 +179,7 @@ func (g *groups) make(name string, n need) (list []run.Cgroup, done need, err er
 		group := run.Cgroup{Path: p.dir, Unified: p.unified, Controllers: p.controllers, Shared: true}
 		if own {
 			group.Path, group.Shared = filepath.Join(p.dir, name), false
-			if err = g.fresh(group.Path); err == nil {
+			if err = g.fresh(p, group.Path); err == nil {
 				list = append(list, group)
 				err = p.hold(group.Path, n, &done)
 			}
@@ -188,19 +190,31 @@ func (g *groups) make(name string, n need) (list []run.Cgroup, done need, err er
 			continue
 		}
 		group.Before = oomKills(&group)
+		if group.Before < 0 && !exists(p.dir) {
+			if err := g.prepare(p); err != nil {
+				g.remove(list)
+				return nil, need{}, fmt.Errorf("the control group %s cannot be made: %w", p.dir, err)
+			}
+			group.Before = oomKills(&group)
+		}
 		list = append(list, group)
 	}
 	return list, done, nil
 }
 
-// fresh makes a group. One of that name is of an earlier life, in which the attempt
+// fresh makes a group in p. One of that name is of an earlier life, in which the attempt
 // was not ended.
-func (g *groups) fresh(path string) error {
+func (g *groups) fresh(p *place, path string) error {
 	err := g.mkdir(path)
-	if !errors.Is(err, fs.ErrExist) {
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		err = wipe(path)
+	case errors.Is(err, fs.ErrNotExist): // somebody cleared the worker's group away
+		err = g.prepare(p)
+	default:
 		return err
 	}
-	if err := wipe(path); err != nil {
+	if err != nil {
 		return err
 	}
 	return g.mkdir(path)
@@ -260,13 +274,14 @@ func (g *groups) remove(list []run.Cgroup) {
 	}
 }
 
-func (g *groups) removeLate() {
+// removeLate removes those that were left for later, and waits for each that long.
+func (g *groups) removeLate(wait time.Duration) {
 	g.mu.Lock()
 	late := g.late
 	g.late = nil
 	g.mu.Unlock()
 	for _, path := range late {
-		if err := removeGroup(path, 0); err != nil {
+		if err := removeGroup(path, wait); err != nil {
 			g.mu.Lock()
 			g.late = append(g.late, path)
 			g.mu.Unlock()

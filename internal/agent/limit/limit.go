@@ -276,7 +276,7 @@ func (l *Limits) Sweep(keep ...*run.Confine) error {
 // Close removes the groups that all tasks are in, unless some are in them still. It
 // is for a worker that ends and leaves nothing running.
 func (l *Limits) Close() {
-	l.groups.removeLate()
+	l.groups.removeLate(removeWait)
 	for i := range l.groups.places {
 		_ = os.Remove(l.groups.places[i].dir) // the next life finds it
 	}

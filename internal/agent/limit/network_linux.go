@@ -37,8 +37,14 @@ func ownNetwork() error {
 // network up first, and the capability that it needs for that, if the machine has
 // the tool; else p itself.
 func withLoopback(p *Program) (*Program, []uintptr) {
-	ip, err := exec.LookPath("ip")
-	if err != nil {
+	ip := ""
+	for _, name := range []string{"ip", "/sbin/ip", "/usr/sbin/ip"} { // not on every user's PATH
+		if path, err := exec.LookPath(name); err == nil {
+			ip = path
+			break
+		}
+	}
+	if ip == "" {
 		return p, nil
 	}
 	with := *p

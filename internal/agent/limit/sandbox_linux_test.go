@@ -63,6 +63,19 @@ func TestTasksSeeOnlyTheirOwn(t *testing.T) {
 	mine.expect("echo a >/dev/stdout; echo b >/dev/null; echo c >/dev/fd/2; head -c 1 /dev/urandom | wc -c; echo d >/dev/shm/$$ && rm /dev/shm/$$; ls /dev | grep -c '^null$'", "a\nc\n1\n1", 0)
 }
 
+func TestProgramsOutsideAreBarred(t *testing.T) {
+	needsLandlock(t, 1)
+	w := newWorld(t, nil)
+	path := filepath.Join(t.TempDir(), "tool")
+	if err := errors.Join(os.WriteFile(path, []byte("#!/bin/sh\n"), 0o600), os.Chmod(path, 0o755)); err != nil { //nolint:gosec // it is a program
+		t.Fatal(err)
+	}
+	_, err := w.task(nil).spawn(path, "tool")
+	if te, ok := errors.AsType[*run.TaskError](err); !ok || te.Reason != muster.StartFailed || !strings.Contains(te.Message, "--allow-read") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
 // TestCutOff holds that a file which may not be written may not be emptied, either.
 func TestCutOff(t *testing.T) {
 	needsLandlock(t, truncateABI)

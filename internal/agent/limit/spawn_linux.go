@@ -3,6 +3,7 @@ package limit
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -42,12 +43,34 @@ func spawn(c *run.Confine, p *Program) (pid, pidfd int, err error) {
 		onThread(s.confined)
 	}
 	if s.err != nil {
-		return 0, -1, s.err
+		return 0, -1, s.barred(s.err)
 	}
 	if c.NoNewPri { // a task's, that is
 		_ = writeFile("/proc/"+strconv.Itoa(s.pid)+"/oom_score_adj", oomScore) // the kernel's own choice will do
 	}
 	return s.pid, pidfd, nil
+}
+
+// barred says of a program that may not be executed whether it is c that bars it.
+func (s *process) barred(err error) error {
+	if !errors.Is(err, unix.EACCES) || s.c.Sandbox == nil && s.c.User == nil {
+		return err
+	}
+	if _, ok := errors.AsType[*run.TaskError](err); ok {
+		return err
+	}
+	path := s.p.Path
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(s.p.Dir, path)
+	}
+	if real, e := filepath.EvalSymlinks(path); e == nil {
+		path = real
+	}
+	if b := s.c.Sandbox; b != nil && !within(path, b.Read) && !within(path, b.Write) {
+		return run.Failf(muster.StartFailed, "%s cannot be executed: this worker's sandbox keeps tasks from it; its owner can let them in with --allow-read (%w)", path, err)
+	}
+	return run.Failf(muster.StartFailed,
+		"%s cannot be executed: this worker's sandbox, or the modes of files for the user of its tasks, keep tasks from it or from the program that its first line names (%w)", path, err)
 }
 
 // pass gives a pipe to the user that is to write to it, so that it may open it as
