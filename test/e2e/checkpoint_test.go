@@ -82,7 +82,7 @@ func TestCheckpointMoves(t *testing.T) {
 			if err := leave(c, first); err != nil {
 				t.Fatal(err)
 			}
-			succeeds(c, t, job.ID)
+			succeeds(t, c, job.ID)
 			task := c.Tasks(job.ID)[0]
 			if task.Attempt != 2 || task.Retried != 0 {
 				t.Errorf("it took attempt %d, and %d retries", task.Attempt, task.Retried)
@@ -110,7 +110,7 @@ func TestCheckpointOfALostMachine(t *testing.T) {
 	checkpoint(c, job.ID, checkpoint(c, job.ID, ""))
 	loseMachine(t, c, machine, data)
 	c.StartWorker("w2", t.TempDir())
-	succeeds(c, t, job.ID)
+	succeeds(t, c, job.ID)
 	task := c.Tasks(job.ID)[0]
 	if from := began(t, c.Output(task.ID)); from == 0 {
 		t.Errorf("it began again at %d", from)

@@ -22,7 +22,7 @@ const gib = muster.Size(1 << 30)
 
 // constrained waits until the worker says why it takes nothing new, with all parts
 // of want; without any, until it takes tasks again.
-func constrained(c *mustertest.Cluster, t *testing.T, worker string, want ...string) {
+func constrained(t *testing.T, c *mustertest.Cluster, worker string, want ...string) {
 	t.Helper()
 	c.Await(fmt.Sprintf("worker %s is constrained by %q", worker, want), 30*time.Second, func() error {
 		w, err := c.Client.Worker(t.Context(), worker)
@@ -43,7 +43,7 @@ func constrained(c *mustertest.Cluster, t *testing.T, worker string, want ...str
 
 // explained waits until the explanation of a job's only task, which has not
 // started, says want.
-func explained(c *mustertest.Cluster, t *testing.T, job muster.JobID, want string) {
+func explained(t *testing.T, c *mustertest.Cluster, job muster.JobID, want string) {
 	t.Helper()
 	c.Await("it is explained why the task waits", 20*time.Second, func() error {
 		task := c.Tasks(job)[0]
@@ -62,7 +62,7 @@ func explained(c *mustertest.Cluster, t *testing.T, job muster.JobID, want strin
 }
 
 // succeeds waits for a job that must succeed.
-func succeeds(c *mustertest.Cluster, t *testing.T, job muster.JobID) {
+func succeeds(t *testing.T, c *mustertest.Cluster, job muster.JobID) {
 	t.Helper()
 	if j := c.Wait(job, time.Minute); j.State != muster.JobSucceeded {
 		t.Errorf("job %d ended as %s", job, j.State)
@@ -81,9 +81,9 @@ func TestBusyCores(t *testing.T) {
 		t.Cleanup(func() { _ = burn.Process.Kill(); _ = burn.Wait() })
 	}
 	c.StartWorker("w1", t.TempDir(), "--max-cpu-percent", "20", "--cool-down", "1h")
-	constrained(c, t, "w1", "cpu at ", "% is over --max-cpu-percent 20; takes tasks again below 15% for 1h")
+	constrained(t, c, "w1", "cpu at ", "% is over --max-cpu-percent 20; takes tasks again below 15% for 1h")
 	job := c.Submit(mustertest.Shell("waits", "true"))
-	explained(c, t, job.ID, "is over --max-cpu-percent 20")
+	explained(t, c, job.ID, "is over --max-cpu-percent 20")
 }
 
 // TestBusyGPU has a device be busy and idle again: the worker holds back, and takes
@@ -92,14 +92,14 @@ func TestBusyGPU(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	smi := gputest.New(t, gputest.GPU{Utilization: 0.1})
 	c.StartWorker("w1", t.TempDir(), "--max-gpu-percent", "50", "--cool-down", "3s")
-	succeeds(c, t, c.Submit(mustertest.Shell("before", "true")).ID)
+	succeeds(t, c, c.Submit(mustertest.Shell("before", "true")).ID)
 	smi.Set(gputest.GPU{Utilization: 0.9})
-	constrained(c, t, "w1", "gpu at 90% is over --max-gpu-percent 50; takes tasks again below 45% for 3s")
+	constrained(t, c, "w1", "gpu at 90% is over --max-gpu-percent 50; takes tasks again below 45% for 3s")
 	job := c.Submit(mustertest.Shell("waits", "true"))
-	explained(c, t, job.ID, "gpu at 90% is over --max-gpu-percent 50")
+	explained(t, c, job.ID, "gpu at 90% is over --max-gpu-percent 50")
 	smi.Set(gputest.GPU{Utilization: 0.4})
-	succeeds(c, t, job.ID)
-	constrained(c, t, "w1")
+	succeeds(t, c, job.ID)
+	constrained(t, c, "w1")
 }
 
 // TestOutsideItsHours starts a worker at an hour that is not one of its own.
@@ -107,8 +107,8 @@ func TestOutsideItsHours(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	from, to := time.Now().Add(2*time.Hour), time.Now().Add(4*time.Hour)
 	c.StartWorker("w1", t.TempDir(), "--hours", from.Format("15:04-")+to.Format("15:04"))
-	constrained(c, t, "w1", "outside its hours", "opens at ", from.Format("15:04"))
-	explained(c, t, c.Submit(mustertest.Shell("waits", "true")).ID, "outside its hours")
+	constrained(t, c, "w1", "outside its hours", "opens at ", from.Format("15:04"))
+	explained(t, c, c.Submit(mustertest.Shell("waits", "true")).ID, "outside its hours")
 }
 
 // counting is a task that shows how far it is, and which process it is, in a folder.
@@ -252,8 +252,8 @@ func TestOwnerWantsTheGPU(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	succeeds(c, t, job.ID)
-	succeeds(c, t, moving.ID)
+	succeeds(t, c, job.ID)
+	succeeds(t, c, moving.ID)
 	if n := c.Tasks(job.ID)[0].Attempt; n != 1 {
 		t.Errorf("the frozen task took %d attempts", n)
 	}

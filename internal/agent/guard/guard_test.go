@@ -73,7 +73,7 @@ func expect(t *testing.T, c *crew, want ...string) {
 
 func TestThresholdsAreSaidOnce(t *testing.T) {
 	c := &crew{}
-	g := New(Config{Options: Options{MaxCPU: word(80.0), MaxMemory: word(75.0)}, Worker: c, Log: quiet})
+	g := New(Config{Options: Options{MaxCPU: new(80.0), MaxMemory: new(75.0)}, Worker: c, Log: quiet})
 	none := math.NaN()
 	g.limit(epoch, load{none, 40, none})
 	expect(t, c)

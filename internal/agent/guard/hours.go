@@ -129,11 +129,11 @@ func parseTimes(w string) (span, error) {
 
 // parseTime knows "8:00" up to "24:00".
 func parseTime(w string) (minute int, ok bool) {
-	hour, min, colon := strings.Cut(w, ":")
+	hour, minutes, colon := strings.Cut(w, ":")
 	h, err1 := strconv.ParseUint(hour, 10, 8)
-	m, err2 := strconv.ParseUint(min, 10, 8)
+	m, err2 := strconv.ParseUint(minutes, 10, 8)
 	minute = int(h)*60 + int(m)
-	return minute, colon && len(min) == 2 && err1 == nil && err2 == nil && m < 60 && minute <= dayMinutes
+	return minute, colon && len(minutes) == 2 && err1 == nil && err2 == nil && m < 60 && minute <= dayMinutes
 }
 
 // Open reports whether t, in its location, is one of them.

@@ -10,8 +10,6 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-func word[T any](v T) *T { return &v }
-
 func TestParseProfile(t *testing.T) {
 	for _, p := range Profiles() {
 		if got, err := ParseProfile(p.Name); err != nil || got != p.Name {
@@ -38,10 +36,10 @@ func TestShape(t *testing.T) {
 		want muster.Resources
 	}{
 		{"nothing said", Options{}, machine},
-		{"a buffer", Options{MemoryBuffer: word(0.25)}, muster.Resources{CPUs: 16, Memory: 48 * gib, Slots: 32}},
-		{"benchmark without its buffer", Options{Profile: "benchmark", MemoryBuffer: word(0.0)}, muster.Resources{CPUs: 16, Memory: 64 * gib, Slots: 1}},
-		{"test", Options{Profile: "test", MemoryBuffer: word(0.5)}, muster.Resources{CPUs: 16, Memory: 32 * gib, Slots: 16}},
-		{"light", Options{Profile: "light", MemoryBuffer: word(0.5)}, muster.Resources{CPUs: 8, Memory: 32 * gib, Slots: 64}},
+		{"a buffer", Options{MemoryBuffer: new(0.25)}, muster.Resources{CPUs: 16, Memory: 48 * gib, Slots: 32}},
+		{"benchmark without its buffer", Options{Profile: "benchmark", MemoryBuffer: new(0.0)}, muster.Resources{CPUs: 16, Memory: 64 * gib, Slots: 1}},
+		{"test", Options{Profile: "test", MemoryBuffer: new(0.5)}, muster.Resources{CPUs: 16, Memory: 32 * gib, Slots: 16}},
+		{"light", Options{Profile: "light", MemoryBuffer: new(0.5)}, muster.Resources{CPUs: 8, Memory: 32 * gib, Slots: 64}},
 	} {
 		got := machine
 		test.o.Shape(&got)
@@ -59,14 +57,14 @@ func TestGatesOfOptions(t *testing.T) {
 		coolDown         time.Duration
 	}{
 		{name: "nothing said"},
-		{name: "all", o: Options{MaxCPU: word(80.0), MaxMemory: word(75.0), MaxGPU: word(90.5), CoolDown: word(muster.Duration(time.Minute))},
+		{name: "all", o: Options{MaxCPU: new(80.0), MaxMemory: new(75.0), MaxGPU: new(90.5), CoolDown: new(muster.Duration(time.Minute))},
 			cpu: "--max-cpu-percent 80", memory: "--max-memory-percent 75", gpu: "--max-gpu-percent 90.5", coolDown: time.Minute},
-		{name: "the stricter of two for memory", o: Options{MaxMemory: word(75.0), MemoryBuffer: word(0.3)},
+		{name: "the stricter of two for memory", o: Options{MaxMemory: new(75.0), MemoryBuffer: new(0.3)},
 			memory: "the 70% that --memory-buffer 0.3 leaves", coolDown: DefaultCoolDown},
-		{name: "the other one", o: Options{MaxMemory: word(60.0), MemoryBuffer: word(0.3)}, memory: "--max-memory-percent 60", coolDown: DefaultCoolDown},
+		{name: "the other one", o: Options{MaxMemory: new(60.0), MemoryBuffer: new(0.3)}, memory: "--max-memory-percent 60", coolDown: DefaultCoolDown},
 		{name: "a profile", o: Options{Profile: "light"}, cpu: "--max-cpu-percent 70 of the profile light", memory: "--max-memory-percent 70 of the profile light",
 			gpu: "--max-gpu-percent 70 of the profile light", coolDown: 10 * time.Second},
-		{name: "flags over a profile", o: Options{Profile: "light", MaxCPU: word(100.0), MaxGPU: word(50.0), MaxMemory: word(100.0), MemoryBuffer: word(0.0), CoolDown: word(muster.Duration(0))},
+		{name: "flags over a profile", o: Options{Profile: "light", MaxCPU: new(100.0), MaxGPU: new(50.0), MaxMemory: new(100.0), MemoryBuffer: new(0.0), CoolDown: new(muster.Duration(0))},
 			gpu: "--max-gpu-percent 50"},
 	} {
 		g := test.o.gates()

@@ -29,9 +29,9 @@ const (
 	rest         = 3 // times as long as a look took nothing is looked at
 	atOnce       = 4 // files that are uploaded
 
-	// MaxFiles and MaxSize are the most that a checkpoint may have to be saved.
-	MaxFiles = 20_000
-	MaxSize  = muster.Size(64 << 30)
+	// the most that a checkpoint may have to be saved
+	maxFiles = 20_000
+	maxSize  = muster.Size(64 << 30)
 
 	// tick is longer than the time that any file system takes for one.
 	tick = 2 * time.Second
@@ -201,7 +201,7 @@ func (f *follower) list(root *os.Root) ([]entry, error) {
 			f.once(fmt.Sprintf("%q is not saved with the checkpoint: its name is not plain text", name))
 			return nil
 		case info.Mode()&fs.ModeSymlink != 0:
-			if e.link, err = root.Readlink(name); err != nil || !stays(name, e.link) {
+			if e.link = inner(root, name); e.link == "" {
 				f.once(name + " is not saved with the checkpoint: it is a link that leads out of the folder")
 				return nil
 			}
@@ -213,10 +213,10 @@ func (f *follower) list(root *os.Root) ([]entry, error) {
 		}
 		all = append(all, e)
 		switch {
-		case len(all) > MaxFiles:
-			return fmt.Errorf("it has more than %d files", MaxFiles)
-		case size > MaxSize:
-			return fmt.Errorf("it has more than %s", MaxSize)
+		case len(all) > maxFiles:
+			return fmt.Errorf("it has more than %d files", maxFiles)
+		case size > maxSize:
+			return fmt.Errorf("it has more than %s", maxSize)
 		}
 		return nil
 	})
@@ -224,9 +224,13 @@ func (f *follower) list(root *os.Root) ([]entry, error) {
 	return all, err
 }
 
-// stays reports whether a link leads to something in the folder.
-func stays(name, link string) bool {
-	return link != "" && !path.IsAbs(link) && !strings.ContainsAny(link, "\\\x00") && fs.ValidPath(path.Join(path.Dir(name), link))
+// inner returns where a link leads to in the folder, "" if it leads elsewhere.
+func inner(root *os.Root, name string) string {
+	link, err := root.Readlink(name)
+	if err != nil || path.IsAbs(link) || strings.ContainsAny(link, "\\\x00") || !fs.ValidPath(path.Join(path.Dir(name), link)) {
+		return ""
+	}
+	return link
 }
 
 // take uploads a file.

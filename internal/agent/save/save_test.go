@@ -133,13 +133,13 @@ type bench struct {
 	log    []string
 }
 
-func newBench(t testing.TB) *bench {
-	t.Helper()
-	b := &bench{TB: t, bucket: newBucket(), dir: filepath.Join(t.TempDir(), "1.1")}
+func newBench(tb testing.TB) *bench {
+	tb.Helper()
+	b := &bench{TB: tb, bucket: newBucket(), dir: filepath.Join(tb.TempDir(), "1.1")}
 	b.saver = New(Config{Blobs: b.bucket, Saved: func(_ muster.AttemptID, tree string) { b.told = append(b.told, tree) }, Log: slog.New(slog.DiscardHandler)})
 	b.task = &run.Task{Spec: &muster.TaskSpec{Checkpoint: &muster.Checkpoint{}}}
 	if err := os.Mkdir(b.dir, 0o700); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b
 }
@@ -183,8 +183,8 @@ func (b *bench) elsewhere() map[string]string {
 	return files(b, dir)
 }
 
-func files(t testing.TB, dir string) map[string]string {
-	t.Helper()
+func files(tb testing.TB, dir string) map[string]string {
+	tb.Helper()
 	all := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -199,15 +199,15 @@ func files(t testing.TB, dir string) map[string]string {
 		return err
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return all
 }
 
-func want(t testing.TB, got, want map[string]string) {
-	t.Helper()
+func want(tb testing.TB, got, want map[string]string) {
+	tb.Helper()
 	if !maps.Equal(got, want) {
-		t.Fatalf("the folder has %v, want %v", got, want)
+		tb.Fatalf("the folder has %v, want %v", got, want)
 	}
 }
 
@@ -359,7 +359,7 @@ func TestTooMuchIsSaidOnce(t *testing.T) {
 	b := newBench(t)
 	f := b.follower()
 	b.write("big", "", time.Hour)
-	if err := os.Truncate(filepath.Join(b.dir, "big"), int64(MaxSize)+1); err != nil {
+	if err := os.Truncate(filepath.Join(b.dir, "big"), int64(maxSize)+1); err != nil {
 		t.Skip("no sparse files here: ", err)
 	}
 	for range 2 {
