@@ -40,7 +40,7 @@ var rules = map[string]rule{
 	"sched/heap":    {ring: pure},
 	"sched/judge":   {ring: pure},
 	"sched/effect":  {ring: pure, mine: []string{"sched/gang"}},
-	"sched/explain": {ring: pure},
+	"sched/explain": {ring: pure, mine: []string{"place", "sched/queue"}},
 	"sched/gang":    {ring: pure, mine: []string{"place", "sched/judge"}},
 	"sched/queue":   {ring: pure, mine: []string{"place", "sched/heap"}},
 

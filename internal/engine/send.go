@@ -54,7 +54,7 @@ func (s *session) assign(f *link.ToWorker, w effect.Assign) {
 	if isNew {
 		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, Name: w.Spec.Name, Spec: *w.Spec})
 	}
-	a := link.Assign{Attempt: w.Attempt, Ref: ref, Element: w.Spec.Element(w.Element), Grant: w.Grant, Checkpoint: w.Checkpoint}
+	a := link.Assign{Attempt: w.Attempt, Ref: ref, Element: w.Spec.Element(w.Element), Grant: w.Grant, Checkpoint: w.Checkpoint, Gang: (*link.Gang)(w.Gang)}
 	for _, in := range w.Inputs {
 		a.Inputs = append(a.Inputs, link.Input(in))
 	}

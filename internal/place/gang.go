@@ -2,6 +2,7 @@ package place
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -167,4 +168,50 @@ func pack(rooms []Room, n int) []Room {
 		n -= rooms[i].Members
 	}
 	return nil
+}
+
+// room adds up how many members of the gang the workers together take now, and
+// how many if all of them were open and empty.
+func room(answers []Answer) (now, ever int) {
+	n := answers[0].Need
+	free, empty := map[string]int{}, map[string]int{}
+	for i := range answers {
+		a := &answers[i]
+		if a.fits() {
+			r := a.Book.Room(n, n.Gang)
+			free[r.Vendor] += r.Members
+			now = max(now, free[r.Vendor])
+		}
+		r := a.Book.EmptyRoom(n, n.Gang)
+		empty[r.Vendor] += r.Members
+		ever = max(ever, empty[r.Vendor])
+	}
+	return now, ever
+}
+
+func summarizeGang(answers []Answer) string {
+	n := answers[0].Need.Gang
+	now, ever := room(answers)
+	switch {
+	case now >= n:
+		return fmt.Sprintf("can start now: there is room for all %d tasks of the gang", n)
+	case ever >= n:
+		return fmt.Sprintf("waits for room: the gang needs it for %d tasks at once, and there is room for %d now", n, now)
+	default:
+		return fmt.Sprintf("can never start with the workers there are: the gang needs room for %d tasks at once, and all of them together have room for %d", n, ever)
+	}
+}
+
+func nearestGang(answers []Answer) string {
+	n := answers[0].Need.Gang
+	switch now, ever := room(answers); {
+	case now >= n:
+		return ""
+	case ever >= n:
+		return fmt.Sprintf("wait for room for %d more", n-now)
+	case ever == 0:
+		return "see what each worker lacks, or start workers that fit"
+	default:
+		return fmt.Sprintf("start workers with room for %d more, or make the gang no larger than %d", n-ever, ever)
+	}
 }

@@ -6,13 +6,14 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/judge"
+	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
 // current returns the task whose current attempt is a, held by worker w. Any
 // word about another attempt is too late: a Conflict.
 func (s *State) current(w muster.WorkerID, a muster.AttemptID) (*task, error) {
 	t := s.task(a.Task)
-	if t == nil || !t.row.State.Held() || t.row.Attempt != a.N || t.row.Worker != w {
+	if t == nil || t.worker == nil || t.row.Attempt != a.N || t.row.Worker != w {
 		return nil, muster.Errorf(muster.Conflict, "attempt %s is not current on worker %s", a, w)
 	}
 	return t, nil
@@ -72,7 +73,7 @@ func (s *State) reject(now muster.Time, ev event.Rejected) error {
 	if counts {
 		t.rejections = 0
 	}
-	t.avoid = append(stillAvoided(t.avoid, now), avoidance{worker: w, until: now.Add(rejectedFor)})
+	t.avoid = append(t.avoid.Now(now), queue.Shun{Worker: &w.Worker, Until: now.Add(rejectedFor)})
 	s.end(now, t, judge.Ending{
 		Outcome: muster.AttemptRejected, Reason: muster.Rejected, Message: judge.Clip(ev.Message), Free: !counts, At: now,
 	})

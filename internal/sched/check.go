@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/sched/heap"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
@@ -88,7 +89,11 @@ func (g *group) check() error {
 	if g.row.Counts.Total() != int64(g.row.Size) {
 		return broken("stage %q of job %s counts %d tasks, has %d", g.row.Name, g.row.Job, g.row.Counts.Total(), g.row.Size)
 	}
-	if queued := g.row.Rest == muster.Queued && g.rest() > 0; queued != (g.item.Queued()) {
+	if g.gang() {
+		if err := g.checkGang(); err != nil {
+			return err
+		}
+	} else if queued := g.row.Rest == muster.Queued && g.rest() > 0; queued != (g.item.Queued()) {
 		return broken("the rest of stage %q of job %s (%d, %s) is in the queue: %t", g.row.Name, g.row.Job, g.rest(), g.row.Rest, g.item.Queued())
 	}
 	return g.checkNeeds(counts)
@@ -113,7 +118,7 @@ func (g *group) checkNeeds(counts muster.Counts) error {
 
 func (t *task) check() error {
 	r := &t.row
-	switch held := r.State.Held(); {
+	switch held := r.State.Held() && !t.done(); {
 	case held != (t.worker != nil):
 		return broken("task %s is %s, and held by a worker: %t", r.ID, r.State, t.worker != nil)
 	case held && (r.Worker != t.worker.row.ID || r.Grant == nil || r.Attempt < 1 || r.AssignedAt == 0):
@@ -122,17 +127,17 @@ func (t *task) check() error {
 		return broken("task %s is not among what worker %s holds", r.ID, r.Worker)
 	case r.State != muster.Queued && t.item.Queued():
 		return broken("task %s is %s and in the queue", r.ID, r.State)
-	case r.State == muster.Queued && !t.item.Queued() && t.timer.seat == 0:
+	case r.State == muster.Queued && !t.item.Queued() && !t.timer.Armed() && !t.group.gang():
 		return broken("task %s is queued, and neither in the queue nor waiting for a time", r.ID)
-	case r.State == muster.Cancelling && t.timer.seat == 0:
+	case r.State == muster.Cancelling && !t.timer.Armed():
 		return broken("task %s is being cancelled without an end", r.ID)
 	case held && t.worker.clearing && t.room == muster.NoReason && r.State != muster.Cancelling:
 		return broken("task %s was not told to make room on worker %s", r.ID, r.Worker)
-	case t.room != muster.NoReason && (!held || t.timer.seat == 0):
+	case t.room != muster.NoReason && (!held || !t.timer.Armed()):
 		return broken("task %s is %s and makes room without an end", r.ID, r.State)
-	case held && !t.worker.reachable() && t.timer.seat == 0:
+	case held && !t.worker.reachable() && !t.timer.Armed():
 		return broken("task %s has a lease without an end", r.ID)
-	case r.State.Final() && (r.FinishedAt == 0 || t.timer.seat != 0):
+	case r.State.Final() && (r.FinishedAt == 0 || t.timer.Armed()):
 		return broken("task %s has ended without a time, or with a timer", r.ID)
 	}
 	return nil
@@ -157,11 +162,11 @@ func (s *State) checkWorkers() error {
 			return broken("worker %s has been given more than it has", w.row.ID)
 		case w.gone && len(w.held) > 0:
 			return broken("worker %s is gone and holds %d tasks", w.row.ID, len(w.held))
-		case !w.gone && w.timer.seat == 0 && (w.reachable() || len(w.held) == 0):
+		case !w.gone && !w.timer.Armed() && (w.reachable() || len(w.held) == 0):
 			return broken("nobody notices when worker %s stays away", w.row.ID)
 		case w.row.Deadline > 0 && !w.row.Draining && !w.row.Paused || w.clearing && (!w.row.Draining || w.row.Deadline == 0):
 			return broken("worker %s has a deadline for nothing", w.row.ID)
-		case w.row.Deadline > 0 && !w.clearing && w.timer.seat == 0:
+		case w.row.Deadline > 0 && !w.clearing && !w.timer.Armed():
 			return broken("nobody notices the deadline of worker %s", w.row.ID)
 		case (w.row.State == muster.WorkerGone) != w.gone || (w.row.State == muster.WorkerUnreachable) != (!w.gone && !w.reachable()):
 			return broken("worker %s is %s; gone: %t, reachable: %t", w.row.ID, w.row.State, w.gone, w.reachable())
@@ -208,7 +213,7 @@ func (s *State) checkQueue() error {
 			}
 		case *group:
 			g = owner
-			if it.Num != g.row.First+g.row.Next {
+			if it.Num != g.row.First+g.row.Next && !g.gang() {
 				err = broken("the rest of stage %q of job %s is queued under number %d", g.row.Name, g.row.Job, it.Num)
 			}
 		}
@@ -223,16 +228,17 @@ func (s *State) checkQueue() error {
 }
 
 func (s *State) checkTimers() error {
-	for i, t := range s.timers {
-		if t.seat != i+1 || t.at == 0 || i > 0 && t.Before(s.timers[(i-1)/2]) {
-			return broken("timer %d is out of order", i)
+	var err error
+	inOrder := s.timers.Check(func(of heap.Subject) {
+		if t, ok := of.(*task); ok && s.task(t.row.ID) != t {
+			err = broken("a timer waits for task %s, which is not in memory", t.row.ID)
 		}
-		if t.task != nil && s.task(t.task.row.ID) != t.task {
-			return broken("a timer waits for task %s, which is not in memory", t.task.row.ID)
+		if g, ok := of.(*group); ok && s.jobs[g.row.Job] != g.job {
+			err = broken("a timer waits for stage %q of job %s, which is not live", g.row.Name, g.row.Job)
 		}
-		if t.group != nil && s.jobs[t.group.row.Job] != t.group.job {
-			return broken("a timer waits for stage %q of job %s, which is not live", t.group.row.Name, t.group.row.Job)
-		}
+	})
+	if err == nil && !inOrder {
+		err = broken("the timers are out of order")
 	}
-	return nil
+	return err
 }

@@ -46,7 +46,7 @@ func (m *memory) commit(r muster.Rows) error {
 	for _, t := range r.Tasks {
 		old, known := m.tasks[t.ID]
 		switch {
-		case t.State.Final() != (t.FinishedAt != 0), t.State.Held() && (t.Worker == "" || t.Attempt < 1 || t.Grant == nil):
+		case t.State.Final() != (t.FinishedAt != 0), t.State.Held() && (t.Worker == "" || t.Attempt < 1 || t.Grant == nil && t.State != muster.Running):
 			return fmt.Errorf("task %s is %s: %+v", t.ID, t.State, t)
 		case known && (t.Attempt < old.Attempt || t.Attempt > old.Attempt+1 && m.tries[muster.AttemptID{Task: t.ID, N: t.Attempt - 1}].FinishedAt == 0):
 			return fmt.Errorf("task %s went from attempt %d to %d", t.ID, old.Attempt, t.Attempt)

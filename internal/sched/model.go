@@ -8,6 +8,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
 	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched/heap"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
@@ -31,7 +32,7 @@ type group struct {
 	tasks   map[int]*task // by element: not final, or kept, or singled out before Next came by
 	ahead   int           // of tasks, those from Next on
 	item    queue.Item    // the place of the rest in the queue
-	timer   timer
+	timer   heap.Timer
 	inputs  []effect.Input // known once the group was ready
 	dirty   bool
 	touched bool         // a need of others may be met or missed since the last settle
@@ -47,12 +48,20 @@ func (g *group) spec() *muster.TaskSpec {
 	return &g.job.row.Spec.Tasks[g.row.Index]
 }
 
-// Size makes the rest an owner of its place in the queue.
-func (g *group) Size() int { return g.rest() }
+// Size makes the rest, or the gang, an owner of its place in the queue.
+func (g *group) Size() int {
+	if g.gang() {
+		return g.row.Size
+	}
+	return g.rest()
+}
 
 // Below returns how many of the rest have a lower number.
 func (g *group) Below(num int) int {
 	end := min(num-g.row.First, g.row.Size)
+	if g.gang() {
+		return max(end, 0)
+	}
 	n := max(end-g.row.Next, 0)
 	if g.ahead > 0 && n > 0 {
 		for e := range g.tasks {
@@ -88,7 +97,7 @@ type task struct {
 	row   muster.Task
 	group *group
 	item  queue.Item // its place in the queue
-	timer timer
+	timer heap.Timer
 	dirty bool
 
 	// While a worker holds it:
@@ -99,14 +108,8 @@ type task struct {
 	stopBy   muster.Time   // when it is given up if it does not end
 	room     muster.Reason // why it was told to make room, though nobody cancelled it; or NoReason
 
-	rejections int         // in a row
-	avoid      []avoidance // workers that rejected it a moment ago
-}
-
-// avoidance keeps a task off a worker for a while.
-type avoidance struct {
-	worker *worker
-	until  muster.Time
+	rejections int           // in a row
+	avoid      queue.Shunned // workers that rejected it a moment ago
 }
 
 // Size makes the task an owner of its place in the queue.
@@ -145,14 +148,14 @@ type worker struct {
 	seen        muster.Time // last sign of life
 	joined      muster.Time // start of the session
 	load        *muster.Load
-	timer       timer
+	timer       heap.Timer
 	dirty       bool
 }
 
 // newWorker makes a worker that is no part of the fleet yet.
 func newWorker(row muster.Worker) *worker {
 	w := &worker{row: row, gone: true}
-	w.Owner, w.timer.worker = w, w
+	w.Owner, w.timer.Of = w, w
 	return w
 }
 

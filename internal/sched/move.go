@@ -98,7 +98,7 @@ func (s *State) single(g *group, element int) *task {
 func (g *group) adopt(t *task) {
 	t.group = g
 	t.item = queue.Item{Owner: t, Job: t.row.ID.Job, Num: t.row.ID.Num}
-	t.timer.task = t
+	t.timer.Of = t
 	if g.tasks == nil {
 		g.tasks = map[int]*task{}
 	}
@@ -207,5 +207,8 @@ func (s *State) moveWaiting(now muster.Time, g *group, to muster.TaskState, why 
 	}
 	if g.row.Rest == muster.Waiting {
 		s.moveRest(now, g, to, why, message)
+	}
+	if g.gang() {
+		s.lineUp(now, g)
 	}
 }

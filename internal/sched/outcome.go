@@ -11,15 +11,24 @@ import (
 // end ends the current attempt of a held task: the task ends too, or is queued
 // again.
 func (s *State) end(now muster.Time, t *task, e judge.Ending) {
-	v := judge.Judge(&t.row, t.group.spec(), e, s.cfg.CrashLimit)
-	s.release(t)
+	if t.group.gang() {
+		s.endMember(now, t, e)
+		return
+	}
+	s.conclude(now, t, e, judge.Judge(&t.row, t.group.spec(), e, s.cfg.CrashLimit))
+}
+
+// conclude carries out the verdict on an attempt that ended.
+func (s *State) conclude(now muster.Time, t *task, e judge.Ending, v judge.Verdict) {
+	if t.worker != nil {
+		s.release(t)
+	}
 	t.stopBy, t.room = 0, muster.NoReason
 	t.row.Retried += v.Retried
 	t.row.Crashes += v.Crashes
 	if v.To != muster.Queued {
-		if v.To == muster.Succeeded && t.row.StartedAt > 0 {
-			t.shape.Ran++
-			t.shape.Runtime += e.At.Sub(t.row.StartedAt)
+		if v.To == muster.Succeeded {
+			t.ran(e.At)
 		}
 		t.row.Reason, t.row.Message, t.row.FinishedAt = v.Reason, v.Message, e.At
 		s.set(now, t, v.To)
@@ -41,6 +50,14 @@ func (s *State) end(now muster.Time, t *task, e judge.Ending) {
 	s.set(now, t, muster.Queued)
 	if v.Pause <= 0 {
 		s.enqueue(t)
+	}
+}
+
+// ran notes for how long the task ran that ended well.
+func (t *task) ran(end muster.Time) {
+	if t.row.StartedAt > 0 {
+		t.shape.Ran++
+		t.shape.Runtime += end.Sub(t.row.StartedAt)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
 	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched/gang"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
@@ -16,9 +17,13 @@ func (s *State) Place(now muster.Time) {
 	s.settle(now)
 }
 
-// enqueue puts a queued task into the queue and sets its timer.
+// enqueue puts a queued task into the queue and sets its timer. Of a gang all
+// members stand there together: see lineUp.
 func (s *State) enqueue(t *task) {
 	j := t.group.job
+	if t.group.gang() {
+		return
+	}
 	s.queue.Add(&t.item, j.row.Priority, j.project, s.shapeOf(t.group))
 	s.armTask(t)
 }
@@ -52,9 +57,12 @@ func (s *State) shapeOf(g *group) *queue.Shape {
 // try assigns the item's task, or the next element of its group's rest, to the
 // best worker, if there is one.
 func (s *State) try(now muster.Time, it *queue.Item) queue.Outcome {
+	if g, ok := it.Owner.(*group); ok && g.gang() {
+		return s.tryGang(now, g)
+	}
 	var avoid func(*queue.Worker) bool
 	if t, ok := it.Owner.(*task); ok && len(t.avoid) > 0 {
-		avoid = t.avoids
+		avoid = t.avoid.Now(now).Has
 	}
 	best, shy := s.queue.Best(now, it, avoid)
 	switch {
@@ -64,29 +72,22 @@ func (s *State) try(now muster.Time, it *queue.Item) queue.Outcome {
 		return queue.Blocked
 	}
 	w := best.Owner.(*worker) //nolint:forcetypeassert // all workers of the index are
+	need := it.Shape().Need
 	switch owner := it.Owner.(type) {
 	case *task:
 		s.queue.Remove(it)
-		s.assign(now, owner, w)
+		s.assign(now, owner, w, need, nil)
 	case *group:
-		s.assign(now, s.single(owner, owner.row.Next), w)
+		s.assign(now, s.single(owner, owner.row.Next), w, need, nil)
 	}
 	return queue.Placed
 }
 
-func (t *task) avoids(w *queue.Worker) bool {
-	for _, a := range t.avoid {
-		if &a.worker.Worker == w {
-			return true
-		}
-	}
-	return false
-}
-
-// assign starts a new attempt of t on w.
-func (s *State) assign(now muster.Time, t *task, w *worker) {
+// assign starts a new attempt of t, which needs n, on w. seat is that of a gang's
+// member, or nil.
+func (s *State) assign(now muster.Time, t *task, w *worker, n *place.Need, seat *gang.Seat) {
 	g := t.group
-	grant := w.Book.Grant(s.shapeOf(g).Need)
+	grant := w.Book.Grant(n)
 	t.row.Attempt++
 	t.row.Worker, t.row.Grant, t.row.AssignedAt = w.row.ID, &grant, now
 	t.row.NotBefore, t.row.Reason, t.row.Message = 0, muster.NoReason, ""
@@ -94,7 +95,7 @@ func (s *State) assign(now muster.Time, t *task, w *worker) {
 	s.set(now, t, muster.Assigned)
 	s.tell(w, effect.Assign{
 		Worker: w.row.ID, Attempt: t.attempt(), Group: g.row.Index, Element: t.element(), Grant: grant, Spec: g.spec(), Inputs: g.inputs,
-		Checkpoint: t.row.Checkpoint,
+		Checkpoint: t.row.Checkpoint, Gang: seat,
 	})
 }
 

@@ -79,7 +79,7 @@ func (s *State) restoreTask(now muster.Time, row *muster.Task) error {
 	}
 	t := &task{row: *row}
 	g.adopt(t)
-	if !t.row.State.Held() {
+	if !t.row.State.Held() || t.done() {
 		return nil
 	}
 	w, err := s.worker(t.row.Worker)
@@ -102,6 +102,10 @@ func (s *State) resume(now muster.Time, j *job) {
 			if why, err := s.resolve(g); err != nil {
 				s.failQueued(now, g, why, err.Error())
 			}
+		}
+		if g.gang() {
+			s.resumeGang(now, g)
+			continue
 		}
 		if g.row.Rest == muster.Queued && g.rest() > 0 {
 			s.enqueueRest(g)

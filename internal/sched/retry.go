@@ -104,6 +104,9 @@ func (j *job) planRetry(ev event.Retry) (plans []retryPlan, n int, err error) {
 		} else {
 			p.choose(g, ev.Rest, freed)
 		}
+		if k := p.size(g); g.gang() && k > 0 && k < g.row.Size {
+			return nil, 0, muster.Errorf(muster.Conflict, "stage %q is a gang that is still being stopped: try again when all of its tasks have ended", g.row.Name)
+		}
 		missed[g.row.Index] = g.missed() - int64(p.size(g))
 		if missed[g.row.Index] < 0 {
 			return nil, 0, muster.Errorf(muster.Conflict, "job %s has changed meanwhile: try again", j.row.ID)
@@ -114,10 +117,12 @@ func (j *job) planRetry(ev event.Retry) (plans []retryPlan, n int, err error) {
 }
 
 // choose keeps of the rows asked for those that ended without success, and adds
-// what was only skipped because of the stages that are tried again.
+// what was only skipped because of the stages that are tried again, and the rest of
+// a gang.
 func (p *retryPlan) choose(g *group, rest, freed bool) {
+	whole := g.gang() && len(p.rows) > 0
 	ended := g.row.Rest.Final() && g.row.Rest != muster.Succeeded && g.rest() > 0
-	p.rest = ended && (rest || freed && g.row.Rest == muster.Skipped)
+	p.rest = ended && (rest || whole || freed && g.row.Rest == muster.Skipped)
 	kept := p.rows[:0]
 	for _, row := range p.rows {
 		e := row.ID.Num - g.row.First
@@ -135,9 +140,9 @@ func (p *retryPlan) choose(g *group, rest, freed bool) {
 			kept = append(kept, row)
 		}
 	}
-	if freed {
+	if freed || whole {
 		for _, t := range g.elements() {
-			if t.row.State == muster.Skipped {
+			if t.row.State == muster.Skipped || whole && t.row.State.Final() {
 				kept = append(kept, t.row)
 			}
 		}
@@ -179,6 +184,9 @@ func (s *State) retryGroup(now muster.Time, g *group, p *retryPlan) {
 	}
 	if p.rest {
 		s.moveRest(now, g, to, muster.NoReason, "")
+	}
+	if g.gang() {
+		s.lineUp(now, g)
 	}
 	if to == muster.Waiting && p.size(g) > 0 {
 		s.advance(now, g)

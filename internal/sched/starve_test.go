@@ -54,7 +54,7 @@ func (d *desk) beat(by muster.Duration) {
 		for _, w := range d.s.Workers() {
 			var held []muster.AttemptID
 			for _, t := range d.rows.snapshot().Tasks {
-				if t.State.Held() && t.Worker == w.ID {
+				if t.State.Held() && t.Grant != nil && t.Worker == w.ID {
 					held = append(held, muster.AttemptID{Task: t.ID, N: t.Attempt})
 				}
 			}

@@ -39,7 +39,7 @@ type State struct {
 	order    []*worker     // by id
 	fleet    queue.Amounts // what all workers offer together, except those that are gone
 	queue    *queue.Queue
-	timers   heap.Heap[*timer]
+	timers   heap.Timers
 
 	touchedJobs   []*job   // whose state is to be derived anew
 	touchedGroups []*group // whose readers are to be looked at

@@ -146,7 +146,7 @@ func (s *State) remove(now muster.Time, ev event.Remove) error {
 	w.connected = false
 	s.goes(now, w)
 	s.queue.Forget(&w.Worker)
-	s.arm(&w.timer, 0)
+	s.timers.Arm(&w.timer, 0)
 	i, _ := s.find(w.row.ID)
 	s.order = slices.Delete(s.order, i, i+1)
 	s.out.forget(w)
@@ -226,6 +226,7 @@ func (s *State) cancelPart(now muster.Time, g *group, first, last int) int {
 	n := 0
 	if g.gang() {
 		first, last = 0, g.row.Size-1
+		defer s.armGroup(g)
 		if g.item.Queued() && g.rest() == 0 {
 			s.queue.Remove(&g.item)
 		}

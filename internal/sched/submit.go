@@ -26,7 +26,8 @@ func (s *State) submit(now muster.Time, ev event.Submit) error {
 		t := &spec.Tasks[i]
 		g := &groups[i]
 		*g = muster.Group{
-			Job: ev.ID, Index: i, Name: t.Name, First: first, Size: t.Size(), Rest: muster.Waiting, RestAt: now, Kept: reads[i],
+			Job: ev.ID, Index: i, Name: t.Name, First: first, Size: t.Size(), Rest: muster.Waiting, RestAt: now,
+			Kept: reads[i] || t.Gang != nil,
 		}
 		if g.Size < 1 || g.Size > muster.MaxArray-first {
 			return muster.Errorf(muster.InvalidSpec, "stage %q has %d tasks: a job has from 1 to %d", t.Name, g.Size, muster.MaxArray)
@@ -95,7 +96,7 @@ func newJob(row muster.Job, groups []muster.Group) (*job, error) {
 		}
 		g := &group{row: groups[i], job: j}
 		g.item = queue.Item{Owner: g, Job: row.ID}
-		g.timer.group = g
+		g.timer.Of = g
 		j.groups[i], named[g.row.Name] = g, g
 	}
 	for _, g := range j.groups {

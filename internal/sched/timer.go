@@ -1,10 +1,10 @@
 package sched
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/heap"
 )
 
 // What the scheduler waits for without being told by its Config.
@@ -18,96 +18,52 @@ const (
 	mostRejection = 10                                // in a row; more count as a crash
 )
 
-// timer is when something has to be looked at again. Exactly one of task, group
-// and worker is set.
-type timer struct {
-	at     muster.Time
-	seat   int
-	task   *task
-	group  *group
-	worker *worker
-}
+// Turn orders what is due at the same time: workers, then tasks and groups by job.
+func (w *worker) Turn() heap.Turn { return heap.Turn{Name: string(w.row.ID)} }
 
-func (t *timer) Seat() *int { return &t.seat }
+// Turn puts the tasks of a job in the order of their numbers.
+func (t *task) Turn() heap.Turn { return heap.Turn{Sort: 1, Job: t.row.ID.Job, Num: t.row.ID.Num} }
 
-func (t *timer) Before(o *timer) bool {
-	if t.at != o.at {
-		return t.at < o.at
-	}
-	switch {
-	case t.worker != nil && o.worker != nil:
-		return byID(t.worker, o.worker) < 0
-	case t.worker != nil || o.worker != nil:
-		return t.worker != nil
-	}
-	tj, tn, to := t.subject()
-	oj, on, oo := o.subject()
-	return cmp.Or(cmp.Compare(tj, oj), cmp.Compare(to, oo), cmp.Compare(tn, on)) < 0
-}
-
-// subject orders timers of tasks and groups: job, then tasks before groups.
-func (t *timer) subject() (job muster.JobID, num, kind int) {
-	if t.task != nil {
-		return t.task.row.ID.Job, t.task.row.ID.Num, 0
-	}
-	return t.group.row.Job, t.group.row.Index, 1
-}
-
-// arm sets t to go off at the given time, and disarms it if that is 0.
-func (s *State) arm(t *timer, at muster.Time) {
-	switch {
-	case at == 0 && t.seat > 0:
-		s.timers.Remove(t)
-	case at == 0:
-	case t.seat == 0:
-		t.at = at
-		s.timers.Push(t)
-	case t.at != at:
-		t.at = at
-		s.timers.Fix(t)
-	}
+// Turn puts the groups of a job after its tasks.
+func (g *group) Turn() heap.Turn {
+	return heap.Turn{Sort: 1, Job: g.row.Job, Num: muster.MaxArray + g.row.Index}
 }
 
 // Wake returns when the next Tick is due, and 0 if nothing is pending.
-func (s *State) Wake() muster.Time {
-	if len(s.timers) == 0 {
-		return s.queue.Due()
-	}
-	return earlier(s.timers[0].at, s.queue.Due())
-}
+func (s *State) Wake() muster.Time { return earlier(s.timers.Next(), s.queue.Due()) }
 
 func (s *State) tick(now muster.Time) {
-	for len(s.timers) > 0 && s.timers[0].at <= now {
-		t := s.timers[0]
-		s.timers.Remove(t)
-		switch {
-		case t.task != nil:
-			s.taskDue(now, t.task)
-		case t.group != nil:
-			s.groupDue(now, t.group)
-		default:
-			s.workerDue(now, t.worker)
+	for due := s.timers.Due(now); due != nil; due = s.timers.Due(now) {
+		switch of := due.(type) {
+		case *task:
+			s.taskDue(now, of)
+		case *group:
+			s.groupDue(now, of)
+		case *worker:
+			s.workerDue(now, of)
 		}
 	}
 	s.queue.Pass(now)
 }
 
 // armTask sets the timer of t by its state.
-func (s *State) armTask(t *task) { s.arm(&t.timer, t.due()) }
+func (s *State) armTask(t *task) { s.timers.Arm(&t.timer, t.due()) }
 
 // due returns the next time at which t changes without an event, or 0.
 func (t *task) due() muster.Time {
 	switch t.row.State {
 	case muster.Queued:
+		if t.group.gang() {
+			return 0 // the gang has a timer of its own
+		}
 		if !t.item.Queued() {
 			return t.row.NotBefore
 		}
-		at := t.deadline()
-		for _, a := range t.avoid {
-			at = earlier(at, a.until)
-		}
-		return at
+		return earlier(t.deadline(), t.avoid.Next())
 	case muster.Assigned, muster.Running:
+		if t.done() {
+			return 0
+		}
 		if at := t.lease(); at > 0 {
 			return at // it may run there still: to make room can wait until the worker hears of it
 		}
@@ -142,7 +98,7 @@ func (s *State) taskDue(now muster.Time, t *task) {
 		if !t.item.Queued() {
 			s.enqueue(t)
 		}
-		t.avoid = stillAvoided(t.avoid, now)
+		t.avoid = t.avoid.Now(now)
 		if at := t.deadline(); at > 0 && at <= now {
 			s.queue.Remove(&t.item)
 			t.row.Reason, t.row.Message = muster.QueueTimeout, queuedTooLong(t.group)
@@ -161,26 +117,22 @@ func (s *State) taskDue(now muster.Time, t *task) {
 	s.armTask(t)
 }
 
-func stillAvoided(list []avoidance, now muster.Time) []avoidance {
-	var kept []avoidance
-	for _, a := range list {
-		if a.until > now {
-			kept = append(kept, a)
-		}
-	}
-	return kept
-}
-
-// armGroup sets the timer of the group's rest.
+// armGroup sets the timer of the group's rest, or of the gang.
 func (s *State) armGroup(g *group) {
 	var at muster.Time
-	if q := g.spec().QueueTimeout; q > 0 && g.row.Rest == muster.Queued && g.rest() > 0 {
+	if g.gang() {
+		at = g.gangAt()
+	} else if q := g.spec().QueueTimeout; q > 0 && g.row.Rest == muster.Queued && g.rest() > 0 {
 		at = g.row.RestAt.Add(q)
 	}
-	s.arm(&g.timer, at)
+	s.timers.Arm(&g.timer, at)
 }
 
 func (s *State) groupDue(now muster.Time, g *group) {
+	if g.gang() {
+		s.gangDue(now, g)
+		return
+	}
 	if q := g.spec().QueueTimeout; g.row.Rest == muster.Queued && g.row.RestAt.Add(q) <= now {
 		s.moveRest(now, g, muster.TimedOut, muster.QueueTimeout, queuedTooLong(g))
 	}
@@ -205,7 +157,7 @@ func (s *State) armWorker(w *worker) {
 	if !w.clearing {
 		at = earlier(at, w.row.Deadline)
 	}
-	s.arm(&w.timer, at)
+	s.timers.Arm(&w.timer, at)
 }
 
 func (s *State) workerDue(now muster.Time, w *worker) {

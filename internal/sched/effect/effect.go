@@ -1,7 +1,10 @@
 // Package effect is what the scheduler's decisions lead to. It is pure.
 package effect
 
-import "github.com/muster-dev/muster"
+import (
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/gang"
+)
 
 // Effects is what follows from decisions: rows to commit, and, once they are
 // committed, words to workers and events to publish, each in order.
@@ -29,7 +32,8 @@ type Assign struct {
 	Spec    *muster.TaskSpec // the group's; ${index} and ${matrix…} are not bound yet
 	Inputs  []Input          // artifacts that must be in the task's folder before it starts
 
-	Checkpoint string // the tree that an earlier attempt saved, or ""
+	Checkpoint string     // the tree that an earlier attempt saved, or ""
+	Gang       *gang.Seat // of a member of a gang
 }
 
 // Input is an artifact of an earlier stage and where it lands in the task's

@@ -21,7 +21,7 @@ func (w *world) checkRows(rows muster.Rows) error {
 	for _, t := range rows.Tasks {
 		old, known := w.disk.tasks[t.ID]
 		switch {
-		case t.State.Held() != (t.State.Held() && t.Worker != "" && t.Grant != nil):
+		case t.State.Held() && (t.Worker == "" || t.Grant == nil && !(t.State == muster.Running && w.gangOf(t.ID) != nil)):
 			return fmt.Errorf("task %s is %s without a worker and a grant", t.ID, t.State)
 		case t.State.Final() && t.FinishedAt == 0:
 			return fmt.Errorf("task %s is %s without a time", t.ID, t.State)
@@ -79,6 +79,9 @@ func (w *world) checkSend(word effect.Send) error {
 	if t.State != muster.Assigned || t.Attempt != m.Attempt.N || t.Worker != m.Worker {
 		return fmt.Errorf("attempt %s is offered to %s, but on disk the task is %s, attempt %d, on %q", m.Attempt, m.Worker, t.State, t.Attempt, t.Worker)
 	}
+	if err := w.checkSeat(m); err != nil {
+		return err
+	}
 	groups := w.disk.groupsOf(m.Attempt.Task.Job)
 	for _, need := range m.Spec.Needs {
 		i := slices.IndexFunc(groups, func(g muster.Group) bool { return g.Name == need })
@@ -115,6 +118,54 @@ func (w *world) checkGiven(m effect.Assign) error {
 	return nil
 }
 
+// gangOf returns the gang that a task is a member of, or nil.
+func (w *world) gangOf(id muster.TaskID) *muster.Gang {
+	g, _ := w.disk.groupOf(id)
+	return w.disk.jobs[id.Job].Spec.Tasks[g.Index].Gang
+}
+
+// checkSeat holds that a member of a gang is offered with all others, each at the
+// same attempt, and told the same place to meet.
+func (w *world) checkSeat(m effect.Assign) error {
+	spec := w.gangOf(m.Attempt.Task)
+	if spec == nil || m.Gang == nil {
+		if spec != nil || m.Gang != nil {
+			return fmt.Errorf("attempt %s is in a gang: %v, and told %v", m.Attempt, spec, m.Gang)
+		}
+		return nil
+	}
+	w.stats.seats++
+	g, _ := w.disk.groupOf(m.Attempt.Task)
+	if rank := m.Attempt.Task.Num - g.First; m.Gang.Rank != rank || m.Gang.Size != spec.Size || m.Gang.Master == "" || m.Gang.Port == 0 {
+		return fmt.Errorf("attempt %s has rank %d and is told %+v", m.Attempt, rank, m.Gang)
+	}
+	for n := range g.Size {
+		t := w.disk.tasks[muster.TaskID{Job: g.Job, Num: g.First + n}]
+		if t.State != muster.Assigned || t.Attempt != m.Attempt.N {
+			return fmt.Errorf("attempt %s is offered, and member %d is %s at attempt %d", m.Attempt, n, t.State, t.Attempt)
+		}
+	}
+	return nil
+}
+
+// checkGangs holds that the members of a gang succeed together, and that no one is
+// left behind by one that ended.
+func (w *world) checkGangs() error {
+	for _, g := range w.disk.groups {
+		if w.disk.jobs[g.Job].Spec.Tasks[g.Index].Gang == nil {
+			continue
+		}
+		c := g.Counts
+		if done := c[muster.Succeeded]; done > 0 && done < int64(g.Size) {
+			return fmt.Errorf("gang %d of job %d has succeeded by %d of %d", g.Index, g.Job, done, g.Size)
+		}
+		if c[muster.Waiting]+c[muster.Queued] > 0 && c.Finished() > 0 {
+			return fmt.Errorf("gang %d of job %d is torn: %v", g.Index, g.Job, c)
+		}
+	}
+	return nil
+}
+
 // treeOf is the hash of what an attempt saved: it tells which attempt.
 func treeOf(attempt, n int) string { return fmt.Sprintf("%032x%032x", attempt, n) }
 
@@ -134,6 +185,9 @@ func (w *world) checkAll() error {
 		return err
 	}
 	if err := w.checkWorkers(); err != nil {
+		return err
+	}
+	if err := w.checkGangs(); err != nil {
 		return err
 	}
 	rebuilt, err := sched.Rebuild(w.cfg, w.now, w.disk.load())
@@ -189,7 +243,7 @@ func (w *world) checkWorkers() error {
 		var used muster.Resources
 		gpus := map[string]muster.Size{}
 		for _, t := range w.disk.tasks {
-			if !t.State.Held() || t.Worker != wk.id {
+			if !t.State.Held() || t.Grant == nil || t.Worker != wk.id {
 				continue
 			}
 			used.CPUs += t.Grant.CPUs

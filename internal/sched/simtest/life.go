@@ -141,7 +141,11 @@ func (w *world) newSpec() *muster.Spec {
 	}
 	for i := range stages {
 		t := muster.TaskSpec{Name: fmt.Sprintf("stage-%d", i), Kind: "process", Run: &muster.Command{Argv: []string{"true"}}}
-		if w.rng.IntN(3) == 0 {
+		switch w.rng.IntN(9) {
+		case 0:
+			t.Gang = &muster.Gang{Size: 1 + w.rng.IntN(5), OnLoss: []string{"", muster.GangRestart, muster.GangEnd}[w.rng.IntN(3)]}
+			t.QueueTimeout = muster.Duration(10 * time.Minute) // the world may be too small
+		case 1, 2, 3:
 			t.Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: int64(w.rng.IntN(30)), Step: 1}}}
 		}
 		for j := range i {

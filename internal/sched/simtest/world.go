@@ -44,7 +44,7 @@ type world struct {
 // stats says what a run met, so that a test can tell that it met everything.
 type stats struct {
 	submits, cancels, retries, crashesBefore, crashesAfter, workerCrashes, freezes, cuts, assigns, refusals int
-	quarantines, heals, preemptions, continued                                                              int
+	quarantines, heals, preemptions, continued, seats                                                       int
 }
 
 // packet is one message of one session.
@@ -374,12 +374,12 @@ func (s stats) add(o stats) stats {
 	return stats{
 		s.submits + o.submits, s.cancels + o.cancels, s.retries + o.retries, s.crashesBefore + o.crashesBefore, s.crashesAfter + o.crashesAfter,
 		s.workerCrashes + o.workerCrashes, s.freezes + o.freezes, s.cuts + o.cuts, s.assigns + o.assigns, s.refusals + o.refusals,
-		s.quarantines + o.quarantines, s.heals + o.heals, s.preemptions + o.preemptions, s.continued + o.continued,
+		s.quarantines + o.quarantines, s.heals + o.heals, s.preemptions + o.preemptions, s.continued + o.continued, s.seats + o.seats,
 	}
 }
 
 // least returns the smallest count.
 func (s stats) least() int {
 	return min(s.submits, s.cancels, s.retries, s.crashesBefore, s.crashesAfter, s.workerCrashes, s.freezes, s.cuts, s.assigns, s.refusals,
-		s.quarantines, s.heals, s.preemptions, s.continued)
+		s.quarantines, s.heals, s.preemptions, s.continued, s.seats)
 }

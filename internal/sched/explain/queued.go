@@ -1,0 +1,142 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/place"
+	"github.com/muster-dev/muster/internal/sched/queue"
+)
+
+// Question is what an explanation of a queued task is about.
+type Question struct {
+	ID       muster.TaskID // by which it stands in the queue; in a plan: as if it were submitted now
+	Need     *place.Need
+	Priority int
+	Project  *queue.Project // nil if it has no live job
+
+	// Of an element that has a row, and of all of a gang:
+	avoid     queue.Shunned
+	notBefore muster.Time
+	message   string // why it waits until then
+}
+
+// Asks adds what is known of a row: whom it avoids, and until when it waits.
+func (q *Question) Asks(t *muster.Task, avoid queue.Shunned) {
+	q.avoid = append(q.avoid, avoid...)
+	if t.NotBefore > q.notBefore {
+		q.notBefore, q.message = t.NotBefore, t.Message
+	}
+}
+
+// Answer fills in what the queue and the workers say to a question.
+func (x *Explanation) Answer(now muster.Time, q Question, all *queue.Queue, workers []*queue.Worker) {
+	answers := make([]place.Answer, 0, len(workers))
+	shape, kept := all.Known(q.Need), []string(nil)
+	for _, w := range workers {
+		a := place.Ask(w.Book, q.Need)
+		if it, barred := all.KeptFor(now, w, shape, q.Priority); it != nil {
+			switch whom := (muster.TaskID{Job: it.Job, Num: it.Num}); {
+			case whom == q.ID:
+				kept = append(kept, w.Book.Worker.Name)
+			case barred:
+				a.Kept = whom.String()
+			}
+		}
+		a.Rejected = q.avoid.Until(w, now)
+		answers = append(answers, a)
+	}
+	place.SortAnswers(answers)
+	for i := range answers {
+		if i == MaxVerdicts {
+			x.More = len(answers) - MaxVerdicts
+			break
+		}
+		a := &answers[i]
+		filter, why := a.Why()
+		x.Workers = append(x.Workers, Verdict{Worker: a.Book.Worker.ID, Name: a.Book.Worker.Name, Fits: filter == "", Filter: filter, Why: why})
+	}
+	var own int
+	var exact bool
+	x.Ahead, own, exact = all.Ahead(q.Priority, q.Project, q.ID.Job, q.ID.Num)
+	x.Position, x.Beyond = own+1, !exact
+	x.Summary = place.Summarize(answers)
+	switch len(kept) {
+	case 0:
+	case 1:
+		x.Summary += "; worker " + kept[0] + " is kept free for it"
+	default:
+		x.Summary += fmt.Sprintf("; %d workers are kept free for it", len(kept))
+	}
+	x.Nearest = place.Nearest(answers)
+	if q.notBefore > now {
+		x.NotUntil = q.notBefore
+		x.Summary = fmt.Sprintf("waits until %s before it is tried again (%s)", x.NotUntil, q.message)
+		x.Nearest = ""
+	}
+	x.Start = x.estimate(now, shape)
+}
+
+// estimate tells when the task will start if tasks of its shape go on to take as
+// long as they did, and as many of them run at once as now. It returns 0 without
+// such history, and in a queue too long to count.
+func (x *Explanation) estimate(now muster.Time, sh *queue.Shape) muster.Time {
+	if sh == nil || sh.Ran == 0 || sh.Held == 0 || x.Beyond {
+		return 0
+	}
+	each := sh.Runtime / muster.Duration(sh.Ran)
+	rounds := (x.Position + sh.Held - 1) / sh.Held
+	return max(now.Add(each*muster.Duration(rounds)), x.NotUntil)
+}
+
+// Needs words which stages a task waits for.
+func Needs(stages []string) string {
+	if len(stages) == 1 {
+		return "waits for stage " + stages[0] + " to succeed"
+	}
+	return "waits for the stages " + strings.Join(stages, ", ") + " to succeed"
+}
+
+// Holding is how a worker holds a task.
+type Holding struct {
+	Worker string        // its name
+	Room   muster.Reason // why it was told to make room, or NoReason
+	StopBy muster.Time   // when it is given up if it does not end, once it was told to
+	Lease  muster.Time   // when it is given up because the worker is away, or 0
+}
+
+// Held words how a held task stands.
+func (h *Holding) Held(t *muster.Task) string {
+	var s string
+	switch t.State {
+	case muster.Assigned:
+		s = fmt.Sprintf("offered to worker %s, which has not started it yet", h.Worker)
+	case muster.Running:
+		s = fmt.Sprintf("runs on worker %s since %s", h.Worker, t.StartedAt)
+	default:
+		s = fmt.Sprintf("is being stopped on worker %s; that ends by %s at the latest", h.Worker, h.StopBy)
+	}
+	switch h.Room {
+	case muster.NoReason:
+	case muster.GangMember:
+		s += "; it is being stopped, because another task of its gang has ended"
+	default:
+		s += fmt.Sprintf("; it was told to make room (%s), and goes on elsewhere", h.Room)
+	}
+	if h.Lease > 0 {
+		s += fmt.Sprintf("; the worker is unreachable, and the attempt is given up at %s unless it comes back", h.Lease)
+	}
+	return s
+}
+
+// Done words how a member of a gang stands that has ended before so many others.
+func Done(others int) string {
+	return fmt.Sprintf("has ended well, and waits for %d other tasks of its gang to do so, too", others)
+}
+
+// Broken words what a queued member of a gang waits for of which so many are yet to
+// be stopped.
+func Broken(t *muster.Task, held int) string {
+	return fmt.Sprintf("its gang starts anew when the %d of its tasks that still run have been stopped (%s)", held, t.Message)
+}

@@ -1,0 +1,466 @@
+package sched_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched/event"
+)
+
+func members(n int) func(*muster.TaskSpec) {
+	return func(t *muster.TaskSpec) { t.Gang = &muster.Gang{Size: n} }
+}
+
+func onLossEnd(t *muster.TaskSpec) { t.Gang.OnLoss = muster.GangEnd }
+
+func retries(n int) func(*muster.TaskSpec) {
+	return func(t *muster.TaskSpec) { t.Retries.Max = n }
+}
+
+// are holds that the tasks of a job are in these states.
+func (d *desk) are(job muster.JobID, want ...muster.TaskState) {
+	d.t.Helper()
+	var got []muster.TaskState
+	for _, t := range d.rows.all(job) {
+		got = append(got, t.State)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		d.t.Fatalf("job %s: %s", job, diff)
+	}
+	d.rebuilds()
+}
+
+// rebuilds holds that the committed rows give the same state, and that it goes on.
+func (d *desk) rebuilds() {
+	d.t.Helper()
+	s, err := sched.Rebuild(sched.Config{}, d.now, d.rows.snapshot())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if diff := cmp.Diff(d.s.Snapshot(), s.Snapshot()); diff != "" {
+		d.t.Fatalf("rebuilt: %s", diff)
+	}
+}
+
+// seats returns what the members that were assigned in the last turn were told of
+// each other.
+func (d *desk) seats() []effect.Assign {
+	d.t.Helper()
+	var list []effect.Assign
+	for _, word := range d.words {
+		if a, ok := word.(effect.Assign); ok {
+			if a.Gang == nil {
+				d.t.Fatalf("attempt %s has no place in its gang", a.Attempt)
+			}
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+func places(n int) func(*muster.Worker) { return func(w *muster.Worker) { w.Resources.Slots = n } }
+
+func at(address string) func(*muster.Worker) { return func(w *muster.Worker) { w.Address = address } }
+
+func TestAGangStartsAtOnceOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.join("a", at("127.0.0.1"))
+	job := d.submit(stage("g", members(4)))
+	d.are(job, muster.Queued, muster.Queued, muster.Queued, muster.Queued)
+	d.sent()
+	d.join("b", places(1), at("10.0.0.2"))
+	d.sent()
+	d.join("c", places(1), at("10.0.0.3"))
+	d.are(job, muster.Assigned, muster.Assigned, muster.Assigned, muster.Assigned)
+	seats := d.seats()
+	if len(seats) != 4 {
+		t.Fatalf("%d are assigned", len(seats))
+	}
+	for i, a := range seats {
+		g := a.Gang
+		if g.Rank != i || g.Rank != a.Element || g.Size != 4 || g.Master != "10.0.0.2" || g.Port != seats[0].Gang.Port || g.Port < 20000 || g.Port >= 30000 {
+			t.Errorf("member %d on %s: %+v", i, a.Worker, g)
+		}
+	}
+	if seats[0].Worker != "b" || seats[1].Worker != "a" || seats[2].Worker != "a" || seats[3].Worker != "c" {
+		t.Errorf("on %s, %s, %s and %s: the master's worker is not the one that others reach", seats[0].Worker, seats[1].Worker, seats[2].Worker, seats[3].Worker)
+	}
+	for i := range 4 {
+		d.start(job, i)
+	}
+	for i := range 4 {
+		d.are(job, muster.Running, muster.Running, muster.Running, muster.Running)
+		d.finish(job, i, muster.AttemptSucceeded, exit(0))
+	}
+	d.are(job, muster.Succeeded, muster.Succeeded, muster.Succeeded, muster.Succeeded)
+	if d.job(job) != muster.JobSucceeded {
+		t.Errorf("the job is %s", d.job(job))
+	}
+}
+
+func TestAGangOnOneWorkerMeetsOnLoopback(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.join("small", at("10.0.0.1"))
+	d.join("large", places(8), at("10.0.0.2"))
+	d.join("fits", places(4), at("10.0.0.3"))
+	d.submit(stage("g", members(4)))
+	for _, a := range d.seats() {
+		if a.Worker != "fits" || a.Gang.Master != "127.0.0.1" {
+			t.Errorf("rank %d on %s at %s", a.Gang.Rank, a.Worker, a.Gang.Master)
+		}
+	}
+}
+
+func TestAGangOfGPUsIsOfOneModel(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	gpus := func(vendor string, models ...string) func(*muster.Worker) {
+		return func(w *muster.Worker) {
+			for i, m := range models {
+				w.Resources.GPUs = append(w.Resources.GPUs, muster.GPU{UUID: w.Name + m + string(rune('0'+i)), Index: i, Vendor: vendor, Name: m, Memory: 40 * gib})
+			}
+		}
+	}
+	d.join("a", gpus("nvidia", "A100", "A100"))
+	d.join("m", gpus("amd", "MI300", "MI300"))
+	need := func(t *muster.TaskSpec) { t.Resources = muster.Request{CPUs: 1, GPUs: muster.GPURequest{Count: 1}} }
+	four := d.submit(stage("four", members(4), need))
+	d.are(four, muster.Queued, muster.Queued, muster.Queued, muster.Queued) // never of two vendors
+	d.join("h", gpus("nvidia", "H100", "H100"))
+	d.are(four, muster.Assigned, muster.Assigned, muster.Assigned, muster.Assigned)
+	for i := range 4 {
+		if w := d.task(four, i).Worker; w == "m" {
+			t.Errorf("rank %d has GPUs of another vendor", i)
+		}
+		d.finish(four, i, muster.AttemptSucceeded)
+	}
+	d.join("i", gpus("nvidia", "H100", "H100"))
+	again := d.submit(stage("again", members(4), need))
+	for i := range 4 {
+		if w := d.task(again, i).Worker; w != "h" && w != "i" {
+			t.Errorf("rank %d is on %s, though there are four H100", i, w)
+		}
+	}
+}
+
+// started is a desk on which a gang of three runs, two of them on worker a.
+func started(t *testing.T, change ...func(*muster.TaskSpec)) (*desk, muster.JobID) {
+	t.Helper()
+	d := newDesk(t)
+	d.join("a", at("10.0.0.1"))
+	d.join("b", places(1), at("10.0.0.2"))
+	job := d.submit(stage("g", append([]func(*muster.TaskSpec){members(3)}, change...)...))
+	for i := range 3 {
+		d.start(job, i)
+	}
+	d.are(job, muster.Running, muster.Running, muster.Running)
+	return d, job
+}
+
+func TestOneFailureRestartsTheGangAndCountsOnce(t *testing.T) {
+	t.Parallel()
+	d, job := started(t, retries(1))
+	d.finish(job, 0, muster.AttemptSucceeded, exit(0))
+	d.finish(job, 2, muster.AttemptFailed, because(muster.ExitCode), exit(3))
+	d.sent("stop a 1.1#1 cancelled")
+	d.are(job, muster.Queued, muster.Running, muster.Queued)
+	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 0})
+	if err != nil || !strings.HasPrefix(x.Summary, "its gang starts anew when the 1 of its tasks that still run have been stopped (member 1.2 (rank 2) of its gang ended: exit_code)") {
+		t.Errorf("%s, %v", x.Summary, err)
+	}
+	d.pass(5 * second)
+	d.are(job, muster.Queued, muster.Running, muster.Queued) // the pause is over, but not the last attempt
+	d.finish(job, 1, muster.AttemptCancelled, because(muster.GangMember))
+	d.are(job, muster.Assigned, muster.Assigned, muster.Assigned)
+	if n := len(d.seats()); n != 3 {
+		t.Fatalf("%d are assigned", n)
+	}
+	for i := range 3 {
+		if row := d.task(job, i); row.Retried != 1 || row.Attempt != 2 || row.Crashes != 0 {
+			t.Errorf("member %d was retried %d times, attempt %d, %d crashes", i, row.Retried, row.Attempt, row.Crashes)
+		}
+		d.start(job, i)
+	}
+	d.finish(job, 1, muster.AttemptFailed, because(muster.ExitCode), exit(4)) // another one, and no retry is left
+	d.finish(job, 0, muster.AttemptFailed, because(muster.Signal))
+	d.finish(job, 2, muster.AttemptSucceeded)
+	d.are(job, muster.Cancelled, muster.Failed, muster.Cancelled)
+	d.is(job, 1, muster.Failed, muster.ExitCode)
+	for _, i := range []int{0, 2} {
+		d.is(job, i, muster.Cancelled, muster.GangMember)
+	}
+	if d.job(job) != muster.JobFailed {
+		t.Errorf("the job is %s", d.job(job))
+	}
+}
+
+func TestADoneMemberEndsWithItsGang(t *testing.T) {
+	t.Parallel()
+	d, job := started(t)
+	d.finish(job, 0, muster.AttemptSucceeded)
+	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 0})
+	if err != nil || x.Summary != "has ended well, and waits for 2 other tasks of its gang to do so, too" {
+		t.Errorf("%s, %v", x.Summary, err)
+	}
+	for _, w := range d.s.Workers() {
+		if w.ID == "a" && (w.Running != 1 || w.Free.Slots != 1) {
+			t.Errorf("worker a holds %d, has %d slots free", w.Running, w.Free.Slots)
+		}
+	}
+	d.finish(job, 1, muster.AttemptFailed, because(muster.ExitCode))
+	d.is(job, 0, muster.Cancelled, muster.GangMember)
+	if m := d.task(job, 0).Message; m != "member 1.1 (rank 1) of its gang ended: exit_code" {
+		t.Errorf("told: %s", m)
+	}
+	d.beat(41 * second) // the last one's worker does not confirm
+	d.is(job, 2, muster.Cancelled, muster.GangMember)
+}
+
+func TestALostWorkerRestartsTheGang(t *testing.T) {
+	t.Parallel()
+	d, job := started(t)
+	d.do(event.Left{Worker: "a"}) // which has ranks 0 and 1
+	d.sent("stop b 1.2#1 cancelled")
+	d.are(job, muster.Queued, muster.Queued, muster.Running)
+	d.finish(job, 2, muster.AttemptFailed, because(muster.ExitCode))
+	d.are(job, muster.Queued, muster.Queued, muster.Queued)
+	d.join("a")
+	d.are(job, muster.Assigned, muster.Assigned, muster.Assigned)
+	for i := range 3 {
+		if row := d.task(job, i); row.Retried+row.Crashes != 0 {
+			t.Errorf("the shutdown of a worker cost member %d a retry", i)
+		}
+	}
+	// A crash counts, once for each.
+	d.do(event.Lost{Worker: "b"})
+	d.pass(11 * minute)
+	for i := range 3 {
+		if row := d.task(job, i); row.Crashes != 1 {
+			t.Errorf("member %d counts %d crashes", i, row.Crashes)
+		}
+	}
+}
+
+func TestAGangMayEndWithItsFirstLoss(t *testing.T) {
+	t.Parallel()
+	d, job := started(t, retries(5), onLossEnd)
+	d.do(event.Lost{Worker: "b"})
+	for d.task(job, 2).State == muster.Running {
+		d.pass(10 * second)
+		d.do(event.Renewed{Worker: "a", Held: []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}})
+	}
+	d.is(job, 2, muster.Failed, muster.WorkerLost)
+	d.finish(job, 0, muster.AttemptCancelled, because(muster.GangMember))
+	d.finish(job, 1, muster.AttemptCancelled, because(muster.GangMember))
+	d.are(job, muster.Cancelled, muster.Cancelled, muster.Failed)
+}
+
+func TestARejectionTakesAllBack(t *testing.T) {
+	t.Parallel()
+	for _, loss := range []func(*muster.TaskSpec){func(*muster.TaskSpec) {}, onLossEnd} {
+		d := newDesk(t)
+		d.join("a")
+		d.join("b", places(1))
+		job := d.submit(stage("g", members(3), loss))
+		port := d.seats()[0].Gang.Port
+		d.start(job, 1)
+		d.do(event.Rejected{Worker: "a", Attempt: d.attempt(job, 0), Message: "port 20001 is taken"})
+		d.sent("stop a 1.1#1 cancelled", "stop b 1.2#1 cancelled")
+		d.are(job, muster.Queued, muster.Running, muster.Assigned)
+		d.finish(job, 1, muster.AttemptCancelled, because(muster.GangMember))
+		d.do(event.Rejected{Worker: "b", Attempt: d.attempt(job, 2), Message: "was told to stop"})
+		d.are(job, muster.Queued, muster.Queued, muster.Queued)
+		x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 2})
+		if err != nil || x.Workers[0].Filter != "rejected" {
+			t.Errorf("%+v, %v", x, err)
+		}
+		d.pass(11 * second)
+		d.are(job, muster.Assigned, muster.Assigned, muster.Assigned)
+		if now := d.seats()[0].Gang.Port; now == port {
+			t.Errorf("port %d is tried again", port)
+		}
+		if row := d.task(job, 0); row.Attempt != 2 || row.Retried+row.Crashes != 0 {
+			t.Errorf("%+v", row)
+		}
+	}
+}
+
+func TestToCancelOneIsToCancelTheGang(t *testing.T) {
+	t.Parallel()
+	d, job := started(t)
+	d.finish(job, 1, muster.AttemptSucceeded)
+	d.do(event.Cancel{Job: job, Tasks: []event.Span{{First: 2, Last: 2}}})
+	d.are(job, muster.Cancelling, muster.Cancelled, muster.Cancelling)
+	d.finish(job, 0, muster.AttemptSucceeded) // it made it, but not the others
+	d.refuse(muster.Conflict, d.retryAll(job))
+	d.finish(job, 2, muster.AttemptCancelled, because(muster.CancelledByUser))
+	for i := range 3 {
+		d.is(job, i, muster.Cancelled, muster.CancelledByUser)
+	}
+
+	// While it is queued, before its first attempt and between two.
+	job = d.submit(stage("g", members(4)))
+	d.do(event.Cancel{Job: job, Tasks: []event.Span{{First: 1, Last: 1}}})
+	d.are(job, muster.Cancelled, muster.Cancelled, muster.Cancelled, muster.Cancelled)
+	job = d.submit(stage("g", members(3), retries(1)))
+	d.finish(job, 0, muster.AttemptFailed, because(muster.ExitCode))
+	d.finish(job, 1, muster.AttemptCancelled, because(muster.GangMember))
+	d.do(event.Cancel{Job: job, Tasks: nil})
+	d.are(job, muster.Cancelled, muster.Cancelled, muster.Cancelling)
+	d.finish(job, 2, muster.AttemptCancelled, because(muster.GangMember))
+	d.are(job, muster.Cancelled, muster.Cancelled, muster.Cancelled)
+}
+
+// retryAll asks to retry what has ended of a job without success.
+func (d *desk) retryAll(job muster.JobID) event.Retry { return d.retryOf(job, -1) }
+
+// retryOf asks to retry one task, as the API does: all other rows come as kept.
+func (d *desk) retryOf(job muster.JobID, num int) event.Retry {
+	ev := event.Retry{Job: d.rows.jobs[job], Rest: num < 0}
+	for i := range d.rows.groups[job] {
+		ev.Groups = append(ev.Groups, d.rows.groups[job][i])
+	}
+	for _, t := range d.rows.all(job) {
+		switch {
+		case !t.State.Final():
+		case num < 0 || num == t.ID.Num:
+			ev.Ended = append(ev.Ended, t)
+		default:
+			ev.Kept = append(ev.Kept, t)
+		}
+	}
+	return ev
+}
+
+func TestToRetryOneIsToRetryTheGang(t *testing.T) {
+	t.Parallel()
+	d, job := started(t)
+	d.finish(job, 2, muster.AttemptFailed, because(muster.ExitCode))
+	d.refuse(muster.Conflict, d.retryOf(job, 2))
+	d.finish(job, 0, muster.AttemptCancelled, because(muster.GangMember))
+	d.finish(job, 1, muster.AttemptCancelled, because(muster.GangMember))
+	d.are(job, muster.Cancelled, muster.Cancelled, muster.Failed)
+	d.do(d.retryOf(job, 0))
+	d.are(job, muster.Assigned, muster.Assigned, muster.Assigned)
+
+	// Of one that never ran.
+	job = d.submit(stage("g", members(4)))
+	d.do(event.Cancel{Job: job})
+	d.do(d.retryOf(job, 3))
+	d.are(job, muster.Queued, muster.Queued, muster.Queued, muster.Queued)
+}
+
+func TestADrainPreemptsTheWholeGang(t *testing.T) {
+	t.Parallel()
+	for _, loss := range []func(*muster.TaskSpec){func(*muster.TaskSpec) {}, onLossEnd} {
+		d, job := started(t, loss)
+		d.do(event.Drain{Worker: "b", On: true, Until: d.now.Add(minute)})
+		d.do(event.Renewed{Worker: "a", Held: []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}})
+		for range 6 {
+			d.pass(10 * second)
+			words := d.words
+			d.do(event.Renewed{Worker: "a", Held: []muster.AttemptID{d.attempt(job, 0), d.attempt(job, 1)}},
+				event.Renewed{Worker: "b", Held: []muster.AttemptID{d.attempt(job, 2)}})
+			d.words = words
+		}
+		d.sent("stop a 1.0#1 cancelled", "stop a 1.1#1 cancelled", "stop b 1.2#1 cancelled")
+		for _, word := range d.words {
+			if stop, ok := word.(effect.Stop); !ok || stop.Reason != muster.Preempted {
+				t.Errorf("%+v", word)
+			}
+		}
+		d.finish(job, 2, muster.AttemptFailed, because(muster.Preempted))
+		d.sent("leave b")
+		d.finish(job, 0, muster.AttemptSucceeded) // a program may save and exit with 0
+		d.finish(job, 1, muster.AttemptFailed, because(muster.Preempted))
+		d.are(job, muster.Queued, muster.Queued, muster.Queued)
+		d.join("c", places(1))
+		d.are(job, muster.Assigned, muster.Assigned, muster.Assigned)
+		if row := d.task(job, 2); row.Retried+row.Crashes != 0 {
+			t.Errorf("it cost %+v", row)
+		}
+	}
+}
+
+func TestAGangWaitsForItsStageAndItsTime(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.join("a")
+	job := d.submit(stage("first"), stage("g<first", members(2)), stage("last<g"))
+	d.finish(job, 0, muster.AttemptSucceeded)
+	d.are(job, muster.Succeeded, muster.Assigned, muster.Assigned, muster.Waiting)
+	d.finish(job, 1, muster.AttemptSucceeded)
+	d.is(job, 3, muster.Waiting, muster.NoReason)
+	d.finish(job, 2, muster.AttemptFailed, because(muster.ExitCode))
+	d.is(job, 3, muster.Skipped, muster.NeedNotMet)
+	d.do(d.retryAll(job))
+	d.are(job, muster.Succeeded, muster.Assigned, muster.Assigned, muster.Waiting)
+	d.finish(job, 2, muster.AttemptSucceeded)
+	d.finish(job, 1, muster.AttemptSucceeded)
+	d.is(job, 3, muster.Assigned, muster.NoReason)
+
+	late := d.submit(stage("g", members(3), func(t *muster.TaskSpec) { t.QueueTimeout = minute }))
+	d.beat(2 * minute)
+	for i := range 3 {
+		d.is(late, i, muster.TimedOut, muster.QueueTimeout)
+	}
+}
+
+func TestExplainSaysWhatAGangLacks(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.join("a")
+	d.join("b", places(1))
+	busy := d.submit(stage("busy"))
+	waits, never := d.submit(stage("g", members(3))), d.submit(stage("g", members(4)))
+	for job, want := range map[muster.JobID]string{
+		waits: "waits for room: the gang needs it for 3 tasks at once, and there is room for 2 now",
+		never: "can never start with the workers there are: the gang needs room for 4 tasks at once, and all of them together have room for 3",
+	} {
+		for num := range 3 {
+			x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: num})
+			if err != nil || x.Summary != want || !strings.Contains(x.Nearest, "room for 1 more") {
+				t.Errorf("%s; %s; %v", x.Summary, x.Nearest, err)
+			}
+		}
+	}
+	d.finish(busy, 0, muster.AttemptSucceeded)
+	d.is(waits, 0, muster.Assigned, muster.NoReason)
+	plan := d.s.Plan(d.now, &muster.Spec{Project: "default", Tasks: []muster.TaskSpec{stage("g", members(2))}})
+	if plan[0].Summary != "waits for room: the gang needs it for 2 tasks at once, and there is room for 0 now" {
+		t.Errorf("%+v", plan)
+	}
+}
+
+// TestAGangDoesNotStarve has small tasks take all room that becomes free, until so
+// many workers are kept free for the gang as it needs, though these are all.
+func TestAGangDoesNotStarve(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	for _, w := range []string{"a", "b", "c", "d"} {
+		d.join(w)
+	}
+	small := d.submit(stage("small*1000"))
+	job := d.submit(stage("g", members(4), cpus(4), func(t *muster.TaskSpec) { t.Resources.Memory = 16 * gib }), stage("mix*1000", cpus(1)))
+	next := 0
+	for range 60 {
+		d.beat(10 * second)
+		for _, row := range d.rows.snapshot().Tasks { // each runs for 20 to 40 seconds
+			if row.State == muster.Assigned && row.Group == 0 && row.ID.Job == small && d.now-row.AssignedAt >= muster.Time(20*1000+next%3*10_000) {
+				next++
+				d.finish(small, row.ID.Num, muster.AttemptSucceeded)
+			}
+		}
+		if d.task(job, 0).State == muster.Assigned {
+			break
+		}
+	}
+	d.is(job, 3, muster.Assigned, muster.NoReason)
+}

@@ -1,0 +1,54 @@
+package queue
+
+import "github.com/muster-dev/muster"
+
+// Shunned are workers that are not to be given a task for a while, because they
+// rejected it.
+type Shunned []Shun
+
+// Shun is one of them.
+type Shun struct {
+	Worker *Worker
+	Until  muster.Time
+}
+
+// Now returns those that still are.
+func (s Shunned) Now(now muster.Time) Shunned {
+	var kept Shunned
+	for _, a := range s {
+		if a.Until > now {
+			kept = append(kept, a)
+		}
+	}
+	return kept
+}
+
+// Has reports whether w is among them.
+func (s Shunned) Has(w *Worker) bool {
+	for _, a := range s {
+		if a.Worker == w {
+			return true
+		}
+	}
+	return false
+}
+
+// Until returns when w may be given the task again, or 0 if it may now.
+func (s Shunned) Until(w *Worker, now muster.Time) (at muster.Time) {
+	for _, a := range s {
+		if a.Worker == w && a.Until > now {
+			at = max(at, a.Until)
+		}
+	}
+	return at
+}
+
+// Next returns when the first of them is one no more, or 0 if there are none.
+func (s Shunned) Next() (at muster.Time) {
+	for _, a := range s {
+		if at == 0 || a.Until < at {
+			at = a.Until
+		}
+	}
+	return at
+}
