@@ -1,2 +1,52 @@
-// Package limit holds tasks to their resources and away from what is not theirs.
+// Package limit holds tasks to their resources and away from what is not theirs:
+// control groups, Landlock, users, networks.
+//
+// # Where it happens
+//
+// Limits, in the worker, decides what holds an attempt, makes its control groups
+// and hands its folders over. What it decided is a run.Confine, which goes with the
+// task to the process that starts it and stands by it, and is kept there. Spawn, Kill
+// and Freeze work from it alone, in any process.
+//
+//	worker                         shim
+//	Limits.Confine ──Confine────►  Spawn ──► thread: join, unshare, restrict, fork ──► task
+//	Limits.Counted ◄─ control groups
+//	Limits.Release                 Kill, Freeze
+//
+// # How a task gets in
+//
+// A process takes over what the thread is in that forks it. Spawn forks from a thread
+// of its own, which has entered all that is to hold the task, and ends afterwards:
+// there is no moment in which the task is outside, and no program between. The process
+// of that thread stays as it is. Groups of version 2 take in processes only, so that
+// the task is cloned right into its own.
+//
+// # Control groups
+//
+// The worker's group, muster- and a hash of its data dir, lies below the group in which
+// the worker was started, and bounds all tasks together: the memory that is offered,
+// and half of the processes that the machine may have. In it each attempt has one,
+// in version 1 one for each controller that it needs. Always that is pids; memory and cpu if it
+// names them, since each costs tens of microseconds. In version 2 the worker moves
+// itself into a group beside, because groups with others in them may have no
+// processes. Where the worker may not make groups it goes up to one where it may, unless
+// it would leave a limit behind. Where there is none, memory, processes and threads are
+// watched by others, and processor time is not limited.
+//
+// # The sandbox
+//
+// Landlock allows; nothing can be taken away from what is allowed. So what a task may
+// read is a list: the system, what the worker's PATH leads to, its Python environment. It may change its
+// own folders, a few devices, and what the worker's owner adds. A task without GPUs cannot
+// open them. Signals and abstract sockets end at the sandbox, and nobody outside can be traced.
+//
+// A task of the superuser has the capabilities of a plain user of its own files,
+// and sees of /etc what programs need. It remains the superuser for sockets with a name, such as that of a
+// container engine: a user of its own is better.
+//
+// # What this does not do
+//
+// It does not hide that other processes exist, nor their command lines. Shared memory
+// (/dev/shm) is one for all tasks of a user. Disks have no quota. It is no virtual machine: a flaw
+// of the kernel is open to tasks.
 package limit
