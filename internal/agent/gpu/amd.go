@@ -129,7 +129,8 @@ func (v *amdValue) UnmarshalJSON(b []byte) error {
 	*v = amdValue{}
 	switch {
 	case len(b) > 0 && b[0] == '{':
-		if json.Unmarshal(b, &with) != nil || len(with.Value) == 0 {
+		_ = json.Unmarshal(b, &with) // one of another kind is no value
+		if len(with.Value) == 0 {
 			return nil
 		}
 		v.unit, b = with.Unit, with.Value

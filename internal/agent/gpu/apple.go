@@ -38,7 +38,7 @@ func parseApple(out string) (found []Device, err error) {
 		} `json:"SPHardwareDataType"`
 	}
 	if err := json.Unmarshal([]byte(out), &p); err != nil {
-		return nil, fmt.Errorf("Apple GPUs are unknown: system_profiler printed JSON that cannot be read: %w", err)
+		return nil, fmt.Errorf("GPUs of Apple are unknown: system_profiler printed JSON that cannot be read: %w", err)
 	}
 	var memory muster.Size
 	machine := ""

@@ -94,13 +94,13 @@ func (f *feed) once(ctx context.Context) (sampled bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer in.Close()
+	defer in.Close() // again, at an early return
 	complaint := bounded{most: mostComplaint}
 	cmd := command(path, f.forms[f.form].args()...)
 	cmd.Stdout, cmd.Stderr = out, &complaint
 	cmd.WaitDelay = mercy
-	done, err := launch(cmd)
-	out.Close()
+	running, err := launch(cmd, path)
+	_ = out.Close() // the tool has its own
 	if err != nil {
 		return false, err
 	}
@@ -112,9 +112,9 @@ func (f *feed) once(ctx context.Context) (sampled bool, err error) {
 	}()
 	sampled, err = f.read(ctx, chunks)
 	close(stop)
-	ended := end(cmd, path, done)
-	in.Close()
-	for range chunks { //nolint:revive // until the reader has ended
+	ended := running.end()
+	_ = in.Close()     // ends the reading of it, if the tool could not be ended
+	for range chunks { // until the reader has ended
 	}
 	if line := firstLine(complaint.String()); ended && line != "" {
 		err = fmt.Errorf("%w: %s", err, line)

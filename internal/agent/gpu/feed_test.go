@@ -30,15 +30,15 @@ var figureLines = []string{
 
 func TestParseFigures(t *testing.T) {
 	for i, want := range []Reading{
-		{GPULoad: load(f(0.97), f(61), f(287.13), mb(30521)), ECC: n(0)},
-		{GPULoad: load(nil, f(44), nil, mb(310))},
-		{GPULoad: load(f(0.03), f(31), f(22.78), mb(1128))},
+		{GPULoad: load(new(0.97), new(61.0), new(287.13), new(muster.Size(30521<<20))), ECC: new(uint64(0))},
+		{GPULoad: load(nil, new(44.0), nil, new(muster.Size(310<<20)))},
+		{GPULoad: load(new(0.03), new(31.0), new(22.78), new(muster.Size(1128<<20)))},
 		{},
-		{GPULoad: load(f(0), f(38), nil, mb(12)), ECC: n(4)},
+		{GPULoad: load(new(0.0), new(38.0), nil, new(muster.Size(12<<20))), ECC: new(uint64(4))},
 		{Faults: []string{"GPU requires reset"}},
 		{Faults: []string{"the driver cannot read its memory", "the driver cannot read its temperature"}},
 		{Faults: []string{"GPU is lost"}},
-		{GPULoad: load(nil, f(40), nil, mb(12)), ECC: n(0)},
+		{GPULoad: load(nil, new(40.0), nil, new(muster.Size(12<<20))), ECC: new(uint64(0))},
 	} {
 		uuid, got, asked := parseFigures(figureLines[i], figureFields)
 		want.UUID = uuid
@@ -200,9 +200,7 @@ func BenchmarkSample(b *testing.B) {
 		devices = append(devices, Device{GPU: muster.GPU{UUID: "GPU-" + bus, Vendor: "nvidia"}, Bus: "0000:0" + bus + ":00.0"})
 		lines = append(lines, "2024/05/10 12:00:00.123, GPU-"+bus+", 97, 30521, 61, 287.13, 0")
 		log = append(log, "GPU 00000000:0"+bus+":00.0", "    Processes")
-		for _, line := range strings.Split(pidLog, "\n")[10:22] {
-			log = append(log, line)
-		}
+		log = append(log, strings.Split(pidLog, "\n")[10:22]...)
 	}
 	s := NewStream(devices, time.Second, slog.New(slog.DiscardHandler))
 	figures, pids := &figures{s: s, fields: figureFields}, &pids{s: s}

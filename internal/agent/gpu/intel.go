@@ -20,7 +20,7 @@ func (h *host) intel(ctx context.Context) (found []Device, notes []string, err e
 		return nil, nil, err
 	}
 	if found, err = parseDiscovery(out); err != nil {
-		return nil, nil, fmt.Errorf("Intel GPUs are unknown: %w", err)
+		return nil, nil, fmt.Errorf("GPUs of Intel are unknown: %w", err)
 	}
 	found = h.shownByIntel(found)
 	var files []string
@@ -91,7 +91,7 @@ func parseDiscovery(out string) (found []Device, err error) {
 	if p.Error.text != "" {
 		return nil, fmt.Errorf("xpu-smi failed: %s", firstLine(p.Error.text))
 	}
-	if p.xpuDevice.UUID.text != "" {
+	if p.UUID.text != "" {
 		p.List = append(p.List, p.xpuDevice)
 	}
 	seen := map[string]bool{}

@@ -17,7 +17,7 @@ func TestParseAMD(t *testing.T) {
 	got, err := parseAMD(recorded(t, "amd-smi-static-7.json"))
 	want := []Device{{
 		GPU:    muster.GPU{UUID: "GPU-6f1f0a2b3c4d5e6f", Vendor: "amd", Name: "AMD Radeon RX 7800 XT", Memory: 16368 << 20},
-		Driver: "6.14.14", Bus: "0000:03:00.0", PowerLimit: f(212),
+		Driver: "6.14.14", Bus: "0000:03:00.0", PowerLimit: new(212.0),
 	}}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Error(err, d)
@@ -40,23 +40,23 @@ func TestParseROCm(t *testing.T) {
 	}{
 		{"rocm430-rx6700xt.json", 1, Device{
 			GPU:    muster.GPU{Vendor: "amd", Name: "AMD GPU", Memory: 12868124672},
-			Driver: "6.3.6", Bus: "0000:07:00.0", PowerLimit: f(211),
-			Reading: Reading{GPULoad: load(f(0), f(47), f(6), sized(1622728704))},
+			Driver: "6.3.6", Bus: "0000:07:00.0", PowerLimit: new(211.0),
+			Reading: Reading{GPULoad: load(new(0.0), new(47.0), new(6.0), new(muster.Size(1622728704)))},
 		}},
 		{"rocm602-mi100.json", 4, Device{
 			GPU:    muster.GPU{UUID: "GPU-1b9dd972253c3736", Index: 3, Vendor: "amd", Name: "Arcturus GL-XL [Instinct MI100]", Memory: 34342961152},
-			Driver: "6.3.6", Bus: "0000:e3:00.0", PowerLimit: f(290),
-			Reading: Reading{GPULoad: load(f(0), f(53), f(39), sized(6750208))},
+			Driver: "6.3.6", Bus: "0000:e3:00.0", PowerLimit: new(290.0),
+			Reading: Reading{GPULoad: load(new(0.0), new(53.0), new(39.0), new(muster.Size(6750208)))},
 		}},
 		{"rocm612-rx6700xt.json", 1, Device{
 			GPU:    muster.GPU{Vendor: "amd", Name: "Navi 22 [Radeon RX 6700/6700 XT / 6800M]", Memory: 12868124672},
-			Driver: "6.3.6", Bus: "0000:07:00.0", PowerLimit: f(211),
-			Reading: Reading{GPULoad: load(f(0), f(47), f(6), sized(1572745216))},
+			Driver: "6.3.6", Bus: "0000:07:00.0", PowerLimit: new(211.0),
+			Reading: Reading{GPULoad: load(new(0.0), new(47.0), new(6.0), new(muster.Size(1572745216)))},
 		}},
 		{"rocm-vega20.json", 1, Device{
 			GPU:    muster.GPU{UUID: "GPU-02f048617326b1ea", Vendor: "amd", Name: "Radeon Instinct MI50 32GB", Memory: 34342961152},
-			Driver: "5.9.17", Bus: "0000:63:00.0", PowerLimit: f(225),
-			Reading: Reading{GPULoad: load(f(0), f(38), f(26), sized(10850304))},
+			Driver: "5.9.17", Bus: "0000:63:00.0", PowerLimit: new(225.0),
+			Reading: Reading{GPULoad: load(new(0.0), new(38.0), new(26.0), new(muster.Size(10850304)))},
 		}},
 	} {
 		got, err := parseROCm(recorded(t, tc.file))
@@ -68,8 +68,6 @@ func TestParseROCm(t *testing.T) {
 		}
 	}
 }
-
-func sized(v int64) *muster.Size { s := muster.Size(v); return &s }
 
 // kfdHost is a host with two devices of AMD, in the order of the compute driver,
 // as the kernel's files show it.
@@ -115,8 +113,8 @@ func TestAMD(t *testing.T) {
 	want := []Device{
 		{
 			GPU:    muster.GPU{UUID: "GPU-6f1f0a2b3c4d5e6f", Vendor: "amd", Name: "AMD Radeon RX 7800 XT", Memory: 16368 << 20},
-			Driver: "6.14.14", Runtime: "6.4.1", Bus: "0000:03:00.0", PowerLimit: f(212),
-			Reading: Reading{GPULoad: load(f(0.42), f(41), f(96), sized(14569963520)), ECC: n(3), Processes: []Process{{PID: 4242, Name: "python3", Memory: 1 << 30}}},
+			Driver: "6.14.14", Runtime: "6.4.1", Bus: "0000:03:00.0", PowerLimit: new(212.0),
+			Reading: Reading{GPULoad: load(new(0.42), new(41.0), new(96.0), new(muster.Size(14569963520))), ECC: new(uint64(3)), Processes: []Process{{PID: 4242, Name: "python3", Memory: 1 << 30}}},
 		},
 		{
 			GPU:     muster.GPU{UUID: "GPU-48c269fd5cd0d52e", Index: 1, Vendor: "amd", Name: "AMD gfx942", Memory: 206141652992},
@@ -200,9 +198,9 @@ func TestParseDump(t *testing.T) {
 		want  Reading
 		ok    bool
 	}{
-		{"06:14:46.000,    0, 99.40, 118.61, 47.00, 10122.53", 0, Reading{GPULoad: load(f(0.9940000000000001), f(47), f(118.61), sized(10614242017))}, true},
-		{"2024-05-06T05:47:54.671,    3, 0.00, 43.10, 25.00, 0.00", 3, Reading{GPULoad: load(f(0), f(25), f(43.10), mb(0))}, true},
-		{"18:38:50.000,    0,     , 43.72, ,", 0, Reading{GPULoad: load(nil, nil, f(43.72), nil)}, true},
+		{"06:14:46.000,    0, 99.40, 118.61, 47.00, 10122.53", 0, Reading{GPULoad: load(new(0.9940000000000001), new(47.0), new(118.61), new(muster.Size(10614242017)))}, true},
+		{"2024-05-06T05:47:54.671,    3, 0.00, 43.10, 25.00, 0.00", 3, Reading{GPULoad: load(new(0.0), new(25.0), new(43.10), new(muster.Size(0<<20)))}, true},
+		{"18:38:50.000,    0,     , 43.72, ,", 0, Reading{GPULoad: load(nil, nil, new(43.72), nil)}, true},
 		{"18:38:50.000,    0, N/A, N/A, N/A, N/A", 0, Reading{}, true},
 		{"18:38:50.000,    0, 1", 0, Reading{}, false},
 		{"Error: device not found", 0, Reading{}, false},

@@ -1,23 +1,26 @@
 package gpu
 
 import (
+	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/muster-dev/muster"
 )
 
-func recorded(t testing.TB, name string) string {
-	t.Helper()
+func recorded(tb testing.TB, name string) string {
+	tb.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", name))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return string(b)
 }
@@ -57,10 +60,6 @@ func cat(t *testing.T, name string) string {
 	return "cat " + path
 }
 
-// f and n are values that may be absent.
-func f(v float64) *float64    { return &v }
-func n(v uint64) *uint64      { return &v }
-func mb(v int64) *muster.Size { s := muster.Size(v) << 20; return &s }
 func load(u, t, p *float64, m *muster.Size) muster.GPULoad {
 	return muster.GPULoad{Utilization: u, Temperature: t, Power: p, Memory: m}
 }
@@ -73,29 +72,29 @@ func TestNVIDIA(t *testing.T) {
 		{"418-quadro-p400.xml", Device{
 			GPU:    muster.GPU{UUID: "GPU-8f750be4-dfbc-23b9-b33f-da729a536494", Name: "Quadro P400", Memory: 1998 << 20},
 			Driver: "418.43", Runtime: "10.1", Bus: "0000:43:00.0",
-			Reading: Reading{GPULoad: load(f(0), f(33), nil, mb(0)), Processes: []Process{}},
+			Reading: Reading{GPULoad: load(new(0.0), new(33.0), nil, new(muster.Size(0<<20))), Processes: []Process{}},
 		}},
 		{"515-tesla-t4.xml", Device{
 			GPU:    muster.GPU{UUID: "GPU-d37e67a5-91dd-3774-a5cb-99096249601a", Name: "Tesla T4", Memory: 15360 << 20},
-			Driver: "515.105.01", Runtime: "11.7", Bus: "0000:00:1e.0", PowerLimit: f(70),
-			Reading: Reading{GPULoad: load(f(0), f(40), f(26.78), mb(1032)), ECC: n(0), Processes: []Process{
+			Driver: "515.105.01", Runtime: "11.7", Bus: "0000:00:1e.0", PowerLimit: new(70.0),
+			Reading: Reading{GPULoad: load(new(0.0), new(40.0), new(26.78), new(muster.Size(1032<<20))), ECC: new(uint64(0)), Processes: []Process{
 				{PID: 675, Name: "/usr/lib/xorg/Xorg", Memory: 22 << 20, Graphics: true}, {PID: 5762, Name: "python", Memory: 1005 << 20},
 			}},
 		}},
 		{"525-quadro-p2000.xml", Device{
 			GPU:    muster.GPU{UUID: "GPU-396caaed-39ca-3199-2e68-717cdb786ec6", Name: "Quadro P2000", Memory: 5120 << 20},
-			Driver: "525.125.06", Runtime: "12.0", Bus: "0000:17:00.0", PowerLimit: f(75),
-			Reading: Reading{GPULoad: load(f(0), f(34), f(4.61), mb(1)), Processes: []Process{}},
+			Driver: "525.125.06", Runtime: "12.0", Bus: "0000:17:00.0", PowerLimit: new(75.0),
+			Reading: Reading{GPULoad: load(new(0.0), new(34.0), new(4.61), new(muster.Size(1<<20))), Processes: []Process{}},
 		}},
 		{"570-rtx-3060.xml", Device{
 			GPU:    muster.GPU{UUID: "GPU-d6889ff6-2523-9142-ca3c-1ca3f396a625", Name: "NVIDIA GeForce RTX 3060", Memory: 12288 << 20},
-			Driver: "570.124.04", Runtime: "12.8", Bus: "0000:2d:00.0", PowerLimit: f(170),
-			Reading: Reading{GPULoad: load(f(0), f(42), f(11.6), mb(116)), Processes: []Process{}},
+			Driver: "570.124.04", Runtime: "12.8", Bus: "0000:2d:00.0", PowerLimit: new(170.0),
+			Reading: Reading{GPULoad: load(new(0.0), new(42.0), new(11.6), new(muster.Size(116<<20))), Processes: []Process{}},
 		}},
 		{"595-rtx-4000-ada.xml", Device{
 			GPU:    muster.GPU{UUID: "GPU-37037c3f-65c8-ec4d-24a9-420204ad8026", Name: "NVIDIA RTX 4000 SFF Ada Generation", Memory: 20475 << 20},
-			Driver: "595.84", Runtime: "13.2", Bus: "0000:06:00.0", PowerLimit: f(70),
-			Reading: Reading{GPULoad: load(f(0), f(38), f(8.81), mb(3534)), Processes: []Process{
+			Driver: "595.84", Runtime: "13.2", Bus: "0000:06:00.0", PowerLimit: new(70.0),
+			Reading: Reading{GPULoad: load(new(0.0), new(38.0), new(8.81), new(muster.Size(3534<<20))), Processes: []Process{
 				{PID: 1842, Name: "cosmic-comp", Memory: 410 << 20, Graphics: true},
 				{PID: 3190, Name: "/usr/bin/code", Memory: 451 << 20, Graphics: true},
 				{PID: 4937, Name: "python", Memory: 160 << 20},
@@ -136,7 +135,7 @@ func TestMIG(t *testing.T) {
 			Memory: 19968 << 20, MIG: "1g.20gb", Parent: "GPU-513536b6-7d19-9063-b049-1e69664bb298",
 		},
 		Driver: "535.54.03", Runtime: "12.2", Bus: "0000:01:00.0", Instance: "4/0",
-		Reading: Reading{GPULoad: load(nil, f(27), nil, mb(12)), ECC: n(0), Processes: []Process{}},
+		Reading: Reading{GPULoad: load(nil, new(27.0), nil, new(muster.Size(12<<20))), ECC: new(uint64(0)), Processes: []Process{}},
 	}
 	want.Reading.UUID = want.UUID
 	if d := cmp.Diff(want, found[1]); d != "" {
@@ -258,5 +257,28 @@ func write(t *testing.T, h *host, name, text string) {
 	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestNoSecondThatHangs proves that tools that cannot be killed do not pile up:
+// while one is there, no other is started.
+func TestNoSecondThatHangs(t *testing.T) {
+	fake(t, "nvidia-smi", cat(t, "570-rtx-3060.xml"))
+	path, err := exec.LookPath("nvidia-smi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hangs := &running{path: path, done: make(chan struct{})}
+	held.add(hangs)
+	if found, _, err := bare(t).nvidia(t.Context()); err == nil || !strings.Contains(err.Error(), "still hangs") || len(found) > 0 {
+		t.Errorf("%v, devices %+v", err, found)
+	}
+	s := NewStream([]Device{{GPU: muster.GPU{UUID: "GPU-a", Vendor: "nvidia"}}}, time.Second, slog.New(slog.DiscardHandler))
+	if sampled, err := s.figures().once(t.Context()); sampled || err == nil || !strings.Contains(err.Error(), "still hangs") {
+		t.Errorf("the stream: %v", err)
+	}
+	close(hangs.done)
+	if found, _, err := bare(t).nvidia(t.Context()); err != nil || len(found) != 1 {
+		t.Errorf("when it has ended: %v, devices %+v", err, found)
 	}
 }

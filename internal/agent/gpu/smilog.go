@@ -3,6 +3,7 @@ package gpu
 import (
 	"html"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -139,12 +140,7 @@ func (r *smiReader) in() string {
 
 // within says whether an element is open.
 func (r *smiReader) within(name string) bool {
-	for _, p := range r.path {
-		if p == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(r.path, name)
 }
 
 func (r *smiReader) leaf(name, value string) {
@@ -271,10 +267,8 @@ func (d *smiDevice) fault(why string) { d.reading.Faults = adding(d.reading.Faul
 
 // adding appends a fault that is not there yet.
 func adding(faults []string, why string) []string {
-	for _, f := range faults {
-		if f == why {
-			return faults
-		}
+	if slices.Contains(faults, why) {
+		return faults
 	}
 	return append(faults, why)
 }

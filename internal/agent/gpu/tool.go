@@ -41,14 +41,15 @@ func ask(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := command(path, args...)
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	cmd.WaitDelay = mercy // what it started may hold its output open
-	done, err := launch(cmd)
+	r, err := launch(cmd, path)
 	if err != nil {
 		return "", fmt.Errorf("%s cannot be run: %w", name, err)
 	}
 	select {
-	case err = <-done:
+	case <-r.done:
+		err = r.err
 	case <-ctx.Done():
-		if !end(cmd, path, done) {
+		if !r.end() {
 			return "", fmt.Errorf("%s did not answer within %s and cannot be killed: restart the machine or reload the driver", name, patience)
 		}
 		if errors.Is(ctx.Err(), context.Canceled) {
@@ -75,69 +76,78 @@ func command(path string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// launch starts a tool, whose end comes on done. It does so on a thread that
-// lives as long as the tool: where the kernel can kill a child with its parent,
-// it takes the thread for the parent.
-func launch(cmd *exec.Cmd) (done <-chan error, err error) {
-	started, ended := make(chan error, 1), make(chan error, 1)
+// running is a tool that was started.
+type running struct {
+	cmd  *exec.Cmd
+	path string
+	done chan struct{} // closed at its end
+	err  error         // how it ended; to be read after that
+}
+
+// launch starts a tool. It does so on a thread that lives as long as the tool:
+// where the kernel can kill a child with its parent, it takes the thread for the
+// parent.
+func launch(cmd *exec.Cmd, path string) (*running, error) {
+	r := &running{cmd: cmd, path: path, done: make(chan struct{})}
+	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		if err := cmd.Start(); err != nil {
-			started <- err
-			return
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			r.err = cmd.Wait()
+			close(r.done)
 		}
-		started <- nil
-		ended <- cmd.Wait()
 	}()
-	return ended, <-started
+	return r, <-started
 }
 
 // end kills a tool that has not ended, with all that it started, and says whether
 // it is gone: one that hangs within the driver outlives even that. It is
 // remembered until it ends.
-func end(cmd *exec.Cmd, path string, done <-chan error) bool {
+func (r *running) end() bool {
 	select {
-	case <-done:
+	case <-r.done:
 		return true // its number may be another's by now
 	default:
 	}
-	killGroup(cmd.Process)
+	killGroup(r.cmd.Process)
 	t := time.NewTimer(mercy + mercy) // the second for those that hold its output open
 	defer t.Stop()
 	select {
-	case <-done:
+	case <-r.done:
 		return true
 	case <-t.C:
-		held.add(path, done)
+		held.add(r)
 		return false
 	}
 }
 
 // held are the tools of this process that could not be killed. Another of the
 // same would hang as well, and they would pile up.
-var held = stuck{by: map[string]<-chan error{}}
+var held = stuck{by: map[string]*running{}}
 
 type stuck struct {
 	mu sync.Mutex
-	by map[string]<-chan error
+	by map[string]*running
 }
 
-func (s *stuck) add(path string, done <-chan error) {
+func (s *stuck) add(r *running) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.by[path] = done
+	s.by[r.path] = r
 }
 
 func (s *stuck) has(path string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	done, ok := s.by[path]
+	r, ok := s.by[path]
 	if !ok {
 		return false
 	}
 	select {
-	case <-done:
+	case <-r.done:
 		delete(s.by, path)
 		return false
 	default:

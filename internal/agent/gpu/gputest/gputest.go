@@ -59,15 +59,15 @@ type SMI struct {
 }
 
 // New makes a stand-in that knows gpus and puts it first on this process's PATH.
-func New(t testing.TB, gpus ...GPU) *SMI {
-	t.Helper()
+func New(tb testing.TB, gpus ...GPU) *SMI {
+	tb.Helper()
 	if runtime.GOOS == "windows" {
-		t.Skip("the stand-in for nvidia-smi is a shell script")
+		tb.Skip("the stand-in for nvidia-smi is a shell script")
 	}
-	s := &SMI{t: t, dir: t.TempDir()}
+	s := &SMI{t: tb, dir: tb.TempDir()}
 	s.Set(gpus...)
 	s.write("nvidia-smi", script, 0o700)
-	t.Setenv("PATH", s.dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	tb.Setenv("PATH", s.dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	return s
 }
 

@@ -3,6 +3,7 @@ package gputest
 import (
 	"fmt"
 	"html"
+	"strconv"
 	"strings"
 )
 
@@ -43,7 +44,7 @@ func pids(gpus []GPU) string {
 		for _, p := range all {
 			row(2, "GPU instance ID", p.gi)
 			row(2, "Compute instance ID", p.ci)
-			row(2, "Process ID", fmt.Sprint(p.PID))
+			row(2, "Process ID", strconv.Itoa(p.PID))
 			row(3, "Type", p.kind())
 			row(3, "Name", p.Name)
 			row(3, "Used GPU Memory", mib(p.Memory)+" MiB")
@@ -69,7 +70,7 @@ func document(gpus []GPU) string {
 	leaf("timestamp", "Fri May 10 12:00:00 2024")
 	leaf("driver_version", driver)
 	leaf("cuda_version", cuda)
-	leaf("attached_gpus", fmt.Sprint(len(gpus)))
+	leaf("attached_gpus", strconv.Itoa(len(gpus)))
 	for i := range gpus {
 		g := &gpus[i]
 		// A value with its unit, or what stands for it.
@@ -96,8 +97,8 @@ func document(gpus []GPU) string {
 		}
 		for j, p := range g.Parts {
 			open("mig_device")
-			leaf("index", fmt.Sprint(j))
-			leaf("gpu_instance_id", fmt.Sprint(j+1))
+			leaf("index", strconv.Itoa(j))
+			leaf("gpu_instance_id", strconv.Itoa(j+1))
 			leaf("compute_instance_id", "0")
 			open("ecc_error_count")
 			open("volatile_count")
@@ -112,7 +113,7 @@ func document(gpus []GPU) string {
 		}
 		end("mig_devices")
 		leaf("uuid", g.UUID)
-		leaf("minor_number", fmt.Sprint(i))
+		leaf("minor_number", strconv.Itoa(i))
 		open("gpu_reset_status")
 		reset := "No"
 		if strings.Contains(g.Broken, "reset") {
@@ -145,7 +146,7 @@ func document(gpus []GPU) string {
 			open("process_info")
 			leaf("gpu_instance_id", p.gi)
 			leaf("compute_instance_id", p.ci)
-			leaf("pid", fmt.Sprint(p.PID))
+			leaf("pid", strconv.Itoa(p.PID))
 			leaf("type", p.kind())
 			leaf("process_name", p.Name)
 			leaf("used_memory", mib(p.Memory)+" MiB")
