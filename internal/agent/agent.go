@@ -68,9 +68,6 @@ type Agent struct {
 
 // New makes an agent that does nothing until Run.
 func New(cfg Config) *Agent {
-	if cfg.Supervisor == nil {
-		cfg.Supervisor = nobody{}
-	}
 	a := &Agent{
 		cfg:       cfg,
 		log:       cfg.Log,

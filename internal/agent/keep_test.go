@@ -2,9 +2,6 @@ package agent
 
 import (
 	"encoding/json"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +10,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/run"
 )
 
 func TestKeepOutlastsItsProcess(t *testing.T) {
@@ -65,98 +61,6 @@ func TestKeepIsTheLock(t *testing.T) {
 	if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "another worker runs on") {
 		t.Errorf("a second worker on the same data dir: %v", err)
 	}
-}
-
-func TestPidsOutlastTheirProcess(t *testing.T) {
-	dir := t.TempDir()
-	open := func() *Pids {
-		t.Helper()
-		p, err := OpenPids(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { p.Close() })
-		return p
-	}
-	p := open()
-	if len(p.left) != 0 {
-		t.Fatalf("a new record has %v", p.left)
-	}
-	// Of another boot: nothing of them can be left.
-	procs := []run.Pid{{PID: 10, StartTicks: 5, BootID: "b", Mark: "M=1"}, {PID: 11, StartTicks: 6, BootID: "b", Mark: "M=2"}, {PID: 12, StartTicks: 7, BootID: "b", Mark: "M=3"}}
-	for i, proc := range procs {
-		if err := p.Put(attemptID(i), proc); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := p.Delete(attemptID(1)); err != nil {
-		t.Fatal(err)
-	}
-	p = open()
-	if d := cmp.Diff([]run.Pid{procs[0], procs[2]}, p.left); d != "" {
-		t.Fatalf("after a crash: %s", d)
-	}
-	if err := p.KillLeftovers(slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
-	if p = open(); len(p.left) != 0 {
-		t.Errorf("forgotten, but %v is there", p.left)
-	}
-}
-
-// Whatever is put and deleted, the file has exactly what runs, and does not grow
-// beyond the most that ran at once.
-func TestPidsSlots(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		dir := t.TempDir()
-		p, err := OpenPids(dir)
-		if err != nil {
-			rt.Fatal(err)
-		}
-		defer p.Close()
-		live, most := map[int]bool{}, 0
-		for range rapid.IntRange(1, 50).Draw(rt, "steps") {
-			n := rapid.IntRange(0, 7).Draw(rt, "task")
-			if live[n] {
-				err = p.Delete(attemptID(n))
-				delete(live, n)
-			} else {
-				err = p.Put(attemptID(n), run.Pid{PID: n + 100})
-				live[n] = true
-			}
-			if err != nil {
-				rt.Fatal(err)
-			}
-			most = max(most, len(live))
-		}
-		b, err := os.ReadFile(filepath.Join(dir, "pids"))
-		if err != nil {
-			rt.Fatal(err)
-		}
-		if len(b) > most*slotSize {
-			rt.Errorf("%d slots in the file, but %d ran at most", len(b)/slotSize, most)
-		}
-		var got []int
-		for _, proc := range parseSlots(b) {
-			got = append(got, proc.PID-100)
-			if !live[proc.PID-100] {
-				rt.Errorf("%d is recorded, but does not run", proc.PID-100)
-			}
-		}
-		if len(got) != len(live) {
-			rt.Errorf("recorded %v, live %v", got, live)
-		}
-	})
-}
-
-func FuzzSlots(f *testing.F) {
-	f.Add([]byte(`{"attempt":"1.2#3","proc":{"pid":7}}`))
-	f.Add(make([]byte, 3*slotSize))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if n := len(parseSlots(b)); n > (len(b)+slotSize-1)/slotSize {
-			t.Errorf("%d processes in %d bytes", n, len(b))
-		}
-	})
 }
 
 func TestCapacityIsNeverExceeded(t *testing.T) {

@@ -2,10 +2,14 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/shim"
 	"github.com/muster-dev/muster/internal/cli/fleet"
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/term"
@@ -16,8 +20,23 @@ type app struct{ *frame.App }
 
 // Main runs the command line and returns the exit status.
 func Main(args []string) int {
+	if len(args) > 1 && args[1] == shimCommand {
+		return shimMain(args[2:])
+	}
 	a := &app{&frame.App{In: os.Stdin, Out: term.NewScreen(os.Stdout, os.Getenv), Err: term.NewScreen(os.Stderr, os.Getenv)}}
 	return a.Run(context.Background(), a.commands(), args)
+}
+
+// shimCommand is for the worker itself: see package shim. It is no command among
+// the others, so that it starts at once.
+const shimCommand = "shim"
+
+func shimMain(args []string) int {
+	if err := errors.Join(limit.Hide(), shim.Main(args)); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "muster:", err)
+		return frame.ExitFailed
+	}
+	return 0
 }
 
 func (a *app) commands() []*cli.Command {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/muster-dev/muster/internal/agent/limit"
 	"github.com/muster-dev/muster/internal/agent/probe"
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/machine"
@@ -14,19 +13,21 @@ import (
 
 type probeConfig struct {
 	frame.Format
+	offer
 	data string
 }
 
 func (c *probeConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
 		frame.Option{Name: "data", Usage: "look at the disk of this `FOLDER` (default: muster/worker in the user's data folder)"}.Variable().Text(&c.data),
-	}, c.Flags())
+	}, c.offer.flags(), c.Format.Flags())
 }
 
 func (a *app) probeCommand() *cli.Command {
-	c := &probeConfig{}
+	c := &probeConfig{offer: newOffer()}
 	return a.Command(frame.Command{
 		Name: "probe", Usage: "say what this machine would offer as a worker", Category: frame.SetUp, Flags: c.flags(),
+		About: "The options are those of worker: it says what a worker with them would offer.",
 		Run: func(ctx context.Context, args []string) error {
 			if err := frame.NoArgs(args); err != nil {
 				return err
@@ -43,10 +44,18 @@ func (a *app) probe(ctx context.Context, c *probeConfig) error {
 	if err != nil {
 		return err
 	}
-	found, err := probe.New(probe.Config{Data: dir, Limits: &limit.Config{Data: dir}}).Run(ctx)
+	holding, err := c.holding.config()
 	if err != nil {
 		return err
 	}
+	holding.Data = dir
+	found, err := probe.New(probe.Config{Data: dir, Bandwidth: c.work.Bandwidth, Limits: &holding}).Run(ctx)
+	if err != nil {
+		return err
+	}
+	cfg := c.work
+	cfg.Share = c.sharing.Options
+	found = cfg.Offered(found)
 	return a.Show(c.Format, found, []string{found.Hostname}, func() error {
 		return machine.Draw(a.App, &found, c.Wide())
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/limit"
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/work"
@@ -20,10 +21,11 @@ type offer struct {
 	work    work.Config
 	grace   muster.Duration
 	sharing sharing
+	holding holding
 }
 
 func newOffer() offer {
-	return offer{grace: muster.Duration(30 * time.Second), sharing: newSharing()}
+	return offer{grace: muster.Duration(30 * time.Second), sharing: newSharing(), holding: newHolding()}
 }
 
 func (c *offer) flags() []cli.Flag {
@@ -34,14 +36,16 @@ func (c *offer) flags() []cli.Flag {
 		frame.Option{Name: "tags", Usage: "offer these `TAGS` besides those that were found out", Group: group}.Variable().List(&w.Tags),
 		frame.Option{Name: "label", Usage: "show this label to people, `NAME=VALUE`; may be repeated", Group: group}.Pairs(&w.Labels),
 		frame.Option{Name: "price", Usage: "what an hour costs, a `NUMBER` that jobs can limit", Group: group}.Variable().Decimal(&w.Price, 1e9),
+		frame.Option{Name: "address", Usage: "other workers reach this one at this `ADDRESS`, a host name or IP address (default: where the server sees it)", Group: group}.Variable().Text(&w.Address),
 		frame.Option{Name: "slots", Usage: "run this `NUMBER` of tasks at once that name no cpus (default: two for each core, at least 4)", Group: group}.Variable().Number(&w.Slots, 1, 1<<16),
 		frame.Option{Name: "cpus", Usage: "offer this `NUMBER` of cores (default: all)", Group: group}.Variable().Decimal(&w.CPUs, 1<<16),
 		frame.Option{Name: "memory", Usage: "offer these `BYTES` of memory, such as 12GiB (default: all)", Group: group}.Variable().Size(&w.Memory),
 		frame.Option{Name: "cache", Usage: "keep up to these `BYTES` of fetched files", Group: group}.Variable().Size(&w.Cache),
+		frame.Option{Name: "bandwidth", Usage: "let inputs, outputs and checkpoints together take these `BYTES` a second (default: no cap)", Group: group}.Variable().Size(&w.Bandwidth),
 		frame.Option{Name: "log-cap", Usage: "cut the output of an attempt after these `BYTES`", Group: group}.Variable().Size(&w.LogCap),
 		frame.Option{Name: "shutdown-grace", Usage: "leave running tasks this `DURATION` to end when told to stop", Group: group}.Variable().Duration(&c.grace),
 		frame.Option{Name: "allow-private-addresses", Usage: "let scripts be fetched from addresses of private networks", Group: group}.On(&w.AllowPrivate),
-	}, c.sharing.flags("Sharing the machine"))
+	}, c.holding.flags("Holding tasks"), c.sharing.flags("Sharing the machine"))
 }
 
 // run works for a server until ctx ends. The end of hurried ends the grace of
@@ -51,6 +55,18 @@ func (c *offer) run(ctx, hurried context.Context, self *upgrade, server remote.S
 	cfg.Server, cfg.Token, cfg.Data = server.URL, server.JoinToken, data
 	cfg.ShutdownGrace, cfg.Version = c.grace.Std(), frame.BuildVersion().Version
 	cfg.Share = c.sharing.Options
+	var err error
+	if cfg.Limits, err = c.holding.config(); err != nil {
+		return err
+	}
+	if err := limit.Hide(); err != nil {
+		log.Warn("tasks of this user may look into the worker", slog.Any("error", err))
+	}
+	own, err := frame.Own()
+	if err != nil {
+		return err
+	}
+	cfg.Shim = []string{own, shimCommand}
 	w, err := work.New(cfg, log)
 	if err != nil {
 		return err

@@ -3,7 +3,11 @@ package work
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/gpu"
@@ -12,30 +16,76 @@ import (
 // readGPUs is the time between two readings of a device.
 const readGPUs = 2 * time.Second
 
-// gpus are the worker's devices, as they are read while it runs; nil for none.
-type gpus struct{ *gpu.Stream }
+// gpus are the worker's devices, as they are read while it runs.
+type gpus struct {
+	log *slog.Logger
 
-func watchGPUs(devices []gpu.Device, log *slog.Logger) *gpus {
-	if len(devices) == 0 {
-		return nil
+	mu      sync.Mutex
+	stream  *gpu.Stream // nil for no devices
+	read    []string    // the UUIDs of what it reads
+	changed chan struct{}
+}
+
+func newGPUs(devices []gpu.Device, log *slog.Logger) *gpus {
+	g := &gpus{log: log}
+	g.set(devices)
+	g.changed = make(chan struct{}, 1) // Run begins with them
+	return g
+}
+
+// set has these devices read from now on.
+func (g *gpus) set(devices []gpu.Device) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var ids []string
+	for i := range devices {
+		ids = append(ids, devices[i].UUID)
 	}
-	return &gpus{gpu.NewStream(devices, readGPUs, log)}
+	if slices.Equal(ids, g.read) {
+		return
+	}
+	g.read, g.stream = ids, nil
+	if len(devices) > 0 {
+		g.stream = gpu.NewStream(devices, readGPUs, g.log)
+	}
+	select {
+	case g.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (g *gpus) now() *gpu.Stream {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.stream
 }
 
 // Run reads until ctx ends.
 func (g *gpus) Run(ctx context.Context) error {
-	if g == nil {
-		return nil
+	for {
+		life, end := context.WithCancel(ctx)
+		var reader errgroup.Group
+		if s := g.now(); s != nil {
+			reader.Go(func() error { return s.Run(life) })
+		}
+		select {
+		case <-ctx.Done():
+		case <-g.changed:
+		}
+		end()
+		if err := reader.Wait(); err != nil || ctx.Err() != nil {
+			return err
+		}
 	}
-	return g.Stream.Run(ctx)
 }
 
 // Latest returns the last readings, and false while there are none.
 func (g *gpus) Latest() (gpu.Readings, bool) {
-	if g == nil {
+	s := g.now()
+	if s == nil {
 		return gpu.Readings{}, false
 	}
-	return g.Stream.Latest()
+	return s.Latest()
 }
 
 // load adds what the devices do to what the host does.

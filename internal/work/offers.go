@@ -42,6 +42,14 @@ func (o *offers) withhold(source string, devices map[string]string) {
 	o.tell()
 }
 
+// find takes what was found out about the machine, anew.
+func (o *offers) find(tags []string, found muster.Resources) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tags, o.found = tags, found
+	o.tell()
+}
+
 // devices lists those that were found.
 func (o *offers) devices() []muster.GPU {
 	o.mu.Lock()

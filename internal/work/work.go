@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -17,11 +16,13 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/guard"
+	"github.com/muster-dev/muster/internal/agent/limit"
 	"github.com/muster-dev/muster/internal/agent/probe"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/noop"
 	"github.com/muster-dev/muster/internal/agent/run/process"
 	"github.com/muster-dev/muster/internal/agent/run/script"
+	"github.com/muster-dev/muster/internal/agent/save"
 	"github.com/muster-dev/muster/internal/agent/transfer"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/polllink"
@@ -37,16 +38,20 @@ type Config struct {
 	Tags          []string
 	Labels        map[string]string
 	Price         float64       // per hour
+	Address       string        // at which other workers reach this one; "" means where the server sees it
 	Slots         int           // 0 means probe.Slots
 	CPUs          float64       // 0 means what the machine has
 	Memory        muster.Size   // 0 means what the machine has
 	Data          string        // folder of everything that the worker keeps; made if it is not there
 	Cache         muster.Size   // of fetched blobs; 0 means transfer.DefaultBudget
+	Bandwidth     muster.Size   // bytes a second that transfers keep to; 0 means no cap
 	LogCap        muster.Size   // of one attempt; 0 means run.DefaultLogCap
 	ShutdownGrace time.Duration // for running tasks when the worker is told to stop
 	AllowPrivate  bool          // scripts may be fetched from private addresses
 	Share         guard.Options // how the machine is shared with its owner
+	Limits        limit.Config  // how tasks are held; Data, Memory and Log are not asked for
 	Version       string
+	Shim          []string // the command that outlives this process to stand by tasks; nil: tasks end with this process
 }
 
 // Worker is a worker that does nothing until Run.
@@ -69,7 +74,9 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	switch {
 	case cfg.Data == "":
 		return nil, muster.Errorf(muster.Invalid, "a worker needs a data dir: give --data")
-	case cfg.Slots < 0 || cfg.CPUs < 0 || cfg.Memory < 0 || cfg.Price < 0 || cfg.Cache < 0 || cfg.LogCap < 0 || cfg.ShutdownGrace < 0:
+	case cfg.Bandwidth > 0 && cfg.Bandwidth < leastBandwidth:
+		return nil, muster.Errorf(muster.Invalid, "--bandwidth %s is too little to work with: write at least %s", cfg.Bandwidth, leastBandwidth)
+	case cfg.Slots < 0 || cfg.CPUs < 0 || cfg.Memory < 0 || cfg.Price < 0 || cfg.Cache < 0 || cfg.LogCap < 0 || cfg.Bandwidth < 0 || cfg.ShutdownGrace < 0:
 		return nil, muster.Errorf(muster.Invalid, "--slots, --cpus, --memory, --price, sizes and times must not be negative")
 	}
 	if cfg.Data, err = filepath.Abs(cfg.Data); err != nil {
@@ -115,14 +122,15 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, keep.Close()) }()
-	facts, err := probe.Run(ctx, w.cfg.Data)
+	machine := probe.New(probe.Config{Data: w.cfg.Data, Bandwidth: w.cfg.Bandwidth})
+	found, err := machine.Run(ctx)
 	if err != nil {
 		return nil // told to stop before it began
 	}
-	for _, note := range facts.Notes {
+	for _, note := range found.Notes {
 		w.log.Warn(note)
 	}
-	w.adopt(&facts)
+	facts := w.adopt(found)
 	id, err := w.identity(ctx, facts.Hostname)
 	if ctx.Err() != nil {
 		return nil
@@ -130,34 +138,44 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	pids, err := agent.OpenPids(w.cfg.Data)
+	limits, err := w.limits(facts.Resources.Memory) // before anything is started, which would be in the groups of tasks' way
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, pids.Close()) }()
-	if err := pids.KillLeftovers(w.log); err != nil {
+	defer limits.Close()
+	tasks, err := w.supervisor(ctx)
+	if err != nil {
 		return err
 	}
-	logs, err := w.cleanUp(ctx, keep)
+	defer func() { err = errors.Join(err, tasks.Close()) }()
+	if err := sweep(limits, tasks.Held()); err != nil {
+		w.log.Warn(err.Error())
+	}
+	logs, err := w.cleanUp(ctx, keep, tasks.Held())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, logs.Close()) }()
-	executors, err := w.executors(id, pids, logs)
+	var a *agent.Agent // nothing is saved before it runs
+	saved := func(id muster.AttemptID, tree string) { a.Saved(id, tree) }
+	executors, err := w.executors(id, tasks, limits, logs, saved)
 	if err != nil {
 		return err
 	}
 	var load probe.Load
-	a := agent.New(agent.Config{
+	devices := newGPUs(facts.GPUs, w.log)
+	a = agent.New(agent.Config{
 		Identity: id, Name: facts.Hostname, Build: w.cfg.Version, Tags: facts.Tags, Labels: w.cfg.Labels, Price: w.cfg.Price,
-		Resources: facts.Resources, Dir: w.cfg.Data, Executors: executors, Keep: keep, Logs: logs,
+		Address: w.cfg.Address, Resources: facts.Resources, Dir: w.cfg.Data, Executors: executors, Keep: keep, Logs: logs, Supervisor: tasks,
 		Dialer: &link.Fallback{
 			First:  &wslink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
 			Second: &polllink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
 		},
-		Load: load.Sample, Grace: w.cfg.ShutdownGrace, Log: w.log,
+		Load: devices.load(load.Sample), Grace: w.cfg.ShutdownGrace, Log: w.log,
 	})
-	return w.run(ctx, a, w.guard(a, newOffers(facts.Tags, kindsOf(executors), facts.Resources, a.Offer)).Run)
+	offered := newOffers(facts.Tags, kindsOf(executors), facts.Resources, a.Offer)
+	again := func(ctx context.Context) error { return w.lookAgain(ctx, machine, found, a, offered, devices) }
+	return w.run(ctx, a, devices.Run, w.guard(a, offered, devices).Run, again)
 }
 
 // run runs the agent and passes Hurry and Leave on. The rooms beside it are
@@ -188,25 +206,6 @@ func (w *Worker) run(ctx context.Context, a *agent.Agent, rooms ...func(context.
 	}
 }
 
-// adopt puts what the operator says over what was found out.
-func (w *Worker) adopt(f *probe.Facts) {
-	if w.cfg.Name != "" {
-		f.Hostname = w.cfg.Name
-	}
-	if f.Hostname == "" {
-		f.Hostname = "worker"
-	}
-	if w.cfg.CPUs > 0 {
-		f.Resources.CPUs = w.cfg.CPUs
-		f.Resources.Slots = probe.Slots(w.cfg.CPUs)
-	}
-	w.shape(&f.Resources)
-	if w.cfg.Slots > 0 {
-		f.Resources.Slots = w.cfg.Slots
-	}
-	f.Tags = append(f.Tags, w.cfg.Tags...)
-}
-
 // identity is who the worker is; it joins the server the first time.
 func (w *Worker) identity(ctx context.Context, name string) (agent.Identity, error) {
 	id, ok, err := agent.LoadIdentity(w.cfg.Data)
@@ -235,51 +234,17 @@ func (w *Worker) identity(ctx context.Context, name string) (agent.Identity, err
 	return id, err
 }
 
-// cleanUp removes what an earlier life left on disk and nobody waits for: the
-// folders of its tasks, and the logs of jobs without a kept report.
-func (w *Worker) cleanUp(ctx context.Context, keep *agent.Keep) (*tasklog.Dir, error) {
-	if err := os.RemoveAll(filepath.Join(w.cfg.Data, "tasks")); err != nil {
-		w.log.Warn("the folders of earlier tasks cannot be removed", slog.Any("error", err))
-	}
-	folder := filepath.Join(w.cfg.Data, "logs")
-	logs, err := tasklog.OpenDir(folder)
-	if err != nil {
-		return nil, err
-	}
-	reports, err := keep.Reports()
-	if err != nil {
-		return logs, nil //nolint:nilerr // the agent tells of damaged reports; their logs stay
-	}
-	wanted := map[muster.JobID]bool{}
-	for i := range reports {
-		wanted[reports[i].Attempt.Task.Job] = true
-	}
-	jobs, err := os.ReadDir(folder)
-	if err != nil {
-		return nil, errors.Join(muster.Errorf(muster.Internal, "the folder of logs cannot be read: %w", err), logs.Close())
-	}
-	for _, d := range jobs {
-		job, err := muster.ParseJobID(d.Name())
-		if err != nil || wanted[job] {
-			continue
-		}
-		if err := logs.Remove(ctx, job); err != nil {
-			w.log.Warn("the logs of an earlier job cannot be removed", slog.Any("error", err))
-		}
-	}
-	return logs, nil
-}
-
-func (w *Worker) executors(id agent.Identity, pids *agent.Pids, logs *tasklog.Dir) ([]run.Executor, error) {
+func (w *Worker) executors(id agent.Identity, tasks run.Supervisor, limits run.Limiter, logs *tasklog.Dir, saved func(muster.AttemptID, string)) ([]run.Executor, error) {
 	blobs, err := transfer.New(transfer.Config{
-		Server: w.server, Key: id.Key, HTTP: w.http, Dir: filepath.Join(w.cfg.Data, "cache"), Budget: w.cfg.Cache, Log: w.log,
+		Server: w.server, Key: id.Key, HTTP: w.http, Dir: filepath.Join(w.cfg.Data, "cache"), Budget: w.cfg.Cache, Rate: w.cfg.Bandwidth, Log: w.log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	env := &run.Env{
-		Dir: w.cfg.Data, Transfer: blobs, Logs: logs, Pids: pids, Log: w.log,
+		Dir: w.cfg.Data, Transfer: blobs, Logs: logs, Supervisor: tasks, Limits: limits, Log: w.log,
 		LogCap: int64(w.cfg.LogCap), AllowPrivate: w.cfg.AllowPrivate,
+		Checkpoints: save.New(save.Config{Blobs: blobs, Saved: saved, Log: w.log}),
 	}
 	processes, err := process.New(env)
 	if err != nil {

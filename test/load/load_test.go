@@ -183,15 +183,17 @@ func BenchmarkAdopt(b *testing.B) {
 	w := c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks))
 	job := c.Submit(array(muster.KindProcess, tasks, "/bin/sleep", "3600"))
 	c.Running(job.ID, tasks)
+	var slowest time.Duration
 	for b.Loop() {
 		w.Kill()
 		began := time.Now()
 		w = c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks))
-		b.ReportMetric(time.Since(began).Seconds(), "adopted-s")
+		slowest = max(slowest, time.Since(began))
 		if !strings.Contains(w.Log(), "kept="+strconv.Itoa(tasks)) {
 			b.Fatalf("not all tasks are adopted: %s", w.Log())
 		}
 	}
+	b.ReportMetric(slowest.Seconds(), "slowest-s")
 	b.ReportMetric(0, "ns/op")
 	for _, task := range c.Tasks(job.ID) {
 		if task.Attempt != 1 || task.State != muster.Running {

@@ -125,8 +125,12 @@ func environment(data string) []string {
 	set("UV_PYTHON_INSTALL_DIR", filepath.Join(data, "tools", "python"))
 	set("UV_NO_CONFIG", "1")
 	set("PIP_ROOT_USER_ACTION", "ignore") // the folder is the worker's own
-	return append(env, "HOME="+filepath.Join(data, "tools"), "NO_COLOR=1")
+	return append(env, "HOME="+filepath.Join(data, "tools"), "NO_COLOR=1", Mark(data))
 }
+
+// Mark is in the environment of the tools that the worker with this data dir uses,
+// and of nothing else.
+func Mark(data string) string { return "MUSTER_TOOL_OF=" + data }
 
 // existing leaves the folders and URLs of pip's find-links that uv would accept: it
 // refuses folders that are not there.

@@ -1,0 +1,69 @@
+package work
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/probe"
+)
+
+// leastBandwidth is the smallest cap of transfers: with less, the answers that
+// they wait for look like silence.
+const leastBandwidth muster.Size = 1 << 10
+
+// Offered is what a worker of this configuration would offer of what was found
+// out.
+func (c *Config) Offered(f probe.Facts) probe.Facts { return (&Worker{cfg: *c}).adopt(f) }
+
+// adopt puts what the operator says over what was found out.
+func (w *Worker) adopt(f probe.Facts) probe.Facts {
+	if w.cfg.Name != "" {
+		f.Hostname = w.cfg.Name
+	}
+	if f.Hostname == "" {
+		f.Hostname = "worker"
+	}
+	if w.cfg.CPUs > 0 {
+		f.Resources.CPUs = w.cfg.CPUs
+		f.Resources.Slots = probe.Slots(w.cfg.CPUs)
+	}
+	w.shape(&f.Resources)
+	if w.cfg.Slots > 0 {
+		f.Resources.Slots = w.cfg.Slots
+	}
+	f.Tags = slices.Clone(f.Tags)
+	for _, tag := range w.cfg.Tags {
+		if !slices.Contains(f.Tags, tag) {
+			f.Tags = append(f.Tags, tag)
+		}
+	}
+	return f
+}
+
+// lookAgain offers what changes about the machine until ctx ends.
+func (w *Worker) lookAgain(ctx context.Context, machine *probe.Probe, known probe.Facts, a *agent.Agent, o *offers, devices *gpus) error {
+	return machine.Watch(ctx, known, probe.Every, func(f probe.Facts) {
+		w.log.Info("the machine changed", slog.String("gained", missing(f.Tags, known.Tags)), slog.String("lost", missing(known.Tags, f.Tags)), slog.Int("gpus", len(f.GPUs)))
+		for _, note := range f.Notes {
+			if !slices.Contains(known.Notes, note) {
+				w.log.Warn(note)
+			}
+		}
+		known = f
+		f = w.adopt(f)
+		for _, r := range a.Running() {
+			f.Resources.Disk += r.Grant.Disk // the server takes it off, and what they wrote is missing already
+		}
+		devices.set(f.GPUs)
+		o.find(f.Tags, f.Resources)
+	})
+}
+
+// missing lists the tags that others lack.
+func missing(tags, others []string) string {
+	return strings.Join(slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return slices.Contains(others, t) }), " ")
+}

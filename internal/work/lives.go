@@ -1,0 +1,88 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/python"
+	"github.com/muster-dev/muster/internal/agent/shim"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// supervisor opens what stands by the processes of tasks, and ends what an earlier
+// life of the worker left that nobody stands by.
+func (w *Worker) supervisor(ctx context.Context) (*shim.Client, error) {
+	if err := shim.KillMarked(python.Mark(w.cfg.Data)); err != nil {
+		w.log.Warn("a tool that an earlier life of this worker used goes on", slog.Any("error", err))
+	}
+	return shim.Open(ctx, shim.Config{Dir: w.cfg.Data, Command: w.cfg.Shim, Log: w.log})
+}
+
+// cleanUp removes what an earlier life left on disk and nobody waits for: the
+// folders of tasks that are not held, and the logs of jobs without a held task or a
+// kept report.
+func (w *Worker) cleanUp(ctx context.Context, keep *agent.Keep, held []run.Held) (*tasklog.Dir, error) {
+	w.removeFolders(held)
+	folder := filepath.Join(w.cfg.Data, "logs")
+	logs, err := tasklog.OpenDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	reports, err := keep.Reports()
+	if err != nil {
+		return logs, nil //nolint:nilerr // the agent tells of damaged reports; their logs stay
+	}
+	wanted := map[muster.JobID]bool{}
+	for i := range reports {
+		wanted[reports[i].Attempt.Task.Job] = true
+	}
+	for i := range held {
+		wanted[held[i].Start.Attempt.Task.Job] = true
+	}
+	jobs, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, errors.Join(muster.Errorf(muster.Internal, "the folder of logs cannot be read: %w", err), logs.Close())
+	}
+	for _, d := range jobs {
+		job, err := muster.ParseJobID(d.Name())
+		if err != nil || wanted[job] {
+			continue
+		}
+		if err := logs.Remove(ctx, job); err != nil {
+			w.log.Warn("the logs of an earlier job cannot be removed", slog.Any("error", err))
+		}
+	}
+	return logs, nil
+}
+
+// removeFolders removes the folders of tasks that are not held.
+func (w *Worker) removeFolders(held []run.Held) {
+	root := filepath.Join(w.cfg.Data, "tasks")
+	wanted := map[string]bool{}
+	for i := range held {
+		if rel, err := filepath.Rel(root, held[i].Start.Dir); err == nil {
+			name, _, _ := strings.Cut(filepath.ToSlash(rel), "/")
+			wanted[name] = true
+		}
+	}
+	folders, err := os.ReadDir(root)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		w.log.Warn("the folders of earlier tasks cannot be removed", slog.Any("error", err))
+	}
+	for _, d := range folders {
+		if wanted[d.Name()] {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(root, d.Name())); err != nil {
+			w.log.Warn("the folder of an earlier task cannot be removed", slog.Any("error", err))
+		}
+	}
+}
