@@ -50,6 +50,7 @@ type GPULoad struct {
 	Memory      *Size    `json:"memory,omitempty"`      // in use, bytes
 	Temperature *float64 `json:"temperature,omitempty"` // degrees Celsius
 	Power       *float64 `json:"power,omitempty"`       // watts
+	Latency     *float64 `json:"latency,omitempty"`     // seconds from when the device was asked to when the reading was known
 }
 
 // Order is what an administrator asks of a worker.

@@ -401,7 +401,12 @@ func checkLoad(l *muster.Load) error {
 			}
 		}
 		if g.Power != nil {
-			return g.UUID, within("power", amount(*g.Power))
+			if err := within("power", amount(*g.Power)); err != nil {
+				return g.UUID, err
+			}
+		}
+		if g.Latency != nil {
+			return g.UUID, within("latency", amount(*g.Latency))
 		}
 		return g.UUID, nil
 	}))

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/muster-dev/muster"
 )
@@ -39,6 +40,7 @@ type maker struct {
 	devices []Device
 	notes   []string
 	missing bool
+	took    float64 // seconds
 }
 
 func (h *host) probe(ctx context.Context) (found []Device, notes []string) {
@@ -55,9 +57,10 @@ func (h *host) probe(ctx context.Context) (found []Device, notes []string) {
 			ctx, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
 			var err error
+			asked := time.Now()
 			m.devices, m.notes, err = m.find(ctx)
-			switch m.missing = errors.Is(err, errMissing); {
-			case err != nil && !m.missing:
+			m.took = time.Since(asked).Seconds()
+			if m.missing = errors.Is(err, errMissing); err != nil && !m.missing {
 				m.notes = append(m.notes, err.Error())
 			}
 		})
@@ -68,6 +71,9 @@ func (h *host) probe(ctx context.Context) (found []Device, notes []string) {
 	for _, m := range makers {
 		if m.name == "AMD" && len(m.devices) > 0 {
 			m.devices = h.shownByAMD(m.devices, len(makers[0].devices) > 0)
+		}
+		for i := range m.devices {
+			m.devices[i].Reading.Latency = &m.took
 		}
 		found = append(found, m.devices...)
 		notes = append(notes, m.notes...)

@@ -98,6 +98,7 @@ func (s *Stream) Latest() (Readings, bool) {
 		if now.Before(st.until) {
 			some = true
 			*r = st.reading
+			r.Latency = new(st.took.Seconds())
 			if st.at.After(all.At) {
 				all.At = st.at
 			}

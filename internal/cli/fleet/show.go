@@ -116,5 +116,8 @@ func busy(l *muster.GPULoad) string {
 	if l.Power != nil {
 		parts = append(parts, strconv.FormatFloat(*l.Power, 'f', 0, 64)+" W")
 	}
+	if l.Latency != nil && len(parts) > 0 {
+		parts = append(parts, fmt.Sprintf("read in %.0f ms", *l.Latency*1000))
+	}
 	return strings.Join(parts, ", ")
 }
