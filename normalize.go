@@ -46,6 +46,18 @@ func (s *Spec) Normalize() *Spec {
 	return &n
 }
 
+// Kind returns the kind that all stages of a normalized spec share, or "".
+func (s *Spec) Kind() string {
+	same := ""
+	for i := range s.Tasks {
+		if i > 0 && s.Tasks[i].Kind != same {
+			return ""
+		}
+		same = s.Tasks[i].Kind
+	}
+	return same
+}
+
 // defaultName is that of the only stage, if it has one.
 func (s *Spec) defaultName() string {
 	if len(s.Tasks) == 1 && s.Tasks[0].Name != "" {

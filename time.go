@@ -18,6 +18,14 @@ const timeLayout = "2006-01-02T15:04:05.000Z"
 // TimeOf converts, cutting below the millisecond.
 func TimeOf(t time.Time) Time { return Time(t.UnixMilli()) }
 
+// Or returns d if it is set, and otherwise what it is by default.
+func (d Duration) Or(otherwise Duration) Duration {
+	if d > 0 {
+		return d
+	}
+	return otherwise
+}
+
 // Std converts to the standard library's type, in UTC.
 func (t Time) Std() time.Time { return time.UnixMilli(int64(t)).UTC() }
 

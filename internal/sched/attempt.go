@@ -1,8 +1,6 @@
 package sched
 
 import (
-	"math"
-
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/judge"
@@ -112,13 +110,8 @@ func (s *State) progress(now muster.Time, ev event.Progressed) error {
 	if err != nil {
 		return err
 	}
-	if p.Progress != nil && (math.IsNaN(*p.Progress) || *p.Progress < 0 || *p.Progress > 1) {
-		return muster.Errorf(muster.Invalid, "progress %g of attempt %s is not from 0 to 1", *p.Progress, p.Attempt)
-	}
-	for name, v := range p.Metrics {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return muster.Errorf(muster.Invalid, "metric %q of attempt %s is no number", name, p.Attempt)
-		}
+	if err := judge.CheckProgress(p); err != nil {
+		return err
 	}
 	s.hear(now, t.worker)
 	if p.Progress != nil {
@@ -150,13 +143,8 @@ func (s *State) saved(now muster.Time, ev event.Saved) error {
 
 func (s *State) finish(now muster.Time, ev event.Finished) error {
 	r := &ev.Report
-	switch r.Outcome {
-	case muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled:
-	default:
-		return muster.Errorf(muster.Invalid, "attempt %s cannot be reported as %q", r.Attempt, r.Outcome)
-	}
-	if r.LogSize < 0 || len(r.Result) > muster.MaxResult {
-		return muster.Errorf(muster.Invalid, "the report of attempt %s has a negative log size, or a result of more than %d bytes", r.Attempt, muster.MaxResult)
+	if err := judge.CheckReport(r); err != nil {
+		return err
 	}
 	t, err := s.current(ev.Worker, r.Attempt)
 	if err != nil {

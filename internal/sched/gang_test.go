@@ -319,24 +319,11 @@ func TestToCancelOneIsToCancelTheGang(t *testing.T) {
 }
 
 // retryAll asks to retry what has ended of a job without success.
-func (d *desk) retryAll(job muster.JobID) event.Retry { return d.retryOf(job, -1) }
+func (d *desk) retryAll(job muster.JobID) event.Retry { return d.rows.retry(job, nil) }
 
-// retryOf asks to retry one task, as the API does: all other rows come as kept.
+// retryOf asks to retry one task.
 func (d *desk) retryOf(job muster.JobID, num int) event.Retry {
-	ev := event.Retry{Job: d.rows.jobs[job], Rest: num < 0}
-	for i := range d.rows.groups[job] {
-		ev.Groups = append(ev.Groups, d.rows.groups[job][i])
-	}
-	for _, t := range d.rows.all(job) {
-		switch {
-		case !t.State.Final():
-		case num < 0 || num == t.ID.Num:
-			ev.Ended = append(ev.Ended, t)
-		default:
-			ev.Kept = append(ev.Kept, t)
-		}
-	}
-	return ev
+	return d.rows.retry(job, []event.Span{{First: num, Last: num}})
 }
 
 func TestToRetryOneIsToRetryTheGang(t *testing.T) {

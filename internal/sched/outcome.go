@@ -35,11 +35,8 @@ func (s *State) conclude(now muster.Time, t *task, e judge.Ending, v judge.Verdi
 		return
 	}
 	r := &t.row
-	s.out.attempts = append(s.out.attempts, muster.Attempt{
-		ID: t.attempt(), Worker: r.Worker, Outcome: e.Outcome, Reason: e.Reason, Message: e.Message, ExitCode: r.ExitCode,
-		Artifacts: r.Artifacts, Usage: r.Usage, LogSize: r.LogSize, AssignedAt: r.AssignedAt, StartedAt: r.StartedAt, FinishedAt: e.At,
-	})
-	t.clear()
+	s.out.attempts = append(s.out.attempts, judge.Past(r, e))
+	judge.Clear(r)
 	r.Reason, r.Message = v.Reason, v.Message
 	if e.Outcome != muster.AttemptRejected {
 		r.QueuedAt = now
@@ -61,20 +58,12 @@ func (t *task) ran(end muster.Time) {
 	}
 }
 
-// clear empties what belongs to an execution.
-func (t *task) clear() {
-	r := &t.row
-	r.Worker, r.Grant, r.ExitCode, r.Progress, r.Step, r.Metrics = "", nil, nil, nil, "", nil
-	r.Result, r.Artifacts, r.Usage, r.LogSize = nil, nil, nil, 0
-	r.NotBefore, r.AssignedAt, r.StartedAt, r.FinishedAt = 0, 0, 0, 0
-}
-
 // expire ends an attempt whose worker has been away for its whole grace.
 func (s *State) expire(now muster.Time, t *task) {
 	d := t.group.spec().Disconnect
 	s.end(now, t, judge.Ending{
 		Outcome: muster.AttemptLost, Reason: muster.WorkerLost, At: now, Final: d.Then == muster.ThenFail,
-		Message: fmt.Sprintf("worker %s was not heard for %s", t.worker.row.Name, orDefault(d.Grace, defaultLease)),
+		Message: fmt.Sprintf("worker %s was not heard for %s", t.worker.row.Name, d.Grace.Or(defaultLease)),
 	})
 }
 

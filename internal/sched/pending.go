@@ -120,18 +120,13 @@ func (s *State) tell(w *worker, word effect.Send) {
 }
 
 func (s *State) publishTask(now muster.Time, t *task) {
-	s.out.events = append(s.out.events, muster.Event{
-		Type: muster.EventTask, At: now, Job: t.row.ID.Job, Task: &t.row.ID, State: t.row.State.String(), Worker: t.row.Worker,
-		Detail: &muster.TaskDetail{
-			Attempt: t.row.Attempt, Reason: t.row.Reason, Progress: t.row.Progress, Step: t.row.Step, Metrics: t.row.Metrics,
-		},
-	})
+	s.out.events = append(s.out.events, effect.TaskEvent(now, &t.row))
 }
 
 func (s *State) publishJob(now muster.Time, j *job) {
-	s.out.events = append(s.out.events, muster.Event{Type: muster.EventJob, At: now, Job: j.row.ID, State: string(j.row.State)})
+	s.out.events = append(s.out.events, effect.JobEvent(now, &j.row))
 }
 
 func (s *State) publishWorker(now muster.Time, w *worker) {
-	s.out.events = append(s.out.events, muster.Event{Type: muster.EventWorker, At: now, Worker: w.row.ID, State: string(w.row.State), Why: w.constrained})
+	s.out.events = append(s.out.events, effect.WorkerEvent(now, &w.row, w.constrained))
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched/judge"
 )
 
 // retry queues ended tasks again. It first finds out, stage by stage in the
@@ -171,7 +172,7 @@ func (s *State) retryGroup(now muster.Time, g *group, p *retryPlan) {
 			t = &task{row: *row}
 			g.adopt(t)
 		}
-		t.clear()
+		judge.Clear(&t.row)
 		r := &t.row
 		r.Reason, r.Message, r.Retried, r.Crashes, r.QueuedAt = muster.NoReason, "", 0, 0, 0
 		if to == muster.Queued {

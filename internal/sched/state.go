@@ -19,10 +19,10 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.Heartbeat = orDefault(c.Heartbeat, muster.Duration(10*time.Second))
-	c.Silent = orDefault(c.Silent, 3*c.Heartbeat)
-	c.Settle = orDefault(c.Settle, muster.Duration(15*time.Second))
-	c.Patience = orDefault(c.Patience, muster.Duration(time.Minute))
+	c.Heartbeat = c.Heartbeat.Or(muster.Duration(10 * time.Second))
+	c.Silent = c.Silent.Or(3 * c.Heartbeat)
+	c.Settle = c.Settle.Or(muster.Duration(15 * time.Second))
+	c.Patience = c.Patience.Or(muster.Duration(time.Minute))
 	if c.CrashLimit <= 0 {
 		c.CrashLimit = 5
 	}

@@ -108,9 +108,9 @@ func (s *State) stop(now muster.Time, t *task) {
 // here. One that makes room has the time to save, and its worker to bring that here.
 func (t *task) patience() muster.Duration {
 	spec := t.group.spec()
-	d := orDefault(spec.Kill.Grace, defaultGrace) + cancelSlack
+	d := spec.Kill.Grace.Or(defaultGrace) + cancelSlack
 	if c := spec.Checkpoint; c != nil && t.room == muster.Preempted && t.row.State != muster.Cancelling {
-		d = orDefault(c.Grace, orDefault(spec.Kill.Grace, defaultGrace)) + saveSlack
+		d = c.Grace.Or(spec.Kill.Grace.Or(defaultGrace)) + saveSlack
 	}
 	return d
 }
@@ -185,9 +185,10 @@ func (s *State) cancel(now muster.Time, ev event.Cancel) error {
 	case j == nil:
 		return muster.Errorf(muster.Conflict, "job %s has already ended", ev.Job)
 	}
-	spans, err := j.spans(ev.Tasks)
+	last := &j.groups[len(j.groups)-1].row
+	spans, err := event.Within(ev.Tasks, last.First+last.Size-1)
 	if err != nil {
-		return err
+		return muster.Errorf(muster.NotFound, "job %s %w", ev.Job, err)
 	}
 	n := 0
 	for _, g := range j.groups {
@@ -202,21 +203,6 @@ func (s *State) cancel(now muster.Time, ev event.Cancel) error {
 		return muster.Errorf(muster.Conflict, "job %s: all of these tasks have ended already, or are being cancelled", ev.Job)
 	}
 	return nil
-}
-
-// spans returns the spans in order and without overlaps; all tasks for nil.
-func (j *job) spans(list []event.Span) ([]event.Span, error) {
-	last := j.groups[len(j.groups)-1].row
-	most := last.First + last.Size - 1
-	if list == nil {
-		return []event.Span{{First: 0, Last: most}}, nil
-	}
-	for _, s := range list {
-		if s.First < 0 || s.First > s.Last || s.Last > most {
-			return nil, muster.Errorf(muster.NotFound, "job %s has tasks 0 to %d, not %d to %d", j.row.ID, most, s.First, s.Last)
-		}
-	}
-	return event.Merge(list), nil
 }
 
 // cancelPart cancels elements of a group and returns how many were not final and

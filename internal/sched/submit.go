@@ -16,7 +16,7 @@ func (s *State) submit(now muster.Time, ev event.Submit) error {
 	}
 	spec := ev.Spec
 	row := muster.Job{
-		ID: ev.ID, Name: spec.Name, Project: spec.Project, Priority: priority(spec), Labels: spec.Labels, Kind: kind(spec),
+		ID: ev.ID, Name: spec.Name, Project: spec.Project, Priority: priority(spec), Labels: spec.Labels, Kind: spec.Kind(),
 		CreatedAt: now, Owner: ev.Owner, Spec: spec,
 	}
 	reads := flow.Reads(spec)
@@ -65,18 +65,6 @@ func priority(spec *muster.Spec) int {
 	return *spec.Priority
 }
 
-// kind returns the kind that all stages share, or "".
-func kind(spec *muster.Spec) string {
-	same := ""
-	for i := range spec.Tasks {
-		if i > 0 && spec.Tasks[i].Kind != same {
-			return ""
-		}
-		same = spec.Tasks[i].Kind
-	}
-	return same
-}
-
 // newJob wires a job of its rows. It refuses what no valid spec has, so that the
 // rest of the package may rely on it.
 func newJob(row muster.Job, groups []muster.Group) (*job, error) {
@@ -99,38 +87,25 @@ func newJob(row muster.Job, groups []muster.Group) (*job, error) {
 		g.timer.Of = g
 		j.groups[i], named[g.row.Name] = g, g
 	}
-	for _, g := range j.groups {
-		for _, name := range spec.Tasks[g.row.Index].Needs {
+	needs := make([][]int, len(j.groups))
+	for i, g := range j.groups {
+		for _, name := range spec.Tasks[i].Needs {
 			n := named[name]
 			if n == nil {
 				return nil, muster.Errorf(muster.InvalidSpec, "stage %q needs %q, which is no stage of this job", g.row.Name, name)
 			}
-			g.needs = append(g.needs, n)
+			g.needs, needs[i] = append(g.needs, n), append(needs[i], n.row.Index)
 			n.readers = append(n.readers, g)
 		}
 	}
-	return j, j.sort()
-}
-
-// sort puts the groups in an order in which each comes after those it needs.
-func (j *job) sort() error {
-	open := make([]int, len(j.groups)) // needs that are not in the order yet
-	for i, g := range j.groups {
-		if open[i] = len(g.needs); open[i] == 0 {
-			j.order = append(j.order, g)
-		}
+	order, ok := flow.Order(needs)
+	if !ok {
+		return nil, muster.Errorf(muster.InvalidSpec, "the stages of job %q need each other in a circle", row.Name)
 	}
-	for i := 0; i < len(j.order); i++ {
-		for _, r := range j.order[i].readers {
-			if open[r.row.Index]--; open[r.row.Index] == 0 {
-				j.order = append(j.order, r)
-			}
-		}
+	for _, i := range order {
+		j.order = append(j.order, j.groups[i])
 	}
-	if len(j.order) < len(j.groups) {
-		return muster.Errorf(muster.InvalidSpec, "the stages of job %q need each other in a circle", j.row.Name)
-	}
-	return nil
+	return j, nil
 }
 
 // load brings a job into memory.

@@ -89,7 +89,7 @@ func (t *task) lease() muster.Time {
 	if t.worker.reachable() {
 		return 0
 	}
-	return t.worker.seen.Add(orDefault(t.group.spec().Disconnect.Grace, defaultLease))
+	return t.worker.seen.Add(t.group.spec().Disconnect.Grace.Or(defaultLease))
 }
 
 func (s *State) taskDue(now muster.Time, t *task) {
@@ -182,11 +182,4 @@ func earlier(a, b muster.Time) muster.Time {
 		return b
 	}
 	return a
-}
-
-func orDefault(d, otherwise muster.Duration) muster.Duration {
-	if d > 0 {
-		return d
-	}
-	return otherwise
 }

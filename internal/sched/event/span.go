@@ -1,6 +1,10 @@
 package event
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/muster-dev/muster"
+)
 
 // Span is the task numbers First to Last.
 type Span struct{ First, Last int }
@@ -16,4 +20,18 @@ func Merge(spans []Span) []Span {
 		}
 	}
 	return merged
+}
+
+// Within merges spans of the tasks 0 to last; nil means all of them. The error says
+// which one is not within.
+func Within(spans []Span, last int) ([]Span, error) {
+	if spans == nil {
+		return []Span{{First: 0, Last: last}}, nil
+	}
+	for _, s := range spans {
+		if s.First < 0 || s.First > s.Last || s.Last > last {
+			return nil, muster.Errorf(muster.NotFound, "has tasks 0 to %d, not %d to %d", last, s.First, s.Last)
+		}
+	}
+	return Merge(spans), nil
 }

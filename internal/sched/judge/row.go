@@ -1,0 +1,48 @@
+package judge
+
+import (
+	"math"
+
+	"github.com/muster-dev/muster"
+)
+
+// CheckReport refuses a report that no attempt can end with.
+func CheckReport(r *muster.Report) error {
+	switch r.Outcome {
+	case muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled:
+	default:
+		return muster.Errorf(muster.Invalid, "attempt %s cannot be reported as %q", r.Attempt, r.Outcome)
+	}
+	if r.LogSize < 0 || len(r.Result) > muster.MaxResult {
+		return muster.Errorf(muster.Invalid, "the report of attempt %s has a negative log size, or a result of more than %d bytes", r.Attempt, muster.MaxResult)
+	}
+	return nil
+}
+
+// CheckProgress refuses what is no progress.
+func CheckProgress(p *muster.Progress) error {
+	if p.Progress != nil && (math.IsNaN(*p.Progress) || *p.Progress < 0 || *p.Progress > 1) {
+		return muster.Errorf(muster.Invalid, "progress %g of attempt %s is not from 0 to 1", *p.Progress, p.Attempt)
+	}
+	for name, v := range p.Metrics {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return muster.Errorf(muster.Invalid, "metric %q of attempt %s is no number", name, p.Attempt)
+		}
+	}
+	return nil
+}
+
+// Past returns the history row of a task's current attempt, which ended so.
+func Past(r *muster.Task, e Ending) muster.Attempt {
+	return muster.Attempt{
+		ID: muster.AttemptID{Task: r.ID, N: r.Attempt}, Worker: r.Worker, Outcome: e.Outcome, Reason: e.Reason, Message: e.Message, ExitCode: r.ExitCode,
+		Artifacts: r.Artifacts, Usage: r.Usage, LogSize: r.LogSize, AssignedAt: r.AssignedAt, StartedAt: r.StartedAt, FinishedAt: e.At,
+	}
+}
+
+// Clear empties what belongs to an execution.
+func Clear(r *muster.Task) {
+	r.Worker, r.Grant, r.ExitCode, r.Progress, r.Step, r.Metrics = "", nil, nil, nil, "", nil
+	r.Result, r.Artifacts, r.Usage, r.LogSize = nil, nil, nil, 0
+	r.NotBefore, r.AssignedAt, r.StartedAt, r.FinishedAt = 0, 0, 0, 0
+}
