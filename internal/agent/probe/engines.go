@@ -220,6 +220,7 @@ func parseDocker(info []byte, cdi []string) (*Engine, error) {
 func parsePodman(info []byte, cdi []string) (*Engine, error) {
 	var p struct {
 		Host struct {
+			Rootless   bool // before Podman 3
 			Security   struct{ Rootless bool }
 			OCIRuntime struct{ Name string }
 		}
@@ -231,7 +232,7 @@ func parsePodman(info []byte, cdi []string) (*Engine, error) {
 	if p.Version.Version == "" {
 		return nil, errors.New("its answer does not tell its version")
 	}
-	e := &Engine{Version: p.Version.Version, Rootless: p.Host.Security.Rootless, GPUs: makers(cdi)}
+	e := &Engine{Version: p.Version.Version, Rootless: p.Host.Rootless || p.Host.Security.Rootless, GPUs: makers(cdi)}
 	if p.Host.OCIRuntime.Name != "" {
 		e.Runtimes = []string{p.Host.OCIRuntime.Name}
 	}

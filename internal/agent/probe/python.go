@@ -201,6 +201,9 @@ func torchBuild(text, version string) string {
 		if m[1] == "hip" {
 			m[1] = "rocm"
 		}
+		if m[1] == "xpu" {
+			return "xpu" // its number is a date
+		}
 		return m[1] + " " + majorMinor(m[2])
 	}
 	_, build, _ := strings.Cut(version, "+")

@@ -21,12 +21,7 @@ func tags(f *Facts) []string {
 	for i := range f.GPUs {
 		t.device(&f.GPUs[i])
 	}
-	for _, tag := range f.Accels {
-		t.add(tag)
-		if name, _, ok := strings.Cut(tag, ":"); ok {
-			t.add(name)
-		}
-	}
+	t.add(f.Accels...)
 	for i := range f.Engines {
 		t.add(f.Engines[i].Name)
 		if slices.Contains(f.Engines[i].GPUs, "nvidia") && slices.Contains(t, "nvidia") {
