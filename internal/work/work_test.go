@@ -3,14 +3,21 @@ package work_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/python"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/serve"
 	"github.com/muster-dev/muster/internal/work"
@@ -211,4 +218,59 @@ func BenchmarkNoop(b *testing.B) {
 		}
 	}
 	b.ReportMetric(60_000*float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
+}
+
+// What a worker that was killed left behind is removed at the next start: folders of
+// tasks that nobody stands by, and tools that it used for itself.
+func TestOrphansAreRemoved(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells whose a process is")
+	}
+	s, c := begin(t)
+	data := t.TempDir()
+	folder := filepath.Join(data, "tasks", "9.9-1", "work")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	tool := func(of string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), "/bin/sleep", "600")
+		cmd.Env = []string{python.Mark(of)}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	mine, other := tool(data), tool(t.TempDir())
+	background(t, newWorker(t, s, func(cfg *work.Config) { cfg.Data = data }).Run)
+	_ = mine.Wait() // killed
+	if j := submit(t, c, `{"tasks":[{"kind":"noop"}]}`); j.State != muster.JobSucceeded {
+		t.Fatalf("the job is %s", j.State)
+	}
+	if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder of a task of an earlier life: %v", err)
+	}
+	if err := other.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("a tool of another worker: %v", err)
+	}
+	_ = other.Process.Kill()
+	_ = other.Wait()
+}
+
+// A worker that is to leave does so also before it has joined.
+func TestLeaveWhileJoining(t *testing.T) {
+	w, err := work.New(work.Config{Server: "http://127.0.0.1:1", Token: "mst_join_x", Data: t.TempDir()}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- w.Run(t.Context()) }()
+	w.Leave()
+	select {
+	case err := <-done:
+		if !errors.Is(err, run.ErrLeave) {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(limit):
+		t.Error("it does not leave")
+	}
 }
