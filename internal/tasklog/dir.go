@@ -16,7 +16,8 @@ import (
 )
 
 // Dir keeps each attempt's log in a file of its own, which is made by the first
-// Append: an attempt without output has none. Only one Dir at a time may use a folder.
+// Append: an attempt without output has none. Several Dirs, also of several processes, may
+// use a folder as long as each log is appended to by one of them at a time.
 type Dir struct {
 	root string
 
@@ -143,6 +144,9 @@ func (d *Dir) Append(_ context.Context, a muster.AttemptID, offset int64, data [
 	if err := d.open(l, len(data) > 0 && offset == 0); err != nil {
 		return 0, err
 	}
+	if err := l.look(); err != nil {
+		return 0, failed("read", a, err)
+	}
 	if offset > l.size {
 		return l.size, muster.Errorf(muster.Conflict, "the log of %s has %d bytes: go on from there, not from %d", a, l.size, offset)
 	}
@@ -192,6 +196,21 @@ func (d *Dir) open(l *log, create bool) error {
 	return nil
 }
 
+// look takes up what another Dir has written to the open file since.
+func (l *log) look() error {
+	if l.file == nil {
+		return nil
+	}
+	info, err := l.file.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() != l.size {
+		l.size, l.synced = info.Size(), false
+	}
+	return nil
+}
+
 // create makes a file and its folders.
 func (d *Dir) create(path string) (*os.File, error) {
 	d.folders.RLock()
@@ -213,6 +232,9 @@ func (d *Dir) Size(_ context.Context, a muster.AttemptID) (int64, error) {
 
 func (d *Dir) sizeOf(l *log) (int64, error) {
 	if l.file != nil {
+		if err := l.look(); err != nil {
+			return 0, failed("read", l.id, err)
+		}
 		return l.size, nil
 	}
 	info, err := os.Stat(d.path(l.id))
@@ -315,6 +337,12 @@ func (d *Dir) RemoveAttempt(_ context.Context, a muster.AttemptID) error {
 		_ = os.Remove(d.jobDir(a.Task.Job))
 	}
 	return nil
+}
+
+// Shut closes the file of one attempt's log, so that its space is free when another Dir
+// removes it. The next use opens it again.
+func (d *Dir) Shut(a muster.AttemptID) error {
+	return d.drop(func(b muster.AttemptID) bool { return a == b })
 }
 
 // drop closes the files of the logs that which selects.

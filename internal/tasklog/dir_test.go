@@ -299,3 +299,40 @@ func BenchmarkAppend(b *testing.B) {
 		}
 	}
 }
+
+// A worker and its shim use one folder: each sees what the other has written.
+func TestTwoDirsTakeTurnsWithALog(t *testing.T) {
+	root := t.TempDir()
+	one, err := tasklog.OpenDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
+	other, err := tasklog.OpenDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	a := muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}
+	at := int64(0)
+	for i, d := range []*tasklog.Dir{one, other, one, other} {
+		if size, err := d.Size(t.Context(), a); err != nil || size != at {
+			t.Fatalf("turn %d: size %d, %v; want %d", i, size, err, at)
+		}
+		if at, err = d.Append(t.Context(), a, at, []byte("abc")); err != nil || at != int64(3*(i+1)) {
+			t.Fatalf("turn %d: %d, %v", i, at, err)
+		}
+	}
+	if _, err := one.Append(t.Context(), a, at+1, []byte("x")); muster.CodeOf(err) != muster.Conflict {
+		t.Errorf("a gap is accepted: %v", err)
+	}
+	if err := other.Shut(a); err != nil {
+		t.Error(err)
+	}
+	if err := one.RemoveAttempt(t.Context(), a); err != nil {
+		t.Error(err)
+	}
+	if size, err := other.Size(t.Context(), a); err != nil || size != 0 {
+		t.Errorf("after it was removed: size %d, %v", size, err)
+	}
+}

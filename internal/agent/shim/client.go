@@ -95,12 +95,7 @@ func (c *Client) join(l *line) {
 	c.lines = append(c.lines, l)
 	c.wg.Go(func() {
 		l.run()
-		c.mu.Lock()
-		c.lines = slices.DeleteFunc(c.lines, func(o *line) bool { return o == l })
-		if c.current == l {
-			c.current = nil
-		}
-		c.mu.Unlock()
+		c.leave(l)
 		c.reap()
 	})
 }
@@ -201,15 +196,31 @@ func (c *Client) launch() (*line, error) {
 
 // Start implements run.Supervisor.
 func (c *Client) Start(ctx context.Context, s *run.Start, sink run.Sink) (run.Proc, error) {
-	l, err := c.line(ctx)
-	if err != nil {
-		return nil, err
+	for {
+		l, err := c.line(ctx)
+		if err != nil {
+			return nil, err
+		}
+		p, err := l.start(s, sink)
+		if errors.Is(err, errBefore) {
+			c.leave(l)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return p, nil
 	}
-	p, err := l.start(s, sink)
-	if err != nil {
-		return nil, err
+}
+
+// leave has no new task started over a line that has ended.
+func (c *Client) leave(l *line) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lines = slices.DeleteFunc(c.lines, func(o *line) bool { return o == l })
+	if c.current == l {
+		c.current = nil
 	}
-	return p, nil
 }
 
 // Adopt implements run.Supervisor.

@@ -43,8 +43,14 @@ type line struct {
 	gone  bool
 }
 
-// errGone says that a shim has ended.
-var errGone = errors.New("the shim, which stands by this worker's processes, has ended")
+var (
+	// errGone says that a shim has ended.
+	errGone = errors.New("the shim, which stands by this worker's processes, has ended")
+	// errBefore says that it had ended before it was asked.
+	errBefore = errors.New("the shim had ended before")
+	// errLate says that it lives and does not answer.
+	errLate = errors.New("the shim, which stands by this worker's processes, does not answer")
+)
 
 // call opens a line and hears what the shim holds.
 func call(conn net.Conn, h *home, contact time.Duration, log *slog.Logger) (*line, []run.Held, error) {
@@ -209,8 +215,6 @@ func (l *line) ask(f *toShim) (*toWorker, error) {
 	}
 }
 
-var errLate = errors.New("the shim, which stands by this worker's processes, does not answer")
-
 // ping ends the line to a shim that hangs while something is expected of it.
 func (l *line) ping(stop <-chan struct{}) {
 	tick := time.NewTicker(pingEvery)
@@ -292,7 +296,7 @@ func (l *line) start(s *run.Start, sink run.Sink) (*proc, error) {
 	l.mu.Lock()
 	if l.gone {
 		l.mu.Unlock()
-		return nil, errGone
+		return nil, errBefore
 	}
 	l.procs[s.Attempt] = p
 	l.mu.Unlock()

@@ -91,7 +91,7 @@ func (s *server) look(now time.Duration) bool {
 		case a.over():
 			if since > a.s.Lease+leaseSlack {
 				s.log.Warn("nobody came for an attempt that has ended", slog.String("attempt", id.String()))
-				delete(s.attempts, id)
+				s.drop(id)
 			}
 		case since > a.s.Lease && a.s.Lease > 0:
 			a.stop(&errLeaseEnded, muster.Kill{})
@@ -229,10 +229,20 @@ func (s *server) forget(ids []muster.AttemptID) {
 			continue
 		}
 		if a.over() {
-			delete(s.attempts, id)
+			s.drop(id)
 			continue
 		}
 		a.forget()
+	}
+}
+
+// drop forgets an attempt that has ended. The lock is held.
+func (s *server) drop(id muster.AttemptID) {
+	delete(s.attempts, id)
+	if l, ok := s.logs.(interface {
+		Shut(a muster.AttemptID) error
+	}); ok {
+		_ = l.Shut(id) // nothing is buffered
 	}
 }
 

@@ -1,0 +1,93 @@
+package shim
+
+import (
+	"log/slog"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// fork starts a shell as a shim starts a task, and does not wait for it.
+func fork(t *testing.T, k *kin, mark, shell string) (*exec.Cmd, run.Pid) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", shell)
+	cmd.Env = []string{mark, "PATH=/usr/bin:/bin"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p, err := k.start(mark, func() (int, error) {
+		if err := cmd.Start(); err != nil {
+			return 0, err
+		}
+		return cmd.Process.Pid, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd, p
+}
+
+// ends reports whether the command is over within the patience of a test.
+func ends(cmd *exec.Cmd) bool {
+	done := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(done) }()
+	select {
+	case <-done:
+		return true
+	case <-time.After(patience):
+		return false
+	}
+}
+
+func TestKillLeftoverEndsWhatAnEarlierLifeLeft(t *testing.T) {
+	k := newKin(slog.New(slog.DiscardHandler))
+	for _, started := range []bool{true, false} {
+		cmd, p := fork(t, k, "MUSTER_OUT="+t.TempDir(), "trap '' TERM HUP; setsid sleep 1000 & while :; do sleep 1000; done")
+		if p.StartTicks == 0 || p.BootID == "" {
+			t.Fatalf("%+v", p)
+		}
+		record := p
+		if !started { // the shim was killed before it could note the number
+			record = run.Pid{BootID: p.BootID, Mark: p.Mark}
+			await(t, "the program runs", func() bool { return marked(p.PID, p.Mark) })
+		}
+		if err := killLeftover(record); err != nil {
+			t.Error(err)
+		}
+		if !ends(cmd) {
+			t.Error("it survives")
+		}
+		if left := k.ended(p, time.Second); left != 0 {
+			t.Errorf("%d processes survive", left)
+		}
+	}
+}
+
+func TestKillLeftoverSparesARecycledNumber(t *testing.T) {
+	k := newKin(slog.New(slog.DiscardHandler))
+	cmd, p := fork(t, k, "MUSTER_OUT="+t.TempDir(), "exec sleep 1000")
+	other := p
+	other.StartTicks++
+	other.Mark = "MUSTER_OUT=" + t.TempDir()
+	unknown := other
+	unknown.StartTicks = 0
+	elsewhere := p
+	elsewhere.BootID = "another life of the machine"
+	for _, o := range []run.Pid{other, unknown, elsewhere, {}, {BootID: p.BootID}} {
+		if err := killLeftover(o); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("another process with the number was killed: %v", err)
+	}
+	if st, err := readStat(p.PID); err != nil || st.state == 'Z' {
+		t.Errorf("another process with the number was killed: %c %v", st.state, err)
+	}
+	k.kill(p)
+	if !ends(cmd) {
+		t.Error("it survives")
+	}
+	k.ended(p, time.Second)
+}

@@ -1,0 +1,395 @@
+package shim
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// What is true over several lives of a worker.
+
+func TestATaskOutlivesAKilledWorker(t *testing.T) {
+	needShims(t)
+	dir := t.TempDir()
+	w := startWorker(t, dir)
+	s := shell(t, `echo '::muster progress=0.25 step="one" loss=3'; i=0; while [ ! -e go ]; do echo line $i; i=$((i+1)); sleep 0.01; done
+		echo '::muster step="two" acc=1'; echo last; exit 42`)
+	w.do(order{Start: s})
+	await(t, "it prints", func() bool { return len(records(t, dir, s.Attempt)) > 3 })
+	w.kill()
+	seen := len(records(t, dir, s.Attempt))
+	await(t, "it prints although nobody is there", func() bool { return len(records(t, dir, s.Attempt)) > seen+3 })
+
+	c := detached(t, dir)
+	h := held(t, c)
+	if d := cmp.Diff(*s, h.Start); d != "" {
+		t.Errorf("what was started is not what is held: %s", d)
+	}
+	if h.Exit != nil || h.Report != nil || h.Started == 0 || h.LogSize == 0 || h.PID.PID == 0 {
+		t.Errorf("%+v", h)
+	}
+	p, k := adopt(t, c, h)
+	if got, size := k.seen(); got.Step == nil || *got.Step != "one" || got.Metrics["loss"] != 3 || size < h.LogSize {
+		t.Errorf("what it said before is not told: %+v, %d bytes", got, size)
+	}
+	if err := os.WriteFile(filepath.Join(s.Dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if x := wait(t, p); x.Code != 42 || x.Stopped != nil {
+		t.Errorf("%+v", x)
+	}
+	if got, _ := k.seen(); *got.Step != "two" || got.Metrics["acc"] != 1 || *got.Progress != 0.25 {
+		t.Errorf("progress %+v", got)
+	}
+	all := records(t, dir, s.Attempt)
+	inOrder(t, all)
+	for i, r := range all[:len(all)-1] {
+		if want := "line " + strconv.Itoa(i) + "\n"; string(r.Data) != want {
+			t.Fatalf("record %d is %q", i, r.Data)
+		}
+	}
+	if got := string(all[len(all)-1].Data); got != "last\n" {
+		t.Errorf("the last record is %q", got)
+	}
+	if age := all[1].At; age.After(h.Started.Std().Add(patience)) {
+		t.Errorf("a line of %s is stamped %s", h.Started, age)
+	}
+}
+
+func TestWhatHappensWhileNoWorkerIsThereIsTold(t *testing.T) {
+	needShims(t)
+	dir := t.TempDir()
+	w := startWorker(t, dir)
+	ends, dies, late, lost := shell(t, "echo x; sleep 0.3; exit 7"), shell(t, "sleep 0.3; kill -SEGV $$"), shell(t, "exec sleep 1000"), shell(t, "exec sleep 1000")
+	late.Timeout = 200 * time.Millisecond
+	lost.Lease = 300 * time.Millisecond
+	settled := shell(t, "exit 0")
+	for _, s := range []*run.Start{ends, dies, late, lost, settled} {
+		w.do(order{Start: s})
+	}
+	report := &muster.Report{Attempt: settled.Attempt, Outcome: muster.AttemptSucceeded, Result: []byte(`{"a":1}`), FinishedAt: 5}
+	contact := run.Clock() - time.Second
+	w.do(order{Contact: contact})
+	w.do(order{Settle: report}) // which returns when all before it is on its way
+	w.kill()
+	for _, s := range []*run.Start{ends, dies, late, lost} {
+		await(t, "its process is gone", func() bool { return len(marks(s.Mark)) == 0 })
+	}
+	c := detached(t, dir)
+	if c.Contacted() != contact {
+		t.Errorf("the last contact was %s, not %s", contact, c.Contacted())
+	}
+	byID := map[muster.AttemptID]*run.Held{}
+	for _, h := range c.Held() {
+		byID[h.Start.Attempt] = &h
+	}
+	exit := func(s *run.Start) *run.Exit {
+		h := byID[s.Attempt]
+		if h == nil {
+			t.Fatalf("%s is not held", s.Attempt)
+		}
+		p, _ := adopt(t, c, h)
+		return wait(t, p)
+	}
+	if x := exit(ends); x.Code != 7 {
+		t.Errorf("%+v", x)
+	}
+	if x := exit(dies); x.Signal != "SIGSEGV" {
+		t.Errorf("%+v", x)
+	}
+	if x := exit(late); x.Stopped == nil || x.Stopped.Outcome != muster.AttemptTimedOut {
+		t.Errorf("%+v", x)
+	}
+	if x := exit(lost); x.Stopped == nil || x.Stopped.Reason != muster.WorkerLost {
+		t.Errorf("%+v", x)
+	}
+	if d := cmp.Diff(report, byID[settled.Attempt].Report); d != "" {
+		t.Errorf("the settled report is not kept: %s", d)
+	}
+}
+
+// marks lists the processes that have a mark.
+func marks(mark string) (pids []int) {
+	for _, pid := range allPIDs() {
+		if marked(pid, mark) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func TestAnotherWorkerTakesOver(t *testing.T) {
+	needShims(t)
+	dir := t.TempDir()
+	one := detached(t, dir)
+	s := shell(t, "trap 'exit 9' TERM; echo ready; while :; do sleep 0.02; done")
+	p, _ := begin(t, one, s)
+	ready(t, dir, s)
+	two := detached(t, dir)
+	q, _ := adopt(t, two, held(t, two))
+	if x := wait(t, p); x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal || !strings.Contains(x.Stopped.Message, "taken over") {
+		t.Errorf("the first worker hears %+v", x)
+	}
+	if q.Exit() != nil {
+		t.Fatal("the task ended with it")
+	}
+	q.Stop(&run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser}, muster.Kill{})
+	if x := wait(t, q); x.Code != 9 {
+		t.Errorf("%+v", x)
+	}
+}
+
+func TestAShimOfAnotherBuildKeepsWhatItRuns(t *testing.T) {
+	needShims(t)
+	dir := t.TempDir()
+	old := openClient(t, dir, mode{command: command()}, func(c *Config) { c.Build = "old" })
+	s := shell(t, "echo ready; while [ ! -e go ]; do sleep 0.02; done; exit 3")
+	begin(t, old, s)
+	ready(t, dir, s)
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c := detached(t, dir)
+	p, _ := adopt(t, c, held(t, c))
+	next := shell(t, "exit 4")
+	q, _ := begin(t, c, next)
+	if x := wait(t, q); x.Code != 4 {
+		t.Errorf("%+v", x)
+	}
+	if homes, err := homesIn(dir); err != nil || len(homes) != 2 {
+		t.Errorf("there are %d shims, %v; want the old one and the new one", len(homes), err)
+	}
+	if err := os.WriteFile(filepath.Join(s.Dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if x := wait(t, p); x.Code != 3 {
+		t.Errorf("%+v", x)
+	}
+	c.Forget(s.Attempt, next.Attempt)
+	await(t, "the old shim, which holds nothing any more, ends", func() bool { homes, _ := homesIn(dir); return len(homes) == 1 })
+}
+
+func TestAShimThatIsOfNoUseEnds(t *testing.T) {
+	needShims(t)
+	dir := t.TempDir()
+	c := detached(t, dir)
+	s := shell(t, "exit 0")
+	p, _ := begin(t, c, s)
+	wait(t, p)
+	homes, err := homesIn(dir)
+	if err != nil || len(homes) != 1 {
+		t.Fatalf("%d homes, %v", len(homes), err)
+	}
+	shim := homes[0].owner()
+	c.Forget(s.Attempt)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the shim ends", func() bool { return !runs(shim) })
+	if homes, err := homesIn(dir); err != nil || len(homes) != 0 {
+		t.Errorf("its folder stays: %v %v", homes, err)
+	}
+}
+
+// runs reports whether a process lives; a zombie does not.
+func runs(p run.Pid) bool {
+	st, err := readStat(p.PID)
+	return err == nil && st.start == p.StartTicks && st.state != 'Z'
+}
+
+func TestAKilledShimEndsItsTasksAndTheNextOneGetsANewShim(t *testing.T) {
+	needShims(t)
+	dir := t.TempDir()
+	c := detached(t, dir)
+	s := shell(t, "trap '' TERM; (setsid sh -c 'trap \"\" TERM; while :; do sleep 0.02; done' &) ; echo ready; while :; do sleep 0.02; done")
+	p, _ := begin(t, c, s)
+	ready(t, dir, s)
+	homes, err := homesIn(dir)
+	if err != nil || len(homes) != 1 {
+		t.Fatalf("%d homes, %v", len(homes), err)
+	}
+	if err := syscall.Kill(homes[0].owner().PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if x := wait(t, p); x.Stopped == nil || x.Stopped.Outcome != muster.AttemptFailed || x.Stopped.Reason != muster.WorkerInternal ||
+		!strings.Contains(x.Stopped.Message, "shim") {
+		t.Errorf("%+v", x)
+	}
+	if left := marks(s.Mark); len(left) > 0 {
+		t.Errorf("processes %v survive", left)
+	}
+	p.Record(tasklog.System, []byte("in vain\n"))
+	p.Settle(&muster.Report{Attempt: s.Attempt})
+	c.Forget(s.Attempt)
+	q, _ := begin(t, c, shell(t, "exit 6"))
+	if x := wait(t, q); x.Code != 6 {
+		t.Errorf("%+v", x)
+	}
+}
+
+func TestWhatAShimLeftThatDiedWithItsWorkerIsEnded(t *testing.T) {
+	needShims(t)
+	dir := t.TempDir()
+	w := startWorker(t, dir)
+	s := shell(t, "trap '' TERM HUP; setsid sleep 1000 & echo ready; while :; do sleep 0.02; done")
+	w.do(order{Start: s})
+	ready(t, dir, s)
+	homes, err := homesIn(dir)
+	if err != nil || len(homes) != 1 {
+		t.Fatalf("%d homes, %v", len(homes), err)
+	}
+	if err := syscall.Kill(homes[0].owner().PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	w.kill()
+	c := detached(t, dir)
+	if left := marks(s.Mark); len(left) > 0 {
+		t.Errorf("processes %v survive", left)
+	}
+	if len(c.Held()) != 0 {
+		t.Errorf("%v is held by nobody", c.Held())
+	}
+	if homes, err := homesIn(dir); err != nil || len(homes) != 0 {
+		t.Errorf("its folder stays: %v %v", homes, err)
+	}
+}
+
+func TestAShimThatIsToldToEndStopsItsTasks(t *testing.T) {
+	needShims(t)
+	dir := t.TempDir()
+	c := detached(t, dir)
+	s := shell(t, "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done")
+	p, _ := begin(t, c, s)
+	ready(t, dir, s)
+	endShims(dir)
+	if x := wait(t, p); x.Code != 0 || x.Stopped == nil || x.Stopped.Reason != muster.WorkerShutdown {
+		t.Errorf("%+v", x)
+	}
+	if _, err := c.Start(t.Context(), shell(t, "exit 0"), newSink()); err == nil {
+		t.Error("it takes new tasks")
+	}
+}
+
+func TestADataDirMayHaveALongPath(t *testing.T) {
+	needShims(t)
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long/", 60))
+	c := detached(t, dir)
+	p, _ := begin(t, c, shell(t, "exit 8"))
+	if x := wait(t, p); x.Code != 8 {
+		t.Errorf("%+v", x)
+	}
+}
+
+// A worker that takes nothing any more holds nobody up: not its tasks, not their
+// logs, not the worker that comes after it.
+func TestAWorkerThatHangsHoldsNobodyUp(t *testing.T) {
+	needShims(t)
+	dir := t.TempDir()
+	w := startWorker(t, dir)
+	s := shell(t, `i=0; while [ $i -lt 20000 ]; do echo "::muster progress=0.5 m$((i % 200))=1"; i=$((i+1)); done; head -c 8000000 /dev/zero | tr '\0' x; echo; exit 5`)
+	w.do(order{Start: s})
+	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the task ends", func() bool { return len(marks(s.Mark)) == 0 })
+	c := detached(t, dir)
+	h := held(t, c)
+	p, k := adopt(t, c, h)
+	if x := wait(t, p); x.Code != 5 {
+		t.Errorf("%+v", x)
+	}
+	if got := printed(t, dir, s.Attempt, tasklog.Stdout); len(got) != 8_000_001 {
+		t.Errorf("it printed %d bytes", len(got))
+	}
+	if got, _ := k.seen(); len(got.Metrics) != run.MaxMetrics || got.Progress == nil {
+		t.Errorf("%d metrics are told, want %d", len(got.Metrics), run.MaxMetrics)
+	}
+}
+
+func TestOnlyTheWorkerIsServed(t *testing.T) {
+	needShims(t)
+	dir := t.TempDir()
+	c := detached(t, dir)
+	s := shell(t, "echo ready; while [ ! -e go ]; do sleep 0.02; done; exit 2")
+	p, _ := begin(t, c, s)
+	homes, err := homesIn(dir)
+	if err != nil || len(homes) != 1 {
+		t.Fatalf("%d homes, %v", len(homes), err)
+	}
+	refused := func(what string, b []byte) {
+		t.Helper()
+		conn, err := homes[0].dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.(*net.UnixConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		var f toWorker
+		if err := (&frames{r: conn}).next(&f); err == nil {
+			t.Errorf("%s is answered: %+v", what, f)
+		}
+	}
+	wrong, err := appendFrame(nil, &toShim{Hello: &hello{Protocol: protocol, Key: "guessed"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	none, err := appendFrame(nil, &toShim{Start: shell(t, "touch stolen")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("a wrong key", wrong)
+	refused("no hello", none)
+	refused("a frame without end", []byte{0xff, 0xff, 0xff, 0xff})
+	refused("nonsense", []byte{0, 0, 0, 2, 'x', 'y'})
+	for _, f := range []string{homes[0].dir, filepath.Join(homes[0].dir, keyFile)} {
+		info, err := os.Stat(f)
+		if err != nil || info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s: %v, %v", f, info.Mode(), err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(s.Dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if x := wait(t, p); x.Code != 2 {
+		t.Errorf("those who were refused did harm: %+v", x)
+	}
+}
+
+func TestAShimOfAnotherProtocolIsEndedWithItsTasks(t *testing.T) {
+	needShims(t)
+	dir := t.TempDir()
+	w := startWorker(t, dir)
+	s := shell(t, "echo ready; exec sleep 1000")
+	w.do(order{Start: s})
+	ready(t, dir, s)
+	homes, err := homesIn(dir)
+	if err != nil || len(homes) != 1 {
+		t.Fatalf("%d homes, %v", len(homes), err)
+	}
+	shim := homes[0].owner()
+	w.kill()
+	// To the worker a shim whose key it does not know is one that it cannot talk to.
+	if err := os.WriteFile(filepath.Join(homes[0].dir, keyFile), []byte("another"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := detached(t, dir)
+	if len(c.Held()) != 0 || runs(shim) || len(marks(s.Mark)) > 0 {
+		t.Errorf("held %v, the shim runs %t, its task %v", c.Held(), runs(shim), marks(s.Mark))
+	}
+}

@@ -1,0 +1,271 @@
+package shim
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// What is true of every shim, wherever it lives.
+
+func TestHowAProcessEndsIsTold(t *testing.T) {
+	modes(t, func(t *testing.T, m mode) {
+		dir := t.TempDir()
+		c := openClient(t, dir, m)
+		for text, want := range map[string]run.Exit{
+			"exit 0":         {Code: 0},
+			"exit 75":        {Code: 75},
+			"kill -SEGV $$":  {Code: 139, Signal: "SIGSEGV"},
+			"kill -KILL $$":  {Code: 137, Signal: "SIGKILL"},
+			"sleep 1000 & :": {Code: 0},
+		} {
+			s := shell(t, text)
+			p, _ := begin(t, c, s)
+			x := wait(t, p)
+			if x.Code != want.Code || x.Signal != want.Signal || x.Stopped != nil || x.Left != 0 || x.Wall <= 0 || x.At < p.Started() {
+				t.Errorf("%s: %+v", text, x)
+			}
+			if p.Pid().PID == 0 || p.Pid().Mark != s.Mark || m.command != nil && p.Pid().StartTicks == 0 {
+				t.Errorf("%s: its process is %+v", text, p.Pid())
+			}
+			c.Forget(s.Attempt)
+		}
+	})
+}
+
+func TestWhatCannotBeStartedSaysWhyAndLeavesNothing(t *testing.T) {
+	modes(t, func(t *testing.T, m mode) {
+		dir := t.TempDir()
+		c := openClient(t, dir, m)
+		s := shell(t, "")
+		s.Path = filepath.Join(s.Dir, "plain")
+		if err := os.WriteFile(s.Path, []byte("\x01\x02"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Start(t.Context(), s, newSink()); err == nil || !strings.Contains(err.Error(), "no program for this machine") {
+			t.Errorf("it says %v", err)
+		}
+		s.Path, s.Argv = "/bin/sh", []string{"sh", "-c", "exit 3"}
+		p, _ := begin(t, c, s) // the same attempt
+		if x := wait(t, p); x.Code != 3 {
+			t.Errorf("%+v", x)
+		}
+		if _, err := c.Start(t.Context(), s, newSink()); err == nil || !strings.Contains(err.Error(), "was started before") {
+			t.Errorf("an attempt is started twice: %v", err)
+		}
+	})
+}
+
+func TestALogHasOneWriterAtATime(t *testing.T) {
+	modes(t, func(t *testing.T, m mode) {
+		dir := t.TempDir()
+		c := openClient(t, dir, m)
+		logs, err := tasklog.OpenDir(filepath.Join(dir, "logs"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer logs.Close()
+		s := shell(t, "echo task; while [ ! -e go ]; do sleep 0.02; done; echo end")
+		before := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.System, At: time.Now(), Data: []byte("worker\n")})
+		if _, err := logs.Append(t.Context(), s.Attempt, 0, before); err != nil {
+			t.Fatal(err)
+		}
+		for _, wrong := range []int64{0, int64(len(before)) - 1, int64(len(before)) + 1} {
+			s.LogSize = wrong
+			if _, err := c.Start(t.Context(), s, newSink()); err == nil || !strings.Contains(err.Error(), "another program writes") {
+				t.Errorf("a log that is said to have %d bytes is taken over: %v", wrong, err)
+			}
+		}
+		s.LogSize = int64(len(before))
+		p, k := begin(t, c, s)
+		await(t, "the log grows", func() bool { _, size := k.seen(); return size > s.LogSize })
+		p.Record(tasklog.Usage, []byte(`{"at":1}`))
+		if err := os.WriteFile(filepath.Join(s.Dir, "go"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		wait(t, p)
+		p.Record(tasklog.System, []byte("after\n"))
+		size := p.LogSize()
+		p.Settle(&muster.Report{Attempt: s.Attempt, Outcome: muster.AttemptSucceeded})
+		p.Record(tasklog.System, []byte("too late\n"))
+		var got []string
+		total := 0
+		for _, r := range records(t, dir, s.Attempt) {
+			got = append(got, string(r.Data))
+			total += len(tasklog.AppendRecord(nil, r))
+		}
+		if d := cmp.Diff([]string{"worker\n", "task\n", `{"at":1}`, "end\n", "after\n"}, got); d != "" {
+			t.Error(d)
+		}
+		if int64(total) != size || p.LogSize() != size {
+			t.Errorf("the log has %d bytes, told are %d and %d", total, size, p.LogSize())
+		}
+	})
+}
+
+func TestATaskIsStoppedAsItIsToldTo(t *testing.T) {
+	modes(t, func(t *testing.T, m mode) {
+		dir := t.TempDir()
+		c := openClient(t, dir, m)
+		first := &run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser, Message: "by ada"}
+		second := &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown}
+
+		s := shell(t, "trap 'echo usr1; exit 5' USR1; trap 'echo term' TERM; echo ready; while :; do sleep 0.02; done")
+		s.Kill.Signal = "SIGUSR1"
+		p, _ := begin(t, c, s)
+		ready(t, dir, s)
+		p.Stop(first, muster.Kill{})
+		if x := wait(t, p); x.Code != 5 || x.Stopped == nil || *x.Stopped != *first {
+			t.Errorf("%+v", x)
+		}
+
+		s = shell(t, "trap 'echo hup' HUP; trap '' TERM; echo ready; while :; do sleep 0.02; done")
+		s.Kill.Grace = muster.Duration(time.Hour)
+		p, _ = begin(t, c, s)
+		ready(t, dir, s)
+		p.Stop(first, muster.Kill{Signal: "SIGHUP"})
+		await(t, "its signal comes", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "ready\nhup\n" })
+		p.Stop(second, muster.Kill{Grace: muster.Duration(time.Millisecond)})
+		if x := wait(t, p); x.Signal != "SIGKILL" || x.Stopped == nil || *x.Stopped != *first || x.Left != 0 {
+			t.Errorf("the first reason and the shorter grace count: %+v", x)
+		}
+	})
+}
+
+// ready waits until the task says so.
+func ready(t *testing.T, dir string, s *run.Start) {
+	t.Helper()
+	await(t, "the task is ready", func() bool { return strings.HasPrefix(printed(t, dir, s.Attempt, tasklog.Stdout), "ready\n") })
+}
+
+func TestTimeoutAndLeaseAreKept(t *testing.T) {
+	modes(t, func(t *testing.T, m mode) {
+		c := openClient(t, t.TempDir(), m)
+		s := shell(t, "exec sleep 1000")
+		s.Timeout = 50 * time.Millisecond
+		p, _ := begin(t, c, s)
+		if x := wait(t, p); x.Stopped == nil || x.Stopped.Outcome != muster.AttemptTimedOut || x.Stopped.Reason != muster.Timeout || x.Signal != "SIGTERM" {
+			t.Errorf("%+v", x)
+		}
+		s = shell(t, "exec sleep 1000")
+		s.Lease = time.Millisecond
+		p, _ = begin(t, c, s)
+		if x := wait(t, p); x.Stopped == nil || x.Stopped.Outcome != muster.AttemptLost || x.Stopped.Reason != muster.WorkerLost {
+			t.Errorf("%+v", x)
+		}
+		// A contact in the future stands for a server that is heard all the time.
+		c.Contact(run.Clock() + time.Hour)
+		s = shell(t, "sleep 1; exit 4")
+		s.Lease = time.Millisecond
+		p, _ = begin(t, c, s)
+		if x := wait(t, p); x.Stopped != nil || x.Code != 4 {
+			t.Errorf("%+v", x)
+		}
+		if c.Contacted() == 0 {
+			t.Error("the contact is forgotten")
+		}
+	})
+}
+
+func TestAFrozenTaskStandsStillAndCanBeStopped(t *testing.T) {
+	if !outlives {
+		t.Skip("the state of a process is shown by Linux")
+	}
+	modes(t, func(t *testing.T, m mode) {
+		dir := t.TempDir()
+		c := openClient(t, dir, m)
+		s := shell(t, "trap 'echo saved; exit 0' TERM; setsid sh -c 'echo $$ > child; while :; do sleep 0.02; done' & echo ready; while :; do sleep 0.02; done")
+		p, _ := begin(t, c, s)
+		ready(t, dir, s)
+		var child int
+		await(t, "the child says its number", func() bool {
+			b, _ := os.ReadFile(filepath.Join(s.Dir, "child"))
+			child, _ = strconv.Atoi(strings.TrimSpace(string(b)))
+			return child > 0
+		})
+		for _, on := range []bool{true, true, false, true} {
+			if err := c.Freeze(s.Attempt, on); err != nil {
+				t.Fatal(err)
+			}
+			for _, pid := range []int{p.Pid().PID, child} {
+				await(t, fmt.Sprintf("process %d stands still: %t", pid, on), func() bool {
+					st, err := readStat(pid)
+					return err == nil && (st.state == 'T') == on
+				})
+			}
+		}
+		p.Stop(&run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.Preempted}, muster.Kill{})
+		if x := wait(t, p); x.Code != 0 || x.Left != 0 {
+			t.Errorf("%+v", x)
+		}
+		if got := printed(t, dir, s.Attempt, tasklog.Stdout); got != "ready\nsaved\n" {
+			t.Errorf("it printed %q", got)
+		}
+		if err := c.Freeze(s.Attempt, true); err == nil {
+			t.Error("what has ended is frozen")
+		}
+		if err := c.Freeze(muster.AttemptID{Task: muster.TaskID{Job: 9}, N: 1}, true); err == nil {
+			t.Error("what is not there is frozen")
+		}
+	})
+}
+
+func TestForgetKillsWhatRuns(t *testing.T) {
+	modes(t, func(t *testing.T, m mode) {
+		dir := t.TempDir()
+		c := openClient(t, dir, m)
+		s := shell(t, "trap '' TERM; echo ready; while :; do sleep 0.02; done")
+		s.Kill.Grace = muster.Duration(time.Hour)
+		p, _ := begin(t, c, s)
+		ready(t, dir, s)
+		c.Forget(s.Attempt, muster.AttemptID{Task: muster.TaskID{Job: 9}, N: 1})
+		await(t, "the process is gone", func() bool { return syscall.Kill(p.Pid().PID, 0) != nil })
+	})
+}
+
+func TestMuchOutputOfManyTasksIsWhole(t *testing.T) {
+	modes(t, func(t *testing.T, m mode) {
+		dir := t.TempDir()
+		c := openClient(t, dir, m)
+		const tasks, lines = 8, 3000
+		var all []*run.Start
+		var procs []run.Proc
+		for range tasks {
+			s := shell(t, fmt.Sprintf("i=0; while [ $i -lt %d ]; do echo line $i; i=$((i+1)); done; echo '::muster progress=1 last=%d'", lines, lines))
+			p, _ := begin(t, c, s)
+			all, procs = append(all, s), append(procs, p)
+		}
+		var want strings.Builder
+		for i := range lines {
+			fmt.Fprintf(&want, "line %d\n", i)
+		}
+		for i, p := range procs {
+			wait(t, p)
+			if got := printed(t, dir, all[i].Attempt, tasklog.Stdout); got != want.String() {
+				t.Errorf("task %d printed %d bytes, want %d", i, len(got), want.Len())
+			}
+			inOrder(t, records(t, dir, all[i].Attempt))
+		}
+	})
+}
+
+// inOrder checks that no record is older than the one before.
+func inOrder(t *testing.T, all []tasklog.Record) {
+	t.Helper()
+	for i := 1; i < len(all); i++ {
+		if all[i].At.Before(all[i-1].At) {
+			t.Fatalf("record %d is of %s, the one before of %s", i, all[i].At, all[i-1].At)
+		}
+	}
+}
