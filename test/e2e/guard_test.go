@@ -111,10 +111,12 @@ func TestOutsideItsHours(t *testing.T) {
 	explained(t, c, c.Submit(mustertest.Shell("waits", "true")).ID, "outside its hours")
 }
 
-// counting is a task that shows how far it is, and which process it is, in a folder.
-func counting(t *testing.T, name string, gpus int, checkpoint bool) (spec *muster.Spec, dir string) {
+// counting is a task that shows how far it is, and which process it is, in a folder of shared.
+func counting(t *testing.T, shared, name string, gpus int, checkpoint bool) (spec *muster.Spec, dir string) {
 	t.Helper()
-	dir = t.TempDir()
+	if dir = filepath.Join(shared, name); os.Mkdir(dir, 0o700) != nil {
+		t.Fatal("the folder cannot be made")
+	}
 	spec = mustertest.Shell(name, fmt.Sprintf(`cd %s; echo $$ >pid.new; mv pid.new pid; i=0; while [ ! -e stop ]; do i=$((i+1)); echo $i >n.new; mv n.new n; sleep 0.1; done`, dir))
 	spec.Tasks[0].Resources.GPUs.Count = gpus
 	if checkpoint {
@@ -173,10 +175,10 @@ func advances(c *mustertest.Cluster, dir string) {
 func TestOwnerWantsTheGPU(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	smi := gputest.New(t, gputest.GPU{}, gputest.GPU{})
-	data := t.TempDir()
-	flags := []string{"--yield-to-owner", "--cool-down", "3s"}
+	data, shared := t.TempDir(), t.TempDir()
+	flags := []string{"--yield-to-owner", "--cool-down", "3s", "--allow-write", shared}
 	worker := c.StartWorker("w1", data, flags...)
-	spec, dir := counting(t, "frozen", 1, false)
+	spec, dir := counting(t, shared, "frozen", 1, false)
 	job := c.Submit(spec)
 	c.Running(job.ID, 1)
 	advances(c, dir)
@@ -223,7 +225,7 @@ func TestOwnerWantsTheGPU(t *testing.T) {
 		return nil
 	})
 	// The other device is given out, and its task moves when the owner goes there.
-	movable, moved := counting(t, "moves", 1, true)
+	movable, moved := counting(t, shared, "moves", 1, true)
 	moving := c.Submit(movable)
 	c.Running(moving.ID, 1)
 	advances(c, moved)

@@ -62,6 +62,7 @@ type Guard struct {
 	closed bool // outside the hours
 	said   map[string]string
 	held   map[string]string // devices, as last said
+	mute   map[string]bool   // devices that do not tell who uses them, as was said
 	tasks  map[muster.AttemptID]tended
 }
 
@@ -77,7 +78,7 @@ type tended struct {
 func New(cfg Config) *Guard {
 	return &Guard{
 		cfg: cfg, gates: cfg.gates(), kin: newMachine(), owner: owner{coolDown: cfg.coolDown(), uses: map[string]*use{}},
-		said: map[string]string{}, tasks: map[muster.AttemptID]tended{},
+		said: map[string]string{}, mute: map[string]bool{}, tasks: map[muster.AttemptID]tended{},
 	}
 }
 
@@ -183,6 +184,12 @@ func (g *Guard) owners(ctx context.Context, now time.Time, rs gpu.Readings, fres
 	each := rs.Each
 	if !fresh {
 		each = nil
+	}
+	for i := range each {
+		if id := each[i].UUID; each[i].Processes == nil && !g.mute[id] && now.Sub(g.began) >= staleAfter {
+			g.mute[id] = true
+			g.cfg.Log.Warn("--yield-to-owner has no effect on a GPU: its tool does not tell which processes use it", slog.String("gpu", id))
+		}
 	}
 	busy := g.owner.see(now, each, given, g.kin.look(ctx))
 	for _, d := range g.cfg.Devices() {

@@ -289,3 +289,11 @@ func TestWhoseProcesses(t *testing.T) {
 		t.Errorf("a process that is not there is %v", got)
 	}
 }
+
+// A look is taken every two seconds on every worker, for as long as it is there.
+func BenchmarkLook(b *testing.B) {
+	g := New(Config{Options: Options{MaxCPU: new(80.0), MaxMemory: new(75.0), Hours: mustHours(b, "mon-sun")}, Worker: &crew{}, Log: quiet})
+	for b.Loop() {
+		g.look(b.Context(), epoch)
+	}
+}

@@ -8,11 +8,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-func mustHours(t *testing.T, s string) *Hours {
-	t.Helper()
+func mustHours(tb testing.TB, s string) *Hours {
+	tb.Helper()
 	h, err := ParseHours(s)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return h
 }

@@ -129,14 +129,28 @@ type bench struct {
 	saver  *Saver
 	dir    string
 	task   *run.Task
-	told   []string // trees
 	log    []string
+
+	mu   sync.Mutex
+	told []string // trees
+}
+
+func (b *bench) trees() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.told)
+}
+
+func (b *bench) tell(_ muster.AttemptID, tree string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.told = append(b.told, tree)
 }
 
 func newBench(tb testing.TB) *bench {
 	tb.Helper()
 	b := &bench{TB: tb, bucket: newBucket(), dir: filepath.Join(tb.TempDir(), "1.1")}
-	b.saver = New(Config{Blobs: b.bucket, Saved: func(_ muster.AttemptID, tree string) { b.told = append(b.told, tree) }, Log: slog.New(slog.DiscardHandler)})
+	b.saver = New(Config{Blobs: b.bucket, Saved: b.tell, Log: slog.New(slog.DiscardHandler)})
 	b.task = &run.Task{Spec: &muster.TaskSpec{Checkpoint: &muster.Checkpoint{}}}
 	if err := os.Mkdir(b.dir, 0o700); err != nil {
 		tb.Fatal(err)
@@ -476,26 +490,26 @@ func TestFollow(t *testing.T) {
 		b.write("step", "1", time.Hour)
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
-		if len(b.told) != 0 {
+		if len(b.trees()) != 0 {
 			t.Fatal("saved before it was time")
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(b.told) != 1 {
+		if len(b.trees()) != 1 {
 			t.Fatal("not saved when it was time")
 		}
 		b.write("step", "2", time.Hour)
 		stop(time.Minute)
 		stop(time.Minute)
-		if len(b.told) != 2 || len(b.log) != 0 {
-			t.Fatalf("told %q, log %q", b.told, b.log)
+		if len(b.trees()) != 2 || len(b.log) != 0 {
+			t.Fatalf("told %q, log %q", b.trees(), b.log)
 		}
 		want(t, b.elsewhere(), map[string]string{"step": "2"})
 
 		stop = b.saver.Follow(b.task, b.dir, func(string) {})
 		b.write("step", "3", time.Hour)
 		stop(0)
-		if len(b.told) != 2 {
+		if len(b.trees()) != 2 {
 			t.Fatal("saved although nothing was asked for")
 		}
 	})
