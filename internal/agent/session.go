@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
+	"strconv"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -195,6 +197,12 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 		a.roster.reject(as.Attempt, "this worker does not run tasks of kind "+spec.Kind)
 		return
 	}
+	if g := as.Gang; g != nil && g.Rank == 0 && spec.Kind != muster.KindNoop {
+		if err := meeting(ctx, g.Port); err != nil {
+			a.roster.reject(as.Attempt, err.Error())
+			return
+		}
+	}
 	t := &run.Task{
 		Attempt: as.Attempt, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
 		Checkpoint: as.Checkpoint, Gang: (*run.Gang)(as.Gang), Assigned: a.roster.clock(),
@@ -207,6 +215,17 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 	} else {
 		a.start(ctx, ex, t)
 	}
+}
+
+// meeting holds that the port on which a gang is to meet here is free. Whoever takes
+// it from now on is told by the system.
+func meeting(ctx context.Context, port int) error {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", ":"+strconv.Itoa(port))
+	if err != nil {
+		return muster.Errorf(muster.Conflict, "port %d, on which the gang is to meet, is not free on this worker: %w", port, err)
+	}
+	return l.Close()
 }
 
 // ping has the next frame ask for a sign of life, unless one just did.

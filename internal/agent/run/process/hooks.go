@@ -24,6 +24,7 @@ func (e *Executor) hooks() []hook {
 		{name: "limits", run: (*Attempt).limits},
 		{name: "env", run: (*Attempt).environ},
 		{name: "gpu", run: (*Attempt).gpu},
+		{name: "launcher", run: (*Attempt).launch},
 		{name: "start", run: (*Attempt).start},
 		{name: "adopt", run: (*Attempt).adopt, held: true},
 		{name: "watch", run: (*Attempt).watch, held: true},
