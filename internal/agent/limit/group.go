@@ -42,7 +42,7 @@ func mounted(root string) []tree {
 		t := tree{mount: root + unescape(where[4])}
 		switch what[0] {
 		case "cgroup":
-			for _, option := range strings.Split(what[2], ",") {
+			for option := range strings.SplitSeq(what[2], ",") {
 				if slices.Contains(useful, option) {
 					t.controllers = append(t.controllers, option)
 				}
@@ -153,7 +153,7 @@ func processes(group string) ([]int, error) {
 		return nil, err
 	}
 	var pids []int
-	for _, w := range strings.Fields(string(b)) {
+	for w := range strings.FieldsSeq(string(b)) {
 		if pid, err := strconv.Atoi(w); err == nil && pid > 0 {
 			pids = append(pids, pid)
 		}

@@ -74,7 +74,8 @@ func (t *tree) usable(dir string, own bool) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(pids) > 0 && !(own && (dir == t.mount || delegated(dir) || ours(pids))) {
+	mayMove := own && (dir == t.mount || delegated(dir) || ours(pids))
+	if len(pids) > 0 && !mayMove {
 		return nil, fmt.Errorf("other processes are in the worker's control group %s", dir)
 	}
 	return controllers, nil

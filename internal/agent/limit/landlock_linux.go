@@ -58,11 +58,11 @@ func enter(s *run.Sandbox, abi int) error {
 	if abi >= strictABI {
 		attr.Scoped = unix.LANDLOCK_SCOPE_SIGNAL | unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
 	}
-	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0) //nolint:gosec // there is no other way to call it
 	if errno != 0 {
 		return os.NewSyscallError("landlock_create_ruleset", errno)
 	}
-	rules := int(fd) //nolint:gosec // a file descriptor
+	rules := int(fd)
 	defer func() { _ = unix.Close(rules) }()
 	for _, p := range s.Read {
 		if err := allow(rules, p, known(mayReadDir, abi), known(mayReadFile, abi)); err != nil {
@@ -90,14 +90,14 @@ func enter(s *run.Sandbox, abi int) error {
 func allow(rules int, path string, dir, file uint64) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil //nolint:nilerr // see above
+		return nil
 	}
 	defer func() { _ = unix.Close(fd) }()
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("stat %s: %w", path, err)
 	}
-	rule := unix.LandlockPathBeneathAttr{Allowed_access: dir, Parent_fd: int32(fd)} //nolint:gosec // a file descriptor
+	rule := unix.LandlockPathBeneathAttr{Allowed_access: dir, Parent_fd: int32(fd)}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		rule.Allowed_access = file
 	}
@@ -105,7 +105,7 @@ func allow(rules int, path string, dir, file uint64) error {
 		return nil
 	}
 	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(rules), unix.LANDLOCK_RULE_PATH_BENEATH,
-		uintptr(unsafe.Pointer(&rule)), 0, 0, 0)
+		uintptr(unsafe.Pointer(&rule)), 0, 0, 0) //nolint:gosec // there is no other way to call it
 	if errno != 0 && errno != unix.EBADFD { // that of a file without a place in a file system
 		return fmt.Errorf("landlock_add_rule for %s: %w", path, errno)
 	}

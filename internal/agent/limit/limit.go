@@ -111,9 +111,9 @@ func (l *Limits) check() error {
 		if !filepath.IsAbs(path) {
 			return muster.Errorf(muster.Invalid, "%s is not an absolute path: tasks are let into whole paths only", path)
 		}
-		if real, err := filepath.EvalSymlinks(path); err != nil {
+		if end, err := filepath.EvalSymlinks(path); err != nil {
 			return muster.Errorf(muster.Invalid, "tasks cannot be let into %s: %w", path, err)
-		} else if inside(l.cfg.Data, real) {
+		} else if inside(l.cfg.Data, end) {
 			return muster.Errorf(muster.Invalid, "tasks cannot be let into %s: the worker's identity lies in it, in %s", path, l.cfg.Data)
 		}
 	}
@@ -205,7 +205,7 @@ func (l *Limits) Confine(t *run.Task, f run.Folders) (*run.Confine, error) {
 		c.WatchPIDs = wanted.pids
 		if l.user != nil && l.all.pids > 0 {
 			// Counted for all processes of the user, which are tasks.
-			c.Rlimits = []run.Rlimit{{Name: "nproc", Value: uint64(l.all.pids)}} //nolint:gosec // above 0
+			c.Rlimits = []run.Rlimit{{Name: "nproc", Value: uint64(l.all.pids)}}
 		}
 	}
 	return c, nil

@@ -180,7 +180,7 @@ func interpreter(env string) string {
 }
 
 func exists(path string) bool {
-	_, err := os.Stat(path)
+	_, err := os.Stat(path) //nolint:gosec // the worker's PATH is its owner's
 	return err == nil
 }
 
@@ -198,14 +198,14 @@ func within(path string, dirs []string) bool {
 func outermost(dirs []string) []string {
 	var list []string
 	for _, dir := range dirs {
-		real, err := filepath.EvalSymlinks(dir)
+		end, err := filepath.EvalSymlinks(dir)
 		if err != nil {
 			continue // neither can a task reach it
 		}
-		if within(real, list) {
+		if within(end, list) {
 			continue
 		}
-		list = append(slices.DeleteFunc(list, func(d string) bool { return inside(d, real) }), real)
+		list = append(slices.DeleteFunc(list, func(d string) bool { return inside(d, end) }), end)
 	}
 	return list
 }

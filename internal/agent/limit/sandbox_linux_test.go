@@ -67,7 +67,7 @@ func TestProgramsOutsideAreBarred(t *testing.T) {
 	needsLandlock(t, 1)
 	w := newWorld(t, nil)
 	path := filepath.Join(t.TempDir(), "tool")
-	if err := errors.Join(os.WriteFile(path, []byte("#!/bin/sh\n"), 0o600), os.Chmod(path, 0o755)); err != nil { //nolint:gosec // it is a program
+	if err := errors.Join(os.WriteFile(path, []byte("#!/bin/sh\n"), 0o600), os.Chmod(path, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	_, err := w.task(nil).spawn(path, "tool")
@@ -144,7 +144,7 @@ func TestAbstractSockets(t *testing.T) {
 	if _, err := os.Stat("/usr/bin/python3"); err != nil {
 		t.Skip("there is no /usr/bin/python3 to connect with")
 	}
-	l, err := net.Listen("unix", "@limit-test-"+strconv.Itoa(os.Getpid())) //nolint:noctx // it is there at once
+	l, err := net.Listen("unix", "@limit-test-"+strconv.Itoa(os.Getpid()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestNoNewPrivileges(t *testing.T) {
 		if err != nil {
 			t.Skip("there is no /usr/bin/id to copy")
 		}
-		if err := errors.Join(os.WriteFile(tool, b, 0o600), os.Chmod(tool, fs.ModeSetuid|0o755)); err != nil { //nolint:gosec // that is the point
+		if err := errors.Join(os.WriteFile(tool, b, 0o600), os.Chmod(tool, fs.ModeSetuid|0o755)); err != nil {
 			t.Fatal(err)
 		}
 		c.TaskUser, c.Read = nobody.Username, []string{tool}

@@ -63,8 +63,8 @@ func (s *process) barred(err error) error {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(s.p.Dir, path)
 	}
-	if real, e := filepath.EvalSymlinks(path); e == nil {
-		path = real
+	if end, e := filepath.EvalSymlinks(path); e == nil {
+		path = end
 	}
 	if b := s.c.Sandbox; b != nil && !within(path, b.Read) && !within(path, b.Write) {
 		return run.Failf(muster.StartFailed, "%s cannot be executed: this worker's sandbox keeps tasks from it; its owner can let them in with --allow-read (%w)", path, err)

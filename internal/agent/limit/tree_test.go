@@ -46,7 +46,7 @@ func newMachine(t *testing.T, mountinfo, own string) *machine {
 
 func (m *machine) file(path, text string) {
 	m.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(m.root+path), 0o755), os.WriteFile(m.root+path, []byte(text), 0o600)); err != nil { //nolint:gosec // as the kernel does
+	if err := errors.Join(os.MkdirAll(filepath.Dir(m.root+path), 0o755), os.WriteFile(m.root+path, []byte(text), 0o600)); err != nil {
 		m.Fatal(err)
 	}
 }
@@ -89,7 +89,7 @@ func (m *machine) top(controllers string) {
 
 // mkdir makes a group with the controllers that the one above passes on.
 func (m *machine) mkdir(path string) error {
-	if err := os.Mkdir(path, 0o755); err != nil { //nolint:gosec // as the kernel does
+	if err := os.Mkdir(path, 0o755); err != nil {
 		return err
 	}
 	above := strings.TrimPrefix(filepath.Dir(path), m.root)

@@ -24,7 +24,7 @@ func TestUnprivileged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "limit")
+	dir, err := os.MkdirTemp("", "limit") //nolint:usetesting // other users have to reach it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,12 +34,12 @@ func TestUnprivileged(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := filepath.Join(dir, "limit.test")
-	err = errors.Join(os.WriteFile(program, self, 0o600), os.Chmod(program, 0o755), os.Chown(dir, int(uid), int(uid))) //nolint:gosec // another user is to run it
+	err = errors.Join(os.WriteFile(program, self, 0o600), os.Chmod(program, 0o755), os.Chown(dir, int(uid), int(uid)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	names := []string{"Hide", "NetworkNone", "TasksSeeOnlyTheirOwn", "OthersAreOutOfReach", "CutOff", "SpawnerStaysFree", "RlimitsAreTheChildsOnly"}
-	cmd := exec.CommandContext(t.Context(), program, "-test.v", "-test.run=^Test("+strings.Join(names, "|")+")$") //nolint:gosec // this test itself
+	cmd := exec.CommandContext(t.Context(), program, "-test.v", "-test.run=^Test("+strings.Join(names, "|")+")$")
 	cmd.Dir = dir
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + dir, "TMPDIR=" + dir}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}

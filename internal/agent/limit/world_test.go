@@ -31,7 +31,7 @@ type world struct {
 // newWorld makes one in a place that every user can reach.
 func newWorld(t *testing.T, change func(*Config)) *world {
 	t.Helper()
-	top, err := os.MkdirTemp("", "limit")
+	top, err := os.MkdirTemp("", "limit") //nolint:usetesting // other users have to reach it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func newWorld(t *testing.T, change func(*Config)) *world {
 			t.Error(err)
 		}
 	})
-	if err := os.Chmod(top, 0o711); err != nil { //nolint:gosec // that is the point
+	if err := os.Chmod(top, 0o711); err != nil {
 		t.Fatal(err)
 	}
 	w := &world{T: t, data: filepath.Join(top, "data")}
