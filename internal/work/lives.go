@@ -14,13 +14,14 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/python"
 	"github.com/muster-dev/muster/internal/agent/shim"
+	"github.com/muster-dev/muster/internal/agent/shim/kin"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
 // supervisor opens what stands by the processes of tasks, and ends what an earlier
 // life of the worker left that nobody stands by.
 func (w *Worker) supervisor(ctx context.Context) (*shim.Client, error) {
-	if err := shim.KillMarked(python.Mark(w.cfg.Data)); err != nil {
+	if err := kin.KillMarked(python.Mark(w.cfg.Data)); err != nil {
 		w.log.Warn("a tool that an earlier life of this worker used goes on", slog.Any("error", err))
 	}
 	return shim.Open(ctx, shim.Config{Dir: w.cfg.Data, Command: w.cfg.Shim, Log: w.log})

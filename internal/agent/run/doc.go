@@ -1,7 +1,7 @@
 // Package run is how a worker executes tasks: the Executor contract, what an
-// executor is given (Env), the protocol by which a task talks to Muster
-// (ParseLine), and the hunt for what a task leaves behind (Kin). Package runtest
-// holds the contract as tests.
+// executor is given (Env), who stands by the processes (Supervisor), and the
+// protocol by which a task talks to Muster (ParseLine). Package runtest holds the
+// contract as tests.
 //
 // # What a task is promised
 //
@@ -10,16 +10,6 @@
 // was granted. It is asked to stop by a signal before it is killed. When its
 // report is made, none of its processes is left: neither children that moved to
 // another process group or session, nor daemons that dropped their environment.
-//
-// # How processes are told apart
-//
-// The worker makes itself the reaper of its orphaned descendants (Linux only), so
-// that whatever a task starts stays below the worker. A process belongs to an
-// attempt if it is in its main process's group or session, if it descends from
-// it, or if the entry Proc.Mark is in its environment. An orphan with none of
-// these belongs to an attempt that was running when the orphan began; once no
-// such attempt runs any more, it is killed. The worker's own tools stay in the
-// worker's process group and are never taken for orphans.
-//
-// Elsewhere than on Linux only the process group is killed.
+// It goes on when its worker ends, and the worker's next life takes it up: see
+// package shim.
 package run

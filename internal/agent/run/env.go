@@ -2,7 +2,6 @@ package run
 
 import (
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -15,13 +14,12 @@ const (
 	LogBurst       = 4 << 20
 )
 
-// Env is what the executors of one worker share. It is not copied, and not
-// changed after the first executor was made of it.
+// Env is what the executors of one worker share. It is not changed after the first
+// executor was made of it.
 type Env struct {
 	Dir          string // the worker's data dir: tasks/, checkpoints/, envs/ and tools/ lie in it
 	Transfer     Transfer
 	Logs         Logs
-	Pids         Pids // nil: processes are not recorded
 	Log          *slog.Logger
 	LogCap       int64 // bytes of one attempt's log, then it is cut; 0 means DefaultLogCap
 	LogRate      int64 // bytes a second that a task may print; 0 means DefaultLogRate
@@ -32,16 +30,6 @@ type Env struct {
 	Meter        Meter       // nil: nothing is measured while tasks run
 	Checkpoints  Checkpoints // nil: checkpoints stay on this worker
 	UV           string      // the uv program; "": $MUSTER_UV, the PATH, or fetched once into Dir
-
-	once sync.Once
-	kin  *Kin
-}
-
-// Kin returns the one tracker of processes that all executors of this
-// environment share.
-func (e *Env) Kin() *Kin {
-	e.once.Do(func() { e.kin = newKin(e.Log) })
-	return e.kin
 }
 
 // Now is the current time as reports carry it.

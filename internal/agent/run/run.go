@@ -122,18 +122,10 @@ type Transfer interface {
 	Upload(ctx context.Context, path string) (sha256 string, size int64, err error)
 }
 
-// Logs is where executors write output: the worker's own copy.
+// Logs is where output is written: the worker's own copy. The worker writes the log of
+// an attempt until its process starts, and from then on only the Supervisor does.
 type Logs interface {
 	Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error)
-}
-
-// Pids remembers which processes run, so that a worker that comes back after a
-// crash can end what its earlier life left: see KillLeftover. Put and Delete are
-// called once for each task, so they are to be cheap: they need to survive a
-// crash of the worker, not of the machine, after which nothing runs.
-type Pids interface {
-	Put(a muster.AttemptID, p Pid) error
-	Delete(a muster.AttemptID) error
 }
 
 // TaskError is why an attempt failed, for its report.

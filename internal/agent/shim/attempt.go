@@ -12,11 +12,11 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/limit"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/agent/shim/output"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -31,15 +31,15 @@ type attempt struct {
 	server *server
 	s      *run.Start
 	since  time.Duration // when it was started, by run.Clock
-	log    *logWriter
+	log    *output.Log
 	size   atomic.Int64 // of the log
-	pumps  pumps
-	events eventsFile
+	pumps  *output.Pumps
+	events *output.Events
 	once   sync.Once     // for the word about what was misunderstood
 	poke   chan struct{} // holds one token if there is something to look at
 
 	// Set before watch, and not changed.
-	child   child
+	child   kin.Child
 	pid     run.Pid
 	started time.Time
 
@@ -61,7 +61,7 @@ type attempt struct {
 // begin starts the process of an attempt.
 func (s *server) begin(st *run.Start) (*attempt, error) {
 	a := &attempt{server: s, s: st, since: run.Clock(), poke: make(chan struct{}, 1)}
-	a.events = eventsFile{path: st.Events, hears: a}
+	a.events = output.NewEvents(st.Events, a)
 	s.mu.Lock()
 	switch {
 	case s.attempts[st.Attempt] != nil:
@@ -86,7 +86,7 @@ func (s *server) begin(st *run.Start) (*attempt, error) {
 // start starts the main process and the reading of its output.
 func (a *attempt) start() (err error) {
 	s, st := a.server, a.s
-	if a.log, err = takeLog(s.logs, st, a.grew); err != nil {
+	if a.log, err = output.Take(s.logs, st, a.grew); err != nil {
 		return err
 	}
 	a.size.Store(st.LogSize)
@@ -99,15 +99,15 @@ func (a *attempt) start() (err error) {
 		return errors.Join(err, out.close())
 	}
 	// Before there is a process there is a record of it, and be it only by its mark.
-	if err := s.pids.put(st.Attempt, run.Pid{BootID: bootID(), Mark: st.Mark}); err != nil {
+	if err := s.pids.put(st.Attempt, run.Pid{BootID: kin.BootID(), Mark: st.Mark}); err != nil {
 		s.log.Warn("a task's process is not recorded: if its shim is killed it stays", slog.Any("error", err))
 	}
-	s.oom.refresh(time.Now())
-	a.pid, err = s.kin.start(st.Mark, func() (pid int, err error) {
-		a.child.pid, a.child.handle, err = limit.Spawn(st.Confine, limit.Program{
+	s.oom.Refresh(time.Now())
+	a.pid, err = s.kin.Start(st.Mark, func() (pid int, err error) {
+		a.child.PID, a.child.Handle, err = limit.Spawn(st.Confine, limit.Program{
 			Path: st.Path, Argv: st.Argv, Env: st.Env, Dir: st.Dir, Stdin: s.null, Stdout: out.w, Stderr: errs.w,
 		})
-		return a.child.pid, err
+		return a.child.PID, err
 	})
 	_ = out.w.Close()
 	_ = errs.w.Close()
@@ -121,13 +121,9 @@ func (a *attempt) start() (err error) {
 	if err := s.pids.put(st.Attempt, a.pid); err != nil {
 		s.log.Warn("a task's process is not recorded: if its shim is killed it stays", slog.Any("error", err))
 	}
-	perSecond := st.LogRate
-	if perSecond <= 0 {
-		perSecond = run.DefaultLogRate
-	}
-	a.pumps = pumps{log: a.log, hears: a, buffers: &s.buffers, limit: rate.NewLimiter(rate.Limit(perSecond), run.LogBurst)}
-	a.pumps.start(out.r, tasklog.Stdout)
-	a.pumps.start(errs.r, tasklog.Stderr)
+	a.pumps = output.NewPumps(a.log, a, &s.buffers, st.LogRate)
+	a.pumps.Start(out.r, tasklog.Stdout)
+	a.pumps.Start(errs.r, tasklog.Stderr)
 	a.mu.Lock()
 	a.running = true
 	a.mu.Unlock()
@@ -165,7 +161,7 @@ func startError(name string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return run.Failf(muster.StartFailed, "%s cannot be executed: the interpreter that its first line names, or its loader, is not on this worker", name)
-	case errors.Is(err, errNoExec):
+	case errors.Is(err, kin.ErrNoExec):
 		return run.Failf(muster.StartFailed, "%s is no program for this machine: a script needs a first line such as #!/bin/sh", name)
 	default:
 		return run.Failf(muster.StartFailed, "%s cannot be executed: %w", name, err)
@@ -175,8 +171,8 @@ func startError(name string, err error) error {
 // watch waits for the end of the main process, stops it when it is told to, and
 // returns when nothing of the task is left and all of its output is in the log.
 func (a *attempt) watch() {
-	exited := make(chan ended, 1)
-	a.pumps.wg.Go(func() { exited <- a.child.wait() })
+	exited := make(chan kin.Ended, 1)
+	a.server.wg.Go(func() { exited <- a.child.Wait() })
 	if limit := a.s.Timeout; limit > 0 {
 		late := time.AfterFunc(limit, func() {
 			a.stop(&run.Stopped{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout,
@@ -187,7 +183,7 @@ func (a *attempt) watch() {
 	var (
 		kill, stuck <-chan time.Time
 		by          time.Time // when kill comes
-		broken      = a.log.failed
+		broken      = a.log.Failed()
 	)
 	for {
 		select {
@@ -195,13 +191,13 @@ func (a *attempt) watch() {
 			a.end(x)
 			return
 		case <-a.poke:
-			a.events.look()
+			a.events.Look()
 			if at := a.signalled(); !at.Equal(by) {
 				by, kill = at, time.After(time.Until(at))
 			}
 		case <-broken:
 			broken = nil
-			a.stop(brokenLog(a.log.failure()), muster.Kill{})
+			a.stop(brokenLog(a.log.Failure()), muster.Kill{})
 			a.kill()
 		case <-kill:
 			kill, stuck = nil, time.After(stuckAfter)
@@ -275,15 +271,15 @@ func (a *attempt) signalled() time.Time {
 		}
 	}
 	if signal != "" {
-		a.pumps.fast()
-		a.child.signal(signal)
+		a.pumps.Fast()
+		a.child.Signal(signal)
 	}
 	return at
 }
 
 // kill ends all of the task.
 func (a *attempt) kill() {
-	a.server.kin.kill(a.pid)
+	a.server.kin.Kill(a.pid)
 	a.killGroups()
 }
 
@@ -298,23 +294,23 @@ func (a *attempt) killGroups() {
 }
 
 // end sees to it that nothing of the task is left, and tells how it ended.
-func (a *attempt) end(x ended) {
+func (a *attempt) end(x kin.Ended) {
 	at := time.Now()
 	s := a.server
 	a.killGroups()
-	left := s.kin.ended(a.pid, sweepWait)
+	left := s.kin.Ended(a.pid, sweepWait)
 	if left > 0 {
 		s.log.Error("processes of a task do not end, even when killed", slog.String("attempt", a.s.Attempt.String()), slog.Int("processes", left))
 	}
-	a.pumps.finish(pipesWait)
-	a.events.look()
-	a.events.close()
+	a.pumps.Finish(pipesWait)
+	a.events.Look()
+	a.events.Close()
 	s.forgetPid(a.s.Attempt)
 	exit := &run.Exit{
-		Code: x.code, Signal: x.signal, OOM: x.killed && s.oom.happened(), CPU: x.cpu, MaxRSS: x.maxRSS,
+		Code: x.Code, Signal: x.Signal, OOM: x.Killed && s.oom.Happened(), CPU: x.CPU, MaxRSS: x.MaxRSS,
 		Wall: at.Sub(a.started), At: muster.TimeOf(at), Left: left,
 	}
-	broken := a.log.failure()
+	broken := a.log.Failure()
 	a.mu.Lock()
 	exit.Stopped = a.stopped
 	if exit.Stopped == nil && broken != nil {
@@ -357,7 +353,7 @@ func (a *attempt) freeze(on bool) error {
 		return err
 	}
 	if !done {
-		a.server.kin.freeze(a.pid, on)
+		a.server.kin.Freeze(a.pid, on)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -372,7 +368,7 @@ func (a *attempt) record(stream tasklog.Stream, data []byte) {
 	ready := a.running || a.exit != nil && a.report == nil
 	a.mu.Unlock()
 	if ready {
-		a.log.record(stream, data)
+		a.log.Record(stream, data)
 	}
 }
 
@@ -391,8 +387,8 @@ func (a *attempt) grew(size int64) {
 	a.tell(false)
 }
 
-// said takes a sign of life of the task.
-func (a *attempt) said(p muster.Progress) {
+// Said takes a sign of life of the task.
+func (a *attempt) Said(p muster.Progress) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p.Attempt = a.s.Attempt
@@ -425,9 +421,9 @@ func merge(old, p *muster.Progress) *muster.Progress {
 	return m
 }
 
-// misunderstood says once that something meant for Muster was not understood.
-func (a *attempt) misunderstood(what string, err error) {
-	a.once.Do(func() { a.log.say(fmt.Sprintf("%s was not understood: %v (said once)", what, err)) })
+// Misunderstood says once that something meant for Muster was not understood.
+func (a *attempt) Misunderstood(what string, err error) {
+	a.once.Do(func() { a.log.Say(fmt.Sprintf("%s was not understood: %v (said once)", what, err)) })
 }
 
 // tell lets the worker know that there is news. The lock is held.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/kin"
 )
 
 // Config says how a worker's processes are stood by.
@@ -25,7 +26,7 @@ type Config struct {
 // Client is a worker's side: a run.Supervisor over the shims of all its lives.
 type Client struct {
 	cfg Config
-	kin *kin // nil if shims are a part of this process, which have their own
+	kin *kin.Kin // nil if shims are a part of this process, which have their own
 
 	wg       sync.WaitGroup // of lines
 	starting chan struct{}  // held while a shim is started
@@ -50,7 +51,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		c.cfg.Build = executable()
 	}
 	if outlives && cfg.Command != nil {
-		c.kin = newKin(cfg.Log)
+		c.kin = kin.New(cfg.Log)
 	}
 	homes, err := homesIn(cfg.Dir)
 	if err != nil {
@@ -107,7 +108,7 @@ func (c *Client) reap() {
 		return
 	}
 	for range 2 * int(idleWait/lookEvery) { // one that was let go takes that long
-		c.kin.reap()
+		c.kin.Reap()
 		select {
 		case <-time.After(lookEvery):
 		case <-c.ending:

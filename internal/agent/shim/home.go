@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/kin"
 )
 
 const (
@@ -98,7 +99,7 @@ func (h *home) raze(shim run.Pid, log *slog.Logger) {
 	}
 	if shim.PID > 0 && shim.PID != os.Getpid() {
 		shim.Mark = ""
-		if err := killLeftover(shim); err != nil {
+		if err := kin.KillLeftover(shim); err != nil {
 			log.Error("a shim does not end, even when killed", slog.Int("pid", shim.PID), slog.Any("error", err))
 		}
 	}

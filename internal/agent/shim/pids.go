@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/kin"
 )
 
 // pids remembers the processes of running tasks in a file of fixed-size slots, so
@@ -75,7 +76,7 @@ func killRecorded(dir string, log *slog.Logger) {
 	for _, proc := range recorded(dir) {
 		g.Go(func() error {
 			log.Info("ending what a shim that is gone left running", slog.Int("pid", proc.PID))
-			if err := killLeftover(proc); err != nil {
+			if err := kin.KillLeftover(proc); err != nil {
 				log.Warn("a process of an earlier attempt goes on", slog.Int("pid", proc.PID), slog.Any("error", err))
 			}
 			return nil

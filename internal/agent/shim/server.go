@@ -15,6 +15,8 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/agent/shim/output"
 )
 
 const (
@@ -33,10 +35,10 @@ type server struct {
 	self  run.Pid
 	log   *slog.Logger
 
-	kin     *kin
-	oom     oomWatch
+	kin     *kin.Kin
+	oom     kin.OOM
 	null    *os.File
-	buffers sync.Pool // of *[readSize]byte
+	buffers output.Buffers
 	wg      sync.WaitGroup
 	worker  atomic.Pointer[session] // the connected one, or nil
 
@@ -54,10 +56,9 @@ func newServer(logs run.Logs, pids *pids, build, key string, log *slog.Logger) (
 	}
 	s := &server{
 		logs: logs, pids: pids, build: build, key: key, log: log, null: null,
-		kin: newKin(log), attempts: map[muster.AttemptID]*attempt{}, idle: run.Clock(),
+		kin: kin.New(log), attempts: map[muster.AttemptID]*attempt{}, idle: run.Clock(),
 	}
-	s.self = s.kin.myself()
-	s.buffers.New = func() any { return new([readSize]byte) }
+	s.self = s.kin.Myself()
 	return s, nil
 }
 

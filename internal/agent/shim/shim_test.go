@@ -1,3 +1,5 @@
+//go:build unix
+
 package shim
 
 import (
@@ -200,8 +202,7 @@ func TestAFrozenTaskStandsStillAndCanBeStopped(t *testing.T) {
 			}
 			for _, pid := range []int{p.Pid().PID, child} {
 				await(t, fmt.Sprintf("process %d stands still: %t", pid, on), func() bool {
-					st, err := readStat(pid)
-					return err == nil && (st.state == 'T') == on
+					return (state(pid) == 'T') == on
 				})
 			}
 		}

@@ -1,6 +1,9 @@
+//go:build unix
+
 package shim
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -341,4 +344,25 @@ func (s *sink) seen() (muster.Progress, int64) {
 		return muster.Progress{}, s.size
 	}
 	return *s.progress, s.size
+}
+
+// state is that of a process as Linux shows it, 0 if it is not there.
+func state(pid int) byte {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if i := bytes.LastIndexByte(b, ')'); err == nil && i > 0 && i+2 < len(b) {
+		return b[i+2]
+	}
+	return 0
+}
+
+// marks lists the processes that have a mark.
+func marks(mark string) (pids []string) {
+	files, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is right
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err == nil && bytes.Contains(append([]byte{0}, b...), []byte("\x00"+mark+"\x00")) {
+			pids = append(pids, filepath.Base(filepath.Dir(f)))
+		}
+	}
+	return pids
 }

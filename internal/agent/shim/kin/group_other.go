@@ -1,6 +1,6 @@
 //go:build !unix
 
-package run
+package kin
 
 import "os"
 
@@ -10,3 +10,6 @@ func killGroup(pid int) {
 		_ = p.Kill() // gone is the wanted state
 	}
 }
+
+// freezeGroup does nothing: there is no such signal here.
+func freezeGroup(int, bool) {}

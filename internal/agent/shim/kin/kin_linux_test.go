@@ -1,4 +1,4 @@
-package shim
+package kin
 
 import (
 	"log/slog"
@@ -10,13 +10,16 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
+// patience is how long a test waits for something that must happen.
+const patience = 60 * time.Second
+
 // fork starts a shell as a shim starts a task, and does not wait for it.
-func fork(t *testing.T, k *kin, mark, shell string) (*exec.Cmd, run.Pid) {
+func fork(t *testing.T, k *Kin, mark, shell string) (*exec.Cmd, run.Pid) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", shell)
 	cmd.Env = []string{mark, "PATH=/usr/bin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	p, err := k.start(mark, func() (int, error) {
+	p, err := k.Start(mark, func() (int, error) {
 		if err := cmd.Start(); err != nil {
 			return 0, err
 		}
@@ -41,7 +44,7 @@ func ends(cmd *exec.Cmd) bool {
 }
 
 func TestKillLeftoverEndsWhatAnEarlierLifeLeft(t *testing.T) {
-	k := newKin(slog.New(slog.DiscardHandler))
+	k := New(slog.New(slog.DiscardHandler))
 	for _, started := range []bool{true, false} {
 		cmd, p := fork(t, k, "MUSTER_OUT="+t.TempDir(), "trap '' TERM HUP; setsid sleep 1000 & while :; do sleep 1000; done")
 		if p.StartTicks == 0 || p.BootID == "" {
@@ -50,22 +53,26 @@ func TestKillLeftoverEndsWhatAnEarlierLifeLeft(t *testing.T) {
 		record := p
 		if !started { // the shim was killed before it could note the number
 			record = run.Pid{BootID: p.BootID, Mark: p.Mark}
-			await(t, "the program runs", func() bool { return marked(p.PID, p.Mark) })
+			for deadline := time.Now().Add(patience); !marked(p.PID, p.Mark); time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("the program does not run")
+				}
+			}
 		}
-		if err := killLeftover(record); err != nil {
+		if err := KillLeftover(record); err != nil {
 			t.Error(err)
 		}
 		if !ends(cmd) {
 			t.Error("it survives")
 		}
-		if left := k.ended(p, time.Second); left != 0 {
+		if left := k.Ended(p, time.Second); left != 0 {
 			t.Errorf("%d processes survive", left)
 		}
 	}
 }
 
 func TestKillLeftoverSparesARecycledNumber(t *testing.T) {
-	k := newKin(slog.New(slog.DiscardHandler))
+	k := New(slog.New(slog.DiscardHandler))
 	cmd, p := fork(t, k, "MUSTER_OUT="+t.TempDir(), "exec sleep 1000")
 	other := p
 	other.StartTicks++
@@ -75,7 +82,7 @@ func TestKillLeftoverSparesARecycledNumber(t *testing.T) {
 	elsewhere := p
 	elsewhere.BootID = "another life of the machine"
 	for _, o := range []run.Pid{other, unknown, elsewhere, {}, {BootID: p.BootID}} {
-		if err := killLeftover(o); err != nil {
+		if err := KillLeftover(o); err != nil {
 			t.Error(err)
 		}
 	}
@@ -85,9 +92,9 @@ func TestKillLeftoverSparesARecycledNumber(t *testing.T) {
 	if st, err := readStat(p.PID); err != nil || st.state == 'Z' {
 		t.Errorf("another process with the number was killed: %c %v", st.state, err)
 	}
-	k.kill(p)
+	k.Kill(p)
 	if !ends(cmd) {
 		t.Error("it survives")
 	}
-	k.ended(p, time.Second)
+	k.Ended(p, time.Second)
 }

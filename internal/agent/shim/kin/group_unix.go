@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package shim
+package kin
 
 import "syscall"
 

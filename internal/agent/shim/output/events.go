@@ -1,4 +1,4 @@
-package shim
+package output
 
 import (
 	"bytes"
@@ -9,21 +9,24 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// eventsFile is how far $MUSTER_EVENTS was read.
-type eventsFile struct {
+// Events is $MUSTER_EVENTS, and how far it was read.
+type Events struct {
 	path  string
-	hears listener
+	hears Listener
 	file  *os.File // nil until the task wrote it
 	rest  []byte   // the beginning of a line
 	wrong bool     // it is no plain file: never read
 }
 
+// NewEvents returns the reader of a file that a task may write.
+func NewEvents(path string, hears Listener) *Events { return &Events{path: path, hears: hears} }
+
 // eventsAtOnce bounds what one look reads, so that a task that writes without end
 // does not keep those that stand by it.
 const eventsAtOnce = 1 << 20
 
-// look passes on what was written since the last look.
-func (ev *eventsFile) look() {
+// Look passes on what was written since the last look.
+func (ev *Events) Look() {
 	if ev.wrong || ev.path == "" {
 		return
 	}
@@ -34,7 +37,7 @@ func (ev *eventsFile) look() {
 		}
 		if err != nil {
 			ev.wrong = true
-			ev.hears.misunderstood("$MUSTER_EVENTS", err)
+			ev.hears.Misunderstood("$MUSTER_EVENTS", err)
 			return
 		}
 		ev.file = f
@@ -52,7 +55,7 @@ func (ev *eventsFile) look() {
 }
 
 // lines takes the whole lines out of rest.
-func (ev *eventsFile) lines() {
+func (ev *Events) lines() {
 	for {
 		line, rest, ok := bytes.Cut(ev.rest, []byte("\n"))
 		if !ok {
@@ -64,21 +67,22 @@ func (ev *eventsFile) lines() {
 		}
 		p, err := run.ParseEvent(line)
 		if err != nil {
-			ev.hears.misunderstood("a line of $MUSTER_EVENTS", err)
+			ev.hears.Misunderstood("a line of $MUSTER_EVENTS", err)
 			continue
 		}
-		ev.hears.said(p)
+		ev.hears.Said(p)
 	}
 	if len(ev.rest) == 0 {
 		ev.rest = nil
 	}
 	if len(ev.rest) > run.MaxEventLine {
 		ev.wrong, ev.rest = true, nil
-		ev.hears.misunderstood("$MUSTER_EVENTS", errors.New("a line is too long; nothing more is read"))
+		ev.hears.Misunderstood("$MUSTER_EVENTS", errors.New("a line is too long; nothing more is read"))
 	}
 }
 
-func (ev *eventsFile) close() {
+// Close ends the reading.
+func (ev *Events) Close() {
 	if ev.file != nil {
 		_ = ev.file.Close()
 	}

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package shim
+package output
 
 // reader returns what reads the next piece into the buffer behind end.
 func (p *pump) reader() func() (int, error) {

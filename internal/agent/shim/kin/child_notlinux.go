@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package shim
+package kin
 
 import (
 	"syscall"
@@ -11,4 +11,4 @@ import (
 func maxRSS(ru *syscall.Rusage) muster.Size { return muster.Size(ru.Maxrss) } // told in bytes by darwin
 
 // awaitExit returns at once: the caller's wait is enough.
-func (child) awaitExit() {}
+func (Child) awaitExit() {}

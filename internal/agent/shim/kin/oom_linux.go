@@ -1,4 +1,4 @@
-package shim
+package kin
 
 import (
 	"bytes"
@@ -13,17 +13,17 @@ import (
 // then is taken for the task's.
 const oomFresh = time.Second
 
-// oomWatch tells whether the kernel killed something because memory ran out: in
+// OOM tells whether the kernel killed something because memory ran out: in
 // the worker's control group if that is accounted, else on the machine.
-type oomWatch struct {
+type OOM struct {
 	mu    sync.Mutex
 	path  string
 	count uint64
 	read  time.Time
 }
 
-// refresh notes how many kills there were, before a task starts.
-func (o *oomWatch) refresh(now time.Time) {
+// Refresh notes how many kills there were, before a task starts.
+func (o *OOM) Refresh(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.path == "" {
@@ -34,8 +34,8 @@ func (o *oomWatch) refresh(now time.Time) {
 	}
 }
 
-// happened reports whether there were kills since the last look.
-func (o *oomWatch) happened() bool {
+// Happened reports whether there were kills since the last look.
+func (o *OOM) Happened() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	before := o.count

@@ -1,4 +1,4 @@
-package shim
+package kin
 
 import (
 	"bytes"
@@ -13,9 +13,9 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// kin tracks the main processes of tasks, which are children of this process, and
+// Kin tracks the main processes of tasks, which are children of this process, and
 // ends what they leave. All methods may be called at the same time.
-type kin struct {
+type Kin struct {
 	self, group, session int
 	boot                 string
 
@@ -26,12 +26,13 @@ type kin struct {
 
 const prSetChildSubreaper = 36 // prctl(2)
 
-func newKin(log *slog.Logger) *kin {
-	k := &kin{self: os.Getpid(), group: syscall.Getpgrp(), live: map[int]uint64{}}
+// New makes this process the reaper of what its descendants leave.
+func New(log *slog.Logger) *Kin {
+	k := &Kin{self: os.Getpid(), group: syscall.Getpgrp(), live: map[int]uint64{}}
 	if st, err := readStat(k.self); err == nil {
 		k.session = st.session
 	}
-	k.boot = bootID()
+	k.boot = BootID()
 	shutFiles()
 	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0, 0, 0, 0); errno != 0 {
 		log.Warn("daemons that tasks leave behind may survive: this process cannot become their reaper", slog.Any("error", errno))
@@ -53,10 +54,10 @@ func shutFiles() {
 	}
 }
 
-// start calls fork, which starts a main process in a session of its own, with
+// Start calls fork, which starts a main process in a session of its own, with
 // mark in its environment, and takes note of it. Until then nothing takes the new
 // process for an orphan.
-func (k *kin) start(mark string, fork func() (pid int, err error)) (run.Pid, error) {
+func (k *Kin) Start(mark string, fork func() (pid int, err error)) (run.Pid, error) {
 	k.mu.Lock()
 	k.starting++
 	k.mu.Unlock()
@@ -76,9 +77,9 @@ func (k *kin) start(mark string, fork func() (pid int, err error)) (run.Pid, err
 	return p, err
 }
 
-// kill ends p's process group and everything that descends from p or has its
+// Kill ends p's process group and everything that descends from p or has its
 // mark. It returns at once.
-func (k *kin) kill(p run.Pid) {
+func (k *Kin) Kill(p run.Pid) {
 	below := descendants(p.PID)
 	killGroup(p.PID)
 	for _, st := range below {
@@ -92,11 +93,11 @@ func (k *kin) kill(p run.Pid) {
 	}
 }
 
-// ended is called when the main process has exited, and has been reaped or is
+// Ended is called when the main process has exited, and has been reaped or is
 // about to be by the caller. It kills what the attempt left and reaps what was
 // orphaned, and returns how many of its processes still live after the time given:
 // 0 unless the kernel cannot end them.
-func (k *kin) ended(p run.Pid, atMost time.Duration) int {
+func (k *Kin) Ended(p run.Pid, atMost time.Duration) int {
 	k.mu.Lock()
 	delete(k.live, p.PID)
 	k.mu.Unlock()
@@ -125,13 +126,13 @@ func (k *kin) ended(p run.Pid, atMost time.Duration) int {
 	}
 }
 
-// calmWait is how long ended waits for a moment without a start, in which an
+// calmWait is how long Ended waits for a moment without a start, in which an
 // orphan can be told from a task that has just been started.
 const calmWait = 20 * time.Millisecond
 
 // strangers lists the children of this process that are no known main process. calm
 // reports that none of them is one that is being started.
-func (k *kin) strangers() (list []stat, calm bool) {
+func (k *Kin) strangers() (list []stat, calm bool) {
 	pids, err := orphanPIDs(k.self)
 	if err != nil {
 		pids = allPIDs()
@@ -156,7 +157,7 @@ func (k *kin) strangers() (list []stat, calm bool) {
 
 // belongs reports whether a stranger is of p's attempt. With ended, which says
 // that p's main process is gone, unmarked orphans count that can be nobody else's.
-func (k *kin) belongs(st stat, p run.Pid, ended bool) bool {
+func (k *Kin) belongs(st stat, p run.Pid, ended bool) bool {
 	if st.pid == p.PID {
 		return false // not reaped yet: its starter does that
 	}
@@ -168,11 +169,11 @@ func (k *kin) belongs(st stat, p run.Pid, ended bool) bool {
 
 // orphan reports whether a child of this process cannot have been started by it:
 // a worker starts its tools in its own session, and a shim has none.
-func (k *kin) orphan(st stat) bool {
+func (k *Kin) orphan(st stat) bool {
 	return st.session != k.session || st.pid != st.group
 }
 
-func (k *kin) nobodyElses(st stat) bool {
+func (k *Kin) nobodyElses(st stat) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, start := range k.live {
@@ -185,7 +186,7 @@ func (k *kin) nobodyElses(st stat) bool {
 
 // signal sends a signal to p's process group and to everything that descends from p
 // or has its mark.
-func (k *kin) signal(p run.Pid, sig syscall.Signal) {
+func (k *Kin) signal(p run.Pid, sig syscall.Signal) {
 	send := func(st stat) {
 		if now, err := readStat(st.pid); err == nil && now.start == st.start {
 			_ = syscall.Kill(st.pid, sig) // ESRCH: it has just ended
@@ -208,9 +209,9 @@ func (k *kin) signal(p run.Pid, sig syscall.Signal) {
 	}
 }
 
-// freeze stops all of p, or lets it go on. What is forked while it looks is caught by
+// Freeze stops all of p, or lets it go on. What is forked while it looks is caught by
 // a second look.
-func (k *kin) freeze(p run.Pid, on bool) {
+func (k *Kin) Freeze(p run.Pid, on bool) {
 	sig := syscall.SIGCONT
 	if on {
 		sig = syscall.SIGSTOP
@@ -219,8 +220,8 @@ func (k *kin) freeze(p run.Pid, on bool) {
 	k.signal(p, sig)
 }
 
-// myself names this process.
-func (k *kin) myself() run.Pid {
+// Myself names this process.
+func (k *Kin) Myself() run.Pid {
 	p := run.Pid{PID: k.self, BootID: k.boot}
 	if st, err := readStat(k.self); err == nil {
 		p.StartTicks = st.start
@@ -228,9 +229,9 @@ func (k *kin) myself() run.Pid {
 	return p
 }
 
-// reap waits for the children that this process did not start and that have ended:
+// Reap waits for the children that this process did not start and that have ended:
 // what a shim that was killed had started comes to the worker.
-func (k *kin) reap() {
+func (k *Kin) Reap() {
 	list, calm := k.strangers()
 	for _, st := range list {
 		if calm && st.state == 'Z' && k.orphan(st) {
@@ -239,12 +240,12 @@ func (k *kin) reap() {
 	}
 }
 
-// killLeftover ends what is left of an attempt whose shim is gone: the process group, if its
+// KillLeftover ends what is left of an attempt whose shim is gone: the process group, if its
 // main process is still the recorded one, and every process with its mark. It
 // never touches a process that was given a recycled number. It returns an error if some
 // of it still lives after 5 seconds.
-func killLeftover(p run.Pid) error {
-	if p.BootID != bootID() {
+func KillLeftover(p run.Pid) error {
+	if p.BootID != BootID() {
 		return nil // the machine was restarted: nothing is left
 	}
 	for range 50 {
@@ -430,7 +431,8 @@ func marked(pid int, mark string) bool {
 	return false
 }
 
-func bootID() string {
+// BootID names this life of the machine.
+func BootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""

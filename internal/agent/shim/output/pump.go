@@ -1,4 +1,4 @@
-package shim
+package output
 
 import (
 	"bytes"
@@ -20,17 +20,17 @@ const (
 	flushWait = 200 * time.Millisecond // until the beginning of a line is shown
 )
 
-// listener is whom pumps tell what a task says.
-type listener interface {
-	said(p muster.Progress)
-	misunderstood(what string, err error)
+// Listener is told what a task says to Muster.
+type Listener interface {
+	Said(p muster.Progress)
+	Misunderstood(what string, err error)
 }
 
-// pumps read a task's pipes.
-type pumps struct {
-	log     *logWriter
-	hears   listener
-	buffers *sync.Pool // of *[readSize]byte
+// Pumps read a task's pipes.
+type Pumps struct {
+	log     *Log
+	hears   Listener
+	buffers *Buffers
 	limit   *rate.Limiter
 
 	wg    sync.WaitGroup
@@ -38,33 +38,44 @@ type pumps struct {
 	hurry []context.CancelFunc // end the slowing down
 }
 
-// start reads one pipe until its end.
-func (p *pumps) start(r *os.File, stream tasklog.Stream) {
+// Buffers are shared by all that read.
+type Buffers struct{ pool sync.Pool } // of *[readSize]byte
+
+// NewPumps returns what reads the output of a task that may print perSecond bytes.
+func NewPumps(log *Log, hears Listener, buffers *Buffers, perSecond int64) *Pumps {
+	if perSecond <= 0 {
+		perSecond = run.DefaultLogRate
+	}
+	return &Pumps{log: log, hears: hears, buffers: buffers, limit: rate.NewLimiter(rate.Limit(perSecond), run.LogBurst)}
+}
+
+// Start reads one pipe until its end.
+func (p *Pumps) Start(r *os.File, stream tasklog.Stream) {
 	ctx, hurry := context.WithCancel(context.Background())
 	p.hurry = append(p.hurry, hurry)
 	p.ends = append(p.ends, r)
-	pump := &pump{pumps: p, r: r, stream: stream}
+	pump := &pump{Pumps: p, r: r, stream: stream}
 	p.wg.Go(func() { pump.run(ctx) })
 }
 
-// fast ends the slowing down: a stopped task may have to print something to end.
-func (p *pumps) fast() {
+// Fast ends the slowing down: a stopped task may have to print something to end.
+func (p *Pumps) Fast() {
 	for _, hurry := range p.hurry {
 		hurry()
 	}
 }
 
-// finish waits for the ends of the pipes, but not long: something that Muster
+// Finish waits for the ends of the pipes, but not long: something that Muster
 // could not kill may hold them.
-func (p *pumps) finish(atMost time.Duration) {
-	p.fast()
+func (p *Pumps) Finish(atMost time.Duration) {
+	p.Fast()
 	cut := time.AfterFunc(atMost, p.close)
 	p.wg.Wait()
 	cut.Stop()
 	p.close()
 }
 
-func (p *pumps) close() {
+func (p *Pumps) close() {
 	for _, r := range p.ends {
 		_ = r.Close()
 	}
@@ -72,7 +83,7 @@ func (p *pumps) close() {
 
 // pump reads one pipe.
 type pump struct {
-	*pumps
+	*Pumps
 	r       *os.File
 	stream  tasklog.Stream
 	buf     *[readSize]byte // nil while nothing is there
@@ -108,15 +119,18 @@ func (p *pump) run(ctx context.Context) {
 
 // takeBuffer makes sure that there is a buffer.
 func (p *pump) takeBuffer() {
-	if p.buf == nil {
-		p.buf, _ = p.buffers.Get().(*[readSize]byte)
+	if p.buf != nil {
+		return
+	}
+	if p.buf, _ = p.buffers.pool.Get().(*[readSize]byte); p.buf == nil {
+		p.buf = new([readSize]byte)
 	}
 }
 
 // giveBuffer gives it back if nothing is in it, so that a silent task holds none.
 func (p *pump) giveBuffer() {
 	if p.buf != nil && p.end == 0 {
-		p.buffers.Put(p.buf)
+		p.buffers.pool.Put(p.buf)
 		p.buf = nil
 	}
 }
@@ -152,11 +166,11 @@ func (p *pump) line(line []byte, now time.Time) {
 	}
 	event, err := run.ParseLine(bytes.TrimRight(line, "\r\n"))
 	if err == nil {
-		p.hears.said(event)
+		p.hears.Said(event)
 		return
 	}
 	p.record(line, now)
-	p.hears.misunderstood("a ::muster line", err)
+	p.hears.Misunderstood("a ::muster line", err)
 }
 
 func (p *pump) record(data []byte, now time.Time) {

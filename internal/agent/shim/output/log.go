@@ -1,4 +1,4 @@
-package shim
+package output
 
 import (
 	"bytes"
@@ -18,9 +18,9 @@ const (
 	recordRoom = 16 << 20         // bytes beyond the cap for what Muster itself has to say
 )
 
-// logWriter appends records to an attempt's log, up to its cap: from the start of
+// Log appends records to an attempt's log, up to its cap: from the start of
 // its process to its report nobody else does. It may be used by several goroutines.
-type logWriter struct {
+type Log struct {
 	logs run.Logs
 	id   muster.AttemptID
 	grew func(size int64)
@@ -33,10 +33,10 @@ type logWriter struct {
 	failed chan struct{} // closed at the failure
 }
 
-// takeLog takes the log over from the worker. It refuses one that does not end
+// Take takes the log over from the worker. It refuses one that does not end
 // where the worker stopped.
-func takeLog(logs run.Logs, s *run.Start, grew func(int64)) (*logWriter, error) {
-	w := &logWriter{logs: logs, id: s.Attempt, grew: grew, most: s.LogCap, offset: s.LogSize, failed: make(chan struct{})}
+func Take(logs run.Logs, s *run.Start, grew func(int64)) (*Log, error) {
+	w := &Log{logs: logs, id: s.Attempt, grew: grew, most: s.LogCap, offset: s.LogSize, failed: make(chan struct{})}
 	if w.most <= 0 {
 		w.most = run.DefaultLogCap
 	}
@@ -47,13 +47,17 @@ func takeLog(logs run.Logs, s *run.Start, grew func(int64)) (*logWriter, error) 
 	return w, nil
 }
 
-func (w *logWriter) store(data []byte) (int64, error) {
+// Failed is closed when the log cannot be written.
+func (w *Log) Failed() <-chan struct{} { return w.failed }
+
+func (w *Log) store(data []byte) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), appendWait)
 	defer cancel()
 	return w.logs.Append(ctx, w.id, w.offset, data)
 }
 
-func (w *logWriter) failure() error {
+// Failure returns why the log could not be written, nil if it could.
+func (w *Log) Failure() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
@@ -61,7 +65,7 @@ func (w *logWriter) failure() error {
 
 // append writes encoded records of the task's output, whole ones, until the log is
 // full.
-func (w *logWriter) append(records []byte) {
+func (w *Log) append(records []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.full {
@@ -86,8 +90,8 @@ func fitting(records []byte, room int64) []byte {
 	}
 }
 
-// record writes something that is not the task's output, also to a full log.
-func (w *logWriter) record(stream tasklog.Stream, data []byte) {
+// Record writes something that is not the task's output, also to a full log.
+func (w *Log) Record(stream tasklog.Stream, data []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := tasklog.AppendRecord(nil, tasklog.Record{Stream: stream, At: time.Now(), Data: data})
@@ -96,9 +100,10 @@ func (w *logWriter) record(stream tasklog.Stream, data []byte) {
 	}
 }
 
-func (w *logWriter) say(line string) { w.record(tasklog.System, []byte(line+"\n")) }
+// Say writes a word from Muster, as a line.
+func (w *Log) Say(line string) { w.Record(tasklog.System, []byte(line+"\n")) }
 
-func (w *logWriter) write(records []byte) {
+func (w *Log) write(records []byte) {
 	if w.err != nil {
 		return
 	}

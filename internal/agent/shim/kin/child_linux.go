@@ -1,4 +1,4 @@
-package shim
+package kin
 
 import (
 	"errors"
@@ -21,13 +21,13 @@ func maxRSS(ru *syscall.Rusage) muster.Size {
 }
 
 // awaitExit blocks until the process is a zombie.
-func (c child) awaitExit() {
-	if c.handle >= 0 && awaitHandle(c.handle) {
+func (c Child) awaitExit() {
+	if c.Handle >= 0 && awaitHandle(c.Handle) {
 		return
 	}
 	for {
 		// At another error the caller's wait says what is the matter.
-		if err := unix.Waitid(unix.P_PID, c.pid, nil, unix.WEXITED|unix.WNOWAIT, nil); !errors.Is(err, syscall.EINTR) {
+		if err := unix.Waitid(unix.P_PID, c.PID, nil, unix.WEXITED|unix.WNOWAIT, nil); !errors.Is(err, syscall.EINTR) {
 			return
 		}
 	}

@@ -1,0 +1,74 @@
+// Package shim stands by the processes of a worker's tasks, and outlives the
+// worker: it is killed, upgraded or restarted, and its tasks do not notice.
+//
+//	worker ──────────── socket ──────────── shim ───────────── tasks
+//	Client                                  server             17.3#2
+//	 ├ line ─ frames ─────────────── session ─┤                 ├ sh
+//	 └ proc (17.3#2)                          └ attempt (17.3#2) └ python
+//	                                             │  pipes, $MUSTER_EVENTS, exit
+//	                                             └─► DATA/logs/17/0/3.2.log
+//
+// A shim is one small process for all tasks of a worker: the same program, started
+// with the first task. It is the parent of the tasks' main processes and the reaper
+// of whatever they leave behind, and the only one that knows how they end. So it
+// does everything that must not wait for a worker: it reads their output into the
+// attempts' logs, reads what they say to Muster, stops them at their timeout and at
+// the end of their lease, and remembers all of it until the worker says Forget. It
+// ends by itself when it holds nothing and no worker is connected.
+//
+// # Homes
+//
+// Each shim has a folder, DATA/shim/NAME, which it removes at its end:
+//
+//	sock  on which it listens; the worker made it, so that it can be called at once
+//	key   which a worker must know: a task of the same user may find the socket,
+//	      but in its sandbox it cannot read this
+//	pid   the shim's own process
+//	pids  the processes of its tasks, by number, start and boot, and by their mark
+//
+// A worker that starts calls at each home. If somebody answers, it hears what is
+// held there and goes on with it. If nobody does, the shim is gone, and what it left
+// is ended by the record: a process whose number was given to another one is
+// never touched. A shim that cannot be talked to is ended with its tasks, for they
+// would run twice.
+//
+// There are several homes after an upgrade: the shim of the earlier build keeps what
+// it runs, new tasks go to a new one, and the old one ends with its last task.
+//
+// # The connection
+//
+// Frames are JSON behind their length; wire.go has them all. A shim serves one
+// worker: when another one calls, the first is told that it was taken over. Nothing
+// in a shim waits for a worker. What is new of an attempt (log size, progress, the
+// end) is merged until the worker takes it, so that a worker that hangs costs its
+// shim a few kilobytes for each attempt and no task a moment. An attempt costs its
+// Start, which is about twice its spec, its report, 64 KiB while it prints, and at
+// most run.MaxMetrics metrics.
+//
+// # Logs
+//
+// A log has one writer at a time: the worker until it calls Start, then the shim.
+// Start tells where the worker stopped, and a log that does not end there is
+// refused. What the worker has to say while the task runs and after it goes through
+// Record.
+//
+// # How processes are told apart
+//
+// A shim makes itself the reaper of its orphaned descendants, so that whatever a
+// task starts stays below it. A process belongs to an attempt if it is in its main
+// process's group or session, if it descends from it, or if the entry Start.Mark is
+// in its environment. An orphan with none of these belongs to an attempt that was
+// running when the orphan began; once no such attempt runs any more, it is killed.
+// Where an attempt has control groups, everything in them is ended, too.
+//
+// # What is not promised
+//
+// A shim that is killed takes its tasks with it: if its worker lives they are
+// ended at once and fail as worker_internal, else when the worker comes back. The
+// same holds if the whole service is killed, as systemd does without
+// KillMode=process, and a container with its first process.
+//
+// Elsewhere than on Linux there are no shims of their own: the same code runs as a
+// part of the worker, tasks do not outlive it, and only their process groups are
+// known. Client.Outlives tells.
+package shim

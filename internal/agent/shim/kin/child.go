@@ -1,0 +1,22 @@
+package kin
+
+import (
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// Child is a started main process.
+type Child struct {
+	PID    int
+	Handle int // of the system for its end, -1 for none
+}
+
+// Ended is how a main process ended.
+type Ended struct {
+	Code   int    // 128+n for signal n
+	Signal string // its name, "" for none
+	Killed bool   // by SIGKILL
+	CPU    time.Duration
+	MaxRSS muster.Size // of the largest process; 0 if unknown
+}

@@ -1,0 +1,27 @@
+//go:build !unix
+
+package kin
+
+import (
+	"errors"
+	"os"
+)
+
+// ErrNoExec says that a file has no form that the system can execute.
+var ErrNoExec = errors.New("not a program")
+
+// Wait blocks until the main process has exited.
+func (c Child) Wait() Ended {
+	p, err := os.FindProcess(c.PID)
+	if err != nil {
+		return Ended{Code: -1}
+	}
+	st, err := p.Wait()
+	if err != nil {
+		return Ended{Code: -1}
+	}
+	return Ended{Code: st.ExitCode(), CPU: st.UserTime() + st.SystemTime()}
+}
+
+// Signal ends the process: here there is no milder way.
+func (c Child) Signal(string) { killGroup(c.PID) }

@@ -1,0 +1,56 @@
+//go:build unix
+
+package kin
+
+import (
+	"errors"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoExec says that a file has no form that the system can execute.
+const ErrNoExec = syscall.ENOEXEC
+
+// Wait blocks until the main process has exited, kills the rest of its group
+// (on Linux while its number cannot have been given to another one yet), and
+// reaps it.
+func (c Child) Wait() Ended {
+	c.awaitExit()
+	_ = syscall.Kill(-c.PID, syscall.SIGKILL) // ESRCH is the wanted state
+	var (
+		ws syscall.WaitStatus
+		ru syscall.Rusage
+	)
+	for {
+		_, err := syscall.Wait4(c.PID, &ws, 0, &ru)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil {
+			return Ended{Code: -1}
+		}
+		break
+	}
+	x := Ended{
+		Code:   ws.ExitStatus(),
+		CPU:    time.Duration(ru.Utime.Nano() + ru.Stime.Nano()),
+		MaxRSS: maxRSS(&ru),
+	}
+	if ws.Signaled() {
+		x.Signal, x.Killed = unix.SignalName(ws.Signal()), ws.Signal() == syscall.SIGKILL
+		x.Code = 128 + int(ws.Signal())
+	}
+	return x
+}
+
+// Signal sends the named signal to the whole process group; SIGTERM if the name
+// is none.
+func (c Child) Signal(name string) {
+	sig := unix.SignalNum(name)
+	if sig == 0 {
+		sig = syscall.SIGTERM
+	}
+	_ = syscall.Kill(-c.PID, sig) // ESRCH: it has just ended
+}
