@@ -77,3 +77,24 @@ func TestPausesOfTasksThatFailTogetherDiffer(t *testing.T) {
 		t.Fatalf("%d different pauses, %s on average", len(pauses), mean)
 	}
 }
+
+func TestToMakeRoomCostsNothingAndAFaultyDeviceACrash(t *testing.T) {
+	t.Parallel()
+	task := muster.Task{ID: muster.TaskID{Job: 1}, Attempt: 3, State: muster.Running, Crashes: 5}
+	for _, outcome := range []muster.Outcome{muster.AttemptFailed, muster.AttemptCancelled, muster.AttemptLost} {
+		for _, why := range []muster.Reason{muster.Preempted, muster.GangMember, muster.WorkerShutdown} {
+			v := judge.Judge(&task, &muster.TaskSpec{}, judge.Ending{Outcome: outcome, Reason: why}, 5)
+			if v.To != muster.Queued || v.Reason != why || v.Pause+muster.Duration(v.Retried+v.Crashes) != 0 {
+				t.Errorf("%s, %s: %+v", outcome, why, v)
+			}
+		}
+	}
+	fault := judge.Ending{Outcome: muster.AttemptFailed, Reason: muster.GPUFault}
+	if v := judge.Judge(&task, &muster.TaskSpec{}, fault, 5); v.To != muster.Failed || v.Reason != muster.CrashLimit {
+		t.Errorf("the sixth fault: %+v", v)
+	}
+	task.Crashes = 0
+	if v := judge.Judge(&task, &muster.TaskSpec{}, fault, 5); v.To != muster.Queued || v.Crashes != 1 || v.Retried != 0 {
+		t.Errorf("the first fault: %+v", v)
+	}
+}
