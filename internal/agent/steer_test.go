@@ -129,7 +129,9 @@ func TestSaved(t *testing.T) {
 func TestHealIsPassedOn(t *testing.T) {
 	healed := make(chan []string, 1)
 	inWorld(t, func(w *world) {
-		w.end() //nolint:errcheck // a worker without Heal
+		if err := w.end(); err != nil {
+			w.t.Fatal(err)
+		}
 		w.cfg.Heal = func(uuids []string) { healed <- uuids }
 		w.start()
 		w.desk.say(&link.ToWorker{Heal: []string{link.HealAll}})

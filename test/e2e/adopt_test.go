@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,7 +39,7 @@ func TestWorkerKilledAgainAndAgain(t *testing.T) {
 	const kills, tasks = 20, 50
 	c := mustertest.New(t, t.TempDir())
 	dir, marks := t.TempDir(), t.TempDir()
-	w := c.StartWorker("w1", dir, "--slots", fmt.Sprint(tasks))
+	w := c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks))
 	var script strings.Builder
 	// Some end with the first kill, some after the last one.
 	gate := filepath.Join(marks, "gate")
@@ -56,7 +57,7 @@ func TestWorkerKilledAgainAndAgain(t *testing.T) {
 	began := time.Now()
 	for range kills {
 		w.Kill()
-		w = c.StartWorker("w1", dir, "--slots", fmt.Sprint(tasks))
+		w = c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks))
 	}
 	now, err := c.Client.Job(t.Context(), job.ID)
 	if err != nil {
@@ -135,7 +136,7 @@ func TestShimKilled(t *testing.T) {
 	const tasks = 5
 	c := mustertest.New(t, t.TempDir())
 	dir, marks := t.TempDir(), t.TempDir()
-	c.StartWorker("w1", dir, "--slots", fmt.Sprint(tasks))
+	c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks))
 	job := c.Submit(array(mustertest.Shell("again", fmt.Sprintf(`echo started >> %s/$MUSTER_INDEX; test $MUSTER_ATTEMPT = 2 || sleep 600`, marks)), tasks))
 	c.Running(job.ID, tasks)
 	old := shims(t, dir)

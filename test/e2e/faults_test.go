@@ -230,10 +230,11 @@ func TestShimFrozen(t *testing.T) {
 	}
 	more := c.Submit(mustertest.Shell("more", "echo hello"))
 	c.Await("the task ends under the frozen shim", 30*time.Second, func() error {
-		if found, err := filepath.Glob(filepath.Join(dir, "tasks", "*", "out", "done")); len(found) == 0 {
-			return fmt.Errorf("not yet (%v)", err)
+		found, err := filepath.Glob(filepath.Join(dir, "tasks", "*", "out", "done"))
+		if err == nil && len(found) == 0 {
+			err = errors.New("not yet")
 		}
-		return nil
+		return err
 	})
 	if err := syscall.Kill(held[0], syscall.SIGCONT); err != nil {
 		t.Fatal(err)

@@ -45,7 +45,7 @@ const checkTime = 10 * time.Second
 func (p Program) Check(ctx context.Context) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, p.path, "version").CombinedOutput() //nolint:gosec // it is this program
+	out, err := exec.CommandContext(ctx, p.path, "version").CombinedOutput()
 	first, _, _ := bytes.Cut(bytes.TrimSpace(out), []byte("\n"))
 	if err != nil {
 		return "", muster.Errorf(muster.Invalid, "%s does not run here: %w: %s", p.path, err, first)
