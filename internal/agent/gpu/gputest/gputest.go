@@ -71,9 +71,6 @@ func New(tb testing.TB, gpus ...GPU) *SMI {
 	return s
 }
 
-// Dir is the folder of the program, for the PATH of other processes.
-func (s *SMI) Dir() string { return s.dir }
-
 // Set changes what devices there are and how they do.
 func (s *SMI) Set(gpus ...GPU) {
 	s.t.Helper()
