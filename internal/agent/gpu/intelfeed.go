@@ -38,7 +38,7 @@ func (r *dump) line(now time.Time, s string) bool {
 	if !ok {
 		return false
 	}
-	r.s.put(now, 0, r.every, func(d *Device) bool { return d.Vendor == "intel" && d.Index == index }, reading)
+	r.s.put(now, untold, r.every, func(d *Device) bool { return d.Vendor == "intel" && d.Index == index }, reading)
 	return true
 }
 

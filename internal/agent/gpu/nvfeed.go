@@ -57,13 +57,13 @@ func (r *figures) line(now time.Time, s string) bool {
 	return true
 }
 
-// latency is how long a reading took from when the driver was asked, or 0 where
-// that is not known: the clock may have been set since.
+// latency is how long a reading took from when the driver was asked, or
+// untold where that is not known: the clock may have been set since.
 func latency(asked, now time.Time, every time.Duration) time.Duration {
 	if took := now.Sub(asked); !asked.IsZero() && took >= 0 && took <= every+patience {
 		return took
 	}
-	return 0
+	return untold
 }
 
 // parseFigures reads one line of values in the order of fields. It returns no
@@ -216,7 +216,7 @@ func (r *logs) line(now time.Time, s string) bool {
 			p := &d.parts[j]
 			part := func(dev *Device) bool { return dev.Parent == d.uuid && dev.Instance == p.instance }
 			reading := p.reading(d)
-			r.s.put(now, 0, r.every, part, reading)
+			r.s.put(now, untold, r.every, part, reading)
 			r.s.putProcesses(now, r.every, part, reading.Processes)
 		}
 	}

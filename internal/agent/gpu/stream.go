@@ -26,9 +26,9 @@ type Stream struct {
 // state is what is known of a device, from several sources.
 type state struct {
 	reading Reading
-	at      time.Time // when the reading came
-	took    time.Duration
-	until   time.Time // it is too old from then on
+	at      time.Time     // when the reading came
+	took    time.Duration // or untold
+	until   time.Time     // it is too old from then on
 
 	processes      []Process
 	processesUntil time.Time
@@ -42,6 +42,8 @@ type past struct {
 }
 
 const (
+	untold = -time.Second // as a latency: the tool does not say when it asked
+
 	stale = 3 // periods without a sample: it is too old, and its tool hangs
 	slack = time.Second
 )
@@ -98,7 +100,9 @@ func (s *Stream) Latest() (Readings, bool) {
 		if now.Before(st.until) {
 			some = true
 			*r = st.reading
-			r.Latency = new(st.took.Seconds())
+			if st.took != untold {
+				r.Latency = new(st.took.Seconds())
+			}
 			if st.at.After(all.At) {
 				all.At = st.at
 			}
