@@ -1,0 +1,133 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+func TestCheckpointFolderOfATask(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("links need rights there")
+	}
+	for _, test := range []struct {
+		name   string
+		path   string
+		there  string // a file in the task's folder
+		folder string // an empty folder there
+		want   string // part of the error, "" for none
+	}{
+		{name: "it is made", path: "ckpt"},
+		{name: "with a slash", path: "ckpt/"},
+		{name: "in folders that are made", path: "a/b/ckpt"},
+		{name: "in place of an empty one", path: "ckpt", folder: "ckpt"},
+		{name: "not in place of one with files", path: "ckpt", there: "ckpt/old.pt", want: "is there already, among the task's files"},
+		{name: "not below a file", path: "ckpt/x", there: "ckpt", want: "no folder can be made"},
+		{name: "not outside", path: "../ckpt", want: "outside the task's folder"},
+		{name: "not as the task's folder", path: "./", want: "outside the task's folder"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			a := &Attempt{Dir: t.TempDir(), checkpoint: t.TempDir()}
+			if test.folder != "" && os.MkdirAll(filepath.Join(a.Dir, test.folder), 0o700) != nil {
+				t.Fatal("the folder cannot be made")
+			}
+			if test.there != "" {
+				path := filepath.Join(a.Dir, filepath.FromSlash(test.there))
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := a.linkCheckpoint(test.path)
+			if test.want != "" {
+				if err == nil || !strings.Contains(err.Error(), test.want) {
+					t.Fatalf("%v, want %q", err, test.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(a.Dir, test.path, "n"), []byte("1"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if b, err := os.ReadFile(filepath.Join(a.checkpoint, "n")); err != nil || string(b) != "1" {
+				t.Fatalf("what is written there is not in the checkpoint: %v", err)
+			}
+		})
+	}
+}
+
+func TestLastSave(t *testing.T) {
+	stopped := func(outcome muster.Outcome, reason muster.Reason) *run.Exit {
+		return &run.Exit{Code: 143, Stopped: &run.Stopped{Outcome: outcome, Reason: reason}}
+	}
+	for _, test := range []struct {
+		name string
+		exit *run.Exit
+		want time.Duration
+	}{
+		{"it goes on", nil, 0},
+		{"it succeeded", &run.Exit{}, 0},
+		{"it failed", &run.Exit{Code: 1}, saveAtLast},
+		{"it made room", stopped(muster.AttemptFailed, muster.Preempted), saveAtLast},
+		{"it made room and ended well", &run.Exit{Stopped: &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.Preempted}}, saveAtLast},
+		{"it timed out", stopped(muster.AttemptTimedOut, muster.Timeout), saveAtLast},
+		{"the worker shuts down", stopped(muster.AttemptLost, muster.WorkerShutdown), saveShutDown},
+		{"it was cancelled", stopped(muster.AttemptCancelled, muster.CancelledByUser), saveCancelled},
+		{"nobody waits for it", stopped(muster.AttemptLost, muster.WorkerLost), 0},
+	} {
+		a := &Attempt{exit: test.exit}
+		if got := a.lastSave(); got != test.want {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+	}
+}
+
+// keeper is checkpoints that remember what they were asked.
+type keeper struct{ forgot []string }
+
+func (k *keeper) Load(context.Context, *run.Task, string) error { return nil }
+func (k *keeper) Follow(*run.Task, string, func(string)) func(last time.Duration) {
+	return func(time.Duration) {}
+}
+func (k *keeper) Forget(dir string) { k.forgot = append(k.forgot, filepath.Base(dir)) }
+
+// What is known of a folder ends with it, also where somebody else removed it.
+func TestForgottenCheckpoints(t *testing.T) {
+	k := &keeper{}
+	dir := t.TempDir()
+	c := checkpoints{dir: dir, folders: folders{dir: t.TempDir(), name: "spare"}, keeper: k}
+	id := muster.TaskID{Job: 1, Num: 1}
+	use := func(file bool) {
+		t.Helper()
+		path, err := c.take(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.keep(id)
+		if file && os.WriteFile(filepath.Join(path, "n"), nil, 0o600) != nil {
+			t.Fatal("the folder cannot be written")
+		}
+		c.drop(id, time.Now())
+	}
+	use(true) // made anew
+	use(true)
+	if len(k.forgot) != 1 {
+		t.Fatalf("forgotten was %q", k.forgot)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "1.1")); err != nil {
+		t.Fatal(err)
+	}
+	use(false) // made anew, and removed since it is empty
+	if len(k.forgot) != 3 {
+		t.Fatalf("forgotten was %q", k.forgot)
+	}
+}
