@@ -15,8 +15,10 @@ import (
 const Every = 10 * time.Minute
 
 const (
-	hintEvery = 2 * time.Second // a look at the hints takes some 0.1 ms of CPU
-	hintPause = 5 * time.Second // between two Runs for hints; longer while they lead to nothing
+	hintEvery = time.Second      // a look at the hints takes some 0.1 ms of CPU
+	hintQuiet = 10 * time.Second // hints that follow each other are waited for, so long: perhaps an installation is under way
+	hintPause = 3 * time.Second  // between two Runs for hints; longer while they lead to nothing
+	hintLate  = 30 * time.Second // when it is looked once more after a hint that led to nothing: a driver takes time to load
 )
 
 // Watch looks again and again at what the machine offers, and tells changed when that
@@ -60,31 +62,47 @@ type watch struct {
 func (w *watch) run(ctx context.Context, known Facts) error {
 	tick := time.NewTicker(min(hintEvery, w.every))
 	defer tick.Stop()
-	next := time.Now().Add(w.every)
-	pause, notBefore := hintPause, time.Time{}
-	hint, hinted, again := w.hints(), false, false
+	var (
+		hint   = w.hints()
+		since  time.Time             // when the first of the hints came that led to no Run yet; zero for none
+		looked = time.Now()          // for the last time
+		next   = looked.Add(w.every) // look then, hint or not
+		pause  = hintPause
+		again  bool // something was gone: look at once
+	)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		if now := w.hints(); now != hint {
-			hint, hinted = now, true
-			continue // perhaps an installation is still under way
+		now, quiet := time.Now(), true
+		if h := w.hints(); h != hint {
+			hint, quiet = h, false
+			if since.IsZero() {
+				since = now
+			}
 		}
-		now := time.Now()
-		if !again && now.Before(next) && (!hinted || now.Before(notBefore)) {
+		hinted := !since.IsZero() && (quiet || now.Sub(since) >= hintQuiet)
+		if hinted && now.Sub(looked) >= 2*pause {
+			pause = hintPause
+		}
+		if !again && now.Before(next) && (!hinted || now.Sub(looked) < pause) {
 			continue
 		}
 		f, err := w.look(ctx)
 		if err != nil {
 			return nil //nolint:nilerr // told to stop
 		}
+		looked = time.Now()
+		next = looked.Add(w.every)
 		switch gone := loses(&known, &f); {
 		case same(&known, &f):
 			again = false
-			if hinted { // by a file that changes all the time, it seems
+			if hinted && pause == hintPause {
+				next = looked.Add(min(hintLate, w.every))
+			}
+			if hinted { // by a file that changes all the time, perhaps
 				pause = min(2*pause, w.every)
 			}
 		case gone && !again:
@@ -93,8 +111,7 @@ func (w *watch) run(ctx context.Context, known Facts) error {
 			known, again, pause = f, false, hintPause
 			w.changed(f)
 		}
-		hinted = false
-		next, notBefore = time.Now().Add(w.every), time.Now().Add(pause)
+		since = time.Time{}
 	}
 }
 

@@ -1,0 +1,129 @@
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/gpu/gputest"
+	"github.com/muster-dev/muster/internal/mustertest"
+)
+
+// tagged waits until the worker has the tags with a + and lacks those with a -.
+func tagged(t *testing.T, c *mustertest.Cluster, worker string, want ...string) (w muster.Worker) {
+	t.Helper()
+	c.Await(fmt.Sprintf("worker %s has the tags %q", worker, want), 40*time.Second, func() (err error) {
+		if w, err = c.Client.Worker(t.Context(), worker); err != nil {
+			return err
+		}
+		for _, tag := range want {
+			if slices.Contains(w.Tags, tag[1:]) != strings.HasPrefix(tag, "+") {
+				return fmt.Errorf("it has %q", w.Tags)
+			}
+		}
+		return nil
+	})
+	return w
+}
+
+// TestMachineChanges holds that what is installed, plugged in, started and removed
+// while a worker runs is offered, or is not any more, without a restart; that what
+// waits for it starts; and that what the operator said stays.
+func TestMachineChanges(t *testing.T) {
+	smi := gputest.New(t, gputest.GPU{UUID: "GPU-11111111-2222-3333-4444-555555555555", Name: "NVIDIA L4", Memory: 23034 << 20})
+	smi.Remove()
+	tools, sockets := t.TempDir(), t.TempDir()
+	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
+	t.Setenv("XDG_RUNTIME_DIR", sockets)
+	t.Setenv("DOCKER_HOST", "unix://"+sockets+"/docker.sock")
+	c := mustertest.New(t, t.TempDir())
+	c.StartWorker("changing", t.TempDir(), "--cpus", "1.5", "--slots", "3", "--tags", "mine")
+	tagged(t, c, "changing", "+mine", "+linux", "-podman", "-docker", "-gpu", "-cuda")
+
+	waiting := mustertest.Shell("podman", "echo here it is")
+	waiting.Tasks[0].Where.Tags = []string{"podman"}
+	job := c.Submit(waiting)
+	put(t, tools, "podman", "#!/bin/sh\n"+`echo '{"host": {"security": {"rootless": true}}, "version": {"Version": "5.2.0"}}'`+"\n")
+	tagged(t, c, "changing", "+podman", "+mine")
+	if job := c.Wait(job.ID, 30*time.Second); job.State != muster.JobSucceeded {
+		t.Errorf("what waited for podman is %s", job.State)
+	}
+
+	smi.Restore()
+	w := tagged(t, c, "changing", "+gpu", "+cuda", "+nvidia", "+podman")
+	if len(w.Resources.GPUs) != 1 || w.Resources.GPUs[0].Name != "NVIDIA L4" || w.Resources.CPUs != 1.5 || w.Resources.Slots != 3 {
+		t.Errorf("offered are %+v", w.Resources)
+	}
+	c.Await("the new device is read", 30*time.Second, func() error {
+		w, err := c.Client.Worker(t.Context(), "changing")
+		if err == nil && (w.Load == nil || len(w.Load.GPUs) != 1) {
+			err = fmt.Errorf("the load is %+v", w.Load)
+		}
+		return err
+	})
+	training := mustertest.Shell("train", `echo "on $CUDA_VISIBLE_DEVICES"`)
+	training.Tasks[0].Resources.GPUs.Count = 1
+	job = c.Submit(training)
+	if job := c.Wait(job.ID, 30*time.Second); job.State != muster.JobSucceeded {
+		t.Errorf("a task on the new device is %s", job.State)
+	}
+	if out := c.Output(muster.TaskID{Job: job.ID}); !strings.Contains(out, "GPU-11111111") {
+		t.Errorf("it says %q", out)
+	}
+
+	stop := docker(t, filepath.Join(sockets, "docker.sock"))
+	tagged(t, c, "changing", "+docker", "-nvidia-container")
+	stop()
+	if err := os.Remove(filepath.Join(tools, "podman")); err != nil {
+		t.Fatal(err)
+	}
+	smi.Remove()
+	w = tagged(t, c, "changing", "-docker", "-podman", "-gpu", "-cuda", "+mine", "+linux")
+	if len(w.Resources.GPUs) != 0 || w.Resources.Slots != 3 || w.State != muster.WorkerActive {
+		t.Errorf("%s, offered are %+v", w.State, w.Resources)
+	}
+}
+
+// put makes a program in a folder, in one step.
+func put(t *testing.T, dir, name, text string) {
+	t.Helper()
+	made := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(made, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(made, filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// docker answers as a Docker service without GPUs does, until stop is called.
+func docker(t *testing.T, socket string) (stop func()) {
+	t.Helper()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Skipf("no socket can be made at %s: %v", socket, err)
+	}
+	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"ServerVersion": "27.1.1", "Version": "27.1.1", "Components": [{"Name": "Engine"}], "Runtimes": {"runc": {}}}`))
+	})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Serve(l)
+	}()
+	stop = func() {
+		s.Close()
+		<-done
+	}
+	t.Cleanup(stop)
+	return stop
+}
