@@ -65,7 +65,7 @@ func TestOffer(t *testing.T) {
 		w.desk.away(true)
 		w.desk.away(false)
 		time.Sleep(time.Minute)
-		if hello := w.desk.hellos[1]; cmp.Diff(want, &link.Offer{Tags: hello.Tags, Kinds: hello.Kinds, Resources: hello.Resources}) != "" {
+		if hello := w.desk.hello(1); cmp.Diff(want, &link.Offer{Tags: hello.Tags, Kinds: hello.Kinds, Resources: hello.Resources}) != "" {
 			t.Errorf("the next hello offers %+v", hello)
 		}
 	})

@@ -448,12 +448,15 @@ func (d *desk) log(a muster.AttemptID) string {
 // forgetFrames starts heard over.
 func (d *desk) forgetFrames() { d.set(func(d *desk) { d.frames = nil }) }
 
-// held returns what the n-th hello held.
-func (d *desk) held(n int) []muster.AttemptID {
+// hello returns the n-th hello.
+func (d *desk) hello(n int) *link.Hello {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.hellos[n].Held
+	return d.hellos[n]
 }
+
+// held returns what the n-th hello held.
+func (d *desk) held(n int) []muster.AttemptID { return d.hello(n).Held }
 
 // leftInOrder reports whether the last session ended with a goodbye.
 func (d *desk) leftInOrder() bool {
