@@ -9,6 +9,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/probe"
+	"github.com/muster-dev/muster/internal/agent/run"
 )
 
 // leastBandwidth is the smallest cap of transfers: with less, the answers that
@@ -56,11 +57,22 @@ func (w *Worker) lookAgain(ctx context.Context, machine *probe.Probe, known prob
 		known = f
 		f = w.adopt(f)
 		for _, r := range a.Running() {
-			f.Resources.Disk += r.Grant.Disk // the server takes it off, and what they wrote is missing already
+			f.Resources.Disk += r.Grant.Disk // see heldDisk
 		}
 		devices.set(f.GPUs)
 		o.find(f.Tags, f.Resources)
 	})
+}
+
+// heldDisk is the disk that was granted to tasks which run on: the server takes it
+// off what is offered, and what they wrote is no longer free.
+func heldDisk(held []run.Held) (all muster.Size) {
+	for i := range held {
+		if t, err := held[i].Task(); err == nil && held[i].Report == nil {
+			all += t.Grant.Disk
+		}
+	}
+	return all
 }
 
 // missing lists the tags that others lack.

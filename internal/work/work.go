@@ -151,6 +151,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	if err := sweep(limits, tasks.Held()); err != nil {
 		w.log.Warn(err.Error())
 	}
+	facts.Resources.Disk += heldDisk(tasks.Held())
 	logs, err := w.cleanUp(ctx, keep, tasks.Held())
 	if err != nil {
 		return err
