@@ -167,6 +167,7 @@ func begin(tb testing.TB, mode, data string) *Cluster {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	leaveNothing(tb, filepath.Join(data, "worker"))
 	c := &Cluster{tb: tb, mode: mode, Data: data, Addr: l.Addr().String()}
 	l.Close()
 	c.Client, err = client.New("http://"+c.Addr, AdminToken, client.Options{Patience: 30 * time.Second})
@@ -212,6 +213,7 @@ func (c *Cluster) StartWorkerOf(program, name, dir string, flags ...string) *Pro
 // LaunchWorkerOf starts a worker and does not wait for it.
 func (c *Cluster) LaunchWorkerOf(program, name, dir string, flags ...string) *Proc {
 	c.tb.Helper()
+	leaveNothing(c.tb, dir)
 	args := append([]string{"worker", "--server", "http://" + c.Addr, "--name", name, "--data", dir}, flags...)
 	return start(c.tb, program, name, []string{"MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
 }

@@ -139,7 +139,7 @@ func TestShimKilled(t *testing.T) {
 	c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks))
 	job := c.Submit(array(mustertest.Shell("again", fmt.Sprintf(`echo started >> %s/$MUSTER_INDEX; test $MUSTER_ATTEMPT = 2 || sleep 600`, marks)), tasks))
 	c.Running(job.ID, tasks)
-	old := shims(t, dir)
+	old := mustertest.Shims(t, dir)
 	if len(old) != 1 {
 		t.Fatalf("the worker has the shims %v", old)
 	}
@@ -166,7 +166,7 @@ func TestWorkerAndShimKilled(t *testing.T) {
 	w := c.StartWorker("w1", dir)
 	job := c.Submit(array(mustertest.Shell("again", `test $MUSTER_ATTEMPT = 2 || { setsid sleep 600 & sleep 600; }`), 3))
 	c.Running(job.ID, 3)
-	for _, pid := range append(shims(t, dir), w.PID()) {
+	for _, pid := range append(mustertest.Shims(t, dir), w.PID()) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}

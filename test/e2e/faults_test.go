@@ -176,7 +176,7 @@ func TestFrozen(t *testing.T) {
 				frozen = append(frozen, first.PID())
 			}
 			if which.shim {
-				frozen = append(frozen, shims(t, dir)...)
+				frozen = append(frozen, mustertest.Shims(t, dir)...)
 			}
 			signal := func(sig syscall.Signal) {
 				for _, pid := range frozen {
@@ -221,7 +221,7 @@ func TestShimFrozen(t *testing.T) {
 	c.StartWorker("w1", dir)
 	job := c.Submit(mustertest.Shell("talk", fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; sleep 0.1; done; touch $MUSTER_OUT/done`, lines)))
 	c.Running(job.ID, 1)
-	held := shims(t, dir)
+	held := mustertest.Shims(t, dir)
 	if len(held) != 1 {
 		t.Fatalf("the worker has the shims %v", held)
 	}

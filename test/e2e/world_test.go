@@ -46,51 +46,11 @@ func starts(t *testing.T, marks string, n int) int {
 	return bytes.Count(b, []byte("\n"))
 }
 
-// processes returns the processes with all of these parts in their command line or
-// environment.
-func processes(t *testing.T, parts ...string) []int {
-	t.Helper()
-	dirs, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var pids []int
-next:
-	for _, dir := range dirs {
-		cmdline, _ := os.ReadFile(filepath.Join(dir, "cmdline")) // it may just have ended
-		environ, _ := os.ReadFile(filepath.Join(dir, "environ"))
-		text := string(cmdline) + string(environ)
-		for _, part := range parts {
-			if !strings.Contains(text, part) {
-				continue next
-			}
-		}
-		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err != nil {
-			t.Fatal(err)
-		}
-		pids = append(pids, pid)
-	}
-	return pids
-}
-
-// shims returns the supervisors of the worker with its data in dir.
-func shims(t *testing.T, dir string) []int {
-	t.Helper()
-	return processes(t, "\x00shim\x00", dir)
-}
-
-// tasksIn returns the processes of tasks of the worker with its data in dir.
-func tasksIn(t *testing.T, dir string) []int {
-	t.Helper()
-	return processes(t, "MUSTER_OUT="+filepath.Join(dir, "tasks"))
-}
-
 // noneLeft waits until nothing of a worker's tasks is left.
 func noneLeft(t *testing.T, c *mustertest.Cluster, dir string) {
 	t.Helper()
 	c.Await("the processes of tasks are gone", 30*time.Second, func() error {
-		if pids := tasksIn(t, dir); len(pids) > 0 {
+		if pids := mustertest.Tasks(t, dir); len(pids) > 0 {
 			return fmt.Errorf("%v live", pids)
 		}
 		return nil

@@ -257,23 +257,11 @@ func BenchmarkSubmit(b *testing.B) {
 // dir.
 func shimOf(b *testing.B, dir string) int {
 	b.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		b.Fatal(err)
+	pids := mustertest.Shims(b, dir)
+	if len(pids) != 1 {
+		b.Fatalf("the worker has the shims %v", pids)
 	}
-	for _, path := range files {
-		line, _ := os.ReadFile(path) // it may just have ended
-		if !strings.Contains(string(line), "\x00shim\x00") || !strings.Contains(string(line), dir) {
-			continue
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err != nil {
-			b.Fatal(err)
-		}
-		return pid
-	}
-	b.Fatal("there is no shim")
-	return 0
+	return pids[0]
 }
 
 // ownCPU returns the CPU time of this process, without its children's.
