@@ -47,8 +47,8 @@ func (h *host) disk(ctx context.Context, dir string, mounts []mount) (Disk, erro
 		return d, fmt.Errorf("the size of the disk under %s is unknown: %w", there, err)
 	}
 	d.Total, d.Free = muster.Size(u.Total), muster.Size(u.Free)
-	if real, err := filepath.EvalSymlinks(there); err == nil {
-		there = real
+	if target, err := filepath.EvalSymlinks(there); err == nil {
+		there = target
 	}
 	if m := holding(mounts, there); m != nil {
 		d.Device, d.Type, d.ReadOnly, d.Kind = m.device, m.fstype, m.readonly, h.diskKind(m)

@@ -175,22 +175,26 @@ func askEngine(ctx context.Context, a *asker, name string, parse func([]byte, []
 // isPodman tells Podman by what it calls itself in the answer to /version.
 func isPodman(version []byte) bool {
 	var v struct {
-		Components []struct{ Name string }
+		Components []component `json:"Components"`
 	}
 	if json.Unmarshal(version, &v) != nil {
 		return false
 	}
-	return slices.ContainsFunc(v.Components, func(c struct{ Name string }) bool { return strings.HasPrefix(c.Name, "Podman") })
+	return slices.ContainsFunc(v.Components, func(c component) bool { return strings.HasPrefix(c.Name, "Podman") })
+}
+
+type component struct {
+	Name string `json:"Name"`
 }
 
 // parseDocker reads the answer to /info of the Docker Engine API, which docker and
 // nerdctl print as well.
 func parseDocker(info []byte, cdi []string) (*Engine, error) {
 	var d struct {
-		ServerVersion   string
-		SecurityOptions []string
-		Runtimes        map[string]any
-		CDISpecDirs     []string // where CDI is on
+		ServerVersion   string         `json:"ServerVersion"`
+		SecurityOptions []string       `json:"SecurityOptions"`
+		Runtimes        map[string]any `json:"Runtimes"`
+		CDISpecDirs     []string       `json:"CDISpecDirs"` // where CDI is on
 	}
 	if err := json.Unmarshal(info, &d); err != nil {
 		return nil, fmt.Errorf("its answer cannot be read: %w", err)
@@ -220,11 +224,17 @@ func parseDocker(info []byte, cdi []string) (*Engine, error) {
 func parsePodman(info []byte, cdi []string) (*Engine, error) {
 	var p struct {
 		Host struct {
-			Rootless   bool // before Podman 3
-			Security   struct{ Rootless bool }
-			OCIRuntime struct{ Name string }
-		}
-		Version struct{ Version string }
+			Rootless bool `json:"rootless"` // before Podman 3
+			Security struct {
+				Rootless bool `json:"rootless"`
+			} `json:"security"`
+			Runtime struct {
+				Name string `json:"name"`
+			} `json:"ociRuntime"`
+		} `json:"host"`
+		Version struct {
+			Version string `json:"Version"`
+		} `json:"version"`
 	}
 	if err := json.Unmarshal(info, &p); err != nil {
 		return nil, fmt.Errorf("its answer cannot be read: %w", err)
@@ -233,8 +243,8 @@ func parsePodman(info []byte, cdi []string) (*Engine, error) {
 		return nil, errors.New("its answer does not tell its version")
 	}
 	e := &Engine{Version: p.Version.Version, Rootless: p.Host.Rootless || p.Host.Security.Rootless, GPUs: makers(cdi)}
-	if p.Host.OCIRuntime.Name != "" {
-		e.Runtimes = []string{p.Host.OCIRuntime.Name}
+	if p.Host.Runtime.Name != "" {
+		e.Runtimes = []string{p.Host.Runtime.Name}
 	}
 	return e, nil
 }

@@ -36,7 +36,7 @@ func (h *host) text(name string) string {
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // it was only read
 	return strings.TrimSpace(string(readMost(f, maxFile)))
 }
 

@@ -77,17 +77,17 @@ func (h *host) identify(path string) string {
 	if dir := filepath.Dir(path); !changedAt(filepath.Join(filepath.Dir(dir), "pyvenv.cfg")).IsZero() {
 		return dir
 	}
-	real, err := filepath.EvalSymlinks(path)
+	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return path
 	}
-	return real
+	return target
 }
 
 // madeBy tells who installed an interpreter by where it is.
 func (h *host) madeBy(path string) string {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
 	}
 	path = filepath.ToSlash(path)
 	switch {

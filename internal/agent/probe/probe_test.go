@@ -20,11 +20,11 @@ import (
 	"github.com/muster-dev/muster/internal/agent/limit"
 )
 
-func recorded(t testing.TB, name string) string {
-	t.Helper()
+func recorded(tb testing.TB, name string) string {
+	tb.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", name))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return string(b)
 }

@@ -197,14 +197,15 @@ var torchBuilt = regexp.MustCompile(`(?m)^(cuda|hip|xpu)\b[^=\n]*=\s*['"](\d+(?:
 // torchBuild says what a torch computes on, by its version.py or else by the last
 // part of its version, such as +cu121.
 func torchBuild(text, version string) string {
-	for _, m := range torchBuilt.FindAllStringSubmatch(text, -1) {
-		if m[1] == "hip" {
-			m[1] = "rocm"
-		}
-		if m[1] == "xpu" {
+	if m := torchBuilt.FindStringSubmatch(text); m != nil {
+		switch m[1] {
+		case "xpu":
 			return "xpu" // its number is a date
+		case "hip":
+			return "rocm " + majorMinor(m[2])
+		default:
+			return m[1] + " " + majorMinor(m[2])
 		}
-		return m[1] + " " + majorMinor(m[2])
 	}
 	_, build, _ := strings.Cut(version, "+")
 	switch digits := strings.TrimPrefix(build, "cu"); {

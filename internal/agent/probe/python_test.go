@@ -134,8 +134,8 @@ func TestInterpreters(t *testing.T) {
 	found, dropped := h.interpreters(filepath.Join(home, "data"))
 	var got []string
 	for _, c := range found {
-		if strings.HasPrefix(c.path, home) { // and not /opt/conda, where there is one
-			got = append(got, c.of+" "+strings.TrimPrefix(c.path, home))
+		if path, ok := strings.CutPrefix(c.path, home); ok { // and not /opt/conda, where there is one
+			got = append(got, c.of+" "+path)
 		}
 	}
 	want := []string{" /bin/python3"}

@@ -92,7 +92,7 @@ func (w *watch) run(ctx context.Context, known Facts) error {
 		}
 		f, err := w.look(ctx)
 		if err != nil {
-			return nil //nolint:nilerr // told to stop
+			return nil // told to stop
 		}
 		looked = time.Now()
 		next = looked.Add(w.every)

@@ -175,8 +175,8 @@ func (d *drawing) network(title string) error {
 		}
 		rows = append(rows, []string{i.Name, state, speed(i.Speed), mtu, strings.Join(i.Addresses, " ")})
 	}
-	if cap := d.f.Network.Bandwidth; cap > 0 {
-		title += fmt.Sprintf(" (transfers keep to %s/s)", cap)
+	if most := d.f.Network.Bandwidth; most > 0 {
+		title += fmt.Sprintf(" (transfers keep to %s/s)", most)
 	}
 	return d.table(title, rows, term.Column{Title: "NAME"}, term.Column{Title: "STATE"}, term.Column{Title: "SPEED", Right: true},
 		term.Column{Title: "MTU", Right: true}, term.Column{Title: "ADDRESSES"})
