@@ -67,8 +67,8 @@ type Usage struct {
 	DiskPeak    Size    `json:"disk_peak,omitempty"`     // of its folders
 	ReadBytes   Size    `json:"read_bytes,omitempty"`    // from disks
 	WriteBytes  Size    `json:"write_bytes,omitempty"`   // to disks
-	NetIn       Size    `json:"net_in,omitempty"`        // bytes received; only of a task with a network of its own
-	NetOut      Size    `json:"net_out,omitempty"`       // bytes sent
+	NetIn       Size    `json:"net_in,omitempty"`        // bytes received by the whole host meanwhile: the kernel does not count by task
+	NetOut      Size    `json:"net_out,omitempty"`       // bytes sent by the whole host
 	PIDsPeak    int     `json:"pids_peak,omitempty"`     // processes and threads
 	GPUAvg      float64 `json:"gpu_avg,omitempty"`       // utilization, 0 to 1, over its devices
 	GPUPeak     float64 `json:"gpu_peak,omitempty"`      // of any of its devices
@@ -89,7 +89,7 @@ type Sample struct {
 	Disk   *Size       `json:"disk,omitempty"`   // bytes in its folders
 	Read   *float64    `json:"read,omitempty"`   // bytes a second from disks
 	Write  *float64    `json:"write,omitempty"`  // bytes a second to disks
-	NetIn  *float64    `json:"net_in,omitempty"` // bytes a second
+	NetIn  *float64    `json:"net_in,omitempty"` // bytes a second, of the whole host without loopback
 	NetOut *float64    `json:"net_out,omitempty"`
 	PIDs   int         `json:"pids,omitempty"` // processes and threads
 	GPUs   []GPUSample `json:"gpus,omitempty"` // those that it was granted, in order

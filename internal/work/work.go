@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/guard"
 	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/meter"
 	"github.com/muster-dev/muster/internal/agent/probe"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/noop"
@@ -27,7 +28,6 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/polllink"
 	"github.com/muster-dev/muster/internal/link/wslink"
-	"github.com/muster-dev/muster/internal/tasklog"
 )
 
 // Config says what worker to build.
@@ -159,12 +159,16 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, logs.Close()) }()
 	var a *agent.Agent // nothing is saved before it runs
 	saved := func(id muster.AttemptID, tree string) { a.Saved(id, tree) }
-	executors, err := w.executors(id, tasks, limits, logs, saved)
+	var load probe.Load
+	devices := newGPUs(facts.GPUs, w.log)
+	measures := meter.New(meter.Config{
+		Limits: limits, GPUs: devices.Latest, Price: w.cfg.Price, Log: w.log,
+		History: func(id muster.AttemptID) ([]muster.Sample, error) { return series(ctx, logs, id) },
+	})
+	executors, err := w.executors(id, &run.Env{Supervisor: tasks, Limits: limits, Logs: logs, Meter: measures}, saved)
 	if err != nil {
 		return err
 	}
-	var load probe.Load
-	devices := newGPUs(facts.GPUs, w.log)
 	a = agent.New(agent.Config{
 		Identity: id, Name: facts.Hostname, Build: w.cfg.Version, Tags: facts.Tags, Labels: w.cfg.Labels, Price: w.cfg.Price,
 		Address: w.cfg.Address, Resources: facts.Resources, Dir: w.cfg.Data, Executors: executors, Keep: keep, Logs: logs, Supervisor: tasks,
@@ -176,7 +180,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	})
 	offered := newOffers(facts.Tags, kindsOf(executors), facts.Resources, a.Offer)
 	again := func(ctx context.Context) error { return w.lookAgain(ctx, machine, found, a, offered, devices) }
-	return w.run(ctx, a, devices.Run, w.guard(a, offered, devices).Run, again)
+	return w.run(ctx, a, devices.Run, measures.Run, w.guard(a, offered, devices).Run, again)
 }
 
 // run runs the agent and passes Hurry and Leave on. The rooms beside it are
@@ -235,18 +239,17 @@ func (w *Worker) identity(ctx context.Context, name string) (agent.Identity, err
 	return id, err
 }
 
-func (w *Worker) executors(id agent.Identity, tasks run.Supervisor, limits run.Limiter, logs *tasklog.Dir, saved func(muster.AttemptID, string)) ([]run.Executor, error) {
+// executors makes the executors, which share env once it is filled in.
+func (w *Worker) executors(id agent.Identity, env *run.Env, saved func(muster.AttemptID, string)) ([]run.Executor, error) {
 	blobs, err := transfer.New(transfer.Config{
 		Server: w.server, Key: id.Key, HTTP: w.http, Dir: filepath.Join(w.cfg.Data, "cache"), Budget: w.cfg.Cache, Rate: w.cfg.Bandwidth, Log: w.log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	env := &run.Env{
-		Dir: w.cfg.Data, Transfer: blobs, Logs: logs, Supervisor: tasks, Limits: limits, Log: w.log,
-		LogCap: int64(w.cfg.LogCap), AllowPrivate: w.cfg.AllowPrivate,
-		Checkpoints: save.New(save.Config{Blobs: blobs, Saved: saved, Log: w.log}),
-	}
+	env.Dir, env.Transfer, env.Log = w.cfg.Data, blobs, w.log
+	env.LogCap, env.AllowPrivate = int64(w.cfg.LogCap), w.cfg.AllowPrivate
+	env.Checkpoints = save.New(save.Config{Blobs: blobs, Saved: saved, Log: w.log})
 	processes, err := process.New(env)
 	if err != nil {
 		return nil, err

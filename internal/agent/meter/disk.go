@@ -1,0 +1,43 @@
+package meter
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/muster-dev/muster"
+)
+
+// mostFiles is how many files of an attempt are counted: what a walk of more would
+// cost the disk is more than the figure is worth.
+const mostFiles = 200_000
+
+var errTooMany = errors.New("too many files")
+
+// taken adds up the blocks that folders take, and reports false if they hold too
+// many files or cannot be read. Files that vanish meanwhile are left out.
+func taken(ctx context.Context, folders []string) (size muster.Size, ok bool) {
+	files := 0
+	for _, folder := range folders {
+		err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				if path == folder {
+					return err
+				}
+				return nil //nolint:nilerr // it vanished, or the task shut it
+			}
+			if files++; files > mostFiles || ctx.Err() != nil {
+				return errTooMany
+			}
+			if info, err := d.Info(); err == nil {
+				size += blocks(info)
+			}
+			return nil
+		})
+		if err != nil {
+			return 0, false
+		}
+	}
+	return size, true
+}

@@ -1,0 +1,11 @@
+//go:build !unix
+
+package meter
+
+import (
+	"io/fs"
+
+	"github.com/muster-dev/muster"
+)
+
+func blocks(info fs.FileInfo) muster.Size { return muster.Size(info.Size()) }

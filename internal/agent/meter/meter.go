@@ -1,0 +1,194 @@
+package meter
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/gpu"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// Config is what a Meter is made of.
+type Config struct {
+	Limits  run.Limiter                                     // nil: no kernel counts
+	GPUs    func() (gpu.Readings, bool)                     // the last readings; nil for no devices
+	History func(muster.AttemptID) ([]muster.Sample, error) // the series so far, of an earlier life, too
+	Price   float64                                         // of the worker, per hour
+	Log     *slog.Logger
+}
+
+// Meter implements run.Meter while Run runs.
+type Meter struct {
+	cfg  Config
+	host traffic // of the goroutine of tick
+
+	mu       sync.Mutex
+	subjects map[*subject]struct{}
+	wake     chan struct{} // holds one token if there is a new subject
+	walks    chan struct{} // the same, for their folders
+}
+
+var _ run.Meter = (*Meter)(nil)
+
+// New makes a Meter.
+func New(cfg Config) *Meter {
+	return &Meter{cfg: cfg, subjects: map[*subject]struct{}{}, wake: make(chan struct{}, 1), walks: make(chan struct{}, 1)}
+}
+
+const (
+	first    = time.Second      // to the first sample
+	often    = 5 * time.Second  // between samples at first
+	seldom   = time.Minute      // between samples at most
+	watching = time.Second      // between looks at limits that no kernel enforces
+	walking  = 30 * time.Second // between walks of folders
+	series   = 720              // an attempt's age is at most that many times the time between samples, until that is seldom
+)
+
+// Watch implements run.Meter.
+func (m *Meter) Watch(s *run.Subject, w run.Watcher) (stop func() muster.Usage) {
+	now := time.Now()
+	sub := newSubject(s, w, now)
+	m.mu.Lock()
+	m.subjects[sub] = struct{}{}
+	m.mu.Unlock()
+	token(m.wake)
+	token(m.walks)
+	var once sync.Once
+	return func() (u muster.Usage) {
+		once.Do(func() {
+			m.mu.Lock()
+			delete(m.subjects, sub)
+			m.mu.Unlock()
+			u = m.usage(sub, time.Now())
+		})
+		return u
+	}
+}
+
+// usage is what an attempt consumed.
+func (m *Meter) usage(sub *subject, now time.Time) muster.Usage {
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	sums := &sub.sums
+	if sub.Task.Held != nil && m.cfg.History != nil {
+		// Another life measured the beginning.
+		if all, err := m.cfg.History(sub.Task.Attempt); err != nil {
+			m.cfg.Log.Warn("what was measured of a task before the worker was started is left out of its usage",
+				slog.String("attempt", sub.Task.Attempt.String()), slog.Any("error", err))
+		} else if whole := sumUp(sub.started, all, sub.share); whole.samples >= sums.samples {
+			whole.peaks.raise(&sums.peaks)
+			sums = whole
+		}
+	}
+	u := sums.usage()
+	u.Cost = m.cfg.Price * max(0, now.Sub(sub.started).Hours())
+	return u
+}
+
+// token puts one into c unless it holds one.
+func token(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Run measures until ctx ends.
+func (m *Meter) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		m.loop(ctx, m.wake, m.tick)
+		return nil
+	})
+	g.Go(func() error {
+		m.loop(ctx, m.walks, m.walk)
+		return nil
+	})
+	return g.Wait()
+}
+
+// loop calls do when it is due, which it says itself, and when it is woken.
+func (m *Meter) loop(ctx context.Context, wake <-chan struct{}, do func(context.Context, time.Time, []*subject) time.Time) {
+	t := time.NewTimer(time.Hour)
+	defer t.Stop()
+	for {
+		if list := m.list(); len(list) > 0 {
+			t.Reset(max(0, time.Until(do(ctx, time.Now(), list))))
+		} else {
+			t.Stop() // until somebody comes
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+		case <-t.C:
+		}
+	}
+}
+
+func (m *Meter) list() []*subject {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := make([]*subject, 0, len(m.subjects))
+	for sub := range m.subjects {
+		list = append(list, sub)
+	}
+	return list
+}
+
+// tick looks at every subject that is due and returns when the next one is.
+func (m *Meter) tick(ctx context.Context, now time.Time, list []*subject) time.Time {
+	next := now.Add(seldom)
+	var w *world
+	for _, sub := range list {
+		due := sub.due()
+		if !due.After(now) {
+			if w == nil {
+				w = m.look(ctx)
+			}
+			sub.measure(now, w, &m.cfg)
+			due = sub.due()
+		}
+		if due.Before(next) {
+			next = due
+		}
+	}
+	return next
+}
+
+// world is what all subjects are measured by at one time.
+type world struct {
+	procs   table
+	devices gpu.Readings
+	in, out *float64 // bytes a second of the host's network
+}
+
+func (m *Meter) look(ctx context.Context) *world {
+	w := &world{procs: newTable(processes(ctx))}
+	if m.cfg.GPUs != nil {
+		w.devices, _ = m.cfg.GPUs()
+	}
+	w.in, w.out = m.host.rates(ctx, time.Now())
+	return w
+}
+
+// walk measures the folders of every subject that is due.
+func (m *Meter) walk(ctx context.Context, now time.Time, list []*subject) time.Time {
+	next := now.Add(walking)
+	for _, sub := range list {
+		due := sub.walkDue()
+		if !due.After(now) {
+			sub.walk(ctx)
+			due = sub.walkDue()
+		}
+		if due.Before(next) {
+			next = due
+		}
+	}
+	return next
+}
