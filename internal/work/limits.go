@@ -9,7 +9,7 @@ import (
 // limits makes what holds tasks. all is the memory that they have together.
 func (w *Worker) limits(all muster.Size) (*limit.Limits, error) {
 	cfg := w.cfg.Limits
-	cfg.Data, cfg.Memory, cfg.Log = w.cfg.Data, all, w.log
+	cfg.Memory, cfg.Log = all, w.log
 	return limit.New(cfg)
 }
 

@@ -82,6 +82,10 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	if cfg.Data, err = filepath.Abs(cfg.Data); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the data dir cannot be found: %w", err)
 	}
+	cfg.Limits.Data = cfg.Data
+	if err := cfg.Limits.Check(); err != nil {
+		return nil, err
+	}
 	return &Worker{cfg: cfg, server: server, log: log, http: httpClient(), hurry: make(chan struct{}, 1), leave: make(chan struct{})}, nil
 }
 

@@ -58,13 +58,17 @@ var _ run.Limiter = (*Limits)(nil)
 
 // New checks the configuration, and makes the groups that all tasks are in.
 func New(cfg Config) (*Limits, error) {
-	l := &Limits{cfg: cfg, shown: map[string]bool{}}
-	if l.cfg.PIDs == 0 {
-		l.cfg.PIDs = DefaultPIDs
-	}
-	if err := l.check(); err != nil {
+	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
+	if cfg.PIDs == 0 {
+		cfg.PIDs = DefaultPIDs
+	}
+	if cfg.Sandbox != Off && landlockABI() == 0 {
+		cfg.Log.Warn("tasks can read and change whatever their user can: this system has no Landlock to keep them in a sandbox")
+		cfg.Sandbox = Off
+	}
+	l := &Limits{cfg: cfg, shown: map[string]bool{}}
 	if cfg.TaskUser != "" {
 		if err := l.setUser(); err != nil {
 			return nil, err
@@ -87,35 +91,33 @@ func New(cfg Config) (*Limits, error) {
 	return l, nil
 }
 
-func (l *Limits) check() error {
-	abi := landlockABI()
-	switch l.cfg.Sandbox {
-	case "", Auto:
-		if abi == 0 {
-			l.cfg.Log.Warn("tasks can read and change whatever their user can: this kernel has no Landlock to keep them in a sandbox")
-			l.cfg.Sandbox = Off
-		}
-	case Off:
-	case Strict:
-		if abi < strictABI {
-			return muster.Errorf(muster.Invalid,
-				"--sandbox strict needs Landlock of version %d, and this kernel has %d: use Linux 6.12 or newer, or --sandbox auto", strictABI, abi)
-		}
-	default:
-		return muster.Errorf(muster.Invalid, "--sandbox is %q: write auto, off or strict", l.cfg.Sandbox)
+// Check says what is wrong with a configuration on this machine. Log need not be set.
+func (c *Config) Check() error {
+	switch abi := landlockABI(); {
+	case c.Sandbox != "" && c.Sandbox != Auto && c.Sandbox != Off && c.Sandbox != Strict:
+		return muster.Errorf(muster.Invalid, "--sandbox is %q: write auto, off or strict", c.Sandbox)
+	case c.Sandbox == Strict && abi < strictABI:
+		return muster.Errorf(muster.Invalid,
+			"--sandbox strict needs Landlock of version %d, and this kernel has %d: use Linux 6.12 or newer, or --sandbox auto", strictABI, abi)
+	case c.PIDs < 0:
+		return muster.Errorf(muster.Invalid, "--task-pids is %d: a task needs at least one process", c.PIDs)
 	}
-	if l.cfg.PIDs < 1 {
-		return muster.Errorf(muster.Invalid, "--task-pids is %d: a task needs at least one process", l.cfg.PIDs)
-	}
-	for _, path := range slices.Concat(l.cfg.Read, l.cfg.Write) {
+	data := resolved(c.Data)
+	for _, path := range slices.Concat(c.Read, c.Write) {
 		if !filepath.IsAbs(path) {
 			return muster.Errorf(muster.Invalid, "%s is not an absolute path: tasks are let into whole paths only", path)
 		}
-		if end, err := filepath.EvalSymlinks(path); err != nil {
+		end, err := filepath.EvalSymlinks(path)
+		if err != nil {
 			return muster.Errorf(muster.Invalid, "tasks cannot be let into %s: %w", path, err)
-		} else if inside(l.cfg.Data, end) {
-			return muster.Errorf(muster.Invalid, "tasks cannot be let into %s: the worker's identity lies in it, in %s", path, l.cfg.Data)
 		}
+		if inside(data, end) || inside(end, data) {
+			return muster.Errorf(muster.Invalid, "tasks cannot be let into %s: the worker keeps its identity in %s", path, c.Data)
+		}
+	}
+	if c.TaskUser != "" {
+		_, err := lookUp(c.TaskUser)
+		return err
 	}
 	return nil
 }

@@ -39,16 +39,14 @@ var settings = []string{
 }
 
 // paths are what every sandbox has, found once.
-type paths struct {
-	read, write, list []string
-	data              string
-}
+type paths struct{ read, write, list []string }
 
 // newPaths finds what tasks of a worker may see. path is the worker's own PATH: what
 // it finds its programs in, tasks find them in, too. super says that tasks run as
 // root, for whom the modes of files are no limit.
 func newPaths(data, path, home string, super bool, read, write []string) *paths {
-	p := &paths{data: data, list: []string{"/dev"}}
+	data, home = resolved(data), resolved(home)
+	p := &paths{list: []string{"/dev"}}
 	for _, dir := range system {
 		if dir == "/etc" && super {
 			p.list = append(p.list, dir)
@@ -60,16 +58,28 @@ func newPaths(data, path, home string, super bool, read, write []string) *paths 
 		}
 	}
 	for _, dir := range filepath.SplitList(path) {
-		if filepath.IsAbs(dir) {
+		if filepath.IsAbs(dir) && !inside(home, resolved(dir)) { // a home on the PATH stays the owner's
 			p.read = append(p.read, installation(filepath.Clean(dir), home)...)
 		}
 	}
-	p.read = slices.DeleteFunc(p.read, func(dir string) bool { return inside(home, dir) })
-	p.read = around(p.read, data)
-	p.read = append(p.read, read...)
+	p.read = around(outermost(p.read), data)
+	if !inside(home, "/usr") { // as that of some users without a person is
+		p.read = around(p.read, home)
+	}
+	p.read = slices.Concat(p.read, read, []string{filepath.Join(data, "sdk")})
 	p.write = slices.Concat(slices.DeleteFunc(slices.Clone(devices), func(dev string) bool { return !exists(dev) }), write)
-	p.read = append(outermost(p.read), filepath.Join(data, "sdk")) // which is made later
 	return p
+}
+
+// resolved returns where a path leads, or would if it were there.
+func resolved(path string) string {
+	if end, err := filepath.EvalSymlinks(path); err == nil {
+		return end
+	}
+	if dir := filepath.Dir(path); dir != path {
+		return filepath.Join(resolved(dir), filepath.Base(path))
+	}
+	return path
 }
 
 // around replaces the folders in which hidden lies by all else that is in them.

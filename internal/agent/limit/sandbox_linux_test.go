@@ -292,6 +292,9 @@ func TestSandboxOff(t *testing.T) {
 
 func TestRefusedConfigs(t *testing.T) {
 	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "tasks"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for name, cfg := range map[string]Config{
 		"mode":            {Sandbox: "maybe"},
 		"pids":            {PIDs: -1},
@@ -299,12 +302,42 @@ func TestRefusedConfigs(t *testing.T) {
 		"missing":         {Write: []string{filepath.Join(dir, "nothing")}},
 		"the data itself": {Read: []string{"/"}},
 		"user":            {TaskUser: "no-such-user-here"},
+		"a part of it":    {Write: []string{filepath.Join(dir, "tasks")}},
 		"superuser":       {TaskUser: "root"},
 	} {
 		cfg.Data = dir
 		if _, err := New(cfg); muster.CodeOf(err) != muster.Invalid {
 			t.Errorf("%s: the error is %v", name, err)
 		}
+	}
+}
+
+// TestLinksHideNothing holds that the worker's data are out of reach by whatever name,
+// also where they lie in what tasks may read.
+func TestLinksHideNothing(t *testing.T) {
+	top := t.TempDir()
+	for _, dir := range []string{"opt/bin", "opt/lib", "opt/data", "home/me/.venv/bin", "home/me/.venv/lib", "home/me/.local/bin", "home/me/.local/lib", "home/me/.local/share/keyrings", "home/me/.ssh", "home/me/bin"} {
+		if err := os.MkdirAll(filepath.Join(top, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Symlink(filepath.Join(top, "opt"), filepath.Join(top, "link")), os.Symlink(filepath.Join(top, "home"), filepath.Join(top, "Users"))); err != nil {
+		t.Fatal(err)
+	}
+	at := func(path string) string { return filepath.Join(top, path) }
+	path := strings.Join([]string{at("opt/bin"), at("Users/me/.venv/bin"), at("home/me/.local/bin"), at("home/me/bin"), at("home/me"), "relative", "/nowhere"}, ":")
+	p := newPaths(at("link/data"), path, at("Users/me"), false, nil, nil)
+	for path, want := range map[string]bool{
+		"opt/bin": true, "opt/lib": true, "opt/data": false, "opt/data/identity": false, "opt/data/sdk": true,
+		"home/me/.venv/lib": true, "home/me/.local/lib": true, "home/me/.local/bin": true, "home/me/.local/share": false,
+		"home/me/.ssh": false, "home/me": false, "home/me/bin": true, "home": false,
+	} {
+		if got := within(at(path), p.read); got != want {
+			t.Errorf("%s may be read: %t, want %t", path, got, want)
+		}
+	}
+	if t.Failed() {
+		t.Log(p.read)
 	}
 }
 
