@@ -162,7 +162,7 @@ func askEngine(ctx context.Context, a *asker, name string, parse func([]byte, []
 	}
 	out, err := a.ask(ctx, tool, args...)
 	if err != nil {
-		return nil, fmt.Errorf("%s is not offered: %w", name, err)
+		return nil, fmt.Errorf("%w; it is not offered", err)
 	}
 	e, err := parse(out, cdi)
 	if err != nil {

@@ -171,7 +171,7 @@ func TestEngines(t *testing.T) {
 	if len(found) != 2 || found[0].Name != "docker" || found[0].Socket != socket || found[1].Name != "podman" || found[1].Tool == "" {
 		t.Errorf("found %+v", found)
 	}
-	if len(notes) != 1 || !strings.Contains(notes[0], "nerdctl is not offered") || !strings.Contains(notes[0], "permission denied") {
+	if len(notes) != 1 || !strings.Contains(notes[0], "nerdctl failed") || !strings.Contains(notes[0], "permission denied") {
 		t.Errorf("notes %q", notes)
 	}
 	h.env = func(name string) string { return map[string]string{"DOCKER_HOST": "tcp://elsewhere:2375"}[name] }

@@ -137,11 +137,6 @@ func (p *Probe) Run(ctx context.Context) (Facts, error) {
 	return f, nil
 }
 
-// Run finds out everything once, for a worker with this data dir.
-func Run(ctx context.Context, dataDir string) (Facts, error) {
-	return New(Config{Data: dataDir}).Run(ctx)
-}
-
 // begin says whether a fact may be looked for: not while an earlier look hangs.
 func (p *Probe) begin(name string) bool {
 	p.mu.Lock()

@@ -68,6 +68,15 @@ func (d *drawing) took(name string) string {
 	return term.Elapsed(time.Duration(float64(t) * float64(time.Second)))
 }
 
+// add adds a text of any length, on as many lines as it takes.
+func (d *drawing) add(f *frame.Facts, name, text string) {
+	const names = 16 // columns that the names take, at most
+	for _, line := range wrap(strings.Fields(text), d.app.Out.Width-names) {
+		f.Add(name, line)
+		name = ""
+	}
+}
+
 // facts draws a group of names and values.
 func (d *drawing) facts(title string, f *frame.Facts) error {
 	if err := d.heading(title); err != nil {
@@ -105,12 +114,12 @@ func (d *drawing) machine(title string) error {
 	if s.Virtual != "" {
 		system += ", a guest of " + s.Virtual
 	}
-	f.Add("system", system)
+	d.add(&f, "system", system)
 	f.Add("processor", c.Model)
 	f.Add("cores", cores(c))
-	f.Add("features", strings.Join(c.Features, " "))
+	d.add(&f, "features", strings.Join(c.Features, " "))
 	if len(c.Load) == 3 {
-		f.Add("load", fmt.Sprintf("%g, %g, %g on average of 1, 5 and 15 minutes", c.Load[0], c.Load[1], c.Load[2]))
+		d.add(&f, "load", fmt.Sprintf("%g, %g, %g on average of 1, 5 and 15 minutes", c.Load[0], c.Load[1], c.Load[2]))
 	}
 	memory := fmt.Sprintf("%s, %s available", m.Total, m.Available)
 	if m.Usable < m.Total {
@@ -119,7 +128,7 @@ func (d *drawing) machine(title string) error {
 	if m.SwapTotal > 0 {
 		memory += fmt.Sprintf("; swap %s, %s free", m.SwapTotal, m.SwapFree)
 	}
-	f.Add("memory", memory)
+	d.add(&f, "memory", memory)
 	f.Add("accelerators", strings.Join(d.f.Accels, " "))
 	return d.facts(title, &f)
 }
@@ -319,7 +328,7 @@ func (d *drawing) limits(title string) error {
 		if w.Why != "" {
 			text += ": " + w.Why
 		}
-		f.Add(name, text)
+		d.add(&f, name, text)
 	}
 	way("cpus", l.CPUs)
 	way("memory", l.Memory)
@@ -340,12 +349,10 @@ func (d *drawing) limits(title string) error {
 func (d *drawing) offer(title string) error {
 	f := frame.Facts{App: d.app}
 	r := &d.f.Resources
-	f.Add("offers", fmt.Sprintf("%g cpus, %d slots, %s memory, %s disk, %d gpus", r.CPUs, r.Slots, r.Memory, r.Disk, len(r.GPUs)))
-	for i, line := range wrap(d.f.Tags, d.app.Out.Width-8) {
-		f.Add([]string{"tags", ""}[min(i, 1)], line)
-	}
+	d.add(&f, "offers", fmt.Sprintf("%g cpus, %d slots, %s memory, %s disk, %d gpus", r.CPUs, r.Slots, r.Memory, r.Disk, len(r.GPUs)))
+	d.add(&f, "tags", strings.Join(d.f.Tags, " "))
 	for _, note := range d.f.Notes {
-		f.Add("note", note)
+		d.add(&f, "note", note)
 	}
 	return d.facts(title, &f)
 }
