@@ -45,15 +45,11 @@ func (w *Worker) adopt(f probe.Facts) probe.Facts {
 	return f
 }
 
-// lookAgain offers what changes about the machine until ctx ends.
-func (w *Worker) lookAgain(ctx context.Context, machine *probe.Probe, known probe.Facts, a *agent.Agent, o *offers, devices *gpus) error {
-	return machine.Watch(ctx, known, probe.Every, func(f probe.Facts) {
-		w.log.Info("the machine changed", slog.String("gained", missing(f.Tags, known.Tags)), slog.String("lost", missing(known.Tags, f.Tags)), slog.Int("gpus", len(f.GPUs)))
-		for _, note := range f.Notes {
-			if !slices.Contains(known.Notes, note) {
-				w.log.Warn(note)
-			}
-		}
+// lookAgain offers what changes about the machine until ctx ends. It begins with a look if
+// what is known is stale.
+func (w *Worker) lookAgain(ctx context.Context, machine *probe.Probe, known probe.Facts, stale bool, a *agent.Agent, o *offers, devices *gpus) error {
+	offer := func(f probe.Facts) {
+		w.remember(f)
 		known = f
 		f = w.adopt(f)
 		for _, r := range a.Running() {
@@ -61,6 +57,23 @@ func (w *Worker) lookAgain(ctx context.Context, machine *probe.Probe, known prob
 		}
 		devices.set(f.GPUs)
 		o.find(f.Tags, f.Resources)
+	}
+	if stale {
+		f, err := machine.Run(ctx)
+		if err != nil {
+			return nil // told to stop
+		}
+		offer(f)
+		a.Constrain("machine", "")
+	}
+	return machine.Watch(ctx, known, probe.Every, func(f probe.Facts) {
+		w.log.Info("the machine changed", slog.String("gained", missing(f.Tags, known.Tags)), slog.String("lost", missing(known.Tags, f.Tags)), slog.Int("gpus", len(f.GPUs)))
+		for _, note := range f.Notes {
+			if !slices.Contains(known.Notes, note) {
+				w.log.Warn(note)
+			}
+		}
+		offer(f)
 	})
 }
 

@@ -126,8 +126,13 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, keep.Close()) }()
+	tasks, err := w.supervisor(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tasks.Close()) }()
 	machine := probe.New(probe.Config{Data: w.cfg.Data, Bandwidth: w.cfg.Bandwidth})
-	found, err := machine.Run(ctx)
+	found, stale, err := w.facts(ctx, machine, len(tasks.Held()) > 0)
 	if err != nil {
 		return nil // told to stop before it began
 	}
@@ -147,11 +152,6 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer limits.Close()
-	tasks, err := w.supervisor(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, tasks.Close()) }()
 	if err := sweep(limits, tasks.Held()); err != nil {
 		w.log.Warn(err.Error())
 	}
@@ -183,7 +183,10 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		Load: devices.load(load.Sample), Grace: w.cfg.ShutdownGrace, Log: w.log,
 	})
 	offered := newOffers(facts.Tags, kindsOf(executors), facts.Resources, a.Offer)
-	again := func(ctx context.Context) error { return w.lookAgain(ctx, machine, found, a, offered, devices) }
+	if stale {
+		a.Constrain("machine", looking)
+	}
+	again := func(ctx context.Context) error { return w.lookAgain(ctx, machine, found, stale, a, offered, devices) }
 	return w.run(ctx, a, devices.Run, measures.Run, w.guard(a, offered, devices).Run, again)
 }
 
