@@ -28,6 +28,7 @@ func (a *Agent) restore(ctx, life context.Context) error {
 		h := &held[i]
 		switch {
 		case a.roster.holds(h.Start.Attempt): // by its kept report
+			a.cfg.Supervisor.Forget(h.Start.Attempt)
 		case h.Report != nil:
 			if err := a.restoreReport(ctx, h.Report, false); err != nil {
 				return err

@@ -352,6 +352,9 @@ func TestHurry(t *testing.T) {
 		if h := w.desk.heard(); len(h.Finished) != 1 || h.Goodbye == nil {
 			t.Errorf("said %+v", h)
 		}
+		if n := w.shelf.holds(); n != 0 {
+			t.Errorf("the supervisor still holds %d attempts of a worker that has left", n)
+		}
 	})
 }
 

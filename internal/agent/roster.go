@@ -201,7 +201,7 @@ func (r *roster) remove(at *attempt) {
 	r.inflight -= at.logSent - at.logAcked
 	at.logSent, at.logAcked = at.logSize, at.logSize
 	at.gone = true
-	if !at.inline {
+	if !at.inline && !at.kept {
 		r.over = append(r.over, at.id)
 		token(r.saving)
 	}

@@ -98,6 +98,11 @@ func (a *Agent) saveOnce(ctx context.Context, all bool) (wait time.Duration, err
 	}
 	err = a.cfg.Keep.Change(reports, c.remove)
 	a.roster.savedThem(c.put, c.remove, err == nil)
+	if err == nil {
+		for _, r := range reports { // which need no second keeper now
+			c.over = append(c.over, r.Attempt)
+		}
+	}
 	if len(c.over) > 0 {
 		a.cfg.Supervisor.Forget(c.over...)
 	}
