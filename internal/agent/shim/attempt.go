@@ -99,7 +99,7 @@ func (a *attempt) start() (err error) {
 		return errors.Join(err, out.close())
 	}
 	// Before there is a process there is a record of it, and be it only by its mark.
-	if err := s.pids.put(st.Attempt, run.Pid{BootID: kin.BootID(), Mark: st.Mark}); err != nil {
+	if err := s.pids.put(st.Attempt, run.Pid{BootID: s.self.BootID, Mark: st.Mark}); err != nil {
 		s.log.Warn("a task's process is not recorded: if its shim is killed it stays", slog.Any("error", err))
 	}
 	s.oom.Refresh(time.Now())
@@ -134,7 +134,7 @@ func (a *attempt) start() (err error) {
 type pipe struct{ r, w *os.File }
 
 func openPipe() (p pipe, err error) {
-	if p.r, p.w, err = os.Pipe(); err != nil {
+	if p.r, p.w, err = newPipe(); err != nil {
 		return p, run.Failf(muster.WorkerInternal, "no pipe for the task's output: %w", err)
 	}
 	return p, nil
@@ -318,8 +318,11 @@ func (a *attempt) end(x kin.Ended) {
 	}
 	a.exit, a.running = exit, false
 	forgotten := a.forgotten
-	a.tell(true)
+	ss := a.tell()
 	a.mu.Unlock()
+	if ss != nil {
+		ss.out.flush()
+	}
 	if forgotten {
 		s.forget([]muster.AttemptID{a.s.Attempt})
 	}
@@ -384,7 +387,7 @@ func (a *attempt) grew(size int64) {
 	a.size.Store(size)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.tell(false)
+	a.tellSoon()
 }
 
 // Said takes a sign of life of the task.
@@ -393,7 +396,7 @@ func (a *attempt) Said(p muster.Progress) {
 	defer a.mu.Unlock()
 	p.Attempt = a.s.Attempt
 	a.progress, a.unsaid = merge(a.progress, &p), merge(a.unsaid, &p)
-	a.tell(false)
+	a.tellSoon()
 }
 
 // merge adds what p says to what was said before: up to run.MaxMetrics names.
@@ -426,16 +429,21 @@ func (a *attempt) Misunderstood(what string, err error) {
 	a.once.Do(func() { a.log.Say(fmt.Sprintf("%s was not understood: %v (said once)", what, err)) })
 }
 
-// tell lets the worker know that there is news. The lock is held.
-func (a *attempt) tell(now bool) {
+// tell has the worker told at the next flush that there is news, and returns the session
+// with it, nil for none. The lock is held.
+func (a *attempt) tell() *session {
 	ss := a.server.worker.Load()
-	switch {
-	case ss == nil:
-	case a.toldTo == ss:
-		ss.again(now)
-	default:
+	if ss != nil && a.toldTo != ss {
 		a.toldTo = ss
-		ss.hear(a, now)
+		ss.hear(a)
+	}
+	return ss
+}
+
+// tellSoon is tell for what may wait a little. The lock is held.
+func (a *attempt) tellSoon() {
+	if ss := a.tell(); ss != nil {
+		ss.flushSoon()
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"strconv"
 	"sync"
 	"syscall"
@@ -140,7 +139,6 @@ func Main(args []string) error {
 	if len(args) != 3 {
 		return muster.Errorf(muster.Invalid, "this command is for the worker itself, which starts it when it needs it")
 	}
-	debug.SetGCPercent(gcPercent)
 	h := &home{dir: args[0], data: args[1]}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil)).With(slog.Int("shim", os.Getpid()))
 	if err := live(h, args[2], log); err != nil {
@@ -149,9 +147,6 @@ func Main(args []string) error {
 	}
 	return nil
 }
-
-// gcPercent is low since what a shim has to remember is small.
-const gcPercent = 25
 
 func live(h *home, build string, log *slog.Logger) error {
 	f := os.NewFile(listenerFile, "listener")

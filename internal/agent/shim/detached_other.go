@@ -5,6 +5,7 @@ package shim
 import (
 	"errors"
 	"net"
+	"os"
 )
 
 // outlives says whether there are shims that outlive the worker on this system.
@@ -18,3 +19,8 @@ func (h *home) dial() (net.Conn, error) { return nil, errors.ErrUnsupported }
 func Main([]string) error { return errors.ErrUnsupported }
 
 func self(path string) string { return path }
+
+func newPipe() (r, w *os.File, err error) { return os.Pipe() }
+
+// tryWriter knows no way to write without waiting.
+func tryWriter(net.Conn) func([]byte) int { return nil }

@@ -55,7 +55,7 @@ var (
 // call opens a line and hears what the shim holds.
 func call(conn net.Conn, h *home, contact time.Duration, log *slog.Logger) (*line, []run.Held, error) {
 	l := &line{
-		home: h, out: newOutbox(conn), in: &frames{r: conn}, log: log,
+		home: h, out: newOutbox(conn, nil), in: newFrames(conn), log: log,
 		procs: map[muster.AttemptID]*proc{}, asked: map[uint64]chan<- *toWorker{}, heard: time.Now(),
 	}
 	refused := func(err error) (*line, []run.Held, error) {
@@ -108,7 +108,7 @@ func (l *line) adopt(h *heldFrame) {
 func (l *line) run() {
 	var g errgroup.Group
 	pinging := make(chan struct{})
-	g.Go(func() error { l.out.run(nil); return nil })
+	g.Go(func() error { l.out.run(); return nil })
 	g.Go(func() error { l.ping(pinging); return nil })
 	err := l.listen()
 	close(pinging)

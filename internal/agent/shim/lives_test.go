@@ -333,7 +333,7 @@ func TestOnlyTheWorkerIsServed(t *testing.T) {
 			t.Fatal(err)
 		}
 		var f toWorker
-		if err := (&frames{r: conn}).next(&f); err == nil {
+		if err := newFrames(conn).next(&f); err == nil {
 			t.Errorf("%s is answered: %+v", what, f)
 		}
 	}

@@ -8,13 +8,19 @@ import (
 // outbox sends frames over a connection. Whoever puts something in never waits for the
 // other side. It is bounded by what the other side has asked for and by maxUnsent.
 type outbox struct {
-	conn net.Conn
+	conn   net.Conn
+	try    func(b []byte) int // writes what fits at once; nil where that cannot be known
+	gather func()             // queues more before each sending, or nil
+
+	writing sync.Mutex // held by the one who writes to conn
+	rest    []byte     // taken out of buf and not written yet; guarded by writing
+	sent    []chan struct{}
 
 	mu      sync.Mutex
-	buf     []byte        // not taken by write yet
+	buf     []byte
 	ending  bool          // what is there is the last
 	err     error         // the end: nothing is sent any more
-	wake    chan struct{} // holds one token if there may be something to do
+	wake    chan struct{} // holds one token if run may have something to do
 	waiting []chan struct{}
 }
 
@@ -22,10 +28,22 @@ type outbox struct {
 // does not live any more.
 const maxUnsent = 64 << 20
 
-func newOutbox(conn net.Conn) *outbox { return &outbox{conn: conn, wake: make(chan struct{}, 1)} }
+func newOutbox(conn net.Conn, gather func()) *outbox {
+	return &outbox{conn: conn, try: tryWriter(conn), gather: gather, wake: make(chan struct{}, 1)}
+}
 
-// put takes a frame to be sent. An error means that it never will be.
+// put takes a frame, and sends it at once if the system takes it. An error means that
+// it never will be sent.
 func (o *outbox) put(f any) error {
+	err := o.queue(f)
+	if err == nil {
+		o.flush()
+	}
+	return err
+}
+
+// queue takes a frame that the next flush sends.
+func (o *outbox) queue(f any) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.add(f)
@@ -43,7 +61,6 @@ func (o *outbox) add(f any) error {
 		o.fail(errStalled)
 		return o.err
 	}
-	token(o.wake)
 	return nil
 }
 
@@ -58,8 +75,58 @@ func (o *outbox) putAndWait(f any) error {
 	sent := make(chan struct{})
 	o.waiting = append(o.waiting, sent)
 	o.mu.Unlock()
+	o.flush()
 	<-sent
 	return nil
+}
+
+// flush sends what the system takes at once, and leaves the rest to run.
+func (o *outbox) flush() {
+	if o.try == nil || !o.writing.TryLock() {
+		token(o.wake)
+		return
+	}
+	defer o.writing.Unlock()
+	o.take()
+	o.rest = o.rest[o.try(o.rest):]
+	if len(o.rest) > 0 {
+		token(o.wake)
+		return
+	}
+	o.arrived()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ending || len(o.buf) > 0 {
+		token(o.wake)
+	}
+}
+
+// take moves what is to be sent from buf to rest. writing is held.
+func (o *outbox) take() {
+	if o.gather != nil {
+		o.gather()
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.rest) > 0 { // the other side is slow
+		o.rest = append(o.rest, o.buf...)
+		o.buf = o.buf[:0]
+	} else {
+		o.rest, o.buf = o.buf, o.rest[:0]
+	}
+	if cap(o.buf) > keptBuffer {
+		o.buf = nil
+	}
+	o.sent = append(o.sent, o.waiting...)
+	o.waiting = nil
+}
+
+// arrived tells those who wait that all of rest is written. writing is held.
+func (o *outbox) arrived() {
+	for _, w := range o.sent {
+		close(w)
+	}
+	o.sent = nil
 }
 
 // finish lets run end once everything is sent.
@@ -91,39 +158,34 @@ func (o *outbox) fail(why error) {
 	token(o.wake)
 }
 
-// run sends until the end. gather, if there is one, adds more frames before each
-// sending.
-func (o *outbox) run(gather func()) {
-	var spare []byte
+// run sends what nobody could send at once, until the end.
+func (o *outbox) run() {
 	for {
 		<-o.wake
-		if gather != nil {
-			gather()
-		}
-		o.mu.Lock()
-		if o.err != nil {
-			o.mu.Unlock()
+		if !o.send() {
 			return
-		}
-		out, waiting := o.buf, o.waiting
-		o.buf, o.waiting = spare[:0], nil
-		ending := o.ending
-		o.mu.Unlock()
-		var err error
-		if len(out) > 0 {
-			_, err = o.conn.Write(out)
-		}
-		for _, w := range waiting {
-			close(w)
-		}
-		if err != nil || ending {
-			o.close(errClosed)
-			return
-		}
-		if spare = out; cap(spare) > keptBuffer {
-			spare = nil
 		}
 	}
+}
+
+// send sends everything, and waits for the other side to take it. It reports false at the
+// end.
+func (o *outbox) send() bool {
+	o.writing.Lock()
+	defer o.writing.Unlock()
+	o.take()
+	var err error
+	if len(o.rest) > 0 {
+		_, err = o.conn.Write(o.rest)
+		o.rest = o.rest[:0]
+	}
+	o.arrived()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err != nil || o.ending && len(o.buf) == 0 {
+		o.fail(errClosed)
+	}
+	return o.err == nil
 }
 
 // token puts one into c unless it holds one.

@@ -144,15 +144,16 @@ func (s *server) kill() {
 // serve talks to one worker until it goes or another one comes. What it started
 // goes on.
 func (s *server) serve(conn net.Conn) {
-	ss := &session{server: s, out: newOutbox(conn), soon: make(chan struct{}, 1)}
+	ss := &session{server: s, soon: make(chan struct{}, 1)}
+	ss.out = newOutbox(conn, ss.gather)
 	defer ss.out.close(errClosed)
-	in := &frames{r: conn}
+	in := newFrames(conn)
 	if err := s.greet(conn, in, ss); err != nil {
 		s.log.Warn("a connection is refused", slog.Any("error", err))
 		return
 	}
 	var g errgroup.Group
-	g.Go(func() error { ss.out.run(ss.gather); return nil })
+	g.Go(func() error { ss.out.run(); return nil })
 	g.Go(func() error { ss.hurryUp(); return nil })
 	err := ss.listen(in)
 	ss.out.close(errClosed)

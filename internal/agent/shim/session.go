@@ -101,30 +101,20 @@ func (ss *session) freeze(seq uint64, f *freezeFrame) {
 	ss.answer(&toWorker{Seq: seq})
 }
 
-// hear notes that there is news of a, at once or in a while.
-func (ss *session) hear(a *attempt, now bool) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	if ss.ended {
-		return
-	}
-	ss.fresh = append(ss.fresh, a)
-	ss.nudge(now)
-}
-
-// again is hear for one of which there is news already.
-func (ss *session) again(now bool) {
+// hear notes that there is news of a, for the next flush.
+func (ss *session) hear(a *attempt) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if !ss.ended {
-		ss.nudge(now)
+		ss.fresh = append(ss.fresh, a)
 	}
 }
 
-func (ss *session) nudge(now bool) {
-	if now {
-		token(ss.out.wake)
-	} else {
+// flushSoon sends the news in a while, when there may be more of it.
+func (ss *session) flushSoon() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if !ss.ended {
 		token(ss.soon)
 	}
 }
@@ -133,7 +123,7 @@ func (ss *session) nudge(now bool) {
 func (ss *session) hurryUp() {
 	for range ss.soon {
 		time.Sleep(newsWait)
-		token(ss.out.wake)
+		ss.out.flush()
 	}
 }
 
@@ -151,16 +141,14 @@ func (ss *session) gather() {
 	fresh := ss.fresh
 	ss.fresh = nil
 	ss.mu.Unlock()
-	var f toWorker
-	for _, a := range fresh {
-		f.News = append(f.News, a.news(ss))
-		if len(f.News) == newsAtOnce {
-			ss.answer(&f)
-			f.News = nil
+	for len(fresh) > 0 {
+		now := fresh[:min(len(fresh), newsAtOnce)]
+		fresh = fresh[len(now):]
+		f := &toWorker{News: make([]news, 0, len(now))}
+		for _, a := range now {
+			f.News = append(f.News, a.news(ss))
 		}
-	}
-	if len(f.News) > 0 {
-		ss.answer(&f)
+		_ = ss.out.queue(f) // a worker that is gone needs none
 	}
 }
 

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"bufio"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -128,9 +129,14 @@ func appendFrame(dst []byte, f any) ([]byte, error) {
 
 // frames reads the frames of one direction.
 type frames struct {
-	r   io.Reader
+	r   *bufio.Reader
 	buf []byte
 }
+
+func newFrames(r io.Reader) *frames { return &frames{r: bufio.NewReaderSize(r, readAhead)} }
+
+// readAhead is enough for most frames, or several.
+const readAhead = 8 << 10
 
 // errUnreadable says that one frame is not understood; the next one may be.
 var errUnreadable = errors.New("a frame cannot be read")

@@ -38,8 +38,34 @@ type Pumps struct {
 	hurry []context.CancelFunc // end the slowing down
 }
 
-// Buffers are shared by all that read.
-type Buffers struct{ pool sync.Pool } // of *[readSize]byte
+// Buffers are shared by all that read. A few are kept for the next reader: most tasks need
+// one for a moment only.
+type Buffers struct {
+	mu    sync.Mutex
+	spare []*[readSize]byte
+}
+
+const keptBuffers = 16
+
+func (b *Buffers) take() *[readSize]byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	last := len(b.spare) - 1
+	if last < 0 {
+		return new([readSize]byte)
+	}
+	buf := b.spare[last]
+	b.spare = b.spare[:last]
+	return buf
+}
+
+func (b *Buffers) give(buf *[readSize]byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.spare) < keptBuffers {
+		b.spare = append(b.spare, buf)
+	}
+}
 
 // NewPumps returns what reads the output of a task that may print perSecond bytes.
 func NewPumps(log *Log, hears Listener, buffers *Buffers, perSecond int64) *Pumps {
@@ -119,18 +145,15 @@ func (p *pump) run(ctx context.Context) {
 
 // takeBuffer makes sure that there is a buffer.
 func (p *pump) takeBuffer() {
-	if p.buf != nil {
-		return
-	}
-	if p.buf, _ = p.buffers.pool.Get().(*[readSize]byte); p.buf == nil {
-		p.buf = new([readSize]byte)
+	if p.buf == nil {
+		p.buf = p.buffers.take()
 	}
 }
 
 // giveBuffer gives it back if nothing is in it, so that a silent task holds none.
 func (p *pump) giveBuffer() {
 	if p.buf != nil && p.end == 0 {
-		p.buffers.pool.Put(p.buf)
+		p.buffers.give(p.buf)
 		p.buf = nil
 	}
 }
