@@ -58,6 +58,7 @@ func newServer(cfg Config) *server {
 	s.jobRoutes()
 	s.taskRoutes()
 	s.logRoutes()
+	s.usageRoutes()
 	s.artifactRoutes()
 	s.blobRoutes()
 	s.workerRoutes()

@@ -102,6 +102,7 @@ func TestProjectsAreApart(t *testing.T) {
 	for _, q := range []request{
 		{method: "GET", path: "/api/v1/jobs/1"}, {method: "GET", path: "/api/v1/jobs/1/tasks"}, {method: "POST", path: "/api/v1/jobs/1/cancel"},
 		{method: "GET", path: "/api/v1/tasks/1.0"}, {method: "GET", path: "/api/v1/tasks/1.0/logs"}, {method: "GET", path: "/api/v1/tasks/1.0/artifacts"},
+		{method: "GET", path: "/api/v1/tasks/1.0/usage"},
 		{method: "GET", path: "/api/v1/tasks/1.0/explain"}, {method: "GET", path: "/api/v1/events?job=1"},
 	} {
 		q.token = vision

@@ -9,6 +9,6 @@
 // What the OpenAPI document says is generated from the types of the handlers;
 // schema.go tells how Muster's own types look in JSON.
 //
-// Streams (logs, events) run until their client leaves or the server's base
+// Streams (logs, usage, events) run until their client leaves or the server's base
 // context ends; each write has a deadline, and a comment every 15 seconds shows both sides that the other is there.
 package api

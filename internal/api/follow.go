@@ -22,13 +22,16 @@ const (
 	flushEvery = 64 << 10
 )
 
-// follower sends a task's output as events: all of one attempt and, unless it was
+// eventOf makes the event of a record; a record without one has no name.
+type eventOf func(r tasklog.Record) (name string, data any)
+
+// follower sends what a task's log holds as events: all of one attempt and, unless it was
 // asked for that one alone, then of the next. What an attempt still lacks when it has
 // ended is awaited, because reports may overtake logs.
 type follower struct {
 	*server
 	place  logPlace
-	stream string
+	event  eventOf
 	follow bool // wait for more
 	fixed  bool // end with this attempt
 
@@ -173,11 +176,11 @@ func (f *follower) pump(ctx context.Context) error {
 	err := f.records(ctx, f.place, func(r tasklog.Record, after int64) error {
 		f.place.offset = after
 		f.moved = time.Now()
-		if !wanted(f.stream, r) {
+		name, data := f.event(r)
+		if name == "" {
 			return nil
 		}
-		line := wire.NewLogLine(streamNames[r.Stream], muster.TimeOf(r.At), r.Data)
-		if err := f.out.event(wire.LogOutput, f.place.String(), line); err != nil {
+		if err := f.out.event(name, f.place.String(), data); err != nil {
 			return err
 		}
 		if waiting += len(r.Data); waiting < flushEvery {

@@ -126,6 +126,7 @@ func story(t *testing.T) *apitest.Server {
 	id := w.Next()
 	out := apitest.Log(tasklog.Stdout, "hello\n")
 	out = append(out, apitest.Log(tasklog.Stderr, "a warning\n")...)
+	out = append(out, apitest.Log(tasklog.Usage, `{"at":"2020-01-02T15:04:05.000Z","cpu":0.5,"memory":1048576,"pids":2}`)...)
 	out = append(out, apitest.Log(tasklog.Stdout, "bye\n")...)
 	size, err := s.Logs.Append(t.Context(), id, 0, out)
 	must(err)
@@ -160,6 +161,12 @@ func rig(t *testing.T) *apitest.Server {
 		t.Fatal(err)
 	}
 	id := w.Next()
+	for _, sample := range []string{
+		`{"at":"2020-01-02T15:04:05.000Z","cpu":2,"memory":1073741824,"disk":4096,"read":10,"write":20,"net_in":1,"net_out":2,"pids":3,"gpus":[{"uuid":"MIG-b","memory":2147483648,"own":1073741824}]}`,
+		`{"at":"2020-01-02T15:04:10.000Z","cpu":1,"memory":2147483648,"pids":4}`,
+	} {
+		appendLog(t, s, id, apitest.Log(tasklog.Usage, sample))
+	}
 	busy, hot, memory := 0.97, 81.0, muster.Size(31<<30)
 	w.Say(&link.ToServer{
 		Ready: &link.Ready{Constrained: "the GPUs are in use by their owner"}, Saved: []link.Saved{{Attempt: id, SHA256: emptyTree}},
@@ -176,6 +183,7 @@ var goldenRig = []goldenCase{
 	{"rig-worker", request{method: "GET", path: "/api/v1/workers/w2"}, "get-worker"},
 	{"rig-workers", request{method: "GET", path: "/api/v1/workers"}, "list-workers"},
 	{"rig-task", request{method: "GET", path: "/api/v1/tasks/1.0"}, "get-task"},
+	{"rig-usage", request{method: "GET", path: "/api/v1/tasks/1.0/usage"}, "get-usage"},
 	{"rig-plan", request{method: "POST", path: "/api/v1/plan", body: `{"tasks":[{"kind":"noop","resources":{"gpus":{"count":1,"memory":"20GiB"}}}]}`}, "plan-job"},
 	{"rig-healed", request{method: "POST", path: "/api/v1/workers/w2/heal", body: `{"gpus":["0"]}`}, "heal-worker"},
 	{"rig-well", request{method: "POST", path: "/api/v1/workers/w2/heal", body: `{"gpus":["MIG-b"]}`}, "error"},
@@ -207,6 +215,10 @@ var golden = []goldenCase{
 	{"artifact-range", request{method: "GET", path: "/api/v1/tasks/1.0/artifacts/out/hello%20world.txt", header: map[string]string{"Range": "bytes=2-3"}}, ""},
 	{"logs", request{method: "GET", path: "/api/v1/tasks/1.0/logs"}, ""},
 	{"logs-events", request{method: "GET", path: "/api/v1/tasks/1.0/logs", header: map[string]string{"Accept": "text/event-stream"}}, ""},
+	{"usage", request{method: "GET", path: "/api/v1/tasks/1.0/usage"}, "get-usage"},
+	{"usage-none", request{method: "GET", path: "/api/v1/tasks/3.4/usage"}, "get-usage"},
+	{"usage-events", request{method: "GET", path: "/api/v1/tasks/1.0/usage?follow=true"}, ""},
+	{"no-attempt", request{method: "GET", path: "/api/v1/tasks/1.0/usage?attempt=2"}, "error"},
 	{"explain-waiting", request{method: "GET", path: "/api/v1/tasks/3.4/explain"}, "explain-task"},
 	{"explain-ended", request{method: "GET", path: "/api/v1/tasks/2.0/explain"}, "explain-task"},
 	{"plan", request{method: "POST", path: "/api/v1/plan", body: `{"tasks":[{"kind":"noop"}]}`}, "plan-job"},

@@ -40,23 +40,13 @@ func (s *server) getLogs(w http.ResponseWriter, r *http.Request, in *logsInput) 
 	if err != nil {
 		return err
 	}
-	at := logPlace{task: task.ID, attempt: in.Attempt, offset: in.Offset}
-	if in.Last != "" {
-		if at.attempt, at.offset, err = parsePlace(in.Last); err != nil {
-			return err
-		}
-	} else if at.attempt == 0 {
-		at.attempt = task.Attempt
-	}
-	if at.attempt > task.Attempt {
-		return noAttempt(task, at.attempt)
-	}
-	if err := s.checkPlace(r.Context(), at); err != nil {
+	at, err := s.begin(r.Context(), task, in.Attempt, in.Offset, in.Last)
+	if err != nil {
 		return err
 	}
-	follow := strings.Contains(in.Accept, "text/event-stream") || in.Follow == "true"
-	if !follow && at.attempt == task.Attempt && task.State.Final() {
-		s.settleLog(r.Context(), at.id(), task.LogSize)
+	follow := streams(in.Accept, in.Follow)
+	if !follow {
+		s.settleLog(r.Context(), task, at)
 	}
 	if in.Last == "" && in.Tail > 0 {
 		if at.offset, err = s.tailOffset(r.Context(), at, in.Stream, in.Tail); err != nil {
@@ -64,18 +54,45 @@ func (s *server) getLogs(w http.ResponseWriter, r *http.Request, in *logsInput) 
 		}
 	}
 	if follow {
-		f := &follower{server: s, place: at, stream: in.Stream, follow: in.Follow != "false", fixed: in.Attempt > 0}
+		f := &follower{server: s, place: at, event: outputOf(in.Stream), follow: in.Follow != "false", fixed: in.Attempt > 0}
 		return f.serve(w, r)
 	}
 	return s.writeLog(w, r, at, in.Stream)
+}
+
+// streams says whether a request wants server-sent events.
+func streams(accept, follow string) bool {
+	return strings.Contains(accept, "text/event-stream") || follow == "true"
+}
+
+// begin returns the place where reading begins: after the event last, if there is
+// one, else at an offset of an attempt; attempt 0 is the last one.
+func (s *server) begin(ctx context.Context, task muster.Task, attempt int, offset int64, last string) (at logPlace, err error) {
+	at = logPlace{task: task.ID, attempt: attempt, offset: offset}
+	if last != "" {
+		if at.attempt, at.offset, err = parsePlace(last); err != nil {
+			return logPlace{}, err
+		}
+	} else if at.attempt == 0 {
+		at.attempt = task.Attempt
+	}
+	if at.attempt > task.Attempt {
+		return logPlace{}, noAttempt(task, at.attempt)
+	}
+	return at, s.checkPlace(ctx, at)
 }
 
 // tailPatience is how long a plain read of an ended task's log waits for what its
 // report has overtaken.
 const tailPatience = 2 * time.Second
 
-// settleLog waits a moment until a log has the size that its report promised.
-func (s *server) settleLog(ctx context.Context, id muster.AttemptID, promised int64) {
+// settleLog waits a moment until the log of an ended task has the size that its
+// report promised.
+func (s *server) settleLog(ctx context.Context, task muster.Task, at logPlace) {
+	if at.attempt != task.Attempt || !task.State.Final() {
+		return
+	}
+	id, promised := at.id(), task.LogSize
 	ctx, cancel := context.WithTimeout(ctx, tailPatience)
 	defer cancel()
 	for size, err := s.Logs.Size(ctx, id); err == nil && size < promised; size, err = s.Logs.Size(ctx, id) {
@@ -130,9 +147,21 @@ func (s *server) checkPlace(ctx context.Context, at logPlace) error {
 
 var streamNames = map[tasklog.Stream]string{tasklog.Stdout: wire.Stdout, tasklog.Stderr: wire.Stderr, tasklog.System: wire.System}
 
-// wanted says whether a record belongs to the stream that was asked for.
+// wanted says whether a record belongs to the stream that was asked for. Samples of
+// what the task used belong to none.
 func wanted(stream string, r tasklog.Record) bool {
-	return stream == "all" || stream == streamNames[r.Stream]
+	name, output := streamNames[r.Stream]
+	return output && (stream == "all" || stream == name)
+}
+
+// outputOf makes events of the output of a stream.
+func outputOf(stream string) eventOf {
+	return func(r tasklog.Record) (string, any) {
+		if !wanted(stream, r) {
+			return "", nil
+		}
+		return wire.LogOutput, wire.NewLogLine(streamNames[r.Stream], muster.TimeOf(r.At), r.Data)
+	}
 }
 
 // records calls each for every whole record from a place on, with the offset

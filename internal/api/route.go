@@ -26,10 +26,11 @@ const (
 type route struct {
 	id, method, path string
 	tag, summary     string
-	verb             auth.Verb // what its key must be allowed; "" means that any key will do
-	status           int       // of success; 0 means the usual one
-	answers          string    // content type of success, where it is not JSON
-	rest             bool      // the last path parameter takes slashes
+	verb             auth.Verb    // what its key must be allowed; "" means that any key will do
+	status           int          // of success; 0 means the usual one
+	answers          string       // content type of success, where it is not JSON
+	json             reflect.Type // of success, where the handler writes its JSON itself
+	rest             bool         // the last path parameter takes slashes
 	body             *huma.RequestBody
 	open             bool // no key is needed
 }
@@ -53,6 +54,11 @@ func (s *server) operation(rt route) huma.Operation {
 	if rt.answers != "" {
 		op.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{
 			rt.answers: {Schema: &huma.Schema{Type: huma.TypeString}},
+		}}
+	}
+	if rt.json != nil {
+		op.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{
+			"application/json": {Schema: s.api.OpenAPI().Components.Schemas.Schema(rt.json, true, "")},
 		}}
 	}
 	return op

@@ -1,6 +1,8 @@
 package api_test
 
 import (
+	"encoding/json"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/apitest"
+	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -210,4 +213,117 @@ func TestEvents(t *testing.T) {
 	if line := <-old.lines; line != "event: resync" {
 		t.Errorf("an id of another life was answered with %q", line)
 	}
+}
+
+func sample(at int, cpu string) string {
+	return `{"at":"2020-01-02T15:04:` + strconv.Itoa(10+at) + `.000Z","cpu":` + cpu + `}`
+}
+
+// What a task used is followed over its attempts as its output is, and neither shows
+// the other.
+func TestFollowUsage(t *testing.T) {
+	s := apitest.Start(t, nil)
+	submit(t, s, `{"run":"x","retries":{"max":1,"backoff":0}}`)
+	st := openStream(t, s, "/api/v1/tasks/1.0/usage", map[string]string{"Accept": "text/event-stream"})
+	w := s.Worker(t, "w1")
+	first := w.Next()
+	st.expect("event: attempt", "id: 1-0", `data: {"attempt":1}`)
+	taken := func(place, cpu string) []string {
+		return []string{"event: sample", "id: " + place, `data: {"at":"TIME","cpu":` + cpu + `}`}
+	}
+	appendLog(t, s, first, apitest.Log(tasklog.Stdout, "hello\n"))
+	one := appendLog(t, s, first, apitest.Log(tasklog.Usage, sample(1, "0.5")))
+	st.expect(taken("1-"+strconv.FormatInt(one, 10), "0.5")...)
+	appendLog(t, s, first, apitest.Log(tasklog.Usage, "no sample"), apitest.Log(tasklog.Usage, `{"at":"x`+strings.Repeat("x", 20_000)+`"}`))
+	two := appendLog(t, s, first, apitest.Log(tasklog.Usage, sample(2, "1.5")))
+	st.expect(taken("1-"+strconv.FormatInt(two, 10), "1.5")...)
+	w.Finish(first, muster.AttemptFailed, two)
+	second := w.Next()
+	st.expect("event: attempt", "id: 2-0", `data: {"attempt":2}`)
+	three := appendLog(t, s, second, apitest.Log(tasklog.Usage, sample(3, "2.5")))
+	st.expect(taken("2-"+strconv.FormatInt(three, 10), "2.5")...)
+
+	w.Finish(second, muster.AttemptSucceeded, three)
+	st.expect("event: end", `data: {"attempt":2,"state":"succeeded"}`)
+	st.expectEnd()
+
+	// Who has a series goes on where it ends, and may leave later attempts out.
+	var series wire.Series
+	if err := json.Unmarshal(status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/usage?attempt=1"}, http.StatusOK), &series); err != nil {
+		t.Fatal(err)
+	}
+	if series.Next != "1-"+strconv.FormatInt(two, 10) || len(series.Samples) != 2 || *series.Samples[1].CPU != 1.5 {
+		t.Errorf("the series of the first attempt is %+v", series)
+	}
+	only := openStream(t, s, "/api/v1/tasks/1.0/usage?attempt=1", map[string]string{"Accept": "text/event-stream", "Last-Event-ID": "1-" + strconv.FormatInt(one, 10)})
+	only.expect("event: attempt", "id: 1-"+strconv.FormatInt(one, 10), `data: {"attempt":1}`)
+	only.expect(taken(series.Next, "1.5")...)
+	only.expect("event: end", `data: {"attempt":1,"state":"succeeded"}`)
+	only.expectEnd()
+	out := openStream(t, s, "/api/v1/tasks/1.0/logs?attempt=1", nil)
+	out.expect("event: attempt", "id: 1-0", `data: {"attempt":1}`)
+	out.expect(line(1, 16, "stdout", `hello\n`)...)
+	out.expect("event: end", `data: {"attempt":1,"state":"succeeded"}`)
+}
+
+// Output is counted and read as if samples were not between its records.
+func TestLogSelectionsBetweenSamples(t *testing.T) {
+	s := apitest.Start(t, nil)
+	submit(t, s, `{"run":"x"}`)
+	id := s.Worker(t, "w1").Next()
+	used := apitest.Log(tasklog.Usage, sample(1, "1")+"\n")
+	for _, text := range []string{"1\n", "2\n", "3 half,", " 3 whole\n", "4 no end"} {
+		appendLog(t, s, id, used, apitest.Log(tasklog.Stdout, text), used)
+	}
+	for query, want := range map[string]string{
+		"": "1\n2\n3 half, 3 whole\n4 no end", "?tail=1": "4 no end", "?tail=2": "3 half, 3 whole\n4 no end", "?tail=4": "1\n2\n3 half, 3 whole\n4 no end",
+		"?stream=stderr": "", "?stream=stdout&tail=3": "2\n3 half, 3 whole\n4 no end",
+	} {
+		if got := status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs" + query}, http.StatusOK); string(got) != want {
+			t.Errorf("logs%s = %q, want %q", query, got, want)
+		}
+	}
+	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs?stream=usage"}, http.StatusBadRequest)
+}
+
+// A long series comes in few points that keep its peaks, and its averages are
+// those of all samples.
+func TestLongSeries(t *testing.T) {
+	const samples = 3000
+	s := apitest.Start(t, nil)
+	submit(t, s, `{"run":"x"}`)
+	id := s.Worker(t, "w1").Next()
+	begin := time.Date(2020, 1, 2, 0, 0, 0, 0, time.UTC)
+	var log []byte
+	for i := range samples {
+		cpu := 1.0
+		if i%1000 == 500 {
+			cpu = 4 // three peaks of one sample each
+		}
+		b, err := json.Marshal(muster.Sample{At: muster.TimeOf(begin.Add(time.Duration(i) * 5 * time.Second)), CPU: &cpu})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log = append(log, apitest.Log(tasklog.Usage, string(b))...)
+	}
+	appendLog(t, s, id, log)
+	for _, points := range []int{10, 100, 5000} {
+		var series wire.Series
+		if err := json.Unmarshal(status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/usage?points=" + strconv.Itoa(points)}, http.StatusOK), &series); err != nil {
+			t.Fatal(err)
+		}
+		peaks := 0
+		for _, p := range series.Samples {
+			if *p.CPU == 4 {
+				peaks++
+			}
+		}
+		if len(series.Samples) > points || series.Taken != samples || peaks != 3 && points > 10 || peaks == 0 || series.Usage.CPUPeak != 4 || !series.SoFar {
+			t.Errorf("%d points: %d samples of %d, %d peaks, usage %+v", points, len(series.Samples), series.Taken, peaks, series.Usage)
+		}
+		if avg, want := series.Usage.CPUAvg, 1+3*3.0/samples; math.Abs(avg-want) > 1e-3 {
+			t.Errorf("%d points: %g cores on average, want %g", points, avg, want)
+		}
+	}
+	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/usage?points=1"}, http.StatusBadRequest)
 }

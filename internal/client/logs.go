@@ -47,16 +47,24 @@ func (c *Client) Logs(ctx context.Context, id muster.TaskID, o LogOptions) iter.
 	if o.Tail > 0 {
 		q.Set("tail", strconv.Itoa(o.Tail))
 	}
-	return func(yield func(LogLine, error) bool) {
-		attempt, ended := o.Attempt, false
-		err := c.stream(ctx, taskPath(id)+"/logs", q, "", func(ev message) error {
+	return turns(ctx, c, taskPath(id)+"/logs", q, "", o.Attempt, wire.LogOutput, func(attempt int, l wire.LogLine) LogLine {
+		return LogLine{Attempt: attempt, Stream: l.Stream, At: l.At, Data: l.Data()}
+	})
+}
+
+// turns follows a stream over attempts, from after the event last on. make makes a row of
+// the data of each event of that name.
+func turns[T, Row any](ctx context.Context, c *Client, path string, q url.Values, last string, attempt int, name string, make func(attempt int, data T) Row) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		attempt, ended := attempt, false
+		err := c.stream(ctx, path, q, last, func(ev message) error {
 			switch ev.name {
-			case wire.LogOutput:
-				var l wire.LogLine
-				if err := decodeEvent(ev, &l); err != nil {
+			case name:
+				var data T
+				if err := decodeEvent(ev, &data); err != nil {
 					return err
 				}
-				if !yield(LogLine{Attempt: attempt, Stream: l.Stream, At: l.At, Data: l.Data()}, nil) {
+				if !yield(make(attempt, data), nil) {
 					ended = true
 					return errStop
 				}
@@ -73,7 +81,8 @@ func (c *Client) Logs(ctx context.Context, id muster.TaskID, o LogOptions) iter.
 			return nil
 		})
 		if err != nil && !ended {
-			yield(LogLine{}, err)
+			var none Row
+			yield(none, err)
 		}
 	}
 }

@@ -6,10 +6,11 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// The events of a log stream. The id of an event is what Last-Event-ID resumes
-// after.
+// The events of a stream of output, or of usage. The id of an event is what
+// Last-Event-ID resumes after.
 const (
 	LogOutput  = "output"  // data is a LogLine
+	LogSample  = "sample"  // data is a muster.Sample
 	LogAttempt = "attempt" // data is a LogTurn: what follows is of this attempt
 	LogEnd     = "end"     // data is a LogTurn: nothing follows
 )
@@ -50,7 +51,7 @@ func (l LogLine) Data() []byte {
 	return []byte(l.Text)
 }
 
-// LogTurn opens and closes the output of an attempt in a stream.
+// LogTurn opens and closes an attempt in a stream.
 type LogTurn struct {
 	Attempt   int              `json:"attempt"`
 	State     muster.TaskState `json:"state,omitempty" doc:"of the task, in the end event"`

@@ -42,6 +42,18 @@ type Attempts struct {
 	Attempts []muster.Attempt `json:"attempts" nullable:"false"`
 }
 
+// Series is what an attempt used over time.
+type Series struct {
+	Task    muster.TaskID    `json:"task"`
+	Attempt int              `json:"attempt" doc:"0 means that there was none yet"`
+	State   muster.TaskState `json:"state" doc:"of the task"`
+	Usage   *muster.Usage    `json:"usage,omitempty" doc:"as the attempt reported at its end, else what its samples tell so far"`
+	SoFar   bool             `json:"so_far,omitempty" doc:"usage was not reported, or not yet: it follows from the samples, and has no cost"`
+	Taken   int              `json:"taken" doc:"how many samples were taken; more than there are in samples if those are thinned"`
+	Samples []muster.Sample  `json:"samples" nullable:"false"`
+	Next    string           `json:"next" doc:"the Last-Event-ID with which server-sent events go on after these samples"`
+}
+
 // Artifacts are the files of an attempt.
 type Artifacts struct {
 	Artifacts []muster.Artifact `json:"artifacts" nullable:"false"`
