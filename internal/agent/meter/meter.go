@@ -46,7 +46,7 @@ const (
 	seldom   = time.Minute      // between samples at most
 	watching = time.Second      // between looks at limits that no kernel enforces
 	walking  = 30 * time.Second // between walks of folders
-	series   = 720              // an attempt's age is at most that many times the time between samples, until that is seldom
+	spread   = 720              // an attempt's age is at most that many times the time between samples, until that is seldom
 )
 
 // Watch implements run.Meter.
@@ -80,12 +80,18 @@ func (m *Meter) usage(sub *subject, now time.Time) muster.Usage {
 		if all, err := m.cfg.History(sub.Task.Attempt); err != nil {
 			m.cfg.Log.Warn("what was measured of a task before the worker was started is left out of its usage",
 				slog.String("attempt", sub.Task.Attempt.String()), slog.Any("error", err))
-		} else if whole := sumUp(sub.started, all, sub.share); whole.samples >= sums.samples {
-			whole.peaks.raise(&sums.peaks)
-			sums = whole
+		} else if len(all) >= sums.Len() {
+			whole := sub.noSums()
+			before := sub.started
+			for i := range all {
+				whole.Follow(before, &all[i])
+				before = all[i].At.Std()
+			}
+			whole.RaiseBy(sums)
+			sums = &whole
 		}
 	}
-	u := sums.usage()
+	u := sums.Usage()
 	u.Cost = m.cfg.Price * max(0, now.Sub(sub.started).Hours())
 	return u
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/series"
 )
 
 // subject is one attempt that is measured.
@@ -26,8 +27,8 @@ type subject struct {
 	sampled  time.Time
 	cpu      clock // of the group, or of the tree
 	io       counters
-	sums     sums
-	pending  peaks // since the last sample
+	sums     series.Sums
+	pending  series.Peaks // since the last sample
 
 	disk     *muster.Size
 	nextWalk time.Time // of the folders
@@ -41,6 +42,7 @@ func newSubject(s *run.Subject, w run.Watcher, now time.Time) *subject {
 	if h := s.Task.Held; h != nil {
 		sub.started = h.Started.Std()
 	}
+	sub.sums = sub.noSums()
 	c := s.Confine
 	sub.limits = c != nil && (c.WatchMemory > 0 || c.WatchPIDs > 0 || c.WatchDisk > 0) || s.Task.Grant.GPUMemory > 0
 	if sub.limits {
@@ -88,13 +90,13 @@ func (sub *subject) read(now time.Time, w *world, cfg *Config) (s *muster.Sample
 		sub.over = exceeded != nil
 	}
 	if now.Before(sub.next) && exceeded == nil {
-		sub.pending.take(&point)
+		sub.pending.Take(&point)
 		return nil, nil, warning
 	}
-	sub.sums.add(&point, now.Sub(sub.sampled), sub.share)
-	sub.sums.peaks.raise(&sub.pending)
-	sub.sampled, sub.pending = now, peaks{}
-	sub.next = now.Add(min(seldom, max(often, now.Sub(sub.started)/series)))
+	sub.sums.Add(&point, now.Sub(sub.sampled))
+	sub.sums.Raise(&sub.pending)
+	sub.sampled, sub.pending = now, series.Peaks{}
+	sub.next = now.Add(min(seldom, max(often, now.Sub(sub.started)/spread)))
 	return &point, exceeded, warning
 }
 
@@ -142,17 +144,8 @@ func device(id string, all []gpu.Reading, mine []process) muster.GPUSample {
 	return g
 }
 
-// share is the part of a device's power that counts for the attempt, and false
-// where it is unknown.
-func (sub *subject) share(g *muster.GPUSample) (float64, bool) {
-	if sub.Task.Grant.GPUMemory == 0 {
-		return 1, true
-	}
-	if g.Own == nil || g.Memory == nil {
-		return 0, false
-	}
-	return float64(*g.Own) / float64(max(1, *g.Memory, *g.Own)), true
-}
+// noSums are those of a series that begins.
+func (sub *subject) noSums() series.Sums { return series.Sums{Shared: sub.Task.Grant.GPUMemory > 0} }
 
 // vramGrace is how long an attempt may be over its share of a device's memory.
 const vramGrace = 10 * time.Second
