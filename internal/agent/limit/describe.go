@@ -50,25 +50,25 @@ func Describe(cfg Config) Description {
 	if cfg.TaskUser != "" {
 		d.PIDs.By = ByRlimit
 	}
-	why := "no control groups are mounted"
-	if len(trees) > 0 {
-		why = "no control group has the controller"
-	}
+	why := map[string]string{}
 	for i := range trees {
 		_, controllers, err := trees[i].home()
-		if err != nil {
-			if len(trees) == 1 {
-				why = err.Error()
-			}
+		if err == nil {
+			d.Controllers = append(d.Controllers, controllers...)
 			continue
 		}
-		d.Controllers = append(d.Controllers, controllers...)
+		for _, c := range trees[i].controllers {
+			why[c] = err.Error()
+		}
 	}
 	for name, way := range map[string]*Way{"cpu": &d.CPUs, "memory": &d.Memory, "pids": &d.PIDs} {
-		if slices.Contains(d.Controllers, name) {
-			way.By = ByKernel
-		} else {
-			way.Why = why
+		switch {
+		case slices.Contains(d.Controllers, name):
+			*way = Way{By: ByKernel}
+		case why[name] != "":
+			way.Why = why[name]
+		default:
+			way.Why = "no control groups with the controller " + name + " are mounted"
 		}
 	}
 	d.sandbox(cfg)

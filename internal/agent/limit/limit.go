@@ -80,10 +80,8 @@ func New(cfg Config) (*Limits, error) {
 	l.all = totals{memory: cfg.Memory, pids: share("")}
 	var notes []string
 	l.groups, notes = settle(mounted(""), groupName(cfg.Data), l.all, func(path string) error { return os.Mkdir(path, 0o755) }) //nolint:gosec // as all of them are
-	for _, note := range notes {
-		if note != errNoControllers.Error() {
-			cfg.Log.Info("some limits of tasks are watched, not enforced", slog.String("why", note))
-		}
+	if notes = slices.DeleteFunc(notes, func(note string) bool { return note == errNoControllers.Error() }); len(notes) > 0 {
+		cfg.Log.Info("some limits of tasks are watched, not enforced", slog.String("why", strings.Join(notes, "; ")))
 	}
 	if err := l.remember(); err != nil {
 		cfg.Log.Warn("control groups may stay behind if the worker is killed", slog.Any("error", err))
