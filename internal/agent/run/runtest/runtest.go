@@ -121,6 +121,10 @@ func Run(t *testing.T, x Open, command ...string) {
 	t.Run("a task sees its own environment only", func(t *testing.T) { environment(t, o) })
 	t.Run("what a task leaves is taken", func(t *testing.T) { outputs(t, o) })
 	t.Run("what a task says is passed on", func(t *testing.T) { protocol(t, o) })
+	t.Run("what holds a task and measures it is heeded", func(t *testing.T) { holding(t, o) })
+	if command != nil {
+		t.Run("the worker's next life goes on with a task", func(t *testing.T) { lives(t, o) })
+	}
 }
 
 func endings(t *testing.T, o opening) {
@@ -341,7 +345,7 @@ func stops(t *testing.T, o opening) {
 	})
 	t.Run("a full disk under the log ends it", func(t *testing.T) {
 		b := open(t, o)
-		if b.detached {
+		if b.command != nil {
 			t.Skip("a disk is filled within this process only")
 		}
 		b.FillDisk(fmt.Errorf("append: %w", syscall.ENOSPC))

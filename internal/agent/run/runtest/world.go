@@ -25,10 +25,11 @@ import (
 // World is a worker's surroundings for executors under test: everything that a
 // run.Env refers to, remembered. Its methods may be called at the same time.
 type World struct {
-	Env *run.Env
+	Env   *run.Env
+	Board *Board
 
-	logs     *tasklog.Dir
-	detached bool // the supervisor is another process
+	logs    *tasklog.Dir
+	command []string // what starts a shim, nil for one in this process
 
 	mu       sync.Mutex
 	full     error // what Append returns, if not nil
@@ -42,25 +43,45 @@ type World struct {
 func NewWorld(tb testing.TB, command ...string) *World {
 	tb.Helper()
 	w := &World{
-		detached: command != nil, blobs: map[string][]byte{}, trees: map[string]map[string]string{}, uploaded: map[string][]byte{},
+		Board: NewBoard(), command: command, blobs: map[string][]byte{}, trees: map[string]map[string]string{}, uploaded: map[string][]byte{},
 	}
 	dir := tb.TempDir()
 	var err error
 	if w.logs, err = tasklog.OpenDir(filepath.Join(dir, "logs")); err != nil {
 		tb.Fatal(err)
 	}
-	sup, err := shim.Open(tb.Context(), shim.Config{Dir: dir, Command: command, Logs: w, Log: slog.New(slog.DiscardHandler)})
+	tb.Cleanup(func() {
+		if err := w.logs.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	w.Env = &run.Env{Dir: dir, Transfer: w, Logs: w, GPUs: w.Board, Log: slog.New(slog.DiscardHandler)}
+	w.Env.Supervisor = w.supervisor(tb)
+	tb.Cleanup(func() { w.endShims(tb) }) // before they are let go
+	return w
+}
+
+// NextLife is the world after its worker was started again. Executors are to be opened
+// anew; those of the earlier life must have been left.
+func (w *World) NextLife(tb testing.TB) {
+	tb.Helper()
+	env := *w.Env
+	env.Supervisor = w.supervisor(tb)
+	w.Env = &env
+}
+
+func (w *World) supervisor(tb testing.TB) run.Supervisor {
+	tb.Helper()
+	sup, err := shim.Open(tb.Context(), shim.Config{Dir: w.Env.Dir, Command: w.command, Logs: w, Log: w.Env.Log})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		w.endShims(tb)
-		if err := errors.Join(sup.Close(), w.logs.Close()); err != nil {
+		if err := sup.Close(); err != nil {
 			tb.Error(err)
 		}
 	})
-	w.Env = &run.Env{Dir: dir, Transfer: w, Logs: w, Supervisor: sup, Log: slog.New(slog.DiscardHandler)}
-	return w
+	return sup
 }
 
 // Append is run.Logs.

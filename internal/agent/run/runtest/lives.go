@@ -1,0 +1,124 @@
+package runtest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// lives ends the worker while a task runs, and looks at what the next one makes of it.
+func lives(t *testing.T, o opening) {
+	t.Helper()
+	// again leaves a running task, and opens the executor of the next life.
+	again := func(t *testing.T, b *bench, task *run.Task) *run.Task {
+		t.Helper()
+		ctx, leave := context.WithCancelCause(t.Context())
+		defer leave(nil)
+		done := make(chan struct{})
+		go func() { defer close(done); b.x.Run(ctx, task, NewSink()) }()
+		Await(t, "the task is ready", func() bool {
+			return strings.HasPrefix(b.Output(t, task.Attempt, tasklog.Stdout), "ready\n")
+		})
+		leave(run.ErrLeave)
+		select {
+		case <-done:
+		case <-time.After(Patience):
+			t.Fatal("the executor does not leave the task")
+		}
+		b.NextLife(t)
+		var err error
+		if b.x, err = o.open(b.Env); err != nil {
+			t.Fatal(err)
+		}
+		held := b.Env.Supervisor.Held()
+		if len(held) != 1 {
+			t.Fatalf("%d attempts are held", len(held))
+		}
+		next, err := held[0].Task()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return next
+	}
+	goOn := func(t *testing.T, b *bench) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(b.Env.Dir, "go"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const waits = "; while [ ! -e $GO ]; do sleep 0.02; done; "
+	wait := func(b *bench, shell string) *run.Task {
+		task := b.task(shell)
+		task.Spec.Env = map[string]string{"GO": filepath.Join(b.Env.Dir, "go")}
+		return task
+	}
+
+	t.Run("to its end, with its outputs, checkpoint and whole log", func(t *testing.T) {
+		b := open(t, o)
+		task := wait(b, "echo ready; echo 1 > $MUSTER_CHECKPOINT/epoch"+waits+"echo late; echo x > $MUSTER_OUT/model.pt; test -e $MUSTER_CHECKPOINT/epoch && echo 7 > $MUSTER_OUT/result.json; exit 3")
+		next := again(t, b, task)
+		goOn(t, b)
+		r := b.done(t, next)
+		want(t, r, muster.AttemptFailed, muster.ExitCode, "3")
+		if len(r.Artifacts) != 1 || strings.TrimSpace(string(r.Result)) != "7" || r.Usage == nil || r.StartedAt == 0 {
+			t.Errorf("%+v", r)
+		}
+		if got := b.Output(t, task.Attempt, tasklog.Stdout); got != "ready\nlate\n" {
+			t.Errorf("printed %q", got)
+		}
+		if _, err := os.Stat(filepath.Join(b.Env.Dir, "checkpoints", b.x.Kind(), task.Attempt.Task.String(), "epoch")); err != nil {
+			t.Errorf("the checkpoint is lost: %v", err)
+		}
+		b.NextLife(t)
+		if held := b.Env.Supervisor.Held(); len(held) != 1 || held[0].Report == nil || held[0].Report.LogSize != r.LogSize {
+			t.Errorf("the report is not kept: %+v", held)
+		}
+	})
+	t.Run("that ended in between", func(t *testing.T) {
+		b := open(t, o)
+		task := wait(b, "echo ready"+waits+"echo x > out.txt; kill -SEGV $$")
+		task.Spec.Outputs = []string{"*.txt"}
+		next := again(t, b, task)
+		goOn(t, b)
+		Await(t, "the task has ended", func() bool { return b.recorded(t) == 0 })
+		r := b.done(t, next)
+		want(t, r, muster.AttemptFailed, muster.Signal, "SIGSEGV")
+		if len(r.Artifacts) != 1 {
+			t.Errorf("artifacts %v", r.Artifacts)
+		}
+	})
+	t.Run("and stops it", func(t *testing.T) {
+		b := open(t, o)
+		next := again(t, b, wait(b, "trap 'echo stopped; exit 0' TERM; echo ready; while :; do sleep 0.02; done"))
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(&run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser, Message: "by ada"})
+		r := b.x.Run(ctx, next, NewSink())
+		b.check(t, next, &r)
+		want(t, r, muster.AttemptCancelled, muster.CancelledByUser, "ada")
+		if got := b.Output(t, next.Attempt, tasklog.Stdout); got != "ready\nstopped\n" {
+			t.Errorf("printed %q", got)
+		}
+	})
+	t.Run("although its shim is gone", func(t *testing.T) {
+		b := open(t, o)
+		next := again(t, b, wait(b, "echo ready; exec sleep 1000"))
+		b.endShims(t)
+		Await(t, "the task has ended", func() bool { return b.recorded(t) == 0 })
+		b.NextLife(t)
+		var err error
+		if b.x, err = o.open(b.Env); err != nil {
+			t.Fatal(err)
+		}
+		r := b.done(t, next)
+		if r.Outcome != muster.AttemptLost && r.Reason != muster.WorkerInternal {
+			t.Errorf("%+v", r)
+		}
+	})
+}
