@@ -124,7 +124,13 @@ func (s *State) tryGang(now muster.Time, g *group) queue.Outcome {
 // for the others: see package gang.
 func (s *State) endMember(now muster.Time, t *task, e judge.Ending) {
 	g := t.group
-	v, fate := gang.Judge(&t.row, g.standing(t), g.spec(), e, s.cfg.CrashLimit)
+	away := ""
+	for _, m := range g.elements() {
+		if m != t && m.worker != nil && !m.worker.reachable() {
+			away = m.worker.row.Name
+		}
+	}
+	v, fate := gang.Judge(&t.row, g.standing(t), away, g.spec(), e, s.cfg.CrashLimit)
 	if v.To == muster.Running {
 		s.release(t)
 		t.ran(e.At)
@@ -167,6 +173,7 @@ func (s *State) bringDown(now muster.Time, g *group, v judge.Verdict) {
 		case m.worker != nil:
 			m.row.Retried += v.Retried
 			m.row.Crashes += v.Crashes
+			m.row.Message = v.Message
 			s.changedTask(m)
 			s.oust(now, m, muster.GangMember)
 		}

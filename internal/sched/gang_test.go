@@ -175,6 +175,9 @@ func TestOneFailureRestartsTheGangAndCountsOnce(t *testing.T) {
 	if err != nil || !strings.HasPrefix(x.Summary, "its gang starts anew when the 1 of its tasks that still run have been stopped (member 1.2 (rank 2) of its gang ended: exit_code)") {
 		t.Errorf("%s, %v", x.Summary, err)
 	}
+	if m := d.task(job, 1).Message; m != "member 1.2 (rank 2) of its gang ended: exit_code" {
+		t.Errorf("told: %s", m)
+	}
 	d.pass(5 * second)
 	d.are(job, muster.Queued, muster.Running, muster.Queued) // the pause is over, but not the last attempt
 	d.finish(job, 1, muster.AttemptCancelled, because(muster.GangMember))
@@ -195,6 +198,9 @@ func TestOneFailureRestartsTheGangAndCountsOnce(t *testing.T) {
 	d.is(job, 1, muster.Failed, muster.ExitCode)
 	for _, i := range []int{0, 2} {
 		d.is(job, i, muster.Cancelled, muster.GangMember)
+		if m := d.task(job, i).Message; m != "member 1.1 (rank 1) of its gang ended: exit_code" {
+			t.Errorf("told: %s", m)
+		}
 	}
 	if d.job(job) != muster.JobFailed {
 		t.Errorf("the job is %s", d.job(job))
@@ -244,6 +250,28 @@ func TestALostWorkerRestartsTheGang(t *testing.T) {
 	for i := range 3 {
 		if row := d.task(job, i); row.Crashes != 1 {
 			t.Errorf("member %d counts %d crashes", i, row.Crashes)
+		}
+	}
+}
+
+// TestOthersDieOfALostMember has a machine go, and with it the connections of the
+// others to its members.
+func TestOthersDieOfALostMember(t *testing.T) {
+	t.Parallel()
+	d, job := started(t)
+	d.do(event.Lost{Worker: "b"})
+	d.finish(job, 0, muster.AttemptFailed, because(muster.ExitCode), exit(1))
+	d.is(job, 0, muster.Queued, muster.WorkerLost)
+	if m := d.task(job, 0).Message; !strings.Contains(m, "it ended while worker b of another member was away (exit_code)") {
+		t.Errorf("told: %s", m)
+	}
+	d.finish(job, 1, muster.AttemptFailed, because(muster.ExitCode), exit(1))
+	d.join("b", places(1)) // without what it had
+	d.pass(2 * second)
+	d.are(job, muster.Assigned, muster.Assigned, muster.Assigned)
+	for i := range 3 {
+		if row := d.task(job, i); row.Retried != 0 || row.Crashes != 1 {
+			t.Errorf("member %d was retried %d times, and counts %d crashes", i, row.Retried, row.Crashes)
 		}
 	}
 }

@@ -28,6 +28,10 @@
 // member that is queued says yes, and one that has ended says no. The gang is placed
 // again when the last of them is queued, and the pauses of all are past.
 //
+// A machine that goes takes its members along, and the others die of that long
+// before the server gives it up. So a member that fails while the worker of another one is
+// unreachable counts as the fleet's fault.
+//
 // A gang whose member has to make room for good reason (its worker is drained, or
 // shuts down) makes room as one, so that all save at the same time.
 //

@@ -1,6 +1,7 @@
 package gang
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -49,9 +50,10 @@ const (
 	End                 // they are stopped, and cancelled
 )
 
-// Judge decides after the attempt of t, a member, ended. The verdict Running says that
-// it is done. Retried and Crashes of a verdict count for every member.
-func Judge(t *muster.Task, others Standing, spec *muster.TaskSpec, e judge.Ending, crashLimit int) (judge.Verdict, Fate) {
+// Judge decides after the attempt of t, a member, ended; away is the name of a worker
+// of another member that is unreachable, or "". The verdict Running says that it is
+// done. Retried and Crashes of a verdict count for every member.
+func Judge(t *muster.Task, others Standing, away string, spec *muster.TaskSpec, e judge.Ending, crashLimit int) (judge.Verdict, Fate) {
 	if t.State == muster.Cancelling {
 		v := judge.Judge(t, spec, e, crashLimit)
 		if v.To == muster.Succeeded {
@@ -61,13 +63,18 @@ func Judge(t *muster.Task, others Standing, spec *muster.TaskSpec, e judge.Endin
 	}
 	switch {
 	case others.Ended > 0:
-		return judge.Verdict{To: muster.Cancelled, Reason: muster.GangMember, Message: "its gang has ended"}, GoOn
+		return judge.Verdict{To: muster.Cancelled, Reason: muster.GangMember, Message: cmp.Or(t.Message, "its gang has ended")}, GoOn
 	case others.Open > 0:
-		return judge.Verdict{To: muster.Queued, Reason: muster.GangMember, Message: "its gang starts anew"}, GoOn
+		return judge.Verdict{To: muster.Queued, Reason: muster.GangMember, Message: cmp.Or(t.Message, "its gang starts anew")}, GoOn
 	case e.Outcome == muster.AttemptSucceeded && others.Held > 0:
 		return judge.Verdict{To: muster.Running}, GoOn
 	case e.Outcome == muster.AttemptSucceeded:
 		return judge.Judge(t, spec, e, crashLimit), Succeed
+	}
+	if away != "" && e.Outcome == muster.AttemptFailed && !e.Reason.FleetFault() {
+		// Members die of a lost one long before it is given up.
+		e.Message = fmt.Sprintf("it ended while worker %s of another member was away (%s)", away, cmp.Or(e.Message, string(e.Reason)))
+		e.Reason = muster.WorkerLost
 	}
 	if spec.Gang.OnLoss == muster.GangEnd && isLoss(&e) {
 		e.Final = true

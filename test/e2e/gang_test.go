@@ -1,0 +1,151 @@
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/mustertest"
+)
+
+// meeting is a gang whose members meet over the network, and then wait to lose one,
+// and the flags by which a worker lets its tasks have their program.
+func meeting(t *testing.T, size int) (spec *muster.Spec, flags []string) {
+	t.Helper()
+	dir := t.TempDir()
+	program := filepath.Join(dir, "meet")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./testdata/meet").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return &muster.Spec{Name: "meet", Tasks: []muster.TaskSpec{{
+		Name: "meet", Run: &muster.Command{Argv: []string{program}}, Gang: &muster.Gang{Size: size},
+		Disconnect: muster.Disconnect{Grace: muster.Duration(3 * time.Second)},
+	}}}, []string{"--allow-read", dir}
+}
+
+// met waits until every member has learned the sum in its first attempt.
+func met(t *testing.T, c *mustertest.Cluster, job muster.JobID, size int) {
+	t.Helper()
+	c.Await("the members meet", 30*time.Second, func() error {
+		for n := range size {
+			said := 0
+			for _, err := range c.Client.Logs(t.Context(), muster.TaskID{Job: job, Num: n}, client.LogOptions{Stream: client.Stdout}) {
+				if err != nil {
+					return err
+				}
+				said++
+			}
+			if said == 0 {
+				return fmt.Errorf("member %d has said nothing", n)
+			}
+		}
+		return nil
+	})
+}
+
+// again checks that the gang has succeeded in its second attempt, and what the
+// first one cost.
+func again(t *testing.T, c *mustertest.Cluster, job muster.JobID, retried, crashes int) {
+	t.Helper()
+	c.Wait(job, time.Minute)
+	for n, task := range c.Tasks(job) {
+		if task.State != muster.Succeeded || task.Attempt != 2 || task.Retried != retried || task.Crashes != crashes {
+			t.Errorf("member %d is %s (%s: %s), attempt %d, after %d retries and %d crashes", n, task.State, task.Reason, task.Message, task.Attempt, task.Retried, task.Crashes)
+		}
+		if out := c.Output(task.ID); out != "sum 6\n" {
+			t.Errorf("member %d says %q", n, out)
+		}
+	}
+}
+
+// TestGangLosesAMember has three members meet on three workers. One is killed: the
+// others, which die of it or are stopped, start anew with it, and that is one retry.
+func TestGangLosesAMember(t *testing.T) {
+	c := mustertest.New(t, t.TempDir())
+	spec, flags := meeting(t, 3)
+	flags = append(flags, "--slots", "1")
+	for _, name := range []string{"w1", "w2"} {
+		c.StartWorker(name, t.TempDir(), flags...)
+	}
+	spec.Tasks[0].Retries.Max = 1
+	job := c.Submit(spec)
+	x, err := c.Client.Explain(t.Context(), muster.TaskID{Job: job.ID, Num: 2})
+	if err != nil || !strings.HasSuffix(x.Summary, "the gang needs room for 3 tasks at once, and all of them together have room for 2") {
+		t.Errorf("%s, %v", x.Summary, err)
+	}
+	c.StartWorker("w3", t.TempDir(), flags...)
+	c.Running(job.ID, 3)
+	met(t, c, job.ID, 3)
+	on := map[muster.WorkerID]bool{}
+	for _, task := range c.Tasks(job.ID) {
+		on[task.Worker] = true
+	}
+	if len(on) != 3 {
+		t.Errorf("the members are on %v", on)
+	}
+	pids := mustertest.Processes(t, spec.Tasks[0].Run.Argv[0], "\x00MUSTER_RANK=1\x00")
+	if len(pids) != 1 {
+		t.Fatalf("rank 1 has the processes %v", pids)
+	}
+	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	again(t, c, job.ID, 1, 0)
+}
+
+// TestGangLosesAWorker kills one of two workers with all that it runs. The member on the
+// other one dies of that at once; when the worker has been away for too long, the gang starts
+// anew on those that are left, at no retry's cost.
+func TestGangLosesAWorker(t *testing.T) {
+	c := mustertest.New(t, t.TempDir())
+	lost := t.TempDir()
+	spec, flags := meeting(t, 3)
+	w := c.StartWorker("w1", lost, append(flags, "--slots", "2")...)
+	c.StartWorker("w2", t.TempDir(), append(flags, "--slots", "1")...)
+	job := c.Submit(spec)
+	c.Running(job.ID, 3)
+	met(t, c, job.ID, 3)
+	c.StartWorker("w3", t.TempDir(), append(flags, "--slots", "2")...)
+	w.Kill()
+	for _, pid := range append(mustertest.Shims(t, lost), mustertest.Processes(t, spec.Tasks[0].Run.Argv[0], lost)...) {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again(t, c, job.ID, 0, 1)
+}
+
+// TestGangIsCancelledAsOne cancels one member: no process of any is left.
+func TestGangIsCancelledAsOne(t *testing.T) {
+	c := mustertest.New(t, t.TempDir())
+	spec, flags := meeting(t, 3)
+	for _, name := range []string{"w1", "w2"} {
+		c.StartWorker(name, t.TempDir(), append(flags, "--slots", "2")...)
+	}
+	job := c.Submit(spec)
+	c.Running(job.ID, 3)
+	met(t, c, job.ID, 3)
+	if _, err := c.Client.Cancel(t.Context(), job.ID, []client.Span{{First: 2, Last: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	c.Wait(job.ID, time.Minute)
+	for n, task := range c.Tasks(job.ID) {
+		if task.State != muster.Cancelled && task.State != muster.Failed {
+			t.Errorf("member %d is %s (%s)", n, task.State, task.Reason)
+		}
+	}
+	c.Await("nothing of the gang is left", 30*time.Second, func() error {
+		if pids := mustertest.Processes(t, spec.Tasks[0].Run.Argv[0]); len(pids) > 0 {
+			return fmt.Errorf("there are %v", pids)
+		}
+		return nil
+	})
+}
