@@ -72,7 +72,7 @@ func start(t *testing.T) *rig {
 	r := &rig{store: st, fault: faulty.New(st), logs: logs, blobs: blobs}
 	r.Engine = engine.New(engine.Config{
 		Store: halves{r.fault, st}, Logs: logs, Blobs: blobs, Events: notify.New("test"),
-		Sched: sched.Config{Heartbeat: muster.Duration(time.Second)}, Log: slog.New(slog.DiscardHandler),
+		Sched: sched.Config{Heartbeat: muster.Duration(time.Second), Silent: muster.Duration(time.Hour)}, Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
