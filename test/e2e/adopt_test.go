@@ -39,7 +39,7 @@ func TestWorkerKilledAgainAndAgain(t *testing.T) {
 	const kills, tasks = 20, 50
 	c := mustertest.New(t, t.TempDir())
 	dir, marks := t.TempDir(), t.TempDir()
-	w := c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks))
+	w := c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks), "--allow-write", marks)
 	var script strings.Builder
 	// Some end with the first kill, some after the last one.
 	gate := filepath.Join(marks, "gate")
@@ -57,7 +57,7 @@ func TestWorkerKilledAgainAndAgain(t *testing.T) {
 	began := time.Now()
 	for range kills {
 		w.Kill()
-		w = c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks))
+		w = c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks), "--allow-write", marks)
 	}
 	now, err := c.Client.Job(t.Context(), job.ID)
 	if err != nil {
@@ -136,7 +136,7 @@ func TestShimKilled(t *testing.T) {
 	const tasks = 5
 	c := mustertest.New(t, t.TempDir())
 	dir, marks := t.TempDir(), t.TempDir()
-	c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks))
+	c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks), "--allow-write", marks)
 	job := c.Submit(array(mustertest.Shell("again", fmt.Sprintf(`echo started >> %s/$MUSTER_INDEX; test $MUSTER_ATTEMPT = 2 || sleep 600`, marks)), tasks))
 	c.Running(job.ID, tasks)
 	old := mustertest.Shims(t, dir)
@@ -187,7 +187,7 @@ func TestUpgradeInPlace(t *testing.T) {
 	dir, marks, bin := t.TempDir(), t.TempDir(), t.TempDir()
 	program := filepath.Join(bin, "muster")
 	install(t, mustertest.Program(t), program)
-	w := c.StartWorkerOf(program, "w1", dir, "--slots", "40")
+	w := c.StartWorkerOf(program, "w1", dir, "--slots", "40", "--allow-write", marks)
 	spec := array(mustertest.Shell("long", fmt.Sprintf(`echo started >> %s/$MUSTER_INDEX; i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; sleep 0.25; done`, marks, lines)), tasks)
 	job := c.Submit(spec)
 	c.Running(job.ID, tasks)

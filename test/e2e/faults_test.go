@@ -25,8 +25,8 @@ import (
 func TestServerKilled(t *testing.T) {
 	const kills, tasks, lines = 20, 200, 60
 	c := mustertest.New(t, t.TempDir())
-	c.StartWorker("w1", t.TempDir(), "--slots", "260")
 	marks := t.TempDir()
+	c.StartWorker("w1", t.TempDir(), "--slots", "260", "--allow-write", marks)
 	spec := mustertest.Shell("long", fmt.Sprintf(`echo started >> %s/$MUSTER_INDEX; i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; sleep 1; done`, marks, lines))
 	spec.Tasks[0].Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: tasks - 1, Step: 1}}}
 	long := c.Submit(spec)

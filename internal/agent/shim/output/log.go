@@ -29,7 +29,8 @@ type Log struct {
 	mu     sync.Mutex
 	offset int64
 	full   bool
-	err    error         // the first failure; nothing is written after it
+	begun  []byte        // of which a part is in the file already, and the rest is to follow
+	err    error         // the first failure of output; nothing is written after it
 	failed chan struct{} // closed at the failure
 }
 
@@ -60,6 +61,9 @@ func (w *Log) store(data []byte) (int64, error) {
 func (w *Log) Failure() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.err == nil && w.begun != nil {
+		return run.Failf(muster.DiskFull, "the task's log cannot be written on the worker")
+	}
 	return w.err
 }
 
@@ -90,13 +94,14 @@ func fitting(records []byte, room int64) []byte {
 	}
 }
 
-// Record writes something that is not the task's output, also to a full log.
+// Record writes something that is not the task's output, also to a full log. It is left
+// out where the disk does not take it: a task that prints nothing needs no log.
 func (w *Log) Record(stream tasklog.Stream, data []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := tasklog.AppendRecord(nil, tasklog.Record{Stream: stream, At: time.Now(), Data: data})
-	if w.offset+int64(len(b)) <= w.most+recordRoom {
-		w.write(b)
+	if w.err == nil && w.offset+int64(len(b)) <= w.most+recordRoom {
+		_ = w.put(b) // Failure tells if only a part of it could be written
 	}
 }
 
@@ -107,14 +112,27 @@ func (w *Log) write(records []byte) {
 	if w.err != nil {
 		return
 	}
-	size, err := w.store(records)
-	if err != nil {
+	if err := w.put(records); err != nil {
 		w.err = run.Failf(muster.WorkerInternal, "the task's log cannot be written on the worker: %w", err)
 		close(w.failed)
-		return
 	}
-	w.offset = size
+}
+
+// put appends records after what was left unfinished.
+func (w *Log) put(records []byte) error {
+	if w.begun != nil {
+		records = append(w.begun[:len(w.begun):len(w.begun)], records...)
+	}
+	size, err := w.store(records)
+	if err != nil {
+		if size > w.offset && w.begun == nil {
+			w.begun = bytes.Clone(records)
+		}
+		return err
+	}
+	w.begun, w.offset = nil, size
 	w.grew(size)
+	return nil
 }
 
 // system encodes a line from Muster itself.

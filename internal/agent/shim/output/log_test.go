@@ -1,0 +1,81 @@
+package output
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"syscall"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// disk is a log on a disk with so much room.
+type disk struct {
+	data []byte
+	room int
+}
+
+func (d *disk) Append(_ context.Context, _ muster.AttemptID, offset int64, data []byte) (int64, error) {
+	if old := len(d.data) - int(offset); old < len(data) {
+		data = data[old:]
+		n := min(len(data), d.room)
+		d.data, d.room = append(d.data, data[:n]...), d.room-n
+		if n < len(data) {
+			return int64(len(d.data)), syscall.ENOSPC
+		}
+	}
+	return int64(len(d.data)), nil
+}
+
+// A full disk ends the log with the task's next output, not with what Muster has to
+// say; and what it took in part is finished before all else.
+func TestFullDisk(t *testing.T) {
+	line := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Stdout, Data: []byte("line\n")})
+	for room := range 60 {
+		d := &disk{room: room}
+		w, err := Take(d, &run.Start{}, func(int64) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Record(tasklog.Usage, []byte(`{"cpu":1}`))
+		select {
+		case <-w.Failed():
+			t.Fatalf("with room for %d bytes a sample ends the log", room)
+		default:
+		}
+		if partly := len(d.data) > int(w.offset); partly != (w.Failure() != nil) {
+			t.Errorf("with room for %d bytes: %d of %d written, and the log says %v", room, w.offset, len(d.data), w.Failure())
+		}
+		d.room = 1000
+		w.append(line)
+		w.Say("done")
+		if err := w.Failure(); err != nil {
+			t.Errorf("with space again: %v", err)
+		}
+		var got []tasklog.Stream
+		for dec := tasklog.NewDecoder(bytes.NewReader(d.data)); ; {
+			r, err := dec.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("with room for %d bytes the log is damaged: %v", room, err)
+			}
+			got = append(got, r.Stream)
+		}
+		if n := len(got); n < 2 || n > 3 || got[n-2] != tasklog.Stdout || got[n-1] != tasklog.System {
+			t.Errorf("with room for %d bytes the log has %q", room, got)
+		}
+		d.room = 3
+		w.append(line)
+		select {
+		case <-w.Failed():
+		default:
+			t.Error("output that cannot be written does not end the log")
+		}
+	}
+}
