@@ -12,17 +12,17 @@ import (
 
 // Task is one attempt to execute. ${…} is resolved in Spec.
 type Task struct {
-	Attempt muster.AttemptID
-	Group   string // the stage's name
-	Element string // of an array or matrix
-	Spec    *muster.TaskSpec
-	Grant   muster.Grant
-	Inputs  []Input
+	Attempt muster.AttemptID `json:"attempt"`
+	Group   string           `json:"group"`             // the stage's name
+	Element string           `json:"element,omitempty"` // of an array or matrix
+	Spec    *muster.TaskSpec `json:"spec"`
+	Grant   muster.Grant     `json:"grant"`
+	Inputs  []Input          `json:"inputs,omitempty"`
 
-	Checkpoint string        // sha256 of the muster.Tree that an earlier attempt saved; "" for none
-	Gang       *Gang         // nil if it is no member of one
-	Assigned   time.Duration // when it came, by Clock
-	Held       *Held         `json:"-"` // if an earlier life of the worker started it: go on from there
+	Checkpoint string        `json:"checkpoint,omitempty"` // sha256 of the muster.Tree that an earlier attempt saved; "" for none
+	Gang       *Gang         `json:"gang,omitempty"`       // nil if it is no member of one
+	Assigned   time.Duration `json:"assigned"`             // when it came, by Clock
+	Held       *Held         `json:"-"`                    // if an earlier life of the worker started it: go on from there
 }
 
 // State is what Start.State is to be for t.
@@ -43,17 +43,17 @@ func (h *Held) Task() (*Task, error) {
 
 // Gang is the place of a member among the others.
 type Gang struct {
-	Rank   int
-	Size   int
-	Master string // host name or address of the worker of rank 0
-	Port   int    // on which the master listens
+	Rank   int    `json:"rank"`
+	Size   int    `json:"size"`
+	Master string `json:"master"` // host name or address of the worker of rank 0
+	Port   int    `json:"port"`   // on which the master listens
 }
 
 // Input is an artifact that must be in the task's folder when it starts.
 type Input struct {
-	Path   string
-	SHA256 string
-	Size   int64
+	Path   string `json:"path"`
+	SHA256 string `json:"sha256"`
+	Size   int64  `json:"size"`
 }
 
 // Executor runs the tasks of one kind.

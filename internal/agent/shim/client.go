@@ -158,7 +158,7 @@ func (c *Client) line(ctx context.Context) (*line, error) {
 	if l, err := find(); l != nil || err != nil {
 		return l, err
 	}
-	return c.launch()
+	return c.launch() //nolint:contextcheck // a shim outlives whoever asks for it first
 }
 
 // launch starts a shim.

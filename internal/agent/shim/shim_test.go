@@ -23,6 +23,7 @@ import (
 
 func TestHowAProcessEndsIsTold(t *testing.T) {
 	modes(t, func(t *testing.T, m mode) {
+		t.Helper()
 		dir := t.TempDir()
 		c := openClient(t, dir, m)
 		for text, want := range map[string]run.Exit{
@@ -48,6 +49,7 @@ func TestHowAProcessEndsIsTold(t *testing.T) {
 
 func TestWhatCannotBeStartedSaysWhyAndLeavesNothing(t *testing.T) {
 	modes(t, func(t *testing.T, m mode) {
+		t.Helper()
 		dir := t.TempDir()
 		c := openClient(t, dir, m)
 		s := shell(t, "")
@@ -71,6 +73,7 @@ func TestWhatCannotBeStartedSaysWhyAndLeavesNothing(t *testing.T) {
 
 func TestALogHasOneWriterAtATime(t *testing.T) {
 	modes(t, func(t *testing.T, m mode) {
+		t.Helper()
 		dir := t.TempDir()
 		c := openClient(t, dir, m)
 		logs, err := tasklog.OpenDir(filepath.Join(dir, "logs"))
@@ -118,6 +121,7 @@ func TestALogHasOneWriterAtATime(t *testing.T) {
 
 func TestATaskIsStoppedAsItIsToldTo(t *testing.T) {
 	modes(t, func(t *testing.T, m mode) {
+		t.Helper()
 		dir := t.TempDir()
 		c := openClient(t, dir, m)
 		first := &run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser, Message: "by ada"}
@@ -153,6 +157,7 @@ func ready(t *testing.T, dir string, s *run.Start) {
 
 func TestTimeoutAndLeaseAreKept(t *testing.T) {
 	modes(t, func(t *testing.T, m mode) {
+		t.Helper()
 		c := openClient(t, t.TempDir(), m)
 		s := shell(t, "exec sleep 1000")
 		s.Timeout = 50 * time.Millisecond
@@ -185,6 +190,7 @@ func TestAFrozenTaskStandsStillAndCanBeStopped(t *testing.T) {
 		t.Skip("the state of a process is shown by Linux")
 	}
 	modes(t, func(t *testing.T, m mode) {
+		t.Helper()
 		dir := t.TempDir()
 		c := openClient(t, dir, m)
 		s := shell(t, "trap 'echo saved; exit 0' TERM; setsid sh -c 'echo $$ > child; while :; do sleep 0.02; done' & echo ready; while :; do sleep 0.02; done")
@@ -224,6 +230,7 @@ func TestAFrozenTaskStandsStillAndCanBeStopped(t *testing.T) {
 
 func TestForgetKillsWhatRuns(t *testing.T) {
 	modes(t, func(t *testing.T, m mode) {
+		t.Helper()
 		dir := t.TempDir()
 		c := openClient(t, dir, m)
 		s := shell(t, "trap '' TERM; echo ready; while :; do sleep 0.02; done")
@@ -237,6 +244,7 @@ func TestForgetKillsWhatRuns(t *testing.T) {
 
 func TestMuchOutputOfManyTasksIsWhole(t *testing.T) {
 	modes(t, func(t *testing.T, m mode) {
+		t.Helper()
 		dir := t.TempDir()
 		c := openClient(t, dir, m)
 		const tasks, lines = 8, 3000

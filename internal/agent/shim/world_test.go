@@ -85,9 +85,9 @@ func worker(dir string) error {
 
 // order is a line of worker's input.
 type order struct {
-	Start   *run.Start
-	Settle  *muster.Report
-	Contact time.Duration
+	Start   *run.Start     `json:"start"`
+	Settle  *muster.Report `json:"settle"`
+	Contact time.Duration  `json:"contact"`
 }
 
 // other is a worker in a process of its own.

@@ -12,18 +12,19 @@
 //
 // and all but the last are removed when the attempt ends.
 //
-// # Output
+// # The process
 //
-// Stdout and stderr are pipes, each read by one goroutine into a buffer of fixed
-// size. What is read is cut into lines, stamped, and appended to the attempt's log
-// at once; the beginning of a line that does not end is appended after 200 ms, so
-// that prompts show. Lines of the task protocol are taken out. A task that prints
-// faster than Env.LogRate is slowed by reading its pipes slower. A task that
-// prints nothing makes no log.
+// It belongs to the supervisor, which starts it, writes its output to the attempt's
+// log, keeps its timeout and kills what it leaves: see package shim. An executor
+// only follows it. So it can be left when the worker ends (run.ErrLeave): the next life
+// passes a Task with Held set, and its executor goes on where this one followed.
+// Until the process starts the worker writes the log, from then on the supervisor does. A
+// task that prints nothing makes no log.
 //
 // # The end
 //
-// When the main process exits, whatever else the task started is killed before
-// the report is made: see package run. Artifacts are taken off afterwards, when
-// nothing can change them any more.
+// When the main process exits, whatever else the task started is killed first. Artifacts are
+// taken off afterwards, when nothing can change them any more; then the report is
+// settled, and only then the folders are removed: a worker that is killed in between has
+// either the folders or the report.
 package process

@@ -81,7 +81,7 @@ func (p *Pumps) Start(r *os.File, stream tasklog.Stream) {
 	p.hurry = append(p.hurry, hurry)
 	p.ends = append(p.ends, r)
 	pump := &pump{Pumps: p, r: r, stream: stream}
-	p.wg.Go(func() { pump.run(ctx) })
+	p.wg.Go(func() { pump.run(func(n int) { _ = p.limit.WaitN(ctx, n) }) }) // an error says that nothing is slowed any more
 }
 
 // Fast ends the slowing down: a stopped task may have to print something to end.
@@ -119,7 +119,7 @@ type pump struct {
 	batch   []byte          // encoded records
 }
 
-func (p *pump) run(ctx context.Context) {
+func (p *pump) run(slow func(n int)) {
 	read := p.reader()
 	for {
 		n, err := read()
@@ -138,7 +138,7 @@ func (p *pump) run(ctx context.Context) {
 		}
 		p.deadline()
 		if n > 0 {
-			_ = p.limit.WaitN(ctx, n) // its only error is that nothing is slowed any more
+			slow(n)
 		}
 	}
 }
