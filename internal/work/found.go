@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/devices"
 	"github.com/muster-dev/muster/internal/agent/probe"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
@@ -47,7 +48,7 @@ func (w *Worker) adopt(f probe.Facts) probe.Facts {
 
 // lookAgain offers what changes about the machine until ctx ends. It begins with a look if
 // what is known is stale.
-func (w *Worker) lookAgain(ctx context.Context, machine *probe.Probe, known probe.Facts, stale bool, a *agent.Agent, o *offers, devices *gpus) error {
+func (w *Worker) lookAgain(ctx context.Context, machine *probe.Probe, known probe.Facts, stale bool, a *agent.Agent, o *offers, readings *gpus, board *devices.Board) error {
 	offer := func(f probe.Facts) {
 		w.remember(f)
 		known = f
@@ -55,7 +56,8 @@ func (w *Worker) lookAgain(ctx context.Context, machine *probe.Probe, known prob
 		for _, r := range a.Running() {
 			f.Resources.Disk += r.Grant.Disk // see heldDisk
 		}
-		devices.set(f.GPUs)
+		readings.set(f.GPUs)
+		board.Set(f.GPUs)
 		o.find(f.Tags, f.Resources)
 	}
 	if stale {

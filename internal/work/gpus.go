@@ -88,6 +88,28 @@ func (g *gpus) Latest() (gpu.Readings, bool) {
 	return s.Latest()
 }
 
+// Seen implements devices.Readings.
+func (g *gpus) Seen(uuid string) (figures, processes time.Time) {
+	if s := g.now(); s != nil {
+		return s.Seen(uuid)
+	}
+	return figures, processes
+}
+
+// Look implements devices.Readings.
+func (g *gpus) Look() {
+	if s := g.now(); s != nil {
+		s.Look()
+	}
+}
+
+// Forget implements devices.Readings.
+func (g *gpus) Forget(uuid string) {
+	if s := g.now(); s != nil {
+		s.Forget(uuid)
+	}
+}
+
 // load adds what the devices do to what the host does.
 func (g *gpus) load(host func(context.Context) *muster.Load) func(context.Context) *muster.Load {
 	return func(ctx context.Context) *muster.Load {

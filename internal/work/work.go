@@ -165,11 +165,17 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	saved := func(id muster.AttemptID, tree string) { a.Saved(id, tree) }
 	var load probe.Load
 	devices := newGPUs(facts.GPUs, w.log)
+	var offered *offers // nothing is withheld before it is there
+	board := w.board(facts.GPUs, stale, devices, tasks.Held(), func(why map[string]string) {
+		if offered != nil {
+			offered.withhold("board", why)
+		}
+	})
 	measures := meter.New(meter.Config{
 		Limits: limits, GPUs: devices.Latest, Price: w.cfg.Price, Log: w.log,
 		History: func(id muster.AttemptID) ([]muster.Sample, error) { return series(ctx, logs, id) },
 	})
-	executors, err := w.executors(id, &run.Env{Supervisor: tasks, Limits: limits, Logs: logs, Meter: measures}, saved)
+	executors, err := w.executors(id, &run.Env{Supervisor: tasks, Limits: limits, Logs: logs, Meter: measures, GPUs: board}, saved)
 	if err != nil {
 		return err
 	}
@@ -180,14 +186,17 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 			First:  &wslink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
 			Second: &polllink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
 		},
-		Load: devices.load(load.Sample), Grace: w.cfg.ShutdownGrace, Log: w.log,
+		Load: devices.load(load.Sample), Grace: w.cfg.ShutdownGrace, Log: w.log, Heal: heal(board),
 	})
-	offered := newOffers(facts.Tags, kindsOf(executors), facts.Resources, a.Offer)
+	offered = newOffers(facts.Tags, kindsOf(executors), facts.Resources, a.Offer)
+	offered.withhold("board", board.Quarantined())
 	if stale {
 		a.Constrain("machine", looking)
 	}
-	again := func(ctx context.Context) error { return w.lookAgain(ctx, machine, found, stale, a, offered, devices) }
-	return w.run(ctx, a, devices.Run, measures.Run, w.guard(a, offered, devices).Run, again)
+	again := func(ctx context.Context) error {
+		return w.lookAgain(ctx, machine, found, stale, a, offered, devices, board)
+	}
+	return w.run(ctx, a, devices.Run, board.Run, measures.Run, w.guard(a, offered, devices).Run, again)
 }
 
 // run runs the agent and passes Hurry and Leave on. The rooms beside it are

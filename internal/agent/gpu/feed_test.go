@@ -169,7 +169,7 @@ func TestFaultsOfTheLog(t *testing.T) {
 
 // TestKernelLog reads this machine's, where that is allowed.
 func TestKernelLog(t *testing.T) {
-	kernel := openKernelLog(false)
+	kernel := openKernelLog()
 	if kernel == nil {
 		t.Skip("this user may not read the kernel's log")
 	}

@@ -16,18 +16,12 @@ type kernelLog struct {
 	buf []byte
 }
 
-// openKernelLog opens the log at its beginning or end, or returns nil where this
-// user may not read it.
-func openKernelLog(end bool) *kernelLog {
+// openKernelLog opens the log at its beginning, or returns nil where this user may
+// not read it.
+func openKernelLog() *kernelLog {
 	fd, err := unix.Open("/dev/kmsg", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil
-	}
-	if end {
-		if _, err := unix.Seek(fd, 0, unix.SEEK_END); err != nil {
-			_ = unix.Close(fd) // nothing was written
-			return nil
-		}
 	}
 	return &kernelLog{fd: fd, buf: make([]byte, 8<<10)} // the kernel's longest record
 }

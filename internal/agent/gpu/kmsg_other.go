@@ -7,7 +7,7 @@ import "time"
 // kernelLog is not read here.
 type kernelLog struct{}
 
-func openKernelLog(bool) *kernelLog { return nil }
+func openKernelLog() *kernelLog { return nil }
 
 func (*kernelLog) close() {}
 

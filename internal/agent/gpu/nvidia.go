@@ -203,7 +203,7 @@ func (h *host) pastFaults(found []Device) {
 	if len(found) == 0 || h.root != "/" {
 		return
 	}
-	kernel := openKernelLog(false)
+	kernel := openKernelLog()
 	if kernel == nil {
 		return
 	}

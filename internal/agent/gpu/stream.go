@@ -21,6 +21,9 @@ type Stream struct {
 
 	mu   sync.Mutex
 	each []state // by the order of devices
+
+	looking sync.Mutex
+	kernel  *kernelLog // nil while it is not read
 }
 
 // state is what is known of a device, from several sources.
@@ -31,6 +34,7 @@ type state struct {
 	until   time.Time     // it is too old from then on
 
 	processes      []Process
+	processesAt    time.Time
 	processesUntil time.Time
 	xids           []past
 }
@@ -145,29 +149,74 @@ func (s *Stream) putProcesses(now time.Time, every time.Duration, match func(*De
 	defer s.mu.Unlock()
 	for i := range s.devices {
 		if match(&s.devices[i]) {
-			s.each[i].processes, s.each[i].processesUntil = p, now.Add(stale*every+slack)
+			st := &s.each[i]
+			st.processes, st.processesAt, st.processesUntil = p, now, now.Add(stale*every+slack)
 		}
 	}
 }
 
-// watchFaults reads what the kernel's log says of devices from now on.
+// Seen says when a device was asked for its last figures, and when its last list
+// of processes came; the zero time stands for never.
+func (s *Stream) Seen(uuid string) (figures, processes time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.devices {
+		if st := &s.each[i]; s.devices[i].UUID == uuid && !st.at.IsZero() {
+			return st.at.Add(-max(0, st.took)), st.processesAt
+		}
+	}
+	return figures, processes
+}
+
+// Look reads at once what the kernel says of devices.
+func (s *Stream) Look() {
+	s.looking.Lock()
+	defer s.looking.Unlock()
+	if s.kernel != nil {
+		s.kernel.read(func(message string, age time.Duration) { s.fault(time.Now(), message, age) })
+	}
+}
+
+// Forget drops what the kernel has said of a device so far: it was reset.
+func (s *Stream) Forget(uuid string) {
+	s.Look()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.devices {
+		if s.devices[i].UUID == uuid {
+			s.each[i].xids = nil
+		}
+	}
+}
+
+// watchFaults reads what the kernel's log says of devices, and has said of late.
 func (s *Stream) watchFaults(ctx context.Context) {
-	kernel := openKernelLog(true)
+	kernel := openKernelLog()
 	if kernel == nil {
 		s.log.Info("XID faults of GPUs are not read: this user may not read the kernel's log")
 		return
 	}
-	defer kernel.close()
+	s.reads(kernel)
+	defer func() {
+		s.reads(nil)
+		kernel.close()
+	}()
 	tick := time.NewTicker(max(s.every, 5*time.Second)) // faults are rare, wake-ups cost
 	defer tick.Stop()
 	for {
-		kernel.read(func(message string, age time.Duration) { s.fault(time.Now(), message, age) })
+		s.Look()
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
 	}
+}
+
+func (s *Stream) reads(kernel *kernelLog) {
+	s.looking.Lock()
+	defer s.looking.Unlock()
+	s.kernel = kernel
 }
 
 // fault notes a message of the kernel's log, if it is one of a device.

@@ -26,7 +26,7 @@ type Env struct {
 	AllowPrivate bool  // scripts may be fetched from private addresses, and through the proxy of the environment
 	Supervisor   Supervisor
 	Limits       Limiter     // nil: tasks are not confined
-	GPUs         Devices     // nil: there are none
+	GPUs         Devices     // nil: nobody looks after them, and tasks see all
 	Meter        Meter       // nil: nothing is measured while tasks run
 	Checkpoints  Checkpoints // nil: checkpoints stay on this worker
 	UV           string      // the uv program; "": $MUSTER_UV, the PATH, or fetched once into Dir

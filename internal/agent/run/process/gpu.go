@@ -10,7 +10,6 @@ import (
 func (a *Attempt) gpu(ctx context.Context) error {
 	devices := a.e.env.GPUs
 	if devices == nil {
-		a.hideDevices()
 		return nil
 	}
 	for _, entry := range devices.Environ(&a.Task.Grant) {
@@ -22,22 +21,15 @@ func (a *Attempt) gpu(ctx context.Context) error {
 	return nil
 }
 
-// hideDevices sets what a machine needs whose devices nobody looks after.
-func (a *Attempt) hideDevices() {
-	visible := strings.Join(a.Task.Grant.GPUs, ",")
-	a.env = set(a.env, "CUDA_VISIBLE_DEVICES", visible)
-	if visible == "" {
-		visible = "void" // what NVIDIA's container runtime calls none
-	}
-	a.env = set(a.env, "NVIDIA_VISIBLE_DEVICES", visible)
-}
-
 // giveDevices gives them back. Its error is that one of them failed under the task.
 func (a *Attempt) giveDevices(ctx context.Context) error {
 	if !a.devices {
 		return nil
 	}
 	a.devices = false
+	if len(a.Task.Grant.GPUs) > 0 && a.proc != nil {
+		a.Step("its GPUs are looked at")
+	}
 	err := a.e.env.GPUs.Give(context.WithoutCancel(ctx), a.Task.Attempt, &a.Task.Grant, a.mark())
 	if err != nil && a.exit != nil && a.exit.Code == 0 {
 		a.Say("the task succeeded, but: " + err.Error())

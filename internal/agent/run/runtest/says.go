@@ -97,7 +97,7 @@ func environment(t *testing.T, o opening) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
 	t.Setenv("CUDA_VISIBLE_DEVICES", "7")
 	t.Setenv("TZ", "Europe/Vienna")
-	b := open(t, o)
+	b := open(t, o, func(e *run.Env) { e.GPUs = &devices{} })
 	task := b.task("env -0 | tr '\\0' '\\n'; pwd; ls -A")
 	task.Spec.Matrix = &muster.Matrix{Axes: []muster.Axis{{Name: "lr", Values: []string{"0.1", "0.01,x"}}, {Name: "random-seed", Values: []string{"1", "2", "3"}}}}
 	task.Element = "lr=0.01,x,random-seed=2"
@@ -118,8 +118,8 @@ func environment(t *testing.T, o opening) {
 	tasks := filepath.Join(b.Env.Dir, "tasks", task.Attempt.Task.String()+"-1")
 	exact := map[string]string{
 		"MUSTER_JOB": "17", "MUSTER_TASK": task.Attempt.Task.String(), "MUSTER_ATTEMPT": strconv.Itoa(task.Attempt.N), "MUSTER_INDEX": "4",
-		"MUSTER_MATRIX_LR": "0.01,x", "MUSTER_MATRIX_RANDOM_SEED": "2", "CUDA_VISIBLE_DEVICES": "GPU-aa,GPU-bb",
-		"NVIDIA_VISIBLE_DEVICES": "GPU-aa,GPU-bb", "MUSTER_GPUS": "GPU-aa,GPU-bb", "MUSTER_RANK": "0", "MUSTER_WORLD_SIZE": "1", "SEED": "1", "TZ": "Europe/Vienna", "HOME": filepath.Join(tasks, "tmp"),
+		"MUSTER_MATRIX_LR": "0.01,x", "MUSTER_MATRIX_RANDOM_SEED": "2", "CUDA_VISIBLE_DEVICES": "GPU-aa+GPU-bb",
+		"MUSTER_GPUS": "GPU-aa,GPU-bb", "MUSTER_RANK": "0", "MUSTER_WORLD_SIZE": "1", "SEED": "1", "TZ": "Europe/Vienna", "HOME": filepath.Join(tasks, "tmp"),
 		"MUSTER_CHECKPOINT": filepath.Join(b.Env.Dir, "checkpoints", b.x.Kind(), task.Attempt.Task.String()),
 	}
 	for k, v := range exact {

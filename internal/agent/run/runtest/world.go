@@ -25,8 +25,7 @@ import (
 // World is a worker's surroundings for executors under test: everything that a
 // run.Env refers to, remembered. Its methods may be called at the same time.
 type World struct {
-	Env   *run.Env
-	Board *Board
+	Env *run.Env
 
 	logs    *tasklog.Dir
 	command []string // what starts a shim, nil for one in this process
@@ -43,7 +42,7 @@ type World struct {
 func NewWorld(tb testing.TB, command ...string) *World {
 	tb.Helper()
 	w := &World{
-		Board: NewBoard(), command: command, blobs: map[string][]byte{}, trees: map[string]map[string]string{}, uploaded: map[string][]byte{},
+		command: command, blobs: map[string][]byte{}, trees: map[string]map[string]string{}, uploaded: map[string][]byte{},
 	}
 	dir := tb.TempDir()
 	var err error
@@ -55,7 +54,7 @@ func NewWorld(tb testing.TB, command ...string) *World {
 			tb.Error(err)
 		}
 	})
-	w.Env = &run.Env{Dir: dir, Transfer: w, Logs: w, GPUs: w.Board, Log: slog.New(slog.DiscardHandler)}
+	w.Env = &run.Env{Dir: dir, Transfer: w, Logs: w, Log: slog.New(slog.DiscardHandler)}
 	w.Env.Supervisor = w.supervisor(tb)
 	tb.Cleanup(func() { w.endShims(tb) }) // before they are let go
 	return w
