@@ -69,7 +69,7 @@ func deadline(w *muster.Worker, now time.Time) string {
 	case left > 0:
 		return fmt.Sprintf("%s in %s (%s)", what, term.Elapsed(left), w.Deadline)
 	default:
-		return fmt.Sprintf("has passed (%s)", w.Deadline)
+		return fmt.Sprintf("%s now, since %s", what, w.Deadline)
 	}
 }
 

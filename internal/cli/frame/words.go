@@ -126,7 +126,7 @@ func StateStyle(state string) term.Style {
 		return term.Red
 	case "running", "assigned", "cancelling", "draining":
 		return term.Blue
-	case "queued", "waiting", "paused":
+	case "queued", "waiting", "paused", "constrained":
 		return term.Yellow
 	default:
 		return term.Dim

@@ -1,0 +1,98 @@
+package fleet
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/term"
+)
+
+// box is a worker that has all that a worker may have.
+func box() muster.Worker {
+	busy, hot, power, memory := 0.97, 81.4, 311.5, muster.Size(31<<30)
+	return muster.Worker{
+		ID: "w-1", Name: "box", State: muster.WorkerActive, Constrained: "its owner uses the GPU", Address: "10.0.0.7",
+		Running: 12, Tasks: []muster.TaskID{{Job: 1, Num: 2}, {Job: 3}},
+		Resources: muster.Resources{CPUs: 8, Memory: 8 << 30, Slots: 4, GPUs: []muster.GPU{
+			{UUID: "GPU-a", Index: 0, Vendor: "nvidia", Name: "A100", Memory: 40 << 30, Quarantined: "an uncorrected ECC error"},
+			{UUID: "MIG-b", Index: 1, Vendor: "nvidia", Name: "A100", Memory: 5 << 30, MIG: "1g.5gb"},
+		}},
+		Load: &muster.Load{CPU: 0.5, Memory: 1 << 30, GPUs: []muster.GPULoad{
+			{UUID: "GPU-a", Utilization: &busy, Memory: &memory, Temperature: &hot, Power: &power}, {UUID: "MIG-b"},
+		}},
+	}
+}
+
+func TestAWorkerIsDrawnWithItsDevices(t *testing.T) {
+	var out bytes.Buffer
+	a := &commands{&frame.App{Out: term.Screen{Writer: &out, Width: 100}}}
+	if err := a.drawWorker(box()); err != nil {
+		t.Fatal(err)
+	}
+	want := `worker       box
+id           w-1
+state        constrained
+constrained  its owner uses the GPU
+address      10.0.0.7
+running      12  1.2, 3.0 and 10 more
+cpus         8
+memory       8GiB
+disk         0B
+slots        4
+gpu          0: A100, 40GiB (GPU-a)
+             97% busy, 31GiB in use, 81 °C, 312 W
+             quarantined: an uncorrected ECC error
+gpu          1: A100, 5GiB, MIG 1g.5gb (MIG-b)
+load         50% of the processors, 1GiB memory in use
+`
+	if out.String() != want {
+		t.Errorf("%s", out.String())
+	}
+	if got := gpus(box().Resources.GPUs); got != "2×A100, 1 quarantined" {
+		t.Errorf("in the list: %s", got)
+	}
+}
+
+func TestADrainSaysHowFarItIs(t *testing.T) {
+	now := time.UnixMilli(1_700_000_000_000)
+	soon, past := muster.TimeOf(now.Add(90*time.Second)), muster.TimeOf(now.Add(-time.Second))
+	for _, c := range []struct {
+		state    muster.WorkerState
+		running  int
+		deadline muster.Time
+		want     string
+	}{
+		{muster.WorkerGone, 0, 0, "has left"},
+		{muster.WorkerDraining, 2, 0, "draining, it leaves when its last task has ended"},
+		{muster.WorkerDraining, 2, soon, "draining; it stops what still runs in 1m30s ("},
+		{muster.WorkerDraining, 2, past, "draining; it stops what still runs now, since "},
+		{muster.WorkerUnreachable, 0, 0, "is unreachable and holds nothing"},
+		{muster.WorkerUnreachable, 1, soon, "is unreachable; what it holds is given up when it stays away"},
+	} {
+		w := muster.Worker{State: c.state, Running: c.running, Deadline: c.deadline}
+		if got := drained(&w, now); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}
+
+func TestTheLineOfADrain(t *testing.T) {
+	share := 0.42
+	one, two := box(), box()
+	one.State, one.Name, one.Deadline = muster.WorkerDraining, "one", muster.TimeOf(time.Now().Add(-time.Minute))
+	two.State = muster.WorkerGone
+	v := &drainView{began: time.Now(), workers: []muster.Worker{one, two}, tasks: map[muster.TaskID]muster.Task{
+		{Job: 1, Num: 2}: {State: muster.Running, Progress: &share}, {Job: 3}: {State: muster.Running},
+	}}
+	if got := v.line(); !strings.HasSuffix(got, "  draining one: 12 still run (1.2 42%, 3.0, …), being stopped") {
+		t.Errorf("%s", got)
+	}
+	v.workers[0].Running, v.workers[0].Tasks, v.workers[0].Deadline = 1, nil, 0
+	if got := v.line(); !strings.HasSuffix(got, "  draining one: 1 still runs") {
+		t.Errorf("%s", got)
+	}
+}
