@@ -87,6 +87,7 @@ var rules = map[string]rule{
 	"cli/remote":  {ring: wiring},
 	"cli/follow":  {ring: wiring},
 	"cli/machine": {ring: wiring},
+	"cli/usage":   {ring: wiring},
 	"cli/term":    {ring: adapter, third: []string{"github.com/mattn/go-runewidth", "golang.org/x/term"}},
 	"cmd/muster":  {ring: wiring},
 

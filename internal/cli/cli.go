@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/fleet"
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/cli/usage"
 )
 
 // app is one run of the program.
@@ -43,7 +44,7 @@ func (a *app) commands() []*cli.Command {
 	return []*cli.Command{
 		a.upCommand(), a.serverCommand(), a.workerCommand(), a.probeCommand(),
 		a.runCommand(), a.submitCommand(), a.planCommand(),
-		a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(),
+		a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(),
 		a.resultCommand(), a.getCommand(),
 		fleet.Command(a.App), a.keysCommand(),
 		a.versionCommand(),

@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/cli/usage"
 	"github.com/muster-dev/muster/internal/client"
 )
 
@@ -120,11 +121,7 @@ func addTask(f *frame.Facts, t *muster.Task) {
 		f.Add("exit code", strconv.Itoa(*t.ExitCode))
 	}
 	if t.Usage != nil {
-		used := fmt.Sprintf("%.2f cores", t.Usage.CPUAvg)
-		if t.Usage.MemoryPeak > 0 {
-			used += fmt.Sprintf(", %s memory", t.Usage.MemoryPeak)
-		}
-		f.Add("used", used)
+		usage.Add(f, t.Usage)
 	}
 	if len(t.Result) > 0 {
 		f.Add("result", term.Clean(string(t.Result)))

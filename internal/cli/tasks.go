@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/cli/usage"
 )
 
 type tasksConfig struct {
@@ -97,6 +98,7 @@ func taskColumns(wide bool) []term.Column {
 	}
 	if wide {
 		columns = append(columns, term.Column{Title: "KIND"}, term.Column{Title: "METRICS"}, term.Column{Title: "CREATED"}, term.Column{Title: "STARTED"}, term.Column{Title: "FINISHED"})
+		columns = append(columns, usage.Columns()...)
 	}
 	return columns
 }
@@ -106,9 +108,9 @@ func taskRow(t muster.Task, now time.Time) []string {
 	if t.Attempt > 1 {
 		try = strconv.Itoa(t.Attempt)
 	}
-	return []string{
+	return append([]string{
 		t.ID.String(), t.Name, t.Element, t.State.String(), frame.Done(&t), try, string(t.Worker),
 		frame.Took(t.StartedAt, t.FinishedAt, now), frame.TaskNote(&t), t.Kind, frame.Metrics(t.Metrics),
 		t.CreatedAt.String(), t.StartedAt.String(), t.FinishedAt.String(),
-	}
+	}, usage.Cells(t.Usage)...)
 }

@@ -54,39 +54,41 @@ func (t *Sums) Add(s *muster.Sample, span time.Duration) {
 	t.written += value(s.Write) * sec
 	t.in += value(s.NetIn) * sec
 	t.out += value(s.NetOut) * sec
-	var busy, watts float64
-	known, powered := 0, false
+	var busy float64
+	known := 0
 	for i := range s.GPUs {
 		g := &s.GPUs[i]
 		if g.Utilization != nil {
 			busy += *g.Utilization
 			known++
 		}
-		if part, ok := t.part(g); ok && g.Power != nil {
-			watts += *g.Power * part
-			powered = true
-		}
 	}
 	if known > 0 {
 		t.gpu += busy / float64(known) * sec
 		t.gpuFor += sec
 	}
-	if powered {
+	if watts, ok := Power(s, t.Shared); ok {
 		t.watts += watts * sec
 		t.wattsFor += sec
 	}
 }
 
-// part is the part of a device's power that counts for the attempt, and false
-// where that is unknown.
-func (t *Sums) part(g *muster.GPUSample) (float64, bool) {
-	if !t.Shared {
-		return 1, true
+// Power returns the attempt's part of its devices' power in watts, and false if that is
+// unknown. Of shared devices it is the part that corresponds to the attempt's part of the memory in use.
+func Power(s *muster.Sample, shared bool) (watts float64, ok bool) {
+	for i := range s.GPUs {
+		g := &s.GPUs[i]
+		switch {
+		case g.Power == nil || shared && (g.Own == nil || g.Memory == nil):
+			continue
+		case shared:
+			watts += *g.Power * float64(*g.Own) / float64(max(1, *g.Memory, *g.Own))
+		default:
+			watts += *g.Power
+		}
+		ok = true
 	}
-	if g.Own == nil || g.Memory == nil {
-		return 0, false
-	}
-	return float64(*g.Own) / float64(max(1, *g.Memory, *g.Own)), true
+	return watts, ok
 }
 
 // Raise raises the peaks to those that were seen between two samples.

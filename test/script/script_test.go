@@ -181,10 +181,11 @@ var masks = []struct {
 	{regexp.MustCompile(`\bk-?[a-z0-9]{8,}\b`), "KEY"},
 	{regexp.MustCompile(`\bmst_[a-z]+_[a-z0-9]{20,}`), "SECRET"},
 	{regexp.MustCompile(`http://127\.0\.0\.1:\d+`), "URL"},
-	// The memory of a task is told where it is more than the worker's own.
-	{regexp.MustCompile(`,\s+"memory_peak": \d+`), ""},
+	// What a task used is told as far as it was measured: memory where it is more than the worker's own, most
+	// things after the first sample only.
+	{regexp.MustCompile(`,\s+"(cpu_peak|memory_avg|memory_peak|disk_peak|read_bytes|write_bytes|net_in|net_out|pids_peak)": [0-9.e+-]+`), ""},
 	{regexp.MustCompile(`"(wall_seconds|cpu_seconds|cpu_avg|log_size)": [0-9.e+-]+`), `"$1": N`},
-	{regexp.MustCompile(`\d+\.\d\d cores(, [0-9.]+[KMGT]iB memory)?`), "N cores"},
+	{regexp.MustCompile(`\d+\.\d\d cores( \(peak [0-9.]+\))?(, [0-9.]+[KMGT]iB memory)?`), "N cores"},
 	{regexp.MustCompile(`\b(just now|\d+s ago)`), "AGE"},
 	{regexp.MustCompile(`\b\d+ms\b|\b\d+\.\ds\b`), "TOOK"},
 	{regexp.MustCompile(`(?m)\b(?:now|\d+s)( +default\b|$)`), "AGE$1"},

@@ -60,3 +60,21 @@ func Bar(width int, share float64) string {
 	full := int(min(max(share, 0), 1)*float64(width) + 1e-9)
 	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
 }
+
+// Spark draws values from 0 to top, one in each column. What is no number is a space.
+func Spark(values []float64, top float64) string {
+	const bars = "▁▂▃▄▅▆▇█"
+	levels := []rune(bars)
+	drawn := make([]rune, len(values))
+	for i, v := range values {
+		switch share := v / top; {
+		case math.IsNaN(v):
+			drawn[i] = ' '
+		case !(share > 0): // top may be 0
+			drawn[i] = levels[0]
+		default:
+			drawn[i] = levels[min(len(levels)-1, int(share*float64(len(levels))))]
+		}
+	}
+	return string(drawn)
+}

@@ -1,0 +1,165 @@
+package usage
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
+	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+type config struct {
+	remote.Remote
+	frame.Format
+	follow  bool
+	attempt int
+}
+
+// maxTasks is how many tasks are shown at once: each is a request and a screen of
+// text.
+const maxTasks = 100
+
+func (c *config) flags() []cli.Flag {
+	return slices.Concat([]cli.Flag{
+		frame.Option{Name: "follow", Short: "f", Usage: "write a line for each sample until the task has ended, over its later attempts too"}.On(&c.follow),
+		frame.Option{Name: "attempt", Usage: "of attempt `N` (default: the last one)"}.Number(&c.attempt, 1, math.MaxInt32),
+		frame.Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: table, json or yaml; with -f json, one line for each sample", Group: "Output"}.Choice(&c.Output, "table", "json", "yaml"),
+	}, c.Remote.Flags())
+}
+
+// Command is muster usage.
+func Command(a *frame.App) *cli.Command {
+	c := &config{}
+	return a.Command(frame.Command{
+		Name: "usage", Usage: "show what tasks use over time: CPU, memory, disk, network, GPUs", Args: "JOB|TASK…", Category: frame.Watch, Flags: c.flags(),
+		About: "Samples are taken every five seconds in the first hour of a task, then less and less often, down to one a minute. " +
+			"Network traffic is that of the task's whole machine. " +
+			"With -o json or yaml one task is written as an object and several as a list.",
+		Run: func(ctx context.Context, args []string) error { return show(ctx, a, c, args) },
+	})
+}
+
+// view is what an attempt used, with its task.
+type view struct {
+	client.Series
+	task muster.Task
+}
+
+func show(ctx context.Context, a *frame.App, c *config, args []string) error {
+	ctx, stop := frame.Interruptible(ctx)
+	defer stop()
+	if c.follow && c.Output == "yaml" {
+		return muster.Errorf(muster.Invalid, "-f writes lines as samples come, which -o yaml cannot: use -o json")
+	}
+	server, err := c.Connect()
+	if err != nil {
+		return err
+	}
+	sels, err := remote.Selection(ctx, server, args)
+	if err != nil {
+		return err
+	}
+	var views []view
+	for t, err := range remote.TasksOf(ctx, server, sels, nil) {
+		switch {
+		case err != nil:
+			return err
+		case len(views) == maxTasks:
+			return muster.Errorf(muster.Invalid, "these are more than %d tasks: name fewer, or see muster tasks -o wide", maxTasks)
+		case c.follow && len(views) == 1:
+			return muster.Errorf(muster.Invalid, "-f follows one task, and these are several: name one, such as %s", t.ID)
+		}
+		views = append(views, view{task: t})
+	}
+	if c.follow {
+		return follow(ctx, a, c, server, views)
+	}
+	for i := range views {
+		if views[i].Series, err = server.Usage(ctx, views[i].task.ID, c.attempt, 0); err != nil {
+			return err
+		}
+	}
+	draw := frame.Apart(a, func(v view) error { return v.draw(a) })
+	return frame.ShowSome(a, c.Format, views, func(v view) string { return v.Task.String() }, draw)
+}
+
+// draw shows the attempt to a person.
+func (v *view) draw(a *frame.App) error {
+	now := time.Now()
+	f := frame.Facts{App: a}
+	f.Add("task", v.Task.String())
+	f.Add("state", a.Out.Paint(frame.StateStyle(v.State.String()), v.State.String()))
+	if v.Attempt > 1 {
+		f.Add("attempt", strconv.Itoa(v.Attempt))
+	}
+	if v.Attempt == v.task.Attempt {
+		f.Add("worker", term.Clean(string(v.task.Worker)))
+	}
+	if v.Usage != nil && v.Usage.WallSeconds > 0 {
+		f.Add("took", term.Elapsed(seconds(v.Usage.WallSeconds)))
+	}
+	switch {
+	case v.Attempt == 0:
+		f.Add("samples", "none: it has not been started")
+	case v.Taken == 0 && v.State.Final():
+		f.Add("samples", "none: the first one is taken after a second")
+	case v.Taken == 0:
+		f.Add("samples", "none yet")
+	case v.State.Final():
+		f.Add("samples", strconv.Itoa(v.Taken))
+	default:
+		f.Add("samples", fmt.Sprintf("%d, the last one %s ago", v.Taken, term.Elapsed(now.Sub(v.Samples[len(v.Samples)-1].At.Std()))))
+	}
+	if v.Usage != nil {
+		f.Add("energy", Energy(v.Usage))
+		f.Add("cost", Cost(v.Usage))
+	}
+	if err := f.Draw(); err != nil {
+		return err
+	}
+	rows := v.rows()
+	if len(rows) == 0 {
+		return nil
+	}
+	fmt.Fprintln(a.Out)
+	return v.table(rows, sparkWidth(a.Out)).Draw(a.Out)
+}
+
+// sparkWidth is how many columns a drawn series takes.
+func sparkWidth(s term.Screen) int {
+	const most, besides = 48, 50
+	if s.Width == 0 {
+		return most
+	}
+	return min(most, max(12, s.Width-besides))
+}
+
+func (v *view) table(rows []figure, width int) *term.Table {
+	over := ""
+	if n := len(v.Samples); n > 1 {
+		over = "OVER " + term.Elapsed(v.Samples[n-1].At.Sub(v.Samples[0].At).Std())
+	}
+	table := term.NewTable(
+		term.Column{Title: "USED", Whole: true}, term.Column{Title: "NOW", Right: true, Whole: true}, term.Column{Title: "AVERAGE", Right: true, Whole: true},
+		term.Column{Title: "PEAK", Right: true, Whole: true}, term.Column{Title: "TOTAL", Right: true, Whole: true}, term.Column{Title: over},
+	)
+	for _, r := range rows {
+		now := ""
+		if n := len(v.Samples); n > 0 && !v.State.Final() && v.Attempt == v.task.Attempt {
+			now = said(r, &v.Samples[n-1])
+		}
+		table.Row(r.name, now, r.average, r.peakOf(v.Samples), r.total, r.spark(v.Samples, width))
+	}
+	return table
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
