@@ -63,7 +63,7 @@ func (w *Worker) lookAgain(ctx context.Context, machine *probe.Probe, known prob
 	if stale {
 		f, err := machine.Run(ctx)
 		if err != nil {
-			return nil // told to stop
+			return nil //nolint:nilerr // told to stop
 		}
 		offer(f)
 		a.Constrain("machine", "")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -121,7 +122,7 @@ func (w *Log) write(records []byte) {
 // put appends records after what was left unfinished.
 func (w *Log) put(records []byte) error {
 	if w.begun != nil {
-		records = append(w.begun[:len(w.begun):len(w.begun)], records...)
+		records = append(slices.Clip(w.begun), records...)
 	}
 	size, err := w.store(records)
 	if err != nil {
