@@ -1,0 +1,188 @@
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/gpu/gputest"
+	"github.com/muster-dev/muster/internal/mustertest"
+)
+
+// inQuarantine waits until a worker withholds its only device for a reason that has
+// want in it, or for "" gives it out again.
+func inQuarantine(t *testing.T, c *mustertest.Cluster, worker, want string) {
+	t.Helper()
+	c.Await(fmt.Sprintf("the device of %s is in quarantine: %q", worker, want), 90*time.Second, func() error {
+		w, err := c.Client.Worker(t.Context(), worker)
+		if err != nil {
+			return err
+		}
+		if n := len(w.Resources.GPUs); n != 1 {
+			return fmt.Errorf("it has %d devices", n)
+		}
+		if got := w.Resources.GPUs[0].Quarantined; got == "" != (want == "") || !strings.Contains(got, want) {
+			return fmt.Errorf("it says %q", got)
+		}
+		return nil
+	})
+}
+
+// onGPU is a task with one device that goes on until there is a file stop in its folder
+// of shared.
+func onGPU(t *testing.T, shared, name, first, last string) (spec *muster.Spec, dir string) {
+	t.Helper()
+	if dir = filepath.Join(shared, name); os.Mkdir(dir, 0o700) != nil {
+		t.Fatal("the folder cannot be made")
+	}
+	spec = mustertest.Shell(name, fmt.Sprintf("cd %s\n%s\necho $$ >pid.new; mv pid.new pid\nwhile [ ! -e stop ]; do sleep 0.05; done\n%s", dir, first, last))
+	spec.Tasks[0].Resources.GPUs.Count = 1
+	return spec, dir
+}
+
+func leave(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "stop"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGPUKeepsMemory has a driver keep the memory of a task whose worker was killed while it
+// ran: the next life knows what was in use before, nothing is placed on the device, and it heals by itself
+// when the memory is back.
+func TestGPUKeepsMemory(t *testing.T) {
+	c := mustertest.New(t, t.TempDir())
+	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a", Used: 2 * gib})
+	data, shared := t.TempDir(), t.TempDir()
+	worker := c.StartWorker("w1", data, "--allow-write", shared)
+	spec, dir := onGPU(t, shared, "hog", "echo $CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES $MUSTER_GPUS $ROCR_VISIBLE_DEVICES", "")
+	spec.Tasks[0].Env = map[string]string{"CUDA_VISIBLE_DEVICES": "0,1,2", "ROCR_VISIBLE_DEVICES": "0"}
+	hog := c.Submit(spec)
+	c.Await("the task runs", 30*time.Second, func() error {
+		if number(dir, "pid") == 0 {
+			return fmt.Errorf("it does not")
+		}
+		return nil
+	})
+	smi.Set(gputest.GPU{UUID: "GPU-a", Used: 14 * gib, Processes: []gputest.Process{{PID: number(dir, "pid"), Name: "sh", Memory: 12 * gib}}})
+	worker.Kill()
+	c.StartWorker("w1", data, "--allow-write", shared)
+	smi.Set(gputest.GPU{UUID: "GPU-a", Used: 14 * gib})
+	leave(t, dir)
+	succeeds(t, c, hog.ID)
+	if got := c.Output(muster.TaskID{Job: hog.ID}); got != "GPU-a GPU-a GPU-a\n" {
+		t.Errorf("it sees %q", got)
+	}
+	inQuarantine(t, c, "w1", "12GiB of its memory was not given back after task "+c.Tasks(hog.ID)[0].ID.String())
+	waits := mustertest.Shell("waits", "true")
+	waits.Tasks[0].Resources.GPUs.Count = 1
+	waiting := c.Submit(waits)
+	explained(t, c, waiting.ID, "is quarantined: 12GiB of its memory")
+	bare := c.Submit(mustertest.Shell("bare", `echo "<$CUDA_VISIBLE_DEVICES>" $NVIDIA_VISIBLE_DEVICES`))
+	succeeds(t, c, bare.ID)
+	if got := c.Output(muster.TaskID{Job: bare.ID}); got != "<> void\n" {
+		t.Errorf("a task without devices sees %q", got)
+	}
+	smi.Set(gputest.GPU{UUID: "GPU-a", Used: 2 * gib})
+	succeeds(t, c, waiting.ID)
+	inQuarantine(t, c, "w1", "")
+}
+
+// TestGPUStray has a task leave a daemon on its device, without the task's environment and beside an older
+// task, so that nothing else tells whose it is: it is ended, and the device is free.
+func TestGPUStray(t *testing.T) {
+	c := mustertest.New(t, t.TempDir())
+	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
+	shared := t.TempDir()
+	c.StartWorker("w1", t.TempDir(), "--allow-write", shared)
+	older, olderDir := onGPU(t, shared, "older", "", "")
+	older.Tasks[0].Resources.GPUs.Count = 0
+	first := c.Submit(older)
+	c.Running(first.ID, 1)
+	spec, dir := onGPU(t, shared, "daemon", `env -i setsid sh -c 'echo $$ >stray.new; mv stray.new stray; exec sleep 600' >/dev/null 2>&1 &
+while [ ! -e stray ]; do sleep 0.05; done`, "")
+	job := c.Submit(spec)
+	c.Await("the task runs", 30*time.Second, func() error {
+		if number(dir, "pid") == 0 {
+			return fmt.Errorf("it does not")
+		}
+		return nil
+	})
+	stray := number(dir, "stray")
+	smi.Set(gputest.GPU{UUID: "GPU-a", Used: 8 * gib, Processes: []gputest.Process{{PID: stray, Name: "sleep", Memory: 8 * gib}}})
+	leave(t, dir)
+	c.Await("the stray is ended", 30*time.Second, func() error {
+		if state := processState(stray); state != "" && state != "Z" {
+			return fmt.Errorf("it is %s", state)
+		}
+		return nil
+	})
+	smi.Set(gputest.GPU{UUID: "GPU-a"})
+	succeeds(t, c, job.ID)
+	inQuarantine(t, c, "w1", "")
+	leave(t, olderDir)
+	succeeds(t, c, first.ID)
+}
+
+// TestGPUFault has a device fail under a task: the attempt is a gpu_fault and runs again on another worker,
+// and the device waits for an administrator, who is not believed while it is not well.
+func TestGPUFault(t *testing.T) {
+	c := mustertest.New(t, t.TempDir())
+	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
+	shared := t.TempDir()
+	broken := c.StartWorker("w1", t.TempDir(), "--allow-write", shared)
+	spec, dir := onGPU(t, shared, "train", "", `[ "$MUSTER_ATTEMPT" != 1 ] || exit 3`)
+	job := c.Submit(spec)
+	c.Running(job.ID, 1)
+	gputest.New(t, gputest.GPU{UUID: "GPU-b"}) // for the next worker
+	c.StartWorker("w2", t.TempDir(), "--allow-write", shared)
+	smi.Set(gputest.GPU{UUID: "GPU-a", Broken: "[GPU requires reset]"})
+	leave(t, dir)
+	succeeds(t, c, job.ID)
+	task := c.Tasks(job.ID)[0]
+	if task.Attempt != 2 {
+		t.Errorf("it took %d attempts", task.Attempt)
+	}
+	attempts, err := c.Client.Attempts(t.Context(), task.ID)
+	if err != nil || len(attempts) != 2 {
+		t.Fatalf("%d attempts, %v", len(attempts), err)
+	}
+	for _, a := range attempts {
+		if a.ID.N == 1 && (a.Reason != muster.GPUFault || !strings.Contains(a.Message, "GPU requires reset")) {
+			t.Errorf("the first attempt ended as %s: %s", a.Reason, a.Message)
+		}
+	}
+	inQuarantine(t, c, "w1", "GPU requires reset")
+	inQuarantine(t, c, "w2", "")
+	heal := func() {
+		t.Helper()
+		if _, err := c.Client.HealWorker(t.Context(), "w1", "0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heal()
+	c.Await("the worker says that it is not well", 30*time.Second, func() error {
+		if log := broken.Log(); strings.Count(log, "a GPU is in quarantine") < 2 {
+			return fmt.Errorf("it does not")
+		}
+		return nil
+	})
+	inQuarantine(t, c, "w1", "GPU requires reset")
+	smi.Set(gputest.GPU{UUID: "GPU-a"})
+	c.Await("it is healed", 60*time.Second, func() error {
+		w, err := c.Client.Worker(t.Context(), "w1")
+		if err == nil && w.Resources.GPUs[0].Quarantined != "" {
+			_, err = c.Client.HealWorker(t.Context(), "w1")
+			if err == nil {
+				err = fmt.Errorf("it says %s", w.Resources.GPUs[0].Quarantined)
+			}
+		}
+		return err
+	})
+}
