@@ -58,8 +58,8 @@ func (a *Answer) fails() Filter {
 	return a.Now
 }
 
-// Why names the filter that the worker fails and words it; both are "" if it
-// fits.
+// Why names the filter that the worker fails, "" if it fits, and words it, or for how
+// many of a gang it has room.
 func (a *Answer) Why() (filter, why string) {
 	if a.Now == Fits && a.Rejected > 0 {
 		return "rejected", fmt.Sprintf("rejected it a moment ago, and is asked again at %s", a.Rejected)
@@ -68,6 +68,9 @@ func (a *Answer) Why() (filter, why string) {
 		return "kept", "is kept free for " + a.Kept + ", which has waited for long"
 	}
 	f := a.fails()
+	if n := a.Need.Gang; f == Fits && n > 0 {
+		return "", fmt.Sprintf("has room for %d of %d", a.Book.Room(a.Need, n).Members, n)
+	}
 	return f.String(), a.Book.Why(a.Need, f)
 }
 

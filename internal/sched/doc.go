@@ -67,7 +67,7 @@
 // Place goes through the priorities from the highest; at each it always takes the
 // project whose dominant share is the least, and of that its oldest task. For a
 // task that has been overtaken for longer than Config.Patience one worker is kept
-// free. Which worker is best, package place says.
+// free, and for a gang (package gang) as many as it needs. Which is best, package place says.
 //
 // A decision costs a few microseconds and grows with the logarithm of the workers
 // and of the queued items, and for each Place with the number of different needs

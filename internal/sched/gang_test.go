@@ -444,6 +444,9 @@ func TestExplainSaysWhatAGangLacks(t *testing.T) {
 			if err != nil || x.Summary != want || !strings.Contains(x.Nearest, "room for 1 more") {
 				t.Errorf("%s; %s; %v", x.Summary, x.Nearest, err)
 			}
+			if v := x.Workers[0]; !v.Fits || !strings.HasPrefix(v.Why, "has room for 1 of ") {
+				t.Errorf("%+v", v)
+			}
 		}
 	}
 	d.finish(busy, 0, muster.AttemptSucceeded)
@@ -454,28 +457,45 @@ func TestExplainSaysWhatAGangLacks(t *testing.T) {
 	}
 }
 
-// TestAGangDoesNotStarve has small tasks take all room that becomes free, until so
-// many workers are kept free for the gang as it needs, though these are all.
+// TestAGangDoesNotStarve has small tasks take all room that becomes free, never all of
+// it at once, until so many workers are kept free for the gang as it needs, though these
+// are all.
 func TestAGangDoesNotStarve(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	for _, w := range []string{"a", "b", "c", "d"} {
 		d.join(w)
 	}
-	small := d.submit(stage("small*1000"))
-	job := d.submit(stage("g", members(4), cpus(4), func(t *muster.TaskSpec) { t.Resources.Memory = 16 * gib }), stage("mix*1000", cpus(1)))
-	next := 0
-	for range 60 {
+	small := d.submit(stage("small*10000", cpus(2)))
+	job := d.submit(stage("g", members(4), cpus(4)))
+	kept := 0
+	for turn := range 200 {
 		d.beat(10 * second)
-		for _, row := range d.rows.snapshot().Tasks { // each runs for 20 to 40 seconds
-			if row.State == muster.Assigned && row.Group == 0 && row.ID.Job == small && d.now-row.AssignedAt >= muster.Time(20*1000+next%3*10_000) {
-				next++
+		ended := 0
+		for _, row := range d.rows.snapshot().Tasks { // on every worker one task ends in each turn, and then the other
+			if row.State == muster.Assigned && row.ID.Job == small && (row.ID.Num+turn)%2 == 0 {
 				d.finish(small, row.ID.Num, muster.AttemptSucceeded)
+				ended++
 			}
 		}
 		if d.task(job, 0).State == muster.Assigned {
-			break
+			d.are(job, muster.Assigned, muster.Assigned, muster.Assigned, muster.Assigned)
+			if kept == 0 {
+				t.Error("it was placed without any worker kept free for it")
+			}
+			return
+		}
+		x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(x.Summary, "; 4 workers are kept free for it") {
+			kept++
+		}
+		if ended == 0 && kept == 0 {
+			t.Fatalf("turn %d: nothing ended", turn)
 		}
 	}
-	d.is(job, 3, muster.Assigned, muster.NoReason)
+	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 1})
+	t.Fatalf("it starves: %+v, %v", x, err)
 }

@@ -102,11 +102,7 @@ func isLoss(e *judge.Ending) bool {
 
 // Fall words for the others why they are stopped.
 func Fall(t *muster.Task, rank int, e *judge.Ending) string {
-	how := string(e.Reason)
-	if e.Reason == muster.NoReason {
-		how = string(e.Outcome)
-	}
-	return fmt.Sprintf("member %s (rank %d) of its gang ended: %s", t.ID, rank, how)
+	return fmt.Sprintf("member %s (rank %d) of its gang ended: %s", t.ID, rank, cmp.Or(e.Message, string(e.Reason), string(e.Outcome)))
 }
 
 // Seat is a member's place among the others.

@@ -32,9 +32,15 @@
 // last case another one is kept free. When nothing came of it for long, it is the
 // turn of others that starve, or of a better worker; the next turn is longer.
 //
-// A lane has one such worker at most, and a quarter of the open workers (one at
-// least, 64 at most) are kept free at once: for lanes of the highest priority first,
-// and of these for those that wait for longest. A reservation is a hint, kept in memory
+// A gang stands in the queue as one item, in a lane of gangs of its need and size.
+// The index of its shape counts for how many members each worker has room, and it is
+// placed when there is enough for all. For one that starves as many workers are
+// kept free as take all of it once they are empty.
+//
+// A lane has one such worker at most, but for gangs, and a quarter of the open
+// workers (one at least, 64 at most) are kept free at once: for lanes of the highest
+// priority first, and of these for those that wait for longest. The first of all gets
+// what it needs in any case, be it a gang that needs the whole fleet. A reservation is a hint, kept in memory
 // only: after a restart, patience begins anew.
 //
 // A lane from which nothing could be placed for the queue's patience starves. For
