@@ -70,7 +70,7 @@ func TestEveryOptionIsDescribed(t *testing.T) {
 				t.Errorf("%s: the usage of --%s does not name its value in back quotes: %s", name, flag, d.GetUsage())
 			}
 			wanted := slices.Contains([]string{"server", "token"}, flag) ||
-				slices.Contains(withVariables, name) && !isSwitch && !slices.Contains([]string{"help", "label", "output"}, flag)
+				slices.Contains(withVariables, name) && !isSwitch && !slices.Contains([]string{"help", "label", "output", "allow-read", "allow-write"}, flag)
 			if got := len(d.GetEnvVars()) > 0; wanted && !got {
 				t.Errorf("%s: --%s has no variable", name, flag)
 			}

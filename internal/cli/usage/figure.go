@@ -20,7 +20,7 @@ type figure struct {
 	words          func(float64) string
 	average, total string
 	peak           float64 // as it was reported, which may be above all samples
-	full           float64 // the top of the drawn series; 0 means its peak
+	full           float64 // the top of the drawn series; 0 means the peak
 }
 
 // rows returns the figures of which there is something to say.
@@ -108,7 +108,7 @@ func (r *figure) spark(samples []muster.Sample, width int) string {
 	span := max(1, float64(last-first))
 	column := func(at muster.Time) int { return min(width-1, int(float64(at-first)/span*float64(width))) }
 	values := slices.Repeat([]float64{math.NaN()}, width)
-	top := r.full
+	top := max(r.full, r.peak)
 	for i := range samples {
 		v := r.of(&samples[i])
 		if v == nil {
