@@ -104,9 +104,9 @@ func (g *gpus) Look() {
 }
 
 // Forget implements devices.Readings.
-func (g *gpus) Forget(uuid string) {
+func (g *gpus) Forget(uuid string, before time.Time) {
 	if s := g.now(); s != nil {
-		s.Forget(uuid)
+		s.Forget(uuid, before)
 	}
 }
 

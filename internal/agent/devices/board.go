@@ -32,8 +32,8 @@ type Readings interface {
 	Seen(uuid string) (figures, processes time.Time)
 	// Look reads at once what the kernel says of devices.
 	Look()
-	// Forget drops what the kernel has said of a device so far.
-	Forget(uuid string)
+	// Forget drops what the kernel said of a device before a time.
+	Forget(uuid string, before time.Time)
 }
 
 // Board implements run.Devices. Its quarantines change while Run runs.
@@ -94,7 +94,11 @@ func (b *Board) Set(found []gpu.Device) {
 		b.known[d.UUID] = d
 		r := b.of(d.UUID)
 		r.Tells = r.Tells || d.Reading.Memory != nil
-		if why := r.fault(&d.Reading, time.Now()); why != "" {
+		if r.Healed != 0 {
+			b.cfg.Readings.Forget(d.UUID, r.Healed.Std())
+			d.Reading.Faults = r.pardon(d.Reading.Faults)
+		}
+		if why := r.fault(&d.Reading); why != "" {
 			changed = b.quarantine(d.UUID, quarantine{Kind: fault, Why: why}) || changed
 		}
 	}

@@ -85,7 +85,7 @@ func (r *readings) Look() {
 	r.looked++
 }
 
-func (r *readings) Forget(uuid string) {
+func (r *readings) Forget(uuid string, _ time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.xids, uuid)
@@ -401,9 +401,6 @@ func TestFaultOfAnIdleDevice(t *testing.T) {
 		b.await(t, "it is found", func() bool { return strings.Contains(b.told("GPU-a"), "XID 48") })
 		b.Heal()
 		b.await(t, "it is released", func() bool { return b.told("GPU-a") == "" })
-		b.Board.mu.Lock()
-		b.of("GPU-a").Healed = muster.TimeOf(time.Now().Add(-pastHolds))
-		b.Board.mu.Unlock()
 	}
 }
 

@@ -130,7 +130,7 @@ func (b *Board) judge(uuid string, l *look) finding {
 	if d.MIG != "" { // whose readings are rare
 		silence, settle = b.waits.part, max(settle, b.waits.part/2)
 	}
-	if why := r.fault(&l.reading, time.Now()); why != "" {
+	if why := r.fault(&l.reading); why != "" {
 		return finding{kind: fault, why: why}
 	}
 	switch {

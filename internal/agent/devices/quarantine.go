@@ -123,7 +123,7 @@ func (b *Board) lookAgain(ctx context.Context) {
 	changed := false
 	for _, uuid := range b.those(func(string, *record) bool { return true }) {
 		if reading, ok := latest[uuid]; ok {
-			if why := b.of(uuid).fault(&reading, time.Now()); why != "" {
+			if why := b.of(uuid).fault(&reading); why != "" {
 				changed = b.quarantine(uuid, quarantine{Kind: fault, Why: why}) || changed
 			}
 		}
@@ -148,14 +148,15 @@ func (b *Board) healAsked(ctx context.Context) {
 	if len(uuids) == 0 {
 		return
 	}
+	now := time.Now()
 	for _, uuid := range uuids {
-		b.cfg.Readings.Forget(uuid)
+		b.cfg.Readings.Forget(uuid, now)
 	}
 	latest := b.latest()
 	b.mu.Lock()
 	for _, uuid := range uuids {
 		r := b.of(uuid)
-		r.ECC, r.Healed, r.Forgiven = nil, muster.TimeOf(time.Now()), nil
+		r.ECC, r.Healed, r.Forgiven = nil, muster.TimeOf(now), nil
 		if r.Quarantine.Kind == fault {
 			for part := range strings.SplitSeq(r.Quarantine.Why, "; ") {
 				if strings.HasPrefix(part, "XID ") {

@@ -85,15 +85,18 @@ func unexplained(reading *gpu.Reading) *muster.Size {
 	return &left
 }
 
-// fault says what of a reading is a fault, "" for nothing.
-func (r *record) fault(reading *gpu.Reading, now time.Time) string {
-	var all []string
-	for _, f := range reading.Faults {
-		if slices.Contains(r.Forgiven, f) && now.Sub(r.Healed.Std()) < pastHolds {
-			continue
-		}
-		all = append(all, f)
+// pardon leaves out the faults that were found by a look at the kernel's log and
+// may be from before the device was healed.
+func (r *record) pardon(faults []string) []string {
+	if time.Since(r.Healed.Std()) >= pastHolds {
+		return faults
 	}
+	return slices.DeleteFunc(slices.Clone(faults), func(f string) bool { return slices.Contains(r.Forgiven, f) })
+}
+
+// fault says what of a reading is a fault, "" for nothing.
+func (r *record) fault(reading *gpu.Reading) string {
+	all := slices.Clone(reading.Faults)
 	if n := reading.ECC; n != nil {
 		if r.ECC != nil && *n > *r.ECC {
 			all = append(all, fmt.Sprintf("errors of its memory could not be corrected (ECC): %d", *n-*r.ECC))

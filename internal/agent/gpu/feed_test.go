@@ -165,6 +165,15 @@ func TestFaultsOfTheLog(t *testing.T) {
 	if !ok || len(r.Each[0].Faults) > 0 || !slices.Equal(r.Each[1].Faults, []string{"XID 79: GPU has fallen off the bus"}) {
 		t.Errorf("got %+v", r)
 	}
+	s.Forget("GPU-b", time.Now())
+	say("NVRM: GPU 0000:02:00.0: GPU has fallen off the bus.", time.Second) // read once more
+	if r, ok = s.Latest(); ok {
+		t.Errorf("what was said before the reset counts: %+v", r)
+	}
+	say("NVRM: GPU 0000:02:00.0: GPU has fallen off the bus.", 0)
+	if r, ok = s.Latest(); !ok || len(r.Each[1].Faults) != 1 {
+		t.Errorf("what is said after the reset does not count: %+v", r)
+	}
 }
 
 // TestKernelLog reads this machine's, where that is allowed.

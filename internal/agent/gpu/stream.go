@@ -37,12 +37,13 @@ type state struct {
 	processesAt    time.Time
 	processesUntil time.Time
 	xids           []past
+	reset          time.Time // what was said before does not count
 }
 
 // past is a fault that was told once.
 type past struct {
-	why   string
-	until time.Time
+	why string
+	at  time.Time
 }
 
 const (
@@ -118,7 +119,7 @@ func (s *Stream) Latest() (Readings, bool) {
 		}
 		r.Faults = slices.Clone(r.Faults)
 		for _, x := range st.xids {
-			if now.Before(x.until) {
+			if now.Sub(x.at) < faultHolds {
 				some = true
 				r.Faults = adding(r.Faults, x.why)
 			}
@@ -177,14 +178,15 @@ func (s *Stream) Look() {
 	}
 }
 
-// Forget drops what the kernel has said of a device so far: it was reset.
-func (s *Stream) Forget(uuid string) {
-	s.Look()
+// Forget drops what the kernel said of a device before a time, also if it is read
+// later: the device was reset then.
+func (s *Stream) Forget(uuid string, before time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.devices {
-		if s.devices[i].UUID == uuid {
-			s.each[i].xids = nil
+		if st := &s.each[i]; s.devices[i].UUID == uuid {
+			st.reset = before
+			st.xids = slices.DeleteFunc(st.xids, func(p past) bool { return p.at.Before(before) })
 		}
 	}
 }
@@ -228,10 +230,9 @@ func (s *Stream) fault(now time.Time, message string, age time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.devices {
-		if x.of(&s.devices[i]) {
-			st := &s.each[i]
-			st.xids = slices.DeleteFunc(st.xids, func(p past) bool { return p.why == x.why || now.After(p.until) })
-			st.xids = append(st.xids, past{x.why, now.Add(faultHolds - age)})
+		if st, at := &s.each[i], now.Add(-age); x.of(&s.devices[i]) && !at.Before(st.reset) {
+			st.xids = slices.DeleteFunc(st.xids, func(p past) bool { return p.why == x.why || now.Sub(p.at) >= faultHolds })
+			st.xids = append(st.xids, past{x.why, at})
 		}
 	}
 }

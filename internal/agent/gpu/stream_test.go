@@ -89,6 +89,13 @@ func TestStream(t *testing.T) {
 	if r.At.IsZero() || r.Took < 0 {
 		t.Errorf("read at %s, took %s", r.At, r.Took)
 	}
+	s.Look()
+	if figures, lists := s.Seen("GPU-a"); time.Since(figures) > time.Minute || time.Since(lists) > time.Minute {
+		t.Errorf("its figures are of %s, its list is of %s", figures, lists)
+	}
+	if figures, lists := s.Seen("GPU-none"); !figures.IsZero() || !lists.IsZero() {
+		t.Errorf("a device that is not there was seen: %s, %s", figures, lists)
+	}
 	tool.Set(gputest.GPU{UUID: "GPU-a", ECC: 3, Broken: "[GPU requires reset]"}, gputest.GPU{UUID: "GPU-b", Processes: []gputest.Process{{PID: 8, Name: "Xorg", Graphics: true}}})
 	await(t, s, "seen to break", func(r gpu.Readings) bool {
 		return slices.Equal(r.Each[0].Faults, []string{"GPU requires reset"}) && r.Each[0].Memory == nil &&
