@@ -3,6 +3,7 @@ package place_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -126,14 +127,11 @@ func TestGatherTakesFewWorkers(t *testing.T) {
 		{"models of one vendor", slices.Concat(rooms("na", 2), rooms("nh", 2), rooms("ai", 3)), 4, "na1:2 nh1:2"},
 		{"never two vendors", slices.Concat(rooms("na", 2), rooms("ai", 3)), 4, ""},
 	} {
-		got := ""
-		for i, r := range place.Gather(c.rooms, c.n) {
-			if i > 0 {
-				got += " "
-			}
-			got += fmt.Sprintf("%s:%d", r.Book.Worker.ID, r.Members)
+		var taken []string
+		for _, r := range place.Gather(c.rooms, c.n) {
+			taken = append(taken, fmt.Sprintf("%s:%d", r.Book.Worker.ID, r.Members))
 		}
-		if got != c.want {
+		if got := strings.Join(taken, " "); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}

@@ -21,7 +21,7 @@ func (w *world) checkRows(rows muster.Rows) error {
 	for _, t := range rows.Tasks {
 		old, known := w.disk.tasks[t.ID]
 		switch {
-		case t.State.Held() && (t.Worker == "" || t.Grant == nil && !(t.State == muster.Running && w.gangOf(t.ID) != nil)):
+		case t.State.Held() && (t.Worker == "" || t.Grant == nil && (t.State != muster.Running || w.gangOf(t.ID) == nil)):
 			return fmt.Errorf("task %s is %s without a worker and a grant", t.ID, t.State)
 		case t.State.Final() && t.FinishedAt == 0:
 			return fmt.Errorf("task %s is %s without a time", t.ID, t.State)

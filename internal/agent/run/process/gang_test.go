@@ -29,7 +29,7 @@ func install(t *testing.T, names ...string) (dir string) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(standIn), 0o755); err != nil { //nolint:gosec // a program is executable
+		if err := os.WriteFile(path, []byte(standIn), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

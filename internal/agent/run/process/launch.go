@@ -52,8 +52,8 @@ func (a *Attempt) torchrun() ([]string, error) {
 func (a *Attempt) hasTorch(python string) bool {
 	places := strings.Split(lookup(a.env, "PYTHONPATH"), ":")
 	prefixes := []string{filepath.Dir(filepath.Dir(python))}
-	if real, err := filepath.EvalSymlinks(python); err == nil {
-		prefixes = append(prefixes, filepath.Dir(filepath.Dir(real)))
+	if target, err := filepath.EvalSymlinks(python); err == nil {
+		prefixes = append(prefixes, filepath.Dir(filepath.Dir(target)))
 	}
 	for _, prefix := range prefixes {
 		for _, lib := range []string{"lib", "lib64", "local/lib"} {
