@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// newsWait is how long news may gather that nobody waits for: what a task prints
-// and says.
+// newsWait is how long news may gather that nobody waits for: that a task was started, what
+// it prints and says.
 const newsWait = 5 * time.Millisecond
 
 // session is a server's connection with a worker.
@@ -71,7 +71,9 @@ func (ss *session) start(seq uint64, s *run.Start) {
 		ss.answer(&toWorker{Seq: seq, Failed: failure(err)})
 		return
 	}
-	ss.answer(&toWorker{Seq: seq, Started: &startedFrame{Pid: a.pid, At: muster.TimeOf(a.started)}})
+	// A task that ends soon is told with its end: most of the small ones cost one frame.
+	_ = ss.out.queue(&toWorker{Seq: seq, Started: &startedFrame{Pid: a.pid, At: muster.TimeOf(a.started)}}) // a worker that is gone needs none
+	ss.flushSoon()
 	if next := ss.worker.Load(); next != nil && next != ss { // which took over meanwhile
 		if h := a.held(); h != nil {
 			next.answer(&toWorker{Held: h})

@@ -105,7 +105,7 @@ func (e *Executor) Run(ctx context.Context, t *run.Task, sink run.Sink) muster.R
 		err = errors.Join(err, a.giveDevices(ctx))
 	}
 	r := a.report(ctx, err)
-	if a.proc != nil {
+	if a.proc != nil && !a.plain(&r) {
 		a.proc.Settle(&r)
 	}
 	a.cleanup()

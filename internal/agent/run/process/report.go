@@ -46,6 +46,14 @@ func (a *Attempt) report(ctx context.Context, err error) muster.Report {
 	return r
 }
 
+// plain reports whether a next life of the worker would make the same report of how the
+// process ended, without the attempt's folders: it need not be settled.
+func (a *Attempt) plain(r *muster.Report) bool {
+	spec := a.Task.Spec
+	return a.exit != nil && r.Outcome == muster.AttemptSucceeded && len(r.Artifacts) == 0 && r.Result == nil &&
+		len(spec.Outputs) == 0 && spec.Checkpoint == nil && len(a.Task.Grant.GPUs) == 0
+}
+
 // isFault reports whether err says that a device failed, which explains every other
 // failure.
 func isFault(err error) bool {

@@ -94,6 +94,30 @@ func lives(t *testing.T, o opening) {
 			t.Errorf("artifacts %v", r.Artifacts)
 		}
 	})
+	t.Run("whose report was made, and is made again", func(t *testing.T) {
+		b := open(t, o)
+		task := b.task("echo done")
+		before := b.done(t, task)
+		wantSuccess(t, before)
+		b.NextLife(t)
+		var err error
+		if b.x, err = o.open(b.Env); err != nil {
+			t.Fatal(err)
+		}
+		held := b.Env.Supervisor.Held()
+		if len(held) != 1 || held[0].Exit == nil {
+			t.Fatalf("held is %+v", held)
+		}
+		next, err := held[0].Task()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := b.done(t, next)
+		wantSuccess(t, r)
+		if r.StartedAt != before.StartedAt || r.LogSize != before.LogSize || *r.ExitCode != *before.ExitCode || r.Usage.WallSeconds != before.Usage.WallSeconds {
+			t.Errorf("it was %+v, it is %+v", before, r)
+		}
+	})
 	t.Run("and stops it", func(t *testing.T) {
 		b := open(t, o)
 		next := again(t, b, wait(b, "trap 'echo stopped; exit 0' TERM; echo ready; while :; do sleep 0.02; done"))

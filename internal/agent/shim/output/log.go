@@ -16,10 +16,13 @@ import (
 
 const (
 	appendWait = 30 * time.Second // that the log may take to accept a piece
-	recordRoom = 16 << 20         // bytes beyond the cap for what Muster itself has to say
+	// Samples of what the task uses have room of their own beside its output: eight GPUs for a
+	// month take 50 MB. The words of Muster have a bit more, so that they come through.
+	sampleRoom = 64 << 20
+	wordRoom   = sampleRoom + 1<<20
 )
 
-// Log appends records to an attempt's log, up to its cap: from the start of
+// Log appends records to an attempt's log, its output up to a cap: from the start of
 // its process to its report nobody else does. It may be used by several goroutines.
 type Log struct {
 	logs run.Logs
@@ -29,7 +32,9 @@ type Log struct {
 
 	mu     sync.Mutex
 	offset int64
-	full   bool
+	beside int64 // bytes of it that are not the task's output
+	full   bool  // of output
+	enough bool  // of samples
 	begun  []byte        // of which a part is in the file already, and the rest is to follow
 	err    error         // the first failure of output; nothing is written after it
 	failed chan struct{} // closed at the failure
@@ -76,9 +81,9 @@ func (w *Log) append(records []byte) {
 	if w.full {
 		return
 	}
-	if w.offset+int64(len(records)) > w.most {
+	if room := w.most - (w.offset - w.beside); int64(len(records)) > room {
 		w.full = true
-		records = system(fitting(records, w.most-w.offset), fmt.Sprintf("the output is cut here: %s of log is the most that is kept of one attempt", muster.Size(w.most)))
+		records = system(fitting(records, room), fmt.Sprintf("the output is cut here: %s of log is the most that is kept of one attempt", muster.Size(w.most)))
 	}
 	w.write(records)
 }
@@ -95,14 +100,27 @@ func fitting(records []byte, room int64) []byte {
 	}
 }
 
-// Record writes something that is not the task's output, also to a full log. It is left
-// out where the disk does not take it: a task that prints nothing needs no log.
+// Record writes something that is not the task's output, and does not count as
+// such. The log itself says where samples end that have no room any more. What the disk does not take
+// is left out: a task that prints nothing needs no log.
 func (w *Log) Record(stream tasklog.Stream, data []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := tasklog.AppendRecord(nil, tasklog.Record{Stream: stream, At: time.Now(), Data: data})
-	if w.err == nil && w.offset+int64(len(b)) <= w.most+recordRoom {
+	room := int64(wordRoom)
+	if stream == tasklog.Usage {
+		room = sampleRoom
+	}
+	if w.beside+int64(len(b)) > room {
+		if w.enough || stream != tasklog.Usage {
+			return
+		}
+		w.enough = true
+		b = system(nil, fmt.Sprintf("what the task uses is no longer kept: %s of it is the most of one attempt", muster.Size(sampleRoom)))
+	}
+	if before := w.offset; w.err == nil {
 		_ = w.put(b) // Failure tells if only a part of it could be written
+		w.beside += w.offset - before
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -77,5 +78,46 @@ func TestFullDisk(t *testing.T) {
 		default:
 			t.Error("output that cannot be written does not end the log")
 		}
+	}
+}
+
+// Samples take nothing from the room of the output, and end with a word, once; what
+// Muster has to say comes through all the same.
+func TestRoomOfSamples(t *testing.T) {
+	d := &disk{room: 1 << 30}
+	w, err := Take(d, &run.Start{LogCap: 1000}, func(int64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample := bytes.Repeat([]byte("x"), 1<<20-10)
+	for range sampleRoom>>20 + 3 {
+		w.Record(tasklog.Usage, sample)
+	}
+	line := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Stdout, Data: []byte("line\n")})
+	for range 100 {
+		w.append(line)
+	}
+	w.Say("stopped")
+	samples, lines, words := 0, 0, []string(nil)
+	for dec := tasklog.NewDecoder(bytes.NewReader(d.data)); ; {
+		r, err := dec.Next()
+		if err != nil {
+			break
+		}
+		switch r.Stream {
+		case tasklog.Usage:
+			samples++
+		case tasklog.System:
+			words = append(words, string(r.Data))
+		default:
+			lines++
+		}
+	}
+	want := []string{
+		"what the task uses is no longer kept: 64MiB of it is the most of one attempt\n",
+		"the output is cut here: 1000B of log is the most that is kept of one attempt\n", "stopped\n",
+	}
+	if samples != sampleRoom>>20 || lines != 1000/len(line) || !slices.Equal(words, want) {
+		t.Errorf("%d samples, %d lines, and the words %q", samples, lines, words)
 	}
 }
