@@ -3,6 +3,7 @@ package meter
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -122,7 +123,30 @@ func (sub *subject) point(now time.Time, w *world, c *run.Counted, mine []proces
 	for _, id := range sub.Task.Grant.GPUs {
 		s.GPUs = append(s.GPUs, device(id, w.devices.Each, mine))
 	}
+	round(&s)
 	return s
+}
+
+// round leaves out digits that nobody measured: a series is kept as text. The sample's
+// figures become its own.
+func round(s *muster.Sample) {
+	to := func(p **float64, unit float64) {
+		if *p != nil {
+			*p = new(math.Round(**p*unit) / unit)
+		}
+	}
+	to(&s.CPU, 1000)
+	to(&s.Read, 1)
+	to(&s.Write, 1)
+	to(&s.NetIn, 1)
+	to(&s.NetOut, 1)
+	for i := range s.GPUs {
+		g := &s.GPUs[i]
+		to(&g.Utilization, 1000)
+		to(&g.Temperature, 10)
+		to(&g.Power, 10)
+		to(&g.Latency, 1000)
+	}
 }
 
 // device is how a device does, and what of its memory the processes hold.

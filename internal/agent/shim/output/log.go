@@ -32,9 +32,9 @@ type Log struct {
 
 	mu     sync.Mutex
 	offset int64
-	beside int64 // bytes of it that are not the task's output
-	full   bool  // of output
-	enough bool  // of samples
+	beside int64         // bytes of it that are not the task's output
+	full   bool          // of output
+	enough bool          // of samples
 	begun  []byte        // of which a part is in the file already, and the rest is to follow
 	err    error         // the first failure of output; nothing is written after it
 	failed chan struct{} // closed at the failure
