@@ -21,7 +21,7 @@ func rig() view {
 	v.Attempt, v.State = 1, muster.Succeeded
 	v.Usage = &muster.Usage{
 		WallSeconds: 600, CPUSeconds: 900, CPUAvg: 1.5, CPUPeak: 4, MemoryAvg: 1 << 30, MemoryPeak: 2 << 30, WriteBytes: 3 << 20,
-		GPUAvg: 0.4, GPUPeak: 1, VRAMPeak: 5 << 30, GPUTempPeak: 81, PowerAvg: 150, EnergyWh: 25, Cost: 0.125,
+		GPUAvg: 0.4, GPUPeak: 1, VRAMPeak: 5 << 30, GPUTempPeak: 81, PowerAvg: 50, EnergyWh: 25, Cost: 0.125,
 	}
 	for i := range 120 {
 		if i >= 40 && i < 80 {
@@ -66,7 +66,7 @@ threads               12          ██████████          ██
 gpu            40%  100%          ▁▁▁▂▂▂▂▃▃▃          ▆▆▇▇▇▇████
 vram                5GiB          ▄▄▄▄▄▄▄▄▄▄          ▄▄▄▄▄▄▄▄▄▄
 gpu °C                81          ▆▇▇▇▇▇▇▇▇▇          ██████████
-gpu watts      150    50    25Wh  ██████████          ██████████
+gpu watts       50    50    25Wh  ██████████          ██████████
 gpu 0               100%          ▁▁▁▂▂▂▂▃▃▃          ▆▆▇▇▇▇████
 `
 	if diff := cmp.Diff(want, drawn(t, rig(), 80)); diff != "" {
@@ -129,7 +129,7 @@ func TestWords(t *testing.T) {
 	if err := f.Draw(); err != nil {
 		t.Fatal(err)
 	}
-	want := "used    1.50 cores (peak 4.00), 2GiB memory\ngpu     40% (peak 100%), 5GiB memory, 150 watts\nenergy  25Wh\ncost    0.125\nused    0.25 cores\n"
+	want := "used    1.50 cores (peak 4.00), 2GiB memory\ngpu     40% (peak 100%), 5GiB memory, 50 watts\nenergy  25Wh\ncost    0.125\nused    0.25 cores\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
