@@ -166,6 +166,13 @@ func (b *bench) await(t *testing.T, what string, cond func() bool) {
 	}
 }
 
+// looks counts how often the board looked.
+func (b *bench) looks() int {
+	b.r.mu.Lock()
+	defer b.r.mu.Unlock()
+	return b.r.looked
+}
+
 func attempt(n int) muster.AttemptID {
 	return muster.AttemptID{Task: muster.TaskID{Job: 17, Num: n}, N: 1}
 }
@@ -249,7 +256,7 @@ func TestEnviron(t *testing.T) {
 func TestMemoryThatStays(t *testing.T) {
 	b := newBench(t, device("GPU-a", "nvidia", 0))
 	wantWell(t, b, b.used(t, 1, whole("GPU-a"), func() { b.r.set("GPU-a", 100<<20) }))
-	if b.r.looked == 0 {
+	if b.looks() == 0 {
 		t.Error("what the kernel says was not read")
 	}
 	if err := b.used(t, 2, whole("GPU-a"), func() { b.r.set("GPU-a", 12*gib) }); err != nil {
@@ -258,9 +265,14 @@ func TestMemoryThatStays(t *testing.T) {
 	if why := b.told("GPU-a"); !strings.Contains(why, "of its memory was not given back after task 17.2") {
 		t.Errorf("withheld: %q", why)
 	}
-	b.Heal("GPU-a")
 	b.running(t)
-	b.await(t, "it was looked at", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.withheld["GPU-a"] != "" })
+	b.Heal("GPU-a")
+	b.await(t, "it was looked at", func() bool { b.Board.mu.Lock(); defer b.Board.mu.Unlock(); return b.of("GPU-a").Healed != 0 })
+	for looked := b.looks(); b.looks() < looked+3; time.Sleep(time.Millisecond) {
+		if b.told("GPU-a") == "" {
+			t.Fatal("it is released, and its memory is not back")
+		}
+	}
 	b.r.set("GPU-a", 0)
 	b.await(t, "it is released", func() bool { return b.told("GPU-a") == "" })
 }
@@ -273,7 +285,7 @@ func TestMemoryThatComesBackLate(t *testing.T) {
 	b.r.set("GPU-a", 12*gib)
 	given := make(chan error, 1)
 	go func() { given <- b.Give(t.Context(), attempt(1), whole("GPU-a"), "MUSTER_OUT=/nowhere") }()
-	b.await(t, "it is looked at", func() bool { b.r.mu.Lock(); defer b.r.mu.Unlock(); return b.r.looked > 0 })
+	b.await(t, "it is looked at", func() bool { return b.looks() > 0 })
 	select {
 	case err := <-given:
 		t.Errorf("it was given back at once: %v", err)

@@ -48,7 +48,7 @@ func TestStrays(t *testing.T) {
 	_ = mine.Wait() // killed
 	b.r.set("GPU-a", 2*gib, on(other), on(owners))
 	wantWell(t, b, <-given)
-	if s := mine.ProcessState.Sys(); s.(syscall.WaitStatus).Signal() != syscall.SIGKILL { //nolint:forcetypeassert // it is one on Linux
+	if s := mine.ProcessState.Sys(); s.(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Errorf("the stray ended by itself: %v", mine.ProcessState)
 	}
 	for name, cmd := range map[string]*exec.Cmd{"the other task's": other, "the owner's": owners} {

@@ -10,8 +10,9 @@ import (
 )
 
 // report says how the attempt ended; err is the failure of a hook. What counts is,
-// in this order: that it was told to stop, that the worker failed it, how its
-// process ended, and what is wrong with its outputs.
+// in this order: that it was told to stop, unless for a timeout that a failed
+// device explains; that the worker failed it; how its process ended; and what is
+// wrong with its outputs.
 func (a *Attempt) report(ctx context.Context, err error) muster.Report {
 	r := muster.Report{
 		Attempt: a.Task.Attempt, Result: a.result, Artifacts: a.artifacts, LogSize: a.log.size(), StartedAt: a.started, FinishedAt: run.Now(),
@@ -26,7 +27,7 @@ func (a *Attempt) report(ctx context.Context, err error) muster.Report {
 	if stopped == nil && (err != nil || a.exit == nil) {
 		stopped = told(ctx)
 	}
-	if stopped != nil {
+	if stopped != nil && (stopped.Outcome != muster.AttemptTimedOut || !isFault(err)) {
 		r.Outcome, r.Reason, r.Message = stopped.Outcome, stopped.Reason, stopped.Error()
 		return r
 	}

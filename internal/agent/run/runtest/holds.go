@@ -150,6 +150,7 @@ func holding(t *testing.T, o opening) {
 			"exit 0":      {fault, muster.NoReason},
 			"exit 2":      {nil, muster.ExitCode},
 			"./not-there": {nil, muster.StartFailed},
+			"sleep 1000":  {fault, muster.GPUFault}, // until its timeout
 		} {
 			d := &devices{fault: c.fault}
 			b := open(t, o, func(e *run.Env) { e.GPUs = d })
@@ -158,6 +159,9 @@ func holding(t *testing.T, o opening) {
 				task.Spec.Run = &muster.Command{Argv: []string{shell}}
 			}
 			task.Grant.GPUs = []string{"GPU-a", "GPU-b"}
+			if shell == "sleep 1000" {
+				task.Spec.Timeout = muster.Duration(200 * time.Millisecond)
+			}
 			if r := b.done(t, task); r.Reason != c.reason {
 				t.Errorf("%s: %s, %q", shell, r.Reason, r.Message)
 			}
