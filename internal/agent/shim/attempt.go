@@ -305,6 +305,7 @@ func (a *attempt) end(x kin.Ended) {
 	a.pumps.Finish(pipesWait)
 	a.events.Look()
 	a.events.Close()
+	a.explain(x.Code)
 	s.forgetPid(a.s.Attempt)
 	exit := &run.Exit{
 		Code: x.Code, Signal: x.Signal, OOM: x.Killed && s.oom.Happened(), CPU: x.CPU, MaxRSS: x.MaxRSS,
@@ -325,6 +326,16 @@ func (a *attempt) end(x kin.Ended) {
 	}
 	if forgotten {
 		s.forget([]muster.AttemptID{a.s.Attempt})
+	}
+}
+
+// explain says in the log what the sandbox may have to do with the task's failure.
+func (a *attempt) explain(code int) {
+	if a.s.Confine == nil || code == 0 {
+		return
+	}
+	if line := limit.Refused(a.s.Confine.Sandbox, a.pumps.Denied()); line != "" {
+		a.log.Say(line)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -115,6 +116,42 @@ func TestALogHasOneWriterAtATime(t *testing.T) {
 		}
 		if int64(total) != size || p.LogSize() != size {
 			t.Errorf("the log has %d bytes, told are %d and %d", total, size, p.LogSize())
+		}
+	})
+}
+
+func TestWhatTheSandboxRefusedIsExplainedInTheLog(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("there are sandboxes on Linux only")
+	}
+	modes(t, func(t *testing.T, m mode) {
+		t.Helper()
+		dir, owners := t.TempDir(), t.TempDir()
+		c := openClient(t, dir, m)
+		secret := filepath.Join(owners, "data")
+		if err := os.WriteFile(secret, []byte("the owner's"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for text, explained := range map[string]bool{
+			"cat " + secret:              true,
+			"cat " + secret + "; exit 0": false, // it got on without
+			"cat nothing":                false,
+		} {
+			s := shell(t, text)
+			s.Confine = &run.Confine{NoNewPri: true, Sandbox: &run.Sandbox{Read: []string{"/bin", "/lib", "/usr", "/etc"}, Write: []string{s.Dir, "/dev/null"}}}
+			if _, err := os.Stat("/lib64"); err == nil {
+				s.Confine.Sandbox.Read = append(s.Confine.Sandbox.Read, "/lib64")
+			}
+			p, err := c.Start(t.Context(), s, newSink())
+			if err != nil && strings.Contains(err.Error(), "no Landlock") {
+				t.Skipf("there is no sandbox here: %v", err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			wait(t, p)
+			if got := printed(t, dir, s.Attempt, tasklog.System); strings.Contains(got, "keeps tasks from "+secret) != explained || !explained && got != "" {
+				t.Errorf("%s: Muster says %q, and the task %q", text, got, printed(t, dir, s.Attempt, tasklog.Stderr))
+			}
 		}
 	})
 }

@@ -18,6 +18,8 @@ import (
 const (
 	readSize  = 32 << 10               // bytes read at once; a longer line becomes several records
 	flushWait = 200 * time.Millisecond // until the beginning of a line is shown
+
+	deniedSize = 4 << 10 // bytes that are kept of a line which says that permission was denied
 )
 
 // Listener is told what a task says to Muster.
@@ -36,6 +38,9 @@ type Pumps struct {
 	wg    sync.WaitGroup
 	ends  []*os.File
 	hurry []context.CancelFunc // end the slowing down
+
+	mu     sync.Mutex
+	denied string // the last line that says so
 }
 
 // Buffers are shared by all that read. A few are kept for the next reader: most tasks need
@@ -81,7 +86,8 @@ func (p *Pumps) Start(r *os.File, stream tasklog.Stream) {
 	p.hurry = append(p.hurry, hurry)
 	p.ends = append(p.ends, r)
 	pump := &pump{Pumps: p, r: r, stream: stream}
-	p.wg.Go(func() { pump.run(func(n int) { _ = p.limit.WaitN(ctx, n) }) }) // an error says that nothing is slowed any more
+	slow := func(n int) { _ = p.limit.WaitN(ctx, n) } // an error says that nothing is slowed any more
+	p.wg.Go(func() { pump.run(slow) })
 }
 
 // Fast ends the slowing down: a stopped task may have to print something to end.
@@ -99,6 +105,23 @@ func (p *Pumps) Finish(atMost time.Duration) {
 	p.wg.Wait()
 	cut.Stop()
 	p.close()
+}
+
+// permissionDenied is what programs of all languages make of EACCES, but for the case of its
+// first letter.
+var permissionDenied = []byte("ermission denied")
+
+func (p *Pumps) noteDenied(line []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.denied = string(line[:min(len(line), deniedSize)])
+}
+
+// Denied returns the last line in which the task said that permission was denied to it, or "".
+func (p *Pumps) Denied() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.denied
 }
 
 func (p *Pumps) close() {
@@ -197,6 +220,9 @@ func (p *pump) line(line []byte, now time.Time) {
 }
 
 func (p *pump) record(data []byte, now time.Time) {
+	if bytes.Contains(data, permissionDenied) {
+		p.noteDenied(data)
+	}
 	p.batch = tasklog.AppendRecord(p.batch, tasklog.Record{Stream: p.stream, At: now, Data: data})
 }
 
