@@ -96,7 +96,7 @@ func holding(t *testing.T, o opening) {
 		}{
 			{run.Counted{OOMKills: new(1), MemoryPeak: new(muster.Size(512 << 20))}, "kill -KILL $$", muster.OutOfMemory, []string{"512MiB", "1GiB", "resources.memory"}},
 			{run.Counted{OOMKills: new(1)}, "exit 1", muster.OutOfMemory, []string{"1GiB"}},
-			{run.Counted{PIDsDenied: new(7)}, "exit 2", muster.PIDLimit, []string{"exit code 2", "7 more", "64 at once", "resources.pids"}},
+			{run.Counted{PIDsDenied: new(7)}, "exit 2", muster.PIDLimit, []string{"exit code 2", "64 at once", "resources.pids"}},
 			{run.Counted{OOMKills: new(0), PIDsDenied: new(0)}, "exit 2", muster.ExitCode, []string{"exit code 2"}},
 			{run.Counted{OOMKills: new(1), PIDsDenied: new(1)}, "exit 0", muster.NoReason, nil},
 		} {
