@@ -51,6 +51,10 @@ func (s Size) String() string {
 // UnmarshalJSON reads a number of bytes or a quoted size.
 func (s *Size) UnmarshalJSON(b []byte) error {
 	t := string(b)
+	if n, err := strconv.ParseInt(t, 10, 64); err == nil && n >= 0 && n <= 1<<62 { // as Muster writes it
+		*s = Size(n)
+		return nil
+	}
 	if len(t) >= 2 && t[0] == '"' {
 		t = t[1 : len(t)-1]
 	}

@@ -98,6 +98,9 @@ func (s *server) series(ctx context.Context, task muster.Task, at logPlace, poin
 	began := attempt.StartedAt
 	before := began.Std()
 	err = s.records(ctx, at, func(r tasklog.Record, after int64) error {
+		if ctx.Err() != nil {
+			return ctx.Err() // nobody waits for it
+		}
 		at.offset = after
 		if sample, ok := sampleOf(r); ok {
 			if began == 0 { // what tells it is still under way
