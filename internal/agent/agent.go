@@ -177,7 +177,9 @@ func (a *Agent) shutDown(ctx, life context.Context) error {
 // goAway ends the worker's part in its tasks and leaves them running. There is no
 // goodbye: for the server it is a connection that broke, and comes back.
 func (a *Agent) goAway(life context.Context) error {
-	a.log.Info("leaving the running tasks to the next life of this worker", a.waitsFor())
+	if a.executing() {
+		a.log.Info("leaving the running tasks to the next life of this worker", a.waitsFor())
+	}
 	a.roster.close("the worker is being upgraded")
 	a.roster.leaveAll()
 	a.wait(life, killWait, a.hurry, a.executing)

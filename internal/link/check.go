@@ -248,6 +248,9 @@ func checkProgress(p *muster.Progress) error {
 	return within("attempt", checkAttempt(&p.Attempt))
 }
 
+// CheckAddress says what keeps s from being where other workers reach a worker, or nil.
+func CheckAddress(s string) error { return checkAddress(s) }
+
 // CheckProgress says what in p no session would carry, or nil.
 func CheckProgress(p *muster.Progress) error { return within("progress", checkProgress(p)) }
 

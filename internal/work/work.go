@@ -79,6 +79,9 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	case cfg.Slots < 0 || cfg.CPUs < 0 || cfg.Memory < 0 || cfg.Price < 0 || cfg.Cache < 0 || cfg.LogCap < 0 || cfg.Bandwidth < 0 || cfg.ShutdownGrace < 0:
 		return nil, muster.Errorf(muster.Invalid, "--slots, --cpus, --memory, --price, sizes and times must not be negative")
 	}
+	if err := link.CheckAddress(cfg.Address); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "--address %w", err)
+	}
 	if cfg.Data, err = filepath.Abs(cfg.Data); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the data dir cannot be found: %w", err)
 	}

@@ -187,6 +187,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"needs a data dir":      {Server: "http://localhost:8700"},
 		"must not be negative":  {Server: "http://localhost:8700", Data: "d", Slots: -1},
 		"is not a server's URL": {Server: "ftp://localhost", Data: "d"},
+		`--address is "http:`:   {Server: "http://localhost:8700", Data: "d", Address: "http://10.0.0.7"},
 	} {
 		if _, err := work.New(cfg, slog.New(slog.DiscardHandler)); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: got %v", cfg, err)

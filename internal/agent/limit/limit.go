@@ -68,6 +68,9 @@ func New(cfg Config) (*Limits, error) {
 		cfg.Log.Warn("tasks can read and change whatever their user can: this system has no Landlock to keep them in a sandbox")
 		cfg.Sandbox = Off
 	}
+	if cfg.TaskUser == "" && os.Geteuid() == 0 {
+		cfg.Log.Warn("tasks run as root: give --task-user a user without privileges, or what root's sockets serve, such as a container engine, is open to them")
+	}
 	l := &Limits{cfg: cfg, shown: map[string]bool{}}
 	if cfg.TaskUser != "" {
 		if err := l.setUser(); err != nil {

@@ -78,7 +78,7 @@ func (a *Attempt) verdict() error {
 	case x.OOM:
 		return run.Failf(muster.OutOfMemory, "killed because memory ran out%s", largest)
 	case c.PIDsDenied != nil && *c.PIDsDenied > 0:
-		return run.Failf(muster.PIDLimit, "%s, after it was refused %d more processes or threads: %s", ended(x), *c.PIDsDenied, a.pids())
+		return run.Failf(muster.PIDLimit, "%s, after it was refused more processes or threads: %s", ended(x), a.pids())
 	case x.Signal != "":
 		return run.Failf(muster.Signal, "%s%s", ended(x), largest)
 	case noSpace(a.base):
