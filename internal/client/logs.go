@@ -52,9 +52,9 @@ func (c *Client) Logs(ctx context.Context, id muster.TaskID, o LogOptions) iter.
 	})
 }
 
-// turns follows a stream over attempts, from after the event last on. make makes a row of
+// turns follows a stream over attempts, from after the event last on. row makes a row of
 // the data of each event of that name.
-func turns[T, Row any](ctx context.Context, c *Client, path string, q url.Values, last string, attempt int, name string, make func(attempt int, data T) Row) iter.Seq2[Row, error] {
+func turns[T, Row any](ctx context.Context, c *Client, path string, q url.Values, last string, attempt int, name string, row func(attempt int, data T) Row) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		attempt, ended := attempt, false
 		err := c.stream(ctx, path, q, last, func(ev message) error {
@@ -64,7 +64,7 @@ func turns[T, Row any](ctx context.Context, c *Client, path string, q url.Values
 				if err := decodeEvent(ev, &data); err != nil {
 					return err
 				}
-				if !yield(make(attempt, data), nil) {
+				if !yield(row(attempt, data), nil) {
 					ended = true
 					return errStop
 				}

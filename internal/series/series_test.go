@@ -3,6 +3,7 @@ package series_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -156,7 +157,7 @@ func TestSums(t *testing.T) {
 func TestThinIsBounded(t *testing.T) {
 	thin := series.NewThin(10)
 	for i := range 5000 {
-		thin.Add(muster.Sample{At: muster.Time(i), GPUs: []muster.GPUSample{{GPULoad: muster.GPULoad{UUID: fmt.Sprint(i)}}}})
+		thin.Add(muster.Sample{At: muster.Time(i), GPUs: []muster.GPUSample{{GPULoad: muster.GPULoad{UUID: strconv.Itoa(i)}}}})
 	}
 	for _, p := range thin.Points() {
 		if len(p.GPUs) > 64 {

@@ -25,7 +25,7 @@ func taken(ctx context.Context, folders []string) (size muster.Size, ok bool) {
 				if path == folder {
 					return err
 				}
-				return nil //nolint:nilerr // it vanished, or the task shut it
+				return nil // it vanished, or the task shut it
 			}
 			if files++; files > mostFiles || ctx.Err() != nil {
 				return errTooMany

@@ -95,8 +95,9 @@ func start(tb testing.TB, script string) *run.Subject {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Process.Kill()
+		_ = in.Close() // the script ends what it started, and then itself
+		hung := time.AfterFunc(limit, func() { _ = cmd.Process.Kill() })
+		defer hung.Stop()
 		_ = cmd.Wait()
 	})
 	return &run.Subject{Task: &run.Task{Spec: &muster.TaskSpec{}}, Pid: run.Pid{PID: cmd.Process.Pid}, Folders: run.Folders{Base: base}}
@@ -134,6 +135,7 @@ func TestTreeIsMeasured(t *testing.T) {
 
 // What no kernel enforces is told once, with the figures.
 func TestLimitsWithoutKernel(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		script  string
 		confine run.Confine

@@ -94,23 +94,25 @@ func (p *printer) print(s client.Sample) error {
 		p.app.Say("muster: it is tried again: attempt %d", s.Attempt)
 	}
 	p.attempt = s.Attempt
-	titles, line := fmt.Sprintf("%-8s", "TIME"), s.At.Std().Local().Format(time.TimeOnly)
+	var titles, line strings.Builder
+	titles.WriteString("TIME    ")
+	line.WriteString(s.At.Std().Local().Format(time.TimeOnly))
 	for _, c := range p.cells(len(s.GPUs) > 0) {
 		text := "-"
 		if v := c.of.of(&s.Sample); v != nil {
 			text = c.of.words(*v)
 		}
-		titles += right(c.title, c.width)
-		line += right(text, c.width)
+		titles.WriteString(right(c.title, c.width))
+		line.WriteString(right(text, c.width))
 	}
 	width := p.app.Out.Width
-	if titles != p.titles {
-		p.titles = titles
-		if err := frame.Write(p.app.Out, []byte(p.app.Out.Paint(term.Bold, term.Fit(titles, width))+"\n")); err != nil {
+	if titles.String() != p.titles {
+		p.titles = titles.String()
+		if err := frame.Write(p.app.Out, []byte(p.app.Out.Paint(term.Bold, term.Fit(p.titles, width))+"\n")); err != nil {
 			return err
 		}
 	}
-	return frame.Write(p.app.Out, []byte(term.Fit(line, width)+"\n"))
+	return frame.Write(p.app.Out, []byte(term.Fit(line.String(), width)+"\n"))
 }
 
 // right is a text at the right of a column.
