@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package mustertest runs the real program as real processes: a server and its
 // workers, for tests and benchmarks.
 package mustertest
