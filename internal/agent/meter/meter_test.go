@@ -143,7 +143,7 @@ func TestLimitsWithoutKernel(t *testing.T) {
 		message []string
 	}{
 		"memory": {`a=$(head -c 30000000 /dev/zero | tr '\0' x); cat`, run.Confine{WatchMemory: 10 << 20}, muster.OutOfMemory, []string{"may have 10MiB", "resources.memory"}},
-		"pids":   {"sleep 100 & sleep 100 & sleep 100 & cat; kill $(jobs -p)", run.Confine{WatchPIDs: 2}, muster.PIDLimit, []string{"may have 2", "resources.pids"}},
+		"pids":   {"sleep 100 & a=$!; sleep 100 & b=$!; sleep 100 & cat; kill $a $b $!", run.Confine{WatchPIDs: 2}, muster.PIDLimit, []string{"may have 2", "resources.pids"}},
 		"disk":   {"head -c 5000000 /dev/urandom > file; cat", run.Confine{WatchDisk: 1 << 20}, muster.DiskLimit, []string{"4.8MiB", "may take 1MiB", "resources.disk"}},
 	} {
 		t.Run(name, func(t *testing.T) {
