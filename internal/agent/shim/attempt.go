@@ -47,6 +47,7 @@ type attempt struct {
 	mu        sync.Mutex
 	running   bool
 	frozen    bool
+	ended     bool         // the main process: no reason to stop it counts any more
 	forgotten bool         // nobody wants it any more: it is killed, and dropped at its end
 	stopped   *run.Stopped // why it was told to stop
 	signal    string       // to be sent
@@ -69,7 +70,7 @@ func (s *server) begin(st *run.Start) (*attempt, error) {
 		return nil, run.Failf(muster.WorkerInternal, "%s was started before", st.Attempt)
 	case s.closed:
 		s.mu.Unlock()
-		return nil, run.Failf(muster.WorkerInternal, "the worker is being stopped")
+		return nil, errEnding
 	}
 	s.attempts[st.Attempt] = a
 	s.mu.Unlock()
@@ -231,7 +232,7 @@ func (a *attempt) stop(why *run.Stopped, how muster.Kill) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case a.exit != nil:
+	case a.ended:
 		return
 	case a.stopped == nil:
 		a.stopped, a.signal, a.killAt = why, how.Signal, by
@@ -297,6 +298,10 @@ func (a *attempt) killGroups() {
 func (a *attempt) end(x kin.Ended) {
 	at := time.Now()
 	s := a.server
+	a.mu.Lock()
+	a.ended = true
+	stopped := a.stopped
+	a.mu.Unlock()
 	a.killGroups()
 	left := s.kin.Ended(a.pid, sweepWait)
 	if left > 0 {
@@ -313,7 +318,7 @@ func (a *attempt) end(x kin.Ended) {
 	}
 	broken := a.log.Failure()
 	a.mu.Lock()
-	exit.Stopped = a.stopped
+	exit.Stopped = stopped
 	if exit.Stopped == nil && broken != nil {
 		exit.Stopped = brokenLog(broken)
 	}

@@ -61,26 +61,44 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), c.Close())
 		}
-		c.revisit(h)
+		if err := c.revisit(h); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
 	}
 	return c, nil
 }
 
 // revisit takes up a shim of an earlier life, or cleans up after one that is gone.
-func (c *Client) revisit(h *home) {
+func (c *Client) revisit(h *home) error {
 	log := c.cfg.Log
-	conn, err := h.dial()
-	if err != nil {
-		h.raze(run.Pid{}, log)
-		return
+	for try := 1; ; try++ {
+		conn, err := h.dial()
+		if nobody(err) {
+			h.raze(run.Pid{}, log)
+			return nil
+		}
+		if err != nil { // such as too many open files: what it holds goes on, and has its lease
+			return muster.Errorf(muster.Unavailable, "the shim that stands by the tasks of this worker cannot be reached in %s: %w", h.dir, err)
+		}
+		l, held, err := call(conn, h, 0, log)
+		if err == nil {
+			c.takeUp(l, held)
+			return nil
+		}
+		if try == callTries || errors.Is(err, errProtocol) {
+			// What cannot be talked to cannot be kept: its tasks would run twice.
+			log.Error("a shim of an earlier life cannot be talked to; ending it and its tasks", slog.String("folder", h.dir), slog.Any("error", err))
+			h.raze(run.Pid{}, log)
+			return nil
+		}
 	}
-	l, held, err := call(conn, h, 0, log)
-	if err != nil {
-		// What cannot be talked to cannot be kept: its tasks would run twice.
-		log.Error("a shim of an earlier life cannot be talked to; ending it and its tasks", slog.String("folder", h.dir), slog.Any("error", err))
-		h.raze(run.Pid{}, log)
-		return
-	}
+}
+
+// callTries is how often a shim is called that has something to lose: either side may have
+// stood still meanwhile.
+const callTries = 2
+
+func (c *Client) takeUp(l *line, held []run.Held) {
 	c.contact = max(c.contact, l.contact)
 	c.held = append(c.held, held...)
 	c.join(l)
@@ -204,7 +222,7 @@ func (c *Client) Start(ctx context.Context, s *run.Start, sink run.Sink) (run.Pr
 		}
 		p, err := l.start(s, sink)
 		if errors.Is(err, errBefore) {
-			c.leave(l)
+			c.retire(l)
 			continue
 		}
 		if err != nil {
@@ -214,7 +232,19 @@ func (c *Client) Start(ctx context.Context, s *run.Start, sink run.Sink) (run.Pr
 	}
 }
 
-// leave has no new task started over a line that has ended.
+// retire has no new task started over a line. What its shim holds it holds.
+func (c *Client) retire(l *line) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current == l {
+		c.current = nil
+	}
+	if l.idle() {
+		l.close()
+	}
+}
+
+// leave forgets a line that has ended.
 func (c *Client) leave(l *line) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/kin"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -149,6 +150,7 @@ func Main(args []string) error {
 }
 
 func live(h *home, build string, log *slog.Logger) error {
+	_ = os.WriteFile("/proc/self/comm", []byte("muster-shim"), 0) // for those who look at the list of processes; else it is "exe"
 	f := os.NewFile(listenerFile, "listener")
 	listener, err := net.FileListener(f)
 	if err != nil {
@@ -196,8 +198,13 @@ func live(h *home, build string, log *slog.Logger) error {
 	return errors.Join(record.close(), logs.Close())
 }
 
+// refusedEvery is how often it is said that somebody is refused: a task could fill the
+// disk with it.
+const refusedEvery = time.Minute
+
 // accept serves whoever comes; the last one counts.
 func accept(l net.Listener, s *server, wg *sync.WaitGroup) {
+	var said time.Time
 	for {
 		conn, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -208,7 +215,10 @@ func accept(l net.Listener, s *server, wg *sync.WaitGroup) {
 			continue
 		}
 		if !trusted(conn) {
-			s.log.Warn("a connection of another user is refused")
+			if time.Since(said) > refusedEvery {
+				said = time.Now()
+				s.log.Warn("a connection of a task, or of another user, is refused")
+			}
 			_ = conn.Close()
 			continue
 		}
@@ -216,7 +226,8 @@ func accept(l net.Listener, s *server, wg *sync.WaitGroup) {
 	}
 }
 
-// trusted reports whether the process that connected is of the shim's own user, or of root.
+// trusted reports whether the process that connected is of the shim's own user, or of root,
+// and no task's: a sandbox does not keep those from the socket.
 func trusted(conn net.Conn) bool {
 	u, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -232,5 +243,13 @@ func trusted(conn net.Conn) bool {
 	}); cerr != nil || err != nil {
 		return false
 	}
-	return cred.Uid == 0 || int(cred.Uid) == os.Geteuid()
+	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
+		return false
+	}
+	return !kin.Below(int(cred.Pid), os.Getpid())
+}
+
+// nobody reports whether an error of dial says that no shim is there.
+func nobody(err error) bool {
+	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT)
 }

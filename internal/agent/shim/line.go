@@ -19,7 +19,13 @@ const (
 	greetWait = 30 * time.Second // for a shim to say what it holds
 	replyWait = 30 * time.Second // for an answer of a shim that lives
 	pingEvery = 15 * time.Second
-	pongWait  = 60 * time.Second // without a word, then a shim is taken for dead
+)
+
+// Silence is counted in ticks, not as time: this process may itself have stood still
+// for longer than any wait, frozen or without a turn, and the answer is there.
+const (
+	replyTicks = 4 // of replyWait
+	mostPings  = 4 // without a word, then a shim is taken for dead
 )
 
 // line is the worker's connection with one shim.
@@ -37,9 +43,9 @@ type line struct {
 	procs map[muster.AttemptID]*proc
 	asked map[uint64]chan<- *toWorker
 	seq   uint64
-	heard time.Time // when the shim last said something
-	bye   bool      // another worker has taken over
-	let   bool      // it was closed on purpose
+	pings int  // since the shim last said something
+	bye   bool // another worker has taken over
+	let   bool // it was closed on purpose
 	gone  bool
 }
 
@@ -50,13 +56,17 @@ var (
 	errBefore = errors.New("the shim had ended before")
 	// errLate says that it lives and does not answer.
 	errLate = errors.New("the shim, which stands by this worker's processes, does not answer")
+	// errTaken says that another worker has its place.
+	errTaken = errors.New("another worker has taken over")
+	// errProtocol says that it cannot be talked to, ever.
+	errProtocol = errors.New("it speaks another protocol")
 )
 
 // call opens a line and hears what the shim holds.
 func call(conn net.Conn, h *home, contact time.Duration, log *slog.Logger) (*line, []run.Held, error) {
 	l := &line{
 		home: h, out: newOutbox(conn, nil), in: newFrames(conn), log: log,
-		procs: map[muster.AttemptID]*proc{}, asked: map[uint64]chan<- *toWorker{}, heard: time.Now(),
+		procs: map[muster.AttemptID]*proc{}, asked: map[uint64]chan<- *toWorker{},
 	}
 	refused := func(err error) (*line, []run.Held, error) {
 		_ = conn.Close()
@@ -80,13 +90,18 @@ func call(conn net.Conn, h *home, contact time.Duration, log *slog.Logger) (*lin
 		case f.Welcome != nil:
 			l.build, l.self, l.contact = f.Welcome.Build, f.Welcome.Pid, f.Welcome.Contact
 			if f.Welcome.Protocol != protocol {
-				return refused(fmt.Errorf("it speaks version %d of the protocol, and this worker %d", f.Welcome.Protocol, protocol))
+				return refused(fmt.Errorf("%w: version %d, and this worker %d", errProtocol, f.Welcome.Protocol, protocol))
 			}
 		case f.Held != nil:
 			l.adopt(f.Held)
 			held = append(held, f.Held.Held)
+		case f.News != nil: // of what ends while the rest is told
+			l.hear(f.News)
 		case f.Ready:
 			_ = conn.SetDeadline(time.Time{})
+			for i := range held {
+				held[i].Exit = l.procs[held[i].Start.Attempt].Exit()
+			}
 			return l, held, nil
 		}
 	}
@@ -135,9 +150,11 @@ func (l *line) listen() error {
 			return err
 		}
 		l.mu.Lock()
-		l.heard = time.Now()
+		l.pings = 0
 		if f.Bye {
 			l.bye = true
+			l.mu.Unlock()
+			return errTaken
 		}
 		var reply chan<- *toWorker
 		if f.Seq != 0 {
@@ -145,17 +162,22 @@ func (l *line) listen() error {
 			delete(l.asked, f.Seq)
 		}
 		l.mu.Unlock()
-		for i := range f.News {
-			if p := l.find(f.News[i].Attempt); p != nil {
-				p.hear(&f.News[i])
-			}
-		}
+		l.hear(f.News)
 		if f.Held != nil && l.find(f.Held.Start.Attempt) == nil {
 			// It was being started when its worker ended: nobody knows it.
 			l.forget(f.Held.Start.Attempt)
 		}
 		if reply != nil {
 			reply <- &f
+		}
+	}
+}
+
+// hear passes news on.
+func (l *line) hear(all []news) {
+	for i := range all {
+		if p := l.find(all[i].Attempt); p != nil {
+			p.hear(&all[i])
 		}
 	}
 }
@@ -196,23 +218,25 @@ func (l *line) ask(f *toShim) (*toWorker, error) {
 		l.mu.Unlock()
 		return nil, err
 	}
-	late := time.NewTimer(replyWait)
+	late := time.NewTicker(replyWait / replyTicks)
 	defer late.Stop()
-	select {
-	case r := <-reply:
-		switch {
-		case r == nil:
-			return nil, errGone
-		case r.Failed != nil:
-			return nil, r.Failed.err()
+	for range replyTicks {
+		select {
+		case r := <-reply:
+			switch {
+			case r == nil:
+				return nil, errGone
+			case r.Failed != nil:
+				return nil, r.Failed.err()
+			}
+			return r, nil
+		case <-late.C:
 		}
-		return r, nil
-	case <-late.C:
-		l.mu.Lock()
-		delete(l.asked, f.Seq)
-		l.mu.Unlock()
-		return nil, errLate
 	}
+	l.mu.Lock()
+	delete(l.asked, f.Seq)
+	l.mu.Unlock()
+	return nil, errLate
 }
 
 // ping ends the line to a shim that hangs while something is expected of it.
@@ -225,22 +249,30 @@ func (l *line) ping(stop <-chan struct{}) {
 			return
 		case <-tick.C:
 		}
-		l.mu.Lock()
-		silent, busy := time.Since(l.heard), len(l.procs) > 0
-		if !busy {
-			l.heard = time.Now()
-		}
-		l.mu.Unlock()
-		switch {
-		case !busy:
-		case silent > pongWait:
+		if l.silent() {
 			l.log.Error("a shim hangs; ending it", slog.Int("pid", l.self.PID))
 			l.out.close(errLate)
 			return
-		default:
-			l.send(&toShim{Ping: true})
 		}
 	}
+}
+
+// silent asks for a sign of life, if there is something that the shim holds, and reports
+// whether it gave none for too long.
+func (l *line) silent() bool {
+	l.mu.Lock()
+	if len(l.procs) == 0 {
+		l.pings = 0
+		l.mu.Unlock()
+		return false
+	}
+	l.pings++
+	late := l.pings > mostPings
+	l.mu.Unlock()
+	if !late {
+		l.send(&toShim{Ping: true})
+	}
+	return late
 }
 
 // bury sees to it that nothing goes on which nobody stands by any more, once the line
@@ -277,7 +309,7 @@ func (l *line) bury(cause error) {
 // close ends the line; the shim and what it holds go on.
 func (l *line) close() {
 	l.mu.Lock()
-	l.let = true
+	l.let = l.let || !l.gone
 	l.mu.Unlock()
 	l.out.finish()
 }
@@ -305,10 +337,13 @@ func (l *line) start(s *run.Start, sink run.Sink) (*proc, error) {
 		err = errLate
 	}
 	if err != nil {
-		if _, told := errors.AsType[*run.TaskError](err); !told {
+		l.forget(s.Attempt)
+		if errors.Is(err, errLate) && l.idle() {
+			l.out.close(err) // nothing is lost with it, and the next task needs one that answers
+		}
+		if _, told := errors.AsType[*run.TaskError](err); !told && !errors.Is(err, errBefore) {
 			err = run.Failf(muster.WorkerInternal, "the task's process cannot be started: %w", err)
 		}
-		l.forget(s.Attempt)
 		return nil, err
 	}
 	p.mu.Lock()

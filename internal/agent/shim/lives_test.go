@@ -268,9 +268,13 @@ func TestAShimThatIsToldToEndStopsItsTasks(t *testing.T) {
 	if x := wait(t, p); x.Code != 0 || x.Stopped == nil || x.Stopped.Reason != muster.WorkerShutdown {
 		t.Errorf("%+v", x)
 	}
-	if _, err := c.Start(t.Context(), shell(t, "exit 0"), newSink()); err == nil {
-		t.Error("it takes new tasks")
+	// It takes no new tasks, and the worker, which was not told to end, needs one that does.
+	p, _ = begin(t, c, shell(t, "exit 3"))
+	if x := wait(t, p); x.Code != 3 {
+		t.Errorf("%+v", x)
 	}
+	c.Forget(s.Attempt)
+	await(t, "it has ended", func() bool { homes, _ := homesIn(dir); return len(homes) == 1 })
 }
 
 func TestADataDirMayHaveALongPath(t *testing.T) {

@@ -21,8 +21,10 @@ import (
 
 const (
 	lookEvery  = 250 * time.Millisecond // at $MUSTER_EVENTS and at leases
+	reapEvery  = 4                      // looks
 	idleWait   = 5 * time.Second        // without a worker and without a task, then there is no use
 	helloWait  = 10 * time.Second       // for a worker to say who it is
+	partWait   = time.Second            // for the words of the worker before it
 	leaseSlack = 10 * time.Minute       // beyond its lease that an exited attempt is kept
 )
 
@@ -67,7 +69,7 @@ func newServer(logs run.Logs, pids *pids, build, key string, log *slog.Logger) (
 func (s *server) run(ctx context.Context, mayEnd bool) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for {
+	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
@@ -75,6 +77,10 @@ func (s *server) run(ctx context.Context, mayEnd bool) {
 		}
 		if s.look(run.Clock()) && mayEnd {
 			return
+		}
+		if mayEnd && n%reapEvery == 0 {
+			// What a task leaves to this process counts as the task's until then.
+			s.kin.Reap()
 		}
 	}
 }
@@ -144,7 +150,7 @@ func (s *server) kill() {
 // serve talks to one worker until it goes or another one comes. What it started
 // goes on.
 func (s *server) serve(conn net.Conn) {
-	ss := &session{server: s, soon: make(chan struct{}, 1)}
+	ss := &session{server: s, soon: make(chan struct{}, 1), heard: make(chan struct{})}
 	ss.out = newOutbox(conn, ss.gather)
 	defer ss.out.close(errClosed)
 	in := newFrames(conn)
@@ -156,6 +162,7 @@ func (s *server) serve(conn net.Conn) {
 	g.Go(func() error { ss.out.run(); return nil })
 	g.Go(func() error { ss.hurryUp(); return nil })
 	err := ss.listen(in)
+	close(ss.heard)
 	ss.out.close(errClosed)
 	s.mu.Lock()
 	if s.worker.CompareAndSwap(ss, nil) && len(s.attempts) == 0 {
@@ -178,13 +185,16 @@ var (
 func (s *server) greet(conn net.Conn, in *frames, ss *session) error {
 	_ = conn.SetReadDeadline(time.Now().Add(helloWait)) // without one it takes longer
 	var f toShim
+	in.most = maxHello
 	if err := in.next(&f); err != nil {
 		return err
 	}
+	in.most = maxFrame
 	if f.Hello == nil || subtle.ConstantTimeCompare([]byte(f.Hello.Key), []byte(s.key)) != 1 {
 		return errKey
 	}
 	_ = conn.SetReadDeadline(time.Time{})
+	s.part()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed && len(s.attempts) == 0 {
@@ -206,6 +216,23 @@ func (s *server) greet(conn net.Conn, in *frames, ss *session) error {
 		}
 	}
 	return ss.out.put(&toWorker{Ready: true})
+}
+
+// part tells the connected worker that another one has come, and waits until all that it
+// said is heard: one that was killed has said things that the next one builds on, such
+// as what it settled.
+func (s *server) part() {
+	before := s.worker.Load()
+	if before == nil {
+		return
+	}
+	_ = before.out.put(&toWorker{Bye: true}) // it may be gone already
+	late := time.NewTimer(partWait)
+	defer late.Stop()
+	select {
+	case <-before.heard:
+	case <-late.C: // it lives, and hangs
+	}
 }
 
 // touch takes up when the server last knew of the worker.

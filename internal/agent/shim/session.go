@@ -18,8 +18,9 @@ const newsWait = 5 * time.Millisecond
 // session is a server's connection with a worker.
 type session struct {
 	*server
-	out  *outbox
-	soon chan struct{} // holds one token if there is news that may wait a little
+	out   *outbox
+	soon  chan struct{} // holds one token if there is news that may wait a little
+	heard chan struct{} // closed when all that the worker said was heard
 
 	mu    sync.Mutex
 	fresh []*attempt // of which there is news
@@ -74,12 +75,20 @@ func (ss *session) start(seq uint64, s *run.Start) {
 	// A task that ends soon is told with its end: most of the small ones cost one frame.
 	_ = ss.out.queue(&toWorker{Seq: seq, Started: &startedFrame{Pid: a.pid, At: muster.TimeOf(a.started)}}) // a worker that is gone needs none
 	ss.flushSoon()
-	if next := ss.worker.Load(); next != nil && next != ss { // which took over meanwhile
+	ss.tellNext(a)
+	a.watch()
+}
+
+// tellNext tells the worker that took over meanwhile of what this one had started. It
+// may have been told in its greeting, which is one thing with the lock.
+func (ss *session) tellNext(a *attempt) {
+	ss.server.mu.Lock()
+	defer ss.server.mu.Unlock()
+	if next := ss.worker.Load(); next != nil && next != ss {
 		if h := a.held(); h != nil {
 			next.answer(&toWorker{Held: h})
 		}
 	}
-	a.watch()
 }
 
 func (ss *session) record(seq uint64, r *recordFrame) {

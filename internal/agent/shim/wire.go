@@ -94,16 +94,22 @@ type startedFrame struct {
 type failedFrame struct {
 	Reason  muster.Reason `json:"reason"`
 	Message string        `json:"message"`
+	Ending  bool          `json:"ending,omitempty"` // the shim takes nothing new: another one may
 }
 
 func failure(err error) *failedFrame {
 	if f, ok := errors.AsType[*run.TaskError](err); ok {
-		return &failedFrame{f.Reason, f.Message}
+		return &failedFrame{Reason: f.Reason, Message: f.Message}
 	}
-	return &failedFrame{muster.WorkerInternal, err.Error()}
+	return &failedFrame{Reason: muster.WorkerInternal, Message: err.Error(), Ending: errors.Is(err, errEnding)}
 }
 
-func (f *failedFrame) err() error { return &run.TaskError{Reason: f.Reason, Message: f.Message} }
+func (f *failedFrame) err() error {
+	if f.Ending {
+		return errBefore
+	}
+	return &run.TaskError{Reason: f.Reason, Message: f.Message}
+}
 
 // news is what became of one attempt since the last news of it.
 type news struct {
@@ -127,13 +133,17 @@ func appendFrame(dst []byte, f any) ([]byte, error) {
 	return append(dst, b...), nil
 }
 
+// maxHello is that of a frame of somebody who has not said who he is.
+const maxHello = 4 << 10
+
 // frames reads the frames of one direction.
 type frames struct {
-	r   *bufio.Reader
-	buf []byte
+	r    *bufio.Reader
+	buf  []byte
+	most int // bytes of one
 }
 
-func newFrames(r io.Reader) *frames { return &frames{r: bufio.NewReaderSize(r, readAhead)} }
+func newFrames(r io.Reader) *frames { return &frames{r: bufio.NewReaderSize(r, readAhead), most: maxFrame} }
 
 // readAhead is enough for most frames, or several.
 const readAhead = 8 << 10
@@ -148,8 +158,8 @@ func (r *frames) next(f any) error {
 		return err
 	}
 	n := int(binary.BigEndian.Uint32(head[:]))
-	if n > maxFrame {
-		return fmt.Errorf("a frame of %s is over the limit of %s", muster.Size(n), muster.Size(maxFrame))
+	if n > r.most {
+		return fmt.Errorf("a frame of %s is over the limit of %s", muster.Size(n), muster.Size(r.most))
 	}
 	if cap(r.buf) < n || cap(r.buf) > keptBuffer {
 		r.buf = make([]byte, max(n, 4<<10))

@@ -29,6 +29,7 @@ import (
 const (
 	beShim   = "be-the-shim"
 	beWorker = "be-the-worker"
+	beCaller = "be-a-caller"
 )
 
 func TestMain(m *testing.M) {
@@ -44,6 +45,9 @@ func TestMain(m *testing.M) {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
 			}
+			os.Exit(0)
+		case beCaller:
+			fmt.Println(caller(os.Args[2]))
 			os.Exit(0)
 		}
 	}
@@ -81,6 +85,24 @@ func worker(dir string) error {
 		}
 		fmt.Println("done")
 	}
+}
+
+// caller talks to the shim in a home, whose key it knows, and says what it heard.
+func caller(dir string) string {
+	key, err := os.ReadFile(filepath.Join(dir, keyFile))
+	if err != nil {
+		return err.Error()
+	}
+	h := &home{dir: dir, key: string(key)}
+	conn, err := h.dial()
+	if err != nil {
+		return err.Error()
+	}
+	defer conn.Close()
+	if _, _, err := call(conn, h, 0, slog.New(slog.DiscardHandler)); err != nil {
+		return "refused"
+	}
+	return "served"
 }
 
 // order is a line of worker's input.

@@ -229,6 +229,19 @@ func (k *Kin) Myself() run.Pid {
 	return p
 }
 
+// Below reports whether a process descends from another one. One that is gone
+// counts as if it did.
+func Below(pid, top int) bool {
+	for pid > 1 && pid != top {
+		st, err := readStat(pid)
+		if err != nil {
+			return true
+		}
+		pid = st.parent
+	}
+	return pid == top
+}
+
 // Reap waits for the children that this process did not start and that have ended:
 // what a shim that was killed had started comes to the worker.
 func (k *Kin) Reap() {
