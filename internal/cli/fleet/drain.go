@@ -45,7 +45,11 @@ func (a *commands) drain(ctx context.Context, c *drainConfig, names []string) er
 	server, workers, err := c.order(names, func(server *client.Client, name string) (muster.Worker, error) {
 		return server.DrainWorker(ctx, name, c.deadline)
 	})
+	draw := a.sayWorker(func(w *muster.Worker) string { return drained(w, time.Now()) })
 	if err != nil {
+		if len(workers) > 0 {
+			err = errors.Join(frame.ShowSome(a.App, c.Format, workers, workerID, draw), err)
+		}
 		return err
 	}
 	if !c.noWait {
@@ -57,7 +61,7 @@ func (a *commands) drain(ctx context.Context, c *drainConfig, names []string) er
 			return err
 		}
 	}
-	return frame.ShowSome(a.App, c.Format, workers, workerID, a.sayWorker(func(w *muster.Worker) string { return drained(w, time.Now()) }))
+	return frame.ShowSome(a.App, c.Format, workers, workerID, draw)
 }
 
 // drained says how far a worker that was to drain is.

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -30,15 +31,16 @@ func (a *commands) eachWorker(c *steerConfig, names []string,
 	do func(server *client.Client, name string) (muster.Worker, error), draw func(muster.Worker) error,
 ) error {
 	_, workers, err := c.order(names, do)
-	if err != nil {
+	if len(workers) == 0 {
 		return err
 	}
-	return frame.ShowSome(a.App, c.Format, workers, workerID, draw)
+	return errors.Join(frame.ShowSome(a.App, c.Format, workers, workerID, draw), err)
 }
 
 func workerID(w muster.Worker) string { return string(w.ID) }
 
-// order does something to each worker that is named, up to the first failure.
+// order does something to each worker that is named, up to the first failure, and
+// returns those to which it was done.
 func (c *steerConfig) order(names []string, do func(*client.Client, string) (muster.Worker, error)) (*client.Client, []muster.Worker, error) {
 	if len(names) == 0 {
 		return nil, nil, muster.Errorf(muster.Invalid, "no worker is named: muster workers lists them")
@@ -47,11 +49,13 @@ func (c *steerConfig) order(names []string, do func(*client.Client, string) (mus
 	if err != nil {
 		return nil, nil, err
 	}
-	workers := make([]muster.Worker, len(names))
-	for i, name := range names {
-		if workers[i], err = do(server, name); err != nil {
-			return nil, nil, err
+	workers := make([]muster.Worker, 0, len(names))
+	for _, name := range names {
+		w, err := do(server, name)
+		if err != nil {
+			return server, workers, err
 		}
+		workers = append(workers, w)
 	}
 	return server, workers, nil
 }
