@@ -21,9 +21,6 @@ func NewThin(most int) *Thin { return &Thin{most: most, stride: 1} }
 // Len returns how many samples were added.
 func (t *Thin) Len() int { return t.n }
 
-// Last returns the sample that was added last.
-func (t *Thin) Last() muster.Sample { return t.last }
-
 // Add adds the next sample, and keeps it.
 func (t *Thin) Add(s muster.Sample) {
 	if t.n++; t.n > 1 {
