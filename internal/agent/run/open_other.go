@@ -2,4 +2,7 @@
 
 package run
 
-const openFlags = 0
+const (
+	openFlags = 0
+	noWait    = 0
+)

@@ -4,4 +4,7 @@ package run
 
 import "syscall"
 
-const openFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+const (
+	openFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+	noWait    = syscall.O_NONBLOCK
+)

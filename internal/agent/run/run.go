@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -118,8 +119,9 @@ type Transfer interface {
 	// FetchTree materializes a muster.Tree, given by the hash of its JSON form, in
 	// the folder dir. Nothing is written outside dir.
 	FetchTree(ctx context.Context, sha256, dir string) error
-	// Upload takes a file off the worker, unless the server has its bytes already.
-	Upload(ctx context.Context, path string) (sha256 string, size int64, err error)
+	// UploadFile takes the bytes of a plain file off the worker, unless the server has
+	// them already. f is at its beginning.
+	UploadFile(ctx context.Context, f *os.File) (sha256 string, size int64, err error)
 }
 
 // Logs is where output is written: the worker's own copy. The worker writes the log of

@@ -143,7 +143,9 @@ type frames struct {
 	most int // bytes of one
 }
 
-func newFrames(r io.Reader) *frames { return &frames{r: bufio.NewReaderSize(r, readAhead), most: maxFrame} }
+func newFrames(r io.Reader) *frames {
+	return &frames{r: bufio.NewReaderSize(r, readAhead), most: maxFrame}
+}
 
 // readAhead is enough for most frames, or several.
 const readAhead = 8 << 10

@@ -123,7 +123,7 @@ func TestTransfersKeepToTheRate(t *testing.T) {
 	if err := os.WriteFile(path, mine, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sha, _, err := c.Upload(t.Context(), path)
+	sha, _, err := uploadPath(t, c, path)
 	if err != nil || !bytes.Equal(s.blobs[sha], mine) {
 		t.Errorf("uploaded %d of %d bytes, %v", len(s.blobs[sha]), len(mine), err)
 	}

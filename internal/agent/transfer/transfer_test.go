@@ -296,7 +296,7 @@ func TestPatienceEnds(t *testing.T) {
 				if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 					t.Fatal(err)
 				}
-				if _, _, err := c.Upload(t.Context(), path); reasonOf(err) != muster.UploadFailed {
+				if _, _, err := uploadPath(t, c, path); reasonOf(err) != muster.UploadFailed {
 					t.Errorf("uploading: %v", err)
 				}
 			})
@@ -404,7 +404,7 @@ func TestUploadSurvivesFaults(t *testing.T) {
 			if err := os.WriteFile(path, tc.blob, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			sha, size, err := c.Upload(t.Context(), path)
+			sha, size, err := uploadPath(t, c, path)
 			if err != nil || sha != hashOf(tc.blob) || size != int64(len(tc.blob)) {
 				t.Fatalf("got %s, %d, %v", sha, size, err)
 			}
@@ -415,17 +415,28 @@ func TestUploadSurvivesFaults(t *testing.T) {
 				t.Errorf("asked %q, want %q", got, tc.log)
 			}
 			s.log = nil
-			if _, _, err := c.Upload(t.Context(), path); err != nil || len(s.log) != 1 {
+			if _, _, err := uploadPath(t, c, path); err != nil || len(s.log) != 1 {
 				t.Errorf("what is there was sent again: %q, %v", s.log, err)
 			}
 		})
 	}
 }
 
+// uploadPath uploads the file at path.
+func uploadPath(t *testing.T, c *Client, path string) (sha string, size int64, err error) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return c.UploadFile(t.Context(), f)
+}
+
 func TestUploadFails(t *testing.T) {
 	s := newServer(t)
 	c := newClient(t, s, 0)
-	if _, _, err := c.Upload(t.Context(), t.TempDir()); reasonOf(err) != muster.UploadFailed {
+	if _, _, err := uploadPath(t, c, t.TempDir()); reasonOf(err) != muster.UploadFailed {
 		t.Errorf("a folder: got %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "in")
@@ -433,7 +444,7 @@ func TestUploadFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.faults = []fault{{}, {status: http.StatusRequestEntityTooLarge}}
-	if _, _, err := c.Upload(t.Context(), path); reasonOf(err) != muster.UploadFailed || !strings.Contains(err.Error(), "413") {
+	if _, _, err := uploadPath(t, c, path); reasonOf(err) != muster.UploadFailed || !strings.Contains(err.Error(), "413") {
 		t.Errorf("too large: got %v", err)
 	}
 }

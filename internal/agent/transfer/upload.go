@@ -20,32 +20,13 @@ import (
 // headerOffset says where an upload goes on, in both directions.
 const headerOffset = "Upload-Offset"
 
-// Upload implements run.Transfer. Its errors are run.TaskErrors.
-func (c *Client) Upload(ctx context.Context, path string) (sha string, size int64, err error) {
-	sha, size, err = c.upload(ctx, path)
-	if err != nil {
-		return "", 0, run.Failf(muster.UploadFailed, "the file could not be uploaded: %w", err)
-	}
-	return sha, size, nil
-}
-
-// UploadFile takes the bytes of a regular file off the worker, unless the server
-// has them already. f is at its beginning. Its errors are run.TaskErrors.
+// UploadFile implements run.Transfer. Its errors are run.TaskErrors.
 func (c *Client) UploadFile(ctx context.Context, f *os.File) (sha string, size int64, err error) {
 	sha, size, err = c.send(ctx, f)
 	if err != nil {
 		return "", 0, run.Failf(muster.UploadFailed, "the file could not be uploaded: %w", err)
 	}
 	return sha, size, nil
-}
-
-func (c *Client) upload(ctx context.Context, path string) (string, int64, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", 0, err
-	}
-	defer f.Close()
-	return c.send(ctx, f)
 }
 
 func (c *Client) send(ctx context.Context, f *os.File) (string, int64, error) {

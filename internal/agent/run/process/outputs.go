@@ -68,10 +68,22 @@ func (a *Attempt) distrust() {
 
 // readResult reads result.json.
 func (a *Attempt) readResult() error {
-	f, err := run.OpenPlain(filepath.Join(a.out(), resultName))
+	out, err := a.folder(a.out())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	if err != nil {
+		return run.Failf(muster.WorkerInternal, "$MUSTER_OUT cannot be read: %w", err)
+	}
+	defer func() { _ = out.Close() }()
+	info, err := out.Lstat(resultName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && !info.Mode().IsRegular() {
+		return run.Failf(muster.ResultInvalid, "%s cannot be read: it is not a plain file", resultName)
+	}
+	f, err := run.OpenIn(out, resultName)
 	if err != nil {
 		return run.Failf(muster.ResultInvalid, "%s cannot be read: %w", resultName, err)
 	}
@@ -97,8 +109,8 @@ func (a *Attempt) readResult() error {
 
 // found is a file to take off the worker.
 type found struct {
-	name string // of the artifact
-	path string // absolute
+	name string // of the artifact, and of the file in the folder
+	dir  string // out, or work
 }
 
 // collector gathers files, by name and within bounds.
@@ -128,21 +140,18 @@ func (a *Attempt) collect(withResult bool) ([]found, error) {
 }
 
 func (c *collector) folder(withResult bool) error {
-	entries, err := os.ReadDir(c.a.out())
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // the task removed it: nothing was left there
-		}
-		return run.Failf(muster.WorkerInternal, "$MUSTER_OUT cannot be read: %w", err)
+	root, err := c.a.folder(c.a.out())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the task removed it: nothing was left there
 	}
-	if len(entries) == 0 {
-		return nil
-	}
-	root, err := os.OpenRoot(c.a.out())
 	if err != nil {
 		return run.Failf(muster.WorkerInternal, "$MUSTER_OUT cannot be read: %w", err)
 	}
 	defer func() { _ = root.Close() }()
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return run.Failf(muster.WorkerInternal, "$MUSTER_OUT cannot be read: %w", err)
+	}
 	for _, e := range entries {
 		if e.Name() != resultName || withResult {
 			c.add(root, c.a.out(), e.Name())
@@ -153,7 +162,7 @@ func (c *collector) folder(withResult bool) error {
 
 // globs adds what the patterns match. One without wildcards must match.
 func (c *collector) globs(patterns []string) error {
-	root, err := os.OpenRoot(c.a.Dir)
+	root, err := c.a.folder(c.a.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return run.Failf(muster.ArtifactMissing, "the task's folder is gone, and its outputs with it")
 	}
@@ -217,7 +226,7 @@ func (c *collector) add(root *os.Root, dir, name string) int {
 	}
 	if !c.seen[name] {
 		c.seen[name] = true
-		c.files = append(c.files, found{name, filepath.Join(dir, filepath.FromSlash(name))})
+		c.files = append(c.files, found{name, dir})
 	}
 	return 1
 }
@@ -262,7 +271,7 @@ func (a *Attempt) upload(ctx context.Context, files []found) error {
 	for range min(uploadsAtOnce, len(files)) {
 		wg.Go(func() {
 			for i := take(); i >= 0; i = take() {
-				hash, size, err := a.e.env.Transfer.Upload(ctx, files[i].path)
+				hash, size, err := a.uploadOne(ctx, files[i])
 				mu.Lock()
 				if err == nil {
 					done[i] = muster.Artifact{Name: files[i].name, Size: size, SHA256: hash}
@@ -280,4 +289,31 @@ func (a *Attempt) upload(ctx context.Context, files []found) error {
 		}
 	}
 	return fail
+}
+
+// uploadOne takes one file. It is opened anew in its own folder: something of the task that
+// got away may have put a link to a file of the worker's in its place.
+func (a *Attempt) uploadOne(ctx context.Context, f found) (sha256 string, size int64, err error) {
+	root, err := a.folder(f.dir)
+	if err != nil {
+		return "", 0, err
+	}
+	defer func() { _ = root.Close() }()
+	file, err := run.OpenIn(root, filepath.FromSlash(f.name))
+	if err != nil {
+		return "", 0, err
+	}
+	defer file.Close()
+	return a.e.env.Transfer.UploadFile(ctx, file)
+}
+
+// folder opens a folder of the task's for reading what lies in it, and nothing else. The
+// one around it is the worker's to change.
+func (a *Attempt) folder(dir string) (*os.Root, error) {
+	base, err := os.OpenRoot(a.base)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = base.Close() }()
+	return base.OpenRoot(filepath.Base(dir))
 }

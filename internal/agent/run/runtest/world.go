@@ -157,19 +157,19 @@ func (w *World) FetchTree(_ context.Context, hash, dir string) error {
 	return nil
 }
 
-// Upload is run.Transfer.
-func (w *World) Upload(ctx context.Context, path string) (string, int64, error) {
+// UploadFile is run.Transfer.
+func (w *World) UploadFile(ctx context.Context, f *os.File) (string, int64, error) {
 	if ctx.Err() != nil {
 		return "", 0, context.Cause(ctx)
 	}
-	data, err := os.ReadFile(path)
+	data, err := io.ReadAll(f)
 	if err != nil {
 		return "", 0, err
 	}
 	sum := sha256.Sum256(data)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.uploaded[filepath.Base(path)] = data
+	w.uploaded[filepath.Base(f.Name())] = data
 	return hex.EncodeToString(sum[:]), int64(len(data)), nil
 }
 
