@@ -134,7 +134,8 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, tasks.Close()) }()
-	machine := probe.New(probe.Config{Data: w.cfg.Data, Bandwidth: w.cfg.Bandwidth})
+	reach := w.cfg.Limits.Reach()
+	machine := probe.New(probe.Config{Data: w.cfg.Data, Bandwidth: w.cfg.Bandwidth, Reach: reach})
 	found, stale, err := w.facts(ctx, machine, len(tasks.Held()) > 0)
 	if err != nil {
 		return nil // told to stop before it began
@@ -178,7 +179,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		Limits: limits, GPUs: devices.Latest, Price: w.cfg.Price, Log: w.log,
 		History: func(id muster.AttemptID) ([]muster.Sample, error) { return series(ctx, logs, id) },
 	})
-	executors, err := w.executors(id, &run.Env{Supervisor: tasks, Limits: limits, Logs: logs, Meter: measures, GPUs: board}, saved)
+	executors, err := w.executors(id, &run.Env{Supervisor: tasks, Limits: limits, Logs: logs, Meter: measures, GPUs: board, Path: tasksPath(reach)}, saved)
 	if err != nil {
 		return err
 	}

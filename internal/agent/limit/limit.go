@@ -176,6 +176,15 @@ func (l *Limits) setUser() error {
 		return muster.Errorf(muster.Invalid, "the user %s cannot reach the worker's data dir %s: give --data a folder in a place that all users may pass through, such as /var/lib/muster (%w)",
 			l.cfg.TaskUser, l.cfg.Data, err)
 	}
+	for _, path := range slices.Concat(l.cfg.Read, l.cfg.Write) {
+		dir := path
+		if info, err := os.Stat(path); err == nil && !info.IsDir() {
+			dir = filepath.Dir(path)
+		}
+		if reach(user, dir) != nil {
+			l.cfg.Log.Warn("tasks are let into " + path + ", but their user " + l.cfg.TaskUser + " cannot come there: the modes of a folder on the way keep it out")
+		}
+	}
 	return nil
 }
 

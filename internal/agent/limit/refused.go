@@ -32,7 +32,10 @@ func Refused(b *run.Sandbox, line string) string {
 		if strings.HasPrefix(line, path) || within(path, b.Write) {
 			continue // the first word is the program that complains
 		}
-		return "the worker's sandbox lets tasks read " + path + ", not change it: write to the task's own folder, $MUSTER_OUT or $TMPDIR; " + owner + "--allow-write"
+		if strings.Contains(path, "/site-packages") || strings.Contains(path, "/dist-packages") {
+			return "the worker's sandbox lets tasks read " + path + ", not change it: name packages in python.packages instead of installing them"
+		}
+		return "the worker's sandbox lets tasks read " + path + " if its mode does, not change it: write to the task's own folder, $MUSTER_OUT or $TMPDIR; " + owner + "--allow-write"
 	}
 	return ""
 }

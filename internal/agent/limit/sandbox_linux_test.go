@@ -190,6 +190,32 @@ func needsUser(t *testing.T) *user.User {
 	return u
 }
 
+func TestWhereTheUserOfTasksComes(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root has tasks of another user")
+	}
+	nobody, err := user.Lookup("nobody")
+	if err != nil {
+		t.Skip("there is no user nobody")
+	}
+	if reach := (&Config{}).Reach(); reach != nil {
+		t.Error("tasks of the worker's own user come where it does")
+	}
+	private := filepath.Join(t.TempDir(), "private")
+	if err := os.MkdirAll(filepath.Join(private, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(private, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	reach := (&Config{TaskUser: nobody.Username}).Reach()
+	for dir, want := range map[string]bool{"/usr/bin": true, private: false, filepath.Join(private, "bin"): false, "/no/such": false} {
+		if reach(dir) != want || reach(dir) != want {
+			t.Errorf("%s: %t", dir, !want)
+		}
+	}
+}
+
 func TestTaskUser(t *testing.T) {
 	needsRoot(t)
 	nobody := needsUser(t)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -44,6 +45,28 @@ func lookUp(name string) (*run.User, error) {
 		return nil, muster.Errorf(muster.Invalid, "tasks must not run as the superuser %s: give --task-user a user without privileges", name)
 	}
 	return who, nil
+}
+
+// Reach returns what tells whether the user of tasks can come to a folder; nil if
+// tasks run as the worker's own. It may be called at any time, and keeps its answers.
+func (c *Config) Reach() func(dir string) bool {
+	if c.TaskUser == "" {
+		return nil
+	}
+	u, err := lookUp(c.TaskUser)
+	if err != nil {
+		return nil // Check says so
+	}
+	var mu sync.Mutex
+	known := map[string]bool{}
+	return func(dir string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if _, asked := known[dir]; !asked {
+			known[dir] = reach(u, dir) == nil
+		}
+		return known[dir]
+	}
 }
 
 func id(s string) (uint32, error) {

@@ -16,6 +16,8 @@ type host struct {
 	env  func(name string) string
 	home string // of this user, "" if unknown
 	os   string // as runtime.GOOS
+
+	reach func(dir string) bool // Config.Reach
 }
 
 func thisHost() *host {

@@ -25,7 +25,7 @@ func (h *host) interpreters(data string) (found []interpreter, dropped int) {
 	seen := map[string]bool{}
 	add := func(of, path string) {
 		key := h.identify(path)
-		if key == "" || seen[key] {
+		if key == "" || seen[key] || !h.reached(path) {
 			return
 		}
 		seen[key] = true
@@ -39,7 +39,7 @@ func (h *host) interpreters(data string) (found []interpreter, dropped int) {
 	if h.os == "windows" {
 		standard = "python"
 	}
-	if path := find(standard); path != "" {
+	if path := h.first(standard); path != "" {
 		add(h.madeBy(path), path)
 		for i := range found {
 			// On Windows the name may lead to a shop, and on macOS to an offer to install it.
@@ -62,6 +62,29 @@ func (h *host) interpreters(data string) (found []interpreter, dropped int) {
 		}
 	}
 	return found, dropped
+}
+
+// first returns the program that tasks find on the PATH by a name, "" for none.
+func (h *host) first(name string) string {
+	path := find(name)
+	if path == "" || h.reached(path) {
+		return path
+	}
+	for _, dir := range filepath.SplitList(h.env("PATH")) {
+		if path := filepath.Join(dir, name); filepath.IsAbs(dir) && h.identify(path) != "" && h.reached(path) {
+			return path
+		}
+	}
+	return ""
+}
+
+// reached reports whether tasks can come to a program, and to where its links lead.
+func (h *host) reached(path string) bool {
+	if h.reach == nil {
+		return true
+	}
+	target, err := filepath.EvalSymlinks(path)
+	return err == nil && h.reach(filepath.Dir(path)) && h.reach(filepath.Dir(target))
 }
 
 // identify returns a text that is the same for names of the same interpreter, or

@@ -45,9 +45,10 @@ func took(since time.Time) Took { return Took(time.Since(since).Round(time.Milli
 
 // Config says where to look.
 type Config struct {
-	Data      string        // the worker's data dir; it need not be there yet
-	Bandwidth muster.Size   // the cap of the worker's transfers, bytes a second; 0 means none
-	Limits    *limit.Config // tell how a worker with this configuration holds its tasks; nil: do not
+	Data      string                // the worker's data dir; it need not be there yet
+	Bandwidth muster.Size           // the cap of the worker's transfers, bytes a second; 0 means none
+	Reach     func(dir string) bool // whether tasks can come to a folder, for interpreters; nil: to all
+	Limits    *limit.Config         // tell how a worker with this configuration holds its tasks; nil: do not
 }
 
 // Limits is how a worker of this machine holds its tasks.
@@ -67,7 +68,9 @@ type Probe struct {
 
 // New makes a Probe of this machine.
 func New(cfg Config) *Probe {
-	return &Probe{cfg: cfg, host: thisHost(), tools: newAsker(), busy: map[string]bool{}}
+	h := thisHost()
+	h.reach = cfg.Reach
+	return &Probe{cfg: cfg, host: h, tools: newAsker(), busy: map[string]bool{}}
 }
 
 // A Run ends after most, with tools that hang one after the other; by then those

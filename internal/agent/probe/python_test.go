@@ -148,6 +148,14 @@ func TestInterpreters(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" || dropped != 0 || !found[0].standard {
 		t.Errorf("%d dropped, %+v: %s", dropped, found[0], d)
 	}
+
+	// Tasks come to conda's only, so that it is theirs by the usual name if the PATH leads there.
+	theirs := filepath.Dir(conda)
+	t.Setenv("PATH", os.Getenv("PATH")+":"+theirs)
+	h.reach = func(dir string) bool { return dir == theirs }
+	if found, _ = h.interpreters(filepath.Join(home, "data")); len(found) != 1 || found[0].path != conda || !found[0].standard {
+		t.Errorf("where tasks come to %s only, there are %+v", theirs, found)
+	}
 }
 
 func TestSelfTold(t *testing.T) {

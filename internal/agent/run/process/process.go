@@ -55,6 +55,9 @@ func NewKind(env *run.Env, kind string, extras Extras) (*Executor, error) {
 		return nil, err
 	}
 	e := &Executor{kind: kind, env: env, dir: dir, extras: extras, inherited: inherited(os.Environ())}
+	if env.Path != "" {
+		e.inherited = set(e.inherited, "PATH", env.Path)
+	}
 	e.list = e.hooks()
 	e.folders.dir, e.folders.name = filepath.Join(dir, "tasks"), ".spare-"+kind+"-"
 	e.folders.parts = []string{"work", "out", "tmp"}

@@ -49,7 +49,7 @@ func New(env *run.Env) (*Envs, error) {
 	return &Envs{
 		dir:      filepath.Join(dir, "envs"),
 		log:      env.Log,
-		tool:     tool{given: env.UV, data: dir, lock: make(chan struct{}, 1)},
+		tool:     tool{given: env.UV, data: dir, path: env.Path, lock: make(chan struct{}, 1)},
 		building: map[string]chan struct{}{},
 		good:     map[string]bool{},
 		versions: map[string]string{},

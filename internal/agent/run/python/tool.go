@@ -20,6 +20,7 @@ import (
 type tool struct {
 	given string        // by the operator, or ""
 	data  string        // the worker's data dir
+	path  string        // run.Env.Path
 	lock  chan struct{} // held while uv is being fetched
 }
 
@@ -93,7 +94,11 @@ func (t *tool) fetch(ctx context.Context, watch Watcher) error {
 
 // uv runs uv in dir and passes on its lines.
 func (t *tool) uv(ctx context.Context, path, dir string, say func(string), args ...string) error {
-	return command(ctx, dir, environment(t.data), say, path, args...)
+	env := environment(t.data)
+	if t.path != "" {
+		env = append(env, "PATH="+t.path) // the last one counts
+	}
+	return command(ctx, dir, env, say, path, args...)
 }
 
 // environment is what uv and pip see: how to reach package indexes, and folders of
