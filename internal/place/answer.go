@@ -163,6 +163,8 @@ func (a *Answer) wait() string {
 		return fmt.Sprintf("wait until worker %s is asked again", name)
 	case a.waits():
 		return fmt.Sprintf("wait until %s has had its turn on worker %s", a.Kept, name)
+	case a.Now == State && a.Book.Opens:
+		return fmt.Sprintf("wait for worker %s, which %s", name, a.Book.Closed)
 	case a.Now == State:
 		return fmt.Sprintf("bring back worker %s, which %s", name, a.Book.Closed)
 	default:

@@ -15,6 +15,7 @@ import (
 type Book struct {
 	Worker *muster.Worker // ID, Name, Tags, Kinds, Price and Resources are read
 	Closed string         // why the worker takes no tasks now; "" if it does
+	Opens  bool           // it takes some again of its own accord
 
 	mcpu   int64
 	memory muster.Size

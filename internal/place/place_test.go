@@ -96,6 +96,18 @@ func TestClosedWorkerFailsFirstByState(t *testing.T) {
 	}
 }
 
+func TestWhoIsClosedIsWaitedForOrBroughtBack(t *testing.T) {
+	t.Parallel()
+	b := place.NewBook(rig())
+	n := need(func(*muster.TaskSpec) {})
+	for opens, want := range map[bool]string{false: "bring back worker rig, which is busy", true: "wait for worker rig, which is busy"} {
+		b.Closed, b.Opens = "is busy", opens
+		if got := place.Nearest([]place.Answer{place.Ask(b, n)}); got != want {
+			t.Errorf("opens %t: %s", opens, got)
+		}
+	}
+}
+
 func TestGPUsAreGivenTightestFirst(t *testing.T) {
 	t.Parallel()
 	b := place.NewBook(rig())

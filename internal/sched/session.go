@@ -123,6 +123,7 @@ func (s *State) review(now muster.Time, w *worker) bool {
 	case w.constrained != "":
 		closed = "takes no tasks now: " + w.constrained
 	}
+	w.Book.Opens = state == muster.WorkerActive && closed != ""
 	if closed != w.Book.Closed {
 		w.Book.Closed = closed
 		s.queue.Reopened(&w.Worker)
