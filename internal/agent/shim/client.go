@@ -99,6 +99,8 @@ func (c *Client) revisit(h *home) error {
 const callTries = 2
 
 func (c *Client) takeUp(l *line, held []run.Held) {
+	c.mu.Lock() // another one's line may be ending
+	defer c.mu.Unlock()
 	c.contact = max(c.contact, l.contact)
 	c.held = append(c.held, held...)
 	c.join(l)
@@ -109,7 +111,7 @@ func (c *Client) takeUp(l *line, held []run.Held) {
 	}
 }
 
-// join begins to hear a shim. The lock is held, or nobody else knows the client yet.
+// join begins to hear a shim. The lock is held.
 func (c *Client) join(l *line) {
 	c.lines = append(c.lines, l)
 	c.wg.Go(func() {
