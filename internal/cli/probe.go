@@ -20,7 +20,7 @@ type probeConfig struct {
 func (c *probeConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
 		frame.Option{Name: "data", Usage: "look at the disk of this `FOLDER` (default: muster/worker in the user's data folder)"}.Variable().Text(&c.data),
-	}, c.offer.flags(), c.Format.Flags())
+	}, c.offer.flags(), c.Flags())
 }
 
 func (a *app) probeCommand() *cli.Command {

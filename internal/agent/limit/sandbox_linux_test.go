@@ -210,8 +210,10 @@ func TestWhereTheUserOfTasksComes(t *testing.T) {
 	}
 	reach := (&Config{TaskUser: nobody.Username}).Reach()
 	for dir, want := range map[string]bool{"/usr/bin": true, private: false, filepath.Join(private, "bin"): false, "/no/such": false} {
-		if reach(dir) != want || reach(dir) != want {
-			t.Errorf("%s: %t", dir, !want)
+		for range 2 { // the second answer was kept
+			if reach(dir) != want {
+				t.Errorf("%s: %t", dir, !want)
+			}
 		}
 	}
 }
