@@ -9,15 +9,15 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// mostFiles is how many files of an attempt are counted: what a walk of more would
-// cost the disk is more than the figure is worth.
+// mostFiles is how many files of an attempt are counted whose disk is not limited: what a
+// walk of more would cost the disk is more than the figure is worth.
 const mostFiles = 200_000
 
 var errTooMany = errors.New("too many files")
 
-// taken adds up the blocks that folders take, and reports false if they hold too
-// many files or cannot be read. Files that vanish meanwhile are left out.
-func taken(ctx context.Context, folders []string) (size muster.Size, ok bool) {
+// taken adds up the blocks that folders take, and reports false if they hold more
+// than so many files or cannot be read. Files that vanish meanwhile are left out.
+func taken(ctx context.Context, folders []string, most int) (size muster.Size, ok bool) {
 	files := 0
 	for _, folder := range folders {
 		err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
@@ -27,7 +27,7 @@ func taken(ctx context.Context, folders []string) (size muster.Size, ok bool) {
 				}
 				return nil // it vanished, or the task shut it
 			}
-			if files++; files > mostFiles || ctx.Err() != nil {
+			if files++; files > most || ctx.Err() != nil {
 				return errTooMany
 			}
 			if info, err := d.Info(); err == nil {

@@ -223,6 +223,17 @@ func (sub *subject) walkDue() time.Time {
 	return sub.nextWalk
 }
 
+func (sub *subject) watchesDisk() bool { return sub.Confine != nil && sub.Confine.WatchDisk > 0 }
+
+// most is how many files are counted: with many small ones a task is not rid of its
+// limit.
+func (sub *subject) most() int {
+	if sub.watchesDisk() {
+		return math.MaxInt
+	}
+	return mostFiles
+}
+
 // walk measures the folders: more often where a limit is watched, but never for more
 // than a tenth of the time.
 func (sub *subject) walk(ctx context.Context) {
@@ -230,13 +241,13 @@ func (sub *subject) walk(ctx context.Context) {
 	if c := sub.Folders.Checkpoint; c != "" {
 		folders = append(folders, c)
 	}
-	begin := time.Now()
-	size, ok := taken(ctx, folders)
-	now := time.Now()
 	every := walking
-	if c := sub.Confine; c != nil && c.WatchDisk > 0 {
+	if sub.watchesDisk() {
 		every = watching
 	}
+	begin := time.Now()
+	size, ok := taken(ctx, folders, sub.most())
+	now := time.Now()
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	sub.nextWalk = now.Add(max(every, 10*now.Sub(begin)))

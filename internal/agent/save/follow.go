@@ -31,6 +31,7 @@ const (
 
 	// the most that a checkpoint may have to be saved
 	maxFiles = 20_000
+	maxPath  = 1024 // bytes; to look into a folder takes the square of its depth
 	maxSize  = muster.Size(64 << 30)
 
 	// tick is longer than the time that any file system takes for one.
@@ -187,6 +188,10 @@ func (f *follower) list(root *os.Root) ([]entry, error) {
 		}
 		if err != nil {
 			return fmt.Errorf("%s cannot be read: %w", name, bare(err))
+		}
+		if d.IsDir() && len(name) > maxPath {
+			f.once(fmt.Sprintf("%.60s… is not saved with the checkpoint: its path is longer than %d bytes", name, maxPath))
+			return fs.SkipDir
 		}
 		if d.IsDir() {
 			return nil

@@ -369,6 +369,34 @@ func TestNothingIsReadThroughALink(t *testing.T) {
 	}
 }
 
+// A task may make folders in folders without end: the worker does not go after them.
+func TestFoldersWithoutEnd(t *testing.T) {
+	b := newBench(t)
+	b.write("model", "1", time.Hour)
+	root, err := os.OpenRoot(b.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range maxPath/2 + 2 {
+		err := root.Mkdir("d", 0o700)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner, err := root.OpenRoot("d")
+		if err := errors.Join(err, root.Close()); err != nil {
+			t.Fatal(err)
+		}
+		root = inner
+	}
+	if err := errors.Join(root.WriteFile("deep", nil, 0o600), root.Close()); err != nil {
+		t.Fatal(err)
+	}
+	b.look(b.follower())
+	if tree := b.bucket.tree(b.trees()[0]); len(tree.Files) != 1 || tree.Files[0].Path != "model" {
+		t.Errorf("saved %+v", tree.Files)
+	}
+}
+
 func TestTooMuchIsSaidOnce(t *testing.T) {
 	b := newBench(t)
 	f := b.follower()

@@ -23,6 +23,7 @@ import (
 const (
 	resultName    = "result.json"
 	maxArtifacts  = 10_000
+	maxName       = 1024 // bytes; a folder that lies deeper is not looked into: that takes the square of the depth
 	uploadsAtOnce = 4
 	lateUploads   = time.Minute // for what a task that timed out has left
 )
@@ -179,7 +180,7 @@ func (c *collector) globs(patterns []string) error {
 			}
 			continue
 		}
-		names, err := doublestar.Glob(root.FS(), clean, doublestar.WithNoFollow())
+		names, err := doublestar.Glob(shallow{root.FS()}, clean, doublestar.WithNoFollow())
 		if err != nil {
 			return run.Failf(muster.TaskInvalid, "outputs: %q is not a pattern: %w", pattern, err)
 		}
@@ -206,6 +207,10 @@ func (c *collector) add(root *os.Root, dir, name string) int {
 	case info.IsDir():
 		if link, err := root.Lstat(filepath.FromSlash(name)); err != nil || !link.IsDir() {
 			return 0 // a link to a folder: its files are taken where they are
+		}
+		if len(name) > maxName {
+			c.a.Say(fmt.Sprintf("%.60s… is not taken as an artifact: its path is longer than %d bytes", name, maxName))
+			return 0
 		}
 		entries, err := fs.ReadDir(root.FS(), name)
 		if err != nil {
@@ -242,8 +247,22 @@ func unreadable(root *os.Root, name string, err error) string {
 	return err.Error()
 }
 
+// shallow is a folder without what lies too deep in it.
+type shallow struct{ fs.FS }
+
+// Stat implements fs.StatFS: without it files would be opened.
+func (s shallow) Stat(name string) (fs.FileInfo, error) { return fs.Stat(s.FS, name) }
+
+// ReadDir implements fs.ReadDirFS.
+func (s shallow) ReadDir(name string) ([]fs.DirEntry, error) {
+	if len(name) > maxName {
+		return nil, nil
+	}
+	return fs.ReadDir(s.FS, name)
+}
+
 func usableName(s string) bool {
-	return utf8.ValidString(s) && len(s) <= 1024 && !strings.ContainsFunc(s, unicode.IsControl)
+	return utf8.ValidString(s) && len(s) <= maxName && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
 // upload takes files off the worker, a few at once. The artifacts are those that

@@ -1,12 +1,16 @@
 package process
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -90,6 +94,77 @@ func TestNoResultIsReadFromOutside(t *testing.T) {
 	}
 	if err := a.readResult(); err == nil || a.result != nil {
 		t.Errorf("through a link: %s, %v", a.result, err)
+	}
+}
+
+// reads counts how often folders are read.
+type reads struct {
+	fs.FS
+
+	n int
+}
+
+func (r *reads) ReadDir(name string) ([]fs.DirEntry, error) {
+	r.n++
+	return []fs.DirEntry{entry{}}, nil // a folder in each
+}
+
+func (r *reads) Stat(string) (fs.FileInfo, error) { return entry{}, nil }
+
+// entry is a folder of the name d.
+type entry struct {
+	fs.DirEntry
+	fs.FileInfo
+}
+
+func (entry) Name() string      { return "d" }
+func (entry) IsDir() bool       { return true }
+func (entry) Mode() fs.FileMode { return fs.ModeDir }
+func (entry) Type() fs.FileMode { return fs.ModeDir }
+
+// A task may leave folders in folders without end: the worker does not go after them.
+func TestFoldersWithoutEnd(t *testing.T) {
+	endless := &reads{}
+	if found, err := doublestar.Glob(shallow{endless}, "**/model", doublestar.WithNoFollow()); err != nil || len(found) > maxName {
+		t.Errorf("%d are found, %v", len(found), err)
+	}
+	if endless.n > 2*maxName {
+		t.Errorf("%d folders are read", endless.n)
+	}
+
+	var words bytes.Buffer
+	a := &Attempt{base: t.TempDir(), Task: &run.Task{Spec: &muster.TaskSpec{}}, log: &attemptLog{grew: func(int64) {}}}
+	a.log.store = func(_ int64, data []byte) (int64, error) {
+		words.Write(data)
+		return int64(words.Len()), nil
+	}
+	mkdir(t, a.out())
+	root, err := os.OpenRoot(a.out())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const deep = maxName/2 + 2
+	for range deep {
+		if err := root.Mkdir("d", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		inner, err := root.OpenRoot("d")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := root.Close(); err != nil {
+			t.Fatal(err)
+		}
+		root = inner
+	}
+	if err := root.WriteFile("model", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := root.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := a.collect(true); err != nil || len(all) != 0 || !strings.Contains(words.String(), "longer than") {
+		t.Errorf("%v, %v, and it says %q", all, err, words.String())
 	}
 }
 

@@ -1,0 +1,29 @@
+package meter
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+func TestManyFiles(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 20 {
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all, ok := taken(t.Context(), []string{dir}, 21); !ok || all <= 0 { // with the folder
+		t.Errorf("%s, %t", all, ok)
+	}
+	if _, ok := taken(t.Context(), []string{dir}, 20); ok {
+		t.Error("more than the most are counted")
+	}
+	free, limited := &subject{}, &subject{Subject: run.Subject{Confine: &run.Confine{WatchDisk: 1}}}
+	if free.most() != mostFiles || limited.most() <= mostFiles {
+		t.Errorf("%d files are counted without a limit, %d with one: many small files rid a task of it", free.most(), limited.most())
+	}
+}
