@@ -21,8 +21,9 @@
 // Each shim has a folder, DATA/shim/NAME, which it removes at its end:
 //
 //	sock  on which it listens; the worker made it, so that it can be called at once
-//	key   which a worker must know: a task of the same user may find the socket,
-//	      but in its sandbox it cannot read this
+//	key   which a worker must know. A task of the same user may find the socket,
+//	      which its sandbox does not keep from it; but it cannot read this, and
+//	      whoever descends from the shim is not served
 //	pid   the shim's own process
 //	pids  the processes of its tasks, by number, start and boot, and by their mark
 //
@@ -38,8 +39,10 @@
 // # The connection
 //
 // Frames are JSON behind their length; wire.go has them all. A shim serves one
-// worker: when another one calls, the first is told that it was taken over. Nothing
-// in a shim waits for a worker. What is new of an attempt (log size, progress, the
+// worker: when another one calls, the first is told that it was taken over, and all
+// that it had said, such as its last reports, is heard first. A worker takes a shim for
+// dead that left several questions unanswered, not by the clock: it may itself have
+// stood still. Nothing in a shim waits for a worker. What is new of an attempt (log size, progress, the
 // end) is merged until the worker takes it, so that a worker that hangs costs its
 // shim a few kilobytes for each attempt and no task a moment. An attempt costs its
 // Start, which is about twice its spec, its report, 64 KiB while it prints, and at
