@@ -72,7 +72,7 @@ func (w *Worker) lookAgain(ctx context.Context, machine *probe.Probe, known prob
 		w.log.Info("the machine changed", slog.String("gained", missing(f.Tags, known.Tags)), slog.String("lost", missing(known.Tags, f.Tags)), slog.Int("gpus", len(f.GPUs)))
 		for _, note := range f.Notes {
 			if !slices.Contains(known.Notes, note) {
-				w.log.Warn(note)
+				w.log.Info(note)
 			}
 		}
 		offer(f)

@@ -8,8 +8,10 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"golang.org/x/sync/errgroup"
 
@@ -79,6 +81,11 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	case cfg.Slots < 0 || cfg.CPUs < 0 || cfg.Memory < 0 || cfg.Price < 0 || cfg.Cache < 0 || cfg.LogCap < 0 || cfg.Bandwidth < 0 || cfg.ShutdownGrace < 0:
 		return nil, muster.Errorf(muster.Invalid, "--slots, --cpus, --memory, --price, sizes and times must not be negative")
 	}
+	for _, tag := range cfg.Tags {
+		if tag == "" || len(tag) > muster.MaxName || strings.ContainsFunc(tag, unicode.IsSpace) {
+			return nil, muster.Errorf(muster.Invalid, "--tags: %q is no tag: write 1 to %d bytes without spaces, and a comma between two", tag, muster.MaxName)
+		}
+	}
 	if err := link.CheckAddress(cfg.Address); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "--address %w", err)
 	}
@@ -141,7 +148,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		return nil // told to stop before it began
 	}
 	for _, note := range found.Notes {
-		w.log.Warn(note)
+		w.log.Info(note)
 	}
 	facts := w.adopt(found)
 	id, err := w.identity(ctx, facts.Hostname)

@@ -125,6 +125,9 @@ func (a *Attempt) usage() *muster.Usage {
 	if u.WallSeconds > 0 {
 		u.CPUAvg = u.CPUSeconds / u.WallSeconds
 	}
+	if u.CPUPeak > 0 {
+		u.CPUPeak = max(u.CPUPeak, u.CPUAvg) // what ends between two samples is in no sample
+	}
 	u.MemoryPeak = max(u.MemoryPeak, a.exit.MaxRSS)
 	if c.MemoryPeak != nil {
 		u.MemoryPeak = *c.MemoryPeak
