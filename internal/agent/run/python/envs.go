@@ -164,7 +164,7 @@ func (e *Envs) usable(ctx context.Context, dir, key string, watch Watcher) bool 
 	if good {
 		return true
 	}
-	if err := command(ctx, "", nil, func(string) {}, python, "-c", "import sys; sys.exit(sys.prefix == sys.base_prefix)"); err != nil {
+	if err := command(ctx, dir, environment(e.tool.data), func(string) {}, python, "-c", "import sys; sys.exit(sys.prefix == sys.base_prefix)"); err != nil {
 		if ctx.Err() == nil {
 			watch.Say(fmt.Sprintf("the python environment is built again: its interpreter does not work: %v", err))
 		}
