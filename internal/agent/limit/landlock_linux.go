@@ -64,18 +64,17 @@ func enter(s *run.Sandbox, abi int) error {
 	}
 	rules := int(fd)
 	defer func() { _ = unix.Close(rules) }()
-	for _, p := range s.Read {
-		if err := allow(rules, p, known(mayReadDir, abi), known(mayReadFile, abi)); err != nil {
-			return err
-		}
+	err := shared.each(s.Read, func(p string, at spot) error {
+		return allow(rules, p, at, known(mayReadDir, abi), known(mayReadFile, abi))
+	})
+	if err == nil {
+		err = shared.each(s.List, func(p string, at spot) error { return allow(rules, p, at, unix.LANDLOCK_ACCESS_FS_READ_DIR, 0) })
 	}
-	for _, p := range s.Write {
-		if err := allow(rules, p, known(mayWriteDir, abi), known(mayWriteFile, abi)); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
-	for _, p := range s.List {
-		if err := allow(rules, p, unix.LANDLOCK_ACCESS_FS_READ_DIR, 0); err != nil {
+	for _, p := range s.Write { // the task's own are among them
+		if err := allowNow(rules, p, known(mayWriteDir, abi), known(mayWriteFile, abi)); err != nil {
 			return err
 		}
 	}
@@ -85,20 +84,21 @@ func enter(s *run.Sandbox, abi int) error {
 	return nil
 }
 
-// allow adds a rule for a path. One that is not there, or that this user cannot
-// reach, needs none.
-func allow(rules int, path string, dir, file uint64) error {
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil
+// allowNow adds a rule for a path, unless it is not there or this user cannot reach
+// it.
+func allowNow(rules int, path string, dir, file uint64) error {
+	at, err := openSpot(path)
+	if err != nil || at.fd < 0 {
+		return err
 	}
-	defer func() { _ = unix.Close(fd) }()
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("stat %s: %w", path, err)
-	}
-	rule := unix.LandlockPathBeneathAttr{Allowed_access: dir, Parent_fd: int32(fd)}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+	defer func() { _ = unix.Close(at.fd) }()
+	return allow(rules, path, at, dir, file)
+}
+
+// allow adds a rule for a path that is open.
+func allow(rules int, path string, at spot, dir, file uint64) error {
+	rule := unix.LandlockPathBeneathAttr{Allowed_access: dir, Parent_fd: int32(at.fd)} //nolint:gosec // descriptors are small
+	if !at.dir {
 		rule.Allowed_access = file
 	}
 	if rule.Allowed_access == 0 {
