@@ -61,7 +61,7 @@ var rules = map[string]rule{
 	"agent/run/noop":    {ring: adapter, mine: []string{"agent/run"}},
 	"agent/run/process": {ring: adapter, mine: []string{"agent/run", "tasklog", "sdk/python"}, third: []string{"golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
 	"agent/run/script":  {ring: adapter, mine: []string{"agent/run", "agent/run/process", "agent/run/python"}},
-	"agent/run/python":  {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/sys"}},
+	"agent/run/python":  {ring: adapter, mine: []string{"agent/run", "agent/limit"}, third: []string{"golang.org/x/sys"}},
 	"agent/probe":       {ring: adapter, mine: []string{"agent/gpu", "agent/limit"}, third: []string{"github.com/shirou/gopsutil", "golang.org/x/sys"}},
 	"agent/gpu":         {ring: adapter, third: []string{"golang.org/x/"}},
 	"agent/devices":     {ring: adapter, mine: []string{"agent/run", "agent/gpu"}, third: []string{"golang.org/x/"}},

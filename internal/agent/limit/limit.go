@@ -47,6 +47,7 @@ type Limits struct {
 	cfg    Config
 	user   *run.User // nil for the worker's own
 	paths  *paths    // nil for no sandbox
+	tools  *paths    // of the worker's own user
 	groups *groups
 	all    totals
 
@@ -78,7 +79,7 @@ func New(cfg Config) (*Limits, error) {
 		}
 	}
 	if cfg.Sandbox != Off {
-		l.paths = l.newPaths()
+		l.paths, l.tools = l.newPaths(l.user), l.newPaths(nil)
 	}
 	l.all = totals{memory: cfg.Memory, pids: share("")}
 	var notes []string
@@ -132,13 +133,13 @@ const (
 	strictABI   = 6 // signals and abstract sockets (6.12): nothing is left out that a sandbox promises
 )
 
-// newPaths returns what all tasks may see.
-func (l *Limits) newPaths() *paths {
+// newPaths returns what all tasks of a user may see, nil for the worker's own.
+func (l *Limits) newPaths(u *run.User) *paths {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		home = "/root"
 	}
-	return newPaths(l.cfg.Data, os.Getenv("PATH"), home, l.user == nil && os.Geteuid() == 0, l.cfg.Read, l.cfg.Write)
+	return newPaths(l.cfg.Data, os.Getenv("PATH"), home, u == nil && os.Geteuid() == 0, l.cfg.Read, l.cfg.Write)
 }
 
 // groupName is that of a worker's groups: the same in each of its lives.
@@ -221,6 +222,15 @@ func (l *Limits) Confine(t *run.Task, f run.Folders) (*run.Confine, error) {
 		}
 	}
 	return c, nil
+}
+
+// Tool makes what holds a program of the worker's own that may run what tasks chose.
+func (l *Limits) Tool(read, write []string) *run.Confine {
+	c := &run.Confine{NoNewPri: true}
+	if l.tools != nil {
+		c.Sandbox = &run.Sandbox{Read: slices.Concat(l.tools.read, read), Write: slices.Concat(l.tools.write, write), List: l.tools.list}
+	}
+	return c
 }
 
 // handOver gives an attempt's folders to the user of tasks, and lets it read what it

@@ -59,6 +59,10 @@ type Limiter interface {
 	// Confine makes what holds an attempt. folders are its own: they are given to
 	// the user that it is to run as. A TaskError says why it cannot be made.
 	Confine(t *Task, folders Folders) (*Confine, error)
+	// Tool makes what holds a program of the worker's own that may come to run what tasks
+	// chose, such as one that builds packages: it may read what tasks may, and read, and change
+	// what is in write.
+	Tool(read, write []string) *Confine
 	// Counted tells what the kernel counted of a task so far.
 	Counted(c *Confine) Counted
 	// Release removes what Confine made, once nothing of the task is left.

@@ -93,7 +93,7 @@ func (e *Envs) step(ctx context.Context, uv, tmp string, watch Watcher, args ...
 			last = last[1:]
 		}
 	}
-	err := e.tool.uv(ctx, uv, tmp, say, args...)
+	err := e.tool.build(ctx, uv, tmp, say, args...)
 	switch {
 	case err == nil:
 		return nil

@@ -49,7 +49,7 @@ func New(env *run.Env) (*Envs, error) {
 	return &Envs{
 		dir:      filepath.Join(dir, "envs"),
 		log:      env.Log,
-		tool:     tool{given: env.UV, data: dir, path: env.Path, lock: make(chan struct{}, 1)},
+		tool:     tool{given: env.UV, data: dir, path: env.Path, limits: env.Limits, lock: make(chan struct{}, 1)},
 		building: map[string]chan struct{}{},
 		good:     map[string]bool{},
 		versions: map[string]string{},
@@ -164,7 +164,7 @@ func (e *Envs) usable(ctx context.Context, dir, key string, watch Watcher) bool 
 	if good {
 		return true
 	}
-	if err := command(ctx, dir, environment(e.tool.data), func(string) {}, python, "-c", "import sys; sys.exit(sys.prefix == sys.base_prefix)"); err != nil {
+	if err := e.tool.held(ctx, []string{dir}, nil, dir, environment(e.tool.data), func(string) {}, python, "-c", "import sys; sys.exit(sys.prefix == sys.base_prefix)"); err != nil {
 		if ctx.Err() == nil {
 			watch.Say(fmt.Sprintf("the python environment is built again: its interpreter does not work: %v", err))
 		}

@@ -2,7 +2,17 @@
 
 package python
 
-import "os/exec"
+import (
+	"os"
+	"os/exec"
+)
 
 // ownGroup leaves the command as it is: here only it itself is killed.
 func ownGroup(*exec.Cmd) {}
+
+// killGroup kills a process alone.
+func killGroup(leader int) {
+	if p, err := os.FindProcess(leader); err == nil {
+		_ = p.Kill() // it may have ended
+	}
+}

@@ -18,10 +18,11 @@ import (
 
 // tool finds and runs uv.
 type tool struct {
-	given string        // by the operator, or ""
-	data  string        // the worker's data dir
-	path  string        // run.Env.Path
-	lock  chan struct{} // held while uv is being fetched
+	given  string        // by the operator, or ""
+	data   string        // the worker's data dir
+	path   string        // run.Env.Path
+	limits run.Limiter   // nil: nothing is held
+	lock   chan struct{} // held while uv is being fetched
 }
 
 // find returns the path of uv: the one given, $MUSTER_UV, the one on the PATH, or

@@ -1,0 +1,128 @@
+package python
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// build runs uv where it may come to run what a task chose: to install a package can
+// mean to execute it. It changes nothing but tmp and the folder in which uv keeps what
+// it fetched.
+func (t *tool) build(ctx context.Context, uv, tmp string, say func(string), args ...string) error {
+	env := environment(t.data)
+	if t.path != "" {
+		env = append(env, "PATH="+t.path) // the last one counts
+	}
+	env = append(env, "HOME="+tmp, "TMPDIR="+tmp)
+	var read []string
+	write := []string{tmp}
+	for _, entry := range env {
+		name, value, _ := strings.Cut(entry, "=")
+		switch name {
+		case "UV_CACHE_DIR":
+			if err := os.MkdirAll(value, 0o700); err != nil {
+				return run.Failf(muster.WorkerInternal, "the folder for fetched packages cannot be made: %w", err)
+			}
+			write = append(write, value)
+		case "UV_FIND_LINKS":
+			read = append(read, strings.Split(value, ",")...)
+		case "UV_PYTHON_INSTALL_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE":
+			read = append(read, value)
+		}
+	}
+	return t.held(ctx, read, write, tmp, env, say, uv, args...)
+}
+
+// held runs a program that may run what tasks chose: it sees what they see, and what is in
+// read and write.
+func (t *tool) held(ctx context.Context, read, write []string, dir string, env []string, say func(string), path string, args ...string) error {
+	if t.limits == nil {
+		return command(ctx, dir, env, say, path, args...)
+	}
+	read = append(read, installed(path)...)
+	for i, arg := range args {
+		if arg == "--python" && i+1 < len(args) {
+			read = append(read, installed(args[i+1])...)
+		}
+	}
+	c := t.limits.Tool(read, write)
+	if c.Sandbox == nil {
+		return command(ctx, dir, env, say, path, args...)
+	}
+	return confined(ctx, c, &limit.Program{Path: path, Argv: append([]string{path}, args...), Env: env, Dir: dir}, say)
+}
+
+// installed returns the folders that a program needs: of its own file, and of what it was
+// installed with.
+func installed(path string) []string {
+	list := []string{filepath.Dir(path)}
+	if end, err := filepath.EvalSymlinks(path); err == nil {
+		list = append(list, filepath.Dir(end))
+		if bin := filepath.Dir(end); filepath.Base(bin) == "bin" && filepath.Dir(bin) != "/" {
+			list = append(list, filepath.Dir(bin))
+		}
+	}
+	return list
+}
+
+// confined is command for a program that is held.
+func confined(ctx context.Context, c *run.Confine, p *limit.Program, say func(string)) error {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	p.Stdin, p.Stdout, p.Stderr = null, w, w
+	pid, handle, err := limit.Spawn(c, *p)
+	_ = w.Close()
+	if err != nil {
+		return err
+	}
+	if handle >= 0 {
+		_ = os.NewFile(uintptr(handle), "pidfd").Close()
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		lines := bufio.NewScanner(r)
+		lines.Buffer(nil, 64<<10)
+		for lines.Scan() {
+			say(lines.Text())
+		}
+		_, _ = io.Copy(io.Discard, r) // a line too long must not block the program
+	}()
+	proc, err := os.FindProcess(pid) // which is not reaped yet
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { killGroup(pid) })
+	st, err := proc.Wait()
+	stop()
+	killGroup(pid)                                         // what it started ends with it
+	_ = r.SetReadDeadline(time.Now().Add(5 * time.Second)) // something that got away may hold it
+	<-read
+	switch cause := context.Cause(ctx); {
+	case cause != nil && (err != nil || !st.Success()):
+		return cause
+	case err != nil:
+		return err
+	case !st.Success():
+		return fmt.Errorf("%s ended with %s", filepath.Base(p.Path), st)
+	}
+	return nil
+}
