@@ -37,12 +37,18 @@ func kill(c *run.Confine) error {
 
 // empty ends all that is in a group, and in those that were made in it.
 func empty(g *run.Cgroup) error {
-	inner, err := os.ReadDir(g.Path)
-	if errors.Is(err, fs.ErrNotExist) {
+	var st unix.Stat_t
+	if err := unix.Stat(g.Path, &st); errors.Is(err, fs.ErrNotExist) {
 		return nil
+	} else if err != nil {
+		return fmt.Errorf("stat %s: %w", g.Path, err)
 	}
-	if err != nil {
-		return err
+	var inner []fs.DirEntry
+	if st.Nlink > 2 { // each group in it has a link to it
+		var err error
+		if inner, err = os.ReadDir(g.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	for _, e := range inner {
 		if e.IsDir() {
@@ -62,11 +68,11 @@ func empty(g *run.Cgroup) error {
 	})
 }
 
-// gone waits until no process is in a group, and calls again in each round.
+// gone waits until no process is in a group, and calls again in each round in which
+// there are some.
 func gone(g *run.Cgroup, again func(round int)) error {
 	pause, waited := 100*time.Microsecond, time.Duration(0)
 	for round := 0; ; round++ {
-		again(round)
 		left, err := members(g)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || err == nil && len(left) == 0 {
 			return nil
@@ -77,6 +83,7 @@ func gone(g *run.Cgroup, again func(round int)) error {
 		if waited >= killWait {
 			return fmt.Errorf("%d processes in the control group %s do not end, even when killed", len(left), g.Path)
 		}
+		again(round)
 		time.Sleep(pause)
 		waited += pause
 		pause = min(2*pause, 50*time.Millisecond)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -73,8 +74,20 @@ func enter(s *run.Sandbox, abi int) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range s.Write { // the task's own are among them
-		if err := allowNow(rules, p, known(mayWriteDir, abi), known(mayWriteFile, abi)); err != nil {
+	write := func(p string, at spot) error {
+		return allow(rules, p, at, known(mayWriteDir, abi), known(mayWriteFile, abi))
+	}
+	devices, own := parted(s.Write)
+	if err := shared.each(devices, write); err != nil {
+		return err
+	}
+	for _, p := range own {
+		at, err := openSpot(p)
+		if err == nil && at.fd >= 0 {
+			err = write(p, at)
+			_ = unix.Close(at.fd)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -84,15 +97,16 @@ func enter(s *run.Sandbox, abi int) error {
 	return nil
 }
 
-// allowNow adds a rule for a path, unless it is not there or this user cannot reach
-// it.
-func allowNow(rules int, path string, dir, file uint64) error {
-	at, err := openSpot(path)
-	if err != nil || at.fd < 0 {
-		return err
+// parted tells devices, which all tasks have alike, from the rest.
+func parted(paths []string) (devices, rest []string) {
+	for _, p := range paths {
+		if strings.HasPrefix(p, "/dev/") {
+			devices = append(devices, p)
+		} else {
+			rest = append(rest, p)
+		}
 	}
-	defer func() { _ = unix.Close(at.fd) }()
-	return allow(rules, path, at, dir, file)
+	return devices, rest
 }
 
 // allow adds a rule for a path that is open.
