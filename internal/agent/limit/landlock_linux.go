@@ -111,7 +111,7 @@ func parted(paths []string) (devices, rest []string) {
 
 // allow adds a rule for a path that is open.
 func allow(rules int, path string, at spot, dir, file uint64) error {
-	rule := unix.LandlockPathBeneathAttr{Allowed_access: dir, Parent_fd: int32(at.fd)} //nolint:gosec // descriptors are small
+	rule := unix.LandlockPathBeneathAttr{Allowed_access: dir, Parent_fd: int32(at.fd)}
 	if !at.dir {
 		rule.Allowed_access = file
 	}
