@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -45,14 +44,14 @@ func (s *Saver) Load(ctx context.Context, t *run.Task, dir string) error {
 		return nil
 	}
 	coming, going := dir+comingSuffix, dir+goingSuffix
-	if err := errors.Join(removeAll(coming), removeAll(going)); err != nil {
+	if err := errors.Join(run.RemoveAll(coming), run.RemoveAll(going)); err != nil {
 		return failed(err)
 	}
 	if err := os.Mkdir(coming, 0o700); err != nil {
 		return failed(err)
 	}
 	if err := s.cfg.Blobs.FetchTree(ctx, t.Checkpoint, coming); err != nil {
-		if rerr := removeAll(coming); rerr != nil {
+		if rerr := run.RemoveAll(coming); rerr != nil {
 			s.cfg.Log.Warn("a checkpoint that was not fetched whole stays", slog.String("folder", coming), slog.Any("error", rerr))
 		}
 		return run.Failf(muster.FetchFailed, "the checkpoint could not be fetched: %w", err)
@@ -71,7 +70,7 @@ func (s *Saver) Load(ctx context.Context, t *run.Task, dir string) error {
 	if err := n.write(dir); err != nil {
 		return failed(err)
 	}
-	if err := removeAll(going); err != nil {
+	if err := run.RemoveAll(going); err != nil {
 		s.cfg.Log.Warn("an old checkpoint stays", slog.String("folder", going), slog.Any("error", err))
 	}
 	return nil
@@ -80,7 +79,7 @@ func (s *Saver) Load(ctx context.Context, t *run.Task, dir string) error {
 // Forget implements run.Checkpoints.
 func (s *Saver) Forget(dir string) {
 	for _, suffix := range []string{noteSuffix, noteSuffix + newSuffix, comingSuffix, goingSuffix, listSuffix} {
-		if err := removeAll(dir + suffix); err != nil {
+		if err := run.RemoveAll(dir + suffix); err != nil {
 			s.cfg.Log.Warn("what belongs to a checkpoint stays", slog.String("path", dir+suffix), slog.Any("error", err))
 		}
 	}
@@ -88,21 +87,4 @@ func (s *Saver) Forget(dir string) {
 
 func failed(err error) error {
 	return run.Failf(muster.WorkerInternal, "the checkpoint's folder cannot be made: %w", err)
-}
-
-// removeAll removes a folder, also where a task took its own rights away.
-func removeAll(dir string) error {
-	if os.RemoveAll(dir) == nil {
-		return nil
-	}
-	walk := func(path string, d fs.DirEntry, _ error) error {
-		if d != nil && d.IsDir() {
-			return os.Chmod(path, 0o700) //nolint:gosec // a folder needs its x bit
-		}
-		return nil
-	}
-	if err := filepath.WalkDir(dir, walk); err != nil {
-		return err
-	}
-	return os.RemoveAll(dir)
 }

@@ -496,7 +496,7 @@ func TestLoadBreaksOff(t *testing.T) {
 			return errors.Join(removeNote(b.dir), os.Rename(b.dir, b.dir+goingSuffix), os.Rename(b.dir+comingSuffix, b.dir))
 		},
 	} {
-		if err := errors.Join(removeAll(b.dir), removeAll(b.dir+goingSuffix), removeAll(b.dir+comingSuffix), os.Mkdir(b.dir, 0o700), os.Mkdir(b.dir+comingSuffix, 0o700)); err != nil {
+		if err := errors.Join(run.RemoveAll(b.dir), run.RemoveAll(b.dir+goingSuffix), run.RemoveAll(b.dir+comingSuffix), os.Mkdir(b.dir, 0o700), os.Mkdir(b.dir+comingSuffix, 0o700)); err != nil {
 			t.Fatal(err)
 		}
 		b.write("a", "1", time.Hour)

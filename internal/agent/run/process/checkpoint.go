@@ -121,7 +121,7 @@ func (c *checkpoints) prune(now time.Time) {
 	slices.SortFunc(all, func(x, y kept) int { return cmp.Compare(y.used.UnixNano(), x.used.UnixNano()) })
 	for i, k := range all {
 		if i >= checkpointMost || now.Sub(k.used) > checkpointAge {
-			_ = removeAll(k.path) // what stays is tried again at the next look
+			_ = run.RemoveAll(k.path) // what stays is tried again at the next look
 			if c.keeper != nil {
 				c.keeper.Forget(k.path)
 			}

@@ -2,12 +2,13 @@ package process
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
+
+	"github.com/muster-dev/muster/internal/agent/run"
 )
 
 // maxSpare is how many folders are kept for later attempts.
@@ -30,7 +31,7 @@ type folders struct {
 func (f *folders) clear() error {
 	old, err := filepath.Glob(filepath.Join(f.dir, f.name+"*"))
 	for _, path := range old {
-		err = errors.Join(err, removeAll(path))
+		err = errors.Join(err, run.RemoveAll(path))
 	}
 	return err
 }
@@ -46,7 +47,7 @@ func (f *folders) take(base string) error {
 	err := os.Mkdir(base, 0o700)
 	if errors.Is(err, fs.ErrExist) {
 		// From an earlier life of the worker, which had no time to clean up.
-		if err = removeAll(base); err == nil {
+		if err = run.RemoveAll(base); err == nil {
 			err = os.Mkdir(base, 0o700)
 		}
 	}
@@ -63,7 +64,7 @@ func (f *folders) give(base string) error {
 	if f.keep(base) {
 		return nil
 	}
-	return removeAll(base)
+	return run.RemoveAll(base)
 }
 
 // keep makes a spare one of a folder if nothing was left in it, and reports
@@ -106,21 +107,4 @@ func (f *folders) next() string {
 	}
 	f.number++
 	return filepath.Join(f.dir, f.name+strconv.Itoa(f.number))
-}
-
-// removeAll removes a folder, also where a task took its own rights away.
-func removeAll(dir string) error {
-	if os.RemoveAll(dir) == nil {
-		return nil
-	}
-	walk := func(path string, d fs.DirEntry, _ error) error {
-		if d != nil && d.IsDir() {
-			return os.Chmod(path, 0o700) //nolint:gosec // a folder needs its x bit
-		}
-		return nil
-	}
-	if err := filepath.WalkDir(dir, walk); err != nil {
-		return fmt.Errorf("remove %s: %w", dir, err)
-	}
-	return os.RemoveAll(dir)
 }
