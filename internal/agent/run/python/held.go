@@ -1,10 +1,8 @@
 package python
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -99,12 +97,7 @@ func confined(ctx context.Context, c *run.Confine, p *limit.Program, say func(st
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		lines := bufio.NewScanner(r)
-		lines.Buffer(nil, 64<<10)
-		for lines.Scan() {
-			say(lines.Text())
-		}
-		_, _ = io.Copy(io.Discard, r) // a line too long must not block the program
+		sayLines(r, say)
 	}()
 	proc, err := os.FindProcess(pid) // which is not reaped yet
 	if err != nil {

@@ -162,12 +162,7 @@ func command(ctx context.Context, dir string, env []string, say func(string), pa
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		lines := bufio.NewScanner(r)
-		lines.Buffer(nil, 64<<10)
-		for lines.Scan() {
-			say(lines.Text())
-		}
-		_, _ = io.Copy(io.Discard, r) // a line too long must not block the program
+		sayLines(r, say)
 	}()
 	err := cmd.Run()
 	_ = w.Close()
@@ -179,4 +174,14 @@ func command(ctx context.Context, dir string, env []string, say func(string), pa
 		return fmt.Errorf("%s ended with %s", filepath.Base(path), x.ProcessState)
 	}
 	return err
+}
+
+// sayLines says each line of what a program prints until its end.
+func sayLines(r io.Reader, say func(string)) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 64<<10)
+	for lines.Scan() {
+		say(lines.Text())
+	}
+	_, _ = io.Copy(io.Discard, r) // a line too long must not block the program
 }
