@@ -39,10 +39,13 @@ var errDetached = errors.New("detached")
 // whether they should.
 func Follow(ctx context.Context, a *frame.App, server *client.Client, job muster.Job) error {
 	f := &follower{app: a, server: server, id: job.ID, began: time.Now(), status: term.NewStatus(a.Err), seen: progressView{job: job}}
+	sigs := make(chan os.Signal, 1)
+	signal.Notify(sigs, frame.StopSignals()...) // before anything is shown that asks for a Ctrl-C
+	defer signal.Stop(sigs)
 	group, ctx := errgroup.WithContext(ctx)
 	watching, done := context.WithCancel(ctx)
 	group.Go(func() error { return f.status.Run(watching, f.line) })
-	group.Go(func() error { return f.signals(watching) })
+	group.Go(func() error { return f.signals(watching, sigs) })
 	if a.Err.Live {
 		group.Go(func() error { return f.watch(watching) })
 		group.Go(func() error { return f.look(watching) })
@@ -99,10 +102,7 @@ func (f *follower) outcome(ctx context.Context, job muster.Job) error {
 }
 
 // signals waits for SIGINT and SIGTERM. It returns nil when ctx ends.
-func (f *follower) signals(ctx context.Context) error {
-	sigs := make(chan os.Signal, 1)
-	signal.Notify(sigs, frame.StopSignals()...)
-	defer signal.Stop(sigs)
+func (f *follower) signals(ctx context.Context, sigs chan os.Signal) error {
 	cancelled := false
 	for {
 		select {
