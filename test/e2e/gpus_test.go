@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/gpu/gputest"
+	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
@@ -185,4 +186,51 @@ func TestGPUFault(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// A task over its share of a device is warned in its log, and then ended with the
+// figures; the one beside it goes on.
+func TestGPUShare(t *testing.T) {
+	c := mustertest.New(t, t.TempDir())
+	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
+	shared := t.TempDir()
+	c.StartWorker("w1", t.TempDir(), "--allow-write", shared)
+	share := func(name string) (muster.JobID, string) {
+		spec, dir := onGPU(t, shared, name, "", "")
+		spec.Tasks[0].Resources.GPUs = muster.GPURequest{Count: 1, Memory: 2 * gib, Share: true}
+		id := c.Submit(spec).ID
+		c.Running(id, 1)
+		c.Await(name+" runs", 30*time.Second, func() error {
+			if number(dir, "pid") == 0 {
+				return fmt.Errorf("it does not")
+			}
+			return nil
+		})
+		return id, dir
+	}
+	greedy, greedyDir := share("greedy")
+	fair, fairDir := share("fair")
+	smi.Set(gputest.GPU{UUID: "GPU-a", Used: 5 * gib, Processes: []gputest.Process{
+		{PID: number(greedyDir, "pid"), Name: "sh", Memory: 3 * gib}, {PID: number(fairDir, "pid"), Name: "sh", Memory: 2 * gib},
+	}})
+	job := c.Wait(greedy, time.Minute)
+	task := c.Tasks(greedy)[0]
+	if job.State != muster.JobFailed || task.Reason != muster.GPUMemory || !strings.Contains(task.Message, "held 3GiB") {
+		t.Errorf("it is %s by %s: %s", job.State, task.Reason, task.Message)
+	}
+	var said []string
+	for line, err := range c.Client.Logs(t.Context(), task.ID, client.LogOptions{Follow: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line.Stream == client.System {
+			said = append(said, string(line.Data))
+		}
+	}
+	if len(said) != 1 || !strings.Contains(said[0], "holds 3GiB") || !strings.Contains(said[0], "was granted 2GiB") {
+		t.Errorf("the log warns by %q", said)
+	}
+	smi.Set(gputest.GPU{UUID: "GPU-a"})
+	leave(t, fairDir)
+	succeeds(t, c, fair)
 }

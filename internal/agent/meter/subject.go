@@ -204,7 +204,7 @@ func (sub *subject) checkVRAM(now time.Time, s *muster.Sample) (exceeded *run.St
 		}
 		if sub.vramSince.IsZero() {
 			sub.vramSince = now
-			return nil, fmt.Sprintf("it holds %s of the memory of GPU %s and was granted %s: it is stopped in %s unless it gives some back\n", *g.Own, g.UUID, budget, vramGrace)
+			return nil, fmt.Sprintf("it holds %s of the memory of GPU %s and was granted %s: it is stopped in %s unless it gives some back", *g.Own, g.UUID, budget, vramGrace)
 		}
 		if now.Sub(sub.vramSince) < vramGrace {
 			return nil, ""
