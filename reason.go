@@ -37,11 +37,14 @@ const (
 	GPUFault        Reason = "gpu_fault"       // a device failed under it
 	Preempted       Reason = "preempted"       // asked to make room; it goes on elsewhere
 	GangMember      Reason = "gang_member"     // another member of its gang ended
+	ImageMissing    Reason = "image_missing"   // its image is nowhere, or may not be had with these credentials
+	ImagePull       Reason = "image_pull"      // its image could not be brought to the worker
+	EngineFailed    Reason = "engine_failed"   // the worker's container engine failed, or went away under it
 )
 
 var fleetReasons = []Reason{
 	FetchFailed, UploadFailed, DiskFull, WorkerLost, WorkerRestarted, WorkerShutdown, Rejected, WorkerInternal,
-	GPUFault, Preempted, GangMember,
+	GPUFault, Preempted, GangMember, ImagePull, EngineFailed,
 }
 
 // Reasons lists every reason but NoReason.
@@ -49,7 +52,7 @@ var Reasons = []Reason{
 	ExitCode, Signal, OutOfMemory, Timeout, QueueTimeout, ArtifactMissing, Dependency, FetchFailed, UploadFailed,
 	StartFailed, DiskFull, BadReference, NeedNotMet, CrashLimit, WorkerLost, WorkerRestarted, WorkerShutdown, Rejected,
 	CancelledByUser, WorkerInternal, TaskInvalid, ResultInvalid, PIDLimit, DiskLimit,
-	GPUMemory, GPUFault, Preempted, GangMember,
+	GPUMemory, GPUFault, Preempted, GangMember, ImageMissing, ImagePull, EngineFailed,
 }
 
 // FleetFault reports whether the fleet rather than the task or its user is to

@@ -36,6 +36,9 @@ type TaskSpec struct {
 	Script       *Script           `json:"script,omitempty"`
 	Python       *Python           `json:"python,omitempty"`
 	Env          map[string]string `json:"env,omitempty"`
+	Image        string            `json:"image,omitempty"`     // of a container, such as python:3.12 or ghcr.io/acme/train@sha256:…
+	Isolation    string            `json:"isolation,omitempty"` // container, process or auto; default: container with an image, else process
+	Container    *Container        `json:"container,omitempty"`
 	Resources    Request           `json:"resources,omitzero"`
 	Where        Where             `json:"where,omitzero"`
 	Timeout      Duration          `json:"timeout,omitempty"`       // of one attempt; 0 means none
@@ -46,7 +49,8 @@ type TaskSpec struct {
 	Inputs       []Input           `json:"inputs,omitempty"`
 	Outputs      []string          `json:"outputs,omitempty"` // globs in the task's folder; ** crosses folders
 	Checkpoint   *Checkpoint       `json:"checkpoint,omitempty"`
-	Network      string            `json:"network,omitempty"`        // host (default) or none
+	Network      string            `json:"network,omitempty"`        // host (default of processes), bridge (default of containers), allowlist or none
+	AllowHosts   []string          `json:"allow_hosts,omitempty"`    // network: allowlist: names or addresses with an optional port, such as pypi.org, *.hf.co:443
 	Launcher     string            `json:"launcher,omitempty"`       // torchrun, or "" for none
 	NProcPerNode int               `json:"nproc_per_node,omitempty"` // processes that the launcher starts; 0 means one for each GPU, or one
 	Gang         *Gang             `json:"gang,omitempty"`
@@ -58,6 +62,16 @@ const (
 	KindNoop    = "noop"
 	KindProcess = "process"
 	KindScript  = "script"
+)
+
+// KindContainer is the kind of workers that have a container engine.
+const KindContainer = "container"
+
+// What a task may run in.
+const (
+	IsolationContainer = "container"
+	IsolationProcess   = "process"
+	IsolationAuto      = "auto" // a container where the worker has an engine, else a process
 )
 
 // Command is what to execute: a list is executed directly, a string by sh -c.
@@ -138,7 +152,36 @@ type Checkpoint struct {
 const (
 	NetworkHost = "host" // the worker's own
 	NetworkNone = "none" // one of its own with nothing but loopback
+
+	NetworkBridge    = "bridge"    // of containers: one of its own with a way out
+	NetworkAllowlist = "allowlist" // one of its own with a proxy to AllowHosts, and no other way out
 )
+
+// When a worker looks for an image in its registry.
+const (
+	PullMissing = "missing" // if the worker does not have it
+	PullAlways  = "always"  // before each attempt; the worker's own will not do
+	PullNever   = "never"   // the worker has it, or the task fails
+)
+
+// Container says how a task's container is made. It is not heeded where the task runs as a process.
+type Container struct {
+	Entrypoint   []string `json:"entrypoint,omitzero"`    // in place of the image's; an empty list means none
+	Workdir      string   `json:"workdir,omitempty"`      // default: the task's folder, or the image's own where run is left out
+	User         string   `json:"user,omitempty"`         // name or number, with :group; default: the image's
+	Pull         string   `json:"pull,omitempty"`         // missing (default), always or never
+	ShmSize      Size     `json:"shm_size,omitempty"`     // of /dev/shm; default: the engine's, usually 64 MiB
+	ReadOnly     bool     `json:"read_only,omitempty"`    // the image's files cannot be changed; /tmp and the task's folders can
+	Capabilities []string `json:"capabilities,omitempty"` // kept besides those that every container has, such as NET_RAW
+	Mounts       []Mount  `json:"mounts,omitempty"`       // folders of the worker, if its owner allows them
+}
+
+// Mount is a file or folder of the worker that a container has.
+type Mount struct {
+	Source   string `json:"source"` // absolute, on the worker
+	Target   string `json:"target"` // absolute, in the container
+	ReadOnly bool   `json:"read_only,omitempty"`
+}
 
 // LauncherTorchrun starts a task's processes by torchrun.
 const LauncherTorchrun = "torchrun"

@@ -29,6 +29,7 @@ type Task struct {
 	Result     json.RawMessage    `json:"result,omitempty"`
 	Artifacts  []Artifact         `json:"artifacts,omitempty"`
 	Usage      *Usage             `json:"usage,omitempty"`
+	Image      string             `json:"image,omitempty"`    // in which it ran, by its digest; "" for a process
 	LogSize    int64              `json:"log_size,omitempty"` // bytes of the last attempt's finished log
 	CreatedAt  Time               `json:"created_at,omitzero"`
 	QueuedAt   Time               `json:"queued_at,omitzero"`
@@ -50,6 +51,7 @@ type Attempt struct {
 	ExitCode   *int       `json:"exit_code,omitempty"`
 	Artifacts  []Artifact `json:"artifacts,omitempty"`
 	Usage      *Usage     `json:"usage,omitempty"`
+	Image      string     `json:"image,omitempty"` // as Task.Image
 	LogSize    int64      `json:"log_size,omitempty"`
 	AssignedAt Time       `json:"assigned_at,omitzero"`
 	StartedAt  Time       `json:"started_at,omitzero"`
@@ -111,6 +113,7 @@ type Report struct {
 	Result     json.RawMessage `json:"result,omitempty"`
 	Artifacts  []Artifact      `json:"artifacts,omitempty"`
 	Usage      *Usage          `json:"usage,omitempty"`
+	Image      string          `json:"image,omitempty"` // as Task.Image
 	LogSize    int64           `json:"log_size,omitempty"`
 	StartedAt  Time            `json:"started_at,omitzero"` // absent if it never started
 	FinishedAt Time            `json:"finished_at"`

@@ -28,6 +28,7 @@ type Worker struct {
 	Tasks       []TaskID          `json:"tasks,omitempty"` // up to 100 of those that it holds; only where one worker is asked for
 	Load        *Load             `json:"load,omitempty"`
 	Constrained string            `json:"constrained,omitempty"` // why it takes nothing new of its own accord
+	Allow       *Allow            `json:"allow,omitempty"`       // what its owner lets tasks have; nil means all
 	Address     string            `json:"address,omitempty"`     // at which other workers reach it
 	Deadline    Time              `json:"deadline,omitzero"`     // when a drain stops what still runs, or a pause ends
 	Paused      bool              `json:"-"`                     // by an administrator; outlasts reconnects

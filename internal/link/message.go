@@ -97,6 +97,7 @@ type Offer struct {
 	Tags      []string         `json:"tags,omitempty"`
 	Kinds     []string         `json:"kinds"`
 	Resources muster.Resources `json:"resources"`
+	Allow     *muster.Allow    `json:"allow,omitempty"`
 }
 
 // Saved says that the attempt's checkpoint folder is on the server as the muster.Tree

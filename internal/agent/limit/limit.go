@@ -200,6 +200,17 @@ func (l *Limits) Confine(t *run.Task, f run.Folders) (*run.Confine, error) {
 	if l.paths != nil {
 		c.Sandbox = l.paths.sandbox(f, len(t.Grant.GPUs) > 0)
 	}
+	return c, l.hold(c, t)
+}
+
+// Contain makes the control groups of an attempt that runs in a container.
+func (l *Limits) Contain(t *run.Task) (*run.Confine, error) {
+	c := &run.Confine{}
+	return c, l.hold(c, t)
+}
+
+// hold makes an attempt's control groups, and notes what these cannot enforce.
+func (l *Limits) hold(c *run.Confine, t *run.Task) error {
 	wanted := need{cpus: t.Grant.CPUs, memory: t.Grant.Memory, pids: t.Grant.PIDs}
 	if wanted.pids == 0 {
 		wanted.pids = l.cfg.PIDs
@@ -207,7 +218,7 @@ func (l *Limits) Confine(t *run.Task, f run.Folders) (*run.Confine, error) {
 	list, done, err := l.groups.make(t.Attempt.Task.String()+"-"+strconv.Itoa(t.Attempt.N), wanted)
 	if err != nil {
 		// Not the cause: the kernel has no space for another group, not the disk.
-		return nil, run.Failf(muster.WorkerInternal, "%v", err)
+		return run.Failf(muster.WorkerInternal, "%v", err)
 	}
 	c.Cgroups = list
 	c.WatchDisk = t.Grant.Disk
@@ -216,12 +227,12 @@ func (l *Limits) Confine(t *run.Task, f run.Folders) (*run.Confine, error) {
 	}
 	if done.pids == 0 {
 		c.WatchPIDs = wanted.pids
-		if l.user != nil && l.all.pids > 0 {
+		if c.User != nil && l.all.pids > 0 {
 			// Counted for all processes of the user, which are tasks.
 			c.Rlimits = []run.Rlimit{{Name: "nproc", Value: uint64(l.all.pids)}}
 		}
 	}
-	return c, nil
+	return nil
 }
 
 // Tool makes what holds a program of the worker's own that may run what tasks chose.

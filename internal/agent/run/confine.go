@@ -59,6 +59,9 @@ type Limiter interface {
 	// Confine makes what holds an attempt. folders are its own: they are given to
 	// the user that it is to run as. A TaskError says why it cannot be made.
 	Confine(t *Task, folders Folders) (*Confine, error)
+	// Contain makes the control groups of an attempt that runs in a container, which is
+	// to be made within them. It has none where this machine has none for us.
+	Contain(t *Task) (*Confine, error)
 	// Tool makes what holds a program of the worker's own that may come to run what tasks
 	// chose, such as one that builds packages: it may read what tasks may, and read, and change
 	// what is in write.

@@ -29,6 +29,7 @@ type Env struct {
 	GPUs         Devices     // nil: nobody looks after them, and tasks see all
 	Meter        Meter       // nil: nothing is measured while tasks run
 	Checkpoints  Checkpoints // nil: checkpoints stay on this worker
+	Containers   Containers  // nil: this worker runs none
 	Path         string      // where tasks find programs, as a PATH; "" means the worker's own
 	UV           string      // the uv program; "": $MUSTER_UV, the PATH, or fetched once into Dir
 }

@@ -43,6 +43,10 @@ type Start struct {
 	Events  string           `json:"events"` // the path of $MUSTER_EVENTS
 	Confine *Confine         `json:"confine,omitempty"`
 
+	// Container, if it is set, is started in place of Path. Argv serves for messages then;
+	// Env is of no use; Dir and Events are as for any other.
+	Container *Container `json:"container,omitempty"`
+
 	LogSize int64 `json:"log_size"` // that the attempt's log has already
 	LogCap  int64 `json:"log_cap"`  // bytes, then it is cut
 	LogRate int64 `json:"log_rate"` // bytes a second that the task may print
@@ -107,6 +111,6 @@ type Exit struct {
 	MaxRSS  muster.Size   `json:"max_rss,omitempty"` // of the largest of these; 0 if unknown
 	At      muster.Time   `json:"at"`
 	Stopped *Stopped      `json:"stopped,omitempty"` // why it was told to stop, if it was; a log that cannot be written is a reason
-	OOM     bool          `json:"oom,omitempty"`     // it was killed, and the machine had run out of memory
+	OOM     bool          `json:"oom,omitempty"`     // it was killed, and the machine, or its container, had run out of memory
 	Left    int           `json:"left,omitempty"`    // processes that could not be killed
 }

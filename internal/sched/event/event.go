@@ -71,6 +71,7 @@ type Offered struct {
 	Tags      []string
 	Kinds     []string
 	Resources muster.Resources
+	Allow     *muster.Allow
 }
 
 // Pause stops or resumes giving tasks to a worker. A pause ends by itself at

@@ -1,0 +1,85 @@
+// Package docker speaks with container engines by the Docker Engine API, which
+// Podman speaks too. It knows nothing of tasks: it is the words, not the house.
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+)
+
+// Engine is one container engine. No connection is kept while nothing is asked. All
+// methods may be called at the same time; each heeds the end of its ctx, and
+// those that do not say otherwise answer within seconds where the engine is well.
+type Engine struct {
+	host string
+	api  *client.Client
+}
+
+// Why an engine did not do what it was asked. Every error of an Engine wraps at
+// most one of these.
+var (
+	ErrDown    = errors.New("the container engine does not answer") // or went away before it had answered
+	ErrMissing = errors.New("no such object")                       // image or container
+	ErrDenied  = errors.New("not allowed")                          // by the engine or a registry
+)
+
+// Open returns the engine at host, a URL such as unix:///var/run/docker.sock or
+// tcp://10.0.0.5:2375. It does not ask whether there is one.
+func Open(host string) (*Engine, error) {
+	if u, err := url.Parse(host); err != nil || u.Scheme == "" {
+		return nil, fmt.Errorf("%q is no address of a container engine: write one such as unix:///var/run/docker.sock", host)
+	}
+	api, err := client.New(client.WithHost(host), client.WithTLSClientConfigFromEnv(), client.WithUserAgent("muster"))
+	if err != nil {
+		return nil, fmt.Errorf("the container engine at %s cannot be used: %w", host, err)
+	}
+	return &Engine{host: host, api: api}, nil
+}
+
+// Host is where the engine is.
+func (e *Engine) Host() string { return e.host }
+
+// Close ends what is kept of connections.
+func (e *Engine) Close() error { return e.api.Close() }
+
+// failed puts an error of the engine into our words: doing says what was tried, such as "the
+// image cannot be fetched".
+func (e *Engine) failed(ctx context.Context, doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	kind := error(nil)
+	switch {
+	case ctx.Err() != nil:
+		kind = context.Cause(ctx)
+	case client.IsErrConnectionFailed(err), closed(err):
+		kind = ErrDown
+	case errdefs.IsNotFound(err):
+		kind = ErrMissing
+	case errdefs.IsPermissionDenied(err), errdefs.IsUnauthorized(err):
+		kind = ErrDenied
+	}
+	said := strings.TrimPrefix(strings.TrimSpace(err.Error()), "Error response from daemon: ")
+	if kind == nil {
+		return fmt.Errorf("%s: %s", doing, said)
+	}
+	return &failure{said: doing + ": " + said, kind: kind}
+}
+
+// failure is an error with the words of the engine and our kind.
+type failure struct {
+	said string
+	kind error
+}
+
+// Error returns the words.
+func (f *failure) Error() string { return f.said }
+
+// Unwrap returns the kind.
+func (f *failure) Unwrap() error { return f.kind }

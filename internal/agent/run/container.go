@@ -1,0 +1,48 @@
+package run
+
+import "context"
+
+// Containers makes containers for attempts. The container's main process is started and
+// stood by as any other is: by the Supervisor, which is given Start.Container. All
+// methods may be called at the same time.
+type Containers interface {
+	// Ready says why no container can be run now, nil if one can. It tells what is
+	// known and asks nobody.
+	Ready() error
+	// Make brings the image here, as the spec's pull policy says, and makes a container of it
+	// that is not started. say and step are for the task's log and its step.
+	// A failure, a TaskError, leaves no container behind.
+	Make(ctx context.Context, b *Box, say, step func(string)) (*Container, error)
+	// Remove ends a container and removes it with all that was made for it. One that is
+	// not there is no error.
+	Remove(ctx context.Context, c *Container) error
+}
+
+// Box says what container an attempt needs, besides what its spec says: image,
+// options, network. All paths but sources are those in the container.
+type Box struct {
+	Task    *Task
+	Argv    []string // nil for the image's own command
+	Shell   bool     // Argv is sh -c, and stands for the image's entrypoint too
+	Env     []string // over the image's own; the paths of PYTHONPATH go before those of the image
+	Dir     string   // in which the program starts; "" for the image's own
+	Mounts  []Mount  // of the attempt's folders
+	Home    string   // a folder that the program's user may write
+	Groups  *Confine // control groups in which it is to be, nil for none
+	Outlive bool     // its user is not known before: all that is mounted for writing is open to every user
+}
+
+// Mount is a folder of the worker that a container has.
+type Mount struct {
+	Source   string
+	Target   string
+	ReadOnly bool
+}
+
+// Container is one that was made for an attempt.
+type Container struct {
+	Engine string   `json:"engine"` // the URL of its engine's API, such as unix:///var/run/docker.sock
+	ID     string   `json:"id"`
+	Image  string   `json:"image"`           // by its digest, such as docker.io/library/python@sha256:…
+	Hosts  []string `json:"hosts,omitempty"` // network: allowlist: those that it may reach; not nil then
+}
