@@ -16,6 +16,11 @@ type Confine struct {
 	Rlimits  []Rlimit `json:"rlimits,omitempty"`
 	NoNewPri bool     `json:"no_new_privileges,omitempty"`
 
+	// Parent is the path of Cgroups below the mount of each hierarchy, such as
+	// /muster-5e1f/17.3-2, by which a container is put into them: "" where it cannot be, for they are not
+	// all of one path, or this machine has none for us.
+	Parent string `json:"parent,omitempty"`
+
 	// What no kernel enforces here and is to be watched instead; 0 for what is enforced or
 	// not limited.
 	WatchMemory muster.Size `json:"watch_memory,omitempty"`

@@ -28,8 +28,11 @@ type Box struct {
 	Dir     string   // in which the program starts; "" for the image's own
 	Mounts  []Mount  // of the attempt's folders
 	Home    string   // a folder that the program's user may write
-	Groups  *Confine // control groups in which it is to be, nil for none
-	Outlive bool     // its user is not known before: all that is mounted for writing is open to every user
+	Groups  *Confine // in whose Parent it is to be, if it has one and the engine can; nil for none
+
+	// Open lets every user change what is mounted for writing. It is called before the container is
+	// made, where its program may run as another user than the worker, and root is none.
+	Open func() error
 }
 
 // Mount is a folder of the worker that a container has.
@@ -45,4 +48,6 @@ type Container struct {
 	ID     string   `json:"id"`
 	Image  string   `json:"image"`           // by its digest, such as docker.io/library/python@sha256:…
 	Hosts  []string `json:"hosts,omitempty"` // network: allowlist: those that it may reach; not nil then
+
+	Grouped bool `json:"grouped,omitempty"` // it is in Box.Groups, which hold and count it
 }
