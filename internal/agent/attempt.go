@@ -172,7 +172,7 @@ func (at *attempt) complete(report *muster.Report) {
 func (at *attempt) replace(report *muster.Report, reason muster.Reason, message string) {
 	*report = muster.Report{
 		Attempt: at.id, Outcome: muster.AttemptFailed, Reason: reason, Message: message, ExitCode: report.ExitCode,
-		Usage: report.Usage, LogSize: at.logSize, StartedAt: report.StartedAt, FinishedAt: report.FinishedAt,
+		Usage: report.Usage, Image: report.Image, LogSize: at.logSize, StartedAt: report.StartedAt, FinishedAt: report.FinishedAt,
 	}
 }
 
@@ -183,7 +183,7 @@ const maxReport = link.MaxFrame * 3 / 4
 // too low for small ones, and exact for big ones.
 func reportSize(r *muster.Report) int {
 	const escaped = 6 // bytes of a character, at most
-	n := 400 + len(r.Result) + escaped*len(r.Message)
+	n := 400 + len(r.Result) + escaped*(len(r.Message)+len(r.Image))
 	for i := range r.Artifacts {
 		n += 256 + escaped*(len(r.Artifacts[i].Name)+len(r.Artifacts[i].URL))
 	}

@@ -106,7 +106,7 @@ func (s *session) hello() *link.Hello {
 	}
 	var o *link.Offer
 	h.Held, o, s.since = s.agent.roster.hello()
-	h.Tags, h.Kinds, h.Resources = o.Tags, o.Kinds, o.Resources
+	h.Tags, h.Kinds, h.Resources, h.Allow = o.Tags, o.Kinds, o.Resources, o.Allow
 	return h
 }
 

@@ -164,6 +164,8 @@ func (s *scanner) report(m *muster.Report) error {
 			return s.value(&m.Artifacts)
 		case "usage":
 			return s.value(&m.Usage)
+		case "image":
+			return s.text(&m.Image)
 		case "log_size":
 			return s.size(&m.LogSize)
 		case "started_at":

@@ -195,6 +195,9 @@ func (e *encoder) report(m *muster.Report) {
 	if m.Usage != nil {
 		e.value("usage", m.Usage)
 	}
+	if m.Image != "" {
+		e.text("image", m.Image)
+	}
 	if m.LogSize != 0 {
 		e.int("log_size", m.LogSize)
 	}

@@ -67,6 +67,7 @@ func genReport(t *rapid.T) muster.Report {
 				PIDsPeak: rapid.IntRange(0, 99).Draw(t, "pids"), GPUAvg: 0.5, GPUTempPeak: rapid.Float64Range(-40, 120).Draw(t, "temperature"), EnergyWh: 1.25,
 			}
 		}),
+		Image:   rapid.SampledFrom([]string{"", "docker.io/library/python@sha256:" + genHash(t), genText(t)}).Draw(t, "image"),
 		LogSize: genSize(t), StartedAt: genTime(t), FinishedAt: genTime(t),
 	}
 }
@@ -85,7 +86,19 @@ func genSpec(t *rapid.T) muster.TaskSpec {
 		Gang: maybe(t, "gang", func(t *rapid.T) muster.Gang {
 			return muster.Gang{Size: rapid.IntRange(1, 9).Draw(t, "size"), OnLoss: muster.GangEnd}
 		}),
-		Launcher: "torchrun", NProcPerNode: 2, Network: "none",
+		Launcher: "torchrun", NProcPerNode: 2,
+		Image: "ghcr.io/acme/train:" + genText(t), Isolation: rapid.SampledFrom([]string{"", "container", "process", "auto"}).Draw(t, "isolation"),
+		Network: rapid.SampledFrom([]string{"", "none", "bridge", "allowlist"}).Draw(t, "network"), AllowHosts: some(t, "hosts", genText),
+		Container: maybe(t, "container", func(t *rapid.T) muster.Container {
+			return muster.Container{
+				Entrypoint: rapid.SampledFrom([][]string{nil, {}, {"/bin/sh", "-c"}}).Draw(t, "entrypoint"), // none is not the image's
+				Workdir:    genText(t), User: genText(t), Pull: "always", ShmSize: muster.Size(genSize(t)), ReadOnly: rapid.Bool().Draw(t, "readonly"),
+				Capabilities: some(t, "capabilities", genText),
+				Mounts: some(t, "mounts", func(t *rapid.T) muster.Mount {
+					return muster.Mount{Source: genText(t), Target: genText(t), ReadOnly: rapid.Bool().Draw(t, "ro")}
+				}),
+			}
+		}),
 	}
 }
 
@@ -95,7 +108,7 @@ func genToServer(t *rapid.T) *ToServer {
 	f := &ToServer{
 		Ready: maybe(t, "ready", func(t *rapid.T) Ready { return Ready{Constrained: genText(t)} }),
 		Offer: maybe(t, "offer", func(t *rapid.T) Offer {
-			return Offer{Tags: some(t, "tags", genText), Kinds: some(t, "kinds", genText), Resources: genResources(t)}
+			return Offer{Tags: some(t, "tags", genText), Kinds: some(t, "kinds", genText), Resources: genResources(t), Allow: genAllow(t)}
 		}),
 		Saved:    some(t, "saved", func(t *rapid.T) Saved { return Saved{Attempt: genAttempt(t), SHA256: genHash(t)} }),
 		Accepted: some(t, "accepted", genAttempt),
@@ -149,12 +162,24 @@ func genResources(t *rapid.T) muster.Resources {
 	})}
 }
 
+// genAllow draws lists that are absent, which allow all, and empty, which allow nothing.
+func genAllow(t *rapid.T) *muster.Allow {
+	list := func(name string) []string {
+		return rapid.SampledFrom([][]string{nil, {}, {"a*", genText(t)}}).Draw(t, name)
+	}
+	return maybe(t, "allow", func(t *rapid.T) muster.Allow {
+		return muster.Allow{
+			Images: list("images"), Users: list("users"), Mounts: list("mounts"), Env: list("env"), HostNetwork: rapid.Bool().Draw(t, "host network"),
+		}
+	})
+}
+
 func genHello(t *rapid.T) *Hello {
 	return &Hello{
 		Version: Version, Worker: "w" + muster.WorkerID(genText(t)), Name: genText(t), Build: genText(t), Tags: some(t, "tags", genText),
 		Labels: map[string]string{"zone": genText(t)}, Kinds: some(t, "kinds", genText), Price: rapid.Float64Range(0, 100).Draw(t, "price"),
 		Resources: genResources(t), Address: rapid.SampledFrom([]string{"", "10.0.0.7", "box-1.lan", "fe80::1%eth0"}).Draw(t, "address"),
-		Held: some(t, "held", genAttempt),
+		Allow: genAllow(t), Held: some(t, "held", genAttempt),
 	}
 }
 

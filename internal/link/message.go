@@ -6,7 +6,7 @@ import (
 
 // Version is the protocol version that this build speaks. A Hello with another
 // one is refused with a Goodbye that names both.
-const Version = 2
+const Version = 3
 
 // MaxFrame is the most bytes of one frame. A longer one ends the session.
 const MaxFrame = 8 << 20
@@ -76,6 +76,7 @@ type Hello struct {
 	Kinds     []string           `json:"kinds"`
 	Price     float64            `json:"price,omitempty"`
 	Resources muster.Resources   `json:"resources"`
+	Allow     *muster.Allow      `json:"allow,omitempty"`   // what its owner lets tasks have; absent means all
 	Address   string             `json:"address,omitempty"` // at which other workers reach it; "" means where the server sees it
 	Held      []muster.AttemptID `json:"held,omitempty"`    // running here, or finished with a report that is not acknowledged
 }

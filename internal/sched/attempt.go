@@ -157,7 +157,7 @@ func (s *State) finish(now muster.Time, ev event.Finished) error {
 	if r.StartedAt != 0 && t.row.StartedAt == 0 {
 		s.startedAt(t, judge.Within(r.StartedAt, t.row.AssignedAt, now))
 	}
-	t.row.ExitCode, t.row.Result, t.row.Artifacts, t.row.Usage, t.row.LogSize = r.ExitCode, r.Result, r.Artifacts, r.Usage, r.LogSize
+	judge.Fill(&t.row, r)
 	s.end(now, t, judge.Ending{
 		Outcome: r.Outcome, Reason: judge.Reason(r), Message: judge.Clip(r.Message), At: judge.Within(r.FinishedAt, max(t.row.AssignedAt, t.row.StartedAt), now),
 	})

@@ -88,7 +88,7 @@ func (s *State) offered(now muster.Time, ev event.Offered) error {
 		return err
 	}
 	row := w.row
-	row.Tags, row.Kinds, row.Resources = ev.Tags, ev.Kinds, ev.Resources
+	row.Tags, row.Kinds, row.Resources, row.Allow = ev.Tags, ev.Kinds, ev.Resources, ev.Allow
 	if err := place.Valid(&row); err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ func WithCurrent(history []muster.Attempt, t *muster.Task) []muster.Attempt {
 		a.ExitCode = t.ExitCode
 		a.Artifacts = t.Artifacts
 		a.Usage = t.Usage
+		a.Image = t.Image
 		a.LogSize = t.LogSize
 		a.FinishedAt = t.FinishedAt
 	}

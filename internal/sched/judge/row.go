@@ -36,13 +36,18 @@ func CheckProgress(p *muster.Progress) error {
 func Past(r *muster.Task, e Ending) muster.Attempt {
 	return muster.Attempt{
 		ID: muster.AttemptID{Task: r.ID, N: r.Attempt}, Worker: r.Worker, Outcome: e.Outcome, Reason: e.Reason, Message: e.Message, ExitCode: r.ExitCode,
-		Artifacts: r.Artifacts, Usage: r.Usage, LogSize: r.LogSize, AssignedAt: r.AssignedAt, StartedAt: r.StartedAt, FinishedAt: e.At,
+		Artifacts: r.Artifacts, Usage: r.Usage, Image: r.Image, LogSize: r.LogSize, AssignedAt: r.AssignedAt, StartedAt: r.StartedAt, FinishedAt: e.At,
 	}
+}
+
+// Fill takes over what a report says of an execution.
+func Fill(t *muster.Task, r *muster.Report) {
+	t.ExitCode, t.Result, t.Artifacts, t.Usage, t.Image, t.LogSize = r.ExitCode, r.Result, r.Artifacts, r.Usage, Clip(r.Image), r.LogSize
 }
 
 // Clear empties what belongs to an execution.
 func Clear(r *muster.Task) {
 	r.Worker, r.Grant, r.ExitCode, r.Progress, r.Step, r.Metrics = "", nil, nil, nil, "", nil
-	r.Result, r.Artifacts, r.Usage, r.LogSize = nil, nil, nil, 0
+	r.Result, r.Artifacts, r.Usage, r.Image, r.LogSize = nil, nil, nil, "", 0
 	r.NotBefore, r.AssignedAt, r.StartedAt, r.FinishedAt = 0, 0, 0, 0
 }

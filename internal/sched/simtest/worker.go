@@ -104,7 +104,7 @@ func (w *worker) quarantine(uuid, why string) {
 }
 
 func (w *worker) offered() event.Event {
-	return event.Offered{Worker: w.id, Tags: w.offer.Tags, Kinds: w.offer.Kinds, Resources: w.offer.Resources}
+	return event.Offered{Worker: w.id, Tags: w.offer.Tags, Kinds: w.offer.Kinds, Resources: w.offer.Resources, Allow: w.offer.Allow}
 }
 
 func newExecution(now muster.Time, rng *rand.Rand, m effect.Assign) *execution {

@@ -17,9 +17,9 @@ const (
 	taskColumns  = taskFixed + ", " + taskMoving + ", finished_at"
 	taskFixed    = "id, grp, name, kind, element, created_at"
 	taskMoving   = "state, attempt, retried, crashes, worker, queued_at, not_before, assigned_at, started_at, reason, message, " +
-		"exit_code, log_size, grant, checkpoint, progress, step, metrics, usage, artifacts, result"
-	attemptColumns = "task, n, worker, outcome, reason, message, exit_code, log_size, assigned_at, started_at, finished_at, usage, artifacts"
-	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, address, paused, draining, deadline, joined_at, last_seen_at"
+		"exit_code, log_size, grant, checkpoint, progress, step, metrics, usage, artifacts, result, image"
+	attemptColumns = "task, n, worker, outcome, reason, message, exit_code, log_size, assigned_at, started_at, finished_at, usage, artifacts, image"
+	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, address, paused, draining, deadline, joined_at, last_seen_at, allow"
 	keyColumns     = "id, name, hash, role, project, worker, created_at, expires_at"
 )
 
@@ -175,6 +175,7 @@ func (p *params) moving(t *muster.Task) {
 	p.json(t.Usage, t.Usage == nil)
 	p.json(t.Artifacts, len(t.Artifacts) == 0)
 	p.raw(t.Result)
+	p.someText(t.Image)
 }
 
 func (c *columns) task() (t muster.Task) {
@@ -207,6 +208,7 @@ func (c *columns) task() (t muster.Task) {
 	t.Usage = optionalJSON[muster.Usage](c)
 	c.json(&t.Artifacts)
 	t.Result = c.raw()
+	t.Image = c.text()
 	t.FinishedAt = c.time()
 	return t
 }
@@ -225,6 +227,7 @@ func (p *params) attempt(a *muster.Attempt) {
 	p.time(a.FinishedAt)
 	p.json(a.Usage, a.Usage == nil)
 	p.json(a.Artifacts, len(a.Artifacts) == 0)
+	p.someText(a.Image)
 }
 
 func (c *columns) attempt() (a muster.Attempt) {
@@ -243,6 +246,7 @@ func (c *columns) attempt() (a muster.Attempt) {
 	a.FinishedAt = c.time()
 	a.Usage = optionalJSON[muster.Usage](c)
 	c.json(&a.Artifacts)
+	a.Image = c.text()
 	return a
 }
 
@@ -262,6 +266,7 @@ func (p *params) worker(w *muster.Worker) {
 	p.time(w.Deadline)
 	p.time(w.JoinedAt)
 	p.time(w.LastSeenAt)
+	p.json(w.Allow, w.Allow == nil)
 }
 
 func (c *columns) worker() (w muster.Worker) {
@@ -280,5 +285,6 @@ func (c *columns) worker() (w muster.Worker) {
 	w.Deadline = c.time()
 	w.JoinedAt = c.time()
 	w.LastSeenAt = c.time()
+	w.Allow = optionalJSON[muster.Allow](c)
 	return w
 }

@@ -68,7 +68,7 @@ func drawTask(t *rapid.T, fixed muster.Task) muster.Task {
 		Checkpoint: rapid.OneOf(rapid.Just(""), rapid.StringMatching(`[0-9a-f]{64}`)).Draw(t, "checkpoint"),
 		Progress:   fraction(t), Step: text(t, "step"),
 		Metrics:   rapid.MapOfN(rapid.String(), rapid.Float64Range(-1e300, 1e300), 0, 3).Draw(t, "metrics"),
-		Artifacts: artifacts(t, "artifacts"), Usage: usage(t, "usage"),
+		Artifacts: artifacts(t, "artifacts"), Usage: usage(t, "usage"), Image: text(t, "image"),
 		LogSize:  rapid.Int64Range(0, 1<<40).Draw(t, "log size"),
 		QueuedAt: times(t, "queued"), NotBefore: times(t, "not before"), AssignedAt: times(t, "assigned"), StartedAt: times(t, "started"),
 	}
@@ -95,9 +95,19 @@ func drawAttempt(t *rapid.T, id muster.AttemptID) muster.Attempt {
 		Outcome: rapid.SampledFrom([]muster.Outcome{
 			muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled, muster.AttemptRejected, muster.AttemptLost,
 		}).Draw(t, "outcome"),
-		Reason: reason(t), Message: text(t, "message"), ExitCode: exitCode(t), Artifacts: artifacts(t, "artifacts"), Usage: usage(t, "usage"),
+		Reason: reason(t), Message: text(t, "message"), ExitCode: exitCode(t), Artifacts: artifacts(t, "artifacts"), Usage: usage(t, "usage"), Image: text(t, "image"),
 		LogSize:    rapid.Int64Range(0, 1<<40).Draw(t, "log size"),
 		AssignedAt: times(t, "assigned"), StartedAt: times(t, "started"), FinishedAt: max(1, times(t, "finished")),
+	}
+}
+
+// allow draws lists that are absent, which allow all, and empty, which allow nothing.
+func allow(t *rapid.T) muster.Allow {
+	list := func(name string) []string {
+		return rapid.OneOf(rapid.Just([]string(nil)), rapid.Just([]string{}), rapid.SliceOfN(rapid.String(), 1, 2)).Draw(t, name)
+	}
+	return muster.Allow{
+		Images: list("images"), Users: list("users"), Mounts: list("mounts"), Env: list("env"), HostNetwork: rapid.Bool().Draw(t, "host network"),
 	}
 }
 
@@ -116,6 +126,7 @@ func drawWorker(t *rapid.T, id muster.WorkerID) muster.Worker {
 				return muster.GPU{UUID: text(t, "uuid"), Index: rapid.IntRange(0, 7).Draw(t, "index"), Name: text(t, "gpu"), Memory: 1 << 33, Quarantined: text(t, "quarantined")}
 			}), 0, 2).Draw(t, "gpus"),
 		},
+		Allow:  ptr(t, rapid.Custom(allow), "allow"),
 		Paused: rapid.Bool().Draw(t, "paused"), Draining: rapid.Bool().Draw(t, "draining"),
 		JoinedAt: times(t, "joined"), LastSeenAt: times(t, "seen"),
 	}

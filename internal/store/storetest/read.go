@@ -25,6 +25,7 @@ func attempts(t *testing.T, f *fixture) {
 	code := 3
 	failed.Attempt, failed.Worker, failed.Reason, failed.ExitCode, failed.LogSize = 2, "w2", muster.ExitCode, &code, 77
 	failed.Usage, failed.Artifacts = &muster.Usage{WallSeconds: 1}, []muster.Artifact{{Name: "a"}}
+	failed.Image = "python@sha256:ab"
 	retrying := row(&j, &g, 3, muster.Queued)
 	retrying.Attempt = 1
 	cancelled := row(&j, &g, 4, muster.Cancelled) // while it waited for its second attempt
@@ -46,7 +47,7 @@ func attempts(t *testing.T, f *fixture) {
 		}},
 		2: {ended(2, 1), {
 			ID: muster.AttemptID{Task: failed.ID, N: 2}, Worker: "w2", Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: &code,
-			LogSize: 77, Usage: failed.Usage, Artifacts: failed.Artifacts, FinishedAt: 3_000,
+			LogSize: 77, Usage: failed.Usage, Artifacts: failed.Artifacts, Image: failed.Image, FinishedAt: 3_000,
 		}},
 		3: {ended(3, 1)},
 		4: {ended(4, 1)},
@@ -70,13 +71,16 @@ func workers(t *testing.T, f *fixture) {
 	}
 	a, b, c := worker("1", "cat"), worker("2", "ant"), worker("3", "bee")
 	f.mustCommit(t, muster.Rows{Workers: []muster.Worker{a, b, c}})
-	c.Name, c.Draining = "zebra", true
+	c.Name, c.Draining, c.Allow = "zebra", true, &muster.Allow{Images: []string{}} // no image, but every user
 	f.mustCommit(t, muster.Rows{Workers: []muster.Worker{c}})
 	got, err := f.Workers(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	same(t, "workers", []muster.Worker{b, a, c}, got)
+	if allow := got[2].Allow; allow.Images == nil || allow.Users != nil {
+		t.Fatalf("what allows nothing and what allows all are no longer told apart: %+v", allow)
+	}
 	f.mustCommit(t, muster.Rows{Gone: []muster.WorkerID{"1", "unknown"}})
 	if got, err = f.Workers(t.Context()); err != nil {
 		t.Fatal(err)
