@@ -24,22 +24,24 @@ build: ## bin/muster, a static binary
 	go build $(GOFLAGS_BUILD) -o bin/muster ./cmd/muster
 
 test: ## all tests, with the race detector and shuffled, and the end-to-end faults
-	@scripts/need cc python3 pip
-	CGO_ENABLED=1 go test -race -shuffle=on -timeout 10m $$(go list ./... | grep -vE '/test/(e2e|load)$$')
+	@scripts/need cc python3 pip dockerd busybox
+	CGO_ENABLED=1 scripts/engine go test -race -shuffle=on -timeout 10m $$(go list ./... | grep -vE '/test/(e2e|load)$$')
 	$(MAKE) e2e
 
 race: ## only the fast tests, with the race detector
-	@scripts/need cc python3 pip
-	CGO_ENABLED=1 go test -race -short -shuffle=on ./...
+	@scripts/need cc python3 pip dockerd busybox
+	CGO_ENABLED=1 scripts/engine go test -race -short -shuffle=on ./...
 
 sim: ## the seeded simulation of the scheduler, SEEDS=1000
 	go test ./internal/sched/simtest -run TestWorld -seeds $(SEEDS) -timeout 20m
 
-e2e: build ## real processes: kill -9, frozen workers, full disks
-	go test -count=1 -timeout 15m ./test/e2e
+e2e: build ## real processes: kill -9, frozen workers, full disks, engines that go away
+	@scripts/need dockerd busybox
+	scripts/engine go test -count=1 -timeout 15m ./test/e2e
 
 bench: build ## the figures of docs/performance.md, beside the bare limits of this machine
-	go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./test/load
+	@scripts/need dockerd docker busybox
+	scripts/engine go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./test/load
 
 lint: ## golangci-lint
 	$(TOOL) golangci-lint run ./...
