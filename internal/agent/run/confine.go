@@ -13,6 +13,7 @@ type Confine struct {
 	User     *User    `json:"user,omitempty"`    // to become; nil means the worker's own
 	Sandbox  *Sandbox `json:"sandbox,omitempty"`
 	NoNet    bool     `json:"no_net,omitempty"` // a network of its own with nothing but loopback
+	Hosts    []string `json:"hosts,omitempty"`  // with NoNet: what it may reach all the same, by a proxy; see Proxied
 	Rlimits  []Rlimit `json:"rlimits,omitempty"`
 	NoNewPri bool     `json:"no_new_privileges,omitempty"`
 
