@@ -22,11 +22,15 @@ type Engine struct {
 }
 
 // Why an engine did not do what it was asked. Every error of an Engine wraps at
-// most one of these.
+// most one of these, or the cause with which its ctx ended.
 var (
-	ErrDown    = errors.New("the container engine does not answer") // or went away before it had answered
-	ErrMissing = errors.New("no such object")                       // image or container
-	ErrDenied  = errors.New("not allowed")                          // by the engine or a registry
+	ErrDown    = errors.New("the container engine does not answer")    // or went away before it had answered
+	ErrMissing = errors.New("no such object")                          // image or container
+	ErrDenied  = errors.New("not allowed")                             // by the engine or a registry
+	ErrTaken   = errors.New("in use, or its name is taken")            // by another object
+	ErrReach   = errors.New("the registry cannot be reached")          // it is down, or its name is unknown, or its certificate is
+	ErrBroken  = errors.New("the registry sends what cannot be right") // it fails, or ends too early, or its bytes have another hash
+	ErrFull    = errors.New("no space left on the engine's disk")
 )
 
 // Open returns the engine at host, a URL such as unix:///var/run/docker.sock or
@@ -60,16 +64,25 @@ func (e *Engine) failed(ctx context.Context, doing string, err error) error {
 		kind = context.Cause(ctx)
 	case client.IsErrConnectionFailed(err), closed(err):
 		kind = ErrDown
+	case strings.Contains(err.Error(), "no space left on device"):
+		kind = ErrFull
 	case errdefs.IsNotFound(err):
 		kind = ErrMissing
 	case errdefs.IsPermissionDenied(err), errdefs.IsUnauthorized(err):
 		kind = ErrDenied
+	case errdefs.IsConflict(err):
+		kind = ErrTaken
 	}
-	said := strings.TrimPrefix(strings.TrimSpace(err.Error()), "Error response from daemon: ")
+	return saying(doing, err, kind)
+}
+
+// saying is an error with the words of err, and of a kind unless that is nil.
+func saying(doing string, err, kind error) error {
+	said := doing + ": " + strings.TrimPrefix(strings.TrimSpace(err.Error()), "Error response from daemon: ")
 	if kind == nil {
-		return fmt.Errorf("%s: %s", doing, said)
+		return errors.New(said)
 	}
-	return &failure{said: doing + ": " + said, kind: kind}
+	return &failure{said: said, kind: kind}
 }
 
 // failure is an error with the words of the engine and our kind.

@@ -1,0 +1,73 @@
+package docker
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/moby/moby/client"
+)
+
+// About is what an engine tells of itself.
+type About struct {
+	Name          string   // docker or podman
+	Version       string   // such as 20.10.24
+	API           string   // the newest version of the API that it speaks, such as 1.41
+	OS            string   // of its containers: linux or windows
+	Arch          string   // as Go names it
+	Rootless      bool     // its root is a user without privileges
+	Remapped      bool     // root in containers is another user outside of them
+	CgroupDriver  string   // cgroupfs, systemd or none
+	CgroupVersion string   // 1 or 2
+	Storage       string   // such as overlay2
+	Root          string   // where its images and containers lie
+	Runtimes      []string // such as runc, nvidia; sorted
+	CDI           []string // folders of its descriptions of devices; nil where it knows none
+	LiveRestore   bool     // containers outlive it
+	Init          bool     // it has a program that can stand before a container's own
+}
+
+// Ping asks whether the engine is there.
+func (e *Engine) Ping(ctx context.Context) error {
+	_, err := e.api.Ping(ctx, client.PingOptions{})
+	return e.failed(ctx, "the container engine at "+e.host+" does not answer", err)
+}
+
+// About asks the engine what it is.
+func (e *Engine) About(ctx context.Context) (*About, error) {
+	doing := "the container engine at " + e.host + " does not say what it is"
+	version, err := e.api.ServerVersion(ctx, client.ServerVersionOptions{})
+	if err != nil {
+		return nil, e.failed(ctx, doing, err)
+	}
+	said, err := e.api.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return nil, e.failed(ctx, doing, err)
+	}
+	info := &said.Info
+	a := &About{
+		Name: "docker", Version: version.Version, API: version.APIVersion, OS: version.Os, Arch: version.Arch,
+		CgroupDriver: info.CgroupDriver, CgroupVersion: info.CgroupVersion, Storage: info.Driver, Root: info.DockerRootDir,
+		CDI: info.CDISpecDirs, LiveRestore: info.LiveRestoreEnabled,
+	}
+	for _, part := range version.Components {
+		switch {
+		case strings.HasPrefix(part.Name, "Podman"):
+			a.Name, a.Init = "podman", true // which it does not tell; see Create
+			if len(a.CDI) == 0 {
+				a.CDI = []string{"/etc/cdi", "/var/run/cdi"} // compiled in, from version 4.1 on
+			}
+		case part.Name == "docker-init":
+			a.Init = true
+		}
+	}
+	for _, option := range info.SecurityOptions {
+		a.Rootless = a.Rootless || strings.HasPrefix(option, "name=rootless")
+		a.Remapped = a.Remapped || strings.HasPrefix(option, "name=userns")
+	}
+	for name := range info.Runtimes {
+		a.Runtimes = append(a.Runtimes, name)
+	}
+	slices.Sort(a.Runtimes)
+	return a, nil
+}

@@ -1,0 +1,205 @@
+package docker
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/moby/moby/api/types/jsonstream"
+	"github.com/moby/moby/api/types/registry"
+	"github.com/moby/moby/client"
+)
+
+// Image is one that the engine has.
+type Image struct {
+	ID         string // its hash, with sha256: before it
+	Tags       []string
+	Digests    []string // by which registries know it, such as python@sha256:…
+	Size       int64    // bytes, with layers that others have too
+	OS         string
+	Arch       string
+	User       string
+	Workdir    string
+	Entrypoint []string
+	Command    []string
+	Env        []string
+	Volumes    []string // folders that want a volume, where nothing else is mounted
+}
+
+// Image returns the image that a name, or a beginning of its ID, stands for.
+func (e *Engine) Image(ctx context.Context, ref string) (*Image, error) {
+	said, err := e.api.ImageInspect(ctx, ref)
+	if err != nil {
+		return nil, e.failed(ctx, "the image "+ref+" cannot be looked up", err)
+	}
+	img := &Image{ID: said.ID, Tags: said.RepoTags, Digests: said.RepoDigests, Size: said.Size, OS: said.Os, Arch: said.Architecture}
+	if !strings.Contains(img.ID, ":") {
+		img.ID = "sha256:" + img.ID // Podman leaves it out
+	}
+	if c := said.Config; c != nil {
+		img.User, img.Workdir, img.Entrypoint, img.Command, img.Env = c.User, c.WorkingDir, c.Entrypoint, c.Cmd, c.Env
+		for path := range c.Volumes {
+			img.Volumes = append(img.Volumes, path)
+		}
+	}
+	return img, nil
+}
+
+// Images lists the IDs of all images with names.
+func (e *Engine) Images(ctx context.Context) ([]string, error) {
+	said, err := e.api.ImageList(ctx, client.ImageListOptions{})
+	if err != nil {
+		return nil, e.failed(ctx, "the images cannot be listed", err)
+	}
+	list := make([]string, len(said.Items))
+	for i := range said.Items {
+		list[i] = said.Items[i].ID
+	}
+	return list, nil
+}
+
+// RemoveImage takes an image away, given by name or ID. It is ErrTaken if a container is made of
+// it, or if it has further names and ref is its ID.
+func (e *Engine) RemoveImage(ctx context.Context, ref string) error {
+	_, err := e.api.ImageRemove(ctx, ref, client.ImageRemoveOptions{PruneChildren: true})
+	return e.failed(ctx, "the image "+ref+" cannot be removed", err)
+}
+
+// Credentials are shown to a registry.
+type Credentials struct {
+	Server   string // of the registry, such as ghcr.io
+	Username string
+	Password string //nolint:gosec // it is one
+	Token    string // an identity token, in place of the others
+}
+
+// header is how the engine wants them; "" for none.
+func (c *Credentials) header() string {
+	if c == nil {
+		return ""
+	}
+	b, err := json.Marshal(registry.AuthConfig{Username: c.Username, Password: c.Password, IdentityToken: c.Token, ServerAddress: c.Server}) //nolint:gosec // for the engine
+	if err != nil {
+		return "" // of texts it cannot fail
+	}
+	return base64.URLEncoding.EncodeToString(b)
+}
+
+// Pulled is how far a pull has come.
+type Pulled struct {
+	Done, Total int64 // bytes; Total grows while layers become known
+	Busy        bool  // nothing is awaited: what came is being checked and unpacked
+}
+
+// Pull brings an image here, however long it takes, and ends with its ctx. moved is called at
+// each sign of life. Its errors tell ErrMissing, ErrDenied, ErrReach, ErrBroken and ErrFull apart.
+func (e *Engine) Pull(ctx context.Context, ref string, as *Credentials, moved func(Pulled)) error {
+	doing := "the image " + ref + " cannot be pulled"
+	said, err := e.api.ImagePull(ctx, ref, client.ImagePullOptions{RegistryAuth: as.header()})
+	if err != nil {
+		return e.unpulled(ctx, doing, err)
+	}
+	defer said.Close()
+	layers, ended := layers{}, false
+	for m, err := range said.JSONMessages(ctx) {
+		switch {
+		case err != nil:
+			return e.failed(ctx, doing, err)
+		case m.Error != nil:
+			return e.unpulled(ctx, doing, m.Error)
+		}
+		ended = ended || strings.HasPrefix(m.Status, "Status: ") || strings.HasPrefix(m.Status, "Download complete") || strings.HasPrefix(m.Status, "Already exists")
+		if layers.take(&m) {
+			moved(layers.sum())
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return e.failed(ctx, doing, err)
+	}
+	if !ended { // the answer was cut where no message was
+		return saying(doing, errors.New("the container engine ended its answer too early"), ErrDown)
+	}
+	return nil
+}
+
+// layers are those of a pull, by their names.
+type layers map[string]layer
+
+// layer is how far one has come.
+type layer struct {
+	done, total int64
+	here        bool // all of its bytes are
+}
+
+// take heeds a message, and says whether it is a sign of life.
+func (l layers) take(m *jsonstream.Message) bool {
+	one, known := l[m.ID], m.ID != ""
+	switch m.Status {
+	case "Pulling fs layer", "Waiting":
+	case "Downloading":
+		if m.Progress != nil {
+			one.done, one.total = max(one.done, m.Progress.Current), max(one.total, m.Progress.Total)
+		}
+	case "Verifying Checksum", "Download complete", "Extracting", "Pull complete", "Already exists":
+		one.done, one.here = one.total, true
+	default: // words on the whole, or "Retrying in 3 seconds"
+		return !strings.HasPrefix(m.Status, "Retrying")
+	}
+	if known {
+		l[m.ID] = one
+	}
+	return true
+}
+
+func (l layers) sum() Pulled {
+	p := Pulled{Busy: len(l) > 0}
+	for _, one := range l {
+		p.Done += one.done
+		p.Total += one.total
+		p.Busy = p.Busy && one.here
+	}
+	return p
+}
+
+// unpulled tells why an image could not be pulled. Docker and Podman pass on what
+// registries say within texts, most often with a status that says nothing: what is known of those texts is here.
+func (e *Engine) unpulled(ctx context.Context, doing string, err error) error {
+	plain := e.failed(ctx, doing, err)
+	if ctx.Err() != nil || errors.Is(plain, ErrDown) || errors.Is(plain, ErrFull) {
+		return plain
+	}
+	text := strings.ToLower(err.Error())
+	for _, sign := range signs {
+		for _, word := range sign.words {
+			if strings.Contains(text, word) {
+				return saying(doing, err, sign.kind)
+			}
+		}
+	}
+	return plain
+}
+
+// signs are words by which failures of registries are told apart. The first that fits counts.
+var signs = []struct {
+	kind  error
+	words []string
+}{
+	{ErrBroken, []string{
+		"filesystem layer verification failed", "unexpected eof", "digest mismatch", "does not match digest", "manifest verification failed",
+		"failed commit on ref", "unexpected commit digest", "invalid tar header", "gzip: invalid", "toomanyrequests", "too many requests",
+		"500 internal server error", "502 bad gateway", "503 service unavailable", "504 gateway", "received unexpected http status: 5",
+		"unexpected status code 5", "unexpected status: 5", "unknown blob", "blob unknown", "error parsing http", "error unmarshalling", "mediatype",
+	}},
+	{ErrDenied, []string{
+		"pull access denied", "unauthorized", "authentication required", "no basic auth credentials", "denied: ", "access forbidden", "403 forbidden",
+		"requested access to the resource is denied", "incorrect username or password",
+	}},
+	{ErrMissing, []string{"manifest unknown", "not found", "name unknown", "repository name not known", "no matching manifest", "does not exist", "no image found"}},
+	{ErrReach, []string{
+		"no such host", "connection refused", "i/o timeout", "network is unreachable", "no route to host", "tls:", "x509:", "client.timeout exceeded",
+		"server gave http response to https client", "connection reset", "tls handshake", "server misbehaving", "lookup ", "deadline exceeded", ": eof",
+	}},
+}
+
