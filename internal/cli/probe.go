@@ -40,7 +40,7 @@ func (a *app) probeCommand() *cli.Command {
 func (a *app) probe(ctx context.Context, c *probeConfig) error {
 	ctx, stop := frame.Interruptible(ctx)
 	defer stop()
-	dir, err := dataFolder(c.data, "worker")
+	dir, err := frame.DataFolder(c.data, "worker")
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -78,7 +77,7 @@ func (a *app) serverCommand() *cli.Command {
 // serve runs a server until ctx ends. Once it is ready it is announced, and alongside runs; when that returns the server is stopped.
 func (a *app) serve(ctx context.Context, c *serverConfig, log *slog.Logger, alongside func(context.Context, remote.Server) error) error {
 	var err error
-	if c.data, err = dataFolder(c.data, ""); err != nil {
+	if c.data, err = frame.DataFolder(c.data, ""); err != nil {
 		return err
 	}
 	server, err := serve.New(ctx, serve.Config{
@@ -195,23 +194,6 @@ func onOthers(listen, known string) string {
 		}
 	}
 	return fmt.Sprintf("On other machines:\n  muster worker --server %s --token JOIN-TOKEN\n  muster ps     --server %s --token ADMIN-TOKEN\n", known, known)
-}
-
-// dataFolder returns an absolute path: dir, or by default a folder for this
-// program in the user's folder for data.
-func dataFolder(dir, below string) (string, error) {
-	if dir != "" {
-		return filepath.Abs(dir)
-	}
-	root := os.Getenv("XDG_DATA_HOME")
-	if root == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", muster.Errorf(muster.Invalid, "there is no place for the data: %w; name a folder with --data", err)
-		}
-		root = filepath.Join(home, ".local", "share")
-	}
-	return filepath.Join(root, "muster", below), nil
 }
 
 // logging says what a server or worker writes to standard error.

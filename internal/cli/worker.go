@@ -124,7 +124,7 @@ func (a *app) worker(ctx context.Context, c *workerConfig) error {
 	if c.token != "" {
 		known.JoinToken = c.token
 	}
-	data, err := dataFolder(c.data, "worker")
+	data, err := frame.DataFolder(c.data, "worker")
 	if err != nil {
 		return err
 	}

@@ -145,7 +145,7 @@ func (l *Limits) newPaths(u *run.User) *paths {
 // groupName is that of a worker's groups: the same in each of its lives.
 func groupName(data string) string {
 	sum := sha256.Sum256([]byte(data))
-	return "muster-" + hex.EncodeToString(sum[:4])
+	return groupPrefix + hex.EncodeToString(sum[:4])
 }
 
 // share is how many processes and threads all tasks together may have: half of
@@ -322,7 +322,10 @@ func (l *Limits) remember() error {
 	return os.WriteFile(l.record(), []byte(strings.Join(known, "\n")+"\n"), 0o600)
 }
 
-func (l *Limits) record() string { return filepath.Join(l.cfg.Data, "cgroups") }
+// recordFile names, in the data dir, the groups that all lives of the worker made.
+const recordFile = "cgroups"
+
+func (l *Limits) record() string { return filepath.Join(l.cfg.Data, recordFile) }
 
 // known lists the groups in which those of attempts may be, of any life.
 func (l *Limits) known() []string {

@@ -30,9 +30,9 @@ type Server struct {
 
 const maxSaved = 20
 
-// savedPath is $MUSTER_CONFIG, or muster/context.json in the user's folder for
+// SavedPath is $MUSTER_CONFIG, or muster/context.json in the user's folder for
 // configuration.
-func savedPath() (string, error) {
+func SavedPath() (string, error) {
 	if p := os.Getenv("MUSTER_CONFIG"); p != "" {
 		return p, nil
 	}
@@ -45,7 +45,7 @@ func savedPath() (string, error) {
 
 // ReadSaved returns what is saved, and nothing if there is no file.
 func ReadSaved() (Saved, error) {
-	path, err := savedPath()
+	path, err := SavedPath()
 	if err != nil {
 		return Saved{}, err
 	}
@@ -65,7 +65,7 @@ func ReadSaved() (Saved, error) {
 
 // Write replaces the file as a whole.
 func (s *Saved) Write() error {
-	path, err := savedPath()
+	path, err := SavedPath()
 	if err != nil {
 		return err
 	}

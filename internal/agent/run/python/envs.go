@@ -56,6 +56,9 @@ func New(env *run.Env) (*Envs, error) {
 	}, nil
 }
 
+// UV returns the path of uv, which is fetched into the data dir if there is none.
+func (e *Envs) UV(ctx context.Context, watch Watcher) (string, error) { return e.tool.find(ctx, watch) }
+
 // Get returns the folder of the environment, built if need be. A failure is a
 // Dependency TaskError that ends with uv's last words.
 func (e *Envs) Get(ctx context.Context, w Want, watch Watcher) (string, error) {

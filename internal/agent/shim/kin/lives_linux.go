@@ -1,0 +1,27 @@
+package kin
+
+import (
+	"os"
+
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// Lives reports whether something of a recorded process goes on: the process itself, or one with
+// its mark. It touches nothing.
+func Lives(p run.Pid) bool {
+	if p.BootID != BootID() {
+		return false
+	}
+	if st, err := readStat(p.PID); p.PID > 1 && p.StartTicks != 0 && err == nil && st.start == p.StartTicks && st.state != 'Z' {
+		return true
+	}
+	if p.Mark == "" {
+		return false
+	}
+	for _, pid := range allPIDs() {
+		if st, err := readStat(pid); err == nil && pid != os.Getpid() && st.state != 'Z' && marked(pid, p.Mark) {
+			return true
+		}
+	}
+	return false
+}
