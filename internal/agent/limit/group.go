@@ -34,30 +34,19 @@ func mounted(root string) []tree {
 	}
 	var found []tree
 	for line := range strings.Lines(string(mounts)) {
-		before, after, ok := strings.Cut(strings.TrimSpace(line), " - ")
-		where, what := strings.Fields(before), strings.Fields(after)
-		if !ok || len(where) < 5 || len(what) < 3 {
+		m, ok := parseMount(line)
+		if !ok {
 			continue
 		}
-		t := tree{mount: root + unescape(where[4])}
-		switch what[0] {
-		case "cgroup":
-			for option := range strings.SplitSeq(what[2], ",") {
-				if slices.Contains(useful, option) {
-					t.controllers = append(t.controllers, option)
-				}
-			}
-		case "cgroup2":
-			t.unified = true
+		t := tree{unified: m.unified, controllers: m.controllers, mount: root + m.at}
+		if t.unified {
 			t.old = old(strings.Join(words(root+"/proc/sys/kernel/osrelease"), ""))
-		default:
-			continue
 		}
 		path, ok := ownPath(string(groups), &t)
 		if !ok || !t.unified && len(t.controllers) == 0 {
 			continue
 		}
-		t.own = filepath.Join(t.mount, below(path, unescape(where[3])))
+		t.own = filepath.Join(t.mount, below(path, m.top))
 		if t.unified {
 			t.controllers = words(filepath.Join(t.own, "cgroup.controllers"))
 		}
@@ -66,6 +55,34 @@ func mounted(root string) []tree {
 		}
 	}
 	return found
+}
+
+// mount is where a hierarchy of control groups is mounted.
+type mount struct {
+	device      string // the same in each mount of a hierarchy
+	top         string // the group that is mounted
+	at          string
+	unified     bool
+	controllers []string // of version 1, that are of use to us
+}
+
+// parseMount reads a line of mountinfo. It reports false if that is of something else.
+func parseMount(line string) (mount, bool) {
+	before, after, ok := strings.Cut(strings.TrimSpace(line), " - ")
+	where, what := strings.Fields(before), strings.Fields(after)
+	if !ok || len(where) < 5 || len(what) < 3 || what[0] != "cgroup" && what[0] != "cgroup2" {
+		return mount{}, false
+	}
+	m := mount{device: where[2], top: unescape(where[3]), at: unescape(where[4]), unified: what[0] == "cgroup2"}
+	if m.unified {
+		return m, true
+	}
+	for option := range strings.SplitSeq(what[2], ",") {
+		if slices.Contains(useful, option) {
+			m.controllers = append(m.controllers, option)
+		}
+	}
+	return m, true
 }
 
 func overlap(a, b []string) bool {

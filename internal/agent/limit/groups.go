@@ -23,6 +23,8 @@ type groups struct {
 	places []place
 	all    totals
 
+	each bool // an attempt has groups of its own in all trees
+
 	mkdir func(path string) error // as the kernel does
 
 	mu   sync.Mutex
@@ -172,7 +174,7 @@ func (g *groups) make(name string, n need) (list []run.Cgroup, done need, err er
 	g.removeLate(0)
 	for i := range g.places {
 		p := &g.places[i]
-		own := p.unified || p.has("pids") && n.pids > 0 || p.has("memory") && n.memory > 0 || overlap(p.controllers, []string{"cpu", "cpuacct"}) && n.cpus > 0
+		own := g.each || p.unified || p.has("pids") && n.pids > 0 || p.has("memory") && n.memory > 0 || overlap(p.controllers, []string{"cpu", "cpuacct"}) && n.cpus > 0
 		if !own && !p.has("memory") {
 			continue
 		}

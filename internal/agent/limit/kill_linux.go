@@ -149,11 +149,22 @@ func freeze(c *run.Confine, on bool) (bool, error) {
 			return true, nil
 		default:
 			// The groups of version 1 have the same processes in them: one will do.
-			stop(g, on)
+			stopAll(g, on)
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// stopAll is stop for a group and those that were made in it, as engines do for a container.
+func stopAll(g *run.Cgroup, on bool) {
+	stop(g, on)
+	inner, _ := os.ReadDir(g.Path) // none in one that is gone
+	for _, e := range inner {
+		if e.IsDir() {
+			stopAll(&run.Cgroup{Path: filepath.Join(g.Path, e.Name())}, on)
+		}
+	}
 }
 
 // stop stops the processes of a group and those that they fork meanwhile, or lets

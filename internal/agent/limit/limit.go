@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -50,6 +49,9 @@ type Limits struct {
 	tools  *paths    // of the worker's own user
 	groups *groups
 	all    totals
+
+	seek     sync.Once // for contains
+	contains *groups   // of containers; nil for none
 
 	mu    sync.Mutex
 	shown map[string]bool // folders that other users may read
@@ -203,19 +205,10 @@ func (l *Limits) Confine(t *run.Task, f run.Folders) (*run.Confine, error) {
 	return c, l.hold(c, t)
 }
 
-// Contain makes the control groups of an attempt that runs in a container.
-func (l *Limits) Contain(t *run.Task) (*run.Confine, error) {
-	c := &run.Confine{}
-	return c, l.hold(c, t)
-}
-
 // hold makes an attempt's control groups, and notes what these cannot enforce.
 func (l *Limits) hold(c *run.Confine, t *run.Task) error {
-	wanted := need{cpus: t.Grant.CPUs, memory: t.Grant.Memory, pids: t.Grant.PIDs}
-	if wanted.pids == 0 {
-		wanted.pids = l.cfg.PIDs
-	}
-	list, done, err := l.groups.make(t.Attempt.Task.String()+"-"+strconv.Itoa(t.Attempt.N), wanted)
+	wanted := need{cpus: t.Grant.CPUs, memory: t.Grant.Memory, pids: l.mostPIDs(t)}
+	list, done, err := l.groups.make(attemptName(t.Attempt), wanted)
 	if err != nil {
 		// Not the cause: the kernel has no space for another group, not the disk.
 		return run.Failf(muster.WorkerInternal, "%v", err)
@@ -288,7 +281,7 @@ func (l *Limits) show(dir string) error {
 // with the files that the kernel keeps in memory for it.
 func (l *Limits) Counted(c *run.Confine) run.Counted { return counted(c) }
 
-// Release removes what Confine made, once nothing of the task is left.
+// Release removes what Confine or Contain made, once nothing of the task is left.
 func (l *Limits) Release(c *run.Confine) { l.groups.remove(c.Cgroups) }
 
 // Sweep ends what attempts of earlier lives of the worker left in control groups,
@@ -310,8 +303,8 @@ func (l *Limits) Sweep(keep ...*run.Confine) error {
 // is for a worker that ends and leaves nothing running.
 func (l *Limits) Close() {
 	l.groups.removeLate(removeWait)
-	for i := range l.groups.places {
-		_ = os.Remove(l.groups.places[i].dir) // the next life finds it
+	for _, path := range l.known() {
+		_ = os.Remove(path) // the next life finds it
 	}
 }
 
@@ -335,8 +328,14 @@ func (l *Limits) known() []string {
 			list = append(list, path)
 		}
 	}
-	for i := range l.groups.places {
-		if dir := l.groups.places[i].dir; !slices.Contains(list, dir) {
+	places := l.groups.places
+	l.mu.Lock()
+	if l.contains != nil {
+		places = slices.Concat(places, l.contains.places)
+	}
+	l.mu.Unlock()
+	for i := range places {
+		if dir := places[i].dir; !slices.Contains(list, dir) {
 			list = append(list, dir)
 		}
 	}

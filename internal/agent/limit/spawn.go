@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"net"
 	"os"
 
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -15,6 +16,13 @@ type Program struct {
 	Stdin  *os.File
 	Stdout *os.File
 	Stderr *os.File
+
+	// Gate is given what listens on run.ProxyPort of the program's own loopback device, if
+	// Confine.Hosts names some, once the program was started: it is the receiver's then.
+	Gate func(l net.Listener)
+	// Helper is the command of this program that becomes Helped. It is
+	// needed for Gate where this process is not privileged.
+	Helper []string
 }
 
 // Spawn starts a program as the leader of a session of its own: it has no terminal,

@@ -66,7 +66,8 @@ type Limiter interface {
 	// the user that it is to run as. A TaskError says why it cannot be made.
 	Confine(t *Task, folders Folders) (*Confine, error)
 	// Contain makes the control groups of an attempt that runs in a container, which is
-	// to be made within them. It has none where this machine has none for us.
+	// to be made in their Parent. It has none where this machine has none for us; memory and
+	// processes are the engine's to limit.
 	Contain(t *Task) (*Confine, error)
 	// Tool makes what holds a program of the worker's own that may come to run what tasks
 	// chose, such as one that builds packages: it may read what tasks may, and read, and change
@@ -74,7 +75,7 @@ type Limiter interface {
 	Tool(read, write []string) *Confine
 	// Counted tells what the kernel counted of a task so far.
 	Counted(c *Confine) Counted
-	// Release removes what Confine made, once nothing of the task is left.
+	// Release removes what Confine or Contain made, once nothing of the task is left.
 	Release(c *Confine)
 }
 

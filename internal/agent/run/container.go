@@ -21,14 +21,14 @@ type Containers interface {
 // Box says what container an attempt needs, besides what its spec says: image,
 // options, network. All paths but sources are those in the container.
 type Box struct {
-	Task    *Task
-	Argv    []string // nil for the image's own command
-	Shell   bool     // Argv is sh -c, and stands for the image's entrypoint too
-	Env     []string // over the image's own; the paths of PYTHONPATH go before those of the image
-	Dir     string   // in which the program starts; "" for the image's own
-	Mounts  []Mount  // of the attempt's folders
-	Home    string   // a folder that the program's user may write
-	Groups  *Confine // in whose Parent it is to be, if it has one and the engine can; nil for none
+	Task   *Task
+	Argv   []string // nil for the image's own command
+	Shell  bool     // Argv is sh -c, and stands for the image's entrypoint too
+	Env    []string // over the image's own; the paths of PYTHONPATH go before those of the image
+	Dir    string   // in which the program starts; "" for the image's own
+	Mounts []Mount  // of the attempt's folders
+	Home   string   // a folder that the program's user may write
+	Groups *Confine // in whose Parent it is to be, if it has one and the engine can; nil for none
 
 	// Open lets every user change what is mounted for writing. It is called before the container is
 	// made, where its program may run as another user than the worker, and root is none.

@@ -1,0 +1,126 @@
+//go:build linux
+
+package limit
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// contain makes the groups of a container, or skips where there can be none.
+func (w *world) contain(change func(*run.Task)) *run.Confine {
+	w.Helper()
+	w.n++
+	rt := &run.Task{Attempt: muster.AttemptID{Task: muster.TaskID{Job: 18, Num: w.n}, N: 1}, Spec: &muster.TaskSpec{}}
+	if change != nil {
+		change(rt)
+	}
+	c, err := w.limits.Contain(rt)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if c.Parent == "" {
+		w.Skip("there are no control groups here that an engine would find")
+	}
+	return c
+}
+
+// TestGroupsOfAContainerAreOfOnePath does what an engine does: it makes a group of its own in
+// each hierarchy, in the path that it was told.
+func TestGroupsOfAContainerAreOfOnePath(t *testing.T) {
+	w := newWorld(t, nil)
+	c := w.contain(func(rt *run.Task) { rt.Grant = muster.Grant{CPUs: 0.5, Memory: 64 << 20, PIDs: 32, Disk: 1 << 30} })
+	for _, tree := range roots("") {
+		path := tree.mount + c.Parent
+		if !slices.ContainsFunc(c.Cgroups, func(g run.Cgroup) bool { return g.Path == path && !g.Shared }) || !exists(path) {
+			t.Errorf("%s is not the container's", path)
+		}
+		if err := os.Mkdir(filepath.Join(path, "c0ffee"), 0o755); err != nil {
+			t.Error(err)
+		}
+	}
+	if c.WatchDisk != 1<<30 || c.WatchMemory != 0 || c.WatchPIDs != 0 {
+		t.Errorf("watched is %+v", c)
+	}
+
+	// What runs in the inner groups is counted, stopped and ended with the outer ones.
+	inner := &run.Confine{}
+	for _, g := range c.Cgroups {
+		if len(g.Controllers) > 0 { // in a group of cpusets nothing can be before it was set up
+			g.Path = filepath.Join(g.Path, "c0ffee")
+			inner.Cgroups = append(inner.Cgroups, g)
+		}
+	}
+	bare := &task{w: w, folders: run.Folders{Work: w.data}, confine: inner}
+	p := bare.shell("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo ready; exec sleep 1000")
+	if got := p.line(); got != "ready" {
+		t.Fatal(got)
+	}
+	if n := w.limits.Counted(c); n.CPU == nil || *n.CPU <= 0 || n.MemoryPeak == nil || *n.MemoryPeak <= 0 || n.PIDs == nil || *n.PIDs < 1 {
+		t.Errorf("counted is %+v", n)
+	}
+	if did, err := Freeze(c, true); !did || err != nil {
+		t.Errorf("frozen: %v, %v", did, err)
+	}
+	if got := state(p.pid); got != 'T' && !c.Cgroups[0].Unified {
+		t.Errorf("its state is %c", got)
+	}
+	if _, err := Freeze(c, false); err != nil {
+		t.Error(err)
+	}
+	if err := Kill(c); err != nil {
+		t.Error(err)
+	}
+	p.wait()
+	w.limits.Release(c)
+	w.limits.groups.removeLate(removeWait)
+	for i := range c.Cgroups {
+		if exists(c.Cgroups[i].Path) {
+			t.Errorf("%s stays", c.Cgroups[i].Path)
+		}
+	}
+}
+
+// TestGroupsOfContainersAreSwept ends what an earlier life of the worker left.
+func TestGroupsOfContainersAreSwept(t *testing.T) {
+	w := newWorld(t, nil)
+	left, held := w.contain(nil), w.contain(nil)
+	next, err := New(w.limits.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Sweep(held); err != nil {
+		t.Error(err)
+	}
+	for i := range left.Cgroups {
+		if exists(left.Cgroups[i].Path) || !exists(held.Cgroups[i].Path) {
+			t.Errorf("of %s and %s the wrong one stays", left.Cgroups[i].Path, held.Cgroups[i].Path)
+		}
+	}
+	next.Release(held)
+	next.Close()
+	for i := range held.Cgroups {
+		if dir := filepath.Dir(held.Cgroups[i].Path); exists(dir) {
+			t.Errorf("%s stays", dir)
+		}
+	}
+}
+
+// TestNoGroupsOfContainers is where an engine would mean others by their path.
+func TestNoGroupsOfContainers(t *testing.T) {
+	w := newWorld(t, nil)
+	if g := w.limits.newVessels(roots(""), false); g != nil {
+		t.Error("a worker in a container has groups for those of the machine's engine")
+	}
+	for _, tree := range roots("") {
+		if !strings.HasPrefix(tree.mount, "/sys/fs/cgroup") && !exists(filepath.Join(tree.mount, "cgroup.procs")) {
+			t.Errorf("%+v is no hierarchy", tree)
+		}
+	}
+}
