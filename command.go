@@ -3,6 +3,7 @@ package muster
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 )
 
 // MarshalJSON writes the list, or the string if there is no list.
@@ -42,15 +43,44 @@ func (s *Script) UnmarshalJSON(b []byte) error {
 			return Errorf(Invalid, "script: %w", err)
 		}
 	case '{':
-		d := json.NewDecoder(bytes.NewReader(b))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&got); err != nil {
-			return Errorf(Invalid, "script: %w", err)
+		if err := object("script", b, &got); err != nil {
+			return err
 		}
 	default:
 		return Errorf(Invalid, "%s is not a script: write its text, or an object with text, file or url", shorten(b))
 	}
 	*s = Script(got)
+	return nil
+}
+
+// UnmarshalJSON reads an object without unknown fields, or a string such as /data:/mnt:ro.
+func (m *Mount) UnmarshalJSON(b []byte) error {
+	type plain Mount
+	var got plain
+	if firstByte(b) == '{' {
+		if err := object("mount", b, &got); err != nil {
+			return err
+		}
+	} else {
+		var s string
+		err := json.Unmarshal(b, &s)
+		s, got.ReadOnly = strings.CutSuffix(s, ":ro")
+		var two bool
+		if got.Source, got.Target, two = strings.Cut(s, ":"); err != nil || !two || strings.Contains(got.Target, ":") {
+			return Errorf(Invalid, "%s is not a mount: write source:target, with :ro for reading only, such as /data:/data:ro", shorten(b))
+		}
+	}
+	*m = Mount(got)
+	return nil
+}
+
+// object reads an object without unknown fields.
+func object(what string, b []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return Errorf(Invalid, "%s: %w", what, err)
+	}
 	return nil
 }
 
@@ -83,10 +113,8 @@ func (c *Checkpoint) UnmarshalJSON(b []byte) error {
 			return Errorf(Invalid, "the checkpoint's folder is empty: write one such as ckpt/, or {} for $MUSTER_CHECKPOINT alone")
 		}
 	case '{':
-		d := json.NewDecoder(bytes.NewReader(b))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&got); err != nil {
-			return Errorf(Invalid, "checkpoint: %w", err)
+		if err := object("checkpoint", b, &got); err != nil {
+			return err
 		}
 	default:
 		return Errorf(Invalid, "%s is not a checkpoint: write a folder such as ckpt/, or an object with path, every, signal and grace", shorten(b))
@@ -100,10 +128,8 @@ func (g *Gang) UnmarshalJSON(b []byte) error {
 	type plain Gang
 	var got plain
 	if firstByte(b) == '{' {
-		d := json.NewDecoder(bytes.NewReader(b))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&got); err != nil {
-			return Errorf(Invalid, "gang: %w", err)
+		if err := object("gang", b, &got); err != nil {
+			return err
 		}
 	} else if err := json.Unmarshal(b, &got.Size); err != nil {
 		return Errorf(Invalid, "%s is not a gang: write how many members it has, or an object with size and on_loss", shorten(b))

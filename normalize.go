@@ -10,7 +10,7 @@ import (
 const DefaultProject = "default"
 
 // Normalize returns a copy of s with the defaults written out that say what a job is: its
-// name, project and priority, and each stage's name and kind; a checkpoint's
+// name, project and priority, and each stage's name, kind and, with an image, isolation; a checkpoint's
 // path loses the / at its end. What applies
 // while a task runs (retries, kill, disconnect) stays as it was written. The
 // copy shares what is below its stages with s, so that neither may be changed in depth.
@@ -36,6 +36,9 @@ func (s *Spec) Normalize() *Spec {
 		}
 		if t.Kind == "" {
 			t.Kind = t.defaultKind()
+		}
+		if t.Isolation == "" && (t.Image != "" || t.Kind == KindContainer) {
+			t.Isolation = IsolationContainer
 		}
 		if c := t.Checkpoint; c != nil && strings.HasSuffix(c.Path, "/") {
 			c := *c
@@ -71,6 +74,8 @@ func (t *TaskSpec) defaultKind() string {
 	switch {
 	case t.Script != nil || t.Files != "" || t.Python != nil:
 		return KindScript
+	case t.Image != "" && (t.Isolation == "" || t.Isolation == IsolationContainer):
+		return KindContainer
 	case t.Run != nil:
 		return KindProcess
 	default:

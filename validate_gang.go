@@ -35,9 +35,7 @@ func (v *validator) checkpoint(t *TaskSpec) {
 
 // together checks how processes find each other: network, launcher and gang.
 func (v *validator) together(t *TaskSpec) {
-	if t.Network != "" {
-		v.oneOf("network", t.Network, NetworkHost, NetworkNone)
-	}
+	v.network(t)
 	switch {
 	case t.Launcher == "" && t.NProcPerNode != 0:
 		v.add("nproc_per_node", "write launcher: torchrun", "it says how many processes a launcher starts, and there is none")
@@ -66,8 +64,11 @@ func (v *validator) together(t *TaskSpec) {
 	if t.Array != nil || t.Matrix != nil {
 		v.add("gang", "make a stage of its own for each gang", "a stage is a gang, or has an array or a matrix, not both")
 	}
-	if t.Network == NetworkNone {
+	switch {
+	case t.Network == NetworkNone, t.Network == NetworkAllowlist:
 		v.add("network", "take it out", "the members of a gang reach each other over the network")
+	case t.Kind != KindNoop && t.Image != "" && t.Network != NetworkHost:
+		v.add("network", "write network: host", "the members of a gang reach each other over their workers' own networks")
 	}
 }
 

@@ -41,6 +41,7 @@ func (v *validator) stage(i int) {
 	v.where(&t.Where)
 	v.policies(t)
 	v.checkpoint(t)
+	v.container(t)
 	v.together(t)
 	v.count("outputs", len(t.Outputs))
 	for k, glob := range t.Outputs {
@@ -65,9 +66,13 @@ func (v *validator) kind(t *TaskSpec) {
 		if t.Script != nil || t.Python != nil || t.Files != "" {
 			v.add("kind", "leave kind out, or write kind: script", "a process takes no script, python or files")
 		}
+	case KindContainer:
+		if t.Script != nil || t.Python != nil || t.Files != "" {
+			v.add("kind", "leave kind out, or write kind: script", "a container takes no script, python or files")
+		}
 	case KindScript:
 	default:
-		v.oneOf("kind", t.Kind, KindProcess, KindScript, KindNoop)
+		v.oneOf("kind", t.Kind, KindProcess, KindScript, KindContainer, KindNoop)
 	}
 	switch {
 	case t.Run != nil && t.Script != nil:

@@ -1,0 +1,45 @@
+package muster
+
+import (
+	"regexp"
+	"strings"
+)
+
+// The form of references to images is that of github.com/distribution/reference.
+var imagePattern = regexp.MustCompile(`^((?:(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?/)?` +
+	`[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*)(?::(\w[\w.-]{0,127}))?(?:@(sha256:[0-9a-f]{64}))?$`)
+
+// ParseImage returns the whole name of the image that ref names, with its registry, and which
+// one of that name it is: @ and the digest if there is one, whatever the tag, else : and the tag.
+func ParseImage(ref string) (name, version string, ok bool) {
+	m := imagePattern.FindStringSubmatch(ref)
+	if m == nil || len(m[1]) > 255 || sha256Pattern.MatchString(m[1]) { // hex alone is an engine's own number
+		return "", "", false
+	}
+	switch {
+	case m[3] != "":
+		version = "@" + m[3]
+	case m[2] != "":
+		version = ":" + m[2]
+	default:
+		version = ":latest"
+	}
+	return WholeName(m[1]), version, true
+}
+
+// WholeName adds what Docker leaves out of names, and of patterns of names with *: python is docker.io/library/python.
+func WholeName(name string) string {
+	host, rest, slash := strings.Cut(name, "/")
+	switch {
+	case !slash:
+		return "docker.io/library/" + name
+	case host != "localhost" && !strings.ContainsAny(host, ".:") && host == strings.ToLower(host):
+		return "docker.io/" + name
+	case host != "docker.io" && host != "index.docker.io":
+		return name
+	case strings.Contains(rest, "/"), strings.HasPrefix(rest, "*"): // * of a pattern
+		return "docker.io/" + rest
+	default:
+		return "docker.io/library/" + rest
+	}
+}
