@@ -16,6 +16,7 @@ type Answer struct {
 	Now      Filter      // the first that it fails as things stand
 	Ever     Filter      // and if the worker were open and empty
 	Rejected muster.Time // set if the worker would not take the very task, and is not asked again before
+	Said     string      // by the worker, when it rejected it; or ""
 	Kept     string      // the other task for which the worker is kept free, or ""
 }
 
@@ -62,7 +63,11 @@ func (a *Answer) fails() Filter {
 // many of a gang it has room.
 func (a *Answer) Why() (filter, why string) {
 	if a.Now == Fits && a.Rejected > 0 {
-		return "rejected", fmt.Sprintf("rejected it a moment ago, and is asked again at %s", a.Rejected)
+		said := ""
+		if a.Said != "" {
+			said = " (" + a.Said + ")"
+		}
+		return "rejected", fmt.Sprintf("rejected it a moment ago%s, and is asked again at %s", said, a.Rejected)
 	}
 	if a.waits() {
 		return "kept", "is kept free for " + a.Kept + ", which has waited for long"
@@ -79,7 +84,7 @@ func Summarize(answers []Answer) string {
 	if len(answers) > 0 && answers[0].Need.Gang > 0 {
 		return summarizeGang(answers)
 	}
-	var fit, room, closed int
+	var fit, room, closed, engine int
 	lacks := map[Filter]int{}
 	for i := range answers {
 		switch a := &answers[i]; {
@@ -87,6 +92,9 @@ func Summarize(answers []Answer) string {
 			fit++
 		case a.Ever != Fits:
 			lacks[a.Ever]++
+			if a.Ever == Engine && a.mendable() {
+				engine++
+			}
 		case a.Now == State:
 			closed++
 		default:
@@ -102,6 +110,8 @@ func Summarize(answers []Answer) string {
 		return fmt.Sprintf("waits for room: %s run it, but not now", workers(room, "could", "could"))
 	case closed > 0:
 		return fmt.Sprintf("waits for a worker: %s run it, but none of them takes tasks now", workers(closed, "could", "could"))
+	case engine > 0:
+		return fmt.Sprintf("waits for a container engine: %s run it with one, but none is ready", workers(engine, "could", "could"))
 	}
 	var parts []string
 	for _, f := range Filters {
@@ -157,6 +167,10 @@ func (a *Answer) wait() string {
 	switch {
 	case a.Ever == GPUs && a.Book.curable(a.Need):
 		return fmt.Sprintf("let worker %s look at its quarantined GPUs again (muster workers heal %s)", name, name)
+	case a.Ever == Engine && a.mendable():
+		return fmt.Sprintf("start Docker or Podman on worker %s (muster doctor there tells what is wrong)", name)
+	case a.Ever == Owner && a.mendable():
+		return fmt.Sprintf("ask the owner of worker %s to allow it", name)
 	case a.Ever != Fits:
 		return ""
 	case a.Rejected > 0:
@@ -170,6 +184,21 @@ func (a *Answer) wait() string {
 	default:
 		return fmt.Sprintf("wait for worker %s to free %s", name, a.Book.Lack(a.Need, a.Now))
 	}
+}
+
+// mendable reports whether the worker could run the task if it had a container engine
+// that is ready, or if its owner allowed it: of these, what it fails by.
+func (a *Answer) mendable() bool {
+	c := *a.Need
+	switch a.Ever {
+	case Engine:
+		c.Engine = false
+	case Owner:
+		c.owner = nil
+	default:
+		return false
+	}
+	return a.Book.Ever(&c) == Fits
 }
 
 // change words a change of the request by which it would fit the worker at once,

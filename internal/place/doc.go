@@ -5,7 +5,7 @@
 // Filters are asked in a fixed order, and the first that fails is the answer to
 // "why not there":
 //
-//	state → kind → tags → not → workers → price → vendor → model → slots or cpus → memory → disk → gpus
+//	state → kind → engine → tags → not → workers → price → owner → vendor → model → slots or cpus → memory → disk → gpus
 //
 // Those up to model never change while the worker is the same; the rest depend
 // on what is free. Book.Ever asks them as if the worker were empty, so that
@@ -20,6 +20,11 @@
 //
 // A gang is placed all at once or not at all: Room tells how many of its members a
 // worker could take, and Gather chooses workers, as few as can be.
+//
+// A task that is to run in a container needs a worker with an engine, which the kind
+// container says, besides its own kind; one that may run as either is placed as if it
+// were a process. What a worker's owner does not allow is not sent
+// there, though the worker would refuse it in any case: package allow says what that is.
 //
 // Score spreads tasks without GPUs over workers (the one with the most free share
 // wins) and packs tasks with GPUs (the tightest devices win, so that big ones

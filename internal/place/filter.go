@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/allow"
 )
 
 // Filter is a reason why a task cannot be on a worker, or Fits. A greater one
@@ -16,10 +17,12 @@ const (
 	Fits Filter = iota
 	State
 	Kind
+	Engine
 	Tags
 	Not
 	Workers
 	Price
+	Owner
 	Vendor
 	Model
 	Slots
@@ -30,11 +33,11 @@ const (
 )
 
 // Filters lists all filters in order, without Fits.
-var Filters = []Filter{State, Kind, Tags, Not, Workers, Price, Vendor, Model, Slots, CPUs, Memory, Disk, GPUs}
+var Filters = []Filter{State, Kind, Engine, Tags, Not, Workers, Price, Owner, Vendor, Model, Slots, CPUs, Memory, Disk, GPUs}
 
 var filterNames = [...]string{
-	Fits: "", State: "state", Kind: "kind", Tags: "tags", Not: "not", Workers: "workers", Price: "price", Vendor: "gpu vendor",
-	Model: "gpu model", Slots: "slots", CPUs: "cpus", Memory: "memory", Disk: "disk", GPUs: "gpus",
+	Fits: "", State: "state", Kind: "kind", Engine: "engine", Tags: "tags", Not: "not", Workers: "workers", Price: "price", Owner: "owner",
+	Vendor: "gpu vendor", Model: "gpu model", Slots: "slots", CPUs: "cpus", Memory: "memory", Disk: "disk", GPUs: "gpus",
 }
 
 // String returns the filter's name, and "" for Fits.
@@ -67,8 +70,11 @@ func (b *Book) Ever(n *Need) Filter {
 // suits asks what does not depend on load.
 func (b *Book) suits(n *Need) Filter {
 	w := b.Worker
-	if !slices.Contains(w.Kinds, n.Kind) {
+	if n.Kind != muster.KindContainer && !slices.Contains(w.Kinds, n.Kind) {
 		return Kind
+	}
+	if n.Engine && !slices.Contains(w.Kinds, muster.KindContainer) {
+		return Engine
 	}
 	for _, t := range n.Where.Tags {
 		if !slices.Contains(w.Tags, t) {
@@ -85,6 +91,9 @@ func (b *Book) suits(n *Need) Filter {
 	}
 	if n.Where.MaxPrice > 0 && w.Price > n.Where.MaxPrice {
 		return Price
+	}
+	if n.owner != nil && allow.Refuses(w.Allow, n.owner) != "" {
+		return Owner
 	}
 	if n.Request.GPUs.Count == 0 || len(b.gpus) == 0 {
 		return Fits

@@ -1,6 +1,7 @@
 package place
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -13,15 +14,17 @@ import (
 // have equal Keys are interchangeable to the placement.
 type Need struct {
 	Kind    string
+	Engine  bool // it runs in a container, and nowhere else
 	Request muster.Request
 	Where   muster.Where
 	Gang    int // so many must be placed at once, or none; 0 for a task by itself
 
-	mcpu int64
-	key  string
+	mcpu  int64
+	owner *muster.TaskSpec // what of the spec a worker's owner may refuse; nil if there is nothing
+	key   string
 }
 
-// NewNeed makes the Need of a stage's tasks.
+// NewNeed makes the Need of the tasks of a normalized stage.
 func NewNeed(t *muster.TaskSpec) *Need {
 	n := &Need{Kind: t.Kind, Request: t.Resources, Where: t.Where, mcpu: Milli(t.Resources.CPUs)}
 	n.Where.Tags, n.Where.Not, n.Where.Workers = sorted(t.Where.Tags), sorted(t.Where.Not), sorted(t.Where.Workers)
@@ -49,8 +52,39 @@ func NewNeed(t *muster.TaskSpec) *Need {
 		n.Gang = t.Gang.Size
 		b = strconv.AppendInt(append(b, " gang "...), int64(n.Gang), 10)
 	}
-	n.key = string(b)
+	n.key = string(n.refusable(b, t))
 	return n
+}
+
+// refusable notes what package allow looks at, and appends it to the key. Most tasks have nothing of it.
+func (n *Need) refusable(b []byte, t *muster.TaskSpec) []byte {
+	n.Engine = t.Isolation == muster.IsolationContainer || t.Kind == muster.KindContainer
+	if !n.Engine && len(t.Env) == 0 {
+		return b
+	}
+	n.owner = &muster.TaskSpec{Kind: t.Kind, Isolation: t.Isolation, Env: make(map[string]string, len(t.Env))}
+	b = append(b, " env"...)
+	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
+		n.owner.Env[name] = "" // the names alone matter: values may be secret, and differ
+		b = strconv.AppendQuote(append(b, ' '), name)
+	}
+	if !n.Engine {
+		return b
+	}
+	n.owner.Image, n.owner.Network = t.Image, t.Network
+	b = strconv.AppendQuote(append(b, " image "...), t.Image)
+	b = strconv.AppendBool(append(b, ' '), t.Network == muster.NetworkHost)
+	if t.Container == nil {
+		return b
+	}
+	c := &muster.Container{User: t.Container.User, Mounts: t.Container.Mounts}
+	n.owner.Container = c
+	b = strconv.AppendQuote(append(b, ' '), c.User)
+	for i := range c.Mounts {
+		b = strconv.AppendQuote(append(b, ' '), c.Mounts[i].Source)
+		b = strconv.AppendBool(append(b, ' '), c.Mounts[i].ReadOnly)
+	}
+	return b
 }
 
 // Key is equal for two Needs exactly if they ask the same.

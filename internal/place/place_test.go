@@ -18,6 +18,7 @@ const gib = muster.Size(1) << 30
 func rig() *muster.Worker {
 	return &muster.Worker{
 		ID: "id-rig", Name: "rig", Tags: []string{"linux", "lab"}, Kinds: []string{"noop", "process"}, Price: 2,
+		Allow: &muster.Allow{Images: []string{"ghcr.io/acme/*"}, Env: []string{"APP_*"}},
 		Resources: muster.Resources{CPUs: 8, Memory: 32 * gib, Disk: 100 * gib, Slots: 4, GPUs: []muster.GPU{
 			{UUID: "big", Index: 0, Vendor: "NVIDIA", Name: "NVIDIA A100", Memory: 40 * gib},
 			{UUID: "small", Index: 1, Vendor: "nvidia", Name: "NVIDIA T4", Memory: 16 * gib},
@@ -42,7 +43,19 @@ func TestEachFilterNamesWhatIsMissing(t *testing.T) {
 		why    string
 	}{
 		{"nothing asked", func(*muster.TaskSpec) {}, place.Fits, place.Fits, ""},
-		{"kind", func(s *muster.TaskSpec) { s.Kind = "container" }, place.Kind, place.Kind, `does not run kind "container", only noop, process`},
+		{"kind", func(s *muster.TaskSpec) { s.Kind = "llm" }, place.Kind, place.Kind, `does not run kind "llm", only noop, process`},
+		{"kind container", func(s *muster.TaskSpec) { s.Kind = muster.KindContainer }, place.Engine, place.Engine, "has no container engine that is ready"},
+		{"a process in a container", func(s *muster.TaskSpec) {
+			s.Kind, s.Isolation = muster.KindProcess, muster.IsolationContainer
+		}, place.Engine, place.Engine, "has no container engine that is ready"},
+		{"a script in a container", func(s *muster.TaskSpec) {
+			s.Kind, s.Isolation = muster.KindScript, muster.IsolationContainer
+		}, place.Kind, place.Kind, `does not run kind "script", only`},
+		{"in a container if there is one", func(s *muster.TaskSpec) {
+			s.Image, s.Isolation = "evil/image", muster.IsolationAuto
+		}, place.Fits, place.Fits, ""},
+		{"a variable", func(s *muster.TaskSpec) { s.Env = map[string]string{"LD_PRELOAD": "x"} }, place.Owner, place.Owner, "its owner does not allow tasks to set the variable LD_PRELOAD"},
+		{"a variable that is allowed", func(s *muster.TaskSpec) { s.Env = map[string]string{"APP_MODE": "x"} }, place.Fits, place.Fits, ""},
 		{"tags", func(s *muster.TaskSpec) { s.Where.Tags = []string{"lab", "fast"} }, place.Tags, place.Tags, "lacks the tag fast"},
 		{"not", func(s *muster.TaskSpec) { s.Where.Not = []string{"lab"} }, place.Not, place.Not, "has the excluded tag lab"},
 		{"workers", func(s *muster.TaskSpec) { s.Where.Workers = []string{"other"} }, place.Workers, place.Workers, "is not among the workers asked for: other"},
@@ -90,7 +103,7 @@ func TestClosedWorkerFailsFirstByState(t *testing.T) {
 	t.Parallel()
 	b := place.NewBook(rig())
 	b.Closed = "is draining"
-	n := need(func(s *muster.TaskSpec) { s.Kind = "container" })
+	n := need(func(s *muster.TaskSpec) { s.Kind = muster.KindContainer })
 	if f := b.Fits(n); f != place.State || b.Why(n, f) != "is draining" {
 		t.Errorf("%q: %q", f, b.Why(n, f))
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/allow"
 )
 
 // Why words the failure of filter f, as returned by Fits for n, in a few words
@@ -20,6 +21,8 @@ func (b *Book) Why(n *Need, f Filter) string {
 		return b.Closed
 	case Kind:
 		return fmt.Sprintf("does not run kind %q, only %s", n.Kind, strings.Join(w.Kinds, ", "))
+	case Engine:
+		return "has no container engine that is ready"
 	case Tags:
 		return "lacks the tag " + lacking(n.Where.Tags, w.Tags)
 	case Not:
@@ -28,6 +31,8 @@ func (b *Book) Why(n *Need, f Filter) string {
 		return "is not among the workers asked for: " + strings.Join(n.Where.Workers, ", ")
 	case Price:
 		return fmt.Sprintf("costs %g per hour, at most %g is allowed", w.Price, n.Where.MaxPrice)
+	case Owner:
+		return allow.Refuses(w.Allow, n.owner)
 	case Vendor:
 		return fmt.Sprintf("needs a GPU of vendor %s, has %s", r.GPUs.Vendor, b.inventory())
 	case Model:

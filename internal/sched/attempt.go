@@ -71,10 +71,9 @@ func (s *State) reject(now muster.Time, ev event.Rejected) error {
 	if counts {
 		t.rejections = 0
 	}
-	t.avoid = append(t.avoid.Now(now), queue.Shun{Worker: &w.Worker, Until: now.Add(rejectedFor)})
-	s.end(now, t, judge.Ending{
-		Outcome: muster.AttemptRejected, Reason: muster.Rejected, Message: judge.Clip(ev.Message), Free: !counts, At: now,
-	})
+	said := judge.Clip(ev.Message)
+	t.avoid = append(t.avoid.Now(now), queue.Shun{Worker: &w.Worker, Until: now.Add(rejectedFor), Said: said})
+	s.end(now, t, judge.Ending{Outcome: muster.AttemptRejected, Reason: muster.Rejected, Message: said, Free: !counts, At: now})
 	return nil
 }
 

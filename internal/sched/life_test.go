@@ -1,6 +1,7 @@
 package sched_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -146,7 +147,7 @@ func TestRejectedTaskGoesElsewhere(t *testing.T) {
 	}
 	reject()
 	d.is(job, 0, muster.Queued, muster.Rejected)
-	if x, _ := d.s.Explain(d.now, muster.TaskID{Job: job}); x.Workers[0].Filter != "rejected" {
+	if x, _ := d.s.Explain(d.now, muster.TaskID{Job: job}); x.Workers[0].Filter != "rejected" || !strings.Contains(x.Workers[0].Why, "a moment ago (no room), and is asked again at ") {
 		t.Fatalf("explained as %+v", x)
 	}
 	d.join("w2")

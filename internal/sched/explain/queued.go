@@ -44,7 +44,7 @@ func (x *Explanation) Answer(now muster.Time, q Question, all *queue.Queue, work
 				a.Kept = whom.String()
 			}
 		}
-		a.Rejected = q.avoid.Until(w, now)
+		a.Rejected, a.Said = q.avoid.Until(w, now)
 		answers = append(answers, a)
 	}
 	place.SortAnswers(answers)

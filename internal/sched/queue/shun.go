@@ -10,6 +10,7 @@ type Shunned []Shun
 type Shun struct {
 	Worker *Worker
 	Until  muster.Time
+	Said   string // by the worker, on why
 }
 
 // Now returns those that still are.
@@ -33,14 +34,14 @@ func (s Shunned) Has(w *Worker) bool {
 	return false
 }
 
-// Until returns when w may be given the task again, or 0 if it may now.
-func (s Shunned) Until(w *Worker, now muster.Time) (at muster.Time) {
+// Until returns when w may be given the task again, and what it said; 0 if it may now.
+func (s Shunned) Until(w *Worker, now muster.Time) (at muster.Time, said string) {
 	for _, a := range s {
-		if a.Worker == w && a.Until > now {
-			at = max(at, a.Until)
+		if a.Worker == w && a.Until > max(at, now) {
+			at, said = a.Until, a.Said
 		}
 	}
-	return at
+	return at, said
 }
 
 // Next returns when the first of them is one no more, or 0 if there are none.
