@@ -14,7 +14,7 @@
 //	${index}                    the own element's number; 0 for a plain task
 //	${matrix.lr}                the own element's value of the axis lr
 //
-// They are looked for in run, script.args, env (the values), input (texts, at
+// They are looked for in run, script.args, image, env (the values), input (texts, at
 // any depth), outputs and where.tags (not ${index} and ${matrix…}, because one
 // placement holds for all elements). The text of a script, its URL and all other
 // fields are left alone.

@@ -27,6 +27,7 @@ func rewrite(t *muster.TaskSpec, sub substitute) (*muster.TaskSpec, error) {
 		script.Args = w.list("script.args", script.Args)
 		c.Script = &script
 	}
+	c.Image = w.text("image", t.Image)
 	c.Env = maps.Clone(t.Env)
 	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
 		c.Env[name] = w.text("env."+name, t.Env[name])

@@ -97,13 +97,13 @@ func quoted(s string) string {
 func TestResolveReachesTheDocumentedFields(t *testing.T) {
 	const r = "${train.exit_code}"
 	s := parse(t, user(`"script":{"text":"`+r+`","args":["`+r+`"],"interpreter":["`+r+`"]},"env":{"`+`A":"`+r+`"},"outputs":["`+r+`"],
-		"where":{"tags":["t`+r+`"],"not":["`+r+`"]},"input":{"a":["x`+r+`","`+r+`"],"`+r+`":1}`))
+		"where":{"tags":["t`+r+`"],"not":["`+r+`"]},"image":"a:`+r+`","container":{"user":"`+r+`"},"input":{"a":["x`+r+`","`+r+`"],"`+r+`":1}`))
 	got, err := flow.Resolve(s, 3, results(s))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := *parse(t, user(`"script":{"text":"`+r+`","args":["3"],"interpreter":["`+r+`"]},"env":{"A":"3"},"outputs":["3"],
-		"where":{"tags":["t3"],"not":["`+r+`"]}`))
+		"where":{"tags":["t3"],"not":["`+r+`"]},"image":"a:3","container":{"user":"`+r+`"}`))
 	want.Tasks[3].Input = json.RawMessage(`{"${train.exit_code}":1,"a":["x3",3]}`)
 	if d := cmp.Diff(&want.Tasks[3], got); d != "" {
 		t.Error(d)

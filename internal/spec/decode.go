@@ -107,6 +107,9 @@ func (d *decoder) member(f field, path string, structs ...reflect.Value) {
 	for _, v := range structs {
 		if i, ok := fieldIndex(v.Type(), f.name); ok {
 			d.into(f.value, v.Field(i), below(path, f.name))
+			if v.Field(i).Kind() == reflect.Slice && f.value.kind == list && len(f.value.items) == 0 && keepsEmpty(v.Type().Field(i)) {
+				v.Field(i).Set(reflect.MakeSlice(v.Field(i).Type(), 0, 0))
+			}
 			return
 		}
 	}
@@ -189,6 +192,11 @@ func fieldIndex(t reflect.Type, name string) (int, bool) {
 func jsonName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name
+}
+
+// keepsEmpty reports whether an empty list means something else in a field than none.
+func keepsEmpty(f reflect.StructField) bool {
+	return strings.HasSuffix(f.Tag.Get("json"), ",omitzero")
 }
 
 // names lists the fields of t.

@@ -34,7 +34,7 @@ func fields(t reflect.Type, prefix string) []string {
 		return nil
 	}
 	switch reflect.New(t).Interface().(type) {
-	case *muster.Script, *muster.Checkpoint, *muster.Gang: // a short form, and fields
+	case *muster.Script, *muster.Checkpoint, *muster.Gang, *muster.Mount: // a short form, and fields
 	case json.Unmarshaler:
 		return nil
 	}
@@ -75,7 +75,9 @@ func TestThePageHasEveryField(t *testing.T) {
 }
 
 func TestThePageHasEveryWord(t *testing.T) {
-	words := slices.Concat(muster.Signals, muster.Vendors, []string{muster.KindNoop, muster.KindProcess, muster.KindScript, muster.ThenFail, muster.ThenRequeue,
+	words := slices.Concat(muster.Signals, muster.Vendors, muster.Capabilities, []string{muster.KindNoop, muster.KindProcess, muster.KindScript, muster.KindContainer,
+		muster.IsolationContainer, muster.IsolationProcess, muster.IsolationAuto, muster.PullMissing, muster.PullAlways, muster.PullNever, muster.NetworkBridge, muster.NetworkAllowlist,
+		muster.ThenFail, muster.ThenRequeue,
 		muster.GangRestart, muster.GangEnd, muster.NetworkHost, muster.NetworkNone, muster.LauncherTorchrun})
 	for _, r := range muster.Reasons {
 		words = append(words, string(r))

@@ -17,7 +17,7 @@ func (d *decoder) odd(n *node, v reflect.Value, path string) bool {
 		return false
 	}
 	switch target := target.(type) {
-	case *muster.Script, *muster.Checkpoint, *muster.Gang:
+	case *muster.Script, *muster.Checkpoint, *muster.Gang, *muster.Mount:
 		if n.kind == object {
 			return false // field by field
 		}

@@ -139,6 +139,28 @@ func TestParseForms(t *testing.T) {
 	}
 }
 
+func TestAnEmptyEntrypointIsNotNone(t *testing.T) {
+	for text, want := range map[string][]string{
+		"image: a\ncontainer: {entrypoint: [], capabilities: []}":          {},
+		"image: a\ncontainer: {user: nobody}":                              nil,
+		`{"image": "a", "container": {"entrypoint": [], "pull": "never"}}`: {},
+		"image: a\ncontainer: {entrypoint: [sh, -c]}":                      {"sh", "-c"},
+	} {
+		c := parse(t, text)[0].Tasks[0].Container
+		if d := cmp.Diff(want, c.Entrypoint); d != "" || c.Capabilities != nil {
+			t.Errorf("%s: %v, %s", text, c, d)
+		}
+		b, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again muster.Container
+		if err := json.Unmarshal(b, &again); err != nil || !cmp.Equal(*c, again) {
+			t.Errorf("%s is written as %s and read as %v, %v", text, b, again, err)
+		}
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"naem: x\nrun: y", "line 1, column 1: naem: there is no such field (did you mean name?)"},
@@ -199,7 +221,16 @@ func TestParseRefuses(t *testing.T) {
 		{"run: x\ncheckpoint: {path: a, evry: 1s}", "line 2, column 23: checkpoint.evry: there is no such field (did you mean every?)"},
 		{"run: x\ncheckpoint: ../a", `line 2, column 13: checkpoint.path: "../a" is not a folder below the task's`},
 		{"run: x\nlauncher: mpirun", `line 2, column 11: launcher: "mpirun" is not known: write torchrun`},
-		{"run: x\nnetwork: off", `line 2, column 10: network: "off" is not known: write host or none`},
+		{"run: x\nnetwork: off", `line 2, column 10: network: "off" is not known: write host, bridge, allowlist or none`},
+		{"run: x\nimage: Python", `line 2, column 8: image: "Python" is not the name of an image (names of images have small letters: write python)`},
+		{"run: x\nimage: [a]", "line 2, column 8: image: a list cannot stand here: write a text"},
+		{"run: x\nimage: a\nuser: root", "line 3, column 1: user: there is no such field (did you mean container.user?)"},
+		{"image: a\ncontainer:\n  entrypoint: sh", `line 3, column 15: container.entrypoint: "sh" cannot stand here: write a list (such as ["sh"])`},
+		{"image: a\ncontainer:\n  mounts: [/data]", `line 3, column 12: container.mounts[0]: "/data" is not a mount: write source:target, with :ro for reading only, such as /data:/data:ro`},
+		{"image: a\ncontainer:\n  mounts: [{source: /a, traget: /b}]", "line 3, column 25: container.mounts[0].traget: there is no such field (did you mean target?)"},
+		{"image: a\ncontainer:\n  mounts:\n  - /a:b", `line 4, column 5: container.mounts[0].target: "b" is not an absolute path`},
+		{"image: a\ncontainer: {shm_size: 1}", "line 2, column 23: container.shm_size: 1B is out of range: write 64KiB to 1024TiB"},
+		{"image: a:${matrix.v}", "line 1, column 8: image: ${matrix.v}: this stage has no matrix"},
 		{"run: x\npids: 5", "line 2, column 1: pids: there is no such field (did you mean resources.pids?)"},
 	} {
 		got := problems(t, c.text)
@@ -324,6 +355,7 @@ func FuzzParse(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
+	f.Add([]byte("image: a/b:1\nisolation: auto\nrun: x\nnetwork: allowlist\nallow_hosts: ['*.a:1']\ncontainer: {entrypoint: [], mounts: [/a:/b:ro, {source: /c, target: /d}]}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		specs, err := spec.Parse(data, "f")
 		if err != nil {
