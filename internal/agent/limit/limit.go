@@ -194,6 +194,9 @@ func (l *Limits) setUser() error {
 // Confine makes what holds an attempt.
 func (l *Limits) Confine(t *run.Task, f run.Folders) (*run.Confine, error) {
 	c := &run.Confine{User: l.user, NoNewPri: true, NoNet: t.Spec.Network == muster.NetworkNone}
+	if t.Spec.Network == muster.NetworkAllowlist {
+		c.NoNet, c.Hosts = true, t.Spec.AllowHosts
+	}
 	if l.user != nil {
 		if err := l.handOver(f); err != nil {
 			return nil, run.Failf(muster.WorkerInternal, "the task's folders cannot be given to the user %s: %w", l.cfg.TaskUser, err)

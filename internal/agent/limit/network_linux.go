@@ -20,6 +20,11 @@ func ownNetwork() error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return os.NewSyscallError("unshare", err)
 	}
+	return loopback()
+}
+
+// loopback brings the loopback device of the calling thread's network up.
+func loopback() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return os.NewSyscallError("socket", err)
@@ -73,7 +78,7 @@ func (s *process) forkInUserNamespace(denied error) {
 	s.fork()
 	for _, no := range []error{syscall.EPERM, syscall.ENOSPC, syscall.EUSERS, syscall.ENOSYS} {
 		if errors.Is(s.err, no) {
-			s.err = run.Failf(muster.StartFailed, "the task asks for network: none, which this worker cannot give: "+
+			s.err = run.Failf(muster.StartFailed, "the task asks for a network of its own (network: none or allowlist), which this worker cannot give: "+
 				"it is not privileged (%v), and makes no user namespace (%w)", denied, s.err)
 			return
 		}

@@ -23,6 +23,8 @@ type Program struct {
 	// Helper is the command of this program that becomes Helped. It is
 	// needed for Gate where this process is not privileged.
 	Helper []string
+
+	fourth *os.File // is open in it besides the standard three
 }
 
 // Spawn starts a program as the leader of a session of its own: it has no terminal,

@@ -10,6 +10,9 @@ import (
 
 // spawn starts p as the user that it is to be; nothing else confines it here.
 func spawn(c *run.Confine, p *Program) (pid, pidfd int, err error) {
+	if c.NoNet {
+		return 0, -1, errNetwork()
+	}
 	attr := &syscall.SysProcAttr{}
 	if u := c.User; u != nil {
 		attr.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}

@@ -23,15 +23,19 @@ const oomScore = "500"
 // process is one on its way to be started.
 type process struct {
 	c    *run.Confine
-	p    *Program
+	own  *Program // that was asked for
+	p    *Program // that is executed: own, or what leads to it
 	attr syscall.SysProcAttr
 	pid  int
 	err  error
+
+	gateFD int     // what listens in its own network, or -1
+	help   *helped // if it is executed by Helped
 }
 
 func spawn(c *run.Confine, p *Program) (pid, pidfd int, err error) {
 	pidfd = -1
-	s := process{c: c, p: p, attr: syscall.SysProcAttr{PidFD: &pidfd}}
+	s := process{c: c, own: p, p: p, attr: syscall.SysProcAttr{PidFD: &pidfd}, gateFD: -1}
 	if u := c.User; u != nil {
 		s.attr.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
 		s.pass(p.Stdout)
@@ -41,6 +45,7 @@ func spawn(c *run.Confine, p *Program) (pid, pidfd int, err error) {
 		s.fork()
 	} else {
 		onThread(s.confined)
+		s.gate()
 	}
 	if s.err != nil {
 		return 0, -1, s.barred(s.err)
@@ -59,9 +64,9 @@ func (s *process) barred(err error) error {
 	if _, ok := errors.AsType[*run.TaskError](err); ok {
 		return err
 	}
-	path := s.p.Path
+	path := s.own.Path
 	if !filepath.IsAbs(path) {
-		path = filepath.Join(s.p.Dir, path)
+		path = filepath.Join(s.own.Dir, path)
 	}
 	if end, e := filepath.EvalSymlinks(path); e == nil {
 		path = end
@@ -122,16 +127,31 @@ func (s *process) confined() {
 	}()
 	sandbox, p, fork := c.Sandbox, s.p, s.fork
 	if c.NoNet {
-		if err := ownNetwork(); err != nil {
+		err := ownNetwork()
+		if err == nil && len(c.Hosts) > 0 {
+			if s.gateFD, err = listenHere(); err != nil {
+				s.err = cannot("the proxy of the task's network cannot listen", err)
+				return
+			}
+		}
+		if err != nil {
 			// Without the privilege, in a user namespace that is made with the process.
 			// Its map of users is written from here.
 			s.attr.Cloneflags |= unix.CLONE_NEWUSER | unix.CLONE_NEWNET
 			s.attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
 			s.attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
-			s.p, s.attr.AmbientCaps = withLoopback(p)
+			if len(c.Hosts) == 0 {
+				s.p, s.attr.AmbientCaps = withLoopback(p)
+			} else if herr := s.withHelp(); herr != nil {
+				s.err = cannot("the task's network cannot be set up", herr)
+				return
+			}
 			if sandbox != nil {
 				with := *sandbox
 				with.Write = append(slices.Clip(with.Write), "/proc")
+				if s.help != nil {
+					with.Read = append(slices.Clip(with.Read), s.p.Path)
+				}
 				sandbox = &with
 			}
 			fork = func() { s.forkInUserNamespace(err) }

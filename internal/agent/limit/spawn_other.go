@@ -9,7 +9,10 @@ import (
 )
 
 // spawn starts p plainly: nothing here confines it.
-func spawn(_ *run.Confine, p *Program) (pid, pidfd int, err error) {
+func spawn(c *run.Confine, p *Program) (pid, pidfd int, err error) {
+	if c.NoNet {
+		return 0, -1, errNetwork()
+	}
 	proc, err := os.StartProcess(p.Path, p.Argv, &os.ProcAttr{
 		Dir: p.Dir, Env: p.Env, Files: []*os.File{p.Stdin, p.Stdout, p.Stderr},
 	})

@@ -18,6 +18,9 @@ func forkExec(p *Program, attr *syscall.SysProcAttr) (int, error) {
 		Files: []uintptr{p.Stdin.Fd(), p.Stdout.Fd(), p.Stderr.Fd()},
 		Sys:   attr,
 	}
+	if p.fourth != nil {
+		how.Files = append(how.Files, p.fourth.Fd())
+	}
 	for try := 0; ; try++ {
 		pid, err := syscall.ForkExec(p.Path, p.Argv, how)
 		if errors.Is(err, syscall.ETXTBSY) && try < 100 {

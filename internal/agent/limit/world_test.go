@@ -144,6 +144,12 @@ type started struct {
 
 func spawnIn(t *testing.T, c *run.Confine, dir, path string, argv ...string) (*started, error) {
 	t.Helper()
+	return spawnWith(t, c, Program{Path: path, Argv: argv, Dir: dir})
+}
+
+// spawnWith starts a program, whose environment and output it sets.
+func spawnWith(t *testing.T, c *run.Confine, prog Program) (*started, error) {
+	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -155,8 +161,9 @@ func spawnIn(t *testing.T, c *run.Confine, dir, path string, argv ...string) (*s
 		t.Fatal(err)
 	}
 	defer func() { _ = null.Close() }()
-	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir}
-	pid, fd, err := Spawn(c, Program{Path: path, Argv: argv, Env: env, Dir: dir, Stdin: null, Stdout: w, Stderr: w})
+	prog.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + prog.Dir, "TMPDIR=" + prog.Dir}
+	prog.Stdin, prog.Stdout, prog.Stderr = null, w, w
+	pid, fd, err := Spawn(c, prog)
 	if err != nil {
 		return nil, err
 	}
