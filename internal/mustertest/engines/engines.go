@@ -1,0 +1,119 @@
+// Package engines has real container engines for tests: one that they share, others
+// that a test may stop and kill, images made from scratch, and a registry that fails
+// as told.
+package engines
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+)
+
+// Shared returns the address of the engine that all tests share, which scripts/engine
+// starts. It is a guest's: what a test makes there has a name of its own and is
+// removed by it, and the engine is not stopped. Without one the test skips.
+func Shared(tb testing.TB) string {
+	tb.Helper()
+	host := os.Getenv("MUSTER_TEST_ENGINE")
+	if host == "" {
+		tb.Skip("no container engine: run the tests with scripts/engine, or name one in MUSTER_TEST_ENGINE")
+	}
+	if _, err := API(tb, host).Ping(tb.Context(), client.PingOptions{}); err != nil {
+		tb.Fatalf("the engine at %s, which MUSTER_TEST_ENGINE names: %v", host, err)
+	}
+	return host
+}
+
+// API returns a client of the engine at host, for what a test wants to see or do
+// beside the program under test.
+func API(tb testing.TB, host string) *client.Client {
+	tb.Helper()
+	api, err := client.New(client.WithHost(host))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = api.Close() })
+	return api
+}
+
+// Things are what an engine has of what tasks could leave behind, each with words for it.
+type Things map[string]string
+
+// Census returns the containers that Muster made, and all networks
+// and volumes that are not the engine's own, of the engine
+// at host.
+func Census(tb testing.TB, host string) Things {
+	tb.Helper()
+	all, err := census(tb.Context(), API(tb, host))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return all
+}
+
+func census(ctx context.Context, api *client.Client) (Things, error) {
+	all := Things{}
+	containers, err := api.ContainerList(ctx, client.ContainerListOptions{All: true})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range containers.Items {
+		for label := range c.Labels {
+			if strings.HasPrefix(label, "dev.muster.") {
+				all[c.ID] = fmt.Sprintf("container %s %q (%s)", c.ID[:12], c.Names, c.Status)
+			}
+		}
+	}
+	networks, err := api.NetworkList(ctx, client.NetworkListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range networks.Items {
+		if n.Name != "bridge" && n.Name != "host" && n.Name != "none" { // every engine has those
+			all[n.ID] = "network " + n.Name
+		}
+	}
+	volumes, err := api.VolumeList(ctx, client.VolumeListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range volumes.Items {
+		all["volume "+v.Name] = "volume " + v.Name
+	}
+	return all, nil
+}
+
+// NothingLeft waits until the engine at host has nothing more of what tasks could leave behind
+// than it had before; the test fails if that takes longer than half a minute.
+func NothingLeft(tb testing.TB, host string, before Things) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), 30*time.Second)
+	defer cancel()
+	api := API(tb, host)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	var last []string
+	for {
+		now, err := census(ctx, api)
+		if err == nil {
+			maps.DeleteFunc(now, func(id, _ string) bool { _, was := before[id]; return was })
+			if len(now) == 0 {
+				return
+			}
+			last = slices.Sorted(maps.Values(now))
+		}
+		select {
+		case <-ctx.Done():
+			tb.Errorf("the engine at %s still has %s (%v)", host, strings.Join(last, ", "), err)
+			return
+		case <-tick.C:
+		}
+	}
+}
