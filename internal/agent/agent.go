@@ -30,7 +30,8 @@ type Config struct {
 	Price     float64 // per hour
 	Address   string  // at which other workers reach this one; "" means where the server sees it
 	Resources muster.Resources
-	Dir       string // the data dir, of which Keep is the lock
+	Dir       string        // the data dir, of which Keep is the lock
+	Allow     *muster.Allow // what tasks may have, whatever the server says; nil means what a new worker allows
 	Executors []run.Executor
 	Keep      *Keep
 
@@ -79,7 +80,7 @@ func New(cfg Config) *Agent {
 	for _, ex := range cfg.Executors {
 		a.executors[ex.Kind()] = ex
 	}
-	a.roster = newRoster(link.Offer{Tags: cfg.Tags, Kinds: a.kinds(), Resources: cfg.Resources}, run.Clock, cfg.Log)
+	a.roster = newRoster(link.Offer{Tags: cfg.Tags, Kinds: a.kinds(), Resources: cfg.Resources, Allow: cfg.Allow}, run.Clock, cfg.Log)
 	return a
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/link"
@@ -109,6 +111,48 @@ func TestAcknowledgedReportsNeverTouchTheDisk(t *testing.T) {
 		if diff := w.keep.db.Stats(); diff.TxStats.GetWrite() != before.TxStats.GetWrite() {
 			t.Error("the keep was written for a report that was acknowledged at once")
 		}
+	})
+}
+
+// A server that does not heed what the worker's owner allows gets nothing started.
+func TestRefusesWhatTheOwnerDoesNotAllow(t *testing.T) {
+	inWorld(t, func(w *world) {
+		t := w.t
+		if err := w.end(); err != nil {
+			t.Fatal(err)
+		}
+		w.cfg.Allow = &muster.Allow{Images: []string{"ghcr.io/acme/*"}, Env: []string{"SEED"}}
+		w.start()
+		if d := cmp.Diff(w.cfg.Allow, w.desk.hello(1).Allow); d != "" {
+			t.Errorf("the server is told: %s", d)
+		}
+		w.assign(0, func(s *muster.TaskSpec) { s.Env = map[string]string{"SEED": "1", "LD_PRELOAD": "/x.so"} })
+		w.assign(1, func(s *muster.TaskSpec) { s.Image = "ghcr.io/evil/miner" }) // not normalized
+		w.assign(2, func(s *muster.TaskSpec) { s.Kind, s.Image = "container", "ghcr.io/evil/miner" })
+		w.assign(3, func(s *muster.TaskSpec) {
+			s.Image, s.Isolation = "ghcr.io/acme/train", muster.IsolationContainer
+			s.Container = &muster.Container{Mounts: []muster.Mount{{Source: "/etc", Target: "/x"}}}
+		})
+		w.assign(4, func(s *muster.TaskSpec) { s.Image, s.Isolation = "ghcr.io/acme/train", muster.IsolationContainer })
+		var why []string
+		h := w.desk.heard()
+		for _, r := range h.Rejected {
+			why = append(why, r.Message)
+		}
+		want := []string{
+			"its owner does not allow tasks to set the variable LD_PRELOAD",
+			"its owner does not allow the image ghcr.io/evil/miner",
+			"its owner does not allow the image ghcr.io/evil/miner",
+			"its owner does not allow containers to read and change /etc",
+			"this worker runs no containers",
+		}
+		if d := cmp.Diff(want, why); d != "" {
+			t.Error(d)
+		}
+		if len(h.Accepted) != 0 || len(w.puppet.began) != 0 {
+			t.Errorf("accepted %v, began %d", h.Accepted, len(w.puppet.began))
+		}
+		w.run(5, func(s *muster.TaskSpec) { s.Env = map[string]string{"SEED": "1"} }).finish()
 	})
 }
 

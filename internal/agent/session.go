@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/allow"
 	"github.com/muster-dev/muster/internal/link"
 )
 
@@ -192,9 +193,17 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 		a.roster.reject(as.Attempt, "the server did not say what the task is")
 		return
 	}
+	if why := allow.Refuses(a.cfg.Allow, spec); why != "" {
+		a.roster.reject(as.Attempt, why)
+		return
+	}
 	ex := a.executors[spec.Kind]
 	if ex == nil {
 		a.roster.reject(as.Attempt, "this worker does not run tasks of kind "+spec.Kind)
+		return
+	}
+	if a.executors[muster.KindContainer] == nil && allow.Contained(spec) {
+		a.roster.reject(as.Attempt, "this worker runs no containers")
 		return
 	}
 	if g := as.Gang; g != nil && g.Rank == 0 && spec.Kind != muster.KindNoop {

@@ -22,10 +22,23 @@ func Refuses(a *muster.Allow, t *muster.TaskSpec) string {
 			}
 		}
 	}
-	if t.Kind != muster.KindContainer && (t.Isolation == muster.IsolationProcess || t.Isolation == muster.IsolationAuto || t.Isolation == "" && t.Image == "") {
+	if !Contained(t) {
 		return ""
 	}
 	return Container(a, t)
+}
+
+// Contained reports whether a task is to run in a container and nowhere else. What a spec says that is not
+// normalized, or that nobody understands, is taken for that.
+func Contained(t *muster.TaskSpec) bool {
+	switch t.Isolation {
+	case muster.IsolationProcess, muster.IsolationAuto:
+		return t.Kind == muster.KindContainer
+	case "":
+		return t.Kind == muster.KindContainer || t.Image != ""
+	default:
+		return true
+	}
 }
 
 // Container says in one sentence what of the container that t asks for is beyond a, "" if nothing is.
