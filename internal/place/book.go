@@ -22,6 +22,8 @@ type Book struct {
 	disk   muster.Size
 	slots  int
 	gpus   []device // by index, then UUID
+
+	owner map[*muster.TaskSpec]bool // what its owner refuses, of what was asked lately: see refused
 }
 
 // device is one GPU and what is taken of it.

@@ -92,7 +92,7 @@ func (b *Book) suits(n *Need) Filter {
 	if n.Where.MaxPrice > 0 && w.Price > n.Where.MaxPrice {
 		return Price
 	}
-	if n.owner != nil && allow.Refuses(w.Allow, n.owner) != "" {
+	if n.owner != nil && b.refused(n.owner) {
 		return Owner
 	}
 	if n.Request.GPUs.Count == 0 || len(b.gpus) == 0 {
@@ -109,6 +109,26 @@ func (b *Book) suits(n *Need) Filter {
 		}
 	}
 	return f
+}
+
+// maxRefused is how many answers of an owner a Book remembers.
+const maxRefused = 256
+
+// refused reports whether the worker's owner does not allow what is asked of it. The answer is
+// remembered: it stays, and the question comes again whenever the worker's load changes.
+func (b *Book) refused(asked *muster.TaskSpec) bool {
+	if b.Worker.Allow == nil {
+		return allow.Refuses(nil, asked) != ""
+	}
+	no, known := b.owner[asked]
+	if !known {
+		if b.owner == nil || len(b.owner) == maxRefused {
+			b.owner = map[*muster.TaskSpec]bool{}
+		}
+		no = allow.Refuses(b.Worker.Allow, asked) != ""
+		b.owner[asked] = no
+	}
+	return no
 }
 
 // matches asks vendor and model of one device.

@@ -1,6 +1,8 @@
 package place_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -84,6 +86,23 @@ func TestPlainTasksShareOneClass(t *testing.T) {
 	plain.Env, maybe.Env = map[string]string{"SEED": "1"}, map[string]string{"SEED": "2"}
 	if x, y := place.NewNeed(&plain).Key(), place.NewNeed(&maybe).Key(); x != y {
 		t.Errorf("%q and %q", x, y)
+	}
+}
+
+// TestOwnersAnswersAreForgottenNotMixedUp asks for more images than are remembered, twice.
+func TestOwnersAnswersAreForgottenNotMixedUp(t *testing.T) {
+	t.Parallel()
+	w := rig()
+	w.Kinds, w.Allow = []string{"container"}, &muster.Allow{Images: []string{"acme/*7"}}
+	b := place.NewBook(w)
+	needs := make([]*place.Need, 1000)
+	for i := range needs {
+		needs[i] = need(func(s *muster.TaskSpec) { s.Kind, s.Isolation, s.Image = "container", "container", fmt.Sprintf("acme/%d", i) })
+	}
+	for i, n := range slices.Concat(needs, needs) {
+		if f := b.Fits(n); (f == place.Fits) != (i%10 == 7) {
+			t.Fatalf("image %d: %q", i, f)
+		}
 	}
 }
 

@@ -1,0 +1,27 @@
+package place_test
+
+import (
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/place"
+)
+
+// BenchmarkFitsOwner measures a look at a worker whose owner allows some images only.
+func BenchmarkFitsOwner(b *testing.B) {
+	n := place.NewNeed(&muster.TaskSpec{
+		Kind: "container", Isolation: "container", Image: "ghcr.io/acme/train:v1", Env: map[string]string{"APP_A": "", "APP_B": ""},
+	})
+	for name, allow := range map[string]*muster.Allow{"all": nil, "some": rig().Allow} {
+		w := rig()
+		w.Kinds, w.Allow = []string{"container"}, allow
+		book := place.NewBook(w)
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if f := book.Fits(n); f != place.Fits {
+					b.Fatal(f)
+				}
+			}
+		})
+	}
+}
