@@ -71,7 +71,7 @@ var rules = map[string]rule{
 	"agent/shim/vessel": {ring: adapter, mine: []string{"agent/run", "agent/docker", "agent/shim/kin"}, third: []string{"golang.org/x/"}},
 	"agent/shim/gate":   {ring: adapter},
 	"agent/docker":      {ring: adapter, third: []string{"github.com/moby/moby/", "github.com/containerd/errdefs", "github.com/opencontainers/"}},
-	"agent/container":   {ring: adapter, mine: []string{"agent/run", "agent/docker"}, third: []string{"github.com/distribution/reference", "github.com/google/go-containerregistry", "golang.org/x/"}},
+	"agent/container":   {ring: adapter, mine: []string{"agent/run", "agent/docker", "agent/gpu", "allow"}},
 	"agent/shim/kin":    {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
 	"agent/shim/output": {ring: adapter, mine: []string{"agent/run", "tasklog"}, third: []string{"golang.org/x/"}},
 	"agent/meter":       {ring: adapter, mine: []string{"agent/run", "agent/gpu", "series"}, third: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},

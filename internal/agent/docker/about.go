@@ -15,6 +15,7 @@ type About struct {
 	API           string   // the newest version of the API that it speaks, such as 1.41
 	OS            string   // of its containers: linux or windows
 	Arch          string   // as Go names it
+	Kernel        string   // release of the kernel that its containers have
 	Rootless      bool     // its root is a user without privileges
 	Remapped      bool     // root in containers is another user outside of them
 	CgroupDriver  string   // cgroupfs, systemd or none
@@ -48,7 +49,7 @@ func (e *Engine) About(ctx context.Context) (*About, error) {
 	a := &About{
 		Name: "docker", Version: version.Version, API: version.APIVersion, OS: version.Os, Arch: version.Arch,
 		CgroupDriver: info.CgroupDriver, CgroupVersion: info.CgroupVersion, Storage: info.Driver, Root: info.DockerRootDir,
-		CDI: info.CDISpecDirs, LiveRestore: info.LiveRestoreEnabled,
+		Kernel: info.KernelVersion, CDI: info.CDISpecDirs, LiveRestore: info.LiveRestoreEnabled,
 	}
 	for _, part := range version.Components {
 		switch {

@@ -202,4 +202,3 @@ var signs = []struct {
 		"server gave http response to https client", "connection reset", "tls handshake", "server misbehaving", "lookup ", "deadline exceeded", ": eof",
 	}},
 }
-

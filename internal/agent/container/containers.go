@@ -1,0 +1,232 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/agent/gpu"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// Config is what Containers are made of.
+type Config struct {
+	Engine      *docker.Engine
+	Worker      string              // names the worker in all of its lives
+	Dir         string              // its data dir
+	Budget      muster.Size         // of the disk, for images that tasks brought here; 0 means no bound
+	Credentials string              // a config.json of Docker; "" means the user's own
+	Allow       *muster.Allow       // what the worker's owner lets containers have
+	Devices     func() []gpu.Device // those of the machine; nil means that there are none
+	Log         *slog.Logger
+}
+
+// Containers makes the containers of one worker. It implements run.Containers. Run
+// keeps it going.
+type Containers struct {
+	cfg     Config
+	waits   waits
+	keys    *keys
+	pulls   *pulls
+	ledger  *ledger
+	asked   chan struct{} // holds one token if the engine is to be asked at once
+	cgroups string        // where the kernel's are
+
+	mu    sync.Mutex
+	about *docker.About   // nil until the engine was ready once
+	down  error           // why no container can be run
+	made  map[string]bool // names of containers of this life that are not removed yet
+}
+
+var _ run.Containers = (*Containers)(nil)
+
+// waits are how long is waited for what.
+type waits struct {
+	ask    time.Duration // between questions to the engine
+	answer time.Duration // for what it answers at once where it is well
+	work   time.Duration // for a container to be made or removed
+	stall  time.Duration // for a sign of life of a pull
+	unpack time.Duration // the same, while bytes are checked and unpacked
+	pauses []time.Duration
+	absent time.Duration // for which an image that is nowhere is not asked for again
+	fresh  time.Duration // in which an image that was used is not removed
+}
+
+var patience = waits{
+	ask: 5 * time.Second, answer: 5 * time.Second, work: 2 * time.Minute,
+	stall: time.Minute, unpack: 15 * time.Minute, pauses: []time.Duration{2 * time.Second, 8 * time.Second},
+	absent: 5 * time.Second, fresh: time.Minute,
+}
+
+// errUnasked is what is known before Run has asked.
+var errUnasked = errors.New("the container engine was not asked yet")
+
+// New returns the containers of a worker, with what an earlier life of it noted of its images. Until Run has
+// asked the engine none can be made.
+func New(cfg Config) (*Containers, error) {
+	keys, err := newKeys(cfg.Credentials)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Devices == nil {
+		cfg.Devices = func() []gpu.Device { return nil }
+	}
+	c := &Containers{
+		cfg: cfg, waits: patience, keys: keys, asked: make(chan struct{}, 1), cgroups: "/sys/fs/cgroup",
+		ledger: openLedger(cfg.Dir, cfg.Log), down: errUnasked, made: map[string]bool{},
+	}
+	c.pulls = newPulls(&c.waits, c.pull)
+	return c, nil
+}
+
+// Ready implements run.Containers.
+func (c *Containers) Ready() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.down
+}
+
+// About tells what the engine was when it was ready last, nil if it never was.
+func (c *Containers) About() *docker.About {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.about
+}
+
+// Run asks the engine again and again whether it is ready, and calls changed when that changes, with why
+// it is not, and once at the start. It keeps images within their budget. It ends with ctx.
+func (c *Containers) Run(ctx context.Context, changed func(error)) error {
+	tick := time.NewTicker(c.waits.ask)
+	defer tick.Stop()
+	for first := true; ; first = false {
+		was, now := c.Ready(), c.ask(ctx)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // it was to end
+		}
+		if first || (was == nil) != (now == nil) {
+			changed(now)
+		}
+		if now == nil {
+			c.trim(ctx)
+		}
+		select {
+		case <-tick.C:
+		case <-c.asked:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// ask asks the engine whether it is ready, and notes the answer.
+func (c *Containers) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.waits.answer, fmt.Errorf("it did not answer within %s", c.waits.answer))
+	defer cancel()
+	var about *docker.About
+	var err error
+	if c.Ready() == nil {
+		err = c.cfg.Engine.Ping(ctx)
+	} else if about, err = c.cfg.Engine.About(ctx); err == nil && about.OS != "linux" {
+		err = fmt.Errorf("the container engine at %s runs containers of %s: let it run those of Linux", c.cfg.Engine.Host(), about.OS)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if about != nil && err == nil {
+		c.about = about
+	}
+	c.down = err
+	return err
+}
+
+// suspect has Run ask the engine at once, for it failed.
+func (c *Containers) suspect() {
+	select {
+	case c.asked <- struct{}{}:
+	default:
+	}
+}
+
+// Remove implements run.Containers.
+func (c *Containers) Remove(ctx context.Context, of *run.Container) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.waits.work, fmt.Errorf("it took longer than %s", c.waits.work))
+	defer cancel()
+	engine := c.cfg.Engine
+	if of.Engine != engine.Host() { // of an earlier life
+		var err error
+		if engine, err = docker.Open(of.Engine); err != nil {
+			return err
+		}
+		defer engine.Close()
+	}
+	if err := engine.Remove(ctx, of.ID); err != nil {
+		if errors.Is(err, docker.ErrDown) {
+			c.suspect()
+		}
+		return err
+	}
+	return nil
+}
+
+// Sweep removes the containers of this worker that nobody holds: keep are those that are held. What was
+// made in this life is kept, too.
+func (c *Containers) Sweep(ctx context.Context, keep []*run.Container) error {
+	held := map[string]bool{}
+	for _, k := range keep {
+		held[k.ID] = true
+	}
+	list, err := c.cfg.Engine.Containers(ctx, labelWorker, c.cfg.Worker)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for i := range list {
+		l := &list[i]
+		if held[l.ID] || c.ours(l.Name) {
+			continue
+		}
+		if err := c.cfg.Engine.Remove(ctx, l.ID); err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		c.cfg.Log.Info("removed a container that an earlier task left", slog.String("container", l.Name), slog.String("task", l.Labels[labelAttempt]))
+	}
+	return errors.Join(failed...)
+}
+
+// ours says whether a container was made in this life.
+func (c *Containers) ours(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.made[name]
+}
+
+// claim notes that a container of this name is made in this life.
+func (c *Containers) claim(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.made[name] = true
+}
+
+// The labels of every container, by which a later life of the worker knows it.
+const (
+	labelWorker  = "dev.muster.worker"
+	labelAttempt = "dev.muster.attempt"
+	labelData    = "dev.muster.data"
+)
+
+// name is that of an attempt's container.
+func (c *Containers) name(a muster.AttemptID) string {
+	short := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return -1
+	}, c.cfg.Worker)
+	return fmt.Sprintf("muster-%s-%s-%d", short[:min(12, len(short))], a.Task, a.N)
+}

@@ -1,0 +1,184 @@
+package container
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/docker"
+)
+
+// ledger notes the images that tasks brought here, from one life of the worker to the next. An image
+// that is not in it is its owner's.
+type ledger struct {
+	path string
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	images map[string]*pulled // by ID
+}
+
+// pulled is an image that a task brought here.
+type pulled struct {
+	Name string      `json:"name"` // whole
+	Size muster.Size `json:"size"`
+	Used muster.Time `json:"used"` // last
+}
+
+// openLedger reads the ledger of a data dir. One that cannot be read is as none: then the images stay.
+func openLedger(dir string, log *slog.Logger) *ledger {
+	l := &ledger{path: filepath.Join(dir, "images.json"), log: log, images: map[string]*pulled{}}
+	b, err := os.ReadFile(l.path)
+	if err == nil {
+		err = json.Unmarshal(b, &l.images)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.Warn("what is known of the images that tasks brought here cannot be read: they are kept", slog.Any("error", err))
+	}
+	if l.images == nil {
+		l.images = map[string]*pulled{}
+	}
+	maps.DeleteFunc(l.images, func(_ string, p *pulled) bool { return p == nil })
+	return l
+}
+
+// add notes an image that was brought here.
+func (l *ledger) add(id, name string, size muster.Size) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.images[id] = &pulled{Name: name, Size: size, Used: muster.TimeOf(time.Now())}
+	l.save()
+}
+
+// use notes that an image is wanted, if it is in the ledger.
+func (l *ledger) use(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.images[id]; p != nil {
+		p.Used = muster.TimeOf(time.Now())
+		l.save()
+	}
+}
+
+// drop forgets an image.
+func (l *ledger) drop(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.images, id)
+	l.save()
+}
+
+// save writes the ledger. What it holds is of use in the worker's next life only.
+func (l *ledger) save() {
+	b, err := json.Marshal(l.images)
+	if err == nil {
+		if err = os.WriteFile(l.path+".new", b, 0o600); err == nil {
+			err = os.Rename(l.path+".new", l.path)
+		}
+	}
+	if err != nil {
+		l.log.Warn("what is known of the images that tasks brought here cannot be kept", slog.Any("error", err))
+	}
+}
+
+// past lists what would have to go for the rest to be within a budget: what was used least recently first, nothing
+// that was used since fresh.
+func (l *ledger) past(budget muster.Size, fresh time.Time) (ids []string, over muster.Size) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.images {
+		over += p.Size
+	}
+	over -= budget
+	if over <= 0 {
+		return nil, 0
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(l.images), func(a, b string) int {
+		return cmp.Compare(l.images[a].Used, l.images[b].Used)
+	}) {
+		if l.images[id].Used.Std().Before(fresh) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, over
+}
+
+// of returns what is noted of an image.
+func (l *ledger) of(id string) pulled {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.images[id]; p != nil {
+		return *p
+	}
+	return pulled{}
+}
+
+// trim removes images that tasks brought here until they are within the budget, and forgets those
+// that somebody else removed.
+func (c *Containers) trim(ctx context.Context) {
+	if c.cfg.Budget == 0 {
+		return
+	}
+	ids, over := c.ledger.past(c.cfg.Budget, time.Now().Add(-c.waits.fresh))
+	if len(ids) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, c.waits.work, errSlow)
+	defer cancel()
+	used, err := c.cfg.Engine.Containers(ctx, "", "")
+	if err != nil {
+		return // asked again soon
+	}
+	for _, id := range ids {
+		if over <= 0 || ctx.Err() != nil {
+			return
+		}
+		if slices.ContainsFunc(used, func(l docker.Listed) bool { return l.Image == id }) {
+			continue
+		}
+		over -= c.discard(ctx, id)
+	}
+}
+
+// discard removes an image, and returns how much that was.
+func (c *Containers) discard(ctx context.Context, id string) muster.Size {
+	known := c.ledger.of(id)
+	img, err := c.cfg.Engine.Image(ctx, id)
+	switch {
+	case errors.Is(err, docker.ErrMissing):
+		c.ledger.drop(id)
+		return known.Size
+	case err != nil:
+		return 0
+	}
+	for _, tag := range img.Tags {
+		if ref, ok := whole(tag); ok && ref != known.Name {
+			c.ledger.drop(id)
+			c.cfg.Log.Info("an image that a task brought here is kept for good: it was given another name", slog.String("image", short(known.Name)), slog.String("name", tag))
+			return known.Size
+		}
+	}
+	err = c.cfg.Engine.RemoveImage(ctx, id)
+	switch {
+	case errors.Is(err, docker.ErrTaken): // a container of it was made just now
+		return 0
+	case err != nil && !errors.Is(err, docker.ErrMissing):
+		c.cfg.Log.Warn("an image over the budget cannot be removed", attrs(known.Name, err)...)
+		return 0
+	}
+	c.ledger.drop(id)
+	c.cfg.Log.Info(fmt.Sprintf("removed an image: those of tasks take more than the %s that they may have", c.cfg.Budget),
+		slog.String("image", short(known.Name)), slog.String("size", known.Size.String()), slog.String("used", known.Used.String()))
+	return known.Size
+}
