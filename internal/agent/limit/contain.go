@@ -61,10 +61,13 @@ func (g *groups) below(list []run.Cgroup) string {
 	return strings.TrimPrefix(list[0].Path, g.places[0].mount)
 }
 
-// Contain makes the control groups of an attempt that runs in a container. Memory and processes are
-// its engine's to limit, whether or not there are any.
+// Contain makes the control groups of an attempt that runs in a container. What the task was granted
+// is its engine's to limit, too, but for the disk.
 func (l *Limits) Contain(t *run.Task) (*run.Confine, error) {
 	c := &run.Confine{WatchDisk: t.Grant.Disk}
+	if t.Grant.PIDs == 0 {
+		c.WatchPIDs = l.cfg.PIDs
+	}
 	g := l.vessels()
 	if g == nil {
 		return c, nil

@@ -45,7 +45,7 @@ func TestGroupsOfAContainerAreOfOnePath(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if c.WatchDisk != 1<<30 || c.WatchMemory != 0 || c.WatchPIDs != 0 {
+	if c.WatchDisk != 1<<30 || c.WatchMemory != 0 || c.WatchPIDs != 0 { // the engine knows of the rest
 		t.Errorf("watched is %+v", c)
 	}
 

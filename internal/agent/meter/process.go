@@ -43,6 +43,9 @@ func newTable(list []process) table {
 // tree returns the process with a number and a start (0 for any), what descends
 // from it, and what is in its session or its process group.
 func (t *table) tree(pid int, start uint64) []process {
+	if pid == 0 {
+		return nil // it runs on another machine: 0 would be the kernel's threads
+	}
 	queue := slices.Clone(t.circle[pid])
 	if i, there := t.number[pid]; there {
 		if start != 0 && t.list[i].start != start {

@@ -66,8 +66,8 @@ type Limiter interface {
 	// the user that it is to run as. A TaskError says why it cannot be made.
 	Confine(t *Task, folders Folders) (*Confine, error)
 	// Contain makes the control groups of an attempt that runs in a container, which is
-	// to be made in their Parent. It has none where this machine has none for us; memory and
-	// processes are the engine's to limit.
+	// to be made in their Parent. What is to be watched is so for one that is not in them, as where
+	// this machine has none for us.
 	Contain(t *Task) (*Confine, error)
 	// Tool makes what holds a program of the worker's own that may come to run what tasks
 	// chose, such as one that builds packages: it may read what tasks may, and read, and change

@@ -23,7 +23,7 @@ type Containers interface {
 type Box struct {
 	Task   *Task
 	Argv   []string // nil for the image's own command
-	Shell  bool     // Argv is sh -c, and stands for the image's entrypoint too
+	Shell  bool     // Argv begins with a shell or an interpreter, and stands for the image's entrypoint, too
 	Env    []string // over the image's own; the paths of PYTHONPATH go before those of the image
 	Dir    string   // in which the program starts; "" for the image's own
 	Mounts []Mount  // of the attempt's folders

@@ -1,6 +1,10 @@
 package run
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // ProxyPort is where a task with network: allowlist finds its proxy: at this port of the
 // loopback device of its own network.
@@ -8,11 +12,17 @@ const ProxyPort = 3128
 
 // Proxied returns the environment entries by which programs find the proxy of
 // network: allowlist. Names are in both cases: curl heeds http_proxy only in the
-// lower one, others only the upper.
-func Proxied() []string {
-	at, own := "http://127.0.0.1:"+strconv.Itoa(ProxyPort), "localhost,127.0.0.1,::1"
+// lower one, others only the upper. Programs go past the proxy to the task's own loopback
+// device, unless hosts, which are allow_hosts, has that address: then the worker's is meant.
+func Proxied(hosts []string) []string {
+	own := slices.DeleteFunc([]string{"localhost", "127.0.0.1", "::1"}, func(name string) bool {
+		return slices.ContainsFunc(hosts, func(host string) bool {
+			return host == name || strings.HasPrefix(host, name+":") || strings.HasPrefix(host, "["+name+"]")
+		})
+	})
+	at, past := "http://127.0.0.1:"+strconv.Itoa(ProxyPort), strings.Join(own, ",")
 	return []string{
-		"http_proxy=" + at, "https_proxy=" + at, "all_proxy=" + at, "no_proxy=" + own,
-		"HTTP_PROXY=" + at, "HTTPS_PROXY=" + at, "ALL_PROXY=" + at, "NO_PROXY=" + own,
+		"http_proxy=" + at, "https_proxy=" + at, "all_proxy=" + at, "no_proxy=" + past,
+		"HTTP_PROXY=" + at, "HTTPS_PROXY=" + at, "ALL_PROXY=" + at, "NO_PROXY=" + past,
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,12 +24,18 @@ type Attempt struct {
 	base string // holds work, out, tmp and events
 	log  *attemptLog
 
+	setting    setting
 	checkpoint string
-	argv       []string
-	runtime    string // folder of a Python environment, or ""
+	argv       []string // nil for what the image says
+	bare       []string // without its launcher
+	whole      bool     // argv begins with its interpreter: an image's entrypoint is not wanted
+	runtime    string   // folder of a Python environment, or ""
 	confine    *run.Confine
 	env        []string
-	devices    bool // the devices of the grant are this attempt's
+	devices    bool           // the devices of the grant are this attempt's
+	box        *run.Container // nil until it is made
+	unmade     bool           // box is removed, or is being removed by removal
+	removal    sync.WaitGroup
 
 	stepped atomic.Bool // Step was called
 	proc    run.Proc    // nil until it was started

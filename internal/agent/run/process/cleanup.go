@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"log/slog"
 	"time"
 )
@@ -8,6 +9,10 @@ import (
 // cleanup removes what was made for the attempt. Its report is settled before: should
 // the worker end in between, nobody looks for its outputs again.
 func (a *Attempt) cleanup() {
+	if a.box != nil && !a.unmade {
+		a.remove(context.Background(), removeWait)
+	}
+	a.removal.Wait()
 	if a.e.env.Limits != nil && a.confine != nil {
 		a.e.env.Limits.Release(a.confine)
 	}
@@ -15,7 +20,7 @@ func (a *Attempt) cleanup() {
 		a.e.checkpoints.drop(a.Task.Attempt.Task, time.Now())
 	}
 	if a.base != "" {
-		if err := a.e.folders.give(a.base); err != nil {
+		if err := a.stock().give(a.base); err != nil {
 			a.e.env.Log.Warn("a task's folder cannot be removed", slog.String("folder", a.base), slog.Any("error", err))
 		}
 	}

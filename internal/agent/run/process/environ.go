@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
 )
 
 // passed lists what a task sees of the worker's environment: where programs are
@@ -36,19 +37,22 @@ func inherited(environ []string) []string {
 }
 
 // environ makes the task's environment. Later entries win: first the worker's
-// passed ones, then the spec's, then what Muster itself says.
+// passed ones, then the spec's, then what Muster itself says. A container has nothing of the
+// worker's: what is not set here is the image's.
 func (a *Attempt) environ(context.Context) error {
-	t, spec := a.Task, a.Task.Spec
-	tmp := filepath.Join(a.base, "tmp")
+	t, spec, at := a.Task, a.Task.Spec, a.seen()
 	env := make([]string, 0, len(a.e.inherited)+len(spec.Env)+20)
-	env = append(env, a.e.inherited...)
-	env = append(env, "HOME="+tmp, "TMPDIR="+tmp, "PYTHONUNBUFFERED=1")
+	if a.setting != inContainer {
+		env = append(env, a.e.inherited...)
+		env = append(env, "HOME="+at.tmp)
+	}
+	env = append(env, "TMPDIR="+at.tmp, "PYTHONUNBUFFERED=1")
 	for name, v := range spec.Env {
 		if !strings.HasPrefix(name, "MUSTER_") {
 			env = set(env, name, v)
 		}
 	}
-	modules := filepath.Join(a.e.dir, "sdk")
+	modules := at.modules
 	if own := lookup(env, "PYTHONPATH"); own != "" {
 		modules = own + ":" + modules
 	}
@@ -57,16 +61,25 @@ func (a *Attempt) environ(context.Context) error {
 		env = set(env, "VIRTUAL_ENV", a.runtime)
 		env = set(env, "PATH", filepath.Join(a.runtime, "bin")+":"+lookup(env, "PATH"))
 	}
+	if spec.Network == muster.NetworkAllowlist {
+		for _, entry := range run.Proxied(spec.AllowHosts) {
+			name, value, _ := strings.Cut(entry, "=")
+			env = set(env, name, value)
+		}
+	}
 	index, values := position(spec, t.Element)
 	env = append(env,
 		"MUSTER_JOB="+t.Attempt.Task.Job.String(),
 		"MUSTER_TASK="+t.Attempt.Task.String(),
 		"MUSTER_ATTEMPT="+strconv.Itoa(t.Attempt.N),
 		"MUSTER_INDEX="+index,
-		"MUSTER_CHECKPOINT="+a.checkpoint,
-		a.mark(),
-		"MUSTER_EVENTS="+a.eventsPath(),
+		"MUSTER_CHECKPOINT="+at.checkpoint,
+		"MUSTER_OUT="+at.out,
+		"MUSTER_EVENTS="+at.events,
 	)
+	if a.setting == inContainer {
+		env = append(env, a.mark())
+	}
 	env = append(env, a.together()...)
 	a.env = append(env, values...)
 	return nil
@@ -134,8 +147,21 @@ func variable(name string) string {
 	}, name)
 }
 
-// eventsPath is $MUSTER_EVENTS.
+// eventsPath is $MUSTER_EVENTS, on the worker.
 func (a *Attempt) eventsPath() string { return filepath.Join(a.base, "events") }
+
+// places are the attempt's folders, and one file, as its program sees them.
+type places struct{ work, out, tmp, checkpoint, modules, events string }
+
+func (a *Attempt) seen() places {
+	if a.setting == inContainer {
+		return boxed
+	}
+	return places{
+		work: a.Dir, out: a.out(), tmp: filepath.Join(a.base, "tmp"), checkpoint: a.checkpoint,
+		modules: filepath.Join(a.e.dir, "sdk"), events: a.eventsPath(),
+	}
+}
 
 func lookup(env []string, name string) string {
 	for _, e := range slices.Backward(env) {

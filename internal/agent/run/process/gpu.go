@@ -12,9 +12,11 @@ func (a *Attempt) gpu(ctx context.Context) error {
 	if devices == nil {
 		return nil
 	}
-	for _, entry := range devices.Environ(&a.Task.Grant) {
-		name, value, _ := strings.Cut(entry, "=")
-		a.env = set(a.env, name, value)
+	if a.setting != inContainer { // the devices of a container are its engine's to show
+		for _, entry := range devices.Environ(&a.Task.Grant) {
+			name, value, _ := strings.Cut(entry, "=")
+			a.env = set(a.env, name, value)
+		}
 	}
 	devices.Take(ctx, a.Task.Attempt, &a.Task.Grant)
 	a.devices = true

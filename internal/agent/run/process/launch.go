@@ -18,12 +18,15 @@ func (a *Attempt) launch(context.Context) error {
 	if a.Task.Spec.Launcher != muster.LauncherTorchrun {
 		return nil
 	}
+	if len(a.argv) == 0 {
+		return run.Failf(muster.TaskInvalid, "the launcher %s does not start an image's own command: set run", muster.LauncherTorchrun)
+	}
 	launcher, err := a.torchrun()
 	if err != nil {
 		return err
 	}
 	program := launched(a.argv)
-	if program[0] == noPython {
+	if program[0] == noPython && a.setting != inContainer {
 		if _, err := a.lookPath(a.argv[0]); err != nil {
 			return err
 		}
@@ -35,6 +38,9 @@ func (a *Attempt) launch(context.Context) error {
 // torchrun finds the launcher in the task's environment. Nothing is executed to
 // find out: what lies there may be the task's own.
 func (a *Attempt) torchrun() ([]string, error) {
+	if a.setting == inContainer {
+		return []string{muster.LauncherTorchrun}, nil // what the image has shows when it is started
+	}
 	if _, err := a.lookPath(muster.LauncherTorchrun); err == nil {
 		return []string{muster.LauncherTorchrun}, nil
 	}

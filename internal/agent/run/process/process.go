@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -22,7 +23,7 @@ type Extras struct {
 	Runtime func(ctx context.Context, a *Attempt) (string, error)
 }
 
-// Executor runs the tasks of one kind as processes.
+// Executor runs the tasks of one kind as processes, or in containers.
 type Executor struct {
 	kind        string
 	env         *run.Env
@@ -31,6 +32,7 @@ type Executor struct {
 	list        []hook
 	inherited   []string // entries of the worker's environment that tasks may see
 	folders     folders
+	boxes       folders // of attempts in containers
 	checkpoints checkpoints
 }
 
@@ -61,6 +63,8 @@ func NewKind(env *run.Env, kind string, extras Extras) (*Executor, error) {
 	e.list = e.hooks()
 	e.folders.dir, e.folders.name = filepath.Join(dir, "tasks"), ".spare-"+kind+"-"
 	e.folders.parts = []string{"work", "out", "tmp"}
+	e.boxes.dir, e.boxes.name = e.folders.dir, e.folders.name+"box-"
+	e.boxes.parts = append(slices.Clone(e.folders.parts), mountPoints()...)
 	e.checkpoints.dir = filepath.Join(dir, "checkpoints", kind)
 	e.checkpoints.keeper = env.Checkpoints
 	e.checkpoints.folders.dir, e.checkpoints.folders.name = e.folders.dir, e.folders.name+"checkpoint-"
@@ -102,6 +106,10 @@ func (e *Executor) Run(ctx context.Context, t *run.Task, sink run.Sink) muster.R
 	a := &Attempt{Task: t, e: e, sink: sink, log: logTo(ctx, e.env, t.Attempt, sink)}
 	err := a.live(ctx)
 	if left(ctx) {
+		if a.box != nil && a.proc == nil {
+			a.remove(context.WithoutCancel(ctx), leaveWait) // it was not started: the next life knows nothing of it
+		}
+		a.removal.Wait()
 		return muster.Report{Attempt: t.Attempt} // it is the next life's to make
 	}
 	if a.devices { // it was not started
@@ -118,7 +126,7 @@ func (e *Executor) Run(ctx context.Context, t *run.Task, sink run.Sink) muster.R
 // live goes through the phases of a task's life, as far as it gets.
 func (a *Attempt) live(ctx context.Context) error {
 	for _, h := range a.e.list {
-		if a.Task.Held != nil && !h.held {
+		if a.Task.Held != nil && !h.held || h.of != 0 && h.of != a.setting {
 			continue
 		}
 		if ctx.Err() != nil && a.proc == nil && a.Task.Held == nil {

@@ -17,17 +17,19 @@ func (a *Attempt) program(ctx context.Context) error {
 	if a.e.extras.Program != nil {
 		argv, err := a.e.extras.Program(ctx, a)
 		if err != nil || argv != nil {
-			a.argv = argv
+			a.argv, a.whole = argv, true
 			return err
 		}
 	}
 	switch r := a.Task.Spec.Run; {
+	case (r == nil || len(r.Argv) == 0 && r.Shell == "") && a.setting == inContainer:
+		// The image has its own.
 	case r == nil || len(r.Argv) == 0 && r.Shell == "":
 		return run.Failf(muster.TaskInvalid, "there is nothing to run: set run")
 	case len(r.Argv) > 0:
 		a.argv = r.Argv
 	default:
-		a.argv = []string{"/bin/sh", "-c", r.Shell}
+		a.argv, a.whole = []string{"/bin/sh", "-c", r.Shell}, true
 	}
 	return nil
 }

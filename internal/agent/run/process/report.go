@@ -17,6 +17,9 @@ func (a *Attempt) report(ctx context.Context, err error) muster.Report {
 	r := muster.Report{
 		Attempt: a.Task.Attempt, Result: a.result, Artifacts: a.artifacts, LogSize: a.log.size(), StartedAt: a.started, FinishedAt: run.Now(),
 	}
+	if a.box != nil {
+		r.Image = a.box.Image
+	}
 	stopped := a.stopped()
 	if a.exit != nil {
 		if a.exit.Code >= 0 {
@@ -74,6 +77,8 @@ func (a *Attempt) verdict() error {
 	}
 	switch {
 	case c.OOMKills != nil && *c.OOMKills > 0:
+		return run.Failf(muster.OutOfMemory, "killed because memory ran out: %s", a.memory())
+	case x.OOM && a.box != nil:
 		return run.Failf(muster.OutOfMemory, "killed because memory ran out: %s", a.memory())
 	case x.OOM:
 		return run.Failf(muster.OutOfMemory, "killed because memory ran out%s", largest)

@@ -25,8 +25,7 @@ func (a *Attempt) saves() bool {
 	return a.Task.Spec.Checkpoint != nil && a.e.env.Checkpoints != nil && a.checkpoint != ""
 }
 
-// resume brings the checkpoint folder to where the task was, and puts it where the
-// task looks for it.
+// resume brings the checkpoint folder to where the task was.
 func (a *Attempt) resume(ctx context.Context) error {
 	if a.saves() {
 		a.e.checkpoints.keep(a.Task.Attempt.Task)
@@ -37,15 +36,17 @@ func (a *Attempt) resume(ctx context.Context) error {
 			}
 		}
 	}
-	if c := a.Task.Spec.Checkpoint; c != nil && c.Path != "" {
-		return a.linkCheckpoint(c.Path)
-	}
 	return nil
 }
 
-// linkCheckpoint makes a name in the task's folder lead to $MUSTER_CHECKPOINT.
-func (a *Attempt) linkCheckpoint(name string) error {
-	name = path.Clean(name)
+// link makes the name in the task's folder by which it looks for its checkpoint lead to
+// $MUSTER_CHECKPOINT.
+func (a *Attempt) link(context.Context) error {
+	c := a.Task.Spec.Checkpoint
+	if c == nil || c.Path == "" {
+		return nil
+	}
+	name := path.Clean(c.Path)
 	if !filepath.IsLocal(filepath.FromSlash(name)) || name == "." {
 		return run.Failf(muster.TaskInvalid, "the checkpoint folder %q would lie outside the task's folder", name)
 	}
@@ -58,11 +59,11 @@ func (a *Attempt) linkCheckpoint(name string) error {
 		return run.Failf(muster.TaskInvalid, "no folder can be made for the checkpoint folder %s: %w", name, err)
 	}
 	if _, err := root.Lstat(name); err == nil {
-		if err := root.Remove(name); err != nil { // other than an empty folder
+		if err := root.Remove(name); err != nil { // other than an empty folder, or a link
 			return run.Failf(muster.TaskInvalid, "the checkpoint folder %s is there already, among the task's files: leave it out with .musterignore, or name another one", name)
 		}
 	}
-	if err := root.Symlink(a.checkpoint, name); err != nil {
+	if err := root.Symlink(a.seen().checkpoint, name); err != nil {
 		return run.Failf(muster.WorkerInternal, "the checkpoint folder %s cannot be made: %w", name, err)
 	}
 	return nil

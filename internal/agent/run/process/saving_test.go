@@ -35,7 +35,8 @@ func TestCheckpointFolderOfATask(t *testing.T) {
 		{name: "not as the task's folder", path: "./", want: "outside the task's folder"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			a := &Attempt{Dir: t.TempDir(), checkpoint: t.TempDir()}
+			spec := &muster.TaskSpec{Checkpoint: &muster.Checkpoint{Path: test.path}}
+			a := &Attempt{Task: &run.Task{Spec: spec}, e: &Executor{}, Dir: t.TempDir(), checkpoint: t.TempDir()}
 			if test.folder != "" && os.MkdirAll(filepath.Join(a.Dir, test.folder), 0o700) != nil {
 				t.Fatal("the folder cannot be made")
 			}
@@ -45,7 +46,7 @@ func TestCheckpointFolderOfATask(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			err := a.linkCheckpoint(test.path)
+			err := a.link(t.Context())
 			if test.want != "" {
 				if err == nil || !strings.Contains(err.Error(), test.want) {
 					t.Fatalf("%v, want %q", err, test.want)

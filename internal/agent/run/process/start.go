@@ -13,7 +13,7 @@ import (
 
 // start has the supervisor start the main process, and hands the log over to it.
 func (a *Attempt) start(ctx context.Context) error {
-	path, err := a.lookPath(a.argv[0])
+	path, err := a.path()
 	if err != nil {
 		return err
 	}
@@ -23,7 +23,7 @@ func (a *Attempt) start(ctx context.Context) error {
 	}
 	s := &run.Start{
 		Attempt: a.Task.Attempt, State: state, Path: path, Argv: a.argv, Env: a.env, Dir: a.Dir,
-		Mark: a.mark(), Events: a.eventsPath(), Confine: a.confine,
+		Mark: a.mark(), Events: a.eventsPath(), Confine: a.confine, Container: a.box,
 		LogCap:  cmp.Or(max(a.e.env.LogCap, 0), run.DefaultLogCap),
 		LogRate: cmp.Or(max(a.e.env.LogRate, 0), run.DefaultLogRate),
 		Timeout: a.Task.Spec.Timeout.Std(), Lease: a.lease(), Kill: a.kill(),
@@ -48,6 +48,14 @@ func (a *Attempt) start(ctx context.Context) error {
 	return nil
 }
 
+// path is the file to be executed; a container's is looked up in it.
+func (a *Attempt) path() (string, error) {
+	if a.setting == inContainer {
+		return "", nil
+	}
+	return a.lookPath(a.argv[0])
+}
+
 // adopt goes on with the process that an earlier life of the worker started.
 func (a *Attempt) adopt(context.Context) error {
 	h := a.Task.Held
@@ -56,7 +64,7 @@ func (a *Attempt) adopt(context.Context) error {
 	}
 	a.place()
 	a.devices = a.e.env.GPUs != nil // taken in that life
-	a.confine = h.Start.Confine
+	a.confine, a.box = h.Start.Confine, h.Start.Container
 	var err error
 	if a.proc, err = a.e.env.Supervisor.Adopt(h, a.sink); err != nil {
 		a.proc = nil

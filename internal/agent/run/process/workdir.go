@@ -12,7 +12,7 @@ import (
 // workdir makes the attempt's folders.
 func (a *Attempt) workdir(context.Context) error {
 	a.place()
-	err := a.e.folders.take(a.base)
+	err := a.stock().take(a.base)
 	if err == nil {
 		a.checkpoint, err = a.e.checkpoints.take(a.Task.Attempt.Task)
 	}
@@ -29,8 +29,21 @@ func (a *Attempt) place() {
 	a.Dir = filepath.Join(a.base, "work")
 }
 
+// stock is where the attempt's folders come from and go back to.
+func (a *Attempt) stock() *folders {
+	if a.setting == inContainer {
+		return &a.e.boxes
+	}
+	return &a.e.folders
+}
+
 func (a *Attempt) out() string { return filepath.Join(a.base, "out") }
 
 // mark is the environment entry that tells this attempt's processes from all
-// others of the machine.
-func (a *Attempt) mark() string { return "MUSTER_OUT=" + a.out() }
+// others of the machine. All containers have the same $MUSTER_OUT.
+func (a *Attempt) mark() string {
+	if a.setting == inContainer {
+		return "MUSTER_MARK=" + a.base
+	}
+	return "MUSTER_OUT=" + a.out()
+}
