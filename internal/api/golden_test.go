@@ -327,7 +327,7 @@ func schemaOf(doc *huma.OpenAPI, operation string, status int) *huma.Schema {
 // against its schema by a golden test.
 func TestEveryJSONOperationIsGolden(t *testing.T) {
 	tested := map[string]bool{}
-	for _, g := range slices.Concat(golden, goldenRig) {
+	for _, g := range slices.Concat(golden, goldenRig, goldenBoxes) {
 		tested[g.operation] = true
 	}
 	for path, item := range api.Document().Paths {
