@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -39,9 +40,11 @@ type Containers struct {
 	cgroups string        // where the kernel's are
 
 	mu    sync.Mutex
-	about *docker.About   // nil until the engine was ready once
-	down  error           // why no container can be run
-	made  map[string]bool // names of containers of this life that are not removed yet
+	about *docker.About     // nil until the engine was ready once
+	down  error             // why no container can be run
+	made  map[string]string // IDs of containers of this life that are not removed yet, by name; "" while one is made
+	kept  map[string]bool   // IDs of those of earlier lives that are held; nil while that is not known
+	sweep bool              // something may have been left
 }
 
 var _ run.Containers = (*Containers)(nil)
@@ -79,7 +82,7 @@ func New(cfg Config) (*Containers, error) {
 	}
 	c := &Containers{
 		cfg: cfg, waits: patience, keys: keys, asked: make(chan struct{}, 1), cgroups: "/sys/fs/cgroup",
-		ledger: openLedger(cfg.Dir, cfg.Log), down: errUnasked, made: map[string]bool{},
+		ledger: openLedger(cfg.Dir, cfg.Log), down: errUnasked, made: map[string]string{},
 	}
 	c.pulls = newPulls(&c.waits, c.pull)
 	return c, nil
@@ -113,6 +116,7 @@ func (c *Containers) Run(ctx context.Context, changed func(error)) error {
 			changed(now)
 		}
 		if now == nil {
+			c.tidy(ctx)
 			c.trim(ctx)
 		}
 		select {
@@ -138,7 +142,7 @@ func (c *Containers) ask(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if about != nil && err == nil {
-		c.about = about
+		c.about, c.sweep = about, true // it was not there for a while
 	}
 	c.down = err
 	return err
@@ -152,10 +156,11 @@ func (c *Containers) suspect() {
 	}
 }
 
-// Remove implements run.Containers.
+// Remove implements run.Containers. What cannot be removed is swept later.
 func (c *Containers) Remove(ctx context.Context, of *run.Container) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.waits.work, fmt.Errorf("it took longer than %s", c.waits.work))
 	defer cancel()
+	c.disown(of.ID)
 	engine := c.cfg.Engine
 	if of.Engine != engine.Host() { // of an earlier life
 		var err error
@@ -165,6 +170,7 @@ func (c *Containers) Remove(ctx context.Context, of *run.Container) error {
 		defer engine.Close()
 	}
 	if err := engine.Remove(ctx, of.ID); err != nil {
+		c.left()
 		if errors.Is(err, docker.ErrDown) {
 			c.suspect()
 		}
@@ -173,13 +179,48 @@ func (c *Containers) Remove(ctx context.Context, of *run.Container) error {
 	return nil
 }
 
-// Sweep removes the containers of this worker that nobody holds: keep are those that are held. What was
-// made in this life is kept, too.
+// Sweep removes the containers of this worker that nobody holds: keep are those of earlier lives that are held. What was
+// made in this life is kept, too. From now on Run does the same whenever the engine is back.
 func (c *Containers) Sweep(ctx context.Context, keep []*run.Container) error {
-	held := map[string]bool{}
+	c.mu.Lock()
+	c.kept, c.sweep = map[string]bool{}, false
 	for _, k := range keep {
-		held[k.ID] = true
+		c.kept[k.ID] = true
 	}
+	c.mu.Unlock()
+	if err := c.clear(ctx); err != nil {
+		c.left()
+		return err
+	}
+	return nil
+}
+
+// tidy sweeps if something may have been left.
+func (c *Containers) tidy(ctx context.Context) {
+	c.mu.Lock()
+	due := c.sweep && c.kept != nil
+	c.sweep = c.sweep && !due
+	c.mu.Unlock()
+	if !due {
+		return
+	}
+	if err := c.clear(ctx); err != nil {
+		c.left()
+		c.cfg.Log.Warn("containers of ended tasks cannot be removed, trying again", slog.Any("error", err))
+	}
+}
+
+// left notes that something may have been left.
+func (c *Containers) left() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sweep = true
+}
+
+// clear removes the containers of this worker that nobody holds.
+func (c *Containers) clear(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.waits.work, errSlow)
+	defer cancel()
 	list, err := c.cfg.Engine.Containers(ctx, labelWorker, c.cfg.Worker)
 	if err != nil {
 		return err
@@ -187,7 +228,7 @@ func (c *Containers) Sweep(ctx context.Context, keep []*run.Container) error {
 	var failed []error
 	for i := range list {
 		l := &list[i]
-		if held[l.ID] || c.ours(l.Name) {
+		if c.holds(l) {
 			continue
 		}
 		if err := c.cfg.Engine.Remove(ctx, l.ID); err != nil {
@@ -199,18 +240,27 @@ func (c *Containers) Sweep(ctx context.Context, keep []*run.Container) error {
 	return errors.Join(failed...)
 }
 
-// ours says whether a container was made in this life.
-func (c *Containers) ours(name string) bool {
+// holds says whether a container is of use.
+func (c *Containers) holds(l *docker.Listed) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.made[name]
+	_, made := c.made[l.Name]
+	return made || c.kept[l.ID]
 }
 
-// claim notes that a container of this name is made in this life.
-func (c *Containers) claim(name string) {
+// claim notes that a container of this name is being made, or was, with its ID.
+func (c *Containers) claim(name, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.made[name] = true
+	c.made[name] = id
+}
+
+// disown notes that a container is of no use any more.
+func (c *Containers) disown(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.kept, id)
+	maps.DeleteFunc(c.made, func(_, of string) bool { return of == id })
 }
 
 // The labels of every container, by which a later life of the worker knows it.

@@ -94,7 +94,7 @@ func (c *Containers) make(ctx context.Context, b *run.Box, ref string, img *dock
 func (c *Containers) create(ctx context.Context, p *docker.Plan) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.waits.work, errSlow)
 	defer cancel()
-	c.claim(p.Name)
+	c.claim(p.Name, "")
 	id, err := c.cfg.Engine.Create(ctx, p)
 	if errors.Is(err, docker.ErrTaken) {
 		if err = c.cfg.Engine.Remove(ctx, p.Name); err == nil {
@@ -102,6 +102,7 @@ func (c *Containers) create(ctx context.Context, p *docker.Plan) (string, error)
 		}
 	}
 	if err == nil {
+		c.claim(p.Name, id)
 		return id, nil
 	}
 	c.abandon(ctx, p.Name)
@@ -122,10 +123,11 @@ func (c *Containers) create(ctx context.Context, p *docker.Plan) (string, error)
 func (c *Containers) abandon(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.waits.answer)
 	defer cancel()
-	_ = c.cfg.Engine.Remove(ctx, name) // swept later
+	err := c.cfg.Engine.Remove(ctx, name)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.made, name)
+	c.sweep = c.sweep || err != nil
 }
 
 // plan says how a container is to be.

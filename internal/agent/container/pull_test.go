@@ -1,0 +1,295 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/mustertest/engines"
+)
+
+// pushed puts an image of its own into a registry, and removes it from the engine after the test.
+func pushed(w *world, r *engines.Registry, name string, size int) (ref, digest string) {
+	w.t.Helper()
+	b := engines.Shell(w.t)
+	filler := make([]byte, size) // which packs badly
+	x := uint32(numbers.Add(1)) | 1
+	for i := range filler {
+		x ^= x << 13
+		x ^= x >> 17
+		x ^= x << 5
+		filler[i] = byte(x)
+	}
+	b.Texts = map[string]string{"/filler": string(filler)}
+	ref, digest = r.Push(w.t, name, b)
+	w.t.Cleanup(func() {
+		ctx := context.WithoutCancel(w.t.Context())
+		for _, name := range []string{ref, strings.TrimSuffix(ref, ref[strings.LastIndex(ref, ":"):]) + "@" + digest} {
+			_, _ = w.api.ImageRemove(ctx, name, client.ImageRemoveOptions{Force: true, PruneChildren: true})
+		}
+	})
+	return ref, digest
+}
+
+func TestAnImageIsPulledOnceAndKnownByItsDigest(t *testing.T) {
+	w, r := newWorld(t, nil), engines.NewRegistry(t)
+	ref, digest := pushed(w, r, "acme/tool:1", 1000)
+	want := strings.TrimSuffix(ref, ":1") + "@" + digest
+	for range 2 {
+		if c := w.must(box(ref, "true")); c.Image != want || c.Engine != w.host {
+			t.Errorf("the container is %+v: want the image %s", c, want)
+		}
+	}
+	if n := r.Requests("GET /v2/acme/tool/blobs/"); n != 2 {
+		t.Errorf("%d blobs were asked for: want the configuration and one layer", n)
+	}
+	if !strings.Contains(w.lines.String(), "pulled the image "+ref) {
+		t.Errorf("the task was not told of the pull: %s", &w.lines)
+	}
+}
+
+func TestADigestPinsAnImage(t *testing.T) {
+	w, r := newWorld(t, nil), engines.NewRegistry(t)
+	ref, digest := pushed(w, r, "acme/pin:1", 1000)
+	name := strings.TrimSuffix(ref, ":1")
+	for _, pinned := range []string{name + "@" + digest, ref + "@" + digest} {
+		if c := w.must(box(pinned, "true")); c.Image != name+"@"+digest {
+			t.Errorf("%s became %s", pinned, c.Image)
+		}
+	}
+	_, err := w.box(box(name+"@sha256:"+strings.Repeat("0", 64), "true"))
+	wants(t, err, muster.ImageMissing, "acme/pin@sha256:000")
+}
+
+func TestPullPolicies(t *testing.T) {
+	w, r := newWorld(t, nil), engines.NewRegistry(t)
+	ref, first := pushed(w, r, "acme/policy:1", 1000)
+	by := func(policy string) (*run.Container, error) {
+		b := box(ref, "true")
+		b.Task.Spec.Container = &muster.Container{Pull: policy}
+		return w.box(b)
+	}
+	_, err := by(muster.PullNever)
+	wants(t, err, muster.ImageMissing, "container.pull is never")
+	if r.Requests("") != 0 {
+		t.Error("the registry was asked though the policy is never")
+	}
+	if _, err := by(muster.PullMissing); err != nil {
+		t.Fatal(err)
+	}
+	_, second := pushed(w, r, "acme/policy:1", 1000)
+	for _, c := range []struct{ policy, digest string }{
+		{muster.PullMissing, first}, {muster.PullNever, first}, {muster.PullAlways, second}, {muster.PullNever, second},
+	} {
+		got, err := by(c.policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(got.Image, c.digest) {
+			t.Errorf("with %s the image is %s: want %s", c.policy, got.Image, c.digest)
+		}
+	}
+	r.Break(engines.Failing)
+	_, err = by(muster.PullAlways)
+	wants(t, err, muster.ImagePull)
+	if _, err := by(muster.PullMissing); err != nil {
+		t.Errorf("what is here needs no registry: %v", err)
+	}
+}
+
+func TestImagesThatAreNowhere(t *testing.T) {
+	w, r := newWorld(t, nil), engines.NewRegistry(t)
+	pushed(w, r, "acme/there:1", 1000)
+	for _, c := range []struct {
+		image  string
+		reason muster.Reason
+		part   string
+	}{
+		{r.Addr + "/acme/there:2", muster.ImageMissing, "check its name and tag"},
+		{r.Addr + "/acme/nothere:1", muster.ImageMissing, "check its name and tag"},
+		{"127.0.0.1:1/acme/tool:1", muster.ImagePull, "check that the worker reaches the registry"},
+	} {
+		_, err := w.box(box(c.image, "true"))
+		wants(t, err, c.reason, c.part, c.image)
+	}
+}
+
+func TestRegistriesThatFail(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault engines.Fault
+		part  string
+	}{
+		"failing": {engines.Failing, ""}, "limited": {engines.Limited, ""}, "corrupt": {engines.Corrupt, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorld(t, nil), engines.NewRegistry(t)
+			ref, _ := pushed(w, r, "acme/"+name+":1", 1000)
+			r.Break(c.fault)
+			_, err := w.box(box(ref, "true"))
+			wants(t, err, muster.ImagePull, ref, c.part)
+			t.Log(err)
+			if n := strings.Count(w.lines.String(), "trying again"); n != len(quick.pauses) {
+				t.Errorf("it was tried again %d times: want %d", n, len(quick.pauses))
+			}
+			r.Break(engines.Well)
+			w.must(box(ref, "true"))
+		})
+	}
+}
+
+func TestCredentialsAreShownToTheirRegistry(t *testing.T) {
+	r := engines.NewRegistry(t)
+	r.Auth("ann", "s3cret-of-ann")
+	right := newWorld(t, func(c *Config) { c.Credentials = logins(t, map[string]string{r.Addr: "ann:s3cret-of-ann"}) })
+	ref, _ := pushed(right, r, "acme/private:1", 1000)
+	for name, by := range map[string]map[string]string{"none": nil, "wrong": {r.Addr: "ann:no-s3cret"}, "of another": {"127.0.0.2:5000": "ann:s3cret-of-ann"}} {
+		w := newWorld(t, func(c *Config) { c.Credentials = logins(t, by) })
+		_, err := w.box(box(ref, "true"))
+		t.Log(name, err)
+		wants(t, err, muster.ImageMissing, "docker login", ref)
+		if strings.Contains(w.lines.String()+err.Error(), "s3cret") {
+			t.Errorf("a secret was told: %v\n%s", err, &w.lines)
+		}
+	}
+	b := box(ref, "env")
+	out, _ := right.runs(b)
+	if strings.Contains(out+right.lines.String(), "s3cret") {
+		t.Errorf("the secret was told: %s\n%s", out, &right.lines)
+	}
+}
+
+func TestAStalledPullIsTriedAgain(t *testing.T) {
+	w, r := newWorld(t, nil), engines.NewRegistry(t)
+	w.waits.stall = 300 * time.Millisecond
+	ref, _ := pushed(w, r, "acme/stall:1", 200_000)
+	r.Stall(50_000)
+	_, err := w.box(box(ref, "true"))
+	wants(t, err, muster.ImagePull, "nothing came for 300ms")
+	if n := strings.Count(w.lines.String(), "trying again"); n != len(quick.pauses) {
+		t.Errorf("it was tried again %d times: want %d", n, len(quick.pauses))
+	}
+	r.Resume()
+	w.waits.stall = time.Minute
+	w.must(box(ref, "true"))
+}
+
+func TestManyWhoWantAnImageShareOnePull(t *testing.T) {
+	w, r := newWorld(t, nil), engines.NewRegistry(t)
+	ref, _ := pushed(w, r, "acme/many:1", 200_000)
+	r.Stall(50_000)
+	var wait sync.WaitGroup
+	errs := make([]error, 50)
+	for i := range errs {
+		wait.Go(func() { _, errs[i] = w.bring(t.Context(), ref, "", w.lines.add, w.lines.add) })
+	}
+	w.until("all wait", func() bool { return w.waiting(ref) == len(errs) })
+	r.Resume()
+	wait.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.Requests("GET /v2/acme/many/blobs/"); n != 2 {
+		t.Errorf("%d blobs were asked for: want the configuration and one layer", n)
+	}
+}
+
+func TestManyWhoWantWhatIsNowhereAskOnce(t *testing.T) {
+	w, r := newWorld(t, nil), engines.NewRegistry(t)
+	ref := r.Addr + "/acme/nowhere:1"
+	var wait sync.WaitGroup
+	for range 50 {
+		wait.Go(func() {
+			_, err := w.bring(t.Context(), ref, "", w.lines.add, w.lines.add)
+			wants(t, err, muster.ImageMissing)
+		})
+	}
+	wait.Wait()
+	if n := r.Requests("/v2/acme/nowhere/manifests/"); n > 4 {
+		t.Errorf("the registry was asked %d times", n)
+	}
+}
+
+func TestAPullEndsWhenNobodyWaits(t *testing.T) {
+	w, r := newWorld(t, nil), engines.NewRegistry(t)
+	w.waits.stall = time.Minute
+	ref, _ := pushed(w, r, "acme/leave:1", 200_000)
+	r.Stall(50_000)
+	stopped := &run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser}
+	one, endOne := context.WithCancelCause(t.Context())
+	two, endTwo := context.WithCancelCause(t.Context())
+	ends := make(chan error, 2)
+	for _, ctx := range []context.Context{one, two} {
+		go func() {
+			_, err := w.bring(ctx, ref, "", w.lines.add, w.lines.add)
+			ends <- err
+		}()
+	}
+	w.until("both wait", func() bool { return w.waiting(ref) == 2 })
+	w.until("bytes came", func() bool { return strings.Contains(w.lines.String(), "% of") })
+	endOne(stopped)
+	if err := <-ends; !errors.Is(err, stopped) {
+		t.Errorf("who was stopped got %v", err)
+	}
+	if n := w.waiting(ref); n != 1 {
+		t.Fatalf("%d wait: want the other one, whose pull goes on", n)
+	}
+	endTwo(stopped)
+	if err := <-ends; !errors.Is(err, stopped) {
+		t.Errorf("who was stopped got %v", err)
+	}
+	if w.waiting(ref) != 0 || len(w.pulls.places) != 0 {
+		t.Error("the pull did not end")
+	}
+	r.Resume()
+	w.must(box(ref, "true"))
+}
+
+func TestNoMoreThanThreePullsGoOn(t *testing.T) {
+	w, r := newWorld(t, nil), engines.NewRegistry(t)
+	w.waits.stall = time.Minute
+	var refs []string
+	for i := range mostPulls + 1 {
+		ref, _ := pushed(w, r, fmt.Sprintf("acme/turn%d:1", i), 100_000)
+		refs = append(refs, ref)
+	}
+	r.Stall(20_000)
+	var wait sync.WaitGroup
+	for _, ref := range refs {
+		wait.Go(func() {
+			if _, err := w.bring(t.Context(), ref, "", w.lines.add, w.lines.add); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	w.until("one waits for its turn", func() bool { return strings.Contains(w.lines.String(), "waiting for other pulls") && len(w.pulls.places) == mostPulls })
+	r.Resume()
+	wait.Wait()
+}
+
+// waiting is how many wait for an image.
+func (w *world) waiting(ref string) int {
+	w.pulls.mu.Lock()
+	defer w.pulls.mu.Unlock()
+	if f := w.pulls.going[ref]; f != nil {
+		return f.waiting
+	}
+	return 0
+}
+
+// until waits until something is so.
+func (w *world) until(what string, so func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !so(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%s: not within 30 s\n%s", what, &w.lines)
+		}
+	}
+}
