@@ -108,6 +108,7 @@ func (a *app) drawJob(v jobView, wide bool) error {
 func addTask(f *frame.Facts, t *muster.Task) {
 	f.Add("task", t.ID.String())
 	f.Add("kind", t.Kind)
+	f.Add("image", t.Image)
 	f.Add("worker", term.Clean(string(t.Worker)))
 	if t.Attempt > 1 {
 		f.Add("attempt", strconv.Itoa(t.Attempt))

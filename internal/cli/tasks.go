@@ -97,7 +97,7 @@ func taskColumns(wide bool) []term.Column {
 		{Title: "NOTE"},
 	}
 	if wide {
-		columns = append(columns, term.Column{Title: "KIND"}, term.Column{Title: "METRICS"}, term.Column{Title: "CREATED"}, term.Column{Title: "STARTED"}, term.Column{Title: "FINISHED"})
+		columns = append(columns, term.Column{Title: "KIND"}, term.Column{Title: "IMAGE"}, term.Column{Title: "METRICS"}, term.Column{Title: "CREATED"}, term.Column{Title: "STARTED"}, term.Column{Title: "FINISHED"})
 		columns = append(columns, usage.Columns()...)
 	}
 	return columns
@@ -110,7 +110,7 @@ func taskRow(t muster.Task, now time.Time) []string {
 	}
 	return append([]string{
 		t.ID.String(), t.Name, t.Element, t.State.String(), frame.Done(&t), try, string(t.Worker),
-		frame.Took(t.StartedAt, t.FinishedAt, now), frame.TaskNote(&t), t.Kind, frame.Metrics(t.Metrics),
+		frame.Took(t.StartedAt, t.FinishedAt, now), frame.TaskNote(&t), t.Kind, frame.Image(t.Image), frame.Metrics(t.Metrics),
 		t.CreatedAt.String(), t.StartedAt.String(), t.FinishedAt.String(),
 	}, usage.Cells(t.Usage)...)
 }

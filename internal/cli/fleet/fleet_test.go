@@ -21,6 +21,8 @@ func box() muster.Worker {
 			{UUID: "GPU-a", Index: 0, Vendor: "nvidia", Name: "A100", Memory: 40 << 30, Quarantined: "an uncorrected ECC error"},
 			{UUID: "MIG-b", Index: 1, Vendor: "nvidia", Name: "A100", Memory: 5 << 30, MIG: "1g.5gb"},
 		}},
+		Kinds: []string{"container", "process"},
+		Allow: &muster.Allow{Images: []string{"ghcr.io/acme/*", "python:3.*"}, Users: []string{"1000", ""}, Env: []string{}, HostNetwork: true},
 		Load: &muster.Load{CPU: 0.5, Memory: 1 << 30, GPUs: []muster.GPULoad{
 			{UUID: "GPU-a", Utilization: &busy, Memory: &memory, Temperature: &hot, Power: &power}, {UUID: "MIG-b"},
 		}},
@@ -48,6 +50,11 @@ gpu          0: A100, 40GiB (GPU-a)
              quarantined: an uncorrected ECC error
 gpu          1: A100, 5GiB, MIG 1g.5gb (MIG-b)
 load         50% of the processors, 1GiB memory in use
+kinds        container process
+allows       images: ghcr.io/acme/*, python:3.*
+             users: 1000, the image's own
+             no variables
+             containers may have its own network
 `
 	if out.String() != want {
 		t.Errorf("%s", out.String())

@@ -52,6 +52,7 @@ func (a *commands) drawWorker(w muster.Worker) error {
 	}
 	f.Add("tags", strings.Join(w.Tags, " "))
 	f.Add("kinds", strings.Join(w.Kinds, " "))
+	addAllow(&f, w.Allow)
 	f.Add("joined", frame.Since(w.JoinedAt, now))
 	f.Add("seen", frame.Since(w.LastSeenAt, now))
 	return f.Draw()
@@ -98,6 +99,39 @@ func addGPU(f *frame.Facts, g *muster.GPU, load *muster.Load) {
 	}
 	if g.Quarantined != "" {
 		f.Add("", "quarantined: "+g.Quarantined)
+	}
+}
+
+// addAllow adds what the worker's owner lets tasks have, where that is not the usual.
+func addAllow(f *frame.Facts, a *muster.Allow) {
+	if a == nil {
+		return
+	}
+	var lines []string
+	add := func(what string, list []string) {
+		switch {
+		case list == nil:
+		case len(list) == 0:
+			lines = append(lines, "no "+what)
+		default:
+			lines = append(lines, what+": "+strings.Join(list, ", "))
+		}
+	}
+	users := slices.Clone(a.Users)
+	if i := slices.Index(users, ""); i >= 0 {
+		users[i] = "the image's own"
+	}
+	add("images", a.Images)
+	add("users", users)
+	add("mounts", a.Mounts)
+	add("variables", a.Env)
+	if a.HostNetwork {
+		lines = append(lines, "containers may have its own network")
+	}
+	name := "allows"
+	for _, line := range lines {
+		f.Add(name, line)
+		name = ""
 	}
 }
 

@@ -214,3 +214,15 @@ func TestWhatHasSucceededIsNotPartlyDone(t *testing.T) {
 		t.Errorf("a task that told nothing is %q done", got)
 	}
 }
+
+func TestImage(t *testing.T) {
+	digest := strings.Repeat("0123456789abcdef", 4)
+	for image, want := range map[string]string{
+		"": "", "python:3.12": "python:3.12", "sha256:" + digest: "sha256:0123456789ab", "a@sha256:12": "a@sha256:12",
+		"docker.io/library/python@sha256:" + digest: "docker.io/library/python@sha256:0123456789ab",
+	} {
+		if got := Image(image); got != want {
+			t.Errorf("%s: %s, want %s", image, got, want)
+		}
+	}
+}

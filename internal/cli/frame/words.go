@@ -66,6 +66,15 @@ func TaskNote(t *muster.Task) string {
 	}
 }
 
+// Image names an image by its digest, or its ID, as people compare these: by the first letters.
+func Image(image string) string {
+	const before, most = "sha256:", 12
+	if i := strings.LastIndex(image, before); i >= 0 {
+		return image[:min(i+len(before)+most, len(image))]
+	}
+	return image
+}
+
 // Metrics writes metrics by name.
 func Metrics(m map[string]float64) string {
 	var parts []string
