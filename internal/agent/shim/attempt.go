@@ -3,13 +3,10 @@ package shim
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
-	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -39,7 +36,7 @@ type attempt struct {
 	poke   chan struct{} // holds one token if there is something to look at
 
 	// Set before watch, and not changed.
-	child   kin.Child
+	body    body
 	pid     run.Pid
 	started time.Time
 
@@ -91,89 +88,27 @@ func (a *attempt) start() (err error) {
 		return err
 	}
 	a.size.Store(st.LogSize)
-	out, err := openPipe()
+	a.pumps = output.NewPumps(a.log, a, &s.buffers, st.LogRate)
+	if st.Container != nil {
+		err = a.sail()
+	} else {
+		err = a.spawn()
+	}
 	if err != nil {
 		return err
 	}
-	errs, err := openPipe()
-	if err != nil {
-		return errors.Join(err, out.close())
-	}
-	// Before there is a process there is a record of it, and be it only by its mark.
-	if err := s.pids.put(st.Attempt, run.Pid{BootID: s.self.BootID, Mark: st.Mark}); err != nil {
-		s.log.Warn("a task's process is not recorded: if its shim is killed it stays", slog.Any("error", err))
-	}
-	s.oom.Refresh(time.Now())
-	a.pid, err = s.kin.Start(st.Mark, func() (pid int, err error) {
-		a.child.PID, a.child.Handle, err = limit.Spawn(st.Confine, limit.Program{
-			Path: st.Path, Argv: st.Argv, Env: st.Env, Dir: st.Dir, Stdin: s.null, Stdout: out.w, Stderr: errs.w,
-		})
-		return a.child.PID, err
-	})
-	_ = out.w.Close()
-	_ = errs.w.Close()
-	if err != nil {
-		_ = out.r.Close()
-		_ = errs.r.Close()
-		s.forgetPid(st.Attempt)
-		return startError(st.Argv[0], err)
-	}
-	a.started = time.Now()
-	if err := s.pids.put(st.Attempt, a.pid); err != nil {
-		s.log.Warn("a task's process is not recorded: if its shim is killed it stays", slog.Any("error", err))
-	}
-	a.pumps = output.NewPumps(a.log, a, &s.buffers, st.LogRate)
-	a.pumps.Start(out.r, tasklog.Stdout)
-	a.pumps.Start(errs.r, tasklog.Stderr)
+	a.pid, a.started = a.body.Pid(), time.Now()
 	a.mu.Lock()
 	a.running = true
 	a.mu.Unlock()
 	return nil
 }
 
-// pipe is one for output.
-type pipe struct{ r, w *os.File }
-
-func openPipe() (p pipe, err error) {
-	if p.r, p.w, err = newPipe(); err != nil {
-		return p, run.Failf(muster.WorkerInternal, "no pipe for the task's output: %w", err)
-	}
-	return p, nil
-}
-
-func (p pipe) close() error { return errors.Join(p.r.Close(), p.w.Close()) }
-
-func (s *server) forgetPid(id muster.AttemptID) {
-	if err := s.pids.drop(id); err != nil {
-		s.log.Warn("the record of an ended process stays", slog.Any("error", err))
-	}
-}
-
-// startError turns what the system said into a sentence.
-func startError(name string, err error) error {
-	if f, ok := errors.AsType[*run.TaskError](err); ok {
-		return f
-	}
-	for _, lack := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
-		if errors.Is(err, lack) {
-			return run.Failf(muster.WorkerInternal, "the worker cannot start %s, it has too few processes, files or memory left: %w", name, err)
-		}
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return run.Failf(muster.StartFailed, "%s cannot be executed: the interpreter that its first line names, or its loader, is not on this worker", name)
-	case errors.Is(err, kin.ErrNoExec):
-		return run.Failf(muster.StartFailed, "%s is no program for this machine: a script needs a first line such as #!/bin/sh", name)
-	default:
-		return run.Failf(muster.StartFailed, "%s cannot be executed: %w", name, err)
-	}
-}
-
 // watch waits for the end of the main process, stops it when it is told to, and
 // returns when nothing of the task is left and all of its output is in the log.
 func (a *attempt) watch() {
 	exited := make(chan kin.Ended, 1)
-	a.server.wg.Go(func() { exited <- a.child.Wait() })
+	a.server.wg.Go(func() { exited <- a.body.Wait() })
 	if limit := a.s.Timeout; limit > 0 {
 		late := time.AfterFunc(limit, func() {
 			a.stop(&run.Stopped{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout,
@@ -204,7 +139,7 @@ func (a *attempt) watch() {
 			kill, stuck = nil, time.After(stuckAfter)
 			a.kill()
 		case <-stuck:
-			a.server.log.Error("a killed task does not end: its process waits in the kernel",
+			a.server.log.Error("a killed task does not end: its process waits in the kernel, or its container for its engine",
 				slog.String("attempt", a.s.Attempt.String()), slog.Int("pid", a.pid.PID))
 		}
 	}
@@ -273,14 +208,14 @@ func (a *attempt) signalled() time.Time {
 	}
 	if signal != "" {
 		a.pumps.Fast()
-		a.child.Signal(signal)
+		a.body.Signal(signal)
 	}
 	return at
 }
 
 // kill ends all of the task.
 func (a *attempt) kill() {
-	a.server.kin.Kill(a.pid)
+	a.body.Kill()
 	a.killGroups()
 }
 
@@ -303,7 +238,7 @@ func (a *attempt) end(x kin.Ended) {
 	stopped := a.stopped
 	a.mu.Unlock()
 	a.killGroups()
-	left := s.kin.Ended(a.pid, sweepWait)
+	left := a.body.Bury()
 	if left > 0 {
 		s.log.Error("processes of a task do not end, even when killed", slog.String("attempt", a.s.Attempt.String()), slog.Int("processes", left))
 	}
@@ -311,14 +246,16 @@ func (a *attempt) end(x kin.Ended) {
 	a.events.Look()
 	a.events.Close()
 	a.explain(x.Code)
-	s.forgetPid(a.s.Attempt)
 	exit := &run.Exit{
-		Code: x.Code, Signal: x.Signal, OOM: x.Killed && s.oom.Happened(), CPU: x.CPU, MaxRSS: x.MaxRSS,
+		Code: x.Code, Signal: x.Signal, OOM: x.OOM, CPU: x.CPU, MaxRSS: x.MaxRSS,
 		Wall: at.Sub(a.started), At: muster.TimeOf(at), Left: left,
 	}
 	broken := a.log.Failure()
 	a.mu.Lock()
 	exit.Stopped = stopped
+	if exit.Stopped == nil {
+		exit.Stopped = x.Stopped
+	}
 	if exit.Stopped == nil && broken != nil {
 		exit.Stopped = brokenLog(broken)
 	}
@@ -364,15 +301,8 @@ func (a *attempt) freeze(on bool) error {
 	case on && stopping:
 		return run.Failf(muster.WorkerInternal, "%s is being stopped", a.s.Attempt)
 	}
-	done, err := false, error(nil)
-	if a.s.Confine != nil {
-		done, err = limit.Freeze(a.s.Confine, on)
-	}
-	if err != nil {
+	if err := a.body.Freeze(on); err != nil {
 		return err
-	}
-	if !done {
-		a.server.kin.Freeze(a.pid, on)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/kin"
 	"github.com/muster-dev/muster/internal/agent/shim/output"
+	"github.com/muster-dev/muster/internal/agent/shim/vessel"
 )
 
 const (
@@ -37,12 +38,13 @@ type server struct {
 	self  run.Pid
 	log   *slog.Logger
 
-	kin     *kin.Kin
-	oom     kin.OOM
-	null    *os.File
-	buffers output.Buffers
-	wg      sync.WaitGroup
-	worker  atomic.Pointer[session] // the connected one, or nil
+	kin      *kin.Kin
+	oom      kin.OOM
+	null     *os.File
+	patience vessel.Patience
+	buffers  output.Buffers
+	wg       sync.WaitGroup
+	worker   atomic.Pointer[session] // the connected one, or nil
 
 	mu       sync.Mutex
 	attempts map[muster.AttemptID]*attempt
@@ -58,7 +60,7 @@ func newServer(logs run.Logs, pids *pids, build, key string, log *slog.Logger) (
 	}
 	s := &server{
 		logs: logs, pids: pids, build: build, key: key, log: log, null: null,
-		kin: kin.New(log), attempts: map[muster.AttemptID]*attempt{}, idle: run.Clock(),
+		patience: vessel.Usual, kin: kin.New(log), attempts: map[muster.AttemptID]*attempt{}, idle: run.Clock(),
 	}
 	s.self = s.kin.Myself()
 	return s, nil

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
 )
 
 // Child is a started main process.
@@ -19,4 +20,8 @@ type Ended struct {
 	Killed bool   // by SIGKILL
 	CPU    time.Duration
 	MaxRSS muster.Size // of the largest process; 0 if unknown
+
+	// What only the engine of a container tells.
+	OOM     bool         // it was killed for want of memory
+	Stopped *run.Stopped // by its engine, or lost with it; nil for an end of its own
 }

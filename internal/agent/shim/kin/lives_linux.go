@@ -25,3 +25,12 @@ func Lives(p run.Pid) bool {
 	}
 	return false
 }
+
+// Name names a process that runs now.
+func Name(pid int) run.Pid {
+	p := run.Pid{PID: pid, BootID: BootID()}
+	if st, err := readStat(pid); err == nil {
+		p.StartTicks = st.start
+	}
+	return p
+}

@@ -1,0 +1,123 @@
+package vessel
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/kin"
+)
+
+// signalled is added to a signal's number to make an exit code.
+const signalled = 128
+
+const (
+	sigkill = signalled + 9
+	sigterm = signalled + 15
+)
+
+// endedBy tells what an exit code says.
+func endedBy(code int) kin.Ended {
+	return kin.Ended{Code: code, Signal: signalName(code), Killed: code == sigkill}
+}
+
+// signalName is the name of the signal that ends a program with an exit code. A container's programs
+// are Linux', whatever this machine is. Signals are not in it that end no program by themselves.
+func signalName(code int) string {
+	switch code - signalled {
+	case 1:
+		return "SIGHUP"
+	case 2:
+		return "SIGINT"
+	case 3:
+		return "SIGQUIT"
+	case 4:
+		return "SIGILL"
+	case 5:
+		return "SIGTRAP"
+	case 6:
+		return "SIGABRT"
+	case 7:
+		return "SIGBUS"
+	case 8:
+		return "SIGFPE"
+	case 9:
+		return "SIGKILL"
+	case 10:
+		return "SIGUSR1"
+	case 11:
+		return "SIGSEGV"
+	case 12:
+		return "SIGUSR2"
+	case 13:
+		return "SIGPIPE"
+	case 14:
+		return "SIGALRM"
+	case 15:
+		return "SIGTERM"
+	case 24:
+		return "SIGXCPU"
+	case 25:
+		return "SIGXFSZ"
+	case 31:
+		return "SIGSYS"
+	default:
+		return ""
+	}
+}
+
+// ended tells how a container ended of which the engine told the exit code.
+func (v *Vessel) ended(code int) (kin.Ended, error) {
+	x := endedBy(code)
+	if code != sigkill && code != sigterm || v.told() && code == sigterm {
+		return x, nil
+	}
+	// The engine may have done it, and be about to end; or the kernel, for want of memory.
+	ctx, cancel := context.WithTimeout(v.ctx, v.p.Call)
+	defer cancel()
+	s, err := v.current().State(ctx, v.c.ID)
+	switch {
+	case err == nil:
+		x.OOM = x.Killed && s.OOM
+	case !v.told():
+		return x, err
+	}
+	return x, nil
+}
+
+// What engines and their runtimes say when a program cannot be started.
+var (
+	noCommand = regexp.MustCompile("exec(?:utable file)?:? [\"`]([^\"`]+)[\"`]:? .*(?:not found|no such file or directory)")                //nolint:gochecknoglobals // constants
+	notMine   = regexp.MustCompile("exec(?:utable file)?:? [\"`]([^\"`]+)[\"`]:? .*(?:permission denied|is a directory|not an executable)") //nolint:gochecknoglobals // constants
+	noUser    = regexp.MustCompile(`unable to find (user|group) ([^:\s]+)`)                                                                 //nolint:gochecknoglobals // constants
+	noFolder  = regexp.MustCompile(`chdir to cwd \("([^"]*)"\)`)                                                                            //nolint:gochecknoglobals // constants
+)
+
+// startError turns what an engine said into a sentence.
+func startError(image string, err error) *run.TaskError {
+	said := err.Error()
+	if errors.Is(err, docker.ErrDown) || errors.Is(err, context.DeadlineExceeded) {
+		return run.Failf(muster.EngineFailed, "%w", err)
+	}
+	if m := noCommand.FindStringSubmatch(said); m != nil {
+		hint := ""
+		if strings.ContainsRune(m[1], ' ') {
+			hint = ": a command with its arguments is a list, or a text that a shell runs"
+		}
+		return run.Failf(muster.StartFailed, "%s: no such command in the image %s%s", m[1], image, hint)
+	}
+	if m := notMine.FindStringSubmatch(said); m != nil {
+		return run.Failf(muster.StartFailed, "%s cannot be executed in the image %s: it is no program, or its user may not execute it", m[1], image)
+	}
+	if m := noUser.FindStringSubmatch(said); m != nil {
+		return run.Failf(muster.StartFailed, "there is no %s %s in the image %s", m[1], m[2], image)
+	}
+	if m := noFolder.FindStringSubmatch(said); m != nil {
+		return run.Failf(muster.StartFailed, "the program cannot be started in the folder %s of the image %s: it is not there, or its user may not enter it", m[1], image)
+	}
+	return run.Failf(muster.EngineFailed, "%w", err)
+}
