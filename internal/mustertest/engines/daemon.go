@@ -47,7 +47,7 @@ func Start(tb testing.TB, flags ...string) *Daemon {
 	case os.Getenv("MUSTER_TEST_ENGINE") == "":
 		tb.Skip("engines of their own are for tests that scripts/engine runs, which has found that they start here")
 	}
-	dir, err := os.MkdirTemp("/tmp", "mst-") // tb.TempDir is too long for sockets
+	dir, err := os.MkdirTemp("/tmp", "mst-") //nolint:usetesting // tb.TempDir is too long for sockets
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 	if _, err := exec.LookPath("setpriv"); err == nil {
 		args = append([]string{"setpriv", "--pdeathsig", "TERM"}, args...) // it ends with a test that panics
 	}
-	cmd := exec.Command(args[0], append(args[1:], d.flags...)...) //nolint:noctx // it ends by Stop and Kill
+	cmd := exec.Command(args[0], append(args[1:], d.flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	started, done := make(chan error), make(chan struct{})

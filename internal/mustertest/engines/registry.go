@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -48,9 +49,10 @@ type Registry struct {
 // NewRegistry starts a registry that is well and open to all, and stops it after the test.
 func NewRegistry(tb testing.TB) *Registry {
 	tb.Helper()
+	quiet := log.New(io.Discard, "", 0) //nolint:forbidigo // the registry wants one of these
 	r := &Registry{
-		store: registry.New(registry.Logger(log.New(io.Discard, "", 0))), stall: -1,
-		going: make(chan struct{}), end: make(chan struct{}),
+		store: registry.New(registry.Logger(quiet)),
+		stall: -1, going: make(chan struct{}), end: make(chan struct{}),
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -196,9 +198,7 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 func (r *Registry) blob(w http.ResponseWriter, q *http.Request, fault Fault) {
 	a := httptest.NewRecorder()
 	r.store.ServeHTTP(a, q)
-	for k, v := range a.Header() {
-		w.Header()[k] = v
-	}
+	maps.Copy(w.Header(), a.Header())
 	body := a.Body.Bytes()
 	if fault == Corrupt && len(body) > 0 {
 		body = bytes.Clone(body)
