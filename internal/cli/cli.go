@@ -10,6 +10,8 @@ import (
 
 	"github.com/muster-dev/muster/internal/agent/limit"
 	"github.com/muster-dev/muster/internal/agent/shim"
+	"github.com/muster-dev/muster/internal/agent/shim/gate"
+	"github.com/muster-dev/muster/internal/cli/doctor"
 	"github.com/muster-dev/muster/internal/cli/fleet"
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/term"
@@ -21,8 +23,15 @@ type app struct{ *frame.App }
 
 // Main runs the command line and returns the exit status.
 func Main(args []string) int {
-	if len(args) > 1 && args[1] == shimCommand {
-		return shimMain(args[2:])
+	if len(args) > 1 {
+		switch args[1] {
+		case shimCommand:
+			return shimMain(args[2:])
+		case shim.HelpedCommand:
+			return complain(limit.Helped(args[2:]))
+		case gate.Command:
+			return gate.Enter(args[2:], os.Stderr)
+		}
 	}
 	a := &app{&frame.App{In: os.Stdin, Out: term.NewScreen(os.Stdout, os.Getenv), Err: term.NewScreen(os.Stderr, os.Getenv)}}
 	return a.Run(context.Background(), a.commands(), args)
@@ -33,16 +42,21 @@ func Main(args []string) int {
 const shimCommand = "shim"
 
 func shimMain(args []string) int {
-	if err := errors.Join(limit.Hide(), shim.Main(args)); err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "muster:", err)
-		return frame.ExitFailed
+	return complain(errors.Join(limit.Hide(), shim.Main(args)))
+}
+
+// complain says what went wrong, and returns the exit status.
+func complain(err error) int {
+	if err == nil {
+		return 0
 	}
-	return 0
+	_, _ = fmt.Fprintln(os.Stderr, "muster:", err)
+	return frame.ExitFailed
 }
 
 func (a *app) commands() []*cli.Command {
 	return []*cli.Command{
-		a.upCommand(), a.serverCommand(), a.workerCommand(), a.probeCommand(),
+		a.upCommand(), a.serverCommand(), a.workerCommand(), a.probeCommand(), doctor.Command(a.App),
 		a.runCommand(), a.submitCommand(), a.planCommand(),
 		a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(),
 		a.resultCommand(), a.getCommand(),

@@ -1,0 +1,218 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+const (
+	leastSpace    muster.Size = 1 << 30  // without it no task of any use runs
+	scarceSpace   muster.Size = 10 << 30 // environments and images need more
+	leastInodes               = 10_000
+	slowDisk                  = time.Second // for a file to be on disk
+	writtenAtOnce             = 64 << 10    // bytes of the file that is tried
+)
+
+// data looks at the worker's data dir.
+func (r *round) data(context.Context) []Finding {
+	info, err := os.Stat(r.Data)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return r.noData()
+	case errors.Is(err, fs.ErrPermission):
+		return one("data", Problem, "run the doctor as the user whom the worker runs as", "this user may not look into %s", r.Data)
+	case err != nil:
+		return one("data", Problem, "", "the data dir cannot be looked at: %s", err)
+	case !info.IsDir():
+		return one("data", Problem, "name another one with --data", "%s is no folder", r.Data)
+	case !ours(info):
+		if os.Geteuid() == 0 {
+			return one("data", Note, "", "%s is another user's; root's worker can use it all the same", r.Data)
+		}
+		return one("data", Problem, "run the worker as that user, or name another folder with --data", "%s is another user's", r.Data)
+	case info.Mode().Perm()&0o066 != 0:
+		f := finding("data", Warning, "`chmod go-rw "+r.Data+"`", "%s is open to other users (%s)", r.Data, info.Mode().Perm())
+		f.mend = tighten([]string{r.Data}, 0o066)
+		return []Finding{f}
+	}
+	return one("data", OK, "", "%s is there, and this user's (%s)", r.Data, info.Mode().Perm())
+}
+
+// noData says whether the data dir can be made.
+func (r *round) noData() []Finding {
+	above := existing(r.Data)
+	if info, err := os.Stat(above); err == nil && !info.IsDir() {
+		return one("data", Problem, "name another one with --data", "%s cannot be made: %s is no folder", r.Data, above)
+	}
+	if why := mayMake(above); why != nil {
+		return one("data", Problem, "`sudo install -d -m 0700 -o \"$(id -un)\" "+r.Data+"`, or name another folder with --data", "%s is not there, and this user cannot make it: %s", r.Data, bareFile(why))
+	}
+	f := finding("data", Note, "`mkdir -p -m 0700 "+r.Data+"`; a worker makes it, too, when it first runs", "%s is not there yet", r.Data)
+	f.mend = &mend{does: "make the folder " + r.Data, do: func(context.Context) error { return os.MkdirAll(r.Data, 0o700) }}
+	return []Finding{f}
+}
+
+// existing is the path itself, or the nearest one above it that is there.
+func existing(path string) string {
+	for {
+		if _, err := os.Lstat(path); err == nil || path == filepath.Dir(path) {
+			return path
+		}
+		path = filepath.Dir(path)
+	}
+}
+
+// write tries what a worker does all the time.
+func (r *round) write(context.Context) []Finding {
+	if info, err := os.Stat(r.Data); err != nil || !info.IsDir() {
+		return nil // data tells of it
+	}
+	took, err := tryWrite(r.Data)
+	full := "make room: `du -xh --max-depth=2 " + r.Data + " | sort -h | tail`"
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return one("write", Problem, full, "nothing can be written to %s: %s", r.Data, bareFile(err))
+	case errors.Is(err, syscall.EROFS):
+		return one("write", Problem, "look with `dmesg` why its file system is read-only, or name another folder with --data", "%s is on a file system that is read-only", r.Data)
+	case errors.Is(err, fs.ErrPermission):
+		return one("write", Problem, "run the worker as the user who owns it, or name another folder with --data", "this user may not write to %s", r.Data)
+	case err != nil:
+		return one("write", Problem, "look at the disk: `dmesg`", "writing to %s fails: %s", r.Data, bareFile(err))
+	case took > slowDisk:
+		return one("write", Warning, "put the data dir on a faster disk with --data", "a file of %d KiB took %s to be on disk", writtenAtOnce>>10, short(took))
+	}
+	return one("write", OK, "", "a file of %d KiB was written, on disk and removed in %s", writtenAtOnce>>10, short(took))
+}
+
+// tryWrite writes a file, has it put on disk and removes it.
+func tryWrite(dir string) (took time.Duration, err error) {
+	began := time.Now()
+	f, err := os.CreateTemp(dir, ".doctor-*")
+	if err != nil {
+		return 0, err
+	}
+	_, err = f.Write(make([]byte, writtenAtOnce))
+	err = errors.Join(err, f.Sync(), f.Close())
+	return time.Since(began), errors.Join(err, os.Remove(f.Name()))
+}
+
+// bareFile is what happened, without the path.
+func bareFile(err error) string {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err.Error()
+	}
+	return err.Error()
+}
+
+// space looks at how much room there is.
+func (r *round) space(context.Context) []Finding {
+	d := r.facts().Disk
+	if d.Total == 0 {
+		return one("space", Warning, "", "how much room %s has is not known", r.Data)
+	}
+	status, fix := OK, ""
+	const advice = "make room, or name a folder on another disk with --data"
+	switch {
+	case d.Free < leastSpace:
+		status, fix = Problem, advice
+	case d.Free < scarceSpace:
+		status, fix = Warning, advice+": Python environments and images need tens of GiB"
+	}
+	list := one("space", status, fix, "%s of %s are free", d.Free, d.Total)
+	free, all := inodes(existing(r.Data))
+	if all > 0 && free < leastInodes {
+		list = append(list, finding("inodes", Problem, "remove small files: `find "+existing(r.Data)+" -xdev -printf '%h\\n' | sort | uniq -c | sort -n | tail`", "room for %d more files, of %d: a Python environment has more", free, all))
+	}
+	return list
+}
+
+// filesystem looks at what the data dir is on.
+func (r *round) filesystem(context.Context) []Finding {
+	d := r.facts().Disk
+	kind := d.Type
+	switch {
+	case kind == "":
+		return one("filesystem", Note, "", "what file system %s is on is not known", r.Data)
+	case d.ReadOnly:
+		return one("filesystem", Problem, "name a folder on another disk with --data", "%s is on a file system that is read-only (%s)", r.Data, kind)
+	case slices.Contains([]string{"tmpfs", "ramfs"}, kind):
+		return one("filesystem", Warning, "name a folder on a disk with --data", "%s is in memory (%s): a restart of the machine loses the worker's identity and what it has not handed over, and files count as memory", r.Data, kind)
+	case slices.Contains([]string{"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "beegfs", "9p", "fuse.sshfs", "fuse.glusterfs"}, kind):
+		return one("filesystem", Warning, "name a folder on a disk of this machine with --data", "%s is on a network file system (%s): locks and sockets may not work there, and all that tasks write goes over the network", r.Data, kind)
+	case kind == "overlay":
+		return one("filesystem", Note, "in a container, mount a volume there", "%s is in a container's own layer: what the worker keeps goes with the container", r.Data)
+	}
+	return one("filesystem", OK, "", "%s is on %s", r.Data, strings.TrimSpace(kind+" "+d.Device))
+}
+
+// secrets looks at the files with keys in them, of the worker and of a server on this machine.
+func (r *round) secrets(context.Context) []Finding {
+	var loose, foreign []string
+	seen := 0
+	for _, pattern := range []string{
+		filepath.Join(r.Data, "identity.json*"), filepath.Join(r.Data, "reports.db"), filepath.Join(r.Data, "shim", "*", "key"), filepath.Join(r.Server.Data, "muster.db*"),
+	} {
+		if !filepath.IsAbs(pattern) {
+			continue // no server runs here
+		}
+		files, _ := filepath.Glob(pattern) // the pattern is right
+		for _, path := range files {
+			info, err := os.Lstat(path)
+			if err != nil || !info.Mode().IsRegular() {
+				continue
+			}
+			seen++
+			switch {
+			case open(info) && ours(info):
+				loose = append(loose, path)
+			case open(info):
+				foreign = append(foreign, path)
+			}
+		}
+	}
+	if len(loose)+len(foreign) > 0 {
+		all := slices.Concat(loose, foreign)
+		f := finding("secrets", Problem, "`chmod go= "+strings.Join(all, " ")+"`", "open to other users, and with keys in them: %s", strings.Join(all, ", "))
+		if len(loose) > 0 {
+			f.mend = tighten(loose, 0o077)
+		}
+		return []Finding{f}
+	}
+	if seen == 0 {
+		return nil
+	}
+	return one("secrets", OK, "", "%d files with keys in them are for their owner only", seen)
+}
+
+// tighten takes rights off files.
+func tighten(paths []string, rights fs.FileMode) *mend {
+	return &mend{does: "close to other users: " + strings.Join(paths, ", "), do: func(context.Context) error {
+		var errs []error
+		for _, path := range paths {
+			info, err := os.Lstat(path)
+			if err == nil && info.Mode()&fs.ModeSymlink == 0 {
+				err = os.Chmod(path, info.Mode().Perm()&^rights)
+			}
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	}}
+}
+
+// plural writes a number of things.
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,266 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/probe"
+)
+
+// Status is how bad a finding is.
+type Status string
+
+// The statuses.
+const (
+	OK      Status = "ok"
+	Note    Status = "note"    // good to know; nothing has to be done
+	Warning Status = "warning" // it works, and some of it not as it could
+	Problem Status = "problem" // something does not work
+)
+
+// The groups of findings, in the order in which they are told.
+const (
+	Server     = "server"
+	Worker     = "worker"
+	Containers = "containers"
+	GPUs       = "gpus"
+	Python     = "python"
+	System     = "system"
+)
+
+// Finding is one thing that was looked at. Its JSON form is stable: docs/doctor.md
+// documents it.
+type Finding struct {
+	Group  string `json:"group"`
+	Name   string `json:"name"`
+	Status Status `json:"status"`
+	Found  string `json:"found"`
+	Fix    string `json:"fix"`   // what to do, with commands in back quotes; "" if there is nothing to do
+	Fixed  bool   `json:"fixed"` // it was mended just now, and this is what was found after that
+
+	mend *mend // nil: it is for people to do
+}
+
+// mend is what the doctor can do about a finding.
+type mend struct {
+	does string // such as "make the folder /var/lib/muster"
+	do   func(ctx context.Context) error
+}
+
+// Mendable reports whether Doctor.Mend can do something about it.
+func (f *Finding) Mendable() bool { return f.mend != nil }
+
+// Known is a server that this user has saved.
+type Known struct {
+	URL       string
+	Token     string // of an API key, "" for none
+	JoinToken string // "" for none
+	Data      string // its data folder, if it runs on this machine
+}
+
+// Config says what is looked at.
+type Config struct {
+	Server   Known        // that is asked
+	Named    bool         // somebody named or saved it; else it is where one would be by default
+	Saved    string       // the file of saved servers, "" for none
+	SavedErr error        // why it cannot be read, nil if it can
+	Data     string       // the worker's data dir, absolute
+	Listen   string       // where a server of this machine would listen
+	Listens  bool         // somebody named Listen
+	Engine   string       // URL of the container engine, "" to look for those of this machine
+	Version  string       // of this program
+	Limits   limit.Config // how a worker would hold its tasks; Data and Log are not asked for
+	Online   bool         // ask the package index, too
+
+	root string // stands before the paths of /proc, /sys, /etc, /dev and /usr; "" for this machine
+}
+
+// Doctor looks at one machine. Its methods must not be called at the same time.
+type Doctor struct {
+	cfg Config
+	log *slog.Logger // of what mends do
+}
+
+// New returns a Doctor that has looked at nothing yet.
+func New(cfg Config) *Doctor {
+	cfg.Limits.Data = cfg.Data
+	return &Doctor{cfg: cfg, log: slog.New(slog.DiscardHandler)}
+}
+
+// A look ends after most, with checks that hang; by then those that heed a context had
+// a second to answer.
+const (
+	most  = 11 * time.Second
+	heeds = most - time.Second
+)
+
+// round is one look at the machine. What several checks need to know is found out
+// once.
+type round struct {
+	*Config
+
+	facts  func() probe.Facts // blocks up to 9 seconds
+	answer func() *answer     // of the server
+	hosts  func() []engine
+}
+
+// check looks at something. The findings are told in its group.
+type check struct {
+	group, name string // the name stands for all its findings if it does not answer
+	look        func(*round, context.Context) []Finding
+}
+
+// checks are all that is looked at, in the order in which it is told.
+func checks() []check {
+	return []check{
+		{Server, "server", (*round).server},
+		{Server, "clock", (*round).skew},
+		{Server, "version", (*round).version},
+		{Server, "token", (*round).token},
+		{Server, "join-token", (*round).joinToken},
+		{Server, "saved", (*round).saved},
+		{Worker, "data", (*round).data},
+		{Worker, "write", (*round).write},
+		{Worker, "space", (*round).space},
+		{Worker, "filesystem", (*round).filesystem},
+		{Worker, "secrets", (*round).secrets},
+		{Worker, "identity", (*round).identity},
+		{Worker, "running", (*round).running},
+		{Worker, "leftovers", (*round).leftovers},
+		{Worker, "groups", (*round).groups},
+		{Containers, "engine", (*round).engines},
+		{Containers, "leftover-containers", (*round).leftContainers},
+		{Containers, "gpu-toolkit", (*round).toolkit},
+		{GPUs, "gpus", (*round).gpus},
+		{GPUs, "driver", (*round).driver},
+		{GPUs, "devices", (*round).devices},
+		{Python, "python", (*round).python},
+		{Python, "uv", (*round).uv},
+		{Python, "index", (*round).index},
+		{System, "cgroups", (*round).cgroups},
+		{System, "sandbox", (*round).sandbox},
+		{System, "task-user", (*round).taskUser},
+		{System, "network", (*round).network},
+		{System, "processes", (*round).processes},
+		{System, "open-files", (*round).openFiles},
+		{System, "clock-sync", (*round).synchronised},
+		{System, "listen", (*round).listen},
+		{System, "gang-ports", (*round).gangPorts},
+	}
+}
+
+// Look looks at everything. Its error is that of ctx.
+func (d *Doctor) Look(ctx context.Context) ([]Finding, error) {
+	return d.look(ctx, checks())
+}
+
+func (d *Doctor) look(ctx context.Context, all []check) ([]Finding, error) {
+	end, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	heeded, cancel := context.WithTimeout(end, heeds)
+	defer cancel()
+	r := &round{Config: &d.cfg}
+	limits := d.cfg.Limits
+	r.facts = sync.OnceValue(func() probe.Facts {
+		f, err := probe.New(probe.Config{Data: d.cfg.Data, Reach: limits.Reach(), Limits: &limits}).Run(heeded)
+		if err != nil {
+			f.Notes = append(f.Notes, "the machine was not looked at: "+err.Error())
+		}
+		return f
+	})
+	r.answer = sync.OnceValue(func() *answer { return r.ask(heeded) })
+	r.hosts = sync.OnceValue(func() []engine { return r.findEngines(heeded) })
+	told := make([]chan []Finding, len(all))
+	for i, c := range all {
+		told[i] = make(chan []Finding, 1)
+		// A system call on a broken mount may never return: nobody can wait for that.
+		go func() { told[i] <- c.look(r, heeded) }()
+	}
+	var list []Finding
+	for i, c := range all {
+		found := []Finding{{Name: c.name, Status: Warning, Found: fmt.Sprintf("unknown: finding out takes more than %s", most), Fix: "something of this machine hangs, such as a network disk or a driver: look at `dmesg`"}}
+		select {
+		case found = <-told[i]:
+		case <-end.Done():
+			select { // both may be there
+			case found = <-told[i]:
+			default:
+			}
+		}
+		for _, f := range found {
+			f.Group = c.group
+			list = append(list, f)
+		}
+	}
+	return list, ctx.Err()
+}
+
+// Mend does what is safe about what was found, and looks at that again. It announces each thing
+// before it does it, and returns all findings as they are then. What it could not do
+// is told in the finding.
+func (d *Doctor) Mend(ctx context.Context, found []Finding, announce func(does string)) ([]Finding, error) {
+	done := map[string]error{}
+	for i := range found {
+		f := &found[i]
+		if f.mend == nil || ctx.Err() != nil {
+			continue
+		}
+		announce(f.mend.does)
+		done[f.Group+"/"+f.Name] = errors.Join(done[f.Group+"/"+f.Name], f.mend.do(ctx))
+	}
+	if len(done) == 0 || ctx.Err() != nil {
+		return found, ctx.Err()
+	}
+	// All checks, since one thing that is mended shows in others.
+	again, err := d.Look(ctx)
+	for i := range again {
+		f := &again[i]
+		failed, tried := done[f.Group+"/"+f.Name]
+		switch {
+		case failed != nil:
+			f.Found += "; mending it failed: " + failed.Error()
+		case tried:
+			f.Fixed = f.mend == nil
+		}
+	}
+	return again, err
+}
+
+// Worst is the worst status of findings.
+func Worst(found []Finding) Status {
+	order := []Status{OK, Note, Warning, Problem}
+	worst := 0
+	for i := range found {
+		worst = max(worst, slices.Index(order, found[i].Status))
+	}
+	return order[worst]
+}
+
+// path returns where a file of the system is.
+func (c *Config) path(name string) string { return c.root + name }
+
+// text reads a small file of the system, "" if it cannot be read.
+func (c *Config) text(name string) string {
+	b, err := os.ReadFile(c.path(name))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// one makes the only finding of a check.
+func one(name string, s Status, fix, format string, args ...any) []Finding {
+	return []Finding{finding(name, s, fix, format, args...)}
+}
+
+func finding(name string, s Status, fix, format string, args ...any) Finding {
+	return Finding{Name: name, Status: s, Found: fmt.Sprintf(format, args...), Fix: fix}
+}

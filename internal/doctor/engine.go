@@ -1,0 +1,361 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/docker"
+)
+
+// engine is a container engine that is there, or should be.
+type engine struct {
+	host  string // its URL
+	about *docker.About
+	err   error // why it cannot be used
+}
+
+// leastAPI is the version of the engine's API below which containers are not made as they
+// should be: that of Docker 20.10.
+const leastAPI = "1.41"
+
+// findEngines asks the engine that was named, or all whose sockets are there.
+func (r *round) findEngines(ctx context.Context) []engine {
+	var hosts []string
+	switch named := cmp.Or(r.Engine, os.Getenv("DOCKER_HOST")); {
+	case named != "":
+		hosts = []string{named}
+	default:
+		for _, socket := range r.sockets() {
+			if _, err := os.Stat(socket); !errors.Is(err, fs.ErrNotExist) {
+				hosts = append(hosts, "unix://"+socket)
+			}
+		}
+	}
+	list := make([]engine, len(hosts))
+	for i, host := range hosts {
+		list[i] = askEngine(ctx, host)
+	}
+	return list
+}
+
+// sockets lists where engines listen.
+func (r *round) sockets() []string {
+	all := []string{r.path("/var/run/docker.sock")}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		all = append(all, filepath.Join(dir, "docker.sock"), filepath.Join(dir, "podman", "podman.sock"))
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		for _, at := range []string{".docker/run", ".docker/desktop", ".colima/default", ".orbstack/run", ".rd"} {
+			all = append(all, filepath.Join(home, filepath.FromSlash(at), "docker.sock"))
+		}
+	}
+	return append(all, r.path("/run/podman/podman.sock"))
+}
+
+func askEngine(ctx context.Context, host string) engine {
+	ctx, cancel := context.WithTimeout(ctx, stepTime)
+	defer cancel()
+	e := engine{host: host}
+	if socket, ok := strings.CutPrefix(host, "unix://"); ok {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+		if err != nil {
+			e.err = err
+			return e
+		}
+		_ = conn.Close()
+	}
+	d, err := docker.Open(host)
+	if err != nil {
+		e.err = err
+		return e
+	}
+	defer d.Close()
+	e.about, e.err = d.About(ctx)
+	return e
+}
+
+// engines tells of each engine, or how to come to one.
+func (r *round) engines(context.Context) []Finding {
+	hosts := r.hosts()
+	if len(hosts) == 0 {
+		return r.noEngine()
+	}
+	var list []Finding
+	usable := slices.ContainsFunc(hosts, func(e engine) bool { return e.err == nil })
+	for _, e := range hosts {
+		if e.err != nil {
+			f := r.unusable(&e)
+			if usable && f.Status == Problem {
+				f.Status = Note // another one serves
+			}
+			list = append(list, f)
+			continue
+		}
+		a := e.about
+		list = append(list, finding("engine", OK, "", "%s %s at %s (API %s, %s, control groups v%s by %s)", a.Name, a.Version, e.host, a.API, a.Storage, cmp.Or(a.CgroupVersion, "?"), cmp.Or(a.CgroupDriver, "none")))
+		list = append(list, r.engineNotes(&e)...)
+	}
+	return list
+}
+
+// noEngine says how to come to an engine, for the system that this is.
+func (r *round) noEngine() []Finding {
+	fix := "install Docker: https://docs.docker.com/engine/install"
+	release := r.text("/etc/os-release")
+	for _, of := range []struct{ like, command string }{
+		{"debian", "sudo apt-get install docker.io"}, {"ubuntu", "sudo apt-get install docker.io"},
+		{"fedora", "sudo dnf install moby-engine && sudo systemctl enable --now docker"}, {"rhel", "sudo dnf install podman && sudo systemctl enable --now podman.socket"},
+		{"arch", "sudo pacman -S docker && sudo systemctl enable --now docker"}, {"suse", "sudo zypper install docker && sudo systemctl enable --now docker"},
+		{"alpine", "sudo apk add docker && sudo rc-update add docker && sudo service docker start"},
+	} {
+		if slices.ContainsFunc(strings.Fields(like(release)), func(id string) bool { return id == of.like || strings.HasPrefix(id, of.like) }) {
+			fix = "to run tasks in containers: `" + of.command + "`"
+			break
+		}
+	}
+	if path := found("podman"); path != "" {
+		fix = "have Podman listen: `systemctl --user enable --now podman.socket`, for root `sudo systemctl enable --now podman.socket`, or `podman system service -t 0 unix:///run/podman/podman.sock`"
+		return one("engine", Note, fix, "Podman is here and its service does not listen: tasks run as processes only")
+	}
+	return one("engine", Note, fix, "there is no container engine: tasks run as processes only")
+}
+
+// like returns the names of this distribution and of those that it is like.
+func like(release string) string {
+	var ids []string
+	for line := range strings.Lines(release) {
+		if key, value, _ := strings.Cut(strings.TrimSpace(line), "="); key == "ID" || key == "ID_LIKE" {
+			ids = append(ids, strings.Trim(value, `"'`))
+		}
+	}
+	return strings.Join(ids, " ")
+}
+
+// unusable says why an engine that should be there cannot be used.
+func (r *round) unusable(e *engine) Finding {
+	socket := strings.TrimPrefix(e.host, "unix://")
+	switch {
+	case errors.Is(e.err, fs.ErrPermission), errors.Is(e.err, docker.ErrDenied):
+		return finding("engine", Problem, "let this user use it, and log in again: `sudo usermod -aG "+groupOf(socket)+" "+login()+"`; whoever may use it is as good as root", "this user may not use %s", e.host)
+	case errors.Is(e.err, syscall.ECONNREFUSED):
+		return finding("engine", Problem, r.start(socket), "nobody answers at %s: the engine does not run", e.host)
+	case errors.Is(e.err, fs.ErrNotExist):
+		return finding("engine", Problem, r.start(socket), "%s is named, and is not there", e.host)
+	case errors.Is(e.err, context.DeadlineExceeded):
+		return finding("engine", Problem, "restart it: "+r.start(socket), "the engine at %s takes connections and does not answer within %s", e.host, stepTime)
+	case errors.Is(e.err, docker.ErrDown):
+		return finding("engine", Problem, r.start(socket), "%s", e.err)
+	default:
+		return finding("engine", Problem, "", "the engine at %s cannot be used: %s", e.host, e.err)
+	}
+}
+
+// start says how the service of an engine is started.
+func (r *round) start(socket string) string {
+	service := "docker"
+	if strings.Contains(socket, "podman") {
+		service = "podman.socket"
+	}
+	scope := "sudo systemctl "
+	if strings.HasPrefix(socket, "/run/user/") {
+		scope = "systemctl --user "
+	}
+	if _, err := os.Stat(r.path("/run/systemd/system")); err == nil {
+		return "`" + scope + "start " + service + "`"
+	}
+	return "`sudo service " + strings.TrimSuffix(service, ".socket") + " start`"
+}
+
+// groupOf is the group that owns a socket.
+func groupOf(socket string) string {
+	if gid, ok := owningGroup(socket); ok {
+		if g, err := user.LookupGroupId(strconv.Itoa(gid)); err == nil {
+			return g.Name
+		}
+	}
+	return "docker"
+}
+
+func login() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return "$USER"
+}
+
+// engineNotes are what can be said of an engine that answers.
+func (r *round) engineNotes(e *engine) (list []Finding) {
+	a := e.about
+	if older(a.API, leastAPI) {
+		list = append(list, finding("engine-version", Warning, "upgrade it", "%s at %s speaks version %s of the API; %s or newer is needed", a.Name, e.host, a.API, leastAPI))
+	}
+	if a.OS != "" && a.OS != "linux" {
+		list = append(list, finding("engine-os", Warning, "switch it to Linux containers", "%s at %s runs containers of %s, images are mostly of linux", a.Name, e.host, a.OS))
+	}
+	if a.Storage == "vfs" {
+		list = append(list, finding("engine-storage", Warning, "give its data a file system with overlay2, such as ext4 or xfs, and set \"storage-driver\": \"overlay2\" in `/etc/docker/daemon.json`",
+			"%s at %s stores with vfs: each container copies its whole image", a.Name, e.host))
+	}
+	if a.CgroupDriver == "" || a.CgroupDriver == "none" {
+		list = append(list, finding("engine-limits", Warning, "let it have control groups of version 2: `sudo mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\\nDelegate=cpu cpuset io memory pids\\n' | sudo tee /etc/systemd/system/user@.service.d/delegate.conf`, and log in again",
+			"%s at %s limits nothing: it has no control groups", a.Name, e.host))
+	}
+	if a.Rootless {
+		list = append(list, finding("engine-rootless", Note, "", "%s at %s is rootless: root in a container is this user outside of it", a.Name, e.host))
+	}
+	if strings.HasPrefix(e.host, "unix://") && a.Root != "" {
+		list = append(list, r.engineDisk(a)...)
+	}
+	return list
+}
+
+// engineDisk looks at how much room images have.
+func (r *round) engineDisk(a *docker.About) []Finding {
+	free, all := room(existing(a.Root))
+	switch {
+	case all == 0:
+		return nil
+	case free < leastSpace:
+		return one("engine-disk", Problem, "remove what is not used: `"+a.Name+" image prune`", "%s keeps images in %s, where %s of %s are free", a.Name, a.Root, free, all)
+	case free < scarceSpace:
+		return one("engine-disk", Warning, "remove what is not used: `"+a.Name+" image prune`", "%s keeps images in %s, where %s of %s are free: images of ML frameworks are 5 to 20 GiB each", a.Name, a.Root, free, all)
+	}
+	return one("engine-disk", OK, "", "%s of %s are free for images, in %s", free, all, a.Root)
+}
+
+// older compares versions such as 1.41.
+func older(version, than string) bool {
+	a, b := strings.Split(version, "."), strings.Split(than, ".")
+	for i := range min(len(a), len(b)) {
+		x, errX := strconv.Atoi(a[i])
+		y, errY := strconv.Atoi(b[i])
+		if errX != nil || errY != nil {
+			return false
+		}
+		if x != y {
+			return x < y
+		}
+	}
+	return len(a) < len(b)
+}
+
+// The labels of containers of tasks.
+const (
+	labelWorker  = "dev.muster.worker"
+	labelAttempt = "dev.muster.attempt"
+	labelData    = "dev.muster.data"
+)
+
+// leftContainers looks for containers of tasks whose worker is gone.
+func (r *round) leftContainers(ctx context.Context) []Finding {
+	l, err := r.lives()
+	if err != nil {
+		return nil // running tells of it
+	}
+	id, _, err := agent.LoadIdentity(r.Data)
+	if err != nil {
+		return nil // identity tells of it
+	}
+	var list []Finding
+	for _, e := range r.hosts() {
+		if e.err != nil {
+			continue
+		}
+		mine, live, others, err := tasksIn(ctx, e.host, r.Data, id.Worker)
+		switch {
+		case err != nil:
+			list = append(list, finding("leftover-containers", Warning, "", "%s", err))
+		case l.alive(): // a worker cleans up by itself, and its shims need theirs
+		case len(live) > 0:
+			list = append(list, finding("leftover-containers", Warning, "start the worker: it removes them; or `docker -H "+e.host+" rm -f "+strings.Join(live, " ")+"`",
+				"%s of a worker that is gone still run at %s: %s", plural(len(live), "container"), e.host, some(live)))
+		case len(mine) > 0:
+			f := finding("leftover-containers", Warning, "`muster doctor --fix` removes them, a worker that starts does as well", "%s of a worker that is gone at %s: %s", plural(len(mine), "container"), e.host, some(mine))
+			f.mend = r.alone("remove containers of tasks that are gone at "+e.host, func(ctx context.Context, _ *lives) error { return removeDead(ctx, e.host, r.Data, id.Worker) })
+			list = append(list, f)
+		}
+		if len(others) > 0 {
+			list = append(list, finding("other-containers", Note, "if no worker has them: `docker -H "+e.host+" rm "+strings.Join(others, " ")+"`", "%s of workers with other data dirs do not run, at %s: %s", plural(len(others), "container"), e.host, some(others)))
+		}
+	}
+	return list
+}
+
+// tasksIn lists the containers of tasks at an engine by name: those of this worker that do not run, those
+// that do, and those of other workers that do not run.
+func tasksIn(ctx context.Context, host, data string, worker muster.WorkerID) (mine, live, others []string, err error) {
+	d, err := docker.Open(host)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer d.Close()
+	ctx, cancel := context.WithTimeout(ctx, stepTime)
+	defer cancel()
+	all, err := d.Containers(ctx, "", "")
+	for i := range all {
+		c := &all[i]
+		if c.Labels[labelAttempt] == "" {
+			continue
+		}
+		own := c.Labels[labelData] == data && c.Labels[labelWorker] == string(worker)
+		switch dead := dead(c.State); {
+		case own && dead:
+			mine = append(mine, c.Name)
+		case own:
+			live = append(live, c.Name)
+		case dead:
+			others = append(others, c.Name)
+		}
+	}
+	return mine, live, others, err
+}
+
+// contained reports whether a container of this worker's tasks runs, at an engine that answers.
+func (r *round) contained(ctx context.Context) bool {
+	id, _, err := agent.LoadIdentity(r.Data)
+	if err != nil {
+		return true // nobody knows
+	}
+	return slices.ContainsFunc(r.hosts(), func(e engine) bool {
+		if e.err != nil {
+			return false
+		}
+		_, live, _, err := tasksIn(ctx, e.host, r.Data, id.Worker)
+		return err != nil || len(live) > 0
+	})
+}
+
+// dead reports whether a container in this state has no process.
+func dead(state string) bool { return slices.Contains([]string{"created", "exited", "dead"}, state) }
+
+// removeDead removes the containers of a worker that do not run.
+func removeDead(ctx context.Context, host, data string, worker muster.WorkerID) error {
+	mine, _, _, err := tasksIn(ctx, host, data, worker)
+	if err != nil {
+		return err
+	}
+	d, err := docker.Open(host)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	var errs []error
+	for _, name := range mine {
+		errs = append(errs, d.Remove(ctx, name))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,93 @@
+//go:build unix
+
+package doctor
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-dev/muster"
+)
+
+// ours reports whether a file is this user's.
+func ours(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return !ok || int(st.Uid) == os.Geteuid()
+}
+
+// open reports whether other users may read or change a file.
+func open(info fs.FileInfo) bool { return info.Mode().Perm()&0o077 != 0 }
+
+// mayMake says why this user cannot make something in a folder.
+func mayMake(dir string) error {
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return &fs.PathError{Op: "access", Path: dir, Err: err}
+	}
+	return nil
+}
+
+// mayUse says why this user cannot open a device for reading and writing. It does not open it:
+// that may wake it, or hang in its driver.
+func mayUse(path string) error { return unix.Access(path, unix.R_OK|unix.W_OK) }
+
+// inodes are how many files a file system still takes, and takes in all; 0 if it does not count.
+func inodes(dir string) (free, all int64) {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil {
+		return 0, 0
+	}
+	return int64(st.Ffree), int64(st.Files)
+}
+
+// locked reports whether another process has a lock on a file, such as that of a worker on
+// its data dir.
+func locked(path string) (bool, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close() // which gives the lock back
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return true, nil
+	}
+	return false, err
+}
+
+// maxFiles is how many files a process of this user may have open, 0 if that is not known.
+func maxFiles() uint64 {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
+		return 0
+	}
+	return uint64(limit.Max)
+}
+
+// owningGroup is the number of the group that owns a file.
+func owningGroup(path string) (int, bool) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, false
+	}
+	return int(st.Gid), true
+}
+
+// room is what a file system has for this user, and in all.
+func room(dir string) (free, all muster.Size) {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil {
+		return 0, 0
+	}
+	return muster.Size(uint64(st.Bavail) * uint64(st.Bsize)), muster.Size(uint64(st.Blocks) * uint64(st.Bsize))
+}

@@ -1,0 +1,154 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/python"
+)
+
+// found is the path of a program, "" if it is not on the PATH.
+func found(name string) string {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+// python looks for the interpreter that tasks get.
+func (r *round) python(ctx context.Context) []Finding {
+	var broken []string
+	for _, p := range r.facts().Python {
+		if p.Default {
+			return append(one("python", OK, "", "python3 is %s, at %s", p.Version, p.Path), r.modules(ctx, p.Path)...)
+		}
+	}
+	for _, note := range r.facts().Notes {
+		if strings.Contains(strings.ToLower(note), "python") {
+			broken = append(broken, note)
+		}
+	}
+	if path := found("python3"); path != "" {
+		return one("python", Problem, "install it anew, or put another one first on the PATH of the worker", "python3 at %s does not work or is not reached by tasks: %s", path, strings.Join(broken, "; "))
+	}
+	return one("python", Warning, "install it: `sudo apt-get install python3`, `sudo dnf install python3` or what this system has; uv fetches one for tasks that name a version", "no python3 is on the PATH: scripts in Python that name no version cannot run")
+}
+
+// modules looks for those that distributions leave out.
+func (r *round) modules(ctx context.Context, path string) []Finding {
+	ctx, cancel := context.WithTimeout(ctx, stepTime)
+	defer cancel()
+	err := tool(ctx, path, "-I", "-c", "import venv, ensurepip").Run()
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	return one("venv", Note, "on Debian and Ubuntu: `sudo apt-get install python3-venv`", "%s cannot make environments by itself; tasks that have requirements get theirs from uv", path)
+}
+
+// tool makes a command that ends with ctx, with all that holds its output.
+func tool(ctx context.Context, path string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "MUSTER_") }) // which has tokens in it
+	cmd.WaitDelay = time.Second
+	return cmd
+}
+
+// uv looks for the tool that builds environments.
+func (r *round) uv(ctx context.Context) []Finding {
+	own := filepath.Join(r.Data, "tools", "uv", "bin", "uv")
+	u := r.facts().UV
+	given := os.Getenv("MUSTER_UV")
+	switch {
+	case u == nil && given != "":
+		return one("uv", Problem, "install it there, or take MUSTER_UV away", "MUSTER_UV names %s, where no uv is", given)
+	case u == nil:
+		return r.noUV(ctx)
+	case u.Version == "" && u.Path == own:
+		f := finding("uv", Problem, "`rm -r "+filepath.Dir(filepath.Dir(own))+"`: a worker fetches another one", "uv at %s, which the worker fetched, does not work", own)
+		f.mend = r.fetchUV("fetch uv anew into " + filepath.Dir(filepath.Dir(own)))
+		return []Finding{f}
+	case u.Version == "":
+		return one("uv", Problem, "install it anew: https://docs.astral.sh/uv", "uv at %s does not work", u.Path)
+	}
+	return one("uv", OK, "", "uv %s, at %s", u.Version, u.Path)
+}
+
+// noUV says whether a worker could fetch it.
+func (r *round) noUV(ctx context.Context) []Finding {
+	const fix = "install uv (https://docs.astral.sh/uv), or name it in MUSTER_UV"
+	path := found("python3")
+	if path == "" {
+		return one("uv", Warning, fix, "there is no uv, and no python3 with which a worker could fetch it: tasks that have requirements fail here")
+	}
+	ctx, cancel := context.WithTimeout(ctx, stepTime)
+	defer cancel()
+	if err := tool(ctx, path, "-I", "-m", "pip", "--version").Run(); err != nil && ctx.Err() == nil {
+		return one("uv", Warning, fix+"; or let python3 have pip: `sudo apt-get install python3-pip`", "there is no uv, and no pip with which a worker could fetch it: tasks that have requirements fail here")
+	}
+	f := finding("uv", Note, "`muster doctor --fix` fetches it now", "there is no uv yet: the worker fetches it for the first task that has requirements")
+	f.mend = r.fetchUV("fetch uv into " + filepath.Join(r.Data, "tools", "uv"))
+	return []Finding{f}
+}
+
+// fetchTime is how long fetching uv may take.
+const fetchTime = 3 * time.Minute
+
+// fetchUV has uv fetched as a worker does, with pip from the package index that it is set to.
+func (r *round) fetchUV(does string) *mend {
+	data := r.Data
+	return &mend{does: does, do: func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, fetchTime)
+		defer cancel()
+		if err := os.RemoveAll(filepath.Join(data, "tools", "uv")); err != nil {
+			return err
+		}
+		envs, err := python.New(&run.Env{Dir: data})
+		if err != nil {
+			return err
+		}
+		silent := func(string) {}
+		_, err = envs.UV(ctx, python.Watcher{Step: silent, Say: silent})
+		return err
+	}}
+}
+
+// index asks the package index, if that is wanted.
+func (r *round) index(ctx context.Context) []Finding {
+	if !r.Online {
+		return nil
+	}
+	index := os.Getenv("UV_DEFAULT_INDEX")
+	if index == "" {
+		index = os.Getenv("PIP_INDEX_URL")
+	}
+	if index == "" {
+		index = "https://pypi.org/simple"
+	}
+	const fix = "let this machine reach it, or name another one in PIP_INDEX_URL for the worker; a proxy is taken from HTTPS_PROXY"
+	if path, ok := strings.CutPrefix(index, "file://"); ok {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return one("index", Problem, fix, "the package index %s is not there", index)
+		}
+		return one("index", OK, "", "the package index is %s", index)
+	}
+	h := &http.Client{Timeout: 2 * stepTime}
+	began := time.Now()
+	resp, _, err := get(ctx, h, strings.TrimSuffix(index, "/")+"/uv/")
+	switch {
+	case err != nil:
+		return one("index", Problem, fix, "the package index %s cannot be reached: %s", without(index), bare(err))
+	case resp.StatusCode != http.StatusOK:
+		return one("index", Problem, fix, "the package index %s answers %s", without(index), resp.Status)
+	}
+	return one("index", OK, "", "the package index %s answers in %s", without(index), short(time.Since(began)))
+}

@@ -1,0 +1,118 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/auth"
+)
+
+// token asks the server whose the saved key is.
+func (r *round) token(ctx context.Context) []Finding {
+	if !r.answer().muster {
+		return r.unasked("token")
+	}
+	if r.Server.Token == "" {
+		return one("token", Note, "give --token or MUSTER_TOKEN with a key: an administrator makes one with `muster keys create --role submitter`",
+			"no API key for %s is saved here: commands of this user need one", r.Server.URL)
+	}
+	w, err := r.whoami(ctx, r.Server.URL, r.Server.Token)
+	switch {
+	case muster.CodeOf(err) == muster.Unauthenticated:
+		return one("token", Problem, "give --token or MUSTER_TOKEN with a key that is valid: an administrator makes one with `muster keys create --role submitter`",
+			"the server refuses this user's API key: %s", err)
+	case err != nil:
+		return one("token", Warning, "", "the server does not say whose this user's API key is: %s", err)
+	}
+	role := auth.Role(w.Role)
+	whose := w.Role
+	if w.Project != "" {
+		whose += ", for the project " + w.Project + " only"
+	}
+	if role == auth.Worker || role == auth.Join {
+		return one("token", Warning, "use a key with the role submitter: `muster keys create --role submitter`", "this user's API key %q has the role %s: it is of no use for commands", w.Name, whose)
+	}
+	return one("token", OK, "", "the API key %q is valid: %s", w.Name, whose)
+}
+
+// joinToken asks the server whether it would let a worker join.
+func (r *round) joinToken(ctx context.Context) []Finding {
+	if !r.answer().muster {
+		return r.unasked("join-token")
+	}
+	_, joined, err := agent.LoadIdentity(r.Data)
+	joined = joined || err != nil
+	if r.Server.JoinToken == "" {
+		if joined {
+			return one("join-token", OK, "", "none is saved here, and none is needed: the worker of this machine has joined")
+		}
+		return one("join-token", Note, "for a worker, give --token with the server's join token, or make one: `muster keys create --role join`", "none is saved here, and no worker of this machine has joined")
+	}
+	w, err := r.whoami(ctx, r.Server.URL, r.Server.JoinToken)
+	bad := Problem
+	if joined {
+		bad = Note // it is not needed any more
+	}
+	const fix = "make another one: `muster keys create --role join`, and give it to muster worker with --token"
+	switch {
+	case muster.CodeOf(err) == muster.Unauthenticated:
+		return one("join-token", bad, fix, "the server refuses the join token: it was revoked, or is of another server")
+	case err != nil:
+		return one("join-token", Warning, "", "the server does not say whether the join token is valid: %s", err)
+	case auth.Can(auth.Principal{Name: w.Name, Role: auth.Role(w.Role), Project: w.Project}, auth.JoinWorkers, auth.Object{}) != nil:
+		return one("join-token", bad, fix, "the key %q has the role %s, with which workers cannot join", w.Name, w.Role)
+	}
+	return one("join-token", OK, "", "the server would let a worker join")
+}
+
+// saved looks at the file with this user's servers.
+func (r *round) saved(context.Context) []Finding {
+	info, err := os.Stat(r.Saved)
+	switch {
+	case r.SavedErr != nil:
+		return one("saved", Problem, "", "%s", r.SavedErr)
+	case r.Saved == "" || errors.Is(err, fs.ErrNotExist):
+		return one("saved", Note, "", "this user has no saved servers: commands need --server and --token, or up or server run here")
+	case err != nil:
+		return one("saved", Warning, "", "the file of saved servers cannot be looked at: %s", err)
+	case open(info):
+		f := finding("saved", Problem, "`chmod 600 "+r.Saved+"`", "%s, which has API keys in it, is open to other users", r.Saved)
+		f.mend = tighten([]string{r.Saved}, 0o077)
+		return []Finding{f}
+	}
+	return one("saved", OK, "", "%s is for its owner only", r.Saved)
+}
+
+// identity asks the server that the worker has joined whether it knows it.
+func (r *round) identity(ctx context.Context) []Finding {
+	id, ok, err := agent.LoadIdentity(r.Data)
+	switch {
+	case err != nil && muster.CodeOf(err) == muster.Invalid:
+		return one("identity", Problem, "`mv "+filepath.Join(r.Data, "identity.json")+" "+filepath.Join(r.Data, "identity.json.damaged")+"`, then start the worker with --token", "%s", err)
+	case err != nil:
+		return one("identity", Problem, "run the doctor as the user whom the worker runs as", "%s", err)
+	case !ok:
+		return one("identity", Note, "", "no worker with this data dir has joined a server yet")
+	}
+	again := "`mv " + filepath.Join(r.Data, "identity.json") + " " + filepath.Join(r.Data, "identity.json.old") + "`, then start the worker with --token to join again"
+	w, err := r.whoami(ctx, id.Server, id.Key)
+	switch {
+	case muster.CodeOf(err) == muster.Unauthenticated:
+		return one("identity", Problem, again, "%s does not know the key of the worker %s: the worker was removed there, or the server's data were", id.Server, id.Worker)
+	case err != nil && strings.TrimRight(id.Server, "/") == strings.TrimRight(r.Server.URL, "/"):
+		return one("identity", Note, "", "the worker is %s of %s, which was not reached", id.Worker, id.Server)
+	case err != nil:
+		return one("identity", Warning, "start that server, or have the worker join another one: "+again, "the worker is %s of %s, which does not answer", id.Worker, id.Server)
+	case auth.Role(w.Role) != auth.Worker || w.Worker != id.Worker:
+		return one("identity", Problem, again, "the key of the worker %s is another one's: its role is %s, its worker %q", id.Worker, w.Role, w.Worker)
+	case r.Named && strings.TrimRight(id.Server, "/") != strings.TrimRight(r.Server.URL, "/"):
+		return one("identity", Note, "", "the worker is %s of %s, and this user's commands go to %s", id.Worker, id.Server, r.Server.URL)
+	}
+	return one("identity", OK, "", "the worker is %s of %s, which knows it", id.Worker, id.Server)
+}
