@@ -3,6 +3,7 @@ package sched
 import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched/gang"
+	"github.com/muster-dev/muster/internal/sched/heap"
 	"github.com/muster-dev/muster/internal/sched/judge"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
@@ -52,9 +53,9 @@ func (g *group) gangAt() (at muster.Time) {
 		return g.notBefore()
 	}
 	for _, t := range g.tasks {
-		at = earlier(at, t.avoid.Next())
+		at = heap.Earlier(at, t.avoid.Next())
 	}
-	return earlier(at, g.gangDeadline())
+	return heap.Earlier(at, g.gangDeadline())
 }
 
 // gangDeadline returns when a gang has been queued for too long, or 0.

@@ -30,7 +30,7 @@ func (g *group) Turn() heap.Turn {
 }
 
 // Wake returns when the next Tick is due, and 0 if nothing is pending.
-func (s *State) Wake() muster.Time { return earlier(s.timers.Next(), s.queue.Due()) }
+func (s *State) Wake() muster.Time { return heap.Earlier(s.timers.Next(), s.queue.Due()) }
 
 func (s *State) tick(now muster.Time) {
 	for due := s.timers.Due(now); due != nil; due = s.timers.Due(now) {
@@ -59,7 +59,7 @@ func (t *task) due() muster.Time {
 		if !t.item.Queued() {
 			return t.row.NotBefore
 		}
-		return earlier(t.deadline(), t.avoid.Next())
+		return heap.Earlier(t.deadline(), t.avoid.Next())
 	case muster.Assigned, muster.Running:
 		if t.done() {
 			return 0
@@ -69,7 +69,7 @@ func (t *task) due() muster.Time {
 		}
 		return t.stopBy
 	case muster.Cancelling:
-		return earlier(t.stopBy, t.lease())
+		return heap.Earlier(t.stopBy, t.lease())
 	default:
 		return 0
 	}
@@ -155,7 +155,7 @@ func (s *State) armWorker(w *worker) {
 		at = w.seen.Add(goneAfter)
 	}
 	if !w.clearing {
-		at = earlier(at, w.row.Deadline)
+		at = heap.Earlier(at, w.row.Deadline)
 	}
 	s.timers.Arm(&w.timer, at)
 }
@@ -174,12 +174,4 @@ func (s *State) workerDue(now muster.Time, w *worker) {
 		s.goes(now, w)
 	}
 	s.armWorker(w)
-}
-
-// earlier returns the earlier of two times, where 0 is never.
-func earlier(a, b muster.Time) muster.Time {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
 }

@@ -87,3 +87,11 @@ func (h *Timers) Check(f func(Subject)) bool {
 	}
 	return true
 }
+
+// Earlier returns the earlier of two times, where 0 is never.
+func Earlier(a, b muster.Time) muster.Time {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
