@@ -207,7 +207,7 @@ func Shell(tb testing.TB) Build {
 		Folders: []string{"/tmp", "/root", "/home/user"},
 		Cmd:     []string{"sh"},
 	}
-	for _, name := range strings.FieldsSeq(string(names)) {
+	for name := range strings.FieldsSeq(string(names)) {
 		if name != "busybox" {
 			b.Links["/bin/"+name] = "busybox"
 		}
