@@ -36,6 +36,7 @@ type Containers struct {
 	keys    *keys
 	pulls   *pulls
 	ledger  *ledger
+	gate    gateFile
 	asked   chan struct{} // holds one token if the engine is to be asked at once
 	cgroups string        // where the kernel's are
 
@@ -127,6 +128,9 @@ func (c *Containers) Run(ctx context.Context, changed func(error)) error {
 		}
 	}
 }
+
+// Ask asks the engine at once, so that Ready knows before Run runs.
+func (c *Containers) Ask(ctx context.Context) error { return c.ask(ctx) }
 
 // ask asks the engine whether it is ready, and notes the answer.
 func (c *Containers) ask(ctx context.Context) error {

@@ -77,6 +77,10 @@ func (c *Containers) make(ctx context.Context, b *run.Box, ref string, img *dock
 		return nil, err
 	}
 	p.Mounts = append(p.Mounts, mounts...)
+	hosts, err := c.gated(p, b, img, about)
+	if err != nil {
+		return nil, err
+	}
 	if b.Open != nil && c.foreign(p.User, img, about) {
 		if err := b.Open(); err != nil {
 			return nil, run.Failf(muster.WorkerInternal, "the task's folders cannot be opened to the container's user: %w", err)
@@ -86,7 +90,7 @@ func (c *Containers) make(ctx context.Context, b *run.Box, ref string, img *dock
 	if err != nil {
 		return nil, err
 	}
-	made := &run.Container{Engine: c.cfg.Engine.Host(), ID: id, Image: resolved(ref, img), Grouped: p.Parent != ""}
+	made := &run.Container{Engine: c.cfg.Engine.Host(), ID: id, Image: resolved(ref, img), Grouped: p.Parent != "", Hosts: hosts}
 	return made, nil
 }
 

@@ -184,3 +184,10 @@ func special(a netip.Addr) netip.Prefix {
 	}
 	return netip.Prefix{}
 }
+
+// Local reports whether an entry names loopback addresses, which are the worker's.
+func (r *Rules) Local() bool {
+	return slices.ContainsFunc(r.entries, func(e entry) bool {
+		return e.name == "" && e.prefix.Addr().IsLoopback()
+	})
+}

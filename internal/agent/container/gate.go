@@ -1,0 +1,138 @@
+package container
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/gate"
+)
+
+// gatePath is where this program is in a container with an allowlist.
+const gatePath = "/muster/gate"
+
+// gated has the program of a container with an allowlist wait for its proxy, which can be there only a
+// moment after the container, and returns what it may reach; nil for others.
+func (c *Containers) gated(p *docker.Plan, b *run.Box, img *docker.Image, about *docker.About) ([]string, error) {
+	spec := b.Task.Spec
+	if spec.Network != muster.NetworkAllowlist {
+		return nil, nil
+	}
+	cannot := func(format string, a ...any) error {
+		return run.Failf(muster.Rejected, "the worker refuses the task: it cannot give containers network: allowlist, for "+format, a...)
+	}
+	rules, err := gate.Parse(spec.AllowHosts)
+	switch {
+	case err != nil:
+		return nil, run.Failf(muster.TaskInvalid, "%w", err)
+	case rules.Local() && (c.cfg.Allow == nil || !c.cfg.Allow.HostNetwork):
+		return nil, run.Failf(muster.Rejected, "the worker refuses the task: its owner does not allow containers the worker's own network, which is what loopback addresses in allow_hosts are of")
+	case !c.here(about):
+		return nil, cannot("the container engine at %s is not on the worker's own machine", c.cfg.Engine.Host())
+	case runtime.GOOS != "linux" || os.Geteuid() != 0:
+		return nil, cannot("it is not root, and only root may enter their networks")
+	}
+	program, err := c.gate.file(filepath.Join(c.cfg.Dir, "gate"))
+	if err != nil {
+		return nil, cannot("%w", err)
+	}
+	argv := slices.Concat(p.Entrypoint, p.Command)
+	if p.Entrypoint == nil {
+		if p.Command == nil {
+			p.Command = img.Command
+		}
+		argv = slices.Concat(img.Entrypoint, p.Command)
+	}
+	p.Entrypoint, p.Command = []string{gatePath, gate.Command}, argv
+	p.Mounts = append(p.Mounts, docker.Mount{Source: program, Target: gatePath, ReadOnly: true})
+	return spec.AllowHosts, nil
+}
+
+// gateFile is a copy of this program that every user may execute in a container, also
+// once another one was installed in its place.
+type gateFile struct {
+	mu   sync.Mutex
+	self string // the program; "" for this process's own
+	path string // once it was made
+}
+
+// file returns the path of the copy in dir, which it makes if there is none of this build.
+func (g *gateFile) file(dir string) (string, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.path != "" {
+		if _, err := os.Stat(g.path); err == nil {
+			return g.path, nil
+		}
+	}
+	self := g.self
+	if self == "" {
+		self = "/proc/self/exe"
+	}
+	f, err := os.Open(self)
+	if err != nil {
+		return "", fmt.Errorf("its own program cannot be read: %w", err)
+	}
+	defer f.Close()
+	if err := static(f); err != nil {
+		return "", err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("its own program cannot be read: %w", err)
+	}
+	path := filepath.Join(dir, fmt.Sprintf("muster-%d-%d", info.Size(), info.ModTime().UnixNano()))
+	if have, err := os.Stat(path); err != nil || have.Size() != info.Size() {
+		if err := copyTo(path, f); err != nil {
+			return "", fmt.Errorf("its program cannot be copied for them: %w", err)
+		}
+	}
+	g.path = path
+	return path, nil
+}
+
+// static says why a program cannot be executed in every container, nil if it can.
+func static(f *os.File) error {
+	e, err := elf.NewFile(f)
+	if err != nil {
+		return fmt.Errorf("its own program is none of Linux: %w", err)
+	}
+	if slices.ContainsFunc(e.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		return errors.New("this muster program needs libraries, which images do not have: use one that was built with CGO_ENABLED=0")
+	}
+	return nil
+}
+
+// copyTo makes path a copy of a program, and removes those of earlier builds beside it.
+func copyTo(path string, f *os.File) error {
+	dir := filepath.Dir(path)
+	old, _ := filepath.Glob(filepath.Join(dir, "muster-*")) // the pattern is right
+	for _, file := range old {
+		_ = os.Remove(file) // containers that execute it keep it
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(dir, "muster-")
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(tmp, io.NewSectionReader(f, 0, 1<<40))
+	err = errors.Join(err, tmp.Chmod(0o755), tmp.Close()) //nolint:gosec // whoever a container runs as executes it
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(tmp.Name()))
+	}
+	return err
+}

@@ -1,0 +1,56 @@
+package gate
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// Command is the first argument by which this program is to be Enter.
+const Command = "gate"
+
+// What Enter returns if it executes nothing, as docker run and shells do.
+const (
+	exitNoGate  = 125
+	exitRefused = 126
+	exitMissing = 127
+)
+
+const (
+	enterWait = 10 * time.Second // for the Gate, which is there a moment after the container
+	enterLook = 2 * time.Millisecond
+)
+
+// Enter stands before the program of a container that has an allowlist: it waits until the Gate is
+// there, which can be let into the network of a container only once that runs, and executes the
+// program then, args, which is looked up as engines do. It returns only if there is none to execute: the
+// status to exit with, after a sentence on w that says why.
+func Enter(args []string, w io.Writer) int {
+	return enter(args, "127.0.0.1:"+strconv.Itoa(run.ProxyPort), enterWait, w)
+}
+
+func enter(args []string, address string, wait time.Duration, w io.Writer) int {
+	fail := func(status int, format string, a ...any) int {
+		_, _ = fmt.Fprintf(w, "muster: "+format+"\n", a...)
+		return status
+	}
+	if len(args) == 0 || args[0] == "" {
+		return fail(exitMissing, "the image names no command to execute, and the job has no run")
+	}
+	for until := time.Now().Add(wait); ; time.Sleep(enterLook) {
+		c, err := net.DialTimeout("tcp", address, wait)
+		if err == nil {
+			_ = c.Close()
+			break
+		}
+		if time.Now().After(until) {
+			return fail(exitNoGate, "the proxy of the network allowlist is not there after %s: %v", wait, err)
+		}
+	}
+	status, err := execute(args)
+	return fail(status, "%s cannot be executed in the container: %v", args[0], err)
+}
