@@ -22,6 +22,7 @@ type offer struct {
 	grace   muster.Duration
 	sharing sharing
 	holding holding
+	allow   allowing
 }
 
 func newOffer() offer {
@@ -45,7 +46,18 @@ func (c *offer) flags() []cli.Flag {
 		frame.Option{Name: "log-cap", Usage: "cut the output of an attempt after these `BYTES`", Group: group}.Variable().Size(&w.LogCap),
 		frame.Option{Name: "shutdown-grace", Usage: "leave running tasks this `DURATION` to end when told to stop", Group: group}.Variable().Duration(&c.grace),
 		frame.Option{Name: "allow-private-addresses", Usage: "let scripts be fetched from addresses of private networks", Group: group}.On(&w.AllowPrivate),
-	}, c.holding.flags("Holding tasks"), c.sharing.flags("Sharing the machine"))
+	}, c.containers("Containers"), c.holding.flags("Holding tasks"), c.allow.flags("What tasks may have"), c.sharing.flags("Sharing the machine"))
+}
+
+func (c *offer) containers(group string) []cli.Flag {
+	w := &c.work
+	return []cli.Flag{
+		frame.Option{Name: "engine", Usage: "run containers with the engine at this `URL`, such as unix:///var/run/docker.sock; none runs none (default: auto, the one that is found)", Group: group}.
+			Variable().Text(&w.Engine),
+		frame.Option{Name: "image-disk", Usage: "keep images that tasks brought within these `BYTES` of disk (default: 64GiB)", Group: group}.Variable().Size(&w.ImageDisk),
+		frame.Option{Name: "registry-config", Usage: "take credentials for registries from this `FILE`, a config.json of Docker (default: the user's own)", Group: group}.
+			Variable().Text(&w.RegistryConfig),
+	}
 }
 
 // run works for a server until ctx ends. The end of hurried ends the grace of
@@ -54,7 +66,7 @@ func (c *offer) run(ctx, hurried context.Context, self *upgrade, server remote.S
 	cfg := c.work
 	cfg.Server, cfg.Token, cfg.Data = server.URL, server.JoinToken, data
 	cfg.ShutdownGrace, cfg.Version = c.grace.Std(), frame.BuildVersion().Version
-	cfg.Share = c.sharing.Options
+	cfg.Share, cfg.Allow, cfg.Kinds = c.sharing.Options, c.allow.Allow, c.allow.kinds
 	var err error
 	if cfg.Limits, err = c.holding.config(); err != nil {
 		return err

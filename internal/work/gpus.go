@@ -21,6 +21,7 @@ type gpus struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
+	found   []gpu.Device
 	stream  *gpu.Stream // nil for no devices
 	read    []string    // the UUIDs of what it reads
 	changed chan struct{}
@@ -37,6 +38,7 @@ func newGPUs(devices []gpu.Device, log *slog.Logger) *gpus {
 func (g *gpus) set(devices []gpu.Device) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.found = devices
 	var ids []string
 	for i := range devices {
 		ids = append(ids, devices[i].UUID)
@@ -52,6 +54,13 @@ func (g *gpus) set(devices []gpu.Device) {
 	case g.changed <- struct{}{}:
 	default:
 	}
+}
+
+// known lists the devices.
+func (g *gpus) known() []gpu.Device {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.found
 }
 
 func (g *gpus) now() *gpu.Stream {

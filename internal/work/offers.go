@@ -18,11 +18,12 @@ type offers struct {
 	tags     []string
 	kinds    []string
 	found    muster.Resources
+	unable   map[string]bool              // kinds that cannot be run now
 	withheld map[string]map[string]string // why, by source and UUID
 }
 
 func newOffers(tags, kinds []string, found muster.Resources, say func(tags, kinds []string, res muster.Resources)) *offers {
-	return &offers{say: say, tags: tags, kinds: kinds, found: found, withheld: map[string]map[string]string{}}
+	return &offers{say: say, tags: tags, kinds: kinds, found: found, unable: map[string]bool{}, withheld: map[string]map[string]string{}}
 }
 
 func kindsOf(executors []run.Executor) []string {
@@ -39,6 +40,14 @@ func (o *offers) withhold(source string, devices map[string]string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.withheld[source] = maps.Clone(devices)
+	o.tell()
+}
+
+// able takes whether tasks of a kind can be run.
+func (o *offers) able(kind string, can bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.unable[kind] = !can
 	o.tell()
 }
 
@@ -69,5 +78,6 @@ func (o *offers) tell() {
 			}
 		}
 	}
-	o.say(o.tags, o.kinds, res)
+	kinds := slices.DeleteFunc(slices.Clone(o.kinds), func(kind string) bool { return o.unable[kind] })
+	o.say(o.tags, kinds, res)
 }

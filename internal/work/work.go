@@ -34,26 +34,31 @@ import (
 
 // Config says what worker to build.
 type Config struct {
-	Server        string // base URL, such as "http://10.0.0.5:8700"
-	Token         string // a join token; needed once for each data dir
-	Name          string // "" means the host's
-	Tags          []string
-	Labels        map[string]string
-	Price         float64       // per hour
-	Address       string        // at which other workers reach this one; "" means where the server sees it
-	Slots         int           // 0 means probe.Slots
-	CPUs          float64       // 0 means what the machine has
-	Memory        muster.Size   // 0 means what the machine has
-	Data          string        // folder of everything that the worker keeps; made if it is not there
-	Cache         muster.Size   // of fetched blobs; 0 means transfer.DefaultBudget
-	Bandwidth     muster.Size   // bytes a second that transfers keep to; 0 means no cap
-	LogCap        muster.Size   // of one attempt; 0 means run.DefaultLogCap
-	ShutdownGrace time.Duration // for running tasks when the worker is told to stop
-	AllowPrivate  bool          // scripts may be fetched from private addresses
-	Share         guard.Options // how the machine is shared with its owner
-	Limits        limit.Config  // how tasks are held; Data, Memory and Log are not asked for
-	Version       string
-	Shim          []string // the command that outlives this process to stand by tasks; nil: tasks end with this process
+	Server         string // base URL, such as "http://10.0.0.5:8700"
+	Token          string // a join token; needed once for each data dir
+	Name           string // "" means the host's
+	Tags           []string
+	Labels         map[string]string
+	Price          float64       // per hour
+	Address        string        // at which other workers reach this one; "" means where the server sees it
+	Slots          int           // 0 means probe.Slots
+	CPUs           float64       // 0 means what the machine has
+	Memory         muster.Size   // 0 means what the machine has
+	Data           string        // folder of everything that the worker keeps; made if it is not there
+	Cache          muster.Size   // of fetched blobs; 0 means transfer.DefaultBudget
+	Bandwidth      muster.Size   // bytes a second that transfers keep to; 0 means no cap
+	LogCap         muster.Size   // of one attempt; 0 means run.DefaultLogCap
+	ShutdownGrace  time.Duration // for running tasks when the worker is told to stop
+	AllowPrivate   bool          // scripts may be fetched from private addresses
+	Share          guard.Options // how the machine is shared with its owner
+	Limits         limit.Config  // how tasks are held; Data, Memory and Log are not asked for
+	Engine         string        // where the container engine is: a URL, EngineNone, or EngineAuto, which "" means, too
+	ImageDisk      muster.Size   // for images that tasks bring; 0 means DefaultImageDisk
+	RegistryConfig string        // a config.json of Docker with credentials for registries; "" means the user's own
+	Kinds          []string      // that are taken; nil means all
+	Allow          muster.Allow  // what tasks may have, whatever the server says
+	Version        string
+	Shim           []string // the command that outlives this process to stand by tasks; nil: tasks end with this process
 }
 
 // Worker is a worker that does nothing until Run.
@@ -89,8 +94,14 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	if err := link.CheckAddress(cfg.Address); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "--address %w", err)
 	}
+	if err := cfg.checkEngine(); err != nil {
+		return nil, err
+	}
 	if cfg.Data, err = filepath.Abs(cfg.Data); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the data dir cannot be found: %w", err)
+	}
+	if !cfg.takes(muster.KindContainer) {
+		cfg.Allow.Images = []string{} // a task that may run as either gets none
 	}
 	cfg.Limits.Data = cfg.Data
 	if err := cfg.Limits.Check(); err != nil {
@@ -166,6 +177,11 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	if err := sweep(limits, tasks.Held()); err != nil {
 		w.log.Warn(err.Error())
 	}
+	devices := newGPUs(facts.GPUs, w.log)
+	boxes, err := w.engine(ctx, id, found.Engines, devices.known, tasks.Held())
+	if err != nil {
+		return err
+	}
 	facts.Resources.Disk += heldDisk(tasks.Held())
 	logs, err := w.cleanUp(ctx, keep, tasks.Held())
 	if err != nil {
@@ -175,7 +191,6 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	var a *agent.Agent // nothing is saved before it runs
 	saved := func(id muster.AttemptID, tree string) { a.Saved(id, tree) }
 	var load probe.Load
-	devices := newGPUs(facts.GPUs, w.log)
 	var offered *offers // nothing is withheld before it is there
 	board := w.board(facts.GPUs, stale, devices, tasks.Held(), func(why map[string]string) {
 		if offered != nil {
@@ -186,13 +201,17 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		Limits: limits, GPUs: devices.Latest, Price: w.cfg.Price, Log: w.log,
 		History: func(id muster.AttemptID) ([]muster.Sample, error) { return series(ctx, logs, id) },
 	})
-	executors, err := w.executors(id, &run.Env{Supervisor: tasks, Limits: limits, Logs: logs, Meter: measures, GPUs: board, Path: tasksPath(reach)}, saved)
+	env := &run.Env{Supervisor: tasks, Limits: limits, Logs: logs, Meter: measures, GPUs: board, Path: tasksPath(reach)}
+	if boxes != nil {
+		env.Containers = boxes
+	}
+	executors, err := w.executors(id, env, saved)
 	if err != nil {
 		return err
 	}
 	a = agent.New(agent.Config{
 		Identity: id, Name: facts.Hostname, Build: w.cfg.Version, Tags: facts.Tags, Labels: w.cfg.Labels, Price: w.cfg.Price,
-		Address: w.cfg.Address, Resources: facts.Resources, Dir: w.cfg.Data, Executors: executors, Keep: keep, Logs: logs, Supervisor: tasks,
+		Address: w.cfg.Address, Resources: facts.Resources, Dir: w.cfg.Data, Allow: &w.cfg.Allow, Kinds: w.cfg.Kinds, Executors: executors, Keep: keep, Logs: logs, Supervisor: tasks,
 		Dialer: &link.Fallback{
 			First:  &wslink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
 			Second: &polllink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
@@ -200,6 +219,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		Load: devices.load(load.Sample), Grace: w.cfg.ShutdownGrace, Log: w.log, Heal: heal(board),
 	})
 	offered = newOffers(facts.Tags, kindsOf(executors), facts.Resources, a.Offer)
+	offered.able(muster.KindContainer, boxes != nil && boxes.Ready() == nil)
 	offered.withhold("board", board.Quarantined())
 	if stale {
 		a.Constrain("machine", looking)
@@ -207,7 +227,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	again := func(ctx context.Context) error {
 		return w.lookAgain(ctx, machine, found, stale, a, offered, devices, board)
 	}
-	return w.run(ctx, a, devices.Run, board.Run, measures.Run, w.guard(a, offered, devices).Run, again)
+	return w.run(ctx, a, boxes.run(offered), devices.Run, board.Run, measures.Run, w.guard(a, offered, devices).Run, again)
 }
 
 // run runs the agent and passes Hurry and Leave on. The rooms beside it are
@@ -285,5 +305,9 @@ func (w *Worker) executors(id agent.Identity, env *run.Env, saved func(muster.At
 	if err != nil {
 		return nil, err
 	}
-	return []run.Executor{noop.New(), processes, scripts}, nil
+	containers, err := process.NewKind(env, muster.KindContainer, process.Extras{})
+	if err != nil {
+		return nil, err
+	}
+	return []run.Executor{noop.New(), processes, scripts, containers}, nil
 }

@@ -1,0 +1,157 @@
+package work
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/container"
+	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/agent/gpu"
+	"github.com/muster-dev/muster/internal/agent/probe"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// Words of Config.Engine that are no address.
+const (
+	EngineAuto = "auto" // where one answers, or else may be started later
+	EngineNone = "none" // no containers are run
+)
+
+// DefaultImageDisk is how much of the disk images may take that tasks brought here.
+const DefaultImageDisk muster.Size = 64 << 30
+
+// checkEngine says what is wrong with what the operator says of engines.
+func (c *Config) checkEngine() error {
+	if c.ImageDisk < 0 {
+		return muster.Errorf(muster.Invalid, "--image-disk must not be negative")
+	}
+	if c.RegistryConfig != "" {
+		if _, err := os.Stat(c.RegistryConfig); err != nil {
+			return muster.Errorf(muster.Invalid, "--registry-config cannot be read: %w", err)
+		}
+	}
+	switch c.Engine {
+	case "", EngineAuto, EngineNone:
+		return nil
+	}
+	e, err := docker.Open(c.Engine)
+	if err != nil {
+		return muster.Errorf(muster.Invalid, "--engine: %w; or write auto or none", err)
+	}
+	return e.Close()
+}
+
+// host is where the container engine is, "" for none: where the operator says, or the environment as for
+// Docker's own tools, or where one was found, or else where one would be.
+func (c *Config) host(found []probe.Engine, env func(string) string) string {
+	switch c.Engine {
+	case "", EngineAuto:
+	case EngineNone:
+		return ""
+	default:
+		return c.Engine
+	}
+	if to := env("DOCKER_HOST"); to != "" {
+		return to
+	}
+	for i := range found {
+		if s := found[i].Socket; s != "" {
+			return "unix://" + s
+		}
+	}
+	if runtime.GOOS == "windows" {
+		return "" // its containers of Linux do not have our folders
+	}
+	return "unix:///var/run/docker.sock"
+}
+
+// engine is the worker's container engine, with what is said of it.
+type engine struct {
+	*container.Containers
+
+	host string
+	log  *slog.Logger
+	seek bool // nobody said that there is one
+}
+
+// engine opens the container engine, and removes the containers that earlier lives left and nobody holds.
+// It is nil if the worker is to have none.
+func (w *Worker) engine(ctx context.Context, id agent.Identity, found []probe.Engine, devices func() []gpu.Device, held []run.Held) (*engine, error) {
+	host := w.cfg.host(found, os.Getenv)
+	if host == "" {
+		return nil, nil //nolint:nilnil // none
+	}
+	api, err := docker.Open(host)
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "%w", err)
+	}
+	boxes, err := container.New(container.Config{
+		Engine: api, Worker: label(id, w.cfg.Data), Dir: w.cfg.Data, Budget: cmp.Or(w.cfg.ImageDisk, DefaultImageDisk),
+		Credentials: w.cfg.RegistryConfig, Allow: &w.cfg.Allow, Devices: devices, Log: w.log,
+	})
+	if err != nil {
+		return nil, errors.Join(err, api.Close())
+	}
+	e := &engine{Containers: boxes, host: host, log: w.log, seek: w.cfg.Engine == "" || w.cfg.Engine == EngineAuto}
+	ctx, cancel := context.WithTimeout(ctx, firstSweep)
+	defer cancel()
+	var keep []*run.Container
+	for i := range held {
+		if c := held[i].Start.Container; c != nil && held[i].Report == nil {
+			keep = append(keep, c)
+		}
+	}
+	// Where there is no engine yet, or it fails, both are done again by Run.
+	if err := errors.Join(boxes.Ask(ctx), boxes.Sweep(ctx, keep)); err != nil {
+		w.log.Debug("containers of earlier tasks are not swept yet", slog.Any("error", err))
+	}
+	return e, nil
+}
+
+// firstSweep is how long a worker waits at its start for the containers of its earlier life to be
+// removed. What takes longer goes on later.
+const firstSweep = 15 * time.Second
+
+// label is how a worker's containers are known, in all of its lives and to no other worker of the
+// same engine.
+func label(id agent.Identity, data string) string {
+	sum := sha256.Sum256([]byte(id.Server + "\n" + data))
+	return fmt.Sprintf("%s-%x", id.Worker, sum[:4])
+}
+
+// changed says that the engine became ready, or why it is not.
+func (e *engine) changed(why error) {
+	at := slog.String("engine", e.host)
+	switch {
+	case why == nil:
+		e.log.Info("containers are run", at)
+	case e.seek && errors.Is(why, fs.ErrNotExist):
+		e.log.Debug("no containers are run: there is no engine", at)
+	default:
+		e.log.Warn("no containers are run until the engine answers", at, slog.Any("error", why))
+	}
+}
+
+// run keeps the engine in use, and the kind that needs it offered while it is ready. A nil engine has
+// nothing to do.
+func (e *engine) run(o *offers) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if e == nil {
+			return nil
+		}
+		return e.Run(ctx, func(why error) {
+			e.changed(why)
+			o.able(muster.KindContainer, why == nil)
+		})
+	}
+}
