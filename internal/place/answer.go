@@ -16,7 +16,8 @@ type Answer struct {
 	Now      Filter      // the first that it fails as things stand
 	Ever     Filter      // and if the worker were open and empty
 	Rejected muster.Time // set if the worker would not take the very task, and is not asked again before
-	Said     string      // by the worker, when it rejected it; or ""
+	Failed   bool        // it took the task, rather, which failed for what the worker lacks
+	Said     string      // by the worker, on why; or ""
 	Kept     string      // the other task for which the worker is kept free, or ""
 }
 
@@ -63,11 +64,14 @@ func (a *Answer) fails() Filter {
 // many of a gang it has room.
 func (a *Answer) Why() (filter, why string) {
 	if a.Now == Fits && a.Rejected > 0 {
-		said := ""
+		filter, said := "rejected", ""
+		if a.Failed {
+			filter = "failed"
+		}
 		if a.Said != "" {
 			said = " (" + a.Said + ")"
 		}
-		return "rejected", fmt.Sprintf("rejected it a moment ago%s, and is asked again at %s", said, a.Rejected)
+		return filter, fmt.Sprintf("%s it a moment ago%s, and is asked again at %s", filter, said, a.Rejected)
 	}
 	if a.waits() {
 		return "kept", "is kept free for " + a.Kept + ", which has waited for long"

@@ -97,7 +97,9 @@ func TestOwnersAnswersAreForgottenNotMixedUp(t *testing.T) {
 	b := place.NewBook(w)
 	needs := make([]*place.Need, 1000)
 	for i := range needs {
-		needs[i] = need(func(s *muster.TaskSpec) { s.Kind, s.Isolation, s.Image = "container", "container", fmt.Sprintf("acme/%d", i) })
+		needs[i] = need(func(s *muster.TaskSpec) {
+			s.Kind, s.Isolation, s.Image = "container", "container", fmt.Sprintf("acme/%d", i)
+		})
 	}
 	for i, n := range slices.Concat(needs, needs) {
 		if f := b.Fits(n); (f == place.Fits) != (i%10 == 7) {

@@ -72,7 +72,7 @@ func (s *State) reject(now muster.Time, ev event.Rejected) error {
 		t.rejections = 0
 	}
 	said := judge.Clip(ev.Message)
-	t.avoid = append(t.avoid.Now(now), queue.Shun{Worker: &w.Worker, Until: now.Add(rejectedFor), Said: said})
+	t.avoid = append(t.avoid.Now(now), queue.Shun{Worker: &w.Worker, Until: now.Add(shunnedFor), Said: said})
 	s.end(now, t, judge.Ending{Outcome: muster.AttemptRejected, Reason: muster.Rejected, Message: said, Free: !counts, At: now})
 	return nil
 }
@@ -83,7 +83,7 @@ func (s *State) start(now muster.Time, ev event.Started) error {
 		return err
 	}
 	s.hear(now, t.worker)
-	t.accepted, t.rejections, t.avoid = true, 0, nil
+	t.accepted, t.rejections, t.avoid = true, 0, t.avoid.Now(now)
 	if t.row.StartedAt == 0 {
 		s.startedAt(t, judge.Within(ev.At, t.row.AssignedAt, now))
 		s.changedTask(t)

@@ -166,6 +166,42 @@ func TestRejectedTaskGoesElsewhere(t *testing.T) {
 	}
 }
 
+// TestWhatFailsForWhatAWorkerLacksIsTriedElsewhere has a worker lose its container engine: others
+// are tried first, though that worker would be the best, and it itself if there is no other.
+func TestWhatFailsForWhatAWorkerLacksIsTriedElsewhere(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []muster.Reason{muster.EngineFailed, muster.ImagePull} {
+		d := newDesk(t)
+		d.join("w1", slots(8))
+		job := d.submit(stage("a"))
+		fail := func() {
+			t.Helper()
+			d.start(job, 0)
+			d.do(event.Finished{Worker: d.task(job, 0).Worker, Report: muster.Report{
+				Attempt: d.attempt(job, 0), Outcome: muster.AttemptFailed, Reason: reason, Message: "the engine is gone", FinishedAt: d.now,
+			}})
+			d.is(job, 0, muster.Queued, reason)
+		}
+		fail()
+		d.pass(9 * second)
+		x, err := d.s.Explain(d.now, muster.TaskID{Job: job})
+		if err != nil || x.Workers[0].Filter != "failed" || !strings.Contains(x.Workers[0].Why, "failed it a moment ago (the engine is gone), and is asked again at ") {
+			t.Fatalf("explained as %+v, %v", x, err)
+		}
+		d.pass(second)
+		d.sent("assign w1 1.0#2")
+		d.join("w2", slots(1))
+		fail()
+		d.pass(3 * second)
+		d.sent("assign w2 1.0#3")
+		fail()
+		d.pass(9 * second)
+		if got := d.task(job, 0); got.Worker != "w1" || got.Attempt != 4 || got.Crashes != 3 {
+			t.Fatalf("the fourth attempt: %+v", got)
+		}
+	}
+}
+
 func TestLeaseOfAWorkerThatIsAway(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

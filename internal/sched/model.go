@@ -109,7 +109,7 @@ type task struct {
 	room     muster.Reason // why it was told to make room, though nobody cancelled it; or NoReason
 
 	rejections int           // in a row
-	avoid      queue.Shunned // workers that rejected it a moment ago
+	avoid      queue.Shunned // workers that rejected it a moment ago, or failed it
 }
 
 // Size makes the task an owner of its place in the queue.

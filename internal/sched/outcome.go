@@ -6,6 +6,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/judge"
+	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
 // end ends the current attempt of a held task: the task ends too, or is queued
@@ -21,6 +22,10 @@ func (s *State) end(now muster.Time, t *task, e judge.Ending) {
 // conclude carries out the verdict on an attempt that ended.
 func (s *State) conclude(now muster.Time, t *task, e judge.Ending, v judge.Verdict) {
 	if t.worker != nil {
+		if judge.Elsewhere(e.Reason) {
+			shun := queue.Shun{Worker: &t.worker.Worker, Until: now.Add(max(v.Pause, shunnedFor)), Failed: true, Said: judge.Clip(e.Message)}
+			t.avoid = append(t.avoid.Now(now), shun)
+		}
 		s.release(t)
 	}
 	t.stopBy, t.room = 0, muster.NoReason

@@ -10,7 +10,7 @@ import (
 // What the scheduler waits for without being told by its Config.
 const (
 	goneAfter     = muster.Duration(time.Hour)        // an unreachable worker that holds nothing
-	rejectedFor   = muster.Duration(10 * time.Second) // a worker is not offered again what it rejected
+	shunnedFor    = muster.Duration(10 * time.Second) // a worker is not offered again what it rejected, or lacked what it takes for
 	cancelSlack   = muster.Duration(30 * time.Second) // beyond kill.grace, for a stopped task's report
 	saveSlack     = muster.Duration(5 * time.Minute)  // beyond checkpoint.grace, also for what it saved to come here
 	defaultGrace  = muster.Duration(10 * time.Second) // kill.grace

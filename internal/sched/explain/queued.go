@@ -44,7 +44,8 @@ func (x *Explanation) Answer(now muster.Time, q Question, all *queue.Queue, work
 				a.Kept = whom.String()
 			}
 		}
-		a.Rejected, a.Said = q.avoid.Until(w, now)
+		shun := q.avoid.Of(w, now)
+		a.Rejected, a.Failed, a.Said = shun.Until, shun.Failed, shun.Said
 		answers = append(answers, a)
 	}
 	place.SortAnswers(answers)

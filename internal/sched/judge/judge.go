@@ -67,6 +67,9 @@ func Judge(t *muster.Task, spec *muster.TaskSpec, e Ending, crashLimit int) Verd
 	}
 }
 
+// Elsewhere reports whether a task that ended for r is better tried on other workers first.
+func Elsewhere(r muster.Reason) bool { return r == muster.ImagePull || r == muster.EngineFailed }
+
 // crash decides after a failure by the fleet's fault: another try, unless the
 // task itself seems to take workers down.
 func crash(t *muster.Task, spec *muster.TaskSpec, e Ending, limit int) Verdict {

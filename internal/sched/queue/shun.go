@@ -3,13 +3,14 @@ package queue
 import "github.com/muster-dev/muster"
 
 // Shunned are workers that are not to be given a task for a while, because they
-// rejected it.
+// rejected it, or it failed for what they lack.
 type Shunned []Shun
 
 // Shun is one of them.
 type Shun struct {
 	Worker *Worker
 	Until  muster.Time
+	Failed bool   // it took the task, which failed
 	Said   string // by the worker, on why
 }
 
@@ -34,14 +35,14 @@ func (s Shunned) Has(w *Worker) bool {
 	return false
 }
 
-// Until returns when w may be given the task again, and what it said; 0 if it may now.
-func (s Shunned) Until(w *Worker, now muster.Time) (at muster.Time, said string) {
+// Of returns the Shun of w that lasts longest, or one with no Until if it may be given the task now.
+func (s Shunned) Of(w *Worker, now muster.Time) (last Shun) {
 	for _, a := range s {
-		if a.Worker == w && a.Until > max(at, now) {
-			at, said = a.Until, a.Said
+		if a.Worker == w && a.Until > max(last.Until, now) {
+			last = a
 		}
 	}
-	return at, said
+	return last
 }
 
 // Next returns when the first of them is one no more, or 0 if there are none.
