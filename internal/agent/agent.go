@@ -33,6 +33,7 @@ type Config struct {
 	Dir       string        // the data dir, of which Keep is the lock
 	Allow     *muster.Allow // what tasks may have, whatever the server says; nil means what a new worker allows
 	Executors []run.Executor
+	Kinds     []string // of Executors that new tasks are taken for; nil means all
 	Keep      *Keep
 
 	// Supervisor stands by the processes of tasks, from one life of the worker to the
@@ -84,7 +85,14 @@ func New(cfg Config) *Agent {
 	return a
 }
 
-func (a *Agent) kinds() []string { return slices.Sorted(maps.Keys(a.executors)) }
+// kinds lists what new tasks are taken for.
+func (a *Agent) kinds() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(a.executors)), func(kind string) bool { return !a.takes(kind) })
+}
+
+func (a *Agent) takes(kind string) bool {
+	return a.executors[kind] != nil && (a.cfg.Kinds == nil || slices.Contains(a.cfg.Kinds, kind))
+}
 
 func (a *Agent) load(ctx context.Context) *muster.Load {
 	if a.cfg.Load == nil {

@@ -156,6 +156,31 @@ func TestRefusesWhatTheOwnerDoesNotAllow(t *testing.T) {
 	})
 }
 
+// What an earlier life took goes on, though its kind is taken no more.
+func TestKindsThatTheOwnerDoesNotTakeAnyMore(t *testing.T) {
+	inWorld(t, func(w *world) {
+		t := w.t
+		w.run(0)
+		w.crash()
+		w.desk.forgetFrames()
+		w.cfg.Kinds = []string{muster.KindNoop, "test"}
+		w.start()
+		hello := w.desk.hello(1)
+		if !slices.Equal(hello.Kinds, []string{muster.KindNoop}) || !slices.Equal(hello.Held, []muster.AttemptID{attemptID(0)}) {
+			t.Errorf("the hello offers %v and holds %v", hello.Kinds, hello.Held)
+		}
+		w.assign(1)
+		if h := w.desk.heard(); len(h.Rejected) != 1 || h.Rejected[0].Message != "this worker does not run tasks of kind process" {
+			t.Errorf("rejected %+v", h.Rejected)
+		}
+		w.adopted()[0].finish()
+		time.Sleep(time.Second)
+		if h := w.desk.heard(); len(h.Finished) != 1 {
+			t.Errorf("said %+v", h)
+		}
+	})
+}
+
 func TestRejects(t *testing.T) {
 	inWorld(t, func(w *world) {
 		t := w.t

@@ -198,11 +198,11 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 		return
 	}
 	ex := a.executors[spec.Kind]
-	if ex == nil {
+	if !a.takes(spec.Kind) {
 		a.roster.reject(as.Attempt, "this worker does not run tasks of kind "+spec.Kind)
 		return
 	}
-	if a.executors[muster.KindContainer] == nil && allow.Contained(spec) {
+	if !a.takes(muster.KindContainer) && allow.Contained(spec) {
 		a.roster.reject(as.Attempt, "this worker runs no containers")
 		return
 	}

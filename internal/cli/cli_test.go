@@ -96,7 +96,8 @@ func TestRunMakesASpec(t *testing.T) {
 	err := cmd.Run(t.Context(), strings.Fields("run --name n -p vision --priority 70 --label a=b --label c=d=e --env K=V,W "+
 		"--cpus 1.5 --memory 2GiB --disk 1GB --pids 64 --network host --launcher torchrun --nproc-per-node 2 --checkpoint ckpt/ --gpus 2 --gpu-memory 10GiB --gpu-vendor nvidia --tags x,y --tags z --not slow --worker w1 --max-price 2.5 "+
 		"--timeout 90 --queue-timeout 1h --retries 3 --retry-on exit:75,timeout --kill-grace 5s --array 0-9:3 "+
-		"--files . --output *.pt --output a,b --python-requirements r.txt --python-package numpy>=2,<3 -- prog --flag x"))
+		"--files . --output *.pt --output a,b --python-requirements r.txt --python-package numpy>=2,<3 "+
+		"--image a/b:1 --isolation auto --entrypoint env --workdir /w --user 1:2 --pull always --shm-size 1MiB --read-only --cap-add NET_RAW --cap-add KILL --mount /a:/b:ro --mount /c:/d -- prog --flag x"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,6 +113,10 @@ func TestRunMakesASpec(t *testing.T) {
 		Name: "n", Project: "vision", Priority: new(70), Labels: map[string]string{"a": "b", "c": "d=e"},
 		Tasks: []muster.TaskSpec{{
 			Array: &array, Files: ".", Run: &muster.Command{Argv: []string{"prog", "--flag", "x"}},
+			Image: "a/b:1", Isolation: "auto", Container: &muster.Container{
+				Entrypoint: []string{"env"}, Workdir: "/w", User: "1:2", Pull: "always", ShmSize: 1 << 20, ReadOnly: true, Capabilities: []string{"NET_RAW", "KILL"},
+				Mounts: []muster.Mount{{Source: "/a", Target: "/b", ReadOnly: true}, {Source: "/c", Target: "/d"}},
+			},
 			Python:    &muster.Python{Requirements: "r.txt", Packages: []string{"numpy>=2,<3"}},
 			Env:       map[string]string{"K": "V,W"},
 			Resources: muster.Request{CPUs: 1.5, Memory: 2 << 30, Disk: 1e9, PIDs: 64, GPUs: muster.GPURequest{Count: 2, Memory: 10 << 30, Vendor: "nvidia"}},
@@ -126,6 +131,50 @@ func TestRunMakesASpec(t *testing.T) {
 	}
 	if wrong := got.Validate(); len(wrong) > 0 {
 		t.Errorf("the spec is not valid: %v", wrong)
+	}
+}
+
+func TestRunInAContainer(t *testing.T) {
+	yes := "" // the spec is valid
+	for line, want := range map[string]struct {
+		task  muster.TaskSpec
+		wrong string
+	}{
+		"run --image a":                              {muster.TaskSpec{Image: "a", Kind: "container", Isolation: "container"}, yes},
+		"run --image a x y":                          {muster.TaskSpec{Image: "a", Kind: "container", Isolation: "container", Run: &muster.Command{Argv: []string{"x", "y"}}}, yes},
+		"run --image a -c x":                         {muster.TaskSpec{Image: "a", Kind: "container", Isolation: "container", Run: &muster.Command{Shell: "x"}}, yes},
+		"run --image a --entrypoint= x":              {muster.TaskSpec{Image: "a", Kind: "container", Isolation: "container", Container: &muster.Container{Entrypoint: []string{}}, Run: &muster.Command{Argv: []string{"x"}}}, yes},
+		"run --image a --files . x":                  {muster.TaskSpec{Image: "a", Kind: "script", Isolation: "container", Files: ".", Run: &muster.Command{Argv: []string{"x"}}}, yes},
+		"run --image a --isolation auto x":           {muster.TaskSpec{Image: "a", Kind: "process", Isolation: "auto", Run: &muster.Command{Argv: []string{"x"}}}, yes},
+		"run --image a --isolation auto":             {muster.TaskSpec{Image: "a", Isolation: "auto"}, "nothing to run"},
+		"run --kind container x":                     {muster.TaskSpec{Kind: "container", Isolation: "container", Run: &muster.Command{Argv: []string{"x"}}}, "needs an image"},
+		"run --user 1 x":                             {muster.TaskSpec{Kind: "process", Container: &muster.Container{User: "1"}, Run: &muster.Command{Argv: []string{"x"}}}, "needs an image"},
+		"run --network allowlist --allow-host a:1 x": {muster.TaskSpec{Kind: "process", Network: "allowlist", AllowHosts: []string{"a:1"}, Run: &muster.Command{Argv: []string{"x"}}}, yes},
+	} {
+		a, _, _ := newApp("")
+		c := &runConfig{priority: muster.UsualPriority}
+		var args []string
+		cmd := a.Command(frame.Command{Name: "run", StopAtFirst: true, Flags: c.flags(), Run: nil})
+		cmd.Action = func(_ context.Context, c *cli.Command) error {
+			args = c.Args().Slice()
+			return nil
+		}
+		if err := cmd.Run(t.Context(), strings.Fields(line)); err != nil {
+			t.Fatal(err)
+		}
+		spec, err := c.spec(args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := spec.Normalize().Tasks[0]
+		want.task.Name = got.Name
+		if diff := cmp.Diff(want.task, got); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", line, diff)
+		}
+		wrong := spec.Validate()
+		if want.wrong == yes && len(wrong) > 0 || want.wrong != yes && (len(wrong) != 1 || !strings.Contains(wrong[0].Message, want.wrong)) {
+			t.Errorf("%s: %v, want %q", line, wrong, want.wrong)
+		}
 	}
 }
 

@@ -54,7 +54,7 @@ func (a *app) probe(ctx context.Context, c *probeConfig) error {
 		return err
 	}
 	cfg := c.work
-	cfg.Share = c.sharing.Options
+	cfg.Share, cfg.Allow, cfg.Kinds = c.sharing.Options, c.allow.Allow, c.allow.kinds
 	found = cfg.Offered(found)
 	return a.Show(c.Format, found, []string{found.Hostname}, func() error {
 		return machine.Draw(a.App, &found, c.Wide())

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,11 +30,13 @@ type runConfig struct {
 	save     string
 	task     muster.TaskSpec
 	python   muster.Python
+	box      muster.Container
+	mounts   []string
 }
 
 func (c *runConfig) flags() []cli.Flag {
 	t := &c.task
-	const needs, place, life, data = "What it needs", "Where it runs", "How long and how often", "Files"
+	const needs, place, life, data, box = "What it needs", "Where it runs", "How long and how often", "Files", "Container"
 	return slices.Concat([]cli.Flag{
 		frame.Option{Name: "detach", Short: "d", Usage: "print the job's number and do not wait for it"}.On(&c.detach),
 		frame.Option{Name: "shell", Short: "c", Usage: "the command is one text for sh -c"}.On(&c.shell),
@@ -46,13 +50,15 @@ func (c *runConfig) flags() []cli.Flag {
 		frame.Option{Name: "gang", Usage: "run this `NUMBER` of tasks that start together or not at all; each finds its rank in $MUSTER_RANK"}.Number(&c.gang, 1, muster.MaxGang),
 		frame.Option{Name: "launcher", Usage: "start the task's processes by this `PROGRAM`: torchrun"}.Choice(&t.Launcher, muster.LauncherTorchrun),
 		frame.Option{Name: "nproc-per-node", Usage: "the launcher starts `N` processes for each task (default: one on each of its GPUs, or one)"}.Number(&t.NProcPerNode, 1, 1024),
-		frame.Option{Name: "kind", Usage: "the `KIND` of task: process, script, noop (default: what fits)"}.Text(&t.Kind),
+		frame.Option{Name: "kind", Usage: "the `KIND` of task: process, script, container, noop (default: what fits)"}.Text(&t.Kind),
 
 		frame.Option{Name: "cpus", Usage: "processor `CORES`, such as 0.5 or 8", Group: needs}.Decimal(&t.Resources.CPUs, 1<<20),
 		frame.Option{Name: "memory", Short: "m", Usage: "main memory in `BYTES`, such as 4GiB", Group: needs}.Size(&t.Resources.Memory),
 		frame.Option{Name: "disk", Usage: "disk space in `BYTES`, such as 10GiB", Group: needs}.Size(&t.Resources.Disk),
 		frame.Option{Name: "pids", Usage: "at most this `NUMBER` of processes and threads at once", Group: needs}.Number(&t.Resources.PIDs, 1, muster.MaxPIDs),
-		frame.Option{Name: "network", Usage: "the task's `NETWORK`: host, or none for one without any way out (default: host)", Group: needs}.Choice(&t.Network, muster.NetworkHost, muster.NetworkNone),
+		frame.Option{Name: "network", Usage: "the task's `NETWORK`: host, bridge (containers only), allowlist for the hosts of --allow-host alone, or none without any way out (default: bridge in a container, else host)", Group: needs}.
+			Choice(&t.Network, muster.NetworkHost, muster.NetworkBridge, muster.NetworkAllowlist, muster.NetworkNone),
+		frame.Option{Name: "allow-host", Usage: "with --network allowlist: let the task reach this `HOST`, such as pypi.org or '*.hf.co:443'; may be repeated", Group: needs}.Repeated(&t.AllowHosts),
 		frame.Option{Name: "gpus", Short: "g", Usage: "this `NUMBER` of GPUs", Group: needs}.Number(&t.Resources.GPUs.Count, 0, 1<<16),
 		frame.Option{Name: "gpu-memory", Usage: "memory that each GPU must have, in `BYTES`", Group: needs}.Size(&t.Resources.GPUs.Memory),
 		frame.Option{Name: "gpu-share", Usage: "take only that much memory of each GPU and share the rest", Group: needs}.On(&t.Resources.GPUs.Share),
@@ -76,6 +82,20 @@ func (c *runConfig) flags() []cli.Flag {
 		frame.Option{Name: "python-requirements", Usage: "this `FILE` in the folder of --files says what the task's Python environment has", Group: data}.Text(&c.python.Requirements),
 		frame.Option{Name: "python-package", Usage: "a Python `PACKAGE` for the task's environment, such as 'numpy>=2'; may be repeated", Group: data}.Repeated(&c.python.Packages),
 		frame.Option{Name: "python-version", Usage: "the `VERSION` of Python, such as 3.12", Group: data}.Text(&c.python.Version),
+
+		frame.Option{Name: "image", Usage: "run in a container of this `IMAGE`, such as python:3.12; without a command it runs the image's own", Group: box}.Text(&t.Image),
+		frame.Option{Name: "isolation", Usage: "run in a `PLACE` of its own: container, process, or auto for a container where the worker has an engine (default: container with --image)", Group: box}.
+			Choice(&t.Isolation, muster.IsolationContainer, muster.IsolationProcess, muster.IsolationAuto),
+		frame.Into(frame.Option{Name: "entrypoint", Usage: "this `PROGRAM` in place of the image's entrypoint; \"\" for none", Group: box},
+			&c.box.Entrypoint, parseEntrypoint, func(words []string) string { return strings.Join(words, " ") }),
+		frame.Option{Name: "workdir", Short: "w", Usage: "start in this `FOLDER` of the container (default: the task's folder, or the image's own without a command)", Group: box}.Text(&c.box.Workdir),
+		frame.Option{Name: "user", Short: "u", Usage: "run as this `USER`, a name or number, with :group (default: the image's)", Group: box}.Text(&c.box.User),
+		frame.Option{Name: "pull", Usage: "`WHEN` to ask the image's registry: missing on the worker, always or never (default: missing)", Group: box}.
+			Choice(&c.box.Pull, muster.PullMissing, muster.PullAlways, muster.PullNever),
+		frame.Option{Name: "shm-size", Usage: "let /dev/shm have these `BYTES`, such as 1GiB", Group: box}.Size(&c.box.ShmSize),
+		frame.Option{Name: "read-only", Usage: "the image's files cannot be changed", Group: box}.On(&c.box.ReadOnly),
+		frame.Option{Name: "cap-add", Usage: "let it keep this `CAPABILITY`, such as NET_RAW; may be repeated", Group: box}.Repeated(&c.box.Capabilities),
+		frame.Option{Name: "mount", Usage: "a folder of the worker, if its owner allows it: `SOURCE:TARGET`, with :ro for reading only; may be repeated", Group: box}.Repeated(&c.mounts),
 	}, c.Flags())
 }
 
@@ -88,10 +108,18 @@ func parseArray(s string) (muster.Array, error) {
 	return muster.ParseArray(s)
 }
 
+// parseEntrypoint reads one program, or nothing for none.
+func parseEntrypoint(s string) ([]string, error) {
+	if s == "" {
+		return []string{}, nil
+	}
+	return []string{s}, nil
+}
+
 func (a *app) runCommand() *cli.Command {
 	c := &runConfig{priority: muster.UsualPriority}
 	return a.Command(frame.Command{
-		Name: "run", Usage: "run a command on the fleet, show its output and end with its exit code", Args: "[--] CMD [ARG…]",
+		Name: "run", Usage: "run a command on the fleet, show its output and end with its exit code", Args: "[--] [CMD [ARG…]]",
 		Category: frame.Submit, Flags: c.flags(), StopAtFirst: true,
 		About: "The exit status is the task's own; 124 if it timed out, 125 if the fleet is to blame, 130 if it was cancelled. " +
 			"Ctrl-C asks whether to cancel the job or to leave it running. The command's standard input is empty.",
@@ -129,14 +157,18 @@ func (c *runConfig) spec(args []string) (*muster.Spec, error) {
 	case t.Kind == muster.KindNoop && len(args) > 0:
 		return nil, muster.Errorf(muster.Invalid, "a noop task runs nothing: leave the command out")
 	case t.Kind == muster.KindNoop:
-	case len(args) == 0:
+	case len(args) == 0 && t.Image == "":
 		return nil, muster.Errorf(muster.Invalid, "no command is given: write muster run [options] -- CMD ARG…")
+	case len(args) == 0:
 	case c.shell && len(args) > 1:
 		return nil, muster.Errorf(muster.Invalid, "--shell takes the command as one text, but there are %d: put quotes around all of it", len(args))
 	case c.shell:
 		t.Run = &muster.Command{Shell: args[0]}
 	default:
 		t.Run = &muster.Command{Argv: args}
+	}
+	if err := c.boxed(&t); err != nil {
+		return nil, err
 	}
 	if c.python.Requirements != "" && t.Files == "" {
 		return nil, muster.Errorf(muster.Invalid, "--python-requirements names a file in the task's folder: bring the folder along with --files, such as --files .")
@@ -154,10 +186,33 @@ func (c *runConfig) spec(args []string) (*muster.Spec, error) {
 		t.Checkpoint = &muster.Checkpoint{Path: c.save}
 	}
 	name := c.name
-	if name == "" && len(args) > 0 {
+	switch {
+	case name != "":
+	case len(args) > 0:
 		name = shortName(args)
+	case t.Image != "":
+		name = shortName([]string{t.Image})
 	}
 	return &muster.Spec{Name: name, Project: c.project, Priority: &c.priority, Labels: c.labels, Tasks: []muster.TaskSpec{t}}, nil
+}
+
+// boxed puts the options of a container into the spec.
+func (c *runConfig) boxed(t *muster.TaskSpec) error {
+	for _, s := range c.mounts {
+		b, err := json.Marshal(s)
+		if err != nil {
+			return err
+		}
+		var m muster.Mount
+		if err := m.UnmarshalJSON(b); err != nil {
+			return muster.Errorf(muster.Invalid, "--mount: %w", err)
+		}
+		c.box.Mounts = append(c.box.Mounts, m)
+	}
+	if !reflect.ValueOf(c.box).IsZero() {
+		t.Container = &c.box
+	}
+	return nil
 }
 
 // shortName is what a job is called after its command.

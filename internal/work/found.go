@@ -43,6 +43,7 @@ func (w *Worker) adopt(f probe.Facts) probe.Facts {
 			f.Tags = append(f.Tags, tag)
 		}
 	}
+	f.Kinds, f.Allow = w.cfg.Kinds, &w.cfg.Allow
 	return f
 }
 

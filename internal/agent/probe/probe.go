@@ -34,6 +34,8 @@ type Facts struct {
 	Limits    *Limits          `json:"limits,omitempty"` // how tasks are held, if Config asks for it
 	Tags      []string         `json:"tags"`
 	Resources muster.Resources `json:"resources"` // offered unless the operator says otherwise
+	Kinds     []string         `json:"kinds,omitempty"` // of tasks that the operator takes; nil means all
+	Allow     *muster.Allow    `json:"allow,omitempty"` // what the operator lets tasks have
 	Notes     []string         `json:"notes"`
 	Took      map[string]Took  `json:"took"` // by fact, such as gpus, and in all
 }

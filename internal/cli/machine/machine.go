@@ -2,6 +2,7 @@
 package machine
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/limit"
 	"github.com/muster-dev/muster/internal/agent/probe"
+	"github.com/muster-dev/muster/internal/allow"
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/term"
 )
@@ -351,6 +353,12 @@ func (d *drawing) offer(title string) error {
 	r := &d.f.Resources
 	d.add(&f, "offers", fmt.Sprintf("%g cpus, %d slots, %s memory, %s disk, %d gpus", r.CPUs, r.Slots, r.Memory, r.Disk, len(r.GPUs)))
 	d.add(&f, "tags", strings.Join(d.f.Tags, " "))
+	if d.f.Kinds != nil {
+		d.add(&f, "allowed", "kinds: "+cmp.Or(strings.Join(d.f.Kinds, ", "), allow.None))
+	}
+	for _, w := range allow.Words(d.f.Allow) {
+		d.add(&f, "allowed", w.Of+": "+w.Allowed)
+	}
 	for _, note := range d.f.Notes {
 		d.add(&f, "note", note)
 	}

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/allow"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/work"
+)
+
+// allowing is what a worker's owner lets tasks have.
+type allowing struct {
+	muster.Allow
+	kinds []string
+}
+
+func (c *allowing) flags(group string) []cli.Flag {
+	option := func(name, usage string) frame.Option {
+		return frame.Option{Name: name, Usage: usage, Group: group}.Variable()
+	}
+	return []cli.Flag{
+		allowed(option("allow-kinds", "take only these `KINDS` of tasks: noop, process, script, container (default: all)"), &c.kinds, work.Kind),
+		allowed(option("allow-images", "let containers have only these `IMAGES`, in which * stands for any text, such as 'ghcr.io/acme/*' (default: all)"), &c.Images, allow.Image),
+		allowed(option("allow-users", "let containers run only as these `USERS`, such as 1000:1000, or default for the image's own (default: all)"), &c.Users, allow.User),
+		allowed(option("allow-mounts", "let containers have these `FOLDERS` of the machine, with :ro for reading only, such as /data:ro (default: none)"), &c.Mounts, allow.Mount),
+		allowed(option("allow-env", "let tasks set only these `VARIABLES`, in which * stands for any text, such as 'HF_*' (default: all)"), &c.Env, allow.Variable),
+		frame.Option{Name: "allow-host-network", Usage: "let containers have the machine's own network", Group: group}.On(&c.HostNetwork),
+	}
+}
+
+// allowed is a list of an owner's: it may be given several times, and with commas. An item that is none,
+// alone, makes it empty.
+func allowed(o frame.Option, dst *[]string, read func(string) (string, error)) cli.Flag {
+	return frame.Into(o, dst, func(s string) ([]string, error) {
+		if s == allow.None {
+			return []string{}, nil
+		}
+		all := *dst
+		for part := range strings.SplitSeq(s, ",") {
+			if part = strings.TrimSpace(part); part == "" {
+				return nil, errors.New("an item of the list is empty: write " + allow.None + " to allow nothing")
+			}
+			item, err := read(part)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, item)
+		}
+		return all, nil
+	}, func(all []string) string { return strings.Join(all, ",") })
+}
