@@ -21,7 +21,7 @@ func pushed(w *world, r *engines.Registry, name string, size int) (ref, digest s
 	w.t.Helper()
 	b := engines.Shell(w.t)
 	filler := make([]byte, size) // which packs badly
-	x := uint32(numbers.Add(1)) | 1
+	x := uint32(numbers.Add(1))<<1 | 1
 	for i := range filler {
 		x ^= x << 13
 		x ^= x >> 17
@@ -127,19 +127,21 @@ func TestRegistriesThatFail(t *testing.T) {
 		fault engines.Fault
 		part  string
 	}{
-		"failing": {engines.Failing, ""}, "limited": {engines.Limited, ""}, "corrupt": {engines.Corrupt, ""},
+		"failing": {engines.Failing, "500"}, "limited": {engines.Limited, "rate limit"}, "corrupt": {engines.Corrupt, "verification failed"},
+		"cut": {engines.Cut, "nothing came for"}, // the engine tries by itself, for more than a minute
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, r := newWorld(t, nil), engines.NewRegistry(t)
+			w.waits.stall = 700 * time.Millisecond
 			ref, _ := pushed(w, r, "acme/"+name+":1", 1000)
 			r.Break(c.fault)
 			_, err := w.box(box(ref, "true"))
 			wants(t, err, muster.ImagePull, ref, c.part)
-			t.Log(err)
 			if n := strings.Count(w.lines.String(), "trying again"); n != len(quick.pauses) {
 				t.Errorf("it was tried again %d times: want %d", n, len(quick.pauses))
 			}
 			r.Break(engines.Well)
+			w.waits.stall = time.Minute
 			w.must(box(ref, "true"))
 		})
 	}
@@ -150,10 +152,9 @@ func TestCredentialsAreShownToTheirRegistry(t *testing.T) {
 	r.Auth("ann", "s3cret-of-ann")
 	right := newWorld(t, func(c *Config) { c.Credentials = logins(t, map[string]string{r.Addr: "ann:s3cret-of-ann"}) })
 	ref, _ := pushed(right, r, "acme/private:1", 1000)
-	for name, by := range map[string]map[string]string{"none": nil, "wrong": {r.Addr: "ann:no-s3cret"}, "of another": {"127.0.0.2:5000": "ann:s3cret-of-ann"}} {
+	for _, by := range map[string]map[string]string{"none": nil, "wrong": {r.Addr: "ann:no-s3cret"}, "of another": {"127.0.0.2:5000": "ann:s3cret-of-ann"}} {
 		w := newWorld(t, func(c *Config) { c.Credentials = logins(t, by) })
 		_, err := w.box(box(ref, "true"))
-		t.Log(name, err)
 		wants(t, err, muster.ImageMissing, "docker login", ref)
 		if strings.Contains(w.lines.String()+err.Error(), "s3cret") {
 			t.Errorf("a secret was told: %v\n%s", err, &w.lines)
@@ -205,13 +206,14 @@ func TestManyWhoWantWhatIsNowhereAskOnce(t *testing.T) {
 	w, r := newWorld(t, nil), engines.NewRegistry(t)
 	ref := r.Addr + "/acme/nowhere:1"
 	var wait sync.WaitGroup
-	for range 50 {
-		wait.Go(func() {
-			_, err := w.bring(t.Context(), ref, "", w.lines.add, w.lines.add)
-			wants(t, err, muster.ImageMissing)
-		})
+	errs := make([]error, 50)
+	for i := range errs {
+		wait.Go(func() { _, errs[i] = w.bring(t.Context(), ref, "", w.lines.add, w.lines.add) })
 	}
 	wait.Wait()
+	for _, err := range errs {
+		wants(t, err, muster.ImageMissing)
+	}
 	if n := r.Requests("/v2/acme/nowhere/manifests/"); n > 4 {
 		t.Errorf("the registry was asked %d times", n)
 	}

@@ -187,7 +187,7 @@ var signs = []struct {
 	words []string
 }{
 	{ErrBroken, []string{
-		"filesystem layer verification failed", "unexpected eof", "digest mismatch", "does not match digest", "manifest verification failed",
+		"verification failed", "unexpected eof", "digest mismatch", "does not match digest",
 		"failed commit on ref", "unexpected commit digest", "invalid tar header", "gzip: invalid", "toomanyrequests", "too many requests",
 		"500 internal server error", "502 bad gateway", "503 service unavailable", "504 gateway", "received unexpected http status: 5",
 		"unexpected status code 5", "unexpected status: 5", "unknown blob", "blob unknown", "error parsing http", "error unmarshalling", "mediatype",
