@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/allow"
 	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched/judge"
 )
 
 // checkRows holds what a commit may change: a success stands for ever, an end
@@ -108,6 +111,23 @@ func (w *world) checkGiven(m effect.Assign) error {
 		if g.Quarantined != "" && slices.Contains(m.Grant.GPUs, g.UUID) {
 			return fmt.Errorf("attempt %s is given the quarantined device %s", m.Attempt, g.UUID)
 		}
+	}
+	if m.Spec.Isolation == muster.IsolationContainer {
+		w.stats.contained++
+		if !slices.Contains(row.Kinds, muster.KindContainer) {
+			return fmt.Errorf("attempt %s needs an engine, and is offered to %s, which has none", m.Attempt, m.Worker)
+		}
+		for _, a := range w.disk.attempts {
+			if a.ID.Task == m.Attempt.Task && a.ID.N == m.Attempt.N-1 && judge.Elsewhere(a.Reason) {
+				w.stats.unlucky++
+				if since := w.now.Sub(a.FinishedAt); a.Worker == m.Worker && since < 10*muster.Duration(time.Second) && a.FinishedAt > w.born {
+					return fmt.Errorf("attempt %s is offered to %s again, %s after it failed for what that lacks", m.Attempt, m.Worker, since)
+				}
+			}
+		}
+	}
+	if why := allow.Refuses(row.Allow, m.Spec); why != "" {
+		return fmt.Errorf("attempt %s is offered to %s, though %s", m.Attempt, m.Worker, why)
 	}
 	if m.Checkpoint != t.Checkpoint {
 		return fmt.Errorf("attempt %s goes on from %q, but %q was saved last", m.Attempt, m.Checkpoint, t.Checkpoint)

@@ -25,9 +25,17 @@ func (w *world) newWorker(i int) *worker {
 	if w.rng.IntN(2) == 0 {
 		tags = append(tags, "laptop")
 	}
+	kinds := []string{"noop", "process"}
+	if w.rng.IntN(3) > 0 {
+		kinds = append(kinds, muster.KindContainer)
+	}
+	var allow *muster.Allow
+	if w.rng.IntN(3) == 0 {
+		allow = &muster.Allow{Images: []string{"acme/*"}}
+	}
 	return &worker{
 		id: id, runs: map[muster.AttemptID]*execution{}, reports: map[muster.AttemptID]muster.Report{},
-		offer: muster.Worker{ID: id, Name: string(id), Tags: tags, Kinds: []string{"noop", "process"}, Resources: res},
+		offer: muster.Worker{ID: id, Name: string(id), Tags: tags, Kinds: kinds, Resources: res, Allow: allow},
 	}
 }
 
@@ -125,6 +133,12 @@ func (w *world) mischief() []event.Event {
 				return []event.Event{wk.offered()}
 			}
 		}
+	case 9, 10:
+		if wk.awake() && wk.session != 0 {
+			w.stats.engines++
+			wk.engine()
+			return []event.Event{wk.offered()}
+		}
 	case 7:
 		w.now += muster.Time(w.rng.IntN(120_000)) // nothing happens anywhere for a while
 	}
@@ -179,6 +193,10 @@ func (w *world) demand(t *muster.TaskSpec) {
 	case 4:
 		r.CPUs = 100 // nobody has them
 		t.QueueTimeout = muster.Duration(time.Minute)
+	}
+	if w.rng.IntN(4) == 0 {
+		t.Image, t.Isolation = []string{"acme/train", "python"}[w.rng.IntN(2)], muster.IsolationContainer
+		t.QueueTimeout = muster.Duration(10 * time.Minute) // there may be no engine, or nobody who allows it
 	}
 	if (r.CPUs > 1 || r.Memory > 0) && t.QueueTimeout == 0 {
 		t.QueueTimeout = muster.Duration(20 * time.Minute)

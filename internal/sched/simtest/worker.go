@@ -103,6 +103,15 @@ func (w *worker) quarantine(uuid, why string) {
 	w.offer.Resources.GPUs = gpus
 }
 
+// engine stops the worker's container engine, or starts it.
+func (w *worker) engine() {
+	kinds := slices.DeleteFunc(slices.Clone(w.offer.Kinds), func(kind string) bool { return kind == muster.KindContainer })
+	if len(kinds) == len(w.offer.Kinds) {
+		kinds = append(kinds, muster.KindContainer)
+	}
+	w.offer.Kinds = kinds
+}
+
 func (w *worker) offered() event.Event {
 	return event.Offered{Worker: w.id, Tags: w.offer.Tags, Kinds: w.offer.Kinds, Resources: w.offer.Resources, Allow: w.offer.Allow}
 }
@@ -124,6 +133,11 @@ func newExecution(now muster.Time, rng *rand.Rand, m effect.Assign) *execution {
 		ex.report.Outcome, ex.report.Reason = muster.AttemptTimedOut, muster.Timeout
 	case 3:
 		ex.report.Outcome, ex.report.Reason = muster.AttemptFailed, muster.FetchFailed
+	case 5:
+		ex.report.Outcome = muster.AttemptSucceeded
+		if m.Spec.Isolation == muster.IsolationContainer {
+			ex.report.Outcome, ex.report.Reason = muster.AttemptFailed, []muster.Reason{muster.EngineFailed, muster.ImagePull, muster.ImageMissing}[rng.IntN(3)]
+		}
 	case 4:
 		length *= 20
 		fallthrough

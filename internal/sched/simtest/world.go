@@ -37,6 +37,7 @@ type world struct {
 	crowd   func() []event.Event // comes in every turn, if it is set
 	digest  hash.Hash64          // of all effects, if it is kept
 	retried map[muster.TaskID]bool
+	born    muster.Time // start of the server's present life
 	trace   func(format string, args ...any)
 	stats   stats
 }
@@ -44,7 +45,7 @@ type world struct {
 // stats says what a run met, so that a test can tell that it met everything.
 type stats struct {
 	submits, cancels, retries, crashesBefore, crashesAfter, workerCrashes, freezes, cuts, assigns, refusals int
-	quarantines, heals, preemptions, continued, seats                                                       int
+	quarantines, heals, preemptions, continued, seats, engines, contained, unlucky                          int
 }
 
 // packet is one message of one session.
@@ -336,6 +337,7 @@ func (w *world) apply(ev event.Event) error {
 
 // restart is the death of the server and its next life.
 func (w *world) restart() error {
+	w.born = w.now
 	for i := range w.workers {
 		w.cut(i)
 	}
@@ -375,11 +377,12 @@ func (s stats) add(o stats) stats {
 		s.submits + o.submits, s.cancels + o.cancels, s.retries + o.retries, s.crashesBefore + o.crashesBefore, s.crashesAfter + o.crashesAfter,
 		s.workerCrashes + o.workerCrashes, s.freezes + o.freezes, s.cuts + o.cuts, s.assigns + o.assigns, s.refusals + o.refusals,
 		s.quarantines + o.quarantines, s.heals + o.heals, s.preemptions + o.preemptions, s.continued + o.continued, s.seats + o.seats,
+		s.engines + o.engines, s.contained + o.contained, s.unlucky + o.unlucky,
 	}
 }
 
 // least returns the smallest count.
 func (s stats) least() int {
 	return min(s.submits, s.cancels, s.retries, s.crashesBefore, s.crashesAfter, s.workerCrashes, s.freezes, s.cuts, s.assigns, s.refusals,
-		s.quarantines, s.heals, s.preemptions, s.continued, s.seats)
+		s.quarantines, s.heals, s.preemptions, s.continued, s.seats, s.engines, s.contained, s.unlucky)
 }
