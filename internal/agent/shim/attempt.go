@@ -32,6 +32,7 @@ type attempt struct {
 	size   atomic.Int64 // of the log
 	pumps  *output.Pumps
 	events *output.Events
+	proxy  proxy
 	once   sync.Once     // for the word about what was misunderstood
 	poke   chan struct{} // holds one token if there is something to look at
 
@@ -88,6 +89,9 @@ func (a *attempt) start() (err error) {
 		return err
 	}
 	a.size.Store(st.LogSize)
+	if a.proxy, err = openProxy(hosts(st)); err != nil {
+		return err
+	}
 	a.pumps = output.NewPumps(a.log, a, &s.buffers, st.LogRate)
 	if st.Container != nil {
 		err = a.sail()
@@ -242,6 +246,7 @@ func (a *attempt) end(x kin.Ended) {
 	if left > 0 {
 		s.log.Error("processes of a task do not end, even when killed", slog.String("attempt", a.s.Attempt.String()), slog.Int("processes", left))
 	}
+	a.proxy.close()
 	a.pumps.Finish(pipesWait)
 	a.events.Look()
 	a.events.Close()

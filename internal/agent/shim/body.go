@@ -57,6 +57,7 @@ func (a *attempt) spawn() error {
 	b.pid, err = s.kin.Start(st.Mark, func() (pid int, err error) {
 		b.child.PID, b.child.Handle, err = limit.Spawn(st.Confine, limit.Program{
 			Path: st.Path, Argv: st.Argv, Env: st.Env, Dir: st.Dir, Stdin: s.null, Stdout: out.w, Stderr: errs.w,
+			Gate: a.letOut, Helper: s.helper,
 		})
 		return b.child.PID, err
 	})
@@ -90,6 +91,12 @@ func (a *attempt) sail() error {
 	a.pumps.Start(p[0].r, tasklog.Stdout)
 	a.pumps.Start(p[1].r, tasklog.Stderr)
 	v, err := vessel.Start(a.s.Container, a.s.Mark, p[0].w, p[1].w, a.server.patience, &crew{attempt: a}, a.server.log)
+	if err == nil && a.proxy.rules != nil {
+		if err = a.letContainerOut(v.Pid().PID); err != nil {
+			v.Kill()
+			v.Wait()
+		}
+	}
 	if err != nil {
 		a.pumps.Finish(pipesWait)
 		return err

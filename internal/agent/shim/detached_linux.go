@@ -173,6 +173,7 @@ func live(h *home, build string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	s.helper = []string{self(""), HelpedCommand}
 	if err := h.own(s.self); err != nil {
 		return err
 	}

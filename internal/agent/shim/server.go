@@ -38,6 +38,8 @@ type server struct {
 	self  run.Pid
 	log   *slog.Logger
 
+	helper []string // the command of this program that is limit.Helped, nil for none
+
 	kin      *kin.Kin
 	oom      kin.OOM
 	null     *os.File

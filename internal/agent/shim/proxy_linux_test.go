@@ -1,0 +1,108 @@
+package shim
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// listed is an attempt that runs a shell text in a network of its own, out of which only hosts
+// can be reached.
+func listed(t *testing.T, text string, hosts ...string) *run.Start {
+	t.Helper()
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("there is no curl to connect with")
+	}
+	s := shell(t, text)
+	s.Confine = &run.Confine{NoNet: true, NoNewPri: true, Hosts: hosts}
+	s.Env = append(s.Env, run.Proxied(hosts)...)
+	return s
+}
+
+// reached is a server of this machine that tasks are to reach.
+func reached(t *testing.T) (address string) {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "reached "+r.Host+"\n")
+	}))
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://")
+}
+
+// TestAllowlist holds that a task reaches what its list names, by its first instruction,
+// and nothing else in any way, and that its log tells what was refused.
+func TestAllowlist(t *testing.T) {
+	for _, how := range []string{"forwarded", "through a tunnel"} {
+		modes(t, func(t *testing.T, m mode) {
+			good, bad := reached(t), reached(t)
+			flags := "-sS"
+			if how != "forwarded" {
+				flags = "-sSp"
+			}
+			dir := t.TempDir()
+			s := listed(t, fmt.Sprintf(`curl %[1]s http://%[2]s/; curl %[1]s http://%[3]s/; curl %[1]s http://%[3]s/again
+				curl -sS --noproxy '*' http://%[2]s/ || echo directly $?; getent hosts localhost.example || echo no names`, flags, good, bad), good)
+			p, _ := begin(t, openClient(t, dir, m), s)
+			if x := wait(t, p); x.Code != 0 {
+				t.Errorf("it ends with %+v", x)
+			}
+			out, refused := printed(t, dir, s.Attempt, tasklog.Stdout), "the network allowlist refused "+bad+": add it to allow_hosts\n"
+			want := "reached " + good + "\ndirectly 7\nno names\n"
+			if how == "forwarded" {
+				want = "reached " + good + "\n" + refused + refused + "directly 7\nno names\n"
+			}
+			if out != want {
+				t.Errorf("it prints\n%s and\n%s, want\n%s", out, printed(t, dir, s.Attempt, tasklog.Stderr), want)
+			}
+			if got := printed(t, dir, s.Attempt, tasklog.System); got != refused {
+				t.Errorf("the log says %q, want %q", got, refused)
+			}
+		})
+	}
+}
+
+// TestAllowlistOutlivesTheWorker holds that a task goes on to reach what it may after its
+// worker was killed, and that nothing of it is open once it has ended.
+func TestAllowlistOutlivesTheWorker(t *testing.T) {
+	needShims(t)
+	far, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	dir, good := t.TempDir(), reached(t)
+	fifo := filepath.Join(t.TempDir(), "go")
+	s := listed(t, fmt.Sprintf("mkfifo %[1]s; curl -sS http://%[2]s/; read x <%[1]s; curl -sS http://%[2]s/; curl -sSp http://%[3]s/", fifo, good, far.Addr()), good, far.Addr().String())
+	w := startWorker(t, dir)
+	w.do(order{Start: s})
+	w.kill()
+	c := detached(t, dir)
+	p, _ := adopt(t, c, held(t, c))
+	await(t, "the first answer", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "reached "+good+"\n" })
+	if out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", "echo >"+fifo).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	tunnel, err := far.Accept() // which the task keeps open until it is stopped
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tunnel.Close()
+	p.Stop(&run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser}, muster.Kill{})
+	wait(t, p)
+	if _, err := io.ReadAll(tunnel); err != nil {
+		t.Errorf("the tunnel of an ended task: %v", err)
+	}
+	if got, want := printed(t, dir, s.Attempt, tasklog.Stdout), strings.Repeat("reached "+good+"\n", 2); got != want {
+		t.Errorf("it prints %q, want %q", got, want)
+	}
+}
