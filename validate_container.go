@@ -108,8 +108,8 @@ func (v *validator) options(c *Container, memory Size) {
 		v.absolute(at+".source", m.Source)
 		v.absolute(at+".target", m.Target)
 		switch {
-		case m.Target == "/", m.Target == "/muster", strings.HasPrefix(m.Target, "/muster/"):
-			v.add(at+".target", "", "%s is taken by the image or by Muster: choose another folder", m.Target)
+		case m.Target == "/", slices.Contains([]string{"muster", "proc", "sys", "dev"}, strings.Split(m.Target+"/", "/")[1]):
+			v.add(at+".target", "", "%s is taken by the system or by Muster: choose another folder", m.Target)
 		case slices.ContainsFunc(c.Mounts[:k], func(o Mount) bool { return o.Target == m.Target }):
 			v.add(at+".target", "", "another mount is at %s, too", shorten([]byte(m.Target)))
 		}

@@ -155,6 +155,7 @@ func TestValidate(t *testing.T) {
 		{task(`"image": "a", "container": {"mounts": [{"source": "x", "target": "/y"}]}`), "tasks[0].container.mounts[0].source", "not an absolute path"},
 		{task(`"image": "a", "container": {"mounts": ["/a/../b:/y"]}`), "tasks[0].container.mounts[0].source", "not an absolute path"},
 		{task(`"image": "a", "container": {"mounts": ["/a:/muster/out"]}`), "tasks[0].container.mounts[0].target", "choose another folder"},
+		{task(`"image": "a", "container": {"mounts": ["/a:/dev"]}`), "tasks[0].container.mounts[0].target", "choose another folder"},
 		{task(`"image": "a", "container": {"mounts": ["/a:/x", "/b:/x"]}`), "tasks[0].container.mounts[1].target", "another mount"},
 		{task(`"image": "a", "container": {"mounts": [` + strings.Repeat(`"/a:/x", `, MaxMounts) + `"/a:/x"]}`), "tasks[0].container.mounts", "too many"},
 		{task(`"image": "a", "isolation": "auto", "network": "bridge"`), "tasks[0].network", "a process has no bridge"},

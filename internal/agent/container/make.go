@@ -32,7 +32,7 @@ func (c *Containers) Make(ctx context.Context, b *run.Box, say, step func(string
 	}
 	spec := b.Task.Spec
 	if why := allow.Container(c.cfg.Allow, spec); why != "" {
-		return nil, run.Failf(muster.Rejected, "the worker refuses the task: %s", why)
+		return nil, run.Failf(muster.Rejected, "the worker makes no such container: %s", why)
 	}
 	ref, ok := whole(spec.Image)
 	if !ok {

@@ -132,10 +132,10 @@ func (a *Attempt) contain(ctx context.Context) error {
 	return nil
 }
 
-// incapable reports whether err is of the worker's engine, and not of the image or its registry.
+// incapable reports whether err is of the worker's engine or its owner, and not of the image or its registry.
 func incapable(err error) bool {
 	f, ok := errors.AsType[*run.TaskError](err)
-	return ok && (f.Reason == muster.Dependency || f.Reason == muster.EngineFailed)
+	return ok && (f.Reason == muster.Dependency || f.Reason == muster.EngineFailed || f.Reason == muster.Rejected)
 }
 
 // settle undoes what was prepared for a container.
