@@ -27,7 +27,7 @@ const (
 func (r *round) data(context.Context) []Finding {
 	info, err := os.Stat(r.Data)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return r.noData()
 	case errors.Is(err, fs.ErrPermission):
 		return one("data", Problem, "run the doctor as the user whom the worker runs as", "this user may not look into %s", r.Data)

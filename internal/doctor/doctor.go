@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -85,14 +84,14 @@ type Config struct {
 
 // Doctor looks at one machine. Its methods must not be called at the same time.
 type Doctor struct {
-	cfg Config
-	log *slog.Logger // of what mends do
+	cfg    Config
+	checks []check
 }
 
 // New returns a Doctor that has looked at nothing yet.
 func New(cfg Config) *Doctor {
 	cfg.Limits.Data = cfg.Data
-	return &Doctor{cfg: cfg, log: slog.New(slog.DiscardHandler)}
+	return &Doctor{cfg: cfg, checks: checks()}
 }
 
 // A look ends after most, with checks that hang; by then those that heed a context had
@@ -159,10 +158,6 @@ func checks() []check {
 
 // Look looks at everything. Its error is that of ctx.
 func (d *Doctor) Look(ctx context.Context) ([]Finding, error) {
-	return d.look(ctx, checks())
-}
-
-func (d *Doctor) look(ctx context.Context, all []check) ([]Finding, error) {
 	end, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	heeded, cancel := context.WithTimeout(end, heeds)
@@ -178,14 +173,14 @@ func (d *Doctor) look(ctx context.Context, all []check) ([]Finding, error) {
 	})
 	r.answer = sync.OnceValue(func() *answer { return r.ask(heeded) })
 	r.hosts = sync.OnceValue(func() []engine { return r.findEngines(heeded) })
-	told := make([]chan []Finding, len(all))
-	for i, c := range all {
+	told := make([]chan []Finding, len(d.checks))
+	for i, c := range d.checks {
 		told[i] = make(chan []Finding, 1)
 		// A system call on a broken mount may never return: nobody can wait for that.
 		go func() { told[i] <- c.look(r, heeded) }()
 	}
 	var list []Finding
-	for i, c := range all {
+	for i, c := range d.checks {
 		found := []Finding{{Name: c.name, Status: Warning, Found: fmt.Sprintf("unknown: finding out takes more than %s", most), Fix: "something of this machine hangs, such as a network disk or a driver: look at `dmesg`"}}
 		select {
 		case found = <-told[i]:
@@ -197,6 +192,9 @@ func (d *Doctor) look(ctx context.Context, all []check) ([]Finding, error) {
 		}
 		for _, f := range found {
 			f.Group = c.group
+			if os.Geteuid() == 0 {
+				f.Fix = strings.ReplaceAll(f.Fix, "sudo ", "") // which may not even be installed
+			}
 			list = append(list, f)
 		}
 	}

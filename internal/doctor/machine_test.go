@@ -1,0 +1,305 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/agent/gpu"
+	"github.com/muster-dev/muster/internal/agent/gpu/gputest"
+	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/probe"
+	"github.com/muster-dev/muster/internal/mustertest/engines"
+)
+
+// at is a round on a machine that is a folder, of which the probe found these facts.
+func at(root string, f probe.Facts) *round {
+	return &round{Config: &Config{root: root, Data: filepath.Join(root, "data")}, facts: func() probe.Facts { return f }, hosts: func() []engine { return nil }}
+}
+
+// nvrm is what /proc/driver/nvidia/version says with a driver.
+func nvrm(version string) string {
+	return "NVRM version: NVIDIA UNIX x86_64 Kernel Module  " + version + "  Tue Jan  7 17:46:22 UTC 2025\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n"
+}
+
+func TestDriverAndLibraries(t *testing.T) {
+	t.Parallel()
+	const lib = "/usr/lib/x86_64-linux-gnu/"
+	// As the drivers 525 to 570 print it, on standard output, with status 18.
+	said := "NVIDIA GPUs are unknown: nvidia-smi failed (exit status 18): Failed to initialize NVML: Driver/library version mismatch"
+	for _, c := range []struct {
+		name   string
+		loaded string
+		libs   []string
+		notes  []string
+		want   Status
+		says   string
+	}{
+		{"the same", "550.144.03", []string{"libcuda.so.550.144.03", "libnvidia-ml.so.550.144.03"}, nil, OK, "550.144.03"},
+		{"upgraded below running programs", "550.144.03", []string{"libcuda.so.550.163.01", "libnvidia-ml.so.550.163.01"}, nil, Problem, "restart"},
+		{"the tool says so", "550.144.03", []string{"libcuda.so.550.144.03"}, []string{said}, Problem, "version mismatch"},
+		{"only the tool says so", "", nil, []string{said}, Problem, "an unknown version"},
+		{"two versions", "550.144.03", []string{"libcuda.so.550.144.03", "libcuda.so.535.54.03"}, nil, Warning, "several"},
+		{"no libraries", "570.86", nil, nil, Warning, "570.86"},
+		{"open modules", "570.86.15", []string{"libcuda.so.570.86.15"}, nil, OK, "570.86.15"},
+	} {
+		root := t.TempDir()
+		if c.loaded != "" {
+			put(t, root, "/proc/driver/nvidia/version", nvrm(c.loaded))
+		}
+		for _, l := range c.libs {
+			put(t, root, lib+l, "")
+		}
+		t.Log(c.name)
+		want(t, at(root, probe.Facts{Notes: c.notes}).driver(t.Context()), "driver", c.want, c.says)
+	}
+	if found := at(t.TempDir(), probe.Facts{}).driver(t.Context()); found != nil {
+		t.Errorf("without a GPU: %v", found)
+	}
+	root := t.TempDir()
+	put(t, root, "/sys/bus/pci/devices/0000:3b:00.0/vendor", "0x10de\n")
+	put(t, root, "/sys/bus/pci/devices/0000:3b:00.0/class", "0x030200\n")
+	want(t, at(root, probe.Facts{}).driver(t.Context()), "driver", Warning, "no NVIDIA driver")
+}
+
+// TestMismatchThatTheToolTells holds that what a tool prints comes to be told, by the probe that
+// workers use.
+func TestMismatchThatTheToolTells(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("skipped: the stand-in for nvidia-smi is a shell script")
+	}
+	dir := t.TempDir()
+	tool := "#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'\necho 'NVML library version: 550.163'\nexit 18\n"
+	if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte(tool), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	found := look(t, config(t), "driver", "gpus")
+	want(t, found, "driver", Problem, "version mismatch", "rmmod")
+	want(t, found, "gpus", Note)
+}
+
+func TestGPUs(t *testing.T) {
+	gputest.New(t, gputest.GPU{Name: "NVIDIA H100 PCIe"}, gputest.GPU{Name: "NVIDIA A40", ECC: 3})
+	found := look(t, config(t), "gpus")
+	want(t, found[:1], "gpus", OK, "H100")
+	want(t, found[1:], "gpus", Warning, "A40", "3 errors")
+	ecc := uint64(0)
+	f := device(&gpu.Device{GPU: muster.GPU{Name: "A100", UUID: "GPU-1"}, Reading: gpu.Reading{ECC: &ecc, Faults: []string{"XID 79: GPU has fallen off the bus"}}})
+	want(t, []Finding{f}, "gpus", Problem, "XID 79", "GPU-1")
+	want(t, at(t.TempDir(), probe.Facts{Notes: []string{"no GPUs: none of nvidia-smi is on the PATH"}}).gpus(t.Context()), "gpus", Note, "no GPUs are here")
+	root := t.TempDir()
+	put(t, root, "/sys/bus/pci/devices/0000:3b:00.0/vendor", "0x1002\n")
+	put(t, root, "/sys/bus/pci/devices/0000:3b:00.0/class", "0x038000\n")
+	want(t, at(root, probe.Facts{Notes: []string{"no GPUs: none of amd-smi is on the PATH"}}).gpus(t.Context()), "gpus", Warning, "AMD")
+	want(t, at(root, probe.Facts{Notes: []string{"NVIDIA GPU 0 (A40) is left out: this user may not open its device files"}}).gpus(t.Context()), "gpus", Warning, "usermod")
+}
+
+func TestToolkit(t *testing.T) {
+	t.Parallel()
+	facts := probe.Facts{GPUs: []gpu.Device{{GPU: muster.GPU{Vendor: "nvidia"}}}}
+	for _, c := range []struct {
+		about docker.About
+		cdi   string
+		want  Status
+		says  string
+	}{
+		{docker.About{Name: "docker", Runtimes: []string{"nvidia", "runc"}}, "", OK, "hands"},
+		{docker.About{Name: "docker", Runtimes: []string{"runc"}}, "", Warning, "nvidia-ctk runtime configure"},
+		{docker.About{Name: "podman", CDI: []string{"/etc/cdi"}}, "", Warning, "nvidia-ctk cdi generate"},
+		{docker.About{Name: "podman", CDI: []string{"/etc/cdi"}}, "/usr/lib/libcuda.so.550.144.03", OK, "hands"},
+		{docker.About{Name: "docker", CDI: []string{"/etc/cdi"}}, "/usr/lib/libcuda.so.535.54.03", Warning, "another driver"},
+	} {
+		root := t.TempDir()
+		put(t, root, "/proc/driver/nvidia/version", nvrm("550.144.03"))
+		if c.cdi != "" {
+			put(t, root, "/etc/cdi/nvidia.yaml", "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ncontainerEdits:\n  mounts:\n  - hostPath: "+c.cdi+"\n")
+		}
+		r := at(root, facts)
+		r.hosts = func() []engine { return []engine{{host: "unix:///x", about: &c.about}} }
+		want(t, r.toolkit(t.Context()), "gpu-toolkit", c.want, c.says)
+	}
+}
+
+func TestNoEngineSaysHowToComeToOne(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for release, command := range map[string]string{
+		"ID=debian\n": "apt-get install docker.io", "ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n": "apt-get install docker.io", "ID=fedora\n": "dnf install moby-engine",
+		"ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n": "dnf install", "ID=arch\n": "pacman -S docker", "ID=\"opensuse-leap\"\nID_LIKE=\"suse opensuse\"\n": "zypper install docker",
+		"ID=alpine\n": "apk add docker", "ID=nixos\n": "docs.docker.com", "": "docs.docker.com",
+	} {
+		root := t.TempDir()
+		put(t, root, "/etc/os-release", release)
+		want(t, at(root, probe.Facts{}).engines(t.Context()), "engine", Note, command)
+	}
+}
+
+func TestEngineThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	r := at(t.TempDir(), probe.Facts{})
+	refused := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", refused)
+	if err != nil {
+		t.Skipf("skipped: %v", err)
+	}
+	if u, ok := l.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(false)
+	}
+	l.Close()
+	e := askEngine(t.Context(), "unix://"+refused)
+	want(t, []Finding{r.unusable(&e)}, "engine", Problem, "does not run", "service docker start")
+	put(t, r.root, "/run/systemd/system/x", "")
+	want(t, []Finding{r.unusable(&e)}, "engine", Problem, "systemctl start docker")
+	e = askEngine(t.Context(), "unix:///no/such.sock")
+	want(t, []Finding{r.unusable(&e)}, "engine", Problem, "is not there")
+	e.err = fmt.Errorf("dial: %w", syscall.EACCES)
+	want(t, []Finding{r.unusable(&e)}, "engine", Problem, "usermod -aG docker")
+
+	// A podman beside that answers makes it a note.
+	r.hosts = func() []engine {
+		return []engine{e, {host: "unix:///x", about: &docker.About{Name: "podman", API: "1.41"}}}
+	}
+	found := r.engines(t.Context())
+	want(t, found[:1], "engine", Note)
+	want(t, found[1:], "engine", OK, "podman")
+	want(t, found, "engine-limits", Warning)
+	r.hosts = func() []engine {
+		return []engine{{host: "tcp://x", about: &docker.About{Name: "docker", API: "1.40", Storage: "vfs", CgroupDriver: "systemd", Rootless: true, OS: "windows"}}}
+	}
+	found = r.engines(t.Context())
+	want(t, found, "engine-version", Warning, "1.40")
+	want(t, found, "engine-storage", Warning, "overlay2")
+	want(t, found, "engine-rootless", Note)
+	want(t, found, "engine-os", Warning)
+	none(t, found, "engine-limits")
+	for v, old := range map[string]bool{"1.40": true, "1.41": false, "1.5": true, "1.51": false, "2.0": false, "": false} {
+		if older(v, leastAPI) != old {
+			t.Errorf("%q is older: %t", v, !old)
+		}
+	}
+}
+
+func TestContainersOfTheDeadAreRemoved(t *testing.T) {
+	host := engines.Shared(t)
+	d, err := docker.Open(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	cfg := config(t)
+	cfg.Engine = host
+	put(t, cfg.Data, "identity.json", `{"worker":"w-doctor","key":"k","server":"http://`+nobody(t)+`"}`)
+	put(t, cfg.Data, "tasks/17.3-1/work/x", "x")
+	image := engines.Busybox(t, host)
+	begin := func(name, worker string) string {
+		t.Helper()
+		id, err := d.Create(t.Context(), &docker.Plan{Name: name, Image: image, Command: []string{"sleep", "60"}, Network: "none", LogSize: "1m", LogFiles: 1,
+			Labels: map[string]string{labelWorker: worker, labelAttempt: "17.3#1", labelData: cfg.Data}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := d.Remove(context.WithoutCancel(t.Context()), id); err != nil {
+				t.Error(err)
+			}
+		})
+		return id
+	}
+	mine := fmt.Sprintf("muster-doctor-%d-17.3-1", os.Getpid())
+	id := begin(mine, "w-doctor")
+	begin(mine+"-other", "w-other")
+	names := []string{"engine", "leftover-containers", "leftovers"}
+	found := look(t, cfg, names...)
+	want(t, found, "engine", OK, host)
+	want(t, found, "leftover-containers", Warning, mine)
+	want(t, found, "other-containers", Note)
+	want(t, found, "task-folders", Warning)
+
+	// While it runs nothing of it is touched.
+	if err := d.Start(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	found = look(t, cfg, names...)
+	if f := want(t, found, "leftover-containers", Warning, mine, "rm -f"); f.mend != nil {
+		t.Error("a container that runs would be removed")
+	}
+	if f := want(t, found, "task-folders", Warning); f.mend != nil {
+		t.Error("the folder of a container that runs would be removed")
+	}
+	if err := d.Kill(t.Context(), id, "KILL"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Wait(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	mended(t, cfg, look(t, cfg, names...), "leftover-containers", "task-folders")
+	all, err := d.Containers(t.Context(), labelData, cfg.Data)
+	if err != nil || len(all) != 1 || !strings.HasSuffix(all[0].Name, "-other") {
+		t.Errorf("%v, %v", all, err)
+	}
+}
+
+func TestSystem(t *testing.T) {
+	t.Parallel()
+	if !isLinux {
+		t.Skip("skipped: the files are Linux's")
+	}
+	root := t.TempDir()
+	none := limit.Description{Cgroups: "v2", CPUs: limit.Way{By: limit.ByNothing, Why: "not delegated"}, Memory: limit.Way{By: limit.ByWatch, Why: "not delegated"}, PIDs: limit.Way{By: limit.ByKernel},
+		Signals: limit.Way{By: limit.ByNothing}, NoNetwork: limit.Way{By: limit.ByNothing, Why: "no user namespace"}}
+	r := at(root, probe.Facts{Limits: &none})
+	want(t, r.cgroups(t.Context()), "cgroups", Warning, "cpus (no)", "memory (watched)", "not delegated")
+	put(t, root, "/proc/sys/kernel/osrelease", "6.1.0-18-amd64\n")
+	put(t, root, "/sys/kernel/security/lsm", "capability,yama,apparmor\n")
+	want(t, r.sandbox(t.Context()), "sandbox", Warning, "lsm=landlock,capability,yama,apparmor")
+	put(t, root, "/proc/sys/kernel/osrelease", "5.10.0-28-amd64\n")
+	want(t, r.sandbox(t.Context()), "sandbox", Warning, "5.13")
+	for file, command := range map[string]string{
+		"/proc/sys/kernel/unprivileged_userns_clone": "unprivileged_userns_clone=1", "/proc/sys/user/max_user_namespaces": "max_user_namespaces=", "/none": "--task-user",
+	} {
+		r := at(t.TempDir(), probe.Facts{Limits: &none})
+		put(t, r.root, file, "0\n")
+		want(t, r.network(t.Context()), "network", Warning, command)
+	}
+	put(t, root, "/proc/sys/kernel/pid_max", "4194304\n")
+	put(t, root, "/proc/sys/kernel/threads-max", "7000\n")
+	want(t, r.processes(t.Context()), "processes", Note, "7000", "kernel.threads-max")
+	put(t, root, "/proc/sys/net/ipv4/ip_local_port_range", "15000\t61000\n")
+	want(t, r.gangPorts(t.Context()), "gang-ports", Note, "ip_local_reserved_ports")
+	put(t, root, "/proc/sys/net/ipv4/ip_local_reserved_ports", "20000-29999\n")
+	want(t, r.gangPorts(t.Context()), "gang-ports", OK)
+	r.Limits = limit.Config{TaskUser: "no-such-user-here"}
+	want(t, r.taskUser(t.Context()), "task-user", Problem, "useradd")
+}
+
+func TestFileSystems(t *testing.T) {
+	t.Parallel()
+	for kind, status := range map[string]Status{"ext4": OK, "xfs": OK, "nfs4": Warning, "tmpfs": Warning, "9p": Warning, "overlay": Note, "": Note} {
+		want(t, at(t.TempDir(), probe.Facts{Disk: probe.Disk{Type: kind}}).filesystem(t.Context()), "filesystem", status)
+	}
+	want(t, at(t.TempDir(), probe.Facts{Disk: probe.Disk{Type: "ext4", ReadOnly: true}}).filesystem(t.Context()), "filesystem", Problem, "read-only")
+}
+
+func TestPythonAndUV(t *testing.T) {
+	t.Parallel()
+	r := at(t.TempDir(), probe.Facts{UV: &probe.UV{Path: "/usr/bin/uv", Version: "0.5.11"}})
+	want(t, r.uv(t.Context()), "uv", OK, "0.5.11")
+	r = at(t.TempDir(), probe.Facts{UV: &probe.UV{Path: "/usr/bin/uv"}})
+	want(t, r.uv(t.Context()), "uv", Problem, "/usr/bin/uv")
+	own := filepath.Join(r.Data, "tools", "uv", "bin", "uv")
+	r = &round{Config: r.Config, facts: func() probe.Facts { return probe.Facts{UV: &probe.UV{Path: own}} }}
+	if f := want(t, r.uv(t.Context()), "uv", Problem, own); f.mend == nil {
+		t.Error("what the worker fetched is not fetched anew")
+	}
+	if found := r.index(t.Context()); found != nil {
+		t.Errorf("the package index was asked: %v", found)
+	}
+}
