@@ -109,7 +109,7 @@ func (c *Containers) Run(ctx context.Context, changed func(error)) error {
 	tick := time.NewTicker(c.waits.ask)
 	defer tick.Stop()
 	for first := true; ; first = false {
-		was, now := c.Ready(), c.ask(ctx)
+		was, now := c.Ready(), c.Ask(ctx)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // it was to end
 		}
@@ -129,11 +129,8 @@ func (c *Containers) Run(ctx context.Context, changed func(error)) error {
 	}
 }
 
-// Ask asks the engine at once, so that Ready knows before Run runs.
-func (c *Containers) Ask(ctx context.Context) error { return c.ask(ctx) }
-
-// ask asks the engine whether it is ready, and notes the answer.
-func (c *Containers) ask(ctx context.Context) error {
+// Ask asks the engine whether it is ready, and notes the answer for Ready. Run does so again and again.
+func (c *Containers) Ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.waits.answer, fmt.Errorf("it did not answer within %s", c.waits.answer))
 	defer cancel()
 	var about *docker.About
@@ -274,13 +271,16 @@ const (
 	labelData    = "dev.muster.data"
 )
 
+// mostWorker is how much of what names the worker is in the names of its containers.
+const mostWorker = 40
+
 // name is that of an attempt's container.
 func (c *Containers) name(a muster.AttemptID) string {
-	short := strings.Map(func(r rune) rune {
+	worker := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
 			return r
 		}
 		return -1
 	}, c.cfg.Worker)
-	return fmt.Sprintf("muster-%s-%s-%d", short[:min(12, len(short))], a.Task, a.N)
+	return fmt.Sprintf("muster-%s-%s-%d", worker[:min(mostWorker, len(worker))], a.Task, a.N)
 }

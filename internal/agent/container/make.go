@@ -101,7 +101,7 @@ func (c *Containers) create(ctx context.Context, p *docker.Plan) (string, error)
 	c.claim(p.Name, "")
 	id, err := c.cfg.Engine.Create(ctx, p)
 	if errors.Is(err, docker.ErrTaken) {
-		if err = c.cfg.Engine.Remove(ctx, p.Name); err == nil {
+		if err = c.replace(ctx, p.Name, err); err == nil {
 			id, err = c.cfg.Engine.Create(ctx, p)
 		}
 	}
@@ -122,12 +122,25 @@ func (c *Containers) create(ctx context.Context, p *docker.Plan) (string, error)
 	return "", run.Failf(muster.StartFailed, "%w", err)
 }
 
+// replace removes the container of a name, for which another one cannot be made. One that is not this worker's stays.
+func (c *Containers) replace(ctx context.Context, name string, taken error) error {
+	list, err := c.cfg.Engine.Containers(ctx, labelWorker, c.cfg.Worker)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(list, func(l docker.Listed) bool { return l.Name == name })
+	if at < 0 {
+		return taken
+	}
+	return c.cfg.Engine.Remove(ctx, list[at].ID)
+}
+
 // abandon removes what a failed creation may have left: an answer may have been lost on its way. What
 // cannot be removed now is swept when the engine is back.
 func (c *Containers) abandon(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.waits.answer)
 	defer cancel()
-	err := c.cfg.Engine.Remove(ctx, name)
+	err := c.replace(ctx, name, nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.made, name)

@@ -191,7 +191,9 @@ func TestMountsOfTheWorker(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := newWorld(t, func(c *Config) { c.Allow = &muster.Allow{Mounts: []string{open, c.Dir, "/run", "/var/run", filepath.Dir(engines.Shared(t)[len("unix://"):])}} })
+	w := newWorld(t, func(c *Config) {
+		c.Allow = &muster.Allow{Mounts: []string{open, c.Dir, "/run", "/var/run", filepath.Dir(engines.Shared(t)[len("unix://"):])}}
+	})
 	mount := func(source, target string, readOnly bool) *run.Box {
 		b := with(w.shell(), muster.Container{Mounts: []muster.Mount{{Source: source, Target: target, ReadOnly: readOnly}}}, "sh", "-c", "cat /data/in /data; touch /data/new && echo written")
 		b.Shell = true
@@ -301,5 +303,25 @@ func TestSweepRemovesWhatNobodyHolds(t *testing.T) {
 		if err := now.Remove(t.Context(), held); err != nil {
 			t.Errorf("a container that is not there is no error: %v", err)
 		}
+	}
+}
+
+func TestANameThatAnotherOneHasIsNotTakenAway(t *testing.T) {
+	w := newWorld(t, nil)
+	b := box(w.shell(), "true")
+	p := &docker.Plan{Name: w.name(b.Task.Attempt), Image: w.shell(), LogSize: logSize, LogFiles: logFiles}
+	id, err := w.cfg.Engine.Create(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := w.cfg.Engine.Remove(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}()
+	_, err = w.box(b)
+	wants(t, err, muster.StartFailed, p.Name)
+	if _, err := w.api.ContainerInspect(t.Context(), id, client.ContainerInspectOptions{}); err != nil {
+		t.Errorf("the other one's container: %v", err)
 	}
 }

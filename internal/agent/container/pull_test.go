@@ -271,7 +271,9 @@ func TestNoMoreThanThreePullsGoOn(t *testing.T) {
 			}
 		})
 	}
-	w.until("one waits for its turn", func() bool { return strings.Contains(w.lines.String(), "waiting for other pulls") && len(w.pulls.places) == mostPulls })
+	w.until("one waits for its turn", func() bool {
+		return strings.Contains(w.lines.String(), "waiting for other pulls") && len(w.pulls.places) == mostPulls
+	})
 	r.Resume()
 	wait.Wait()
 }

@@ -91,7 +91,7 @@ func worldAt(t *testing.T, host string, change func(*Config)) *world {
 		t.Fatal(err)
 	}
 	w.waits = quick
-	if err := w.ask(t.Context()); err != nil {
+	if err := w.Ask(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -80,19 +80,19 @@ func (e *Engine) failed(ctx context.Context, doing string, err error) error {
 func saying(doing string, err, kind error) error {
 	said := doing + ": " + strings.TrimPrefix(strings.TrimSpace(err.Error()), "Error response from daemon: ")
 	if kind == nil {
-		return errors.New(said)
+		return &failure{said: said, of: []error{err}}
 	}
-	return &failure{said: said, kind: kind}
+	return &failure{said: said, of: []error{kind, err}}
 }
 
-// failure is an error with the words of the engine and our kind.
+// failure is an error with the words of the engine, of our kind and what it came from.
 type failure struct {
 	said string
-	kind error
+	of   []error
 }
 
 // Error returns the words.
 func (f *failure) Error() string { return f.said }
 
-// Unwrap returns the kind.
-func (f *failure) Unwrap() error { return f.kind }
+// Unwrap returns the kind and the cause.
+func (f *failure) Unwrap() []error { return f.of }

@@ -1,0 +1,208 @@
+package container
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/mustertest/engines"
+)
+
+// goes lets Run go until the test ends, and returns what it says of the engine.
+func (w *world) goes() <-chan error {
+	said := make(chan error, 10)
+	ctx, end := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx, func(why error) { said <- why }) }()
+	w.t.Cleanup(func() {
+		end()
+		if err := <-done; err != nil {
+			w.t.Error(err)
+		}
+	})
+	return said
+}
+
+// told waits for what Run says next.
+func (w *world) told(said <-chan error, ready bool) error {
+	w.t.Helper()
+	select {
+	case why := <-said:
+		if (why == nil) != ready {
+			w.t.Fatalf("the engine is said to be ready: %v (%v), want %v", why == nil, why, ready)
+		}
+		return why
+	case <-time.After(30 * time.Second):
+		w.t.Fatal("nothing was said of the engine for 30 s")
+		return nil
+	}
+}
+
+func TestAnEngineThatGoesAndComesBack(t *testing.T) {
+	d := engines.Start(t)
+	w := worldAt(t, d.Host(), nil)
+	w.waits.answer = 2 * time.Second
+	image := w.shell()
+	if err := w.Sweep(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	said := w.goes()
+	w.told(said, true)
+	left, err := w.Make(t.Context(), box(image, "true"), w.lines.add, w.lines.add)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	d.Stop()
+	if why := w.told(said, false); !strings.Contains(why.Error(), d.Host()) {
+		t.Errorf("%v: want it to name %s", why, d.Host())
+	}
+	_, err = w.box(box(image, "true"))
+	wants(t, err, muster.EngineFailed, d.Host())
+	if err := w.Remove(t.Context(), left); err == nil {
+		t.Error("a container was removed by an engine that is not there")
+	}
+	d.Again()
+	w.told(said, true)
+	w.until("what could not be removed is swept", func() bool {
+		list, err := w.cfg.Engine.Containers(t.Context(), labelWorker, w.cfg.Worker)
+		return err == nil && len(list) == 0
+	})
+
+	d.Freeze(true)
+	if why := w.told(said, false); !strings.Contains(why.Error(), "did not answer within") && !strings.Contains(why.Error(), "deadline") {
+		t.Errorf("%v: want it to say that there was no answer", why)
+	}
+	d.Freeze(false)
+	w.told(said, true)
+	if len(said) != 0 {
+		t.Error("more was said of the engine than what changed")
+	}
+}
+
+func TestAnEngineThatNeverWas(t *testing.T) {
+	host := "unix://" + filepath.Join(t.TempDir(), "none.sock")
+	engine, err := docker.Open(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Close()
+	w := &world{t: t, host: host}
+	if w.Containers, err = New(Config{Engine: engine, Worker: "w", Dir: t.TempDir(), Credentials: logins(t, nil)}); err != nil {
+		t.Fatal(err)
+	}
+	w.waits = quick
+	_, err = w.Make(t.Context(), box("python:3", "true"), w.lines.add, w.lines.add)
+	wants(t, err, muster.EngineFailed, "not asked yet")
+	w.told(w.goes(), false)
+	_, err = w.Make(t.Context(), box("python:3", "true"), w.lines.add, w.lines.add)
+	wants(t, err, muster.EngineFailed, host)
+	if err := w.Sweep(t.Context(), nil); err == nil {
+		t.Error("swept without an engine")
+	}
+}
+
+// podman starts Podman's service with folders of its own, which takes registries on loopback as they are.
+func podman(t *testing.T) string {
+	t.Helper()
+	program, err := exec.LookPath("podman")
+	if err != nil || os.Geteuid() != 0 || testing.Short() {
+		t.Skip("no Podman that this user may start with folders of its own, or -short")
+	}
+	dir, err := os.MkdirTemp("", "muster-podman") // a short path, for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	registries, limits := filepath.Join(dir, "registries.conf"), filepath.Join(dir, "containers.conf")
+	for path, text := range map[string]string{
+		registries: "[[registry]]\nlocation = \"127.0.0.1\"\ninsecure = true\n",
+		limits:     "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n", // which its own root may not raise everywhere
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := []string{"--root", filepath.Join(dir, "root"), "--runroot", filepath.Join(dir, "run"), "--tmpdir", filepath.Join(dir, "tmp"), "--storage-driver", "vfs"}
+	host := "unix://" + filepath.Join(dir, "sock")
+	var out bytes.Buffer
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, append(store, "system", "service", "--time=0", host)...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Env = append(os.Environ(), "CONTAINERS_REGISTRIES_CONF="+registries, "CONTAINERS_CONF="+limits)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Error(err)
+		}
+		_ = cmd.Wait() // it was told to end
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	api := engines.API(t, host)
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if _, err := api.Ping(t.Context(), client.PingOptions{}); err == nil {
+			return host
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("Podman's service does not answer: %s", &out)
+		}
+	}
+}
+
+func TestPodman(t *testing.T) {
+	w := worldAt(t, podman(t), nil)
+	if w.About().Name != "podman" {
+		t.Errorf("the engine is %+v", w.About())
+	}
+	r := engines.NewRegistry(t)
+	ref, digest := pushed(w, r, "acme/podman:1", 1<<20)
+	c := w.must(box(ref, "true"))
+	if want := strings.TrimSuffix(ref, ":1") + "@" + digest; c.Image != want {
+		t.Errorf("the image is %s: want %s", c.Image, want)
+	}
+	b := with(ref, muster.Container{User: "1000:1000", ReadOnly: true}, "sh", "-c", "id -u; touch /etc/x; grep NoNewPrivs /proc/self/status; echo $MINE; exit 7")
+	b.Shell, b.Env = true, []string{"MINE=task"}
+	b.Task.Spec.Network = muster.NetworkNone
+	b.Task.Grant = muster.Grant{Memory: 64 << 20, CPUs: 0.5, PIDs: 50}
+	out, code := w.runs(b)
+	for _, part := range []string{"1000\n", "Read-only file system", "NoNewPrivs:\t1", "task\n"} {
+		if !strings.Contains(out, part) {
+			t.Errorf("it printed %q: want %q in it", out, part)
+		}
+	}
+	if code != 7 {
+		t.Errorf("it exited with %d: want 7", code)
+	}
+	for image, reason := range map[string]muster.Reason{
+		r.Addr + "/acme/podman:2": muster.ImageMissing, r.Addr + "/acme/nothere:1": muster.ImageMissing, "127.0.0.1:1/acme/x:1": muster.ImagePull,
+	} {
+		_, err := w.box(box(image, "true"))
+		wants(t, err, reason, image)
+	}
+	second, _ := pushed(w, r, "acme/second:1", 1000)
+	r.Auth("ann", "s3cret")
+	_, err := w.box(box(second, "true"))
+	wants(t, err, muster.ImageMissing, "docker login")
+	r.Auth("", "")
+	third, _ := pushed(w, r, "acme/third:1", 1000)
+	for name, fault := range map[string]engines.Fault{"corrupt": engines.Corrupt, "failing": engines.Failing} {
+		r.Break(fault)
+		_, err := w.box(box(third, "true"))
+		wants(t, err, muster.ImagePull, third)
+		t.Log(name, err)
+	}
+	if err := w.Sweep(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
