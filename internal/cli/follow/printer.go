@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/remote"
+	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
 
@@ -88,7 +89,7 @@ func (p *Printer) task(ctx context.Context, id muster.TaskID, o client.LogOption
 		}
 		if attempt != 0 && l.Attempt != attempt {
 			out.flush()
-			errs.write(fmt.Appendf(nil, "muster: %s is tried again: attempt %d\n", id, l.Attempt))
+			errs.write(fmt.Appendf(nil, "muster: %s is tried again: attempt %d%s\n", id, l.Attempt, p.after(ctx, id, attempt, l.Attempt)))
 		}
 		attempt = l.Attempt
 		switch l.Stream {
@@ -102,6 +103,36 @@ func (p *Printer) task(ctx context.Context, id muster.TaskID, o client.LogOption
 		}
 	}
 	return ctx.Err()
+}
+
+// after words why an attempt had to follow on others, from the one that was shown before it: how
+// the last of these ended that a worker took. It is "" where the server does not tell.
+func (p *Printer) after(ctx context.Context, id muster.TaskID, shown, attempt int) string {
+	all, err := p.server.Attempts(ctx, id)
+	if err != nil {
+		return ""
+	}
+	for _, a := range slices.Backward(all) {
+		if a.ID.N >= shown && a.ID.N < attempt && a.Outcome != muster.AttemptRejected {
+			return " (after " + ending(&a) + ")"
+		}
+	}
+	return ""
+}
+
+// ending words how an attempt ended.
+func ending(a *muster.Attempt) string {
+	message := term.Clean(a.Message)
+	switch {
+	case a.Reason == muster.ExitCode && a.ExitCode != nil:
+		return fmt.Sprintf("exit code %d", *a.ExitCode)
+	case a.Reason == muster.NoReason:
+		return string(a.Outcome)
+	case message == "":
+		return string(a.Reason)
+	default:
+		return string(a.Reason) + ": " + message
+	}
 }
 
 // lineWriter passes output on as it is or, with a prefix, in whole lines.

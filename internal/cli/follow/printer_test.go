@@ -1,0 +1,91 @@
+package follow
+
+import (
+	"bytes"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/apitest"
+	"github.com/muster-dev/muster/internal/cli/remote"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// heard is a writer that passes on what is written.
+type heard chan string
+
+func (h heard) Write(b []byte) (int, error) {
+	h <- string(b)
+	return len(b), nil
+}
+
+// TestATaskThatIsTriedAgainSaysWhy has attempts end each in its own way, one of them
+// without a word.
+func TestATaskThatIsTriedAgainSaysWhy(t *testing.T) {
+	s := apitest.Start(t, nil)
+	server, w := s.Client(t), s.Worker(t, "w1")
+	job, err := server.Submit(t.Context(), &muster.Spec{Tasks: []muster.TaskSpec{{
+		Run: &muster.Command{Shell: "true"}, Retries: muster.Retries{Max: 2, Backoff: muster.Duration(time.Millisecond)},
+	}}}, client.SubmitOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, errs := make(heard, 9), bytes.Buffer{}
+	end := func(text string, r muster.Report) {
+		t.Helper()
+		r.Attempt, r.FinishedAt = w.Next(), muster.TimeOf(time.Now())
+		if text != "" {
+			size, err := s.Logs.Append(t.Context(), r.Attempt, 0, apitest.Log(tasklog.Stdout, text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.LogSize = size
+			if got := <-out; got != text { // an attempt that ends unseen may never be shown
+				t.Errorf("printed %q, want %q", got, text)
+			}
+		}
+		w.Say(&link.ToServer{Finished: []muster.Report{r}})
+	}
+	done := make(chan error, 1)
+	go func() {
+		p := NewPrinter(server, out, &errs)
+		done <- p.Selected(t.Context(), []remote.Selector{{Job: job.ID}}, client.LogOptions{Follow: true})
+	}()
+	end("one\n", muster.Report{Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: new(4), Message: "exit code 4"})
+	end("two\n", muster.Report{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout, Message: "ran for longer than 5s"})
+	end("", muster.Report{Outcome: muster.AttemptFailed, Reason: muster.FetchFailed, Message: "the registry\nhung up"})
+	end("four\n", muster.Report{Outcome: muster.AttemptSucceeded, ExitCode: new(0)})
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	want := "muster: 1.0 is tried again: attempt 2 (after exit code 4)\n" +
+		"muster: 1.0 is tried again: attempt 4 (after fetch_failed: the registry hung up)\n"
+	if got := errs.String(); got != want {
+		t.Errorf("said %q, want %q", got, want)
+	}
+}
+
+// TestAServerThatDoesNotTellWhyIsNoTrouble answers nothing about attempts.
+func TestAServerThatDoesNotTellWhyIsNoTrouble(t *testing.T) {
+	s := apitest.Start(t, func(http.Handler) http.Handler { return http.NotFoundHandler() })
+	p := NewPrinter(s.Client(t), nil, nil)
+	if got := p.after(t.Context(), muster.TaskID{Job: 1}, 1, 2); got != "" {
+		t.Errorf("said %q", got)
+	}
+}
+
+func TestHowAnAttemptEnded(t *testing.T) {
+	for want, a := range map[string]muster.Attempt{
+		"exit code 7":               {Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: new(7), Message: "exit code 7"},
+		"lost":                      {Outcome: muster.AttemptLost},
+		"worker_lost":               {Outcome: muster.AttemptLost, Reason: muster.WorkerLost},
+		"engine_failed: it is gone": {Outcome: muster.AttemptFailed, Reason: muster.EngineFailed, Message: "it is\ngone"},
+	} {
+		if got := ending(&a); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
