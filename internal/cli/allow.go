@@ -28,7 +28,7 @@ func (c *allowing) flags(group string) []cli.Flag {
 		allowed(option("allow-users", "let containers run only as these `USERS`, such as 1000:1000, or default for the image's own (default: all)"), &c.Users, allow.User),
 		allowed(option("allow-mounts", "let containers have these `FOLDERS` of the machine, with :ro for reading only, such as /data:ro (default: none)"), &c.Mounts, allow.Mount),
 		allowed(option("allow-env", "let tasks set only these `VARIABLES`, in which * stands for any text, such as 'HF_*' (default: all)"), &c.Env, allow.Variable),
-		frame.Option{Name: "allow-host-network", Usage: "let containers have the machine's own network", Group: group}.On(&c.HostNetwork),
+		option("allow-host-network", "let containers have the machine's own network").On(&c.HostNetwork),
 	}
 }
 

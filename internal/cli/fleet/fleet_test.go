@@ -52,9 +52,9 @@ gpu          1: A100, 5GiB, MIG 1g.5gb (MIG-b)
 load         50% of the processors, 1GiB memory in use
 kinds        container process
 allows       images: ghcr.io/acme/*, python:3.*
-             users: 1000, the image's own
-             no variables
-             containers may have its own network
+             users: 1000, default
+             variables: none
+             host network: yes
 `
 	if out.String() != want {
 		t.Errorf("%s", out.String())

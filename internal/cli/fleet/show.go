@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/allow"
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
@@ -102,35 +103,11 @@ func addGPU(f *frame.Facts, g *muster.GPU, load *muster.Load) {
 	}
 }
 
-// addAllow adds what the worker's owner lets tasks have, where that is not the usual.
+// addAllow adds what the worker's owner said that tasks may have.
 func addAllow(f *frame.Facts, a *muster.Allow) {
-	if a == nil {
-		return
-	}
-	var lines []string
-	add := func(what string, list []string) {
-		switch {
-		case list == nil:
-		case len(list) == 0:
-			lines = append(lines, "no "+what)
-		default:
-			lines = append(lines, what+": "+strings.Join(list, ", "))
-		}
-	}
-	users := slices.Clone(a.Users)
-	if i := slices.Index(users, ""); i >= 0 {
-		users[i] = "the image's own"
-	}
-	add("images", a.Images)
-	add("users", users)
-	add("mounts", a.Mounts)
-	add("variables", a.Env)
-	if a.HostNetwork {
-		lines = append(lines, "containers may have its own network")
-	}
 	name := "allows"
-	for _, line := range lines {
-		f.Add(name, line)
+	for _, w := range allow.Words(a) {
+		f.Add(name, w.Of+": "+w.Allowed)
 		name = ""
 	}
 }
