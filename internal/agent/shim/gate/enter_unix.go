@@ -13,14 +13,19 @@ import (
 // execute has a program take the place of this one. It returns only if that fails.
 func execute(args []string) (status int, err error) {
 	path, err := exec.LookPath(args[0])
-	if e, ok := errors.AsType[*exec.Error](err); ok {
-		err = e.Err // the name is told already
-	}
 	if err == nil {
 		err = syscall.Exec(path, args, os.Environ()) //nolint:gosec // the program that the task asks for
 	}
+	status = exitRefused
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-		return exitMissing, err
+		status = exitMissing
 	}
-	return exitRefused, err
+	// The name is told by others.
+	if e, ok := errors.AsType[*exec.Error](err); ok {
+		err = e.Err
+	}
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	}
+	return status, err
 }

@@ -1,0 +1,156 @@
+package container
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/moby/moby/client"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/mustertest/engines"
+)
+
+// gatedWorld is one whose owner allows the worker's network or not, and whose program is a static one.
+func gatedWorld(t *testing.T, hostNetwork bool) *world {
+	t.Helper()
+	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
+		t.Skip("only root on Linux can give containers an allowlist")
+	}
+	w := newWorld(t, func(c *Config) { c.Allow = &muster.Allow{HostNetwork: hostNetwork} })
+	w.gate.self = "/bin/busybox" // of which the image is made, so that it is here and static
+	return w
+}
+
+// listed is a box with an allowlist.
+func listed(image string, hosts []string, argv ...string) *run.Box {
+	b := box(image, argv...)
+	b.Task.Spec.Network, b.Task.Spec.AllowHosts = muster.NetworkAllowlist, hosts
+	return b
+}
+
+// TestAllowlistStandsBeforeTheProgram holds that whatever a container executes, the gate does it, in a
+// network without a way out.
+func TestAllowlistStandsBeforeTheProgram(t *testing.T) {
+	w := gatedWorld(t, false)
+	build := engines.Shell(t)
+	build.Entrypoint, build.Cmd = []string{"/bin/echo", "entry"}, []string{"command"}
+	image := engines.Image(t, w.host, "e-gated", build)
+	shell := listed(image, []string{"pypi.org"}, "sh", "-c", "true")
+	shell.Shell = true
+	other := listed(image, []string{"pypi.org"})
+	other.Task.Spec.Container = &muster.Container{Entrypoint: []string{"/bin/ls"}}
+	for name, c := range map[string]struct {
+		box  *run.Box
+		want string
+	}{
+		"the image's own":          {listed(image, []string{"pypi.org"}), "/bin/echo entry command"},
+		"a command":                {listed(image, []string{"pypi.org"}, "mine"), "/bin/echo entry mine"},
+		"a shell":                  {shell, "sh -c true"},
+		"another entrypoint alone": {other, "/bin/ls"},
+	} {
+		made := w.must(c.box)
+		if !slices.Equal(made.Hosts, []string{"pypi.org"}) {
+			t.Errorf("%s: it may reach %q", name, made.Hosts)
+		}
+		said, err := w.api.ContainerInspect(t.Context(), made.ID, client.ContainerInspectOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := slices.Concat(said.Container.Config.Entrypoint, said.Container.Config.Cmd)
+		if want := gatePath + " gate " + c.want; strings.Join(got, " ") != want {
+			t.Errorf("%s: it executes %q, want %q", name, got, want)
+		}
+		if mode := said.Container.HostConfig.NetworkMode; mode != "none" {
+			t.Errorf("%s: its network is %s", name, mode)
+		}
+	}
+	if made := w.must(box(image, "mine")); made.Hosts != nil {
+		t.Errorf("without an allowlist it may reach %q", made.Hosts)
+	}
+}
+
+// TestAllowlistThatCannotBe holds that a task is told why it cannot have one, and that nothing is made.
+func TestAllowlistThatCannotBe(t *testing.T) {
+	w := gatedWorld(t, false)
+	image := w.shell()
+	_, err := w.box(listed(image, []string{"http://pypi.org"}))
+	wants(t, err, muster.TaskInvalid, "allow_hosts", "http://pypi.org")
+	_, err = w.box(listed(image, []string{"127.0.0.1:2375"}))
+	wants(t, err, muster.Rejected, "owner does not allow", "loopback")
+	_, err = gatedWorld(t, true).box(listed(image, []string{"127.0.0.1:2375"}))
+	if err != nil {
+		t.Errorf("allowed by the owner: %v", err)
+	}
+	w.gate.self = "/bin/bash"
+	if _, err := os.Stat(w.gate.self); err == nil {
+		_, err = w.box(listed(image, []string{"pypi.org"}))
+		wants(t, err, muster.Rejected, "needs libraries")
+	}
+	w.gate.self = filepath.Join(t.TempDir(), "nothing")
+	_, err = w.box(listed(image, []string{"pypi.org"}))
+	wants(t, err, muster.Rejected, "its own program cannot be read")
+	away, err := docker.Open("tcp://192.0.2.1:2375")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer away.Close()
+	far := &Containers{cfg: Config{Engine: away, Log: w.cfg.Log}}
+	_, err = far.gated(&docker.Plan{}, listed(image, []string{"pypi.org"}), &docker.Image{}, w.About())
+	wants(t, err, muster.Rejected, "not on the worker's own machine")
+}
+
+// TestGateFile holds that a copy of the program is made once for a build, and replaces
+// that of an earlier one.
+func TestGateFile(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("containers are of Linux")
+	}
+	dir := t.TempDir()
+	static := "/bin/busybox"
+	if _, err := os.Stat(static); err != nil {
+		t.Skip("there is no static program here: /bin/busybox")
+	}
+	g := &gateFile{self: static}
+	path, err := g.file(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o755 {
+		t.Fatalf("%v %v", info.Mode(), err)
+	}
+	again, err := (&gateFile{self: static}).file(dir)
+	if err != nil || again != path {
+		t.Errorf("another life makes %s: %v", again, err)
+	}
+	if after, err := os.Stat(path); err != nil || !os.SameFile(info, after) {
+		t.Errorf("it was made again: %v", err)
+	}
+	b, err := os.ReadFile(static)
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := filepath.Join(t.TempDir(), "build")
+	if err := os.WriteFile(build, append(b, 0), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other, err := (&gateFile{self: build}).file(dir)
+	if err != nil || other == path {
+		t.Errorf("another build makes %s: %v", other, err)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
+		t.Errorf("there are %v: %v", list, err)
+	}
+	if err := os.Remove(path); err == nil {
+		t.Error("that of the earlier build is there")
+	}
+	if path, err = g.file(dir); err != nil || path == other {
+		t.Errorf("one that was removed is not made again: %v", err)
+	}
+}

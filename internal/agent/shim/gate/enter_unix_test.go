@@ -1,0 +1,87 @@
+//go:build unix
+
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMain makes this program what stands before that of a container: its arguments are where
+// the Gate is, and what to execute.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == Command {
+		os.Exit(enter(os.Args[3:], os.Args[2], patience, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+func TestEnter(t *testing.T) {
+	dir := t.TempDir()
+	script, text, broken := filepath.Join(dir, "script"), filepath.Join(dir, "text"), filepath.Join(dir, "broken")
+	err := errors.Join(os.WriteFile(script, []byte("#!/bin/sh\necho $0 $1 $X $(ulimit -n); exit 3\n"), 0o600), os.Chmod(script, 0o700),
+		os.WriteFile(text, []byte("text"), 0o600), os.WriteFile(broken, []byte("#!/no/such/shell\n"), 0o600), os.Chmod(broken, 0o700))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := listen(t)
+	for _, c := range []struct {
+		args   []string
+		out    string
+		status int
+	}{
+		{[]string{script, "an argument"}, script + " an argument set 99", 3},
+		{[]string{"script"}, script + " set 99", 3},
+		{[]string{"./script"}, "./script set 99", 3},
+		{[]string{"nothing"}, "muster: nothing cannot be executed in the container: executable file not found in $PATH", exitMissing},
+		{[]string{"/no/such"}, "muster: /no/such cannot be executed in the container: no such file or directory", exitMissing},
+		{[]string{broken}, "muster: " + broken + " cannot be executed in the container: no such file or directory", exitMissing},
+		{[]string{text}, "muster: " + text + " cannot be executed in the container: permission denied", exitRefused},
+		{[]string{dir}, "muster: " + dir + " cannot be executed in the container: is a directory", exitRefused},
+		{nil, "muster: the image names no command to execute, and the job has no run", exitMissing},
+	} {
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", append([]string{"-c", `ulimit -S -n 99; exec "$@"`, "sh", os.Args[0], Command, l.Addr().String()}, c.args...)...)
+		cmd.Dir, cmd.Env = dir, []string{"PATH=" + dir + ":/usr/bin:/bin", "X=set"}
+		out, err := cmd.CombinedOutput()
+		if e, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok || strings.TrimSpace(string(out)) != c.out || e.ExitCode() != c.status {
+			t.Errorf("%q prints %q (%v), want %q and %d", c.args, out, err, c.out, c.status)
+		}
+	}
+}
+
+// TestEnterWaits holds that no program starts before the Gate is there.
+func TestEnterWaits(t *testing.T) {
+	l := listen(t)
+	address := l.Addr().String()
+	_ = l.Close()
+	file := filepath.Join(t.TempDir(), "file")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], Command, address, "/bin/cat", file)
+	out := &strings.Builder{}
+	cmd.Stdout = out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("it is there"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := cmd.Wait(); err != nil || out.String() != "it is there" {
+		t.Errorf("%q %v", out, err)
+	}
+	_ = l.Close()
+	said := &strings.Builder{}
+	if status := enter([]string{"/bin/echo"}, address, time.Millisecond, said); status != exitNoGate || !strings.HasPrefix(said.String(), fmt.Sprintf("muster: the proxy of the network allowlist is not there after %s: ", time.Millisecond)) {
+		t.Errorf("without a gate: %d %q", status, said)
+	}
+}
