@@ -96,7 +96,7 @@ func (w *Worker) engine(ctx context.Context, id agent.Identity, found []probe.En
 		return nil, muster.Errorf(muster.Invalid, "%w", err)
 	}
 	boxes, err := container.New(container.Config{
-		Engine: api, Worker: label(id, w.cfg.Data), Dir: w.cfg.Data, Budget: cmp.Or(w.cfg.ImageDisk, DefaultImageDisk),
+		Engine: api, Worker: Label(id, w.cfg.Data), Dir: w.cfg.Data, Budget: cmp.Or(w.cfg.ImageDisk, DefaultImageDisk),
 		Credentials: w.cfg.RegistryConfig, Allow: &w.cfg.Allow, Devices: devices, Log: w.log,
 	})
 	if err != nil {
@@ -122,9 +122,9 @@ func (w *Worker) engine(ctx context.Context, id agent.Identity, found []probe.En
 // removed. What takes longer goes on later.
 const firstSweep = 15 * time.Second
 
-// label is how a worker's containers are known, in all of its lives and to no other worker of the
+// Label is how a worker's containers are known, in all of its lives and to no other worker of the
 // same engine.
-func label(id agent.Identity, data string) string {
+func Label(id agent.Identity, data string) string {
 	sum := sha256.Sum256([]byte(id.Server + "\n" + data))
 	return fmt.Sprintf("%s-%x", id.Worker, sum[:4])
 }

@@ -222,7 +222,7 @@ func (c *Containers) left() {
 func (c *Containers) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.waits.work, errSlow)
 	defer cancel()
-	list, err := c.cfg.Engine.Containers(ctx, labelWorker, c.cfg.Worker)
+	list, err := c.cfg.Engine.Containers(ctx, LabelWorker, c.cfg.Worker)
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func (c *Containers) clear(ctx context.Context) error {
 			failed = append(failed, err)
 			continue
 		}
-		c.cfg.Log.Info("removed a container that an earlier task left", slog.String("container", l.Name), slog.String("task", l.Labels[labelAttempt]))
+		c.cfg.Log.Info("removed a container that an earlier task left", slog.String("container", l.Name), slog.String("task", l.Labels[LabelAttempt]))
 	}
 	return errors.Join(failed...)
 }
@@ -266,9 +266,9 @@ func (c *Containers) disown(id string) {
 
 // The labels of every container, by which a later life of the worker knows it.
 const (
-	labelWorker  = "dev.muster.worker"
-	labelAttempt = "dev.muster.attempt"
-	labelData    = "dev.muster.data"
+	LabelWorker  = "dev.muster.worker"
+	LabelAttempt = "dev.muster.attempt"
+	LabelData    = "dev.muster.data"
 )
 
 // mostWorker is how much of what names the worker is in the names of its containers.

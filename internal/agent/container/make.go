@@ -124,7 +124,7 @@ func (c *Containers) create(ctx context.Context, p *docker.Plan) (string, error)
 
 // replace removes the container of a name, for which another one cannot be made. One that is not this worker's stays.
 func (c *Containers) replace(ctx context.Context, name string, taken error) error {
-	list, err := c.cfg.Engine.Containers(ctx, labelWorker, c.cfg.Worker)
+	list, err := c.cfg.Engine.Containers(ctx, LabelWorker, c.cfg.Worker)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (c *Containers) plan(b *run.Box, img *docker.Image, about *docker.About) (*
 	spec, opts, grant := b.Task.Spec, options(b.Task.Spec), &b.Task.Grant
 	p := &docker.Plan{
 		Name: c.name(b.Task.Attempt), Image: img.ID,
-		Labels: map[string]string{labelWorker: c.cfg.Worker, labelAttempt: b.Task.Attempt.String(), labelData: c.cfg.Dir},
+		Labels: map[string]string{LabelWorker: c.cfg.Worker, LabelAttempt: b.Task.Attempt.String(), LabelData: c.cfg.Dir},
 		Env:    environ(b.Env, img.Env), Workdir: b.Dir, User: opts.User, Init: about.Init,
 		ShmSize: int64(opts.ShmSize), ReadOnly: opts.ReadOnly, LogSize: logSize, LogFiles: logFiles,
 		Memory: int64(grant.Memory), CPUs: min(grant.CPUs, float64(runtime.NumCPU())), PIDs: int64(grant.PIDs),

@@ -146,7 +146,7 @@ func TestWhatAContainerIsGiven(t *testing.T) {
 		t.Errorf("it was made as %+v", h)
 	}
 	labels := said.Container.Config.Labels
-	if want := map[string]string{labelWorker: w.cfg.Worker, labelAttempt: b.Task.Attempt.String(), labelData: w.cfg.Dir}; !maps.Equal(labels, want) {
+	if want := map[string]string{LabelWorker: w.cfg.Worker, LabelAttempt: b.Task.Attempt.String(), LabelData: w.cfg.Dir}; !maps.Equal(labels, want) {
 		t.Errorf("its labels are %v: want %v", labels, want)
 	}
 }

@@ -74,7 +74,7 @@ func TestAnEngineThatGoesAndComesBack(t *testing.T) {
 	d.Again()
 	w.told(said, true)
 	w.until("what could not be removed is swept", func() bool {
-		list, err := w.cfg.Engine.Containers(t.Context(), labelWorker, w.cfg.Worker)
+		list, err := w.cfg.Engine.Containers(t.Context(), LabelWorker, w.cfg.Worker)
 		return err == nil && len(list) == 0
 	})
 
