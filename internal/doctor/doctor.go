@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/limit"
 	"github.com/muster-dev/muster/internal/agent/probe"
 )
@@ -67,17 +68,18 @@ type Known struct {
 
 // Config says what is looked at.
 type Config struct {
-	Server   Known        // that is asked
-	Named    bool         // somebody named or saved it; else it is where one would be by default
-	Saved    string       // the file of saved servers, "" for none
-	SavedErr error        // why it cannot be read, nil if it can
-	Data     string       // the worker's data dir, absolute
-	Listen   string       // where a server of this machine would listen
-	Listens  bool         // somebody named Listen
-	Engine   string       // URL of the container engine, "" to look for those of this machine
-	Version  string       // of this program
-	Limits   limit.Config // how a worker would hold its tasks; Data and Log are not asked for
-	Online   bool         // ask the package index, too
+	Server    Known        // that is asked
+	Named     bool         // somebody named or saved it; else it is where one would be by default
+	Saved     string       // the file of saved servers, "" for none
+	SavedErr  error        // why it cannot be read, nil if it can
+	Data      string       // the worker's data dir, absolute
+	Listen    string       // where a server of this machine would listen
+	Listens   bool         // somebody named Listen
+	Engine    string       // as work.Config has it: a URL, none, or auto
+	ImageDisk muster.Size  // of images that tasks bring; 0 means work.DefaultImageDisk
+	Version   string       // of this program
+	Limits    limit.Config // how a worker would hold its tasks; Data and Log are not asked for
+	Online    bool         // ask the package index, too
 
 	root string // stands before the paths of /proc, /sys, /etc, /dev and /usr; "" for this machine
 }

@@ -14,9 +14,10 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/container"
 	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/work"
 )
 
 // engine is a container engine that is there, or should be.
@@ -33,9 +34,12 @@ const leastAPI = "1.41"
 // findEngines asks the engine that was named, or all whose sockets are there.
 func (r *round) findEngines(ctx context.Context) []engine {
 	var hosts []string
-	switch named := cmp.Or(r.Engine, os.Getenv("DOCKER_HOST")); {
-	case named != "":
-		hosts = []string{named}
+	switch to := os.Getenv("DOCKER_HOST"); {
+	case r.Engine == work.EngineNone:
+	case r.Engine != "" && r.Engine != work.EngineAuto:
+		hosts = []string{r.Engine}
+	case to != "":
+		hosts = []string{to}
 	default:
 		for _, socket := range r.sockets() {
 			if _, err := os.Stat(socket); !errors.Is(err, fs.ErrNotExist) {
@@ -89,7 +93,10 @@ func askEngine(ctx context.Context, host string) engine {
 // engines tells of each engine, or how to come to one.
 func (r *round) engines(context.Context) []Finding {
 	hosts := r.hosts()
-	if len(hosts) == 0 {
+	switch {
+	case r.Engine == work.EngineNone:
+		return one("engine", Note, "", "--engine is none: tasks run as processes only")
+	case len(hosts) == 0:
 		return r.noEngine()
 	}
 	var list []Finding
@@ -232,6 +239,9 @@ func (r *round) engineDisk(a *docker.About) []Finding {
 	case free < scarceSpace:
 		return one("engine-disk", Warning, "remove what is not used: `"+a.Name+" image prune`", "%s keeps images in %s, where %s of %s are free: images of ML frameworks are 5 to 20 GiB each", a.Name, a.Root, free, all)
 	}
+	if most := cmp.Or(r.ImageDisk, work.DefaultImageDisk); free < most {
+		return one("engine-disk", Note, "let them take less with `muster worker --image-disk "+(free/2).String()+"`, if the disk has other uses", "images that tasks bring may take %s, and %s of %s are free in %s", most, free, all, a.Root)
+	}
 	return one("engine-disk", OK, "", "%s of %s are free for images, in %s", free, all, a.Root)
 }
 
@@ -251,13 +261,6 @@ func older(version, than string) bool {
 	return len(a) < len(b)
 }
 
-// The labels of containers of tasks.
-const (
-	labelWorker  = "dev.muster.worker"
-	labelAttempt = "dev.muster.attempt"
-	labelData    = "dev.muster.data"
-)
-
 // leftContainers looks for containers of tasks whose worker is gone.
 func (r *round) leftContainers(ctx context.Context) []Finding {
 	l, err := r.lives()
@@ -273,7 +276,7 @@ func (r *round) leftContainers(ctx context.Context) []Finding {
 		if e.err != nil {
 			continue
 		}
-		mine, live, others, err := tasksIn(ctx, e.host, r.Data, id.Worker)
+		mine, live, others, err := tasksIn(ctx, e.host, r.Data, work.Label(id, r.Data))
 		switch {
 		case err != nil:
 			list = append(list, finding("leftover-containers", Warning, "", "%s", err))
@@ -283,7 +286,9 @@ func (r *round) leftContainers(ctx context.Context) []Finding {
 				"%s of a worker that is gone still run at %s: %s", plural(len(live), "container"), e.host, some(live)))
 		case len(mine) > 0:
 			f := finding("leftover-containers", Warning, "`muster doctor --fix` removes them, a worker that starts does as well", "%s of a worker that is gone at %s: %s", plural(len(mine), "container"), e.host, some(mine))
-			f.mend = r.alone("remove containers of tasks that are gone at "+e.host, func(ctx context.Context, _ *lives) error { return removeDead(ctx, e.host, r.Data, id.Worker) })
+			f.mend = r.alone("remove containers of tasks that are gone at "+e.host, func(ctx context.Context, _ *lives) error {
+				return removeDead(ctx, e.host, r.Data, work.Label(id, r.Data))
+			})
 			list = append(list, f)
 		}
 		if len(others) > 0 {
@@ -295,7 +300,7 @@ func (r *round) leftContainers(ctx context.Context) []Finding {
 
 // tasksIn lists the containers of tasks at an engine by name: those of this worker that do not run, those
 // that do, and those of other workers that do not run.
-func tasksIn(ctx context.Context, host, data string, worker muster.WorkerID) (mine, live, others []string, err error) {
+func tasksIn(ctx context.Context, host, data string, label string) (mine, live, others []string, err error) {
 	d, err := docker.Open(host)
 	if err != nil {
 		return nil, nil, nil, err
@@ -306,10 +311,10 @@ func tasksIn(ctx context.Context, host, data string, worker muster.WorkerID) (mi
 	all, err := d.Containers(ctx, "", "")
 	for i := range all {
 		c := &all[i]
-		if c.Labels[labelAttempt] == "" {
+		if c.Labels[container.LabelAttempt] == "" {
 			continue
 		}
-		own := c.Labels[labelData] == data && c.Labels[labelWorker] == string(worker)
+		own := c.Labels[container.LabelData] == data && c.Labels[container.LabelWorker] == label
 		switch dead := dead(c.State); {
 		case own && dead:
 			mine = append(mine, c.Name)
@@ -332,7 +337,7 @@ func (r *round) contained(ctx context.Context) bool {
 		if e.err != nil {
 			return false
 		}
-		_, live, _, err := tasksIn(ctx, e.host, r.Data, id.Worker)
+		_, live, _, err := tasksIn(ctx, e.host, r.Data, work.Label(id, r.Data))
 		return err != nil || len(live) > 0
 	})
 }
@@ -341,8 +346,8 @@ func (r *round) contained(ctx context.Context) bool {
 func dead(state string) bool { return slices.Contains([]string{"created", "exited", "dead"}, state) }
 
 // removeDead removes the containers of a worker that do not run.
-func removeDead(ctx context.Context, host, data string, worker muster.WorkerID) error {
-	mine, _, _, err := tasksIn(ctx, host, data, worker)
+func removeDead(ctx context.Context, host, data string, label string) error {
+	mine, _, _, err := tasksIn(ctx, host, data, label)
 	if err != nil {
 		return err
 	}

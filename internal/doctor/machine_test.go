@@ -12,12 +12,15 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/container"
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/gpu/gputest"
 	"github.com/muster-dev/muster/internal/agent/limit"
 	"github.com/muster-dev/muster/internal/agent/probe"
 	"github.com/muster-dev/muster/internal/mustertest/engines"
+	"github.com/muster-dev/muster/internal/work"
 )
 
 // at is a round on a machine that is a folder, of which the probe found these facts.
@@ -82,14 +85,16 @@ func TestMismatchThatTheToolTells(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
-	found := look(t, config(t), "driver", "gpus")
-	want(t, found, "driver", Problem, "version mismatch", "rmmod")
-	want(t, found, "gpus", Note)
+	devices, notes := gpu.Probe(t.Context())
+	r := at(t.TempDir(), probe.Facts{GPUs: devices, Notes: notes})
+	want(t, r.driver(t.Context()), "driver", Problem, "version mismatch", "rmmod")
+	want(t, r.gpus(t.Context()), "gpus", Note)
 }
 
 func TestGPUs(t *testing.T) {
 	gputest.New(t, gputest.GPU{Name: "NVIDIA H100 PCIe"}, gputest.GPU{Name: "NVIDIA A40", ECC: 3})
-	found := look(t, config(t), "gpus")
+	devices, notes := gpu.Probe(t.Context())
+	found := at(t.TempDir(), probe.Facts{GPUs: devices, Notes: notes}).gpus(t.Context())
 	want(t, found[:1], "gpus", OK, "H100")
 	want(t, found[1:], "gpus", Warning, "A40", "3 errors")
 	ecc := uint64(0)
@@ -202,7 +207,7 @@ func TestContainersOfTheDeadAreRemoved(t *testing.T) {
 	begin := func(name, worker string) string {
 		t.Helper()
 		id, err := d.Create(t.Context(), &docker.Plan{Name: name, Image: image, Command: []string{"sleep", "60"}, Network: "none", LogSize: "1m", LogFiles: 1,
-			Labels: map[string]string{labelWorker: worker, labelAttempt: "17.3#1", labelData: cfg.Data}})
+			Labels: map[string]string{container.LabelWorker: worker, container.LabelAttempt: "17.3#1", container.LabelData: cfg.Data}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +219,11 @@ func TestContainersOfTheDeadAreRemoved(t *testing.T) {
 		return id
 	}
 	mine := fmt.Sprintf("muster-doctor-%d-17.3-1", os.Getpid())
-	id := begin(mine, "w-doctor")
+	identity, _, err := agent.LoadIdentity(cfg.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := begin(mine, work.Label(identity, cfg.Data))
 	begin(mine+"-other", "w-other")
 	names := []string{"engine", "leftover-containers", "leftovers"}
 	found := look(t, cfg, names...)
@@ -241,7 +250,7 @@ func TestContainersOfTheDeadAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	mended(t, cfg, look(t, cfg, names...), "leftover-containers", "task-folders")
-	all, err := d.Containers(t.Context(), labelData, cfg.Data)
+	all, err := d.Containers(t.Context(), container.LabelData, cfg.Data)
 	if err != nil || len(all) != 1 || !strings.HasSuffix(all[0].Name, "-other") {
 		t.Errorf("%v, %v", all, err)
 	}

@@ -33,9 +33,10 @@ func (c *config) flags() []cli.Flag {
 		frame.Option{Name: "listen", Usage: "a server of this machine would listen on this `ADDRESS` (default: " + defaultListen + ")"}.Variable().Text(&c.Listen),
 		frame.Option{Name: "online", Usage: "ask the index of Python packages, too"}.On(&c.Online),
 		frame.Option{Name: "data", Usage: "look at this `FOLDER` of a worker (default: muster/worker in the user's data folder)", Group: worker}.Variable().Text(&c.data),
-		frame.Option{Name: "engine", Usage: "the `URL` of the container engine (default: those whose sockets are here)", Group: worker}.Variable().Text(&c.Engine),
+		frame.Option{Name: "engine", Usage: "the container engine is at this `URL`; none means none (default: auto, those that are found)", Group: worker}.Variable().Text(&c.Engine),
+		frame.Option{Name: "image-disk", Usage: "images would be kept within these `BYTES` of disk", Group: worker}.Variable().Size(&c.ImageDisk),
 		frame.Option{Name: "task-user", Usage: "tasks would run as this `USER`", Group: worker}.Variable().Text(&c.Limits.TaskUser),
-		frame.Option{Name: "sandbox", Usage: "`WHEN` tasks would be kept to their own files: auto, off or strict", Group: worker}.
+		frame.Option{Name: "sandbox", Usage: "tasks would be kept to their own files: `WHEN` the kernel can (auto), never (off), or not without it (strict)", Group: worker}.
 			Variable().Choice(&c.sandbox, string(limit.Auto), string(limit.Off), string(limit.Strict)),
 	}, c.Remote.Flags(), c.Format.Flags())
 }
@@ -44,8 +45,8 @@ func (c *config) flags() []cli.Flag {
 func Command(app *frame.App) *cli.Command {
 	c := &config{sandbox: string(limit.Auto)}
 	return app.Command(frame.Command{
-		Name: "doctor", Usage: "say what is wrong with this machine, as a worker and as a client, and how to mend it", Category: frame.SetUp, Flags: c.flags(),
-		About: "It changes nothing without --fix. The exit status is 1 if there is a problem.",
+		Name: "doctor", Usage: "say what is wrong with this machine, and how to mend it", Category: frame.SetUp, Flags: c.flags(),
+		About: "It looks at the machine as a worker and as a client of its server, and changes nothing without --fix. The exit status is 1 if there is a problem.",
 		Run: func(ctx context.Context, args []string) error {
 			if err := frame.NoArgs(args); err != nil {
 				return err
