@@ -14,6 +14,7 @@ import (
 type State struct {
 	Running  bool // paused counts as that
 	Paused   bool
+	Going    bool   // it is being removed
 	Code     int    // 128+n for signal n; of use if it is not running
 	OOM      bool   // something in it was killed for memory
 	Error    string // why it could not be started, in the engine's words
@@ -30,7 +31,7 @@ func (e *Engine) Attach(ctx context.Context, id string) (*Output, error) {
 		return newOutput(res.Reader, res.Conn), nil
 	}
 	failed := e.failed(ctx, doing, err)
-	if _, known := errors.AsType[*failure](failed); known {
+	if ctx.Err() != nil || errors.Is(failed, ErrDown) {
 		return nil, failed
 	}
 	// Whatever the engine answers here is an error without a kind.
@@ -98,7 +99,7 @@ func (e *Engine) State(ctx context.Context, id string) (*State, error) {
 		return nil, fmt.Errorf("%s: %w", doing, err)
 	}
 	return &State{
-		Running: s.Running || s.Paused, Paused: s.Paused, Code: s.ExitCode, OOM: s.OOMKilled, Error: s.Error,
+		Running: s.Running || s.Paused, Paused: s.Paused, Going: s.Dead || s.Status == container.StateRemoving, Code: s.ExitCode, OOM: s.OOMKilled, Error: s.Error,
 		PID: s.Pid, Finished: finished,
 	}, nil
 }
@@ -132,7 +133,7 @@ func (e *Engine) unless(ctx context.Context, id, doing string, err error, wanted
 		return nil
 	}
 	failed := e.failed(ctx, doing, err)
-	if _, known := errors.AsType[*failure](failed); known {
+	if ctx.Err() != nil || errors.Is(failed, ErrDown) || errors.Is(failed, ErrMissing) {
 		return failed
 	}
 	if s, err := e.State(ctx, id); err == nil && wanted(s) {

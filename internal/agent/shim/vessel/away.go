@@ -47,7 +47,7 @@ func (v *Vessel) resume(end turn) (*source, *kin.Ended) {
 			x := endedBy(sigkill)
 			return nil, &x
 		case errors.Is(err, docker.ErrMissing):
-			return nil, lost("its container was removed from the engine while it ran")
+			return nil, lost(removed)
 		case time.Now().After(until):
 			return nil, lost(fmt.Sprintf("the container engine at %s went away and was not back after %s", v.c.Engine, v.p.Away))
 		case !a.long:
@@ -140,9 +140,12 @@ func (v *Vessel) rest(src *source) {
 }
 
 // judge tells how a container ended that was found ended. An engine that is stopped ends its
-// containers, after it has closed its connections; what they make of its signal is not their
-// own end, whatever their exit code is.
+// containers then; what they make of its signal is not their own end, whatever their exit
+// code is.
 func (v *Vessel) judge(a *absence, s *docker.State, keeps bool, ahead time.Duration) *kin.Ended {
+	if s.Going && !v.told() {
+		return lost(removed)
+	}
 	x := endedBy(s.Code)
 	x.OOM = x.Killed && s.OOM
 	before := a.at.Add(ahead)
@@ -153,10 +156,15 @@ func (v *Vessel) judge(a *absence, s *docker.State, keeps bool, ahead time.Durat
 	case v.told(), !a.long, keeps, x.OOM,
 		a.crashed && (a.told || x.Signal == ""), // until it is back, it stops nothing
 		!a.told && s.Finished.Before(before):
+		if a.long && !a.told && s.Finished.After(a.at.Add(ahead)) {
+			v.hears.Say("the task ended while the container engine was away: what it printed meanwhile may be missing")
+		}
 		return &x
 	}
 	return lost("the container engine stopped the task's container when it was stopped itself")
 }
+
+const removed = "its container was removed from the engine while it ran"
 
 // lost is the end of what the engine is to blame for.
 func lost(message string) *kin.Ended {

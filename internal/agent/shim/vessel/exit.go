@@ -15,10 +15,7 @@ import (
 // signalled is added to a signal's number to make an exit code.
 const signalled = 128
 
-const (
-	sigkill = signalled + 9
-	sigterm = signalled + 15
-)
+const sigkill = signalled + 9
 
 // endedBy tells what an exit code says.
 func endedBy(code int) kin.Ended {
@@ -70,17 +67,22 @@ func signalName(code int) string {
 	}
 }
 
-// ended tells how a container ended of which the engine told the exit code.
+// ended tells how a container ended of which the engine told the exit code. An error says that the engine
+// does not answer any more: one that is stopped takes no more connections, then ends its containers, and
+// tells of their ends over those that it has.
 func (v *Vessel) ended(code int) (kin.Ended, error) {
 	x := endedBy(code)
-	if code != sigkill && code != sigterm || v.told() && code == sigterm {
-		return x, nil
-	}
-	// The engine may have done it, and be about to end; or the kernel, for want of memory.
 	ctx, cancel := context.WithTimeout(v.ctx, v.p.Call)
 	defer cancel()
-	s, err := v.current().State(ctx, v.c.ID)
+	e, err := docker.Open(v.c.Engine) // over a connection of its own
+	if err != nil {
+		return x, err
+	}
+	defer func() { _ = e.Close() }()
+	s, err := e.State(ctx, v.c.ID)
 	switch {
+	case err == nil && s.Going && !v.told():
+		return *lost(removed), nil
 	case err == nil:
 		x.OOM = x.Killed && s.OOM
 	case !v.told():
@@ -102,6 +104,9 @@ func startError(image string, err error) *run.TaskError {
 	said := err.Error()
 	if errors.Is(err, docker.ErrDown) || errors.Is(err, context.DeadlineExceeded) {
 		return run.Failf(muster.EngineFailed, "%w", err)
+	}
+	if errors.Is(err, docker.ErrFull) {
+		return run.Failf(muster.DiskFull, "%w", err)
 	}
 	if m := noCommand.FindStringSubmatch(said); m != nil {
 		hint := ""

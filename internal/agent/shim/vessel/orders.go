@@ -2,19 +2,31 @@ package vessel
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
-	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// orders are what is to be done to a container, as soon as its engine can.
+// orders are what is to be done to a container, as soon as its engine can. One goroutine
+// carries them out, one after the other: a call that was given up may still be heard by an engine
+// that stood still, and nothing may be asked for that it would undo then.
 type orders struct {
 	signal string             // to be sent, "" for none
 	kill   bool               // it is to be killed
 	told   bool               // one of these was ordered at some time: it does not end by itself any more
-	frozen bool               // it was paused, or may be
+	frozen bool               // it is paused, or may be
+	freeze *freeze            // that somebody waits for, nil for none
+	thaw   bool               // what nobody waited for any more is to be undone
 	cancel context.CancelFunc // of the call under way that a kill need not wait for, nil for none
+}
+
+// freeze is the order to stop all processes, or to let them go on.
+type freeze struct {
+	on   bool
+	done chan error // has room for the answer
 }
 
 // Signal has a signal sent to the main process, soon. What is frozen is thawed for it.
@@ -32,6 +44,37 @@ func (v *Vessel) Kill() {
 	})
 }
 
+// Freeze stops all processes of the container, or lets them go on. When the engine does not do
+// it in time, it is not done later either.
+func (v *Vessel) Freeze(on bool) error {
+	f := &freeze{on: on, done: make(chan error, 1)}
+	v.order(func(o *orders) {
+		if o.freeze != nil {
+			o.freeze.done <- v.slow()
+		}
+		o.freeze = f
+	})
+	late := time.NewTimer(v.p.Call)
+	defer late.Stop()
+	select {
+	case err := <-f.done:
+		return err
+	case <-late.C:
+	case <-v.ctx.Done():
+	}
+	v.order(func(o *orders) {
+		o.thaw = o.thaw || on
+		if o.freeze == f {
+			o.freeze = nil
+		}
+	})
+	return v.slow()
+}
+
+func (v *Vessel) slow() error {
+	return run.Failf(muster.EngineFailed, "the container engine at %s does not do what it is told", v.c.Engine)
+}
+
 func (v *Vessel) order(change func(o *orders)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -42,40 +85,22 @@ func (v *Vessel) order(change func(o *orders)) {
 	}
 }
 
-// told reports whether the container was told to end.
-func (v *Vessel) told() bool {
+// now returns what is ordered.
+func (v *Vessel) now() orders {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.orders.told
+	return v.orders
 }
 
-// Freeze stops all processes of the container, or lets them go on.
-func (v *Vessel) Freeze(on bool) error {
-	ctx, cancel := context.WithTimeout(v.ctx, v.p.Call)
-	defer cancel()
-	v.mu.Lock()
-	e, was := v.engine, v.orders.frozen
-	if !on && !was {
-		v.mu.Unlock()
-		return nil
-	}
-	v.orders.frozen = true // if no answer comes, it may be
-	v.mu.Unlock()
-	if err := e.Pause(ctx, v.c.ID, on); err != nil {
-		return err
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.orders.frozen = on
-	return nil
-}
+// told reports whether the container was told to end.
+func (v *Vessel) told() bool { return v.now().told }
 
 // carry carries orders out until the vessel has ended. What an engine does not do is tried
-// again until Patience ends.
+// again; when it does not kill, it is given up after a while.
 func (v *Vessel) carry() {
 	var (
 		again <-chan time.Time
-		since time.Time // of the first failure to kill
+		since time.Time // of the first failure in a row
 		pause = v.p.Pause
 	)
 	for {
@@ -95,9 +120,9 @@ func (v *Vessel) carry() {
 			return
 		case since.IsZero():
 			since = time.Now()
-			v.log.Warn("a container is not ended as it is to be; trying again", slog.Any("error", err))
-		case time.Since(since) > v.p.Away && v.killing():
-			v.done(errGivenUp)
+			v.log.Warn("the container engine does not do what it is told; trying again", slog.Any("error", err))
+		case time.Since(since) > v.p.Away && v.now().kill:
+			v.done(fmt.Errorf("the container engine at %s has not ended the task's container for %s", v.c.Engine, v.p.Away))
 			return
 		}
 		again = time.After(pause)
@@ -108,33 +133,31 @@ func (v *Vessel) carry() {
 // longer is the pause after one.
 func (p Patience) longer(pause time.Duration) time.Duration { return min(2*pause, 20*p.Pause) }
 
-func (v *Vessel) killing() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.orders.kill
+// carryOut does what is due.
+func (v *Vessel) carryOut() error {
+	for {
+		o := v.now()
+		var err error
+		switch {
+		case o.kill, o.signal != "":
+			err = v.end(&o)
+		case o.freeze != nil:
+			err = v.pause(o.freeze)
+		case o.thaw:
+			err = v.unfreeze(v.p.Call)
+		default:
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
-// carryOut does what is due. A signal that is not taken for another reason than that
-// the engine is not there is not tried again: there is the grace.
-func (v *Vessel) carryOut() error {
-	ctx, cancel := context.WithTimeout(v.ctx, v.p.Call)
-	defer cancel()
-	v.mu.Lock()
-	o, e := v.orders, v.engine
-	if !o.kill {
-		v.orders.cancel = cancel
-	}
-	v.mu.Unlock()
-	defer func() {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		v.orders.cancel = nil
-	}()
-	if !o.kill && o.signal == "" {
-		return nil
-	}
-	if o.frozen { // what stands still cannot end itself
-		if err := v.thaw(ctx, e); err != nil {
+// end sends the signal that is due. What is frozen is thawed first: it cannot end.
+func (v *Vessel) end(o *orders) error {
+	if o.frozen || o.thaw {
+		if err := v.unfreeze(v.p.Call); err != nil {
 			return err
 		}
 	}
@@ -142,24 +165,74 @@ func (v *Vessel) carryOut() error {
 	if o.kill {
 		signal = ""
 	}
-	if err := e.Kill(ctx, v.c.ID, signal); err != nil {
-		return err
-	}
+	err := v.call(v.p.Call, !o.kill, func(ctx context.Context) error { return v.current().Kill(ctx, v.c.ID, signal) })
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.orders.signal == o.signal {
-		v.orders.signal = ""
+	if err != nil {
+		v.orders.frozen = true // which may be why
+		return err
 	}
 	v.orders.kill = v.orders.kill && !o.kill
+	if o.kill || v.orders.signal == o.signal {
+		v.orders.signal = ""
+	}
 	return nil
 }
 
-func (v *Vessel) thaw(ctx context.Context, e *docker.Engine) error {
-	if err := e.Pause(ctx, v.c.ID, false); err != nil {
+// pause carries out a freeze, and waits for the engine longer than whoever wants it. Its failure is
+// for that one alone, but what it may have done is undone.
+func (v *Vessel) pause(f *freeze) error {
+	if !f.on {
+		err := v.unfreeze(v.p.Call)
+		v.frozen(f, err)
+		return nil
+	}
+	v.mu.Lock()
+	v.orders.frozen = true
+	v.mu.Unlock()
+	err := v.call(v.p.Away, true, func(ctx context.Context) error { return v.current().Pause(ctx, v.c.ID, true) })
+	v.frozen(f, err)
+	return nil
+}
+
+// frozen answers a freeze.
+func (v *Vessel) frozen(f *freeze, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.orders.freeze == f {
+		v.orders.freeze = nil
+		v.orders.thaw = err != nil && f.on
+		f.done <- err
+	}
+}
+
+// unfreeze lets all processes go on.
+func (v *Vessel) unfreeze(atMost time.Duration) error {
+	if err := v.call(atMost, false, func(ctx context.Context) error { return v.current().Pause(ctx, v.c.ID, false) }); err != nil {
 		return err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.orders.frozen = false
+	v.orders.frozen, v.orders.thaw = false, false
 	return nil
+}
+
+// call asks the engine for something. Where a kill need not wait for it, it ends it.
+func (v *Vessel) call(atMost time.Duration, yields bool, ask func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(v.ctx, atMost)
+	defer cancel()
+	v.mu.Lock()
+	if yields {
+		v.orders.cancel = cancel
+		if v.orders.kill {
+			cancel()
+		}
+	}
+	v.mu.Unlock()
+	defer func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.orders.cancel = nil
+	}()
+	return ask(ctx)
 }

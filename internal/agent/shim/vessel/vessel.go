@@ -2,7 +2,6 @@ package vessel
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"os"
 	"sync"
@@ -55,9 +54,6 @@ type Vessel struct {
 	engine *docker.Engine
 	orders orders
 }
-
-// errGivenUp is why a vessel ends that is still there.
-var errGivenUp = errors.New("the container engine did not do what it was told")
 
 // Start starts a container and has its output written to stdout and stderr, which it
 // closes, also when it fails. mark is noted as that of its process. A failure is a

@@ -1,0 +1,228 @@
+//go:build linux
+
+package vessel
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/mustertest/engines"
+)
+
+// counting prints lines until a file is there, and ends with a code then.
+const counting = `trap 'echo asked; exit 0' TERM
+i=0; while [ ! -e /muster/go ]; do i=$((i+1)); echo line $i; echo err $i >&2; sleep 0.01; done; echo end; exit `
+
+// shore is an engine of a test's own, and a folder that its container has.
+type shore struct {
+	*port
+
+	d   *engines.Daemon
+	dir string
+}
+
+func newShore(t *testing.T, flags ...string) *shore {
+	t.Helper()
+	d := engines.Start(t, flags...)
+	return &shore{at(t, d.Host()), d, t.TempDir()}
+}
+
+// count sails a container that counts, once it has begun.
+func (s *shore) count(code int) (*crew, *run.Container) {
+	s.t.Helper()
+	box := s.make(func(p *docker.Plan) { p.Mounts = []docker.Mount{{Source: s.dir, Target: "/muster"}} }, "sh", "-c", counting+fmt.Sprint(code))
+	c := sail(s.t, box, quick)
+	c.await("line 20\n")
+	return c, box
+}
+
+// end lets it come to its end.
+func (s *shore) end() {
+	s.t.Helper()
+	if err := os.WriteFile(filepath.Join(s.dir, "go"), nil, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// ends waits until a process has ended.
+func ends(t *testing.T, p run.Pid) {
+	t.Helper()
+	await(t, "the process ends", func() bool { return !kin.Lives(p) })
+}
+
+// whole checks that nothing of what it printed is missing or comes twice.
+func whole(t *testing.T, c *crew, last string) {
+	t.Helper()
+	for i, name := range []string{"line", "err"} {
+		got := c.out[i].String()
+		n := strings.Count(got, name+" ")
+		var want strings.Builder
+		for k := 1; k <= n; k++ {
+			fmt.Fprintf(&want, "%s %d\n", name, k)
+		}
+		if i == 0 {
+			want.WriteString(last)
+		}
+		if got != want.String() {
+			t.Errorf("of %s there are %d bytes, want %d: %.300q", name, len(got), want.Len(), firstDifference(got, want.String()))
+		}
+	}
+}
+
+func firstDifference(a, b string) string {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return a[max(0, i-100):]
+		}
+	}
+	return a[min(len(a), len(b)):]
+}
+
+// lines is how many lines came.
+func (c *crew) lines() int { return strings.Count(c.stdout(), "\n") }
+
+func TestAContainerGoesOnWithoutItsEngine(t *testing.T) {
+	for _, how := range []string{"stopped", "killed"} {
+		t.Run(how, func(t *testing.T) {
+			s := newShore(t, "--live-restore")
+			c, _ := s.count(7)
+			for range 2 {
+				if how == "stopped" {
+					s.d.Stop()
+				} else {
+					s.d.Kill()
+				}
+				await(t, "it is told", func() bool { return strings.Contains(c.words(), "waiting for the container engine") })
+				s.d.Again()
+				n := c.lines()
+				await(t, "more lines come", func() bool { return c.lines() > n+20 })
+			}
+			s.end()
+			if x := c.wait(); x != (kin.Ended{Code: 7}) {
+				t.Errorf("%+v", x)
+			}
+			whole(t, c, "end\n")
+			if words := c.words(); !strings.Contains(words, "is back") || !strings.HasSuffix(words, "|") {
+				t.Errorf("it said %s", words)
+			}
+		})
+	}
+}
+
+func TestTheTrueEndIsToldOfAContainerThatEndedWithoutItsEngine(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		live bool
+		kill bool
+		code int
+	}{
+		{"kept and stopped", true, false, 3},
+		{"kept and stopped, a success", true, false, 0},
+		{"killed", false, true, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var flags []string
+			if c.live {
+				flags = append(flags, "--live-restore")
+			}
+			s := newShore(t, flags...)
+			v, _ := s.count(c.code)
+			if c.kill {
+				s.d.Kill()
+			} else {
+				s.d.Stop()
+			}
+			s.end()
+			ends(t, v.Pid())
+			s.d.Again()
+			if x := v.wait(); x != (kin.Ended{Code: c.code}) {
+				t.Errorf("%+v, said %s", x, v.words())
+			}
+			// Nobody reads what a container prints without its engine, and its end takes that with it.
+			whole(t, v, "")
+			if !strings.Contains(v.words(), "may be missing") {
+				t.Errorf("said %s", v.words())
+			}
+		})
+	}
+}
+
+// A program that heeds the engine's signal says nothing of its own by its exit code.
+func TestWhatTheEngineStoppedIsNoEndOfATask(t *testing.T) {
+	s := newShore(t)
+	heeds, _ := s.count(0)
+	dies := sail(t, s.make(nil, "sleep", "1000"), quick) // has no handler: the engine kills it
+	s.d.Stop()
+	s.d.Again()
+	for name, c := range map[string]*crew{"heeds": heeds, "dies": dies} {
+		if x := c.wait(); x.Stopped == nil || x.Stopped.Outcome != muster.AttemptLost || x.Stopped.Reason != muster.EngineFailed {
+			t.Errorf("%s: %+v, said %s", name, x, c.words())
+		}
+	}
+}
+
+func TestAnEngineThatStaysAwayIsGivenUp(t *testing.T) {
+	s := newShore(t, "--live-restore")
+	p := quick
+	p.Away = 300 * time.Millisecond
+	c := sail(t, s.make(nil, "sleep", "1000"), p)
+	s.d.Stop()
+	if x := c.wait(); x.Stopped == nil || x.Stopped.Reason != muster.EngineFailed || !strings.Contains(x.Stopped.Message, "was not back") {
+		t.Errorf("%+v", x)
+	}
+	s.d.Again() // for what removes the container
+}
+
+func TestOrdersAreKeptForAnEngineThatIsAway(t *testing.T) {
+	s := newShore(t, "--live-restore")
+	c, _ := s.count(0)
+	s.d.Stop()
+	c.Signal("SIGTERM")
+	s.d.Again()
+	if x := c.wait(); x != (kin.Ended{}) || !strings.HasSuffix(c.stdout(), "asked\n") {
+		t.Errorf("%+v, %s", x, c.words())
+	}
+}
+
+func TestASlowEngineCostsNothingButTime(t *testing.T) {
+	s := newShore(t)
+	p := quick
+	p.Call = 200 * time.Millisecond
+	box := s.make(func(p *docker.Plan) { p.Mounts = []docker.Mount{{Source: s.dir, Target: "/muster"}} }, "sh", "-c", counting+"0")
+	c := sail(t, box, p)
+	c.await("line 5\n")
+	s.d.Freeze(true)
+	if err := c.Freeze(true); err == nil {
+		t.Error("an engine that stands still froze it")
+	}
+	s.d.Freeze(false)
+	n := c.lines() // what came too late is undone
+	await(t, "it goes on", func() bool { return c.lines() > n+5 })
+	s.d.Freeze(true)
+	c.Kill()
+	s.d.Freeze(false)
+	if x := c.wait(); !x.Killed || x.Stopped != nil {
+		t.Errorf("%+v, said %s", x, c.words())
+	}
+}
+
+func TestAnEngineThatHangsForGoodIsGivenUpOnceItIsToKill(t *testing.T) {
+	s := newShore(t)
+	p := quick
+	p.Call, p.Away = 100*time.Millisecond, 500*time.Millisecond
+	c := sail(t, s.make(nil, "sleep", "1000"), p)
+	s.d.Freeze(true)
+	defer s.d.Freeze(false)
+	c.Kill()
+	if x := c.wait(); x.Stopped == nil || x.Stopped.Reason != muster.EngineFailed {
+		t.Errorf("%+v", x)
+	}
+}
