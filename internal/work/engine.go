@@ -97,7 +97,7 @@ func (w *Worker) engine(ctx context.Context, id agent.Identity, found []probe.En
 	}
 	boxes, err := container.New(container.Config{
 		Engine: api, Worker: Label(id, w.cfg.Data), Dir: w.cfg.Data, Budget: cmp.Or(w.cfg.ImageDisk, DefaultImageDisk),
-		Credentials: w.cfg.RegistryConfig, Allow: &w.cfg.Allow, Devices: devices, Log: w.log,
+		Credentials: w.cfg.RegistryConfig, Allow: &w.cfg.Allow, PIDs: w.cfg.Limits.PIDs, Devices: devices, Log: w.log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, api.Close())
@@ -106,8 +106,8 @@ func (w *Worker) engine(ctx context.Context, id agent.Identity, found []probe.En
 	ctx, cancel := context.WithTimeout(ctx, firstSweep)
 	defer cancel()
 	var keep []*run.Container
-	for i := range held {
-		if c := held[i].Start.Container; c != nil && held[i].Report == nil {
+	for _, h := range unsettled(held) {
+		if c := h.Start.Container; c != nil {
 			keep = append(keep, c)
 		}
 	}

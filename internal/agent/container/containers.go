@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type Config struct {
 	Budget      muster.Size         // of the disk, for images that tasks brought here; 0 means no bound
 	Credentials string              // a config.json of Docker; "" means the user's own
 	Allow       *muster.Allow       // what the worker's owner lets containers have
+	PIDs        int                 // processes and threads of a task that names no number; 0 means 4096
 	Devices     func() []gpu.Device // those of the machine; nil means that there are none
 	Log         *slog.Logger
 }
@@ -81,6 +83,7 @@ func New(cfg Config) (*Containers, error) {
 	if cfg.Devices == nil {
 		cfg.Devices = func() []gpu.Device { return nil }
 	}
+	cfg.PIDs = cmp.Or(cfg.PIDs, 4096)
 	c := &Containers{
 		cfg: cfg, waits: patience, keys: keys, asked: make(chan struct{}, 1), cgroups: "/sys/fs/cgroup",
 		ledger: openLedger(cfg.Dir, cfg.Log), down: errUnasked, made: map[string]string{},
@@ -111,7 +114,7 @@ func (c *Containers) Run(ctx context.Context, changed func(error)) error {
 	for first := true; ; first = false {
 		was, now := c.Ready(), c.Ask(ctx)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it was to end
+			return nil
 		}
 		if first || (was == nil) != (now == nil) {
 			changed(now)
@@ -168,7 +171,7 @@ func (c *Containers) Remove(ctx context.Context, of *run.Container) error {
 		if engine, err = docker.Open(of.Engine); err != nil {
 			return err
 		}
-		defer engine.Close()
+		defer func() { _ = engine.Close() }()
 	}
 	if err := engine.Remove(ctx, of.ID); err != nil {
 		c.left()

@@ -127,7 +127,7 @@ func copyTo(path string, f *os.File) error {
 		return err
 	}
 	_, err = io.Copy(tmp, io.NewSectionReader(f, 0, 1<<40))
-	err = errors.Join(err, tmp.Chmod(0o755), tmp.Close()) //nolint:gosec // whoever a container runs as executes it
+	err = errors.Join(err, tmp.Chmod(0o755), tmp.Close()) // whoever a container runs as executes it
 	if err == nil {
 		err = os.Rename(tmp.Name(), path)
 	}

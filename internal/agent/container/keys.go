@@ -162,7 +162,10 @@ func (k *keys) ask(ctx context.Context, helper, server string) (*docker.Credenti
 		}
 		return nil, fmt.Errorf("%w: %s failed for %s: %w", errKeys, name, server, err)
 	}
-	said := struct{ Username, Secret string }{}
+	said := struct {
+		Username string `json:"Username"`
+		Secret   string `json:"Secret"`
+	}{}
 	if json.Unmarshal(out.Bytes(), &said) != nil {
 		return nil, fmt.Errorf("%w: %s did not say what helpers say", errKeys, name)
 	}

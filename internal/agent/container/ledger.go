@@ -34,6 +34,8 @@ type pulled struct {
 	Name string      `json:"name"` // whole
 	Size muster.Size `json:"size"`
 	Used muster.Time `json:"used"` // last
+
+	saved muster.Time // when Used was written down
 }
 
 // openLedger reads the ledger of a data dir. One that cannot be read is as none: then the images stay.
@@ -61,12 +63,18 @@ func (l *ledger) add(id, name string, size muster.Size) {
 	l.save()
 }
 
-// use notes that an image is wanted, if it is in the ledger.
+// use notes that an image is wanted, if it is in the ledger. It is written down once a minute: many short
+// tasks of one image are not to wait for the disk.
 func (l *ledger) use(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p := l.images[id]; p != nil {
-		p.Used = muster.TimeOf(time.Now())
+	p := l.images[id]
+	if p == nil {
+		return
+	}
+	p.Used = muster.TimeOf(time.Now())
+	if p.Used.Sub(p.saved) > muster.Duration(time.Minute) {
+		p.saved = p.Used
 		l.save()
 	}
 }

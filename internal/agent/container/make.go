@@ -1,12 +1,14 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/muster-dev/muster"
@@ -155,7 +157,7 @@ func (c *Containers) plan(b *run.Box, img *docker.Image, about *docker.About) (*
 		Labels: map[string]string{LabelWorker: c.cfg.Worker, LabelAttempt: b.Task.Attempt.String(), LabelData: c.cfg.Dir},
 		Env:    environ(b.Env, img.Env), Workdir: b.Dir, User: opts.User, Init: about.Init,
 		ShmSize: int64(opts.ShmSize), ReadOnly: opts.ReadOnly, LogSize: logSize, LogFiles: logFiles,
-		Memory: int64(grant.Memory), CPUs: min(grant.CPUs, float64(runtime.NumCPU())), PIDs: int64(grant.PIDs),
+		Memory: int64(grant.Memory), CPUs: min(grant.CPUs, float64(runtime.NumCPU())), PIDs: int64(cmp.Or(grant.PIDs, c.cfg.PIDs)),
 	}
 	if opts.Workdir != "" {
 		p.Workdir = opts.Workdir
@@ -230,7 +232,7 @@ func (c *Containers) foreign(user string, img *docker.Image, about *docker.About
 	if about.Remapped {
 		return true
 	}
-	return !root && name != fmt.Sprint(os.Geteuid())
+	return !root && name != strconv.Itoa(os.Geteuid())
 }
 
 // here says whether the engine's containers are processes of this machine's kernel, as far as can be seen: a

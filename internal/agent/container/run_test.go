@@ -118,7 +118,7 @@ func podman(t *testing.T) string {
 	if err != nil || os.Geteuid() != 0 || testing.Short() {
 		t.Skip("no Podman that this user may start with folders of its own, or -short")
 	}
-	dir, err := os.MkdirTemp("", "muster-podman") // a short path, for sockets
+	dir, err := os.MkdirTemp("", "muster-podman") //nolint:usetesting // a short path, for sockets
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ func (e *Engine) RemoveImage(ctx context.Context, ref string) error {
 type Credentials struct {
 	Server   string // of the registry, such as ghcr.io
 	Username string
-	Password string //nolint:gosec // it is one
+	Password string
 	Token    string // an identity token, in place of the others
 }
 
@@ -187,10 +187,10 @@ var signs = []struct {
 	words []string
 }{
 	{ErrBroken, []string{
-		"verification failed", "unexpected eof", "digest mismatch", "does not match digest",
+		"verification failed", "unexpected eof", "digest mismatch", "does not match digest", "does not match expected",
 		"failed commit on ref", "unexpected commit digest", "invalid tar header", "gzip: invalid", "toomanyrequests", "too many requests",
 		"500 internal server error", "502 bad gateway", "503 service unavailable", "504 gateway", "received unexpected http status: 5",
-		"unexpected status code 5", "unexpected status: 5", "unknown blob", "blob unknown", "error parsing http", "error unmarshalling", "mediatype",
+		"unexpected status code 5", "invalid status code from registry 5", "unexpected status: 5", "unknown blob", "blob unknown", "error parsing http", "error unmarshalling", "mediatype",
 	}},
 	{ErrDenied, []string{
 		"pull access denied", "unauthorized", "authentication required", "no basic auth credentials", "denied: ", "access forbidden", "403 forbidden",
