@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/muster-dev/muster"
@@ -27,11 +28,17 @@ func (w *Worker) supervisor(ctx context.Context) (*shim.Client, error) {
 	return shim.Open(ctx, shim.Config{Dir: w.cfg.Data, Command: w.cfg.Shim, Log: w.log})
 }
 
+// unsettled are the held attempts that are gone on with. Of those with a report an earlier life may
+// have been removing what they had: nobody looks for that again.
+func unsettled(held []run.Held) []run.Held {
+	return slices.DeleteFunc(slices.Clone(held), func(h run.Held) bool { return h.Report != nil })
+}
+
 // cleanUp removes what an earlier life left on disk and nobody waits for: the
-// folders of tasks that are not held, and the logs of jobs without a held task or a
+// folders of tasks that are not gone on with, and the logs of jobs without a held task or a
 // kept report.
 func (w *Worker) cleanUp(ctx context.Context, keep *agent.Keep, held []run.Held) (*tasklog.Dir, error) {
-	w.removeFolders(held)
+	w.removeFolders(unsettled(held))
 	folder := filepath.Join(w.cfg.Data, "logs")
 	logs, err := tasklog.OpenDir(folder)
 	if err != nil {
@@ -64,7 +71,7 @@ func (w *Worker) cleanUp(ctx context.Context, keep *agent.Keep, held []run.Held)
 	return logs, nil
 }
 
-// removeFolders removes the folders of tasks that are not held.
+// removeFolders removes the folders of tasks other than these.
 func (w *Worker) removeFolders(held []run.Held) {
 	root := filepath.Join(w.cfg.Data, "tasks")
 	wanted := map[string]bool{}

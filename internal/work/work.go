@@ -174,7 +174,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer limits.Close()
-	if err := sweep(limits, tasks.Held()); err != nil {
+	if err := sweep(limits, unsettled(tasks.Held())); err != nil {
 		w.log.Warn(err.Error())
 	}
 	devices := newGPUs(facts.GPUs, w.log)
