@@ -24,8 +24,9 @@ const (
 // Silence is counted in ticks, not as time: this process may itself have stood still
 // for longer than any wait, frozen or without a turn, and the answer is there.
 const (
-	replyTicks = 4 // of replyWait
-	mostPings  = 4 // without a word, then a shim is taken for dead
+	replyTicks = 4              // of replyWait
+	startTicks = 5 * replyTicks // for the start of a container: more than vessel.Usual
+	mostPings  = 4              // without a word, then a shim is taken for dead
 )
 
 // line is the worker's connection with one shim.
@@ -220,7 +221,11 @@ func (l *line) ask(f *toShim) (*toWorker, error) {
 	}
 	late := time.NewTicker(replyWait / replyTicks)
 	defer late.Stop()
-	for range replyTicks {
+	ticks := replyTicks
+	if f.Start != nil && f.Start.Container != nil {
+		ticks = startTicks
+	}
+	for range ticks {
 		select {
 		case r := <-reply:
 			switch {
