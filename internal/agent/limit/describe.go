@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/muster-dev/muster/internal/agent/limit/landlock"
 )
 
 // How a limit is kept.
@@ -43,7 +45,7 @@ type Description struct {
 func Describe(cfg Config) Description {
 	trees := mounted("")
 	d := Description{
-		Cgroups: versions(trees), Landlock: landlockABI(), User: cfg.TaskUser,
+		Cgroups: versions(trees), Landlock: landlock.ABI(), User: cfg.TaskUser,
 		CPUs: Way{By: ByNothing}, Memory: Way{By: ByWatch}, PIDs: Way{By: ByWatch},
 		Disk: Way{By: ByWatch, Why: "no quota is set on the file system"},
 	}
@@ -94,10 +96,10 @@ func (d *Description) sandbox(cfg Config) {
 	switch {
 	case none != "":
 		d.Files, d.Signals, d.Devices = Way{ByNothing, none}, Way{ByNothing, none}, Way{ByNothing, none}
-	case d.Landlock < strictABI:
+	case d.Landlock < landlock.StrictABI:
 		d.Signals = Way{ByNothing, fmt.Sprintf("Landlock has version %d here, and knows signals from 6 on (Linux 6.12)", d.Landlock)}
 	}
-	if none == "" && d.Landlock < truncateABI {
+	if none == "" && d.Landlock < landlock.TruncateABI {
 		d.Files.Why = fmt.Sprintf("Landlock has version %d here: what a task may see it may also cut off, if its user may (Linux 6.2 or newer)", d.Landlock)
 	}
 	if cfg.TaskUser != "" && d.Signals.By == ByNothing {

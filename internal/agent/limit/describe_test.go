@@ -3,6 +3,8 @@ package limit
 import (
 	"slices"
 	"testing"
+
+	"github.com/muster-dev/muster/internal/agent/limit/landlock"
 )
 
 // TestDescribe holds that what is told is what New does.
@@ -22,7 +24,7 @@ func TestDescribe(t *testing.T) {
 				t.Errorf("%s: %s is kept by %q because of %q", name, what, way.By, way.Why)
 			}
 		}
-		if files := d.Files.By == ByKernel; files != (landlockABI() > 0 && cfg.Sandbox != Off) {
+		if files := d.Files.By == ByKernel; files != (landlock.ABI() > 0 && cfg.Sandbox != Off) {
 			t.Errorf("%s: files are kept by %s, and Landlock has version %d", name, d.Files.By, d.Landlock)
 		}
 	}

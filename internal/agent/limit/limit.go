@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/limit/landlock"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -67,7 +68,7 @@ func New(cfg Config) (*Limits, error) {
 	if cfg.PIDs == 0 {
 		cfg.PIDs = DefaultPIDs
 	}
-	if cfg.Sandbox != Off && landlockABI() == 0 {
+	if cfg.Sandbox != Off && landlock.ABI() == 0 {
 		cfg.Log.Warn("tasks can read and change whatever their user can: this system has no Landlock to keep them in a sandbox")
 		cfg.Sandbox = Off
 	}
@@ -97,12 +98,12 @@ func New(cfg Config) (*Limits, error) {
 
 // Check says what is wrong with a configuration on this machine. Log need not be set.
 func (c *Config) Check() error {
-	switch abi := landlockABI(); {
+	switch abi := landlock.ABI(); {
 	case c.Sandbox != "" && c.Sandbox != Auto && c.Sandbox != Off && c.Sandbox != Strict:
 		return muster.Errorf(muster.Invalid, "--sandbox is %q: write auto, off or strict", c.Sandbox)
-	case c.Sandbox == Strict && abi < strictABI:
+	case c.Sandbox == Strict && abi < landlock.StrictABI:
 		return muster.Errorf(muster.Invalid,
-			"--sandbox strict needs Landlock of version %d, and this kernel has %d: use Linux 6.12 or newer, or --sandbox auto", strictABI, abi)
+			"--sandbox strict needs Landlock of version %d, and this kernel has %d: use Linux 6.12 or newer, or --sandbox auto", landlock.StrictABI, abi)
 	case c.PIDs < 0:
 		return muster.Errorf(muster.Invalid, "--task-pids is %d: a task needs at least one process", c.PIDs)
 	}
@@ -126,13 +127,8 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// Landlock restricts one thread and what it starts, whoever it runs as, and needs
-// no privilege. These are its versions (ABI) that matter; see the kernel's
-// userspace-api/landlock.rst.
-const (
-	truncateABI = 3 // files can be kept from being cut off (Linux 6.2)
-	ioctlABI    = 5 // devices from being controlled (6.10)
-	strictABI   = 6 // signals and abstract sockets (6.12): nothing is left out that a sandbox promises
+	landlock.IoctlABI    = 5 // devices from being controlled (6.10)
+	landlock.StrictABI   = 6 // signals and abstract sockets (6.12): nothing is left out that a sandbox promises
 )
 
 // newPaths returns what all tasks of a user may see, nil for the worker's own.

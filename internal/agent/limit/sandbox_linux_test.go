@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/limit/landlock"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -78,7 +79,7 @@ func TestProgramsOutsideAreBarred(t *testing.T) {
 
 // TestCutOff holds that a file which may not be written may not be emptied, either.
 func TestCutOff(t *testing.T) {
-	needsLandlock(t, truncateABI)
+	needsLandlock(t, landlock.TruncateABI)
 	w := newWorld(t, nil)
 	path := filepath.Join(w.data, "identity")
 	mine := w.task(nil)
@@ -118,7 +119,7 @@ func TestSuperuserInTheSandbox(t *testing.T) {
 // TestOthersAreOutOfReach holds that a task of the same user reaches neither this
 // process nor another task.
 func TestOthersAreOutOfReach(t *testing.T) {
-	needsLandlock(t, strictABI)
+	needsLandlock(t, landlock.StrictABI)
 	w := newWorld(t, nil)
 	other, mine := w.task(nil), w.task(nil)
 	p := other.shell("echo on; sleep 1000")
@@ -140,7 +141,7 @@ func TestOthersAreOutOfReach(t *testing.T) {
 }
 
 func TestAbstractSockets(t *testing.T) {
-	needsLandlock(t, strictABI)
+	needsLandlock(t, landlock.StrictABI)
 	if _, err := os.Stat("/usr/bin/python3"); err != nil {
 		t.Skip("there is no /usr/bin/python3 to connect with")
 	}
@@ -254,7 +255,7 @@ func TestTaskUser(t *testing.T) {
 	}
 
 	other := w.task(nil)
-	if landlockABI() > 0 {
+	if landlock.ABI() > 0 {
 		other.refused("cat " + filepath.Join(task.folders.Work, "input"))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/limit/landlock"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -169,7 +170,7 @@ func (s *process) confined() {
 				return
 			}
 		}
-		if err := enter(sandbox, landlockABI()); err != nil {
+		if err := landlock.Enter(sandbox); err != nil {
 			s.err = cannot("the task cannot be put into its sandbox", err)
 			return
 		}

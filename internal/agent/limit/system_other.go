@@ -8,9 +8,6 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// landlockABI returns 0: Landlock is of Linux.
-func landlockABI() int { return 0 }
-
 // reach is not checked: Spawn will say so.
 func reach(*run.User, string) error { return nil }
 

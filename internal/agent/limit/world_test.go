@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/limit/landlock"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -272,7 +273,7 @@ func needsRoot(t *testing.T) {
 
 func needsLandlock(t *testing.T, version int) {
 	t.Helper()
-	if abi := landlockABI(); abi < version {
+	if abi := landlock.ABI(); abi < version {
 		t.Skipf("Landlock has version %d here, and this takes %d", abi, version)
 	}
 }

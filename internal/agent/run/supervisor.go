@@ -111,6 +111,6 @@ type Exit struct {
 	MaxRSS  muster.Size   `json:"max_rss,omitempty"` // of the largest of these; 0 if unknown
 	At      muster.Time   `json:"at"`
 	Stopped *Stopped      `json:"stopped,omitempty"` // why it was told to stop, if it was; a log that cannot be written is a reason
-	OOM     bool          `json:"oom,omitempty"`     // it was killed, and the machine, or its container, had run out of memory
+	OOM     bool          `json:"oom,omitempty"`     // it was killed, and the machine had run out of memory; or something in its container was, for that had
 	Left    int           `json:"left,omitempty"`    // processes that could not be killed
 }

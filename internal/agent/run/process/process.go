@@ -49,7 +49,11 @@ func NewKind(env *run.Env, kind string, extras Extras) (*Executor, error) {
 		return nil, muster.Errorf(muster.Internal, "a worker without a supervisor cannot run processes")
 	}
 	for _, d := range []string{"tasks", filepath.Join("checkpoints", kind), "sdk"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+		err := os.MkdirAll(filepath.Join(dir, d), 0o700)
+		if err == nil && d == "sdk" {
+			err = os.Chmod(filepath.Join(dir, d), 0o755) //nolint:gosec // users of containers read it; the data dir is closed to others
+		}
+		if err != nil {
 			return nil, muster.Errorf(muster.Invalid, "the worker's data dir cannot be used: %w", err)
 		}
 	}
@@ -77,7 +81,7 @@ func NewKind(env *run.Env, kind string, extras Extras) (*Executor, error) {
 // installModule puts the muster Python module where tasks find it.
 func installModule(dir string) error {
 	final := filepath.Join(dir, "muster.py")
-	if b, err := os.ReadFile(final); err == nil && string(b) == python.Module() {
+	if b, err := os.ReadFile(final); err == nil && string(b) == python.Module() && os.Chmod(final, 0o644) == nil { //nolint:gosec // see New
 		return nil // also on a full disk
 	}
 	tmp, err := os.CreateTemp(dir, ".muster-*")
@@ -85,6 +89,9 @@ func installModule(dir string) error {
 		return muster.Errorf(muster.Invalid, "the worker's data dir cannot be written: %w", err)
 	}
 	_, err = tmp.WriteString(python.Module())
+	if err == nil {
+		err = tmp.Chmod(0o644)
+	}
 	if cerr := tmp.Close(); err == nil {
 		err = cerr
 	}

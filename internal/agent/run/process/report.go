@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -86,11 +87,16 @@ func (a *Attempt) verdict() error {
 		return run.Failf(muster.PIDLimit, "%s, after it was refused more processes or threads: %s", ended(x), a.pids())
 	case x.Signal != "":
 		return run.Failf(muster.Signal, "%s%s", ended(x), largest)
+	case x.Code == notFound && a.box != nil:
+		return run.Failf(muster.ExitCode, "%s: as a shell says it, there is no such command in the image", ended(x))
 	case noSpace(a.base):
 		return run.Failf(muster.ExitCode, "%s; the worker's disk is full", ended(x))
 	}
 	return run.Failf(muster.ExitCode, "%s", ended(x))
 }
+
+// notFound is the exit code of shells, and of what stands before a container's program, for commands that they do not find.
+const notFound = 127
 
 func ended(x *run.Exit) string {
 	if x.Signal != "" {
@@ -128,7 +134,8 @@ func (a *Attempt) usage() *muster.Usage {
 		u.CPUSeconds = c.CPU.Seconds()
 	}
 	if u.WallSeconds > 0 {
-		u.CPUAvg = u.CPUSeconds / u.WallSeconds
+		// What an engine uses to start a container counts as its own, and its time does not.
+		u.CPUAvg = min(u.CPUSeconds/u.WallSeconds, float64(runtime.NumCPU()))
 	}
 	if u.CPUPeak > 0 {
 		u.CPUPeak = max(u.CPUPeak, u.CPUAvg) // what ends between two samples is in no sample

@@ -91,7 +91,7 @@ func (d *devices) Give(_ context.Context, _ muster.AttemptID, _ *muster.Grant, m
 
 func holding(t *testing.T, o opening) {
 	t.Helper()
-	t.Run("what the kernel counted explains a failure", func(t *testing.T) {
+	o.try(t, "what the kernel counted explains a failure", func(t *testing.T) {
 		for _, c := range []struct {
 			counted run.Counted
 			shell   string
@@ -125,7 +125,7 @@ func holding(t *testing.T, o opening) {
 			}
 		}
 	})
-	t.Run("what the meter finds too much ends it, and its samples are kept", func(t *testing.T) {
+	o.try(t, "what the meter finds too much ends it, and its samples are kept", func(t *testing.T) {
 		m := &meter{usage: muster.Usage{DiskPeak: 9 << 20, CPUSeconds: 1000}}
 		m.exceeded = &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.DiskLimit, Message: "its folders have 9MiB"}
 		b := open(t, o, func(e *run.Env) { e.Meter = m })
@@ -143,7 +143,7 @@ func holding(t *testing.T, o opening) {
 			t.Errorf("the log says %q", got)
 		}
 	})
-	t.Run("devices are lent and taken back, and their fault is the failure", func(t *testing.T) {
+	o.try(t, "devices are lent and taken back, and their fault is the failure", func(t *testing.T) {
 		fault := run.Failf(muster.GPUFault, "GPU-a failed: XID 79")
 		for shell, c := range map[string]struct {
 			fault  error
@@ -174,7 +174,7 @@ func holding(t *testing.T, o opening) {
 			}
 		}
 	})
-	t.Run("a task that has to make room gets the signal of its checkpoint", func(t *testing.T) {
+	o.try(t, "a task that has to make room gets the signal of its checkpoint", func(t *testing.T) {
 		b := open(t, o)
 		task := b.task("trap 'echo saved; exit 0' USR2; trap 'echo wrong' TERM; echo ready; while :; do sleep 0.02; done")
 		task.Spec.Checkpoint = &muster.Checkpoint{Signal: "SIGUSR2", Grace: muster.Duration(Patience)}

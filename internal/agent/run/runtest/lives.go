@@ -49,18 +49,18 @@ func lives(t *testing.T, o opening) {
 	}
 	goOn := func(t *testing.T, b *bench) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(b.Env.Dir, "go"), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(Aside(b.Env), "go"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	const waits = "; while [ ! -e $GO ]; do sleep 0.02; done; "
 	wait := func(b *bench, shell string) *run.Task {
 		task := b.task(shell)
-		task.Spec.Env = map[string]string{"GO": filepath.Join(b.Env.Dir, "go")}
+		task.Spec.Env = map[string]string{"GO": filepath.Join(Aside(b.Env), "go")}
 		return task
 	}
 
-	t.Run("to its end, with its outputs, checkpoint and whole log", func(t *testing.T) {
+	o.try(t, "to its end, with its outputs, checkpoint and whole log", func(t *testing.T) {
 		b := open(t, o)
 		task := wait(b, "echo ready; echo 1 > $MUSTER_CHECKPOINT/epoch"+waits+"echo late; echo x > $MUSTER_OUT/model.pt; test -e $MUSTER_CHECKPOINT/epoch && echo 7 > $MUSTER_OUT/result.json; exit 3")
 		next := again(t, b, task)
@@ -81,7 +81,7 @@ func lives(t *testing.T, o opening) {
 			t.Errorf("the report is not kept: %+v", held)
 		}
 	})
-	t.Run("that ended in between", func(t *testing.T) {
+	o.try(t, "that ended in between", func(t *testing.T) {
 		b := open(t, o)
 		task := wait(b, "echo ready"+waits+"echo x > out.txt; kill -SEGV $$")
 		task.Spec.Outputs = []string{"*.txt"}
@@ -94,7 +94,7 @@ func lives(t *testing.T, o opening) {
 			t.Errorf("artifacts %v", r.Artifacts)
 		}
 	})
-	t.Run("whose report was made, and is made again", func(t *testing.T) {
+	o.try(t, "whose report was made, and is made again", func(t *testing.T) {
 		b := open(t, o)
 		task := b.task("echo done")
 		before := b.done(t, task)
@@ -118,7 +118,7 @@ func lives(t *testing.T, o opening) {
 			t.Errorf("it was %+v, it is %+v", before, r)
 		}
 	})
-	t.Run("and stops it", func(t *testing.T) {
+	o.try(t, "and stops it", func(t *testing.T) {
 		b := open(t, o)
 		next := again(t, b, wait(b, "trap 'echo stopped; exit 0' TERM; echo ready; while :; do sleep 0.02; done"))
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -130,7 +130,7 @@ func lives(t *testing.T, o opening) {
 			t.Errorf("printed %q", got)
 		}
 	})
-	t.Run("although its shim is gone", func(t *testing.T) {
+	o.try(t, "although its shim is gone", func(t *testing.T) {
 		b := open(t, o)
 		next := again(t, b, wait(b, "echo ready; exec sleep 1000"))
 		b.endShims(t)

@@ -27,6 +27,19 @@ type Open func(env *run.Env) (run.Executor, error)
 type opening struct {
 	open    Open
 	command []string
+	left    map[string]string
+}
+
+// try runs a case, unless it is left out.
+func (o *opening) try(t *testing.T, name string, f func(t *testing.T)) bool {
+	t.Helper()
+	return t.Run(name, func(t *testing.T) {
+		t.Helper()
+		if why := o.left[name]; why != "" {
+			t.Skip(why)
+		}
+		f(t)
+	})
 }
 
 // bench is one executor in its world.
@@ -113,24 +126,31 @@ func wantSuccess(t *testing.T, r muster.Report) {
 // one, that is a part of this process.
 func Run(t *testing.T, x Open, command ...string) {
 	t.Helper()
-	o := opening{x, command}
-	t.Run("how a process ends is how the attempt ends", func(t *testing.T) { endings(t, o) })
-	t.Run("what cannot be started says why", func(t *testing.T) { starts(t, o) })
-	t.Run("a task is stopped and nothing of it survives", func(t *testing.T) { stops(t, o) })
-	t.Run("output is kept as it was printed", func(t *testing.T) { output(t, o) })
-	t.Run("a task sees its own environment only", func(t *testing.T) { environment(t, o) })
-	t.Run("what a task leaves is taken", func(t *testing.T) { outputs(t, o) })
-	t.Run("what a task says is passed on", func(t *testing.T) { protocol(t, o) })
-	t.Run("what holds a task and measures it is heeded", func(t *testing.T) { holding(t, o) })
+	RunBut(t, x, nil, command...)
+}
+
+// RunBut is Run without some cases, which are given with the reasons why they make no sense for the
+// executor.
+func RunBut(t *testing.T, x Open, left map[string]string, command ...string) {
+	t.Helper()
+	o := opening{x, command, left}
+	o.try(t, "how a process ends is how the attempt ends", func(t *testing.T) { endings(t, o) })
+	o.try(t, "what cannot be started says why", func(t *testing.T) { starts(t, o) })
+	o.try(t, "a task is stopped and nothing of it survives", func(t *testing.T) { stops(t, o) })
+	o.try(t, "output is kept as it was printed", func(t *testing.T) { output(t, o) })
+	o.try(t, "a task sees its own environment only", func(t *testing.T) { environment(t, o) })
+	o.try(t, "what a task leaves is taken", func(t *testing.T) { outputs(t, o) })
+	o.try(t, "what a task says is passed on", func(t *testing.T) { protocol(t, o) })
+	o.try(t, "what holds a task and measures it is heeded", func(t *testing.T) { holding(t, o) })
 	if command != nil {
-		t.Run("the worker's next life goes on with a task", func(t *testing.T) { lives(t, o) })
+		o.try(t, "the worker's next life goes on with a task", func(t *testing.T) { lives(t, o) })
 	}
 }
 
 func endings(t *testing.T, o opening) {
 	t.Helper()
 	b := open(t, o)
-	t.Run("exit 0 is a success with usage and times", func(t *testing.T) {
+	o.try(t, "exit 0 is a success with usage and times", func(t *testing.T) {
 		r := b.done(t, b.task("exit 0"))
 		wantSuccess(t, r)
 		if r.ExitCode == nil || *r.ExitCode != 0 || r.Usage == nil || r.Usage.WallSeconds <= 0 || r.StartedAt == 0 || r.FinishedAt < r.StartedAt {
@@ -140,17 +160,17 @@ func endings(t *testing.T, o opening) {
 			t.Error("a silent task has a log")
 		}
 	})
-	t.Run("another exit code is told", func(t *testing.T) {
+	o.try(t, "another exit code is told", func(t *testing.T) {
 		r := b.done(t, b.task("exit 75"))
 		want(t, r, muster.AttemptFailed, muster.ExitCode, "75")
 		if r.ExitCode == nil || *r.ExitCode != 75 {
 			t.Errorf("exit code %v", r.ExitCode)
 		}
 	})
-	t.Run("a signal is told by name", func(t *testing.T) {
+	o.try(t, "a signal is told by name", func(t *testing.T) {
 		want(t, b.done(t, b.task("kill -SEGV $$")), muster.AttemptFailed, muster.Signal, "SIGSEGV")
 	})
-	t.Run("a list is executed without a shell", func(t *testing.T) {
+	o.try(t, "a list is executed without a shell", func(t *testing.T) {
 		task := b.task("")
 		task.Spec.Run = &muster.Command{Argv: []string{"echo", "$HOME", "a b"}}
 		wantSuccess(t, b.done(t, task))
@@ -158,10 +178,10 @@ func endings(t *testing.T, o opening) {
 			t.Errorf("printed %q", got)
 		}
 	})
-	t.Run("standard input is empty", func(t *testing.T) {
+	o.try(t, "standard input is empty", func(t *testing.T) {
 		wantSuccess(t, b.done(t, b.task("! read x")))
 	})
-	t.Run("cpu time and memory of children count", func(t *testing.T) {
+	o.try(t, "cpu time and memory of children count", func(t *testing.T) {
 		r := b.done(t, b.task("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"))
 		if r.Usage == nil || r.Usage.CPUSeconds <= 0 || r.Usage.MemoryPeak > 100<<20 {
 			t.Errorf("usage of a small task %+v", r.Usage)
@@ -244,7 +264,7 @@ func stops(t *testing.T, o opening) {
 	}
 	cancelled := &run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser, Message: "cancelled by ada"}
 
-	t.Run("before it starts", func(t *testing.T) {
+	o.try(t, "before it starts", func(t *testing.T) {
 		b := open(t, o)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(cancelled)
@@ -256,7 +276,7 @@ func stops(t *testing.T, o opening) {
 			t.Errorf("it ran: %+v", r)
 		}
 	})
-	t.Run("by the signal that it asks for, with time to end", func(t *testing.T) {
+	o.try(t, "by the signal that it asks for, with time to end", func(t *testing.T) {
 		b := open(t, o)
 		task := b.task("trap 'echo saved; exit 0' USR1; echo ready; while :; do sleep 0.05; done")
 		task.Spec.Kill = muster.Kill{Signal: "SIGUSR1", Grace: muster.Duration(Patience)}
@@ -266,7 +286,7 @@ func stops(t *testing.T, o opening) {
 			t.Errorf("printed %q", got)
 		}
 	})
-	t.Run("at its timeout, keeping what it left", func(t *testing.T) {
+	o.try(t, "at its timeout, keeping what it left", func(t *testing.T) {
 		b := open(t, o)
 		task := b.task("echo part > $MUSTER_OUT/part.txt; echo ready; exec sleep 1000")
 		r := stop(t, b, task, "ready\n", &run.Stopped{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout, Message: "ran longer than 1s"})
@@ -275,7 +295,7 @@ func stops(t *testing.T, o opening) {
 			t.Errorf("artifacts %v", r.Artifacts)
 		}
 	})
-	t.Run("by SIGKILL if it ignores SIGTERM and forked away", func(t *testing.T) {
+	o.try(t, "by SIGKILL if it ignores SIGTERM and forked away", func(t *testing.T) {
 		b := open(t, o)
 		one, two, three := sleeper(), sleeper(), sleeper()
 		task := b.task(fmt.Sprintf(`trap '' TERM
@@ -291,7 +311,7 @@ func stops(t *testing.T, o opening) {
 			}
 		}
 	})
-	t.Run("although it would join the worker's own group", func(t *testing.T) {
+	o.try(t, "although it would join the worker's own group", func(t *testing.T) {
 		if _, err := exec.LookPath("perl"); err != nil {
 			t.Skip("needs perl, to change groups")
 		}
@@ -304,7 +324,7 @@ func stops(t *testing.T, o opening) {
 			t.Error("it survives")
 		}
 	})
-	t.Run("also what it leaves after a normal end", func(t *testing.T) {
+	o.try(t, "also what it leaves after a normal end", func(t *testing.T) {
 		b := open(t, o)
 		one, two, three := sleeper(), sleeper(), sleeper()
 		// The last one neither is in the group nor in the session nor has the mark, and holds stdout open.
@@ -320,7 +340,7 @@ func stops(t *testing.T, o opening) {
 			}
 		}
 	})
-	t.Run("but not what another task runs", func(t *testing.T) {
+	o.try(t, "but not what another task runs", func(t *testing.T) {
 		b := open(t, o)
 		mine := sleeper()
 		long := b.task(fmt.Sprintf("(env -i /usr/bin/setsid /bin/sleep %s &); sleep 0.3; echo ready; while :; do sleep 0.05; done", mine))
@@ -343,7 +363,7 @@ func stops(t *testing.T, o opening) {
 			t.Error("the daemon survives its own task")
 		}
 	})
-	t.Run("a full disk under the log ends it", func(t *testing.T) {
+	o.try(t, "a full disk under the log ends it", func(t *testing.T) {
 		b := open(t, o)
 		if b.command != nil {
 			t.Skip("a disk is filled within this process only")

@@ -44,7 +44,13 @@ func NewWorld(tb testing.TB, command ...string) *World {
 	w := &World{
 		command: command, blobs: map[string][]byte{}, trees: map[string]map[string]string{}, uploaded: map[string][]byte{},
 	}
-	dir := tb.TempDir()
+	dir := filepath.Join(tb.TempDir(), "data")
+	w.Env = &run.Env{Dir: dir, Transfer: w, Logs: w, Log: slog.New(slog.DiscardHandler)}
+	for _, d := range []string{dir, Aside(w.Env)} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			tb.Fatal(err)
+		}
+	}
 	var err error
 	if w.logs, err = tasklog.OpenDir(filepath.Join(dir, "logs")); err != nil {
 		tb.Fatal(err)
@@ -54,11 +60,13 @@ func NewWorld(tb testing.TB, command ...string) *World {
 			tb.Error(err)
 		}
 	})
-	w.Env = &run.Env{Dir: dir, Transfer: w, Logs: w, Log: slog.New(slog.DiscardHandler)}
 	w.Env.Supervisor = w.supervisor(tb)
 	tb.Cleanup(func() { w.endShims(tb) }) // before they are let go
 	return w
 }
+
+// Aside is a folder of a world's that is not the worker's, into which tasks are to be able to look.
+func Aside(env *run.Env) string { return filepath.Join(filepath.Dir(env.Dir), "aside") }
 
 // NextLife is the world after its worker was started again. Executors are to be opened
 // anew; those of the earlier life must have been left.

@@ -1,4 +1,4 @@
-package limit
+package landlock
 
 import (
 	"errors"
@@ -13,8 +13,10 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// landlockABI returns the kernel's version of Landlock, 0 for none.
-var landlockABI = sync.OnceValue(func() int {
+// ABI returns the kernel's version of Landlock, 0 for none.
+func ABI() int { return version() }
+
+var version = sync.OnceValue(func() int {
 	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
 		return 0
@@ -41,22 +43,23 @@ func known(rights uint64, abi int) uint64 {
 	if abi < 2 {
 		rights &^= unix.LANDLOCK_ACCESS_FS_REFER
 	}
-	if abi < truncateABI {
+	if abi < TruncateABI {
 		rights &^= unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	}
-	if abi < ioctlABI {
+	if abi < IoctlABI {
 		rights &^= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	}
 	return rights
 }
 
-// enter restricts the calling thread to s for good. It must not gain privileges.
-func enter(s *run.Sandbox, abi int) error {
+// Enter restricts the calling thread to s for good. It must not gain privileges.
+func Enter(s *run.Sandbox) error {
+	abi := ABI()
 	if abi == 0 {
 		return errors.New("this kernel has no Landlock")
 	}
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: known(restricted, abi)}
-	if abi >= strictABI {
+	if abi >= StrictABI {
 		attr.Scoped = unix.LANDLOCK_SCOPE_SIGNAL | unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
 	}
 	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0) //nolint:gosec // there is no other way to call it
