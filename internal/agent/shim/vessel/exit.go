@@ -84,7 +84,7 @@ func (v *Vessel) ended(code int) (kin.Ended, error) {
 	case err == nil && s.Going && !v.told():
 		return *lost(removed), nil
 	case err == nil:
-		x.OOM = x.Killed && s.OOM
+		x.OOM = code != 0 && s.OOM
 	case !v.told():
 		return x, err
 	}
