@@ -125,7 +125,9 @@ func TestAContainerIsStoodByAsAProcessIs(t *testing.T) {
 			s := box(t, "while echo a line of output; do :; done")
 			s.LogCap = 10 << 10
 			p, _ := begin(t, c, s)
-			await(t, "the log is cut", func() bool { return strings.Contains(printed(t, dir, s.Attempt, tasklog.System), "the output is cut here") })
+			await(t, "the log is cut", func() bool {
+				return strings.Contains(printed(t, dir, s.Attempt, tasklog.System), "the output is cut here")
+			})
 			p.Stop(why, muster.Kill{Grace: muster.Duration(time.Millisecond)})
 			wait(t, p)
 		})

@@ -2,6 +2,7 @@ package vessel
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"sync"
@@ -44,7 +45,7 @@ type Vessel struct {
 	log   *slog.Logger
 	pid   run.Pid
 
-	output *docker.Output // of the attached stream, for Wait
+	first *source // of output, for Wait
 
 	ctx  context.Context // ends with the vessel, or when it is given up
 	done context.CancelCauseFunc
@@ -79,11 +80,20 @@ func (v *Vessel) start(mark string) error {
 		return run.Failf(muster.EngineFailed, "%w", err)
 	}
 	v.engine = e
-	if v.output, err = e.Attach(ctx, v.c.ID); err == nil {
-		err = e.Start(ctx, v.c.ID)
+	out, refused := e.Attach(ctx, v.c.ID)
+	v.first = &source{Output: out}
+	if errors.Is(refused, docker.ErrDown) || ctx.Err() != nil {
+		return startError(v.c.Image, refused)
 	}
-	if err != nil {
+	// Podman prepares all of the start to attach: why it cannot be is told by the start itself.
+	if err := e.Start(ctx, v.c.ID); err != nil {
 		return startError(v.c.Image, err)
+	}
+	if refused != nil {
+		if v.first.Output, err = e.Logs(context.Background(), v.c.ID, true, v.p.Call); err != nil {
+			return run.Failf(muster.EngineFailed, "%w", errors.Join(err, e.Kill(ctx, v.c.ID, "")))
+		}
+		v.first.gap = v.gap(time.Time{})
 	}
 	v.pid = v.name(ctx, mark)
 	return nil
@@ -119,7 +129,7 @@ func (v *Vessel) Wait() kin.Ended {
 	carrying.Go(v.carry)
 	defer carrying.Wait()
 	defer v.done(nil)
-	src := &source{Output: v.output}
+	src := v.first
 	for {
 		end := v.stand(src)
 		if end.told {
@@ -206,8 +216,8 @@ func (v *Vessel) drain(passed <-chan error, ended bool) {
 
 // close ends what Start made.
 func (v *Vessel) close() {
-	if v.output != nil {
-		_ = v.output.Close()
+	if v.first != nil && v.first.Output != nil {
+		_ = v.first.Close()
 	}
 	if e := v.current(); e != nil {
 		_ = e.Close()

@@ -1,0 +1,128 @@
+//go:build unix
+
+package vessel
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// Words of engines that are not at hand here, as they were seen elsewhere.
+func TestWhatEnginesSayOfAStartIsUnderstood(t *testing.T) {
+	for said, want := range map[string]run.TaskError{
+		`failed to create task for container: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: exec: "foo": executable file not found in $PATH: unknown`: {
+			Reason: muster.StartFailed, Message: "foo: no such command in the image img"},
+		`failed to create task for container: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: exec: "/opt/x": stat /opt/x: no such file or directory: unknown`: {
+			Reason: muster.StartFailed, Message: "/opt/x: no such command in the image img"},
+		"crun: executable file `foo` not found in $PATH: No such file or directory: OCI runtime attempted to invoke a command that was not found": {
+			Reason: muster.StartFailed, Message: "foo: no such command in the image img"},
+		`failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: exec: "/a": permission denied: unknown`: {
+			Reason: muster.StartFailed, Message: "/a cannot be executed in the image img"},
+		`linux spec user: unable to find group ml: no matching entries in group file`: {
+			Reason: muster.StartFailed, Message: "there is no group ml in the image img"},
+		`OCI runtime create failed: container_linux.go:380: starting container process caused: process_linux.go:545: container init caused: chdir to cwd ("/muster/work") set in config.json failed: permission denied: unknown`: {
+			Reason: muster.StartFailed, Message: "in the folder /muster/work"},
+		`could not select device driver "nvidia" with capabilities: [[gpu]]`:                                        {Reason: muster.EngineFailed, Message: "device driver"},
+		`failed to create shim task: OCI runtime create failed: runc create failed: cgroup: no space left: unknown`: {Reason: muster.EngineFailed, Message: "cgroup"},
+	} {
+		got := startError("img", errors.New("the container cannot be started: "+said))
+		if got.Reason != want.Reason || !strings.Contains(got.Message, want.Message) {
+			t.Errorf("%s\nis %s: %s", said, got.Reason, got.Message)
+		}
+	}
+}
+
+func TestOutputIsContinuedWhereItWasLeft(t *testing.T) {
+	began := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	at := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
+	type kept struct {
+		at   int
+		data string
+	}
+	for _, c := range []struct {
+		name, read string
+		kept       []kept // with the gap at 10
+		want       string
+		missing    bool
+	}{
+		{"all was read", "a\nb\n", []kept{{1, "a\n"}, {2, "b\n"}, {11, "c\n"}}, "c\n", false},
+		{"the last line was not", "a\n", []kept{{1, "a\n"}, {2, "b\n"}, {11, "c\n"}}, "b\nc\n", false},
+		{"the middle of a line", "a\nbb", []kept{{1, "a\n"}, {2, "bbcc\n"}}, "cc\n", false},
+		{"a line that was ended later", "a\nbb", []kept{{1, "a\n"}, {11, "bbcc\n"}}, "cc\n", false},
+		{"a line of which the engine lost the beginning", "a\nbb", []kept{{1, "a\n"}, {11, "cc\n"}}, "cc\n", false},
+		{"the engine lost lines that were read", "a\nb\n", []kept{{1, "a\n"}, {11, "c\n"}}, "c\n", true},
+		{"the same line again is another one", "a\n", []kept{{1, "a\n"}, {11, "a\n"}}, "a\n", false},
+		{"nothing was read", "", []kept{{1, "a\n"}, {11, "b\n"}}, "a\nb\n", false},
+		{"the log is of later", "aaaa\nbbbb\n", []kept{{9, "bbbb\n"}, {11, "c\n"}}, "c\n", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			v := &Vessel{out: [2]*tap{{w: w}, {w: w}}}
+			v.out[0].write([]byte(c.read))
+			g := v.gap(at(10))
+			var got strings.Builder
+			missing := false
+			for _, k := range c.kept {
+				data, m := v.out[0].again(g, 0, at(k.at), []byte(k.data))
+				v.out[0].write(data)
+				got.Write(data)
+				missing = missing || m
+			}
+			if got.String() != c.want || missing != c.missing {
+				t.Errorf("%q, missing: %t", got.String(), missing)
+			}
+			_ = w.Close()
+			// The next gap begins where this one ended.
+			if next := v.gap(at(20)); next.streams[0].skip != v.out[0].read-v.out[0].lost {
+				t.Errorf("%+v", next)
+			}
+		})
+	}
+}
+
+func TestWhoEndedAContainerIsJudged(t *testing.T) {
+	broke := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	before, after := broke.Add(-time.Minute), broke.Add(time.Second)
+	for _, c := range []struct {
+		name    string
+		absence absence
+		state   docker.State
+		keeps   bool
+		told    bool
+		own     bool
+	}{
+		{"only the connection broke", absence{}, docker.State{Code: 137, Finished: after}, false, false, true},
+		{"before the engine went away", absence{long: true}, docker.State{Code: 1, Finished: before}, false, false, true},
+		{"while it was away, and keeps containers", absence{long: true}, docker.State{Code: 143, Finished: after}, true, false, true},
+		{"stopped, with a handler", absence{long: true}, docker.State{Code: 0, Finished: after}, false, false, false},
+		{"stopped, without one", absence{long: true}, docker.State{Code: 137, Finished: after}, false, false, false},
+		{"stopped, and told of it", absence{long: true, turn: turn{told: true, code: 0}}, docker.State{Code: 0, Finished: before}, false, false, false},
+		{"the engine crashed, and it ended", absence{long: true, crashed: true}, docker.State{Code: 3, Finished: after}, false, false, true},
+		{"the engine crashed, and stopped it later", absence{long: true, crashed: true}, docker.State{Code: 137, Finished: after}, false, false, false},
+		{"it was to end", absence{long: true}, docker.State{Code: 137, Finished: after}, false, true, true},
+		{"it had no more memory", absence{long: true}, docker.State{Code: 137, OOM: true, Finished: after}, false, false, true},
+		{"it is being removed", absence{}, docker.State{Code: 137, Going: true, Finished: after}, false, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.absence.at = broke
+			v := &Vessel{hears: &crew{t: t}, orders: orders{told: c.told}}
+			x := v.judge(&c.absence, &c.state, c.keeps, 0)
+			want := endedBy(c.state.Code)
+			want.OOM = c.state.OOM
+			if own := x.Stopped == nil; own != c.own || own && *x != want || !own && x.Stopped.Reason != muster.EngineFailed {
+				t.Errorf("%+v", x)
+			}
+		})
+	}
+}
