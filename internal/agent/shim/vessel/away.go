@@ -166,7 +166,8 @@ func (v *Vessel) judge(a *absence, s *docker.State, keeps bool, ahead time.Durat
 
 const removed = "its container was removed from the engine while it ran"
 
-// lost is the end of what the engine is to blame for.
+// lost is the end of what the engine is to blame for. It failed: that an attempt is lost is for the
+// server to say.
 func lost(message string) *kin.Ended {
-	return &kin.Ended{Code: -1, Stopped: &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.EngineFailed, Message: message}}
+	return &kin.Ended{Code: -1, Stopped: &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.EngineFailed, Message: message}}
 }

@@ -163,7 +163,7 @@ func TestWhatTheEngineStoppedIsNoEndOfATask(t *testing.T) {
 	s.d.Stop()
 	s.d.Again()
 	for name, c := range map[string]*crew{"heeds": heeds, "dies": dies} {
-		if x := c.wait(); x.Stopped == nil || x.Stopped.Outcome != muster.AttemptLost || x.Stopped.Reason != muster.EngineFailed {
+		if x := c.wait(); x.Stopped == nil || x.Stopped.Outcome != muster.AttemptFailed || x.Stopped.Reason != muster.EngineFailed {
 			t.Errorf("%s: %+v, said %s", name, x, c.words())
 		}
 	}
