@@ -1,0 +1,135 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/mustertest"
+	"github.com/muster-dev/muster/internal/mustertest/engines"
+)
+
+// boxes is a server, and a worker to be, with an engine.
+type boxes struct {
+	*mustertest.Cluster
+	t      *testing.T
+	host   string // of the engine
+	image  string // with a shell
+	dir    string // of the worker
+	before engines.Things
+}
+
+// withBoxes makes a server, and a folder for a worker with the engine at host, of which nothing is
+// left after the test, also if that fails.
+func withBoxes(t *testing.T, host string) *boxes {
+	t.Helper()
+	b := &boxes{Cluster: mustertest.New(t, t.TempDir()), t: t, host: host, image: engines.Busybox(t, host), dir: t.TempDir(), before: engines.Census(t, host)}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		api, err := client.New(client.WithHost(host))
+		if err != nil {
+			return
+		}
+		defer api.Close()
+		left, err := api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", "dev.muster.data="+b.dir)})
+		if err != nil {
+			return // an engine of the test's own is gone, with all that it had
+		}
+		for _, c := range left.Items {
+			_, _ = api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}) // it may just end
+		}
+	})
+	return b
+}
+
+// start starts the worker.
+func (b *boxes) start(flags ...string) *mustertest.Proc {
+	b.t.Helper()
+	return b.StartWorker("w1", b.dir, append([]string{"--engine", b.host}, flags...)...)
+}
+
+// shell is a spec of a script in a container.
+func (b *boxes) shell(name, script string) *muster.Spec {
+	s := mustertest.Shell(name, script)
+	s.Tasks[0].Image = b.image
+	return s
+}
+
+// ended waits for the end of a job of one task, which it returns.
+func (b *boxes) ended(id muster.JobID) muster.Task {
+	b.t.Helper()
+	b.Wait(id, 2*time.Minute)
+	return b.Tasks(id)[0]
+}
+
+// held is a part of a script that waits until open was called.
+const held = `while [ ! -e gate ]; do sleep 0.1; done; `
+
+// open lets the tasks go on that stand at held.
+func (b *boxes) open() {
+	b.t.Helper()
+	found, err := filepath.Glob(filepath.Join(b.dir, "tasks", "*", "work"))
+	if err != nil || len(found) == 0 {
+		b.t.Fatalf("there are no folders of tasks (%v)", err)
+	}
+	for _, dir := range found {
+		if err := os.WriteFile(filepath.Join(dir, "gate"), nil, 0o600); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// nothingLeft waits until nothing of the tasks is left on the engine and the machine: no container, network,
+// volume, folder or control group.
+func (b *boxes) nothingLeft() {
+	b.t.Helper()
+	engines.NothingLeft(b.t, b.host, b.before)
+	b.Await("folders and control groups of tasks are gone", 30*time.Second, func() error {
+		entries, err := os.ReadDir(filepath.Join(b.dir, "tasks"))
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if !strings.HasPrefix(e.Name(), ".") {
+				err = errors.Join(err, fmt.Errorf("the folder %s is there", e.Name()))
+			}
+		}
+		for _, l := range limit.LeftBehind(b.dir) {
+			if l.Own && (l.Groups > 0 || l.Processes > 0) {
+				err = errors.Join(err, fmt.Errorf("%s has %d groups and %d processes", l.Path, l.Groups, l.Processes))
+			}
+		}
+		mounts, unread := os.ReadFile("/proc/self/mountinfo")
+		if strings.Contains(string(mounts), b.dir) {
+			err = errors.Join(err, errors.New("something of its folder is mounted"))
+		}
+		return errors.Join(err, unread)
+	})
+}
+
+// counts is a script that prints that many numbered lines, one in a tenth of a second.
+func counts(lines string) string {
+	return fmt.Sprintf(`i=0; while [ $i -lt %s ]; do i=$((i+1)); echo line $i; sleep 0.1; done; `, lines)
+}
+
+// killAll kills a worker and the shim that stands by its tasks.
+func killAll(t *testing.T, w *mustertest.Proc, dir string) {
+	t.Helper()
+	for _, pid := range append(mustertest.Shims(t, dir), w.PID()) {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-w.Done()
+}

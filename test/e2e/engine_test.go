@@ -1,0 +1,150 @@
+//go:build linux
+
+package e2e
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/mustertest"
+	"github.com/muster-dev/muster/internal/mustertest/engines"
+)
+
+// offers waits until a worker offers the kind container, or until it does not.
+func (b *boxes) offers(want bool) {
+	b.t.Helper()
+	b.Await("the worker offers containers: "+strconv.FormatBool(want), 30*time.Second, func() error {
+		w, err := b.Client.Worker(b.t.Context(), "w1")
+		if err == nil && strings.Contains(strings.Join(w.Kinds, " "), muster.KindContainer) != want {
+			err = errors.New("its kinds are " + strings.Join(w.Kinds, ", "))
+		}
+		return err
+	})
+}
+
+// TestEngineRestarts stops, kills and freezes the engine while containers print, and starts it again: where they
+// go on meanwhile their logs are whole; where they end with the engine they are tried again as the fleet's fault.
+func TestEngineRestarts(t *testing.T) {
+	const tasks, lines = 4, 120
+	for name, c := range map[string]struct {
+		flags []string
+		hurt  func(*engines.Daemon)
+		lives bool // do containers go on
+	}{
+		"stopped":                   {hurt: func(d *engines.Daemon) { d.Stop(); d.Again() }},
+		"killed":                    {hurt: func(d *engines.Daemon) { d.Kill(); d.Again() }},
+		"stopped with live restore": {flags: []string{"--live-restore"}, hurt: func(d *engines.Daemon) { d.Stop(); d.Again() }, lives: true},
+		"killed with live restore":  {flags: []string{"--live-restore"}, hurt: func(d *engines.Daemon) { d.Kill(); d.Again() }, lives: true},
+		"frozen": {hurt: func(d *engines.Daemon) {
+			d.Freeze(true)
+			time.Sleep(5 * time.Second) // that long it stands still
+			d.Freeze(false)
+		}, lives: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if testing.Short() {
+				t.Skip("real processes are not for -short")
+			}
+			d := engines.Start(t, c.flags...)
+			b := withBoxes(t, d.Host())
+			b.start("--slots", strconv.Itoa(tasks+1))
+			job := b.Submit(array(b.shell("prints", counts(strconv.Itoa(lines))+"exit 4"), tasks))
+			job2 := b.Submit(mustertest.Shell("process", counts(strconv.Itoa(lines))))
+			b.Running(job.ID, tasks)
+			b.Running(job2.ID, 1)
+			c.hurt(d)
+			b.offers(true)
+			b.Wait(job.ID, 2*time.Minute)
+			for _, task := range b.Tasks(job.ID) {
+				attempts, err := b.Client.Attempts(t.Context(), task.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.lives && len(attempts) != 1 || !c.lives && (len(attempts) != 2 || attempts[0].Reason != muster.EngineFailed) {
+					t.Errorf("task %s has the attempts %+v", task.ID, attempts)
+				}
+				if task.Reason != muster.ExitCode || task.ExitCode == nil || *task.ExitCode != 4 || task.Retried != 0 {
+					t.Errorf("task %s ended with %s (%s) and %d retries", task.ID, task.Reason, task.Message, task.Retried)
+				}
+				if out := b.Output(task.ID); out != numbered(lines) {
+					t.Errorf("task %s: the log has %d bytes instead of %d: %q", task.ID, len(out), len(numbered(lines)), out)
+				}
+			}
+			if task := b.ended(job2.ID); task.Attempt != 1 || b.Output(task.ID) != numbered(lines) {
+				t.Errorf("the process ended with attempt %d", task.Attempt)
+			}
+			b.nothingLeft()
+		})
+	}
+}
+
+// TestEngineDown starts a worker whose engine is down: it does not offer containers, what needs one waits and is told why, what
+// may do without runs as a process, and all runs in containers once the engine is there, with nothing asked twice.
+func TestEngineDown(t *testing.T) {
+	if testing.Short() {
+		t.Skip("real processes are not for -short")
+	}
+	d := engines.Start(t)
+	b := withBoxes(t, d.Host())
+	d.Stop()
+	b.start("--slots", "4")
+	b.offers(false)
+	waits := b.Submit(b.shell("waits", "test $MUSTER_OUT = /muster/out && echo inside"))
+	kind := b.shell("kind", "echo inside")
+	kind.Tasks[0].Kind = muster.KindContainer
+	waitsToo := b.Submit(kind)
+	auto := b.shell("auto", "test $MUSTER_OUT = /muster/out && echo inside || echo outside")
+	auto.Tasks[0].Isolation = muster.IsolationAuto
+	for _, run := range []struct {
+		spec *muster.Spec
+		want string
+	}{{mustertest.Shell("process", "echo outside"), "outside\n"}, {auto, "outside\n"}} {
+		if task := b.ended(b.Submit(run.spec).ID); task.State != muster.Succeeded || b.Output(task.ID) != run.want || task.Image != "" {
+			t.Errorf("%s is %s (%s) with %q in %q", run.spec.Name, task.State, task.Message, b.Output(task.ID), task.Image)
+		}
+	}
+	explained(t, b.Cluster, waits.ID, "container engine")
+	explained(t, b.Cluster, waitsToo.ID, "container engine")
+	d.Again()
+	b.offers(true)
+	for _, id := range []muster.JobID{waits.ID, waitsToo.ID, b.Submit(auto).ID} {
+		task := b.ended(id)
+		if task.State != muster.Succeeded || task.Attempt != 1 || b.Output(task.ID) != "inside\n" || !strings.Contains(task.Image, "sha256:") {
+			t.Errorf("%s is %s (%s) after attempt %d with %q in %q", task.ID, task.State, task.Message, task.Attempt, b.Output(task.ID), task.Image)
+		}
+	}
+	d.Stop()
+	b.offers(false)
+	d.Again()
+	b.offers(true)
+	b.nothingLeft()
+}
+
+// TestEngineComesBackToLeftovers kills worker, shim and engine together while containers run: when all are back
+// nothing of them is left, and the tasks run again.
+func TestEngineComesBackToLeftovers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("real processes are not for -short")
+	}
+	d := engines.Start(t, "--live-restore")
+	b := withBoxes(t, d.Host())
+	w := b.start()
+	job := b.Submit(b.shell("again", "test $MUSTER_ATTEMPT = 2 || sleep 600"))
+	b.Running(job.ID, 1)
+	d.Kill()
+	killAll(t, w, b.dir)
+	b.start()
+	d.Again()
+	succeeds(t, b.Cluster, job.ID)
+	b.nothingLeft()
+	api := engines.API(t, d.Host())
+	if all, err := api.ContainerList(t.Context(), client.ContainerListOptions{All: true}); err != nil || len(all.Items) > 0 {
+		t.Errorf("the engine has %+v (%v)", all.Items, err)
+	}
+}
