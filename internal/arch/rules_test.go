@@ -66,8 +66,12 @@ var rules = map[string]rule{
 	"agent/probe":       {ring: adapter, mine: []string{"agent/gpu", "agent/limit"}, third: []string{"github.com/shirou/gopsutil", "golang.org/x/sys"}},
 	"agent/gpu":         {ring: adapter, third: []string{"golang.org/x/"}},
 	"agent/devices":     {ring: adapter, mine: []string{"agent/run", "agent/gpu"}, third: []string{"golang.org/x/"}},
-	"agent/limit":       {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
-	"agent/shim":        {ring: adapter, mine: []string{"agent/run", "agent/limit", "agent/shim/gate", "agent/shim/kin", "agent/shim/output", "agent/shim/vessel", "tasklog"}, third: []string{"golang.org/x/"}},
+	"agent/limit":       {ring: adapter, mine: []string{"agent/run", "agent/limit/landlock", "agent/limit/netns"}, third: []string{"golang.org/x/"}},
+
+	"agent/limit/landlock": {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
+	"agent/limit/netns":    {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
+
+	"agent/shim":        {ring: adapter, mine: []string{"agent/run", "agent/limit", "agent/limit/netns", "agent/shim/gate", "agent/shim/kin", "agent/shim/output", "agent/shim/vessel", "tasklog"}, third: []string{"golang.org/x/"}},
 	"agent/shim/vessel": {ring: adapter, mine: []string{"agent/run", "agent/docker", "agent/shim/kin"}, third: []string{"golang.org/x/"}},
 	"agent/shim/gate":   {ring: adapter, mine: []string{"agent/run"}},
 	"agent/docker":      {ring: adapter, third: []string{"github.com/moby/moby/", "github.com/containerd/errdefs", "github.com/opencontainers/"}},

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/limit/netns"
 	"github.com/muster-dev/muster/internal/agent/shim"
 	"github.com/muster-dev/muster/internal/agent/shim/gate"
 	"github.com/muster-dev/muster/internal/cli/doctor"
@@ -28,7 +29,7 @@ func Main(args []string) int {
 		case shimCommand:
 			return shimMain(args[2:])
 		case shim.HelpedCommand:
-			return complain(limit.Helped(args[2:]))
+			return complain(netns.Helped(args[2:]))
 		case gate.Command:
 			return gate.Enter(args[2:], os.Stderr)
 		}

@@ -10,15 +10,16 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/limit/netns"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// beHelped is the first argument by which this program is Helped.
+// beHelped is the first argument by which this program is netns.Helped.
 const beHelped = "be-helped"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == beHelped {
-		fmt.Fprintln(os.Stderr, Helped(os.Args[2:]))
+		fmt.Fprintln(os.Stderr, netns.Helped(os.Args[2:]))
 		os.Exit(126)
 	}
 	os.Exit(m.Run())
@@ -88,7 +89,7 @@ func TestListenElsewhere(t *testing.T) {
 	w.needs("pids") // so that its group has a name of its own
 	task := w.task(func(r *run.Task) { r.Spec.Network = muster.NetworkNone })
 	p := task.start("/bin/sleep", "sleep", "1000")
-	l, err := Listen(p.pid, "17.1-1")
+	l, err := netns.Listen(p.pid, "17.1-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,13 +99,13 @@ func TestListenElsewhere(t *testing.T) {
 	} else {
 		_ = here.Close()
 	}
-	if _, err := Listen(p.pid, "17.2-1"); err == nil {
+	if _, err := netns.Listen(p.pid, "17.2-1"); err == nil {
 		t.Error("the network of another process is entered")
 	}
-	if _, err := Listen(os.Getpid(), ""); err == nil {
+	if _, err := netns.Listen(os.Getpid(), ""); err == nil {
 		t.Error("the worker's own network is entered")
 	}
-	if _, err := Listen(1<<30, ""); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := netns.Listen(1<<30, ""); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the network of no process: %v", err)
 	}
 }

@@ -127,10 +127,6 @@ func (c *Config) Check() error {
 	return nil
 }
 
-	landlock.IoctlABI    = 5 // devices from being controlled (6.10)
-	landlock.StrictABI   = 6 // signals and abstract sockets (6.12): nothing is left out that a sandbox promises
-)
-
 // newPaths returns what all tasks of a user may see, nil for the worker's own.
 func (l *Limits) newPaths(u *run.User) *paths {
 	home, err := os.UserHomeDir()

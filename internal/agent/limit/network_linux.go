@@ -14,30 +14,6 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// ownNetwork moves the calling thread into a network with nothing but a loopback
-// device, which it brings up. Only the privileged may.
-func ownNetwork() error {
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return os.NewSyscallError("unshare", err)
-	}
-	return loopback()
-}
-
-// loopback brings the loopback device of the calling thread's network up.
-func loopback() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return os.NewSyscallError("socket", err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	lo, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-	return os.NewSyscallError("ioctl SIOCSIFFLAGS", unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo))
-}
-
 // withLoopback returns p as a program that brings the loopback device of its new
 // network up first, and the capability that it needs for that, if the machine has
 // the tool; else p itself.

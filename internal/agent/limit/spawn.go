@@ -20,7 +20,7 @@ type Program struct {
 	// Gate is given what listens on run.ProxyPort of the program's own loopback device, if
 	// Confine.Hosts names some, once the program was started: it is the receiver's then.
 	Gate func(l net.Listener)
-	// Helper is the command of this program that becomes Helped. It is
+	// Helper is the command of this program that is netns.Helped. It is
 	// needed for Gate where this process is not privileged.
 	Helper []string
 

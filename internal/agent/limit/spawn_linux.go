@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/limit/landlock"
+	"github.com/muster-dev/muster/internal/agent/limit/netns"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -30,8 +30,8 @@ type process struct {
 	pid  int
 	err  error
 
-	gateFD int     // what listens in its own network, or -1
-	help   *helped // if it is executed by Helped
+	gateFD int         // what listens in its own network, or -1
+	help   *netns.Help // if it is executed by netns.Helped
 }
 
 func spawn(c *run.Confine, p *Program) (pid, pidfd int, err error) {
@@ -45,7 +45,7 @@ func spawn(c *run.Confine, p *Program) (pid, pidfd int, err error) {
 	if s.plain() {
 		s.fork()
 	} else {
-		onThread(s.confined)
+		netns.OnThread(s.confined)
 		s.gate()
 	}
 	if s.err != nil {
@@ -93,25 +93,6 @@ func (s *process) plain() bool {
 	return len(c.Cgroups) == 0 && c.Sandbox == nil && !c.NoNet && !c.NoNewPri && len(c.Rlimits) == 0
 }
 
-// onThread calls f on a thread of its own, which ends with it: what f enters holds
-// only that thread and the processes that it starts. The runtime starts no
-// threads from one that is locked.
-func onThread(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		if unix.Gettid() == os.Getpid() {
-			// The first thread cannot end, and stands for the whole process in /proc.
-			onThread(f)
-			runtime.UnlockOSThread()
-			return
-		}
-		f()
-	}()
-	<-done
-}
-
 // confined enters all that holds the task, in an order in which no step bars the next,
 // and starts it.
 func (s *process) confined() {
@@ -128,9 +109,9 @@ func (s *process) confined() {
 	}()
 	sandbox, p, fork := c.Sandbox, s.p, s.fork
 	if c.NoNet {
-		err := ownNetwork()
+		err := netns.Own()
 		if err == nil && len(c.Hosts) > 0 {
-			if s.gateFD, err = listenHere(); err != nil {
+			if s.gateFD, err = netns.Here(); err != nil {
 				s.err = cannot("the proxy of the task's network cannot listen", err)
 				return
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/limit"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/gate"
 	"github.com/muster-dev/muster/internal/agent/shim/kin"
 	"github.com/muster-dev/muster/internal/agent/shim/output"
 	"github.com/muster-dev/muster/internal/tasklog"
@@ -32,7 +33,7 @@ type attempt struct {
 	size   atomic.Int64 // of the log
 	pumps  *output.Pumps
 	events *output.Events
-	proxy  proxy
+	way    gate.Way      // out of its network, if that is its own
 	once   sync.Once     // for the word about what was misunderstood
 	poke   chan struct{} // holds one token if there is something to look at
 
@@ -89,7 +90,7 @@ func (a *attempt) start() (err error) {
 		return err
 	}
 	a.size.Store(st.LogSize)
-	if a.proxy, err = openProxy(hosts(st)); err != nil {
+	if err := a.planWay(); err != nil {
 		return err
 	}
 	a.pumps = output.NewPumps(a.log, a, &s.buffers, st.LogRate)
@@ -246,7 +247,7 @@ func (a *attempt) end(x kin.Ended) {
 	if left > 0 {
 		s.log.Error("processes of a task do not end, even when killed", slog.String("attempt", a.s.Attempt.String()), slog.Int("processes", left))
 	}
-	a.proxy.close()
+	a.way.Close()
 	a.pumps.Finish(pipesWait)
 	a.events.Look()
 	a.events.Close()

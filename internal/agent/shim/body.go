@@ -91,7 +91,7 @@ func (a *attempt) sail() error {
 	a.pumps.Start(p[0].r, tasklog.Stdout)
 	a.pumps.Start(p[1].r, tasklog.Stderr)
 	v, err := vessel.Start(a.s.Container, a.s.Mark, p[0].w, p[1].w, a.server.patience, &crew{attempt: a}, a.server.log)
-	if err == nil && a.proxy.rules != nil {
+	if err == nil && a.way.Planned() {
 		if err = a.letContainerOut(v.Pid().PID); err != nil {
 			v.Kill()
 			v.Wait()
@@ -167,7 +167,7 @@ func (b *process) Bury() int {
 }
 
 func (s *server) notePid(id muster.AttemptID, p run.Pid) {
-	if err := s.pids.put(id, p); err != nil {
+	if err := s.pids.Put(id, p); err != nil {
 		s.log.Warn("a task's process is not recorded: if its shim is killed it stays", slog.Any("error", err))
 	}
 }
@@ -185,7 +185,7 @@ func openPipe() (p pipe, err error) {
 func (p pipe) close() error { return errors.Join(p.r.Close(), p.w.Close()) }
 
 func (s *server) forgetPid(id muster.AttemptID) {
-	if err := s.pids.drop(id); err != nil {
+	if err := s.pids.Drop(id); err != nil {
 		s.log.Warn("the record of an ended process stays", slog.Any("error", err))
 	}
 }

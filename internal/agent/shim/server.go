@@ -32,13 +32,13 @@ const (
 // server stands by attempts, whoever asks it to.
 type server struct {
 	logs  run.Logs
-	pids  *pids
+	pids  *kin.Record
 	build string
 	key   string // that a worker must know, "" for none
 	self  run.Pid
 	log   *slog.Logger
 
-	helper []string // the command of this program that is limit.Helped, nil for none
+	helper []string // the command of this program that is netns.Helped, nil for none
 
 	kin      *kin.Kin
 	oom      kin.OOM
@@ -55,7 +55,7 @@ type server struct {
 	closed   bool
 }
 
-func newServer(logs run.Logs, pids *pids, build, key string, log *slog.Logger) (*server, error) {
+func newServer(logs run.Logs, pids *kin.Record, build, key string, log *slog.Logger) (*server, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "no standard input for tasks: %w", err)

@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/limit/netns"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 			}
 			os.Exit(0)
 		case HelpedCommand:
-			fmt.Fprintln(os.Stderr, limit.Helped(os.Args[2:]))
+			fmt.Fprintln(os.Stderr, netns.Helped(os.Args[2:]))
 			os.Exit(126)
 		case beCaller:
 			fmt.Println(caller(os.Args[2]))

@@ -3,9 +3,6 @@
 package limit
 
 import (
-	"errors"
-	"net"
-
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
@@ -14,9 +11,3 @@ import (
 func errNetwork() error {
 	return run.Failf(muster.StartFailed, "the task asks for a network of its own (network: none or allowlist), which only workers on Linux can give")
 }
-
-// Listen says that processes have no networks of their own here.
-func Listen(int, string) (net.Listener, error) { return nil, errors.ErrUnsupported }
-
-// Helped says that nothing needs it here.
-func Helped([]string) error { return errors.ErrUnsupported }

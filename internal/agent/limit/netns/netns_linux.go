@@ -1,0 +1,114 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// OnThread calls f on a thread of its own, which ends with it: what f enters holds
+// only that thread and the processes that it starts. The runtime starts no
+// threads from one that is locked.
+func OnThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if unix.Gettid() == os.Getpid() {
+			// The first thread cannot end, and stands for the whole process in /proc.
+			OnThread(f)
+			runtime.UnlockOSThread()
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+// Own moves the calling thread into a network with nothing but a loopback
+// device, which it brings up. Only the privileged may.
+func Own() error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	return up()
+}
+
+// up brings the loopback device of the calling thread's network up.
+func up() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return os.NewSyscallError("ioctl SIOCSIFFLAGS", unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo))
+}
+
+// Here listens on run.ProxyPort of the loopback device of the calling thread's network.
+func Here() (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	err = os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrInet4{Port: run.ProxyPort, Addr: [4]byte{127, 0, 0, 1}}))
+	if err == nil {
+		err = os.NewSyscallError("listen", unix.Listen(fd, unix.SOMAXCONN))
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// Listener takes over a socket that listens.
+func Listener(fd int) (net.Listener, error) {
+	f := os.NewFile(uintptr(fd), "gate")
+	defer f.Close()
+	return net.FileListener(f)
+}
+
+// Listen listens on run.ProxyPort of the loopback device of another network: that
+// of the process pid of this machine, in whose control groups' names the text part is. Only the privileged may.
+func Listen(pid int, part string) (net.Listener, error) {
+	proc := fmt.Sprintf("/proc/%d/", pid)
+	network, err := unix.Open(proc+"ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("open", err)
+	}
+	defer func() { _ = unix.Close(network) }()
+	// What is open now is the network of the process that has the number now, if it is the
+	// right one still when it is looked at.
+	if groups, err := os.ReadFile(proc + "cgroup"); err != nil || !strings.Contains(string(groups), part) {
+		return nil, fmt.Errorf("process %d of this machine is another one", pid)
+	}
+	var own, other unix.Stat_t
+	if err := errors.Join(unix.Stat("/proc/self/ns/net", &own), unix.Fstat(network, &other)); err != nil {
+		return nil, err
+	}
+	if own.Ino == other.Ino && own.Dev == other.Dev {
+		return nil, fmt.Errorf("process %d has no network of its own", pid)
+	}
+	fd := -1
+	OnThread(func() {
+		if err = os.NewSyscallError("setns", unix.Setns(network, unix.CLONE_NEWNET)); err == nil {
+			fd, err = Here()
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return Listener(fd)
+}
