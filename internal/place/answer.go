@@ -88,7 +88,7 @@ func Summarize(answers []Answer) string {
 	if len(answers) > 0 && answers[0].Need.Gang > 0 {
 		return summarizeGang(answers)
 	}
-	var fit, room, closed, engine int
+	var fit, room, closed int
 	lacks := map[Filter]int{}
 	for i := range answers {
 		switch a := &answers[i]; {
@@ -96,9 +96,6 @@ func Summarize(answers []Answer) string {
 			fit++
 		case a.Ever != Fits:
 			lacks[a.Ever]++
-			if a.Ever == Engine && a.mendable() {
-				engine++
-			}
 		case a.Now == State:
 			closed++
 		default:
@@ -114,8 +111,8 @@ func Summarize(answers []Answer) string {
 		return fmt.Sprintf("waits for room: %s run it, but not now", workers(room, "could", "could"))
 	case closed > 0:
 		return fmt.Sprintf("waits for a worker: %s run it, but none of them takes tasks now", workers(closed, "could", "could"))
-	case engine > 0:
-		return fmt.Sprintf("waits for a container engine: %s run it with one, but none is ready", workers(engine, "could", "could"))
+	case engines(answers) > 0:
+		return fmt.Sprintf("waits for a container engine: %s run it with one, but none is ready", workers(engines(answers), "could", "could"))
 	}
 	var parts []string
 	for _, f := range Filters {
@@ -203,6 +200,16 @@ func (a *Answer) mendable() bool {
 		return false
 	}
 	return a.Book.Ever(&c) == Fits
+}
+
+// engines counts the workers that lack nothing but a container engine.
+func engines(answers []Answer) (n int) {
+	for i := range answers {
+		if a := &answers[i]; a.Ever == Engine && a.mendable() {
+			n++
+		}
+	}
+	return n
 }
 
 // change words a change of the request by which it would fit the worker at once,

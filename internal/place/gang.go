@@ -197,6 +197,8 @@ func summarizeGang(answers []Answer) string {
 		return fmt.Sprintf("can start now: there is room for all %d tasks of the gang", n)
 	case ever >= n:
 		return fmt.Sprintf("waits for room: the gang needs it for %d tasks at once, and there is room for %d now", n, now)
+	case engines(answers) > 0:
+		return fmt.Sprintf("waits for container engines: the gang needs room for %d tasks at once, and the workers with one that is ready have room for %d", n, ever)
 	default:
 		return fmt.Sprintf("can never start with the workers there are: the gang needs room for %d tasks at once, and all of them together have room for %d", n, ever)
 	}
@@ -209,6 +211,9 @@ func nearestGang(answers []Answer) string {
 		return ""
 	case ever >= n:
 		return fmt.Sprintf("wait for room for %d more", n-now)
+	case engines(answers) > 0:
+		i := slices.IndexFunc(answers, func(a Answer) bool { return a.Ever == Engine && a.mendable() })
+		return answers[i].wait()
 	case ever == 0:
 		return "see what each worker lacks, or start workers that fit"
 	default:

@@ -124,27 +124,38 @@ func TestWhatOwnersCanDoIsSaid(t *testing.T) {
 	})
 	for name, c := range map[string]struct {
 		books            []*place.Book
+		gang             int
 		summary, nearest string
 	}{
 		"no engine": {
-			[]*place.Book{small, bare},
+			[]*place.Book{small, bare}, 0,
 			"waits for a container engine: 1 worker could run it with one, but none is ready",
 			"start Docker or Podman on worker bare (muster doctor there tells what is wrong)",
 		},
 		"nothing would do": {
-			[]*place.Book{small},
+			[]*place.Book{small}, 0,
 			"can never start with the workers there are: ruled out 1 by engine",
 			"no single change of the request would do: see what each worker lacks, or start a worker that fits",
 		},
 		"not allowed": {
-			[]*place.Book{engine},
+			[]*place.Book{engine}, 0,
 			"can never start with the workers there are: ruled out 1 by owner",
 			"ask the owner of worker engine to allow it",
+		},
+		"a gang without engines": {
+			[]*place.Book{bare, engine, small}, 2,
+			"waits for container engines: the gang needs room for 2 tasks at once, and the workers with one that is ready have room for 0",
+			"start Docker or Podman on worker bare (muster doctor there tells what is wrong)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := need(contained)
+			n := need(func(s *muster.TaskSpec) {
+				contained(s)
+				if c.gang > 0 {
+					s.Gang = &muster.Gang{Size: c.gang}
+				}
+			})
 			answers := make([]place.Answer, len(c.books))
 			for i, b := range c.books {
 				answers[i] = place.Ask(b, n)
