@@ -165,7 +165,7 @@ func live(h *home, build string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	record, err := openPids(h.dir)
+	record, err := kin.OpenRecord(h.dir)
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func live(h *home, build string, log *slog.Logger) error {
 	// Who comes now finds no home, and nothing is lost with it.
 	h.remove(log)
 	_ = listener.Close()
-	return errors.Join(record.close(), logs.Close())
+	return errors.Join(record.Close(), logs.Close())
 }
 
 // refusedEvery is how often it is said that somebody is refused: a task could fill the

@@ -64,10 +64,20 @@
 // running when the orphan began; once no such attempt runs any more, it is killed.
 // Where an attempt has control groups, everything in them is ended, too.
 //
+// # Containers
+//
+// A task's main process is a body: a child of the shim, or a container that the worker made and that
+// the shim starts, in package vessel. Its output comes over a connection with the engine into
+// the same pipes as that of a process, so that all that is done to output, time and leases is one code. A
+// container is no child: whose processes they are its control group and its label tell, and no record
+// of a shim. Calls to an engine are made by goroutines of the attempt, have bounds, and
+// hold up no other attempt.
+//
 // # What is not promised
 //
 // A shim that is killed takes its tasks with it: if its worker lives they are
-// ended at once and fail as worker_internal, else when the worker comes back. The
+// ended at once and fail as worker_internal, else when the worker comes back; containers are
+// removed by the worker then. The
 // same holds if the whole service is killed, as systemd does without
 // KillMode=process, and a container with its first process.
 //

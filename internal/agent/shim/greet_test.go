@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/kin"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -97,7 +98,7 @@ func TestNothingIsLostWhileAShimSaysWhatItHolds(t *testing.T) {
 // testServer is a server without a worker.
 func testServer(t *testing.T, logs run.Logs) *server {
 	t.Helper()
-	record, err := openPids(t.TempDir())
+	record, err := kin.OpenRecord(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +108,7 @@ func testServer(t *testing.T, logs run.Logs) *server {
 	}
 	t.Cleanup(func() {
 		s.kill()
-		if err := record.close(); err != nil {
+		if err := record.Close(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -103,7 +103,7 @@ func (h *home) raze(shim run.Pid, log *slog.Logger) {
 			log.Error("a shim does not end, even when killed", slog.Int("pid", shim.PID), slog.Any("error", err))
 		}
 	}
-	killRecorded(h.dir, log)
+	kin.KillRecorded(h.dir, log)
 	h.remove(log)
 }
 

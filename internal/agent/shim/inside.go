@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/muster-dev/muster/internal/agent/shim/kin"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -22,13 +23,13 @@ func (c *Client) inside(h *home) (net.Conn, func(), error) {
 		}
 		logs = dir
 	}
-	record, err := openPids(h.dir)
+	record, err := kin.OpenRecord(h.dir)
 	if err != nil {
 		return nil, nil, err
 	}
 	s, err := newServer(logs, record, c.cfg.Build, h.key, c.cfg.Log)
 	if err != nil {
-		_ = record.close()
+		_ = record.Close()
 		return nil, nil, err
 	}
 	mine, its := net.Pipe()
@@ -43,7 +44,7 @@ func (c *Client) inside(h *home) (net.Conn, func(), error) {
 	})
 	return mine, func() {
 		_ = g.Wait()
-		_ = record.close()
+		_ = record.Close()
 		if dir != nil {
 			_ = dir.Close()
 		}

@@ -38,7 +38,7 @@ func Look(data string) ([]Home, error) {
 		case kin.Lives(owner):
 			found.PID = owner.PID
 		default:
-			for _, p := range recorded(h.dir) {
+			for _, p := range kin.Recorded(h.dir) {
 				if kin.Lives(p) {
 					found.Left++
 				}

@@ -1,4 +1,4 @@
-package shim
+package kin
 
 import (
 	"bytes"
@@ -12,15 +12,14 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/agent/shim/kin"
 )
 
-// pids remembers the processes of running tasks in a file of fixed-size slots, so
+// Record remembers the processes of running tasks in a file of fixed-size slots, so
 // that they can be ended when the shim itself was killed: one small write before a
 // start, one after it and one for the end. It is not synced to disk, since
 // processes do not survive what unsynced writes do not survive. It may be used by
 // several goroutines.
-type pids struct {
+type Record struct {
 	f *os.File
 
 	mu   sync.Mutex
@@ -40,18 +39,18 @@ type slot struct {
 	Proc    run.Pid          `json:"proc"`
 }
 
-// openPids makes the record in a folder.
-func openPids(dir string) (*pids, error) {
+// OpenRecord makes the record in a folder.
+func OpenRecord(dir string) (*Record, error) {
 	f, err := os.OpenFile(filepath.Join(dir, pidsFile), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "the record of processes cannot be opened: %w", err)
 	}
-	return &pids{f: f, slot: map[muster.AttemptID]int64{}}, nil
+	return &Record{f: f, slot: map[muster.AttemptID]int64{}}, nil
 }
 
-// recorded reads the record that a shim left in a folder. A slot that was only half
+// Recorded reads the record that a shim left in a folder. A slot that was only half
 // written names no process: its task had not been started yet.
-func recorded(dir string) []run.Pid {
+func Recorded(dir string) []run.Pid {
 	b, err := os.ReadFile(filepath.Join(dir, pidsFile))
 	if err != nil {
 		return nil // it had started nothing
@@ -68,15 +67,15 @@ func recorded(dir string) []run.Pid {
 	return procs
 }
 
-// killRecorded ends what a shim that is gone left running, so that nothing of it
+// KillRecorded ends what a shim that is gone left running, so that nothing of it
 // disturbs what comes.
-func killRecorded(dir string, log *slog.Logger) {
+func KillRecorded(dir string, log *slog.Logger) {
 	var g errgroup.Group
 	g.SetLimit(killAtOnce)
-	for _, proc := range recorded(dir) {
+	for _, proc := range Recorded(dir) {
 		g.Go(func() error {
 			log.Info("ending what a shim that is gone left running", slog.Int("pid", proc.PID))
-			if err := kin.KillLeftover(proc); err != nil {
+			if err := KillLeftover(proc); err != nil {
 				log.Warn("a process of an earlier attempt goes on", slog.Int("pid", proc.PID), slog.Any("error", err))
 			}
 			return nil
@@ -88,10 +87,11 @@ func killRecorded(dir string, log *slog.Logger) {
 // killAtOnce is how many leftovers are awaited at the same time.
 const killAtOnce = 16
 
-func (p *pids) close() error { return p.f.Close() }
+// Close ends the use of the record, which stays.
+func (p *Record) Close() error { return p.f.Close() }
 
-// put writes or rewrites the record of an attempt.
-func (p *pids) put(a muster.AttemptID, proc run.Pid) error {
+// Put writes or rewrites the record of an attempt.
+func (p *Record) Put(a muster.AttemptID, proc run.Pid) error {
 	b, err := json.Marshal(slot{a, proc})
 	if err != nil {
 		return err
@@ -114,8 +114,8 @@ func (p *pids) put(a muster.AttemptID, proc run.Pid) error {
 	return p.write(n, b)
 }
 
-// drop deletes it.
-func (p *pids) drop(a muster.AttemptID) error {
+// Drop deletes it.
+func (p *Record) Drop(a muster.AttemptID) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n, ok := p.slot[a]
@@ -127,7 +127,7 @@ func (p *pids) drop(a muster.AttemptID) error {
 	return p.write(n, nil)
 }
 
-func (p *pids) write(n int64, b []byte) error {
+func (p *Record) write(n int64, b []byte) error {
 	var padded [slotSize]byte
 	for i := copy(padded[:], b); i < slotSize; i++ {
 		padded[i] = ' '
