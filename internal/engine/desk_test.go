@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/store"
@@ -115,4 +117,37 @@ func TestDisconnect(t *testing.T) {
 	if err := p.Handle(t.Context(), &link.ToServer{Renew: &link.Renew{}}); err == nil {
 		t.Error("the session still takes frames")
 	}
+}
+
+// TestWhatAnOwnerAllowsIsKept says it in a hello and takes it back in an offer. It is
+// on disk by then, so that a restarted server knows it before the worker is back.
+func TestWhatAnOwnerAllowsIsKept(t *testing.T) {
+	r := start(t)
+	h := hello("w1")
+	h.Allow = &muster.Allow{Images: []string{"ghcr.io/acme/*"}, Env: []string{}}
+	s, _, err := r.Open(t.Context(), h, func(*link.ToWorker) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := func() *muster.Allow {
+		t.Helper()
+		rows, err := r.store.Workers(t.Context())
+		if err != nil || len(rows) != 1 {
+			t.Fatalf("workers: %v, %v", rows, err)
+		}
+		return rows[0].Allow
+	}
+	if diff := cmp.Diff(h.Allow, stored()); diff != "" {
+		t.Errorf("after the hello (-want +got):\n%s", diff)
+	}
+	if err := s.Handle(t.Context(), &link.ToServer{Offer: &link.Offer{Kinds: h.Kinds, Resources: h.Resources}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Workers(t.Context()); err != nil { // decided after the offer
+		t.Fatal(err)
+	}
+	if got := stored(); got != nil {
+		t.Errorf("after the offer: %+v", got)
+	}
+	s.Close(true)
 }
