@@ -29,12 +29,13 @@ func (s *process) withHelp() error {
 // gate makes what listens in the program's network known to the caller, once the program was forked;
 // without one that runs there is none.
 func (s *process) gate() {
-	fd, err := s.gateFD, error(nil)
+	fd := s.gateFD
 	if s.help != nil {
 		if s.err != nil {
 			s.help.Close()
 			return
 		}
+		var err error
 		if fd, err = s.help.Hear(); err != nil {
 			s.end()
 			if _, ok := errors.AsType[syscall.Errno](err); ok {

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -41,13 +42,15 @@ func enter(args []string, address string, wait time.Duration, w io.Writer) int {
 	if len(args) == 0 || args[0] == "" {
 		return fail(exitMissing, "the image names no command to execute, and the job has no run")
 	}
-	for until := time.Now().Add(wait); ; time.Sleep(enterLook) {
-		c, err := net.DialTimeout("tcp", address, wait)
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	for ; ; time.Sleep(enterLook) {
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", address) //nolint:gosec // it is of the container's own network
 		if err == nil {
 			_ = c.Close()
 			break
 		}
-		if time.Now().After(until) {
+		if ctx.Err() != nil {
 			return fail(exitNoGate, "the proxy of the network allowlist is not there after %s: %v", wait, err)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -56,7 +56,7 @@ func New(rules *Rules, say func(line string)) *Gate {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.RawQuery = r.In.URL.RawQuery // as it stands, also what Go cannot read
 		},
-		Transport: g.out, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), ErrorHandler: g.failed,
+		Transport: g.out, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), ErrorHandler: g.failed,
 	}
 	return g
 }
@@ -68,7 +68,7 @@ func (g *Gate) Run(ctx context.Context, l net.Listener) {
 	server := &http.Server{
 		Handler: g, MaxHeaderBytes: maxHeader, ReadHeaderTimeout: headerWait, IdleTimeout: restWait,
 		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    log.New(io.Discard, "", 0), // what it has to say is about the task's own programs
+		ErrorLog:    slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // what it has to say is about the task's own programs
 	}
 	var closing sync.WaitGroup
 	closing.Go(func() {
@@ -244,5 +244,5 @@ func (g *Gate) failed(w http.ResponseWriter, r *http.Request, err error) {
 func answer(w http.ResponseWriter, status int, line string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, line+"\n") // whoever does not wait for it does not want it
+	_, _ = io.WriteString(w, line+"\n") //nolint:gosec // it is plain text; whoever does not wait for it does not want it
 }

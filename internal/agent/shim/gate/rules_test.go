@@ -52,12 +52,12 @@ func TestRules(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		for _, host := range strings.Fields(c.yes) {
+		for host := range strings.FieldsSeq(c.yes) {
 			if !lets(t, r, host) {
 				t.Errorf("%s does not let %s through", c.entry, host)
 			}
 		}
-		for _, host := range strings.Fields(c.no) {
+		for host := range strings.FieldsSeq(c.no) {
 			if lets(t, r, host) {
 				t.Errorf("%s lets %s through", c.entry, host)
 			}

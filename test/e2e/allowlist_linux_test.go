@@ -1,0 +1,80 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/mustertest"
+	"github.com/muster-dev/muster/internal/mustertest/engines"
+)
+
+// TestAllowlist holds that tasks reach the hosts of their list, and no other in any way, also after
+// their worker was killed, as processes and as containers; and that their logs tell what was refused.
+func TestAllowlist(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give containers an allowlist")
+	}
+	if _, err := exec.LookPath("wget"); err != nil {
+		t.Skip("there is no wget to connect with")
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "reached\n") }))
+	defer server.Close()
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	good, bad := strings.TrimPrefix(server.URL, "http://"), strings.TrimPrefix(other.URL, "http://")
+	b := withBoxes(t, engines.Shared(t))
+	w := b.start("--slots", "2", "--allow-host-network")
+	script := fmt.Sprintf(`fetch() { wget -qO- "http://$1/" 2>/dev/null || echo refused; }
+		fetch %s; touch first; %s fetch %[1]s; fetch %[3]s; unset http_proxy; fetch %[1]s
+		tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '`, good, held, bad)
+	var jobs []muster.Job
+	for _, s := range []*muster.Spec{mustertest.Shell("process", script), b.shell("container", script)} {
+		s.Tasks[0].Network, s.Tasks[0].AllowHosts = muster.NetworkAllowlist, []string{good, "pypi.org"}
+		job := b.Submit(s)
+		b.Running(job.ID, 1)
+		jobs = append(jobs, job)
+	}
+	b.Await("both tasks have reached the server", time.Minute, func() error {
+		done, err := filepath.Glob(filepath.Join(b.dir, "tasks", "*", "work", "first"))
+		if err == nil && len(done) < len(jobs) {
+			err = fmt.Errorf("%d have", len(done))
+		}
+		return err
+	})
+	w.Kill()
+	b.start("--slots", "2", "--allow-host-network")
+	b.open()
+	refused := "the network allowlist refused " + bad + ": add it to allow_hosts\n"
+	for _, job := range jobs {
+		task := b.ended(job.ID)
+		if task.State != muster.Succeeded || task.Attempt != 1 {
+			t.Errorf("%s is %s after attempt %d: %s", task.Name, task.State, task.Attempt, task.Message)
+		}
+		if out, want := b.Output(task.ID), "reached\nreached\nrefused\nrefused\nlo\n"; out != want {
+			t.Errorf("%s prints %q, want %q", task.Name, out, want)
+		}
+		said := ""
+		for line, err := range b.Client.Logs(t.Context(), task.ID, client.LogOptions{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if line.Stream == client.System {
+				said += string(line.Data)
+			}
+		}
+		if said != refused {
+			t.Errorf("the log of %s says %q, want %q", task.Name, said, refused)
+		}
+	}
+	b.nothingLeft()
+}
