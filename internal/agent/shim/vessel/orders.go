@@ -142,7 +142,7 @@ func (v *Vessel) carryOut() error {
 		case o.kill, o.signal != "":
 			err = v.end(&o)
 		case o.freeze != nil:
-			err = v.pause(o.freeze)
+			v.pause(o.freeze)
 		case o.thaw:
 			err = v.unfreeze(v.p.Call)
 		default:
@@ -181,18 +181,17 @@ func (v *Vessel) end(o *orders) error {
 
 // pause carries out a freeze, and waits for the engine longer than whoever wants it. Its failure is
 // for that one alone, but what it may have done is undone.
-func (v *Vessel) pause(f *freeze) error {
+func (v *Vessel) pause(f *freeze) {
 	if !f.on {
 		err := v.unfreeze(v.p.Call)
 		v.frozen(f, err)
-		return nil
+		return
 	}
 	v.mu.Lock()
 	v.orders.frozen = true
 	v.mu.Unlock()
 	err := v.call(v.p.Away, true, func(ctx context.Context) error { return v.current().Pause(ctx, v.c.ID, true) })
 	v.frozen(f, err)
-	return nil
 }
 
 // frozen answers a freeze.

@@ -47,7 +47,7 @@ type Vessel struct {
 
 	first *source // of output, for Wait
 
-	ctx  context.Context // ends with the vessel, or when it is given up
+	ctx  context.Context //nolint:containedctx // it is the vessel's life: it ends with that, or when it is given up
 	done context.CancelCauseFunc
 	poke chan struct{} // holds one token if there is an order
 
@@ -204,13 +204,15 @@ func (v *Vessel) drain(passed <-chan error, ended bool) {
 	}
 	late := time.NewTimer(atMost)
 	defer late.Stop()
+	err := error(nil)
 	select {
-	case <-passed:
+	case err = <-passed:
 	case <-late.C:
-		if ended {
-			v.hears.Say("the container engine did not hand out all of the task's output: the end of it may be missing")
-		}
+		err = context.DeadlineExceeded
 	case <-v.ctx.Done():
+	}
+	if ended && err != nil {
+		v.hears.Say("the container engine did not hand out all of the task's output: the end of it may be missing")
 	}
 }
 
