@@ -24,7 +24,7 @@ var Capabilities = []string{
 var (
 	userPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,31})?$`)
 	// A name, *. and a name, or an address, with an optional port; a network. The worker reads them in full.
-	hostPattern = regexp.MustCompile(`^((\*\.)?\w[\w-]*(\.\w[\w-]*)*(:\d{1,5})?|\[[0-9a-fA-F:.]+\](:\d{1,5})?|[0-9.]+/\d{1,2}(:\d{1,5})?|[0-9a-fA-F]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*(/\d{1,3})?)$`)
+	hostPattern = regexp.MustCompile(`^((\*\.)?(\w[\w-]*\.)*[A-Za-z_][\w-]*(:\d{1,5})?|(\d{1,3}\.){3}\d{1,3}(:\d{1,5})?|\[[0-9a-fA-F:.]+\](:\d{1,5})?|[0-9.]+/\d{1,2}(:\d{1,5})?|[0-9a-fA-F]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*(/\d{1,3})?)$`)
 )
 
 // container checks what a task runs in.

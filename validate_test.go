@@ -162,6 +162,7 @@ func TestValidate(t *testing.T) {
 		{task(`"network": "allowlist"`), "tasks[0].allow_hosts", "the allowlist is empty"},
 		{task(`"allow_hosts": ["a"]`), "tasks[0].allow_hosts", "network: allowlist"},
 		{task(`"network": "allowlist", "allow_hosts": ["http://a/"]`), "tasks[0].allow_hosts[0]", "not a host (such as"},
+		{task(`"network": "allowlist", "allow_hosts": ["10.0.0.0.5:80"]`), "tasks[0].allow_hosts[0]", "not a host"},
 		{task(`"image": "a", "gang": 2`), "tasks[0].network", "write network: host"},
 		{`{"name": "a\nb", "tasks": [{"run": "x"}]}`, "name", "control character"},
 		{`{"name": "` + strings.Repeat("n", 201) + `", "tasks": [{"run": "x"}]}`, "name", "at most 200"},
