@@ -160,7 +160,7 @@ func (r *round) secrets(context.Context) []Finding {
 	var loose, foreign []string
 	seen := 0
 	for _, pattern := range []string{
-		filepath.Join(r.Data, "identity.json*"), filepath.Join(r.Data, "reports.db"), filepath.Join(r.Data, "shim", "*", "key"), filepath.Join(r.Server.Data, "muster.db*"),
+		filepath.Join(r.Data, "identity.json*"), filepath.Join(r.Data, "reports.db"), filepath.Join(r.Data, "shim", "*", "key"), filepath.Join(r.Server.Data, "muster.db"), filepath.Join(r.Server.Data, "muster.db-wal"),
 	} {
 		if !filepath.IsAbs(pattern) {
 			continue // no server runs here

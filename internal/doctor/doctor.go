@@ -214,7 +214,7 @@ func (d *Doctor) Mend(ctx context.Context, found []Finding, announce func(does s
 			continue
 		}
 		announce(f.mend.does)
-		done[f.Group+"/"+f.Name] = errors.Join(done[f.Group+"/"+f.Name], f.mend.do(ctx))
+		done[f.key()] = errors.Join(done[f.key()], f.mend.do(ctx))
 	}
 	if len(done) == 0 || ctx.Err() != nil {
 		return found, ctx.Err()
@@ -223,15 +223,38 @@ func (d *Doctor) Mend(ctx context.Context, found []Finding, announce func(does s
 	again, err := d.Look(ctx)
 	for i := range again {
 		f := &again[i]
-		failed, tried := done[f.Group+"/"+f.Name]
+		failed, tried := done[f.key()]
 		switch {
 		case failed != nil:
 			f.Found += "; mending it failed: " + failed.Error()
 		case tried:
 			f.Fixed = f.mend == nil
 		}
+		delete(done, f.key())
+	}
+	for i := range found {
+		f := &found[i]
+		if failed, tried := done[f.key()]; tried && failed == nil {
+			delete(done, f.key())
+			gone := finding(f.Name, OK, "", "nothing is left of: %s", f.Found)
+			gone.Group, gone.Fixed = f.Group, true
+			again = slices.Insert(again, endOf(again, f.Group), gone)
+		}
 	}
 	return again, err
+}
+
+// key tells findings of one name from others.
+func (f *Finding) key() string { return f.Group + "/" + f.Name }
+
+// endOf is the place behind the last finding of a group.
+func endOf(found []Finding, group string) int {
+	for i := len(found) - 1; i >= 0; i-- {
+		if found[i].Group == group {
+			return i + 1
+		}
+	}
+	return len(found)
 }
 
 // Worst is the worst status of findings.
