@@ -4,7 +4,6 @@ package engines
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +60,8 @@ func Start(tb testing.TB, flags ...string) *Daemon {
 	return d
 }
 
-// addBridge makes a bridge of the daemon's own, as scripts/engine does.
+// addBridge makes a bridge of the daemon's own, as scripts/engine does: without one it would use, and
+// with --bridge=none remove, the one of the machine's own engine.
 func (d *Daemon) addBridge() {
 	for n := range 256 {
 		subnet := fmt.Sprintf("10.198.%d", n)
@@ -80,6 +80,7 @@ func (d *Daemon) addBridge() {
 		}
 		return
 	}
+	d.tb.Fatal("no network bridge can be made for an engine of its own")
 }
 
 // Host is the daemon's address; it stays the same.
@@ -102,7 +103,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 	args := []string{
 		"dockerd", "--data-root", in("data"), "--exec-root", in("run"), "--pidfile", in("pid"), "--config-file", in("config.json"),
 		"-H", d.Host(), "--containerd-namespace", filepath.Base(d.dir), "--containerd-plugins-namespace", filepath.Base(d.dir) + "-plugins",
-		"--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false", "--bridge", cmp.Or(d.bridge, "none"),
+		"--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false", "--bridge", d.bridge,
 	}
 	if _, err := exec.LookPath("setpriv"); err == nil {
 		args = append([]string{"setpriv", "--pdeathsig", "TERM"}, args...) // it ends with a test that panics
