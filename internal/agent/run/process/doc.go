@@ -1,4 +1,4 @@
-// Package process runs tasks as processes of the worker's machine.
+// Package process runs tasks as processes of the worker's machine, or in containers.
 //
 // A task's life is the list in hooks.go, from top to bottom. The folders of an
 // attempt are
@@ -11,6 +11,14 @@
 //	DIR/checkpoints/KIND/17.3 $MUSTER_CHECKPOINT, kept for the task's next attempt
 //
 // and all but the last are removed when the attempt ends.
+//
+// # In a container
+//
+// The same life: its first phase decides what the attempt runs in, and what differs are the phases of a
+// setting. The container has the attempt's folder at /muster, with the checkpoint and the muster module mounted
+// on top, and nothing else of the worker's. It is made here and not started; from then on it is to the supervisor what a
+// process is. An attempt that may run in either goes over to a process as long as nothing of it was started. When it has ended its
+// container is removed, while its outputs are looked at.
 //
 // # The process
 //

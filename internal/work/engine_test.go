@@ -1,0 +1,71 @@
+package work
+
+import (
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/probe"
+)
+
+func TestWhereTheEngineIs(t *testing.T) {
+	usual := "unix:///var/run/docker.sock"
+	if runtime.GOOS == "windows" {
+		usual = ""
+	}
+	podman := []probe.Engine{{Name: "nerdctl", Tool: "/usr/bin/nerdctl"}, {Name: "podman", Socket: "/run/podman/podman.sock"}}
+	for _, c := range []struct {
+		engine, env string
+		found       []probe.Engine
+		want        string
+	}{
+		{"", "", nil, usual},
+		{"auto", "", podman, "unix:///run/podman/podman.sock"},
+		{"auto", "tcp://10.0.0.5:2375", podman, "tcp://10.0.0.5:2375"},
+		{"none", "tcp://10.0.0.5:2375", podman, ""},
+		{"unix:///a", "tcp://10.0.0.5:2375", podman, "unix:///a"},
+	} {
+		cfg := Config{Engine: c.engine}
+		if got := cfg.host(c.found, func(string) string { return c.env }); got != c.want {
+			t.Errorf("--engine %q, DOCKER_HOST %q: %q, want %q", c.engine, c.env, got, c.want)
+		}
+	}
+}
+
+func TestWhatIsWrongWithAnEngine(t *testing.T) {
+	for _, cfg := range []Config{{}, {Engine: "none"}, {Engine: "auto"}, {Engine: "unix:///not/there"}, {Engine: "tcp://10.0.0.5:2375", ImageDisk: 1}} {
+		if err := cfg.checkEngine(); err != nil {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+	for _, cfg := range []Config{{Engine: "docker"}, {Engine: "/var/run/docker.sock"}, {ImageDisk: -1}, {RegistryConfig: "/not/there"}} {
+		if err := cfg.checkEngine(); muster.CodeOf(err) != muster.Invalid {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+}
+
+// TestLabelsTellWorkersApart that share an engine.
+func TestLabelsTellWorkersApart(t *testing.T) {
+	id := agent.Identity{Worker: "w-1", Server: "http://a"}
+	other := agent.Identity{Worker: "w-1", Server: "http://b"}
+	if a := Label(id, "/data"); a == Label(id, "/data2") || a == Label(other, "/data") || a != Label(id, "/data") {
+		t.Errorf("the label is %s", a)
+	}
+}
+
+// TestAKindIsOfferedWhileItCanBeRun, whatever else changes.
+func TestAKindIsOfferedWhileItCanBeRun(t *testing.T) {
+	var offered []string
+	o := newOffers(nil, []string{"process", "container"}, muster.Resources{}, func(_, kinds []string, _ muster.Resources) { offered = kinds })
+	for _, can := range []bool{false, true, false} {
+		o.able("container", can)
+		o.withhold("owner", nil)
+		o.find([]string{"linux"}, muster.Resources{})
+		if slices.Contains(offered, "container") != can || !slices.Contains(offered, "process") {
+			t.Errorf("offered are %q", offered)
+		}
+	}
+}
