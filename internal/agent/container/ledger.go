@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,12 +32,15 @@ type ledger struct {
 
 // pulled is an image that a task brought here.
 type pulled struct {
-	Name string      `json:"name"` // whole
-	Size muster.Size `json:"size"`
-	Used muster.Time `json:"used"` // last
+	Names []string    `json:"names"` // whole ones, by which tasks brought it
+	Size  muster.Size `json:"size"`
+	Used  muster.Time `json:"used"` // last
 
 	saved muster.Time // when Used was written down
 }
+
+// String returns its names.
+func (p *pulled) String() string { return strings.Join(p.Names, ", ") }
 
 // openLedger reads the ledger of a data dir. One that cannot be read is as none: then the images stay.
 func openLedger(dir string, log *slog.Logger) *ledger {
@@ -55,11 +59,22 @@ func openLedger(dir string, log *slog.Logger) *ledger {
 	return l
 }
 
-// add notes an image that was brought here.
-func (l *ledger) add(id, name string, size muster.Size) {
+// add notes that an image was brought here by a name. Unless it is new, it counts only if it is in the ledger
+// by another one.
+func (l *ledger) add(id, name string, size muster.Size, isNew bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.images[id] = &pulled{Name: name, Size: size, Used: muster.TimeOf(time.Now())}
+	p := l.images[id]
+	switch {
+	case p == nil && !isNew:
+		return
+	case p == nil || isNew: // or somebody removed it meanwhile
+		p = &pulled{Size: size}
+		l.images[id] = p
+	case slices.Contains(p.Names, name):
+		return
+	}
+	p.Names, p.Used = append(p.Names, name), muster.TimeOf(time.Now())
 	l.save()
 }
 
@@ -171,22 +186,27 @@ func (c *Containers) discard(ctx context.Context, id string) muster.Size {
 		return 0
 	}
 	for _, tag := range img.Tags {
-		if ref, ok := whole(tag); ok && ref != known.Name {
+		if ref, ok := whole(tag); ok && !slices.Contains(known.Names, ref) {
 			c.ledger.drop(id)
-			c.cfg.Log.Info("an image that a task brought here is kept for good: it was given another name", slog.String("image", short(known.Name)), slog.String("name", tag))
+			c.cfg.Log.Info("an image that a task brought here is kept for good: it was given another name", slog.String("image", known.String()), slog.String("name", tag))
 			return known.Size
 		}
 	}
-	err = c.cfg.Engine.RemoveImage(ctx, id)
+	for _, tag := range img.Tags[:max(0, len(img.Tags)-1)] { // an engine removes no image that has several
+		err = errors.Join(err, c.cfg.Engine.RemoveImage(ctx, tag))
+	}
+	if err == nil {
+		err = c.cfg.Engine.RemoveImage(ctx, id)
+	}
 	switch {
 	case errors.Is(err, docker.ErrTaken): // a container of it was made just now
 		return 0
 	case err != nil && !errors.Is(err, docker.ErrMissing):
-		c.cfg.Log.Warn("an image over the budget cannot be removed", attrs(known.Name, err)...)
+		c.cfg.Log.Warn("an image over the budget cannot be removed", attrs(known.String(), err)...)
 		return 0
 	}
 	c.ledger.drop(id)
 	c.cfg.Log.Info(fmt.Sprintf("removed an image: those of tasks take more than the %s that they may have", c.cfg.Budget),
-		slog.String("image", short(known.Name)), slog.String("size", known.Size.String()), slog.String("used", known.Used.String()))
+		slog.String("image", known.String()), slog.String("size", known.Size.String()), slog.String("used", known.Used.String()))
 	return known.Size
 }

@@ -2,8 +2,10 @@ package container
 
 import (
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,7 +125,7 @@ func TestTheLedgerOutlivesTheWorker(t *testing.T) {
 	w.brought(ref)
 	id := mustID(w, ref)
 	next := newWorld(t, func(c *Config) { c.Dir, c.Budget = w.cfg.Dir, 1 })
-	if got := next.ledger.of(id); got.Name != ref || got.Size == 0 || got.Used == 0 {
+	if got := next.ledger.of(id); !slices.Equal(got.Names, []string{ref}) || got.Size == 0 || got.Used == 0 {
 		t.Fatalf("the next life knows %+v of the image", got)
 	}
 	if _, err := w.api.ImageRemove(t.Context(), ref, client.ImageRemoveOptions{}); err != nil {
@@ -140,4 +142,44 @@ func TestTheLedgerOutlivesTheWorker(t *testing.T) {
 	if torn := newWorld(t, func(c *Config) { c.Dir = w.cfg.Dir }); len(torn.ledger.images) != 0 || !strings.Contains(torn.lines.String(), "they are kept") {
 		t.Errorf("a torn ledger: %v, %s", torn.ledger.images, &torn.lines)
 	}
+}
+
+func TestAnImageThatTasksKnowByManyNamesIsRemoved(t *testing.T) {
+	w, r := newWorld(t, func(c *Config) { c.Budget = 1 }), engines.NewRegistry(t)
+	first, digest := pushed(w, r, "acme/names:1", 1000)
+	pinned := strings.TrimSuffix(first, ":1") + "@" + digest
+	second := strings.TrimSuffix(first, ":1") + ":2"
+	tagged(t, r, "acme/names", "1", "2")
+	for _, ref := range []string{first, second, pinned} {
+		w.brought(ref)
+	}
+	id := mustID(w, first)
+	if mustID(w, second) != id {
+		t.Fatal("the names are of different images")
+	}
+	w.trim(t.Context())
+	if w.has(id) || len(w.ledger.images) != 0 {
+		t.Errorf("the image is there: %v, and noted: %v: want it removed\n%s", w.has(id), w.ledger.images, &w.lines)
+	}
+}
+
+// tagged gives what a registry has by one tag another one as well.
+func tagged(t *testing.T, r *engines.Registry, repo, from, to string) {
+	t.Helper()
+	at := "http://" + r.Addr + "/v2/" + repo + "/manifests/"
+	got, err := http.Get(at + from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Body.Close()
+	put, err := http.NewRequestWithContext(t.Context(), http.MethodPut, at+to, got.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put.Header.Set("Content-Type", got.Header.Get("Content-Type"))
+	said, err := http.DefaultClient.Do(put)
+	if err != nil || said.StatusCode != http.StatusCreated {
+		t.Fatalf("tagging: %v, %v", said, err)
+	}
+	defer said.Body.Close()
 }

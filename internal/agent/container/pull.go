@@ -205,6 +205,7 @@ func (c *Containers) pull(ctx context.Context, ref string, moved func(docker.Pul
 	if err != nil {
 		return nil, err
 	}
+	_, named := c.look(ctx, ref) // nil where the name was here already
 	for try := 0; ; try++ {
 		err = c.pullOnce(ctx, ref, moved)
 		if err == nil || ctx.Err() != nil || try == len(c.waits.pauses) || !again(err) {
@@ -223,8 +224,8 @@ func (c *Containers) pull(ctx context.Context, ref string, moved func(docker.Pul
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains(before, img.ID) {
-		c.ledger.add(img.ID, ref, muster.Size(img.Size))
+	if isNew := !slices.Contains(before, img.ID); isNew || named != nil {
+		c.ledger.add(img.ID, ref, muster.Size(img.Size), isNew)
 		c.suspect() // it may be over the budget
 	}
 	return img, nil

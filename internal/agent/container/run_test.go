@@ -173,6 +173,7 @@ func TestPodman(t *testing.T) {
 	if want := strings.TrimSuffix(ref, ":1") + "@" + digest; c.Image != want {
 		t.Errorf("the image is %s: want %s", c.Image, want)
 	}
+	w.must(with(ref, muster.Container{Pull: muster.PullAlways}, "true"))
 	b := with(ref, muster.Container{User: "1000:1000", ReadOnly: true}, "sh", "-c", "id -u; touch /etc/x; grep NoNewPrivs /proc/self/status; echo $MINE; exit 7")
 	b.Shell, b.Env = true, []string{"MINE=task"}
 	b.Task.Spec.Network = muster.NetworkNone

@@ -102,7 +102,7 @@ func (e *Engine) Pull(ctx context.Context, ref string, as *Credentials, moved fu
 		return e.unpulled(ctx, doing, err)
 	}
 	defer said.Close()
-	layers, ended := layers{}, false
+	layers := layers{}
 	for m, err := range said.JSONMessages(ctx) {
 		switch {
 		case err != nil:
@@ -110,18 +110,11 @@ func (e *Engine) Pull(ctx context.Context, ref string, as *Credentials, moved fu
 		case m.Error != nil:
 			return e.unpulled(ctx, doing, m.Error)
 		}
-		ended = ended || strings.HasPrefix(m.Status, "Status: ") || strings.HasPrefix(m.Status, "Download complete") || strings.HasPrefix(m.Status, "Already exists")
 		if layers.take(&m) {
 			moved(layers.sum())
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return e.failed(ctx, doing, err)
-	}
-	if !ended { // the answer was cut where no message was
-		return saying(doing, errors.New("the container engine ended its answer too early"), ErrDown)
-	}
-	return nil
+	return e.failed(ctx, doing, ctx.Err())
 }
 
 // layers are those of a pull, by their names.

@@ -151,14 +151,15 @@ func TestVolumesOfAnImageGoWithTheContainer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Close()
+	t.Cleanup(func() { _ = e.Close() })
 	b := engines.Shell(t)
 	b.Volumes = []string{"/data"}
 	image := engines.Image(t, host, "muster-test/volumes:1", b)
-	id, err := e.Create(t.Context(), &Plan{Name: "muster-test-volumes", Image: image, LogSize: "1m", LogFiles: 1, Command: []string{"sleep", "600"}})
+	id, err := e.Create(t.Context(), &Plan{Name: "muster-test-volumes", Image: image, LogSize: "1m", LogFiles: 1, Command: []string{"sleep", "600"}, Network: "none"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = e.Remove(context.WithoutCancel(t.Context()), id) })
 	api := engines.API(t, host)
 	said, err := api.ContainerInspect(t.Context(), id, client.ContainerInspectOptions{})
 	if err != nil || len(said.Container.Mounts) != 1 {
