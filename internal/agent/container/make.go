@@ -115,7 +115,7 @@ func (c *Containers) create(ctx context.Context, p *docker.Plan) (string, error)
 	switch {
 	case ctx.Err() != nil && !errors.Is(err, errSlow):
 		return "", run.Failf(muster.WorkerInternal, "the task was stopped: %w", err)
-	case errors.Is(err, docker.ErrDown):
+	case errors.Is(err, docker.ErrDown), errors.Is(err, docker.ErrFault) && c.About().Name == "docker":
 		c.suspect()
 		return "", run.Failf(muster.EngineFailed, "the worker's container engine failed: %w", err)
 	case errors.Is(err, docker.ErrFull):
@@ -179,7 +179,7 @@ func (c *Containers) plan(b *run.Box, img *docker.Image, about *docker.About) (*
 	if p.User == "" {
 		p.User = c.user(about)
 	}
-	if p.User != "" && b.Home != "" && !has(b.Env, "HOME") && !strings.HasPrefix(p.User, "root") {
+	if p.User != "" && b.Home != "" && !has(b.Env, "HOME") && !root(p.User) {
 		p.Env = append(p.Env, "HOME="+b.Home) // the image may not know the user, and then its home is /
 	}
 	if b.Groups != nil && b.Groups.Parent != "" && about.CgroupDriver == "cgroupfs" && !about.Rootless && c.here(about) {
@@ -228,11 +228,13 @@ func (c *Containers) foreign(user string, img *docker.Image, about *docker.About
 		user = img.User
 	}
 	name, _, _ := strings.Cut(user, ":")
-	root := name == "" || name == "0" || name == "root"
-	if about.Remapped {
-		return true
-	}
-	return !root && name != strconv.Itoa(os.Geteuid())
+	return about.Remapped || !root(user) && name != strconv.Itoa(os.Geteuid())
+}
+
+// root says whether a container's user is root.
+func root(user string) bool {
+	name, _, _ := strings.Cut(user, ":")
+	return name == "" || name == "0" || name == "root"
 }
 
 // here says whether the engine's containers are processes of this machine's kernel, as far as can be seen: a

@@ -5,9 +5,14 @@ package container
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -110,6 +115,38 @@ func TestAnEngineThatNeverWas(t *testing.T) {
 	wants(t, err, muster.EngineFailed, host)
 	if err := w.Sweep(t.Context(), nil); err == nil {
 		t.Error("swept without an engine")
+	}
+}
+
+func TestAnEngineThatFailsToMakeAContainer(t *testing.T) {
+	for status, reason := range map[int]muster.Reason{http.StatusInternalServerError: muster.EngineFailed, http.StatusBadRequest: muster.StartFailed} {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			w.Header().Set("Api-Version", "1.44")
+			w.Header().Set("Content-Type", "application/json")
+			switch path := q.URL.Path; {
+			case strings.HasSuffix(path, "/version"):
+				_, _ = fmt.Fprintf(w, `{"Version": "25.0.1", "ApiVersion": "1.44", "Os": "linux", "Arch": %q}`, runtime.GOARCH)
+			case strings.HasSuffix(path, "/containers/json"):
+				_, _ = w.Write([]byte("[]"))
+			case strings.HasSuffix(path, "/containers/create"):
+				w.WriteHeader(status)
+				_, _ = w.Write([]byte(`{"message": "containerd is not there"}`))
+			default: // its facts, and the image
+				_, _ = fmt.Fprintf(w, `{"Id": "sha256:00", "Os": "linux", "Architecture": %q}`, runtime.GOARCH)
+			}
+		})}}
+		server.Start()
+		t.Cleanup(server.Close)
+		w := worldAt(t, "unix://"+l.Addr().String(), nil)
+		_, err = w.box(box("python:3", "true"))
+		wants(t, err, reason, "containerd is not there")
+		if len(w.made) != 0 {
+			t.Errorf("%v is held, and was not made", w.made)
+		}
 	}
 }
 

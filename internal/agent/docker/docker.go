@@ -31,6 +31,7 @@ var (
 	ErrReach   = errors.New("the registry cannot be reached")          // it is down, or its name is unknown, or its certificate is
 	ErrBroken  = errors.New("the registry sends what cannot be right") // it fails, or ends too early, or its bytes have another hash
 	ErrFull    = errors.New("no space left on the engine's disk")
+	ErrFault   = errors.New("the container engine failed") // by what it says itself, which Podman also does of mistakes in a request
 )
 
 // Open returns the engine at host, a URL such as unix:///var/run/docker.sock or
@@ -72,6 +73,8 @@ func (e *Engine) failed(ctx context.Context, doing string, err error) error {
 		kind = ErrDenied
 	case errdefs.IsConflict(err):
 		kind = ErrTaken
+	case errdefs.IsInternal(err), errdefs.IsUnavailable(err):
+		kind = ErrFault
 	}
 	return saying(doing, err, kind)
 }
