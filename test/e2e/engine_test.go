@@ -31,7 +31,8 @@ func (b *boxes) offers(want bool) {
 // TestEngineRestarts stops, kills and freezes the engine while containers print, and starts it again: where they
 // go on meanwhile their logs are whole; where they end with the engine they are tried again as the fleet's fault.
 func TestEngineRestarts(t *testing.T) {
-	const tasks, lines = 4, 120
+	t.Parallel() // it mostly waits
+	const tasks, lines = 4, 80
 	for name, c := range map[string]struct {
 		flags []string
 		hurt  func(*engines.Daemon)
@@ -48,9 +49,7 @@ func TestEngineRestarts(t *testing.T) {
 		}, lives: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if testing.Short() {
-				t.Skip("real processes are not for -short")
-			}
+			t.Parallel()
 			d := engines.Start(t, c.flags...)
 			b := withBoxes(t, d.Host())
 			b.start("--slots", strconv.Itoa(tasks+1))
@@ -87,9 +86,7 @@ func TestEngineRestarts(t *testing.T) {
 // TestEngineDown starts a worker whose engine is down: it does not offer containers, what needs one waits and is told why, what
 // may do without runs as a process, and all runs in containers once the engine is there, with nothing asked twice.
 func TestEngineDown(t *testing.T) {
-	if testing.Short() {
-		t.Skip("real processes are not for -short")
-	}
+	t.Parallel()
 	d := engines.Start(t)
 	b := withBoxes(t, d.Host())
 	d.Stop()
@@ -129,9 +126,7 @@ func TestEngineDown(t *testing.T) {
 // TestEngineComesBackToLeftovers kills worker, shim and engine together while containers run: when all are back
 // nothing of them is left, and the tasks run again.
 func TestEngineComesBackToLeftovers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("real processes are not for -short")
-	}
+	t.Parallel()
 	d := engines.Start(t, "--live-restore")
 	b := withBoxes(t, d.Host())
 	w := b.start()
