@@ -63,17 +63,17 @@ func TestAllowlist(t *testing.T) {
 		if out, want := b.Output(task.ID), "reached\nreached\nrefused\nrefused\nlo\n"; out != want {
 			t.Errorf("%s prints %q, want %q", task.Name, out, want)
 		}
-		said := ""
+		var said strings.Builder
 		for line, err := range b.Client.Logs(t.Context(), task.ID, client.LogOptions{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
 			if line.Stream == client.System {
-				said += string(line.Data)
+				said.Write(line.Data)
 			}
 		}
-		if said != refused {
-			t.Errorf("the log of %s says %q, want %q", task.Name, said, refused)
+		if said.String() != refused {
+			t.Errorf("the log of %s says %q, want %q", task.Name, &said, refused)
 		}
 	}
 	b.nothingLeft()

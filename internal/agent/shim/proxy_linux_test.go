@@ -43,6 +43,7 @@ func reached(t *testing.T) (address string) {
 // and nothing else in any way, and that its log tells what was refused.
 func TestAllowlist(t *testing.T) {
 	modes(t, func(t *testing.T, m mode) {
+		t.Helper()
 		for flag, answers := range map[string]bool{"-sS": true, "-sSp": false} { // forwarded, and through a tunnel
 			good, bad := reached(t), reached(t)
 			dir := t.TempDir()
