@@ -91,24 +91,33 @@ func (l *Limits) mostPIDs(t *run.Task) int {
 // attemptName is that of an attempt's groups.
 func attemptName(a muster.AttemptID) string { return a.Task.String() + "-" + strconv.Itoa(a.N) }
 
-// roots finds every hierarchy that is mounted here from its root, with that as the place
-// of groups. root stands before all paths, as in mounted.
+// roots finds every hierarchy that is mounted here, from its root, with that as the place of groups; none
+// if one is seen in part only. root stands before all paths, as in mounted.
 func roots(root string) []tree {
 	mounts, err := readFile(root + "/proc/self/mountinfo")
 	if err != nil {
 		return nil
 	}
 	var found []tree
-	seen := map[string]bool{}
+	seen, part := map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(string(mounts)) {
 		m, ok := parseMount(line)
-		if !ok || m.top != "/" || seen[m.device] {
+		if !ok || seen[m.device] {
+			continue
+		}
+		if m.top != "/" {
+			part[m.device] = true
 			continue
 		}
 		seen[m.device] = true
 		t := tree{unified: m.unified, controllers: m.controllers, mount: root + m.at}
 		t.own = t.mount
 		found = append(found, t)
+	}
+	for device := range part {
+		if !seen[device] {
+			return nil
+		}
 	}
 	return found
 }

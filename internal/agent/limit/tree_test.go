@@ -307,3 +307,47 @@ func TestRefusedByTheKernel(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
+
+// TestParentOnUnified is where one hierarchy has all: the container lies in the groups that a process would have.
+func TestParentOnUnified(t *testing.T) {
+	m := newMachine(t, unifiedMount, "0::/system.slice/muster.service\n")
+	m.top(all)
+	m.group("/sys/fs/cgroup/system.slice", "cpu memory pids", "cpu memory pids")
+	m.group("/sys/fs/cgroup/system.slice/muster.service", "cpu memory pids", "")
+	g, _ := settle(mounted(m.root), "muster-1", totals{}, m.mkdir)
+	l := &Limits{cfg: Config{Data: "/data"}, groups: g}
+	if v := l.newVessels(roots(m.root), true); v != g {
+		t.Fatalf("containers have groups of their own: %+v", v)
+	}
+	list, _, err := g.make("17.3-2", need{memory: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := g.below(list); got != "/system.slice/muster.service/muster-1/17.3-2" {
+		t.Errorf("an engine would look for %s", got)
+	}
+}
+
+// TestRoots finds hierarchies of no use to us, too, each once, and none where only a part of one is seen.
+func TestRoots(t *testing.T) {
+	const mounts = `32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct
+34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
+40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+42 31 0:37 / /mnt/again rw,relatime - cgroup cgroup rw,name=systemd
+43 31 0:37 /docker /mnt/part rw,relatime - cgroup cgroup rw,name=systemd
+44 31 0:40 / /tmp rw,relatime - tmpfs tmpfs rw
+`
+	m := newMachine(t, mounts, "")
+	var got []string
+	for _, tree := range roots(m.root) {
+		got = append(got, strings.TrimPrefix(tree.mount, m.root+"/sys/fs/cgroup/")+":"+strings.Join(tree.controllers, "+"))
+	}
+	if want := []string{"cpu,cpuacct:cpu+cpuacct", "cpuset:", "systemd:", "unified:"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	m.file("/proc/self/mountinfo", mounts+"35 31 0:32 /docker/c0ffee /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n")
+	if found := roots(m.root); found != nil {
+		t.Errorf("found %+v", found)
+	}
+}

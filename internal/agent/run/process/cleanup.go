@@ -8,9 +8,9 @@ import (
 
 // cleanup removes what was made for the attempt. Its report is settled before: should
 // the worker end in between, nobody looks for its outputs again.
-func (a *Attempt) cleanup() {
+func (a *Attempt) cleanup(ctx context.Context) {
 	if a.box != nil && !a.unmade {
-		a.remove(context.Background(), removeWait)
+		a.remove(context.WithoutCancel(ctx), removeWait)
 	}
 	a.removal.Wait()
 	if a.e.env.Limits != nil && a.confine != nil {

@@ -174,7 +174,12 @@ func (a *Attempt) open() error {
 
 // open lets every user read, change and, where its owner may, execute what is in a folder.
 func open(dir string) error {
-	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // holds nothing that could be lost
+	return fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.Type()&fs.ModeSymlink != 0 {
 			return err
 		}
@@ -186,10 +191,7 @@ func open(dir string) error {
 		if d.IsDir() || info.Mode()&0o100 != 0 {
 			mode |= 0o111
 		}
-		if mode == info.Mode().Perm() {
-			return nil
-		}
-		return os.Chmod(path, mode)
+		return root.Chmod(path, mode)
 	})
 }
 
