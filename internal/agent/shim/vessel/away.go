@@ -147,7 +147,7 @@ func (v *Vessel) judge(a *absence, s *docker.State, keeps bool, ahead time.Durat
 		return lost(removed)
 	}
 	x := endedBy(s.Code)
-	x.OOM = x.Killed && s.OOM
+	x.OOM = s.Code != 0 && s.OOM
 	before := a.at.Add(ahead)
 	if x.Signal != "" {
 		before = before.Add(-settle) // this process may have had no turn when the connections were closed

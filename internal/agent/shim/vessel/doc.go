@@ -6,7 +6,7 @@
 //	                                  ▲  │ the connection broke,  ▲
 //	                                  │  ▼ or the end is unsure    │
 //	                        running ─ resume ─ exited, judged ────┘
-//	                                     └──── gone, or too late ─► lost
+//	                                     └──── gone, or too late ─► engine_failed
 //
 // One goroutine stands by the container in Wait, one passes its output on, one waits for its
 // end, and one carries out orders (signals, kills, freezes) as soon as the engine takes them.

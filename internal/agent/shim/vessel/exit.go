@@ -3,6 +3,7 @@ package vessel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 
@@ -84,11 +85,38 @@ func (v *Vessel) ended(code int) (kin.Ended, error) {
 	case err == nil && s.Going && !v.told():
 		return *lost(removed), nil
 	case err == nil:
-		x.OOM = code != 0 && s.OOM
+		x.OOM, x.Stopped = code != 0 && s.OOM, v.unstarted(code)
 	case !v.told():
 		return x, err
 	}
 	return x, nil
+}
+
+// The exit codes of an init that could not execute the program.
+const (
+	notExecuted = 126
+	notFound    = 127
+)
+
+// noExec is what the init says in place of all output: the engine has started that, and takes it
+// for the program.
+var noExec = regexp.MustCompile(`^\[FATAL tini \(\d+\)\] exec (.+) failed: (.+)\n$`) //nolint:gochecknoglobals // a constant
+
+// unstarted says why the container's program was not started by its init, nil if it was.
+func (v *Vessel) unstarted(code int) *run.Stopped {
+	errs := v.out[docker.Stderr-docker.Stdout]
+	if code != notExecuted && code != notFound || v.out[0].read > 0 || errs.read > headSize {
+		return nil
+	}
+	m := noExec.FindSubmatch(errs.head)
+	if m == nil {
+		return nil
+	}
+	failed := startError(v.c.Image, fmt.Errorf("exec: %q: %s", m[1], strings.ToLower(string(m[2]))))
+	if failed.Reason != muster.StartFailed {
+		return nil
+	}
+	return &run.Stopped{Outcome: muster.AttemptFailed, Reason: failed.Reason, Message: failed.Message}
 }
 
 // What engines and their runtimes say when a program cannot be started.

@@ -40,6 +40,7 @@ type tap struct {
 	w    *os.File
 	read int64  // bytes that came
 	lost int64  // of these, that the engine's log does not have
+	head []byte // the first of them, up to headSize
 	part []byte // those since the end of the last piece that the engine keeps
 	shut bool   // nobody reads it any more
 }
@@ -47,9 +48,13 @@ type tap struct {
 // maxPart is how long a line can be that engines keep in one piece.
 const maxPart = 16 << 10
 
+// headSize is enough for what an init says instead of starting a program.
+const headSize = 512
+
 // write passes on what comes.
 func (t *tap) write(b []byte) {
 	t.read += int64(len(b))
+	t.head = append(t.head, b[:min(len(b), headSize-len(t.head))]...)
 	if i := bytes.LastIndexByte(b, '\n'); i >= 0 {
 		t.part = append(t.part[:0], b[i+1:]...)
 	} else {

@@ -325,6 +325,18 @@ func TestWhatCannotBeStartedInAContainerSaysWhy(t *testing.T) {
 			}
 		})
 	}
+	t.Run("by an init", func(t *testing.T) {
+		for program, says := range map[string]string{"no-such": "no-such: no such command in the image", "/etc": "/etc cannot be executed"} {
+			c := sail(t, p.make(func(d *docker.Plan) { d.Init = true }, program), quick)
+			if x := c.wait(); x.Stopped == nil || x.Stopped.Reason != muster.StartFailed || !strings.HasPrefix(x.Stopped.Message, says) {
+				t.Errorf("%s: %+v, said %q", program, x, c.out[1].String())
+			}
+		}
+		c := sail(t, p.make(func(d *docker.Plan) { d.Init = true }, "sh", "-c", "no-such"), quick)
+		if x := c.wait(); x != (kin.Ended{Code: 127}) {
+			t.Errorf("what a shell does not find is its own: %+v", x)
+		}
+	})
 	t.Run("no container", func(t *testing.T) {
 		_, err := board(t, &run.Container{Engine: p.host, ID: "0123456789ab"}, quick)
 		if failed, ok := err.(*run.TaskError); !ok || failed.Reason != muster.EngineFailed { //nolint:errorlint // the contract
