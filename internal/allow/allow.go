@@ -17,7 +17,8 @@ import (
 func Refuses(a *muster.Allow, t *muster.TaskSpec) string {
 	if a != nil && a.Env != nil {
 		for _, name := range slices.Sorted(maps.Keys(t.Env)) {
-			if !slices.ContainsFunc(a.Env, func(p string) bool { return matches(p, name) }) {
+			// What follows = in a name, or its own end, would be of another variable.
+			if strings.ContainsAny(name, "=\x00") || !slices.ContainsFunc(a.Env, func(p string) bool { return matches(p, name) }) {
 				return "its owner does not allow tasks to set the variable " + name
 			}
 		}

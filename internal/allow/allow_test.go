@@ -47,6 +47,8 @@ func TestRefuses(t *testing.T) {
 		"none is needed":                          {&muster.Allow{Env: []string{}}, env(), ""},
 		"one of two variables":                    {&muster.Allow{Env: []string{"HF_*"}}, env("HF_TOKEN", "LD_PRELOAD"), "LD_PRELOAD"},
 		"both":                                    {&muster.Allow{Env: []string{"HF_*", "*_PRELOAD"}}, env("HF_TOKEN", "LD_PRELOAD"), ""},
+		"a name that hides another one":           {&muster.Allow{Env: []string{"*_TOKEN"}}, env("LD_PRELOAD=/x.so:_TOKEN"), "LD_PRELOAD"},
+		"nor where all are allowed":               {&muster.Allow{Env: []string{"*"}}, env("A\x00B"), "A"},
 		"variables of containers":                 {&muster.Allow{Env: []string{"A"}}, &muster.TaskSpec{Image: "a", Env: map[string]string{"AB": ""}}, "AB"},
 		"a bare name is of all tags":              {images("python"), image("python:3.12"), ""},
 		"and digests":                             {images("python"), image("python" + digest), ""},

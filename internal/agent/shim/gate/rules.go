@@ -185,9 +185,11 @@ func special(a netip.Addr) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// Local reports whether an entry names loopback addresses, which are the worker's.
+// Local reports whether an entry names loopback addresses, which are the worker's. So are those that name
+// no host: who connects to 0.0.0.0 or :: comes to the loopback device.
 func (r *Rules) Local() bool {
 	return slices.ContainsFunc(r.entries, func(e entry) bool {
-		return e.name == "" && e.prefix.Addr().IsLoopback()
+		one := Rules{entries: []entry{{prefix: e.prefix, port: 1}}}
+		return e.name == "" && (e.prefix.Addr().IsLoopback() || one.address(netip.IPv4Unspecified(), 1) || one.address(netip.IPv6Unspecified(), 1))
 	})
 }

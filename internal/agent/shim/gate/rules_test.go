@@ -82,6 +82,7 @@ func TestBadRules(t *testing.T) {
 func TestLocal(t *testing.T) {
 	for entry, want := range map[string]bool{
 		"localhost": false, "127.0.0.1:80": true, "::1": true, "[0:0::1]:5": true, "127.9.0.0/16": true, "10.0.0.1": false, "0.0.0.0/0": false,
+		"0.0.0.0:80": true, "0.0.0.0/8": true, "0.0.0.0/31": true, "0.0.0.2": false, "[::]:80": true, "::ffff:0.0.0.0": true, "::/0": false, "::2": false,
 	} {
 		r, err := Parse([]string{"pypi.org", entry})
 		if err != nil || r.Local() != want {
