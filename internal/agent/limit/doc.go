@@ -44,6 +44,13 @@
 // and sees of /etc what programs need. It remains the superuser for sockets with a name, such as that of a
 // container engine: a user of its own is better.
 //
+// # Networks
+//
+// A task may have a network with nothing but loopback. With an allowlist a socket listens there before the
+// task's first instruction, and is handed to whoever called Spawn: package netns has how. The unprivileged get such
+// a network only with the process that is to be in it, in a user namespace; there this program is executed
+// first, listens, passes the socket back, and executes the task's.
+//
 // # What this does not do
 //
 // It does not hide that other processes exist, nor their command lines. Shared memory
