@@ -249,8 +249,8 @@ func (f *Finding) key() string { return f.Group + "/" + f.Name }
 
 // endOf is the place behind the last finding of a group.
 func endOf(found []Finding, group string) int {
-	for i := len(found) - 1; i >= 0; i-- {
-		if found[i].Group == group {
+	for i, f := range slices.Backward(found) {
+		if f.Group == group {
 			return i + 1
 		}
 	}

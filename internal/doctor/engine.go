@@ -85,7 +85,7 @@ func askEngine(ctx context.Context, host string) engine {
 		e.err = err
 		return e
 	}
-	defer d.Close()
+	defer func() { _ = d.Close() }() // nothing was kept
 	e.about, e.err = d.About(ctx)
 	return e
 }
@@ -305,7 +305,7 @@ func tasksIn(ctx context.Context, host, data string, label string) (mine, live, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	defer d.Close()
+	defer func() { _ = d.Close() }() // nothing was kept
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
 	all, err := d.Containers(ctx, "", "")
@@ -355,7 +355,7 @@ func removeDead(ctx context.Context, host, data string, label string) error {
 	if err != nil {
 		return err
 	}
-	defer d.Close()
+	defer func() { _ = d.Close() }() // nothing was kept
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	var errs []error

@@ -67,7 +67,7 @@ func maxFiles() uint64 {
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
 		return 0
 	}
-	return uint64(limit.Max)
+	return uint64(limit.Max) //nolint:unconvert // FreeBSD has it with a sign
 }
 
 // owningGroup is the number of the group that owns a file.
@@ -89,5 +89,5 @@ func room(dir string) (free, all muster.Size) {
 	if unix.Statfs(dir, &st) != nil {
 		return 0, 0
 	}
-	return muster.Size(uint64(st.Bavail) * uint64(st.Bsize)), muster.Size(uint64(st.Blocks) * uint64(st.Bsize))
+	return muster.Size(st.Bavail) * muster.Size(st.Bsize), muster.Size(st.Blocks) * muster.Size(st.Bsize)
 }

@@ -136,19 +136,19 @@ func (r *round) index(ctx context.Context) []Finding {
 	}
 	const fix = "let this machine reach it, or name another one in PIP_INDEX_URL for the worker; a proxy is taken from HTTPS_PROXY"
 	if path, ok := strings.CutPrefix(index, "file://"); ok {
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) { //nolint:gosec // the operator names it
 			return one("index", Problem, fix, "the package index %s is not there", index)
 		}
 		return one("index", OK, "", "the package index is %s", index)
 	}
 	h := &http.Client{Timeout: 2 * stepTime}
 	began := time.Now()
-	resp, _, err := get(ctx, h, strings.TrimSuffix(index, "/")+"/uv/")
+	resp, err := get(ctx, h, strings.TrimSuffix(index, "/")+"/uv/")
 	switch {
 	case err != nil:
 		return one("index", Problem, fix, "the package index %s cannot be reached: %s", without(index), bare(err))
-	case resp.StatusCode != http.StatusOK:
-		return one("index", Problem, fix, "the package index %s answers %s", without(index), resp.Status)
+	case resp.code != http.StatusOK:
+		return one("index", Problem, fix, "the package index %s answers %s", without(index), resp.status)
 	}
 	return one("index", OK, "", "the package index %s answers in %s", without(index), short(time.Since(began)))
 }

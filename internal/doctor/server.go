@@ -59,7 +59,7 @@ func (r *round) ask(ctx context.Context) *answer {
 	h := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: stepTime, DisableKeepAlives: true}, Timeout: stepTime,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	asked := time.Now()
-	resp, body, err := get(ctx, h, r.Server.URL+"/healthz")
+	resp, err := get(ctx, h, r.Server.URL+"/healthz")
 	answered := time.Now()
 	if err != nil {
 		return a.bad("look at its log; if a proxy is between, let requests through to it with NO_PROXY="+u.Hostname(), "%s takes connections and does not answer: %s", r.Server.URL, bare(err))
@@ -68,27 +68,26 @@ func (r *round) ask(ctx context.Context) *answer {
 		Status string `json:"status"`
 	}
 	switch {
-	case resp.StatusCode == http.StatusBadRequest && strings.Contains(string(body), "HTTPS"):
+	case resp.code == http.StatusBadRequest && strings.Contains(string(resp.body), "HTTPS"):
 		return a.bad("write https:// in its URL", "%s speaks TLS, and its URL begins with http://", r.Server.URL)
-	case resp.StatusCode != http.StatusOK || json.Unmarshal(body, &health) != nil || health.Status == "":
-		return a.bad("check the port: a Muster server says where it serves when it starts", "%s is no Muster server: it answers %s to /healthz", r.Server.URL, resp.Status)
+	case resp.code != http.StatusOK || json.Unmarshal(resp.body, &health) != nil || health.Status == "":
+		return a.bad("check the port: a Muster server says where it serves when it starts", "%s is no Muster server: it answers %s to /healthz", r.Server.URL, resp.status)
 	}
-	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+	if date, err := http.ParseTime(resp.header.Get("Date")); err == nil {
 		// The header leaves the part of the second out.
 		a.early, a.late, a.clocked = date.Sub(answered), date.Add(time.Second).Sub(asked), true
 	}
-	who, body, err := get(ctx, h, r.Server.URL+wire.Prefix+"/whoami")
-	var p wire.Problem
-	if err != nil || json.Unmarshal(body, &p) != nil || p.Code != muster.Unauthenticated {
+	who, err := get(ctx, h, r.Server.URL+wire.Prefix+"/whoami")
+	if err != nil || !who.wantsKey() {
 		status := "nothing"
 		if err == nil {
-			status = who.Status
+			status = who.status
 		}
 		return a.bad("check the URL: something else may stand before the server, or be there in its place", "%s is no Muster server: it answers %s to the question who asks", r.Server.URL, status)
 	}
 	a.muster = true
 	a.finding = finding("server", OK, "", "%s answers in %s%s", r.Server.URL, short(answered.Sub(asked)), way)
-	if resp, _, err := get(ctx, h, r.Server.URL+"/readyz"); err != nil || resp.StatusCode != http.StatusOK {
+	if resp, err := get(ctx, h, r.Server.URL+"/readyz"); err != nil || resp.code != http.StatusOK {
 		a.finding = finding("server", Warning, "wait a little if it has just started; else look at its log and its disk", "%s answers, and says that it is not ready: its engine or its store does not answer", r.Server.URL)
 	}
 	if t := time.Since(began); t > stepTime {
@@ -202,21 +201,38 @@ func (r *round) expiry(ctx context.Context, u *url.URL) *Finding {
 	return nil
 }
 
-// get asks with one request. The body is read and closed.
-func get(ctx context.Context, h *http.Client, target string) (*http.Response, []byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody)
+// said is what a server said to one request.
+type said struct {
+	code   int
+	status string // such as "404 Not Found"
+	header http.Header
+	body   []byte // at most mostAnswer
+}
+
+// get asks with one request.
+func get(ctx context.Context, h *http.Client, target string) (*said, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody) //nolint:gosec // whoever calls the doctor says what it asks
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	req.Header.Set("Cache-Control", "no-cache") // of a proxy, whose copy has the time of then
 	req.Header.Set("User-Agent", "muster-doctor")
-	resp, err := h.Do(req)
+	resp, err := h.Do(req) //nolint:gosec // the same
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
-	return resp, body, err
+	if err != nil {
+		return nil, err
+	}
+	return &said{code: resp.StatusCode, status: resp.Status, header: resp.Header, body: body}, nil
+}
+
+// wantsKey reports whether it is what a Muster server says to who shows no key.
+func (s *said) wantsKey() bool {
+	var p wire.Problem
+	return json.Unmarshal(s.body, &p) == nil && p.Code == muster.Unauthenticated
 }
 
 // whoami asks a server whose a token is.
@@ -314,9 +330,8 @@ func (r *round) version(context.Context) []Finding {
 // isServer reports whether a Muster server answers at a port of this machine.
 func (r *round) isServer(ctx context.Context, port string) bool {
 	h := &http.Client{Timeout: stepTime, Transport: &http.Transport{DisableKeepAlives: true}}
-	_, body, err := get(ctx, h, "http://"+net.JoinHostPort("127.0.0.1", port)+wire.Prefix+"/whoami")
-	var p wire.Problem
-	return err == nil && json.Unmarshal(body, &p) == nil && p.Code == muster.Unauthenticated
+	who, err := get(ctx, h, "http://"+net.JoinHostPort("127.0.0.1", port)+wire.Prefix+"/whoami")
+	return err == nil && who.wantsKey()
 }
 
 // worker asks the server for a worker.
