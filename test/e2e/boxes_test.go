@@ -270,7 +270,7 @@ func TestContainersEnd(t *testing.T) {
 		{plain, ending{state: muster.Succeeded}, "1000\n"},
 		{ownCommand, ending{state: muster.Failed, reason: muster.ExitCode, code: 6}, "own user /home/user command\n"},
 		{ownArguments, ending{state: muster.Failed, reason: muster.ExitCode, code: 6}, "other user /muster/work words\n"},
-		{absent, ending{state: muster.Failed, reason: muster.ExitCode, code: 127}, ""},
+		{absent, ending{state: muster.Failed, reason: muster.StartFailed, code: 127}, ""},
 		{b.shell("chatty", "seq 1 200000"), ending{state: muster.Succeeded}, chatter(200000)},
 	} {
 		t.Run(c.spec.Name, func(t *testing.T) {
