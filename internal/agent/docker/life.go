@@ -141,17 +141,3 @@ func (e *Engine) unless(ctx context.Context, id, doing string, err error, wanted
 	}
 	return failed
 }
-
-// Keeps reports whether containers outlive the engine's own end, and by how much its clock is ahead of
-// this machine's.
-func (e *Engine) Keeps(ctx context.Context) (live bool, ahead time.Duration, err error) {
-	before := time.Now()
-	res, err := e.api.Info(ctx, client.InfoOptions{})
-	if err != nil {
-		return false, 0, e.failed(ctx, "the container engine does not tell about itself", err)
-	}
-	if at, err := time.Parse(time.RFC3339Nano, res.Info.SystemTime); err == nil {
-		ahead = at.Sub(before)
-	}
-	return res.Info.LiveRestoreEnabled, ahead, nil
-}

@@ -96,17 +96,14 @@ func (v *Vessel) look(a *absence) (*source, *kin.Ended, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	keeps, ahead, err := e.Keeps(ctx)
+	about, err := e.About(ctx)
 	if err != nil {
 		return nil, nil, err
-	}
-	if ahead.Abs() < settle {
-		ahead = 0 // it is the way there
 	}
 	out, err := e.Logs(v.ctx, v.c.ID, s.Running, v.p.Call)
 	switch {
 	case err == nil:
-		src := &source{Output: out, gap: v.gap(a.at.Add(ahead))}
+		src := &source{Output: out, gap: v.gap(a.at)}
 		if s.Running {
 			return src, nil, nil
 		}
@@ -121,7 +118,7 @@ func (v *Vessel) look(a *absence) (*source, *kin.Ended, error) {
 			return &source{Output: out}, nil, err
 		}
 	}
-	return nil, v.judge(a, s, keeps, ahead), nil
+	return nil, v.judge(a, s, about.LiveRestore || about.Name == "podman"), nil // whose service holds nothing
 }
 
 // gone reports whether an error says that the engine is away, or slow.
@@ -142,13 +139,13 @@ func (v *Vessel) rest(src *source) {
 // judge tells how a container ended that was found ended. An engine that is stopped ends its
 // containers then; what they make of its signal is not their own end, whatever their exit
 // code is.
-func (v *Vessel) judge(a *absence, s *docker.State, keeps bool, ahead time.Duration) *kin.Ended {
+func (v *Vessel) judge(a *absence, s *docker.State, keeps bool) *kin.Ended {
 	if s.Going && !v.told() {
 		return lost(removed)
 	}
 	x := endedBy(s.Code)
 	x.OOM = s.Code != 0 && s.OOM
-	before := a.at.Add(ahead)
+	before := a.at
 	if x.Signal != "" {
 		before = before.Add(-settle) // this process may have had no turn when the connections were closed
 	}
@@ -156,7 +153,7 @@ func (v *Vessel) judge(a *absence, s *docker.State, keeps bool, ahead time.Durat
 	case v.told(), !a.long, keeps, x.OOM,
 		a.crashed && (a.told || x.Signal == ""), // until it is back, it stops nothing
 		!a.told && s.Finished.Before(before):
-		if a.long && !a.told && s.Finished.After(a.at.Add(ahead)) {
+		if a.long && !a.told && s.Finished.After(a.at) {
 			v.hears.Say("the task ended while the container engine was away: what it printed meanwhile may be missing")
 		}
 		return &x

@@ -17,7 +17,7 @@ type source struct {
 	gap *gap
 }
 
-// gap is the time since when nothing was read, by the engine's clock, and how much of what came before was.
+// gap is the time since when nothing was read, and how much of what came before was.
 type gap struct {
 	at      time.Time
 	streams [2]struct {

@@ -117,7 +117,7 @@ func TestWhoEndedAContainerIsJudged(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			c.absence.at = broke
 			v := &Vessel{hears: &crew{t: t}, orders: orders{told: c.told}}
-			x := v.judge(&c.absence, &c.state, c.keeps, 0)
+			x := v.judge(&c.absence, &c.state, c.keeps)
 			want := endedBy(c.state.Code)
 			want.OOM = c.state.OOM
 			if own := x.Stopped == nil; own != c.own || own && *x != want || !own && x.Stopped.Reason != muster.EngineFailed {
