@@ -195,7 +195,7 @@ func TestWhatAnImageCannotStart(t *testing.T) {
 			s.Container = &muster.Container{Pull: muster.PullNever}
 		}, muster.ImageMissing, "muster-test/none:1"},
 		{func(s *muster.TaskSpec) { s.Container = &muster.Container{User: "nobody-knows"} }, muster.StartFailed, "nobody-knows"},
-		{func(s *muster.TaskSpec) { s.Run = &muster.Command{Argv: []string{"no-such-command"}} }, muster.ExitCode, "no such command"},
+		{func(s *muster.TaskSpec) { s.Run = &muster.Command{Argv: []string{"no-such-command"}} }, muster.StartFailed, "no such command"},
 		{func(s *muster.TaskSpec) { s.Python = &muster.Python{} }, muster.TaskInvalid, "python"},
 		{func(s *muster.TaskSpec) { s.Launcher, s.Run = muster.LauncherTorchrun, nil }, muster.TaskInvalid, "set run"},
 		{func(s *muster.TaskSpec) { s.Image = "" }, muster.TaskInvalid, "set image"},

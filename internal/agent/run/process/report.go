@@ -87,16 +87,11 @@ func (a *Attempt) verdict() error {
 		return run.Failf(muster.PIDLimit, "%s, after it was refused more processes or threads: %s", ended(x), a.pids())
 	case x.Signal != "":
 		return run.Failf(muster.Signal, "%s%s", ended(x), largest)
-	case x.Code == notFound && a.box != nil:
-		return run.Failf(muster.ExitCode, "%s: as a shell says it, there is no such command in the image", ended(x))
 	case noSpace(a.base):
 		return run.Failf(muster.ExitCode, "%s; the worker's disk is full", ended(x))
 	}
 	return run.Failf(muster.ExitCode, "%s", ended(x))
 }
-
-// notFound is the exit code of shells, and of what stands before a container's program, for commands that they do not find.
-const notFound = 127
 
 func ended(x *run.Exit) string {
 	if x.Signal != "" {

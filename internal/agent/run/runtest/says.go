@@ -81,9 +81,9 @@ func output(t *testing.T, o opening) {
 		}
 	})
 	o.try(t, "and a task that prints too fast is slowed", func(t *testing.T) {
-		b := open(t, o, func(e *run.Env) { e.LogRate = 1 << 20 })
-		// The burst passes at once; the rest of 1 MiB takes about a second.
-		r := b.done(t, b.task(fmt.Sprintf("head -c %d /dev/zero | tr '\\0' '\\n' | tr -d '\\n'; head -c %d /dev/zero", 1, run.LogBurst+1<<20)))
+		b := open(t, o, func(e *run.Env) { e.LogRate = 4 << 20 })
+		// The burst passes at once; the rest takes a second and a half, but for what is on its way when the task ends.
+		r := b.done(t, b.task(fmt.Sprintf("head -c %d /dev/zero | tr '\\0' '\\n' | tr -d '\\n'; head -c %d /dev/zero", 1, run.LogBurst+6<<20)))
 		wantSuccess(t, r)
 		if r.Usage.WallSeconds < 0.5 {
 			t.Errorf("it was done after %.2f s", r.Usage.WallSeconds)
