@@ -48,6 +48,7 @@ type Containers struct {
 	made  map[string]string // IDs of containers of this life that are not removed yet, by name; "" while one is made
 	kept  map[string]bool   // IDs of those of earlier lives that are held; nil while that is not known
 	sweep bool              // something may have been left
+	doubt time.Time         // until then the engine may make what was asked of it earlier, and nobody waits for
 }
 
 var _ run.Containers = (*Containers)(nil)
@@ -62,12 +63,13 @@ type waits struct {
 	pauses []time.Duration
 	absent time.Duration // for which an image that is nowhere is not asked for again
 	fresh  time.Duration // in which an image that was used is not removed
+	late   time.Duration // for an engine to make what it was asked for when it hung, or its worker was killed
 }
 
 var patience = waits{
 	ask: 5 * time.Second, answer: 5 * time.Second, work: 2 * time.Minute,
 	stall: time.Minute, unpack: 15 * time.Minute, pauses: []time.Duration{2 * time.Second, 8 * time.Second},
-	absent: 5 * time.Second, fresh: time.Minute,
+	absent: 5 * time.Second, fresh: time.Minute, late: time.Minute,
 }
 
 // errUnasked is what is known before Run has asked.
@@ -146,7 +148,7 @@ func (c *Containers) Ask(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if about != nil && err == nil {
-		c.about, c.sweep = about, true // it was not there for a while
+		c.about, c.sweep, c.doubt = about, true, time.Now().Add(c.waits.late) // it was not there for a while
 	}
 	c.down = err
 	return err
@@ -202,7 +204,7 @@ func (c *Containers) Sweep(ctx context.Context, keep []*run.Container) error {
 // tidy sweeps if something may have been left.
 func (c *Containers) tidy(ctx context.Context) {
 	c.mu.Lock()
-	due := c.sweep && c.kept != nil
+	due := (c.sweep || time.Now().Before(c.doubt)) && c.kept != nil
 	c.sweep = c.sweep && !due
 	c.mu.Unlock()
 	if !due {
@@ -235,7 +237,7 @@ func (c *Containers) clear(ctx context.Context) error {
 		if c.holds(l) {
 			continue
 		}
-		if err := c.cfg.Engine.Remove(ctx, l.ID); err != nil {
+		if err := c.clearOne(ctx, l.ID); err != nil {
 			failed = append(failed, err)
 			continue
 		}
@@ -244,12 +246,25 @@ func (c *Containers) clear(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// holds says whether a container is of use.
+// clearOne removes a container, or has it removed later: one that hangs must not keep others from going.
+func (c *Containers) clearOne(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.waits.answer, errSlow)
+	defer cancel()
+	return c.cfg.Engine.Remove(ctx, id)
+}
+
+// holds says whether a container is of use, or somebody else's.
 func (c *Containers) holds(l *docker.Listed) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, made := c.made[l.Name]
-	return made || c.kept[l.ID]
+	return made || c.kept[l.ID] || !Made(c.cfg.Worker, l)
+}
+
+// Made reports whether a container was made for a task of a worker. Its labels alone do not say so: what
+// somebody runs of an image that he made of such a container has them as well.
+func Made(worker string, l *docker.Listed) bool {
+	return l.Labels[LabelWorker] == worker && strings.HasPrefix(l.Name, Prefix(worker))
 }
 
 // claim notes that a container of this name is being made, or was, with its ID.
@@ -279,11 +294,16 @@ const mostWorker = 40
 
 // name is that of an attempt's container.
 func (c *Containers) name(a muster.AttemptID) string {
-	worker := strings.Map(func(r rune) rune {
+	return fmt.Sprintf("%s%s-%d", Prefix(c.cfg.Worker), a.Task, a.N)
+}
+
+// Prefix begins the names of a worker's containers.
+func Prefix(worker string) string {
+	worker = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
 			return r
 		}
 		return -1
-	}, c.cfg.Worker)
-	return fmt.Sprintf("muster-%s-%s-%d", worker[:min(mostWorker, len(worker))], a.Task, a.N)
+	}, worker)
+	return "muster-" + worker[:min(mostWorker, len(worker))] + "-"
 }

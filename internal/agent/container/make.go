@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
@@ -111,7 +112,7 @@ func (c *Containers) create(ctx context.Context, p *docker.Plan) (string, error)
 		c.claim(p.Name, id)
 		return id, nil
 	}
-	c.abandon(ctx, p.Name)
+	c.abandon(ctx, p.Name, err)
 	switch {
 	case ctx.Err() != nil && !errors.Is(err, errSlow):
 		return "", run.Failf(muster.WorkerInternal, "the task was stopped: %w", err)
@@ -137,9 +138,10 @@ func (c *Containers) replace(ctx context.Context, name string, taken error) erro
 	return c.cfg.Engine.Remove(ctx, list[at].ID)
 }
 
-// abandon removes what a failed creation may have left: an answer may have been lost on its way. What
-// cannot be removed now is swept when the engine is back.
-func (c *Containers) abandon(ctx context.Context, name string) {
+// abandon removes what a creation that failed, for why, may have left: an answer may have been lost on its way, and the
+// engine may be at it still. What cannot be removed now is swept when the engine is back.
+func (c *Containers) abandon(ctx context.Context, name string, why error) {
+	lost := ctx.Err() != nil || errors.Is(why, docker.ErrDown)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.waits.answer)
 	defer cancel()
 	err := c.replace(ctx, name, nil)
@@ -147,6 +149,9 @@ func (c *Containers) abandon(ctx context.Context, name string) {
 	defer c.mu.Unlock()
 	delete(c.made, name)
 	c.sweep = c.sweep || err != nil
+	if lost {
+		c.doubt = time.Now().Add(c.waits.late)
+	}
 }
 
 // plan says how a container is to be.

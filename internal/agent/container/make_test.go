@@ -306,6 +306,32 @@ func TestSweepRemovesWhatNobodyHolds(t *testing.T) {
 	}
 }
 
+// TestWhatOthersMadeOfATasksContainerStays holds that labels alone make no container the worker's: an image that somebody
+// made of a task's container has them, too, and gives them to all containers of it.
+func TestWhatOthersMadeOfATasksContainerStays(t *testing.T) {
+	w := newWorld(t, nil)
+	c := w.must(box(w.shell(), "true"))
+	made, err := w.api.ContainerInspect(t.Context(), c.ID, client.ContainerInspectOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := w.cfg.Engine.Create(t.Context(), &docker.Plan{Image: w.shell(), Labels: made.Container.Config.Labels, LogSize: logSize, LogFiles: logFiles})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := w.cfg.Engine.Remove(t.Context(), theirs); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := w.Sweep(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.api.ContainerInspect(t.Context(), theirs, client.ContainerInspectOptions{}); err != nil {
+		t.Errorf("somebody else's container with the labels of a task: %v", err)
+	}
+}
+
 func TestANameThatAnotherOneHasIsNotTakenAway(t *testing.T) {
 	w := newWorld(t, nil)
 	b := box(w.shell(), "true")

@@ -201,7 +201,7 @@ func (p *pulls) describe(ref string, f *flight) string {
 
 // pull brings an image here, again where it stalls or breaks, and notes it in the ledger if it was not here before.
 func (c *Containers) pull(ctx context.Context, ref string, moved func(docker.Pulled)) (*docker.Image, error) {
-	before, err := c.cfg.Engine.Images(ctx)
+	before, err := c.have(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -229,6 +229,13 @@ func (c *Containers) pull(ctx context.Context, ref string, moved func(docker.Pul
 		c.suspect() // it may be over the budget
 	}
 	return img, nil
+}
+
+// have lists the images that are here.
+func (c *Containers) have(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.waits.work, errSlow)
+	defer cancel()
+	return c.cfg.Engine.Images(ctx)
 }
 
 // again says whether a pull that failed may do better.

@@ -6,17 +6,21 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
 	"github.com/muster-dev/muster"
@@ -148,6 +152,123 @@ func TestAnEngineThatFailsToMakeAContainer(t *testing.T) {
 			t.Errorf("%v is held, and was not made", w.made)
 		}
 	}
+}
+
+// behind stands before an engine: handle is asked first, and says whether it has answered.
+func behind(t *testing.T, host string, handle func(http.ResponseWriter, *http.Request) bool) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	through := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(host, "unix://"))
+	}}
+	t.Cleanup(through.CloseIdleConnections)
+	proxy := &httputil.ReverseProxy{Transport: through, Rewrite: func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "engine" }}
+	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if !handle(w, q) {
+			proxy.ServeHTTP(w, q)
+		}
+	})}}
+	server.Start()
+	t.Cleanup(server.Close)
+	return "unix://" + l.Addr().String()
+}
+
+// TestWhatAnEngineMakesTooLateGoes holds that a container is removed which an engine makes when nobody waits for it any more,
+// and after it was looked for.
+func TestWhatAnEngineMakesTooLateGoes(t *testing.T) {
+	asked, goOn, made := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	host := engines.Shared(t)
+	w := worldAt(t, behind(t, host, func(w http.ResponseWriter, q *http.Request) bool {
+		if !strings.HasSuffix(q.URL.Path, "/containers/create") {
+			return false
+		}
+		body, err := io.ReadAll(q.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		close(asked)
+		<-goOn
+		late := q.Clone(context.WithoutCancel(q.Context()))
+		late.Body = io.NopCloser(bytes.NewReader(body))
+		late.RequestURI, late.URL.Scheme, late.URL.Host = "", "http", "engine"
+		answer, err := (&http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(host, "unix://"))
+		}}).RoundTrip(late)
+		if err != nil || answer.StatusCode != http.StatusCreated {
+			t.Errorf("the container was not made: %v, %v", answer, err)
+		}
+		if err == nil {
+			_ = answer.Body.Close()
+		}
+		close(made)
+		return true
+	}), nil)
+	if err := w.Sweep(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	w.told(w.goes(), true)
+	w.mu.Lock()
+	w.sweep, w.doubt = false, time.Time{} // it has been there for long
+	w.mu.Unlock()
+	b := box(w.shell(), "true")
+	ctx, stop := context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		stop()
+	}()
+	_, err := w.Make(ctx, b, w.lines.add, w.lines.add)
+	wants(t, err, muster.WorkerInternal, "stopped")
+	close(goOn)
+	<-made
+	w.until("what was made too late is removed", func() bool {
+		list, err := w.cfg.Engine.Containers(t.Context(), LabelWorker, w.cfg.Worker)
+		return err == nil && len(list) == 0
+	})
+}
+
+// TestAnEngineThatStandsStillEndsAPull holds that who waits for an image hears of an engine that does not answer.
+func TestAnEngineThatStandsStillEndsAPull(t *testing.T) {
+	w := worldAt(t, behind(t, engines.Shared(t), func(_ http.ResponseWriter, q *http.Request) bool {
+		if !strings.HasSuffix(q.URL.Path, "/images/json") {
+			return false
+		}
+		<-q.Context().Done()
+		return true
+	}), nil)
+	w.waits.work = 2 * time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := w.Make(ctx, box("127.0.0.1:1/nobody/has:this", "true"), w.lines.add, w.lines.add)
+	wants(t, err, muster.EngineFailed, "in time")
+}
+
+// TestOneThatCannotBeRemovedKeepsNoOther holds that what hangs while it is removed does not hold up others.
+func TestOneThatCannotBeRemovedKeepsNoOther(t *testing.T) {
+	var stuck atomic.Pointer[string]
+	w := worldAt(t, behind(t, engines.Shared(t), func(_ http.ResponseWriter, q *http.Request) bool {
+		if id := stuck.Load(); q.Method != http.MethodDelete || id == nil || !strings.HasSuffix(q.URL.Path, *id) {
+			return false
+		}
+		<-q.Context().Done()
+		return true
+	}), nil)
+	other := w.must(box(w.shell(), "true"))
+	last := w.must(box(w.shell(), "true")) // engines list it first
+	stuck.Store(&last.ID)
+	next := worldAt(t, w.host, func(c *Config) { c.Worker = w.cfg.Worker })
+	next.waits.answer = time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := next.Sweep(ctx, nil); err == nil {
+		t.Error("nothing is said of what cannot be removed")
+	}
+	if _, err := w.api.ContainerInspect(t.Context(), other.ID, client.ContainerInspectOptions{}); !cerrdefs.IsNotFound(err) {
+		t.Errorf("the other one: %v", err)
+	}
+	stuck.Store(nil)
 }
 
 // podman starts Podman's service with folders of its own, which takes registries on loopback as they are.

@@ -28,7 +28,7 @@ import (
 var quick = waits{
 	ask: 50 * time.Millisecond, answer: 10 * time.Second, work: time.Minute,
 	stall: 2 * time.Second, unpack: time.Minute, pauses: []time.Duration{10 * time.Millisecond, 10 * time.Millisecond},
-	absent: time.Minute, fresh: 0,
+	absent: time.Minute, fresh: 0, late: time.Minute,
 }
 
 // world is a worker's containers at a real engine.
