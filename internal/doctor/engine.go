@@ -311,10 +311,11 @@ func tasksIn(ctx context.Context, host, data string, label string) (mine, live, 
 	all, err := d.Containers(ctx, "", "")
 	for i := range all {
 		c := &all[i]
-		if c.Labels[container.LabelAttempt] == "" {
+		worker := c.Labels[container.LabelWorker]
+		if c.Labels[container.LabelAttempt] == "" || !container.Made(worker, c) {
 			continue
 		}
-		own := c.Labels[container.LabelData] == data && c.Labels[container.LabelWorker] == label
+		own := c.Labels[container.LabelData] == data && worker == label
 		switch dead := dead(c.State); {
 		case own && dead:
 			mine = append(mine, c.Name)
