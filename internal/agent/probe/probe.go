@@ -33,7 +33,7 @@ type Facts struct {
 	Models    []ModelCache     `json:"models"`
 	Limits    *Limits          `json:"limits,omitempty"` // how tasks are held, if Config asks for it
 	Tags      []string         `json:"tags"`
-	Resources muster.Resources `json:"resources"` // offered unless the operator says otherwise
+	Resources muster.Resources `json:"resources"`       // offered unless the operator says otherwise
 	Kinds     []string         `json:"kinds,omitempty"` // of tasks that the operator takes; nil means all
 	Allow     *muster.Allow    `json:"allow,omitempty"` // what the operator lets tasks have
 	Notes     []string         `json:"notes"`
