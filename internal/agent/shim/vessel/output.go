@@ -88,7 +88,10 @@ func (t *tap) again(g *gap, i int, at time.Time, data []byte) (rest []byte, miss
 	}
 	s.after = true
 	if missing = t.short(g, i); !missing && s.skip > 0 {
-		data = bytes.TrimPrefix(data, t.part) // the beginning of a line that was not ended
+		var kept bool
+		if data, kept = bytes.CutPrefix(data, t.part); kept { // the beginning of a line that was not ended
+			return data, false
+		}
 	}
 	t.lost += s.skip
 	return data, missing
