@@ -28,20 +28,29 @@ type About struct {
 	Init          bool     // it has a program that can stand before a container's own
 }
 
-// Ping asks whether the engine is there.
+// Ping asks whether the engine is there. If it is another one than at the last Ping, it is spoken to as that one wants it.
 func (e *Engine) Ping(ctx context.Context) error {
-	_, err := e.api.Ping(ctx, client.PingOptions{})
-	return e.failed(ctx, "the container engine at "+e.host+" does not answer", err)
+	said, err := e.api.Load().Ping(ctx, client.PingOptions{})
+	if err != nil {
+		return e.failed(ctx, "the container engine at "+e.host+" does not answer", err)
+	}
+	if before := e.said.Swap(said.APIVersion); before != nil && before != said.APIVersion {
+		return e.renew()
+	}
+	return nil
 }
 
-// About asks the engine what it is.
+// About asks the engine what it is. From then on it is spoken to as it wants it.
 func (e *Engine) About(ctx context.Context) (*About, error) {
 	doing := "the container engine at " + e.host + " does not say what it is"
-	version, err := e.api.ServerVersion(ctx, client.ServerVersionOptions{})
+	if err := e.renew(); err != nil {
+		return nil, err
+	}
+	version, err := e.api.Load().ServerVersion(ctx, client.ServerVersionOptions{})
 	if err != nil {
 		return nil, e.failed(ctx, doing, err)
 	}
-	said, err := e.api.Info(ctx, client.InfoOptions{})
+	said, err := e.api.Load().Info(ctx, client.InfoOptions{})
 	if err != nil {
 		return nil, e.failed(ctx, doing, err)
 	}

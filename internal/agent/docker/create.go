@@ -58,10 +58,10 @@ type Mount struct {
 func (e *Engine) Create(ctx context.Context, p *Plan) (string, error) {
 	doing := "the container " + p.Name + " cannot be made"
 	opts := client.ContainerCreateOptions{Name: p.Name, Config: p.config(), HostConfig: p.host()}
-	made, err := e.api.ContainerCreate(ctx, opts)
+	made, err := e.api.Load().ContainerCreate(ctx, opts)
 	if err != nil && p.Init && ctx.Err() == nil && lacksInit(err) {
 		opts.HostConfig.Init = nil
-		made, err = e.api.ContainerCreate(ctx, opts)
+		made, err = e.api.Load().ContainerCreate(ctx, opts)
 	}
 	return made.ID, e.failed(ctx, doing, err)
 }
@@ -131,7 +131,7 @@ func (e *Engine) Containers(ctx context.Context, label, value string) ([]Listed,
 	if label != "" {
 		opts.Filters = client.Filters{}.Add("label", label+"="+value)
 	}
-	said, err := e.api.ContainerList(ctx, opts)
+	said, err := e.api.Load().ContainerList(ctx, opts)
 	if err != nil {
 		return nil, e.failed(ctx, "the containers cannot be listed", err)
 	}
@@ -151,7 +151,7 @@ func (e *Engine) Containers(ctx context.Context, label, value string) ([]Listed,
 func (e *Engine) Remove(ctx context.Context, id string) error {
 	doing := "the container " + id + " cannot be removed"
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		_, err := e.api.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		_, err := e.api.Load().ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 		switch err := e.failed(ctx, doing, err); {
 		case err == nil, errors.Is(err, ErrMissing):
 			return nil

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync/atomic"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
@@ -18,7 +19,8 @@ import (
 // those that do not say otherwise answer within seconds where the engine is well.
 type Engine struct {
 	host string
-	api  *client.Client
+	api  atomic.Pointer[client.Client]
+	said atomic.Value // the newest version of the API that it spoke at the last Ping
 }
 
 // Why an engine did not do what it was asked. Every error of an Engine wraps at
@@ -40,18 +42,31 @@ func Open(host string) (*Engine, error) {
 	if u, err := url.Parse(host); err != nil || u.Scheme == "" {
 		return nil, fmt.Errorf("%q is no address of a container engine: write one such as unix:///var/run/docker.sock", host)
 	}
-	api, err := client.New(client.WithHost(host), client.WithTLSClientConfigFromEnv(), client.WithUserAgent("muster"))
-	if err != nil {
-		return nil, fmt.Errorf("the container engine at %s cannot be used: %w", host, err)
+	e := &Engine{host: host}
+	if err := e.renew(); err != nil {
+		return nil, err
 	}
-	return &Engine{host: host, api: api}, nil
+	return e, nil
+}
+
+// renew has the version of the API agreed upon at the next question: an engine that was away may be another
+// one, which does not take the old version any more.
+func (e *Engine) renew() error {
+	api, err := client.New(client.WithHost(e.host), client.WithTLSClientConfigFromEnv(), client.WithUserAgent("muster"))
+	if err != nil {
+		return fmt.Errorf("the container engine at %s cannot be used: %w", e.host, err)
+	}
+	if before := e.api.Swap(api); before != nil {
+		_ = before.Close() // what is under way goes on
+	}
+	return nil
 }
 
 // Host is where the engine is.
 func (e *Engine) Host() string { return e.host }
 
 // Close ends what is kept of connections.
-func (e *Engine) Close() error { return e.api.Close() }
+func (e *Engine) Close() error { return e.api.Load().Close() }
 
 // failed puts an error of the engine into our words: doing says what was tried, such as "the
 // image cannot be fetched".

@@ -30,7 +30,7 @@ type Image struct {
 
 // Image returns the image that a name, or a beginning of its ID, stands for.
 func (e *Engine) Image(ctx context.Context, ref string) (*Image, error) {
-	said, err := e.api.ImageInspect(ctx, ref)
+	said, err := e.api.Load().ImageInspect(ctx, ref)
 	if err != nil {
 		return nil, e.failed(ctx, "the image "+ref+" cannot be looked up", err)
 	}
@@ -49,7 +49,7 @@ func (e *Engine) Image(ctx context.Context, ref string) (*Image, error) {
 
 // Images lists the IDs of all images with names.
 func (e *Engine) Images(ctx context.Context) ([]string, error) {
-	said, err := e.api.ImageList(ctx, client.ImageListOptions{})
+	said, err := e.api.Load().ImageList(ctx, client.ImageListOptions{})
 	if err != nil {
 		return nil, e.failed(ctx, "the images cannot be listed", err)
 	}
@@ -63,7 +63,7 @@ func (e *Engine) Images(ctx context.Context) ([]string, error) {
 // RemoveImage takes an image away, given by name or ID. It is ErrTaken if a container is made of
 // it, or if it has further names and ref is its ID.
 func (e *Engine) RemoveImage(ctx context.Context, ref string) error {
-	_, err := e.api.ImageRemove(ctx, ref, client.ImageRemoveOptions{PruneChildren: true})
+	_, err := e.api.Load().ImageRemove(ctx, ref, client.ImageRemoveOptions{PruneChildren: true})
 	return e.failed(ctx, "the image "+ref+" cannot be removed", err)
 }
 
@@ -97,7 +97,7 @@ type Pulled struct {
 // each sign of life. Its errors tell ErrMissing, ErrDenied, ErrReach, ErrBroken and ErrFull apart.
 func (e *Engine) Pull(ctx context.Context, ref string, as *Credentials, moved func(Pulled)) error {
 	doing := "the image " + ref + " cannot be pulled"
-	said, err := e.api.ImagePull(ctx, ref, client.ImagePullOptions{RegistryAuth: as.header()})
+	said, err := e.api.Load().ImagePull(ctx, ref, client.ImagePullOptions{RegistryAuth: as.header()})
 	if err != nil {
 		return e.unpulled(ctx, doing, err)
 	}

@@ -26,7 +26,7 @@ type State struct {
 // it. Nothing is thrown away while nobody reads: the container waits then.
 func (e *Engine) Attach(ctx context.Context, id string) (*Output, error) {
 	const doing = "the container's output cannot be read"
-	res, err := e.api.ContainerAttach(ctx, id, client.ContainerAttachOptions{Stream: true, Stdout: true, Stderr: true})
+	res, err := e.api.Load().ContainerAttach(ctx, id, client.ContainerAttachOptions{Stream: true, Stdout: true, Stderr: true})
 	if err == nil {
 		return newOutput(res.Reader, res.Conn), nil
 	}
@@ -47,7 +47,7 @@ func (e *Engine) Attach(ctx context.Context, id string) (*Output, error) {
 func (e *Engine) Logs(ctx context.Context, id string, follow bool, within time.Duration) (*Output, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	late := time.AfterFunc(within, func() { cancel(context.DeadlineExceeded) })
-	res, err := e.api.ContainerLogs(ctx, id, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Timestamps: true, Follow: follow})
+	res, err := e.api.Load().ContainerLogs(ctx, id, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Timestamps: true, Follow: follow})
 	if err == nil && late.Stop() {
 		return newOutput(res, closer(func() error { cancel(nil); return res.Close() })), nil
 	}
@@ -60,7 +60,7 @@ func (e *Engine) Logs(ctx context.Context, id string, follow bool, within time.D
 
 // Start starts a container that was created.
 func (e *Engine) Start(ctx context.Context, id string) error {
-	_, err := e.api.ContainerStart(ctx, id, client.ContainerStartOptions{})
+	_, err := e.api.Load().ContainerStart(ctx, id, client.ContainerStartOptions{})
 	return e.failed(ctx, "the container cannot be started", err)
 }
 
@@ -69,7 +69,7 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 // nothing of the container, and wraps ErrDown if the connection broke.
 func (e *Engine) Wait(ctx context.Context, id string) (int, error) {
 	const doing = "the container's end cannot be awaited"
-	w := e.api.ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
+	w := e.api.Load().ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 	select {
 	case r := <-w.Result:
 		if r.Error != nil {
@@ -86,7 +86,7 @@ func (e *Engine) Wait(ctx context.Context, id string) (int, error) {
 // State asks for the state of a container.
 func (e *Engine) State(ctx context.Context, id string) (*State, error) {
 	const doing = "the container cannot be looked at"
-	res, err := e.api.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	res, err := e.api.Load().ContainerInspect(ctx, id, client.ContainerInspectOptions{})
 	if err != nil {
 		return nil, e.failed(ctx, doing, err)
 	}
@@ -108,7 +108,7 @@ func (e *Engine) State(ctx context.Context, id string) (*State, error) {
 // ends all of the container. It returns before that has happened. One that does not run is no
 // error.
 func (e *Engine) Kill(ctx context.Context, id, signal string) error {
-	_, err := e.api.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: signal})
+	_, err := e.api.Load().ContainerKill(ctx, id, client.ContainerKillOptions{Signal: signal})
 	return e.unless(ctx, id, "the container cannot be signalled", err, func(s *State) bool { return !s.Running })
 }
 
@@ -119,9 +119,9 @@ func (e *Engine) Pause(ctx context.Context, id string, on bool) error {
 	doing := "the container cannot be thawed"
 	if on {
 		doing = "the container cannot be frozen"
-		_, err = e.api.ContainerPause(ctx, id, client.ContainerPauseOptions{})
+		_, err = e.api.Load().ContainerPause(ctx, id, client.ContainerPauseOptions{})
 	} else {
-		_, err = e.api.ContainerUnpause(ctx, id, client.ContainerUnpauseOptions{})
+		_, err = e.api.Load().ContainerUnpause(ctx, id, client.ContainerUnpauseOptions{})
 	}
 	return e.unless(ctx, id, doing, err, func(s *State) bool { return s.Paused == on })
 }
