@@ -33,7 +33,7 @@ func (a *attempt) letOut(l net.Listener) { a.way.Open(l, a.server.wg.Go) }
 // Its program waits for that: see gate.Enter.
 func (a *attempt) letContainerOut(pid int) error {
 	if pid == 0 {
-		return run.Failf(muster.StartFailed, "the task has network: allowlist, and the process of its container, which is made by the engine at %s, is not found on the worker's machine", a.s.Container.Engine)
+		return run.Failf(muster.EngineFailed, "the task has network: allowlist, and the process of its container, which is made by the engine at %s, is not found on the worker's machine", a.s.Container.Engine)
 	}
 	l, err := netns.Listen(pid, a.s.Container.ID)
 	if err != nil {

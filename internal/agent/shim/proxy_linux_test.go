@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -101,5 +102,15 @@ func TestAllowlistOutlivesTheWorker(t *testing.T) {
 	}
 	if got, want := printed(t, dir, s.Attempt, tasklog.Stdout), strings.Repeat("reached "+good+"\n", 2); got != want {
 		t.Errorf("it prints %q, want %q", got, want)
+	}
+}
+
+// TestNoProcessIsTheEnginesFault holds that a container is tried elsewhere whose process its engine does not tell: its program
+// cannot have ended, for it waits for the proxy.
+func TestNoProcessIsTheEnginesFault(t *testing.T) {
+	a := &attempt{s: &run.Start{Container: &run.Container{Engine: "unix:///run/engine.sock"}}}
+	f, ok := errors.AsType[*run.TaskError](a.letContainerOut(0))
+	if !ok || f.Reason != muster.EngineFailed {
+		t.Errorf("%v: want the reason %s", f, muster.EngineFailed)
 	}
 }

@@ -22,7 +22,7 @@ const (
 )
 
 const (
-	enterWait = 10 * time.Second // for the Gate, which is there a moment after the container
+	enterWait = time.Minute // for the Gate, which is there a moment after the container, if the engine is well
 	enterLook = 2 * time.Millisecond
 )
 
@@ -39,9 +39,6 @@ func enter(args []string, address string, wait time.Duration, w io.Writer) int {
 		_, _ = fmt.Fprintf(w, "muster: "+format+"\n", a...)
 		return status
 	}
-	if len(args) == 0 || args[0] == "" {
-		return fail(exitMissing, "the image names no command to execute, and the job has no run")
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	for ; ; time.Sleep(enterLook) {
@@ -53,6 +50,10 @@ func enter(args []string, address string, wait time.Duration, w io.Writer) int {
 		if ctx.Err() != nil {
 			return fail(exitNoGate, "the proxy of the network allowlist is not there after %s: %v", wait, err)
 		}
+	}
+	// Whoever lets the container out looks for its process: before that nothing may end it.
+	if len(args) == 0 || args[0] == "" {
+		return fail(exitMissing, "the image names no command to execute, and the job has no run")
 	}
 	status, err := execute(args)
 	return fail(status, "%s cannot be executed in the container: %v", args[0], err)

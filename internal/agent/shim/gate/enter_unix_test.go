@@ -84,4 +84,7 @@ func TestEnterWaits(t *testing.T) {
 	if status := enter([]string{"/bin/echo"}, address, time.Millisecond, said); status != exitNoGate || !strings.HasPrefix(said.String(), fmt.Sprintf("muster: the proxy of the network allowlist is not there after %s: ", time.Millisecond)) {
 		t.Errorf("without a gate: %d %q", status, said)
 	}
+	if status := enter(nil, address, time.Millisecond, said); status != exitNoGate {
+		t.Errorf("without a gate and a program: %d", status)
+	}
 }
