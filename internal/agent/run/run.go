@@ -27,12 +27,12 @@ type Task struct {
 }
 
 // State is what Start.State is to be for t.
-func (t *Task) State() (json.RawMessage, error) { return json.Marshal(t) } //nolint:musttag // commands and axes write themselves
+func (t *Task) State() (json.RawMessage, error) { return json.Marshal(t) }
 
 // Task returns the task that State was made of, with Held set.
 func (h *Held) Task() (*Task, error) {
 	t := &Task{Held: h}
-	err := json.Unmarshal(h.Start.State, t) //nolint:musttag // see State
+	err := json.Unmarshal(h.Start.State, t)
 	switch {
 	case err != nil:
 		return nil, Failf(muster.WorkerInternal, "what was noted of it at its start cannot be read: %w", err)
