@@ -227,7 +227,7 @@ func (c *Containers) left() {
 func (c *Containers) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.waits.work, errSlow)
 	defer cancel()
-	list, err := c.cfg.Engine.Containers(ctx, LabelWorker, c.cfg.Worker)
+	list, err := c.list(ctx, LabelWorker, c.cfg.Worker)
 	if err != nil {
 		return err
 	}
@@ -244,6 +244,13 @@ func (c *Containers) clear(ctx context.Context) error {
 		c.cfg.Log.Info("removed a container that an earlier task left", slog.String("container", l.Name), slog.String("task", l.Labels[LabelAttempt]))
 	}
 	return errors.Join(failed...)
+}
+
+// list lists containers. An engine that stands still is not waited for: nobody else would hear of that meanwhile.
+func (c *Containers) list(ctx context.Context, label, value string) ([]docker.Listed, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.waits.answer, errSlow)
+	defer cancel()
+	return c.cfg.Engine.Containers(ctx, label, value)
 }
 
 // clearOne removes a container, or has it removed later: one that hangs must not keep others from going.

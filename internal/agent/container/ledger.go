@@ -159,7 +159,7 @@ func (c *Containers) trim(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.waits.work, errSlow)
 	defer cancel()
-	used, err := c.cfg.Engine.Containers(ctx, "", "")
+	used, err := c.list(ctx, "", "")
 	if err != nil {
 		return // asked again soon
 	}

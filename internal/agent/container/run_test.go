@@ -245,6 +245,29 @@ func TestAnEngineThatStandsStillEndsAPull(t *testing.T) {
 	wants(t, err, muster.EngineFailed, "in time")
 }
 
+// TestAnEngineThatStandsStillInASweepIsNoticed holds that what is done between two questions to the engine keeps no answer from
+// whoever offers containers.
+func TestAnEngineThatStandsStillInASweepIsNoticed(t *testing.T) {
+	const well, frozen, over = 0, 1, 2
+	var is atomic.Int32
+	w := worldAt(t, behind(t, engines.Shared(t), func(_ http.ResponseWriter, q *http.Request) bool {
+		if strings.HasSuffix(q.URL.Path, "/containers/json") {
+			is.CompareAndSwap(well, frozen)
+		}
+		if is.Load() != frozen {
+			return false
+		}
+		<-q.Context().Done()
+		return true
+	}), nil)
+	w.waits.answer = time.Second
+	w.kept = map[string]bool{} // it sweeps
+	said := w.goes()
+	w.told(said, true)
+	w.told(said, false)
+	is.Store(over)
+}
+
 // TestOneThatCannotBeRemovedKeepsNoOther holds that what hangs while it is removed does not hold up others.
 func TestOneThatCannotBeRemovedKeepsNoOther(t *testing.T) {
 	var stuck atomic.Pointer[string]
