@@ -45,6 +45,8 @@ func TestMachineChanges(t *testing.T) {
 	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
 	t.Setenv("XDG_RUNTIME_DIR", sockets)
 	t.Setenv("DOCKER_HOST", "unix://"+sockets+"/docker.sock")
+	const absent = "#!/bin/sh\nexit 1\n" // also where this machine has one
+	put(t, tools, "podman", absent)
 	c := mustertest.New(t, t.TempDir())
 	c.StartWorker("changing", t.TempDir(), "--cpus", "1.5", "--slots", "3", "--tags", "mine")
 	tagged(t, c, "changing", "+mine", "+linux", "-podman", "-docker", "-gpu", "-cuda")
@@ -83,9 +85,7 @@ func TestMachineChanges(t *testing.T) {
 	stop := docker(t, filepath.Join(sockets, "docker.sock"))
 	tagged(t, c, "changing", "+docker", "-nvidia-container")
 	stop()
-	if err := os.Remove(filepath.Join(tools, "podman")); err != nil {
-		t.Fatal(err)
-	}
+	put(t, tools, "podman", absent)
 	smi.Remove()
 	w = tagged(t, c, "changing", "-docker", "-podman", "-gpu", "-cuda", "+mine", "+linux")
 	if len(w.Resources.GPUs) != 0 || w.Resources.Slots != 3 || w.State != muster.WorkerActive {
