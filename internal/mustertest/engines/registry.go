@@ -40,7 +40,6 @@ type Registry struct {
 	password string
 	fault    Fault
 	stall    int64 // bytes of a layer after which nothing more comes; -1 for never
-	rate     int64 // bytes a second of a layer; 0 for all at once
 	going    chan struct{}
 	seen     []string
 	end      chan struct{}
@@ -144,13 +143,6 @@ func (r *Registry) Resume() {
 	r.going = make(chan struct{})
 }
 
-// Slow sends layers at that many bytes a second; 0 is all at once.
-func (r *Registry) Slow(rate int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.rate = rate
-}
-
 // Requests returns how many requests came whose "METHOD path" has part in it, such as "/manifests/"
 // or "GET /v2/acme/train/blobs/".
 func (r *Registry) Requests(part string) int {
@@ -229,19 +221,10 @@ func (r *Registry) blob(w http.ResponseWriter, q *http.Request, fault Fault) {
 func (r *Registry) pace(q *http.Request, sent, n int64) bool {
 	for {
 		r.mu.Lock()
-		stalled, rate, going := r.stall >= 0 && sent+n > r.stall, r.rate, r.going
+		stalled, going := r.stall >= 0 && sent+n > r.stall, r.going
 		r.mu.Unlock()
 		if !stalled {
-			if rate == 0 {
-				return true
-			}
-			select {
-			case <-time.After(time.Duration(n) * time.Second / time.Duration(rate)):
-				return true
-			case <-q.Context().Done():
-			case <-r.end:
-			}
-			return false
+			return true
 		}
 		select {
 		case <-going:
