@@ -123,8 +123,29 @@ func (a *app) runCommand() *cli.Command {
 		Category: frame.Submit, Flags: c.flags(), StopAtFirst: true,
 		About: "The exit status is the task's own; 124 if it timed out, 125 if the fleet is to blame, 130 if it was cancelled. " +
 			"Ctrl-C asks whether to cancel the job or to leave it running. The command's standard input is empty.",
-		Run: func(ctx context.Context, args []string) error { return a.runTask(ctx, c, args) },
+		Foreign: ofDocker(),
+		Run:     func(ctx context.Context, args []string) error { return a.runTask(ctx, c, args) },
 	})
+}
+
+// ofDocker are options of docker run which run has not, or calls otherwise.
+func ofDocker() map[string]string {
+	const (
+		mounts = "--mount SOURCE:TARGET gives a folder of the worker if its owner allows it, and --files FOLDER brings one of yours along"
+		talks  = "a task has no terminal and no input, so leave it out"
+		ports  = "nobody comes in to a container; one with --network host can listen on the worker's own ports if its owner allows it"
+		leave  = "that is so anyway, so leave it out"
+		given  = "a container has no devices but its GPUs, by --gpus NUMBER"
+	)
+	return map[string]string{
+		"v": mounts, "volume": mounts, "i": talks, "t": talks, "it": talks, "ti": talks, "interactive": talks, "tty": talks,
+		"publish": ports, "P": ports, "publish-all": ports, "init": leave, "rm": "a container goes when its task has ended, so leave it out",
+		"net": "write --network", "env-file": "write --env NAME=VALUE for each variable", "pids-limit": "write --pids NUMBER",
+		"privileged": "no container is; --cap-add CAPABILITY lets it keep some that Docker grants by default",
+		"cap-drop":   "all but a few are dropped anyway, so leave it out", "device": given, "runtime": given,
+		"ipc": "no container has the machine's; --shm-size BYTES lets /dev/shm have more", "tmpfs": "$TMPDIR and /dev/shm are there anyway",
+		"restart": "write --retries N", "stop-timeout": "write --kill-grace DURATION", "platform": "write --tags, such as --tags arm64",
+	}
 }
 
 func (a *app) runTask(ctx context.Context, c *runConfig, args []string) error {

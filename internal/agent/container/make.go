@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -90,12 +91,18 @@ func (c *Containers) make(ctx context.Context, b *run.Box, ref string, img *dock
 		}
 	}
 	id, err := c.create(ctx, p)
+	if err != nil && programless.MatchString(err.Error()) {
+		return nil, run.Failf(muster.StartFailed, "the image %s has no program of its own: say in run what to run", short(ref))
+	}
 	if err != nil {
 		return nil, err
 	}
-	made := &run.Container{Engine: c.cfg.Engine.Host(), ID: id, Image: resolved(ref, img), Grouped: p.Parent != "", Hosts: hosts}
+	made := &run.Container{Engine: c.cfg.Engine.Host(), ID: id, Image: resolved(ref, img), Name: short(ref), Grouped: p.Parent != "", Hosts: hosts}
 	return made, nil
 }
+
+// programless is what engines say of an image without entrypoint and command.
+var programless = regexp.MustCompile(`(?i)no command (specified|or entrypoint provided)`) //nolint:gochecknoglobals // a constant
 
 // create makes a container. One of its name that is there is of an earlier life, and goes.
 func (c *Containers) create(ctx context.Context, p *docker.Plan) (string, error) {

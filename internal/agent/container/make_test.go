@@ -332,6 +332,19 @@ func TestWhatOthersMadeOfATasksContainerStays(t *testing.T) {
 	}
 }
 
+func TestAnImageWithoutAProgramIsToldApart(t *testing.T) {
+	for _, said := range []string{"No command specified", "no command specified", "no command or entrypoint provided, and no CMD or ENTRYPOINT from image"} {
+		if !programless.MatchString("the container a cannot be made: " + said) {
+			t.Errorf("%q is not known", said)
+		}
+	}
+	w := newWorld(t, nil)
+	b := box(engines.Image(t, w.host, "muster-test/none:1", engines.Build{Texts: map[string]string{"a": "a"}}), "")
+	b.Argv = nil
+	_, err := w.box(b)
+	wants(t, err, muster.StartFailed, "has no program of its own")
+}
+
 func TestANameThatAnotherOneHasIsNotTakenAway(t *testing.T) {
 	w := newWorld(t, nil)
 	b := box(w.shell(), "true")

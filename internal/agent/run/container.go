@@ -47,6 +47,7 @@ type Container struct {
 	Engine string   `json:"engine"` // the URL of its engine's API, such as unix:///var/run/docker.sock
 	ID     string   `json:"id"`
 	Image  string   `json:"image"`           // by its digest, such as docker.io/library/python@sha256:…
+	Name   string   `json:"name,omitempty"`  // of its image, as people write it, such as python:3.12
 	Hosts  []string `json:"hosts,omitempty"` // network: allowlist: those that it may reach; not nil then
 
 	Grouped bool `json:"grouped,omitempty"` // it is in Box.Groups, which hold and count it

@@ -56,8 +56,9 @@ type Command struct {
 	Name, Usage, Args, About string
 	Category                 string
 	Flags                    []cli.Flag
-	Commands                 []*cli.Command // below it
-	StopAtFirst              bool           // what follows the first argument is not ours
+	Commands                 []*cli.Command    // below it
+	StopAtFirst              bool              // what follows the first argument is not ours
+	Foreign                  map[string]string // options that people know from other programs, without dashes: what to do instead
 	Run                      func(ctx context.Context, args []string) error
 }
 
@@ -67,7 +68,7 @@ func (a *App) Command(c Command) *cli.Command {
 	cmd := &cli.Command{
 		Name: c.Name, Usage: c.Usage, ArgsUsage: c.Args, Description: c.About, Category: c.Category, Commands: c.Commands,
 		Flags:    append(c.Flags, helpFlag(&help)),
-		HideHelp: true, HideVersion: true, OnUsageError: usageError,
+		HideHelp: true, HideVersion: true, OnUsageError: c.usageError,
 	}
 	if c.StopAtFirst {
 		first := 1

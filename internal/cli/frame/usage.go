@@ -92,10 +92,13 @@ func (a *App) help(cmd *cli.Command) {
 }
 
 // usageError says in one sentence what is wrong with the options of a command.
-func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
+func (c *Command) usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 	help := cmd.FullName() + " --help"
 	text := err.Error()
 	if m := unknownFlag.FindStringSubmatch(text); m != nil {
+		if instead := c.Foreign[m[1]]; instead != "" {
+			return muster.Errorf(muster.Invalid, "there is no option %s: %s; see %s", dashed(m[1]), instead, help)
+		}
 		return unknown("option", dashed(m[1]), cli.SuggestFlag(cmd.Flags, m[1], false), help)
 	}
 	if m := missingValue.FindStringSubmatch(text); m != nil {

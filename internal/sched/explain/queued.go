@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -73,7 +74,7 @@ func (x *Explanation) Answer(now muster.Time, q Question, all *queue.Queue, work
 	x.Nearest = place.Nearest(answers)
 	if q.notBefore > now {
 		x.NotUntil = q.notBefore
-		x.Summary = fmt.Sprintf("waits until %s before it is tried again (%s)", x.NotUntil, q.message)
+		x.Summary = fmt.Sprintf("%s; it is tried again after %s", cmp.Or(q.message, "its last attempt failed"), x.NotUntil)
 		x.Nearest = ""
 	}
 	x.Start = x.estimate(now, shape)

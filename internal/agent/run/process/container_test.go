@@ -261,7 +261,7 @@ func TestATaskThatMayRunEitherWay(t *testing.T) {
 		said   string // in the log, or as the message
 		pwd    string
 	}{
-		"in a container":              {said: "runs in a container of sha256:", pwd: "/muster/work"},
+		"in a container":              {said: "runs in a container of ", pwd: "/muster/work"},
 		"without an engine":           {boxes: none{}, said: "runs as a process: this worker has no container engine"},
 		"while it is down":            {boxes: down{ready: away}, said: "runs as a process: the container engine does not answer"},
 		"without what it needs":       {boxes: down{made: run.Failf(muster.Dependency, "no toolkit for GPUs")}, said: "runs as a process: no toolkit"},

@@ -127,7 +127,7 @@ func (a *Attempt) contain(ctx context.Context) error {
 		a.confine.Cgroups, a.confine.Parent = nil, ""
 	}
 	if a.maySettle() {
-		a.Say("runs in a container of " + made.Image)
+		a.Say("runs in a container of " + made.Name)
 	}
 	return nil
 }

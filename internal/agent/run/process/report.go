@@ -32,7 +32,7 @@ func (a *Attempt) report(ctx context.Context, err error) muster.Report {
 		stopped = told(ctx)
 	}
 	if stopped != nil && (stopped.Outcome != muster.AttemptTimedOut || !isFault(err)) {
-		r.Outcome, r.Reason, r.Message = stopped.Outcome, stopped.Reason, stopped.Error()
+		r.Outcome, r.Reason, r.Message = stopped.Outcome, stopped.Reason, stopped.Message
 		return r
 	}
 	if logErr := a.log.failure(); logErr != nil {

@@ -1,6 +1,7 @@
 package vessel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,7 +113,7 @@ func (v *Vessel) unstarted(code int) *run.Stopped {
 	if m == nil {
 		return nil
 	}
-	failed := startError(v.c.Image, fmt.Errorf("exec: %q: %s", m[1], strings.ToLower(string(m[2]))))
+	failed := startError(v.called(), fmt.Errorf("exec: %q: %s", m[1], strings.ToLower(string(m[2]))))
 	if failed.Reason != muster.StartFailed {
 		return nil
 	}
@@ -126,6 +127,9 @@ var (
 	noUser    = regexp.MustCompile(`unable to find (user|group) ([^:\s]+)`)                                                                 //nolint:gochecknoglobals // constants
 	noFolder  = regexp.MustCompile(`chdir to cwd \("([^"]*)"\)`)                                                                            //nolint:gochecknoglobals // constants
 )
+
+// called is what people call the image.
+func (v *Vessel) called() string { return cmp.Or(v.c.Name, v.c.Image) }
 
 // startError turns what an engine said into a sentence.
 func startError(image string, err error) *run.TaskError {

@@ -83,11 +83,11 @@ func (v *Vessel) start(mark string) error {
 	out, refused := e.Attach(ctx, v.c.ID)
 	v.first = &source{Output: out}
 	if errors.Is(refused, docker.ErrDown) || ctx.Err() != nil {
-		return startError(v.c.Image, refused)
+		return startError(v.called(), refused)
 	}
 	// Podman prepares all of the start to attach: why it cannot be is told by the start itself.
 	if err := e.Start(ctx, v.c.ID); err != nil {
-		return startError(v.c.Image, err)
+		return startError(v.called(), err)
 	}
 	if refused != nil {
 		if v.first.Output, err = e.Logs(context.Background(), v.c.ID, true, v.p.Call); err != nil {
