@@ -159,9 +159,9 @@ func (r *round) unusable(e *engine) Finding {
 	case errors.Is(e.err, syscall.ECONNREFUSED):
 		return finding("engine", Problem, r.start(socket), "nobody answers at %s: the engine does not run", e.host)
 	case errors.Is(e.err, fs.ErrNotExist):
-		return finding("engine", Problem, r.start(socket), "%s is named, and is not there", e.host)
+		return finding("engine", Problem, r.start(socket)+", or name another one with --engine", "%s is named, and is not there", e.host)
 	case errors.Is(e.err, context.DeadlineExceeded):
-		return finding("engine", Problem, "restart it: "+r.start(socket), "the engine at %s takes connections and does not answer within %s", e.host, stepTime)
+		return finding("engine", Problem, "restart it: "+r.restart(socket), "the engine at %s takes connections and does not answer within %s", e.host, stepTime)
 	case errors.Is(e.err, docker.ErrDown):
 		return finding("engine", Problem, r.start(socket), "%s", e.err)
 	default:
@@ -183,6 +183,11 @@ func (r *round) start(socket string) string {
 		return "`" + scope + "start " + service + "`"
 	}
 	return "`sudo service " + strings.TrimSuffix(service, ".socket") + " start`"
+}
+
+// restart says how a service that does not answer is brought back.
+func (r *round) restart(socket string) string {
+	return strings.Replace(r.start(socket), "start", "restart", 1)
 }
 
 // groupOf is the group that owns a socket.

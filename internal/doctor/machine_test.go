@@ -166,6 +166,8 @@ func TestEngineThatCannotBeUsed(t *testing.T) {
 	want(t, []Finding{r.unusable(&e)}, "engine", Problem, "systemctl start docker")
 	e = askEngine(t.Context(), "unix:///no/such.sock")
 	want(t, []Finding{r.unusable(&e)}, "engine", Problem, "is not there")
+	e.err = fmt.Errorf("dial: %w", context.DeadlineExceeded)
+	want(t, []Finding{r.unusable(&e)}, "engine", Problem, "systemctl restart docker")
 	e.err = fmt.Errorf("dial: %w", syscall.EACCES)
 	want(t, []Finding{r.unusable(&e)}, "engine", Problem, "usermod -aG docker")
 

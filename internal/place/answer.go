@@ -83,6 +83,12 @@ func (a *Answer) Why() (filter, why string) {
 	return f.String(), a.Book.Why(a.Need, f)
 }
 
+// How a summary begins where none of the workers can ever run the task.
+const (
+	Never    = "can never start with the workers there are"
+	NoWorker = "no worker has joined"
+)
+
 // Summarize says in one sentence what all workers together answer.
 func Summarize(answers []Answer) string {
 	if len(answers) > 0 && answers[0].Need.Gang > 0 {
@@ -104,7 +110,7 @@ func Summarize(answers []Answer) string {
 	}
 	switch {
 	case len(answers) == 0:
-		return "no worker has joined"
+		return NoWorker
 	case fit > 0:
 		return "can start now: " + workers(fit, "fits", "fit")
 	case room > 0:
@@ -120,7 +126,7 @@ func Summarize(answers []Answer) string {
 			parts = append(parts, fmt.Sprintf("%d by %s", n, f))
 		}
 	}
-	return "can never start with the workers there are: ruled out " + strings.Join(parts, ", ")
+	return Never + ": ruled out " + strings.Join(parts, ", ")
 }
 
 func workers(n int, one, many string) string {

@@ -200,7 +200,7 @@ func summarizeGang(answers []Answer) string {
 	case engines(answers) > 0:
 		return fmt.Sprintf("waits for container engines: the gang needs room for %d tasks at once, and the workers with one that is ready have room for %d", n, ever)
 	default:
-		return fmt.Sprintf("can never start with the workers there are: the gang needs room for %d tasks at once, and all of them together have room for %d", n, ever)
+		return fmt.Sprintf("%s: the gang needs room for %d tasks at once, and all of them together have room for %d", Never, n, ever)
 	}
 }
 

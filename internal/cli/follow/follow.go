@@ -48,8 +48,8 @@ func Follow(ctx context.Context, a *frame.App, server *client.Client, job muster
 	group.Go(func() error { return f.signals(watching, sigs) })
 	if a.Err.Live {
 		group.Go(func() error { return f.watch(watching) })
-		group.Go(func() error { return f.look(watching) })
 	}
+	group.Go(func() error { return f.look(watching) })
 	group.Go(func() error {
 		defer done()
 		p := NewPrinter(server, f.status.Above(a.Out), f.status.Above(a.Err))

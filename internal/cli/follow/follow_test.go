@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 func TestTaskStatus(t *testing.T) {
@@ -48,6 +49,24 @@ func TestStatusLine(t *testing.T) {
 	} {
 		if got := v.line(2 * time.Second); got != want {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestWhyAJobNeverStarts(t *testing.T) {
+	owner := explain.Verdict{Name: "vm", Filter: "owner", Why: "its owner does not allow the image a"}
+	for want, x := range map[string]explain.Explanation{
+		"": {Summary: "can start now: 1 worker fits"},
+		"muster: job 7 waits: no worker has joined; muster explain 7 says more": {Summary: "no worker has joined"},
+		"muster: job 7 waits: can never start with the only worker vm: its owner does not allow the image a; muster explain 7 says more": {
+			Summary: "can never start with the workers there are: ruled out 1 by owner", Workers: []explain.Verdict{owner},
+		},
+		"muster: job 7 waits: can never start with the workers there are: ruled out 2 by owner; muster explain 7 says more": {
+			Summary: "can never start with the workers there are: ruled out 2 by owner", Workers: []explain.Verdict{owner, owner},
+		},
+	} {
+		if x.Never() != (want != "") || want != "" && never(7, &x) != want {
+			t.Errorf("never is %v, %q, want %q", x.Never(), never(7, &x), want)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 // progressView is what is known of a job that goes on.
@@ -54,10 +55,11 @@ func (v *progressView) told(e muster.Event) {
 	}
 }
 
-// look reads the job's state once a second.
+// look reads the job's state once a second, without a status line until it has begun. That it never can it says once.
 func (f *follower) look(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	told := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -72,10 +74,25 @@ func (f *follower) look(ctx context.Context) error {
 		if job.State == muster.JobQueued || job.State == muster.JobWaiting {
 			if x, err := f.server.Explain(ctx, muster.TaskID{Job: f.id}); err == nil {
 				why = x.Summary
+				if x.Never() && !told {
+					told = true
+					fmt.Fprintln(f.status.Above(f.app.Err), never(f.id, &x))
+				}
 			}
+		} else if !f.app.Err.Live {
+			return nil
 		}
 		f.take(func(v *progressView) { v.job, v.why = job, why })
 	}
+}
+
+// never says why a job cannot start as things are.
+func never(id muster.JobID, x *explain.Explanation) string {
+	why := x.Summary
+	if len(x.Workers) == 1 {
+		why = fmt.Sprintf("can never start with the only worker %s: %s", x.Workers[0].Name, x.Workers[0].Why)
+	}
+	return fmt.Sprintf("muster: job %s waits: %s; muster explain %s says more", id, term.Clean(why), id)
 }
 
 func (f *follower) line() string {

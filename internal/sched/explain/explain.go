@@ -1,7 +1,12 @@
 // Package explain is how the scheduler says why a task stands where it stands.
 package explain
 
-import "github.com/muster-dev/muster"
+import (
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/place"
+)
 
 // Explanation says why a task stands where it stands. The same text is shown by
 // the command line, the API and the dashboard.
@@ -23,6 +28,11 @@ type Explanation struct {
 
 // MaxVerdicts is how many workers an Explanation lists.
 const MaxVerdicts = 50
+
+// Never reports whether no worker that has joined can ever run the task: somebody has to do something.
+func (x *Explanation) Never() bool {
+	return strings.HasPrefix(x.Summary, place.Never) || x.Summary == place.NoWorker
+}
 
 // Verdict is the first filter that one worker fails, or Fits.
 type Verdict struct {
