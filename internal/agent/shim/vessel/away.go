@@ -145,15 +145,16 @@ func (v *Vessel) judge(a *absence, s *docker.State, keeps bool) *kin.Ended {
 	}
 	x := endedBy(s.Code)
 	x.OOM = s.Code != 0 && s.OOM
+	early := a.at.Add(-settle) // this process may have had no turn when the connections were closed
 	before := a.at
 	if x.Signal != "" {
-		before = before.Add(-settle) // this process may have had no turn when the connections were closed
+		before = early
 	}
 	switch {
 	case v.told(), !a.long, keeps, x.OOM,
 		a.crashed && (a.told || x.Signal == ""), // until it is back, it stops nothing
 		!a.told && s.Finished.Before(before):
-		if a.long && !a.told && s.Finished.After(a.at) {
+		if a.long && !a.told && s.Finished.After(early) {
 			v.hears.Say("the task ended while the container engine was away: what it printed meanwhile may be missing")
 		}
 		return &x
