@@ -49,7 +49,7 @@ func (a *app) probe(ctx context.Context, c *probeConfig) error {
 		return err
 	}
 	holding.Data = dir
-	found, err := probe.New(probe.Config{Data: dir, Bandwidth: c.work.Bandwidth, Reach: holding.Reach(), Limits: &holding}).Run(ctx)
+	found, err := probe.New(probe.Config{Data: dir, Bandwidth: c.work.Bandwidth, Reach: holding.Reach(), Engine: c.work.Engine, Limits: &holding}).Run(ctx)
 	if err != nil {
 		return err
 	}

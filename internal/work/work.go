@@ -153,7 +153,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, tasks.Close()) }()
 	reach := w.cfg.Limits.Reach()
-	machine := probe.New(probe.Config{Data: w.cfg.Data, Bandwidth: w.cfg.Bandwidth, Reach: reach})
+	machine := probe.New(probe.Config{Data: w.cfg.Data, Bandwidth: w.cfg.Bandwidth, Reach: reach, Engine: w.cfg.Engine})
 	found, stale, err := w.facts(ctx, machine, len(tasks.Held()) > 0)
 	if err != nil {
 		return nil // told to stop before it began

@@ -52,7 +52,11 @@ func (h *host) engines(ctx context.Context, a *asker) (found []Engine, notes []s
 // dockerSockets lists where Docker may listen: where the user says, else for the
 // machine, for the user alone, and where its desktop relatives do.
 func (h *host) dockerSockets() []string {
-	if to := h.env("DOCKER_HOST"); to != "" {
+	to := h.env("DOCKER_HOST")
+	if strings.Contains(h.engine, "://") {
+		to = h.engine
+	}
+	if to != "" {
 		socket, ok := strings.CutPrefix(to, "unix://")
 		if !ok {
 			return nil // the engine of another machine

@@ -178,6 +178,13 @@ func TestEngines(t *testing.T) {
 	if sockets := h.dockerSockets(); len(sockets) != 0 {
 		t.Errorf("the engine of another machine is looked for at %q", sockets)
 	}
+	for named, want := range map[string]string{"unix:///own.sock": "/own.sock", "auto": socket, "none": socket, "": socket} {
+		h.env = func(name string) string { return map[string]string{"DOCKER_HOST": "unix://" + socket}[name] }
+		h.engine = named
+		if sockets := h.dockerSockets(); len(sockets) != 1 || sockets[0] != want {
+			t.Errorf("with the engine %q named, engines are looked for at %q, want %q", named, sockets, want)
+		}
+	}
 }
 
 // FuzzEngines proves that what is read of an engine has a version, and names only

@@ -17,7 +17,8 @@ type host struct {
 	home string // of this user, "" if unknown
 	os   string // as runtime.GOOS
 
-	reach func(dir string) bool // Config.Reach
+	reach  func(dir string) bool // Config.Reach
+	engine string                // Config.Engine
 }
 
 func thisHost() *host {

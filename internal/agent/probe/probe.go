@@ -50,6 +50,7 @@ type Config struct {
 	Data      string                // the worker's data dir; it need not be there yet
 	Bandwidth muster.Size           // the cap of the worker's transfers, bytes a second; 0 means none
 	Reach     func(dir string) bool // whether tasks can come to a folder, for interpreters; nil: to all
+	Engine    string                // the URL of the engine that the worker is to use, which then goes before $DOCKER_HOST; anything else says nothing
 	Limits    *limit.Config         // tell how a worker with this configuration holds its tasks; nil: do not
 }
 
@@ -71,7 +72,7 @@ type Probe struct {
 // New makes a Probe of this machine.
 func New(cfg Config) *Probe {
 	h := thisHost()
-	h.reach = cfg.Reach
+	h.reach, h.engine = cfg.Reach, cfg.Engine
 	return &Probe{cfg: cfg, host: h, tools: newAsker(), busy: map[string]bool{}}
 }
 
