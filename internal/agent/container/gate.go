@@ -27,23 +27,12 @@ func (c *Containers) gated(p *docker.Plan, b *run.Box, img *docker.Image, about 
 	if spec.Network != muster.NetworkAllowlist {
 		return nil, nil
 	}
-	cannot := func(format string, a ...any) error {
-		return run.Failf(muster.Rejected, "the worker refuses the task: it cannot give containers network: allowlist, for "+format, a...)
-	}
-	rules, err := gate.Parse(spec.AllowHosts)
-	switch {
-	case err != nil:
-		return nil, run.Failf(muster.TaskInvalid, "%w", err)
-	case rules.Local() && (c.cfg.Allow == nil || !c.cfg.Allow.HostNetwork):
-		return nil, run.Failf(muster.Rejected, "the worker refuses the task: its owner does not allow containers the worker's own network, which is what loopback addresses in allow_hosts are of")
-	case !c.here(about):
-		return nil, cannot("the container engine at %s is not on the worker's own machine", c.cfg.Engine.Host())
-	case runtime.GOOS != "linux" || os.Geteuid() != 0:
-		return nil, cannot("it is not root, and only root may enter their networks")
+	if err := c.gateable(spec, about); err != nil {
+		return nil, err
 	}
 	program, err := c.gate.file(filepath.Join(c.cfg.Dir, "gate"))
 	if err != nil {
-		return nil, cannot("%w", err)
+		return nil, ungated(err)
 	}
 	argv := slices.Concat(p.Entrypoint, p.Command)
 	if p.Entrypoint == nil {
@@ -55,6 +44,44 @@ func (c *Containers) gated(p *docker.Plan, b *run.Box, img *docker.Image, about 
 	p.Entrypoint, p.Command = []string{gatePath, gate.Command}, argv
 	p.Mounts = append(p.Mounts, docker.Mount{Source: program, Target: gatePath, ReadOnly: true})
 	return spec.AllowHosts, nil
+}
+
+// gateable says, as a TaskError, why a container cannot have the network that its spec asks for. What this worker
+// lacks is missing for every attempt: to try again is no use.
+func (c *Containers) gateable(spec *muster.TaskSpec, about *docker.About) error {
+	if spec.Network != muster.NetworkAllowlist {
+		return nil
+	}
+	rules, err := gate.Parse(spec.AllowHosts)
+	switch {
+	case err != nil:
+		return run.Failf(muster.TaskInvalid, "%w", err)
+	case rules.Local() && (c.cfg.Allow == nil || !c.cfg.Allow.HostNetwork):
+		return run.Failf(muster.Dependency, "this worker's owner does not allow containers its own network, which is what loopback addresses in allow_hosts are of")
+	}
+	if why := c.Ungated(about); why != nil {
+		return ungated(why)
+	}
+	return nil
+}
+
+func ungated(why error) error {
+	return run.Failf(muster.Dependency, "this worker cannot give containers network: allowlist, for %w", why)
+}
+
+// Ungated says why no container of an engine can have network: allowlist, nil if they can.
+func (c *Containers) Ungated(about *docker.About) error {
+	switch {
+	case !c.here(about):
+		return fmt.Errorf("the container engine at %s is not on the worker's own machine", c.cfg.Engine.Host())
+	case runtime.GOOS != "linux" || os.Geteuid() != 0:
+		return errors.New("it is not root, and only root may enter their networks")
+	}
+	f, err := c.gate.open()
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // gateFile is a copy of this program that every user may execute in a container, also
@@ -74,18 +101,11 @@ func (g *gateFile) file(dir string) (string, error) {
 			return g.path, nil
 		}
 	}
-	self := g.self
-	if self == "" {
-		self = "/proc/self/exe"
-	}
-	f, err := os.Open(self)
+	f, err := g.open()
 	if err != nil {
-		return "", fmt.Errorf("its own program cannot be read: %w", err)
-	}
-	defer f.Close()
-	if err := static(f); err != nil {
 		return "", err
 	}
+	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
 		return "", fmt.Errorf("its own program cannot be read: %w", err)
@@ -98,6 +118,23 @@ func (g *gateFile) file(dir string) (string, error) {
 	}
 	g.path = path
 	return path, nil
+}
+
+// open returns the program, if it can be executed in every container.
+func (g *gateFile) open() (*os.File, error) {
+	self := g.self
+	if self == "" {
+		self = "/proc/self/exe"
+	}
+	f, err := os.Open(self)
+	if err != nil {
+		return nil, fmt.Errorf("its own program cannot be read: %w", err)
+	}
+	if err := static(f); err != nil {
+		_ = f.Close() // nothing was written
+		return nil, err
+	}
+	return f, nil
 }
 
 // static says why a program cannot be executed in every container, nil if it can.

@@ -75,26 +75,32 @@ func TestAllowlistStandsBeforeTheProgram(t *testing.T) {
 	}
 }
 
-// TestAllowlistThatCannotBe holds that a task is told why it cannot have one, and that nothing is made.
+// TestAllowlistThatCannotBe holds that a task is told once why it cannot have one, for a reason that is not tried
+// again, and that nothing is pulled or made.
 func TestAllowlistThatCannotBe(t *testing.T) {
 	w := gatedWorld(t, false)
 	image := w.shell()
 	_, err := w.box(listed(image, []string{"http://pypi.org"}))
 	wants(t, err, muster.TaskInvalid, "allow_hosts", "http://pypi.org")
 	_, err = w.box(listed(image, []string{"127.0.0.1:2375"}))
-	wants(t, err, muster.Rejected, "owner does not allow", "loopback")
+	wants(t, err, muster.Dependency, "owner does not allow", "loopback")
 	_, err = gatedWorld(t, true).box(listed(image, []string{"127.0.0.1:2375"}))
 	if err != nil {
 		t.Errorf("allowed by the owner: %v", err)
 	}
+	if muster.Dependency.FleetFault() {
+		t.Error("what a worker lacks for good would be tried again and again")
+	}
 	w.gate.self = "/bin/bash"
 	if _, err := os.Stat(w.gate.self); err == nil {
 		_, err = w.box(listed(image, []string{"pypi.org"}))
-		wants(t, err, muster.Rejected, "needs libraries")
+		wants(t, err, muster.Dependency, "needs libraries")
+		_, err = w.box(listed("127.0.0.1:1/acme/nothere:1", []string{"pypi.org"}))
+		wants(t, err, muster.Dependency, "needs libraries") // before anything is pulled
 	}
 	w.gate.self = filepath.Join(t.TempDir(), "nothing")
 	_, err = w.box(listed(image, []string{"pypi.org"}))
-	wants(t, err, muster.Rejected, "its own program cannot be read")
+	wants(t, err, muster.Dependency, "its own program cannot be read")
 	away, err := docker.Open("tcp://192.0.2.1:2375")
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +108,7 @@ func TestAllowlistThatCannotBe(t *testing.T) {
 	defer away.Close()
 	far := &Containers{cfg: Config{Engine: away, Log: w.cfg.Log}}
 	_, err = far.gated(&docker.Plan{}, listed(image, []string{"pypi.org"}), &docker.Image{}, w.About())
-	wants(t, err, muster.Rejected, "not on the worker's own machine")
+	wants(t, err, muster.Dependency, "not on the worker's own machine")
 }
 
 // TestGateFile holds that a copy of the program is made once for a build, and replaces

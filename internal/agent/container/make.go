@@ -46,6 +46,9 @@ func (c *Containers) Make(ctx context.Context, b *run.Box, say, step func(string
 	if err != nil {
 		return nil, err
 	}
+	if err := c.gateable(spec, c.About()); err != nil {
+		return nil, err // before an image is pulled in vain
+	}
 	policy := options(spec).Pull
 	for again := false; ; again = true {
 		img, err := c.bring(ctx, ref, policy, say, step)
