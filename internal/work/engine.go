@@ -82,6 +82,7 @@ type engine struct {
 	host string
 	log  *slog.Logger
 	seek bool // nobody said that there is one
+	had  bool // it was ready
 }
 
 // engine opens the container engine, and removes the containers that earlier lives left and nobody holds.
@@ -134,8 +135,12 @@ func (e *engine) changed(why error) {
 	at := slog.String("engine", e.host)
 	switch {
 	case why == nil:
+		e.had = true
 		e.log.Info("containers are run", at)
-	case e.seek && errors.Is(why, fs.ErrNotExist):
+		if lack := e.Ungated(); lack != nil {
+			e.log.Info("but tasks in them with network: allowlist fail", slog.Any("error", lack))
+		}
+	case !e.had && e.seek && errors.Is(why, fs.ErrNotExist):
 		e.log.Debug("no containers are run: there is no engine", at)
 	default:
 		e.log.Warn("no containers are run until the engine answers", at, slog.Any("error", why))

@@ -1,12 +1,18 @@
 package work
 
 import (
+	"fmt"
+	"io/fs"
+	"log/slog"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/container"
+	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/probe"
 )
 
@@ -67,5 +73,30 @@ func TestAKindIsOfferedWhileItCanBeRun(t *testing.T) {
 		if slices.Contains(offered, "container") != can || !slices.Contains(offered, "process") {
 			t.Errorf("offered are %q", offered)
 		}
+	}
+}
+
+// TestAnEngineThatIsLostIsTold holds that the worker's log says why it takes no containers any more, also where
+// nobody said that there is an engine, and nothing of one that never was.
+func TestAnEngineThatIsLostIsTold(t *testing.T) {
+	var log strings.Builder
+	gone := fmt.Errorf("no such socket: %w", fs.ErrNotExist)
+	api, err := docker.Open("unix:///not/there")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer api.Close()
+	boxes, err := container.New(container.Config{Engine: api, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &engine{Containers: boxes, host: "unix:///not/there", log: slog.New(slog.NewTextHandler(&log, nil)), seek: true}
+	if e.changed(gone); log.Len() > 0 {
+		t.Errorf("of an engine that never was it says %s", &log)
+	}
+	e.changed(nil)
+	log.Reset()
+	if e.changed(gone); !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "no such socket") {
+		t.Errorf("of an engine that is lost it says %q", &log)
 	}
 }

@@ -59,7 +59,7 @@ func (c *Containers) gateable(spec *muster.TaskSpec, about *docker.About) error 
 	case rules.Local() && (c.cfg.Allow == nil || !c.cfg.Allow.HostNetwork):
 		return run.Failf(muster.Dependency, "this worker's owner does not allow containers its own network, which is what loopback addresses in allow_hosts are of")
 	}
-	if why := c.Ungated(about); why != nil {
+	if why := c.lacks(about); why != nil {
 		return ungated(why)
 	}
 	return nil
@@ -69,8 +69,16 @@ func ungated(why error) error {
 	return run.Failf(muster.Dependency, "this worker cannot give containers network: allowlist, for %w", why)
 }
 
-// Ungated says why no container of an engine can have network: allowlist, nil if they can.
-func (c *Containers) Ungated(about *docker.About) error {
+// Ungated says why no container can have network: allowlist, nil if they can, or the engine never was ready.
+func (c *Containers) Ungated() error {
+	if about := c.About(); about != nil {
+		return c.lacks(about)
+	}
+	return nil
+}
+
+// lacks is what is lacking for an allowlist in containers of an engine.
+func (c *Containers) lacks(about *docker.About) error {
 	switch {
 	case !c.here(about):
 		return fmt.Errorf("the container engine at %s is not on the worker's own machine", c.cfg.Engine.Host())

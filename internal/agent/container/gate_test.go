@@ -91,12 +91,18 @@ func TestAllowlistThatCannotBe(t *testing.T) {
 	if muster.Dependency.FleetFault() {
 		t.Error("what a worker lacks for good would be tried again and again")
 	}
+	if why := w.Ungated(); why != nil {
+		t.Errorf("it says %v of an allowlist that can be", why)
+	}
 	w.gate.self = "/bin/bash"
 	if _, err := os.Stat(w.gate.self); err == nil {
 		_, err = w.box(listed(image, []string{"pypi.org"}))
 		wants(t, err, muster.Dependency, "needs libraries")
 		_, err = w.box(listed("127.0.0.1:1/acme/nothere:1", []string{"pypi.org"}))
 		wants(t, err, muster.Dependency, "needs libraries") // before anything is pulled
+		if why := w.Ungated(); why == nil {
+			t.Error("the worker does not know what it lacks")
+		}
 	}
 	w.gate.self = filepath.Join(t.TempDir(), "nothing")
 	_, err = w.box(listed(image, []string{"pypi.org"}))
