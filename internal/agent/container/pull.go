@@ -32,7 +32,7 @@ func (c *Containers) bring(ctx context.Context, ref, policy string, say, step fu
 		}
 	}
 	begun := time.Now()
-	img, err := c.pulls.wait(ctx, ref, step)
+	img, err := c.pulls.wait(ctx, ref, say, step)
 	if err != nil {
 		return nil, c.failure(ctx, err)
 	}
@@ -52,9 +52,12 @@ func (c *Containers) look(ctx context.Context, ref string) (*docker.Image, error
 // errSlow is why what takes moments was given up.
 var errSlow = fmt.Errorf("the container engine did not answer in time: %w", docker.ErrDown)
 
+// pull brings an image here. It calls moved as it goes on, and warn for what those who wait should know.
+type pull func(ctx context.Context, ref string, moved func(docker.Pulled), warn func(string)) (*docker.Image, error)
+
 // pulls brings each image once for all who wait for it.
 type pulls struct {
-	pull   func(ctx context.Context, ref string, moved func(docker.Pulled)) (*docker.Image, error)
+	pull   pull
 	waits  *waits
 	places chan struct{}
 
@@ -66,14 +69,15 @@ type pulls struct {
 // flight is one pull.
 type flight struct {
 	cancel context.CancelCauseFunc
-	done   chan struct{} // closed at the end, after which img and err are set
+	done   chan struct{} // closed at the end, after which img, err and warned are set
 
 	waiting int // who want it
 	at      docker.Pulled
 	began   bool // it has a place
 
-	img *docker.Image
-	err error
+	img    *docker.Image
+	err    error
+	warned string // what those who wait should know
 }
 
 // absence is what is known of an image that is nowhere.
@@ -82,15 +86,16 @@ type absence struct {
 	until time.Time
 }
 
-func newPulls(w *waits, pull func(context.Context, string, func(docker.Pulled)) (*docker.Image, error)) *pulls {
+func newPulls(w *waits, pull pull) *pulls {
 	return &pulls{pull: pull, waits: w, places: make(chan struct{}, mostPulls), going: map[string]*flight{}, absent: map[string]absence{}}
 }
 
 // errUnwanted is why a pull ends that nobody waits for any more.
 var errUnwanted = errors.New("nobody waits for it any more")
 
-// wait returns an image once it is pulled. step tells how far it is, about once a second.
-func (p *pulls) wait(ctx context.Context, ref string, step func(string)) (*docker.Image, error) {
+// wait returns an image once it is pulled. step tells how far it is, about once a second, and say what is
+// to be known of it at its end.
+func (p *pulls) wait(ctx context.Context, ref string, say, step func(string)) (*docker.Image, error) {
 	f, err := p.join(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -104,6 +109,9 @@ func (p *pulls) wait(ctx context.Context, ref string, step func(string)) (*docke
 		}
 		select {
 		case <-f.done:
+			if f.warned != "" {
+				say(f.warned)
+			}
 			return f.img, f.err
 		case <-tick.C:
 		case <-ctx.Done():
@@ -162,7 +170,7 @@ func (p *pulls) carry(ctx context.Context, ref string, f *flight) {
 		return
 	}
 	p.heed(f, docker.Pulled{})
-	f.img, f.err = p.pull(ctx, ref, func(at docker.Pulled) { p.heed(f, at) })
+	f.img, f.err = p.pull(ctx, ref, func(at docker.Pulled) { p.heed(f, at) }, func(text string) { f.warned = text })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.going[ref] == f {
@@ -199,15 +207,21 @@ func (p *pulls) describe(ref string, f *flight) string {
 	return fmt.Sprintf("pulling %s, %d%% of %s", short(ref), min(100, 100*f.at.Done/f.at.Total), muster.Size(f.at.Total))
 }
 
-// pull brings an image here, again where it stalls or breaks, and notes it in the ledger if it was not here before.
-func (c *Containers) pull(ctx context.Context, ref string, moved func(docker.Pulled)) (*docker.Image, error) {
+// pull brings an image here, again where it stalls or breaks, and notes it in the ledger if it was not here before. Where
+// credentials cannot be used it does without, as Docker's own tools do: most images need none.
+func (c *Containers) pull(ctx context.Context, ref string, moved func(docker.Pulled), warn func(string)) (*docker.Image, error) {
 	before, err := c.have(ctx)
 	if err != nil {
 		return nil, err
 	}
 	_, named := c.look(ctx, ref) // nil where the name was here already
+	as, bare := c.keys.of(ctx, ref)
+	if bare != nil && ctx.Err() == nil {
+		c.cfg.Log.Warn("an image is pulled without credentials", attrs(ref, bare)...)
+		warn(fmt.Sprintf("pulled %s without credentials: %v", short(ref), bare))
+	}
 	for try := 0; ; try++ {
-		err = c.pullOnce(ctx, ref, moved)
+		err = c.pullOnce(ctx, ref, as, moved)
 		if err == nil || ctx.Err() != nil || try == len(c.waits.pauses) || !again(err) {
 			break
 		}
@@ -216,6 +230,9 @@ func (c *Containers) pull(ctx context.Context, ref string, moved func(docker.Pul
 		case <-time.After(c.waits.pauses[try]):
 		case <-ctx.Done():
 		}
+	}
+	if bare != nil && (errors.Is(err, docker.ErrMissing) || errors.Is(err, docker.ErrDenied)) {
+		err = fmt.Errorf("%w; and %w", err, bare)
 	}
 	if err != nil {
 		return nil, err
@@ -240,7 +257,7 @@ func (c *Containers) have(ctx context.Context) ([]string, error) {
 
 // again says whether a pull that failed may do better.
 func again(err error) bool {
-	for _, kind := range []error{docker.ErrMissing, docker.ErrDenied, docker.ErrDown, docker.ErrFull, errKeys} {
+	for _, kind := range []error{docker.ErrMissing, docker.ErrDenied, docker.ErrDown, docker.ErrFull} {
 		if errors.Is(err, kind) {
 			return false
 		}
@@ -251,16 +268,12 @@ func again(err error) bool {
 // errStalled is why a pull is given up that does not go on.
 var errStalled = errors.New("nothing came for too long")
 
-func (c *Containers) pullOnce(ctx context.Context, ref string, moved func(docker.Pulled)) error {
-	as, err := c.keys.of(ctx, ref)
-	if err != nil {
-		return err
-	}
+func (c *Containers) pullOnce(ctx context.Context, ref string, as *docker.Credentials, moved func(docker.Pulled)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stalled := time.AfterFunc(c.waits.stall, func() { cancel(errStalled) })
 	defer stalled.Stop()
-	err = c.cfg.Engine.Pull(ctx, ref, as, func(at docker.Pulled) {
+	err := c.cfg.Engine.Pull(ctx, ref, as, func(at docker.Pulled) {
 		patience := c.waits.stall
 		if at.Busy {
 			patience = c.waits.unpack

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -164,6 +165,37 @@ func TestCredentialsAreShownToTheirRegistry(t *testing.T) {
 	out, _ := right.runs(b)
 	if strings.Contains(out+right.lines.String(), "s3cret") {
 		t.Errorf("the secret was told: %s\n%s", out, &right.lines)
+	}
+}
+
+// TestPublicImagesNeedNoCredentials holds that a file of credentials that is damaged, and a helper that fails,
+// keep nobody from what needs none, and are told: to the task, in the log, and where they may be why it fails.
+func TestPublicImagesNeedNoCredentials(t *testing.T) {
+	r := engines.NewRegistry(t)
+	for name, c := range map[string]struct{ file, part string }{
+		"damaged":              {`{"auths":`, "is no config.json of Docker"},
+		"a damaged entry":      {`{"auths": {"` + r.Addr + `": {"auth": "%%"}}}`, "log in again"},
+		"a helper that is not": {`{"credsStore": "no-such-program"}`, "docker-credential-no-such-program"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := logins(t, nil)
+			w := newWorld(t, func(c *Config) { c.Credentials = path })
+			if err := os.WriteFile(path, []byte(c.file), 0o600); err != nil { // after the worker's start
+				t.Fatal(err)
+			}
+			r.Auth("", "")
+			ref, _ := pushed(w, r, "acme/public:1", 1000)
+			w.must(box(ref, "true"))
+			for _, part := range []string{"level=WARN", "pulled " + ref + " without credentials: ", c.part} {
+				if n := strings.Count(w.lines.String(), part); n == 0 || part != c.part && n > 1 {
+					t.Errorf("%q is told %d times: %s", part, n, &w.lines)
+				}
+			}
+			private, _ := pushed(w, r, "acme/private:2", 1000)
+			r.Auth("ann", "s3cret-of-ann")
+			_, err := w.box(box(private, "true"))
+			wants(t, err, muster.ImageMissing, "docker login", c.part)
+		})
 	}
 }
 
