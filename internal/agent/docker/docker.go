@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync/atomic"
 
@@ -96,12 +98,35 @@ func (e *Engine) failed(ctx context.Context, doing string, err error) error {
 
 // saying is an error with the words of err, and of a kind unless that is nil.
 func saying(doing string, err, kind error) error {
-	said := doing + ": " + strings.TrimPrefix(strings.TrimSpace(err.Error()), "Error response from daemon: ")
+	said := doing + ": " + words(err)
 	if kind == nil {
 		return &failure{said: said, of: []error{err}}
 	}
 	return &failure{said: said, of: []error{kind, err}}
 }
+
+// words is what err says to people who did not make the request. What the engine itself says is left as it is,
+// also where it names requests of its own.
+func words(err error) string {
+	text := strings.TrimPrefix(strings.TrimSpace(err.Error()), "Error response from daemon: ")
+	if _, asked := errors.AsType[*url.Error](err); asked || client.IsErrConnectionFailed(err) {
+		text = requests.ReplaceAllString(text, "")
+		text = nobody.ReplaceAllString(text, "nobody takes connections there")
+		text = strings.ReplaceAll(text, ".\n* ", "; ")
+	}
+	switch text {
+	case io.EOF.Error(), io.ErrUnexpectedEOF.Error():
+		return "the connection was closed"
+	default:
+		return text
+	}
+}
+
+// What the client says of requests of its own.
+var (
+	requests = regexp.MustCompile(`error during connect: |[A-Z][a-z]+ "[^"]*": |failed to connect to the docker API at \S+( check if the path is correct and if the daemon is running:)? |(dial|read|write) (unix|tcp) \S+: (connect|read|write): `)
+	nobody   = regexp.MustCompile(`Cannot connect to the Docker daemon at .*\. Is the docker daemon running\?`)
+)
 
 // failure is an error with the words of the engine, of our kind and what it came from.
 type failure struct {

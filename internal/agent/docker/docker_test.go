@@ -1,7 +1,10 @@
 package docker
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // TestAnEngineThatWasUpgraded holds that one is spoken to in a version that it knows, also if it is another one
@@ -60,5 +64,72 @@ func TestAnEngineThatWasUpgraded(t *testing.T) {
 		if _, err := e.Containers(t.Context(), "", ""); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestWords holds that errors tell nothing of requests which people did not make, and all that the engine says.
+func TestWords(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	serve := func(name string, speak func(net.Conn)) string {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(dir, name))
+		if err != nil {
+			t.Skip("no sockets of Unix: ", err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				if speak != nil {
+					_, _ = c.Read(make([]byte, 1000))
+					speak(c)
+					_ = c.Close()
+				}
+			}
+		}()
+		return "unix://" + l.Addr().String()
+	}
+	free, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := "tcp://" + free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	late := errors.New("it took too long")
+	says := func(text string) func(net.Conn) {
+		return func(c net.Conn) { _, _ = io.WriteString(c, text) }
+	}
+	for _, c := range []struct {
+		name, host string
+		want       string
+		kind       error
+	}{
+		{"missing", "unix://" + filepath.Join(dir, "none"), "no such file or directory", ErrDown},
+		{"refused", refused, "nobody takes connections there", ErrDown},
+		{"closed", serve("closed", says("")), "the connection was closed", ErrDown},
+		{"no engine", serve("ssh", says("SSH-2.0-x\r\n")), `net/http: HTTP/1.x transport connection broken: malformed HTTP response "SSH-2.0-x"; Are you trying to connect to a TLS-enabled daemon without TLS?`, ErrDown},
+		{"hangs", serve("hangs", nil), "it took too long", late},
+		{"fails", serve("fails", says("HTTP/1.1 500 x\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"+`{"message": "Get \"https://reg.example/v2/\": dial tcp: no route"}`)), `Get "https://reg.example/v2/": dial tcp: no route`, ErrFault},
+	} {
+		e, err := Open(c.host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, late)
+		if c.kind == late {
+			cancel()
+			ctx, cancel = context.WithTimeoutCause(t.Context(), time.Millisecond, late)
+		}
+		_, err = e.Containers(ctx, "", "")
+		cancel()
+		if want := "the containers cannot be listed: " + c.want; err == nil || err.Error() != want || !errors.Is(err, c.kind) {
+			t.Errorf("%s: %v, want %s", c.name, err, want)
+		}
+		_ = e.Close()
 	}
 }
