@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v3"
 
@@ -31,6 +32,12 @@ func (a *app) explainCommand() *cli.Command {
 	})
 }
 
+// explained is an explanation with what was tried already: what people look at.
+type explained struct {
+	explain.Explanation
+	attempts []muster.Attempt
+}
+
 func (a *app) explain(ctx context.Context, c *explainConfig, args []string) error {
 	server, err := c.Connect()
 	if err != nil {
@@ -40,7 +47,7 @@ func (a *app) explain(ctx context.Context, c *explainConfig, args []string) erro
 	if err != nil {
 		return err
 	}
-	var all []explain.Explanation
+	var all []explained
 	for _, sel := range sels {
 		id, one := sel.Task()
 		if !one {
@@ -48,13 +55,18 @@ func (a *app) explain(ctx context.Context, c *explainConfig, args []string) erro
 				return err
 			}
 		}
-		x, err := server.Explain(ctx, id)
-		if err != nil {
+		var x explained
+		if x.Explanation, err = server.Explain(ctx, id); err != nil {
 			return err
+		}
+		if c.People() {
+			if x.attempts, err = server.Attempts(ctx, id); err != nil {
+				return err
+			}
 		}
 		all = append(all, x)
 	}
-	return frame.ShowSome(a.App, c.Format, all, func(x explain.Explanation) string { return x.Task.String() }, frame.Apart(a.App, func(x explain.Explanation) error {
+	return frame.ShowSome(a.App, c.Format, all, func(x explained) string { return x.Task.String() }, frame.Apart(a.App, func(x explained) error {
 		return a.drawExplanation(x, c.Wide())
 	}))
 }
@@ -80,15 +92,19 @@ func firstLive(tasks func(func(muster.Task, error) bool)) (muster.TaskID, error)
 const explainRows = 10
 
 // drawExplanation writes an explanation for people.
-func (a *app) drawExplanation(x explain.Explanation, wide bool) error {
+func (a *app) drawExplanation(x explained, wide bool) error {
 	name := x.Task.String()
 	if x.Stage != "" {
 		name = x.Stage
 	}
-	if x.State.Final() {
-		return frame.Write(a.Out, []byte(term.Clean(x.Summary)+"\n"))
-	}
 	var b strings.Builder
+	if x.State.Final() {
+		b.WriteString(term.Clean(x.Summary) + "\n")
+		if len(x.attempts) > 1 { // of the only one, the summary has said it
+			writeAttempts(&b, x.attempts)
+		}
+		return frame.Write(a.Out, []byte(b.String()))
+	}
 	fmt.Fprintf(&b, "%s %s: %s\n", a.Out.Paint(term.Bold, term.Clean(name)), a.Out.Paint(frame.StateStyle(x.State.String()), x.State.String()), term.Clean(x.Summary))
 	if len(x.Waiting) > 0 {
 		fmt.Fprintf(&b, "  waits for  %s\n", term.Clean(strings.Join(x.Waiting, ", ")))
@@ -108,6 +124,7 @@ func (a *app) drawExplanation(x explain.Explanation, wide bool) error {
 	if x.Nearest != "" {
 		fmt.Fprintf(&b, "  to help    %s\n", term.Clean(x.Nearest))
 	}
+	writeAttempts(&b, x.attempts)
 	if err := frame.Write(a.Out, []byte(b.String())); err != nil || len(x.Workers) == 0 {
 		return err
 	}
@@ -131,6 +148,12 @@ func (a *app) drawExplanation(x explain.Explanation, wide bool) error {
 		a.Say("%d more workers are not listed", more)
 	}
 	return nil
+}
+
+func writeAttempts(b *strings.Builder, attempts []muster.Attempt) {
+	for i := range attempts {
+		fmt.Fprintf(b, "  attempt %d  %s\n", attempts[i].ID.N, term.Clean(frame.Attempt(&attempts[i], time.Now())))
+	}
 }
 
 func fitStyle(cell string) term.Style {

@@ -38,7 +38,8 @@ func (a *app) jobCommand() *cli.Command {
 // jobView is a job with its only task, if it has just one: what people look at.
 type jobView struct {
 	muster.Job
-	task *muster.Task
+	task     *muster.Task
+	attempts []muster.Attempt // of task, if there was more than one
 }
 
 func (a *app) job(ctx context.Context, c *jobConfig, args []string) error {
@@ -56,7 +57,7 @@ func (a *app) job(ctx context.Context, c *jobConfig, args []string) error {
 			return err
 		}
 		if views[i].Counts.Total() == 1 && c.People() {
-			if views[i].task, err = onlyTask(ctx, server, id); err != nil {
+			if err := views[i].addOnly(ctx, server); err != nil {
 				return err
 			}
 		}
@@ -64,9 +65,17 @@ func (a *app) job(ctx context.Context, c *jobConfig, args []string) error {
 	return frame.ShowSome(a.App, c.Format, views, func(v jobView) string { return v.ID.String() }, frame.Apart(a.App, func(v jobView) error { return a.drawJob(v, c.Wide()) }))
 }
 
-func onlyTask(ctx context.Context, server *client.Client, id muster.JobID) (*muster.Task, error) {
-	t, err := server.Task(ctx, muster.TaskID{Job: id})
-	return &t, err
+// addOnly adds the only task and how it came to where it is.
+func (v *jobView) addOnly(ctx context.Context, server *client.Client) error {
+	t, err := server.Task(ctx, muster.TaskID{Job: v.ID})
+	if err != nil {
+		return err
+	}
+	v.task = &t
+	if t.Attempt > 1 || t.State == muster.Queued {
+		v.attempts, err = server.Attempts(ctx, t.ID)
+	}
+	return err
 }
 
 func (a *app) drawJob(v jobView, wide bool) error {
@@ -86,7 +95,7 @@ func (a *app) drawJob(v jobView, wide bool) error {
 	f.Add("created", frame.Since(v.CreatedAt, now))
 	f.Add("took", frame.Took(v.StartedAt, v.FinishedAt, now))
 	if v.task != nil {
-		addTask(&f, v.task)
+		addTask(&f, &v, now)
 		return f.Draw()
 	}
 	if err := f.Draw(); err != nil {
@@ -95,26 +104,28 @@ func (a *app) drawJob(v jobView, wide bool) error {
 	fmt.Fprintln(a.Out)
 	table := term.NewTable(
 		term.Column{Title: "STAGE"}, term.Column{Title: "TASKS", Whole: true}, term.Column{Title: "STATE", Whole: true, Style: frame.StateStyle},
-		term.Column{Title: "DONE", Right: true, Whole: true}, term.Column{Title: "COUNTS"},
+		term.Column{Title: "DONE", Right: true, Whole: true}, term.Column{Title: "COUNTS"}, term.Column{Title: "IMAGE"},
 	)
 	for _, g := range v.Groups {
 		span := remote.Selector{Job: v.ID, Spans: []client.Span{{First: g.First, Last: g.First + g.Size - 1}}}
-		table.Row(g.Name, span.String(), string(g.Counts.State()), fmt.Sprintf("%d/%d", g.Counts.Finished(), g.Size), frame.Counts(g.Counts, wide))
+		table.Row(g.Name, span.String(), string(g.Counts.State()), fmt.Sprintf("%d/%d", g.Counts.Finished(), g.Size), frame.Counts(g.Counts, wide),
+			frame.Image(frame.ImageOf(&muster.Task{Group: g.Index}, v.Spec)))
 	}
 	return table.Draw(a.Out)
 }
 
-// task adds what there is to know of one task.
-func addTask(f *frame.Facts, t *muster.Task) {
+// addTask adds what there is to know of a job's only task.
+func addTask(f *frame.Facts, v *jobView, now time.Time) {
+	t := v.task
 	f.Add("task", t.ID.String())
 	f.Add("kind", t.Kind)
-	f.Add("image", t.Image)
+	f.Add("image", frame.ImageOf(t, v.Spec))
 	f.Add("worker", term.Clean(string(t.Worker)))
-	if t.Attempt > 1 {
-		f.Add("attempt", strconv.Itoa(t.Attempt))
+	for i := range v.attempts {
+		f.Add(fmt.Sprintf("attempt %d", v.attempts[i].ID.N), frame.Attempt(&v.attempts[i], now))
 	}
 	f.Add("progress", frame.Done(t))
-	f.Add("step", term.Clean(t.Step))
+	f.Add("step", term.Clean(frame.Step(t)))
 	f.Add("metrics", term.Clean(frame.Metrics(t.Metrics)))
 	f.Add("reason", string(t.Reason))
 	f.Add("message", term.Clean(t.Message))

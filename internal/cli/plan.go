@@ -60,7 +60,7 @@ func (a *app) plan(ctx context.Context, c *planConfig, args []string) error {
 	return frame.ShowSome(a.App, c.Format, all, func(p planned) string { return p.Name }, frame.Apart(a.App, func(p planned) error {
 		fmt.Fprintln(a.Out, a.Out.Paint(term.Bold, term.Clean(p.Name)))
 		for _, x := range p.Stages {
-			if err := a.drawExplanation(x, c.Wide()); err != nil {
+			if err := a.drawExplanation(explained{Explanation: x}, c.Wide()); err != nil {
 				return err
 			}
 		}

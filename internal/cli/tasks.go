@@ -56,6 +56,17 @@ func (a *app) tasks(ctx context.Context, c *tasksConfig, args []string) error {
 	if err != nil {
 		return err
 	}
+	specs := map[muster.JobID]*muster.Spec{}
+	rows := remote.TasksOf(ctx, server, sels, states)
+	if c.Wide() {
+		for _, sel := range sels { // what tasks ask for stands in their jobs
+			job, err := server.Job(ctx, sel.Job)
+			if err != nil {
+				return err
+			}
+			specs[sel.Job] = job.Spec
+		}
+	}
 	limit := c.limit
 	if limit == 0 && !c.all && c.People() {
 		limit = taskRows
@@ -66,10 +77,10 @@ func (a *app) tasks(ctx context.Context, c *tasksConfig, args []string) error {
 		Limit:  limit,
 		ID:     func(t muster.Task) string { return t.ID.String() },
 		Table:  term.NewTable(taskColumns(c.Wide())...),
-		Row:    func(t muster.Task) []string { return taskRow(t, now) },
+		Row:    func(t muster.Task) []string { return taskRow(t, specs[t.Job], now) },
 		Empty:  "no tasks match",
 		More:   "there are more tasks: --all lists every one, --limit and --state choose",
-		Rows:   remote.TasksOf(ctx, server, sels, states),
+		Rows:   rows,
 	}
 	return l.Write(a.App)
 }
@@ -97,20 +108,20 @@ func taskColumns(wide bool) []term.Column {
 		{Title: "NOTE"},
 	}
 	if wide {
-		columns = append(columns, term.Column{Title: "KIND"}, term.Column{Title: "IMAGE"}, term.Column{Title: "METRICS"}, term.Column{Title: "CREATED"}, term.Column{Title: "STARTED"}, term.Column{Title: "FINISHED"})
+		columns = append(columns, term.Column{Title: "KIND"}, term.Column{Title: "IMAGE", Whole: true}, term.Column{Title: "METRICS"}, term.Column{Title: "CREATED"}, term.Column{Title: "STARTED"}, term.Column{Title: "FINISHED"})
 		columns = append(columns, usage.Columns()...)
 	}
 	return columns
 }
 
-func taskRow(t muster.Task, now time.Time) []string {
+func taskRow(t muster.Task, spec *muster.Spec, now time.Time) []string {
 	try := ""
 	if t.Attempt > 1 {
 		try = strconv.Itoa(t.Attempt)
 	}
 	return append([]string{
 		t.ID.String(), t.Name, t.Element, t.State.String(), frame.Done(&t), try, string(t.Worker),
-		frame.Took(t.StartedAt, t.FinishedAt, now), frame.TaskNote(&t), t.Kind, frame.Image(t.Image), frame.Metrics(t.Metrics),
+		frame.Took(t.StartedAt, t.FinishedAt, now), frame.TaskNote(&t), t.Kind, frame.Image(frame.ImageOf(&t, spec)), frame.Metrics(t.Metrics),
 		t.CreatedAt.String(), t.StartedAt.String(), t.FinishedAt.String(),
 	}, usage.Cells(t.Usage)...)
 }

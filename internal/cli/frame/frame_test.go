@@ -215,11 +215,48 @@ func TestWhatHasSucceededIsNotPartlyDone(t *testing.T) {
 	}
 }
 
+func TestTheImageThatIsAskedFor(t *testing.T) {
+	spec := &muster.Spec{Tasks: []muster.TaskSpec{{Image: "python:3.12"}, {Image: "a", Isolation: muster.IsolationAuto}, {}}}
+	for _, c := range []struct {
+		task muster.Task
+		want string
+	}{
+		{muster.Task{}, "python:3.12"},
+		{muster.Task{Image: "b@sha256:12"}, "b@sha256:12"},
+		{muster.Task{Group: 1}, ""}, // it may be a process
+		{muster.Task{Group: 2}, ""},
+		{muster.Task{Group: 3}, ""},
+	} {
+		if got := ImageOf(&c.task, spec); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.task, got, c.want)
+		}
+	}
+	if got := ImageOf(&muster.Task{}, nil); got != "" {
+		t.Errorf("without a spec: %q", got)
+	}
+}
+
+func TestStepsOfWhatNeverBeganAreOver(t *testing.T) {
+	task := muster.Task{State: muster.Running, Step: "pulling a, 45% of 120MiB"}
+	if got := TaskNote(&task); got != task.Step {
+		t.Errorf("while it goes on: %q", got)
+	}
+	task.State = muster.Cancelled
+	if got := TaskNote(&task); got != "" {
+		t.Errorf("when it has ended: %q", got)
+	}
+	task.StartedAt = 1
+	if got := Step(&task); got != task.Step {
+		t.Errorf("what the task said itself is gone: %q", got)
+	}
+}
+
 func TestImage(t *testing.T) {
 	digest := strings.Repeat("0123456789abcdef", 4)
 	for image, want := range map[string]string{
-		"": "", "python:3.12": "python:3.12", "sha256:" + digest: "sha256:0123456789ab", "a@sha256:12": "a@sha256:12",
-		"docker.io/library/python@sha256:" + digest: "docker.io/library/python@sha256:0123456789ab",
+		"": "", "python:3.12": "python:3.12", "sha256:" + digest: "sha256:0123456789ab", "a@sha256:12": "a@12",
+		"docker.io/library/python@sha256:" + digest: "python@0123456789ab", "docker.io/acme/train@sha256:" + digest: "acme/train@0123456789ab",
+		"ghcr.io/acme/train@sha256:" + digest: "ghcr.io/acme/train@0123456789ab",
 	} {
 		if got := Image(image); got != want {
 			t.Errorf("%s: %s, want %s", image, got, want)

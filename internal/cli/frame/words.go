@@ -62,17 +62,64 @@ func TaskNote(t *muster.Task) string {
 	case t.Reason != muster.NoReason:
 		return string(t.Reason)
 	default:
-		return t.Step
+		return Step(t)
 	}
 }
 
-// Image names an image by its digest, or its ID, as people compare these: by the first letters.
+// Step is what a task says that it does, or did last. What was done to prepare one that never began is over.
+func Step(t *muster.Task) string {
+	if t.State.Final() && t.StartedAt == 0 {
+		return ""
+	}
+	return t.Step
+}
+
+// Image names an image as briefly as people compare these: without Docker's own registry, and by the first
+// letters of its digest, or of its ID.
 func Image(image string) string {
 	const before, most = "sha256:", 12
-	if i := strings.LastIndex(image, before); i >= 0 {
-		return image[:min(i+len(before)+most, len(image))]
+	name, digest, ok := strings.Cut(image, before)
+	if !ok {
+		return image
 	}
-	return image
+	name = strings.TrimPrefix(strings.TrimPrefix(name, "docker.io/"), "library/")
+	if name == "" {
+		name = before
+	}
+	return name + digest[:min(most, len(digest))]
+}
+
+// ImageOf is the image that a task ran in, else the one that its job asks for, "" for a process. A task that may
+// be a process, too, has none before it has ended.
+func ImageOf(t *muster.Task, spec *muster.Spec) string {
+	if t.Image != "" || spec == nil || t.Group < 0 || t.Group >= len(spec.Tasks) || spec.Tasks[t.Group].Isolation == muster.IsolationAuto {
+		return t.Image
+	}
+	return spec.Tasks[t.Group].Image
+}
+
+// Attempt says how an attempt ended, or that it goes on.
+func Attempt(a *muster.Attempt, now time.Time) string {
+	text := "goes on"
+	if a.Outcome != muster.Open {
+		text = strings.ReplaceAll(string(a.Outcome), "_", " ")
+	}
+	if a.Worker != "" {
+		text = "on " + string(a.Worker) + ": " + text
+	}
+	if took := Took(a.StartedAt, a.FinishedAt, now); took != "" {
+		text += " after " + took
+	}
+	if a.Reason != muster.NoReason {
+		text += " (" + string(a.Reason) + ")"
+	}
+	switch {
+	case a.Message != "":
+		text += ": " + a.Message
+	case a.ExitCode != nil && *a.ExitCode != 0:
+		text += fmt.Sprintf(": exit code %d", *a.ExitCode)
+	}
+	return text
 }
 
 // Metrics writes metrics by name.
