@@ -60,6 +60,8 @@ type waits struct {
 	work   time.Duration // for a container to be made or removed
 	stall  time.Duration // for a sign of life of a pull
 	unpack time.Duration // the same, while bytes are checked and unpacked
+	slow   time.Duration // in which a pull brings at least rate bytes a second
+	rate   int64
 	pauses []time.Duration
 	absent time.Duration // for which an image that is nowhere is not asked for again
 	fresh  time.Duration // in which an image that was used is not removed
@@ -68,7 +70,7 @@ type waits struct {
 
 var patience = waits{
 	ask: 5 * time.Second, answer: 5 * time.Second, work: 2 * time.Minute,
-	stall: time.Minute, unpack: 15 * time.Minute, pauses: []time.Duration{2 * time.Second, 8 * time.Second},
+	stall: time.Minute, unpack: 15 * time.Minute, slow: 5 * time.Minute, rate: 10 << 10, pauses: []time.Duration{2 * time.Second, 8 * time.Second},
 	absent: 5 * time.Second, fresh: time.Minute, late: time.Minute,
 }
 

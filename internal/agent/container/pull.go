@@ -266,14 +266,39 @@ func again(err error) bool {
 }
 
 // errStalled is why a pull is given up that does not go on.
-var errStalled = errors.New("nothing came for too long")
+var (
+	errStalled = errors.New("nothing came for too long")
+	errTrickle = errors.New("it would keep others waiting")
+)
+
+// pace is how a pull goes on.
+type pace struct {
+	since time.Time // since then only what is done has come; zero at the start
+	done  int64
+}
+
+// tooSlow takes how far the pull has come, and says whether it brought less than it must in the time it had.
+// Nothing counts while no bytes are awaited.
+func (p *pace) tooSlow(at docker.Pulled, now time.Time, w *waits) bool {
+	counts := !p.since.IsZero() && at.Total > 0 && !at.Busy
+	if counts && now.Sub(p.since) < w.slow {
+		return false
+	}
+	slow := counts && float64(at.Done-p.done) < float64(w.rate)*now.Sub(p.since).Seconds()
+	*p = pace{since: now, done: at.Done}
+	return slow
+}
 
 func (c *Containers) pullOnce(ctx context.Context, ref string, as *docker.Credentials, moved func(docker.Pulled)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stalled := time.AfterFunc(c.waits.stall, func() { cancel(errStalled) })
 	defer stalled.Stop()
+	var going pace
 	err := c.cfg.Engine.Pull(ctx, ref, as, func(at docker.Pulled) {
+		if going.tooSlow(at, time.Now(), &c.waits) {
+			cancel(errTrickle)
+		}
 		patience := c.waits.stall
 		if at.Busy {
 			patience = c.waits.unpack
@@ -283,6 +308,9 @@ func (c *Containers) pullOnce(ctx context.Context, ref string, as *docker.Creden
 	})
 	if errors.Is(err, errStalled) {
 		return fmt.Errorf("the image %s cannot be pulled: nothing came for %s: %w", ref, c.waits.stall, errStalled)
+	}
+	if errors.Is(err, errTrickle) {
+		return fmt.Errorf("the image %s cannot be pulled: less than %s a second came for %s: %w", ref, muster.Size(c.waits.rate), c.waits.slow, errTrickle)
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/mustertest/engines"
 )
@@ -212,6 +213,71 @@ func TestAStalledPullIsTriedAgain(t *testing.T) {
 	r.Resume()
 	w.waits.stall = time.Minute
 	w.must(box(ref, "true"))
+}
+
+// TestAPullThatTricklesIsGivenUp though it goes on, so that the others who wait for a place get it.
+func TestAPullThatTricklesIsGivenUp(t *testing.T) {
+	w, r := newWorld(t, nil), engines.NewRegistry(t)
+	w.waits.stall, w.waits.slow, w.waits.rate = time.Minute, 300*time.Millisecond, 1<<30
+	ref, _ := pushed(w, r, "acme/trickle:1", 1<<20)
+	r.Stall(0)
+	ended := make(chan struct{})
+	var feeding sync.WaitGroup
+	feeding.Go(func() {
+		for after := int64(0); ; {
+			select {
+			case <-ended:
+				return
+			case <-time.After(20 * time.Millisecond): // a trickle
+				after += 4096
+				r.Resume()
+				r.Stall(after)
+			}
+		}
+	})
+	_, err := w.box(box(ref, "true"))
+	close(ended)
+	feeding.Wait()
+	wants(t, err, muster.ImagePull, "less than 1GiB a second came for 300ms")
+	if n := strings.Count(w.lines.String(), "trying again"); n != len(quick.pauses) {
+		t.Errorf("it was tried again %d times: want %d", n, len(quick.pauses))
+	}
+	if n := len(w.pulls.places); n != 0 {
+		t.Errorf("%d places are still taken", n)
+	}
+	w.waits.rate = 0
+	r.Resume()
+	w.must(box(ref, "true"))
+}
+
+// TestPace holds what counts as too slow.
+func TestPace(t *testing.T) {
+	const kib = 1 << 10
+	type step struct {
+		after time.Duration
+		at    docker.Pulled
+		slow  bool
+	}
+	at := func(done int64) docker.Pulled { return docker.Pulled{Done: done, Total: 1 << 40} }
+	unpacking := docker.Pulled{Done: 5 * kib, Total: 5 * kib, Busy: true}
+	for name, steps := range map[string][]step{
+		"fast enough":           {{0, at(0), false}, {5 * time.Minute, at(3000 * kib), false}, {5 * time.Minute, at(6000 * kib), false}},
+		"too slow":              {{0, at(0), false}, {4 * time.Minute, at(kib), false}, {time.Minute, at(2999 * kib), true}},
+		"too slow later":        {{0, at(0), false}, {5 * time.Minute, at(9000 * kib), false}, {5 * time.Minute, at(9001 * kib), true}},
+		"unpacking":             {{0, at(0), false}, {20 * time.Minute, unpacking, false}, {20 * time.Minute, unpacking, false}},
+		"a layer after it":      {{0, unpacking, false}, {20 * time.Minute, unpacking, false}, {time.Minute, at(5 * kib), false}},
+		"sizes are not known":   {{0, docker.Pulled{}, false}, {20 * time.Minute, docker.Pulled{}, false}},
+		"the first word late":   {{20 * time.Minute, at(kib), false}},
+		"a long pause, made up": {{0, at(0), false}, {10 * time.Minute, at(6000 * kib), false}},
+	} {
+		p, now := pace{}, time.Now()
+		for i, s := range steps {
+			now = now.Add(s.after)
+			if got := p.tooSlow(s.at, now, &patience); got != s.slow {
+				t.Errorf("%s, step %d: too slow %t", name, i, got)
+			}
+		}
+	}
 }
 
 func TestManyWhoWantAnImageShareOnePull(t *testing.T) {

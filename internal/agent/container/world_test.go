@@ -27,7 +27,7 @@ import (
 // quick are the waits of tests.
 var quick = waits{
 	ask: 50 * time.Millisecond, answer: 10 * time.Second, work: time.Minute,
-	stall: 2 * time.Second, unpack: time.Minute, pauses: []time.Duration{10 * time.Millisecond, 10 * time.Millisecond},
+	stall: 2 * time.Second, unpack: time.Minute, slow: time.Minute, pauses: []time.Duration{10 * time.Millisecond, 10 * time.Millisecond},
 	absent: time.Minute, fresh: 0, late: time.Minute,
 }
 
