@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -24,13 +25,12 @@ func belongs(pid int, mark, data string, alone bool) bool {
 		if pid == self || isShim(pid, data) {
 			return alone && depth > 0
 		}
-		for _, entry := range environ(pid) {
-			if string(entry) == mark {
-				return true
-			}
-			if bytes.HasPrefix(entry, []byte(anyMark)) {
-				return false
-			}
+		env := environ(pid)
+		if slices.ContainsFunc(env, func(entry []byte) bool { return string(entry) == mark }) {
+			return true // also where it is not the first: containers have anyMark besides
+		}
+		if slices.ContainsFunc(env, func(entry []byte) bool { return bytes.HasPrefix(entry, []byte(anyMark)) }) {
+			return false
 		}
 		if pid = parent(pid); pid <= 1 {
 			return false

@@ -110,6 +110,18 @@ func TestBelongs(t *testing.T) {
 	}
 }
 
+// A process in a container is known by a mark of its own: its other one all containers have.
+func TestBelongsToAContainer(t *testing.T) {
+	const mark = "MUSTER_MARK=1f"
+	mine, other := start(t, "MUSTER_OUT=/muster/out", mark), start(t, "MUSTER_OUT=/muster/out", "MUSTER_MARK=2f")
+	for _, alone := range []bool{true, false} {
+		if !belongs(mine.Process.Pid, mark, "/data", alone) || belongs(other.Process.Pid, mark, "/data", alone) {
+			t.Errorf("with the device alone %t: mine is the task's %t, that of another container %t", alone,
+				belongs(mine.Process.Pid, mark, "/data", alone), belongs(other.Process.Pid, mark, "/data", alone))
+		}
+	}
+}
+
 // What has ended holds no memory, though its driver still lists it; nor is a number
 // killed that was given to another process.
 func TestEnded(t *testing.T) {
