@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -155,7 +156,10 @@ func TestWhatAContainerSees(t *testing.T) {
 			t.Errorf("%s is not there:\n%s", line, out)
 		}
 	}
-	for _, word := range []string{"hunter2", "writable", "USER=", "LANG=", os.Getenv("PATH")} {
+	if !regexp.MustCompile(`(?m)^MUSTER_MARK=[0-9a-f]{32}$`).MatchString(out) {
+		t.Errorf("its processes have no mark:\n%s", out)
+	}
+	for _, word := range []string{"hunter2", "writable", "USER=", "LANG=", os.Getenv("PATH"), w.Env.Dir} {
 		if strings.Contains(out, word) {
 			t.Errorf("%s is there:\n%s", word, out)
 		}

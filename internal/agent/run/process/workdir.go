@@ -2,6 +2,8 @@ package process
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"path/filepath"
 	"strconv"
 
@@ -40,10 +42,15 @@ func (a *Attempt) stock() *folders {
 func (a *Attempt) out() string { return filepath.Join(a.base, "out") }
 
 // mark is the environment entry that tells this attempt's processes from all
-// others of the machine. All containers have the same $MUSTER_OUT.
+// others of the machine. All containers have the same $MUSTER_OUT, and what marks theirs tells nothing
+// of the worker.
 func (a *Attempt) mark() string {
+	if h := a.Task.Held; h != nil && h.Start.Mark != "" {
+		return h.Start.Mark // of an earlier life, which may have made others
+	}
 	if a.setting == inContainer {
-		return "MUSTER_MARK=" + a.base
+		sum := sha256.Sum256([]byte("mark\n" + a.base))
+		return "MUSTER_MARK=" + hex.EncodeToString(sum[:16])
 	}
 	return "MUSTER_OUT=" + a.out()
 }
