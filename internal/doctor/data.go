@@ -57,9 +57,22 @@ func (r *round) noData() []Finding {
 	if why := mayMake(above); why != nil {
 		return one("data", Problem, "`sudo install -d -m 0700 -o \"$(id -un)\" "+r.Data+"`, or name another folder with --data", "%s is not there, and this user cannot make it: %s", r.Data, bareFile(why))
 	}
+	if why := tryMake(above); why != nil {
+		return one("data", Problem, "name another folder with --data", "%s is not there, and cannot be made in %s: %s", r.Data, above, bareFile(why))
+	}
 	f := finding("data", Note, "`mkdir -p -m 0700 "+r.Data+"`; a worker makes it, too, when it first runs", "%s is not there yet", r.Data)
 	f.mend = &mend{does: "make the folder " + r.Data, do: func(context.Context) error { return os.MkdirAll(r.Data, 0o700) }}
 	return []Finding{f}
+}
+
+// tryMake makes a folder in another and removes it: that this user has the right to says nothing of folders that
+// are not on a disk, such as /proc.
+func tryMake(in string) error {
+	dir, err := os.MkdirTemp(in, ".doctor-*")
+	if err != nil {
+		return err
+	}
+	return os.Remove(dir)
 }
 
 // existing is the path itself, or the nearest one above it that is there.
@@ -145,6 +158,8 @@ func (r *round) filesystem(context.Context) []Finding {
 		return one("filesystem", Note, "", "what file system %s is on is not known", r.Data)
 	case d.ReadOnly:
 		return one("filesystem", Problem, "name a folder on another disk with --data", "%s is on a file system that is read-only (%s)", r.Data, kind)
+	case slices.Contains([]string{"proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "configfs", "bpf", "pstore", "devpts"}, kind):
+		return one("filesystem", Problem, "name a folder on a disk with --data", "%s is no place for files: it shows the kernel (%s)", r.Data, kind)
 	case slices.Contains([]string{"tmpfs", "ramfs"}, kind):
 		return one("filesystem", Warning, "name a folder on a disk with --data", "%s is in memory (%s): a restart of the machine loses the worker's identity and what it has not handed over, and files count as memory", r.Data, kind)
 	case slices.Contains([]string{"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "beegfs", "9p", "fuse.sshfs", "fuse.glusterfs"}, kind):

@@ -34,12 +34,10 @@ const leastAPI = "1.41"
 // findEngines asks the engine that was named, or all whose sockets are there.
 func (r *round) findEngines(ctx context.Context) []engine {
 	var hosts []string
-	switch to := os.Getenv("DOCKER_HOST"); {
+	switch named := r.named(); {
 	case r.Engine == work.EngineNone:
-	case r.Engine != "" && r.Engine != work.EngineAuto:
-		hosts = []string{r.Engine}
-	case to != "":
-		hosts = []string{to}
+	case named != "":
+		hosts = []string{named}
 	default:
 		for _, socket := range r.sockets() {
 			if _, err := os.Stat(socket); !errors.Is(err, fs.ErrNotExist) {
@@ -54,16 +52,27 @@ func (r *round) findEngines(ctx context.Context) []engine {
 	return list
 }
 
-// sockets lists where engines listen.
+// named is the engine that somebody named, "" for none.
+func (r *round) named() string {
+	if r.Engine != "" && r.Engine != work.EngineAuto {
+		return r.Engine
+	}
+	return os.Getenv("DOCKER_HOST")
+}
+
+// sockets lists where engines listen, in the order in which a worker looks for them.
 func (r *round) sockets() []string {
 	all := []string{r.path("/var/run/docker.sock")}
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		all = append(all, filepath.Join(dir, "docker.sock"), filepath.Join(dir, "podman", "podman.sock"))
+		all = append(all, filepath.Join(dir, "docker.sock"))
 	}
 	if home, err := os.UserHomeDir(); err == nil {
 		for _, at := range []string{".docker/run", ".docker/desktop", ".colima/default", ".orbstack/run", ".rd"} {
 			all = append(all, filepath.Join(home, filepath.FromSlash(at), "docker.sock"))
 		}
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		all = append(all, filepath.Join(dir, "podman", "podman.sock"))
 	}
 	return append(all, r.path("/run/podman/podman.sock"))
 }
@@ -90,18 +99,28 @@ func askEngine(ctx context.Context, host string) engine {
 	return e
 }
 
-// engines tells of each engine, or how to come to one.
+// engines tells of each engine, or how to come to one. The one that a worker takes is the first.
 func (r *round) engines(context.Context) []Finding {
 	hosts := r.hosts()
 	switch {
 	case r.Engine == work.EngineNone:
 		return one("engine", Note, "", "--engine is none: tasks run as processes only")
 	case len(hosts) == 0:
-		return r.noEngine()
+		return append(r.stopped(), r.noEngine()...)
 	}
+	hosts = slices.Clone(hosts)
+	slices.SortStableFunc(hosts, func(a, b engine) int {
+		switch {
+		case a.err == nil && b.err != nil:
+			return -1
+		case a.err != nil && b.err == nil:
+			return 1
+		}
+		return 0
+	})
 	var list []Finding
-	usable := slices.ContainsFunc(hosts, func(e engine) bool { return e.err == nil })
-	for _, e := range hosts {
+	usable := hosts[0].err == nil
+	for i, e := range hosts {
 		if e.err != nil {
 			f := r.unusable(&e)
 			if usable && f.Status == Problem {
@@ -111,10 +130,31 @@ func (r *round) engines(context.Context) []Finding {
 			continue
 		}
 		a := e.about
-		list = append(list, finding("engine", OK, "", "%s %s at %s (API %s, %s, control groups v%s by %s)", a.Name, a.Version, e.host, a.API, a.Storage, cmp.Or(a.CgroupVersion, "?"), cmp.Or(a.CgroupDriver, "none")))
+		f := finding("engine", OK, "", "%s %s at %s (API %s, %s, control groups v%s by %s)", a.Name, a.Version, e.host, a.API, a.Storage, cmp.Or(a.CgroupVersion, "?"), cmp.Or(a.CgroupDriver, "none"))
+		if i > 0 {
+			f.Status, f.Fix = Note, "to have it used in place of "+hosts[0].host+": `muster worker --engine "+e.host+"`"
+		}
+		list = append(list, f)
 		list = append(list, r.engineNotes(&e)...)
 	}
-	return list
+	return append(list, r.stopped()...)
+}
+
+// stopped tells of a Docker that is installed and whose socket is not even there.
+func (r *round) stopped() []Finding {
+	const socket = "/var/run/docker.sock"
+	if r.named() != "" {
+		return nil // it is not looked for
+	}
+	if _, err := os.Lstat(r.path(socket)); err == nil {
+		return nil // it has been asked
+	}
+	for _, daemon := range []string{"/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd"} {
+		if _, err := os.Stat(r.path(daemon)); err == nil {
+			return one("engine", Note, "if it is wanted: "+r.start(socket)+"; a worker prefers it to Podman", "Docker is installed and does not run: %s is not there", socket)
+		}
+	}
+	return nil
 }
 
 // noEngine says how to come to an engine, for the system that this is.
@@ -154,6 +194,8 @@ func like(release string) string {
 func (r *round) unusable(e *engine) Finding {
 	socket := strings.TrimPrefix(e.host, "unix://")
 	switch {
+	case !strings.HasPrefix(e.host, "unix://"):
+		return r.unreached(e)
 	case errors.Is(e.err, fs.ErrPermission), errors.Is(e.err, docker.ErrDenied):
 		return finding("engine", Problem, "let this user use it, and log in again: `sudo usermod -aG "+groupOf(socket)+" "+login()+"`; whoever may use it is as good as root", "this user may not use %s", e.host)
 	case errors.Is(e.err, syscall.ECONNREFUSED):
@@ -167,6 +209,20 @@ func (r *round) unusable(e *engine) Finding {
 	default:
 		return finding("engine", Problem, "", "the engine at %s cannot be used: %s", e.host, e.err)
 	}
+}
+
+// unreached says why an engine cannot be used that is not at a socket of this machine, as far as one can tell.
+func (r *round) unreached(e *engine) Finding {
+	fix := "see that an engine listens there"
+	if r.Engine == e.host {
+		fix += ", or name one of this machine with --engine, such as `--engine unix:///var/run/docker.sock`: it must see the worker's files"
+	} else {
+		fix += ", or take DOCKER_HOST out of the environment and use one of this machine: it must see the worker's files"
+	}
+	if errors.Is(e.err, context.DeadlineExceeded) {
+		return finding("engine", Problem, fix, "the engine at %s does not answer within %s", e.host, stepTime)
+	}
+	return finding("engine", Problem, fix, "%s", e.err)
 }
 
 // start says how the service of an engine is started.

@@ -171,14 +171,30 @@ func TestEngineThatCannotBeUsed(t *testing.T) {
 	e.err = fmt.Errorf("dial: %w", syscall.EACCES)
 	want(t, []Finding{r.unusable(&e)}, "engine", Problem, "usermod -aG docker")
 
-	// A podman beside that answers makes it a note.
-	r.hosts = func() []engine {
-		return []engine{e, {host: "unix:///x", about: &docker.About{Name: "podman", API: "1.41"}}}
-	}
+	// A podman beside that answers makes it a note, and is told first: a worker takes it.
+	podman := engine{host: "unix:///x", about: &docker.About{Name: "podman", API: "1.41", CgroupDriver: "none"}}
+	r.hosts = func() []engine { return []engine{e, podman} }
 	found := r.engines(t.Context())
-	want(t, found[:1], "engine", Note)
-	want(t, found[1:], "engine", OK, "podman")
-	want(t, found, "engine-limits", Warning)
+	want(t, found[:1], "engine", OK, "podman")
+	want(t, found[1:2], "engine-limits", Warning)
+	want(t, found[2:], "engine", Note, "usermod")
+	r.hosts = func() []engine { return []engine{{host: "unix:///d", about: &docker.About{Name: "docker", API: "1.41"}}, podman} }
+	found = r.engines(t.Context())
+	want(t, found[:1], "engine", OK, "docker")
+	want(t, found[2:], "engine", Note, "podman", "--engine unix:///x")
+
+	// One of another machine is no service here.
+	for why, err := range map[string]error{"nobody": fmt.Errorf("nobody is there: %w", docker.ErrDown), "does not answer within": context.DeadlineExceeded} {
+		far := engine{host: "tcp://10.0.0.5:2375", err: err}
+		f := r.unusable(&far)
+		want(t, []Finding{f}, "engine", Problem, why, "listens there", "DOCKER_HOST")
+		if strings.Contains(f.Fix, "service docker") || strings.Contains(f.Fix, "systemctl") {
+			t.Errorf("a service of this machine is to be started: %s", f.Fix)
+		}
+		r.Engine = far.host
+		want(t, []Finding{r.unusable(&far)}, "engine", Problem, "--engine unix:///var/run/docker.sock")
+		r.Engine = ""
+	}
 	r.hosts = func() []engine {
 		return []engine{{host: "tcp://x", about: &docker.About{Name: "docker", API: "1.40", Storage: "vfs", CgroupDriver: "systemd", Rootless: true, OS: "windows"}}}
 	}
@@ -192,6 +208,37 @@ func TestEngineThatCannotBeUsed(t *testing.T) {
 		if older(v, leastAPI) != old {
 			t.Errorf("%q is older: %t", v, !old)
 		}
+	}
+}
+
+// TestADockerThatDoesNotRun holds that it is told of one beside a Podman, whether that answers or not.
+func TestADockerThatDoesNotRun(t *testing.T) {
+	t.Setenv("DOCKER_HOST", "")
+	dir := t.TempDir()
+	put(t, dir, "/podman", "")
+	if err := os.Chmod(filepath.Join(dir, "podman"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	r := at(t.TempDir(), probe.Facts{})
+	put(t, r.root, "/usr/sbin/dockerd", "")
+	found := r.engines(t.Context())
+	want(t, found[:1], "engine", Note, "Docker is installed", "service docker start")
+	if runtime.GOOS != "windows" { // where podman is no program without a suffix
+		want(t, found[1:], "engine", Note, "podman.socket")
+	}
+	r.hosts = func() []engine { return []engine{{host: "unix:///x", about: &docker.About{Name: "podman"}}} }
+	found = r.engines(t.Context())
+	want(t, found[:1], "engine", OK, "podman")
+	want(t, found[2:], "engine", Note, "Docker is installed")
+	r.Engine = "unix:///x"
+	if found = r.engines(t.Context()); len(found) != 2 {
+		t.Errorf("an engine was named, and others are told of: %v", found)
+	}
+	r.Engine = ""
+	put(t, r.root, "/var/run/docker.sock", "")
+	if found = r.engines(t.Context()); len(found) != 2 {
+		t.Errorf("it has been asked, and is told of again: %v", found)
 	}
 }
 

@@ -66,6 +66,19 @@ func TestDataDirIsMade(t *testing.T) {
 	want(t, look(t, cfg, "data"), "data", Problem, "no folder")
 }
 
+// TestNoDataInProc holds that a folder which nobody can make is a problem, whatever the rights are.
+func TestNoDataInProc(t *testing.T) {
+	if !isLinux {
+		t.Skip("skipped: /proc is Linux's")
+	}
+	t.Parallel()
+	cfg := config(t)
+	cfg.Data = "/proc/muster"
+	found := look(t, cfg, "data", "write", "filesystem")
+	want(t, found, "data", Problem, "cannot be made", "--data")
+	want(t, found, "filesystem", Problem, "proc")
+}
+
 func TestSecretsAreClosed(t *testing.T) {
 	t.Parallel()
 	cfg := config(t)
