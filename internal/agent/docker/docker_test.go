@@ -121,7 +121,7 @@ func TestWords(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, late)
-		if c.kind == late {
+		if errors.Is(c.kind, late) {
 			cancel()
 			ctx, cancel = context.WithTimeoutCause(t.Context(), time.Millisecond, late)
 		}
