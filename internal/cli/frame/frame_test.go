@@ -223,6 +223,9 @@ func TestTheImageThatIsAskedFor(t *testing.T) {
 	}{
 		{muster.Task{}, "python:3.12"},
 		{muster.Task{Image: "b@sha256:12"}, "b@sha256:12"},
+		{muster.Task{Image: "sha256:12"}, "python:3.12 (sha256:12)"},
+		{muster.Task{Image: "sha256:12", Group: 1}, "a (sha256:12)"},
+		{muster.Task{Image: "sha256:12", Group: 2}, "sha256:12"},
 		{muster.Task{Group: 1}, ""}, // it may be a process
 		{muster.Task{Group: 2}, ""},
 		{muster.Task{Group: 3}, ""},
@@ -254,7 +257,7 @@ func TestStepsOfWhatNeverBeganAreOver(t *testing.T) {
 func TestImage(t *testing.T) {
 	digest := strings.Repeat("0123456789abcdef", 4)
 	for image, want := range map[string]string{
-		"": "", "python:3.12": "python:3.12", "sha256:" + digest: "sha256:0123456789ab", "a@sha256:12": "a@12",
+		"": "", "python:3.12": "python:3.12", "sha256:" + digest: "sha256:0123456789ab", "a@sha256:12": "a@sha256:12", "a:1 (sha256:" + digest + ")": "a:1 (sha256:0123456789ab)",
 		"docker.io/library/python@sha256:" + digest: "python@0123456789ab", "docker.io/acme/train@sha256:" + digest: "acme/train@0123456789ab",
 		"ghcr.io/acme/train@sha256:" + digest: "ghcr.io/acme/train@0123456789ab",
 	} {

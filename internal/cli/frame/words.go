@@ -3,6 +3,7 @@ package frame
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,25 +78,37 @@ func Step(t *muster.Task) string {
 // Image names an image as briefly as people compare these: without Docker's own registry, and by the first
 // letters of its digest, or of its ID.
 func Image(image string) string {
-	const before, most = "sha256:", 12
-	name, digest, ok := strings.Cut(image, before)
-	if !ok {
+	brief := digests.ReplaceAllStringFunc(image, func(digest string) string {
+		const letters = 12
+		id := strings.TrimPrefix(digest, "@sha256:")
+		if id != digest {
+			return "@" + id[:letters]
+		}
+		return digest[:len("sha256:")+letters]
+	})
+	if brief == image {
 		return image
 	}
-	name = strings.TrimPrefix(strings.TrimPrefix(name, "docker.io/"), "library/")
-	if name == "" {
-		name = before
-	}
-	return name + digest[:min(most, len(digest))]
+	return strings.TrimPrefix(strings.TrimPrefix(brief, "docker.io/"), "library/")
 }
 
-// ImageOf is the image that a task ran in, else the one that its job asks for, "" for a process. A task that may
-// be a process, too, has none before it has ended.
+var digests = regexp.MustCompile(`@?sha256:[0-9a-f]{64}`)
+
+// ImageOf is the image that a task ran in, else the one that its job asks for, "" for a process; both if the former
+// has no name. A task that may be a process, too, has none before it has ended.
 func ImageOf(t *muster.Task, spec *muster.Spec) string {
-	if t.Image != "" || spec == nil || t.Group < 0 || t.Group >= len(spec.Tasks) || spec.Tasks[t.Group].Isolation == muster.IsolationAuto {
-		return t.Image
+	asked := ""
+	if spec != nil && t.Group >= 0 && t.Group < len(spec.Tasks) {
+		asked = spec.Tasks[t.Group].Image
 	}
-	return spec.Tasks[t.Group].Image
+	switch {
+	case strings.HasPrefix(t.Image, "sha256:") && asked != "" && asked != t.Image:
+		return asked + " (" + t.Image + ")"
+	case t.Image != "" || asked == "" || spec.Tasks[t.Group].Isolation == muster.IsolationAuto:
+		return t.Image
+	default:
+		return asked
+	}
 }
 
 // Attempt says how an attempt ended, or that it goes on.
