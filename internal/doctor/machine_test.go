@@ -178,7 +178,9 @@ func TestEngineThatCannotBeUsed(t *testing.T) {
 	want(t, found[:1], "engine", OK, "podman")
 	want(t, found[1:2], "engine-limits", Warning)
 	want(t, found[2:], "engine", Note, "usermod")
-	r.hosts = func() []engine { return []engine{{host: "unix:///d", about: &docker.About{Name: "docker", API: "1.41"}}, podman} }
+	r.hosts = func() []engine {
+		return []engine{{host: "unix:///d", about: &docker.About{Name: "docker", API: "1.41"}}, podman}
+	}
 	found = r.engines(t.Context())
 	want(t, found[:1], "engine", OK, "docker")
 	want(t, found[2:], "engine", Note, "podman", "--engine unix:///x")

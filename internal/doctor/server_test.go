@@ -118,6 +118,7 @@ func TestClocksAreCompared(t *testing.T) {
 		{0, OK, "agree"},
 		{10 * time.Second, Warning, "behind"},
 		{-10 * time.Second, Warning, "ahead of"},
+		{time.Minute, Problem, "behind"},
 		{time.Hour, Problem, "behind"},
 		{-2 * time.Minute, Problem, "ahead of"},
 	} {
