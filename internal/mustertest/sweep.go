@@ -3,23 +3,40 @@
 package mustertest
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/internal/agent/limit"
 )
 
 // leaveNothing ends, after the test, what a killed worker with its data in dir leaves
-// running by design: its tasks, and the shim that stands by them.
+// by design: its tasks, the shim that stands by them, and their control groups.
 func leaveNothing(tb testing.TB, dir string) {
 	tb.Helper()
 	tb.Cleanup(func() {
 		for _, pid := range append(Shims(tb, dir), Tasks(tb, dir)...) {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
 		}
+		for until := time.Now().Add(time.Second); removeGroups(dir) != nil && time.Now().Before(until); {
+			time.Sleep(20 * time.Millisecond) // what was killed is in them until it has ended
+		}
 	})
+}
+
+// removeGroups removes the control groups of a worker that has ended.
+func removeGroups(dir string) (err error) {
+	for _, l := range limit.LeftBehind(dir) {
+		if l.Own {
+			err = errors.Join(err, l.Remove())
+		}
+	}
+	return err
 }
 
 // Shims returns the processes that stand by the tasks of the worker with its data in
