@@ -209,9 +209,12 @@ func TestOwnerWantsTheGPU(t *testing.T) {
 	}
 	owner(mine)
 	frozen(c, dir, true)
-	if step := c.Tasks(job.ID)[0].Step; !strings.Contains(step, "frozen: its GPU is in use by its owner: pid") {
-		t.Errorf("its step is %q", step)
-	}
+	c.Await("the task says why", 10*time.Second, func() error {
+		if step := c.Tasks(job.ID)[0].Step; !strings.Contains(step, "frozen: its GPU is in use by its owner: pid") {
+			return fmt.Errorf("its step is %q", step)
+		}
+		return nil
+	})
 	c.Await("the device is withheld", 20*time.Second, func() error {
 		w, err := c.Client.Worker(t.Context(), "w1")
 		if err != nil {
