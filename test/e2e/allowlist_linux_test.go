@@ -78,3 +78,52 @@ func TestAllowlist(t *testing.T) {
 	}
 	b.nothingLeft()
 }
+
+// TestAllowlistOutlivesTheEngine holds that a container reaches the hosts of its list, and no other, while its
+// engine is away and when it is back.
+func TestAllowlistOutlivesTheEngine(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give containers an allowlist")
+	}
+	asked := make(chan string, 3)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) { asked <- q.URL.Path }))
+	defer server.Close()
+	d := engines.Start(t, "--live-restore")
+	b := withBoxes(t, d.Host())
+	b.start("--allow-host-network")
+	good := strings.TrimPrefix(server.URL, "http://")
+	s := b.shell("container", fmt.Sprintf(`fetch() { wget -qO- "http://$1" 2>/dev/null || echo refused; }
+		fetch %s/before; while [ ! -e away ]; do sleep 0.05; done; fetch %[1]s/away; %s fetch %[1]s/back; fetch 127.0.0.1:1/`, good, held))
+	s.Tasks[0].Network, s.Tasks[0].AllowHosts = muster.NetworkAllowlist, []string{good}
+	job := b.Submit(s)
+	reached := func(want string) {
+		t.Helper()
+		select {
+		case got := <-asked:
+			if got != want {
+				t.Errorf("it asks for %s, want %s", got, want)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("it does not reach %s; printed %q", want, b.Output(muster.TaskID{Job: job.ID}))
+		}
+	}
+	reached("/before")
+	d.Stop()
+	work, err := filepath.Glob(filepath.Join(b.dir, "tasks", "*", "work"))
+	if err != nil || len(work) != 1 {
+		t.Fatalf("%q, %v", work, err)
+	}
+	if err := os.WriteFile(filepath.Join(work[0], "away"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reached("/away")
+	d.Again()
+	b.offers(true)
+	b.open()
+	reached("/back")
+	if task := b.ended(job.ID); task.State != muster.Succeeded || task.Attempt != 1 || b.Output(task.ID) != "refused\n" {
+		t.Errorf("%s after attempt %d, printed %q: %s", task.State, task.Attempt, b.Output(task.ID), task.Message)
+	}
+	b.nothingLeft()
+}
