@@ -220,24 +220,8 @@ func TestAPullThatTricklesIsGivenUp(t *testing.T) {
 	w, r := newWorld(t, nil), engines.NewRegistry(t)
 	w.waits.stall, w.waits.slow, w.waits.rate = time.Minute, 300*time.Millisecond, 1<<30
 	ref, _ := pushed(w, r, "acme/trickle:1", 1<<20)
-	r.Stall(0)
-	ended := make(chan struct{})
-	var feeding sync.WaitGroup
-	feeding.Go(func() {
-		for after := int64(0); ; {
-			select {
-			case <-ended:
-				return
-			case <-time.After(20 * time.Millisecond): // a trickle
-				after += 4096
-				r.Resume()
-				r.Stall(after)
-			}
-		}
-	})
+	r.Drip(20 * time.Millisecond)
 	_, err := w.box(box(ref, "true"))
-	close(ended)
-	feeding.Wait()
 	wants(t, err, muster.ImagePull, "less than 1GiB a second came for 300ms")
 	if n := strings.Count(w.lines.String(), "trying again"); n != len(quick.pauses) {
 		t.Errorf("it was tried again %d times: want %d", n, len(quick.pauses))
@@ -246,7 +230,7 @@ func TestAPullThatTricklesIsGivenUp(t *testing.T) {
 		t.Errorf("%d places are still taken", n)
 	}
 	w.waits.rate = 0
-	r.Resume()
+	r.Drip(0)
 	w.must(box(ref, "true"))
 }
 

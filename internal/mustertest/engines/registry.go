@@ -39,7 +39,8 @@ type Registry struct {
 	user     string
 	password string
 	fault    Fault
-	stall    int64 // bytes of a layer after which nothing more comes; -1 for never
+	stall    int64         // bytes of a layer after which nothing more comes; -1 for never
+	drip     time.Duration // before each piece of a layer
 	going    chan struct{}
 	seen     []string
 	end      chan struct{}
@@ -143,6 +144,13 @@ func (r *Registry) Resume() {
 	r.going = make(chan struct{})
 }
 
+// Drip lets layers come as a trickle: a piece of 4 KiB after each pause. Zero is as fast as it goes.
+func (r *Registry) Drip(pause time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.drip = pause
+}
+
 // Requests returns how many requests came whose "METHOD path" has part in it, such as "/manifests/"
 // or "GET /v2/acme/train/blobs/".
 func (r *Registry) Requests(part string) int {
@@ -221,12 +229,18 @@ func (r *Registry) blob(w http.ResponseWriter, q *http.Request, fault Fault) {
 func (r *Registry) pace(q *http.Request, sent, n int64) bool {
 	for {
 		r.mu.Lock()
-		stalled, going := r.stall >= 0 && sent+n > r.stall, r.going
+		stalled, going, drip := r.stall >= 0 && sent+n > r.stall, r.going, r.drip
 		r.mu.Unlock()
-		if !stalled {
+		if !stalled && drip == 0 {
 			return true
 		}
+		var dripped <-chan time.Time // never, for what stalls
+		if !stalled {
+			dripped = time.After(drip)
+		}
 		select {
+		case <-dripped:
+			return true
 		case <-going:
 		case <-q.Context().Done():
 			return false
