@@ -40,6 +40,8 @@ const (
 	ImageMissing    Reason = "image_missing"   // its image is nowhere, or may not be had with these credentials
 	ImagePull       Reason = "image_pull"      // its image could not be brought to the worker
 	EngineFailed    Reason = "engine_failed"   // the worker's container engine failed, or went away under it
+	BadInput        Reason = "bad_input"       // its data, its model or a parameter is not what it must be
+	Diverged        Reason = "diverged"        // what it computed is no longer a finite number
 )
 
 var fleetReasons = []Reason{
@@ -52,7 +54,7 @@ var Reasons = []Reason{
 	ExitCode, Signal, OutOfMemory, Timeout, QueueTimeout, ArtifactMissing, Dependency, FetchFailed, UploadFailed,
 	StartFailed, DiskFull, BadReference, NeedNotMet, CrashLimit, WorkerLost, WorkerRestarted, WorkerShutdown, Rejected,
 	CancelledByUser, WorkerInternal, TaskInvalid, ResultInvalid, PIDLimit, DiskLimit,
-	GPUMemory, GPUFault, Preempted, GangMember, ImageMissing, ImagePull, EngineFailed,
+	GPUMemory, GPUFault, Preempted, GangMember, ImageMissing, ImagePull, EngineFailed, BadInput, Diverged,
 }
 
 // FleetFault reports whether the fleet rather than the task or its user is to

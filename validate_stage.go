@@ -21,6 +21,7 @@ var Vendors = []string{"nvidia", "amd", "intel", "apple"}
 
 var (
 	envPattern     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	kindPattern    = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 	versionPattern = regexp.MustCompile(`^[0-9]+(\.[0-9]+){0,2}$`)
 	sha256Pattern  = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
@@ -72,7 +73,10 @@ func (v *validator) kind(t *TaskSpec) {
 		}
 	case KindScript:
 	default:
-		v.oneOf("kind", t.Kind, KindProcess, KindScript, KindContainer, KindNoop)
+		// What there is of other kinds, and what they take, is not known here: see internal/kind.
+		if !kindPattern.MatchString(t.Kind) || len(t.Kind) > MaxName {
+			v.add("kind", "", "%q is not a kind: kinds are lower-case words such as script or mnist_training", shorten([]byte(t.Kind)))
+		}
 	}
 	switch {
 	case t.Run != nil && t.Script != nil:

@@ -107,7 +107,7 @@ func (s *session) hello() *link.Hello {
 	}
 	var o *link.Offer
 	h.Held, o, s.since = s.agent.roster.hello()
-	h.Tags, h.Kinds, h.Resources, h.Allow = o.Tags, o.Kinds, o.Resources, o.Allow
+	h.Tags, h.Kinds, h.OwnKinds, h.Resources, h.Allow = o.Tags, o.Kinds, o.OwnKinds, o.Resources, o.Allow
 	return h
 }
 

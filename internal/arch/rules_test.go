@@ -36,6 +36,7 @@ var rules = map[string]rule{
 	"auth":   {ring: pure},
 	"allow":  {ring: pure},
 	"series": {ring: pure},
+	"cid":    {ring: pure, third: []string{"github.com/ipfs/go-cid"}},
 	"sched":  {ring: pure, mine: []string{"place", "flow", "sched/effect", "sched/event", "sched/explain", "sched/gang", "sched/heap", "sched/judge", "sched/queue"}},
 
 	"sched/event":   {ring: pure},
@@ -52,13 +53,19 @@ var rules = map[string]rule{
 	"link":    {ring: contract},
 	"notify":  {ring: contract},
 
-	"api/wire":  {ring: contract, mine: []string{"sched/event", "sched/explain"}},
+	"api/wire": {ring: contract, mine: []string{"sched/event", "sched/explain"}},
+	"kind":     {ring: adapter, mine: []string{"runtimes"}, third: []string{"github.com/goccy/go-yaml", "github.com/santhosh-tekuri/jsonschema/v6"}},
+	"runtimes": {ring: contract},
+
 	"agent/run": {ring: contract, mine: []string{"tasklog"}, third: []string{"golang.org/x/sys"}},
 
 	"spec":              {ring: adapter, mine: []string{"flow"}, third: []string{"github.com/goccy/go-yaml"}},
 	"store/sqlite":      {ring: adapter, mine: []string{"store"}, third: []string{"github.com/ncruces/go-sqlite3", "github.com/pressly/goose/v3"}},
 	"link/wslink":       {ring: adapter, mine: []string{"link"}, third: []string{"github.com/coder/websocket"}},
 	"link/polllink":     {ring: adapter, mine: []string{"link"}},
+	"agent/run/kinds":   {ring: adapter, mine: []string{"agent/run", "agent/run/process", "agent/run/python", "kind"}},
+	"agent/runtimes":    {ring: adapter, mine: []string{"agent/run", "agent/run/python", "agent/limit", "runtimes"}},
+	"agent/warm":        {ring: adapter, mine: []string{"agent/run", "agent/limit"}, third: []string{"golang.org/x/"}},
 	"agent/run/noop":    {ring: adapter, mine: []string{"agent/run"}},
 	"agent/run/process": {ring: adapter, mine: []string{"agent/run", "tasklog", "sdk/python"}, third: []string{"golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
 	"agent/run/script":  {ring: adapter, mine: []string{"agent/run", "agent/run/process", "agent/run/python"}},
@@ -99,6 +106,10 @@ var rules = map[string]rule{
 	"cli/follow":  {ring: wiring},
 	"cli/machine": {ring: wiring},
 	"cli/usage":   {ring: wiring},
+	"cli/runtime": {ring: wiring},
+	"cli/kinds":   {ring: wiring},
+	"cli/bench":   {ring: wiring},
+	"do":          {ring: wiring},
 	"cli/term":    {ring: adapter, third: []string{"github.com/mattn/go-runewidth", "golang.org/x/term"}},
 	"cmd/muster":  {ring: wiring},
 

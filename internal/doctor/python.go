@@ -117,7 +117,7 @@ func (r *round) fetchUV(does string) *mend {
 			return err
 		}
 		silent := func(string) {}
-		_, err = envs.UV(ctx, python.Watcher{Step: silent, Say: silent})
+		_, err = envs.UV(ctx, run.Watch{Step: silent, Say: silent})
 		return err
 	}}
 }

@@ -36,7 +36,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 	held, err := ask(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (l lists, err error) {
 		err = st.Apply(now, event.Joined{Worker: muster.Worker{
 			ID: h.Worker, Name: h.Name, Version: h.Build, Tags: h.Tags, Labels: h.Labels,
-			Kinds: h.Kinds, Price: h.Price, Resources: h.Resources, Address: h.Address, Allow: h.Allow,
+			Kinds: h.Kinds, OwnKinds: h.OwnKinds, Price: h.Price, Resources: h.Resources, Address: h.Address, Allow: h.Allow,
 		}, Held: h.Held})
 		if err != nil {
 			return l, err
@@ -193,7 +193,7 @@ func (s *session) events(f *link.ToServer, saved []link.Saved) []event.Event {
 		events = append(events, event.Ready{Worker: s.worker, Constrained: f.Ready.Constrained})
 	}
 	if o := f.Offer; o != nil {
-		events = append(events, event.Offered{Worker: s.worker, Tags: o.Tags, Kinds: o.Kinds, Resources: o.Resources, Allow: o.Allow})
+		events = append(events, event.Offered{Worker: s.worker, Tags: o.Tags, Kinds: o.Kinds, OwnKinds: o.OwnKinds, Resources: o.Resources, Allow: o.Allow})
 	}
 	for _, a := range f.Accepted {
 		events = append(events, event.Accepted{Worker: s.worker, Attempt: a})

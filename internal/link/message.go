@@ -1,12 +1,14 @@
 package link
 
 import (
+	"encoding/json"
+
 	"github.com/muster-dev/muster"
 )
 
 // Version is the protocol version that this build speaks. A Hello with another
 // one is refused with a Goodbye that names both.
-const Version = 3
+const Version = 4
 
 // MaxFrame is the most bytes of one frame. A longer one ends the session.
 const MaxFrame = 8 << 20
@@ -76,9 +78,10 @@ type Hello struct {
 	Kinds     []string           `json:"kinds"`
 	Price     float64            `json:"price,omitempty"`
 	Resources muster.Resources   `json:"resources"`
-	Allow     *muster.Allow      `json:"allow,omitempty"`   // what its owner lets tasks have; absent means all
-	Address   string             `json:"address,omitempty"` // at which other workers reach it; "" means where the server sees it
-	Held      []muster.AttemptID `json:"held,omitempty"`    // running here, or finished with a report that is not acknowledged
+	OwnKinds  json.RawMessage    `json:"own_kinds,omitempty"` // see muster.Worker
+	Allow     *muster.Allow      `json:"allow,omitempty"`     // what its owner lets tasks have; absent means all
+	Address   string             `json:"address,omitempty"`   // at which other workers reach it; "" means where the server sees it
+	Held      []muster.AttemptID `json:"held,omitempty"`      // running here, or finished with a report that is not acknowledged
 }
 
 // Welcome answers Hello.
@@ -98,6 +101,7 @@ type Offer struct {
 	Tags      []string         `json:"tags,omitempty"`
 	Kinds     []string         `json:"kinds"`
 	Resources muster.Resources `json:"resources"`
+	OwnKinds  json.RawMessage  `json:"own_kinds,omitempty"`
 	Allow     *muster.Allow    `json:"allow,omitempty"`
 }
 

@@ -88,7 +88,7 @@ func (s *State) offered(now muster.Time, ev event.Offered) error {
 		return err
 	}
 	row := w.row
-	row.Tags, row.Kinds, row.Resources, row.Allow = ev.Tags, ev.Kinds, ev.Resources, ev.Allow
+	row.Tags, row.Kinds, row.OwnKinds, row.Resources, row.Allow = ev.Tags, ev.Kinds, ev.OwnKinds, ev.Resources, ev.Allow
 	if err := place.Valid(&row); err != nil {
 		return err
 	}

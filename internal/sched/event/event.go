@@ -1,7 +1,11 @@
 // Package event is what can happen to the scheduler: see sched.State.Apply.
 package event
 
-import "github.com/muster-dev/muster"
+import (
+	"encoding/json"
+
+	"github.com/muster-dev/muster"
+)
 
 // Event is something that happened, to be decided upon by sched.State.Apply. The set
 // is closed.
@@ -70,6 +74,7 @@ type Offered struct {
 	Worker    muster.WorkerID
 	Tags      []string
 	Kinds     []string
+	OwnKinds  json.RawMessage
 	Resources muster.Resources
 	Allow     *muster.Allow
 }

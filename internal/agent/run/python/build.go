@@ -18,7 +18,7 @@ const lastWords = 5
 
 // interpreter returns what identifies the Python that a version means here: its
 // path and its full version.
-func (e *Envs) interpreter(ctx context.Context, uv, version string, watch Watcher) (string, error) {
+func (e *Envs) interpreter(ctx context.Context, uv, version string, watch run.Watch) (string, error) {
 	e.mu.Lock()
 	known := e.versions[version]
 	e.mu.Unlock()
@@ -56,7 +56,7 @@ func (e *Envs) interpreter(ctx context.Context, uv, version string, watch Watche
 }
 
 // build makes the environment at dir, with its files for uv in tmp.
-func (e *Envs) build(ctx context.Context, uv, interpreter, tmp, dir string, w *Want, watch Watcher) error {
+func (e *Envs) build(ctx context.Context, uv, interpreter, tmp, dir string, w *Want, watch run.Watch) error {
 	n := len(w.Requirements)
 	watch.Step(installing(n))
 	watch.Say(fmt.Sprintf("python environment: installing %s with uv", packages(n)))
@@ -81,7 +81,7 @@ func (e *Envs) build(ctx context.Context, uv, interpreter, tmp, dir string, w *W
 }
 
 // step runs uv for a build, passing on what it says.
-func (e *Envs) step(ctx context.Context, uv, tmp string, watch Watcher, args ...string) error {
+func (e *Envs) step(ctx context.Context, uv, tmp string, watch run.Watch, args ...string) error {
 	var last []string
 	resolved := regexp.MustCompile(`^Resolved (\d+) packages?`)
 	say := func(line string) {

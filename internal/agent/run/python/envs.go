@@ -34,12 +34,6 @@ type Envs struct {
 	pruned   bool
 }
 
-// Watcher is told what happens while an environment is made.
-type Watcher struct {
-	Step func(step string) // what is being done
-	Say  func(line string) // a line for the task's log
-}
-
 // New returns the environments of a worker.
 func New(env *run.Env) (*Envs, error) {
 	dir, err := filepath.Abs(env.Dir)
@@ -57,11 +51,13 @@ func New(env *run.Env) (*Envs, error) {
 }
 
 // UV returns the path of uv, which is fetched into the data dir if there is none.
-func (e *Envs) UV(ctx context.Context, watch Watcher) (string, error) { return e.tool.find(ctx, watch) }
+func (e *Envs) UV(ctx context.Context, watch run.Watch) (string, error) {
+	return e.tool.find(ctx, watch)
+}
 
 // Get returns the folder of the environment, built if need be. A failure is a
 // Dependency TaskError that ends with uv's last words.
-func (e *Envs) Get(ctx context.Context, w Want, watch Watcher) (string, error) {
+func (e *Envs) Get(ctx context.Context, w Want, watch run.Watch) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
 	defer cancel()
 	uv, err := e.tool.find(ctx, watch)
@@ -114,7 +110,7 @@ func (e *Envs) release(key string, turn chan struct{}) {
 }
 
 // ensure leaves a whole environment at dir.
-func (e *Envs) ensure(ctx context.Context, uv, interpreter, dir, key string, w *Want, watch Watcher) error {
+func (e *Envs) ensure(ctx context.Context, uv, interpreter, dir, key string, w *Want, watch run.Watch) error {
 	if e.usable(ctx, dir, key, watch) {
 		now := time.Now()
 		_ = os.Chtimes(filepath.Join(dir, marker), now, now) // else it only counts as longer unused
@@ -149,7 +145,7 @@ func (e *Envs) ensure(ctx context.Context, uv, interpreter, dir, key string, w *
 }
 
 // usable reports whether a finished, working environment is at dir.
-func (e *Envs) usable(ctx context.Context, dir, key string, watch Watcher) bool {
+func (e *Envs) usable(ctx context.Context, dir, key string, watch run.Watch) bool {
 	if _, err := os.Stat(filepath.Join(dir, marker)); err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			watch.Say(fmt.Sprintf("the python environment is built again: %v", err))

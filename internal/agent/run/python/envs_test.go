@@ -18,15 +18,15 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run/python"
 )
 
-// heard collects what a Watcher is told.
+// heard collects what a run.Watch is told.
 type heard struct {
 	mu    sync.Mutex
 	steps []string
 	lines []string
 }
 
-func (h *heard) watcher() python.Watcher {
-	return python.Watcher{
+func (h *heard) watcher() run.Watch {
+	return run.Watch{
 		Step: func(s string) { h.mu.Lock(); h.steps = append(h.steps, s); h.mu.Unlock() },
 		Say:  func(s string) { h.mu.Lock(); h.lines = append(h.lines, s); h.mu.Unlock() },
 	}

@@ -27,7 +27,7 @@ type tool struct {
 
 // find returns the path of uv: the one given, $MUSTER_UV, the one on the PATH, or
 // one that is fetched into the data dir, once.
-func (t *tool) find(ctx context.Context, watch Watcher) (string, error) {
+func (t *tool) find(ctx context.Context, watch run.Watch) (string, error) {
 	for _, name := range []string{t.given, os.Getenv("MUSTER_UV")} {
 		if name == "" {
 			continue
@@ -55,7 +55,7 @@ func (t *tool) find(ctx context.Context, watch Watcher) (string, error) {
 }
 
 // fetch installs uv into the data dir with the machine's pip.
-func (t *tool) fetch(ctx context.Context, watch Watcher) error {
+func (t *tool) fetch(ctx context.Context, watch run.Watch) error {
 	const advice = "install uv on the worker (https://docs.astral.sh/uv) or name it in MUSTER_UV"
 	watch.Step("python environment: fetching uv")
 	python, err := exec.LookPath("python3")

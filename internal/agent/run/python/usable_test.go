@@ -29,7 +29,7 @@ func TestAnEnvironmentSeesNothingOfTheWorkers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !e.usable(t.Context(), dir, "key", Watcher{Say: func(line string) { t.Error(line) }}) {
+	if !e.usable(t.Context(), dir, "key", run.Watch{Say: func(line string) { t.Error(line) }}) {
 		t.Error("it is not usable")
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, "seen")); err != nil || strings.Contains(string(b), "a secret") {

@@ -46,5 +46,5 @@ func (r *runtimes) prepare(ctx context.Context, a *process.Attempt) (string, err
 	if err != nil {
 		return "", err
 	}
-	return r.envs.Get(ctx, want, python.Watcher{Step: a.Step, Say: a.Say})
+	return r.envs.Get(ctx, want, run.Watch{Step: a.Step, Say: a.Say})
 }

@@ -1,0 +1,53 @@
+package run
+
+import (
+	"context"
+
+	"github.com/muster-dev/muster"
+)
+
+// Watch is told what happens while something is made for a task.
+type Watch struct {
+	Step func(step string) // what is being done
+	Say  func(line string) // a line for the task's log
+}
+
+// Runtime is a Python environment that comes with Muster, ready for use.
+type Runtime struct {
+	Name   string
+	Python string   // its interpreter, absolute
+	Env    string   // the folder of its virtual environment, "" for an interpreter that the operator gave
+	Code   []string // folders for PYTHONPATH, with the modules of its kinds
+	Read   []string // more folders that its programs read
+}
+
+// Runtimes makes the runtimes of one worker. Its methods may be called at the same time.
+type Runtimes interface {
+	// Get returns a runtime, built if need be. A failure is a TaskError, Dependency
+	// where something is missing.
+	Get(ctx context.Context, name string, watch Watch) (*Runtime, error)
+	// Code returns the folders with the modules of a runtime's kinds, for an image that has the
+	// packages itself.
+	Code(name string) ([]string, error)
+}
+
+// Host says how models are kept loaded between tasks, and what for.
+type Host struct {
+	Key     string   // tasks with the same one are served by the same host
+	Argv    []string // of the host; it listens on $MUSTER_WARM
+	Env     []string
+	Read    []string // folders that it may read
+	Write   []string // and change
+	Attempt muster.AttemptID
+	GPUs    []string    // UUIDs of the devices of the task that asks
+	Memory  muster.Size // that the task has
+}
+
+// Warm keeps hosts. Its methods may be called at the same time.
+type Warm interface {
+	// Socket returns the path of the socket of a host, started if there is none. The host is not
+	// evicted before release was called.
+	Socket(ctx context.Context, h *Host, watch Watch) (path string, release func(), err error)
+	// Evict ends all hosts that use one of these devices, but those of key, and returns when their memory is free.
+	Evict(ctx context.Context, gpus []string, key string) error
+}

@@ -1,0 +1,2 @@
+// Package runtimes makes, checks and removes the Python runtimes of a worker.
+package runtimes

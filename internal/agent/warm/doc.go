@@ -1,0 +1,2 @@
+// Package warm keeps processes that hold models in memory between tasks.
+package warm

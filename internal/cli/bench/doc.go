@@ -1,0 +1,2 @@
+// Package bench has the commands about the results of benchmark tasks.
+package bench

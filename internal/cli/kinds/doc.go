@@ -1,0 +1,2 @@
+// Package kinds has the commands about kinds of tasks.
+package kinds

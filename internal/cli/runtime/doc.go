@@ -1,0 +1,2 @@
+// Package runtime has the commands about Python runtimes.
+package runtime

@@ -1,0 +1,21 @@
+"""What the kinds of Muster that are written in Python have in common.
+
+    from muster_core import Fail, run, report
+
+    def train(given):
+        ...
+        return {"finalLoss": loss}
+
+    if __name__ == "__main__":
+        run(train)
+
+`run` gives the function the task's input, writes what it returns to result.json, and turns
+whatever goes wrong into failure.json: a reason that Muster knows, and one sentence for the user.
+Nothing here imports torch unless it is asked for something of torch's.
+"""
+
+from muster import checkpoint_dir, out_dir
+
+from ._task import Fail, given, report, run, say
+
+__all__ = ["Fail", "checkpoint_dir", "given", "out_dir", "report", "run", "say"]

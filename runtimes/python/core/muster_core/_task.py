@@ -1,0 +1,111 @@
+"""A task's life: its input, its reports, its end."""
+
+import errno
+import json
+import math
+import os
+import signal
+import sys
+import traceback
+from typing import Any, Callable, Dict, Optional
+
+import muster
+
+Json = Dict[str, Any]
+
+# What a task may say of itself. The worker looks twice at disk_full.
+REASONS = ("bad_input", "dependency", "diverged", "out_of_memory", "artifact_missing", "disk_full")
+
+
+class Fail(Exception):
+    """Ends the task with a reason and one sentence: what, where, what to do."""
+
+    def __init__(self, reason: str, message: str, **detail: Any) -> None:
+        if reason not in REASONS:
+            raise ValueError(f"{reason} is no reason that a task can give")
+        super().__init__(message)
+        self.reason = reason
+        self.detail = detail
+
+
+def given() -> Json:
+    """The stage's input, {} if it has none. The worker has checked it against the kind's schema."""
+    path = os.environ.get("MUSTER_INPUT")
+    if not path:
+        return {}
+    with open(path, encoding="utf-8") as f:
+        value = json.load(f)
+    if not isinstance(value, dict):
+        raise Fail("bad_input", "the input is not an object of fields and values")
+    return value
+
+
+def report(fraction: Optional[float] = None, step: Optional[str] = None, **metrics: float) -> None:
+    """Show progress from 0 to 1, what is done now, and figures; see muster.progress."""
+    muster.progress(fraction, step, **metrics)
+
+
+def say(line: str) -> None:
+    """A line for the task's log."""
+    print(line, flush=True)
+
+
+def run(work: Callable[[Json], Optional[Json]]) -> None:
+    """Run a kind to its end and exit: 0, or 1 with failure.json, or 128+15 when asked to stop.
+
+    SIGTERM raises SystemExit in the main thread, so that `finally` blocks save what there is.
+    """
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        result = work(given())
+        if result is not None:
+            muster.result(_finite(result))
+    except Fail as e:
+        _failed(e.reason, str(e), **e.detail)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as e:  # noqa: BLE001 - whatever it is, the user is told
+        reason, message = explained(e)
+        traceback.print_exc()
+        if reason is None:
+            sys.exit(1)
+        _failed(reason, message)
+
+
+def explained(e: BaseException) -> "tuple[Optional[str], str]":
+    """The reason that an exception is known to have, None for none, and a sentence."""
+    name = type(e).__name__
+    if isinstance(e, ImportError):
+        return "dependency", f"the Python package {e.name or '?'} cannot be used here ({e}): run muster runtime check on the worker, or install it for the interpreter of --python"
+    if isinstance(e, MemoryError) or name == "OutOfMemoryError" or "out of memory" in str(e).lower() or "can't allocate memory" in str(e).lower():
+        return "out_of_memory", f"memory ran out: {_first(e)}: take a smaller batch, or a worker with more"
+    if isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "disk_full", f"the disk is full: {_first(e)}"
+    return None, str(e)
+
+
+def _first(e: BaseException) -> str:
+    text = str(e).strip().splitlines()
+    return text[0].rstrip(".")[:300] if text else type(e).__name__
+
+
+def _failed(reason: str, message: str, **detail: Any) -> None:
+    body = {"reason": reason, "message": message, **_finite(detail)}
+    print(f"{reason}: {message}", file=sys.stderr, flush=True)
+    try:
+        with open(os.path.join(muster.out_dir(), "failure.json"), "w", encoding="utf-8") as f:
+            json.dump(body, f)
+    except OSError as e:
+        print(f"failure.json cannot be written: {e}", file=sys.stderr)
+    sys.exit(1)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN or infinity: they become null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value
