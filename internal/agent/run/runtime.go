@@ -40,7 +40,8 @@ type Host struct {
 	Write   []string // and change
 	Attempt muster.AttemptID
 	GPUs    []string    // UUIDs of the devices of the task that asks
-	Memory  muster.Size // that the task has
+	CPUs    float64     // cores that the task has; 0 means no limit
+	Memory  muster.Size // that the task has; 0 means no limit
 }
 
 // Warm keeps hosts. Its methods may be called at the same time.
@@ -50,4 +51,7 @@ type Warm interface {
 	Socket(ctx context.Context, h *Host, watch Watch) (path string, release func(), err error)
 	// Evict ends all hosts that use one of these devices, but those of key, and returns when their memory is free.
 	Evict(ctx context.Context, gpus []string, key string) error
+	// Room ends hosts that nobody uses, those unused for longest first, until this much memory is
+	// free besides what the owner wants left, or none is left to end.
+	Room(ctx context.Context, memory muster.Size)
 }
