@@ -1,0 +1,170 @@
+package cid
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"io"
+
+	"github.com/ipfs/go-cid"
+
+	"github.com/muster-dev/muster"
+)
+
+const (
+	chunk = 256 << 10 // bytes of a leaf
+	width = 174       // children of a node
+)
+
+// Scheme begins an address of a file by its identifier.
+const Scheme = "ipfs://"
+
+// Of returns the CIDv0 of what r delivers, until io.EOF. It keeps one chunk and a list of up to 174 nodes for each level of the tree: under
+// 400 KiB for a file of terabytes.
+func Of(r io.Reader) (string, error) { return of(r, chunk, width) }
+
+func of(r io.Reader, chunk, width int) (string, error) {
+	t := tree{width: width}
+	buf := make([]byte, chunk)
+	for first := true; ; first = false {
+		n, err := io.ReadFull(r, buf)
+		if n > 0 || first && err == io.EOF { // an empty file is one empty leaf
+			t.add(0, leaf(buf[:n]))
+		}
+		switch {
+		case errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF:
+			return t.root().String(), nil
+		case err != nil:
+			return "", err
+		}
+	}
+}
+
+// Canonical returns the CIDv0 of what text names: a CIDv0, or a CIDv1 of the same node (bafybei…). Others are Invalid errors, for no artifact has them.
+func Canonical(text string) (string, error) {
+	c, err := cid.Decode(text)
+	if err != nil {
+		return "", muster.Errorf(muster.Invalid, "%.100q is not a content identifier: one begins with Qm or bafybei", text)
+	}
+	p := c.Prefix()
+	if p.Codec != cid.DagProtobuf || p.MhType != sha2 || p.MhLength != sha256.Size {
+		return "", muster.Errorf(muster.Invalid, "%.100q names no file as Muster stores them: those are dag-pb nodes with a SHA-256, and begin with Qm or bafybei", text)
+	}
+	return cid.NewCidV0(c.Hash()).String(), nil
+}
+
+// sha2 is the number of SHA-256 among the multihashes.
+const sha2 = 0x12
+
+// node is a node of the tree, as the one above it tells of it.
+type node struct {
+	hash [sha256.Size]byte
+	file uint64 // bytes of the file below it
+	all  uint64 // bytes of the nodes, from this one down
+}
+
+// String is the CIDv0.
+func (n *node) String() string {
+	return cid.NewCidV0(n.multihash()).String()
+}
+
+func (n *node) multihash() []byte { return append([]byte{sha2, sha256.Size}, n.hash[:]...) }
+
+// tree is built from its leaves: levels[0] are those that have no parent yet.
+type tree struct {
+	width  int
+	levels [][]node
+}
+
+// add puts a node on a level. A full level becomes one node of the next only when another one comes, so that the root has no single child.
+func (t *tree) add(level int, n node) {
+	if level == len(t.levels) {
+		t.levels = append(t.levels, make([]node, 0, t.width))
+	}
+	if len(t.levels[level]) == t.width {
+		t.fold(level)
+	}
+	t.levels[level] = append(t.levels[level], n)
+}
+
+func (t *tree) fold(level int) {
+	n := parent(t.levels[level])
+	t.levels[level] = t.levels[level][:0]
+	t.add(level+1, n)
+}
+
+func (t *tree) root() *node {
+	for level := 0; ; level++ {
+		top := level == len(t.levels)-1
+		if top && len(t.levels[level]) == 1 {
+			return &t.levels[level][0]
+		}
+		if len(t.levels[level]) > 0 {
+			t.fold(level)
+		}
+	}
+}
+
+// The fields of the messages, each with the type of what follows: see Protocol Buffers' encoding.
+const (
+	nodeData   = 1<<3 | 2 // of dag-pb's PBNode
+	nodeLinks  = 2<<3 | 2
+	linkHash   = 1<<3 | 2 // of its PBLink
+	linkName   = 2<<3 | 2
+	linkSize   = 3 << 3
+	fileType   = 1 << 3 // of UnixFS' Data
+	fileData   = 2<<3 | 2
+	fileSize   = 3 << 3
+	blockSizes = 4 << 3
+
+	typeFile = 2
+)
+
+// leaf makes the node of a chunk.
+func leaf(data []byte) node {
+	n := uint64(len(data))
+	before := []byte{fileType, typeFile}
+	if n > 0 {
+		before = append(before, fileData)
+		before = binary.AppendUvarint(before, n)
+	}
+	after := binary.AppendUvarint([]byte{fileSize}, n)
+	head := binary.AppendUvarint([]byte{nodeData}, uint64(len(before)+len(after))+n)
+	h := sha256.New()
+	for _, part := range [][]byte{head, before, data, after} {
+		_, _ = h.Write(part) // never fails
+	}
+	l := node{file: n, all: uint64(len(head)+len(before)+len(after)) + n}
+	h.Sum(l.hash[:0])
+	return l
+}
+
+// parent makes the node above others.
+func parent(children []node) node {
+	var p node
+	var block, link []byte
+	for i := range children {
+		c := &children[i]
+		p.file += c.file
+		p.all += c.all
+		link = append(link[:0], linkHash, 2+sha256.Size)
+		link = append(link, c.multihash()...)
+		link = append(link, linkName, 0)
+		link = append(link, linkSize)
+		link = binary.AppendUvarint(link, c.all)
+		block = append(block, nodeLinks)
+		block = binary.AppendUvarint(block, uint64(len(link)))
+		block = append(block, link...)
+	}
+	data := binary.AppendUvarint([]byte{fileType, typeFile, fileSize}, p.file)
+	for i := range children {
+		data = append(data, blockSizes)
+		data = binary.AppendUvarint(data, children[i].file)
+	}
+	block = append(block, nodeData) // after the links, though its number is lower: so it is written since the first IPFS
+	block = binary.AppendUvarint(block, uint64(len(data)))
+	block = append(block, data...)
+	p.all += uint64(len(block))
+	p.hash = sha256.Sum256(block)
+	return p
+}
