@@ -54,7 +54,7 @@ var rules = map[string]rule{
 	"notify":  {ring: contract},
 
 	"api/wire": {ring: contract, mine: []string{"sched/event", "sched/explain"}},
-	"kind":     {ring: adapter, mine: []string{"runtimes"}, third: []string{"github.com/goccy/go-yaml", "github.com/santhosh-tekuri/jsonschema/v6"}},
+	"kind":     {ring: adapter, mine: []string{"runtimes", "spec", "flow"}, third: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"runtimes": {ring: contract},
 
 	"agent/run": {ring: contract, mine: []string{"tasklog"}, third: []string{"golang.org/x/sys"}},
@@ -68,7 +68,8 @@ var rules = map[string]rule{
 	"agent/warm":        {ring: adapter, mine: []string{"agent/run", "agent/limit"}, third: []string{"golang.org/x/"}},
 	"agent/run/noop":    {ring: adapter, mine: []string{"agent/run"}},
 	"agent/run/process": {ring: adapter, mine: []string{"agent/run", "tasklog", "sdk/python"}, third: []string{"golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
-	"agent/run/script":  {ring: adapter, mine: []string{"agent/run", "agent/run/process", "agent/run/python"}},
+	"agent/run/script":  {ring: adapter, mine: []string{"agent/outbound", "agent/run", "agent/run/process", "agent/run/python"}},
+	"agent/outbound":    {ring: adapter},
 	"agent/run/python":  {ring: adapter, mine: []string{"agent/run", "agent/limit"}, third: []string{"golang.org/x/sys"}},
 	"agent/probe":       {ring: adapter, mine: []string{"agent/gpu", "agent/limit"}, third: []string{"github.com/shirou/gopsutil", "golang.org/x/sys"}},
 	"agent/gpu":         {ring: adapter, third: []string{"golang.org/x/"}},

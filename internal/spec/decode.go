@@ -182,7 +182,7 @@ func (d *decoder) integer(n *node, v reflect.Value, path string) {
 // fieldIndex finds the field of t with this name in JSON.
 func fieldIndex(t reflect.Type, name string) (int, bool) {
 	for i := range t.NumField() {
-		if jsonName(t.Field(i)) == name {
+		if f := t.Field(i); f.IsExported() && jsonName(f) == name {
 			return i, true
 		}
 	}
@@ -201,9 +201,11 @@ func keepsEmpty(f reflect.StructField) bool {
 
 // names lists the fields of t.
 func names(t reflect.Type) []string {
-	all := make([]string, t.NumField())
-	for i := range all {
-		all[i] = jsonName(t.Field(i))
+	var all []string
+	for i := range t.NumField() {
+		if f := t.Field(i); f.IsExported() {
+			all = append(all, jsonName(f))
+		}
 	}
 	return all
 }

@@ -1,0 +1,211 @@
+package kind
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/runtimes"
+)
+
+// embedded are the definitions that come with Muster.
+var embedded = sync.OnceValue(func() []*Kind {
+	files := runtimes.Files()
+	found, err := fs.Glob(files, "kinds/*/"+File)
+	if err != nil {
+		panic("kind: " + err.Error()) // the pattern is a constant
+	}
+	var all []*Kind
+	for _, f := range found {
+		dir, err := fs.Sub(files, path.Dir(f))
+		if err != nil {
+			panic("kind: " + err.Error()) // it was found
+		}
+		k, err := Parse(dir, path.Dir(f))
+		if err != nil {
+			panic("kind: " + err.Error()) // a test holds that each is valid
+		}
+		all = append(all, k)
+	}
+	return all
+})
+
+// Embedded returns the definitions that come with Muster, by name. The list is the caller's.
+func Embedded() []*Kind { return slices.Clone(embedded()) }
+
+// Catalog is what kinds there are: those that come with Muster, and others. It is not changed.
+type Catalog struct {
+	all    []*Kind // by name
+	byName map[string][]*Kind
+}
+
+// NewCatalog returns the embedded definitions with others. Of several ones of a name each counts; none takes the place of an embedded one.
+func NewCatalog(others ...*Kind) *Catalog {
+	c := &Catalog{byName: map[string][]*Kind{}}
+	for _, k := range embedded() {
+		c.byName[k.Name] = []*Kind{k}
+		c.all = append(c.all, k)
+	}
+	ours := len(c.all)
+	for _, k := range others {
+		if have := c.byName[k.Name]; len(have) > 0 && slices.Contains(c.all[:ours], have[0]) {
+			continue
+		}
+		c.byName[k.Name] = append(c.byName[k.Name], k)
+		c.all = append(c.all, k)
+	}
+	slices.SortStableFunc(c.all, func(a, b *Kind) int { return strings.Compare(a.Name, b.Name) })
+	return c
+}
+
+// IsEmbedded reports whether a kind of this name comes with Muster.
+func IsEmbedded(name string) bool {
+	return slices.ContainsFunc(embedded(), func(k *Kind) bool { return k.Name == name })
+}
+
+// All returns the definitions by name.
+func (c *Catalog) All() []*Kind { return slices.Clone(c.all) }
+
+// Names lists the kinds that a job may name, without the core ones.
+func (c *Catalog) Names() []string {
+	var names []string
+	for _, k := range c.all {
+		names = append(names, k.Name)
+	}
+	return slices.Compact(names)
+}
+
+// Find returns the definitions of a name: none, one, or several if workers differ.
+func (c *Catalog) Find(name string) []*Kind { return slices.Clone(c.byName[name]) }
+
+// Check tells what is wrong with how a stage uses its kind, with paths within the stage, such as input.epochs. With several
+// definitions of its kind it is right if one of them has it so. The stage is normalized.
+func (c *Catalog) Check(t *muster.TaskSpec) []muster.FieldError {
+	if slices.Contains(Core(), t.Kind) {
+		if len(t.Input) > 0 && !isEmpty(t.Input) {
+			return []muster.FieldError{{Path: "input", Message: fmt.Sprintf("a task of kind %s takes none", t.Kind), Hint: "pass values with env or with the arguments of run"}}
+		}
+		return nil
+	}
+	found := c.byName[t.Kind]
+	if len(found) == 0 {
+		return []muster.FieldError{c.unknown(t.Kind)}
+	}
+	if op, input, ok := c.operation(t); ok {
+		found, t = op, &muster.TaskSpec{Kind: t.Kind, Run: t.Run, Script: t.Script, Python: t.Python, Input: input}
+		return within(least(found, t), "input.parameters")
+	}
+	return least(found, t)
+}
+
+// least returns the problems with the definition that fits best.
+func least(found []*Kind, t *muster.TaskSpec) []muster.FieldError {
+	var best []muster.FieldError
+	for i, k := range found {
+		wrong := k.problems(t)
+		if len(wrong) == 0 {
+			return nil
+		}
+		if i == 0 || len(wrong) < len(best) {
+			best = wrong
+		}
+	}
+	return best
+}
+
+// within says that an input stands deeper.
+func within(wrong []muster.FieldError, at string) []muster.FieldError {
+	for i, e := range wrong {
+		if rest, ok := strings.CutPrefix(e.Path, "input"); ok {
+			wrong[i].Path = at + rest
+		}
+	}
+	return wrong
+}
+
+// problems tells what is wrong with a stage of the kind.
+func (k *Kind) problems(t *muster.TaskSpec) []muster.FieldError {
+	var wrong []muster.FieldError
+	add := func(at, hint, format string, args ...any) {
+		wrong = append(wrong, muster.FieldError{Path: at, Message: fmt.Sprintf(format, args...), Hint: hint})
+	}
+	switch {
+	case t.Run != nil && k.Run != RunMay && k.Run != RunMust:
+		add("run", "say what is wanted with input", "the kind %s brings its own program: leave run out", k.Name)
+	case t.Run == nil && k.Run == RunMust:
+		add("run", "write run: a command", "it is missing: a task of kind %s runs a command", k.Name)
+	}
+	if t.Script != nil {
+		add("script", "use kind script", "the kind %s brings its own program: leave script out", k.Name)
+	}
+	if t.Python != nil {
+		add("python", "use kind script for an environment of your own", "the kind %s has a Python environment of its own: leave python out", k.Name)
+	}
+	return append(wrong, k.Problems(t.Input)...)
+}
+
+func (c *Catalog) unknown(name string) muster.FieldError {
+	known := slices.Concat(Core(), c.Names())
+	e := muster.FieldError{Path: "kind", Message: fmt.Sprintf("there is no kind %s", cut(name)), Hint: didYouMean(name, known)}
+	if e.Hint == "" {
+		e.Hint = "there are " + strings.Join(known, ", ")
+	}
+	return e
+}
+
+// operation returns the definitions of the operation that a stage of kind custom names, and its input.
+func (c *Catalog) operation(t *muster.TaskSpec) ([]*Kind, json.RawMessage, bool) {
+	if t.Kind != Custom {
+		return nil, nil, false
+	}
+	var input struct {
+		Name       string          `json:"name"`
+		Parameters json.RawMessage `json:"parameters"`
+	}
+	if json.Unmarshal(t.Input, &input) != nil {
+		return nil, nil, false
+	}
+	found := slices.DeleteFunc(c.Find(input.Name), func(k *Kind) bool { return !k.Operation })
+	return found, input.Parameters, len(found) > 0
+}
+
+// Fill writes into a stage what its kind says where the stage says nothing of that sort. An operation that a
+// stage of kind custom names becomes the stage's kind, so that it is given to a worker that has it.
+func (c *Catalog) Fill(t *muster.TaskSpec) {
+	if op, input, ok := c.operation(t); ok {
+		t.Kind, t.Input = op[0].Name, input
+	}
+	for _, k := range c.byName[t.Kind] {
+		if len(c.byName[t.Kind]) == 1 || len(k.problems(t)) == 0 {
+			k.fill(t)
+			return
+		}
+	}
+}
+
+func (k *Kind) fill(t *muster.TaskSpec) {
+	r, d := &t.Resources, &k.Resources
+	if r.CPUs == 0 {
+		r.CPUs = d.CPUs
+	}
+	if r.Memory == 0 {
+		r.Memory = d.Memory
+	}
+	if r.Disk == 0 {
+		r.Disk = d.Disk
+	}
+	if r.PIDs == 0 {
+		r.PIDs = d.PIDs
+	}
+	if r.GPUs == (muster.GPURequest{}) {
+		r.GPUs = d.GPUs
+	}
+	if k.Checkpoint && t.Checkpoint == nil {
+		t.Checkpoint = &muster.Checkpoint{}
+	}
+}

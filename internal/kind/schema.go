@@ -1,0 +1,275 @@
+package kind
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/muster-dev/muster"
+)
+
+// place is what a schema has in place of an address.
+const place = "muster:input"
+
+// noRemote refuses the schemas that a schema refers to and does not hold.
+type noRemote struct{}
+
+// Load implements jsonschema.URLLoader.
+func (noRemote) Load(url string) (any, error) {
+	return nil, fmt.Errorf("$ref %s leads out of the definition: refer to what stands in it, as #/$defs/…", cut(url))
+}
+
+// compile reads a schema of an input. Fields that it does not name are refused, unless it says additionalProperties.
+func compile(raw json.RawMessage) (*jsonschema.Schema, error) {
+	v, err := decode(raw)
+	if err != nil {
+		return nil, err
+	}
+	top, ok := v.(map[string]any)
+	if !ok || top["type"] != "object" {
+		return nil, errors.New("write type: object, and the fields under properties")
+	}
+	if err := plain(v, ""); err != nil {
+		return nil, err
+	}
+	_, lists := top["properties"]
+	_, additional := top["additionalProperties"]
+	_, unevaluated := top["unevaluatedProperties"]
+	if lists && !additional && !unevaluated {
+		top["unevaluatedProperties"] = false
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.AssertFormat()
+	c.UseLoader(noRemote{})
+	if err := c.AddResource(place, top); err != nil {
+		return nil, err
+	}
+	s, err := c.Compile(place)
+	if err != nil {
+		return nil, errors.New(lessOf(err))
+	}
+	return s, nil
+}
+
+// lessOf is an error of the schema library in one line.
+func lessOf(err error) string {
+	if bad, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
+		if inner, ok := errors.AsType[*jsonschema.ValidationError](bad.Err); ok {
+			for len(inner.Causes) > 0 {
+				inner = inner.Causes[0]
+			}
+			return fmt.Sprintf("at %q: %s", "/"+strings.Join(inner.InstanceLocation, "/"), told(inner))
+		}
+	}
+	if bad, ok := errors.AsType[*jsonschema.LoadURLError](err); ok {
+		return bad.Err.Error()
+	}
+	return strings.ReplaceAll(err.Error(), place, "")
+}
+
+// plain refuses numbers that are out of the range of all numbers: their exact value, with which schemas reckon, may take the
+// memory of the machine.
+func plain(v any, at string) error {
+	switch v := v.(type) {
+	case json.Number:
+		if f, err := v.Float64(); err != nil || f == 0 && strings.ContainsAny(string(v), "eE") && strings.ContainsAny(string(v), "123456789") {
+			return &outOfRange{at, string(v)}
+		}
+	case []any:
+		for i := range v {
+			if err := plain(v[i], fmt.Sprintf("%s[%d]", at, i)); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if err := plain(v[name], at+"."+name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+type outOfRange struct{ at, number string }
+
+// Error tells where it stands.
+func (e *outOfRange) Error() string {
+	return fmt.Sprintf("%s: the number %s is out of range", strings.TrimPrefix(e.at, "."), cut(e.number))
+}
+
+// Fields lists the fields of the input by name.
+func (k *Kind) Fields() []string {
+	var s struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	if json.Unmarshal(k.Input, &s) != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(s.Properties))
+}
+
+// Problems tells what is wrong with an input, with the paths of its fields, such as input.epochs. Where a text in it
+// still has a reference ${…}, nothing is told of that value.
+func (k *Kind) Problems(input json.RawMessage) []muster.FieldError {
+	if k.schema == nil {
+		if len(input) == 0 || isEmpty(input) {
+			return nil
+		}
+		return []muster.FieldError{{Path: "input", Message: fmt.Sprintf("the kind %s takes none: leave input out", k.Name)}}
+	}
+	v, wrong := object(input)
+	if wrong != nil {
+		return []muster.FieldError{*wrong}
+	}
+	err := k.schema.Validate(v)
+	bad, ok := errors.AsType[*jsonschema.ValidationError](err)
+	if !ok {
+		return nil
+	}
+	t := teller{kind: k, input: v}
+	t.tell(bad)
+	return t.told()
+}
+
+// object reads an input; none is as good as an empty one.
+func object(input json.RawMessage) (map[string]any, *muster.FieldError) {
+	if len(input) == 0 {
+		return map[string]any{}, nil
+	}
+	v, err := decode(input)
+	if err != nil {
+		return nil, &muster.FieldError{Path: "input", Message: "it is not JSON"}
+	}
+	o, ok := v.(map[string]any)
+	if !ok {
+		return nil, &muster.FieldError{Path: "input", Message: describe(v) + " cannot stand here: write an object of fields and values"}
+	}
+	var bad *outOfRange
+	if errors.As(plain(v, "input"), &bad) {
+		return nil, &muster.FieldError{Path: bad.at, Message: fmt.Sprintf("the number %s is out of range", cut(bad.number))}
+	}
+	return o, nil
+}
+
+func isEmpty(input json.RawMessage) bool {
+	v, err := decode(input)
+	o, ok := v.(map[string]any)
+	return err == nil && (v == nil || ok && len(o) == 0)
+}
+
+// Complete returns an input with the defaults of the schema where it has no such field: of the object itself, and of objects that stand in it. A
+// default that the schema does not allow beside the other fields is left out.
+func (k *Kind) Complete(input json.RawMessage) json.RawMessage {
+	v, wrong := object(input)
+	schema, err := decode(k.Input)
+	if wrong != nil || err != nil || k.schema == nil {
+		if len(input) == 0 {
+			return json.RawMessage("{}")
+		}
+		return input
+	}
+	k.complete(v, v, schema)
+	b, err := json.Marshal(v)
+	if err != nil {
+		return input
+	}
+	return b
+}
+
+// complete fills in an object that is part of the whole input.
+func (k *Kind) complete(whole any, o map[string]any, schema any) {
+	s, _ := schema.(map[string]any)
+	properties, _ := s["properties"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		p, _ := properties[name].(map[string]any)
+		if inner, ok := o[name].(map[string]any); ok {
+			k.complete(whole, inner, p)
+			continue
+		}
+		d, has := p["default"]
+		if _, given := o[name]; given || !has || d == nil {
+			continue
+		}
+		o[name] = d
+		if k.schema.Validate(whole) != nil {
+			delete(o, name)
+		}
+	}
+}
+
+// Key says which tasks of the kind can be served by one loaded model: those with the same key. It is "" if the kind names no fields.
+func (k *Kind) Key(input json.RawMessage) string {
+	if len(k.MergeKey) == 0 {
+		return ""
+	}
+	v, _ := object(input)
+	parts := make([]any, 0, len(k.MergeKey))
+	for _, name := range k.MergeKey {
+		parts = append(parts, v[name])
+	}
+	b, err := json.Marshal(parts)
+	if err != nil {
+		return "" // never: they were JSON
+	}
+	return k.Name + string(b)
+}
+
+// RuntimeFor is the runtime for an input, "" for none.
+func (k *Kind) RuntimeFor(input json.RawMessage) string {
+	v, _ := object(input)
+	for _, variant := range k.Variants {
+		when, err := decode(variant.When)
+		fields, ok := when.(map[string]any)
+		if err != nil || !ok {
+			continue
+		}
+		fits := true
+		for name, want := range fields {
+			fits = fits && same(v[name], want)
+		}
+		if fits {
+			return variant.Runtime
+		}
+	}
+	return k.Runtime
+}
+
+// same compares values of JSON.
+func same(a, b any) bool {
+	x, xok := a.(json.Number)
+	y, yok := b.(json.Number)
+	if xok && yok {
+		f, errF := x.Float64()
+		g, errG := y.Float64()
+		return errF == nil && errG == nil && math.Abs(f-g) == 0
+	}
+	one, err := json.Marshal(a)
+	two, err2 := json.Marshal(b)
+	return err == nil && err2 == nil && string(one) == string(two)
+}
+
+func describe(v any) string {
+	switch v := v.(type) {
+	case string:
+		return strconv.Quote(cut(v))
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "an object"
+	case nil:
+		return "null"
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,56 @@
+package spec
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"reflect"
+	"slices"
+
+	"github.com/muster-dev/muster"
+)
+
+// Object reads one object of a YAML or JSON file into what v points to, a struct with the types that
+// specs are made of. What check finds afterwards, by the paths of the fields, gets its place in the file. Errors are those of Parse.
+func Object(data []byte, name string, v any, check func() []muster.FieldError) error {
+	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
+	if at, bad := firstNotUTF8(data); bad {
+		return invalid(name, []muster.FieldError{{Line: at.line, Column: at.column, Message: "the file is not UTF-8 text"}})
+	}
+	d := newDecoder(nil)
+	n, bad := d.only(data)
+	if bad != nil {
+		return invalid(name, []muster.FieldError{*bad})
+	}
+	d.into(n, reflect.ValueOf(v).Elem(), "")
+	if d.nodes < maxNodes && len(d.wrong) == 0 {
+		for _, e := range check() {
+			at, _ := d.find(e.Path)
+			e.Line, e.Column = at.line, at.column
+			d.wrong = append(d.wrong, e)
+		}
+	}
+	if len(d.wrong) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(d.wrong, func(a, b muster.FieldError) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return invalid(name, d.wrong)
+}
+
+// only returns the one document of a file.
+func (d *decoder) only(data []byte) (*node, *muster.FieldError) {
+	if json.Valid(data) {
+		return d.fromJSON(data), nil
+	}
+	docs, bad := yamlDocuments(string(data))
+	if bad != nil {
+		return nil, bad
+	}
+	docs = slices.DeleteFunc(docs, empty)
+	if len(docs) != 1 {
+		return nil, &muster.FieldError{Line: 1, Column: 1, Message: "the file has to hold one document, and it holds " + [...]string{"none", "several"}[min(len(docs), 1)]}
+	}
+	return d.fromYAML(docs[0].Body), nil
+}
