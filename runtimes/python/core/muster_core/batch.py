@@ -1,48 +1,156 @@
-"""Batches that fit: what to do when memory runs out."""
+"""Batches that fit: what to do when memory runs out.
 
-from typing import Any, Callable, TypeVar
+A GPU says so, and the program goes on. A machine does not: the kernel kills. So on a CPU the program's own
+allocations are held to what its control group has left while a batch is tried, and fail instead.
+"""
+
+import re
+import traceback
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Callable, Iterator, Optional, TypeVar
 
 from . import device as devices
-from ._task import Fail, explained, say
+from ._task import Fail, explained, report, say
 
 T = TypeVar("T")
 
+_SPARE = 32 << 20  # of the control group's memory, for what is not allocated as data: stacks, page tables
+_UNLIMITED = 1 << 60
 
-def fitting(size: int, device: Any, halve: bool, work: Callable[[int], T]) -> "tuple[T, int]":
+
+def fitting(size: int, device: Any, halve: bool, work: Callable[[int], T], probe: Optional[Callable[[int], Any]] = None) -> "tuple[T, int]":
     """Call work with a batch size; when memory runs out, halve it if asked to, down to 1.
 
     Returns what work returned and the size that fitted. Without halving, or if not even 1 fits, the task
-    fails with out_of_memory. What would have fitted is found by trying smaller ones, each at most once:
-    work is called only for its memory then, and must be free to be called again.
+    fails with out_of_memory; its message and its detail `fits` tell the largest of size/2, size/4, … that fits, which
+    is tried, never guessed: by calling probe, a cheaper way to need the same memory, or else work. Both must be free to
+    be called again. The size that is being tried is shown as the metric batch_size, which is what is known if the kernel kills the task after all.
     """
-    failed = size
+    if size < 1:
+        raise Fail("bad_input", f"batch_size: {size} is too small: write at least 1")
     while True:
-        try:
-            return work(size), size
-        except Exception as e:  # noqa: BLE001 - only those of memory are caught
-            if explained(e)[0] != "out_of_memory":
-                raise
-            failed, cause = size, str(e).strip().splitlines()[0] if str(e).strip() else "memory ran out"
-        devices.release(device)
-        if failed <= 1:
-            raise Fail("out_of_memory", f"not even a batch of 1 fits into the memory of {devices.describe(device)} ({cause}): take a smaller model or precision, or a device with more memory", batch_size=failed)
+        report(batch_size=size)
+        done, value, cause = _tried(size, device, work)
+        if done:
+            return value, size
+        if size == 1:
+            raise Fail(
+                "out_of_memory",
+                f"not even a batch of 1 fits into the memory of {devices.describe(device)} ({cause}): take a smaller model or precision, or a worker with more memory",
+                batch_size=1,
+                fits=0,
+            )
         if not halve:
-            fits = _probe(failed // 2, device, work)
-            advice = f"a batch of {fits} would fit" if fits else "not even a batch of 1 would fit"
-            raise Fail("out_of_memory", f"a batch of {failed} does not fit into the memory of {devices.describe(device)} ({cause}): {advice}; set batch_size, or auto_batch: true", batch_size=failed, fits=fits)
-        size = failed // 2
-        say(f"a batch of {failed} does not fit into memory: trying {size}")
+            fits = _largest(size // 2, device, probe or work)
+            advice = f"a batch of {fits} fits: set batch_size: {fits}, or auto_batch: true" if fits else "not even a batch of 1 fits: take a smaller model or precision, or a worker with more memory"
+            raise Fail("out_of_memory", f"a batch of {size} does not fit into the memory of {devices.describe(device)} ({cause}); {advice}", batch_size=size, fits=fits)
+        say(f"a batch of {size} does not fit into memory ({cause}): trying {size // 2}")
+        size //= 2
 
 
-def _probe(size: int, device: Any, work: Callable[[int], Any]) -> int:
-    """The largest of size, size/2, … that fits; 0 for none."""
+def _largest(size: int, device: Any, probe: Callable[[int], Any]) -> int:
+    """The first of size, size/2, … that fits; 0 for none."""
     while size >= 1:
-        try:
-            work(size)
+        report(step=f"trying a batch of {size}", batch_size=size)
+        if _tried(size, device, probe)[0]:
+            devices.release(device)
             return size
-        except Exception as e:  # noqa: BLE001
-            if explained(e)[0] != "out_of_memory":
-                raise
-        devices.release(device)
         size //= 2
     return 0
+
+
+def _tried(size: int, device: Any, work: Callable[[int], Any]) -> "tuple[bool, Any, str]":
+    """Whether memory was enough, what came of it, and else what ran out."""
+    try:
+        with _held(device):
+            return True, work(size), ""
+    except Exception as e:  # noqa: BLE001 - only those of memory are caught
+        if explained(e)[0] != "out_of_memory":
+            raise
+        # What was computed so far hangs on the frames of the exception: without them it can be freed.
+        for link in _chain(e):
+            traceback.clear_frames(link.__traceback__)
+            link.__traceback__ = None
+        text = str(e).strip().splitlines()
+        cause = text[0][:200].rstrip(". ") if text else "memory ran out"
+    devices.release(device)
+    return False, None, cause
+
+
+def _chain(e: Optional[BaseException]) -> Iterator[BaseException]:
+    seen = set()
+    while e is not None and id(e) not in seen:
+        seen.add(id(e))
+        yield e
+        e = e.__cause__ or e.__context__
+
+
+@contextmanager
+def _held(device: Any) -> Iterator[None]:
+    """On a CPU: allocations fail where the control group's memory ends, so that the kernel need not kill."""
+    left = memory_left() if device.type == "cpu" else None
+    if left is None:
+        yield
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = [v for v in (_data() + max(left - _SPARE, 0), soft, hard) if v != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(most), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def memory_left(root: str = "/") -> Optional[int]:
+    """Bytes that the control groups of this process still allow it, None where nothing limits it or it cannot be read."""
+    found = [left for group in _groups(Path(root)) if (left := _left(group)) is not None]
+    return min(found) if found else None
+
+
+def _data() -> int:
+    """Bytes of memory that count for RLIMIT_DATA."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """The folders of this process' control groups that may limit memory, of version 1 and 2, from the inside out."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, name = line.split(":", 2)
+        if controllers == "":
+            tops = [root / "sys/fs/cgroup", root / "sys/fs/cgroup/unified"]
+        elif "memory" in controllers.split(","):
+            tops = [root / "sys/fs/cgroup/memory"]
+        else:
+            continue
+        for top in tops:
+            group = top / name.lstrip("/")
+            if not group.is_dir():
+                group = top  # in a container, which sees its own group as the root
+            while group.is_dir():
+                yield group
+                if group == top:
+                    break
+                group = group.parent
+
+
+def _left(group: Path) -> Optional[int]:
+    for limit, used, files in (("memory.max", "memory.current", r"^(?:in)?active_file (\d+)"), ("memory.limit_in_bytes", "memory.usage_in_bytes", r"^total_(?:in)?active_file (\d+)")):
+        try:
+            most = (group / limit).read_text().strip()
+            if most == "max" or int(most) > _UNLIMITED:
+                continue
+            cached = sum(int(n) for n in re.findall(files, (group / "memory.stat").read_text(), re.M))  # the kernel drops it when memory is short
+            return max(int(most) - int((group / used).read_text()) + cached, 0)
+        except (OSError, ValueError):
+            continue
+    return None
