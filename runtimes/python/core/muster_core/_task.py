@@ -7,11 +7,16 @@ import os
 import signal
 import sys
 import traceback
-from typing import Any, Callable, Dict, Optional
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, Optional
 
 import muster
 
 Json = Dict[str, Any]
+
+# How libraries say that memory ran out where they have no exception of their own for it.
+_NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory", "_status_alloc_failed", "std::bad_alloc")
 
 # What a task may say of itself. The worker looks twice at disk_full.
 REASONS = ("bad_input", "dependency", "diverged", "out_of_memory", "artifact_missing", "disk_full")
@@ -50,6 +55,11 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
+def keep(name: str, value: Any) -> Path:
+    """A JSON file among the task's artifacts. NaN and infinity become null."""
+    return muster.save(name, json.dumps(_finite(value), indent=1))
+
+
 def run(work: Callable[[Json], Optional[Json]]) -> None:
     """Run a kind to its end and exit: 0, or 1 with failure.json, or 128+15 when asked to stop.
 
@@ -72,12 +82,33 @@ def run(work: Callable[[Json], Optional[Json]]) -> None:
         _failed(reason, message)
 
 
+@contextmanager
+def orderly() -> "Iterator[Callable[[], bool]]":
+    """While it lasts, being asked to stop does not interrupt: the function that it gives tells whether we were.
+
+        with orderly() as stopping:
+            for batch in batches:
+                step(batch)
+                if stopping():
+                    save()
+                    sys.exit(143)
+
+    For loops whose state must not be torn. Only in the main thread.
+    """
+    asked = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    try:
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def explained(e: BaseException) -> "tuple[Optional[str], str]":
     """The reason that an exception is known to have, None for none, and a sentence."""
     name = type(e).__name__
     if isinstance(e, ImportError):
         return "dependency", f"the Python package {e.name or '?'} cannot be used here ({e}): run muster runtime check on the worker, or install it for the interpreter of --python"
-    if isinstance(e, MemoryError) or name == "OutOfMemoryError" or "out of memory" in str(e).lower() or "can't allocate memory" in str(e).lower():
+    if isinstance(e, MemoryError) or name == "OutOfMemoryError" or isinstance(e, OSError) and e.errno == errno.ENOMEM or any(t in str(e).lower() for t in _NO_MEMORY):
         return "out_of_memory", f"memory ran out: {_first(e)}: take a smaller batch, or a worker with more"
     if isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT):
         return "disk_full", f"the disk is full: {_first(e)}"

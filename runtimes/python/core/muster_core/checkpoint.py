@@ -1,13 +1,14 @@
 """State that survives retries, drains and the loss of a machine: files in $MUSTER_CHECKPOINT.
 
 A file is written beside and renamed, so that a kill at any time leaves the one before. Which is the newest
-is told by a number in its name. A torn or foreign file is passed over with a word in the log.
+is told by a number in its name. A torn or foreign file is passed over with a word in the log. States are plain: tensors,
+numbers, texts, None, and lists, tuples and dicts of them; nothing in a file is ever executed.
 """
 
 import os
 import re
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, BinaryIO, Optional
 
 from muster import checkpoint_dir
 
@@ -18,23 +19,51 @@ _KEEP = 2
 
 
 def save(step: int, state: Any) -> Path:
-    """Save what torch can save, as the state after so many steps (or epochs). The last two are kept."""
+    """Save a state as the one after so many steps (or epochs). The last two are kept."""
+    folder = Path(checkpoint_dir())
+    path = write(folder / f"state-{step:09d}.pt", state)
+    for old in _states(folder)[:-_KEEP]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def write(path: Path, state: Any) -> Path:
+    """Write a file with torch.save, whole or not at all. A full disk is an OSError."""
     import torch
 
-    folder = Path(checkpoint_dir())
-    path = folder / f"state-{step:09d}.pt"
-    part = folder / f".{path.name}.part"
+    part = path.with_name(f".{path.name}.part")
     try:
-        with open(part, "wb") as f:
-            torch.save(state, f)
-            f.flush()
+        with open(part, "wb", buffering=0) as f:
+            sink = _Sink(f)
+            torch.save(state, sink)
+            if sink.failed:
+                raise sink.failed
             os.fsync(f.fileno())
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
-    for old in _states(folder)[:-_KEEP]:
-        old.unlink(missing_ok=True)
     return path
+
+
+class _Sink:
+    """A file that swallows all after its first error: torch 1.13 aborts the whole process if write raises, later ones hide the error."""
+
+    def __init__(self, f: BinaryIO) -> None:
+        self.f = f
+        self.failed: Optional[OSError] = None
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        whole = len(rest)
+        while len(rest) and not self.failed:
+            try:
+                rest = rest[self.f.write(rest) :]
+            except OSError as e:
+                self.failed = e
+        return whole
+
+    def flush(self) -> None:
+        pass
 
 
 def load(map_location: Any = "cpu") -> "Optional[tuple[int, Any]]":
@@ -43,7 +72,7 @@ def load(map_location: Any = "cpu") -> "Optional[tuple[int, Any]]":
 
     for path in reversed(_states(Path(checkpoint_dir()))):
         try:
-            state = torch.load(path, map_location=map_location)
+            state = torch.load(path, map_location=map_location, weights_only=True)
         except Exception as e:  # noqa: BLE001 - a torn file can fail in any way
             say(f"the checkpoint {path.name} cannot be read and is passed over: {e}")
             continue

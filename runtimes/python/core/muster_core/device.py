@@ -97,6 +97,7 @@ def seed(value: int) -> None:
     torch.manual_seed(value)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.benchmark = False
 
 
 def release(device: Any) -> None:
@@ -104,7 +105,11 @@ def release(device: Any) -> None:
     import gc
 
     gc.collect()
-    if device.type == "cuda":
+    if device.type in ("cuda", "mps", "xpu"):
         import torch
 
-        torch.cuda.empty_cache()
+        getattr(torch, device.type).empty_cache()
+    elif device.type == "mps":
+        import torch
+
+        torch.mps.empty_cache()

@@ -1,0 +1,33 @@
+"""Curves of a training as a picture."""
+
+from pathlib import Path
+from typing import Any, Dict, List
+
+from muster_core import out_dir
+
+# The pairs of series that share an axis: of the training, of the data held out, and what both are called.
+_AXES = (("loss", "valLoss", "loss"), ("accuracy", "valAccuracy", "accuracy"), ("", "valR2", "R²"))
+
+
+def draw(epochs: "List[Dict[str, Any]]", title: str, unit: str = "epoch") -> Path:
+    """curves.png: what is in the list of epochs, over them."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    axes = [a for a in _AXES if a[0] in epochs[0] or a[1] in epochs[0]]
+    figure = Figure(figsize=(5 * len(axes), 3.6), layout="constrained")
+    figure.suptitle(title)
+    at = [e["epoch"] for e in epochs]
+    for place, (train, held, name) in zip(figure.subplots(1, len(axes), squeeze=False)[0], axes):
+        for key, label in ((train, "training"), (held, "held out")):
+            if key in epochs[0]:
+                place.plot(at, [e[key] for e in epochs], marker="o" if len(at) < 30 else None, label=label)
+        place.set_xlabel(unit)
+        place.set_ylabel(name)
+        place.grid(alpha=0.3)
+        place.legend()
+    path = out_dir() / "curves.png"
+    figure.savefig(path, dpi=110)
+    return path

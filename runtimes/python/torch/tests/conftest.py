@@ -1,0 +1,105 @@
+import functools
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+
+
+class Task:
+    """A kind's program run as a worker would, in a folder of its own."""
+
+    def __init__(self, folder: Path, module: str) -> None:
+        self.folder, self.module = folder, module
+        self.out = folder / "out"
+        self.env = {
+            **os.environ,
+            "MUSTER_TASK": "1.0",
+            "MUSTER_INPUT": str(folder / "input.json"),
+            "MUSTER_OUT": str(self.out),
+            "MUSTER_CHECKPOINT": str(folder / "checkpoint"),
+            "MUSTER_EVENTS": str(folder / "events"),
+            "MUSTER_MODELS": str(folder / "models"),
+            "PYTHONPATH": ":".join(sys.path),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def start(self, **given):
+        """Returns the process, with its output in a pipe."""
+        (self.folder / "input.json").write_text(json.dumps(given))
+        return subprocess.Popen([sys.executable, "-m", self.module], cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def run(self, **given):
+        """Returns what it printed; the exit code is in `status`."""
+        process = self.start(**given)
+        said, _ = process.communicate(timeout=120)
+        self.status = process.returncode
+        return said
+
+    def json(self, name):
+        return json.loads((self.out / name).read_text())
+
+    def result(self, **given):
+        said = self.run(**given)
+        assert self.status == 0, said
+        return self.json("result.json")
+
+    def failure(self, **given):
+        said = self.run(**given)
+        assert self.status == 1, said
+        failure = self.json("failure.json")
+        return failure["reason"], failure["message"]
+
+
+@pytest.fixture
+def task(tmp_path):
+    def make(module, name="task"):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        return Task(folder, module)
+
+    return make
+
+
+@pytest.fixture
+def serve(monkeypatch):
+    """Serves a folder on this machine; returns the base of its URLs."""
+    monkeypatch.setenv("MUSTER_ALLOW_PRIVATE", "1")
+    servers = []
+
+    def start(folder):
+        handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}/"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Mounts a file system of so many KiB and returns its folder; needs root."""
+    folder = tmp_path / "disk"
+    mounted = []
+
+    def mount(kib):
+        folder.mkdir()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", str(folder)], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+        mounted.append(folder)
+        return folder
+
+    yield mount
+    for at in mounted:
+        subprocess.run(["umount", str(at)], check=True)
