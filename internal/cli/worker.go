@@ -46,7 +46,7 @@ func (c *offer) flags() []cli.Flag {
 		frame.Option{Name: "log-cap", Usage: "cut the output of an attempt after these `BYTES`", Group: group}.Variable().Size(&w.LogCap),
 		frame.Option{Name: "shutdown-grace", Usage: "leave running tasks this `DURATION` to end when told to stop", Group: group}.Variable().Duration(&c.grace),
 		frame.Option{Name: "allow-private-addresses", Usage: "let scripts be fetched from addresses of private networks", Group: group}.On(&w.AllowPrivate),
-	}, c.containers("Containers"), c.holding.flags("Holding tasks"), c.allow.flags("What tasks may have"), c.sharing.flags("Sharing the machine"))
+	}, c.runtimes("Runtimes"), c.containers("Containers"), c.holding.flags("Holding tasks"), c.allow.flags("What tasks may have"), c.sharing.flags("Sharing the machine"))
 }
 
 func (c *offer) containers(group string) []cli.Flag {
@@ -57,6 +57,16 @@ func (c *offer) containers(group string) []cli.Flag {
 		frame.Option{Name: "image-disk", Usage: "keep images that tasks brought within these `BYTES` of disk (default: 64GiB)", Group: group}.Variable().Size(&w.ImageDisk),
 		frame.Option{Name: "registry-config", Usage: "take credentials for registries from this `FILE`, a config.json of Docker (default: the user's own)", Group: group}.
 			Variable().Text(&w.RegistryConfig),
+	}
+}
+
+func (c *offer) runtimes(group string) []cli.Flag {
+	w := &c.work
+	return []cli.Flag{
+		frame.Option{Name: "python", Usage: "run the AI kinds with the interpreter at this `PATH` and the packages that it has: nothing is installed (default: environments are made with uv)", Group: group}.
+			Variable().Text(&w.Python),
+		frame.Option{Name: "wheels", Usage: "make runtimes of the packages in this `FOLDER`, without a network", Group: group}.Variable().Text(&w.Wheels),
+		frame.Option{Name: "runtime-disk", Usage: "keep runtimes within these `BYTES` of disk (default: 40GiB)", Group: group}.Variable().Size(&w.RuntimeDisk),
 	}
 }
 

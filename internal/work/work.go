@@ -55,6 +55,9 @@ type Config struct {
 	Engine         string        // where the container engine is: a URL, EngineNone, or EngineAuto, which "" means, too
 	ImageDisk      muster.Size   // for images that tasks bring; 0 means DefaultImageDisk
 	RegistryConfig string        // a config.json of Docker with credentials for registries; "" means the user's own
+	Python         string        // the interpreter of all runtimes; "" makes environments for them
+	Wheels         string        // the folder of packages that runtimes are made of; "" asks the package index
+	RuntimeDisk    muster.Size   // for runtimes; 0 means runtimes.DefaultBudget
 	Kinds          []string      // that are taken; nil means all
 	Allow          muster.Allow  // what tasks may have, whatever the server says
 	Version        string
