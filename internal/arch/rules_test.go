@@ -130,6 +130,7 @@ var rules = map[string]rule{
 	"test/script":        {ring: testOnly},
 	"test/e2e":           {ring: testOnly},
 	"test/load":          {ring: testOnly},
+	"test/ml":            {ring: testOnly},
 	"sdk/python":         {ring: contract},
 }
 
