@@ -47,7 +47,19 @@ def given() -> Json:
 
 def report(fraction: Optional[float] = None, step: Optional[str] = None, **metrics: float) -> None:
     """Show progress from 0 to 1, what is done now, and figures; see muster.progress."""
-    muster.progress(fraction, step, **metrics)
+    if _listener is not None:
+        _listener(fraction, step, metrics)
+    else:
+        muster.progress(fraction, step, **metrics)
+
+
+_listener: "Optional[Callable[[Optional[float], Optional[str], Dict[str, float]], None]]" = None
+
+
+def listen(to: "Optional[Callable[[Optional[float], Optional[str], Dict[str, float]], None]]") -> None:
+    """Have reports go to a function, as in a process that works for other tasks; None: to the task's own."""
+    global _listener
+    _listener = to
 
 
 def say(line: str) -> None:
