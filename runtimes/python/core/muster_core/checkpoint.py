@@ -8,7 +8,7 @@ numbers, texts, None, and lists, tuples and dicts of them; nothing in a file is 
 import os
 import re
 from pathlib import Path
-from typing import Any, BinaryIO, Optional
+from typing import Any, BinaryIO, Mapping, Optional
 
 from muster import checkpoint_dir
 
@@ -16,12 +16,13 @@ from ._task import say
 
 _NAME = re.compile(r"state-(\d{9})\.pt$")
 _KEEP = 2
+_FLOAT, _TEXT = "f", "t"
 
 
 def save(step: int, state: Any) -> Path:
     """Save a state as the one after so many steps (or epochs). The last two are kept."""
     folder = Path(checkpoint_dir())
-    path = write(folder / f"state-{step:09d}.pt", state)
+    path = write(folder / f"state-{step:09d}.pt", _packed(state))
     for old in _states(folder)[:-_KEEP]:
         old.unlink(missing_ok=True)
     return path
@@ -78,8 +79,29 @@ def load(map_location: Any = "cpu") -> "Optional[tuple[int, Any]]":
             continue
         match = _NAME.search(path.name)
         assert match
-        return int(match[1]), state
+        return int(match[1]), _unpacked(state)
     return None
+
+
+def _packed(value: Any) -> Any:
+    """What the safe loader of every torch reads: that of 1.13 knows no floats, so that they become texts."""
+    if type(value) is float or type(value) is str:
+        return f"{_FLOAT}{value.hex()}" if type(value) is float else f"{_TEXT}{value}"
+    if isinstance(value, Mapping):
+        return {k: _packed(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([_packed(v) for v in value])
+    return value
+
+
+def _unpacked(value: Any) -> Any:
+    if isinstance(value, str):
+        return float.fromhex(value[1:]) if value[:1] == _FLOAT else value[1:]
+    if isinstance(value, dict):
+        return {k: _unpacked(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([_unpacked(v) for v in value])
+    return value
 
 
 def _states(folder: Path) -> "list[Path]":

@@ -56,7 +56,7 @@ def _keep(model: CNN, plan: loop.Plan, outcome: loop.Outcome, test: loop.Data, a
     """Write the artifacts; returns the result."""
     last = outcome.epochs[-1]
     # Who uses the model again needs how its images were prepared: (pixels - mean) / spread.
-    about_model = {"shape": [1, *test.x.shape[1:]], "classes": 10, "mean": mean, "spread": spread, "dataset": about["dataset"]}
+    about_model = {"shape": [1, *test.x.shape[1:]], "classes": 10, "mean": torch.tensor(mean), "spread": torch.tensor(spread), "dataset": about["dataset"]}
     checkpoint.write(out_dir() / "model.pt", {"state_dict": outcome.weights, **about_model})
     result = {
         "jobType": "mnist_training",

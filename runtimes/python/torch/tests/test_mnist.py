@@ -31,28 +31,28 @@ def test_digits_are_read_and_all_is_told(task):
     confusion = np.array(t.json("metrics.json")["confusion"])
     assert confusion.sum() == 360 and confusion.trace() / 360 == result["finalAccuracy"]
     events = [json.loads(line) for line in (t.folder / "events").read_text().splitlines()]
-    steps = {e["step"]: e for e in events}
+    steps = {e.get("step"): e for e in events}
     assert steps["epoch 2/6"]["loss"] == result["epochs"][1]["loss"]
-    assert [e["progress"] for e in events] == sorted(e["progress"] for e in events)
+    assert [e["progress"] for e in events if "progress" in e] == sorted(e["progress"] for e in events if "progress" in e)
 
 
 def test_a_task_that_was_killed_ends_as_one_that_was_not(task):
-    given = {"dataset": "digits", "epochs": 3, "seed": 7, "batch_size": 32, "checkpoint_every": 0}
+    given = {"dataset": "digits", "epochs": 2, "seed": 7, "checkpoint_every": 0}
     whole, again, killed = task(KIND, "whole"), task(KIND, "again"), task(KIND, "killed")
     expected = whole.result(**given)
     again.result(**given)
     assert same(weights(whole), weights(again)), "the same seed gives other weights"
 
-    # 45 batches an epoch, a checkpoint after each: killed in the middle of the second.
+    # 23 batches an epoch, a checkpoint after each: killed in the middle of the second.
     process = killed.start(**given)
     checkpoints = killed.folder / "checkpoint"
-    while not any(p.name >= "state-000000060.pt" for p in checkpoints.glob("state-*.pt")):
+    while not any(p.name >= "state-000000030.pt" for p in checkpoints.glob("state-*.pt")):
         assert process.poll() is None, process.communicate()
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert not killed.out.joinpath("result.json").exists()
     result = killed.result(**given)
-    assert 60 <= result["resumedAfterBatches"] < 135
+    assert 30 <= result["resumedAfterBatches"] < 46
     assert same(weights(whole), weights(killed))
     without = [{k: v for k, v in e.items() if k != "seconds"} for e in result["epochs"]]
     assert without == [{k: v for k, v in e.items() if k != "seconds"} for e in expected["epochs"]]
@@ -196,22 +196,22 @@ def test_a_full_disk_is_a_reason(task, small_disk):
 
 def test_memory_that_runs_out_is_told_with_what_would_fit(task, tmp_path):
     t = task(KIND)
-    # 2 GB of addresses over what the libraries take: 4,096 images of 224 by 224 do not fit, fewer do.
+    # Half a GiB of addresses over what the libraries take: 64 images of 448 by 448 do not fit, a few do.
     t.module = "limited"
     (t.folder / "limited.py").write_text(
         "import resource, runpy, torch, sklearn.model_selection\n"
         "now = int(next(l for l in open('/proc/self/status') if l.startswith('VmSize')).split()[1]) * 1024\n"
-        "resource.setrlimit(resource.RLIMIT_AS, (now + (2 << 30), now + (2 << 30)))\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (now + (1 << 29), now + (1 << 29)))\n"
         f"runpy.run_module('{KIND}', run_name='__main__')\n"
     )
     folder = t.folder / "large"
     folder.mkdir()
-    for which, n in (("train", 2048), ("t10k", 8)):
-        write(folder, f"{which}-images-idx3-ubyte", (n, 112, 112), 2051, top=255)
+    for which, n in (("train", 64), ("t10k", 8)):
+        write(folder, f"{which}-images-idx3-ubyte", (n, 448, 448), 2051, top=255)
         write(folder, f"{which}-labels-idx1-ubyte", (n,), 2049)
     t.env["PYTHONPATH"] = f"{t.folder}:{t.env['PYTHONPATH']}"
-    given = {"data": "large", "verify": False, "batch_size": 2048, "epochs": 1, "limit": 2048}
+    given = {"data": "large", "verify": False, "batch_size": 64, "epochs": 1}
     reason, message = t.failure(**given)
     assert reason == "out_of_memory"
     fits = t.json("failure.json")["fits"]
-    assert 1 <= fits < 2048 and f"a batch of {fits} would fit" in message
+    assert 1 <= fits < 64 and f"a batch of {fits} fits" in message
