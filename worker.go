@@ -23,8 +23,8 @@ type Worker struct {
 	Tags        []string          `json:"tags,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	Kinds       []string          `json:"kinds,omitempty"`
-	OwnKinds    json.RawMessage   `json:"own_kinds,omitempty"` // definitions of kinds that its owner added: a list of kind.Kind
-	Price       float64           `json:"price,omitempty"`     // per hour
+	OwnKinds    json.RawMessage   `json:"-"`               // definitions of kinds that its owner added: a list of kind.Kind; see package catalog
+	Price       float64           `json:"price,omitempty"` // per hour
 	Resources   Resources         `json:"resources"`
 	Free        *Resources        `json:"free,omitempty"`
 	Running     int               `json:"running"`

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,7 +34,8 @@ type Config struct {
 	Dir       string        // the data dir, of which Keep is the lock
 	Allow     *muster.Allow // what tasks may have, whatever the server says; nil means what a new worker allows
 	Executors []run.Executor
-	Kinds     []string // of Executors that new tasks are taken for; nil means all
+	Kinds     []string        // of Executors that new tasks are taken for; nil means all
+	OwnKinds  json.RawMessage // definitions of the kinds among them that the owner added: a list
 	Keep      *Keep
 
 	// Supervisor stands by the processes of tasks, from one life of the worker to the
@@ -81,7 +83,7 @@ func New(cfg Config) *Agent {
 	for _, ex := range cfg.Executors {
 		a.executors[ex.Kind()] = ex
 	}
-	a.roster = newRoster(link.Offer{Tags: cfg.Tags, Kinds: a.kinds(), Resources: cfg.Resources, Allow: cfg.Allow}, run.Clock, cfg.Log)
+	a.roster = newRoster(link.Offer{Tags: cfg.Tags, Kinds: a.kinds(), OwnKinds: cfg.OwnKinds, Resources: cfg.Resources, Allow: cfg.Allow}, run.Clock, cfg.Log)
 	return a
 }
 

@@ -43,6 +43,7 @@ func (a *Agent) Offer(tags, kinds []string, res muster.Resources) {
 		Tags:      slices.Clone(tags),
 		Kinds:     slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool { return !slices.Contains(mine, kind) }),
 		Resources: res,
+		OwnKinds:  a.cfg.OwnKinds,
 		Allow:     a.cfg.Allow,
 	}
 	r.capacity.offer = res

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -47,11 +48,11 @@ func TestOffer(t *testing.T) {
 		t := w.t
 		w.run(0)
 		w.run(1)
-		w.agent.cfg.Allow = &muster.Allow{Env: []string{}}
+		w.agent.cfg.Allow, w.agent.cfg.OwnKinds = &muster.Allow{Env: []string{}}, json.RawMessage(`[{"name":"resize"}]`)
 		small := muster.Resources{Slots: 1, GPUs: []muster.GPU{{UUID: "g0", Memory: 100, Quarantined: "it has not given its memory back"}}}
 		w.agent.Offer([]string{"gpu"}, []string{"process", "container"}, small)
 		h := w.desk.heard()
-		want := &link.Offer{Tags: []string{"gpu"}, Kinds: []string{"process"}, Resources: small, Allow: w.agent.cfg.Allow}
+		want := &link.Offer{Tags: []string{"gpu"}, Kinds: []string{"process"}, Resources: small, OwnKinds: w.agent.cfg.OwnKinds, Allow: w.agent.cfg.Allow}
 		if d := cmp.Diff(want, h.Offer); d != "" {
 			t.Errorf("offered: %s", d)
 		}
@@ -66,7 +67,7 @@ func TestOffer(t *testing.T) {
 		w.desk.away(true)
 		w.desk.away(false)
 		time.Sleep(time.Minute)
-		if hello := w.desk.hello(1); cmp.Diff(want, &link.Offer{Tags: hello.Tags, Kinds: hello.Kinds, Resources: hello.Resources, Allow: hello.Allow}) != "" {
+		if hello := w.desk.hello(1); cmp.Diff(want, &link.Offer{Tags: hello.Tags, Kinds: hello.Kinds, Resources: hello.Resources, OwnKinds: hello.OwnKinds, Allow: hello.Allow}) != "" {
 			t.Errorf("the next hello offers %+v", hello)
 		}
 	})

@@ -25,8 +25,9 @@ type Config struct {
 	Logs   tasklog.Logs
 	Blobs  blob.Store
 	Events *notify.Bus
-	// Parse reads a job spec, YAML or JSON, and checks it; name stands in messages.
-	Parse      func(data []byte, name string) ([]*muster.Spec, error)
+	// Parse reads a job spec, YAML or JSON, and checks it, by check, too, which may change it; name stands in messages.
+	Parse      func(data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error)
+	Kinds      Kinds
 	LinkSocket http.Handler // at link.PathSocket; it asks LinkedWorker who connects
 	LinkPoll   http.Handler // at link.PathPoll, the same
 	Log        *slog.Logger
@@ -62,6 +63,7 @@ func newServer(cfg Config) *server {
 	s.artifactRoutes()
 	s.blobRoutes()
 	s.workerRoutes()
+	s.kindRoutes()
 	s.keyRoutes()
 	s.eventRoutes()
 	s.joinRoutes()

@@ -146,7 +146,7 @@ func rig(t *testing.T) *apitest.Server {
 	s := apitest.Start(t, nil)
 	w := s.Worker(t, "w2")
 	w.Say(&link.ToServer{Offer: &link.Offer{
-		Tags: []string{"cuda", "gpu"}, Kinds: []string{muster.KindNoop, muster.KindProcess, muster.KindScript},
+		Tags: []string{"cuda", "gpu"}, Kinds: []string{muster.KindNoop, muster.KindProcess, muster.KindScript, "resize"}, OwnKinds: json.RawMessage(resize),
 		Resources: muster.Resources{CPUs: 8, Memory: 8 << 30, Disk: 8 << 30, Slots: 2, GPUs: []muster.GPU{
 			{UUID: "GPU-a", Index: 0, Vendor: "nvidia", Name: "NVIDIA A100-SXM4-40GB", Memory: 40 << 30, Quarantined: "an uncorrected ECC error (XID 48)"},
 			{UUID: "MIG-b", Index: 1, Vendor: "nvidia", Name: "NVIDIA A100-SXM4-40GB", Memory: 5 << 30, MIG: "1g.5gb", Parent: "GPU-c"},
@@ -177,6 +177,11 @@ func rig(t *testing.T) *apitest.Server {
 	return s
 }
 
+// resize is what a worker tells whose owner added two kinds, one of them with a name that he may not take.
+const resize = `[{"name":"echo","about":"Take the place of another kind.","entry":["./evil"]},
+{"name":"resize","about":"Make pictures smaller.","entry":["./resize"],"run":"no","resources":{"cpus":2},"checkpoint":true,"merge_key":["width"],
+"input":{"type":"object","required":["width"],"properties":{"width":{"type":"integer","minimum":1,"maximum":8192},"format":{"enum":["png","jpeg"],"default":"png"}}}}]`
+
 const emptyTree = "602e35a92eec4bc0a2ec6ae113f07bfc6933322fb69fe8dee416e5a67217e2a2"
 
 var goldenRig = []goldenCase{
@@ -185,6 +190,12 @@ var goldenRig = []goldenCase{
 	{"rig-task", request{method: "GET", path: "/api/v1/tasks/1.0"}, "get-task"},
 	{"rig-usage", request{method: "GET", path: "/api/v1/tasks/1.0/usage"}, "get-usage"},
 	{"rig-plan", request{method: "POST", path: "/api/v1/plan", body: `{"tasks":[{"kind":"noop","resources":{"gpus":{"count":1,"memory":"20GiB"}}}]}`}, "plan-job"},
+	{"rig-kinds", request{method: "GET", path: "/api/v1/kinds?own=true"}, "list-kinds"},
+	{"rig-kind", request{method: "GET", path: "/api/v1/kinds/resize"}, "get-kind"},
+	{"rig-no-kind", request{method: "GET", path: "/api/v1/kinds/resise"}, "error"},
+	{"rig-bad-input", request{method: "POST", path: "/api/v1/jobs", body: "kind: resize\ninput:\n  width: 1e9\n  fromat: png\n", header: map[string]string{"Content-Type": "application/yaml"}}, "error"},
+	{"rig-bad-kind", request{method: "POST", path: "/api/v1/plan", body: `{"tasks":[{"kind":"resice"},{"kind":"echo","run":"true"}]}`}, "error"},
+	{"rig-kind-fills", request{method: "POST", path: "/api/v1/jobs", body: "kind: resize\ninput: {width: 640}\n", header: map[string]string{"Content-Type": "application/yaml"}}, "submit-job"},
 	{"rig-healed", request{method: "POST", path: "/api/v1/workers/w2/heal", body: `{"gpus":["0"]}`}, "heal-worker"},
 	{"rig-well", request{method: "POST", path: "/api/v1/workers/w2/heal", body: `{"gpus":["MIG-b"]}`}, "error"},
 	{"rig-no-gpu", request{method: "POST", path: "/api/v1/workers/w2/heal", body: `{"gpus":["7"]}`}, "error"},

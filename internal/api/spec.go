@@ -1,7 +1,9 @@
 package api
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"mime"
 	"reflect"
 	"strconv"
@@ -45,8 +47,13 @@ func (s *server) spec(ctx context.Context, in SpecInput) (*muster.Spec, error) {
 	if t, _, err := mime.ParseMediaType(in.ContentType); in.ContentType != "" && (err != nil || !specType(t)) {
 		return nil, muster.Errorf(muster.Invalid, "a job spec is sent as application/json or application/yaml, not as %q", in.ContentType)
 	}
-	specs, err := s.Parse(in.RawBody, "the request")
-	if err != nil {
+	var failed error
+	specs, err := s.Parse(in.RawBody, "the request", func(spec *muster.Spec) []muster.FieldError {
+		wrong, err := s.Kinds.Admit(spec, func() ([]muster.Worker, error) { return s.Engine.Workers(ctx) })
+		failed = errors.Join(failed, err)
+		return wrong
+	})
+	if err = cmp.Or(failed, err); err != nil {
 		return nil, err
 	}
 	if len(specs) != 1 {

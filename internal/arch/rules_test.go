@@ -55,6 +55,7 @@ var rules = map[string]rule{
 
 	"api/wire": {ring: contract, mine: []string{"sched/event", "sched/explain"}},
 	"kind":     {ring: adapter, mine: []string{"runtimes", "spec", "flow"}, third: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
+	"catalog":  {ring: adapter, mine: []string{"kind", "api/wire"}},
 	"runtimes": {ring: contract},
 
 	"agent/run": {ring: contract, mine: []string{"tasklog"}, third: []string{"golang.org/x/sys"}},
@@ -65,7 +66,7 @@ var rules = map[string]rule{
 	"link/polllink":     {ring: adapter, mine: []string{"link"}},
 	"agent/run/kinds":   {ring: adapter, mine: []string{"agent/run", "agent/run/process", "agent/run/python", "kind"}},
 	"agent/runtimes":    {ring: adapter, mine: []string{"agent/run", "agent/run/python", "agent/limit", "runtimes"}},
-	"agent/warm":        {ring: adapter, mine: []string{"agent/run", "agent/limit"}, third: []string{"golang.org/x/"}},
+	"agent/warm":        {ring: adapter, mine: []string{"agent/run", "agent/limit", "agent/shim/kin"}, third: []string{"golang.org/x/"}},
 	"agent/run/noop":    {ring: adapter, mine: []string{"agent/run"}},
 	"agent/run/process": {ring: adapter, mine: []string{"agent/run", "tasklog", "sdk/python"}, third: []string{"golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
 	"agent/run/script":  {ring: adapter, mine: []string{"agent/outbound", "agent/run", "agent/run/process", "agent/run/python"}},

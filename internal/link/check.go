@@ -39,7 +39,7 @@ func checkToServer(f *ToServer) error {
 		}
 	}
 	if f.Offer != nil {
-		if err := within("offer", within("resources", checkResources(&f.Offer.Resources))); err != nil {
+		if err := within("offer", checkOffer(f.Offer)); err != nil {
 			return err
 		}
 	}
@@ -152,10 +152,31 @@ func checkHello(h *Hello) error {
 	if err := within("resources", checkResources(&h.Resources)); err != nil {
 		return err
 	}
+	if err := within("own_kinds", checkOwnKinds(h.OwnKinds)); err != nil {
+		return err
+	}
 	if err := within("address", checkAddress(h.Address)); err != nil {
 		return err
 	}
 	return within("held", each(h.Held, checkAttempt))
+}
+
+func checkOffer(o *Offer) error {
+	if err := within("own_kinds", checkOwnKinds(o.OwnKinds)); err != nil {
+		return err
+	}
+	return within("resources", checkResources(&o.Resources))
+}
+
+// checkOwnKinds checks that it is a list, if it is JSON. What is in it is looked at by those who use it.
+func checkOwnKinds(raw json.RawMessage) error {
+	switch {
+	case len(raw) > MaxOwnKinds:
+		return wrong("has %d bytes: the most is %d", len(raw), MaxOwnKinds)
+	case len(raw) > 0 && raw[0] != '[':
+		return wrong("is no list")
+	}
+	return nil
 }
 
 // checkResources checks what a machine says that it has.

@@ -138,6 +138,10 @@ func TestBadFramesAreRefusedByField(t *testing.T) {
 		{`{"seq":2,"offer":{"kinds":["noop"],"resources":{"cpus":-1,"memory":1,"disk":1,"slots":1}}}`, "offer.resources.cpus is -1"},
 		{`{"seq":2,"offer":{"kinds":["noop"],"resources":{"cpus":1,"memory":1,"disk":1,"slots":1,"gpus":[{"index":0}]}}}`, "offer.resources.gpus[0].uuid is missing"},
 		{`{"seq":2,"offer":{"kinds":["noop"],"price":1}}`, "offer is wrong: unknown field"},
+		{`{"seq":2,"offer":{"kinds":["noop"],"own_kinds":{"name":"resize"}}}`, "offer.own_kinds is no list"},
+		{`{"seq":2,"offer":{"kinds":["noop"],"own_kinds":null}}`, "offer.own_kinds is no list"},
+		{`{"seq":2,"offer":{"kinds":["noop"],"own_kinds":[}}`, "offer"},
+		{`{"seq":2,"offer":{"kinds":["noop"],"own_kinds":["` + strings.Repeat("x", MaxOwnKinds) + `"]}}`, "offer.own_kinds has 1048580 bytes: the most is 1048576"},
 		{`{"seq":2,"saved":[{"attempt":"1.1#1","sha256":"ab"}]}`, `saved[0].sha256 is "ab"`},
 		{`{"seq":2,"saved":[{"sha256":"ab"}]}`, "saved[0].attempt is missing"},
 		{`{"seq":2,"finished":[{"attempt":"1.1#1","outcome":"failed","usage":{"wall_seconds":1,"cpu_seconds":1,"cpu_avg":1,"energy_wh":-2},"finished_at":"2026-01-02T15:04:05.000Z"}]}`, "finished[0].usage.energy_wh is -2"},
@@ -195,6 +199,10 @@ func TestNothingBadLeaves(t *testing.T) {
 	big := first(&ToServer{Rejected: []Rejected{{Attempt: attempt(1), Message: strings.Repeat("x", MaxFrame)}}})
 	if _, err := c.Encode(big); muster.CodeOf(err) != muster.TooLarge {
 		t.Errorf("a frame that is too long: %v", err)
+	}
+	own := &ToServer{Hello: &Hello{Version: Version, Worker: "w", OwnKinds: json.RawMessage(`["` + strings.Repeat("x", MaxOwnKinds) + `"]`)}}
+	if _, err := c.Encode(own); err == nil || !strings.Contains(err.Error(), "hello.own_kinds has") {
+		t.Errorf("too many kinds: %v", err)
 	}
 	if _, err := c.Encode(first(&ToServer{Logs: []LogChunk{{Attempt: attempt(1), Data: make([]byte, MaxLogs+1)}}})); err == nil {
 		t.Error("more logs than a frame may hold have left")

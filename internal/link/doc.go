@@ -19,8 +19,8 @@
 // A frame is one JSON object, at most MaxFrame bytes, with what one side had to
 // say since its last frame. Frames are numbered from 1 in each direction, without gaps. Within a frame
 // messages take effect in the order of its fields. Decoding is strict: unknown
-// fields, wrong ids, names of no meaning, negative sizes, more than MaxGPUs devices or MaxLogs
-// bytes of logs, bytes after the end and frames out of turn are refused by name
+// fields, wrong ids, names of no meaning, negative sizes, more than MaxGPUs devices, MaxLogs
+// bytes of logs or MaxOwnKinds of kinds, bytes after the end and frames out of turn are refused by name
 // of the field, with an Invalid Goodbye, and end the session. Nothing of a refused frame takes effect.
 //
 // # Versions

@@ -108,7 +108,7 @@ func genToServer(t *rapid.T) *ToServer {
 	f := &ToServer{
 		Ready: maybe(t, "ready", func(t *rapid.T) Ready { return Ready{Constrained: genText(t)} }),
 		Offer: maybe(t, "offer", func(t *rapid.T) Offer {
-			return Offer{Tags: some(t, "tags", genText), Kinds: some(t, "kinds", genText), Resources: genResources(t), Allow: genAllow(t)}
+			return Offer{Tags: some(t, "tags", genText), Kinds: some(t, "kinds", genText), Resources: genResources(t), OwnKinds: genOwnKinds(t), Allow: genAllow(t)}
 		}),
 		Saved:    some(t, "saved", func(t *rapid.T) Saved { return Saved{Attempt: genAttempt(t), SHA256: genHash(t)} }),
 		Accepted: some(t, "accepted", genAttempt),
@@ -174,12 +174,16 @@ func genAllow(t *rapid.T) *muster.Allow {
 	})
 }
 
+func genOwnKinds(t *rapid.T) json.RawMessage {
+	return rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage(`[]`), json.RawMessage(`[{"name":"resize","about":"\u003cé\"\u0000"},7]`)}).Draw(t, "own kinds")
+}
+
 func genHello(t *rapid.T) *Hello {
 	return &Hello{
 		Version: Version, Worker: "w" + muster.WorkerID(genText(t)), Name: genText(t), Build: genText(t), Tags: some(t, "tags", genText),
 		Labels: map[string]string{"zone": genText(t)}, Kinds: some(t, "kinds", genText), Price: rapid.Float64Range(0, 100).Draw(t, "price"),
 		Resources: genResources(t), Address: rapid.SampledFrom([]string{"", "10.0.0.7", "box-1.lan", "fe80::1%eth0"}).Draw(t, "address"),
-		Allow: genAllow(t), Held: some(t, "held", genAttempt),
+		Allow: genAllow(t), OwnKinds: genOwnKinds(t), Held: some(t, "held", genAttempt),
 	}
 }
 

@@ -10,6 +10,9 @@ import (
 // one is refused with a Goodbye that names both.
 const Version = 4
 
+// MaxOwnKinds is the most bytes of the definitions of kinds that a worker tells of.
+const MaxOwnKinds = 1 << 20
+
 // MaxFrame is the most bytes of one frame. A longer one ends the session.
 const MaxFrame = 8 << 20
 

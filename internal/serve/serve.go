@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api"
 	"github.com/muster-dev/muster/internal/blob"
+	"github.com/muster-dev/muster/internal/catalog"
 	"github.com/muster-dev/muster/internal/engine"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/polllink"
@@ -96,7 +97,7 @@ func (s *Server) build(ctx context.Context) error {
 	s.http = &http.Server{
 		Handler: api.New(api.Config{
 			Engine: s.engine, Store: s.store, Keys: s.store, Logs: logs, Blobs: blobs, Events: events,
-			Parse: spec.Parse, LinkSocket: s.socket, LinkPoll: s.poll, Log: s.log, Version: s.cfg.Version,
+			Parse: spec.ParseChecked, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Log: s.log, Version: s.cfg.Version,
 		}),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/api"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/blob"
+	"github.com/muster-dev/muster/internal/catalog"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/engine"
 	"github.com/muster-dev/muster/internal/link"
@@ -81,7 +82,7 @@ func (s *Server) Start(tb testing.TB) {
 		_, _ = io.WriteString(w, "connected as "+string(worker))
 	})
 	handler := api.New(api.Config{
-		Engine: s.Engine, Store: s.Store, Keys: s.Store, Logs: s.Logs, Blobs: s.Blobs, Events: events, Parse: spec.Parse,
+		Engine: s.Engine, Store: s.Store, Keys: s.Store, Logs: s.Logs, Blobs: s.Blobs, Events: events, Parse: spec.ParseChecked, Kinds: catalog.New(log),
 		LinkSocket: who, LinkPoll: who, Log: log, Version: "v0.0.0-test",
 	})
 	if s.front != nil {

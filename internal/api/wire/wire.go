@@ -4,6 +4,8 @@
 package wire
 
 import (
+	"encoding/json"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched/explain"
 )
@@ -62,6 +64,29 @@ type Artifacts struct {
 // Workers is the fleet.
 type Workers struct {
 	Workers []muster.Worker `json:"workers" nullable:"false"`
+}
+
+// Kind is one kind of tasks, as the server knows it.
+type Kind struct {
+	Name       string            `json:"name"`
+	About      string            `json:"about,omitempty" doc:"one sentence"`
+	Own        bool              `json:"own,omitempty" doc:"it does not come with Muster: owners of workers added it"`
+	Runtime    string            `json:"runtime,omitempty" doc:"the Python runtime that its program uses"`
+	Run        string            `json:"run" enum:"no,may,must" doc:"whether a task of it has a command of its own"`
+	Input      json.RawMessage   `json:"input,omitempty" doc:"JSON Schema (2020-12) of the input; absent: it takes none"`
+	Resources  *muster.Request   `json:"resources,omitempty" doc:"what a task gets that asks for nothing of that sort"`
+	Checkpoint bool              `json:"checkpoint,omitempty" doc:"it saves its state, and goes on from there on any worker"`
+	MergeKey   []string          `json:"merge_key,omitempty" doc:"fields of the input: tasks that agree in them are served by one loaded model"`
+	Operation  bool              `json:"operation,omitempty" doc:"kind custom runs it, too, by its name"`
+	Offered    int               `json:"offered" doc:"how many workers that are there offer it"`
+	Away       int               `json:"away,omitempty" doc:"how many more offered it when they were last there"`
+	Differ     int               `json:"differ,omitempty" doc:"how many of both have another definition of this name"`
+	Workers    []muster.WorkerID `json:"workers,omitempty" doc:"those that offer it and are there; only where one kind is shown"`
+}
+
+// Kinds are all kinds of tasks that a job may name, by name.
+type Kinds struct {
+	Kinds []Kind `json:"kinds" nullable:"false"`
 }
 
 // Plan says where the first task of each stage would run.

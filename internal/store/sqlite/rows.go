@@ -19,7 +19,7 @@ const (
 	taskMoving   = "state, attempt, retried, crashes, worker, queued_at, not_before, assigned_at, started_at, reason, message, " +
 		"exit_code, log_size, grant, checkpoint, progress, step, metrics, usage, artifacts, result, image"
 	attemptColumns = "task, n, worker, outcome, reason, message, exit_code, log_size, assigned_at, started_at, finished_at, usage, artifacts, image"
-	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, address, paused, draining, deadline, joined_at, last_seen_at, allow"
+	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, address, paused, draining, deadline, joined_at, last_seen_at, allow, own_kinds"
 	keyColumns     = "id, name, hash, role, project, worker, created_at, expires_at"
 )
 
@@ -267,6 +267,7 @@ func (p *params) worker(w *muster.Worker) {
 	p.time(w.JoinedAt)
 	p.time(w.LastSeenAt)
 	p.json(w.Allow, w.Allow == nil)
+	p.raw(w.OwnKinds)
 }
 
 func (c *columns) worker() (w muster.Worker) {
@@ -286,5 +287,6 @@ func (c *columns) worker() (w muster.Worker) {
 	w.JoinedAt = c.time()
 	w.LastSeenAt = c.time()
 	w.Allow = optionalJSON[muster.Allow](c)
+	w.OwnKinds = c.raw()
 	return w
 }

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/muster-dev/muster"
 	"pgregory.net/rapid"
@@ -126,7 +127,11 @@ func drawWorker(t *rapid.T, id muster.WorkerID) muster.Worker {
 				return muster.GPU{UUID: text(t, "uuid"), Index: rapid.IntRange(0, 7).Draw(t, "index"), Name: text(t, "gpu"), Memory: 1 << 33, Quarantined: text(t, "quarantined")}
 			}), 0, 2).Draw(t, "gpus"),
 		},
-		Allow:  ptr(t, rapid.Custom(allow), "allow"),
+		Allow: ptr(t, rapid.Custom(allow), "allow"),
+		OwnKinds: rapid.SampledFrom([]json.RawMessage{
+			nil, json.RawMessage(`[]`), json.RawMessage(`[{"name": "resize", "about": "é\u0000\"<", "entry": ["./resize"]}]`),
+			json.RawMessage(strings.Repeat("[", 5_000) + strings.Repeat("]", 5_000)), // nested deeper than SQLite reads
+		}).Draw(t, "own kinds"),
 		Paused: rapid.Bool().Draw(t, "paused"), Draining: rapid.Bool().Draw(t, "draining"),
 		JoinedAt: times(t, "joined"), LastSeenAt: times(t, "seen"),
 	}

@@ -1,0 +1,219 @@
+// Package catalog is what a server knows of kinds of tasks: those that every worker has, those that come with Muster, and
+// those that owners of workers added. What workers tell is from outside: a list that is too long, wrong or made to do
+// harm is left aside with a line in the log, and no name that comes with Muster can be taken.
+package catalog
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/kind"
+)
+
+// core says what the kinds do that are no definitions.
+var core = map[string]string{
+	muster.KindNoop:      "Succeed at once without a process, for tests.",
+	muster.KindProcess:   "Run a command.",
+	muster.KindScript:    "Run a program that travels with the job, in a Python environment of its own if it asks for one.",
+	muster.KindContainer: "Run a command in a container.",
+}
+
+// Catalog remembers what it read of the kinds that workers told of. Its methods may be called at the same time.
+type Catalog struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	read map[string][]own // by what a worker told; without any if it cannot be used
+}
+
+// own is a definition from a worker. Two are the same if what they say is.
+type own struct {
+	kind *kind.Kind
+	says string
+}
+
+// New makes a catalog that has read nothing.
+func New(log *slog.Logger) *Catalog { return &Catalog{log: log, read: map[string][]own{}} }
+
+// Admit tells what is wrong with how the stages of a job use their kinds, in the order of the stages. Into a stage that is right it
+// writes what its kind says where the stage says nothing of that sort. workers is asked only where a stage needs it: for
+// kinds that do not come with Muster.
+func (c *Catalog) Admit(s *muster.Spec, workers func() ([]muster.Worker, error)) ([]muster.FieldError, error) {
+	var others []*kind.Kind
+	if slices.ContainsFunc(s.Tasks, func(t muster.TaskSpec) bool { return needsFleet(t.Kind) }) {
+		fleet, err := workers()
+		if err != nil {
+			return nil, err
+		}
+		for _, each := range c.own(fleet) {
+			for _, o := range each {
+				others = append(others, o.kind)
+			}
+		}
+	}
+	known := kind.NewCatalog(others...)
+	var wrong []muster.FieldError
+	for i, t := range s.Normalize().Tasks {
+		if t.Kind == "" {
+			continue // Validate tells of it
+		}
+		found := known.Check(&t)
+		for _, e := range found {
+			e.Path = "tasks[" + strconv.Itoa(i) + "]." + e.Path
+			wrong = append(wrong, e)
+		}
+		if len(found) == 0 {
+			known.Fill(&s.Tasks[i])
+		}
+	}
+	return wrong, nil
+}
+
+// needsFleet reports whether it takes the workers to know a kind, or what its input may be.
+func needsFleet(name string) bool {
+	return name != "" && core[name] == "" && (name == kind.Custom || !kind.IsEmbedded(name))
+}
+
+// own returns the definitions that each worker told of, those that are the same once each, by the index of the worker.
+func (c *Catalog) own(workers []muster.Worker) [][]own {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	seen := make(map[string][]own, len(c.read))
+	all := make([][]own, len(workers))
+	for i := range workers {
+		w := &workers[i]
+		if len(w.OwnKinds) == 0 {
+			continue
+		}
+		told, known := seen[string(w.OwnKinds)]
+		if !known {
+			if told, known = c.read[string(w.OwnKinds)]; !known {
+				told = c.look(w)
+			}
+			seen[string(w.OwnKinds)] = told
+		}
+		all[i] = told
+	}
+	c.read = seen // what no worker says any more is forgotten
+	return all
+}
+
+// look reads what a worker told.
+func (c *Catalog) look(w *muster.Worker) []own {
+	log := c.log.With(slog.String("worker", w.Name), slog.String("id", string(w.ID)))
+	found, err := read(w.OwnKinds)
+	if err != nil {
+		log.Warn("the kinds that a worker's owner added are not used", slog.Any("why", err))
+		return nil
+	}
+	var told []own
+	for _, k := range found {
+		if kind.IsEmbedded(k.Name) {
+			log.Warn("a kind that a worker's owner added is not used: one of this name comes with Muster", slog.String("kind", k.Name))
+			continue
+		}
+		says, err := json.Marshal(k)
+		if err != nil {
+			log.Warn("a kind that a worker's owner added is not used", slog.String("kind", k.Name), slog.Any("why", err))
+			continue
+		}
+		told = append(told, own{k, string(says)})
+	}
+	return told
+}
+
+// read is kind.Read for lists that nobody looked through before. A schema that makes the library panic is a wrong one.
+func read(raw json.RawMessage) (found []*kind.Kind, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("they cannot be read: %v", p)
+		}
+	}()
+	return kind.Read(raw)
+}
+
+// List returns all kinds by name, with how many of the workers have each.
+func (c *Catalog) List(workers []muster.Worker) []wire.Kind {
+	byName := map[string]*wire.Kind{}
+	for name, about := range core {
+		byName[name] = &wire.Kind{Name: name, About: about, Run: kind.RunMay}
+	}
+	byName[muster.KindNoop].Run, byName[muster.KindProcess].Run = kind.RunNo, kind.RunMust
+	for _, k := range kind.Embedded() {
+		byName[k.Name] = shown(k)
+	}
+	own := c.own(workers)
+	says := mostly(own)
+	for name, o := range says {
+		byName[name] = shown(o.kind)
+		byName[name].Own = true
+	}
+	for i := range workers {
+		w := &workers[i]
+		here := w.State != muster.WorkerGone && w.State != muster.WorkerUnreachable
+		for _, name := range w.Kinds {
+			k := byName[name]
+			switch {
+			case k == nil:
+			case here:
+				k.Offered++
+				k.Workers = append(k.Workers, w.ID)
+			default:
+				k.Away++
+			}
+		}
+		for _, o := range own[i] {
+			if o.says != says[o.kind.Name].says {
+				byName[o.kind.Name].Differ++
+			}
+		}
+	}
+	list := make([]wire.Kind, 0, len(byName))
+	for _, k := range byName {
+		list = append(list, *k)
+	}
+	slices.SortFunc(list, func(a, b wire.Kind) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// mostly returns for each name the definition that most workers have.
+func mostly(all [][]own) map[string]own {
+	votes := map[string]int{}
+	for _, each := range all {
+		for _, o := range each {
+			votes[o.says]++
+		}
+	}
+	most := map[string]own{}
+	for _, each := range all {
+		for _, o := range each {
+			best, has := most[o.kind.Name]
+			if n, m := votes[o.says], votes[best.says]; !has || n > m || n == m && o.says < best.says {
+				most[o.kind.Name] = o
+			}
+		}
+	}
+	return most
+}
+
+// shown is a definition as it is shown.
+func shown(k *kind.Kind) *wire.Kind {
+	w := &wire.Kind{
+		Name: k.Name, About: k.About, Runtime: k.Runtime, Run: k.Run, Input: k.Input,
+		Checkpoint: k.Checkpoint, MergeKey: k.MergeKey, Operation: k.Operation,
+	}
+	if w.Run == "" {
+		w.Run = kind.RunNo
+	}
+	if k.Resources != (muster.Request{}) {
+		w.Resources = &k.Resources
+	}
+	return w
+}
