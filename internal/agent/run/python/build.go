@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -58,15 +58,27 @@ func (e *Envs) interpreter(ctx context.Context, uv, version string, watch run.Wa
 // build makes the environment at dir, with its files for uv in tmp.
 func (e *Envs) build(ctx context.Context, uv, interpreter, tmp, dir string, w *Want, watch run.Watch) error {
 	n := len(w.Requirements)
-	watch.Step(installing(n))
-	watch.Say(fmt.Sprintf("python environment: installing %s with uv", packages(n)))
-	if err := e.step(ctx, uv, tmp, watch, "venv", "--quiet", "--no-project", "--relocatable", "--python", interpreter, dir); err != nil {
+	p := &progress{title: w.title(), watch: watch, begun: time.Now(), fetched: map[string]muster.Size{}}
+	watch.Step(w.title() + ": installing " + packages(n))
+	watch.Say(fmt.Sprintf("%s: installing %s with uv", w.title(), packages(n)))
+	var read []string
+	if err := e.step(ctx, uv, tmp, read, p, "venv", "--quiet", "--no-project", "--relocatable", "--python", interpreter, dir); err != nil {
 		return err
 	}
 	if n == 0 {
 		return nil
 	}
 	args := []string{"pip", "install", "--no-progress", "--python", filepath.Join(dir, "bin", "python"), "-r", "requirements.txt"}
+	if w.Ready {
+		args = append(args, "--no-build", "--compile-bytecode")
+	}
+	if w.Backend != "" {
+		args = append(args, "--torch-backend", w.Backend)
+	}
+	if w.Wheels != "" {
+		read = append(read, w.Wheels)
+		args = append(args, "--offline", "--no-index", "--find-links", w.Wheels)
+	}
 	files := map[string]string{"requirements.txt": w.text()}
 	if len(w.Constraints) > 0 {
 		files["constraints.txt"] = strings.Join(w.Constraints, "\n") + "\n"
@@ -77,36 +89,34 @@ func (e *Envs) build(ctx context.Context, uv, interpreter, tmp, dir string, w *W
 			return run.Failf(muster.WorkerInternal, "the requirements cannot be written for uv: %w", err)
 		}
 	}
-	return e.step(ctx, uv, tmp, watch, args...)
+	return e.step(ctx, uv, tmp, read, p, args...)
 }
 
 // step runs uv for a build, passing on what it says.
-func (e *Envs) step(ctx context.Context, uv, tmp string, watch run.Watch, args ...string) error {
+func (e *Envs) step(ctx context.Context, uv, tmp string, read []string, p *progress, args ...string) error {
 	var last []string
-	resolved := regexp.MustCompile(`^Resolved (\d+) packages?`)
+	full := false
 	say := func(line string) {
-		watch.Say("uv: " + line)
-		if m := resolved.FindStringSubmatch(line); m != nil {
-			watch.Step("python environment: installing " + m[1] + " packages")
-		}
+		p.line(line)
+		full = full || strings.Contains(line, "(os error 28)") // ENOSPC, which no exit status tells
 		if last = append(last, strings.TrimSpace(line)); len(last) > lastWords {
 			last = last[1:]
 		}
 	}
-	err := e.tool.build(ctx, uv, tmp, say, args...)
+	err := e.tool.build(ctx, uv, tmp, read, say, args...)
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return run.Failf(muster.Dependency, "the Python environment was not built in %s", buildTimeout)
+		return run.Failf(muster.Dependency, "the %s was not built in %s", p.title, time.Since(p.begun).Round(time.Second))
+	case full:
+		return run.Failf(muster.DiskFull, "the %s cannot be built: the disk is full", p.title)
 	case len(last) == 0:
-		return run.Failf(muster.Dependency, "the Python environment cannot be built: uv %s: %w", args[0], err)
+		return run.Failf(muster.Dependency, "the %s cannot be built: uv %s: %w", p.title, args[0], err)
 	default:
-		return run.Failf(muster.Dependency, "the Python environment cannot be built: %s", strings.Join(last, " / "))
+		return run.Failf(muster.Dependency, "the %s cannot be built: %s", p.title, strings.Join(last, " / "))
 	}
 }
-
-func installing(n int) string { return "python environment: installing " + packages(n) }
 
 func packages(n int) string {
 	if n == 1 {

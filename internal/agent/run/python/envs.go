@@ -21,6 +21,10 @@ const (
 	marker       = "muster-env.json" // in a finished environment
 )
 
+// Unfinished begins the names of folders in which environments are made, before the name of the
+// environment.
+const Unfinished = ".build-"
+
 // Envs makes and keeps environments. Its methods may be called at the same time.
 type Envs struct {
 	dir  string // environments, by key
@@ -48,6 +52,16 @@ func New(env *run.Env) (*Envs, error) {
 		good:     map[string]bool{},
 		versions: map[string]string{},
 	}, nil
+}
+
+// NewApart returns those of a worker's data dir for another program than the worker: what it runs is not
+// ended when the worker starts.
+func NewApart(env *run.Env) (*Envs, error) {
+	e, err := New(env)
+	if err == nil {
+		e.tool.apart = true
+	}
+	return e, err
 }
 
 // UV returns the path of uv, which is fetched into the data dir if there is none.
@@ -116,32 +130,84 @@ func (e *Envs) ensure(ctx context.Context, uv, interpreter, dir, key string, w *
 		_ = os.Chtimes(filepath.Join(dir, marker), now, now) // else it only counts as longer unused
 		return nil
 	}
-	if err := os.MkdirAll(e.dir, 0o700); err != nil {
+	e.prune(time.Now())
+	err := e.place(ctx, uv, interpreter, dir, w, func(built string) error {
+		return os.WriteFile(filepath.Join(built, marker), fmt.Appendf(nil, "{\"key\": %q}\n", key), 0o600)
+	}, watch)
+	if err == nil {
+		e.markGood(key)
+	}
+	return err
+}
+
+// Make makes an environment at dir, whole or not at all, in place of what is there. It has the
+// packages when finish is told its folder, and gets to its place after that. Nobody else may do the same.
+func (e *Envs) Make(ctx context.Context, w *Want, dir string, finish func(made string) error, watch run.Watch) error {
+	uv, err := e.tool.find(ctx, watch)
+	if err != nil {
+		return err
+	}
+	interpreter, err := e.interpreter(ctx, uv, w.Version, watch)
+	if err != nil {
+		return err
+	}
+	return e.place(ctx, uv, interpreter, dir, w, finish, watch)
+}
+
+// place does the work of Make.
+func (e *Envs) place(ctx context.Context, uv, interpreter, dir string, w *Want, finish func(string) error, watch run.Watch) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return run.Failf(muster.WorkerInternal, "the folder for Python environments cannot be made: %w", err)
 	}
-	e.prune(time.Now())
-	tmp, err := os.MkdirTemp(e.dir, ".build-")
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), Unfinished+filepath.Base(dir)+"-")
 	if err != nil {
 		return run.Failf(muster.WorkerInternal, "the folder for a Python environment cannot be made: %w", err)
 	}
-	defer os.RemoveAll(tmp) //nolint:errcheck // what stays is removed by prune
+	defer os.RemoveAll(tmp) //nolint:errcheck // what stays is removed as unfinished
 	begun := time.Now()
 	built := filepath.Join(tmp, "env")
 	if err := e.build(ctx, uv, interpreter, tmp, built, w, watch); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(built, marker), []byte(fmt.Sprintf("{\"key\": %q}\n", key)), 0o600); err != nil {
+	if err := finish(built); err != nil {
 		return run.Failf(muster.WorkerInternal, "the Python environment cannot be marked as finished: %w", err)
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err := os.Rename(dir, filepath.Join(tmp, "broken")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return run.Failf(muster.WorkerInternal, "a broken Python environment cannot be removed: %w", err)
 	}
 	if err := os.Rename(built, dir); err != nil {
 		return run.Failf(muster.WorkerInternal, "the Python environment cannot be moved to its place: %w", err)
 	}
-	e.markGood(key)
-	watch.Say(fmt.Sprintf("python environment ready after %.1f s", time.Since(begun).Seconds()))
+	watch.Say(fmt.Sprintf("%s ready after %.1f s", w.title(), time.Since(begun).Seconds()))
 	return nil
+}
+
+// Works returns why the interpreter of an environment does not work.
+func (e *Envs) Works(ctx context.Context, dir string) error {
+	return e.tool.held(ctx, []string{dir}, nil, dir, e.tool.environment(), func(string) {}, filepath.Join(dir, "bin", "python"), "-c", "import sys; sys.exit(sys.prefix == sys.base_prefix)")
+}
+
+// Ask runs a script, which is the worker's own, with an interpreter, and says each line that it prints.
+func (e *Envs) Ask(ctx context.Context, interpreter, script string, say func(line string), args ...string) error {
+	return command(ctx, filepath.Dir(interpreter), e.tool.environment(), say, interpreter, append([]string{"-I", "-c", script}, args...)...)
+}
+
+// Cache is the folder in which what was fetched is kept for other environments, "" where the operator
+// named one, which others may use.
+func (e *Envs) Cache() string {
+	if os.Getenv("UV_CACHE_DIR") != "" {
+		return ""
+	}
+	return e.tool.cache()
+}
+
+// Forget empties Cache. It waits for those that use it.
+func (e *Envs) Forget(ctx context.Context) error {
+	uv, err := e.tool.find(ctx, run.Watch{Step: func(string) {}, Say: func(string) {}})
+	if err != nil || e.Cache() == "" {
+		return err
+	}
+	return e.tool.uv(ctx, uv, "", func(string) {}, "cache", "clean")
 }
 
 // usable reports whether a finished, working environment is at dir.
@@ -163,7 +229,7 @@ func (e *Envs) usable(ctx context.Context, dir, key string, watch run.Watch) boo
 	if good {
 		return true
 	}
-	if err := e.tool.held(ctx, []string{dir}, nil, dir, environment(e.tool.data), func(string) {}, python, "-c", "import sys; sys.exit(sys.prefix == sys.base_prefix)"); err != nil {
+	if err := e.Works(ctx, dir); err != nil {
 		if ctx.Err() == nil {
 			watch.Say(fmt.Sprintf("the python environment is built again: its interpreter does not work: %v", err))
 		}

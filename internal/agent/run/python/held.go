@@ -16,13 +16,12 @@ import (
 // build runs uv where it may come to run what a task chose: to install a package can
 // mean to execute it. It changes nothing but tmp and the folder in which uv keeps what
 // it fetched.
-func (t *tool) build(ctx context.Context, uv, tmp string, say func(string), args ...string) error {
-	env := environment(t.data)
+func (t *tool) build(ctx context.Context, uv, tmp string, read []string, say func(string), args ...string) error {
+	env := t.environment()
 	if t.path != "" {
 		env = append(env, "PATH="+t.path) // the last one counts
 	}
 	env = append(env, "HOME="+tmp, "TMPDIR="+tmp)
-	var read []string
 	write := []string{tmp}
 	for _, entry := range env {
 		name, value, _ := strings.Cut(entry, "=")

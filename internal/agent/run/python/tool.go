@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 type tool struct {
 	given  string        // by the operator, or ""
 	data   string        // the worker's data dir
+	apart  bool          // what is run is not the worker's
 	path   string        // run.Env.Path
 	limits run.Limiter   // nil: nothing is held
 	lock   chan struct{} // held while uv is being fetched
@@ -79,7 +81,7 @@ func (t *tool) fetch(ctx context.Context, watch run.Watch) error {
 		watch.Say("pip: " + line)
 	}
 	target := filepath.Join(tmp, "uv")
-	err = command(ctx, tmp, environment(t.data), say, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", target, "uv")
+	err = command(ctx, tmp, t.environment(), say, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", target, "uv")
 	if err != nil {
 		return run.Failf(muster.Dependency, "this worker has no uv and pip cannot fetch it (%s): %s", strings.TrimSpace(last+" "+err.Error()), advice)
 	}
@@ -87,7 +89,7 @@ func (t *tool) fetch(ctx context.Context, watch run.Watch) error {
 	if err := os.RemoveAll(final); err != nil {
 		return run.Failf(muster.WorkerInternal, "an older uv cannot be removed: %w", err)
 	}
-	if err := os.Rename(target, final); err != nil {
+	if err := os.Rename(target, final); err != nil && !errors.Is(err, fs.ErrExist) { // another process was first
 		return run.Failf(muster.WorkerInternal, "uv cannot be moved to its place: %w", err)
 	}
 	return nil
@@ -95,7 +97,7 @@ func (t *tool) fetch(ctx context.Context, watch run.Watch) error {
 
 // uv runs uv in dir and passes on its lines.
 func (t *tool) uv(ctx context.Context, path, dir string, say func(string), args ...string) error {
-	env := environment(t.data)
+	env := t.environment()
 	if t.path != "" {
 		env = append(env, "PATH="+t.path) // the last one counts
 	}
@@ -104,7 +106,7 @@ func (t *tool) uv(ctx context.Context, path, dir string, say func(string), args 
 
 // environment is what uv and pip see: how to reach package indexes, and folders of
 // the worker's for what they keep.
-func environment(data string) []string {
+func (t *tool) environment() []string {
 	var env []string
 	have := map[string]bool{}
 	for _, entry := range os.Environ() {
@@ -127,12 +129,18 @@ func environment(data string) []string {
 	set("UV_DEFAULT_INDEX", os.Getenv("PIP_INDEX_URL"))
 	set("UV_INDEX", os.Getenv("PIP_EXTRA_INDEX_URL"))
 	set("UV_FIND_LINKS", existing(os.Getenv("PIP_FIND_LINKS")))
-	set("UV_CACHE_DIR", filepath.Join(data, "cache", "uv"))
-	set("UV_PYTHON_INSTALL_DIR", filepath.Join(data, "tools", "python"))
+	set("UV_CACHE_DIR", t.cache())
+	set("UV_PYTHON_INSTALL_DIR", filepath.Join(t.data, "tools", "python"))
 	set("UV_NO_CONFIG", "1")
 	set("PIP_ROOT_USER_ACTION", "ignore") // the folder is the worker's own
-	return append(env, "HOME="+filepath.Join(data, "tools"), "NO_COLOR=1", Mark(data))
+	if !t.apart {
+		env = append(env, Mark(t.data))
+	}
+	return append(env, "HOME="+filepath.Join(t.data, "tools"), "NO_COLOR=1")
 }
+
+// cache is where uv keeps what it fetched, unless the operator names another place.
+func (t *tool) cache() string { return filepath.Join(t.data, "cache", "uv") }
 
 // Mark is in the environment of the tools that the worker with this data dir uses,
 // and of nothing else.

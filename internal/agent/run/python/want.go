@@ -23,6 +23,19 @@ type Want struct {
 	Requirements []string `json:"requirements"` // lines, with the included ones in their place
 	Constraints  []string `json:"constraints,omitempty"`
 	Options      []string `json:"options,omitempty"` // lines such as "--extra-index-url …"
+
+	Name    string `json:"-"`                 // what people call it; "" is a python environment
+	Backend string `json:"backend,omitempty"` // which packages of PyTorch, as uv's --torch-backend has it
+	Wheels  string `json:"-"`                 // a folder with all packages: nothing is fetched
+	Ready   bool   `json:"ready,omitempty"`   // only packages that need no building, and they are compiled, so that tasks start sooner
+}
+
+// title begins what is said of the environment.
+func (w *Want) title() string {
+	if w.Name == "" {
+		return "python environment"
+	}
+	return w.Name
 }
 
 // Read turns what a spec asks for into a Want. Files are read through read, by
