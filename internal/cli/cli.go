@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/cli/usage"
+	"github.com/muster-dev/muster/internal/do"
 )
 
 // app is one run of the program.
@@ -32,6 +33,8 @@ func Main(args []string) int {
 			return complain(netns.Helped(args[2:]))
 		case gate.Command:
 			return gate.Enter(args[2:], os.Stderr)
+		case do.Command:
+			return do.Main(args[2:])
 		}
 	}
 	a := &app{&frame.App{In: os.Stdin, Out: term.NewScreen(os.Stdout, os.Getenv), Err: term.NewScreen(os.Stderr, os.Getenv)}}

@@ -1,0 +1,299 @@
+package do
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// Command is the word for Main on the program's command line.
+const Command = "do"
+
+// task is the task that this process is.
+type task struct {
+	input      []byte
+	words      []string // the stage's command
+	out        string   // folder for artifacts
+	checkpoint string   // folder for what the next attempt is to find, "" for none
+	private    bool     // calls may go to private addresses
+	stdout     io.Writer
+	stderr     io.Writer
+	progress   progress
+}
+
+// kinds are what can be done. A result that is not nil is kept, also beside an error. ctx ends when the task is to stop.
+func kinds() map[string]func(ctx context.Context, t *task) (any, error) {
+	return map[string]func(ctx context.Context, t *task) (any, error){
+		"echo": echo, "api": api, "compute": compute, "test": test,
+	}
+}
+
+// Main runs the task that the environment describes; args are its kind and the words of its command. It returns the exit status.
+func Main(args []string) int {
+	// Whoever stops the task signals all of its processes: this one stays to keep what there is.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	t := &task{
+		out: os.Getenv("MUSTER_OUT"), checkpoint: os.Getenv("MUSTER_CHECKPOINT"), private: os.Getenv("MUSTER_ALLOW_PRIVATE") == "1",
+		stdout: os.Stdout, stderr: os.Stderr,
+	}
+	if len(args) == 0 || t.out == "" {
+		_, _ = fmt.Fprintln(os.Stderr, "muster: do is for tasks: the worker executes it")
+		return 2
+	}
+	t.words = args[1:]
+	work := kinds()[args[0]]
+	if work == nil {
+		_, _ = fmt.Fprintf(os.Stderr, "muster: this program does not know the kind %q: its worker is another version\n", args[0])
+		return 2
+	}
+	return t.run(ctx, work)
+}
+
+func (t *task) run(ctx context.Context, work func(context.Context, *task) (any, error)) int {
+	result, err := error(nil), error(nil)
+	var value any
+	if path := os.Getenv("MUSTER_EVENTS"); path != "" {
+		if t.progress.file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+			_, _ = fmt.Fprintln(t.stderr, "progress cannot be shown:", err)
+		}
+	}
+	defer t.progress.close()
+	if t.input, err = readInput(); err == nil {
+		value, err = work(ctx, t)
+	}
+	t.progress.flush()
+	if value != nil {
+		result = t.keep(value)
+	}
+	if err = errors.Join(err, result); err == nil {
+		return 0
+	}
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		_, _ = fmt.Fprintln(t.stderr, "stopped: what was done is kept")
+		return 128 + int(syscall.SIGTERM)
+	}
+	return t.fail(err)
+}
+
+func readInput() ([]byte, error) {
+	path := os.Getenv("MUSTER_INPUT")
+	if path == "" {
+		return []byte("{}"), nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("the input cannot be read: %w", err)
+	}
+	return b, nil
+}
+
+// given decodes the input over the defaults in v. The worker has held it to the kind's schema; this is for what a schema cannot say.
+func (t *task) given(v any) error {
+	d := json.NewDecoder(bytes.NewReader(t.input))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return failf(muster.BadInput, "input: %w", err)
+	}
+	return nil
+}
+
+// failure is why a task fails, for failure.json.
+type failure struct {
+	reason muster.Reason
+	err    error
+}
+
+func failf(reason muster.Reason, format string, args ...any) *failure {
+	return &failure{reason, fmt.Errorf(format, args...)}
+}
+
+// Error returns the sentence for the user.
+func (f *failure) Error() string { return f.err.Error() }
+
+// Unwrap returns what it was made of.
+func (f *failure) Unwrap() error { return f.err }
+
+// fail says why, in the log and in failure.json, and returns the exit status.
+func (t *task) fail(err error) int {
+	message := strings.ToValidUTF8(err.Error(), "\uFFFD")
+	_, _ = fmt.Fprintln(t.stderr, message)
+	why, ok := errors.AsType[*failure](err)
+	if !ok {
+		why = &failure{reason: muster.ExitCode}
+		if errors.Is(err, syscall.ENOSPC) {
+			why.reason = muster.DiskFull
+		}
+	}
+	b, jsonErr := json.Marshal(map[string]string{"reason": string(why.reason), "message": message})
+	if jsonErr == nil {
+		jsonErr = replace(filepath.Join(t.out, "failure.json"), b)
+	}
+	if jsonErr != nil {
+		_, _ = fmt.Fprintln(t.stderr, "failure.json cannot be written:", jsonErr)
+	}
+	return 1
+}
+
+// keep writes result.json.
+func (t *task) keep(value any) error {
+	b, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("the result is no JSON: %w", err)
+	}
+	if len(b) > muster.MaxResult {
+		return failf(muster.ResultInvalid, "the result would have %s: it may have %s", muster.Size(len(b)), muster.Size(muster.MaxResult))
+	}
+	return replace(filepath.Join(t.out, "result.json"), b)
+}
+
+// replace writes a file so that nobody sees half of it.
+func replace(path string, data []byte) error {
+	part := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".part")
+	err := os.WriteFile(part, data, 0o600)
+	if err == nil {
+		err = os.Rename(part, path)
+	}
+	if err != nil {
+		_ = os.Remove(part) // it is of no use
+		return fmt.Errorf("%s cannot be written: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+// progress reports to the worker, some ten times a second.
+type progress struct {
+	file *os.File // nil: nobody listens
+
+	mu   sync.Mutex
+	last time.Time
+	next map[string]any // not told yet
+}
+
+const reportEvery = 100 * time.Millisecond
+
+// report shows how far the task is, from 0 to 1 (less says nothing of it), what is done and figures.
+func (p *progress) report(fraction float64, step string, metrics map[string]float64) {
+	if p.file == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next == nil {
+		p.next = map[string]any{}
+	}
+	if fraction >= 0 {
+		p.next["progress"] = min(fraction, 1)
+	}
+	if step != "" {
+		p.next["step"] = shorten(step, 200)
+	}
+	for name, v := range metrics {
+		p.next[name] = v
+	}
+	if time.Since(p.last) >= reportEvery {
+		p.tell()
+	}
+}
+
+func (p *progress) flush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tell()
+}
+
+// tell is called with mu held.
+func (p *progress) tell() {
+	if len(p.next) == 0 {
+		return
+	}
+	b, err := json.Marshal(p.next)
+	if err != nil {
+		return // a figure that is no number is none
+	}
+	_, _ = p.file.Write(append(b, '\n')) // progress is no reason to fail
+	p.last, p.next = time.Now(), nil
+}
+
+func (p *progress) close() {
+	if p.file != nil {
+		_ = p.file.Close()
+	}
+}
+
+// shorten cuts a text to n bytes at a character's border.
+func shorten(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	n -= len("…")
+	for n > 0 && s[n]&0xc0 == 0x80 {
+		n--
+	}
+	return s[:n] + "…"
+}
+
+// spread sums up durations in milliseconds.
+type spread struct {
+	Mean float64 `json:"mean"`
+	Min  float64 `json:"min"`
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P95  float64 `json:"p95"`
+	P99  float64 `json:"p99"`
+	Max  float64 `json:"max"`
+}
+
+// spreadOf returns nil for none. Percentiles are of the nearest rank: each is a duration that was measured.
+func spreadOf(ms []float64) *spread {
+	if len(ms) == 0 {
+		return nil
+	}
+	ms = slices.Sorted(slices.Values(ms))
+	at := func(p int) float64 { return ms[(p*len(ms)+99)/100-1] }
+	sum := 0.0
+	for _, v := range ms {
+		sum += v
+	}
+	return &spread{Mean: sum / float64(len(ms)), Min: ms[0], P50: at(50), P90: at(90), P95: at(95), P99: at(99), Max: ms[len(ms)-1]}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// lines writes an artifact of JSON lines while the task goes on, so that what was done is there whatever happens.
+type lines struct{ f *os.File }
+
+func (t *task) lines(name string) (*lines, error) {
+	f, err := os.OpenFile(filepath.Join(t.out, name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be written: %w", name, err)
+	}
+	return &lines{f}, nil
+}
+
+func (l *lines) add(v any) error {
+	b, err := json.Marshal(v)
+	if err == nil {
+		_, err = l.f.Write(append(b, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("%s cannot be written: %w", filepath.Base(l.f.Name()), err)
+	}
+	return nil
+}
+
+func (l *lines) close() error { return l.f.Close() }

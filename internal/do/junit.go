@@ -1,0 +1,265 @@
+package do
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+// Outcomes of a test case.
+const (
+	passed  = "passed"
+	failed  = "failed"
+	errored = "error" // it did not come to a verdict: set-up, collection, a crash
+	skipped = "skipped"
+)
+
+// testCase is a line of cases.jsonl.
+type testCase struct {
+	ID       string  `json:"id"`             // by which it can be run again
+	Name     string  `json:"name"`           // without its file or class
+	File     string  `json:"file,omitempty"` // or its class or suite, if no file is told
+	Outcome  string  `json:"outcome"`
+	Duration float64 `json:"duration"` // seconds
+	Message  string  `json:"message,omitempty"`
+	Flaky    bool    `json:"flaky,omitempty"` // it failed, and passed when it was run again
+	Tries    int     `json:"tries,omitempty"` // if more than one
+}
+
+const (
+	maxCases   = 200_000
+	maxJUnit   = 256 << 20 // bytes of a file
+	maxDepth   = 100
+	maxMessage = 4 << 10
+)
+
+// readJUnit reads test cases from JUnit XML: of pytest, gotestsum, Jest, Surefire, Gradle, GoogleTest and others, with or
+// without <testsuites>, and suites in suites. If the file breaks off or is no XML, what came before is returned beside the error.
+func readJUnit(r io.Reader) ([]testCase, error) {
+	limited := &io.LimitedReader{R: r, N: maxJUnit + 1}
+	d := xml.NewDecoder(limited)
+	d.Strict = false // output of tests is full of characters that XML has not
+	d.CharsetReader = charset
+	j := &junit{d: d}
+	err := j.all()
+	if limited.N <= 0 {
+		err = failf(muster.BadInput, "it is larger than %s", muster.Size(maxJUnit))
+	}
+	return j.cases, err
+}
+
+// charset reads the other encodings that such files are in.
+func charset(label string, r io.Reader) (io.Reader, error) {
+	switch strings.ToLower(label) {
+	case "utf-8", "utf8", "us-ascii", "ascii":
+		return r, nil
+	case "iso-8859-1", "latin1", "windows-1252":
+		return &latin1{r: r}, nil
+	}
+	return nil, fmt.Errorf("its encoding is %q: write it as UTF-8", shorten(label, 40))
+}
+
+// latin1 makes UTF-8 of ISO 8859-1.
+type latin1 struct {
+	r    io.Reader
+	left []byte
+}
+
+func (l *latin1) Read(b []byte) (int, error) {
+	if len(l.left) == 0 {
+		raw := make([]byte, 4096)
+		n, err := l.r.Read(raw)
+		for _, c := range raw[:n] {
+			l.left = append(l.left, string(rune(c))...)
+		}
+		if n == 0 {
+			return 0, err
+		}
+	}
+	n := copy(b, l.left)
+	l.left = l.left[n:]
+	return n, nil
+}
+
+// junit is a file on its way.
+type junit struct {
+	d     *xml.Decoder
+	cases []testCase
+	files []string // of the suites that are open
+	names []string
+}
+
+func (j *junit) all() error {
+	root := false
+	for {
+		tok, err := j.d.Token()
+		if errors.Is(err, io.EOF) {
+			if len(j.files) > 0 {
+				return errors.New("it breaks off")
+			}
+			if !root {
+				return errors.New("it is no JUnit file: it has neither testsuites nor testsuite")
+			}
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("it cannot be read: %w", err)
+		}
+		switch e := tok.(type) {
+		case xml.StartElement:
+			name := e.Name.Local
+			if !root && name != "testsuites" && name != "testsuite" {
+				return fmt.Errorf("it is no JUnit file: it begins with <%s>", shorten(name, 40))
+			}
+			root = true
+			switch name {
+			case "testsuites", "testsuite":
+				if len(j.files) == maxDepth {
+					return errors.New("its suites are nested too deep")
+				}
+				j.files, j.names = append(j.files, attr(&e, "file")), append(j.names, attr(&e, "name"))
+			case "testcase":
+				if err := j.testCase(&e); err != nil {
+					return err
+				}
+			default:
+				if err := j.d.Skip(); err != nil {
+					return fmt.Errorf("it breaks off: %w", err)
+				}
+			}
+		case xml.EndElement:
+			if n := len(j.files); n > 0 {
+				j.files, j.names = j.files[:n-1], j.names[:n-1]
+			}
+		}
+	}
+}
+
+// testCase reads one case, to the end of its element.
+func (j *junit) testCase(e *xml.StartElement) error {
+	if len(j.cases) == maxCases {
+		return fmt.Errorf("it has more than %d cases", maxCases)
+	}
+	c := testCase{Name: attr(e, "name"), File: attr(e, "file"), Outcome: passed, Duration: seconds(attr(e, "time"))}
+	class := attr(e, "classname")
+	if class == "" {
+		class = last(j.names)
+	}
+	if c.File == "" {
+		c.File = last(j.files)
+	}
+	c.ID = c.Name
+	if class != "" {
+		c.ID = class + "." + c.Name
+	}
+	if c.File == "" {
+		c.File = class
+	}
+	if s := attr(e, "status"); s == "notrun" || s == "disabled" { // GoogleTest
+		c.Outcome = skipped
+	}
+	c.Name, c.ID, c.File = shorten(c.Name, 1000), shorten(c.ID, 2000), shorten(c.File, 1000)
+	err := j.inside(&c)
+	j.cases = append(j.cases, c)
+	return err
+}
+
+func last(of []string) string {
+	for i := len(of) - 1; i >= 0; i-- {
+		if of[i] != "" {
+			return of[i]
+		}
+	}
+	return ""
+}
+
+// inside reads what stands in a case.
+func (j *junit) inside(c *testCase) error {
+	for {
+		tok, err := j.d.Token()
+		if err != nil {
+			if c.Outcome == passed {
+				c.Outcome, c.Message = errored, "its report breaks off"
+			}
+			return fmt.Errorf("it breaks off: %w", err)
+		}
+		switch e := tok.(type) {
+		case xml.EndElement:
+			return nil
+		case xml.StartElement:
+			outcome := ""
+			switch e.Name.Local {
+			case "failure":
+				outcome = failed
+			case "error":
+				outcome = errored
+			case "skipped", "disabled":
+				outcome = skipped
+			case "flakyFailure", "flakyError": // Surefire: it passed at last
+				c.Flaky = true
+				c.Tries = max(c.Tries, 1) + 1
+			case "rerunFailure", "rerunError": // and here it did not
+				c.Tries = max(c.Tries, 1) + 1
+			}
+			text, err := j.text()
+			if err != nil {
+				return fmt.Errorf("it breaks off: %w", err)
+			}
+			if outcome == "" || c.Outcome == failed || c.Outcome == errored && outcome == skipped {
+				continue
+			}
+			c.Outcome = outcome
+			if c.Message = attr(&e, "message"); c.Message == "" || outcome != skipped && !strings.Contains(c.Message, "\n") && text != "" {
+				c.Message = strings.TrimSpace(c.Message + "\n" + strings.TrimSpace(text))
+			}
+			c.Message = shorten(c.Message, maxMessage)
+		}
+	}
+}
+
+// text reads the text of the element that is open, and what is in it, to its end.
+func (j *junit) text() (string, error) {
+	var b strings.Builder
+	for depth := 1; depth > 0; {
+		tok, err := j.d.Token()
+		if err != nil {
+			return b.String(), err
+		}
+		switch e := tok.(type) {
+		case xml.StartElement:
+			if depth++; depth > maxDepth {
+				return b.String(), errors.New("its elements are nested too deep")
+			}
+		case xml.EndElement:
+			depth--
+		case xml.CharData:
+			if room := 2*maxMessage - b.Len(); room > 0 {
+				b.Write(e[:min(len(e), room)])
+			}
+		}
+	}
+	return b.String(), nil
+}
+
+func attr(e *xml.StartElement, name string) string {
+	for i := range e.Attr {
+		if e.Attr[i].Name.Local == name && e.Attr[i].Name.Space == "" {
+			return e.Attr[i].Value
+		}
+	}
+	return ""
+}
+
+// seconds reads a time attribute: 0.05, or 1,234.5.
+func seconds(text string) float64 {
+	f, err := strconv.ParseFloat(strings.ReplaceAll(text, ",", ""), 64)
+	if err != nil || !(f >= 0 && f < 1e9) {
+		return 0
+	}
+	return f
+}

@@ -1,0 +1,291 @@
+package do
+
+import (
+	"context"
+	_ "embed" // the plugin
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+//go:embed muster_pytest.py
+var plugin []byte
+
+// The exit codes of pytest that are no verdict on the tests.
+const (
+	pytestUsage   = 4
+	pytestNothing = 5
+)
+
+// told is a line of the plugin's.
+type told struct {
+	Event    string  `json:"event"`
+	ID       string  `json:"id"`
+	Count    int     `json:"count"`
+	When     string  `json:"when"`
+	Outcome  string  `json:"outcome"`
+	Duration float64 `json:"duration"`
+	Message  string  `json:"message"`
+}
+
+// session is one run of pytest.
+type session struct {
+	add   func(*testCase) error
+	shown func(done, of int, id string)
+	root  string // by which ids are paths
+	of    int    // cases; 0 if it is not known
+	done  int
+	open  map[string]*testCase
+	order []string // of open
+	err   error    // of add
+}
+
+// pytest runs pytest, and again what failed.
+func (s *testing) pytest(ctx context.Context) error {
+	if len(s.in.JUnit) > 0 || len(s.in.RerunCommand) > 0 {
+		return failf(muster.BadInput, "input: junit and rerun_command are for a command of your own: write it in run, or leave them out, for pytest tells by itself")
+	}
+	for _, f := range s.in.TestFile {
+		name, _, _ := strings.Cut(f, "::")
+		if strings.HasPrefix(name, "-") {
+			return failf(muster.BadInput, "input.test_file: %q is no file: options stand in test_args", f)
+		}
+		if _, err := os.Stat(filepath.FromSlash(name)); errors.Is(err, fs.ErrNotExist) {
+			return failf(muster.BadInput, "input.test_file: there is no %s in the task's folder: set files to the folder that has it", name)
+		}
+	}
+	python, err := s.python(ctx)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "pytest-")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "muster_pytest.py"), plugin, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("pytest's plugin cannot be written: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // it is in the task's own folder
+	args := slices.Clone(s.in.TestArgs)
+	if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--junit-xml") || strings.HasPrefix(a, "--junitxml") }) {
+		args = append(args, "--junitxml="+filepath.Join(s.t.out, "junit.xml"))
+	}
+	root, left, err := s.session(ctx, dir, python, append(args, s.in.TestFile...), s.add)
+	s.not = left
+	for i := 1; err == nil && i <= s.in.Reruns && ctx.Err() == nil; i++ {
+		bad := s.failures()
+		if len(bad) == 0 {
+			break
+		}
+		if len(bad) > maxReruns {
+			_, _ = fmt.Fprintf(s.t.stdout, "%d cases failed: they are not run again\n", len(bad))
+			break
+		}
+		_, _ = fmt.Fprintf(s.t.stdout, "running %d failed cases again, %d of %d\n", len(bad), i, s.in.Reruns)
+		err = s.again(ctx, dir, python, root, bad)
+	}
+	return err
+}
+
+// python finds an interpreter that has pytest.
+func (s *testing) python(ctx context.Context) (string, error) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		python, err = exec.LookPath("python")
+	}
+	if err != nil {
+		return "", failf(muster.Dependency, "there is no Python here: give the stage an environment that has pytest, such as python: {packages: [pytest]}")
+	}
+	look := exec.CommandContext(ctx, python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('pytest') is None)") //nolint:gosec // of the PATH
+	look.Stderr = s.t.stderr
+	if look.Run() != nil {
+		return "", errors.Join(ctx.Err(), failf(muster.Dependency,
+			"pytest is not installed for %s: give the stage an environment that has it, such as python: {packages: [pytest]}", python))
+	}
+	return python, nil
+}
+
+// again runs failed cases once more.
+func (s *testing) again(ctx context.Context, dir, python, root string, bad []int) error {
+	args := slices.Clone(s.in.TestArgs)
+	for _, i := range bad {
+		args = append(args, filepath.Join(root, filepath.FromSlash(s.cases[i].ID)))
+	}
+	_, _, err := s.session(ctx, dir, python, args, func(c *testCase) error {
+		if i, ok := s.at[c.ID]; ok && slices.Contains(bad, i) {
+			s.cases[i].retried(c)
+		}
+		return nil
+	})
+	return err
+}
+
+// session runs pytest once and returns by what its ids are paths, and how many cases it did not come to. Cases are added as they end.
+func (s *testing) session(ctx context.Context, dir, python string, args []string, add func(*testCase) error) (root string, left int, err error) {
+	f, err := os.CreateTemp(dir, "told-")
+	if err != nil {
+		return "", 0, fmt.Errorf("pytest's plugin has no place to tell: %w", err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	run := &session{add: add, open: map[string]*testCase{}, shown: func(done, of int, id string) {
+		part := -1.0
+		if of > 0 {
+			part = float64(done) / float64(of)
+		}
+		s.t.progress.report(part, id, map[string]float64{"cases": float64(done), "failed": float64(len(s.failures()))})
+	}}
+	stop := follow(f, run.line)
+	words := append([]string{python, "-m", "pytest", "-p", "muster_pytest"}, args...)
+	env := []string{"MUSTER_PYTEST=" + f.Name(), "PYTHONPATH=" + strings.TrimSuffix(dir+string(os.PathListSeparator)+os.Getenv("PYTHONPATH"), string(os.PathListSeparator))}
+	tail := &tail{to: s.t.stderr}
+	state, err := s.start(ctx, words, tail, env)
+	stop()
+	if err != nil {
+		return "", 0, err
+	}
+	run.end(ctx, state)
+	if run.err != nil {
+		return "", 0, run.err
+	}
+	left = max(run.of-run.done, 0)
+	switch code := state.ExitCode(); {
+	case ctx.Err() != nil:
+		return run.root, left, ctx.Err()
+	case code == pytestUsage:
+		return "", left, failf(muster.BadInput, "pytest does not take its arguments: %s", tail.error())
+	case code == pytestNothing && run.done == 0:
+		return "", left, failf(muster.BadInput, "pytest finds no tests: name them test_… in files test_….py, or say where with test_file")
+	case code > pytestNothing || code == 3 || code != 0 && run.done == 0:
+		return "", left, failf(muster.ExitCode, "pytest broke off (%s): %s", state, tail.error())
+	case code < 0 && len(s.failures()) == 0:
+		return "", left, failf(muster.ExitCode, "pytest was ended by a signal (%s) after %d cases", state, run.done)
+	}
+	return run.root, left, nil
+}
+
+// line takes a line of the plugin's.
+func (r *session) line(line []byte) {
+	var l told
+	if json.Unmarshal(line, &l) != nil {
+		return // torn by a crash
+	}
+	switch l.Event {
+	case "begin":
+		r.root = l.ID
+	case "collected":
+		r.of = l.Count
+		r.shown(0, r.of, fmt.Sprintf("%d cases", l.Count))
+	case "uncollected":
+		r.ended(&testCase{ID: l.ID, Name: l.ID, File: l.ID, Outcome: errored, Message: shorten("it cannot be collected: "+l.Message, maxMessage)})
+	case "start":
+		r.begin(l.ID)
+		r.shown(r.done, r.of, l.ID)
+	case "report":
+		r.report(&l)
+	}
+}
+
+func (r *session) begin(id string) *testCase {
+	if c := r.open[id]; c != nil {
+		return c
+	}
+	file, name, _ := strings.Cut(id, "::")
+	c := &testCase{ID: id, Name: name, File: file}
+	r.open[id] = c
+	r.order = append(r.order, id)
+	return c
+}
+
+// report takes one of a case's three: of its setup, its call and its teardown.
+func (r *session) report(l *told) {
+	c := r.begin(l.ID)
+	c.Duration += l.Duration
+	outcome := map[string]string{"passed": passed, "skipped": skipped, "failed": failed}[l.Outcome]
+	switch {
+	case l.Outcome == "rerun": // by pytest-rerunfailures, in the same session
+		c.Outcome, c.Message, c.Flaky, c.Tries = "", "", true, max(c.Tries, 1)+1
+		return
+	case outcome == failed && l.When != "call":
+		outcome = errored
+	}
+	if c.Outcome == "" || c.Outcome == passed && outcome != passed {
+		if l.When != "setup" || outcome != passed {
+			c.Outcome, c.Message = outcome, shorten(l.Message, maxMessage)
+		}
+	}
+	if l.When != "teardown" {
+		return
+	}
+	if c.Outcome == "" {
+		c.Outcome = errored
+	}
+	c.Flaky = c.Flaky && c.Outcome == passed
+	r.ended(c)
+}
+
+func (r *session) ended(c *testCase) {
+	delete(r.open, c.ID)
+	r.done++
+	if err := r.add(c); err != nil && r.err == nil {
+		r.err = err
+	}
+	r.shown(r.done, r.of, "")
+}
+
+// end takes down the cases that pytest did not bring to their end.
+func (r *session) end(ctx context.Context, state *os.ProcessState) {
+	why := fmt.Sprintf("pytest ended during it: %s", state)
+	if ctx.Err() != nil {
+		why = "the task was stopped during it"
+	}
+	for _, id := range r.order {
+		if c := r.open[id]; c != nil {
+			c.Outcome, c.Message = errored, why
+			r.ended(c)
+		}
+	}
+}
+
+// tail passes on what it is told, and remembers the end.
+type tail struct {
+	to   io.Writer
+	last []byte
+}
+
+const maxTail = 4 << 10
+
+// Write implements io.Writer.
+func (t *tail) Write(b []byte) (int, error) {
+	t.last = append(t.last, b...)
+	if n := len(t.last) - maxTail; n > 0 {
+		t.last = append(t.last[:0], t.last[n:]...)
+	}
+	return t.to.Write(b)
+}
+
+// error returns the last line that begins as an error's, else the last line.
+func (t *tail) error() string {
+	found := ""
+	for line := range strings.Lines(string(t.last)) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		if text, ok := strings.CutPrefix(line, "ERROR: "); ok {
+			return strings.TrimPrefix(text, "usage: ")
+		}
+		found = line
+	}
+	if found == "" {
+		return "see its log"
+	}
+	return found
+}

@@ -1,0 +1,411 @@
+package do
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/muster-dev/muster"
+)
+
+type testInput struct {
+	TestFile     oneOrMore `json:"test_file"`
+	TestArgs     []string  `json:"test_args"`
+	JUnit        oneOrMore `json:"junit"`
+	Reruns       int       `json:"reruns"`
+	RerunCommand []string  `json:"rerun_command"`
+	MaxFailed    int       `json:"max_failed"`
+}
+
+// oneOrMore is a list of texts; a single one may stand for itself.
+type oneOrMore []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (o *oneOrMore) UnmarshalJSON(b []byte) error {
+	var one string
+	if json.Unmarshal(b, &one) == nil {
+		*o = oneOrMore{one}
+		return nil
+	}
+	return json.Unmarshal(b, (*[]string)(o))
+}
+
+// testResult is the result.
+type testResult struct {
+	Passed   int        `json:"passed"` // those that are flaky, too
+	Failed   int        `json:"failed"`
+	Skipped  int        `json:"skipped"`
+	Errors   int        `json:"errors"` // that came to no verdict
+	Flaky    int        `json:"flaky"`
+	Total    int        `json:"total"`
+	NotRun   int        `json:"not_run,omitempty"` // that pytest found, and did not come to
+	Duration float64    `json:"duration"`          // seconds, of all
+	ExitCode *int       `json:"exit_code,omitempty"`
+	Cases    []testCase `json:"cases"`
+	LeftOut  int        `json:"cases_left_out,omitempty"` // of cases; cases.jsonl has all
+}
+
+const (
+	maxListed  = 160 << 10 // bytes of cases in the result
+	listedText = 500       // bytes of a message there
+	maxReruns  = 500       // failed cases: more are no matter of luck
+	namedCases = 5         // in the sentence of the failure
+	keepEvery  = 5 * time.Second
+)
+
+// testing is one test task on its way.
+type testing struct {
+	t     *task
+	in    *testInput
+	began time.Time
+	cases []testCase
+	at    map[string]int // id → place in cases
+	lines *lines
+	kept  time.Time // when the result was last written
+	exit  *int
+	not   int // cases that were found and not run
+}
+
+// test runs tests: those of pytest, or those of the stage's command.
+func test(ctx context.Context, t *task) (any, error) {
+	in := &testInput{}
+	if err := t.given(in); err != nil {
+		return nil, err
+	}
+	s := &testing{t: t, in: in, began: time.Now(), at: map[string]int{}}
+	s.kept = s.began
+	var err error
+	if s.lines, err = t.lines("cases.jsonl"); err != nil {
+		return nil, err
+	}
+	defer func() { _ = s.lines.close() }() // add tells what cannot be written
+	if len(t.words) > 0 {
+		err = s.command(ctx)
+	} else {
+		err = s.pytest(ctx)
+	}
+	if err == nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	r := s.result()
+	if err == nil {
+		err = s.verdict(r)
+	}
+	return r, errors.Join(err, s.rewrite())
+}
+
+// add takes down a case that has ended.
+func (s *testing) add(c *testCase) error {
+	if i, ok := s.at[c.ID]; ok {
+		s.cases[i] = worse(&s.cases[i], c)
+	} else if len(s.cases) < maxCases {
+		s.at[c.ID] = len(s.cases)
+		s.cases = append(s.cases, *c)
+	}
+	if err := s.lines.add(c); err != nil {
+		return err
+	}
+	if time.Since(s.kept) > keepEvery { // so that there is one, however this ends
+		s.kept = time.Now()
+		return s.t.keep(s.result())
+	}
+	return nil
+}
+
+// worse puts together two reports with one id, such as of two test files that have the same names.
+func worse(a, b *testCase) testCase {
+	c := *a
+	order := []string{skipped, passed, failed, errored}
+	if slices.Index(order, b.Outcome) > slices.Index(order, a.Outcome) {
+		c = *b
+	}
+	c.Duration = a.Duration + b.Duration
+	return c
+}
+
+// rewrite brings cases.jsonl in line with what is known at the end.
+func (s *testing) rewrite() error {
+	var b []byte
+	for i := range s.cases {
+		line, err := json.Marshal(&s.cases[i])
+		if err != nil {
+			return fmt.Errorf("cases.jsonl: %w", err)
+		}
+		b = append(append(b, line...), '\n')
+	}
+	return replace(filepath.Join(s.t.out, "cases.jsonl"), b)
+}
+
+// failures lists the places of cases that did not pass.
+func (s *testing) failures() (at []int) {
+	for i := range s.cases {
+		if o := s.cases[i].Outcome; o == failed || o == errored {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+func (s *testing) result() *testResult {
+	r := &testResult{Total: len(s.cases), NotRun: s.not, Duration: time.Since(s.began).Seconds(), ExitCode: s.exit, Cases: []testCase{}}
+	for i := range s.cases {
+		c := &s.cases[i]
+		switch c.Outcome {
+		case passed:
+			r.Passed++
+		case failed:
+			r.Failed++
+		case skipped:
+			r.Skipped++
+		default:
+			r.Errors++
+		}
+		if c.Flaky && c.Outcome == passed {
+			r.Flaky++
+		}
+	}
+	// Those that failed come first, if there is no room for all.
+	size, chosen := 0, make([]bool, len(s.cases))
+	for _, bad := range []bool{true, false} {
+		for i := range s.cases {
+			c := &s.cases[i]
+			if bad != (c.Outcome == failed || c.Outcome == errored || c.Flaky) {
+				continue
+			}
+			n := len(c.ID) + len(c.Name) + len(c.File) + min(len(c.Message), listedText)
+			if size += 2*n + 120; size > maxListed { // twice: JSON escapes
+				break
+			}
+			chosen[i] = true
+		}
+	}
+	for i := range s.cases {
+		if !chosen[i] {
+			r.LeftOut++
+			continue
+		}
+		c := s.cases[i]
+		c.Message = shorten(c.Message, listedText)
+		r.Cases = append(r.Cases, c)
+	}
+	return r
+}
+
+// verdict is what is wrong with a run that came to its end.
+func (s *testing) verdict(r *testResult) error {
+	if bad := r.Failed + r.Errors; bad > s.in.MaxFailed {
+		var names []string
+		for _, i := range s.failures() {
+			if len(names) == namedCases {
+				names = append(names, "…")
+				break
+			}
+			names = append(names, shorten(s.cases[i].ID, 120))
+		}
+		rest := ""
+		if r.NotRun > 0 {
+			rest = fmt.Sprintf("; %d more were not run", r.NotRun)
+		}
+		return failf(muster.ExitCode, "%d of %d cases failed: %s%s", bad, r.Total, strings.Join(names, ", "), rest)
+	}
+	if r.Failed+r.Errors == 0 && s.exit != nil && *s.exit != 0 {
+		if r.Total == 0 {
+			return failf(muster.ExitCode, "the command ended with exit code %d", *s.exit)
+		}
+		return failf(muster.ExitCode, "no case failed, but the command ended with exit code %d", *s.exit)
+	}
+	return nil
+}
+
+// command runs the stage's command, and again what failed.
+func (s *testing) command(ctx context.Context) error {
+	if len(s.in.TestFile) > 0 {
+		return failf(muster.BadInput, "input.test_file: it is for pytest, and the stage has a command in run: leave one of them out")
+	}
+	for i, pattern := range s.in.JUnit {
+		clean := strings.TrimPrefix(pattern, "./")
+		if path.IsAbs(clean) || slices.Contains(strings.Split(clean, "/"), "..") || !doublestar.ValidatePattern(clean) {
+			return failf(muster.BadInput, "input.junit: %q is no path or pattern in the task's folder", pattern)
+		}
+		s.in.JUnit[i] = clean
+	}
+	words := slices.Concat(s.t.words, s.in.TestArgs)
+	code, err := s.execute(ctx, words)
+	if err != nil {
+		return err
+	}
+	s.exit = &code
+	for i := 1; i <= s.in.Reruns && ctx.Err() == nil; i++ {
+		bad := s.failures()
+		switch {
+		case len(bad) == 0 && (code == 0 || len(s.cases) > 0):
+			return nil
+		case len(bad) > maxReruns:
+			_, _ = fmt.Fprintf(s.t.stdout, "%d cases failed: they are not run again\n", len(bad))
+			return nil
+		}
+		again := words
+		if len(s.in.RerunCommand) > 0 && len(bad) > 0 {
+			again = s.rerun(bad)
+		}
+		_, _ = fmt.Fprintf(s.t.stdout, "running %d failed cases again, %d of %d\n", len(bad), i, s.in.Reruns)
+		first := s.cases
+		s.cases, s.at = nil, map[string]int{}
+		code, err = s.execute(ctx, again)
+		s.merge(first)
+		if err != nil {
+			return err
+		}
+		if len(s.failures()) == 0 { // what the others end with is known from the first run
+			s.exit = &code
+		}
+	}
+	return nil
+}
+
+// merge puts what a rerun brought over what was known before.
+func (s *testing) merge(first []testCase) {
+	again := map[string]*testCase{}
+	for i := range s.cases {
+		again[s.cases[i].ID] = &s.cases[i]
+	}
+	s.at = map[string]int{}
+	for i := range first {
+		c := &first[i]
+		s.at[c.ID] = i
+		if now := again[c.ID]; now != nil && (c.Outcome == failed || c.Outcome == errored) {
+			c.retried(now)
+		}
+	}
+	s.cases = first
+}
+
+// retried takes down what became of a failed case when it was run again.
+func (c *testCase) retried(now *testCase) {
+	c.Tries = max(c.Tries, 1) + 1
+	c.Duration += now.Duration
+	if now.Outcome == passed {
+		c.Outcome, c.Flaky = passed, true // with the message of its failure
+		return
+	}
+	c.Outcome, c.Message = now.Outcome, now.Message
+}
+
+// rerun makes the command for failed cases.
+func (s *testing) rerun(bad []int) (words []string) {
+	var names, quoted []string
+	for _, i := range bad {
+		names = append(names, s.cases[i].Name)
+		quoted = append(quoted, regexp.QuoteMeta(s.cases[i].Name))
+	}
+	pattern := "^(" + strings.Join(quoted, "|") + ")$"
+	for _, w := range s.in.RerunCommand {
+		if w == "{cases}" {
+			words = append(words, names...)
+			continue
+		}
+		words = append(words, strings.ReplaceAll(w, "{regex}", pattern))
+	}
+	return words
+}
+
+// execute runs a command to its end and reads the JUnit files that it left.
+func (s *testing) execute(ctx context.Context, words []string) (int, error) {
+	s.t.progress.report(-1, "running the tests", nil)
+	began := time.Now().Add(-time.Second) // as coarse as the times of some file systems
+	state, err := s.start(ctx, words, s.t.stderr, nil)
+	if err != nil {
+		return 0, err
+	}
+	found, err := s.junit(began)
+	if err != nil {
+		return 0, err
+	}
+	if len(s.in.JUnit) > 0 && found == 0 && ctx.Err() == nil {
+		return 0, failf(muster.ArtifactMissing, "no file of this run matches junit (%s), and the command ended with %s", strings.Join(s.in.JUnit, ", "), state)
+	}
+	s.t.progress.report(1, "", map[string]float64{"cases": float64(len(s.cases)), "failed": float64(len(s.failures()))})
+	return state.ExitCode(), nil
+}
+
+// start runs a command to its end.
+func (s *testing) start(ctx context.Context, words []string, stderr io.Writer, env []string) (*os.ProcessState, error) {
+	cmd := exec.Command(words[0], words[1:]...) //nolint:gosec,noctx // it is the user's; who stops the task signals it too, and it may end in order
+	cmd.Stdout, cmd.Stderr = s.t.stdout, stderr
+	cmd.WaitDelay = time.Second // for output, when it left somebody who holds it
+	cmd.Env = append(os.Environ(), env...)
+	if err := cmd.Start(); err != nil {
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+			return nil, failf(muster.BadInput, "%s: there is no such command on this worker, nor in the task's folder", words[0])
+		}
+		return nil, fmt.Errorf("%s cannot be executed: %w", words[0], err)
+	}
+	stopping := context.AfterFunc(ctx, func() { terminate(cmd.Process) })
+	defer stopping()
+	if err := cmd.Wait(); cmd.ProcessState == nil {
+		return nil, fmt.Errorf("%s cannot be waited for: %w", words[0], err)
+	}
+	return cmd.ProcessState, nil
+}
+
+// junit reads the files that match and were written since began, and returns how many they are.
+func (s *testing) junit(began time.Time) (int, error) {
+	seen := map[string]bool{}
+	root := os.DirFS(".")
+	for _, pattern := range s.in.JUnit {
+		names, err := doublestar.Glob(root, pattern, doublestar.WithNoFollow(), doublestar.WithFilesOnly())
+		if err != nil {
+			return 0, failf(muster.BadInput, "input.junit: %q is no pattern: %w", pattern, err)
+		}
+		for _, name := range names {
+			if seen[name] {
+				continue
+			}
+			info, err := fs.Stat(root, name)
+			if err != nil || info.ModTime().Before(began) {
+				_, _ = fmt.Fprintf(s.t.stdout, "%s is not read: it is older than this run\n", name)
+				continue
+			}
+			seen[name] = true
+			if err := s.readFile(root, name); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return len(seen), nil
+}
+
+func (s *testing) readFile(root fs.FS, name string) error {
+	f, err := root.Open(name)
+	if err != nil {
+		return fmt.Errorf("%s cannot be read: %w", name, err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	cases, err := readJUnit(f)
+	for i := range cases {
+		if err := s.add(&cases[i]); err != nil {
+			return err
+		}
+	}
+	switch {
+	case err == nil:
+		return nil
+	case len(cases) > 0:
+		_, _ = fmt.Fprintf(s.t.stderr, "%s: %v; what came before counts\n", name, err)
+		return s.add(&testCase{ID: name, Name: name, File: name, Outcome: errored, Message: err.Error()})
+	}
+	return failf(muster.BadInput, "%s: %w", name, err)
+}
