@@ -1,8 +1,13 @@
 """The networks that come with Muster."""
 
-from typing import List, Tuple
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Tuple
 
 import torch
+from muster_core import Fail
 from torch import nn
 
 
@@ -37,7 +42,7 @@ class _Mean(nn.Module):
 class MLP(nn.Module):
     """Layers of neurons for examples of any shape."""
 
-    def __init__(self, shape: "Tuple[int, ...]", classes: int, hidden: "Tuple[int, ...]" = (128, 64)) -> None:
+    def __init__(self, shape: "Tuple[int, ...]", classes: int, hidden: "Sequence[int]" = (128, 64)) -> None:
         super().__init__()
         size = 1
         for n in shape:
@@ -50,3 +55,50 @@ class MLP(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.layers(x)  # type: ignore[no-any-return]
+
+
+def build(name: str, shape: "Sequence[int]", classes: int, args: "Dict[str, Any]") -> nn.Module:
+    """The network of a name: cnn, mlp, or file.py:Class of the user's own.
+
+    A class of the user's is called with args, and with inputs (the shape of one example) and outputs (the number of classes,
+    1 for regression) if it has parameters of these names. Its forward takes float32 (batch, *inputs) and returns (batch, outputs).
+    """
+    if name == "mlp":
+        return MLP(tuple(shape), classes, **args)
+    if name == "cnn":
+        if len(shape) != 3:
+            raise Fail("bad_input", "model: cnn reads images, and this data set has none: take mlp or gbt")
+        return CNN((shape[0], shape[1], shape[2]), classes, **args)
+    made = _class(name)
+    takes = inspect.signature(made).parameters
+    given = {"inputs": tuple(shape), "outputs": classes or 1}
+    try:
+        model = made(**args, **{k: v for k, v in given.items() if k in takes and k not in args})
+    except TypeError as e:
+        raise Fail("bad_input", f"model: {name} cannot be made with {given | args}: {e}") from e
+    if not isinstance(model, nn.Module):
+        raise Fail("bad_input", f"model: {name} is no torch.nn.Module")
+    if not any(p.requires_grad for p in model.parameters()):
+        raise Fail("bad_input", f"model: {name} has no parameters that could learn")
+    return model
+
+
+def _class(name: str) -> Any:
+    file, _, wanted = name.partition(":")
+    path = Path(file)
+    if not path.is_file():
+        raise Fail("bad_input", f"model: {file} is not in the task's folder: bring it with files, or take cnn, mlp or gbt")
+    sys.path.insert(0, str(path.parent.resolve()))  # it may import its neighbours
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except ImportError:
+        raise
+    except Exception as e:
+        raise Fail("bad_input", f"model: {file} cannot be loaded: {type(e).__name__}: {e}") from e
+    if not callable(found := getattr(module, wanted, None)):
+        raise Fail("bad_input", f"model: {file} has no class {wanted}")
+    return found
