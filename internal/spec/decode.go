@@ -50,6 +50,7 @@ func (d *decoder) into(n *node, v reflect.Value, path string) {
 	}
 	if v.Type() == reflect.TypeFor[json.RawMessage]() {
 		v.SetBytes(n.json())
+		d.note(n, path)
 		return
 	}
 	if n.kind == null {
@@ -99,6 +100,20 @@ func (d *decoder) into(n *node, v reflect.Value, path string) {
 		v.SetFloat(f)
 	default:
 		panic("spec: no rule for " + v.Type().String())
+	}
+}
+
+// note remembers where the parts of a value stand that is taken as it is: fields by their names.
+func (d *decoder) note(n *node, path string) {
+	for _, f := range n.fields {
+		at := below(path, f.name)
+		d.places[at] = f.at
+		d.note(f.value, at)
+	}
+	for i, item := range n.items {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		d.places[at] = item.at
+		d.note(item, at)
 	}
 }
 

@@ -258,6 +258,44 @@ func TestParseTellsAllProblemsInOrder(t *testing.T) {
 	}
 }
 
+// What somebody else finds wrong within an input stands where its field does, however the job was written.
+func TestCheckedInputsHaveTheirPlace(t *testing.T) {
+	const flat = "kind: mnist_training\ninput:\n  epochs: 0\n  data: {path: x, list: [1, {a: b}]}\n"
+	for text, want := range map[string]string{
+		flat: "line 3, column 3: input.epochs: a|line 3, column 3: input: f|line 4, column 3: input.data.none: d|line 4, column 10: input.data.path: b|" +
+			"line 4, column 30: input.data.list[1].a: c",
+		`{"kind":"mnist_training","input":{"epochs":0,"data":{"list":[1,{"a":2}],"path":3}}}`: "line 1, column 34: input: f|" +
+			"line 1, column 35: input.epochs: a|line 1, column 46: input.data.none: d|line 1, column 65: input.data.list[1].a: c|line 1, column 73: input.data.path: b",
+	} {
+		_, err := spec.ParseChecked([]byte(text), "x.yaml", func(*muster.Spec) []muster.FieldError {
+			return []muster.FieldError{
+				{Path: "tasks[0].input.epochs", Message: "a"}, {Path: "tasks[0].input.data.path", Message: "b"}, {Path: "tasks[0].input.data.list[1].a", Message: "c"},
+				{Path: "tasks[0].input.data.none", Message: "d"}, {Path: "tasks[0].input", Message: "f"},
+			}
+		})
+		e, ok := errors.AsType[*muster.Error](err)
+		if !ok {
+			t.Fatalf("%s gives %v", text, err)
+		}
+		var got []string
+		for _, f := range e.Fields {
+			got = append(got, f.String())
+		}
+		if got := strings.Join(got, "|"); got != want {
+			t.Errorf("%s\n got %s\nwant %s", text, got, want)
+		}
+	}
+}
+
+// The values of an input keep their types, as YAML has them.
+func TestInputsKeepTheirTypes(t *testing.T) {
+	got := parse(t, "kind: mnist_training\ninput: {lr: 1e-3, n: 5, on: true, text: '5', none: null, list: [0.1, x], big: 12345678901234567890}\n")
+	want := `{"lr":1e-3,"n":5,"on":true,"text":"5","none":null,"list":[0.1,"x"],"big":12345678901234567890}`
+	if string(got[0].Tasks[0].Input) != want {
+		t.Errorf("the input is %s, want %s", got[0].Tasks[0].Input, want)
+	}
+}
+
 func TestParseIsBounded(t *testing.T) {
 	var laughs strings.Builder
 	laughs.WriteString("x-a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
@@ -334,7 +372,7 @@ func TestFormatShowsTheSurroundingsOfLongLines(t *testing.T) {
 
 func TestFormatSaysThatThereIsMore(t *testing.T) {
 	for problems, more := range map[int]bool{3: false, 500: true} {
-		text := strings.Repeat("kind: bad\n---\n", problems)
+		text := strings.Repeat("kind: not good\n---\n", problems)
 		_, err := spec.Parse([]byte(text), "many.yaml")
 		out := spec.Format(err, text)
 		if got := strings.HasSuffix(out, "\nThese are the first 100 problems; there may be more.\n"); got != more {
