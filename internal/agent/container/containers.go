@@ -26,6 +26,7 @@ type Config struct {
 	Credentials string              // a config.json of Docker; "" means the user's own
 	Allow       *muster.Allow       // what the worker's owner lets containers have
 	PIDs        int                 // processes and threads of a task that names no number; 0 means 4096
+	Swap        bool                // tasks may use the machine's swap beyond their memory
 	Devices     func() []gpu.Device // those of the machine; nil means that there are none
 	Log         *slog.Logger
 }
@@ -38,7 +39,7 @@ type Containers struct {
 	keys    *keys
 	pulls   *pulls
 	ledger  *ledger
-	gate    gateFile
+	gate    Program
 	asked   chan struct{} // holds one token if the engine is to be asked at once
 	cgroups string        // where the kernel's are
 

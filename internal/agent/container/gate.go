@@ -30,7 +30,7 @@ func (c *Containers) gated(p *docker.Plan, b *run.Box, img *docker.Image, about 
 	if err := c.gateable(spec, about); err != nil {
 		return nil, err
 	}
-	program, err := c.gate.file(filepath.Join(c.cfg.Dir, "gate"))
+	program, err := c.gate.Everywhere(filepath.Join(c.cfg.Dir, "gate"))
 	if err != nil {
 		return nil, ungated(err)
 	}
@@ -92,16 +92,26 @@ func (c *Containers) lacks(about *docker.About) error {
 	return f.Close()
 }
 
-// gateFile is a copy of this program that every user may execute in a container, also
-// once another one was installed in its place.
-type gateFile struct {
+// Program is a copy of this program that every user may execute, also
+// once another one was installed in its place. The zero value is ready for use.
+type Program struct {
 	mu   sync.Mutex
 	self string // the program; "" for this process's own
 	path string // once it was made
 }
 
-// file returns the path of the copy in dir, which it makes if there is none of this build.
-func (g *gateFile) file(dir string) (string, error) {
+// Everywhere returns Copy if that can be executed in every container, too.
+func (g *Program) Everywhere(dir string) (string, error) {
+	f, err := g.open()
+	if err != nil {
+		return "", err
+	}
+	_ = f.Close() // nothing was written
+	return g.Copy(dir)
+}
+
+// Copy returns the path of the copy in dir, which it makes if there is none of this build.
+func (g *Program) Copy(dir string) (string, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.path != "" {
@@ -109,7 +119,7 @@ func (g *gateFile) file(dir string) (string, error) {
 			return g.path, nil
 		}
 	}
-	f, err := g.open()
+	f, err := g.any()
 	if err != nil {
 		return "", err
 	}
@@ -129,18 +139,33 @@ func (g *gateFile) file(dir string) (string, error) {
 }
 
 // open returns the program, if it can be executed in every container.
-func (g *gateFile) open() (*os.File, error) {
-	self := g.self
-	if self == "" {
-		self = "/proc/self/exe"
-	}
-	f, err := os.Open(self)
+func (g *Program) open() (*os.File, error) {
+	f, err := g.any()
 	if err != nil {
-		return nil, fmt.Errorf("its own program cannot be read: %w", err)
+		return nil, err
 	}
 	if err := static(f); err != nil {
 		_ = f.Close() // nothing was written
 		return nil, err
+	}
+	return f, nil
+}
+
+// any returns the program.
+func (g *Program) any() (*os.File, error) {
+	self := g.self
+	if self == "" {
+		self = "/proc/self/exe" // also once its file was replaced
+		if runtime.GOOS != "linux" {
+			var err error
+			if self, err = os.Executable(); err != nil {
+				return nil, fmt.Errorf("its own program cannot be found: %w", err)
+			}
+		}
+	}
+	f, err := os.Open(self) //nolint:gosec // it is this program
+	if err != nil {
+		return nil, fmt.Errorf("its own program cannot be read: %w", err)
 	}
 	return f, nil
 }

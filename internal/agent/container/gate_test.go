@@ -128,8 +128,8 @@ func TestGateFile(t *testing.T) {
 	if _, err := os.Stat(static); err != nil {
 		t.Skip("there is no static program here: /bin/busybox")
 	}
-	g := &gateFile{self: static}
-	path, err := g.file(dir)
+	g := &Program{self: static}
+	path, err := g.Everywhere(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestGateFile(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o755 {
 		t.Fatalf("%v %v", info.Mode(), err)
 	}
-	again, err := (&gateFile{self: static}).file(dir)
+	again, err := (&Program{self: static}).Everywhere(dir)
 	if err != nil || again != path {
 		t.Errorf("another life makes %s: %v", again, err)
 	}
@@ -152,7 +152,7 @@ func TestGateFile(t *testing.T) {
 	if err := os.WriteFile(build, append(b, 0), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	other, err := (&gateFile{self: build}).file(dir)
+	other, err := (&Program{self: build}).Everywhere(dir)
 	if err != nil || other == path {
 		t.Errorf("another build makes %s: %v", other, err)
 	}
@@ -162,7 +162,7 @@ func TestGateFile(t *testing.T) {
 	if err := os.Remove(path); err == nil {
 		t.Error("that of the earlier build is there")
 	}
-	if path, err = g.file(dir); err != nil || path == other {
+	if path, err = g.Everywhere(dir); err != nil || path == other {
 		t.Errorf("one that was removed is not made again: %v", err)
 	}
 }

@@ -172,7 +172,7 @@ func (c *Containers) plan(b *run.Box, img *docker.Image, about *docker.About) (*
 		Labels: map[string]string{LabelWorker: c.cfg.Worker, LabelAttempt: b.Task.Attempt.String(), LabelData: c.cfg.Dir},
 		Env:    environ(b.Env, img.Env), Workdir: b.Dir, User: opts.User, Init: about.Init,
 		ShmSize: int64(opts.ShmSize), ReadOnly: opts.ReadOnly, LogSize: logSize, LogFiles: logFiles,
-		Memory: int64(grant.Memory), CPUs: min(grant.CPUs, float64(runtime.NumCPU())), PIDs: int64(cmp.Or(grant.PIDs, c.cfg.PIDs)),
+		Memory: int64(grant.Memory), Swap: c.cfg.Swap, CPUs: min(grant.CPUs, float64(runtime.NumCPU())), PIDs: int64(cmp.Or(grant.PIDs, c.cfg.PIDs)),
 	}
 	if opts.Workdir != "" {
 		p.Workdir = opts.Workdir

@@ -36,6 +36,7 @@ type Plan struct {
 	LogFiles int
 
 	Memory int64 // bytes, with swap; 0 for no limit, as below
+	Swap   bool  // what is swapped out does not count as Memory
 	CPUs   float64
 	PIDs   int64
 	Parent string // control group to be in; "" for the engine's own
@@ -83,6 +84,14 @@ func (p *Plan) config() *container.Config {
 	return c
 }
 
+// swap is how much memory it has with what is swapped out.
+func (p *Plan) swap() int64 {
+	if p.Swap && p.Memory > 0 {
+		return -1 // what the machine has
+	}
+	return p.Memory
+}
+
 func (p *Plan) host() *container.HostConfig {
 	h := &container.HostConfig{
 		LogConfig:     container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": p.LogSize, "max-file": strconv.Itoa(p.LogFiles)}},
@@ -92,7 +101,7 @@ func (p *Plan) host() *container.HostConfig {
 		SecurityOpt:    []string{"no-new-privileges"},
 		IpcMode:        container.IPCModePrivate,
 		ReadonlyRootfs: p.ReadOnly, Tmpfs: p.Tmpfs, ShmSize: p.ShmSize, GroupAdd: p.Groups,
-		Resources: container.Resources{Memory: p.Memory, MemorySwap: p.Memory, NanoCPUs: int64(p.CPUs * 1e9), CgroupParent: p.Parent},
+		Resources: container.Resources{Memory: p.Memory, MemorySwap: p.swap(), NanoCPUs: int64(p.CPUs * 1e9), CgroupParent: p.Parent},
 	}
 	if p.PIDs > 0 {
 		h.PidsLimit = &p.PIDs

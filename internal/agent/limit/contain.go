@@ -72,7 +72,7 @@ func (l *Limits) Contain(t *run.Task) (*run.Confine, error) {
 	if g == nil {
 		return c, nil
 	}
-	list, _, err := g.make(attemptName(t.Attempt), need{cpus: t.Grant.CPUs, memory: t.Grant.Memory, pids: l.mostPIDs(t)})
+	list, _, err := g.make(attemptName(t.Attempt), need{cpus: t.Grant.CPUs, memory: t.Grant.Memory, pids: l.mostPIDs(t), swap: l.cfg.Swap})
 	if err != nil {
 		return nil, run.Failf(muster.WorkerInternal, "%v", err) // see hold
 	}

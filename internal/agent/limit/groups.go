@@ -42,6 +42,7 @@ type place struct {
 type totals struct {
 	memory muster.Size
 	pids   int
+	swap   bool // memory that is swapped out does not count
 }
 
 // need is what a task is held to; 0 means nothing.
@@ -49,6 +50,7 @@ type need struct {
 	cpus   float64 // cores
 	memory muster.Size
 	pids   int
+	swap   bool // beyond memory
 }
 
 // period is that in which a task may use its share of the processors, in µs: the
@@ -99,7 +101,7 @@ func (g *groups) prepare(p *place) error {
 		_ = put(p.dir, "memory.use_hierarchy", "1") // newer kernels know nothing else
 	}
 	if p.has("memory") && g.all.memory > 0 {
-		if err := p.limitMemory(p.dir, g.all.memory); err != nil {
+		if err := p.limitMemory(p.dir, g.all.memory, g.all.swap); err != nil {
 			return err
 		}
 	}
@@ -144,17 +146,24 @@ func (g *groups) open(dir string, controllers []string, name string) error {
 
 func (p *place) has(controller string) bool { return slices.Contains(p.controllers, controller) }
 
-// limitMemory bounds a group's memory, swapped out or not.
-func (p *place) limitMemory(group string, most muster.Size) error {
+// limitMemory bounds a group's memory, swapped out or not; with swap, what is not swapped out.
+func (p *place) limitMemory(group string, most muster.Size, swap bool) error {
 	value := strconv.FormatInt(int64(most), 10)
 	if p.unified {
 		if err := put(group, "memory.max", value); err != nil {
 			return err
 		}
+		if swap {
+			return ifThere(put(group, "memory.swap.max", "max"))
+		}
 		return ifThere(put(group, "memory.swap.max", "0"))
 	}
 	if err := put(group, "memory.limit_in_bytes", value); err != nil {
 		return err
+	}
+	if swap {
+		_ = put(group, "memory.memsw.limit_in_bytes", "-1") // that of an earlier life
+		return nil
 	}
 	// A limit that is there already was for less, and stays.
 	_ = put(group, "memory.memsw.limit_in_bytes", value) // absent on kernels that do not account for swap
@@ -225,7 +234,7 @@ func (g *groups) fresh(p *place, path string) error {
 // hold writes the limits that a group enforces, and notes them in done.
 func (p *place) hold(group string, n need, done *need) error {
 	if p.has("memory") && n.memory > 0 {
-		if err := p.limitMemory(group, n.memory); err != nil {
+		if err := p.limitMemory(group, n.memory, n.swap); err != nil {
 			return err
 		}
 		if p.unified {

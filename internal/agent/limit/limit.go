@@ -39,6 +39,7 @@ type Config struct {
 	Write    []string    // what they may change besides their own folders, absolute
 	PIDs     int         // of a task that names none; 0 means DefaultPIDs
 	Memory   muster.Size // of all tasks together; 0 means all that there is
+	Swap     bool        // tasks may use the machine's swap beyond their memory
 	Log      *slog.Logger
 }
 
@@ -84,7 +85,7 @@ func New(cfg Config) (*Limits, error) {
 	if cfg.Sandbox != Off {
 		l.paths, l.tools = l.newPaths(l.user), l.newPaths(nil)
 	}
-	l.all = totals{memory: cfg.Memory, pids: share("")}
+	l.all = totals{memory: cfg.Memory, pids: share(""), swap: cfg.Swap}
 	var notes []string
 	l.groups, notes = settle(mounted(""), groupName(cfg.Data), l.all, func(path string) error { return os.Mkdir(path, 0o755) }) //nolint:gosec // as all of them are
 	if notes = slices.DeleteFunc(notes, func(note string) bool { return note == errNoControllers.Error() }); len(notes) > 0 {
@@ -202,7 +203,7 @@ func (l *Limits) Confine(t *run.Task, f run.Folders) (*run.Confine, error) {
 
 // hold makes an attempt's control groups, and notes what these cannot enforce.
 func (l *Limits) hold(c *run.Confine, t *run.Task) error {
-	wanted := need{cpus: t.Grant.CPUs, memory: t.Grant.Memory, pids: l.mostPIDs(t)}
+	wanted := need{cpus: t.Grant.CPUs, memory: t.Grant.Memory, pids: l.mostPIDs(t), swap: l.cfg.Swap}
 	list, done, err := l.groups.make(attemptName(t.Attempt), wanted)
 	if err != nil {
 		// Not the cause: the kernel has no space for another group, not the disk.
@@ -245,6 +246,19 @@ func (l *Limits) handOver(f run.Folders) error {
 	}
 	if err := l.show(filepath.Join(l.cfg.Data, "sdk")); err != nil {
 		return err
+	}
+	for _, path := range f.Read {
+		if !inside(path, l.cfg.Data) {
+			continue // its modes are its owner's to set
+		}
+		if err := l.show(path); err != nil {
+			return err
+		}
+	}
+	for _, dir := range f.Write {
+		if err := errors.Join(lead(l.cfg.Data, filepath.Dir(dir)), os.Chown(dir, int(l.user.UID), int(l.user.GID))); err != nil {
+			return err
+		}
 	}
 	if f.Runtime == "" {
 		return nil

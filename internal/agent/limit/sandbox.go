@@ -117,6 +117,7 @@ func (p *paths) sandbox(f run.Folders, gpus bool) *run.Sandbox {
 			s.Read = append(s.Read, prefix)
 		}
 	}
+	s.Read, s.Write = append(slices.Clip(s.Read), f.Read...), append(s.Write, f.Write...)
 	if gpus {
 		for _, pattern := range gpuDevices {
 			s.Write = append(s.Write, matches(pattern)...)
