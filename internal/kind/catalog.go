@@ -143,10 +143,10 @@ func (k *Kind) problems(t *muster.TaskSpec) []muster.FieldError {
 	if t.Script != nil {
 		add("script", "use kind script", "the kind %s brings its own program: leave script out", k.Name)
 	}
-	if t.Python != nil {
+	if t.Python != nil && k.Run != RunMay && k.Run != RunMust { // which would run in it
 		add("python", "use kind script for an environment of your own", "the kind %s has a Python environment of its own: leave python out", k.Name)
 	}
-	return append(wrong, k.Problems(t.Input)...)
+	return append(wrong, k.Problems(t.Input, false)...)
 }
 
 func (c *Catalog) unknown(name string) muster.FieldError {

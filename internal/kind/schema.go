@@ -117,9 +117,9 @@ func (k *Kind) Fields() []string {
 	return slices.Sorted(maps.Keys(s.Properties))
 }
 
-// Problems tells what is wrong with an input, with the paths of its fields, such as input.epochs. Where a text in it
-// still has a reference ${…}, nothing is told of that value.
-func (k *Kind) Problems(input json.RawMessage) []muster.FieldError {
+// Problems tells what is wrong with an input, with the paths of its fields, such as input.epochs. Until references are
+// resolved, nothing is told of a value with a text that has one, ${…}.
+func (k *Kind) Problems(input json.RawMessage, resolved bool) []muster.FieldError {
 	if k.schema == nil {
 		if len(input) == 0 || isEmpty(input) {
 			return nil
@@ -135,7 +135,7 @@ func (k *Kind) Problems(input json.RawMessage) []muster.FieldError {
 	if !ok {
 		return nil
 	}
-	t := teller{kind: k, input: v}
+	t := teller{kind: k, input: v, resolved: resolved}
 	t.tell(bad)
 	return t.told()
 }
@@ -164,46 +164,6 @@ func isEmpty(input json.RawMessage) bool {
 	v, err := decode(input)
 	o, ok := v.(map[string]any)
 	return err == nil && (v == nil || ok && len(o) == 0)
-}
-
-// Complete returns an input with the defaults of the schema where it has no such field: of the object itself, and of objects that stand in it. A
-// default that the schema does not allow beside the other fields is left out.
-func (k *Kind) Complete(input json.RawMessage) json.RawMessage {
-	v, wrong := object(input)
-	schema, err := decode(k.Input)
-	if wrong != nil || err != nil || k.schema == nil {
-		if len(input) == 0 {
-			return json.RawMessage("{}")
-		}
-		return input
-	}
-	k.complete(v, v, schema)
-	b, err := json.Marshal(v)
-	if err != nil {
-		return input
-	}
-	return b
-}
-
-// complete fills in an object that is part of the whole input.
-func (k *Kind) complete(whole any, o map[string]any, schema any) {
-	s, _ := schema.(map[string]any)
-	properties, _ := s["properties"].(map[string]any)
-	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		p, _ := properties[name].(map[string]any)
-		if inner, ok := o[name].(map[string]any); ok {
-			k.complete(whole, inner, p)
-			continue
-		}
-		d, has := p["default"]
-		if _, given := o[name]; given || !has || d == nil {
-			continue
-		}
-		o[name] = d
-		if k.schema.Validate(whole) != nil {
-			delete(o, name)
-		}
-	}
 }
 
 // Key says which tasks of the kind can be served by one loaded model: those with the same key. It is "" if the kind names no fields.

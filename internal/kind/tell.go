@@ -23,7 +23,9 @@ const maxTold = 20
 type teller struct {
 	kind  *Kind
 	input any
-	wrong []muster.FieldError
+
+	resolved bool // no text in it has a reference
+	wrong    []muster.FieldError
 }
 
 // told returns what is wrong, in the order of the fields.
@@ -126,7 +128,7 @@ func (t *teller) tell(e *jsonschema.ValidationError) {
 	case *kind.DependentRequired:
 		t.add(append(slices.Clone(at), k.Prop), "", "it needs %s, too", and(k.Missing))
 	default:
-		if open(v) {
+		if !t.resolved && open(v) {
 			return
 		}
 		t.one(e, v)
