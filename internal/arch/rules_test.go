@@ -68,7 +68,7 @@ var rules = map[string]rule{
 	"agent/runtimes":    {ring: adapter, mine: []string{"agent/run", "agent/run/python", "agent/limit", "runtimes"}},
 	"agent/warm":        {ring: adapter, mine: []string{"agent/run", "agent/limit", "agent/shim/kin"}, third: []string{"golang.org/x/"}},
 	"agent/run/noop":    {ring: adapter, mine: []string{"agent/run"}},
-	"agent/run/process": {ring: adapter, mine: []string{"agent/run", "tasklog", "sdk/python"}, third: []string{"golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
+	"agent/run/process": {ring: adapter, mine: []string{"agent/run", "cid", "tasklog", "sdk/python"}, third: []string{"golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
 	"agent/run/script":  {ring: adapter, mine: []string{"agent/outbound", "agent/run", "agent/run/process", "agent/run/python"}},
 	"agent/outbound":    {ring: adapter},
 	"agent/run/python":  {ring: adapter, mine: []string{"agent/run", "agent/limit"}, third: []string{"golang.org/x/sys"}},

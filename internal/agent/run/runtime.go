@@ -47,7 +47,8 @@ type Host struct {
 // Warm keeps hosts. Its methods may be called at the same time.
 type Warm interface {
 	// Socket returns the path of the socket of a host, started if there is none. The host is not
-	// evicted before release was called.
+	// evicted before release was called. Nobody depends on a host: with an error, as without memory for one, the
+	// task loads the model itself.
 	Socket(ctx context.Context, h *Host, watch Watch) (path string, release func(), err error)
 	// Evict ends all hosts that use one of these devices, but those of key, and returns when their memory is free.
 	Evict(ctx context.Context, gpus []string, key string) error

@@ -1,0 +1,49 @@
+package warm
+
+import (
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster/internal/agent/limit"
+)
+
+func TestAHostIsHeldAsTasksAre(t *testing.T) {
+	data := t.TempDir()
+	limits, err := limit.New(limit.Config{Data: data, Log: slog.New(slog.DiscardHandler), Read: []string{os.Args[0]}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limits.Close()
+	k := keeper(t, Config{Data: data, Limits: limits})
+	h := want("a", "")
+	h.Memory = 256 << 20
+	p, release := get(t, k, h)
+	release()
+	score, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/oom_score_adj")
+	if err != nil || strings.TrimSpace(string(score)) != oomScore {
+		t.Errorf("the kernel's score is %s, %v", score, err)
+	}
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/status")
+	if err != nil || !strings.Contains(string(status), "NoNewPrivs:\t1") {
+		t.Errorf("it may get new privileges: %v", err)
+	}
+	k.mu.Lock()
+	c := k.hosts["a"].Confine
+	k.mu.Unlock()
+	if len(c.Cgroups) == 0 {
+		t.Skip("no control groups can be made here")
+	}
+	groups, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/cgroup")
+	if err != nil || !strings.Contains(string(groups), "/0.1-1\n") {
+		t.Errorf("its groups are %s, %v", groups, err)
+	}
+	k.Close()
+	for _, g := range c.Cgroups {
+		if _, err := os.Stat(g.Path); err == nil && !g.Shared {
+			t.Errorf("the group %s is left", g.Path)
+		}
+	}
+}
