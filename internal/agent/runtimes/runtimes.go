@@ -2,6 +2,8 @@ package runtimes
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -27,7 +29,7 @@ type Config struct {
 	Budget muster.Size // 0 means DefaultBudget
 	UV     string      // as in run.Env
 	Path   string      // as in run.Env
-	Limits run.Limiter // as in run.Env; Check asks for none
+	Limits run.Limiter // as in run.Env
 	Files  fs.FS       // folder python, as in package runtimes; nil means those that come with Muster
 	Log    *slog.Logger
 	Apart  bool // this is no worker: what it runs is not ended when the worker of this data dir starts
@@ -89,7 +91,11 @@ func New(cfg Config) (*Runtimes, error) { //nolint:gocritic // it is kept
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	envs, err := python.New(&run.Env{Dir: cfg.Dir, Log: cfg.Log, Limits: cfg.Limits, Path: cfg.Path, UV: cfg.UV})
+	open := python.New
+	if cfg.Apart {
+		open = python.NewApart
+	}
+	envs, err := open(&run.Env{Dir: cfg.Dir, Log: cfg.Log, Limits: cfg.Limits, Path: cfg.Path, UV: cfg.UV})
 	if err != nil {
 		return nil, err
 	}
@@ -104,12 +110,124 @@ func New(cfg Config) (*Runtimes, error) { //nolint:gocritic // it is kept
 	return r, nil
 }
 
+// buildTimeout bounds the making of a runtime, with waiting for another that makes it.
+const buildTimeout = 3 * time.Hour
+
+// recheck is how long what was found of an environment holds.
+const recheck = 30 * time.Second
+
 // Get returns a runtime, built if need be.
 func (r *Runtimes) Get(ctx context.Context, name string, watch run.Watch) (*run.Runtime, error) {
-	return nil, run.Failf(muster.Dependency, "runtime %s is not built yet", name)
+	d, err := r.definition(name)
+	if err != nil {
+		return nil, run.Failf(muster.Dependency, "%w", err)
+	}
+	code, err := r.Code(name)
+	if err != nil {
+		return nil, err
+	}
+	if r.cfg.Python != "" {
+		return r.givenFor(ctx, d, code)
+	}
+	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
+	defer cancel()
+	dir, err := r.place(d)
+	if err != nil {
+		return nil, run.Failf(muster.WorkerInternal, "%w", err)
+	}
+	if err := r.ensure(ctx, d, dir, watch); err != nil {
+		return nil, err
+	}
+	return &run.Runtime{Name: name, Python: filepath.Join(dir, "bin", "python"), Env: dir, Code: code}, nil
 }
 
-// Code returns the folders with the modules of a runtime's kinds.
-func (r *Runtimes) Code(name string) ([]string, error) {
-	return nil, run.Failf(muster.Dependency, "runtime %s is not built yet", name)
+// ensure leaves a whole environment at dir that counts as just used.
+func (r *Runtimes) ensure(ctx context.Context, d *definition, dir string, watch run.Watch) error {
+	h, err := r.wait(ctx, d.name, false, watch)
+	if err != nil {
+		return err
+	}
+	err = r.usable(ctx, d, dir)
+	h.release()
+	if err == nil {
+		return nil
+	}
+	if h, err = r.wait(ctx, d.name, true, watch); err != nil {
+		return err
+	}
+	err = r.usable(ctx, d, dir)
+	if err != nil {
+		err = r.build(ctx, d, dir, err, watch)
+	}
+	h.release()
+	if err == nil {
+		r.prune(ctx)
+	}
+	return err
 }
+
+// usable returns why there is no whole environment at dir, fs.ErrNotExist for none at all. One that is whole counts
+// as just used from now on. Its lock is held.
+func (r *Runtimes) usable(ctx context.Context, d *definition, dir string) error {
+	rec, _, err := readRecord(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, statErr := os.Stat(dir); statErr == nil {
+			return fmt.Errorf("its %s is gone", marker)
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	checked, known := r.seen[dir]
+	r.mu.Unlock()
+	if !known {
+		if err := r.envs.Works(ctx, dir); err != nil {
+			return fmt.Errorf("its interpreter does not work: %w", err)
+		}
+	}
+	if time.Since(checked) > recheck {
+		if err := check(dir, &rec); err != nil {
+			return err
+		}
+	}
+	now := time.Now()
+	r.mu.Lock()
+	r.seen[dir] = now
+	r.mu.Unlock()
+	if err := os.Chtimes(filepath.Join(dir, marker), now, now); err != nil {
+		r.cfg.Log.Warn("that a runtime is used cannot be noted", slog.String("runtime", d.name), slog.Any("error", err))
+	}
+	return nil
+}
+
+// build makes an environment at dir. Its lock is held alone.
+func (r *Runtimes) build(ctx context.Context, d *definition, dir string, why error, watch run.Watch) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if !errors.Is(why, fs.ErrNotExist) {
+		r.cfg.Log.Warn("a damaged runtime is made anew", slog.String("runtime", d.name), slog.Any("found", why))
+		watch.Say("runtime " + d.name + " is damaged and made anew (dependency recovery): " + why.Error())
+	}
+	r.clear(d.name)
+	backend := r.backend(ctx, d, watch)
+	r.cfg.Log.Info("a runtime is made", slog.String("runtime", d.name), slog.String("torch", backend))
+	begun := time.Now()
+	err := r.envs.Make(ctx, d.want(backend, r.cfg.Wheels), dir, func(made string) error {
+		return finish(made, record{Name: d.name, Backend: backend})
+	}, watch)
+	if err != nil {
+		r.cfg.Log.Warn("a runtime cannot be made", slog.String("runtime", d.name), slog.Any("error", err))
+		return err
+	}
+	r.mu.Lock()
+	r.seen[dir] = time.Now()
+	r.mu.Unlock()
+	r.cfg.Log.Info("a runtime is ready", slog.String("runtime", d.name), slog.Duration("after", time.Since(begun).Round(time.Second)))
+	return nil
+}
+
+// env is the folder of an environment, by its name.
+func (r *Runtimes) env(name string) string { return filepath.Join(r.dir, "envs", name) }

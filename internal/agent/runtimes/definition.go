@@ -1,0 +1,231 @@
+package runtimes
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/http"
+	"os"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/python"
+)
+
+// definition is what a runtime's files say.
+type definition struct {
+	name   string
+	python string   // the versions of Python that it works with
+	needs  []string // packages that its modules import, as pyproject.toml has them
+	lock   []string // one line for each package, with its hashes; empty for a runtime without packages
+}
+
+// Names lists the runtimes that there are.
+func (r *Runtimes) Names() ([]string, error) {
+	files, err := fs.Glob(r.files, "python/*/pyproject.toml")
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "the runtimes cannot be listed: %w", err)
+	}
+	names := make([]string, len(files))
+	for i, f := range files {
+		names[i] = path.Base(path.Dir(f))
+	}
+	return names, nil
+}
+
+// definition reads the files of a runtime.
+func (r *Runtimes) definition(name string) (*definition, error) {
+	names, err := r.Names()
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(names, name) {
+		hint := ""
+		if near := muster.Nearest(name, names); near != "" {
+			hint = " (did you mean " + near + "?)"
+		}
+		return nil, muster.Errorf(muster.NotFound, "there is no runtime %s%s: there are %s", name, hint, strings.Join(names, ", "))
+	}
+	d := &definition{name: name}
+	project, err := fs.ReadFile(r.files, path.Join("python", name, "pyproject.toml"))
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "runtime %s: %w", name, err)
+	}
+	if d.python, d.needs, err = readProject(string(project)); err != nil {
+		return nil, muster.Errorf(muster.Internal, "runtime %s: pyproject.toml: %w", name, err)
+	}
+	lock, err := fs.ReadFile(r.files, path.Join("python", name, "requirements.lock"))
+	if err != nil && !(errors.Is(err, fs.ErrNotExist) && len(d.needs) == 0) {
+		return nil, muster.Errorf(muster.Internal, "runtime %s: %w", name, err)
+	}
+	d.lock = readLock(string(lock))
+	return d, nil
+}
+
+// readProject reads the two values that are wanted of a pyproject.toml, written as all of ours are: each on one
+// line, or a list with an item on each line.
+func readProject(text string) (python string, needs []string, err error) {
+	table, inList, complete := "", false, false
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		name, value, _ := strings.Cut(line, "=")
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		switch {
+		case inList && line == "]":
+			inList, complete = false, true
+		case inList:
+			needs = append(needs, strings.Trim(line, `", `))
+		case strings.HasPrefix(line, "["):
+			table = line
+		case table != "[project]":
+		case name == "requires-python":
+			python = strings.Trim(value, `"`)
+		case name == "dependencies" && value == "[":
+			inList = true
+		case name == "dependencies" && value == "[]":
+			complete = true
+		}
+	}
+	if python == "" || !complete {
+		return "", nil, errors.New("it does not say requires-python and dependencies")
+	}
+	return python, needs, nil
+}
+
+// readLock makes one line of each package.
+func readLock(text string) []string {
+	var lines []string
+	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
+		line = strings.Join(strings.Fields(line), " ")
+		if line != "" && !strings.HasPrefix(line, "#") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// key names the environment of a runtime: another one is made when it changes.
+func (d *definition) key(backend, gpu string) (string, error) {
+	b, err := json.Marshal(map[string]any{
+		"layout": 1, // changes when this package makes them differently
+		"needs":  d.needs, "lock": d.lock, "python": d.python, "wanted": os.Getenv("UV_PYTHON"),
+		"platform": runtime.GOOS + "/" + runtime.GOARCH, "backend": backend, "gpu": gpu,
+	})
+	if err != nil {
+		return "", muster.Errorf(muster.Internal, "runtime %s has no name for its environment: %w", d.name, err)
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// usesTorch reports whether PyTorch's own index may be asked for other builds. What is built upon one build
+// of PyTorch, such as vLLM, names no version of it and gets the one that its lock has.
+func (d *definition) usesTorch() bool {
+	return slices.ContainsFunc(d.needs, func(need string) bool { return nameOf(need) == "torch" })
+}
+
+// want is what the environment is made of.
+func (d *definition) want(backend, wheels string) *python.Want {
+	w := &python.Want{Name: "runtime " + d.name, Version: d.python, Requirements: d.lock, Ready: true, Backend: backend, Wheels: wheels}
+	if backend == "" {
+		return w
+	}
+	// The builds on PyTorch's index have other companions and other hashes.
+	w.Requirements, w.Constraints = d.needs, nil
+	for _, line := range d.lock {
+		switch name := nameOf(line); {
+		case strings.HasPrefix(name, "nvidia-"), strings.HasPrefix(name, "cuda-"), name == "triton":
+		case name == "torch", strings.HasPrefix(name, "torchvision"), strings.HasPrefix(name, "torchaudio"):
+			bare, _, _ := strings.Cut(line, " --hash=")
+			w.Constraints = append(w.Constraints, bare)
+		default:
+			w.Constraints = append(w.Constraints, line)
+		}
+	}
+	return w
+}
+
+// nameOf is the name at the begin of a requirement.
+func nameOf(need string) string {
+	if i := strings.IndexAny(need, "=<>!~;[ "); i >= 0 {
+		need = need[:i]
+	}
+	return strings.ToLower(strings.ReplaceAll(need, "_", "-"))
+}
+
+// Where PyTorch has builds for CPUs, CUDA and ROCm, and how long it may take to answer.
+const (
+	torchIndex = "https://download.pytorch.org/whl/"
+	torchWait  = 5 * time.Second
+)
+
+// backend says which builds of PyTorch to take: those that uv finds to fit, where PyTorch's own index can be
+// reached, or else the package index's ("").
+func (r *Runtimes) backend(ctx context.Context, d *definition, watch run.Watch) string {
+	if !d.usesTorch() || runtime.GOOS == "darwin" || r.cfg.Wheels != "" {
+		return ""
+	}
+	if told := os.Getenv("UV_TORCH_BACKEND"); told != "" {
+		return told
+	}
+	err := answers(ctx, torchIndex)
+	if err == nil {
+		return "auto"
+	}
+	watch.Say("runtime " + d.name + ": PyTorch's own index cannot be reached (" + err.Error() + "): its builds on the package index are taken, which bring CUDA and run on CPUs, too")
+	if gpuVendor() == amd {
+		watch.Say("runtime " + d.name + ": those builds do not use AMD's GPUs: let this machine reach " + torchIndex + " and remove the runtime, or give --python or --wheels")
+	}
+	return ""
+}
+
+// answers returns why nothing answers at an address.
+func answers(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, torchWait)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodHead, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode >= http.StatusInternalServerError {
+		err = errors.New("it answers " + resp.Status)
+	}
+	return errors.Join(err, resp.Body.Close())
+}
+
+// Makers of GPUs whose builds of PyTorch differ.
+const (
+	amd    = "amd"
+	nvidia = "nvidia"
+)
+
+// gpuVendor says for whose GPUs a driver is loaded, "" for none.
+func gpuVendor() string {
+	has := func(path string) bool { _, err := os.Stat(path); return err == nil }
+	switch {
+	case has("/dev/nvidiactl"), has("/dev/dxg"):
+		return nvidia
+	case has("/dev/kfd"):
+		return amd
+	}
+	return ""
+}
+
+// place is the folder of a runtime's environment.
+func (r *Runtimes) place(d *definition) (string, error) {
+	key, err := d.key(os.Getenv("UV_TORCH_BACKEND"), cmp.Or(gpuVendor(), "none"))
+	return r.env(d.name + "-" + key), err
+}

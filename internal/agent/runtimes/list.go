@@ -1,0 +1,153 @@
+package runtimes
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// State is how a runtime is on this machine.
+type State string
+
+// The states.
+const (
+	Absent State = "not installed"
+	Making State = "building" // or being removed, by some process
+	Ready  State = "ready"
+	Broken State = "broken" // something of it is missing: it is made anew when it is used next
+	Given  State = "given"  // by the operator, with all that it needs
+)
+
+// Entry is what is known of one runtime.
+type Entry struct {
+	Name     string      `json:"name"`
+	State    State       `json:"state"`
+	Why      string      `json:"why,omitempty"`    // it is broken
+	Size     muster.Size `json:"size,omitempty"`   // of its environment; packages may be shared with others
+	Used     muster.Time `json:"used,omitzero"`    // last
+	Built    muster.Time `json:"built,omitzero"`   // when
+	Packages int         `json:"packages"`         // that its lock has
+	Python   string      `json:"python,omitempty"` // its interpreter
+	Folder   string      `json:"folder,omitempty"` // of its environment
+	Old      int         `json:"old,omitempty"`    // environments of other versions of it, which are removed to make room
+}
+
+// List says how the named runtimes are, all for none. Each file of each package is looked at.
+func (r *Runtimes) List(ctx context.Context, names ...string) ([]Entry, error) {
+	if len(names) == 0 {
+		var err error
+		if names, err = r.Names(); err != nil {
+			return nil, err
+		}
+	}
+	placed, err := r.environments()
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "the runtimes of %s cannot be listed: %w", r.cfg.Dir, err)
+	}
+	list := make([]Entry, 0, len(names))
+	for _, name := range names {
+		d, err := r.definition(name)
+		if err != nil {
+			return nil, err
+		}
+		e, err := r.entry(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range placed {
+			if p.name == name && p.dir != e.Folder {
+				e.Old++
+			}
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+func (r *Runtimes) entry(ctx context.Context, d *definition) (Entry, error) {
+	e := Entry{Name: d.name, State: Absent, Packages: len(d.lock)}
+	if r.cfg.Python != "" {
+		e.State, e.Python = Given, r.cfg.Python
+		if _, err := r.givenFor(ctx, d, nil); err != nil {
+			e.State, e.Why = Broken, err.Error()
+		}
+		return e, nil
+	}
+	dir, err := r.place(d)
+	if err != nil {
+		return e, err
+	}
+	rec, used, err := readRecord(dir)
+	if err == nil {
+		e.Folder, e.Python = dir, filepath.Join(dir, "bin", "python")
+		e.Size, e.Built, e.Used = rec.Size, rec.Built, muster.TimeOf(used)
+	}
+	if h, lockErr := r.try(d.name, false); errors.Is(lockErr, errBusy) {
+		e.State = Making
+		return e, nil
+	} else if lockErr == nil {
+		defer h.release()
+	} // else, such as in a data dir that is another's, what is found is told
+	switch {
+	case err == nil:
+		e.State = Ready
+		if err = r.envs.Works(ctx, dir); err == nil {
+			err = check(dir, &rec)
+		}
+		if err != nil {
+			e.State, e.Why = Broken, err.Error()
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		e.State, e.Why, e.Folder = Broken, err.Error(), dir
+	}
+	return e, nil
+}
+
+// Remove removes all environments of a runtime, unless a process uses one, and the packages that were kept for the
+// next one. It returns what the environments took.
+func (r *Runtimes) Remove(ctx context.Context, name string, watch run.Watch) (muster.Size, error) {
+	if _, err := r.definition(name); err != nil {
+		return 0, err
+	}
+	h, err := r.wait(ctx, name, true, watch)
+	if err != nil {
+		return 0, err
+	}
+	defer h.release()
+	r.clear(name)
+	all, err := r.environments()
+	if err != nil {
+		return 0, muster.Errorf(muster.Internal, "the runtimes of %s cannot be listed: %w", r.cfg.Dir, err)
+	}
+	var size muster.Size
+	for _, p := range all {
+		if p.name != name {
+			continue
+		}
+		if pids := users(p.dir); len(pids) > 0 {
+			return size, muster.Errorf(muster.Conflict, "runtime %s is in use by %s: wait until its tasks end, or cancel them", name, processes(pids))
+		}
+		if err := r.discard(p.dir); err != nil {
+			return size, muster.Errorf(muster.Internal, "runtime %s cannot be removed: %w", name, err)
+		}
+		size += p.rec.Size
+	}
+	if err := r.envs.Forget(ctx); err != nil {
+		return size, muster.Errorf(muster.Internal, "the packages that were kept cannot be removed: %w", err)
+	}
+	return size, nil
+}
+
+// processes names some of them.
+func processes(pids []int) string {
+	text := "process " + strconv.Itoa(pids[0])
+	if more := len(pids) - 1; more > 0 {
+		text += " and " + strconv.Itoa(more) + " more"
+	}
+	return text
+}

@@ -1,0 +1,46 @@
+package runtimes
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// users lists the processes of this machine that run or have loaded something from a folder.
+func users(dir string) (pids []int) {
+	names := [][]byte{[]byte(dir + "/")}
+	if end, err := filepath.EvalSymlinks(dir); err == nil && end != dir {
+		names = append(names, []byte(end+"/"))
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		for _, file := range []string{"cmdline", "maps"} {
+			b, err := os.ReadFile(filepath.Join("/proc", e.Name(), file))
+			if err != nil {
+				break // it ended, or is another user's
+			}
+			if containsAny(b, names) {
+				pids = append(pids, pid)
+				break
+			}
+		}
+	}
+	return pids
+}
+
+func containsAny(b []byte, names [][]byte) bool {
+	for _, name := range names {
+		if bytes.Contains(b, name) {
+			return true
+		}
+	}
+	return false
+}
