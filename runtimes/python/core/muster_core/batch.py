@@ -31,7 +31,7 @@ def fitting(size: int, device: Any, halve: bool, work: Callable[[int], T], probe
         raise Fail("bad_input", f"batch_size: {size} is too small: write at least 1")
     while True:
         report(batch_size=size)
-        done, value, cause = _tried(size, device, work)
+        done, value, cause = tried(size, device, work)
         if done:
             return value, size
         if size == 1:
@@ -53,14 +53,14 @@ def _largest(size: int, device: Any, probe: Callable[[int], Any]) -> int:
     """The first of size, size/2, … that fits; 0 for none."""
     while size >= 1:
         report(step=f"trying a batch of {size}", batch_size=size)
-        if _tried(size, device, probe)[0]:
+        if tried(size, device, probe)[0]:
             devices.release(device)
             return size
         size //= 2
     return 0
 
 
-def _tried(size: int, device: Any, work: Callable[[int], Any]) -> "tuple[bool, Any, str]":
+def tried(size: int, device: Any, work: Callable[[int], Any]) -> "tuple[bool, Any, str]":
     """Whether memory was enough, what came of it, and else what ran out."""
     try:
         with _held(device):

@@ -1,0 +1,44 @@
+from types import SimpleNamespace
+
+import pytest
+from muster_core import system
+
+pytest.importorskip("torch")
+CPU = SimpleNamespace(type="cpu")
+
+
+def test_what_the_machine_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("MUSTER_CUDA_STREAMS", "4")
+    monkeypatch.setenv("MUSTER_OPTIMIZE_FOR", "latency")
+    for name, text in {
+        "proc/cpuinfo": "processor\t: 0\nmodel name\t: AMD EPYC 7B13\nmodel name\t: AMD EPYC 7B13\n",
+        "proc/meminfo": "MemTotal:       16309480 kB\n",
+        "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    told = system.describe(CPU, root=str(tmp_path))
+    assert (told["cpu"], told["memory"], told["governor"]) == ("AMD EPYC 7B13", 16309480 << 10, "performance")
+    assert (told["cuda_streams"], told["optimize_for"], told["mixed_precision"]) == (4, "latency", False)
+    assert told["packages"]["torch"] and "gpu" not in told
+
+
+def test_energy_of_all_processors(tmp_path):
+    """The counter starts anew at its range; what is inside of a package is not counted twice."""
+    for name, what in (("intel-rapl:0", "package-0"), ("intel-rapl:0:0", "core"), ("intel-rapl:1", "package-1"), ("intel-rapl:2", "psys")):
+        folder = tmp_path / "sys/class/powercap" / name
+        folder.mkdir(parents=True)
+        (folder / "name").write_text(what + "\n")
+        (folder / "energy_uj").write_text("9000000\n")
+        (folder / "max_energy_range_uj").write_text("10000000\n")
+    energy = system.Energy(CPU, str(tmp_path))
+    assert energy.joules() == 0
+    (tmp_path / "sys/class/powercap/intel-rapl:0/energy_uj").write_text("9500000\n")
+    (tmp_path / "sys/class/powercap/intel-rapl:1/energy_uj").write_text("1000000\n")
+    assert energy.joules() == pytest.approx(2.5)
+    assert energy.source
+
+
+def test_energy_is_not_made_up(tmp_path):
+    energy = system.Energy(CPU, str(tmp_path))
+    assert (energy.joules(), energy.source) == (None, "")
