@@ -55,6 +55,9 @@ func (a *app) probe(ctx context.Context, c *probeConfig) error {
 	}
 	cfg := c.work
 	cfg.Share, cfg.Allow, cfg.Kinds = c.sharing.Options, c.allow.Allow, c.allow.kinds
+	if cfg.AI, err = c.ai.config(); err != nil {
+		return err
+	}
 	found = cfg.Offered(found)
 	return a.Show(c.Format, found, []string{found.Hostname}, func() error {
 		return machine.Draw(a.App, &found, c.Wide())

@@ -23,6 +23,7 @@ type offer struct {
 	sharing sharing
 	holding holding
 	allow   allowing
+	ai      thinking
 }
 
 func newOffer() offer {
@@ -46,7 +47,7 @@ func (c *offer) flags() []cli.Flag {
 		frame.Option{Name: "log-cap", Usage: "cut the output of an attempt after these `BYTES`", Group: group}.Variable().Size(&w.LogCap),
 		frame.Option{Name: "shutdown-grace", Usage: "leave running tasks this `DURATION` to end when told to stop", Group: group}.Variable().Duration(&c.grace),
 		frame.Option{Name: "allow-private-addresses", Usage: "let scripts be fetched from addresses of private networks", Group: group}.On(&w.AllowPrivate),
-	}, c.runtimes("Runtimes"), c.containers("Containers"), c.holding.flags("Holding tasks"), c.allow.flags("What tasks may have"), c.sharing.flags("Sharing the machine"))
+	}, c.ai.flags("AI kinds"), c.runtimes("Runtimes"), c.containers("Containers"), c.holding.flags("Holding tasks"), c.allow.flags("What tasks may have"), c.sharing.flags("Sharing the machine"))
 }
 
 func (c *offer) containers(group string) []cli.Flag {
@@ -79,6 +80,9 @@ func (c *offer) run(ctx, hurried context.Context, self *upgrade, server remote.S
 	cfg.Share, cfg.Allow, cfg.Kinds = c.sharing.Options, c.allow.Allow, c.allow.kinds
 	var err error
 	if cfg.Limits, err = c.holding.config(); err != nil {
+		return err
+	}
+	if cfg.AI, err = c.ai.config(); err != nil {
 		return err
 	}
 	if err := limit.Hide(); err != nil {

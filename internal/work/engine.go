@@ -98,7 +98,7 @@ func (w *Worker) engine(ctx context.Context, id agent.Identity, found []probe.En
 	}
 	boxes, err := container.New(container.Config{
 		Engine: api, Worker: Label(id, w.cfg.Data), Dir: w.cfg.Data, Budget: cmp.Or(w.cfg.ImageDisk, DefaultImageDisk),
-		Credentials: w.cfg.RegistryConfig, Allow: &w.cfg.Allow, PIDs: w.cfg.Limits.PIDs, Devices: devices, Log: w.log,
+		Credentials: w.cfg.RegistryConfig, Allow: &w.cfg.Allow, PIDs: w.cfg.Limits.PIDs, Swap: w.cfg.AI.EnableSwap, Devices: devices, Log: w.log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, api.Close())

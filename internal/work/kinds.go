@@ -1,24 +1,101 @@
 package work
 
 import (
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run/kinds"
+	"github.com/muster-dev/muster/internal/kind"
 )
 
-// kinds lists those that a worker can take.
-var kinds = []string{muster.KindNoop, muster.KindProcess, muster.KindScript, muster.KindContainer}
+// AI says how tasks of defined kinds are run.
+type AI struct {
+	Kinds          string        // folder of the owner's own kinds; "" means the folder kinds of the data dir
+	CUDAStreams    int           // on which a task may compute at once; 0 leaves it to the task
+	OptimizeFor    string        // OptimizeThroughput or OptimizeLatency; "" leaves it to the task
+	MixedPrecision bool          // where a task does not say otherwise
+	CacheModels    bool          // models stay loaded between tasks
+	CacheTTL       time.Duration // for how long; 0 means DefaultCacheTTL
+	MemoryBuffer   float64       // share of the memory, of the machine and of its GPUs, that tasks leave free
+	EnableSwap     bool          // tasks may use the machine's swap
+}
 
-// Kind reads an entry of Config.Kinds.
+// What a worker is to be good at.
+const (
+	OptimizeThroughput = "throughput"
+	OptimizeLatency    = "latency"
+)
+
+// DefaultCacheTTL is for how long a model stays loaded that no task uses.
+const DefaultCacheTTL = 10 * time.Minute
+
+// most that can be kept free: with more there would be nothing to work with.
+const maxBuffer = 0.9
+
+func (ai *AI) check() error {
+	switch {
+	case !(ai.MemoryBuffer >= 0 && ai.MemoryBuffer <= maxBuffer):
+		return muster.Errorf(muster.Invalid, "--memory-buffer is %v: write a share from 0 to %v, such as 0.2", ai.MemoryBuffer, maxBuffer)
+	case ai.CUDAStreams < 0 || ai.CacheTTL < 0:
+		return muster.Errorf(muster.Invalid, "--cuda-streams and --cache-models-ttl must not be negative")
+	case !slices.Contains([]string{"", OptimizeThroughput, OptimizeLatency}, ai.OptimizeFor):
+		return muster.Errorf(muster.Invalid, "--optimize-for is %q: write throughput or latency", ai.OptimizeFor)
+	}
+	return nil
+}
+
+// environ tells the programs of tasks.
+func (ai *AI) environ() []string {
+	var env []string
+	if ai.CUDAStreams > 0 {
+		env = append(env, "MUSTER_CUDA_STREAMS="+strconv.Itoa(ai.CUDAStreams))
+	}
+	if ai.OptimizeFor != "" {
+		env = append(env, "MUSTER_OPTIMIZE_FOR="+ai.OptimizeFor)
+	}
+	if ai.MixedPrecision {
+		env = append(env, "MUSTER_MIXED_PRECISION=1")
+	}
+	if ai.MemoryBuffer > 0 {
+		env = append(env, "MUSTER_MEMORY_BUFFER="+strconv.FormatFloat(ai.MemoryBuffer, 'f', -1, 64))
+	}
+	if ai.EnableSwap {
+		env = append(env, "MUSTER_ENABLE_SWAP=1")
+	}
+	return env
+}
+
+var kindPattern = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
+
+// Kind reads an entry of Config.Kinds. Which kinds the owner adds is not known yet.
 func Kind(s string) (string, error) {
-	if slices.Contains(kinds, s) {
+	if kindPattern.MatchString(s) {
 		return s, nil
 	}
-	hint := ""
-	if near := muster.Nearest(s, kinds); near != "" {
-		hint = " (did you mean " + near + "?)"
+	return "", muster.Errorf(muster.Invalid, "%q is no kind: write lower-case words such as script or mnist_training", s)
+}
+
+// own reads the owner's own kinds, and looks whether there are all kinds that the owner names.
+func (w *Worker) own() ([]kinds.Own, error) {
+	own, wrong := kinds.Load(w.cfg.AI.Kinds)
+	for _, err := range wrong {
+		w.log.Error("a kind is not offered: " + err.Error())
 	}
-	return "", muster.Errorf(muster.Invalid, "there is no kind %s%s: write noop, process, script or container", s, hint)
+	known := slices.Concat(kind.Core(), kind.NewCatalog(kinds.Kinds(own)...).Names())
+	for _, name := range w.cfg.Kinds {
+		if !slices.Contains(known, name) {
+			hint := ""
+			if near := muster.Nearest(name, known); near != "" {
+				hint = " (did you mean " + near + "?)"
+			}
+			return nil, muster.Errorf(muster.Invalid, "--allow-kinds: there is no kind %s%s: there are %s", name, hint, strings.Join(known, ", "))
+		}
+	}
+	return own, nil
 }
 
 // takes reports whether the operator lets the worker take a kind.

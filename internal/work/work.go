@@ -22,11 +22,6 @@ import (
 	"github.com/muster-dev/muster/internal/agent/meter"
 	"github.com/muster-dev/muster/internal/agent/probe"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/agent/run/noop"
-	"github.com/muster-dev/muster/internal/agent/run/process"
-	"github.com/muster-dev/muster/internal/agent/run/script"
-	"github.com/muster-dev/muster/internal/agent/save"
-	"github.com/muster-dev/muster/internal/agent/transfer"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/polllink"
 	"github.com/muster-dev/muster/internal/link/wslink"
@@ -58,6 +53,7 @@ type Config struct {
 	Python         string        // the interpreter of all runtimes; "" makes environments for them
 	Wheels         string        // the folder of packages that runtimes are made of; "" asks the package index
 	RuntimeDisk    muster.Size   // for runtimes; 0 means runtimes.DefaultBudget
+	AI             AI            // how defined kinds are run
 	Kinds          []string      // that are taken; nil means all
 	Allow          muster.Allow  // what tasks may have, whatever the server says
 	Version        string
@@ -100,13 +96,19 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	if err := cfg.checkEngine(); err != nil {
 		return nil, err
 	}
+	if err := cfg.AI.check(); err != nil {
+		return nil, err
+	}
 	if cfg.Data, err = filepath.Abs(cfg.Data); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the data dir cannot be found: %w", err)
 	}
 	if !cfg.takes(muster.KindContainer) {
 		cfg.Allow.Images = []string{} // a task that may run as either gets none
 	}
-	cfg.Limits.Data = cfg.Data
+	if cfg.AI.Kinds == "" {
+		cfg.AI.Kinds = filepath.Join(cfg.Data, "kinds")
+	}
+	cfg.Limits.Data, cfg.Limits.Swap = cfg.Data, cfg.AI.EnableSwap
 	if err := cfg.Limits.Check(); err != nil {
 		return nil, err
 	}
@@ -208,13 +210,25 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	if boxes != nil {
 		env.Containers = boxes
 	}
-	executors, err := w.executors(id, env, saved)
+	models, err := w.warm(env, facts.Resources.Memory)
+	if err != nil {
+		return err
+	}
+	if models != nil {
+		env.Warm = models
+		defer func() {
+			if !errors.Is(err, run.ErrLeave) { // else they are the next life's
+				models.Close()
+			}
+		}()
+	}
+	executors, own, err := w.executors(id, env, saved)
 	if err != nil {
 		return err
 	}
 	a = agent.New(agent.Config{
 		Identity: id, Name: facts.Hostname, Build: w.cfg.Version, Tags: facts.Tags, Labels: w.cfg.Labels, Price: w.cfg.Price,
-		Address: w.cfg.Address, Resources: facts.Resources, Dir: w.cfg.Data, Allow: &w.cfg.Allow, Kinds: w.cfg.Kinds, Executors: executors, Keep: keep, Logs: logs, Supervisor: tasks,
+		Address: w.cfg.Address, Resources: facts.Resources, Dir: w.cfg.Data, Allow: &w.cfg.Allow, Kinds: w.cfg.Kinds, OwnKinds: own, Executors: executors, Keep: keep, Logs: logs, Supervisor: tasks,
 		Dialer: &link.Fallback{
 			First:  &wslink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
 			Second: &polllink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
@@ -230,7 +244,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	again := func(ctx context.Context) error {
 		return w.lookAgain(ctx, machine, found, stale, a, offered, devices, board)
 	}
-	return w.run(ctx, a, boxes.run(offered), devices.Run, board.Run, measures.Run, w.guard(a, offered, devices).Run, again)
+	return w.run(ctx, a, boxes.run(offered), devices.Run, board.Run, measures.Run, keepWarm(models), w.guard(a, offered, devices).Run, again)
 }
 
 // run runs the agent and passes Hurry and Leave on. The rooms beside it are
@@ -287,30 +301,4 @@ func (w *Worker) identity(ctx context.Context, name string) (agent.Identity, err
 		err = run.ErrLeave
 	}
 	return id, err
-}
-
-// executors makes the executors, which share env once it is filled in.
-func (w *Worker) executors(id agent.Identity, env *run.Env, saved func(muster.AttemptID, string)) ([]run.Executor, error) {
-	blobs, err := transfer.New(transfer.Config{
-		Server: w.server, Key: id.Key, HTTP: w.http, Dir: filepath.Join(w.cfg.Data, "cache"), Budget: w.cfg.Cache, Rate: w.cfg.Bandwidth, Log: w.log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	env.Dir, env.Transfer, env.Log = w.cfg.Data, blobs, w.log
-	env.LogCap, env.AllowPrivate = int64(w.cfg.LogCap), w.cfg.AllowPrivate
-	env.Checkpoints = save.New(save.Config{Blobs: blobs, Saved: saved, Log: w.log})
-	processes, err := process.New(env)
-	if err != nil {
-		return nil, err
-	}
-	scripts, err := script.New(env)
-	if err != nil {
-		return nil, err
-	}
-	containers, err := process.NewKind(env, muster.KindContainer, process.Extras{})
-	if err != nil {
-		return nil, err
-	}
-	return []run.Executor{noop.New(), processes, scripts, containers}, nil
 }

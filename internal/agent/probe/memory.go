@@ -32,3 +32,12 @@ func (h *host) memory(ctx context.Context) (Memory, error) {
 	}
 	return m, nil
 }
+
+// FreeMemory is what of the machine's memory is available now, without taking any from what runs; false if that is not known.
+func FreeMemory() (muster.Size, bool) {
+	v, err := mem.VirtualMemory()
+	if err != nil {
+		return 0, false
+	}
+	return muster.Size(v.Available), true
+}

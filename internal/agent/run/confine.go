@@ -87,6 +87,9 @@ type Folders struct {
 	Tmp        string
 	Checkpoint string
 	Runtime    string // of its Python environment, "" for none; not its own
+
+	Read  []string // what else of the worker's it may read: folders and files
+	Write []string // folders of the worker's that it may change, with all tasks of their user
 }
 
 // Counted is what the kernel counted of all processes of a task. Pointers are nil for

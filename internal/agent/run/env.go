@@ -31,6 +31,8 @@ type Env struct {
 	Checkpoints  Checkpoints // nil: checkpoints stay on this worker
 	Containers   Containers  // nil: this worker runs none
 	Path         string      // where tasks find programs, as a PATH; "" means the worker's own
+	Runtimes     Runtimes    // nil: this worker makes none
+	Warm         Warm        // nil: no models are kept loaded between tasks
 	UV           string      // the uv program; "": $MUSTER_UV, the PATH, or fetched once into Dir
 }
 

@@ -30,6 +30,7 @@ type Attempt struct {
 	bare       []string // without its launcher
 	whole      bool     // argv begins with its interpreter: an image's entrypoint is not wanted
 	runtime    string   // folder of a Python environment, or ""
+	needs      needs
 	confine    *run.Confine
 	env        []string
 	devices    bool           // the devices of the grant are this attempt's
@@ -45,6 +46,7 @@ type Attempt struct {
 	metered muster.Usage
 	counted run.Counted
 
+	failure   *run.TaskError // as the program tells it
 	result    json.RawMessage
 	artifacts []muster.Artifact
 }

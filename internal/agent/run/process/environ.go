@@ -47,12 +47,13 @@ func (a *Attempt) environ(context.Context) error {
 		env = append(env, "HOME="+at.tmp)
 	}
 	env = append(env, "TMPDIR="+at.tmp, "PYTHONUNBUFFERED=1")
+	env = setAll(env, a.needs.usual)
 	for name, v := range spec.Env {
 		if !strings.HasPrefix(name, "MUSTER_") {
 			env = set(env, name, v)
 		}
 	}
-	modules := at.modules
+	modules := strings.Join(append(slices.Clone(a.needs.modules), at.modules), ":")
 	if own := lookup(env, "PYTHONPATH"); own != "" {
 		modules = own + ":" + modules
 	}
@@ -62,10 +63,7 @@ func (a *Attempt) environ(context.Context) error {
 		env = set(env, "PATH", filepath.Join(a.runtime, "bin")+":"+lookup(env, "PATH"))
 	}
 	if spec.Network == muster.NetworkAllowlist {
-		for _, entry := range run.Proxied(spec.AllowHosts) {
-			name, value, _ := strings.Cut(entry, "=")
-			env = set(env, name, value)
-		}
+		env = setAll(env, run.Proxied(spec.AllowHosts))
 	}
 	index, values := position(spec, t.Element)
 	env = append(env,
@@ -81,7 +79,7 @@ func (a *Attempt) environ(context.Context) error {
 		env = append(env, a.mark())
 	}
 	env = append(env, a.together()...)
-	a.env = append(env, values...)
+	a.env = setAll(append(env, values...), a.needs.env)
 	return nil
 }
 
@@ -170,6 +168,15 @@ func lookup(env []string, name string) string {
 		}
 	}
 	return ""
+}
+
+// setAll replaces entries, or adds them.
+func setAll(env, entries []string) []string {
+	for _, entry := range entries {
+		name, value, _ := strings.Cut(entry, "=")
+		env = set(env, name, value)
+	}
+	return env
 }
 
 // set replaces an entry, or adds it.

@@ -2,21 +2,20 @@ package process
 
 import (
 	"context"
-	"strings"
 )
 
 // gpu lets the task see the devices that it was granted and no others, whatever
 // its spec says.
 func (a *Attempt) gpu(ctx context.Context) error {
+	if err := a.room(ctx); err != nil {
+		return err
+	}
 	devices := a.e.env.GPUs
 	if devices == nil {
 		return nil
 	}
 	if a.setting != inContainer { // the devices of a container are its engine's to show
-		for _, entry := range devices.Environ(&a.Task.Grant) {
-			name, value, _ := strings.Cut(entry, "=")
-			a.env = set(a.env, name, value)
-		}
+		a.env = setAll(a.env, devices.Environ(&a.Task.Grant))
 	}
 	devices.Take(ctx, a.Task.Attempt, &a.Task.Grant)
 	a.devices = true

@@ -38,6 +38,7 @@ func (e *Executor) hooks() []hook {
 		{name: "limits", run: (*Attempt).limits, of: onWorker},
 		{name: "env", run: (*Attempt).environ, of: onWorker},
 		{name: "gpu", run: (*Attempt).gpu, of: onWorker},
+		{name: "host", run: (*Attempt).host, of: onWorker},
 		{name: "launcher", run: (*Attempt).launch, of: onWorker},
 		{name: "start", run: (*Attempt).start},
 		{name: "adopt", run: (*Attempt).adopt, held: true},

@@ -68,7 +68,7 @@ var errNoEngine = errors.New("this worker has no container engine")
 // maySettle reports whether the task may run as a process where it cannot have a container.
 func (a *Attempt) maySettle() bool {
 	s := a.Task.Spec
-	return s.Isolation == muster.IsolationAuto && a.e.kind != muster.KindContainer && (s.Run != nil || s.Script != nil)
+	return s.Isolation == muster.IsolationAuto && a.e.kind != muster.KindContainer && (s.Run != nil || s.Script != nil || a.e.extras.Own)
 }
 
 // pack prepares all that a container has of its attempt.
@@ -106,6 +106,7 @@ func (a *Attempt) contain(ctx context.Context) error {
 			{Source: filepath.Join(a.e.dir, "sdk"), Target: boxed.modules, ReadOnly: true},
 		},
 	}
+	box.Mounts = append(box.Mounts, a.needs.mounts...)
 	if a.argv != nil {
 		box.Dir = boxed.work
 	}
@@ -153,7 +154,12 @@ func (a *Attempt) settle(ctx context.Context) error {
 		}
 	}
 	a.setting, a.env, a.argv = onWorker, nil, a.bare
-	return nil
+	if !a.e.extras.Own {
+		return nil
+	}
+	a.atEnd()
+	a.needs = needs{}
+	return a.program(ctx) // what it needs lies elsewhere now
 }
 
 // open lets every user change what the container may: who its image runs as has no name here. The

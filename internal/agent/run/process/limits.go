@@ -18,5 +18,8 @@ func (a *Attempt) limits(context.Context) error {
 }
 
 func (a *Attempt) folders() run.Folders {
-	return run.Folders{Base: a.base, Work: a.Dir, Out: a.out(), Tmp: filepath.Join(a.base, "tmp"), Checkpoint: a.checkpoint, Runtime: a.runtime}
+	return run.Folders{
+		Base: a.base, Work: a.Dir, Out: a.out(), Tmp: filepath.Join(a.base, "tmp"), Checkpoint: a.checkpoint, Runtime: a.runtime,
+		Read: a.needs.read, Write: a.needs.write,
+	}
 }

@@ -44,13 +44,14 @@ func (a *Attempt) outputs(ctx context.Context) error {
 		return nil // as most tasks leave it
 	}
 	a.distrust()
+	a.readFailure()
 	// The result is read first, so that it is there whatever becomes of the files.
 	resultErr := a.readResult()
 	found, err := a.collect(resultErr != nil)
 	if upErr := a.upload(ctx, found); upErr != nil {
 		return upErr
 	}
-	return errors.Join(resultErr, err)
+	return errors.Join(resultErr, err, a.address(ctx, found))
 }
 
 // distrust makes sure that the folders to be read are those that were made: a task
@@ -154,7 +155,7 @@ func (c *collector) folder(withResult bool) error {
 		return run.Failf(muster.WorkerInternal, "$MUSTER_OUT cannot be read: %w", err)
 	}
 	for _, e := range entries {
-		if e.Name() != resultName || withResult {
+		if e.Name() != failureName && (e.Name() != resultName || withResult) {
 			c.add(root, c.a.out(), e.Name())
 		}
 	}

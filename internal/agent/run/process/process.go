@@ -21,6 +21,9 @@ type Extras struct {
 	// Runtime prepares what the program runs in and returns the folder of a Python
 	// environment, or "".
 	Runtime func(ctx context.Context, a *Attempt) (string, error)
+	// Own says that the kind brings its own program, whatever the spec says of one. Program is asked again for
+	// a task that was to have a container and has none.
+	Own bool
 }
 
 // Executor runs the tasks of one kind as processes, or in containers.
@@ -111,6 +114,7 @@ func (e *Executor) Kind() string { return e.kind }
 // Run executes one attempt, as run.Executor promises.
 func (e *Executor) Run(ctx context.Context, t *run.Task, sink run.Sink) muster.Report {
 	a := &Attempt{Task: t, e: e, sink: sink, log: logTo(ctx, e.env, t.Attempt, sink)}
+	defer a.atEnd()
 	err := a.live(ctx)
 	if left(ctx) {
 		if a.box != nil && a.proc == nil {

@@ -85,9 +85,11 @@ func (a *Attempt) verdict() error {
 		return run.Failf(muster.OutOfMemory, "killed because memory ran out%s", largest)
 	case c.PIDsDenied != nil && *c.PIDsDenied > 0:
 		return run.Failf(muster.PIDLimit, "%s, after it was refused more processes or threads: %s", ended(x), a.pids())
+	case a.failure != nil:
+		return a.failure
 	case x.Signal != "":
 		return run.Failf(muster.Signal, "%s%s", ended(x), largest)
-	case noSpace(a.base):
+	case a.full(wholly):
 		return run.Failf(muster.ExitCode, "%s; the worker's disk is full", ended(x))
 	}
 	return run.Failf(muster.ExitCode, "%s", ended(x))

@@ -2,8 +2,11 @@ package process
 
 import "syscall"
 
-// noSpace reports whether the disk under path is full.
-func noSpace(path string) bool {
+// space returns what is free for programs of the disk under path, and what it has in all.
+func space(path string) (free, all int64, ok bool) {
 	var st syscall.Statfs_t
-	return syscall.Statfs(path, &st) == nil && int64(st.Bavail)*st.Bsize < 64<<10
+	if syscall.Statfs(path, &st) != nil {
+		return 0, 0, false
+	}
+	return int64(st.Bavail) * st.Bsize, int64(st.Blocks) * st.Bsize, true //nolint:gosec // blocks of a disk are not that many
 }

@@ -1,0 +1,120 @@
+package process
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+const (
+	failureName    = "failure.json"
+	maxFailure     = 64 << 10
+	maxFailureText = 2000 // bytes of its message
+)
+
+// claims are the reasons that a program may give for its failure. The others are the worker's to find.
+var claims = []muster.Reason{
+	muster.BadInput, muster.Dependency, muster.Diverged, muster.OutOfMemory, muster.ArtifactMissing, muster.DiskFull, muster.ExitCode,
+}
+
+// readFailure reads why the program says that it failed. One that ended well did not, and what
+// cannot be understood is only told of.
+func (a *Attempt) readFailure() {
+	if a.exit == nil || a.exit.Code == 0 {
+		return
+	}
+	said, err := a.failureFile()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		a.Say(fmt.Sprintf("%s is ignored: %s", failureName, err))
+	default:
+		a.failure = said
+	}
+}
+
+func (a *Attempt) failureFile() (*run.TaskError, error) {
+	out, err := a.folder(a.out())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = out.Close() }()
+	if info, err := out.Lstat(failureName); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a plain file")
+	}
+	f, err := run.OpenIn(out, failureName)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFailure+1))
+	if err != nil {
+		return nil, err
+	}
+	var said struct {
+		Reason  muster.Reason `json:"reason"`
+		Message string        `json:"message"`
+	}
+	switch {
+	case len(b) > maxFailure:
+		return nil, fmt.Errorf("it is larger than %s", muster.Size(maxFailure))
+	case !utf8.Valid(b) || json.Unmarshal(b, &said) != nil:
+		return nil, errors.New(`it is not JSON such as {"reason": "bad_input", "message": "…"}`)
+	case !slices.Contains(claims, said.Reason):
+		return nil, fmt.Errorf("%q is not a reason that a program can give: write one of %s", sentence(string(said.Reason), muster.MaxName), listed(claims))
+	}
+	text := sentence(said.Message, maxFailureText)
+	if text == "" {
+		text = "the program says so, and not why"
+	}
+	if said.Reason == muster.DiskFull && !a.full(nearly) {
+		// A full disk is the fleet's fault, which a program cannot claim where there is none.
+		return run.Failf(muster.ExitCode, "%s (%s): the program says that the disk is full, and the worker's is not", text, ended(a.exit)), nil
+	}
+	return &run.TaskError{Reason: said.Reason, Message: text}, nil
+}
+
+// sentence makes one line of what a program wrote, of so many bytes at most.
+func sentence(s string, most int) string {
+	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }), " ")
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+func listed(reasons []muster.Reason) string {
+	var words []string
+	for _, r := range reasons {
+		words = append(words, string(r))
+	}
+	return strings.Join(words, ", ")
+}
+
+// How full a disk counts as full.
+type fullness int
+
+const (
+	wholly fullness = iota // nothing more can be written
+	nearly                 // so full that what was to be written may not have fitted: the program has removed its half of it
+)
+
+// full reports whether the disk of the attempt's folders is. Where it cannot be known it is not.
+func (a *Attempt) full(how fullness) bool {
+	free, all, ok := space(a.base)
+	if how == nearly {
+		return ok && (free < 1<<30 || free < all/20)
+	}
+	return ok && free < 64<<10
+}

@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"path/filepath"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/work"
+)
+
+// thinking is how a worker runs the AI kinds.
+type thinking struct {
+	ai  work.AI
+	ttl muster.Duration
+}
+
+func (c *thinking) flags(group string) []cli.Flag {
+	ai := &c.ai
+	option := func(name, usage string) frame.Option {
+		return frame.Option{Name: name, Usage: usage, Group: group}.Variable()
+	}
+	return []cli.Flag{
+		option("kinds-dir", "offer the kinds in this `FOLDER`, each a folder with a kind.yaml (default: kinds in the data folder)").Text(&ai.Kinds),
+		option("cuda-streams", "let a task compute on this `NUMBER` of CUDA streams at once (default: as the task says)").Number(&ai.CUDAStreams, 1, 1<<10),
+		option("optimize-for", "be good at `WHAT`: throughput, of many items, or latency, of each (default: as the task says)").
+			Choice(&ai.OptimizeFor, work.OptimizeThroughput, work.OptimizeLatency),
+		option("mixed-precision", "let tasks compute with half the precision where that is as good and the device can").On(&ai.MixedPrecision),
+		option("cache-models", "keep models loaded between tasks").On(&ai.CacheModels),
+		option("cache-models-ttl", "keep a model loaded for this `DURATION` after its last task (default: 10m)").Duration(&c.ttl),
+		option("memory-buffer", "keep this `SHARE` of the memory from tasks, on the machine and on its GPUs, such as 0.2 (default: none)").Decimal(&ai.MemoryBuffer, 1),
+		option("enable-swap", "let tasks use the machine's swap beyond their memory").On(&ai.EnableSwap),
+	}
+}
+
+// config returns what was asked for, with paths from where the command was given.
+func (c *thinking) config() (work.AI, error) {
+	ai := c.ai
+	ai.CacheTTL = c.ttl.Std()
+	if ai.Kinds == "" {
+		return ai, nil
+	}
+	var err error
+	if ai.Kinds, err = filepath.Abs(ai.Kinds); err != nil {
+		return ai, muster.Errorf(muster.Invalid, "%s has no absolute path: %w", ai.Kinds, err)
+	}
+	return ai, nil
+}
