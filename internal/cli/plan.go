@@ -53,7 +53,7 @@ func (a *app) plan(ctx context.Context, c *planConfig, args []string) error {
 			}
 		}
 		if p.Stages, err = server.Plan(ctx, spec); err != nil {
-			return err
+			return a.refused(doc, err)
 		}
 		all[i] = p
 	}

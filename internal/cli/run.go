@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/follow"
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/remote"
+	"github.com/muster-dev/muster/internal/kind"
 )
 
 type runConfig struct {
@@ -50,7 +52,8 @@ func (c *runConfig) flags() []cli.Flag {
 		frame.Option{Name: "gang", Usage: "run this `NUMBER` of tasks that start together or not at all; each finds its rank in $MUSTER_RANK"}.Number(&c.gang, 1, muster.MaxGang),
 		frame.Option{Name: "launcher", Usage: "start the task's processes by this `PROGRAM`: torchrun"}.Choice(&t.Launcher, muster.LauncherTorchrun),
 		frame.Option{Name: "nproc-per-node", Usage: "the launcher starts `N` processes for each task (default: one on each of its GPUs, or one)"}.Number(&t.NProcPerNode, 1, 1024),
-		frame.Option{Name: "kind", Usage: "the `KIND` of task: process, script, container, noop (default: what fits)"}.Text(&t.Kind),
+		frame.Option{Name: "kind", Usage: "the `KIND` of task: process, script, container, noop (default: what fits), or one of muster kinds"}.Text(&t.Kind),
+		frame.Into(frame.Option{Name: "input", Usage: "what is wanted of the kind, as `JSON` such as '{\"epochs\": 3}', or @FILE with such"}, &t.Input, parseInput, func(b json.RawMessage) string { return string(b) }),
 
 		frame.Option{Name: "cpus", Usage: "processor `CORES`, such as 0.5 or 8", Group: needs}.Decimal(&t.Resources.CPUs, 1<<20),
 		frame.Option{Name: "memory", Short: "m", Usage: "main memory in `BYTES`, such as 4GiB", Group: needs}.Size(&t.Resources.Memory),
@@ -106,6 +109,21 @@ func parseArray(s string) (muster.Array, error) {
 		return a, a.UnmarshalJSON([]byte(s))
 	}
 	return muster.ParseArray(s)
+}
+
+// parseInput reads an object of JSON, or a file with one.
+func parseInput(s string) (json.RawMessage, error) {
+	text := []byte(s)
+	if name, isFile := strings.CutPrefix(s, "@"); isFile {
+		var err error
+		if text, err = os.ReadFile(name); err != nil {
+			return nil, muster.Errorf(muster.Invalid, "the input cannot be read: %w", err)
+		}
+	}
+	if err := json.Unmarshal(text, &map[string]json.RawMessage{}); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "it is no object of JSON: %w", err)
+	}
+	return text, nil
 }
 
 // parseEntrypoint reads one program, or nothing for none.
@@ -178,6 +196,7 @@ func (c *runConfig) spec(args []string) (*muster.Spec, error) {
 	case t.Kind == muster.KindNoop && len(args) > 0:
 		return nil, muster.Errorf(muster.Invalid, "a noop task runs nothing: leave the command out")
 	case t.Kind == muster.KindNoop:
+	case len(args) == 0 && t.Kind != "" && !slices.Contains(kind.Core(), t.Kind): // it brings its own program
 	case len(args) == 0 && t.Image == "":
 		return nil, muster.Errorf(muster.Invalid, "no command is given: write muster run [options] -- CMD ARG…")
 	case len(args) == 0:
@@ -213,6 +232,8 @@ func (c *runConfig) spec(args []string) (*muster.Spec, error) {
 		name = shortName(args)
 	case t.Image != "":
 		name = shortName([]string{t.Image})
+	case t.Kind != muster.KindNoop:
+		name = t.Kind
 	}
 	return &muster.Spec{Name: name, Project: c.project, Priority: &c.priority, Labels: c.labels, Tasks: []muster.TaskSpec{t}}, nil
 }

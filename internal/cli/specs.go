@@ -17,8 +17,31 @@ import (
 
 // document is one job spec of a file.
 type document struct {
-	spec *muster.Spec
-	dir  string // what the names of local files are relative to
+	spec   *muster.Spec
+	dir    string // what the names of local files are relative to
+	name   string // of the file in messages
+	source []byte // of the file; nil if there is none
+	n      int    // which of its documents this is, from 0
+}
+
+// refused says what the server found wrong with the document where it stands in the file. Other errors stay as they are.
+func (a *app) refused(d document, err error) error {
+	e, ok := errors.AsType[*muster.Error](err)
+	if !ok || e.Code != muster.InvalidSpec || len(e.Fields) == 0 || d.source == nil {
+		return err
+	}
+	n := -1
+	_, placed := spec.ParseChecked(d.source, d.name, func(*muster.Spec) []muster.FieldError {
+		if n++; n == d.n {
+			return e.Fields
+		}
+		return nil
+	})
+	if placed == nil {
+		return err
+	}
+	a.Say("%s", strings.TrimRight(spec.Format(placed, string(d.source)), "\n"))
+	return &frame.StatusError{Status: frame.ExitInvalidSpec, Err: fmt.Errorf("the server does not take it: mend %s first", d.name)}
 }
 
 // loadSpecs reads every document of every file and replaces script files by
@@ -86,7 +109,7 @@ func parseSpecs(name string, source []byte) ([]document, error) {
 	}
 	docs := make([]document, len(specs))
 	for i, s := range specs {
-		docs[i] = document{spec: s, dir: dir}
+		docs[i] = document{spec: s, dir: dir, name: shown, source: source, n: i}
 	}
 	return docs, nil
 }

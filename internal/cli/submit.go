@@ -115,7 +115,7 @@ func (a *app) submitAll(ctx context.Context, server *client.Client, docs []docum
 				}
 				a.Say("submitted before that: %s", strings.Join(ids, ", "))
 			}
-			return nil, err
+			return nil, a.refused(doc, err)
 		}
 		jobs = append(jobs, job)
 	}

@@ -1,2 +1,0 @@
-// Package kinds has the commands about kinds of tasks.
-package kinds

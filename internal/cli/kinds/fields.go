@@ -1,0 +1,266 @@
+package kinds
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// field is one field of an input, as it is shown.
+type field struct {
+	name     string // with those around it: peft.r
+	is       string // what may stand there, in words
+	required bool
+	initial  string // the default as JSON, "" for none
+	about    string
+}
+
+// most bounds what is shown of a schema, which may be anybody's.
+const (
+	mostDepth = 4
+	mostWords = 12 // of an enumeration
+)
+
+// schema is what is read of a JSON Schema. A field that is of another form than usual is left out.
+type schema struct {
+	Type        words           `json:"type"`
+	Description text            `json:"description"`
+	Default     json.RawMessage `json:"default"`
+	Enum        []any           `json:"enum"`
+	Const       json.RawMessage `json:"const"`
+	Min         number          `json:"minimum"`
+	Above       number          `json:"exclusiveMinimum"`
+	Max         number          `json:"maximum"`
+	Below       number          `json:"exclusiveMaximum"`
+	Format      text            `json:"format"`
+	Items       *schema         `json:"items"`
+	OneOf       []schema        `json:"oneOf"`
+	AnyOf       []schema        `json:"anyOf"`
+	Required    []string        `json:"required"`
+	Properties  members         `json:"properties"`
+}
+
+// words is one text or a list of such; text and number are as their names say. What is neither is left empty.
+type (
+	words  []string
+	text   string
+	number string
+)
+
+// UnmarshalJSON takes what fits.
+func (w *words) UnmarshalJSON(b []byte) error {
+	var one string
+	if json.Unmarshal(b, &one) == nil {
+		*w = words{one}
+	} else if json.Unmarshal(b, (*[]string)(w)) != nil {
+		*w = nil
+	}
+	return nil
+}
+
+// UnmarshalJSON takes what fits.
+func (t *text) UnmarshalJSON(b []byte) error {
+	if json.Unmarshal(b, (*string)(t)) != nil {
+		*t = ""
+	}
+	return nil
+}
+
+// UnmarshalJSON takes what fits.
+func (n *number) UnmarshalJSON(b []byte) error {
+	var is json.Number
+	if b[0] != '"' && json.Unmarshal(b, &is) == nil {
+		*n = number(is)
+	}
+	return nil
+}
+
+// members are the fields of an object in their order.
+type members []member
+
+type member struct {
+	name string
+	schema
+}
+
+// UnmarshalJSON reads an object.
+func (m *members) UnmarshalJSON(b []byte) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	if open, err := d.Token(); err != nil || open != json.Delim('{') {
+		return err
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return err
+		}
+		var raw json.RawMessage
+		if err := d.Decode(&raw); err != nil {
+			return err
+		}
+		each := member{name: fmt.Sprint(name)}
+		_ = json.Unmarshal(raw, &each.schema) // what cannot be shown is a field without a word
+		*m = append(*m, each)
+	}
+	return nil
+}
+
+// fields reads the fields of an input from its schema, in their order, and what else it says of which must be given.
+func fields(raw json.RawMessage) (all []field, also []string) {
+	var s schema
+	if json.Unmarshal(raw, &s) != nil {
+		return nil, nil
+	}
+	for _, choice := range [][]schema{s.OneOf, s.AnyOf} {
+		var names []string
+		for _, c := range choice {
+			if len(c.Required) > 0 {
+				names = append(names, strings.Join(c.Required, " and "))
+			}
+		}
+		if len(names) > 1 {
+			also = append(also, "it takes "+or(names))
+		}
+	}
+	return below(nil, "", &s, 0), also
+}
+
+func below(all []field, prefix string, s *schema, depth int) []field {
+	for _, m := range s.Properties {
+		name := prefix + m.name
+		all = append(all, field{
+			name: name, is: m.words(0), required: slices.Contains(s.Required, m.name), initial: compact(m.Default), about: string(m.Description),
+		})
+		if depth < mostDepth {
+			all = below(all, name+".", &m.schema, depth+1)
+			if m.Items != nil {
+				all = below(all, name+"[].", m.Items, depth+1)
+			}
+		}
+	}
+	return all
+}
+
+// words says what may stand in a field.
+func (s *schema) words(depth int) string {
+	if depth > mostDepth {
+		return ""
+	}
+	switch {
+	case len(s.Enum) > 0:
+		var list []string
+		for _, v := range s.Enum[:min(len(s.Enum), mostWords)] {
+			list = append(list, value(v))
+		}
+		if len(s.Enum) > mostWords {
+			list = append(list, "…")
+		}
+		return or(list)
+	case len(s.Const) > 0:
+		return compact(s.Const)
+	case len(s.OneOf) > 0 && len(s.Type) == 0:
+		return either(s.OneOf, depth)
+	case len(s.AnyOf) > 0 && len(s.Type) == 0:
+		return either(s.AnyOf, depth)
+	}
+	var list []string
+	for _, t := range s.Type {
+		list = append(list, s.typed(t, depth))
+	}
+	return or(list)
+}
+
+func either(choices []schema, depth int) string {
+	var list []string
+	for i := range choices {
+		if w := choices[i].words(depth + 1); w != "" && !slices.Contains(list, w) {
+			list = append(list, w)
+		}
+	}
+	return or(list)
+}
+
+// typed names a type of JSON Schema as people do.
+func (s *schema) typed(name string, depth int) string {
+	switch name {
+	case "integer":
+		return "whole number" + s.span()
+	case "number":
+		return "number" + s.span()
+	case "string":
+		if s.Format != "" {
+			return "text (" + string(s.Format) + ")"
+		}
+		return "text"
+	case "boolean":
+		return "true or false"
+	case "array":
+		is := "list"
+		if s.Items != nil {
+			if of := s.Items.words(depth + 1); of != "" && len(s.Items.Type) <= 1 {
+				is += ", each " + of
+			}
+		}
+		return is
+	}
+	return name
+}
+
+// span is the range of a number.
+func (s *schema) span() string {
+	switch {
+	case s.Min != "" && s.Max != "":
+		return fmt.Sprintf(", %s to %s", s.Min, s.Max)
+	case s.Above != "" && s.Max != "":
+		return fmt.Sprintf(", over %s to %s", s.Above, s.Max)
+	case s.Min != "" && s.Below != "":
+		return fmt.Sprintf(", from %s, under %s", s.Min, s.Below)
+	case s.Above != "" && s.Below != "":
+		return fmt.Sprintf(", over %s, under %s", s.Above, s.Below)
+	case s.Min != "":
+		return ", from " + string(s.Min)
+	case s.Above != "":
+		return ", over " + string(s.Above)
+	case s.Max != "":
+		return ", to " + string(s.Max)
+	case s.Below != "":
+		return ", under " + string(s.Below)
+	}
+	return ""
+}
+
+// value writes a value of JSON, a text without quotes where that can be understood.
+func value(v any) string {
+	if s, ok := v.(string); ok && s != "" && !strings.ContainsAny(s, " ,\"") {
+		return s
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "" // never: it was JSON
+	}
+	return string(b)
+}
+
+func compact(raw json.RawMessage) string {
+	var v any
+	if len(raw) == 0 || json.Unmarshal(raw, &v) != nil || v == nil {
+		return ""
+	}
+	var b bytes.Buffer
+	if s, ok := v.(string); ok {
+		return value(s)
+	}
+	if json.Compact(&b, raw) != nil {
+		return ""
+	}
+	return b.String()
+}
+
+func or(list []string) string {
+	if len(list) < 2 {
+		return strings.Join(list, "")
+	}
+	return strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
+}

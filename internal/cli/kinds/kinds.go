@@ -1,0 +1,265 @@
+// Package kinds has the commands about kinds of tasks: what there is, what each takes, and whether one's own is right.
+package kinds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
+	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/kind"
+	"github.com/muster-dev/muster/internal/spec"
+)
+
+type config struct {
+	remote.Remote
+	frame.Format
+}
+
+func (c *config) flags() []cli.Flag { return slices.Concat(c.Format.Flags(), c.Remote.Flags()) }
+
+// commands is one run of the program.
+type commands struct{ *frame.App }
+
+// Command returns muster kinds.
+func Command(app *frame.App) *cli.Command {
+	a := &commands{app}
+	c := &config{}
+	return a.Command(frame.Command{
+		Name: "kinds", Usage: "list the kinds of tasks", Category: frame.Submit, Flags: c.flags(),
+		Commands: []*cli.Command{a.showCommand(), a.checkCommand()},
+		Run:      func(ctx context.Context, _ []string) error { return a.list(ctx, c) },
+	})
+}
+
+func (a *commands) list(ctx context.Context, c *config) error {
+	server, err := c.Connect()
+	if err != nil {
+		return err
+	}
+	all, err := server.Kinds(ctx)
+	if err != nil {
+		return err
+	}
+	l := frame.Listing[wire.Kind]{
+		Format: c.Format,
+		ID:     func(k wire.Kind) string { return k.Name },
+		Table:  term.NewTable(term.Column{Title: "KIND", Whole: true}, term.Column{Title: "WORKERS", Right: true, Whole: true}, term.Column{Title: "RUNTIME"}, term.Column{Title: "ABOUT"}),
+		Row:    func(k wire.Kind) []string { return []string{k.Name, strconv.Itoa(k.Offered), k.Runtime, k.About} },
+		Rows: func(yield func(wire.Kind, error) bool) {
+			for _, k := range all {
+				if !yield(k, nil) {
+					return
+				}
+			}
+		},
+	}
+	return l.Write(a.App)
+}
+
+func (a *commands) showCommand() *cli.Command {
+	c := &config{}
+	return a.Command(frame.Command{
+		Name: "show", Usage: "show what kinds take as input, and who offers them", Args: "KIND…", Flags: c.flags(),
+		Run: func(ctx context.Context, args []string) error {
+			if len(args) == 0 {
+				return muster.Errorf(muster.Invalid, "no kind is named: muster kinds lists what there is")
+			}
+			server, err := c.Connect()
+			if err != nil {
+				return err
+			}
+			all := make([]wire.Kind, len(args))
+			for i, name := range args {
+				if all[i], err = server.Kind(ctx, name); err != nil {
+					return err
+				}
+			}
+			return frame.ShowSome(a.App, c.Format, all, func(k wire.Kind) string { return k.Name }, frame.Apart(a.App, a.draw))
+		},
+	})
+}
+
+func (a *commands) draw(k wire.Kind) error {
+	f := frame.Facts{App: a.App}
+	f.Add("kind", k.Name)
+	f.Add("about", k.About)
+	if k.Own {
+		f.Add("from", "owners of workers")
+	}
+	f.Add("runtime", k.Runtime)
+	f.Add("workers", offered(&k))
+	if k.Run != kind.RunNo {
+		f.Add("run", k.Run)
+	}
+	if r := k.Resources; r != nil {
+		f.Add("resources", resources(r))
+	}
+	if k.Checkpoint {
+		f.Add("checkpoint", "goes on from where it was saved")
+	}
+	if k.Operation {
+		f.Add("operation", "of kind custom, too")
+	}
+	if err := f.Draw(); err != nil {
+		return err
+	}
+	all, also := fields(k.Input)
+	switch {
+	case len(k.Input) == 0:
+		return a.say("it takes no input")
+	case len(all) == 0:
+		return a.say("the input is an object with any fields")
+	}
+	if err := a.say(a.Out.Paint(term.Bold, "input")); err != nil {
+		return err
+	}
+	width := 0
+	for _, f := range all {
+		width = max(width, term.Width(term.Clean(f.name)))
+	}
+	for _, f := range all {
+		if err := a.drawField(f, min(width, 24)); err != nil {
+			return err
+		}
+	}
+	for _, s := range also {
+		if err := a.say("  " + term.Clean(s)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drawField writes a field, and what it is about below it.
+func (a *commands) drawField(f field, width int) error {
+	is := f.is
+	switch {
+	case f.required:
+		is = strings.TrimPrefix(is+"; required", "; ")
+	case f.initial != "":
+		is = strings.TrimPrefix(is+"; default "+f.initial, "; ")
+	}
+	name := term.Clean(f.name)
+	pad := strings.Repeat(" ", max(width-term.Width(name), 0))
+	if err := a.say("  " + name + pad + "  " + term.Fit(term.Clean(is), max(a.Out.Width-width-4, 20))); err != nil {
+		return err
+	}
+	for _, line := range wrap(term.Clean(f.about), max(a.Out.Width-6, 20)) {
+		if err := a.say("      " + a.Out.Paint(term.Dim, line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *commands) say(line string) error { return frame.Write(a.Out, []byte(line+"\n")) }
+
+// wrap breaks a text between its words.
+func wrap(s string, width int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(s) {
+		if line != "" && term.Width(line)+1+term.Width(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	if line != "" {
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// offered says how many workers have a kind.
+func offered(k *wire.Kind) string {
+	s := strconv.Itoa(k.Offered)
+	if k.Offered == 0 {
+		s = "none that is there now"
+	}
+	if k.Away > 0 {
+		s += fmt.Sprintf(", and %d that left or cannot be reached", k.Away)
+	}
+	if k.Differ > 0 {
+		s += fmt.Sprintf("; %d of them have another definition", k.Differ)
+	}
+	return s
+}
+
+func resources(r *muster.Request) string {
+	var parts []string
+	add := func(what, amount string) { parts = append(parts, what+" "+amount) }
+	if r.CPUs > 0 {
+		add("cpus", strconv.FormatFloat(r.CPUs, 'g', -1, 64))
+	}
+	if r.Memory > 0 {
+		add("memory", r.Memory.String())
+	}
+	if r.Disk > 0 {
+		add("disk", r.Disk.String())
+	}
+	if r.PIDs > 0 {
+		add("pids", strconv.Itoa(r.PIDs))
+	}
+	if g := r.GPUs; g.Count > 0 {
+		gpus := strconv.Itoa(g.Count)
+		if g.Memory > 0 {
+			gpus += " with " + g.Memory.String()
+		}
+		add("gpus", gpus)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (a *commands) checkCommand() *cli.Command {
+	return a.Command(frame.Command{
+		Name: "check", Usage: "say whether folders are right as kinds of your own", Args: "DIR…",
+		About: "A kind is a folder with a " + kind.File + ". It is looked at on this machine; no server is asked. " +
+			"A worker offers those that lie in the folder of its --kinds-dir.",
+		Run: func(_ context.Context, args []string) error { return a.check(args) },
+	})
+}
+
+func (a *commands) check(dirs []string) error {
+	if len(dirs) == 0 {
+		return muster.Errorf(muster.Invalid, "no folder is named: write the one with the %s", kind.File)
+	}
+	var bad []string
+	for _, dir := range dirs {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			if errors.Is(err, fs.ErrNotExist) {
+				return muster.Errorf(muster.NotFound, "there is no folder %s", dir)
+			}
+			return muster.Errorf(muster.Invalid, "%s is no folder that can be read: name the folder in which %s is", dir, kind.File)
+		}
+		k, err := kind.Parse(os.DirFS(dir), dir)
+		if err == nil && kind.IsEmbedded(k.Name) {
+			err = muster.Errorf(muster.InvalidSpec, "%s: a kind %s comes with Muster: choose another name", filepath.Join(dir, kind.File), k.Name)
+		}
+		if err != nil {
+			source, _ := os.ReadFile(filepath.Join(dir, kind.File)) // without it the places are not shown
+			a.Say("%s", strings.TrimRight(spec.Format(err, string(source)), "\n"))
+			bad = append(bad, dir)
+			continue
+		}
+		if err := a.say(fmt.Sprintf("%s: the kind %s is right", dir, k.Name)); err != nil {
+			return err
+		}
+	}
+	if len(bad) > 0 {
+		return &frame.StatusError{Status: frame.ExitInvalidSpec, Err: fmt.Errorf("mend %s", strings.Join(bad, ", "))}
+	}
+	return nil
+}
