@@ -61,6 +61,7 @@ func newServer(cfg Config) *server {
 	s.logRoutes()
 	s.usageRoutes()
 	s.artifactRoutes()
+	s.contentRoutes()
 	s.blobRoutes()
 	s.workerRoutes()
 	s.kindRoutes()

@@ -60,7 +60,7 @@ func needsKey(path string) bool {
 	if path == pathOpenAPI {
 		return false
 	}
-	return strings.HasPrefix(path, wire.Prefix+"/") || path == link.PathSocket || strings.HasPrefix(path, link.PathSocket+"/")
+	return strings.HasPrefix(path, wire.Prefix+"/") || strings.HasPrefix(path, pathIPFS) || path == link.PathSocket || strings.HasPrefix(path, link.PathSocket+"/")
 }
 
 const (

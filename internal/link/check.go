@@ -3,6 +3,7 @@ package link
 import (
 	"encoding/json"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -370,12 +371,18 @@ func checkReason(r muster.Reason) error {
 	return nil
 }
 
+// cidPattern is what a CIDv0 looks like; "" is none.
+var cidPattern = regexp.MustCompile(`^(Qm[1-9A-HJ-NP-Za-km-z]{44})?$`)
+
 func checkArtifact(a *muster.Artifact) error {
 	if a.Name == "" {
 		return within("name", wrong("is missing"))
 	}
 	if err := within("sha256", checkHash(a.SHA256)); err != nil {
 		return err
+	}
+	if !cidPattern.MatchString(a.CID) {
+		return within("cid", wrong("is %q: it must be Qm and 44 characters of base 58", a.CID))
 	}
 	return within("size", atLeast(a.Size, 0))
 }

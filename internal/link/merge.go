@@ -125,7 +125,7 @@ func reportSize(r *muster.Report) int {
 	}
 	for i := range r.Artifacts {
 		a := &r.Artifacts[i]
-		n += wordSize + textSize(a.Name) + textSize(a.URL)
+		n += wordSize + textSize(a.Name) + textSize(a.CID) + textSize(a.URL)
 	}
 	return n
 }

@@ -1,0 +1,43 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/apitest"
+	"github.com/muster-dev/muster/internal/auth"
+)
+
+// A file that a result calls ipfs://… is served by that name to those who may read its job, and to nobody else.
+func TestContentsByCID(t *testing.T) {
+	const id = "QmZULkCELmmk5XNfCgTnCyFgAVxBRBXyDHGGMVoLFLiXEo" // of "hello\n"
+	s := apitest.Start(t, nil)
+	if err := s.Blobs.Put(t.Context(), helloSum, 0, strings.NewReader("hello\n")); err != nil {
+		t.Fatal(err)
+	}
+	w := s.Worker(t, "w1")
+	status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"project":"speech","kind":"noop"}`}, http.StatusCreated)
+	w.Finish(w.Next(), muster.AttemptSucceeded, 0, muster.Artifact{Name: "model.pt", Size: 6, SHA256: helloSum, CID: id})
+	status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"project":"speech","kind":"noop"}`}, http.StatusCreated)
+	w.Next() // it comes after the report was taken
+	for path, want := range map[string]string{
+		"/ipfs/" + id: "hello\n",
+		"/ipfs/bafybeifft6vckigvatahypyeyswvnsc5hms6ntzsrkf6mxpa6q4ohqfbpa": "", // of another file
+		"/ipfs/Qmnonsense": "",
+	} {
+		resp, body := send(t, s, request{method: "GET", path: path})
+		if want != "" && (resp.StatusCode != http.StatusOK || string(body) != want) || want == "" && resp.StatusCode == http.StatusOK {
+			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
+		}
+	}
+	part := status(t, s, request{method: "GET", path: "/ipfs/" + id, header: map[string]string{"Range": "bytes=1-2"}}, http.StatusPartialContent)
+	if string(part) != "el" {
+		t.Errorf("bytes 1-2 are %q", part)
+	}
+	status(t, s, request{method: "GET", path: "/ipfs/" + id, token: s.Key(t, auth.Viewer, "speech", "")}, http.StatusOK)
+	status(t, s, request{method: "GET", path: "/ipfs/" + id, token: s.Key(t, auth.Viewer, "vision", "")}, http.StatusNotFound)
+	status(t, s, request{method: "GET", path: "/ipfs/" + id, token: "mst_viewer_nobody"}, http.StatusUnauthorized)
+	status(t, s, request{method: "GET", path: "/ipfs/Qmnonsense"}, http.StatusBadRequest)
+}

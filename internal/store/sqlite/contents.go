@@ -1,0 +1,78 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// putContents notes which of a job's artifacts have content identifiers. What is known of a file's pin holds for every job.
+func (c *conn) putContents(job muster.JobID, artifacts []muster.Artifact) error {
+	for i := range artifacts {
+		a := &artifacts[i]
+		if a.CID == "" {
+			continue
+		}
+		err := c.exec(`INSERT INTO content (cid, job, name, sha256, size, pin)
+			VALUES (?1, ?2, ?3, ?4, ?5, coalesce((SELECT max(pin) FROM content WHERE cid = ?1 AND sha256 = ?4), 0)) ON CONFLICT DO NOTHING`,
+			func(p *params) {
+				p.text(a.CID)
+				p.int(int64(job))
+				p.text(a.Name)
+				p.text(a.SHA256)
+				p.int(a.Size)
+			})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const contentColumns = "cid, job, name, sha256, size"
+
+func (c *columns) content() (k store.Content) {
+	k.CID = c.text()
+	k.Job = muster.JobID(c.int())
+	k.Name = c.text()
+	k.SHA256 = c.text()
+	k.Size = c.int()
+	return k
+}
+
+// Contents implements store.Reader.
+func (s *Store) Contents(ctx context.Context, cid string) ([]store.Content, error) {
+	return s.contents(ctx, "SELECT "+contentColumns+" FROM content WHERE cid = ? ORDER BY job DESC", func(p *params) { p.text(cid) })
+}
+
+// Unpinned implements store.Pins.
+func (s *Store) Unpinned(ctx context.Context, after store.Content, limit int) ([]store.Content, error) {
+	return s.contents(ctx, "SELECT cid, max(job), name, sha256, size FROM content WHERE pin = 0 AND (cid, sha256) > (?, ?) GROUP BY cid, sha256 ORDER BY cid, sha256 LIMIT ?",
+		func(p *params) {
+			p.text(after.CID)
+			p.text(after.SHA256)
+			p.int(int64(limit))
+		})
+}
+
+func (s *Store) contents(ctx context.Context, sql string, bind func(*params)) (found []store.Content, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		return c.query(sql, bind, func(cols *columns) bool {
+			found = append(found, cols.content())
+			return true
+		})
+	})
+	return found, err
+}
+
+// SetPin implements store.Pins.
+func (s *Store) SetPin(ctx context.Context, k store.Content, to store.Pin) error {
+	return s.change(ctx, func(c *conn) error {
+		return c.exec("UPDATE content SET pin = ? WHERE cid = ? AND sha256 = ?", func(p *params) {
+			p.int(int64(to))
+			p.text(k.CID)
+			p.text(k.SHA256)
+		})
+	})
+}

@@ -1,0 +1,68 @@
+package storetest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+func contents(t *testing.T, f *fixture) {
+	t.Helper()
+	id := func(c string) string { return "Qm" + strings.Repeat(c, 44) }
+	artifact := func(name, cid, hash string) muster.Artifact {
+		return muster.Artifact{Name: name, CID: cid, SHA256: strings.Repeat(hash, 64), Size: 7}
+	}
+	// commit makes a job with one task that has the artifacts, and an attempt before that.
+	commit := func(n muster.JobID, last, before []muster.Artifact) {
+		t.Helper()
+		j, g := job(n, 1)
+		g.Next = 1
+		done := row(&j, &g, 0, muster.Succeeded)
+		done.Attempt, done.Artifacts = 2, last
+		recount(&j, &g, []muster.Task{done})
+		f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}, Tasks: []muster.Task{done}, Attempts: []muster.Attempt{{
+			ID: muster.AttemptID{Task: done.ID, N: 1}, Outcome: muster.AttemptFailed, FinishedAt: 1_500, Artifacts: before,
+		}}})
+	}
+	has := func(what string, want []store.Content, cid string) {
+		t.Helper()
+		got, err := f.Contents(t.Context(), cid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, what, want, got)
+	}
+	unpinned := func(what string, after store.Content, limit int, want ...store.Content) {
+		t.Helper()
+		got, err := f.Unpinned(t.Context(), after, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, what, want, got)
+	}
+	content := func(n muster.JobID, name, cid, hash string) store.Content {
+		return store.Content{CID: cid, Job: n, Name: name, SHA256: strings.Repeat(hash, 64), Size: 7}
+	}
+	commit(1, []muster.Artifact{artifact("a.pt", id("a"), "1"), artifact("log.txt", "", "2")}, []muster.Artifact{artifact("b.pt", id("b"), "3")})
+	has("one file", []store.Content{content(1, "a.pt", id("a"), "1")}, id("a"))
+	has("of an attempt that failed", []store.Content{content(1, "b.pt", id("b"), "3")}, id("b"))
+	has("nobody's", nil, id("c"))
+	unpinned("both", store.Content{}, 10, content(1, "a.pt", id("a"), "1"), content(1, "b.pt", id("b"), "3"))
+	unpinned("the first", store.Content{}, 1, content(1, "a.pt", id("a"), "1"))
+	unpinned("the second", content(1, "", id("a"), "1"), 10, content(1, "b.pt", id("b"), "3"))
+	if err := f.SetPin(t.Context(), content(0, "", id("a"), "1"), store.Pinned); err != nil {
+		t.Fatal(err)
+	}
+	// The same file of another job is pinned already; another file that claims the identifier is not.
+	commit(2, []muster.Artifact{artifact("same.pt", id("a"), "1")}, nil)
+	commit(3, []muster.Artifact{artifact("other.pt", id("a"), "9")}, nil)
+	has("of three jobs", []store.Content{content(3, "other.pt", id("a"), "9"), content(2, "same.pt", id("a"), "1"), content(1, "a.pt", id("a"), "1")}, id("a"))
+	f.reopen(t)
+	unpinned("the other one", store.Content{}, 10, content(3, "other.pt", id("a"), "9"), content(1, "b.pt", id("b"), "3"))
+	if err := f.SetPin(t.Context(), content(0, "", id("a"), "9"), store.PinRefused); err != nil {
+		t.Fatal(err)
+	}
+	unpinned("not the refused one", store.Content{}, 10, content(1, "b.pt", id("b"), "3"))
+}
