@@ -3,7 +3,6 @@ package runtimes
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"path/filepath"
 	"strconv"
 
@@ -96,13 +95,13 @@ func (r *Runtimes) entry(ctx context.Context, d *definition) (Entry, error) {
 	switch {
 	case err == nil:
 		e.State = Ready
-		if err = r.envs.Works(ctx, dir); err == nil {
+		if err = r.works(ctx, dir); err == nil {
 			err = check(dir, &rec)
 		}
 		if err != nil {
 			e.State, e.Why = Broken, err.Error()
 		}
-	case !errors.Is(err, fs.ErrNotExist):
+	case !errors.Is(err, errAbsent):
 		e.State, e.Why, e.Folder = Broken, err.Error(), dir
 	}
 	return e, nil

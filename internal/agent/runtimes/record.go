@@ -30,7 +30,11 @@ type record struct {
 	Built    muster.Time `json:"built"`
 }
 
-// finish marks a whole environment.
+// errDamaged is that an environment was made of packages that lack something. Those that are kept for other
+// environments are the same files as theirs, and may have been changed with them.
+var errDamaged = errors.New("what was installed is damaged")
+
+// finish marks an environment, if it is whole.
 func finish(dir string, rec record) error {
 	lib, err := packages(dir)
 	if err != nil {
@@ -46,6 +50,9 @@ func finish(dir string, rec record) error {
 	rec.Python, rec.Built = lib, muster.TimeOf(time.Now())
 	if rec.Size, err = newTally().add(dir); err != nil {
 		return err
+	}
+	if err := check(dir, &rec); err != nil {
+		return fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	b, err := json.Marshal(rec)
 	if err != nil {
@@ -63,10 +70,19 @@ func packages(dir string) (string, error) {
 	return filepath.Rel(dir, found[0])
 }
 
-// readRecord reads what an environment holds. The error is fs.ErrNotExist where there is no whole one.
+// errAbsent is that there is no environment at all.
+var errAbsent = errors.New("it is not installed")
+
+// readRecord reads what an environment holds. The error is errAbsent where there is none.
 func readRecord(dir string) (rec record, used time.Time, err error) {
 	path := filepath.Join(dir, marker)
 	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("its %s is gone", marker)
+		if _, statErr := os.Stat(dir); errors.Is(statErr, fs.ErrNotExist) {
+			err = errAbsent
+		}
+	}
 	if err != nil {
 		return rec, used, err
 	}

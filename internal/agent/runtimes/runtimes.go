@@ -166,16 +166,10 @@ func (r *Runtimes) ensure(ctx context.Context, d *definition, dir string, watch 
 	return err
 }
 
-// usable returns why there is no whole environment at dir, fs.ErrNotExist for none at all. One that is whole counts
+// usable returns why there is no whole environment at dir, errAbsent for none at all. One that is whole counts
 // as just used from now on. Its lock is held.
 func (r *Runtimes) usable(ctx context.Context, d *definition, dir string) error {
 	rec, _, err := readRecord(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		if _, statErr := os.Stat(dir); statErr == nil {
-			return fmt.Errorf("its %s is gone", marker)
-		}
-		return err
-	}
 	if err != nil {
 		return err
 	}
@@ -183,8 +177,8 @@ func (r *Runtimes) usable(ctx context.Context, d *definition, dir string) error 
 	checked, known := r.seen[dir]
 	r.mu.Unlock()
 	if !known {
-		if err := r.envs.Works(ctx, dir); err != nil {
-			return fmt.Errorf("its interpreter does not work: %w", err)
+		if err := r.works(ctx, dir); err != nil {
+			return err
 		}
 	}
 	if time.Since(checked) > recheck {
@@ -202,12 +196,20 @@ func (r *Runtimes) usable(ctx context.Context, d *definition, dir string) error 
 	return nil
 }
 
+// works returns why the interpreter of an environment does not.
+func (r *Runtimes) works(ctx context.Context, dir string) error {
+	if err := r.envs.Works(ctx, dir); err != nil {
+		return fmt.Errorf("its interpreter does not work: %w", err)
+	}
+	return nil
+}
+
 // build makes an environment at dir. Its lock is held alone.
 func (r *Runtimes) build(ctx context.Context, d *definition, dir string, why error, watch run.Watch) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if !errors.Is(why, fs.ErrNotExist) {
+	if !errors.Is(why, errAbsent) {
 		r.cfg.Log.Warn("a damaged runtime is made anew", slog.String("runtime", d.name), slog.Any("found", why))
 		watch.Say("runtime " + d.name + " is damaged and made anew (dependency recovery): " + why.Error())
 	}
@@ -215,9 +217,17 @@ func (r *Runtimes) build(ctx context.Context, d *definition, dir string, why err
 	backend := r.backend(ctx, d, watch)
 	r.cfg.Log.Info("a runtime is made", slog.String("runtime", d.name), slog.String("torch", backend))
 	begun := time.Now()
-	err := r.envs.Make(ctx, d.want(backend, r.cfg.Wheels), dir, func(made string) error {
-		return finish(made, record{Name: d.name, Backend: backend})
-	}, watch)
+	want := d.want(backend, r.cfg.Wheels)
+	done := func(made string) error { return finish(made, record{Name: d.name, Backend: backend}) }
+	err := r.envs.Make(ctx, want, dir, done, watch)
+	if errors.Is(err, errDamaged) {
+		watch.Say("runtime " + d.name + ": the packages that were kept are damaged, too, and had anew: " + err.Error())
+		if err := r.envs.Forget(ctx); err != nil {
+			r.cfg.Log.Warn("kept packages cannot be removed", slog.Any("error", err))
+		}
+		want.Fresh = true
+		err = r.envs.Make(ctx, want, dir, done, watch)
+	}
 	if err != nil {
 		r.cfg.Log.Warn("a runtime cannot be made", slog.String("runtime", d.name), slog.Any("error", err))
 		return err

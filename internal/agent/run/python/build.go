@@ -72,6 +72,9 @@ func (e *Envs) build(ctx context.Context, uv, interpreter, tmp, dir string, w *W
 	if w.Ready {
 		args = append(args, "--no-build", "--compile-bytecode")
 	}
+	if w.Fresh {
+		args = append(args, "--no-cache")
+	}
 	if w.Backend != "" {
 		args = append(args, "--torch-backend", w.Backend)
 	}

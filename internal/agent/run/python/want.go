@@ -27,6 +27,7 @@ type Want struct {
 	Name    string `json:"-"`                 // what people call it; "" is a python environment
 	Backend string `json:"backend,omitempty"` // which packages of PyTorch, as uv's --torch-backend has it
 	Wheels  string `json:"-"`                 // a folder with all packages: nothing is fetched
+	Fresh   bool   `json:"-"`                 // nothing is taken from what was fetched before
 	Ready   bool   `json:"ready,omitempty"`   // only packages that need no building, and they are compiled, so that tasks start sooner
 }
 

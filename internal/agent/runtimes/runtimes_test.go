@@ -1,0 +1,314 @@
+//go:build unix
+
+package runtimes_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/runtimes"
+)
+
+// works runs the runtime's interpreter with its modules and package.
+func works(t *testing.T, rt *run.Runtime) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), rt.Python, "-B", "-c", "import muster_tiny, nugget; print(nugget.version)")
+	cmd.Env = []string{"PYTHONPATH=" + strings.Join(rt.Code, ":")}
+	if out, err := cmd.CombinedOutput(); err != nil || string(bytes.TrimSpace(out)) != "1.5" {
+		t.Errorf("%v %s", err, out)
+	}
+}
+
+// TestARuntimeIsMadeOnceForAll holds that tasks of several processes that ask at once share what one of them
+// makes, and that the others are told so.
+func TestARuntimeIsMadeOnceForAll(t *testing.T) {
+	w := newWorld(t)
+	lives := []*runtimes.Runtimes{w.life(), w.life(), w.life()}
+	if e := w.state(lives[0], "tiny"); e.State != runtimes.Absent || e.Packages != 1 {
+		t.Errorf("before it is made it is %+v", e)
+	}
+	heards := make([]heard, 2*len(lives))
+	all := make([]*run.Runtime, len(heards))
+	var wg sync.WaitGroup
+	for i := range heards {
+		wg.Go(func() {
+			rt, err := lives[i%len(lives)].Get(t.Context(), "tiny", heards[i].watch())
+			if err != nil {
+				t.Error(err)
+			}
+			all[i] = rt
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	made := 0
+	for i := range heards {
+		made += strings.Count(heards[i].String(), "runtime tiny ready after")
+		if all[i].Env != all[0].Env {
+			t.Errorf("one is at %s, another at %s", all[i].Env, all[0].Env)
+		}
+	}
+	if made != 1 {
+		t.Errorf("it was made %d times", made)
+	}
+	works(t, all[0])
+	if e := w.state(lives[1], "tiny"); e.State != runtimes.Ready || e.Size < 512<<10 || e.Folder != all[0].Env || e.Used == 0 {
+		t.Errorf("when it is made it is %+v", e)
+	}
+	if left := w.unfinished(); len(left) > 0 {
+		t.Errorf("left is %q", left)
+	}
+	st, err := os.Stat(filepath.Join(all[0].Code[0], "muster_tiny", "__init__.py"))
+	if err != nil || st.Mode().Perm() != 0o644 {
+		t.Errorf("the users of tasks cannot read its modules: %v, %v", st, err)
+	}
+}
+
+// TestADamagedRuntimeIsMadeAnew holds that no task gets a runtime of which something is missing or cut short,
+// whatever it is, and that the logs of the worker and of the task say what was found. Files that are cut short in
+// an environment are so, too, in what was kept of the packages, which are the same files.
+func TestADamagedRuntimeIsMadeAnew(t *testing.T) {
+	w := newWorld(t)
+	life := w.life()
+	rt, _ := w.get(life, "tiny")
+	found, err := filepath.Glob(filepath.Join(rt.Env, "lib", "python*", "site-packages", "nugget"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%q %v", found, err)
+	}
+	module := found[0]
+	for what, path := range map[string]string{
+		"nugget/__init__.py of nugget 1.5 is gone": filepath.Join(module, "__init__.py"),
+		"nugget 1.5 is gone":                       module + "-1.5.dist-info",
+		"its interpreter does not work":            filepath.Join(rt.Env, "bin", "python"),
+		"muster-runtime.json is gone":              filepath.Join(rt.Env, "muster-runtime.json"),
+	} {
+		if err := os.Rename(path, path+"~"); err != nil {
+			t.Fatal(err)
+		}
+		if e := w.state(life, "tiny"); e.State != runtimes.Broken || !strings.Contains(e.Why, what) {
+			t.Errorf("without %s it is %+v", path, e)
+		}
+		if err := os.Rename(path+"~", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if e := w.state(life, "tiny"); e.State != runtimes.Ready {
+		t.Fatalf("whole again it is %+v", e)
+	}
+	if err := os.Truncate(filepath.Join(module, "__init__.py"), 10); err != nil {
+		t.Fatal(err)
+	}
+	again, said := w.get(w.life(), "tiny")
+	for _, words := range []string{"dependency recovery", "nugget/__init__.py of nugget 1.5 has 10 bytes", "the packages that were kept are damaged, too"} {
+		if !strings.Contains(said, words) {
+			t.Errorf("it does not say %q: %s", words, said)
+		}
+	}
+	if again.Env != rt.Env || !strings.Contains(w.log.String(), "a damaged runtime is made anew") {
+		t.Errorf("the log says %s", &w.log)
+	}
+	works(t, again)
+	if left := w.unfinished(); len(left) > 0 {
+		t.Errorf("left is %q", left)
+	}
+}
+
+// TestModulesAreWrittenAnew where somebody changed them.
+func TestModulesAreWrittenAnew(t *testing.T) {
+	w := newWorld(t)
+	code, err := w.life().Code("tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(code[0], "muster_core", "__init__.py")
+	if err := os.WriteFile(name, []byte("raise SystemExit"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again, err := w.life().Code("tiny")
+	if err != nil || again[0] != code[0] {
+		t.Fatalf("%q %v", again, err)
+	}
+	if b, err := os.ReadFile(name); err != nil || string(b) != "core = 1\n" {
+		t.Errorf("%q %v", b, err)
+	}
+}
+
+// TestWhatCannotBeMade ends with what is missing, and leaves nothing.
+func TestWhatCannotBeMade(t *testing.T) {
+	w := newWorld(t)
+	w.define("poor", "nugget", "absent")
+	_, err := w.life().Get(t.Context(), "poor", silent)
+	lacks(t, err, "runtime poor", "absent")
+	_, err = w.life().Get(t.Context(), "tini", silent)
+	lacks(t, err, "there is no runtime tini", "did you mean tiny")
+	w.wheel("nugget", "1.5")
+	w.define("forged", "nugget")
+	lock := w.files["python/forged/requirements.lock"]
+	lock.Data = bytes.Replace(lock.Data, lock.Data[len(lock.Data)-9:], []byte("00000000\n"), 1)
+	_, err = w.life().Get(t.Context(), "forged", silent)
+	lacks(t, err, "runtime forged", "sha256:")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := &run.Stopped{Outcome: muster.AttemptCancelled}
+	cancel(stopped)
+	if _, err = w.life().Get(ctx, "tiny", silent); !errors.As(err, &stopped) {
+		t.Errorf("for a stopped task it ends with %v", err)
+	}
+	if left := w.unfinished(); len(left) > 0 {
+		t.Errorf("left is %q", left)
+	}
+	if e := w.state(w.life(), "poor"); e.State != runtimes.Absent {
+		t.Errorf("it is %+v", e)
+	}
+}
+
+// TestRoomIsMade holds that what was not used for longest is removed first, and never what a process uses.
+func TestRoomIsMade(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"first", "second", "third"} {
+		w.wheel(name, "1.5")
+		w.define(name, name)
+	}
+	all := map[string]*run.Runtime{}
+	for i, name := range []string{"first", "second", "tiny"} {
+		all[name], _ = w.get(w.life(), name)
+		then := time.Now().Add(time.Duration(i-10) * time.Hour)
+		if err := os.Chtimes(filepath.Join(all[name].Env, "muster-runtime.json"), then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A task that has run for hours.
+	cmd := exec.CommandContext(t.Context(), all["first"].Python, "-c", "import sys; print('up', flush=True); sys.stdin.read()")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 2)); err != nil {
+		t.Fatal(err)
+	}
+	size := w.state(w.life(), "first").Size
+	tight := w.life(func(c *runtimes.Config) { c.Budget = 3*size + size/2 })
+	w.get(tight, "third")
+	for name, want := range map[string]runtimes.State{"first": runtimes.Ready, "second": runtimes.Absent, "tiny": runtimes.Ready, "third": runtimes.Ready} {
+		if e := w.state(tight, name); e.State != want {
+			t.Errorf("%s is %+v\n%s", name, e, &w.log)
+		}
+	}
+	if _, err := tight.Remove(t.Context(), "first", silent); muster.CodeOf(err) != muster.Conflict {
+		t.Errorf("what is in use is removed with %v", err)
+	}
+	if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	freed, err := tight.Remove(t.Context(), "first", silent)
+	if e := w.state(tight, "first"); err != nil || freed != size || e.State != runtimes.Absent {
+		t.Errorf("removed are %s, %v; it is %+v", freed, err, e)
+	}
+}
+
+// TestAGivenInterpreter is used as it is: what it lacks is said, and nothing is installed.
+func TestAGivenInterpreter(t *testing.T) {
+	w := newWorld(t)
+	w.wheel("other", "1.5")
+	w.define("rich", "nugget", "other")
+	env, _ := w.get(w.life(), "tiny")
+	given := w.life(func(c *runtimes.Config) { c.Wheels, c.Python = "", env.Python })
+	rt, _ := w.get(given, "tiny")
+	if rt.Python != env.Python || rt.Env != "" {
+		t.Errorf("it is %+v", rt)
+	}
+	works(t, rt)
+	_, err := given.Get(t.Context(), "rich", silent)
+	lacks(t, err, "the interpreter "+env.Python+" lacks other>=1 for runtime rich", "without --python")
+	if e := w.state(given, "rich"); e.State != runtimes.Broken || !strings.Contains(e.Why, "other") {
+		t.Errorf("it is %+v", e)
+	}
+	for _, path := range []string{"/bin/false", "/bin/echo"} {
+		_, err := w.life(func(c *runtimes.Config) { c.Wheels, c.Python = "", path }).Get(t.Context(), "tiny", silent)
+		lacks(t, err, path)
+	}
+	for _, cfg := range []runtimes.Config{{Dir: w.data, Python: "/no/such"}, {Dir: w.data, Wheels: "/no/such"}, {Dir: w.data, Wheels: env.Python}, {Dir: w.data, Budget: -1}} {
+		if _, err := runtimes.New(cfg); muster.CodeOf(err) != muster.Invalid {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+}
+
+// TestAKilledBuild leaves nothing that is used, and nothing that stays: the next one begins anew.
+func TestAKilledBuild(t *testing.T) {
+	w := newWorld(t)
+	// uv is made to stand still once it has begun, and what made it is killed.
+	begun := filepath.Join(w.data, "begun")
+	if err := syscall.Mkfifo(begun, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	heard, err := os.OpenFile(begun, os.O_RDWR|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer heard.Close()
+	slow := filepath.Join(w.data, "slow-uv")
+	script := "#!/bin/sh\ncase $1 in pip) echo > " + begun + "; exec sleep 600;; esac\nexec " + w.uv + " \"$@\"\n"
+	if err := os.WriteFile(slow, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestBuilder$")
+	cmd.Env = append(os.Environ(), "BUILDER_DATA="+w.data, "BUILDER_UV="+slow, "BUILDER_WHEELS="+w.wheels)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := heard.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := heard.Read(make([]byte, 1)); err != nil {
+		t.Fatalf("it does not begin: %v", err)
+	}
+	life := w.life()
+	if e := w.state(life, "tiny"); e.State != runtimes.Making {
+		t.Errorf("meanwhile it is %+v", e)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	if e := w.state(life, "tiny"); e.State != runtimes.Absent || len(w.unfinished()) != 1 {
+		t.Errorf("then it is %+v, left is %q", e, w.unfinished())
+	}
+	rt, _ := w.get(life, "tiny")
+	works(t, rt)
+	if left := w.unfinished(); len(left) > 0 {
+		t.Errorf("left is %q", left)
+	}
+}
+
+// TestBuilder is what TestAKilledBuild kills.
+func TestBuilder(t *testing.T) {
+	data := os.Getenv("BUILDER_DATA")
+	if data == "" {
+		return
+	}
+	w := &world{t: t, data: data, wheels: os.Getenv("BUILDER_WHEELS"), uv: os.Getenv("BUILDER_UV"), files: fstest.MapFS{}}
+	w.define("tiny", "nugget")
+	_, err := w.life().Get(t.Context(), "tiny", silent)
+	t.Fatal(err)
+}

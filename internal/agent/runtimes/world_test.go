@@ -1,0 +1,196 @@
+//go:build unix
+
+package runtimes_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/python"
+	"github.com/muster-dev/muster/internal/agent/runtimes"
+)
+
+var silent = run.Watch{Step: func(string) {}, Say: func(string) {}}
+
+// uv is found or fetched once for all tests, as a worker does.
+var uv = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "uv-for-tests")
+	if err != nil {
+		return "", err
+	}
+	envs, err := python.New(&run.Env{Dir: dir})
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	return envs.UV(ctx, silent)
+})
+
+// world is a data dir, a folder of wheels and a runtime, tiny, that needs one of them.
+type world struct {
+	t      *testing.T
+	files  fstest.MapFS
+	data   string
+	wheels string
+	uv     string
+	log    strings.Builder
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("skipped: it makes environments")
+	}
+	path, err := uv()
+	if err != nil {
+		t.Skipf("skipped: there is no uv: %v", err)
+	}
+	w := &world{t: t, data: t.TempDir(), wheels: t.TempDir(), uv: path, files: fstest.MapFS{}}
+	w.wheel("nugget", "1.5")
+	w.define("tiny", "nugget")
+	w.files["python/core/muster_core/__init__.py"] = &fstest.MapFile{Data: []byte("core = 1\n")}
+	return w
+}
+
+// define adds a runtime with these packages, of which there are wheels of version 1.5.
+func (w *world) define(name string, packages ...string) {
+	w.t.Helper()
+	var project, lock strings.Builder
+	project.WriteString("[project]\nname = \"x\"\nrequires-python = \">=3.11\"\ndependencies = [\n")
+	for _, pkg := range packages {
+		fmt.Fprintf(&project, "    \"%s>=1\",\n", pkg)
+		fmt.Fprintf(&lock, "%s==1.5", pkg)
+		if b, err := os.ReadFile(filepath.Join(w.wheels, pkg+"-1.5-py3-none-any.whl")); err == nil {
+			fmt.Fprintf(&lock, " \\\n    --hash=sha256:%x", sha256.Sum256(b))
+		}
+		lock.WriteString("\n")
+	}
+	project.WriteString("]\n")
+	dir := "python/" + name + "/"
+	w.files[dir+"pyproject.toml"] = &fstest.MapFile{Data: []byte(project.String())}
+	w.files[dir+"requirements.lock"] = &fstest.MapFile{Data: []byte(lock.String())}
+	w.files[dir+"muster_"+name+"/__init__.py"] = &fstest.MapFile{Data: []byte("import muster_core\n")}
+}
+
+// wheel makes a package with one module of half a MiB.
+func (w *world) wheel(name, version string) {
+	w.t.Helper()
+	info := name + "-" + version + ".dist-info/"
+	noise := sha256.Sum256([]byte(name))
+	module := "version = \"" + version + "\"\n# " + strings.Repeat(hex.EncodeToString(noise[:]), 8192) + "\n"
+	files := [][2]string{
+		{name + "/__init__.py", module},
+		{info + "METADATA", "Metadata-Version: 2.1\nName: " + name + "\nVersion: " + version + "\n"},
+		{info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
+	}
+	var record string
+	for _, f := range files {
+		record += fmt.Sprintf("%s,,%d\n", f[0], len(f[1]))
+	}
+	files = append(files, [2]string{info + "RECORD", record + info + "RECORD,,\n"})
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for _, f := range files {
+		out, err := z.Create(f[0])
+		if err == nil {
+			_, err = out.Write([]byte(f[1]))
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(w.wheels, name+"-"+version+"-py3-none-any.whl"), b.Bytes(), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// life is a worker's life on the data dir.
+func (w *world) life(change ...func(*runtimes.Config)) *runtimes.Runtimes {
+	w.t.Helper()
+	cfg := runtimes.Config{Dir: w.data, Wheels: w.wheels, UV: w.uv, Files: w.files, Log: slog.New(slog.NewTextHandler(&w.log, nil))}
+	for _, f := range change {
+		f(&cfg)
+	}
+	r, err := runtimes.New(cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// heard collects what a run.Watch is told.
+type heard struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (h *heard) watch() run.Watch {
+	add := func(s string) { h.mu.Lock(); h.text.WriteString(s + "\n"); h.mu.Unlock() }
+	return run.Watch{Step: add, Say: add}
+}
+
+func (h *heard) String() string { h.mu.Lock(); defer h.mu.Unlock(); return h.text.String() }
+
+// get returns a runtime that must be had, and what was said.
+func (w *world) get(r *runtimes.Runtimes, name string) (*run.Runtime, string) {
+	w.t.Helper()
+	h := &heard{}
+	rt, err := r.Get(w.t.Context(), name, h.watch())
+	if err != nil {
+		w.t.Fatalf("%v\n%s", err, h)
+	}
+	return rt, h.String()
+}
+
+// state is that of one runtime.
+func (w *world) state(r *runtimes.Runtimes, name string) runtimes.Entry {
+	w.t.Helper()
+	list, err := r.List(w.t.Context(), name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return list[0]
+}
+
+// lacks fails the test unless err is a TaskError for a missing dependency with these words.
+func lacks(t *testing.T, err error, words ...string) {
+	t.Helper()
+	f, ok := errors.AsType[*run.TaskError](err)
+	if !ok || f.Reason != muster.Dependency {
+		t.Fatalf("it ended with %v", err)
+	}
+	for _, word := range words {
+		if !strings.Contains(f.Message, word) {
+			t.Errorf("%q is not in %q", word, f.Message)
+		}
+	}
+}
+
+// unfinished lists what is left of builds and removals.
+func (w *world) unfinished() []string {
+	w.t.Helper()
+	left, err := filepath.Glob(filepath.Join(w.data, "runtimes", "envs", ".*"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return left
+}
