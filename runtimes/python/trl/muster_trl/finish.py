@@ -1,0 +1,155 @@
+"""The end of a training: the model as an archive, the figures of all steps, the result."""
+
+import gzip
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from muster_core import Fail, checkpoint_dir, out_dir, report, say
+from muster_core.fetch import size
+
+from . import saves
+from .settings import Plan
+from .watch import shown
+
+_CHUNK = 1 << 20
+
+
+def packed(folder: Path, name: str, to: Path) -> Path:
+    """A .tar.gz of a folder under a name. The same files make the same bytes. Whole or not there."""
+    path = to / f"{name}.tar.gz"
+    part = to / f".{path.name}.part"
+    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    total, done, told = sum(p.stat().st_size for p in files) or 1, 0, 0.0
+    try:
+        # Weights hardly get smaller, so little time is given to it.
+        with open(part, "wb") as raw, gzip.GzipFile("", "wb", 1, raw, mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            for file in files:
+                entry = tarfile.TarInfo(f"{name}/{file.relative_to(folder).as_posix()}")
+                entry.size, entry.mode = file.stat().st_size, 0o644
+                with open(file, "rb") as f:
+                    tar.addfile(entry, f)
+                done += entry.size
+                if time.monotonic() - told > 1:
+                    told = time.monotonic()
+                    report(0.98 + 0.02 * done / total, f"packing {path.name}: {size(done)} of {size(total)}")
+        os.replace(part, path)
+    except OSError as e:
+        if saves.full(to):
+            raise Fail("disk_full", f"the disk is full: {path.name} cannot be written; the checkpoint of the last step is kept") from e
+        raise
+    finally:
+        part.unlink(missing_ok=True)
+    return path
+
+
+def result(plan: Plan, trainer: Any, course: Any, began: float, batch: int, accumulation: int, resumed: "Optional[Path]") -> "Dict[str, Any]":
+    """Write the artifacts of a training that came to its end, and give its result."""
+    state, out = trainer.state, out_dir()
+    log = [{"step": e["step"], "epoch": e.get("epoch"), **shown(e)} for e in state.log_history]
+    steps, evaluations = [e for e in log if "loss" in e], [e for e in log if any(k.startswith("eval_") for k in e)]
+    (out / "metrics.json").write_text(json.dumps({"steps": steps, "evaluations": evaluations}), encoding="utf-8")
+    report(0.98, f"packing {plan.final}.tar.gz")
+    archive = _model(plan, trainer, out)
+    checkpoint = _checkpoint(plan, out)
+    final = _final(steps, evaluations)
+    counted = _weights(trainer)
+    seconds = round(time.monotonic() - began, 3)
+    data: "Dict[str, Any]" = {"epoch": round(state.epoch or 0, 4), "loss": final.get("finalLoss")}
+    if (accuracy := final.get("evalAccuracy", final.get("evalPreferred"))) is not None:
+        data["validation_accuracy"] = accuracy
+    archived = {f"{plan.final}_archive": archive.name, f"{plan.final}_archive_bytes": archive.stat().st_size}
+    made = {
+        "jobType": "fine-tuning" if plan.kind == "fine_tuning" else plan.kind,
+        "status": "success",
+        "modelUrl": f"ipfs://{{{archive.name}}}",
+        "finalMetrics": final,
+        "computationData": data,
+        "model": plan.model["said"],
+        "method": plan.method,
+        "steps": state.global_step,
+        "tokens": int(state.num_input_tokens_seen),
+        "seconds": seconds,
+        "dataset_size": len(course.train),
+        "trainable_parameters": counted[0],
+        "parameters": counted[1],
+        "batch_size": batch,
+        "gradient_accumulation": accumulation,
+        "processes": trainer.args.world_size,
+        **archived,
+    }
+    if checkpoint:
+        made["checkpointUrl"] = f"ipfs://{{{checkpoint.name}}}"
+    if course.classes:
+        made["labels"] = course.classes
+    responses = {
+        "task_id": os.environ.get("MUSTER_TASK"),
+        "training_successful": True,
+        "training_time_seconds": seconds,
+        "error_message": None,
+        "model_name": plan.model["said"],
+        "dataset_size": len(course.train),
+        "output_dir": str(out),
+        "checkpoints_dir": str(checkpoint_dir()),
+        "resume_from_path": str(resumed) if resumed else None,
+        f"{plan.final}_archive_path": str(archive),
+        **archived,
+    }
+    (out / "responses.json").write_text(json.dumps(responses), encoding="utf-8")
+    report(1, "done")
+    return made
+
+
+def _model(plan: Plan, trainer: Any, out: Path) -> Path:
+    where = Path(tempfile.mkdtemp(prefix="final-", dir="."))
+    try:
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        model = getattr(model, "lm", model)  # of ppo
+        if plan.method == "lora":
+            for config in model.peft_config.values():
+                config.base_model_name_or_path = plan.model["said"]
+            model.save_pretrained(where, selected_adapters=["default"])
+        else:
+            model.config._name_or_path = plan.model["said"]
+            model.save_pretrained(where)
+        trainer.processing_class.save_pretrained(where)
+        (where / "README.md").unlink(missing_ok=True)  # peft's form to be filled in
+        return packed(where, plan.final, out)
+    except Exception as e:
+        if not isinstance(e, Fail) and saves.full(where):
+            raise Fail("disk_full", f"the disk is full: {plan.final} cannot be written; the checkpoint of the last step is kept") from e
+        raise
+    finally:
+        shutil.rmtree(where, ignore_errors=True)
+
+
+def _checkpoint(plan: Plan, out: Path) -> "Optional[Path]":
+    found = saves.whole(Path(checkpoint_dir())) if plan.keeps_checkpoint else []
+    return packed(found[-1], "checkpoint", out) if found else None
+
+
+def _final(steps: "List[Dict[str, Any]]", evaluations: "List[Dict[str, Any]]") -> "Dict[str, float]":
+    """The last figures of training and evaluation, in the spelling of the guides."""
+    final = {}
+    for prefix, entry in (("final", steps[-1:]), ("", evaluations[-1:])):
+        for name, value in entry[0].items() if entry else ():
+            if name not in ("step", "epoch", "learning_rate", "grad_norm") and isinstance(value, float):
+                words = f"{prefix}_{name}".strip("_").split("_")
+                final[words[0] + "".join(w.capitalize() for w in words[1:])] = value
+    return final
+
+
+def _weights(trainer: Any) -> "tuple[int, int]":
+    learn = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
+    return learn, sum(p.numel() for p in trainer.model.parameters())
+
+
+def remains() -> None:
+    """Say what a failed training leaves."""
+    if found := saves.whole(Path(checkpoint_dir())):
+        say(f"{found[-1].name} is kept: a retry goes on from there")

@@ -1,0 +1,109 @@
+"""The kinds fine_tuning, sft, lora_sft, dpo and ppo: python -m muster_trl.kind NAME"""
+
+import math
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+from muster_core import Fail, checkpoint_dir, orderly, report, run, say
+
+from . import base, launch, rows, settings
+from .settings import Plan
+
+Json = Dict[str, Any]
+
+
+def train(kind: str, given: Json) -> "Optional[Json]":
+    """Train, in this process or by starting several."""
+    if file := os.environ.get(launch.PLAN):
+        return _here(settings.again(Path(file).read_text(encoding="utf-8")))
+    plan = settings.plan(kind, given)
+    n = launch.processes(plan)
+    load = (given.get("checkpoint") or {}).get("load")
+    report(0, f"reading model {plan.model['name']}")
+    plan = base.brought(plan, load)
+    plan = replace(plan, dataset=rows.brought(plan.dataset, "dataset"), eval_dataset=rows.brought(plan.eval_dataset, "eval_dataset"))
+    if n > 1:
+        launch.together(plan, n)
+        return None
+    launch.alone()
+    return _here(plan)
+
+
+def _here(plan: Plan) -> "Optional[Json]":
+    import transformers
+    from muster_core import batch
+
+    from . import finish, teach
+
+    transformers.utils.logging.disable_progress_bar()
+
+    began = time.monotonic()
+    report(0, "reading the data set")
+    course = teach.course(plan)
+    t = plan.training
+    accumulation = t.gradient_accumulation
+    tried = 0
+
+    def work(size: int) -> Any:
+        nonlocal tried
+        tried += 1
+        trial = tried > 1 and not t.auto_batch
+        return _trained(course, size, accumulation * math.ceil(t.batch_size / size), trial)
+
+    try:
+        if launch.world() > 1:  # halving is the launcher's: all processes have to do it at once
+            size = t.batch_size >> launch.halved()
+            done = _trained(course, size, accumulation * math.ceil(t.batch_size / size), False)
+        else:
+            done, size = batch.fitting(t.batch_size, course.device, t.auto_batch, work)
+    except Fail:
+        if launch.rank() == 0:
+            finish.remains()
+        raise
+    if launch.rank() != 0:
+        return None
+    trainer, resumed = done
+    return finish.result(plan, trainer, course, began, size, trainer.args.gradient_accumulation_steps, resumed)
+
+
+def _trained(course: Any, size: int, accumulation: int, trial: bool) -> Any:
+    """Train with batches of a size to the end, going on from a checkpoint; or only try whether one fits."""
+    from muster_core._task import explained
+
+    from . import saves, teach, watch
+
+    seen = watch.Watch()
+    made: Any = None
+    try:
+        made = teach.trainer(course, size, accumulation, [] if trial else [seen], trial)
+        resumed = None if trial else saves.agreed(saves.whole(Path(checkpoint_dir()), clear=made.args.should_save))
+        if resumed:
+            say(f"going on from {resumed.name}")
+        with orderly() as stopping:
+            seen.stopping = lambda: stopping() or launch.stopping()
+            made.train(resume_from_checkpoint=str(resumed) if resumed else None)
+    except Exception as e:
+        if launch.world() > 1 and not isinstance(e, Fail) and explained(e)[0] == "out_of_memory":
+            raise Fail("out_of_memory", f"a batch of {size} for each process does not fit into memory: set batch_size lower, or training.auto_batch: true", batch_size=size) from e
+        raise
+    if seen.stopped and made.state.global_step < made.state.max_steps:
+        say(f"asked to stop: the state after step {made.state.global_step} is saved")
+        sys.exit(143)
+    return made, resumed
+
+
+def main() -> None:
+    # The libraries would tell their makers about each training, and draw progress bars into the log.
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "warning")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    run(lambda given: train(sys.argv[1], given))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""What is seen of a training while it runs, and how it is stopped."""
+
+import math
+import time
+from typing import Any, Callable, Dict
+
+from muster_core import Fail, report, say
+from transformers import TrainerCallback
+
+# Figures of the libraries and what they are called here. Others keep their names, with _ for what is no letter.
+_NAMES = {"mean_token_accuracy": "accuracy", "eval_mean_token_accuracy": "eval_accuracy", "rewards/margins": "margin", "rewards/accuracies": "preferred"}
+_NOT_SHOWN = ("total_flos", "train_loss", "_runtime", "_per_second", "num_tokens", "tokens_seen", "epoch")
+_PART = 0.98  # of the progress is training, the rest is packing
+
+
+class Watch(TrainerCallback):
+    """Reports every step, and has the state saved when the task is asked to stop."""
+
+    def __init__(self) -> None:
+        self.stopping: "Callable[[], bool]" = lambda: False
+        self.stopped = False
+        self.began = self.told = time.monotonic()
+        self.seen = 0  # tokens before
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.began, self.seen = time.monotonic(), state.num_input_tokens_seen
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._asked(args):
+            self.stopped = control.should_training_stop = True
+            control.should_save = state.global_step < state.max_steps
+        if state.is_world_process_zero and time.monotonic() - self.told > 0.2:
+            self.told = time.monotonic()
+            report(*self._where(state))
+
+    def _asked(self, args: Any) -> bool:
+        """Whether any process was asked to stop: all of them end after the same step."""
+        asked = self.stopping()
+        if args.world_size > 1:
+            import torch
+
+            flag = torch.tensor([int(asked)], device=args.device)
+            torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
+            asked = bool(flag.item())
+        return asked
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: "Dict[str, Any] | None" = None, **_: Any) -> None:
+        if not state.is_world_process_zero or not logs:
+            return
+        if not (figures := shown(logs)):
+            return
+        seconds = time.monotonic() - self.began
+        if seconds > 0 and (tokens := state.num_input_tokens_seen - self.seen) > 0:
+            figures["tokens_per_second"] = tokens / seconds
+        report(*self._where(state), **figures)
+        line = ", ".join(f"{k} {v:.4g}" for k, v in figures.items())
+        say(f"{self._where(state)[1]}: {line}")
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.is_world_process_zero:
+            say(f"checkpoint of step {state.global_step} saved")
+
+    @staticmethod
+    def _where(state: Any) -> "tuple[float, str]":
+        epoch = max(1, math.ceil(round(state.epoch or 0, 6)))
+        return _PART * min(1.0, state.global_step / max(1, state.max_steps)), f"step {state.global_step}/{state.max_steps}, epoch {epoch}/{max(epoch, math.ceil(state.num_train_epochs))}"
+
+
+def shown(logs: "Dict[str, Any]") -> "Dict[str, float]":
+    """The figures of a log entry that are shown, by their names here."""
+    return {
+        _NAMES.get(k) or k.replace("rewards/", "reward_").replace("/", "_"): float(v)
+        for k, v in logs.items()
+        if isinstance(v, (int, float)) and not k.endswith(_NOT_SHOWN)
+    }
+
+
+class Finite:
+    """Comes before a Trainer in the bases of a class: a loss that is no number ends the training at once."""
+
+    state: Any
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        loss = super().training_step(*args, **kwargs)  # type: ignore[misc]
+        if not math.isfinite(value := loss.item()):
+            rate = self._get_learning_rate()  # type: ignore[attr-defined]
+            raise Fail(
+                "diverged",
+                f"the loss is {value} at step {self.state.global_step + 1} with a learning rate of {rate:g}: lower learning_rate, add warmup, or use precision fp32 or bf16; "
+                "checkpoints from before are kept",
+                step=self.state.global_step + 1,
+            )
+        return loss
