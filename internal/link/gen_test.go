@@ -59,7 +59,8 @@ func genReport(t *rapid.T) muster.Report {
 		ExitCode: maybe(t, "exit", func(t *rapid.T) int { return rapid.IntRange(-1, 255).Draw(t, "exit") }),
 		Result:   rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage(`{"a":[1,"}"]}`), json.RawMessage(`0.5`), json.RawMessage(`"<é\""`)}).Draw(t, "result"),
 		Artifacts: some(t, "artifacts", func(t *rapid.T) muster.Artifact {
-			return muster.Artifact{Name: "a" + genText(t), Size: genSize(t), SHA256: genHash(t)}
+			return muster.Artifact{Name: "a" + genText(t), Size: genSize(t), SHA256: genHash(t),
+				CID: rapid.SampledFrom([]string{"", "QmT78zSuBmuS4z925WZfrqQ1qHaJ56DQaTfyMUF7F8ff5o"}).Draw(t, "cid")}
 		}),
 		Usage: maybe(t, "usage", func(t *rapid.T) muster.Usage {
 			return muster.Usage{
