@@ -39,6 +39,9 @@ func compile(raw json.RawMessage) (*jsonschema.Schema, error) {
 	if err := plain(v, ""); err != nil {
 		return nil, err
 	}
+	if err := bounded(top); err != nil {
+		return nil, err
+	}
 	_, lists := top["properties"]
 	_, additional := top["additionalProperties"]
 	_, unevaluated := top["unevaluatedProperties"]

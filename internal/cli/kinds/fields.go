@@ -19,8 +19,9 @@ type field struct {
 
 // most bounds what is shown of a schema, which may be anybody's.
 const (
-	mostDepth = 4
-	mostWords = 12 // of an enumeration
+	mostDepth  = 4
+	mostWords  = 12 // of an enumeration
+	mostFields = 500
 )
 
 // schema is what is read of a JSON Schema. A field that is of another form than usual is left out.
@@ -38,6 +39,8 @@ type schema struct {
 	Items       *schema         `json:"items"`
 	OneOf       []schema        `json:"oneOf"`
 	AnyOf       []schema        `json:"anyOf"`
+	Ref         text            `json:"$ref"`
+	Defs        members         `json:"$defs"`
 	Required    []string        `json:"required"`
 	Properties  members         `json:"properties"`
 }
@@ -113,6 +116,7 @@ func fields(raw json.RawMessage) (all []field, also []string) {
 	if json.Unmarshal(raw, &s) != nil {
 		return nil, nil
 	}
+	r := reader{defs: s.Defs}
 	for _, choice := range [][]schema{s.OneOf, s.AnyOf} {
 		var names []string
 		for _, c := range choice {
@@ -124,27 +128,52 @@ func fields(raw json.RawMessage) (all []field, also []string) {
 			also = append(also, "it takes "+or(names))
 		}
 	}
-	return below(nil, "", &s, 0), also
+	r.below("", &s, 0)
+	return r.all, also
 }
 
-func below(all []field, prefix string, s *schema, depth int) []field {
+// reader gathers fields.
+type reader struct {
+	defs members
+	all  []field
+}
+
+// at puts what a schema refers to in its place, as far as it says nothing itself.
+func (r *reader) at(s *schema) *schema {
+	name, ok := strings.CutPrefix(string(s.Ref), "#/$defs/")
+	i := slices.IndexFunc(r.defs, func(m member) bool { return m.name == name })
+	if !ok || i < 0 {
+		return s
+	}
+	whole := r.defs[i].schema
+	if s.Description != "" {
+		whole.Description = s.Description
+	}
+	if len(s.Default) > 0 {
+		whole.Default = s.Default
+	}
+	return &whole
+}
+
+func (r *reader) below(prefix string, s *schema, depth int) {
 	for _, m := range s.Properties {
 		name := prefix + m.name
-		all = append(all, field{
-			name: name, is: m.words(0), required: slices.Contains(s.Required, m.name), initial: compact(m.Default), about: string(m.Description),
+		is := r.at(&m.schema)
+		r.all = append(r.all, field{
+			name: name, is: r.words(is, 0), required: slices.Contains(s.Required, m.name), initial: compact(is.Default), about: string(is.Description),
 		})
-		if depth < mostDepth {
-			all = below(all, name+".", &m.schema, depth+1)
-			if m.Items != nil {
-				all = below(all, name+"[].", m.Items, depth+1)
+		if depth < mostDepth && len(r.all) < mostFields {
+			r.below(name+".", is, depth+1)
+			if is.Items != nil {
+				r.below(name+"[].", r.at(is.Items), depth+1)
 			}
 		}
 	}
-	return all
 }
 
 // words says what may stand in a field.
-func (s *schema) words(depth int) string {
+func (r *reader) words(s *schema, depth int) string {
+	s = r.at(s)
 	if depth > mostDepth {
 		return ""
 	}
@@ -161,21 +190,21 @@ func (s *schema) words(depth int) string {
 	case len(s.Const) > 0:
 		return compact(s.Const)
 	case len(s.OneOf) > 0 && len(s.Type) == 0:
-		return either(s.OneOf, depth)
+		return r.either(s.OneOf, depth)
 	case len(s.AnyOf) > 0 && len(s.Type) == 0:
-		return either(s.AnyOf, depth)
+		return r.either(s.AnyOf, depth)
 	}
 	var list []string
 	for _, t := range s.Type {
-		list = append(list, s.typed(t, depth))
+		list = append(list, r.typed(s, t, depth))
 	}
 	return or(list)
 }
 
-func either(choices []schema, depth int) string {
+func (r *reader) either(choices []schema, depth int) string {
 	var list []string
 	for i := range choices {
-		if w := choices[i].words(depth + 1); w != "" && !slices.Contains(list, w) {
+		if w := r.words(&choices[i], depth+1); w != "" && !slices.Contains(list, w) {
 			list = append(list, w)
 		}
 	}
@@ -183,7 +212,7 @@ func either(choices []schema, depth int) string {
 }
 
 // typed names a type of JSON Schema as people do.
-func (s *schema) typed(name string, depth int) string {
+func (r *reader) typed(s *schema, name string, depth int) string {
 	switch name {
 	case "integer":
 		return "whole number" + s.span()
@@ -199,7 +228,7 @@ func (s *schema) typed(name string, depth int) string {
 	case "array":
 		is := "list"
 		if s.Items != nil {
-			if of := s.Items.words(depth + 1); of != "" && len(s.Items.Type) <= 1 {
+			if of := r.words(s.Items, depth+1); of != "" && len(r.at(s.Items).Type) <= 1 {
 				is += ", each " + of
 			}
 		}
