@@ -12,7 +12,7 @@ import (
 
 // A file that a result calls ipfs://… is served by that name to those who may read its job, and to nobody else.
 func TestContentsByCID(t *testing.T) {
-	const id = "QmZULkCELmmk5XNfCgTnCyFgAVxBRBXyDHGGMVoLFLiXEo" // of "hello\n"
+	const id = "QmZULkCELmmk5XNfCgTnCyFgAVxBRBXyDHGGMVoLFLiXEN" // of "hello\n"
 	s := apitest.Start(t, nil)
 	if err := s.Blobs.Put(t.Context(), helloSum, 0, strings.NewReader("hello\n")); err != nil {
 		t.Fatal(err)

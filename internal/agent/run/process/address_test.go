@@ -20,7 +20,7 @@ func (nowhere) UploadFile(context.Context, *os.File) (string, int64, error) { re
 
 // The places in a result that ask for an artifact's CID get it, computed over the bytes that are taken, and nothing else changes.
 func TestResultsGetContentIdentifiers(t *testing.T) {
-	const hello, sub = "QmZULkCELmmk5XNfCgTnCyFgAVxBRBXyDHGGMVoLFLiXEo", "QmbFMke1KXqnYyBBWxB74N4c5SBnJMVAiMNRcGu6x1AwQH"
+	const hello, sub = "QmZULkCELmmk5XNfCgTnCyFgAVxBRBXyDHGGMVoLFLiXEN", "QmbFMke1KXqnYyBBWxB74N4c5SBnJMVAiMNRcGu6x1AwQH"
 	for _, c := range []struct{ name, result, want, wrong string }{
 		{name: "one", result: `{"modelUrl": "ipfs://{model.pt}"}`, want: `{"modelUrl": "ipfs://` + hello + `"}`},
 		{name: "all else stays as it is", result: ` {"z":1.0,"a":[ "ipfs://{model.pt}","ipfs:\/\/{sub\/empty}" ],"é":"\u00e9 {}", "ipfs://{model.pt}" : 12345678901234567890}`,
