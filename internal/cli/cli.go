@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/fleet"
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/kinds"
+	"github.com/muster-dev/muster/internal/cli/runtime"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/cli/usage"
 	"github.com/muster-dev/muster/internal/do"
@@ -61,7 +62,7 @@ func complain(err error) int {
 
 func (a *app) commands() []*cli.Command {
 	return []*cli.Command{
-		a.upCommand(), a.serverCommand(), a.workerCommand(), a.probeCommand(), doctor.Command(a.App),
+		a.upCommand(), a.serverCommand(), a.workerCommand(), a.probeCommand(), doctor.Command(a.App), runtime.Command(a.App),
 		a.runCommand(), a.submitCommand(), a.planCommand(), kinds.Command(a.App),
 		a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(),
 		a.resultCommand(), a.getCommand(),

@@ -32,7 +32,7 @@ type Config struct {
 	Limits run.Limiter // as in run.Env
 	Files  fs.FS       // folder python, as in package runtimes; nil means those that come with Muster
 	Log    *slog.Logger
-	Apart  bool // this is no worker: what it runs is not ended when the worker of this data dir starts
+	Apart  bool // this is no worker: what it runs is not ended when the worker of this data dir starts, and it makes no room
 }
 
 // Check says what is wrong with what the operator says, and makes the paths absolute.
@@ -160,7 +160,7 @@ func (r *Runtimes) ensure(ctx context.Context, d *definition, dir string, watch 
 		err = r.build(ctx, d, dir, err, watch)
 	}
 	h.release()
-	if err == nil {
+	if err == nil && !r.cfg.Apart { // who else would remove what a worker keeps?
 		r.prune(ctx)
 	}
 	return err

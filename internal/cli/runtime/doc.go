@@ -1,2 +1,0 @@
-// Package runtime has the commands about Python runtimes.
-package runtime
