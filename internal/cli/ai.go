@@ -29,7 +29,6 @@ func (c *thinking) flags(group string) []cli.Flag {
 		option("mixed-precision", "let tasks compute with half the precision where that is as good and the device can").On(&ai.MixedPrecision),
 		option("cache-models", "keep models loaded between tasks").On(&ai.CacheModels),
 		option("cache-models-ttl", "keep a model loaded for this `DURATION` after its last task (default: 10m)").Duration(&c.ttl),
-		option("memory-buffer", "keep this `SHARE` of the memory from tasks, on the machine and on its GPUs, such as 0.2 (default: none)").Decimal(&ai.MemoryBuffer, 1),
 		option("enable-swap", "let tasks use the machine's swap beyond their memory").On(&ai.EnableSwap),
 	}
 }

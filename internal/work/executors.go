@@ -62,7 +62,7 @@ func (w *Worker) defined(env *run.Env) ([]run.Executor, json.RawMessage, error) 
 	var program container.Program
 	copies := filepath.Join(w.cfg.Data, "gate") // with that of containers that wait for their proxy
 	list, err := kinds.New(kinds.Config{
-		Env: env, Own: own, Options: w.cfg.AI.environ(),
+		Env: env, Own: own, Options: w.cfg.AI.environ(w.cfg.Share.Buffer()),
 		Program: func(everywhere bool) (string, error) {
 			if everywhere {
 				return program.Everywhere(copies)
@@ -88,7 +88,7 @@ func (w *Worker) warm(env *run.Env, all muster.Size) (*warm.Keeper, error) {
 		ttl = DefaultCacheTTL
 	}
 	return warm.New(warm.Config{
-		Data: w.cfg.Data, TTL: ttl, Spare: muster.Size(float64(all) * w.cfg.AI.MemoryBuffer),
+		Data: w.cfg.Data, TTL: ttl, Spare: muster.Size(float64(all) * w.cfg.Share.Buffer()),
 		Free: probe.FreeMemory, Limits: env.Limits, GPUs: env.GPUs, Log: w.log,
 	})
 }

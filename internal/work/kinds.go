@@ -20,7 +20,6 @@ type AI struct {
 	MixedPrecision bool          // where a task does not say otherwise
 	CacheModels    bool          // models stay loaded between tasks
 	CacheTTL       time.Duration // for how long; 0 means DefaultCacheTTL
-	MemoryBuffer   float64       // share of the memory, of the machine and of its GPUs, that tasks leave free
 	EnableSwap     bool          // tasks may use the machine's swap
 }
 
@@ -33,13 +32,8 @@ const (
 // DefaultCacheTTL is for how long a model stays loaded that no task uses.
 const DefaultCacheTTL = 10 * time.Minute
 
-// most that can be kept free: with more there would be nothing to work with.
-const maxBuffer = 0.9
-
 func (ai *AI) check() error {
 	switch {
-	case !(ai.MemoryBuffer >= 0 && ai.MemoryBuffer <= maxBuffer):
-		return muster.Errorf(muster.Invalid, "--memory-buffer is %v: write a share from 0 to %v, such as 0.2", ai.MemoryBuffer, maxBuffer)
 	case ai.CUDAStreams < 0 || ai.CacheTTL < 0:
 		return muster.Errorf(muster.Invalid, "--cuda-streams and --cache-models-ttl must not be negative")
 	case !slices.Contains([]string{"", OptimizeThroughput, OptimizeLatency}, ai.OptimizeFor):
@@ -48,8 +42,8 @@ func (ai *AI) check() error {
 	return nil
 }
 
-// environ tells the programs of tasks.
-func (ai *AI) environ() []string {
+// environ tells the programs of tasks what they are to keep to. buffer is the share of the memory that they leave free, of GPUs, too.
+func (ai *AI) environ(buffer float64) []string {
 	var env []string
 	if ai.CUDAStreams > 0 {
 		env = append(env, "MUSTER_CUDA_STREAMS="+strconv.Itoa(ai.CUDAStreams))
@@ -60,8 +54,8 @@ func (ai *AI) environ() []string {
 	if ai.MixedPrecision {
 		env = append(env, "MUSTER_MIXED_PRECISION=1")
 	}
-	if ai.MemoryBuffer > 0 {
-		env = append(env, "MUSTER_MEMORY_BUFFER="+strconv.FormatFloat(ai.MemoryBuffer, 'f', -1, 64))
+	if buffer > 0 {
+		env = append(env, "MUSTER_MEMORY_BUFFER="+strconv.FormatFloat(buffer, 'f', -1, 64))
 	}
 	if ai.EnableSwap {
 		env = append(env, "MUSTER_ENABLE_SWAP=1")

@@ -13,7 +13,6 @@ func (w *Worker) shape(r *muster.Resources) {
 	if w.cfg.CPUs > 0 {
 		r.CPUs = w.cfg.CPUs
 	}
-	r.Memory -= muster.Size(float64(r.Memory) * w.cfg.AI.MemoryBuffer)
 	if m := w.cfg.Memory; m > 0 && (m < r.Memory || r.Memory == found) {
 		r.Memory = m
 	}

@@ -210,7 +210,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	if boxes != nil {
 		env.Containers = boxes
 	}
-	models, err := w.warm(env, facts.Resources.Memory)
+	models, err := w.warm(env, found.Resources.Memory)
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,13 @@ func (o *Options) Shape(r *muster.Resources) {
 		r.Slots = p.Slots(r.CPUs)
 		r.CPUs = math.Floor(r.CPUs*p.Cores*1000) / 1000
 	}
-	r.Memory -= muster.Size(math.Ceil(float64(r.Memory) * said(o.MemoryBuffer, p.MemoryBuffer)))
+	r.Memory -= muster.Size(math.Ceil(float64(r.Memory) * o.Buffer()))
+}
+
+// Buffer is the share of the memory that stays free.
+func (o *Options) Buffer() float64 {
+	p, _ := o.profile()
+	return said(o.MemoryBuffer, p.MemoryBuffer)
 }
 
 func (o *Options) coolDown() time.Duration {
