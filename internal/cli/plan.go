@@ -10,6 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
@@ -34,6 +35,21 @@ type planned struct {
 	Stages []explain.Explanation `json:"stages"`
 }
 
+// planned asks the server what it would do with a document.
+func (a *app) planned(ctx context.Context, server *client.Client, doc document) (planned, error) {
+	spec := doc.spec.Normalize() // before its folders are left out: they decide the kind
+	for i := range spec.Tasks {
+		if isLocal(spec.Tasks[i].Files) {
+			spec.Tasks[i].Files = ""
+		}
+	}
+	stages, err := server.Plan(ctx, spec)
+	if err != nil {
+		err = a.refused(doc, err)
+	}
+	return planned{Name: spec.Name, Stages: stages}, err
+}
+
 func (a *app) plan(ctx context.Context, c *planConfig, args []string) error {
 	docs, err := a.loadSpecs(args)
 	if err != nil {
@@ -45,17 +61,9 @@ func (a *app) plan(ctx context.Context, c *planConfig, args []string) error {
 	}
 	all := make([]planned, len(docs))
 	for i, doc := range docs {
-		spec := doc.spec.Normalize() // before its folders are left out: they decide the kind
-		p := planned{Name: spec.Name}
-		for j := range spec.Tasks {
-			if isLocal(spec.Tasks[j].Files) {
-				spec.Tasks[j].Files = ""
-			}
+		if all[i], err = a.planned(ctx, server, doc); err != nil {
+			return err
 		}
-		if p.Stages, err = server.Plan(ctx, spec); err != nil {
-			return a.refused(doc, err)
-		}
-		all[i] = p
 	}
 	return frame.ShowSome(a.App, c.Format, all, func(p planned) string { return p.Name }, frame.Apart(a.App, func(p planned) error {
 		fmt.Fprintln(a.Out, a.Out.Paint(term.Bold, term.Clean(p.Name)))

@@ -27,8 +27,16 @@ type document struct {
 // refused says what the server found wrong with the document where it stands in the file. Other errors stay as they are.
 func (a *app) refused(d document, err error) error {
 	e, ok := errors.AsType[*muster.Error](err)
-	if !ok || e.Code != muster.InvalidSpec || len(e.Fields) == 0 || d.source == nil {
+	if !ok || e.Code != muster.InvalidSpec || len(e.Fields) == 0 {
 		return err
+	}
+	if d.source == nil {
+		told := &muster.Error{Code: e.Code, Message: "the server does not take the job", Fields: slices.Clone(e.Fields)}
+		for i := range told.Fields {
+			f := &told.Fields[i]
+			f.Path, f.Line, f.Column = strings.TrimPrefix(f.Path, "tasks[0]."), 0, 0
+		}
+		return told
 	}
 	n := -1
 	_, placed := spec.ParseChecked(d.source, d.name, func(*muster.Spec) []muster.FieldError {

@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/kind"
 )
 
 type submitConfig struct {
@@ -87,6 +88,13 @@ func (a *app) submit(ctx context.Context, c *submitConfig, args []string) error 
 func (a *app) submitAll(ctx context.Context, server *client.Client, docs []document) ([]muster.Job, error) {
 	ctx, stop := frame.Interruptible(ctx)
 	defer stop()
+	for _, doc := range docs {
+		if len(docs) > 1 && doc.needsServer() {
+			if _, err := a.planned(ctx, server, doc); err != nil {
+				return nil, err
+			}
+		}
+	}
 	uploaded := map[string]string{} // folder → what stands for it in a spec
 	for _, doc := range docs {
 		for i := range doc.spec.Tasks {
@@ -120,6 +128,11 @@ func (a *app) submitAll(ctx context.Context, server *client.Client, docs []docum
 		jobs = append(jobs, job)
 	}
 	return jobs, nil
+}
+
+// needsServer reports whether only a server knows if the document is right: it has a stage of a kind that takes an input.
+func (d document) needsServer() bool {
+	return slices.ContainsFunc(d.spec.Normalize().Tasks, func(t muster.TaskSpec) bool { return !slices.Contains(kind.Core(), t.Kind) })
 }
 
 func (a *app) upload(ctx context.Context, server *client.Client, dir string) (string, error) {

@@ -154,10 +154,10 @@ func (a *commands) drawField(f field, width int) error {
 	}
 	name := term.Clean(f.name)
 	pad := strings.Repeat(" ", max(width-term.Width(name), 0))
-	if err := a.say("  " + name + pad + "  " + term.Fit(term.Clean(is), max(a.Out.Width-width-4, 20))); err != nil {
+	if err := a.say(strings.TrimRight("  "+name+pad+"  "+term.Clean(is), " ")); err != nil {
 		return err
 	}
-	for _, line := range wrap(term.Clean(f.about), max(a.Out.Width-6, 20)) {
+	for _, line := range wrap(term.Clean(f.about), a.Out.Width-6) {
 		if err := a.say("      " + a.Out.Paint(term.Dim, line)); err != nil {
 			return err
 		}
@@ -167,12 +167,12 @@ func (a *commands) drawField(f field, width int) error {
 
 func (a *commands) say(line string) error { return frame.Write(a.Out, []byte(line+"\n")) }
 
-// wrap breaks a text between its words.
+// wrap breaks a text between its words, so that no line is wider; a width below 20 means any.
 func wrap(s string, width int) []string {
 	var lines []string
 	line := ""
 	for word := range strings.FieldsSeq(s) {
-		if line != "" && term.Width(line)+1+term.Width(word) > width {
+		if width >= 20 && line != "" && term.Width(line)+1+term.Width(word) > width {
 			lines, line = append(lines, line), ""
 		}
 		line = strings.TrimPrefix(line+" "+word, " ")
