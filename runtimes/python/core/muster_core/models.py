@@ -21,6 +21,22 @@ _NOT_WEIGHTS = ("training_args.bin", "optimizer.pt", "scheduler.pt", "scaler.pt"
 _VARIANT = re.compile(r"\.(fp16|bf16|fp32|non_ema|ema|int8|fp8)[.-]")
 _REPOSITORY = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 
+# Names by which people know models that the hub has under others.
+KNOWN = {
+    "bert": "google-bert/bert-base-uncased",
+    "clip": "openai/clip-vit-base-patch32",
+    "distilbert": "distilbert/distilbert-base-uncased",
+    "gpt-2": "openai-community/gpt2",
+    "gpt2": "openai-community/gpt2",
+    "minilm": "sentence-transformers/all-MiniLM-L6-v2",
+    "roberta": "FacebookAI/roberta-base",
+    "stable-diffusion": "stable-diffusion-v1-5/stable-diffusion-v1-5",
+    "t5": "google-t5/t5-base",
+    "vit": "google/vit-base-patch16-224",
+    "whisper": "openai/whisper-small",
+    **{f"resnet{n}": f"microsoft/resnet-{n}" for n in (18, 26, 34, 50, 101, 152)},
+}
+
 _held: Dict[str, Any] = {}  # locks of this process, by the name of their file
 
 
@@ -29,13 +45,24 @@ def folder() -> Path:
     return Path(os.environ.get("MUSTER_MODELS") or Path.home() / ".cache" / "muster" / "models")
 
 
+def known_as(name: str) -> str:
+    """The hub's name of a model that people know by another; a folder of that name comes first."""
+    return name if Path(name).exists() else KNOWN.get(name, name)
+
+
+def cached_as(name: str) -> str:
+    """What the hub's cache calls the folder of a repository."""
+    return "models--" + name.replace("/", "--")
+
+
 def find(name: str, revision: Optional[str] = None, variant: Optional[str] = None, wanted: "Optional[Callable[[List[str]], Iterable[str]]]" = None) -> Path:
     """The folder that holds a model's files, downloaded if need be.
 
-    name is a folder, a .tar.gz of one such as fine_tuning leaves, or a repository of the hub, of which only the files are
+    name is one of KNOWN, a folder, a .tar.gz of one such as fine_tuning leaves, or a repository of the hub, of which only the files are
     fetched that a library loads (see `choose`, or wanted, which picks from all files). Ends the task with bad_input if there is no such
     model, with dependency if the hub cannot be reached and the worker does not have it.
     """
+    name = known_as(name)
     path = Path(name).expanduser()
     if path.is_dir():
         return path
@@ -80,7 +107,7 @@ def choose(files: "Iterable[str]", variant: Optional[str] = None) -> List[str]:
 
 def hold(name: str) -> None:
     """Say that this process uses a repository of the hub, to its end."""
-    file = _lock_file(name)
+    file = _lock_file(cached_as(name))
     if file.name in _held:
         return
     lock = _opened(file)
@@ -88,15 +115,13 @@ def hold(name: str) -> None:
         _held[file.name] = lock
 
 
-def free(name: str) -> Any:
-    """A lock that nobody else holds the repository while it is open, None if somebody uses it."""
-    lock = _opened(_lock_file(name))
-    if lock is None:
+def free(cached: str) -> Any:
+    """A lock on a folder of the hub's cache, None if somebody uses it. Nobody else does while it is open."""
+    lock = _opened(_lock_file(cached))
+    if lock is not None and not _flock(lock, exclusive=True):
+        lock.close()
         return None
-    if _flock(lock, exclusive=True):
-        return lock
-    lock.close()
-    return None
+    return lock
 
 
 def _fetched(name: str, revision: Optional[str], pick: "Callable[[List[str]], Iterable[str]]") -> Path:
@@ -109,13 +134,23 @@ def _fetched(name: str, revision: Optional[str], pick: "Callable[[List[str]], It
         raise  # also if there is a copy: somebody else's token may have brought it here
     except Exception as e:  # noqa: BLE001 - whatever keeps us from the hub
         try:
-            path = Path(hub.snapshot_download(name, revision=revision, local_files_only=True))
+            path = Path(hub.snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=_cached(name, revision, pick)))
         except Exception:  # noqa: BLE001 - what counts is why the hub could not be asked
             raise e from None
         say(f"the hub cannot be asked for {name} ({_line(e)}): the copy of this worker is used")
         return path
     files = [s.rfilename for s in info.siblings or []]
     return Path(hub.snapshot_download(name, revision=revision, allow_patterns=[_literal(f) for f in pick(files)], tqdm_class=_bar(name)))
+
+
+def _cached(name: str, revision: Optional[str], pick: "Callable[[List[str]], Iterable[str]]") -> "Optional[List[str]]":
+    """What a copy must have to be whole, None if that is not known."""
+    try:
+        from huggingface_hub import get_cached_repo_tree
+
+        return [_literal(f) for f in pick([f.path for f in get_cached_repo_tree(name, revision=revision)])]
+    except Exception:  # noqa: BLE001 - it says the same as the copy that is not there
+        return None
 
 
 def _explained(e: Exception, name: str, revision: Optional[str]) -> Exception:
@@ -171,7 +206,11 @@ def _bar(name: str) -> Any:
 
 def _unpacked(path: Path) -> Path:
     """The folder in an archive, unpacked into the task's folder for temporary files."""
-    if not tarfile.is_tarfile(path):
+    try:
+        known = tarfile.is_tarfile(path)
+    except EOFError as e:
+        raise Fail("bad_input", f"model {path}: the archive is torn: {_line(e)}") from e
+    if not known:
         raise Fail("bad_input", f"model {path}: it is a file, but no .tar.gz of a model's folder")
     if not hasattr(tarfile, "data_filter"):
         raise Fail("dependency", f"model {path}: this Python is too old to unpack archives safely: use 3.11.4 or newer, or bring the folder along")
@@ -185,12 +224,8 @@ def _unpacked(path: Path) -> Path:
     return inside[0] if len(inside) == 1 and inside[0].is_dir() else where
 
 
-def _folder_name(name: str) -> str:
-    return "models--" + name.replace("/", "--")
-
-
-def _lock_file(name: str) -> Path:
-    return folder() / ".in-use" / _folder_name(name)
+def _lock_file(cached: str) -> Path:
+    return folder() / ".in-use" / cached
 
 
 def _opened(file: Path) -> Any:

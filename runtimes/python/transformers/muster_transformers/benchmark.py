@@ -90,7 +90,7 @@ class Subject:
         self.folder: Optional[Path] = None
         if "model" in given:
             self.name = given["model"]
-            self.folder = models.find(loading.known_as(self.name), given.get("revision"))
+            self.folder = models.find(self.name, given.get("revision"))
             loading.config_of(self.folder, self.name)
         else:
             self.name = f"config:{given['config']['model_type']}"
