@@ -1,0 +1,101 @@
+//go:build unix
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/mustertest"
+)
+
+// wordJob is a job of the example kind: its first stage writes a text, and the second one, of that kind, reads it.
+func wordJob(text, input string) *muster.Spec {
+	return &muster.Spec{Name: "count", Tasks: []muster.TaskSpec{
+		{Name: "write", Kind: muster.KindProcess, Run: &muster.Command{Shell: `printf '` + text + `' > "$MUSTER_OUT/text.txt"; printf '{"most": 0}' > "$MUSTER_OUT/result.json"`}},
+		{Name: "count", Kind: "words", Needs: []string{"write"}, Inputs: []muster.Input{{From: "write", Name: "text.txt"}}, Input: json.RawMessage(input)},
+	}}
+}
+
+// TestOwnKind has the example kind, in Perl, on one of two workers.
+func TestOwnKind(t *testing.T) {
+	if err := exec.CommandContext(t.Context(), "perl", "-MJSON::PP", "-e", "1").Run(); err != nil {
+		t.Skipf("skipped: the example needs perl with JSON::PP: %v", err)
+	}
+	dir, err := filepath.Abs("../../examples/kinds")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := mustertest.New(t, t.TempDir())
+	c.StartWorker("plain", t.TempDir())
+	submit := func(input string) error {
+		_, err := c.Client.Submit(t.Context(), wordJob("b", input), client.SubmitOptions{})
+		return err
+	}
+	refused := func(err error, words ...string) {
+		t.Helper()
+		bad, ok := errors.AsType[*muster.Error](err)
+		if !ok || bad.Code != muster.InvalidSpec {
+			t.Fatalf("submit returns %v", err)
+		}
+		var told []string
+		for _, f := range bad.Fields {
+			told = append(told, f.String())
+		}
+		for _, word := range words {
+			if !strings.Contains(strings.Join(told, "\n"), word) {
+				t.Errorf("%q is not in %q", word, told)
+			}
+		}
+	}
+	refused(submit(`{"file": "text.txt"}`), "tasks[1].kind: there is no kind words")
+	c.StartWorker("perl", t.TempDir(), "--kinds-dir", dir)
+	refused(submit(`{"file": "text.txt", "top": 0}`), "tasks[1].input.top: 0 is too small: write at least 1")
+	refused(submit(`{"fil": "text.txt"}`), "tasks[1].input.file: it is missing", "tasks[1].input.fil: there is no such field (did you mean file?)")
+
+	worker, err := c.Client.Worker(t.Context(), "perl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := func(text, input string) muster.Task {
+		t.Helper()
+		job := c.Submit(wordJob(text, input))
+		c.Wait(job.ID, time.Minute)
+		task := c.Tasks(job.ID)[1]
+		if task.Worker != worker.ID {
+			t.Errorf("task %s ran on worker %s, which does not have its kind: %s: %s", task.ID, task.Worker, task.Reason, task.Message)
+		}
+		return task
+	}
+	task := ran(`the hat\nThe hat the\n`, `{"file": "text.txt", "top": 1}`)
+	var result struct {
+		Words, Unique int
+		Top           []struct {
+			Word  string
+			Count int
+		}
+	}
+	if err := json.Unmarshal(task.Result, &result); err != nil || result.Words != 5 || result.Unique != 2 || len(result.Top) != 1 || result.Top[0].Word != "the" || result.Top[0].Count != 3 {
+		t.Errorf("the result is %s (%s: %s)", task.Result, task.Reason, task.Message)
+	}
+	if len(task.Artifacts) != 1 || task.Artifacts[0].Name != "words.csv" || task.Metrics["words"] != 5 {
+		t.Errorf("it has the artifacts %v and the figures %v", task.Artifacts, task.Metrics)
+	}
+	// What only the worker sees, and what only the program sees.
+	for _, bad := range []struct{ text, input, want string }{
+		{`b`, `{"file": "text.txt", "top": "${write.result.most}"}`, "input.top: 0 is too small: write at least 1"},
+		{`b\377\n`, `{"file": "text.txt"}`, "input.file: line 1 of text.txt is not UTF-8 text"},
+	} {
+		task := ran(bad.text, bad.input)
+		if task.State != muster.Failed || task.Reason != muster.BadInput || task.Message != bad.want || len(task.Artifacts) > 0 {
+			t.Errorf("task %s is %s (%s: %s), with %v", task.ID, task.State, task.Reason, task.Message, task.Artifacts)
+		}
+	}
+}
