@@ -1,1 +1,1 @@
-"""The kinds of the runtime data."""
+"""The kinds of the runtime data: tables of any size, described and converted."""
