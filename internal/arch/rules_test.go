@@ -58,6 +58,8 @@ var rules = map[string]rule{
 	"catalog":  {ring: adapter, mine: []string{"kind", "api/wire"}},
 	"runtimes": {ring: contract},
 
+	"kubo": {ring: adapter, mine: []string{"blob", "store"}},
+
 	"agent/run": {ring: contract, mine: []string{"tasklog"}, third: []string{"golang.org/x/sys"}},
 
 	"spec":              {ring: adapter, mine: []string{"flow"}, third: []string{"github.com/goccy/go-yaml"}},

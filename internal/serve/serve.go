@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/catalog"
 	"github.com/muster-dev/muster/internal/engine"
+	"github.com/muster-dev/muster/internal/kubo"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/polllink"
 	"github.com/muster-dev/muster/internal/link/wslink"
@@ -36,6 +37,7 @@ type Config struct {
 	AdminToken string          // preset; "" makes one at the first start
 	JoinToken  string          // preset; "" makes one at the first start
 	Heartbeat  muster.Duration // how often workers renew; 0 means every 10 seconds
+	IPFS       string          // URL of an IPFS node's RPC interface, which gets what results call ipfs://…; "" for none
 	Version    string
 }
 
@@ -48,6 +50,7 @@ type Server struct {
 	socket   *wslink.Server
 	poll     *polllink.Server
 	http     *http.Server
+	giver    *kubo.Giver // nil for none
 	listener net.Listener
 	tokens   tokens
 }
@@ -79,6 +82,11 @@ func (s *Server) build(ctx context.Context) error {
 	blobs, err := blob.OpenDir(filepath.Join(s.cfg.Data, "blobs"))
 	if err != nil {
 		return err
+	}
+	if s.cfg.IPFS != "" {
+		if s.giver, err = kubo.New(kubo.Config{Node: s.cfg.IPFS, Pins: s.store, Blobs: blobs, Log: s.log}); err != nil {
+			return err
+		}
 	}
 	if s.tokens, err = ensureTokens(ctx, s.store, s.cfg); err != nil {
 		return err
@@ -156,6 +164,9 @@ func (s *Server) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.socket.Run(ctx) })
 	group.Go(func() error { return s.poll.Run(ctx) })
+	if s.giver != nil {
+		group.Go(func() error { return s.giver.Run(ctx) })
+	}
 	group.Go(func() error {
 		select {
 		case <-failed:
