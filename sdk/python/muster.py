@@ -19,9 +19,9 @@ import os
 import sys
 import threading
 from pathlib import Path
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, NoReturn, Optional, Union
 
-__all__ = ["checkpoint_dir", "index", "metric", "out_dir", "progress", "result", "running", "save"]
+__all__ = ["checkpoint_dir", "fail", "index", "metric", "out_dir", "progress", "result", "running", "save"]
 
 _MAX_RESULT = 256 * 1024
 _lock = threading.Lock()
@@ -70,6 +70,12 @@ def result(value: Any) -> None:
     part.replace(out_dir() / "result.json")
 
 
+def fail(message: str, reason: str = "bad_input") -> NoReturn:
+    """End the program; its task fails with this sentence and a reason: bad_input, dependency, diverged, out_of_memory or artifact_missing."""
+    (out_dir() / "failure.json").write_text(json.dumps({"reason": reason, "message": message}), encoding="utf-8")
+    sys.exit(message)
+
+
 def save(name: Union[str, Path], obj: Any = None) -> Path:
     """Keep an artifact and return where it lies.
 
@@ -95,8 +101,15 @@ def save(name: Union[str, Path], obj: Any = None) -> Path:
         path.write_text(json.dumps(obj, default=_plain), encoding="utf-8")
     elif hasattr(obj, "savefig"):
         obj.savefig(path)
+    elif path.suffix == ".joblib":
+        import joblib
+
+        joblib.dump(obj, path)
     else:
-        _dump(path, obj)
+        import pickle
+
+        with path.open("wb") as file:
+            pickle.dump(obj, file)
     return path
 
 
@@ -134,15 +147,3 @@ def _plain(value: Any) -> Any:
         if hasattr(value, convert):
             return getattr(value, convert)()
     return str(value)
-
-
-def _dump(path: Path, obj: Any) -> None:
-    if path.suffix == ".joblib":
-        import joblib
-
-        joblib.dump(obj, path)
-        return
-    import pickle
-
-    with path.open("wb") as file:
-        pickle.dump(obj, file)

@@ -77,6 +77,13 @@ class InATask(unittest.TestCase):
             with self.assertRaises(ValueError):
                 muster.result(bad)
 
+    def test_fail(self):
+        with self.assertRaises(SystemExit) as end:
+            muster.fail("epochs: write at least 1")
+        self.assertEqual(end.exception.code, "epochs: write at least 1")
+        said = json.loads((self.dir / "out" / "failure.json").read_text(encoding="utf-8"))
+        self.assertEqual(said, {"reason": "bad_input", "message": "epochs: write at least 1"})
+
     def test_save(self):
         class Figure:
             def savefig(self, path):
