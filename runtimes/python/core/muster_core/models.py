@@ -58,13 +58,19 @@ def cached_as(name: str) -> str:
 def find(name: str, revision: Optional[str] = None, variant: Optional[str] = None, wanted: "Optional[Callable[[List[str]], Iterable[str]]]" = None) -> Path:
     """The folder that holds a model's files, downloaded if need be.
 
-    name is one of KNOWN, a folder, a .tar.gz of one such as fine_tuning leaves, or a repository of the hub, of which only the files are
+    name is one of KNOWN, a folder of the task's or of the worker's folder of models, a .tar.gz of one such as fine_tuning leaves, or a repository of the hub, of which only the files are
     fetched that a library loads (see `choose`, or wanted, which picks from all files). Ends the task with bad_input if there is no such
     model, with dependency if the hub cannot be reached and the worker does not have it.
     """
     name = known_as(name)
     path = Path(name).expanduser()
+    if not path.exists() and not name.startswith((".", "/", "~")) and ".." not in path.parts and (folder() / name).is_dir():
+        path = folder() / name
     if path.is_dir():
+        try:
+            next(path.iterdir(), None)
+        except PermissionError as e:
+            raise Fail("bad_input", f"model {name}: the task may not read this folder: bring it along with files, or have it in the worker's folder of models") from e
         return path
     if path.is_file():
         return _unpacked(path)

@@ -59,3 +59,12 @@ def test_a_folder_comes_before_a_name_of_the_hub(tmp_path, monkeypatch):
     (tmp_path / "bert").mkdir()
     assert models.find("bert").samefile(tmp_path / "bert")
     assert (models.known_as("bert"), models.known_as("vit")) == ("bert", "google/vit-base-patch16-224")
+
+
+def test_what_the_worker_s_owner_put_into_its_folder_of_models(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MUSTER_MODELS", str(tmp_path / "models"))
+    (tmp_path / "models/ours/v2").mkdir(parents=True)
+    assert models.find("ours/v2") == tmp_path / "models/ours/v2"
+    with pytest.raises(Fail):
+        models.find("x/../../models")
