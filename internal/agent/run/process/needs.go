@@ -18,7 +18,7 @@ type needs struct {
 	read    []string // on the worker
 	write   []string
 	mounts  []run.Mount
-	warm    string   // the key of the host that serves it, "" for none
+	warm    string // the key of the host that serves it, "" for none
 	ready   func(context.Context) error
 	after   []func() // for the end of the attempt
 }

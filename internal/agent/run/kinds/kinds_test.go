@@ -1,0 +1,315 @@
+//go:build unix
+
+package kinds_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/kinds"
+	"github.com/muster-dev/muster/internal/agent/run/runtest"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// world is a worker with kinds of its own.
+type world struct {
+	*runtest.World
+
+	dir       string // of its kinds
+	executors map[string]run.Executor
+	next      int
+}
+
+// write makes a kind in the folder dir of files by name; programs are those without a suffix.
+func write(t *testing.T, dir, name string, files map[string]string) {
+	t.Helper()
+	at := filepath.Join(dir, name)
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for file, text := range files {
+		mode := os.FileMode(0o644)
+		if filepath.Ext(file) == "" {
+			mode = 0o755
+		}
+		if err := os.WriteFile(filepath.Join(at, file), []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func newWorld(t *testing.T, dir string, tune ...func(*kinds.Config)) *world {
+	t.Helper()
+	w := &world{World: runtest.NewWorld(t), dir: dir, executors: map[string]run.Executor{}}
+	own, errs := kinds.Load(dir)
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	cfg := kinds.Config{Env: w.Env, Own: own, Options: []string{"MUSTER_CUDA_STREAMS=4"}, Program: func(bool) (string, error) { return "/bin/echo", nil }}
+	for _, f := range tune {
+		f(&cfg)
+	}
+	list, err := kinds.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range list {
+		w.executors[x.Kind()] = x
+	}
+	return w
+}
+
+// run runs a task of a kind, and returns its report, what it printed and what was said of it.
+func (w *world) run(t *testing.T, kind, input string, tune ...func(*run.Task)) (r muster.Report, out, said string) {
+	t.Helper()
+	w.next++
+	task := &run.Task{Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1, Num: w.next}, N: 1}, Spec: &muster.TaskSpec{Kind: kind, Input: json.RawMessage(input)}}
+	for _, f := range tune {
+		f(task)
+	}
+	x := w.executors[kind]
+	if x == nil {
+		t.Fatalf("there is no executor of kind %s", kind)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*runtest.Patience)
+	defer cancel()
+	r = x.Run(ctx, task, runtest.NewSink())
+	return r, w.Output(t, task.Attempt, tasklog.Stdout), w.Output(t, task.Attempt, tasklog.System)
+}
+
+const showYAML = `
+name: show
+about: Show what it has.
+entry: [./show, one]
+run: may
+models: true
+env: {USUAL: kind, OTHER: kind}
+input:
+  type: object
+  properties:
+    n: {type: integer, minimum: 1}
+`
+
+// show prints what a task of its kind has, and changes what it may.
+const show = `#!/bin/sh
+echo "$# $*"
+echo "$MUSTER_KIND $USUAL $OTHER $MUSTER_CUDA_STREAMS"
+cat "$MUSTER_INPUT"; echo
+cat "$MUSTER_KIND_DIR/note.txt"
+[ "$HF_HOME" = "$MUSTER_MODELS/hf" ] || echo "HF_HOME is $HF_HOME"
+mkdir -p "$HF_HOME" && echo x >> "$HF_HOME/x" && grep -c x "$HF_HOME/x"
+touch "$MUSTER_KIND_DIR/changed" 2>/dev/null && echo "it may change its kind"
+exit 0
+`
+
+// TestATaskHasWhatItsKindSays runs a kind's own program, with the limits of a real worker.
+func TestATaskHasWhatItsKindSays(t *testing.T) {
+	users := []string{""}
+	if os.Geteuid() == 0 {
+		users = append(users, "nobody")
+	}
+	for _, user := range users {
+		t.Run("as "+user, func(t *testing.T) {
+			top := t.TempDir()
+			if err := os.Chmod(filepath.Dir(top), 0o755); err != nil { // for the other user
+				t.Fatal(err)
+			}
+			dir := filepath.Join(top, "kinds")
+			write(t, dir, "show", map[string]string{"kind.yaml": showYAML, "show": show, "note.txt": "a note\n"})
+			confined := true
+			w := newWorld(t, dir, func(cfg *kinds.Config) {
+				for at := cfg.Env.Dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
+					if err := os.Chmod(at, 0o711); err != nil {
+						t.Fatal(err)
+					}
+				}
+				l, err := limit.New(limit.Config{Data: cfg.Env.Dir, TaskUser: user, Log: cfg.Env.Log})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(l.Close)
+				cfg.Env.Limits = l
+				confined = l.Tool(nil, nil).Sandbox != nil
+			})
+			want := func(count, input string) string {
+				return "1 one\nshow kind stage 4\n" + input + "\na note\n" + count + "\n"
+			}
+			stage := func(task *run.Task) { task.Spec.Env = map[string]string{"OTHER": "stage"} }
+			r, out, said := w.run(t, "show", `{"n": 3}`, stage)
+			if out != want("1", `{"n": 3}`) && (confined || !strings.HasPrefix(out, want("1", `{"n": 3}`))) || r.Outcome != muster.AttemptSucceeded {
+				t.Errorf("it is %s (%s), prints %q, and %q is said", r.Outcome, r.Message, out, said)
+			}
+			// The folder of models is that of all tasks.
+			r, out, _ = w.run(t, "show", "", stage)
+			if !strings.HasPrefix(out, want("2", "{}")) {
+				t.Errorf("without an input, and after another task, it is %s (%s) and prints %q", r.Outcome, r.Message, out)
+			}
+			// The words of the stage stand behind the kind's.
+			_, out, _ = w.run(t, "show", "", func(task *run.Task) { task.Spec.Run = &muster.Command{Argv: []string{"a b", "c"}} })
+			if !strings.HasPrefix(out, "3 one a b c\n") {
+				t.Errorf("with words of its own it prints %q", out)
+			}
+			// What the server let through is looked at again.
+			r, out, _ = w.run(t, "show", `{"n": 0}`)
+			if r.Reason != muster.BadInput || r.Message != "input.n: 0 is too small: write at least 1" || out != "" {
+				t.Errorf("a wrong input ends %s: %s", r.Reason, r.Message)
+			}
+			if r, _, _ = w.run(t, "show", `{"n": "${a.result.n}"}`); r.Reason != muster.BadInput {
+				t.Errorf("a text where a number has to be ends %s: %s", r.Reason, r.Message)
+			}
+		})
+	}
+}
+
+// TestAnOperationIsRunByCustom has an owner's operation run by its name, and by kind custom.
+func TestAnOperationIsRunByCustom(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "clean", map[string]string{
+		"kind.yaml": "name: clean\nabout: Clean up.\noperation: true\nentry: [/bin/sh, -c, 'echo $MUSTER_KIND; cat $MUSTER_INPUT']\n" +
+			"input: {type: object, properties: {days: {type: integer, minimum: 1}}}\n",
+	})
+	w := newWorld(t, dir)
+	if w.executors["custom"] == nil {
+		t.Skip("skipped: kind custom does not come with this build")
+	}
+	for kind, input := range map[string]string{"clean": `{"days": 2}`, "custom": `{"name": "clean", "parameters": {"days": 2}}`} {
+		if r, out, _ := w.run(t, kind, input); out != "clean\n"+`{"days": 2}` {
+			t.Errorf("by kind %s it is %s (%s) and prints %q", kind, r.Outcome, r.Message, out)
+		}
+	}
+	if r, _, _ := w.run(t, "custom", `{"name": "clean", "parameters": {"days": 0}}`); r.Message != "input.parameters.days: 0 is too small: write at least 1" {
+		t.Errorf("wrong parameters end %s: %s", r.Reason, r.Message)
+	}
+}
+
+// made are runtimes that are there.
+type made struct{ python, code string }
+
+func (m made) Get(_ context.Context, name string, _ run.Watch) (*run.Runtime, error) {
+	if name != "core" {
+		return nil, run.Failf(muster.Dependency, "there is no %s", name)
+	}
+	return &run.Runtime{Name: name, Python: m.python, Code: []string{m.code}}, nil
+}
+
+func (m made) Code(string) ([]string, error) { return []string{m.code}, nil }
+
+// hosts are those of a test: one that is had, or none.
+type hosts struct {
+	fail    error
+	calls   []string
+	asked   *run.Host
+	evicted string
+}
+
+func (h *hosts) Socket(_ context.Context, want *run.Host, _ run.Watch) (string, func(), error) {
+	h.calls, h.asked = append(h.calls, "socket"), want
+	return "/run/the.sock", func() { h.calls = append(h.calls, "release") }, h.fail
+}
+
+func (h *hosts) Evict(_ context.Context, gpus []string, key string) error {
+	h.calls, h.evicted = append(h.calls, "evict "+strings.Join(gpus, " ")), key
+	return nil
+}
+
+func (h *hosts) Room(context.Context, muster.Size) { h.calls = append(h.calls, "room") }
+
+// TestRuntimeAndHost has a kind whose program is a module of a runtime, with a host for its model.
+func TestRuntimeAndHost(t *testing.T) {
+	python := "/usr/bin/python3"
+	if _, err := os.Stat(python); err != nil {
+		t.Skipf("skipped: %v", err)
+	}
+	dir, code := t.TempDir(), t.TempDir()
+	for _, name := range []string{"ask", "cold"} {
+		text := "name: " + name + "\nabout: Ask a model.\nentry: [python, -m, answer, word]\nruntime: core\nvariants: [{when: {engine: vllm}, runtime: vllm}]\nmerge_key: [model]\n" +
+			"input: {type: object, properties: {model: {type: string}, engine: {type: string}}}\n"
+		if name == "ask" {
+			text += "warm: [python, -m, host]\n"
+		}
+		write(t, dir, name, map[string]string{"kind.yaml": text})
+	}
+	program := "import os, sys\nprint(sys.argv[1:], os.environ.get('MUSTER_WARM'))\nimport muster\n"
+	if err := os.WriteFile(filepath.Join(code, "answer.py"), []byte(program), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := &hosts{}
+	w := newWorld(t, dir, func(cfg *kinds.Config) { cfg.Env.Runtimes, cfg.Env.Warm = made{python, code}, h })
+	gpu := func(task *run.Task) { task.Grant.GPUs = []string{"GPU-1"} }
+	r, out, _ := w.run(t, "ask", `{"model": "m"}`, gpu)
+	if out != "['word'] /run/the.sock\n" {
+		t.Errorf("it is %s (%s) and prints %q", r.Outcome, r.Message, out)
+	}
+	if want := []string{"evict GPU-1", "socket", "release"}; !slices.Equal(h.calls, want) || h.evicted != h.asked.Key || h.asked.Key == "" {
+		t.Errorf("hosts are asked to %q, and not to %q; those but %q are ended, and %q is asked for", h.calls, want, h.evicted, h.asked.Key)
+	}
+	if h.asked.Argv[0] != python || !slices.Contains(h.asked.Read, code) || !slices.Contains(h.asked.GPUs, "GPU-1") {
+		t.Errorf("the host is %+v", h.asked)
+	}
+	first := h.asked.Key
+	if w.run(t, "ask", `{"model": "other"}`, gpu); h.asked.Key == first {
+		t.Error("another model has the same host")
+	}
+	h.calls, h.fail = nil, errors.New("it ended at once")
+	r, out, said := w.run(t, "ask", `{"model": "m"}`)
+	if out != "['word'] None\n" || !strings.Contains(said, "the model is loaded for this task alone: it ended at once") {
+		t.Errorf("without a host it is %s (%s), prints %q, and %q is said", r.Outcome, r.Message, out, said)
+	}
+	h.calls = nil
+	if w.run(t, "cold", "", gpu); !slices.Equal(h.calls, []string{"evict GPU-1", "room"}) || h.evicted != "" {
+		t.Errorf("for a task without a host they are asked to %q, but %q", h.calls, h.evicted)
+	}
+	if r, _, _ = w.run(t, "ask", `{"engine": "vllm"}`); r.Reason != muster.Dependency || r.Message != "there is no vllm" {
+		t.Errorf("the other runtime is not asked for: %s: %s", r.Reason, r.Message)
+	}
+}
+
+// TestLoad holds that what is wrong with one kind is told, and the others are had.
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	good := "name: %\nabout: Do it.\nentry: [./it]\n"
+	kind := func(folder, text string) {
+		write(t, dir, folder, map[string]string{"kind.yaml": text, "it": "#!/bin/sh\n"})
+	}
+	kind("a", strings.ReplaceAll(good, "%", "first"))
+	kind("b", strings.ReplaceAll(good, "%", "echo"))
+	kind("c", strings.ReplaceAll(good, "%", "first"))
+	kind("d", "name: x\nabout: Do it.\nentri: [./it]\n")
+	kind(".hidden", "nothing")
+	write(t, dir, "empty", nil)
+	if err := os.WriteFile(filepath.Join(dir, "README.md"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own, errs := kinds.Load(dir)
+	if len(own) != 1 || own[0].Name != "first" || own[0].Dir != filepath.Join(dir, "a") {
+		t.Errorf("it has %+v", own)
+	}
+	var told []string
+	for _, err := range errs {
+		told = append(told, strings.ReplaceAll(err.Error(), dir+"/", ""))
+	}
+	want := []string{
+		"b: the kind echo comes with Muster: choose another name",
+		"c: " + filepath.Join(dir, "a") + " has a kind first, too: choose another name",
+		"d/kind.yaml: line 3, column 1: entri: there is no such field (did you mean entry?)",
+		"empty: there is no kind.yaml in this folder",
+	}
+	for i := range want {
+		want[i] = strings.ReplaceAll(want[i], dir+"/", "")
+	}
+	if !slices.Equal(told, want) {
+		t.Errorf("it tells\n%s\nand not\n%s", strings.Join(told, "\n"), strings.Join(want, "\n"))
+	}
+	if own, errs := kinds.Load(filepath.Join(dir, "nowhere")); own != nil || errs != nil {
+		t.Errorf("a folder that is not there: %v, %v", own, errs)
+	}
+}
