@@ -33,7 +33,7 @@ var gpuDevices = []string{
 var settings = []string{
 	"alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version", "environment", "fonts",
 	"gai.conf", "gitconfig", "glvnd", "group", "host.conf", "hostname", "hosts", "java*", "ld.so.c*", "locale.alias",
-	"localtime", "machine-id", "magic", "mime.types", "npmrc", "nsswitch.conf", "nvidia*", "OpenCL", "os-release", "passwd", "perl",
+	"localtime", "machine-id", "magic", "matplotlibrc", "mime.types", "npmrc", "nsswitch.conf", "nvidia*", "OpenCL", "os-release", "passwd", "perl",
 	"pip.conf", "pki/ca-trust", "pki/java", "pki/tls/cert*", "pki/tls/openssl.cnf", "profile", "protocols", "python*", "R", "redhat-release",
 	"resolv.conf", "rocm*", "services", "ssl/cert*", "ssl/openssl.cnf", "terminfo", "timezone", "vulkan",
 }
