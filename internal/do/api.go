@@ -281,7 +281,7 @@ func (r *rounds) why() string {
 		parts = append(parts, fmt.Sprintf("not made in the total time (%d)", n))
 	}
 	text := strings.Join(parts, ", ")
-	if r.first != nil && r.first.Error != nil && r.next == 1 {
+	if len(r.calls)*r.in.Repeat == 1 && r.first != nil {
 		text = r.first.Error.Message
 	}
 	return text + "; responses.jsonl has each"

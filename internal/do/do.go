@@ -155,7 +155,7 @@ func (t *task) keep(value any) error {
 		return fmt.Errorf("the result is no JSON: %w", err)
 	}
 	if len(b) > muster.MaxResult {
-		return failf(muster.ResultInvalid, "the result would have %s: it may have %s", muster.Size(len(b)), muster.Size(muster.MaxResult))
+		return failf(muster.ExitCode, "the result would have %s: it may have %s", muster.Size(len(b)), muster.Size(muster.MaxResult))
 	}
 	return replace(filepath.Join(t.out, "result.json"), b)
 }

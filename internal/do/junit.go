@@ -208,6 +208,9 @@ func (j *junit) inside(c *testCase) error {
 			}
 			text, err := j.text()
 			if err != nil {
+				if c.Outcome == passed {
+					c.Outcome, c.Message = errored, "its report breaks off"
+				}
 				return fmt.Errorf("it breaks off: %w", err)
 			}
 			if outcome == "" || c.Outcome == failed || c.Outcome == errored && outcome == skipped {

@@ -50,7 +50,7 @@ type session struct {
 }
 
 // pytest runs pytest, and again what failed.
-func (s *testing) pytest(ctx context.Context) error {
+func (s *suite) pytest(ctx context.Context) error {
 	if len(s.in.JUnit) > 0 || len(s.in.RerunCommand) > 0 {
 		return failf(muster.BadInput, "input: junit and rerun_command are for a command of your own: write it in run, or leave them out, for pytest tells by itself")
 	}
@@ -97,7 +97,7 @@ func (s *testing) pytest(ctx context.Context) error {
 }
 
 // python finds an interpreter that has pytest.
-func (s *testing) python(ctx context.Context) (string, error) {
+func (s *suite) python(ctx context.Context) (string, error) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		python, err = exec.LookPath("python")
@@ -115,7 +115,7 @@ func (s *testing) python(ctx context.Context) (string, error) {
 }
 
 // again runs failed cases once more.
-func (s *testing) again(ctx context.Context, dir, python, root string, bad []int) error {
+func (s *suite) again(ctx context.Context, dir, python, root string, bad []int) error {
 	args := slices.Clone(s.in.TestArgs)
 	for _, i := range bad {
 		args = append(args, filepath.Join(root, filepath.FromSlash(s.cases[i].ID)))
@@ -130,7 +130,7 @@ func (s *testing) again(ctx context.Context, dir, python, root string, bad []int
 }
 
 // session runs pytest once and returns by what its ids are paths, and how many cases it did not come to. Cases are added as they end.
-func (s *testing) session(ctx context.Context, dir, python string, args []string, add func(*testCase) error) (root string, left int, err error) {
+func (s *suite) session(ctx context.Context, dir, python string, args []string, add func(*testCase) error) (root string, left int, err error) {
 	f, err := os.CreateTemp(dir, "told-")
 	if err != nil {
 		return "", 0, fmt.Errorf("pytest's plugin has no place to tell: %w", err)
@@ -272,20 +272,20 @@ func (t *tail) Write(b []byte) (int, error) {
 	return t.to.Write(b)
 }
 
-// error returns the last line that begins as an error's, else the last line.
+// error returns the first line that tells of an error as pytest or argparse do, else the last line.
 func (t *tail) error() string {
-	found := ""
+	found := "see its log"
 	for line := range strings.Lines(string(t.last)) {
-		if line = strings.TrimSpace(line); line == "" {
-			continue
+		line = strings.TrimSpace(line)
+		if _, text, ok := strings.Cut(line, ": error: "); ok {
+			return text
 		}
-		if text, ok := strings.CutPrefix(line, "ERROR: "); ok {
-			return strings.TrimPrefix(text, "usage: ")
+		if text, ok := strings.CutPrefix(line, "ERROR: "); ok && !strings.HasPrefix(text, "usage: ") {
+			return text
 		}
-		found = line
-	}
-	if found == "" {
-		return "see its log"
+		if line != "" {
+			found = line
+		}
 	}
 	return found
 }

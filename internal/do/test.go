@@ -66,8 +66,8 @@ const (
 	keepEvery  = 5 * time.Second
 )
 
-// testing is one test task on its way.
-type testing struct {
+// suite is one test task on its way.
+type suite struct {
 	t     *task
 	in    *testInput
 	began time.Time
@@ -85,7 +85,7 @@ func test(ctx context.Context, t *task) (any, error) {
 	if err := t.given(in); err != nil {
 		return nil, err
 	}
-	s := &testing{t: t, in: in, began: time.Now(), at: map[string]int{}}
+	s := &suite{t: t, in: in, began: time.Now(), at: map[string]int{}}
 	s.kept = s.began
 	var err error
 	if s.lines, err = t.lines("cases.jsonl"); err != nil {
@@ -108,7 +108,7 @@ func test(ctx context.Context, t *task) (any, error) {
 }
 
 // add takes down a case that has ended.
-func (s *testing) add(c *testCase) error {
+func (s *suite) add(c *testCase) error {
 	if i, ok := s.at[c.ID]; ok {
 		s.cases[i] = worse(&s.cases[i], c)
 	} else if len(s.cases) < maxCases {
@@ -137,7 +137,7 @@ func worse(a, b *testCase) testCase {
 }
 
 // rewrite brings cases.jsonl in line with what is known at the end.
-func (s *testing) rewrite() error {
+func (s *suite) rewrite() error {
 	var b []byte
 	for i := range s.cases {
 		line, err := json.Marshal(&s.cases[i])
@@ -150,7 +150,7 @@ func (s *testing) rewrite() error {
 }
 
 // failures lists the places of cases that did not pass.
-func (s *testing) failures() (at []int) {
+func (s *suite) failures() (at []int) {
 	for i := range s.cases {
 		if o := s.cases[i].Outcome; o == failed || o == errored {
 			at = append(at, i)
@@ -159,7 +159,7 @@ func (s *testing) failures() (at []int) {
 	return at
 }
 
-func (s *testing) result() *testResult {
+func (s *suite) result() *testResult {
 	r := &testResult{Total: len(s.cases), NotRun: s.not, Duration: time.Since(s.began).Seconds(), ExitCode: s.exit, Cases: []testCase{}}
 	for i := range s.cases {
 		c := &s.cases[i]
@@ -205,7 +205,7 @@ func (s *testing) result() *testResult {
 }
 
 // verdict is what is wrong with a run that came to its end.
-func (s *testing) verdict(r *testResult) error {
+func (s *suite) verdict(r *testResult) error {
 	if bad := r.Failed + r.Errors; bad > s.in.MaxFailed {
 		var names []string
 		for _, i := range s.failures() {
@@ -231,7 +231,7 @@ func (s *testing) verdict(r *testResult) error {
 }
 
 // command runs the stage's command, and again what failed.
-func (s *testing) command(ctx context.Context) error {
+func (s *suite) command(ctx context.Context) error {
 	if len(s.in.TestFile) > 0 {
 		return failf(muster.BadInput, "input.test_file: it is for pytest, and the stage has a command in run: leave one of them out")
 	}
@@ -277,7 +277,7 @@ func (s *testing) command(ctx context.Context) error {
 }
 
 // merge puts what a rerun brought over what was known before.
-func (s *testing) merge(first []testCase) {
+func (s *suite) merge(first []testCase) {
 	again := map[string]*testCase{}
 	for i := range s.cases {
 		again[s.cases[i].ID] = &s.cases[i]
@@ -305,7 +305,7 @@ func (c *testCase) retried(now *testCase) {
 }
 
 // rerun makes the command for failed cases.
-func (s *testing) rerun(bad []int) (words []string) {
+func (s *suite) rerun(bad []int) (words []string) {
 	var names, quoted []string
 	for _, i := range bad {
 		names = append(names, s.cases[i].Name)
@@ -323,7 +323,7 @@ func (s *testing) rerun(bad []int) (words []string) {
 }
 
 // execute runs a command to its end and reads the JUnit files that it left.
-func (s *testing) execute(ctx context.Context, words []string) (int, error) {
+func (s *suite) execute(ctx context.Context, words []string) (int, error) {
 	s.t.progress.report(-1, "running the tests", nil)
 	began := time.Now().Add(-time.Second) // as coarse as the times of some file systems
 	state, err := s.start(ctx, words, s.t.stderr, nil)
@@ -342,7 +342,7 @@ func (s *testing) execute(ctx context.Context, words []string) (int, error) {
 }
 
 // start runs a command to its end.
-func (s *testing) start(ctx context.Context, words []string, stderr io.Writer, env []string) (*os.ProcessState, error) {
+func (s *suite) start(ctx context.Context, words []string, stderr io.Writer, env []string) (*os.ProcessState, error) {
 	cmd := exec.Command(words[0], words[1:]...) //nolint:gosec,noctx // it is the user's; who stops the task signals it too, and it may end in order
 	cmd.Stdout, cmd.Stderr = s.t.stdout, stderr
 	cmd.WaitDelay = time.Second // for output, when it left somebody who holds it
@@ -362,7 +362,7 @@ func (s *testing) start(ctx context.Context, words []string, stderr io.Writer, e
 }
 
 // junit reads the files that match and were written since began, and returns how many they are.
-func (s *testing) junit(began time.Time) (int, error) {
+func (s *suite) junit(began time.Time) (int, error) {
 	seen := map[string]bool{}
 	root := os.DirFS(".")
 	for _, pattern := range s.in.JUnit {
@@ -388,7 +388,7 @@ func (s *testing) junit(began time.Time) (int, error) {
 	return len(seen), nil
 }
 
-func (s *testing) readFile(root fs.FS, name string) error {
+func (s *suite) readFile(root fs.FS, name string) error {
 	f, err := root.Open(name)
 	if err != nil {
 		return fmt.Errorf("%s cannot be read: %w", name, err)
