@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/limit/netns"
 	"github.com/muster-dev/muster/internal/agent/shim"
 	"github.com/muster-dev/muster/internal/agent/shim/gate"
+	"github.com/muster-dev/muster/internal/cli/bench"
 	"github.com/muster-dev/muster/internal/cli/doctor"
 	"github.com/muster-dev/muster/internal/cli/fleet"
 	"github.com/muster-dev/muster/internal/cli/frame"
@@ -65,7 +66,7 @@ func (a *app) commands() []*cli.Command {
 		a.upCommand(), a.serverCommand(), a.workerCommand(), a.probeCommand(), doctor.Command(a.App), runtime.Command(a.App),
 		a.runCommand(), a.submitCommand(), a.planCommand(), kinds.Command(a.App),
 		a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(),
-		a.resultCommand(), a.getCommand(),
+		a.resultCommand(), a.getCommand(), bench.Command(a.App),
 		fleet.Command(a.App), a.keysCommand(),
 		a.versionCommand(),
 	}

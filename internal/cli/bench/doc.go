@@ -1,2 +1,0 @@
-// Package bench has the commands about the results of benchmark tasks.
-package bench
