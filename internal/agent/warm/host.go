@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,6 +58,7 @@ type host struct {
 	ready   chan struct{} // closed when it answers, or will not
 	ended   chan struct{} // closed when a child of this process was reaped
 	cleared chan struct{} // closed when nothing is left of it
+	cpus    float64       // cores that it has; 0 for all
 	child   bool          // of this process
 	taken   bool          // its devices are noted as its
 
@@ -67,6 +69,7 @@ type host struct {
 func newHost(data string, number int, want *run.Host) *host {
 	h := &host{
 		record: record{Key: want.Key, Argv: want.Argv, Env: want.Env, Read: want.Read, Write: want.Write, Memory: want.Memory, GPUs: want.GPUs},
+		cpus:   want.CPUs,
 		used:   time.Now(),
 	}
 	h.number(data, number)
@@ -131,7 +134,12 @@ func (h *host) spawn(cfg *Config, tmp string, grace time.Duration) error {
 	}
 	defer null.Close()
 	ttl := cmp.Or(cfg.TTL, 24*time.Hour) + grace
-	env := append(slices.Clone(h.Env), "HOME="+tmp, "TMPDIR="+tmp, "PYTHONUNBUFFERED=1",
+	env := []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}
+	if h.cpus > 0 {
+		env = append(env, "OMP_NUM_THREADS="+strconv.Itoa(int(math.Ceil(h.cpus))))
+	}
+	env = append(env, h.Env...)
+	env = append(env, "HOME="+tmp, "TMPDIR="+tmp, "PYTHONUNBUFFERED=1",
 		"MUSTER_WARM="+h.socket(), "MUSTER_WARM_TTL="+strconv.Itoa(int(ttl.Seconds())), h.mark())
 	if cfg.GPUs != nil {
 		env = append(env, cfg.GPUs.Environ(h.grant())...)

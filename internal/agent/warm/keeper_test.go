@@ -1,3 +1,5 @@
+//go:build unix
+
 package warm
 
 import (
@@ -6,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -23,9 +24,6 @@ var watch = run.Watch{Step: func(string) {}, Say: func(string) {}}
 
 func keeper(t *testing.T, cfg Config) *Keeper {
 	t.Helper()
-	if runtime.GOOS == "windows" {
-		t.Skip("there are no hosts on Windows")
-	}
 	if cfg.Data == "" {
 		cfg.Data = t.TempDir()
 	}

@@ -60,7 +60,8 @@ class Backend:
         except (wire.Broken, KeyError) as e:
             say(f"the warm host cannot be used ({e}): the model is loaded by this task")
         except Fail as e:
-            if e.reason == "out_of_memory" or e.reason == "bad_input" and not os.environ.get("HF_TOKEN"):
+            # A host has no secrets, and its own way to the hub.
+            if e.reason != "dependency" and not (e.reason == "bad_input" and any(os.environ.get(name) for name in ("HF_TOKEN", "HF_ENDPOINT"))):
                 raise
             say(f"the warm host cannot load the model ({e}): this task tries")
         self._line = None

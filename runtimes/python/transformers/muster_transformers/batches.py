@@ -63,13 +63,13 @@ class Journal:
         self.file.close()
 
 
-def through(backend: Backend, raws: List[Any], params: Json, of: Json, *, what: str, field: Optional[str] = None, system: Optional[str] = None) -> "tuple[Journal, Json]":
+def through(backend: Backend, raws: List[Any], params: Json, of: Json, *, what: str, name: str = "items", field: Optional[str] = None, system: Optional[str] = None) -> "tuple[Journal, Json]":
     """Work on all items; returns their records and the figures of this attempt.
 
     An item that cannot be used has an error in its record; with params["on_error"] fail the first such ends the task. `of` is what
     the records depend on: a journal of something else is begun anew.
     """
-    journal = Journal({**of, "items": _digest(raws)})
+    journal = Journal({**of, "items": _digest(raws)}, name)
     skipped, began = journal.done, time.monotonic()
     if skipped:
         say(f"{skipped} of {len(raws)} {what} were done by an earlier attempt")

@@ -22,6 +22,10 @@ class BadItem(Exception):
     """An item that cannot be used; the others can."""
 
 
+class TooLong(BadItem):
+    """One that the model cannot read to its end."""
+
+
 def given_items(given: Json, single: str = "input", many: str = "inputs", file: str = "input_file") -> List[Any]:
     """All items of a kind's input, as they are written there. Pictures are not read yet."""
     named = [name for name in (single, many, file) if given.get(name) is not None]
@@ -66,7 +70,12 @@ def name_of(raw: Any) -> Any:
 
 def read(raw: Any, modality: str, field: Optional[str] = None, system: Optional[str] = None) -> Json:
     """An item as models take it. BadItem says why it is none."""
-    return _image(raw, field) if modality == "image" else _text(raw, field, system)
+    if modality == "image":
+        return _image(raw, field)
+    item = _text(raw, field, system)
+    if isinstance(raw, dict) and isinstance(raw.get("shorter"), list):
+        item["shorter"] = [_text(r, field, system) for r in raw["shorter"]]
+    return item
 
 
 def _text(raw: Any, field: Optional[str], system: Optional[str]) -> Json:

@@ -23,14 +23,6 @@ IMAGES = "image-classification"
 EMBEDDING = "embedding"
 TASKS = (GENERATION, CLASSIFICATION, IMAGES, EMBEDDING)
 
-# Names by which people know models that the hub has under others.
-_KNOWN_AS = {
-    "gpt-2": "openai-community/gpt2",
-    "gpt2": "openai-community/gpt2",
-    "bert": "google-bert/bert-base-uncased",
-    **{f"resnet{n}": f"microsoft/resnet-{n}" for n in (18, 26, 34, 50, 101, 152)},
-}
-
 
 @dataclass(frozen=True)
 class Wanted:
@@ -43,6 +35,7 @@ class Wanted:
     device: Optional[str] = None
     device_map: Optional[str] = None
     engine: str = "transformers"
+    tensor_parallel_size: Optional[int] = None  # of vllm; None: all devices that the task sees
     trust_remote_code: bool = False
 
     @classmethod
@@ -89,7 +82,7 @@ def load(wanted: Wanted, step: Callable[[str], None]) -> "Working":
     logging.getLogger("httpx").setLevel(logging.WARNING)
     device = devices.pick(wanted.device)
     step(f"finding {wanted.model}")
-    folder = models.find(known_as(wanted.model), wanted.revision)
+    folder = models.find(wanted.model, wanted.revision)
     task = wanted.task or told_by(folder, wanted.model)
     step(f"loading {wanted.model} on {devices.describe(device)}")
     try:
@@ -98,10 +91,6 @@ def load(wanted: Wanted, step: Callable[[str], None]) -> "Working":
         raise explained(e, wanted) from e
     loaded.load_seconds = time.monotonic() - began
     return loaded
-
-
-def known_as(model: str) -> str:
-    return model if Path(model).exists() else _KNOWN_AS.get(model, model)
 
 
 def config_of(folder: Path, model: str) -> Json:

@@ -1,6 +1,6 @@
 """Models at work: a list of items in, a record for each out.
 
-An item is {"text": …}, {"messages": […]} or {"image": bytes}. A record has "prediction" or "error", and "latency_ms": how long
+An item is {"text": …}, {"messages": […]} or {"image": bytes}; with "shorter" the first of those is taken that the model can read. A record has "prediction" or "error", and "latency_ms": how long
 the batch took in which the item was.
 """
 
@@ -14,7 +14,7 @@ from muster_core import device as devices
 from muster_core.batch import fitting
 
 from . import loading
-from .items import BadItem
+from .items import BadItem, TooLong
 from .loading import Json, Wanted, arguments, config_of
 
 Step = Callable[[Json], None]  # is told {"step": …, figures}; it raises to stop the work
@@ -198,7 +198,7 @@ class Text(Model):
             raise BadItem("the text is empty")
         if self.most and len(ids) > self.most:
             if not params.get("truncate"):
-                raise BadItem(f"the text has {len(ids)} tokens, and the model reads {self.most}: shorten it, or write truncate: true")
+                raise TooLong(f"the text has {len(ids)} tokens, and the model reads {self.most}: shorten it, or write truncate: true")
             ids = self.tokenizer(self.text(item), truncation=True, max_length=self.most)["input_ids"]
         return ids
 
@@ -237,6 +237,9 @@ class Generator(Text):
     def needs(self, missing: List[str]) -> bool:
         return any("lm_head" not in name for name in missing) or not getattr(self.model.config, "tie_word_embeddings", True)
 
+    def more(self) -> Json:
+        return {"max_tokens": self.most, "chat": bool(getattr(self.tokenizer, "chat_template", None))}
+
     def streams(self) -> int:
         return 1  # each of its steps depends on the one before
 
@@ -257,11 +260,22 @@ class Generator(Text):
         return list(self.tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"])
 
     def prepared(self, item: Json, params: Json) -> Any:
-        ids = super().prepared(item, params)
+        try:
+            return self.prompt(item, params)
+        except TooLong:
+            for other in item.get("shorter") or []:
+                try:
+                    return self.prompt(other, params)
+                except TooLong:
+                    continue
+            raise
+
+    def prompt(self, item: Json, params: Json) -> List[int]:
+        ids: List[int] = super().prepared(item, params)
         new = int(params.get("max_new_tokens") or 128)
         if not self.answers and self.most and len(ids) + new > self.most:
             if not params.get("truncate") or new >= self.most:
-                raise BadItem(f"the prompt has {len(ids)} tokens and max_new_tokens is {new}, and the model reads {self.most} together: shorten one of them, or write truncate: true")
+                raise TooLong(f"the prompt has {len(ids)} tokens and max_new_tokens is {new}, and the model reads {self.most} together: shorten one of them, or write truncate: true")
             ids = ids[new - self.most :]  # the end of a prompt is what is answered
         return ids
 
