@@ -1,0 +1,83 @@
+//go:build linux
+
+package kinds_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/container"
+	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/kinds"
+	"github.com/muster-dev/muster/internal/mustertest"
+	"github.com/muster-dev/muster/internal/mustertest/engines"
+)
+
+// TestInAContainer has kinds in containers: one of the owner's, and one whose program is the worker's own.
+func TestInAContainer(t *testing.T) {
+	engine, err := docker.Open(engines.Shared(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = engine.Close() })
+	b := engines.Shell(t)
+	b.Links["/usr/bin"] = "/bin"
+	image := engines.Image(t, engines.Shared(t), fmt.Sprintf("muster-test/kinds:%d", os.Getpid()), b)
+	dir, code := t.TempDir(), t.TempDir()
+	write(t, dir, "show", map[string]string{"kind.yaml": showYAML, "show": show, "note.txt": "a note\n"})
+	write(t, dir, "code", map[string]string{"kind.yaml": "name: code\nabout: Show where its Python is.\nruntime: core\nentry: [/bin/sh, -c, 'echo $PYTHONPATH; ls /muster/code-0']\n"})
+	if err := os.WriteFile(filepath.Join(code, "answer.py"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program := mustertest.Program(t)
+	var boxes *container.Containers
+	w := newWorld(t, dir, func(cfg *kinds.Config) {
+		boxes, err = container.New(container.Config{
+			Engine: engine, Worker: fmt.Sprintf("k%d", os.Getpid()), Dir: cfg.Env.Dir, Allow: &muster.Allow{}, Log: slog.New(slog.DiscardHandler),
+		})
+		if err == nil {
+			err = boxes.Ask(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Env.Containers, cfg.Env.Runtimes, cfg.Env.Warm = boxes, made{code: code}, &hosts{fail: errors.New("a container has no host")}
+		cfg.Program = func(everywhere bool) (string, error) {
+			if !everywhere {
+				t.Error("a program for the worker alone is asked for")
+			}
+			return program, nil
+		}
+	})
+	boxed := func(task *run.Task) { task.Spec.Image, task.Spec.Isolation = image, muster.IsolationContainer }
+	for n := range 2 {
+		want := "1 one\nshow kind kind 4\n{\"n\": 3}\na note\n" + fmt.Sprint(n+1) + "\n"
+		if r, out, said := w.run(t, "show", `{"n": 3}`, boxed); out != want || r.Image == "" {
+			t.Errorf("it is %s (%s) in %q, prints %q, and %q is said", r.Outcome, r.Message, r.Image, out, said)
+		}
+	}
+	if r, out, _ := w.run(t, "code", "", boxed); out != "/muster/code-0:/muster/sdk\nanswer.py\n" {
+		t.Errorf("it is %s (%s) and prints %q", r.Outcome, r.Message, out)
+	}
+	r, _, said := w.run(t, "echo", `{"a": [1]}`, boxed)
+	var back map[string][]int
+	if err := json.Unmarshal(r.Result, &back); err != nil || len(back["a"]) != 1 || r.Outcome != muster.AttemptSucceeded {
+		t.Errorf("echo is %s (%s) with %s, and %q is said", r.Outcome, r.Message, r.Result, said)
+	}
+	// One that may run as either does so, with all that it needs, where its container cannot be.
+	auto := func(task *run.Task) {
+		boxed(task)
+		task.Spec.Isolation, task.Spec.Container = muster.IsolationAuto, &muster.Container{Capabilities: []string{"NET_RAW"}}
+	}
+	if r, out, said := w.run(t, "show", `{"n": 3}`, auto); !strings.HasPrefix(out, "1 one\n") || r.Outcome != muster.AttemptSucceeded || (r.Image == "") != strings.Contains(said, "runs as a process") {
+		t.Errorf("as either it is %s (%s) in %q, prints %q, and %q is said", r.Outcome, r.Message, r.Image, out, said)
+	}
+}
