@@ -8,7 +8,7 @@ import json
 import math
 import shutil
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, List, Optional
 
 import pyarrow as pa
 import pyarrow.csv
@@ -18,6 +18,7 @@ from muster_core import Fail
 from .source import nested
 
 SUFFIX = {"csv": ".csv", "tsv": ".tsv", "jsonl": ".jsonl", "json": ".json", "parquet": ".parquet"}
+_GROUP_ROWS, _GROUP_BYTES = 100_000, 32 << 20  # of a row group of Parquet, or a little more
 
 
 class Sink:
@@ -30,6 +31,7 @@ class Sink:
         # In the task's folder, not among its artifacts: half a table is none.
         self.part = Path(f".{path.name}.part")
         self._file: Any = None
+        self._held: List[pa.RecordBatch] = []
         self._flat = [pa.field(f.name, pa.string() if _deep(f.type) else f.type) for f in schema]
         if how == "parquet":
             self._table: Any = pq.ParquetWriter(self.part, schema, compression=compression or "zstd")
@@ -43,13 +45,20 @@ class Sink:
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self.how == "parquet":
-            self._table.write_batch(batch)
+            self._held.append(batch)
+            if sum(b.num_rows for b in self._held) >= _GROUP_ROWS or sum(b.nbytes for b in self._held) >= _GROUP_BYTES:
+                self._group()
         elif self.how in ("csv", "tsv"):
             columns = [pa.array([_text(v) for v in c.to_pylist()], pa.string()) if _deep(c.type) else c for c in batch.columns]
             self._table.write_batch(pa.record_batch(columns, schema=pa.schema(self._flat)))
         else:
             self._lines(batch)
         self.rows += batch.num_rows
+
+    def _group(self) -> None:
+        if self._held:
+            self._table.write_table(pa.Table.from_batches(self._held, self.schema))
+            self._held = []
 
     def _lines(self, batch: pa.RecordBatch) -> None:
         decoded = [i for i, f in enumerate(self.schema) if nested(f)]
@@ -65,6 +74,8 @@ class Sink:
 
     def close(self) -> int:
         """Finish the file; returns its size."""
+        if self.how == "parquet":
+            self._group()
         if self.how in ("csv", "tsv", "parquet"):
             self._table.close()
         if self.how == "json":

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from muster_core import Fail
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".parquet": "parquet", ".pq": "parquet"}
-ROWS = 20_000  # of a batch
+ROWS = 5_000  # of a batch
 _MISSING = ["NA", "N/A", "NaN", "nan", "null", "NULL", "None"]  # in columns that are not of text; nothing at all is missing everywhere
 _NESTED = {b"json": b"1"}  # a column of text that holds JSON
 

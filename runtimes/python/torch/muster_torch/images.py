@@ -17,7 +17,7 @@ def looks_like(folder: Path) -> bool:
 def read(folder: Path, size: int) -> "tuple[np.ndarray, np.ndarray, List[str]]":
     """All images as uint8 (count, 3, size, size), their classes' numbers, and the classes' names in order."""
     folders = _folders(folder)
-    while len(folders) == 1 and not _images(folders[0]):  # an archive with one folder around all
+    while len(folders) == 1 and _folders(folders[0]):  # an archive with one folder around all
         folder, folders = folders[0], _folders(folders[0])
     found = [(p, n) for n, sub in enumerate(folders) for p in _images(sub)]
     for sub in folders:

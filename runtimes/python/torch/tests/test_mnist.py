@@ -7,7 +7,7 @@ import signal
 import numpy as np
 import pytest
 import torch
-from muster_torch import idx
+from muster_torch import idx, loop
 
 KIND = "muster_torch.mnist"
 
@@ -40,7 +40,7 @@ def test_a_task_that_was_killed_ends_as_one_that_was_not(task):
     given = {"dataset": "digits", "epochs": 2, "seed": 7, "checkpoint_every": 0}
     whole, again, killed = task(KIND, "whole"), task(KIND, "again"), task(KIND, "killed")
     expected = whole.result(**given)
-    again.result(**given)
+    again.here(**given)
     assert same(weights(whole), weights(again)), "the same seed gives other weights"
 
     # 23 batches an epoch, a checkpoint after each: killed in the middle of the second.
@@ -71,22 +71,27 @@ def test_one_that_is_asked_to_stop_saves_what_it_has(task):
     assert list((t.folder / "checkpoint").glob("state-*.pt"))
 
 
-def test_a_loss_that_is_not_finite_ends_it_and_keeps_what_was_good(task):
+def test_a_loss_that_is_not_finite_ends_it_and_keeps_what_was_good(task, monkeypatch):
     t = task(KIND)
-    reason, message = t.failure(dataset="digits", learning_rate=1e30)
+    reason, message = t.refused(dataset="digits", learning_rate=1e30)
     assert reason == "diverged"
     assert "epoch 1, batch 2 of 23" in message and "learning_rate" in message
     assert not (t.out / "model.pt").exists()
 
-    # All finite for an epoch: the first few batches of the second see the rate of a new plan.
-    good = task(KIND, "good")
-    good.result(dataset="digits", epochs=1)
+    # It fails in the second epoch if the weights are spoiled after the first, as a defective device would.
     bad = task(KIND, "bad")
-    reason, message = bad.failure(dataset="digits", learning_rate=3e3, epochs=30)
-    assert reason == "diverged"
-    if "epoch 1," not in message:
-        assert all(torch.isfinite(v).all() for v in weights(bad).values())
-        assert bad.json("metrics.json")["status"] == "diverged"
+    step = loop._Run.step
+
+    def spoiled(run, picked):
+        if run.epoch == 1 and run.batch == 3:
+            next(run.model.parameters()).data.fill_(float("nan"))
+        return step(run, picked)
+
+    monkeypatch.setattr(loop._Run, "step", spoiled)
+    reason, message = bad.refused(dataset="digits")
+    assert reason == "diverged" and "the loss is NaN in epoch 2, batch 4 of 23" in message and "the weights of epoch 1 are kept" in message
+    assert all(torch.isfinite(v).all() for v in weights(bad).values())
+    assert bad.json("metrics.json")["status"] == "diverged" and len(bad.json("metrics.json")["epochs"]) == 1
 
 
 def write(folder, name, shape, magic, cut=0, pack=False, top=10):
@@ -109,9 +114,9 @@ def idx_files(folder, pack=False, train=64, test=32):
 def test_idx_files_of_a_folder(task, pack):
     t = task(KIND)
     idx_files(t.folder / "mine", pack)
-    reason, message = t.failure(data="mine")
+    reason, message = t.refused(data="mine")
     assert reason == "bad_input" and "train-images" in message and "SHA-256" in message and "verify: false" in message
-    result = t.result(data="mine", verify=False, epochs=1, limit=40)
+    result = t.here(data="mine", verify=False, epochs=1, limit=40)
     assert result["examples"] == {"training": 40, "heldOut": 32}
 
 

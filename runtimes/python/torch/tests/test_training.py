@@ -1,0 +1,255 @@
+import io
+import json
+import os
+import signal
+import tarfile
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+from muster_core import Fail
+from muster_torch import examples, tables
+from muster_torch.predict import load
+from PIL import Image
+
+KIND = "muster_torch.training"
+
+
+def pictures(folder, count=12, size=(20, 12)):
+    """Red pictures and blue ones."""
+    rng = np.random.default_rng(0)
+    for name, channel in (("blue", 2), ("red", 0)):
+        (folder / name).mkdir(parents=True)
+        for i in range(count):
+            pixels = rng.integers(0, 90, (size[1], size[0], 3), dtype=np.uint8)
+            pixels[..., channel] += 150
+            Image.fromarray(pixels).save(folder / name / f"{i}.png")
+    return folder
+
+
+def flowers(path):
+    """A table with all sorts of columns and missing values."""
+    rng = np.random.default_rng(0)
+    n = 200
+    kind = rng.integers(0, 3, n)
+    table = pd.DataFrame({"id": [f"row-{i}" for i in range(n)], "petal": kind + rng.normal(0, 0.2, n), "colour": np.array(["white", "red", "blue"])[kind], "wild": rng.random(n) > 0.5})
+    table.loc[::7, "petal"] = np.nan
+    table.loc[::5, "colour"] = None
+    table["species"] = np.array(["rose", "tulip", "iris"])[kind]
+    table.to_csv(path, index=False)
+    return table
+
+
+def test_the_result_is_that_of_the_guide(task):
+    t = task(KIND)
+    result = t.here(dataset="digits", epochs=6)
+    assert result["jobType"] == "training" and result["status"] == "success"
+    assert result["modelUrl"] == "ipfs://{model.pt}"
+    assert result["finalMetrics"]["finalAccuracy"] > 0.97 and result["finalMetrics"]["finalLoss"] < 0.2
+    assert result["computationData"]["epoch"] == 6 and set(result["computationData"]) == {"epoch", "loss", "accuracy"}
+    assert len(result["epochs"]) == 6
+    assert {p.name for p in t.out.iterdir()} == {"model.pt", "metrics.json", "preprocessing.json", "curves.png"}
+
+
+def test_a_table_with_missing_values_and_a_model_that_is_used_again(task):
+    t = task(KIND)
+    table = flowers(t.folder / "flowers.csv")
+    result = t.here(dataset="flowers.csv", target="species", epochs=30)
+    assert result["finalMetrics"]["finalAccuracy"] > 0.9
+    assert result["labels"] == ["iris", "rose", "tulip"] and result["model"] == "mlp"
+    said = load(t.out / "model.pt")(table.drop(columns="species"))
+    right = np.mean([s["prediction"] == truth for s, truth in zip(said, table["species"])])
+    assert right > 0.9
+
+
+def test_regression_tells_errors_in_the_targets_unit(task):
+    result = task(KIND).here(dataset="diabetes", model="gbt", epochs=30)
+    assert set(result["finalMetrics"]) == {"finalLoss", "finalR2", "finalRmse", "finalMae"}
+    assert 40 < result["finalMetrics"]["finalRmse"] < 80 and result["modelUrl"] == "ipfs://{model.joblib}"
+
+
+def test_trees_go_on_where_they_were_killed(task):
+    given = {"dataset": "flowers.csv", "model": "gbt", "epochs": 40, "target": "species"}
+    whole, killed = task(KIND, "whole"), task(KIND, "killed")
+    for t in (whole, killed):
+        flowers(t.folder / "flowers.csv")
+    expected = whole.here(**given)
+    process = killed.start(**given)
+    for line in process.stdout:
+        if line.startswith("iteration 10/"):
+            break
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    result = killed.result(**given)
+    assert 8 <= result["resumedAfter"] < 40
+    assert result["epochs"] == expected["epochs"] and result["finalMetrics"] == expected["finalMetrics"]
+    assert load(killed.out / "model.joblib")(killed.folder / "flowers.csv")[0]["prediction"] in ("rose", "tulip", "iris")
+
+
+@pytest.mark.parametrize("how", ["folder", "zip", "tar"])
+def test_images_of_a_folder_for_each_class(task, how, monkeypatch):
+    t = task(KIND)
+    folder = pictures(t.folder / "pictures")
+    dataset = "pictures"
+    if how == "zip":
+        dataset = "pictures.zip"
+        with zipfile.ZipFile(t.folder / dataset, "w") as z:
+            for p in folder.rglob("*.png"):
+                z.write(p, p.relative_to(t.folder))
+    elif how == "tar":
+        dataset = "pictures.tar.gz"
+        with tarfile.open(t.folder / dataset, "w:gz") as z:
+            z.add(folder, "pictures")
+    if how == "folder":
+        result = t.here(dataset=dataset, image_size=16, epochs=8, early_stopping=4)
+        assert result["finalMetrics"]["finalAccuracy"] == 1 and result["labels"] == ["blue", "red"]
+        assert load(t.out / "model.pt")(folder / "red")[0]["prediction"] == "red"
+    else:
+        monkeypatch.chdir(t.folder)
+        assert len(examples.load({"dataset": dataset, "image_size": 16}).train) == 20
+
+
+def test_texts_are_told_apart_by_their_words(task):
+    t = task(KIND)
+    rng = np.random.default_rng(0)
+    good, bad = "fine lovely great splendid nice".split(), "awful poor broken dull nasty".split()
+    rows = [{"review": " ".join(["the thing was", *rng.choice(good if n % 2 else bad, 3)]), "label": "good" if n % 2 else "bad"} for n in range(120)]
+    (t.folder / "reviews.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    result = t.here(dataset="reviews.jsonl", epochs=5)
+    assert result["finalMetrics"]["finalAccuracy"] > 0.95
+    said = load(t.out / "model.pt")(pd.DataFrame({"review": ["a lovely and splendid thing", "dull and broken"]}))
+    assert [s["prediction"] for s in said] == ["good", "bad"]
+
+
+MODULE = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, inputs, outputs, width=16):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(inputs[0] * inputs[1] * inputs[2], width), nn.ReLU(), nn.Linear(width, outputs))
+    def forward(self, x):
+        return self.layers(x)
+
+class Wrong(Net):
+    def forward(self, x):
+        return super().forward(x)[:, :3]
+
+class Other(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, 10)
+    def forward(self, x):
+        return self.layer(x)
+
+class Bad(Net):
+    def forward(self, x):
+        return super().forward(x) * torch.tensor(float("nan"))
+
+class Hungry(Net):
+    def forward(self, x):
+        if len(x) > 4:
+            torch.empty(10**15)
+        return super().forward(x)
+"""
+
+
+def test_a_module_of_the_users(task):
+    t = task(KIND)
+    (t.folder / "nets.py").write_text(MODULE)
+    result = t.here(dataset="digits", model="nets.py:Net", model_args={"width": 32}, epochs=4, learning_rate=0.01)
+    assert result["finalMetrics"]["finalAccuracy"] > 0.9
+
+
+def test_what_is_wrong_with_a_module_is_told(task):
+    for name, reason, told in [
+        ("Wrong", "bad_input", "answers with the shape (32, 3) to a batch of 32, not (32, 10)"),
+        ("Other", "bad_input", "cannot take a batch of the shape (32, 1, 8, 8)"),
+        ("Nix", "bad_input", "nets.py has no class Nix"),
+        ("Bad", "diverged", "the loss is NaN in epoch 1, batch 1 of"),
+        ("Hungry", "out_of_memory", "a batch of 4 fits"),
+    ]:
+        t = task(KIND, name)
+        (t.folder / "nets.py").write_text(MODULE)
+        got, message = t.refused(dataset="digits", model=f"nets.py:{name}", epochs=1)
+        assert got == reason and told in message, message
+
+
+def test_a_batch_that_does_not_fit_is_halved_if_asked(task):
+    t = task(KIND)
+    (t.folder / "nets.py").write_text(MODULE)
+    result = t.here(dataset="digits", model="nets.py:Hungry", epochs=1, auto_batch=True)
+    assert result["batchSize"] == 4
+
+
+def test_early_stopping_keeps_the_best(task):
+    t = task(KIND)
+    result = t.here(dataset="wine", epochs=400, early_stopping=5, learning_rate=0.02)
+    assert result["stoppedEarly"] and len(result["epochs"]) == result["bestEpoch"] + 5
+    best = min(e["valLoss"] for e in result["epochs"])
+    assert result["finalMetrics"]["finalLoss"] == pytest.approx(best, rel=1e-4)
+
+
+def zipped(**files):
+    raw = io.BytesIO()
+    with zipfile.ZipFile(raw, "w") as z:
+        for name, content in files.items():
+            z.writestr(name, content)
+    return raw.getvalue()
+
+
+BAD = {
+    "fields.csv": (b"a,target\n1,2\n3,4,5\n", "fields.csv is damaged: line 3 has 3 fields, not 2"),
+    "empty.csv": (b"", "empty.csv is empty"),
+    "latin.csv": (b"a,target\n1,x\n2,\xff\n", "latin.csv is not UTF-8 text (line 3)"),
+    "rows.csv": (b"a,target\n", "rows.csv has no rows"),
+    "none.csv": (b"a,b\n1,2\n", "write which column is to be learned; there are a, b"),
+    "one.csv": (b"a,target\n" + b"1,x\n" * 9, "all rows are of the one class x"),
+    "same.csv": (b"a,target\n" + b"".join(b"%d,%d.5\n" % (i, 3) for i in range(9)), "target has the one value 3.5"),
+    "no.jsonl": (b'{"a": 1}\n{"a"\n', "no.jsonl line 2 is not JSON"),
+    "no.zip": (b"PK\x03\x04 and nothing", "no.zip cannot be unpacked"),
+    "out.zip": (zipped(**{"../x.png": b"1"}), "would lie outside of its folder"),
+    "no.dat": (b"x", "what no.dat is cannot be told"),
+    "one.png": (b"x", "is one image"),
+    "flat.zip": (zipped(**{"a.png": b"1"}), "has no folder for each class"),
+    "bad.zip": (zipped(**{"p/a/1.png": b"1", "p/b/2.png": b"1"}), "1.png is damaged or no image"),
+    "alone.zip": (zipped(**{"a/1.png": b"1"}), "a folder for each class is needed"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_damaged_data_is_named(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    content, told = BAD[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(Fail) as e:
+        examples.load({"dataset": name})
+    assert e.value.reason == "bad_input" and told in str(e.value)
+
+
+def test_data_that_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.csv").write_text("a,target\n")
+    for dataset, told in [("imagenet", "imagenet is neither one that comes with Muster (digits, mnist, iris"), ("tarin.csv", "tarin.csv is not in the task's folder"), ("train.csv", "has no rows")]:
+        with pytest.raises(Fail) as e:
+            examples.load({"dataset": dataset})
+        assert told in str(e.value)
+
+
+def test_parquet(tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
+    monkeypatch.chdir(tmp_path)
+    flowers(tmp_path / "f.csv").to_parquet(tmp_path / "f.parquet")
+    assert examples.load({"dataset": "f.parquet", "target": "species"}).labels == ["iris", "rose", "tulip"]
+    (tmp_path / "no.parquet").write_bytes(b"PAR1")
+    with pytest.raises(Fail, match="no.parquet is damaged"):
+        examples.load({"dataset": "no.parquet"})
+
+
+def test_what_the_target_is_for():
+    assert tables.task_of(pd.Series([0, 1] * 50)) == "classification"
+    assert tables.task_of(pd.Series(["a", "b"])) == "classification"
+    assert tables.task_of(pd.Series(range(100))) == "regression"
+    assert tables.task_of(pd.Series([0.5, 1.5] * 50)) == "regression"
