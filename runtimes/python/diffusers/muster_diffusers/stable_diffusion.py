@@ -59,7 +59,7 @@ def make(given: Json) -> Json:
     names = [p.name for p in plan if "name" in done[p.number]]
     if names:
         pictures.sheet(Path(out_dir()) / "preview.png", [_opened(name) for name in names[-pictures.MOST :]])
-    keep("images.json", images)
+    keep("images.json", [{k: v for k, v in i.items() if k != "url"} for i in images])  # addresses are made for the result alone
     flagged = sum(1 for i in images if i.get("flagged"))
     if flagged:
         say(f"the model's safety checker flagged {flagged} of {len(images)} images")
@@ -142,6 +142,7 @@ class Work:
             "memory_savers": self.pipe.savers,
             "parameters": self.parameters(),
         }
+        told = {k: v for k, v in told.items() if v is not None}
         _write("about.json", told)
         return told
 

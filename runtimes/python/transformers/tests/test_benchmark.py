@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("transformers", minversion="5")
 
-from muster_core import Fail, system
+from muster_core import Fail
 from muster_transformers import benchmark
 
 BERT = {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 100}
