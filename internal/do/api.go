@@ -7,10 +7,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +22,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/outbound"
+	"github.com/muster-dev/muster/internal/agent/run"
 )
 
 // request is one call as the input has it.
@@ -75,6 +79,9 @@ func api(ctx context.Context, t *task) (any, error) {
 	transport := outbound.Transport(t.private)
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = in.Concurrency, in.Concurrency
 	transport.ResponseHeaderTimeout = 0 // the try's own holds
+	if t.private {
+		transport.Proxy = proxy
+	}
 	r := &rounds{
 		in: &in, t: t, calls: calls, kept: kept,
 		caller: caller{
@@ -84,6 +91,17 @@ func api(ctx context.Context, t *task) (any, error) {
 		sum: apiResult{Statuses: map[string]int{}, Failures: map[string]int{}},
 	}
 	return r.all(ctx)
+}
+
+// proxy is that of network: allowlist, also to the worker's own addresses if the stage names them, to which Go takes no proxy. Without
+// that network it is the proxy of the environment.
+func proxy(r *http.Request) (*url.URL, error) {
+	at := &url.URL{Scheme: "http", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(run.ProxyPort))}
+	own := strings.Split(os.Getenv("NO_PROXY"), ",")
+	if os.Getenv("HTTP_PROXY") == at.String() && !slices.Contains(own, r.URL.Hostname()) {
+		return at, nil
+	}
+	return http.ProxyFromEnvironment(r)
 }
 
 // calls checks what a schema cannot say, and fills in what holds for all.
@@ -245,7 +263,7 @@ func (r *rounds) made(a *answer, total int) {
 	s.Retries += a.Tries - 1
 	s.Bytes += a.Bytes
 	if a.Status != 0 {
-		s.Statuses[fmt.Sprint(a.Status)]++
+		s.Statuses[strconv.Itoa(a.Status)]++
 		r.latency = append(r.latency, a.Latency)
 	}
 	if a.Error == nil {
