@@ -20,6 +20,10 @@ func (b *Book) Why(n *Need, f Filter) string {
 	case State:
 		return b.Closed
 	case Kind:
+		const most = 6 // that are worth reading in a line
+		if len(w.Kinds) > most {
+			return fmt.Sprintf("does not run kind %q", n.Kind)
+		}
 		return fmt.Sprintf("does not run kind %q, only %s", n.Kind, strings.Join(w.Kinds, ", "))
 	case Engine:
 		return "has no container engine that is ready"

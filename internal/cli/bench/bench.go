@@ -35,7 +35,7 @@ func (c *config) flags() []cli.Flag {
 		frame.Option{Name: "by", Usage: "compare this `FIGURE`: throughput in items a second, latency (the median of a run), memory (the most in use) or energy for an item"}.
 			Choice(&c.by, byThroughput, byLatency, byMemory, byEnergy),
 		frame.Option{Name: "parquet", Usage: "write all figures to this `FILE`, too, one row for each task, batch size and precision"}.Text(&c.parquet),
-		frame.Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: table, json, yaml or csv", Group: "Output"}.Variable().Choice(&c.output, "table", "json", "yaml", "csv"),
+		frame.Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: table, json, yaml or csv", Group: "Output"}.Choice(&c.output, "table", "json", "yaml", "csv"),
 	}, c.Flags())
 }
 
