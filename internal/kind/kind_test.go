@@ -1,15 +1,300 @@
 package kind_test
 
 import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
 	"testing"
+	"testing/fstest"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/kind"
 )
 
+// TestEveryEmbeddedKindIsValid reads all of them, and holds what people are promised of each.
 func TestEveryEmbeddedKindIsValid(t *testing.T) {
-	for _, k := range kind.Embedded() {
-		if k.About == "" {
-			t.Errorf("%s does not say what it is for", k.Name)
+	all := kind.Embedded()
+	if len(all) == 0 {
+		t.Fatal("there is none")
+	}
+	for _, k := range all {
+		if len(k.Input) == 0 {
+			continue
+		}
+		if wrong := k.Problems(json.RawMessage(`{"no_such_field_at_all": 1}`), true); len(wrong) == 0 && k.Name != "echo" {
+			t.Errorf("%s takes any field: write additionalProperties: false, or list the fields under properties", k.Name)
 		}
 	}
+}
+
+// resize is a definition that uses all there is.
+const resize = `
+name: resize
+about: Make images smaller.
+entry: [python, -m, resize]
+runtime: core
+variants:
+  - when: {engine: fast}
+    runtime: torch
+run: may
+resources: {memory: 2GiB, gpus: {count: 1}}
+checkpoint: true
+models: true
+warm: [python, -m, resize.host]
+merge_key: [model, width]
+env: {A: b}
+input:
+  type: object
+  required: [width]
+  properties:
+    width: {type: integer, minimum: 1, maximum: 4096, multipleOf: 2}
+    quality: {type: number, exclusiveMinimum: 0, exclusiveMaximum: 1}
+    engine: {enum: [plain, fast, null]}
+    model: {type: string, minLength: 1, maxLength: 10, pattern: "^[a-z]*$"}
+    source: {type: string, format: uri}
+    files: {type: array, minItems: 1, maxItems: 3, uniqueItems: true, items: {type: string}}
+    also: {type: [string, "null"]}
+    layers:
+      type: array
+      items: {type: object, additionalProperties: false, properties: {units: {type: integer}}}
+    either: {anyOf: [{type: string}, {type: object, required: [a], properties: {a: {type: integer}}}]}
+  oneOf:
+    - required: [files]
+    - required: [source]
+  dependentRequired: {quality: [model]}
+`
+
+func parse(t *testing.T, text string) *kind.Kind {
+	t.Helper()
+	k, err := kind.ParseFile([]byte(text), "kind.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func told(wrong []muster.FieldError) string {
+	var lines []string
+	for _, e := range wrong {
+		lines = append(lines, e.String())
+	}
+	return strings.Join(lines, "\n")
+}
+
+// TestProblems holds the sentences that users read.
+func TestProblems(t *testing.T) {
+	k := parse(t, resize)
+	for _, c := range []struct{ input, want string }{
+		{`{"width": 2, "files": ["a"]}`, ""},
+		{`{"width": 2.0, "files": ["a"], "also": null}`, ""},
+		{`[]`, "input: a list cannot stand here: write an object of fields and values"},
+		{`{"files": ["a"]}`, "input.width: it is missing"},
+		{`{"width": 0, "files": ["a"]}`, "input.width: 0 is too small: write at least 1"},
+		{`{"width": 5000, "files": ["a"]}`, "input.width: 5000 is too large: write at most 4096"},
+		{`{"width": 3, "files": ["a"]}`, "input.width: 3 is not a multiple of 2"},
+		{`{"width": 2.5, "files": ["a"]}`, "input.width: 2.5 cannot stand here: write a whole number"},
+		{`{"width": 1e999999999, "files": ["a"]}`, "input.width: the number 1e999999999 is out of range"},
+		{`{"width": 1e-999999999, "files": ["a"]}`, "input.width: the number 1e-999999999 is out of range"},
+		{`{"width": "2", "files": ["a"]}`, `input.width: "2" cannot stand here: write a whole number`},
+		{`{"width": 2, "files": ["a"], "quality": 0, "model": "m"}`, "input.quality: 0 is too small: write more than 0"},
+		{`{"width": 2, "files": ["a"], "quality": 1, "model": "m"}`, "input.quality: 1 is too large: write less than 1"},
+		{`{"width": 2, "files": ["a"], "quality": 0.5}`, "input.quality: it needs model, too"},
+		{`{"width": 2, "files": ["a"], "engine": "fats"}`, `input.engine: "fats" cannot stand here: write plain, fast or null (did you mean fast?)`},
+		{`{"width": 2, "files": ["a"], "model": ""}`, "input.model: it is empty: write something"},
+		{`{"width": 2, "files": ["a"], "model": "abcdefghijk"}`, "input.model: it has 11 characters: write at most 10"},
+		{`{"width": 2, "files": ["a"], "model": "A"}`, `input.model: "A" does not match the pattern ^[a-z]*$`},
+		{`{"width": 2, "source": "::"}`, `input.source: "::" is no uri`},
+		{`{"width": 2, "files": []}`, "input.files: the list has 0 entries: write at least 1"},
+		{`{"width": 2, "files": ["a", "b", "a"]}`, "input.files: the entries 0 and 2 are the same: keep one of them"},
+		{`{"width": 2, "files": ["a", 1]}`, "input.files[1]: 1 cannot stand here: write a text"},
+		{`{"width": 2, "files": ["a"], "layers": [{}, {"unit": 3}]}`, "input.layers[1].unit: there is no such field (did you mean units?)"},
+		{`{"width": 2, "files": ["a"], "either": 3}`, "input.either: 3 cannot stand here: write a text or an object"},
+		{`{"width": 2, "files": ["a"], "either": {"a": "x"}}`, `input.either.a: "x" cannot stand here: write a whole number`},
+		{`{"width": 2}`, "input: write files or source"},
+		{`{"width": 2, "files": ["a"], "source": "http://a/b"}`, "input: files and source cannot be given together: keep one of them"},
+		{`{"width": 2, "files": ["a"], "widht": 3}`, "input.widht: there is no such field (did you mean width?)"},
+		{`{"widht": 2, "files": ["a"], "quality": 2, "model": "m"}`, "input.quality: 2 is too large: write less than 1\ninput.widht: there is no such field (did you mean width?)\ninput.width: it is missing"},
+	} {
+		if got := told(k.Problems(json.RawMessage(c.input), true)); got != c.want {
+			t.Errorf("of %s it tells\n%s\nand not\n%s", c.input, got, c.want)
+		}
+	}
+}
+
+// TestReferencesAreNotJudged holds that a value with a reference is left to the worker, and all else is not.
+func TestReferencesAreNotJudged(t *testing.T) {
+	k := parse(t, resize)
+	for input, want := range map[string]string{
+		`{"width": "${a.result.width}", "files": ["${index}.png"], "engine": "${matrix.engine}"}`: "",
+		`{"width": "${a.result.width}", "files": ["a", "a"]}`:                                     "input.files: the entries 0 and 1 are the same: keep one of them",
+		`{"width": "${a.result.width}", "fils": ["a"]}`:                                           "input.fils: there is no such field (did you mean files?)",
+		`{"width": "$width", "files": ["a"]}`:                                                     `input.width: "$width" cannot stand here: write a whole number`,
+	} {
+		if got := told(k.Problems(json.RawMessage(input), false)); got != want {
+			t.Errorf("of %s it tells %q", input, got)
+		}
+	}
+}
+
+// TestParseTells holds what is said of definitions that are wrong.
+func TestParseTells(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"", "the file has to hold one document, and it holds none"},
+		{"a: 1\n---\nb: 2\n", "one document, and it holds several"},
+		{"name: a\nabout: b\nentry: [c]\nnmae: d\n", "line 4, column 1: nmae: there is no such field (did you mean name?)"},
+		{"about: b\nentry: [c]\n", "name: it is missing"},
+		{"name: Resize\nabout: b\nentry: [c]\n", `line 1, column 7: name: "Resize" is not a name`},
+		{"name: process\nabout: b\nentry: [c]\n", "process is a kind that every worker has"},
+		{"name: a\nentry: [c]\n", "about: it is missing"},
+		{"name: a\nabout: b\n", "entry: it is missing"},
+		{"name: a\nabout: b\nentry: [python, x.py]\n", "it does not say of which Python environment the interpreter is"},
+		{"name: a\nabout: b\nentry: [./../x]\n", "is not a file of the kind's folder"},
+		{"name: a\nabout: b\nentry: [c]\nruntime: toch\n", "runtime: there is no runtime toch: there are"},
+		{"name: a\nabout: b\nentry: [c]\nruntime: core\npython: {packages: [x]}\n", "the kind has both runtime and python"},
+		{"name: a\nabout: b\nentry: [c]\nrun: maybe\n", `run: "maybe" cannot stand here`},
+		{"name: a\nabout: b\nentry: [c]\nresources: {memory: lots}\n", "resources.memory"},
+		{"name: a\nabout: b\nentry: [c]\nresources: {cpus: -1}\n", "resources.cpus"},
+		{"name: a\nabout: b\nentry: [c]\nenv: {MUSTER_X: y}\n", "names that begin with MUSTER_ are set by Muster"},
+		{"name: a\nabout: b\nentry: [c]\nmerge_key: [x]\n", "merge_key[0]: the input has no field x"},
+		{"name: a\nabout: b\nentry: [c]\nwarm: [d]\n", "it does not say which tasks can be served by one loaded model"},
+		{"name: a\nabout: b\nentry: [c]\ninput: {type: array}\n", "write type: object"},
+		{"name: a\nabout: b\nentry: [c]\ninput: {type: object, properties: {x: {type: int}}}\n", `at "/properties/x/type"`},
+		{"name: a\nabout: b\nentry: [c]\ninput: {type: object, properties: {x: {$ref: 'http://a/b'}}}\n", "leads out of the definition"},
+		{"name: a\nabout: b\nentry: [c]\ninput: {type: object, properties: {x: {$ref: 'file:///etc/passwd'}}}\n", "leads out of the definition"},
+		{`{"name": "a", "about": "b", "entry": ["c"], "input": {"type": "object", "properties": {"x": {"minimum": 1e999999999}}}}`, "out of range"},
+		{"name: a\nabout: b\nentry: [./it]\n", "entry[0]: there is no file it in the kind's folder"},
+		{"name: a\nabout: b\nentry: [./plain]\n", "plain is not executable: set its x bit"},
+		{"name: a\nabout: b\nentry: [c]\npython: {requirements: nothing.txt}\n", "there is no file nothing.txt in the kind's folder"},
+	} {
+		dir := fstest.MapFS{"kind.yaml": {Data: []byte(c.text)}, "plain": {Mode: 0o644}}
+		_, err := kind.Parse(dir, "mine")
+		e, ok := errors.AsType[*muster.Error](err)
+		if !ok || e.Code != muster.InvalidSpec || !strings.Contains(e.Message+"\n"+told(e.Fields), c.want) {
+			t.Errorf("of %q it tells %v, and not %s", c.text, err, c.want)
+		}
+	}
+	if _, err := kind.Parse(fstest.MapFS{}, "mine"); err == nil || err.Error() != "mine: there is no kind.yaml in this folder" {
+		t.Errorf("of an empty folder it tells %v", err)
+	}
+}
+
+func TestKeyAndRuntime(t *testing.T) {
+	k := parse(t, resize)
+	if a, b := k.Key([]byte(`{"model": "m", "width": 2, "files": ["a"]}`)), k.Key([]byte(`{"width": 2, "model": "m", "source": "x"}`)); a != b || a == "" {
+		t.Errorf("%s is not %s", a, b)
+	}
+	if a, b := k.Key([]byte(`{"model": "m", "width": 2}`)), k.Key([]byte(`{"model": "m", "width": 4}`)); a == b {
+		t.Errorf("both are %s", a)
+	}
+	for input, want := range map[string]string{`{"engine": "fast"}`: "torch", `{"engine": "plain"}`: "core", ``: "core"} {
+		if got := k.RuntimeFor([]byte(input)); got != want {
+			t.Errorf("the runtime for %s is %s", input, got)
+		}
+	}
+}
+
+func TestCatalog(t *testing.T) {
+	wide := parse(t, resize)
+	narrow := parse(t, strings.NewReplacer("4096", "8", "2GiB", "1GiB").Replace(resize))
+	fake := parse(t, "name: echo\nabout: Take the name of another.\nentry: [./evil]\n")
+	c := kind.NewCatalog(narrow, wide, fake)
+	if found := c.Find("echo"); len(found) != 1 || found[0] == fake {
+		t.Error("the place of an embedded kind is taken")
+	}
+	stage := func(width string) *muster.TaskSpec {
+		return &muster.TaskSpec{Kind: "resize", Input: json.RawMessage(`{"files": ["a"], "width": ` + width + `}`)}
+	}
+	for width, memory := range map[string]muster.Size{"6": 1 << 30, "100": 2 << 30} {
+		s := stage(width)
+		if wrong := c.Check(s); len(wrong) > 0 {
+			t.Errorf("width %s: %s", width, told(wrong))
+		}
+		c.Fill(s)
+		if s.Resources.Memory != memory || s.Resources.GPUs.Count != 1 || s.Checkpoint == nil {
+			t.Errorf("width %s is filled to %+v", width, s)
+		}
+	}
+	if got := told(c.Check(stage("5000"))); !strings.HasPrefix(got, "input.width: 5000 is too large") {
+		t.Errorf("it tells %s", got)
+	}
+	asked := stage("6")
+	asked.Resources = muster.Request{Memory: 5 << 30, GPUs: muster.GPURequest{Count: 2}}
+	if c.Fill(asked); asked.Resources.Memory != 5<<30 || asked.Resources.GPUs.Count != 2 {
+		t.Errorf("what the stage asks for is replaced: %+v", asked.Resources)
+	}
+	for _, s := range []struct {
+		stage muster.TaskSpec
+		want  string
+	}{
+		{muster.TaskSpec{Kind: "resiz"}, "kind: there is no kind resiz (did you mean resize?)"},
+		{muster.TaskSpec{Kind: "process", Input: json.RawMessage(`{"a": 1}`)}, "input: a task of kind process takes none (pass values with env or with the arguments of run)"},
+		{muster.TaskSpec{Kind: "echo", Run: &muster.Command{Shell: "x"}}, "run: the kind echo brings its own program: leave run out (say what is wanted with input)"},
+		{muster.TaskSpec{Kind: "echo", Script: &muster.Script{Text: "x"}}, "script: the kind echo brings its own program: leave script out (use kind script)"},
+		{muster.TaskSpec{Kind: "echo", Python: &muster.Python{}}, "python: the kind echo has a Python environment of its own: leave python out (use kind script for an environment of your own)"},
+	} {
+		if got := told(c.Check(&s.stage)); got != s.want {
+			t.Errorf("of %+v it tells %s", s.stage, got)
+		}
+	}
+}
+
+// TestWriteAndRead holds that a server reads what a worker tells, but for what is the worker's only.
+func TestWriteAndRead(t *testing.T) {
+	k := parse(t, resize)
+	raw, err := kind.Write([]*kind.Kind{k})
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := kind.Read(raw)
+	if err != nil || len(back) != 1 {
+		t.Fatalf("%v, %v", back, err)
+	}
+	again, err := kind.Write(back)
+	if diff := cmp.Diff(string(raw), string(again)); err != nil || diff != "" || back[0].Env != nil {
+		t.Error(diff, err)
+	}
+	if wrong := back[0].Problems([]byte(`{"width": 0, "files": ["a"]}`), true); len(wrong) != 1 {
+		t.Errorf("it tells %s", told(wrong))
+	}
+	for _, bad := range []string{`{}`, `[{"name": "x"}]`, `[` + strings.Repeat(" ", kind.MaxOwn) + `]`} {
+		if got, err := kind.Read(json.RawMessage(bad)); err == nil || got != nil {
+			t.Errorf("%.20s is read as %v", bad, got)
+		}
+	}
+}
+
+// FuzzParse holds that whatever is accepted can be used: told to the server, read there, and held against inputs.
+func FuzzParse(f *testing.F) {
+	f.Add(resize, `{"width": 2, "files": ["a"]}`)
+	for _, k := range kind.Embedded() {
+		b, err := json.Marshal(k)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(b), `{"epochs": 0, "prompt": ["${a.b}"]}`)
+	}
+	f.Fuzz(func(t *testing.T, text, input string) {
+		k, err := kind.ParseFile([]byte(text), "kind.yaml")
+		if err != nil {
+			return
+		}
+		raw, err := kind.Write([]*kind.Kind{k})
+		if err != nil {
+			return // too much for one worker
+		}
+		if _, err := kind.Read(raw); err != nil {
+			t.Fatalf("the server cannot read %s: %v", raw, err)
+		}
+		open, closed := k.Problems([]byte(input), false), k.Problems([]byte(input), true)
+		if len(open) > len(closed) {
+			t.Errorf("of %s more is told before its references are resolved: %s, and then %s", input, told(open), told(closed))
+		}
+		if !slices.ContainsFunc(closed, func(e muster.FieldError) bool { return !strings.HasPrefix(e.Path, "input") }) {
+			return
+		}
+		t.Errorf("a problem is not with the input: %s", told(closed))
+	})
 }

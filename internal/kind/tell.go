@@ -149,6 +149,8 @@ func (t *teller) one(e *jsonschema.ValidationError, v any) {
 		t.add(at, "", "%s", t.several(e.SchemaURL, k.Subschemas))
 	case *kind.Not:
 		t.add(at, "", "%s", t.not(e.SchemaURL))
+	case *kind.Type:
+		t.add(at, "", "%s cannot stand here: write %s", describe(v), or(typedAll(k.Want)))
 	case *kind.Enum:
 		t.add(at, nearest(v, k.Want), "%s", told(e))
 	default:
