@@ -45,21 +45,16 @@ def _here(plan: Plan) -> "Optional[Json]":
     report(0, "reading the data set")
     course = teach.course(plan)
     t = plan.training
-    accumulation = t.gradient_accumulation
-    tried = 0
 
-    def work(size: int) -> Any:
-        nonlocal tried
-        tried += 1
-        trial = tried > 1 and not t.auto_batch
-        return _trained(course, size, accumulation * math.ceil(t.batch_size / size), trial)
+    def work(size: int, trial: bool = False) -> Any:
+        return _trained(course, size, t.gradient_accumulation * math.ceil(t.batch_size / size), trial)
 
     try:
         if launch.world() > 1:  # halving is the launcher's: all processes have to do it at once
             size = t.batch_size >> launch.halved()
-            done = _trained(course, size, accumulation * math.ceil(t.batch_size / size), False)
+            done = work(size)
         else:
-            done, size = batch.fitting(t.batch_size, course.device, t.auto_batch, work)
+            done, size = batch.fitting(t.batch_size, course.device, t.auto_batch, work, lambda size: work(size, True))
     except Fail:
         if launch.rank() == 0:
             finish.remains()
