@@ -9,7 +9,7 @@ GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X github.com/muster-dev/muster/inter
 TOOL := go tool -modfile=tools/go.mod
 SEEDS ?= 1000
 
-.PHONY: help demo dev build test race sim e2e bench lint fmt gen verify clean
+.PHONY: help demo dev build test test-ml race sim e2e bench lint lint-py fmt gen verify clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,9 +24,13 @@ build: ## bin/muster, a static binary
 	go build $(GOFLAGS_BUILD) -o bin/muster ./cmd/muster
 
 test: ## all tests, with the race detector and shuffled, and the end-to-end faults
-	@scripts/need cc python3 pip dockerd busybox
+	@scripts/need cc python3 pip dockerd busybox torch
 	CGO_ENABLED=1 scripts/engine go test -race -shuffle=on -timeout 10m $$(go list ./... | grep -vE '/test/(e2e|load)$$')
 	$(MAKE) e2e
+
+test-ml: build ## the AI kinds with the runtimes as their locks say (some 15 GiB in ./.ml, kept for the next run)
+	@scripts/need cc python3 pip
+	scripts/test-ml
 
 race: ## only the fast tests, with the race detector
 	@scripts/need cc python3 pip dockerd busybox
@@ -46,6 +50,9 @@ bench: build ## the figures of docs/performance.md, beside the bare limits of th
 lint: ## golangci-lint
 	$(TOOL) golangci-lint run ./...
 
+lint-py: ## ruff and mypy for what is written in Python
+	scripts/lint-py
+
 fmt: ## format
 	gofmt -w $$(git ls-files '*.go')
 
@@ -57,6 +64,7 @@ verify: ## exactly what CI runs
 	$(MAKE) gen && git diff --exit-code
 	$(MAKE) build
 	$(MAKE) lint
+	$(MAKE) lint-py
 	@dead=$$($(TOOL) deadcode -test ./... ); test -z "$$dead" || { echo "$$dead"; exit 1; }
 	$(MAKE) test
 

@@ -113,11 +113,14 @@ func readLock(text string) []string {
 	return lines
 }
 
+// newest bounds the versions of Python: all packages of the locks exist ready for these.
+const newest = ",<3.15"
+
 // key names the environment of a runtime: another one is made when it changes.
 func (d *definition) key(backend, gpu string) (string, error) {
 	b, err := json.Marshal(map[string]any{
 		"layout": 1, // changes when this package makes them differently
-		"needs":  d.needs, "lock": d.lock, "python": d.python, "wanted": os.Getenv("UV_PYTHON"),
+		"needs":  d.needs, "lock": d.lock, "python": d.python + newest, "wanted": os.Getenv("UV_PYTHON"),
 		"platform": runtime.GOOS + "/" + runtime.GOARCH, "backend": backend, "gpu": gpu,
 	})
 	if err != nil {
@@ -135,7 +138,7 @@ func (d *definition) usesTorch() bool {
 
 // want is what the environment is made of.
 func (d *definition) want(backend, wheels string) *python.Want {
-	w := &python.Want{Name: "runtime " + d.name, Version: d.python, Requirements: d.lock, Ready: true, Backend: backend, Wheels: wheels}
+	w := &python.Want{Name: "runtime " + d.name, Version: d.python + newest, Requirements: d.lock, Ready: true, Backend: backend, Wheels: wheels}
 	if backend == "" {
 		return w
 	}
