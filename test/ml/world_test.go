@@ -73,7 +73,7 @@ func need(t *testing.T, modules ...string) {
 	if testing.Short() {
 		t.Skip("skipped: it loads big libraries")
 	}
-	cmd := exec.CommandContext(t.Context(), system, "-I", "-c", "import importlib.util, sys\nsys.exit(' '.join(m for m in sys.argv[1:] if not importlib.util.find_spec(m)))")
+	cmd := exec.CommandContext(t.Context(), system, "-I", "-c", "import importlib.util, sys\nsys.exit(' '.join(m for m in sys.argv[1:] if not importlib.util.find_spec(m)) or 0)")
 	cmd.Args = append(cmd.Args, modules...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Skipf("skipped: %s does not have %s (%v): scripts/need torch installs what Debian has", system, bytes.TrimSpace(out), err)
