@@ -7,15 +7,19 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/agent/warm"
 	"github.com/muster-dev/muster/internal/link"
 )
 
 // board makes the board of the worker's GPUs. Of what is stale the readings do not
-// count.
-func (w *Worker) board(found []gpu.Device, stale bool, readings *gpus, held []run.Held, withhold func(map[string]string)) *devices.Board {
+// count. Hosts of models may have devices as held attempts do.
+func (w *Worker) board(found []gpu.Device, stale bool, readings *gpus, held []run.Held, hosts []warm.Leftover, withhold func(map[string]string)) *devices.Board {
 	cfg := devices.Config{Data: w.cfg.Data, Boot: kin.BootID(), Readings: readings, Withhold: withhold, Log: w.log}
 	for i := range held {
 		cfg.Held = append(cfg.Held, held[i].Start.Attempt)
+	}
+	for i := range hosts {
+		cfg.Held = append(cfg.Held, hosts[i].Attempt)
 	}
 	if stale {
 		found = slices.Clone(found)

@@ -79,18 +79,18 @@ func (w *Worker) defined(env *run.Env) ([]run.Executor, json.RawMessage, error) 
 
 // warm makes the keeper of models that stay loaded, nil if the owner does not want it: then those of an earlier life are ended.
 func (w *Worker) warm(env *run.Env, all muster.Size) (*warm.Keeper, error) {
+	cfg := warm.Config{
+		Data: w.cfg.Data, TTL: w.cfg.AI.CacheTTL, Spare: muster.Size(float64(all) * w.cfg.Share.Buffer()),
+		Free: probe.FreeMemory, Limits: env.Limits, GPUs: env.GPUs, Log: w.log,
+	}
 	if !w.cfg.AI.CacheModels {
-		warm.End(w.cfg.Data, w.log)
+		warm.End(cfg)
 		return nil, nil //nolint:nilnil // none
 	}
-	ttl := w.cfg.AI.CacheTTL
-	if ttl == 0 {
-		ttl = DefaultCacheTTL
+	if cfg.TTL == 0 {
+		cfg.TTL = DefaultCacheTTL
 	}
-	return warm.New(warm.Config{
-		Data: w.cfg.Data, TTL: ttl, Spare: muster.Size(float64(all) * w.cfg.Share.Buffer()),
-		Free: probe.FreeMemory, Limits: env.Limits, GPUs: env.GPUs, Log: w.log,
-	})
+	return warm.New(cfg)
 }
 
 // keepWarm has a keeper, nil for none, do its work until ctx ends.

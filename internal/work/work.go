@@ -22,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/meter"
 	"github.com/muster-dev/muster/internal/agent/probe"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/warm"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/polllink"
 	"github.com/muster-dev/muster/internal/link/wslink"
@@ -179,7 +180,8 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer limits.Close()
-	if err := sweep(limits, unsettled(tasks.Held())); err != nil {
+	hosts := warm.Left(w.cfg.Data)
+	if err := sweep(limits, unsettled(tasks.Held()), hosts); err != nil {
 		w.log.Warn(err.Error())
 	}
 	devices := newGPUs(facts.GPUs, w.log)
@@ -197,7 +199,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	saved := func(id muster.AttemptID, tree string) { a.Saved(id, tree) }
 	var load probe.Load
 	var offered *offers // nothing is withheld before it is there
-	board := w.board(facts.GPUs, stale, devices, tasks.Held(), func(why map[string]string) {
+	board := w.board(facts.GPUs, stale, devices, tasks.Held(), hosts, func(why map[string]string) {
 		if offered != nil {
 			offered.withhold("board", why)
 		}

@@ -317,9 +317,9 @@ func Left(data string) []Leftover {
 }
 
 // End ends the hosts that earlier lives of the worker left, for one that keeps none.
-func End(data string, log *slog.Logger) {
-	for _, l := range Left(data) {
-		l.host.end(log, patience.leave)
-		l.host.clear(Config{Log: log})
+func End(cfg Config) {
+	for _, l := range Left(cfg.Data) {
+		l.host.end(cfg.Log, patience.leave)
+		l.host.clear(cfg)
 	}
 }

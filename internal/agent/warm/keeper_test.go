@@ -305,7 +305,7 @@ func TestAWorkerThatKeepsNoneEndsThoseOfEarlierLives(t *testing.T) {
 	if err := os.WriteFile(foreign, []byte("torn{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	End(k.cfg.Data, k.cfg.Log)
+	End(k.cfg)
 	gone(t, a)
 	if left, err := os.ReadDir(folder(k.cfg.Data)); err != nil || len(left) != 0 {
 		t.Fatalf("%v is left, %v", left, err)

@@ -118,7 +118,8 @@ func (d *definition) program(ctx context.Context, a *process.Attempt) ([]string,
 	if err != nil {
 		return nil, err
 	}
-	if len(d.Warm) > 0 && d.on.Env.Warm != nil && !a.InContainer() && spec.Launcher == "" {
+	if len(d.Warm) > 0 && d.on.Env.Warm != nil && !a.InContainer() && spec.Launcher == "" &&
+		(spec.Network == "" || spec.Network == muster.NetworkHost) { // a host has the worker's network
 		a.ServedBy(p.key(), p.warm)
 	}
 	return append(argv, words(spec.Run)...), nil

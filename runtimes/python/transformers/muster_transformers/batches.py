@@ -63,7 +63,9 @@ class Journal:
         self.file.close()
 
 
-def through(backend: Backend, raws: List[Any], params: Json, of: Json, *, what: str, name: str = "items", field: Optional[str] = None, system: Optional[str] = None) -> "tuple[Journal, Json]":
+def through(
+    backend: Backend, raws: List[Any], params: Json, of: Json, *, what: str, name: str = "items", field: Optional[str] = None, system: Optional[str] = None
+) -> "tuple[Journal, Json]":
     """Work on all items; returns their records and the figures of this attempt.
 
     An item that cannot be used has an error in its record; with params["on_error"] fail the first such ends the task. `of` is what

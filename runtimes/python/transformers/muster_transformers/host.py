@@ -108,6 +108,7 @@ class Host:
         def step(event: Json) -> None:
             wire.send(to, {"step": event})
 
+        listen(lambda fraction, text, figures: step({**figures, **({"step": text} if text else {})}))
         try:
             new = self.open(message, step)
             assert self.working is not None
@@ -123,6 +124,8 @@ class Host:
             traceback.print_exc()
             reason, sentence = explained(e)
             return {"fail": {"reason": reason, "message": sentence}}
+        finally:
+            listen(None)
 
     def open(self, message: Json, step: Any) -> bool:
         """Load the model unless it is there. Whether it is new."""
@@ -133,11 +136,7 @@ class Host:
             raise Fail("dependency", f"this host is for {self.wanted.model}, not for {wanted.model}")
         if not wanted.shareable():
             raise Fail("dependency", f"model {wanted.model} is not loaded by a host of all tasks")
-        listen(lambda fraction, text, figures: step({"step": text}) if text else None)
-        try:
-            self.working = load(wanted, lambda text: step({"step": text}))
-        finally:
-            listen(None)
+        self.working = load(wanted, lambda text: step({"step": text}))
         self.wanted = wanted
         return True
 

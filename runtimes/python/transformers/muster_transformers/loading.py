@@ -120,7 +120,10 @@ def told_by(folder: Path, model: str) -> str:
             return IMAGES
         if name.endswith(("Model", "ForMaskedLM", "ForPreTraining")):
             return EMBEDDING
-    raise Fail("bad_input", f"task: what model {model} is for is not told by its files ({', '.join(names) or 'no architectures'}): write task, one of {', '.join(TASKS)}")
+    raise Fail(
+        "bad_input",
+        f"task: what model {model} is for is not told by its files ({', '.join(names) or 'no architectures'}): write task, one of {', '.join(TASKS)}",
+    )
 
 
 def arguments(wanted: Wanted, device: Any) -> Json:
@@ -167,7 +170,14 @@ def explained(e: Exception, wanted: Wanted) -> Exception:
     name = type(e).__name__
     if "trust_remote_code" in str(e):
         return Fail("bad_input", f"{where} brings code of its own: read it, and write trust_remote_code: true if you want it to run")
-    if "SafetensorError" in name or "UnpicklingError" in name or "PytorchStreamReader" in str(e) or "BadZipFile" in name or "header" in text.lower() and "safetensors" in str(e).lower():
+    if (
+        "SafetensorError" in name
+        or "UnpicklingError" in name
+        or "PytorchStreamReader" in str(e)
+        or "BadZipFile" in name
+        or "header" in text.lower()
+        and "safetensors" in str(e).lower()
+    ):
         return Fail("bad_input", f"{where}: its weights are damaged ({text}): fetch or copy it again")
     if isinstance(e, (RuntimeError, KeyError)) and ("size mismatch" in str(e) or "shape" in str(e)):
         return Fail("bad_input", f"{where}: its weights do not fit its config.json ({text})")

@@ -28,7 +28,11 @@ def rag(given: Json) -> Json:
             raise Fail("bad_input", f"prompt: it has no {name}, which is replaced")
     if given.get("generator") and not queries:
         raise Fail("bad_input", "query: a generator answers questions, and there are none: write query or queries")
-    passages = pieces(documents(given["documents"], given.get("field")), int(given.get("chunk_size") or 200), int(given.get("chunk_overlap", 40))) if given.get("documents") else []
+    passages = (
+        pieces(documents(given["documents"], given.get("field")), int(given.get("chunk_size") or 200), int(given.get("chunk_overlap", 40)))
+        if given.get("documents")
+        else []
+    )
     if given.get("documents") and not passages:
         raise Fail("bad_input", "documents: there is no text in them")
     wanted = Wanted.of({k: v for k, v in given.items() if k != "task"}, task=EMBEDDING)
@@ -72,7 +76,9 @@ def _indexed(given: Json, wanted: Wanted, passages: List[Json]) -> "tuple[Index,
         records.close()
     if old is not None:
         if old.dimensions != vectors.shape[1]:
-            raise Fail("bad_input", f"index: its vectors have {old.dimensions} numbers, and those of {wanted.model} {vectors.shape[1]}: it is of another revision")
+            raise Fail(
+                "bad_input", f"index: its vectors have {old.dimensions} numbers, and those of {wanted.model} {vectors.shape[1]}: it is of another revision"
+            )
         passages, vectors = old.passages + passages, np.concatenate([old.vectors, vectors])
     return Index(passages, np.ascontiguousarray(vectors), wanted.model, vectors.shape[1]), embedder, figures
 
@@ -90,7 +96,10 @@ def _vectors(embedder: Backend, texts: List[str], params: Json, prompt_name: Opt
 def _answered(given: Json, prompt: str, answers: List[Json]) -> "tuple[Json, Json]":
     """Have the generator answer each question, with the sources that it was shown."""
     wanted = Wanted.of(
-        {k: given[k] for k in ("device", "dtype", "trust_remote_code") if given.get(k) is not None}, model=given["generator"], revision=given.get("generator_revision"), task=GENERATION
+        {k: given[k] for k in ("device", "dtype", "trust_remote_code") if given.get(k) is not None},
+        model=given["generator"],
+        revision=given.get("generator_revision"),
+        task=GENERATION,
     )
     generator = Backend(wanted)
 

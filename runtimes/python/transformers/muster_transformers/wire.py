@@ -1,11 +1,11 @@
 """How tasks and warm hosts talk: over a unix socket, frames of one line of JSON and the bytes that it counts.
 
-    {"op": "run", "items": [{"image": {"$bytes": 0}}], "bytes": [4711]}\\n<4711 bytes>
+{"op": "run", "items": [{"image": {"$bytes": 0}}], "bytes": [4711]}\\n<4711 bytes>
 
-    ping                     is answered with {"ok", "pid", "busy", "about"}
-    evict                    is answered with {"ok"}, and ends the host
-    open wanted              loads a model unless it is loaded: {"step"}…, then {"about", "new"} or {"fail": {reason, message}}
-    run wanted items params  {"step"}…, then {"records"} or {"fail"}
+ping                     is answered with {"ok", "pid", "busy", "about"}
+evict                    is answered with {"ok"}, and ends the host
+open wanted              loads a model unless it is loaded: {"step"}…, then {"about", "new"} or {"fail": {reason, message}}
+run wanted items params  {"step"}…, then {"records"} or {"fail"}
 """
 
 import json

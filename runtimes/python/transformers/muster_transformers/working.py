@@ -147,7 +147,10 @@ class Model(Working):
         self.model, told = maker.from_pretrained(str(folder), output_loading_info=True, **args)
         missing = sorted(told.get("missing_keys") or [])
         if missing and self.needs(missing):
-            raise Fail("bad_input", f"model {wanted.model} is not made for {self.task}: it has no weights for {', '.join(missing[:3])}{' and others' if len(missing) > 3 else ''}")
+            raise Fail(
+                "bad_input",
+                f"model {wanted.model} is not made for {self.task}: it has no weights for {', '.join(missing[:3])}{' and others' if len(missing) > 3 else ''}",
+            )
         if not wanted.device_map:
             self.model.to(device)
         else:
@@ -275,7 +278,9 @@ class Generator(Text):
         new = int(params.get("max_new_tokens") or 128)
         if not self.answers and self.most and len(ids) + new > self.most:
             if not params.get("truncate") or new >= self.most:
-                raise TooLong(f"the prompt has {len(ids)} tokens and max_new_tokens is {new}, and the model reads {self.most} together: shorten one of them, or write truncate: true")
+                raise TooLong(
+                    f"the prompt has {len(ids)} tokens and max_new_tokens is {new}, and the model reads {self.most} together: shorten one of them, or write truncate: true"
+                )
             ids = ids[new - self.most :]  # the end of a prompt is what is answered
         return ids
 
@@ -316,7 +321,15 @@ class Generator(Text):
             for s in stop:
                 if s in text:
                     text, ended = text[: text.index(s)], True
-            records.append({"prediction": text, "finish": "stop" if ended else "length", "tokens_in": len(thing), "tokens_out": len(new), "latency_ms": round(took * 1000, 3)})
+            records.append(
+                {
+                    "prediction": text,
+                    "finish": "stop" if ended else "length",
+                    "tokens_in": len(thing),
+                    "tokens_out": len(new),
+                    "latency_ms": round(took * 1000, 3),
+                }
+            )
         return records
 
 
@@ -484,7 +497,11 @@ def _sentence(folder: Path, model: str) -> "tuple[str, bool, int, Dict[str, str]
         kind = str(module.get("type", "")).rsplit(".", 1)[-1]
         if kind == "Pooling":
             config = read(folder / module.get("path", "") / "config.json")
-            modes = [config["pooling_mode"]] if config.get("pooling_mode") else [_POOLINGS.get(k, k) for k, v in config.items() if k.startswith("pooling_mode_") and v is True]
+            modes = (
+                [config["pooling_mode"]]
+                if config.get("pooling_mode")
+                else [_POOLINGS.get(k, k) for k, v in config.items() if k.startswith("pooling_mode_") and v is True]
+            )
             modes = [{"lasttoken": "last"}.get(m, m) for m in modes] or ["mean"]
             if len(modes) != 1 or modes[0] not in _POOLINGS.values():
                 raise Fail("bad_input", f"model {model} pools its tokens in a way that is not supported: {', '.join(modes)}")

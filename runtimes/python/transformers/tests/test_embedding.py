@@ -51,7 +51,9 @@ def test_passages_are_found_and_an_index_is_used_again(task, minilm):
     assert result["passages"] == 3 and task.lines("answers.jsonl") == result["answers"]
 
     (task.out / "index.safetensors").rename(task.folder / "old.safetensors")
-    result = rag({"model": minilm, "index": "old.safetensors", "documents": ["Cats purr when they are content."], "query": "What sound do felines make?", "top_k": 4})
+    result = rag(
+        {"model": minilm, "index": "old.safetensors", "documents": ["Cats purr when they are content."], "query": "What sound do felines make?", "top_k": 4}
+    )
     scores = [p["score"] for p in result["answers"][0]["passages"]]
     assert result["passages"] == 4 and result["indexed"] == 1 and scores == sorted(scores, reverse=True)
     assert result["answers"][0]["passages"][0]["source"] == "documents.0"

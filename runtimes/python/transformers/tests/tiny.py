@@ -38,7 +38,9 @@ def gpt2(folder: Path, width: int = 32, layers: int = 2) -> Path:
 
     torch.manual_seed(0)
     t = tokenizer(folder)
-    GPT2LMHeadModel(GPT2Config(vocab_size=len(t), n_positions=64, n_embd=width, n_layer=layers, n_head=2, bos_token_id=0, eos_token_id=1, pad_token_id=2)).save_pretrained(folder)
+    GPT2LMHeadModel(
+        GPT2Config(vocab_size=len(t), n_positions=64, n_embd=width, n_layer=layers, n_head=2, bos_token_id=0, eos_token_id=1, pad_token_id=2)
+    ).save_pretrained(folder)
     return folder
 
 
@@ -49,7 +51,15 @@ def llama(folder: Path) -> Path:
     torch.manual_seed(0)
     t = tokenizer(folder, chat=True)
     config = LlamaConfig(
-        vocab_size=len(t), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, max_position_embeddings=64, bos_token_id=0, eos_token_id=1, pad_token_id=2
+        vocab_size=len(t),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        bos_token_id=0,
+        eos_token_id=1,
+        pad_token_id=2,
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
@@ -61,7 +71,9 @@ def bert(folder: Path, labels: "tuple[str, ...]" = ("bad", "good")) -> Path:
 
     torch.manual_seed(0)
     t = tokenizer(folder, bert=True)
-    config = BertConfig(vocab_size=len(t), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=64, pad_token_id=2)
+    config = BertConfig(
+        vocab_size=len(t), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=64, pad_token_id=2
+    )
     config.id2label = dict(enumerate(labels))
     config.label2id = {v: k for k, v in config.id2label.items()}
     BertForSequenceClassification(config).save_pretrained(folder)
@@ -73,7 +85,9 @@ def resnet(folder: Path) -> Path:
     from transformers import ResNetConfig, ResNetForImageClassification, ViTImageProcessor
 
     torch.manual_seed(0)
-    config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], id2label={0: "cat", 1: "dog", 2: "owl"}, label2id={"cat": 0, "dog": 1, "owl": 2})
+    config = ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], id2label={0: "cat", 1: "dog", 2: "owl"}, label2id={"cat": 0, "dog": 1, "owl": 2}
+    )
     ResNetForImageClassification(config).save_pretrained(folder)
     ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
     return folder
@@ -84,7 +98,16 @@ def vit(folder: Path) -> Path:
     from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
     torch.manual_seed(0)
-    config = ViTConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, image_size=32, patch_size=8, id2label={0: "cat", 1: "dog"}, label2id={"cat": 0, "dog": 1})
+    config = ViTConfig(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        image_size=32,
+        patch_size=8,
+        id2label={0: "cat", 1: "dog"},
+        label2id={"cat": 0, "dog": 1},
+    )
     ViTForImageClassification(config).save_pretrained(folder)
     ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
     return folder

@@ -88,7 +88,10 @@ def load(wanted: Wanted, step: Callable[[str], None]) -> Working:
     import vllm  # noqa: F401 - so that its absence is told as what it is
 
     if not torch.cuda.is_available():
-        raise Fail("dependency", f"the engine vllm needs a GPU, and this task sees none that PyTorch {torch.__version__} can use: set resources.gpus, or leave engine out")
+        raise Fail(
+            "dependency",
+            f"the engine vllm needs a GPU, and this task sees none that PyTorch {torch.__version__} can use: set resources.gpus, or leave engine out",
+        )
     if wanted.device_map or (wanted.device or "auto").split(":")[0] not in ("auto", "cuda"):
         raise Fail("bad_input", "engine: vllm takes all GPUs of the task by itself: leave device and device_map out")
     step(f"finding {wanted.model}")
