@@ -212,6 +212,27 @@ func TestNoPlaceForGroups(t *testing.T) {
 	}
 }
 
+// TestSwap is a worker whose owner lets tasks use swap: memory is bounded as ever, and swap is not.
+func TestSwap(t *testing.T) {
+	m := newMachine(t, unifiedMount, "0::/a.service\n")
+	m.top(all)
+	m.group("/sys/fs/cgroup/a.service", "cpu memory pids", "")
+	m.file("/sys/fs/cgroup/a.service/cgroup.procs", strconv.Itoa(os.Getpid())+"\n")
+	g, notes := settle(mounted(m.root), "muster-1", totals{memory: 8 << 30, swap: true}, m.mkdir)
+	if len(notes) > 0 {
+		t.Fatal(notes)
+	}
+	if _, _, err := g.make("17.3-2", need{memory: 1 << 30, swap: true}); err != nil {
+		t.Fatal(err)
+	}
+	for group, memory := range map[string]string{"muster-1": "8589934592", "muster-1/17.3-2": "1073741824"} {
+		dir := "/sys/fs/cgroup/a.service/" + group + "/"
+		if got, swap := m.read(dir+"memory.max"), m.read(dir+"memory.swap.max"); got != memory || swap != "max" {
+			t.Errorf("%s has %s of memory and %s of swap", group, got, swap)
+		}
+	}
+}
+
 // TestContainerWithItsOwnGroups is a worker in a container that sees its group as
 // the root: all in it is the container's, and may move.
 func TestContainerWithItsOwnGroups(t *testing.T) {

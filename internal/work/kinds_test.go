@@ -1,0 +1,60 @@
+package work
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+func TestWhatIsWrongWithTheAIKinds(t *testing.T) {
+	for _, ai := range []AI{{}, {CUDAStreams: 4, OptimizeFor: OptimizeLatency, CacheTTL: time.Minute}} {
+		if err := ai.check(); err != nil {
+			t.Errorf("%+v: %v", ai, err)
+		}
+	}
+	for _, ai := range []AI{{CUDAStreams: -1}, {OptimizeFor: "speed"}, {CacheTTL: -1}} {
+		if err := ai.check(); muster.CodeOf(err) != muster.Invalid {
+			t.Errorf("%+v: %v", ai, err)
+		}
+	}
+}
+
+func TestWhatTasksAreTold(t *testing.T) {
+	if env := (&AI{CacheModels: true}).environ(0); len(env) > 0 {
+		t.Errorf("without a word of the owner's: %q", env)
+	}
+	all := AI{CUDAStreams: 4, OptimizeFor: OptimizeThroughput, MixedPrecision: true, EnableSwap: true}
+	want := []string{"MUSTER_CUDA_STREAMS=4", "MUSTER_OPTIMIZE_FOR=throughput", "MUSTER_MIXED_PRECISION=1", "MUSTER_MEMORY_BUFFER=0.25", "MUSTER_ENABLE_SWAP=1"}
+	if env := all.environ(0.25); !slices.Equal(env, want) {
+		t.Errorf("%q", env)
+	}
+}
+
+// TestAllowedKindsAreKnown holds that an owner's list of kinds may name those that come with Muster and the owner's own.
+func TestAllowedKindsAreKnown(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "resize"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	text := "name: resize\nabout: Make images smaller.\nentry: [convert]\n"
+	if err := os.WriteFile(filepath.Join(dir, "resize", "kind.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := &Worker{cfg: Config{AI: AI{Kinds: dir}, Kinds: []string{"resize", "echo", "process"}}, log: slog.New(slog.DiscardHandler)}
+	if own, err := w.own(); err != nil || len(own) != 1 {
+		t.Errorf("%v, %v", own, err)
+	}
+	w.cfg.Kinds = []string{"resise"}
+	if _, err := w.own(); err == nil || !strings.Contains(err.Error(), "there is no kind resise (did you mean resize?)") {
+		t.Errorf("%v", err)
+	}
+	if _, err := Kind("Resize me"); err == nil {
+		t.Error("Resize me is taken for a kind")
+	}
+}
