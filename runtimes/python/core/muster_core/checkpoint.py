@@ -8,7 +8,7 @@ numbers, texts, None, and lists, tuples and dicts of them; nothing in a file is 
 import os
 import re
 from pathlib import Path
-from typing import Any, BinaryIO, Mapping, Optional
+from typing import Any, BinaryIO, Mapping, Optional, cast
 
 from muster import checkpoint_dir
 
@@ -36,7 +36,7 @@ def write(path: Path, state: Any) -> Path:
     try:
         with open(part, "wb", buffering=0) as f:
             sink = _Sink(f)
-            torch.save(state, sink)
+            torch.save(state, cast(Any, sink))
             if sink.failed:
                 raise sink.failed
             os.fsync(f.fileno())

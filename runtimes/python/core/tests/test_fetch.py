@@ -105,7 +105,19 @@ def test_private_addresses_are_for_owners_to_allow(base, tmp_path, monkeypatch):
 
 
 def test_public():
-    for private in ("10.1.2.3", "127.0.0.1", "169.254.169.254", "100.64.0.1", "::1", "fe80::1%eth0", "::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:a00:1::", "224.0.0.1", "0.0.0.0"):
+    for private in (
+        "10.1.2.3",
+        "127.0.0.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "::1",
+        "fe80::1%eth0",
+        "::ffff:10.0.0.1",
+        "64:ff9b::a00:1",
+        "2002:a00:1::",
+        "224.0.0.1",
+        "0.0.0.0",
+    ):
         assert not public(private), private
     assert public("93.184.216.34") and public("2606:4700::1111")
 

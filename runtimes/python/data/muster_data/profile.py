@@ -137,14 +137,27 @@ class Rows:
 
 def markdown(title: str, rows: Json, columns: List[Json]) -> str:
     """The report for people."""
-    lines = [f"# {title}", "", f"{rows['rows']:,} rows, {len(columns)} columns, {'' if rows['duplicates'] is None else format(rows['duplicates'], ',')} duplicates".rstrip(), ""]
+    lines = [
+        f"# {title}",
+        "",
+        f"{rows['rows']:,} rows, {len(columns)} columns, {'' if rows['duplicates'] is None else format(rows['duplicates'], ',')} duplicates".rstrip(),
+        "",
+    ]
     lines += ["| column | type | missing | distinct | range | mean ± std | commonest |", "|---|---|---|---|---|---|---|"]
     for c in columns:
         distinct = c.get("distinct")
         span = f"{c['min']} to {c['max']}" if "min" in c else f"{c['length']['min']} to {c['length']['max']} characters" if "length" in c else ""
         mean = f"{c['mean']:.4g} ± {c['std']:.4g}" if "mean" in c else ""
         common = ", ".join(f"{t['value']} ({t['count']:,})" for t in c.get("top", [])[:3])
-        cells = [c["name"], c["type"], f"{c['missing']:,}", f"over {c['distinctAtLeast']:,}" if "distinctAtLeast" in c else "" if distinct is None else f"{distinct:,}", span, mean, common]
+        cells = [
+            c["name"],
+            c["type"],
+            f"{c['missing']:,}",
+            f"over {c['distinctAtLeast']:,}" if "distinctAtLeast" in c else "" if distinct is None else f"{distinct:,}",
+            span,
+            mean,
+            common,
+        ]
         lines.append("| " + " | ".join(str(v).replace("|", "\\|").replace("\n", " ")[:80] for v in cells) + " |")
     return "\n".join(lines) + "\n"
 

@@ -88,7 +88,7 @@ class Sink:
 
 
 def _deep(kind: pa.DataType) -> bool:
-    return pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 def _text(value: Any) -> Optional[str]:

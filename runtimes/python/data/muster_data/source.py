@@ -109,7 +109,9 @@ class Source:
                 for i, (kind, shape) in enumerate(_SHAPES):
                     could[i] = could[i] and bool(pc.all(pc.match_substring_regex(values, shape), min_count=0).as_py()) and _castable(values, kind)
         # Without a value nothing speaks for a type.
-        return pa.schema([pa.field(name, next((t for i, (t, _) in enumerate(_SHAPES) if could[i] and some[name]), pa.string())) for name, could in fits.items()])
+        return pa.schema(
+            [pa.field(name, next((t for i, (t, _) in enumerate(_SHAPES) if could[i] and some[name]), pa.string())) for name, could in fits.items()]
+        )
 
     def _read(self, begin: float, rows: "Callable[[io.TextIOWrapper], Iterator[T]]") -> "Iterator[T]":
         """What rows makes of the file's text; tells of half of the work from begin on."""
@@ -123,7 +125,9 @@ class Source:
                 yield found
                 self.told(begin + raw.tell() / size / 2)
         except UnicodeDecodeError:
-            raise Fail("bad_input", f"dataset: {self.path.name} line {_undecodable(self.path)} is not UTF-8 text: write it as such, or is it another format?") from None
+            raise Fail(
+                "bad_input", f"dataset: {self.path.name} line {_undecodable(self.path)} is not UTF-8 text: write it as such, or is it another format?"
+            ) from None
         except (EOFError, gzip.BadGzipFile, zlib.error) as e:
             raise Fail("bad_input", f"dataset: {self.path.name} cannot be unpacked: {_first(e)}") from None
         finally:
@@ -140,8 +144,11 @@ class Source:
         try:
             names = next(lines, None)
             if not names:
-                raise Fail("bad_input", f"dataset: {self.path.name} {'begins with an empty line' if names is not None else 'is empty'}: the first line must name the columns")
-            if (nameless := [i for i, n in enumerate(names, 1) if not n.strip()]) :
+                raise Fail(
+                    "bad_input",
+                    f"dataset: {self.path.name} {'begins with an empty line' if names is not None else 'is empty'}: the first line must name the columns",
+                )
+            if nameless := [i for i, n in enumerate(names, 1) if not n.strip()]:
                 raise Fail("bad_input", f"dataset: {self.path.name} line 1: column {nameless[0]} has no name")
             self._once(names)
             schema = pa.schema([(n, pa.string()) for n in names])

@@ -15,7 +15,14 @@ class Done:
     def __init__(self, folder, given):
         out = folder / "out"
         (folder / "input.json").write_text(json.dumps(given))
-        env = {**os.environ, "MUSTER_TASK": "1.0", "MUSTER_INPUT": str(folder / "input.json"), "MUSTER_OUT": str(out), "MUSTER_EVENTS": str(folder / "events"), "PYTHONPATH": ":".join(sys.path)}
+        env = {
+            **os.environ,
+            "MUSTER_TASK": "1.0",
+            "MUSTER_INPUT": str(folder / "input.json"),
+            "MUSTER_OUT": str(out),
+            "MUSTER_EVENTS": str(folder / "events"),
+            "PYTHONPATH": ":".join(sys.path),
+        }
         program = "import atexit, resource, runpy\natexit.register(lambda: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))\nrunpy.run_module('muster_data.kind', run_name='__main__')"
         done = subprocess.run([sys.executable, "-c", program], cwd=folder, env=env, capture_output=True, text=True, timeout=120)
         self.said, self.status, self.peak = done.stdout + done.stderr, done.returncode, int(done.stdout.split()[-1]) << 10

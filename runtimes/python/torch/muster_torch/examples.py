@@ -72,7 +72,9 @@ def _folder(path: Path, given: Json) -> Examples:
     if len(inside) == 1 and inside[0].is_file() and tables.form(inside[0]):
         return table(tables.read(inside[0], given.get("format")), given)
     if not any(p.is_dir() for p in inside):
-        raise Fail("bad_input", f"dataset: {path} has no folder for each class and is not a single table; it has {tables.listed(p.name for p in inside) or 'nothing'}")
+        raise Fail(
+            "bad_input", f"dataset: {path} has no folder for each class and is not a single table; it has {tables.listed(p.name for p in inside) or 'nothing'}"
+        )
     size = given.get("image_size", 64)
     x, y, labels = images.read(path, size)
     train, test = _split(y, given, True)
@@ -113,7 +115,9 @@ def table(frame: pd.DataFrame, given: Json) -> Examples:
     return Examples(Data(x[train], values[train]), Data(x[test], values[test]), labels, {**source, "target": name}, y_mean=mean, y_spread=spread or 1.0)
 
 
-def _learned(frame: pd.DataFrame, features: List[str], text: Optional[str], train: np.ndarray, trees: bool) -> "tuple[Callable[[pd.DataFrame], np.ndarray], Json]":
+def _learned(
+    frame: pd.DataFrame, features: List[str], text: Optional[str], train: np.ndarray, trees: bool
+) -> "tuple[Callable[[pd.DataFrame], np.ndarray], Json]":
     if text:
         words = tables.Words.learn(frame[text].iloc[train])
         say(f"learning from {len(words.vocabulary)} words and pairs of words of the column {text}")

@@ -129,7 +129,10 @@ def _read(path: Path, name: str, verify: bool) -> np.ndarray:
     if len(raw) != want:
         raise Fail("bad_input", f"data: {path.name} has {len(raw)} bytes, and its header says {want}: it is damaged")
     if verify and (got := hashlib.sha256(raw).hexdigest()) != FILES[name]:
-        raise Fail("bad_input", f"data: {path.name} has the right form, but its SHA-256 is {got}, not MNIST's {FILES[name]}: it is damaged, or another data set in MNIST's form, which verify: false allows")
+        raise Fail(
+            "bad_input",
+            f"data: {path.name} has the right form, but its SHA-256 is {got}, not MNIST's {FILES[name]}: it is damaged, or another data set in MNIST's form, which verify: false allows",
+        )
     if 0 in shape or axes == 3 and min(shape[1:]) < 8:
         raise Fail("bad_input", f"data: {path.name} has the shape {shape}: images of 8 by 8 pixels or more are needed, and at least one")
     array = np.frombuffer(raw, np.uint8, offset=head).reshape(shape)

@@ -101,7 +101,9 @@ class _Run:
         else:
             self.optimizer = torch.optim.AdamW(model.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay)
         scales = plan.precision == torch.float16
-        self.scaler: Any = torch.amp.GradScaler(plan.device.type, enabled=scales) if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler(enabled=scales)
+        self.scaler: Any = (
+            torch.amp.GradScaler(plan.device.type, enabled=scales) if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler(enabled=scales)
+        )
         self.out = Outcome(batch_size=size)
         self.epoch = self.batch = self.hits = 0  # whole epochs, batches of the running one, right answers in them
         self.loss = self.seconds = 0.0  # sums of the running epoch
@@ -202,7 +204,10 @@ class _Run:
     def diverged(self, what: str) -> None:
         where = f"epoch {self.epoch + 1}, batch {min(self.batch + 1, self.batches)} of {self.batches}, with a learning rate of {self.rate():.3g}"
         kept = f"the weights of epoch {self.epoch} are kept" if self.epoch else "no epoch had ended before"
-        raise Diverged(f"{what} in {where}: take a smaller learning_rate, such as {self.plan.learning_rate / 10:.2g}, or look for extreme values in the data; {kept}", self.out)
+        raise Diverged(
+            f"{what} in {where}: take a smaller learning_rate, such as {self.plan.learning_rate / 10:.2g}, or look for extreme values in the data; {kept}",
+            self.out,
+        )
 
     def save(self) -> None:
         self.saved = time.monotonic()
@@ -297,7 +302,10 @@ def _answer(model: nn.Module, x: torch.Tensor, y: torch.Tensor, classes: int) ->
         raise Fail("bad_input", f"the network answers with a {type(out).__name__}, not a tensor")
     if classes:
         if out.dim() != 2 or tuple(out.shape) != (len(y), classes):
-            raise Fail("bad_input", f"the network answers with the shape {tuple(out.shape)} to a batch of {len(y)}, not {(len(y), classes)}: one number for each of the {classes} classes")
+            raise Fail(
+                "bad_input",
+                f"the network answers with the shape {tuple(out.shape)} to a batch of {len(y)}, not {(len(y), classes)}: one number for each of the {classes} classes",
+            )
         return out
     if out.numel() != len(y):
         raise Fail("bad_input", f"the network answers with the shape {tuple(out.shape)} to a batch of {len(y)}, not one number for each")

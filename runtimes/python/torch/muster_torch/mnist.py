@@ -41,12 +41,18 @@ def train(given: Json) -> Json:
     shape = training.x.shape[1:]
     model = CNN((1, *shape), 10)
     parameters = sum(p.numel() for p in model.parameters())
-    about = {"dataset": dataset, "device": device.describe(where), "parameters": parameters, "examples": {"training": len(training), "heldOut": len(test)}, "seed": seed}
+    about = {
+        "dataset": dataset,
+        "device": device.describe(where),
+        "parameters": parameters,
+        "examples": {"training": len(training), "heldOut": len(test)},
+        "seed": seed,
+    }
     try:
         outcome = loop.fit(model, plan, training, test)
     except loop.Diverged as e:
         if e.outcome.epochs:
-            model.load_state_dict(e.outcome.weights)
+            model.load_state_dict(e.outcome.weights or {})
             _keep(model, plan, e.outcome, test, {**about, "status": "diverged", "why": str(e)}, mean, spread)
         raise Fail("diverged", str(e)) from None
     return _keep(model, plan, outcome, test, {**about, "status": "success"}, mean, spread)

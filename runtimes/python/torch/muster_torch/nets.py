@@ -24,7 +24,9 @@ class CNN(nn.Module):
             high, wide = high // 2, wide // 2
         self.body = nn.Sequential(*blocks)
         pooled = high * wide > 16
-        self.head = nn.Sequential(_Mean() if pooled else nn.Flatten(), nn.Dropout(0.25), nn.Linear(channels if pooled else channels * high * wide, classes or 1))
+        self.head = nn.Sequential(
+            _Mean() if pooled else nn.Flatten(), nn.Dropout(0.25), nn.Linear(channels if pooled else channels * high * wide, classes or 1)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.body(x))  # type: ignore[no-any-return]

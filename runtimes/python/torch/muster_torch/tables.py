@@ -55,7 +55,7 @@ def read(path: Path, how: Optional[str] = None) -> pd.DataFrame:
     if len(table) == 0:
         raise Fail("bad_input", f"dataset: {path.name} has no rows")
     table.columns = [str(c) for c in table.columns]
-    if (twice := [c for c, n in Counter(table.columns).items() if n > 1]):
+    if twice := [c for c, n in Counter(table.columns).items() if n > 1]:
         raise Fail("bad_input", f"dataset: {path.name} has several columns with the name {twice[0]}")
     return table
 
@@ -147,13 +147,13 @@ def classes(y: pd.Series) -> "tuple[np.ndarray, List[str]]":
     if len(values) > 10_000 or len(values) > len(y) // 2:
         raise Fail("bad_input", f"target: {len(values)} different values in {len(y)} rows are no classes: write task: regression, or another target")
     number = {v: n for n, v in enumerate(values)}
-    return y.map(number).to_numpy(np.int64), [str(v) for v in values]
+    return np.asarray(y.map(number), np.int64), [str(v) for v in values]
 
 
 def numbers(y: pd.Series) -> np.ndarray:
     """The target of a regression."""
     try:
-        values = pd.to_numeric(y).to_numpy(np.float64)
+        values: np.ndarray = np.asarray(pd.to_numeric(y), np.float64)
     except (ValueError, TypeError) as e:
         raise Fail("bad_input", f"target: not all values are numbers ({e}): write task: classification") from None
     if not np.isfinite(values).all():
@@ -225,7 +225,7 @@ def _column(values: pd.Series, name: str) -> Optional[Json]:
 
 def _numeric(values: pd.Series, name: str) -> np.ndarray:
     if pd.api.types.is_datetime64_any_dtype(values):
-        seconds = values.astype("int64").to_numpy(float)
+        seconds: np.ndarray = np.asarray(values.astype("int64"), float)
         seconds[values.isna().to_numpy()] = np.nan
         return seconds
     if not pd.api.types.is_numeric_dtype(values):
@@ -234,7 +234,7 @@ def _numeric(values: pd.Series, name: str) -> np.ndarray:
         if (bad := got.isna() & values.notna()).any():
             raise Fail("bad_input", f"dataset: column {name} has {values[bad].iloc[0]!r} where the model was trained with numbers")
         values = got
-    return values.to_numpy(dtype=float, na_value=np.nan)
+    return np.asarray(values.to_numpy(dtype=float, na_value=np.nan))
 
 
 def _text(v: Any) -> str:

@@ -68,7 +68,7 @@ def _learn(data: examples.Examples, given: Json, about: Json) -> Json:
         outcome, status, why = e.outcome, "diverged", str(e)
         if not outcome.epochs:
             raise Fail("diverged", why) from None
-        model.load_state_dict(outcome.weights)
+        model.load_state_dict(outcome.weights or {})
     checkpoint.write(out_dir() / "model.pt", {"state_dict": outcome.weights, "about": json.dumps(about)})
     scores = loop.evaluate(model, plan, data.test, outcome.batch_size)
     result = _told(data, outcome, about, scores, {**more, "status": status, "batchSize": outcome.batch_size}, "model.pt", "epoch")
@@ -84,7 +84,9 @@ def _boost(data: examples.Examples, given: Json, about: Json) -> Json:
     joblib.dump({"model": model, "about": json.dumps(about)}, out_dir() / "model.joblib")
     test = data.test.x.reshape(len(data.test), -1)
     loss, scores = trees.measure(model, test, data.test.y, data)
-    return _told(data, outcome, about, {"loss": loss, **scores}, {"device": "cpu", "status": "success", "seed": given.get("seed", 0)}, "model.joblib", "iteration")
+    return _told(
+        data, outcome, about, {"loss": loss, **scores}, {"device": "cpu", "status": "success", "seed": given.get("seed", 0)}, "model.joblib", "iteration"
+    )
 
 
 def _told(data: examples.Examples, outcome: loop.Outcome, about: Json, scores: Json, more: Json, file: str, unit: str) -> Json:

@@ -21,7 +21,13 @@ def fit(data: Examples, given: Json) -> "tuple[Any, Outcome]":
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
     iterations, patience = given.get("epochs", 100), given.get("early_stopping", 0)
-    options = {"learning_rate": given.get("learning_rate", 0.1), "random_state": given.get("seed", 0), "early_stopping": False, "warm_start": True, **given.get("model_args", {})}
+    options = {
+        "learning_rate": given.get("learning_rate", 0.1),
+        "random_state": given.get("seed", 0),
+        "early_stopping": False,
+        "warm_start": True,
+        **given.get("model_args", {}),
+    }
     try:
         model: Any = (HistGradientBoostingClassifier if data.labels else HistGradientBoostingRegressor)(**options)
     except TypeError as e:
@@ -47,7 +53,11 @@ def fit(data: Examples, given: Json) -> "tuple[Any, Outcome]":
         out.epochs.append(one)
         out.best = min(out.epochs, key=lambda e: e["valLoss"])["epoch"]
         out.stopped = bool(patience) and one["epoch"] < iterations and one["epoch"] - out.best >= patience
-        shown = {"loss": one["loss"], "val_loss": one["valLoss"], **({"accuracy": one["accuracy"], "val_accuracy": one["valAccuracy"]} if data.labels else {"val_r2": one["valR2"]})}
+        shown = {
+            "loss": one["loss"],
+            "val_loss": one["valLoss"],
+            **({"accuracy": one["accuracy"], "val_accuracy": one["valAccuracy"]} if data.labels else {"val_r2": one["valR2"]}),
+        }
         report(one["epoch"] / iterations, f"iteration {one['epoch']}/{iterations}", **shown)
         say(f"iteration {one['epoch']}/{iterations}: " + ", ".join(f"{k} {v:.4f}" for k, v in shown.items()))
         _save(like, model, out)

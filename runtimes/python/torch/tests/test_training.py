@@ -33,7 +33,14 @@ def flowers(path):
     rng = np.random.default_rng(0)
     n = 200
     kind = rng.integers(0, 3, n)
-    table = pd.DataFrame({"id": [f"row-{i}" for i in range(n)], "petal": kind + rng.normal(0, 0.2, n), "colour": np.array(["white", "red", "blue"])[kind], "wild": rng.random(n) > 0.5})
+    table = pd.DataFrame(
+        {
+            "id": [f"row-{i}" for i in range(n)],
+            "petal": kind + rng.normal(0, 0.2, n),
+            "colour": np.array(["white", "red", "blue"])[kind],
+            "wild": rng.random(n) > 0.5,
+        }
+    )
     table.loc[::7, "petal"] = np.nan
     table.loc[::5, "colour"] = None
     table["species"] = np.array(["rose", "tulip", "iris"])[kind]
@@ -232,7 +239,11 @@ def test_damaged_data_is_named(tmp_path, monkeypatch, name):
 def test_data_that_is_not_there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.csv").write_text("a,target\n")
-    for dataset, told in [("imagenet", "imagenet is neither one that comes with Muster (digits, mnist, iris"), ("tarin.csv", "tarin.csv is not in the task's folder"), ("train.csv", "has no rows")]:
+    for dataset, told in [
+        ("imagenet", "imagenet is neither one that comes with Muster (digits, mnist, iris"),
+        ("tarin.csv", "tarin.csv is not in the task's folder"),
+        ("train.csv", "has no rows"),
+    ]:
         with pytest.raises(Fail) as e:
             examples.load({"dataset": dataset})
         assert told in str(e.value)
