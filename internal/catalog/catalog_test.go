@@ -82,7 +82,7 @@ func TestJobsAreHeldToTheKindsThatThereAre(t *testing.T) {
 		{input("resize", `{"widht": 640}`), "did you mean width?"},
 		{input("blur", `{"radius": 3}`), ""}, // its worker may come back
 		{input("resise", ``), "tasks[0].kind: there is no kind resise (did you mean resize?)"},
-		{input("scirpt", ``), "did you mean script?"},
+		{input("sript", ``), "did you mean script?"},
 		{input("zzzzzzzzzz", ``), "there are noop, process, script, container, "},
 		{muster.TaskSpec{Kind: "resize", Run: &muster.Command{Shell: "true"}}, "tasks[0].run: "},
 		{muster.TaskSpec{Run: &muster.Command{Shell: "true"}}, ""},

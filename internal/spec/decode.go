@@ -217,8 +217,8 @@ func keepsEmpty(f reflect.StructField) bool {
 // names lists the fields of t.
 func names(t reflect.Type) []string {
 	var all []string
-	for i := range t.NumField() {
-		if f := t.Field(i); f.IsExported() {
+	for f := range t.Fields() {
+		if f.IsExported() {
 			all = append(all, jsonName(f))
 		}
 	}

@@ -168,7 +168,7 @@ func drawn(by string, m *measured, first *float64, ratio bool) string {
 	case v == nil:
 		return "-"
 	}
-	s := ""
+	var s string
 	switch by {
 	case byLatency:
 		s = strconv.FormatFloat(*v, 'g', 4, 64) + " ms"

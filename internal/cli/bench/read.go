@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/muster-dev/muster"
@@ -106,13 +107,13 @@ func odds(all []column) []string {
 		differ("the model", first.report.Model, c.report.Model)
 		differ("what is measured", first.report.Task, c.report.Task)
 		differ("the shape of the inputs", plain(first.report.Shape), plain(c.report.Shape))
-		differ("whether the model is compiled", fmt.Sprint(first.report.Compile), fmt.Sprint(c.report.Compile))
+		differ("whether the model is compiled", strconv.FormatBool(first.report.Compile), strconv.FormatBool(c.report.Compile))
 		if a, b := first.report.Warmup, c.report.Warmup; a != nil && b != nil {
-			differ("the number of warm-up runs", fmt.Sprint(*a), fmt.Sprint(*b))
+			differ("the number of warm-up runs", strconv.FormatInt(*a, 10), strconv.FormatInt(*b, 10))
 		}
 		for _, m := range c.report.Runs {
 			if o := first.find(m.key()); o != nil && o.Iterations != m.Iterations {
-				differ("the number of iterations", fmt.Sprint(o.Iterations), fmt.Sprint(m.Iterations))
+				differ("the number of iterations", strconv.FormatInt(o.Iterations, 10), strconv.FormatInt(m.Iterations, 10))
 				break
 			}
 		}
