@@ -86,13 +86,9 @@ func (r *Runtimes) entry(ctx context.Context, d *definition) (Entry, error) {
 		e.Folder, e.Python = dir, filepath.Join(dir, "bin", "python")
 		e.Size, e.Built, e.Used = rec.Size, rec.Built, muster.TimeOf(used)
 	}
-	if h, lockErr := r.try(d.name, false); errors.Is(lockErr, errBusy) {
-		e.State = Making
-		return e, nil
-	} else if lockErr == nil {
-		defer h.release()
-	} // else, such as in a data dir that is another's, what is found is told
 	switch {
+	case r.busy(d.name):
+		e.State = Making
 	case err == nil:
 		e.State = Ready
 		if err = r.works(ctx, dir); err == nil {

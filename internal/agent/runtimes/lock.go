@@ -39,6 +39,16 @@ func (r *Runtimes) try(name string, alone bool) (*hold, error) {
 	return &hold{f}, nil
 }
 
+// busy reports whether some process makes or removes a runtime. It changes nothing, also in another user's data dir.
+func (r *Runtimes) busy(name string) bool {
+	f, err := os.Open(filepath.Join(r.dir, "locks", name))
+	if err != nil {
+		return false // nobody has ever made it, or that cannot be known
+	}
+	defer f.Close()
+	return errors.Is(lockFile(f, false), errBusy)
+}
+
 // wait takes the lock when it is free.
 func (r *Runtimes) wait(ctx context.Context, name string, alone bool, watch run.Watch) (*hold, error) {
 	told := false

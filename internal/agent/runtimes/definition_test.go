@@ -1,0 +1,119 @@
+package runtimes
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestEmbeddedRuntimes holds that each runtime that comes with Muster can be made: what it needs is in its lock,
+// every package in one version for each case, with the hashes of its files.
+func TestEmbeddedRuntimes(t *testing.T) {
+	r, err := New(Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := r.Names()
+	if err != nil || !slices.Contains(names, "torch") {
+		t.Fatalf("there are %q, %v", names, err)
+	}
+	line := regexp.MustCompile(`^[a-z0-9.-]+==[a-zA-Z0-9.+!]+( ; [^-]*(?:[^-]|-[^-])*?)?( --hash=sha256:[0-9a-f]{64})+$`)
+	for _, name := range names {
+		d, err := r.definition(name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var locked []string
+		for _, l := range d.lock {
+			if !line.MatchString(l) {
+				t.Errorf("%s: the line %.120q of its lock is not as scripts/lock writes it", name, l)
+			}
+			locked = append(locked, nameOf(l))
+		}
+		for _, need := range d.needs {
+			if !slices.Contains(locked, nameOf(need)) {
+				t.Errorf("%s: its lock has no %s: run scripts/lock", name, need)
+			}
+		}
+	}
+}
+
+// TestBuildsOfPyTorch holds that its own index is asked for what fits this machine, with everything else as it is locked.
+func TestBuildsOfPyTorch(t *testing.T) {
+	d := &definition{name: "x", python: ">=3.11", needs: []string{"torch>=2"}, lock: []string{
+		"numpy==2.4.6 ; python_full_version < '3.12' --hash=sha256:aa --hash=sha256:bb", "nvidia-cublas==13 --hash=sha256:cc", "cuda-bindings==13",
+		"torch==2.15.0 --hash=sha256:dd", "triton==3.9.0 --hash=sha256:ee",
+	}}
+	if w := d.want("", "/wheels"); !slices.Equal(w.Requirements, d.lock) || w.Constraints != nil || w.Wheels != "/wheels" || !w.Ready {
+		t.Errorf("from the package index it is made of %+v", w)
+	}
+	w := d.want("auto", "")
+	if !slices.Equal(w.Requirements, d.needs) || !slices.Equal(w.Constraints, []string{d.lock[0], "torch==2.15.0"}) || w.Backend != "auto" {
+		t.Errorf("from PyTorch's index it is made of %+v", w)
+	}
+	if (&definition{needs: []string{"vllm>=0.20"}}).usesTorch() || !d.usesTorch() {
+		t.Error("the index is asked for the wrong ones")
+	}
+}
+
+// TestWhetherAnIndexAnswers holds that one that is away is no failure, and that nobody waits long for it.
+func TestWhetherAnIndexAnswers(t *testing.T) {
+	for status, want := range map[int]bool{200: true, 403: true, 503: false} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+		if err := answers(t.Context(), s.URL); (err == nil) != want {
+			t.Errorf("with status %d: %v", status, err)
+		}
+		s.Close()
+		if answers(t.Context(), s.URL) == nil {
+			t.Error("one that is away answers")
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if answers(ctx, "http://127.0.0.1:1/") == nil {
+		t.Error("nobody waits for it any more, and it answers")
+	}
+}
+
+func TestVersionsWithinBounds(t *testing.T) {
+	for _, c := range []struct {
+		version, bounds string
+		want            bool
+	}{
+		{"3.11.2", ">=3.11", true},
+		{"3.9.18", ">=3.11", false},
+		{"1.13.0a0+gitunknown", ">=1.13", true}, // Debian's
+		{"2.15.0+cpu", ">=2.4,<3", true},
+		{"3.0", ">=2.4,<3", false},
+		{"1.24.2", ">=1.24", true},
+		{"1.2.1", "==1.2.1", true},
+		{"1.2.1", "!=1.2.1", false},
+		{"1.2.1", "> 1.2, <= 1.2.1", true},
+		{"1.4.5", "~=1.4.2", true},
+		{"1.5", "~=1.4.2", false},
+		{"10.0", ">9", true},
+		{"2", "==2.0.0", true},
+		{"1", "", true},
+	} {
+		if got := fits(c.version, c.bounds); got != c.want {
+			t.Errorf("%s within %q is %v", c.version, c.bounds, got)
+		}
+	}
+}
+
+func TestProjectFiles(t *testing.T) {
+	python, needs, err := readProject("[project]\nrequires-python = \">=3.11\"\ndependencies = [\n    \"a>=1\",\n    \"b\",\n]\n\n[tool.x]\ndependencies = []\n")
+	if err != nil || python != ">=3.11" || strings.Join(needs, " ") != "a>=1 b" {
+		t.Errorf("%q %q %v", python, needs, err)
+	}
+	for _, text := range []string{"", "[project]\nrequires-python = \">=3.11\"\n", "[project]\ndependencies = []\n", "[project]\nrequires-python = \"3\"\ndependencies = [\n\"a\",\n"} {
+		if _, _, err := readProject(text); err == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+}
