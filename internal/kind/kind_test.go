@@ -144,7 +144,7 @@ func TestParseTells(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", "the file has to hold one document, and it holds none"},
 		{"a: 1\n---\nb: 2\n", "one document, and it holds several"},
-		{"name: a\nabout: b\nentry: [c]\nnmae: d\n", "line 4, column 1: nmae: there is no such field (did you mean name?)"},
+		{"name: a\nabout: b\nentry: [c]\nruntme: d\n", "line 4, column 1: runtme: there is no such field (did you mean runtime?)"},
 		{"about: b\nentry: [c]\n", "name: it is missing"},
 		{"name: Resize\nabout: b\nentry: [c]\n", `line 1, column 7: name: "Resize" is not a name`},
 		{"name: process\nabout: b\nentry: [c]\n", "process is a kind that every worker has"},

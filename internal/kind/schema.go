@@ -84,7 +84,7 @@ func plain(v any, at string) error {
 	switch v := v.(type) {
 	case json.Number:
 		if f, err := v.Float64(); err != nil || f == 0 && strings.ContainsAny(string(v), "eE") && strings.ContainsAny(string(v), "123456789") {
-			return &outOfRange{at, string(v)}
+			return &rangeError{at, string(v)}
 		}
 	case []any:
 		for i := range v {
@@ -102,10 +102,10 @@ func plain(v any, at string) error {
 	return nil
 }
 
-type outOfRange struct{ at, number string }
+type rangeError struct{ at, number string }
 
 // Error tells where it stands.
-func (e *outOfRange) Error() string {
+func (e *rangeError) Error() string {
 	return fmt.Sprintf("%s: the number %s is out of range", strings.TrimPrefix(e.at, "."), cut(e.number))
 }
 
@@ -156,8 +156,7 @@ func object(input json.RawMessage) (map[string]any, *muster.FieldError) {
 	if !ok {
 		return nil, &muster.FieldError{Path: "input", Message: describe(v) + " cannot stand here: write an object of fields and values"}
 	}
-	var bad *outOfRange
-	if errors.As(plain(v, "input"), &bad) {
+	if bad, ok := errors.AsType[*rangeError](plain(v, "input")); ok {
 		return nil, &muster.FieldError{Path: bad.at, Message: fmt.Sprintf("the number %s is out of range", cut(bad.number))}
 	}
 	return o, nil

@@ -212,13 +212,13 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	if boxes != nil {
 		env.Containers = boxes
 	}
-	models, err := w.warm(env, found.Resources.Memory)
+	models, err := w.warm(env, found.Resources.Memory) //nolint:contextcheck // hosts of an earlier life are ended in any case
 	if err != nil {
 		return err
 	}
 	if models != nil {
 		env.Warm = models
-		defer func() {
+		defer func() { //nolint:contextcheck // hosts are ended whatever ended the worker
 			if !errors.Is(err, run.ErrLeave) { // else they are the next life's
 				models.Close()
 			}

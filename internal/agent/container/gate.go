@@ -163,7 +163,7 @@ func (g *Program) any() (*os.File, error) {
 			}
 		}
 	}
-	f, err := os.Open(self) //nolint:gosec // it is this program
+	f, err := os.Open(self)
 	if err != nil {
 		return nil, fmt.Errorf("its own program cannot be read: %w", err)
 	}

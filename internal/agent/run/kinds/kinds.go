@@ -182,8 +182,8 @@ func (w *worker) environment(ctx context.Context, p *muster.Python, root *os.Roo
 func (w *worker) models() (string, error) {
 	dir := filepath.Join(w.dir, "models")
 	err := os.MkdirAll(dir, 0o700)
-	if err == nil && w.Env.Containers != nil {
-		err = os.Chmod(dir, 0o777) //nolint:gosec // whoever an image runs as changes it, and the data dir is closed to others
+	if err == nil && w.Env.Containers != nil && closed(w.dir) {
+		err = os.Chmod(dir, 0o777) //nolint:gosec // whoever an image runs as changes it, and nobody else comes there
 	}
 	if err != nil {
 		return "", run.Failf(muster.WorkerInternal, "the worker's folder of models cannot be made: %w", err)
@@ -191,5 +191,13 @@ func (w *worker) models() (string, error) {
 	return dir, nil
 }
 
+// closed reports whether other users of the machine come to nothing in dir: where tasks have a user of their own they do.
+func closed(dir string) bool {
+	info, err := os.Stat(dir)
+	return err == nil && info.Mode().Perm()&0o001 == 0
+}
+
 // file is where the program sees a file of a folder that it sees.
-func file(dir, name string) string { return path.Join(filepath.ToSlash(dir), strings.TrimPrefix(name, "./")) }
+func file(dir, name string) string {
+	return path.Join(filepath.ToSlash(dir), strings.TrimPrefix(name, "./"))
+}

@@ -141,7 +141,7 @@ func (p *place) own(ctx context.Context) error {
 		return run.Failf(muster.WorkerInternal, "the folder of kind %s cannot be read: %w", p.d.Name, err)
 	}
 	defer func() { _ = root.Close() }() // holds nothing that could be lost
-	p.env, err = p.d.on.environment(ctx, p.d.Kind.Python, root, run.Watch{Step: p.a.Step, Say: p.a.Say})
+	p.env, err = p.d.on.environment(ctx, p.d.Python, root, run.Watch{Step: p.a.Step, Say: p.a.Say})
 	if err != nil {
 		return err
 	}
@@ -220,9 +220,6 @@ func (p *place) warm(ctx context.Context) error {
 	}
 	socket, release, err := p.d.on.Env.Warm.Socket(ctx, h, run.Watch{Step: p.a.Step, Say: p.a.Say})
 	if err != nil {
-		if ctx.Err() != nil {
-			return nil // it was told to stop
-		}
 		p.a.Say("the model is loaded for this task alone: " + err.Error())
 		return nil
 	}
