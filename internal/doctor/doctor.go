@@ -145,6 +145,7 @@ func checks() []check {
 		{GPUs, "devices", (*round).devices},
 		{Python, "python", (*round).python},
 		{Python, "uv", (*round).uv},
+		{Python, "runtimes", (*round).runtimes},
 		{Python, "index", (*round).index},
 		{System, "cgroups", (*round).cgroups},
 		{System, "sandbox", (*round).sandbox},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/python"
+	"github.com/muster-dev/muster/internal/agent/runtimes"
 )
 
 // found is the path of a program, "" if it is not on the PATH.
@@ -120,6 +121,32 @@ func (r *round) fetchUV(does string) *mend {
 		_, err = envs.UV(ctx, run.Watch{Step: silent, Say: silent})
 		return err
 	}}
+}
+
+// runtimes looks for those that the worker made and that are broken since.
+func (r *round) runtimes(ctx context.Context) []Finding {
+	made, err := runtimes.New(runtimes.Config{Dir: r.Data, Apart: true})
+	if err != nil {
+		return one("runtimes", Problem, "", "what the worker made cannot be looked at: %v", err)
+	}
+	all, err := made.List(ctx)
+	if err != nil {
+		return one("runtimes", Problem, "let this user read the folder", "%v", err)
+	}
+	var list []Finding
+	ready := 0
+	for i := range all {
+		switch e := &all[i]; e.State {
+		case runtimes.Broken:
+			list = append(list, finding("runtimes", Warning, "`muster runtime check --fix "+e.Name+"`; the worker does so for the next task that needs it", "runtime %s is broken: %s", e.Name, e.Why))
+		case runtimes.Ready:
+			ready++
+		}
+	}
+	if len(list) == 0 && ready > 0 {
+		return one("runtimes", OK, "", "runtimes that are made and whole: %d", ready)
+	}
+	return list
 }
 
 // index asks the package index, if that is wanted.
