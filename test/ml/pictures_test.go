@@ -46,7 +46,7 @@ func TestBenchmark(t *testing.T) {
 	var raw struct {
 		Runs []struct {
 			Latencies []float64 `json:"latencies_ms"`
-		}
+		} `json:"runs"`
 	}
 	if err := json.Unmarshal(done.file("benchmark.json"), &raw); err != nil || len(raw.Runs[0].Latencies) != 3 {
 		t.Errorf("benchmark.json has %+v, %v", raw, err)
