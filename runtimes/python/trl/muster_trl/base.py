@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from muster_core import Fail, models, say
-from muster_core.fetch import bring, is_url, is_archive, unpack
+from muster_core.fetch import bring, is_archive, is_url, unpack
 
 from .settings import Plan
 

@@ -73,7 +73,8 @@ def halved() -> int:
 
 def stopping() -> bool:
     """Whether the program that started this one was asked to stop."""
-    return bool(file := os.environ.get(STOP)) and os.path.exists(file)
+    file = os.environ.get(STOP)
+    return file is not None and os.path.exists(file)
 
 
 def together(plan: Plan, n: int) -> None:

@@ -108,6 +108,8 @@ class Again(Sampler):  # type: ignore[type-arg]
 
 class Ppoer(Finite, Whole, Trainer):
     loss_is_scaled_for_ga = False  # a mean over a batch
+    model: Any
+    processing_class: Any
 
     def __init__(self, plan: Plan, prompts: "List[Dict[str, Any]]", reward: rewards.Reward, reference: Any, precision: Any, **given: Any) -> None:
         self.plan, self.prompts, self.reward, self.reference, self.precision = plan, prompts, reward, reference, precision

@@ -80,9 +80,9 @@ def read(dataset: Any, way: str, field: str = "dataset") -> Rows:
     if not found:
         raise Fail("bad_input", f"{field}: {name} is empty")
     columns = _columns(options)
-    form, take = _form(found, way, columns, name, field)
+    form, names = _form(found, way, columns, name, field)
     separator = options.get("separator") or ""
-    rows = [_checked(take(row), form, way, f"{field}: {place}", separator) for place, row in found]
+    rows = [_checked(_taken(row, names, way), form, way, f"{field}: {place}", separator) for place, row in found]
     return Rows(name, form, rows, [place for place, _ in found])
 
 
@@ -220,22 +220,16 @@ def _columns(options: Row) -> "Dict[str, str]":
     return columns
 
 
-def _form(found: "List[Placed]", way: str, columns: "Dict[str, str]", name: str, field: str) -> "Tuple[Tuple[str, ...], Callable[[Row], Row]]":
-    """The form that a data set has by its first row, and how a row is brought into it."""
+def _form(found: "List[Placed]", way: str, columns: "Dict[str, str]", name: str, field: str) -> "Tuple[Tuple[str, ...], Dict[str, str]]":
+    """The form that a data set has by its first row, and which of its columns are those of the form."""
     there = list(found[0][1])
     for ours, theirs in columns.items():
         if theirs not in there:
             raise Fail("bad_input", f"{field}: {name} has no column {theirs} (for {ours}); it has {', '.join(map(str, there)) or 'none'}")
     for form in FORMS[way]:
-        names = {}
-        for ours in form:
-            candidates = (columns[ours],) if ours in columns else _ALIASES[ours]
-            theirs = next((c for c in candidates if c in there), None)
-            if theirs is None:
-                break
-            names[ours] = theirs
-        else:
-            return form, lambda row: _taken(row, names, way)
+        taken = {ours: next((c for c in ((columns[ours],) if ours in columns else _ALIASES[ours]) if c in there), "") for ours in form}
+        if all(taken.values()):
+            return form, taken
     forms = ", or ".join(" and ".join(f) for f in FORMS[way])
     raise Fail("bad_input", f"{field}: {name} has the columns {', '.join(map(str, there)) or 'none'}, and {forms} {'is' if len(FORMS[way]) == 1 else 'are'} needed: say which column is which with {field}.columns")
 

@@ -52,9 +52,10 @@ class Watch(TrainerCallback):
         seconds = time.monotonic() - self.began
         if seconds > 0 and (tokens := state.num_input_tokens_seen - self.seen) > 0:
             figures["tokens_per_second"] = tokens / seconds
-        report(*self._where(state), **figures)
+        fraction, step = self._where(state)
+        report(fraction, step, **figures)
         line = ", ".join(f"{k} {v:.4g}" for k, v in figures.items())
-        say(f"{self._where(state)[1]}: {line}")
+        say(f"{step}: {line}")
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.is_world_process_zero:
