@@ -8,6 +8,7 @@
 //	DIR/tasks/17.3-2/out    $MUSTER_OUT
 //	DIR/tasks/17.3-2/tmp    $TMPDIR and $HOME
 //	DIR/tasks/17.3-2/events $MUSTER_EVENTS, if the task writes it
+//	DIR/tasks/17.3-2/input.json $MUSTER_INPUT, of tasks of defined kinds
 //	DIR/checkpoints/KIND/17.3 $MUSTER_CHECKPOINT, kept for the task's next attempt
 //
 // and all but the last are removed when the attempt ends.
@@ -31,6 +32,7 @@
 //
 // # The end
 //
+// A program that fails may say why in $MUSTER_OUT/failure.json, which is no artifact: see failure.go.
 // When the main process exits, whatever else the task started is killed first. Artifacts are
 // taken off afterwards, when nothing can change them any more; then the report is
 // settled, and only then the folders are removed: a worker that is killed in between has
