@@ -256,7 +256,7 @@ func (h *host) kill(log *slog.Logger) {
 	}
 }
 
-// clear gives back what an ended host had.
+// clear gives back what an ended host had, whoever waits for it meanwhile.
 func (h *host) clear(cfg Config) {
 	defer close(h.cleared)
 	if cfg.GPUs != nil && (h.taken || len(h.GPUs) > 0) {

@@ -82,7 +82,7 @@ func (k *Keeper) Socket(ctx context.Context, want *run.Host, watch run.Watch) (p
 		}
 		h := k.hosts[want.Key]
 		if h != nil && h.users == 0 && !h.matches(want) {
-			k.part(h, "it was started for other settings") // such as those of an older worker
+			k.part(h, "it was started for other settings") //nolint:contextcheck // a host is ended whoever waits for it
 			h = nil
 		}
 		if h == nil {
@@ -110,7 +110,7 @@ func (k *Keeper) Socket(ctx context.Context, want *run.Host, watch run.Watch) (p
 		}
 		release()
 		k.mu.Lock()
-		k.part(h, "it does not answer")
+		k.part(h, "it does not answer") //nolint:contextcheck // a host is ended whoever waits for it
 		k.mu.Unlock()
 	}
 }
@@ -133,7 +133,7 @@ func (k *Keeper) start(ctx context.Context, h *host, want *run.Host, watch run.W
 	k.mu.Unlock()
 	if err != nil {
 		h.kill(k.cfg.Log)
-		h.clear(k.cfg)
+		h.clear(k.cfg) //nolint:contextcheck // a host is ended whoever waits for it
 		return err
 	}
 	k.cfg.Log.Info("a warm host is started", slog.String("host", h.id.String()), slog.Int("pid", h.Proc.PID), slog.String("for", want.Attempt.String()))
@@ -181,7 +181,7 @@ func (k *Keeper) endAll(ctx context.Context, why string, which func(*host) bool)
 		}
 	}
 	for _, h := range gone {
-		k.part(h, why)
+		k.part(h, why) //nolint:contextcheck // a host is ended whoever waits for it
 	}
 	k.mu.Unlock()
 	for _, h := range gone {
@@ -239,7 +239,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		k.look()
+		k.look() //nolint:contextcheck // a host is ended whoever waits for it
 		k.Room(ctx, 0)
 	}
 }

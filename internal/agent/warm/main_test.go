@@ -33,7 +33,7 @@ func standIn() {
 	if err := os.Chdir(filepath.Dir(os.Getenv("MUSTER_WARM"))); err != nil {
 		panic(err)
 	}
-	l, err := net.Listen("unix", filepath.Base(os.Getenv("MUSTER_WARM"))) //nolint:noctx // to the end of the process
+	l, err := net.Listen("unix", filepath.Base(os.Getenv("MUSTER_WARM")))
 	if err != nil {
 		panic(err)
 	}
