@@ -203,7 +203,7 @@ func (c *computing) report(i int) {
 // once executes the command once. An error is one of ours, or that there is no such command.
 func (c *computing) once(ctx context.Context, i int) (*iteration, error) {
 	it := &iteration{Iteration: i}
-	cmd := exec.Command(c.t.words[0], c.t.words[1:]...) //nolint:gosec,noctx // it is the user's; who stops the task signals it too, and it may end in order
+	cmd := exec.Command(c.t.words[0], c.t.words[1:]...) //nolint:noctx // who stops the task signals it too, and it may end in order
 	cmd.Env = append(os.Environ(), "MUSTER_ITERATION="+strconv.Itoa(i), "MUSTER_ITERATIONS="+strconv.Itoa(c.in.Iterations))
 	cmd.Stderr = c.t.stderr
 	said := &saying{to: c.t.stdout, event: func(p *muster.Progress) { c.heard(i, p) }}

@@ -64,22 +64,25 @@ func Main(args []string) int {
 }
 
 func (t *task) run(ctx context.Context, work func(context.Context, *task) (any, error)) int {
-	result, err := error(nil), error(nil)
-	var value any
 	if path := os.Getenv("MUSTER_EVENTS"); path != "" {
-		if t.progress.file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) //nolint:gosec // the worker says where
+		if err != nil {
 			_, _ = fmt.Fprintln(t.stderr, "progress cannot be shown:", err)
+		} else {
+			t.progress.file = f
 		}
 	}
 	defer t.progress.close()
+	var result any
+	var err error
 	if t.input, err = readInput(); err == nil {
-		value, err = work(ctx, t)
+		result, err = work(ctx, t)
 	}
 	t.progress.flush()
-	if value != nil {
-		result = t.keep(value)
+	if result != nil {
+		err = errors.Join(err, t.keep(result))
 	}
-	if err = errors.Join(err, result); err == nil {
+	if err == nil {
 		return 0
 	}
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
@@ -94,7 +97,7 @@ func readInput() ([]byte, error) {
 	if path == "" {
 		return []byte("{}"), nil
 	}
-	b, err := os.ReadFile(path)
+	b, err := os.ReadFile(path) //nolint:gosec // the worker says which
 	if err != nil {
 		return nil, fmt.Errorf("the input cannot be read: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/muster-dev/muster/internal/kind"
@@ -19,7 +20,7 @@ type world struct {
 	dir    string // the task's folder, which is the working directory
 	out    string
 	saved  string
-	log    bytes.Buffer
+	log    printed
 	events string
 	words  []string
 	public bool // private addresses are refused
@@ -33,6 +34,24 @@ func newWorld(t *testing.T) *world {
 	t.Setenv("MUSTER_EVENTS", w.events)
 	t.Setenv("TMPDIR", t.TempDir())
 	return w
+}
+
+// printed is what a task and its programs print, several at once.
+type printed struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (p *printed) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(b)
+}
+
+func (p *printed) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
 }
 
 // ended is how a task came to its end.
@@ -63,7 +82,10 @@ func (w *world) do(ctx context.Context, name, input string) ended {
 		}
 	}
 	if text, err := os.ReadFile(filepath.Join(w.out, "failure.json")); err == nil {
-		var f struct{ Reason, Message string }
+		var f struct {
+			Reason  string `json:"reason"`
+			Message string `json:"message"`
+		}
 		if err := json.Unmarshal(text, &f); err != nil {
 			w.t.Errorf("failure.json: %v", err)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -170,9 +171,9 @@ func (j *junit) testCase(e *xml.StartElement) error {
 }
 
 func last(of []string) string {
-	for i := len(of) - 1; i >= 0; i-- {
-		if of[i] != "" {
-			return of[i]
+	for _, text := range slices.Backward(of) {
+		if text != "" {
+			return text
 		}
 	}
 	return ""

@@ -343,7 +343,7 @@ func (s *suite) execute(ctx context.Context, words []string) (int, error) {
 
 // start runs a command to its end.
 func (s *suite) start(ctx context.Context, words []string, stderr io.Writer, env []string) (*os.ProcessState, error) {
-	cmd := exec.Command(words[0], words[1:]...) //nolint:gosec,noctx // it is the user's; who stops the task signals it too, and it may end in order
+	cmd := exec.Command(words[0], words[1:]...) //nolint:noctx // who stops the task signals it too, and it may end in order
 	cmd.Stdout, cmd.Stderr = s.t.stdout, stderr
 	cmd.WaitDelay = time.Second // for output, when it left somebody who holds it
 	cmd.Env = append(os.Environ(), env...)

@@ -21,17 +21,6 @@ func needPytest(t *testing.T) {
 	}
 }
 
-// outcomes are the cases of a result, each with its outcome.
-func (e *ended) outcomes() map[string]string {
-	all := map[string]string{}
-	cases, _ := e.result["cases"].([]any)
-	for _, c := range cases {
-		m, _ := c.(map[string]any)
-		all[fmt.Sprint(m["id"])] = fmt.Sprint(m["outcome"])
-	}
-	return all
-}
-
 func TestPytest(t *testing.T) {
 	needPytest(t)
 	w := newWorld(t)

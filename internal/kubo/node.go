@@ -62,7 +62,9 @@ func (n *node) add(ctx context.Context, name string, content io.Reader) (string,
 	defer resp.Body.Close()
 	hash := ""
 	for d := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)); ; {
-		var said struct{ Hash string }
+		var said struct {
+			Hash string `json:"Hash"`
+		}
 		err := d.Decode(&said)
 		if errors.Is(err, io.EOF) {
 			break
@@ -118,7 +120,9 @@ func (n *node) call(ctx context.Context, command string, options url.Values, bod
 	}
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000)) // the status says enough
-	var said struct{ Message string }
+	var said struct {
+		Message string `json:"Message"`
+	}
 	if json.Unmarshal(text, &said) != nil || said.Message == "" {
 		said.Message = strings.TrimSpace(string(text))
 	}
