@@ -9,51 +9,17 @@ os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1", TOKENIZERS_P
 
 pytest.importorskip("trl", reason="the runtime trl is not installed for this Python: make test-ml installs it")
 
-WORDS = "the cat sat on a mat and saw seven red birds fly over old hills while rain fell into blue water near green stones".split()
-CHAT = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
-
-
-def tokens(folder, size=300):
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    made.train_from_iterator([" ".join(WORDS)] * 4, trainers.BpeTrainer(vocab_size=size, special_tokens=["<pad>", "</s>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
-    fast = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="</s>", pad_token="<pad>")
-    fast.save_pretrained(folder)
-    return fast
+from tiny_models import TINY  # noqa: E402 - after what it depends on
 
 
 @pytest.fixture(scope="session")
 def llama(tmp_path_factory):
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    folder = tmp_path_factory.mktemp("llama")
-    made = tokens(folder)
-    torch.manual_seed(1)
-    config = LlamaConfig(
-        vocab_size=len(made), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
-        initializer_range=0.2,  # a model that says something, as one that learned: adapters would have nothing to hold on to
-        pad_token_id=made.pad_token_id, eos_token_id=made.eos_token_id, bos_token_id=None,
-    )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder)
-    return str(folder)
+    return TINY["llama"](tmp_path_factory.mktemp("llama"))
 
 
 @pytest.fixture(scope="session")
 def gpt2(tmp_path_factory):
-    import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    folder = tmp_path_factory.mktemp("gpt2")
-    made = tokens(folder)
-    torch.manual_seed(1)
-    config = GPT2Config(vocab_size=len(made), n_embd=64, n_layer=2, n_head=4, n_positions=128, pad_token_id=made.pad_token_id, eos_token_id=made.eos_token_id, bos_token_id=made.eos_token_id)
-    GPT2LMHeadModel(config).save_pretrained(folder)
-    return str(folder)
+    return TINY["gpt2"](tmp_path_factory.mktemp("gpt2"))
 
 
 class Task:

@@ -1,0 +1,144 @@
+//go:build unix
+
+package ml
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// TestTuningSurvivesItsWorker holds that a training whose worker is killed goes on from its checkpoint, to a model
+// that the next stage trains further, and that what is wrong with a data set is told with its line.
+func TestTuningSurvivesItsWorker(t *testing.T) {
+	w := full(t)
+	dir := t.TempDir()
+	tiny(t, "trl", "../../runtimes/python/trl/tests/tiny_models.py", "llama", filepath.Join(dir, "llama"))
+	rows := strings.Repeat(`{"prompt": "red cat", "completion": " sat"}`+"\n"+`{"prompt": "old birds", "completion": " fly"}`+"\n", 4)
+	for name, text := range map[string]string{"facts.jsonl": rows, "broken.jsonl": rows + "{\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := w.Client.UploadFolder(t.Context(), dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const steps = 1500
+	input := func(dataset string) json.RawMessage {
+		training := fmt.Sprintf(`{"max_steps": %d, "batch_size": 8, "learning_rate": 0.001, "save_steps": 10, "log_steps": 50}`, steps)
+		return json.RawMessage(`{"model": "llama", "dataset": "` + dataset + `", "training": ` + training + `}`)
+	}
+	job := w.Submit(&muster.Spec{Tasks: []muster.TaskSpec{{Kind: "sft", Input: input("facts.jsonl"), Files: files, Retries: muster.Retries{Max: 3}}}})
+	w.Await("a checkpoint", 5*time.Minute, func() error {
+		if task := w.Tasks(job.ID)[0]; task.Progress == nil || *task.Progress < 0.05 {
+			return fmt.Errorf("it is %s: %s", task.State, task.Message)
+		}
+		return nil
+	})
+	w.Worker.Kill()
+	killed := programs(t, "muster_trl.kind", w.Data)
+	if len(killed) == 0 {
+		t.Fatal("the task's program does not run")
+	}
+	for _, pid := range killed {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	w.Worker = w.StartWorker("w1", w.Data)
+	w.Wait(job.ID, 10*time.Minute)
+	list, err := w.Client.Artifacts(t.Context(), w.Tasks(job.ID)[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := &ended{Task: w.Tasks(job.ID)[0], Files: list, w: w}
+	var result struct {
+		ModelURL     string `json:"modelUrl"`
+		Steps        int
+		FinalMetrics struct{ FinalLoss float64 }
+	}
+	done.succeeded(&result)
+	if result.Steps != steps || !strings.HasPrefix(result.ModelURL, "ipfs://Qm") || result.FinalMetrics.FinalLoss > 0.1 {
+		t.Errorf("the result is %s", done.Result)
+	}
+	if done.Attempt < 2 || !strings.Contains(done.log(), "going on from checkpoint-") {
+		t.Errorf("attempt %d did not go on from a checkpoint: %s", done.Attempt, done.log())
+	}
+	if names := inside(t, done.file("final_model.tar.gz")); !slices.Contains(names, "final_model/model.safetensors") {
+		t.Errorf("the archive has %q", names)
+	}
+	w.do("sft", nil, func(s *muster.TaskSpec) { s.Input, s.Files = input("broken.jsonl"), files }).failed(muster.BadInput, "broken.jsonl, line 9 is not JSON")
+}
+
+// tiny executes a script of the tests with the runtime that has a module.
+func tiny(t *testing.T, module, script string, args ...string) {
+	t.Helper()
+	envs, err := filepath.Glob("../../.ml/runtimes/envs/*/bin/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(envs, func(python string) bool {
+		return exec.CommandContext(t.Context(), python, "-c", "import importlib.util, sys; sys.exit(not importlib.util.find_spec(sys.argv[1]))", module).Run() == nil
+	})
+	if i < 0 {
+		t.Skipf("skipped: no runtime with %s is made yet: run make test-ml", module)
+	}
+	cmd := exec.CommandContext(t.Context(), envs[i], append([]string{script}, args...)...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, out)
+	}
+}
+
+// programs are the processes that have a word in their command line and another in their environment.
+func programs(t *testing.T, word, env string) []int {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []int
+	for _, name := range lines {
+		line, gone := os.ReadFile(name)
+		around, closed := os.ReadFile(filepath.Join(filepath.Dir(name), "environ"))
+		if gone != nil || closed != nil || !bytes.Contains(line, []byte(word)) || !bytes.Contains(around, []byte(env)) {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(name, "/proc/%d/", &pid); err == nil {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+func inside(t *testing.T, archive []byte) []string {
+	t.Helper()
+	unzipped, err := gzip.NewReader(bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for r := tar.NewReader(unzipped); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return names
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, h.Name)
+	}
+}
