@@ -15,6 +15,7 @@ const system = "/usr/bin/python3"
 // TestPython runs the tests of what works with the packages of a distribution, and only these: those of
 // every runtime, as their locks say, are for make test-ml.
 func TestPython(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("skipped: it loads big libraries")
 	}

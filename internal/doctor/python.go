@@ -136,10 +136,11 @@ func (r *round) runtimes(ctx context.Context) []Finding {
 	var list []Finding
 	ready := 0
 	for i := range all {
-		switch e := &all[i]; e.State {
-		case runtimes.Broken:
+		e := &all[i]
+		if e.State == runtimes.Broken {
 			list = append(list, finding("runtimes", Warning, "`muster runtime check --fix "+e.Name+"`; the worker does so for the next task that needs it", "runtime %s is broken: %s", e.Name, e.Why))
-		case runtimes.Ready:
+		}
+		if e.State == runtimes.Ready {
 			ready++
 		}
 	}

@@ -65,7 +65,7 @@ func (r *Runtimes) writeCode() (string, error) {
 	if same(dir, modules) {
 		return dir, nil
 	}
-	if err := os.MkdirAll(root, 0o755); err != nil {
+	if err := os.MkdirAll(root, 0o755); err != nil { //nolint:gosec // the users of tasks read it
 		return "", err
 	}
 	tmp, err := os.MkdirTemp(root, ".new-")
@@ -79,7 +79,7 @@ func (r *Runtimes) writeCode() (string, error) {
 			return "", err
 		}
 	}
-	if err := os.Chmod(fresh, 0o755); err != nil {
+	if err := os.Chmod(fresh, 0o755); err != nil { //nolint:gosec // the users of tasks read it
 		return "", err
 	}
 	if err := os.Rename(dir, filepath.Join(tmp, "damaged")); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -94,13 +94,13 @@ func (r *Runtimes) writeCode() (string, error) {
 // write makes a file that all may read, and its folder, whatever the umask is.
 func write(name string, text []byte) error {
 	dir := filepath.Dir(name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the users of tasks read it
 		return err
 	}
-	if err := os.WriteFile(name, text, 0o644); err != nil {
+	if err := os.WriteFile(name, text, 0o644); err != nil { //nolint:gosec // the users of tasks read it
 		return err
 	}
-	return errors.Join(os.Chmod(dir, 0o755), os.Chmod(name, 0o644))
+	return errors.Join(os.Chmod(dir, 0o755), os.Chmod(name, 0o644)) //nolint:gosec // the users of tasks read it
 }
 
 // same reports whether a folder has these files.

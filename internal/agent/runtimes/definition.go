@@ -64,7 +64,7 @@ func (r *Runtimes) definition(name string) (*definition, error) {
 		return nil, muster.Errorf(muster.Internal, "runtime %s: pyproject.toml: %w", name, err)
 	}
 	lock, err := fs.ReadFile(r.files, path.Join("python", name, "requirements.lock"))
-	if err != nil && !(errors.Is(err, fs.ErrNotExist) && len(d.needs) == 0) {
+	if err != nil && (!errors.Is(err, fs.ErrNotExist) || len(d.needs) > 0) {
 		return nil, muster.Errorf(muster.Internal, "runtime %s: %w", name, err)
 	}
 	d.lock = readLock(string(lock))

@@ -26,7 +26,7 @@ func (h *hold) release() { _ = h.file.Close() } // which gives the lock back
 // or remove its environments, or with others, to begin to use one.
 func (r *Runtimes) try(name string, alone bool) (*hold, error) {
 	dir := filepath.Join(r.dir, "locks")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE, 0o600)

@@ -28,5 +28,5 @@ func inode(info fs.FileInfo) (id [2]uint64, blocks int64) {
 	if !ok {
 		return id, info.Size()
 	}
-	return [2]uint64{uint64(st.Dev), st.Ino}, st.Blocks * 512
+	return [2]uint64{uint64(st.Dev), st.Ino}, st.Blocks * 512 //nolint:unconvert // other systems have other types
 }

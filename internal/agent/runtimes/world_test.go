@@ -99,11 +99,11 @@ func (w *world) wheel(name, version string) {
 		{info + "METADATA", "Metadata-Version: 2.1\nName: " + name + "\nVersion: " + version + "\n"},
 		{info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
 	}
-	var record string
+	var record strings.Builder
 	for _, f := range files {
-		record += fmt.Sprintf("%s,,%d\n", f[0], len(f[1]))
+		fmt.Fprintf(&record, "%s,,%d\n", f[0], len(f[1]))
 	}
-	files = append(files, [2]string{info + "RECORD", record + info + "RECORD,,\n"})
+	files = append(files, [2]string{info + "RECORD", record.String() + info + "RECORD,,\n"})
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
 	for _, f := range files {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -31,7 +32,7 @@ type config struct {
 func (c *config) flags(more ...cli.Flag) []cli.Flag {
 	return slices.Concat(more, []cli.Flag{
 		frame.Option{Name: "data", Usage: "the `FOLDER` of a worker (default: muster/worker in the user's data folder)"}.Variable().Text(&c.data),
-	}, c.Format.Flags())
+	}, c.Format.Flags()) //nolint:staticcheck // which flags is not obvious without the name
 }
 
 func (c *config) given() cli.Flag {
@@ -132,7 +133,7 @@ func (c *config) show(app *frame.App, list []runtimes.Entry) error {
 				row[2], row[3] = e.Size.String(), term.Age(now.Sub(e.Used.Std()))
 			}
 			if c.Wide() {
-				row = append(row, fmt.Sprint(e.Packages), e.Python)
+				row = append(row, strconv.Itoa(e.Packages), e.Python)
 			}
 			return row
 		},

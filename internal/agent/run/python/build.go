@@ -35,13 +35,13 @@ func (e *Envs) interpreter(ctx context.Context, uv, version string, watch run.Wa
 			path = line
 		}
 	}
-	err := e.tool.uv(ctx, uv, "", find, "python", "find", "--no-project", ask)
+	err := e.tool.uv(ctx, uv, find, "python", "find", "--no-project", ask)
 	if err != nil || path == "" {
 		watch.Step("python environment: fetching Python " + version)
-		if err := e.tool.uv(ctx, uv, "", watch.Say, "python", "install", ask); err != nil {
+		if err := e.tool.uv(ctx, uv, watch.Say, "python", "install", ask); err != nil {
 			return "", run.Failf(muster.Dependency, "this worker has no Python %s and cannot fetch it: %w", ask, err)
 		}
-		if err := e.tool.uv(ctx, uv, "", find, "python", "find", "--no-project", ask); err != nil || path == "" {
+		if err := e.tool.uv(ctx, uv, find, "python", "find", "--no-project", ask); err != nil || path == "" {
 			return "", run.Failf(muster.Dependency, "uv finds no Python %s on this worker: %w", ask, err)
 		}
 	}

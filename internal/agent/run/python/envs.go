@@ -207,7 +207,7 @@ func (e *Envs) Forget(ctx context.Context) error {
 	if err != nil || e.Cache() == "" {
 		return err
 	}
-	return e.tool.uv(ctx, uv, "", func(string) {}, "cache", "clean")
+	return e.tool.uv(ctx, uv, func(string) {}, "cache", "clean")
 }
 
 // usable reports whether a finished, working environment is at dir.

@@ -95,13 +95,13 @@ func (t *tool) fetch(ctx context.Context, watch run.Watch) error {
 	return nil
 }
 
-// uv runs uv in dir and passes on its lines.
-func (t *tool) uv(ctx context.Context, path, dir string, say func(string), args ...string) error {
+// uv runs uv and passes on its lines.
+func (t *tool) uv(ctx context.Context, path string, say func(string), args ...string) error {
 	env := t.environment()
 	if t.path != "" {
 		env = append(env, "PATH="+t.path) // the last one counts
 	}
-	return command(ctx, dir, env, say, path, args...)
+	return command(ctx, "", env, say, path, args...)
 }
 
 // environment is what uv and pip see: how to reach package indexes, and folders of

@@ -1,0 +1,16 @@
+//go:build unix
+
+package ml
+
+import (
+	"testing"
+
+	"github.com/muster-dev/muster"
+)
+
+// TestWhatAGivenInterpreterLacks is said with what to do, and the kinds whose packages it has run.
+func TestWhatAGivenInterpreterLacks(t *testing.T) {
+	w := plain(t, []string{"torch", "sklearn", "pandas", "matplotlib", "PIL"})
+	w.do("mnist_training", map[string]any{"dataset": "digits", "limit": 100, "epochs": 1}).succeeded(nil)
+	w.do("embedding", map[string]any{"model": "none/such", "input": "words"}).failed(muster.Dependency, "the interpreter "+system+" lacks ", "transformers>=5", "without --python")
+}
