@@ -102,7 +102,7 @@ input:
 // show prints what a task of its kind has, and changes what it may.
 const show = `#!/bin/sh
 echo "$# $*"
-echo "$MUSTER_KIND $USUAL $OTHER $MUSTER_CUDA_STREAMS"
+echo "$MUSTER_KIND $USUAL $OTHER $MUSTER_CUDA_STREAMS $OMP_NUM_THREADS"
 cat "$MUSTER_INPUT"; echo
 cat "$MUSTER_KIND_DIR/note.txt"
 [ "$HF_HOME" = "$MUSTER_MODELS/hf" ] || echo "HF_HOME is $HF_HOME"
@@ -141,9 +141,9 @@ func TestATaskHasWhatItsKindSays(t *testing.T) {
 				confined = l.Tool(nil, nil).Sandbox != nil
 			})
 			want := func(count, input string) string {
-				return "1 one\nshow kind stage 4\n" + input + "\na note\n" + count + "\n"
+				return "1 one\nshow kind stage 4 2\n" + input + "\na note\n" + count + "\n"
 			}
-			stage := func(task *run.Task) { task.Spec.Env = map[string]string{"OTHER": "stage"} }
+			stage := func(task *run.Task) { task.Spec.Env, task.Spec.Resources.CPUs = map[string]string{"OTHER": "stage"}, 1.5 }
 			r, out, said := w.run(t, "show", `{"n": 3}`, stage)
 			if out != want("1", `{"n": 3}`) && (confined || !strings.HasPrefix(out, want("1", `{"n": 3}`))) || r.Outcome != muster.AttemptSucceeded {
 				t.Errorf("it is %s (%s), prints %q, and %q is said", r.Outcome, r.Message, out, said)

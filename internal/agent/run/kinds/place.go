@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/muster-dev/muster"
@@ -37,6 +39,9 @@ func (p *place) settle(ctx context.Context) error {
 	}
 	for name, value := range p.d.Env {
 		p.a.Default(name, value)
+	}
+	if n := p.a.Task.Spec.Resources.CPUs; n > 0 { // more threads than that only stand in each other's way
+		p.a.Default("OMP_NUM_THREADS", strconv.Itoa(int(math.Ceil(n))))
 	}
 	if err := p.lend(); err != nil {
 		return err
