@@ -68,9 +68,6 @@ func IsEmbedded(name string) bool {
 	return slices.ContainsFunc(embedded(), func(k *Kind) bool { return k.Name == name })
 }
 
-// All returns the definitions by name.
-func (c *Catalog) All() []*Kind { return slices.Clone(c.all) }
-
 // Names lists the kinds that a job may name, without the core ones.
 func (c *Catalog) Names() []string {
 	var names []string
