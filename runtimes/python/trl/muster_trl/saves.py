@@ -80,10 +80,12 @@ class Whole:
 
 
 def whole(folder: Path, clear: bool = False) -> "List[Path]":
-    """The checkpoints that can be gone on with, oldest first. If asked to, remains of a kill are cleared away."""
-    for part in folder.glob(".checkpoint-*.part") if clear else ():
-        shutil.rmtree(part, ignore_errors=True)
-    return [p for p in _all(folder) if _is_whole(p)]
+    """The checkpoints that can be gone on with, oldest first. If asked to, all others are cleared away."""
+    found = [p for p in _all(folder) if _is_whole(p)]
+    for rest in (*folder.glob(".checkpoint-*.part"), *_all(folder)) if clear else ():
+        if rest not in found:
+            shutil.rmtree(rest, ignore_errors=True)
+    return found
 
 
 def agreed(found: "List[Path]") -> "Optional[Path]":
