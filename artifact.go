@@ -4,7 +4,7 @@ package muster
 type Artifact struct {
 	Name   string `json:"name"` // slash-separated, relative, without ".."
 	Size   int64  `json:"size"`
-	SHA256 string `json:"sha256"` // 64 lower-case hex digits
+	SHA256 string `json:"sha256"`        // 64 lower-case hex digits
 	CID    string `json:"cid,omitempty"` // of IPFS (Qm…), if its task's result refers to it
 	URL    string `json:"url,omitempty"`
 }

@@ -50,7 +50,7 @@ func TestValidate(t *testing.T) {
 		{`{"tasks": [{}]}`, "tasks[0].kind", "nothing to run"},
 		{`{"tasks": [{"files": "."}]}`, "tasks[0].run", "nothing to run"},
 		{`{"tasks": [{"kind": "process"}]}`, "tasks[0].run", "nothing to run"},
-		{task(`"kind": "scrpt"`), "tasks[0].kind", "did you mean script?"},
+		{task(`"kind": "Scr ipt"`), "tasks[0].kind", "kinds are lower-case words"},
 		{task(`"kind": "noop"`), "tasks[0].kind", "a noop takes no run"},
 		{task(`"kind": "process", "files": "."`), "tasks[0].kind", "a process takes no"},
 		{task(`"script": "y"`), "tasks[0].script", "both run and script"},

@@ -115,8 +115,8 @@ func (c *Catalog) look(w *muster.Worker) []own {
 	}
 	var told []own
 	for _, k := range found {
-		if kind.IsEmbedded(k.Name) {
-			log.Warn("a kind that a worker's owner added is not used: one of this name comes with Muster", slog.String("kind", k.Name))
+		if kind.IsTaken(k.Name) {
+			log.Warn("a kind that a worker's owner added is not used: one of this name, or an operation, comes with Muster", slog.String("kind", k.Name))
 			continue
 		}
 		says, err := json.Marshal(k)

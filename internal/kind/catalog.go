@@ -44,16 +44,15 @@ type Catalog struct {
 	byName map[string][]*Kind
 }
 
-// NewCatalog returns the embedded definitions with others. Of several ones of a name each counts; none takes the place of an embedded one.
+// NewCatalog returns the embedded definitions with others. Of several ones of a name each counts; those of a name that is taken do not.
 func NewCatalog(others ...*Kind) *Catalog {
 	c := &Catalog{byName: map[string][]*Kind{}}
 	for _, k := range embedded() {
 		c.byName[k.Name] = []*Kind{k}
 		c.all = append(c.all, k)
 	}
-	ours := len(c.all)
 	for _, k := range others {
-		if have := c.byName[k.Name]; len(have) > 0 && slices.Contains(c.all[:ours], have[0]) {
+		if IsTaken(k.Name) {
 			continue
 		}
 		c.byName[k.Name] = append(c.byName[k.Name], k)
@@ -67,6 +66,32 @@ func NewCatalog(others ...*Kind) *Catalog {
 func IsEmbedded(name string) bool {
 	return slices.ContainsFunc(embedded(), func(k *Kind) bool { return k.Name == name })
 }
+
+// IsTaken reports whether no owner may define a kind of this name: one comes with Muster, or it is an operation of kind custom that does, which
+// would mean something else in others' jobs.
+func IsTaken(name string) bool { return IsEmbedded(name) || slices.Contains(operations(), name) }
+
+// operations are those of kind custom that come with Muster, as its definition lists them.
+var operations = sync.OnceValue(func() []string {
+	var names []string
+	for _, k := range embedded() {
+		if k.Name != Custom {
+			continue
+		}
+		var input struct {
+			Properties struct {
+				Name struct {
+					Enum []string `json:"enum"`
+				} `json:"name"`
+			} `json:"properties"`
+		}
+		if err := json.Unmarshal(k.Input, &input); err != nil {
+			panic("kind: " + err.Error()) // it is a schema
+		}
+		names = input.Properties.Name.Enum
+	}
+	return names
+})
 
 // Names lists the kinds that a job may name, without the core ones.
 func (c *Catalog) Names() []string {

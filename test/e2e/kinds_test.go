@@ -76,11 +76,12 @@ func TestOwnKind(t *testing.T) {
 	}
 	task := ran(`the hat\nThe hat the\n`, `{"file": "text.txt", "top": 1}`)
 	var result struct {
-		Words, Unique int
-		Top           []struct {
-			Word  string
-			Count int
-		}
+		Words  int `json:"words"`
+		Unique int `json:"unique"`
+		Top    []struct {
+			Word  string `json:"word"`
+			Count int    `json:"count"`
+		} `json:"top"`
 	}
 	if err := json.Unmarshal(task.Result, &result); err != nil || result.Words != 5 || result.Unique != 2 || len(result.Top) != 1 || result.Top[0].Word != "the" || result.Top[0].Count != 3 {
 		t.Errorf("the result is %s (%s: %s)", task.Result, task.Reason, task.Message)

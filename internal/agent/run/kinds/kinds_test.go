@@ -143,7 +143,9 @@ func TestATaskHasWhatItsKindSays(t *testing.T) {
 			want := func(count, input string) string {
 				return "1 one\nshow kind stage 4 2\n" + input + "\na note\n" + count + "\n"
 			}
-			stage := func(task *run.Task) { task.Spec.Env, task.Spec.Resources.CPUs = map[string]string{"OTHER": "stage"}, 1.5 }
+			stage := func(task *run.Task) {
+				task.Spec.Env, task.Spec.Resources.CPUs = map[string]string{"OTHER": "stage"}, 1.5
+			}
 			r, out, said := w.run(t, "show", `{"n": 3}`, stage)
 			if out != want("1", `{"n": 3}`) && (confined || !strings.HasPrefix(out, want("1", `{"n": 3}`))) || r.Outcome != muster.AttemptSucceeded {
 				t.Errorf("it is %s (%s), prints %q, and %q is said", r.Outcome, r.Message, out, said)

@@ -45,8 +45,8 @@ func Load(dir string) (own []Own, errs []error) {
 		switch {
 		case err != nil:
 			errs = append(errs, err)
-		case kind.IsEmbedded(k.Name):
-			errs = append(errs, muster.Errorf(muster.Invalid, "%s: the kind %s comes with Muster: choose another name", path, k.Name))
+		case kind.IsTaken(k.Name):
+			errs = append(errs, muster.Errorf(muster.Invalid, "%s: the kind or operation %s comes with Muster: choose another name", path, k.Name))
 		case places[k.Name] != "":
 			errs = append(errs, muster.Errorf(muster.Invalid, "%s: %s has a kind %s, too: choose another name", path, places[k.Name], k.Name))
 		case len(own) == maxOwn:

@@ -226,7 +226,7 @@ func (p *place) warm(ctx context.Context) error {
 	socket, release, err := p.d.on.Env.Warm.Socket(ctx, h, run.Watch{Step: p.a.Step, Say: p.a.Say})
 	if err != nil {
 		p.a.Say("the model is loaded for this task alone: " + err.Error())
-		return nil
+		return nil //nolint:nilerr // it is slower, and no more than that
 	}
 	p.a.AtEnd(release)
 	p.a.Setenv("MUSTER_WARM", socket)
