@@ -179,7 +179,7 @@ def explained(e: Exception, wanted: Wanted) -> Exception:
         and "safetensors" in str(e).lower()
     ):
         return Fail("bad_input", f"{where}: its weights are damaged ({text}): fetch or copy it again")
-    if isinstance(e, (RuntimeError, KeyError)) and ("size mismatch" in str(e) or "shape" in str(e)):
+    if isinstance(e, (RuntimeError, KeyError)) and ("mismatch" in str(e) or "shape" in str(e)):
         return Fail("bad_input", f"{where}: its weights do not fit its config.json ({text})")
     if isinstance(e, (OSError, ValueError, KeyError, TypeError, AttributeError)):
         return Fail("bad_input", f"{where} cannot be loaded: {text}")

@@ -66,12 +66,13 @@ def test_pictures_are_classified_however_they_come(task, models, picture, model)
     (task.folder / "a.png").write_bytes(picture)
     (task.folder / "bad.png").write_bytes(b"no picture")
     code = base64.b64encode(picture).decode()
-    inputs = ["a.png", {"image": "data:image/png;base64," + code}, "bad.png", "none.png"]
+    inputs = ["a.png", {"image": "data:image/png;base64," + code}, "bad.png", "none.png", "http://127.0.0.1:1/a.png"]
     result = inference({"model": str(models / model), "inputs": inputs})
-    one, two, bad, none = result["predictions"]
+    one, two, bad, none, private = result["predictions"]
     assert one["prediction"] == two["prediction"] and one["confidence"] == pytest.approx(two["confidence"], abs=1e-5)
     assert bad["error"] == "it is no picture of a known form"
     assert "there is no file none.png" in none["error"]
+    assert "127.0.0.1, which is not public" in private["error"]
 
 
 def test_an_item_that_is_too_long_fails_alone(task, models):
@@ -134,7 +135,7 @@ def test_memory_that_runs_out_halves_the_batch(task, models, monkeypatch):
 
     monkeypatch.setattr(Classifier, "computed", small)
     given = {"model": str(models / "bert"), "inputs": [f"cat {n}" for n in range(12)], "batch_size": 12}
-    with pytest.raises(Fail, match="a batch of 3 would fit") as e:
+    with pytest.raises(Fail, match="a batch of 3 fits") as e:
         inference(given)
     assert e.value.reason == "out_of_memory" and e.value.detail["fits"] == 3
     sizes.clear()
