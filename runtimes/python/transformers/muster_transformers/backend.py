@@ -1,7 +1,7 @@
 """Where a task's model is: in a warm host, or in the task itself."""
 
 import os
-from typing import Any, BinaryIO, Callable, List, Optional
+from typing import Any, Callable, List, Optional
 
 from muster_core import Fail, report, say
 
@@ -22,7 +22,7 @@ class Backend:
         self.about: Json = {}
         self.warm = False  # whether the model was loaded already
         self.working: Any = None
-        self._line: Optional[BinaryIO] = None
+        self._line: Optional[wire.Stream] = None
         path = os.environ.get("MUSTER_WARM")
         if path and wanted.shareable() and self._greeted(path):
             return

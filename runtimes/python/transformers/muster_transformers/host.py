@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, BinaryIO, Optional
+from typing import Any, Optional
 
 from muster_core import Fail
 from muster_core import device as devices
@@ -82,7 +82,7 @@ class Host:
             except Exception:  # noqa: BLE001 - one client must not end the host of all
                 traceback.print_exc()
 
-    def answer(self, to: BinaryIO, message: Json, blobs: "list[bytes]") -> None:
+    def answer(self, to: wire.Stream, message: Json, blobs: "list[bytes]") -> None:
         op = message.get("op")
         if op == "ping":
             about = self.working.about() if self.working else None
@@ -104,7 +104,7 @@ class Host:
                 devices.release(self.working.device)
             self.turn.release()
 
-    def done(self, to: BinaryIO, message: Json, blobs: "list[bytes]") -> Json:
+    def done(self, to: wire.Stream, message: Json, blobs: "list[bytes]") -> Json:
         def step(event: Json) -> None:
             wire.send(to, {"step": event})
 

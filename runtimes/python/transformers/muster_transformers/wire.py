@@ -11,12 +11,21 @@ run wanted items params  {"step"}…, then {"records"} or {"fail"}
 import json
 import os
 import socket
-from typing import Any, BinaryIO, Dict, List, Tuple
+from typing import Any, Dict, List, Protocol, Tuple
 
 Json = Dict[str, Any]
 
 _MOST_LINE = 64 << 20
 _MOST_BYTES = 1 << 30  # of one frame
+
+
+class Stream(Protocol):
+    """What socket.makefile("rwb") gives."""
+
+    def readline(self, size: int, /) -> bytes: ...
+    def read(self, size: int, /) -> bytes: ...
+    def write(self, data: bytes, /) -> int: ...
+    def flush(self) -> None: ...
 
 
 class Broken(Exception):
@@ -50,7 +59,7 @@ def unpack(items: List[Json], blobs: List[bytes]) -> List[Json]:
         raise Broken(f"a frame's items are not those of its bytes: {e}") from e
 
 
-def send(to: BinaryIO, message: Json, blobs: "tuple[bytes, ...] | List[bytes]" = ()) -> None:
+def send(to: Stream, message: Json, blobs: "tuple[bytes, ...] | List[bytes]" = ()) -> None:
     if blobs:
         message = {**message, "bytes": [len(b) for b in blobs]}
     try:
@@ -62,7 +71,7 @@ def send(to: BinaryIO, message: Json, blobs: "tuple[bytes, ...] | List[bytes]" =
         raise Broken(str(e)) from e
 
 
-def receive(of: BinaryIO) -> Tuple[Json, List[bytes]]:
+def receive(of: Stream) -> Tuple[Json, List[bytes]]:
     """The next frame. Broken also at the end."""
     try:
         line = of.readline(_MOST_LINE)

@@ -9,7 +9,7 @@ from typing import Any, Callable, List
 
 from muster_core import Fail, models
 from muster_core import device as devices
-from muster_transformers.loading import GENERATION, Json, Wanted, config_of, explained, known_as, told_by
+from muster_transformers.loading import GENERATION, Json, Wanted, config_of, explained, told_by
 from muster_transformers.working import Generator, Step, Working
 
 
@@ -95,7 +95,7 @@ def load(wanted: Wanted, step: Callable[[str], None]) -> Working:
     if wanted.device_map or (wanted.device or "auto").split(":")[0] not in ("auto", "cuda"):
         raise Fail("bad_input", "engine: vllm takes all GPUs of the task by itself: leave device and device_map out")
     step(f"finding {wanted.model}")
-    folder = models.find(known_as(wanted.model), wanted.revision)
+    folder = models.find(wanted.model, wanted.revision)
     if (wanted.task or told_by(folder, wanted.model)) != GENERATION:
         raise Fail("bad_input", "engine: vllm is for text-generation: leave it out for this task")
     step(f"loading {wanted.model} with vLLM")
