@@ -123,6 +123,7 @@ func TestBadKindsOfAWorkerDoNoHarm(t *testing.T) {
 		"no entry":                     `{"name":"bad","about":"x"}`,
 		"a core name":                  definition("process", "x"),
 		"an embedded name":             `{"name":"echo","about":"x","entry":["./x"],"input":{"type":"object","required":["money"],"properties":{"money":{"type":"integer"}}}}`,
+		"an operation's name":          `{"name":"prepare_models","about":"x","entry":["./x"],"operation":true,"input":{"type":"object"}}`,
 		"a name that is a path":        definition("../../x", "x"),
 		"a schema that is none":        `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","properties":7}}`,
 		"a schema from elsewhere":      `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","$ref":"file:///etc/passwd"}}`,
@@ -150,9 +151,9 @@ func TestBadKindsOfAWorkerDoNoHarm(t *testing.T) {
 				t.Errorf("%s: echo is %+v", name, k)
 			}
 		}
-		_, told := admit(t, c, fleet, muster.TaskSpec{Kind: "resize", Input: json.RawMessage(`{"width":1}`)}, muster.TaskSpec{Kind: "echo"})
-		if told != "" {
-			t.Errorf("%s: %s", name, told)
+		s, told := admit(t, c, fleet, muster.TaskSpec{Kind: "resize", Input: json.RawMessage(`{"width":1}`)}, muster.TaskSpec{Kind: "echo"}, muster.TaskSpec{Kind: kind.Custom, Input: json.RawMessage(`{"name":"prepare_models","parameters":{"models":["gpt2"]}}`)})
+		if told != "" || s.Tasks[2].Kind != kind.Custom {
+			t.Errorf("%s: %s, and kind custom became %s", name, told, s.Tasks[2].Kind)
 		}
 		if n := strings.Count(log.String(), "name-of-w2"); n != 1 {
 			t.Errorf("%s: the log tells of it %d times: %s", name, n, log.String())

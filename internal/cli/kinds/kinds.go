@@ -245,8 +245,8 @@ func (a *commands) check(dirs []string) error {
 			return muster.Errorf(muster.Invalid, "%s is no folder that can be read: name the folder in which %s is", dir, kind.File)
 		}
 		k, err := kind.Parse(os.DirFS(dir), dir)
-		if err == nil && kind.IsEmbedded(k.Name) {
-			err = muster.Errorf(muster.InvalidSpec, "%s: a kind %s comes with Muster: choose another name", filepath.Join(dir, kind.File), k.Name)
+		if err == nil && kind.IsTaken(k.Name) {
+			err = muster.Errorf(muster.InvalidSpec, "%s: a kind or operation %s comes with Muster: choose another name", filepath.Join(dir, kind.File), k.Name)
 		}
 		if err != nil {
 			source, _ := os.ReadFile(filepath.Join(dir, kind.File)) // without it the places are not shown
