@@ -3,8 +3,8 @@
     path = bring(given["dataset"], "dataset")
 
 A download is written beside and renamed when it is whole, so that a file with its name is complete. Only addresses of
-the open internet are connected to, unless the worker's owner allows others (MUSTER_ALLOW_PRIVATE=1); a proxy of the task's
-environment is used as it is, for it was put there by the owner.
+the open internet are connected to, unless the worker's owner allows others (MUSTER_ALLOW_PRIVATE=1, as with network: allowlist); a proxy of
+the task's environment is used only then, for it could reach the others, and a job may name any.
 """
 
 import gzip
@@ -153,7 +153,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 
 def _opener(host: str, field: str) -> urllib.request.OpenerDirector:
-    if os.environ.get("MUSTER_ALLOW_PRIVATE") == "1" or urllib.request.getproxies() and not urllib.request.proxy_bypass(host):
+    if os.environ.get("MUSTER_ALLOW_PRIVATE") == "1":
         return urllib.request.build_opener(_Stay)
 
     def connect(address: "tuple[str, int]", *rest: Any) -> socket.socket:

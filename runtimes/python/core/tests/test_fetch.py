@@ -97,11 +97,18 @@ def test_one_that_always_breaks_is_given_up(base, tmp_path):
 
 def test_private_addresses_are_for_owners_to_allow(base, tmp_path, monkeypatch):
     monkeypatch.delenv("MUSTER_ALLOW_PRIVATE")
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", base)  # of the job, which would lead there all the same
     with pytest.raises(Fail, match="127.0.0.1, which is not public: allow it on the worker with --allow-private-addresses"):
         fetch(f"{base}/whole", tmp_path / "x", "data")
+    with pytest.raises(Fail, match="which is not public"):
+        fetch(f"http://localhost:{base.rpartition(':')[2]}/whole", tmp_path / "x", "data")
     assert Server.asked == []
+
+
+def test_a_proxy_is_used_where_private_addresses_are_allowed(base, tmp_path, monkeypatch):
+    monkeypatch.setenv("http_proxy", base)
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert fetch("http://muster.invalid/whole", tmp_path / "x", "data").read_bytes() == CONTENT
 
 
 def test_public():

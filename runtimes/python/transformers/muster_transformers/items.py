@@ -4,11 +4,12 @@ import base64
 import binascii
 import json
 import os
-import urllib.request
+import tempfile
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from muster_core import Fail
+from muster_core.fetch import fetch
 
 Json = Dict[str, Any]
 
@@ -146,15 +147,11 @@ def _decoded(body: str) -> bytes:
 
 
 def _fetched(url: str) -> bytes:
-    request = urllib.request.Request(url, headers={"User-Agent": "muster"})
-    try:
-        with urllib.request.urlopen(request, timeout=30) as r:  # noqa: S310 - http and https alone come here
-            body: bytes = r.read(_MOST_BYTES + 1)
-    except (OSError, ValueError) as e:
-        raise BadItem(f"{url} cannot be fetched: {e}") from e
-    if len(body) > _MOST_BYTES:
-        raise BadItem(f"{url} is larger than {_MOST_BYTES >> 20} MiB")
-    return body
+    with tempfile.TemporaryDirectory() as where:
+        try:
+            return fetch(url, Path(where) / "picture", "its address", most=_MOST_BYTES).read_bytes()
+        except Fail as e:
+            raise BadItem(str(e)) from e
 
 
 def replace(path: Path, text: str) -> None:
