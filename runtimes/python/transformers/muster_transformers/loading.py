@@ -66,9 +66,10 @@ def load(wanted: Wanted, step: Callable[[str], None]) -> "Working":
     if wanted.engine == "vllm":
         try:
             from muster_vllm.engine import load as load_vllm
+
+            loaded: Working = load_vllm(wanted, step)
         except ImportError as e:
             raise Fail("dependency", f"the engine vllm cannot be used here ({e}): run muster runtime check vllm on the worker, or leave engine out") from e
-        loaded: Working = load_vllm(wanted, step)
         loaded.load_seconds = time.monotonic() - began
         return loaded
     step("loading the libraries")
