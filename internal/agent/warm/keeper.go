@@ -32,6 +32,7 @@ type Keeper struct {
 
 	mu     sync.Mutex
 	hosts  map[string]*host // by key
+	going  map[*host]bool   // those that are being ended, and still hold what they had
 	last   int              // number of the host that was made last
 	closed bool
 	ends   sync.WaitGroup // of hosts that are being ended
@@ -51,7 +52,7 @@ var patience = waits{answer: time.Minute, leave: 3 * time.Second, tick: 2 * time
 
 // New returns the keeper of a data dir, with the hosts of an earlier life that still answer. The others are ended.
 func New(cfg Config) (*Keeper, error) {
-	k := &Keeper{cfg: cfg, waits: patience, hosts: map[string]*host{}}
+	k := &Keeper{cfg: cfg, waits: patience, hosts: map[string]*host{}, going: map[*host]bool{}}
 	dir := folder(cfg.Data)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, muster.Errorf(muster.Internal, "the folder of warm hosts cannot be made: %w", err)
@@ -158,9 +159,13 @@ func (k *Keeper) part(h *host, why string) {
 	}
 	delete(k.hosts, h.Key)
 	k.cfg.Log.Info("a warm host is ended", slog.String("host", h.id.String()), slog.String("why", why))
+	k.going[h] = true
 	k.ends.Go(func() {
 		h.end(k.cfg.Log, k.waits.leave)
 		h.clear(k.cfg)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		delete(k.going, h)
 	})
 }
 
@@ -171,7 +176,7 @@ func (k *Keeper) Evict(ctx context.Context, gpus []string, key string) error {
 	})
 }
 
-// endAll ends those that nobody uses, and returns when they are gone with what they had.
+// endAll ends those that nobody uses, and returns when they are gone with what they had, and so are those that were on their way before.
 func (k *Keeper) endAll(ctx context.Context, why string, which func(*host) bool) error {
 	k.mu.Lock()
 	var gone []*host
@@ -182,6 +187,11 @@ func (k *Keeper) endAll(ctx context.Context, why string, which func(*host) bool)
 	}
 	for _, h := range gone {
 		k.part(h, why) //nolint:contextcheck // a host is ended whoever waits for it
+	}
+	for h := range k.going {
+		if which(h) && !slices.Contains(gone, h) {
+			gone = append(gone, h)
+		}
 	}
 	k.mu.Unlock()
 	for _, h := range gone {
@@ -196,9 +206,9 @@ func (k *Keeper) endAll(ctx context.Context, why string, which func(*host) bool)
 
 // Room implements run.Warm.
 func (k *Keeper) Room(ctx context.Context, memory muster.Size) {
-	for {
-		h := k.oldest()
-		if h == nil || !k.short(memory) {
+	for k.short(memory) {
+		h := k.next()
+		if h == nil {
 			return
 		}
 		if err := k.endAll(ctx, "its memory is wanted", func(other *host) bool { return other == h }); err != nil {
@@ -216,10 +226,17 @@ func (k *Keeper) short(memory muster.Size) bool {
 	return ok && free < k.cfg.Spare+memory
 }
 
-// oldest returns the host that was unused for longest, nil if all are in use.
-func (k *Keeper) oldest() *host {
+// next returns the host whose memory is free next: one that is being ended, or else the one that was unused for longest; nil if all are in use.
+func (k *Keeper) next() *host {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	for h := range k.going {
+		select {
+		case <-h.cleared:
+		default:
+			return h
+		}
+	}
 	var oldest *host
 	for _, h := range k.hosts {
 		if h.users == 0 && (oldest == nil || h.used.Before(oldest.used)) {

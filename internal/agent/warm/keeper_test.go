@@ -261,6 +261,32 @@ func TestHostsLeaveDevicesToOthers(t *testing.T) {
 	}
 }
 
+// A host that is on its way out, for whatever reason, has what it had until it is gone.
+func TestWhoNeedsRoomWaitsForHostsThatAreEnding(t *testing.T) {
+	for name, wait := range map[string]func(*Keeper) error{
+		"devices": func(k *Keeper) error { return k.Evict(t.Context(), []string{"GPU-0"}, "mine") },
+		"memory":  func(k *Keeper) error { k.Room(t.Context(), 1<<30); return nil },
+	} {
+		k := keeper(t, Config{TTL: time.Nanosecond})
+		host, release := get(t, k, want("a", "stubborn", "GPU-0"))
+		k.cfg.Free = func() (muster.Size, bool) {
+			if lives(host) {
+				return 0, true
+			}
+			return 2 << 30, true
+		}
+		k.waits.leave = 300 * time.Millisecond // it is killed then
+		release()
+		k.look()
+		if len(k.hosts) != 0 || !lives(host) {
+			t.Fatalf("%s: there are %d hosts, and it is not about to end", name, len(k.hosts))
+		}
+		if err := wait(k); err != nil || lives(host) {
+			t.Fatalf("%s: it was not waited for, %v", name, err)
+		}
+	}
+}
+
 func TestTheNextLifeGoesOnWithHosts(t *testing.T) {
 	if kin.BootID() == "" {
 		t.Skip("processes cannot be told from later ones of their number here")
