@@ -81,6 +81,9 @@ func (s *suite) pytest(ctx context.Context) error {
 	}
 	root, left, err := s.session(ctx, dir, python, append(args, s.in.TestFile...), s.add)
 	s.not = left
+	if err == nil && s.code != 0 && len(s.failures()) == 0 { // as with --cov-fail-under
+		return failf(muster.ExitCode, "no case failed, but pytest ended with exit code %d: see its log", s.code)
+	}
 	for i := 1; err == nil && i <= s.in.Reruns && ctx.Err() == nil; i++ {
 		bad := s.failures()
 		if len(bad) == 0 {
@@ -156,8 +159,8 @@ func (s *suite) session(ctx context.Context, dir, python string, args []string, 
 	if run.err != nil {
 		return "", 0, run.err
 	}
-	left = max(run.of-run.done, 0)
-	switch code := state.ExitCode(); {
+	left, s.code = max(run.of-run.done, 0), state.ExitCode()
+	switch code := s.code; {
 	case ctx.Err() != nil:
 		return run.root, left, ctx.Err()
 	case code == pytestUsage:

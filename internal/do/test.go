@@ -76,6 +76,7 @@ type suite struct {
 	lines *lines
 	kept  time.Time // when the result was last written
 	exit  *int
+	code  int // that pytest ended with last
 	not   int // cases that were found and not run
 }
 

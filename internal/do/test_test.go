@@ -83,6 +83,21 @@ func TestPytestCrashes(t *testing.T) {
 	}
 }
 
+// A plugin may find fault though each case passed, as that of coverage does; and a run may be broken off between two cases.
+func TestPytestFailsWithoutAFailedCase(t *testing.T) {
+	needPytest(t)
+	for code, hook := range map[string]string{
+		"1": "def pytest_sessionfinish(session): session.exitstatus = 1\n",
+		"2": "import pytest\ndef pytest_runtest_logfinish(nodeid):\n    if nodeid.endswith('_1'): pytest.exit('enough')\n",
+	} {
+		w := newWorld(t)
+		write(t, "conftest.py", hook)
+		write(t, "test_two.py", "def test_1(): pass\ndef test_2(): pass\n")
+		e := w.do(t.Context(), "test", `{"test_file": "test_two.py", "reruns": 1}`)
+		e.failed(t, "exit_code", "no case failed, but pytest ended with exit code "+code)
+	}
+}
+
 func TestPytestIsStopped(t *testing.T) {
 	needPytest(t)
 	w := newWorld(t)
