@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -23,10 +24,7 @@ import (
 )
 
 // Names of a host's files in its folder.
-const (
-	sockFile = "s"
-	logFile  = "log"
-)
+const logFile = "log"
 
 // maxLog is how large a host's log may become.
 const maxLog = 1 << 20
@@ -40,6 +38,7 @@ const oomScore = "900"
 // record is what the next life of the worker needs to know of a host.
 type record struct {
 	Key     string       `json:"key"`
+	Sock    string       `json:"sock"` // the name of its socket
 	Argv    []string     `json:"argv"`
 	Env     []string     `json:"env"`
 	Read    []string     `json:"read,omitempty"`
@@ -68,7 +67,7 @@ type host struct {
 
 func newHost(data string, number int, want *run.Host) *host {
 	h := &host{
-		record: record{Key: want.Key, Argv: want.Argv, Env: want.Env, Read: want.Read, Write: want.Write, Memory: want.Memory, GPUs: want.GPUs},
+		record: record{Key: want.Key, Sock: rand.Text(), Argv: want.Argv, Env: want.Env, Read: want.Read, Write: want.Write, Memory: want.Memory, GPUs: want.GPUs},
 		cpus:   want.CPUs,
 		used:   time.Now(),
 	}
@@ -82,7 +81,9 @@ func (h *host) number(data string, number int) {
 	h.ready, h.ended, h.cleared = make(chan struct{}), make(chan struct{}), make(chan struct{})
 }
 
-func (h *host) socket() string { return filepath.Join(h.dir, sockFile) }
+// socket is a path that cannot be guessed: a task that has no host, such as one without a network, would get out by it. Its sandbox does
+// not let it look into the folder.
+func (h *host) socket() string { return filepath.Join(h.dir, h.Sock) }
 
 // matches reports whether a host that is there can do what one would that was started as wanted.
 func (h *host) matches(want *run.Host) bool {

@@ -92,6 +92,9 @@ func TestTasksOfOneKeyHaveOneHost(t *testing.T) {
 	if other, _ := get(t, k, want("b", "")); other.PID == pids[0] {
 		t.Fatal("another key has the same host")
 	}
+	if a, b := filepath.Base(k.hosts["a"].socket()), filepath.Base(k.hosts["b"].socket()); a == b || len(a) < 20 {
+		t.Fatalf("the sockets have the names %s and %s, which can be guessed", a, b)
+	}
 }
 
 func TestAHostOfOtherSettingsIsReplaced(t *testing.T) {
