@@ -60,7 +60,7 @@ func TestInAContainer(t *testing.T) {
 	})
 	boxed := func(task *run.Task) { task.Spec.Image, task.Spec.Isolation = image, muster.IsolationContainer }
 	for n := range 2 {
-		want := "1 one\nshow kind kind 4\n{\"n\": 3}\na note\n" + strconv.Itoa(n+1) + "\n"
+		want := "1 one\nshow kind kind 4 any\n{\"n\": 3}\na note\n" + strconv.Itoa(n+1) + "\n"
 		if r, out, said := w.run(t, "show", `{"n": 3}`, boxed); out != want || r.Image == "" {
 			t.Errorf("it is %s (%s) in %q, prints %q, and %q is said", r.Outcome, r.Message, r.Image, out, said)
 		}

@@ -102,7 +102,7 @@ input:
 // show prints what a task of its kind has, and changes what it may.
 const show = `#!/bin/sh
 echo "$# $*"
-echo "$MUSTER_KIND $USUAL $OTHER $MUSTER_CUDA_STREAMS $OMP_NUM_THREADS"
+echo "$MUSTER_KIND $USUAL $OTHER $MUSTER_CUDA_STREAMS ${OMP_NUM_THREADS:-any}"
 cat "$MUSTER_INPUT"; echo
 cat "$MUSTER_KIND_DIR/note.txt"
 [ "$HF_HOME" = "$MUSTER_MODELS/hf" ] || echo "HF_HOME is $HF_HOME"
