@@ -38,7 +38,7 @@ func TestTuningSurvivesItsWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const steps = 1500
+	const steps = 300
 	input := func(dataset string) json.RawMessage {
 		training := fmt.Sprintf(`{"max_steps": %d, "batch_size": 8, "learning_rate": 0.001, "save_steps": 10, "log_steps": 50}`, steps)
 		return json.RawMessage(`{"model": "llama", "dataset": "` + dataset + `", "training": ` + training + `}`)
