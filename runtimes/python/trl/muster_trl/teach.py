@@ -171,7 +171,8 @@ def _texts(c: Course, given: "Dict[str, Any]") -> Any:
         eval_dataset=held,
         processing_class=tokens,
     )
-    if not len(made.train_dataset):
+    left: Any = made.train_dataset
+    if not len(left):
         raise Fail("bad_input", f"nothing is left of dataset: within {most} tokens no row gets beyond its prompt: raise training.max_length")
     return made
 
