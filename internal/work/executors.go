@@ -55,10 +55,7 @@ func (w *Worker) executors(id agent.Identity, env *run.Env, saved func(muster.At
 
 // defined makes the executors of defined kinds.
 func (w *Worker) defined(env *run.Env) ([]run.Executor, json.RawMessage, error) {
-	own, err := w.own()
-	if err != nil {
-		return nil, nil, err
-	}
+	own := w.own()
 	var program container.Program
 	copies := filepath.Join(w.cfg.Data, "gate") // with that of containers that wait for their proxy
 	list, err := kinds.New(kinds.Config{

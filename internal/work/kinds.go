@@ -73,23 +73,32 @@ func Kind(s string) (string, error) {
 	return "", muster.Errorf(muster.Invalid, "%q is no kind: write lower-case words such as script or mnist_training", s)
 }
 
-// own reads the owner's own kinds, and looks whether there are all kinds that the owner names.
-func (w *Worker) own() ([]kinds.Own, error) {
+// own reads the owner's own kinds.
+func (w *Worker) own() []kinds.Own {
 	own, wrong := kinds.Load(w.cfg.AI.Kinds)
 	for _, err := range wrong {
 		w.log.Error("a kind is not offered: " + err.Error())
 	}
+	return own
+}
+
+// checkKinds looks whether there are all kinds that the owner names.
+func (c *Config) checkKinds() error {
+	if c.Kinds == nil {
+		return nil
+	}
+	own, _ := kinds.Load(c.AI.Kinds) // what is wrong with one is told when they are offered
 	known := slices.Concat(kind.Core(), kind.NewCatalog(kinds.Kinds(own)...).Names())
-	for _, name := range w.cfg.Kinds {
+	for _, name := range c.Kinds {
 		if !slices.Contains(known, name) {
 			hint := ""
 			if near := muster.Nearest(name, known); near != "" {
 				hint = " (did you mean " + near + "?)"
 			}
-			return nil, muster.Errorf(muster.Invalid, "--allow-kinds: there is no kind %s%s: there are %s", name, hint, strings.Join(known, ", "))
+			return muster.Errorf(muster.Invalid, "--allow-kinds: there is no kind %s%s: there are %s", name, hint, strings.Join(known, ", "))
 		}
 	}
-	return own, nil
+	return nil
 }
 
 // takes reports whether the operator lets the worker take a kind.

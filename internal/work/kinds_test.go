@@ -47,11 +47,11 @@ func TestAllowedKindsAreKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &Worker{cfg: Config{AI: AI{Kinds: dir}, Kinds: []string{"resize", "echo", "process"}}, log: slog.New(slog.DiscardHandler)}
-	if own, err := w.own(); err != nil || len(own) != 1 {
+	if own, err := w.own(), w.cfg.checkKinds(); err != nil || len(own) != 1 {
 		t.Errorf("%v, %v", own, err)
 	}
 	w.cfg.Kinds = []string{"resise"}
-	if _, err := w.own(); err == nil || !strings.Contains(err.Error(), "there is no kind resise (did you mean resize?)") {
+	if err := w.cfg.checkKinds(); err == nil || !strings.Contains(err.Error(), "there is no kind resise (did you mean resize?)") {
 		t.Errorf("%v", err)
 	}
 	if _, err := Kind("Resize me"); err == nil {

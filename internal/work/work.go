@@ -109,6 +109,9 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	if cfg.AI.Kinds == "" {
 		cfg.AI.Kinds = filepath.Join(cfg.Data, "kinds")
 	}
+	if err := cfg.checkKinds(); err != nil {
+		return nil, err
+	}
 	cfg.Limits.Data, cfg.Limits.Swap = cfg.Data, cfg.AI.EnableSwap
 	if err := cfg.Limits.Check(); err != nil {
 		return nil, err

@@ -46,8 +46,8 @@ def folder() -> Path:
 
 
 def known_as(name: str) -> str:
-    """The hub's name of a model that people know by another; a folder of that name comes first."""
-    return name if Path(name).exists() else KNOWN.get(name, name)
+    """The hub's name of a model that people know by another; a folder of that name, the task's or the owner's, comes first."""
+    return name if Path(name).exists() or name in KNOWN and (folder() / name).is_dir() else KNOWN.get(name, name)
 
 
 def cached_as(name: str) -> str:

@@ -205,7 +205,7 @@ class _Run:
         where = f"epoch {self.epoch + 1}, batch {min(self.batch + 1, self.batches)} of {self.batches}, with a learning rate of {self.rate():.3g}"
         kept = f"the weights of epoch {self.epoch} are kept" if self.epoch else "no epoch had ended before"
         raise Diverged(
-            f"{what} in {where}: take a smaller learning_rate, such as {self.plan.learning_rate / 10:.2g}, or look for extreme values in the data; {kept}",
+            f"{what} in {where}: take a smaller learning_rate, such as {min(self.plan.learning_rate / 10, 0.01):.2g}, or look for extreme values in the data; {kept}",
             self.out,
         )
 
