@@ -186,7 +186,14 @@ func (a *app) runTask(ctx context.Context, c *runConfig, args []string) error {
 	if c.detach {
 		return frame.Write(a.Out, []byte(jobs[0].ID.String()+"\n"))
 	}
-	return follow.Follow(ctx, a.App, server, jobs[0])
+	if err := follow.Follow(ctx, a.App, server, jobs[0]); err != nil || c.task.Kind == "" || slices.Contains(kind.Core(), c.task.Kind) {
+		return err
+	}
+	// What kinds with an input find out is their result rather than what they print.
+	if err := a.result(ctx, &resultConfig{Remote: c.Remote}, []string{jobs[0].ID.String()}); muster.CodeOf(err) != muster.NotFound {
+		return err
+	}
+	return nil
 }
 
 // spec makes the job that the options describe.

@@ -9,16 +9,36 @@ import (
 
 // maxSchema is how many parts a schema may have once everything that it refers to stands in its place: to hold an
 // input against it takes as long as that.
-const maxSchema = 20_000
+const maxSchema = 4_000
 
-// bounded refuses a schema that is small as it is written and endless as it is read: it may be from a worker, and servers hold inputs against it.
-func bounded(top map[string]any) error {
+// maxWork is how many values of an input times parts of a schema are held against each other, which is a few seconds: both
+// may be those of others.
+const maxWork = 1_000_000
+
+// values counts those of an input.
+func values(v any) int {
+	n := 1
+	switch v := v.(type) {
+	case []any:
+		for _, part := range v {
+			n += values(part)
+		}
+	case map[string]any:
+		for _, part := range v {
+			n += values(part)
+		}
+	}
+	return n
+}
+
+// bounded counts the parts of a schema, and refuses a schema that is small as it is written and endless as it is read: it may be from a worker, and servers hold inputs against it.
+func bounded(top map[string]any) (int, error) {
 	b := &bounds{top: top, known: map[string]int{}}
 	n, err := b.size(top)
 	if err == nil && n > maxSchema {
 		err = fmt.Errorf("it has more than %d parts, those that it refers to counted each time", maxSchema)
 	}
-	return err
+	return n, err
 }
 
 type bounds struct {

@@ -34,6 +34,7 @@ type Kind struct {
 	Env        map[string]string `json:"env,omitempty"`
 
 	schema *jsonschema.Schema // of Input, nil if none is taken
+	parts  int                // of the schema; 0 if it is one of ours, and inputs of any size are held against it
 }
 
 // The first word of an entry that is not looked up as a command.

@@ -249,7 +249,7 @@ func (c *checker) input() {
 		return
 	}
 	var err error
-	if c.k.schema, err = compile(c.k.Input); err != nil {
+	if c.k.schema, c.k.parts, err = compile(c.k.Input); err != nil {
 		c.add("input", "", "it is not a JSON Schema: %s", err)
 	}
 }

@@ -26,21 +26,21 @@ func (noRemote) Load(url string) (any, error) {
 	return nil, fmt.Errorf("$ref %s leads out of the definition: refer to what stands in it, as #/$defs/…", cut(url))
 }
 
-// compile reads a schema of an input. Fields that it does not name are refused, unless it says additionalProperties.
-func compile(raw json.RawMessage) (*jsonschema.Schema, error) {
+// compile reads a schema of an input and counts its parts. Fields that it does not name are refused, unless it says additionalProperties.
+func compile(raw json.RawMessage) (schema *jsonschema.Schema, parts int, err error) {
 	v, err := decode(raw)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	top, ok := v.(map[string]any)
 	if !ok || top["type"] != "object" {
-		return nil, errors.New("write type: object, and the fields under properties")
+		return nil, 0, errors.New("write type: object, and the fields under properties")
 	}
 	if err := plain(v, ""); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	if err := bounded(top); err != nil {
-		return nil, err
+	if parts, err = bounded(top); err != nil {
+		return nil, 0, err
 	}
 	_, lists := top["properties"]
 	_, additional := top["additionalProperties"]
@@ -53,13 +53,12 @@ func compile(raw json.RawMessage) (*jsonschema.Schema, error) {
 	c.AssertFormat()
 	c.UseLoader(noRemote{})
 	if err := c.AddResource(place, top); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	s, err := c.Compile(place)
-	if err != nil {
-		return nil, errors.New(lessOf(err))
+	if schema, err = c.Compile(place); err != nil {
+		return nil, 0, errors.New(lessOf(err))
 	}
-	return s, nil
+	return schema, parts, nil
 }
 
 // lessOf is an error of the schema library in one line.
@@ -132,6 +131,9 @@ func (k *Kind) Problems(input json.RawMessage, resolved bool) []muster.FieldErro
 	v, wrong := object(input)
 	if wrong != nil {
 		return []muster.FieldError{*wrong}
+	}
+	if k.parts > 0 && k.parts*values(v) > maxWork {
+		return []muster.FieldError{{Path: "input", Message: fmt.Sprintf("it has more values than can be held to the schema of kind %s: bring them along as a file", k.Name)}}
 	}
 	err := k.schema.Validate(v)
 	bad, ok := errors.AsType[*jsonschema.ValidationError](err)

@@ -1,6 +1,7 @@
 """Where a task's model is: in a warm host, or in the task itself."""
 
 import os
+import time
 from typing import Any, Callable, List, Optional
 
 from muster_core import Fail, report, say
@@ -21,6 +22,7 @@ class Backend:
         self.wanted = wanted
         self.about: Json = {}
         self.warm = False  # whether the model was loaded already
+        self.greeting = 0.0  # seconds until the host had the model ready
         self.working: Any = None
         self._line: Optional[wire.Stream] = None
         path = os.environ.get("MUSTER_WARM")
@@ -52,10 +54,11 @@ class Backend:
 
     def _greeted(self, path: str) -> bool:
         """Have the host load the model. False if it is to be loaded here."""
+        began = time.monotonic()
         try:
             self._line = wire.dial(path).makefile("rwb")
             answer = self._asked({"op": "open", "wanted": self.wanted.message()}, [], lambda e: report(step=e.get("step")))
-            self.warm, self.about = not answer["new"], answer["about"]
+            self.warm, self.about, self.greeting = not answer["new"], answer["about"], time.monotonic() - began
             return True
         except (wire.Broken, KeyError) as e:
             say(f"the warm host cannot be used ({e}): the model is loaded by this task")

@@ -149,7 +149,7 @@ def loaded(backend: Backend) -> Json:
     """What results say of the model."""
     about: Json = {k: v for k, v in backend.about.items() if k != "modality"}
     if backend.warm:
-        about["load_seconds"] = 0.0
+        about["load_seconds"] = round(backend.greeting, 3)
     return {**about, "warm": backend.warm}
 
 

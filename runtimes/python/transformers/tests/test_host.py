@@ -28,7 +28,7 @@ def test_the_second_task_finds_the_model_loaded(task, models, host, monkeypatch)
     first = inference(given)
     second = inference({**given, "inputs": ["the cat", "a dog "]})
     assert (first["warm"], second["warm"]) == (False, True)
-    assert second["load_seconds"] == 0 < first["load_seconds"]
+    assert 0 < second["load_seconds"] < first["load_seconds"]
     assert first["predictions"][0]["prediction"] == second["predictions"][0]["prediction"]
     assert any("item 1/2" in e.get("step", "") for e in task.events())  # tokens come over the socket
 
