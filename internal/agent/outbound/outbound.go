@@ -2,6 +2,7 @@ package outbound
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -64,7 +65,8 @@ func public(a netip.Addr) bool {
 	return true
 }
 
-// Redirects returns a CheckRedirect that follows at most so many, to http and https URLs. With none the redirect itself is the answer.
+// Redirects returns a CheckRedirect that follows at most so many, to http and https URLs. With none the redirect itself is the answer. Another
+// host gets no header that the first one was meant to have: keys are in them.
 func Redirects(most int) func(req *http.Request, via []*http.Request) error {
 	return func(req *http.Request, via []*http.Request) error {
 		if most == 0 {
@@ -72,6 +74,9 @@ func Redirects(most int) func(req *http.Request, via []*http.Request) error {
 		}
 		if len(via) > most {
 			return &RefusedError{fmt.Sprintf("it redirects more than %d times", most)}
+		}
+		if req.URL.Host != via[0].URL.Host {
+			maps.DeleteFunc(req.Header, func(name string, _ []string) bool { return name != "User-Agent" && name != "Content-Type" })
 		}
 		return CheckScheme(req.URL)
 	}

@@ -1,6 +1,8 @@
 package outbound
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"testing"
 )
@@ -18,6 +20,41 @@ func TestPublic(t *testing.T) {
 	} {
 		if public(netip.MustParseAddr(a)) {
 			t.Errorf("%s is taken for public", a)
+		}
+	}
+}
+
+// TestAnotherHostGetsNoKeys holds that a redirect takes headers along only within its host.
+func TestAnotherHostGetsNoKeys(t *testing.T) {
+	var key []string
+	seen := func(_ http.ResponseWriter, r *http.Request) { key = append(key, r.Host+" "+r.Header.Get("X-Api-Key")) }
+	other := httptest.NewServer(http.HandlerFunc(seen))
+	defer other.Close()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+	})
+	mux.HandleFunc("/here", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/there", http.StatusTemporaryRedirect)
+	})
+	mux.HandleFunc("/there", seen)
+	first := httptest.NewServer(mux)
+	defer first.Close()
+	client := &http.Client{CheckRedirect: Redirects(2)}
+	for path, want := range map[string]string{"/away": other.Listener.Addr().String() + " ", "/here": first.Listener.Addr().String() + " k"} {
+		key = nil
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, first.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Api-Key", "k")
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if len(key) != 1 || key[0] != want {
+			t.Errorf("%s: %q came, want %q", path, key, want)
 		}
 	}
 }

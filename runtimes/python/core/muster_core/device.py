@@ -109,7 +109,3 @@ def release(device: Any) -> None:
         import torch
 
         getattr(torch, device.type).empty_cache()
-    elif device.type == "mps":
-        import torch
-
-        torch.mps.empty_cache()
