@@ -111,7 +111,7 @@ func (a *commands) show(c *config, all []column, out []string) error {
 		cells := []string{strconv.FormatInt(k.batch, 10), k.precision}
 		first := figure(c.by, all[0].find(k))
 		for i := range all {
-			cells = append(cells, drawn(c.by, all[i].find(k), first, i > 0))
+			cells = append(cells, drawn(c.by, all[i].find(k), first, i > 0 && all[i].report.Model == all[0].report.Model))
 		}
 		t.Row(cells...)
 	}

@@ -79,6 +79,12 @@ func TestTheTableHasTheRatios(t *testing.T) {
 	if want := "note: task 7.9 is running and has no result yet\nnote: not comparable: the number of iterations of task 7.0 is 5, and of task 7.1 10\n"; said.String() != want {
 		t.Errorf("it says\n%s", said.String())
 	}
+	out.Reset()
+	other := two(t)
+	other[1].report.Model = "org/other"
+	if err := a.show(&config{by: byThroughput}, other, nil); err != nil || strings.Contains(out.String(), "×") {
+		t.Errorf("%v; of another model it shows\n%s", err, out.String())
+	}
 	for by, want := range map[string]string{byMemory: "1MiB", byLatency: "29.15 ms", byEnergy: "-"} {
 		out.Reset()
 		if err := a.show(&config{by: by}, all, nil); err != nil {
