@@ -201,12 +201,12 @@ def test_a_full_disk_is_a_reason(task, small_disk):
 
 def test_memory_that_runs_out_is_told_with_what_would_fit(task, tmp_path):
     t = task(KIND)
-    # Half a GiB of addresses over what the libraries take: 64 images of 448 by 448 do not fit, a few do.
+    # A GiB of addresses over what the libraries take: 64 images of 448 by 448 do not fit, a few do.
     t.module = "limited"
     (t.folder / "limited.py").write_text(
         "import resource, runpy, torch, sklearn.model_selection\n"
         "now = int(next(l for l in open('/proc/self/status') if l.startswith('VmSize')).split()[1]) * 1024\n"
-        "resource.setrlimit(resource.RLIMIT_AS, (now + (1 << 29), now + (1 << 29)))\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (now + (1 << 30), now + (1 << 30)))\n"
         f"runpy.run_module('{KIND}', run_name='__main__')\n"
     )
     folder = t.folder / "large"
