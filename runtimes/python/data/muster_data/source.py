@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from muster_core import Fail
+from muster_core.tables import objects
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".parquet": "parquet", ".pq": "parquet"}
 ROWS = 5_000  # of a batch
@@ -168,24 +169,12 @@ class Source:
 
     def _objects(self, text: io.TextIOWrapper) -> "Iterator[List[Dict[str, Any]]]":
         held: List[Dict[str, Any]] = []
-        for row in self._jsonl(text) if self.how == "jsonl" else self._json(text):
+        for row in objects(text, self.path.name) if self.how == "jsonl" else self._json(text):
             held.append(row)
             if len(held) == ROWS:
                 yield held
                 held = []
         yield held
-
-    def _jsonl(self, text: io.TextIOWrapper) -> "Iterator[Dict[str, Any]]":
-        for n, line in enumerate(text, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except ValueError as e:
-                raise Fail("bad_input", f"dataset: {self.path.name} line {n} is not JSON: {e}") from None
-            if not isinstance(row, dict):
-                raise Fail("bad_input", f"dataset: {self.path.name} line {n} is not an object of columns and values")
-            yield row
 
     def _json(self, text: io.TextIOWrapper) -> "Iterator[Dict[str, Any]]":
         """The objects of a list, of which only some are in memory at once."""

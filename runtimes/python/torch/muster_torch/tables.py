@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Optional
 import numpy as np
 import pandas as pd
 from muster_core import Fail, say
+from muster_core.tables import objects
 
 Json = Dict[str, Any]
 
@@ -82,19 +83,8 @@ def _undecodable(path: Path) -> str:
 
 
 def _lines(path: Path) -> List[Json]:
-    rows = []
     with _open(path) as f:
-        for n, line in enumerate(f, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except ValueError as e:
-                raise Fail("bad_input", f"dataset: {path.name} line {n} is not JSON: {e}") from None
-            if not isinstance(row, dict):
-                raise Fail("bad_input", f"dataset: {path.name} line {n} is not an object of columns and values")
-            rows.append(row)
-    return rows
+        return list(objects(f, path.name))
 
 
 def _list(path: Path) -> List[Json]:
