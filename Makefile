@@ -41,7 +41,7 @@ sim: ## the seeded simulation of the scheduler, SEEDS=1000
 
 e2e: build ## real processes: kill -9, frozen workers, full disks, engines that go away
 	@scripts/need dockerd busybox
-	scripts/engine go test -count=1 -timeout 15m ./test/e2e
+	scripts/engine go test -count=1 -parallel 4 -timeout 15m ./test/e2e
 
 bench: build ## the figures of docs/performance.md, beside the bare limits of this machine
 	@scripts/need dockerd docker busybox

@@ -23,6 +23,7 @@ import (
 // submissions arrive: every acknowledged job ends, each task has one result, the
 // logs are complete, and running tasks were not restarted.
 func TestServerKilled(t *testing.T) {
+	t.Parallel() // it mostly waits
 	const kills, tasks, lines = 20, 200, 60
 	c := mustertest.New(t, t.TempDir())
 	marks := t.TempDir()
@@ -253,6 +254,7 @@ func TestShimFrozen(t *testing.T) {
 // held back, one of them, and the connection reset, each for less than the
 // grace. The task goes on, is not restarted, and its log is whole.
 func TestPartition(t *testing.T) {
+	t.Parallel() // it mostly waits
 	const lines = 60
 	c := mustertest.New(t, t.TempDir())
 	proxy := linktest.NewProxy(t, c.Addr)
@@ -284,10 +286,12 @@ func TestPartition(t *testing.T) {
 // in each of them: the task runs on another worker, the cut-off one ends its own copy, and
 // nothing that it says later counts.
 func TestLongPartition(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for name, cut := range map[string]func(*linktest.Proxy){
 		"both ways": (*linktest.Proxy).Freeze, "from the server": (*linktest.Proxy).FreezeDown, "to the server": (*linktest.Proxy).FreezeUp,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := mustertest.New(t, t.TempDir())
 			proxy := linktest.NewProxy(t, c.Addr)
 			dir := t.TempDir()
