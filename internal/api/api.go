@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -24,6 +25,7 @@ type Config struct {
 	Keys   store.Keys
 	Logs   tasklog.Logs
 	Blobs  blob.Store
+	Prove  func(context.Context, store.Content) (bool, error) // whether a file has the identifier that is told; NotFound if it is not there
 	Events *notify.Bus
 	// Parse reads a job spec, YAML or JSON, and checks it, by check, too, which may change it; name stands in messages.
 	Parse      func(data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error)

@@ -1,13 +1,16 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/cid"
+	"github.com/muster-dev/muster/internal/store"
 )
 
 // pathIPFS is where IPFS gateways have files; here are those of jobs.
@@ -22,28 +25,54 @@ type contentInput struct {
 	CID string `path:"cid" maxLength:"200" example:"QmT78zSuBmuS4z925WZfrqQ1qHaJ56DQaTfyMUF7F8ff5o" doc:"CIDv0, or the CIDv1 of the same file"`
 }
 
-// getContent serves a file of the newest job that has it and that the caller may see.
+// contentsPage is how many files with one identifier are looked at together.
+const contentsPage = 20
+
+// getContent serves a file of the newest job that has it and that the caller may see. What a worker says of a file counts only when the file bears it out.
 func (s *server) getContent(w http.ResponseWriter, r *http.Request, in *contentInput) error {
 	id, err := cid.Canonical(in.CID)
 	if err != nil {
 		return err
 	}
-	found, err := s.Store.Contents(r.Context(), id)
-	if err != nil {
-		return err
-	}
-	for i := range found {
-		switch err := s.mayTouch(r.Context(), found[i].Job, auth.ReadJobs); {
-		case muster.CodeOf(err) == muster.NotFound:
-			continue
+	q := store.ContentQuery{CID: id, Project: principalOf(r.Context()).Project, Limit: contentsPage}
+	wrong, lost := muster.JobID(0), error(nil)
+	for {
+		found, err := s.Store.Contents(r.Context(), q)
+		switch {
 		case err != nil:
 			return err
+		case len(found) > 0:
+		case lost != nil:
+			return lost
+		case wrong != 0:
+			return muster.Errorf(muster.NotFound, "no job has a file ipfs://%s: what job %d calls so is another one", id, wrong)
+		default:
+			return muster.Errorf(muster.NotFound, "no job has a file ipfs://%s", id)
 		}
-		kind, ok := shownAs[strings.ToLower(path.Ext(found[i].Name))]
-		if !ok {
-			kind = "application/octet-stream"
+		q.Before = found[len(found)-1].Job
+		slices.SortStableFunc(found, func(a, b store.Content) int { return cmp.Compare(b.Proof, a.Proof) }) // what needs no reading before
+		for i := range found {
+			switch err := s.mayTouch(r.Context(), found[i].Job, auth.ReadJobs); {
+			case muster.CodeOf(err) == muster.NotFound:
+				continue
+			case err != nil:
+				return err
+			}
+			ok, err := s.Prove(r.Context(), found[i])
+			switch {
+			case muster.CodeOf(err) == muster.NotFound:
+				lost = err
+			case err != nil:
+				return err
+			case ok:
+				kind, known := shownAs[strings.ToLower(path.Ext(found[i].Name))]
+				if !known {
+					kind = "application/octet-stream"
+				}
+				return s.serveBlob(w, r, found[i].SHA256, kind, path.Base(found[i].Name))
+			default:
+				wrong = found[i].Job
+			}
 		}
-		return s.serveBlob(w, r, found[i].SHA256, kind, path.Base(found[i].Name))
 	}
-	return muster.Errorf(muster.NotFound, "no job has a file ipfs://%s", id)
 }

@@ -41,3 +41,36 @@ func TestContentsByCID(t *testing.T) {
 	status(t, s, request{method: "GET", path: "/ipfs/" + id, token: "mst_viewer_nobody"}, http.StatusUnauthorized)
 	status(t, s, request{method: "GET", path: "/ipfs/Qmnonsense"}, http.StatusBadRequest)
 }
+
+// What a worker calls by an identifier that it has not got is served to nobody by it, and is no harm to the file that has it.
+func TestContentsAreHeldToTheirCID(t *testing.T) {
+	const id = "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD" // of "hello world"
+	s := apitest.Start(t, nil)
+	if err := s.Blobs.Put(t.Context(), helloSum, 0, strings.NewReader("hello\n")); err != nil {
+		t.Fatal(err)
+	}
+	w := s.Worker(t, "w1")
+	told := func(a muster.Artifact) {
+		t.Helper()
+		status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`}, http.StatusCreated)
+		w.Finish(w.Next(), muster.AttemptSucceeded, 0, a)
+		status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`}, http.StatusCreated)
+		w.Finish(w.Next(), muster.AttemptSucceeded, 0) // it comes after the report was taken
+	}
+	lie := muster.Artifact{Name: "lie", Size: 6, SHA256: helloSum, CID: id}
+	told(lie)
+	for range 2 { // the second time it is known
+		if body := status(t, s, request{method: "GET", path: "/ipfs/" + id}, http.StatusNotFound); !strings.Contains(string(body), "no job has a file ipfs://"+id) {
+			t.Errorf("the answer is %s", body)
+		}
+	}
+	const sum = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9"
+	if err := s.Blobs.Put(t.Context(), sum, 0, strings.NewReader("hello world")); err != nil {
+		t.Fatal(err)
+	}
+	told(muster.Artifact{Name: "true", Size: 11, SHA256: sum, CID: id})
+	told(lie)
+	if body := status(t, s, request{method: "GET", path: "/ipfs/" + id}, http.StatusOK); string(body) != "hello world" {
+		t.Errorf("it is %q", body)
+	}
+}

@@ -58,7 +58,8 @@ var rules = map[string]rule{
 	"catalog":  {ring: adapter, mine: []string{"kind", "api/wire"}},
 	"runtimes": {ring: contract},
 
-	"kubo": {ring: adapter, mine: []string{"blob", "store"}},
+	"contents": {ring: adapter, mine: []string{"blob", "cid", "store"}},
+	"kubo":     {ring: adapter, mine: []string{"blob", "store"}},
 
 	"agent/run": {ring: contract, mine: []string{"tasklog"}, third: []string{"golang.org/x/sys"}},
 
@@ -70,8 +71,9 @@ var rules = map[string]rule{
 	"agent/runtimes":    {ring: adapter, mine: []string{"agent/run", "agent/run/python", "agent/limit", "runtimes"}},
 	"agent/warm":        {ring: adapter, mine: []string{"agent/run", "agent/limit", "agent/shim/kin"}, third: []string{"golang.org/x/"}},
 	"agent/run/noop":    {ring: adapter, mine: []string{"agent/run"}},
-	"agent/run/process": {ring: adapter, mine: []string{"agent/run", "cid", "tasklog", "sdk/python"}, third: []string{"golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
+	"agent/run/process": {ring: adapter, mine: []string{"agent/live", "agent/run", "cid", "tasklog", "sdk/python"}, third: []string{"golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
 	"agent/run/script":  {ring: adapter, mine: []string{"agent/outbound", "agent/run", "agent/run/process", "agent/run/python"}},
+	"agent/live":        {ring: adapter, mine: []string{"agent/run"}},
 	"agent/outbound":    {ring: adapter},
 	"agent/run/python":  {ring: adapter, mine: []string{"agent/run", "agent/limit"}, third: []string{"golang.org/x/sys"}},
 	"agent/probe":       {ring: adapter, mine: []string{"agent/gpu", "agent/limit"}, third: []string{"github.com/shirou/gopsutil", "golang.org/x/sys"}},

@@ -2,6 +2,7 @@ package kubo
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"path"
 	"sync"
@@ -23,6 +24,7 @@ const (
 type Config struct {
 	Node  string // URL of its RPC interface; a user and password in it are sent
 	Pins  store.Pins
+	Prove func(context.Context, store.Content) (bool, error) // whether a file has its identifier; NotFound if it is not there
 	Blobs blob.Store
 	Log   *slog.Logger
 }
@@ -122,7 +124,14 @@ func (g *Giver) some(ctx context.Context, list []store.Content) error {
 // one gives a file. What cannot be given, whatever the node is like, is noted and no error.
 func (g *Giver) one(ctx context.Context, c store.Content) error {
 	log := g.Log.With(slog.String("cid", c.CID), slog.String("artifact", c.Name), slog.String("job", c.Job.String()))
-	content, err := g.Blobs.Open(ctx, c.SHA256)
+	right, err := g.Prove(ctx, c)
+	if err == nil && !right { // whoever found that has told of it
+		return g.Pins.SetPin(ctx, c, store.PinRefused)
+	}
+	var content io.ReadSeekCloser
+	if err == nil {
+		content, err = g.Blobs.Open(ctx, c.SHA256)
+	}
 	if err != nil {
 		if muster.CodeOf(err) != muster.NotFound {
 			return err
@@ -139,7 +148,7 @@ func (g *Giver) one(ctx context.Context, c store.Content) error {
 		log.Debug("the IPFS node has a file")
 		return g.Pins.SetPin(ctx, c, store.Pinned)
 	}
-	log.Error("the IPFS node calls a file otherwise than its worker: one of them is wrong, or the node does not heed how files are to be cut; it is not given again",
+	log.Error("the IPFS node calls a file otherwise than it is called: it does not heed how files are to be cut; the file is not given again",
 		slog.String("node", got))
 	if err := g.node.unpin(ctx, got); err != nil {
 		log.Warn("the IPFS node keeps the file", slog.String("cid", got), slog.Any("why", err))

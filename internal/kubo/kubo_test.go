@@ -117,7 +117,7 @@ const (
 )
 
 // begin runs a Giver of one file until the test ends.
-func begin(t *testing.T, n *rpc, missing bool) *pins {
+func begin(t *testing.T, n *rpc, missing, wrong bool) *pins {
 	t.Helper()
 	web := httptest.NewServer(n)
 	t.Cleanup(web.Close)
@@ -131,7 +131,7 @@ func begin(t *testing.T, n *rpc, missing bool) *pins {
 		}
 	}
 	p := &pins{set: map[string]store.Pin{}, done: make(chan struct{}, 10), list: []store.Content{{CID: hello, Job: 1, Name: "out/model.pt", SHA256: helloSum, Size: 6}}}
-	g, err := New(Config{Node: web.URL + "/", Pins: p, Blobs: blobs, Log: slog.New(slog.DiscardHandler)})
+	g, err := New(Config{Node: web.URL + "/", Pins: p, Prove: func(context.Context, store.Content) (bool, error) { return !wrong, nil }, Blobs: blobs, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,16 +153,18 @@ func TestGives(t *testing.T) {
 		name    string
 		node    *rpc
 		missing bool
+		wrong   bool
 		pin     store.Pin
 		heard   string
 	}{
-		{"a file", &rpc{}, false, store.Pinned, "add model.pt"},
-		{"after the node was away", &rpc{down: 3}, false, store.Pinned, "add model.pt"},
-		{"a node that cuts otherwise", &rpc{lies: "bafkreigh2akiscaildc"}, false, store.PinRefused, "add model.pt, rm bafkreigh2akiscaildc"},
-		{"a file that is gone", &rpc{}, true, store.PinRefused, ""},
+		{"a file", &rpc{}, false, false, store.Pinned, "add model.pt"},
+		{"after the node was away", &rpc{down: 3}, false, false, store.Pinned, "add model.pt"},
+		{"a node that cuts otherwise", &rpc{lies: "bafkreigh2akiscaildc"}, false, false, store.PinRefused, "add model.pt, rm bafkreigh2akiscaildc"},
+		{"a file that is gone", &rpc{}, true, false, store.PinRefused, ""},
+		{"a file that is another one", &rpc{}, false, true, store.PinRefused, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := begin(t, c.node, c.missing)
+			p := begin(t, c.node, c.missing, c.wrong)
 			<-p.done
 			p.mu.Lock()
 			defer p.mu.Unlock()

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/api"
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/catalog"
+	"github.com/muster-dev/muster/internal/contents"
 	"github.com/muster-dev/muster/internal/engine"
 	"github.com/muster-dev/muster/internal/kubo"
 	"github.com/muster-dev/muster/internal/link"
@@ -50,6 +51,7 @@ type Server struct {
 	socket   *wslink.Server
 	poll     *polllink.Server
 	http     *http.Server
+	prover   *contents.Prover
 	giver    *kubo.Giver // nil for none
 	listener net.Listener
 	tokens   tokens
@@ -83,8 +85,9 @@ func (s *Server) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.prover = contents.New(s.store, blobs, s.log)
 	if s.cfg.IPFS != "" {
-		if s.giver, err = kubo.New(kubo.Config{Node: s.cfg.IPFS, Pins: s.store, Blobs: blobs, Log: s.log}); err != nil {
+		if s.giver, err = kubo.New(kubo.Config{Node: s.cfg.IPFS, Pins: s.store, Prove: s.prover.Prove, Blobs: blobs, Log: s.log}); err != nil {
 			return err
 		}
 	}
@@ -104,7 +107,7 @@ func (s *Server) build(ctx context.Context) error {
 	s.poll = polllink.NewServer(api.LinkedWorker, accept)
 	s.http = &http.Server{
 		Handler: api.New(api.Config{
-			Engine: s.engine, Store: s.store, Keys: s.store, Logs: logs, Blobs: blobs, Events: events,
+			Engine: s.engine, Store: s.store, Keys: s.store, Logs: logs, Blobs: blobs, Prove: s.prover.Prove, Events: events,
 			Parse: spec.ParseChecked, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Log: s.log, Version: s.cfg.Version,
 		}),
 		ReadHeaderTimeout: 10 * time.Second,
@@ -181,6 +184,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if engineErr := engineGroup.Wait(); engineErr != nil {
 		err = engineErr
 	}
+	s.prover.Close()
 	return errors.Join(err, s.store.Close())
 }
 

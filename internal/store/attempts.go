@@ -22,12 +22,12 @@ func WithCurrent(history []muster.Attempt, t *muster.Task) []muster.Attempt {
 		Outcome:    outcomeOf(t.State),
 		AssignedAt: t.AssignedAt,
 		StartedAt:  t.StartedAt,
+		Artifacts:  t.Artifacts,
 	}
 	if t.State.Final() {
 		a.Reason = t.Reason
 		a.Message = t.Message
 		a.ExitCode = t.ExitCode
-		a.Artifacts = t.Artifacts
 		a.Usage = t.Usage
 		a.Image = t.Image
 		a.LogSize = t.LogSize

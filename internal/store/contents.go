@@ -13,6 +13,30 @@ type Content struct {
 	Name   string // of the artifact
 	SHA256 string
 	Size   int64
+	Proof  Proof
+}
+
+// ContentQuery asks for the files with an identifier.
+type ContentQuery struct {
+	CID     string       // CIDv0
+	Project string       // of their jobs; "" means all
+	Before  muster.JobID // only of jobs before this one; 0 means all
+	Limit   int          // at most that many, at least 1
+}
+
+// Proof is whether a file is known to have its identifier, which at first only its worker says.
+type Proof int
+
+// The states of a Proof.
+const (
+	Unproven Proof = iota
+	Right
+	Wrong // it has another one
+)
+
+// Proofs is what was found of contents. It holds for the file in all jobs.
+type Proofs interface {
+	SetProof(ctx context.Context, c Content, p Proof) error
 }
 
 // Pins is what becomes of contents in an IPFS node. A file that several jobs have is one.

@@ -55,7 +55,7 @@ type Reader interface {
 	Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error) // all, the current one too, by number
 	Workers(ctx context.Context) ([]muster.Worker, error)                     // by name; Free, Running and Load are not stored
 	Idempotent(ctx context.Context, owner, key string) (Idempotency, bool, error)
-	Contents(ctx context.Context, cid string) ([]Content, error) // the files with this CIDv0, the newest job's first; there may be none
+	Contents(ctx context.Context, q ContentQuery) ([]Content, error) // those that are not proven Wrong, the newest job's first; there may be none
 }
 
 // Keys is where API keys live.

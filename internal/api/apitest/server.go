@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/catalog"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/contents"
 	"github.com/muster-dev/muster/internal/engine"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/notify"
@@ -73,6 +74,7 @@ func (s *Server) Start(tb testing.TB) {
 	s.epoch++
 	events := notify.New("life" + string(rune('0'+s.epoch)))
 	s.Engine = engine.New(engine.Config{Store: s.Store, Logs: s.Logs, Blobs: s.Blobs, Events: events, Log: log})
+	prover := contents.New(s.Store, s.Blobs, log)
 	who := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		worker, err := api.LinkedWorker(r)
 		if err != nil {
@@ -82,7 +84,7 @@ func (s *Server) Start(tb testing.TB) {
 		_, _ = io.WriteString(w, "connected as "+string(worker))
 	})
 	handler := api.New(api.Config{
-		Engine: s.Engine, Store: s.Store, Keys: s.Store, Logs: s.Logs, Blobs: s.Blobs, Events: events, Parse: spec.ParseChecked, Kinds: catalog.New(log),
+		Engine: s.Engine, Store: s.Store, Keys: s.Store, Logs: s.Logs, Blobs: s.Blobs, Prove: prover.Prove, Events: events, Parse: spec.ParseChecked, Kinds: catalog.New(log),
 		LinkSocket: who, LinkPoll: who, Log: log, Version: "v0.0.0-test",
 	})
 	if s.front != nil {
@@ -100,6 +102,7 @@ func (s *Server) Start(tb testing.TB) {
 		_ = server.Close()
 		cancel()
 		running.Wait()
+		prover.Close()
 		_ = s.Store.Close()
 	})
 }

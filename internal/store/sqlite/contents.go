@@ -7,15 +7,15 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// putContents notes which of a job's artifacts have content identifiers. What is known of a file's pin holds for every job.
+// putContents notes which of a job's artifacts have content identifiers. What is known of a file's pin and proof holds for every job.
 func (c *conn) putContents(job muster.JobID, artifacts []muster.Artifact) error {
 	for i := range artifacts {
 		a := &artifacts[i]
 		if a.CID == "" {
 			continue
 		}
-		err := c.exec(`INSERT INTO content (cid, job, name, sha256, size, pin)
-			VALUES (?1, ?2, ?3, ?4, ?5, coalesce((SELECT max(pin) FROM content WHERE cid = ?1 AND sha256 = ?4), 0)) ON CONFLICT DO NOTHING`,
+		err := c.exec(`INSERT INTO content (cid, job, name, sha256, size, pin, proof)
+			SELECT ?1, ?2, ?3, ?4, ?5, coalesce(max(pin), 0), coalesce(max(proof), 0) FROM content WHERE cid = ?1 AND sha256 = ?4 ON CONFLICT DO NOTHING`,
 			func(p *params) {
 				p.text(a.CID)
 				p.int(int64(job))
@@ -30,7 +30,7 @@ func (c *conn) putContents(job muster.JobID, artifacts []muster.Artifact) error 
 	return nil
 }
 
-const contentColumns = "cid, job, name, sha256, size"
+const contentColumns = "cid, job, name, sha256, size, proof"
 
 func (c *columns) content() (k store.Content) {
 	k.CID = c.text()
@@ -38,17 +38,25 @@ func (c *columns) content() (k store.Content) {
 	k.Name = c.text()
 	k.SHA256 = c.text()
 	k.Size = c.int()
+	k.Proof = store.Proof(c.int())
 	return k
 }
 
 // Contents implements store.Reader.
-func (s *Store) Contents(ctx context.Context, cid string) ([]store.Content, error) {
-	return s.contents(ctx, "SELECT "+contentColumns+" FROM content WHERE cid = ? ORDER BY job DESC", func(p *params) { p.text(cid) })
+func (s *Store) Contents(ctx context.Context, q store.ContentQuery) ([]store.Content, error) {
+	return s.contents(ctx, "SELECT "+contentColumns+` FROM content WHERE cid = ?1 AND proof < 2 AND (?2 = 0 OR job < ?2)
+		AND (?3 = '' OR (SELECT project FROM job WHERE id = content.job) = ?3) ORDER BY job DESC LIMIT ?4`,
+		func(p *params) {
+			p.text(q.CID)
+			p.int(int64(q.Before))
+			p.text(q.Project)
+			p.int(int64(q.Limit))
+		})
 }
 
 // Unpinned implements store.Pins.
 func (s *Store) Unpinned(ctx context.Context, after store.Content, limit int) ([]store.Content, error) {
-	return s.contents(ctx, "SELECT cid, max(job), name, sha256, size FROM content WHERE pin = 0 AND (cid, sha256) > (?, ?) GROUP BY cid, sha256 ORDER BY cid, sha256 LIMIT ?",
+	return s.contents(ctx, "SELECT cid, max(job), name, sha256, size, proof FROM content WHERE pin = 0 AND (cid, sha256) > (?, ?) GROUP BY cid, sha256 ORDER BY cid, sha256 LIMIT ?",
 		func(p *params) {
 			p.text(after.CID)
 			p.text(after.SHA256)
@@ -70,6 +78,17 @@ func (s *Store) contents(ctx context.Context, sql string, bind func(*params)) (f
 func (s *Store) SetPin(ctx context.Context, k store.Content, to store.Pin) error {
 	return s.change(ctx, func(c *conn) error {
 		return c.exec("UPDATE content SET pin = ? WHERE cid = ? AND sha256 = ?", func(p *params) {
+			p.int(int64(to))
+			p.text(k.CID)
+			p.text(k.SHA256)
+		})
+	})
+}
+
+// SetProof implements store.Proofs.
+func (s *Store) SetProof(ctx context.Context, k store.Content, to store.Proof) error {
+	return s.change(ctx, func(c *conn) error {
+		return c.exec("UPDATE content SET proof = ? WHERE cid = ? AND sha256 = ?", func(p *params) {
 			p.int(int64(to))
 			p.text(k.CID)
 			p.text(k.SHA256)

@@ -28,7 +28,7 @@ func contents(t *testing.T, f *fixture) {
 	}
 	has := func(what string, want []store.Content, cid string) {
 		t.Helper()
-		got, err := f.Contents(t.Context(), cid)
+		got, err := f.Contents(t.Context(), store.ContentQuery{CID: cid, Limit: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,4 +65,33 @@ func contents(t *testing.T, f *fixture) {
 		t.Fatal(err)
 	}
 	unpinned("not the refused one", store.Content{}, 10, content(1, "b.pt", id("b"), "3"))
+
+	// What was found of a file holds for all jobs that have it, before and after.
+	one, two, three := content(1, "a.pt", id("a"), "1"), content(2, "same.pt", id("a"), "1"), content(4, "again.pt", id("a"), "1")
+	for c, p := range map[store.Content]store.Proof{content(0, "", id("a"), "1"): store.Right, content(0, "", id("a"), "9"): store.Wrong} {
+		if err := f.SetProof(t.Context(), c, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit(4, []muster.Artifact{artifact("again.pt", id("a"), "1")}, nil)
+	commit(5, []muster.Artifact{artifact("lie.pt", id("a"), "9")}, nil)
+	one.Proof, two.Proof, three.Proof = store.Right, store.Right, store.Right
+	f.reopen(t)
+	has("proven", []store.Content{three, two, one}, id("a"))
+	for what, c := range map[string]struct {
+		q    store.ContentQuery
+		want []store.Content
+	}{
+		"the first page": {store.ContentQuery{Limit: 2}, []store.Content{three, two}},
+		"the next":       {store.ContentQuery{Limit: 2, Before: 2}, []store.Content{one}},
+		"of a project":   {store.ContentQuery{Limit: 2, Project: "default"}, []store.Content{three, two}},
+		"of another":     {store.ContentQuery{Limit: 2, Project: "nobody's"}, nil},
+	} {
+		c.q.CID = id("a")
+		got, err := f.Contents(t.Context(), c.q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, what, c.want, got)
+	}
 }

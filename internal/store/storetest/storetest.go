@@ -17,6 +17,7 @@ type Store interface {
 	store.Reader
 	store.Keys
 	store.Pins
+	store.Proofs
 	Close() error
 }
 
