@@ -16,6 +16,6 @@ Nothing here imports torch unless it is asked for something of torch's.
 
 from muster import checkpoint_dir, out_dir
 
-from ._task import Fail, given, keep, orderly, report, run, say
+from ._task import Fail, given, keep, measured, orderly, report, run, say
 
-__all__ = ["Fail", "checkpoint_dir", "given", "keep", "orderly", "out_dir", "report", "run", "say"]
+__all__ = ["Fail", "checkpoint_dir", "given", "keep", "measured", "orderly", "out_dir", "report", "run", "say"]

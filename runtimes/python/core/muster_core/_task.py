@@ -47,6 +47,7 @@ def given() -> Json:
 
 def report(fraction: Optional[float] = None, step: Optional[str] = None, **metrics: float) -> None:
     """Show progress from 0 to 1, what is done now, and figures; see muster.progress."""
+    metrics = measured(metrics)
     if _listener is not None:
         _listener(fraction, step, metrics)
     else:
@@ -65,6 +66,17 @@ def listen(to: "Optional[Callable[[Optional[float], Optional[str], Dict[str, flo
 def say(line: str) -> None:
     """A line for the task's log."""
     print(line, flush=True)
+
+
+def measured(value: Any) -> Any:
+    """The same with each float in it rounded to six digits, for people: of what was measured no more is known. Never of what is computed with."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {k: measured(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [measured(v) for v in value]
+    return value
 
 
 def keep(name: str, value: Any) -> Path:
@@ -88,8 +100,8 @@ def run(work: Callable[[Json], Optional[Json]]) -> None:
         sys.exit(130)
     except Exception as e:  # noqa: BLE001 - whatever it is, the user is told
         reason, message = explained(e)
-        traceback.print_exc()
-        if reason is None:
+        if reason is None:  # nobody expected it: where it happened is what helps
+            traceback.print_exc()
             sys.exit(1)
         _failed(reason, message)
 

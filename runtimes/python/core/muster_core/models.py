@@ -1,6 +1,6 @@
 """Models by name: a folder or archive that is there, or a repository of the Hugging Face hub.
 
-Who uses a model of the hub holds a lock on it to the end of its process, so that it is not cleared away under it.
+Who uses a model of the hub, or a data set that was downloaded, holds a lock on it to the end of its process, so that it is not cleared away under it.
 """
 
 import os
@@ -112,8 +112,13 @@ def choose(files: "Iterable[str]", variant: Optional[str] = None) -> List[str]:
 
 
 def hold(name: str) -> None:
-    """Say that this process uses a repository of the hub, to its end."""
-    file = _lock_file(cached_as(name))
+    """Say that this process uses a model of the hub, to its end."""
+    use(cached_as(name))
+
+
+def use(cached: str) -> None:
+    """Say that this process uses a folder of what was downloaded, such as mnist, to its end. It waits while the folder is being cleared away."""
+    file = _lock_file(cached)
     if file.name in _held:
         return
     lock = _opened(file)
@@ -122,7 +127,7 @@ def hold(name: str) -> None:
 
 
 def free(cached: str) -> Any:
-    """A lock on a folder of the hub's cache, None if somebody uses it. Nobody else does while it is open."""
+    """A lock on a folder of what was downloaded, None if somebody uses it. Nobody else does while it is open."""
     lock = _opened(_lock_file(cached))
     if lock is not None and not _flock(lock, exclusive=True):
         lock.close()

@@ -3,15 +3,17 @@ import subprocess
 import sys
 
 import pytest
+from muster_core import measured
 
 
 def kind(tmp_path, code, given="{}"):
-    """Run a kind written on the spot as a worker would; returns (exit code, files of its out folder)."""
+    """Run a kind written on the spot as a worker would; returns (exit code, files of its out folder). Its log is in the file log."""
     (tmp_path / "input.json").write_text(given)
     out = tmp_path / "out"
     out.mkdir()
     env = {"MUSTER_INPUT": str(tmp_path / "input.json"), "MUSTER_OUT": str(out), "MUSTER_TASK": "1.0", "PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+    (tmp_path / "log").write_text(done.stderr)
     return done.returncode, {p.name: json.loads(p.read_text()) for p in out.glob("*.json")}
 
 
@@ -34,8 +36,14 @@ def test_what_goes_wrong_has_a_reason(tmp_path, raised, reason):
     status, files = kind(tmp_path, code)
     assert status == 1
     assert files["failure.json"]["reason"] == reason
-    assert files["failure.json"]["message"]
+    assert (tmp_path / "log").read_text() == f"{reason}: {files['failure.json']['message']}\n"  # once, and without a traceback
 
 
 def test_what_is_not_known_is_an_exit_code(tmp_path):
     assert kind(tmp_path, "from muster_core import run\nrun(lambda given: 1 / 0)") == (1, {})
+    log = (tmp_path / "log").read_text()
+    assert log.startswith("Traceback") and log.count("ZeroDivisionError") == 1
+
+
+def test_what_was_measured_is_told_in_six_digits():
+    assert measured({"a": 0.1 + 0.2, "b": [1 / 3, 2**53 + 1, "x", None, True], "c": float("inf")}) == {"a": 0.3, "b": [0.333333, 2**53 + 1, "x", None, True], "c": float("inf")}

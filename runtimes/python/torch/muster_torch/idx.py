@@ -2,13 +2,12 @@
 
 import gzip
 import hashlib
-import os
 import zlib
 from pathlib import Path
 from typing import Dict, List, Optional
 
 import numpy as np
-from muster_core import Fail, say
+from muster_core import Fail, models, say
 from muster_core.fetch import Unreachable, fetch, is_url, shown
 
 # The SHA-256 of what is in each file, unpacked, so that packed ones are held to the same.
@@ -31,6 +30,7 @@ def mnist(data: Optional[str], verify: bool) -> List[np.ndarray]:
     worker's folder of models. verify holds the files to those of MNIST.
     """
     if data is None:
+        models.use(_folder().name)  # nobody clears it away meanwhile
         got = _kept() or _downloaded(MIRRORS, "MNIST")
     elif is_url(data):
         got = _downloaded([data if data.endswith("/") else data + "/"], "data")
@@ -47,7 +47,7 @@ def mnist(data: Optional[str], verify: bool) -> List[np.ndarray]:
 
 
 def _folder() -> Path:
-    return Path(os.environ.get("MUSTER_MODELS") or "downloads") / "datasets" / "mnist"
+    return models.folder() / "datasets" / "mnist"
 
 
 def _kept() -> "Optional[List[Path]]":

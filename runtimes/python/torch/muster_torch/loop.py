@@ -2,7 +2,8 @@
 
 It promises: the same seed gives the same weights on the same machine and versions; a run that was killed and goes on from its
 checkpoint ends with the same weights as one that was not; numbers that are no longer finite end it at once, with what was
-good so far kept.
+good so far kept. A batch that does not fit into memory is computed in parts, and learned from as a whole: what is learned does not
+depend on the machine's memory, and a run may go on where another size fits.
 """
 
 import copy
@@ -77,14 +78,15 @@ def fit(model: nn.Module, plan: Plan, train: Data, test: Data) -> Outcome:
 
 
 def _try(model: nn.Module, plan: Plan, train: Data, size: int) -> None:
-    """One whole step with a batch of that size, after which the network is as it was before."""
+    """Two whole steps with a batch of that size, the second with the optimizer's state in memory. The network is as it was before then."""
     kept, rng = copy.deepcopy(model.state_dict()), torch.get_rng_state()
     kept = {k: v.cpu() for k, v in kept.items()}
     try:
         model.to(plan.device)
         run = _Run(model, plan, train, train, size)
         model.train()
-        run.step(run.order(0)[:size])
+        for _ in range(2):
+            run.step(run.order(0)[:size])
     finally:
         model.zero_grad(set_to_none=True)
         model.load_state_dict(kept)
@@ -94,8 +96,9 @@ def _try(model: nn.Module, plan: Plan, train: Data, size: int) -> None:
 class _Run:
     def __init__(self, model: nn.Module, plan: Plan, train: Data, test: Data, size: int) -> None:
         self.model, self.plan, self.train, self.test, self.size = model.to(plan.device), plan, train, test, size
+        self.whole = min(plan.batch_size, len(train))  # examples of a step; size of them are computed at once
         # A last batch of one example is joined to the one before: layers that normalise over the batch need two.
-        self.batches = max(1, math.ceil(len(train) / size) - (len(train) % size == 1 and size > 1))
+        self.batches = max(1, math.ceil(len(train) / self.whole) - (len(train) % self.whole == 1 and self.whole > 1))
         if plan.optimizer == "sgd":
             self.optimizer: Any = torch.optim.SGD(model.parameters(), lr=plan.learning_rate, momentum=0.9, weight_decay=plan.weight_decay)
         else:
@@ -123,7 +126,7 @@ class _Run:
         began, order = time.monotonic() - self.seconds, self.order(self.epoch)
         self.model.train()
         while self.batch < self.batches:
-            picked = order[self.batch * self.size :] if self.batch == self.batches - 1 else order[self.batch * self.size : (self.batch + 1) * self.size]
+            picked = order[self.batch * self.whole :] if self.batch == self.batches - 1 else order[self.batch * self.whole : (self.batch + 1) * self.whole]
             loss, hits = self.step(picked)
             if not math.isfinite(loss):
                 self.diverged(f"the loss is {'NaN' if math.isnan(loss) else 'infinite'}")
@@ -164,22 +167,25 @@ class _Run:
         self.save()
 
     def step(self, picked: np.ndarray) -> "tuple[float, int]":
-        """One batch; returns its mean loss and how many answers were right."""
-        x, y = _put(self.train, picked, self.plan)
+        """One batch, in as many parts as memory asks for; returns its mean loss and how many answers were right."""
         rate = self.rate()
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.zero_grad(set_to_none=True)
-        with device.autocast(self.plan.device, self.plan.precision):
-            out = _answer(self.model, x, y, self.plan.classes)
-        loss = _loss(out.float(), y, self.plan.classes)
-        value = float(loss.detach())
-        if not math.isfinite(value):
-            return value, 0
-        self.scaler.scale(loss).backward()
+        value, hits = 0.0, 0
+        for part in _parts(picked, self.size):
+            x, y = _put(self.train, part, self.plan)
+            with device.autocast(self.plan.device, self.plan.precision):
+                out = _answer(self.model, x, y, self.plan.classes)
+            loss = _loss(out.float(), y, self.plan.classes) * (len(part) / len(picked))
+            value += float(loss.detach())
+            if not math.isfinite(value):
+                return value, 0
+            self.scaler.scale(loss).backward()
+            hits += int((out.argmax(1) == y).sum()) if self.plan.classes else 0
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        return value, int((out.argmax(1) == y).sum()) if self.plan.classes else 0
+        return value, hits
 
     def rate(self) -> float:
         if not self.plan.decay:
@@ -194,7 +200,7 @@ class _Run:
         if time.monotonic() - self.told < 1:
             return
         self.told = time.monotonic()
-        seen = min(self.batch * self.size, len(self.train))
+        seen = min(self.batch * self.whole, len(self.train))
         figures = {"loss": loss}
         if self.plan.classes:
             figures["accuracy"] = self.hits / seen
@@ -255,7 +261,7 @@ class _Run:
         p = self.plan
         return {
             "epochs": p.epochs,
-            "batch_size": self.size,
+            "batch_size": self.whole,
             "learning_rate": p.learning_rate,
             "seed": p.seed,
             "optimizer": p.optimizer,
@@ -281,6 +287,14 @@ def evaluate(model: nn.Module, plan: Plan, data: Data, size: int) -> Json:
     spread = float(((data.y - data.y.mean()) ** 2).mean())
     error = float(((said - data.y) ** 2).mean())
     return {"loss": total / n, "r2": 1 - error / spread if spread else 0.0, "rmse": math.sqrt(error), "mae": float(np.abs(said - data.y).mean()), "said": said}
+
+
+def _parts(picked: np.ndarray, size: int) -> List[np.ndarray]:
+    """A batch in parts of a size. A last one of a single example is joined to the one before."""
+    parts = [picked[at : at + size] for at in range(0, len(picked), size)]
+    if len(parts) > 1 and len(parts[-1]) == 1 and size > 1:
+        parts[-2:] = [np.concatenate(parts[-2:])]
+    return parts
 
 
 def _put(data: Data, picked: np.ndarray, plan: Plan) -> "tuple[torch.Tensor, torch.Tensor]":

@@ -4,7 +4,7 @@ from typing import Any, Dict
 
 import numpy as np
 import torch
-from muster_core import Fail, checkpoint, device, keep, out_dir, report, run
+from muster_core import Fail, checkpoint, device, keep, measured, out_dir, report, run
 
 from . import curves, idx, loop
 from .nets import CNN
@@ -76,9 +76,9 @@ def _keep(model: CNN, plan: loop.Plan, outcome: loop.Outcome, test: loop.Data, a
     }
     confusion = np.zeros((10, 10), int)
     np.add.at(confusion, (test.y, loop.evaluate(model, plan, test, outcome.batch_size)["said"]), 1)
-    keep("metrics.json", {**result, "epochs": outcome.epochs, "confusion": confusion.tolist()})
+    keep("metrics.json", measured({**result, "epochs": outcome.epochs, "confusion": confusion.tolist()}))
     curves.draw(outcome.epochs, f"{about['dataset']}: {last['valAccuracy']:.2%} of {about['examples']['heldOut']} right")
-    return result
+    return dict(measured(result))
 
 
 def _mnist(given: Json) -> "tuple[loop.Data, loop.Data]":

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Dict
 
 import numpy as np
-from muster_core import Fail, checkpoint, device, keep, out_dir, report, run
+from muster_core import Fail, checkpoint, device, keep, measured, out_dir, report, run
 
 from . import curves, examples, loop, nets, trees
 
@@ -119,10 +119,10 @@ def _told(data: examples.Examples, outcome: loop.Outcome, about: Json, scores: J
         confusion = np.zeros((len(data.labels), len(data.labels)), int)
         np.add.at(confusion, (data.test.y, scores["said"]), 1)
         detail["confusion"] = confusion.tolist()
-    keep("metrics.json", detail)
+    keep("metrics.json", measured(detail))
     keep("preprocessing.json", {k: about[k] for k in ("source", "labels", "shape", "xScale", "yScale")})
     curves.draw(outcome.epochs, f"{Path(about['dataset']).name[:60]}, {about['model']}: {headline}", unit)
-    return result
+    return dict(measured(result))
 
 
 if __name__ == "__main__":

@@ -2,13 +2,15 @@ import io
 import json
 import os
 import signal
+import sys
 import tarfile
 import zipfile
 
 import numpy as np
 import pandas as pd
 import pytest
-from muster_core import Fail
+import torch
+from muster_core import Fail, checkpoint
 from muster_torch import examples, tables
 from muster_torch.predict import load
 from PIL import Image
@@ -130,6 +132,7 @@ def test_texts_are_told_apart_by_their_words(task):
 
 
 MODULE = """
+import os
 import torch
 from torch import nn
 
@@ -157,7 +160,7 @@ class Bad(Net):
 
 class Hungry(Net):
     def forward(self, x):
-        if len(x) > 4:
+        if len(x) > int(os.environ.get("ROOM", 4)):
             torch.empty(10**15)
         return super().forward(x)
 """
@@ -189,6 +192,31 @@ def test_a_batch_that_does_not_fit_is_halved_if_asked(task):
     (t.folder / "nets.py").write_text(MODULE)
     result = t.here(dataset="digits", model="nets.py:Hungry", epochs=1, auto_batch=True)
     assert result["batchSize"] == 4
+
+
+def test_a_run_goes_on_where_another_batch_fits(task, monkeypatch):
+    """The batch is computed in parts: the weights are those of a machine with room for all of it."""
+    given = {"dataset": "digits", "model": "nets.py:Hungry", "epochs": 2, "batch_size": 32, "auto_batch": True}
+    weights = {}
+    for name in ("roomy", "moved"):
+        t = task(KIND, name)
+        (t.folder / "nets.py").write_text(MODULE)
+        monkeypatch.setenv("ROOM", "32")
+        if name == "moved":
+            save = checkpoint.save
+
+            def save_and_end(*args, save=save):
+                save(*args)
+                sys.exit(143)
+
+            with monkeypatch.context() as lost, pytest.raises(SystemExit):
+                lost.setattr(checkpoint, "save", save_and_end)
+                t.here(**given)
+            monkeypatch.setenv("ROOM", "7")
+        result = t.here(**given)
+        weights[name] = torch.load(t.out / "model.pt", weights_only=True)["state_dict"]
+    assert (result["batchSize"], result["resumedAfter"], [e["epoch"] for e in result["epochs"]]) == (4, 45, [1, 2])
+    assert all(torch.allclose(weights["roomy"][k], weights["moved"][k], atol=1e-3) for k in weights["roomy"])
 
 
 def test_early_stopping_keeps_the_best(task):

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-from muster_core import Fail, say
+from muster_core import Fail, models, say
 from muster_core.fetch import bring, is_url
 
 Row = Dict[str, Any]
@@ -179,7 +179,11 @@ def _parquet(path: Path, field: str) -> "Iterator[Placed]":
 
 def _hub(name: str, options: Row, field: str) -> "Iterator[Placed]":
     import datasets
+    from datasets.naming import camelcase_to_snakecase
 
+    owner, _, own = name.rpartition("/")
+    for cached in (f"datasets--{name.replace('/', '--')}", f"{owner}___{camelcase_to_snakecase(own)}".removeprefix("___")):
+        models.use(cached)  # what was downloaded, and what was made of it: nobody clears them away meanwhile
     split = options.get("split") or "train"
     try:
         found = datasets.load_dataset(name, options.get("config") or options.get("config_name"), split=split, revision=options.get("revision"))
