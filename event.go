@@ -33,4 +33,6 @@ type TaskDetail struct {
 	Progress *float64           `json:"progress,omitempty"`
 	Step     string             `json:"step,omitempty"`
 	Metrics  map[string]float64 `json:"metrics,omitempty"`
+
+	Artifacts []Artifact `json:"artifacts,omitempty"` // that it shows while it runs
 }

@@ -27,7 +27,7 @@ type Task struct {
 	Step       string             `json:"step,omitempty"`
 	Metrics    map[string]float64 `json:"metrics,omitempty"`
 	Result     json.RawMessage    `json:"result,omitempty"`
-	Artifacts  []Artifact         `json:"artifacts,omitempty"`
+	Artifacts  []Artifact         `json:"artifacts,omitempty"` // while it runs, those that it shows
 	Usage      *Usage             `json:"usage,omitempty"`
 	Image      string             `json:"image,omitempty"`    // in which it ran, by its digest; "" for a process
 	LogSize    int64              `json:"log_size,omitempty"` // bytes of the last attempt's finished log
@@ -125,4 +125,14 @@ type Progress struct {
 	Progress *float64           `json:"progress,omitempty"` // 0 to 1
 	Step     *string            `json:"step,omitempty"`
 	Metrics  map[string]float64 `json:"metrics,omitempty"`
+
+	Artifacts []Artifact `json:"artifacts,omitempty"` // all that it shows while it runs: see MaxLive
 }
+
+// What a task leaves in the folder LiveDir of $MUSTER_OUT is an artifact while it runs: at most MaxLive files of at
+// most MaxLiveSize, whose names begin with the folder's.
+const (
+	LiveDir     = "live"
+	MaxLive     = 16
+	MaxLiveSize = 16 << 20
+)

@@ -44,10 +44,11 @@ type attempt struct {
 	saved    string // the hash of its checkpoint on the server
 	saySaved bool   // that was not said in this session
 
-	progress   *muster.Progress // not sent yet
-	progressAt time.Duration    // when one was last sent
-	later      bool             // in roster.later
-	due        time.Duration    // when it is its turn there
+	shown      []muster.Artifact // of the last progress that told of them; said again in a new session
+	progress   *muster.Progress  // not sent yet
+	progressAt time.Duration     // when one was last sent
+	later      bool              // in roster.later
+	due        time.Duration     // when it is its turn there
 
 	report   *muster.Report // once it ended
 	size     int            // that the report takes in a frame
@@ -114,6 +115,9 @@ func (at *attempt) Progress(p muster.Progress) {
 			at.progress.Metrics = make(map[string]float64, len(p.Metrics))
 		}
 		at.progress.Metrics[name] = v
+	}
+	if len(p.Artifacts) > 0 {
+		at.shown, at.progress.Artifacts = p.Artifacts, p.Artifacts
 	}
 	r.say(at)
 }

@@ -143,6 +143,9 @@ func (r *roster) sayRunning(f *link.ToServer, at *attempt, now time.Duration) in
 	if at.progress.Step != nil {
 		room += 6 * len(*at.progress.Step)
 	}
+	for i := range at.progress.Artifacts {
+		room += 256 + 6*len(at.progress.Artifacts[i].Name)
+	}
 	f.Progress = append(f.Progress, *at.progress)
 	at.progress, at.progressAt = nil, now
 	return room
@@ -157,6 +160,17 @@ func (at *attempt) sayCheckpoint(f *link.ToServer) int {
 	f.Saved = append(f.Saved, link.Saved{Attempt: at.id, SHA256: at.saved})
 	at.saySaved = false
 	return 120
+}
+
+// showAgain has what the attempt shows said in a new session: the word of the last one may be lost.
+func (at *attempt) showAgain() {
+	if len(at.shown) == 0 || at.report != nil {
+		return
+	}
+	if at.progress == nil {
+		at.progress = &muster.Progress{Attempt: at.id}
+	}
+	at.progress.Artifacts = at.shown
 }
 
 // sayLater notes that there is something to say about at when due comes.

@@ -3,10 +3,12 @@ package link
 import (
 	"encoding/json"
 	"math"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/muster-dev/muster"
 )
@@ -26,6 +28,7 @@ var goodbyes = []muster.Code{
 const (
 	maxHost = 253 // of a host name (RFC 1035)
 	maxUUID = 256
+	maxName = 1024 // of a file that a task shows
 )
 
 // checkToServer checks what the types alone do not say, before a frame leaves
@@ -267,7 +270,31 @@ func checkProgress(p *muster.Progress) error {
 			return within("metrics", within(name, wrong("is %v, which is not a number", v)))
 		}
 	}
+	if err := within("artifacts", checkLive(p.Artifacts)); err != nil {
+		return err
+	}
 	return within("attempt", checkAttempt(&p.Attempt))
+}
+
+// checkLive checks what a task shows while it runs.
+func checkLive(list []muster.Artifact) error {
+	if len(list) > muster.MaxLive {
+		return wrong("are %d: the most is %d", len(list), muster.MaxLive)
+	}
+	seen := make(map[string]bool, len(list))
+	return each(list, func(a *muster.Artifact) error {
+		dir, name := path.Split(a.Name)
+		switch {
+		case dir != muster.LiveDir+"/" || name == "" || len(a.Name) > maxName || !utf8.ValidString(name) || path.Clean(a.Name) != a.Name:
+			return within("name", wrong("is %q: it must be of a file in %s/", a.Name, muster.LiveDir))
+		case seen[a.Name]:
+			return within("name", wrong("is %q, as of one before", a.Name))
+		case a.Size > muster.MaxLiveSize:
+			return within("size", wrong("is %d: the most is %d", a.Size, muster.MaxLiveSize))
+		}
+		seen[a.Name] = true
+		return checkArtifact(a)
+	})
 }
 
 // CheckAddress says what keeps s from being where other workers reach a worker, or nil.

@@ -115,6 +115,14 @@ func progressSize(p *muster.Progress) int {
 	for name := range p.Metrics {
 		n += textSize(name) + 32
 	}
+	return n + artifactsSize(p.Artifacts)
+}
+
+func artifactsSize(list []muster.Artifact) int {
+	n := 0
+	for i := range list {
+		n += wordSize + textSize(list[i].Name) + textSize(list[i].CID) + textSize(list[i].URL)
+	}
 	return n
 }
 
@@ -123,11 +131,7 @@ func reportSize(r *muster.Report) int {
 	if r.Usage != nil {
 		n += 4 * wordSize
 	}
-	for i := range r.Artifacts {
-		a := &r.Artifacts[i]
-		n += wordSize + textSize(a.Name) + textSize(a.CID) + textSize(a.URL)
-	}
-	return n
+	return n + artifactsSize(r.Artifacts)
 }
 
 func assignSize(a *Assign) int {

@@ -122,6 +122,9 @@ func (s *State) progress(now muster.Time, ev event.Progressed) error {
 	if len(p.Metrics) > 0 {
 		t.row.Metrics = judge.Merged(t.row.Metrics, p.Metrics)
 	}
+	if len(p.Artifacts) > 0 {
+		t.row.Artifacts = p.Artifacts
+	}
 	s.changedTask(t)
 	s.publishTask(now, t)
 	return nil

@@ -4,10 +4,11 @@ import "github.com/muster-dev/muster"
 
 // TaskEvent says how a task stands.
 func TaskEvent(now muster.Time, r *muster.Task) muster.Event {
-	return muster.Event{
-		Type: muster.EventTask, At: now, Job: r.ID.Job, Task: &r.ID, State: r.State.String(), Worker: r.Worker,
-		Detail: &muster.TaskDetail{Attempt: r.Attempt, Reason: r.Reason, Progress: r.Progress, Step: r.Step, Metrics: r.Metrics},
+	d := &muster.TaskDetail{Attempt: r.Attempt, Reason: r.Reason, Progress: r.Progress, Step: r.Step, Metrics: r.Metrics}
+	if !r.State.Final() {
+		d.Artifacts = r.Artifacts // few: see muster.MaxLive
 	}
+	return muster.Event{Type: muster.EventTask, At: now, Job: r.ID.Job, Task: &r.ID, State: r.State.String(), Worker: r.Worker, Detail: d}
 }
 
 // JobEvent says how a job stands.

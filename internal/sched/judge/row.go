@@ -2,6 +2,7 @@ package judge
 
 import (
 	"math"
+	"slices"
 
 	"github.com/muster-dev/muster"
 )
@@ -40,9 +41,18 @@ func Past(r *muster.Task, e Ending) muster.Attempt {
 	}
 }
 
-// Fill takes over what a report says of an execution.
+// Fill takes over what a report says of an execution. Of one that did not succeed, what it showed while it ran stays.
 func Fill(t *muster.Task, r *muster.Report) {
+	shown := t.Artifacts
 	t.ExitCode, t.Result, t.Artifacts, t.Usage, t.Image, t.LogSize = r.ExitCode, r.Result, r.Artifacts, r.Usage, Clip(r.Image), r.LogSize
+	if r.Outcome == muster.AttemptSucceeded {
+		return
+	}
+	for _, a := range shown {
+		if !slices.ContainsFunc(r.Artifacts, func(b muster.Artifact) bool { return a.Name == b.Name }) {
+			t.Artifacts = append(slices.Clip(t.Artifacts), a)
+		}
+	}
 }
 
 // Clear empties what belongs to an execution.

@@ -3,8 +3,10 @@ package process
 import (
 	"context"
 	"encoding/json"
+	"os"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/live"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
@@ -18,6 +20,10 @@ func (a *Attempt) watch(ctx context.Context) error {
 	}
 	a.follow()
 	defer a.unfollow()
+	defer live.Follow(&live.Source{
+		Attempt: a.Task.Attempt, Out: func() (*os.Root, error) { return a.folder(a.out()) }, Upload: a.e.env.Transfer,
+		Tell: a.sink.Progress, Say: a.Say, Log: a.e.env.Log,
+	})()
 	stop := ctx.Done()
 	for a.exit == nil {
 		select {
