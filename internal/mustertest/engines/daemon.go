@@ -200,6 +200,23 @@ func (d *Daemon) Freeze(on bool) {
 	if err := syscall.Kill(d.pid, sig); err != nil {
 		d.tb.Fatal(err)
 	}
+	for deadline := time.Now().Add(30 * time.Second); d.stands() != on; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			d.tb.Fatalf("the daemon does not heed %s", sig)
+		}
+	}
+}
+
+// stands reports whether none of the daemon's threads goes on: a signal takes its time to reach them all.
+func (d *Daemon) stands() bool {
+	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", d.pid)) // the pattern is a good one
+	for _, name := range stats {
+		b, err := os.ReadFile(name)
+		if _, state, ok := bytes.Cut(b, []byte(") ")); err == nil && ok && state[0] != 'T' {
+			return false
+		}
+	}
+	return len(stats) > 0
 }
 
 // clear removes all that is left of the daemon and of its containers.
