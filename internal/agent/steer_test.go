@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,6 +93,28 @@ func TestRunningAndFreeze(t *testing.T) {
 		s.finish()
 		if list := w.agent.Running(); len(list) != 0 {
 			t.Errorf("running after the end: %+v", list)
+		}
+	})
+}
+
+// The server learns of what a task shows in every session: nobody knows which words of the last one came.
+func TestWhatATaskShowsIsSaidAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		t := w.t
+		s := w.run(0)
+		half, shows := 0.5, []muster.Artifact{{Name: "live/a.png", Size: 1, SHA256: strings.Repeat("1", 64)}}
+		s.sink.Progress(muster.Progress{Artifacts: shows})
+		s.sink.Progress(muster.Progress{Progress: &half})
+		time.Sleep(time.Second)
+		if h := w.desk.heard(); len(h.Progress) != 1 || !slices.Equal(h.Progress[0].Artifacts, shows) || *h.Progress[0].Progress != half {
+			t.Errorf("said %+v", h.Progress)
+		}
+		w.desk.away(true)
+		w.desk.forgetFrames()
+		w.desk.away(false)
+		time.Sleep(time.Minute)
+		if h := w.desk.heard(); len(h.Progress) != 1 || !slices.Equal(h.Progress[0].Artifacts, shows) || h.Progress[0].Progress != nil {
+			t.Errorf("the next session says %+v", h.Progress)
 		}
 	})
 }

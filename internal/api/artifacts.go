@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"mime"
 	"net/http"
@@ -43,16 +44,17 @@ func (s *server) listArtifacts(ctx context.Context, in *ArtifactsInput) (*body[w
 
 func (s *server) artifacts(ctx context.Context, in *ArtifactsInput) (muster.TaskID, []muster.Artifact, error) {
 	task, err := s.readTask(ctx, in.Task)
-	if err != nil || in.Attempt == 0 || in.Attempt == task.Attempt {
+	n := cmp.Or(in.Attempt, task.Attempt)
+	if current := task.State.Held() || task.State.Final(); err != nil || n == 0 || current && n == task.Attempt {
 		return task.ID, task.Artifacts, err
 	}
 	attempts, err := s.Store.Attempts(ctx, task.ID)
 	if err != nil {
 		return task.ID, nil, err
 	}
-	i := slices.IndexFunc(attempts, func(a muster.Attempt) bool { return a.ID.N == in.Attempt })
+	i := slices.IndexFunc(attempts, func(a muster.Attempt) bool { return a.ID.N == n })
 	if i < 0 {
-		return task.ID, nil, noAttempt(task, in.Attempt)
+		return task.ID, nil, noAttempt(task, n)
 	}
 	return task.ID, attempts[i].Artifacts, nil
 }

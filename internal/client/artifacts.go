@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,8 +33,32 @@ func (c *Client) Artifacts(ctx context.Context, id muster.TaskID) ([]muster.Arti
 
 // Download writes an artifact to the file at path, which it replaces. An earlier
 // Download that was broken off is resumed. The file appears under its name only when its
-// hash was found right. progress, if not nil, is told how many bytes are there.
+// hash was found right. progress, if not nil, is told how many bytes are there. Of a file that a running task has
+// replaced since a was listed it is the last one.
 func (c *Client) Download(ctx context.Context, id muster.TaskID, a muster.Artifact, path string, progress func(done int64)) error {
+	return c.lastOf(ctx, id, a, func(a muster.Artifact) error { return c.download(ctx, id, a, path, progress) })
+}
+
+// replacements is how often a file may be replaced while it is to be downloaded.
+const replacements = 10
+
+// lastOf calls f with an artifact, and anew with what came in its place as long as it is told of a Conflict.
+func (c *Client) lastOf(ctx context.Context, id muster.TaskID, a muster.Artifact, f func(muster.Artifact) error) error {
+	for n := 0; ; n++ {
+		err := f(a)
+		if muster.CodeOf(err) != muster.Conflict || n == replacements {
+			return err
+		}
+		list, lerr := c.Artifacts(ctx, id)
+		i := slices.IndexFunc(list, func(b muster.Artifact) bool { return b.Name == a.Name })
+		if lerr != nil || i < 0 {
+			return cmp.Or(lerr, err)
+		}
+		a = list[i]
+	}
+}
+
+func (c *Client) download(ctx context.Context, id muster.TaskID, a muster.Artifact, path string, progress func(done int64)) error {
 	part := path + ".part"
 	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE, 0o644) //nolint:gosec // the caller's own file
 	if err != nil {
@@ -53,7 +79,7 @@ func (c *Client) Download(ctx context.Context, id muster.TaskID, a muster.Artifa
 		}
 	}
 	if err := c.fetch(ctx, id, a, have, f, sum, progress); err != nil {
-		if muster.CodeOf(err) == muster.Invalid {
+		if code := muster.CodeOf(err); code == muster.Invalid || code == muster.Conflict {
 			err = errors.Join(err, os.Remove(part))
 		}
 		return err
@@ -64,9 +90,16 @@ func (c *Client) Download(ctx context.Context, id muster.TaskID, a muster.Artifa
 	return nil
 }
 
-// Read writes an artifact to w, and fails at the end if its hash is not right.
+// Read writes an artifact to w, and fails at the end if its hash is not right. It is the last one, as with Download, and
+// fails if that is replaced while it is written.
 func (c *Client) Read(ctx context.Context, id muster.TaskID, a muster.Artifact, w io.Writer) error {
-	return c.fetch(ctx, id, a, 0, w, sha256.New(), nil)
+	begun := false
+	return c.lastOf(ctx, id, a, func(a muster.Artifact) error {
+		if begun {
+			return muster.Errorf(muster.Unavailable, "artifact %s of task %s was replaced while it was read: try again", a.Name, id)
+		}
+		return c.fetch(ctx, id, a, 0, w, sha256.New(), func(done int64) { begun = done > 0 })
+	})
 }
 
 // fetch writes the bytes of an artifact from offset on to w and to sum, over
@@ -98,9 +131,9 @@ func (c *Client) fetchOnce(ctx context.Context, path, sum string, sink *counter)
 	ctx, alive, stop := guard(ctx, stall)
 	defer stop()
 	header := http.Header{}
+	header.Set("If-Match", `"`+sum+`"`) // a running task may put another one in its place
 	if sink.n > 0 {
 		header.Set("Range", fmt.Sprintf("bytes=%d-", sink.n))
-		header.Set("If-Match", `"`+sum+`"`)
 	}
 	resp, err := c.send(ctx, http.MethodGet, path, nil, header, nil)
 	if err != nil {

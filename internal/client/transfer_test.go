@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/apitest"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/link"
 )
 
 func hashOf(b []byte) string {
@@ -105,6 +107,46 @@ func TestDownloadGoesOn(t *testing.T) {
 	}
 	if err := c.Download(t.Context(), task, a, path, nil); err != nil {
 		t.Errorf("the damaged part was not given up: %v", err)
+	}
+}
+
+// A file that a running task replaces over and over is downloaded as it was last, and never half of two.
+func TestDownloadOfWhatARunningTaskReplaces(t *testing.T) {
+	s, c, _ := start(t)
+	submit(t, c, noop(1))
+	w := s.Worker(t, "w1")
+	id := w.Next()
+	shows := func(text string) muster.Artifact {
+		a := muster.Artifact{Name: "live/a.png", Size: int64(len(text)), SHA256: hashOf([]byte(text))}
+		if err := s.Blobs.Put(t.Context(), a.SHA256, 0, strings.NewReader(text)); err != nil {
+			t.Fatal(err)
+		}
+		w.Say(&link.ToServer{Progress: []muster.Progress{{Attempt: id, Artifacts: []muster.Artifact{a}}}})
+		for task, err := c.Task(t.Context(), id.Task); len(task.Artifacts) == 0 || task.Artifacts[0].SHA256 != a.SHA256; task, err = c.Task(t.Context(), id.Task) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return a
+	}
+	old := shows("the first of them")
+	shows("the last")
+	path, buf := filepath.Join(t.TempDir(), "a.png"), new(bytes.Buffer)
+	if err := os.WriteFile(path+".part", []byte("the first"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.Download(t.Context(), id.Task, old, path, nil), c.Read(t.Context(), id.Task, old, buf)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "the last" || buf.String() != "the last" {
+		t.Errorf("it is %q, and read %q, %v", got, buf, err)
+	}
+	w.Say(&link.ToServer{Finished: []muster.Report{{Attempt: id, Outcome: muster.AttemptSucceeded, FinishedAt: 1}}})
+	if _, err := c.Wait(t.Context(), id.Task.Job); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Download(t.Context(), id.Task, old, path, nil); muster.CodeOf(err) != muster.NotFound {
+		t.Errorf("one that is gone: %v", err)
 	}
 }
 

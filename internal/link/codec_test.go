@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -196,6 +197,21 @@ func TestNothingBadLeaves(t *testing.T) {
 	if _, err := c.Encode(first(&ToServer{Progress: []muster.Progress{{Attempt: attempt(1), Metrics: map[string]float64{"loss": math.NaN()}}}})); err == nil || !strings.Contains(err.Error(), "progress") {
 		t.Errorf("NaN: %v", err)
 	}
+	sum := strings.Repeat("0a", 32)
+	for want, live := range map[string][]muster.Artifact{
+		"artifacts are 17":          slices.Repeat([]muster.Artifact{{Name: "live/a", SHA256: sum}}, muster.MaxLive+1),
+		"artifacts[1].name":         slices.Repeat([]muster.Artifact{{Name: "live/a", SHA256: sum}}, 2),
+		`name is "model.pt"`:        {{Name: "model.pt", SHA256: sum}},
+		`name is "live/../model"`:   {{Name: "live/../model", SHA256: sum}},
+		`name is "live/"`:           {{Name: "live/", SHA256: sum}},
+		`name is "live/.."`:         {{Name: "live/..", SHA256: sum}},
+		"artifacts[0].sha256 is":    {{Name: "live/a", SHA256: "0a"}},
+		"size is 16777217: the mos": {{Name: "live/a", SHA256: sum, Size: muster.MaxLiveSize + 1}},
+	} {
+		if err := CheckProgress(&muster.Progress{Attempt: attempt(1), Artifacts: live}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
 	big := first(&ToServer{Rejected: []Rejected{{Attempt: attempt(1), Message: strings.Repeat("x", MaxFrame)}}})
 	if _, err := c.Encode(big); muster.CodeOf(err) != muster.TooLarge {
 		t.Errorf("a frame that is too long: %v", err)
@@ -227,7 +243,7 @@ func FuzzDecodeToServer(f *testing.F) {
 	f.Add([]byte(`{"seq":1,"hello":{"version":2,"worker":"w","name":"n","build":"b","kinds":["noop"],"resources":{"cpus":1,"memory":1,"disk":1,"slots":1},"address":"10.0.0.7"},"goodbye":{}}`))
 	f.Add([]byte(`{"seq":2,"offer":{"kinds":["noop"],"resources":{"cpus":1,"memory":1,"disk":1,"slots":1,"gpus":[{"uuid":"MIG-1","index":0,"vendor":"nvidia","name":"A100","memory":1,"mig":"1g.10gb","parent":"GPU-1","quarantined":"xid 79"}]}},` +
 		`"saved":[{"attempt":"1.2#3","sha256":"` + strings.Repeat("0a", 32) + `"}],"renew":{"load":{"cpu":0,"memory":0,"gpus":[{"uuid":"GPU-1","utilization":0.5,"temperature":-3}]}}}`))
-	f.Add([]byte(`{ "seq" : 2 , "progress":[{"attempt":"1.2#3","progress":0.5,"step":"\u00e9\n","metrics":{"a":1e-9}}],"ping":true}`))
+	f.Add([]byte(`{ "seq" : 2 , "progress":[{"attempt":"1.2#3","progress":0.5,"step":"\u00e9\n","metrics":{"a":1e-9},"artifacts":[{"name":"live/a","size":1,"sha256":"` + strings.Repeat("0a", 32) + `"}]}],"ping":true}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		before := seqOf(b) - 1
 		got, err := (&ServerCodec{got: before}).Decode(b)

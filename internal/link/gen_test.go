@@ -120,6 +120,8 @@ func genToServer(t *rapid.T) *ToServer {
 				Attempt: genAttempt(t), Step: maybe(t, "step", genText),
 				Progress: maybe(t, "p", func(t *rapid.T) float64 { return rapid.Float64Range(0, 1).Draw(t, "p") }),
 				Metrics:  map[string]float64{"loss" + genText(t): rapid.Float64Range(-1e9, 1e9).Draw(t, "metric")},
+
+				Artifacts: rapid.SampledFrom([][]muster.Artifact{nil, {{Name: "live/é.png", Size: 7, SHA256: genHash(t)}, {Name: "live/a", SHA256: genHash(t)}}}).Draw(t, "live"),
 			}
 		}),
 		Logs: some(t, "logs", func(t *rapid.T) LogChunk {

@@ -1,6 +1,7 @@
 package sched_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +29,52 @@ func TestOneTaskFromQueuedToSucceeded(t *testing.T) {
 	j := d.rows.jobs[job]
 	if j.State != muster.JobSucceeded || j.FinishedAt != d.now || j.StartedAt != d.now-1000 || *j.Progress != 1 || d.s.Live(job) {
 		t.Fatalf("the job: %+v", j)
+	}
+}
+
+// What a task shows while it runs is in its events, is there when its attempt ends otherwise than well, and gives way to
+// what a success reports.
+func TestWhatATaskShowed(t *testing.T) {
+	t.Parallel()
+	preview, curve, model := muster.Artifact{Name: "live/a.png", SHA256: "1"}, muster.Artifact{Name: "live/b.png", SHA256: "2"}, muster.Artifact{Name: "model"}
+	with := func(list ...muster.Artifact) func(*muster.Report) {
+		return func(r *muster.Report) { r.Artifacts = list }
+	}
+	later := curve
+	later.SHA256 = "3"
+	for _, c := range []struct {
+		name string
+		end  func(d *desk, job muster.JobID)
+		want []muster.Artifact
+	}{
+		{"it succeeded", func(d *desk, job muster.JobID) { d.finish(job, 0, muster.AttemptSucceeded, with(model)) }, []muster.Artifact{model}},
+		{"it failed", func(d *desk, job muster.JobID) { d.finish(job, 0, muster.AttemptFailed, with(model, later)) }, []muster.Artifact{model, later, preview}},
+		{"it was cancelled", func(d *desk, job muster.JobID) { d.finish(job, 0, muster.AttemptCancelled) }, []muster.Artifact{preview, curve}},
+		{"its worker came back without it", func(d *desk, _ muster.JobID) { d.do(event.Lost{Worker: "w"}, event.Joined{Worker: offer("w")}) }, []muster.Artifact{preview, curve}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := newDesk(t)
+			w := d.join("w")
+			job := d.submit(stage("a"))
+			d.start(job, 0)
+			shows := func(list ...muster.Artifact) {
+				d.do(event.Progressed{Worker: w, Progress: muster.Progress{Attempt: d.attempt(job, 0), Artifacts: list}})
+			}
+			shows(preview)
+			shows(preview, curve)
+			d.do(event.Progressed{Worker: w, Progress: muster.Progress{Attempt: d.attempt(job, 0), Step: new("on")}})
+			if e := d.last.Events; len(e) != 1 || !slices.Equal(e[0].Detail.Artifacts, []muster.Artifact{preview, curve}) {
+				t.Errorf("the event is %+v", e)
+			}
+			c.end(d, job)
+			got := d.task(job, 0).Artifacts
+			if past := d.last.Rows.Attempts; len(past) > 0 {
+				got = past[0].Artifacts
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("at its end it has %v, want %v", got, c.want)
+			}
+		})
 	}
 }
 

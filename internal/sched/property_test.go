@@ -322,7 +322,7 @@ func TestRandomHistories(t *testing.T) {
 						w.drop(id, a)
 					}
 				case 3:
-					_ = w.apply(event.Progressed{Worker: id, Progress: muster.Progress{Attempt: a, Metrics: map[string]float64{"loss": 1}}})
+					_ = w.apply(event.Progressed{Worker: id, Progress: muster.Progress{Attempt: a, Metrics: map[string]float64{"loss": 1}, Artifacts: []muster.Artifact{{Name: "live/a"}}}})
 				default:
 					w.finish(id, a)
 				}

@@ -21,6 +21,7 @@ func attempts(t *testing.T, f *fixture) {
 	queued := row(&j, &g, 0, muster.Queued) // never assigned
 	running := row(&j, &g, 1, muster.Running)
 	running.Attempt, running.StartedAt, running.Message = 3, 2_500, "of the task, not of the attempt"
+	running.Artifacts = []muster.Artifact{{Name: "live/a.png", Size: 1}}
 	failed := row(&j, &g, 2, muster.Failed)
 	code := 3
 	failed.Attempt, failed.Worker, failed.Reason, failed.ExitCode, failed.LogSize = 2, "w2", muster.ExitCode, &code, 77
@@ -43,7 +44,7 @@ func attempts(t *testing.T, f *fixture) {
 	want := map[int][]muster.Attempt{
 		0: nil,
 		1: {ended(1, 1), ended(1, 2), {
-			ID: muster.AttemptID{Task: running.ID, N: 3}, Worker: "w1", AssignedAt: 2_000, StartedAt: 2_500,
+			ID: muster.AttemptID{Task: running.ID, N: 3}, Worker: "w1", AssignedAt: 2_000, StartedAt: 2_500, Artifacts: running.Artifacts,
 		}},
 		2: {ended(2, 1), {
 			ID: muster.AttemptID{Task: failed.ID, N: 2}, Worker: "w2", Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: &code,
