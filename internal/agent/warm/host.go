@@ -23,8 +23,11 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/kin"
 )
 
-// Names of a host's files in its folder.
-const logFile = "log"
+// Names of a host's log, in its folder, and of the note beside that.
+const (
+	logFile    = "log"
+	noteSuffix = ".json"
+)
 
 // maxLog is how large a host's log may become.
 const maxLog = 1 << 20
@@ -78,6 +81,7 @@ func newHost(data string, number int, want *run.Host) *host {
 func (h *host) number(data string, number int) {
 	h.id = muster.AttemptID{Task: muster.TaskID{Num: number}, N: 1}
 	h.dir = filepath.Join(folder(data), strconv.Itoa(number))
+	h.Proc = run.Pid{BootID: kin.BootID(), Mark: h.mark()} // whatever process it is
 	h.ready, h.ended, h.cleared = make(chan struct{}), make(chan struct{}), make(chan struct{})
 }
 
@@ -92,7 +96,9 @@ func (h *host) matches(want *run.Host) bool {
 }
 
 // mark is an environment entry that only its processes have.
-func (h *host) mark() string { return "MUSTER_WARM_HOST=" + h.dir }
+func (h *host) mark() string { return markOf(h.dir) }
+
+func markOf(dir string) string { return "MUSTER_WARM_HOST=" + dir }
 
 func (h *host) grant() *muster.Grant { return &muster.Grant{GPUs: h.GPUs} }
 
@@ -113,6 +119,9 @@ func (h *host) start(ctx context.Context, cfg *Config, want *run.Host, w waits) 
 	if cfg.GPUs != nil {
 		cfg.GPUs.Take(ctx, h.id, h.grant())
 		h.taken = true
+	}
+	if err := h.save(); err != nil { // before there is a process: the next life finds it by its mark
+		return run.Failf(muster.WorkerInternal, "a warm host cannot be noted: %w", err)
 	}
 	if err := h.spawn(cfg, tmp, w.grace); err != nil {
 		return err
@@ -209,7 +218,7 @@ func (h *host) save() error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(folder(filepath.Dir(filepath.Dir(h.dir))), filepath.Base(h.dir)+".json") // beside the folder, which is its user's
+	path := filepath.Join(folder(filepath.Dir(filepath.Dir(h.dir))), filepath.Base(h.dir)+noteSuffix) // beside the folder, which is its user's
 	part := path + ".part"
 	if err := os.WriteFile(part, b, 0o600); err != nil {
 		return err
@@ -228,7 +237,7 @@ func (h *host) isOver() bool {
 }
 
 // alive reports whether a host of an earlier life can be gone on with.
-func (h *host) alive() bool { return kin.Lives(h.Proc) && h.answers() }
+func (h *host) alive() bool { return h.Proc.PID != 0 && kin.Lives(h.Proc) && h.answers() }
 
 // end ends the host, which is given time to do so by itself.
 func (h *host) end(log *slog.Logger, atMost time.Duration) {
@@ -242,9 +251,6 @@ func (h *host) end(log *slog.Logger, atMost time.Duration) {
 
 // kill ends all that is left of the host.
 func (h *host) kill(log *slog.Logger) {
-	if h.Proc.PID == 0 {
-		return
-	}
 	if err := errors.Join(limit.Kill(h.Confine), kin.KillLeftover(h.Proc)); err != nil {
 		log.Warn("a warm host does not end", slog.Int("pid", h.Proc.PID), slog.Any("error", err))
 	}
@@ -268,7 +274,7 @@ func (h *host) clear(cfg Config) {
 	if cfg.Limits != nil && h.Confine != nil {
 		cfg.Limits.Release(h.Confine)
 	}
-	if err := errors.Join(run.RemoveAll(h.dir), ifThere(os.Remove(h.dir+".json"))); err != nil {
+	if err := errors.Join(run.RemoveAll(h.dir), ifThere(os.Remove(h.dir+noteSuffix))); err != nil {
 		cfg.Log.Warn("the folder of a warm host cannot be removed", slog.Any("error", err))
 	}
 }
@@ -299,19 +305,23 @@ type Leftover struct {
 // Left lists the hosts that earlier lives of the worker with this data dir noted, whether they live or not: what holds them is not
 // to be swept away before New was called, or End. It changes nothing.
 func Left(data string) []Leftover {
-	files, _ := filepath.Glob(filepath.Join(folder(data), "*.json"))
+	files, _ := filepath.Glob(filepath.Join(folder(data), "*"+noteSuffix))
 	var list []Leftover
 	for _, path := range files {
-		number, err := strconv.Atoi(strings.TrimSuffix(filepath.Base(path), ".json"))
+		number, err := strconv.Atoi(strings.TrimSuffix(filepath.Base(path), noteSuffix))
 		if err != nil {
 			continue
 		}
 		h := &host{}
-		h.number(data, number)
-		close(h.ready)
 		if b, err := os.ReadFile(path); err != nil || json.Unmarshal(b, &h.record) != nil {
-			h.record = record{} // it ends by its time to live
+			h.record = record{}
 		}
+		note := h.Proc
+		h.number(data, number)
+		if note.Mark != "" {
+			h.Proc = note
+		}
+		close(h.ready)
 		list = append(list, Leftover{Key: h.Key, Attempt: h.id, Confine: h.Confine, host: h})
 	}
 	return list
@@ -319,8 +329,25 @@ func Left(data string) []Leftover {
 
 // End ends the hosts that earlier lives of the worker left, for one that keeps none.
 func End(cfg Config) {
-	for _, l := range Left(cfg.Data) {
+	left := Left(cfg.Data)
+	for _, l := range left {
 		l.host.end(cfg.Log, patience.leave)
 		l.host.clear(cfg)
+	}
+	sweep(cfg, left)
+}
+
+// sweep ends and removes what there is in the folder of hosts besides these.
+func sweep(cfg Config, known []Leftover) {
+	entries, _ := os.ReadDir(folder(cfg.Data)) // none if it is not there
+	for _, e := range entries {
+		name := strings.TrimSuffix(e.Name(), noteSuffix)
+		if slices.ContainsFunc(known, func(l Leftover) bool { return filepath.Base(l.host.dir) == name }) {
+			continue
+		}
+		path := filepath.Join(folder(cfg.Data), e.Name())
+		if err := errors.Join(kin.KillMarked(markOf(path)), run.RemoveAll(path)); err != nil {
+			cfg.Log.Warn("what an earlier life left of a warm host stays", slog.String("path", path), slog.Any("error", err))
+		}
 	}
 }

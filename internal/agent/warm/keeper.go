@@ -57,7 +57,9 @@ func New(cfg Config) (*Keeper, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, muster.Errorf(muster.Internal, "the folder of warm hosts cannot be made: %w", err)
 	}
-	for _, l := range Left(cfg.Data) {
+	left := Left(cfg.Data)
+	sweep(cfg, left)
+	for _, l := range left {
 		k.last = max(k.last, l.Attempt.Task.Num)
 		h := l.host
 		if k.hosts[l.Key] == nil && h.alive() {

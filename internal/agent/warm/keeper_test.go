@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -338,6 +339,52 @@ func TestAWorkerThatKeepsNoneEndsThoseOfEarlierLives(t *testing.T) {
 	gone(t, a)
 	if left, err := os.ReadDir(folder(k.cfg.Data)); err != nil || len(left) != 0 {
 		t.Fatalf("%v is left, %v", left, err)
+	}
+}
+
+// A worker may be killed at any time between the start of a host and the note of its process.
+func TestNoHostIsForgotten(t *testing.T) {
+	if kin.BootID() == "" {
+		t.Skip("processes cannot be told from later ones of their number here")
+	}
+	data := filepath.Join(t.TempDir(), "worker")
+	life := exec.Command(os.Args[0], workerWord, data) //nolint:noctx // it is killed by what it starts
+	if err := life.Run(); err == nil || life.ProcessState.ExitCode() != -1 {
+		t.Fatalf("the worker was not killed: %v", err)
+	}
+	h := &host{}
+	h.number(data, 1)
+	if !kin.Lives(h.Proc) {
+		t.Fatal("there is no host")
+	}
+	k := keeper(t, Config{Data: data})
+	k.Close()
+	gone(t, h.Proc)
+
+	note := filepath.Join(folder(data), "1"+noteSuffix)
+	for name, lose := range map[string]func(*host) error{
+		"noted before it had a process": func(h *host) error { h.Proc = run.Pid{BootID: kin.BootID(), Mark: h.mark()}; return h.save() },
+		"with a torn note":              func(*host) error { return os.WriteFile(note, []byte(`{"key":`), 0o600) },
+		"without a note":                func(*host) error { return os.Remove(note) },
+	} {
+		for what, begin := range map[string]func(Config){
+			"New": func(cfg Config) { keeper(t, cfg) },
+			"End": End,
+		} {
+			k, err := New(Config{Data: data, Log: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, _ := get(t, k, want("a", ""))
+			if err := lose(k.hosts["a"]); err != nil {
+				t.Fatal(err)
+			}
+			begin(k.cfg)
+			gone(t, p)
+			if left, err := os.ReadDir(folder(data)); err != nil || len(left) != 0 {
+				t.Fatalf("%s, %s: %v is left, %v", name, what, left, err)
+			}
+		}
 	}
 }
 

@@ -1,12 +1,17 @@
+//go:build unix
+
 package warm
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -14,16 +19,39 @@ import (
 // hostWord makes the test program a stand-in for a host: one that keeps no model, but lives as hosts do.
 const hostWord = "be-a-host"
 
+// workerWord makes it a worker that starts a host which kills it.
+const workerWord = "be-a-worker"
+
+func worker() {
+	k, err := New(Config{Data: os.Args[2], Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		panic(err)
+	}
+	_, _, err = k.Socket(context.Background(), want("a", "kills "+strconv.Itoa(os.Getpid())), watch)
+	panic(fmt.Sprint("it lives on: ", err))
+}
+
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == hostWord {
 		standIn()
+		return
+	}
+	if len(os.Args) > 1 && os.Args[1] == workerWord {
+		worker()
 		return
 	}
 	os.Exit(m.Run())
 }
 
 func standIn() {
-	switch os.Getenv("HOST") {
+	how, whom, _ := strings.Cut(os.Getenv("HOST"), " ")
+	switch how {
+	case "kills":
+		if pid, err := strconv.Atoi(whom); err == nil && pid == os.Getppid() {
+			if p, err := os.FindProcess(pid); err == nil {
+				_ = p.Kill()
+			}
+		}
 	case "broken":
 		fmt.Fprintln(os.Stderr, "no module named torch")
 		os.Exit(1)
