@@ -25,6 +25,8 @@ type getConfig struct {
 	output string
 	names  []string
 	list   bool
+
+	running bool // a task that still runs has some of them
 }
 
 func (c *getConfig) flags() []cli.Flag {
@@ -69,6 +71,9 @@ func (a *app) get(ctx context.Context, c *getConfig, args []string) error {
 	if err != nil {
 		return err
 	}
+	if c.running {
+		a.Say("it still runs: this is what it has shown so far, in $MUSTER_OUT/%s", muster.LiveDir)
+	}
 	switch {
 	case c.list:
 		table := term.NewTable(term.Column{Title: "TASK", Whole: true}, term.Column{Title: "NAME"}, term.Column{Title: "SIZE", Right: true, Whole: true}, term.Column{Title: "SHA256"})
@@ -105,6 +110,7 @@ func (c *getConfig) find(ctx context.Context, server *client.Client, args []stri
 			if !c.matches(art.Name) {
 				continue
 			}
+			c.running = c.running || !t.State.Final()
 			w := wanted{task: t.ID, Artifact: art}
 			if apart {
 				w.folder = t.ID.String()
@@ -116,7 +122,7 @@ func (c *getConfig) find(ctx context.Context, server *client.Client, args []stri
 		if len(c.names) > 0 {
 			return nil, muster.Errorf(muster.NotFound, "no artifact of %s matches %s: muster get --list %s shows what is there", strings.Join(args, " "), strings.Join(c.names, " or "), args[0])
 		}
-		return nil, muster.Errorf(muster.NotFound, "%s has no artifacts: a task has them once it has ended, if it named outputs or left files in $MUSTER_OUT", strings.Join(args, " "))
+		return nil, muster.Errorf(muster.NotFound, "%s has no artifacts: a task has them once it has ended, if it named outputs or left files in $MUSTER_OUT, and while it runs in $MUSTER_OUT/live", strings.Join(args, " "))
 	}
 	return files, nil
 }

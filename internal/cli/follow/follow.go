@@ -28,6 +28,8 @@ type follower struct {
 	began  time.Time
 	status *term.Status
 
+	shown map[string]bool // files that were told of; only watch uses it
+
 	mu   sync.Mutex
 	seen progressView
 }
@@ -38,7 +40,7 @@ var errDetached = errors.New("detached")
 // error. SIGINT and SIGTERM cancel the job; at a terminal the user is asked
 // whether they should.
 func Follow(ctx context.Context, a *frame.App, server *client.Client, job muster.Job) error {
-	f := &follower{app: a, server: server, id: job.ID, began: time.Now(), status: term.NewStatus(a.Err), seen: progressView{job: job}}
+	f := &follower{app: a, server: server, id: job.ID, began: time.Now(), status: term.NewStatus(a.Err), seen: progressView{job: job}, shown: map[string]bool{}}
 	sigs := make(chan os.Signal, 1)
 	signal.Notify(sigs, frame.StopSignals()...) // before anything is shown that asks for a Ctrl-C
 	defer signal.Stop(sigs)

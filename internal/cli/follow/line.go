@@ -34,10 +34,27 @@ func (f *follower) watch(ctx context.Context) error {
 			}
 		case e.Type == muster.EventTask && e.Task != nil:
 			f.take(func(v *progressView) { v.told(e) })
+			f.shows(e)
 		}
 	}
 	return nil
 }
+
+// shows says of each file that a task shows while it runs that it is there, once.
+func (f *follower) shows(e muster.Event) {
+	if e.Detail == nil {
+		return
+	}
+	for _, a := range e.Detail.Artifacts {
+		if key := e.Task.String() + "/" + a.Name; len(f.shown) < mostShown && !f.shown[key] {
+			f.shown[key] = true
+			fmt.Fprintf(f.status.Above(f.app.Err), "muster: task %s shows %s while it runs: muster get %s fetches it\n", e.Task, term.Clean(a.Name), e.Task)
+		}
+	}
+}
+
+// mostShown is how many files are told of.
+const mostShown = 20
 
 func (f *follower) take(change func(*progressView)) {
 	f.mu.Lock()
