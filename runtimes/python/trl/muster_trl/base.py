@@ -166,6 +166,7 @@ def adapted(plan: Plan, model: Any, task: str = "CAUSAL_LM") -> Any:
     If all is trained, an earlier adapter becomes part of the weights.
     """
     import peft
+    from transformers.pytorch_utils import Conv1D
 
     if plan.adapter:
         if plan.method == "lora" and plan.lora_given:
@@ -183,8 +184,9 @@ def adapted(plan: Plan, model: Any, task: str = "CAUSAL_LM") -> Any:
     if targets is None and model.config.model_type not in peft.utils.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING:
         targets = "all-linear"
     config = peft.LoraConfig(
-        r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, bias=lora.bias, target_modules=targets, use_rslora=lora.use_rslora, task_type=task
-    )
+        r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, bias=lora.bias, target_modules=targets, use_rslora=lora.use_rslora, task_type=task,
+        fan_in_fan_out=any(isinstance(m, Conv1D) for m in model.modules()),  # how GPT-2 lays its weights
+    )  # fmt: skip
     try:
         return peft.get_peft_model(model, config)
     except ValueError as e:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import os
 import shutil
 import tarfile
@@ -10,14 +11,14 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from muster_core import Fail, checkpoint_dir, out_dir, report, say
+from muster_core import Fail, checkpoint_dir, keep, measured, out_dir, report, say
 from muster_core.fetch import size
 
 from . import saves
 from .settings import Plan
-from .watch import shown
+from .watch import ruined, shown
 
-_CHUNK = 1 << 20
+_FAR = 1.0  # nats that a token of an answer is less likely to the model that was begun with
 
 
 def packed(folder: Path, name: str, to: Path) -> Path:
@@ -48,12 +49,13 @@ def packed(folder: Path, name: str, to: Path) -> Path:
     return path
 
 
-def result(plan: Plan, trainer: Any, course: Any, began: float, batch: int, accumulation: int, resumed: "Optional[Path]") -> "Dict[str, Any]":
+def result(plan: Plan, trainer: Any, course: Any, began: float, resumed: "Optional[Path]") -> "Dict[str, Any]":
     """Write the artifacts of a training that came to its end, and give its result."""
     state, out = trainer.state, out_dir()
     log = [{"step": e["step"], "epoch": e.get("epoch"), **shown(e)} for e in state.log_history]
     steps, evaluations = [e for e in log if "loss" in e], [e for e in log if any(k.startswith("eval_") for k in e)]
-    (out / "metrics.json").write_text(json.dumps({"steps": steps, "evaluations": evaluations}), encoding="utf-8")
+    keep("metrics.json", measured({"steps": steps, "evaluations": evaluations}))
+    warnings = _judged(plan, trainer, course, steps)
     report(0.98, f"packing {plan.final}.tar.gz")
     archive = _model(plan, trainer, out)
     checkpoint = _checkpoint(plan, out)
@@ -78,8 +80,8 @@ def result(plan: Plan, trainer: Any, course: Any, began: float, batch: int, accu
         "dataset_size": len(course.train),
         "trainable_parameters": counted[0],
         "parameters": counted[1],
-        "batch_size": batch,
-        "gradient_accumulation": accumulation,
+        "batch_size": trainer.args.per_device_train_batch_size,
+        "gradient_accumulation": trainer.args.gradient_accumulation_steps,
         "processes": trainer.args.world_size,
         **archived,
     }
@@ -87,6 +89,8 @@ def result(plan: Plan, trainer: Any, course: Any, began: float, batch: int, accu
         made["checkpointUrl"] = f"ipfs://{{{checkpoint.name}}}"
     if course.classes:
         made["labels"] = course.classes
+    if warnings:
+        made["warnings"] = warnings
     responses = {
         "task_id": os.environ.get("MUSTER_TASK"),
         "training_successful": True,
@@ -102,7 +106,31 @@ def result(plan: Plan, trainer: Any, course: Any, began: float, batch: int, accu
     }
     (out / "responses.json").write_text(json.dumps(responses), encoding="utf-8")
     report(1, "done")
-    return made
+    return dict(measured(made))
+
+
+def _judged(plan: Plan, trainer: Any, course: Any, steps: "List[Dict[str, Any]]") -> "List[str]":
+    """What is doubtful about the training. Ends the task if the model is useless now."""
+    if plan.teaches == "ppo":  # its loss says nothing of the model
+        last = steps[-1] if steps else {}
+        far = last.get("kl", 0) / max(last.get("answer_tokens") or 1, 1)
+        if far <= _FAR:
+            return []
+        told = f"the model is far from the one that it began as (kl is {far:.3g} a token): it may write what gets a reward and is no language any more: raise ppo.kl_coef, or lower learning_rate"
+        say(f"warning: {told}")
+        return [told]
+    if plan.training.early_stop:  # then the best one is kept
+        return []
+    choices = len(course.classes) or (2 if plan.teaches == "dpo" else trainer.model.config.get_text_config().vocab_size)
+    found = ruined([s["loss"] for s in steps], trainer.state.logging_steps, math.log(choices))
+    if found:
+        first, last = found
+        raise Fail(
+            "diverged",
+            f"the loss rose from {first:.4g} to {last:.4g}, where guessing gives {math.log(choices):.4g}: the training has ruined the model, and it is not kept: "
+            f"lower learning_rate (it was {plan.learning_rate:g}), or add warmup; metrics.json has the loss of each step",
+        )
+    return []
 
 
 def _model(plan: Plan, trainer: Any, out: Path) -> Path:

@@ -1,9 +1,10 @@
 """The kinds fine_tuning, sft, lora_sft, dpo and ppo: python -m muster_trl.kind NAME"""
 
-import math
+import logging
 import os
 import sys
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Optional
@@ -40,6 +41,8 @@ def _here(plan: Plan) -> "Optional[Json]":
     from . import finish, teach
 
     transformers.utils.logging.disable_progress_bar()
+    # A state that is gone on from tells steps in numbers where we give shares of all, and the batch that fitted then.
+    logging.getLogger("transformers.trainer_utils").addFilter(lambda record: "`trainer_state.json`" not in record.getMessage())
 
     began = time.monotonic()
     report(0, "reading the data set")
@@ -47,14 +50,14 @@ def _here(plan: Plan) -> "Optional[Json]":
     t = plan.training
 
     def work(size: int, trial: bool = False) -> Any:
-        return _trained(course, size, t.gradient_accumulation * math.ceil(t.batch_size / size), trial)
+        size = max(n for n in range(1, size + 1) if t.batch_size % n == 0)  # so that each step learns from as many rows, whatever fits
+        return _trained(course, size, t.gradient_accumulation * (t.batch_size // size), trial)
 
     try:
         if launch.world() > 1:  # halving is the launcher's: all processes have to do it at once
-            size = t.batch_size >> launch.halved()
-            done = work(size)
+            done = work(t.batch_size >> launch.halved())
         else:
-            done, size = batch.fitting(t.batch_size, course.device, t.auto_batch, work, lambda size: work(size, True))
+            done, _ = batch.fitting(t.batch_size, course.device, t.auto_batch, work, lambda size: work(size, True))
     except Fail:
         if launch.rank() == 0:
             finish.remains()
@@ -62,7 +65,7 @@ def _here(plan: Plan) -> "Optional[Json]":
     if launch.rank() != 0:
         return None
     trainer, resumed = done
-    return finish.result(plan, trainer, course, began, size, trainer.args.gradient_accumulation_steps, resumed)
+    return finish.result(plan, trainer, course, began, resumed)
 
 
 def _trained(course: Any, size: int, accumulation: int, trial: bool) -> Any:
@@ -97,6 +100,7 @@ def main() -> None:
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "warning")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)  # PEFT asks Transformers for something by its former name
     run(lambda given: train(sys.argv[1], given))
 
 

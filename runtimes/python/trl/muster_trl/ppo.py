@@ -265,9 +265,9 @@ def trainer(c: Any, given: "Dict[str, Any]") -> Any:
     for part in writer.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.0  # what is learned from has to be what was written with
-    given = {**given, "gradient_checkpointing": False, "remove_unused_columns": False}
+    given = {**given, teach.CHECKPOINTING: False, "remove_unused_columns": False}
     if plan.training.gradient_checkpointing:
-        writer.lm.gradient_checkpointing_enable()
+        getattr(writer.lm, f"{teach.CHECKPOINTING}_enable")()
         writer.lm.enable_input_require_grads()
     return Ppoer(
         plan, prompts, rewards.reward(plan.reward, c.device, plan.model.get("trust_remote_code", False)), reference, c.precision,

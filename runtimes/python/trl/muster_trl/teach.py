@@ -18,6 +18,9 @@ from .watch import Finite
 
 _CLASSES_HELD_OUT = 0.1
 
+# What Transformers calls it to compute activations again where they are needed, instead of holding them. TRL's trainers do it unless they are told not to.
+CHECKPOINTING = "activation_checkpointing" if "activation_checkpointing" in TrainingArguments.__dataclass_fields__ else "gradient_checkpointing"
+
 
 @dataclass
 class Course:
@@ -129,7 +132,7 @@ def arguments(c: Course, batch: int, accumulation: int, trial: bool) -> "Dict[st
         "data_seed": t.seed,
         "bf16": c.precision == torch.bfloat16,
         "fp16": c.precision == torch.float16,
-        "gradient_checkpointing": t.gradient_checkpointing,
+        CHECKPOINTING: t.gradient_checkpointing,
         "logging_steps": t.log_steps or 0.002,
         "logging_first_step": True,
         "logging_nan_inf_filter": False,  # a loss that is no number ends the task: see watch.Finite

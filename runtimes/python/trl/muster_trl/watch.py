@@ -1,8 +1,9 @@
 """What is seen of a training while it runs, and how it is stopped."""
 
 import math
+import statistics
 import time
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from muster_core import Fail, report, say
 from transformers import TrainerCallback
@@ -76,19 +77,43 @@ def shown(logs: "Dict[str, Any]") -> "Dict[str, float]":
     }
 
 
-class Finite:
-    """Comes before a Trainer in the bases of a class: a loss that is no number ends the training at once."""
+def ruined(losses: "List[float]", every: int, guessing: float) -> "Optional[Tuple[float, float]]":
+    """The loss at the beginning and at the end of a training that made the model useless, else None.
 
+    Useless is at least twice as bad as it was and worse than one that guesses. The least of the first losses is held against the median of the
+    last tenth, three steps at least, each loss being the mean of so many steps: single bad batches, and runs that merely learn nothing, are no ruin.
+    """
+    window = max(-(-3 // every), len(losses) // 10)
+    if len(losses) < 2 * window:
+        return None
+    first, last = min(losses[:window]), statistics.median(losses[-window:])
+    return (first, last) if last > 2 * first and last > guessing else None
+
+
+class Finite:
+    """Comes before a Trainer in the bases of a class: a loss or a gradient that is no number ends the training at once."""
+
+    args: Any
     state: Any
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         loss = super().training_step(*args, **kwargs)  # type: ignore[misc]
         if not math.isfinite(value := loss.item()):
-            rate = self._get_learning_rate()  # type: ignore[attr-defined]
-            raise Fail(
-                "diverged",
-                f"the loss is {value} at step {self.state.global_step + 1} with a learning rate of {rate:g}: lower learning_rate, add warmup, or use precision fp32 or bf16; "
-                "checkpoints from before are kept",
-                step=self.state.global_step + 1,
-            )
+            raise self._diverged(f"the loss is {value}")
         return loss
+
+    def _get_grad_norm(self, *args: Any, **kwargs: Any) -> Any:
+        """Called before each step of the optimizer, which would carry what is no number into the weights."""
+        norm = super()._get_grad_norm(*args, **kwargs)  # type: ignore[misc]
+        if not self.args.fp16 and not math.isfinite(value := float(norm)):  # with fp16 such steps are left out, and the scale is lowered
+            raise self._diverged(f"the gradient is {value}")
+        return norm
+
+    def _diverged(self, what: str) -> Fail:
+        step = self.state.global_step + 1
+        return Fail(
+            "diverged",
+            f"{what} at step {step} with a learning rate of {self._get_learning_rate():g}: lower learning_rate, add warmup, or use precision fp32 or bf16; "  # type: ignore[attr-defined]
+            "checkpoints from before are kept",
+            step=step,
+        )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -59,7 +60,6 @@ def test_other_kinds_bad_input(task, llama):
 
 
 def test_a_damaged_model(task, llama):
-    import shutil
     from pathlib import Path
 
     for name, text, said in [("config.json", "{", "cannot be read"), ("model.safetensors", "torn", "weights"), ("tokenizer.json", "{", "tokenizer")]:
@@ -70,18 +70,54 @@ def test_a_damaged_model(task, llama):
         assert reason == "bad_input" and said in message
 
 
-def test_nan_ends_at_once_and_keeps_what_was_saved(task, llama, monkeypatch):
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_nan_ends_at_once_and_keeps_what_was_saved(task, llama, monkeypatch, what):
     from muster_trl import teach
 
     computed = teach.Sft.compute_loss
 
     def loss(self, *args, **kwargs):
-        return computed(self, *args, **kwargs) * (float("nan") if self.state.global_step == 3 else 1)
+        found = computed(self, *args, **kwargs)
+        if self.state.global_step != 3:
+            return found
+        if what == "loss":
+            return found * float("nan")
+        found.register_hook(lambda gradient: gradient * float("nan"))
+        return found
 
     monkeypatch.setattr(teach.Sft, "compute_loss", loss)
     reason, message = task.fails("sft", {"model": llama, "dataset": FACTS, "training": {**FAST, "max_steps": 8, "save_steps": 1}})
-    assert reason == "diverged" and "nan at step 4" in message and "learning_rate" in message
+    assert reason == "diverged" and f"the {what} is nan at step 4" in message and "learning_rate" in message
     assert sorted(p.name for p in task.checkpoint.iterdir()) == ["checkpoint-2", "checkpoint-3"]
+
+
+def test_a_loss_that_explodes_is_no_success(task, llama):
+    given = {"model": llama, "dataset": FACTS, "training": {**FAST, "learning_rate": 10, "max_steps": 12, "scheduler": "constant"}}
+    reason, message = task.fails("sft", given)
+    assert reason == "diverged" and "where guessing gives 5." in message and "it was 10" in message
+    assert len(task.steps()) == 12 and not list(task.out.glob("*.tar.gz"))
+    assert task.fails("sft", given) == (reason, message)  # a retry says so at once
+
+
+@pytest.mark.parametrize(
+    ("losses", "every", "found"),
+    [
+        ([3, 2, 2, 9, 40, 50, 60], 1, (2, 50)),
+        ([3, 2, 2, 2, 2, 2, 2], 1, None),
+        ([3, 2, 2, 5, 5, 5, 5], 1, None),  # worse, and better than guessing
+        ([6, 6, 6, 7, 8, 8, 8], 1, None),  # no better than guessing, as it began
+        ([3, 2, 2, 2, 2, 90, 2], 1, None),  # a bad batch
+        ([3, 90, 90, 90, 90], 1, None),  # too few steps to say
+        ([3, 90], 10, (3, 90)),  # each the mean of ten
+        ([3] * 90 + [90] * 10, 1, (3, 90)),
+        ([3] * 96 + [90] * 4, 1, None),
+        ([], 1, None),
+    ],
+)
+def test_what_ruin_is(losses, every, found):
+    from muster_trl.watch import ruined
+
+    assert ruined(losses, every, 5.7) == found
 
 
 class Short:
@@ -106,16 +142,18 @@ def test_out_of_memory_says_what_would_fit(task, llama, monkeypatch):
     assert reason == "out_of_memory" and "a batch of 2 fits" in message and "auto_batch" in message
 
 
-def test_out_of_memory_halves_the_batch_if_asked_to(task, llama, monkeypatch):
-    given = {"model": llama, "dataset": FACTS * 4, "training": {**FAST, "batch_size": 8, "auto_batch": True}}
+def test_out_of_memory_halves_the_batch_if_asked_to(task, llama, monkeypatch, capfd):
+    """Also when it goes on from the state that another machine left, on which the whole batch fitted."""
+    given = {"model": llama, "dataset": FACTS * 5, "training": {**FAST, "batch_size": 5, "save_steps": 1, "auto_batch": True}}
     whole = task.run("sft", given)
     before = [s["loss"] for s in task.steps()]
-    for path in task.checkpoint.iterdir():
-        path.rename(task.folder / path.name)
+    shutil.rmtree(task.checkpoint / "checkpoint-4")
     Short(monkeypatch, 2)
     result = task.run("sft", given)
-    assert (result["batch_size"], result["gradient_accumulation"], result["steps"]) == (2, 4, whole["steps"])
+    assert (result["batch_size"], result["gradient_accumulation"], result["steps"]) == (1, 5, whole["steps"])
     assert [s["loss"] for s in task.steps()] == pytest.approx(before, rel=1e-3)  # the same steps in smaller portions
+    said = capfd.readouterr()
+    assert "going on from checkpoint-3" in said.out and "do not match" not in said.err + said.out
 
 
 def started(task, kind, given, **env):
@@ -166,8 +204,6 @@ def test_killed_and_asked_to_stop_it_goes_on_to_the_same_end(task, llama, monkey
     assert result["steps"] == 30 and [s["step"] for s in task.steps()] == list(range(1, 31))
     resumed = task.unpacked("final_model")
     weights = torch_weights(resumed)
-    import shutil
-
     shutil.rmtree(task.checkpoint)
     shutil.rmtree(resumed.parent)
     task.run("sft", given)
@@ -193,8 +229,6 @@ def test_two_processes_make_what_one_makes(task, llama):
     assert [s["step"] for s in together] == [1, 2, 3, 4, 5]
     fractions = [e["progress"] for e in task.events() if "progress" in e]
     assert fractions == sorted(fractions)
-    import shutil
-
     shutil.rmtree(task.checkpoint)
     alone = task.run("sft", {"model": llama, "dataset": FACTS * 2, "training": {**training, "batch_size": 4, "nproc_per_node": 1}})
     assert set(alone) == set(result)
