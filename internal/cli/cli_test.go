@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -235,6 +236,20 @@ func TestAServerSaysHowOtherMachinesReachIt(t *testing.T) {
 	} {
 		if got := onOthers(listen, "http://known:8700"); !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", listen, got, want)
+		}
+	}
+}
+
+func TestKindsAreNamedByWhatTheyAreAbout(t *testing.T) {
+	for input, want := range map[string]string{
+		`{"model": "openai-community/gpt2", "dataset": "x"}`: "sft gpt2",
+		`{"model": {"name": "a"}, "dataset": "data/train/"}`: "sft train",
+		`{"base_model": "https://example.org/a/b?token=c"}`:  "sft b",
+		`{"epochs": 3}`: "sft",
+		``:              "sft",
+	} {
+		if got := kindName("sft", json.RawMessage(input)); got != want {
+			t.Errorf("%s is called %q, want %q", input, got, want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path"
 	"reflect"
 	"slices"
 	"strconv"
@@ -186,7 +187,8 @@ func (a *app) runTask(ctx context.Context, c *runConfig, args []string) error {
 	if c.detach {
 		return frame.Write(a.Out, []byte(jobs[0].ID.String()+"\n"))
 	}
-	if err := follow.Follow(ctx, a.App, server, jobs[0]); err != nil || c.task.Kind == "" || slices.Contains(kind.Core(), c.task.Kind) {
+	defined := c.task.Kind != "" && !slices.Contains(kind.Core(), c.task.Kind)
+	if err := follow.Follow(ctx, a.App, server, jobs[0], defined); err != nil || !defined {
 		return err
 	}
 	// What kinds with an input find out is their result rather than what they print.
@@ -240,9 +242,22 @@ func (c *runConfig) spec(args []string) (*muster.Spec, error) {
 	case t.Image != "":
 		name = shortName([]string{t.Image})
 	case t.Kind != muster.KindNoop:
-		name = t.Kind
+		name = kindName(t.Kind, t.Input)
 	}
 	return &muster.Spec{Name: name, Project: c.project, Priority: &c.priority, Labels: c.labels, Tasks: []muster.TaskSpec{t}}, nil
+}
+
+// kindName is what a job of a kind is called: by it, and by the model or the data that it is about.
+func kindName(kind string, input json.RawMessage) string {
+	var in map[string]any
+	_ = json.Unmarshal(input, &in) // it was read before
+	for _, field := range []string{"model", "base_model", "dataset", "test_file", "name"} {
+		if about, ok := in[field].(string); ok && about != "" {
+			about, _, _ = strings.Cut(about, "?")
+			return shortName([]string{kind, path.Base(about)})
+		}
+	}
+	return kind
 }
 
 // boxed puts the options of a container into the spec.

@@ -25,6 +25,7 @@ type follower struct {
 	app    *frame.App
 	server *client.Client
 	id     muster.JobID
+	tell   bool // of what it left
 	began  time.Time
 	status *term.Status
 
@@ -38,9 +39,9 @@ var errDetached = errors.New("detached")
 
 // Follow shows a job until it has ended and returns its exit status as an
 // error. SIGINT and SIGTERM cancel the job; at a terminal the user is asked
-// whether they should.
-func Follow(ctx context.Context, a *frame.App, server *client.Client, job muster.Job) error {
-	f := &follower{app: a, server: server, id: job.ID, began: time.Now(), status: term.NewStatus(a.Err), seen: progressView{job: job}, shown: map[string]bool{}}
+// whether they should. With tell, as at a terminal, it is said at the end how to come to the job's results and artifacts.
+func Follow(ctx context.Context, a *frame.App, server *client.Client, job muster.Job, tell bool) error {
+	f := &follower{app: a, server: server, id: job.ID, tell: tell || a.Err.Live, began: time.Now(), status: term.NewStatus(a.Err), seen: progressView{job: job}, shown: map[string]bool{}}
 	sigs := make(chan os.Signal, 1)
 	signal.Notify(sigs, frame.StopSignals()...) // before anything is shown that asks for a Ctrl-C
 	defer signal.Stop(sigs)
@@ -83,6 +84,9 @@ func (f *follower) outcome(ctx context.Context, job muster.Job) error {
 	live := f.app.Err.Live
 	if live {
 		f.app.Say("job %s %s after %s", job.ID, f.app.Err.Paint(frame.StateStyle(string(job.State)), string(job.State)), term.Elapsed(time.Since(f.began)))
+	}
+	if f.tell {
+		kept(ctx, f.app, f.server, job)
 	}
 	if status == 0 {
 		return nil

@@ -93,3 +93,24 @@ func TestPrefixedLines(t *testing.T) {
 		}
 	})
 }
+
+func TestWhatAJobLeftIsListed(t *testing.T) {
+	var files []muster.Artifact
+	for _, name := range []string{"model.pt", "metrics.json", "a", "b\x1b[2J", "c"} {
+		files = append(files, muster.Artifact{Name: name, Size: 3 << 19})
+	}
+	for want, c := range map[string]struct {
+		files, tasks int
+		more         bool
+	}{
+		"": {0, 0, true},
+		"model.pt (1.5MiB), metrics.json (1.5MiB)":                                     {2, 1, false},
+		"model.pt (1.5MiB), metrics.json (1.5MiB), a (1.5MiB), b [2J (1.5MiB), 1 more": {5, 1, false},
+		"5 files, 7.5MiB":                        {5, 2, false},
+		"5 files of the first 100 tasks, 7.5MiB": {5, 2, true},
+	} {
+		if got := listed(files[:c.files], c.tasks, c.more); got != want {
+			t.Errorf("%d files of %d tasks: %q, want %q", c.files, c.tasks, got, want)
+		}
+	}
+}
