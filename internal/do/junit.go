@@ -40,18 +40,19 @@ const (
 )
 
 // readJUnit reads test cases from JUnit XML: of pytest, gotestsum, Jest, Surefire, Gradle, GoogleTest and others, with or
-// without <testsuites>, and suites in suites. If the file breaks off or is no XML, what came before is returned beside the error.
-func readJUnit(r io.Reader) ([]testCase, error) {
+// without <testsuites>, and suites in suites. missing is how many cases the suites count beyond those that they have. If the file breaks off or is no XML,
+// what came before is returned beside the error.
+func readJUnit(r io.Reader) (cases []testCase, missing int, err error) {
 	limited := &io.LimitedReader{R: r, N: maxJUnit + 1}
 	d := xml.NewDecoder(limited)
 	d.Strict = false // output of tests is full of characters that XML has not
 	d.CharsetReader = charset
 	j := &junit{d: d}
-	err := j.all()
+	err = j.all()
 	if limited.N <= 0 {
 		err = failf(muster.BadInput, "it is larger than %s", muster.Size(maxJUnit))
 	}
-	return j.cases, err
+	return j.cases, j.missing, err
 }
 
 // charset reads the other encodings that such files are in.
@@ -89,10 +90,17 @@ func (l *latin1) Read(b []byte) (int, error) {
 
 // junit is a file on its way.
 type junit struct {
-	d     *xml.Decoder
-	cases []testCase
-	files []string // of the suites that are open
-	names []string
+	d       *xml.Decoder
+	cases   []testCase
+	missing int
+	open    []openSuite
+}
+
+// openSuite is one whose end has not come.
+type openSuite struct {
+	file, name string
+	tests      int // that it counts, 0 if it does not
+	before     int // cases and missing ones before it
 }
 
 func (j *junit) all() error {
@@ -100,7 +108,7 @@ func (j *junit) all() error {
 	for {
 		tok, err := j.d.Token()
 		if errors.Is(err, io.EOF) {
-			if len(j.files) > 0 {
+			if len(j.open) > 0 {
 				return errors.New("it breaks off")
 			}
 			if !root {
@@ -120,12 +128,17 @@ func (j *junit) all() error {
 			root = true
 			switch name {
 			case "testsuites", "testsuite":
-				if len(j.files) == maxDepth {
+				if len(j.open) == maxDepth {
 					return errors.New("its suites are nested too deep")
 				}
-				j.files, j.names = append(j.files, attr(&e, "file")), append(j.names, attr(&e, "name"))
+				tests, _ := strconv.Atoi(attr(&e, "tests")) // 0 is as good as nothing
+				j.open = append(j.open, openSuite{attr(&e, "file"), attr(&e, "name"), min(tests, maxCases), len(j.cases) + j.missing})
 			case "testcase":
 				if err := j.testCase(&e); err != nil {
+					return err
+				}
+			case "failure", "error": // of a suite that came to no cases, as one that cannot be compiled
+				if err := j.suiteFailed(&e); err != nil {
 					return err
 				}
 			default:
@@ -134,8 +147,10 @@ func (j *junit) all() error {
 				}
 			}
 		case xml.EndElement:
-			if n := len(j.files); n > 0 {
-				j.files, j.names = j.files[:n-1], j.names[:n-1]
+			if n := len(j.open); n > 0 {
+				s := j.open[n-1]
+				j.missing += max(0, s.tests-(len(j.cases)+j.missing-s.before))
+				j.open = j.open[:n-1]
 			}
 		}
 	}
@@ -149,10 +164,10 @@ func (j *junit) testCase(e *xml.StartElement) error {
 	c := testCase{Name: attr(e, "name"), File: attr(e, "file"), Outcome: passed, Duration: seconds(attr(e, "time"))}
 	class := attr(e, "classname")
 	if class == "" {
-		class = last(j.names)
+		class = j.last(func(s *openSuite) string { return s.name })
 	}
 	if c.File == "" {
-		c.File = last(j.files)
+		c.File = j.last(func(s *openSuite) string { return s.file })
 	}
 	c.ID = c.Name
 	if class != "" {
@@ -170,9 +185,23 @@ func (j *junit) testCase(e *xml.StartElement) error {
 	return err
 }
 
-func last(of []string) string {
-	for _, text := range slices.Backward(of) {
-		if text != "" {
+// suiteFailed reads what a suite says of itself, as a case with its name.
+func (j *junit) suiteFailed(e *xml.StartElement) error {
+	name := shorten(j.last(func(s *openSuite) string { return s.name }), 1000)
+	c := testCase{ID: name, Name: name, File: name, Outcome: errored}
+	text, err := j.text()
+	c.Message = shorten(strings.TrimSpace(attr(e, "message")+"\n"+strings.TrimSpace(text)), maxMessage)
+	j.cases = append(j.cases, c)
+	if err != nil {
+		return fmt.Errorf("it breaks off: %w", err)
+	}
+	return nil
+}
+
+// last is what the innermost suite says that says anything.
+func (j *junit) last(of func(*openSuite) string) string {
+	for i := range slices.Backward(j.open) {
+		if text := of(&j.open[i]); text != "" {
 			return text
 		}
 	}

@@ -8,7 +8,10 @@ import (
 
 // The dialects are recorded output of the programs named, shortened.
 func TestJUnit(t *testing.T) {
-	for _, c := range []struct{ name, text, want, wrong string }{
+	for _, c := range []struct {
+		name, text, want, wrong string
+		missing                 int
+	}{
 		{name: "pytest", text: `<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite name="pytest" errors="1" failures="1" skipped="1" tests="4" time="0.1" timestamp="2026-01-01" hostname="h">` +
 			`<testcase classname="test_a" name="test_one" time="0.001" /><testcase classname="test_a" name="test_two[x]" time="0.002"><failure message="assert 1 == 2">def test_two():&#10;&gt; assert</failure></testcase>` +
 			`<testcase classname="test_a" name="test_three" time="0.000"><skipped type="pytest.skip" message="not now">t.py:5: not now</skipped></testcase>` +
@@ -24,6 +27,16 @@ func TestJUnit(t *testing.T) {
 			want: "com.A.flaky passed flaky 2, com.A.bad failed 2"},
 		{name: "GoogleTest", text: `<testsuites><testsuite name="S"><testcase name="A" status="run" time="0" classname="S"/><testcase name="B" status="notrun" time="0" classname="S"/></testsuite></testsuites>`,
 			want: "S.A passed, S.B skipped"},
+		{name: "go-junit-report", text: `<testsuites tests="2" failures="1" errors="1"><testsuite name="m/broken" tests="1" failures="0" errors="1"><testcase name="[build failed]" classname="m/broken" time="0"><error message="Build error">x.go:3: undefined</error></testcase></testsuite>` +
+			`<testsuite name="m/p" tests="1" failures="1" errors="0"><testcase name="TestA" classname="m/p" time="0.010"><failure message="Failed">a_test.go:5</failure></testcase></testsuite></testsuites>`,
+			want: "m/broken.[build failed] error, m/p.TestA failed"},
+		{name: "ctest", text: `<testsuite name="Linux-c++" tests="4" failures="1" disabled="1" skipped="1" hostname="" time="1" timestamp="2026-01-01"><testcase name="a" classname="a" time="0.5" status="run"><properties/><system-out>x</system-out></testcase>` +
+			`<testcase name="b" classname="b" time="0.5" status="fail"><failure message=""/><system-out>boom</system-out></testcase><testcase name="c" classname="c" time="0" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/></testcase>` +
+			`<testcase name="d" classname="d" time="0" status="disabled"><disabled message="Disabled"/></testcase></testsuite>`,
+			want: "a.a passed, b.b failed, c.c skipped, d.d skipped"},
+		{name: "a suite that failed itself", text: `<testsuites><testsuite name="lib" tests="0" errors="1"><error message="cannot be compiled">line 3</error></testsuite></testsuites>`, want: "lib error"},
+		{name: "counted and not told of", text: `<testsuites tests="6"><testsuite name="a" tests="5"><testcase name="x"/><testsuite name="b" tests="2"><testcase name="y"/></testsuite></testsuite><testsuite name="c"><testcase name="z"/></testsuite></testsuites>`,
+			want: "a.x passed, b.y passed, c.z passed", missing: 3},
 		{name: "suites in suites", text: `<testsuite name="a"><testsuite name="b"><testcase name="x"/></testsuite><testcase name="y"/></testsuite>`, want: "b.x passed, a.y passed"},
 		{name: "Latin 1", text: "<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?><testsuite><testcase name=\"caf\xe9\"/></testsuite>", want: "café passed"},
 		{name: "another encoding", text: `<?xml version="1.0" encoding="UTF-16"?><testsuite/>`, wrong: "encoding"},
@@ -35,7 +48,10 @@ func TestJUnit(t *testing.T) {
 		{name: "entities", text: `<!DOCTYPE x [<!ENTITY a "aaaa">]><testsuite><testcase name="&a;"/></testsuite>`, want: "&a; passed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cases, err := readJUnit(strings.NewReader(c.text))
+			cases, missing, err := readJUnit(strings.NewReader(c.text))
+			if missing != c.missing {
+				t.Errorf("%d cases are missing", missing)
+			}
 			var got []string
 			for _, k := range cases {
 				text := k.ID + " " + k.Outcome
@@ -60,7 +76,10 @@ func TestJUnit(t *testing.T) {
 func FuzzJUnit(f *testing.F) {
 	f.Add(`<testsuite><testcase name="a" time="1"><failure message="m">x</failure></testcase></testsuite>`)
 	f.Fuzz(func(t *testing.T, text string) {
-		cases, _ := readJUnit(strings.NewReader(text)) // an error may come after cases
+		cases, missing, _ := readJUnit(strings.NewReader(text)) // an error may come after cases
+		if missing < 0 {
+			t.Errorf("%q: %d are missing", text, missing)
+		}
 		for _, c := range cases {
 			if c.Outcome == "" || !(c.Duration >= 0) || len(c.Message) > maxMessage || len(c.Name) > 1000 {
 				t.Errorf("%q: %+v", text, c)

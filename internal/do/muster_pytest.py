@@ -12,6 +12,9 @@ class Teller:
     def tell(self, event, **fields):
         self.file.write(json.dumps(dict(fields, event=event)) + "\n")
 
+    def pytest_deselected(self, items):
+        self.tell("deselected", count=len(items))
+
     def pytest_collection_finish(self, session):
         self.tell("collected", count=len(session.items))
 

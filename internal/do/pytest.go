@@ -26,6 +26,9 @@ const (
 	pytestNothing = 5
 )
 
+// withPytest is what to do where there is none.
+const withPytest = "give the task an environment that has pytest, with muster run --python-package pytest, or python: {packages: [pytest]} in the stage"
+
 // told is a line of the plugin's.
 type told struct {
 	Event    string  `json:"event"`
@@ -43,6 +46,7 @@ type session struct {
 	shown func(done, of int, id string)
 	root  string // by which ids are paths
 	of    int    // cases; 0 if it is not known
+	out   int    // cases that its options leave out
 	done  int
 	open  map[string]*testCase
 	order []string // of open
@@ -52,7 +56,7 @@ type session struct {
 // pytest runs pytest, and again what failed.
 func (s *suite) pytest(ctx context.Context) error {
 	if len(s.in.JUnit) > 0 || len(s.in.RerunCommand) > 0 {
-		return failf(muster.BadInput, "input: junit and rerun_command are for a command of your own: write it in run, or leave them out, for pytest tells by itself")
+		return failf(muster.BadInput, "input: junit and rerun_command are for a command of your own, behind -- on the command line or in run: without one leave them out, for pytest tells by itself")
 	}
 	for _, f := range s.in.TestFile {
 		name, _, _ := strings.Cut(f, "::")
@@ -60,7 +64,7 @@ func (s *suite) pytest(ctx context.Context) error {
 			return failf(muster.BadInput, "input.test_file: %q is no file: options stand in test_args", f)
 		}
 		if _, err := os.Stat(filepath.FromSlash(name)); errors.Is(err, fs.ErrNotExist) {
-			return failf(muster.BadInput, "input.test_file: there is no %s in the task's folder: set files to the folder that has it", name)
+			return failf(muster.BadInput, "input.test_file: there is no %s in the task's folder: bring the folder that has it, with muster run --files DIR, or files in the stage", name)
 		}
 	}
 	python, err := s.python(ctx)
@@ -79,8 +83,8 @@ func (s *suite) pytest(ctx context.Context) error {
 	if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--junit-xml") || strings.HasPrefix(a, "--junitxml") }) {
 		args = append(args, "--junitxml="+filepath.Join(s.t.out, "junit.xml"))
 	}
-	root, left, err := s.session(ctx, dir, python, append(args, s.in.TestFile...), s.add)
-	s.not = left
+	root, run, err := s.session(ctx, dir, python, append(args, s.in.TestFile...), s.add)
+	s.not, s.out = run.left(), run.out
 	if err == nil && s.code != 0 && len(s.failures()) == 0 { // as with --cov-fail-under
 		return failf(muster.ExitCode, "no case failed, but pytest ended with exit code %d: see its log", s.code)
 	}
@@ -106,13 +110,13 @@ func (s *suite) python(ctx context.Context) (string, error) {
 		python, err = exec.LookPath("python")
 	}
 	if err != nil {
-		return "", failf(muster.Dependency, "there is no Python here: give the stage an environment that has pytest, such as python: {packages: [pytest]}")
+		return "", failf(muster.Dependency, "there is no Python here: "+withPytest)
 	}
 	look := exec.CommandContext(ctx, python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('pytest') is None)")
 	look.Stderr = s.t.stderr
 	if look.Run() != nil {
 		return "", errors.Join(ctx.Err(), failf(muster.Dependency,
-			"pytest is not installed for %s: give the stage an environment that has it, such as python: {packages: [pytest]}", python))
+			"pytest is not installed for %s: %s", python, withPytest))
 	}
 	return python, nil
 }
@@ -132,20 +136,21 @@ func (s *suite) again(ctx context.Context, dir, python, root string, bad []int) 
 	return err
 }
 
-// session runs pytest once and returns by what its ids are paths, and how many cases it did not come to. Cases are added as they end.
-func (s *suite) session(ctx context.Context, dir, python string, args []string, add func(*testCase) error) (root string, left int, err error) {
+// session runs pytest once and returns by what its ids are paths. Cases are added as they end.
+func (s *suite) session(ctx context.Context, dir, python string, args []string, add func(*testCase) error) (root string, run *session, err error) {
+	run = &session{add: add, open: map[string]*testCase{}}
 	f, err := os.CreateTemp(dir, "told-")
 	if err != nil {
-		return "", 0, fmt.Errorf("pytest's plugin has no place to tell: %w", err)
+		return "", run, fmt.Errorf("pytest's plugin has no place to tell: %w", err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	run := &session{add: add, open: map[string]*testCase{}, shown: func(done, of int, id string) {
+	run.shown = func(done, of int, id string) {
 		part := -1.0
 		if of > 0 {
 			part = float64(done) / float64(of)
 		}
 		s.t.progress.report(part, id, map[string]float64{"cases": float64(done), "failed": float64(len(s.failures()))})
-	}}
+	}
 	stop := follow(f, run.line)
 	words := append([]string{python, "-m", "pytest", "-p", "muster_pytest"}, args...)
 	env := []string{"MUSTER_PYTEST=" + f.Name(), "PYTHONPATH=" + strings.TrimSuffix(dir+string(os.PathListSeparator)+os.Getenv("PYTHONPATH"), string(os.PathListSeparator))}
@@ -153,27 +158,32 @@ func (s *suite) session(ctx context.Context, dir, python string, args []string, 
 	state, err := s.start(ctx, words, tail, env)
 	stop()
 	if err != nil {
-		return "", 0, err
+		return "", run, err
 	}
 	run.end(ctx, state)
 	if run.err != nil {
-		return "", 0, run.err
+		return "", run, run.err
 	}
-	left, s.code = max(run.of-run.done, 0), state.ExitCode()
+	s.code = state.ExitCode()
 	switch code := s.code; {
 	case ctx.Err() != nil:
-		return run.root, left, ctx.Err()
+		return run.root, run, ctx.Err()
 	case code == pytestUsage:
-		return "", left, failf(muster.BadInput, "pytest does not take its arguments: %s", tail.error())
+		return "", run, failf(muster.BadInput, "pytest does not take its arguments: %s", tail.error())
+	case code == pytestNothing && run.done == 0 && run.out > 0:
+		return "", run, failf(muster.BadInput, "pytest finds %d cases, and its options leave out all of them: look at -k, -m and --deselect in test_args, and in the project's own configuration", run.out)
 	case code == pytestNothing && run.done == 0:
-		return "", left, failf(muster.BadInput, "pytest finds no tests: name them test_… in files test_….py, or say where with test_file")
+		return "", run, failf(muster.BadInput, "pytest finds no tests: name them test_… in files test_….py, or say where with test_file")
 	case code > pytestNothing || code == 3 || code != 0 && run.done == 0:
-		return "", left, failf(muster.ExitCode, "pytest broke off (%s): %s", state, tail.error())
+		return "", run, failf(muster.ExitCode, "pytest broke off (%s): %s", state, tail.error())
 	case code < 0 && len(s.failures()) == 0:
-		return "", left, failf(muster.ExitCode, "pytest was ended by a signal (%s) after %d cases", state, run.done)
+		return "", run, failf(muster.ExitCode, "pytest was ended by a signal (%s) after %d cases", state, run.done)
 	}
-	return run.root, left, nil
+	return run.root, run, nil
 }
+
+// left returns how many cases were found and not run.
+func (r *session) left() int { return max(r.of-r.done, 0) }
 
 // line takes a line of the plugin's.
 func (r *session) line(line []byte) {
@@ -184,9 +194,11 @@ func (r *session) line(line []byte) {
 	switch l.Event {
 	case "begin":
 		r.root = l.ID
+	case "deselected":
+		r.out += l.Count
 	case "collected":
-		r.of = l.Count
-		r.shown(0, r.of, fmt.Sprintf("%d cases", l.Count))
+		r.of = r.done + l.Count // done are those that cannot be collected
+		r.shown(r.done, r.of, fmt.Sprintf("%d cases", l.Count))
 	case "uncollected":
 		r.ended(&testCase{ID: l.ID, Name: l.ID, File: l.ID, Outcome: errored, Message: shorten("it cannot be collected: "+l.Message, maxMessage)})
 	case "start":

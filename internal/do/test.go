@@ -45,17 +45,19 @@ func (o *oneOrMore) UnmarshalJSON(b []byte) error {
 
 // testResult is the result.
 type testResult struct {
-	Passed   int        `json:"passed"` // those that are flaky, too
-	Failed   int        `json:"failed"`
-	Skipped  int        `json:"skipped"`
-	Errors   int        `json:"errors"` // that came to no verdict
-	Flaky    int        `json:"flaky"`
-	Total    int        `json:"total"`
-	NotRun   int        `json:"not_run,omitempty"` // that pytest found, and did not come to
-	Duration float64    `json:"duration"`          // seconds, of all
-	ExitCode *int       `json:"exit_code,omitempty"`
-	Cases    []testCase `json:"cases"`
-	LeftOut  int        `json:"cases_left_out,omitempty"` // of cases; cases.jsonl has all
+	Passed  int `json:"passed"` // those that are flaky, too
+	Failed  int `json:"failed"`
+	Skipped int `json:"skipped"`
+	Errors  int `json:"errors"` // that came to no verdict
+	Flaky   int `json:"flaky"`
+	Total   int `json:"total"`
+	NotRun  int `json:"not_run,omitempty"` // that pytest found, or a JUnit file counts, and that nothing is told of
+	// Deselected are those that pytest found and its options left out.
+	Deselected int        `json:"deselected,omitempty"`
+	Duration   float64    `json:"duration"` // seconds, of all
+	ExitCode   *int       `json:"exit_code,omitempty"`
+	Cases      []testCase `json:"cases"`
+	LeftOut    int        `json:"cases_left_out,omitempty"` // of cases; cases.jsonl has all
 }
 
 const (
@@ -78,6 +80,7 @@ type suite struct {
 	exit  *int
 	code  int // that pytest ended with last
 	not   int // cases that were found and not run
+	out   int // cases that were left out on purpose
 }
 
 // test runs tests: those of pytest, or those of the stage's command.
@@ -112,7 +115,9 @@ func test(ctx context.Context, t *task) (any, error) {
 func (s *suite) add(c *testCase) error {
 	if i, ok := s.at[c.ID]; ok {
 		s.cases[i] = worse(&s.cases[i], c)
-	} else if len(s.cases) < maxCases {
+	} else if len(s.cases) == maxCases {
+		return failf(muster.BadInput, "there are more than %d cases: make several tasks of them", maxCases)
+	} else {
 		s.at[c.ID] = len(s.cases)
 		s.cases = append(s.cases, *c)
 	}
@@ -161,7 +166,7 @@ func (s *suite) failures() (at []int) {
 }
 
 func (s *suite) result() *testResult {
-	r := &testResult{Total: len(s.cases), NotRun: s.not, Duration: time.Since(s.began).Seconds(), ExitCode: s.exit, Cases: []testCase{}}
+	r := &testResult{Total: len(s.cases), NotRun: s.not, Deselected: s.out, Duration: time.Since(s.began).Seconds(), ExitCode: s.exit, Cases: []testCase{}}
 	for i := range s.cases {
 		c := &s.cases[i]
 		switch c.Outcome {
@@ -228,13 +233,16 @@ func (s *suite) verdict(r *testResult) error {
 		}
 		return failf(muster.ExitCode, "no case failed, but the command ended with exit code %d", *s.exit)
 	}
+	if r.NotRun > 0 && s.exit == nil { // what a JUnit file counts is its program's affair, which has an exit code
+		return failf(muster.ExitCode, "%d of %d cases were not run, for pytest ended before them: leave out options that stop it, such as -x, --maxfail and --collect-only", r.NotRun, r.NotRun+r.Total)
+	}
 	return nil
 }
 
 // command runs the stage's command, and again what failed.
 func (s *suite) command(ctx context.Context) error {
 	if len(s.in.TestFile) > 0 {
-		return failf(muster.BadInput, "input.test_file: it is for pytest, and the stage has a command in run: leave one of them out")
+		return failf(muster.BadInput, "input.test_file: it is for pytest, and the task has a command of its own: leave one of them out")
 	}
 	for i, pattern := range s.in.JUnit {
 		clean := strings.TrimPrefix(pattern, "./")
@@ -265,8 +273,10 @@ func (s *suite) command(ctx context.Context) error {
 		_, _ = fmt.Fprintf(s.t.stdout, "running %d failed cases again, %d of %d\n", len(bad), i, s.in.Reruns)
 		first := s.cases
 		s.cases, s.at = nil, map[string]int{}
+		not := s.not
 		code, err = s.execute(ctx, again)
 		s.merge(first)
+		s.not = not
 		if err != nil {
 			return err
 		}
@@ -395,7 +405,10 @@ func (s *suite) readFile(root fs.FS, name string) error {
 		return fmt.Errorf("%s cannot be read: %w", name, err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	cases, err := readJUnit(f)
+	cases, missing, err := readJUnit(f)
+	if s.not += missing; missing > 0 {
+		_, _ = fmt.Fprintf(s.t.stderr, "%s counts %d cases more than it tells of: they are not_run in the result\n", name, missing)
+	}
 	for i := range cases {
 		if err := s.add(&cases[i]); err != nil {
 			return err

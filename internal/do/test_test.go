@@ -98,6 +98,34 @@ func TestPytestFailsWithoutAFailedCase(t *testing.T) {
 	}
 }
 
+// What was found and not run is told, and is no success: pytest itself may end with 0, and a rerun may heal what it stopped at.
+func TestPytestLeavesCasesOut(t *testing.T) {
+	needPytest(t)
+	w := newWorld(t)
+	write(t, "test_four.py", `
+import os
+def test_a(): pass
+def test_flaky():
+    first = not os.path.exists("flag")
+    open("flag", "w").close()
+    assert not first
+def test_c(): pass
+def test_d(): pass
+`)
+	e := w.do(t.Context(), "test", `{"test_args": ["-x"], "reruns": 1}`)
+	e.failed(t, "exit_code", "2 of 4 cases were not run", "-x")
+	e.numbers(t, map[string]float64{"passed": 2, "flaky": 1, "not_run": 2})
+	e = w.do(t.Context(), "test", `{"test_args": ["--collect-only"]}`)
+	e.failed(t, "exit_code", "4 of 4 cases were not run")
+	e = w.do(t.Context(), "test", `{"test_args": ["-k", "nothing"]}`)
+	e.failed(t, "bad_input", "finds 4 cases", "-k")
+	e = w.do(t.Context(), "test", `{"test_args": ["-k", "test_c or test_d"]}`)
+	if e.code != 0 {
+		t.Errorf("%s", e.message)
+	}
+	e.numbers(t, map[string]float64{"passed": 2, "deselected": 2, "not_run": 0})
+}
+
 func TestPytestIsStopped(t *testing.T) {
 	needPytest(t)
 	w := newWorld(t)
