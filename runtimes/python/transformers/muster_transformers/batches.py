@@ -113,8 +113,8 @@ def through(
             for r in records:
                 if "error" in r:
                     if strict or len(raws) == 1:
-                        raise Fail("bad_input", f"item {r['index']}: {r['error']}", item=r["index"])
-                    say(f"item {r['index']}: {r['error']}")
+                        raise Fail("bad_input", f"{what} {r['index']}: {r['error']}", item=r["index"])
+                    say(f"{what} {r['index']}: {r['error']}")
                 latencies += [r["latency_ms"]] if "latency_ms" in r else []
                 for k in tokens:
                     tokens[k] += int(r.get(k, 0))
@@ -132,7 +132,7 @@ def through(
     if failed == len(raws):
         first = next(iter(journal))
         keep(journal, "predictions.jsonl")
-        raise Fail("bad_input", f"none of the {len(raws)} items can be used; the first: {first['error']}")
+        raise Fail("bad_input", f"none of the {len(raws)} can be used; {what} 0: {first['error']}")
     return journal, {
         "items": len(raws),
         "failed": failed,

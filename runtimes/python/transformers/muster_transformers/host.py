@@ -24,6 +24,9 @@ from .working import Working
 
 _LOOK = 2.0  # seconds between looks at the clock and the memory
 _EMPTY = 60.0  # seconds after which a host ends that has loaded nothing
+_PATIENCE = 10.0  # seconds that a client may take to take, or to deliver, what it is in the middle of
+_LINES = 64  # clients at once
+_BUSY = float("inf")
 
 
 class Host:
@@ -33,6 +36,8 @@ class Host:
         self.used = time.monotonic()
         self.wanted: Optional[Wanted] = None
         self.working: Optional[Working] = None
+        self.lines: "dict[socket.socket, float]" = {}  # clients, those that nothing is done for with the time since when
+        self.lines_turn = threading.Lock()
         wire_socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             os.unlink(path)  # of a host that was killed
@@ -47,7 +52,27 @@ class Host:
         threading.Thread(target=self.watch, daemon=True).start()
         while True:
             conn, _ = self.socket.accept()
+            with self.lines_turn:
+                self.spare()
+                self.lines[conn] = time.monotonic()
             threading.Thread(target=self.talk, args=(conn,), daemon=True).start()
+
+    def spare(self) -> None:
+        """Make room for a client: the one that has been silent for longest goes."""
+        idle = [conn for conn, since in self.lines.items() if since < _BUSY]
+        if len(self.lines) < _LINES or not idle:
+            return
+        oldest = min(idle, key=lambda conn: self.lines[conn])
+        del self.lines[oldest]
+        try:
+            oldest.shutdown(socket.SHUT_RDWR)  # its thread ends
+        except OSError:
+            pass  # it has left
+
+    def mark(self, conn: socket.socket, since: float) -> None:
+        with self.lines_turn:
+            if conn in self.lines:
+                self.lines[conn] = since
 
     def watch(self) -> None:
         """End in time."""
@@ -71,16 +96,30 @@ class Host:
             return True
 
     def talk(self, conn: socket.socket) -> None:
-        """Serve a client until it leaves. That it does so in the middle is no harm to others."""
-        with conn, conn.makefile("rwb") as stream:
-            try:
-                while True:
-                    message, blobs = wire.receive(stream)
-                    self.answer(stream, message, blobs)
-            except wire.Broken:
-                return
-            except Exception:  # noqa: BLE001 - one client must not end the host of all
-                traceback.print_exc()
+        """Serve a client until it leaves. That it does so in the middle, or stalls there, is no harm to others."""
+        stream = conn.makefile("rwb")
+        try:
+            while True:
+                conn.settimeout(None)
+                if not stream.peek(1):
+                    return
+                self.mark(conn, _BUSY)
+                conn.settimeout(_PATIENCE)
+                message, blobs = wire.receive(stream)
+                self.answer(stream, message, blobs)
+                self.mark(conn, time.monotonic())
+        except (wire.Broken, OSError):
+            return
+        except Exception:  # noqa: BLE001 - one client must not end the host of all
+            traceback.print_exc()
+        finally:
+            with self.lines_turn:
+                self.lines.pop(conn, None)
+            for part in (stream, conn):
+                try:
+                    part.close()
+                except OSError:
+                    pass  # what it did not take is lost with it
 
     def answer(self, to: wire.Stream, message: Json, blobs: "list[bytes]") -> None:
         op = message.get("op")

@@ -76,6 +76,7 @@ def read(raw: Any, modality: str, field: Optional[str] = None, system: Optional[
     item = _text(raw, field, system)
     if isinstance(raw, dict) and isinstance(raw.get("shorter"), list):
         item["shorter"] = [_text(r, field, system) for r in raw["shorter"]]
+        item["too_long"] = raw.get("too_long")
     return item
 
 

@@ -3,7 +3,7 @@
 from typing import Any, List, Optional
 
 from muster import out_dir
-from muster_core import Fail, report, run
+from muster_core import Fail, report, run, say
 
 from . import batches
 from .backend import Backend
@@ -17,6 +17,8 @@ _PROMPT = """Answer the question with what the passages say, and name the number
 
 Question: {question}
 Answer:"""
+
+_NEW = 256  # tokens of an answer, or a quarter of what the generator reads
 
 
 def rag(given: Json) -> Json:
@@ -102,26 +104,45 @@ def _answered(given: Json, prompt: str, answers: List[Json]) -> "tuple[Json, Jso
         task=GENERATION,
     )
     generator = Backend(wanted)
+    most = int(generator.about.get("max_tokens") or 0)
 
-    def asked(a: Json, passages: List[Json]) -> Json:
-        context = "\n\n".join(f"[{n}] {p['text']}" for n, p in enumerate(passages, 1)) or "(no passage was found)"
+    def asked(a: Json, passages: List[str]) -> Json:
+        context = "\n\n".join(f"[{n}] {text}" for n, text in enumerate(passages, 1)) or "(no passage was found)"
         text = prompt.replace("{context}", context).replace("{question}", a["query"])
         return {"messages": [{"role": "user", "content": text}]} if generator.about.get("chat") else {"text": text}
 
-    # What the generator cannot read has the last passages left out.
-    raws = [{**asked(a, a["passages"]), "shorter": [asked(a, a["passages"][:n]) for n in range(len(a["passages"]) - 1, 0, -1)]} for a in answers]
     params = {k: given[k] for k in ("max_new_tokens", "temperature", "seed", "batch_size", "auto_batch") if given.get(k) is not None}
-    params.setdefault("max_new_tokens", 256)
+    params.setdefault("max_new_tokens", min(_NEW, max(1, most // 4)) if most else _NEW)
+    told = (
+        f"with {params['max_new_tokens']} new tokens, prompt and question leave no room for a passage in the {most} tokens that generator {given['generator']} reads: "
+        "write a smaller max_new_tokens or a shorter question, or take a generator that reads more"
+    )
+    choices = [_shown([p["text"] for p in a["passages"]]) for a in answers]
+    raws = [
+        {**asked(a, whole), "shorter": [asked(a, texts) for texts in rest], "too_long": told} if whole else asked(a, [])
+        for a, (whole, *rest) in zip(answers, choices)
+    ]
     of = {"generator": wanted.message(), **{k: v for k, v in params.items() if k not in ("batch_size", "auto_batch")}}
-    records, figures = batches.through(generator, raws, params, of, what="answer", name="answers")
-    for a, r in zip(answers, records):
+    records, figures = batches.through(generator, raws, params, of, what="query", name="answers")
+    for a, r, texts in zip(answers, records, choices):
         if "error" in r:
             a["error"] = r["error"]
-        else:
-            a["answer"] = r["prediction"]
-        a["sources"] = sorted({p["source"] for p in a["passages"]})
+            continue
+        used = texts[r.get("shortened", 0)]
+        a["answer"], a["used"] = r["prediction"], len(used)
+        a["sources"] = sorted({p["source"] for p in a["passages"][: len(used)]})
+        if len(used) < len(a["passages"]) or used != texts[0][: len(used)]:
+            cut = " and that one only in part" if used != texts[0][: len(used)] else ""
+            say(f"query {r['index']}: the generator reads {most} tokens: it was shown {len(used)} of {len(a['passages'])} passages{cut}")
     records.close()
     return batches.loaded(generator), figures
+
+
+def _shown(texts: List[str]) -> List[List[str]]:
+    """What of the passages a generator may be shown: all, then without the weakest, at last the beginning of the best one."""
+    words = texts[0].split(" ") if texts else []
+    parts = [[" ".join(words[: len(words) // n])] for n in (2, 4, 8) if len(words) >= n]
+    return [texts, *(texts[:n] for n in range(len(texts) - 1, 0, -1)), *parts]
 
 
 if __name__ == "__main__":

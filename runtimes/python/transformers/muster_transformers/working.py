@@ -1,7 +1,7 @@
 """Models at work: a list of items in, a record for each out.
 
-An item is {"text": …}, {"messages": […]} or {"image": bytes}; with "shorter" the first of those is taken that the model can read. A record has "prediction" or "error", and "latency_ms": how long
-the batch took in which the item was.
+An item is {"text": …}, {"messages": […]} or {"image": bytes}; with "shorter" the first of those is taken that the model can read, the record's
+"shortened" says which from 1 on, and "too_long" is the error if it can read none. A record has "prediction" or "error", and "latency_ms": how long the batch took in which the item was.
 """
 
 import io
@@ -87,7 +87,7 @@ class Working:
             if fit < size:
                 size = self.fits = fit
             for (i, _), record in zip(ready[at:], done):
-                records[i] = record
+                records[i] = {**record, "shortened": items[i]["shortened"]} if "shortened" in items[i] else record
             at += len(done)
         return records
 
@@ -265,13 +265,15 @@ class Generator(Text):
     def prepared(self, item: Json, params: Json) -> Any:
         try:
             return self.prompt(item, params)
-        except TooLong:
-            for other in item.get("shorter") or []:
+        except TooLong as e:
+            for n, other in enumerate(item.get("shorter") or [], 1):
                 try:
-                    return self.prompt(other, params)
+                    ids = self.prompt(other, params)
                 except TooLong:
                     continue
-            raise
+                item["shortened"] = n
+                return ids
+            raise TooLong(item.get("too_long") or str(e)) from e
 
     def prompt(self, item: Json, params: Json) -> List[int]:
         ids: List[int] = super().prepared(item, params)

@@ -60,11 +60,11 @@ def host(tmp_path, models, monkeypatch):
     monkeypatch.setenv("MUSTER_MODELS", str(models))
     started = []
 
-    def start(**env):
+    def start(change="pass", **env):
         path = tmp_path / f"socket-{len(started)}"
         full = {**os.environ, "MUSTER_WARM": str(path), "MUSTER_WARM_TTL": "600", "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "2", **env}
         log = open(tmp_path / f"log-{len(started)}", "wb")  # noqa: SIM115 - the process has it
-        process = subprocess.Popen([sys.executable, "-m", "muster_transformers.host"], env=full, stderr=log, stdout=log)
+        process = subprocess.Popen([sys.executable, "-c", f"from muster_transformers import host; {change}; host.main()"], env=full, stderr=log, stdout=log)
         started.append(process)
         process.path = str(path)
         process.log = Path(log.name)

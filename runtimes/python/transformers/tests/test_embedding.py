@@ -72,7 +72,13 @@ def test_a_generator_answers_with_what_it_can_read(task, models):
     assert isinstance(answer["answer"], str) and len(answer["sources"]) == 3 and result["generator"]["task"] == "text-generation"
     long = ["cat sat on the mat " * 3, "cat ran " * 9, "the cat " * 9]
     result = rag({**given, "documents": long, "generator": str(models / "gpt2"), "prompt": "{context} {question}"})
-    assert "answer" in result["answers"][0]  # with fewer passages than were found
+    answer = result["answers"][0]
+    assert 0 < answer["used"] < 3 and answer["sources"] == sorted(p["source"] for p in answer["passages"][: answer["used"]])
+    given = {k: v for k, v in given.items() if k != "max_new_tokens"}
+    result = rag({**given, "documents": ["cat sat on the mat and the dog ran " * 22], "generator": str(models / "gpt2"), "prompt": "{context} {question}"})
+    assert result["answers"][0]["used"] == 1 and result["generation"]["tokens_out"] <= 16  # a part of the one, and a quarter of what it reads
+    with pytest.raises(Fail, match="^query 0: with 16 new tokens, prompt and question leave no room for a passage in the 64 tokens"):
+        rag({**given, "generator": str(models / "gpt2")})
     with pytest.raises(Fail, match="it has no {context}"):
         rag({**given, "prompt": "{question}"})
 

@@ -1,5 +1,6 @@
 import os
 import signal
+import socket
 import time
 
 import pytest
@@ -83,6 +84,40 @@ def test_a_client_that_dies_is_no_harm(models, host):
     answer = talk(process.path, {"op": "run", "wanted": wanted, "items": [{"text": "cat"}], "params": {"max_new_tokens": 2}})[-1]
     assert answer["records"][0]["tokens_out"] == 2
     assert process.poll() is None
+
+
+def test_a_client_that_stalls_is_no_harm(models, host):
+    process = host("host._PATIENCE = 0.5")
+    wanted = Wanted(model=str(models / "gpt2")).message()
+    talk(process.path, {"op": "open", "wanted": wanted})
+    deaf = wire.dial(process.path)
+    items = [{"image": 1}] * 20_000  # bad ones: their records alone are more than a socket holds
+    wire.send(deaf.makefile("rwb"), {"op": "run", "wanted": wanted, "items": items, "params": {}})
+    deaf.recv(1, socket.MSG_PEEK)  # it is served
+    slow = wire.dial(process.path)
+    slow.sendall(b'{"op": "run"')
+    answer = talk(process.path, {"op": "run", "wanted": wanted, "items": [{"text": "cat"}], "params": {"max_new_tokens": 2}})[-1]
+    assert answer["records"][0]["tokens_out"] == 2
+    assert slow.recv(1) == b""  # it was given up, and so was the other one
+    with pytest.raises(wire.Broken):
+        stream = deaf.makefile("rwb")
+        while True:
+            wire.receive(stream)
+    assert process.poll() is None
+
+
+def test_silent_clients_make_room_for_others(models, host):
+    process = host("host._LINES = 3")
+    silent = [wire.dial(process.path) for _ in range(3)]
+    for conn in silent:
+        stream = conn.makefile("rwb")
+        wire.send(stream, {"op": "ping"})
+        assert wire.receive(stream)[0]["ok"]
+    assert "about" in talk(process.path, {"op": "open", "wanted": Wanted(model=str(models / "gpt2")).message()})[-1]
+    assert silent[0].recv(1) == b""
+    stream = silent[2].makefile("rwb")
+    wire.send(stream, {"op": "ping"})
+    assert wire.receive(stream)[0]["ok"]
 
 
 def test_a_host_keeps_to_its_model_and_to_what_all_tasks_may_read(models, host, tmp_path):

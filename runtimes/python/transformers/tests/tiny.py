@@ -1,5 +1,9 @@
-"""Small models, made on the spot: real architectures with weights at random, and tokenizers trained on a few lines."""
+"""Small models, made on the spot: real architectures with weights at random, and tokenizers trained on a few lines.
 
+That of gpt2 also as a program: python tiny.py FOLDER [WIDTH [LAYERS]]
+"""
+
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +115,7 @@ def vit(folder: Path) -> Path:
     ViTForImageClassification(config).save_pretrained(folder)
     ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
     return folder
+
+
+if __name__ == "__main__":
+    gpt2(Path(sys.argv[1]), *(int(n) for n in sys.argv[2:]))
