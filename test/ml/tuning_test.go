@@ -59,12 +59,7 @@ func TestTuningSurvivesItsWorker(t *testing.T) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	w.Worker = w.StartWorker("w1", w.Data)
-	w.Wait(job.ID, 10*time.Minute)
-	list, err := w.Client.Artifacts(t.Context(), w.Tasks(job.ID)[0].ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := &ended{Task: w.Tasks(job.ID)[0], Files: list, w: w}
+	done := w.await(job.ID)[0]
 	var result struct {
 		ModelURL     string `json:"modelUrl"`
 		Steps        int
@@ -84,7 +79,7 @@ func TestTuningSurvivesItsWorker(t *testing.T) {
 }
 
 // tiny executes a script of the tests with the runtime that has a module.
-func tiny(t *testing.T, module, script string, args ...string) {
+func tiny(t testing.TB, module, script string, args ...string) {
 	t.Helper()
 	envs, err := filepath.Glob("../../.ml/runtimes/envs/*/bin/python")
 	if err != nil {
@@ -103,7 +98,7 @@ func tiny(t *testing.T, module, script string, args ...string) {
 }
 
 // programs are the processes that have a word in their command line and another in their environment.
-func programs(t *testing.T, word, env string) []int {
+func programs(t testing.TB, word, env string) []int {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {

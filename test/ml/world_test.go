@@ -25,20 +25,20 @@ const system = "/usr/bin/python3"
 type world struct {
 	*mustertest.Cluster
 
-	t      *testing.T
+	t      testing.TB
 	Worker *mustertest.Proc
 	Data   string // the worker's data dir
 }
 
 // plain has a worker that uses the system's interpreter, which must have these modules.
-func plain(t *testing.T, modules []string, flags ...string) *world {
+func plain(t testing.TB, modules []string, flags ...string) *world {
 	t.Helper()
 	need(t, modules...)
 	return start(t, t.TempDir(), append([]string{"--python", system}, flags...)...)
 }
 
 // full has a worker with the runtimes of make test-ml, which are kept between runs.
-func full(t *testing.T, flags ...string) *world {
+func full(t testing.TB, flags ...string) *world {
 	t.Helper()
 	if os.Getenv("MUSTER_TEST_ML") == "" {
 		t.Skip("skipped: it needs runtimes of several GiB: run make test-ml")
@@ -59,7 +59,7 @@ func full(t *testing.T, flags ...string) *world {
 	return start(t, data, flags...)
 }
 
-func start(t *testing.T, data string, flags ...string) *world {
+func start(t testing.TB, data string, flags ...string) *world {
 	t.Helper()
 	t.Setenv("OMP_NUM_THREADS", "2")
 	w := &world{Cluster: mustertest.New(t, t.TempDir()), t: t, Data: data}
@@ -68,7 +68,7 @@ func start(t *testing.T, data string, flags ...string) *world {
 }
 
 // need skips the test if the system's interpreter lacks a module.
-func need(t *testing.T, modules ...string) {
+func need(t testing.TB, modules ...string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("skipped: it loads big libraries")
@@ -91,6 +91,12 @@ type ended struct {
 // do runs one task of a kind to its end.
 func (w *world) do(kind string, input any, change ...func(*muster.TaskSpec)) *ended {
 	w.t.Helper()
+	return w.submit(w.one(kind, input, change...))[0]
+}
+
+// one is a job of one task.
+func (w *world) one(kind string, input any, change ...func(*muster.TaskSpec)) *muster.Spec {
+	w.t.Helper()
 	spec := muster.TaskSpec{Kind: kind}
 	if input != nil {
 		b, err := json.Marshal(input)
@@ -102,16 +108,21 @@ func (w *world) do(kind string, input any, change ...func(*muster.TaskSpec)) *en
 	for _, f := range change {
 		f(&spec)
 	}
-	return w.submit(&muster.Spec{Name: kind, Tasks: []muster.TaskSpec{spec}})[0]
+	return &muster.Spec{Name: kind, Tasks: []muster.TaskSpec{spec}}
 }
 
 // submit runs a job to its end, and returns its tasks in their order.
 func (w *world) submit(s *muster.Spec) []*ended {
 	w.t.Helper()
-	job := w.Submit(s)
-	w.Wait(job.ID, 10*time.Minute)
+	return w.await(w.Submit(s).ID)
+}
+
+// await waits for the end of a job, and returns its tasks in their order.
+func (w *world) await(job muster.JobID) []*ended {
+	w.t.Helper()
+	w.Wait(job, 10*time.Minute)
 	var all []*ended
-	for _, task := range w.Tasks(job.ID) {
+	for _, task := range w.Tasks(job) {
 		files, err := w.Client.Artifacts(w.t.Context(), task.ID)
 		if err != nil {
 			w.t.Fatal(err)

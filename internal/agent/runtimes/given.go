@@ -63,28 +63,40 @@ func (r *Runtimes) givenFor(ctx context.Context, d *definition, code []string) (
 func (r *Runtimes) ask(ctx context.Context, d *definition) (*answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
+	var h hearing
+	err := r.envs.Ask(ctx, r.cfg.Python, asked, h.hear, d.names()...)
+	switch {
+	case err != nil:
+		return nil, run.Failf(muster.Dependency, "the interpreter %s, which --python names, does not work: %w (%s)", r.cfg.Python, err, h.last)
+	case h.answer == nil:
+		return nil, run.Failf(muster.Dependency, "%s, which --python names, is no interpreter of Python: it says %q", r.cfg.Python, h.last)
+	}
+	return h.answer, nil
+}
+
+// hearing listens to an interpreter that is asked.
+type hearing struct {
+	answer *answer // nil if it gave none
+	last   string  // line that it said
+}
+
+func (h *hearing) hear(line string) {
+	h.last = line
+	if said, ok := strings.CutPrefix(line, "muster "); ok {
+		got := &answer{}
+		if json.Unmarshal([]byte(said), got) == nil {
+			h.answer = got
+		}
+	}
+}
+
+// names are those of the packages that a runtime needs.
+func (d *definition) names() []string {
 	names := make([]string, len(d.needs))
 	for i, need := range d.needs {
 		names[i] = nameOf(need)
 	}
-	var a *answer
-	var last string
-	err := r.envs.Ask(ctx, r.cfg.Python, asked, func(line string) {
-		last = line
-		if said, ok := strings.CutPrefix(line, "muster "); ok {
-			got := &answer{}
-			if json.Unmarshal([]byte(said), got) == nil {
-				a = got
-			}
-		}
-	}, names...)
-	switch {
-	case err != nil:
-		return nil, run.Failf(muster.Dependency, "the interpreter %s, which --python names, does not work: %w (%s)", r.cfg.Python, err, last)
-	case a == nil:
-		return nil, run.Failf(muster.Dependency, "%s, which --python names, is no interpreter of Python: it says %q", r.cfg.Python, last)
-	}
-	return a, nil
+	return names
 }
 
 // lacks lists what is missing of what a runtime needs.

@@ -31,10 +31,14 @@ func TestInAContainer(t *testing.T) {
 	t.Cleanup(func() { _ = engine.Close() })
 	b := engines.Shell(t)
 	b.Links["/usr/bin"] = "/bin"
+	b.Texts["/bin/python3"] = "#!/bin/sh\n[ \"$1\" != -c ] || exec echo 'muster {\"version\": \"3.12.1\", \"have\": {}}'\necho python3 \"$@\"\n"
 	image := engines.Image(t, engines.Shared(t), fmt.Sprintf("muster-test/kinds:%d", os.Getpid()), b)
 	dir, code := t.TempDir(), t.TempDir()
 	write(t, dir, "show", map[string]string{"kind.yaml": showYAML, "show": show, "note.txt": "a note\n"})
 	write(t, dir, "code", map[string]string{"kind.yaml": "name: code\nabout: Show where its Python is.\nruntime: core\nentry: [/bin/sh, -c, 'echo $PYTHONPATH; ls /muster/code-0']\n"})
+	for name, runtime := range map[string]string{"snake": "core", "big": "torch"} {
+		write(t, dir, name, map[string]string{"kind.yaml": "name: " + name + "\nabout: Be a program of Python.\nruntime: " + runtime + "\nentry: [python, -m, answer]\n"})
+	}
 	if err := os.WriteFile(filepath.Join(code, "answer.py"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -67,6 +71,12 @@ func TestInAContainer(t *testing.T) {
 	}
 	if r, out, _ := w.run(t, "code", "", boxed); out != "/muster/code-0:/muster/sdk\nanswer.py\n" {
 		t.Errorf("it is %s (%s) and prints %q", r.Outcome, r.Message, out)
+	}
+	if r, out, _ := w.run(t, "snake", "", boxed); out != "python3 -m answer\n" || r.Outcome != muster.AttemptSucceeded {
+		t.Errorf("it is %s (%s) and prints %q", r.Outcome, r.Message, out)
+	}
+	if r, out, _ := w.run(t, "big", "", boxed); r.Reason != muster.Dependency || !strings.Contains(r.Message, "the image "+image+" lacks torch>=") {
+		t.Errorf("it is %s (%s: %s) and prints %q", r.Outcome, r.Reason, r.Message, out)
 	}
 	r, _, said := w.run(t, "echo", `{"a": [1]}`, boxed)
 	var back map[string][]int

@@ -161,18 +161,38 @@ func (p *place) command(entry []string) ([]string, error) {
 	switch first := argv[0]; {
 	case first == kind.EntryPython && p.python != "":
 		argv[0] = p.python
-	case first == kind.EntryMuster:
-		program, err := p.d.on.Program(p.a.InContainer())
-		if err != nil {
-			return nil, run.Failf(muster.Dependency, "the worker's own program cannot be executed by tasks: %w", err)
+		if p.a.InContainer() {
+			return p.judged(argv)
 		}
-		if argv[0], err = p.a.Lend(program, "program", false); err != nil {
-			return nil, err
+	case first == kind.EntryMuster:
+		var err error
+		if argv[0], err = p.program(); err != nil {
+			return nil, run.Failf(muster.Dependency, "the worker's own program cannot be executed by tasks: %w", err)
 		}
 	case strings.HasPrefix(first, "./"):
 		argv[0] = file(p.folder, first)
 	}
 	return argv, nil
+}
+
+// program lends the task the worker's own program.
+func (p *place) program() (string, error) {
+	path, err := p.d.on.Program(p.a.InContainer())
+	if err != nil {
+		return "", err
+	}
+	return p.a.Lend(path, "program", false)
+}
+
+// judged is a command of the image's Python, by a program that first looks whether it has what the kind needs, and says so if not. Where
+// the worker has none that runs in every image, it is the command itself.
+func (p *place) judged(argv []string) ([]string, error) {
+	program, err := p.program()
+	if err != nil {
+		p.a.Say("what the image has is not looked at before: " + err.Error())
+		return argv, nil //nolint:nilerr // Python says what is missing, less well
+	}
+	return slices.Concat([]string{program, "do", "image", p.a.Task.Spec.Image, p.d.RuntimeFor(p.input)}, argv), nil
 }
 
 // key names the host that serves the task: its model, on its devices, by its runtime.
