@@ -18,10 +18,11 @@ import math
 import os
 import sys
 import threading
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, NoReturn, Optional, Union
+from typing import Any, Dict, Iterator, NoReturn, Optional, Union
 
-__all__ = ["checkpoint_dir", "fail", "index", "metric", "out_dir", "progress", "result", "running", "save"]
+__all__ = ["checkpoint_dir", "fail", "index", "live", "metric", "out_dir", "progress", "result", "running", "save"]
 
 _MAX_RESULT = 256 * 1024
 _lock = threading.Lock()
@@ -111,6 +112,30 @@ def save(name: Union[str, Path], obj: Any = None) -> Path:
         with path.open("wb") as file:
             pickle.dump(obj, file)
     return path
+
+
+@contextmanager
+def live(name: str) -> Iterator[Path]:
+    """Show a file while the task runs: it is written at the path that this gives, and shown whole when the block ends.
+
+        with live("preview.png") as path:
+            figure.savefig(path)
+
+    Of a block that raises nothing is shown, and what was shown before stays. The file is an artifact, live/preview.png.
+    """
+    if not name or name.startswith(".") or Path(name).name != name:
+        raise ValueError(f"{name!r} is no plain file name: live shows the files of one folder")
+    folder = out_dir() / "live"
+    folder.mkdir(exist_ok=True)
+    part = folder / f".{name}"  # what begins with a dot is not shown
+    try:
+        yield part
+        os.replace(part, folder / name)
+    finally:
+        try:
+            part.unlink()
+        except FileNotFoundError:
+            pass
 
 
 def out_dir() -> Path:

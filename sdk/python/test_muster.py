@@ -106,6 +106,20 @@ class InATask(unittest.TestCase):
             with self.assertRaises(ValueError):
                 muster.save(bad, "text")
 
+    def test_live(self):
+        shown = muster.out_dir() / "live/a.png"
+        with muster.live("a.png") as path:
+            path.write_bytes(b"one")
+            self.assertFalse(shown.exists())
+        with self.assertRaises(RuntimeError), muster.live("a.png") as path:
+            path.write_bytes(b"half of tw")
+            raise RuntimeError
+        self.assertEqual(shown.read_bytes(), b"one")
+        self.assertEqual([p.name for p in shown.parent.iterdir()], ["a.png"])
+        for name in ("", ".a", "../a", "a/b", ".."):
+            with self.assertRaises(ValueError), muster.live(name):
+                pass
+
     def test_checkpoint_and_index(self):
         self.assertTrue(muster.running())
         self.assertEqual(muster.index(), "3")

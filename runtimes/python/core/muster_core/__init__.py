@@ -14,8 +14,8 @@ whatever goes wrong into failure.json: a reason that Muster knows, and one sente
 Nothing here imports torch unless it is asked for something of torch's.
 """
 
-from muster import checkpoint_dir, out_dir
+from muster import checkpoint_dir, live, out_dir
 
 from ._task import Fail, given, keep, measured, orderly, report, run, say
 
-__all__ = ["Fail", "checkpoint_dir", "given", "keep", "measured", "orderly", "out_dir", "report", "run", "say"]
+__all__ = ["Fail", "checkpoint_dir", "given", "keep", "live", "measured", "orderly", "out_dir", "report", "run", "say"]

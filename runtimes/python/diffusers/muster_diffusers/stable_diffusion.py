@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List
 
-from muster_core import Fail, checkpoint_dir, keep, out_dir, report, run, say
+from muster_core import Fail, checkpoint_dir, keep, live, out_dir, report, run, say
 from muster_core import device as devices
 from muster_core.batch import fitting
 
@@ -59,6 +59,7 @@ def make(given: Json) -> Json:
     names = [p.name for p in plan if "name" in done[p.number]]
     if names:
         pictures.sheet(Path(out_dir()) / "preview.png", [_opened(name) for name in names[-pictures.MOST :]])
+        (Path(out_dir()) / "live/preview.png").unlink(missing_ok=True)
     keep("images.json", [{k: v for k, v in i.items() if k != "url"} for i in images])  # addresses are made for the result alone
     flagged = sum(1 for i in images if i.get("flagged"))
     if flagged:
@@ -187,7 +188,8 @@ class Work:
             report((before + len(batch) * number / of) / len(self.plan), f"{which}, step {step}/{self.steps}")
             if every and step % every == 0 and number < of and time.monotonic() - self.shown_at > 1 and (seen := pictures.glimpses(latents, self.pipe.kind)):
                 self.shown_at = time.monotonic()
-                pictures.sheet(Path(out_dir()) / "preview.png", seen)
+                with live("preview.png") as path:
+                    pictures.sheet(path, seen)
 
         return each
 

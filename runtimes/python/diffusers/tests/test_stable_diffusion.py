@@ -103,8 +103,12 @@ def test_killed_between_images_it_makes_only_the_rest(tiny, task, monkeypatch):
 def test_a_preview_is_drawn_while_images_are_made(tiny, task, monkeypatch):
     drawn = []
     monkeypatch.setattr(pictures, "sheet", lambda path, images, sheet=pictures.sheet: (drawn.append([i.size for i in images]), sheet(path, images)))
+    shown = task / "out/live/preview.png"
+    seen = []
+    monkeypatch.setattr(stable_diffusion.Work, "kept", lambda work, *rest, kept=stable_diffusion.Work.kept: (seen.append(shown.read_bytes()), kept(work, *rest)))
     stable_diffusion.make(asked(tiny, num_images=2, batch_size=2, steps=4, preview_every=2))
     assert drawn == [[(16, 16)] * 2, [(32, 32)] * 2]  # latents, then the images
+    assert seen[0].startswith(b"\x89PNG") and not shown.exists()  # while it ran
     with Image.open(task / "out/preview.png") as image:
         assert image.size == (256, 128)
 

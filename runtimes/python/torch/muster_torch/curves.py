@@ -1,16 +1,41 @@
 """Curves of a training as a picture."""
 
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Dict, List
 
-from muster_core import out_dir
+from muster_core import live, out_dir
 
 # The pairs of series that share an axis: of the training, of the data held out, and what both are called.
 _AXES = (("loss", "valLoss", "loss"), ("accuracy", "valAccuracy", "accuracy"), ("", "valR2", "R²"))
 
 
+class Live:
+    """Shows the curves of a training that goes on, no more often than they are worth the time."""
+
+    def __init__(self, every: float = 10.0) -> None:
+        self.every, self.at = every, time.monotonic()
+
+    def show(self, epochs: "List[Dict[str, Any]]", title: str) -> None:
+        began = time.monotonic()
+        if began - self.at < self.every:
+            return
+        with suppress(OSError), live("curves.png") as path:  # a training is worth more than its picture
+            _draw(path, epochs, title, "epoch")
+        self.at = time.monotonic()
+        self.every = max(self.every, 50 * (self.at - began))
+
+
 def draw(epochs: "List[Dict[str, Any]]", title: str, unit: str = "epoch") -> Path:
-    """curves.png: what is in the list of epochs, over them."""
+    """curves.png: what is in the list of epochs, over them. It takes the place of what was shown before."""
+    path = out_dir() / "curves.png"
+    _draw(path, epochs, title, unit)
+    (out_dir() / "live/curves.png").unlink(missing_ok=True)
+    return path
+
+
+def _draw(path: Path, epochs: "List[Dict[str, Any]]", title: str, unit: str) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -28,6 +53,4 @@ def draw(epochs: "List[Dict[str, Any]]", title: str, unit: str = "epoch") -> Pat
         place.set_ylabel(name)
         place.grid(alpha=0.3)
         place.legend()
-    path = out_dir() / "curves.png"
     figure.savefig(path, dpi=110)
-    return path

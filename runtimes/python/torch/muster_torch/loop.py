@@ -18,6 +18,8 @@ import torch
 from muster_core import Fail, batch, checkpoint, device, orderly, report, say
 from torch import nn
 
+from . import curves
+
 Json = Dict[str, Any]
 
 
@@ -111,6 +113,7 @@ class _Run:
         self.epoch = self.batch = self.hits = 0  # whole epochs, batches of the running one, right answers in them
         self.loss = self.seconds = 0.0  # sums of the running epoch
         self.saved = self.told = time.monotonic()
+        self.curves = curves.Live()
 
     def go(self) -> Outcome:
         device.seed(self.plan.seed)
@@ -165,6 +168,8 @@ class _Run:
         report(self.epoch / self.plan.epochs, f"epoch {self.epoch}/{self.plan.epochs}", **figures)
         say(f"epoch {self.epoch}/{self.plan.epochs}: " + ", ".join(f"{k} {v:.4f}" for k, v in figures.items()) + f", {one['seconds']:.1f} s")
         self.save()
+        if self.epoch < self.plan.epochs and not self.out.stopped:
+            self.curves.show(self.out.epochs, f"after {self.epoch} of {self.plan.epochs} epochs")
 
     def step(self, picked: np.ndarray) -> "tuple[float, int]":
         """One batch, in as many parts as memory asks for; returns its mean loss and how many answers were right."""

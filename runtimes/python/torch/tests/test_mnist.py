@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from muster_core import models
-from muster_torch import idx, loop
+from muster_torch import curves, idx, loop
 
 KIND = "muster_torch.mnist"
 
@@ -35,6 +35,15 @@ def test_digits_are_read_and_all_is_told(task):
     steps = {e.get("step"): e for e in events}
     assert steps["epoch 2/6"]["loss"] == result["epochs"][1]["loss"]
     assert [e["progress"] for e in events if "progress" in e] == sorted(e["progress"] for e in events if "progress" in e)
+
+
+def test_curves_are_shown_while_it_trains(task, monkeypatch):
+    t, seen = task(KIND), []
+    monkeypatch.setattr(curves.Live.__init__, "__defaults__", (0.0,))
+    shows = curves.Live.show
+    monkeypatch.setattr(curves.Live, "show", lambda self, *rest: (shows(self, *rest), seen.append((t.out / "live/curves.png").read_bytes())))
+    t.here(dataset="digits", epochs=3)
+    assert len(seen) == 2 and seen[0].startswith(b"\x89PNG") and not list((t.out / "live").iterdir()) and (t.out / "curves.png").exists()
 
 
 def test_a_task_that_was_killed_ends_as_one_that_was_not(task):
