@@ -23,13 +23,13 @@ func (c *thinking) flags(group string) []cli.Flag {
 	}
 	return []cli.Flag{
 		option("kinds-dir", "offer the kinds in this `FOLDER`, each a folder with a kind.yaml (default: kinds in the data folder)").Text(&ai.Kinds),
-		option("cuda-streams", "let a task compute on this `NUMBER` of CUDA streams at once (default: as the task says)").Number(&ai.CUDAStreams, 1, 1<<10),
-		option("optimize-for", "be good at `WHAT`: throughput, of many items, or latency, of each (default: as the task says)").
+		option("cuda-streams", "let inference and embedding compute this `NUMBER` of batches at once on a GPU, each on a CUDA stream (default: 1)").Number(&ai.CUDAStreams, 1, 1<<10),
+		option("optimize-for", "be good at `WHAT` where a job gives no batch_size: throughput, in larger batches, or latency, of each item").
 			Choice(&ai.OptimizeFor, work.OptimizeThroughput, work.OptimizeLatency),
-		option("mixed-precision", "let tasks compute with half the precision where that is as good and the device can").On(&ai.MixedPrecision),
-		option("cache-models", "keep models loaded between tasks").On(&ai.CacheModels),
+		option("mixed-precision", "compute in bf16, or else fp16, on a GPU where a job says precision: auto or nothing").On(&ai.MixedPrecision),
+		option("cache-models", "keep the models of inference and embedding loaded between tasks, until others need the memory").On(&ai.CacheModels),
 		option("cache-models-ttl", "keep a model loaded for this `DURATION` after its last task (default: 10m)").Duration(&c.ttl),
-		option("enable-swap", "let tasks use the machine's swap beyond their memory").On(&ai.EnableSwap),
+		option("enable-swap", "let tasks use the machine's swap beyond their memory, and models be spread over the disk").On(&ai.EnableSwap),
 	}
 }
 

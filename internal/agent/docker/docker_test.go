@@ -133,3 +133,18 @@ func TestWords(t *testing.T) {
 		_ = e.Close()
 	}
 }
+
+func TestSwapOfContainers(t *testing.T) {
+	for _, c := range []struct {
+		plan Plan
+		want int64 // of memory and swap together; 0 is unsaid, -1 without a limit
+	}{
+		{Plan{Memory: 1 << 30}, 1 << 30},
+		{Plan{Memory: 1 << 30, Swap: true}, -1},
+		{Plan{Swap: true}, 0},
+	} {
+		if h := c.plan.host(); h.Memory != c.plan.Memory || h.MemorySwap != c.want {
+			t.Errorf("%+v has %d of memory and %d with swap, want %d", c.plan, h.Memory, h.MemorySwap, c.want)
+		}
+	}
+}

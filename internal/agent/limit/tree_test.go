@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -229,6 +230,35 @@ func TestSwap(t *testing.T) {
 		dir := "/sys/fs/cgroup/a.service/" + group + "/"
 		if got, swap := m.read(dir+"memory.max"), m.read(dir+"memory.swap.max"); got != memory || swap != "max" {
 			t.Errorf("%s has %s of memory and %s of swap", group, got, swap)
+		}
+	}
+}
+
+// TestSwapOfVersion1 is the same where the kernel counts memory and swap together, in a real group.
+func TestSwapOfVersion1(t *testing.T) {
+	read := func(file string) string {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Skip("no memory groups of version 1 that count swap: ", err)
+		}
+		return strings.TrimSpace(string(b))
+	}
+	endless := read("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes") // the root has no limit
+	p := &place{dir: "/sys/fs/cgroup/memory"}
+	for _, c := range []struct {
+		swap bool
+		want string
+	}{{false, "1073741824"}, {true, endless}} {
+		group, err := os.MkdirTemp(p.dir, "muster-test-")
+		if err != nil {
+			t.Skip("no group can be made: ", err)
+		}
+		defer func() { _ = syscall.Rmdir(group) }()
+		if err := p.limitMemory(group, 1<<30, c.swap); err != nil {
+			t.Fatal(err)
+		}
+		if memory, both := read(group+"/memory.limit_in_bytes"), read(group+"/memory.memsw.limit_in_bytes"); memory != "1073741824" || both != c.want {
+			t.Errorf("with swap %v it has %s of memory and %s of both", c.swap, memory, both)
 		}
 	}
 }
