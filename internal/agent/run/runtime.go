@@ -6,10 +6,11 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Watch is told what happens while something is made for a task.
+// Watch is told what happens while something is made for a task. Its functions may be called at the same time.
 type Watch struct {
 	Step func(step string) // what is being done
 	Say  func(line string) // a line for the task's log
+	For  string            // whom it is made for, as others are told who wait for the same; "" if nobody else does
 }
 
 // Runtime is a Python environment that comes with Muster, ready for use.

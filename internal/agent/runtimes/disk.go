@@ -78,22 +78,31 @@ func (r *Runtimes) prune(ctx context.Context) {
 		r.cfg.Log.Warn("runtimes cannot be listed to make room", slog.Any("error", err))
 		return
 	}
+	b := r.books()
+	size := b.taken()
+	spare := func(p *placed) bool {
+		if !r.spare(p) {
+			return false
+		}
+		freed := b.drop(p.dir)
+		size -= freed
+		r.cfg.Log.Info("a runtime is removed to make room", slog.String("runtime", p.name), slog.String("freed", freed.String()), slog.Time("used", p.used))
+		return true
+	}
 	old := time.Now().Add(-unusedAge)
-	all = slices.DeleteFunc(all, func(p *placed) bool { return p.used.Before(old) && r.spare(p) })
-	size := r.taken(all)
-	if size > r.cfg.Budget {
+	all = slices.DeleteFunc(all, func(p *placed) bool { return p.used.Before(old) && spare(p) })
+	if size > r.cfg.Budget { // what is kept holds what runtimes have, too: without this, to remove one frees little
 		if err := r.envs.Forget(ctx); err != nil {
 			r.cfg.Log.Warn("kept packages cannot be removed", slog.Any("error", err))
+		} else {
+			size -= b.drop(r.envs.Cache())
 		}
-		size = r.taken(all)
 	}
-	for i := 0; i < len(all) && size > r.cfg.Budget; {
-		if !r.spare(all[i]) {
-			i++
-			continue
+	for _, p := range all {
+		if size <= r.cfg.Budget {
+			return
 		}
-		all = slices.Delete(all, i, i+1)
-		size = r.taken(all)
+		spare(p)
 	}
 	if size > r.cfg.Budget {
 		r.cfg.Log.Warn("runtimes take more than --runtime-disk allows, and all are in use", slog.String("taken", size.String()), slog.String("allowed", r.cfg.Budget.String()))
@@ -115,7 +124,6 @@ func (r *Runtimes) spare(p *placed) bool {
 		r.cfg.Log.Warn("a runtime cannot be removed", slog.String("folder", p.dir), slog.Any("error", err))
 		return false
 	}
-	r.cfg.Log.Info("a runtime is removed to make room", slog.String("runtime", p.name), slog.String("size", p.rec.Size.String()), slog.Time("used", used))
 	return true
 }
 
@@ -134,23 +142,49 @@ func (r *Runtimes) discard(dir string) error {
 	return os.RemoveAll(old)
 }
 
-// taken is what environments and kept packages take on the disk.
-func (r *Runtimes) taken(all []*placed) muster.Size {
-	t := newTally()
-	var size muster.Size
+// books are those of all that is there of runtimes, also of what is unfinished, and of kept packages.
+func (r *Runtimes) books() *books {
+	b := newBooks()
 	dirs := []string{r.envs.Cache()}
-	for _, p := range all {
-		dirs = append(dirs, p.dir)
+	entries, err := os.ReadDir(r.env(""))
+	for _, e := range entries {
+		dirs = append(dirs, r.env(e.Name()))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil // nothing was made yet
 	}
 	for _, dir := range dirs {
-		if dir == "" {
-			continue
+		if dir != "" {
+			err = errors.Join(err, b.add(dir))
 		}
-		n, err := t.add(dir)
-		if err != nil {
-			r.cfg.Log.Warn("what runtimes take cannot be seen in whole", slog.Any("error", err))
-		}
-		size += n
 	}
-	return size
+	if err != nil {
+		r.cfg.Log.Warn("what runtimes take cannot be seen in whole", slog.Any("error", err))
+	}
+	return b
+}
+
+// Disk is what runtimes take of it.
+type Disk struct {
+	Taken muster.Size            // with the packages that are kept for the next one; what several have counts once
+	Kept  muster.Size            // of it, packages that no runtime has
+	Own   map[string]muster.Size // of it, what only this runtime has, by name: what its removal frees
+}
+
+// Disk says what runtimes take of it.
+func (r *Runtimes) Disk() (Disk, error) {
+	all, err := r.environments()
+	if err != nil {
+		return Disk{}, muster.Errorf(muster.Internal, "the runtimes of %s cannot be listed: %w", r.cfg.Dir, err)
+	}
+	b, cache := r.books(), r.envs.Cache()
+	dirs := map[string][]string{}
+	for _, p := range all {
+		dirs[p.name] = append(dirs[p.name], p.dir)
+	}
+	d := Disk{Taken: b.taken(), Kept: b.alone(cache), Own: map[string]muster.Size{}}
+	for name, own := range dirs {
+		d.Own[name] = b.alone(append(own, cache)...) - d.Kept
+	}
+	return d, nil
 }

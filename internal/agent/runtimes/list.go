@@ -27,7 +27,8 @@ type Entry struct {
 	Name     string      `json:"name"`
 	State    State       `json:"state"`
 	Why      string      `json:"why,omitempty"`    // it is broken
-	Size     muster.Size `json:"size,omitempty"`   // of its environment; packages may be shared with others
+	Step     string      `json:"step,omitempty"`   // what is being done with it, and for whom
+	Size     muster.Size `json:"size,omitempty"`   // of its environment, with packages that others have, too
 	Used     muster.Time `json:"used,omitzero"`    // last
 	Built    muster.Time `json:"built,omitzero"`   // when
 	Packages int         `json:"packages"`         // that its lock has
@@ -88,7 +89,7 @@ func (r *Runtimes) entry(ctx context.Context, d *definition) (Entry, error) {
 	}
 	switch {
 	case r.busy(d.name):
-		e.State = Making
+		e.State, e.Step = Making, r.told(d.name).text()
 	case err == nil:
 		e.State = Ready
 		if err = r.works(ctx, dir); err == nil {
@@ -104,8 +105,8 @@ func (r *Runtimes) entry(ctx context.Context, d *definition) (Entry, error) {
 }
 
 // Remove removes all environments of a runtime, unless a process uses one, and the packages that were kept for the
-// next one. It returns what the environments took.
-func (r *Runtimes) Remove(ctx context.Context, name string, watch run.Watch) (muster.Size, error) {
+// next one. It returns what that freed.
+func (r *Runtimes) Remove(ctx context.Context, name string, watch run.Watch) (freed muster.Size, err error) {
 	if _, err := r.definition(name); err != nil {
 		return 0, err
 	}
@@ -119,23 +120,23 @@ func (r *Runtimes) Remove(ctx context.Context, name string, watch run.Watch) (mu
 	if err != nil {
 		return 0, muster.Errorf(muster.Internal, "the runtimes of %s cannot be listed: %w", r.cfg.Dir, err)
 	}
-	var size muster.Size
+	b := r.books()
 	for _, p := range all {
 		if p.name != name {
 			continue
 		}
 		if pids := users(p.dir); len(pids) > 0 {
-			return size, muster.Errorf(muster.Conflict, "runtime %s is in use by %s: wait until its tasks end, or cancel them", name, processes(pids))
+			return freed, muster.Errorf(muster.Conflict, "runtime %s is in use by %s: wait until its tasks end, or cancel them", name, processes(pids))
 		}
 		if err := r.discard(p.dir); err != nil {
-			return size, muster.Errorf(muster.Internal, "runtime %s cannot be removed: %w", name, err)
+			return freed, muster.Errorf(muster.Internal, "runtime %s cannot be removed: %w", name, err)
 		}
-		size += p.rec.Size
+		freed += b.drop(p.dir)
 	}
 	if err := r.envs.Forget(ctx); err != nil {
-		return size, muster.Errorf(muster.Internal, "the packages that were kept cannot be removed: %w", err)
+		return freed, muster.Errorf(muster.Internal, "the packages that were kept cannot be removed: %w", err)
 	}
-	return size, nil
+	return freed + b.drop(r.envs.Cache()), nil
 }
 
 // processes names some of them.

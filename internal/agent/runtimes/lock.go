@@ -1,10 +1,13 @@
 package runtimes
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -14,34 +17,89 @@ import (
 // errBusy is that another holds a lock.
 var errBusy = errors.New("it is being made or removed")
 
-// lookAgain is how often it is looked whether a lock is free.
-const lookAgain = 100 * time.Millisecond
+// How often it is looked whether a lock is free, and what its holder does.
+const (
+	lookAgain = 100 * time.Millisecond
+	readAgain = time.Second
+)
 
 // hold is a lock that is held. It ends with the process.
 type hold struct{ file *os.File }
 
 func (h *hold) release() { _ = h.file.Close() } // which gives the lock back
 
+// word is what the holder of a lock tells those who wait for it, in the lock's file.
+type word struct {
+	For  string `json:"for,omitempty"` // whom the runtime is made for
+	Step string `json:"step"`
+}
+
+// tell leaves word for others. That it cannot is no harm.
+func (h *hold) tell(w word) {
+	if b, err := json.Marshal(w); err == nil {
+		_, _ = h.file.WriteAt(append(b, '\n'), 0) // what was longer before stays behind it, unread
+	}
+}
+
+// text says what is being done, and for whom.
+func (w word) text() string {
+	switch {
+	case w.For == "":
+		return w.Step
+	case w.Step == "":
+		return "made for " + w.For
+	}
+	return "made for " + w.For + ": " + w.Step
+}
+
+// watched is watch, whose steps those who wait are told, too.
+func (h *hold) watched(watch run.Watch) run.Watch {
+	own := watch.Step
+	watch.Step = func(step string) {
+		own(step)
+		h.tell(word{watch.For, step})
+	}
+	return watch
+}
+
+// told returns what the one who holds a lock alone is doing; none, if there is none or it cannot be known.
+func (r *Runtimes) told(name string) (w word) {
+	if !r.busy(name) {
+		return w
+	}
+	if b, err := os.ReadFile(r.lockPath(name)); err == nil {
+		_ = json.NewDecoder(bytes.NewReader(b)).Decode(&w) // half a word is none
+	}
+	w.Step = strings.TrimPrefix(w.Step, "runtime "+name+": ")
+	return w
+}
+
+// lockPath is the path of a runtime's lock.
+func (r *Runtimes) lockPath(name string) string { return filepath.Join(r.dir, "locks", name) }
+
 // try takes the lock of a runtime, which all processes with this data dir keep to: alone, to make
 // or remove its environments, or with others, to begin to use one.
 func (r *Runtimes) try(name string, alone bool) (*hold, error) {
-	dir := filepath.Join(r.dir, "locks")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	path := r.lockPath(name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	if err := lockFile(f, alone); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+	if alone {
+		_ = f.Truncate(0) // the word of one who ended
+	}
 	return &hold{f}, nil
 }
 
 // busy reports whether some process makes or removes a runtime. It changes nothing, also in another user's data dir.
 func (r *Runtimes) busy(name string) bool {
-	f, err := os.Open(filepath.Join(r.dir, "locks", name))
+	f, err := os.Open(r.lockPath(name))
 	if err != nil {
 		return false // nobody has ever made it, or that cannot be known
 	}
@@ -51,7 +109,8 @@ func (r *Runtimes) busy(name string) bool {
 
 // wait takes the lock when it is free.
 func (r *Runtimes) wait(ctx context.Context, name string, alone bool, watch run.Watch) (*hold, error) {
-	told := false
+	var read time.Time
+	last := ""
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
 	for {
@@ -62,9 +121,12 @@ func (r *Runtimes) wait(ctx context.Context, name string, alone bool, watch run.
 		if !errors.Is(err, errBusy) {
 			return nil, run.Failf(muster.WorkerInternal, "the lock of runtime %s cannot be taken: %w", name, err)
 		}
-		if !told {
-			told = true
-			watch.Step("runtime " + name + ": another task is installing it")
+		if time.Since(read) >= readAgain {
+			read = time.Now()
+			if now := r.waiting(name); now != last {
+				last = now
+				watch.Step(now)
+			}
 		}
 		select {
 		case <-tick.C:
@@ -72,4 +134,13 @@ func (r *Runtimes) wait(ctx context.Context, name string, alone bool, watch run.
 			return nil, run.Failf(muster.Dependency, "runtime %s was not ready in time: %w", name, context.Cause(ctx))
 		}
 	}
+}
+
+// waiting is the step of who waits for a runtime.
+func (r *Runtimes) waiting(name string) string {
+	text := "waiting for runtime " + name
+	if told := r.told(name).text(); told != "" {
+		text += ", " + told
+	}
+	return text
 }

@@ -5,9 +5,14 @@ package runtimes
 import (
 	"io/fs"
 	"os"
+
+	"github.com/muster-dev/muster"
 )
 
 // lockFile has no meaning where environments are not made, which uv does for Unix here.
 func lockFile(*os.File, bool) error { return nil }
 
-func inode(info fs.FileInfo) (id [2]uint64, blocks int64) { return id, info.Size() }
+// onDisk knows no names.
+func onDisk(info fs.FileInfo) (id fileID, size muster.Size, names uint64) {
+	return id, muster.Size(info.Size()), 1
+}

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+
+	"github.com/muster-dev/muster"
 )
 
 // lockFile takes the lock of an open file until it is closed, or returns errBusy.
@@ -22,11 +24,15 @@ func lockFile(f *os.File, alone bool) error {
 	return err
 }
 
-// inode tells a file from others: names that are links to the same one have the same.
-func inode(info fs.FileInfo) (id [2]uint64, blocks int64) {
+// onDisk tells a file from others, and says how much of the disk it takes and how many names it has. A folder has one.
+func onDisk(info fs.FileInfo) (id fileID, size muster.Size, names uint64) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return id, info.Size()
+		return id, muster.Size(info.Size()), 1
 	}
-	return [2]uint64{uint64(st.Dev), st.Ino}, st.Blocks * 512 //nolint:unconvert // other systems have other types
+	names = uint64(st.Nlink) //nolint:unconvert // other systems have other types
+	if info.IsDir() {
+		names = 1
+	}
+	return fileID{uint64(st.Dev), st.Ino}, muster.Size(st.Blocks * 512), names //nolint:unconvert // as above
 }

@@ -48,9 +48,11 @@ func finish(dir string, rec record) error {
 		rec.Packages = append(rec.Packages, filepath.Base(path))
 	}
 	rec.Python, rec.Built = lib, muster.TimeOf(time.Now())
-	if rec.Size, err = newTally().add(dir); err != nil {
+	disk := newBooks()
+	if err := disk.add(dir); err != nil {
 		return err
 	}
+	rec.Size = disk.size(dir)
 	if err := check(dir, &rec); err != nil {
 		return fmt.Errorf("%w: %w", errDamaged, err)
 	}
@@ -139,38 +141,6 @@ func checkPackage(lib, info string) error {
 			return fmt.Errorf("%s of %s %s has %d bytes instead of %s", row[0], dist, version, st.Size(), row[2])
 		}
 	}
-}
-
-// tally adds up what folders take on the disk. Files with several names count once.
-type tally struct{ seen map[[2]uint64]bool }
-
-func newTally() *tally { return &tally{map[[2]uint64]bool{}} }
-
-// add counts a folder, and returns what it takes beyond those before. One that is not there takes nothing.
-func (t *tally) add(dir string) (muster.Size, error) {
-	var size muster.Size
-	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed in between
-		}
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		id, bytes := inode(info)
-		if id == [2]uint64{} || !t.seen[id] {
-			t.seen[id] = true
-			size += muster.Size(bytes)
-		}
-		return nil
-	})
-	return size, err
 }
 
 // sortedByUse sorts environments, least recently used first.

@@ -157,7 +157,7 @@ func (r *Runtimes) ensure(ctx context.Context, d *definition, dir string, watch 
 	}
 	err = r.usable(ctx, d, dir)
 	if err != nil {
-		err = r.build(ctx, d, dir, err, watch)
+		err = r.build(ctx, d, dir, err, h.watched(watch))
 	}
 	h.release()
 	if err == nil && !r.cfg.Apart { // who else would remove what a worker keeps?
@@ -230,13 +230,27 @@ func (r *Runtimes) build(ctx context.Context, d *definition, dir string, why err
 	}
 	if err != nil {
 		r.cfg.Log.Warn("a runtime cannot be made", slog.String("runtime", d.name), slog.Any("error", err))
+		if t, ok := errors.AsType[*run.TaskError](err); ok && t.Reason == muster.DiskFull {
+			r.yield(ctx)
+		}
 		return err
 	}
 	r.mu.Lock()
 	r.seen[dir] = time.Now()
 	r.mu.Unlock()
-	r.cfg.Log.Info("a runtime is ready", slog.String("runtime", d.name), slog.Duration("after", time.Since(begun).Round(time.Second)))
+	took := time.Since(begun).Round(time.Second)
+	if rec, _, err := readRecord(dir); err == nil {
+		watch.Say(fmt.Sprintf("runtime %s: %s, %s, built in %.0f s", d.name, python.Packages(len(rec.Packages)), rec.Size, took.Seconds()))
+	}
+	r.cfg.Log.Info("a runtime is ready", slog.String("runtime", d.name), slog.Duration("after", took))
 	return nil
+}
+
+// yield leaves a disk that is full no fuller than it must be: what was fetched in vain is not kept.
+func (r *Runtimes) yield(ctx context.Context) {
+	if err := r.envs.Forget(ctx); err != nil {
+		r.cfg.Log.Warn("kept packages cannot be removed", slog.Any("error", err))
+	}
 }
 
 // env is the folder of an environment, by its name.

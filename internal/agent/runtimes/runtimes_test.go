@@ -57,7 +57,7 @@ func TestARuntimeIsMadeOnceForAll(t *testing.T) {
 	}
 	made := 0
 	for i := range heards {
-		made += strings.Count(heards[i].String(), "runtime tiny ready after")
+		made += strings.Count(heards[i].String(), "runtime tiny: 1 package, ")
 		if all[i].Env != all[0].Env {
 			t.Errorf("one is at %s, another at %s", all[i].Env, all[0].Env)
 		}
@@ -220,8 +220,9 @@ func TestRoomIsMade(t *testing.T) {
 	if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
 		t.Fatal(err)
 	}
+	before := w.disk(tight)
 	freed, err := tight.Remove(t.Context(), "first", silent)
-	if e := w.state(tight, "first"); err != nil || freed != size || e.State != runtimes.Absent {
+	if e := w.state(tight, "first"); err != nil || freed < size || freed != before.Own["first"]+before.Kept || e.State != runtimes.Absent {
 		t.Errorf("removed are %s, %v; it is %+v", freed, err, e)
 	}
 }
@@ -284,17 +285,40 @@ func TestAKilledBuild(t *testing.T) {
 		t.Fatalf("it does not begin: %v", err)
 	}
 	life := w.life()
-	if e := w.state(life, "tiny"); e.State != runtimes.Making {
+	if e := w.state(life, "tiny"); e.State != runtimes.Making || e.Step != "made for task 1.0: installing 1 package" {
 		t.Errorf("meanwhile it is %+v", e)
+	}
+	// Who waits for it is told what is done, for whom, and goes on where it was killed.
+	waits := make(chan string, 1)
+	watch := silent
+	watch.Step = func(step string) {
+		select {
+		case waits <- step:
+		default:
+		}
+	}
+	var rt *run.Runtime
+	var late sync.WaitGroup
+	late.Go(func() {
+		var err error
+		if rt, err = w.life().Get(t.Context(), "tiny", watch); err != nil {
+			t.Error(err)
+		}
+	})
+	if step := <-waits; step != "waiting for runtime tiny, made for task 1.0: installing 1 package" {
+		t.Errorf("who waits is told %q", step)
+	}
+	if left := w.unfinished(); len(left) != 1 {
+		t.Errorf("while it is made, there are %q", left)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // killed
-	if e := w.state(life, "tiny"); e.State != runtimes.Absent || len(w.unfinished()) != 1 {
-		t.Errorf("then it is %+v, left is %q", e, w.unfinished())
+	late.Wait()
+	if rt == nil {
+		return
 	}
-	rt, _ := w.get(life, "tiny")
 	works(t, rt)
 	if left := w.unfinished(); len(left) > 0 {
 		t.Errorf("left is %q", left)
@@ -309,6 +333,8 @@ func TestBuilder(t *testing.T) {
 	}
 	w := &world{t: t, data: data, wheels: os.Getenv("BUILDER_WHEELS"), uv: os.Getenv("BUILDER_UV"), files: fstest.MapFS{}}
 	w.define("tiny", "nugget")
-	_, err := w.life().Get(t.Context(), "tiny", silent)
+	watch := silent
+	watch.For = "task 1.0"
+	_, err := w.life().Get(t.Context(), "tiny", watch)
 	t.Fatal(err)
 }

@@ -171,6 +171,16 @@ func (w *world) state(r *runtimes.Runtimes, name string) runtimes.Entry {
 	return list[0]
 }
 
+// disk is what all runtimes take of it.
+func (w *world) disk(r *runtimes.Runtimes) runtimes.Disk {
+	w.t.Helper()
+	d, err := r.Disk()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return d
+}
+
 // lacks fails the test unless err is a TaskError for a missing dependency with these words.
 func lacks(t *testing.T, err error, words ...string) {
 	t.Helper()

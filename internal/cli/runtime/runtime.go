@@ -2,6 +2,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,16 +98,21 @@ func (c *config) list(ctx context.Context, app *frame.App, names ...string) erro
 	if err != nil {
 		return err
 	}
-	return c.show(app, list)
+	return c.show(app, r, list)
 }
 
 // entry is a row of the list.
 type entry struct {
 	runtimes.Entry
-	Kinds []string `json:"kinds"` // that use it
+	Own   muster.Size `json:"own,omitempty"` // of its size: what its removal frees
+	Kinds []string    `json:"kinds"`         // that use it
 }
 
-func (c *config) show(app *frame.App, list []runtimes.Entry) error {
+func (c *config) show(app *frame.App, r *runtimes.Runtimes, list []runtimes.Entry) error {
+	disk, err := r.Disk()
+	if err != nil {
+		return err
+	}
 	kinds := map[string][]string{}
 	for _, k := range kind.Embedded() {
 		names := []string{k.Runtime}
@@ -120,7 +126,7 @@ func (c *config) show(app *frame.App, list []runtimes.Entry) error {
 	}
 	now := time.Now()
 	columns := []term.Column{
-		{Title: "RUNTIME", Whole: true}, {Title: "STATE", Whole: true}, {Title: "SIZE", Right: true, Whole: true}, {Title: "USED", Right: true, Whole: true}, {Title: "KINDS"},
+		{Title: "RUNTIME", Whole: true}, {Title: "STATE", Whole: true}, {Title: "SIZE", Right: true, Whole: true}, {Title: "OWN", Right: true, Whole: true}, {Title: "USED", Right: true, Whole: true}, {Title: "KINDS"},
 	}
 	if c.Wide() {
 		columns = append(columns, term.Column{Title: "PACKAGES", Right: true}, term.Column{Title: "PYTHON"})
@@ -128,9 +134,9 @@ func (c *config) show(app *frame.App, list []runtimes.Entry) error {
 	l := frame.Listing[entry]{
 		Format: c.Format, ID: func(e entry) string { return e.Name }, Table: term.NewTable(columns...),
 		Row: func(e entry) []string {
-			row := []string{e.Name, string(e.State), "-", "-", strings.Join(e.Kinds, " ")}
+			row := []string{e.Name, string(e.State), "-", "-", "-", strings.Join(e.Kinds, " ")}
 			if e.Size > 0 {
-				row[2], row[3] = e.Size.String(), term.Age(now.Sub(e.Used.Std()))
+				row[2], row[3], row[4] = e.Size.String(), e.Own.String(), term.Age(now.Sub(e.Used.Std()))
 			}
 			if c.Wide() {
 				row = append(row, strconv.Itoa(e.Packages), e.Python)
@@ -139,7 +145,7 @@ func (c *config) show(app *frame.App, list []runtimes.Entry) error {
 		},
 		Rows: func(yield func(entry, error) bool) {
 			for _, e := range list {
-				if !yield(entry{e, append([]string{}, kinds[e.Name]...)}, nil) {
+				if !yield(entry{e, disk.Own[e.Name], append([]string{}, kinds[e.Name]...)}, nil) {
 					return
 				}
 			}
@@ -148,10 +154,20 @@ func (c *config) show(app *frame.App, list []runtimes.Entry) error {
 	if err := l.Write(app); err != nil {
 		return err
 	}
+	if !c.People() {
+		return nil
+	}
 	for _, e := range list {
-		if e.Why != "" && c.People() {
-			app.Say("%s: %s", e.Name, e.Why)
+		if note := cmp.Or(e.Why, e.Step); note != "" {
+			app.Say("%s: %s", e.Name, note)
 		}
+	}
+	if disk.Taken > 0 {
+		kept := ""
+		if disk.Kept > 0 {
+			kept = fmt.Sprintf(", of it %s in packages that are kept for the next one", disk.Kept)
+		}
+		app.Say("all together: %s of the disk%s", disk.Taken, kept)
 	}
 	return nil
 }
@@ -186,7 +202,7 @@ func (c *config) after(ctx context.Context, app *frame.App, r *runtimes.Runtimes
 	if err != nil {
 		return err
 	}
-	return c.show(app, list)
+	return c.show(app, r, list)
 }
 
 // install makes runtimes one after the other, and says what is done.
@@ -201,16 +217,15 @@ func (c *config) install(ctx context.Context, app *frame.App, r *runtimes.Runtim
 		Step: func(s string) {
 			mu.Lock()
 			defer mu.Unlock()
-			if s != step && !app.Err.Live {
+			if phase(s) != phase(step) && !app.Err.Live {
 				_, _ = fmt.Fprintln(above, s) // words on the way are no result
 			}
 			step = s
 		},
 		Say: func(line string) {
-			if !strings.HasPrefix(line, "uv: ") {
-				_, _ = fmt.Fprintln(above, line) // as above
-			}
+			_, _ = fmt.Fprintln(above, line) // as above
 		},
+		For: "muster runtime install",
 	}
 	var g errgroup.Group
 	drawn, end := context.WithCancel(ctx)
@@ -225,6 +240,14 @@ func (c *config) install(ctx context.Context, app *frame.App, r *runtimes.Runtim
 	}
 	end()
 	return errors.Join(append(failed, g.Wait())...)
+}
+
+// phase is a step without how far it is.
+func phase(step string) string {
+	if i := strings.IndexAny(step, "0123456789"); i >= 0 {
+		return step[:i]
+	}
+	return step
 }
 
 func checkCommand(app *frame.App) *cli.Command {
@@ -267,7 +290,7 @@ func (c *config) check(ctx context.Context, app *frame.App, names []string) erro
 			return errors.Join(err, again)
 		}
 	}
-	if err := errors.Join(err, c.show(app, list)); err != nil {
+	if err := errors.Join(err, c.show(app, r, list)); err != nil {
 		return err
 	}
 	if len(broken()) > 0 {
@@ -295,7 +318,7 @@ func removeCommand(app *frame.App) *cli.Command {
 				if err != nil {
 					return err
 				}
-				app.Say("runtime %s: removed, %s", name, size)
+				app.Say("runtime %s: removed, which frees %s", name, size)
 			}
 			return nil
 		},

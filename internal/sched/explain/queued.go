@@ -114,6 +114,9 @@ func (h *Holding) Held(t *muster.Task) string {
 	switch t.State {
 	case muster.Assigned:
 		s = fmt.Sprintf("offered to worker %s, which has not started it yet", h.Worker)
+		if t.Step != "" {
+			s = fmt.Sprintf("worker %s prepares it: %s", h.Worker, t.Step)
+		}
 	case muster.Running:
 		s = fmt.Sprintf("runs on worker %s since %s", h.Worker, t.StartedAt)
 	default:

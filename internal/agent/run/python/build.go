@@ -13,9 +13,6 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// lastWords is how many lines of a failed uv a task's failure tells.
-const lastWords = 5
-
 // interpreter returns what identifies the Python that a version means here: its
 // path and its full version.
 func (e *Envs) interpreter(ctx context.Context, uv, version string, watch run.Watch) (string, error) {
@@ -58,9 +55,11 @@ func (e *Envs) interpreter(ctx context.Context, uv, version string, watch run.Wa
 // build makes the environment at dir, with its files for uv in tmp.
 func (e *Envs) build(ctx context.Context, uv, interpreter, tmp, dir string, w *Want, watch run.Watch) error {
 	n := len(w.Requirements)
-	p := &progress{title: w.title(), watch: watch, begun: time.Now(), fetched: map[string]muster.Size{}}
-	watch.Step(w.title() + ": installing " + packages(n))
-	watch.Say(fmt.Sprintf("%s: installing %s with uv", w.title(), packages(n)))
+	p := &progress{title: w.title(), watch: watch, begun: time.Now(), quiet: w.Ready, packages: Packages(n), fetched: map[string]muster.Size{}}
+	watch.Step(w.title() + ": installing " + Packages(n))
+	if !p.quiet {
+		watch.Say(fmt.Sprintf("%s: installing %s with uv", w.title(), Packages(n)))
+	}
 	var read []string
 	if err := e.step(ctx, uv, tmp, read, p, "venv", "--quiet", "--no-project", "--relocatable", "--python", interpreter, dir); err != nil {
 		return err
@@ -71,6 +70,7 @@ func (e *Envs) build(ctx context.Context, uv, interpreter, tmp, dir string, w *W
 	args := []string{"pip", "install", "--no-progress", "--python", filepath.Join(dir, "bin", "python"), "-r", "requirements.txt"}
 	if w.Ready {
 		args = append(args, "--no-build", "--compile-bytecode")
+		p.env = dir
 	}
 	if w.Fresh {
 		args = append(args, "--no-cache")
@@ -97,31 +97,31 @@ func (e *Envs) build(ctx context.Context, uv, interpreter, tmp, dir string, w *W
 
 // step runs uv for a build, passing on what it says.
 func (e *Envs) step(ctx context.Context, uv, tmp string, read []string, p *progress, args ...string) error {
-	var last []string
 	full := false
 	say := func(line string) {
 		p.line(line)
-		full = full || strings.Contains(line, "(os error 28)") // ENOSPC, which no exit status tells
-		if last = append(last, strings.TrimSpace(line)); len(last) > lastWords {
-			last = last[1:]
-		}
+		full = full || strings.Contains(line, "No space left on device") // which no exit status tells
 	}
-	err := e.tool.build(ctx, uv, tmp, read, say, args...)
-	switch {
-	case err == nil:
+	err := e.tool.build(ctx, uv, tmp, read, listener{say, p.began}, args...)
+	p.telling.end()
+	if err == nil {
 		return nil
+	}
+	last := p.failed()
+	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return run.Failf(muster.Dependency, "the %s was not built in %s", p.title, time.Since(p.begun).Round(time.Second))
 	case full:
-		return run.Failf(muster.DiskFull, "the %s cannot be built: the disk is full", p.title)
-	case len(last) == 0:
+		return run.Failf(muster.DiskFull, "the %s cannot be built: the disk of the worker's data dir is full, make space on it", p.title)
+	case last == "":
 		return run.Failf(muster.Dependency, "the %s cannot be built: uv %s: %w", p.title, args[0], err)
 	default:
-		return run.Failf(muster.Dependency, "the %s cannot be built: %s", p.title, strings.Join(last, " / "))
+		return run.Failf(muster.Dependency, "the %s cannot be built: %s", p.title, last)
 	}
 }
 
-func packages(n int) string {
+// Packages says how many, in words.
+func Packages(n int) string {
 	if n == 1 {
 		return "1 package"
 	}

@@ -130,12 +130,14 @@ func (e *Envs) ensure(ctx context.Context, uv, interpreter, dir, key string, w *
 		_ = os.Chtimes(filepath.Join(dir, marker), now, now) // else it only counts as longer unused
 		return nil
 	}
-	e.prune(time.Now())
+	begun := time.Now()
+	e.prune(begun)
 	err := e.place(ctx, uv, interpreter, dir, w, func(built string) error {
 		return os.WriteFile(filepath.Join(built, marker), fmt.Appendf(nil, "{\"key\": %q}\n", key), 0o600)
 	}, watch)
 	if err == nil {
 		e.markGood(key)
+		watch.Say(fmt.Sprintf("%s ready after %.1f s", w.title(), time.Since(begun).Seconds()))
 	}
 	return err
 }
@@ -164,7 +166,6 @@ func (e *Envs) place(ctx context.Context, uv, interpreter, dir string, w *Want, 
 		return run.Failf(muster.WorkerInternal, "the folder for a Python environment cannot be made: %w", err)
 	}
 	defer os.RemoveAll(tmp) //nolint:errcheck // what stays is removed as unfinished
-	begun := time.Now()
 	built := filepath.Join(tmp, "env")
 	if err := e.build(ctx, uv, interpreter, tmp, built, w, watch); err != nil {
 		return err
@@ -178,18 +179,17 @@ func (e *Envs) place(ctx context.Context, uv, interpreter, dir string, w *Want, 
 	if err := os.Rename(built, dir); err != nil {
 		return run.Failf(muster.WorkerInternal, "the Python environment cannot be moved to its place: %w", err)
 	}
-	watch.Say(fmt.Sprintf("%s ready after %.1f s", w.title(), time.Since(begun).Seconds()))
 	return nil
 }
 
 // Works returns why the interpreter of an environment does not work.
 func (e *Envs) Works(ctx context.Context, dir string) error {
-	return e.tool.held(ctx, []string{dir}, nil, dir, e.tool.environment(), func(string) {}, filepath.Join(dir, "bin", "python"), "-c", "import sys; sys.exit(sys.prefix == sys.base_prefix)")
+	return e.tool.held(ctx, []string{dir}, nil, dir, e.tool.environment(), listener{say: func(string) {}}, filepath.Join(dir, "bin", "python"), "-c", "import sys; sys.exit(sys.prefix == sys.base_prefix)")
 }
 
 // Ask runs a script, which is the worker's own, with an interpreter, and says each line that it prints.
 func (e *Envs) Ask(ctx context.Context, interpreter, script string, say func(line string), args ...string) error {
-	return command(ctx, filepath.Dir(interpreter), e.tool.environment(), say, interpreter, append([]string{"-I", "-c", script}, args...)...)
+	return command(ctx, filepath.Dir(interpreter), e.tool.environment(), listener{say: say}, interpreter, append([]string{"-I", "-c", script}, args...)...)
 }
 
 // Cache is the folder in which what was fetched is kept for other environments, "" where the operator

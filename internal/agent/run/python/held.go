@@ -16,7 +16,7 @@ import (
 // build runs uv where it may come to run what a task chose: to install a package can
 // mean to execute it. It changes nothing but tmp and the folder in which uv keeps what
 // it fetched.
-func (t *tool) build(ctx context.Context, uv, tmp string, read []string, say func(string), args ...string) error {
+func (t *tool) build(ctx context.Context, uv, tmp string, read []string, to listener, args ...string) error {
 	env := t.environment()
 	if t.path != "" {
 		env = append(env, "PATH="+t.path) // the last one counts
@@ -37,14 +37,14 @@ func (t *tool) build(ctx context.Context, uv, tmp string, read []string, say fun
 			read = append(read, value)
 		}
 	}
-	return t.held(ctx, read, write, tmp, env, say, uv, args...)
+	return t.held(ctx, read, write, tmp, env, to, uv, args...)
 }
 
 // held runs a program that may run what tasks chose: it sees what they see, and what is in
 // read and write.
-func (t *tool) held(ctx context.Context, read, write []string, dir string, env []string, say func(string), path string, args ...string) error {
+func (t *tool) held(ctx context.Context, read, write []string, dir string, env []string, to listener, path string, args ...string) error {
 	if t.limits == nil {
-		return command(ctx, dir, env, say, path, args...)
+		return command(ctx, dir, env, to, path, args...)
 	}
 	read = append(read, installed(path)...)
 	for i, arg := range args {
@@ -54,9 +54,9 @@ func (t *tool) held(ctx context.Context, read, write []string, dir string, env [
 	}
 	c := t.limits.Tool(read, write)
 	if c.Sandbox == nil {
-		return command(ctx, dir, env, say, path, args...)
+		return command(ctx, dir, env, to, path, args...)
 	}
-	return confined(ctx, c, &limit.Program{Path: path, Argv: append([]string{path}, args...), Env: env, Dir: dir}, say)
+	return confined(ctx, c, &limit.Program{Path: path, Argv: append([]string{path}, args...), Env: env, Dir: dir}, to)
 }
 
 // installed returns the folders that a program needs: of its own file, and of what it was
@@ -73,7 +73,7 @@ func installed(path string) []string {
 }
 
 // confined is command for a program that is held.
-func confined(ctx context.Context, c *run.Confine, p *limit.Program, say func(string)) error {
+func confined(ctx context.Context, c *run.Confine, p *limit.Program, to listener) error {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return err
@@ -90,13 +90,14 @@ func confined(ctx context.Context, c *run.Confine, p *limit.Program, say func(st
 	if err != nil {
 		return err
 	}
+	to.started(pid)
 	if handle >= 0 {
 		_ = os.NewFile(uintptr(handle), "pidfd").Close()
 	}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		sayLines(r, say)
+		sayLines(r, to.say)
 	}()
 	proc, err := os.FindProcess(pid) // which is not reaped yet
 	if err != nil {

@@ -41,7 +41,7 @@ func TestBuildsAreHeld(t *testing.T) {
 	}
 	var lines []string
 	say := func(line string) { lines = append(lines, line) }
-	err := to.build(t.Context(), "/bin/sh", tmp, nil, say, "-c",
+	err := to.build(t.Context(), "/bin/sh", tmp, nil, listener{say: say}, "-c",
 		`echo $HOME; echo built > built; cat built; cat ../../identity.json; echo x > ../stays; echo x > ../../cache/uv/fetched; echo end; exit 7`)
 	if err == nil || !strings.Contains(err.Error(), "exit status 7") {
 		t.Errorf("it ended with %v", err)
@@ -66,18 +66,18 @@ func TestAHeldBuildEndsWithAllThatItStarted(t *testing.T) {
 	defer cancel(nil)
 	why := errors.New("told to stop")
 	tmp := t.TempDir()
-	err := to.build(ctx, "/bin/sh", tmp, nil, func(line string) {
+	err := to.build(ctx, "/bin/sh", tmp, nil, listener{say: func(line string) {
 		if line == "ready" {
 			cancel(why)
 		}
-	}, "-c", "sleep 1000 & echo ready; wait")
+	}}, "-c", "sleep 1000 & echo ready; wait")
 	if !errors.Is(err, why) {
 		t.Errorf("it ended with %v", err)
 	}
-	if err := to.build(t.Context(), "/bin/sh", tmp, nil, func(string) {}, "-c", "sleep 1000 & exit 0"); err != nil {
+	if err := to.build(t.Context(), "/bin/sh", tmp, nil, listener{say: func(string) {}}, "-c", "sleep 1000 & exit 0"); err != nil {
 		t.Errorf("one that leaves something behind ended with %v", err)
 	}
-	if err := to.build(t.Context(), filepath.Join(tmp, "none"), tmp, nil, func(string) {}); err == nil {
+	if err := to.build(t.Context(), filepath.Join(tmp, "none"), tmp, nil, listener{say: func(string) {}}); err == nil {
 		t.Error("what is not there is run")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -81,7 +82,7 @@ func (t *tool) fetch(ctx context.Context, watch run.Watch) error {
 		watch.Say("pip: " + line)
 	}
 	target := filepath.Join(tmp, "uv")
-	err = command(ctx, tmp, t.environment(), say, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", target, "uv")
+	err = command(ctx, tmp, t.environment(), listener{say: say}, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", target, "uv")
 	if err != nil {
 		return run.Failf(muster.Dependency, "this worker has no uv and pip cannot fetch it (%s): %s", strings.TrimSpace(last+" "+err.Error()), advice)
 	}
@@ -101,7 +102,7 @@ func (t *tool) uv(ctx context.Context, path string, say func(string), args ...st
 	if t.path != "" {
 		env = append(env, "PATH="+t.path) // the last one counts
 	}
-	return command(ctx, "", env, say, path, args...)
+	return command(ctx, "", env, listener{say: say}, path, args...)
 }
 
 // environment is what uv and pip see: how to reach package indexes, and folders of
@@ -110,7 +111,10 @@ func (t *tool) environment() []string {
 	var env []string
 	have := map[string]bool{}
 	for _, entry := range os.Environ() {
-		name, _, _ := strings.Cut(entry, "=")
+		name, value, _ := strings.Cut(entry, "=")
+		if value == "" {
+			continue // uv takes some for a mistake
+		}
 		switch up := strings.ToUpper(name); {
 		case strings.HasPrefix(name, "PIP_"), strings.HasPrefix(name, "UV_"),
 			up == "HTTP_PROXY", up == "HTTPS_PROXY", up == "ALL_PROXY", up == "NO_PROXY",
@@ -131,6 +135,9 @@ func (t *tool) environment() []string {
 	set("UV_FIND_LINKS", existing(os.Getenv("PIP_FIND_LINKS")))
 	set("UV_CACHE_DIR", t.cache())
 	set("UV_PYTHON_INSTALL_DIR", filepath.Join(t.data, "tools", "python"))
+	if runtime.GOOS == "linux" {
+		set("UV_LINK_MODE", "hardlink") // what it prefers, copies on write, cannot be told from files of their own
+	}
 	set("UV_NO_CONFIG", "1")
 	set("PIP_ROOT_USER_ACTION", "ignore") // the folder is the worker's own
 	if !t.apart {
@@ -158,9 +165,21 @@ func existing(links string) string {
 	return strings.Join(keep, ",")
 }
 
-// command runs a program and calls say for each line that it prints. It is killed
+// listener is told what a program does.
+type listener struct {
+	say   func(line string) // it prints
+	began func(pid int)     // nil if nobody wants to know
+}
+
+func (l *listener) started(pid int) {
+	if l.began != nil {
+		l.began(pid)
+	}
+}
+
+// command runs a program and tells each line that it prints. It is killed
 // with its children when ctx ends.
-func command(ctx context.Context, dir string, env []string, say func(string), path string, args ...string) error {
+func command(ctx context.Context, dir string, env []string, to listener, path string, args ...string) error {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Dir, cmd.Env = dir, env
 	ownGroup(cmd)
@@ -170,9 +189,13 @@ func command(ctx context.Context, dir string, env []string, say func(string), pa
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		sayLines(r, say)
+		sayLines(r, to.say)
 	}()
-	err := cmd.Run()
+	err := cmd.Start()
+	if err == nil {
+		to.started(cmd.Process.Pid)
+		err = cmd.Wait()
+	}
 	_ = w.Close()
 	<-read
 	if cause := context.Cause(ctx); err != nil && cause != nil {
