@@ -1,0 +1,95 @@
+//go:build unix
+
+package ml
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// loaded is what a result says of the model that a task used.
+type loaded struct {
+	Seconds float64 `json:"load_seconds"`
+	Warm    bool
+}
+
+// keeps has a worker that keeps models loaded, and a model of GPT-2's form in its folder of models.
+func keeps(t testing.TB, size ...string) *world {
+	t.Helper()
+	w := full(t, "--cache-models")
+	tiny(t, "transformers", "../../runtimes/python/transformers/tests/tiny.py", append([]string{filepath.Join(w.Data, "models", "gpt")}, size...)...)
+	return w
+}
+
+// write has a task write one word with the model.
+func (w *world) write() (*ended, loaded) {
+	w.t.Helper()
+	var l loaded
+	done := w.do("inference", map[string]any{"model": "gpt", "input": "the cat", "max_new_tokens": 1, "device": "cpu"})
+	done.succeeded(&l)
+	return done, l
+}
+
+// TestAModelStaysLoaded in one process for the next task, also over the death of the worker, until it was not used for its time.
+func TestAModelStaysLoaded(t *testing.T) {
+	w := keeps(t)
+	host := func() []int { return programs(t, "muster_transformers.host", w.Data) }
+	if _, l := w.write(); l.Warm || l.Seconds <= 0 {
+		t.Errorf("the first task found it so: %+v", l)
+	}
+	first := host()
+	if len(first) != 1 {
+		t.Fatalf("the hosts are %v", first)
+	}
+	if _, l := w.write(); !l.Warm || !slices.Equal(host(), first) {
+		t.Errorf("the second task found it so: %+v, in %v and not %v", l, host(), first)
+	}
+	w.Worker.Kill()
+	w.Worker = w.StartWorker("w1", w.Data, "--cache-models")
+	if _, l := w.write(); !l.Warm || !slices.Equal(host(), first) {
+		t.Errorf("the worker's next life found it so: %+v, in %v and not %v", l, host(), first)
+	}
+	w.Worker.Kill()
+	w.Worker = w.StartWorker("w1", w.Data, "--cache-models", "--cache-models-ttl", "1s")
+	w.Await("an unused host has ended", time.Minute, func() error {
+		if len(host()) > 0 {
+			return errors.New("it lives")
+		}
+		return nil
+	})
+	if _, l := w.write(); l.Warm {
+		t.Errorf("after its end it is %+v", l)
+	}
+}
+
+// BenchmarkWarm is how long a task takes until it can use a model of 43 million weights, 170 MB, that an earlier task has left loaded, and from
+// its start to its end, beside what the first one took to load it.
+func BenchmarkWarm(b *testing.B) {
+	for b.Loop() {
+		w := keeps(b, "768", "6")
+		_, cold := w.write()
+		if cold.Warm {
+			b.Fatal("the first task found the model loaded")
+		}
+		const turns = 5
+		var ready, whole []float64
+		for range turns {
+			done, l := w.write()
+			if !l.Warm {
+				b.Fatal("the model did not stay loaded")
+			}
+			ready, whole = append(ready, l.Seconds), append(whole, float64(done.FinishedAt-done.StartedAt)/1000)
+		}
+		slices.Sort(ready)
+		slices.Sort(whole)
+		b.ReportMetric(cold.Seconds, "load-s")
+		b.ReportMetric(ready[turns/2], "warm-load-s")
+		b.ReportMetric(whole[turns/2], "warm-task-s")
+		b.ReportMetric(100*ready[turns/2]/cold.Seconds, "%load")
+		b.ReportMetric(100*whole[turns/2]/cold.Seconds, "%task")
+	}
+	b.ReportMetric(0, "ns/op")
+}
