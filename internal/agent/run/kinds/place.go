@@ -161,7 +161,7 @@ func (p *place) command(entry []string) ([]string, error) {
 	switch first := argv[0]; {
 	case first == kind.EntryPython && p.python != "":
 		argv[0] = p.python
-		if p.a.InContainer() {
+		if p.a.InContainer() && p.a.Task.Spec.Launcher == "" { // which starts Python itself
 			return p.judged(argv)
 		}
 	case first == kind.EntryMuster:
