@@ -53,6 +53,7 @@ func TestWhatATaskShowed(t *testing.T) {
 		{"its worker came back without it", func(d *desk, _ muster.JobID) { d.do(event.Lost{Worker: "w"}, event.Joined{Worker: offer("w")}) }, []muster.Artifact{preview, curve}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			d := newDesk(t)
 			w := d.join("w")
 			job := d.submit(stage("a"))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -46,7 +47,7 @@ func TestLive(t *testing.T) {
 	}
 	next := func(n int) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(marks, fmt.Sprint(n)), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(marks, strconv.Itoa(n)), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -42,10 +42,10 @@ type Source struct {
 	Log     *slog.Logger
 }
 
-// Follow shows what the task leaves in the folder live of $MUSTER_OUT until the returned func is called. That one does
-// not wait for what is being uploaded. A failure costs the task nothing and is tried again.
-func Follow(from *Source) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
+// Follow shows what the task leaves in the folder live of $MUSTER_OUT until the returned func is called, also after
+// ctx has ended. That one does not wait for what is being uploaded. A failure costs the task nothing and is tried again.
+func Follow(ctx context.Context, from *Source) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := newShow(from)
 	var loop sync.WaitGroup
 	loop.Go(func() { s.run(ctx) })

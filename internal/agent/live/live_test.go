@@ -27,6 +27,7 @@ import (
 type server struct {
 	run.Transfer
 
+	t       *testing.T // of the bubble
 	out     string
 	fail    error
 	block   bool
@@ -77,14 +78,14 @@ func list(pairs ...string) string {
 }
 
 // inWorld runs f with a task that has a folder live.
-func inWorld(t *testing.T, f func(t *testing.T, v *server, s *show)) {
+func inWorld(t *testing.T, f func(v *server, s *show)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		v := &server{out: t.TempDir()}
+		v := &server{t: t, out: t.TempDir()}
 		if err := os.Mkdir(filepath.Join(v.out, muster.LiveDir), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		f(t, v, newShow(v.source()))
+		f(v, newShow(v.source()))
 	})
 }
 
@@ -109,7 +110,8 @@ func (v *server) write(t *testing.T, name, text string, age int) {
 }
 
 func TestShowsWhatChanged(t *testing.T) {
-	inWorld(t, func(t *testing.T, v *server, s *show) {
+	inWorld(t, func(v *server, s *show) {
+		t := v.t
 		look(t, v, s, "nothing is there", 0)
 		v.write(t, "a.png", "one", 9)
 		v.write(t, "b.csv", "1,2", 8)
@@ -133,7 +135,8 @@ func TestShowsWhatChanged(t *testing.T) {
 // What is written in place is taken when it rests; what is renamed into place is taken whole, also while the next
 // one takes its place.
 func TestNeverShowsHalfAFile(t *testing.T) {
-	inWorld(t, func(t *testing.T, v *server, s *show) {
+	inWorld(t, func(v *server, s *show) {
+		t := v.t
 		dir := filepath.Join(v.out, muster.LiveDir)
 		meanwhile := func(change func() error) {
 			go func() {
@@ -180,7 +183,8 @@ func TestWhatIsNotShown(t *testing.T) {
 		}, "live/x is not shown while the task runs: it has more than 16MiB"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, v *server, s *show) {
+			inWorld(t, func(v *server, s *show) {
+				t := v.t
 				secrets := t.TempDir()
 				if err := errors.Join(os.WriteFile(secrets+"/key", []byte("secret"), 0o600), c.make(filepath.Join(v.out, muster.LiveDir), secrets)); err != nil {
 					t.Fatal(err)
@@ -196,7 +200,8 @@ func TestWhatIsNotShown(t *testing.T) {
 }
 
 func TestOfManyFilesTheLastAreShown(t *testing.T) {
-	inWorld(t, func(t *testing.T, v *server, s *show) {
+	inWorld(t, func(v *server, s *show) {
+		t := v.t
 		var last []string
 		for i := range muster.MaxLive + 2 {
 			name := fmt.Sprintf("step-%02d", i)
@@ -215,7 +220,8 @@ func TestOfManyFilesTheLastAreShown(t *testing.T) {
 }
 
 func TestFailedUploadsAreTriedAgainAndLessOften(t *testing.T) {
-	inWorld(t, func(t *testing.T, v *server, s *show) {
+	inWorld(t, func(v *server, s *show) {
+		t := v.t
 		v.write(t, "a", "one", 9)
 		v.fail = errors.New("the server's disk is full")
 		for range 2 * slowest {
@@ -233,7 +239,8 @@ func TestFailedUploadsAreTriedAgainAndLessOften(t *testing.T) {
 }
 
 func TestWhatATaskMayShowIsBounded(t *testing.T) {
-	inWorld(t, func(t *testing.T, v *server, s *show) {
+	inWorld(t, func(v *server, s *show) {
+		t := v.t
 		s.budget = 80
 		v.write(t, "a", strings.Repeat("x", 39), 9)
 		look(t, v, s, "half of it", 1, list("a", strings.Repeat("x", 39)))
@@ -253,10 +260,11 @@ func TestWhatATaskMayShowIsBounded(t *testing.T) {
 
 // A task that ends while a file is on its way waits for nothing, and one without files costs next to nothing.
 func TestTheEndWaitsForNoUpload(t *testing.T) {
-	inWorld(t, func(t *testing.T, v *server, _ *show) {
+	inWorld(t, func(v *server, _ *show) {
+		t := v.t
 		v.write(t, "a", "one", 9)
 		v.block = true
-		stop := Follow(v.source())
+		stop := Follow(t.Context(), v.source())
 		time.Sleep(every + rest)
 		synctest.Wait()
 		began := time.Now()
