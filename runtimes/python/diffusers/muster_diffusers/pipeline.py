@@ -194,7 +194,11 @@ class Pipeline:
         if safety == "off":
             return None
         if checker is None or extractor is None:
-            raise Fail("dependency", f"safety: {safety} is asked for, and model {self.name} brings no safety checker: take a model that has one, or write safety: off and look at the images yourself")
+            raise Fail(
+                "dependency",
+                f"safety: with {safety}{' (the default)' if safety == 'on' else ''} a checker that the model brings looks at each image, and model {self.name} brings no safety checker: "
+                "write safety: off and look at the images yourself, or take a model that has one, such as stable-diffusion-v1-5/stable-diffusion-v1-5",
+            )
         return checker.eval(), extractor
 
     def _schedule(self, name: Optional[str]) -> None:
