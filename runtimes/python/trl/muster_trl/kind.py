@@ -102,6 +102,7 @@ def main() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)  # PEFT asks Transformers for something by its former name
     run(lambda given: train(sys.argv[1], given))
+    launch.parted()
 
 
 if __name__ == "__main__":

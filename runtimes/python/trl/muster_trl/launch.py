@@ -71,6 +71,16 @@ def halved() -> int:
     return int(os.environ.get(HALVED) or 0)
 
 
+def parted() -> None:
+    """End what a process that trained well has with the others, while Python is whole: the threads behind it are not to run into its end."""
+    if "torch" not in sys.modules:
+        return
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+
+
 def stopping() -> bool:
     """Whether the program that started this one was asked to stop."""
     file = os.environ.get(STOP)

@@ -165,7 +165,17 @@ def started(task, kind, given, **env):
     )  # fmt: skip
 
 
-def until(condition, child, seconds=240):
+def ends(child, task, status):
+    """It ends like this. What it printed is told if not: several processes that wait for each other are slow on a busy machine, and may hang."""
+    try:
+        ended = child.wait(900)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        ended = "still running"
+    assert ended == status, (task.folder / "log").read_text()[-3000:]
+
+
+def until(condition, child, seconds=600):
     """Wait for what another process does; its own end ends the wait."""
     end = time.monotonic() + seconds
     while not condition():
@@ -221,7 +231,7 @@ def torch_weights(folder):
 def test_two_processes_make_what_one_makes(task, llama):
     training = {"batch_size": 2, "learning_rate": 0.003, "max_steps": 5, "seed": 7, "nproc_per_node": 2, "scheduler": "constant"}
     child = started(task, "sft", {"model": llama, "dataset": FACTS * 2, "training": training}, OMP_NUM_THREADS="1")
-    assert child.wait(400) == 0, (task.folder / "log").read_text()[-3000:]
+    ends(child, task, 0)
     result = task.json("result.json")
     assert result["processes"] == 2 and result["steps"] == 5 and result["modelUrl"] == "ipfs://{final_model.tar.gz}"
     assert sorted(p.name for p in task.out.iterdir()) == ["final_model.tar.gz", "metrics.json", "responses.json", "result.json"]
@@ -241,14 +251,14 @@ def test_several_processes_stop_together_and_one_that_fails_ends_all(task, llama
     given = {"model": llama, "dataset": ["red cat"] * 4, "reward": {"module": "judge.py:worth"}, "ppo": {"max_new_tokens": 2, "ppo_epochs": 1}}
     given["training"] = {"batch_size": 2, "max_steps": 1000, "save_steps": 1000, "nproc_per_node": 2}
     child = started(task, "ppo", given, OMP_NUM_THREADS="1")
-    until(lambda: (task.folder / "events").exists() and any(e.get("step", "").startswith("step 3/") for e in task.events()), child, 400)
+    until(lambda: (task.folder / "events").exists() and any(e.get("step", "").startswith("step 3/") for e in task.events()), child)
     os.killpg(child.pid, signal.SIGTERM)  # as a worker does: all of them
-    assert child.wait(120) == 143, (task.folder / "log").read_text()[-3000:]
+    ends(child, task, 143)
     saved = [p.name for p in task.checkpoint.glob("checkpoint-*")]
     assert len(saved) == 1 and not (task.out / "failure.json").exists()
     (task.folder / "broken").touch()
     child = started(task, "ppo", given, OMP_NUM_THREADS="1")
-    assert child.wait(400) == 1
+    ends(child, task, 1)
     assert task.json("failure.json")["reason"] == "bad_input" and "0 rewards for 2 texts" in task.json("failure.json")["message"]
     assert f"going on from {saved[0]}" in (task.folder / "log").read_text()
 
