@@ -1,12 +1,18 @@
 package ml
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/moby/moby/client"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/mustertest/engines"
@@ -71,4 +77,90 @@ func TestKindsInContainers(t *testing.T) {
 	w.do("test", map[string]any{}, within(shell)).failed(muster.Dependency, "no Python")
 	w.do("mnist_training", map[string]any{"dataset": "digits"}, within(shell)).failed(muster.Dependency, "no python3 in the image")
 	engines.NothingLeft(t, engines.Shared(t), before)
+}
+
+// debian puts an image into the engine of the packages of this machine's Debian that have these names, with all that they need, as they lie here.
+func debian(t *testing.T, name string, packages ...string) string {
+	t.Helper()
+	for _, program := range []string{"apt-cache", "dpkg", "tar"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("skipped: there is no %s, which knows what belongs to a package", program)
+		}
+	}
+	// Paths are those of a system whose /bin, /lib, /lib64 and /sbin lead to /usr; what leads from there to alternatives belongs to no package.
+	const pack = `
+		set -e
+		apt-cache depends --recurse --installed --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances "$@" |
+			grep '^[[:alnum:]]' | sort -u | xargs dpkg -L 2>/dev/null >"$LIST.all" || true
+		{
+			sed -E 's#^/(bin|lib|lib64|sbin)/#/usr/\1/#' "$LIST.all" |
+				grep -vE '^/(bin|lib|lib64|sbin|\.|dev|proc|sys)$|^/(etc/(shadow|gshadow)|usr/(share/(doc|man|locale|unicode|proj)|include|src|lib/gcc|bin/.*-linux-gnu-)|usr/lib/[^/]*/dri)|\.a$'
+			find /etc/alternatives
+			find /usr/lib /usr/bin -lname '/etc/alternatives/*'
+		} | sort -u | while read -r path; do [ ! -e "$path" ] && [ ! -L "$path" ] || printf '%s\n' "$path"; done >"$LIST"
+		mkdir "$LIST.root" "$LIST.root/tmp"; chmod 1777 "$LIST.root/tmp"
+		for dir in bin lib lib64 sbin; do ln -s "usr/$dir" "$LIST.root/$dir"; done
+		tar -c --ignore-failed-read -C "$LIST.root" bin lib lib64 sbin tmp -C / --no-recursion --files-from "$LIST"`
+	tar := exec.CommandContext(t.Context(), "bash", append([]string{"-c", pack, "pack"}, packages...)...)
+	tar.Env = append(os.Environ(), "LIST="+t.TempDir()+"/list", "LC_ALL=C")
+	var said strings.Builder
+	tar.Stderr = &said
+	files, err := tar.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tar.Start(); err != nil {
+		t.Fatal(err)
+	}
+	host := engines.Shared(t)
+	name = fmt.Sprintf("muster-test/%s:%d", name, os.Getpid())
+	made, err := engines.API(t, host).ImageImport(t.Context(), client.ImageImportSource{Source: files, SourceName: "-"}, name, client.ImageImportOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer made.Close()
+	b, err := io.ReadAll(made)
+	if tarred := tar.Wait(); err != nil || tarred != nil || strings.Contains(string(b), `"error"`) {
+		t.Fatalf("the image %s: %v, %v: %s %s", name, err, tarred, b, said.String())
+	}
+	t.Cleanup(func() {
+		api, err := client.New(client.WithHost(host))
+		if err != nil {
+			return
+		}
+		defer api.Close()
+		_, _ = api.ImageRemove(context.Background(), name, client.ImageRemoveOptions{Force: true}) // the engine may be gone
+	})
+	return name
+}
+
+// TestTrainingInAContainer trains with the PyTorch of an image, as an ordinary user who cannot change it, and says what an image lacks.
+func TestTrainingInAContainer(t *testing.T) {
+	if os.Getenv("MUSTER_TEST_ML") == "" {
+		t.Skip("skipped: it makes an image of a GiB: run make test-ml")
+	}
+	need(t, "torch", "sklearn", "pandas", "matplotlib", "PIL")
+	w := boxed(t)
+	bare := debian(t, "bare", "python3", "python3-numpy")
+	input := map[string]any{"dataset": "digits", "epochs": 5}
+	w.do("mnist_training", input, within(bare)).failed(muster.Dependency, bare+" lacks torch>=1.13 and scikit-learn", "for runtime torch", "leave image out")
+
+	torch := debian(t, "torch", "python3-torch", "python3-sklearn", "python3-pandas", "python3-matplotlib", "python3-pil")
+	var result struct {
+		FinalAccuracy float64
+		ModelURL      string
+	}
+	done := w.do("mnist_training", input, within(torch))
+	done.succeeded(&result)
+	if result.FinalAccuracy < 0.97 || !strings.HasPrefix(result.ModelURL, "ipfs://Qm") || done.Image == "" || done.Progress == nil || *done.Progress != 1 {
+		t.Errorf("in %q it came to %v: %s", done.Image, done.Progress, done.Result)
+	}
+	if model := done.file("model.pt"); len(model) < 10_000 {
+		t.Errorf("model.pt has %d bytes", len(model))
+	}
+	if done.Metrics["val_accuracy"] != result.FinalAccuracy {
+		t.Errorf("its figures are %v", done.Metrics)
+	}
+	input["learning_rate"] = 1e30
+	w.do("mnist_training", input, within(torch)).failed(muster.Diverged, "take a smaller learning_rate")
 }
