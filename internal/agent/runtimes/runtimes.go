@@ -76,7 +76,7 @@ type Runtimes struct {
 
 	mu    sync.Mutex
 	given map[string]*run.Runtime // checked in this life, by name; with Config.Python
-	seen  map[string]time.Time    // when an environment was last checked, by its folder
+	seen  map[string]time.Time    // until when what was found of an environment holds, by its folder
 	code  string                  // the folder of modules, once it is written
 }
 
@@ -113,8 +113,9 @@ func New(cfg Config) (*Runtimes, error) { //nolint:gocritic // it is kept
 // buildTimeout bounds the making of a runtime, with waiting for another that makes it.
 const buildTimeout = 3 * time.Hour
 
-// recheck is how long what was found of an environment holds.
-const recheck = 30 * time.Second
+// recheck is how many times as long as looking at an environment what was found holds: with one short task after the other,
+// a twentieth of a core is spent on that.
+const recheck = 20
 
 // Get returns a runtime, built if need be.
 func (r *Runtimes) Get(ctx context.Context, name string, watch run.Watch) (*run.Runtime, error) {
@@ -174,22 +175,22 @@ func (r *Runtimes) usable(ctx context.Context, d *definition, dir string) error 
 		return err
 	}
 	r.mu.Lock()
-	checked, known := r.seen[dir]
+	until, known := r.seen[dir]
 	r.mu.Unlock()
 	if !known {
 		if err := r.works(ctx, dir); err != nil {
 			return err
 		}
 	}
-	if time.Since(checked) > recheck {
+	if begun := time.Now(); begun.After(until) {
 		if err := check(dir, &rec); err != nil {
 			return err
 		}
+		r.mu.Lock()
+		r.seen[dir] = time.Now().Add(recheck * time.Since(begun))
+		r.mu.Unlock()
 	}
 	now := time.Now()
-	r.mu.Lock()
-	r.seen[dir] = now
-	r.mu.Unlock()
 	if err := os.Chtimes(filepath.Join(dir, marker), now, now); err != nil {
 		r.cfg.Log.Warn("that a runtime is used cannot be noted", slog.String("runtime", d.name), slog.Any("error", err))
 	}
@@ -210,7 +211,7 @@ func (r *Runtimes) build(ctx context.Context, d *definition, dir string, why err
 		return context.Cause(ctx)
 	}
 	if !errors.Is(why, errAbsent) {
-		r.cfg.Log.Warn("a damaged runtime is made anew", slog.String("runtime", d.name), slog.Any("found", why))
+		r.cfg.Log.Log(ctx, r.bad(), "a damaged runtime is made anew", slog.String("runtime", d.name), slog.Any("found", why))
 		watch.Say("runtime " + d.name + " is damaged and made anew (dependency recovery): " + why.Error())
 	}
 	r.clear(d.name)
@@ -229,7 +230,7 @@ func (r *Runtimes) build(ctx context.Context, d *definition, dir string, why err
 		err = r.envs.Make(ctx, want, dir, done, watch)
 	}
 	if err != nil {
-		r.cfg.Log.Warn("a runtime cannot be made", slog.String("runtime", d.name), slog.Any("error", err))
+		r.cfg.Log.Log(ctx, r.bad(), "a runtime cannot be made", slog.String("runtime", d.name), slog.Any("error", err))
 		if t, ok := errors.AsType[*run.TaskError](err); ok && t.Reason == muster.DiskFull {
 			r.yield(ctx)
 		}
@@ -244,6 +245,14 @@ func (r *Runtimes) build(ctx context.Context, d *definition, dir string, why err
 	}
 	r.cfg.Log.Info("a runtime is ready", slog.String("runtime", d.name), slog.Duration("after", took))
 	return nil
+}
+
+// bad is the level of what whoever asked for a runtime is told, too: to one at a terminal once is enough.
+func (r *Runtimes) bad() slog.Level {
+	if r.cfg.Apart {
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
 }
 
 // yield leaves a disk that is full no fuller than it must be: what was fetched in vain is not kept.

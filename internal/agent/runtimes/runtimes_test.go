@@ -112,7 +112,7 @@ func TestADamagedRuntimeIsMadeAnew(t *testing.T) {
 	if err := os.Truncate(filepath.Join(module, "__init__.py"), 10); err != nil {
 		t.Fatal(err)
 	}
-	again, said := w.get(w.life(), "tiny")
+	again, said := w.get(life, "tiny")
 	for _, words := range []string{"dependency recovery", "nugget/__init__.py of nugget 1.5 has 10 bytes", "the packages that were kept are damaged, too"} {
 		if !strings.Contains(said, words) {
 			t.Errorf("it does not say %q: %s", words, said)

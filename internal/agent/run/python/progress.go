@@ -54,8 +54,9 @@ func (p *progress) began(pid int) {
 }
 
 func (p *progress) line(line string) {
-	if p.last = append(p.last, strings.TrimRight(line, " \r")); len(p.last) > tail {
-		p.last = p.last[1:]
+	if !strings.HasPrefix(line, "Using Python ") { // which is not why it fails
+		p.last = append(p.last, strings.TrimRight(line, " \r"))
+		p.last = p.last[max(0, len(p.last)-tail):]
 	}
 	if !p.quiet {
 		p.watch.Say("uv: " + line)
