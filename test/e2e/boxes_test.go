@@ -75,11 +75,19 @@ func TestContainersEndWithoutAWorker(t *testing.T) {
 	slow.Tasks[0].Timeout = muster.Duration(5 * time.Second)
 	var jobs []muster.JobID
 	for _, s := range []*muster.Spec{
-		b.shell("good", held+"echo late; echo data > $MUSTER_OUT/model.bin"), b.shell("bad", held+"echo failing >&2; exit 9"), slow,
+		b.shell("good", "mkdir $MUSTER_OUT/live; echo so far > $MUSTER_OUT/live/curve; "+held+"echo late; echo data > $MUSTER_OUT/model.bin"), b.shell("bad", held+"echo failing >&2; exit 9"), slow,
 	} {
 		job := b.Submit(s)
 		b.Running(job.ID, 1)
 		jobs = append(jobs, job.ID)
+		if len(jobs) == 1 {
+			b.Await("it shows a file while it runs", 30*time.Second, func() error {
+				if task := b.Tasks(job.ID)[0]; len(task.Artifacts) != 1 || task.Artifacts[0].Name != "live/curve" {
+					return fmt.Errorf("it is %s and has the artifacts %v", task.State, task.Artifacts)
+				}
+				return nil
+			})
+		}
 	}
 	w.Kill()
 	b.open()
