@@ -188,7 +188,11 @@ func (a *app) runTask(ctx context.Context, c *runConfig, args []string) error {
 		return frame.Write(a.Out, []byte(jobs[0].ID.String()+"\n"))
 	}
 	defined := c.task.Kind != "" && !slices.Contains(kind.Core(), c.task.Kind)
-	if err := follow.Follow(ctx, a.App, server, jobs[0], defined); err != nil || !defined {
+	tell := follow.Nothing
+	if defined {
+		tell = follow.Artifacts
+	}
+	if err := follow.Follow(ctx, a.App, server, jobs[0], tell); err != nil || !defined {
 		return err
 	}
 	// What kinds with an input find out is their result rather than what they print.

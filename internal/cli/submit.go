@@ -61,7 +61,7 @@ func (a *app) submit(ctx context.Context, c *submitConfig, args []string) error 
 		var first error
 		for _, job := range jobs {
 			a.Say("job %s: %s", job.ID, term.Clean(job.Name))
-			err := follow.Follow(ctx, a.App, server, job, true)
+			err := follow.Follow(ctx, a.App, server, job, follow.Left)
 			if _, ended := errors.AsType[*frame.StatusError](err); err != nil && !ended {
 				return err
 			}

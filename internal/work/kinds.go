@@ -1,6 +1,11 @@
 package work
 
 import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -80,6 +85,40 @@ func (w *Worker) own() []kinds.Own {
 		w.log.Error("a kind is not offered: " + err.Error())
 	}
 	return own
+}
+
+// kindsLook is the time between looks at the folder of own kinds.
+const kindsLook = 15 * time.Second
+
+// watchKinds tells, until ctx ends, when the owner's own kinds are no longer those that are offered: they are read when the worker starts.
+func (w *Worker) watchKinds(ctx context.Context) error {
+	tick := time.NewTicker(kindsLook)
+	defer tick.Stop()
+	read := stampKinds(w.cfg.AI.Kinds)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if now := stampKinds(w.cfg.AI.Kinds); now != read {
+			read = now
+			w.log.Warn("the owner's own kinds have changed: they are read when the worker starts anew, for which kill -USR2 is enough, and tasks go on",
+				slog.String("folder", w.cfg.AI.Kinds), slog.Int("pid", os.Getpid()))
+		}
+	}
+}
+
+// stampKinds is another text when the definitions in a folder are others.
+func stampKinds(dir string) string {
+	var b strings.Builder
+	files, _ := filepath.Glob(filepath.Join(dir, "*", "kind.yaml")) // of a folder that Load took
+	for _, name := range files {
+		if info, err := os.Stat(name); err == nil {
+			fmt.Fprintf(&b, "%s %d %d\n", name, info.Size(), info.ModTime().UnixNano())
+		}
+	}
+	return b.String()
 }
 
 // checkKinds looks whether there are all kinds that the owner names.

@@ -1,12 +1,16 @@
 package work
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -56,5 +60,32 @@ func TestAllowedKindsAreKnown(t *testing.T) {
 	}
 	if _, err := Kind("Resize me"); err == nil {
 		t.Error("Resize me is taken for a kind")
+	}
+}
+
+func TestAChangeOfOwnKindsIsTold(t *testing.T) { synctest.Test(t, changedKinds) }
+
+func changedKinds(t *testing.T) {
+	var lines bytes.Buffer
+	dir := t.TempDir()
+	w := &Worker{cfg: Config{AI: AI{Kinds: dir}}, log: slog.New(slog.NewTextHandler(&lines, nil))}
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.watchKinds(ctx) }()
+	synctest.Wait() // it has looked for the first time
+	for _, text := range []string{"", "name: words", "name: words2", ""} {
+		if text != "" {
+			if err := errors.Join(os.MkdirAll(filepath.Join(dir, "words"), 0o700), os.WriteFile(filepath.Join(dir, "words", "kind.yaml"), []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * kindsLook)
+	}
+	end()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(lines.String(), "the owner's own kinds have changed"); n != 2 {
+		t.Errorf("two changes are told %d times: %s", n, &lines)
 	}
 }

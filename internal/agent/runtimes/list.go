@@ -3,6 +3,8 @@ package runtimes
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
 
@@ -132,6 +134,9 @@ func (r *Runtimes) Remove(ctx context.Context, name string, watch run.Watch) (fr
 			return freed, muster.Errorf(muster.Internal, "runtime %s cannot be removed: %w", name, err)
 		}
 		freed += b.drop(p.dir)
+	}
+	if _, err := os.Lstat(r.envs.Cache()); errors.Is(err, fs.ErrNotExist) {
+		return freed, nil // else uv would be fetched to remove nothing
 	}
 	if err := r.envs.Forget(ctx); err != nil {
 		return freed, muster.Errorf(muster.Internal, "the packages that were kept cannot be removed: %w", err)

@@ -19,13 +19,23 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
+// Tell is what is said when a job has ended of what it left.
+type Tell int
+
+// What may be said. At a terminal it is no less than Left.
+const (
+	Nothing   Tell = iota
+	Artifacts      // how to come to its artifacts
+	Left           // and to its results
+)
+
 // follower shows one job until it has ended: its output, and on a terminal a
 // status line.
 type follower struct {
 	app    *frame.App
 	server *client.Client
 	id     muster.JobID
-	tell   bool // of what it left
+	tell   Tell
 	began  time.Time
 	status *term.Status
 
@@ -39,9 +49,12 @@ var errDetached = errors.New("detached")
 
 // Follow shows a job until it has ended and returns its exit status as an
 // error. SIGINT and SIGTERM cancel the job; at a terminal the user is asked
-// whether they should. With tell, as at a terminal, it is said at the end how to come to the job's results and artifacts.
-func Follow(ctx context.Context, a *frame.App, server *client.Client, job muster.Job, tell bool) error {
-	f := &follower{app: a, server: server, id: job.ID, tell: tell || a.Err.Live, began: time.Now(), status: term.NewStatus(a.Err), seen: progressView{job: job}, shown: map[string]bool{}}
+// whether they should. tell is said at the end.
+func Follow(ctx context.Context, a *frame.App, server *client.Client, job muster.Job, tell Tell) error {
+	if tell == Nothing && a.Err.Live {
+		tell = Left
+	}
+	f := &follower{app: a, server: server, id: job.ID, tell: tell, began: time.Now(), status: term.NewStatus(a.Err), seen: progressView{job: job}, shown: map[string]bool{}}
 	sigs := make(chan os.Signal, 1)
 	signal.Notify(sigs, frame.StopSignals()...) // before anything is shown that asks for a Ctrl-C
 	defer signal.Stop(sigs)
@@ -85,8 +98,8 @@ func (f *follower) outcome(ctx context.Context, job muster.Job) error {
 	if live {
 		f.app.Say("job %s %s after %s", job.ID, f.app.Err.Paint(frame.StateStyle(string(job.State)), string(job.State)), term.Elapsed(time.Since(f.began)))
 	}
-	if f.tell {
-		kept(ctx, f.app, f.server, job)
+	if f.tell != Nothing {
+		kept(ctx, f.app, f.server, job, f.tell)
 	}
 	if status == 0 {
 		return nil

@@ -17,7 +17,7 @@ const (
 )
 
 // kept tells how to come to what a job left. It is no reason to fail if that is not known.
-func kept(ctx context.Context, a *frame.App, server *client.Client, job muster.Job) {
+func kept(ctx context.Context, a *frame.App, server *client.Client, job muster.Job, tell Tell) {
 	var files []muster.Artifact
 	results := false
 	n, from := 0, 0
@@ -32,7 +32,7 @@ func kept(ctx context.Context, a *frame.App, server *client.Client, job muster.J
 		files = append(files, t.Artifacts...)
 		results = results || len(t.Result) > 0
 	}
-	if results {
+	if results && tell == Left {
 		a.Say("result: muster result %s", job.ID)
 	}
 	if text := listed(files, from, job.Counts.Total() > countedTasks); text != "" {

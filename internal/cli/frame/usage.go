@@ -99,6 +99,9 @@ func (c *Command) usageError(_ context.Context, cmd *cli.Command, err error, _ b
 		if instead := c.Foreign[m[1]]; instead != "" {
 			return muster.Errorf(muster.Invalid, "there is no option %s: %s; see %s", dashed(m[1]), instead, help)
 		}
+		if m[1] == "json" && slices.ContainsFunc(cmd.Flags, writesJSON) {
+			return muster.Errorf(muster.Invalid, "there is no option --json: write -o json; see %s", help)
+		}
 		return unknown("option", dashed(m[1]), cli.SuggestFlag(cmd.Flags, m[1], false), help)
 	}
 	if m := missingValue.FindStringSubmatch(text); m != nil {
@@ -108,6 +111,12 @@ func (c *Command) usageError(_ context.Context, cmd *cli.Command, err error, _ b
 		return muster.Errorf(muster.Invalid, "%s %s is wrong: %s", dashed(m[2]), m[1], m[3])
 	}
 	return muster.Errorf(muster.Invalid, "%s; see %s", text, help)
+}
+
+// writesJSON reports whether an option is the one for formats.
+func writesJSON(f cli.Flag) bool {
+	d, ok := f.(cli.DocGenerationFlag)
+	return ok && slices.Contains(f.Names(), "output") && strings.Contains(d.GetUsage(), "json")
 }
 
 // misuse makes one sentence of the errors that come before a command begins.

@@ -318,6 +318,10 @@ func removeCommand(app *frame.App) *cli.Command {
 				if err != nil {
 					return err
 				}
+				if size == 0 {
+					app.Say("runtime %s is not installed: there is nothing to remove", name)
+					continue
+				}
 				app.Say("runtime %s: removed, which frees %s", name, size)
 			}
 			return nil
