@@ -14,6 +14,7 @@ import (
 type loaded struct {
 	Seconds float64 `json:"load_seconds"`
 	Warm    bool
+	Used    float64 `json:"seconds"` // how long the task worked with it
 }
 
 // keeps has a worker that keeps models loaded, and a model of GPT-2's form in its folder of models.
@@ -65,31 +66,30 @@ func TestAModelStaysLoaded(t *testing.T) {
 	}
 }
 
-// BenchmarkWarm is how long a task takes until it can use a model of 43 million weights, 170 MB, that an earlier task has left loaded, and from
-// its start to its end, beside what the first one took to load it.
+// BenchmarkWarm is how long a task is at work besides its work with a model of 43 million weights, 170 MB, that an earlier task has left
+// loaded, from its start to its end, beside what the first one took to load it; and what of it is the wait for the host.
 func BenchmarkWarm(b *testing.B) {
+	const turns = 7
 	for b.Loop() {
 		w := keeps(b, "768", "6")
 		_, cold := w.write()
 		if cold.Warm {
 			b.Fatal("the first task found the model loaded")
 		}
-		const turns = 5
-		var ready, whole []float64
+		var waits, starts []float64
 		for range turns {
 			done, l := w.write()
 			if !l.Warm {
 				b.Fatal("the model did not stay loaded")
 			}
-			ready, whole = append(ready, l.Seconds), append(whole, float64(done.FinishedAt-done.StartedAt)/1000)
+			waits, starts = append(waits, l.Seconds), append(starts, float64(done.FinishedAt-done.StartedAt)/1000-l.Used)
 		}
-		slices.Sort(ready)
-		slices.Sort(whole)
+		slices.Sort(waits)
+		slices.Sort(starts)
 		b.ReportMetric(cold.Seconds, "load-s")
-		b.ReportMetric(ready[turns/2], "warm-load-s")
-		b.ReportMetric(whole[turns/2], "warm-task-s")
-		b.ReportMetric(100*ready[turns/2]/cold.Seconds, "%load")
-		b.ReportMetric(100*whole[turns/2]/cold.Seconds, "%task")
+		b.ReportMetric(waits[turns/2], "warm-wait-s")
+		b.ReportMetric(starts[turns/2], "warm-start-s")
+		b.ReportMetric(100*starts[turns/2]/cold.Seconds, "%-of-load")
 	}
 	b.ReportMetric(0, "ns/op")
 }
