@@ -89,7 +89,7 @@ print(batch.fitting(8, SimpleNamespace(type="cpu"), True, work)[1])
 
 def program(limit, **kwargs):
     env = {**os.environ, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
-    return subprocess.run([sys.executable, "-c", PROGRAM.replace("LIMIT", limit)], env=env, capture_output=True, text=True, timeout=100, **kwargs)
+    return subprocess.run([sys.executable, "-c", PROGRAM.replace("LIMIT", limit)], env=env, capture_output=True, text=True, timeout=600, **kwargs)
 
 
 def test_a_real_limit_of_the_address_space_halves():

@@ -12,7 +12,7 @@ def kind(tmp_path, code, given="{}"):
     out = tmp_path / "out"
     out.mkdir()
     env = {"MUSTER_INPUT": str(tmp_path / "input.json"), "MUSTER_OUT": str(out), "MUSTER_TASK": "1.0", "PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=600)
     (tmp_path / "log").write_text(done.stderr)
     return done.returncode, {p.name: json.loads(p.read_text()) for p in out.glob("*.json")}
 

@@ -24,7 +24,7 @@ class Done:
             "PYTHONPATH": ":".join(sys.path),
         }
         program = "import atexit, resource, runpy\natexit.register(lambda: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))\nrunpy.run_module('muster_data.kind', run_name='__main__')"
-        done = subprocess.run([sys.executable, "-c", program], cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+        done = subprocess.run([sys.executable, "-c", program], cwd=folder, env=env, capture_output=True, text=True, timeout=600)
         self.said, self.status, self.peak = done.stdout + done.stderr, done.returncode, int(done.stdout.split()[-1]) << 10
         self.result = json.loads((out / "result.json").read_text()) if (out / "result.json").exists() else None
         self.failure = json.loads((out / "failure.json").read_text()) if (out / "failure.json").exists() else None

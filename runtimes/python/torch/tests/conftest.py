@@ -40,7 +40,7 @@ class Task:
     def run(self, **given):
         """Returns what it printed; the exit code is in `status`."""
         process = self.start(**given)
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=600)
         self.status = process.returncode
         return said
 

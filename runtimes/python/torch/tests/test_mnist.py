@@ -75,7 +75,7 @@ def test_one_that_is_asked_to_stop_saves_what_it_has(task):
         if "epoch 2/" in line:
             break
     process.terminate()
-    rest, _ = process.communicate(timeout=60)
+    rest, _ = process.communicate(timeout=600)
     assert process.returncode == 143
     assert "is kept" in rest or "Traceback" not in rest
     assert list((t.folder / "checkpoint").glob("state-*.pt"))

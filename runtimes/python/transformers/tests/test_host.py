@@ -153,7 +153,7 @@ def test_bad_input_is_told_as_it_is(task, models, host, monkeypatch):
 
 
 def ended(process):
-    return process.wait(timeout=60)
+    return process.wait(timeout=600)
 
 
 def test_a_host_ends_in_time(host):
