@@ -24,6 +24,7 @@
 //
 // A host belongs to no life of the worker. Each has a folder with its socket, its log and what it was started with: the next life finds it there,
 // and goes on with it if its process still is the recorded one and answers. One without a worker ends when its time to live has passed.
+// What was noted before there was a process, or not at all, is found by a mark in its environment and ended.
 //
 // # What is not promised
 //
