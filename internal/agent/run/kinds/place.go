@@ -122,7 +122,7 @@ func (p *place) runtime(ctx context.Context, name string) error {
 	if p.d.on.Env.Runtimes == nil {
 		return errNoRuntimes
 	}
-	rt, err := p.d.on.Env.Runtimes.Get(ctx, name, run.Watch{Step: p.a.Step, Say: p.a.Say})
+	rt, err := p.d.on.Env.Runtimes.Get(ctx, name, run.Watch{Step: p.a.Step, Say: p.a.Say, For: "task " + p.a.Task.Attempt.Task.String()})
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,8 @@ func newCount(dir string) *count {
 	n := &count{left: map[string]int{}}
 	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		switch {
-		case err != nil: // it has gone
+		case err != nil:
+			return nil //nolint:nilerr // it has gone
 		case e.IsDir() && e.Name() == compiledDir:
 			return fs.SkipDir
 		case e.Type().IsRegular() && filepath.Ext(path) == ".py":
