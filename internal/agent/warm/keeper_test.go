@@ -348,7 +348,7 @@ func TestNoHostIsForgotten(t *testing.T) {
 		t.Skip("processes cannot be told from later ones of their number here")
 	}
 	data := filepath.Join(t.TempDir(), "worker")
-	life := exec.Command(os.Args[0], workerWord, data) //nolint:noctx // it is killed by what it starts
+	life := exec.Command(os.Args[0], workerWord, data)
 	if err := life.Run(); err == nil || life.ProcessState.ExitCode() != -1 {
 		t.Fatalf("the worker was not killed: %v", err)
 	}
