@@ -84,8 +84,10 @@ def keep(name: str, value: Any) -> Path:
     return muster.save(name, json.dumps(_finite(value), indent=1))
 
 
-def run(work: Callable[[Json], Optional[Json]]) -> None:
+def run(work: Callable[[Json], Optional[Json]], says: bool = True) -> None:
     """Run a kind to its end and exit: 0, or 1 with failure.json, or 128+15 when asked to stop.
+
+    The sentence of an expected failure is in the log, too, unless says is False: for a process of several, whose parent reads failure.json and says it once.
 
     SIGTERM raises SystemExit in the main thread, so that `finally` blocks save what there is.
     """
@@ -95,7 +97,7 @@ def run(work: Callable[[Json], Optional[Json]]) -> None:
         if result is not None:
             muster.result(_finite(result))
     except Fail as e:
-        _failed(e.reason, str(e), **e.detail)
+        _failed(e.reason, str(e), says, **e.detail)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as e:  # noqa: BLE001 - whatever it is, the user is told
@@ -103,7 +105,7 @@ def run(work: Callable[[Json], Optional[Json]]) -> None:
         if reason is None:  # nobody expected it: where it happened is what helps
             traceback.print_exc()
             sys.exit(1)
-        _failed(reason, message)
+        _failed(reason, message, says)
 
 
 @contextmanager
@@ -144,9 +146,10 @@ def _first(e: BaseException) -> str:
     return text[0].rstrip(".")[:300] if text else type(e).__name__
 
 
-def _failed(reason: str, message: str, **detail: Any) -> None:
+def _failed(reason: str, message: str, says: bool, **detail: Any) -> None:
     body = {"reason": reason, "message": message, **_finite(detail)}
-    print(f"{reason}: {message}", file=sys.stderr, flush=True)
+    if says:
+        print(f"{reason}: {message}", file=sys.stderr, flush=True)
     try:
         with open(os.path.join(muster.out_dir(), "failure.json"), "w", encoding="utf-8") as f:
             json.dump(body, f)

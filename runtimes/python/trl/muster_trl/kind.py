@@ -101,7 +101,7 @@ def main() -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "warning")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)  # PEFT asks Transformers for something by its former name
-    run(lambda given: train(sys.argv[1], given))
+    run(lambda given: train(sys.argv[1], given), says=launch.PLAN not in os.environ)
     launch.parted()
 
 

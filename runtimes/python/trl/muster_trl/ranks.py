@@ -1,9 +1,14 @@
-"""torchrun that leaves it to its processes to end when the task is asked to stop: they save their state first, all after the same step."""
+"""torchrun that leaves it to its processes to end when the task is asked to stop: they save their state first, all after the same step.
 
+Which process failed and how it ended, torchrun tells at length; here only that one was killed is told, for the others say themselves why they fail.
+"""
+
+import logging
 import signal
 import sys
 
 from torch.distributed import run
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 
 def main() -> None:
@@ -11,7 +16,14 @@ def main() -> None:
     option = "--signals-to-handle"
     if any(option in action.option_strings for action in run.get_args_parser()._actions):  # not in older versions, which then give them 30 s
         sys.argv.insert(1, f"{option}=SIGINT")
-    run.main()
+    logging.disable(logging.ERROR)
+    try:
+        run.main()
+    except ChildFailedError as e:
+        for rank, failure in sorted(e.failures.items()):
+            if failure.exitcode not in (1, 128 + signal.SIGTERM, -signal.SIGTERM):  # of a sentence or a traceback, and of those that are ended with it
+                print(f"process {rank} ended with {failure.signal_name() if failure.exitcode < 0 else f'exit code {failure.exitcode}'}", file=sys.stderr)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -122,9 +122,6 @@ def plan(kind: str, given: Dict[str, Any]) -> Plan:
         raise ValueError(f"{kind} is none of {', '.join(KINDS)}")
     flat = {k: given[k] for k in ("epochs", "max_steps", "batch_size", "learning_rate", "seed") if given.get(k) is not None}
     asked = dict(given.get("training") or {})
-    for alias, name in (("num_train_epochs", "epochs"), ("gradient_accumulation_steps", "gradient_accumulation"), ("num_epochs", "epochs")):
-        if alias in asked:
-            asked.setdefault(name, asked.pop(alias))
     if both := sorted(set(flat) & set(asked)):
         raise Fail("bad_input", f"{both[0]} is given twice, as {both[0]} and as training.{both[0]}: leave one out")
     training = _record(Training, {**asked, **flat}, "training")
