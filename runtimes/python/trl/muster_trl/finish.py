@@ -112,8 +112,8 @@ def result(plan: Plan, trainer: Any, course: Any, began: float, resumed: "Option
 def _judged(plan: Plan, trainer: Any, course: Any, steps: "List[Dict[str, Any]]") -> "List[str]":
     """What is doubtful about the training. Ends the task if the model is useless now."""
     if plan.teaches == "ppo":  # its loss says nothing of the model
-        last = steps[-1] if steps else {}
-        far = last.get("kl", 0) / max(last.get("answer_tokens") or 1, 1)
+        now = steps[-1] if steps else {}
+        far = now.get("kl", 0) / max(now.get("answer_tokens") or 1, 1)
         if far <= _FAR:
             return []
         told = f"the model is far from the one that it began as (kl is {far:.3g} a token): it may write what gets a reward and is no language any more: raise ppo.kl_coef, or lower learning_rate"
