@@ -9,5 +9,5 @@ import (
 
 // become has this process execute another program. It returns only if that fails.
 func become(path string, argv, env []string) error {
-	return fmt.Errorf("%s cannot be executed: %w", path, syscall.Exec(path, argv, env)) //nolint:gosec // the worker says which
+	return fmt.Errorf("%s cannot be executed: %w", path, syscall.Exec(path, argv, env))
 }

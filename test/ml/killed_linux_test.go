@@ -15,11 +15,12 @@ import (
 // with the same program, then that program, and its worker for good: another one goes on from the checkpoint, to the very
 // bytes of a training that was left alone.
 func TestTrainingSurvivesAllThatIsKilled(t *testing.T) {
-	const epochs, size, images = 4, 2, 1437
+	const epochs, size, images = 4, 4, 1437
 	w := plain(t, []string{"torch", "sklearn", "matplotlib"}, "--slots", "1")
 	input := map[string]any{"dataset": "digits", "epochs": epochs, "batch_size": size, "seed": 5, "checkpoint_every": 0.2}
 	saved := func(s *muster.TaskSpec) {
 		s.Retries.Max = 1
+		s.Env = map[string]string{"OMP_NUM_THREADS": "1"} // more would only wait for each other
 		s.Checkpoint = &muster.Checkpoint{Every: muster.Duration(time.Second)}
 	}
 	var alone, result struct {

@@ -79,30 +79,30 @@ func TestTuningSurvivesItsWorker(t *testing.T) {
 }
 
 // tiny executes a script of the tests with the runtime that has a module.
-func tiny(t testing.TB, module, script string, args ...string) {
-	t.Helper()
+func tiny(tb testing.TB, module, script string, args ...string) {
+	tb.Helper()
 	envs, err := filepath.Glob("../../.ml/runtimes/envs/*/bin/python")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	i := slices.IndexFunc(envs, func(python string) bool {
-		return exec.CommandContext(t.Context(), python, "-c", "import importlib.util, sys; sys.exit(not importlib.util.find_spec(sys.argv[1]))", module).Run() == nil
+		return exec.CommandContext(tb.Context(), python, "-c", "import importlib.util, sys; sys.exit(not importlib.util.find_spec(sys.argv[1]))", module).Run() == nil
 	})
 	if i < 0 {
-		t.Skipf("skipped: no runtime with %s is made yet: run make test-ml", module)
+		tb.Skipf("skipped: no runtime with %s is made yet: run make test-ml", module)
 	}
-	cmd := exec.CommandContext(t.Context(), envs[i], append([]string{script}, args...)...)
+	cmd := exec.CommandContext(tb.Context(), envs[i], append([]string{script}, args...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", script, err, out)
+		tb.Fatalf("%s: %v\n%s", script, err, out)
 	}
 }
 
 // programs are the processes that have a word in their command line and another in their environment.
-func programs(t testing.TB, word, env string) []int {
-	t.Helper()
+func programs(tb testing.TB, word, env string) []int {
+	tb.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var found []int
 	for _, name := range lines {

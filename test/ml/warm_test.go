@@ -18,10 +18,10 @@ type loaded struct {
 }
 
 // keeps has a worker that keeps models loaded, and a model of GPT-2's form in its folder of models.
-func keeps(t testing.TB, size ...string) *world {
-	t.Helper()
-	w := full(t, "--cache-models")
-	tiny(t, "transformers", "../../runtimes/python/transformers/tests/tiny.py", append([]string{filepath.Join(w.Data, "models", "gpt")}, size...)...)
+func keeps(tb testing.TB, size ...string) *world {
+	tb.Helper()
+	w := full(tb, "--cache-models")
+	tiny(tb, "transformers", "../../runtimes/python/transformers/tests/tiny.py", append([]string{filepath.Join(w.Data, "models", "gpt")}, size...)...)
 	return w
 }
 

@@ -31,52 +31,52 @@ type world struct {
 }
 
 // plain has a worker that uses the system's interpreter, which must have these modules.
-func plain(t testing.TB, modules []string, flags ...string) *world {
-	t.Helper()
-	need(t, modules...)
-	return start(t, t.TempDir(), append([]string{"--python", system}, flags...)...)
+func plain(tb testing.TB, modules []string, flags ...string) *world {
+	tb.Helper()
+	need(tb, modules...)
+	return start(tb, tb.TempDir(), append([]string{"--python", system}, flags...)...)
 }
 
 // full has a worker with the runtimes of make test-ml, which are kept between runs.
-func full(t testing.TB, flags ...string) *world {
-	t.Helper()
+func full(tb testing.TB, flags ...string) *world {
+	tb.Helper()
 	if os.Getenv("MUSTER_TEST_ML") == "" {
-		t.Skip("skipped: it needs runtimes of several GiB: run make test-ml")
+		tb.Skip("skipped: it needs runtimes of several GiB: run make test-ml")
 	}
 	kept, err := filepath.Abs("../../.ml")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	data := t.TempDir()
+	data := tb.TempDir()
 	for _, name := range []string{"runtimes", "cache", "tools"} {
 		if err := os.MkdirAll(filepath.Join(kept, name), 0o755); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		if err := os.Symlink(filepath.Join(kept, name), filepath.Join(data, name)); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
-	return start(t, data, flags...)
+	return start(tb, data, flags...)
 }
 
-func start(t testing.TB, data string, flags ...string) *world {
-	t.Helper()
-	t.Setenv("OMP_NUM_THREADS", "2")
-	w := &world{Cluster: mustertest.New(t, t.TempDir()), t: t, Data: data}
+func start(tb testing.TB, data string, flags ...string) *world {
+	tb.Helper()
+	tb.Setenv("OMP_NUM_THREADS", "2")
+	w := &world{Cluster: mustertest.New(tb, tb.TempDir()), t: tb, Data: data}
 	w.Worker = w.StartWorker("w1", data, flags...)
 	return w
 }
 
 // need skips the test if the system's interpreter lacks a module.
-func need(t testing.TB, modules ...string) {
-	t.Helper()
+func need(tb testing.TB, modules ...string) {
+	tb.Helper()
 	if testing.Short() {
-		t.Skip("skipped: it loads big libraries")
+		tb.Skip("skipped: it loads big libraries")
 	}
-	cmd := exec.CommandContext(t.Context(), system, "-I", "-c", "import importlib.util, sys\nsys.exit(' '.join(m for m in sys.argv[1:] if not importlib.util.find_spec(m)) or 0)")
+	cmd := exec.CommandContext(tb.Context(), system, "-I", "-c", "import importlib.util, sys\nsys.exit(' '.join(m for m in sys.argv[1:] if not importlib.util.find_spec(m)) or 0)")
 	cmd.Args = append(cmd.Args, modules...)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Skipf("skipped: %s does not have %s (%v): scripts/need torch installs what Debian has", system, bytes.TrimSpace(out), err)
+		tb.Skipf("skipped: %s does not have %s (%v): scripts/need torch installs what Debian has", system, bytes.TrimSpace(out), err)
 	}
 }
 
