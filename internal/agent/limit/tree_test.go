@@ -249,7 +249,7 @@ func TestSwapOfVersion1(t *testing.T) {
 		swap bool
 		want string
 	}{{false, "1073741824"}, {true, endless}} {
-		group, err := os.MkdirTemp(p.dir, "muster-test-")
+		group, err := os.MkdirTemp(p.dir, "muster-test-") //nolint:usetesting // a control group, no folder
 		if err != nil {
 			t.Skip("no group can be made: ", err)
 		}
