@@ -96,7 +96,7 @@ func (s *show) run(ctx context.Context) {
 // pause is how long nothing is looked at: longer the more was shown, so that what an attempt may show lasts for
 // days, and while uploads fail.
 func (s *show) pause() time.Duration {
-	return s.every << max(s.spent*steps/s.budget, int64(min(s.failed, slowest)))
+	return s.every << max(min(s.spent, s.budget)*steps/s.budget, int64(min(s.failed, slowest)))
 }
 
 // look shows what has changed since the look before.
@@ -271,12 +271,12 @@ func (s *show) upload(ctx context.Context, f opened) (news bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if size != f.info.Size() || !f.unchanged() {
-		return false, nil // half of it may be of before
-	}
 	news = s.have[f.name].artifact.SHA256 != hash
 	if news {
-		s.spent += size
+		s.spent += size // also of what is not told of: the server keeps it
+	}
+	if size != f.info.Size() || !f.unchanged() {
+		return false, nil // half of it may be of before
 	}
 	s.have[f.name] = shown{f.info, muster.Artifact{Name: liveName(f.name), Size: size, SHA256: hash}}
 	return news, nil

@@ -31,6 +31,7 @@ type server struct {
 	out     string
 	fail    error
 	block   bool
+	midway  func() error // what the task does while a file is uploaded
 	uploads []string
 	told    []string // name=hash …, as they are shown
 	words   []string
@@ -43,6 +44,11 @@ func (v *server) UploadFile(ctx context.Context, f *os.File) (string, int64, err
 	}
 	if v.fail != nil {
 		return "", 0, v.fail
+	}
+	if v.midway != nil {
+		if err := v.midway(); err != nil {
+			return "", 0, err
+		}
 	}
 	b, err := io.ReadAll(f)
 	v.uploads = append(v.uploads, string(b))
@@ -254,6 +260,24 @@ func TestWhatATaskMayShowIsBounded(t *testing.T) {
 		look(t, v, s, "no more", 2)
 		if len(v.words) != 1 || !strings.Contains(v.words[0], "not shown any more") {
 			t.Errorf("it says %q", v.words)
+		}
+	})
+}
+
+// The server keeps what a task made of a file while it was uploaded: that is not told, and counts.
+func TestWhatChangesOnItsWayCounts(t *testing.T) {
+	inWorld(t, func(v *server, s *show) {
+		t := v.t
+		s.budget = 100
+		path := filepath.Join(v.out, muster.LiveDir, "a")
+		v.write(t, "a", "small", 9)
+		v.midway = func() error { return os.WriteFile(path, []byte(strings.Repeat("x", 1000)), 0o600) }
+		look(t, v, s, "it grows on its way", 1)
+		v.midway = nil
+		v.write(t, "a", "last", 8)
+		look(t, v, s, "no more", 1)
+		if p := s.pause(); p != every<<steps || len(v.words) != 1 {
+			t.Errorf("it waits %s and says %q", p, v.words)
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -431,6 +432,30 @@ func uploadPath(t *testing.T, c *Client, path string) (sha string, size int64, e
 	}
 	defer f.Close()
 	return c.UploadFile(t.Context(), f)
+}
+
+// A file that its task makes endless is not read to its end before an upload heeds that it is to stop.
+func TestUploadIsCancelledWhileItReads(t *testing.T) {
+	c := newClient(t, newServer(t), 0)
+	f, err := os.Create(filepath.Join(t.TempDir(), "endless"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(8 << 40); err != nil {
+		t.Skip("no file can be so large here: ", err)
+	}
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		for at := int64(0); at == 0; at, _ = f.Seek(0, io.SeekCurrent) {
+			runtime.Gosched()
+		}
+		cancel(why)
+	}()
+	if _, _, err := c.UploadFile(ctx, f); !errors.Is(err, why) {
+		t.Fatalf("got %v, want the cause of the cancel", err)
+	}
 }
 
 func TestUploadFails(t *testing.T) {

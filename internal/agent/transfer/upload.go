@@ -43,13 +43,26 @@ func (c *Client) send(ctx context.Context, f *os.File) (string, int64, error) {
 	}
 	defer release()
 	sum := sha256.New()
-	size, err := io.Copy(sum, f)
+	size, err := io.Copy(sum, io.LimitReader(until{ctx, f}, info.Size())) // a task may make it longer meanwhile
 	if err != nil {
 		return "", 0, err
 	}
 	u := &upload{client: c, f: f, size: size, sha: hex.EncodeToString(sum.Sum(nil))}
 	err = c.insist(ctx, "uploading "+short(u.sha), u.try)
 	return u.sha, u.size, err
+}
+
+// until is a reader that ends with a context.
+type until struct {
+	ctx context.Context //nolint:containedctx // of one reading
+	r   io.Reader
+}
+
+func (u until) Read(b []byte) (int, error) {
+	if u.ctx.Err() != nil {
+		return 0, context.Cause(u.ctx)
+	}
+	return u.r.Read(b)
 }
 
 // upload is a file on its way.
