@@ -53,6 +53,9 @@ func (s *server) artifacts(ctx context.Context, in *ArtifactsInput) (muster.Task
 		return task.ID, nil, err
 	}
 	i := slices.IndexFunc(attempts, func(a muster.Attempt) bool { return a.ID.N == n })
+	if i < 0 && in.Attempt == 0 {
+		return task.ID, nil, nil
+	}
 	if i < 0 {
 		return task.ID, nil, noAttempt(task, n)
 	}

@@ -49,3 +49,25 @@ func TestFilesOfARunningTask(t *testing.T) {
 		t.Errorf("of the first attempt, beside %s, it is %q, want %q", id, b, last)
 	}
 }
+
+// What an attempt left is still there when its task, which had ended, is tried again.
+func TestFilesOfATaskThatIsTriedAgain(t *testing.T) {
+	s := apitest.Start(t, nil)
+	if err := s.Blobs.Put(t.Context(), helloSum, 0, strings.NewReader("hello\n")); err != nil {
+		t.Fatal(err)
+	}
+	w := s.Worker(t, "w1")
+	submit(t, s, `{"kind":"noop"}`)
+	w.Finish(w.Next(), muster.AttemptFailed, 0, muster.Artifact{Name: "live/a.txt", Size: 6, SHA256: helloSum})
+	waitFor(t, func() bool {
+		_, body := send(t, s, request{method: "GET", path: "/api/v1/tasks/1.0"})
+		return strings.Contains(string(body), `"state":"failed"`)
+	})
+	w.Leave()
+	status(t, s, request{method: "POST", path: "/api/v1/jobs/1/retry"}, http.StatusOK)
+	for _, path := range []string{"artifacts", "artifacts?attempt=1", "attempts"} {
+		if b := status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/" + path}, http.StatusOK); !strings.Contains(string(b), helloSum) {
+			t.Errorf("%s are %s", path, b)
+		}
+	}
+}

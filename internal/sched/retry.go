@@ -172,6 +172,9 @@ func (s *State) retryGroup(now muster.Time, g *group, p *retryPlan) {
 			t = &task{row: *row}
 			g.adopt(t)
 		}
+		if past, ok := judge.Last(&t.row); ok {
+			s.out.attempts = append(s.out.attempts, past)
+		}
 		judge.Clear(&t.row)
 		r := &t.row
 		r.Reason, r.Message, r.Retried, r.Crashes, r.QueuedAt = muster.NoReason, "", 0, 0, 0

@@ -41,6 +41,18 @@ func Past(r *muster.Task, e Ending) muster.Attempt {
 	}
 }
 
+// Last returns the history row of the attempt with which a task has ended, false if it ended without one.
+func Last(r *muster.Task) (muster.Attempt, bool) {
+	outcome := map[muster.TaskState]muster.Outcome{
+		muster.Succeeded: muster.AttemptSucceeded, muster.Failed: muster.AttemptFailed, muster.TimedOut: muster.AttemptTimedOut,
+		muster.Cancelled: muster.AttemptCancelled, muster.Skipped: muster.AttemptCancelled,
+	}[r.State]
+	if outcome == muster.Open || r.AssignedAt == 0 { // between two attempts it was cancelled
+		return muster.Attempt{}, false
+	}
+	return Past(r, Ending{Outcome: outcome, Reason: r.Reason, Message: r.Message, At: r.FinishedAt}), true
+}
+
 // Fill takes over what a report says of an execution. Of one that did not succeed, what it showed while it ran stays.
 func Fill(t *muster.Task, r *muster.Report) {
 	shown := t.Artifacts
