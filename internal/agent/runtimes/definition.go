@@ -42,18 +42,29 @@ func (r *Runtimes) Names() ([]string, error) {
 	return names, nil
 }
 
-// definition reads the files of a runtime.
-func (r *Runtimes) definition(name string) (*definition, error) {
-	names, err := r.Names()
+// Known is nil if there are all runtimes of these names.
+func (r *Runtimes) Known(names ...string) error {
+	all, err := r.Names()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if !slices.Contains(names, name) {
+	for _, name := range names {
+		if slices.Contains(all, name) {
+			continue
+		}
 		hint := ""
-		if near := muster.Nearest(name, names); near != "" {
+		if near := muster.Nearest(name, all); near != "" {
 			hint = " (did you mean " + near + "?)"
 		}
-		return nil, muster.Errorf(muster.NotFound, "there is no runtime %s%s: there are %s", name, hint, strings.Join(names, ", "))
+		return muster.Errorf(muster.NotFound, "there is no runtime %s%s: there are %s", name, hint, strings.Join(all, ", "))
+	}
+	return nil
+}
+
+// definition reads the files of a runtime.
+func (r *Runtimes) definition(name string) (*definition, error) {
+	if err := r.Known(name); err != nil {
+		return nil, err
 	}
 	d := &definition{name: name}
 	project, err := fs.ReadFile(r.files, path.Join("python", name, "pyproject.toml"))

@@ -191,6 +191,9 @@ func installCommand(app *frame.App) *cli.Command {
 			if err != nil {
 				return err
 			}
+			if err := r.Known(args...); err != nil { // before the others are made
+				return err
+			}
 			return errors.Join(c.install(ctx, app, r, args), c.after(ctx, app, r, args))
 		},
 	})
