@@ -156,10 +156,18 @@ func (j *junit) all() error {
 	}
 }
 
-// testCase reads one case, to the end of its element.
-func (j *junit) testCase(e *xml.StartElement) error {
+// room returns why no other case is taken.
+func (j *junit) room() error {
 	if len(j.cases) == maxCases {
 		return fmt.Errorf("it has more than %d cases", maxCases)
+	}
+	return nil
+}
+
+// testCase reads one case, to the end of its element.
+func (j *junit) testCase(e *xml.StartElement) error {
+	if err := j.room(); err != nil {
+		return err
 	}
 	c := testCase{Name: attr(e, "name"), File: attr(e, "file"), Outcome: passed, Duration: seconds(attr(e, "time"))}
 	class := attr(e, "classname")
@@ -187,6 +195,9 @@ func (j *junit) testCase(e *xml.StartElement) error {
 
 // suiteFailed reads what a suite says of itself, as a case with its name.
 func (j *junit) suiteFailed(e *xml.StartElement) error {
+	if err := j.room(); err != nil {
+		return err
+	}
 	name := shorten(j.last(func(s *openSuite) string { return s.name }), 1000)
 	c := testCase{ID: name, Name: name, File: name, Outcome: errored}
 	text, err := j.text()

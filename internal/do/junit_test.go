@@ -73,6 +73,13 @@ func TestJUnit(t *testing.T) {
 	}
 }
 
+func TestFailuresOfSuitesAreCountedToo(t *testing.T) {
+	cases, _, err := readJUnit(strings.NewReader("<testsuite>" + strings.Repeat("<failure/>", maxCases+1) + "</testsuite>"))
+	if err == nil || !strings.Contains(err.Error(), "more than") || len(cases) != maxCases {
+		t.Errorf("it has %d cases, and the error is %v", len(cases), err)
+	}
+}
+
 func FuzzJUnit(f *testing.F) {
 	f.Add(`<testsuite><testcase name="a" time="1"><failure message="m">x</failure></testcase></testsuite>`)
 	f.Fuzz(func(t *testing.T, text string) {

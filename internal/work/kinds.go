@@ -3,9 +3,9 @@ package work
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -112,9 +112,10 @@ func (w *Worker) watchKinds(ctx context.Context) error {
 // stampKinds is another text when the definitions in a folder are others.
 func stampKinds(dir string) string {
 	var b strings.Builder
-	files, _ := filepath.Glob(filepath.Join(dir, "*", "kind.yaml")) // of a folder that Load took
+	root := os.DirFS(dir) // whose name may look like a pattern
+	files, _ := fs.Glob(root, "*/kind.yaml")
 	for _, name := range files {
-		if info, err := os.Stat(name); err == nil {
+		if info, err := fs.Stat(root, name); err == nil {
 			fmt.Fprintf(&b, "%s %d %d\n", name, info.Size(), info.ModTime().UnixNano())
 		}
 	}

@@ -67,7 +67,7 @@ func TestAChangeOfOwnKindsIsTold(t *testing.T) { synctest.Test(t, changedKinds) 
 
 func changedKinds(t *testing.T) {
 	var lines bytes.Buffer
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "[own]") // no pattern
 	w := &Worker{cfg: Config{AI: AI{Kinds: dir}}, log: slog.New(slog.NewTextHandler(&lines, nil))}
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

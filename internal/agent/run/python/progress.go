@@ -37,7 +37,7 @@ type progress struct {
 	quiet bool   // what is installed is known: the log gets uv's words only if it fails
 	last  []string
 
-	packages string // how many, in words
+	packages string // how many, in words; not changed while something is told
 	telling  telling
 
 	mu        sync.Mutex
@@ -63,6 +63,7 @@ func (p *progress) line(line string) {
 	}
 	if m := resolved.FindStringSubmatch(line); m != nil {
 		n, _ := strconv.Atoi(m[1]) // digits
+		p.telling.end()            // what was fetched before was read to resolve the rest
 		p.packages = Packages(n)
 		p.watch.Step(p.title + ": installing " + p.packages)
 	} else if m := fetching.FindStringSubmatch(line); m != nil {

@@ -25,7 +25,7 @@ func TestStepsOfABuild(t *testing.T) {
 		},
 	}
 	for _, line := range []string{
-		"Using Python 3.11.2 environment at: env", "Resolved 3 packages in 53ms", "Downloading nvidia-nccl-cu13 (191.6MiB)", "Downloading pillow (6.8MiB)",
+		"Using Python 3.11.2 environment at: env", "Downloading source (1.5MiB)", " Downloaded source", "Resolved 3 packages in 53ms", "Downloading nvidia-nccl-cu13 (191.6MiB)", "Downloading pillow (6.8MiB)",
 		" Downloaded pillow", " Downloaded nvidia-nccl-cu13", "Prepared 3 packages in 1.03s",
 	} {
 		p.line(line)
@@ -55,7 +55,7 @@ func TestStepsOfABuild(t *testing.T) {
 	if last := p.failed(); !strings.HasSuffix(last, "Prepared 3 packages in 1.03s / Installed 3 packages in 5ms / Bytecode compiled 3 files in 9ms") {
 		t.Errorf("its last words are %q", last)
 	}
-	if len(said) != 8 || said[0] != "uv: Resolved 3 packages in 53ms" {
+	if len(said) != 10 || said[2] != "uv: Resolved 3 packages in 53ms" {
 		t.Errorf("the log of one that fails says %q", said)
 	}
 }
