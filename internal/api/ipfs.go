@@ -49,7 +49,7 @@ func (s *server) getContent(w http.ResponseWriter, r *http.Request, in *contentI
 		default:
 			return muster.Errorf(muster.NotFound, "no job has a file ipfs://%s", id)
 		}
-		q.Before = found[len(found)-1].Job
+		q.After = found[len(found)-1]
 		slices.SortStableFunc(found, func(a, b store.Content) int { return cmp.Compare(b.Proof, a.Proof) }) // what needs no reading before
 		for i := range found {
 			switch err := s.mayTouch(r.Context(), found[i].Job, auth.ReadJobs); {

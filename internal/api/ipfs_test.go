@@ -50,10 +50,10 @@ func TestContentsAreHeldToTheirCID(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := s.Worker(t, "w1")
-	told := func(a muster.Artifact) {
+	told := func(list ...muster.Artifact) {
 		t.Helper()
 		status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`}, http.StatusCreated)
-		w.Finish(w.Next(), muster.AttemptSucceeded, 0, a)
+		w.Finish(w.Next(), muster.AttemptSucceeded, 0, list...)
 		status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`}, http.StatusCreated)
 		w.Finish(w.Next(), muster.AttemptSucceeded, 0) // it comes after the report was taken
 	}
@@ -68,7 +68,7 @@ func TestContentsAreHeldToTheirCID(t *testing.T) {
 	if err := s.Blobs.Put(t.Context(), sum, 0, strings.NewReader("hello world")); err != nil {
 		t.Fatal(err)
 	}
-	told(muster.Artifact{Name: "true", Size: 11, SHA256: sum, CID: id})
+	told(lie, muster.Artifact{Name: "true", Size: 11, SHA256: sum, CID: id})
 	told(lie)
 	if body := status(t, s, request{method: "GET", path: "/ipfs/" + id}, http.StatusOK); string(body) != "hello world" {
 		t.Errorf("it is %q", body)

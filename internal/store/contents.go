@@ -18,10 +18,10 @@ type Content struct {
 
 // ContentQuery asks for the files with an identifier.
 type ContentQuery struct {
-	CID     string       // CIDv0
-	Project string       // of their jobs; "" means all
-	Before  muster.JobID // only of jobs before this one; 0 means all
-	Limit   int          // at most that many, at least 1
+	CID     string  // CIDv0
+	Project string  // of their jobs; "" means all
+	After   Content // those that come after it; the zero one means all
+	Limit   int     // at most that many, at least 1
 }
 
 // Proof is whether a file is known to have its identifier, which at first only its worker says.

@@ -44,11 +44,12 @@ func (c *columns) content() (k store.Content) {
 
 // Contents implements store.Reader.
 func (s *Store) Contents(ctx context.Context, q store.ContentQuery) ([]store.Content, error) {
-	return s.contents(ctx, "SELECT "+contentColumns+` FROM content WHERE cid = ?1 AND proof < 2 AND (?2 = 0 OR job < ?2)
-		AND (?3 = '' OR (SELECT project FROM job WHERE id = content.job) = ?3) ORDER BY job DESC LIMIT ?4`,
+	return s.contents(ctx, "SELECT "+contentColumns+` FROM content WHERE cid = ?1 AND proof < 2 AND (?2 = 0 OR job < ?2 OR job = ?2 AND sha256 > ?3)
+		AND (?4 = '' OR (SELECT project FROM job WHERE id = content.job) = ?4) ORDER BY job DESC, sha256 LIMIT ?5`,
 		func(p *params) {
 			p.text(q.CID)
-			p.int(int64(q.Before))
+			p.int(int64(q.After.Job))
+			p.text(q.After.SHA256)
 			p.text(q.Project)
 			p.int(int64(q.Limit))
 		})

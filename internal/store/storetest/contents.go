@@ -83,7 +83,7 @@ func contents(t *testing.T, f *fixture) {
 		want []store.Content
 	}{
 		"the first page": {store.ContentQuery{Limit: 2}, []store.Content{three, two}},
-		"the next":       {store.ContentQuery{Limit: 2, Before: 2}, []store.Content{one}},
+		"the next":       {store.ContentQuery{Limit: 2, After: two}, []store.Content{one}},
 		"of a project":   {store.ContentQuery{Limit: 2, Project: "default"}, []store.Content{three, two}},
 		"of another":     {store.ContentQuery{Limit: 2, Project: "nobody's"}, nil},
 	} {
@@ -93,5 +93,17 @@ func contents(t *testing.T, f *fixture) {
 			t.Fatal(err)
 		}
 		same(t, what, c.want, got)
+	}
+
+	// What one task of a job tells takes no place from what another one does.
+	commit(6, []muster.Artifact{artifact("x.pt", id("e"), "8")}, []muster.Artifact{artifact("y.pt", id("e"), "7"), artifact("z.pt", id("e"), "6")})
+	six := []store.Content{content(6, "z.pt", id("e"), "6"), content(6, "y.pt", id("e"), "7"), content(6, "x.pt", id("e"), "8")}
+	has("all of a job", six, id("e"))
+	for after := range six {
+		got, err := f.Contents(t.Context(), store.ContentQuery{CID: id("e"), After: six[after], Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, "of a job, one by one", six[after+1:min(after+2, len(six))], got)
 	}
 }
