@@ -25,12 +25,15 @@ const (
 	every   = 2 * time.Second        // between two looks
 	rest    = 500 * time.Millisecond // how long a file must not change to count as whole
 	patient = time.Minute            // with one upload; what broke off goes on after the next look
-	slowest = 5                      // times that every doubles while uploads fail
+	slowest = 5                      // times that every doubles while uploads fail or have no news
 	entries = 1000                   // of the folder that are looked at
 	maxName = 255                    // bytes
 	budget  = 1 << 30                // bytes of one task that are shown
 	steps   = 8                      // after each such part of the budget looks become half as frequent
 )
+
+// turn is had by the one upload that goes on of all tasks, so that what is shown leaves the worker's way to others.
+var turn = make(chan struct{}, 1)
 
 // Source is the task whose files are shown.
 type Source struct {
@@ -62,11 +65,11 @@ type show struct {
 	every, rest time.Duration
 	budget      int64
 
-	have   map[string]shown // by the name in the folder
-	told   bool             // the server was told in this life of the worker
-	spent  int64            // bytes of the budget
-	failed int              // looks in a row in which an upload failed
-	said   map[string]bool  // subjects of which the log tells
+	have  map[string]shown // by the name in the folder
+	told  bool             // the server was told in this life of the worker
+	spent int64            // bytes of the budget
+	idle  int              // looks in a row in which an upload failed, or had no news
+	said  map[string]bool  // subjects of which the log tells
 }
 
 // shown is a file as the server has it.
@@ -94,9 +97,9 @@ func (s *show) run(ctx context.Context) {
 }
 
 // pause is how long nothing is looked at: longer the more was shown, so that what an attempt may show lasts for
-// days, and while uploads fail.
+// days, and while uploads fail or have no news: to read files costs the worker, too.
 func (s *show) pause() time.Duration {
-	return s.every << max(min(s.spent, s.budget)*steps/s.budget, int64(min(s.failed, slowest)))
+	return s.every << max(min(s.spent, s.budget)*steps/s.budget, int64(min(s.idle, slowest)))
 }
 
 // look shows what has changed since the look before.
@@ -107,15 +110,17 @@ func (s *show) look(ctx context.Context) {
 	}
 	defer func() { _ = root.Close() }() // only read
 	files := s.list(root)
-	fresh, err := s.take(ctx, root, files)
+	read, fresh, err := s.take(ctx, root, files)
 	switch {
 	case ctx.Err() != nil:
 		return
-	case err != nil:
-		s.failed++
+	case fresh:
+		s.idle = 0
+	case read:
+		s.idle++
+	}
+	if err != nil {
 		s.Log.Debug("what a task shows is not uploaded", slog.String("attempt", s.Attempt.String()), slog.Any("error", err))
-	default:
-		s.failed = 0
 	}
 	if gone := s.forget(files); !fresh && !gone {
 		return
@@ -182,11 +187,11 @@ type opened struct {
 	info fs.FileInfo
 }
 
-// take takes what has changed off the worker, one file after the other, and reports whether the server has
-// something new. Whatever comes to lie in a file's place meanwhile, what was opened is taken: of a program that
+// take takes what has changed off the worker, one file after the other, and reports whether something was read
+// for that, and whether the server has something new. Whatever comes to lie in a file's place meanwhile, what was opened is taken: of a program that
 // renames its files into place each is whole, however often they change. One that is being written waits for the
 // next look.
-func (s *show) take(ctx context.Context, root *os.Root, files []fs.FileInfo) (fresh bool, failure error) {
+func (s *show) take(ctx context.Context, root *os.Root, files []fs.FileInfo) (read, fresh bool, failure error) {
 	open := s.changed(root, files)
 	defer func() {
 		for _, f := range open {
@@ -194,7 +199,7 @@ func (s *show) take(ctx context.Context, root *os.Root, files []fs.FileInfo) (fr
 		}
 	}()
 	if len(open) == 0 || !s.wait(ctx) {
-		return false, nil
+		return false, false, nil
 	}
 	for _, f := range open {
 		if !f.unchanged() {
@@ -204,13 +209,14 @@ func (s *show) take(ctx context.Context, root *os.Root, files []fs.FileInfo) (fr
 			s.once("budget", fmt.Sprintf("%s is not shown any more while the task runs: %s were", liveName(f.name), muster.Size(s.budget)))
 			continue
 		}
+		read = true
 		news, err := s.upload(ctx, f)
 		if err != nil {
 			failure = err
 		}
 		fresh = fresh || news
 	}
-	return fresh, failure
+	return read, fresh, failure
 }
 
 // changed opens those files that the server does not have.
@@ -265,6 +271,12 @@ func same(a, b fs.FileInfo) bool {
 
 // upload takes one file off the worker and reports whether the server has something new.
 func (s *show) upload(ctx context.Context, f opened) (news bool, err error) {
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
 	ctx, cancel := context.WithTimeout(ctx, patient)
 	defer cancel()
 	hash, size, err := s.Upload.UploadFile(ctx, f.File)

@@ -244,6 +244,51 @@ func TestFailedUploadsAreTriedAgainAndLessOften(t *testing.T) {
 	})
 }
 
+func TestTouchedFilesAreReadLessOften(t *testing.T) {
+	inWorld(t, func(v *server, s *show) {
+		t := v.t
+		v.write(t, "a", "one", 9)
+		look(t, v, s, "it is new", 1, list("a", "one"))
+		for i := range 2 * slowest {
+			v.write(t, "a", "one", 8-i)
+			look(t, v, s, "it is as before", 2+i)
+		}
+		if p := s.pause(); p != every<<slowest {
+			t.Errorf("after reading for nothing it waits %s", p)
+		}
+		v.write(t, "a", "two", 100)
+		look(t, v, s, "it is new again", 2+2*slowest, list("a", "two"))
+		if p := s.pause(); p != every {
+			t.Errorf("it waits %s", p)
+		}
+	})
+}
+
+// All that tasks show goes one after the other: the way stays free for results.
+func TestUploadsOfTasksTakeTurns(t *testing.T) {
+	inWorld(t, func(v *server, s *show) {
+		t := v.t
+		v.write(t, "a", "one", 9)
+		root, err := s.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		f := s.changed(root, s.list(root))[0]
+		defer f.Close()
+		turn <- struct{}{}
+		if _, err := s.upload(ctx, f); !errors.Is(err, context.Canceled) || len(v.uploads) != 0 {
+			t.Errorf("out of turn: %v, uploaded was %q", err, v.uploads)
+		}
+		<-turn
+		if news, err := s.upload(t.Context(), f); !news || err != nil || len(v.uploads) != 1 {
+			t.Errorf("in turn: %t, %v, uploaded was %q", news, err, v.uploads)
+		}
+	})
+}
+
 func TestWhatATaskMayShowIsBounded(t *testing.T) {
 	inWorld(t, func(v *server, s *show) {
 		t := v.t
