@@ -53,21 +53,26 @@ class Host:
         while True:
             conn, _ = self.socket.accept()
             with self.lines_turn:
-                self.spare()
+                if not self.spare():
+                    conn.close()  # its task loads the model itself
+                    continue
                 self.lines[conn] = time.monotonic()
             threading.Thread(target=self.talk, args=(conn,), daemon=True).start()
 
-    def spare(self) -> None:
-        """Make room for a client: the one that has been silent for longest goes."""
+    def spare(self) -> bool:
+        """Make room for a client: the one that nothing was done for for longest goes. Whether there is room."""
+        if len(self.lines) < _LINES:
+            return True
         idle = [conn for conn, since in self.lines.items() if since < _BUSY]
-        if len(self.lines) < _LINES or not idle:
-            return
+        if not idle:
+            return False
         oldest = min(idle, key=lambda conn: self.lines[conn])
         del self.lines[oldest]
         try:
             oldest.shutdown(socket.SHUT_RDWR)  # its thread ends
         except OSError:
             pass  # it has left
+        return True
 
     def mark(self, conn: socket.socket, since: float) -> None:
         with self.lines_turn:
@@ -103,9 +108,9 @@ class Host:
                 conn.settimeout(None)
                 if not stream.peek(1):
                     return
-                self.mark(conn, _BUSY)
                 conn.settimeout(_PATIENCE)
                 message, blobs = wire.receive(stream)
+                self.mark(conn, _BUSY)
                 self.answer(stream, message, blobs)
                 self.mark(conn, time.monotonic())
         except (wire.Broken, OSError):
