@@ -3,6 +3,7 @@ package kind_test
 import (
 	"encoding/json"
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +27,38 @@ func TestEveryEmbeddedKindIsValid(t *testing.T) {
 		}
 		if wrong := k.Problems(json.RawMessage(`{"no_such_field_at_all": 1}`), true); len(wrong) == 0 && k.Name != "echo" {
 			t.Errorf("%s takes any field: write additionalProperties: false, or list the fields under properties", k.Name)
+		}
+		var input any
+		if err := json.Unmarshal(k.Input, &input); err != nil {
+			t.Fatal(err)
+		}
+		patterns(t, k.Name, input)
+	}
+}
+
+// patterns holds that examples stand beside each pattern, and that it allows them: they are what people are told.
+func patterns(t *testing.T, at string, v any) {
+	switch v := v.(type) {
+	case []any:
+		for _, part := range v {
+			patterns(t, at, part)
+		}
+	case map[string]any:
+		for name, part := range v {
+			patterns(t, at+"."+name, part)
+		}
+		pattern, is := v["pattern"].(string)
+		if !is {
+			return
+		}
+		examples, _ := v["examples"].([]any)
+		if len(examples) == 0 {
+			t.Errorf("%s has a pattern and no examples", at)
+		}
+		for _, e := range examples {
+			if s, _ := e.(string); !regexp.MustCompile(pattern).MatchString(s) {
+				t.Errorf("%s: the example %v does not fit the pattern %s", at, e, pattern)
+			}
 		}
 	}
 }
@@ -118,6 +151,22 @@ func TestProblems(t *testing.T) {
 		{`{"width": 2, "files": ["a"], "widht": 3}`, "input.widht: there is no such field (did you mean width?)"},
 		{`{"widht": 2, "files": ["a"], "quality": 2, "model": "m"}`, "input.quality: 2 is too large: write less than 1\ninput.widht: there is no such field (did you mean width?)\ninput.width: it is missing"},
 	} {
+		if got := told(k.Problems(json.RawMessage(c.input), true)); got != c.want {
+			t.Errorf("of %s it tells\n%s\nand not\n%s", c.input, got, c.want)
+		}
+	}
+}
+
+// TestPatternsAreToldInWords holds that who writes a wrong text reads what is right.
+func TestPatternsAreToldInWords(t *testing.T) {
+	for _, c := range []struct{ kind, input, want string }{
+		{"training", `{"dataset": "a.csv", "model": "resnet"}`, `input.model: "resnet" cannot stand here: write a text such as cnn, mlp, gbt or net.py:Net`},
+		{"training", `{"dataset": "a.csv", "device": "cudda"}`, `input.device: "cudda" cannot stand here: write a text such as auto, cpu, cuda, cuda:1 or mps (did you mean cuda?)`},
+		{"api", `{"url": "ftp://x"}`, `input.url: "ftp://x" cannot stand here: write a text such as https://example.org/api`},
+		{"told", `{"a": "A"}`, `input.a: "A" cannot stand here: it is described as "small letters"`},
+	} {
+		own := parse(t, "name: told\nabout: Tell.\nentry: [true]\ninput: {type: object, properties: {a: {type: string, pattern: '^[a-z]*$', description: small letters}}}")
+		k := kind.NewCatalog(own).Find(c.kind)[0]
 		if got := told(k.Problems(json.RawMessage(c.input), true)); got != c.want {
 			t.Errorf("of %s it tells\n%s\nand not\n%s", c.input, got, c.want)
 		}

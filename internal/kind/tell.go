@@ -153,8 +153,24 @@ func (t *teller) one(e *jsonschema.ValidationError, v any) {
 		t.add(at, "", "%s cannot stand here: write %s", describe(v), or(typedAll(k.Want)))
 	case *kind.Enum:
 		t.add(at, nearest(v, k.Want), "%s", told(e))
+	case *kind.Pattern:
+		t.pattern(e, k)
 	default:
 		t.add(at, "", "%s", told(e))
+	}
+}
+
+// pattern tells of a text that a pattern refuses by what the schema gives as examples, else by what it says of the field: few read patterns.
+func (t *teller) pattern(e *jsonschema.ValidationError, k *kind.Pattern) {
+	examples, _ := t.at(e.SchemaURL, "examples").([]any)
+	about, _ := t.at(e.SchemaURL, "description").(string)
+	switch {
+	case len(examples) > 0:
+		t.add(e.InstanceLocation, nearest(k.Got, examples), "%s cannot stand here: write a text such as %s", describe(k.Got), or(all(examples)))
+	case about != "":
+		t.add(e.InstanceLocation, "", "%s cannot stand here: it is described as %q", describe(k.Got), cut(about))
+	default:
+		t.add(e.InstanceLocation, "", "%s", told(e))
 	}
 }
 

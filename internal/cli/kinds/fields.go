@@ -30,6 +30,7 @@ type schema struct {
 	Description text            `json:"description"`
 	Default     json.RawMessage `json:"default"`
 	Enum        []any           `json:"enum"`
+	Examples    values          `json:"examples"`
 	Const       json.RawMessage `json:"const"`
 	Min         number          `json:"minimum"`
 	Above       number          `json:"exclusiveMinimum"`
@@ -45,9 +46,10 @@ type schema struct {
 	Properties  members         `json:"properties"`
 }
 
-// words is one text or a list of such; text and number are as their names say. What is neither is left empty.
+// words is one text or a list of such; values, text and number are as their names say. What is neither is left empty.
 type (
 	words  []string
+	values []any
 	text   string
 	number string
 )
@@ -59,6 +61,14 @@ func (w *words) UnmarshalJSON(b []byte) error {
 		*w = words{one}
 	} else if json.Unmarshal(b, (*[]string)(w)) != nil {
 		*w = nil
+	}
+	return nil
+}
+
+// UnmarshalJSON takes what fits.
+func (v *values) UnmarshalJSON(b []byte) error {
+	if json.Unmarshal(b, (*[]any)(v)) != nil {
+		*v = nil
 	}
 	return nil
 }
@@ -179,14 +189,7 @@ func (r *reader) words(s *schema, depth int) string {
 	}
 	switch {
 	case len(s.Enum) > 0:
-		var list []string
-		for _, v := range s.Enum[:min(len(s.Enum), mostWords)] {
-			list = append(list, value(v))
-		}
-		if len(s.Enum) > mostWords {
-			list = append(list, "…")
-		}
-		return or(list)
+		return or(some(s.Enum))
 	case len(s.Const) > 0:
 		return compact(s.Const)
 	case len(s.OneOf) > 0 && len(s.Type) == 0:
@@ -199,6 +202,18 @@ func (r *reader) words(s *schema, depth int) string {
 		list = append(list, r.typed(s, t, depth))
 	}
 	return or(list)
+}
+
+// some writes values, no more than can be read.
+func some(all []any) []string {
+	var list []string
+	for _, v := range all[:min(len(all), mostWords)] {
+		list = append(list, value(v))
+	}
+	if len(all) > mostWords {
+		list = append(list, "…")
+	}
+	return list
 }
 
 func (r *reader) either(choices []schema, depth int) string {
@@ -221,6 +236,9 @@ func (r *reader) typed(s *schema, name string, depth int) string {
 	case "string":
 		if s.Format != "" {
 			return "text (" + string(s.Format) + ")"
+		}
+		if len(s.Examples) > 0 {
+			return "text such as " + or(some(s.Examples))
 		}
 		return "text"
 	case "boolean":
