@@ -43,6 +43,7 @@ func TestEveryKind(t *testing.T) {
 	for _, s := range specs {
 		for i := range s.Tasks {
 			s.Tasks[i].Files = files
+			s.Tasks[i].Env = map[string]string{"OMP_NUM_THREADS": "1"} // several tasks at once would only wait for each other's threads
 			done[s.Tasks[i].Kind] = true
 		}
 		jobs = append(jobs, w.Submit(s).ID)
@@ -63,7 +64,7 @@ func TestEveryKind(t *testing.T) {
 				}
 				e.succeeded(nil)
 				e.addressed()
-				look(t, e)
+				look(e)
 				if t.Failed() {
 					t.Logf("the result is %s\n%s", e.Result, e.log())
 				}
@@ -83,21 +84,21 @@ func (e *ended) addressed() {
 }
 
 // looks hold what stages of kinds.yaml did against what must come out.
-var looks = map[string]func(t *testing.T, e *ended){
-	"convert": func(t *testing.T, e *ended) {
+var looks = map[string]func(e *ended){
+	"convert": func(e *ended) {
 		var r struct {
 			Rows    int
 			Columns []struct{ Name, Type string }
 		}
 		e.succeeded(&r)
 		if want := "[{id string} {length double} {place string} {kind string}]"; r.Rows != 120 || fmt.Sprint(r.Columns) != want {
-			t.Errorf("%d rows of %v", r.Rows, r.Columns)
+			e.w.t.Errorf("%d rows of %v", r.Rows, r.Columns)
 		}
 		if b := e.file("plants.parquet"); !bytes.HasPrefix(b, []byte("PAR1")) || !bytes.HasSuffix(b, []byte("PAR1")) {
-			t.Error("the artifact is no Parquet")
+			e.w.t.Error("the artifact is no Parquet")
 		}
 	},
-	"profile": func(t *testing.T, e *ended) {
+	"profile": func(e *ended) {
 		var r struct {
 			Rows    int
 			Columns []struct {
@@ -113,53 +114,53 @@ var looks = map[string]func(t *testing.T, e *ended){
 			total, most = total+v, max(most, v)
 		}
 		if len(r.Columns) != 4 || r.Columns[2].Distinct != 3 || math.Abs(r.Columns[1].Mean-total/120) > 1e-9 || r.Columns[1].Max != most {
-			t.Errorf("the mean is not %v, or the greatest not %v", total/120, most)
+			e.w.t.Errorf("the mean is not %v, or the greatest not %v", total/120, most)
 		}
 		if !bytes.Contains(e.file("report.md"), []byte("| length |")) {
-			t.Error("the report has no length")
+			e.w.t.Error("the report has no length")
 		}
 	},
-	"training": func(t *testing.T, e *ended) {
+	"training": func(e *ended) {
 		var r trained
 		e.succeeded(&r)
 		if r.FinalMetrics.FinalAccuracy < 0.95 || r.ComputationData.Epoch != 8 || r.ComputationData.Loss > 0.2 {
-			t.Error("it did not learn")
+			e.w.t.Error("it did not learn")
 		}
 		e.file("model.pt")
 		e.pngs("curves.png")
 	},
-	"boosting": func(t *testing.T, e *ended) {
+	"boosting": func(e *ended) {
 		var r struct {
 			FinalMetrics struct{ FinalR2, FinalMae float64 }
 		}
 		e.succeeded(&r)
 		if r.FinalMetrics.FinalR2 < 0.9 || r.FinalMetrics.FinalMae <= 0 || r.FinalMetrics.FinalMae > 1 {
-			t.Error("it did not learn")
+			e.w.t.Error("it did not learn")
 		}
 		e.file("model.joblib")
 	},
-	"digits": func(t *testing.T, e *ended) {
+	"digits": func(e *ended) {
 		var r struct {
 			FinalAccuracy float64
 			Epochs        []struct{ ValLoss float64 }
 		}
 		e.succeeded(&r)
 		if r.FinalAccuracy < 0.9 || len(r.Epochs) != 2 || r.Epochs[1].ValLoss >= r.Epochs[0].ValLoss {
-			t.Error("it did not learn")
+			e.w.t.Error("it did not learn")
 		}
 		e.file("model.pt")
 	},
-	"embedding": func(t *testing.T, e *ended) {
+	"embedding": func(e *ended) {
 		var r struct{ Dimensions, Failed int }
 		e.succeeded(&r)
 		data := e.file("embeddings.npy")
 		size := 3 * r.Dimensions * 4
 		if !bytes.HasPrefix(data, []byte("\x93NUMPY")) || len(data) <= size {
-			t.Fatalf("the artifact has %d bytes", len(data))
+			e.w.t.Fatalf("the artifact has %d bytes", len(data))
 		}
 		vectors := make([]float32, 3*r.Dimensions)
 		if err := binary.Read(bytes.NewReader(data[len(data)-size:]), binary.LittleEndian, vectors); err != nil {
-			t.Fatal(err)
+			e.w.t.Fatal(err)
 		}
 		for row := range 3 {
 			norm := 0.0
@@ -167,21 +168,21 @@ var looks = map[string]func(t *testing.T, e *ended){
 				norm += float64(v) * float64(v)
 			}
 			if empty := row == 1; empty != math.IsNaN(norm) || !empty && math.Abs(norm-1) > 1e-5 {
-				t.Errorf("vector %d has the length %v", row, math.Sqrt(norm))
+				e.w.t.Errorf("vector %d has the length %v", row, math.Sqrt(norm))
 			}
 		}
 		if r.Failed != 1 {
-			t.Errorf("%d texts have no vector", r.Failed)
+			e.w.t.Errorf("%d texts have no vector", r.Failed)
 		}
 	},
-	"passages": func(t *testing.T, e *ended) {
+	"passages": func(e *ended) {
 		var r struct{ Passages, Indexed int }
 		e.succeeded(&r)
 		if r.Passages != 3 || r.Indexed != 3 {
-			t.Errorf("%d passages", r.Passages)
+			e.w.t.Errorf("%d passages", r.Passages)
 		}
 	},
-	"answer": func(t *testing.T, e *ended) {
+	"answer": func(e *ended) {
 		var r struct {
 			Answers []struct {
 				Answer   *string
@@ -197,85 +198,85 @@ var looks = map[string]func(t *testing.T, e *ended){
 		}
 		e.succeeded(&r)
 		if len(r.Answers) != 1 || len(r.Answers[0].Passages) != 2 {
-			t.Fatal("it has not one answer of two passages")
+			e.w.t.Fatal("it has not one answer of two passages")
 		}
 		a := r.Answers[0]
 		best := a.Passages[0]
 		if best.Source != "france.md" || math.Abs(best.Score-1) > 1e-4 || a.Passages[1].Score >= best.Score {
-			t.Errorf("the best passage is %+v", best) // the question is its text
+			e.w.t.Errorf("the best passage is %+v", best) // the question is its text
 		}
 		if a.Answer == nil || !slices.Contains(a.Sources, best.Source) || r.Generation.TokensOut < 1 || r.Generation.TokensOut > 4 {
-			t.Errorf("the answer is %+v", a)
+			e.w.t.Errorf("the answer is %+v", a)
 		}
 	},
-	"sft": func(t *testing.T, e *ended) {
+	"sft": func(e *ended) {
 		var r tuned
 		e.succeeded(&r)
-		r.holds(t, "success", 40)
+		r.holds(e.w.t, "success", 40)
 		if r.FinalMetrics.FinalLoss > 0.1 || r.Trainable != r.Parameters {
-			t.Error("it did not learn")
+			e.w.t.Error("it did not learn")
 		}
-		if names := inside(t, e.file("final_model.tar.gz")); !slices.Contains(names, "final_model/model.safetensors") {
-			t.Errorf("the archive has %q", names)
+		if names := inside(e.w.t, e.file("final_model.tar.gz")); !slices.Contains(names, "final_model/model.safetensors") {
+			e.w.t.Errorf("the archive has %q", names)
 		}
 	},
-	"write": func(t *testing.T, e *ended) {
+	"write": func(e *ended) {
 		if got := e.predictions(); !slices.Equal(got, []string{" fell", " fly"}) {
-			t.Errorf("it wrote %q", got)
+			e.w.t.Errorf("it wrote %q", got)
 		}
 	},
-	"lora_sft": func(t *testing.T, e *ended) {
+	"lora_sft": func(e *ended) {
 		var r tuned
 		e.succeeded(&r)
-		r.holds(t, "success", 15)
+		r.holds(e.w.t, "success", 15)
 		if r.FinalMetrics.FinalLoss > 1 || r.Trainable == 0 || r.Trainable >= r.Parameters/2 {
-			t.Error("no adapter learned")
+			e.w.t.Error("no adapter learned")
 		}
-		if names := inside(t, e.file("final_lora.tar.gz")); !slices.Contains(names, "final_lora/adapter_model.safetensors") {
-			t.Errorf("the archive has %q", names)
+		if names := inside(e.w.t, e.file("final_lora.tar.gz")); !slices.Contains(names, "final_lora/adapter_model.safetensors") {
+			e.w.t.Errorf("the archive has %q", names)
 		}
 	},
-	"dpo": func(t *testing.T, e *ended) {
+	"dpo": func(e *ended) {
 		var r tuned
 		e.succeeded(&r)
-		r.holds(t, "success", 8)
+		r.holds(e.w.t, "success", 8)
 		steps := e.steps()
 		last := steps[len(steps)-1]
 		if math.Abs(steps[0]["margin"]) > 1e-3 || last["margin"] < 0.5 || last["preferred"] != 1 || r.FinalMetrics.FinalMargin != last["margin"] {
-			t.Errorf("the steps are %v", steps)
+			e.w.t.Errorf("the steps are %v", steps)
 		}
-		inside(t, e.file("final_lora.tar.gz"))
+		inside(e.w.t, e.file("final_lora.tar.gz"))
 	},
-	"ppo": func(t *testing.T, e *ended) {
+	"ppo": func(e *ended) {
 		var r tuned
 		e.succeeded(&r)
-		r.holds(t, "success", 3)
+		r.holds(e.w.t, "success", 3)
 		steps := e.steps()
 		if math.Abs(steps[0]["kl"]) > 1e-3 || steps[0]["entropy"] <= 0 || steps[0]["answer_tokens"] < 1 || steps[0]["answer_tokens"] > 6 {
-			t.Errorf("the steps are %v", steps)
+			e.w.t.Errorf("the steps are %v", steps)
 		}
 		for _, s := range steps {
 			if s["reward"] <= 0 { // each answer has some length
-				t.Errorf("a step is %v", s)
+				e.w.t.Errorf("a step is %v", s)
 			}
 		}
-		inside(t, e.file("final_model.tar.gz"))
+		inside(e.w.t, e.file("final_model.tar.gz"))
 	},
-	"fine_tuning": func(t *testing.T, e *ended) {
+	"fine_tuning": func(e *ended) {
 		var r tuned
 		e.succeeded(&r)
-		r.holds(t, "success", 30)
+		r.holds(e.w.t, "success", 30)
 		if !slices.Equal(r.Labels, []string{"down", "up"}) || r.ComputationData.ValidationAccuracy < 0.9 {
-			t.Error("it does not tell the labels apart")
+			e.w.t.Error("it does not tell the labels apart")
 		}
-		inside(t, e.file("checkpoint.tar.gz"))
+		inside(e.w.t, e.file("checkpoint.tar.gz"))
 	},
-	"classify": func(t *testing.T, e *ended) {
+	"classify": func(e *ended) {
 		if got := e.predictions(); !slices.Equal(got, []string{"up", "down"}) {
-			t.Errorf("they are %q", got)
+			e.w.t.Errorf("they are %q", got)
 		}
 	},
-	"stable_diffusion": func(t *testing.T, e *ended) {
+	"stable_diffusion": func(e *ended) {
 		var r struct {
 			Count, Flagged int
 			Safety         string
@@ -286,14 +287,14 @@ var looks = map[string]func(t *testing.T, e *ended){
 		}
 		e.succeeded(&r)
 		if want := "[{a cat 7} {a dog 8}]"; r.Count != 2 || r.Flagged != 0 || r.Safety != "on" || fmt.Sprint(r.Images) != want {
-			t.Errorf("the images are %v", r.Images)
+			e.w.t.Errorf("the images are %v", r.Images)
 		}
 		first, second := e.pngs("image-0001.png"), e.pngs("image-0002.png")
 		if bytes.Equal(first, second) || !bytes.Contains(first, []byte("a cat")) {
-			t.Error("the images are the same, or do not say what they are")
+			e.w.t.Error("the images are the same, or do not say what they are")
 		}
 	},
-	"benchmark": func(t *testing.T, e *ended) {
+	"benchmark": func(e *ended) {
 		var r struct {
 			Runs []struct {
 				BatchSize  int `json:"batch_size"`
@@ -304,16 +305,16 @@ var looks = map[string]func(t *testing.T, e *ended){
 		}
 		e.succeeded(&r)
 		if len(r.Runs) != 2 {
-			t.Fatal("it has not two runs")
+			e.w.t.Fatal("it has not two runs")
 		}
 		for _, run := range r.Runs {
 			ms := run.LatencyMS
 			if run.Iterations != 4 || ms.Min <= 0 || ms.Mean < ms.Min || ms.Mean > ms.Max || run.Throughput <= 0 {
-				t.Errorf("a run is %+v", run)
+				e.w.t.Errorf("a run is %+v", run)
 			}
 		}
 	},
-	"custom": func(t *testing.T, e *ended) {
+	"custom": func(e *ended) {
 		var r struct {
 			Done []struct {
 				Removed []string
@@ -322,7 +323,7 @@ var looks = map[string]func(t *testing.T, e *ended){
 		}
 		e.succeeded(&r)
 		if len(r.Done) != 1 || fmt.Sprint(r.Done[0].Removed) != "[models--org--old]" || r.Done[0].Freed < 5000 {
-			t.Errorf("it did %+v", r.Done)
+			e.w.t.Errorf("it did %+v", r.Done)
 		}
 	},
 }
@@ -348,17 +349,19 @@ type (
 	}
 )
 
-func (r *tuned) holds(t *testing.T, status string, steps int) {
-	t.Helper()
+func (r *tuned) holds(tb testing.TB, status string, steps int) {
+	tb.Helper()
 	if r.Status != status || r.Steps != steps {
-		t.Errorf("it is %q after %d steps", r.Status, r.Steps)
+		tb.Errorf("it is %q after %d steps", r.Status, r.Steps)
 	}
 }
 
 // steps are the figures that a training noted.
 func (e *ended) steps() []map[string]float64 {
 	e.w.t.Helper()
-	var m struct{ Steps []map[string]float64 }
+	var m struct {
+		Steps []map[string]float64 `json:"steps"`
+	}
 	if err := json.Unmarshal(e.file("metrics.json"), &m); err != nil {
 		e.w.t.Fatal(err)
 	}

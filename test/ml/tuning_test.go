@@ -119,11 +119,11 @@ func programs(tb testing.TB, word, env string) []int {
 	return found
 }
 
-func inside(t *testing.T, archive []byte) []string {
-	t.Helper()
+func inside(tb testing.TB, archive []byte) []string {
+	tb.Helper()
 	unzipped, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var names []string
 	for r := tar.NewReader(unzipped); ; {
@@ -132,7 +132,7 @@ func inside(t *testing.T, archive []byte) []string {
 			return names
 		}
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		names = append(names, h.Name)
 	}
