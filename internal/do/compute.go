@@ -68,7 +68,7 @@ func compute(ctx context.Context, t *task) (any, error) {
 		return nil, err
 	}
 	if len(t.words) == 0 {
-		return nil, failf(muster.BadInput, "there is no command: write run")
+		return nil, failf(muster.BadInput, "there is no command: write run: a command, or muster run … -- CMD")
 	}
 	c := &computing{t: t, in: &in, done: make([]*iteration, in.Iterations), result: computeResult{Iterations: in.Iterations}}
 	if err := c.open(); err != nil {
@@ -168,7 +168,7 @@ func (c *computing) all(ctx context.Context) error {
 				failed = it
 			}
 			if !c.in.KeepGoing {
-				return failf(muster.ExitCode, "iteration %d of %d failed with %s, and no more were begun: write keep_going: true to go on", i, c.in.Iterations, it.Error)
+				return failf(muster.ExitCode, "iteration %d of %d, counted from 0, failed with %s, and no more were begun: write keep_going: true to go on", i, c.in.Iterations, it.Error)
 			}
 		}
 		if ctx.Err() != nil {
@@ -179,7 +179,7 @@ func (c *computing) all(ctx context.Context) error {
 	if failed == nil {
 		return nil
 	}
-	return failf(muster.ExitCode, "%d of %d iterations failed, first number %d with %s", failures, c.in.Iterations, failed.Iteration, failed.Error)
+	return failf(muster.ExitCode, "%d of %d iterations failed, first number %d, counted from 0, with %s", failures, c.in.Iterations, failed.Iteration, failed.Error)
 }
 
 // note keeps an iteration where the next attempt and the user find it.
@@ -197,7 +197,12 @@ func (c *computing) note(it *iteration) error {
 }
 
 func (c *computing) report(i int) {
-	c.t.progress.report(float64(c.count)/float64(c.in.Iterations), fmt.Sprintf("iteration %d/%d", i+1, c.in.Iterations), nil)
+	c.t.progress.report(float64(c.count)/float64(c.in.Iterations), c.step(i), nil)
+}
+
+// step names an iteration as the command knows it, by $MUSTER_ITERATION.
+func (c *computing) step(i int) string {
+	return fmt.Sprintf("iteration %d, %d/%d done", i, c.count, c.in.Iterations)
 }
 
 // once executes the command once. An error is one of ours, or that there is no such command.
@@ -247,7 +252,7 @@ func (c *computing) heard(i int, p *muster.Progress) {
 		part = (float64(c.count) + *p.Progress) / float64(c.in.Iterations)
 	}
 	if p.Step != nil {
-		step = fmt.Sprintf("iteration %d/%d: %s", i+1, c.in.Iterations, *p.Step)
+		step = c.step(i) + ": " + *p.Step
 	}
 	c.t.progress.report(part, step, p.Metrics)
 }

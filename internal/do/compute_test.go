@@ -32,7 +32,7 @@ func TestIterations(t *testing.T) {
 		t.Errorf("the log is %s", text)
 	}
 	events, err := os.ReadFile(w.events)
-	if err != nil || !strings.Contains(string(events), `"loss":0.25`) || !strings.Contains(string(events), "iteration") {
+	if err != nil || !strings.Contains(string(events), `"loss":0.25`) || !strings.Contains(string(events), `"iteration 3, 4/4 done"`) {
 		t.Errorf("the events are %s, %v", events, err)
 	}
 }
@@ -41,12 +41,12 @@ func TestAnIterationFails(t *testing.T) {
 	w := newWorld(t)
 	w.words = []string{"/bin/sh", "-c", `[ -e mended ] || [ $MUSTER_ITERATION -ne 2 ] || exit 7; echo x >> ran-$MUSTER_ITERATION; echo $MUSTER_ITERATION`}
 	e := w.do(t.Context(), "compute", `{"iterations": 5}`)
-	e.failed(t, "exit_code", "iteration 2 of 5", "exit code 7", "keep_going")
+	e.failed(t, "exit_code", "iteration 2 of 5, counted from 0", "exit code 7", "keep_going")
 	e.numbers(t, map[string]float64{"finished": 2, "failed": 1})
 
 	// The next attempt goes on after what was done, and goes on, as it is told.
 	e = w.do(t.Context(), "compute", `{"iterations": 5, "keep_going": true}`)
-	e.failed(t, "exit_code", "1 of 5 iterations failed")
+	e.failed(t, "exit_code", "1 of 5 iterations failed, first number 2")
 	e.numbers(t, map[string]float64{"finished": 4, "failed": 1, "resumed": 2})
 
 	// Half a line of a writer that was killed does no harm.

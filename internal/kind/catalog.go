@@ -161,7 +161,7 @@ func (k *Kind) problems(t *muster.TaskSpec) []muster.FieldError {
 	case t.Run != nil && k.Run != RunMay && k.Run != RunMust:
 		add("run", "say what is wanted with input", "the kind %s brings its own program: leave run out", k.Name)
 	case t.Run == nil && k.Run == RunMust:
-		add("run", "write run: a command", "it is missing: a task of kind %s runs a command", k.Name)
+		add("run", "write run: a command; with muster run, -- CMD ARG… behind the options", "it is missing: a task of kind %s runs a command", k.Name)
 	}
 	if t.Script != nil {
 		add("script", "use kind script", "the kind %s brings its own program: leave script out", k.Name)
