@@ -61,6 +61,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Skipf("skipped: there is no uv: %v", err)
 	}
+	t.Setenv("UV_CACHE_DIR", "") // one that others share would keep what is freed
 	w := &world{t: t, data: t.TempDir(), wheels: t.TempDir(), uv: path, files: fstest.MapFS{}}
 	w.wheel("nugget", "1.5")
 	w.define("tiny", "nugget")
