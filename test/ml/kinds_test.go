@@ -328,7 +328,7 @@ var looks = map[string]func(e *ended){
 	},
 }
 
-// trained is what results say of what was learned, and tuned of a language model.
+// trained is what results say of what was learned, and tuned when that is a language model.
 type (
 	trained struct {
 		FinalMetrics    struct{ FinalLoss, FinalAccuracy, FinalMargin float64 }
