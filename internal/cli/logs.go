@@ -38,7 +38,7 @@ func (a *app) logsCommand() *cli.Command {
 	return a.Command(frame.Command{
 		Name: "logs", Usage: "print the output of tasks", Args: "JOB|TASK…", Category: frame.Watch, Flags: c.flags(),
 		About: "What a task wrote to standard output goes to standard output, and its standard error to standard error. " +
-			"Lines of several tasks begin with the task's number.",
+			"Lines of several tasks begin with the task's number, those of a job with several stages with the stage's name.",
 		Run: func(ctx context.Context, args []string) error { return a.logs(ctx, c, args) },
 	})
 }

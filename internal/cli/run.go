@@ -141,7 +141,7 @@ func (a *app) runCommand() *cli.Command {
 		Name: "run", Usage: "run a command on the fleet, show its output and end with its exit code", Args: "[--] [CMD [ARG…]]",
 		Category: frame.Submit, Flags: c.flags(), StopAtFirst: true,
 		About: "The exit status is the task's own; 124 if it timed out, 125 if the fleet is to blame, 130 if it was cancelled. " +
-			"Ctrl-C asks whether to cancel the job or to leave it running. The command's standard input is empty.",
+			"At a terminal Ctrl-C asks whether to cancel the job or to leave it running; elsewhere it cancels the job, as SIGTERM always does. The command's standard input is empty.",
 		Foreign: ofDocker(),
 		Run:     func(ctx context.Context, args []string) error { return a.runTask(ctx, c, args) },
 	})

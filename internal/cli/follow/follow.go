@@ -113,7 +113,7 @@ func (f *follower) outcome(ctx context.Context, job muster.Job) error {
 		note = "no reason is known"
 	}
 	ended := strings.ReplaceAll(first.State.String(), "_", " ")
-	err = fmt.Errorf("task %s %s: %s", first.ID, ended, note)
+	err = fmt.Errorf("task %s %s: %s", long(&job, first.ID), ended, note)
 	if n := job.Counts[first.State] - 1; n > 0 {
 		err = fmt.Errorf("%w; %d more %s: muster tasks %s --state %s lists them", err, n, ended, job.ID, first.State)
 	}

@@ -45,10 +45,13 @@ func (f *follower) shows(e muster.Event) {
 	if e.Detail == nil {
 		return
 	}
+	f.mu.Lock()
+	job := f.seen.job
+	f.mu.Unlock()
 	for _, a := range e.Detail.Artifacts {
 		if key := e.Task.String() + "/" + a.Name; len(f.shown) < mostShown && !f.shown[key] {
 			f.shown[key] = true
-			fmt.Fprintf(f.status.Above(f.app.Err), "muster: task %s shows %s while it runs: muster get %s fetches it\n", e.Task, term.Clean(a.Name), e.Task)
+			fmt.Fprintf(f.status.Above(f.app.Err), "muster: task %s shows %s while it runs: muster get %s fetches it\n", long(&job, *e.Task), term.Clean(a.Name), e.Task)
 		}
 	}
 }

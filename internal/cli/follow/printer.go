@@ -35,9 +35,14 @@ func NewPrinter(server *client.Client, out, err io.Writer) *Printer {
 }
 
 // Selected prints the output of all tasks that the selectors name. Those with
-// higher numbers wait until there is a place.
+// higher numbers wait until there is a place. Of a job with several stages that is
+// followed it says how each of them ended.
 func (p *Printer) Selected(ctx context.Context, sels []remote.Selector, o client.LogOptions) error {
 	prefixed, err := remote.Several(ctx, p.server, sels)
+	if err != nil {
+		return err
+	}
+	stages, err := stagesOf(ctx, p.server, sels)
 	if err != nil {
 		return err
 	}
@@ -53,10 +58,25 @@ func (p *Printer) Selected(ctx context.Context, sels []remote.Selector, o client
 			cancel()
 			return errors.Join(err, ignoreCancel(group.Wait()))
 		}
-		if silent(&t) {
-			continue
+		prefix := ""
+		if prefixed {
+			prefix = stages.short(&t) + " | "
 		}
-		group.Go(func() error { return p.task(ctx, t.ID, o, prefixed) })
+		group.Go(func() error {
+			if !silent(&t) {
+				if err := p.task(ctx, t.ID, o, prefix); err != nil {
+					return err
+				}
+			}
+			if !o.Follow {
+				return nil
+			}
+			line, err := stages.ended(ctx, p.server, t.ID)
+			if line != "" {
+				(&lineWriter{printer: p, w: p.err}).pass([]byte(line))
+			}
+			return err
+		})
 	}
 	return group.Wait()
 }
@@ -74,12 +94,9 @@ func silent(t *muster.Task) bool {
 	return t.State == muster.Succeeded && t.LogSize == 0 && t.Attempt <= 1
 }
 
-// task prints the output of one task.
-func (p *Printer) task(ctx context.Context, id muster.TaskID, o client.LogOptions, prefixed bool) error {
-	out, errs := &lineWriter{printer: p, w: p.out}, &lineWriter{printer: p, w: p.err}
-	if prefixed {
-		out.prefix, errs.prefix = id.String()+" | ", id.String()+" | "
-	}
+// task prints the output of one task, with a prefix before each line.
+func (p *Printer) task(ctx context.Context, id muster.TaskID, o client.LogOptions, prefix string) error {
+	out, errs := &lineWriter{printer: p, w: p.out, prefix: prefix}, &lineWriter{printer: p, w: p.err, prefix: prefix}
 	defer out.flush()
 	defer errs.flush()
 	attempt := 0

@@ -68,6 +68,38 @@ func TestATaskThatIsTriedAgainSaysWhy(t *testing.T) {
 	}
 }
 
+// TestStagesAreNamed follows a job whose stages print, fail and are skipped, and holds that each leaves a trace.
+func TestStagesAreNamed(t *testing.T) {
+	s := apitest.Start(t, nil)
+	server, w := s.Client(t), s.Worker(t, "w1")
+	run := &muster.Command{Shell: "true"}
+	job, err := server.Submit(t.Context(), &muster.Spec{Tasks: []muster.TaskSpec{
+		{Name: "each", Run: run, Matrix: &muster.Matrix{Axes: []muster.Axis{{Name: "lr", Values: []string{"0.1"}}}}}, {Name: "last", Needs: []string{"each"}, Run: run},
+	}}, client.SubmitOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	done := make(chan error, 1)
+	go func() {
+		done <- NewPrinter(server, &out, &errs).Selected(t.Context(), []remote.Selector{{Job: job.ID}}, client.LogOptions{Follow: true})
+	}()
+	r := muster.Report{Attempt: w.Next(), Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: new(4), FinishedAt: muster.TimeOf(time.Now())}
+	if r.LogSize, err = s.Logs.Append(t.Context(), r.Attempt, 0, apitest.Log(tasklog.Stdout, "one\n")); err != nil {
+		t.Fatal(err)
+	}
+	w.Say(&link.ToServer{Finished: []muster.Report{r}})
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if got, want := out.String()+errs.String(), "each.lr=0.1 | one\nmuster: stage each: failed\nmuster: stage last: skipped\n"; got != want {
+		t.Errorf("it says\n%s\nand not\n%s", got, want)
+	}
+	if job, err = server.Job(t.Context(), job.ID); err != nil || long(&job, muster.TaskID{Job: job.ID, Num: 1}) != "1.1 (last)" {
+		t.Errorf("the task is called %s, %v", long(&job, muster.TaskID{Job: job.ID, Num: 1}), err)
+	}
+}
+
 // TestAServerThatDoesNotTellWhyIsNoTrouble answers nothing about attempts.
 func TestAServerThatDoesNotTellWhyIsNoTrouble(t *testing.T) {
 	s := apitest.Start(t, func(http.Handler) http.Handler { return http.NotFoundHandler() })

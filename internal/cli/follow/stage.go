@@ -1,0 +1,104 @@
+package follow
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
+	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+// stages are those of one job that has several; else there are none, and tasks go by their number.
+type stages struct {
+	all []muster.Group
+
+	mu   sync.Mutex
+	left map[int]int // tasks of a stage that were not shown to their end
+}
+
+// stagesOf returns the stages of the only job that is selected, if all of it is.
+func stagesOf(ctx context.Context, server *client.Client, sels []remote.Selector) (*stages, error) {
+	s := &stages{left: map[int]int{}}
+	if len(sels) != 1 || sels[0].Spans != nil {
+		return s, nil
+	}
+	job, err := server.Job(ctx, sels[0].Job)
+	if err != nil || len(job.Groups) < 2 {
+		return s, err
+	}
+	s.all = job.Groups
+	for i := range s.all {
+		s.left[s.all[i].Index] = s.all[i].Size
+	}
+	return s, nil
+}
+
+// of returns the stage of a task, nil if it goes by its number.
+func of(all []muster.Group, id muster.TaskID) *muster.Group {
+	if len(all) < 2 {
+		return nil
+	}
+	for i := range all {
+		if g := &all[i]; g.First <= id.Num && id.Num < g.First+g.Size {
+			return g
+		}
+	}
+	return nil
+}
+
+// short names a task where its lines begin: train, train.3 or 17.2.
+func (s *stages) short(t *muster.Task) string {
+	g := of(s.all, t.ID)
+	switch {
+	case g == nil:
+		return t.ID.String()
+	case t.Element != "":
+		return term.Clean(g.Name + "." + t.Element)
+	case g.Size > 1:
+		return term.Clean(g.Name) + "." + strconv.Itoa(t.ID.Num-g.First)
+	default:
+		return term.Clean(g.Name)
+	}
+}
+
+// long names a task in a sentence: 17.2, or 17.2 (train) if its job has several stages.
+func long(job *muster.Job, id muster.TaskID) string {
+	if g := of(job.Groups, id); g != nil {
+		return fmt.Sprintf("%s (%s)", id, term.Clean(g.Name))
+	}
+	return id.String()
+}
+
+// ended counts a task that was shown to its end. With the last one of its stage it returns a line that says how all of them
+// ended: else nothing would be seen of tasks that print nothing.
+func (s *stages) ended(ctx context.Context, server *client.Client, id muster.TaskID) (string, error) {
+	g := of(s.all, id)
+	if g == nil {
+		return "", nil
+	}
+	s.mu.Lock()
+	s.left[g.Index]--
+	left := s.left[g.Index]
+	s.mu.Unlock()
+	if left > 0 {
+		return "", nil
+	}
+	job, err := server.Job(ctx, id.Job)
+	if err != nil {
+		return "", err
+	}
+	if g = of(job.Groups, id); g == nil || !g.Counts.State().Final() {
+		return "", nil // it was retried meanwhile
+	}
+	how := strings.ReplaceAll(frame.Counts(g.Counts, false), "_", " ")
+	if g.Size == 1 {
+		how = strings.TrimPrefix(how, "1 ")
+	}
+	return fmt.Sprintf("muster: stage %s: %s\n", term.Clean(g.Name), how), nil
+}
