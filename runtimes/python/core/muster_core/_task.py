@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import re
 import signal
 import sys
 import traceback
@@ -17,6 +18,9 @@ Json = Dict[str, Any]
 
 # How libraries say that memory ran out where they have no exception of their own for it.
 _NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory", "_status_alloc_failed", "std::bad_alloc")
+
+# A sentence that begins with a field of the input; the server and the worker write input.epochs.
+_FIELD = re.compile(r"[a-z]+(_[a-z]+)*(\.\w+|\[\d+\])*: ")
 
 # What a task may say of itself. The worker looks twice at disk_full.
 REASONS = ("bad_input", "dependency", "diverged", "out_of_memory", "artifact_missing", "disk_full")
@@ -147,6 +151,8 @@ def _first(e: BaseException) -> str:
 
 
 def _failed(reason: str, message: str, says: bool, **detail: Any) -> None:
+    if _FIELD.match(message):
+        message = "input." + message
     body = {"reason": reason, "message": message, **_finite(detail)}
     if says:
         print(f"{reason}: {message}", file=sys.stderr, flush=True)

@@ -72,10 +72,18 @@ def tried(size: int, device: Any, work: Callable[[int], Any]) -> "tuple[bool, An
         for link in _chain(e):
             traceback.clear_frames(link.__traceback__)
             link.__traceback__ = None
-        text = str(e).strip().splitlines()
-        cause = text[0][:200].rstrip(". ") if text else "memory ran out"
+        cause = _lacked(str(e))
     devices.release(device)
     return False, None, cause
+
+
+def _lacked(text: str) -> str:
+    """What ran out, without where in the library's sources that was seen."""
+    if asked := re.search(r"tried to allocate ([\d.]+) ?(bytes|[KMGT]iB)", text, re.I):
+        most = f"{int(asked[1]) / 1e6:,.0f} MB" if asked[2] == "bytes" else f"{asked[1]} {asked[2]}"
+        return f"there was no room for {most} more"
+    lines = text.strip().splitlines()
+    return lines[0][:200].rstrip(". ") if lines else "memory ran out"
 
 
 def _chain(e: Optional[BaseException]) -> Iterator[BaseException]:

@@ -4,6 +4,7 @@ import ctypes
 import os
 import platform
 import re
+import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
@@ -79,6 +80,26 @@ def _text(path: Path) -> Optional[str]:
         return path.read_text(encoding="utf-8", errors="replace").strip() or None
     except OSError:
         return None
+
+
+class Others:
+    """How many cores programs beside this one kept busy, from when it was made on. Linux tells; elsewhere it is not known."""
+
+    def __init__(self, root: str = "/") -> None:
+        self._root = Path(root)
+        self._began, self._own, self._all = time.monotonic(), time.process_time(), self._busy()
+
+    def cores(self) -> Optional[float]:
+        now = self._busy()
+        took = time.monotonic() - self._began
+        if now is None or self._all is None or took <= 0:
+            return None
+        return max(now - self._all - (time.process_time() - self._own), 0) / took
+
+    def _busy(self) -> Optional[float]:
+        """Seconds that all processors have worked: user, nice, system, irq and softirq."""
+        match = re.search(r"^cpu +(\d+) (\d+) (\d+) \d+ \d+ (\d+) (\d+)", _text(self._root / "proc/stat") or "", re.M)
+        return sum(map(int, match.groups())) / os.sysconf("SC_CLK_TCK") if match else None
 
 
 class Energy:

@@ -40,6 +40,20 @@ def test_without_halving_the_size_that_fits_is_tried_and_told():
     assert (e.value.reason, e.value.detail) == ("out_of_memory", {"batch_size": 8, "fits": 2})
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 4294967296 bytes. Error code 12", "no room for 4,295 MB more"),
+        ("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB", "no room for 2.00 GiB more"),
+    ],
+)
+def test_what_pytorch_says_becomes_a_sentence(said, told):
+    def work(size):
+        raise MemoryError(said)
+
+    assert told in batch.tried(1, CPU, work)[2]
+
+
 @pytest.mark.parametrize("halve", [True, False])
 def test_nothing_fits(halve):
     with pytest.raises(Fail, match="not even a batch of 1 fits") as e:

@@ -7,6 +7,18 @@ pytest.importorskip("torch")
 CPU = SimpleNamespace(type="cpu")
 
 
+def test_what_others_compute_is_counted(tmp_path, monkeypatch):
+    stat = tmp_path / "proc/stat"
+    stat.parent.mkdir()
+    stat.write_text("cpu  100 0 50 9000 3 1 1 0 0 0\ncpu0 100 0 50 9000 3 1 1 0 0 0\n")
+    now, own = iter([10.0, 12.0]), iter([1.0, 2.0])
+    monkeypatch.setattr(system, "time", SimpleNamespace(monotonic=lambda: next(now), process_time=lambda: next(own)))
+    monkeypatch.setattr(system.os, "sysconf", lambda name: 100)
+    others = system.Others(str(tmp_path))
+    stat.write_text("cpu  300 50 100 9000 3 1 101 0 0 0\n")  # four seconds of work, one of them ours, in two
+    assert others.cores() == pytest.approx(1.5)
+
+
 def test_what_the_machine_is(tmp_path, monkeypatch):
     monkeypatch.setenv("MUSTER_CUDA_STREAMS", "4")
     monkeypatch.setenv("MUSTER_OPTIMIZE_FOR", "latency")

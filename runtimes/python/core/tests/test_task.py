@@ -39,6 +39,21 @@ def test_what_goes_wrong_has_a_reason(tmp_path, raised, reason):
     assert (tmp_path / "log").read_text() == f"{reason}: {files['failure.json']['message']}\n"  # once, and without a traceback
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("dataset: a.csv is damaged", "input.dataset: a.csv is damaged"),
+        ("checkpoint.load: none", "input.checkpoint.load: none"),
+        ("queries[2]: none", "input.queries[2]: none"),
+        ("model gpt2: none", "model gpt2: none"),
+        ("a.csv, line 2: none", "a.csv, line 2: none"),
+    ],
+)
+def test_a_field_is_named_as_the_server_names_it(tmp_path, said, told):
+    _, files = kind(tmp_path, f"from muster_core import run, Fail\ndef f(given): raise Fail('bad_input', {said!r})\nrun(f)")
+    assert files["failure.json"]["message"] == told
+
+
 def test_what_is_not_known_is_an_exit_code(tmp_path):
     assert kind(tmp_path, "from muster_core import run\nrun(lambda given: 1 / 0)") == (1, {})
     log = (tmp_path / "log").read_text()

@@ -6,7 +6,7 @@ import os
 import statistics
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from muster import checkpoint_dir, out_dir
 from muster_core import Fail, report, say
@@ -64,12 +64,12 @@ class Journal:
 
 
 def through(
-    backend: Backend, raws: List[Any], params: Json, of: Json, *, what: str, name: str = "items", field: Optional[str] = None, system: Optional[str] = None
+    backend: Backend, raws: List[Any], params: Json, of: Json, *, what: str, at: "Optional[Callable[[int], str]]" = None, name: str = "items", field: Optional[str] = None, system: Optional[str] = None
 ) -> "tuple[Journal, Json]":
     """Work on all items; returns their records and the figures of this attempt.
 
     An item that cannot be used has an error in its record; with params["on_error"] fail the first such ends the task. `of` is what
-    the records depend on: a journal of something else is begun anew.
+    the records depend on: a journal of something else is begun anew. at names an item in a failure by its index.
     """
     journal = Journal({**of, "items": _digest(raws)}, name)
     skipped, began = journal.done, time.monotonic()
@@ -82,8 +82,8 @@ def through(
     modality = backend.about.get("modality", "text")
     try:
         while journal.done < len(raws):
-            at = journal.done
-            chunk = raws[at : at + window]
+            first = journal.done
+            chunk = raws[first : first + window]
             records: List[Json] = [{} for _ in chunk]
             ready, where = [], []
             for i, raw in enumerate(chunk):
@@ -93,19 +93,19 @@ def through(
                 except items.BadItem as e:
                     records[i] = {"error": str(e)}
 
-            def step(event: Json, at: int = at) -> None:
+            def step(event: Json, first: int = first) -> None:
                 text = event.get("text")
                 figures = {k: v for k, v in event.items() if isinstance(v, (int, float))}
-                said = event.get("step") or (f"{what} {at + 1}/{len(raws)}: {text}" if text else None)
-                report(at / len(raws), said, **figures)
+                said = event.get("step") or (f"{what} {first + 1}/{len(raws)}: {text}" if text else None)
+                report(first / len(raws), said, **figures)
 
             if ready:
                 seed = params.get("seed")
-                here = {**params, "seed": seed + at} if seed is not None else params
+                here = {**params, "seed": seed + first} if seed is not None else params
                 for i, record in zip(where, backend.run(ready, here, step)):
                     records[i] = record
             for i, (raw, record) in enumerate(zip(chunk, records)):
-                head: Json = {"index": at + i}
+                head: Json = {"index": first + i}
                 if (name := items.name_of(raw)) is not None:
                     head["id"] = name
                 records[i] = {**head, **record}
@@ -113,7 +113,7 @@ def through(
             for r in records:
                 if "error" in r:
                     if strict or len(raws) == 1:
-                        raise Fail("bad_input", f"{what} {r['index']}: {r['error']}", item=r["index"])
+                        raise Fail("bad_input", f"{at(r['index']) if at else what + ' ' + str(r['index'])}: {r['error']}", item=r["index"])
                     say(f"{what} {r['index']}: {r['error']}")
                 latencies += [r["latency_ms"]] if "latency_ms" in r else []
                 for k in tokens:

@@ -5,6 +5,7 @@ is through with it. A combination that cannot be computed is told with its reaso
 """
 
 import statistics
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,8 @@ Json = Dict[str, Any]
 
 _DEFAULTS: Json = {"batch_sizes": [1], "precision": "fp32", "iterations": 10, "warmup": 3, "task": "forward", "new_tokens": 32, "seed": 0, "compile": False}
 _LENGTH = 128  # tokens, where nothing is said
+_SAMPLED = 0.005  # seconds between two looks at the memory, where the system does not keep the peak for us
+_BUSY = 0.1  # of the cores kept busy by others: figures are not to be relied on then
 PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy")
 
 
@@ -30,7 +33,9 @@ def measure(given: Json) -> Json:
     plan = [(precision, size) for precision in precisions for size in given["batch_sizes"]]
     runs: List[Json] = []
     raw: List[Json] = []
-    energy = system.Energy(subject.device)
+    energy, others = system.Energy(subject.device), system.Others()
+    if not energy.source:
+        say("no energy is told: nothing that this task may read counts it")
     for i, (precision, size) in enumerate(plan):
         where = Where(i, len(plan), f"batch {size}, {precision}", given["warmup"] + given["iterations"])
         told, latencies = combination(subject, precision, size, energy, where)
@@ -51,11 +56,18 @@ def measure(given: Json) -> Json:
     }
     if energy.source:
         result["energy_of"] = energy.source
+    if (busy := others.cores()) is not None:
+        cores = result["system"].get("cores_allowed") or 1
+        result["system"]["busy_cores"] = round(busy, 2)  # by others, while this was measured
+        if busy > _BUSY * cores:
+            result["warnings"] = [f"other programs kept {busy:.1f} of the machine's cores busy while this was measured, and it has {cores}: the figures are worse than they would be alone"]
+            say(f"warning: {result['warnings'][0]}")
     keep("benchmark.json", {**result, "runs": raw})
     if all("error" in r for r in runs):
         worst = runs[0]["error"]
         reason = worst["reason"] if worst["reason"] == "out_of_memory" else "bad_input"
-        raise Fail(reason, f"no combination could be measured; {plan[0][0]} with a batch of {plan[0][1]}: {worst['message']}")
+        detail = {"fits": worst["fits"]} if "fits" in worst else {}
+        raise Fail(reason, f"no combination could be measured; {plan[0][0]} with a batch of {plan[0][1]}: {worst['message']}", **detail)
     return result
 
 
@@ -108,8 +120,7 @@ class Subject:
 
         if precision == self.precision:
             return
-        self.model, self.precision = None, ""
-        devices.release(self.device)
+        self.drop()
         if precision == "tf32" and (self.device.type != "cuda" or torch.cuda.get_device_capability(self.device) < (8, 0)):
             raise Unsupported(f"tf32 is for NVIDIA's GPUs since Ampere, not {devices.describe(self.device)}")
         if precision == "bf16" and self.device.type == "cuda" and not torch.cuda.is_bf16_supported():
@@ -122,6 +133,11 @@ class Subject:
         if self.given["compile"]:
             self.model.forward = torch.compile(self.model.forward)
         self.precision = precision
+
+    def drop(self) -> None:
+        """Have no model in memory."""
+        self.model, self.precision = None, ""
+        devices.release(self.device)
 
     def inputs(self, size: int) -> Json:
         import torch
@@ -285,8 +301,11 @@ def combination(subject: Subject, precision: str, size: int, energy: system.Ener
     report(batch_size=size)
     error = _failure(lambda: batch.tried(size, subject.device, work))
     if error is not None:
-        subject.model, subject.precision = None, ""
-        devices.release(subject.device)
+        subject.drop()
+        if error["reason"] == "out_of_memory":
+            fits = _fits(subject, precision, size)
+            advice = f"a batch of {fits} fits" if fits else "not even a batch of 1 fits: take a smaller model or precision, or a worker with more memory"
+            error.update(message=f"it does not fit into the memory of {devices.describe(subject.device)} ({error['message']}); {advice}", fits=fits)
         return {**told, "error": error}, []
     total = sum(latencies) / 1e3
     told["latency_ms"] = summary(latencies)
@@ -294,6 +313,21 @@ def combination(subject: Subject, precision: str, size: int, energy: system.Ener
     if given["task"] == "generate":
         told["tokens_per_second"] = round(size * given["new_tokens"] * len(latencies) / total, 3)
     return {**told, **figures}, [round(v, 4) for v in latencies]
+
+
+def _fits(subject: Subject, precision: str, size: int) -> int:
+    """The first of size/2, size/4, … that can be computed; 0 for none."""
+
+    def once(n: int) -> None:
+        subject.ready(precision)
+        subject.compute(subject.inputs(n))
+
+    while (size := size // 2) >= 1:
+        report(step=f"trying a batch of {size}", batch_size=size)
+        if batch.tried(size, subject.device, once)[0]:
+            return size
+        subject.drop()
+    return 0
 
 
 def _failure(work: "Callable[[], tuple[bool, Any, str]]") -> Optional[Json]:
@@ -334,10 +368,44 @@ def peak(subject: Subject, figures: Json) -> Iterator[None]:
         yield
         figures["peak_memory"] = int(torch.cuda.max_memory_allocated(device))
         return
-    counted = device.type == "cpu" and _reset_peak()
-    yield
-    if counted and subject.before is not None and (most := resident(peak=True)) is not None:
-        figures["peak_memory"] = max(most - subject.before, 0)
+    if device.type != "cpu" or subject.before is None:
+        yield
+        return
+    if _reset_peak():
+        yield
+        most = resident(peak=True) or 0
+    else:  # as in the sandbox
+        before = resident(peak=True) or 0
+        with Sampled() as sampled:
+            yield
+        most = resident(peak=True) or 0
+        if most <= before:  # there was more of it earlier: what was seen while this ran is what is known
+            most = sampled.most
+    figures["peak_memory"] = max(most - subject.before, 0)
+
+
+class Sampled:
+    """The most memory that this process was seen to have, looked at again and again by a thread."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _watch(self) -> None:
+        while True:
+            self.most = max(self.most, resident() or 0)
+            if self._over.wait(_SAMPLED):
+                return
+
+    def __enter__(self) -> "Sampled":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._over.set()
+        self._thread.join()
+        self.most = max(self.most, resident() or 0)
 
 
 def resident(peak: bool = False) -> Optional[int]:

@@ -10,7 +10,7 @@ from muster_core import run
 from . import batches
 from .backend import Backend
 from .batches import Journal
-from .items import given_items
+from .items import given_items, places
 from .loading import EMBEDDING, Wanted
 from .wire import Json
 
@@ -23,7 +23,7 @@ def embedding(given: Json) -> Json:
     backend = Backend(wanted)
     params = {k: given[k] for k in ("batch_size", "auto_batch", "on_error", "truncate", "normalize") if given.get(k) is not None}
     of = {"wanted": wanted.message(), "field": given.get("field"), "truncate": given.get("truncate"), "normalize": given.get("normalize")}
-    records, figures = batches.through(backend, raws, params, of, what="text", field=given.get("field"))
+    records, figures = batches.through(backend, raws, params, of, what="text", at=places(given, "text"), field=given.get("field"))
     form = given.get("format") or "jsonl"
     dimensions = int(backend.about["dimensions"])
     if form == "npy":

@@ -4,7 +4,7 @@ from muster_core import run
 
 from . import batches
 from .backend import Backend
-from .items import given_items
+from .items import given_items, places
 from .loading import Wanted
 from .wire import Json
 
@@ -18,7 +18,7 @@ def inference(given: Json) -> Json:
     backend = Backend(wanted)
     params = {k: given[k] for k in (*_SHAPING, "batch_size", "auto_batch", "on_error") if given.get(k) is not None}
     of = {"wanted": wanted.message(), "field": given.get("field"), "system": given.get("system"), **{k: given.get(k) for k in _SHAPING}}
-    records, figures = batches.through(backend, raws, params, of, what="item", field=given.get("field"), system=given.get("system"))
+    records, figures = batches.through(backend, raws, params, of, what="item", at=places(given, "item"), field=given.get("field"), system=given.get("system"))
     batches.keep(records, "predictions.jsonl")
     predictions, complete = batches.shown(records)
     records.close()

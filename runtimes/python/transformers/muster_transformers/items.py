@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from muster_core import Fail
 from muster_core.fetch import fetch
@@ -38,6 +38,13 @@ def given_items(given: Json, single: str = "input", many: str = "inputs", file: 
     if not items:
         raise Fail("bad_input", f"{named[0]}: there is nothing in it")
     return items
+
+
+def places(given: Json, what: str) -> "Callable[[int], str]":
+    """What an item is called in sentences, by its index: as it was written in the input, else by what it is."""
+    if given.get("input") is not None:
+        return lambda i: "input"
+    return (lambda i: f"inputs[{i}]") if given.get("inputs") is not None else (lambda i: f"{what} {i}")
 
 
 def from_file(path: Path, field: str) -> List[Any]:

@@ -91,7 +91,7 @@ def _vectors(embedder: Backend, texts: List[str], params: Json, prompt_name: Opt
     records = embedder.run([{"text": t, "prompt_name": prompt_name} for t in texts], {"normalize": True, "truncate": True, **params}, lambda event: None)
     for n, r in enumerate(records):
         if "error" in r:
-            raise Fail("bad_input", f"queries.{n}: {r['error']}")
+            raise Fail("bad_input", f"queries[{n}]: {r['error']}")
     return np.asarray([r["prediction"] for r in records], dtype=np.float32)
 
 

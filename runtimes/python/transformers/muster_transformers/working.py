@@ -17,6 +17,8 @@ from . import loading
 from .items import BadItem, TooLong
 from .loading import Json, Wanted, arguments, config_of
 
+_NEW = 128  # tokens of a text, where nothing is said and the model reads four times as many
+
 Step = Callable[[Json], None]  # is told {"step": …, figures}; it raises to stop the work
 Items = Sequence[Json]
 
@@ -277,14 +279,21 @@ class Generator(Text):
 
     def prompt(self, item: Json, params: Json) -> List[int]:
         ids: List[int] = super().prepared(item, params)
-        new = int(params.get("max_new_tokens") or 128)
+        new = self.new(params)
         if not self.answers and self.most and len(ids) + new > self.most:
             if not params.get("truncate") or new >= self.most:
+                own = "" if params.get("max_new_tokens") else ", as many as are generated where nothing is said"
                 raise TooLong(
-                    f"the prompt has {len(ids)} tokens and max_new_tokens is {new}, and the model reads {self.most} together: shorten one of them, or write truncate: true"
+                    f"the prompt has {len(ids)} tokens and max_new_tokens is {new}{own}, and the model reads {self.most} together: shorten one of them, or write truncate: true"
                 )
             ids = ids[new - self.most :]  # the end of a prompt is what is answered
         return ids
+
+    def new(self, params: Json) -> int:
+        """How many tokens are generated: as many as asked for, else what leaves most of what the model reads to the prompt."""
+        if asked := params.get("max_new_tokens"):
+            return int(asked)
+        return _NEW if self.answers or not self.most else min(_NEW, max(1, self.most // 4))
 
     def batches(self, parts: "List[List[Any]]", params: Json, step: Step) -> "List[List[Json]]":
         return [self.generated(part, params, step) for part in parts]
@@ -294,7 +303,7 @@ class Generator(Text):
 
         batch = self.padded(things)
         temperature = float(params.get("temperature") or 0)
-        args: Json = {"max_new_tokens": int(params.get("max_new_tokens") or 128), "do_sample": temperature > 0, "pad_token_id": self.tokenizer.pad_token_id}
+        args: Json = {"max_new_tokens": self.new(params), "do_sample": temperature > 0, "pad_token_id": self.tokenizer.pad_token_id}
         if temperature > 0:
             args.update(temperature=temperature, top_p=float(params.get("top_p") or 1.0), top_k=int(params.get("top_k") or 0))
         else:

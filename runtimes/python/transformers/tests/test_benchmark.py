@@ -93,9 +93,11 @@ def test_what_cannot_be_computed_is_told_and_the_others_go_on(task, monkeypatch)
     result = benchmark.measure({"config": BERT, "batch_sizes": [1, 4, 2], "precision": ["tf32", "fp32"], "iterations": 1, "warmup": 0})
     errors = [r.get("error", {}).get("reason") for r in result["runs"]]
     assert errors == ["not_supported"] * 3 + [None, "out_of_memory", None]
+    error = result["runs"][4]["error"]
+    assert error["fits"] == 2 and error["message"] == "it does not fit into the memory of cpu (no room for so many); a batch of 2 fits"
     with pytest.raises(Fail, match="no combination could be measured.*no room") as e:
         benchmark.measure({"config": BERT, "batch_sizes": [4], "iterations": 1, "warmup": 0})
-    assert e.value.reason == "out_of_memory"
+    assert e.value.reason == "out_of_memory" and e.value.detail["fits"] == 2
     assert (task / "out/benchmark.json").exists()
 
 
@@ -117,6 +119,23 @@ def test_bad_input(given, message):
     with pytest.raises(Fail, match=message) as e:
         benchmark.measure(given)
     assert e.value.reason == "bad_input"
+
+
+def test_memory_is_told_where_the_kernel_does_not_let_the_peak_be_reset(task, monkeypatch):
+    monkeypatch.setattr(benchmark, "_reset_peak", lambda: False)
+    held = bytearray(200 << 20)  # a peak before, which is not that of the runs
+    held[::4096] = b"x" * len(held[::4096])
+    del held
+    result = benchmark.measure({"config": BERT, "batch_sizes": [1, 256], "iterations": 2, "warmup": 0})
+    small, large = (r["peak_memory"] for r in result["runs"])
+    assert 0 < small < large < 150 << 20
+
+
+def test_a_busy_machine_is_told(task, monkeypatch):
+    monkeypatch.setattr(benchmark.system.Others, "cores", lambda self: 1.26)
+    result = benchmark.measure({"config": BERT, "iterations": 1, "warmup": 0})
+    assert result["system"]["busy_cores"] == 1.26
+    assert "1.3 of the machine's cores busy" in result["warnings"][0]
 
 
 def test_percentiles_are_interpolated():

@@ -80,10 +80,17 @@ def test_an_item_that_is_too_long_fails_alone(task, models):
     result = inference({"model": str(models / "gpt2"), "inputs": [long, "cat"], "max_new_tokens": 4})
     assert "the model reads 64" in result["predictions"][0]["error"] and result["predictions"][1]["tokens_out"] == 4
     assert inference({"model": str(models / "gpt2"), "inputs": [long, "cat"], "max_new_tokens": 4, "truncate": True})["failed"] == 0
-    with pytest.raises(Fail, match="item 0: ") as e:
+    with pytest.raises(Fail, match=r"inputs\[0\]: ") as e:
         inference({"model": str(models / "gpt2"), "inputs": [long, "cat"], "max_new_tokens": 5, "on_error": "fail"})
     assert e.value.reason == "bad_input"
     assert len(task.lines("predictions.jsonl")) == 2  # what is done is kept
+
+
+def test_where_nothing_is_said_a_small_model_writes_less(task, models):
+    given = {"model": str(models / "gpt2"), "input": "the cat"}
+    assert inference(given)["predictions"][0]["tokens_out"] <= 16  # a quarter of 64
+    with pytest.raises(Fail, match="^input: the prompt has .* max_new_tokens is 16, as many as are generated where nothing is said"):
+        inference({**given, "input": "cat " * 25})
 
 
 def test_a_retry_goes_on_where_it_stopped(task, models, monkeypatch):

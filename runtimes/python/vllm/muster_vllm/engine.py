@@ -54,7 +54,7 @@ class Vllm(Generator):
 
         temperature = float(params.get("temperature") or 0)
         sampling = SamplingParams(
-            max_tokens=int(params.get("max_new_tokens") or 128),
+            max_tokens=self.new(params),
             temperature=temperature,
             top_p=float(params.get("top_p") or 1.0) if temperature else 1.0,
             top_k=int(params.get("top_k") or 0) if temperature else 0,
