@@ -62,7 +62,9 @@ class Source:
             else:
                 self.schema = self._inferred()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-            raise Fail("bad_input", f"dataset: {path.name} is damaged or no {found}: {_first(e)}") from None
+            named = form(path)
+            hint = f": format is that of the file that is read, whose name says {named}; write to: {found} for that of the output" if how and named not in (None, how) else ""
+            raise Fail("bad_input", f"dataset: {path.name} is damaged or no {found}: {_first(e)}{hint}") from None
         self._once(self.schema.names)
 
     def _once(self, names: List[str]) -> None:

@@ -64,7 +64,8 @@ def clear_cache(parameters: Json, done: List[Json]) -> None:
             shutil.rmtree(path)
         told["removed"].append(path.name.removeprefix(_GONE))
         told["freed"] += size
-    say(f"{len(told['removed'])} caches were removed, {told['freed'] / 1e6:,.0f} MB are free again")
+    freed = f", {told['freed'] / 1e6:,.1f} MB are free again" if told["freed"] else ""
+    say(f"caches that were removed: {len(told['removed'])}{freed}")
 
 
 def prepare_models(parameters: Json, done: List[Json]) -> None:
