@@ -97,7 +97,7 @@ func (s *suite) pytest(ctx context.Context) error {
 			_, _ = fmt.Fprintf(s.t.stdout, "%d cases failed: they are not run again\n", len(bad))
 			break
 		}
-		_, _ = fmt.Fprintf(s.t.stdout, "running %d failed cases again, %d of %d\n", len(bad), i, s.in.Reruns)
+		s.sayAgain(len(bad), i)
 		err = s.again(ctx, dir, python, root, bad)
 	}
 	return err

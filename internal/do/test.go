@@ -142,8 +142,11 @@ func worse(a, b *testCase) testCase {
 	return c
 }
 
-// rewrite brings cases.jsonl in line with what is known at the end.
+// rewrite brings cases.jsonl in line with what is known at the end; without cases there is none.
 func (s *suite) rewrite() error {
+	if len(s.cases) == 0 {
+		return os.Remove(filepath.Join(s.t.out, "cases.jsonl"))
+	}
 	var b []byte
 	for i := range s.cases {
 		line, err := json.Marshal(&s.cases[i])
@@ -153,6 +156,15 @@ func (s *suite) rewrite() error {
 		b = append(append(b, line...), '\n')
 	}
 	return replace(filepath.Join(s.t.out, "cases.jsonl"), b)
+}
+
+// sayAgain tells the log that so many failed cases are run once more.
+func (s *suite) sayAgain(n, try int) {
+	what := "1 failed case"
+	if n != 1 {
+		what = fmt.Sprintf("%d failed cases", n)
+	}
+	_, _ = fmt.Fprintf(s.t.stdout, "running %s again, %d of %d\n", what, try, s.in.Reruns)
 }
 
 // failures lists the places of cases that did not pass.
@@ -270,7 +282,7 @@ func (s *suite) command(ctx context.Context) error {
 		if len(s.in.RerunCommand) > 0 && len(bad) > 0 {
 			again = s.rerun(bad)
 		}
-		_, _ = fmt.Fprintf(s.t.stdout, "running %d failed cases again, %d of %d\n", len(bad), i, s.in.Reruns)
+		s.sayAgain(len(bad), i)
 		first := s.cases
 		s.cases, s.at = nil, map[string]int{}
 		not := s.not
