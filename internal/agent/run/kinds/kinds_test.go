@@ -27,6 +27,7 @@ type world struct {
 	dir       string // of its kinds
 	executors map[string]run.Executor
 	next      int
+	sink      *runtest.Sink // of the last task
 }
 
 // write makes a kind in the folder dir of files by name; programs are those without a suffix.
@@ -82,7 +83,8 @@ func (w *world) run(t *testing.T, kind, input string, tune ...func(*run.Task)) (
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*runtest.Patience)
 	defer cancel()
-	r = x.Run(ctx, task, runtest.NewSink())
+	w.sink = runtest.NewSink()
+	r = x.Run(ctx, task, w.sink)
 	return r, w.Output(t, task.Attempt, tasklog.Stdout), w.Output(t, task.Attempt, tasklog.System)
 }
 
@@ -250,6 +252,9 @@ func TestRuntimeAndHost(t *testing.T) {
 	r, out, _ := w.run(t, "ask", `{"model": "m"}`, gpu)
 	if out != "['word'] /run/the.sock\n" {
 		t.Errorf("it is %s (%s) and prints %q", r.Outcome, r.Message, out)
+	}
+	if seen := w.sink.Seen(); len(seen) == 0 || seen[len(seen)-1].Step == nil || *seen[len(seen)-1].Step != "loading libraries" {
+		t.Errorf("while its program loads libraries %+v is shown", seen)
 	}
 	if want := []string{"evict GPU-1", "socket", "release"}; !slices.Equal(h.calls, want) || h.evicted != h.asked.Key || h.asked.Key == "" {
 		t.Errorf("hosts are asked to %q, and not to %q; those but %q are ended, and %q is asked for", h.calls, want, h.evicted, h.asked.Key)

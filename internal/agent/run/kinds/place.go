@@ -81,6 +81,9 @@ func (p *place) lend() (err error) {
 // interpreter finds the Python of the kind.
 func (p *place) interpreter(ctx context.Context) error {
 	name := p.d.RuntimeFor(p.input)
+	if name != "" {
+		p.a.First("loading libraries")
+	}
 	switch {
 	case p.a.InContainer():
 		p.python = "python3"

@@ -39,6 +39,7 @@ type Attempt struct {
 	removal    sync.WaitGroup
 
 	stepped atomic.Bool // Step was called
+	first   string      // step
 	proc    run.Proc    // nil until it was started
 	started muster.Time
 	saved   func(last time.Duration) // ends the saving of the checkpoint; nil if it is not saved
@@ -59,6 +60,9 @@ func (a *Attempt) Step(step string) {
 	a.stepped.Store(true)
 	a.sink.Progress(muster.Progress{Attempt: a.Task.Attempt, Step: &step})
 }
+
+// First sets the step that is shown from when the program is started until it tells one.
+func (a *Attempt) First(step string) { a.first = step }
 
 // Root opens the task's folder, for work that must not leave it.
 func (a *Attempt) Root() (*os.Root, error) {

@@ -28,6 +28,9 @@ func (a *Attempt) start(ctx context.Context) error {
 		LogRate: cmp.Or(max(a.e.env.LogRate, 0), run.DefaultLogRate),
 		Timeout: a.Task.Spec.Timeout.Std(), Lease: a.lease(), Kill: a.kill(),
 	}
+	if a.first != "" {
+		a.Step(a.first)
+	}
 	_, err = a.log.handOver(func(size int64) (run.Proc, error) {
 		s.LogSize = size
 		var err error
@@ -41,7 +44,7 @@ func (a *Attempt) start(ctx context.Context) error {
 		}
 		return run.Failf(muster.WorkerInternal, "the task's process cannot be started: %w", err)
 	}
-	if a.stepped.Load() {
+	if a.first == "" && a.stepped.Load() {
 		a.Step("") // that of the preparation is over
 	}
 	a.began()
