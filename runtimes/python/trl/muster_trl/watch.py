@@ -82,12 +82,15 @@ def ruined(losses: "List[float]", every: int, guessing: float) -> "Optional[Tupl
 
     Useless is at least twice as bad as it was and worse than one that guesses. The least of the first losses is held against the median of the
     last tenth, three steps at least, each loss being the mean of so many steps: single bad batches, and runs that merely learn nothing, are no ruin.
+    Of fewer than six steps the halves are compared, and as few may be a bad batch: ruin is then twice as bad as guessing. One step tells nothing.
     """
-    window = max(-(-3 // every), len(losses) // 10)
-    if len(losses) < 2 * window:
+    if len(losses) < 2:
         return None
+    window, worse = max(-(-3 // every), len(losses) // 10), guessing
+    if len(losses) < 2 * window:
+        window, worse = len(losses) // 2, 2 * guessing
     first, last = min(losses[:window]), statistics.median(losses[-window:])
-    return (first, last) if last > 2 * first and last > guessing else None
+    return (first, last) if last > 2 * first and last > worse else None
 
 
 class Finite:
@@ -110,10 +113,11 @@ class Finite:
         return norm
 
     def _diverged(self, what: str) -> Fail:
-        step = self.state.global_step + 1
+        step, rate, given = self.state.global_step + 1, self._get_learning_rate(), self.args.learning_rate  # type: ignore[attr-defined]
+        of = "" if math.isclose(rate, given, rel_tol=1e-3) else f", which the schedule made of {given:g}"
         return Fail(
             "diverged",
-            f"{what} at step {step} with a learning rate of {self._get_learning_rate():g}: lower learning_rate, add warmup, or use precision fp32 or bf16; "  # type: ignore[attr-defined]
+            f"{what} at step {step} with a learning rate of {rate:g}{of}: lower learning_rate, add warmup, or use precision fp32 or bf16; "
             "checkpoints from before are kept",
             step=step,
         )

@@ -107,7 +107,11 @@ def test_a_loss_that_explodes_is_no_success(task, llama):
         ([3, 2, 2, 5, 5, 5, 5], 1, None),  # worse, and better than guessing
         ([6, 6, 6, 7, 8, 8, 8], 1, None),  # no better than guessing, as it began
         ([3, 2, 2, 2, 2, 90, 2], 1, None),  # a bad batch
-        ([3, 90, 90, 90, 90], 1, None),  # too few steps to say
+        ([3, 90, 90, 90, 90], 1, (3, 90)),
+        ([3, 90], 1, (3, 90)),
+        ([3, 9], 1, None),  # worse, and too few steps to say
+        ([2, 90, 2], 1, None),
+        ([90], 1, None),
         ([3, 90], 10, (3, 90)),  # each the mean of ten
         ([3] * 90 + [90] * 10, 1, (3, 90)),
         ([3] * 96 + [90] * 4, 1, None),
