@@ -122,6 +122,9 @@ func parseInput(s string) (json.RawMessage, error) {
 		}
 	}
 	if err := json.Unmarshal(text, &map[string]json.RawMessage{}); err != nil {
+		if strings.HasSuffix(s, ".json") && !strings.HasPrefix(s, "@") {
+			return nil, muster.Errorf(muster.Invalid, "it is no object of JSON: write @%s to read that file", s)
+		}
 		return nil, muster.Errorf(muster.Invalid, "it is no object of JSON: %w", err)
 	}
 	return text, nil

@@ -230,6 +230,22 @@ func TestParseTells(t *testing.T) {
 	}
 }
 
+// TestAllThatIsWrongIsToldAtOnce holds that fields that cannot be read do not hide what else is wrong, but for what they explain.
+func TestAllThatIsWrongIsToldAtOnce(t *testing.T) {
+	_, err := kind.ParseFile([]byte("name: A\nentri: [c]\ninput: {type: objct}\nfoo: 1\nmodels: 3\n"), "it")
+	e, ok := errors.AsType[*muster.Error](err)
+	if !ok {
+		t.Fatal(err)
+	}
+	var paths []string
+	for _, f := range e.Fields {
+		paths = append(paths, f.Path)
+	}
+	if want := []string{"about", "name", "entri", "input", "foo", "models"}; !slices.Equal(paths, want) {
+		t.Errorf("it tells of %s, and not of %s:\n%s", paths, want, told(e.Fields))
+	}
+}
+
 func TestKeyAndRuntime(t *testing.T) {
 	k := parse(t, resize)
 	if a, b := k.Key([]byte(`{"model": "m", "width": 2, "files": ["a"]}`)), k.Key([]byte(`{"width": 2, "model": "m", "source": "x"}`)); a != b || a == "" {

@@ -225,6 +225,8 @@ func names(t reflect.Type) []string {
 	return all
 }
 
+func didYouMean(name string) string { return "did you mean " + name + "?" }
+
 // suggest says which field may be meant: one of the structs with a similar name,
 // else one with just this name in a struct below them, or the other way around.
 func suggest(name string, structs []reflect.Type) string {
@@ -239,12 +241,12 @@ func suggest(name string, structs []reflect.Type) string {
 				inner = inner.Elem()
 			}
 			if inner.Kind() == reflect.Struct && inner.NumField() > 0 && slices.Contains(names(inner), name) {
-				return "did you mean " + jsonName(t.Field(i)) + "." + name + "?"
+				return didYouMean(jsonName(t.Field(i)) + "." + name)
 			}
 		}
 	}
 	if near := muster.Nearest(name, known); near != "" {
-		return "did you mean " + near + "?"
+		return didYouMean(near)
 	}
 	task, job := reflect.TypeFor[muster.TaskSpec](), reflect.TypeFor[muster.Spec]()
 	switch {

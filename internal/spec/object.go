@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/muster-dev/muster"
 )
 
 // Object reads one object of a YAML or JSON file into what v points to, a struct with the types that
-// specs are made of. What check finds afterwards, by the paths of the fields, gets its place in the file. Errors are those of Parse.
+// specs are made of. What check finds afterwards, by the paths of the fields, gets its place in the file; it is told together with
+// the fields that cannot be read, but for what these explain. Errors are those of Parse.
 func Object(data []byte, name string, v any, check func() []muster.FieldError) error {
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
 	if at, bad := firstNotUTF8(data); bad {
@@ -23,11 +25,17 @@ func Object(data []byte, name string, v any, check func() []muster.FieldError) e
 		return invalid(name, []muster.FieldError{*bad})
 	}
 	d.into(n, reflect.ValueOf(v).Elem(), "")
-	if d.nodes < maxNodes && len(d.wrong) == 0 {
+	if d.nodes < maxNodes && n.kind == object {
+		misread := slices.Clone(d.wrong)
 		for _, e := range check() {
-			at, _ := d.find(e.Path)
+			at, exact := d.find(e.Path)
 			e.Line, e.Column = at.line, at.column
-			d.wrong = append(d.wrong, e)
+			explains := func(w muster.FieldError) bool {
+				return strings.HasPrefix(w.Path, e.Path) || exact && w.Line == e.Line && w.Column == e.Column || w.Hint == didYouMean(e.Path)
+			}
+			if !slices.ContainsFunc(misread, explains) {
+				d.wrong = append(d.wrong, e)
+			}
 		}
 	}
 	if len(d.wrong) == 0 {

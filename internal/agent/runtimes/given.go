@@ -3,6 +3,7 @@ package runtimes
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -46,8 +47,7 @@ func (r *Runtimes) givenFor(ctx context.Context, d *definition, code []string) (
 			return nil, err
 		}
 		if lack := d.lacks(a); len(lack) > 0 {
-			return nil, run.Failf(muster.Dependency, "the interpreter %s lacks %s for runtime %s: install what is missing, or start the worker without --python",
-				r.cfg.Python, strings.Join(lack, " and "), d.name)
+			return nil, run.Failf(muster.Dependency, "%w", &lackError{python: r.cfg.Python, runtime: d.name, packages: lack})
 		}
 		known = &run.Runtime{Name: d.name, Python: r.cfg.Python, Read: append(a.Read, filepath.Dir(r.cfg.Python))}
 		r.mu.Lock()
@@ -57,6 +57,18 @@ func (r *Runtimes) givenFor(ctx context.Context, d *definition, code []string) (
 	rt := *known
 	rt.Code = code
 	return &rt, nil
+}
+
+// lackError says that the operator's interpreter works and is not enough.
+type lackError struct {
+	python, runtime string
+	packages        []string
+}
+
+// Error names what is missing.
+func (e *lackError) Error() string {
+	return fmt.Sprintf("the interpreter %s lacks %s for runtime %s: install what is missing, or start the worker without --python",
+		e.python, strings.Join(e.packages, " and "), e.runtime)
 }
 
 // ask has the operator's interpreter say what it has.

@@ -17,18 +17,19 @@ type State string
 
 // The states.
 const (
-	Absent State = "not installed"
-	Making State = "building" // or being removed, by some process
-	Ready  State = "ready"
-	Broken State = "broken" // something of it is missing: it is made anew when it is used next
-	Given  State = "given"  // by the operator, with all that it needs
+	Absent  State = "not installed"
+	Making  State = "building" // or being removed, by some process
+	Ready   State = "ready"
+	Broken  State = "broken"         // something of it is missing: it is made anew when it is used next
+	Given   State = "given"          // by the operator, with all that it needs
+	Lacking State = "lacks packages" // by the operator, without all that it needs
 )
 
 // Entry is what is known of one runtime.
 type Entry struct {
 	Name     string      `json:"name"`
 	State    State       `json:"state"`
-	Why      string      `json:"why,omitempty"`    // it is broken
+	Why      string      `json:"why,omitempty"`    // it is broken, or what it lacks
 	Step     string      `json:"step,omitempty"`   // what is being done with it, and for whom
 	Size     muster.Size `json:"size,omitempty"`   // of its environment, with packages that others have, too
 	Used     muster.Time `json:"used,omitzero"`    // last
@@ -77,6 +78,9 @@ func (r *Runtimes) entry(ctx context.Context, d *definition) (Entry, error) {
 		e.State, e.Python = Given, r.cfg.Python
 		if _, err := r.givenFor(ctx, d, nil); err != nil {
 			e.State, e.Why = Broken, err.Error()
+			if _, lacks := errors.AsType[*lackError](err); lacks {
+				e.State = Lacking
+			}
 		}
 		return e, nil
 	}

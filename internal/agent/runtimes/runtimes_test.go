@@ -241,7 +241,7 @@ func TestAGivenInterpreter(t *testing.T) {
 	works(t, rt)
 	_, err := given.Get(t.Context(), "rich", silent)
 	lacks(t, err, "the interpreter "+env.Python+" lacks other>=1 for runtime rich", "without --python")
-	if e := w.state(given, "rich"); e.State != runtimes.Broken || !strings.Contains(e.Why, "other") {
+	if e := w.state(given, "rich"); e.State != runtimes.Lacking || !strings.Contains(e.Why, "other") {
 		t.Errorf("it is %+v", e)
 	}
 	for _, path := range []string{"/bin/false", "/bin/echo"} {

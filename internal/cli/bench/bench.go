@@ -51,7 +51,8 @@ func Command(app *frame.App) *cli.Command {
 		Commands: []*cli.Command{a.Command(frame.Command{
 			Name: "compare", Usage: "compare the results of benchmark tasks", Args: "JOB|TASK…", Flags: c.flags(),
 			About: "One row for each batch size and precision, one column for each task, with how much of the first task's figure each has. " +
-				"It is said where figures are of different models, inputs or iterations, and so do not compare.",
+				"It is said where figures are of different models, inputs or iterations, and so do not compare. " +
+				"The exit status is 1 if a job or task that was named measured nothing.",
 			Run: func(ctx context.Context, args []string) error { return a.compare(ctx, c, args) },
 		})},
 	})
@@ -83,7 +84,18 @@ func (a *commands) compare(ctx context.Context, c *config, args []string) error 
 	if len(all) == 0 {
 		return muster.Errorf(muster.NotFound, "there is nothing to compare: %s", out[0])
 	}
-	return a.show(c, all, out)
+	if err := a.show(c, all, out); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(sels, func(s remote.Selector) bool { return !measures(&s, all) }) {
+		return &frame.StatusError{Status: frame.ExitFailed} // the notes say why
+	}
+	return nil
+}
+
+// measures reports whether what is compared has something of those that were named by one argument.
+func measures(s *remote.Selector, all []column) bool {
+	return slices.ContainsFunc(all, func(c column) bool { return s.Has(&c.task.ID) })
 }
 
 // show writes what was compared, and what to think of it.

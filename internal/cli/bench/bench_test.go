@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
@@ -52,6 +53,20 @@ func TestReadSaysWhatIsLeftOut(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, out); diff != "" || len(all) != 1 || all[0].worker != "w" {
 		t.Errorf("%d read, left out: %s", len(all), diff)
+	}
+}
+
+// TestWhoMeasuredNothingIsKnown holds what the exit status tells: a job with a benchmark among its stages did measure.
+func TestWhoMeasuredNothingIsKnown(t *testing.T) {
+	all := two(t)[:1] // of task 7.0
+	for named, want := range map[string]bool{"7": true, "7.0": true, "7.1": false, "8": false} {
+		sel, err := remote.ParseSelector(named)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := measures(&sel, all); got != want {
+			t.Errorf("%s measured: %t", named, got)
+		}
 	}
 }
 

@@ -258,7 +258,7 @@ func checkCommand(app *frame.App) *cli.Command {
 	return app.Command(frame.Command{
 		Name: "check", Usage: "look at each file of runtimes that are installed", Args: "[RUNTIME…]",
 		Flags: c.flags(frame.Option{Name: "fix", Usage: "make those anew that are broken"}.On(&c.fix), c.offline(), c.given()),
-		About: "The exit status is 1 if one is broken. A worker does the same before a task gets a runtime, and makes a broken one anew.",
+		About: "The exit status is 1 if one is broken, or the interpreter of --python lacks packages of one. A worker does the same before a task gets a runtime, and makes a broken one anew.",
 		Run: func(ctx context.Context, args []string) error {
 			return c.check(ctx, app, args)
 		},
@@ -280,7 +280,7 @@ func (c *config) check(ctx context.Context, app *frame.App, names []string) erro
 	}
 	broken := func() (names []string) {
 		for _, e := range list {
-			if e.State == runtimes.Broken {
+			if e.State == runtimes.Broken || e.State == runtimes.Lacking {
 				names = append(names, e.Name)
 			}
 		}
