@@ -9,7 +9,7 @@ import pandas as pd
 from muster_core import Fail, fetch, say
 
 from . import idx, images, tables
-from .loop import Data
+from .parts import Data
 
 Json = Dict[str, Any]
 

@@ -10,8 +10,8 @@ import copy
 import math
 import sys
 import time
-from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List
 
 import numpy as np
 import torch
@@ -19,19 +19,9 @@ from muster_core import Fail, batch, checkpoint, device, orderly, report, say
 from torch import nn
 
 from . import curves
+from .parts import Data, Outcome
 
 Json = Dict[str, Any]
-
-
-@dataclass
-class Data:
-    """Examples in memory: the first axis of x counts them. y is int64 for classes, float32 for numbers."""
-
-    x: np.ndarray
-    y: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.x)
 
 
 @dataclass
@@ -51,16 +41,6 @@ class Plan:
     checkpoint_every: float = 60.0  # seconds
     # From bytes or floats as they lie in Data to what the network takes.
     prepare: Callable[[torch.Tensor], torch.Tensor] = lambda x: x
-
-
-@dataclass
-class Outcome:
-    epochs: List[Json] = field(default_factory=list)
-    best: int = 0  # the epoch with the lowest validation loss, from 1
-    stopped: bool = False  # before its last epoch, for it got no better
-    resumed: int = 0  # batches that earlier attempts had done
-    batch_size: int = 0
-    weights: Optional[Dict[str, Any]] = None  # after the last whole epoch, or of the best one if there was patience
 
 
 class Diverged(Exception):
@@ -213,7 +193,9 @@ class _Run:
         report(fraction, f"epoch {self.epoch + 1}/{self.plan.epochs}, batch {self.batch}/{self.batches}", **figures)
 
     def diverged(self, what: str) -> None:
-        where = f"epoch {self.epoch + 1}, batch {min(self.batch + 1, self.batches)} of {self.batches}, with a learning rate of {self.rate():.3g}"
+        given = self.plan.learning_rate
+        of = "" if math.isclose(self.rate(), given, rel_tol=0.01) else f", to which {given:g} has fallen by then"
+        where = f"epoch {self.epoch + 1}, batch {min(self.batch + 1, self.batches)} of {self.batches}, with a learning rate of {self.rate():.3g}{of}"
         kept = f"the weights of epoch {self.epoch} are kept" if self.epoch else "no epoch had ended before"
         raise Diverged(
             f"{what} in {where}: take a smaller learning_rate, such as {min(self.plan.learning_rate / 10, 0.01):.2g}, or look for extreme values in the data; {kept}",

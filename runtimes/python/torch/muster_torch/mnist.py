@@ -8,6 +8,7 @@ from muster_core import Fail, checkpoint, device, keep, measured, out_dir, repor
 
 from . import curves, idx, loop
 from .nets import CNN
+from .parts import Data, Outcome
 
 Json = Dict[str, Any]
 
@@ -20,7 +21,7 @@ def train(given: Json) -> Json:
     training, test = _digits(seed) if dataset == "digits" else _mnist(given)
     if (limit := given.get("limit")) is not None:
         few = np.random.default_rng(seed).permutation(len(training))[:limit]
-        training = loop.Data(training.x[few], training.y[few])
+        training = Data(training.x[few], training.y[few])
     mean, spread = float(training.x.mean()), float(training.x.std())
     if spread == 0:
         raise Fail("bad_input", "data: all pixels of all images are the same")
@@ -58,7 +59,7 @@ def train(given: Json) -> Json:
     return _keep(model, plan, outcome, test, {**about, "status": "success"}, mean, spread)
 
 
-def _keep(model: CNN, plan: loop.Plan, outcome: loop.Outcome, test: loop.Data, about: Json, mean: float, spread: float) -> Json:
+def _keep(model: CNN, plan: loop.Plan, outcome: Outcome, test: Data, about: Json, mean: float, spread: float) -> Json:
     """Write the artifacts; returns the result."""
     last = outcome.epochs[-1]
     # Who uses the model again needs how its images were prepared: (pixels - mean) / spread.
@@ -70,7 +71,7 @@ def _keep(model: CNN, plan: loop.Plan, outcome: loop.Outcome, test: loop.Data, a
         "finalLoss": last["valLoss"],
         "epochs": outcome.epochs[-500:],
         "modelUrl": "ipfs://{model.pt}",
-        "batchSize": outcome.batch_size,
+        "batch_size": outcome.batch_size,
         "resumedAfterBatches": outcome.resumed,
         **about,
     }
@@ -81,12 +82,12 @@ def _keep(model: CNN, plan: loop.Plan, outcome: loop.Outcome, test: loop.Data, a
     return dict(measured(result))
 
 
-def _mnist(given: Json) -> "tuple[loop.Data, loop.Data]":
+def _mnist(given: Json) -> "tuple[Data, Data]":
     a, b, c, d = idx.mnist(given.get("data"), given.get("verify", True))
-    return loop.Data(a, b.astype(np.int64)), loop.Data(c, d.astype(np.int64))
+    return Data(a, b.astype(np.int64)), Data(c, d.astype(np.int64))
 
 
-def _digits(seed: int) -> "tuple[loop.Data, loop.Data]":
+def _digits(seed: int) -> "tuple[Data, Data]":
     """The 1,797 scans that scikit-learn ships, a fifth of them held out. They are the same fifth for every seed."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -94,7 +95,7 @@ def _digits(seed: int) -> "tuple[loop.Data, loop.Data]":
     x, y = load_digits(return_X_y=True)
     x = x.reshape(-1, 8, 8).astype(np.uint8)
     a, b, c, d = train_test_split(x, y.astype(np.int64), test_size=0.2, random_state=0, stratify=y)
-    return loop.Data(a, c), loop.Data(b, d)
+    return Data(a, c), Data(b, d)
 
 
 if __name__ == "__main__":

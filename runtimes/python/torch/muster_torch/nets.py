@@ -3,12 +3,13 @@
 import importlib.util
 import inspect
 import sys
-from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
 import torch
 from muster_core import Fail
 from torch import nn
+
+from .parts import file_of
 
 
 class CNN(nn.Module):
@@ -86,10 +87,7 @@ def build(name: str, shape: "Sequence[int]", classes: int, args: "Dict[str, Any]
 
 
 def _class(name: str) -> Any:
-    file, _, wanted = name.partition(":")
-    path = Path(file)
-    if not path.is_file():
-        raise Fail("bad_input", f"model: {file} is not in the task's folder: bring it with files, or take cnn, mlp or gbt")
+    path, wanted = file_of(name)
     sys.path.insert(0, str(path.parent.resolve()))  # it may import its neighbours
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
@@ -100,7 +98,7 @@ def _class(name: str) -> Any:
     except ImportError:
         raise
     except Exception as e:
-        raise Fail("bad_input", f"model: {file} cannot be loaded: {type(e).__name__}: {e}") from e
+        raise Fail("bad_input", f"model: {path} cannot be loaded: {type(e).__name__}: {e}") from e
     if not callable(found := getattr(module, wanted, None)):
-        raise Fail("bad_input", f"model: {file} has no class {wanted}")
+        raise Fail("bad_input", f"model: {path} has no class {wanted}")
     return found

@@ -6,15 +6,19 @@
     model("new.csv")                    # [{"prediction": "versicolor", "confidence": 0.97}, …]
 
 or by hand: python -m muster_torch.predict model.pt new.csv > predictions.jsonl
+
+With neither, it is the program of a kind such as the one in examples/kinds/predict: the input is {"model": …, "data": …}.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, Union
 
 import numpy as np
 import pandas as pd
+from muster_core import fetch, out_dir, report, run
 
 from . import images, tables
 
@@ -92,7 +96,19 @@ def load(path: "Union[str, Path]") -> Model:
     return Model(about, answer)
 
 
+def task(given: Json) -> Json:
+    """The work of a task: the predictions are an artifact, and the first 100 in the result."""
+    model, data = (fetch.bring(given[field], field) for field in ("model", "data"))
+    report(0, "loading the model")
+    found = load(model)(data)
+    (out_dir() / "predictions.jsonl").write_text("".join(json.dumps(p) + "\n" for p in found), encoding="utf-8")
+    return {"predictions": found[:100], "count": len(found), "predictionsUrl": "ipfs://{predictions.jsonl}"}
+
+
 if __name__ == "__main__":
+    if len(sys.argv) == 1 and "MUSTER_INPUT" in os.environ:
+        run(task)
+        sys.exit()
     if len(sys.argv) != 3:
         sys.exit("usage: python -m muster_torch.predict MODEL FILE|FOLDER")
     for line in load(sys.argv[1])(sys.argv[2]):

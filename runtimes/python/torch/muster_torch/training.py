@@ -7,7 +7,8 @@ from typing import Any, Dict
 import numpy as np
 from muster_core import Fail, checkpoint, device, keep, measured, out_dir, report, run
 
-from . import curves, examples, loop, nets, trees
+from . import curves, examples, parts
+from .parts import Outcome
 
 Json = Dict[str, Any]
 
@@ -17,6 +18,8 @@ _RATES = {"mlp": 0.003, "cnn": 0.001}
 
 
 def train(given: Json) -> Json:
+    if ":" in given.get("model", ""):
+        parts.file_of(given["model"])
     report(0, f"loading {given['dataset'][:80]}")
     data = examples.load(given)
     name = given.get("model") or ("cnn" if data.source["type"] in ("images", "pixels") else "mlp")
@@ -34,10 +37,13 @@ def train(given: Json) -> Json:
     }
     if name == "gbt":
         return _boost(data, given, about)
+    report(0, "loading PyTorch")
     return _learn(data, given, about)
 
 
 def _learn(data: examples.Examples, given: Json, about: Json) -> Json:
+    from . import loop, nets  # only now: PyTorch takes its time, and what is wrong with the data is told before
+
     where = device.pick(given.get("device"))
     seed, name = given.get("seed", 0), about["model"]
     device.seed(seed)
@@ -71,7 +77,7 @@ def _learn(data: examples.Examples, given: Json, about: Json) -> Json:
         model.load_state_dict(outcome.weights or {})
     checkpoint.write(out_dir() / "model.pt", {"state_dict": outcome.weights, "about": json.dumps(about)})
     scores = loop.evaluate(model, plan, data.test, outcome.batch_size)
-    result = _told(data, outcome, about, scores, {**more, "status": status, "batchSize": outcome.batch_size}, "model.pt", "epoch")
+    result = _told(data, outcome, about, scores, {**more, "status": status, "batch_size": outcome.batch_size}, "model.pt", "epoch")
     if status != "success":
         raise Fail("diverged", why)
     return result
@@ -79,6 +85,8 @@ def _learn(data: examples.Examples, given: Json, about: Json) -> Json:
 
 def _boost(data: examples.Examples, given: Json, about: Json) -> Json:
     import joblib
+
+    from . import trees
 
     model, outcome = trees.fit(data, given)
     joblib.dump({"model": model, "about": json.dumps(about)}, out_dir() / "model.joblib")
@@ -89,7 +97,7 @@ def _boost(data: examples.Examples, given: Json, about: Json) -> Json:
     )
 
 
-def _told(data: examples.Examples, outcome: loop.Outcome, about: Json, scores: Json, more: Json, file: str, unit: str) -> Json:
+def _told(data: examples.Examples, outcome: Outcome, about: Json, scores: Json, more: Json, file: str, unit: str) -> Json:
     """Write the artifacts beside the model; returns the result."""
     final: Json = {"finalLoss": scores["loss"]}
     if data.labels:

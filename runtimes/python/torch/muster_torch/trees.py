@@ -9,7 +9,7 @@ import numpy as np
 from muster_core import Fail, checkpoint_dir, report, say
 
 from .examples import Examples
-from .loop import Outcome
+from .parts import Outcome
 
 Json = Dict[str, Any]
 

@@ -72,6 +72,29 @@ def test_a_table_with_missing_values_and_a_model_that_is_used_again(task):
     assert right > 0.9
 
 
+def test_a_model_is_used_by_a_kind_of_its_own(task):
+    """The one in examples/kinds/predict has this program."""
+    t = task(KIND)
+    flowers(t.folder / "flowers.csv")
+    t.here(dataset="flowers.csv", target="species", epochs=1)
+    (t.out / "model.pt").rename(t.folder / "model.pt")
+    t.module = "muster_torch.predict"
+    result = t.result(model="model.pt", data="flowers.csv")
+    assert result["count"] == 200 and len(result["predictions"]) == 100 and set(result["predictions"][0]) == {"prediction", "confidence"}
+    assert len((t.out / "predictions.jsonl").read_text().splitlines()) == 200
+    reason, message = t.failure(model="model.pt", data="no.csv")
+    assert reason == "bad_input" and message.startswith("input.data: no.csv is not in the task's folder")
+
+
+def test_a_module_that_is_not_there_is_told_before_pytorch_is_loaded(task, tmp_path):
+    t = task(KIND)
+    (tmp_path / "torch.py").write_text("raise RuntimeError('PyTorch is loaded')")
+    t.env["PYTHONPATH"] = f"{tmp_path}:{t.env['PYTHONPATH']}"
+    assert t.failure(dataset="iris", model="no.py:Net")[1].startswith("input.model: no.py is not in the task's folder")
+    flowers(t.folder / "flowers.csv")
+    assert t.failure(dataset="flowers.csv", target="colr")[1].startswith("input.target: there is no column colr")
+
+
 def test_regression_tells_errors_in_the_targets_unit(task):
     result = task(KIND).here(dataset="diabetes", model="gbt", epochs=30)
     assert set(result["finalMetrics"]) == {"finalLoss", "finalR2", "finalRmse", "finalMae"}
@@ -191,7 +214,7 @@ def test_a_batch_that_does_not_fit_is_halved_if_asked(task):
     t = task(KIND)
     (t.folder / "nets.py").write_text(MODULE)
     result = t.here(dataset="digits", model="nets.py:Hungry", epochs=1, auto_batch=True)
-    assert result["batchSize"] == 4
+    assert result["batch_size"] == 4
 
 
 def test_a_run_goes_on_where_another_batch_fits(task, monkeypatch):
@@ -215,7 +238,7 @@ def test_a_run_goes_on_where_another_batch_fits(task, monkeypatch):
             monkeypatch.setenv("ROOM", "7")
         result = t.here(**given)
         weights[name] = torch.load(t.out / "model.pt", weights_only=True)["state_dict"]
-    assert (result["batchSize"], result["resumedAfter"], [e["epoch"] for e in result["epochs"]]) == (4, 45, [1, 2])
+    assert (result["batch_size"], result["resumedAfter"], [e["epoch"] for e in result["epochs"]]) == (4, 45, [1, 2])
     assert all(torch.allclose(weights["roomy"][k], weights["moved"][k], atol=1e-3) for k in weights["roomy"])
 
 
