@@ -24,6 +24,7 @@ Json = Dict[str, Any]
 
 MODEL = "stable-diffusion-v1-5/stable-diffusion-v1-5"
 MOST = 5000  # images of a task
+_SAID = 10  # seconds between two lines of the log about steps
 _SHOWN = 200  # of them in the result; all are in images.json
 
 
@@ -116,12 +117,13 @@ class Work:
 
     def __init__(self, given: Json, plan: List[Picture], done: Dict[int, Json]) -> None:
         self.given, self.plan, self.done = given, plan, done
-        self.pipe = Pipeline(given, lambda step: report(step=step))
+        self.pipe = Pipeline(given, _stepped)
+        say(f"a {self.pipe.kind} of {given['model']} on {devices.describe(self.pipe.device)}, loaded in {self.pipe.load_seconds:.1f} s")
         self.own = "batch_size" not in given  # then it is ours to choose
         many = self.pipe.device.type != "cpu" and devices.options().optimize_for == "throughput"
         self.size = given.get("batch_size") or (4 if many else 1)
         self.steps = given.get("steps") or self.pipe.own("steps")
-        self.shown_at = 0.0
+        self.shown_at, self.said_at = 0.0, time.monotonic()
         for prompt in {p.prompt for p in plan}:
             if self.pipe.cut(prompt):
                 say(f"the prompt {prompt[:40]!r}… is longer than the model reads: its end is not heeded")
@@ -130,10 +132,13 @@ class Work:
         began, made = time.monotonic(), 0
         while rest:
             batch = rest[: self.size]
+            before = time.monotonic()
             images, fits = self.batch(batch)
             self.size = min(self.size, fits) if fits < len(batch) else self.size
             self.kept(batch[:fits], images)
             made, rest = made + fits, rest[fits:]
+            for p in batch[:fits]:
+                say(f"{p.name}: seed {p.seed}, {(time.monotonic() - before) / fits:.1f} s{', withheld by the safety checker' if self.done[p.number].get('withheld') else ''}")
         told = {
             "load_seconds": self.pipe.load_seconds,
             "seconds_per_image": round((time.monotonic() - began) / made, 3),
@@ -186,6 +191,9 @@ class Work:
         def each(number: int, of: int, latents: Any) -> None:
             step = -(-number * self.steps // of)  # some schedulers take several small steps for one
             report((before + len(batch) * number / of) / len(self.plan), f"{which}, step {step}/{self.steps}")
+            if time.monotonic() - self.said_at > _SAID:
+                self.said_at = time.monotonic()
+                say(f"{which}, step {step}/{self.steps}")
             if every and step % every == 0 and number < of and time.monotonic() - self.shown_at > 1 and (seen := pictures.glimpses(latents, self.pipe.kind)):
                 self.shown_at = time.monotonic()
                 with live("preview.png") as path:
@@ -221,6 +229,11 @@ class Work:
         looked = {None: "off", False: "passed", True: "flagged"}[record.get("flagged")]
         size = f"{record['width']}x{record['height']}"
         return {"Software": "Muster", "prompt": p.prompt, "seed": p.seed, "size": size, "model": self.given["model"], "safety": looked, **self.parameters()}
+
+
+def _stepped(step: str) -> None:
+    report(step=step)
+    say(step)
 
 
 def _opened(name: str) -> Any:

@@ -24,8 +24,11 @@ def sums(task):
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted((task / "out").glob("image-*.png"))}
 
 
-def test_images_with_their_parameters(tiny, task):
+def test_images_with_their_parameters(tiny, task, monkeypatch, capsys):
+    monkeypatch.setattr(stable_diffusion, "_SAID", 0)
     result = stable_diffusion.make(asked(tiny, prompts=["a cat", "a dög – 犬"], num_images=2, negative_prompt="blur", width=48, height=24, scheduler="dpm++", steps=3, guidance=4.5))
+    log = capsys.readouterr().out
+    assert "\na StableDiffusionPipeline of " in log and "\nimage 3/4, step 2/3\n" in log and "\nimage-0004.png: seed 10, " in log
     assert (result["jobType"], result["status"], result["count"], result["flagged"]) == ("stable_diffusion", "success", 4, 0)
     assert result["imageUrls"][1] == "ipfs://{image-0002.png}"
     assert [(i["prompt"], i["seed"]) for i in result["images"]] == [("a cat", 7), ("a cat", 8), ("a dög – 犬", 9), ("a dög – 犬", 10)]
