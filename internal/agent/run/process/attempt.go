@@ -39,7 +39,7 @@ type Attempt struct {
 	removal    sync.WaitGroup
 
 	stepped atomic.Bool // Step was called
-	first   string      // step
+	first   string      // see First
 	proc    run.Proc    // nil until it was started
 	started muster.Time
 	saved   func(last time.Duration) // ends the saving of the checkpoint; nil if it is not saved

@@ -83,7 +83,7 @@ def through(
     try:
         while journal.done < len(raws):
             first = journal.done
-            chunk = raws[first : first + window]
+            chunk = raws[start : start + window]
             records: List[Json] = [{} for _ in chunk]
             ready, where = [], []
             for i, raw in enumerate(chunk):
@@ -93,19 +93,19 @@ def through(
                 except items.BadItem as e:
                     records[i] = {"error": str(e)}
 
-            def step(event: Json, first: int = first) -> None:
+            def step(event: Json, start: int = start) -> None:
                 text = event.get("text")
                 figures = {k: v for k, v in event.items() if isinstance(v, (int, float))}
-                said = event.get("step") or (f"{what} {first + 1}/{len(raws)}: {text}" if text else None)
-                report(first / len(raws), said, **figures)
+                said = event.get("step") or (f"{what} {start + 1}/{len(raws)}: {text}" if text else None)
+                report(start / len(raws), said, **figures)
 
             if ready:
                 seed = params.get("seed")
-                here = {**params, "seed": seed + first} if seed is not None else params
+                here = {**params, "seed": seed + start} if seed is not None else params
                 for i, record in zip(where, backend.run(ready, here, step)):
                     records[i] = record
             for i, (raw, record) in enumerate(zip(chunk, records)):
-                head: Json = {"index": first + i}
+                head: Json = {"index": start + i}
                 if (name := items.name_of(raw)) is not None:
                     head["id"] = name
                 records[i] = {**head, **record}
