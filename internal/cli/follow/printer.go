@@ -71,11 +71,7 @@ func (p *Printer) Selected(ctx context.Context, sels []remote.Selector, o client
 			if !o.Follow {
 				return nil
 			}
-			line, err := stages.ended(ctx, p.server, t.ID)
-			if line != "" {
-				(&lineWriter{printer: p, w: p.err}).pass([]byte(line))
-			}
-			return err
+			return stages.ended(ctx, p.server, t.ID, func(line string) { (&lineWriter{printer: p, w: p.err}).pass([]byte(line)) })
 		})
 	}
 	return group.Wait()

@@ -19,12 +19,13 @@ type stages struct {
 	all []muster.Group
 
 	mu   sync.Mutex
-	left map[int]int // tasks of a stage that were not shown to their end
+	left map[int]int  // tasks of a stage that were not shown to their end
+	told map[int]bool // stages of which it was told how they ended
 }
 
 // stagesOf returns the stages of the only job that is selected, if all of it is.
 func stagesOf(ctx context.Context, server *client.Client, sels []remote.Selector) (*stages, error) {
-	s := &stages{left: map[int]int{}}
+	s := &stages{left: map[int]int{}, told: map[int]bool{}}
 	if len(sels) != 1 || sels[0].Spans != nil {
 		return s, nil
 	}
@@ -75,30 +76,41 @@ func long(job *muster.Job, id muster.TaskID) string {
 	return id.String()
 }
 
-// ended counts a task that was shown to its end. With the last one of its stage it returns a line that says how all of them
-// ended: else nothing would be seen of tasks that print nothing.
-func (s *stages) ended(ctx context.Context, server *client.Client, id muster.TaskID) (string, error) {
+// ended counts a task that was shown to its end. With the last one of its stage it tells how all of them ended: else nothing would
+// be seen of tasks that print nothing. What it tells of a stage waits for those before it that have ended, too.
+func (s *stages) ended(ctx context.Context, server *client.Client, id muster.TaskID, tell func(line string)) error {
 	g := of(s.all, id)
 	if g == nil {
-		return "", nil
+		return nil
 	}
 	s.mu.Lock()
-	s.left[g.Index]--
-	left := s.left[g.Index]
-	s.mu.Unlock()
-	if left > 0 {
-		return "", nil
+	defer s.mu.Unlock()
+	if s.left[g.Index]--; s.left[g.Index] > 0 {
+		return nil
 	}
 	job, err := server.Job(ctx, id.Job)
 	if err != nil {
-		return "", err
+		return err
 	}
-	if g = of(job.Groups, id); g == nil || !g.Counts.State().Final() {
-		return "", nil // it was retried meanwhile
+	for i := range job.Groups {
+		g := &job.Groups[i]
+		switch {
+		case s.told[g.Index] || !g.Counts.State().Final():
+		case s.left[g.Index] > 0:
+			return nil // its own last task comes back here
+		default:
+			s.told[g.Index] = true
+			tell(howEnded(g))
+		}
 	}
+	return nil
+}
+
+// howEnded says how a stage ended.
+func howEnded(g *muster.Group) string {
 	how := strings.ReplaceAll(frame.Counts(g.Counts, false), "_", " ")
 	if g.Size == 1 {
 		how = strings.TrimPrefix(how, "1 ")
 	}
-	return fmt.Sprintf("muster: stage %s: %s\n", term.Clean(g.Name), how), nil
+	return fmt.Sprintf("muster: stage %s: %s\n", term.Clean(g.Name), how)
 }
