@@ -82,7 +82,7 @@ def through(
     modality = backend.about.get("modality", "text")
     try:
         while journal.done < len(raws):
-            first = journal.done
+            start = journal.done
             chunk = raws[start : start + window]
             records: List[Json] = [{} for _ in chunk]
             ready, where = [], []
