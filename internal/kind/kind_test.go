@@ -38,6 +38,7 @@ func TestEveryEmbeddedKindIsValid(t *testing.T) {
 
 // patterns holds that examples stand beside each pattern, and that it allows them: they are what people are told.
 func patterns(t *testing.T, at string, v any) {
+	t.Helper()
 	switch v := v.(type) {
 	case []any:
 		for _, part := range v {
