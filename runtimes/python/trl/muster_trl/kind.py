@@ -35,6 +35,9 @@ def train(kind: str, given: Json) -> "Optional[Json]":
 
 
 def _here(plan: Plan) -> "Optional[Json]":
+    report(0, "reading the data set")
+    data = rows.parts(plan)  # what is wrong with it is told before the libraries are loaded, which takes long
+    report(0, "loading libraries")
     import transformers
     from muster_core import batch
 
@@ -45,8 +48,7 @@ def _here(plan: Plan) -> "Optional[Json]":
     logging.getLogger("transformers.trainer_utils").addFilter(lambda record: "`trainer_state.json`" not in record.getMessage())
 
     began = time.monotonic()
-    report(0, "reading the data set")
-    course = teach.course(plan)
+    course = teach.course(plan, *data)
     t = plan.training
 
     def work(size: int, trial: bool = False) -> Any:

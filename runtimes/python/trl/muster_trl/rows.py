@@ -13,6 +13,10 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 from muster_core import Fail, models, say
 from muster_core.fetch import bring, is_url
 
+from .settings import Plan
+
+_CLASSES_HELD_OUT = 0.1  # of the rows
+
 Row = Dict[str, Any]
 Placed = Tuple[str, Row]  # "data.jsonl, line 17" and what is there
 
@@ -63,6 +67,19 @@ def brought(dataset: Any, field: str) -> Any:
             rest = {k: v for k, v in dataset.items() if k != "jsonl"}
             return {**rest, "path": jsonl["path"]}
     return dataset
+
+
+def parts(plan: Plan) -> "Tuple[Rows, Optional[Rows]]":
+    """The rows to train with and those to evaluate with."""
+    way = plan.teaches if plan.kind != "fine_tuning" or plan.task == "text" else plan.task
+    train = read(plan.dataset, way)
+    if plan.eval_dataset is None:
+        share = plan.training.eval_split
+        return held_out(train, share if share is not None else _CLASSES_HELD_OUT if "label" in train.form else 0, plan.training.seed)
+    held = read(plan.eval_dataset, way, "eval_dataset")
+    if held.form != train.form:
+        raise Fail("bad_input", f"eval_dataset has {' and '.join(held.form)}, and dataset {' and '.join(train.form)}: they have to be of one form")
+    return train, held
 
 
 def read(dataset: Any, way: str, field: str = "dataset") -> Rows:

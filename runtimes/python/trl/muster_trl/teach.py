@@ -16,8 +16,6 @@ from .saves import Whole
 from .settings import Plan
 from .watch import Finite
 
-_CLASSES_HELD_OUT = 0.1
-
 # What Transformers calls it to compute activations again where they are needed, instead of holding them. TRL's trainers do it unless they are told not to.
 CHECKPOINTING = "activation_checkpointing" if "activation_checkpointing" in TrainingArguments.__dataclass_fields__ else "gradient_checkpointing"
 
@@ -46,24 +44,13 @@ class Classes(Finite, Whole, Trainer):
     pass
 
 
-def course(plan: Plan) -> Course:
-    """Read the data sets and look at the machine. Raises Fail for what is wrong with either."""
+def course(plan: Plan, train: rows.Rows, held: "Optional[rows.Rows]") -> Course:
+    """Look at the machine, and at the classes of the rows. Raises Fail for what is wrong with either."""
     if (local := int(os.environ.get("LOCAL_RANK") or 0)) and torch.cuda.is_available():
         torch.cuda.set_device(local)
     device = devices.pick(plan.training.device)
     precision = _precision(plan.training.precision, device)
-    way = plan.teaches if plan.kind != "fine_tuning" or plan.task == "text" else plan.task
-    train = rows.read(plan.dataset, way)
-    classifies = "label" in train.form
-    held = None
-    if plan.eval_dataset is not None:
-        held = rows.read(plan.eval_dataset, way, "eval_dataset")
-        if held.form != train.form:
-            raise Fail("bad_input", f"eval_dataset has {' and '.join(held.form)}, and dataset {' and '.join(train.form)}: they have to be of one form")
-    else:
-        share = plan.training.eval_split
-        train, held = rows.held_out(train, share if share is not None else _CLASSES_HELD_OUT if classifies else 0, plan.training.seed)
-    return Course(plan, device, precision, train, held, _classes(train, held) if classifies else [])
+    return Course(plan, device, precision, train, held, _classes(train, held) if "label" in train.form else [])
 
 
 def _precision(asked: str, device: Any) -> Any:
