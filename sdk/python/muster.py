@@ -8,16 +8,16 @@
     save("model.joblib", model)
     result({"accuracy": accuracy})
 
-Every Muster worker puts this module on the path of its tasks. Outside Muster the
-same program runs too: progress goes to stderr, files to the folder "out". The
-module needs Python 3.8 or later and nothing else.
+Every Muster worker puts this module on the path of its tasks. Outside Muster the same program runs too: progress
+goes to stderr, files to the folder "out". The module needs Python 3.8 or later and nothing else.
 """
 
+import importlib
 import json
 import math
 import os
+import shutil
 import sys
-import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator, NoReturn, Optional, Union
@@ -25,7 +25,6 @@ from typing import Any, Dict, Iterator, NoReturn, Optional, Union
 __all__ = ["checkpoint_dir", "fail", "index", "live", "metric", "out_dir", "progress", "result", "running", "save"]
 
 _MAX_RESULT = 256 * 1024
-_lock = threading.Lock()
 
 
 def running() -> bool:
@@ -83,18 +82,14 @@ def save(name: Union[str, Path], obj: Any = None) -> Path:
     save("notes.txt", "text"), save("raw.bin", b"..."), save("scores.json", {...}) write what they are given. Of other
     objects a figure is drawn (savefig), the rest goes to joblib or pickle. save("plots/a.png") copies a file of the task.
     """
-    source, path = Path(name), out_dir() / name
+    source = Path(name)
     if ".." in source.parts or source.is_absolute() and obj is not None:
         raise ValueError(f"{name} would lie outside the task's artifacts")
-    if obj is None:
-        path = out_dir() / (source.name if source.is_absolute() else source)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        import shutil
-
-        shutil.copyfile(source, path)
-        return path
+    path = out_dir() / (source.name if source.is_absolute() else source)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(obj, str):
+    if obj is None:
+        shutil.copyfile(source, path)
+    elif isinstance(obj, str):
         path.write_text(obj, encoding="utf-8")
     elif isinstance(obj, (bytes, bytearray, memoryview)):
         path.write_bytes(obj)
@@ -102,40 +97,25 @@ def save(name: Union[str, Path], obj: Any = None) -> Path:
         path.write_text(json.dumps(obj, default=_plain), encoding="utf-8")
     elif hasattr(obj, "savefig"):
         obj.savefig(path)
-    elif path.suffix == ".joblib":
-        import joblib
-
-        joblib.dump(obj, path)
     else:
-        import pickle
-
+        library = importlib.import_module("joblib" if path.suffix == ".joblib" else "pickle")
         with path.open("wb") as file:
-            pickle.dump(obj, file)
+            library.dump(obj, file)
     return path
 
 
 @contextmanager
 def live(name: str) -> Iterator[Path]:
-    """Show a file while the task runs: it is written at the path that this gives, and shown whole when the block ends.
-
-        with live("preview.png") as path:
-            figure.savefig(path)
-
-    Of a block that raises nothing is shown, and what was shown before stays. The file is an artifact, live/preview.png.
-    """
+    """Show a file while the task runs, whole, once the block ends well: with live("loss.png") as path: figure.savefig(path)."""
     if not name or name.startswith(".") or Path(name).name != name:
         raise ValueError(f"{name!r} is no plain file name: live shows the files of one folder")
-    folder = out_dir() / "live"
-    folder.mkdir(exist_ok=True)
-    part = folder / f".{name}"  # what begins with a dot is not shown
+    part = out_dir() / "live" / f".{name}"  # what begins with a dot is not shown
+    part.parent.mkdir(exist_ok=True)
     try:
         yield part
-        os.replace(part, folder / name)
+        part.replace(part.with_name(name))
     finally:
-        try:
-            part.unlink()
-        except FileNotFoundError:
-            pass
+        part.unlink(missing_ok=True)
 
 
 def out_dir() -> Path:
@@ -154,16 +134,11 @@ def checkpoint_dir() -> Path:
 
 def _send(event: Dict[str, Any]) -> None:
     line = json.dumps(event) + "\n"
-    path = os.environ.get("MUSTER_EVENTS")
-    with _lock:
-        if path is None:
-            sys.stderr.write("progress: " + line)
-            return
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            os.write(fd, line.encode())  # one write, so that lines of several processes do not mix
-        finally:
-            os.close(fd)
+    if "MUSTER_EVENTS" in os.environ:
+        with open(os.environ["MUSTER_EVENTS"], "ab", buffering=0) as file:
+            file.write(line.encode())  # one write, so that lines of threads and processes do not mix
+    else:
+        sys.stderr.write("progress: " + line)
 
 
 def _plain(value: Any) -> Any:
