@@ -16,8 +16,9 @@ CPU, GPU = SimpleNamespace(type="cpu"), SimpleNamespace(type="cuda")
 )
 def test_optimize_for(monkeypatch, optimize, device, given, want):
     monkeypatch.setenv("MUSTER_OPTIMIZE_FOR", optimize)
-    monkeypatch.setattr(stable_diffusion, "Pipeline", lambda given, step: SimpleNamespace(device=device, own=lambda field: 50))
-    assert stable_diffusion.Work(given, [], {}).size == want
+    monkeypatch.setattr(stable_diffusion, "Pipeline", lambda given, step: SimpleNamespace(device=device, kind="none", load_seconds=0.0, own=lambda field: 50))
+    monkeypatch.setattr(stable_diffusion.devices, "describe", lambda device: device.type)
+    assert stable_diffusion.Work({"model": "none", **given}, [], {}).size == want
 
 
 @pytest.mark.parametrize("swap, last", [("1", "sequential_offload"), ("", "cpu_offload")])
