@@ -138,7 +138,7 @@ func number(dir, name string) int {
 	return n
 }
 
-// processState is a letter of proc_pid_stat(5): T for one that is stopped.
+// processState is a letter of proc_pid_stat(5).
 func processState(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -148,10 +148,29 @@ func processState(pid int) string {
 	return rest[:1]
 }
 
+// stopped tells whether a process stands still by a signal, and how it is. A shell that
+// was caught in vfork(2) waits for its child, which is stopped before it can exec: it is
+// in state D, and as stopped as one in T.
+func stopped(pid int) (bool, string) {
+	state := processState(pid)
+	if state != "D" {
+		return state == "T", state
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
+	if err != nil {
+		return false, state
+	}
+	for _, s := range strings.Fields(string(b)) {
+		if child, err := strconv.Atoi(s); err == nil && processState(child) == "T" {
+			return true, state
+		}
+	}
+	return false, state
+}
+
 func frozen(c *mustertest.Cluster, dir string, want bool) {
 	c.Await(fmt.Sprintf("the task is frozen: %t", want), 30*time.Second, func() error {
-		state := processState(number(dir, "pid"))
-		if state == "" || state == "T" != want {
+		if is, state := stopped(number(dir, "pid")); state == "" || is != want {
 			return fmt.Errorf("its process is %q", state)
 		}
 		return nil
@@ -245,7 +264,7 @@ func TestOwnerWantsTheGPU(t *testing.T) {
 	owner(mine)
 	frozen(c, dir, true)
 	worker.Kill()
-	if state := processState(number(dir, "pid")); state != "T" {
+	if is, state := stopped(number(dir, "pid")); !is {
 		t.Errorf("without a worker it is %q", state)
 	}
 	owner("")
