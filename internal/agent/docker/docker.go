@@ -88,7 +88,7 @@ func (e *Engine) failed(ctx context.Context, doing string, err error) error {
 		kind = ErrMissing
 	case errdefs.IsPermissionDenied(err), errdefs.IsUnauthorized(err):
 		kind = ErrDenied
-	case errdefs.IsConflict(err):
+	case errdefs.IsConflict(err), strings.Contains(err.Error(), "that name is already in use"): // Podman 4 answers 500
 		kind = ErrTaken
 	case errdefs.IsInternal(err), errdefs.IsUnavailable(err):
 		kind = ErrFault

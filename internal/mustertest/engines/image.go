@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/distribution/reference"
 	"github.com/moby/moby/client"
 )
 
@@ -140,8 +141,9 @@ func Image(tb testing.TB, host, name string, b Build) string {
 func load(tb testing.TB, host, name string, b Build) {
 	tb.Helper()
 	layer := b.layer(tb)
-	if !strings.Contains(path.Base(name), ":") {
-		name += ":latest"
+	full, err := reference.ParseDockerRef(name) // a short one would be localhost/… with Podman
+	if err != nil {
+		tb.Fatal(err)
 	}
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
@@ -151,7 +153,7 @@ func load(tb testing.TB, host, name string, b Build) {
 	}{
 		{"layer.tar", layer},
 		{"config.json", b.config(tb, layer)},
-		{"manifest.json", encode(tb, []map[string]any{{"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"}}})},
+		{"manifest.json", encode(tb, []map[string]any{{"Config": "config.json", "RepoTags": []string{full.String()}, "Layers": []string{"layer.tar"}}})},
 	} {
 		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: 0o644, Size: int64(len(f.contents))}); err != nil {
 			tb.Fatal(err)
