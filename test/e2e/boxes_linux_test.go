@@ -33,7 +33,8 @@ type boxes struct {
 // left after the test, also if that fails.
 func withBoxes(t *testing.T, host string) *boxes {
 	t.Helper()
-	b := &boxes{Cluster: mustertest.New(t, t.TempDir()), t: t, host: host, image: engines.Busybox(t, host), dir: t.TempDir(), before: engines.Census(t, host)}
+	b := &boxes{Cluster: mustertest.New(t, t.TempDir()), t: t, host: host, image: engines.Busybox(t, host), dir: t.TempDir()}
+	b.before = engines.Census(t, host, b.dir)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
@@ -94,7 +95,7 @@ func (b *boxes) open() {
 // volume, folder or control group.
 func (b *boxes) nothingLeft() {
 	b.t.Helper()
-	engines.NothingLeft(b.t, b.host, b.before)
+	engines.NothingLeft(b.t, b.host, b.dir, b.before)
 	b.Await("folders and control groups of tasks are gone", 30*time.Second, func() error {
 		entries, err := os.ReadDir(filepath.Join(b.dir, "tasks"))
 		if err != nil {

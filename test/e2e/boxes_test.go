@@ -124,7 +124,7 @@ func TestContainersWithoutWorkerAndShim(t *testing.T) {
 	w := b.start("--slots", "3")
 	job := b.Submit(array(b.shell("again", `test $MUSTER_ATTEMPT = 2 || sleep 600`), 3))
 	b.Running(job.ID, 3)
-	first := engines.Census(t, b.host)
+	first := engines.Census(t, b.host, b.dir)
 	killAll(t, w, b.dir)
 	b.start("--slots", "3")
 	succeeds(t, b.Cluster, job.ID)
@@ -134,7 +134,7 @@ func TestContainersWithoutWorkerAndShim(t *testing.T) {
 		}
 	}
 	b.nothingLeft()
-	for id, what := range engines.Census(t, b.host) {
+	for id, what := range engines.Census(t, b.host, b.dir) {
 		if _, was := first[id]; was && b.before[id] == "" {
 			t.Errorf("%s is left", what)
 		}

@@ -40,8 +40,8 @@ func within(image string) func(*muster.TaskSpec) {
 // TestKindsInContainers has the kinds whose program is the worker's own in images that have nothing of theirs, and says what
 // an image lacks for the others.
 func TestKindsInContainers(t *testing.T) {
-	before := engines.Census(t, engines.Shared(t))
 	w := boxed(t, "--allow-private-addresses", "--allow-host-network", "--mixed-precision")
+	before := engines.Census(t, engines.Shared(t), w.Data)
 	shell := engines.Busybox(t, engines.Shared(t))
 	empty := image(t, "empty", engines.Build{Folders: []string{"/tmp"}})
 
@@ -76,7 +76,7 @@ func TestKindsInContainers(t *testing.T) {
 	done.failed(muster.ExitCode, "1 of 2 cases failed: b")
 	w.do("test", map[string]any{}, within(shell)).failed(muster.Dependency, "no Python")
 	w.do("mnist_training", map[string]any{"dataset": "digits"}, within(shell)).failed(muster.Dependency, "no python3 in the image")
-	engines.NothingLeft(t, engines.Shared(t), before)
+	engines.NothingLeft(t, engines.Shared(t), w.Data, before)
 }
 
 // debian puts an image into the engine of the packages of this machine's Debian that have these names, with all that they need, as they lie here.

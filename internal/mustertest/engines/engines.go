@@ -46,29 +46,38 @@ func API(tb testing.TB, host string) *client.Client {
 // Things are what an engine has of what tasks could leave behind, each with words for it.
 type Things map[string]string
 
-// Census returns the containers that Muster made, and all networks
-// and volumes that are not the engine's own, of the engine
-// at host.
-func Census(tb testing.TB, host string) Things {
+// Census returns the containers that Muster made, and all networks and volumes that are not the engine's own, of the
+// engine at host. Left out is what the containers of others are and have, those of a worker whose data dir is not
+// data, and those that are not Muster's: tests that run meanwhile share the engine.
+func Census(tb testing.TB, host, data string) Things {
 	tb.Helper()
-	all, err := census(tb.Context(), API(tb, host))
+	all, err := census(tb.Context(), API(tb, host), data)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return all
 }
 
-func census(ctx context.Context, api *client.Client) (Things, error) {
+func census(ctx context.Context, api *client.Client, data string) (Things, error) {
 	all := Things{}
+	volumes, err := api.VolumeList(ctx, client.VolumeListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range volumes.Items {
+		all["volume "+v.Name] = "volume " + v.Name
+	}
 	containers, err := api.ContainerList(ctx, client.ContainerListOptions{All: true})
 	if err != nil {
 		return nil, err
 	}
 	for _, c := range containers.Items {
-		for label := range c.Labels {
-			if strings.HasPrefix(label, "dev.muster.") {
-				all[c.ID] = fmt.Sprintf("container %s %q (%s)", c.ID[:12], c.Names, c.Status)
-			}
+		if ours(c.Labels, data) {
+			all[c.ID] = fmt.Sprintf("container %s %q (%s)", c.ID[:12], c.Names, c.Status)
+			continue
+		}
+		for _, m := range c.Mounts {
+			delete(all, "volume "+m.Name)
 		}
 	}
 	networks, err := api.NetworkList(ctx, client.NetworkListOptions{})
@@ -80,28 +89,34 @@ func census(ctx context.Context, api *client.Client) (Things, error) {
 			all[n.ID] = "network " + n.Name
 		}
 	}
-	volumes, err := api.VolumeList(ctx, client.VolumeListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	for _, v := range volumes.Items {
-		all["volume "+v.Name] = "volume " + v.Name
-	}
 	return all, nil
 }
 
-// NothingLeft waits until the engine at host has nothing more of what tasks could leave behind
-// than it had before; the test fails if that takes longer than half a minute.
-func NothingLeft(tb testing.TB, host string, before Things) {
+// ours says whether a container with these labels is one of Muster's, and not of a worker with another data dir.
+func ours(labels map[string]string, data string) bool {
+	if of := labels["dev.muster.data"]; of != "" {
+		return of == data
+	}
+	for label := range labels {
+		if strings.HasPrefix(label, "dev.muster.") {
+			return true
+		}
+	}
+	return false
+}
+
+// NothingLeft waits until the engine at host has nothing more of what tasks of the worker with its data dir in data could
+// leave behind than it had before; the test fails if that takes longer than a minute.
+func NothingLeft(tb testing.TB, host, data string, before Things) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
 	defer cancel()
 	api := API(tb, host)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	var last []string
 	for {
-		now, err := census(ctx, api)
+		now, err := census(ctx, api, data)
 		if err == nil {
 			maps.DeleteFunc(now, func(id, _ string) bool { _, was := before[id]; return was })
 			if len(now) == 0 {

@@ -148,7 +148,7 @@ func TestDaemon(t *testing.T) {
 		dir = d.dir
 		host := d.Host()
 		image := Busybox(t, host)
-		before := Census(t, host)
+		before := Census(t, host, "")
 		if got := runs(t, API(t, host), image, "ip", "addr", "show", "eth0"); !strings.Contains(got, "10.198.") {
 			t.Errorf("its network is %q", got)
 		}
@@ -167,13 +167,13 @@ func TestDaemon(t *testing.T) {
 				t.Error("it still answers")
 			}
 			d.Again()
-			if now := Census(t, host); len(now) != len(before)+1 || !strings.Contains(now[made.ID], "container") {
+			if now := Census(t, host, ""); len(now) != len(before)+1 || !strings.Contains(now[made.ID], "container") {
 				t.Errorf("there are %v, and were %v", now, before)
 			}
 			if _, err := API(t, host).ContainerRemove(t.Context(), made.ID, client.ContainerRemoveOptions{Force: true}); err != nil {
 				t.Fatal(err)
 			}
-			NothingLeft(t, host, before)
+			NothingLeft(t, host, "", before)
 		}
 		d.Freeze(true)
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)

@@ -62,9 +62,7 @@ func contained(t *testing.T, env *run.Env) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := boxes.Ask(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Await(t, "the engine is ready", func() bool { return boxes.Ask(t.Context()) == nil })
 	env.Containers = boxes
 	if env.Limits == nil && env.Meter == nil { // a test that has its own wants no other figures
 		limits, err := limit.New(limit.Config{Data: env.Dir, Log: env.Log})
@@ -313,7 +311,7 @@ type none struct{ run.Containers }
 func TestAContainerThatIsLeftBeforeItsStart(t *testing.T) {
 	w := runtest.NewWorld(t)
 	contained(t, w.Env)
-	before := engines.Census(t, engines.Shared(t))
+	before := engines.Census(t, engines.Shared(t), w.Env.Dir)
 	ctx, leave := context.WithCancelCause(t.Context())
 	w.Env.Containers = leaving{w.Env.Containers, func() { leave(run.ErrLeave) }}
 	x, err := process.NewKind(w.Env, muster.KindContainer, process.Extras{})
@@ -325,7 +323,7 @@ func TestAContainerThatIsLeftBeforeItsStart(t *testing.T) {
 	if r := x.Run(ctx, task, runtest.NewSink()); r.Outcome != muster.Open || len(w.Env.Supervisor.Held()) != 0 {
 		t.Errorf("%+v", r)
 	}
-	engines.NothingLeft(t, engines.Shared(t), before)
+	engines.NothingLeft(t, engines.Shared(t), w.Env.Dir, before)
 }
 
 // leaving has the worker leave its tasks once a container is made.
