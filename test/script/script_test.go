@@ -40,6 +40,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
+			e.Values[startedKey{}] = new(started)
 			e.Setenv("MUSTER_CONFIG", filepath.Join(e.WorkDir, "context.json"))
 			e.Setenv("XDG_DATA_HOME", filepath.Join(e.WorkDir, "share"))
 			e.Setenv("MUSTER_ADMIN_TOKEN", "mst_admin_"+strings.Repeat("a", 32))
@@ -67,7 +68,16 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 }
 
 // patience is how long anything in a script may take.
-const patience = 30 * time.Second
+const patience = time.Minute
+
+// started is what start has started last in a script.
+type started struct {
+	process *os.Process
+	ended   chan struct{} // closed when it was waited for
+}
+
+// startedKey is where a script has its *started.
+type startedKey struct{}
 
 // start runs muster up or muster server in the background and waits until it is
 // ready. It is stopped when the script ends.
@@ -87,12 +97,19 @@ func start(ts *testscript.TestScript, command string, args []string) {
 	out, err := cmd.StdoutPipe()
 	ts.Check(err)
 	ts.Check(cmd.Start())
+	read, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		<-read // Wait closes the pipe
+		_ = cmd.Wait()
+	}()
 	ts.Defer(func() {
 		kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 		defer kill.Stop()
 		_ = cmd.Process.Signal(os.Interrupt)
-		if err := cmd.Wait(); err != nil {
-			ts.Logf("muster %s: %v", command, err)
+		<-ended
+		if !cmd.ProcessState.Success() {
+			ts.Logf("muster %s: %v", command, cmd.ProcessState)
 		}
 		_ = log.Close()
 		if text, err := os.ReadFile(log.Name()); err == nil && len(text) > 0 {
@@ -102,7 +119,9 @@ func start(ts *testscript.TestScript, command string, args []string) {
 	stuck := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	stuck.Stop()
+	close(read)
 	ts.Check(err)
+	*ts.Value(startedKey{}).(*started) = started{cmd.Process, ended}
 	var ready struct {
 		URL        string `json:"url"`
 		AdminToken string `json:"admin_token"`
@@ -120,13 +139,12 @@ func start(ts *testscript.TestScript, command string, args []string) {
 	}
 }
 
-// crash kills what start has started last, and gives it no chance to say anything.
+// crash kills what start has started last, and gives it no chance to say anything. Its port is free
+// when it returns.
 func crash(ts *testscript.TestScript, _ bool, _ []string) {
-	pid, err := strconv.Atoi(ts.Getenv("PID"))
-	ts.Check(err)
-	p, err := os.FindProcess(pid)
-	ts.Check(err)
-	ts.Check(p.Kill())
+	last := ts.Value(startedKey{}).(*started)
+	ts.Check(last.process.Kill())
+	<-last.ended
 }
 
 // environment is what a command in the background sees of a script's variables.
@@ -186,9 +204,9 @@ var masks = []struct {
 	{regexp.MustCompile(`,\s+"(cpu_peak|memory_avg|memory_peak|disk_peak|read_bytes|write_bytes|net_in|net_out|pids_peak)": [0-9.e+-]+`), ""},
 	{regexp.MustCompile(`"(wall_seconds|cpu_seconds|cpu_avg|log_size)": [0-9.e+-]+`), `"$1": N`},
 	{regexp.MustCompile(`\d+\.\d\d cores( \(peak [0-9.]+\))?(, [0-9.]+[KMGT]iB memory)?`), "N cores"},
-	{regexp.MustCompile(`\b(just now|\d+s ago)`), "AGE"},
-	{regexp.MustCompile(`\b\d+ms\b|\b\d+\.\ds\b`), "TOOK"},
-	{regexp.MustCompile(`(?m)\b(?:now|\d+s)( +default\b|$)`), "AGE$1"},
+	{regexp.MustCompile(`\bjust now\b`), "SPAN"},
+	{regexp.MustCompile(`(?m)(  )now( +default\b|$)`), "${1}SPAN$2"},
+	{regexp.MustCompile(`\b\d+(ms|\.\ds|m\d\ds|[sm])( ago)?\b`), "SPAN"},
 	{regexp.MustCompile(`[0-9.]+[KMGT]iB`), "SIZE"},
 	{regexp.MustCompile(`go1\.[0-9.]+`), "GO"},
 	{regexp.MustCompile(`(linux|darwin|windows|freebsd)/(amd64|arm64)`), "PLATFORM"},
