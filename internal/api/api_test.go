@@ -247,9 +247,9 @@ func cutUpload(t *testing.T, s *apitest.Server, path, token, begin string, size 
 
 func waitFor(t *testing.T, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !done(); {
+	for end := time.Now().Add(time.Minute); !done(); {
 		if time.Now().After(end) {
-			t.Fatal("it did not come about in 10 seconds")
+			t.Fatal("it did not come about in a minute")
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -340,7 +340,7 @@ func (st *stream) expect(want ...string) {
 			if got := anyTime.ReplaceAllString(line, `"TIME"`); got != w {
 				st.t.Fatalf("the stream says %q (open: %t), want %q", got, ok, w)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			st.t.Fatalf("the stream says nothing, want %q", w)
 		}
 	}
@@ -353,7 +353,7 @@ func (st *stream) expectEnd() {
 		if ok {
 			st.t.Fatalf("the stream goes on with %q", line)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		st.t.Fatal("the stream does not end")
 	}
 }

@@ -126,7 +126,7 @@ func (r *rig) connect(t *testing.T, held ...muster.AttemptID) *peer {
 // next returns the first frame that want accepts.
 func (p *peer) next(t *testing.T, what string, want func(*link.ToWorker) bool) *link.ToWorker {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		select {
 		case f := <-p.frames:

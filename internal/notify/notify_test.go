@@ -25,7 +25,7 @@ func jobEvents(n int, job muster.JobID) []muster.Event {
 // next fails the test if nothing comes at once.
 func next(t *testing.T, s *notify.Subscription) []muster.Event {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	events, err := s.Next(ctx)
 	if err != nil {
@@ -177,7 +177,7 @@ func TestResumeIsExact(t *testing.T) {
 		from := rapid.IntRange(0, total).Draw(t, "from")
 		s := b.Subscribe(notify.ID(muster.Event{Epoch: "e", Seq: uint64(from)}), nil)
 		b.Publish(jobEvents(1, 2))
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		want := uint64(from) + 1
 		for {

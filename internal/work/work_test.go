@@ -24,7 +24,7 @@ import (
 )
 
 // limit bounds every wait of these tests.
-const limit = 20 * time.Second
+const limit = time.Minute
 
 // begin starts a server for the test and returns it with a client.
 func begin(tb testing.TB) (*serve.Server, *client.Client) {

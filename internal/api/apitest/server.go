@@ -120,7 +120,9 @@ func (s *Server) Client(tb testing.TB) *client.Client {
 // ClientWith makes a client with a token.
 func (s *Server) ClientWith(tb testing.TB, token string) *client.Client {
 	tb.Helper()
-	c, err := client.New(s.URL, token, client.Options{HTTP: &http.Client{Transport: &http.Transport{}}})
+	c, err := client.New(s.URL, token, client.Options{
+		HTTP: &http.Client{Transport: &http.Transport{}}, Patience: time.Minute, // a server that is started anew may take its time
+	})
 	must(tb, err)
 	return c
 }
@@ -197,7 +199,7 @@ func (w *Worker) Farewell() muster.Code {
 // Next waits for the next attempt to run, and starts it.
 func (w *Worker) Next() muster.AttemptID {
 	w.tb.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		w.mu.Lock()
 		for i, f := range w.words {

@@ -275,10 +275,10 @@ func frozen(t *testing.T, tr Transport) {
 	}()
 	select {
 	case <-welcomed:
-	case err := <-ran:
-		t.Fatal(err)
+	case <-ctx.Done():
+		t.Fatalf("no welcome: %v", <-ran)
 	}
-	p.Freeze()
+	p.Freeze() // on a busy machine one of them may have taken the other for silent before
 	for range 2 {
 		select {
 		case err := <-served:

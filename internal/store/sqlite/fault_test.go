@@ -109,7 +109,7 @@ func TestKilledProcessLosesNothingThatWasCommitted(t *testing.T) {
 // returns the last job that it said to be committed.
 func commitUntilKilled(t *testing.T, path string, jobs int) muster.JobID {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), commitInto+"="+path)

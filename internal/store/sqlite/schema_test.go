@@ -199,7 +199,7 @@ func TestTheEngineNeverWaitsForReaders(t *testing.T) {
 		c := <-s.readers
 		defer func() { s.readers <- c }()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, found, err := s.Idempotent(ctx, "me", "key"); found || err != nil {
 		t.Errorf("%v %v", found, err)
