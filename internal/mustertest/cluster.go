@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -165,13 +164,9 @@ func begin(tb testing.TB, mode, data string) *Cluster {
 	if testing.Short() {
 		tb.Skip("real processes are not for -short")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
 	leaveNothing(tb, filepath.Join(data, "worker"))
-	c := &Cluster{tb: tb, mode: mode, Data: data, Addr: l.Addr().String()}
-	l.Close()
+	c := &Cluster{tb: tb, mode: mode, Data: data, Addr: port(tb)}
+	var err error
 	c.Client, err = client.New("http://"+c.Addr, AdminToken, client.Options{Patience: 30 * time.Second})
 	if err != nil {
 		tb.Fatal(err)
@@ -186,7 +181,7 @@ func (c *Cluster) StartServer() {
 	c.tb.Helper()
 	c.Server = start(c.tb, Program(c.tb), c.mode, []string{"MUSTER_ADMIN_TOKEN=" + AdminToken, "MUSTER_JOIN_TOKEN=" + JoinToken},
 		c.mode, "--listen", c.Addr, "--data", c.Data, "--heartbeat", "1s", "-o", "json")
-	c.Await("the server answers", 20*time.Second, func() error {
+	c.Await("the server answers", time.Minute, func() error {
 		_, err := c.Client.Whoami(c.tb.Context())
 		return err
 	})
@@ -202,7 +197,7 @@ func (c *Cluster) StartWorker(name, dir string, flags ...string) *Proc {
 func (c *Cluster) StartWorkerOf(program, name, dir string, flags ...string) *Proc {
 	c.tb.Helper()
 	p := c.LaunchWorkerOf(program, name, dir, flags...)
-	c.Await("worker "+name+" is connected", 20*time.Second, func() error {
+	c.Await("worker "+name+" is connected", time.Minute, func() error {
 		if !strings.Contains(p.Log(), "msg=connected") {
 			return errors.New("it is not")
 		}
@@ -223,7 +218,7 @@ func (c *Cluster) LaunchWorkerOf(program, name, dir string, flags ...string) *Pr
 // State waits until a worker is in a state.
 func (c *Cluster) State(name string, want muster.WorkerState) {
 	c.tb.Helper()
-	c.Await(fmt.Sprintf("worker %s is %s", name, want), 30*time.Second, func() error {
+	c.Await(fmt.Sprintf("worker %s is %s", name, want), time.Minute, func() error {
 		w, err := c.Client.Worker(c.tb.Context(), name)
 		if err == nil && w.State != want {
 			err = fmt.Errorf("it is %s", w.State)
@@ -312,7 +307,7 @@ func (c *Cluster) Output(id muster.TaskID) string {
 // Running waits until n tasks of a job run.
 func (c *Cluster) Running(id muster.JobID, n int64) {
 	c.tb.Helper()
-	c.Await(fmt.Sprintf("%d tasks of job %d run", n, id), 60*time.Second, func() error {
+	c.Await(fmt.Sprintf("%d tasks of job %d run", n, id), time.Minute, func() error {
 		job, err := c.Client.Job(c.tb.Context(), id)
 		if err == nil && job.Counts[muster.Running] < n {
 			err = fmt.Errorf("%d run", job.Counts[muster.Running])

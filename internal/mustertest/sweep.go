@@ -20,11 +20,14 @@ import (
 func leaveNothing(tb testing.TB, dir string) {
 	tb.Helper()
 	tb.Cleanup(func() {
-		for _, pid := range append(Shims(tb, dir), Tasks(tb, dir)...) {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
-		}
-		for until := time.Now().Add(time.Second); removeGroups(dir) != nil && time.Now().Before(until); {
-			time.Sleep(20 * time.Millisecond) // what was killed is in them until it has ended
+		for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+			left := append(Shims(tb, dir), Tasks(tb, dir)...)
+			for _, pid := range left { // or what they have just started
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
+			}
+			if len(left) == 0 && removeGroups(dir) == nil { // what was killed is in them until it has ended
+				return
+			}
 		}
 	})
 }

@@ -1,0 +1,19 @@
+//go:build unix && !linux
+
+package mustertest
+
+import (
+	"net"
+	"testing"
+)
+
+// port returns a port of loopback that is free now.
+func port(tb testing.TB) (addr string) {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
