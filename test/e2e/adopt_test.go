@@ -51,9 +51,7 @@ func TestWorkerKilledAgainAndAgain(t *testing.T) {
 	script.WriteString("esac")
 	job := c.Submit(array(mustertest.Shell("long", script.String()), tasks))
 	c.Running(job.ID, tasks)
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	mark(t, gate)
 	began := time.Now()
 	for range kills {
 		w.Kill()
@@ -94,7 +92,7 @@ func TestTasksEndWithoutAWorker(t *testing.T) {
 	good := mustertest.Shell("good", wait+"echo late; echo data > $MUSTER_OUT/model.bin")
 	bad := mustertest.Shell("bad", wait+"echo failing >&2; exit 9")
 	slow := mustertest.Shell("slow", "sleep 600")
-	slow.Tasks[0].Timeout = muster.Duration(5 * time.Second)
+	slow.Tasks[0].Timeout = muster.Duration(10 * time.Second) // its worker is killed before
 	var jobs []muster.JobID
 	for _, s := range []*muster.Spec{good, bad, slow} {
 		job := c.Submit(s)
@@ -102,9 +100,7 @@ func TestTasksEndWithoutAWorker(t *testing.T) {
 		jobs = append(jobs, job.ID)
 	}
 	w.Kill()
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	mark(t, gate)
 	noneLeft(t, c, dir) // the timeout was enforced, too
 	c.StartWorker("w1", dir)
 	want := map[muster.JobID]ending{
@@ -166,12 +162,7 @@ func TestWorkerAndShimKilled(t *testing.T) {
 	w := c.StartWorker("w1", dir)
 	job := c.Submit(array(mustertest.Shell("again", `test $MUSTER_ATTEMPT = 2 || { setsid sleep 600 & sleep 600; }`), 3))
 	c.Running(job.ID, 3)
-	for _, pid := range append(mustertest.Shims(t, dir), w.PID()) {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-	}
-	<-w.Done()
+	killAll(t, w, dir)
 	c.StartWorker("w1", dir)
 	noneLeft(t, c, dir)
 	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
@@ -182,30 +173,22 @@ func TestWorkerAndShimKilled(t *testing.T) {
 // TestUpgradeInPlace replaces the program under a worker with running tasks, and
 // asks it to go on as the new one: no task notices. One that cannot run is refused.
 func TestUpgradeInPlace(t *testing.T) {
-	const tasks, lines = 20, 40
+	const tasks = 20
 	c := mustertest.New(t, t.TempDir())
 	dir, marks, bin := t.TempDir(), t.TempDir(), t.TempDir()
 	program := filepath.Join(bin, "muster")
 	install(t, mustertest.Program(t), program)
 	w := c.StartWorkerOf(program, "w1", dir, "--slots", "40", "--allow-write", marks)
-	spec := array(mustertest.Shell("long", fmt.Sprintf(`echo started >> %s/$MUSTER_INDEX; i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; sleep 0.25; done`, marks, lines)), tasks)
+	gate := filepath.Join(marks, "gate")
+	spec := array(mustertest.Shell("long", fmt.Sprintf(`echo started >> %s/$MUSTER_INDEX; %s`, marks, talks(gate))), tasks)
 	job := c.Submit(spec)
 	c.Running(job.ID, tasks)
-	lives := func(n int) {
-		t.Helper()
-		c.Await(fmt.Sprintf("life %d of the worker is connected", n), 30*time.Second, func() error {
-			if got := strings.Count(w.Log(), "msg=connected"); got != n {
-				return fmt.Errorf("connected %d times", got)
-			}
-			return nil
-		})
-	}
 	for n := range 3 {
 		install(t, mustertest.Program(t), program)
 		if err := syscall.Kill(w.PID(), syscall.SIGUSR2); err != nil {
 			t.Fatal(err)
 		}
-		lives(n + 2)
+		anew(c, w, n+1)
 		c.State("w1", muster.WorkerActive)
 		sameFile(t, fmt.Sprintf("/proc/%d/exe", w.PID()), program)
 	}
@@ -218,22 +201,24 @@ func TestUpgradeInPlace(t *testing.T) {
 	if err := syscall.Kill(w.PID(), syscall.SIGUSR2); err != nil {
 		t.Fatal(err)
 	}
-	c.Await("the broken program is refused", 30*time.Second, func() error {
+	c.Await("the broken program is refused", time.Minute, func() error {
 		if !strings.Contains(w.Log(), "I am broken") {
 			return errors.New("not yet")
 		}
 		return nil
 	})
 	more := c.Submit(mustertest.Shell("more", "echo hello"))
+	mark(t, gate)
 	for _, id := range []muster.JobID{job.ID, more.ID} {
 		if got := c.Wait(id, time.Minute); got.State != muster.JobSucceeded {
 			t.Errorf("job %d ended as %s: %v", id, got.State, got.Counts)
 		}
 	}
 	for _, task := range c.Tasks(job.ID) {
-		if out := c.Output(task.ID); out != numbered(lines) || task.Attempt != 1 || starts(t, marks, task.ID.Num) != 1 {
-			t.Errorf("task %s: attempt %d, %d starts, %d bytes of log", task.ID, task.Attempt, starts(t, marks, task.ID.Num), len(out))
+		if task.Attempt != 1 || starts(t, marks, task.ID.Num) != 1 {
+			t.Errorf("task %s: attempt %d, %d starts", task.ID, task.Attempt, starts(t, marks, task.ID.Num))
 		}
+		checkCounted(t, c, task.ID)
 	}
 	// The worker of before is still the same one, and leaves in order.
 	w.Signal(syscall.SIGTERM)
@@ -276,34 +261,34 @@ func sameFile(t *testing.T, a, b string) {
 // TestUpKilled kills server and worker in one process: the task goes on, and the
 // next process takes it up.
 func TestUpKilled(t *testing.T) {
-	const lines = 20
 	c := mustertest.NewUp(t, t.TempDir())
-	job := c.Submit(mustertest.Shell("talk", fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; sleep 0.25; done`, lines)))
+	marks := t.TempDir()
+	gate, gate2 := filepath.Join(marks, "gate"), filepath.Join(marks, "gate2")
+	job := c.Submit(mustertest.Shell("talk", talks(gate)))
 	c.Running(job.ID, 1)
 	c.Server.Kill()
 	c.StartServer()
+	mark(t, gate)
 	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
 		t.Fatalf("the job ended as %s", got.State)
 	}
-	if task := c.Tasks(job.ID)[0]; task.Attempt != 1 || c.Output(task.ID) != numbered(lines) {
-		t.Errorf("after attempt %d the log is %q", task.Attempt, c.Output(task.ID))
+	task := c.Tasks(job.ID)[0]
+	if task.Attempt != 1 {
+		t.Errorf("it took attempt %d", task.Attempt)
 	}
-	pid := c.Server.PID()
-	job = c.Submit(mustertest.Shell("sleep", "sleep 3; exit 4"))
+	checkCounted(t, c, task.ID)
+	job = c.Submit(mustertest.Shell("more", talks(gate2)+"exit 4"))
 	c.Running(job.ID, 1)
 	c.Server.Signal(syscall.SIGUSR2)
-	c.Await("it starts anew", 30*time.Second, func() error {
-		if n := strings.Count(c.Server.Log(), "msg=connected"); n < 2 {
-			return fmt.Errorf("connected %d times", n)
-		}
-		return nil
-	})
-	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobFailed || c.Server.PID() != pid {
+	anew(c, c.Server, 1)
+	mark(t, gate2)
+	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobFailed {
 		t.Errorf("the job ended as %s", got.State)
 	}
-	if task := c.Tasks(job.ID)[0]; task.Attempt != 1 || task.ExitCode == nil || *task.ExitCode != 4 {
+	if task = c.Tasks(job.ID)[0]; task.Attempt != 1 || task.ExitCode == nil || *task.ExitCode != 4 {
 		t.Errorf("after an upgrade the task is %+v", task)
 	}
+	checkCounted(t, c, task.ID)
 }
 
 // TestSecondWorkerIsRefused starts a worker on the data dir of one that runs.
@@ -314,7 +299,7 @@ func TestSecondWorkerIsRefused(t *testing.T) {
 	second := c.LaunchWorkerOf(mustertest.Program(t), "w2", dir)
 	select {
 	case <-second.Done():
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the second worker runs")
 	}
 	if !strings.Contains(second.Log(), "another worker runs on the data dir "+dir) {
@@ -343,7 +328,7 @@ func TestDiskOfWorkerFull(t *testing.T) {
 	c.Running(prints.ID, 1)
 	ballast := filepath.Join(dir, "ballast")
 	fill(t, ballast)
-	c.Await("the task that prints ends for the full disk", 30*time.Second, func() error {
+	c.Await("the task that prints ends for the full disk", time.Minute, func() error {
 		attempts, err := c.Client.Attempts(t.Context(), muster.TaskID{Job: prints.ID})
 		if err == nil && (len(attempts) == 0 || attempts[0].Reason != muster.DiskFull) {
 			err = fmt.Errorf("the attempts are %+v", attempts)
@@ -355,9 +340,7 @@ func TestDiskOfWorkerFull(t *testing.T) {
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	mark(t, gate)
 	for _, id := range []muster.JobID{quiet.ID, prints.ID} {
 		if got := c.Wait(id, time.Minute); got.State != muster.JobSucceeded {
 			t.Errorf("job %d ended as %s: %+v", id, got.State, c.Tasks(id)[0])

@@ -72,7 +72,7 @@ func TestContainersEndWithoutAWorker(t *testing.T) {
 	b := withBoxes(t, engines.Shared(t))
 	w := b.start("--slots", "3")
 	slow := b.shell("slow", "sleep 600")
-	slow.Tasks[0].Timeout = muster.Duration(5 * time.Second)
+	slow.Tasks[0].Timeout = muster.Duration(10 * time.Second) // its worker is killed before
 	var jobs []muster.JobID
 	for _, s := range []*muster.Spec{
 		b.shell("good", "mkdir $MUSTER_OUT/live; echo so far > $MUSTER_OUT/live/curve; "+held+"echo late; echo data > $MUSTER_OUT/model.bin"), b.shell("bad", held+"echo failing >&2; exit 9"), slow,
@@ -81,7 +81,7 @@ func TestContainersEndWithoutAWorker(t *testing.T) {
 		b.Running(job.ID, 1)
 		jobs = append(jobs, job.ID)
 		if len(jobs) == 1 {
-			b.Await("it shows a file while it runs", 30*time.Second, func() error {
+			b.Await("it shows a file while it runs", time.Minute, func() error {
 				if task := b.Tasks(job.ID)[0]; len(task.Artifacts) != 1 || task.Artifacts[0].Name != "live/curve" {
 					return fmt.Errorf("it is %s and has the artifacts %v", task.State, task.Artifacts)
 				}
@@ -92,7 +92,7 @@ func TestContainersEndWithoutAWorker(t *testing.T) {
 	w.Kill()
 	b.open()
 	api := engines.API(t, b.host)
-	b.Await("all containers have ended without a worker", 30*time.Second, func() error {
+	b.Await("all containers have ended without a worker", time.Minute, func() error {
 		all, err := api.ContainerList(t.Context(), client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", "dev.muster.data="+b.dir)})
 		if err != nil {
 			return err
@@ -165,45 +165,46 @@ func TestShimOfContainersKilled(t *testing.T) {
 
 // TestUpgradeWithContainers has a worker go on as another program while containers run: they do not notice.
 func TestUpgradeWithContainers(t *testing.T) {
-	const tasks, lines = 5, 60
+	const tasks = 5
 	b := withBoxes(t, engines.Shared(t))
 	w := b.start("--slots", strconv.Itoa(tasks))
-	job := b.Submit(array(b.shell("long", counts(strconv.Itoa(lines))), tasks))
+	job := b.Submit(array(b.shell("long", talks("gate")), tasks))
 	b.Running(job.ID, tasks)
 	for n := range 2 {
 		w.Signal(syscall.SIGUSR2)
-		b.Await("it starts anew", 30*time.Second, func() error {
-			if got := strings.Count(w.Log(), "msg=connected"); got != n+2 {
-				return fmt.Errorf("connected %d times", got)
-			}
-			return nil
-		})
+		anew(b.Cluster, w, n+1)
 	}
+	b.open()
 	succeeds(t, b.Cluster, job.ID)
 	for _, task := range b.Tasks(job.ID) {
-		if out := b.Output(task.ID); out != numbered(lines) || task.Attempt != 1 {
-			t.Errorf("task %s: attempt %d, %d bytes of log", task.ID, task.Attempt, len(out))
+		if task.Attempt != 1 {
+			t.Errorf("task %s took attempt %d", task.ID, task.Attempt)
 		}
+		checkCounted(t, b.Cluster, task.ID)
 	}
 	b.nothingLeft()
 }
 
 // TestServerKilledUnderContainers kills the server while containers run, print and end.
 func TestServerKilledUnderContainers(t *testing.T) {
-	const tasks, lines = 5, 50
+	const tasks = 5
 	b := withBoxes(t, engines.Shared(t))
 	b.start("--slots", strconv.Itoa(tasks))
-	job := b.Submit(array(b.shell("long", counts(strconv.Itoa(lines))+"exit $MUSTER_INDEX"), tasks))
+	job := b.Submit(array(b.shell("long", talks("gate")+"exit $MUSTER_INDEX"), tasks))
 	b.Running(job.ID, tasks)
 	for range 3 {
 		b.Server.Kill()
 		b.StartServer()
 	}
+	b.Server.Kill()
+	b.open() // they end while there is no server
+	b.StartServer()
 	b.Wait(job.ID, time.Minute)
 	for _, task := range b.Tasks(job.ID) {
-		if out := b.Output(task.ID); out != numbered(lines) || task.Attempt != 1 || task.ExitCode == nil || *task.ExitCode != task.ID.Num {
-			t.Errorf("task %s: attempt %d, exit code %v, %d bytes of log", task.ID, task.Attempt, task.ExitCode, len(out))
+		if task.Attempt != 1 || task.ExitCode == nil || *task.ExitCode != task.ID.Num {
+			t.Errorf("task %s: attempt %d, exit code %v", task.ID, task.Attempt, task.ExitCode)
 		}
+		checkCounted(t, b.Cluster, task.ID)
 	}
 	b.nothingLeft()
 }
@@ -247,7 +248,7 @@ func TestContainersEnd(t *testing.T) {
 	hungry := b.shell("hungry", "exec dd if=/dev/zero of=/dev/null bs=200M count=1")
 	hungry.Tasks[0].Resources.Memory = 32 << 20
 	slow := b.shell("slow", `trap 'echo asked; exit 0' TERM; sleep 600 & wait`)
-	slow.Tasks[0].Timeout = muster.Duration(time.Second)
+	slow.Tasks[0].Timeout = muster.Duration(5 * time.Second) // its trap is set by then
 	deaf := b.shell("deaf", `trap '' TERM; while :; do sleep 1; done`)
 	deaf.Tasks[0].Timeout, deaf.Tasks[0].Kill.Grace = muster.Duration(time.Second), muster.Duration(time.Second)
 	sealed := b.shell("sealed", `echo no >/etc/new && exit 1; set -e; echo yes >/tmp/new; echo yes >$MUSTER_OUT/new; cat /tmp/new`)
@@ -380,7 +381,7 @@ func TestPullStalls(t *testing.T) {
 	gone := b.shell("gone", "true")
 	gone.Tasks[0].Image = other
 	cancelled := b.Submit(gone)
-	b.Await("the tasks tell that they pull", 30*time.Second, func() error {
+	b.Await("the tasks tell that they pull", time.Minute, func() error {
 		for _, id := range []muster.JobID{job.ID, cancelled.ID} {
 			if step := b.Tasks(id)[0].Step; !strings.Contains(step, "pulling "+r.Addr) {
 				return fmt.Errorf("its step is %q", step)

@@ -31,13 +31,13 @@ echo "ended at $i"`)
 	spec.Tasks[0].Checkpoint = &muster.Checkpoint{
 		Path: "ckpt", Every: muster.Duration(time.Second), Signal: "SIGUSR1", Grace: muster.Duration(20 * time.Second),
 	}
-	spec.Tasks[0].Disconnect = muster.Disconnect{Grace: muster.Duration(3 * time.Second)}
+	spec.Tasks[0].Disconnect = muster.Disconnect{Grace: muster.Duration(lease)}
 	return spec
 }
 
 // checkpoint waits until another checkpoint than before is on the server, and returns it.
 func checkpoint(c *mustertest.Cluster, job muster.JobID, before string) (tree string) {
-	c.Await("a checkpoint is saved", 30*time.Second, func() error {
+	c.Await("a checkpoint is saved", time.Minute, func() error {
 		if tree = c.Tasks(job)[0].Checkpoint; tree == "" || tree == before {
 			return fmt.Errorf("it is %q", tree)
 		}
@@ -153,5 +153,5 @@ func loseMachine(t *testing.T, c *mustertest.Cluster, worker *mustertest.Proc, d
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
-	c.Await("its disk is gone", 10*time.Second, func() error { return os.RemoveAll(data) })
+	c.Await("its disk is gone", 30*time.Second, func() error { return os.RemoveAll(data) })
 }

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/muster-dev/muster"
+	logs "github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/mustertest"
 	"github.com/muster-dev/muster/internal/mustertest/engines"
 )
@@ -19,7 +21,7 @@ import (
 // offers waits until a worker offers the kind container, or until it does not.
 func (b *boxes) offers(want bool) {
 	b.t.Helper()
-	b.Await("the worker offers containers: "+strconv.FormatBool(want), 30*time.Second, func() error {
+	b.Await("the worker offers containers: "+strconv.FormatBool(want), time.Minute, func() error {
 		w, err := b.Client.Worker(b.t.Context(), "w1")
 		if err == nil && strings.Contains(strings.Join(w.Kinds, " "), muster.KindContainer) != want {
 			err = errors.New("its kinds are " + strings.Join(w.Kinds, ", "))
@@ -32,16 +34,17 @@ func (b *boxes) offers(want bool) {
 // go on meanwhile their logs are whole; where they end with the engine they are tried again as the fleet's fault.
 func TestEngineRestarts(t *testing.T) {
 	t.Parallel() // it mostly waits
-	const tasks, lines = 4, 80
+	const tasks = 4
 	for name, c := range map[string]struct {
 		flags []string
 		hurt  func(*engines.Daemon)
 		lives bool // do containers go on
+		loses bool // may it lose the lines that it had read
 	}{
 		"stopped":                   {hurt: func(d *engines.Daemon) { d.Stop(); d.Again() }},
 		"killed":                    {hurt: func(d *engines.Daemon) { d.Kill(); d.Again() }},
-		"stopped with live restore": {flags: []string{"--live-restore"}, hurt: func(d *engines.Daemon) { d.Stop(); d.Again() }, lives: true},
-		"killed with live restore":  {flags: []string{"--live-restore"}, hurt: func(d *engines.Daemon) { d.Kill(); d.Again() }, lives: true},
+		"stopped with live restore": {flags: []string{"--live-restore"}, hurt: func(d *engines.Daemon) { d.Stop(); d.Again() }, lives: true, loses: true},
+		"killed with live restore":  {flags: []string{"--live-restore"}, hurt: func(d *engines.Daemon) { d.Kill(); d.Again() }, lives: true, loses: true},
 		"frozen": {hurt: func(d *engines.Daemon) {
 			d.Freeze(true)
 			time.Sleep(5 * time.Second) // that long it stands still
@@ -53,12 +56,18 @@ func TestEngineRestarts(t *testing.T) {
 			d := engines.Start(t, c.flags...)
 			b := withBoxes(t, d.Host())
 			b.start("--slots", strconv.Itoa(tasks+1))
-			job := b.Submit(array(b.shell("prints", counts(strconv.Itoa(lines))+"exit 4"), tasks))
-			job2 := b.Submit(mustertest.Shell("process", counts(strconv.Itoa(lines))))
+			job := b.Submit(array(b.shell("prints", talks("gate")+"exit 4"), tasks))
+			job2 := b.Submit(mustertest.Shell("process", talks("gate")))
 			b.Running(job.ID, tasks)
 			b.Running(job2.ID, 1)
 			c.hurt(d)
 			b.offers(true)
+			if c.lives {
+				b.printMore(job.ID, tasks)
+			} else {
+				b.Wait(job.ID, 2*time.Minute)
+			}
+			b.open()
 			b.Wait(job.ID, 2*time.Minute)
 			for _, task := range b.Tasks(job.ID) {
 				attempts, err := b.Client.Attempts(t.Context(), task.ID)
@@ -71,15 +80,66 @@ func TestEngineRestarts(t *testing.T) {
 				if task.Reason != muster.ExitCode || task.ExitCode == nil || *task.ExitCode != 4 || task.Retried != 0 {
 					t.Errorf("task %s ended with %s (%s) and %d retries", task.ID, task.Reason, task.Message, task.Retried)
 				}
-				if out := b.Output(task.ID); out != numbered(lines) {
-					t.Errorf("task %s: the log has %d bytes instead of %d: %q", task.ID, len(out), len(numbered(lines)), out)
+				if c.loses {
+					b.checkOneGap(task.ID)
+				} else {
+					checkCounted(t, b.Cluster, task.ID)
 				}
 			}
-			if task := b.ended(job2.ID); task.Attempt != 1 || b.Output(task.ID) != numbered(lines) {
+			if task := b.ended(job2.ID); task.Attempt != 1 {
 				t.Errorf("the process ended with attempt %d", task.Attempt)
 			}
+			checkCounted(t, b.Cluster, muster.TaskID{Job: job2.ID})
 			b.nothingLeft()
 		})
+	}
+}
+
+// printMore waits until each of the n tasks of a job has printed more than it had.
+func (b *boxes) printMore(job muster.JobID, n int) {
+	b.t.Helper()
+	for num := range n {
+		before := -1
+		b.Await("it prints more", time.Minute, func() error {
+			lines := 0
+			for _, err := range b.Client.Logs(b.t.Context(), muster.TaskID{Job: job, Num: num}, logs.LogOptions{Stream: logs.Stdout}) {
+				if err != nil {
+					return err
+				}
+				lines++
+			}
+			if before < 0 {
+				before = lines
+			}
+			if lines <= before {
+				return fmt.Errorf("task %d has printed %d lines", num, lines)
+			}
+			return nil
+		})
+	}
+}
+
+// checkOneGap holds that the output of a task counts up to its end, save for a few lines at one place: an engine that ends
+// may lose what it has read and not yet kept.
+func (b *boxes) checkOneGap(id muster.TaskID) {
+	b.t.Helper()
+	const few = 5
+	out := b.Output(id)
+	body, ended := strings.CutSuffix(out, "end\n")
+	last, gaps := 0, 0
+	for line := range strings.Lines(body) {
+		var n int
+		if _, err := fmt.Sscanf(line, "line %d\n", &n); err != nil || n <= last || n > last+1+few {
+			b.t.Errorf("task %s: after line %d comes %q", id, last, line)
+			return
+		}
+		if n > last+1 {
+			gaps++
+		}
+		last = n
+	}
+	if !ended || last == 0 || gaps > 1 {
+		b.t.Errorf("task %s: the log has %d gaps, and its end: %t: %q", id, gaps, ended, out)
 	}
 }
 

@@ -119,7 +119,7 @@ func TestWorkerKilled(t *testing.T) {
 	dir := t.TempDir()
 	first := c.StartWorker("first", dir, "--slots", strconv.Itoa(tasks))
 	spec := mustertest.Shell("again", `test $MUSTER_ATTEMPT = 2 || { setsid sleep 600 & exec sleep 600; }`)
-	job := c.Submit(grace(array(spec, tasks), 2*time.Second))
+	job := c.Submit(grace(array(spec, tasks), lease))
 	c.Running(job.ID, tasks)
 	c.StartWorker("second", t.TempDir(), "--slots", strconv.Itoa(tasks))
 	first.Kill()
@@ -131,7 +131,7 @@ func TestWorkerKilled(t *testing.T) {
 	c.StartWorker("first", dir)
 	again := mustertest.Shell("again", "echo hello")
 	again.Tasks[0].Where.Workers = []string{"first"}
-	if got := c.Wait(c.Submit(again).ID, 30*time.Second); got.State != muster.JobSucceeded {
+	if got := c.Wait(c.Submit(again).ID, time.Minute); got.State != muster.JobSucceeded {
 		t.Errorf("the next task of the worker that came back ended as %s", got.State)
 	}
 	lostThenDone(t, c, job.ID, "second")
@@ -169,7 +169,7 @@ func TestFrozen(t *testing.T) {
 			first := c.StartWorker("first", dir)
 			gate := filepath.Join(t.TempDir(), "gate")
 			spec := mustertest.Shell("late", fmt.Sprintf(`while [ $MUSTER_ATTEMPT = 1 ] && [ ! -e %s ]; do sleep 0.1; done; echo "{\"attempt\": $MUSTER_ATTEMPT}" > $MUSTER_OUT/result.json`, gate))
-			job := c.Submit(grace(spec, 2*time.Second))
+			job := c.Submit(grace(spec, lease))
 			c.Running(job.ID, 1)
 			c.StartWorker("second", t.TempDir())
 			var frozen []int
@@ -194,9 +194,7 @@ func TestFrozen(t *testing.T) {
 			if !which.shim {
 				noneLeft(t, c, dir) // a frozen worker does not keep its tasks alive
 			}
-			if err := os.WriteFile(gate, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			mark(t, gate)
 			signal(syscall.SIGCONT)
 			c.State("first", muster.WorkerActive)
 			if task := c.Tasks(job.ID)[0]; !strings.Contains(string(task.Result), `2`) {
@@ -205,7 +203,7 @@ func TestFrozen(t *testing.T) {
 			// The worker is of use again.
 			again := mustertest.Shell("again", "echo hello")
 			again.Tasks[0].Where.Workers = []string{"first"}
-			if got := c.Wait(c.Submit(again).ID, 30*time.Second); got.State != muster.JobSucceeded {
+			if got := c.Wait(c.Submit(again).ID, time.Minute); got.State != muster.JobSucceeded {
 				t.Errorf("the thawed worker's next task ended as %s", got.State)
 			}
 			lostThenDone(t, c, job.ID, "second")
@@ -216,11 +214,11 @@ func TestFrozen(t *testing.T) {
 // TestShimFrozen freezes a shim for a while: its tasks go on, tasks that are to start
 // wait for it, and nothing is lost.
 func TestShimFrozen(t *testing.T) {
-	const lines = 40
 	c := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
 	c.StartWorker("w1", dir)
-	job := c.Submit(mustertest.Shell("talk", fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; sleep 0.1; done; touch $MUSTER_OUT/done`, lines)))
+	gate := filepath.Join(t.TempDir(), "gate")
+	job := c.Submit(mustertest.Shell("talk", talks(gate)+"touch $MUSTER_OUT/done"))
 	c.Running(job.ID, 1)
 	held := mustertest.Shims(t, dir)
 	if len(held) != 1 {
@@ -230,6 +228,7 @@ func TestShimFrozen(t *testing.T) {
 		t.Fatal(err)
 	}
 	more := c.Submit(mustertest.Shell("more", "echo hello"))
+	mark(t, gate)
 	c.Await("the task ends under the frozen shim", 30*time.Second, func() error {
 		found, err := filepath.Glob(filepath.Join(dir, "tasks", "*", "out", "done"))
 		if err == nil && len(found) == 0 {
@@ -245,9 +244,11 @@ func TestShimFrozen(t *testing.T) {
 			t.Errorf("job %d ended as %s: %+v", id, got.State, c.Tasks(id)[0])
 		}
 	}
-	if task := c.Tasks(job.ID)[0]; task.Attempt != 1 || c.Output(task.ID) != numbered(lines) {
-		t.Errorf("after attempt %d the log is %q", task.Attempt, c.Output(task.ID))
+	task := c.Tasks(job.ID)[0]
+	if task.Attempt != 1 {
+		t.Errorf("it took attempt %d", task.Attempt)
 	}
+	checkCounted(t, c, task.ID)
 }
 
 // TestPartition cuts the way between a worker and the server: both directions
@@ -255,11 +256,11 @@ func TestShimFrozen(t *testing.T) {
 // grace. The task goes on, is not restarted, and its log is whole.
 func TestPartition(t *testing.T) {
 	t.Parallel() // it mostly waits
-	const lines = 60
 	c := mustertest.New(t, t.TempDir())
 	proxy := linktest.NewProxy(t, c.Addr)
 	c.StartWorker("far", t.TempDir(), "--server", "http://"+proxy.Addr)
-	job := c.Submit(mustertest.Shell("talk", fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; sleep 0.5; done`, lines)))
+	gate := filepath.Join(t.TempDir(), "gate")
+	job := c.Submit(mustertest.Shell("talk", talks(gate)))
 	c.Running(job.ID, 1)
 	for _, cut := range []func(){
 		proxy.Freeze,
@@ -273,13 +274,15 @@ func TestPartition(t *testing.T) {
 		c.State("far", muster.WorkerActive)
 	}
 	proxy.Drop()
+	mark(t, gate)
 	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
 		t.Fatalf("the job ended as %s", got.State)
 	}
 	task := c.Tasks(job.ID)[0]
-	if out := c.Output(task.ID); out != numbered(lines) || task.Attempt != 1 {
-		t.Errorf("after attempt %d the log is %q", task.Attempt, out)
+	if task.Attempt != 1 {
+		t.Errorf("it took attempt %d", task.Attempt)
 	}
+	checkCounted(t, c, task.ID)
 }
 
 // TestLongPartition cuts the way for longer than the grace, in both directions and
@@ -296,7 +299,7 @@ func TestLongPartition(t *testing.T) {
 			proxy := linktest.NewProxy(t, c.Addr)
 			dir := t.TempDir()
 			c.StartWorker("far", dir, "--server", "http://"+proxy.Addr)
-			job := c.Submit(grace(mustertest.Shell("again", `test $MUSTER_ATTEMPT = 2 || sleep 600`), 2*time.Second))
+			job := c.Submit(grace(mustertest.Shell("again", `test $MUSTER_ATTEMPT = 2 || sleep 600`), lease))
 			c.Running(job.ID, 1)
 			c.StartWorker("near", t.TempDir())
 			cut(proxy)
@@ -323,8 +326,9 @@ func TestDiskFull(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(data, syscall.MNT_DETACH) })
 	c := mustertest.New(t, data)
-	c.StartWorker("w1", t.TempDir())
-	before := c.Submit(mustertest.Shell("before", "sleep 3; echo survived"))
+	dir, gate := t.TempDir(), filepath.Join(t.TempDir(), "gate")
+	c.StartWorker("w1", dir)
+	before := c.Submit(mustertest.Shell("before", fmt.Sprintf("while [ ! -e %s ]; do sleep 0.1; done; echo survived", gate)))
 	c.Running(before.ID, 1)
 
 	ballast := filepath.Join(data, "ballast")
@@ -350,11 +354,13 @@ func TestDiskFull(t *testing.T) {
 		t.Fatalf("the server on a full disk took %d jobs and never said so: %v", len(accepted), refused)
 	}
 	t.Logf("after %d jobs: %v", len(accepted), refused)
+	mark(t, gate)
+	noneLeft(t, c, dir) // the server cannot keep how it ended
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
 	var after muster.Job
-	c.Await("service resumes with the space", 30*time.Second, func() (err error) {
+	c.Await("service resumes with the space", time.Minute, func() (err error) {
 		after, err = quick.Submit(t.Context(), mustertest.Shell("after", "echo hello"), client.SubmitOptions{})
 		return err
 	})

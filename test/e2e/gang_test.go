@@ -27,14 +27,14 @@ func meeting(t *testing.T, size int) (spec *muster.Spec, flags []string) {
 	}
 	return &muster.Spec{Name: "meet", Tasks: []muster.TaskSpec{{
 		Name: "meet", Run: &muster.Command{Argv: []string{program}}, Gang: &muster.Gang{Size: size},
-		Disconnect: muster.Disconnect{Grace: muster.Duration(3 * time.Second)},
+		Disconnect: muster.Disconnect{Grace: muster.Duration(lease)},
 	}}}, []string{"--allow-read", dir}
 }
 
 // met waits until every member has learned the sum in its first attempt.
 func met(t *testing.T, c *mustertest.Cluster, job muster.JobID, size int) {
 	t.Helper()
-	c.Await("the members meet", 30*time.Second, func() error {
+	c.Await("the members meet", time.Minute, func() error {
 		for n := range size {
 			said := 0
 			for _, err := range c.Client.Logs(t.Context(), muster.TaskID{Job: job, Num: n}, client.LogOptions{Stream: client.Stdout}) {
@@ -115,11 +115,7 @@ func TestGangLosesAWorker(t *testing.T) {
 	met(t, c, job.ID, 3)
 	c.StartWorker("w3", t.TempDir(), append(flags, "--slots", "2")...)
 	w.Kill()
-	for _, pid := range append(mustertest.Shims(t, lost), mustertest.Processes(t, spec.Tasks[0].Run.Argv[0], lost)...) {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-	}
+	slay(t, append(mustertest.Shims(t, lost), mustertest.Processes(t, spec.Tasks[0].Run.Argv[0], lost)...)...)
 	again(t, c, job.ID, 0, 1)
 }
 
@@ -142,7 +138,7 @@ func TestGangIsCancelledAsOne(t *testing.T) {
 			t.Errorf("member %d is %s (%s)", n, task.State, task.Reason)
 		}
 	}
-	c.Await("nothing of the gang is left", 30*time.Second, func() error {
+	c.Await("nothing of the gang is left", time.Minute, func() error {
 		if pids := mustertest.Processes(t, spec.Tasks[0].Run.Argv[0]); len(pids) > 0 {
 			return fmt.Errorf("there are %v", pids)
 		}

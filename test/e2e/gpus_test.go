@@ -65,7 +65,7 @@ func TestGPUKeepsMemory(t *testing.T) {
 	spec, dir := onGPU(t, shared, "hog", "echo $CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES $MUSTER_GPUS $ROCR_VISIBLE_DEVICES", "")
 	spec.Tasks[0].Env = map[string]string{"CUDA_VISIBLE_DEVICES": "0,1,2", "ROCR_VISIBLE_DEVICES": "0"}
 	hog := c.Submit(spec)
-	c.Await("the task runs", 30*time.Second, func() error {
+	c.Await("the task runs", time.Minute, func() error {
 		if number(dir, "pid") == 0 {
 			return fmt.Errorf("it does not")
 		}
@@ -109,7 +109,7 @@ func TestGPUStray(t *testing.T) {
 	spec, dir := onGPU(t, shared, "daemon", `env -i setsid sh -c 'echo $$ >stray.new; mv stray.new stray; exec sleep 600' >/dev/null 2>&1 &
 while [ ! -e stray ]; do sleep 0.05; done`, "")
 	job := c.Submit(spec)
-	c.Await("the task runs", 30*time.Second, func() error {
+	c.Await("the task runs", time.Minute, func() error {
 		if number(dir, "pid") == 0 {
 			return fmt.Errorf("it does not")
 		}
@@ -118,7 +118,7 @@ while [ ! -e stray ]; do sleep 0.05; done`, "")
 	stray := number(dir, "stray")
 	smi.Set(gputest.GPU{UUID: "GPU-a", Used: 8 * gib, Processes: []gputest.Process{{PID: stray, Name: "sleep", Memory: 8 * gib}}})
 	leave(t, dir)
-	c.Await("the stray is ended", 30*time.Second, func() error {
+	c.Await("the stray is ended", time.Minute, func() error {
 		if state := processState(stray); state != "" && state != "Z" {
 			return fmt.Errorf("it is %s", state)
 		}
@@ -168,7 +168,7 @@ func TestGPUFault(t *testing.T) {
 		}
 	}
 	heal()
-	c.Await("the worker says that it is not well", 30*time.Second, func() error {
+	c.Await("the worker says that it is not well", time.Minute, func() error {
 		if log := broken.Log(); strings.Count(log, "a GPU is in quarantine") < 2 {
 			return fmt.Errorf("it does not")
 		}
@@ -176,7 +176,7 @@ func TestGPUFault(t *testing.T) {
 	})
 	inQuarantine(t, c, "w1", "GPU requires reset")
 	smi.Set(gputest.GPU{UUID: "GPU-a"})
-	c.Await("it is healed", 60*time.Second, func() error {
+	c.Await("it is healed", time.Minute, func() error {
 		w, err := c.Client.Worker(t.Context(), "w1")
 		if err == nil && w.Resources.GPUs[0].Quarantined != "" {
 			_, err = c.Client.HealWorker(t.Context(), "w1")
@@ -200,7 +200,7 @@ func TestGPUShare(t *testing.T) {
 		spec.Tasks[0].Resources.GPUs = muster.GPURequest{Count: 1, Memory: 2 * gib, Share: true}
 		id := c.Submit(spec).ID
 		c.Running(id, 1)
-		c.Await(name+" runs", 30*time.Second, func() error {
+		c.Await(name+" runs", time.Minute, func() error {
 			if number(dir, "pid") == 0 {
 				return fmt.Errorf("it does not")
 			}

@@ -24,7 +24,7 @@ const gib = muster.Size(1 << 30)
 // of want; without any, until it takes tasks again.
 func constrained(t *testing.T, c *mustertest.Cluster, worker string, want ...string) {
 	t.Helper()
-	c.Await(fmt.Sprintf("worker %s is constrained by %q", worker, want), 30*time.Second, func() error {
+	c.Await(fmt.Sprintf("worker %s is constrained by %q", worker, want), time.Minute, func() error {
 		w, err := c.Client.Worker(t.Context(), worker)
 		if err != nil {
 			return err
@@ -45,7 +45,7 @@ func constrained(t *testing.T, c *mustertest.Cluster, worker string, want ...str
 // started, says want.
 func explained(t *testing.T, c *mustertest.Cluster, job muster.JobID, want string) {
 	t.Helper()
-	c.Await("it is explained why the task waits", 20*time.Second, func() error {
+	c.Await("it is explained why the task waits", time.Minute, func() error {
 		task := c.Tasks(job)[0]
 		if task.State != muster.Queued {
 			return fmt.Errorf("it is %s", task.State)
@@ -64,7 +64,7 @@ func explained(t *testing.T, c *mustertest.Cluster, job muster.JobID, want strin
 // succeeds waits for a job that must succeed.
 func succeeds(t *testing.T, c *mustertest.Cluster, job muster.JobID) {
 	t.Helper()
-	if j := c.Wait(job, time.Minute); j.State != muster.JobSucceeded {
+	if j := c.Wait(job, 2*time.Minute); j.State != muster.JobSucceeded {
 		t.Errorf("job %d ended as %s", job, j.State)
 	}
 }
@@ -169,7 +169,7 @@ func stopped(pid int) (bool, string) {
 }
 
 func frozen(c *mustertest.Cluster, dir string, want bool) {
-	c.Await(fmt.Sprintf("the task is frozen: %t", want), 30*time.Second, func() error {
+	c.Await(fmt.Sprintf("the task is frozen: %t", want), time.Minute, func() error {
 		if is, state := stopped(number(dir, "pid")); state == "" || is != want {
 			return fmt.Errorf("its process is %q", state)
 		}
@@ -180,7 +180,7 @@ func frozen(c *mustertest.Cluster, dir string, want bool) {
 // advances waits until a counting task has moved on.
 func advances(c *mustertest.Cluster, dir string) {
 	before := number(dir, "n")
-	c.Await("the task counts", 30*time.Second, func() error {
+	c.Await("the task counts", time.Minute, func() error {
 		if n := number(dir, "n"); n <= before {
 			return fmt.Errorf("it is at %d, and was at %d", n, before)
 		}
@@ -228,13 +228,13 @@ func TestOwnerWantsTheGPU(t *testing.T) {
 	}
 	owner(mine)
 	frozen(c, dir, true)
-	c.Await("the task says why", 10*time.Second, func() error {
+	c.Await("the task says why", time.Minute, func() error {
 		if step := c.Tasks(job.ID)[0].Step; !strings.Contains(step, "frozen: its GPU is in use by its owner: pid") {
 			return fmt.Errorf("its step is %q", step)
 		}
 		return nil
 	})
-	c.Await("the device is withheld", 20*time.Second, func() error {
+	c.Await("the device is withheld", time.Minute, func() error {
 		w, err := c.Client.Worker(t.Context(), "w1")
 		if err != nil {
 			return err
@@ -252,7 +252,7 @@ func TestOwnerWantsTheGPU(t *testing.T) {
 	c.Running(moving.ID, 1)
 	advances(c, moved)
 	owner(other)
-	c.Await("it is preempted", 30*time.Second, func() error {
+	c.Await("it is preempted", time.Minute, func() error {
 		if task := c.Tasks(moving.ID)[0]; task.Attempt < 2 && task.State != muster.Queued {
 			return fmt.Errorf("it is %s", task.State)
 		}

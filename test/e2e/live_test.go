@@ -28,7 +28,7 @@ func TestLive(t *testing.T) {
 	id := muster.TaskID{Job: job.ID}
 	shows := func(what, want string) {
 		t.Helper()
-		c.Await(what, 30*time.Second, func() error {
+		c.Await(what, time.Minute, func() error {
 			task, err := c.Client.Task(t.Context(), id)
 			if err != nil {
 				return err

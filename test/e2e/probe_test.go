@@ -21,7 +21,7 @@ import (
 // tagged waits until the worker has the tags with a + and lacks those with a -.
 func tagged(t *testing.T, c *mustertest.Cluster, worker string, want ...string) (w muster.Worker) {
 	t.Helper()
-	c.Await(fmt.Sprintf("worker %s has the tags %q", worker, want), 40*time.Second, func() (err error) {
+	c.Await(fmt.Sprintf("worker %s has the tags %q", worker, want), 90*time.Second, func() (err error) {
 		if w, err = c.Client.Worker(t.Context(), worker); err != nil {
 			return err
 		}
@@ -56,7 +56,7 @@ func TestMachineChanges(t *testing.T) {
 	job := c.Submit(waiting)
 	put(t, tools, "podman", "#!/bin/sh\n"+`echo '{"host": {"security": {"rootless": true}}, "version": {"Version": "5.2.0"}}'`+"\n")
 	tagged(t, c, "changing", "+podman", "+mine")
-	if job := c.Wait(job.ID, 30*time.Second); job.State != muster.JobSucceeded {
+	if job := c.Wait(job.ID, time.Minute); job.State != muster.JobSucceeded {
 		t.Errorf("what waited for podman is %s", job.State)
 	}
 
@@ -65,7 +65,7 @@ func TestMachineChanges(t *testing.T) {
 	if len(w.Resources.GPUs) != 1 || w.Resources.GPUs[0].Name != "NVIDIA L4" || w.Resources.CPUs != 1.5 || w.Resources.Slots != 3 {
 		t.Errorf("offered are %+v", w.Resources)
 	}
-	c.Await("the new device is read", 30*time.Second, func() error {
+	c.Await("the new device is read", time.Minute, func() error {
 		w, err := c.Client.Worker(t.Context(), "changing")
 		if err == nil && (w.Load == nil || len(w.Load.GPUs) != 1) {
 			err = fmt.Errorf("the load is %+v", w.Load)
@@ -75,7 +75,7 @@ func TestMachineChanges(t *testing.T) {
 	training := mustertest.Shell("train", `echo "on $CUDA_VISIBLE_DEVICES"`)
 	training.Tasks[0].Resources.GPUs.Count = 1
 	job = c.Submit(training)
-	if job := c.Wait(job.ID, 30*time.Second); job.State != muster.JobSucceeded {
+	if job := c.Wait(job.ID, time.Minute); job.State != muster.JobSucceeded {
 		t.Errorf("a task on the new device is %s", job.State)
 	}
 	if out := c.Output(muster.TaskID{Job: job.ID}); !strings.Contains(out, "GPU-11111111") {

@@ -2,11 +2,13 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +21,10 @@ func array(s *muster.Spec, n int) *muster.Spec {
 	s.Tasks[0].Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: int64(n) - 1, Step: 1}}}
 	return s
 }
+
+// lease is how long tasks of tests go on while their worker is away: longer than a
+// busy machine stands still.
+const lease = 6 * time.Second
 
 // grace sets how long tasks may go on while their worker is away.
 func grace(s *muster.Spec, d time.Duration) *muster.Spec {
@@ -35,6 +41,50 @@ func numbered(lines int) string {
 	return b.String()
 }
 
+// talks is a script that prints numbered lines, one in a tenth of a second, until there is a file
+// at gate, and then an end. After a first attempt it does not wait.
+func talks(gate string) string {
+	return fmt.Sprintf(`i=0; while i=$((i+1)); echo line $i; [ $MUSTER_ATTEMPT = 1 ] && [ ! -e %s ]; do sleep 0.1; done; echo end; `, gate)
+}
+
+// mark makes an empty file, for which tasks wait.
+func mark(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkCounted holds that the output of a task counts up to its end.
+func checkCounted(t *testing.T, c *mustertest.Cluster, id muster.TaskID) {
+	t.Helper()
+	out, ended := strings.CutSuffix(c.Output(id), "end\n")
+	if lines := strings.Count(out, "\n"); !ended || lines == 0 || out != numbered(lines) {
+		t.Errorf("the output of %s, %d bytes, with its end: %t, is not that of the task", id, len(out), ended)
+	}
+}
+
+// anew waits until a process has become its next life for the nth time, and that one is connected.
+func anew(c *mustertest.Cluster, p *mustertest.Proc, n int) {
+	c.Await(fmt.Sprintf("upgrade %d is done", n), time.Minute, func() error {
+		lives := strings.Split(p.Log(), "upgrading in place")
+		if len(lives) <= n || !strings.Contains(lives[len(lives)-1], "msg=connected") {
+			return fmt.Errorf("%d have begun", len(lives)-1)
+		}
+		return nil
+	})
+}
+
+// slay is kill -9 of processes, of which some may just have ended.
+func slay(t *testing.T, pids ...int) {
+	t.Helper()
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			t.Fatal(err)
+		}
+	}
+}
+
 // starts returns how often a task that adds a line to a file of its number was
 // started.
 func starts(t *testing.T, marks string, n int) int {
@@ -49,7 +99,7 @@ func starts(t *testing.T, marks string, n int) int {
 // noneLeft waits until nothing of a worker's tasks is left.
 func noneLeft(t *testing.T, c *mustertest.Cluster, dir string) {
 	t.Helper()
-	c.Await("the processes of tasks are gone", 30*time.Second, func() error {
+	c.Await("the processes of tasks are gone", time.Minute, func() error {
 		if pids := mustertest.Tasks(t, dir); len(pids) > 0 {
 			return fmt.Errorf("%v live", pids)
 		}
