@@ -132,7 +132,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 
 // answers waits until the daemon does.
 func (d *Daemon) answers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	api, err := client.New(client.WithHost(d.Host()))
 	if err != nil {
@@ -224,7 +224,7 @@ func (d *Daemon) clear() {
 	if d.tb.Failed() {
 		d.tb.Logf("log of dockerd:\n%s", d.log())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	if d.done != nil {
 		_ = syscall.Kill(d.pid, syscall.SIGCONT)
@@ -234,18 +234,13 @@ func (d *Daemon) clear() {
 		default:
 		}
 		d.empty(ctx)
-		if !d.end(30 * time.Second) {
+		if !d.end(time.Minute) {
 			d.Kill()
 		}
 	}
-	// What is there in spite of all: containerd and what stands by containers.
-	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, proc := range procs {
-		if line, _ := os.ReadFile(proc); bytes.Contains(line, []byte(d.dir+"/")) {
-			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(proc))); err == nil && pid != os.Getpid() {
-				_ = syscall.Kill(pid, syscall.SIGKILL)
-			}
-		}
+	// What is there in spite of all, containerd and what stands by containers, writes into the folder until it is gone.
+	for deadline := time.Now().Add(30 * time.Second); d.killRest() && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
 	}
 	d.unmount(ctx)
 	if d.bridge != "" {
@@ -256,6 +251,20 @@ func (d *Daemon) clear() {
 	if err := os.RemoveAll(d.dir); err != nil {
 		d.tb.Errorf("the folder of the engine stays: %v", err)
 	}
+}
+
+// killRest kills the processes that work in the daemon's folder, and reports whether there were any.
+func (d *Daemon) killRest() (some bool) {
+	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is a good one
+	for _, proc := range procs {
+		if line, _ := os.ReadFile(proc); bytes.Contains(line, []byte(d.dir+"/")) {
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(proc))); err == nil && pid != os.Getpid() {
+				some = true
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
+			}
+		}
+	}
+	return some
 }
 
 // empty removes all containers.
