@@ -44,6 +44,7 @@ func pushed(w *world, r *engines.Registry, name string, size int) (ref, digest s
 func TestAnImageIsPulledOnceAndKnownByItsDigest(t *testing.T) {
 	w, r := newWorld(t, nil), engines.NewRegistry(t)
 	ref, digest := pushed(w, r, "acme/tool:1", 1000)
+	r.Drip(200 * time.Millisecond) // the log tells of pulls that take their time
 	want := strings.TrimSuffix(ref, ":1") + "@" + digest
 	for range 2 {
 		if c := w.must(box(ref, "true")); c.Image != want || c.Engine != w.host {
@@ -128,13 +129,14 @@ func TestRegistriesThatFail(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault engines.Fault
 		part  string
+		stall time.Duration
 	}{
-		"failing": {engines.Failing, "500"}, "limited": {engines.Limited, "rate limit"}, "corrupt": {engines.Corrupt, "verification failed"},
-		"cut": {engines.Cut, "nothing came for"}, // the engine tries by itself, for more than a minute
+		"failing": {engines.Failing, "500", time.Minute}, "limited": {engines.Limited, "rate limit", time.Minute}, "corrupt": {engines.Corrupt, "verification failed", time.Minute},
+		"cut": {engines.Cut, "nothing came for", 700 * time.Millisecond}, // the engine tries by itself, for more than a minute
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, r := newWorld(t, nil), engines.NewRegistry(t)
-			w.waits.stall = 700 * time.Millisecond
+			w.waits.stall = c.stall
 			ref, _ := pushed(w, r, "acme/"+name+":1", 1000)
 			r.Break(c.fault)
 			_, err := w.box(box(ref, "true"))
@@ -218,7 +220,7 @@ func TestAStalledPullIsTriedAgain(t *testing.T) {
 // TestAPullThatTricklesIsGivenUp though it goes on, so that the others who wait for a place get it.
 func TestAPullThatTricklesIsGivenUp(t *testing.T) {
 	w, r := newWorld(t, nil), engines.NewRegistry(t)
-	w.waits.stall, w.waits.slow, w.waits.rate = time.Minute, 300*time.Millisecond, 1<<30
+	w.waits.slow, w.waits.rate = 300*time.Millisecond, 1<<30
 	ref, _ := pushed(w, r, "acme/trickle:1", 1<<20)
 	r.Drip(20 * time.Millisecond)
 	_, err := w.box(box(ref, "true"))
@@ -303,7 +305,6 @@ func TestManyWhoWantWhatIsNowhereAskOnce(t *testing.T) {
 
 func TestAPullEndsWhenNobodyWaits(t *testing.T) {
 	w, r := newWorld(t, nil), engines.NewRegistry(t)
-	w.waits.stall = time.Minute
 	ref, _ := pushed(w, r, "acme/leave:1", 200_000)
 	r.Stall(50_000)
 	stopped := &run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser}
@@ -338,7 +339,6 @@ func TestAPullEndsWhenNobodyWaits(t *testing.T) {
 
 func TestNoMoreThanThreePullsGoOn(t *testing.T) {
 	w, r := newWorld(t, nil), engines.NewRegistry(t)
-	w.waits.stall = time.Minute
 	var refs []string
 	for i := range mostPulls + 1 {
 		ref, _ := pushed(w, r, fmt.Sprintf("acme/turn%d:1", i), 100_000)
@@ -373,9 +373,9 @@ func (w *world) waiting(ref string) int {
 // until waits until something is so.
 func (w *world) until(what string, so func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !so(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !so(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			w.t.Fatalf("%s: not within 30 s\n%s", what, &w.lines)
+			w.t.Fatalf("%s: not within a minute\n%s", what, &w.lines)
 		}
 	}
 }

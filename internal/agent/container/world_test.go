@@ -24,10 +24,10 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/engines"
 )
 
-// quick are the waits of tests.
+// quick are the waits of tests: short pauses, and long waits for what must come.
 var quick = waits{
-	ask: 50 * time.Millisecond, answer: 10 * time.Second, work: time.Minute,
-	stall: 2 * time.Second, unpack: time.Minute, slow: time.Minute, pauses: []time.Duration{10 * time.Millisecond, 10 * time.Millisecond},
+	ask: 50 * time.Millisecond, answer: 30 * time.Second, work: 2 * time.Minute,
+	stall: time.Minute, unpack: time.Minute, slow: time.Minute, pauses: []time.Duration{10 * time.Millisecond, 10 * time.Millisecond},
 	absent: time.Minute, fresh: 0, late: time.Minute,
 }
 
