@@ -116,6 +116,14 @@ func inOrder(t *testing.T, c *crew) {
 	}
 }
 
+// isAway says whether it is known that the engine is not there.
+func (c *crew) isAway() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(c.waits)
+	return n > 0 && c.waits[n-1] == "waiting for the container engine to come back"
+}
+
 // lines is how many lines came.
 func (c *crew) lines() int { return strings.Count(c.stdout(), "\n") }
 
@@ -132,7 +140,7 @@ func TestAContainerGoesOnWithoutItsEngine(t *testing.T) {
 				} else {
 					s.d.Kill()
 				}
-				await(t, "it is told", func() bool { return strings.Contains(c.words(), "waiting for the container engine") })
+				await(t, "it is told", c.isAway)
 				s.d.Again()
 				n := c.lines()
 				await(t, "more lines come", func() bool { return c.lines() > n+20 })
@@ -178,6 +186,7 @@ func TestTheTrueEndIsToldOfAContainerThatEndedWithoutItsEngine(t *testing.T) {
 			} else {
 				s.d.Stop()
 			}
+			await(t, "it is told", v.isAway)
 			s.end()
 			ends(t, v.Pid())
 			s.d.Again()

@@ -24,9 +24,9 @@ import (
 )
 
 // quick is the patience of tests, which wait for what must come.
-var quick = Patience{Start: time.Minute, Call: 2 * time.Second, Away: time.Minute, Pause: 20 * time.Millisecond, Drain: 30 * time.Second}
+var quick = Patience{Start: time.Minute, Call: 30 * time.Second, Away: 2 * time.Minute, Pause: 20 * time.Millisecond, Drain: time.Minute}
 
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // port has containers on an engine.
 type port struct {
@@ -358,13 +358,17 @@ func TestAContainersProcessIsNamed(t *testing.T) {
 	p := shared(t)
 	c := sail(t, p.make(nil, "sleep", "1000"), quick)
 	pid := c.Pid()
-	line, err := os.ReadFile("/proc/" + strconv.Itoa(pid.PID) + "/cmdline")
-	if os.IsNotExist(err) {
+	path := "/proc/" + strconv.Itoa(pid.PID) + "/cmdline"
+	if _, err := os.Stat(path); os.IsNotExist(err) {
 		t.Skip("the engine is not on this machine")
 	}
-	if string(line) != "sleep\x001000\x00" || pid.StartTicks == 0 || pid.BootID == "" || pid.Mark != "MARK=1" {
-		t.Errorf("%+v is %q, %v", pid, line, err)
+	if pid.StartTicks == 0 || pid.BootID == "" || pid.Mark != "MARK=1" {
+		t.Errorf("it is %+v", pid)
 	}
+	await(t, "the process is that of the command", func() bool { // an engine's runtime executes it a moment after it has said that it runs
+		line, err := os.ReadFile(path)
+		return err == nil && string(line) == "sleep\x001000\x00"
+	})
 }
 
 func TestAContainerIsSignalledKilledAndFrozen(t *testing.T) {
@@ -394,9 +398,10 @@ func TestAContainerIsSignalledKilledAndFrozen(t *testing.T) {
 			if err := c.Freeze(on); err != nil {
 				t.Fatal(err)
 			}
-			if s, err := p.engine.State(t.Context(), box.ID); err != nil || s.Paused != on {
-				t.Errorf("%+v, %v, want frozen: %t", s, err, on)
-			}
+			await(t, fmt.Sprintf("the engine says of frozen: %t", on), func() bool { // it hears of what it did itself a little later, once more
+				s, err := p.engine.State(t.Context(), box.ID)
+				return err == nil && s.Paused == on
+			})
 		}
 		c.Signal("SIGTERM") // thaws
 		if x := c.wait(); x.Code != 0 || !strings.HasSuffix(c.stdout(), "saved\n") {
