@@ -92,14 +92,6 @@ func TestWords(t *testing.T) {
 		}()
 		return "unix://" + l.Addr().String()
 	}
-	free, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	refused := "tcp://" + free.Addr().String()
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
 	late := errors.New("it took too long")
 	says := func(text string) func(net.Conn) {
 		return func(c net.Conn) { _, _ = io.WriteString(c, text) }
@@ -110,7 +102,7 @@ func TestWords(t *testing.T) {
 		kind       error
 	}{
 		{"missing", "unix://" + filepath.Join(dir, "none"), "no such file or directory", ErrDown},
-		{"refused", refused, "nobody takes connections there", ErrDown},
+		{"refused", "tcp://127.0.0.1:1", "nobody takes connections there", ErrDown},
 		{"closed", serve("closed", says("")), "the connection was closed", ErrDown},
 		{"no engine", serve("ssh", says("SSH-2.0-x\r\n")), `net/http: HTTP/1.x transport connection broken: malformed HTTP response "SSH-2.0-x"; Are you trying to connect to a TLS-enabled daemon without TLS?`, ErrDown},
 		{"hangs", serve("hangs", nil), "it took too long", late},
