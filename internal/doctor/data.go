@@ -19,8 +19,7 @@ const (
 	leastSpace    muster.Size = 1 << 30  // without it no task of any use runs
 	scarceSpace   muster.Size = 10 << 30 // environments and images need more
 	leastInodes               = 10_000
-	slowDisk                  = time.Second // for a file to be on disk
-	writtenAtOnce             = 64 << 10    // bytes of the file that is tried
+	writtenAtOnce             = 64 << 10 // bytes of the file that is tried
 )
 
 // data looks at the worker's data dir.
@@ -101,7 +100,7 @@ func (r *round) write(context.Context) []Finding {
 		return one("write", Problem, "run the worker as the user who owns it, or name another folder with --data", "this user may not write to %s", r.Data)
 	case err != nil:
 		return one("write", Problem, "look at the disk: `dmesg`", "writing to %s fails: %s", r.Data, bareFile(err))
-	case took > slowDisk:
+	case took > r.patience().disk:
 		return one("write", Warning, "put the data dir on a faster disk with --data", "a file of %d KiB took %s to be on disk", writtenAtOnce>>10, short(took))
 	}
 	return one("write", OK, "", "a file of %d KiB was written, on disk and removed in %s", writtenAtOnce>>10, short(took))

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,8 +82,21 @@ type Config struct {
 	Limits    limit.Config // how a worker would hold its tasks; Data and Log are not asked for
 	Online    bool         // ask the package index, too
 
-	root string // stands before the paths of /proc, /sys, /etc, /dev and /usr; "" for this machine
+	root  string // stands before the paths of /proc, /sys, /etc, /dev and /usr; "" for this machine
+	waits waits  // usual if it is none
 }
+
+// waits are how long is waited for what.
+type waits struct {
+	look time.Duration // for all checks, those that hang, too; a second before, those that heed a context are to answer
+	step time.Duration // for a name, a connection, an answer
+	disk time.Duration // for a file to be on a disk that is not slow
+}
+
+var usual = waits{look: 11 * time.Second, step: 3 * time.Second, disk: time.Second} //nolint:gochecknoglobals // constants
+
+// patience is how long is waited.
+func (c *Config) patience() waits { return cmp.Or(c.waits, usual) }
 
 // Doctor looks at one machine. Its methods must not be called at the same time.
 type Doctor struct {
@@ -95,13 +109,6 @@ func New(cfg Config) *Doctor {
 	cfg.Limits.Data = cfg.Data
 	return &Doctor{cfg: cfg, checks: checks()}
 }
-
-// A look ends after most, with checks that hang; by then those that heed a context had
-// a second to answer.
-const (
-	most  = 11 * time.Second
-	heeds = most - time.Second
-)
 
 // round is one look at the machine. What several checks need to know is found out
 // once.
@@ -161,9 +168,10 @@ func checks() []check {
 
 // Look looks at everything. Its error is that of ctx.
 func (d *Doctor) Look(ctx context.Context) ([]Finding, error) {
+	most := d.cfg.patience().look
 	end, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	heeded, cancel := context.WithTimeout(end, heeds)
+	heeded, cancel := context.WithTimeout(end, most-time.Second)
 	defer cancel()
 	r := &round{Config: &d.cfg}
 	limits := d.cfg.Limits

@@ -47,7 +47,7 @@ func (r *round) findEngines(ctx context.Context) []engine {
 	}
 	list := make([]engine, len(hosts))
 	for i, host := range hosts {
-		list[i] = askEngine(ctx, host)
+		list[i] = r.askEngine(ctx, host)
 	}
 	return list
 }
@@ -77,8 +77,8 @@ func (r *round) sockets() []string {
 	return append(all, r.path("/run/podman/podman.sock"))
 }
 
-func askEngine(ctx context.Context, host string) engine {
-	ctx, cancel := context.WithTimeout(ctx, stepTime)
+func (c *Config) askEngine(ctx context.Context, host string) engine {
+	ctx, cancel := context.WithTimeout(ctx, c.patience().step)
 	defer cancel()
 	e := engine{host: host}
 	if socket, ok := strings.CutPrefix(host, "unix://"); ok {
@@ -203,7 +203,7 @@ func (r *round) unusable(e *engine) Finding {
 	case errors.Is(e.err, fs.ErrNotExist):
 		return finding("engine", Problem, r.start(socket)+", or name another one with --engine", "%s is named, and is not there", e.host)
 	case errors.Is(e.err, context.DeadlineExceeded):
-		return finding("engine", Problem, "restart it: "+r.restart(socket), "the engine at %s takes connections and does not answer within %s", e.host, stepTime)
+		return finding("engine", Problem, "restart it: "+r.restart(socket), "the engine at %s takes connections and does not answer within %s", e.host, r.patience().step)
 	case errors.Is(e.err, docker.ErrDown):
 		return finding("engine", Problem, r.start(socket), "%s", e.err)
 	default:
@@ -220,7 +220,7 @@ func (r *round) unreached(e *engine) Finding {
 		fix += ", or take DOCKER_HOST out of the environment and use one of this machine: it must see the worker's files"
 	}
 	if errors.Is(e.err, context.DeadlineExceeded) {
-		return finding("engine", Problem, fix, "the engine at %s does not answer within %s", e.host, stepTime)
+		return finding("engine", Problem, fix, "the engine at %s does not answer within %s", e.host, r.patience().step)
 	}
 	return finding("engine", Problem, fix, "%s", e.err)
 }
@@ -337,7 +337,7 @@ func (r *round) leftContainers(ctx context.Context) []Finding {
 		if e.err != nil {
 			continue
 		}
-		mine, live, others, err := tasksIn(ctx, e.host, r.Data, work.Label(id, r.Data))
+		mine, live, others, err := r.tasksIn(ctx, e.host, work.Label(id, r.Data))
 		switch {
 		case err != nil:
 			list = append(list, finding("leftover-containers", Warning, "", "%s", err))
@@ -348,7 +348,7 @@ func (r *round) leftContainers(ctx context.Context) []Finding {
 		case len(mine) > 0:
 			f := finding("leftover-containers", Warning, "`muster doctor --fix` removes them, a worker that starts does as well", "%s of a worker that is gone at %s: %s", plural(len(mine), "container"), e.host, some(mine))
 			f.mend = r.alone("remove containers of tasks that are gone at "+e.host, func(ctx context.Context, _ *lives) error {
-				return removeDead(ctx, e.host, r.Data, work.Label(id, r.Data))
+				return r.removeDead(ctx, e.host, work.Label(id, r.Data))
 			})
 			list = append(list, f)
 		}
@@ -361,13 +361,13 @@ func (r *round) leftContainers(ctx context.Context) []Finding {
 
 // tasksIn lists the containers of tasks at an engine by name: those of this worker that do not run, those
 // that do, and those of other workers that do not run.
-func tasksIn(ctx context.Context, host, data string, label string) (mine, live, others []string, err error) {
+func (r *round) tasksIn(ctx context.Context, host, label string) (mine, live, others []string, err error) {
 	d, err := docker.Open(host)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	defer func() { _ = d.Close() }() // nothing was kept
-	ctx, cancel := context.WithTimeout(ctx, stepTime)
+	ctx, cancel := context.WithTimeout(ctx, r.patience().step)
 	defer cancel()
 	all, err := d.Containers(ctx, "", "")
 	for i := range all {
@@ -376,7 +376,7 @@ func tasksIn(ctx context.Context, host, data string, label string) (mine, live, 
 		if c.Labels[container.LabelAttempt] == "" || !container.Made(worker, c) {
 			continue
 		}
-		own := c.Labels[container.LabelData] == data && worker == label
+		own := c.Labels[container.LabelData] == r.Data && worker == label
 		switch dead := dead(c.State); {
 		case own && dead:
 			mine = append(mine, c.Name)
@@ -399,7 +399,7 @@ func (r *round) contained(ctx context.Context) bool {
 		if e.err != nil {
 			return false
 		}
-		_, live, _, err := tasksIn(ctx, e.host, r.Data, work.Label(id, r.Data))
+		_, live, _, err := r.tasksIn(ctx, e.host, work.Label(id, r.Data))
 		return err != nil || len(live) > 0
 	})
 }
@@ -408,8 +408,8 @@ func (r *round) contained(ctx context.Context) bool {
 func dead(state string) bool { return slices.Contains([]string{"created", "exited", "dead"}, state) }
 
 // removeDead removes the containers of a worker that do not run.
-func removeDead(ctx context.Context, host, data string, label string) error {
-	mine, _, _, err := tasksIn(ctx, host, data, label)
+func (r *round) removeDead(ctx context.Context, host, label string) error {
+	mine, _, _, err := r.tasksIn(ctx, host, label)
 	if err != nil {
 		return err
 	}
@@ -418,7 +418,7 @@ func removeDead(ctx context.Context, host, data string, label string) error {
 		return err
 	}
 	defer func() { _ = d.Close() }() // nothing was kept
-	ctx, cancel := context.WithTimeout(ctx, most)
+	ctx, cancel := context.WithTimeout(ctx, r.patience().look)
 	defer cancel()
 	var errs []error
 	for _, name := range mine {

@@ -160,11 +160,11 @@ func TestEngineThatCannotBeUsed(t *testing.T) {
 		u.SetUnlinkOnClose(false)
 	}
 	l.Close()
-	e := askEngine(t.Context(), "unix://"+refused)
+	e := r.askEngine(t.Context(), "unix://"+refused)
 	want(t, []Finding{r.unusable(&e)}, "engine", Problem, "does not run", "service docker start")
 	put(t, r.root, "/run/systemd/system/x", "")
 	want(t, []Finding{r.unusable(&e)}, "engine", Problem, "systemctl start docker")
-	e = askEngine(t.Context(), "unix:///no/such.sock")
+	e = r.askEngine(t.Context(), "unix:///no/such.sock")
 	want(t, []Finding{r.unusable(&e)}, "engine", Problem, "is not there")
 	e.err = fmt.Errorf("dial: %w", context.DeadlineExceeded)
 	want(t, []Finding{r.unusable(&e)}, "engine", Problem, "systemctl restart docker")
@@ -253,7 +253,7 @@ func TestContainersOfTheDeadAreRemoved(t *testing.T) {
 	defer d.Close()
 	cfg := config(t)
 	cfg.Engine = host
-	put(t, cfg.Data, "identity.json", `{"worker":"w-doctor","key":"k","server":"http://`+nobody(t)+`"}`)
+	put(t, cfg.Data, "identity.json", `{"worker":"w-doctor","key":"k","server":"http://`+nobody+`"}`)
 	put(t, cfg.Data, "tasks/17.3-1/work/x", "x")
 	image := engines.Busybox(t, host)
 	begin := func(name, worker string) string {

@@ -47,7 +47,7 @@ func (r *round) python(ctx context.Context) []Finding {
 
 // modules looks for those that distributions leave out.
 func (r *round) modules(ctx context.Context, path string) []Finding {
-	ctx, cancel := context.WithTimeout(ctx, stepTime)
+	ctx, cancel := context.WithTimeout(ctx, r.patience().step)
 	defer cancel()
 	err := tool(ctx, path, "-I", "-c", "import venv, ensurepip").Run()
 	if err == nil || ctx.Err() != nil {
@@ -91,7 +91,7 @@ func (r *round) noUV(ctx context.Context) []Finding {
 	if path == "" {
 		return one("uv", Warning, fix, "there is no uv, and no python3 with which a worker could fetch it: tasks that have requirements fail here")
 	}
-	ctx, cancel := context.WithTimeout(ctx, stepTime)
+	ctx, cancel := context.WithTimeout(ctx, r.patience().step)
 	defer cancel()
 	if err := tool(ctx, path, "-I", "-m", "pip", "--version").Run(); err != nil && ctx.Err() == nil {
 		return one("uv", Warning, fix+"; or let python3 have pip: `sudo apt-get install python3-pip`", "there is no uv, and no pip with which a worker could fetch it: tasks that have requirements fail here")
@@ -169,7 +169,7 @@ func (r *round) index(ctx context.Context) []Finding {
 		}
 		return one("index", OK, "", "the package index is %s", index)
 	}
-	h := &http.Client{Timeout: 2 * stepTime}
+	h := &http.Client{Timeout: 2 * r.patience().step}
 	began := time.Now()
 	resp, err := get(ctx, h, strings.TrimSuffix(index, "/")+"/uv/")
 	switch {

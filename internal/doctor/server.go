@@ -23,7 +23,6 @@ import (
 )
 
 const (
-	stepTime    = 3 * time.Second     // for a name, a connection, an answer
 	expiresSoon = 14 * 24 * time.Hour // of a certificate
 	mostAnswer  = 64 << 10            // bytes of an answer that are read
 )
@@ -56,7 +55,7 @@ func (r *round) ask(ctx context.Context) *answer {
 	if !ok {
 		return a
 	}
-	h := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: stepTime, DisableKeepAlives: true}, Timeout: stepTime,
+	h := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: r.patience().step, DisableKeepAlives: true}, Timeout: r.patience().step,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	asked := time.Now()
 	resp, err := get(ctx, h, r.Server.URL+"/healthz")
@@ -90,7 +89,7 @@ func (r *round) ask(ctx context.Context) *answer {
 	if resp, err := get(ctx, h, r.Server.URL+"/readyz"); err != nil || resp.code != http.StatusOK {
 		a.finding = finding("server", Warning, "wait a little if it has just started; else look at its log and its disk", "%s answers, and says that it is not ready: its engine or its store does not answer", r.Server.URL)
 	}
-	if t := time.Since(began); t > stepTime {
+	if t := time.Since(began); t > r.patience().step {
 		a.finding.Status, a.finding.Fix = Warning, "look at the network between this machine and the server"
 	}
 	if cert := r.expiry(ctx, u); cert != nil {
@@ -112,7 +111,7 @@ func (r *round) connect(ctx context.Context, u *url.URL, a *answer) (way string,
 	}
 	host, port := u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 	if net.ParseIP(host) == nil {
-		ctx, cancel := context.WithTimeout(ctx, stepTime)
+		ctx, cancel := context.WithTimeout(ctx, r.patience().step)
 		defer cancel()
 		began := time.Now()
 		if _, err := net.DefaultResolver.LookupHost(ctx, host); err != nil {
@@ -121,7 +120,7 @@ func (r *round) connect(ctx context.Context, u *url.URL, a *answer) (way string,
 		}
 		way = "; its name was looked up in " + short(time.Since(began))
 	}
-	ctx, cancel := context.WithTimeout(ctx, stepTime)
+	ctx, cancel := context.WithTimeout(ctx, r.patience().step)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(host, port))
 	if err != nil {
@@ -151,7 +150,7 @@ func (r *round) unconnected(a *answer, host, port string, err error) {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		a.bad("start the server there, with `muster server --listen :"+port+"`: one of muster up listens for its own machine only", "nobody listens at %s", at)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		a.bad("let TCP port "+port+" through the firewalls between, and check that the machine is on", "%s does not answer within %s", at, stepTime)
+		a.bad("let TCP port "+port+" through the firewalls between, and check that the machine is on", "%s does not answer within %s", at, r.patience().step)
 	default:
 		a.bad("check the network of this machine, and the address", "%s cannot be reached: %s", at, bare(err))
 	}
@@ -182,7 +181,7 @@ func (r *round) expiry(ctx context.Context, u *url.URL) *Finding {
 	if u.Scheme != "https" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, stepTime)
+	ctx, cancel := context.WithTimeout(ctx, r.patience().step)
 	defer cancel()
 	conn, err := (&tls.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")))
 	if err != nil {
@@ -237,7 +236,7 @@ func (s *said) wantsKey() bool {
 
 // whoami asks a server whose a token is.
 func (r *round) whoami(ctx context.Context, server, token string) (client.Whoami, error) {
-	c, err := client.New(server, token, client.Options{Timeout: stepTime, Patience: time.Millisecond, Agent: "muster-doctor"})
+	c, err := client.New(server, token, client.Options{Timeout: r.patience().step, Patience: time.Millisecond, Agent: "muster-doctor"})
 	if err != nil {
 		return client.Whoami{}, err
 	}
@@ -329,14 +328,14 @@ func (r *round) version(context.Context) []Finding {
 
 // isServer reports whether a Muster server answers at a port of this machine.
 func (r *round) isServer(ctx context.Context, port string) bool {
-	h := &http.Client{Timeout: stepTime, Transport: &http.Transport{DisableKeepAlives: true}}
+	h := &http.Client{Timeout: r.patience().step, Transport: &http.Transport{DisableKeepAlives: true}}
 	who, err := get(ctx, h, "http://"+net.JoinHostPort("127.0.0.1", port)+wire.Prefix+"/whoami")
 	return err == nil && who.wantsKey()
 }
 
 // worker asks the server for a worker.
 func (r *round) worker(ctx context.Context, id muster.WorkerID) (muster.Worker, error) {
-	c, err := client.New(r.Server.URL, r.Server.Token, client.Options{Timeout: stepTime, Patience: time.Millisecond, Agent: "muster-doctor"})
+	c, err := client.New(r.Server.URL, r.Server.Token, client.Options{Timeout: r.patience().step, Patience: time.Millisecond, Agent: "muster-doctor"})
 	if err != nil {
 		return muster.Worker{}, err
 	}

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -84,7 +85,7 @@ func TestWorkersKeyIsAskedFor(t *testing.T) {
 	want(t, look(t, cfg, "identity"), "identity", Problem, "w-gone", "mv ")
 	put(t, cfg.Data, "identity.json", `{"worker":`)
 	want(t, look(t, cfg, "identity"), "identity", Problem, "damaged", "mv ")
-	put(t, cfg.Data, "identity.json", `{"worker":"w-far","key":"k","server":"http://`+nobody(t)+`"}`)
+	put(t, cfg.Data, "identity.json", `{"worker":"w-far","key":"k","server":"http://`+nobody+`"}`)
 	want(t, look(t, cfg, "identity"), "identity", Warning, "w-far")
 }
 
@@ -147,22 +148,25 @@ func TestServerThatIsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = silent.Close() })
-	away := nobody(t)
-	for _, c := range []struct{ url, says string }{
-		{"http://" + away, "nobody listens"},
-		{"ftp://" + away, "no URL"},
-		{"", "no URL"},
-		{"http://no-such-host.invalid:8700", "leads to no address"},
-		{"http://" + silent.Addr().String(), "does not answer"},
-		{answers(404, "not found"), "no Muster server"},
-		{answers(200, `{"status":"ok"}`), "no Muster server"},
-		{answers(200, `<html>hello`), "no Muster server"},
-		{secure.URL, "signed by nobody"},
-		{strings.Replace(secure.URL, "https", "http", 1), "write https://"},
-		{strings.Replace(answers(200, ""), "http", "https", 1), "write http://"},
+	for _, c := range []struct {
+		url, says string
+		step      time.Duration // if it is not that of all
+	}{
+		{"http://" + nobody, "nobody listens", 0},
+		{"ftp://" + nobody, "no URL", 0},
+		{"", "no URL", 0},
+		{"http://no-such-host.invalid:8700", "leads to no address", time.Second},
+		{"http://" + silent.Addr().String(), "does not answer", time.Second},
+		{answers(404, "not found"), "no Muster server", 0},
+		{answers(200, `{"status":"ok"}`), "no Muster server", 0},
+		{answers(200, `<html>hello`), "no Muster server", 0},
+		{secure.URL, "signed by nobody", 0},
+		{strings.Replace(secure.URL, "https", "http", 1), "write https://", 0},
+		{strings.Replace(answers(200, ""), "http", "https", 1), "write http://", 0},
 	} {
 		cfg := config(t)
 		cfg.Server, cfg.Named = Known{URL: c.url, Token: adminToken}, true
+		cfg.waits.step = cmp.Or(c.step, cfg.waits.step)
 		found := look(t, cfg, serverChecks...)
 		want(t, found, "server", Problem, c.says)
 		want(t, found, "clock", Note)
@@ -173,7 +177,7 @@ func TestServerThatIsNone(t *testing.T) {
 func TestNoServerIsNoProblem(t *testing.T) {
 	t.Parallel()
 	cfg := config(t)
-	cfg.Server.URL = "http://" + nobody(t)
+	cfg.Server.URL = "http://" + nobody
 	found := look(t, cfg, serverChecks...)
 	want(t, found, "server", Note, "muster up")
 	want(t, found, "saved", Note)

@@ -3,11 +3,11 @@ package doctor
 import (
 	"context"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster/internal/serve"
 )
@@ -36,10 +36,11 @@ func aServer(t *testing.T) string {
 	return s.URL()
 }
 
-// config is one that leads nowhere and touches nothing of this machine's.
+// config is one that leads nowhere and touches nothing of this machine's. It waits long for what must come: a busy machine
+// is not to be told from a sick one.
 func config(t *testing.T) Config {
 	t.Helper()
-	return Config{Data: filepath.Join(t.TempDir(), "worker"), Listen: "127.0.0.1:0", Version: "1.2.3", Engine: "unix://" + filepath.Join(t.TempDir(), "no.sock")}
+	return Config{Data: filepath.Join(t.TempDir(), "worker"), Listen: "127.0.0.1:0", Version: "1.2.3", Engine: "unix://" + filepath.Join(t.TempDir(), "no.sock"), waits: waits{look: 2 * time.Minute, step: time.Minute, disk: time.Minute}}
 }
 
 // look runs the checks of these names only.
@@ -119,13 +120,5 @@ func put(t *testing.T, root, path, text string) {
 	}
 }
 
-// nobody is an address at which nobody listens.
-func nobody(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
+// nobody is an address at which nobody listens: no program is given this port for being free.
+const nobody = "127.0.0.1:1"
