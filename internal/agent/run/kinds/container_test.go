@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/kinds"
+	"github.com/muster-dev/muster/internal/agent/run/runtest"
 	"github.com/muster-dev/muster/internal/mustertest"
 	"github.com/muster-dev/muster/internal/mustertest/engines"
 )
@@ -48,12 +49,10 @@ func TestInAContainer(t *testing.T) {
 		boxes, err = container.New(container.Config{
 			Engine: engine, Worker: fmt.Sprintf("k%d", os.Getpid()), Dir: cfg.Env.Dir, Allow: &muster.Allow{}, Log: slog.New(slog.DiscardHandler),
 		})
-		if err == nil {
-			err = boxes.Ask(t.Context())
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
+		runtest.Await(t, "the engine is ready", func() bool { return boxes.Ask(t.Context()) == nil })
 		cfg.Env.Containers, cfg.Env.Runtimes, cfg.Env.Warm = boxes, made{code: code}, &hosts{fail: errors.New("a container has no host")}
 		cfg.Program = func(everywhere bool) (string, error) {
 			if !everywhere {

@@ -120,7 +120,9 @@ func lives(t *testing.T, o opening) {
 	})
 	o.try(t, "and stops it", func(t *testing.T) {
 		b := open(t, o)
-		next := again(t, b, wait(b, "trap 'echo stopped; exit 0' TERM; echo ready; while :; do sleep 0.02; done"))
+		task := wait(b, "trap 'echo stopped; exit 0' TERM; echo ready; while :; do sleep 0.02; done")
+		task.Spec.Kill.Grace = muster.Duration(Patience)
+		next := again(t, b, task)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(&run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser, Message: "by ada"})
 		r := b.x.Run(ctx, next, NewSink())

@@ -348,7 +348,9 @@ func stops(t *testing.T, o opening) {
 		defer cancel(nil)
 		out := make(chan muster.Report, 1)
 		go func() { out <- b.x.Run(ctx, long, NewSink()) }()
-		Await(t, "the long task is ready", func() bool { return b.Output(t, long.Attempt, tasklog.Stdout) == "ready\n" })
+		Await(t, "the long task is ready, and its daemon runs", func() bool {
+			return b.Output(t, long.Attempt, tasklog.Stdout) == "ready\n" && alive(mine)
+		})
 		b2 := &bench{World: b.World, x: b.x}
 		b2.next.Store(1000)
 		r := b.x.Run(t.Context(), b2.task("exit 0"), NewSink())
