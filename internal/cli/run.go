@@ -183,6 +183,8 @@ func (a *app) runTask(ctx context.Context, c *runConfig, args []string) error {
 	if fields := append(spec.Validate(), doc.check()...); len(fields) > 0 {
 		return &muster.Error{Code: muster.InvalidSpec, Message: "the job cannot be submitted", Fields: fields}
 	}
+	sigs, release := follow.Signals()
+	defer release()
 	jobs, err := a.submitAll(ctx, server, []document{doc})
 	if err != nil {
 		return err
@@ -195,7 +197,7 @@ func (a *app) runTask(ctx context.Context, c *runConfig, args []string) error {
 	if defined {
 		tell = follow.Artifacts
 	}
-	if err := follow.Follow(ctx, a.App, server, jobs[0], tell); err != nil || !defined {
+	if err := follow.Follow(ctx, a.App, server, jobs[0], tell, sigs); err != nil || !defined {
 		return err
 	}
 	// What kinds with an input find out is their result rather than what they print.

@@ -53,6 +53,8 @@ func (a *app) submit(ctx context.Context, c *submitConfig, args []string) error 
 	if err != nil {
 		return err
 	}
+	sigs, release := follow.Signals()
+	defer release()
 	jobs, err := a.submitAll(ctx, server, docs)
 	if err != nil {
 		return err
@@ -61,7 +63,7 @@ func (a *app) submit(ctx context.Context, c *submitConfig, args []string) error 
 		var first error
 		for _, job := range jobs {
 			a.Say("job %s: %s", job.ID, term.Clean(job.Name))
-			err := follow.Follow(ctx, a.App, server, job, follow.Left)
+			err := follow.Follow(ctx, a.App, server, job, follow.Left, sigs)
 			if _, ended := errors.AsType[*frame.StatusError](err); err != nil && !ended {
 				return err
 			}
@@ -84,9 +86,9 @@ func (a *app) submit(ctx context.Context, c *submitConfig, args []string) error 
 }
 
 // submitAll brings the folders of all documents to the server and then submits
-// the documents.
+// the documents. SIGINT ends it between two requests that make a job: what was asked for is known to be done or not.
 func (a *app) submitAll(ctx context.Context, server *client.Client, docs []document) ([]muster.Job, error) {
-	ctx, stop := frame.Interruptible(ctx)
+	ctx, hurried, stop := frame.InSteps(ctx)
 	defer stop()
 	for _, doc := range docs {
 		if len(docs) > 1 && doc.needsServer() {
@@ -114,7 +116,10 @@ func (a *app) submitAll(ctx context.Context, server *client.Client, docs []docum
 	}
 	var jobs []muster.Job
 	for _, doc := range docs {
-		job, err := server.Submit(ctx, doc.spec, client.SubmitOptions{})
+		job, err := muster.Job{}, ctx.Err()
+		if err == nil {
+			job, err = server.Submit(hurried, doc.spec, client.SubmitOptions{})
+		}
 		if err != nil {
 			if len(jobs) > 0 {
 				var ids []string

@@ -40,10 +40,10 @@ func (a *commands) drainCommand() *cli.Command {
 }
 
 func (a *commands) drain(ctx context.Context, c *drainConfig, names []string) error {
-	ctx, stop := frame.Interruptible(ctx)
+	ctx, hurried, stop := frame.InSteps(ctx) // an order that was begun is finished: it must be said that it goes on
 	defer stop()
 	server, workers, err := c.order(names, func(server *client.Client, name string) (muster.Worker, error) {
-		return server.DrainWorker(ctx, name, c.deadline)
+		return server.DrainWorker(hurried, name, c.deadline)
 	})
 	draw := a.sayWorker(func(w *muster.Worker) string { return drained(w, time.Now()) })
 	if err != nil {

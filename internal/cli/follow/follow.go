@@ -47,17 +47,22 @@ type follower struct {
 
 var errDetached = errors.New("detached")
 
+// Signals returns SIGINT and SIGTERM for Follow, from now on until release. It is called before the job is submitted, so
+// that none is lost that comes when the job is there and not followed yet.
+func Signals() (sigs chan os.Signal, release func()) {
+	sigs = make(chan os.Signal, 1)
+	signal.Notify(sigs, frame.StopSignals()...)
+	return sigs, func() { signal.Stop(sigs) }
+}
+
 // Follow shows a job until it has ended and returns its exit status as an
-// error. SIGINT and SIGTERM cancel the job; at a terminal the user is asked
+// error. SIGINT and SIGTERM, of Signals, cancel the job; at a terminal the user is asked
 // whether they should. tell is said at the end.
-func Follow(ctx context.Context, a *frame.App, server *client.Client, job muster.Job, tell Tell) error {
+func Follow(ctx context.Context, a *frame.App, server *client.Client, job muster.Job, tell Tell, sigs chan os.Signal) error {
 	if tell == Nothing && a.Err.Live {
 		tell = Left
 	}
 	f := &follower{app: a, server: server, id: job.ID, tell: tell, began: time.Now(), status: term.NewStatus(a.Err), seen: progressView{job: job}, shown: map[string]bool{}}
-	sigs := make(chan os.Signal, 1)
-	signal.Notify(sigs, frame.StopSignals()...) // before anything is shown that asks for a Ctrl-C
-	defer signal.Stop(sigs)
 	group, ctx := errgroup.WithContext(ctx)
 	watching, done := context.WithCancel(ctx)
 	group.Go(func() error { return f.status.Run(watching, f.line) })

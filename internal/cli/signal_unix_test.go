@@ -1,0 +1,54 @@
+//go:build unix
+
+package cli
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/apitest"
+	"github.com/muster-dev/muster/internal/cli/frame"
+)
+
+// interrupted runs a command that gets a SIGINT when the server has done what it asked for, and does not know so yet: its answer
+// to the request that ends with call comes after that.
+func interrupted(t *testing.T, call string, args ...string) (s *apitest.Server, status int, said string) {
+	t.Helper()
+	t.Setenv("MUSTER_CONFIG", filepath.Join(t.TempDir(), "context.json"))
+	s = apitest.Start(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(w, r)
+			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, call) {
+				if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	})
+	t.Setenv("MUSTER_SERVER", s.URL)
+	t.Setenv("MUSTER_TOKEN", apitest.AdminToken)
+	s.Worker(t, "w1")
+	a, _, errs := newApp("")
+	status = a.Run(t.Context(), a.commands(), append([]string{"muster"}, args...))
+	return s, status, errs.String()
+}
+
+func TestAnInterruptWhileAJobIsSubmittedCancelsIt(t *testing.T) {
+	s, status, said := interrupted(t, "/jobs", "run", "--gpus", "1", "--", "true")
+	job, err := s.Client(t).Job(t.Context(), 1)
+	if err != nil || job.State != muster.JobCancelled || status != frame.ExitCancelled {
+		t.Errorf("the job is %s (%v), the exit status %d: %s", job.State, err, status, said)
+	}
+}
+
+func TestAnInterruptWhileADrainIsOrderedSaysThatItGoesOn(t *testing.T) {
+	_, status, said := interrupted(t, "/drain", "workers", "drain", "name-of-w1")
+	if want := "the drain goes on: muster workers resume name-of-w1 takes it back\n"; said != want || status != frame.ExitCancelled {
+		t.Errorf("the exit status is %d: %q", status, said)
+	}
+}
