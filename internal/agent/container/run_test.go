@@ -301,6 +301,13 @@ func podman(t *testing.T) string {
 	if err != nil || os.Geteuid() != 0 || testing.Short() {
 		t.Skip("no Podman that this user may start with folders of its own, or -short")
 	}
+	var other []string // runtime than crun, which runs nothing where control groups are of both versions
+	if both, _ := os.ReadFile("/sys/fs/cgroup/unified/cgroup.controllers"); len(bytes.TrimSpace(both)) > 0 {
+		if _, err := exec.LookPath("runc"); err != nil {
+			t.Skip("control groups are of both versions here, for which Podman needs runc")
+		}
+		other = []string{"--runtime", "runc"}
+	}
 	dir, err := os.MkdirTemp("", "muster-podman") //nolint:usetesting // a short path, for sockets
 	if err != nil {
 		t.Fatal(err)
@@ -315,6 +322,7 @@ func podman(t *testing.T) string {
 		}
 	}
 	store := []string{"--root", filepath.Join(dir, "root"), "--runroot", filepath.Join(dir, "run"), "--tmpdir", filepath.Join(dir, "tmp"), "--storage-driver", "vfs"}
+	store = append(store, other...)
 	host := "unix://" + filepath.Join(dir, "sock")
 	var out bytes.Buffer
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, append(store, "system", "service", "--time=0", host)...)
@@ -333,7 +341,7 @@ func podman(t *testing.T) string {
 		}
 	})
 	api := engines.API(t, host)
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if _, err := api.Ping(t.Context(), client.PingOptions{}); err == nil {
 			return host
 		}
