@@ -3,9 +3,12 @@
 package limit
 
 import (
+	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -68,8 +71,8 @@ func TestGroupsOfAContainerAreOfOnePath(t *testing.T) {
 	if did, err := Freeze(c, true); !did || err != nil {
 		t.Errorf("frozen: %v, %v", did, err)
 	}
-	if got := state(p.pid); got != 'T' && !c.Cgroups[0].Unified {
-		t.Errorf("its state is %c", got)
+	if !c.Cgroups[0].Unified { // it stops once it waits for no device
+		await(t, "it is stopped", func() bool { return state(p.pid) == 'T' })
 	}
 	if _, err := Freeze(c, false); err != nil {
 		t.Error(err)
@@ -122,5 +125,48 @@ func TestNoGroupsOfContainers(t *testing.T) {
 		if !strings.HasPrefix(tree.mount, "/sys/fs/cgroup") && !exists(filepath.Join(tree.mount, "cgroup.procs")) {
 			t.Errorf("%+v is no hierarchy", tree)
 		}
+	}
+}
+
+// TestGroupsAreRemovedWhenWhatIsInThemEnds has a process outlive its attempt in a group of its own, as the monitor of
+// Podman does.
+func TestGroupsAreRemovedWhenWhatIsInThemEnds(t *testing.T) {
+	w := newWorld(t, nil)
+	w.needs("pids")
+	c := w.contain(nil)
+	monitor := exec.Command("sleep", "1000")
+	if err := monitor.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = monitor.Process.Kill(); _ = monitor.Wait() })
+	var held string
+	for _, g := range c.Cgroups {
+		inner := filepath.Join(g.Path, "conmon")
+		if err := os.Mkdir(inner, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if held == "" && slices.Contains(g.Controllers, "pids") {
+			held = g.Path
+			if err := writeFile(filepath.Join(inner, "cgroup.procs"), strconv.Itoa(monitor.Process.Pid)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan error)
+	go func() { ran <- w.limits.Run(ctx) }()
+	w.limits.Release(c)
+	for _, g := range c.Cgroups {
+		if is := exists(g.Path); is != (g.Path == held) {
+			t.Errorf("%s is there: %t", g.Path, is)
+		}
+	}
+	if err := monitor.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the last group is removed", func() bool { return !exists(held) })
+	stop()
+	if err := <-ran; err != nil {
+		t.Error(err)
 	}
 }

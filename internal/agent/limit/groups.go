@@ -180,7 +180,6 @@ func ifThere(err error) error {
 
 // make makes the groups of an attempt, and tells which needs they enforce.
 func (g *groups) make(name string, n need) (list []run.Cgroup, done need, err error) {
-	g.removeLate(0)
 	for i := range g.places {
 		p := &g.places[i]
 		own := g.each || p.unified || p.has("pids") && n.pids > 0 || p.has("memory") && n.memory > 0 || overlap(p.controllers, []string{"cpu", "cpuacct"}) && n.cpus > 0
@@ -270,14 +269,14 @@ func (p *place) hold(group string, n need, done *need) error {
 	return nil
 }
 
-// remove removes groups of an attempt that has ended. Those in which something is
-// still about to end, such as the thread from which it was started, are left for later.
+// remove removes groups of an attempt that has ended. Those in which something is still about to
+// end, such as the thread from which it was started or Podman's monitor, are left for later.
 func (g *groups) remove(list []run.Cgroup) {
 	for i := range list {
 		if list[i].Shared {
 			continue
 		}
-		if err := removeDir(list[i].Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := removeNow(list[i].Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			g.mu.Lock()
 			g.late = append(g.late, list[i].Path)
 			g.mu.Unlock()

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/limit/landlock"
@@ -290,8 +292,23 @@ func (l *Limits) show(dir string) error {
 // with the files that the kernel keeps in memory for it.
 func (l *Limits) Counted(c *run.Confine) run.Counted { return counted(c) }
 
-// Release removes what Confine or Contain made, once nothing of the task is left.
+// Release removes what Confine or Contain made, once nothing of the task is left. What is
+// about to end is left for Run.
 func (l *Limits) Release(c *run.Confine) { l.groups.remove(c.Cgroups) }
+
+// Run removes what Release had to leave, until ctx is done.
+func (l *Limits) Run(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			l.groups.removeLate(0)
+		}
+	}
+}
 
 // Sweep ends what attempts of earlier lives of the worker left in control groups,
 // and removes those. The attempts of keep go on.
