@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"strings"
@@ -21,6 +22,7 @@ type absence struct {
 	turn
 	long    bool // it was not there when it was looked for: else only the connection broke
 	crashed bool // it left its socket behind, on which nobody listens: it was not stopped
+	known   bool // whether it crashed: what becomes of the socket later is the next engine's doing
 }
 
 // resume finds the container again after its engine was away. It returns what it prints since
@@ -56,7 +58,9 @@ func (v *Vessel) resume(end turn) (*source, *kin.Ended) {
 			v.hears.Say("the container engine does not answer any more: waiting for it to come back; the task may be going on meanwhile")
 			v.hears.Waits("waiting for the container engine to come back")
 		}
-		a.crashed = a.crashed || v.deserted()
+		if !a.known {
+			a.crashed, a.known = v.deserted()
+		}
 		select {
 		case <-time.After(pause):
 		case <-v.ctx.Done():
@@ -65,17 +69,18 @@ func (v *Vessel) resume(end turn) (*source, *kin.Ended) {
 }
 
 // deserted reports whether an engine's socket is there and nobody listens: one that is stopped
-// removes it.
-func (v *Vessel) deserted() bool {
+// removes it. Neither is known while somebody listens.
+func (v *Vessel) deserted() (is, known bool) {
 	path, local := strings.CutPrefix(v.c.Engine, "unix://")
 	if !local {
-		return false
+		return false, false
 	}
 	conn, err := (&net.Dialer{Timeout: v.p.Call}).DialContext(v.ctx, "unix", path)
 	if err == nil {
 		_ = conn.Close()
 	}
-	return errors.Is(err, syscall.ECONNREFUSED)
+	is = errors.Is(err, syscall.ECONNREFUSED)
+	return is, is || errors.Is(err, fs.ErrNotExist)
 }
 
 // look asks the engine for the container over new connections: it may be another one, of another

@@ -4,7 +4,9 @@ package vessel
 
 import (
 	"errors"
+	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -128,4 +130,28 @@ func TestWhoEndedAContainerIsJudged(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestHowAnEngineWentIsSeenByItsSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sock")
+	v := &Vessel{c: &run.Container{Engine: "unix://" + path}, p: quick, ctx: t.Context()}
+	seen := func(how string, wantIs, wantKnown bool) {
+		t.Helper()
+		if is, known := v.deserted(); is != wantIs || known != wantKnown {
+			t.Errorf("%s: it is deserted: %t, and that is known: %t", how, is, known)
+		}
+	}
+	seen("stopped", false, true)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen("there", false, false)
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	seen("crashed", true, true)
+	v.c.Engine = "tcp://127.0.0.1:1"
+	seen("elsewhere", false, false)
 }
