@@ -23,11 +23,13 @@ func (c *Config) locker(path string) int {
 		return 0
 	}
 	place := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
-	for line := range strings.Lines(c.text("/proc/locks")) {
-		// 1: FLOCK  ADVISORY  WRITE 708 08:01:1234 0 EOF
-		if f := strings.Fields(line); len(f) > 5 && f[1] == "FLOCK" && f[5] == place {
-			if pid, err := strconv.Atoi(f[4]); err == nil && pid > 0 {
-				return pid
+	for range 3 { // it is not read at once, and may leave one out while others come and go
+		for line := range strings.Lines(c.text("/proc/locks")) {
+			// 1: FLOCK  ADVISORY  WRITE 708 08:01:1234 0 EOF
+			if f := strings.Fields(line); len(f) > 5 && f[1] == "FLOCK" && f[5] == place {
+				if pid, err := strconv.Atoi(f[4]); err == nil && pid > 0 {
+					return pid
+				}
 			}
 		}
 	}
