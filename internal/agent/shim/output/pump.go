@@ -41,6 +41,7 @@ type Pumps struct {
 
 	mu     sync.Mutex
 	denied string // the last line that says so
+	last   bool   // what is in the pipes is all that is read
 }
 
 // Buffers are shared by all that read. A few are kept for the next reader: most tasks need
@@ -98,13 +99,33 @@ func (p *Pumps) Fast() {
 }
 
 // Finish waits for the ends of the pipes, but not long: something that Muster
-// could not kill may hold them.
+// could not kill may hold them. What is in them by then is read, however long this process
+// or its disk stood still.
 func (p *Pumps) Finish(atMost time.Duration) {
 	p.Fast()
-	cut := time.AfterFunc(atMost, p.close)
+	cut := time.AfterFunc(atMost, p.cut)
 	p.wg.Wait()
 	cut.Stop()
 	p.close()
+}
+
+// cut ends the waiting for more.
+func (p *Pumps) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = true
+	for _, r := range p.ends {
+		if r.SetReadDeadline(time.Now()) != nil { // no pipe that knows of time
+			_ = r.Close()
+		}
+	}
+}
+
+// cutOff reports whether nothing is waited for any more.
+func (p *Pumps) cutOff() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last
 }
 
 // permissionDenied is what programs of all languages make of EACCES, but for the case of its
@@ -151,7 +172,7 @@ func (p *pump) run(slow func(n int)) {
 		}
 		switch {
 		case err == nil:
-		case errors.Is(err, os.ErrDeadlineExceeded):
+		case errors.Is(err, os.ErrDeadlineExceeded) && !p.cutOff():
 			p.flush(false)
 		default: // the end, or closed from outside
 			p.flush(true)
@@ -267,10 +288,17 @@ func (p *pump) mayBeEvent() bool {
 
 // deadline lets a read that is waiting for the rest of a line end in time.
 func (p *pump) deadline() {
-	switch waiting := p.end > 0 && !p.mayBeEvent(); {
-	case waiting && !p.timed:
+	waiting := p.end > 0 && !p.mayBeEvent()
+	if waiting == p.timed {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.last: // that deadline stays
+	case waiting:
 		p.timed = p.r.SetReadDeadline(time.Now().Add(flushWait)) == nil
-	case !waiting && p.timed:
+	default:
 		p.timed = false
 		_ = p.r.SetReadDeadline(time.Time{}) // it could be set, so it can be taken back
 	}

@@ -5,8 +5,13 @@ package output
 import (
 	"errors"
 	"io"
+	"os"
 	"syscall"
 )
+
+// fullPipe is the most that a pipe holds, and so the most that is read after the cut: who still
+// writes to it does so for ever.
+const fullPipe = 1 << 20
 
 // reader returns what reads the next piece into the buffer behind end. It holds a
 // buffer only while there is something to put into it.
@@ -33,12 +38,17 @@ func (p *pump) reader() func() (int, error) {
 		}
 		return true
 	}
+	left := fullPipe
 	return func() (int, error) {
 		n, no = 0, nil
-		if err := conn.Read(look); err != nil {
-			return 0, err
+		err := conn.Read(look)
+		if errors.Is(err, os.ErrDeadlineExceeded) && p.cutOff() && left > 0 {
+			err = conn.Control(func(fd uintptr) { look(fd) })
+			left -= max(n, 0)
 		}
 		switch {
+		case err != nil:
+			return 0, err
 		case no != nil:
 			return 0, no
 		case n == 0:
