@@ -127,7 +127,7 @@ func (c *Client) reap() {
 	if c.kin == nil {
 		return
 	}
-	for range 2 * int(idleWait/lookEvery) { // one that was let go takes that long
+	for range 2 * idleLooks { // one that was let go takes that long
 		c.kin.Reap()
 		select {
 		case <-time.After(lookEvery):

@@ -95,6 +95,7 @@ func TestAContainerIsStoodByAsAProcessIs(t *testing.T) {
 		})
 		t.Run("a timeout", func(t *testing.T) {
 			s := box(t, "trap 'exit 143' TERM; while :; do sleep 0.02; done")
+			s.Kill.Grace = muster.Duration(time.Second) // a signal that comes before the trap is not heeded
 			s.Timeout = 50 * time.Millisecond
 			p, _ := begin(t, c, s)
 			if x := wait(t, p); x.Stopped == nil || x.Stopped.Reason != muster.Timeout || x.Signal == "" {
@@ -103,6 +104,7 @@ func TestAContainerIsStoodByAsAProcessIs(t *testing.T) {
 		})
 		t.Run("a lease", func(t *testing.T) {
 			s := box(t, "trap 'exit 143' TERM; while :; do sleep 0.02; done")
+			s.Kill.Grace = muster.Duration(time.Second) // a signal that comes before the trap is not heeded
 			s.Lease = time.Millisecond
 			p, _ := begin(t, c, s)
 			if x := wait(t, p); x.Stopped == nil || x.Stopped.Reason != muster.WorkerLost {

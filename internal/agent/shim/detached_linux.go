@@ -174,13 +174,13 @@ func live(h *home, build string, log *slog.Logger) error {
 		return err
 	}
 	s.helper = []string{self(""), HelpedCommand}
+	told := make(chan os.Signal, 1) // from when anybody can know whom to tell
+	signal.Notify(told, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	if err := h.own(s.self); err != nil {
 		return err
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { accept(listener, s, &wg) })
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	wg.Go(func() {
 		for sig := range told {
 			if sig == syscall.SIGHUP {

@@ -23,9 +23,10 @@ import (
 const (
 	lookEvery  = 250 * time.Millisecond // at $MUSTER_EVENTS and at leases
 	reapEvery  = 4                      // looks
-	idleWait   = 5 * time.Second        // without a worker and without a task, then there is no use
+	idleLooks  = 20                     // without a worker and without a task, then there is no use
 	helloWait  = 10 * time.Second       // for a worker to say who it is
 	partWait   = time.Second            // for the words of the worker before it
+	partTicks  = 4                      // of partWait: this process may itself have stood still for longer
 	leaseSlack = 10 * time.Minute       // beyond its lease that an exited attempt is kept
 )
 
@@ -51,7 +52,7 @@ type server struct {
 	mu       sync.Mutex
 	attempts map[muster.AttemptID]*attempt
 	contact  time.Duration // the last one, by run.Clock
-	idle     time.Duration // since when nobody is connected and nothing is held; 0 if not
+	idle     int           // looks since when nobody is connected and nothing is held
 	closed   bool
 }
 
@@ -62,7 +63,7 @@ func newServer(logs run.Logs, pids *kin.Record, build, key string, log *slog.Log
 	}
 	s := &server{
 		logs: logs, pids: pids, build: build, key: key, log: log, null: null,
-		patience: vessel.Usual, kin: kin.New(log), attempts: map[muster.AttemptID]*attempt{}, idle: run.Clock(),
+		patience: vessel.Usual, kin: kin.New(log), attempts: map[muster.AttemptID]*attempt{},
 	}
 	s.self = s.kin.Myself()
 	return s, nil
@@ -116,10 +117,9 @@ func (s *server) look(now time.Duration) bool {
 	case !alone || len(s.attempts) > 0:
 		s.idle = 0
 		return false
-	case s.idle == 0:
-		s.idle = now
 	}
-	s.closed = s.closed || now-s.idle > idleWait
+	s.idle++
+	s.closed = s.closed || s.idle > idleLooks
 	return s.closed
 }
 
@@ -168,11 +168,7 @@ func (s *server) serve(conn net.Conn) {
 	err := ss.listen(in)
 	close(ss.heard)
 	ss.out.close(errClosed)
-	s.mu.Lock()
-	if s.worker.CompareAndSwap(ss, nil) && len(s.attempts) == 0 {
-		s.idle = run.Clock()
-	}
-	s.mu.Unlock()
+	s.worker.CompareAndSwap(ss, nil)
 	ss.end()
 	_ = g.Wait()
 	s.log.Debug("the worker is gone", slog.Any("error", err))
@@ -204,6 +200,7 @@ func (s *server) greet(conn net.Conn, in *frames, ss *session) error {
 	if s.closed && len(s.attempts) == 0 {
 		return errEnding
 	}
+	s.idle = 0
 	s.contact = max(s.contact, f.Hello.Contact)
 	if err := ss.out.put(&toWorker{Welcome: &welcome{Protocol: protocol, Build: s.build, Pid: s.self, Contact: s.contact}}); err != nil {
 		return err
@@ -231,11 +228,14 @@ func (s *server) part() {
 		return
 	}
 	_ = before.out.put(&toWorker{Bye: true}) // it may be gone already
-	late := time.NewTimer(partWait)
+	late := time.NewTicker(partWait / partTicks)
 	defer late.Stop()
-	select {
-	case <-before.heard:
-	case <-late.C: // it lives, and hangs
+	for range partTicks { // then it lives, and hangs
+		select {
+		case <-before.heard:
+			return
+		case <-late.C:
+		}
 	}
 }
 

@@ -199,9 +199,12 @@ func openClient(t *testing.T, dir string, m mode, tune ...func(*Config)) *Client
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		endShims(dir)
+		told := endShims(dir)
 		if err := c.Close(); err != nil {
 			t.Error(err)
+		}
+		for _, p := range told { // until then they write into the folders of the test
+			await(t, "a shim that is told to end ends", func() bool { return !runs(p) })
 		}
 	})
 	return c
@@ -214,14 +217,16 @@ func detached(t *testing.T, dir string) *Client {
 	return openClient(t, dir, mode{command: command()})
 }
 
-// endShims ends all shims of a data dir, and what they hold.
-func endShims(dir string) {
+// endShims has all shims of a data dir end, and what they hold.
+func endShims(dir string) (told []run.Pid) {
 	homes, _ := homesIn(dir)
 	for _, h := range homes {
 		if p := h.owner(); p.PID > 0 && p.PID != os.Getpid() {
 			_ = syscall.Kill(p.PID, syscall.SIGTERM)
+			told = append(told, p)
 		}
 	}
+	return told
 }
 
 var numbers struct {
@@ -242,7 +247,7 @@ func shell(t *testing.T, text string) *run.Start {
 		Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1, Num: n}, N: 1}, State: json.RawMessage(`{"a":1}`),
 		Path: "/bin/sh", Argv: []string{"sh", "-c", text}, Env: []string{mark, "PATH=/usr/bin:/bin", "BASE=" + base}, Dir: base,
 		Mark: mark, Events: filepath.Join(base, "events"),
-		Lease: time.Hour, Kill: muster.Kill{Signal: "SIGTERM", Grace: muster.Duration(10 * time.Second)},
+		Lease: time.Hour, Kill: muster.Kill{Signal: "SIGTERM", Grace: muster.Duration(patience / 2)},
 	}
 }
 

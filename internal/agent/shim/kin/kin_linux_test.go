@@ -65,7 +65,7 @@ func TestKillLeftoverEndsWhatAnEarlierLifeLeft(t *testing.T) {
 		if !ends(cmd) {
 			t.Error("it survives")
 		}
-		if left := k.Ended(p, time.Second); left != 0 {
+		if left := k.Ended(p, patience); left != 0 {
 			t.Errorf("%d processes survive", left)
 		}
 	}
@@ -96,5 +96,5 @@ func TestKillLeftoverSparesARecycledNumber(t *testing.T) {
 	if !ends(cmd) {
 		t.Error("it survives")
 	}
-	k.Ended(p, time.Second)
+	k.Ended(p, patience)
 }
