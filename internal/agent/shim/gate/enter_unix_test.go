@@ -5,11 +5,11 @@ package gate
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -56,11 +56,28 @@ func TestEnter(t *testing.T) {
 	}
 }
 
+// reserved is a port of loopback that is nobody else's, and refuses whoever connects until it listens.
+func reserved(t *testing.T) (fd int, address string) {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.CloseOnExec(fd)
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd, fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)
+}
+
 // TestEnterWaits holds that no program starts before the Gate is there.
 func TestEnterWaits(t *testing.T) {
-	l := listen(t)
-	address := l.Addr().String()
-	_ = l.Close()
+	fd, address := reserved(t)
 	file := filepath.Join(t.TempDir(), "file")
 	cmd := exec.CommandContext(t.Context(), os.Args[0], Command, address, "/bin/cat", file)
 	out := &strings.Builder{}
@@ -71,15 +88,13 @@ func TestEnterWaits(t *testing.T) {
 	if err := os.WriteFile(file, []byte("it is there"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
+	if err := syscall.Listen(fd, 1); err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
 	if err := cmd.Wait(); err != nil || out.String() != "it is there" {
 		t.Errorf("%q %v", out, err)
 	}
-	_ = l.Close()
+	_, address = reserved(t)
 	said := &strings.Builder{}
 	if status := enter([]string{"/bin/echo"}, address, time.Millisecond, said); status != exitNoGate || !strings.HasPrefix(said.String(), fmt.Sprintf("muster: the proxy of the network allowlist is not there after %s: ", time.Millisecond)) {
 		t.Errorf("without a gate: %d %q", status, said)
