@@ -1,11 +1,10 @@
 package limit
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -36,7 +35,8 @@ func TestMemoryHogEndsAlone(t *testing.T) {
 	if n.OOMKills == nil || *n.OOMKills < 1 {
 		t.Errorf("the kernel killed %v processes, want at least one", n.OOMKills)
 	}
-	if n.MemoryPeak == nil || *n.MemoryPeak < 32*mib || *n.MemoryPeak > 64*mib {
+	// What the kernel cannot refuse, such as pages for a process that it kills, counts beyond the limit.
+	if n.MemoryPeak == nil || *n.MemoryPeak < 32*mib || *n.MemoryPeak > 65*mib {
 		t.Errorf("the peak is %v, want near 64MiB and not above", n.MemoryPeak)
 	}
 	if n := w.limits.Counted(other.confine); n.OOMKills == nil || *n.OOMKills != 0 {
@@ -123,19 +123,17 @@ func TestFreeze(t *testing.T) {
 	}
 	group := task.confine.Cgroups[slices.IndexFunc(task.confine.Cgroups, func(g run.Cgroup) bool { return !g.Shared })]
 	if group.Unified {
-		if frozen, ok := field(filepath.Join(group.Path, "cgroup.events"), "frozen"); !ok || frozen != 1 {
-			t.Errorf("frozen is %d", frozen)
-		}
+		await(t, "the group is frozen", func() bool {
+			frozen, ok := field(filepath.Join(group.Path, "cgroup.events"), "frozen")
+			return ok && frozen == 1
+		})
 	} else {
 		all, err := processes(group.Path)
 		if err != nil || len(all) < 2 {
 			t.Fatal(all, err)
 		}
 		for _, pid := range all {
-			b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-			if err != nil || !strings.Contains(string(b), ") T ") {
-				t.Errorf("%s is not stopped: %v", b, err)
-			}
+			await(t, fmt.Sprintf("process %d is stopped", pid), func() bool { return state(pid) == 'T' })
 		}
 	}
 	if ok, err := Freeze(task.confine, false); !ok || err != nil {

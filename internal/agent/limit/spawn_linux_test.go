@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -70,12 +69,12 @@ func TestSpawnerStaysFree(t *testing.T) {
 	if now := words("/proc/self/cgroup"); strings.Join(now, " ") != strings.Join(groups, " ") {
 		t.Errorf("this process moved from %s to %s", groups, now)
 	}
-	deadline := time.Now().Add(20 * time.Second) // those that end may be seen for a moment
-	for held := heldThreads(t, network); len(held) > 0; held = heldThreads(t, network) {
-		if time.Now().After(deadline) {
-			t.Fatalf("threads of this process stay in what is for tasks: %q", held)
-		}
-	}
+	var held []string // those that end may be seen for a moment
+	defer func() { t.Logf("in what is for tasks are the threads %q", held) }()
+	await(t, "no thread of this process stays in what is for tasks", func() bool {
+		held = heldThreads(t, network)
+		return len(held) == 0
+	})
 	if out, err := exec.Command("/bin/cat", secret).Output(); err != nil || string(out) != "the worker's token" {
 		t.Errorf("what this process starts by itself prints %q: %v", out, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -250,6 +251,16 @@ func (t *task) empty() {
 			if left, err := members(g); err != nil || len(left) > 0 {
 				t.w.Errorf("the processes %v are left in %s: %v", left, g.Path, err)
 			}
+		}
+	}
+}
+
+// await waits for something that must happen, and not at once.
+func await(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
 		}
 	}
 }
