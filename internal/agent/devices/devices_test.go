@@ -159,7 +159,7 @@ func (b *bench) told(uuid string) string {
 
 func (b *bench) await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain: %s; withheld: %v", what, b.Quarantined())
 		}

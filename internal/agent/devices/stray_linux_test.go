@@ -26,6 +26,12 @@ func start(t *testing.T, env ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	// A program that has just been executed has no environment yet.
+	for deadline := time.Now().Add(time.Minute); len(environ(cmd.Process.Pid)) < 2; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it has no environment")
+		}
+	}
 	return cmd
 }
 
@@ -72,7 +78,7 @@ func TestBelongs(t *testing.T) {
 			t.Fatal(err)
 		}
 		pid := 0
-		for deadline := time.Now().Add(20 * time.Second); pid == 0; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); pid == 0; time.Sleep(time.Millisecond) {
 			if text, err := os.ReadFile(pids); err == nil {
 				if pid, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
 					t.Fatal(err)
@@ -135,7 +141,7 @@ func TestEnded(t *testing.T) {
 	if err := kill(zombie.Process.Pid, func() bool { return true }); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); !ended(zombie.Process.Pid); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ended(zombie.Process.Pid); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("a zombie counts as alive")
 		}
@@ -168,6 +174,7 @@ func TestWithATool(t *testing.T) {
 	defer func() { cancel(); <-ran }()
 	board := New(Config{Data: t.TempDir(), Readings: stream, Log: slog.New(slog.DiscardHandler)}, found)
 	b.Board = board
+	board.waits.settle, board.waits.silence = time.Minute, time.Minute // the tool is a script, and slow where all is
 	stray := start(t, "MUSTER_OUT=/1")
 	board.Take(t.Context(), attempt(1), whole("GPU-a"))
 	smi.Set(gputest.GPU{UUID: "GPU-a", Used: 8 * gib, Processes: []gputest.Process{{PID: stray.Process.Pid, Name: "python", Memory: 8 * gib}}})

@@ -264,6 +264,14 @@ func TestWhoseProcesses(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	}
+	// A program that has just been executed has no environment yet.
+	for deadline := time.Now().Add(time.Minute); runtime.GOOS == "linux"; time.Sleep(time.Millisecond) {
+		if env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", marked.Process.Pid)); err != nil || time.Now().After(deadline) {
+			t.Fatal("it has no environment: ", err)
+		} else if len(env) > 0 {
+			break
+		}
+	}
 	m := newMachine()
 	m.self = -1 // so that only the environment tells
 	m.program = "none"
