@@ -185,7 +185,7 @@ func TestKernelLog(t *testing.T) {
 	defer kernel.close()
 	some := 0
 	kernel.read(func(_ string, age time.Duration) {
-		if some++; age < -time.Second {
+		if some++; age < -time.Minute { // nobody sets the clock of the log, which goes wrong by seconds in a day
 			t.Errorf("a message from the future: %s", -age)
 		}
 	})

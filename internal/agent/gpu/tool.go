@@ -113,15 +113,15 @@ func (r *running) end() bool {
 	default:
 	}
 	killGroup(r.cmd.Process)
-	t := time.NewTimer(mercy + mercy) // the second for those that hold its output open
-	defer t.Stop()
-	select {
-	case <-r.done:
-		return true
-	case <-t.C:
-		held.add(r)
-		return false
+	for range 2 { // the second for those that hold its output open
+		select {
+		case <-r.done:
+			return true
+		case <-time.After(mercy):
+		}
 	}
+	held.add(r)
+	return false
 }
 
 // held are the tools of this process that could not be killed. Another of the

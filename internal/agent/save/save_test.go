@@ -266,7 +266,7 @@ func TestOnlyWhatChangedIsRead(t *testing.T) {
 func TestFreshFilesAreReadAgain(t *testing.T) {
 	b := newBench(t)
 	f := b.follower()
-	b.write("step", "1", 0)
+	b.write("step", "1", -time.Hour) // whenever the look comes, the file is as new
 	b.look(f)
 	path := filepath.Join(b.dir, "step")
 	info, err := os.Stat(path)
