@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -77,10 +76,7 @@ func TestGangLosesAMember(t *testing.T) {
 	}
 	spec.Tasks[0].Retries.Max = 1
 	job := c.Submit(spec)
-	x, err := c.Client.Explain(t.Context(), muster.TaskID{Job: job.ID, Num: 2})
-	if err != nil || !strings.HasSuffix(x.Summary, "the gang needs room for 3 tasks at once, and all of them together have room for 2") {
-		t.Errorf("%s, %v", x.Summary, err)
-	}
+	explained(t, c, job.ID, "the gang needs room for 3 tasks at once, and all of them together have room for 2")
 	c.StartWorker("w3", t.TempDir(), flags...)
 	c.Running(job.ID, 3)
 	met(t, c, job.ID, 3)

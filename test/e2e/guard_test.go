@@ -160,7 +160,7 @@ func stopped(pid int) (bool, string) {
 	if err != nil {
 		return false, state
 	}
-	for _, s := range strings.Fields(string(b)) {
+	for s := range strings.FieldsSeq(string(b)) {
 		if child, err := strconv.Atoi(s); err == nil && processState(child) == "T" {
 			return true, state
 		}
