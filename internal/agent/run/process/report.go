@@ -81,7 +81,7 @@ func (a *Attempt) verdict() error {
 		return run.Failf(muster.OutOfMemory, "killed because memory ran out: %s", a.memory())
 	case x.OOM && a.box != nil:
 		return run.Failf(muster.OutOfMemory, "killed because memory ran out: %s", a.memory())
-	case x.OOM:
+	case x.OOM && c.OOMKills == nil: // what the machine counts are others' processes, too: it is for tasks that have no group that counts
 		return run.Failf(muster.OutOfMemory, "killed because memory ran out%s", largest)
 	case c.PIDsDenied != nil && *c.PIDsDenied > 0:
 		return run.Failf(muster.PIDLimit, "%s, after it was refused more processes or threads: %s", ended(x), a.pids())
