@@ -24,7 +24,7 @@ func TestTasksSeeOnlyTheirOwn(t *testing.T) {
 	if err != nil {
 		t.Skip("this user has no home")
 	}
-	owners, err := os.CreateTemp(home, ".limit-test-") //nolint:usetesting // what is the owner's lies there
+	owners, err := os.CreateTemp(home, ".limit-test-")
 	if err != nil {
 		t.Skipf("nothing can be put into the owner's home: %v", err)
 	}
