@@ -213,7 +213,7 @@ func (c *computing) once(ctx context.Context, i int) (*iteration, error) {
 	cmd.Stderr = c.t.stderr
 	said := &saying{to: c.t.stdout, event: func(p *muster.Progress) { c.heard(i, p) }}
 	cmd.Stdout = said
-	cmd.WaitDelay = time.Second // for output, when it left somebody who holds it
+	cmd.WaitDelay = leftWait
 	events, err := c.listen(cmd, i)
 	if err != nil {
 		return it, err

@@ -13,6 +13,9 @@ import (
 const (
 	lookEvery = 100 * time.Millisecond
 	maxLine   = 1 << 20
+	// leftWait is how long a program's output is waited for when it has ended, and left somebody who holds that. It is not cut short
+	// on a machine that is busy: what is there then is still to be passed on.
+	leftWait = 5 * time.Second
 )
 
 // follow calls line with each whole line that others append to a file. The returned function looks a last time, and returns when line is called no more.

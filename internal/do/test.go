@@ -368,7 +368,7 @@ func (s *suite) execute(ctx context.Context, words []string) (int, error) {
 func (s *suite) start(ctx context.Context, words []string, stderr io.Writer, env []string) (*os.ProcessState, error) {
 	cmd := exec.Command(words[0], words[1:]...) //nolint:noctx // who stops the task signals it too, and it may end in order
 	cmd.Stdout, cmd.Stderr = s.t.stdout, stderr
-	cmd.WaitDelay = time.Second // for output, when it left somebody who holds it
+	cmd.WaitDelay = leftWait
 	cmd.Env = append(os.Environ(), env...)
 	if err := cmd.Start(); err != nil {
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {

@@ -3,12 +3,14 @@
 package runtimes_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -269,7 +271,7 @@ func TestAKilledBuild(t *testing.T) {
 	}
 	defer heard.Close()
 	slow := filepath.Join(w.data, "slow-uv")
-	script := "#!/bin/sh\ncase $1 in pip) echo > " + begun + "; exec sleep 600;; esac\nexec " + w.uv + " \"$@\"\n"
+	script := "#!/bin/sh\ncase $1 in pip) echo $$ > " + begun + "; exec sleep 600;; esac\nexec " + w.uv + " \"$@\"\n"
 	if err := os.WriteFile(slow, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -281,9 +283,15 @@ func TestAKilledBuild(t *testing.T) {
 	if err := heard.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := heard.Read(make([]byte, 1)); err != nil {
+	line, err := bufio.NewReader(heard).ReadString('\n')
+	if err != nil {
 		t.Fatalf("it does not begin: %v", err)
 	}
+	orphan, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(orphan, syscall.SIGKILL) }() // which the next worker would do
 	life := w.life()
 	if e := w.state(life, "tiny"); e.State != runtimes.Making || e.Step != "made for task 1.0: installing 1 package" {
 		t.Errorf("meanwhile it is %+v", e)

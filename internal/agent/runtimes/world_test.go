@@ -27,13 +27,23 @@ import (
 
 var silent = run.Watch{Step: func(string) {}, Say: func(string) {}}
 
+// fetched is where uv comes to be if there is none, "" before that.
+var fetched string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if fetched != "" {
+		_ = os.RemoveAll(fetched) // it is in the folder for such things
+	}
+	os.Exit(code)
+}
+
 // uv is found or fetched once for all tests, as a worker does.
-var uv = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "uv-for-tests")
-	if err != nil {
+var uv = sync.OnceValues(func() (path string, err error) {
+	if fetched, err = os.MkdirTemp("", "uv-for-tests"); err != nil {
 		return "", err
 	}
-	envs, err := python.New(&run.Env{Dir: dir})
+	envs, err := python.New(&run.Env{Dir: fetched})
 	if err != nil {
 		return "", err
 	}

@@ -41,6 +41,7 @@ func TestAHostIsHeldAsTasksAre(t *testing.T) {
 		t.Errorf("its groups are %s, %v", groups, err)
 	}
 	k.Close()
+	limits.Close() // what the kernel has not let go of at once is removed by then
 	for _, g := range c.Cgroups {
 		if _, err := os.Stat(g.Path); err == nil && !g.Shared {
 			t.Errorf("the group %s is left", g.Path)

@@ -60,7 +60,7 @@ func get(t *testing.T, k *Keeper, h *run.Host) (run.Pid, func()) {
 // gone waits for the end of a process.
 func gone(t *testing.T, p run.Pid) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); syscall.Kill(p.PID, 0) == nil && kin.Lives(p); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); syscall.Kill(p.PID, 0) == nil && kin.Lives(p); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("process %d lives on", p.PID)
 		}
@@ -279,12 +279,14 @@ func TestWhoNeedsRoomWaitsForHostsThatAreEnding(t *testing.T) {
 			}
 			return 2 << 30, true
 		}
-		k.waits.leave = 300 * time.Millisecond // it is killed then
+		k.waits.leave = time.Minute // it is killed before, and not by the keeper
 		release()
 		k.look()
 		if len(k.hosts) != 0 || !lives(host) {
 			t.Fatalf("%s: there are %d hosts, and it is not about to end", name, len(k.hosts))
 		}
+		late := time.AfterFunc(100*time.Millisecond, func() { _ = syscall.Kill(host.PID, syscall.SIGKILL) })
+		defer late.Stop()
 		if err := wait(k); err != nil || lives(host) {
 			t.Fatalf("%s: it was not waited for, %v", name, err)
 		}
