@@ -152,7 +152,7 @@ func TestTrainingInAContainer(t *testing.T) {
 	}
 	done := w.do("mnist_training", input, within(torch))
 	done.succeeded(&result)
-	if result.FinalAccuracy < 0.97 || !strings.HasPrefix(result.ModelURL, "ipfs://Qm") || done.Image == "" || done.Progress == nil || *done.Progress != 1 {
+	if result.FinalAccuracy < 0.95 || !strings.HasPrefix(result.ModelURL, "ipfs://Qm") || done.Image == "" || done.Progress == nil || *done.Progress != 1 {
 		t.Errorf("in %q it came to %v: %s", done.Image, done.Progress, done.Result)
 	}
 	if model := done.file("model.pt"); len(model) < 10_000 {

@@ -1,8 +1,12 @@
 package ml
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,26 +36,32 @@ func TestTrainingSurvivesAllThatIsKilled(t *testing.T) {
 	w.Running(calm.ID, 1) // on w1, which has no room for another
 	data := t.TempDir()
 	worker := w.StartWorker("w2", data, "--python", system)
-	job := w.Submit(w.one("mnist_training", input, saved))
-	// trains waits until the program has done more than so much of its work, and holds it there.
+	elsewhere := func(s *muster.TaskSpec) { s.Where.Workers = []string{"w2", "w3"} } // also if the other has ended by now
+	job := w.Submit(w.one("mnist_training", input, saved, elsewhere))
+	// trains waits until the program has done more than so much of its work, and kept it, and holds it there; then for the server to know.
+	// It is the program itself that is looked at: what is known elsewhere may be so late that it has ended.
 	trains := func(beyond float64) (pid int, now float64) {
 		t.Helper()
 		w.Await("the training goes on", 3*time.Minute, func() error {
+			pids := programs(t, "muster_torch.mnist", data)
+			if len(pids) != 1 {
+				return fmt.Errorf("its programs are %v", pids)
+			}
+			pid = pids[0]
+			if told, kept := progressOf(t, pid); told <= beyond || !kept {
+				return fmt.Errorf("it is at %v, and has a checkpoint: %v", told, kept)
+			}
+			return syscall.Kill(pid, syscall.SIGSTOP)
+		})
+		now, _ = progressOf(t, pid)
+		w.Await("the server knows", time.Minute, func() error {
 			task := w.Tasks(job.ID)[0]
 			if task.Progress == nil || *task.Progress <= beyond || task.Checkpoint == "" {
 				return fmt.Errorf("it is %s (%s) at %v, with the checkpoint %q", task.State, task.Message, task.Progress, task.Checkpoint)
 			}
-			now = *task.Progress
 			return nil
 		})
-		pids := programs(t, "muster_torch.mnist", data)
-		if len(pids) != 1 {
-			t.Fatalf("the programs of the training are %v", pids)
-		}
-		if err := syscall.Kill(pids[0], syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
-		return pids[0], now
+		return pid, now
 	}
 	pid, done := trains(0)
 	worker.Kill()
@@ -91,4 +101,33 @@ func TestTrainingSurvivesAllThatIsKilled(t *testing.T) {
 	if result.ModelURL != alone.ModelURL || result.FinalAccuracy != alone.FinalAccuracy || !strings.HasPrefix(alone.ModelURL, "ipfs://Qm") {
 		t.Errorf("it came to %+v, and left alone to %+v", result, alone)
 	}
+}
+
+// progressOf is what the program of a task has told last of its progress, and whether it has kept a state. Of one that has just begun, or ended, it is nothing.
+func progressOf(tb testing.TB, pid int) (told float64, kept bool) {
+	tb.Helper()
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		return 0, false
+	}
+	at := map[string]string{}
+	for entry := range strings.SplitSeq(string(environ), "\x00") {
+		name, value, _ := strings.Cut(entry, "=")
+		at[name] = value
+	}
+	events, err := os.ReadFile(at["MUSTER_EVENTS"])
+	if err != nil {
+		return 0, false
+	}
+	for line := range bytes.Lines(events) {
+		var e struct{ Progress *float64 }
+		if json.Unmarshal(line, &e) == nil && e.Progress != nil {
+			told = *e.Progress
+		}
+	}
+	states, err := filepath.Glob(filepath.Join(at["MUSTER_CHECKPOINT"], "state-*.pt"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return told, len(states) > 0
 }
