@@ -6,12 +6,25 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from muster_core import Fail
 
 os.environ["OMP_NUM_THREADS"] = "1"  # more of them wait for each other on a busy machine
+
+# A kind's program that goes no further than the state of a name.
+WAITING = """
+import os, runpy, time
+replace = os.replace
+def wait(part, path):
+    replace(part, path)
+    if os.path.basename(path) == {last!r}:
+        time.sleep(600)
+os.replace = wait
+runpy.run_module({module!r}, run_name="__main__")
+"""
 
 
 class Task:
@@ -32,10 +45,21 @@ class Task:
             "PYTHONUNBUFFERED": "1",
         }
 
-    def start(self, **given):
+    def start(self, module=None, **given):
         """Returns the process, with its output in a pipe."""
         (self.folder / "input.json").write_text(json.dumps(given))
-        return subprocess.Popen([sys.executable, "-m", self.module], cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return subprocess.Popen([sys.executable, "-m", module or self.module], cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def dies(self, after, last, **given):
+        """Kills the program once it has kept the state `after`, wherever it is then, which is not beyond `last`: however late the kill comes, it waits there."""
+        (self.folder / "waiting.py").write_text(WAITING.format(module=self.module, last=last))
+        process = self.start("waiting", **given)
+        states = self.folder / "checkpoint"
+        while not any(p.name >= after for p in states.glob("[!.]*")):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.001)
+        process.kill()
+        process.communicate()
 
     def run(self, **given):
         """Returns what it printed; the exit code is in `status`."""
