@@ -24,7 +24,7 @@ build: ## bin/muster, a static binary
 	go build $(GOFLAGS_BUILD) -o bin/muster ./cmd/muster
 
 test: ## all tests, with the race detector and shuffled, and the end-to-end faults
-	@scripts/need cc python3 pip dockerd busybox torch
+	@scripts/need modules cc python3 pip dockerd busybox torch
 	CGO_ENABLED=1 scripts/engine go test -race -shuffle=on -timeout 10m $$(go list ./... | grep -vE '/test/(e2e|load)$$')
 	$(MAKE) e2e
 
@@ -41,7 +41,7 @@ sim: ## the seeded simulation of the scheduler, SEEDS=1000
 
 e2e: build ## real processes: kill -9, frozen workers, full disks, engines that go away
 	@scripts/need dockerd busybox
-	scripts/engine go test -count=1 -parallel 4 -timeout 15m ./test/e2e
+	scripts/engine go test -count=1 -parallel 4 -timeout 30m ./test/e2e
 
 bench: build ## the figures of docs/performance.md, beside the bare limits of this machine
 	@scripts/need dockerd docker busybox
@@ -51,6 +51,7 @@ lint: ## golangci-lint
 	$(TOOL) golangci-lint run ./...
 
 lint-py: ## ruff and mypy for what is written in Python
+	@scripts/need python3 pip
 	scripts/lint-py
 
 fmt: ## format
@@ -60,6 +61,7 @@ gen: ## generated files
 	go generate ./...
 
 verify: ## exactly what CI runs
+	@scripts/need modules
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted: run make fmt"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(MAKE) gen && git diff --exit-code
 	$(MAKE) build
