@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -167,7 +168,9 @@ func TestEngines(t *testing.T) {
 	h.env = func(name string) string {
 		return map[string]string{"DOCKER_HOST": "unix://" + socket, "CONTAINER_HOST": "ssh://elsewhere"}[name]
 	}
-	found, notes := h.engines(t.Context(), newAsker())
+	asker := newAsker()
+	asker.patience = time.Minute // a script answers late where all is slow
+	found, notes := h.engines(t.Context(), asker)
 	if len(found) != 2 || found[0].Name != "docker" || found[0].Socket != socket || found[1].Name != "podman" || found[1].Tool == "" {
 		t.Errorf("found %+v", found)
 	}

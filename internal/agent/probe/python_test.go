@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -73,9 +74,11 @@ func TestDescribe(t *testing.T) {
 	h := fakeHost(nil)
 	h.env = func(name string) string { return map[string]string{"VIRTUAL_ENV": venv}[name] }
 	var p pythons
+	asker := newAsker()
+	asker.patience = time.Minute // all of them are to answer, also where all is slow
 	find := func() *Python {
 		t.Helper()
-		found, notes := p.find(t.Context(), h, newAsker(), "")
+		found, notes := p.find(t.Context(), h, asker, "")
 		i := slices.IndexFunc(found, func(o Python) bool { return strings.HasPrefix(o.Path, venv) })
 		if i < 0 {
 			t.Fatalf("the venv is not among %+v; notes %q", found, notes)
