@@ -211,14 +211,20 @@ func (l *log) look() error {
 	return nil
 }
 
-// create makes a file and its folders.
-func (d *Dir) create(path string) (*os.File, error) {
+// create makes a file and its folders. The Dir of another process may remove a folder that is empty
+// before the file is in it: then it is made again.
+func (d *Dir) create(path string) (f *os.File, err error) {
 	d.folders.RLock()
 	defer d.folders.RUnlock()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, err
+	for range 100 { // each time another log's last file has to go just then
+		if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
+			f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
 	}
-	return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	return f, err
 }
 
 // Size implements Logs.

@@ -261,13 +261,15 @@ func TestRemoveAttemptLeavesOthersAndNoEmptyFolders(t *testing.T) {
 	}
 }
 
-// Short tasks come and go in the same folder at the same time.
+// Short tasks come and go in the same folder at the same time, also by the Dirs of a worker and its shim.
 func TestAppendsAndRemovalsOfNeighboursDoNotDisturbEachOther(t *testing.T) {
 	t.Parallel()
-	d := openDir(t, t.TempDir())
+	root := t.TempDir()
+	dirs := []*tasklog.Dir{openDir(t, root), openDir(t, root)}
 	var wg sync.WaitGroup
 	for w := range 4 {
 		wg.Go(func() {
+			d := dirs[w%2]
 			for i := range 200 {
 				a := attempt(1, w, i+1)
 				if _, err := d.Append(t.Context(), a, 0, []byte("out")); err != nil {
