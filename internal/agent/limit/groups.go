@@ -189,6 +189,9 @@ func (g *groups) make(name string, n need) (list []run.Cgroup, done need, err er
 		group := run.Cgroup{Path: p.dir, Unified: p.unified, Controllers: p.controllers, Shared: true}
 		if own {
 			group.Path, group.Shared = filepath.Join(p.dir, name), false
+			if g.each && !p.unified && p.has("memory") {
+				group.Before = machineKills() // see starve
+			}
 			if err = g.fresh(p, group.Path); err == nil {
 				list = append(list, group)
 				err = p.hold(group.Path, n, &done)

@@ -331,6 +331,29 @@ func TestCountedOfVersion2(t *testing.T) {
 	}
 }
 
+// TestContainersThatStarve holds that a kill of which version 1 says nothing in the group around a container is told by that
+// group's having been full, where the kernel has killed something since.
+func TestContainersThatStarve(t *testing.T) {
+	for _, c := range []struct {
+		peak   string
+		before int
+		want   bool
+	}{
+		{"33554432", machineKills() - 1, true}, {"33554432", machineKills() + 1_000_000, false}, {"33550336", machineKills() - 1, false},
+	} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"memory.limit_in_bytes": "33554432", "memory.max_usage_in_bytes": c.peak, "memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 0"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := counted(&run.Confine{Parent: "/muster/17.3-1", Cgroups: []run.Cgroup{{Path: dir, Controllers: []string{"memory"}, Before: c.before}}})
+		if told := got.OOMKills != nil && *got.OOMKills > 0; told != c.want {
+			t.Errorf("with a peak of %s, and %d kills before, the kills are %v", c.peak, c.before, got.OOMKills)
+		}
+	}
+}
+
 func TestShare(t *testing.T) {
 	m := newMachine(t, "", "")
 	m.file("/proc/sys/kernel/pid_max", "32768\n")

@@ -35,7 +35,7 @@ type Cgroup struct {
 	Unified     bool     `json:"unified,omitempty"`     // of version 2
 	Controllers []string `json:"controllers,omitempty"` // that are of use in it, such as memory
 	Shared      bool     `json:"shared,omitempty"`      // with other attempts: not to be killed or removed
-	Before      int      `json:"before,omitempty"`      // processes that were killed for memory in it before
+	Before      int      `json:"before,omitempty"`      // processes that were killed for memory in it before; on the machine, if version 1 would count those of a container
 }
 
 // User is whom a task runs as.
