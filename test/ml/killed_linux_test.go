@@ -120,7 +120,9 @@ func progressOf(tb testing.TB, pid int) (told float64, kept bool) {
 		return 0, false
 	}
 	for line := range bytes.Lines(events) {
-		var e struct{ Progress *float64 }
+		var e struct {
+			Progress *float64 `json:"progress"`
+		}
 		if json.Unmarshal(line, &e) == nil && e.Progress != nil {
 			told = *e.Progress
 		}
