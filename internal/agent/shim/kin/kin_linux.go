@@ -432,16 +432,46 @@ func marked(pid int, mark string) bool {
 	if mark == "" {
 		return false
 	}
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil {
-		return false
-	}
-	for entry := range bytes.SplitSeq(env, []byte{0}) {
+	for entry := range bytes.SplitSeq(environ(pid), []byte{0}) {
 		if bytes.HasPrefix(entry, []byte(mark)) && (bytes.HasSuffix([]byte(mark), []byte("=")) || len(entry) == len(mark)) {
 			return true
 		}
 	}
 	return false
+}
+
+// environ is the environment with which a process was started, as far as it may be read. It waits
+// out an execve(2) that the process is within.
+func environ(pid int) []byte {
+	for looks, bare := 0, 0; looks < 2000 && bare < 3; looks++ {
+		env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+		switch {
+		case err != nil || len(env) > 0:
+			return env
+		case loads(pid):
+			time.Sleep(time.Millisecond)
+		default:
+			bare++ // or the call returned just now
+		}
+	}
+	return nil
+}
+
+// loads reports whether a process is within execve(2): it has its new memory, and no environment in it
+// yet. One that was started without an environment has the place of it (proc_pid_stat(5), env_end), and threads of
+// the kernel have no program.
+func loads(pid int) bool {
+	var buf [1024]byte
+	b, err := readSmall("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
+	if err != nil {
+		return false
+	}
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // from the third on
+	if len(fields) < 49 || string(fields[48]) != "0" {
+		return false
+	}
+	_, err = os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe")
+	return err == nil
 }
 
 // BootID names this life of the machine.

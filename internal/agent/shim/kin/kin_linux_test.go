@@ -2,7 +2,9 @@ package kin
 
 import (
 	"log/slog"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -97,4 +99,28 @@ func TestKillLeftoverSparesARecycledNumber(t *testing.T) {
 		t.Error("it survives")
 	}
 	k.Ended(p, patience)
+}
+
+// TestMarkedWithinExec looks at a process that does nothing but execute itself: it has its mark all the time.
+func TestMarkedWithinExec(t *testing.T) {
+	mark := "MUSTER_OUT=" + t.TempDir()
+	script := filepath.Join(t.TempDir(), "again")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\nexec \"$0\"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	k := New(slog.New(slog.DiscardHandler))
+	cmd, p := fork(t, k, mark, "exec "+script)
+	for deadline := time.Now().Add(patience); !marked(p.PID, mark); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the program does not run")
+		}
+	}
+	for i := range 5000 {
+		if !marked(p.PID, mark) {
+			t.Fatalf("it has no mark at look %d", i)
+		}
+	}
+	if err := KillLeftover(p); err != nil || !ends(cmd) {
+		t.Errorf("it lives: %v", err)
+	}
 }
