@@ -9,6 +9,8 @@ import (
 var imagePattern = regexp.MustCompile(`^((?:(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?/)?` +
 	`[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*)(?::(\w[\w.-]{0,127}))?(?:@(sha256:[0-9a-f]{64}))?$`)
 
+var sha256Pattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
 // ParseImage returns the whole name of the image that ref names, with its registry, and which
 // one of that name it is: @ and the digest if there is one, whatever the tag, else : and the tag.
 func ParseImage(ref string) (name, version string, ok bool) {

@@ -76,6 +76,9 @@ type Request struct {
 	GPUs   GPURequest `json:"gpus,omitzero"`
 }
 
+// Vendors lists the makers of GPUs that a request may name.
+var Vendors = []string{"nvidia", "amd", "intel", "apple"}
+
 // GPURequest asks for devices. Without Memory or with Share false each device is
 // given whole; with Share true the task gets Memory bytes of each device and
 // other sharing tasks may use the rest.

@@ -12,9 +12,13 @@ const (
 	MaxPriority   = 100
 	MinPriority   = 0
 	UsualPriority = 50
+
+	MaxName   = 64      // bytes of a stage's, project's or axis' name, of a tag and of a label's name
+	MaxInputs = 10_000  // artifacts that are put into one task's folder
+	MaxPIDs   = 1 << 22 // processes and threads of a task: what Linux has numbers for
 )
 
-// Spec is what a user submits. Validate says whether it can be accepted, and
+// Spec is what a user submits. Package valid says whether it can be accepted, and
 // Normalize fills in what was left out.
 type Spec struct {
 	Name     string            `json:"name,omitempty"`
@@ -116,6 +120,9 @@ type Kill struct {
 	Grace  Duration `json:"grace,omitempty"`  // default 10s
 }
 
+// Signals lists the signals that kill.signal may name.
+var Signals = []string{"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGABRT", "SIGUSR1", "SIGUSR2", "SIGKILL"}
+
 // What happens when an attempt's lease ends without a word from its worker.
 const (
 	ThenRequeue = "requeue"
@@ -174,6 +181,12 @@ type Container struct {
 	ReadOnly     bool     `json:"read_only,omitempty"`    // the image's files cannot be changed; /tmp and the task's folders can
 	Capabilities []string `json:"capabilities,omitempty"` // kept besides those that every container has, such as NET_RAW
 	Mounts       []Mount  `json:"mounts,omitempty"`       // folders of the worker, if its owner allows them
+}
+
+// Capabilities lists those that container.capabilities may name: what Docker grants by default.
+var Capabilities = []string{
+	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW",
+	"SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
 }
 
 // Mount is a file or folder of the worker that a container has.

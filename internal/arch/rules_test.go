@@ -33,6 +33,7 @@ var rules = map[string]rule{
 	"":       {ring: vocabulary},
 	"place":  {ring: pure, mine: []string{"allow"}},
 	"flow":   {ring: pure},
+	"valid":  {ring: pure},
 	"auth":   {ring: pure},
 	"allow":  {ring: pure},
 	"series": {ring: pure},
@@ -54,7 +55,7 @@ var rules = map[string]rule{
 	"notify":  {ring: contract},
 
 	"api/wire": {ring: contract, mine: []string{"sched/event", "sched/explain"}},
-	"kind":     {ring: adapter, mine: []string{"runtimes", "spec", "flow"}, third: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
+	"kind":     {ring: adapter, mine: []string{"runtimes", "spec", "flow", "valid"}, third: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"catalog":  {ring: adapter, mine: []string{"kind", "api/wire"}},
 	"runtimes": {ring: contract},
 
@@ -63,7 +64,7 @@ var rules = map[string]rule{
 
 	"agent/run": {ring: contract, mine: []string{"tasklog"}, third: []string{"golang.org/x/sys"}},
 
-	"spec":              {ring: adapter, mine: []string{"flow"}, third: []string{"github.com/goccy/go-yaml"}},
+	"spec":              {ring: adapter, mine: []string{"flow", "valid"}, third: []string{"github.com/goccy/go-yaml"}},
 	"store/sqlite":      {ring: adapter, mine: []string{"store"}, third: []string{"github.com/ncruces/go-sqlite3", "github.com/pressly/goose/v3"}},
 	"link/wslink":       {ring: adapter, mine: []string{"link"}, third: []string{"github.com/coder/websocket"}},
 	"link/polllink":     {ring: adapter, mine: []string{"link"}},

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/valid"
 )
 
 func newApp(in string) (a *app, out, err *bytes.Buffer) {
@@ -130,7 +131,7 @@ func TestRunMakesASpec(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if wrong := got.Validate(); len(wrong) > 0 {
+	if wrong := valid.Spec(got); len(wrong) > 0 {
 		t.Errorf("the spec is not valid: %v", wrong)
 	}
 }
@@ -172,7 +173,7 @@ func TestRunInAContainer(t *testing.T) {
 		if diff := cmp.Diff(want.task, got); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", line, diff)
 		}
-		wrong := spec.Validate()
+		wrong := valid.Spec(spec)
 		if want.wrong == yes && len(wrong) > 0 || want.wrong != yes && (len(wrong) != 1 || !strings.Contains(wrong[0].Message, want.wrong)) {
 			t.Errorf("%s: %v, want %q", line, wrong, want.wrong)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/kind"
+	"github.com/muster-dev/muster/internal/valid"
 )
 
 type runConfig struct {
@@ -180,7 +181,7 @@ func (a *app) runTask(ctx context.Context, c *runConfig, args []string) error {
 		return err
 	}
 	doc := document{spec: spec, dir: "."}
-	if fields := append(spec.Validate(), doc.check()...); len(fields) > 0 {
+	if fields := append(valid.Spec(spec), doc.check()...); len(fields) > 0 {
 		return &muster.Error{Code: muster.InvalidSpec, Message: "the job cannot be submitted", Fields: fields}
 	}
 	sigs, release := follow.Signals()

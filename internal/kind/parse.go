@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/spec"
+	"github.com/muster-dev/muster/internal/valid"
 	"github.com/muster-dev/muster/runtimes"
 )
 
@@ -237,7 +238,7 @@ func (c *checker) fields(at string, names []string) {
 // as checks what a kind has in common with a stage as that of a stage.
 func (c *checker) as() {
 	s := muster.Spec{Tasks: []muster.TaskSpec{{Name: "it", Kind: "it", Python: c.k.Python, Env: c.k.Env, Resources: c.k.Resources}}}
-	for _, e := range s.Validate() {
+	for _, e := range valid.Spec(&s) {
 		if e.Path = strings.TrimPrefix(e.Path, "tasks[0]."); e.Path != "kind" {
 			c.wrong = append(c.wrong, e)
 		}

@@ -5,7 +5,7 @@
 //
 // A document becomes a tree of nodes that know their places (yaml.go, json.go);
 // the tree is laid over the structs of package muster by reflection (decode.go,
-// odd.go), so that there is no second list of fields; then muster.Validate and
+// odd.go), so that there is no second list of fields; then valid.Spec and
 // flow.Check look at the whole, and what they find is given the place of the
 // field it is about (parse.go).
 //

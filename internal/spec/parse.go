@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/flow"
+	"github.com/muster-dev/muster/internal/valid"
 )
 
 // MaxFile is the most bytes of a file of specs.
@@ -143,7 +144,7 @@ func (d *decoder) spec(n *node) *muster.Spec {
 func (d *decoder) check(s *muster.Spec) {
 	misread := slices.Clone(d.wrong)
 	n := s.Normalize()
-	found := append(s.Validate(), flow.Check(n)...)
+	found := append(valid.Spec(s), flow.Check(n)...)
 	if d.also != nil {
 		found = append(found, d.also(s)...)
 	}

@@ -1,4 +1,4 @@
-package muster
+package valid
 
 import (
 	"encoding/json"
@@ -11,13 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/muster-dev/muster"
 )
-
-// Signals lists the signals that kill.signal may name.
-var Signals = []string{"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGABRT", "SIGUSR1", "SIGUSR2", "SIGKILL"}
-
-// Vendors lists the makers of GPUs that a request may name.
-var Vendors = []string{"nvidia", "amd", "intel", "apple"}
 
 var (
 	envPattern     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -54,36 +50,36 @@ func (v *validator) stage(i int) {
 }
 
 // kind checks that the stage says what to do, once.
-func (v *validator) kind(t *TaskSpec) {
+func (v *validator) kind(t *muster.TaskSpec) {
 	switch t.Kind {
 	case "":
 		v.add("kind", "write run: a command, script: a program, or kind: noop", "the stage has nothing to run")
 		return
-	case KindNoop:
+	case muster.KindNoop:
 		if t.Run != nil || t.Script != nil || t.Python != nil || t.Files != "" {
 			v.add("kind", "leave kind out", "a noop takes no run, script, python or files")
 		}
-	case KindProcess:
+	case muster.KindProcess:
 		if t.Script != nil || t.Python != nil || t.Files != "" {
 			v.add("kind", "leave kind out, or write kind: script", "a process takes no script, python or files")
 		}
-	case KindContainer:
+	case muster.KindContainer:
 		if t.Script != nil || t.Python != nil || t.Files != "" {
 			v.add("kind", "leave kind out, or write kind: script", "a container takes no script, python or files")
 		}
-	case KindScript:
+	case muster.KindScript:
 	default:
 		// What there is of other kinds, and what they take, is not known here: see internal/kind.
-		if !kindPattern.MatchString(t.Kind) || len(t.Kind) > MaxName {
+		if !kindPattern.MatchString(t.Kind) || len(t.Kind) > muster.MaxName {
 			v.add("kind", "", "%q is not a kind: kinds are lower-case words such as script or mnist_training", shorten([]byte(t.Kind)))
 		}
 	}
 	switch {
 	case t.Run != nil && t.Script != nil:
 		v.add("script", "keep one of them", "the stage has both run and script")
-	case t.Run == nil && t.Script == nil && t.Kind == KindScript:
+	case t.Run == nil && t.Script == nil && t.Kind == muster.KindScript:
 		v.add("run", "write run: a command, or script: a program", "the stage has nothing to run")
-	case t.Run == nil && t.Kind == KindProcess:
+	case t.Run == nil && t.Kind == muster.KindProcess:
 		v.add("run", "write run: a command", "the stage has nothing to run")
 	}
 	if t.Run != nil {
@@ -101,7 +97,7 @@ func (v *validator) kind(t *TaskSpec) {
 	}
 }
 
-func (v *validator) command(c *Command) {
+func (v *validator) command(c *muster.Command) {
 	switch {
 	case c.Argv == nil && strings.TrimSpace(c.Shell) == "":
 		v.add("run", "", "the command is empty: write what to run")
@@ -114,7 +110,7 @@ func (v *validator) command(c *Command) {
 	v.arguments("run", c.Argv)
 }
 
-func (v *validator) script(s *Script) {
+func (v *validator) script(s *muster.Script) {
 	given := 0
 	for _, part := range []string{s.Text, s.File, s.URL} {
 		if part != "" {
@@ -142,7 +138,7 @@ func (v *validator) script(s *Script) {
 	v.arguments("script.args", s.Args)
 }
 
-func (v *validator) python(p *Python) {
+func (v *validator) python(p *muster.Python) {
 	if p.Requirements == "" && len(p.Packages) == 0 && p.Version == "" {
 		v.add("python", "", "it asks for nothing: write requirements, packages or version")
 	}
@@ -163,31 +159,31 @@ func (v *validator) python(p *Python) {
 }
 
 // elements checks array and matrix.
-func (v *validator) elements(t *TaskSpec) {
+func (v *validator) elements(t *muster.TaskSpec) {
 	if t.Array != nil && t.Matrix != nil {
 		v.add("matrix", "make the array's numbers an axis of the matrix", "a stage has an array or a matrix, not both")
 	}
 	if t.Array != nil {
-		if _, err := ParseArray(t.Array.String()); err != nil {
+		if _, err := muster.ParseArray(t.Array.String()); err != nil {
 			v.add("array", "", "%s", err)
-		} else if n := t.Array.Len(); n > MaxArray {
-			v.add("array", "", "%d tasks are too many: a job has at most %d", n, MaxArray)
+		} else if n := t.Array.Len(); n > muster.MaxArray {
+			v.add("array", "", "%d tasks are too many: a job has at most %d", n, muster.MaxArray)
 		}
 	}
 	if t.Matrix == nil {
 		return
 	}
-	if n := len(t.Matrix.Axes); n == 0 || n > MaxAxes {
-		v.add("matrix", "", "a matrix has 1 to %d axes, and this one has %d", MaxAxes, n)
+	if n := len(t.Matrix.Axes); n == 0 || n > maxAxes {
+		v.add("matrix", "", "a matrix has 1 to %d axes, and this one has %d", maxAxes, n)
 	}
-	if n := t.Matrix.Len(); n > MaxArray {
-		v.add("matrix", "", "%d tasks are too many: a job has at most %d", n, MaxArray)
+	if n := t.Matrix.Len(); n > muster.MaxArray {
+		v.add("matrix", "", "%d tasks are too many: a job has at most %d", n, muster.MaxArray)
 	}
 	seen := make(map[string]bool)
 	for _, a := range t.Matrix.Axes {
 		at := "matrix." + shorten([]byte(a.Name))
-		if !envPattern.MatchString(a.Name) || len(a.Name) > MaxName {
-			v.add(at, "", "the name of an axis has letters, digits and _, at most %d, and does not begin with a digit", MaxName)
+		if !envPattern.MatchString(a.Name) || len(a.Name) > muster.MaxName {
+			v.add(at, "", "the name of an axis has letters, digits and _, at most %d, and does not begin with a digit", muster.MaxName)
 		}
 		if lower := strings.ToLower(a.Name); seen[lower] {
 			v.add(at, "", "another axis has this name")
@@ -199,8 +195,8 @@ func (v *validator) elements(t *TaskSpec) {
 }
 
 func (v *validator) axis(at string, values []string) {
-	if len(values) == 0 || len(values) > MaxAxis {
-		v.add(at, "", "an axis has 1 to %d values, and this one has %d", MaxAxis, len(values))
+	if len(values) == 0 || len(values) > muster.MaxAxis {
+		v.add(at, "", "an axis has 1 to %d values, and this one has %d", muster.MaxAxis, len(values))
 	}
 	seen := make(map[string]bool, len(values))
 	for k, value := range values {
@@ -218,8 +214,8 @@ func (v *validator) env(env map[string]string) {
 	for _, name := range sortedKeys(env) {
 		at := "env." + shorten([]byte(name))
 		switch {
-		case !envPattern.MatchString(name) || len(name) > MaxLabel:
-			v.add(at, "", "the name of a variable has letters, digits and _, at most %d, and does not begin with a digit", MaxLabel)
+		case !envPattern.MatchString(name) || len(name) > maxLabel:
+			v.add(at, "", "the name of a variable has letters, digits and _, at most %d, and does not begin with a digit", maxLabel)
 		case strings.HasPrefix(strings.ToUpper(name), "MUSTER_"):
 			v.add(at, "", "names that begin with MUSTER_ are set by Muster: choose another one")
 		}
@@ -227,7 +223,7 @@ func (v *validator) env(env map[string]string) {
 	}
 }
 
-func (v *validator) resources(r *Request) {
+func (v *validator) resources(r *muster.Request) {
 	if !(r.CPUs >= 0 && r.CPUs <= 10_000) {
 		v.add("resources.cpus", "", "%v is not a number of cores: write 0 to 10000", r.CPUs)
 	} else if r.CPUs > 0 && r.CPUs < 0.001 {
@@ -235,14 +231,14 @@ func (v *validator) resources(r *Request) {
 	}
 	v.size("resources.memory", r.Memory)
 	v.size("resources.disk", r.Disk)
-	if r.PIDs < 0 || r.PIDs > MaxPIDs {
-		v.add("resources.pids", "", "%d is not a number of processes: write 0 to %d", r.PIDs, MaxPIDs)
+	if r.PIDs < 0 || r.PIDs > muster.MaxPIDs {
+		v.add("resources.pids", "", "%d is not a number of processes: write 0 to %d", r.PIDs, muster.MaxPIDs)
 	}
 	g := &r.GPUs
 	switch {
 	case g.Count < 0 || g.Count > 1024:
 		v.add("resources.gpus.count", "", "%d is not a number of GPUs: write 0 to 1024", g.Count)
-	case g.Count == 0 && *g != (GPURequest{}):
+	case g.Count == 0 && *g != (muster.GPURequest{}):
 		v.add("resources.gpus", "write count: 1", "it does not say how many GPUs")
 	}
 	v.size("resources.gpus.memory", g.Memory)
@@ -250,18 +246,18 @@ func (v *validator) resources(r *Request) {
 		v.add("resources.gpus.share", "write memory: 8GiB, or leave share out", "a share of a GPU needs its memory")
 	}
 	if g.Vendor != "" {
-		v.oneOf("resources.gpus.vendor", g.Vendor, Vendors...)
+		v.oneOf("resources.gpus.vendor", g.Vendor, muster.Vendors...)
 	}
-	v.text("resources.gpus.model", g.Model, MaxName)
+	v.text("resources.gpus.model", g.Model, muster.MaxName)
 }
 
-func (v *validator) size(at string, s Size) {
+func (v *validator) size(at string, s muster.Size) {
 	if s < 0 || s > 1<<50 {
 		v.add(at, "", "%d bytes are out of range: write 0 to 1024TiB", s)
 	}
 }
 
-func (v *validator) where(w *Where) {
+func (v *validator) where(w *muster.Where) {
 	for _, l := range []struct {
 		at    string
 		words []string
@@ -269,7 +265,7 @@ func (v *validator) where(w *Where) {
 		v.count(l.at, len(l.words))
 		for k, word := range l.words {
 			at := fmt.Sprintf("%s[%d]", l.at, k)
-			v.text(at, word, MaxLabel)
+			v.text(at, word, maxLabel)
 			if strings.TrimSpace(word) == "" {
 				v.add(at, "", "it is empty: write a name, or take it out")
 			}
@@ -281,7 +277,7 @@ func (v *validator) where(w *Where) {
 }
 
 // policies checks how a task is tried, stopped and given up.
-func (v *validator) policies(t *TaskSpec) {
+func (v *validator) policies(t *muster.TaskSpec) {
 	const day = 24 * time.Hour
 	v.duration("timeout", t.Timeout, 100*365*day)
 	v.duration("queue_timeout", t.QueueTimeout, 100*365*day)
@@ -298,16 +294,16 @@ func (v *validator) policies(t *TaskSpec) {
 		v.retryOn(fmt.Sprintf("retries.on[%d]", k), on)
 	}
 	if t.Kill.Signal != "" {
-		v.oneOf("kill.signal", t.Kill.Signal, Signals...)
+		v.oneOf("kill.signal", t.Kill.Signal, muster.Signals...)
 	}
 	v.duration("kill.grace", t.Kill.Grace, day)
 	v.duration("disconnect.grace", t.Disconnect.Grace, 30*day)
 	if t.Disconnect.Then != "" {
-		v.oneOf("disconnect.then", t.Disconnect.Then, ThenRequeue, ThenFail)
+		v.oneOf("disconnect.then", t.Disconnect.Then, muster.ThenRequeue, muster.ThenFail)
 	}
 }
 
-func (v *validator) duration(at string, d Duration, most time.Duration) {
+func (v *validator) duration(at string, d muster.Duration, most time.Duration) {
 	if d < 0 || d.Std() > most {
 		v.add(at, "", "%s is out of range: write 0 to %gh", d, most.Hours())
 	}
@@ -320,19 +316,19 @@ func (v *validator) retryOn(at, on string) {
 		}
 		return
 	}
-	if slices.Contains(Reasons, Reason(on)) {
+	if slices.Contains(muster.Reasons, muster.Reason(on)) {
 		return
 	}
 	known := []string{"exit:1"}
-	for _, r := range Reasons {
+	for _, r := range muster.Reasons {
 		known = append(known, string(r))
 	}
-	v.add(at, didYouMean(on, known), "%q is not a reason to retry: write exit:N or a reason such as %s or %s", shorten([]byte(on)), OutOfMemory, ExitCode)
+	v.add(at, didYouMean(on, known), "%q is not a reason to retry: write exit:N or a reason such as %s or %s", shorten([]byte(on)), muster.OutOfMemory, muster.ExitCode)
 }
 
 // inputs checks what the stage takes of others. needs are the stages that each
 // stage needs.
-func (v *validator) inputs(t *TaskSpec, index map[string]int, needs [][]int, stage int) {
+func (v *validator) inputs(t *muster.TaskSpec, index map[string]int, needs [][]int, stage int) {
 	if len(t.Inputs) == 0 {
 		return
 	}
@@ -340,7 +336,7 @@ func (v *validator) inputs(t *TaskSpec, index map[string]int, needs [][]int, sta
 	before := reachable(needs, stage)
 	lands := make(map[string]bool)
 	total := 0
-	for k, in := range t.Inputs[:min(len(t.Inputs), MaxList)] {
+	for k, in := range t.Inputs[:min(len(t.Inputs), maxList)] {
 		if len(v.wrong) >= maxWrong {
 			break
 		}
@@ -354,7 +350,7 @@ func (v *validator) inputs(t *TaskSpec, index map[string]int, needs [][]int, sta
 		case !before[j]:
 			v.add(at+".from", "add it to needs", "stage %s may not have ended by then", in.From)
 		default:
-			total = min(total, MaxInputs) + min(v.spec.Tasks[j].Size(), MaxInputs+1)
+			total = min(total, muster.MaxInputs) + min(v.spec.Tasks[j].Size(), muster.MaxInputs+1)
 		}
 		v.inside(at+".name", in.Name)
 		land := in.Name
@@ -367,8 +363,8 @@ func (v *validator) inputs(t *TaskSpec, index map[string]int, needs [][]int, sta
 		}
 		lands[land] = true
 	}
-	if total > MaxInputs {
-		v.add("inputs", "let the array write one archive, or merge in steps", "they are more than %d artifacts", MaxInputs)
+	if total > muster.MaxInputs {
+		v.add("inputs", "let the array write one archive, or merge in steps", "they are more than %d artifacts", muster.MaxInputs)
 	}
 }
 
@@ -408,8 +404,8 @@ func (v *validator) arguments(at string, args []string) {
 
 func (v *validator) argument(at, s string) {
 	switch {
-	case len(s) > MaxArgument:
-		v.add(at, "use script for long programs, and files or input for data", "it is %d bytes long: the system passes on %d", len(s), MaxArgument)
+	case len(s) > maxArgument:
+		v.add(at, "use script for long programs, and files or input for data", "it is %d bytes long: the system passes on %d", len(s), maxArgument)
 	case strings.ContainsRune(s, 0):
 		v.add(at, "", "it has a zero byte")
 	}

@@ -1,4 +1,10 @@
-package muster
+// Package valid says whether a job spec can be accepted. It promises that a spec in
+// which it finds nothing wrong is within all limits of a spec, says for each stage what
+// to do, once, and has stages that can all start. Each problem names the field that it is
+// about and, where that can be guessed, what was meant. What needs more than the spec is
+// left to others: references ${…} to package flow, the input of a kind to package kind,
+// files to those who have them.
+package valid
 
 import (
 	"encoding/json"
@@ -8,19 +14,18 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/muster-dev/muster"
 )
 
-// Limits that Validate holds, beside those of spec.go.
+// Limits of a spec, beside those of package muster.
 const (
-	MaxName     = 64        // bytes of a stage's, project's or axis' name, of a tag and of a label's name
-	MaxTitle    = 200       // bytes of a job's name
-	MaxLabels   = 64        // labels of a job
-	MaxLabel    = 256       // bytes of a label's value
-	MaxAxes     = 16        // axes of a matrix
-	MaxList     = 1_000     // entries of a list in a spec
-	MaxArgument = 1<<17 - 1 // bytes of one argument or environment value: what Linux passes on
-	MaxInputs   = 10_000    // artifacts that are put into one task's folder
-	MaxPIDs     = 1 << 22   // processes and threads of a task: what Linux has numbers for
+	maxTitle    = 200       // bytes of a job's name
+	maxLabels   = 64        // labels of a job
+	maxLabel    = 256       // bytes of a label's value
+	maxAxes     = 16        // axes of a matrix
+	maxList     = 1_000     // entries of a list in a spec
+	maxArgument = 1<<17 - 1 // bytes of one argument or environment value: what Linux passes on
 	maxWrong    = 100       // problems that are reported at once
 )
 
@@ -32,11 +37,11 @@ var (
 // reservedNames begin references that are not about a stage.
 var reservedNames = []string{"index", "matrix", "job"}
 
-// Validate returns what is wrong with s, in the order of the document, at most
+// Spec returns what is wrong with s, in the order of the document, at most
 // 100 problems, and nothing if it can be accepted. It looks at s as Normalize
 // leaves it, so s may be given before or after. References ${…} are not looked
 // at, nor is there anything that needs a machine or a server.
-func (s *Spec) Validate() []FieldError {
+func Spec(s *muster.Spec) []muster.FieldError {
 	v := &validator{spec: s.Normalize()}
 	v.job()
 	for i := range v.spec.Tasks {
@@ -48,42 +53,42 @@ func (s *Spec) Validate() []FieldError {
 
 // validator collects what is wrong.
 type validator struct {
-	spec  *Spec  // normalized
-	at    string // the path of the stage, with a dot
-	wrong []FieldError
+	spec  *muster.Spec // normalized
+	at    string       // the path of the stage, with a dot
+	wrong []muster.FieldError
 }
 
 // add notes a problem at a path below v.at. The hint may be empty.
 func (v *validator) add(path, hint, format string, args ...any) {
-	v.wrong = append(v.wrong, FieldError{Path: v.at + path, Message: fmt.Sprintf(format, args...), Hint: hint})
+	v.wrong = append(v.wrong, muster.FieldError{Path: v.at + path, Message: fmt.Sprintf(format, args...), Hint: hint})
 }
 
 func (v *validator) job() {
 	s := v.spec
-	v.text("name", s.Name, MaxTitle)
+	v.text("name", s.Name, maxTitle)
 	v.name("project", s.Project)
-	if p := *s.Priority; p < MinPriority || p > MaxPriority {
-		v.add("priority", "", "%d is out of range: write %d to %d, higher first", p, MinPriority, MaxPriority)
+	if p := *s.Priority; p < muster.MinPriority || p > muster.MaxPriority {
+		v.add("priority", "", "%d is out of range: write %d to %d, higher first", p, muster.MinPriority, muster.MaxPriority)
 	}
-	if len(s.Labels) > MaxLabels {
-		v.add("labels", "", "%d labels are too many: write at most %d", len(s.Labels), MaxLabels)
+	if len(s.Labels) > maxLabels {
+		v.add("labels", "", "%d labels are too many: write at most %d", len(s.Labels), maxLabels)
 	}
 	for _, name := range sortedKeys(s.Labels) {
-		if !labelPattern.MatchString(name) || len(name) > MaxName {
-			v.add("labels."+shorten([]byte(name)), "", "the name of a label has letters, digits and . _ - /, and at most %d of them", MaxName)
+		if !labelPattern.MatchString(name) || len(name) > muster.MaxName {
+			v.add("labels."+shorten([]byte(name)), "", "the name of a label has letters, digits and . _ - /, and at most %d of them", muster.MaxName)
 		}
-		v.text("labels."+shorten([]byte(name)), s.Labels[name], MaxLabel)
+		v.text("labels."+shorten([]byte(name)), s.Labels[name], maxLabel)
 	}
 	switch {
 	case len(s.Tasks) == 0:
 		v.add("tasks", "", "the job has no tasks: write at least one")
-	case len(s.Tasks) > MaxGroups:
-		v.add("tasks", "use array or matrix for tasks that are alike", "%d stages are too many: a job has at most %d", len(s.Tasks), MaxGroups)
+	case len(s.Tasks) > muster.MaxGroups:
+		v.add("tasks", "use array or matrix for tasks that are alike", "%d stages are too many: a job has at most %d", len(s.Tasks), muster.MaxGroups)
 	}
 	if b, err := json.Marshal(s); err != nil {
 		v.add("", "", "the spec cannot be written as JSON: %v", err)
-	} else if len(b) > MaxSpec {
-		v.add("", "bring large inputs as files", "the spec is %s as JSON: at most %s are allowed", Size(len(b)), Size(MaxSpec))
+	} else if len(b) > muster.MaxSpec {
+		v.add("", "bring large inputs as files", "the spec is %s as JSON: at most %s are allowed", muster.Size(len(b)), muster.Size(muster.MaxSpec))
 	}
 }
 
@@ -93,11 +98,11 @@ func (v *validator) graph() {
 	v.at = ""
 	total, most := 0, 0
 	for i := range v.spec.Tasks {
-		n := min(v.spec.Tasks[i].Size(), MaxArray+1)
+		n := min(v.spec.Tasks[i].Size(), muster.MaxArray+1)
 		total, most = total+n, max(most, n)
 	}
-	if total > MaxArray && most <= MaxArray {
-		v.add("tasks", "split it into several jobs", "the job has more than %d tasks", MaxArray)
+	if total > muster.MaxArray && most <= muster.MaxArray {
+		v.add("tasks", "split it into several jobs", "the job has more than %d tasks", muster.MaxArray)
 	}
 	index := make(map[string]int, len(v.spec.Tasks))
 	for i := range v.spec.Tasks {
@@ -131,7 +136,7 @@ func (v *validator) needs(i int, index map[string]int) []int {
 	v.at = fmt.Sprintf("tasks[%d].", i)
 	t := &v.spec.Tasks[i]
 	var known []int
-	for k, need := range t.Needs[:min(len(t.Needs), MaxList)] {
+	for k, need := range t.Needs[:min(len(t.Needs), maxList)] {
 		if len(v.wrong) >= maxWrong {
 			break
 		}
@@ -187,8 +192,8 @@ func findCycle(needs [][]int) []int {
 
 // name checks a name that stands in references, URLs and file names.
 func (v *validator) name(path, s string) {
-	if !namePattern.MatchString(s) || len(s) > MaxName {
-		v.add(path, "", "%q is not a name: write letters, digits, - and _, at most %d", shorten([]byte(s)), MaxName)
+	if !namePattern.MatchString(s) || len(s) > muster.MaxName {
+		v.add(path, "", "%q is not a name: write letters, digits, - and _, at most %d", shorten([]byte(s)), muster.MaxName)
 	}
 }
 
@@ -206,8 +211,8 @@ func (v *validator) text(path, s string, most int) {
 
 // count checks the length of a list.
 func (v *validator) count(path string, n int) {
-	if n > MaxList {
-		v.add(path, "", "%d entries are too many: at most %d are allowed", n, MaxList)
+	if n > maxList {
+		v.add(path, "", "%d entries are too many: at most %d are allowed", n, maxList)
 	}
 }
 
@@ -218,8 +223,17 @@ func (v *validator) oneOf(path, s string, known ...string) {
 	}
 }
 
+// shorten cuts a piece of a document to what fits into a message.
+func shorten(b []byte) string {
+	const most = 40
+	if r := []rune(string(b)); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return string(b)
+}
+
 func didYouMean(s string, known []string) string {
-	if near := Nearest(s, known); near != "" {
+	if near := muster.Nearest(s, known); near != "" {
 		return "did you mean " + near + "?"
 	}
 	return ""

@@ -1,4 +1,4 @@
-package muster
+package valid
 
 import (
 	"encoding/json"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/muster-dev/muster"
 )
 
 const fullSpec = `{"name": "digits: a demo", "project": "vision", "priority": 0, "labels": {"team/x": "vision"}, "tasks": [
@@ -29,20 +31,20 @@ const fullSpec = `{"name": "digits: a demo", "project": "vision", "priority": 0,
 	{"name": "end", "needs": ["middle"], "script": {"text": "x", "interpreter": ["python3", "-u"], "args": ["a"]}, "matrix": {"lr": [1, 2]},
 	 "inputs": [{"from": "train", "name": "model.pt"}, {"from": "middle", "name": "model.pt", "as": "in/m.pt"}]}]}`
 
-func TestValidateAcceptsWhatTheDocumentationShows(t *testing.T) {
-	var s Spec
+func TestSpecAcceptsWhatTheDocumentationShows(t *testing.T) {
+	var s muster.Spec
 	if err := json.Unmarshal([]byte(fullSpec), &s); err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range s.Validate() {
+	for _, e := range Spec(&s) {
 		t.Error(e)
 	}
-	if d := cmp.Diff(s.Validate(), s.Normalize().Validate()); d != "" {
+	if d := cmp.Diff(Spec(&s), Spec(s.Normalize())); d != "" {
 		t.Errorf("normalizing changes what is valid: %s", d)
 	}
 }
 
-func TestValidate(t *testing.T) {
+func TestSpec(t *testing.T) {
 	task := func(fields string) string { return `{"tasks": [{"run": "x", ` + fields + `}]}` }
 	hex := strings.Repeat("0a", 32)
 	for _, c := range []struct{ spec, path, says string }{
@@ -58,7 +60,7 @@ func TestValidate(t *testing.T) {
 		{`{"tasks": [{"run": []}]}`, "tasks[0].run", "is empty"},
 		{`{"tasks": [{"run": ["", "a"]}]}`, "tasks[0].run", "begins with the program"},
 		{`{"tasks": [{"run": ["a", "b\u0000"]}]}`, "tasks[0].run[1]", "zero byte"},
-		{`{"tasks": [{"run": "` + strings.Repeat("x", MaxArgument+1) + `"}]}`, "tasks[0].run", "131071"},
+		{`{"tasks": [{"run": "` + strings.Repeat("x", maxArgument+1) + `"}]}`, "tasks[0].run", "131071"},
 		{`{"tasks": [{"script": {}}]}`, "tasks[0].script", "this one has 0"},
 		{`{"tasks": [{"script": {"text": "a", "url": "https://x"}}]}`, "tasks[0].script", "this one has 2"},
 		{`{"tasks": [{"script": {"url": "ftp://x"}}]}`, "tasks[0].script.url", "not a URL"},
@@ -131,7 +133,7 @@ func TestValidate(t *testing.T) {
 		{task(`"image": "a@sha256:0a"`), "tasks[0].image", "not the name"},
 		{task(`"image": "-a"`), "tasks[0].image", "not the name"},
 		{task(`"image": "` + strings.Repeat("a/", 130) + `a"`), "tasks[0].image", "not the name"},
-		{task(`"image": "${index}` + strings.Repeat("x", MaxLabel) + `"`), "tasks[0].image", "at most 256"},
+		{task(`"image": "${index}` + strings.Repeat("x", maxLabel) + `"`), "tasks[0].image", "at most 256"},
 		{task(`"isolation": "containers"`), "tasks[0].isolation", "did you mean container?"},
 		{task(`"isolation": "container"`), "tasks[0].isolation", "needs an image"},
 		{task(`"isolation": "auto"`), "tasks[0].isolation", "needs an image"},
@@ -157,7 +159,7 @@ func TestValidate(t *testing.T) {
 		{task(`"image": "a", "container": {"mounts": ["/a:/muster/out"]}`), "tasks[0].container.mounts[0].target", "choose another folder"},
 		{task(`"image": "a", "container": {"mounts": ["/a:/dev"]}`), "tasks[0].container.mounts[0].target", "choose another folder"},
 		{task(`"image": "a", "container": {"mounts": ["/a:/x", "/b:/x"]}`), "tasks[0].container.mounts[1].target", "another mount"},
-		{task(`"image": "a", "container": {"mounts": [` + strings.Repeat(`"/a:/x", `, MaxMounts) + `"/a:/x"]}`), "tasks[0].container.mounts", "too many"},
+		{task(`"image": "a", "container": {"mounts": [` + strings.Repeat(`"/a:/x", `, maxMounts) + `"/a:/x"]}`), "tasks[0].container.mounts", "too many"},
 		{task(`"image": "a", "isolation": "auto", "network": "bridge"`), "tasks[0].network", "a process has no bridge"},
 		{task(`"network": "allowlist"`), "tasks[0].allow_hosts", "the allowlist is empty"},
 		{task(`"allow_hosts": ["a"]`), "tasks[0].allow_hosts", "network: allowlist"},
@@ -183,33 +185,33 @@ func TestValidate(t *testing.T) {
 		{`{"tasks": [{"name": "a", "run": "x"}, {"run": "x", "needs": ["a"], "inputs": [{"from": "a", "name": "m", "as": "../m"}]}]}`, "tasks[1].inputs[0].as", "not a path"},
 		{`{"tasks": [{"name": "a", "kind": "noop", "array": "0-10000"}, {"run": "x", "needs": ["a"], "inputs": [{"from": "a", "name": "m"}]}]}`,
 			"tasks[1].inputs", "more than 10000"},
-		{task(`"input": {"a": "` + strings.Repeat("y", MaxSpec) + `"}`), "", "at most 1MiB"},
+		{task(`"input": {"a": "` + strings.Repeat("y", muster.MaxSpec) + `"}`), "", "at most 1MiB"},
 	} {
-		var s Spec
+		var s muster.Spec
 		if err := json.Unmarshal([]byte(c.spec), &s); err != nil {
 			t.Errorf("%.80s: %v", c.spec, err)
 			continue
 		}
-		wrong := s.Validate()
+		wrong := Spec(&s)
 		if len(wrong) != 1 || wrong[0].Path != c.path || !strings.Contains(wrong[0].String(), c.says) {
 			t.Errorf("%.80s gives %v, want %s: …%s…", c.spec, wrong, c.path, c.says)
 		}
 	}
 }
 
-func TestValidateWhatOnlyCodeCanWrite(t *testing.T) {
-	for path, s := range map[string]TaskSpec{
-		"tasks[0].array":                {Array: &Array{Ranges: []Range{{First: 9, Last: 0, Step: 1}}}},
+func TestSpecOfWhatOnlyCodeCanWrite(t *testing.T) {
+	for path, s := range map[string]muster.TaskSpec{
+		"tasks[0].array":                {Array: &muster.Array{Ranges: []muster.Range{{First: 9, Last: 0, Step: 1}}}},
 		"tasks[0].input":                {Input: json.RawMessage(`{`)},
-		"tasks[0].resources.cpus":       {Resources: Request{CPUs: math.NaN()}},
-		"tasks[0].where.max_price":      {Where: Where{MaxPrice: math.Inf(1)}},
+		"tasks[0].resources.cpus":       {Resources: muster.Request{CPUs: math.NaN()}},
+		"tasks[0].where.max_price":      {Where: muster.Where{MaxPrice: math.Inf(1)}},
 		"tasks[0].timeout":              {Timeout: -1},
-		"tasks[0].resources.memory":     {Resources: Request{Memory: -1}},
+		"tasks[0].resources.memory":     {Resources: muster.Request{Memory: -1}},
 		"tasks[0].outputs[0]":           {Outputs: []string{"a\xff"}},
-		"tasks[0].resources.gpus.model": {Resources: Request{GPUs: GPURequest{Count: 1, Model: "a\x00"}}},
+		"tasks[0].resources.gpus.model": {Resources: muster.Request{GPUs: muster.GPURequest{Count: 1, Model: "a\x00"}}},
 	} {
-		s.Run = &Command{Shell: "x"}
-		wrong := (&Spec{Tasks: []TaskSpec{s}}).Validate()
+		s.Run = &muster.Command{Shell: "x"}
+		wrong := Spec(&muster.Spec{Tasks: []muster.TaskSpec{s}})
 		found := false
 		for _, e := range wrong {
 			found = found || e.Path == path
@@ -220,45 +222,16 @@ func TestValidateWhatOnlyCodeCanWrite(t *testing.T) {
 	}
 }
 
-func TestValidateEnds(t *testing.T) {
-	s := Spec{}
-	for i := range MaxGroups {
-		need := make([]string, MaxList)
+func TestSpecEnds(t *testing.T) {
+	s := muster.Spec{}
+	for i := range muster.MaxGroups {
+		need := make([]string, maxList)
 		for k := range need {
 			need[k] = fmt.Sprintf("missing-%d-%d", i, k)
 		}
-		s.Tasks = append(s.Tasks, TaskSpec{Name: fmt.Sprintf("stage-with-a-long-name-%d", i), Kind: KindNoop, Needs: need})
+		s.Tasks = append(s.Tasks, muster.TaskSpec{Name: fmt.Sprintf("stage-with-a-long-name-%d", i), Kind: muster.KindNoop, Needs: need})
 	}
-	if n := len(s.Validate()); n != maxWrong {
+	if n := len(Spec(&s)); n != maxWrong {
 		t.Errorf("%d problems, want %d", n, maxWrong)
-	}
-}
-
-func TestNormalize(t *testing.T) {
-	s := &Spec{Tasks: []TaskSpec{{Run: &Command{Shell: "x"}, Checkpoint: &Checkpoint{Path: "ckpt/"}}, {Files: "."}, {Name: "n", Script: &Script{Text: "x"}}, {Python: &Python{}}, {}}}
-	n := s.Normalize()
-	var got []string
-	for _, task := range n.Tasks {
-		got = append(got, task.Name+" "+task.Kind)
-	}
-	if d := cmp.Diff([]string{"stage-1 process", "stage-2 script", "n script", "stage-4 script", "stage-5 "}, got); d != "" {
-		t.Error(d)
-	}
-	if n.Name != "job" || n.Project != "default" || *n.Priority != 50 {
-		t.Errorf("%s %s %d", n.Name, n.Project, *n.Priority)
-	}
-	if p := n.Tasks[0].Checkpoint.Path; p != "ckpt" {
-		t.Errorf("the checkpoint's folder is %s", p)
-	}
-	if s.Tasks[0].Name != "" || s.Priority != nil || s.Tasks[0].Checkpoint.Path != "ckpt/" {
-		t.Error("the original was changed")
-	}
-	if d := cmp.Diff(n, n.Normalize()); d != "" {
-		t.Errorf("normalizing twice is not the same as once: %s", d)
-	}
-	one := (&Spec{Tasks: []TaskSpec{{Name: "digits"}}}).Normalize()
-	plain := (&Spec{Tasks: []TaskSpec{{}}}).Normalize()
-	if one.Name != "digits" || plain.Tasks[0].Name != "task" {
-		t.Errorf("%s, %s", one.Name, plain.Tasks[0].Name)
 	}
 }

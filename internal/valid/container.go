@@ -1,4 +1,4 @@
-package muster
+package valid
 
 import (
 	"fmt"
@@ -6,20 +6,16 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/muster-dev/muster"
 )
 
-// MaxMounts and MaxHosts bound lists of a spec.
+// Limits of what a task runs in.
 const (
-	MaxMounts  = 64  // folders of the worker in a container
-	MaxHosts   = 256 // entries of allow_hosts
+	maxMounts  = 64  // folders of the worker in a container
+	maxHosts   = 256 // entries of allow_hosts
 	minShmSize = 64 << 10
 )
-
-// Capabilities lists those that container.capabilities may name: what Docker grants by default.
-var Capabilities = []string{
-	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW",
-	"SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
-}
 
 var (
 	userPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,31})?$`)
@@ -28,26 +24,26 @@ var (
 )
 
 // container checks what a task runs in.
-func (v *validator) container(t *TaskSpec) {
+func (v *validator) container(t *muster.TaskSpec) {
 	if t.Isolation != "" {
-		v.oneOf("isolation", t.Isolation, IsolationContainer, IsolationProcess, IsolationAuto)
+		v.oneOf("isolation", t.Isolation, muster.IsolationContainer, muster.IsolationProcess, muster.IsolationAuto)
 	}
 	switch {
-	case t.Kind == KindNoop && (t.Image != "" || t.Container != nil || t.Isolation == IsolationContainer):
+	case t.Kind == muster.KindNoop && (t.Image != "" || t.Container != nil || t.Isolation == muster.IsolationContainer):
 		v.add("kind", "leave kind out", "a noop runs in no container")
-	case t.Image == "" && t.Kind == KindContainer:
+	case t.Image == "" && t.Kind == muster.KindContainer:
 		v.add("image", "such as image: python:3.12", "a container needs an image")
-	case t.Image == "" && (t.Isolation == IsolationContainer || t.Isolation == IsolationAuto):
+	case t.Image == "" && (t.Isolation == muster.IsolationContainer || t.Isolation == muster.IsolationAuto):
 		v.add("isolation", "write image: its name", "a container needs an image")
 	case t.Image == "" && t.Container != nil:
 		v.add("container", "write image: its name", "the options are of a container, which needs an image")
-	case t.Image != "" && t.Isolation == IsolationProcess:
+	case t.Image != "" && t.Isolation == muster.IsolationProcess:
 		v.add("isolation", "take one of them out, or write isolation: auto", "a process has no image")
-	case t.Kind == KindContainer && t.Isolation == IsolationProcess, t.Kind == KindContainer && t.Isolation == IsolationAuto:
+	case t.Kind == muster.KindContainer && t.Isolation == muster.IsolationProcess, t.Kind == muster.KindContainer && t.Isolation == muster.IsolationAuto:
 		v.add("isolation", "leave kind out", "tasks of kind container always run in one")
-	case t.Python != nil && t.Isolation == IsolationContainer:
+	case t.Python != nil && t.Isolation == muster.IsolationContainer:
 		v.add("python", "use an image that has the packages", "no environment is built in a container")
-	case t.Launcher != "" && t.Kind == KindContainer && t.Run == nil:
+	case t.Launcher != "" && t.Kind == muster.KindContainer && t.Run == nil:
 		v.add("launcher", "write run: the script and its arguments", "a launcher does not start an image's own command")
 	}
 	v.image(t.Image)
@@ -59,15 +55,15 @@ func (v *validator) container(t *TaskSpec) {
 // image checks the form of a reference. One with ${…} is known later.
 func (v *validator) image(ref string) {
 	if ref == "" || strings.Contains(ref, "${") {
-		v.text("image", ref, MaxLabel)
+		v.text("image", ref, maxLabel)
 		return
 	}
-	if _, _, ok := ParseImage(ref); ok {
+	if _, _, ok := muster.ParseImage(ref); ok {
 		return
 	}
 	hint := "such as python:3.12 or ghcr.io/acme/train@sha256: and 64 hex digits"
 	if lower := strings.ToLower(ref); lower != ref {
-		if _, _, ok := ParseImage(lower); ok {
+		if _, _, ok := muster.ParseImage(lower); ok {
 			hint = "names of images have small letters: write " + lower
 		}
 	}
@@ -75,7 +71,7 @@ func (v *validator) image(ref string) {
 }
 
 // options checks how a container is made. memory is what the task may have, 0 for no limit.
-func (v *validator) options(c *Container, memory Size) {
+func (v *validator) options(c *muster.Container, memory muster.Size) {
 	v.arguments("container.entrypoint", c.Entrypoint)
 	if len(c.Entrypoint) > 0 && c.Entrypoint[0] == "" {
 		v.add("container.entrypoint", "", "the list begins with the program")
@@ -87,20 +83,20 @@ func (v *validator) options(c *Container, memory Size) {
 		v.add("container.user", "such as 1000, 1000:1000 or nobody", "%q is not a user", shorten([]byte(c.User)))
 	}
 	if c.Pull != "" {
-		v.oneOf("container.pull", c.Pull, PullMissing, PullAlways, PullNever)
+		v.oneOf("container.pull", c.Pull, muster.PullMissing, muster.PullAlways, muster.PullNever)
 	}
 	switch {
 	case c.ShmSize != 0 && c.ShmSize < minShmSize, c.ShmSize > 1<<50:
-		v.add("container.shm_size", "", "%s is out of range: write %s to 1024TiB", c.ShmSize, Size(minShmSize))
+		v.add("container.shm_size", "", "%s is out of range: write %s to 1024TiB", c.ShmSize, muster.Size(minShmSize))
 	case memory > 0 && c.ShmSize > memory:
 		v.add("container.shm_size", "it counts as memory", "%s is more than resources.memory, %s", c.ShmSize, memory)
 	}
 	v.count("container.capabilities", len(c.Capabilities))
 	for k, name := range c.Capabilities {
-		v.oneOf(fmt.Sprintf("container.capabilities[%d]", k), strings.TrimPrefix(name, "CAP_"), Capabilities...)
+		v.oneOf(fmt.Sprintf("container.capabilities[%d]", k), strings.TrimPrefix(name, "CAP_"), muster.Capabilities...)
 	}
-	if len(c.Mounts) > MaxMounts {
-		v.add("container.mounts", "", "%d mounts are too many: at most %d are allowed", len(c.Mounts), MaxMounts)
+	if len(c.Mounts) > maxMounts {
+		v.add("container.mounts", "", "%d mounts are too many: at most %d are allowed", len(c.Mounts), maxMounts)
 		return
 	}
 	for k, m := range c.Mounts {
@@ -110,7 +106,7 @@ func (v *validator) options(c *Container, memory Size) {
 		switch {
 		case m.Target == "/", slices.Contains([]string{"muster", "proc", "sys", "dev"}, strings.Split(m.Target+"/", "/")[1]):
 			v.add(at+".target", "", "%s is taken by the system or by Muster: choose another folder", m.Target)
-		case slices.ContainsFunc(c.Mounts[:k], func(o Mount) bool { return o.Target == m.Target }):
+		case slices.ContainsFunc(c.Mounts[:k], func(o muster.Mount) bool { return o.Target == m.Target }):
 			v.add(at+".target", "", "another mount is at %s, too", shorten([]byte(m.Target)))
 		}
 	}
@@ -125,23 +121,23 @@ func (v *validator) absolute(at, p string) {
 }
 
 // network checks what a task may reach.
-func (v *validator) network(t *TaskSpec) {
+func (v *validator) network(t *muster.TaskSpec) {
 	if t.Network != "" {
-		v.oneOf("network", t.Network, NetworkHost, NetworkBridge, NetworkAllowlist, NetworkNone)
+		v.oneOf("network", t.Network, muster.NetworkHost, muster.NetworkBridge, muster.NetworkAllowlist, muster.NetworkNone)
 	}
 	switch {
-	case t.Network == NetworkBridge && t.Isolation != IsolationContainer:
-		v.add("network", "leave it out for what is usual", "a process has no bridge: write %s, %s or %s", NetworkHost, NetworkAllowlist, NetworkNone)
-	case t.Network == NetworkAllowlist && len(t.AllowHosts) == 0:
+	case t.Network == muster.NetworkBridge && t.Isolation != muster.IsolationContainer:
+		v.add("network", "leave it out for what is usual", "a process has no bridge: write %s, %s or %s", muster.NetworkHost, muster.NetworkAllowlist, muster.NetworkNone)
+	case t.Network == muster.NetworkAllowlist && len(t.AllowHosts) == 0:
 		v.add("allow_hosts", "write a list such as [pypi.org], or network: none", "the allowlist is empty")
-	case t.Network != NetworkAllowlist && len(t.AllowHosts) > 0:
+	case t.Network != muster.NetworkAllowlist && len(t.AllowHosts) > 0:
 		v.add("allow_hosts", "write network: allowlist", "the list is of no use without the allowlist")
 	}
-	if len(t.AllowHosts) > MaxHosts {
-		v.add("allow_hosts", "", "%d entries are too many: at most %d are allowed", len(t.AllowHosts), MaxHosts)
+	if len(t.AllowHosts) > maxHosts {
+		v.add("allow_hosts", "", "%d entries are too many: at most %d are allowed", len(t.AllowHosts), maxHosts)
 	}
-	for k, host := range t.AllowHosts[:min(len(t.AllowHosts), MaxHosts)] {
-		if len(host) > MaxLabel || !hostPattern.MatchString(host) {
+	for k, host := range t.AllowHosts[:min(len(t.AllowHosts), maxHosts)] {
+		if len(host) > maxLabel || !hostPattern.MatchString(host) {
 			v.add(fmt.Sprintf("allow_hosts[%d]", k), "such as pypi.org, *.hf.co:443, 10.0.0.5:8080 or 10.0.0.0/8", "%q is not a host", shorten([]byte(host)))
 		}
 	}
