@@ -80,8 +80,9 @@ var rules = map[string]rule{
 	"agent/probe":       {ring: adapter, mine: []string{"agent/gpu", "agent/limit"}, third: []string{"github.com/shirou/gopsutil", "golang.org/x/sys"}},
 	"agent/gpu":         {ring: adapter, third: []string{"golang.org/x/"}},
 	"agent/devices":     {ring: adapter, mine: []string{"agent/run", "agent/gpu"}, third: []string{"golang.org/x/"}},
-	"agent/limit":       {ring: adapter, mine: []string{"agent/run", "agent/limit/landlock", "agent/limit/netns"}, third: []string{"golang.org/x/"}},
+	"agent/limit":       {ring: adapter, mine: []string{"agent/run", "agent/limit/cgroup", "agent/limit/landlock", "agent/limit/netns"}, third: []string{"golang.org/x/"}},
 
+	"agent/limit/cgroup":   {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
 	"agent/limit/landlock": {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
 	"agent/limit/netns":    {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
-	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/limit/cgroup"
 	"github.com/muster-dev/muster/internal/agent/shim"
 )
 
@@ -146,8 +146,8 @@ func (r *round) groups(context.Context) []Finding {
 	if err != nil {
 		return nil // running tells of it
 	}
-	var own, others []limit.Left
-	for _, g := range limit.LeftBehind(r.Data) {
+	var own, others []cgroup.Left
+	for _, g := range cgroup.LeftBehind(r.Data) {
 		switch {
 		case g.Own && !l.alive():
 			own = append(own, g)
@@ -177,7 +177,7 @@ func (r *round) groups(context.Context) []Finding {
 	return list
 }
 
-func leftGroups(own []limit.Left) Finding {
+func leftGroups(own []cgroup.Left) Finding {
 	groups := 0
 	for _, g := range own {
 		groups += 1 + g.Groups
@@ -189,14 +189,14 @@ func leftGroups(own []limit.Left) Finding {
 	return finding("groups", Warning, "`muster doctor --fix` removes them, a worker that starts does as well", "%s of a worker that is gone%s: %s", plural(groups, "control group"), with, paths(own))
 }
 
-func busy(groups []limit.Left) (n int) {
+func busy(groups []cgroup.Left) (n int) {
 	for _, g := range groups {
 		n += g.Processes
 	}
 	return n
 }
 
-func paths(groups []limit.Left) string {
+func paths(groups []cgroup.Left) string {
 	var all []string
 	for _, g := range groups {
 		all = append(all, g.Path)

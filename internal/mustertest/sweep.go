@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/limit/cgroup"
 )
 
 // leaveNothing ends, after the test, what a killed worker with its data in dir leaves
@@ -34,7 +34,7 @@ func leaveNothing(tb testing.TB, dir string) {
 
 // removeGroups removes the control groups of a worker that has ended.
 func removeGroups(dir string) (err error) {
-	for _, l := range limit.LeftBehind(dir) {
+	for _, l := range cgroup.LeftBehind(dir) {
 		if l.Own {
 			err = errors.Join(err, l.Remove())
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/limit"
+	"github.com/muster-dev/muster/internal/agent/limit/cgroup"
 	"github.com/muster-dev/muster/internal/mustertest"
 	"github.com/muster-dev/muster/internal/mustertest/engines"
 )
@@ -106,7 +106,7 @@ func (b *boxes) nothingLeft() {
 				err = errors.Join(err, fmt.Errorf("the folder %s is there", e.Name()))
 			}
 		}
-		for _, l := range limit.LeftBehind(b.dir) {
+		for _, l := range cgroup.LeftBehind(b.dir) {
 			if l.Own && (l.Groups > 0 || l.Processes > 0) {
 				err = errors.Join(err, fmt.Errorf("%s has %d groups and %d processes", l.Path, l.Groups, l.Processes))
 			}

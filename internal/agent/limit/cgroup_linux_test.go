@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -101,11 +103,11 @@ func TestKillFindsAll(t *testing.T) {
 	p.wait()
 	task.empty()
 	w.limits.Release(task.confine)
-	w.limits.groups.removeLate(removeWait)
 	for _, g := range task.confine.Cgroups {
-		if _, err := os.Stat(g.Path); err == nil && !g.Shared {
-			t.Errorf("%s is left", g.Path)
-		}
+		await(t, g.Path+" is removed", func() bool {
+			w.limits.groups.RemoveLate()
+			return g.Shared || !exists(g.Path)
+		})
 	}
 	if err := Kill(task.confine); err != nil {
 		t.Errorf("to kill what is gone: %v", err)
@@ -124,13 +126,12 @@ func TestFreeze(t *testing.T) {
 	group := task.confine.Cgroups[slices.IndexFunc(task.confine.Cgroups, func(g run.Cgroup) bool { return !g.Shared })]
 	if group.Unified {
 		await(t, "the group is frozen", func() bool {
-			frozen, ok := field(filepath.Join(group.Path, "cgroup.events"), "frozen")
-			return ok && frozen == 1
+			return field(t, filepath.Join(group.Path, "cgroup.events"), "frozen") == 1
 		})
 	} else {
-		all, err := processes(group.Path)
-		if err != nil || len(all) < 2 {
-			t.Fatal(all, err)
+		all := processes(t, group.Path)
+		if len(all) < 2 {
+			t.Fatal(all)
 		}
 		for _, pid := range all {
 			await(t, fmt.Sprintf("process %d is stopped", pid), func() bool { return state(pid) == 'T' })
@@ -153,11 +154,8 @@ func TestQuotaOfProcessors(t *testing.T) {
 	task := w.task(func(r *run.Task) { r.Grant.CPUs = 0.1 })
 	p := task.shell("while :; do :; done")
 	group := task.confine.Cgroups[slices.IndexFunc(task.confine.Cgroups, func(g run.Cgroup) bool { return slices.Contains(g.Controllers, "cpu") })]
-	for throttled := int64(0); throttled < 3; { // the kernel counts the periods in which it was held back
-		var ok bool
-		if throttled, ok = field(filepath.Join(group.Path, "cpu.stat"), "nr_throttled"); !ok {
-			t.Fatal("the kernel does not count")
-		}
+	for throttled := 0; throttled < 3; { // the kernel counts the periods in which it was held back
+		throttled = field(t, filepath.Join(group.Path, "cpu.stat"), "nr_throttled")
 	}
 	if n := w.limits.Counted(task.confine); n.CPU == nil || *n.CPU <= 0 {
 		t.Errorf("the time of processors is %v", n.CPU)
@@ -222,10 +220,15 @@ func TestGroupsClearedAway(t *testing.T) {
 	w := newWorld(t, nil)
 	w.needs("pids")
 	w.limits.Close()
-	w.task(nil).expect("echo on", "on", 0)
-	for _, p := range w.limits.groups.places {
-		if most, ok := number(filepath.Join(p.dir, "pids.max")); p.has("pids") && (!ok || most != int64(w.limits.all.pids)) {
-			t.Errorf("all tasks may have %d processes, want %d", most, w.limits.all.pids)
+	task := w.task(nil)
+	task.expect("echo on", "on", 0)
+	for _, g := range task.confine.Cgroups {
+		if !slices.Contains(g.Controllers, "pids") {
+			continue
+		}
+		most, err := os.ReadFile(filepath.Join(filepath.Dir(g.Path), "pids.max"))
+		if err != nil || strings.TrimSpace(string(most)) != strconv.Itoa(w.limits.pids) {
+			t.Errorf("all tasks may have %q processes, want %d: %v", most, w.limits.pids, err)
 		}
 	}
 }

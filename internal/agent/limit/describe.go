@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/muster-dev/muster/internal/agent/limit/cgroup"
 	"github.com/muster-dev/muster/internal/agent/limit/landlock"
 )
 
@@ -43,25 +44,14 @@ type Description struct {
 // Describe finds out how tasks would be held, and changes nothing. Of cfg it
 // takes TaskUser and Sandbox.
 func Describe(cfg Config) Description {
-	trees := mounted("")
+	version, controllers, why := cgroup.Describe()
 	d := Description{
-		Cgroups: versions(trees), Landlock: landlock.ABI(), User: cfg.TaskUser,
+		Cgroups: version, Controllers: controllers, Landlock: landlock.ABI(), User: cfg.TaskUser,
 		CPUs: Way{By: ByNothing}, Memory: Way{By: ByWatch}, PIDs: Way{By: ByWatch},
 		Disk: Way{By: ByWatch, Why: "no quota is set on the file system"},
 	}
 	if cfg.TaskUser != "" {
 		d.PIDs.By = ByRlimit
-	}
-	why := map[string]string{}
-	for i := range trees {
-		_, controllers, err := trees[i].home()
-		if err == nil {
-			d.Controllers = append(d.Controllers, controllers...)
-			continue
-		}
-		for _, c := range trees[i].controllers {
-			why[c] = err.Error()
-		}
 	}
 	for name, way := range map[string]*Way{"cpu": &d.CPUs, "memory": &d.Memory, "pids": &d.PIDs} {
 		switch {
@@ -107,21 +97,5 @@ func (d *Description) sandbox(cfg Config) {
 	}
 	if cfg.TaskUser == "" && os.Geteuid() == 0 && none == "" {
 		d.Files.Why = strings.TrimPrefix(d.Files.Why+"; tasks run as root: named sockets of root's, such as a container engine's, are open to them; give --task-user", "; ")
-	}
-}
-
-// versions names the versions of control groups that can be of use.
-func versions(trees []tree) string {
-	one := slices.ContainsFunc(trees, func(t tree) bool { return !t.unified })
-	two := slices.ContainsFunc(trees, func(t tree) bool { return t.unified })
-	switch {
-	case one && two:
-		return "hybrid"
-	case one:
-		return "v1"
-	case two:
-		return "v2"
-	default:
-		return "none"
 	}
 }

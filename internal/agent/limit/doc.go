@@ -23,15 +23,9 @@
 //
 // # Control groups
 //
-// The worker's group, muster- and a hash of its data dir, lies below the group in which
-// the worker was started, and bounds all tasks together: the memory that is offered,
-// and half of the processes that the machine may have. In it each attempt has one,
-// in version 1 one for each controller that it needs. Always that is pids; memory and cpu if it
-// names them, since each costs tens of microseconds. In version 2 the worker moves
-// itself into a group beside, because groups with others in them may have no
-// processes. Where the worker may not make groups it goes up to one where it may, unless
-// it would leave a limit behind. Where there is none, memory, processes and threads are
-// watched by others, and processor time is not limited.
+// One of the worker bounds all tasks together, and in it each attempt has its own: package
+// cgroup has where they lie, and what is done with them. Where there is none, memory, processes
+// and threads are watched by others, and processor time is not limited.
 //
 // # The sandbox
 //

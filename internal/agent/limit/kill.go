@@ -1,12 +1,38 @@
 package limit
 
-import "github.com/muster-dev/muster/internal/agent/run"
+import (
+	"errors"
+
+	"github.com/muster-dev/muster/internal/agent/limit/cgroup"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
 
 // Kill ends every process in the groups of c, those that are being forked
 // included, and returns when they are gone, or an error when they do not go. Without groups,
 // or without c, it does nothing: others know the task's processes.
-func Kill(c *run.Confine) error { return kill(c) }
+func Kill(c *run.Confine) error {
+	if c == nil {
+		return nil
+	}
+	var errs []error
+	for i := range c.Cgroups {
+		if g := &c.Cgroups[i]; !g.Shared {
+			errs = append(errs, cgroup.Empty(g))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // Freeze stops every process in the groups of c, or lets them go on. It reports
 // false if no group can do that here.
-func Freeze(c *run.Confine, on bool) (bool, error) { return freeze(c, on) }
+func Freeze(c *run.Confine, on bool) (bool, error) {
+	if c == nil {
+		return false, nil
+	}
+	for i := range c.Cgroups {
+		if g := &c.Cgroups[i]; !g.Shared { // those of version 1 have the same processes in them: one will do
+			return true, cgroup.Freeze(g, on)
+		}
+	}
+	return false, nil
+}

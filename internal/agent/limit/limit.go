@@ -2,18 +2,16 @@ package limit
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/limit/cgroup"
 	"github.com/muster-dev/muster/internal/agent/limit/landlock"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
@@ -51,11 +49,8 @@ type Limits struct {
 	user   *run.User // nil for the worker's own
 	paths  *paths    // nil for no sandbox
 	tools  *paths    // of the worker's own user
-	groups *groups
-	all    totals
-
-	seek     sync.Once // for contains
-	contains *groups   // of containers; nil for none
+	groups *cgroup.Groups
+	pids   int // of all tasks together; 0 means that it is not known
 
 	mu    sync.Mutex
 	shown map[string]bool // folders that other users may read
@@ -87,15 +82,8 @@ func New(cfg Config) (*Limits, error) {
 	if cfg.Sandbox != Off {
 		l.paths, l.tools = l.newPaths(l.user), l.newPaths(nil)
 	}
-	l.all = totals{memory: cfg.Memory, pids: share(""), swap: cfg.Swap}
-	var notes []string
-	l.groups, notes = settle(mounted(""), groupName(cfg.Data), l.all, func(path string) error { return os.Mkdir(path, 0o755) }) //nolint:gosec // as all of them are
-	if notes = slices.DeleteFunc(notes, func(note string) bool { return note == errNoControllers.Error() }); len(notes) > 0 {
-		cfg.Log.Info("some limits of tasks are watched, not enforced", slog.String("why", strings.Join(notes, "; ")))
-	}
-	if err := l.remember(); err != nil {
-		cfg.Log.Warn("control groups may stay behind if the worker is killed", slog.Any("error", err))
-	}
+	l.pids = cgroup.Share()
+	l.groups = cgroup.New(cfg.Data, cgroup.Totals{Memory: cfg.Memory, PIDs: l.pids, Swap: cfg.Swap}, cfg.Log)
 	return l, nil
 }
 
@@ -137,24 +125,6 @@ func (l *Limits) newPaths(u *run.User) *paths {
 		home = "/root"
 	}
 	return newPaths(l.cfg.Data, os.Getenv("PATH"), home, u == nil && os.Geteuid() == 0, l.cfg.Read, l.cfg.Write)
-}
-
-// groupName is that of a worker's groups: the same in each of its lives.
-func groupName(data string) string {
-	sum := sha256.Sum256([]byte(data))
-	return groupPrefix + hex.EncodeToString(sum[:4])
-}
-
-// share is how many processes and threads all tasks together may have: half of
-// what the machine may. 0 means that it is not known. root stands before all paths.
-func share(root string) int {
-	least := 0
-	for _, file := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
-		if n, ok := number(root + file); ok && (least == 0 || int(n)/2 < least) {
-			least = int(n) / 2
-		}
-	}
-	return least
 }
 
 // setUser finds whom tasks run as, and lets it into the worker's folders.
@@ -205,25 +175,48 @@ func (l *Limits) Confine(t *run.Task, f run.Folders) (*run.Confine, error) {
 
 // hold makes an attempt's control groups, and notes what these cannot enforce.
 func (l *Limits) hold(c *run.Confine, t *run.Task) error {
-	wanted := need{cpus: t.Grant.CPUs, memory: t.Grant.Memory, pids: l.mostPIDs(t), swap: l.cfg.Swap}
-	list, done, err := l.groups.make(attemptName(t.Attempt), wanted)
+	wanted := l.need(t)
+	list, done, err := l.groups.Make(t.Attempt, wanted)
 	if err != nil {
 		// Not the cause: the kernel has no space for another group, not the disk.
 		return run.Failf(muster.WorkerInternal, "%v", err)
 	}
 	c.Cgroups = list
 	c.WatchDisk = t.Grant.Disk
-	if done.memory == 0 {
-		c.WatchMemory = wanted.memory
+	if done.Memory == 0 {
+		c.WatchMemory = wanted.Memory
 	}
-	if done.pids == 0 {
-		c.WatchPIDs = wanted.pids
-		if c.User != nil && l.all.pids > 0 {
+	if done.PIDs == 0 {
+		c.WatchPIDs = wanted.PIDs
+		if c.User != nil && l.pids > 0 {
 			// Counted for all processes of the user, which are tasks.
-			c.Rlimits = []run.Rlimit{{Name: "nproc", Value: uint64(l.all.pids)}}
+			c.Rlimits = []run.Rlimit{{Name: "nproc", Value: uint64(l.pids)}}
 		}
 	}
 	return nil
+}
+
+// need is what an attempt is held to.
+func (l *Limits) need(t *run.Task) cgroup.Need {
+	n := cgroup.Need{CPUs: t.Grant.CPUs, Memory: t.Grant.Memory, PIDs: t.Grant.PIDs, Swap: l.cfg.Swap}
+	if n.PIDs <= 0 {
+		n.PIDs = l.cfg.PIDs
+	}
+	return n
+}
+
+// Contain makes the control groups of an attempt that runs in a container. What the task was granted
+// is its engine's to limit, too, but for the disk.
+func (l *Limits) Contain(t *run.Task) (*run.Confine, error) {
+	c := &run.Confine{WatchDisk: t.Grant.Disk}
+	if t.Grant.PIDs == 0 {
+		c.WatchPIDs = l.cfg.PIDs
+	}
+	var err error
+	if c.Cgroups, c.Parent, err = l.groups.Contain(t.Attempt, l.need(t)); err != nil {
+		return nil, run.Failf(muster.WorkerInternal, "%v", err) // see hold
+	}
+	return c, nil
 }
 
 // Tool makes what holds a program of the worker's own that may run what tasks chose.
@@ -290,11 +283,11 @@ func (l *Limits) show(dir string) error {
 
 // Counted tells what the kernel counted of a task so far. The peak of its memory is
 // with the files that the kernel keeps in memory for it.
-func (l *Limits) Counted(c *run.Confine) run.Counted { return counted(c) }
+func (l *Limits) Counted(c *run.Confine) run.Counted { return cgroup.Counted(c) }
 
 // Release removes what Confine or Contain made, once nothing of the task is left. What is
 // about to end is left for Run.
-func (l *Limits) Release(c *run.Confine) { l.groups.remove(c.Cgroups) }
+func (l *Limits) Release(c *run.Confine) { l.groups.Remove(c.Cgroups) }
 
 // Run removes what Release had to leave, until ctx is done.
 func (l *Limits) Run(ctx context.Context) error {
@@ -305,7 +298,7 @@ func (l *Limits) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			l.groups.removeLate(0)
+			l.groups.RemoveLate()
 		}
 	}
 }
@@ -313,13 +306,11 @@ func (l *Limits) Run(ctx context.Context) error {
 // Sweep ends what attempts of earlier lives of the worker left in control groups,
 // and removes those. The attempts of keep go on.
 func (l *Limits) Sweep(keep ...*run.Confine) error {
-	kept := map[string]bool{}
+	var kept []run.Cgroup
 	for _, c := range keep {
-		for i := range c.Cgroups {
-			kept[c.Cgroups[i].Path] = true
-		}
+		kept = append(kept, c.Cgroups...)
 	}
-	if err := sweep(l.known(), kept); err != nil {
+	if err := l.groups.Sweep(kept); err != nil {
 		return muster.Errorf(muster.Internal, "control groups of earlier tasks cannot be removed: %w", err)
 	}
 	return nil
@@ -327,43 +318,4 @@ func (l *Limits) Sweep(keep ...*run.Confine) error {
 
 // Close removes the groups that all tasks are in, unless some are in them still. It
 // is for a worker that ends and leaves nothing running.
-func (l *Limits) Close() {
-	l.groups.removeLate(removeWait)
-	for _, path := range l.known() {
-		_ = os.Remove(path) // the next life finds it
-	}
-}
-
-// remember adds this life's groups to the record of those of all lives: another life may have been
-// started in another place.
-func (l *Limits) remember() error {
-	known := l.known()
-	return os.WriteFile(l.record(), []byte(strings.Join(known, "\n")+"\n"), 0o600)
-}
-
-// recordFile names, in the data dir, the groups that all lives of the worker made.
-const recordFile = "cgroups"
-
-func (l *Limits) record() string { return filepath.Join(l.cfg.Data, recordFile) }
-
-// known lists the groups in which those of attempts may be, of any life.
-func (l *Limits) known() []string {
-	var list []string
-	for _, path := range words(l.record()) {
-		if filepath.Base(path) == groupName(l.cfg.Data) && exists(path) {
-			list = append(list, path)
-		}
-	}
-	places := l.groups.places
-	l.mu.Lock()
-	if l.contains != nil {
-		places = slices.Concat(places, l.contains.places)
-	}
-	l.mu.Unlock()
-	for i := range places {
-		if dir := places[i].dir; !slices.Contains(list, dir) {
-			list = append(list, dir)
-		}
-	}
-	return list
-}
+func (l *Limits) Close() { l.groups.Close() }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/limit/cgroup"
 	"github.com/muster-dev/muster/internal/agent/limit/landlock"
 	"github.com/muster-dev/muster/internal/agent/limit/netns"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -52,7 +53,7 @@ func spawn(c *run.Confine, p *Program) (pid, pidfd int, err error) {
 		return 0, -1, s.barred(s.err)
 	}
 	if c.NoNewPri { // a task's, that is
-		_ = writeFile("/proc/"+strconv.Itoa(s.pid)+"/oom_score_adj", oomScore) // the kernel's own choice will do
+		_ = os.WriteFile("/proc/"+strconv.Itoa(s.pid)+"/oom_score_adj", []byte(oomScore), 0) // the kernel's own choice will do
 	}
 	return s.pid, pidfd, nil
 }
@@ -179,7 +180,7 @@ func (s *process) join(g *run.Cgroup) error {
 		s.attr.UseCgroupFD, s.attr.CgroupFD = true, fd
 		return nil
 	}
-	if err := put(g.Path, "tasks", "0"); err != nil {
+	if err := cgroup.Enter(g); err != nil {
 		return cannot("the task's control group "+g.Path+" cannot be entered", err)
 	}
 	return nil

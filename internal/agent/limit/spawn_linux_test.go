@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -40,7 +41,10 @@ func TestSpawnPlain(t *testing.T) {
 func TestSpawnerStaysFree(t *testing.T) {
 	w := newWorld(t, nil)
 	secret := filepath.Join(w.data, "identity")
-	groups := words("/proc/self/cgroup")
+	groups, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
 	network, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
 		t.Fatal(err)
@@ -66,8 +70,8 @@ func TestSpawnerStaysFree(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	if now := words("/proc/self/cgroup"); strings.Join(now, " ") != strings.Join(groups, " ") {
-		t.Errorf("this process moved from %s to %s", groups, now)
+	if now, err := os.ReadFile("/proc/self/cgroup"); err != nil || !bytes.Equal(now, groups) {
+		t.Errorf("this process moved from %s to %s: %v", groups, now, err)
 	}
 	var held []string // those that end may be seen for a moment
 	defer func() { t.Logf("in what is for tasks are the threads %q", held) }()

@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/limit/cgroup"
 	"github.com/muster-dev/muster/internal/agent/limit/landlock"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
@@ -248,11 +251,61 @@ func (t *task) empty() {
 	t.w.Helper()
 	for i := range t.confine.Cgroups {
 		if g := &t.confine.Cgroups[i]; !g.Shared {
-			if left, err := members(g); err != nil || len(left) > 0 {
-				t.w.Errorf("the processes %v are left in %s: %v", left, g.Path, err)
+			if left := processes(t.w.T, g.Path); len(left) > 0 {
+				t.w.Errorf("the processes %v are left in %s", left, g.Path)
 			}
 		}
 	}
+}
+
+// processes lists those in a group, without this one: a thread of it may be about to leave.
+func processes(t *testing.T, group string) []int {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	var pids []int
+	for w := range strings.FieldsSeq(string(b)) {
+		pid, err := strconv.Atoi(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pid != os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// state returns that of a process' first thread as a letter; see proc_pid_stat(5). 0
+// means that it is gone.
+func state(pid int) byte {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if end := bytes.LastIndex(b, []byte(") ")); err == nil && end > 0 && end+2 < len(b) {
+		return b[end+2]
+	}
+	return 0
+}
+
+// field reads the number behind a name in a control file of such lines.
+func field(t *testing.T, path, name string) int {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			n, err := strconv.Atoi(strings.TrimSpace(value))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatalf("%s has no %s", path, name)
+	return 0
 }
 
 // await waits for something that must happen, and not at once.
@@ -268,8 +321,13 @@ func await(t *testing.T, what string, cond func() bool) {
 // needs skips a test where a controller cannot be used.
 func (w *world) needs(controllers ...string) {
 	w.Helper()
+	list, _, err := w.limits.groups.Make(muster.AttemptID{}, cgroup.Need{CPUs: 1, Memory: 1 << 30, PIDs: 100})
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer w.limits.groups.Remove(list)
 	for _, c := range controllers {
-		if !slices.ContainsFunc(w.limits.groups.places, func(p place) bool { return p.has(c) }) {
+		if !slices.ContainsFunc(list, func(g run.Cgroup) bool { return slices.Contains(g.Controllers, c) }) {
 			w.Skipf("the controller %s of control groups cannot be used here", c)
 		}
 	}

@@ -1,4 +1,4 @@
-package limit
+package cgroup
 
 import (
 	"bytes"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/muster-dev/muster/internal/agent/run"
 )
 
 // tree is one hierarchy of control groups that is mounted here.
@@ -159,6 +161,10 @@ func field(path, name string) (int64, bool) {
 	}
 	return 0, false
 }
+
+// Enter puts the calling thread into a group of version 1, and with it all that it starts from
+// then on. In version 2 a process has to be cloned into its group.
+func Enter(g *run.Cgroup) error { return put(g.Path, "tasks", "0") }
 
 // put writes a control file.
 func put(group, file, value string) error { return writeFile(filepath.Join(group, file), value) }

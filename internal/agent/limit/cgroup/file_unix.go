@@ -1,6 +1,6 @@
 //go:build unix
 
-package limit
+package cgroup
 
 import (
 	"errors"

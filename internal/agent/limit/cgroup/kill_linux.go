@@ -1,4 +1,4 @@
-package limit
+package cgroup
 
 import (
 	"bytes"
@@ -22,21 +22,10 @@ const errInvalid = unix.EINVAL
 // killWait is how long killed processes may take to be gone.
 const killWait = 5 * time.Second
 
-func kill(c *run.Confine) error {
-	if c == nil {
-		return nil
-	}
-	var errs []error
-	for i := range c.Cgroups {
-		if g := &c.Cgroups[i]; !g.Shared {
-			errs = append(errs, empty(g))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// empty ends all that is in a group, and in those that were made in it.
-func empty(g *run.Cgroup) error {
+// Empty ends all that is in a group, and in those that were made in it, what is being
+// forked included. It returns when that is gone, also where there is no such group, or an
+// error when it does not go within five seconds.
+func Empty(g *run.Cgroup) error {
 	var st unix.Stat_t
 	if err := unix.Stat(g.Path, &st); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -52,7 +41,7 @@ func empty(g *run.Cgroup) error {
 	}
 	for _, e := range inner {
 		if e.IsDir() {
-			if err := empty(&run.Cgroup{Path: filepath.Join(g.Path, e.Name()), Unified: g.Unified}); err != nil {
+			if err := Empty(&run.Cgroup{Path: filepath.Join(g.Path, e.Name()), Unified: g.Unified}); err != nil {
 				return err
 			}
 		}
@@ -130,30 +119,21 @@ func signalAll(g *run.Cgroup, sig unix.Signal, but []int) []int {
 	return pids
 }
 
-func freeze(c *run.Confine, on bool) (bool, error) {
-	if c == nil {
-		return false, nil
+// Freeze stops every process in a group and in those that were made in it, or lets them go on.
+// In version 2 the kernel may still be about to when this returns.
+func Freeze(g *run.Cgroup, on bool) error {
+	if !g.Unified {
+		stopAll(g, on)
+		return nil
 	}
-	for i := range c.Cgroups {
-		g := &c.Cgroups[i]
-		switch {
-		case g.Shared:
-		case g.Unified:
-			value := "0"
-			if on {
-				value = "1"
-			}
-			if err := ifThere(put(g.Path, "cgroup.freeze", value)); err != nil {
-				return true, fmt.Errorf("the task cannot be frozen: %w", err)
-			}
-			return true, nil
-		default:
-			// The groups of version 1 have the same processes in them: one will do.
-			stopAll(g, on)
-			return true, nil
-		}
+	value := "0"
+	if on {
+		value = "1"
 	}
-	return false, nil
+	if err := ifThere(put(g.Path, "cgroup.freeze", value)); err != nil {
+		return fmt.Errorf("the task cannot be frozen: %w", err)
+	}
+	return nil
 }
 
 // stopAll is stop for a group and those that were made in it, as engines do for a container.

@@ -1,8 +1,9 @@
-package limit
+package cgroup
 
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -118,7 +119,7 @@ func TestServiceOfSystemd(t *testing.T) {
 	m.group(service, "cpu memory pids", "")
 	m.file(service+"/cgroup.procs", strconv.Itoa(os.Getpid())+"\n")
 
-	g, notes := settle(mounted(m.root), "muster-1", totals{memory: 8 << 30, pids: 1000}, m.mkdir)
+	g, notes := settle(mounted(m.root), "muster-1", Totals{Memory: 8 << 30, PIDs: 1000}, m.mkdir)
 	if len(notes) > 0 || len(g.places) != 1 {
 		t.Fatalf("%d places, and it says %q", len(g.places), notes)
 	}
@@ -131,11 +132,11 @@ func TestServiceOfSystemd(t *testing.T) {
 		}
 	}
 
-	list, done, err := g.make("17.3-2", need{cpus: 1.5, memory: 1 << 30, pids: 64})
+	list, done, err := g.make("17.3-2", Need{CPUs: 1.5, Memory: 1 << 30, PIDs: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (need{cpus: 1.5, memory: 1 << 30, pids: 64}); done != want {
+	if want := (Need{CPUs: 1.5, Memory: 1 << 30, PIDs: 64}); done != want {
 		t.Errorf("enforced are %+v, want %+v", done, want)
 	}
 	if len(list) != 1 || !list[0].Unified || list[0].Shared || list[0].Path != m.root+service+"/muster-1/17.3-2" {
@@ -159,7 +160,7 @@ func TestDelegationIsPassedOn(t *testing.T) {
 	m.group(app, "memory pids", "memory")
 	m.group(app+"/run-7.scope", "memory pids", "")
 	m.file(app+"/run-7.scope/cgroup.procs", "1\n") // another's
-	g, notes := settle(mounted(m.root), "muster-1", totals{}, m.mkdir)
+	g, notes := settle(mounted(m.root), "muster-1", Totals{}, m.mkdir)
 	if len(notes) > 0 || len(g.places) != 1 {
 		t.Fatalf("%d places, and it says %q", len(g.places), notes)
 	}
@@ -201,12 +202,12 @@ func TestNoPlaceForGroups(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			m := newMachine(t, unifiedMount, tc.own)
 			tc.make(m)
-			g, notes := settle(mounted(m.root), "muster-1", totals{}, m.mkdir)
+			g, notes := settle(mounted(m.root), "muster-1", Totals{}, m.mkdir)
 			if len(g.places) != 0 || len(notes) != 1 || !strings.Contains(notes[0], tc.want) {
 				t.Errorf("%d places, and it says %q, want %q", len(g.places), notes, tc.want)
 			}
-			list, done, err := g.make("1.0-1", need{memory: 1, pids: 1, cpus: 1})
-			if len(list) > 0 || done != (need{}) || err != nil {
+			list, done, err := g.make("1.0-1", Need{Memory: 1, PIDs: 1, CPUs: 1})
+			if len(list) > 0 || done != (Need{}) || err != nil {
 				t.Errorf("without groups there are %v, %v, %v", list, done, err)
 			}
 		})
@@ -219,11 +220,11 @@ func TestSwap(t *testing.T) {
 	m.top(all)
 	m.group("/sys/fs/cgroup/a.service", "cpu memory pids", "")
 	m.file("/sys/fs/cgroup/a.service/cgroup.procs", strconv.Itoa(os.Getpid())+"\n")
-	g, notes := settle(mounted(m.root), "muster-1", totals{memory: 8 << 30, swap: true}, m.mkdir)
+	g, notes := settle(mounted(m.root), "muster-1", Totals{Memory: 8 << 30, Swap: true}, m.mkdir)
 	if len(notes) > 0 {
 		t.Fatal(notes)
 	}
-	if _, _, err := g.make("17.3-2", need{memory: 1 << 30, swap: true}); err != nil {
+	if _, _, err := g.make("17.3-2", Need{Memory: 1 << 30, Swap: true}); err != nil {
 		t.Fatal(err)
 	}
 	for group, memory := range map[string]string{"muster-1": "8589934592", "muster-1/17.3-2": "1073741824"} {
@@ -269,7 +270,7 @@ func TestContainerWithItsOwnGroups(t *testing.T) {
 	m := newMachine(t, "700 600 0:30 /../../docker/4f2a /sys/fs/cgroup rw,nosuid - cgroup2 cgroup rw,nsdelegate\n", "0::/\n")
 	m.group("/sys/fs/cgroup", "cpu memory pids", "")
 	m.file("/sys/fs/cgroup/cgroup.procs", "1\n7\n")
-	g, notes := settle(mounted(m.root), "muster-1", totals{}, m.mkdir)
+	g, notes := settle(mounted(m.root), "muster-1", Totals{}, m.mkdir)
 	if len(notes) > 0 || len(g.places) != 1 {
 		t.Fatalf("%d places, and it says %q", len(g.places), notes)
 	}
@@ -310,7 +311,7 @@ func TestVersion1(t *testing.T) {
 // TestCountedOfVersion2 reads the files of a group in which a task was out of memory.
 func TestCountedOfVersion2(t *testing.T) {
 	dir := filepath.Join("testdata", "v2")
-	got := counted(&run.Confine{Cgroups: []run.Cgroup{{Path: dir, Unified: true, Controllers: []string{"cpu", "io", "memory", "pids"}}}})
+	got := Counted(&run.Confine{Cgroups: []run.Cgroup{{Path: dir, Unified: true, Controllers: []string{"cpu", "io", "memory", "pids"}}}})
 	check := func(name string, got, want any) {
 		t.Helper()
 		if got != want {
@@ -325,7 +326,7 @@ func TestCountedOfVersion2(t *testing.T) {
 	check("denied", *got.PIDsDenied, 41)
 	check("read", *got.Read, muster.Size(4096+1048576))
 	check("written", *got.Written, muster.Size(8192))
-	none := counted(&run.Confine{Cgroups: []run.Cgroup{{Path: t.TempDir(), Unified: true, Controllers: []string{"cpu", "io", "memory", "pids"}}}})
+	none := Counted(&run.Confine{Cgroups: []run.Cgroup{{Path: t.TempDir(), Unified: true, Controllers: []string{"cpu", "io", "memory", "pids"}}}})
 	if none != (run.Counted{}) {
 		t.Errorf("of files that are not there: %+v", none)
 	}
@@ -347,7 +348,7 @@ func TestContainersThatStarve(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		got := counted(&run.Confine{Parent: "/muster/17.3-1", Cgroups: []run.Cgroup{{Path: dir, Controllers: []string{"memory"}, Before: c.before}}})
+		got := Counted(&run.Confine{Parent: "/muster/17.3-1", Cgroups: []run.Cgroup{{Path: dir, Controllers: []string{"memory"}, Before: c.before}}})
 		if told := got.OOMKills != nil && *got.OOMKills > 0; told != c.want {
 			t.Errorf("with a peak of %s, and %d kills before, the kills are %v", c.peak, c.before, got.OOMKills)
 		}
@@ -370,14 +371,14 @@ func TestRefusedByTheKernel(t *testing.T) {
 	m := newMachine(t, unifiedMount, "0::/\n")
 	m.top(all)
 	full := false
-	g, _ := settle(mounted(m.root), "muster-1", totals{}, func(path string) error {
+	g, _ := settle(mounted(m.root), "muster-1", Totals{}, func(path string) error {
 		if full {
 			return &fs.PathError{Op: "mkdir", Path: path, Err: errors.New("no space left on device")}
 		}
 		return m.mkdir(path)
 	})
 	full = true
-	if _, _, err := g.make("1.0-1", need{pids: 1}); err == nil || !strings.Contains(err.Error(), "1.0-1 cannot be made") {
+	if _, _, err := g.make("1.0-1", Need{PIDs: 1}); err == nil || !strings.Contains(err.Error(), "1.0-1 cannot be made") {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -388,17 +389,31 @@ func TestParentOnUnified(t *testing.T) {
 	m.top(all)
 	m.group("/sys/fs/cgroup/system.slice", "cpu memory pids", "cpu memory pids")
 	m.group("/sys/fs/cgroup/system.slice/muster.service", "cpu memory pids", "")
-	g, _ := settle(mounted(m.root), "muster-1", totals{}, m.mkdir)
-	l := &Limits{cfg: Config{Data: "/data"}, groups: g}
-	if v := l.newVessels(roots(m.root), true); v != g {
+	g, _ := settle(mounted(m.root), "muster-1", Totals{}, m.mkdir)
+	w := &Groups{data: "/data", tasks: g}
+	if v := w.newVessels(roots(m.root), true); v != g {
 		t.Fatalf("containers have groups of their own: %+v", v)
 	}
-	list, _, err := g.make("17.3-2", need{memory: 1 << 30})
+	list, _, err := g.make("17.3-2", Need{Memory: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := g.below(list); got != "/system.slice/muster.service/muster-1/17.3-2" {
 		t.Errorf("an engine would look for %s", got)
+	}
+}
+
+// TestNoGroupsOfContainers is where an engine would mean others by their path.
+func TestNoGroupsOfContainers(t *testing.T) {
+	g := New(t.TempDir(), Totals{}, slog.New(slog.DiscardHandler))
+	defer g.Close()
+	if f := g.newVessels(roots(""), false); f != nil {
+		t.Error("a worker in a container has groups for those of the machine's engine")
+	}
+	for _, tree := range roots("") {
+		if !strings.HasPrefix(tree.mount, "/sys/fs/cgroup") && !exists(filepath.Join(tree.mount, "cgroup.procs")) {
+			t.Errorf("%+v is no hierarchy", tree)
+		}
 	}
 }
 

@@ -1,4 +1,4 @@
-package limit
+package cgroup
 
 import (
 	"path/filepath"
@@ -10,9 +10,9 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// counted reads what the kernel counted in the groups of c. Memory is without the
+// Counted reads what the kernel counted in the groups of c. Memory is without the
 // files that the kernel would drop first; its peak is with them.
-func counted(c *run.Confine) run.Counted {
+func Counted(c *run.Confine) run.Counted {
 	var n run.Counted
 	for i := range c.Cgroups {
 		g := &c.Cgroups[i]

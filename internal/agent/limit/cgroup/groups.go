@@ -1,4 +1,4 @@
-package limit
+package cgroup
 
 import (
 	"errors"
@@ -17,11 +17,11 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// groups makes and removes the control groups of attempts. In each tree they lie
+// family makes and removes the control groups of attempts. In each tree they lie
 // in one of the worker, which bounds all tasks together.
-type groups struct {
+type family struct {
 	places []place
-	all    totals
+	all    Totals
 
 	each bool // an attempt has groups of its own in all trees
 
@@ -38,19 +38,19 @@ type place struct {
 	dir    string // the worker's group in parent
 }
 
-// totals bound all tasks together; 0 is no bound.
-type totals struct {
-	memory muster.Size
-	pids   int
-	swap   bool // memory that is swapped out does not count
+// Totals bound all tasks together; 0 is no bound.
+type Totals struct {
+	Memory muster.Size
+	PIDs   int  // processes and threads
+	Swap   bool // memory that is swapped out does not count
 }
 
-// need is what a task is held to; 0 means nothing.
-type need struct {
-	cpus   float64 // cores
-	memory muster.Size
-	pids   int
-	swap   bool // beyond memory
+// Need is what a task is held to; 0 means nothing.
+type Need struct {
+	CPUs   float64 // cores
+	Memory muster.Size
+	PIDs   int  // processes and threads
+	Swap   bool // beyond memory
 }
 
 // period is that in which a task may use its share of the processors, in µs: the
@@ -63,8 +63,8 @@ const ownSuffix = ".worker"
 
 // settle makes the worker's group, of the given name, in the trees that let it. It returns sentences
 // about those that do not.
-func settle(trees []tree, name string, all totals, mkdir func(string) error) (*groups, []string) {
-	g := &groups{all: all, mkdir: mkdir}
+func settle(trees []tree, name string, all Totals, mkdir func(string) error) (*family, []string) {
+	g := &family{all: all, mkdir: mkdir}
 	var notes []string
 	for _, t := range trees {
 		parent, controllers, err := t.home()
@@ -84,7 +84,7 @@ func settle(trees []tree, name string, all totals, mkdir func(string) error) (*g
 }
 
 // prepare makes a place's group with its bounds.
-func (g *groups) prepare(p *place) error {
+func (g *family) prepare(p *place) error {
 	if p.unified {
 		if err := g.open(p.parent, p.controllers, filepath.Base(p.dir)); err != nil {
 			return err
@@ -100,20 +100,20 @@ func (g *groups) prepare(p *place) error {
 	} else if p.has("memory") {
 		_ = put(p.dir, "memory.use_hierarchy", "1") // newer kernels know nothing else
 	}
-	if p.has("memory") && g.all.memory > 0 {
-		if err := p.limitMemory(p.dir, g.all.memory, g.all.swap); err != nil {
+	if p.has("memory") && g.all.Memory > 0 {
+		if err := p.limitMemory(p.dir, g.all.Memory, g.all.Swap); err != nil {
 			return err
 		}
 	}
-	if p.has("pids") && g.all.pids > 0 {
-		return put(p.dir, "pids.max", strconv.Itoa(g.all.pids))
+	if p.has("pids") && g.all.PIDs > 0 {
+		return put(p.dir, "pids.max", strconv.Itoa(g.all.PIDs))
 	}
 	return nil
 }
 
 // open lets the groups in dir have controllers of version 2. If there are processes in dir,
 // which are this worker's, they move into a group beside name.
-func (g *groups) open(dir string, controllers []string, name string) error {
+func (g *family) open(dir string, controllers []string, name string) error {
 	if pids, err := processes(dir); err == nil && len(pids) > 0 && name != "" && !rootGroup(dir) {
 		own := filepath.Join(dir, name+ownSuffix)
 		if err := g.mkdir(own); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -179,10 +179,10 @@ func ifThere(err error) error {
 }
 
 // make makes the groups of an attempt, and tells which needs they enforce.
-func (g *groups) make(name string, n need) (list []run.Cgroup, done need, err error) {
+func (g *family) make(name string, n Need) (list []run.Cgroup, done Need, err error) {
 	for i := range g.places {
 		p := &g.places[i]
-		own := g.each || p.unified || p.has("pids") && n.pids > 0 || p.has("memory") && n.memory > 0 || overlap(p.controllers, []string{"cpu", "cpuacct"}) && n.cpus > 0
+		own := g.each || p.unified || p.has("pids") && n.PIDs > 0 || p.has("memory") && n.Memory > 0 || overlap(p.controllers, []string{"cpu", "cpuacct"}) && n.CPUs > 0
 		if !own && !p.has("memory") {
 			continue
 		}
@@ -198,7 +198,7 @@ func (g *groups) make(name string, n need) (list []run.Cgroup, done need, err er
 			}
 			if err != nil {
 				g.remove(list)
-				return nil, need{}, fmt.Errorf("the control group %s cannot be made: %w", group.Path, err)
+				return nil, Need{}, fmt.Errorf("the control group %s cannot be made: %w", group.Path, err)
 			}
 			continue
 		}
@@ -206,7 +206,7 @@ func (g *groups) make(name string, n need) (list []run.Cgroup, done need, err er
 		if group.Before < 0 && !exists(p.dir) {
 			if err := g.prepare(p); err != nil {
 				g.remove(list)
-				return nil, need{}, fmt.Errorf("the control group %s cannot be made: %w", p.dir, err)
+				return nil, Need{}, fmt.Errorf("the control group %s cannot be made: %w", p.dir, err)
 			}
 			group.Before = oomKills(&group)
 		}
@@ -217,7 +217,7 @@ func (g *groups) make(name string, n need) (list []run.Cgroup, done need, err er
 
 // fresh makes a group in p. One of that name is of an earlier life, in which the attempt
 // was not ended.
-func (g *groups) fresh(p *place, path string) error {
+func (g *family) fresh(p *place, path string) error {
 	err := g.mkdir(path)
 	switch {
 	case errors.Is(err, fs.ErrExist):
@@ -234,9 +234,9 @@ func (g *groups) fresh(p *place, path string) error {
 }
 
 // hold writes the limits that a group enforces, and notes them in done.
-func (p *place) hold(group string, n need, done *need) error {
-	if p.has("memory") && n.memory > 0 {
-		if err := p.limitMemory(group, n.memory, n.swap); err != nil {
+func (p *place) hold(group string, n Need, done *Need) error {
+	if p.has("memory") && n.Memory > 0 {
+		if err := p.limitMemory(group, n.Memory, n.Swap); err != nil {
 			return err
 		}
 		if p.unified {
@@ -244,17 +244,17 @@ func (p *place) hold(group string, n need, done *need) error {
 				return err
 			}
 		}
-		done.memory = n.memory
+		done.Memory = n.Memory
 	}
-	if p.has("pids") && n.pids > 0 {
-		if err := put(group, "pids.max", strconv.Itoa(n.pids)); err != nil {
+	if p.has("pids") && n.PIDs > 0 {
+		if err := put(group, "pids.max", strconv.Itoa(n.PIDs)); err != nil {
 			return err
 		}
-		done.pids = n.pids
+		done.PIDs = n.PIDs
 	}
-	if p.has("cpu") && n.cpus > 0 {
+	if p.has("cpu") && n.CPUs > 0 {
 		// The kernel wants at least a millisecond.
-		quota := strconv.Itoa(max(1000, int(math.Round(n.cpus*period))))
+		quota := strconv.Itoa(max(1000, int(math.Round(n.CPUs*period))))
 		var err error
 		if p.unified {
 			err = put(group, "cpu.max", quota+" "+strconv.Itoa(period))
@@ -263,7 +263,7 @@ func (p *place) hold(group string, n need, done *need) error {
 		}
 		switch {
 		case err == nil:
-			done.cpus = n.cpus
+			done.CPUs = n.CPUs
 		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errInvalid):
 			// Not there: a kernel without quotas. Invalid: a group above has less.
 			return err
@@ -274,7 +274,7 @@ func (p *place) hold(group string, n need, done *need) error {
 
 // remove removes groups of an attempt that has ended. Those in which something is still about to
 // end, such as the thread from which it was started or Podman's monitor, are left for later.
-func (g *groups) remove(list []run.Cgroup) {
+func (g *family) remove(list []run.Cgroup) {
 	for i := range list {
 		if list[i].Shared {
 			continue
@@ -288,7 +288,7 @@ func (g *groups) remove(list []run.Cgroup) {
 }
 
 // removeLate removes those that were left for later, and waits for each that long.
-func (g *groups) removeLate(wait time.Duration) {
+func (g *family) removeLate(wait time.Duration) {
 	g.mu.Lock()
 	late := g.late
 	g.late = nil
@@ -360,7 +360,7 @@ func sweep(parents []string, keep map[string]bool) error {
 
 // wipe ends what is in a group and removes it.
 func wipe(path string) error {
-	if err := empty(&run.Cgroup{Path: path, Unified: isUnified(path)}); err != nil {
+	if err := Empty(&run.Cgroup{Path: path, Unified: isUnified(path)}); err != nil {
 		return err
 	}
 	return removeGroup(path, removeWait)

@@ -1,4 +1,4 @@
-package limit
+package cgroup
 
 import (
 	"errors"
@@ -17,9 +17,6 @@ type Left struct {
 	Processes int  // in all of them
 }
 
-// groupPrefix begins the names of workers' groups.
-const groupPrefix = "muster-"
-
 // LeftBehind lists the groups of workers that are there, of living ones as well. Those of the worker with
 // this data dir, which is absolute, are found wherever it made them, others beside them. It
 // changes nothing.
@@ -29,12 +26,7 @@ func LeftBehind(data string) []Left {
 
 func leftBehind(trees []tree, data string) []Left {
 	own := groupName(data)
-	var paths []string
-	for _, path := range words(filepath.Join(data, recordFile)) {
-		if filepath.Base(path) == own && exists(path) {
-			paths = append(paths, path)
-		}
-	}
+	paths := recorded(data)
 	for i := range trees {
 		parent, _, err := trees[i].home()
 		if err != nil {
