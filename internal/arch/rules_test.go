@@ -110,6 +110,7 @@ var rules = map[string]rule{
 	"cli/doctor":  {ring: wiring},
 	"cli/fleet":   {ring: wiring},
 	"cli/frame":   {ring: wiring},
+	"cli/host":    {ring: wiring},
 	"cli/remote":  {ring: wiring},
 	"cli/follow":  {ring: wiring},
 	"cli/machine": {ring: wiring},

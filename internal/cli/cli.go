@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/urfave/cli/v3"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/doctor"
 	"github.com/muster-dev/muster/internal/cli/fleet"
 	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/host"
 	"github.com/muster-dev/muster/internal/cli/kinds"
 	"github.com/muster-dev/muster/internal/cli/runtime"
 	"github.com/muster-dev/muster/internal/cli/term"
@@ -30,7 +32,7 @@ type app struct{ *frame.App }
 func Main(args []string) int {
 	if len(args) > 1 {
 		switch args[1] {
-		case shimCommand:
+		case host.ShimCommand:
 			return shimMain(args[2:])
 		case shim.HelpedCommand:
 			return complain(netns.Helped(args[2:]))
@@ -43,10 +45,6 @@ func Main(args []string) int {
 	a := &app{&frame.App{In: os.Stdin, Out: term.NewScreen(os.Stdout, os.Getenv), Err: term.NewScreen(os.Stderr, os.Getenv)}}
 	return a.Run(context.Background(), a.commands(), args)
 }
-
-// shimCommand is for the worker itself: see package shim. It is no command among
-// the others, so that it starts at once.
-const shimCommand = "shim"
 
 func shimMain(args []string) int {
 	return complain(errors.Join(limit.Hide(), shim.Main(args)))
@@ -62,12 +60,12 @@ func complain(err error) int {
 }
 
 func (a *app) commands() []*cli.Command {
-	return []*cli.Command{
-		a.upCommand(), a.serverCommand(), a.workerCommand(), a.probeCommand(), doctor.Command(a.App), runtime.Command(a.App),
+	return slices.Concat(host.Commands(a.App), []*cli.Command{
+		doctor.Command(a.App), runtime.Command(a.App),
 		a.runCommand(), a.submitCommand(), a.planCommand(), kinds.Command(a.App),
 		a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(),
 		a.resultCommand(), a.getCommand(), bench.Command(a.App),
 		fleet.Command(a.App), a.keysCommand(),
 		a.versionCommand(),
-	}
+	})
 }

@@ -220,27 +220,6 @@ func TestLocalParts(t *testing.T) {
 	}
 }
 
-func TestAServerSaysHowOtherMachinesReachIt(t *testing.T) {
-	name, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for listen, want := range map[string]string{
-		"127.0.0.1:8700":   "Other machines do not reach it",
-		"localhost:8700":   "Other machines do not reach it",
-		"[::1]:8700":       "Other machines do not reach it",
-		":8700":            "--server http://" + name + ":8700 --token JOIN-TOKEN",
-		"0.0.0.0:8700":     "--server http://" + name + ":8700 --token JOIN-TOKEN",
-		"[::]:8700":        "--server http://" + name + ":8700 --token JOIN-TOKEN",
-		"192.0.2.7:8700":   "--server http://known:8700 --token JOIN-TOKEN",
-		"box.example:8700": "--server http://known:8700 --token JOIN-TOKEN",
-	} {
-		if got := onOthers(listen, "http://known:8700"); !strings.Contains(got, want) {
-			t.Errorf("%s: %q, want %q", listen, got, want)
-		}
-	}
-}
-
 func TestKindsAreNamedByWhatTheyAreAbout(t *testing.T) {
 	for input, want := range map[string]string{
 		`{"model": "openai-community/gpt2", "dataset": "x"}`: "sft gpt2",

@@ -1,4 +1,4 @@
-package cli
+package host
 
 import (
 	"context"
@@ -92,7 +92,7 @@ func (c *offer) run(ctx, hurried context.Context, self *upgrade, server remote.S
 	if err != nil {
 		return err
 	}
-	cfg.Shim = []string{own, shimCommand}
+	cfg.Shim = []string{own, ShimCommand}
 	w, err := work.New(cfg, log)
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func (c *workerConfig) flags() []cli.Flag {
 	}, c.offer.flags(), c.logging.flags())
 }
 
-func (a *app) workerCommand() *cli.Command {
+func (a *commands) workerCommand() *cli.Command {
 	c := &workerConfig{offer: newOffer(), logging: logging{level: "info", format: "text"}}
 	return a.Command(frame.Command{
 		Name: "worker", Usage: "run a worker: offer this machine to a server", Category: frame.SetUp, Flags: c.flags(),
@@ -136,7 +136,7 @@ func (a *app) workerCommand() *cli.Command {
 	})
 }
 
-func (a *app) worker(ctx context.Context, c *workerConfig) error {
+func (a *commands) worker(ctx context.Context, c *workerConfig) error {
 	ctx, hurried, release := frame.InSteps(ctx)
 	defer release()
 	log, err := c.logger(a.Err)

@@ -1,4 +1,4 @@
-package cli
+package host
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func (c *probeConfig) flags() []cli.Flag {
 	}, c.offer.flags(), c.Flags())
 }
 
-func (a *app) probeCommand() *cli.Command {
+func (a *commands) probeCommand() *cli.Command {
 	c := &probeConfig{offer: newOffer()}
 	return a.Command(frame.Command{
 		Name: "probe", Usage: "say what this machine would offer as a worker", Category: frame.SetUp, Flags: c.flags(),
@@ -37,7 +37,7 @@ func (a *app) probeCommand() *cli.Command {
 	})
 }
 
-func (a *app) probe(ctx context.Context, c *probeConfig) error {
+func (a *commands) probe(ctx context.Context, c *probeConfig) error {
 	ctx, stop := frame.Interruptible(ctx)
 	defer stop()
 	dir, err := frame.DataFolder(c.data, "worker")

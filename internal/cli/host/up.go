@@ -1,4 +1,4 @@
-package cli
+package host
 
 import (
 	"context"
@@ -21,7 +21,7 @@ func (c *upConfig) flags() []cli.Flag {
 	return slices.Concat(c.serverConfig.flags(), c.offer.flags())
 }
 
-func (a *app) upCommand() *cli.Command {
+func (a *commands) upCommand() *cli.Command {
 	c := &upConfig{offer: newOffer(), serverConfig: newServerConfig("127.0.0.1:8700")}
 	return a.Command(frame.Command{
 		Name: "up", Usage: "run a server and a worker on this machine, ready for jobs", Category: frame.SetUp, Flags: c.flags(),
@@ -35,7 +35,7 @@ func (a *app) upCommand() *cli.Command {
 	})
 }
 
-func (a *app) up(ctx context.Context, c *upConfig) error {
+func (a *commands) up(ctx context.Context, c *upConfig) error {
 	ctx, hurried, release := frame.InSteps(ctx)
 	defer release()
 	log, err := c.logger(a.Err)

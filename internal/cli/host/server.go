@@ -1,4 +1,4 @@
-package cli
+package host
 
 import (
 	"context"
@@ -53,7 +53,7 @@ func (c *serverConfig) flags() []cli.Flag {
 	}, c.logging.flags())
 }
 
-func (a *app) serverCommand() *cli.Command {
+func (a *commands) serverCommand() *cli.Command {
 	c := newServerConfig(":8700")
 	return a.Command(frame.Command{
 		Name: "server", Usage: "run a server", Category: frame.SetUp, Flags: c.flags(),
@@ -77,7 +77,7 @@ func (a *app) serverCommand() *cli.Command {
 }
 
 // serve runs a server until ctx ends. Once it is ready it is announced, and alongside runs; when that returns the server is stopped.
-func (a *app) serve(ctx context.Context, c *serverConfig, log *slog.Logger, alongside func(context.Context, remote.Server) error) error {
+func (a *commands) serve(ctx context.Context, c *serverConfig, log *slog.Logger, alongside func(context.Context, remote.Server) error) error {
 	var err error
 	if c.data, err = frame.DataFolder(c.data, ""); err != nil {
 		return err
@@ -144,7 +144,7 @@ func awaitReady(ctx context.Context, url string) error {
 }
 
 // remember saves the context for the next command. A server runs without it, too.
-func (a *app) remember(server remote.Server) remote.Server {
+func (a *commands) remember(server remote.Server) remote.Server {
 	s, err := remote.ReadSaved()
 	if err == nil {
 		server = s.Put(server)
@@ -158,7 +158,7 @@ func (a *app) remember(server remote.Server) remote.Server {
 
 // announce says where the server is. Tokens are shown to people only when they
 // are new; a program gets what is known.
-func (a *app) announce(c *serverConfig, known remote.Server, fresh bool) error {
+func (a *commands) announce(c *serverConfig, known remote.Server, fresh bool) error {
 	if c.output == "json" {
 		line, err := json.Marshal(struct {
 			URL        string `json:"url"`
