@@ -78,7 +78,9 @@ var rules = map[string]rule{
 	"agent/outbound":    {ring: adapter},
 	"agent/run/python":  {ring: adapter, mine: []string{"agent/run", "agent/limit"}, third: []string{"golang.org/x/sys"}},
 	"agent/probe":       {ring: adapter, mine: []string{"agent/gpu", "agent/limit"}, third: []string{"github.com/shirou/gopsutil", "golang.org/x/sys"}},
-	"agent/gpu":         {ring: adapter, third: []string{"golang.org/x/"}},
+	"agent/gpu":         {ring: adapter, mine: []string{"agent/gpu/tool", "agent/gpu/xid"}},
+	"agent/gpu/tool":    {ring: adapter, third: []string{"golang.org/x/"}},
+	"agent/gpu/xid":     {ring: adapter, third: []string{"golang.org/x/"}},
 	"agent/devices":     {ring: adapter, mine: []string{"agent/run", "agent/gpu"}, third: []string{"golang.org/x/"}},
 	"agent/limit":       {ring: adapter, mine: []string{"agent/run", "agent/limit/cgroup", "agent/limit/landlock", "agent/limit/netns"}, third: []string{"golang.org/x/"}},
 

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
 // accelerators by the driver of a device of the kernel's compute accelerators.
@@ -34,7 +36,7 @@ func Accelerators() []string { return (&host{root: "/"}).accelerators() }
 func (h *host) accelerators() (tags []string) {
 	usable := func(glob string) (files []string) {
 		all, _ := filepath.Glob(filepath.Join(h.root, glob))
-		return slices.DeleteFunc(all, denied)
+		return slices.DeleteFunc(all, tool.Denied)
 	}
 	for _, d := range deviceFiles {
 		if len(usable(d.glob)) > 0 {

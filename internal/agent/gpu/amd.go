@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
 // amd finds the devices of AMD that ROCm can use: those of the kernel's compute
@@ -20,7 +21,7 @@ func (h *host) amd(ctx context.Context) (found []Device, notes []string, err err
 	nodes := h.kfdNodes()
 	found, err = askAMD(ctx)
 	if err != nil && len(nodes) > 0 {
-		if !errors.Is(err, errMissing) {
+		if !errors.Is(err, tool.ErrMissing) {
 			notes = append(notes, fmt.Sprintf("AMD GPUs have no names: %v", err))
 		}
 		err = nil
@@ -31,7 +32,7 @@ func (h *host) amd(ctx context.Context) (found []Device, notes []string, err err
 	if len(nodes) > 0 {
 		found = named(nodes, found)
 	}
-	rocm := firstLine(read(filepath.Join(h.root, "opt/rocm/.info/version")))
+	rocm := tool.FirstLine(read(filepath.Join(h.root, "opt/rocm/.info/version")))
 	rocm, _, _ = strings.Cut(rocm, "-")
 
 	var files []string
@@ -39,7 +40,7 @@ func (h *host) amd(ctx context.Context) (found []Device, notes []string, err err
 		files = append(files, h.amdFiles(&found[i])...)
 	}
 	slices.Sort(files)
-	shut := h.closed(ctx, slices.Compact(files))
+	shut := tool.Closed(ctx, h.root, slices.Compact(files))
 	seen := map[string]bool{}
 	open := found[:0]
 	for i := range found {
@@ -96,14 +97,14 @@ func (h *host) amdFiles(d *Device) []string {
 
 // askAMD asks amd-smi, and where that is missing or fails rocm-smi.
 func askAMD(ctx context.Context) ([]Device, error) {
-	out, err := ask(ctx, "amd-smi", "static", "--asic", "--bus", "--vram", "--driver", "--limit", "--json")
+	out, err := tool.Ask(ctx, "amd-smi", "static", "--asic", "--bus", "--vram", "--driver", "--limit", "--json")
 	if err == nil {
 		var found []Device
 		if found, err = parseAMD(out); err == nil {
 			return found, nil
 		}
 	}
-	out, older := ask(ctx, "rocm-smi", "--showproductname", "--showuniqueid", "--showbus", "--showmeminfo", "vram",
+	out, older := tool.Ask(ctx, "rocm-smi", "--showproductname", "--showuniqueid", "--showbus", "--showmeminfo", "vram",
 		"--showuse", "--showtemp", "--showpower", "--showmaxpower", "--showdriverversion", "--json")
 	if older == nil {
 		var found []Device
@@ -111,7 +112,7 @@ func askAMD(ctx context.Context) ([]Device, error) {
 			return found, nil
 		}
 	}
-	if errors.Is(err, errMissing) {
+	if errors.Is(err, tool.ErrMissing) {
 		err = older
 	}
 	return nil, err
@@ -148,10 +149,10 @@ func (v *amdValue) UnmarshalJSON(b []byte) error {
 
 // size reads a size. The MB of amd-smi are of 1024 KB of 1024 bytes.
 func (v amdValue) size() *muster.Size {
-	f, ok := number(v.text)
+	f, ok := tool.Number(v.text)
 	for _, unit := range []string{"B", "KB", "MB", "GB"} {
 		if unit == v.unit || v.unit == "" && unit == "MB" {
-			if !ok || f < 0 || f > most {
+			if !ok || f < 0 || f > tool.Most {
 				return nil
 			}
 			size := muster.Size(f)
@@ -190,7 +191,7 @@ type amdStatic struct {
 func parseAMD(out string) ([]Device, error) {
 	at := strings.IndexAny(out, "[{")
 	if at < 0 {
-		return nil, fmt.Errorf("amd-smi printed no JSON: %q", firstLine(out))
+		return nil, fmt.Errorf("amd-smi printed no JSON: %q", tool.FirstLine(out))
 	}
 	var list []amdStatic
 	var err error
@@ -208,16 +209,16 @@ func parseAMD(out string) ([]Device, error) {
 	}
 	found := make([]Device, 0, len(list))
 	for _, s := range list {
-		d := Device{Driver: known(s.Driver.Version.text), Bus: lowerBus(s.Bus.BDF.text)}
+		d := Device{Driver: tool.Known(s.Driver.Version.text), Bus: tool.Bus(s.Bus.BDF.text)}
 		if d.Driver == "" {
-			d.Driver = known(s.Driver.Older.text)
+			d.Driver = tool.Known(s.Driver.Older.text)
 		}
-		d.GPU = muster.GPU{UUID: amdUUID(s.ASIC.Serial.text), Index: max(0, s.GPU), Vendor: "amd", Name: known(s.ASIC.Name.text)}
+		d.GPU = muster.GPU{UUID: amdUUID(s.ASIC.Serial.text), Index: max(0, s.GPU), Vendor: "amd", Name: tool.Known(s.ASIC.Name.text)}
 		if size := s.VRAM.Size.size(); size != nil {
 			d.Memory = *size
 		}
-		if d.PowerLimit = amount(s.Limit.Socket.text); d.PowerLimit == nil {
-			d.PowerLimit = amount(s.Limit.Max.text)
+		if d.PowerLimit = tool.Amount(s.Limit.Socket.text); d.PowerLimit == nil {
+			d.PowerLimit = tool.Amount(s.Limit.Max.text)
 		}
 		if d.Name == "" {
 			d.Name = "AMD GPU"
@@ -243,7 +244,7 @@ func amdUUID(s string) string {
 func parseROCm(out string) ([]Device, error) {
 	at := strings.Index(out, "{")
 	if at < 0 {
-		return nil, fmt.Errorf("rocm-smi printed no JSON: %q", firstLine(out))
+		return nil, fmt.Errorf("rocm-smi printed no JSON: %q", tool.FirstLine(out))
 	}
 	var all map[string]map[string]any
 	if err := json.NewDecoder(strings.NewReader(out[at:])).Decode(&all); err != nil {
@@ -256,7 +257,7 @@ func parseROCm(out string) ([]Device, error) {
 			continue
 		}
 		text := fields(card)
-		d := Device{Driver: fields(all["system"])("Driver version"), Bus: lowerBus(text("PCI Bus"))}
+		d := Device{Driver: fields(all["system"])("Driver version"), Bus: tool.Bus(text("PCI Bus"))}
 		d.GPU = muster.GPU{UUID: amdUUID(text("Unique ID")), Index: index, Vendor: "amd", Name: "AMD GPU"}
 		for _, k := range []string{"Card series", "Device Name", "Card model"} {
 			if name := text(k); name != "" && !strings.HasPrefix(name, "0x") {
@@ -267,17 +268,17 @@ func parseROCm(out string) ([]Device, error) {
 		if size := (amdValue{text("VRAM Total Memory (B)"), "B"}).size(); size != nil {
 			d.Memory = *size
 		}
-		d.PowerLimit = amount(text("Max Graphics Package Power (W)"))
+		d.PowerLimit = tool.Amount(text("Max Graphics Package Power (W)"))
 		r := &d.Reading
 		r.Memory = (amdValue{text("VRAM Total Used Memory (B)"), "B"}).size()
-		r.Utilization = share(text("GPU use (%)"))
+		r.Utilization = tool.Share(text("GPU use (%)"))
 		for _, k := range []string{"Temperature (Sensor junction) (C)", "Temperature (Sensor edge) (C)"} {
-			if r.Temperature = degrees(text(k)); r.Temperature != nil {
+			if r.Temperature = tool.Degrees(text(k)); r.Temperature != nil {
 				break
 			}
 		}
 		for _, k := range []string{"Average Graphics Package Power (W)", "Current Socket Graphics Package Power (W)"} {
-			if r.Power = amount(text(k)); r.Power != nil {
+			if r.Power = tool.Amount(text(k)); r.Power != nil {
 				break
 			}
 		}
@@ -292,7 +293,7 @@ func fields(of map[string]any) func(key string) string {
 	return func(key string) string {
 		for k, v := range of {
 			if strings.EqualFold(k, key) {
-				return known(strings.TrimSpace(fmt.Sprint(v)))
+				return tool.Known(strings.TrimSpace(fmt.Sprint(v)))
 			}
 		}
 		return ""

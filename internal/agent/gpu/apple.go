@@ -7,13 +7,14 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
 // apple finds the GPU within a processor of Apple, which PyTorch uses as MPS.
 // Those of other makers in older machines are not offered: nothing computes on
 // them any more.
 func (h *host) apple(ctx context.Context) ([]Device, []string, error) {
-	out, err := ask(ctx, "system_profiler", "SPDisplaysDataType", "SPHardwareDataType", "-json")
+	out, err := tool.Ask(ctx, "system_profiler", "SPDisplaysDataType", "SPHardwareDataType", "-json")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -45,7 +46,7 @@ func parseApple(out string) (found []Device, err error) {
 	for _, hw := range p.Hardware {
 		machine = hw.UUID
 		// Its GB are of 1024 MB.
-		if all, err := muster.ParseSize(strings.NewReplacer(" GB", "GiB", " MB", "MiB", " TB", "TiB").Replace(hw.Memory)); err == nil && all <= most {
+		if all, err := muster.ParseSize(strings.NewReplacer(" GB", "GiB", " MB", "MiB", " TB", "TiB").Replace(hw.Memory)); err == nil && all <= tool.Most {
 			if memory = all / 3 * 2; all > 36<<30 {
 				memory = all / 4 * 3
 			}

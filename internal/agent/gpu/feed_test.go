@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/gpu/xid"
 )
 
 var figureFields = []string{"timestamp", "uuid", "utilization.gpu", "memory.used", "temperature.gpu", "power.draw", "ecc.errors.uncorrected.volatile.total"}
@@ -78,17 +79,17 @@ func TestLatency(t *testing.T) {
 func TestUnknownField(t *testing.T) {
 	s := NewStream([]Device{{GPU: muster.GPU{UUID: "GPU-a", Vendor: "nvidia"}}}, 5*time.Second, slog.New(slog.DiscardHandler))
 	f := s.figures()
-	first := f.forms[0].args()
+	first := f.Forms[0].Args()
 	if !strings.Contains(first[0], "ecc.errors") || !slices.Equal(first[2:], []string{"-l", "5"}) {
 		t.Fatalf("asked %q", first)
 	}
-	r := f.forms[0].reader()
-	r.line(time.Now(), `Field "ecc.errors.uncorrected.volatile.total" is not a valid field to query.`)
-	r.line(time.Now(), `Field "uuid" is not a valid field to query.`)
-	if again := f.forms[0].args(); strings.Contains(again[0], "ecc.errors") || !strings.Contains(again[0], "uuid") {
+	r := f.Forms[0].Reader()
+	r.Line(time.Now(), `Field "ecc.errors.uncorrected.volatile.total" is not a valid field to query.`)
+	r.Line(time.Now(), `Field "uuid" is not a valid field to query.`)
+	if again := f.Forms[0].Args(); strings.Contains(again[0], "ecc.errors") || !strings.Contains(again[0], "uuid") {
 		t.Fatalf("asked again %q", again)
 	}
-	if !f.forms[0].reader().line(time.Now(), "2024/05/10 12:00:00.123, GPU-a, 97, 30521, 61, 287.13") {
+	if !f.Forms[0].Reader().Line(time.Now(), "2024/05/10 12:00:00.123, GPU-a, 97, 30521, 61, 287.13") {
 		t.Error("a line without that field is not read")
 	}
 }
@@ -132,11 +133,11 @@ func TestPIDs(t *testing.T) {
 		s := NewStream(devices, time.Second, slog.New(slog.DiscardHandler))
 		r := &pids{s: s}
 		for line := range strings.Lines(text) {
-			if r.line(time.Now(), strings.TrimRight(line, "\n")) {
+			if r.Line(time.Now(), strings.TrimRight(line, "\n")) {
 				t.Error("a sample before the end of the first")
 			}
 		}
-		if !r.quiet(time.Now()) || r.quiet(time.Now()) {
+		if !r.Quiet(time.Now()) || r.Quiet(time.Now()) {
 			t.Error("not one sample")
 		}
 		want := [][]Process{{{PID: 675, Name: "/usr/lib/xorg/Xorg", Memory: 22 << 20, Graphics: true}, {PID: 5762, Name: "python: a", Memory: 1005 << 20}}, {}, nil}
@@ -155,7 +156,7 @@ func TestFaultsOfTheLog(t *testing.T) {
 		time.Second, slog.New(slog.DiscardHandler))
 	say := func(message string, age time.Duration) { s.fault(time.Now(), message, age) }
 	say("NVRM: Xid (PCI:0000:01:00): 31, pid=9, name=python, MMU Fault", 0)
-	say("NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.", faultHolds)
+	say("NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.", xid.Holds)
 	if _, ok := s.Latest(); ok {
 		t.Fatal("a program's fault, or an old one, counts")
 	}
@@ -176,29 +177,6 @@ func TestFaultsOfTheLog(t *testing.T) {
 	}
 }
 
-// TestKernelLog reads this machine's, where that is allowed.
-func TestKernelLog(t *testing.T) {
-	kernel := openKernelLog()
-	if kernel == nil {
-		t.Skip("this user may not read the kernel's log")
-	}
-	defer kernel.close()
-	some := 0
-	kernel.read(func(_ string, age time.Duration) {
-		if some++; age < -time.Minute { // nobody sets the clock of the log, which goes wrong by seconds in a day
-			t.Errorf("a message from the future: %s", -age)
-		}
-	})
-	if some == 0 {
-		t.Skip("the kernel's log is empty")
-	}
-	kernel.read(func(message string, age time.Duration) {
-		if age > time.Minute {
-			t.Errorf("%q is told twice", message)
-		}
-	})
-}
-
 // BenchmarkSample is what one sample of eight devices costs this process, from
 // the lines of both streams to readings.
 func BenchmarkSample(b *testing.B) {
@@ -217,12 +195,12 @@ func BenchmarkSample(b *testing.B) {
 	for b.Loop() {
 		now := time.Now()
 		for _, line := range lines {
-			figures.line(now, line)
+			figures.Line(now, line)
 		}
 		for _, line := range log {
-			pids.line(now, line)
+			pids.Line(now, line)
 		}
-		pids.quiet(now)
+		pids.Quiet(now)
 		if r, ok := s.Latest(); !ok || len(r.Each[7].Processes) != 2 {
 			b.Fatal(r)
 		}
@@ -238,7 +216,7 @@ func BenchmarkSampleOfParts(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		for _, line := range text {
-			r.line(time.Now(), line)
+			r.Line(time.Now(), line)
 		}
 		if s.each[0].reading.Memory == nil {
 			b.Fatal("not read")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
 func seed(f *testing.F, pattern string) {
@@ -30,13 +31,13 @@ func seed(f *testing.F, pattern string) {
 func sane(found []Device) string {
 	for _, d := range found {
 		switch {
-		case d.Memory < 0 || d.Memory > most:
+		case d.Memory < 0 || d.Memory > tool.Most:
 			return "memory " + d.Memory.String()
 		case d.Index < 0 || d.Vendor == "":
 			return "no place or maker"
 		case d.PowerLimit != nil && *d.PowerLimit < 0:
 			return "a power limit below zero"
-		case len(d.Bus) > 0 && lowerBus(d.Bus) != d.Bus:
+		case len(d.Bus) > 0 && tool.Bus(d.Bus) != d.Bus:
 			return "the address " + d.Bus
 		}
 		if bad := saneReading(&d.Reading); bad != "" {
@@ -50,13 +51,13 @@ func saneReading(r *Reading) string {
 	switch {
 	case r.Utilization != nil && (*r.Utilization < 0 || *r.Utilization > 1):
 		return "a utilization that is no share"
-	case r.Memory != nil && (*r.Memory < 0 || *r.Memory > most):
+	case r.Memory != nil && (*r.Memory < 0 || *r.Memory > tool.Most):
 		return "memory in use that no device has"
 	case r.Power != nil && *r.Power < 0:
 		return "power below zero"
 	}
 	for _, p := range r.Processes {
-		if p.PID <= 0 || p.Memory < 0 || p.Memory > most {
+		if p.PID <= 0 || p.Memory < 0 || p.Memory > tool.Most {
 			return "a process without a number or with memory below zero"
 		}
 	}
@@ -115,9 +116,9 @@ func FuzzPIDs(f *testing.F) {
 		s := NewStream([]Device{{GPU: muster.GPU{UUID: "GPU-a", Vendor: "nvidia"}, Bus: "0000:01:00.0"}}, time.Second, slog.New(slog.DiscardHandler))
 		r := &pids{s: s}
 		for line := range strings.Lines(out) {
-			r.line(time.Now(), line)
+			r.Line(time.Now(), line)
 		}
-		r.quiet(time.Now())
+		r.Quiet(time.Now())
 		if bad := saneReading(&Reading{Processes: s.each[0].processes}); bad != "" || len(r.all) > 0 {
 			t.Error(bad)
 		}
@@ -170,16 +171,6 @@ func FuzzApple(f *testing.F) {
 		found, err := parseApple(out)
 		if bad := sane(found); bad != "" || err != nil && found != nil {
 			t.Error(bad, err)
-		}
-	})
-}
-
-func FuzzXID(f *testing.F) {
-	f.Add("4,891,13520982,-;NVRM: Xid (PCI:0000:a1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.")
-	f.Fuzz(func(t *testing.T, line string) {
-		_, message, _ := strings.Cut(line, ";")
-		if x, ok := parseXID(message); ok && (x.bus == "" || !strings.HasPrefix(x.why, "XID ") || len(x.why) > 300) {
-			t.Errorf("%+v", x)
 		}
 	})
 }

@@ -1,12 +1,10 @@
 // Package gpu speaks with the tools of the makers of GPUs: which devices there
 // are, and how they do, again and again.
 //
-// The tools are programs (nvidia-smi, amd-smi, rocm-smi, xpu-smi,
-// system_profiler) that may be missing, hang with the driver, print anything and
-// differ from version to version. So each runs in a process group of its own, is
-// killed after five seconds, and is read as far as it can be read: what it does
-// not tell is absent, never zero. docs/adr/0009-gpu-tools.md says why programs
-// and not the libraries under them.
+// The tools are programs: nvidia-smi, amd-smi, rocm-smi, xpu-smi, system_profiler.
+// Package tool runs them, and kills those that hang; here they are read as far as
+// they can be read: what they do not tell is absent, never zero. docs/adr/0009-gpu-tools.md
+// says why programs and not the libraries under them.
 package gpu
 
 import (

@@ -10,12 +10,13 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
 // intel finds the devices of Intel that xpu-smi knows, as the versions 1.2 to
 // 2.1 tell them.
 func (h *host) intel(ctx context.Context) (found []Device, notes []string, err error) {
-	out, err := ask(ctx, "xpu-smi", "discovery", "-j")
+	out, err := tool.Ask(ctx, "xpu-smi", "discovery", "-j")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -27,7 +28,7 @@ func (h *host) intel(ctx context.Context) (found []Device, notes []string, err e
 	for i := range found {
 		files = append(files, h.renderFiles(found[i].Bus)...)
 	}
-	shut := h.closed(ctx, files)
+	shut := tool.Closed(ctx, h.root, files)
 	open := found[:0]
 	for _, d := range found {
 		if own := h.renderFiles(d.Bus); slices.ContainsFunc(own, func(f string) bool { return shut[f] }) {
@@ -35,7 +36,7 @@ func (h *host) intel(ctx context.Context) (found []Device, notes []string, err e
 			continue
 		}
 		// The list has names only.
-		if out, err := ask(ctx, "xpu-smi", "discovery", "-d", strconv.Itoa(d.Index), "-j"); err != nil {
+		if out, err := tool.Ask(ctx, "xpu-smi", "discovery", "-d", strconv.Itoa(d.Index), "-j"); err != nil {
 			notes = append(notes, fmt.Sprintf("the memory of Intel GPU %d (%s) is unknown: %v", d.Index, d.Name, err))
 		} else if one, err := parseDiscovery(out); err == nil && len(one) == 1 {
 			d.Memory, d.Driver = one[0].Memory, one[0].Driver
@@ -83,13 +84,13 @@ func parseDiscovery(out string) (found []Device, err error) {
 		if strings.Contains(out, "No GPU device") || strings.Contains(out, "No device") {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("xpu-smi printed no JSON: %q", firstLine(out))
+		return nil, fmt.Errorf("xpu-smi printed no JSON: %q", tool.FirstLine(out))
 	}
 	if err := json.NewDecoder(strings.NewReader(out[at:])).Decode(&p); err != nil {
 		return nil, fmt.Errorf("xpu-smi printed JSON that cannot be read: %w", err)
 	}
 	if p.Error.text != "" {
-		return nil, fmt.Errorf("xpu-smi failed: %s", firstLine(p.Error.text))
+		return nil, fmt.Errorf("xpu-smi failed: %s", tool.FirstLine(p.Error.text))
 	}
 	if p.UUID.text != "" {
 		p.List = append(p.List, p.xpuDevice)
@@ -97,13 +98,13 @@ func parseDiscovery(out string) (found []Device, err error) {
 	seen := map[string]bool{}
 	for _, x := range p.List {
 		index, err := strconv.Atoi(x.ID.text)
-		uuid := known(x.UUID.text)
+		uuid := tool.Known(x.UUID.text)
 		if err != nil || index < 0 || uuid == "" || seen[uuid] || x.Type.text != "" && x.Type.text != "GPU" {
 			continue
 		}
 		seen[uuid] = true
-		d := Device{Driver: known(x.Driver.text), Bus: lowerBus(x.Bus.text)}
-		d.GPU = muster.GPU{UUID: uuid, Index: index, Vendor: "intel", Name: known(x.Name.text)}
+		d := Device{Driver: tool.Known(x.Driver.text), Bus: tool.Bus(x.Bus.text)}
+		d.GPU = muster.GPU{UUID: uuid, Index: index, Vendor: "intel", Name: tool.Known(x.Name.text)}
 		x.Memory.unit = "B"
 		if m := x.Memory.size(); m != nil {
 			d.Memory = *m

@@ -4,21 +4,23 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
 // dump is the stream of readings of Intel: a heading, then a line for each
 // device and period. Version 2 has other options than version 1.
-func (s *Stream) dump() *feed {
+func (s *Stream) dump() *tool.Feed {
 	every := min(20*time.Second, max(s.every.Round(time.Second), time.Second)) // what the tool takes
 	args := func(metrics, interval string) func() []string {
 		return func() []string {
 			return []string{"dump", "-d", "-1", metrics, "0,1,3,18", interval, strconv.Itoa(int(every / time.Second))}
 		}
 	}
-	read := func() reader { return &dump{s: s, every: every} }
-	return &feed{tool: "xpu-smi", every: every, again: s.again, log: s.log, forms: []form{
-		{args: args("-m", "-i"), reader: read},
-		{args: args("--metrics", "--interval"), reader: read},
+	read := func() tool.Reader { return &dump{s: s, every: every} }
+	return &tool.Feed{Tool: "xpu-smi", Every: every, Again: s.again, Log: s.log, Forms: []tool.Form{
+		{Args: args("-m", "-i"), Reader: read},
+		{Args: args("--metrics", "--interval"), Reader: read},
 	}}
 }
 
@@ -29,7 +31,7 @@ type dump struct {
 	columns []string
 }
 
-func (r *dump) line(now time.Time, s string) bool {
+func (r *dump) Line(now time.Time, s string) bool {
 	if strings.HasPrefix(strings.TrimSpace(s), "Timestamp") {
 		r.columns = strings.Split(strings.ToLower(s), ",")
 		return false
@@ -60,13 +62,13 @@ func parseDump(s string, columns []string) (index int, r Reading, ok bool) {
 			}
 			index, ok = n, true
 		case strings.HasPrefix(c, "gpu utilization"):
-			r.Utilization = share(value)
+			r.Utilization = tool.Share(value)
 		case strings.HasPrefix(c, "gpu power"):
-			r.Power = amount(value)
+			r.Power = tool.Amount(value)
 		case strings.HasPrefix(c, "gpu core temperature"):
-			r.Temperature = degrees(value)
+			r.Temperature = tool.Degrees(value)
 		case strings.HasPrefix(c, "gpu memory used"):
-			r.Memory = mebibytes(value)
+			r.Memory = tool.Mebibytes(value)
 		}
 	}
 	return index, r, ok

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
 // The kernel tells all of AMD's devices in files: the compute driver (kfd) what
@@ -38,8 +39,8 @@ func (h *host) kfdNodes() []Device {
 		banks, _ := filepath.Glob(filepath.Join(dir, "mem_banks/*/properties"))
 		for _, b := range banks {
 			bank := properties(read(b))
-			if heap := bank["heap_type"]; (heap == 1 || heap == 2) && bank["size_in_bytes"] < most {
-				d.Memory = min(most, d.Memory+muster.Size(bank["size_in_bytes"]))
+			if heap := bank["heap_type"]; (heap == 1 || heap == 2) && bank["size_in_bytes"] < tool.Most {
+				d.Memory = min(tool.Most, d.Memory+muster.Size(bank["size_in_bytes"]))
 			}
 		}
 		found = append(found, d)
@@ -82,11 +83,11 @@ func (h *host) kfdProcesses(bus string) []Process {
 		if err != nil || pid <= 0 {
 			continue
 		}
-		n := count(read(filepath.Join(h.root, kfdRoot, "proc", e.Name(), "vram_"+id)))
-		if n == nil || *n == 0 || *n > most {
+		n := tool.Count(read(filepath.Join(h.root, kfdRoot, "proc", e.Name(), "vram_"+id)))
+		if n == nil || *n == 0 || *n > tool.Most {
 			continue
 		}
-		name := firstLine(read(filepath.Join(h.root, "proc", e.Name(), "comm")))
+		name := tool.FirstLine(read(filepath.Join(h.root, "proc", e.Name(), "comm")))
 		found = append(found, Process{PID: pid, Name: name, Memory: muster.Size(*n)})
 	}
 	return found
@@ -99,7 +100,7 @@ func (h *host) kfdID(bus string) string {
 		p := properties(read(filepath.Join(dir, "properties")))
 		at := fmt.Sprintf("%04x:%02x:%02x.%d", p["domain"], p["location_id"]>>8&0xff, p["location_id"]>>3&0x1f, p["location_id"]&7)
 		if p["simd_count"] > 0 && at == bus {
-			return firstLine(read(filepath.Join(dir, "gpu_id")))
+			return tool.FirstLine(read(filepath.Join(dir, "gpu_id")))
 		}
 	}
 	return ""
@@ -111,8 +112,8 @@ func (h *host) amdReading(bus string) (r Reading) {
 		return r
 	}
 	dir := filepath.Join(h.root, "sys/bus/pci/devices", bus)
-	r.Utilization = share(read(filepath.Join(dir, "gpu_busy_percent")))
-	if n := count(read(filepath.Join(dir, "mem_info_vram_used"))); n != nil && *n <= most {
+	r.Utilization = tool.Share(read(filepath.Join(dir, "gpu_busy_percent")))
+	if n := tool.Count(read(filepath.Join(dir, "mem_info_vram_used"))); n != nil && *n <= tool.Most {
 		size := muster.Size(*n)
 		r.Memory = &size
 	}
@@ -120,13 +121,13 @@ func (h *host) amdReading(bus string) (r Reading) {
 	for _, s := range sensors {
 		// The hottest place first: what a card slows down for.
 		for _, f := range []string{"temp2_input", "temp1_input"} {
-			if t, ok := number(read(filepath.Join(s, f))); ok && r.Temperature == nil {
+			if t, ok := tool.Number(read(filepath.Join(s, f))); ok && r.Temperature == nil {
 				t /= 1000
 				r.Temperature = &t
 			}
 		}
 		for _, f := range []string{"power1_average", "power1_input"} {
-			if w, ok := number(read(filepath.Join(s, f))); ok && r.Power == nil && w >= 0 {
+			if w, ok := tool.Number(read(filepath.Join(s, f))); ok && r.Power == nil && w >= 0 {
 				w /= 1e6
 				r.Power = &w
 			}
@@ -136,7 +137,7 @@ func (h *host) amdReading(bus string) (r Reading) {
 	for _, b := range blocks {
 		for line := range strings.Lines(read(b)) {
 			v, ok := strings.CutPrefix(strings.TrimSpace(line), "ue:")
-			if n := count(v); ok && n != nil {
+			if n := tool.Count(v); ok && n != nil {
 				if r.ECC != nil {
 					*n += *r.ECC
 				}

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
 // loop tells nvidia-smi how often to print.
@@ -19,13 +21,13 @@ func loop(every time.Duration) []string {
 // period, such as
 //
 //	2024/05/10 12:00:00.123, GPU-5c89852c-…, 97, 30521, 61, 287.13, 0
-func (s *Stream) figures() *feed {
+func (s *Stream) figures() *tool.Feed {
 	fields := []string{"timestamp", "uuid", "utilization.gpu", "memory.used", "temperature.gpu", "power.draw", "ecc.errors.uncorrected.volatile.total"}
-	return &feed{tool: "nvidia-smi", every: s.every, again: s.again, log: s.log, forms: []form{{
-		args: func() []string {
+	return &tool.Feed{Tool: "nvidia-smi", Every: s.every, Again: s.again, Log: s.log, Forms: []tool.Form{{
+		Args: func() []string {
 			return append([]string{"--query-gpu=" + strings.Join(fields, ","), "--format=csv,noheader,nounits"}, loop(s.every)...)
 		},
-		reader: func() reader {
+		Reader: func() tool.Reader {
 			return &figures{s: s, fields: fields, drop: func(f string) { fields = without(fields, f) }}
 		},
 	}}}
@@ -42,7 +44,7 @@ type figures struct {
 	drop   func(field string) // one that this driver does not know
 }
 
-func (r *figures) line(now time.Time, s string) bool {
+func (r *figures) Line(now time.Time, s string) bool {
 	if rest, ok := strings.CutPrefix(s, `Field "`); ok && strings.Contains(rest, "not a valid field") {
 		if name, _, _ := strings.Cut(rest, `"`); name != "uuid" && slices.Contains(r.fields, name) {
 			r.drop(name)
@@ -60,7 +62,7 @@ func (r *figures) line(now time.Time, s string) bool {
 // latency is how long a reading took from when the driver was asked, or
 // untold where that is not known: the clock may have been set since.
 func latency(asked, now time.Time, every time.Duration) time.Duration {
-	if took := now.Sub(asked); !asked.IsZero() && took >= 0 && took <= every+patience {
+	if took := now.Sub(asked); !asked.IsZero() && took >= 0 && took <= every+tool.Patience {
 		return took
 	}
 	return untold
@@ -83,23 +85,23 @@ func parseFigures(s string, fields []string) (uuid string, r Reading, asked time
 		case "uuid":
 			uuid = value
 		case "utilization.gpu":
-			r.Utilization = share(value)
+			r.Utilization = tool.Share(value)
 		case "memory.used":
-			r.Memory = mebibytes(value)
-			if unreadable(value) {
+			r.Memory = tool.Mebibytes(value)
+			if tool.Unreadable(value) {
 				r.Faults = adding(r.Faults, "the driver cannot read its memory")
 			}
 		case "temperature.gpu":
-			r.Temperature = degrees(value)
-			if unreadable(value) {
+			r.Temperature = tool.Degrees(value)
+			if tool.Unreadable(value) {
 				r.Faults = adding(r.Faults, "the driver cannot read its temperature")
 			}
 		case "power.draw":
-			r.Power = amount(value)
+			r.Power = tool.Amount(value)
 		case "ecc.errors.uncorrected.volatile.total":
-			r.ECC = count(value)
+			r.ECC = tool.Count(value)
 		}
-		if why := ill(value); why != "" {
+		if why := tool.Ill(value); why != "" {
 			r.Faults = adding(r.Faults, why)
 		}
 		at++
@@ -114,10 +116,10 @@ func parseFigures(s string, fields []string) (uuid string, r Reading, asked time
 // pids is the stream of the processes on devices of NVIDIA. It is the log and
 // not --query-compute-apps because that one prints nothing where there are no
 // processes, as if it hung, and leaves out those that draw.
-func (s *Stream) pids() *feed {
-	return &feed{tool: "nvidia-smi", every: s.every, again: s.again, log: s.log, forms: []form{{
-		args:   func() []string { return append([]string{"-q", "-d", "PIDS"}, loop(s.every)...) },
-		reader: func() reader { return &pids{s: s} },
+func (s *Stream) pids() *tool.Feed {
+	return &tool.Feed{Tool: "nvidia-smi", Every: s.every, Again: s.again, Log: s.log, Forms: []tool.Form{{
+		Args:   func() []string { return append([]string{"-q", "-d", "PIDS"}, loop(s.every)...) },
+		Reader: func() tool.Reader { return &pids{s: s} },
 	}}}
 }
 
@@ -134,12 +136,12 @@ type pidList struct {
 	found []smiProcess // nil where they are unknown
 }
 
-func (r *pids) line(now time.Time, s string) (sampled bool) {
+func (r *pids) Line(now time.Time, s string) (sampled bool) {
 	if strings.Contains(s, "NVSMI LOG") {
-		return r.quiet(now)
+		return r.Quiet(now)
 	}
 	if rest, ok := strings.CutPrefix(s, "GPU "); ok {
-		if bus := lowerBus(rest); bus != "" {
+		if bus := tool.Bus(rest); bus != "" {
 			r.all = append(r.all, pidList{bus: bus})
 			r.open = true
 			return false
@@ -178,7 +180,7 @@ var pidLeaf = map[string]string{
 }
 
 // quiet takes a log that was printed to its end.
-func (r *pids) quiet(now time.Time) bool {
+func (r *pids) Quiet(now time.Time) bool {
 	for _, list := range r.all {
 		r.s.putProcesses(now, r.s.every, func(d *Device) bool { return d.Vendor == "nvidia" && d.Bus == list.bus && d.MIG == "" }, of(list.found, ""))
 	}
@@ -190,11 +192,11 @@ func (r *pids) quiet(now time.Time) bool {
 // logs is the stream where devices are divided: only the whole log in XML tells
 // the memory and the processes of MIG instances. It is long, so that it comes
 // every ten seconds at most.
-func (s *Stream) logs() *feed {
+func (s *Stream) logs() *tool.Feed {
 	every := max(s.every, 10*time.Second)
-	return &feed{tool: "nvidia-smi", every: every, again: s.again, log: s.log, forms: []form{{
-		args:   func() []string { return append([]string{"-q", "-x"}, loop(every)...) },
-		reader: func() reader { return &logs{s: s, every: every} },
+	return &tool.Feed{Tool: "nvidia-smi", Every: every, Again: s.again, Log: s.log, Forms: []tool.Form{{
+		Args:   func() []string { return append([]string{"-q", "-x"}, loop(every)...) },
+		Reader: func() tool.Reader { return &logs{s: s, every: every} },
 	}}}
 }
 
@@ -204,7 +206,7 @@ type logs struct {
 	xml   smiReader
 }
 
-func (r *logs) line(now time.Time, s string) bool {
+func (r *logs) Line(now time.Time, s string) bool {
 	if !r.xml.line(s) {
 		return false
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
+	"github.com/muster-dev/muster/internal/agent/gpu/xid"
 )
 
 // The forms of nvidia-smi are those of its manual page, and of the drivers 418
@@ -67,10 +69,10 @@ const lost = "Unable to determine the device handle"
 // askLog asks for all devices at once, or for each by itself if one of them is
 // so broken that the tool tells nothing of the others.
 func askLog(ctx context.Context) (log smiLog, notes []string, err error) {
-	out, err := ask(ctx, "nvidia-smi", "-q", "-x")
+	out, err := tool.Ask(ctx, "nvidia-smi", "-q", "-x")
 	log, whole := parseLog(out)
 	if at := strings.Index(out, lost); at >= 0 {
-		notes = append(notes, "an NVIDIA GPU does not answer and is left out: "+firstLine(out[at:]))
+		notes = append(notes, "an NVIDIA GPU does not answer and is left out: "+tool.FirstLine(out[at:]))
 	}
 	switch {
 	case whole && len(log.devices) > 0:
@@ -83,8 +85,8 @@ func askLog(ctx context.Context) (log smiLog, notes []string, err error) {
 	case whole && err == nil:
 		return log, notes, nil
 	case err == nil:
-		err = fmt.Errorf("nvidia-smi -q -x printed something else than a log: %q", firstLine(out))
-	case errors.Is(err, errMissing):
+		err = fmt.Errorf("nvidia-smi -q -x printed something else than a log: %q", tool.FirstLine(out))
+	case errors.Is(err, tool.ErrMissing):
 		return smiLog{}, nil, err
 	}
 	if notes == nil {
@@ -94,13 +96,13 @@ func askLog(ctx context.Context) (log smiLog, notes []string, err error) {
 }
 
 func askEach(ctx context.Context) (log smiLog) {
-	list, _ := ask(ctx, "nvidia-smi", "-L") // that it fails in part is known by now
+	list, _ := tool.Ask(ctx, "nvidia-smi", "-L") // that it fails in part is known by now
 	for line := range strings.Lines(list) {
 		m := listedGPU.FindStringSubmatch(line)
 		if m == nil {
 			continue
 		}
-		out, _ := ask(ctx, "nvidia-smi", "-q", "-x", "-i", m[3]) // the one that is lost fails
+		out, _ := tool.Ask(ctx, "nvidia-smi", "-q", "-x", "-i", m[3]) // the one that is lost fails
 		if one, whole := parseLog(out); whole && len(one.devices) == 1 {
 			log.driver, log.cuda = one.driver, one.cuda
 			log.devices = append(log.devices, one.devices...)
@@ -113,7 +115,7 @@ func askEach(ctx context.Context) (log smiLog) {
 func instances(ctx context.Context, log *smiLog) ([]smiListed, error) {
 	for i := range log.devices {
 		if d := &log.devices[i]; d.mig && len(d.parts) > 0 {
-			out, err := ask(ctx, "nvidia-smi", "-L")
+			out, err := tool.Ask(ctx, "nvidia-smi", "-L")
 			if err != nil {
 				return nil, fmt.Errorf("MIG instances are unknown: %w", err)
 			}
@@ -132,7 +134,7 @@ func (h *host) shut(d *smiDevice) bool {
 		files = append(files, "/dev/nvidia"+strconv.Itoa(d.minor))
 	}
 	for _, f := range files {
-		if denied(filepath.Join(h.root, f)) {
+		if tool.Denied(filepath.Join(h.root, f)) {
 			return true
 		}
 	}
@@ -142,7 +144,7 @@ func (h *host) shut(d *smiDevice) bool {
 func (h *host) whole(index int, d *smiDevice, log *smiLog) Device {
 	dev := describe(d, log)
 	dev.GPU = muster.GPU{UUID: strings.Clone(d.uuid), Index: index, Vendor: "nvidia", Name: strings.Clone(d.name)}
-	if m := mebibytes(d.total); m != nil {
+	if m := tool.Mebibytes(d.total); m != nil {
 		dev.Memory = *m
 	} else if sharesMemory(d.name) {
 		dev.Memory = h.memory()
@@ -203,16 +205,16 @@ func (h *host) pastFaults(found []Device) {
 	if len(found) == 0 || h.root != "/" {
 		return
 	}
-	kernel := openKernelLog()
+	kernel := xid.Open()
 	if kernel == nil {
 		return
 	}
-	defer kernel.close()
-	kernel.read(func(message string, age time.Duration) {
-		x, ok := parseXID(message)
+	defer kernel.Close()
+	kernel.Read(func(message string, age time.Duration) {
+		x, ok := xid.Parse(message)
 		for i := range found {
-			if r := &found[i].Reading; ok && age < faultHolds && x.of(&found[i]) {
-				r.Faults = adding(slices.Clone(r.Faults), x.why)
+			if r := &found[i].Reading; ok && age < xid.Holds && x.Of(found[i].Bus, found[i].Instance) {
+				r.Faults = adding(slices.Clone(r.Faults), x.Why)
 			}
 		}
 	})

@@ -1,15 +1,12 @@
 package gpu
 
 import (
-	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -257,28 +254,5 @@ func write(t *testing.T, h *host, name, text string) {
 	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestNoSecondThatHangs proves that tools that cannot be killed do not pile up:
-// while one is there, no other is started.
-func TestNoSecondThatHangs(t *testing.T) {
-	fake(t, "nvidia-smi", cat(t, "570-rtx-3060.xml"))
-	path, err := exec.LookPath("nvidia-smi")
-	if err != nil {
-		t.Fatal(err)
-	}
-	hangs := &running{path: path, done: make(chan struct{})}
-	held.add(hangs)
-	if found, _, err := bare(t).nvidia(t.Context()); err == nil || !strings.Contains(err.Error(), "still hangs") || len(found) > 0 {
-		t.Errorf("%v, devices %+v", err, found)
-	}
-	s := NewStream([]Device{{GPU: muster.GPU{UUID: "GPU-a", Vendor: "nvidia"}}}, time.Second, slog.New(slog.DiscardHandler))
-	if sampled, err := s.figures().once(t.Context()); sampled || err == nil || !strings.Contains(err.Error(), "still hangs") {
-		t.Errorf("the stream: %v", err)
-	}
-	close(hangs.done)
-	if found, _, err := bare(t).nvidia(t.Context()); err != nil || len(found) != 1 {
-		t.Errorf("when it has ended: %v, devices %+v", err, found)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
 // Probe finds the devices of all makers that this user may open and that this
@@ -54,13 +55,13 @@ func (h *host) probe(ctx context.Context) (found []Device, notes []string) {
 	for _, m := range makers {
 		wg.Go(func() {
 			// All looks of one maker's tools together have the time of one.
-			ctx, cancel := context.WithTimeout(ctx, patience)
+			ctx, cancel := context.WithTimeout(ctx, tool.Patience)
 			defer cancel()
 			var err error
 			asked := time.Now()
 			m.devices, m.notes, err = m.find(ctx)
 			m.took = time.Since(asked).Seconds()
-			if m.missing = errors.Is(err, errMissing); err != nil && !m.missing {
+			if m.missing = errors.Is(err, tool.ErrMissing); err != nil && !m.missing {
 				m.notes = append(m.notes, err.Error())
 			}
 		})
@@ -93,9 +94,9 @@ func (h *host) probe(ctx context.Context) (found []Device, notes []string) {
 func (h *host) hasCard(vendor string) bool {
 	cards, _ := filepath.Glob(filepath.Join(h.root, "sys/bus/pci/devices/*/vendor"))
 	for _, c := range cards {
-		class := firstLine(read(filepath.Join(filepath.Dir(c), "class")))
+		class := tool.FirstLine(read(filepath.Join(filepath.Dir(c), "class")))
 		discrete := strings.HasPrefix(class, "0x0302") || strings.HasPrefix(class, "0x03") && vendor != "0x8086"
-		if discrete && firstLine(read(c)) == vendor {
+		if discrete && tool.FirstLine(read(c)) == vendor {
 			return true
 		}
 	}
@@ -107,7 +108,7 @@ func (h *host) memory() muster.Size {
 	for line := range strings.Lines(read(filepath.Join(h.root, "proc/meminfo"))) {
 		if rest, ok := strings.CutPrefix(line, "MemTotal:"); ok {
 			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-			if err == nil && kib >= 0 && kib < most>>10 {
+			if err == nil && kib >= 0 && kib < tool.Most>>10 {
 				return muster.Size(kib) << 10
 			}
 		}
@@ -122,41 +123,4 @@ func read(path string) string {
 		return ""
 	}
 	return string(b)
-}
-
-// present says whether a file is there.
-func present(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
-// closed returns those of files that are not there or that this user may not
-// open. They are opened by a child that can be killed, because opening a device
-// may hang in its driver; and opened, because a container may have the file and
-// not the right to use it.
-func (h *host) closed(ctx context.Context, files []string) map[string]bool {
-	shut := map[string]bool{}
-	if len(files) == 0 {
-		return shut
-	}
-	const look = `for f; do [ -r "$f" ] && [ -w "$f" ] && (: <"$f") 2>/dev/null && echo "$f"; done; :`
-	args := []string{"-c", look, "sh"}
-	for _, f := range files {
-		shut[f] = true
-		args = append(args, filepath.Join(h.root, f))
-	}
-	out, err := ask(ctx, "sh", args...)
-	for _, f := range files {
-		full := filepath.Join(h.root, f)
-		if errors.Is(err, errMissing) { // a container without a shell
-			shut[f] = denied(full) || !present(full)
-			continue
-		}
-		for line := range strings.Lines(out) {
-			if strings.TrimSpace(line) == full {
-				shut[f] = false
-			}
-		}
-	}
-	return shut
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
 // smiLog is what nvidia-smi -q -x tells of a machine.
@@ -87,7 +88,7 @@ func (r *smiReader) open(name, attributes string) {
 	case "gpu":
 		_, id, _ := strings.Cut(attributes, `"`)
 		id, _, _ = strings.Cut(id, `"`)
-		r.log.devices = append(r.log.devices, smiDevice{bus: lowerBus(id), minor: -1})
+		r.log.devices = append(r.log.devices, smiDevice{bus: tool.Bus(id), minor: -1})
 		r.at = &r.log.devices[len(r.log.devices)-1]
 	case "mig_device":
 		if r.at != nil {
@@ -152,19 +153,10 @@ func (r *smiReader) leaf(name, value string) {
 	case r.at != nil:
 		r.device(name, value)
 	case name == "driver_version":
-		r.log.driver = known(value)
+		r.log.driver = tool.Known(value)
 	case name == "cuda_version":
-		r.log.cuda = known(value)
+		r.log.cuda = tool.Known(value)
 	}
-}
-
-// known is a text, or "" if it stands for none.
-func known(value string) string {
-	value = strings.TrimSpace(html.UnescapeString(value))
-	if value == "N/A" || strings.HasPrefix(value, "[") || value == "Not Found" || value == "Unknown" {
-		return ""
-	}
-	return value
 }
 
 func (r *smiReader) device(name, value string) {
@@ -173,15 +165,15 @@ func (r *smiReader) device(name, value string) {
 	case "gpu":
 		switch name {
 		case "product_name":
-			d.name = known(value)
+			d.name = tool.Known(value)
 		case "uuid":
-			d.uuid = known(value)
+			d.uuid = tool.Known(value)
 		case "minor_number":
 			if n, err := strconv.Atoi(value); err == nil && n >= 0 {
 				d.minor = n
 			}
 		case "gpu_recovery_action":
-			if v := known(value); v != "" && v != "None" {
+			if v := tool.Known(value); v != "" && v != "None" {
 				d.fault("the driver asks for its recovery: " + strings.ToLower(v))
 			}
 		}
@@ -203,16 +195,16 @@ func (r *smiReader) device(name, value string) {
 			d.total = value
 			d.readable("memory", value)
 		case "used":
-			d.reading.Memory = mebibytes(value)
+			d.reading.Memory = tool.Mebibytes(value)
 			d.readable("memory", value)
 		}
 	case "utilization":
 		if name == "gpu_util" {
-			d.reading.Utilization = share(value)
+			d.reading.Utilization = tool.Share(value)
 		}
 	case "temperature":
 		if name == "gpu_temp" {
-			d.reading.Temperature = degrees(value)
+			d.reading.Temperature = tool.Degrees(value)
 			d.readable("temperature", value)
 		}
 	case "power_readings", "gpu_power_readings":
@@ -229,13 +221,13 @@ func (r *smiReader) device(name, value string) {
 func (d *smiDevice) power(name, value string) {
 	switch name {
 	case "power_draw", "average_power_draw":
-		d.reading.Power = amount(value)
+		d.reading.Power = tool.Amount(value)
 	case "instant_power_draw":
 		if d.reading.Power == nil {
-			d.reading.Power = amount(value)
+			d.reading.Power = tool.Amount(value)
 		}
 	case "power_limit", "current_power_limit":
-		d.limit = amount(value)
+		d.limit = tool.Amount(value)
 	}
 }
 
@@ -244,7 +236,7 @@ func (d *smiDevice) power(name, value string) {
 func (d *smiDevice) ecc(in, name, value string) {
 	since := in == "volatile" && strings.Contains(name, "uncorrectable")
 	before := in == "double_bit" && name == "total"
-	n := count(value)
+	n := tool.Count(value)
 	if !since && !before || n == nil {
 		return
 	}
@@ -256,9 +248,9 @@ func (d *smiDevice) ecc(in, name, value string) {
 
 // readable notes if a value that every device has could not be read.
 func (d *smiDevice) readable(what, value string) {
-	if unreadable(value) {
+	if tool.Unreadable(value) {
 		d.fault("the driver cannot read its " + what)
-	} else if why := ill(value); why != "" {
+	} else if why := tool.Ill(value); why != "" {
 		d.fault(why)
 	}
 }
@@ -280,17 +272,17 @@ func (p *smiPart) leaf(in, name, value string) {
 			p.index = n
 		}
 	case name == "gpu_instance_id":
-		p.gi = known(value)
+		p.gi = tool.Known(value)
 	case name == "compute_instance_id":
-		p.ci = known(value)
+		p.ci = tool.Known(value)
 	case in == "mig_device" && name == "uuid":
-		p.uuid = known(value)
+		p.uuid = tool.Known(value)
 	case in == "fb_memory_usage" && name == "total":
-		p.total = mebibytes(value)
+		p.total = tool.Mebibytes(value)
 	case in == "fb_memory_usage" && name == "used":
-		p.used = mebibytes(value)
+		p.used = tool.Mebibytes(value)
 	case in == "volatile_count" && name == "sram_uncorrectable":
-		p.ecc = count(value)
+		p.ecc = tool.Count(value)
 	}
 	if p.gi != "" && p.ci != "" {
 		p.instance = p.gi + "/" + p.ci
@@ -300,9 +292,9 @@ func (p *smiPart) leaf(in, name, value string) {
 func (p *smiProcess) leaf(name, value string) {
 	switch name {
 	case "gpu_instance_id":
-		p.gi = known(value)
+		p.gi = tool.Known(value)
 	case "compute_instance_id":
-		p.ci = known(value)
+		p.ci = tool.Known(value)
 	case "pid":
 		if n, err := strconv.Atoi(value); err == nil && n > 0 {
 			p.PID = n
@@ -312,7 +304,7 @@ func (p *smiProcess) leaf(name, value string) {
 	case "process_name":
 		p.Name = processName(html.UnescapeString(value))
 	case "used_memory":
-		if m := mebibytes(value); m != nil {
+		if m := tool.Mebibytes(value); m != nil {
 			p.Memory = *m
 		}
 	}

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
+	"github.com/muster-dev/muster/internal/agent/gpu/xid"
 )
 
 // Stream reads again and again how devices do, from tools that stay: a sample
@@ -23,7 +26,7 @@ type Stream struct {
 	each []state // by the order of devices
 
 	looking sync.Mutex
-	kernel  *kernelLog // nil while it is not read
+	kernel  *xid.Log // nil while it is not read
 }
 
 // state is what is known of a device, from several sources.
@@ -46,12 +49,7 @@ type past struct {
 	at  time.Time
 }
 
-const (
-	untold = -time.Second // as a latency: the tool does not say when it asked
-
-	stale = 3 // periods without a sample: it is too old, and its tool hangs
-	slack = time.Second
-)
+const untold = -time.Second // as a latency: the tool does not say when it asked
 
 // NewStream prepares the reading of devices, as Probe found them, every period
 // of at least 100 ms.
@@ -70,7 +68,7 @@ func (s *Stream) Run(ctx context.Context) error {
 	defer wg.Wait()
 	whole := slices.ContainsFunc(s.devices, func(d Device) bool { return d.Vendor == "nvidia" && d.MIG == "" })
 	parts := slices.ContainsFunc(s.devices, func(d Device) bool { return d.MIG != "" })
-	run := func(f *feed) { wg.Go(func() { f.run(ctx) }) }
+	run := func(f *tool.Feed) { wg.Go(func() { f.Run(ctx) }) }
 	if whole {
 		run(s.figures())
 	}
@@ -119,7 +117,7 @@ func (s *Stream) Latest() (Readings, bool) {
 		}
 		r.Faults = slices.Clone(r.Faults)
 		for _, x := range st.xids {
-			if now.Sub(x.at) < faultHolds {
+			if now.Sub(x.at) < xid.Holds {
 				some = true
 				r.Faults = adding(r.Faults, x.why)
 			}
@@ -139,7 +137,7 @@ func (s *Stream) put(now time.Time, took, every time.Duration, match func(*Devic
 		if match(&s.devices[i]) {
 			st := &s.each[i]
 			r.Processes = nil
-			st.reading, st.at, st.took, st.until = r, now, took, now.Add(stale*every+slack)
+			st.reading, st.at, st.took, st.until = r, now, took, now.Add(tool.Late(every))
 		}
 	}
 }
@@ -151,7 +149,7 @@ func (s *Stream) putProcesses(now time.Time, every time.Duration, match func(*De
 	for i := range s.devices {
 		if match(&s.devices[i]) {
 			st := &s.each[i]
-			st.processes, st.processesAt, st.processesUntil = p, now, now.Add(stale*every+slack)
+			st.processes, st.processesAt, st.processesUntil = p, now, now.Add(tool.Late(every))
 		}
 	}
 }
@@ -174,7 +172,7 @@ func (s *Stream) Look() {
 	s.looking.Lock()
 	defer s.looking.Unlock()
 	if s.kernel != nil {
-		s.kernel.read(func(message string, age time.Duration) { s.fault(time.Now(), message, age) })
+		s.kernel.Read(func(message string, age time.Duration) { s.fault(time.Now(), message, age) })
 	}
 }
 
@@ -193,7 +191,7 @@ func (s *Stream) Forget(uuid string, before time.Time) {
 
 // watchFaults reads what the kernel's log says of devices, and has said of late.
 func (s *Stream) watchFaults(ctx context.Context) {
-	kernel := openKernelLog()
+	kernel := xid.Open()
 	if kernel == nil {
 		s.log.Info("XID faults of GPUs are not read: this user may not read the kernel's log")
 		return
@@ -201,7 +199,7 @@ func (s *Stream) watchFaults(ctx context.Context) {
 	s.reads(kernel)
 	defer func() {
 		s.reads(nil)
-		kernel.close()
+		kernel.Close()
 	}()
 	tick := time.NewTicker(max(s.every, 5*time.Second)) // faults are rare, wake-ups cost
 	defer tick.Stop()
@@ -215,7 +213,7 @@ func (s *Stream) watchFaults(ctx context.Context) {
 	}
 }
 
-func (s *Stream) reads(kernel *kernelLog) {
+func (s *Stream) reads(kernel *xid.Log) {
 	s.looking.Lock()
 	defer s.looking.Unlock()
 	s.kernel = kernel
@@ -223,16 +221,16 @@ func (s *Stream) reads(kernel *kernelLog) {
 
 // fault notes a message of the kernel's log, if it is one of a device.
 func (s *Stream) fault(now time.Time, message string, age time.Duration) {
-	x, ok := parseXID(message)
-	if !ok || age >= faultHolds {
+	x, ok := xid.Parse(message)
+	if !ok || age >= xid.Holds {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.devices {
-		if st, at := &s.each[i], now.Add(-age); x.of(&s.devices[i]) && !at.Before(st.reset) {
-			st.xids = slices.DeleteFunc(st.xids, func(p past) bool { return p.why == x.why || now.Sub(p.at) >= faultHolds })
-			st.xids = append(st.xids, past{x.why, at})
+		if st, at := &s.each[i], now.Add(-age); x.Of(s.devices[i].Bus, s.devices[i].Instance) && !at.Before(st.reset) {
+			st.xids = slices.DeleteFunc(st.xids, func(p past) bool { return p.why == x.Why || now.Sub(p.at) >= xid.Holds })
+			st.xids = append(st.xids, past{x.Why, at})
 		}
 	}
 }

@@ -1,4 +1,11 @@
-package gpu
+// Package tool runs the programs of the makers of GPUs, once or again and again, and reads
+// the values that they print.
+//
+// They may be missing, hang with the driver, print anything and differ from version to version. So
+// each runs in a process group of its own and is killed, with all that it started, after five seconds, or three
+// periods without a sample. Of one that cannot be killed no second is started, and
+// none outlives this process for long. What a tool does not tell is absent, never zero.
+package tool
 
 import (
 	"context"
@@ -13,29 +20,32 @@ import (
 	"time"
 )
 
+// Patience is how long one look of a tool may take: some hang with the driver.
+const Patience = 5 * time.Second
+
 const (
-	patience   = 5 * time.Second // for one look of a tool: some hang with the driver
-	mercy      = time.Second     // for a killed tool to be gone
-	mostOutput = 8 << 20         // bytes of one look: 16 devices print less than one
+	mercy      = time.Second // for a killed tool to be gone
+	mostOutput = 8 << 20     // bytes of one look: 16 devices print less than one
 
 	mostComplaint = 4 << 10 // bytes of its words about what went wrong
 )
 
-// errMissing says that a tool is not installed.
-var errMissing = errors.New("is not on the PATH")
+// ErrMissing says that a tool is not installed.
+var ErrMissing = errors.New("is not on the PATH")
 
-// ask runs a tool once and returns what it printed on its standard output. The
-// text is there beside an error too: some tools print what matters and fail.
-func ask(ctx context.Context, name string, args ...string) (string, error) {
+// Ask runs a tool once and returns what it printed on its standard output, 8 MiB at most. The
+// text is there beside an error too: some tools print what matters and fail. It takes no longer than
+// Patience and the time to kill the tool; the error is ErrMissing where it is not on the PATH.
+func Ask(ctx context.Context, name string, args ...string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", fmt.Errorf("%s %w", name, errMissing)
+		return "", fmt.Errorf("%s %w", name, ErrMissing)
 	}
 	name = filepath.Base(path)
 	if held.has(path) {
 		return "", fmt.Errorf("%s of an earlier look still hangs in the driver: restart the machine or reload the driver", name)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	out, complaint := bounded{most: mostOutput}, bounded{most: mostComplaint}
 	cmd := command(path, args...)
@@ -50,16 +60,16 @@ func ask(ctx context.Context, name string, args ...string) (string, error) {
 		err = r.err
 	case <-ctx.Done():
 		if !r.end() {
-			return "", fmt.Errorf("%s did not answer within %s and cannot be killed: restart the machine or reload the driver", name, patience)
+			return "", fmt.Errorf("%s did not answer within %s and cannot be killed: restart the machine or reload the driver", name, Patience)
 		}
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return "", fmt.Errorf("%s was not waited for: %w", name, ctx.Err())
 		}
-		return "", fmt.Errorf("%s did not answer within %s and was killed; the driver may need a reset, or persistence mode", name, patience)
+		return "", fmt.Errorf("%s did not answer within %s and was killed; the driver may need a reset, or persistence mode", name, Patience)
 	}
 	if err != nil {
 		// Its words before the driver's: nvidia-smi complains on standard output.
-		return out.String(), fmt.Errorf("%s failed (%w): %s", name, err, firstLine(complaint.String()+"\n"+out.String()))
+		return out.String(), fmt.Errorf("%s failed (%w): %s", name, err, FirstLine(complaint.String()+"\n"+out.String()))
 	}
 	if out.full {
 		return "", fmt.Errorf("%s printed more than %d MiB", name, mostOutput>>20)
@@ -172,9 +182,9 @@ func (b *bounded) Write(p []byte) (int, error) {
 
 func (b *bounded) String() string { return string(b.kept) }
 
-// firstLine is the first line with a word in it, cut to a length that a note can
+// FirstLine is the first line with a word in it, cut to a length that a note can
 // have.
-func firstLine(s string) string {
+func FirstLine(s string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	line = strings.TrimSpace(line)
 	if len(line) > 200 {

@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package gpu
+package tool
 
 import (
 	"os"

@@ -1,4 +1,4 @@
-package gpu
+package xid
 
 import (
 	"errors"
@@ -9,28 +9,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelLog reads the messages of the kernel, each once. See the kernel's
+// Log reads the messages of the kernel, each once. See the kernel's
 // Documentation/ABI/testing/dev-kmsg.
-type kernelLog struct {
+type Log struct {
 	fd  int
 	buf []byte
 }
 
-// openKernelLog opens the log at its beginning, or returns nil where this user may
+// Open opens the log at its beginning, or returns nil where this user may
 // not read it.
-func openKernelLog() *kernelLog {
+func Open() *Log {
 	fd, err := unix.Open("/dev/kmsg", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil
 	}
-	return &kernelLog{fd: fd, buf: make([]byte, 8<<10)} // the kernel's longest record
+	return &Log{fd: fd, buf: make([]byte, 8<<10)} // the kernel's longest record
 }
 
-func (l *kernelLog) close() { _ = unix.Close(l.fd) } // nothing was written
+// Close lets go of the log.
+func (l *Log) Close() { _ = unix.Close(l.fd) } // nothing was written
 
-// read calls said for each message that is new since the last read, with its
+// Read calls said for each message that is new since the last read, with its
 // age.
-func (l *kernelLog) read(said func(message string, age time.Duration)) {
+func (l *Log) Read(said func(message string, age time.Duration)) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return

@@ -1,6 +1,7 @@
-package gpu
+package tool
 
 import (
+	"html"
 	"math"
 	"strconv"
 	"strings"
@@ -13,8 +14,8 @@ import (
 // could not be read as ERR! or [Unknown Error]; the XML form leaves the brackets
 // out. Each is no number, and so absent.
 
-// number reads the number with which a value begins, such as 67.03 of "67.03 W".
-func number(s string) (float64, bool) {
+// Number reads the number with which a value begins, such as 67.03 of "67.03 W".
+func Number(s string) (float64, bool) {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), " ")
 	s = strings.TrimSuffix(s, "%")
 	f, err := strconv.ParseFloat(s, 64)
@@ -24,28 +25,28 @@ func number(s string) (float64, bool) {
 	return f, true
 }
 
-// amount is a number that cannot be below zero.
-func amount(s string) *float64 {
-	f, ok := number(s)
+// Amount is a number that cannot be below zero.
+func Amount(s string) *float64 {
+	f, ok := Number(s)
 	if !ok || f < 0 {
 		return nil
 	}
 	return &f
 }
 
-// degrees is a temperature. Some cards say 0 or the like where they have no
+// Degrees is a temperature. Some cards say 0 or the like where they have no
 // sensor, but such a machine may also stand in the cold.
-func degrees(s string) *float64 {
-	f, ok := number(s)
+func Degrees(s string) *float64 {
+	f, ok := Number(s)
 	if !ok || f < -100 || f > 300 {
 		return nil
 	}
 	return &f
 }
 
-// share reads a percentage as a share of 1.
-func share(s string) *float64 {
-	f, ok := number(s)
+// Share reads a percentage as a share of 1.
+func Share(s string) *float64 {
+	f, ok := Number(s)
 	if !ok || f < 0 {
 		return nil
 	}
@@ -53,8 +54,8 @@ func share(s string) *float64 {
 	return &f
 }
 
-// count reads a number of things.
-func count(s string) *uint64 {
+// Count reads a number of things.
+func Count(s string) *uint64 {
 	n, err := strconv.ParseUint(strings.TrimSpace(s), 10, 64)
 	if err != nil {
 		return nil
@@ -62,23 +63,23 @@ func count(s string) *uint64 {
 	return &n
 }
 
-// most is the memory that is believed of a device: 1 PiB.
-const most = 1 << 50
+// Most is the memory that is believed of a device: 1 PiB.
+const Most = 1 << 50
 
-// mebibytes reads a size such as "40960 MiB" or, of a column without units,
+// Mebibytes reads a size such as "40960 MiB" or, of a column without units,
 // "40960".
-func mebibytes(s string) *muster.Size {
-	f, ok := number(s)
-	if !ok || f < 0 || f > most>>20 {
+func Mebibytes(s string) *muster.Size {
+	f, ok := Number(s)
+	if !ok || f < 0 || f > Most>>20 {
 		return nil
 	}
 	size := muster.Size(f * (1 << 20))
 	return &size
 }
 
-// ill says what is wrong with a device that answers a question for its state
+// Ill says what is wrong with a device that answers a question for its state
 // with s, or "".
-func ill(s string) string {
+func Ill(s string) string {
 	s = strings.Trim(strings.TrimSpace(s), "[]")
 	for _, word := range []string{"requires reset", "is lost"} {
 		if strings.Contains(s, word) {
@@ -88,15 +89,24 @@ func ill(s string) string {
 	return ""
 }
 
-// unreadable says whether s stands for a value that the driver failed to read.
-func unreadable(s string) bool {
+// Unreadable says whether s stands for a value that the driver failed to read.
+func Unreadable(s string) bool {
 	return strings.Contains(s, "Unknown Error") || strings.Contains(s, "ERR!")
 }
 
-// lowerBus brings the address of a device on the PCI bus into the form of the
+// Known is a text, or "" if it stands for none.
+func Known(value string) string {
+	value = strings.TrimSpace(html.UnescapeString(value))
+	if value == "N/A" || strings.HasPrefix(value, "[") || value == "Not Found" || value == "Unknown" {
+		return ""
+	}
+	return value
+}
+
+// Bus brings the address of a device on the PCI bus into the form of the
 // kernel: 00000000:3B:00.0 and 3b:00.0 are 0000:3b:00.0. It returns "" for other
 // texts.
-func lowerBus(s string) string {
+func Bus(s string) string {
 	s = strings.ToLower(strings.TrimSpace(s))
 	f := strings.Split(s, ":")
 	if len(f) == 2 {

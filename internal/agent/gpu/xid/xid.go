@@ -1,4 +1,9 @@
-package gpu
+// Package xid reads the faults that the driver of NVIDIA writes into the kernel's log.
+//
+// Each has a number (XID) that a catalog explains: https://docs.nvidia.com/deploy/xid-errors. Only those
+// count after which the device has to be reset or replaced. The log is open to the root user and to those with
+// CAP_SYSLOG; nothing else tells XIDs to a program without the library of the driver.
+package xid
 
 import (
 	"regexp"
@@ -6,11 +11,6 @@ import (
 	"strings"
 	"time"
 )
-
-// The driver of NVIDIA writes faults into the kernel's log, with a number (XID)
-// that its catalog explains: https://docs.nvidia.com/deploy/xid-errors. The log
-// is open to the root user and to those with CAP_SYSLOG; nothing else tells XIDs
-// to a program without the library of the driver.
 
 // fatal are the XIDs after which the catalog asks to reset or to replace the
 // device. Most others are the fault of the program that ran: 13, 31, 43, 45, 68,
@@ -20,15 +20,16 @@ var fatal = map[int]bool{
 	110: true, 119: true, 120: true, 140: true, 143: true, 154: true,
 }
 
-// faultHolds is how long a fault from the log counts. The log does not say that
+// Holds is how long a fault from the log counts. The log does not say that
 // a device is well again; one that is not repeats its fault or does not answer.
-const faultHolds = 10 * time.Minute
+const Holds = 10 * time.Minute
 
-// xid is one fault in the kernel's log.
-type xid struct {
+// Fault is one in the kernel's log.
+type Fault struct {
+	Why string // such as "XID 79: GPU has fallen off the bus"
+
 	bus      string // without the function: 0000:3b:00
 	instance string // the GPU instance of a MIG device, or ""
-	why      string
 }
 
 var (
@@ -38,10 +39,10 @@ var (
 	maxReason = 200
 )
 
-// parseXID reads a message of the kernel's log.
-func parseXID(message string) (x xid, ok bool) {
+// Parse reads a message of the kernel's log. It reports false for all that are no such fault.
+func Parse(message string) (x Fault, ok bool) {
 	if m := fellOff.FindStringSubmatch(message); m != nil {
-		return xid{bus: strings.ToLower(m[1]), why: "XID 79: GPU has fallen off the bus"}, true
+		return Fault{bus: strings.ToLower(m[1]), Why: "XID 79: GPU has fallen off the bus"}, true
 	}
 	m := xidLine.FindStringSubmatch(message)
 	if m == nil {
@@ -55,12 +56,12 @@ func parseXID(message string) (x xid, ok bool) {
 	if len(why) > maxReason {
 		why = strings.ToValidUTF8(why[:maxReason], "") + "…"
 	}
-	return xid{bus: strings.ToLower(m[1]), instance: m[2], why: "XID " + m[3] + ": " + why}, true
+	return Fault{bus: strings.ToLower(m[1]), instance: m[2], Why: "XID " + m[3] + ": " + why}, true
 }
 
-// of says whether a fault is one of a device. Of those of one instance the
-// others of a divided device know nothing.
-func (x *xid) of(d *Device) bool {
-	gi, _, _ := strings.Cut(d.Instance, "/")
-	return d.Bus != "" && strings.HasPrefix(d.Bus, x.bus+".") && (x.instance == "" || d.Instance == "" || gi == x.instance)
+// Of says whether a fault is one of the device at a PCI address, such as 0000:3b:00.0, or of a MIG instance
+// of it, such as 1/0, else "". Of those of one instance the others of a divided device know nothing.
+func (x *Fault) Of(bus, instance string) bool {
+	gi, _, _ := strings.Cut(instance, "/")
+	return bus != "" && strings.HasPrefix(bus, x.bus+".") && (x.instance == "" || instance == "" || gi == x.instance)
 }

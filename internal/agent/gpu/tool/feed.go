@@ -1,4 +1,4 @@
-package gpu
+package tool
 
 import (
 	"bytes"
@@ -12,34 +12,34 @@ import (
 	"time"
 )
 
-// feed is a tool that stays, and prints a sample every period.
-type feed struct {
-	tool  string
-	forms []form // of its arguments, as versions of it differ; the one that works is kept
-	every time.Duration
-	again time.Duration
-	log   *slog.Logger
+// Feed is a tool that stays, and prints a sample every period.
+type Feed struct {
+	Tool  string
+	Forms []Form // of its arguments, as versions of it differ; the one that works is kept
+	Every time.Duration
+	Again time.Duration // the first wait before it is started again
+	Log   *slog.Logger
 
 	form int
 }
 
-// form is one way to run a tool and to read what it prints.
-type form struct {
-	args   func() []string
-	reader func() reader // a new one for each run
+// Form is one way to run a tool and to read what it prints.
+type Form struct {
+	Args   func() []string
+	Reader func() Reader // a new one for each run
 }
 
-// reader reads what a tool prints. All calls come from one goroutine.
-type reader interface {
-	// line reads one line, which came at a time, and says whether a sample is
+// Reader reads what a tool prints. All calls come from one goroutine.
+type Reader interface {
+	// Line reads one line, which came at a time, and says whether a sample is
 	// whole with it.
-	line(now time.Time, s string) (sampled bool)
+	Line(now time.Time, s string) (sampled bool)
 }
 
-// quieter is a reader that cannot tell the end of a sample from its lines.
-type quieter interface {
-	// quiet is called when nothing came for a moment.
-	quiet(now time.Time) (sampled bool)
+// Quieter is a Reader that cannot tell the end of a sample from its lines.
+type Quieter interface {
+	// Quiet is called when nothing came for a moment.
+	Quiet(now time.Time) (sampled bool)
 }
 
 const (
@@ -47,11 +47,19 @@ const (
 	longest    = 64 << 10              // bytes of a line that is read
 	longestLog = 5 * time.Minute       // between two words about a tool that does not work
 	mostWait   = time.Minute
+
+	stale = 3 // periods without a sample: it is too old, and its tool hangs
+	slack = time.Second
 )
 
-// run keeps the tool running until ctx ends.
-func (f *feed) run(ctx context.Context) {
-	wait := f.again
+// Late is the age from which a sample of a tool that prints one every period is too old: its tool
+// hangs.
+func Late(every time.Duration) time.Duration { return stale*every + slack }
+
+// Run keeps the tool running until ctx ends. One that ends or hangs is started again, after a wait that
+// doubles up to a minute; the log says so now and then.
+func (f *Feed) Run(ctx context.Context) {
+	wait := f.Again
 	var told time.Time
 	for {
 		sampled, err := f.once(ctx)
@@ -59,13 +67,13 @@ func (f *feed) run(ctx context.Context) {
 			return
 		}
 		if sampled {
-			wait = f.again
+			wait = f.Again
 		} else {
-			f.form = (f.form + 1) % len(f.forms)
+			f.form = (f.form + 1) % len(f.Forms)
 		}
 		if now := time.Now(); now.Sub(told) >= longestLog {
 			told = now
-			f.log.Warn("readings of GPUs are interrupted", slog.String("tool", f.tool), slog.Any("error", err), slog.Duration("again_in", wait))
+			f.Log.Warn("readings of GPUs are interrupted", slog.String("tool", f.Tool), slog.Any("error", err), slog.Duration("again_in", wait))
 		}
 		t := time.NewTimer(wait)
 		select {
@@ -74,7 +82,7 @@ func (f *feed) run(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		wait = min(2*wait, max(mostWait, f.again))
+		wait = min(2*wait, max(mostWait, f.Again))
 	}
 }
 
@@ -82,10 +90,10 @@ func (f *feed) run(ctx context.Context) {
 // it behind that can be killed. If the worker itself is killed, the tool ends
 // with it where the kernel can do that, and else when it next prints, into a
 // pipe that nobody reads.
-func (f *feed) once(ctx context.Context) (sampled bool, err error) {
-	path, err := exec.LookPath(f.tool)
+func (f *Feed) once(ctx context.Context) (sampled bool, err error) {
+	path, err := exec.LookPath(f.Tool)
 	if err != nil {
-		return false, errMissing
+		return false, ErrMissing
 	}
 	if held.has(path) {
 		return false, fmt.Errorf("an earlier %s still hangs in the driver", filepath.Base(path))
@@ -96,7 +104,7 @@ func (f *feed) once(ctx context.Context) (sampled bool, err error) {
 	}
 	defer in.Close() // again, at an early return
 	complaint := bounded{most: mostComplaint}
-	cmd := command(path, f.forms[f.form].args()...)
+	cmd := command(path, f.Forms[f.form].Args()...)
 	cmd.Stdout, cmd.Stderr = out, &complaint
 	cmd.WaitDelay = mercy
 	running, err := launch(cmd, path)
@@ -116,7 +124,7 @@ func (f *feed) once(ctx context.Context) (sampled bool, err error) {
 	_ = in.Close()     // ends the reading of it, if the tool could not be ended
 	for range chunks { // until the reader has ended
 	}
-	if line := firstLine(complaint.String()); ended && line != "" {
+	if line := FirstLine(complaint.String()); ended && line != "" {
 		err = fmt.Errorf("%w: %s", err, line)
 	}
 	return sampled, err
@@ -141,12 +149,12 @@ func passOn(in *os.File, chunks chan<- []byte, stop <-chan struct{}) {
 }
 
 // read reads samples until there are no more.
-func (f *feed) read(ctx context.Context, chunks <-chan []byte) (sampled bool, err error) {
-	r := f.forms[f.form].reader()
+func (f *Feed) read(ctx context.Context, chunks <-chan []byte) (sampled bool, err error) {
+	r := f.Forms[f.form].Reader()
 	var rest []byte
-	hung := time.NewTimer(patience + stale*f.every) // the first may have to wake the driver
+	hung := time.NewTimer(Patience + stale*f.Every) // the first may have to wake the driver
 	defer hung.Stop()
-	q, waits := r.(quieter)
+	q, waits := r.(Quieter)
 	idle := time.NewTimer(lull)
 	defer idle.Stop()
 	window, amount := time.Now(), 0
@@ -157,19 +165,19 @@ func (f *feed) read(ctx context.Context, chunks <-chan []byte) (sampled bool, er
 		case <-ctx.Done():
 			return sampled, ctx.Err()
 		case <-hung.C:
-			return sampled, fmt.Errorf("it printed no sample for %s", stale*f.every)
+			return sampled, fmt.Errorf("it printed no sample for %s", stale*f.Every)
 		case now := <-idle.C:
-			whole = waits && q.quiet(now)
+			whole = waits && q.Quiet(now)
 		case b, ok := <-chunks:
 			now := time.Now()
 			if !ok {
-				return sampled || waits && q.quiet(now), fmt.Errorf("it ended: %s", firstLine(last))
+				return sampled || waits && q.Quiet(now), fmt.Errorf("it ended: %s", FirstLine(last))
 			}
-			if amount += len(b); now.Sub(window) >= f.every {
+			if amount += len(b); now.Sub(window) >= f.Every {
 				window, amount = now, len(b)
 			}
 			if amount > mostOutput {
-				return sampled, fmt.Errorf("it printed more than %d MiB in %s", mostOutput>>20, f.every)
+				return sampled, fmt.Errorf("it printed more than %d MiB in %s", mostOutput>>20, f.Every)
 			}
 			rest = append(rest, b...)
 			for {
@@ -178,7 +186,7 @@ func (f *feed) read(ctx context.Context, chunks <-chan []byte) (sampled bool, er
 					break
 				}
 				last = strings.TrimRight(string(rest[:i]), "\r")
-				whole = r.line(now, last) || whole
+				whole = r.Line(now, last) || whole
 				rest = rest[i+1:]
 			}
 			if len(rest) > longest {
@@ -190,7 +198,7 @@ func (f *feed) read(ctx context.Context, chunks <-chan []byte) (sampled bool, er
 		}
 		if whole {
 			sampled = true
-			hung.Reset(stale*f.every + slack)
+			hung.Reset(Late(f.Every))
 		}
 	}
 }

@@ -1,0 +1,53 @@
+package tool
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// lines counts those that a tool prints.
+type lines struct{ n int }
+
+func (l *lines) Line(time.Time, string) bool {
+	l.n++
+	return true
+}
+
+// TestNoSecondThatHangs proves that tools that cannot be killed do not pile up:
+// while one is there, no other is started.
+func TestNoSecondThatHangs(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the tool is a shell script")
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "nvidia-smi")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\necho well\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	hangs := &running{path: path, done: make(chan struct{})}
+	held.add(hangs)
+	if out, err := Ask(t.Context(), "nvidia-smi"); err == nil || !strings.Contains(err.Error(), "still hangs") || out != "" {
+		t.Errorf("it prints %q: %v", out, err)
+	}
+	read := &lines{}
+	f := &Feed{
+		Tool: "nvidia-smi", Every: time.Second, Again: time.Second, Log: slog.New(slog.DiscardHandler),
+		Forms: []Form{{Args: func() []string { return nil }, Reader: func() Reader { return read }}},
+	}
+	if sampled, err := f.once(t.Context()); sampled || err == nil || !strings.Contains(err.Error(), "still hangs") || read.n > 0 {
+		t.Errorf("the stream: %d lines, %v", read.n, err)
+	}
+	close(hangs.done)
+	if out, err := Ask(t.Context(), "nvidia-smi"); err != nil || out != "well\n" {
+		t.Errorf("when it has ended it prints %q: %v", out, err)
+	}
+	if sampled, err := f.once(t.Context()); !sampled || read.n != 1 {
+		t.Errorf("when it has ended the stream has %d lines: %v", read.n, err)
+	}
+}

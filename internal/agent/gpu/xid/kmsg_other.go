@@ -1,0 +1,17 @@
+//go:build !linux
+
+package xid
+
+import "time"
+
+// Log is not read here.
+type Log struct{}
+
+// Open returns nil: there is no log here.
+func Open() *Log { return nil }
+
+// Close does nothing.
+func (*Log) Close() {}
+
+// Read does nothing.
+func (*Log) Read(func(message string, age time.Duration)) {}
