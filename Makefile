@@ -24,7 +24,7 @@ build: ## bin/muster, a static binary
 	go build $(GOFLAGS_BUILD) -o bin/muster ./cmd/muster
 
 test: ## all tests, with the race detector and shuffled, and the end-to-end faults
-	@scripts/need modules cc python3 pip dockerd busybox torch
+	@scripts/need modules cc python3 pip dockerd podman busybox torch
 	CGO_ENABLED=1 scripts/engine go test -race -shuffle=on -timeout 10m $$(go list ./... | grep -vE '/test/(e2e|load)$$')
 	$(MAKE) e2e
 
@@ -40,7 +40,7 @@ sim: ## the seeded simulation of the scheduler, SEEDS=1000
 	go test ./internal/sched/simtest -run TestWorld -seeds $(SEEDS) -timeout 20m
 
 e2e: build ## real processes: kill -9, frozen workers, full disks, engines that go away
-	@scripts/need dockerd busybox
+	@scripts/need dockerd podman busybox
 	scripts/engine go test -count=1 -parallel 4 -timeout 30m ./test/e2e
 
 bench: build ## the figures of docs/performance.md, beside the bare limits of this machine

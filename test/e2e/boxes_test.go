@@ -24,8 +24,11 @@ import (
 // TestContainersOutliveTheWorker kills a worker ten times while ten containers run and end: each runs
 // once, ends with its true exit code, and has its whole log, and nothing of them is left.
 func TestContainersOutliveTheWorker(t *testing.T) {
-	const kills, tasks = 10, 10
-	b := withBoxes(t, engines.Shared(t))
+	withBoxes(t, engines.Shared(t)).outliveTheWorker(10, 10)
+}
+
+func (b *boxes) outliveTheWorker(kills, tasks int) {
+	t := b.t
 	w := b.start("--slots", strconv.Itoa(tasks))
 	var script strings.Builder
 	// Some end with the first kill, some after the last one.
@@ -36,7 +39,7 @@ func TestContainersOutliveTheWorker(t *testing.T) {
 	}
 	script.WriteString("esac")
 	job := b.Submit(array(b.shell("long", script.String()), tasks))
-	b.Running(job.ID, tasks)
+	b.Running(job.ID, int64(tasks))
 	b.open()
 	for range kills {
 		w.Kill()
@@ -237,8 +240,10 @@ func TestCheckpointOfAContainerMoves(t *testing.T) {
 }
 
 // TestContainersEnd holds how containers may end, and what they leave to those who asked for them.
-func TestContainersEnd(t *testing.T) {
-	b := withBoxes(t, engines.Shared(t))
+func TestContainersEnd(t *testing.T) { withBoxes(t, engines.Shared(t)).end() }
+
+func (b *boxes) end() {
+	t := b.t
 	b.start("--slots", "4")
 	own := engines.Shell(t)
 	own.User, own.Workdir = "user", "/home/user"
@@ -279,7 +284,7 @@ func TestContainersEnd(t *testing.T) {
 		{plain, ending{state: muster.Succeeded}, "1000\n"},
 		{ownCommand, ending{state: muster.Failed, reason: muster.ExitCode, code: 6}, "own user /home/user command\n"},
 		{ownArguments, ending{state: muster.Failed, reason: muster.ExitCode, code: 6}, "other user /muster/work words\n"},
-		{absent, ending{state: muster.Failed, reason: muster.StartFailed, code: 127}, ""},
+		{absent, ending{state: muster.Failed, reason: muster.StartFailed}, ""}, // the code is its init's
 		{b.shell("chatty", "seq 1 200000"), ending{state: muster.Succeeded}, chatter(200000)},
 	} {
 		t.Run(c.spec.Name, func(t *testing.T) {
@@ -290,6 +295,9 @@ func TestContainersEnd(t *testing.T) {
 			}
 			if task.State != c.want.state || c.want.reason != "" && task.Reason != c.want.reason || c.want.code != 0 && code != c.want.code {
 				t.Errorf("it is %s (%s: %s) with exit code %d, want %+v", task.State, task.Reason, task.Message, code, c.want)
+			}
+			if c.want.reason == muster.StartFailed && !strings.HasPrefix(task.Message, "/no/such/program: no such command in the image") {
+				t.Errorf("it says %q", task.Message)
 			}
 			if out := b.Output(task.ID); out != c.output {
 				t.Errorf("it printed %.200q", out)
@@ -309,8 +317,10 @@ func chatter(n int) string {
 }
 
 // TestContainerCancelled cancels a container that heeds nothing.
-func TestContainerCancelled(t *testing.T) {
-	b := withBoxes(t, engines.Shared(t))
+func TestContainerCancelled(t *testing.T) { withBoxes(t, engines.Shared(t)).cancelled() }
+
+func (b *boxes) cancelled() {
+	t := b.t
 	b.start()
 	spec := b.shell("deaf", `trap '' TERM INT; while :; do sleep 1; done`)
 	spec.Tasks[0].Kill.Grace = muster.Duration(time.Second)
@@ -323,6 +333,20 @@ func TestContainerCancelled(t *testing.T) {
 		t.Errorf("it is %s (%s)", task.State, task.Message)
 	}
 	b.nothingLeft()
+}
+
+// TestPodman has the same of Podman: tasks that end in all ways, one that heeds nothing, a worker that is killed, and nothing left.
+func TestPodman(t *testing.T) {
+	t.Parallel()
+	host := engines.Podman(t)
+	for name, does := range map[string]func(*boxes){
+		"ends": (*boxes).end, "cancelled": (*boxes).cancelled, "killed workers": func(b *boxes) { b.outliveTheWorker(3, 4) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			does(withBoxes(t, host))
+		})
+	}
 }
 
 // TestMissingImages submits fifty tasks of an image that is nowhere: they fail as their user's fault and ask the registry seldom, and

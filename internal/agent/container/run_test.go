@@ -11,8 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -294,65 +292,8 @@ func TestOneThatCannotBeRemovedKeepsNoOther(t *testing.T) {
 	stuck.Store(nil)
 }
 
-// podman starts Podman's service with folders of its own, which takes registries on loopback as they are.
-func podman(t *testing.T) string {
-	t.Helper()
-	program, err := exec.LookPath("podman")
-	if err != nil || os.Geteuid() != 0 || testing.Short() {
-		t.Skip("no Podman that this user may start with folders of its own, or -short")
-	}
-	var other []string // runtime than crun, which runs nothing where control groups are of both versions
-	if both, _ := os.ReadFile("/sys/fs/cgroup/unified/cgroup.controllers"); len(bytes.TrimSpace(both)) > 0 {
-		if _, err := exec.LookPath("runc"); err != nil {
-			t.Skip("control groups are of both versions here, for which Podman needs runc")
-		}
-		other = []string{"--runtime", "runc"}
-	}
-	dir, err := os.MkdirTemp("", "muster-podman") //nolint:usetesting // a short path, for sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	registries, limits := filepath.Join(dir, "registries.conf"), filepath.Join(dir, "containers.conf")
-	for path, text := range map[string]string{
-		registries: "[[registry]]\nlocation = \"127.0.0.1\"\ninsecure = true\n",
-		limits:     "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n", // which its own root may not raise everywhere
-	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	store := []string{"--root", filepath.Join(dir, "root"), "--runroot", filepath.Join(dir, "run"), "--tmpdir", filepath.Join(dir, "tmp"), "--storage-driver", "vfs"}
-	store = append(store, other...)
-	host := "unix://" + filepath.Join(dir, "sock")
-	var out bytes.Buffer
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, append(store, "system", "service", "--time=0", host)...)
-	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.Env = append(os.Environ(), "CONTAINERS_REGISTRIES_CONF="+registries, "CONTAINERS_CONF="+limits)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cmd.Process.Signal(os.Interrupt); err != nil {
-			t.Error(err)
-		}
-		_ = cmd.Wait() // it was told to end
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	api := engines.API(t, host)
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		if _, err := api.Ping(t.Context(), client.PingOptions{}); err == nil {
-			return host
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("Podman's service does not answer: %s", &out)
-		}
-	}
-}
-
 func TestPodman(t *testing.T) {
-	w := worldAt(t, podman(t), nil)
+	w := worldAt(t, engines.Podman(t), nil)
 	if w.About().Name != "podman" {
 		t.Errorf("the engine is %+v", w.About())
 	}

@@ -18,6 +18,7 @@ type State struct {
 	Code     int    // 128+n for signal n; of use if it is not running
 	OOM      bool   // something in it was killed for memory
 	Error    string // why it could not be started, in the engine's words
+	Program  string // as it was to be executed
 	PID      int    // of its main process where the engine is; 0 if it has none
 	Finished time.Time
 }
@@ -100,8 +101,16 @@ func (e *Engine) State(ctx context.Context, id string) (*State, error) {
 	}
 	return &State{
 		Running: s.Running || s.Paused, Paused: s.Paused, Going: s.Dead || s.Status == container.StateRemoving, Code: s.ExitCode, OOM: s.OOMKilled, Error: s.Error,
-		PID: s.Pid, Finished: finished,
+		Program: program(res.Container.Path, res.Container.Args), PID: s.Pid, Finished: finished,
 	}, nil
+}
+
+// program is what a container executes, by what an engine says of that: Podman names its init first.
+func program(path string, args []string) string {
+	if path == "/run/podman-init" && len(args) > 1 && args[0] == "--" {
+		return args[1]
+	}
+	return path
 }
 
 // Kill sends a signal, by its name, to a container's main process; "" means SIGKILL, which

@@ -4,6 +4,7 @@ package limit
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,10 +99,29 @@ func TestGroupsOfAContainerAreOfOnePath(t *testing.T) {
 	if _, err := Freeze(c, false); err != nil {
 		t.Error(err)
 	}
+	// Podman's process that tells how the container ended is not of it.
+	beside := exec.Command("sleep", "1000")
+	if err := beside.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = beside.Process.Kill(); _ = beside.Wait() })
+	for _, g := range inner.Cgroups {
+		path := filepath.Join(filepath.Dir(g.Path), monitor)
+		if err := errors.Join(os.Mkdir(path, 0o755), os.WriteFile(filepath.Join(path, "cgroup.procs"), []byte(strconv.Itoa(beside.Process.Pid)), 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := Kill(c); err != nil {
 		t.Error(err)
 	}
 	p.wait()
+	if is := state(beside.Process.Pid); is != 'S' {
+		t.Errorf("the monitor was ended, too: it is in state %q", is)
+	}
+	if err := beside.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = beside.Wait() // it was killed
 	w.limits.Release(c)
 	for _, g := range c.Cgroups {
 		await(t, g.Path+" is removed", func() bool {

@@ -7,17 +7,26 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
+// monitor is the group that Podman makes, beside a container's own, for the process that tells it how the container
+// ended. Killed with it, the container would be taken to run for ever.
+const monitor = "conmon"
+
 // Kill ends every process in the groups of c, those that are being forked
 // included, and returns when they are gone, or an error when they do not go. Without groups,
-// or without c, it does nothing: others know the task's processes.
+// or without c, it does nothing: others know the task's processes. The monitor of a container
+// is left to end by itself.
 func Kill(c *run.Confine) error {
 	if c == nil {
 		return nil
 	}
+	var but []string
+	if c.Parent != "" {
+		but = []string{monitor}
+	}
 	var errs []error
 	for i := range c.Cgroups {
 		if g := &c.Cgroups[i]; !g.Shared {
-			errs = append(errs, cgroup.Empty(g))
+			errs = append(errs, cgroup.Empty(g, but...))
 		}
 	}
 	return errors.Join(errs...)

@@ -22,10 +22,10 @@ const errInvalid = unix.EINVAL
 // killWait is how long killed processes may take to be gone.
 const killWait = 5 * time.Second
 
-// Empty ends all that is in a group, and in those that were made in it, what is being
-// forked included. It returns when that is gone, also where there is no such group, or an
-// error when it does not go within five seconds.
-func Empty(g *run.Cgroup) error {
+// Empty ends all that is in a group, and in those that were made in it but for those of the names
+// in but, what is being forked included. It returns when that is gone, also where there is no such
+// group, or an error when it does not go within five seconds.
+func Empty(g *run.Cgroup, but ...string) error {
 	var st unix.Stat_t
 	if err := unix.Stat(g.Path, &st); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -39,14 +39,19 @@ func Empty(g *run.Cgroup) error {
 			return err
 		}
 	}
+	spared := false
 	for _, e := range inner {
-		if e.IsDir() {
+		switch {
+		case !e.IsDir():
+		case slices.Contains(but, e.Name()):
+			spared = true
+		default:
 			if err := Empty(&run.Cgroup{Path: filepath.Join(g.Path, e.Name()), Unified: g.Unified}); err != nil {
 				return err
 			}
 		}
 	}
-	if g.Unified && put(g.Path, "cgroup.kill", "1") == nil { // since Linux 5.14
+	if g.Unified && !spared && put(g.Path, "cgroup.kill", "1") == nil { // since Linux 5.14
 		return gone(g, func(int) {})
 	}
 	return gone(g, func(round int) {

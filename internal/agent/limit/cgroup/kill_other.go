@@ -11,7 +11,7 @@ import (
 const errInvalid = syscall.EINVAL
 
 // Empty does nothing: there are no control groups here.
-func Empty(*run.Cgroup) error { return nil }
+func Empty(*run.Cgroup, ...string) error { return nil }
 
 // Freeze does nothing, either.
 func Freeze(*run.Cgroup, bool) error { return nil }

@@ -86,34 +86,28 @@ func (v *Vessel) ended(code int) (kin.Ended, error) {
 	case err == nil && s.Going && !v.told():
 		return *lost(removed), nil
 	case err == nil:
-		x.OOM, x.Stopped = code != 0 && s.OOM, v.unstarted(code)
+		x.OOM, x.Stopped = code != 0 && s.OOM, v.unstarted(code, s.Program)
 	case !v.told():
 		return x, err
 	}
 	return x, nil
 }
 
-// The exit codes of an init that could not execute the program.
-const (
-	notExecuted = 126
-	notFound    = 127
-)
-
-// noExec is what the init says in place of all output: the engine has started that, and takes it
-// for the program.
-var noExec = regexp.MustCompile(`^\[FATAL tini \(\d+\)\] exec (.+) failed: (.+)\n$`) //nolint:gochecknoglobals // a constant
+// noExec is what an init says in place of all output, with the exit codes 126 or 127, and Podman's with 1 and no name: the
+// engine has started that, and takes it for the program.
+var noExec = regexp.MustCompile(`^(?:\[FATAL tini \(\d+\)\] exec (.+) failed|ERROR \(catatonit:\d+\): failed to exec pid1): (.+)\n$`) //nolint:gochecknoglobals // a constant
 
 // unstarted says why the container's program was not started by its init, nil if it was.
-func (v *Vessel) unstarted(code int) *run.Stopped {
+func (v *Vessel) unstarted(code int, program string) *run.Stopped {
 	errs := v.out[docker.Stderr-docker.Stdout]
-	if code != notExecuted && code != notFound || v.out[0].read > 0 || errs.read > headSize {
+	if code != 1 && code != 126 && code != 127 || v.out[0].read > 0 || errs.read > headSize {
 		return nil
 	}
 	m := noExec.FindSubmatch(errs.head)
 	if m == nil {
 		return nil
 	}
-	failed := startError(v.called(), fmt.Errorf("exec: %q: %s", m[1], strings.ToLower(string(m[2]))))
+	failed := startError(v.called(), fmt.Errorf("exec: %q: %s", cmp.Or(string(m[1]), program), strings.ToLower(string(m[2]))))
 	if failed.Reason != muster.StartFailed {
 		return nil
 	}
