@@ -88,7 +88,7 @@ func (p *Pumps) Start(r *os.File, stream tasklog.Stream) {
 	p.ends = append(p.ends, r)
 	pump := &pump{Pumps: p, r: r, stream: stream}
 	slow := func(n int) { _ = p.limit.WaitN(ctx, n) } // an error says that nothing is slowed any more
-	p.wg.Go(func() { pump.run(slow) })
+	p.wg.Go(func() { pump.run(pump.reader(), slow) })
 }
 
 // Fast ends the slowing down: a stopped task may have to print something to end.
@@ -163,16 +163,17 @@ type pump struct {
 	batch   []byte          // encoded records
 }
 
-func (p *pump) run(slow func(n int)) {
-	read := p.reader()
+// run reads with read until the end.
+func (p *pump) run(read func() (int, error), slow func(n int)) {
 	for {
+		last := p.cutOff() // before the read: a wait for the rest of a line may end just before the cut
 		n, err := read()
 		if n > 0 {
 			p.take(n)
 		}
 		switch {
 		case err == nil:
-		case errors.Is(err, os.ErrDeadlineExceeded) && !p.cutOff():
+		case errors.Is(err, os.ErrDeadlineExceeded) && !last:
 			p.flush(false)
 		default: // the end, or closed from outside
 			p.flush(true)

@@ -32,6 +32,18 @@ func (s *slow) Append(ctx context.Context, a muster.AttemptID, offset int64, dat
 	return s.disk.Append(ctx, a, offset, data)
 }
 
+// printed is what a log has of a task's output.
+func printed(d disk) string {
+	var got strings.Builder
+	for dec := tasklog.NewDecoder(strings.NewReader(string(d.data))); ; {
+		rec, err := dec.Next()
+		if err != nil {
+			return got.String()
+		}
+		got.Write(rec.Data)
+	}
+}
+
 // said is a Listener to tasks that say nothing.
 type said struct{ testing.TB }
 
@@ -72,16 +84,43 @@ func TestASlowDiskLosesNothing(t *testing.T) {
 	}
 	close(d.gate)
 	<-done
-	var got strings.Builder
-	for dec := tasklog.NewDecoder(strings.NewReader(string(d.data))); ; {
-		rec, err := dec.Next()
-		if err != nil {
-			break
-		}
-		got.Write(rec.Data)
+	got := printed(d.disk)
+	if want := text + rest; got != want {
+		t.Errorf("the log has %d bytes of %d, with %.20q at the end", len(got), len(want), got[max(0, len(got)-20):])
 	}
-	if want := text + rest; got.String() != want {
-		t.Errorf("the log has %d bytes of %d, with %.20q at the end", got.Len(), len(want), got.String()[max(0, got.Len()-20):])
+}
+
+// What was printed is read also where the wait for the rest of a line and the one for the end of the pipe end at once,
+// as they do when this process stood still.
+func TestTheCutRightBehindAnotherWait(t *testing.T) {
+	d := &disk{room: 1 << 30}
+	log, err := Take(d, &run.Start{}, func(int64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	text := "the end\n"
+	if _, err := w.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+	p := &pump{Pumps: NewPumps(log, said{t}, &Buffers{}, 0), r: r, stream: tasklog.Stdout}
+	p.ends = append(p.ends, r)
+	defer p.close()
+	read, first := p.reader(), true
+	p.run(func() (int, error) {
+		if first {
+			first = false
+			p.cut()
+			return 0, os.ErrDeadlineExceeded
+		}
+		return read()
+	}, func(int) {})
+	if got := printed(*d); got != text {
+		t.Errorf("the log has %q", got)
 	}
 }
 
