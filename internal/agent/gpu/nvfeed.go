@@ -179,7 +179,7 @@ var pidLeaf = map[string]string{
 	"process id": "pid", "type": "type", "name": "process_name", "used gpu memory": "used_memory",
 }
 
-// quiet takes a log that was printed to its end.
+// Quiet takes a log that was printed to its end.
 func (r *pids) Quiet(now time.Time) bool {
 	for _, list := range r.all {
 		r.s.putProcesses(now, r.s.every, func(d *Device) bool { return d.Vendor == "nvidia" && d.Bus == list.bus && d.MIG == "" }, of(list.found, ""))
