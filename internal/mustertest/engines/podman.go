@@ -25,6 +25,11 @@ func Podman(tb testing.TB) string {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Error(err)
+		}
+	})
 	registries, limits := filepath.Join(dir, "registries.conf"), filepath.Join(dir, "containers.conf")
 	for path, text := range map[string]string{
 		registries: "[[registry]]\nlocation = \"127.0.0.1\"\ninsecure = true\n",
@@ -69,9 +74,6 @@ func Podman(tb testing.TB) string {
 		out.Reset()
 		if err := run(ctx, "rm", "--all", "--force", "--time=0", "--volumes").Run(); err != nil {
 			tb.Errorf("its containers cannot be removed: %v: %s", err, &out)
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			tb.Error(err)
 		}
 	})
 	api := API(tb, host)
