@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/gate"
 	"github.com/muster-dev/muster/internal/agent/shim/kin"
 	"github.com/muster-dev/muster/internal/agent/shim/output"
+	"github.com/muster-dev/muster/internal/agent/shim/wire"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -270,7 +271,7 @@ func (a *attempt) end(x kin.Ended) {
 	ss := a.tell()
 	a.mu.Unlock()
 	if ss != nil {
-		ss.out.flush()
+		ss.out.Flush()
 	}
 	if forgotten {
 		s.forget([]muster.AttemptID{a.s.Attempt})
@@ -400,10 +401,10 @@ func (a *attempt) tellSoon() {
 }
 
 // news is what ss has not been told.
-func (a *attempt) news(ss *session) news {
+func (a *attempt) news(ss *session) wire.News {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	n := news{Attempt: a.s.Attempt, Progress: a.unsaid, LogSize: a.size.Load(), Exit: a.exit}
+	n := wire.News{Attempt: a.s.Attempt, Progress: a.unsaid, LogSize: a.size.Load(), Exit: a.exit}
 	if a.toldTo == ss {
 		a.toldTo, a.unsaid = nil, nil
 	}
@@ -411,14 +412,14 @@ func (a *attempt) news(ss *session) news {
 }
 
 // held is what a new worker is told; nil while the process is being started.
-func (a *attempt) held() *heldFrame {
+func (a *attempt) held() *wire.HeldFrame {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.running && a.exit == nil || a.forgotten {
 		return nil
 	}
 	a.unsaid = nil
-	return &heldFrame{
+	return &wire.HeldFrame{
 		Held: run.Held{
 			Start: *a.s, Started: muster.TimeOf(a.started), PID: a.pid, Exit: a.exit, LogSize: a.size.Load(), Frozen: a.frozen, Report: a.report,
 		},

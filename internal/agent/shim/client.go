@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/agent/shim/wire"
 )
 
 // Config says how a worker's processes are stood by.
@@ -283,7 +284,7 @@ func (c *Client) Contact(at time.Duration) {
 	defer c.mu.Unlock()
 	c.contact = max(c.contact, at)
 	for _, l := range c.lines {
-		l.send(&toShim{Contact: at})
+		l.send(&wire.ToShim{Contact: at})
 	}
 }
 
@@ -301,7 +302,7 @@ func (c *Client) Freeze(id muster.AttemptID, on bool) error {
 	c.mu.Unlock()
 	for _, l := range lines {
 		if l.find(id) != nil {
-			_, err := l.ask(&toShim{Freeze: &freezeFrame{Attempt: id, On: on}})
+			_, err := l.ask(&wire.ToShim{Freeze: &wire.FreezeFrame{Attempt: id, On: on}})
 			return err
 		}
 	}

@@ -38,7 +38,7 @@
 //
 // # The connection
 //
-// Frames are JSON behind their length; wire.go has them all. A shim serves one
+// Frames are JSON behind their length; package wire has them all. A shim serves one
 // worker: when another one calls, the first is told that it was taken over, and all
 // that it had said, such as its last reports, is heard first. A worker takes a shim for
 // dead that left several questions unanswered, not by the clock: it may itself have

@@ -13,10 +13,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/agent/shim/wire"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -53,17 +55,17 @@ func TestNothingIsLostWhileAShimSaysWhatItHolds(t *testing.T) {
 				return err
 			}
 			defer conn.Close()
-			var hello toShim
-			if err := newFrames(conn).next(&hello); err != nil {
+			var hello wire.ToShim
+			if err := wire.NewFrames(conn).Next(&hello); err != nil {
 				return err
 			}
-			for _, f := range []*toWorker{
-				{Welcome: &welcome{Protocol: protocol, Build: "test", Pid: run.Pid{PID: os.Getpid()}}},
-				{Held: &heldFrame{Held: run.Held{Start: *s, Started: 1}}},
-				{News: []news{{Attempt: s.Attempt, Exit: &run.Exit{Code: 3}}}},
+			for _, f := range []*wire.ToWorker{
+				{Welcome: &wire.Welcome{Protocol: wire.Protocol, Build: "test", Pid: run.Pid{PID: os.Getpid()}}},
+				{Held: &wire.HeldFrame{Held: run.Held{Start: *s, Started: 1}}},
+				{News: []wire.News{{Attempt: s.Attempt, Exit: &run.Exit{Code: 3}}}},
 				{Ready: true},
 			} {
-				b, err := appendFrame(nil, f)
+				b, err := wire.AppendFrame(nil, f)
 				if err != nil {
 					return err
 				}
@@ -139,9 +141,14 @@ func TestTheNextWorkerComesAfterTheWordsOfTheLast(t *testing.T) {
 	last, its := net.Pipe()
 	t.Cleanup(func() { _ = its.Close() })
 	ss := &session{server: s, soon: make(chan struct{}, 1), heard: make(chan struct{})}
-	ss.out = newOutbox(last, ss.gather)
+	ss.out = wire.NewOutbox(last, ss.gather)
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		ss.out.Run()
+	}()
 	s.worker.Store(ss)
-	word, err := appendFrame(nil, &toShim{Settle: &muster.Report{Attempt: st.Attempt, Message: "settled"}})
+	word, err := wire.AppendFrame(nil, &wire.ToShim{Settle: &muster.Report{Attempt: st.Attempt, Message: "settled"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,12 +169,12 @@ func TestTheNextWorkerComesAfterTheWordsOfTheLast(t *testing.T) {
 		heldNow <- all
 	}()
 	// Its session gets its turn when the next worker's has had one.
-	await(t, "the next worker is there", func() bool {
-		ss.out.mu.Lock()
-		defer ss.out.mu.Unlock()
-		return len(ss.out.buf) > 0 || s.worker.Load() != ss // told to go, or passed over
-	})
-	if err := ss.listen(newFrames(strings.NewReader(string(word)))); err == nil {
+	var told wire.ToWorker
+	_ = its.SetReadDeadline(time.Now().Add(patience))
+	if err := wire.NewFrames(its).Next(&told); err != nil || !told.Bye {
+		t.Fatalf("the last worker is told %+v, %v, not to go", told, err)
+	}
+	if err := ss.listen(wire.NewFrames(strings.NewReader(string(word)))); err == nil {
 		t.Error("the last worker is heard for ever")
 	}
 	close(ss.heard)
@@ -176,6 +183,8 @@ func TestTheNextWorkerComesAfterTheWordsOfTheLast(t *testing.T) {
 	}
 	_ = mine.Close()
 	<-greeted
+	ss.out.Close(wire.ErrClosed)
+	<-sent
 }
 
 // gatedLogs is a disk that takes nothing until it is told to.
@@ -224,7 +233,7 @@ func TestWhatHasEndedCannotBeStopped(t *testing.T) {
 func TestAShimIsTakenForDeadByUnansweredWords(t *testing.T) {
 	mine, its := net.Pipe()
 	defer its.Close()
-	l := &line{out: newOutbox(mine, nil), procs: map[muster.AttemptID]*proc{}}
+	l := &line{out: wire.NewOutbox(mine, nil), procs: map[muster.AttemptID]*proc{}}
 	for range 2 * mostPings {
 		if l.silent() {
 			t.Fatal("it is taken for dead although it holds nothing")

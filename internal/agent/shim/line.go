@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/limit"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/wire"
 )
 
 const (
@@ -32,8 +33,8 @@ const (
 // line is the worker's connection with one shim.
 type line struct {
 	home *home
-	out  *outbox
-	in   *frames
+	out  *wire.Outbox
+	in   *wire.Frames
 	log  *slog.Logger
 
 	build   string
@@ -42,7 +43,7 @@ type line struct {
 
 	mu    sync.Mutex
 	procs map[muster.AttemptID]*proc
-	asked map[uint64]chan<- *toWorker
+	asked map[uint64]chan<- *wire.ToWorker
 	seq   uint64
 	pings int  // since the shim last said something
 	bye   bool // another worker has taken over
@@ -66,15 +67,15 @@ var (
 // call opens a line and hears what the shim holds.
 func call(conn net.Conn, h *home, contact time.Duration, log *slog.Logger) (*line, []run.Held, error) {
 	l := &line{
-		home: h, out: newOutbox(conn, nil), in: newFrames(conn), log: log,
-		procs: map[muster.AttemptID]*proc{}, asked: map[uint64]chan<- *toWorker{},
+		home: h, out: wire.NewOutbox(conn, nil), in: wire.NewFrames(conn), log: log,
+		procs: map[muster.AttemptID]*proc{}, asked: map[uint64]chan<- *wire.ToWorker{},
 	}
 	refused := func(err error) (*line, []run.Held, error) {
 		_ = conn.Close()
 		return nil, nil, err
 	}
 	_ = conn.SetDeadline(time.Now().Add(greetWait)) // without one it takes longer
-	b, err := appendFrame(nil, &toShim{Hello: &hello{Protocol: protocol, Key: h.key, Contact: contact}})
+	b, err := wire.AppendFrame(nil, &wire.ToShim{Hello: &wire.Hello{Protocol: wire.Protocol, Key: h.key, Contact: contact}})
 	if err == nil {
 		_, err = conn.Write(b)
 	}
@@ -83,15 +84,15 @@ func call(conn net.Conn, h *home, contact time.Duration, log *slog.Logger) (*lin
 	}
 	var held []run.Held
 	for {
-		var f toWorker
-		if err := l.in.next(&f); err != nil {
+		var f wire.ToWorker
+		if err := l.in.Next(&f); err != nil {
 			return refused(err)
 		}
 		switch {
 		case f.Welcome != nil:
 			l.build, l.self, l.contact = f.Welcome.Build, f.Welcome.Pid, f.Welcome.Contact
-			if f.Welcome.Protocol != protocol {
-				return refused(fmt.Errorf("%w: version %d, and this worker %d", errProtocol, f.Welcome.Protocol, protocol))
+			if f.Welcome.Protocol != wire.Protocol {
+				return refused(fmt.Errorf("%w: version %d, and this worker %d", errProtocol, f.Welcome.Protocol, wire.Protocol))
 			}
 		case f.Held != nil:
 			l.adopt(f.Held)
@@ -109,7 +110,7 @@ func call(conn net.Conn, h *home, contact time.Duration, log *slog.Logger) (*lin
 }
 
 // adopt makes the proc of an attempt that the shim holds.
-func (l *line) adopt(h *heldFrame) {
+func (l *line) adopt(h *wire.HeldFrame) {
 	p := newProc(l, h.Start.Attempt, h.Start.Mark, h.Start.Confine)
 	p.pid, p.started, p.progress = h.PID, h.Started, h.Progress
 	p.size = h.LogSize
@@ -124,11 +125,11 @@ func (l *line) adopt(h *heldFrame) {
 func (l *line) run() {
 	var g errgroup.Group
 	pinging := make(chan struct{})
-	g.Go(func() error { l.out.run(); return nil })
+	g.Go(func() error { l.out.Run(); return nil })
 	g.Go(func() error { l.ping(pinging); return nil })
 	err := l.listen()
 	close(pinging)
-	l.out.close(errGone)
+	l.out.Close(errGone)
 	_ = g.Wait()
 	l.mu.Lock()
 	l.gone = true
@@ -143,8 +144,8 @@ func (l *line) run() {
 
 func (l *line) listen() error {
 	for {
-		var f toWorker
-		if err := l.in.next(&f); errors.Is(err, errUnreadable) {
+		var f wire.ToWorker
+		if err := l.in.Next(&f); errors.Is(err, wire.ErrUnreadable) {
 			l.log.Error("a word of a shim is not understood", slog.Any("error", err))
 			continue
 		} else if err != nil {
@@ -157,7 +158,7 @@ func (l *line) listen() error {
 			l.mu.Unlock()
 			return errTaken
 		}
-		var reply chan<- *toWorker
+		var reply chan<- *wire.ToWorker
 		if f.Seq != 0 {
 			reply = l.asked[f.Seq]
 			delete(l.asked, f.Seq)
@@ -175,7 +176,7 @@ func (l *line) listen() error {
 }
 
 // hear passes news on.
-func (l *line) hear(all []news) {
+func (l *line) hear(all []wire.News) {
 	for i := range all {
 		if p := l.find(all[i].Attempt); p != nil {
 			p.hear(&all[i])
@@ -190,7 +191,7 @@ func (l *line) find(id muster.AttemptID) *proc {
 }
 
 // send tells the shim something. It is in vain if the shim is gone.
-func (l *line) send(f *toShim) { _ = l.out.put(f) }
+func (l *line) send(f *wire.ToShim) { _ = l.out.Put(f) }
 
 func (l *line) forget(ids ...muster.AttemptID) {
 	l.mu.Lock()
@@ -198,12 +199,12 @@ func (l *line) forget(ids ...muster.AttemptID) {
 		delete(l.procs, id)
 	}
 	l.mu.Unlock()
-	l.send(&toShim{Forget: ids})
+	l.send(&wire.ToShim{Forget: ids})
 }
 
 // ask sends a frame and waits for the answer.
-func (l *line) ask(f *toShim) (*toWorker, error) {
-	reply := make(chan *toWorker, 1)
+func (l *line) ask(f *wire.ToShim) (*wire.ToWorker, error) {
+	reply := make(chan *wire.ToWorker, 1)
 	l.mu.Lock()
 	if l.gone {
 		l.mu.Unlock()
@@ -213,7 +214,7 @@ func (l *line) ask(f *toShim) (*toWorker, error) {
 	f.Seq = l.seq
 	l.asked[f.Seq] = reply
 	l.mu.Unlock()
-	if err := l.out.put(f); err != nil {
+	if err := l.out.Put(f); err != nil {
 		l.mu.Lock()
 		delete(l.asked, f.Seq)
 		l.mu.Unlock()
@@ -232,7 +233,7 @@ func (l *line) ask(f *toShim) (*toWorker, error) {
 			case r == nil:
 				return nil, errGone
 			case r.Failed != nil:
-				return nil, r.Failed.err()
+				return nil, refusal(r.Failed)
 			}
 			return r, nil
 		case <-late.C:
@@ -242,6 +243,14 @@ func (l *line) ask(f *toShim) (*toWorker, error) {
 	delete(l.asked, f.Seq)
 	l.mu.Unlock()
 	return nil, errLate
+}
+
+// refusal is the error that a shim answered with.
+func refusal(f *wire.FailedFrame) error {
+	if f.Ending {
+		return errBefore
+	}
+	return &run.TaskError{Reason: f.Reason, Message: f.Message}
 }
 
 // ping ends the line to a shim that hangs while something is expected of it.
@@ -256,7 +265,7 @@ func (l *line) ping(stop <-chan struct{}) {
 		}
 		if l.silent() {
 			l.log.Error("a shim hangs; ending it", slog.Int("pid", l.self.PID))
-			l.out.close(errLate)
+			l.out.Close(errLate)
 			return
 		}
 	}
@@ -275,7 +284,7 @@ func (l *line) silent() bool {
 	late := l.pings > mostPings
 	l.mu.Unlock()
 	if !late {
-		l.send(&toShim{Ping: true})
+		l.send(&wire.ToShim{Ping: true})
 	}
 	return late
 }
@@ -316,7 +325,7 @@ func (l *line) close() {
 	l.mu.Lock()
 	l.let = l.let || !l.gone
 	l.mu.Unlock()
-	l.out.finish()
+	l.out.Finish()
 }
 
 // idle reports whether nothing is expected of the shim.
@@ -337,14 +346,14 @@ func (l *line) start(s *run.Start, sink run.Sink) (*proc, error) {
 	}
 	l.procs[s.Attempt] = p
 	l.mu.Unlock()
-	r, err := l.ask(&toShim{Start: s})
+	r, err := l.ask(&wire.ToShim{Start: s})
 	if err == nil && r.Started == nil {
 		err = errLate
 	}
 	if err != nil {
 		l.forget(s.Attempt)
 		if errors.Is(err, errLate) && l.idle() {
-			l.out.close(err) // nothing is lost with it, and the next task needs one that answers
+			l.out.Close(err) // nothing is lost with it, and the next task needs one that answers
 		}
 		if _, told := errors.AsType[*run.TaskError](err); !told && !errors.Is(err, errBefore) {
 			err = run.Failf(muster.WorkerInternal, "the task's process cannot be started: %w", err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/wire"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -336,16 +337,16 @@ func TestOnlyTheWorkerIsServed(t *testing.T) {
 		if err := conn.(*net.UnixConn).CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
-		var f toWorker
-		if err := newFrames(conn).next(&f); err == nil {
+		var f wire.ToWorker
+		if err := wire.NewFrames(conn).Next(&f); err == nil {
 			t.Errorf("%s is answered: %+v", what, f)
 		}
 	}
-	wrong, err := appendFrame(nil, &toShim{Hello: &hello{Protocol: protocol, Key: "guessed"}})
+	wrong, err := wire.AppendFrame(nil, &wire.ToShim{Hello: &wire.Hello{Protocol: wire.Protocol, Key: "guessed"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	none, err := appendFrame(nil, &toShim{Start: shell(t, "touch stolen")})
+	none, err := wire.AppendFrame(nil, &wire.ToShim{Start: shell(t, "touch stolen")})
 	if err != nil {
 		t.Fatal(err)
 	}

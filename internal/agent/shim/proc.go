@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/wire"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -57,13 +58,13 @@ func (p *proc) Exit() *run.Exit {
 
 // Stop implements run.Proc.
 func (p *proc) Stop(why *run.Stopped, how muster.Kill) {
-	p.line.send(&toShim{Stop: &stopFrame{Attempt: p.id, Why: *why, How: how}})
+	p.line.send(&wire.ToShim{Stop: &wire.StopFrame{Attempt: p.id, Why: *why, How: how}})
 }
 
 // Record implements run.Proc. It returns when the log has the data, or when it
 // cannot have it any more.
 func (p *proc) Record(stream tasklog.Stream, data []byte) {
-	r, err := p.line.ask(&toShim{Record: &recordFrame{Attempt: p.id, Stream: stream, Data: data}})
+	r, err := p.line.ask(&wire.ToShim{Record: &wire.RecordFrame{Attempt: p.id, Stream: stream, Data: data}})
 	if err != nil {
 		return // Exit tells what became of the shim
 	}
@@ -82,7 +83,7 @@ func (p *proc) LogSize() int64 {
 // Settle implements run.Proc. It returns when the shim will have the report, whatever
 // becomes of this process.
 func (p *proc) Settle(r *muster.Report) {
-	_ = p.line.out.putAndWait(&toShim{Settle: r}) // without a shim nobody asks for it
+	_ = p.line.out.PutAndWait(&wire.ToShim{Settle: r}) // without a shim nobody asks for it
 }
 
 // follow gives the attempt its sink and tells it what was missed.
@@ -101,7 +102,7 @@ func (p *proc) follow(sink run.Sink) {
 }
 
 // hear takes up news.
-func (p *proc) hear(n *news) {
+func (p *proc) hear(n *wire.News) {
 	p.mu.Lock()
 	sink, grew := p.sink, n.LogSize > p.size
 	p.size = max(p.size, n.LogSize)
@@ -120,7 +121,7 @@ func (p *proc) hear(n *news) {
 	}
 }
 
-func (p *proc) grew(size int64) { p.hear(&news{Attempt: p.id, LogSize: size}) }
+func (p *proc) grew(size int64) { p.hear(&wire.News{Attempt: p.id, LogSize: size}) }
 
 // ended takes up the end; what comes after the first one does not count.
 func (p *proc) ended(x *run.Exit) {

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/kin"
 	"github.com/muster-dev/muster/internal/agent/shim/output"
 	"github.com/muster-dev/muster/internal/agent/shim/vessel"
+	"github.com/muster-dev/muster/internal/agent/shim/wire"
 )
 
 const (
@@ -155,19 +156,19 @@ func (s *server) kill() {
 // goes on.
 func (s *server) serve(conn net.Conn) {
 	ss := &session{server: s, soon: make(chan struct{}, 1), heard: make(chan struct{})}
-	ss.out = newOutbox(conn, ss.gather)
-	defer ss.out.close(errClosed)
-	in := newFrames(conn)
+	ss.out = wire.NewOutbox(conn, ss.gather)
+	defer ss.out.Close(wire.ErrClosed)
+	in := wire.NewFrames(conn)
 	if err := s.greet(conn, in, ss); err != nil {
 		s.log.Warn("a connection is refused", slog.Any("error", err))
 		return
 	}
 	var g errgroup.Group
-	g.Go(func() error { ss.out.run(); return nil })
+	g.Go(func() error { ss.out.Run(); return nil })
 	g.Go(func() error { ss.hurryUp(); return nil })
 	err := ss.listen(in)
 	close(ss.heard)
-	ss.out.close(errClosed)
+	ss.out.Close(wire.ErrClosed)
 	s.worker.CompareAndSwap(ss, nil)
 	ss.end()
 	_ = g.Wait()
@@ -175,21 +176,22 @@ func (s *server) serve(conn net.Conn) {
 }
 
 var (
-	errClosed  = errors.New("the connection was closed")
-	errStalled = errors.New("the other side does not take what it asked for")
-	errEnding  = errors.New("the shim is about to end")
-	errKey     = errors.New("whoever connected does not know the key")
+	errEnding = errors.New("the shim is about to end")
+	errKey    = errors.New("whoever connected does not know the key")
 )
 
+// maxHello is the most bytes of a frame of somebody who has not said who he is.
+const maxHello = 4 << 10
+
 // greet makes the connection the one worker's, and tells it what is held.
-func (s *server) greet(conn net.Conn, in *frames, ss *session) error {
+func (s *server) greet(conn net.Conn, in *wire.Frames, ss *session) error {
 	_ = conn.SetReadDeadline(time.Now().Add(helloWait)) // without one it takes longer
-	var f toShim
-	in.most = maxHello
-	if err := in.next(&f); err != nil {
+	var f wire.ToShim
+	in.Most = maxHello
+	if err := in.Next(&f); err != nil {
 		return err
 	}
-	in.most = maxFrame
+	in.Most = wire.MaxFrame
 	if f.Hello == nil || subtle.ConstantTimeCompare([]byte(f.Hello.Key), []byte(s.key)) != 1 {
 		return errKey
 	}
@@ -202,21 +204,21 @@ func (s *server) greet(conn net.Conn, in *frames, ss *session) error {
 	}
 	s.idle = 0
 	s.contact = max(s.contact, f.Hello.Contact)
-	if err := ss.out.put(&toWorker{Welcome: &welcome{Protocol: protocol, Build: s.build, Pid: s.self, Contact: s.contact}}); err != nil {
+	if err := ss.out.Put(&wire.ToWorker{Welcome: &wire.Welcome{Protocol: wire.Protocol, Build: s.build, Pid: s.self, Contact: s.contact}}); err != nil {
 		return err
 	}
 	if before := s.worker.Swap(ss); before != nil {
-		_ = before.out.put(&toWorker{Bye: true}) // it may be gone already
-		before.out.finish()
+		_ = before.out.Put(&wire.ToWorker{Bye: true}) // it may be gone already
+		before.out.Finish()
 	}
 	for _, a := range s.attempts {
 		if h := a.held(); h != nil {
-			if err := ss.out.put(&toWorker{Held: h}); err != nil {
+			if err := ss.out.Put(&wire.ToWorker{Held: h}); err != nil {
 				return err
 			}
 		}
 	}
-	return ss.out.put(&toWorker{Ready: true})
+	return ss.out.Put(&wire.ToWorker{Ready: true})
 }
 
 // part tells the connected worker that another one has come, and waits until all that it
@@ -227,7 +229,7 @@ func (s *server) part() {
 	if before == nil {
 		return
 	}
-	_ = before.out.put(&toWorker{Bye: true}) // it may be gone already
+	_ = before.out.Put(&wire.ToWorker{Bye: true}) // it may be gone already
 	late := time.NewTicker(partWait / partTicks)
 	defer late.Stop()
 	for range partTicks { // then it lives, and hangs
@@ -276,6 +278,14 @@ func (s *server) drop(id muster.AttemptID) {
 		Shut(a muster.AttemptID) error
 	}); ok {
 		_ = l.Shut(id) // nothing is buffered
+	}
+}
+
+// token puts one into c unless it holds one.
+func token(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/wire"
 )
 
 // newsWait is how long news may gather that nobody waits for: that a task was started, what
@@ -18,7 +19,7 @@ const newsWait = 5 * time.Millisecond
 // session is a server's connection with a worker.
 type session struct {
 	*server
-	out   *outbox
+	out   *wire.Outbox
 	soon  chan struct{} // holds one token if there is news that may wait a little
 	heard chan struct{} // closed when all that the worker said was heard
 
@@ -29,10 +30,10 @@ type session struct {
 
 // listen does what the worker asks for until the connection ends. None of it blocks:
 // one slow disk must not keep the word from other attempts.
-func (ss *session) listen(in *frames) error {
+func (ss *session) listen(in *wire.Frames) error {
 	for {
-		var f toShim
-		if err := in.next(&f); errors.Is(err, errUnreadable) {
+		var f wire.ToShim
+		if err := in.Next(&f); errors.Is(err, wire.ErrUnreadable) {
 			ss.log.Error("a word of the worker is not understood", slog.Any("error", err))
 			continue
 		} else if err != nil {
@@ -58,22 +59,22 @@ func (ss *session) listen(in *frames) error {
 		case f.Forget != nil:
 			ss.forget(f.Forget)
 		case f.Ping:
-			ss.answer(&toWorker{Seq: f.Seq})
+			ss.answer(&wire.ToWorker{Seq: f.Seq})
 		}
 	}
 }
 
 // answer sends a reply. A worker that is gone needs none.
-func (ss *session) answer(f *toWorker) { _ = ss.out.put(f) }
+func (ss *session) answer(f *wire.ToWorker) { _ = ss.out.Put(f) }
 
 func (ss *session) start(seq uint64, s *run.Start) {
 	a, err := ss.begin(s)
 	if err != nil {
-		ss.answer(&toWorker{Seq: seq, Failed: failure(err)})
+		ss.answer(&wire.ToWorker{Seq: seq, Failed: failure(err)})
 		return
 	}
 	// A task that ends soon is told with its end: most of the small ones cost one frame.
-	_ = ss.out.queue(&toWorker{Seq: seq, Started: &startedFrame{Pid: a.pid, At: muster.TimeOf(a.started)}}) // a worker that is gone needs none
+	_ = ss.out.Queue(&wire.ToWorker{Seq: seq, Started: &wire.StartedFrame{Pid: a.pid, At: muster.TimeOf(a.started)}}) // a worker that is gone needs none
 	ss.flushSoon()
 	ss.tellNext(a)
 	a.watch()
@@ -86,30 +87,38 @@ func (ss *session) tellNext(a *attempt) {
 	defer ss.server.mu.Unlock()
 	if next := ss.worker.Load(); next != nil && next != ss {
 		if h := a.held(); h != nil {
-			next.answer(&toWorker{Held: h})
+			next.answer(&wire.ToWorker{Held: h})
 		}
 	}
 }
 
-func (ss *session) record(seq uint64, r *recordFrame) {
+func (ss *session) record(seq uint64, r *wire.RecordFrame) {
 	if a := ss.find(r.Attempt); a != nil {
 		a.record(r.Stream, r.Data)
-		ss.answer(&toWorker{Seq: seq, News: []news{{Attempt: r.Attempt, LogSize: a.size.Load()}}})
+		ss.answer(&wire.ToWorker{Seq: seq, News: []wire.News{{Attempt: r.Attempt, LogSize: a.size.Load()}}})
 		return
 	}
-	ss.answer(&toWorker{Seq: seq})
+	ss.answer(&wire.ToWorker{Seq: seq})
 }
 
-func (ss *session) freeze(seq uint64, f *freezeFrame) {
+func (ss *session) freeze(seq uint64, f *wire.FreezeFrame) {
 	err := fmt.Errorf("%s does not run here", f.Attempt)
 	if a := ss.find(f.Attempt); a != nil {
 		err = a.freeze(f.On)
 	}
 	if err != nil {
-		ss.answer(&toWorker{Seq: seq, Failed: failure(err)})
+		ss.answer(&wire.ToWorker{Seq: seq, Failed: failure(err)})
 		return
 	}
-	ss.answer(&toWorker{Seq: seq})
+	ss.answer(&wire.ToWorker{Seq: seq})
+}
+
+// failure is what a worker is told that asked in vain.
+func failure(err error) *wire.FailedFrame {
+	if f, ok := errors.AsType[*run.TaskError](err); ok {
+		return &wire.FailedFrame{Reason: f.Reason, Message: f.Message}
+	}
+	return &wire.FailedFrame{Reason: muster.WorkerInternal, Message: err.Error(), Ending: errors.Is(err, errEnding)}
 }
 
 // hear notes that there is news of a, for the next flush.
@@ -134,7 +143,7 @@ func (ss *session) flushSoon() {
 func (ss *session) hurryUp() {
 	for range ss.soon {
 		time.Sleep(newsWait)
-		ss.out.flush()
+		ss.out.Flush()
 	}
 }
 
@@ -155,11 +164,11 @@ func (ss *session) gather() {
 	for len(fresh) > 0 {
 		now := fresh[:min(len(fresh), newsAtOnce)]
 		fresh = fresh[len(now):]
-		f := &toWorker{News: make([]news, 0, len(now))}
+		f := &wire.ToWorker{News: make([]wire.News, 0, len(now))}
 		for _, a := range now {
 			f.News = append(f.News, a.news(ss))
 		}
-		_ = ss.out.queue(f) // a worker that is gone needs none
+		_ = ss.out.Queue(f) // a worker that is gone needs none
 	}
 }
 

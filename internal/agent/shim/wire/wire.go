@@ -1,4 +1,4 @@
-package shim
+package wire
 
 import (
 	"bufio"
@@ -14,154 +14,143 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// protocol is the version of what follows. Hello and welcome stay readable for
+// Protocol is the version of what follows. Hello and welcome stay readable for
 // every version; the rest of another one is not spoken.
-const protocol = 1
+const Protocol = 1
 
-// maxFrame is the most bytes of one frame: a report and a spec are a good deal smaller.
-const maxFrame = 32 << 20
+// MaxFrame is the most bytes of one frame: a report and a spec are a good deal smaller.
+const MaxFrame = 32 << 20
 
-// toShim is one frame from the worker to the shim.
-type toShim struct {
+// ToShim is one frame from the worker to the shim.
+type ToShim struct {
 	Seq     uint64             `json:"seq,omitempty"` // of what is answered; the answer repeats it
-	Hello   *hello             `json:"hello,omitempty"`
+	Hello   *Hello             `json:"hello,omitempty"`
 	Ping    bool               `json:"ping,omitempty"`
 	Start   *run.Start         `json:"start,omitempty"`
-	Stop    *stopFrame         `json:"stop,omitempty"`
-	Record  *recordFrame       `json:"record,omitempty"`
+	Stop    *StopFrame         `json:"stop,omitempty"`
+	Record  *RecordFrame       `json:"record,omitempty"`
 	Settle  *muster.Report     `json:"settle,omitempty"`
-	Freeze  *freezeFrame       `json:"freeze,omitempty"`
+	Freeze  *FreezeFrame       `json:"freeze,omitempty"`
 	Contact time.Duration      `json:"contact,omitempty"`
 	Forget  []muster.AttemptID `json:"forget,omitempty"`
 }
 
-// hello is the first frame of a connection.
-type hello struct {
+// Hello is the first frame of a connection.
+type Hello struct {
 	Protocol int           `json:"protocol"`
 	Key      string        `json:"key,omitempty"` // which only the worker can read
 	Contact  time.Duration `json:"contact,omitempty"`
 }
 
-type stopFrame struct {
+// StopFrame has an attempt stopped.
+type StopFrame struct {
 	Attempt muster.AttemptID `json:"attempt"`
 	Why     run.Stopped      `json:"why"`
 	How     muster.Kill      `json:"how"`
 }
 
-type recordFrame struct {
+// RecordFrame is something that the worker has to say in an attempt's log.
+type RecordFrame struct {
 	Attempt muster.AttemptID `json:"attempt"`
 	Stream  tasklog.Stream   `json:"stream"`
 	Data    []byte           `json:"data"`
 }
 
-type freezeFrame struct {
+// FreezeFrame has an attempt stand still, or go on.
+type FreezeFrame struct {
 	Attempt muster.AttemptID `json:"attempt"`
 	On      bool             `json:"on"`
 }
 
-// toWorker is one frame from the shim to the worker.
-type toWorker struct {
+// ToWorker is one frame from the shim to the worker.
+type ToWorker struct {
 	Seq     uint64        `json:"seq,omitempty"` // of the frame that is answered
-	Welcome *welcome      `json:"welcome,omitempty"`
-	Held    *heldFrame    `json:"held,omitempty"`
+	Welcome *Welcome      `json:"welcome,omitempty"`
+	Held    *HeldFrame    `json:"held,omitempty"`
 	Ready   bool          `json:"ready,omitempty"` // everything that is held was told
-	Started *startedFrame `json:"started,omitempty"`
-	Failed  *failedFrame  `json:"failed,omitempty"`
-	News    []news        `json:"news,omitempty"`
+	Started *StartedFrame `json:"started,omitempty"`
+	Failed  *FailedFrame  `json:"failed,omitempty"`
+	News    []News        `json:"news,omitempty"`
 	Bye     bool          `json:"bye,omitempty"` // another worker has taken over
 }
 
-// welcome answers hello.
-type welcome struct {
+// Welcome answers Hello.
+type Welcome struct {
 	Protocol int           `json:"protocol"`
 	Build    string        `json:"build"`
 	Pid      run.Pid       `json:"pid"` // the shim's own
 	Contact  time.Duration `json:"contact,omitempty"`
 }
 
-// heldFrame is one attempt that a new worker is told of.
-type heldFrame struct {
+// HeldFrame is one attempt that a new worker is told of.
+type HeldFrame struct {
 	run.Held
 	Progress *muster.Progress `json:"progress,omitempty"` // all that the task said, merged
 }
 
-type startedFrame struct {
+// StartedFrame is the process that an attempt has got.
+type StartedFrame struct {
 	Pid run.Pid     `json:"pid"`
 	At  muster.Time `json:"at"`
 }
 
-// failedFrame is a run.TaskError.
-type failedFrame struct {
+// FailedFrame is a run.TaskError.
+type FailedFrame struct {
 	Reason  muster.Reason `json:"reason"`
 	Message string        `json:"message"`
 	Ending  bool          `json:"ending,omitempty"` // the shim takes nothing new: another one may
 }
 
-func failure(err error) *failedFrame {
-	if f, ok := errors.AsType[*run.TaskError](err); ok {
-		return &failedFrame{Reason: f.Reason, Message: f.Message}
-	}
-	return &failedFrame{Reason: muster.WorkerInternal, Message: err.Error(), Ending: errors.Is(err, errEnding)}
-}
-
-func (f *failedFrame) err() error {
-	if f.Ending {
-		return errBefore
-	}
-	return &run.TaskError{Reason: f.Reason, Message: f.Message}
-}
-
-// news is what became of one attempt since the last news of it.
-type news struct {
+// News is what became of one attempt since the last news of it.
+type News struct {
 	Attempt  muster.AttemptID `json:"attempt"`
 	Progress *muster.Progress `json:"progress,omitempty"`
 	LogSize  int64            `json:"log_size,omitempty"`
 	Exit     *run.Exit        `json:"exit,omitempty"`
 }
 
-// appendFrame appends the encoding of a frame to dst: its length in 4 bytes, big
-// endian, and JSON.
-func appendFrame(dst []byte, f any) ([]byte, error) {
+// AppendFrame appends the encoding of a frame to dst: its length in 4 bytes, big
+// endian, and JSON. One over MaxFrame is refused.
+func AppendFrame(dst []byte, f any) ([]byte, error) {
 	b, err := json.Marshal(f)
 	if err != nil {
 		return dst, err
 	}
-	if len(b) > maxFrame {
-		return dst, fmt.Errorf("a frame of %s is over the limit of %s", muster.Size(len(b)), muster.Size(maxFrame))
+	if len(b) > MaxFrame {
+		return dst, fmt.Errorf("a frame of %s is over the limit of %s", muster.Size(len(b)), muster.Size(MaxFrame))
 	}
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(b)))
 	return append(dst, b...), nil
 }
 
-// maxHello is that of a frame of somebody who has not said who he is.
-const maxHello = 4 << 10
+// Frames reads the frames of one direction. One goroutine at a time uses it.
+type Frames struct {
+	Most int // bytes of one
 
-// frames reads the frames of one direction.
-type frames struct {
-	r    *bufio.Reader
-	buf  []byte
-	most int // bytes of one
+	r   *bufio.Reader
+	buf []byte
 }
 
-func newFrames(r io.Reader) *frames {
-	return &frames{r: bufio.NewReaderSize(r, readAhead), most: maxFrame}
+// NewFrames reads from r, ahead of what is asked for, frames of up to MaxFrame.
+func NewFrames(r io.Reader) *Frames {
+	return &Frames{r: bufio.NewReaderSize(r, readAhead), Most: MaxFrame}
 }
 
 // readAhead is enough for most frames, or several.
 const readAhead = 8 << 10
 
-// errUnreadable says that one frame is not understood; the next one may be.
-var errUnreadable = errors.New("a frame cannot be read")
+// ErrUnreadable says that one frame is not understood; the next one may be.
+var ErrUnreadable = errors.New("a frame cannot be read")
 
-// next decodes the next frame into f. After errUnreadable it may be called again.
-func (r *frames) next(f any) error {
+// Next decodes the next frame into f. After ErrUnreadable it may be called again.
+func (r *Frames) Next(f any) error {
 	var head [4]byte
 	if _, err := io.ReadFull(r.r, head[:]); err != nil {
 		return err
 	}
 	n := int(binary.BigEndian.Uint32(head[:]))
-	if n > r.most {
-		return fmt.Errorf("a frame of %s is over the limit of %s", muster.Size(n), muster.Size(r.most))
+	if n > r.Most {
+		return fmt.Errorf("a frame of %s is over the limit of %s", muster.Size(n), muster.Size(r.Most))
 	}
 	if cap(r.buf) < n || cap(r.buf) > keptBuffer {
 		r.buf = make([]byte, max(n, 4<<10))
@@ -171,7 +160,7 @@ func (r *frames) next(f any) error {
 		return err
 	}
 	if err := json.Unmarshal(b, f); err != nil {
-		return fmt.Errorf("%w: %w", errUnreadable, err)
+		return fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
 	return nil
 }

@@ -1,13 +1,15 @@
-package shim
+package wire
 
 import (
+	"errors"
 	"net"
 	"sync"
 )
 
-// outbox sends frames over a connection. Whoever puts something in never waits for the
-// other side. It is bounded by what the other side has asked for and by maxUnsent.
-type outbox struct {
+// Outbox sends frames over a connection. Whoever puts something in never waits for the
+// other side. It is bounded by what the other side has asked for and by maxUnsent. Its
+// methods may be called by several goroutines at once.
+type Outbox struct {
 	conn   net.Conn
 	try    func(b []byte) int // writes what fits at once; nil where that cannot be known
 	gather func()             // queues more before each sending, or nil
@@ -20,7 +22,7 @@ type outbox struct {
 	buf     []byte
 	ending  bool          // what is there is the last
 	err     error         // the end: nothing is sent any more
-	wake    chan struct{} // holds one token if run may have something to do
+	wake    chan struct{} // holds one token if Run may have something to do
 	waiting []chan struct{}
 }
 
@@ -28,32 +30,40 @@ type outbox struct {
 // does not live any more.
 const maxUnsent = 64 << 20
 
-func newOutbox(conn net.Conn, gather func()) *outbox {
-	return &outbox{conn: conn, try: tryWriter(conn), gather: gather, wake: make(chan struct{}, 1)}
+var (
+	// ErrClosed says that there is nobody to send to any more.
+	ErrClosed  = errors.New("the connection was closed")
+	errStalled = errors.New("the other side does not take what it asked for")
+)
+
+// NewOutbox sends over conn, and closes it at the end. Before each sending gather, if it is not nil, may Queue
+// more; it is called by one goroutine at a time. Somebody has to Run it.
+func NewOutbox(conn net.Conn, gather func()) *Outbox {
+	return &Outbox{conn: conn, try: tryWriter(conn), gather: gather, wake: make(chan struct{}, 1)}
 }
 
-// put takes a frame, and sends it at once if the system takes it. An error means that
+// Put takes a frame, and sends it at once if the system takes it. An error means that
 // it never will be sent.
-func (o *outbox) put(f any) error {
-	err := o.queue(f)
+func (o *Outbox) Put(f any) error {
+	err := o.Queue(f)
 	if err == nil {
-		o.flush()
+		o.Flush()
 	}
 	return err
 }
 
-// queue takes a frame that the next flush sends.
-func (o *outbox) queue(f any) error {
+// Queue takes a frame that the next Flush sends.
+func (o *Outbox) Queue(f any) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.add(f)
 }
 
-func (o *outbox) add(f any) error {
+func (o *Outbox) add(f any) error {
 	if o.err != nil {
 		return o.err
 	}
-	buf, err := appendFrame(o.buf, f)
+	buf, err := AppendFrame(o.buf, f)
 	if err != nil {
 		return err
 	}
@@ -64,9 +74,9 @@ func (o *outbox) add(f any) error {
 	return nil
 }
 
-// putAndWait returns when the system has the frame: it arrives whatever becomes of
-// this process.
-func (o *outbox) putAndWait(f any) error {
+// PutAndWait returns when the system has the frame: it arrives whatever becomes of
+// this process. It returns also when the frame cannot be sent any more.
+func (o *Outbox) PutAndWait(f any) error {
 	o.mu.Lock()
 	if err := o.add(f); err != nil {
 		o.mu.Unlock()
@@ -75,34 +85,34 @@ func (o *outbox) putAndWait(f any) error {
 	sent := make(chan struct{})
 	o.waiting = append(o.waiting, sent)
 	o.mu.Unlock()
-	o.flush()
+	o.Flush()
 	<-sent
 	return nil
 }
 
-// flush sends what the system takes at once, and leaves the rest to run.
-func (o *outbox) flush() {
+// Flush sends what the system takes at once, and leaves the rest to Run.
+func (o *Outbox) Flush() {
 	if o.try == nil || !o.writing.TryLock() {
-		token(o.wake)
+		o.rouse()
 		return
 	}
 	defer o.writing.Unlock()
 	o.take()
 	o.rest = o.rest[o.try(o.rest):]
 	if len(o.rest) > 0 {
-		token(o.wake)
+		o.rouse()
 		return
 	}
 	o.arrived()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ending || len(o.buf) > 0 {
-		token(o.wake)
+		o.rouse()
 	}
 }
 
 // take moves what is to be sent from buf to rest. writing is held.
-func (o *outbox) take() {
+func (o *Outbox) take() {
 	if o.gather != nil {
 		o.gather()
 	}
@@ -122,30 +132,30 @@ func (o *outbox) take() {
 }
 
 // arrived tells those who wait that all of rest is written. writing is held.
-func (o *outbox) arrived() {
+func (o *Outbox) arrived() {
 	for _, w := range o.sent {
 		close(w)
 	}
 	o.sent = nil
 }
 
-// finish lets run end once everything is sent.
-func (o *outbox) finish() {
+// Finish lets Run end once everything is sent.
+func (o *Outbox) Finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ending = true
-	token(o.wake)
+	o.rouse()
 }
 
-// close ends it at once. It may be called again.
-func (o *outbox) close(why error) {
+// Close ends it at once. It may be called again; the first reason is what Put returns from then on.
+func (o *Outbox) Close(why error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.fail(why)
 }
 
 // fail closes the connection. The lock is held.
-func (o *outbox) fail(why error) {
+func (o *Outbox) fail(why error) {
 	if o.err == nil {
 		o.err = why
 	}
@@ -155,11 +165,11 @@ func (o *outbox) fail(why error) {
 	}
 	o.waiting = nil
 	_ = o.conn.Close()
-	token(o.wake)
+	o.rouse()
 }
 
-// run sends what nobody could send at once, until the end.
-func (o *outbox) run() {
+// Run sends what nobody could send at once, until the end.
+func (o *Outbox) Run() {
 	for {
 		<-o.wake
 		if !o.send() {
@@ -170,7 +180,7 @@ func (o *outbox) run() {
 
 // send sends everything, and waits for the other side to take it. It reports false at the
 // end.
-func (o *outbox) send() bool {
+func (o *Outbox) send() bool {
 	o.writing.Lock()
 	defer o.writing.Unlock()
 	o.take()
@@ -183,15 +193,15 @@ func (o *outbox) send() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err != nil || o.ending && len(o.buf) == 0 {
-		o.fail(errClosed)
+		o.fail(ErrClosed)
 	}
 	return o.err == nil
 }
 
-// token puts one into c unless it holds one.
-func token(c chan struct{}) {
+// rouse has Run look at what there is to send.
+func (o *Outbox) rouse() {
 	select {
-	case c <- struct{}{}:
+	case o.wake <- struct{}{}:
 	default:
 	}
 }
