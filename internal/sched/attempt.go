@@ -4,44 +4,28 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/judge"
+	"github.com/muster-dev/muster/internal/sched/model"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
 // current returns the task whose current attempt is a, held by worker w. Any
 // word about another attempt is too late: a Conflict.
-func (s *State) current(w muster.WorkerID, a muster.AttemptID) (*task, error) {
+func (s *State) current(w muster.WorkerID, a muster.AttemptID) (*model.Task, error) {
 	t := s.task(a.Task)
-	if t == nil || t.worker == nil || t.row.Attempt != a.N || t.row.Worker != w {
+	if t == nil || t.Worker == nil || t.Row.Attempt != a.N || t.Row.Worker != w {
 		return nil, muster.Errorf(muster.Conflict, "attempt %s is not current on worker %s", a, w)
 	}
 	return t, nil
 }
 
 // task returns a task in memory, or nil.
-func (s *State) task(id muster.TaskID) *task {
+func (s *State) task(id muster.TaskID) *model.Task {
 	j := s.jobs[id.Job]
 	if j == nil {
 		return nil
 	}
-	if g := j.group(id.Num); g != nil {
-		return g.tasks[id.Num-g.row.First]
-	}
-	return nil
-}
-
-// group returns the group that has the task of that number, or nil.
-func (j *job) group(num int) *group {
-	lo, hi := 0, len(j.groups)
-	for lo < hi {
-		mid := (lo + hi) / 2
-		switch g := j.groups[mid]; {
-		case num < g.row.First:
-			hi = mid
-		case num >= g.row.First+g.row.Size:
-			lo = mid + 1
-		default:
-			return g
-		}
+	if g := j.Group(id.Num); g != nil {
+		return g.Tasks[id.Num-g.Row.First]
 	}
 	return nil
 }
@@ -51,8 +35,8 @@ func (s *State) accept(now muster.Time, ev event.Accepted) error {
 	if err != nil {
 		return err
 	}
-	s.hear(now, t.worker)
-	t.accepted = true
+	s.hear(now, t.Worker)
+	t.Accepted = true
 	return nil
 }
 
@@ -61,18 +45,18 @@ func (s *State) reject(now muster.Time, ev event.Rejected) error {
 	if err != nil {
 		return err
 	}
-	if t.row.State == muster.Running {
+	if t.Row.State == muster.Running {
 		return muster.Errorf(muster.Conflict, "attempt %s runs already on worker %s: it cannot be rejected", ev.Attempt, ev.Worker)
 	}
-	w := t.worker
+	w := t.Worker
 	s.hear(now, w)
-	t.rejections++
-	counts := t.rejections > mostRejection
+	t.Rejections++
+	counts := t.Rejections > mostRejection
 	if counts {
-		t.rejections = 0
+		t.Rejections = 0
 	}
 	said := judge.Clip(ev.Message)
-	t.avoid = append(t.avoid.Now(now), queue.Shun{Worker: &w.Worker, Until: now.Add(shunnedFor), Said: said})
+	t.Avoid = append(t.Avoid.Now(now), queue.Shun{Worker: &w.Worker, Until: now.Add(shunnedFor), Said: said})
 	s.end(now, t, judge.Ending{Outcome: muster.AttemptRejected, Reason: muster.Rejected, Message: said, Free: !counts, At: now})
 	return nil
 }
@@ -82,23 +66,23 @@ func (s *State) start(now muster.Time, ev event.Started) error {
 	if err != nil {
 		return err
 	}
-	s.hear(now, t.worker)
-	t.accepted, t.rejections, t.avoid = true, 0, t.avoid.Now(now)
-	if t.row.StartedAt == 0 {
-		s.startedAt(t, judge.Within(ev.At, t.row.AssignedAt, now))
+	s.hear(now, t.Worker)
+	t.Accepted, t.Rejections, t.Avoid = true, 0, t.Avoid.Now(now)
+	if t.Row.StartedAt == 0 {
+		s.startedAt(t, judge.Within(ev.At, t.Row.AssignedAt, now))
 		s.changedTask(t)
 	}
-	if t.row.State == muster.Assigned {
+	if t.Row.State == muster.Assigned {
 		s.set(now, t, muster.Running)
 	}
 	return nil
 }
 
 // startedAt notes the start of an attempt, and of the job if it is its first.
-func (s *State) startedAt(t *task, at muster.Time) {
-	t.row.StartedAt = at
-	if j := t.group.job; j.row.StartedAt == 0 {
-		j.row.StartedAt = at
+func (s *State) startedAt(t *model.Task, at muster.Time) {
+	t.Row.StartedAt = at
+	if j := t.Group.Job; j.Row.StartedAt == 0 {
+		j.Row.StartedAt = at
 		s.changedJob(j)
 	}
 }
@@ -112,18 +96,18 @@ func (s *State) progress(now muster.Time, ev event.Progressed) error {
 	if err := judge.CheckProgress(p); err != nil {
 		return err
 	}
-	s.hear(now, t.worker)
+	s.hear(now, t.Worker)
 	if p.Progress != nil {
-		t.row.Progress = p.Progress
+		t.Row.Progress = p.Progress
 	}
 	if p.Step != nil {
-		t.row.Step = *p.Step
+		t.Row.Step = *p.Step
 	}
 	if len(p.Metrics) > 0 {
-		t.row.Metrics = judge.Merged(t.row.Metrics, p.Metrics)
+		t.Row.Metrics = judge.Merged(t.Row.Metrics, p.Metrics)
 	}
 	if len(p.Artifacts) > 0 {
-		t.row.Artifacts = p.Artifacts
+		t.Row.Artifacts = p.Artifacts
 	}
 	s.changedTask(t)
 	s.publishTask(now, t)
@@ -135,9 +119,9 @@ func (s *State) saved(now muster.Time, ev event.Saved) error {
 	if err != nil {
 		return err
 	}
-	s.hear(now, t.worker)
-	if t.row.Checkpoint != ev.SHA256 {
-		t.row.Checkpoint = ev.SHA256
+	s.hear(now, t.Worker)
+	if t.Row.Checkpoint != ev.SHA256 {
+		t.Row.Checkpoint = ev.SHA256
 		s.changedTask(t)
 	}
 	return nil
@@ -155,13 +139,13 @@ func (s *State) finish(now muster.Time, ev event.Finished) error {
 		}
 		return err
 	}
-	s.hear(now, t.worker)
-	if r.StartedAt != 0 && t.row.StartedAt == 0 {
-		s.startedAt(t, judge.Within(r.StartedAt, t.row.AssignedAt, now))
+	s.hear(now, t.Worker)
+	if r.StartedAt != 0 && t.Row.StartedAt == 0 {
+		s.startedAt(t, judge.Within(r.StartedAt, t.Row.AssignedAt, now))
 	}
-	judge.Fill(&t.row, r)
+	judge.Fill(&t.Row, r)
 	s.end(now, t, judge.Ending{
-		Outcome: r.Outcome, Reason: judge.Reason(r), Message: judge.Clip(r.Message), At: judge.Within(r.FinishedAt, max(t.row.AssignedAt, t.row.StartedAt), now),
+		Outcome: r.Outcome, Reason: judge.Reason(r), Message: judge.Clip(r.Message), At: judge.Within(r.FinishedAt, max(t.Row.AssignedAt, t.Row.StartedAt), now),
 	})
 	return nil
 }
@@ -176,13 +160,13 @@ func (s *State) plausible(a muster.AttemptID) bool {
 	if j == nil {
 		return true
 	}
-	g := j.group(a.Task.Num)
+	g := j.Group(a.Task.Num)
 	if g == nil {
 		return false
 	}
-	t := g.tasks[a.Task.Num-g.row.First]
+	t := g.Tasks[a.Task.Num-g.Row.First]
 	if t == nil {
-		return a.Task.Num < g.row.First+g.row.Next
+		return a.Task.Num < g.Row.First+g.Row.Next
 	}
-	return a.N <= t.row.Attempt
+	return a.N <= t.Row.Attempt
 }

@@ -3,6 +3,7 @@
 // assigns what can be assigned, and State.Take gives back what follows: rows to
 // commit, words to workers, events to publish. It does no I/O, starts no
 // goroutine, reads no clock and rolls no dice: equal histories have equal effects.
+// What a State remembers, package model says.
 //
 // # The life of a task
 //

@@ -16,50 +16,50 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (explain.Explanation,
 	if j == nil {
 		return explain.Explanation{}, ended
 	}
-	g := j.group(id.Num)
+	g := j.Group(id.Num)
 	if g == nil {
 		return explain.Explanation{}, ended
 	}
-	x := explain.Explanation{Task: id, State: g.row.Rest}
-	t := g.tasks[id.Num-g.row.First]
+	x := explain.Explanation{Task: id, State: g.Row.Rest}
+	t := g.Tasks[id.Num-g.Row.First]
 	if t != nil {
-		x.State = t.row.State
+		x.State = t.Row.State
 	}
-	if x.State.Final() || t == nil && id.Num < g.row.First+g.row.Next {
+	if x.State.Final() || t == nil && id.Num < g.Row.First+g.Row.Next {
 		return explain.Explanation{}, ended
 	}
 	switch x.State {
 	case muster.Waiting:
-		for _, n := range g.needs {
-			if !n.succeeded() {
-				x.Waiting = append(x.Waiting, n.row.Name)
+		for _, n := range g.Needs {
+			if !n.Succeeded() {
+				x.Waiting = append(x.Waiting, n.Row.Name)
 			}
 		}
 		x.Summary = explain.Needs(x.Waiting)
 	case muster.Queued:
-		q := explain.Question{ID: id, Need: s.shapeOf(g).Need, Priority: j.row.Priority, Project: j.project}
+		q := explain.Question{ID: id, Need: s.shapeOf(g).Need, Priority: j.Row.Priority, Project: j.Project}
 		switch {
-		case g.gang():
-			if n := g.standing(nil); n.Held > 0 {
-				x.Summary = explain.Broken(&t.row, n.Held)
+		case g.Gang():
+			if n := g.Standing(nil); n.Held > 0 {
+				x.Summary = explain.Broken(&t.Row, n.Held)
 				return x, nil
 			}
-			q.ID.Num = g.row.First
-			for _, m := range g.elements() {
-				q.Asks(&m.row, m.avoid)
+			q.ID.Num = g.Row.First
+			for _, m := range g.Elements() {
+				q.Asks(&m.Row, m.Avoid)
 			}
 		case t != nil:
-			q.Asks(&t.row, t.avoid)
+			q.Asks(&t.Row, t.Avoid)
 		}
 		x.Answer(now, q, s.queue, s.there())
 	default:
-		if t.done() {
-			n := g.standing(t)
+		if t.Done() {
+			n := g.Standing(t)
 			x.Summary = explain.Done(n.Held)
 			return x, nil
 		}
-		h := explain.Holding{Worker: t.worker.row.Name, Room: t.room, StopBy: t.stopBy, Lease: t.lease()}
-		x.Summary = h.Held(&t.row)
+		h := explain.Holding{Worker: t.Worker.Row.Name, Room: t.Room, StopBy: t.StopBy, Lease: t.Lease()}
+		x.Summary = h.Held(&t.Row)
 	}
 	return x, nil
 }
@@ -88,7 +88,7 @@ func (s *State) Plan(now muster.Time, spec *muster.Spec) []explain.Explanation {
 func (s *State) there() []*queue.Worker {
 	list := make([]*queue.Worker, 0, len(s.order))
 	for _, w := range s.order {
-		if !w.gone {
+		if !w.Gone {
 			list = append(list, &w.Worker)
 		}
 	}

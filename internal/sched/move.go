@@ -4,123 +4,80 @@ import (
 	"fmt"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/sched/queue"
+	"github.com/muster-dev/muster/internal/sched/model"
 )
 
 // move is the one function by which tasks change their state: n tasks of g, from
 // one state to another. It keeps all counts. An illegal move is a bug, and going
 // on would spread it: it panics.
-func (s *State) move(g *group, from, to muster.TaskState, n int) {
+func (s *State) move(g *model.Group, from, to muster.TaskState, n int) {
 	if !from.CanBecome(to) {
-		panic(fmt.Sprintf("sched: a task of job %s, stage %q, cannot become %s: it is %s", g.row.Job, g.row.Name, to, from))
+		panic(fmt.Sprintf("sched: a task of job %s, stage %q, cannot become %s: it is %s", g.Row.Job, g.Row.Name, to, from))
 	}
-	g.row.Counts[from] -= int64(n)
-	g.row.Counts[to] += int64(n)
-	g.job.row.Counts[from] -= int64(n)
-	g.job.row.Counts[to] += int64(n)
+	g.Row.Counts[from] -= int64(n)
+	g.Row.Counts[to] += int64(n)
+	g.Job.Row.Counts[from] -= int64(n)
+	g.Job.Row.Counts[to] += int64(n)
 	s.changedGroup(g)
-	s.changedJob(g.job)
-	s.touchJob(g.job)
-	if to.Final() && len(g.readers) > 0 {
+	s.changedJob(g.Job)
+	s.touchJob(g.Job)
+	if to.Final() && len(g.Readers) > 0 {
 		s.touchGroup(g)
 	}
 }
 
-func (s *State) touchJob(j *job) {
-	if !j.touched {
-		j.touched = true
+func (s *State) touchJob(j *model.Job) {
+	if !j.Touched {
+		j.Touched = true
 		s.touchedJobs = append(s.touchedJobs, j)
 	}
 }
 
-func (s *State) touchGroup(g *group) {
-	if !g.touched {
-		g.touched = true
+func (s *State) touchGroup(g *model.Group) {
+	if !g.Touched {
+		g.Touched = true
 		s.touchedGroups = append(s.touchedGroups, g)
 	}
 }
 
 // set moves one task that has a row. What else changes in the row must be there
 // already. A task that is final leaves memory, unless it is kept.
-func (s *State) set(now muster.Time, t *task, to muster.TaskState) {
-	s.move(t.group, t.row.State, to, 1)
-	t.row.State = to
+func (s *State) set(now muster.Time, t *model.Task, to muster.TaskState) {
+	s.move(t.Group, t.Row.State, to, 1)
+	t.Row.State = to
 	s.changedTask(t)
 	s.publishTask(now, t)
-	if g := t.group; to.Final() && !g.row.Kept && t.element() < g.row.Next {
-		delete(g.tasks, t.element())
+	if g := t.Group; to.Final() && !g.Row.Kept && t.Element() < g.Row.Next {
+		delete(g.Tasks, t.Element())
 	}
 	s.armTask(t)
 }
 
 // moveRest moves all elements that have no row of their own at once.
-func (s *State) moveRest(now muster.Time, g *group, to muster.TaskState, why muster.Reason, message string) {
-	n := g.rest()
+func (s *State) moveRest(now muster.Time, g *model.Group, to muster.TaskState, why muster.Reason, message string) {
+	n := g.Rest()
 	if n == 0 {
 		return
 	}
-	s.move(g, g.row.Rest, to, n)
-	g.row.Rest, g.row.RestAt, g.row.Reason, g.row.Message = to, now, why, message
+	s.move(g, g.Row.Rest, to, n)
+	g.Row.Rest, g.Row.RestAt, g.Row.Reason, g.Row.Message = to, now, why, message
 	if to == muster.Queued {
 		s.enqueueRest(g)
-	} else if g.item.Queued() {
-		s.queue.Remove(&g.item)
+	} else if g.Item.Queued() {
+		s.queue.Remove(&g.Item)
 	}
 	s.armGroup(g)
 }
 
 // single gives an element of the rest a row of its own, in the state of the rest.
-func (s *State) single(g *group, element int) *task {
-	t := &task{row: muster.Task{
-		ID: muster.TaskID{Job: g.row.Job, Num: g.row.First + element}, Job: g.row.Job, Index: g.row.First + element,
-		Group: g.row.Index, Name: g.row.Name, Kind: g.spec().Kind, Element: g.spec().Element(element),
-		State: g.row.Rest, Reason: g.row.Reason, Message: g.row.Message, CreatedAt: g.job.row.CreatedAt,
-	}}
-	switch {
-	case g.row.Rest == muster.Queued:
-		t.row.QueuedAt = g.row.RestAt
-	case g.row.Rest.Final():
-		t.row.FinishedAt = g.row.RestAt
-	}
-	g.adopt(t)
-	if element == g.row.Next {
-		g.pass()
-	}
-	if g.item.Queued() {
+func (s *State) single(g *model.Group, element int) *model.Task {
+	t := g.Single(element)
+	if g.Item.Queued() {
 		s.requeueRest(g)
 	}
 	s.changedGroup(g)
 	s.changedTask(t)
 	return t
-}
-
-// adopt puts a task that has a row into its group.
-func (g *group) adopt(t *task) {
-	t.group = g
-	t.item = queue.Item{Owner: t, Job: t.row.ID.Job, Num: t.row.ID.Num}
-	t.timer.Of = t
-	if g.tasks == nil {
-		g.tasks = map[int]*task{}
-	}
-	g.tasks[t.element()] = t
-	if t.element() >= g.row.Next {
-		g.ahead++
-	}
-}
-
-// pass moves Next over the elements that have rows already.
-func (g *group) pass() {
-	for g.ahead > 0 {
-		t := g.tasks[g.row.Next]
-		if t == nil {
-			return
-		}
-		if t.row.State.Final() && !g.row.Kept {
-			delete(g.tasks, g.row.Next)
-		}
-		g.row.Next++
-		g.ahead--
-	}
 }
 
 // settle draws the conclusions of what was moved: stages that became ready or
@@ -129,24 +86,24 @@ func (s *State) settle(now muster.Time) {
 	for len(s.touchedGroups) > 0 {
 		g := s.touchedGroups[0]
 		s.touchedGroups = s.touchedGroups[1:]
-		g.touched = false
-		for _, r := range g.readers {
+		g.Touched = false
+		for _, r := range g.Readers {
 			s.advance(now, r)
 		}
 	}
 	s.touchedGroups = nil
 	for _, j := range s.touchedJobs {
-		j.touched = false
-		if state := j.row.Counts.State(); state != j.row.State {
-			j.row.State = state
-			j.row.FinishedAt = 0
+		j.Touched = false
+		if state := j.Row.Counts.State(); state != j.Row.State {
+			j.Row.State = state
+			j.Row.FinishedAt = 0
 			if state.Final() {
-				j.row.FinishedAt = now
+				j.Row.FinishedAt = now
 			}
 			s.changedJob(j)
 			s.publishJob(now, j)
 		}
-		if j.row.State.Final() {
+		if j.Row.State.Final() {
 			s.unload(j)
 		}
 	}
@@ -154,31 +111,31 @@ func (s *State) settle(now muster.Time) {
 }
 
 // unload takes a job that has ended out of memory.
-func (s *State) unload(j *job) {
-	delete(s.jobs, j.row.ID)
-	j.project.Jobs--
-	if j.project.Jobs == 0 {
-		delete(s.projects, j.project.Name)
+func (s *State) unload(j *model.Job) {
+	delete(s.jobs, j.Row.ID)
+	j.Project.Jobs--
+	if j.Project.Jobs == 0 {
+		delete(s.projects, j.Project.Name)
 	}
 }
 
 // advance looks whether a stage that waits became ready, or never will be.
-func (s *State) advance(now muster.Time, g *group) {
-	if g.row.Counts[muster.Waiting] == 0 {
+func (s *State) advance(now muster.Time, g *model.Group) {
+	if g.Row.Counts[muster.Waiting] == 0 {
 		return
 	}
 	all := true
-	for _, n := range g.needs {
-		if n.missed() > 0 {
-			s.moveWaiting(now, g, muster.Skipped, muster.NeedNotMet, fmt.Sprintf("stage %q, which it needs, did not succeed", n.row.Name))
+	for _, n := range g.Needs {
+		if n.Missed() > 0 {
+			s.moveWaiting(now, g, muster.Skipped, muster.NeedNotMet, fmt.Sprintf("stage %q, which it needs, did not succeed", n.Row.Name))
 			return
 		}
-		all = all && n.succeeded()
+		all = all && n.Succeeded()
 	}
 	if !all {
 		return
 	}
-	if why, err := s.resolve(g); err != nil {
+	if why, err := g.Resolve(); err != nil {
 		s.moveWaiting(now, g, muster.Failed, why, err.Error())
 		return
 	}
@@ -187,17 +144,17 @@ func (s *State) advance(now muster.Time, g *group) {
 }
 
 // moveWaiting moves all waiting tasks of a stage.
-func (s *State) moveWaiting(now muster.Time, g *group, to muster.TaskState, why muster.Reason, message string) {
-	if int64(g.rest()) < g.row.Counts[muster.Waiting] || g.row.Rest != muster.Waiting {
-		for _, t := range g.elements() {
-			if t.row.State != muster.Waiting {
+func (s *State) moveWaiting(now muster.Time, g *model.Group, to muster.TaskState, why muster.Reason, message string) {
+	if int64(g.Rest()) < g.Row.Counts[muster.Waiting] || g.Row.Rest != muster.Waiting {
+		for _, t := range g.Elements() {
+			if t.Row.State != muster.Waiting {
 				continue
 			}
-			t.row.Reason, t.row.Message = why, message
+			t.Row.Reason, t.Row.Message = why, message
 			if to == muster.Queued {
-				t.row.QueuedAt = now
+				t.Row.QueuedAt = now
 			} else {
-				t.row.FinishedAt = now
+				t.Row.FinishedAt = now
 			}
 			s.set(now, t, to)
 			if to == muster.Queued {
@@ -205,10 +162,10 @@ func (s *State) moveWaiting(now muster.Time, g *group, to muster.TaskState, why 
 			}
 		}
 	}
-	if g.row.Rest == muster.Waiting {
+	if g.Row.Rest == muster.Waiting {
 		s.moveRest(now, g, to, why, message)
 	}
-	if g.gang() {
+	if g.Gang() {
 		s.lineUp(now, g)
 	}
 }

@@ -5,15 +5,16 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched/model"
 )
 
 // pending is what has to leave by the next Take. A subject is listed once, when
 // it first became dirty; its row is read when it is taken.
 type pending struct {
-	jobs     []*job
-	groups   []*group
-	tasks    []*task
-	workers  []*worker
+	jobs     []*model.Job
+	groups   []*model.Group
+	tasks    []*model.Task
+	workers  []*model.Worker
 	attempts []muster.Attempt
 	late     []muster.Report
 	gone     []muster.WorkerID
@@ -28,20 +29,20 @@ func (s *State) Take() effect.Effects {
 	fx := effect.Effects{Sends: p.sends, Events: p.events}
 	r := &fx.Rows
 	r.Attempts, r.Late, r.Gone = p.attempts, p.late, p.gone
-	r.Jobs = take(p.jobs, func(j *job) muster.Job {
-		row := j.shown()
-		if !j.fresh {
+	r.Jobs = take(p.jobs, func(j *model.Job) muster.Job {
+		row := j.Shown()
+		if !j.Fresh {
 			row.Spec = nil
 		}
-		j.dirty, j.fresh = false, false
+		j.Dirty, j.Fresh = false, false
 		return row
 	})
-	r.Groups = take(p.groups, func(g *group) muster.Group { g.dirty = false; return g.row })
-	r.Tasks = take(p.tasks, func(t *task) muster.Task { t.dirty = false; return t.row })
-	r.Workers = take(p.workers, func(w *worker) muster.Worker {
-		w.dirty = false
-		row := w.row
-		row.LastSeenAt = w.seen
+	r.Groups = take(p.groups, func(g *model.Group) muster.Group { g.Dirty = false; return g.Row })
+	r.Tasks = take(p.tasks, func(t *model.Task) muster.Task { t.Dirty = false; return t.Row })
+	r.Workers = take(p.workers, func(w *model.Worker) muster.Worker {
+		w.Dirty = false
+		row := w.Row
+		row.LastSeenAt = w.Seen
 		return row
 	})
 	// The lists are given away, except those of subjects, which are used again.
@@ -67,66 +68,56 @@ func take[S, R any](subjects []S, row func(S) R) []R {
 	return rows
 }
 
-// shown returns the job's row with what is derived.
-func (j *job) shown() muster.Job {
-	row := j.row
-	if total := row.Counts.Total(); total > 0 {
-		share := float64(row.Counts.Finished()) / float64(total)
-		row.Progress = &share
-	}
-	return row
-}
-
-func (s *State) changedJob(j *job) {
-	if !j.dirty {
-		j.dirty = true
+func (s *State) changedJob(j *model.Job) {
+	if !j.Dirty {
+		j.Dirty = true
 		s.out.jobs = append(s.out.jobs, j)
 	}
 }
 
-func (s *State) changedGroup(g *group) {
-	if !g.dirty {
-		g.dirty = true
+func (s *State) changedGroup(g *model.Group) {
+	if !g.Dirty {
+		g.Dirty = true
 		s.out.groups = append(s.out.groups, g)
 	}
 }
 
-func (s *State) changedTask(t *task) {
-	if !t.dirty {
-		t.dirty = true
+func (s *State) changedTask(t *model.Task) {
+	if !t.Dirty {
+		t.Dirty = true
 		s.out.tasks = append(s.out.tasks, t)
 	}
 }
 
-func (s *State) changedWorker(w *worker) {
-	if !w.dirty {
-		w.dirty = true
+func (s *State) changedWorker(w *model.Worker) {
+	if !w.Dirty {
+		w.Dirty = true
 		s.out.workers = append(s.out.workers, w)
 	}
 }
 
 // forget takes back what is pending of a worker that is removed.
-func (p *pending) forget(w *worker) {
-	p.workers = slices.DeleteFunc(p.workers, func(o *worker) bool { return o == w })
-	p.gone = append(p.gone, w.row.ID)
+func (p *pending) forget(w *model.Worker) {
+	p.workers = slices.DeleteFunc(p.workers, func(o *model.Worker) bool { return o == w })
+	p.gone = append(p.gone, w.Row.ID)
 }
 
 // tell sends a word to a worker that is connected. Others learn what they missed
 // when they join.
-func (s *State) tell(w *worker, word effect.Send) {
-	if w.connected {
+func (s *State) tell(w *model.Worker, word effect.Send) {
+	if w.Connected {
 		s.out.sends = append(s.out.sends, word)
 	}
 }
 
-func (s *State) publishTask(now muster.Time, t *task) {
-	s.out.events = append(s.out.events, effect.TaskEvent(now, &t.row))
+func (s *State) publishTask(now muster.Time, t *model.Task) {
+	s.out.events = append(s.out.events, effect.TaskEvent(now, &t.Row))
 }
 
-func (s *State) publishJob(now muster.Time, j *job) {
-	s.out.events = append(s.out.events, effect.JobEvent(now, &j.row))
+func (s *State) publishJob(now muster.Time, j *model.Job) {
+	s.out.events = append(s.out.events, effect.JobEvent(now, &j.Row))
 }
 
-func (s *State) publishWorker(now muster.Time, w *worker) {
-	s.out.events = append(s.out.events, effect.WorkerEvent(now, &w.row, w.constrained))
+func (s *State) publishWorker(now muster.Time, w *model.Worker) {
+	s.out.events = append(s.out.events, effect.WorkerEvent(now, &w.Row, w.Constrained))
 }

@@ -5,6 +5,7 @@ import (
 	"github.com/muster-dev/muster/internal/place"
 	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/gang"
+	"github.com/muster-dev/muster/internal/sched/model"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
@@ -19,50 +20,50 @@ func (s *State) Place(now muster.Time) {
 
 // enqueue puts a queued task into the queue and sets its timer. Of a gang all
 // members stand there together: see lineUp.
-func (s *State) enqueue(t *task) {
-	j := t.group.job
-	if t.group.gang() {
+func (s *State) enqueue(t *model.Task) {
+	j := t.Group.Job
+	if t.Group.Gang() {
 		return
 	}
-	s.queue.Add(&t.item, j.row.Priority, j.project, s.shapeOf(t.group))
+	s.queue.Add(&t.Item, j.Row.Priority, j.Project, s.shapeOf(t.Group))
 	s.armTask(t)
 }
 
 // enqueueRest puts the group's rest into the queue.
-func (s *State) enqueueRest(g *group) {
-	g.item.Num = g.row.First + g.row.Next
-	s.queue.Add(&g.item, g.job.row.Priority, g.job.project, s.shapeOf(g))
+func (s *State) enqueueRest(g *model.Group) {
+	g.Item.Num = g.Row.First + g.Row.Next
+	s.queue.Add(&g.Item, g.Job.Row.Priority, g.Job.Project, s.shapeOf(g))
 }
 
 // requeueRest corrects the place of a group's rest after Next or the number of
 // elements without rows changed.
-func (s *State) requeueRest(g *group) {
-	if g.rest() > 0 {
-		s.queue.Renumber(&g.item, g.row.First+g.row.Next)
+func (s *State) requeueRest(g *model.Group) {
+	if g.Rest() > 0 {
+		s.queue.Renumber(&g.Item, g.Row.First+g.Row.Next)
 		return
 	}
-	s.queue.Remove(&g.item)
+	s.queue.Remove(&g.Item)
 	s.armGroup(g)
 }
 
 // shapeOf returns the shape of the need of the group's tasks. It is asked for
 // only once the stage is ready: until then references in its spec are open.
-func (s *State) shapeOf(g *group) *queue.Shape {
-	if g.shape == nil || g.shape.Forgotten() {
-		g.shape = s.queue.Shape(place.NewNeed(g.spec()))
+func (s *State) shapeOf(g *model.Group) *queue.Shape {
+	if g.Shape == nil || g.Shape.Forgotten() {
+		g.Shape = s.queue.Shape(place.NewNeed(g.Spec()))
 	}
-	return g.shape
+	return g.Shape
 }
 
 // try assigns the item's task, or the next element of its group's rest, to the
 // best worker, if there is one.
 func (s *State) try(now muster.Time, it *queue.Item) queue.Outcome {
-	if g, ok := it.Owner.(*group); ok && g.gang() {
+	if g, ok := it.Owner.(*model.Group); ok && g.Gang() {
 		return s.tryGang(now, g)
 	}
 	var avoid func(*queue.Worker) bool
-	if t, ok := it.Owner.(*task); ok && len(t.avoid) > 0 {
-		avoid = t.avoid.Now(now).Has
+	if t, ok := it.Owner.(*model.Task); ok && len(t.Avoid) > 0 {
+		avoid = t.Avoid.Now(now).Has
 	}
 	best, shy := s.queue.Best(now, it, avoid)
 	switch {
@@ -71,60 +72,60 @@ func (s *State) try(now muster.Time, it *queue.Item) queue.Outcome {
 	case best == nil:
 		return queue.Blocked
 	}
-	w := best.Owner.(*worker) //nolint:forcetypeassert // all workers of the index are
+	w := best.Owner.(*model.Worker) //nolint:forcetypeassert // all workers of the index are
 	need := it.Shape().Need
 	switch owner := it.Owner.(type) {
-	case *task:
+	case *model.Task:
 		s.queue.Remove(it)
 		s.assign(now, owner, w, need, nil)
-	case *group:
-		s.assign(now, s.single(owner, owner.row.Next), w, need, nil)
+	case *model.Group:
+		s.assign(now, s.single(owner, owner.Row.Next), w, need, nil)
 	}
 	return queue.Placed
 }
 
 // assign starts a new attempt of t, which needs n, on w. seat is that of a gang's
 // member, or nil.
-func (s *State) assign(now muster.Time, t *task, w *worker, n *place.Need, seat *gang.Seat) {
-	g := t.group
+func (s *State) assign(now muster.Time, t *model.Task, w *model.Worker, n *place.Need, seat *gang.Seat) {
+	g := t.Group
 	grant := w.Book.Grant(n)
-	t.row.Attempt++
-	t.row.Worker, t.row.Grant, t.row.AssignedAt = w.row.ID, &grant, now
-	t.row.NotBefore, t.row.Reason, t.row.Message = 0, muster.NoReason, ""
+	t.Row.Attempt++
+	t.Row.Worker, t.Row.Grant, t.Row.AssignedAt = w.Row.ID, &grant, now
+	t.Row.NotBefore, t.Row.Reason, t.Row.Message = 0, muster.NoReason, ""
 	s.hold(t, w)
 	s.set(now, t, muster.Assigned)
 	s.tell(w, effect.Assign{
-		Worker: w.row.ID, Attempt: t.attempt(), Group: g.row.Index, Element: t.element(), Grant: grant, Spec: g.spec(), Inputs: g.inputs,
-		Checkpoint: t.row.Checkpoint, Gang: seat,
+		Worker: w.Row.ID, Attempt: t.Attempt(), Group: g.Row.Index, Element: t.Element(), Grant: grant, Spec: g.Spec(), Inputs: g.Inputs,
+		Checkpoint: t.Row.Checkpoint, Gang: seat,
 	})
 }
 
 // hold enters what the task's row grants it of w.
-func (s *State) hold(t *task, w *worker) {
-	w.Book.Take(t.row.Grant)
+func (s *State) hold(t *model.Task, w *model.Worker) {
+	w.Book.Take(t.Row.Grant)
 	s.queue.Changed(&w.Worker)
-	t.group.job.project.Holds.Grant(t.row.Grant, &w.row.Resources, 1)
-	t.shape = s.shapeOf(t.group)
-	t.shape.Held++
-	t.worker, t.at, t.accepted = w, len(w.held), false
-	w.held = append(w.held, t)
+	t.Group.Job.Project.Holds.Grant(t.Row.Grant, &w.Row.Resources, 1)
+	t.Shape = s.shapeOf(t.Group)
+	t.Shape.Held++
+	t.Worker, t.At, t.Accepted = w, len(w.Held), false
+	w.Held = append(w.Held, t)
 }
 
 // release ends what a task holds of its worker.
-func (s *State) release(t *task) {
-	w := t.worker
-	w.Book.Return(t.row.Grant)
-	w.shrunk = w.shrunk && w.Book.Over()
+func (s *State) release(t *model.Task) {
+	w := t.Worker
+	w.Book.Return(t.Row.Grant)
+	w.Shrunk = w.Shrunk && w.Book.Over()
 	s.queue.Changed(&w.Worker)
-	t.group.job.project.Holds.Grant(t.row.Grant, &w.row.Resources, -1)
-	t.shape.Held--
-	last := len(w.held) - 1
-	w.held[t.at] = w.held[last]
-	w.held[t.at].at = t.at
-	w.held[last] = nil
-	w.held = w.held[:last]
-	t.worker = nil
-	if len(w.held) == 0 {
+	t.Group.Job.Project.Holds.Grant(t.Row.Grant, &w.Row.Resources, -1)
+	t.Shape.Held--
+	last := len(w.Held) - 1
+	w.Held[t.At] = w.Held[last]
+	w.Held[t.At].At = t.At
+	w.Held[last] = nil
+	w.Held = w.Held[:last]
+	t.Worker = nil
+	if len(w.Held) == 0 {
 		s.emptied(w)
 	}
 }

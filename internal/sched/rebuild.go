@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/model"
 )
 
 // Rebuild makes the State that has the committed rows snap, after a restart or a
@@ -24,7 +25,7 @@ func Rebuild(cfg Config, now muster.Time, snap muster.Snapshot) (*State, error) 
 	for _, row := range snap.Jobs {
 		list := groups[row.ID]
 		slices.SortFunc(list, func(a, b muster.Group) int { return cmp.Compare(a.Index, b.Index) })
-		j, err := newJob(row, list)
+		j, err := model.NewJob(row, list)
 		if err != nil {
 			return nil, muster.Errorf(muster.Internal, "job %s as stored is not sound: %w", row.ID, err)
 		}
@@ -50,19 +51,19 @@ func (s *State) restoreWorker(now muster.Time, row muster.Worker) {
 	if known {
 		return
 	}
-	w := newWorker(row)
-	w.seen = now
+	w := model.NewWorker(row)
+	w.Seen = now
 	s.order = slices.Insert(s.order, i, w)
 	gone := row.State == muster.WorkerGone
 	s.describe(w, row)
 	if gone {
-		w.gone = true
-		s.fleet.Offer(&w.row.Resources, -1)
+		w.Gone = true
+		s.fleet.Offer(&w.Row.Resources, -1)
 	}
-	w.row.State = muster.WorkerUnreachable
+	w.Row.State = muster.WorkerUnreachable
 	w.Book.Closed = "is unreachable"
 	if gone {
-		w.row.State = muster.WorkerGone
+		w.Row.State = muster.WorkerGone
 		w.Book.Closed = "has left"
 	}
 	s.queue.Reopened(&w.Worker)
@@ -73,46 +74,46 @@ func (s *State) restoreTask(now muster.Time, row *muster.Task) error {
 	if j == nil {
 		return muster.Errorf(muster.Internal, "task %s as stored has no live job", row.ID)
 	}
-	g := j.group(row.ID.Num)
-	if g == nil || g.tasks[row.ID.Num-g.row.First] != nil {
+	g := j.Group(row.ID.Num)
+	if g == nil || g.Tasks[row.ID.Num-g.Row.First] != nil {
 		return muster.Errorf(muster.Internal, "task %s as stored is in no group of its job, or there twice", row.ID)
 	}
-	t := &task{row: *row}
-	g.adopt(t)
-	if !t.row.State.Held() || t.done() {
+	t := &model.Task{Row: *row}
+	g.Adopt(t)
+	if !t.Row.State.Held() || t.Done() {
 		return nil
 	}
-	w, err := s.worker(t.row.Worker)
-	if err != nil || t.row.Grant == nil {
+	w, err := s.worker(t.Row.Worker)
+	if err != nil || t.Row.Grant == nil {
 		return muster.Errorf(muster.Internal, "task %s as stored is %s on worker %q, without that worker or a grant", row.ID, row.State, row.Worker)
 	}
 	s.hold(t, w)
-	w.shrunk = w.Book.Over()
-	if t.row.State == muster.Cancelling {
-		t.stopBy = now.Add(t.patience())
+	w.Shrunk = w.Book.Over()
+	if t.Row.State == muster.Cancelling {
+		t.StopBy = now.Add(t.Patience())
 	}
 	return nil
 }
 
 // resume queues what may be placed and sets the timers of a job that was
 // restored.
-func (s *State) resume(now muster.Time, j *job) {
-	for _, g := range j.groups {
-		if g.row.Counts[muster.Waiting] == 0 && len(g.spec().Inputs) > 0 && g.row.Counts.Finished() < int64(g.row.Size) {
-			if why, err := s.resolve(g); err != nil {
+func (s *State) resume(now muster.Time, j *model.Job) {
+	for _, g := range j.Groups {
+		if g.Row.Counts[muster.Waiting] == 0 && len(g.Spec().Inputs) > 0 && g.Row.Counts.Finished() < int64(g.Row.Size) {
+			if why, err := g.Resolve(); err != nil {
 				s.failQueued(now, g, why, err.Error())
 			}
 		}
-		if g.gang() {
+		if g.Gang() {
 			s.resumeGang(now, g)
 			continue
 		}
-		if g.row.Rest == muster.Queued && g.rest() > 0 {
+		if g.Row.Rest == muster.Queued && g.Rest() > 0 {
 			s.enqueueRest(g)
 			s.armGroup(g)
 		}
-		for _, t := range g.elements() {
-			if t.row.State == muster.Queued && t.row.NotBefore <= now {
+		for _, t := range g.Elements() {
+			if t.Row.State == muster.Queued && t.Row.NotBefore <= now {
 				s.enqueue(t)
 			}
 			s.armTask(t)
@@ -121,14 +122,14 @@ func (s *State) resume(now muster.Time, j *job) {
 }
 
 // failQueued ends what is queued of a stage whose inputs are no longer there.
-func (s *State) failQueued(now muster.Time, g *group, why muster.Reason, message string) {
-	for _, t := range g.elements() {
-		if t.row.State == muster.Queued {
-			t.row.Reason, t.row.Message, t.row.FinishedAt = why, message, now
+func (s *State) failQueued(now muster.Time, g *model.Group, why muster.Reason, message string) {
+	for _, t := range g.Elements() {
+		if t.Row.State == muster.Queued {
+			t.Row.Reason, t.Row.Message, t.Row.FinishedAt = why, message, now
 			s.set(now, t, muster.Failed)
 		}
 	}
-	if g.row.Rest == muster.Queued {
+	if g.Row.Rest == muster.Queued {
 		s.moveRest(now, g, muster.Failed, why, message)
 	}
 }
@@ -145,17 +146,17 @@ func (s *State) Snapshot() muster.Snapshot {
 	slices.Sort(ids)
 	for _, id := range ids {
 		j := s.jobs[id]
-		row := j.shown()
+		row := j.Shown()
 		snap.Jobs = append(snap.Jobs, row)
-		for _, g := range j.groups {
-			snap.Groups = append(snap.Groups, g.row)
-			for _, t := range g.elements() {
-				snap.Tasks = append(snap.Tasks, t.row)
+		for _, g := range j.Groups {
+			snap.Groups = append(snap.Groups, g.Row)
+			for _, t := range g.Elements() {
+				snap.Tasks = append(snap.Tasks, t.Row)
 			}
 		}
 	}
 	for _, w := range s.order {
-		row := w.row
+		row := w.Row
 		if row.State != muster.WorkerGone {
 			row.State = muster.WorkerUnreachable
 		}

@@ -3,20 +3,29 @@ package sched
 import (
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
 	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/judge"
+	"github.com/muster-dev/muster/internal/sched/model"
 )
 
 // worker returns a known worker, or a NotFound error.
-func (s *State) worker(id muster.WorkerID) (*worker, error) {
+func (s *State) worker(id muster.WorkerID) (*model.Worker, error) {
 	if i, ok := s.find(id); ok {
 		return s.order[i], nil
 	}
 	return nil, muster.Errorf(muster.NotFound, "there is no worker %q", id)
+}
+
+// find returns the position of id among the workers, and whether it is there.
+func (s *State) find(id muster.WorkerID) (int, bool) {
+	return slices.BinarySearchFunc(s.order, id, func(w *model.Worker, id muster.WorkerID) int {
+		return strings.Compare(string(w.Row.ID), string(id))
+	})
 }
 
 func (s *State) join(now muster.Time, ev event.Joined) error {
@@ -25,34 +34,34 @@ func (s *State) join(now muster.Time, ev event.Joined) error {
 	}
 	i, known := s.find(ev.Worker.ID)
 	if !known {
-		w := newWorker(muster.Worker{ID: ev.Worker.ID, JoinedAt: now})
+		w := model.NewWorker(muster.Worker{ID: ev.Worker.ID, JoinedAt: now})
 		s.order = slices.Insert(s.order, i, w)
 		s.out.gone = slices.DeleteFunc(s.out.gone, func(id muster.WorkerID) bool { return id == ev.Worker.ID })
 	}
 	w := s.order[i]
 	s.describe(w, ev.Worker)
-	w.connected, w.heard, w.leaving, w.constrained, w.load = true, true, false, "", nil
-	w.seen, w.joined = now, now
+	w.Connected, w.Heard, w.Leaving, w.Constrained, w.Load = true, true, false, "", nil
+	w.Seen, w.Joined = now, now
 	s.changedWorker(w)
 	s.review(now, w)
 	s.armWorker(w)
 
 	held := set(ev.Held)
-	for _, t := range w.tasks() {
-		switch _, has := held[t.attempt()]; {
+	for _, t := range w.Tasks() {
+		switch _, has := held[t.Attempt()]; {
 		case !has:
 			s.miss(now, t)
-		case t.row.State == muster.Cancelling || t.room != muster.NoReason:
-			t.accepted = true
+		case t.Row.State == muster.Cancelling || t.Room != muster.NoReason:
+			t.Accepted = true
 			s.stop(now, t)
 		default:
-			t.accepted = true
+			t.Accepted = true
 		}
 	}
-	for _, t := range w.held {
+	for _, t := range w.Held {
 		s.armTask(t)
 	}
-	if len(w.held) == 0 {
+	if len(w.Held) == 0 {
 		s.emptied(w)
 	}
 	return nil
@@ -60,23 +69,23 @@ func (s *State) join(now muster.Time, ev event.Joined) error {
 
 // describe takes over what a worker says about itself, and opens its account
 // anew with what it holds.
-func (s *State) describe(w *worker, row muster.Worker) {
-	if !w.gone {
-		s.fleet.Offer(&w.row.Resources, -1)
+func (s *State) describe(w *model.Worker, row muster.Worker) {
+	if !w.Gone {
+		s.fleet.Offer(&w.Row.Resources, -1)
 	}
-	for _, t := range w.held {
-		t.group.job.project.Holds.Grant(t.row.Grant, &w.row.Resources, -1)
+	for _, t := range w.Held {
+		t.Group.Job.Project.Holds.Grant(t.Row.Grant, &w.Row.Resources, -1)
 	}
-	row.Paused, row.Draining, row.Deadline, row.JoinedAt, row.State = w.row.Paused, w.row.Draining, w.row.Deadline, w.row.JoinedAt, w.row.State
+	row.Paused, row.Draining, row.Deadline, row.JoinedAt, row.State = w.Row.Paused, w.Row.Draining, w.Row.Deadline, w.Row.JoinedAt, w.Row.State
 	row.Free, row.Load, row.Running, row.LastSeenAt = nil, nil, 0, 0
-	w.row = row
-	w.Book = place.NewBook(&w.row)
-	for _, t := range w.held {
-		w.Book.Take(t.row.Grant)
-		t.group.job.project.Holds.Grant(t.row.Grant, &w.row.Resources, 1)
+	w.Row = row
+	w.Book = place.NewBook(&w.Row)
+	for _, t := range w.Held {
+		w.Book.Take(t.Row.Grant)
+		t.Group.Job.Project.Holds.Grant(t.Row.Grant, &w.Row.Resources, 1)
 	}
-	w.gone, w.shrunk = false, w.Book.Over()
-	s.fleet.Offer(&w.row.Resources, 1)
+	w.Gone, w.Shrunk = false, w.Book.Over()
+	s.fleet.Offer(&w.Row.Resources, 1)
 	s.queue.Reopened(&w.Worker)
 }
 
@@ -87,16 +96,16 @@ func (s *State) offered(now muster.Time, ev event.Offered) error {
 	if err != nil {
 		return err
 	}
-	row := w.row
+	row := w.Row
 	row.Tags, row.Kinds, row.OwnKinds, row.Resources, row.Allow = ev.Tags, ev.Kinds, ev.OwnKinds, ev.Resources, ev.Allow
 	if err := place.Valid(&row); err != nil {
 		return err
 	}
-	if !w.connected {
+	if !w.Connected {
 		return notConnected(w)
 	}
 	s.hear(now, w)
-	if reflect.DeepEqual(&row, &w.row) {
+	if reflect.DeepEqual(&row, &w.Row) {
 		return nil // it was said in a session before
 	}
 	s.describe(w, row)
@@ -109,46 +118,46 @@ func (s *State) offered(now muster.Time, ev event.Offered) error {
 
 // review derives the worker's state after anything that it depends on changed, and
 // reports whether the state did.
-func (s *State) review(now muster.Time, w *worker) bool {
+func (s *State) review(now muster.Time, w *model.Worker) bool {
 	state, closed := muster.WorkerActive, ""
 	switch {
-	case w.gone:
+	case w.Gone:
 		state, closed = muster.WorkerGone, "has left"
-	case !w.reachable():
+	case !w.Reachable():
 		state, closed = muster.WorkerUnreachable, "is unreachable"
-	case w.row.Draining:
+	case w.Row.Draining:
 		state, closed = muster.WorkerDraining, "is draining"
-	case w.row.Paused:
+	case w.Row.Paused:
 		state, closed = muster.WorkerPaused, "is paused"
-	case w.constrained != "":
-		closed = "takes no tasks now: " + w.constrained
+	case w.Constrained != "":
+		closed = "takes no tasks now: " + w.Constrained
 	}
 	w.Book.Opens = state == muster.WorkerActive && closed != ""
 	if closed != w.Book.Closed {
 		w.Book.Closed = closed
 		s.queue.Reopened(&w.Worker)
 	}
-	if state == w.row.State {
+	if state == w.Row.State {
 		return false
 	}
-	w.row.State = state
+	w.Row.State = state
 	s.changedWorker(w)
 	s.publishWorker(now, w)
 	return true
 }
 
 // hear notes a sign of life of a worker.
-func (s *State) hear(now muster.Time, w *worker) {
-	if !w.connected {
+func (s *State) hear(now muster.Time, w *model.Worker) {
+	if !w.Connected {
 		return
 	}
-	w.seen = now
-	if w.heard {
+	w.Seen = now
+	if w.Heard {
 		return
 	}
-	w.heard = true
+	w.Heard = true
 	s.review(now, w)
-	for _, t := range w.held {
+	for _, t := range w.Held {
 		s.armTask(t)
 	}
 	s.armWorker(w)
@@ -156,33 +165,33 @@ func (s *State) hear(now muster.Time, w *worker) {
 
 // away notes that a worker is not there: its leases run from the last time it
 // was heard.
-func (s *State) away(now muster.Time, w *worker) {
-	w.heard = false
+func (s *State) away(now muster.Time, w *model.Worker) {
+	w.Heard = false
 	s.review(now, w)
-	for _, t := range w.held {
+	for _, t := range w.Held {
 		s.armTask(t)
 	}
 	s.armWorker(w)
 }
 
 // goes notes that a worker is no part of the fleet any more.
-func (s *State) goes(now muster.Time, w *worker) {
-	if !w.gone {
-		w.gone = true
-		s.fleet.Offer(&w.row.Resources, -1)
+func (s *State) goes(now muster.Time, w *model.Worker) {
+	if !w.Gone {
+		w.Gone = true
+		s.fleet.Offer(&w.Row.Resources, -1)
 	}
 	s.review(now, w)
 }
 
 // emptied notes that a worker holds nothing any more.
-func (s *State) emptied(w *worker) {
+func (s *State) emptied(w *model.Worker) {
 	switch {
-	case w.gone:
-	case !w.reachable():
+	case w.Gone:
+	case !w.Reachable():
 		s.armWorker(w)
-	case w.row.Draining && !w.leaving:
-		w.leaving = true
-		s.tell(w, effect.Leave{Worker: w.row.ID})
+	case w.Row.Draining && !w.Leaving:
+		w.Leaving = true
+		s.tell(w, effect.Leave{Worker: w.Row.ID})
 	}
 }
 
@@ -191,22 +200,22 @@ func (s *State) ready(now muster.Time, ev event.Ready) error {
 	if err != nil {
 		return err
 	}
-	if !w.connected {
+	if !w.Connected {
 		return notConnected(w)
 	}
 	s.hear(now, w)
-	if w.constrained == ev.Constrained {
+	if w.Constrained == ev.Constrained {
 		return nil
 	}
-	w.constrained = ev.Constrained
+	w.Constrained = ev.Constrained
 	if !s.review(now, w) {
 		s.publishWorker(now, w)
 	}
 	return nil
 }
 
-func notConnected(w *worker) error {
-	return muster.Errorf(muster.Conflict, "worker %s has no session: it must join first", w.row.ID)
+func notConnected(w *model.Worker) error {
+	return muster.Errorf(muster.Conflict, "worker %s has no session: it must join first", w.Row.ID)
 }
 
 func (s *State) lost(now muster.Time, ev event.Lost) error {
@@ -214,10 +223,10 @@ func (s *State) lost(now muster.Time, ev event.Lost) error {
 	if err != nil {
 		return err
 	}
-	if !w.connected {
+	if !w.Connected {
 		return notConnected(w)
 	}
-	w.connected = false
+	w.Connected = false
 	s.away(now, w)
 	return nil
 }
@@ -227,18 +236,18 @@ func (s *State) left(now muster.Time, ev event.Left) error {
 	if err != nil {
 		return err
 	}
-	if w.gone {
+	if w.Gone {
 		return notConnected(w)
 	}
-	w.connected, w.heard, w.seen = false, false, now
-	if w.row.Draining { // it was obeyed: when the worker comes back, it is meant to work
-		w.row.Draining, w.row.Deadline, w.clearing = false, 0, false
+	w.Connected, w.Heard, w.Seen = false, false, now
+	if w.Row.Draining { // it was obeyed: when the worker comes back, it is meant to work
+		w.Row.Draining, w.Row.Deadline, w.Clearing = false, 0, false
 	}
 	s.changedWorker(w)
 	s.goes(now, w)
-	for _, t := range w.tasks() {
+	for _, t := range w.Tasks() {
 		s.end(now, t, judge.Ending{
-			Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, At: now, Message: "worker " + w.row.Name + " was shut down",
+			Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, At: now, Message: "worker " + w.Row.Name + " was shut down",
 		})
 	}
 	s.armWorker(w)
@@ -250,22 +259,22 @@ func (s *State) renew(now muster.Time, ev event.Renewed) error {
 	if err != nil {
 		return err
 	}
-	if !w.connected {
+	if !w.Connected {
 		return notConnected(w)
 	}
 	s.hear(now, w)
-	w.load = ev.Load
+	w.Load = ev.Load
 	held := set(ev.Held)
-	for _, t := range w.tasks() {
-		if _, has := held[t.attempt()]; has {
-			t.accepted = true
-		} else if max(t.row.AssignedAt, w.joined).Add(s.cfg.Settle) < now {
+	for _, t := range w.Tasks() {
+		if _, has := held[t.Attempt()]; has {
+			t.Accepted = true
+		} else if max(t.Row.AssignedAt, w.Joined).Add(s.cfg.Settle) < now {
 			s.miss(now, t)
 		}
 	}
-	_, stop := s.Keep(w.row.ID, ev.Held)
+	_, stop := s.Keep(w.Row.ID, ev.Held)
 	for _, a := range stop {
-		s.tell(w, effect.Stop{Worker: w.row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
+		s.tell(w, effect.Stop{Worker: w.Row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/heap"
+	"github.com/muster-dev/muster/internal/sched/model"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
@@ -34,15 +35,15 @@ func (c Config) withDefaults() Config {
 type State struct {
 	cfg      Config
 	next     muster.JobID
-	jobs     map[muster.JobID]*job
+	jobs     map[muster.JobID]*model.Job
 	projects map[string]*queue.Project
-	order    []*worker     // by id
-	fleet    queue.Amounts // what all workers offer together, except those that are gone
+	order    []*model.Worker // by id
+	fleet    queue.Amounts   // what all workers offer together, except those that are gone
 	queue    *queue.Queue
 	timers   heap.Timers
 
-	touchedJobs   []*job   // whose state is to be derived anew
-	touchedGroups []*group // whose readers are to be looked at
+	touchedJobs   []*model.Job   // whose state is to be derived anew
+	touchedGroups []*model.Group // whose readers are to be looked at
 
 	out pending
 }
@@ -53,7 +54,7 @@ func New(cfg Config) *State {
 	return &State{
 		cfg:      cfg,
 		next:     1,
-		jobs:     map[muster.JobID]*job{},
+		jobs:     map[muster.JobID]*model.Job{},
 		projects: map[string]*queue.Project{},
 		queue:    queue.New(cfg.Patience),
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/judge"
+	"github.com/muster-dev/muster/internal/sched/model"
 )
 
 func (s *State) pause(now muster.Time, ev event.Pause) error {
@@ -15,7 +16,7 @@ func (s *State) pause(now muster.Time, ev event.Pause) error {
 	if err != nil {
 		return err
 	}
-	switch r := &w.row; {
+	switch r := &w.Row; {
 	case !r.Draining:
 		s.steer(now, w, ev.On, false, ev.Until)
 	case ev.Until > 0:
@@ -31,7 +32,7 @@ func (s *State) drain(now muster.Time, ev event.Drain) error {
 	if err != nil {
 		return err
 	}
-	switch r := &w.row; {
+	switch r := &w.Row; {
 	case ev.On:
 		s.steer(now, w, r.Paused && (r.Draining || r.Deadline == 0), true, ev.Until)
 	case r.Draining:
@@ -41,78 +42,67 @@ func (s *State) drain(now muster.Time, ev event.Drain) error {
 }
 
 // steer sets what an administrator wants of a worker.
-func (s *State) steer(now muster.Time, w *worker, paused, draining bool, deadline muster.Time) {
-	r := &w.row
+func (s *State) steer(now muster.Time, w *model.Worker, paused, draining bool, deadline muster.Time) {
+	r := &w.Row
 	if r.Paused == paused && r.Draining == draining && r.Deadline == deadline {
 		return
 	}
-	w.leaving = w.leaving && draining
-	w.clearing = false
+	w.Leaving = w.Leaving && draining
+	w.Clearing = false
 	r.Paused, r.Draining, r.Deadline = paused, draining, deadline
 	s.changedWorker(w)
 	if !s.review(now, w) {
 		s.publishWorker(now, w)
 	}
 	s.armWorker(w)
-	if len(w.held) == 0 {
+	if len(w.Held) == 0 {
 		s.emptied(w)
 	}
 }
 
 // deadline does what an administrator wanted at the worker's deadline: a pause
 // ends; what a draining worker still holds has to make room.
-func (s *State) deadline(now muster.Time, w *worker) {
-	if !w.row.Draining {
+func (s *State) deadline(now muster.Time, w *model.Worker) {
+	if !w.Row.Draining {
 		s.steer(now, w, false, false, 0)
 		return
 	}
-	w.clearing = true
-	for _, t := range w.tasks() {
+	w.Clearing = true
+	for _, t := range w.Tasks() {
 		s.vacate(now, t, muster.Preempted)
 	}
 }
 
 // vacate tells a held task, and all of its gang, to make room, and why: it is tried
 // again, and that costs it nothing.
-func (s *State) vacate(now muster.Time, t *task, why muster.Reason) {
-	if !t.group.gang() {
+func (s *State) vacate(now muster.Time, t *model.Task, why muster.Reason) {
+	if !t.Group.Gang() {
 		s.oust(now, t, why)
 		return
 	}
-	for _, m := range t.group.elements() {
+	for _, m := range t.Group.Elements() {
 		s.oust(now, m, why)
 	}
 }
 
 // oust tells a held task to make room. What is being cancelled ends anyway.
-func (s *State) oust(now muster.Time, t *task, why muster.Reason) {
-	if t.worker != nil && t.row.State != muster.Cancelling && t.room == muster.NoReason {
-		t.room = why
+func (s *State) oust(now muster.Time, t *model.Task, why muster.Reason) {
+	if t.Worker != nil && t.Row.State != muster.Cancelling && t.Room == muster.NoReason {
+		t.Room = why
 		s.stop(now, t)
 	}
 }
 
 // stop tells a worker, again after it was away, to end an attempt, and gives it
 // the time that this may take.
-func (s *State) stop(now muster.Time, t *task) {
-	t.stopBy = now.Add(t.patience())
+func (s *State) stop(now muster.Time, t *model.Task) {
+	t.StopBy = now.Add(t.Patience())
 	s.armTask(t)
-	why := t.room
-	if t.row.State == muster.Cancelling {
+	why := t.Room
+	if t.Row.State == muster.Cancelling {
 		why = muster.CancelledByUser
 	}
-	s.tell(t.worker, effect.Stop{Worker: t.row.Worker, Attempt: t.attempt(), Outcome: muster.AttemptCancelled, Reason: why})
-}
-
-// patience is how long a task that was told to end may take until its report is
-// here. One that makes room has the time to save, and its worker to bring that here.
-func (t *task) patience() muster.Duration {
-	spec := t.group.spec()
-	d := spec.Kill.Grace.Or(defaultGrace) + cancelSlack
-	if c := spec.Checkpoint; c != nil && t.room == muster.Preempted && t.row.State != muster.Cancelling {
-		d = c.Grace.Or(spec.Kill.Grace.Or(defaultGrace)) + saveSlack
-	}
-	return d
+	s.tell(t.Worker, effect.Stop{Worker: t.Row.Worker, Attempt: t.Attempt(), Outcome: muster.AttemptCancelled, Reason: why})
 }
 
 func (s *State) heal(ev event.Heal) error {
@@ -120,12 +110,12 @@ func (s *State) heal(ev event.Heal) error {
 	if err != nil {
 		return err
 	}
-	if !w.reachable() {
-		return muster.Errorf(muster.Conflict, "worker %s is %s: its GPUs can be looked at when it is back", w.row.Name, w.row.State)
+	if !w.Reachable() {
+		return muster.Errorf(muster.Conflict, "worker %s is %s: its GPUs can be looked at when it is back", w.Row.Name, w.Row.State)
 	}
-	gpus, err := place.Quarantined(&w.row, ev.GPUs)
+	gpus, err := place.Quarantined(&w.Row, ev.GPUs)
 	if err == nil {
-		s.tell(w, effect.Heal{Worker: w.row.ID, GPUs: gpus})
+		s.tell(w, effect.Heal{Worker: w.Row.ID, GPUs: gpus})
 	}
 	return err
 }
@@ -135,19 +125,19 @@ func (s *State) remove(now muster.Time, ev event.Remove) error {
 	if err != nil {
 		return err
 	}
-	if !w.gone && w.reachable() {
-		return muster.Errorf(muster.Conflict, "worker %s is %s: drain it, or stop it, before it is removed", w.row.ID, w.row.State)
+	if !w.Gone && w.Reachable() {
+		return muster.Errorf(muster.Conflict, "worker %s is %s: drain it, or stop it, before it is removed", w.Row.ID, w.Row.State)
 	}
-	for _, t := range w.tasks() {
+	for _, t := range w.Tasks() {
 		s.end(now, t, judge.Ending{
-			Outcome: muster.AttemptLost, Reason: muster.WorkerLost, At: now, Message: "worker " + w.row.Name + " was removed",
+			Outcome: muster.AttemptLost, Reason: muster.WorkerLost, At: now, Message: "worker " + w.Row.Name + " was removed",
 		})
 	}
-	w.connected = false
+	w.Connected = false
 	s.goes(now, w)
 	s.queue.Forget(&w.Worker)
-	s.timers.Arm(&w.timer, 0)
-	i, _ := s.find(w.row.ID)
+	s.timers.Arm(&w.Timer, 0)
+	i, _ := s.find(w.Row.ID)
 	s.order = slices.Delete(s.order, i, i+1)
 	s.out.forget(w)
 	return nil
@@ -162,15 +152,15 @@ const mostTasks = 100
 func (s *State) Workers() []muster.Worker {
 	list := make([]muster.Worker, len(s.order))
 	for i, w := range s.order {
-		row := w.row
+		row := w.Row
 		free := w.Book.Free()
-		row.Free, row.Running, row.Load, row.LastSeenAt = &free, len(w.held), w.load, w.seen
-		if w.reachable() {
-			row.Constrained = w.constrained
+		row.Free, row.Running, row.Load, row.LastSeenAt = &free, len(w.Held), w.Load, w.Seen
+		if w.Reachable() {
+			row.Constrained = w.Constrained
 		}
-		row.Tasks = make([]muster.TaskID, min(len(w.held), mostTasks))
+		row.Tasks = make([]muster.TaskID, min(len(w.Held), mostTasks))
 		for i := range row.Tasks {
-			row.Tasks[i] = w.held[i].row.ID
+			row.Tasks[i] = w.Held[i].Row.ID
 		}
 		list[i] = row
 	}
@@ -185,15 +175,15 @@ func (s *State) cancel(now muster.Time, ev event.Cancel) error {
 	case j == nil:
 		return muster.Errorf(muster.Conflict, "job %s has already ended", ev.Job)
 	}
-	last := &j.groups[len(j.groups)-1].row
+	last := &j.Groups[len(j.Groups)-1].Row
 	spans, err := event.Within(ev.Tasks, last.First+last.Size-1)
 	if err != nil {
 		return muster.Errorf(muster.NotFound, "job %s %w", ev.Job, err)
 	}
 	n := 0
-	for _, g := range j.groups {
+	for _, g := range j.Groups {
 		for _, span := range spans {
-			first, last := max(span.First-g.row.First, 0), min(span.Last-g.row.First, g.row.Size-1)
+			first, last := max(span.First-g.Row.First, 0), min(span.Last-g.Row.First, g.Row.Size-1)
 			if first <= last {
 				n += s.cancelPart(now, g, first, last)
 			}
@@ -208,30 +198,30 @@ func (s *State) cancel(now muster.Time, ev event.Cancel) error {
 // cancelPart cancels elements of a group and returns how many were not final and
 // not being cancelled already. If they include all of the rest, that goes in one
 // step. To cancel a part of a gang is to cancel it.
-func (s *State) cancelPart(now muster.Time, g *group, first, last int) int {
+func (s *State) cancelPart(now muster.Time, g *model.Group, first, last int) int {
 	n := 0
-	if g.gang() {
-		first, last = 0, g.row.Size-1
+	if g.Gang() {
+		first, last = 0, g.Row.Size-1
 		defer s.armGroup(g)
-		if g.item.Queued() && g.rest() == 0 {
-			s.queue.Remove(&g.item)
+		if g.Item.Queued() && g.Rest() == 0 {
+			s.queue.Remove(&g.Item)
 		}
 	}
-	for _, t := range g.elements() {
-		if e := t.element(); e >= first && e <= last && s.cancelTask(now, t) {
+	for _, t := range g.Elements() {
+		if e := t.Element(); e >= first && e <= last && s.cancelTask(now, t) {
 			n++
 		}
 	}
-	rest := g.rest()
-	if g.row.Rest.Final() || rest == 0 || last < g.row.Next {
+	rest := g.Rest()
+	if g.Row.Rest.Final() || rest == 0 || last < g.Row.Next {
 		return n
 	}
-	if first <= g.row.Next && last == g.row.Size-1 {
+	if first <= g.Row.Next && last == g.Row.Size-1 {
 		s.moveRest(now, g, muster.Cancelled, muster.CancelledByUser, "")
 		return n + rest
 	}
-	for e := max(first, g.row.Next); e <= last; e++ {
-		if g.tasks[e] == nil && e >= g.row.Next {
+	for e := max(first, g.Row.Next); e <= last; e++ {
+		if g.Tasks[e] == nil && e >= g.Row.Next {
 			s.cancelTask(now, s.single(g, e))
 			n++
 		}
@@ -239,22 +229,22 @@ func (s *State) cancelPart(now muster.Time, g *group, first, last int) int {
 	return n
 }
 
-func (s *State) cancelTask(now muster.Time, t *task) bool {
-	switch t.row.State {
+func (s *State) cancelTask(now muster.Time, t *model.Task) bool {
+	switch t.Row.State {
 	case muster.Waiting, muster.Queued:
-		if t.item.Queued() {
-			s.queue.Remove(&t.item)
+		if t.Item.Queued() {
+			s.queue.Remove(&t.Item)
 		}
-		t.row.Reason, t.row.Message, t.row.FinishedAt, t.row.NotBefore = muster.CancelledByUser, "", now, 0
+		t.Row.Reason, t.Row.Message, t.Row.FinishedAt, t.Row.NotBefore = muster.CancelledByUser, "", now, 0
 		s.set(now, t, muster.Cancelled)
 		return true
 	case muster.Assigned, muster.Running:
-		if t.done() {
-			t.row.Reason, t.row.FinishedAt = muster.CancelledByUser, now
+		if t.Done() {
+			t.Row.Reason, t.Row.FinishedAt = muster.CancelledByUser, now
 			s.set(now, t, muster.Cancelled)
 			return true
 		}
-		t.row.Reason = muster.CancelledByUser
+		t.Row.Reason = muster.CancelledByUser
 		s.set(now, t, muster.Cancelling)
 		s.stop(now, t)
 		return true

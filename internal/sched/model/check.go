@@ -1,0 +1,96 @@
+package model
+
+import "github.com/muster-dev/muster"
+
+func broken(format string, args ...any) error {
+	return muster.Errorf(muster.Internal, "the scheduler's state is broken: "+format, args...)
+}
+
+// Check returns an Internal error that names the first broken invariant of the group,
+// of its tasks or of its needs, or nil.
+func (g *Group) Check() error {
+	var counts muster.Counts
+	ahead := 0
+	for e, t := range g.Tasks {
+		if e != t.Element() || t.Group != g || e < 0 || e >= g.Row.Size {
+			return broken("task %s is filed as element %d of stage %q", t.Row.ID, e, g.Row.Name)
+		}
+		if err := t.check(); err != nil {
+			return err
+		}
+		counts[t.Row.State]++
+		if e >= g.Row.Next {
+			ahead++
+		} else if t.Row.State.Final() && !g.Row.Kept {
+			return broken("task %s is final and still in memory", t.Row.ID)
+		}
+	}
+	if ahead != g.ahead || g.Rest() < 0 {
+		return broken("stage %q of job %s has %d tasks from element %d on, counts %d", g.Row.Name, g.Row.Job, ahead, g.Row.Next, g.ahead)
+	}
+	if g.Row.Next < g.Row.Size && g.Tasks[g.Row.Next] != nil {
+		return broken("stage %q of job %s has a row for element %d, at its cursor", g.Row.Name, g.Row.Job, g.Row.Next)
+	}
+	counts[g.Row.Rest] += int64(g.Rest())
+	for _, state := range muster.TaskStates {
+		have, want := counts[state], g.Row.Counts[state]
+		if gone := state.Final() && !g.Row.Kept; have != want && (!gone || have > want) {
+			return broken("stage %q of job %s counts %d %s tasks, has %d", g.Row.Name, g.Row.Job, want, state, have)
+		}
+	}
+	if g.Row.Counts.Total() != int64(g.Row.Size) {
+		return broken("stage %q of job %s counts %d tasks, has %d", g.Row.Name, g.Row.Job, g.Row.Counts.Total(), g.Row.Size)
+	}
+	if g.Gang() {
+		if err := g.checkGang(); err != nil {
+			return err
+		}
+	} else if queued := g.Row.Rest == muster.Queued && g.Rest() > 0; queued != (g.Item.Queued()) {
+		return broken("the rest of stage %q of job %s (%d, %s) is in the queue: %t", g.Row.Name, g.Row.Job, g.Rest(), g.Row.Rest, g.Item.Queued())
+	}
+	return g.checkNeeds(counts)
+}
+
+// checkNeeds holds that nothing of a stage started before its needs were met.
+func (g *Group) checkNeeds(counts muster.Counts) error {
+	moving := counts[muster.Queued] + counts[muster.Assigned] + counts[muster.Running]
+	for _, n := range g.Needs {
+		if moving > 0 && !n.Succeeded() {
+			return broken("stage %q of job %s has %d tasks on their way before %q succeeded", g.Row.Name, g.Row.Job, moving, n.Row.Name)
+		}
+		if counts[muster.Waiting] > 0 && n.Missed() > 0 {
+			return broken("stage %q of job %s waits for %q, which will not succeed", g.Row.Name, g.Row.Job, n.Row.Name)
+		}
+	}
+	if len(g.Needs) == 0 && counts[muster.Waiting] > 0 {
+		return broken("stage %q of job %s waits for nothing", g.Row.Name, g.Row.Job)
+	}
+	return nil
+}
+
+func (t *Task) check() error {
+	r := &t.Row
+	switch held := r.State.Held() && !t.Done(); {
+	case held != (t.Worker != nil):
+		return broken("task %s is %s, and held by a worker: %t", r.ID, r.State, t.Worker != nil)
+	case held && (r.Worker != t.Worker.Row.ID || r.Grant == nil || r.Attempt < 1 || r.AssignedAt == 0):
+		return broken("task %s is %s without worker, grant, attempt or time", r.ID, r.State)
+	case held && (t.At >= len(t.Worker.Held) || t.Worker.Held[t.At] != t):
+		return broken("task %s is not among what worker %s holds", r.ID, r.Worker)
+	case r.State != muster.Queued && t.Item.Queued():
+		return broken("task %s is %s and in the queue", r.ID, r.State)
+	case r.State == muster.Queued && !t.Item.Queued() && !t.Timer.Armed() && !t.Group.Gang():
+		return broken("task %s is queued, and neither in the queue nor waiting for a time", r.ID)
+	case r.State == muster.Cancelling && !t.Timer.Armed():
+		return broken("task %s is being cancelled without an end", r.ID)
+	case held && t.Worker.Clearing && t.Room == muster.NoReason && r.State != muster.Cancelling:
+		return broken("task %s was not told to make room on worker %s", r.ID, r.Worker)
+	case t.Room != muster.NoReason && (!held || !t.Timer.Armed()):
+		return broken("task %s is %s and makes room without an end", r.ID, r.State)
+	case held && !t.Worker.Reachable() && !t.Timer.Armed():
+		return broken("task %s has a lease without an end", r.ID)
+	case r.State.Final() && (r.FinishedAt == 0 || t.Timer.Armed()):
+		return broken("task %s has ended without a time, or with a timer", r.ID)
+	}
+	return nil
+}

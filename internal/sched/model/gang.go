@@ -1,0 +1,87 @@
+package model
+
+import (
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/gang"
+	"github.com/muster-dev/muster/internal/sched/heap"
+)
+
+// Gang reports whether the group's tasks start together or not at all. They stand
+// in the queue as one: under the group's item, whether they have rows or not.
+func (g *Group) Gang() bool { return g.Job.Row.Spec.Tasks[g.Row.Index].Gang != nil }
+
+// Done reports whether the task is a gang's member that waits for the others.
+func (t *Task) Done() bool { return t.Group.Gang() && gang.Done(&t.Row) }
+
+// Standing counts the gang's members with rows, but for one of them.
+func (g *Group) Standing(but *Task) (n gang.Standing) {
+	for _, t := range g.Tasks {
+		if t != but {
+			n.Count(&t.Row)
+		}
+	}
+	return n
+}
+
+// NotBefore returns when the pauses of all members are past.
+func (g *Group) NotBefore() (at muster.Time) {
+	for _, t := range g.Tasks {
+		at = max(at, t.Row.NotBefore)
+	}
+	return at
+}
+
+// gangAt returns the next time at which a gang changes without an event and that is
+// no member's own, or 0.
+func (g *Group) gangAt() (at muster.Time) {
+	if g.Row.Counts[muster.Queued] < int64(g.Row.Size) {
+		return 0
+	}
+	if !g.Item.Queued() {
+		return g.NotBefore()
+	}
+	for _, t := range g.Tasks {
+		at = heap.Earlier(at, t.Avoid.Next())
+	}
+	return heap.Earlier(at, g.GangDeadline())
+}
+
+// GangDeadline returns when a gang has been queued for too long, or 0.
+func (g *Group) GangDeadline() muster.Time {
+	q := g.Spec().QueueTimeout
+	if q <= 0 {
+		return 0
+	}
+	since := g.NotBefore()
+	if g.Rest() > 0 {
+		since = g.Row.RestAt
+	}
+	for _, t := range g.Tasks {
+		since = max(since, t.Row.QueuedAt)
+	}
+	return since.Add(q)
+}
+
+// checkGang holds what package gang promises.
+func (g *Group) checkGang() error {
+	n := g.Standing(nil)
+	n.Open += g.Rest()
+	all := g.Row.Counts[muster.Queued] == int64(g.Row.Size)
+	switch {
+	case g.Item.Queued() && !all:
+		return broken("stage %q of job %s is a gang that is in the queue with %d members", g.Row.Name, g.Row.Job, g.Row.Counts[muster.Queued])
+	case all && !g.Item.Queued() && !g.Timer.Armed():
+		return broken("stage %q of job %s is a gang that is neither in the queue nor waiting for a time", g.Row.Name, g.Row.Job)
+	case g.Row.Counts[muster.Succeeded] > 0 && !g.Succeeded():
+		return broken("stage %q of job %s is a gang of which %d have succeeded", g.Row.Name, g.Row.Job, g.Row.Counts[muster.Succeeded])
+	}
+	for _, t := range g.Tasks {
+		switch {
+		case t.Item.Queued():
+			return broken("task %s is in the queue without its gang", t.Row.ID)
+		case n.Broken() && t.Worker != nil && t.Room == muster.NoReason && t.Row.State != muster.Cancelling, n.Broken() && t.Done():
+			return broken("task %s goes on though its gang does not", t.Row.ID)
+		}
+	}
+	return nil
+}

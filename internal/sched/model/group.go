@@ -1,0 +1,89 @@
+package model
+
+import (
+	"fmt"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/flow"
+	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched/queue"
+)
+
+// Resolve finds what a stage takes from those it needs, which have all
+// succeeded: values for its ${…} and artifacts for its inputs.
+func (g *Group) Resolve() (muster.Reason, error) {
+	result := func(stage, element int) (muster.Task, bool) {
+		t := g.Job.Groups[stage].Tasks[element]
+		if t == nil {
+			return muster.Task{}, false
+		}
+		return t.Row, true
+	}
+	spec := g.Job.Row.Spec
+	if g.Row.Resolved == nil {
+		resolved, err := flow.Resolve(spec, g.Row.Index, result)
+		if err != nil {
+			return muster.BadReference, err
+		}
+		g.Row.Resolved = resolved
+	}
+	placed, err := flow.Inputs(spec, g.Row.Index, result)
+	if err != nil {
+		return muster.ArtifactMissing, fmt.Errorf("inputs: %w", err)
+	}
+	g.Inputs = nil
+	for _, p := range placed {
+		g.Inputs = append(g.Inputs, effect.Input(p))
+	}
+	return muster.NoReason, nil
+}
+
+// Single gives an element of the rest a row of its own, in the state of the rest. The
+// place of what is left of the rest in the queue is the caller's to correct.
+func (g *Group) Single(element int) *Task {
+	t := &Task{Row: muster.Task{
+		ID: muster.TaskID{Job: g.Row.Job, Num: g.Row.First + element}, Job: g.Row.Job, Index: g.Row.First + element,
+		Group: g.Row.Index, Name: g.Row.Name, Kind: g.Spec().Kind, Element: g.Spec().Element(element),
+		State: g.Row.Rest, Reason: g.Row.Reason, Message: g.Row.Message, CreatedAt: g.Job.Row.CreatedAt,
+	}}
+	switch {
+	case g.Row.Rest == muster.Queued:
+		t.Row.QueuedAt = g.Row.RestAt
+	case g.Row.Rest.Final():
+		t.Row.FinishedAt = g.Row.RestAt
+	}
+	g.Adopt(t)
+	if element == g.Row.Next {
+		g.pass()
+	}
+	return t
+}
+
+// Adopt puts a task that has a row into its group.
+func (g *Group) Adopt(t *Task) {
+	t.Group = g
+	t.Item = queue.Item{Owner: t, Job: t.Row.ID.Job, Num: t.Row.ID.Num}
+	t.Timer.Of = t
+	if g.Tasks == nil {
+		g.Tasks = map[int]*Task{}
+	}
+	g.Tasks[t.Element()] = t
+	if t.Element() >= g.Row.Next {
+		g.ahead++
+	}
+}
+
+// pass moves Next over the elements that have rows already.
+func (g *Group) pass() {
+	for g.ahead > 0 {
+		t := g.Tasks[g.Row.Next]
+		if t == nil {
+			return
+		}
+		if t.Row.State.Final() && !g.Row.Kept {
+			delete(g.Tasks, g.Row.Next)
+		}
+		g.Row.Next++
+		g.ahead--
+	}
+}

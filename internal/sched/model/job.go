@@ -1,0 +1,78 @@
+package model
+
+import (
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/flow"
+	"github.com/muster-dev/muster/internal/sched/queue"
+)
+
+// NewJob wires a job of its rows. It refuses what no valid spec has, so that package
+// sched may rely on it. The job belongs to no project yet, and none of it waits in a
+// queue or for a time.
+func NewJob(row muster.Job, groups []muster.Group) (*Job, error) {
+	spec := row.Spec
+	if spec == nil || len(spec.Tasks) == 0 || len(spec.Tasks) != len(groups) {
+		return nil, muster.Errorf(muster.InvalidSpec, "job %s has no stage, or not one group for each", row.ID)
+	}
+	if row.Priority < muster.MinPriority || row.Priority > muster.MaxPriority {
+		return nil, muster.Errorf(muster.InvalidSpec, "priority %d is not from %d to %d", row.Priority, muster.MinPriority, muster.MaxPriority)
+	}
+	row.Groups, row.Progress = nil, nil
+	j := &Job{Row: row, Groups: make([]*Group, len(groups))}
+	named := make(map[string]*Group, len(groups))
+	for i := range groups {
+		if groups[i].Index != i {
+			return nil, muster.Errorf(muster.Internal, "job %s: group %d stands at place %d", row.ID, groups[i].Index, i)
+		}
+		g := &Group{Row: groups[i], Job: j}
+		g.Item = queue.Item{Owner: g, Job: row.ID}
+		g.Timer.Of = g
+		j.Groups[i], named[g.Row.Name] = g, g
+	}
+	needs := make([][]int, len(j.Groups))
+	for i, g := range j.Groups {
+		for _, name := range spec.Tasks[i].Needs {
+			n := named[name]
+			if n == nil {
+				return nil, muster.Errorf(muster.InvalidSpec, "stage %q needs %q, which is no stage of this job", g.Row.Name, name)
+			}
+			g.Needs, needs[i] = append(g.Needs, n), append(needs[i], n.Row.Index)
+			n.Readers = append(n.Readers, g)
+		}
+	}
+	order, ok := flow.Order(needs)
+	if !ok {
+		return nil, muster.Errorf(muster.InvalidSpec, "the stages of job %q need each other in a circle", row.Name)
+	}
+	for _, i := range order {
+		j.Order = append(j.Order, j.Groups[i])
+	}
+	return j, nil
+}
+
+// Group returns the group that has the task of that number, or nil.
+func (j *Job) Group(num int) *Group {
+	lo, hi := 0, len(j.Groups)
+	for lo < hi {
+		mid := (lo + hi) / 2
+		switch g := j.Groups[mid]; {
+		case num < g.Row.First:
+			hi = mid
+		case num >= g.Row.First+g.Row.Size:
+			lo = mid + 1
+		default:
+			return g
+		}
+	}
+	return nil
+}
+
+// Shown returns the job's row with what is derived.
+func (j *Job) Shown() muster.Job {
+	row := j.Row
+	if total := row.Counts.Total(); total > 0 {
+		share := float64(row.Counts.Finished()) / float64(total)
+		row.Progress = &share
+	}
+	return row
+}
