@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/muster-dev/muster"
@@ -115,13 +116,13 @@ func TestGroupsOfAContainerAreOfOnePath(t *testing.T) {
 		t.Error(err)
 	}
 	p.wait()
-	if is := state(beside.Process.Pid); is != 'S' {
-		t.Errorf("the monitor was ended, too: it is in state %q", is)
-	}
-	if err := beside.Process.Kill(); err != nil {
+	if err := beside.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Error(err)
 	}
-	_ = beside.Wait() // it was killed
+	_ = beside.Wait() // the next line says how it ended
+	if ws, ok := beside.ProcessState.Sys().(syscall.WaitStatus); !ok || ws.Signal() != syscall.SIGTERM {
+		t.Errorf("the monitor was ended, too: %s", beside.ProcessState)
+	}
 	w.limits.Release(c)
 	for _, g := range c.Cgroups {
 		await(t, g.Path+" is removed", func() bool {

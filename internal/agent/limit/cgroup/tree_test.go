@@ -353,6 +353,12 @@ func TestContainersThatStarve(t *testing.T) {
 			t.Errorf("with a peak of %s, and %d kills before, the kills are %v", c.peak, c.before, got.OOMKills)
 		}
 	}
+	least := machineKills()
+	f := &family{places: []place{{tree: tree{controllers: []string{"memory"}}, dir: t.TempDir()}}, each: true, mkdir: func(path string) error { return os.Mkdir(path, 0o700) }}
+	list, _, err := f.make("17.3-1", Need{})
+	if err != nil || len(list) != 1 || list[0].Before < least || list[0].Before > machineKills() {
+		t.Errorf("before it was made %d were killed: %+v, %v", least, list, err)
+	}
 }
 
 func TestShare(t *testing.T) {
