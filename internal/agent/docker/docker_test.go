@@ -107,6 +107,7 @@ func TestWords(t *testing.T) {
 		{"no engine", serve("ssh", says("SSH-2.0-x\r\n")), `net/http: HTTP/1.x transport connection broken: malformed HTTP response "SSH-2.0-x"; Are you trying to connect to a TLS-enabled daemon without TLS?`, ErrDown},
 		{"hangs", serve("hangs", nil), "it took too long", late},
 		{"fails", serve("fails", says("HTTP/1.1 500 x\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"+`{"message": "Get \"https://reg.example/v2/\": dial tcp: no route"}`)), `Get "https://reg.example/v2/": dial tcp: no route`, ErrFault},
+		{"taken, as Podman says it", serve("taken", says("HTTP/1.1 500 x\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"+`{"message": "creating container storage: the container name \"x\" is already in use by 1f3: that name is already in use"}`)), `creating container storage: the container name "x" is already in use by 1f3: that name is already in use`, ErrTaken},
 	} {
 		e, err := Open(c.host)
 		if err != nil {
@@ -123,6 +124,21 @@ func TestWords(t *testing.T) {
 			t.Errorf("%s: %v, want %s", c.name, err, want)
 		}
 		_ = e.Close()
+	}
+}
+
+// TestTheProgramOfAContainer holds that the init which Podman names first is not taken for it.
+func TestTheProgramOfAContainer(t *testing.T) {
+	for _, c := range []struct {
+		path string
+		args []string
+		want string
+	}{
+		{"train", []string{"--", "x"}, "train"}, {"/run/podman-init", []string{"--", "train", "x"}, "train"}, {"/run/podman-init", []string{"x"}, "/run/podman-init"}, {"train", nil, "train"},
+	} {
+		if got := program(c.path, c.args); got != c.want {
+			t.Errorf("of %s %q it is %s", c.path, c.args, got)
+		}
 	}
 }
 

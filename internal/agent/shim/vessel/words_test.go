@@ -41,6 +41,30 @@ func TestWhatEnginesSayOfAStartIsUnderstood(t *testing.T) {
 	}
 }
 
+// What an init says of a program that it cannot execute is told from what programs say.
+func TestWhatAnInitSaysOfAProgramIsUnderstood(t *testing.T) {
+	for _, c := range []struct {
+		code int
+		said string
+		want string // "" for a program of its own
+	}{
+		{127, "[FATAL tini (7)] exec foo failed: No such file or directory\n", "foo: no such command in the image img"},
+		{126, "[FATAL tini (7)] exec /a failed: Permission denied\n", "/a cannot be executed in the image img"},
+		{1, "ERROR (catatonit:2): failed to exec pid1: No such file or directory\n", "train: no such command in the image img"},
+		{1, "ERROR (catatonit:2): failed to exec pid1: Permission denied\n", "train cannot be executed in the image img"},
+		{2, "ERROR (catatonit:2): failed to exec pid1: No such file or directory\n", ""},
+		{1, "ERROR (catatonit:2): failed to exec pid1: No such file or directory\nand more\n", ""},
+		{1, "ERROR: no such file or directory\n", ""},
+		{127, "sh: foo: not found\n", ""},
+	} {
+		v := &Vessel{c: &run.Container{Image: "img"}, out: [2]*tap{{}, {head: []byte(c.said), read: int64(len(c.said))}}}
+		got := v.unstarted(c.code, "train")
+		if (got != nil) != (c.want != "") || got != nil && (got.Reason != muster.StartFailed || !strings.Contains(got.Message, c.want)) {
+			t.Errorf("%d, %q: %+v", c.code, c.said, got)
+		}
+	}
+}
+
 func TestOutputIsContinuedWhereItWasLeft(t *testing.T) {
 	began := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	at := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
