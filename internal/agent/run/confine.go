@@ -99,6 +99,7 @@ type Counted struct {
 	Memory     *muster.Size // now
 	MemoryPeak *muster.Size
 	OOMKills   *int // processes killed because the task had no more memory
+	Starved    bool // in place of OOMKills: its memory was full, and something on this machine was killed for want of some
 	PIDs       *int // processes and threads now
 	PIDsDenied *int // forks that were refused because there were too many
 	Read       *muster.Size

@@ -96,13 +96,13 @@ func deny(g *run.Cgroup, n *run.Counted) {
 }
 
 // starve tells of kills for want of memory in a container. Version 1 counts them, too, in the group of the
-// engine, and engines miss one in a hundred: that ours was full once, and that the kernel has killed something
-// on this machine since the attempt began, has to do.
+// engine, and engines miss one in a hundred: that ours was full once, be it with files, and that the kernel has killed
+// something on this machine since the attempt began, has to do for one that was killed.
 func starve(g *run.Cgroup, n *run.Counted) {
 	n.OOMKills = nil
 	most, limited := number(filepath.Join(g.Path, "memory.limit_in_bytes"))
 	if limited && n.MemoryPeak != nil && int64(*n.MemoryPeak) >= most && machineKills() > g.Before {
-		n.OOMKills = new(1)
+		n.Starved = true
 	}
 }
 

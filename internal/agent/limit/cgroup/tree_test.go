@@ -349,8 +349,8 @@ func TestContainersThatStarve(t *testing.T) {
 			}
 		}
 		got := Counted(&run.Confine{Parent: "/muster/17.3-1", Cgroups: []run.Cgroup{{Path: dir, Controllers: []string{"memory"}, Before: c.before}}})
-		if told := got.OOMKills != nil && *got.OOMKills > 0; told != c.want {
-			t.Errorf("with a peak of %s, and %d kills before, the kills are %v", c.peak, c.before, got.OOMKills)
+		if got.Starved != c.want || got.OOMKills != nil {
+			t.Errorf("with a peak of %s, and %d kills before, it is %+v", c.peak, c.before, got)
 		}
 	}
 	least := machineKills()

@@ -79,7 +79,7 @@ func (a *Attempt) verdict() error {
 	switch {
 	case c.OOMKills != nil && *c.OOMKills > 0:
 		return run.Failf(muster.OutOfMemory, "killed because memory ran out: %s", a.memory())
-	case x.OOM && a.box != nil:
+	case a.box != nil && (x.OOM || c.Starved && x.Signal == "SIGKILL"):
 		return run.Failf(muster.OutOfMemory, "killed because memory ran out: %s", a.memory())
 	case x.OOM && c.OOMKills == nil: // what the machine counts are others' processes, too: it is for tasks that have no group that counts
 		return run.Failf(muster.OutOfMemory, "killed because memory ran out%s", largest)

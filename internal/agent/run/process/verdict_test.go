@@ -29,3 +29,16 @@ func TestWhoseMemoryRanOut(t *testing.T) {
 		}
 	}
 }
+
+// TestAContainerThatStarved holds that what its engine missed is told of a container that was killed, and of no other.
+func TestAContainerThatStarved(t *testing.T) {
+	for code, want := range map[int]muster.Reason{137: muster.OutOfMemory, 1: muster.ExitCode} {
+		a := &Attempt{Task: &run.Task{Spec: &muster.TaskSpec{}}, box: &run.Container{}, exit: &run.Exit{Code: code}, counted: run.Counted{Starved: true}}
+		if code == 137 {
+			a.exit.Signal = "SIGKILL"
+		}
+		if f, ok := errors.AsType[*run.TaskError](a.verdict()); !ok || f.Reason != want {
+			t.Errorf("with exit code %d it is %v", code, a.verdict())
+		}
+	}
+}
