@@ -118,7 +118,10 @@ func (a *app) submitAll(ctx context.Context, server *client.Client, docs []docum
 	for _, doc := range docs {
 		job, err := muster.Job{}, ctx.Err()
 		if err == nil {
-			job, err = server.Submit(hurried, doc.spec, client.SubmitOptions{})
+			err = a.Answered(ctx, func() error {
+				job, err = server.Submit(hurried, doc.spec, client.SubmitOptions{})
+				return err
+			})
 		}
 		if err != nil {
 			if len(jobs) > 0 {

@@ -42,8 +42,12 @@ func (a *commands) drainCommand() *cli.Command {
 func (a *commands) drain(ctx context.Context, c *drainConfig, names []string) error {
 	ctx, hurried, stop := frame.InSteps(ctx) // an order that was begun is finished: it must be said that it goes on
 	defer stop()
-	server, workers, err := c.order(names, func(server *client.Client, name string) (muster.Worker, error) {
-		return server.DrainWorker(hurried, name, c.deadline)
+	server, workers, err := c.order(names, func(server *client.Client, name string) (w muster.Worker, err error) {
+		err = a.Answered(ctx, func() error {
+			w, err = server.DrainWorker(hurried, name, c.deadline)
+			return err
+		})
+		return w, err
 	})
 	draw := a.sayWorker(func(w *muster.Worker) string { return drained(w, time.Now()) })
 	if err != nil {

@@ -6,10 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
@@ -264,5 +267,26 @@ func TestImage(t *testing.T) {
 		if got := Image(image); got != want {
 			t.Errorf("%s: %s, want %s", image, got, want)
 		}
+	}
+}
+
+// TestWhoInterruptsARequestIsToldThatItIsAwaited holds it for answers that take long after the signal, and for those only.
+func TestWhoInterruptsARequestIsToldThatItIsAwaited(t *testing.T) {
+	for takes, want := range map[time.Duration]bool{0: false, 2 * time.Second: true} {
+		synctest.Test(t, func(t *testing.T) {
+			a, _, said := newApp()
+			ctx, interrupt := context.WithCancel(t.Context())
+			if err := a.Answered(ctx, func() error {
+				interrupt()
+				synctest.Wait()
+				time.Sleep(takes)
+				return io.EOF
+			}); err != io.EOF { //nolint:errorlint // as it is
+				t.Errorf("the error is %v", err)
+			}
+			if told := strings.Contains(said.String(), "Ctrl-C again"); told != want {
+				t.Errorf("of an answer that takes %s it was said %q", takes, said)
+			}
+		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 // StopSignals are the signals that ask a program to end.
@@ -27,6 +28,26 @@ func InSteps(ctx context.Context) (first, second context.Context, release contex
 		stopFirst()
 		hurry()
 	}
+}
+
+// Answered makes a request that the first signal does not cut off, since nobody would know whether it was done.
+// It tells a user who still waits a second after that how to end it.
+func (a *App) Answered(first context.Context, request func() error) error {
+	done, told := make(chan struct{}), make(chan struct{})
+	stop := context.AfterFunc(first, func() {
+		defer close(told)
+		select {
+		case <-done:
+		case <-time.After(time.Second):
+			a.Say("waiting for the server's answer, which says whether it was done; press Ctrl-C again not to wait")
+		}
+	})
+	err := request()
+	close(done)
+	if !stop() {
+		<-told
+	}
+	return err
 }
 
 // Interruptible returns a context that ends with the first SIGINT or SIGTERM.
