@@ -25,7 +25,7 @@ build: ## bin/muster, a static binary
 
 test: ## all tests, with the race detector and shuffled, and the end-to-end faults
 	@scripts/need modules cc python3 pip dockerd podman busybox torch
-	CGO_ENABLED=1 scripts/engine go test -race -shuffle=on -timeout 10m $$(go list ./... | grep -vE '/test/(e2e|load)$$')
+	CGO_ENABLED=1 scripts/engine go test -race -shuffle=on -timeout 10m $$(go list ./... | grep -vE '/test/(attack|e2e|load)$$')
 	$(MAKE) e2e
 
 test-ml: build ## the AI kinds with the runtimes as their locks say (some 15 GiB in ./.ml, kept for the next run)
@@ -41,7 +41,7 @@ sim: ## the seeded simulation of the scheduler, SEEDS=1000
 
 e2e: build ## real processes: kill -9, frozen workers, full disks, engines that go away
 	@scripts/need dockerd podman busybox
-	scripts/engine go test -count=1 -parallel 4 -timeout 30m ./test/e2e
+	scripts/engine go test -count=1 -parallel 4 -timeout 30m ./test/attack ./test/e2e
 
 bench: build ## the figures of docs/performance.md, beside the bare limits of this machine
 	@scripts/need dockerd docker busybox

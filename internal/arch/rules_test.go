@@ -140,6 +140,7 @@ var rules = map[string]rule{
 	"agent/run/runtest":  {ring: testOnly},
 	"agent/gpu/gputest":  {ring: testOnly},
 	"test/script":        {ring: testOnly},
+	"test/attack":        {ring: testOnly},
 	"test/e2e":           {ring: testOnly},
 	"test/load":          {ring: testOnly},
 	"test/ml":            {ring: testOnly},

@@ -8,7 +8,7 @@ import (
 
 // Version is the protocol version that this build speaks. A Hello with another
 // one is refused with a Goodbye that names both.
-const Version = 4
+const Version = 5
 
 // MaxOwnKinds is the most bytes of the definitions of kinds that a worker tells of.
 const MaxOwnKinds = 1 << 20
