@@ -150,7 +150,7 @@ func (e *Engine) Plan(ctx context.Context, spec *muster.Spec) ([]explain.Explana
 
 // Workers lists all workers with what only memory has: free resources and load.
 func (e *Engine) Workers(ctx context.Context) ([]muster.Worker, error) {
-	return ask(ctx, e, false, func(st *sched.State, _ muster.Time, _ *batch) ([]muster.Worker, error) {
-		return st.Workers(), nil
+	return ask(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) ([]muster.Worker, error) {
+		return st.Workers(now), nil
 	})
 }

@@ -243,7 +243,9 @@ func TestWhatFailsForWhatAWorkerLacksIsTriedElsewhere(t *testing.T) {
 		d.pass(3 * second)
 		d.sent("assign w2 1.0#3")
 		fail()
-		d.pass(9 * second)
+		d.pass(16 * second) // 19 s after it failed on w1 for the second time
+		d.is(job, 0, muster.Queued, reason)
+		d.pass(second)
 		if got := d.task(job, 0); got.Worker != "w1" || got.Attempt != 4 || got.Crashes != 3 {
 			t.Fatalf("the fourth attempt: %+v", got)
 		}

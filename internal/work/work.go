@@ -249,7 +249,9 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	again := func(ctx context.Context) error {
 		return w.lookAgain(ctx, machine, found, stale, a, offered, devices, board)
 	}
-	return w.run(ctx, a, boxes.run(offered), devices.Run, board.Run, measures.Run, limits.Run, keepWarm(models), w.guard(a, offered, devices).Run, w.watchKinds, again)
+	keeper := w.guard(a, offered, devices)
+	keeper.Begin(ctx)
+	return w.run(ctx, a, boxes.run(offered), devices.Run, board.Run, measures.Run, limits.Run, keepWarm(models), keeper.Run, w.watchKinds, again)
 }
 
 // run runs the agent and passes Hurry and Leave on. The rooms beside it are
