@@ -45,7 +45,7 @@ func (s *State) join(now muster.Time, ev event.Joined) error {
 		s.judged(now, w)
 	}
 	s.describe(w, ev.Worker)
-	w.Connected, w.Heard, w.Leaving, w.Constrained, w.Load = true, true, false, "", nil
+	w.Connected, w.Heard, w.Leaving, w.Constrained, w.Load = true, true, false, ev.Constrained, nil
 	w.Seen, w.Joined = now, now
 	s.changedWorker(w)
 	s.review(now, w)
