@@ -113,8 +113,10 @@ func genToServer(t *rapid.T) *ToServer {
 		}),
 		Saved:    some(t, "saved", func(t *rapid.T) Saved { return Saved{Attempt: genAttempt(t), SHA256: genHash(t)} }),
 		Accepted: some(t, "accepted", genAttempt),
-		Rejected: some(t, "rejected", func(t *rapid.T) Rejected { return Rejected{Attempt: genAttempt(t), Message: genText(t), Constrained: rapid.Bool().Draw(t, "constrained")} }),
-		Started:  some(t, "started", func(t *rapid.T) Started { return Started{Attempt: genAttempt(t), At: genTime(t)} }),
+		Rejected: some(t, "rejected", func(t *rapid.T) Rejected {
+			return Rejected{Attempt: genAttempt(t), Message: genText(t), Constrained: rapid.Bool().Draw(t, "constrained")}
+		}),
+		Started: some(t, "started", func(t *rapid.T) Started { return Started{Attempt: genAttempt(t), At: genTime(t)} }),
 		Progress: some(t, "progress", func(t *rapid.T) muster.Progress {
 			return muster.Progress{
 				Attempt: genAttempt(t), Step: maybe(t, "step", genText),
