@@ -395,6 +395,10 @@ func TestWorkerThatForgets(t *testing.T) {
 	d.is(job, 0, muster.Running, "") // the assignment may still be under way
 	d.now++
 	d.do(event.Renewed{Worker: w})
+	d.is(job, 0, muster.Queued, muster.WorkerLost) // it was not restarted
+	d.pass(2 * second)
+	d.start(job, 0)
+	d.do(event.Lost{Worker: w}, event.Joined{Worker: offer("w")})
 	d.is(job, 0, muster.Queued, muster.WorkerRestarted)
 }
 

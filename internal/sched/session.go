@@ -55,7 +55,7 @@ func (s *State) join(now muster.Time, ev event.Joined) error {
 	for _, t := range w.Tasks() {
 		switch _, has := held[t.Attempt()]; {
 		case !has:
-			s.miss(now, t)
+			s.miss(now, t, muster.WorkerRestarted)
 		case t.Row.State == muster.Cancelling || t.Room != muster.NoReason:
 			t.Accepted = true
 			s.stop(now, t)
@@ -276,7 +276,7 @@ func (s *State) renew(now muster.Time, ev event.Renewed) error {
 		if _, has := held[t.Attempt()]; has {
 			t.Accepted = true
 		} else if max(t.Row.AssignedAt, w.Joined).Add(s.cfg.Settle) < now {
-			s.miss(now, t)
+			s.miss(now, t, muster.WorkerLost)
 		}
 	}
 	_, stop := s.Keep(w.Row.ID, ev.Held)
