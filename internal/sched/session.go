@@ -271,11 +271,19 @@ func (s *State) renew(now muster.Time, ev event.Renewed) error {
 	}
 	s.hear(now, w)
 	w.Load = ev.Load
-	held := set(ev.Held)
+	w.Renewals++
+	found := 0
+	for _, a := range ev.Held {
+		if t, err := s.current(w.Row.ID, a); err == nil && t.Renewed != w.Renewals {
+			t.Renewed, t.Accepted = w.Renewals, true
+			found++
+		}
+	}
+	if found == len(w.Held) && found == len(ev.Held) {
+		return nil // all is as it should be, as nearly always
+	}
 	for _, t := range w.Tasks() {
-		if _, has := held[t.Attempt()]; has {
-			t.Accepted = true
-		} else if max(t.Row.AssignedAt, w.Joined).Add(s.cfg.Settle) < now {
+		if t.Renewed != w.Renewals && max(t.Row.AssignedAt, w.Joined).Add(s.cfg.Settle) < now {
 			s.miss(now, t, muster.WorkerLost)
 		}
 	}
