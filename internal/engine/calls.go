@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -148,9 +149,14 @@ func (e *Engine) Plan(ctx context.Context, spec *muster.Spec) ([]explain.Explana
 	})
 }
 
-// Workers lists all workers with what only memory has: free resources and load.
+// Workers lists all workers with what only memory has: free resources and load. The list belongs to the
+// caller, but not what its elements refer to.
 func (e *Engine) Workers(ctx context.Context) ([]muster.Worker, error) {
-	return ask(ctx, e, false, func(st *sched.State, _ muster.Time, _ *batch) ([]muster.Worker, error) {
-		return st.Workers(), nil
+	list, err := ask(ctx, e, false, func(st *sched.State, _ muster.Time, b *batch) ([]muster.Worker, error) {
+		if b.workers == nil {
+			b.workers = st.Workers()
+		}
+		return b.workers, nil
 	})
+	return slices.Clone(list), err
 }

@@ -58,6 +58,8 @@ type Engine struct {
 	start time.Time
 	ready chan struct{}
 
+	observers []*observer // for the engine's goroutine only
+
 	mu       sync.Mutex
 	sessions map[muster.WorkerID]*session
 }
@@ -194,6 +196,7 @@ func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) er
 	}
 	st.Place(now)
 	fx := st.Take()
+	e.noteChanges(&fx.Rows)
 	if !fx.Rows.Empty() || len(b.keys) > 0 {
 		if err := e.cfg.Store.Commit(context.WithoutCancel(ctx), &store.Batch{Rows: fx.Rows, Keys: b.keys}); err != nil {
 			for i, l := range letters {
@@ -220,6 +223,7 @@ func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) er
 type batch struct {
 	refused []error
 	keys    []store.Idempotency
+	workers []muster.Worker // the list for all who ask for it in this batch; nil if nobody did
 }
 
 // refuse answers all letters with err for the length of pause.
