@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -149,14 +148,13 @@ func (e *Engine) Plan(ctx context.Context, spec *muster.Spec) ([]explain.Explana
 	})
 }
 
-// Workers lists all workers with what only memory has: free resources and load. The list belongs to the
-// caller, but not what its elements refer to.
+// Workers lists all workers with what only memory has: free resources and load. Callers
+// share the list: it must not be changed.
 func (e *Engine) Workers(ctx context.Context) ([]muster.Worker, error) {
-	list, err := ask(ctx, e, false, func(st *sched.State, _ muster.Time, b *batch) ([]muster.Worker, error) {
+	return ask(ctx, e, false, func(st *sched.State, _ muster.Time, b *batch) ([]muster.Worker, error) {
 		if b.workers == nil {
 			b.workers = st.Workers()
 		}
 		return b.workers, nil
 	})
-	return slices.Clone(list), err
 }
