@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/store"
 )
@@ -59,6 +60,7 @@ type Engine struct {
 	ready chan struct{}
 
 	observers []*observer // for the engine's goroutine only
+	latest    latest
 
 	mu       sync.Mutex
 	sessions map[muster.WorkerID]*session
@@ -71,6 +73,7 @@ func New(cfg Config) *Engine {
 		inbox:    newInbox(),
 		start:    time.Now(),
 		ready:    make(chan struct{}),
+		latest:   latest{of: map[muster.TaskID]effect.Progress{}},
 		sessions: map[muster.WorkerID]*session{},
 	}
 }
@@ -125,6 +128,7 @@ func (e *Engine) load(ctx context.Context) (*sched.State, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.latest.clear() // a new state has what was written
 	st, err := sched.Rebuild(e.cfg.Sched, e.now(), snap)
 	if err != nil {
 		return nil, err
@@ -209,6 +213,7 @@ func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) er
 			return err
 		}
 	}
+	e.latest.take(fx.Progress, fx.Rows.Tasks)
 	for i, l := range letters {
 		l.done(b.refused[i])
 	}
