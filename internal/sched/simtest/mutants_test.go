@@ -72,6 +72,7 @@ var mutants = []struct {
 // TestMutants runs the simulation on each mutant of the scheduler: it must fail, and
 // name what is wrong.
 func TestMutants(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("builds the scheduler once for each mutant")
 	}
