@@ -19,6 +19,7 @@ type worker struct {
 	frozen    bool
 	dead      bool // its process is gone, until it is restarted
 	heardAt   muster.Time
+	cutAt     muster.Time // when its last session ended
 	runs      map[muster.AttemptID]*execution
 	reports   map[muster.AttemptID]muster.Report
 	nextRenew muster.Time
@@ -134,7 +135,7 @@ func newExecution(now muster.Time, rng *rand.Rand, m effect.Assign) *execution {
 	case 3:
 		ex.report.Outcome, ex.report.Reason = muster.AttemptFailed, muster.FetchFailed
 	case 5:
-		ex.report.Outcome = muster.AttemptSucceeded
+		ex.report.Outcome, ex.report.Result = muster.AttemptSucceeded, []byte(resultOf(m.Attempt.N))
 		if m.Spec.Isolation == muster.IsolationContainer {
 			ex.report.Outcome, ex.report.Reason = muster.AttemptFailed, []muster.Reason{muster.EngineFailed, muster.ImagePull, muster.ImageMissing}[rng.IntN(3)]
 		}
@@ -143,7 +144,7 @@ func newExecution(now muster.Time, rng *rand.Rand, m effect.Assign) *execution {
 		fallthrough
 	default:
 		ex.report.Outcome = muster.AttemptSucceeded
-		ex.report.Result = []byte(`{"n":1}`)
+		ex.report.Result = []byte(resultOf(m.Attempt.N))
 		ex.report.Artifacts = []muster.Artifact{{Name: "out.bin", Size: 1, SHA256: someHash}}
 	}
 	ex.report.ExitCode = &code
