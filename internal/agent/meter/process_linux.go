@@ -41,6 +41,20 @@ func processes(context.Context) []process {
 	return t
 }
 
+// processOf reads one process. It reports false if it has ended.
+func processOf(_ context.Context, pid int) (process, bool) {
+	var buf [1024]byte
+	b, err := small("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
+	if err != nil {
+		return process{}, false
+	}
+	p, ok := parseStat(pid, b)
+	if !ok {
+		return process{}, false
+	}
+	return p.detail(), true
+}
+
 // parseStat reads /proc/PID/stat, see proc_pid_stat(5).
 func parseStat(pid int, b []byte) (process, bool) {
 	i := bytes.LastIndexByte(b, ')') // the name before it may hold anything
