@@ -41,8 +41,15 @@ func processes(context.Context) []process {
 	return t
 }
 
-// processOf reads one process. It reports false if it has ended.
-func processOf(_ context.Context, pid int) (process, bool) {
+// processOf reads what is wanted of one process. It reports false if it has ended.
+func processOf(_ context.Context, pid int, want wanted) (process, bool) {
+	if !want.load {
+		p := process{pid: pid, read: -1, written: -1}
+		if want.transfers {
+			p.transfers()
+		}
+		return p, true
+	}
 	var buf [1024]byte
 	b, err := small("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
 	if err != nil {
@@ -84,11 +91,17 @@ func (p process) detail() process {
 	if b, err := small(dir+"/statm", buf[:]); err == nil {
 		p.memory = parseStatm(b)
 	}
+	p.transfers()
+	return p
+}
+
+// transfers adds what the process read and wrote.
+func (p *process) transfers() {
 	p.read, p.written = -1, -1
-	if b, err := small(dir+"/io", buf[:]); err == nil {
+	var buf [512]byte
+	if b, err := small("/proc/"+strconv.Itoa(p.pid)+"/io", buf[:]); err == nil {
 		p.read, p.written = parseIO(b)
 	}
-	return p
 }
 
 // parseStatm reads /proc/PID/statm: size, resident, shared, … in pages.

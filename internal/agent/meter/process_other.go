@@ -29,7 +29,7 @@ func processes(ctx context.Context) []process {
 }
 
 // processOf asks the system for one process. It reports false if it has ended.
-func processOf(ctx context.Context, pid int) (process, bool) {
+func processOf(ctx context.Context, pid int, _ wanted) (process, bool) {
 	one, err := psutil.NewProcessWithContext(ctx, int32(pid)) //nolint:gosec // it is the number of a process
 	if err != nil {
 		return process{}, false

@@ -21,7 +21,7 @@ type groups struct {
 	known       bool // the members of a group are known
 }
 
-func (g *groups) Counted(*run.Confine) run.Counted { return g.counted }
+func (g *groups) Used(*run.Confine) run.Counted { return g.counted }
 
 func (g *groups) Processes(*run.Confine) ([]int, bool) {
 	return []int{os.Getpid()}, g.known

@@ -78,7 +78,7 @@ func (sub *subject) measure(ctx context.Context, now time.Time, w *world, cfg *C
 func (sub *subject) read(ctx context.Context, now time.Time, w *world, cfg *Config) (s *muster.Sample, exceeded *run.Stopped, warning string) {
 	var counted run.Counted
 	if cfg.Limits != nil && sub.Confine != nil {
-		counted = cfg.Limits.Counted(sub.Confine)
+		counted = cfg.Limits.Used(sub.Confine)
 	}
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
@@ -104,15 +104,18 @@ func (sub *subject) read(ctx context.Context, now time.Time, w *world, cfg *Conf
 // processes returns the attempt's processes, none if everything is counted without them. Only an
 // attempt without a control group needs all processes of the machine.
 func (sub *subject) processes(ctx context.Context, w *world, cfg *Config, c *run.Counted) []process {
-	counted := c.CPU != nil && c.Memory != nil && c.PIDs != nil && c.Read != nil && c.Written != nil
-	if counted && len(sub.Task.Grant.GPUs) == 0 {
+	want := wanted{
+		load:      c.CPU == nil || c.Memory == nil || c.PIDs == nil,
+		transfers: c.Read == nil || c.Written == nil,
+	}
+	if want == (wanted{}) && len(sub.Task.Grant.GPUs) == 0 {
 		return nil
 	}
 	if cfg.Limits != nil && sub.Confine != nil {
 		if pids, ok := cfg.Limits.Processes(sub.Confine); ok {
 			mine := make([]process, 0, len(pids))
 			for _, pid := range pids {
-				if p, ok := processOf(ctx, pid); ok {
+				if p, ok := processOf(ctx, pid, want); ok {
 					mine = append(mine, p)
 				}
 			}

@@ -9,9 +9,10 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Members lists the processes in a group and in the groups within it.
+// Members lists the processes in a group and in the groups within it. In version 1 it may list
+// the one that is about to start the first process of the group.
 func Members(g *run.Cgroup) ([]int, error) {
-	pids, err := members(g)
+	pids, err := processes(g.Path)
 	if err != nil {
 		return nil, err
 	}
