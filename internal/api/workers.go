@@ -155,10 +155,9 @@ func (s *server) removeWorker(ctx context.Context, in *WorkerPath) (*struct{}, e
 		if k.Worker != w.ID {
 			continue
 		}
-		if err := s.keyring.revoke(ctx, k.ID); err != nil && muster.CodeOf(err) != muster.NotFound {
+		if err := s.keyring.revoke(ctx, k.ID, k.Name); err != nil && muster.CodeOf(err) != muster.NotFound {
 			return nil, err
 		}
 	}
-	s.Engine.Disconnect(w.ID)
 	return nil, nil //nolint:nilnil // huma's form of an answer without a body
 }

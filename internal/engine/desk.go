@@ -72,14 +72,6 @@ func (e *Engine) take(s *session) {
 	}
 }
 
-// Disconnect ends the session of a worker whose key is not valid any more. It does
-// nothing if there is none.
-func (e *Engine) Disconnect(w muster.WorkerID) {
-	if s := e.session(w); s != nil {
-		s.end(muster.Forbidden, "this worker's key was revoked")
-	}
-}
-
 // end says goodbye to the worker. Only the first call has an effect.
 func (s *session) end(code muster.Code, why string) {
 	if !s.ended.Swap(true) {

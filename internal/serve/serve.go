@@ -99,6 +99,8 @@ func (s *Server) build(ctx context.Context) error {
 		Store: s.store, Logs: logs, Blobs: blobs, Events: events, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat},
 	})
 	accept := func(ctx context.Context, conn link.ServerConn, worker muster.WorkerID) {
+		ctx, release := api.WhileKeyIsValid(ctx)
+		defer release()
 		if err := link.Serve(ctx, conn, s.engine, worker, s.log); err != nil {
 			s.log.Info("a worker's session ended", slog.String("worker", string(worker)), slog.Any("why", err))
 		}
