@@ -58,6 +58,8 @@ type Engine struct {
 	start time.Time
 	ready chan struct{}
 
+	logTrouble trouble
+
 	mu       sync.Mutex
 	sessions map[muster.WorkerID]*session
 }
