@@ -33,7 +33,7 @@ type attempt struct {
 	since  time.Duration           // when it was assigned, by the roster's clock
 	inline bool                    // it runs on the session's own goroutine
 	ended  bool                    // its process had ended in time when this life of the worker found it: no lease
-	gone   bool                    // forgotten: nothing is said of it any more
+	gone   bool                    // forgotten: nothing is said of it any more but its log
 
 	pid        run.Pid // of its main process, once that is known
 	checkpoint bool    // it can save its state and go on elsewhere
@@ -61,6 +61,10 @@ type attempt struct {
 	logSent  int64
 	logAcked int64
 	logging  bool // in roster.logs
+
+	logRefused bool          // the server could not store what was sent last
+	logHold    time.Duration // nothing of the log is sent before that
+	logFailed  time.Duration // since when the local log cannot be read; 0 if it can
 }
 
 var _ run.Sink = (*attempt)(nil)
@@ -139,7 +143,7 @@ func (at *attempt) LogGrew(size int64) {
 	r := at.roster
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at.gone || size <= at.logSize {
+	if r.held[at.id] != at || size <= at.logSize {
 		return
 	}
 	at.logSize = size

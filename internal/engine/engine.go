@@ -59,8 +59,9 @@ type Engine struct {
 	start time.Time
 	ready chan struct{}
 
-	observers []*observer // for the engine's goroutine only
-	latest    latest
+	observers  []*observer // for the engine's goroutine only
+	latest     latest
+	logTrouble trouble
 
 	mu       sync.Mutex
 	sessions map[muster.WorkerID]*session

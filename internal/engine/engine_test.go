@@ -60,7 +60,7 @@ type rig struct {
 	blobs *blob.Dir
 }
 
-func start(t testing.TB) *rig {
+func start(t testing.TB, change ...func(*engine.Config)) *rig {
 	t.Helper()
 	dir := t.TempDir()
 	st, err := sqlite.Open(t.Context(), filepath.Join(dir, "muster.db"))
@@ -76,10 +76,14 @@ func start(t testing.TB) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{store: st, fault: faulty.New(st), logs: logs, blobs: blobs}
-	r.Engine = engine.New(engine.Config{
+	cfg := engine.Config{
 		Store: halves{r.fault, st, &r.hold}, Logs: logs, Blobs: blobs, Events: notify.New("test"),
 		Sched: sched.Config{Heartbeat: muster.Duration(time.Second), Silent: muster.Duration(time.Hour)}, Log: slog.New(slog.DiscardHandler),
-	})
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	r.Engine = engine.New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
