@@ -64,11 +64,11 @@ func (a *Agent) refused(err error) error {
 	switch muster.CodeOf(err) {
 	case muster.Unauthenticated, muster.Forbidden:
 		return muster.Errorf(muster.CodeOf(err),
-			"the server refuses this worker's key (%w): if the worker was removed, or the server lost its data, delete %s and start again with --token",
+			"the server refuses this worker's key (%w): if the worker was removed, or the server lost its data, delete %s and start again with --token-file",
 			err, a.cfg.identityPath())
 	case muster.Conflict:
 		return muster.Errorf(muster.Conflict,
-			"another process connected as worker %s (%w): two workers must not use copies of one data dir; delete %s in one of them and start it with --token",
+			"another process connected as worker %s (%w): two workers must not use copies of one data dir; delete %s in one of them and start it with --token-file",
 			a.cfg.Identity.Worker, err, a.cfg.identityPath())
 	default:
 		return err
