@@ -66,11 +66,11 @@ func (a *Agent) refused(err error) error {
 	switch muster.CodeOf(err) {
 	case muster.Unauthenticated, muster.Forbidden:
 		return muster.Errorf(muster.CodeOf(err),
-			"the server refuses this worker's key (%w): if the worker was removed, or the server lost its data, delete %s and start again with --token",
+			"the server refuses this worker's key (%w): if the worker was removed, or the server lost its data, delete %s and start again with --token-file",
 			err, a.cfg.identityPath())
 	case muster.Conflict:
 		return muster.Errorf(muster.Conflict,
-			"another process connected as worker %s (%w): two workers must not use copies of one data dir; delete %s in one of them and start it with --token",
+			"another process connected as worker %s (%w): two workers must not use copies of one data dir; delete %s in one of them and start it with --token-file",
 			a.cfg.Identity.Worker, err, a.cfg.identityPath())
 	default:
 		return err
@@ -82,8 +82,8 @@ type session struct {
 	agent    *Agent
 	since    time.Duration // when the hello was made
 	welcomed bool
-	began    time.Time     // when it was welcomed
-	beat     time.Duration // the heartbeat of the server
+	began    time.Time               // when it was welcomed
+	beat     time.Duration           // the heartbeat of the server
 	specs    map[int]*link.GroupSpec // the last link.Refs of them
 	timer    *time.Timer
 }
