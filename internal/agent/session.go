@@ -61,12 +61,21 @@ func final(err error, known bool) bool {
 	}
 }
 
+// ErrUnknown is in the chain of Run's error if the server does not know this worker: it
+// lost its data, or is another server. A server that removed the worker says so
+// instead, which is Forbidden.
+var ErrUnknown = errors.New("the server does not know this worker")
+
 // refused says what to do about a server that does not want this worker.
 func (a *Agent) refused(err error) error {
 	switch muster.CodeOf(err) {
-	case muster.Unauthenticated, muster.Forbidden:
-		return muster.Errorf(muster.CodeOf(err),
-			"the server refuses this worker's key (%w): if the worker was removed, or the server lost its data, delete %s and start again with --token",
+	case muster.Unauthenticated:
+		return muster.Errorf(muster.Unauthenticated,
+			"%w (%w): if the server lost its data, or is another one, start the worker again with --token, and it joins again",
+			ErrUnknown, err)
+	case muster.Forbidden:
+		return muster.Errorf(muster.Forbidden,
+			"the server refuses this worker's key (%w): if the worker was removed and is to come back, delete %s and start again with --token",
 			err, a.cfg.identityPath())
 	case muster.Conflict:
 		return muster.Errorf(muster.Conflict,
@@ -82,8 +91,8 @@ type session struct {
 	agent    *Agent
 	since    time.Duration // when the hello was made
 	welcomed bool
-	began    time.Time     // when it was welcomed
-	beat     time.Duration // the heartbeat of the server
+	began    time.Time               // when it was welcomed
+	beat     time.Duration           // the heartbeat of the server
 	specs    map[int]*link.GroupSpec // the last link.Refs of them
 	timer    *time.Timer
 }

@@ -303,7 +303,7 @@ type desk struct {
 	hellos  []*link.Hello
 	frames  []*link.ToServer
 	logs    map[muster.AttemptID][]byte
-	full    bool               // logs are refused with a pause
+	full    bool // logs are refused with a pause
 	unacked int
 	most    int // the most log bytes that ever waited for an acknowledgement
 	orderly bool
