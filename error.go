@@ -20,6 +20,7 @@ const (
 	TooLarge        Code = "too_large"       // HTTP 413, exit 2
 	Unavailable     Code = "unavailable"     // not done, safe to retry: HTTP 503, exit 7
 	StorageFull     Code = "storage_full"    // not done, no space: HTTP 507, exit 7
+	Undetermined    Code = "undetermined"    // no answer in time, it may have been done: HTTP 504, exit 7
 	Internal        Code = "internal"        // a bug: HTTP 500, exit 1
 )
 
