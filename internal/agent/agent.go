@@ -251,6 +251,7 @@ func (a *Agent) start(ctx context.Context, ex run.Executor, t *run.Task) {
 	at, why := a.roster.take(t.Attempt, t.Spec, t.Grant, cancel)
 	if at == nil {
 		cancel(nil)
+		t.ReleasePort()
 		if why != "" {
 			a.roster.reject(t.Attempt, why)
 		}
@@ -258,6 +259,7 @@ func (a *Agent) start(ctx context.Context, ex run.Executor, t *run.Task) {
 	}
 	a.tasks.Go(func() {
 		defer cancel(nil)
+		defer t.ReleasePort()
 		a.execute(ctx, ex, t, at)
 	})
 }
