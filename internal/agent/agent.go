@@ -251,6 +251,7 @@ func (a *Agent) start(ctx context.Context, ex run.Executor, t *run.Task) {
 	at, no := a.roster.take(t.Attempt, t.Spec, t.Grant, cancel)
 	if at == nil {
 		cancel(nil)
+		t.ReleasePort()
 		if no != nil {
 			a.roster.refuse(no)
 		}
@@ -258,6 +259,7 @@ func (a *Agent) start(ctx context.Context, ex run.Executor, t *run.Task) {
 	}
 	a.tasks.Go(func() {
 		defer cancel(nil)
+		defer t.ReleasePort()
 		a.execute(ctx, ex, t, at)
 	})
 }

@@ -47,7 +47,7 @@ func ask[T any](ctx context.Context, e *Engine, fresh bool, decide func(*sched.S
 		}
 		return r.value, nil
 	case <-ctx.Done():
-		return none, muster.Errorf(muster.Unavailable, "no answer in time; it may or may not have been done: %w", ctx.Err())
+		return none, muster.Errorf(muster.Undetermined, "no answer in time: it may or may not have been done; look before you repeat it: %w", ctx.Err())
 	}
 }
 
