@@ -143,8 +143,11 @@ func (a *attempt) watch() {
 			a.stop(brokenLog(a.log.Failure()), muster.Kill{})
 			a.kill()
 		case <-kill:
-			kill, stuck = nil, time.After(stuckAfter)
-			a.kill()
+			kill = nil
+			if len(exited) == 0 { // else there is nothing to kill, and both came together
+				stuck = time.After(stuckAfter)
+				a.kill()
+			}
 		case <-stuck:
 			a.server.log.Error("a killed task does not end: its process waits in the kernel, or its container for its engine",
 				slog.String("attempt", a.s.Attempt.String()), slog.Int("pid", a.pid.PID))

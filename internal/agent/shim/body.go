@@ -145,8 +145,17 @@ func (b *process) Wait() kin.Ended {
 // Signal implements body.
 func (b *process) Signal(name string) { b.child.Signal(name) }
 
-// Kill implements body.
-func (b *process) Kill() { b.server.kin.Kill(b.pid) }
+// Kill implements body. With control groups of its own all of the task is in them: then it does
+// not look for what descends from the main process.
+func (b *process) Kill() {
+	if limit.Own(b.s.Confine) {
+		b.child.Kill()
+		if limit.Kill(b.s.Confine) == nil {
+			return
+		}
+	}
+	b.child.Unreaped(func() { b.server.kin.Kill(b.pid) })
+}
 
 // Freeze implements body.
 func (b *process) Freeze(on bool) error {
@@ -155,7 +164,7 @@ func (b *process) Freeze(on bool) error {
 			return err
 		}
 	}
-	b.server.kin.Freeze(b.pid, on)
+	b.child.Unreaped(func() { b.server.kin.Freeze(b.pid, on) })
 	return nil
 }
 

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -18,6 +20,8 @@ import (
 type Kin struct {
 	self, group, session int
 	boot                 string
+
+	all scanner
 
 	mu       sync.Mutex
 	starting int            // forks under way, whose processes are not in live yet
@@ -78,17 +82,17 @@ func (k *Kin) Start(mark string, fork func() (pid int, err error)) (run.Pid, err
 }
 
 // Kill ends p's process group and everything that descends from p or has its
-// mark. It returns at once.
+// mark. It returns at once. p must not have been reaped.
 func (k *Kin) Kill(p run.Pid) {
-	below := descendants(p.PID)
+	all := k.all.scan()
 	killGroup(p.PID)
-	for _, st := range below {
+	for _, st := range all.descendants(p.PID) {
 		kill(st)
 	}
-	below, _ = k.strangers()
-	for _, st := range below {
+	strangers, _ := k.strangers()
+	for _, st := range strangers {
 		if k.belongs(st, p, false) {
-			killTree(st)
+			all.killTree(st)
 		}
 	}
 }
@@ -103,6 +107,7 @@ func (k *Kin) Ended(p run.Pid, atMost time.Duration) int {
 	k.mu.Unlock()
 	for pause, waited := time.Millisecond, time.Duration(0); ; pause *= 2 {
 		left := 0
+		var all processes // are read if there is something to kill
 		strangers, calm := k.strangers()
 		for _, st := range strangers {
 			mine := k.belongs(st, p, calm)
@@ -113,7 +118,10 @@ func (k *Kin) Ended(p run.Pid, atMost time.Duration) int {
 				// Nobody else waits for it: see the package comment.
 				_, _ = syscall.Wait4(st.pid, nil, syscall.WNOHANG, nil)
 			case mine:
-				killTree(st)
+				if all == nil {
+					all = k.all.scan()
+				}
+				all.killTree(st)
 				left++
 			}
 		}
@@ -161,7 +169,10 @@ func (k *Kin) belongs(st stat, p run.Pid, ended bool) bool {
 	if st.pid == p.PID {
 		return false // not reaped yet: its starter does that
 	}
-	if st.group == p.PID || st.session == p.PID || marked(st.pid, p.Mark) {
+	if st.group == p.PID || st.session == p.PID {
+		return true
+	}
+	if st.state != 'Z' && marked(st.pid, p.Mark) { // what has ended has no environment any more
 		return true
 	}
 	return ended && k.orphan(st) && st.start >= p.StartTicks && !marked(st.pid, "MUSTER_OUT=") && k.nobodyElses(st)
@@ -187,24 +198,20 @@ func (k *Kin) nobodyElses(st stat) bool {
 // signal sends a signal to p's process group and to everything that descends from p
 // or has its mark.
 func (k *Kin) signal(p run.Pid, sig syscall.Signal) {
-	send := func(st stat) {
-		if now, err := readStat(st.pid); err == nil && now.start == st.start {
-			_ = syscall.Kill(st.pid, sig) // ESRCH: it has just ended
-		}
-	}
 	if p.PID > 1 {
 		_ = syscall.Kill(-p.PID, sig) // ESRCH: it has just ended
 	}
-	for _, st := range descendants(p.PID) {
-		send(st)
+	all := k.all.scan()
+	for _, st := range all.descendants(p.PID) {
+		signalTo(st, sig)
 	}
-	below, _ := k.strangers()
-	for _, st := range below {
+	strangers, _ := k.strangers()
+	for _, st := range strangers {
 		if !k.belongs(st, p, false) {
 			continue
 		}
-		for _, d := range append(descendants(st.pid), st) {
-			send(d)
+		for _, d := range append(all.descendants(st.pid), st) {
+			signalTo(d, sig)
 		}
 	}
 }
@@ -265,12 +272,12 @@ func KillLeftover(p run.Pid) error {
 		found := false
 		if st, err := readStat(p.PID); p.PID > 1 && p.StartTicks != 0 && err == nil && st.start == p.StartTicks && st.state != 'Z' {
 			killGroup(p.PID)
-			killTree(st)
+			readProcesses().killTree(st)
 			found = true
 		}
 		for _, pid := range allPIDs() {
 			if st, err := readStat(pid); err == nil && pid != os.Getpid() && st.state != 'Z' && marked(pid, p.Mark) {
-				killTree(st)
+				readProcesses().killTree(st)
 				found = true
 			}
 		}
@@ -282,19 +289,24 @@ func KillLeftover(p run.Pid) error {
 	return run.Failf("", "process %d of an earlier attempt does not end, even when killed", p.PID)
 }
 
-// killTree kills a process and all that descends from it.
-func killTree(st stat) {
-	below := descendants(st.pid)
-	kill(st)
-	for _, d := range below {
-		kill(d)
-	}
-}
-
 // kill kills one process unless its number was given to another one meanwhile.
-func kill(st stat) {
-	if now, err := readStat(st.pid); err == nil && now.start == st.start {
-		_ = syscall.Kill(st.pid, syscall.SIGKILL) // ESRCH is the wanted state
+func kill(st stat) { signalTo(st, syscall.SIGKILL) }
+
+// signalTo sends a signal to a process, and never to another one that was given its number.
+func signalTo(st stat, sig syscall.Signal) {
+	fd, err := unix.PidfdOpen(st.pid, 0)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.3, or forbidden by a container's seccomp filter
+		if now, err := readStat(st.pid); err == nil && now.start == st.start {
+			_ = syscall.Kill(st.pid, sig) // ESRCH: it has just ended
+		}
+		return
+	}
+	if err != nil {
+		return // it has ended
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if now, err := readStat(st.pid); err == nil && now.start == st.start { // then fd is of st
+		_ = unix.PidfdSendSignal(fd, unix.Signal(sig), nil, 0) // ESRCH: it has just ended
 	}
 }
 
@@ -361,69 +373,6 @@ func readSmall(path string, buf []byte) ([]byte, error) {
 	defer func() { _ = syscall.Close(fd) }()
 	n, err := syscall.Read(fd, buf)
 	return buf[:max(n, 0)], err
-}
-
-// orphanPIDs lists the children of a process's main thread, to which the kernel
-// hands all its orphaned descendants. It fails where the kernel does not tell.
-func orphanPIDs(pid int) ([]int, error) {
-	s := strconv.Itoa(pid)
-	var buf [4096]byte
-	b, err := readSmall("/proc/"+s+"/task/"+s+"/children", buf[:])
-	if err != nil {
-		return nil, err
-	}
-	if len(b) > len(buf)-16 { // the kernel stops before a number that does not fit
-		return nil, errors.New("more children than fit")
-	}
-	return parsePIDs(b), nil
-}
-
-func parsePIDs(b []byte) []int {
-	var pids []int
-	for f := range bytes.FieldsSeq(b) {
-		if n := number(f); n > 0 {
-			pids = append(pids, n)
-		}
-	}
-	return pids
-}
-
-func allPIDs() []int {
-	d, err := os.Open("/proc")
-	if err != nil {
-		return nil
-	}
-	defer d.Close()
-	names, _ := d.Readdirnames(-1) // what was read is the answer
-	var pids []int
-	for _, n := range names {
-		if pid := number([]byte(n)); pid > 0 {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
-// descendants lists the live processes below pid, of one look at all processes.
-func descendants(pid int) []stat {
-	byParent := map[int][]stat{}
-	for _, p := range allPIDs() {
-		if st, err := readStat(p); err == nil {
-			byParent[st.parent] = append(byParent[st.parent], st)
-		}
-	}
-	var out []stat
-	queue := []int{pid}
-	for len(queue) > 0 {
-		children := byParent[queue[0]]
-		delete(byParent, queue[0])
-		queue = queue[1:]
-		for _, st := range children {
-			out = append(out, st)
-			queue = append(queue, st.pid)
-		}
-	}
-	return out
 }
 
 // marked reports whether an entry that begins with mark is in the environment with
