@@ -36,6 +36,7 @@ type attempt struct {
 	way    gate.Way      // out of its network, if that is its own
 	once   sync.Once     // for the word about what was misunderstood
 	poke   chan struct{} // holds one token if there is something to look at
+	quiet  atomic.Int32  // looks at $MUSTER_EVENTS in a row in which there was nothing
 
 	// Set before watch, and not changed.
 	body    body
@@ -134,7 +135,11 @@ func (a *attempt) watch() {
 			a.end(x)
 			return
 		case <-a.poke:
-			a.events.Look()
+			if a.events.Look() {
+				a.quiet.Store(0)
+			} else {
+				a.quiet.Add(1)
+			}
 			if at := a.signalled(); !at.Equal(by) {
 				by, kill = at, time.After(time.Until(at))
 			}

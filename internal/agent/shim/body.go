@@ -170,7 +170,7 @@ func (b *process) Freeze(on bool) error {
 
 // Bury implements body.
 func (b *process) Bury() int {
-	left := b.server.kin.Ended(b.pid, sweepWait)
+	left := b.server.kin.Ended(b.pid, sweepWait, limit.Own(b.s.Confine))
 	b.server.forgetPid(b.s.Attempt)
 	return left
 }

@@ -21,7 +21,8 @@ type Kin struct {
 	self, group, session int
 	boot                 string
 
-	all scanner
+	all      shared[processes]
+	children [2]shared[[]int] // see candidates: that may lack one, and that are sure
 
 	mu       sync.Mutex
 	starting int            // forks under way, whose processes are not in live yet
@@ -33,6 +34,10 @@ const prSetChildSubreaper = 36 // prctl(2)
 // New makes this process the reaper of what its descendants leave.
 func New(log *slog.Logger) *Kin {
 	k := &Kin{self: os.Getpid(), group: syscall.Getpgrp(), live: map[int]uint64{}}
+	k.all.reader = readProcesses
+	for i := range k.children {
+		k.children[i].reader = func() []int { return k.candidates(i == sure) }
+	}
 	if st, err := readStat(k.self); err == nil {
 		k.session = st.session
 	}
@@ -84,12 +89,12 @@ func (k *Kin) Start(mark string, fork func() (pid int, err error)) (run.Pid, err
 // Kill ends p's process group and everything that descends from p or has its
 // mark. It returns at once. p must not have been reaped.
 func (k *Kin) Kill(p run.Pid) {
-	all := k.all.scan()
+	all := k.all.read()
 	killGroup(p.PID)
 	for _, st := range all.descendants(p.PID) {
 		kill(st)
 	}
-	strangers, _ := k.strangers()
+	strangers, _ := k.strangers(sure)
 	for _, st := range strangers {
 		if k.belongs(st, p, false) {
 			all.killTree(st)
@@ -100,15 +105,20 @@ func (k *Kin) Kill(p run.Pid) {
 // Ended is called when the main process has exited, and has been reaped or is
 // about to be by the caller. It kills what the attempt left and reaps what was
 // orphaned, and returns how many of its processes still live after the time given:
-// 0 unless the kernel cannot end them.
-func (k *Kin) Ended(p run.Pid, atMost time.Duration) int {
+// 0 unless the kernel cannot end them. grouped says that the attempt's control groups are empty:
+// then little can be left.
+func (k *Kin) Ended(p run.Pid, atMost time.Duration, grouped bool) int {
+	how := sure
+	if grouped {
+		how = quick
+	}
 	k.mu.Lock()
 	delete(k.live, p.PID)
 	k.mu.Unlock()
 	for pause, waited := time.Millisecond, time.Duration(0); ; pause *= 2 {
 		left := 0
 		var all processes // are read if there is something to kill
-		strangers, calm := k.strangers()
+		strangers, calm := k.strangers(how)
 		for _, st := range strangers {
 			mine := k.belongs(st, p, calm)
 			switch {
@@ -119,7 +129,7 @@ func (k *Kin) Ended(p run.Pid, atMost time.Duration) int {
 				_, _ = syscall.Wait4(st.pid, nil, syscall.WNOHANG, nil)
 			case mine:
 				if all == nil {
-					all = k.all.scan()
+					all = k.all.read()
 				}
 				all.killTree(st)
 				left++
@@ -138,24 +148,26 @@ func (k *Kin) Ended(p run.Pid, atMost time.Duration) int {
 // orphan can be told from a task that has just been started.
 const calmWait = 20 * time.Millisecond
 
+// How children are listed: quick may leave one out while others are reaped.
+const (
+	quick = 0
+	sure  = 1
+)
+
 // strangers lists the children of this process that are no known main process. calm
-// reports that none of them is one that is being started.
-func (k *Kin) strangers() (list []stat, calm bool) {
-	pids, err := orphanPIDs(k.self)
-	if err != nil {
-		pids = allPIDs()
-	}
+// reports that none of them is one that is being started. how is quick or sure.
+func (k *Kin) strangers(how int) (list []stat, calm bool) {
+	children := k.children[how].read()
+	var unknown []int
 	k.mu.Lock()
 	calm = k.starting == 0
-	n := 0
-	for _, pid := range pids {
+	for _, pid := range children {
 		if _, known := k.live[pid]; !known {
-			pids[n] = pid
-			n++
+			unknown = append(unknown, pid)
 		}
 	}
 	k.mu.Unlock()
-	for _, pid := range pids[:n] {
+	for _, pid := range unknown {
 		if st, err := readStat(pid); err == nil && st.parent == k.self && st.group != k.group {
 			list = append(list, st)
 		}
@@ -201,11 +213,11 @@ func (k *Kin) signal(p run.Pid, sig syscall.Signal) {
 	if p.PID > 1 {
 		_ = syscall.Kill(-p.PID, sig) // ESRCH: it has just ended
 	}
-	all := k.all.scan()
+	all := k.all.read()
 	for _, st := range all.descendants(p.PID) {
 		signalTo(st, sig)
 	}
-	strangers, _ := k.strangers()
+	strangers, _ := k.strangers(sure)
 	for _, st := range strangers {
 		if !k.belongs(st, p, false) {
 			continue
@@ -252,7 +264,7 @@ func Below(pid, top int) bool {
 // Reap waits for the children that this process did not start and that have ended:
 // what a shim that was killed had started comes to the worker.
 func (k *Kin) Reap() {
-	list, calm := k.strangers()
+	list, calm := k.strangers(quick)
 	for _, st := range list {
 		if calm && st.state == 'Z' && k.orphan(st) {
 			_, _ = syscall.Wait4(st.pid, nil, syscall.WNOHANG, nil) // nobody else waits for it

@@ -51,40 +51,41 @@ func (all processes) killTree(st stat) {
 	}
 }
 
-// scanner reads all processes for all who ask at about the same time: to end the tasks of a
-// large array costs two readings, not one for each task.
-type scanner struct {
-	reading sync.Mutex // held during one
+// shared reads something of the machine for all who ask at about the same time: to end the tasks of
+// a large array costs two readings of all processes, not one for each task.
+type shared[T any] struct {
+	reader  func() T
+	reading sync.Mutex // held during a reading
 
 	mu   sync.Mutex
-	next *reading // that has not begun; nil if nobody waits for it
-	n    int      // that have begun
+	next *reading[T] // that has not begun; nil if nobody waits for it
+	n    int         // that have begun
 }
 
 // reading is one that several may wait for.
-type reading struct {
-	done chan struct{}
-	all  processes
+type reading[T any] struct {
+	done   chan struct{}
+	result T
 }
 
-// scan returns all processes as they were at some time after the call. The result is shared, and not to be
+// read returns what was read at some time after the call. The result is shared, and not to be
 // changed.
-func (s *scanner) scan() processes {
+func (s *shared[T]) read() T {
 	s.mu.Lock()
 	r, first := s.next, s.next == nil
 	if first {
-		r = &reading{done: make(chan struct{})}
+		r = &reading[T]{done: make(chan struct{})}
 		s.next = r
 	}
 	s.mu.Unlock()
 	if first {
-		s.read(r)
+		s.carryOut(r)
 	}
 	<-r.done
-	return r.all
+	return r.result
 }
 
-func (s *scanner) read(r *reading) {
+func (s *shared[T]) carryOut(r *reading[T]) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	s.mu.Lock()
@@ -92,19 +93,30 @@ func (s *scanner) read(r *reading) {
 	s.n++
 	s.mu.Unlock()
 	defer close(r.done)
-	r.all = readProcesses()
+	r.result = s.reader()
+}
+
+// candidates lists the processes that may be children of this one: those of its main thread, or all
+// processes where the kernel does not list these. See orphanPIDs for sure.
+func (k *Kin) candidates(sure bool) []int {
+	pids, err := orphanPIDs(k.self, sure)
+	if err != nil {
+		return allPIDs()
+	}
+	return pids
 }
 
 // orphanPIDs lists the children of a process's main thread, to which the kernel
-// hands all its orphaned descendants. It fails where the kernel does not tell.
-func orphanPIDs(pid int) ([]int, error) {
+// hands all its orphaned descendants. It fails where the kernel does not tell. If it is not sure, one may be
+// missing while others are reaped.
+func orphanPIDs(pid int, sure bool) ([]int, error) {
 	s := strconv.Itoa(pid)
 	fd, err := syscall.Open("/proc/"+s+"/task/"+s+"/children", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = syscall.Close(fd) }()
-	return readChildren(procFile(fd))
+	return readChildren(procFile(fd), sure)
 }
 
 // procFile is a descriptor of a file of /proc, without os.File's bookkeeping.
@@ -127,10 +139,10 @@ var errChanging = errors.New("the list of children changes while it is read")
 // readChildren reads a list of children to its end. The kernel gives out a page at a time, and
 // finds the next one by counting: of the children behind it as many are left out as were
 // reaped meanwhile before it. But a child that is listed twice was not reaped between: if two readings are the
-// same, the first has left out none.
-func readChildren(f io.ReadSeeker) ([]int, error) {
+// same, the first has left out none. So it reads twice to be sure.
+func readChildren(f io.ReadSeeker, sure bool) ([]int, error) {
 	first, pages, err := readPages(f)
-	if err != nil || pages <= 1 {
+	if err != nil || pages <= 1 || !sure {
 		return parsePIDs(first), err
 	}
 	for range sameTries {

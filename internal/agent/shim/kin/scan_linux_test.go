@@ -72,7 +72,7 @@ func TestAllChildrenAreListed(t *testing.T) {
 					c.pids = c.pids[1:]
 				}
 			}
-			got, err := readChildren(c)
+			got, err := readChildren(c, true)
 			if !errors.Is(err, tc.err) {
 				t.Fatalf("%v", err)
 			}
@@ -81,7 +81,7 @@ func TestAllChildrenAreListed(t *testing.T) {
 			}
 		})
 	}
-	if _, err := readChildren(broken{}); err == nil {
+	if _, err := readChildren(broken{}, true); err == nil {
 		t.Error("a file that cannot be read is a list")
 	}
 }
@@ -98,7 +98,7 @@ func TestALongListOfChildrenIsRead(t *testing.T) {
 	if !ends(many) {
 		t.Fatal("it does not end")
 	}
-	if pids, err := orphanPIDs(k.self); err != nil || len(pids) < others {
+	if pids, err := orphanPIDs(k.self, true); err != nil || len(pids) < others {
 		t.Errorf("%d children are listed: %v", len(pids), err)
 	}
 	cmd, p := fork(t, k, "MUSTER_OUT="+t.TempDir(), "setsid sleep 1000 & exit 0")
@@ -106,7 +106,7 @@ func TestALongListOfChildrenIsRead(t *testing.T) {
 		t.Fatal("it does not end")
 	}
 	for _, p := range []run.Pid{p, theirs} {
-		if left := k.Ended(p, patience); left != 0 || Lives(run.Pid{BootID: k.boot, Mark: p.Mark}) {
+		if left := k.Ended(p, patience, false); left != 0 || Lives(run.Pid{BootID: k.boot, Mark: p.Mark}) {
 			t.Errorf("%d processes are left", left)
 		}
 	}
@@ -141,7 +141,7 @@ func TestKillsShareAScan(t *testing.T) {
 		if !ends(cmd) {
 			t.Fatalf("task %d lives", i)
 		}
-		if left := k.Ended(pids[i], patience); left != 0 {
+		if left := k.Ended(pids[i], patience, false); left != 0 {
 			t.Errorf("%d processes of task %d are left", left, i)
 		}
 	}
