@@ -27,6 +27,8 @@ type body interface {
 	Signal(name string)
 	Kill()
 	Freeze(on bool) error
+	// Abandon ends all after Wait has panicked, and waits for it.
+	Abandon() kin.Ended
 	// Bury ends what the main process left, and returns how many processes would not go.
 	Bury() int
 }
@@ -101,8 +103,20 @@ func (a *attempt) sail() error {
 		a.pumps.Finish(pipesWait)
 		return err
 	}
-	a.body = v
+	a.body = &container{v}
 	return nil
+}
+
+// container is the body of a task that is one.
+type container struct{ *vessel.Vessel }
+
+// Abandon implements body.
+func (c *container) Abandon() kin.Ended {
+	err := c.Vessel.Abandon()
+	if err == nil {
+		return kin.Ended{Code: -1, Killed: true}
+	}
+	return kin.Ended{Code: -1, Stopped: &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.EngineFailed, Message: err.Error()}}
 }
 
 // crew tells an attempt what happens to its container.
@@ -155,6 +169,12 @@ func (b *process) Kill() {
 		}
 	}
 	b.child.Unreaped(func() { b.server.kin.Kill(b.pid) })
+}
+
+// Abandon implements body.
+func (b *process) Abandon() kin.Ended {
+	b.Kill()
+	return b.child.Wait()
 }
 
 // Freeze implements body.

@@ -84,12 +84,14 @@ func (s *server) run(ctx context.Context, mayEnd bool) {
 			return
 		case <-tick.C:
 		}
-		if s.look(run.Clock()) && mayEnd {
+		over := false
+		s.caught("it looked after all attempts", func() { over = s.look(run.Clock()) })
+		if over && mayEnd {
 			return
 		}
 		if mayEnd && n%reapEvery == 0 {
 			// What a task leaves to this process counts as the task's until then.
-			s.kin.Reap()
+			s.caught("it reaped orphans", s.kin.Reap)
 		}
 	}
 }

@@ -66,24 +66,28 @@ func shutFiles() {
 // Start calls fork, which starts a main process in a session of its own, with
 // mark in its environment, and takes note of it. Until then nothing takes the new
 // process for an orphan.
-func (k *Kin) Start(mark string, fork func() (pid int, err error)) (run.Pid, error) {
+func (k *Kin) Start(mark string, fork func() (pid int, err error)) (p run.Pid, err error) {
+	p = run.Pid{BootID: k.boot, Mark: mark}
 	k.mu.Lock()
 	k.starting++
 	k.mu.Unlock()
-	pid, err := fork()
-	p := run.Pid{PID: pid, BootID: k.boot, Mark: mark}
-	if err == nil {
-		if st, err := readStat(pid); err == nil {
-			p.StartTicks = st.start
+	defer func() { // also if fork panics
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.starting--
+		if p.PID > 0 {
+			k.live[p.PID] = p.StartTicks
 		}
+	}()
+	pid, err := fork()
+	if err != nil {
+		return p, err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.starting--
-	if err == nil {
-		k.live[pid] = p.StartTicks
+	p.PID = pid
+	if st, err := readStat(pid); err == nil {
+		p.StartTicks = st.start
 	}
-	return p, err
+	return p, nil
 }
 
 // Kill ends p's process group and everything that descends from p or has its
