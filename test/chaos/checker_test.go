@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -171,11 +172,11 @@ func TestCheckerAcceptsAGoodHistory(t *testing.T) {
 }
 
 // edit replaces a part of an effect file that must be there.
-func edit(h *History, file, old, new string) {
-	if !strings.Contains(h.Effects[file], old) {
-		panic(fmt.Sprintf("there is no %q in %s:\n%s", old, file, h.Effects[file]))
+func edit(h *History, file, was, is string) {
+	if !strings.Contains(h.Effects[file], was) {
+		panic(fmt.Sprintf("there is no %q in %s:\n%s", was, file, h.Effects[file]))
 	}
-	h.Effects[file] = strings.Replace(h.Effects[file], old, new, 1)
+	h.Effects[file] = strings.Replace(h.Effects[file], was, is, 1)
 }
 
 // broken are histories that each break a promise.
@@ -223,7 +224,9 @@ var broken = []struct {
 	{leaseHolds, "a lost attempt lives on", func(h *History) {
 		edit(h, "j5-checkpoint.main.0", "begin 2 ", fmt.Sprintf("tick 1 %d \nbegin 2 ", ns(35)))
 	}},
-	{needsHold, "the second stage did not wait", func(h *History) { edit(h, "j0-chain.second.0", fmt.Sprint(ns(4)), fmt.Sprint(ns(2))) }},
+	{needsHold, "the second stage did not wait", func(h *History) {
+		edit(h, "j0-chain.second.0", strconv.FormatInt(ns(4), 10), strconv.FormatInt(ns(2), 10))
+	}},
 	{needsHold, "the first stage did not succeed", func(h *History) { h.Final[0].Tasks[0].Task.State = muster.Failed }},
 	{bytesArrive, "other bytes", func(h *History) { edit(h, "j0-chain.second.0", "0:aa11", "0:bb22") }},
 	{bytesArrive, "another result", func(h *History) { edit(h, "j0-chain.second.0", "0:nonce-1.0-1", "0:") }},

@@ -45,6 +45,7 @@ type cluster struct {
 
 // newCluster makes the folders, disks, proxies and processes of a run. All of it goes when the test ends.
 func newCluster(t *testing.T, dir string) *cluster {
+	t.Helper()
 	c := &cluster{t: t, dir: dir, effects: filepath.Join(dir, "effects"), addr: mustertest.Port(t), full: map[string]bool{}, disks: os.Geteuid() == 0}
 	// Tasks may run as another user: they come through here, and write there.
 	for path, mode := range map[string]fs.FileMode{dir: 0o755, c.effects: 0o777, filepath.Join(dir, "logs"): 0o755} {
@@ -60,7 +61,7 @@ func newCluster(t *testing.T, dir string) *cluster {
 		name := fmt.Sprintf("worker%d", i)
 		c.nets = append(c.nets, net)
 		c.workers = append(c.workers, c.add(name, []string{"MUSTER_JOIN_TOKEN=" + mustertest.JoinToken},
-			"worker", "--server", "http://"+net.Addr, "--name", name, "--slots", strconv.Itoa(slots), "--shutdown-grace", "2s", "--engine", "none", "--allow-write", c.effects))
+			"worker", "--server", "http://"+net.Addr, "--name", name, "--slots", strconv.Itoa(slots), "--shutdown-grace", "2s", "--engine", "none", "--cool-down", "3s", "--allow-write", c.effects))
 	}
 	return c
 }

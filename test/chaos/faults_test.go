@@ -58,17 +58,36 @@ func (c *cluster) inject(ctx context.Context, f fault) {
 	case part == "net":
 		disconnect(c.nets[c.index(name)], f, lasts)
 	case part == "disk":
-		if p := c.process(name); c.disks {
-			if err := c.fill(p, true); err != nil {
-				c.t.Logf("the disk of %s cannot be filled: %v", name, err)
-			}
-			lasts()
-			if err := c.fill(p, false); err != nil {
-				c.note("the disk of %s cannot be freed: %v", name, err)
-			}
+		if c.disks {
+			c.occupy(c.process(name), lasts)
 		}
 	default:
 		c.hit(ctx, c.process(name), f, lasts)
+	}
+}
+
+// occupy keeps the disk of a process full: what is freed meanwhile is taken at once.
+func (c *cluster) occupy(p *process, lasts func()) {
+	over := make(chan struct{})
+	var taking sync.WaitGroup
+	taking.Go(func() {
+		for said := false; ; {
+			if err := c.fill(p, true); err != nil && !said {
+				c.t.Logf("the disk of %s cannot be filled: %v", p.name, err)
+				said = true
+			}
+			select {
+			case <-over:
+				return
+			case <-time.After(20 * ms):
+			}
+		}
+	})
+	lasts()
+	close(over)
+	taking.Wait()
+	if err := c.fill(p, false); err != nil {
+		c.note("the disk of %s cannot be freed: %v", p.name, err)
 	}
 }
 

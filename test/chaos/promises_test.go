@@ -252,17 +252,18 @@ func (c *checker) unlucky(t *task) bool {
 			lost++
 		case muster.DiskFull, muster.FetchFailed, muster.UploadFailed:
 			return false
+		default:
 		}
 	}
 	return lost > crashLimit
 }
 
-// hadNoSpace reports whether the program itself gave up while its disk was full, so shortly before there was
-// space again that its worker could not know why.
+// hadNoSpace reports whether the program itself gave up when its disk had just become full, or so shortly before there was
+// space again, that its worker could not know why.
 func (c *checker) hadNoSpace(t *task) bool {
 	noted := at(t.accepted(), "nospace")
 	return noted > 0 && slices.ContainsFunc(c.h.Faults, func(f DoneFault) bool {
-		return f.Kind == "full" && noted > f.From && noted < f.To+int64(time.Second) && noted > f.To-int64(3*time.Second)
+		return f.Kind == "full" && noted > f.From && noted < f.To+int64(time.Second) && (noted > f.To-int64(3*time.Second) || noted < f.From+int64(500*time.Millisecond))
 	})
 }
 
@@ -310,8 +311,8 @@ func (c *checker) result(t *task) {
 	}
 	effects := t.accepted()
 	var r struct {
-		Nonce   string
-		Attempt int
+		Nonce   string `json:"nonce"`
+		Attempt int    `json:"attempt"`
 	}
 	err := json.Unmarshal(t.Task.Result, &r)
 	switch nonce := said(effects, "begin"); {
