@@ -31,6 +31,8 @@ func (a *Agent) connect(ctx context.Context) error {
 		}
 		if s.welcomed {
 			known = true
+		}
+		if s.healthy() {
 			backoff.Reset()
 		}
 		if final(err, known) {
@@ -64,11 +66,11 @@ func (a *Agent) refused(err error) error {
 	switch muster.CodeOf(err) {
 	case muster.Unauthenticated, muster.Forbidden:
 		return muster.Errorf(muster.CodeOf(err),
-			"the server refuses this worker's key (%w): if the worker was removed, or the server lost its data, delete %s and start again with --token",
+			"the server refuses this worker's key (%w): if the worker was removed, or the server lost its data, delete %s and start again with --token-file",
 			err, a.cfg.identityPath())
 	case muster.Conflict:
 		return muster.Errorf(muster.Conflict,
-			"another process connected as worker %s (%w): two workers must not use copies of one data dir; delete %s in one of them and start it with --token",
+			"another process connected as worker %s (%w): two workers must not use copies of one data dir; delete %s in one of them and start it with --token-file",
 			a.cfg.Identity.Worker, err, a.cfg.identityPath())
 	default:
 		return err
@@ -80,6 +82,8 @@ type session struct {
 	agent    *Agent
 	since    time.Duration // when the hello was made
 	welcomed bool
+	began    time.Time               // when it was welcomed
+	beat     time.Duration           // the heartbeat of the server
 	specs    map[int]*link.GroupSpec // the last link.Refs of them
 	timer    *time.Timer
 }
@@ -98,6 +102,15 @@ func (s *session) run(ctx context.Context) error {
 		s.hear(tasks, f)
 		return nil
 	})
+}
+
+// healthyBeats is how many heartbeats a session lasts before its end lets the next
+// one begin without a pause. Sessions that end sooner, for whatever cause, follow each
+// other in growing pauses.
+const healthyBeats = 2
+
+func (s *session) healthy() bool {
+	return s.welcomed && time.Since(s.began) >= healthyBeats*s.beat
 }
 
 func (s *session) hello() *link.Hello {
@@ -147,7 +160,7 @@ func (s *session) hear(ctx context.Context, f *link.ToWorker) {
 	r := s.agent.roster
 	contact := r.heard(f.Pong)
 	if f.Welcome != nil {
-		s.welcomed = true
+		s.welcomed, s.began, s.beat = true, time.Now(), f.Welcome.Heartbeat.Std()
 		contact = r.welcome(f.Welcome, s.since)
 		s.agent.log.Info("connected", slog.Int("kept", len(f.Welcome.Keep)), slog.Int("stopped", len(f.Welcome.Stop)))
 	}

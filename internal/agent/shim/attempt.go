@@ -16,7 +16,6 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/kin"
 	"github.com/muster-dev/muster/internal/agent/shim/output"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
-	"github.com/muster-dev/muster/internal/tasklog"
 )
 
 const (
@@ -57,6 +56,8 @@ type attempt struct {
 	toldTo    *session         // in whose fresh it is
 	exit      *run.Exit
 	report    *muster.Report
+	records   []record // of the worker, to be written
+	recording bool     // by a goroutine
 }
 
 // begin starts the process of an attempt.
@@ -318,13 +319,53 @@ func (a *attempt) freeze(on bool) error {
 	return nil
 }
 
-// record writes what the worker has to say into the log.
-func (a *attempt) record(stream tasklog.Stream, data []byte) {
+// record has what the worker has to say written into the log, after what it said before, and then
+// calls written, if that is not nil. It does not wait for the disk. A disk that does not keep up
+// loses samples.
+func (a *attempt) record(r *wire.RecordFrame, written func()) {
 	a.mu.Lock()
-	ready := a.running || a.exit != nil && a.report == nil
-	a.mu.Unlock()
-	if ready {
-		a.log.Record(stream, data)
+	defer a.mu.Unlock()
+	if ready := a.running || a.exit != nil && a.report == nil; !ready {
+		r = nil
+	}
+	if written == nil && (r == nil || len(a.records) >= maxRecords) {
+		return
+	}
+	a.records = append(a.records, record{r, written})
+	if !a.recording {
+		a.recording = true
+		a.server.wg.Go(a.writeRecords)
+	}
+}
+
+// maxRecords is how many samples of an attempt may wait for the disk.
+const maxRecords = 64
+
+// record is one that is to be written into the log.
+type record struct {
+	frame   *wire.RecordFrame // nil for nothing
+	written func()            // nil if nobody waits for it
+}
+
+// writeRecords writes the records that wait, in their order.
+func (a *attempt) writeRecords() {
+	for {
+		a.mu.Lock()
+		records := a.records
+		a.records = nil
+		a.recording = len(records) > 0
+		a.mu.Unlock()
+		if len(records) == 0 {
+			return
+		}
+		for _, r := range records {
+			if r.frame != nil && len(r.frame.Data) > 0 {
+				a.log.Record(r.frame.Stream, r.frame.Data)
+			}
+			if r.written != nil {
+				r.written()
+			}
+		}
 	}
 }
 

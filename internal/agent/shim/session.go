@@ -47,7 +47,7 @@ func (ss *session) listen(in *wire.Frames) error {
 				a.stop(&f.Stop.Why, f.Stop.How)
 			}
 		case f.Record != nil:
-			ss.wg.Go(func() { ss.record(f.Seq, f.Record) })
+			ss.record(f.Seq, f.Record)
 		case f.Settle != nil:
 			if a := ss.find(f.Settle.Attempt); a != nil {
 				a.settle(f.Settle)
@@ -93,12 +93,18 @@ func (ss *session) tellNext(a *attempt) {
 }
 
 func (ss *session) record(seq uint64, r *wire.RecordFrame) {
-	if a := ss.find(r.Attempt); a != nil {
-		a.record(r.Stream, r.Data)
-		ss.answer(&wire.ToWorker{Seq: seq, News: []wire.News{{Attempt: r.Attempt, LogSize: a.size.Load()}}})
-		return
+	a := ss.find(r.Attempt)
+	switch {
+	case a == nil && seq != 0:
+		ss.answer(&wire.ToWorker{Seq: seq})
+	case a == nil:
+	case seq == 0:
+		a.record(r, nil)
+	default:
+		a.record(r, func() {
+			ss.answer(&wire.ToWorker{Seq: seq, News: []wire.News{{Attempt: r.Attempt, LogSize: a.size.Load()}}})
+		})
 	}
-	ss.answer(&wire.ToWorker{Seq: seq})
 }
 
 func (ss *session) freeze(seq uint64, f *wire.FreezeFrame) {
