@@ -112,11 +112,13 @@ func (c *cluster) run(ctx context.Context, p plan, h *History) error {
 	if err := c.contents(ctx, h.Final); err != nil {
 		return err
 	}
+	c.t.Logf("the final state, logs and artifacts are read %.1f s after the last fault", time.Since(time.Unix(0, h.Calm)).Seconds())
 	c.server.kill()
 	c.server.start()
 	if h.Reloaded, err = c.state(ctx); err != nil {
 		return err
 	}
+	c.t.Logf("the state after a last kill is read %.1f s after the last fault", time.Since(time.Unix(0, h.Calm)).Seconds())
 	var ends sync.WaitGroup
 	for _, w := range c.workers {
 		ends.Go(func() { w.stop(orderly) })
@@ -129,6 +131,7 @@ func (c *cluster) run(ctx context.Context, p plan, h *History) error {
 	ends.Wait()
 	h.Left = slices.Concat(left...)
 	c.server.stop(orderly)
+	c.t.Logf("all processes have ended %.1f s after the last fault", time.Since(time.Unix(0, h.Calm)).Seconds())
 	h.Exits = append(slices.Clone(c.exits), c.panics()...)
 	h.Effects, err = c.readEffects() // last, so that what still ran has left its traces
 	return err
@@ -155,6 +158,15 @@ func report(t *testing.T, h *History, found []violation) {
 	for _, f := range h.Faults {
 		kinds[f.Kind]++
 	}
+	ends := map[string]int{}
+	for _, j := range h.Final {
+		for _, x := range j.Tasks {
+			for _, a := range x.Attempts {
+				ends[strings.TrimSpace(string(a.Outcome)+" "+string(a.Reason))]++
+			}
+		}
+	}
+	t.Logf("attempts ended: %v", ends)
 	t.Logf("checked %d jobs, %d tasks, %d attempts, %d lines of logs, %d artifacts, %d events; %d faults: %v", len(h.Final), tasks, attempts, lines, files, events, len(h.Faults), kinds)
 	byPromise := map[promise][]violation{}
 	for _, v := range found {

@@ -52,7 +52,7 @@ var (
 		{"stop", 3, s, 12 * s}, {"shim_kill", 2, 0, s}, {"both_kill", 2, 0, 3 * s}, {"shim_stop", 2, 500 * ms, 3 * s},
 	}
 	networkFaults = []sort{
-		{"cut", 3, s, 12 * s}, {"silent", 3, s, 12 * s}, {"half_up", 2, s, 12 * s}, {"half_down", 2, s, 12 * s}, {"slow", 2, 3 * s, 10 * s},
+		{"cut", 3, s, 16 * s}, {"silent", 3, s, 16 * s}, {"half_up", 2, s, 16 * s}, {"half_down", 2, s, 16 * s}, {"slow", 2, 3 * s, 10 * s},
 		{"lag", 2, 3 * s, 10 * s}, {"reset", 2, s, 6 * s}, {"flap", 2, 2 * s, 8 * s},
 	}
 	diskFaults = []sort{{"full", 1, s, 8 * s}}

@@ -52,7 +52,7 @@ var promises = []promise{
 }
 
 // slack is what a machine that stands still at times may add to a limit of time.
-const slack = 10 * time.Second
+const slack = 5 * time.Second
 
 // crashLimit is after how many attempts that the fleet lost a task is given up.
 const crashLimit = 5

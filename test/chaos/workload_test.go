@@ -30,7 +30,7 @@ var shapes = []struct {
 	name   string
 	weight int
 }{
-	{"quick", 8}, {"talk", 8}, {"burst", 3}, {"sleep", 10}, {"array", 6}, {"chain", 8}, {"fan", 5}, {"files", 6},
+	{"quick", 8}, {"talk", 8}, {"burst", 3}, {"sleep", 16}, {"array", 6}, {"chain", 8}, {"fan", 5}, {"files", 6},
 	{"retry", 4}, {"fail", 4}, {"timeout", 3}, {"stubborn", 3}, {"gang", 3}, {"checkpoint", 5}, {"orphan", 4}, {"skip", 3},
 }
 
@@ -43,7 +43,7 @@ func makeWorkload(rng *rand.Rand, duration time.Duration) []item {
 	}
 	for at := time.Duration(0); at < duration; at += time.Duration(200+rng.IntN(1600)) * time.Millisecond {
 		it := item{
-			At: at, Lease: time.Duration(6+rng.IntN(10)) * time.Second, N: rng.IntN(1 << 16),
+			At: at, Lease: time.Duration(4+rng.IntN(7)) * time.Second, N: rng.IntN(1 << 16),
 			Proxy: rng.IntN(2) == 0, Twice: rng.IntN(4) == 0, Cancel: -1,
 		}
 		if rng.IntN(4) == 0 {
@@ -63,7 +63,7 @@ func makeWorkload(rng *rand.Rand, duration time.Duration) []item {
 			}
 		}
 		if cancel := time.Duration(rng.IntN(6000)) * time.Millisecond; it.Shape == "stubborn" || rng.IntN(8) == 0 {
-			it.Cancel, it.Lease = cancel, min(it.Lease, 15*time.Second)
+			it.Cancel, it.Lease = cancel, min(it.Lease, 10*time.Second)
 			if rng.IntN(3) == 0 {
 				it.Cancel = 0
 			}
@@ -140,7 +140,7 @@ func (it *item) spec(effects string) (*muster.Spec, []Want) {
 nap 2
 `, it.Lines+n, it.Name), func(_ *muster.TaskSpec, w *Want) { w.Lines += n })
 	case "sleep":
-		add("main", fmt.Sprintf("nap %d\n", 4+it.N%40), nil)
+		add("main", fmt.Sprintf("nap %d\n", 8+it.N%80), nil)
 	case "array":
 		add("main", fmt.Sprintf("nap %d\n", it.N%4), func(t *muster.TaskSpec, _ *Want) { array(t, 4+it.N%20) })
 	case "chain":
