@@ -8,8 +8,11 @@ export CGO_ENABLED ?= 0
 GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X github.com/muster-dev/muster/internal/cli/frame.version=$(VERSION)"
 TOOL := go tool -modfile=tools/go.mod
 SEEDS ?= 1000
+SEED ?= $(shell date +%s)
+DURATION ?= 5m
+WITHOUT ?=
 
-.PHONY: help demo dev build test test-ml race sim e2e bench lint lint-py fmt gen verify clean
+.PHONY: help demo dev build test test-ml race sim e2e chaos bench lint lint-py fmt gen verify clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +28,7 @@ build: ## bin/muster, a static binary
 
 test: ## all tests, with the race detector and shuffled, and the end-to-end faults
 	@scripts/need modules cc python3 pip dockerd podman busybox torch
-	CGO_ENABLED=1 scripts/engine go test -race -shuffle=on -timeout 10m $$(go list ./... | grep -vE '/test/(attack|e2e|load)$$')
+	CGO_ENABLED=1 scripts/engine go test -race -shuffle=on -timeout 10m $$(go list ./... | grep -vE '/test/(attack|chaos|e2e|load)$$')
 	$(MAKE) e2e
 
 test-ml: build ## the AI kinds with the runtimes as their locks say (some 15 GiB in ./.ml, kept for the next run)
@@ -41,7 +44,10 @@ sim: ## the seeded simulation of the scheduler, SEEDS=1000
 
 e2e: build ## real processes: kill -9, frozen workers, full disks, engines that go away
 	@scripts/need dockerd podman busybox
-	scripts/engine go test -count=1 -parallel 4 -timeout 30m ./test/attack ./test/e2e
+	scripts/engine go test -count=1 -parallel 4 -timeout 30m ./test/attack ./test/e2e ./test/chaos
+
+chaos: build ## random faults under a random workload, SEED=17 DURATION=5m WITHOUT=server_disk,upgrade
+	go test -count=1 -v -timeout 4h ./test/chaos -run '^TestChaos$$' -seed $(SEED) -duration $(DURATION) -without '$(WITHOUT)'
 
 bench: build ## the figures of docs/performance.md, beside the bare limits of this machine
 	@scripts/need dockerd docker busybox

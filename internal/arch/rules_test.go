@@ -143,6 +143,7 @@ var rules = map[string]rule{
 	"agent/gpu/gputest":  {ring: testOnly},
 	"test/script":        {ring: testOnly},
 	"test/attack":        {ring: testOnly},
+	"test/chaos":         {ring: testOnly},
 	"test/e2e":           {ring: testOnly},
 	"test/load":          {ring: testOnly},
 	"test/ml":            {ring: testOnly},
