@@ -147,6 +147,8 @@ var rules = map[string]rule{
 	"test/e2e":           {ring: testOnly},
 	"test/load":          {ring: testOnly},
 	"test/ml":            {ring: testOnly},
+	"test/vm":            {ring: testOnly},
+	"testreport":         {ring: testOnly},
 	"sdk/python":         {ring: contract},
 }
 
