@@ -85,7 +85,7 @@ func (r *roster) welcome(w *link.Welcome, since time.Duration) (contact time.Dur
 	for _, at := range r.held {
 		at.told, at.queued, at.later, at.reported = toldNothing, false, false, false
 		at.saySaved = at.saved != ""
-		at.showAgain()
+		at.reportAgain()
 		if !at.gone && !at.acked {
 			r.say(at)
 		}

@@ -162,16 +162,12 @@ func (r *roster) finish(at *attempt, report *muster.Report) {
 		at.gone = true
 	}
 	if at.gone {
-		r.remove(at)
+		r.shipRest(at, report)
 		return
 	}
 	at.complete(report)
 	at.report = report
-	at.saveBy = now + saveAfter
-	if len(r.unsaved) == 0 {
-		token(r.saving)
-	}
-	r.unsaved = append(r.unsaved, at)
+	r.saveReport(at, now)
 	if report.LogSize > at.logAcked {
 		r.sayLog(at)
 	}
@@ -181,8 +177,8 @@ func (r *roster) finish(at *attempt, report *muster.Report) {
 	}
 }
 
-// forget stops an attempt of which nothing is to be said any more. One that has
-// ended keeps its log until the server has it.
+// forget stops an attempt of which nothing is to be said any more but its log, which
+// is kept until the server has it.
 func (r *roster) forget(at *attempt, why *run.Stopped) {
 	if at.report != nil {
 		at.acked = true
@@ -218,7 +214,7 @@ func (r *roster) remove(at *attempt) {
 		r.unsave = append(r.unsave, at.id)
 		token(r.saving)
 	}
-	if at.logSize > 0 {
+	if !at.inline { // which has none; that of a process may be there and empty
 		r.trash = append(r.trash, at.id)
 		token(r.saving)
 	}

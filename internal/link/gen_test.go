@@ -103,7 +103,10 @@ func genSpec(t *rapid.T) muster.TaskSpec {
 	}
 }
 
-func genLogAck(t *rapid.T) LogAck { return LogAck{Attempt: genAttempt(t), Size: genSize(t)} }
+func genLogAck(t *rapid.T) LogAck {
+	pause := rapid.SampledFrom([]time.Duration{0, 0, time.Millisecond, 5 * time.Second}).Draw(t, "pause")
+	return LogAck{Attempt: genAttempt(t), Size: genSize(t), Pause: muster.Duration(pause)}
+}
 
 func genToServer(t *rapid.T) *ToServer {
 	f := &ToServer{

@@ -189,10 +189,13 @@ type LogChunk struct {
 }
 
 // LogAck says how many bytes of a log the server has: send from there. It
-// answers every LogChunk, and is how a gap is mended.
+// answers every LogChunk, and is how a gap is mended. With a Pause the server could
+// not store the rest of what was sent, for instance because its disk is full: the
+// worker sends it again from Size, but not before Pause has passed.
 type LogAck struct {
 	Attempt muster.AttemptID `json:"attempt"`
 	Size    int64            `json:"size"`
+	Pause   muster.Duration  `json:"pause,omitempty"`
 }
 
 // Goodbye ends a session. Code tells the other side whether to come back:

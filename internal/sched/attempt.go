@@ -89,33 +89,6 @@ func (s *State) startedAt(t *model.Task, at muster.Time) {
 	}
 }
 
-func (s *State) progress(now muster.Time, ev event.Progressed) error {
-	p := &ev.Progress
-	t, err := s.current(ev.Worker, p.Attempt)
-	if err != nil {
-		return err
-	}
-	if err := judge.CheckProgress(p); err != nil {
-		return err
-	}
-	s.hear(now, t.Worker)
-	if p.Progress != nil {
-		t.Row.Progress = p.Progress
-	}
-	if p.Step != nil {
-		t.Row.Step = *p.Step
-	}
-	if len(p.Metrics) > 0 {
-		t.Row.Metrics = judge.Merged(t.Row.Metrics, p.Metrics)
-	}
-	if len(p.Artifacts) > 0 {
-		t.Row.Artifacts = p.Artifacts
-	}
-	s.changedTask(t)
-	s.publishTask(now, t)
-	return nil
-}
-
 func (s *State) saved(now muster.Time, ev event.Saved) error {
 	t, err := s.current(ev.Worker, ev.Attempt)
 	if err != nil {

@@ -151,7 +151,11 @@ func (s *State) Snapshot() muster.Snapshot {
 		for _, g := range j.Groups {
 			snap.Groups = append(snap.Groups, g.Row)
 			for _, t := range g.Elements() {
-				snap.Tasks = append(snap.Tasks, t.Row)
+				row := t.Row
+				if t.Saved != nil {
+					row.Progress, row.Step, row.Metrics = t.Saved.Progress, t.Saved.Step, t.Saved.Metrics
+				}
+				snap.Tasks = append(snap.Tasks, row)
 			}
 		}
 	}

@@ -18,7 +18,9 @@ const (
 )
 
 // Wake returns when the next Tick is due, and 0 if nothing is pending.
-func (s *State) Wake() muster.Time { return heap.Earlier(s.timers.Next(), s.queue.Due()) }
+func (s *State) Wake() muster.Time {
+	return heap.Earlier(heap.Earlier(s.timers.Next(), s.queue.Due()), s.saveAt)
+}
 
 func (s *State) tick(now muster.Time) {
 	for due := s.timers.Due(now); due != nil; due = s.timers.Due(now) {
@@ -30,6 +32,9 @@ func (s *State) tick(now muster.Time) {
 		case *model.Worker:
 			s.workerDue(now, of)
 		}
+	}
+	if s.saveAt != 0 && s.saveAt <= now {
+		s.saveProgress()
 	}
 	s.queue.Pass(now)
 }

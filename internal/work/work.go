@@ -70,6 +70,8 @@ type Worker struct {
 	hurry  chan struct{}
 	leave  chan struct{} // closed by Leave
 	once   sync.Once     // of leave
+
+	rejoined time.Time // when Run last got a new identity
 }
 
 // New checks the configuration.
@@ -149,8 +151,18 @@ func (w *Worker) Leave() { w.once.Do(func() { close(w.leave) }) }
 // Run joins the server if need be and works until ctx ends; then running tasks
 // have Config.ShutdownGrace to end. It returns nil after that or after a drain,
 // and an error if the server refuses the worker or the machine does not let it
-// work. What an earlier life of the worker left running goes on.
-func (w *Worker) Run(ctx context.Context) (err error) {
+// work. What an earlier life of the worker left running goes on. A worker that has a
+// join token, and that the server does not know, joins again as a new one.
+func (w *Worker) Run(ctx context.Context) error {
+	for {
+		if err := w.runOnce(ctx); !errors.Is(err, errRejoined) {
+			return err
+		}
+	}
+}
+
+// runOnce is Run as one identity. It returns errRejoined when the worker has another one.
+func (w *Worker) runOnce(ctx context.Context) (err error) {
 	keep, err := agent.OpenKeep(w.cfg.Data)
 	if err != nil {
 		return err
@@ -254,7 +266,11 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	}
 	keeper := w.guard(a, offered, devices)
 	keeper.Begin(ctx)
-	return w.run(ctx, a, boxes.run(offered), devices.Run, board.Run, measures.Run, limits.Run, keepWarm(models), keeper.Run, w.watchKinds, again)
+	err = w.run(ctx, a, boxes.run(offered), devices.Run, board.Run, measures.Run, limits.Run, keepWarm(models), keeper.Run, w.watchKinds, again)
+	if errors.Is(err, agent.ErrUnknown) {
+		return w.rejoin(ctx, err, id, facts.Hostname, func() error { return forget(keep, tasks) })
+	}
+	return err
 }
 
 // run runs the agent and passes Hurry and Leave on. The rooms beside it are
@@ -283,32 +299,4 @@ func (w *Worker) run(ctx context.Context, a *agent.Agent, rooms ...func(context.
 			leave = nil
 		}
 	}
-}
-
-// identity is who the worker is; it joins the server the first time.
-func (w *Worker) identity(ctx context.Context, name string) (agent.Identity, error) {
-	id, ok, err := agent.LoadIdentity(w.cfg.Data)
-	if ok || err != nil {
-		return id, err
-	}
-	if w.cfg.Token == "" {
-		return id, muster.Errorf(muster.Unauthenticated,
-			"this worker has not joined %s yet: give --token with the join token that the server printed at its first start", w.server)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	var waiter sync.WaitGroup
-	defer waiter.Wait()
-	defer cancel(nil)
-	waiter.Go(func() {
-		select {
-		case <-w.leave:
-			cancel(run.ErrLeave)
-		case <-ctx.Done():
-		}
-	})
-	id, err = agent.Join(ctx, w.http, w.server, w.cfg.Token, name, w.cfg.Data, w.log)
-	if err != nil && errors.Is(context.Cause(ctx), run.ErrLeave) {
-		err = run.ErrLeave
-	}
-	return id, err
 }

@@ -99,6 +99,7 @@ type Task struct {
 	Item  queue.Item // its place in the queue
 	Timer heap.Timer
 	Dirty bool
+	Saved *Reported // what its written row says of its progress, where Row is newer; else nil
 
 	// While a worker holds it:
 	Worker   *Worker
@@ -112,6 +113,13 @@ type Task struct {
 	Rejections int           // in a row
 	Avoid      queue.Shunned // workers that rejected it a moment ago, or failed it
 	FailedOn   []*Worker     // workers on which attempts failed by the fleet's fault; see sched.State.crashLimit
+}
+
+// Reported is what a task's row says of its progress.
+type Reported struct {
+	Progress *float64
+	Step     string
+	Metrics  map[string]float64
 }
 
 // Size makes the task an owner of its place in the queue.

@@ -22,6 +22,7 @@ type worker struct {
 	patient   bool          // every attempt succeeds after two minutes, unless it is broken
 	broken    muster.Reason // every attempt fails at once for that; NoReason while it is well
 	heardAt   muster.Time
+	cutAt     muster.Time // when its last session ended
 	runs      map[muster.AttemptID]*execution
 	reports   map[muster.AttemptID]muster.Report
 	nextRenew muster.Time
@@ -143,7 +144,7 @@ func newExecution(now muster.Time, rng *rand.Rand, m effect.Assign) *execution {
 	case 3:
 		ex.report.Outcome, ex.report.Reason = muster.AttemptFailed, muster.FetchFailed
 	case 5:
-		ex.report.Outcome = muster.AttemptSucceeded
+		ex.report.Outcome, ex.report.Result = muster.AttemptSucceeded, []byte(resultOf(m.Attempt.N))
 		if m.Spec.Isolation == muster.IsolationContainer {
 			ex.report.Outcome, ex.report.Reason = muster.AttemptFailed, []muster.Reason{muster.EngineFailed, muster.ImagePull, muster.ImageMissing}[rng.IntN(3)]
 		}
@@ -152,7 +153,7 @@ func newExecution(now muster.Time, rng *rand.Rand, m effect.Assign) *execution {
 		fallthrough
 	default:
 		ex.report.Outcome = muster.AttemptSucceeded
-		ex.report.Result = []byte(`{"n":1}`)
+		ex.report.Result = []byte(resultOf(m.Attempt.N))
 		ex.report.Artifacts = []muster.Artifact{{Name: "out.bin", Size: 1, SHA256: someHash}}
 	}
 	ex.report.ExitCode = &code
@@ -177,7 +178,7 @@ func (w *worker) handBack(now muster.Time, why muster.Reason) {
 // succeed has an execution end well after so long.
 func (ex *execution) succeed(after time.Duration) {
 	ex.endAt = ex.started.Add(muster.Duration(after))
-	ex.report = muster.Report{Attempt: ex.attempt, StartedAt: ex.started, Outcome: muster.AttemptSucceeded}
+	ex.report = muster.Report{Attempt: ex.attempt, StartedAt: ex.started, Outcome: muster.AttemptSucceeded, Result: []byte(resultOf(ex.attempt.N))}
 }
 
 // step ends what is due and returns reports; it also kills what outlived its

@@ -226,7 +226,7 @@ func (w *world) cut(i int) []event.Event {
 	if wk.session == 0 {
 		return nil
 	}
-	wk.session = 0
+	wk.session, wk.cutAt = 0, w.now
 	w.packets = slices.DeleteFunc(w.packets, func(p packet) bool { return p.worker == i })
 	return []event.Event{event.Lost{Worker: wk.id}}
 }
