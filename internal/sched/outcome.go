@@ -24,7 +24,7 @@ func (s *State) end(now muster.Time, t *model.Task, e judge.Ending) {
 // conclude carries out the verdict on an attempt that ended.
 func (s *State) conclude(now muster.Time, t *model.Task, e judge.Ending, v judge.Verdict) {
 	if t.Worker != nil {
-		if d := s.shuns(now, t, &e, v); d > 0 {
+		if d := s.shuns(t, &e, v); d > 0 {
 			t.Avoid = append(t.Avoid.Now(now), queue.Shun{Worker: &t.Worker.Worker, Until: now.Add(d), Failed: true, Said: judge.Clip(e.Message)})
 		}
 		s.release(now, t)

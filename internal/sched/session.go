@@ -124,7 +124,7 @@ func (s *State) offered(now muster.Time, ev event.Offered) error {
 // review derives the worker's state after anything that it depends on changed, and
 // reports whether the state did.
 func (s *State) review(now muster.Time, w *model.Worker) bool {
-	state, closed := muster.WorkerActive, ""
+	state, closed := muster.WorkerActive, w.Health.Closed(now)
 	switch {
 	case w.Gone:
 		state, closed = muster.WorkerGone, "has left"
@@ -136,8 +136,6 @@ func (s *State) review(now muster.Time, w *model.Worker) bool {
 		state, closed = muster.WorkerPaused, "is paused"
 	case w.Constrained != "":
 		closed = "takes no tasks now: " + w.Constrained
-	default:
-		closed = w.Health.Closed(now)
 	}
 	w.Book.Opens = state == muster.WorkerActive && closed != ""
 	if closed != w.Book.Closed {
