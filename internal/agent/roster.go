@@ -131,6 +131,7 @@ func (r *roster) enter(at *attempt, spec *muster.TaskSpec) {
 		at.grace = defaultGrace
 	}
 	r.minGrace = min(r.minGrace, at.grace)
+	r.beatAt = min(r.beatAt, r.clock()+r.pause()) // its lease may end before the next heartbeat that was due
 	r.held[at.id] = at
 	r.executes++
 }
