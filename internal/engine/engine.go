@@ -59,6 +59,7 @@ type Engine struct {
 	ready chan struct{}
 
 	logTrouble trouble
+	trees      trees
 
 	mu       sync.Mutex
 	sessions map[muster.WorkerID]*session
