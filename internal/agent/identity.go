@@ -41,7 +41,7 @@ func LoadIdentity(dir string) (id Identity, ok bool, err error) {
 		return Identity{}, false, muster.Errorf(muster.Internal, "the worker's identity cannot be read: %w", err)
 	}
 	if err := json.Unmarshal(b, &id); err != nil || id.Worker == "" || id.Key == "" {
-		return Identity{}, false, muster.Errorf(muster.Invalid, "%s is damaged: delete it and start the worker with --token to join again", path)
+		return Identity{}, false, muster.Errorf(muster.Invalid, "%s is damaged: delete it and start the worker with --token-file to join again", path)
 	}
 	return id, true, nil
 }

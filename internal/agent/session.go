@@ -69,15 +69,15 @@ func (a *Agent) refused(err error) error {
 	switch muster.CodeOf(err) {
 	case muster.Unauthenticated:
 		return muster.Errorf(muster.Unauthenticated,
-			"%w (%w): if the server lost its data, or is another one, start the worker again with --token, and it joins again",
+			"%w (%w): if the server lost its data, or is another one, start the worker again with --token-file, and it joins again",
 			ErrUnknown, err)
 	case muster.Forbidden:
 		return muster.Errorf(muster.Forbidden,
-			"the server refuses this worker's key (%w): if the worker was removed and is to come back, delete %s and start again with --token",
+			"the server refuses this worker's key (%w): if the worker was removed and is to come back, delete %s and start again with --token-file",
 			err, a.cfg.identityPath())
 	case muster.Conflict:
 		return muster.Errorf(muster.Conflict,
-			"another process connected as worker %s (%w): two workers must not use copies of one data dir; delete %s in one of them and start it with --token",
+			"another process connected as worker %s (%w): two workers must not use copies of one data dir; delete %s in one of them and start it with --token-file",
 			a.cfg.Identity.Worker, err, a.cfg.identityPath())
 	default:
 		return err
@@ -126,7 +126,7 @@ func (s *session) hello() *link.Hello {
 		Version: link.Version, Worker: c.Identity.Worker, Name: c.Name, Build: c.Build, Labels: c.Labels, Price: c.Price, Address: c.Address,
 	}
 	var o *link.Offer
-	h.Held, o, s.since = s.agent.roster.hello()
+	h.Held, o, h.Constrained, s.since = s.agent.roster.hello()
 	h.Tags, h.Kinds, h.OwnKinds, h.Resources, h.Allow = o.Tags, o.Kinds, o.OwnKinds, o.Resources, o.Allow
 	return h
 }

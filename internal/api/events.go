@@ -41,7 +41,7 @@ func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsI
 		scope = notify.OfJob(job)
 	}
 	sub := s.Events.Subscribe(in.Last, scope, want)
-	out, err := openEvents(w)
+	out, err := openEvents(w, r)
 	for err == nil {
 		err = s.passEvents(ctx, out, sub)
 	}

@@ -148,9 +148,13 @@ func (e *Engine) Plan(ctx context.Context, spec *muster.Spec) ([]explain.Explana
 	})
 }
 
-// Workers lists all workers with what only memory has: free resources and load.
+// Workers lists all workers with what only memory has: free resources and load. Callers
+// share the list: it must not be changed.
 func (e *Engine) Workers(ctx context.Context) ([]muster.Worker, error) {
-	return ask(ctx, e, false, func(st *sched.State, _ muster.Time, _ *batch) ([]muster.Worker, error) {
-		return st.Workers(), nil
+	return ask(ctx, e, false, func(st *sched.State, now muster.Time, b *batch) ([]muster.Worker, error) {
+		if b.workers == nil {
+			b.workers = st.Workers(now)
+		}
+		return b.workers, nil
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ type halves struct {
 	*faulty.Writer
 
 	read *sqlite.Store
+	hold *atomic.Pointer[func()] // called before rows of tasks are read
 }
 
 func (h halves) Job(ctx context.Context, id muster.JobID) (muster.Job, error) {
@@ -33,6 +35,9 @@ func (h halves) Job(ctx context.Context, id muster.JobID) (muster.Job, error) {
 }
 
 func (h halves) Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error) {
+	if f := h.hold.Load(); f != nil {
+		(*f)()
+	}
 	return h.read.Tasks(ctx, q)
 }
 
@@ -50,11 +55,12 @@ type rig struct {
 
 	store *sqlite.Store
 	fault *faulty.Writer
+	hold  atomic.Pointer[func()] // see halves
 	logs  *tasklog.Dir
 	blobs *blob.Dir
 }
 
-func start(t *testing.T, change ...func(*engine.Config)) *rig {
+func start(t testing.TB, change ...func(*engine.Config)) *rig {
 	t.Helper()
 	dir := t.TempDir()
 	st, err := sqlite.Open(t.Context(), filepath.Join(dir, "muster.db"))
@@ -71,7 +77,7 @@ func start(t *testing.T, change ...func(*engine.Config)) *rig {
 	}
 	r := &rig{store: st, fault: faulty.New(st), logs: logs, blobs: blobs}
 	cfg := engine.Config{
-		Store: halves{r.fault, st}, Logs: logs, Blobs: blobs, Events: notify.New("test"),
+		Store: halves{r.fault, st, &r.hold}, Logs: logs, Blobs: blobs, Events: notify.New("test"),
 		Sched: sched.Config{Heartbeat: muster.Duration(time.Second), Silent: muster.Duration(time.Hour)}, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {

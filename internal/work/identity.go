@@ -20,7 +20,7 @@ func (w *Worker) identity(ctx context.Context, name string) (agent.Identity, err
 	}
 	if w.cfg.Token == "" {
 		return id, muster.Errorf(muster.Unauthenticated,
-			"this worker has not joined %s yet: give --token with the join token that the server printed at its first start", w.server)
+			"this worker has not joined %s yet: give --token-file, or MUSTER_JOIN_TOKEN, with the join token that the server printed at its first start", w.server)
 	}
 	err = w.joining(ctx, func(ctx context.Context) (err error) {
 		id, err = agent.Join(ctx, w.http, w.server, w.cfg.Token, name, w.cfg.Data, w.log)

@@ -175,9 +175,12 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, tasks.Close()) }()
 	reach := w.cfg.Limits.Reach()
 	machine := probe.New(probe.Config{Data: w.cfg.Data, Bandwidth: w.cfg.Bandwidth, Reach: reach, Engine: w.cfg.Engine})
-	found, stale, err := w.facts(ctx, machine, len(tasks.Held()) > 0)
-	if err != nil {
+	found, known, err := w.facts(ctx, machine, len(tasks.Held()) > 0)
+	if ctx.Err() != nil {
 		return nil // told to stop before it began
+	}
+	if err != nil {
+		return err
 	}
 	for _, note := range found.Notes {
 		w.log.Info(note)
@@ -204,7 +207,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	facts.Resources.Disk += heldDisk(tasks.Held())
+	facts.Resources.Disk += w.written(ctx, held(tasks.Held()))
 	logs, err := w.cleanUp(ctx, keep, tasks.Held())
 	if err != nil {
 		return err
@@ -214,7 +217,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	saved := func(id muster.AttemptID, tree string) { a.Saved(id, tree) }
 	var load probe.Load
 	var offered *offers // nothing is withheld before it is there
-	board := w.board(facts.GPUs, stale, devices, tasks.Held(), hosts, func(why map[string]string) {
+	board := w.board(facts.GPUs, known == stale, devices, tasks.Held(), hosts, func(why map[string]string) {
 		if offered != nil {
 			offered.withhold("board", why)
 		}
@@ -255,13 +258,15 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	offered = newOffers(facts.Tags, kindsOf(executors), facts.Resources, a.Offer)
 	offered.able(muster.KindContainer, boxes != nil && boxes.Ready() == nil)
 	offered.withhold("board", board.Quarantined())
-	if stale {
+	if known == stale {
 		a.Constrain("machine", looking)
 	}
 	again := func(ctx context.Context) error {
-		return w.lookAgain(ctx, machine, found, stale, a, offered, devices, board)
+		return w.lookAgain(ctx, machine, found, known, a, offered, devices, board)
 	}
-	err = w.run(ctx, a, boxes.run(offered), devices.Run, board.Run, measures.Run, limits.Run, keepWarm(models), w.guard(a, offered, devices).Run, w.watchKinds, again)
+	keeper := w.guard(a, offered, devices)
+	keeper.Begin(ctx)
+	err = w.run(ctx, a, boxes.run(offered), devices.Run, board.Run, measures.Run, limits.Run, keepWarm(models), keeper.Run, w.watchKinds, again)
 	if errors.Is(err, agent.ErrUnknown) {
 		return w.rejoin(ctx, err, id, facts.Hostname, func() error { return forget(keep, tasks) })
 	}

@@ -154,12 +154,12 @@ func (e *TaskError) Error() string { return e.Message }
 // Unwrap returns the cause.
 func (e *TaskError) Unwrap() error { return e.Err }
 
-// Failf makes a TaskError. A %w verb keeps its operand as the cause. Whatever the
+// Failf makes a TaskError. %w verbs keep their operands as causes. Whatever the
 // reason given, a cause that is a full disk makes it DiskFull.
 func Failf(reason muster.Reason, format string, args ...any) *TaskError {
 	wrapped := fmt.Errorf(format, args...)
 	if errors.Is(wrapped, errDiskFull) {
 		reason = muster.DiskFull
 	}
-	return &TaskError{Reason: reason, Message: wrapped.Error(), Err: errors.Unwrap(wrapped)}
+	return &TaskError{Reason: reason, Message: wrapped.Error(), Err: wrapped}
 }
