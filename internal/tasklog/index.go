@@ -108,7 +108,7 @@ func appendIndex(path string, entries []int64) error {
 	b := make([]byte, 0, 8*len(entries))
 	for _, e := range entries {
 		if e > last {
-			b = binary.BigEndian.AppendUint64(b, uint64(e)) //nolint:gosec // offsets are not negative
+			b = binary.BigEndian.AppendUint64(b, uint64(e))
 		}
 	}
 	_, err = f.WriteAt(b, 8*n)

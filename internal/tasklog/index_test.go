@@ -31,10 +31,7 @@ func logOf(sizes []int) (log []byte, starts map[int64]bool) {
 // reopened folders, and without their index.
 func TestRecordBefore(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		root, err := os.MkdirTemp(t.TempDir(), "")
-		if err != nil {
-			rt.Fatal(err)
-		}
+		root := t.TempDir()
 		d, err := tasklog.OpenIndexedDir(root)
 		if err != nil {
 			rt.Fatal(err)
