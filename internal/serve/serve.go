@@ -77,7 +77,7 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 }
 
 func (s *Server) build(ctx context.Context) error {
-	logs, err := tasklog.OpenDir(filepath.Join(s.cfg.Data, "logs"))
+	logs, err := tasklog.OpenIndexedDir(filepath.Join(s.cfg.Data, "logs"))
 	if err != nil {
 		return err
 	}

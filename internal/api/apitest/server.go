@@ -65,7 +65,7 @@ func (s *Server) Start(tb testing.TB) {
 	var err error
 	s.Store, err = sqlite.Open(ctx, filepath.Join(s.dir, "muster.db"))
 	must(tb, err)
-	s.Logs, err = tasklog.OpenDir(filepath.Join(s.dir, "logs"))
+	s.Logs, err = tasklog.OpenIndexedDir(filepath.Join(s.dir, "logs"))
 	must(tb, err)
 	s.Blobs, err = blob.OpenDir(filepath.Join(s.dir, "blobs"))
 	must(tb, err)
