@@ -10,10 +10,13 @@ TOOL := go tool -modfile=tools/go.mod
 # What reads the output of go test -json, and with CI=true refuses skipped tests that test/skips.txt does not allow.
 REPORT := go run ./internal/testreport -run
 # Packages whose tests take real processes, engines or machines; they have targets of their own.
-SLOW := /test/(attack|e2e|load|vm)$$
+SLOW := /test/(attack|chaos|e2e|load|vm)$$
 SEEDS ?= 1000
+SEED ?= $(shell date +%s)
+DURATION ?= 5m
+WITHOUT ?=
 
-.PHONY: help demo dev build check test test-fast test-ml test-vm race sim e2e bench lint lint-py fmt fmt-check gen verify clean
+.PHONY: help demo dev build check test test-fast test-ml test-vm race sim e2e chaos bench lint lint-py fmt fmt-check gen verify clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,7 +60,10 @@ sim: ## the seeded simulation of the scheduler, SEEDS=1000
 
 e2e: build ## real processes: kill -9, frozen workers, full disks, engines that go away
 	@scripts/need dockerd podman busybox
-	scripts/engine go test -json -count=1 -parallel 4 -timeout 30m ./test/attack ./test/e2e | $(REPORT) root
+	scripts/engine go test -json -count=1 -parallel 4 -timeout 30m ./test/attack ./test/e2e ./test/chaos | $(REPORT) root
+
+chaos: build ## random faults under a random workload, SEED=17 DURATION=5m WITHOUT=server_disk,upgrade
+	go test -count=1 -v -timeout 4h ./test/chaos -run '^TestChaos$$' -seed $(SEED) -duration $(DURATION) -without '$(WITHOUT)'
 
 bench: build ## the figures of docs/performance.md, beside the bare limits of this machine
 	@scripts/need dockerd docker busybox

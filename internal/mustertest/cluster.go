@@ -169,7 +169,7 @@ func begin(tb testing.TB, mode, data string) *Cluster {
 		tb.Skip("real processes are not for -short")
 	}
 	leaveNothing(tb, filepath.Join(data, "worker"))
-	c := &Cluster{tb: tb, mode: mode, Data: data, Addr: port(tb)}
+	c := &Cluster{tb: tb, mode: mode, Data: data, Addr: Port(tb)}
 	var err error
 	c.Client, err = client.New("http://"+c.Addr, AdminToken, client.Options{Patience: 30 * time.Second})
 	if err != nil {
