@@ -276,35 +276,6 @@ func (k *Kin) Reap() {
 	}
 }
 
-// KillLeftover ends what is left of an attempt whose shim is gone: the process group, if its
-// main process is still the recorded one, and every process with its mark. It
-// never touches a process that was given a recycled number. It returns an error if some
-// of it still lives after 5 seconds.
-func KillLeftover(p run.Pid) error {
-	if p.BootID != BootID() {
-		return nil // the machine was restarted: nothing is left
-	}
-	for range 50 {
-		found := false
-		if st, err := readStat(p.PID); p.PID > 1 && p.StartTicks != 0 && err == nil && st.start == p.StartTicks && st.state != 'Z' {
-			killGroup(p.PID)
-			readProcesses().killTree(st)
-			found = true
-		}
-		for _, pid := range allPIDs() {
-			if st, err := readStat(pid); err == nil && pid != os.Getpid() && st.state != 'Z' && marked(pid, p.Mark) {
-				readProcesses().killTree(st)
-				found = true
-			}
-		}
-		if !found {
-			return nil
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	return run.Failf("", "process %d of an earlier attempt does not end, even when killed", p.PID)
-}
-
 // kill kills one process unless its number was given to another one meanwhile.
 func kill(st stat) { signalTo(st, syscall.SIGKILL) }
 
@@ -389,20 +360,6 @@ func readSmall(path string, buf []byte) ([]byte, error) {
 	defer func() { _ = syscall.Close(fd) }()
 	n, err := syscall.Read(fd, buf)
 	return buf[:max(n, 0)], err
-}
-
-// marked reports whether an entry that begins with mark is in the environment with
-// which a process was started.
-func marked(pid int, mark string) bool {
-	if mark == "" {
-		return false
-	}
-	for entry := range bytes.SplitSeq(environ(pid), []byte{0}) {
-		if bytes.HasPrefix(entry, []byte(mark)) && (bytes.HasSuffix([]byte(mark), []byte("=")) || len(entry) == len(mark)) {
-			return true
-		}
-	}
-	return false
 }
 
 // environ is the environment with which a process was started, as far as it may be read. It waits
