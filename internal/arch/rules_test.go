@@ -38,15 +38,16 @@ var rules = map[string]rule{
 	"allow":  {ring: pure},
 	"series": {ring: pure},
 	"cid":    {ring: pure, third: []string{"github.com/ipfs/go-cid"}},
-	"sched":  {ring: pure, mine: []string{"place", "flow", "sched/effect", "sched/event", "sched/explain", "sched/gang", "sched/heap", "sched/judge", "sched/model", "sched/queue"}},
+	"sched":  {ring: pure, mine: []string{"place", "flow", "sched/effect", "sched/event", "sched/explain", "sched/gang", "sched/health", "sched/heap", "sched/judge", "sched/model", "sched/queue"}},
 
 	"sched/event":   {ring: pure},
+	"sched/health":  {ring: pure},
 	"sched/heap":    {ring: pure},
 	"sched/judge":   {ring: pure},
 	"sched/effect":  {ring: pure, mine: []string{"sched/gang"}},
 	"sched/explain": {ring: pure, mine: []string{"place", "sched/queue"}},
 	"sched/gang":    {ring: pure, mine: []string{"place", "sched/judge"}},
-	"sched/model":   {ring: pure, mine: []string{"flow", "place", "sched/effect", "sched/event", "sched/gang", "sched/heap", "sched/queue"}},
+	"sched/model":   {ring: pure, mine: []string{"flow", "place", "sched/effect", "sched/event", "sched/gang", "sched/health", "sched/heap", "sched/queue"}},
 	"sched/queue":   {ring: pure, mine: []string{"place", "sched/heap"}},
 
 	"store":   {ring: contract},
@@ -142,9 +143,12 @@ var rules = map[string]rule{
 	"agent/gpu/gputest":  {ring: testOnly},
 	"test/script":        {ring: testOnly},
 	"test/attack":        {ring: testOnly},
+	"test/chaos":         {ring: testOnly},
 	"test/e2e":           {ring: testOnly},
 	"test/load":          {ring: testOnly},
 	"test/ml":            {ring: testOnly},
+	"test/vm":            {ring: testOnly},
+	"testreport":         {ring: testOnly},
 	"sdk/python":         {ring: contract},
 }
 
