@@ -16,6 +16,7 @@ import (
 // A shim whose folder is deleted ends its tasks once no worker is connected, for the next one would not find it, and
 // then itself.
 func TestAShimWithoutAHomeEnds(t *testing.T) {
+	t.Parallel()
 	for name, remove := range map[string]func(h *home) error{
 		"the folder":   func(h *home) error { return os.RemoveAll(h.dir) },
 		"the socket":   func(h *home) error { return os.Remove(filepath.Join(h.dir, sockFile)) },
