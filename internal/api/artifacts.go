@@ -105,6 +105,6 @@ func (s *server) serveBlob(w http.ResponseWriter, r *http.Request, sha256, kind,
 	h.Set("Cache-Control", "private, no-cache")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
-	http.ServeContent(patient(w), r, "", time.Time{}, content)
+	http.ServeContent(patient(w, r), r, "", time.Time{}, content)
 	return nil
 }
