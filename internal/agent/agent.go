@@ -248,27 +248,29 @@ func (a *Agent) wait(ctx context.Context, most time.Duration, stop <-chan struct
 // start runs a task on a goroutine of its own.
 func (a *Agent) start(ctx context.Context, ex run.Executor, t *run.Task) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	at, why := a.roster.take(t.Attempt, t.Spec, t.Grant, cancel)
+	at, no := a.roster.take(t.Attempt, t.Spec, t.Grant, cancel)
 	if at == nil {
 		cancel(nil)
-		if why != "" {
-			a.roster.reject(t.Attempt, why)
+		t.ReleasePort()
+		if no != nil {
+			a.roster.refuse(no)
 		}
 		return
 	}
 	a.tasks.Go(func() {
 		defer cancel(nil)
+		defer t.ReleasePort()
 		a.execute(ctx, ex, t, at)
 	})
 }
 
 // runInline runs a task that takes no time on the goroutine of the session.
 func (a *Agent) runInline(ctx context.Context, ex run.Executor, t *run.Task) {
-	at, why := a.roster.take(t.Attempt, t.Spec, t.Grant, nil)
+	at, no := a.roster.take(t.Attempt, t.Spec, t.Grant, nil)
 	if at != nil {
 		a.execute(ctx, ex, t, at)
-	} else if why != "" {
-		a.roster.reject(t.Attempt, why)
+	} else if no != nil {
+		a.roster.refuse(no)
 	}
 }
 

@@ -464,7 +464,8 @@ func TestRefusals(t *testing.T) {
 		err  *muster.Error
 		want string
 	}{
-		"unknown key":      {muster.Errorf(muster.Unauthenticated, "no such key"), "start again with --token"},
+		"unknown key":      {muster.Errorf(muster.Unauthenticated, "no such key"), "start the worker again with --token"},
+		"removed":          {muster.Errorf(muster.Forbidden, "the key was revoked"), "delete "},
 		"another process":  {muster.Errorf(muster.Conflict, "another session took over"), "copies of one data dir"},
 		"another version":  {muster.Errorf(muster.Invalid, "link version 2"), "link version 2"},
 		"no muster server": {muster.Errorf(muster.NotFound, "the server answered 404"), "404"},

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
-	"strconv"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -61,12 +59,21 @@ func final(err error, known bool) bool {
 	}
 }
 
+// ErrUnknown is in the chain of Run's error if the server does not know this worker: it
+// lost its data, or is another server. A server that removed the worker says so
+// instead, which is Forbidden.
+var ErrUnknown = errors.New("the server does not know this worker")
+
 // refused says what to do about a server that does not want this worker.
 func (a *Agent) refused(err error) error {
 	switch muster.CodeOf(err) {
-	case muster.Unauthenticated, muster.Forbidden:
-		return muster.Errorf(muster.CodeOf(err),
-			"the server refuses this worker's key (%w): if the worker was removed, or the server lost its data, delete %s and start again with --token-file",
+	case muster.Unauthenticated:
+		return muster.Errorf(muster.Unauthenticated,
+			"%w (%w): if the server lost its data, or is another one, start the worker again with --token-file, and it joins again",
+			ErrUnknown, err)
+	case muster.Forbidden:
+		return muster.Errorf(muster.Forbidden,
+			"the server refuses this worker's key (%w): if the worker was removed and is to come back, delete %s and start again with --token-file",
 			err, a.cfg.identityPath())
 	case muster.Conflict:
 		return muster.Errorf(muster.Conflict,
@@ -119,7 +126,7 @@ func (s *session) hello() *link.Hello {
 		Version: link.Version, Worker: c.Identity.Worker, Name: c.Name, Build: c.Build, Labels: c.Labels, Price: c.Price, Address: c.Address,
 	}
 	var o *link.Offer
-	h.Held, o, s.since = s.agent.roster.hello()
+	h.Held, o, h.Constrained, s.since = s.agent.roster.hello()
 	h.Tags, h.Kinds, h.OwnKinds, h.Resources, h.Allow = o.Tags, o.Kinds, o.OwnKinds, o.Resources, o.Allow
 	return h
 }
@@ -219,15 +226,17 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 		a.roster.reject(as.Attempt, "this worker runs no containers")
 		return
 	}
-	if g := as.Gang; g != nil && g.Rank == 0 && spec.Kind != muster.KindNoop {
-		if err := meeting(ctx, g.Port); err != nil {
+	var port io.Closer
+	if g := as.Gang; g != nil && g.Rank == 0 && spec.Kind != muster.KindNoop && !a.roster.holds(as.Attempt) {
+		var err error
+		if port, err = meeting(g.Port); err != nil {
 			a.roster.reject(as.Attempt, err.Error())
 			return
 		}
 	}
 	t := &run.Task{
 		Attempt: as.Attempt, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
-		Checkpoint: as.Checkpoint, Gang: (*run.Gang)(as.Gang), Assigned: a.roster.clock(),
+		Checkpoint: as.Checkpoint, Gang: (*run.Gang)(as.Gang), Port: port, Assigned: a.roster.clock(),
 	}
 	for _, in := range as.Inputs {
 		t.Inputs = append(t.Inputs, run.Input(in))
@@ -239,15 +248,14 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 	}
 }
 
-// meeting holds that the port on which a gang is to meet here is free. Whoever takes
-// it from now on is told by the system.
-func meeting(ctx context.Context, port int) error {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", ":"+strconv.Itoa(port))
+// meeting takes the port on which a gang is to meet here, until the process of its first
+// member starts.
+func meeting(port int) (io.Closer, error) {
+	held, err := bindPort(port)
 	if err != nil {
-		return muster.Errorf(muster.Conflict, "port %d, on which the gang is to meet, is not free on this worker: %w", port, err)
+		return nil, muster.Errorf(muster.Conflict, "port %d, on which the gang is to meet, is not free on this worker: %w", port, err)
 	}
-	return l.Close()
+	return held, nil
 }
 
 // ping has the next frame ask for a sign of life, unless one just did.

@@ -38,15 +38,16 @@ var rules = map[string]rule{
 	"allow":  {ring: pure},
 	"series": {ring: pure},
 	"cid":    {ring: pure, third: []string{"github.com/ipfs/go-cid"}},
-	"sched":  {ring: pure, mine: []string{"place", "flow", "sched/effect", "sched/event", "sched/explain", "sched/gang", "sched/heap", "sched/judge", "sched/model", "sched/queue"}},
+	"sched":  {ring: pure, mine: []string{"place", "flow", "sched/effect", "sched/event", "sched/explain", "sched/gang", "sched/health", "sched/heap", "sched/judge", "sched/model", "sched/queue"}},
 
 	"sched/event":   {ring: pure},
+	"sched/health":  {ring: pure},
 	"sched/heap":    {ring: pure},
 	"sched/judge":   {ring: pure},
 	"sched/effect":  {ring: pure, mine: []string{"sched/gang"}},
 	"sched/explain": {ring: pure, mine: []string{"place", "sched/queue"}},
 	"sched/gang":    {ring: pure, mine: []string{"place", "sched/judge"}},
-	"sched/model":   {ring: pure, mine: []string{"flow", "place", "sched/effect", "sched/event", "sched/gang", "sched/heap", "sched/queue"}},
+	"sched/model":   {ring: pure, mine: []string{"flow", "place", "sched/effect", "sched/event", "sched/gang", "sched/health", "sched/heap", "sched/queue"}},
 	"sched/queue":   {ring: pure, mine: []string{"place", "sched/heap"}},
 
 	"store":   {ring: contract},
@@ -87,15 +88,16 @@ var rules = map[string]rule{
 
 	"agent/limit/cgroup":   {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
 	"agent/limit/landlock": {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
-	"agent/limit/netns":    {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
+	"agent/limit/netns":    {ring: adapter, mine: []string{"agent/run", "agent/shim/fault"}, third: []string{"golang.org/x/"}},
 
-	"agent/shim":        {ring: adapter, mine: []string{"agent/run", "agent/limit", "agent/limit/netns", "agent/shim/gate", "agent/shim/kin", "agent/shim/output", "agent/shim/vessel", "agent/shim/wire", "tasklog"}, third: []string{"golang.org/x/"}},
-	"agent/shim/vessel": {ring: adapter, mine: []string{"agent/run", "agent/docker", "agent/shim/kin"}, third: []string{"golang.org/x/"}},
+	"agent/shim":        {ring: adapter, mine: []string{"agent/run", "agent/limit", "agent/limit/netns", "agent/shim/fault", "agent/shim/gate", "agent/shim/kin", "agent/shim/output", "agent/shim/vessel", "agent/shim/wire", "tasklog"}, third: []string{"golang.org/x/"}},
+	"agent/shim/fault":  {ring: adapter},
+	"agent/shim/vessel": {ring: adapter, mine: []string{"agent/run", "agent/docker", "agent/shim/fault", "agent/shim/kin"}, third: []string{"golang.org/x/"}},
 	"agent/shim/gate":   {ring: adapter, mine: []string{"agent/run"}},
 	"agent/docker":      {ring: adapter, third: []string{"github.com/moby/moby/", "github.com/containerd/errdefs", "github.com/opencontainers/"}},
 	"agent/container":   {ring: adapter, mine: []string{"agent/run", "agent/docker", "agent/shim/gate", "agent/gpu", "allow"}},
 	"agent/shim/kin":    {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
-	"agent/shim/output": {ring: adapter, mine: []string{"agent/run", "tasklog"}, third: []string{"golang.org/x/"}},
+	"agent/shim/output": {ring: adapter, mine: []string{"agent/run", "agent/shim/fault", "tasklog"}, third: []string{"golang.org/x/"}},
 	"agent/shim/wire":   {ring: adapter, mine: []string{"agent/run", "tasklog"}, third: []string{"golang.org/x/"}},
 	"agent/meter":       {ring: adapter, mine: []string{"agent/run", "agent/gpu", "series"}, third: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
 	"agent/guard":       {ring: adapter, mine: []string{"agent/run", "agent/gpu"}, third: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
@@ -145,6 +147,8 @@ var rules = map[string]rule{
 	"test/e2e":           {ring: testOnly},
 	"test/load":          {ring: testOnly},
 	"test/ml":            {ring: testOnly},
+	"test/vm":            {ring: testOnly},
+	"testreport":         {ring: testOnly},
 	"sdk/python":         {ring: contract},
 }
 

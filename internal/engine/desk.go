@@ -37,7 +37,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 		err = st.Apply(now, event.Joined{Worker: muster.Worker{
 			ID: h.Worker, Name: h.Name, Version: h.Build, Tags: h.Tags, Labels: h.Labels,
 			Kinds: h.Kinds, OwnKinds: h.OwnKinds, Price: h.Price, Resources: h.Resources, Address: h.Address, Allow: h.Allow,
-		}, Held: h.Held})
+		}, Held: h.Held, Constrained: h.Constrained})
 		if err != nil {
 			return l, err
 		}
@@ -190,7 +190,7 @@ func (s *session) events(f *link.ToServer, saved []link.Saved) []event.Event {
 		events = append(events, event.Accepted{Worker: s.worker, Attempt: a})
 	}
 	for _, r := range f.Rejected {
-		events = append(events, event.Rejected{Worker: s.worker, Attempt: r.Attempt, Message: r.Message})
+		events = append(events, event.Rejected{Worker: s.worker, Attempt: r.Attempt, Message: r.Message, Constrained: r.Constrained})
 	}
 	for _, a := range f.Started {
 		events = append(events, event.Started{Worker: s.worker, Attempt: a.Attempt, At: a.At})

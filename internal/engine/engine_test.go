@@ -233,6 +233,39 @@ func TestFailedCommit(t *testing.T) {
 	}
 }
 
+// TestUndetermined has a caller give up while what it asked for is written: the answer
+// differs from that to what was not done.
+func TestUndetermined(t *testing.T) {
+	r := start(t)
+	r.fault.Delay(300 * time.Millisecond)
+	for try := 1; ; try++ { // it may be done before the caller gives up
+		ctx, cancel := context.WithCancel(t.Context())
+		before := r.fault.Commits()
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.Submit(ctx, spec(1), store.Idempotency{Owner: "me"})
+			done <- err
+		}()
+		for r.fault.Commits() == before {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		err := <-done
+		if err == nil && try < 100 {
+			continue
+		}
+		if muster.CodeOf(err) != muster.Undetermined {
+			t.Errorf("a caller that gave up during the commit got %v", err)
+		}
+		break
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.Submit(ctx, spec(1), store.Idempotency{Owner: "me"}); muster.CodeOf(err) != muster.Unavailable && muster.CodeOf(err) != muster.Undetermined {
+		t.Errorf("a caller that had given up got %v", err)
+	}
+}
+
 // eventually submits until the engine has reloaded.
 func (r *rig) eventually(t *testing.T) muster.JobID {
 	t.Helper()

@@ -85,6 +85,8 @@ type Hello struct {
 	Allow     *muster.Allow      `json:"allow,omitempty"`     // what its owner lets tasks have; absent means all
 	Address   string             `json:"address,omitempty"`   // at which other workers reach it; "" means where the server sees it
 	Held      []muster.AttemptID `json:"held,omitempty"`      // running here, or finished with a report that is not acknowledged
+
+	Constrained string `json:"constrained,omitempty"` // why it takes no tasks yet, as in Ready; "" if it does
 }
 
 // Welcome answers Hello.
@@ -162,8 +164,9 @@ type Cancel struct {
 
 // Rejected says that the worker will not run an attempt.
 type Rejected struct {
-	Attempt muster.AttemptID `json:"attempt"`
-	Message string           `json:"message"`
+	Attempt     muster.AttemptID `json:"attempt"`
+	Message     string           `json:"message"`
+	Constrained bool             `json:"constrained,omitempty"` // it takes nothing for now: once it is Ready it may be offered the same task again
 }
 
 // Started says that an attempt's process runs, or its work has begun.

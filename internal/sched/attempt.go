@@ -56,7 +56,9 @@ func (s *State) reject(now muster.Time, ev event.Rejected) error {
 		t.Rejections = 0
 	}
 	said := judge.Clip(ev.Message)
-	t.Avoid = append(t.Avoid.Now(now), queue.Shun{Worker: &w.Worker, Until: now.Add(shunnedFor), Said: said})
+	if !ev.Constrained {
+		t.Avoid = append(t.Avoid.Now(now), queue.Shun{Worker: &w.Worker, Until: now.Add(shunnedFor), Said: said})
+	}
 	s.end(now, t, judge.Ending{Outcome: muster.AttemptRejected, Reason: muster.Rejected, Message: said, Free: !counts, At: now})
 	return nil
 }

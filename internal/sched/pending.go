@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/muster-dev/muster"
@@ -120,5 +121,5 @@ func (s *State) publishJob(now muster.Time, j *model.Job) {
 }
 
 func (s *State) publishWorker(now muster.Time, w *model.Worker) {
-	s.out.events = append(s.out.events, effect.WorkerEvent(now, &w.Row, w.Constrained))
+	s.out.events = append(s.out.events, effect.WorkerEvent(now, &w.Row, cmp.Or(w.Constrained, w.Health.Closed(now))))
 }

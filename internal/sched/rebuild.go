@@ -40,7 +40,7 @@ func Rebuild(cfg Config, now muster.Time, snap muster.Snapshot) (*State, error) 
 		s.resume(now, s.jobs[row.ID])
 	}
 	for _, w := range s.order {
-		s.armWorker(w)
+		s.armWorker(now, w)
 	}
 	s.settle(now)
 	return s, s.Check()

@@ -7,6 +7,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
 	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched/health"
 	"github.com/muster-dev/muster/internal/sched/heap"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
@@ -110,6 +111,7 @@ type Task struct {
 
 	Rejections int           // in a row
 	Avoid      queue.Shunned // workers that rejected it a moment ago, or failed it
+	FailedOn   []*Worker     // workers on which attempts failed by the fleet's fault; see sched.State.crashLimit
 }
 
 // Reported is what a task's row says of its progress.
@@ -164,6 +166,8 @@ type Worker struct {
 	Seen        muster.Time // last sign of life
 	Joined      muster.Time // start of the session
 	Load        *muster.Load
+	Health      health.Record
+	Avoided     bool // as was said last: Health closes it
 	Timer       heap.Timer
 	Dirty       bool
 }
