@@ -170,7 +170,7 @@ func (ex *execution) fail(reason muster.Reason) {
 // succeed has an execution end well after so long.
 func (ex *execution) succeed(after time.Duration) {
 	ex.endAt = ex.started.Add(muster.Duration(after))
-	ex.report = muster.Report{Attempt: ex.attempt, StartedAt: ex.started, Outcome: muster.AttemptSucceeded}
+	ex.report = muster.Report{Attempt: ex.attempt, StartedAt: ex.started, Outcome: muster.AttemptSucceeded, Result: []byte(resultOf(ex.attempt.N))}
 }
 
 // step ends what is due and returns reports; it also kills what outlived its
