@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -190,18 +191,18 @@ func TestALeaseBeginsWithTheContactBeforeTheAssignment(t *testing.T) {
 		t := w.t
 		w.desk.away(true)
 		time.Sleep(10 * time.Second)
-		var why error
+		ctx, cancel := context.WithCancelCause(t.Context())
 		spec := &muster.TaskSpec{Disconnect: muster.Disconnect{Grace: muster.Duration(15 * time.Second)}}
-		_, no := w.agent.roster.take(attemptID(0), spec, muster.Grant{Slots: 1}, func(cause error) { why = cause })
+		_, no := w.agent.roster.take(attemptID(0), spec, muster.Grant{Slots: 1}, cancel)
 		if no != nil {
 			t.Fatalf("rejected: %s", no.Message)
 		}
 		time.Sleep(3 * time.Second)
-		if why != nil {
-			t.Errorf("13 s after the last contact, with a lease of 15 s: %v", why)
+		if ctx.Err() != nil {
+			t.Errorf("13 s after the last contact, with a lease of 15 s: %v", context.Cause(ctx))
 		}
 		time.Sleep(4 * time.Second)
-		if why != errLeaseEnded {
+		if why := context.Cause(ctx); why != errLeaseEnded { //nolint:errorlint // it is this very error
 			t.Errorf("17 s after the last contact, with a lease of 15 s: %v", why)
 		}
 		w.agent.roster.finish(w.agent.roster.held[attemptID(0)], &muster.Report{Outcome: muster.AttemptLost})
