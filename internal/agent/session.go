@@ -106,7 +106,7 @@ func (s *session) hello() *link.Hello {
 		Version: link.Version, Worker: c.Identity.Worker, Name: c.Name, Build: c.Build, Labels: c.Labels, Price: c.Price, Address: c.Address,
 	}
 	var o *link.Offer
-	h.Held, o, s.since = s.agent.roster.hello()
+	h.Held, h.Stale, o, s.since = s.agent.roster.hello()
 	h.Tags, h.Kinds, h.OwnKinds, h.Resources, h.Allow = o.Tags, o.Kinds, o.OwnKinds, o.Resources, o.Allow
 	return h
 }

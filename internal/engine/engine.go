@@ -32,6 +32,7 @@ type Publisher interface {
 type Logs interface {
 	Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error)
 	Size(ctx context.Context, a muster.AttemptID) (int64, error)
+	SetAside(ctx context.Context, a muster.AttemptID) (bool, error)
 }
 
 // Blobs is where saved checkpoints are looked up.
@@ -57,6 +58,7 @@ type Engine struct {
 	inbox *inbox
 	start time.Time
 	ready chan struct{}
+	first muster.JobID // the first job number that this process may give out; Run's goroutine
 
 	mu       sync.Mutex
 	sessions map[muster.WorkerID]*session
@@ -98,7 +100,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		}
 		if err == nil {
 			if !loaded {
-				loaded = true
+				loaded, e.first = true, st.NextJob()
 				close(e.ready)
 			}
 			var commits int
@@ -195,7 +197,11 @@ func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) er
 	st.Place(now)
 	fx := st.Take()
 	if !fx.Rows.Empty() || len(b.keys) > 0 {
-		if err := e.cfg.Store.Commit(context.WithoutCancel(ctx), &store.Batch{Rows: fx.Rows, Keys: b.keys}); err != nil {
+		err := e.clearLogs(context.WithoutCancel(ctx), fx.Sends)
+		if err == nil {
+			err = e.cfg.Store.Commit(context.WithoutCancel(ctx), &store.Batch{Rows: fx.Rows, Keys: b.keys})
+		}
+		if err != nil {
 			for i, l := range letters {
 				if b.refused[i] != nil {
 					l.done(b.refused[i])

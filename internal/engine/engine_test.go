@@ -52,12 +52,25 @@ type rig struct {
 	fault *faulty.Writer
 	logs  *tasklog.Dir
 	blobs *blob.Dir
+	dir   string
+	stop  func()
 }
 
 func start(t *testing.T) *rig {
 	t.Helper()
-	dir := t.TempDir()
-	st, err := sqlite.Open(t.Context(), filepath.Join(dir, "muster.db"))
+	return startIn(t, t.TempDir())
+}
+
+// restart stops the engine and returns one over the same files.
+func (r *rig) restart(t *testing.T) *rig {
+	t.Helper()
+	r.stop()
+	return startIn(t, r.dir)
+}
+
+func startIn(t *testing.T, dir string) *rig {
+	t.Helper()
+	st, err := sqlite.Open(t.Context(), filepath.Join(dir, "muster.db"), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +82,7 @@ func start(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{store: st, fault: faulty.New(st), logs: logs, blobs: blobs}
+	r := &rig{store: st, fault: faulty.New(st), logs: logs, blobs: blobs, dir: dir}
 	r.Engine = engine.New(engine.Config{
 		Store: halves{r.fault, st}, Logs: logs, Blobs: blobs, Events: notify.New("test"),
 		Sched: sched.Config{Heartbeat: muster.Duration(time.Second), Silent: muster.Duration(time.Hour)}, Log: slog.New(slog.DiscardHandler),
@@ -81,13 +94,14 @@ func start(t *testing.T) *rig {
 			t.Errorf("the engine ended: %v", err)
 		}
 	})
-	t.Cleanup(func() {
+	r.stop = func() {
 		cancel()
 		running.Wait()
 		if err := st.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
-	})
+	}
+	t.Cleanup(r.stop)
 	<-r.Ready()
 	return r
 }

@@ -63,7 +63,7 @@ func (s *Server) Start(tb testing.TB) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var err error
-	s.Store, err = sqlite.Open(ctx, filepath.Join(s.dir, "muster.db"))
+	s.Store, err = sqlite.Open(ctx, filepath.Join(s.dir, "muster.db"), sqlite.Options{})
 	must(tb, err)
 	s.Logs, err = tasklog.OpenDir(filepath.Join(s.dir, "logs"))
 	must(tb, err)
