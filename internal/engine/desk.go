@@ -20,13 +20,15 @@ type session struct {
 	ended  atomic.Bool // no more words: taken over, or the state was lost
 	refs   groupRefs   // engine's goroutine
 	own    *owned
-	room   chan struct{} // holds a token for each frame that waits to be decided
+
+	uploaded map[string]struct{} // blobs that the worker uploaded, of those that it named; the goroutine that calls Handle
+	room     chan struct{}       // holds a token for each frame that waits to be decided
 }
 
 var _ link.Desk = (*Engine)(nil)
 
 func (e *Engine) newSession(w muster.WorkerID, post func(*link.ToWorker)) *session {
-	return &session{engine: e, worker: w, post: post, refs: newGroupRefs(), own: newOwned(), room: make(chan struct{}, maxFrames)}
+	return &session{engine: e, worker: w, post: post, refs: newGroupRefs(), own: newOwned(), uploaded: map[string]struct{}{}, room: make(chan struct{}, maxFrames)}
 }
 
 // Open starts the session of the worker that said hello.
@@ -155,6 +157,9 @@ func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 	}
 	saved, err := s.checkSaved(ctx, f.Saved)
 	if err != nil {
+		return err
+	}
+	if err := s.checkNamed(ctx, f); err != nil {
 		return err
 	}
 	events := s.events(f, saved)

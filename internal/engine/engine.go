@@ -14,13 +14,14 @@ import (
 )
 
 // Store is what the engine needs of the store: it alone writes, and it reads
-// ended tasks when they are to be retried, and whose an attempt was.
+// ended tasks when they are to be retried, whose an attempt was, and what a worker uploaded.
 type Store interface {
 	store.Writer
 	Job(ctx context.Context, id muster.JobID) (muster.Job, error)
 	Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error)
 	Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error)
 	Idempotent(ctx context.Context, owner, key string) (store.Idempotency, bool, error)
+	Ungranted(ctx context.Context, h store.Holder, sha256 []string) ([]string, error)
 }
 
 // Publisher is told every committed change. Publish must not block.
@@ -39,6 +40,7 @@ type Logs interface {
 type Blobs interface {
 	Stat(ctx context.Context, sha256 string) (int64, error)
 	Open(ctx context.Context, sha256 string) (io.ReadSeekCloser, error)
+	SetAside(ctx context.Context, sha256 string) error
 }
 
 // Config is what an Engine is made of.
@@ -62,6 +64,9 @@ type Engine struct {
 
 	mu       sync.Mutex
 	sessions map[muster.WorkerID]*session
+	reaches  map[muster.WorkerID]*reach
+
+	trees trees
 }
 
 // New makes an engine that does nothing until Run.
@@ -72,6 +77,8 @@ func New(cfg Config) *Engine {
 		start:    time.Now(),
 		ready:    make(chan struct{}),
 		sessions: map[muster.WorkerID]*session{},
+		reaches:  map[muster.WorkerID]*reach{},
+		trees:    trees{blobs: cfg.Blobs, known: map[string][]store.Blob{}},
 	}
 }
 

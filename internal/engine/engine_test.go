@@ -44,6 +44,10 @@ func (h halves) Idempotent(ctx context.Context, owner, key string) (store.Idempo
 	return h.read.Idempotent(ctx, owner, key)
 }
 
+func (h halves) Ungranted(ctx context.Context, holder store.Holder, sha256 []string) ([]string, error) {
+	return h.read.Ungranted(ctx, holder, sha256)
+}
+
 // rig is an engine over a real store.
 type rig struct {
 	*engine.Engine

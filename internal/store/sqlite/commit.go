@@ -93,7 +93,7 @@ func (s *Store) write(b *store.Batch) error {
 		if err := s.writeTask(&b.Tasks[i]); err != nil {
 			return err
 		}
-		if err := w.putContents(b.Tasks[i].ID.Job, b.Tasks[i].Artifacts); err != nil {
+		if err := w.putArtifacts(b.Tasks[i].ID.Job, b.Tasks[i].Artifacts); err != nil {
 			return err
 		}
 	}
@@ -101,7 +101,7 @@ func (s *Store) write(b *store.Batch) error {
 		if err := w.exec(putAttempt, func(p *params) { p.attempt(&b.Attempts[i]) }); err != nil {
 			return err
 		}
-		if err := w.putContents(b.Attempts[i].ID.Task.Job, b.Attempts[i].Artifacts); err != nil {
+		if err := w.putArtifacts(b.Attempts[i].ID.Task.Job, b.Attempts[i].Artifacts); err != nil {
 			return err
 		}
 	}
