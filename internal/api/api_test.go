@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -164,18 +163,6 @@ func TestWorkerKeys(t *testing.T) {
 	}
 	status(t, s, request{method: "POST", path: "/link/v1/join", token: joined.Key, body: `{"name":"box"}`}, http.StatusForbidden)
 	status(t, s, request{method: "POST", path: "/link/v1/join", body: `{"name":"a/b"}`}, http.StatusBadRequest)
-
-	// The session ends with the key.
-	w := s.Worker(t, joined.Worker)
-	keys, err := s.Store.ListKeys(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := slices.IndexFunc(keys, func(k store.Key) bool { return k.Worker == joined.Worker })
-	status(t, s, request{method: "DELETE", path: "/api/v1/keys/" + keys[i].ID}, http.StatusNoContent)
-	if code := w.Farewell(); code != muster.Forbidden {
-		t.Errorf("the worker whose key was revoked was told %q", code)
-	}
 }
 
 func TestBlobUploads(t *testing.T) {

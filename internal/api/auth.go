@@ -10,7 +10,6 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
-	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -19,6 +18,7 @@ type contextKey int
 const (
 	principalKey contextKey = iota
 	requestKey
+	grantKey
 )
 
 // principalOf returns who asks. In a request that needs no key it is nobody.
@@ -41,16 +41,22 @@ func LinkedWorker(r *http.Request) (muster.WorkerID, error) {
 }
 
 // authenticated puts the caller into the context of every request, and refuses
-// requests without a valid key except those for the documentation and for health.
+// requests without a valid key except those for the documentation and for health. A request ends
+// with its key.
 func (s *server) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if needsKey(r.URL.Path) {
-			p, err := s.keyring.principal(r.Context(), auth.Bearer(r.Header.Get("Authorization")))
+			p, g, err := s.keyring.principal(r.Context(), auth.Bearer(r.Header.Get("Authorization")))
 			if err != nil {
 				s.refuse(w, r, err)
 				return
 			}
-			r = r.WithContext(context.WithValue(r.Context(), principalKey, p))
+			ctx, release := g.bind(context.WithValue(context.WithValue(r.Context(), principalKey, p), grantKey, g))
+			defer release()
+			r = r.WithContext(ctx)
+			if !isLink(r.URL.Path) {
+				defer g.interrupt(w)()
+			}
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey, r)))
 	})
@@ -60,7 +66,7 @@ func needsKey(path string) bool {
 	if path == pathOpenAPI {
 		return false
 	}
-	return strings.HasPrefix(path, wire.Prefix+"/") || strings.HasPrefix(path, pathIPFS) || path == link.PathSocket || strings.HasPrefix(path, link.PathSocket+"/")
+	return strings.HasPrefix(path, wire.Prefix+"/") || strings.HasPrefix(path, pathIPFS) || isLink(path)
 }
 
 const (
@@ -74,9 +80,10 @@ const (
 type keyring struct {
 	keys store.Keys
 
-	mu    sync.Mutex
-	epoch int // counts revocations: what was read before one is not remembered after it
-	found map[string]cachedKey
+	mu     sync.Mutex
+	epoch  int // counts revocations: what was read before one is not remembered after it
+	found  map[string]cachedKey
+	grants map[string]*grant // of keys that were used, by id, until they are revoked or expire
 }
 
 type cachedKey struct {
@@ -84,58 +91,89 @@ type cachedKey struct {
 	until time.Time
 }
 
-func newKeyring(keys store.Keys) *keyring { return &keyring{keys: keys, found: map[string]cachedKey{}} }
+func newKeyring(keys store.Keys) *keyring {
+	return &keyring{keys: keys, found: map[string]cachedKey{}, grants: map[string]*grant{}}
+}
 
-// principal returns whose a token is, or an Unauthenticated error.
-func (k *keyring) principal(ctx context.Context, token string) (auth.Principal, error) {
+// principal returns whose a token is, with what ends when its key does, or an Unauthenticated error.
+func (k *keyring) principal(ctx context.Context, token string) (auth.Principal, *grant, error) {
 	if token == "" {
-		return auth.Principal{}, muster.Errorf(muster.Unauthenticated,
-			"this needs an API key: send it as \"Authorization: Bearer mst_…\" (the command line takes --token or MUSTER_TOKEN)")
+		return auth.Principal{}, nil, muster.Errorf(muster.Unauthenticated,
+			"this needs an API key: send it as \"Authorization: Bearer mst_…\" (the command line takes --token-file or MUSTER_TOKEN)")
 	}
-	key, err := k.find(ctx, auth.Hash(token))
+	key, g, err := k.find(ctx, auth.Hash(token))
 	if muster.CodeOf(err) == muster.NotFound {
-		return auth.Principal{}, muster.Errorf(muster.Unauthenticated, "the API key is not known here: it was revoked, or is of another server")
+		return auth.Principal{}, nil, muster.Errorf(muster.Unauthenticated, "the API key is not known here: it was revoked, or is of another server")
 	}
 	if err != nil {
-		return auth.Principal{}, err
+		return auth.Principal{}, nil, err
 	}
-	if key.ExpiresAt != 0 && muster.TimeOf(time.Now()) >= key.ExpiresAt {
-		return auth.Principal{}, muster.Errorf(muster.Unauthenticated, "the API key %q ended at %s: ask for a new one", key.Name, key.ExpiresAt)
-	}
-	return auth.Principal{KeyID: key.ID, Name: key.Name, Role: auth.Role(key.Role), Project: key.Project, Worker: key.Worker}, nil
+	return auth.Principal{KeyID: key.ID, Name: key.Name, Role: auth.Role(key.Role), Project: key.Project, Worker: key.Worker}, g, nil
 }
 
-func (k *keyring) find(ctx context.Context, hash string) (store.Key, error) {
-	now := time.Now()
-	k.mu.Lock()
-	c, ok := k.found[hash]
-	epoch := k.epoch
-	k.mu.Unlock()
-	if ok && now.Before(c.until) {
-		return c.key, nil
-	}
-	key, err := k.keys.KeyByHash(ctx, hash)
-	if err != nil {
-		return store.Key{}, err
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.epoch == epoch {
-		if len(k.found) >= cachedKeys {
-			clear(k.found)
+// find returns a key that has not expired, and its grant. A key that is revoked meanwhile is looked
+// up again, so that no grant is returned which its revocation did not see.
+func (k *keyring) find(ctx context.Context, hash string) (store.Key, *grant, error) {
+	for {
+		k.mu.Lock()
+		c, ok := k.found[hash]
+		epoch := k.epoch
+		if ok && time.Now().Before(c.until) {
+			defer k.mu.Unlock()
+			return k.granted(c.key)
 		}
-		k.found[hash] = cachedKey{key: key, until: now.Add(cachedFor)}
+		k.mu.Unlock()
+		key, err := k.keys.KeyByHash(ctx, hash)
+		if err != nil {
+			return store.Key{}, nil, err
+		}
+		k.mu.Lock()
+		if k.epoch == epoch {
+			defer k.mu.Unlock()
+			if len(k.found) >= cachedKeys {
+				clear(k.found)
+			}
+			k.found[hash] = cachedKey{key: key, until: time.Now().Add(cachedFor)}
+			return k.granted(key)
+		}
+		k.mu.Unlock()
 	}
-	return key, nil
 }
 
-// revoke deletes a key for good.
-func (k *keyring) revoke(ctx context.Context, id string) error {
+// granted returns a key with its grant. The caller holds mu.
+func (k *keyring) granted(key store.Key) (store.Key, *grant, error) {
+	if key.ExpiresAt != 0 && muster.TimeOf(time.Now()) >= key.ExpiresAt {
+		return store.Key{}, nil, errExpired(key)
+	}
+	g := k.grants[key.ID]
+	if g == nil {
+		g = newGrant(key, func() { k.drop(key.ID, errExpired(key)) })
+		k.grants[key.ID] = g
+	}
+	return key, g, nil
+}
+
+// drop ends the grant of a key, if there is one.
+func (k *keyring) drop(id string, why error) {
+	k.mu.Lock()
+	g := k.grants[id]
+	delete(k.grants, id)
+	k.mu.Unlock()
+	if g != nil {
+		g.stop(why)
+	}
+}
+
+// revoke deletes a key for good, and ends what it opened. name is for those who are told.
+func (k *keyring) revoke(ctx context.Context, id, name string) error {
 	err := k.keys.DeleteKey(ctx, id)
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.epoch++
 	clear(k.found)
+	k.mu.Unlock()
+	if err == nil || muster.CodeOf(err) == muster.NotFound {
+		k.drop(id, errRevoked(name))
+	}
 	return err
 }
 

@@ -116,7 +116,7 @@ func (s *server) putBlob(w http.ResponseWriter, r *http.Request, in *putBlobInpu
 	}
 	to := s.uploads(r.Context())
 	limited := http.MaxBytesReader(w, r.Body, maxBlob-in.Offset)
-	err = to.Put(r.Context(), in.SHA256, in.Offset, &patientReader{Reader: limited, rc: http.NewResponseController(w)})
+	err = to.Put(r.Context(), in.SHA256, in.Offset, &patientReader{Reader: limited, ctx: r.Context(), rc: http.NewResponseController(w)})
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge()
 	}

@@ -24,8 +24,6 @@ type Engine interface {
 	Explain(ctx context.Context, t muster.TaskID) (explain.Explanation, error)
 	// Plan says where the first task of each stage would run if it were submitted now.
 	Plan(ctx context.Context, s *muster.Spec) ([]explain.Explanation, error)
-	// Disconnect ends the session of a worker whose key was revoked, if it has one.
-	Disconnect(w muster.WorkerID)
 	// Workers lists all workers with what is only in memory: free resources, load.
 	Workers(ctx context.Context) ([]muster.Worker, error)
 }

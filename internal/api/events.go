@@ -36,7 +36,7 @@ func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsI
 		return (job == 0 || jobOf(e) == job) && (len(in.Type) == 0 || slices.Contains(in.Type, string(e.Type)))
 	}
 	sub := s.Events.Subscribe(in.Last, want)
-	out, err := openEvents(w)
+	out, err := openEvents(w, r)
 	for err == nil {
 		err = s.passEvents(ctx, out, sub)
 	}

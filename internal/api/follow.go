@@ -44,7 +44,7 @@ func (f *follower) serve(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	f.changes = f.Events.Subscribe("", f.concerned)
 	var err error
-	if f.out, err = openEvents(w); err == nil {
+	if f.out, err = openEvents(w, r); err == nil {
 		err = f.run(ctx)
 	}
 	if err != nil && ctx.Err() == nil {

@@ -94,13 +94,14 @@ func (s *server) revokeKey(ctx context.Context, in *keyPath) (*struct{}, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := s.keyring.revoke(ctx, in.Key); err != nil {
-		return nil, err
-	}
+	name := in.Key
 	for _, k := range keys {
-		if k.ID == in.Key && k.Worker != "" {
-			s.Engine.Disconnect(k.Worker)
+		if k.ID == in.Key {
+			name = k.Name
 		}
+	}
+	if err := s.keyring.revoke(ctx, in.Key, name); err != nil {
+		return nil, err
 	}
 	return nil, nil //nolint:nilnil // huma's form of an answer without a body
 }

@@ -222,7 +222,7 @@ func (s *server) writeLog(w http.ResponseWriter, r *http.Request, at logPlace, s
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
-	out := patient(w)
+	out := patient(w, r)
 	begun := false
 	err := s.records(r.Context(), at, func(rec tasklog.Record, _ int64) error {
 		if !wanted(stream, rec) {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,17 +20,17 @@ const (
 
 // eventStream writes server-sent events.
 type eventStream struct {
-	w  io.Writer
+	w  *patientWriter
 	rc *http.ResponseController
 }
 
 // openEvents begins the answer.
-func openEvents(w http.ResponseWriter) (*eventStream, error) {
+func openEvents(w http.ResponseWriter, r *http.Request) (*eventStream, error) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // for reverse proxies
-	es := &eventStream{w: w, rc: http.NewResponseController(w)}
+	es := &eventStream{w: patient(w, r), rc: http.NewResponseController(w)}
 	return es, es.beat()
 }
 
@@ -54,9 +55,6 @@ func (es *eventStream) event(name, id string, data any) error {
 func (es *eventStream) flush() error { return es.send("", true) }
 
 func (es *eventStream) send(text string, flush bool) error {
-	if err := es.rc.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		return fmt.Errorf("set deadline: %w", err)
-	}
 	if _, err := io.WriteString(es.w, text); err != nil {
 		return err
 	}
@@ -66,32 +64,47 @@ func (es *eventStream) send(text string, flush bool) error {
 	return nil
 }
 
-// patientWriter gives each write of a long answer its own deadline.
+// patientWriter gives each write of a long answer its own deadline, until its request ends.
 type patientWriter struct {
 	http.ResponseWriter
-	rc *http.ResponseController
+	ctx context.Context //nolint:containedctx // of the request that it answers
+	rc  *http.ResponseController
 }
 
-func patient(w http.ResponseWriter) *patientWriter {
-	return &patientWriter{ResponseWriter: w, rc: http.NewResponseController(w)}
+func patient(w http.ResponseWriter, r *http.Request) *patientWriter {
+	return &patientWriter{ResponseWriter: w, ctx: r.Context(), rc: http.NewResponseController(w)}
 }
 
+// Write looks at the context after it has set the deadline: one that ended before has set a
+// deadline that this one replaced (see grant.interrupt).
 func (p *patientWriter) Write(b []byte) (int, error) {
 	if err := p.rc.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return 0, fmt.Errorf("set deadline: %w", err)
 	}
+	if p.ctx.Err() != nil {
+		return 0, context.Cause(p.ctx)
+	}
 	return p.ResponseWriter.Write(b)
 }
 
-// patientReader gives each read of a long request its own deadline.
+// patientReader gives each read of a long request its own deadline, until the request ends.
 type patientReader struct {
 	io.Reader
-	rc *http.ResponseController
+	ctx context.Context //nolint:containedctx // of the request that it reads
+	rc  *http.ResponseController
 }
 
+// Read looks at the context after it has set the deadline, as patientWriter.Write does.
 func (p *patientReader) Read(b []byte) (int, error) {
 	if err := p.rc.SetReadDeadline(time.Now().Add(readTimeout)); err != nil {
 		return 0, fmt.Errorf("set deadline: %w", err)
 	}
-	return p.Reader.Read(b)
+	if p.ctx.Err() != nil {
+		return 0, context.Cause(p.ctx)
+	}
+	n, err := p.Reader.Read(b)
+	if err != nil && p.ctx.Err() != nil {
+		err = context.Cause(p.ctx)
+	}
+	return n, err
 }

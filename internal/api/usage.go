@@ -61,7 +61,7 @@ func (s *server) getUsage(w http.ResponseWriter, r *http.Request, in *usageInput
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = patient(w).Write(append(body, '\n')) // a caller who left does not read it
+	_, _ = patient(w, r).Write(append(body, '\n')) // a caller who left does not read it
 	return nil
 }
 

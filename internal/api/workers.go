@@ -39,6 +39,7 @@ func (s *server) listWorkers(ctx context.Context, _ *struct{}) (*body[wire.Worke
 	if err != nil {
 		return nil, err
 	}
+	ws = slices.Clone(ws) // the engine's list is shared
 	for i := range ws {
 		ws[i].Tasks = nil
 	}
@@ -50,6 +51,7 @@ func (s *server) getWorker(ctx context.Context, in *WorkerPath) (*body[muster.Wo
 	if err != nil {
 		return nil, err
 	}
+	w.Tasks = slices.Clone(w.Tasks) // the engine's list is shared
 	slices.SortFunc(w.Tasks, func(a, b muster.TaskID) int { return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Num, b.Num)) })
 	return answer(w), nil
 }
@@ -153,10 +155,9 @@ func (s *server) removeWorker(ctx context.Context, in *WorkerPath) (*struct{}, e
 		if k.Worker != w.ID {
 			continue
 		}
-		if err := s.keyring.revoke(ctx, k.ID); err != nil && muster.CodeOf(err) != muster.NotFound {
+		if err := s.keyring.revoke(ctx, k.ID, k.Name); err != nil && muster.CodeOf(err) != muster.NotFound {
 			return nil, err
 		}
 	}
-	s.Engine.Disconnect(w.ID)
 	return nil, nil //nolint:nilnil // huma's form of an answer without a body
 }

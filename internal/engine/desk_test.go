@@ -181,21 +181,6 @@ func TestALogThatIsThereIsSetAside(t *testing.T) {
 	}
 }
 
-// TestDisconnect ends the session of a worker that is not let in any more.
-func TestDisconnect(t *testing.T) {
-	r := start(t)
-	p := r.connect(t)
-	r.Disconnect("w2") // nobody
-	r.Disconnect("w1")
-	bye := p.next(t, "a goodbye", func(f *link.ToWorker) bool { return f.Goodbye != nil })
-	if bye.Goodbye.Code != muster.Forbidden {
-		t.Errorf("goodbye is %+v", bye.Goodbye)
-	}
-	if err := p.Handle(t.Context(), &link.ToServer{Renew: &link.Renew{}}); err == nil {
-		t.Error("the session still takes frames")
-	}
-}
-
 // TestWhatAnOwnerAllowsIsKept says it in a hello and takes it back in an offer. It is
 // on disk by then, so that a restarted server knows it before the worker is back.
 func TestWhatAnOwnerAllowsIsKept(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/store"
 )
@@ -62,6 +63,10 @@ type Engine struct {
 	ready chan struct{}
 	first muster.JobID // the first job number that this process may give out; Run's goroutine
 
+	observers  []*observer // for the engine's goroutine only
+	latest     latest
+	logTrouble trouble
+
 	mu       sync.Mutex
 	sessions map[muster.WorkerID]*session
 	reaches  map[muster.WorkerID]*reach
@@ -76,6 +81,7 @@ func New(cfg Config) *Engine {
 		inbox:    newInbox(),
 		start:    time.Now(),
 		ready:    make(chan struct{}),
+		latest:   latest{of: map[muster.TaskID]effect.Progress{}},
 		sessions: map[muster.WorkerID]*session{},
 		reaches:  map[muster.WorkerID]*reach{},
 		trees:    trees{blobs: cfg.Blobs, known: map[string][]store.Blob{}},
@@ -132,6 +138,7 @@ func (e *Engine) load(ctx context.Context) (*sched.State, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.latest.clear() // a new state has what was written
 	st, err := sched.Rebuild(e.cfg.Sched, e.now(), snap)
 	if err != nil {
 		return nil, err
@@ -203,6 +210,7 @@ func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) er
 	}
 	st.Place(now)
 	fx := st.Take()
+	e.noteChanges(&fx.Rows)
 	if !fx.Rows.Empty() || len(b.keys) > 0 {
 		err := e.clearLogs(context.WithoutCancel(ctx), fx.Sends)
 		if err == nil {
@@ -219,6 +227,7 @@ func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) er
 			return err
 		}
 	}
+	e.latest.take(fx.Progress, fx.Rows.Tasks)
 	for i, l := range letters {
 		l.done(b.refused[i])
 	}
@@ -233,6 +242,7 @@ func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) er
 type batch struct {
 	refused []error
 	keys    []store.Idempotency
+	workers []muster.Worker // the list for all who ask for it in this batch; nil if nobody did
 }
 
 // refuse answers all letters with err for the length of pause.

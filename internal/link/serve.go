@@ -21,7 +21,7 @@ const (
 // Serve runs the server's side of one session on conn, for the worker that the
 // transport authenticated, and returns when all of it has stopped. It returns nil after an orderly
 // Goodbye of the worker, and otherwise why the session ended. When ctx ends the
-// worker is told to come back later. A worker that names no address of its own is
+// worker is told to come back later, or the cause if that is a *muster.Error. A worker that names no address of its own is
 // taken to be where conn comes from.
 func Serve(ctx context.Context, conn ServerConn, desk Desk, worker muster.WorkerID, log *slog.Logger) error {
 	defer conn.Close()
@@ -35,6 +35,9 @@ func Serve(ctx context.Context, conn ServerConn, desk Desk, worker muster.Worker
 	}
 	box := NewOutbox(maxWaiting)
 	open, welcome, err := desk.Open(ctx, hello, box.Post)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
 	if err != nil {
 		refuse(ctx, conn, err)
 		return err
@@ -54,6 +57,9 @@ func greet(ctx context.Context, conn ServerConn, worker muster.WorkerID) (*Hello
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	f, err := conn.Recv(ctx)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +141,7 @@ func farewell(err error) *Goodbye {
 	switch me.Code {
 	case muster.Unavailable:
 		return nil
-	case muster.Internal, muster.StorageFull:
+	case muster.Internal, muster.StorageFull, muster.Undetermined:
 		return &Goodbye{Code: muster.Unavailable, Message: me.Message} // the server's trouble: come back
 	default:
 		return &Goodbye{Code: me.Code, Message: me.Message}
@@ -149,6 +155,9 @@ func (s *serverSession) read(ctx, wire context.Context) error {
 		f, err := s.recv(wire)
 		if err != nil {
 			return err
+		}
+		if ctx.Err() != nil {
+			break // what came after the end does not count
 		}
 		if f.Ping {
 			s.box.Post(&ToWorker{Pong: true})

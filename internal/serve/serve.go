@@ -131,6 +131,8 @@ func (s *Server) build(ctx context.Context) error {
 		Store: s.store, Logs: s.logs, Blobs: blobs, Events: events, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat},
 	})
 	accept := func(ctx context.Context, conn link.ServerConn, worker muster.WorkerID) {
+		ctx, release := api.WhileKeyIsValid(ctx)
+		defer release()
 		if err := link.Serve(ctx, conn, s.engine, worker, s.log); err != nil {
 			s.log.Info("a worker's session ended", slog.String("worker", string(worker)), slog.Any("why", err))
 		}
@@ -139,7 +141,7 @@ func (s *Server) build(ctx context.Context) error {
 	s.poll = polllink.NewServer(api.LinkedWorker, accept)
 	s.http = &http.Server{
 		Handler: api.New(api.Config{
-			Engine: s.engine, Store: s.store, Keys: s.store, Logs: s.logs, Blobs: blobs, Grants: s.store, Reach: s.engine, Prove: s.prover.Prove, Events: events,
+			Engine: s.engine, Store: reader{s.store, s.engine}, Keys: s.store, Logs: s.logs, Blobs: blobs, Grants: s.store, Reach: s.engine, Prove: s.prover.Prove, Events: events,
 			Parse: spec.ParseChecked, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Log: s.log, Version: s.cfg.Version,
 		}),
 		ReadHeaderTimeout: 10 * time.Second,

@@ -1,0 +1,192 @@
+//go:build unix
+
+package attack
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/link/polllink"
+	"github.com/muster-dev/muster/internal/link/wslink"
+)
+
+// soon is how long what must end at once may take on a machine that stands still for seconds. It is
+// less than every limit by which streams and uploads end anyway.
+const soon = 12 * time.Second
+
+// attempt lets a played worker start an attempt that does not end.
+func (e *env) attempt() muster.AttemptID {
+	e.t.Helper()
+	_, conn := e.connect("rig")
+	if _, err := e.Client.Submit(e.t.Context(), &muster.Spec{Name: "endless", Tasks: []muster.TaskSpec{{Kind: muster.KindNoop}}}, client.SubmitOptions{}); err != nil {
+		e.t.Fatal(err)
+	}
+	id := e.receive(conn, "an assignment", func(f *link.ToWorker) bool { return len(f.Assign) > 0 }).Assign[0].Attempt
+	e.send(conn, &link.ToServer{Started: []link.Started{{Attempt: id, At: muster.TimeOf(time.Now())}}})
+	e.Running(id.Task.Job, 1)
+	return id
+}
+
+// TestStreamsEndWithTheirKeys opens each stream of the API with a key that is revoked, and with one
+// that expires: none goes on after that.
+func TestStreamsEndWithTheirKeys(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	task := e.attempt().Task.String()
+	for _, path := range []string{"/api/v1/events", "/api/v1/tasks/" + task + "/logs?follow=true", "/api/v1/tasks/" + task + "/usage?follow=true"} {
+		for _, how := range []string{"revoked", "expired"} {
+			t.Run(how+path, func(t *testing.T) {
+				t.Parallel()
+				e := envOf(t, e.Cluster)
+				var ttl time.Duration
+				if how == "expired" {
+					ttl = 3 * time.Second
+				}
+				k := e.key(string(auth.Viewer), "", ttl)
+				resp, err := e.http.Do(e.request(http.MethodGet, path, k.Secret, nil))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				lines := bufio.NewReader(resp.Body)
+				if first, err := lines.ReadString('\n'); err != nil || resp.StatusCode != http.StatusOK {
+					t.Fatalf("%d %q, %v", resp.StatusCode, first, err)
+				}
+				if how == "revoked" {
+					e.revoke(k.Key.ID)
+				}
+				ended := make(chan struct{})
+				go func() {
+					_, _ = io.Copy(io.Discard, lines)
+					close(ended)
+				}()
+				select {
+				case <-ended:
+				case <-time.After(soon):
+					t.Errorf("the stream of a key that was %s went on for %s", how, soon)
+				}
+			})
+		}
+	}
+}
+
+// TestUploadsEndWithTheirKeys revokes a key in the middle of its upload: the rest of it is not taken.
+func TestUploadsEndWithTheirKeys(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	k := e.key(string(auth.Submitter), "", 0)
+	content := strings.Repeat("0123456789", 20_000)
+	sum := sha256.Sum256([]byte(content))
+	path := "/api/v1/blobs/" + hex.EncodeToString(sum[:])
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", e.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	half := len(content) / 2
+	if _, err := fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nHost: muster\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", path, k.Secret, len(content), content[:half]); err != nil {
+		t.Fatal(err)
+	}
+	head := func() (*http.Response, error) {
+		resp, err := e.http.Do(e.request(http.MethodHead, path, k.Secret, nil))
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return resp, err
+	}
+	e.Await("half of the upload is there", await, func() error {
+		resp, err := head()
+		if err == nil && resp.Header.Get("Upload-Offset") != fmt.Sprint(half) {
+			err = fmt.Errorf("the offset is %q", resp.Header.Get("Upload-Offset"))
+		}
+		return err
+	})
+	e.revoke(k.Key.ID)
+	if err := conn.SetReadDeadline(time.Now().Add(soon)); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(conn); err != nil && strings.Contains(err.Error(), "timeout") {
+		t.Errorf("the upload of a revoked key was open for %s: %q, %v", soon, b, err)
+	}
+}
+
+// TestSessionsEndWithTheirKeys revokes keys of workers before their hello, and while they are
+// connected, over both transports.
+func TestSessionsEndWithTheirKeys(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	for name, dial := range map[string]func(*env, link.Joined) link.Dialer{
+		"websocket": func(e *env, w link.Joined) link.Dialer {
+			return &wslink.Dialer{Server: e.url(""), Key: w.Key, HTTP: e.http}
+		},
+		"poll": func(e *env, w link.Joined) link.Dialer {
+			return &polllink.Dialer{Server: e.url(""), Key: w.Key, HTTP: e.http}
+		},
+	} {
+		for _, when := range []string{"before hello", "after welcome"} {
+			t.Run(name+" "+when, func(t *testing.T) {
+				t.Parallel()
+				e := envOf(t, e.Cluster)
+				worker := e.join("rig-" + name[:2] + when[:3])
+				conn, err := dial(e, worker).Dial(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				if when == "after welcome" {
+					e.send(conn, &link.ToServer{Hello: hello(worker, "rig")})
+					e.receive(conn, "a welcome", func(f *link.ToWorker) bool { return f.Welcome != nil })
+				}
+				type word struct {
+					f   *link.ToWorker
+					err error
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), soon)
+				defer cancel()
+				words := make(chan word, 1)
+				listen := func() {
+					f, err := conn.Recv(ctx)
+					words <- word{f, err}
+				}
+				if when == "after welcome" {
+					go listen() // the poll is under way
+				}
+				keys, err := e.Client.Keys(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, k := range keys {
+					if k.Worker == worker.Worker {
+						e.revoke(k.ID)
+					}
+				}
+				if when == "before hello" {
+					_ = conn.Send(ctx, &link.ToServer{Hello: hello(worker, "rig")}) // it may be closed already
+					go listen()
+				}
+				w := <-words
+				switch {
+				case ctx.Err() != nil:
+					t.Errorf("the session of a revoked key was open for %s", soon)
+				case w.err == nil && (w.f.Goodbye == nil || w.f.Goodbye.Code != muster.Unauthenticated):
+					t.Errorf("a worker whose key was revoked was sent %+v", w.f)
+				case when == "after welcome" && w.err != nil && muster.CodeOf(w.err) != muster.Unauthenticated:
+					t.Errorf("the session ended for another reason: %v", w.err)
+				}
+			})
+		}
+	}
+}
