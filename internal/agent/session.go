@@ -235,7 +235,7 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 		}
 	}
 	t := &run.Task{
-		Attempt: as.Attempt, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
+		Attempt: as.Attempt, Job: group.UID, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
 		Checkpoint: as.Checkpoint, Gang: (*run.Gang)(as.Gang), Port: port, Assigned: a.roster.clock(),
 	}
 	for _, in := range as.Inputs {
