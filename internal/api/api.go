@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
@@ -39,10 +40,12 @@ type Config struct {
 // server is the state that the handlers share.
 type server struct {
 	Config
-	handler  http.Handler
-	keyring  *keyring
-	projects *projects
-	api      huma.API
+	handler     http.Handler
+	keyring     *keyring
+	projects    *projects
+	storeHealth storeHealth
+	parsing     *semaphore.Weighted // bytes of specs that are parsed at once
+	api         huma.API
 }
 
 // New makes the handler of a whole server. Its http.Server sets the timeouts for reading
@@ -52,10 +55,12 @@ func New(cfg Config) http.Handler { return newServer(cfg).handler }
 func newServer(cfg Config) *server {
 	mux := http.NewServeMux()
 	s := &server{
-		Config:   cfg,
-		keyring:  newKeyring(cfg.Keys),
-		projects: newProjects(cfg.Store),
-		api:      huma.NewAPI(humaConfig(cfg.Version), router{humago.NewAdapter(mux, "")}),
+		Config:      cfg,
+		keyring:     newKeyring(cfg.Keys),
+		projects:    newProjects(cfg.Store),
+		storeHealth: storeHealth{keys: cfg.Keys},
+		parsing:     semaphore.NewWeighted(parsedAtOnce),
+		api:         huma.NewAPI(humaConfig(cfg.Version), router{humago.NewAdapter(mux, "")}),
 	}
 	s.api.UseMiddleware(refusalStatus)
 	s.jobRoutes()
