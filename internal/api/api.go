@@ -35,6 +35,8 @@ type Config struct {
 	LinkPoll   http.Handler // at link.PathPoll, the same
 	Log        *slog.Logger
 	Version    string // of this build
+	// Connections is how many connections the server has at most: what one key may hold of them depends on it. 0 means 1,000.
+	Connections int
 }
 
 // server is the state that the handlers share.
@@ -44,6 +46,7 @@ type server struct {
 	keyring     *keyring
 	projects    *projects
 	storeHealth storeHealth
+	bounds      *bounds
 	parsing     *semaphore.Weighted // bytes of specs that are parsed at once
 	api         huma.API
 }
@@ -59,6 +62,7 @@ func newServer(cfg Config) *server {
 		keyring:     newKeyring(cfg.Keys),
 		projects:    newProjects(cfg.Store),
 		storeHealth: storeHealth{keys: cfg.Keys},
+		bounds:      newBounds(cfg.Connections),
 		parsing:     semaphore.NewWeighted(parsedAtOnce),
 		api:         huma.NewAPI(humaConfig(cfg.Version), router{humago.NewAdapter(mux, "")}),
 	}

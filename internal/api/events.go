@@ -35,6 +35,11 @@ func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsI
 	want := func(e *muster.Event) bool {
 		return (job == 0 || jobOf(e) == job) && (len(in.Type) == 0 || slices.Contains(in.Type, string(e.Type)))
 	}
+	leave, err := s.bounds.stream(grantOf(ctx))
+	if err != nil {
+		return err
+	}
+	defer leave()
 	sub := s.Events.Subscribe(in.Last, want)
 	out, err := openEvents(w, r)
 	for err == nil {

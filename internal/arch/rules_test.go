@@ -60,8 +60,9 @@ var rules = map[string]rule{
 	"catalog":  {ring: adapter, mine: []string{"kind", "api/wire"}},
 	"runtimes": {ring: contract},
 
-	"contents": {ring: adapter, mine: []string{"blob", "cid", "store"}},
-	"kubo":     {ring: adapter, mine: []string{"blob", "store"}},
+	"connlimit": {ring: adapter},
+	"contents":  {ring: adapter, mine: []string{"blob", "cid", "store"}},
+	"kubo":      {ring: adapter, mine: []string{"blob", "store"}},
 
 	"agent/run": {ring: contract, mine: []string{"tasklog"}, third: []string{"golang.org/x/sys"}},
 
@@ -104,7 +105,7 @@ var rules = map[string]rule{
 
 	"engine": {ring: shell, mine: []string{"sched", "sched/effect", "sched/event", "sched/explain", "flow", "store", "link", "notify"}},
 	"agent":  {ring: shell, mine: []string{"agent/run", "allow", "link", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"api":    {ring: shell, mine: []string{"auth", "cid", "sched/event", "sched/explain", "flow", "store", "blob", "tasklog", "link", "notify", "series", "api/wire"}, third: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
+	"api":    {ring: shell, mine: []string{"auth", "cid", "connlimit", "sched/event", "sched/explain", "flow", "store", "blob", "tasklog", "link", "notify", "series", "api/wire"}, third: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
 	"client": {ring: shell, mine: []string{"sched/event", "sched/explain", "api/wire"}, third: []string{"golang.org/x/"}},
 
 	"serve":       {ring: wiring},
