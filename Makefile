@@ -7,12 +7,19 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 export CGO_ENABLED ?= 0
 GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X github.com/muster-dev/muster/internal/cli/frame.version=$(VERSION)"
 TOOL := go tool -modfile=tools/go.mod
+# What reads the output of go test -json, and with CI=true refuses skipped tests that test/skips.txt does not allow.
+REPORT := go run ./internal/testreport -run
+# Packages whose tests take real processes, engines or machines; they have targets of their own.
+SLOW := /test/(attack|chaos|e2e|load|vm)$$
 SEEDS ?= 1000
+SEED ?= $(shell date +%s)
+DURATION ?= 5m
+WITHOUT ?=
 
-.PHONY: help demo dev build test test-ml race sim e2e bench lint lint-py fmt gen verify clean
+.PHONY: help demo dev build check test test-ml test-vm race sim e2e chaos bench lint lint-py fmt fmt-check gen verify clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: build ## train on real handwritten digits, end to end (KEEP=1 leaves the server running)
 	@scripts/demo
@@ -23,10 +30,19 @@ dev: build ## a server and a worker on this machine, with data in ./.muster
 build: ## bin/muster, a static binary
 	go build $(GOFLAGS_BUILD) -o bin/muster ./cmd/muster
 
+check: fmt-check ## format, lint and the fast tests: no root, engine or network, under 90 s
+	go vet ./...
+	$(MAKE) lint
+	go test -json -short $$(go list ./... | grep -vE '$(SLOW)|/test/ml$$') | $(REPORT) user
+
 test: ## all tests, with the race detector and shuffled, and the end-to-end faults
 	@scripts/need modules cc python3 pip dockerd podman busybox torch
-	CGO_ENABLED=1 scripts/engine go test -race -shuffle=on -timeout 10m $$(go list ./... | grep -vE '/test/(attack|e2e|load)$$')
+	CGO_ENABLED=1 scripts/engine go test -json -race -shuffle=on -timeout 10m $$(go list ./... | grep -vE '$(SLOW)') | $(REPORT) root
 	$(MAKE) e2e
+
+test-vm: ## limits and shims on a real kernel with control groups of version 2 only, in a small virtual machine
+	@scripts/need modules vm
+	scripts/vm | $(REPORT) vm
 
 test-ml: build ## the AI kinds with the runtimes as their locks say (some 15 GiB in ./.ml, kept for the next run)
 	@scripts/need cc python3 pip
@@ -41,7 +57,10 @@ sim: ## the seeded simulation of the scheduler, SEEDS=1000
 
 e2e: build ## real processes: kill -9, frozen workers, full disks, engines that go away
 	@scripts/need dockerd podman busybox
-	scripts/engine go test -count=1 -parallel 4 -timeout 30m ./test/attack ./test/e2e
+	scripts/engine go test -json -count=1 -parallel 4 -timeout 30m ./test/attack ./test/e2e ./test/chaos | $(REPORT) root
+
+chaos: build ## random faults under a random workload, SEED=17 DURATION=5m WITHOUT=server_disk,upgrade
+	go test -count=1 -v -timeout 4h ./test/chaos -run '^TestChaos$$' -seed $(SEED) -duration $(DURATION) -without '$(WITHOUT)'
 
 bench: build ## the figures of docs/performance.md, beside the bare limits of this machine
 	@scripts/need dockerd docker busybox
@@ -54,6 +73,9 @@ lint-py: ## ruff and mypy for what is written in Python
 	@scripts/need python3 pip
 	scripts/lint-py
 
+fmt-check:
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted: run make fmt"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+
 fmt: ## format
 	gofmt -w $$(git ls-files '*.go')
 
@@ -62,13 +84,14 @@ gen: ## generated files
 
 verify: ## exactly what CI runs
 	@scripts/need modules
-	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted: run make fmt"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	$(MAKE) fmt-check
 	$(MAKE) gen && git diff --exit-code
 	$(MAKE) build
 	$(MAKE) lint
 	$(MAKE) lint-py
 	@dead=$$($(TOOL) deadcode -test ./... ); test -z "$$dead" || { echo "$$dead"; exit 1; }
 	$(MAKE) test
+	$(MAKE) test-vm
 
 clean: ## remove what was built
 	rm -rf bin

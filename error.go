@@ -20,6 +20,7 @@ const (
 	TooLarge        Code = "too_large"       // HTTP 413, exit 2
 	Unavailable     Code = "unavailable"     // not done, safe to retry: HTTP 503, exit 7
 	StorageFull     Code = "storage_full"    // not done, no space: HTTP 507, exit 7
+	Undetermined    Code = "undetermined"    // no answer in time, it may have been done: HTTP 504, exit 7
 	Internal        Code = "internal"        // a bug: HTTP 500, exit 1
 )
 
@@ -38,10 +39,14 @@ func (e *Error) Error() string { return e.Message }
 func (e *Error) Unwrap() error { return e.Err }
 
 // Errorf makes an Error. A %w verb keeps its operand as the cause, whose text
-// is then part of the message.
+// is then part of the message. There may be several.
 func Errorf(code Code, format string, args ...any) *Error {
 	wrapped := fmt.Errorf(format, args...)
-	return &Error{Code: code, Message: wrapped.Error(), Err: errors.Unwrap(wrapped)}
+	cause := errors.Unwrap(wrapped)
+	if _, several := wrapped.(interface{ Unwrap() []error }); several { //nolint:errorlint // of wrapped itself, not of its causes
+		cause = wrapped
+	}
+	return &Error{Code: code, Message: wrapped.Error(), Err: cause}
 }
 
 // CodeOf returns the code of the first Error in err's chain, and Internal if

@@ -11,7 +11,7 @@ type Event struct {
 	Task   *TaskID     `json:"task,omitempty"`
 	State  string      `json:"state,omitempty"` // of the subject, after the change
 	Worker WorkerID    `json:"worker,omitempty"`
-	Why    string      `json:"why,omitempty"` // of a worker: why it takes nothing new of its own accord
+	Why    string      `json:"why,omitempty"` // of a worker: why it is given nothing new though nobody paused it
 	Detail *TaskDetail `json:"detail,omitempty"`
 }
 

@@ -31,6 +31,7 @@ type Worker struct {
 	Tasks       []TaskID          `json:"tasks,omitempty"` // up to 100 of those that it holds; only where one worker is asked for
 	Load        *Load             `json:"load,omitempty"`
 	Constrained string            `json:"constrained,omitempty"` // why it takes nothing new of its own accord
+	Health      *WorkerHealth     `json:"health,omitempty"`      // nil if attempts have ended there as they should lately
 	Allow       *Allow            `json:"allow,omitempty"`       // what its owner lets tasks have; nil means all
 	Address     string            `json:"address,omitempty"`     // at which other workers reach it
 	Deadline    Time              `json:"deadline,omitzero"`     // when a drain stops what still runs, or a pause ends
@@ -38,6 +39,16 @@ type Worker struct {
 	Draining    bool              `json:"-"`
 	JoinedAt    Time              `json:"joined_at,omitzero"`
 	LastSeenAt  Time              `json:"last_seen_at,omitzero"`
+}
+
+// WorkerHealth says how attempts failed on a worker lately through no fault of their own. It
+// is kept in the server's memory only.
+type WorkerHealth struct {
+	Score   float64   `json:"score"`             // 1 is well; each failure halves it, and successes and time bring it back
+	Reason  Reason    `json:"reason"`            // of the last failure
+	Attempt AttemptID `json:"attempt"`           // that failed last
+	Avoided string    `json:"avoided,omitempty"` // why the server gives it no task now; "" if it does
+	Until   Time      `json:"until,omitzero"`    // when it is given a task again
 }
 
 // Load is what a worker's host was doing at its last heartbeat.

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/muster-dev/muster/internal/cli"
+	"github.com/muster-dev/muster/internal/cli/frame"
 )
 
-func main() { os.Exit(cli.Main(os.Args)) }
+func main() { os.Exit(cli.Main(frame.Arguments())) }

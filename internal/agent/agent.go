@@ -61,6 +61,7 @@ type Agent struct {
 	roster    *roster
 	executors map[string]run.Executor
 	tasks     sync.WaitGroup // executors that have not returned
+	readers   *logReaders    // of the logs that are shipped
 
 	leave     chan struct{} // closed when the server lets the worker go
 	leaveOnce sync.Once
@@ -76,6 +77,7 @@ func New(cfg Config) *Agent {
 		cfg:       cfg,
 		log:       cfg.Log,
 		executors: map[string]run.Executor{},
+		readers:   &logReaders{logs: cfg.Logs},
 		leave:     make(chan struct{}),
 		going:     make(chan struct{}),
 		hurry:     make(chan struct{}),
@@ -109,6 +111,7 @@ func (a *Agent) load(ctx context.Context) *muster.Load {
 // Leave it returns run.ErrLeave, and tasks run on. It returns an error at once if
 // the server refuses the worker for good.
 func (a *Agent) Run(ctx context.Context) error {
+	defer a.readers.closeAll()
 	tasks := context.WithoutCancel(ctx)
 	if err := a.restore(ctx, tasks); err != nil {
 		a.roster.leaveAll() // nothing of them is lost yet
@@ -245,27 +248,29 @@ func (a *Agent) wait(ctx context.Context, most time.Duration, stop <-chan struct
 // start runs a task on a goroutine of its own.
 func (a *Agent) start(ctx context.Context, ex run.Executor, t *run.Task) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	at, why := a.roster.take(t.Attempt, t.Spec, t.Grant, cancel)
+	at, no := a.roster.take(t.Attempt, t.Spec, t.Grant, cancel)
 	if at == nil {
 		cancel(nil)
-		if why != "" {
-			a.roster.reject(t.Attempt, why)
+		t.ReleasePort()
+		if no != nil {
+			a.roster.refuse(no)
 		}
 		return
 	}
 	a.tasks.Go(func() {
 		defer cancel(nil)
+		defer t.ReleasePort()
 		a.execute(ctx, ex, t, at)
 	})
 }
 
 // runInline runs a task that takes no time on the goroutine of the session.
 func (a *Agent) runInline(ctx context.Context, ex run.Executor, t *run.Task) {
-	at, why := a.roster.take(t.Attempt, t.Spec, t.Grant, nil)
+	at, no := a.roster.take(t.Attempt, t.Spec, t.Grant, nil)
 	if at != nil {
 		a.execute(ctx, ex, t, at)
-	} else if why != "" {
-		a.roster.reject(t.Attempt, why)
+	} else if no != nil {
+		a.roster.refuse(no)
 	}
 }
 

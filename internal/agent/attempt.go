@@ -33,7 +33,7 @@ type attempt struct {
 	since  time.Duration           // when it was assigned, by the roster's clock
 	inline bool                    // it runs on the session's own goroutine
 	ended  bool                    // its process had ended in time when this life of the worker found it: no lease
-	gone   bool                    // forgotten: nothing is said of it any more
+	gone   bool                    // forgotten: nothing is said of it any more but its log
 
 	pid        run.Pid // of its main process, once that is known
 	checkpoint bool    // it can save its state and go on elsewhere
@@ -44,11 +44,11 @@ type attempt struct {
 	saved    string // the hash of its checkpoint on the server
 	saySaved bool   // that was not said in this session
 
-	shown      []muster.Artifact // of the last progress that told of them; said again in a new session
-	progress   *muster.Progress  // not sent yet
-	progressAt time.Duration     // when one was last sent
-	later      bool              // in roster.later
-	due        time.Duration     // when it is its turn there
+	latest     *muster.Progress // all that was reported, merged; sent again in a new session
+	progress   *muster.Progress // not sent yet
+	progressAt time.Duration    // when one was last sent
+	later      bool             // in roster.later
+	due        time.Duration    // when it is its turn there
 
 	report   *muster.Report // once it ended
 	size     int            // that the report takes in a frame
@@ -61,6 +61,10 @@ type attempt struct {
 	logSent  int64
 	logAcked int64
 	logging  bool // in roster.logs
+
+	logRefused bool          // the server could not store what was sent last
+	logHold    time.Duration // nothing of the log is sent before that
+	logFailed  time.Duration // since when the local log cannot be read; 0 if it can
 }
 
 var _ run.Sink = (*attempt)(nil)
@@ -101,25 +105,37 @@ func (at *attempt) Progress(p muster.Progress) {
 	if !at.running() {
 		return
 	}
-	if at.progress == nil {
-		at.progress = &muster.Progress{Attempt: at.id}
+	at.progress = merged(at.progress, &p)
+	at.latest = merged(at.latest, &p)
+	r.say(at)
+}
+
+// maxMetrics is how many names of metrics of an attempt are sent again in a new session.
+const maxMetrics = 100
+
+// merged adds what p has to old, which may be nil and is changed.
+func merged(old, p *muster.Progress) *muster.Progress {
+	if old == nil {
+		old = &muster.Progress{Attempt: p.Attempt}
 	}
 	if p.Progress != nil {
-		at.progress.Progress = p.Progress
+		old.Progress = p.Progress
 	}
 	if p.Step != nil {
-		at.progress.Step = p.Step
+		old.Step = p.Step
 	}
 	for name, v := range p.Metrics {
-		if at.progress.Metrics == nil {
-			at.progress.Metrics = make(map[string]float64, len(p.Metrics))
+		if old.Metrics == nil {
+			old.Metrics = make(map[string]float64, len(p.Metrics))
 		}
-		at.progress.Metrics[name] = v
+		if _, known := old.Metrics[name]; known || len(old.Metrics) < maxMetrics {
+			old.Metrics[name] = v
+		}
 	}
 	if len(p.Artifacts) > 0 {
-		at.shown, at.progress.Artifacts = p.Artifacts, p.Artifacts
+		old.Artifacts = p.Artifacts
 	}
-	r.say(at)
+	return old
 }
 
 // LogGrew implements run.Sink.
@@ -127,7 +143,7 @@ func (at *attempt) LogGrew(size int64) {
 	r := at.roster
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at.gone || size <= at.logSize {
+	if r.held[at.id] != at || size <= at.logSize {
 		return
 	}
 	at.logSize = size

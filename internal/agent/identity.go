@@ -41,7 +41,7 @@ func LoadIdentity(dir string) (id Identity, ok bool, err error) {
 		return Identity{}, false, muster.Errorf(muster.Internal, "the worker's identity cannot be read: %w", err)
 	}
 	if err := json.Unmarshal(b, &id); err != nil || id.Worker == "" || id.Key == "" {
-		return Identity{}, false, muster.Errorf(muster.Invalid, "%s is damaged: delete it and start the worker with --token to join again", path)
+		return Identity{}, false, muster.Errorf(muster.Invalid, "%s is damaged: delete it and start the worker with --token-file to join again", path)
 	}
 	return id, true, nil
 }
@@ -73,14 +73,50 @@ const (
 // Join exchanges a join token for an identity of the worker's own and saves it in
 // the data dir. While the server cannot be reached it tries again, until ctx ends.
 func Join(ctx context.Context, client *http.Client, server *url.URL, token, name, dir string, log *slog.Logger) (Identity, error) {
+	id, err := join(ctx, client, server, token, name, log)
+	if err != nil {
+		return Identity{}, err
+	}
+	return id, id.enter(dir, log)
+}
+
+// Rejoin is Join for a worker whose identity the server does not know. Once the server
+// has accepted the token, forget removes everything that was of the old identity, whose
+// file is kept under another name. A crash at any time leaves the old identity or
+// nothing of it.
+func Rejoin(ctx context.Context, client *http.Client, server *url.URL, token, name, dir string, old Identity, forget func() error, log *slog.Logger) (Identity, error) {
+	id, err := join(ctx, client, server, token, name, log)
+	if err != nil {
+		return Identity{}, err
+	}
+	if err := forget(); err != nil {
+		return Identity{}, err
+	}
+	path := filepath.Join(dir, identityFile)
+	aside := path + "." + filepath.Base(string(old.Worker)) + ".old"
+	if err := os.Rename(path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Identity{}, muster.Errorf(muster.Internal, "the worker's old identity cannot be kept as %s: %w", aside, err)
+	}
+	log.Warn("the server does not know this worker: it joins again with its join token; its earlier tasks were stopped, and their results and logs dropped",
+		slog.String("old_worker", string(old.Worker)), slog.String("old_server", old.Server), slog.String("old_identity", aside))
+	return id, id.enter(dir, log)
+}
+
+// enter saves the identity that a server has just given.
+func (id Identity) enter(dir string, log *slog.Logger) error {
+	if err := id.save(dir); err != nil {
+		return muster.Errorf(muster.Internal, "the worker's identity cannot be saved: %w", err)
+	}
+	log.Info("joined", slog.String("server", id.Server), slog.String("worker", string(id.Worker)))
+	return nil
+}
+
+// join asks for an identity until the server answers.
+func join(ctx context.Context, client *http.Client, server *url.URL, token, name string, log *slog.Logger) (Identity, error) {
 	var backoff link.Backoff
 	for {
 		id, err := joinOnce(ctx, client, server, token, name)
 		if err == nil {
-			if err := id.save(dir); err != nil {
-				return Identity{}, muster.Errorf(muster.Internal, "the worker's identity cannot be saved: %w", err)
-			}
-			log.Info("joined", slog.String("server", server.String()), slog.String("worker", string(id.Worker)))
 			return id, nil
 		}
 		if ctx.Err() != nil || muster.CodeOf(err) != muster.Unavailable {

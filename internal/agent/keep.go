@@ -72,6 +72,17 @@ func (k *Keep) Reports() ([]muster.Report, error) {
 	return reports, errors.Join(bad, err)
 }
 
+// Clear removes all reports, also damaged ones.
+func (k *Keep) Clear() error {
+	return k.db.Update(func(tx *bbolt.Tx) error {
+		if err := tx.DeleteBucket(reportsBucket); err != nil {
+			return err
+		}
+		_, err := tx.CreateBucket(reportsBucket)
+		return err
+	})
+}
+
 // Change puts and removes reports in one transaction, which is on disk when it
 // returns nil.
 func (k *Keep) Change(put []*muster.Report, remove []muster.AttemptID) error {

@@ -52,13 +52,13 @@ func (r *roster) heard(pong bool) (contact time.Duration) {
 	return r.contact
 }
 
-// hello says what is held and offered. The session that follows counts from here.
-func (r *roster) hello() (held []muster.AttemptID, offer *link.Offer, at time.Duration) {
+// hello says what is held and offered, and why nothing new is taken. The session that follows counts from here.
+func (r *roster) hello() (held []muster.AttemptID, offer *link.Offer, constrained string, at time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock()
 	r.expire(now)
-	return r.ids(func(at *attempt) bool { return !at.gone && !at.acked }), r.currentOffer(), now
+	return r.ids(func(at *attempt) bool { return !at.gone && !at.acked }), r.currentOffer(), r.constrained(), now
 }
 
 // welcome begins a session: all is to be said anew. since is when hello was
@@ -85,7 +85,7 @@ func (r *roster) welcome(w *link.Welcome, since time.Duration) (contact time.Dur
 	for _, at := range r.held {
 		at.told, at.queued, at.later, at.reported = toldNothing, false, false, false
 		at.saySaved = at.saved != ""
-		at.showAgain()
+		at.reportAgain()
 		if !at.gone && !at.acked {
 			r.say(at)
 		}

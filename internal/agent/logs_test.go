@@ -108,7 +108,10 @@ func TestLogAccounts(t *testing.T) {
 					}
 				}
 			case 2:
-				r.logAck(link.LogAck{Attempt: at.id, Size: rapid.Int64Range(0, at.logSize).Draw(t, "ack")})
+				r.logAck(link.LogAck{
+					Attempt: at.id, Size: rapid.Int64Range(0, at.logSize).Draw(t, "ack"),
+					Pause: rapid.SampledFrom([]muster.Duration{0, 0, muster.Duration(time.Second)}).Draw(t, "pause"),
+				})
 			case 3:
 				r.rewindLogs()
 			case 4:

@@ -96,29 +96,32 @@ func token(c chan struct{}) {
 }
 
 // take makes room for an attempt that cancel stops, or says why it is refused. It
-// returns nil, and no reason, for one that is held already: its acceptance is
-// said again. Without cancel the attempt runs inline: it ends before anything
-// else is said.
-func (r *roster) take(id muster.AttemptID, spec *muster.TaskSpec, g muster.Grant, cancel context.CancelCauseFunc) (at *attempt, why string) {
+// returns neither for one that is held already: its acceptance is said again. One with the same number that the server gave up, before it lost its memory of
+// it, is not the same attempt: until that is gone, the new one is refused. Without cancel the attempt runs inline: it
+// ends before anything else is said.
+func (r *roster) take(id muster.AttemptID, spec *muster.TaskSpec, g muster.Grant, cancel context.CancelCauseFunc) (at *attempt, no *link.Rejected) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if at := r.held[id]; at != nil {
+		if at.gone || at.acked {
+			return nil, &link.Rejected{Attempt: id, Message: "an earlier attempt with this number is still being cleaned up", Constrained: true}
+		}
 		at.told = toldNothing
 		r.say(at)
-		return nil, ""
+		return nil, nil
 	}
 	if why := r.constrained(); why != "" {
-		return nil, why
+		return nil, &link.Rejected{Attempt: id, Message: why, Constrained: true}
 	}
 	if why := r.capacity.take(&g); why != "" {
-		return nil, why
+		return nil, &link.Rejected{Attempt: id, Message: why}
 	}
 	at = &attempt{id: id, roster: r, grant: g, cancel: cancel, inline: cancel == nil, since: r.clock()}
 	r.enter(at, spec)
 	if !at.inline {
 		r.say(at)
 	}
-	return at, ""
+	return at, nil
 }
 
 // enter begins to hold an attempt that is executed.
@@ -134,9 +137,14 @@ func (r *roster) enter(at *attempt, spec *muster.TaskSpec) {
 
 // reject tells the server that an attempt will not run here.
 func (r *roster) reject(id muster.AttemptID, why string) {
+	r.refuse(&link.Rejected{Attempt: id, Message: why})
+}
+
+// refuse tells the server that an attempt will not run here.
+func (r *roster) refuse(no *link.Rejected) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.rejected = append(r.rejected, link.Rejected{Attempt: id, Message: why})
+	r.rejected = append(r.rejected, *no)
 	token(r.wake)
 }
 
@@ -153,16 +161,12 @@ func (r *roster) finish(at *attempt, report *muster.Report) {
 		at.gone = true
 	}
 	if at.gone {
-		r.remove(at)
+		r.shipRest(at, report)
 		return
 	}
 	at.complete(report)
 	at.report = report
-	at.saveBy = now + saveAfter
-	if len(r.unsaved) == 0 {
-		token(r.saving)
-	}
-	r.unsaved = append(r.unsaved, at)
+	r.saveReport(at, now)
 	if report.LogSize > at.logAcked {
 		r.sayLog(at)
 	}
@@ -172,8 +176,8 @@ func (r *roster) finish(at *attempt, report *muster.Report) {
 	}
 }
 
-// forget stops an attempt of which nothing is to be said any more. One that has
-// ended keeps its log until the server has it.
+// forget stops an attempt of which nothing is to be said any more but its log, which
+// is kept until the server has it.
 func (r *roster) forget(at *attempt, why *run.Stopped) {
 	if at.report != nil {
 		at.acked = true
@@ -209,7 +213,7 @@ func (r *roster) remove(at *attempt) {
 		r.unsave = append(r.unsave, at.id)
 		token(r.saving)
 	}
-	if at.logSize > 0 {
+	if !at.inline { // which has none; that of a process may be there and empty
 		r.trash = append(r.trash, at.id)
 		token(r.saving)
 	}

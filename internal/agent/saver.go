@@ -16,6 +16,16 @@ type chores struct {
 	over   []muster.AttemptID // that the supervisor forgets
 }
 
+// saveReport has the report of an attempt put into the keep, unless the server has all
+// of the attempt before. The lock is held.
+func (r *roster) saveReport(at *attempt, now time.Duration) {
+	at.saveBy = now + saveAfter
+	if len(r.unsaved) == 0 {
+		token(r.saving)
+	}
+	r.unsaved = append(r.unsaved, at)
+}
+
 // toSave takes what is due. With all true everything is. Otherwise wait is how
 // long until the next is, unless the roster says so earlier.
 func (r *roster) toSave(all bool) (c chores, wait time.Duration) {
@@ -107,6 +117,7 @@ func (a *Agent) saveOnce(ctx context.Context, all bool) (wait time.Duration, err
 		a.cfg.Supervisor.Forget(c.over...)
 	}
 	for _, id := range c.trash {
+		a.readers.close(id)
 		if err := a.cfg.Logs.RemoveAttempt(ctx, id); err != nil {
 			a.log.Warn("a log that was delivered cannot be removed", slog.String("attempt", id.String()), slog.Any("error", err))
 		}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
-	"strconv"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -31,6 +29,8 @@ func (a *Agent) connect(ctx context.Context) error {
 		}
 		if s.welcomed {
 			known = true
+		}
+		if s.healthy() {
 			backoff.Reset()
 		}
 		if final(err, known) {
@@ -59,16 +59,25 @@ func final(err error, known bool) bool {
 	}
 }
 
+// ErrUnknown is in the chain of Run's error if the server does not know this worker: it
+// lost its data, or is another server. A server that removed the worker says so
+// instead, which is Forbidden.
+var ErrUnknown = errors.New("the server does not know this worker")
+
 // refused says what to do about a server that does not want this worker.
 func (a *Agent) refused(err error) error {
 	switch muster.CodeOf(err) {
-	case muster.Unauthenticated, muster.Forbidden:
-		return muster.Errorf(muster.CodeOf(err),
-			"the server refuses this worker's key (%w): if the worker was removed, or the server lost its data, delete %s and start again with --token",
+	case muster.Unauthenticated:
+		return muster.Errorf(muster.Unauthenticated,
+			"%w (%w): if the server lost its data, or is another one, start the worker again with --token-file, and it joins again",
+			ErrUnknown, err)
+	case muster.Forbidden:
+		return muster.Errorf(muster.Forbidden,
+			"the server refuses this worker's key (%w): if the worker was removed and is to come back, delete %s and start again with --token-file",
 			err, a.cfg.identityPath())
 	case muster.Conflict:
 		return muster.Errorf(muster.Conflict,
-			"another process connected as worker %s (%w): two workers must not use copies of one data dir; delete %s in one of them and start it with --token",
+			"another process connected as worker %s (%w): two workers must not use copies of one data dir; delete %s in one of them and start it with --token-file",
 			a.cfg.Identity.Worker, err, a.cfg.identityPath())
 	default:
 		return err
@@ -80,6 +89,8 @@ type session struct {
 	agent    *Agent
 	since    time.Duration // when the hello was made
 	welcomed bool
+	began    time.Time               // when it was welcomed
+	beat     time.Duration           // the heartbeat of the server
 	specs    map[int]*link.GroupSpec // the last link.Refs of them
 	timer    *time.Timer
 }
@@ -100,13 +111,22 @@ func (s *session) run(ctx context.Context) error {
 	})
 }
 
+// healthyBeats is how many heartbeats a session lasts before its end lets the next
+// one begin without a pause. Sessions that end sooner, for whatever cause, follow each
+// other in growing pauses.
+const healthyBeats = 2
+
+func (s *session) healthy() bool {
+	return s.welcomed && time.Since(s.began) >= healthyBeats*s.beat
+}
+
 func (s *session) hello() *link.Hello {
 	c := &s.agent.cfg
 	h := &link.Hello{
 		Version: link.Version, Worker: c.Identity.Worker, Name: c.Name, Build: c.Build, Labels: c.Labels, Price: c.Price, Address: c.Address,
 	}
 	var o *link.Offer
-	h.Held, o, s.since = s.agent.roster.hello()
+	h.Held, o, h.Constrained, s.since = s.agent.roster.hello()
 	h.Tags, h.Kinds, h.OwnKinds, h.Resources, h.Allow = o.Tags, o.Kinds, o.OwnKinds, o.Resources, o.Allow
 	return h
 }
@@ -147,7 +167,7 @@ func (s *session) hear(ctx context.Context, f *link.ToWorker) {
 	r := s.agent.roster
 	contact := r.heard(f.Pong)
 	if f.Welcome != nil {
-		s.welcomed = true
+		s.welcomed, s.began, s.beat = true, time.Now(), f.Welcome.Heartbeat.Std()
 		contact = r.welcome(f.Welcome, s.since)
 		s.agent.log.Info("connected", slog.Int("kept", len(f.Welcome.Keep)), slog.Int("stopped", len(f.Welcome.Stop)))
 	}
@@ -206,15 +226,17 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 		a.roster.reject(as.Attempt, "this worker runs no containers")
 		return
 	}
-	if g := as.Gang; g != nil && g.Rank == 0 && spec.Kind != muster.KindNoop {
-		if err := meeting(ctx, g.Port); err != nil {
+	var port io.Closer
+	if g := as.Gang; g != nil && g.Rank == 0 && spec.Kind != muster.KindNoop && !a.roster.holds(as.Attempt) {
+		var err error
+		if port, err = meeting(g.Port); err != nil {
 			a.roster.reject(as.Attempt, err.Error())
 			return
 		}
 	}
 	t := &run.Task{
 		Attempt: as.Attempt, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
-		Checkpoint: as.Checkpoint, Gang: (*run.Gang)(as.Gang), Assigned: a.roster.clock(),
+		Checkpoint: as.Checkpoint, Gang: (*run.Gang)(as.Gang), Port: port, Assigned: a.roster.clock(),
 	}
 	for _, in := range as.Inputs {
 		t.Inputs = append(t.Inputs, run.Input(in))
@@ -226,15 +248,14 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 	}
 }
 
-// meeting holds that the port on which a gang is to meet here is free. Whoever takes
-// it from now on is told by the system.
-func meeting(ctx context.Context, port int) error {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", ":"+strconv.Itoa(port))
+// meeting takes the port on which a gang is to meet here, until the process of its first
+// member starts.
+func meeting(port int) (io.Closer, error) {
+	held, err := bindPort(port)
 	if err != nil {
-		return muster.Errorf(muster.Conflict, "port %d, on which the gang is to meet, is not free on this worker: %w", port, err)
+		return nil, muster.Errorf(muster.Conflict, "port %d, on which the gang is to meet, is not free on this worker: %w", port, err)
 	}
-	return l.Close()
+	return held, nil
 }
 
 // ping has the next frame ask for a sign of life, unless one just did.

@@ -98,7 +98,7 @@ func TestRunningAndFreeze(t *testing.T) {
 }
 
 // The server learns of what a task shows in every session: nobody knows which words of the last one came.
-func TestWhatATaskShowsIsSaidAgain(t *testing.T) {
+func TestProgressIsSentAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		t := w.t
 		s := w.run(0)
@@ -113,7 +113,7 @@ func TestWhatATaskShowsIsSaidAgain(t *testing.T) {
 		w.desk.forgetFrames()
 		w.desk.away(false)
 		time.Sleep(time.Minute)
-		if h := w.desk.heard(); len(h.Progress) != 1 || !slices.Equal(h.Progress[0].Artifacts, shows) || h.Progress[0].Progress != nil {
+		if h := w.desk.heard(); len(h.Progress) != 1 || !slices.Equal(h.Progress[0].Artifacts, shows) || h.Progress[0].Progress == nil || *h.Progress[0].Progress != half {
 			t.Errorf("the next session says %+v", h.Progress)
 		}
 	})

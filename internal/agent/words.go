@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	progressEvery = 250 * time.Millisecond // for one attempt
+	progressEvery = 500 * time.Millisecond // for one attempt
 	startHold     = 5 * time.Millisecond   // how long a busy worker keeps a start to itself: see sayRunning
 	frameRoom     = maxReport              // for words of attempts; the rest is for logs and the heartbeat
 	frameReports  = 2048                   // so that the server can begin with the first
@@ -162,15 +162,15 @@ func (at *attempt) sayCheckpoint(f *link.ToServer) int {
 	return 120
 }
 
-// showAgain has what the attempt shows said in a new session: the word of the last one may be lost.
-func (at *attempt) showAgain() {
-	if len(at.shown) == 0 || at.report != nil {
+// reportAgain has the attempt's progress sent in a new session: the server may have lost what it had of it.
+func (at *attempt) reportAgain() {
+	if at.latest == nil {
 		return
 	}
-	if at.progress == nil {
-		at.progress = &muster.Progress{Attempt: at.id}
+	at.progress = merged(nil, at.latest)
+	if at.report != nil {
+		at.progress.Artifacts = nil // the report has them
 	}
-	at.progress.Artifacts = at.shown
 }
 
 // sayLater notes that there is something to say about at when due comes.

@@ -303,6 +303,7 @@ type desk struct {
 	hellos  []*link.Hello
 	frames  []*link.ToServer
 	logs    map[muster.AttemptID][]byte
+	full    bool // logs are refused with a pause
 	unacked int
 	most    int // the most log bytes that ever waited for an acknowledgement
 	orderly bool
@@ -357,6 +358,13 @@ func (d *desk) Handle(_ context.Context, f *link.ToServer) error {
 	for _, c := range f.Logs {
 		d.unacked += len(c.Data)
 		d.most = max(d.most, d.unacked)
+		if d.full {
+			answer.LogAck = append(answer.LogAck, link.LogAck{
+				Attempt: c.Attempt, Size: int64(len(d.logs[c.Attempt])), Pause: muster.Duration(5 * time.Second),
+			})
+			d.unacked -= len(c.Data)
+			continue
+		}
 		if have := int64(len(d.logs[c.Attempt])); c.Offset <= have && c.Offset+int64(len(c.Data)) > have {
 			d.logs[c.Attempt] = append(d.logs[c.Attempt], c.Data[have-c.Offset:]...)
 		}

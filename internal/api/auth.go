@@ -107,7 +107,7 @@ func newKeyring(keys store.Keys) *keyring {
 func (k *keyring) principal(ctx context.Context, token string) (auth.Principal, *grant, error) {
 	if token == "" {
 		return auth.Principal{}, nil, muster.Errorf(muster.Unauthenticated,
-			"this needs an API key: send it as \"Authorization: Bearer mst_…\" (the command line takes --token or MUSTER_TOKEN)")
+			"this needs an API key: send it as \"Authorization: Bearer mst_…\" (the command line takes --token-file or MUSTER_TOKEN)")
 	}
 	key, g, err := k.find(ctx, auth.Hash(token))
 	if muster.CodeOf(err) == muster.NotFound {

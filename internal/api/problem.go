@@ -31,6 +31,7 @@ var statuses = map[muster.Code]int{
 	muster.TooLarge:        http.StatusRequestEntityTooLarge,
 	muster.Unavailable:     http.StatusServiceUnavailable,
 	muster.StorageFull:     http.StatusInsufficientStorage,
+	muster.Undetermined:    http.StatusGatewayTimeout,
 	muster.Internal:        http.StatusInternalServerError,
 }
 

@@ -39,6 +39,7 @@ func (s *server) listWorkers(ctx context.Context, _ *struct{}) (*body[wire.Worke
 	if err != nil {
 		return nil, err
 	}
+	ws = slices.Clone(ws) // the engine's list is shared
 	for i := range ws {
 		ws[i].Tasks = nil
 	}
@@ -50,6 +51,7 @@ func (s *server) getWorker(ctx context.Context, in *WorkerPath) (*body[muster.Wo
 	if err != nil {
 		return nil, err
 	}
+	w.Tasks = slices.Clone(w.Tasks) // the engine's list is shared
 	slices.SortFunc(w.Tasks, func(a, b muster.TaskID) int { return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Num, b.Num)) })
 	return answer(w), nil
 }

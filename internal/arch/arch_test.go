@@ -47,6 +47,7 @@ func TestHouse(t *testing.T) {
 		checkSize(t, f)
 		checkNames(t, f)
 		checkInterfaces(t, f)
+		checkPurity(t, f)
 	}
 	for _, pkg := range slices.Sorted(maps.Keys(size)) {
 		if size[pkg] > maxPackage && rules[pkg].ring != testOnly {

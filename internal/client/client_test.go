@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/apitest"
+	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/tasklog"
@@ -46,6 +48,8 @@ func submit(t *testing.T, c *client.Client, s *muster.Spec) muster.Job {
 // faults stands before a server's handlers and breaks what it is told to break.
 type faults struct {
 	refuse   atomic.Int32 // requests to answer with 503
+	status   atomic.Int32 // requests are answered with it and code while refuse lasts; 0 means a bare 503
+	code     atomic.Pointer[muster.Code]
 	dropped  atomic.Int32 // requests to break off after they were carried out
 	cutAfter atomic.Int64 // bytes of an answer's body before it is broken off; 0 means never
 	cutReads atomic.Int64 // bytes of a request's body before it is broken off; 0 means never
@@ -56,7 +60,13 @@ func (f *faults) front(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.requests.Add(1)
 		switch {
-		case f.refuse.Add(-1) >= 0:
+		case f.refuse.Add(-1) >= 0 && f.status.Load() != 0:
+			w.WriteHeader(int(f.status.Load()))
+			if code := f.code.Load(); code != nil {
+				_ = json.NewEncoder(w).Encode(wire.Problem{Code: *code, Detail: "refused"})
+			}
+			return
+		case f.refuse.Load() >= 0:
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		case f.dropped.Add(-1) >= 0:
@@ -248,6 +258,41 @@ func TestLostAnswers(t *testing.T) {
 	f.dropped.Store(2)
 	if _, err := c.Job(t.Context(), 1); err != nil {
 		t.Errorf("a read was not repeated: %v", err)
+	}
+}
+
+// What may have been done is sent again only if that does no harm; what was not done
+// is sent again in any case.
+func TestOnlyWhatWasNotDoneIsRepeated(t *testing.T) {
+	_, c, f := start(t)
+	job := submit(t, c, shell("sleep 600"))
+	unavailable, undetermined := muster.Unavailable, muster.Undetermined
+	for _, tc := range []struct {
+		name   string
+		status int32
+		code   *muster.Code
+		sent   int32 // how often a cancellation is sent
+	}{
+		{"not done", 503, &unavailable, 2},
+		{"undetermined", 504, &undetermined, 1},
+		{"a proxy that lost the answer", 502, nil, 1},
+		{"a proxy that waited in vain", 504, nil, 1},
+	} {
+		f.status.Store(tc.status)
+		f.code.Store(tc.code)
+		before := f.requests.Load()
+		f.refuse.Store(1)
+		_, err := c.Cancel(t.Context(), job.ID, nil)
+		if want := tc.sent == 1; want != (muster.CodeOf(err) == muster.Undetermined && err != nil) {
+			t.Errorf("%s: the cancellation ended with %v", tc.name, err)
+		}
+		if n := f.requests.Load() - before; n != tc.sent {
+			t.Errorf("%s: the cancellation was sent %d times, want %d", tc.name, n, tc.sent)
+		}
+		f.refuse.Store(1)
+		if _, err := c.Job(t.Context(), job.ID); err != nil {
+			t.Errorf("%s: a read was not repeated: %v", tc.name, err)
+		}
 	}
 }
 

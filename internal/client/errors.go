@@ -36,8 +36,8 @@ func (c *Client) refusal(resp *http.Response) error {
 	code := map[int]muster.Code{
 		http.StatusUnauthorized: muster.Unauthenticated, http.StatusForbidden: muster.Forbidden,
 		http.StatusNotFound: muster.NotFound, http.StatusConflict: muster.Conflict, http.StatusPreconditionFailed: muster.Conflict,
-		http.StatusRequestEntityTooLarge: muster.TooLarge, http.StatusBadGateway: muster.Unavailable,
-		http.StatusServiceUnavailable: muster.Unavailable, http.StatusGatewayTimeout: muster.Unavailable,
+		http.StatusRequestEntityTooLarge: muster.TooLarge, http.StatusBadGateway: muster.Undetermined,
+		http.StatusServiceUnavailable: muster.Unavailable, http.StatusGatewayTimeout: muster.Undetermined,
 		http.StatusTooManyRequests: muster.Unavailable, http.StatusInsufficientStorage: muster.StorageFull,
 	}[resp.StatusCode]
 	if code == "" {
@@ -64,7 +64,11 @@ func retry(ctx context.Context, patience time.Duration, repeat bool, try func() 
 
 // again says whether a failed call may be sent once more.
 func again(err error, repeat bool) bool {
-	if muster.CodeOf(err) != muster.Unavailable {
+	switch muster.CodeOf(err) {
+	case muster.Undetermined: // the server, or a proxy before it, does not know whether it was done
+		return repeat
+	case muster.Unavailable:
+	default:
 		return false
 	}
 	cause := errors.Unwrap(err)

@@ -82,7 +82,7 @@ func TestWorkersKeyIsAskedFor(t *testing.T) {
 	want(t, look(t, other, "identity"), "identity", Note, cfg.Server.URL, other.Server.URL)
 
 	put(t, cfg.Data, "identity.json", `{"worker":"w-gone","key":"mst_worker_gone","server":"`+cfg.Server.URL+`"}`)
-	want(t, look(t, cfg, "identity"), "identity", Problem, "w-gone", "mv ")
+	want(t, look(t, cfg, "identity"), "identity", Problem, "w-gone", "joins again")
 	put(t, cfg.Data, "identity.json", `{"worker":`)
 	want(t, look(t, cfg, "identity"), "identity", Problem, "damaged", "mv ")
 	put(t, cfg.Data, "identity.json", `{"worker":"w-far","key":"k","server":"http://`+nobody+`"}`)

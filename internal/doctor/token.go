@@ -19,13 +19,13 @@ func (r *round) token(ctx context.Context) []Finding {
 		return r.unasked("token")
 	}
 	if r.Server.Token == "" {
-		return one("token", Note, "give --token or MUSTER_TOKEN with a key: an administrator makes one with `muster keys create --role submitter`",
+		return one("token", Note, "give --token-file or MUSTER_TOKEN with a key: an administrator makes one with `muster keys create --role submitter`",
 			"no API key for %s is saved here: commands of this user need one", r.Server.URL)
 	}
 	w, err := r.whoami(ctx, r.Server.URL, r.Server.Token)
 	switch {
 	case muster.CodeOf(err) == muster.Unauthenticated:
-		return one("token", Problem, "give --token or MUSTER_TOKEN with a key that is valid: an administrator makes one with `muster keys create --role submitter`",
+		return one("token", Problem, "give --token-file or MUSTER_TOKEN with a key that is valid: an administrator makes one with `muster keys create --role submitter`",
 			"the server refuses this user's API key: %s", err)
 	case err != nil:
 		return one("token", Warning, "", "the server does not say whose this user's API key is: %s", err)
@@ -52,14 +52,14 @@ func (r *round) joinToken(ctx context.Context) []Finding {
 		if joined {
 			return one("join-token", OK, "", "none is saved here, and none is needed: the worker of this machine has joined")
 		}
-		return one("join-token", Note, "for a worker, give --token with the server's join token, or make one: `muster keys create --role join`", "none is saved here, and no worker of this machine has joined")
+		return one("join-token", Note, "for a worker, give --token-file with the server's join token, or make one: `muster keys create --role join`", "none is saved here, and no worker of this machine has joined")
 	}
 	w, err := r.whoami(ctx, r.Server.URL, r.Server.JoinToken)
 	bad := Problem
 	if joined {
 		bad = Note // it is not needed any more
 	}
-	const fix = "make another one: `muster keys create --role join`, and give it to muster worker with --token"
+	const fix = "make another one: `muster keys create --role join`, and give it to muster worker with --token-file"
 	switch {
 	case muster.CodeOf(err) == muster.Unauthenticated:
 		return one("join-token", bad, fix, "the server refuses the join token: it was revoked, or is of another server")
@@ -78,7 +78,7 @@ func (r *round) saved(context.Context) []Finding {
 	case r.SavedErr != nil:
 		return one("saved", Problem, "", "%s", r.SavedErr)
 	case r.Saved == "" || errors.Is(err, fs.ErrNotExist):
-		return one("saved", Note, "", "this user has no saved servers: commands need --server and --token, or up or server run here")
+		return one("saved", Note, "", "this user has no saved servers: commands need --server and --token-file, or up or server run here")
 	case err != nil:
 		return one("saved", Warning, "", "the file of saved servers cannot be looked at: %s", err)
 	case open(info):
@@ -94,17 +94,19 @@ func (r *round) identity(ctx context.Context) []Finding {
 	id, ok, err := agent.LoadIdentity(r.Data)
 	switch {
 	case err != nil && muster.CodeOf(err) == muster.Invalid:
-		return one("identity", Problem, "`mv "+filepath.Join(r.Data, "identity.json")+" "+filepath.Join(r.Data, "identity.json.damaged")+"`, then start the worker with --token", "%s", err)
+		return one("identity", Problem, "`mv "+filepath.Join(r.Data, "identity.json")+" "+filepath.Join(r.Data, "identity.json.damaged")+"`, then start the worker with --token-file", "%s", err)
 	case err != nil:
 		return one("identity", Problem, "run the doctor as the user whom the worker runs as", "%s", err)
 	case !ok:
 		return one("identity", Note, "", "no worker with this data dir has joined a server yet")
 	}
-	again := "`mv " + filepath.Join(r.Data, "identity.json") + " " + filepath.Join(r.Data, "identity.json.old") + "`, then start the worker with --token to join again"
+	again := "`mv " + filepath.Join(r.Data, "identity.json") + " " + filepath.Join(r.Data, "identity.json.old") + "`, then start the worker with --token-file to join again"
 	w, err := r.whoami(ctx, id.Server, id.Key)
 	switch {
 	case muster.CodeOf(err) == muster.Unauthenticated:
-		return one("identity", Problem, again, "%s does not know the key of the worker %s: the worker was removed there, or the server's data were", id.Server, id.Worker)
+		return one("identity", Problem, "start the worker with --token: it joins again", "%s does not know the worker %s: the server lost its data, or is another one", id.Server, id.Worker)
+	case muster.CodeOf(err) == muster.Forbidden:
+		return one("identity", Problem, again, "the worker %s was removed from %s", id.Worker, id.Server)
 	case err != nil && strings.TrimRight(id.Server, "/") == strings.TrimRight(r.Server.URL, "/"):
 		return one("identity", Note, "", "the worker is %s of %s, which was not reached", id.Worker, id.Server)
 	case err != nil:

@@ -56,13 +56,25 @@ func singled(groups []muster.Group, spans []event.Span) int {
 	return n
 }
 
-// Retry queues ended tasks that did not succeed again, all of them if spans is
-// nil.
+// Retry queues ended tasks that did not succeed again, all of them if spans is nil. What it needs is read
+// while the engine decides other things; only if the job changes meanwhile the engine waits for a second reading.
 func (e *Engine) Retry(ctx context.Context, job muster.JobID, spans []event.Span) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	o, err := e.observe(ctx, job)
+	defer o.closed.Store(true)
+	if err != nil {
+		return err
+	}
+	ev, err := e.retryEvent(ctx, job, spans)
+	if err != nil {
+		return err
+	}
 	return e.tell(ctx, true, func(st *sched.State, now muster.Time, _ *batch) error {
-		ev, err := e.retryEvent(ctx, job, spans)
-		if err != nil {
-			return err
+		if o.changed {
+			if ev, err = e.retryEvent(ctx, job, spans); err != nil {
+				return err
+			}
 		}
 		return st.Apply(now, ev)
 	})
@@ -73,8 +85,7 @@ var retryable = []muster.TaskState{muster.Failed, muster.TimedOut, muster.Cancel
 // retryPage is how many rows of a retried job are read at once.
 const retryPage = 10_000
 
-// retryEvent reads what a retry needs. It runs on the engine's goroutine, so that
-// nothing changes between the reading and the decision.
+// retryEvent reads what a retry needs.
 func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []event.Span) (event.Retry, error) {
 	job, err := e.cfg.Store.Job(ctx, id)
 	if err != nil {

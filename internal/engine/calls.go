@@ -47,7 +47,7 @@ func ask[T any](ctx context.Context, e *Engine, fresh bool, decide func(*sched.S
 		}
 		return r.value, nil
 	case <-ctx.Done():
-		return none, muster.Errorf(muster.Unavailable, "no answer in time; it may or may not have been done: %w", ctx.Err())
+		return none, muster.Errorf(muster.Undetermined, "no answer in time: it may or may not have been done; look before you repeat it: %w", ctx.Err())
 	}
 }
 
@@ -148,9 +148,13 @@ func (e *Engine) Plan(ctx context.Context, spec *muster.Spec) ([]explain.Explana
 	})
 }
 
-// Workers lists all workers with what only memory has: free resources and load.
+// Workers lists all workers with what only memory has: free resources and load. Callers
+// share the list: it must not be changed.
 func (e *Engine) Workers(ctx context.Context) ([]muster.Worker, error) {
-	return ask(ctx, e, false, func(st *sched.State, _ muster.Time, _ *batch) ([]muster.Worker, error) {
-		return st.Workers(), nil
+	return ask(ctx, e, false, func(st *sched.State, now muster.Time, b *batch) ([]muster.Worker, error) {
+		if b.workers == nil {
+			b.workers = st.Workers(now)
+		}
+		return b.workers, nil
 	})
 }

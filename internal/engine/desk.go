@@ -37,7 +37,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 		err = st.Apply(now, event.Joined{Worker: muster.Worker{
 			ID: h.Worker, Name: h.Name, Version: h.Build, Tags: h.Tags, Labels: h.Labels,
 			Kinds: h.Kinds, OwnKinds: h.OwnKinds, Price: h.Price, Resources: h.Resources, Address: h.Address, Allow: h.Allow,
-		}, Held: h.Held})
+		}, Held: h.Held, Constrained: h.Constrained})
 		if err != nil {
 			return l, err
 		}
@@ -52,9 +52,9 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 	w := &link.Welcome{Heartbeat: e.cfg.Sched.Heartbeat, Stop: held.stop}
 	for _, a := range held.keep {
 		size, err := e.cfg.Logs.Size(ctx, a)
-		if err != nil {
-			s.Close(false) //nolint:contextcheck // ends even if ctx is over
-			return nil, nil, err
+		if err != nil { // sent from the beginning, and only what is new is stored
+			e.logTrouble.report(e.cfg.Log, h.Worker, err)
+			size = 0
 		}
 		w.Keep = append(w.Keep, link.LogAck{Attempt: a, Size: size})
 	}
@@ -129,15 +129,14 @@ const maxFrames = 64
 
 // Handle takes a frame. Its log bytes are written before it returns, which is
 // what slows down a worker that sends more than the disk takes; the rest is
-// posted to the engine and acknowledged after the commit.
+// posted to the engine, whatever became of the log bytes, and acknowledged after the
+// commit.
 func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 	if s.ended.Load() {
 		return muster.Errorf(muster.Conflict, "the session of worker %s has ended", s.worker)
 	}
 	if len(f.Logs) > 0 {
-		if err := s.appendLogs(ctx, f.Logs); err != nil {
-			return err
-		}
+		s.appendLogs(ctx, f.Logs)
 	}
 	saved, err := s.checkSaved(ctx, f.Saved)
 	if err != nil {
@@ -191,7 +190,7 @@ func (s *session) events(f *link.ToServer, saved []link.Saved) []event.Event {
 		events = append(events, event.Accepted{Worker: s.worker, Attempt: a})
 	}
 	for _, r := range f.Rejected {
-		events = append(events, event.Rejected{Worker: s.worker, Attempt: r.Attempt, Message: r.Message})
+		events = append(events, event.Rejected{Worker: s.worker, Attempt: r.Attempt, Message: r.Message, Constrained: r.Constrained})
 	}
 	for _, a := range f.Started {
 		events = append(events, event.Started{Worker: s.worker, Attempt: a.Attempt, At: a.At})

@@ -10,7 +10,8 @@
 //	                                                                           to workers, publish
 //
 // Nobody is told anything that is not on disk: answers, words to workers and
-// events go out only after the commit that holds what they say. If a commit
+// events go out only after the commit that holds what they say. The progress of running
+// tasks is the exception: it is published at once, and written every few seconds. If a commit
 // fails, memory is ahead of disk: every caller in the batch gets an error that
 // says "not done, safe to retry", all sessions are ended (workers come back and
 // say what they hold), and the state is rebuilt from the store.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/store"
 )
@@ -61,6 +62,9 @@ type Engine struct {
 
 	failed atomic.Pointer[error] // why nothing is decided now; nil while it is
 	began  atomic.Int64          // when the batch that is under way began, in nanoseconds since start; 0 for none
+	observers  []*observer // for the engine's goroutine only
+	latest     latest
+	logTrouble trouble
 
 	mu       sync.Mutex
 	sessions map[muster.WorkerID]*session
@@ -73,6 +77,7 @@ func New(cfg Config) *Engine {
 		inbox:    newInbox(),
 		start:    time.Now(),
 		ready:    make(chan struct{}),
+		latest:   latest{of: map[muster.TaskID]effect.Progress{}},
 		sessions: map[muster.WorkerID]*session{},
 	}
 }
@@ -130,6 +135,7 @@ func (e *Engine) load(ctx context.Context) (*sched.State, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.latest.clear() // a new state has what was written
 	st, err := sched.Rebuild(e.cfg.Sched, e.now(), snap)
 	if err != nil {
 		return nil, err
@@ -225,6 +231,7 @@ func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) er
 	}
 	st.Place(now)
 	fx := st.Take()
+	e.noteChanges(&fx.Rows)
 	if !fx.Rows.Empty() || len(b.keys) > 0 {
 		if err := e.cfg.Store.Commit(context.WithoutCancel(ctx), &store.Batch{Rows: fx.Rows, Keys: b.keys}); err != nil {
 			for i, l := range letters {
@@ -237,6 +244,7 @@ func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) er
 			return err
 		}
 	}
+	e.latest.take(fx.Progress, fx.Rows.Tasks)
 	for i, l := range letters {
 		l.done(b.refused[i])
 	}
@@ -251,6 +259,7 @@ func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) er
 type batch struct {
 	refused []error
 	keys    []store.Idempotency
+	workers []muster.Worker // the list for all who ask for it in this batch; nil if nobody did
 }
 
 // refuse answers all letters with err for the length of pause.

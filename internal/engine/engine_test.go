@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ type halves struct {
 	*faulty.Writer
 
 	read *sqlite.Store
+	hold *atomic.Pointer[func()] // called before rows of tasks are read
 }
 
 func (h halves) Job(ctx context.Context, id muster.JobID) (muster.Job, error) {
@@ -33,6 +35,9 @@ func (h halves) Job(ctx context.Context, id muster.JobID) (muster.Job, error) {
 }
 
 func (h halves) Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error) {
+	if f := h.hold.Load(); f != nil {
+		(*f)()
+	}
 	return h.read.Tasks(ctx, q)
 }
 
@@ -50,11 +55,12 @@ type rig struct {
 
 	store *sqlite.Store
 	fault *faulty.Writer
+	hold  atomic.Pointer[func()] // see halves
 	logs  *tasklog.Dir
 	blobs *blob.Dir
 }
 
-func start(t *testing.T) *rig {
+func start(t testing.TB, change ...func(*engine.Config)) *rig {
 	t.Helper()
 	dir := t.TempDir()
 	st, err := sqlite.Open(t.Context(), filepath.Join(dir, "muster.db"))
@@ -70,10 +76,14 @@ func start(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{store: st, fault: faulty.New(st), logs: logs, blobs: blobs}
-	r.Engine = engine.New(engine.Config{
-		Store: halves{r.fault, st}, Logs: logs, Blobs: blobs, Events: notify.New("test"),
+	cfg := engine.Config{
+		Store: halves{r.fault, st, &r.hold}, Logs: logs, Blobs: blobs, Events: notify.New("test"),
 		Sched: sched.Config{Heartbeat: muster.Duration(time.Second), Silent: muster.Duration(time.Hour)}, Log: slog.New(slog.DiscardHandler),
-	})
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	r.Engine = engine.New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -220,6 +230,39 @@ func TestFailedCommit(t *testing.T) {
 	held := muster.AttemptID{Task: muster.TaskID{Job: before}, N: 1}
 	if p = r.connect(t, held); len(p.welcome.Keep) != 1 || len(p.welcome.Stop) != 0 {
 		t.Errorf("welcome is %+v", p.welcome)
+	}
+}
+
+// TestUndetermined has a caller give up while what it asked for is written: the answer
+// differs from that to what was not done.
+func TestUndetermined(t *testing.T) {
+	r := start(t)
+	r.fault.Delay(300 * time.Millisecond)
+	for try := 1; ; try++ { // it may be done before the caller gives up
+		ctx, cancel := context.WithCancel(t.Context())
+		before := r.fault.Commits()
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.Submit(ctx, spec(1), store.Idempotency{Owner: "me"})
+			done <- err
+		}()
+		for r.fault.Commits() == before {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		err := <-done
+		if err == nil && try < 100 {
+			continue
+		}
+		if muster.CodeOf(err) != muster.Undetermined {
+			t.Errorf("a caller that gave up during the commit got %v", err)
+		}
+		break
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.Submit(ctx, spec(1), store.Idempotency{Owner: "me"}); muster.CodeOf(err) != muster.Unavailable && muster.CodeOf(err) != muster.Undetermined {
+		t.Errorf("a caller that had given up got %v", err)
 	}
 }
 

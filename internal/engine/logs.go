@@ -4,32 +4,65 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
 )
 
+// logPause is how long a worker waits before it sends log bytes again that could
+// not be stored.
+const logPause = muster.Duration(5 * time.Second)
+
 // appendLogs writes what a worker ships of its attempts' logs, and says how much
 // of each is there. What it ships of others is dropped, and acknowledged all the
-// same: repeating it would not help.
-func (s *session) appendLogs(ctx context.Context, chunks []link.LogChunk) error {
+// same: repeating it would not help. Bytes that cannot be stored, for instance
+// because the disk is full, are refused with a pause: they cost neither the session
+// nor anything else in the frame, since the worker keeps them.
+func (s *session) appendLogs(ctx context.Context, chunks []link.LogChunk) {
 	acks := make([]link.LogAck, 0, len(chunks))
 	for _, c := range chunks {
+		ack := link.LogAck{Attempt: c.Attempt, Size: c.Offset + int64(len(c.Data))}
 		mine, err := s.owns(ctx, c.Attempt)
 		if err != nil {
-			return err
+			ack.Size = c.Offset
+		} else if mine {
+			ack.Size, err = s.engine.cfg.Logs.Append(ctx, c.Attempt, c.Offset, c.Data)
 		}
-		size := c.Offset + int64(len(c.Data))
-		if mine {
-			size, err = s.engine.cfg.Logs.Append(ctx, c.Attempt, c.Offset, c.Data)
+		if ctx.Err() != nil {
+			return // the session is over, and its successor begins with the sizes
 		}
 		if err != nil && muster.CodeOf(err) != muster.Conflict {
-			return err
+			ack.Pause = logPause
+			s.engine.logTrouble.report(s.engine.cfg.Log, s.worker, err)
 		}
-		acks = append(acks, link.LogAck{Attempt: c.Attempt, Size: size})
+		acks = append(acks, ack)
 	}
 	s.post(&link.ToWorker{LogAck: acks})
-	return nil
+}
+
+// trouble limits how often the server logs that task logs cannot be stored.
+type trouble struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+// troubleEvery is the least time between two such messages.
+const troubleEvery = time.Minute
+
+func (t *trouble) report(log *slog.Logger, w muster.WorkerID, err error) {
+	t.mu.Lock()
+	now := time.Now()
+	due := now.Sub(t.last) >= troubleEvery
+	if due {
+		t.last = now
+	}
+	t.mu.Unlock()
+	if due {
+		log.Error("task logs cannot be stored; workers keep them and send them again later",
+			slog.String("worker", string(w)), slog.Any("error", err))
+	}
 }
 
 // owned remembers which attempts are a worker's own.

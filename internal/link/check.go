@@ -251,6 +251,9 @@ func checkLogAck(a *LogAck) error {
 	if err := within("attempt", checkAttempt(&a.Attempt)); err != nil {
 		return err
 	}
+	if a.Pause < 0 {
+		return within("pause", wrong("is %s: it must not be negative", a.Pause))
+	}
 	return within("size", atLeast(a.Size, 0))
 }
 

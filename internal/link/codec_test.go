@@ -167,6 +167,7 @@ func TestBadFramesAreRefusedByField(t *testing.T) {
 		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":1,"gang":{"rank":0,"size":2,"master":"a b","port":1}}]}`, `assign[0].gang.master is "a b"`},
 		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":1,"gang":{"rank":0,"size":2,"master":"a","port":65536}}]}`, "assign[0].gang.port is 65536"},
 		{`{"seq":2,"heal":["GPU-1",""]}`, "heal[1] has 0 bytes"},
+		{`{"seq":2,"log_ack":[{"attempt":"1.1#1","size":1,"pause":"-1s"}]}`, "log_ack[0].pause"},
 		{`{"seq":2,"log_ack":[{"attempt":"1.1#1","size":1e3}]}`, "log_ack[0].size is 1e3"},
 		{`{"seq":2,"log_ack":[{"attempt":"1.1#1","size":9999999999999999999}]}`, "log_ack[0].size is 9999999999999999999"},
 		{`{"seq":2,"cancel":[{"attempt":"1.1#1","reason":"x"}]}`, `cancel[0].reason is "x"`},

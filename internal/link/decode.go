@@ -113,6 +113,8 @@ func (s *scanner) logAck(m *LogAck) error {
 			return s.attempt(&m.Attempt)
 		case "size":
 			return s.size(&m.Size)
+		case "pause":
+			return s.value(&m.Pause)
 		}
 		return errUnknown()
 	})

@@ -49,7 +49,7 @@ func (b *Backoff) Wait(ctx context.Context) error {
 	}
 }
 
-// Reset starts over, after a session that was welcomed.
+// Reset starts over, after a session that lasted.
 func (b *Backoff) Reset() { b.tries = 0 }
 
 // fallbackFor is how long a Fallback keeps to its second dialer.

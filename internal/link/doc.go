@@ -44,7 +44,9 @@
 //   - Finished is repeated until FinishedAck, which the server sends when the
 //     report is on disk or refused for good. The server takes a report once, however often it comes.
 //   - Logs carry offsets. LogAck says how much the server has, and the worker
-//     goes on from there, whatever it sent before.
+//     goes on from there, whatever it sent before. With a Pause it does so after that
+//     time: the server could not store the bytes, and took everything else in the frame.
+//     The log of an attempt that was stopped or lost is sent to its end, too.
 //   - A GroupSpec is known in its session only.
 //   - Ready, Offer and Saved are said again in a new session; the last one counts.
 //   - Heal is said once: if it is lost, it is asked again.

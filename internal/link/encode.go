@@ -160,6 +160,9 @@ func (e *encoder) started(m *Started) {
 func (e *encoder) logAck(m *LogAck) {
 	e.of(&m.Attempt)
 	e.int("size", m.Size)
+	if m.Pause != 0 {
+		e.value("pause", m.Pause)
+	}
 	e.b = append(e.b, '}')
 }
 

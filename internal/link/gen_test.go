@@ -103,7 +103,10 @@ func genSpec(t *rapid.T) muster.TaskSpec {
 	}
 }
 
-func genLogAck(t *rapid.T) LogAck { return LogAck{Attempt: genAttempt(t), Size: genSize(t)} }
+func genLogAck(t *rapid.T) LogAck {
+	pause := rapid.SampledFrom([]time.Duration{0, 0, time.Millisecond, 5 * time.Second}).Draw(t, "pause")
+	return LogAck{Attempt: genAttempt(t), Size: genSize(t), Pause: muster.Duration(pause)}
+}
 
 func genToServer(t *rapid.T) *ToServer {
 	f := &ToServer{
@@ -113,8 +116,10 @@ func genToServer(t *rapid.T) *ToServer {
 		}),
 		Saved:    some(t, "saved", func(t *rapid.T) Saved { return Saved{Attempt: genAttempt(t), SHA256: genHash(t)} }),
 		Accepted: some(t, "accepted", genAttempt),
-		Rejected: some(t, "rejected", func(t *rapid.T) Rejected { return Rejected{Attempt: genAttempt(t), Message: genText(t)} }),
-		Started:  some(t, "started", func(t *rapid.T) Started { return Started{Attempt: genAttempt(t), At: genTime(t)} }),
+		Rejected: some(t, "rejected", func(t *rapid.T) Rejected {
+			return Rejected{Attempt: genAttempt(t), Message: genText(t), Constrained: rapid.Bool().Draw(t, "constrained")}
+		}),
+		Started: some(t, "started", func(t *rapid.T) Started { return Started{Attempt: genAttempt(t), At: genTime(t)} }),
 		Progress: some(t, "progress", func(t *rapid.T) muster.Progress {
 			return muster.Progress{
 				Attempt: genAttempt(t), Step: maybe(t, "step", genText),
@@ -186,7 +191,7 @@ func genHello(t *rapid.T) *Hello {
 		Version: Version, Worker: "w" + muster.WorkerID(genText(t)), Name: genText(t), Build: genText(t), Tags: some(t, "tags", genText),
 		Labels: map[string]string{"zone": genText(t)}, Kinds: some(t, "kinds", genText), Price: rapid.Float64Range(0, 100).Draw(t, "price"),
 		Resources: genResources(t), Address: rapid.SampledFrom([]string{"", "10.0.0.7", "box-1.lan", "fe80::1%eth0"}).Draw(t, "address"),
-		Allow: genAllow(t), OwnKinds: genOwnKinds(t), Held: some(t, "held", genAttempt),
+		Allow: genAllow(t), OwnKinds: genOwnKinds(t), Held: some(t, "held", genAttempt), Constrained: genText(t),
 	}
 }
 

@@ -17,7 +17,7 @@ func HTTPStatus(err error) int {
 		return http.StatusUnauthorized
 	case muster.Forbidden:
 		return http.StatusForbidden
-	case muster.Unavailable, muster.StorageFull:
+	case muster.Unavailable, muster.StorageFull, muster.Undetermined:
 		return http.StatusServiceUnavailable
 	case muster.Invalid, muster.InvalidSpec:
 		return http.StatusBadRequest

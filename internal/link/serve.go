@@ -141,7 +141,7 @@ func farewell(err error) *Goodbye {
 	switch me.Code {
 	case muster.Unavailable:
 		return nil
-	case muster.Internal, muster.StorageFull:
+	case muster.Internal, muster.StorageFull, muster.Undetermined:
 		return &Goodbye{Code: muster.Unavailable, Message: me.Message} // the server's trouble: come back
 	default:
 		return &Goodbye{Code: me.Code, Message: me.Message}

@@ -54,7 +54,7 @@ func ComeBack(err error) bool {
 	switch muster.CodeOf(err) {
 	case muster.Unauthenticated, muster.Forbidden, muster.Conflict, muster.Invalid, muster.InvalidSpec, muster.NotFound, muster.TooLarge:
 		return false
-	case muster.Unavailable, muster.StorageFull, muster.Internal:
+	case muster.Unavailable, muster.StorageFull, muster.Undetermined, muster.Internal:
 	}
 	return true
 }

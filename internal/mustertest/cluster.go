@@ -30,8 +30,12 @@ const (
 	JoinToken  = "e2e-join-token-0123456789"
 )
 
-// binary builds the program under test, once for each test process.
+// binary builds the program under test, once for each test process. MUSTER_TEST_PROGRAM names one that is built
+// already, for machines without Go.
 var binary = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("MUSTER_TEST_PROGRAM"); path != "" {
+		return path, nil
+	}
 	dir, err := os.MkdirTemp("", "muster-under-test")
 	if err != nil {
 		return "", err
@@ -184,7 +188,7 @@ func beginWith(tb testing.TB, mode, data string, o Options) *Cluster {
 		tb.Skip("real processes are not for -short")
 	}
 	leaveNothing(tb, filepath.Join(data, "worker"))
-	c := &Cluster{tb: tb, mode: mode, opts: o, Data: data, Addr: port(tb)}
+	c := &Cluster{tb: tb, mode: mode, opts: o, Data: data, Addr: Port(tb)}
 	var err error
 	c.Client, err = client.New("http://"+c.Addr, AdminToken, client.Options{Patience: 30 * time.Second})
 	if err != nil {

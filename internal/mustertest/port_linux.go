@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// port keeps a port of loopback for a test. It is bound, and nobody listens on it:
+// Port keeps a port of loopback for a test. It is bound, and nobody listens on it:
 // the kernel gives it to no one else, also while the server is away, and lets the server
 // have it, which names it and listens.
-func port(tb testing.TB) (addr string) {
+func Port(tb testing.TB) (addr string) {
 	tb.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// port returns a port of loopback that is free now.
-func port(tb testing.TB) (addr string) {
+// Port returns a port of loopback that is free now.
+func Port(tb testing.TB) (addr string) {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

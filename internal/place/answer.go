@@ -149,13 +149,17 @@ func Nearest(answers []Answer) string {
 		return ""
 	}
 	var change, wait string
+	var from *Answer // of whom the change is
 	for i := range answers {
 		a := &answers[i]
 		if wait == "" {
 			wait = a.wait()
 		}
-		if change == "" {
-			change = a.change()
+		if from != nil && (a.nearness() != from.nearness() || !a.closer(from)) {
+			continue
+		}
+		if c := a.change(); c != "" {
+			change, from = c, a
 		}
 	}
 	switch {
@@ -166,6 +170,12 @@ func Nearest(answers []Answer) string {
 	default:
 		return change + wait
 	}
+}
+
+// closer reports whether a smaller change of the same part of the request is enough for
+// a than for o.
+func (a *Answer) closer(o *Answer) bool {
+	return a.fails() == o.fails() && a.Book.gap(a.Need, a.fails(), a.Ever != Fits) < o.Book.gap(o.Need, o.fails(), o.Ever != Fits)
 }
 
 // wait words what must happen on the worker, if that is enough.

@@ -69,37 +69,47 @@ func (b *Book) pick(n *Need) (best []int, waste muster.Size) {
 	return best, waste
 }
 
-// Score says how good it is to put n here: more is better. It means something
-// only where Fits returned Fits, and only beside other scores for the same need.
-//
-// Without GPUs it is the least free share, after the grant, of what is asked
-// for: 0 to 1. With GPUs it is minus the device memory, in MiB, that would lie
-// idle, and, where that is equal, the worker with fewer free devices wins.
-func (b *Book) Score(n *Need) float64 {
+// Rank says how good it is to put a task on a worker, beside other ranks for the same
+// need.
+type Rank struct {
+	idle  float64 // device memory, in MiB, that would lie idle
+	price float64 // of the worker
+	free  float64 // least free share, after the grant, of what is asked for, 0 to 1; or minus the free devices
+}
+
+// Compare is negative if r is better than o: if less device memory would lie idle, else
+// if the worker is cheaper, else if more of it stays free, or, of one with GPUs, less.
+func (r *Rank) Compare(o *Rank) int {
+	return cmp.Or(cmp.Compare(r.idle, o.idle), cmp.Compare(r.price, o.price), cmp.Compare(o.free, r.free))
+}
+
+// Rank ranks the worker for a task with need n. It means something only where Fits
+// returned Fits.
+func (b *Book) Rank(n *Need) Rank {
+	rank := Rank{price: b.Worker.Price}
 	if n.Request.GPUs.Count > 0 {
 		_, waste := b.pick(n)
-		free := 0
+		rank.idle = float64(waste >> 20)
 		for i := range b.gpus {
 			if b.gpus[i].idle() {
-				free++
+				rank.free--
 			}
 		}
-		return -float64(waste>>20) - float64(free)/1024
+		return rank
 	}
 	r := &b.Worker.Resources
-	var score float64
 	if n.mcpu > 0 {
-		score = share(b.mcpu-n.mcpu, Milli(r.CPUs))
+		rank.free = share(b.mcpu-n.mcpu, Milli(r.CPUs))
 	} else {
-		score = share(int64(b.slots-1), int64(r.Slots))
+		rank.free = share(int64(b.slots-1), int64(r.Slots))
 	}
 	if m := n.Request.Memory; m > 0 {
-		score = min(score, share(int64(b.memory-m), int64(r.Memory)))
+		rank.free = min(rank.free, share(int64(b.memory-m), int64(r.Memory)))
 	}
 	if d := n.Request.Disk; d > 0 {
-		score = min(score, share(int64(b.disk-d), int64(r.Disk)))
+		rank.free = min(rank.free, share(int64(b.disk-d), int64(r.Disk)))
 	}
-	return score
+	return rank
 }
 
 func share(free, all int64) float64 {

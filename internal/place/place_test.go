@@ -169,8 +169,8 @@ func TestScorePacksGPUsAndSpreadsTheRest(t *testing.T) {
 		need(func(s *muster.TaskSpec) { s.Resources.CPUs = 2 }),
 		need(func(s *muster.TaskSpec) { s.Resources.Memory = gib; s.Resources.CPUs = 0.5 }),
 	} {
-		if empty.Score(n) <= busy.Score(n) {
-			t.Errorf("%s: an empty worker scores %g, a busy one %g", n.Key(), empty.Score(n), busy.Score(n))
+		if a, b := empty.Rank(n), busy.Rank(n); a.Compare(&b) >= 0 {
+			t.Errorf("%s: an empty worker ranks as %+v, a busy one as %+v", n.Key(), a, b)
 		}
 	}
 	small := rig()
@@ -178,11 +178,39 @@ func TestScorePacksGPUsAndSpreadsTheRest(t *testing.T) {
 	n := need(func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Memory: 30 * gib} })
 	tight, loose := need(func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Memory: 14 * gib} }), place.NewBook(rig())
 	loose.Take(&muster.Grant{GPUs: []string{"small"}})
-	if place.NewBook(small).Score(tight) <= loose.Score(tight) {
+	if a, b := place.NewBook(small).Rank(tight), loose.Rank(tight); a.Compare(&b) >= 0 {
 		t.Error("a tight device does not win over a loose one")
 	}
 	if place.NewBook(small).Fits(n) == place.Fits {
 		t.Error("30GiB fit on a device of 16GiB")
+	}
+}
+
+// Of workers that fit equally the cheaper one is taken: with GPUs among those on which as
+// much device memory would lie idle, without them among all.
+func TestRankPrefersTheCheaperWorker(t *testing.T) {
+	t.Parallel()
+	priced := func(price float64) *place.Book {
+		w := rig()
+		w.Price = price
+		return place.NewBook(w)
+	}
+	for _, n := range []*place.Need{
+		need(func(*muster.TaskSpec) {}),
+		need(func(s *muster.TaskSpec) { s.Resources.CPUs = 2 }),
+		need(func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Memory: 14 * gib} }),
+	} {
+		cheap, dear := priced(1), priced(5)
+		cheap.Take(&muster.Grant{Slots: 1, CPUs: 1})
+		if a, b := cheap.Rank(n), dear.Rank(n); a.Compare(&b) >= 0 || b.Compare(&a) <= 0 {
+			t.Errorf("%s: the cheap worker ranks as %+v, the dear one as %+v", n.Key(), a, b)
+		}
+	}
+	n := need(func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Memory: 14 * gib} })
+	loose, tight := priced(1), priced(5)
+	loose.Take(&muster.Grant{GPUs: []string{"small"}})
+	if a, b := loose.Rank(n), tight.Rank(n); b.Compare(&a) >= 0 {
+		t.Error("the price counts for more than device memory that lies idle")
 	}
 }
 
@@ -342,4 +370,33 @@ func TestFreeInIsTheFirstMomentWithRoom(t *testing.T) {
 			t.Fatalf("to ask has changed the account:\n%s", diff)
 		}
 	})
+}
+
+// The change that is proposed is the smallest: not that of the worker whose name comes first.
+func TestNearestIsTheSmallestChange(t *testing.T) {
+	t.Parallel()
+	named := func(name string, change func(*muster.Worker)) *place.Book {
+		w := rig()
+		w.ID, w.Name = muster.WorkerID(name), name
+		change(w)
+		return place.NewBook(w)
+	}
+	ask := func(n *place.Need, books ...*place.Book) string {
+		var answers []place.Answer
+		for _, b := range books {
+			answers = append(answers, place.Ask(b, n))
+		}
+		place.SortAnswers(answers)
+		return place.Nearest(answers)
+	}
+	price := func(p float64) func(*muster.Worker) { return func(w *muster.Worker) { w.Price = p } }
+	frugal := need(func(s *muster.TaskSpec) { s.Where.MaxPrice = 0.5 })
+	if got, want := ask(frugal, named("a", price(5)), named("b", price(1)), named("c", price(2))), "allow a price of 1 per hour instead of 0.5 (worker b)"; got != want {
+		t.Errorf("proposed %q, want %q", got, want)
+	}
+	memory := func(m muster.Size) func(*muster.Worker) { return func(w *muster.Worker) { w.Resources.Memory = m } }
+	large := need(func(s *muster.TaskSpec) { s.Resources.Memory = 64 * gib })
+	if got, want := ask(large, named("a", memory(8*gib)), named("b", memory(48*gib))), "ask for 48GiB memory instead of 64GiB (worker b)"; got != want {
+		t.Errorf("proposed %q, want %q", got, want)
+	}
 }

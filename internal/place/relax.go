@@ -55,6 +55,24 @@ func (b *Book) Relax(n *Need, f Filter, empty bool) (*Need, string, bool) {
 	}
 }
 
+// gap says by how much the request would have to change to pass filter f, in the unit
+// of what f is about, and 0 where that is no amount.
+func (b *Book) gap(n *Need, f Filter, empty bool) float64 {
+	free := b.left(empty)
+	switch f {
+	case Price:
+		return b.Worker.Price - n.Where.MaxPrice
+	case CPUs:
+		return float64(n.mcpu - free.mcpu)
+	case Memory:
+		return float64(n.Request.Memory - free.memory)
+	case Disk:
+		return float64(n.Request.Disk - free.disk)
+	default:
+		return 0
+	}
+}
+
 // left returns what is free, or all if empty is set, never below zero.
 func (b *Book) left(empty bool) Book {
 	if empty {

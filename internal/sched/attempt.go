@@ -56,7 +56,9 @@ func (s *State) reject(now muster.Time, ev event.Rejected) error {
 		t.Rejections = 0
 	}
 	said := judge.Clip(ev.Message)
-	t.Avoid = append(t.Avoid.Now(now), queue.Shun{Worker: &w.Worker, Until: now.Add(shunnedFor), Said: said})
+	if !ev.Constrained {
+		t.Avoid = append(t.Avoid.Now(now), queue.Shun{Worker: &w.Worker, Until: now.Add(shunnedFor), Said: said})
+	}
 	s.end(now, t, judge.Ending{Outcome: muster.AttemptRejected, Reason: muster.Rejected, Message: said, Free: !counts, At: now})
 	return nil
 }
@@ -85,33 +87,6 @@ func (s *State) startedAt(t *model.Task, at muster.Time) {
 		j.Row.StartedAt = at
 		s.changedJob(j)
 	}
-}
-
-func (s *State) progress(now muster.Time, ev event.Progressed) error {
-	p := &ev.Progress
-	t, err := s.current(ev.Worker, p.Attempt)
-	if err != nil {
-		return err
-	}
-	if err := judge.CheckProgress(p); err != nil {
-		return err
-	}
-	s.hear(now, t.Worker)
-	if p.Progress != nil {
-		t.Row.Progress = p.Progress
-	}
-	if p.Step != nil {
-		t.Row.Step = *p.Step
-	}
-	if len(p.Metrics) > 0 {
-		t.Row.Metrics = judge.Merged(t.Row.Metrics, p.Metrics)
-	}
-	if len(p.Artifacts) > 0 {
-		t.Row.Artifacts = p.Artifacts
-	}
-	s.changedTask(t)
-	s.publishTask(now, t)
-	return nil
 }
 
 func (s *State) saved(now muster.Time, ev event.Saved) error {

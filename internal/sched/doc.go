@@ -62,6 +62,11 @@
 // worker is away: it may run there still. A worker may describe itself anew at any
 // time; a GPU that it quarantines is given to nobody, and what runs on it goes on.
 //
+// A worker on which attempts fail by the fleet's fault has a record of that (package health):
+// others that fit go first, and after several failures it is closed for a while, then given one task on
+// trial. A task whose attempt failed so prefers other workers for a while, if any could run it, and is not given
+// up before it failed on several.
+//
 // # The queue
 //
 // What waits stands in lanes of equal priority, project and need (package queue).
@@ -94,11 +99,11 @@
 // That last equality leaves out what does not outlive the process: whether a
 // worker is connected, constrained or was told to leave; when it was last heard
 // (after a Rebuild: at that moment), and so whether it is unreachable; its load; whether an
-// attempt was accepted; rejections in a row, and who is not asked again for now;
+// attempt was accepted; rejections in a row, and who is not asked again for now; how healthy a worker is;
 // whether an attempt was told to make room, which follows from its worker's deadline;
 // when a stopped attempt is given up (the wait begins anew); observed
 // durations; since when nothing of a lane could be placed, and for whom a worker is
-// kept free. In a Snapshot every worker that is not gone is therefore unreachable.
+// kept free; progress that was reported in the last saveProgressEvery. In a Snapshot every worker that is not gone is therefore unreachable.
 //
 // # What is not promised
 //

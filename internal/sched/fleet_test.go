@@ -110,8 +110,8 @@ func TestSteering(t *testing.T) {
 	d.do(event.Left{Worker: w})
 	state(muster.WorkerGone)
 	d.do(event.Remove{Worker: w})
-	if len(d.s.Workers()) != 0 || len(d.rows.workers) != 0 {
-		t.Fatalf("workers: %v, %v", d.s.Workers(), d.rows.workers)
+	if len(d.s.Workers(d.now)) != 0 || len(d.rows.workers) != 0 {
+		t.Fatalf("workers: %v, %v", d.s.Workers(d.now), d.rows.workers)
 	}
 	d.refuse(muster.NotFound, event.Pause{Worker: w, On: true})
 }
@@ -156,7 +156,7 @@ func TestWorkersAreShownWithWhatIsFree(t *testing.T) {
 	w := d.join("w")
 	job := d.submit(stage("a", func(s *muster.TaskSpec) { s.Resources = muster.Request{CPUs: 1.5, Memory: gib} }))
 	d.do(event.Renewed{Worker: w, Held: []muster.AttemptID{d.attempt(job, 0)}, Load: &muster.Load{CPU: 0.5}})
-	got := d.s.Workers()[0]
+	got := d.s.Workers(d.now)[0]
 	if got.Free.CPUs != 2.5 || got.Free.Memory != 15*gib || got.Free.Slots != 2 || got.Running != 1 || got.Load.CPU != 0.5 || got.LastSeenAt != d.now {
 		t.Fatalf("%+v, free %+v", got, got.Free)
 	}
@@ -175,7 +175,7 @@ func TestUnsoundWorkersAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if len(d.s.Workers()) > 0 {
+	if len(d.s.Workers(d.now)) > 0 {
 		t.Error("a refused worker is known")
 	}
 }

@@ -75,9 +75,9 @@ func (s *State) endMember(now muster.Time, t *model.Task, e judge.Ending) {
 			away = m.Worker.Row.Name
 		}
 	}
-	v, fate := gang.Judge(&t.Row, g.Standing(t), away, g.Spec(), e, s.cfg.CrashLimit)
+	v, fate := gang.Judge(&t.Row, g.Standing(t), away, g.Spec(), e, s.crashLimit(t, &e))
 	if v.To == muster.Running {
-		s.release(t)
+		s.release(now, t)
 		t.Ran(e.At)
 		t.Row.Grant, t.StopBy, t.Room = nil, 0, muster.NoReason
 		if t.Row.State == muster.Assigned {

@@ -215,7 +215,7 @@ func TestADoneMemberEndsWithItsGang(t *testing.T) {
 	if err != nil || x.Summary != "has ended well, and waits for 2 other tasks of its gang to do so, too" {
 		t.Errorf("%s, %v", x.Summary, err)
 	}
-	for _, w := range d.s.Workers() {
+	for _, w := range d.s.Workers(d.now) {
 		if w.ID == "a" && (w.Running != 1 || w.Free.Slots != 1) {
 			t.Errorf("worker a holds %d, has %d slots free", w.Running, w.Free.Slots)
 		}

@@ -185,6 +185,34 @@ func TestCrashLimitEndsATaskThatTakesWorkersDown(t *testing.T) {
 	d.is(job, 0, muster.Failed, muster.CrashLimit)
 }
 
+// A worker that is not ready is offered nothing, and what it rejects for that is offered to it again
+// as soon as it is.
+func TestAWorkerThatIsNotReady(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	job := d.submit(stage("a"))
+	d.do(event.Joined{Worker: offer("w"), Constrained: "it probes its machine"})
+	d.sent()
+	x, err := d.s.Explain(d.now, muster.TaskID{Job: job})
+	if err != nil || x.Workers[0].Why != "takes no tasks now: it probes its machine" {
+		t.Fatalf("explained as %+v, %v", x, err)
+	}
+	d.do(event.Ready{Worker: "w"})
+	d.sent("assign w 1.0#1")
+	d.do(event.Ready{Worker: "w", Constrained: "hot"}, event.Rejected{Worker: "w", Attempt: d.attempt(job, 0), Message: "hot", Constrained: true})
+	d.is(job, 0, muster.Queued, muster.Rejected)
+	d.sent()
+	d.now += 2000
+	d.do(event.Ready{Worker: "w"})
+	d.sent("assign w 1.0#2")
+	for n := 2; n < 14 && d.task(job, 0).NotBefore == 0; n++ { // it says so of every task, and takes none
+		d.do(event.Rejected{Worker: "w", Attempt: d.attempt(job, 0), Message: "hot", Constrained: true})
+	}
+	if got := d.task(job, 0); got.Crashes != 1 || got.NotBefore == 0 {
+		t.Fatalf("a worker that rejects for ever is asked without a pause: %+v", got)
+	}
+}
+
 func TestRejectedTaskGoesElsewhere(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -243,7 +271,9 @@ func TestWhatFailsForWhatAWorkerLacksIsTriedElsewhere(t *testing.T) {
 		d.pass(3 * second)
 		d.sent("assign w2 1.0#3")
 		fail()
-		d.pass(9 * second)
+		d.pass(16 * second) // 19 s after it failed on w1 for the second time
+		d.is(job, 0, muster.Queued, reason)
+		d.pass(second)
 		if got := d.task(job, 0); got.Worker != "w1" || got.Attempt != 4 || got.Crashes != 3 {
 			t.Fatalf("the fourth attempt: %+v", got)
 		}

@@ -13,21 +13,21 @@ import (
 // end ends the current attempt of a held task: the task ends too, or is queued
 // again.
 func (s *State) end(now muster.Time, t *model.Task, e judge.Ending) {
+	s.noteHealth(now, t, &e)
 	if t.Group.Gang() {
 		s.endMember(now, t, e)
 		return
 	}
-	s.conclude(now, t, e, judge.Judge(&t.Row, t.Group.Spec(), e, s.cfg.CrashLimit))
+	s.conclude(now, t, e, judge.Judge(&t.Row, t.Group.Spec(), e, s.crashLimit(t, &e)))
 }
 
 // conclude carries out the verdict on an attempt that ended.
 func (s *State) conclude(now muster.Time, t *model.Task, e judge.Ending, v judge.Verdict) {
 	if t.Worker != nil {
-		if judge.Elsewhere(e.Reason) {
-			shun := queue.Shun{Worker: &t.Worker.Worker, Until: now.Add(max(v.Pause, shunnedFor)), Failed: true, Said: judge.Clip(e.Message)}
-			t.Avoid = append(t.Avoid.Now(now), shun)
+		if d := s.shuns(now, t, &e, v); d > 0 {
+			t.Avoid = append(t.Avoid.Now(now), queue.Shun{Worker: &t.Worker.Worker, Until: now.Add(d), Failed: true, Said: judge.Clip(e.Message)})
 		}
-		s.release(t)
+		s.release(now, t)
 	}
 	t.StopBy, t.Room = 0, muster.NoReason
 	t.Row.Retried += v.Retried

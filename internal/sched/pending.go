@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/muster-dev/muster"
@@ -20,13 +21,14 @@ type pending struct {
 	gone     []muster.WorkerID
 	sends    []effect.Send
 	events   []muster.Event
+	progress []effect.Progress
 }
 
 // Take returns everything since the last Take: each changed row once, in its
 // latest form.
 func (s *State) Take() effect.Effects {
 	p := &s.out
-	fx := effect.Effects{Sends: p.sends, Events: p.events}
+	fx := effect.Effects{Sends: p.sends, Events: p.events, Progress: p.progress}
 	r := &fx.Rows
 	r.Attempts, r.Late, r.Gone = p.attempts, p.late, p.gone
 	r.Jobs = take(p.jobs, func(j *model.Job) muster.Job {
@@ -38,7 +40,7 @@ func (s *State) Take() effect.Effects {
 		return row
 	})
 	r.Groups = take(p.groups, func(g *model.Group) muster.Group { g.Dirty = false; return g.Row })
-	r.Tasks = take(p.tasks, func(t *model.Task) muster.Task { t.Dirty = false; return t.Row })
+	r.Tasks = take(p.tasks, func(t *model.Task) muster.Task { t.Dirty, t.Saved = false, nil; return t.Row })
 	r.Workers = take(p.workers, func(w *model.Worker) muster.Worker {
 		w.Dirty = false
 		row := w.Row
@@ -119,5 +121,5 @@ func (s *State) publishJob(now muster.Time, j *model.Job) {
 }
 
 func (s *State) publishWorker(now muster.Time, w *model.Worker) {
-	s.out.events = append(s.out.events, effect.WorkerEvent(now, &w.Row, w.Constrained))
+	s.out.events = append(s.out.events, effect.WorkerEvent(now, &w.Row, cmp.Or(w.Constrained, w.Health.Closed(now))))
 }

@@ -93,6 +93,8 @@ func (s *State) assign(now muster.Time, t *model.Task, w *model.Worker, n *place
 	t.Row.Worker, t.Row.Grant, t.Row.AssignedAt = w.Row.ID, &grant, now
 	t.Row.NotBefore, t.Row.Reason, t.Row.Message = 0, muster.NoReason, ""
 	s.hold(t, w)
+	w.Health.Assigned(now, t.Attempt())
+	s.judged(now, w)
 	s.set(now, t, muster.Assigned)
 	s.tell(w, effect.Assign{
 		Worker: w.Row.ID, Attempt: t.Attempt(), Group: g.Row.Index, Element: t.Element(), Grant: grant, Spec: g.Spec(), Inputs: g.Inputs,
@@ -112,7 +114,7 @@ func (s *State) hold(t *model.Task, w *model.Worker) {
 }
 
 // release ends what a task holds of its worker.
-func (s *State) release(t *model.Task) {
+func (s *State) release(now muster.Time, t *model.Task) {
 	w := t.Worker
 	w.Book.Return(t.Row.Grant)
 	w.Shrunk = w.Shrunk && w.Book.Over()
@@ -126,6 +128,6 @@ func (s *State) release(t *model.Task) {
 	w.Held = w.Held[:last]
 	t.Worker = nil
 	if len(w.Held) == 0 {
-		s.emptied(w)
+		s.emptied(now, w)
 	}
 }

@@ -40,7 +40,7 @@ func Rebuild(cfg Config, now muster.Time, snap muster.Snapshot) (*State, error) 
 		s.resume(now, s.jobs[row.ID])
 	}
 	for _, w := range s.order {
-		s.armWorker(w)
+		s.armWorker(now, w)
 	}
 	s.settle(now)
 	return s, s.Check()
@@ -151,7 +151,11 @@ func (s *State) Snapshot() muster.Snapshot {
 		for _, g := range j.Groups {
 			snap.Groups = append(snap.Groups, g.Row)
 			for _, t := range g.Elements() {
-				snap.Tasks = append(snap.Tasks, t.Row)
+				row := t.Row
+				if t.Saved != nil {
+					row.Progress, row.Step, row.Metrics = t.Saved.Progress, t.Saved.Step, t.Saved.Metrics
+				}
+				snap.Tasks = append(snap.Tasks, row)
 			}
 		}
 	}

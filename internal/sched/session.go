@@ -9,6 +9,7 @@ import (
 	"github.com/muster-dev/muster/internal/place"
 	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched/health"
 	"github.com/muster-dev/muster/internal/sched/judge"
 	"github.com/muster-dev/muster/internal/sched/model"
 )
@@ -39,12 +40,16 @@ func (s *State) join(now muster.Time, ev event.Joined) error {
 		s.out.gone = slices.DeleteFunc(s.out.gone, func(id muster.WorkerID) bool { return id == ev.Worker.ID })
 	}
 	w := s.order[i]
+	if w.Gone {
+		w.Health = health.Record{} // it was started again on purpose
+		s.judged(now, w)
+	}
 	s.describe(w, ev.Worker)
-	w.Connected, w.Heard, w.Leaving, w.Constrained, w.Load = true, true, false, "", nil
+	w.Connected, w.Heard, w.Leaving, w.Constrained, w.Load = true, true, false, ev.Constrained, nil
 	w.Seen, w.Joined = now, now
 	s.changedWorker(w)
 	s.review(now, w)
-	s.armWorker(w)
+	s.armWorker(now, w)
 
 	held := set(ev.Held)
 	for _, t := range w.Tasks() {
@@ -62,7 +67,7 @@ func (s *State) join(now muster.Time, ev event.Joined) error {
 		s.armTask(t)
 	}
 	if len(w.Held) == 0 {
-		s.emptied(w)
+		s.emptied(now, w)
 	}
 	return nil
 }
@@ -131,6 +136,8 @@ func (s *State) review(now muster.Time, w *model.Worker) bool {
 		state, closed = muster.WorkerPaused, "is paused"
 	case w.Constrained != "":
 		closed = "takes no tasks now: " + w.Constrained
+	default:
+		closed = w.Health.Closed(now)
 	}
 	w.Book.Opens = state == muster.WorkerActive && closed != ""
 	if closed != w.Book.Closed {
@@ -160,7 +167,7 @@ func (s *State) hear(now muster.Time, w *model.Worker) {
 	for _, t := range w.Held {
 		s.armTask(t)
 	}
-	s.armWorker(w)
+	s.armWorker(now, w)
 }
 
 // away notes that a worker is not there: its leases run from the last time it
@@ -171,7 +178,7 @@ func (s *State) away(now muster.Time, w *model.Worker) {
 	for _, t := range w.Held {
 		s.armTask(t)
 	}
-	s.armWorker(w)
+	s.armWorker(now, w)
 }
 
 // goes notes that a worker is no part of the fleet any more.
@@ -184,11 +191,11 @@ func (s *State) goes(now muster.Time, w *model.Worker) {
 }
 
 // emptied notes that a worker holds nothing any more.
-func (s *State) emptied(w *model.Worker) {
+func (s *State) emptied(now muster.Time, w *model.Worker) {
 	switch {
 	case w.Gone:
 	case !w.Reachable():
-		s.armWorker(w)
+		s.armWorker(now, w)
 	case w.Row.Draining && !w.Leaving:
 		w.Leaving = true
 		s.tell(w, effect.Leave{Worker: w.Row.ID})
@@ -250,7 +257,7 @@ func (s *State) left(now muster.Time, ev event.Left) error {
 			Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, At: now, Message: "worker " + w.Row.Name + " was shut down",
 		})
 	}
-	s.armWorker(w)
+	s.armWorker(now, w)
 	return nil
 }
 

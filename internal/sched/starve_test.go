@@ -51,7 +51,7 @@ func (d *desk) beat(by muster.Duration) {
 	const every = 10 * second
 	for ; by > 0; by -= every {
 		d.pass(min(by, every))
-		for _, w := range d.s.Workers() {
+		for _, w := range d.s.Workers(d.now) {
 			var held []muster.AttemptID
 			for _, t := range d.rows.snapshot().Tasks {
 				if t.State.Held() && t.Grant != nil && t.Worker == w.ID {

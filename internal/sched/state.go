@@ -42,6 +42,9 @@ type State struct {
 	queue    *queue.Queue
 	timers   heap.Timers
 
+	unsaved []*model.Task // with progress that is in memory only; some may have been written since
+	saveAt  muster.Time   // when it is to be written; 0 if there is none
+
 	touchedJobs   []*model.Job   // whose state is to be derived anew
 	touchedGroups []*model.Group // whose readers are to be looked at
 

@@ -7,6 +7,7 @@ import (
 	"github.com/muster-dev/muster/internal/place"
 	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched/health"
 	"github.com/muster-dev/muster/internal/sched/judge"
 	"github.com/muster-dev/muster/internal/sched/model"
 )
@@ -15,6 +16,10 @@ func (s *State) pause(now muster.Time, ev event.Pause) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
 		return err
+	}
+	if !ev.On {
+		w.Health = health.Record{}
+		s.judged(now, w)
 	}
 	switch r := &w.Row; {
 	case !r.Draining:
@@ -54,9 +59,9 @@ func (s *State) steer(now muster.Time, w *model.Worker, paused, draining bool, d
 	if !s.review(now, w) {
 		s.publishWorker(now, w)
 	}
-	s.armWorker(w)
+	s.armWorker(now, w)
 	if len(w.Held) == 0 {
-		s.emptied(w)
+		s.emptied(now, w)
 	}
 }
 
@@ -147,9 +152,9 @@ func (s *State) remove(now muster.Time, ev event.Remove) error {
 const mostTasks = 100
 
 // Workers returns all workers by id, with what only memory knows: free
-// resources, tasks that each holds, load, why it takes nothing, and when it was
-// last heard.
-func (s *State) Workers() []muster.Worker {
+// resources, tasks that each holds, load, why it takes nothing, how attempts failed
+// there, and when it was last heard.
+func (s *State) Workers(now muster.Time) []muster.Worker {
 	list := make([]muster.Worker, len(s.order))
 	for i, w := range s.order {
 		row := w.Row
@@ -158,6 +163,7 @@ func (s *State) Workers() []muster.Worker {
 		if w.Reachable() {
 			row.Constrained = w.Constrained
 		}
+		row.Health = w.Health.Shown(now)
 		row.Tasks = make([]muster.TaskID, min(len(w.Held), mostTasks))
 		for i := range row.Tasks {
 			row.Tasks[i] = w.Held[i].Row.ID

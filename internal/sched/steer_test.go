@@ -13,7 +13,7 @@ import (
 
 func (d *desk) worker(w muster.WorkerID) muster.Worker {
 	d.t.Helper()
-	for _, row := range d.s.Workers() {
+	for _, row := range d.s.Workers(d.now) {
 		if row.ID == w {
 			return row
 		}

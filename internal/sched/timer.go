@@ -12,11 +12,15 @@ import (
 const (
 	goneAfter     = muster.Duration(time.Hour)        // an unreachable worker that holds nothing
 	shunnedFor    = muster.Duration(10 * time.Second) // a worker is not offered again what it rejected, or lacked what it takes for
+	longestShun   = muster.Duration(10 * time.Minute) // at most, while other workers could run the task
 	mostRejection = 10                                // in a row; more count as a crash
+	crashWorkers  = 3                                 // on so many workers a task must have failed before it is given up, if there are as many
 )
 
 // Wake returns when the next Tick is due, and 0 if nothing is pending.
-func (s *State) Wake() muster.Time { return heap.Earlier(s.timers.Next(), s.queue.Due()) }
+func (s *State) Wake() muster.Time {
+	return heap.Earlier(heap.Earlier(s.timers.Next(), s.queue.Due()), s.saveAt)
+}
 
 func (s *State) tick(now muster.Time) {
 	for due := s.timers.Due(now); due != nil; due = s.timers.Due(now) {
@@ -28,6 +32,9 @@ func (s *State) tick(now muster.Time) {
 		case *model.Worker:
 			s.workerDue(now, of)
 		}
+	}
+	if s.saveAt != 0 && s.saveAt <= now {
+		s.saveProgress()
 	}
 	s.queue.Pass(now)
 }
@@ -80,9 +87,9 @@ func queuedTooLong(g *model.Group) string {
 	return "not started within its queue timeout of " + g.Spec().QueueTimeout.String()
 }
 
-// armWorker sets the worker's timer: for its silence, its being away for good, or
-// its deadline.
-func (s *State) armWorker(w *model.Worker) {
+// armWorker sets the worker's timer: for its silence, its being away for good, its
+// deadline, or what changes about its health.
+func (s *State) armWorker(now muster.Time, w *model.Worker) {
 	var at muster.Time
 	switch {
 	case w.Gone:
@@ -94,6 +101,9 @@ func (s *State) armWorker(w *model.Worker) {
 	if !w.Clearing {
 		at = heap.Earlier(at, w.Row.Deadline)
 	}
+	if !w.Gone {
+		at = heap.Earlier(at, w.Health.Next(now))
+	}
 	s.timers.Arm(&w.Timer, at)
 }
 
@@ -101,6 +111,8 @@ func (s *State) workerDue(now muster.Time, w *model.Worker) {
 	if at := w.Row.Deadline; at > 0 && at <= now && !w.Clearing {
 		s.deadline(now, w)
 	}
+	w.Health.Pass(now)
+	s.judged(now, w)
 	switch {
 	case w.Gone:
 	case w.Reachable():
@@ -110,5 +122,5 @@ func (s *State) workerDue(now muster.Time, w *model.Worker) {
 	case len(w.Held) == 0 && w.Seen.Add(goneAfter) <= now:
 		s.goes(now, w)
 	}
-	s.armWorker(w)
+	s.armWorker(now, w)
 }

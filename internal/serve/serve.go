@@ -111,7 +111,7 @@ func (s *Server) build(ctx context.Context) error {
 	limiter := connlimit.New(connlimit.Total(connlimit.Descriptors()))
 	s.http = &http.Server{
 		Handler: connlimit.Handler(api.New(api.Config{
-			Engine: s.engine, Store: s.store, Keys: s.store, Logs: logs, Blobs: blobs, Prove: s.prover.Prove, Events: events,
+			Engine: s.engine, Store: reader{s.store, s.engine}, Keys: s.store, Logs: logs, Blobs: blobs, Prove: s.prover.Prove, Events: events,
 			Parse: spec.ParseChecked, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Log: s.log, Version: s.cfg.Version,
 			Connections: limiter.Total(),
 		})),

@@ -61,7 +61,7 @@ type Reader interface {
 // Keys is where API keys live.
 type Keys interface {
 	PutKey(ctx context.Context, k Key) error                 // inserts or replaces by ID; Conflict if another key has the Hash
-	KeyByHash(ctx context.Context, hash string) (Key, error) // NotFound
+	KeyByHash(ctx context.Context, hash string) (Key, error) // NotFound; Forbidden for a worker's key that was deleted
 	ListKeys(ctx context.Context) ([]Key, error)             // the oldest first
 	DeleteKey(ctx context.Context, id string) error          // NotFound
 }

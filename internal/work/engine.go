@@ -23,8 +23,8 @@ import (
 
 // Words of Config.Engine that are no address.
 const (
-	EngineAuto = "auto" // where one answers, or else may be started later
-	EngineNone = "none" // no containers are run
+	EngineAuto = "auto"         // where one answers, or else may be started later
+	EngineNone = probe.NoEngine // no containers are run
 )
 
 // DefaultImageDisk is how much of the disk images may take that tasks brought here.
@@ -121,7 +121,7 @@ func (w *Worker) engine(ctx context.Context, id agent.Identity, found []probe.En
 
 // firstSweep is how long a worker waits at its start for the containers of its earlier life to be
 // removed. What takes longer goes on later.
-const firstSweep = 15 * time.Second
+const firstSweep = 2 * time.Second
 
 // Label is how a worker's containers are known, in all of its lives and to no other worker of the
 // same engine.

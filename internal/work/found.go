@@ -10,7 +10,6 @@ import (
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/devices"
 	"github.com/muster-dev/muster/internal/agent/probe"
-	"github.com/muster-dev/muster/internal/agent/run"
 )
 
 // leastBandwidth is the smallest cap of transfers: with less, the answers that
@@ -48,20 +47,23 @@ func (w *Worker) adopt(f probe.Facts) probe.Facts {
 }
 
 // lookAgain offers what changes about the machine until ctx ends. It begins with a look if
-// what is known is stale.
-func (w *Worker) lookAgain(ctx context.Context, machine *probe.Probe, known probe.Facts, stale bool, a *agent.Agent, o *offers, readings *gpus, board *devices.Board) error {
+// what is known is stale, and soon looks if it is not current.
+func (w *Worker) lookAgain(ctx context.Context, machine *probe.Probe, known probe.Facts, of age, a *agent.Agent, o *offers, readings *gpus, board *devices.Board) error {
 	offer := func(f probe.Facts) {
 		w.remember(f)
 		known = f
 		f = w.adopt(f)
-		for _, r := range a.Running() {
-			f.Resources.Disk += r.Grant.Disk // see heldDisk
-		}
+		f.Resources.Disk += w.written(ctx, running(a.Running()))
 		readings.set(f.GPUs)
 		board.Set(f.GPUs)
 		o.find(f.Tags, f.Resources)
 	}
-	if stale {
+	first := probe.Every
+	switch of {
+	case current:
+	case recent:
+		first = recentLook
+	case stale:
 		f, err := machine.Run(ctx)
 		if err != nil {
 			return nil //nolint:nilerr // told to stop
@@ -69,7 +71,7 @@ func (w *Worker) lookAgain(ctx context.Context, machine *probe.Probe, known prob
 		offer(f)
 		a.Constrain("machine", "")
 	}
-	return machine.Watch(ctx, known, probe.Every, func(f probe.Facts) {
+	return machine.Watch(ctx, known, first, probe.Every, w.looked, func(f probe.Facts) {
 		w.log.Info("the machine changed", slog.String("gained", missing(f.Tags, known.Tags)), slog.String("lost", missing(known.Tags, f.Tags)), slog.Int("gpus", len(f.GPUs)))
 		for _, note := range f.Notes {
 			if !slices.Contains(known.Notes, note) {
@@ -78,17 +80,6 @@ func (w *Worker) lookAgain(ctx context.Context, machine *probe.Probe, known prob
 		}
 		offer(f)
 	})
-}
-
-// heldDisk is the disk that was granted to tasks which run on: the server takes it
-// off what is offered, and what they wrote is no longer free.
-func heldDisk(held []run.Held) (all muster.Size) {
-	for i := range held {
-		if t, err := held[i].Task(); err == nil && held[i].Report == nil {
-			all += t.Grant.Disk
-		}
-	}
-	return all
 }
 
 // missing lists the tags that others lack.

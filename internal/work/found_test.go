@@ -1,12 +1,15 @@
 package work
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/probe"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
@@ -34,9 +37,11 @@ func TestOffered(t *testing.T) {
 	}
 }
 
-// TestHeldDisk counts what tasks that run on may use, and not what has ended.
-func TestHeldDisk(t *testing.T) {
-	held := func(job muster.JobID, disk muster.Size, report *muster.Report) run.Held {
+// TestDiskIsOfferedOnce holds that of the disk that is reserved for tasks which run on only that is offered
+// beyond the free disk which they have written, and at most what was reserved: the server takes the whole grant off.
+func TestDiskIsOfferedOnce(t *testing.T) {
+	w := &Worker{cfg: Config{Data: t.TempDir()}}
+	grant := func(job muster.JobID, disk muster.Size, report *muster.Report) run.Held {
 		id := muster.AttemptID{Task: muster.TaskID{Job: job}, N: 1}
 		state, err := (&run.Task{Attempt: id, Spec: &muster.TaskSpec{}, Grant: muster.Grant{Disk: disk}}).State()
 		if err != nil {
@@ -44,9 +49,26 @@ func TestHeldDisk(t *testing.T) {
 		}
 		return run.Held{Start: run.Start{Attempt: id, State: state}, Report: report}
 	}
-	all := []run.Held{held(1, 10, nil), held(2, 20, &muster.Report{}), held(3, 0, nil), held(4, 5, nil)}
-	all = append(all, run.Held{}) // of which nothing is known
-	if got := heldDisk(all); got != 15 {
-		t.Errorf("%d bytes", got)
+	writes := func(folder string, size int) {
+		folder = filepath.Join(w.cfg.Data, "tasks", folder, "work")
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, "file"), make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const mib = 1 << 20
+	all := []run.Held{grant(1, 100*mib, nil), grant(2, 2*mib, nil), grant(3, 100*mib, &muster.Report{}), grant(4, 100*mib, nil), grant(5, 0, nil), {}}
+	writes("1.0-1", 3*mib) // less than it may
+	writes("2.0-1", 5*mib) // more
+	writes("3.0-1", 7*mib) // it has ended
+	writes("5.0-1", 7*mib) // nothing is reserved for it
+	got := w.written(t.Context(), held(all))
+	if want := muster.Size(5 * mib); got < want || got > want+mib/2 {
+		t.Errorf("%s beyond the free disk are offered, want about %s", got, want)
+	}
+	if again := w.written(t.Context(), running([]agent.Running{{Attempt: all[0].Start.Attempt, Grant: muster.Grant{Disk: 100 * mib}}})); again < 3*mib || again > 4*mib {
+		t.Errorf("%s of a task that runs", again)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -16,7 +17,7 @@ import (
 // What is offered and watched by what is remembered is what was found.
 func TestFactsAreRemembered(t *testing.T) {
 	w := &Worker{cfg: Config{Data: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
-	if _, ok := w.remembered(); ok {
+	if _, _, ok := w.remembered(time.Now()); ok {
 		t.Error("a new worker remembers something")
 	}
 	a := muster.GPU{UUID: "GPU-a", Index: 1, Vendor: "nvidia", Name: "A100", Memory: 80 << 30}
@@ -27,9 +28,9 @@ func TestFactsAreRemembered(t *testing.T) {
 		Resources: muster.Resources{CPUs: 4, Memory: 1 << 30, Slots: 8, GPUs: []muster.GPU{a}},
 	}
 	w.remember(f)
-	got, ok := w.remembered()
-	if !ok {
-		t.Fatal("nothing is remembered")
+	got, known, ok := w.remembered(time.Now())
+	if !ok || known != stale {
+		t.Fatalf("remembered: %t, of age %d: devices may be gone", ok, known)
 	}
 	if d := cmp.Diff(f.Resources, got.Resources) + cmp.Diff(f.Tags, got.Tags) + cmp.Diff(f.Notes, got.Notes); d != "" {
 		t.Error(d)
@@ -40,7 +41,50 @@ func TestFactsAreRemembered(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(w.cfg.Data, factsFile), []byte(`{"hostname":`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := w.remembered(); ok {
+	if _, _, ok := w.remembered(time.Now()); ok {
 		t.Error("a damaged file counts")
+	}
+}
+
+// A worker that is restarted takes tasks at once by what its last process found out as lately as it would have relied on
+// it itself, and looks at its machine first if anything may have changed since.
+func TestRecentFactsNeedNoLook(t *testing.T) {
+	w := &Worker{cfg: Config{Data: t.TempDir(), Version: "1"}, log: slog.New(slog.DiscardHandler)}
+	f := probe.Facts{Hostname: "rig", Resources: muster.Resources{CPUs: 4, Disk: 1}}
+	age := func(after time.Duration, w *Worker) age {
+		t.Helper()
+		_, known, ok := w.remembered(time.Now().Add(after))
+		if !ok {
+			t.Fatal("nothing is remembered")
+		}
+		return known
+	}
+	w.remember(f)
+	upgraded := &Worker{cfg: Config{Data: w.cfg.Data, Version: "2"}}
+	switch {
+	case age(0, w) != recent, age(10*time.Minute, w) != recent:
+		t.Error("facts of a moment ago are not recent")
+	case age(12*time.Minute, w) != stale, age(-time.Hour, w) != stale, age(0, upgraded) != stale:
+		t.Error("facts that may have changed are recent")
+	}
+	old := time.Now().Add(-time.Hour)
+	path := filepath.Join(w.cfg.Data, factsFile)
+	if err := os.Chtimes(path, old, old); err != nil {
+		t.Fatal(err)
+	}
+	if age(0, w) != stale {
+		t.Error("old facts are recent")
+	}
+	if w.looked(); age(0, w) != recent {
+		t.Error("after another look at the machine facts are not recent")
+	}
+	t.Setenv("PATH", "/elsewhere")
+	if age(0, w) != stale {
+		t.Error("facts that were found with other programs are recent")
+	}
+	t.Setenv("PATH", os.Getenv("PATH"))
+	got, known, err := w.facts(t.Context(), probe.New(probe.Config{Data: w.cfg.Data}), true)
+	if err != nil || known != stale || got.Resources.Disk <= 1 || got.Resources.CPUs != 4 {
+		t.Errorf("facts of age %d with %+v (%v): free disk is measured in any case", known, got.Resources, err)
 	}
 }

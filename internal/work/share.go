@@ -20,7 +20,7 @@ func (w *Worker) shape(r *muster.Resources) {
 
 // guard makes the one that keeps the machine its owner's.
 func (w *Worker) guard(a *agent.Agent, o *offers, devices *gpus) *guard.Guard {
-	return guard.New(guard.Config{Options: w.cfg.Share, Worker: steered{a, o}, GPUs: devices.Latest, Devices: o.devices, Log: w.log})
+	return guard.New(guard.Config{Options: w.cfg.Share, Data: w.cfg.Data, Worker: steered{a, o}, GPUs: devices.Latest, Devices: o.devices, Log: w.log})
 }
 
 // steered is the agent as the guard steers it.

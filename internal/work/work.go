@@ -70,6 +70,8 @@ type Worker struct {
 	hurry  chan struct{}
 	leave  chan struct{} // closed by Leave
 	once   sync.Once     // of leave
+
+	rejoined time.Time // when Run last got a new identity
 }
 
 // New checks the configuration.
@@ -149,8 +151,18 @@ func (w *Worker) Leave() { w.once.Do(func() { close(w.leave) }) }
 // Run joins the server if need be and works until ctx ends; then running tasks
 // have Config.ShutdownGrace to end. It returns nil after that or after a drain,
 // and an error if the server refuses the worker or the machine does not let it
-// work. What an earlier life of the worker left running goes on.
-func (w *Worker) Run(ctx context.Context) (err error) {
+// work. What an earlier life of the worker left running goes on. A worker that has a
+// join token, and that the server does not know, joins again as a new one.
+func (w *Worker) Run(ctx context.Context) error {
+	for {
+		if err := w.runOnce(ctx); !errors.Is(err, errRejoined) {
+			return err
+		}
+	}
+}
+
+// runOnce is Run as one identity. It returns errRejoined when the worker has another one.
+func (w *Worker) runOnce(ctx context.Context) (err error) {
 	keep, err := agent.OpenKeep(w.cfg.Data)
 	if err != nil {
 		return err
@@ -163,9 +175,12 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, tasks.Close()) }()
 	reach := w.cfg.Limits.Reach()
 	machine := probe.New(probe.Config{Data: w.cfg.Data, Bandwidth: w.cfg.Bandwidth, Reach: reach, Engine: w.cfg.Engine})
-	found, stale, err := w.facts(ctx, machine, len(tasks.Held()) > 0)
-	if err != nil {
+	found, known, err := w.facts(ctx, machine, len(tasks.Held()) > 0)
+	if ctx.Err() != nil {
 		return nil // told to stop before it began
+	}
+	if err != nil {
+		return err
 	}
 	for _, note := range found.Notes {
 		w.log.Info(note)
@@ -192,7 +207,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	facts.Resources.Disk += heldDisk(tasks.Held())
+	facts.Resources.Disk += w.written(ctx, held(tasks.Held()))
 	logs, err := w.cleanUp(ctx, keep, tasks.Held())
 	if err != nil {
 		return err
@@ -202,7 +217,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	saved := func(id muster.AttemptID, tree string) { a.Saved(id, tree) }
 	var load probe.Load
 	var offered *offers // nothing is withheld before it is there
-	board := w.board(facts.GPUs, stale, devices, tasks.Held(), hosts, func(why map[string]string) {
+	board := w.board(facts.GPUs, known == stale, devices, tasks.Held(), hosts, func(why map[string]string) {
 		if offered != nil {
 			offered.withhold("board", why)
 		}
@@ -243,13 +258,19 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	offered = newOffers(facts.Tags, kindsOf(executors), facts.Resources, a.Offer)
 	offered.able(muster.KindContainer, boxes != nil && boxes.Ready() == nil)
 	offered.withhold("board", board.Quarantined())
-	if stale {
+	if known == stale {
 		a.Constrain("machine", looking)
 	}
 	again := func(ctx context.Context) error {
-		return w.lookAgain(ctx, machine, found, stale, a, offered, devices, board)
+		return w.lookAgain(ctx, machine, found, known, a, offered, devices, board)
 	}
-	return w.run(ctx, a, boxes.run(offered), devices.Run, board.Run, measures.Run, limits.Run, keepWarm(models), w.guard(a, offered, devices).Run, w.watchKinds, again)
+	keeper := w.guard(a, offered, devices)
+	keeper.Begin(ctx)
+	err = w.run(ctx, a, boxes.run(offered), devices.Run, board.Run, measures.Run, limits.Run, keepWarm(models), keeper.Run, w.watchKinds, again)
+	if errors.Is(err, agent.ErrUnknown) {
+		return w.rejoin(ctx, err, id, facts.Hostname, func() error { return forget(keep, tasks) })
+	}
+	return err
 }
 
 // run runs the agent and passes Hurry and Leave on. The rooms beside it are
@@ -278,32 +299,4 @@ func (w *Worker) run(ctx context.Context, a *agent.Agent, rooms ...func(context.
 			leave = nil
 		}
 	}
-}
-
-// identity is who the worker is; it joins the server the first time.
-func (w *Worker) identity(ctx context.Context, name string) (agent.Identity, error) {
-	id, ok, err := agent.LoadIdentity(w.cfg.Data)
-	if ok || err != nil {
-		return id, err
-	}
-	if w.cfg.Token == "" {
-		return id, muster.Errorf(muster.Unauthenticated,
-			"this worker has not joined %s yet: give --token with the join token that the server printed at its first start", w.server)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	var waiter sync.WaitGroup
-	defer waiter.Wait()
-	defer cancel(nil)
-	waiter.Go(func() {
-		select {
-		case <-w.leave:
-			cancel(run.ErrLeave)
-		case <-ctx.Done():
-		}
-	})
-	id, err = agent.Join(ctx, w.http, w.server, w.cfg.Token, name, w.cfg.Data, w.log)
-	if err != nil && errors.Is(context.Cause(ctx), run.ErrLeave) {
-		err = run.ErrLeave
-	}
-	return id, err
 }

@@ -23,13 +23,14 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/muster-dev/muster/internal/cli"
+	"github.com/muster-dev/muster/internal/cli/frame"
 )
 
 var update = flag.Bool("update", false, "write the expected texts anew")
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"muster": func() { os.Exit(cli.Main(os.Args)) },
+		"muster": func() { os.Exit(cli.Main(frame.Arguments())) },
 	})
 }
 

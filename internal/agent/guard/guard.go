@@ -44,6 +44,7 @@ type Running struct {
 // Config is what a Guard is made of.
 type Config struct {
 	Options
+	Data    string // the worker's data dir, whose disk is looked at
 	Worker  Worker
 	GPUs    func() (gpu.Readings, bool) // the last readings
 	Devices func() []muster.GPU         // those of the worker
@@ -77,9 +78,17 @@ type tended struct {
 // New makes a Guard that does nothing until Run.
 func New(cfg Config) *Guard {
 	return &Guard{
-		cfg: cfg, gates: cfg.gates(), kin: newMachine(), owner: owner{coolDown: cfg.coolDown(), uses: map[string]*use{}},
+		cfg: cfg, gates: cfg.gates(diskSize(cfg.Data)), kin: newMachine(), owner: owner{coolDown: cfg.coolDown(), uses: map[string]*use{}},
 		said: map[string]string{}, mute: map[string]bool{}, tasks: map[muster.AttemptID]tended{},
 	}
+}
+
+// Begin holds the machine against the thresholds for the first time, before the worker
+// takes tasks.
+func (g *Guard) Begin(ctx context.Context) {
+	now := time.Now()
+	rs, fresh := g.readings(now)
+	g.limit(now, g.measure(ctx, &rs, fresh))
 }
 
 // Run looks until ctx ends. It leaves everything as it is then.
@@ -123,12 +132,15 @@ func (g *Guard) readings(now time.Time) (rs gpu.Readings, fresh bool) {
 }
 
 func (g *Guard) measure(ctx context.Context, rs *gpu.Readings, fresh bool) load {
-	l := load{cpu: math.NaN(), memory: math.NaN(), gpu: math.NaN()}
+	l := load{cpu: math.NaN(), memory: math.NaN(), gpu: math.NaN(), disk: math.NaN()}
 	if g.gates.cpu != nil {
 		l.cpu = g.host.cpu(ctx)
 	}
 	if g.gates.memory != nil {
 		l.memory = g.host.memory(ctx)
+	}
+	if g.gates.disk != nil {
+		l.disk = g.host.disk(ctx, g.cfg.Data)
 	}
 	if fresh {
 		l.gpu = computing(rs)
@@ -140,10 +152,10 @@ func (g *Guard) measure(ctx context.Context, rs *gpu.Readings, fresh bool) load 
 func (g *Guard) limit(now time.Time, l load) {
 	for _, t := range []struct {
 		gate    *gate
-		percent float64
-	}{{g.gates.cpu, l.cpu}, {g.gates.memory, l.memory}, {g.gates.gpu, l.gpu}} {
+		reading float64
+	}{{g.gates.cpu, l.cpu}, {g.gates.memory, l.memory}, {g.gates.gpu, l.gpu}, {g.gates.disk, l.disk}} {
 		if t.gate != nil {
-			g.constrain(t.gate.name, t.gate.see(now, t.percent))
+			g.constrain(t.gate.name, t.gate.see(now, t.reading))
 		}
 	}
 }

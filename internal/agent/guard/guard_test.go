@@ -75,14 +75,14 @@ func TestThresholdsAreSaidOnce(t *testing.T) {
 	c := &crew{}
 	g := New(Config{Options: Options{MaxCPU: new(80.0), MaxMemory: new(75.0)}, Worker: c, Log: quiet})
 	none := math.NaN()
-	g.limit(epoch, load{none, 40, none})
+	g.limit(epoch, load{none, 40, none, none})
 	expect(t, c)
-	g.limit(epoch.Add(2*time.Second), load{93, 40, none})
+	g.limit(epoch.Add(2*time.Second), load{93, 40, none, none})
 	expect(t, c, "constrain cpu: cpu at 93% is over --max-cpu-percent 80")
-	g.limit(epoch.Add(4*time.Second), load{95, 80, none})
+	g.limit(epoch.Add(4*time.Second), load{95, 80, none, none})
 	expect(t, c, "constrain memory: memory at 80%")
 	for s := 6; s <= 36; s += 2 {
-		g.limit(epoch.Add(time.Duration(s)*time.Second), load{10, 80, none})
+		g.limit(epoch.Add(time.Duration(s)*time.Second), load{10, 80, none, none})
 	}
 	expect(t, c, "constrain cpu: ")
 }

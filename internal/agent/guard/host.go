@@ -5,13 +5,16 @@ import (
 	"math"
 
 	"github.com/shirou/gopsutil/v4/cpu"
+	"github.com/shirou/gopsutil/v4/disk"
 	"github.com/shirou/gopsutil/v4/mem"
 
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/gpu"
 )
 
-// load is what everything that runs on the host uses, in percent; NaN where unknown.
-type load struct{ cpu, memory, gpu float64 }
+// load is what everything that runs on the host uses, in percent, and minus the bytes of
+// the data dir's disk that are free; NaN where unknown.
+type load struct{ cpu, memory, gpu, disk float64 }
 
 // host measures what the whole machine does. One goroutine uses it.
 type host struct{ busy, total float64 }
@@ -42,6 +45,24 @@ func (h *host) memory(ctx context.Context) float64 {
 		return math.NaN()
 	}
 	return 100 * (1 - float64(m.Available)/float64(m.Total))
+}
+
+// disk returns minus the bytes of the disk under dir that are free.
+func (h *host) disk(ctx context.Context, dir string) float64 {
+	u, err := disk.UsageWithContext(ctx, dir)
+	if err != nil || u.Total == 0 {
+		return math.NaN()
+	}
+	return -float64(u.Free)
+}
+
+// diskSize returns the size of the disk under dir, 0 where it is unknown.
+func diskSize(dir string) muster.Size {
+	u, err := disk.Usage(dir)
+	if dir == "" || err != nil {
+		return 0
+	}
+	return muster.Size(u.Total) //nolint:gosec // no disk is that large
 }
 
 // computing returns the average utilization of the devices that tell it.

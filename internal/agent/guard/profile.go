@@ -13,10 +13,11 @@ import (
 // said, nil, is as the profile has it.
 type Options struct {
 	Profile      string
-	MaxCPU       *float64 // percent of the host's cores in use
-	MaxMemory    *float64 // percent of the host's memory in use
-	MaxGPU       *float64 // percent of the time in which its devices compute, on average
-	MemoryBuffer *float64 // share of the host's memory that stays free, 0 to 1
+	MaxCPU       *float64     // percent of the host's cores in use
+	MaxMemory    *float64     // percent of the host's memory in use
+	MaxGPU       *float64     // percent of the time in which its devices compute, on average
+	MemoryBuffer *float64     // share of the host's memory that stays free, 0 to 1
+	MinFreeDisk  *muster.Size // of the data dir's disk that stays free; nil means DefaultMinFreeDisk
 	CoolDown     *muster.Duration
 	Hours        *Hours // nil means always
 	HoursThen    string // Finish or Preempt
@@ -120,9 +121,10 @@ func said[T any](word *T, usual T) T {
 }
 
 // gates are the thresholds that there are, by what they measure; nil for none.
-type gates struct{ cpu, memory, gpu *gate }
+type gates struct{ cpu, memory, gpu, disk *gate }
 
-func (o *Options) gates() gates {
+// disk is the size of the data dir's disk, 0 where it is unknown.
+func (o *Options) gates(disk muster.Size) gates {
 	p, ok := o.profile()
 	by := " of the profile " + p.Name
 	if !ok {
@@ -151,7 +153,19 @@ func (o *Options) gates() gates {
 		}
 		g.memory = newGate("memory", "the "+show(most)+" that --memory-buffer "+number(b)+by+" leaves", most, cool)
 	}
+	if least := o.minFreeDisk(disk); least > 0 {
+		g.disk = newFloor("disk", "--min-free-disk "+least.String(), least, cool)
+	}
 	return g
+}
+
+// minFreeDisk is how much of a disk of that size stays free.
+func (o *Options) minFreeDisk(disk muster.Size) muster.Size {
+	usual := DefaultMinFreeDisk
+	if disk > 0 {
+		usual = min(usual, disk/20)
+	}
+	return said(o.MinFreeDisk, usual)
 }
 
 func number(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }

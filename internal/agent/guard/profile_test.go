@@ -67,7 +67,7 @@ func TestGatesOfOptions(t *testing.T) {
 		{name: "flags over a profile", o: Options{Profile: "light", MaxCPU: new(100.0), MaxGPU: new(50.0), MaxMemory: new(100.0), MemoryBuffer: new(0.0), CoolDown: new(muster.Duration(0))},
 			gpu: "--max-gpu-percent 50"},
 	} {
-		g := test.o.gates()
+		g := test.o.gates(0)
 		for name, got := range map[string]*gate{test.cpu: g.cpu, test.memory: g.memory, test.gpu: g.gpu} {
 			switch {
 			case got == nil && name != "":

@@ -285,6 +285,9 @@ func (l *Limits) show(dir string) error {
 // with the files that the kernel keeps in memory for it.
 func (l *Limits) Counted(c *run.Confine) run.Counted { return cgroup.Counted(c) }
 
+// Used tells what a task uses now, as far as the kernel counts it.
+func (l *Limits) Used(c *run.Confine) run.Counted { return cgroup.Used(c) }
+
 // Release removes what Confine or Contain made, once nothing of the task is left. What is
 // about to end is left for Run.
 func (l *Limits) Release(c *run.Confine) { l.groups.Remove(c.Cgroups) }

@@ -83,7 +83,7 @@ func newShow(from *Source) *show {
 }
 
 func (s *show) run(ctx context.Context) {
-	t := time.NewTimer(s.every)
+	t := time.NewTimer(s.untilLook(time.Now()))
 	defer t.Stop()
 	for {
 		select {
@@ -92,8 +92,14 @@ func (s *show) run(ctx context.Context) {
 		case <-t.C:
 		}
 		s.look(ctx)
-		t.Reset(s.pause())
+		t.Reset(s.untilLook(time.Now()))
 	}
+}
+
+// untilLook is how long to wait for the next look: pause, or up to every less. All tasks are looked
+// at together, so that the worker does not wake for each of them.
+func (s *show) untilLook(now time.Time) time.Duration {
+	return now.Add(s.pause()).Truncate(s.every).Sub(now)
 }
 
 // pause is how long nothing is looked at: longer the more was shown, so that what an attempt may show lasts for

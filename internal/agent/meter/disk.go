@@ -9,6 +9,12 @@ import (
 	"github.com/muster-dev/muster"
 )
 
+// Taken adds up what folders take of the disk. It reports false if they hold very many files,
+// cannot be read, or ctx ends before.
+func Taken(ctx context.Context, folders ...string) (size muster.Size, ok bool) {
+	return taken(ctx, folders, mostFiles)
+}
+
 // mostFiles is how many files of an attempt are counted whose disk is not limited: what a
 // walk of more would cost the disk is more than the figure is worth.
 const mostFiles = 200_000

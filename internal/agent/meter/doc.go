@@ -15,11 +15,14 @@
 // descends from it, and what is in its session or process group. What ends
 // between two ticks is missed then, and so is a daemon that left all three. Memory
 // without a group is what is resident and not shared. Bytes read and written are
-// those that went to disks, of processes that were seen. Network traffic is the
+// those that went to disks, of processes that were seen, where no group counts
+// them. The processes of an attempt are the members of its group; all
+// processes of the machine are read only for attempts without one. Network traffic is the
 // whole host's without loopback: the kernel does not count it by process. Folders
 // count by the blocks that they take.
 //
-// A sample is taken after a second, then every five seconds in the first hour; the
+// A sample is taken after about a second, then every five seconds in the first hour, at
+// times that all attempts have in common, so that they share what is read; the
 // time between two then grows with the age of the attempt to a minute, so that
 // the series of a month is still small. A worker that is away leaves a gap.
 //

@@ -13,3 +13,6 @@ func Tick(ctx context.Context, m *Meter) {
 	}
 	m.tick(ctx, time.Now(), list)
 }
+
+// Scans is how often all processes of the machine were read. The Meter must not run.
+func Scans(m *Meter) int { return m.scans }

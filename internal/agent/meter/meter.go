@@ -24,8 +24,9 @@ type Config struct {
 
 // Meter implements run.Meter while Run runs.
 type Meter struct {
-	cfg  Config
-	host traffic // of the goroutine of tick
+	cfg   Config
+	host  traffic // of the goroutine of tick
+	scans int     // of all processes of the machine, by the same goroutine
 
 	mu       sync.Mutex
 	subjects map[*subject]struct{}
@@ -96,6 +97,12 @@ func (m *Meter) usage(sub *subject, now time.Time) muster.Usage {
 	return u
 }
 
+// aligned returns the multiple of a unit that is nearest to t. Attempts that were started at
+// different times are measured together, so that they share one reading of what the machine has.
+func aligned(t time.Time, unit time.Duration) time.Time {
+	return t.Add(t.Round(unit).Sub(t)) // Round alone would drop the monotonic clock
+}
+
 // token puts one into c unless it holds one.
 func token(c chan struct{}) {
 	select {
@@ -157,7 +164,7 @@ func (m *Meter) tick(ctx context.Context, now time.Time, list []*subject) time.T
 			if w == nil {
 				w = m.look(ctx)
 			}
-			sub.measure(now, w, &m.cfg)
+			sub.measure(ctx, now, w, &m.cfg)
 			due = sub.due()
 		}
 		if due.Before(next) {
@@ -169,13 +176,16 @@ func (m *Meter) tick(ctx context.Context, now time.Time, list []*subject) time.T
 
 // world is what all subjects are measured by at one time.
 type world struct {
-	procs   table
+	procs   func() table // all processes of the machine, read once at most
 	devices gpu.Readings
 	in, out *float64 // bytes a second of the host's network
 }
 
 func (m *Meter) look(ctx context.Context) *world {
-	w := &world{procs: newTable(processes(ctx))}
+	w := &world{procs: sync.OnceValue(func() table {
+		m.scans++
+		return newTable(processes(ctx))
+	})}
 	if m.cfg.GPUs != nil {
 		w.devices, _ = m.cfg.GPUs()
 	}

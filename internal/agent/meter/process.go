@@ -18,6 +18,12 @@ type process struct {
 	read, written               muster.Size // from and to disks; -1 where the system does not tell
 }
 
+// wanted is what is to be known of the processes in a control group, beside their numbers.
+type wanted struct {
+	load      bool // CPU time, memory and threads
+	transfers bool
+}
+
 // table is all processes of the machine, by how they hang together.
 type table struct {
 	list     []process

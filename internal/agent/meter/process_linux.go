@@ -41,6 +41,27 @@ func processes(context.Context) []process {
 	return t
 }
 
+// processOf reads what is wanted of one process. It reports false if it has ended.
+func processOf(_ context.Context, pid int, want wanted) (process, bool) {
+	if !want.load {
+		p := process{pid: pid, read: -1, written: -1}
+		if want.transfers {
+			p.transfers()
+		}
+		return p, true
+	}
+	var buf [1024]byte
+	b, err := small("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
+	if err != nil {
+		return process{}, false
+	}
+	p, ok := parseStat(pid, b)
+	if !ok {
+		return process{}, false
+	}
+	return p.detail(), true
+}
+
 // parseStat reads /proc/PID/stat, see proc_pid_stat(5).
 func parseStat(pid int, b []byte) (process, bool) {
 	i := bytes.LastIndexByte(b, ')') // the name before it may hold anything
@@ -70,11 +91,17 @@ func (p process) detail() process {
 	if b, err := small(dir+"/statm", buf[:]); err == nil {
 		p.memory = parseStatm(b)
 	}
+	p.transfers()
+	return p
+}
+
+// transfers adds what the process read and wrote.
+func (p *process) transfers() {
 	p.read, p.written = -1, -1
-	if b, err := small(dir+"/io", buf[:]); err == nil {
+	var buf [512]byte
+	if b, err := small("/proc/"+strconv.Itoa(p.pid)+"/io", buf[:]); err == nil {
 		p.read, p.written = parseIO(b)
 	}
-	return p
 }
 
 // parseStatm reads /proc/PID/statm: size, resident, shared, … in pages.

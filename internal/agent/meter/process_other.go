@@ -28,6 +28,19 @@ func processes(ctx context.Context) []process {
 	return t
 }
 
+// processOf asks the system for one process. It reports false if it has ended.
+func processOf(ctx context.Context, pid int, _ wanted) (process, bool) {
+	one, err := psutil.NewProcessWithContext(ctx, int32(pid)) //nolint:gosec // it is the number of a process
+	if err != nil {
+		return process{}, false
+	}
+	parent, err := one.PpidWithContext(ctx)
+	if err != nil {
+		return process{}, false
+	}
+	return process{pid: pid, parent: int(parent), group: -1, session: -1}.detail(), true
+}
+
 // detail adds what only those are asked for that are measured.
 func (p process) detail() process {
 	p.read, p.written, p.threads = -1, -1, 1

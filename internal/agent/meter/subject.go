@@ -39,7 +39,7 @@ type subject struct {
 }
 
 func newSubject(s *run.Subject, w run.Watcher, now time.Time) *subject {
-	sub := &subject{Subject: *s, watcher: w, started: now, measured: now, sampled: now, next: now.Add(first), nextWalk: now.Add(first)}
+	sub := &subject{Subject: *s, watcher: w, started: now, measured: now, sampled: now, next: aligned(now.Add(first), watching), nextWalk: now.Add(first)}
 	if h := s.Task.Held; h != nil {
 		sub.started = h.Started.Std()
 	}
@@ -47,7 +47,7 @@ func newSubject(s *run.Subject, w run.Watcher, now time.Time) *subject {
 	c := s.Confine
 	sub.limits = c != nil && (c.WatchMemory > 0 || c.WatchPIDs > 0 || c.WatchDisk > 0) || s.Task.Grant.GPUMemory > 0
 	if sub.limits {
-		sub.look = now.Add(watching)
+		sub.look = aligned(now.Add(watching), watching)
 	}
 	return sub
 }
@@ -62,8 +62,8 @@ func (sub *subject) due() time.Time {
 }
 
 // measure takes a sample if it is due, and looks at the limits.
-func (sub *subject) measure(now time.Time, w *world, cfg *Config) {
-	s, exceeded, warning := sub.read(now, w, cfg)
+func (sub *subject) measure(ctx context.Context, now time.Time, w *world, cfg *Config) {
+	s, exceeded, warning := sub.read(ctx, now, w, cfg)
 	if s != nil {
 		sub.watcher.Sampled(*s)
 	}
@@ -75,18 +75,18 @@ func (sub *subject) measure(now time.Time, w *world, cfg *Config) {
 	}
 }
 
-func (sub *subject) read(now time.Time, w *world, cfg *Config) (s *muster.Sample, exceeded *run.Stopped, warning string) {
+func (sub *subject) read(ctx context.Context, now time.Time, w *world, cfg *Config) (s *muster.Sample, exceeded *run.Stopped, warning string) {
 	var counted run.Counted
 	if cfg.Limits != nil && sub.Confine != nil {
-		counted = cfg.Limits.Counted(sub.Confine)
+		counted = cfg.Limits.Used(sub.Confine)
 	}
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
-	mine := w.procs.tree(sub.Pid.PID, sub.Pid.StartTicks)
+	mine := sub.processes(ctx, w, cfg, &counted)
 	point := sub.point(now, w, &counted, mine)
 	sub.measured = now
 	if sub.limits && !sub.over {
-		sub.look = now.Add(watching)
+		sub.look = aligned(now.Add(watching), watching)
 		exceeded, warning = sub.check(now, &point)
 		sub.over = exceeded != nil
 	}
@@ -97,8 +97,33 @@ func (sub *subject) read(now time.Time, w *world, cfg *Config) (s *muster.Sample
 	sub.sums.Add(&point, now.Sub(sub.sampled))
 	sub.sums.Raise(&sub.pending)
 	sub.sampled, sub.pending = now, series.Peaks{}
-	sub.next = now.Add(min(seldom, max(often, now.Sub(sub.started)/spread)))
+	sub.next = aligned(now.Add(min(seldom, max(often, now.Sub(sub.started)/spread))), often)
 	return &point, exceeded, warning
+}
+
+// processes returns the attempt's processes, none if everything is counted without them. Only an
+// attempt without a control group needs all processes of the machine.
+func (sub *subject) processes(ctx context.Context, w *world, cfg *Config, c *run.Counted) []process {
+	want := wanted{
+		load:      c.CPU == nil || c.Memory == nil || c.PIDs == nil,
+		transfers: c.Read == nil || c.Written == nil,
+	}
+	if want == (wanted{}) && len(sub.Task.Grant.GPUs) == 0 {
+		return nil
+	}
+	if cfg.Limits != nil && sub.Confine != nil {
+		if pids, ok := cfg.Limits.Processes(sub.Confine); ok {
+			mine := make([]process, 0, len(pids))
+			for _, pid := range pids {
+				if p, ok := processOf(ctx, pid, want); ok {
+					mine = append(mine, p)
+				}
+			}
+			return mine
+		}
+	}
+	procs := w.procs()
+	return procs.tree(sub.Pid.PID, sub.Pid.StartTicks)
 }
 
 // point measures what the attempt uses now. Rates are those since the last

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 )
 
@@ -30,22 +31,36 @@ type Engine struct {
 func (h *host) engines(ctx context.Context, a *asker) (found []Engine, notes []string) {
 	found = []Engine{}
 	cdi := h.cdi()
-	take := func(e *Engine, err error) {
-		switch {
-		case err != nil:
-			notes = append(notes, err.Error())
+	byTool := func(name string, parse func([]byte, []string) (*Engine, error), args ...string) func() (*Engine, error) {
+		return func() (*Engine, error) { return askEngine(ctx, a, name, parse, cdi, args...) }
+	}
+	bySocket := func(name string, sockets []string) func() (*Engine, error) {
+		return func() (*Engine, error) { return first(ctx, name, sockets, cdi) }
+	}
+	docker := []string{"info", "--format", "{{json .}}"}
+	ways := []func() (*Engine, error){byTool("docker", parseDocker, docker...)}
+	if h.os != "windows" {
+		ways = []func() (*Engine, error){bySocket("docker", h.dockerSockets()), bySocket("podman", h.podmanSockets())}
+	}
+	ways = append(ways, byTool("podman", parsePodman, "info", "--format", "json"), byTool("nerdctl", parseDocker, docker...))
+	type answer struct {
+		engine *Engine
+		err    error
+	}
+	answers := make([]answer, len(ways))
+	var asked sync.WaitGroup
+	for i, ask := range ways { // at the same time: one that hangs is waited for alone
+		asked.Go(func() { answers[i].engine, answers[i].err = ask() })
+	}
+	asked.Wait()
+	for _, x := range answers {
+		switch e := x.engine; {
+		case x.err != nil:
+			notes = append(notes, x.err.Error())
 		case e != nil && !slices.ContainsFunc(found, func(o Engine) bool { return o.Name == e.Name }):
 			found = append(found, *e)
 		}
 	}
-	if h.os == "windows" {
-		take(askEngine(ctx, a, "docker", parseDocker, cdi, "info", "--format", "{{json .}}"))
-	} else {
-		take(first(ctx, "docker", h.dockerSockets(), cdi))
-		take(first(ctx, "podman", h.podmanSockets(), cdi))
-	}
-	take(askEngine(ctx, a, "podman", parsePodman, cdi, "info", "--format", "json"))
-	take(askEngine(ctx, a, "nerdctl", parseDocker, cdi, "info", "--format", "{{json .}}"))
 	return found, notes
 }
 

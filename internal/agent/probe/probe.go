@@ -50,9 +50,12 @@ type Config struct {
 	Data      string                // the worker's data dir; it need not be there yet
 	Bandwidth muster.Size           // the cap of the worker's transfers, bytes a second; 0 means none
 	Reach     func(dir string) bool // whether tasks can come to a folder, for interpreters; nil: to all
-	Engine    string                // the URL of the engine that the worker is to use, which then goes before $DOCKER_HOST; anything else says nothing
+	Engine    string                // the URL of the engine that the worker is to use, which then goes before $DOCKER_HOST; NoEngine: it wants none; anything else says nothing
 	Limits    *limit.Config         // tell how a worker with this configuration holds its tasks; nil: do not
 }
+
+// NoEngine is the Config.Engine of a worker that is to use no container engine: none is looked for.
+const NoEngine = "none"
 
 // Limits is how a worker of this machine holds its tasks.
 type Limits = limit.Description
@@ -199,10 +202,6 @@ func (p *Probe) questions() []question {
 				f.Accels = append(f.Accels, accels...)
 			}, notes
 		}},
-		{"engines", "the container engines", func(ctx context.Context) (func(*Facts), []string) {
-			all, notes := h.engines(ctx, p.tools)
-			return func(f *Facts) { f.Engines = all }, notes
-		}},
 		{"python", "the Python interpreters", func(ctx context.Context) (func(*Facts), []string) {
 			all, notes := p.pythons.find(ctx, h, p.tools, p.cfg.Data)
 			return func(f *Facts) { f.Python = all }, notes
@@ -215,6 +214,12 @@ func (p *Probe) questions() []question {
 			all := h.models(ctx)
 			return func(f *Facts) { f.Models = all }, nil
 		}},
+	}
+	if p.cfg.Engine != NoEngine {
+		all = append(all, question{"engines", "the container engines", func(ctx context.Context) (func(*Facts), []string) {
+			all, notes := h.engines(ctx, p.tools)
+			return func(f *Facts) { f.Engines = all }, notes
+		}})
 	}
 	if p.cfg.Limits != nil {
 		all = append(all, question{"limits", "the limits of tasks", func(context.Context) (func(*Facts), []string) {
@@ -232,10 +237,21 @@ func note(err error) []string {
 	return []string{err.Error()}
 }
 
+// Refresh brings what f, which was found out before, says of free disk up to date.
+func (p *Probe) Refresh(ctx context.Context, f *Facts) {
+	if d, err := p.host.disk(ctx, p.cfg.Data, nil); err == nil {
+		f.Disk.Total, f.Disk.Free = d.Total, d.Free
+		f.Resources.Disk = offered(&d)
+	}
+}
+
+// offered is how much of a disk is.
+func offered(d *Disk) muster.Size { return d.Free - d.Free/diskReserve }
+
 // resources are what is offered of the facts.
 func resources(f *Facts) muster.Resources {
 	r := muster.Resources{
-		CPUs: f.CPU.Count, Memory: f.Memory.Usable, Disk: f.Disk.Free - f.Disk.Free/diskReserve, Slots: Slots(f.CPU.Count),
+		CPUs: f.CPU.Count, Memory: f.Memory.Usable, Disk: offered(&f.Disk), Slots: Slots(f.CPU.Count),
 	}
 	for i := range f.GPUs {
 		r.GPUs = append(r.GPUs, f.GPUs[i].GPU)

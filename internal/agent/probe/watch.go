@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"path/filepath"
@@ -23,11 +24,18 @@ const (
 
 // Watch looks again and again at what the machine offers, and tells changed when that
 // is something else than before: at first, than in known. It looks at everything
-// from time to time, and soon after files changed that hint at a change: a device
+// first after the time named so, then from time to time, and soon after files changed that hint at a change: a device
 // appears, a tool is installed, an engine opens its socket. What is gone is believed at
-// the second look. Watch returns nil when ctx ends.
-func (p *Probe) Watch(ctx context.Context, known Facts, every time.Duration, changed func(Facts)) error {
-	w := watch{look: p.Run, hints: func() string { return stamp(p.hints()...) }, every: every, changed: changed}
+// the second look. Watch calls looked after each look, and returns nil when ctx ends.
+func (p *Probe) Watch(ctx context.Context, known Facts, first, every time.Duration, looked func(), changed func(Facts)) error {
+	look := func(ctx context.Context) (Facts, error) {
+		f, err := p.Run(ctx)
+		if err == nil {
+			looked()
+		}
+		return f, err
+	}
+	w := watch{look: look, hints: func() string { return stamp(p.hints()...) }, first: first, every: every, changed: changed}
 	return w.run(ctx, known)
 }
 
@@ -55,6 +63,7 @@ func (p *Probe) hints() []string {
 type watch struct {
 	look    func(context.Context) (Facts, error)
 	hints   func() string // another text when there is a hint
+	first   time.Duration // until the first look without a hint; 0 means every
 	every   time.Duration
 	changed func(Facts)
 }
@@ -64,9 +73,9 @@ func (w *watch) run(ctx context.Context, known Facts) error {
 	defer tick.Stop()
 	var (
 		hint   = w.hints()
-		since  time.Time             // when the first of the hints came that led to no Run yet; zero for none
-		looked = time.Now()          // for the last time
-		next   = looked.Add(w.every) // look then, hint or not
+		since  time.Time                              // when the first of the hints came that led to no Run yet; zero for none
+		looked = time.Now()                           // for the last time
+		next   = looked.Add(cmp.Or(w.first, w.every)) // look then, hint or not
 		pause  = hintPause
 		again  bool // something was gone: look at once
 	)

@@ -75,6 +75,11 @@ type Limiter interface {
 	Tool(read, write []string) *Confine
 	// Counted tells what the kernel counted of a task so far.
 	Counted(c *Confine) Counted
+	// Used is Counted without MemoryPeak, OOMKills, Starved and PIDsDenied: it costs less.
+	Used(c *Confine) Counted
+	// Processes lists the processes of a task. It reports false if the kernel does not keep
+	// them together, and they have to be found by their parents and sessions.
+	Processes(c *Confine) (pids []int, ok bool)
 	// Release removes what Confine or Contain made, once nothing of the task is left.
 	Release(c *Confine)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -22,8 +23,18 @@ type Task struct {
 
 	Checkpoint string        `json:"checkpoint,omitempty"` // sha256 of the muster.Tree that an earlier attempt saved; "" for none
 	Gang       *Gang         `json:"gang,omitempty"`       // nil if it is no member of one
+	Port       io.Closer     `json:"-"`                    // holds Gang.Port for the process; nil if nothing does: see ReleasePort
 	Assigned   time.Duration `json:"assigned"`             // when it came, by Clock
 	Held       *Held         `json:"-"`                    // if an earlier life of the worker started it: go on from there
+}
+
+// ReleasePort gives the port of the gang free for the process, which is about to start
+// and to listen there. Others may take it in the moment between. It is for one goroutine.
+func (t *Task) ReleasePort() {
+	if t.Port != nil {
+		_ = t.Port.Close()
+		t.Port = nil
+	}
 }
 
 // State is what Start.State is to be for t.
@@ -143,12 +154,12 @@ func (e *TaskError) Error() string { return e.Message }
 // Unwrap returns the cause.
 func (e *TaskError) Unwrap() error { return e.Err }
 
-// Failf makes a TaskError. A %w verb keeps its operand as the cause. Whatever the
+// Failf makes a TaskError. %w verbs keep their operands as causes. Whatever the
 // reason given, a cause that is a full disk makes it DiskFull.
 func Failf(reason muster.Reason, format string, args ...any) *TaskError {
 	wrapped := fmt.Errorf(format, args...)
 	if errors.Is(wrapped, errDiskFull) {
 		reason = muster.DiskFull
 	}
-	return &TaskError{Reason: reason, Message: wrapped.Error(), Err: errors.Unwrap(wrapped)}
+	return &TaskError{Reason: reason, Message: wrapped.Error(), Err: wrapped}
 }

@@ -84,9 +84,10 @@ type Proc interface {
 	// grace; the zero Kill means Start.Kill. Exit.Stopped tells why. The first
 	// reason counts, a shorter grace is heeded.
 	Stop(why *Stopped, how muster.Kill)
-	// Record appends to the attempt's log, until the report is settled.
+	// Record appends to the attempt's log, until the report is settled. A sample (tasklog.Usage) may
+	// still be on its way when it returns.
 	Record(stream tasklog.Stream, data []byte)
-	// LogSize is how many bytes the log has.
+	// LogSize is how many bytes the log has, with all that was recorded before the call.
 	LogSize() int64
 	// Settle keeps the report for the worker's next life, should this one end before
 	// the server has it. After it the attempt's folders may go.

@@ -99,7 +99,7 @@ func (r *Runtimes) entry(ctx context.Context, d *definition) (Entry, error) {
 	case err == nil:
 		e.State = Ready
 		if err = r.works(ctx, dir); err == nil {
-			err = check(dir, &rec)
+			err = rec.Check(dir)
 		}
 		if err != nil {
 			e.State, e.Why = Broken, err.Error()

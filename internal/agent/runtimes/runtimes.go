@@ -183,7 +183,7 @@ func (r *Runtimes) usable(ctx context.Context, d *definition, dir string) error 
 		}
 	}
 	if begun := time.Now(); begun.After(until) {
-		if err := check(dir, &rec); err != nil {
+		if err := rec.Check(dir); err != nil {
 			return err
 		}
 		r.mu.Lock()
@@ -219,16 +219,9 @@ func (r *Runtimes) build(ctx context.Context, d *definition, dir string, why err
 	r.cfg.Log.Info("a runtime is made", slog.String("runtime", d.name), slog.String("torch", backend))
 	begun := time.Now()
 	want := d.want(backend, r.cfg.Wheels)
-	done := func(made string) error { return finish(made, record{Name: d.name, Backend: backend}) }
-	err := r.envs.Make(ctx, want, dir, done, watch)
-	if errors.Is(err, errDamaged) {
-		watch.Say("runtime " + d.name + ": the packages that were kept are damaged, too, and had anew: " + err.Error())
-		if err := r.envs.Forget(ctx); err != nil {
-			r.cfg.Log.Warn("kept packages cannot be removed", slog.Any("error", err))
-		}
-		want.Fresh = true
-		err = r.envs.Make(ctx, want, dir, done, watch)
-	}
+	err := r.envs.Make(ctx, want, dir, func(made string, in python.Installed) error {
+		return finish(made, record{Name: d.name, Installed: in, Backend: backend})
+	}, watch)
 	if err != nil {
 		r.cfg.Log.Log(ctx, r.bad(), "a runtime cannot be made", slog.String("runtime", d.name), slog.Any("error", err))
 		if t, ok := errors.AsType[*run.TaskError](err); ok && t.Reason == muster.DiskFull {

@@ -115,7 +115,7 @@ func TestADamagedRuntimeIsMadeAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, said := w.get(life, "tiny")
-	for _, words := range []string{"dependency recovery", "nugget/__init__.py of nugget 1.5 has 10 bytes", "the packages that were kept are damaged, too"} {
+	for _, words := range []string{"dependency recovery", "nugget/__init__.py of nugget 1.5 has 10 bytes", "the cached packages are damaged, too"} {
 		if !strings.Contains(said, words) {
 			t.Errorf("it does not say %q: %s", words, said)
 		}

@@ -12,11 +12,11 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/limit"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/fault"
 	"github.com/muster-dev/muster/internal/agent/shim/gate"
 	"github.com/muster-dev/muster/internal/agent/shim/kin"
 	"github.com/muster-dev/muster/internal/agent/shim/output"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
-	"github.com/muster-dev/muster/internal/tasklog"
 )
 
 const (
@@ -37,6 +37,7 @@ type attempt struct {
 	way    gate.Way      // out of its network, if that is its own
 	once   sync.Once     // for the word about what was misunderstood
 	poke   chan struct{} // holds one token if there is something to look at
+	quiet  atomic.Int32  // looks at $MUSTER_EVENTS in a row in which there was nothing
 
 	// Set before watch, and not changed.
 	body    body
@@ -49,6 +50,7 @@ type attempt struct {
 	frozen    bool
 	ended     bool         // the main process: no reason to stop it counts any more
 	forgotten bool         // nobody wants it any more: it is killed, and dropped at its end
+	failed    *run.Stopped // the first panic that it met
 	stopped   *run.Stopped // why it was told to stop
 	signal    string       // to be sent
 	killAt    time.Time    // zero if it was not told to stop
@@ -57,6 +59,8 @@ type attempt struct {
 	toldTo    *session         // in whose fresh it is
 	exit      *run.Exit
 	report    *muster.Report
+	records   []record // of the worker, to be written
+	recording bool     // by a goroutine
 }
 
 // begin starts the process of an attempt.
@@ -74,7 +78,12 @@ func (s *server) begin(st *run.Start) (*attempt, error) {
 	}
 	s.attempts[st.Attempt] = a
 	s.mu.Unlock()
-	err := a.start()
+	err := fault.Catch(a.start)
+	if _, ok := errors.AsType[*fault.Panic](err); ok {
+		a.fail("it started the task", err)
+		a.discard()
+		err = &run.TaskError{Reason: a.failed.Reason, Message: a.failed.Message, Err: err}
+	}
 	if err != nil {
 		s.mu.Lock()
 		delete(s.attempts, st.Attempt)
@@ -110,11 +119,20 @@ func (a *attempt) start() (err error) {
 	return nil
 }
 
-// watch waits for the end of the main process, stops it when it is told to, and
+// supervise waits for the end of the main process, stops it when it is told to, and
 // returns when nothing of the task is left and all of its output is in the log.
-func (a *attempt) watch() {
+func (a *attempt) supervise() {
 	exited := make(chan kin.Ended, 1)
-	a.server.wg.Go(func() { exited <- a.body.Wait() })
+	a.server.wg.Go(func() { exited <- a.await() })
+	var x kin.Ended
+	if !a.try("it watched the task", func() { x = a.watch(exited) }) {
+		x = a.abort(exited)
+	}
+	a.end(x)
+}
+
+// watch stops the task when it is told to, and returns how the main process ended.
+func (a *attempt) watch(exited <-chan kin.Ended) kin.Ended {
 	if limit := a.s.Timeout; limit > 0 {
 		late := time.AfterFunc(limit, func() {
 			a.stop(&run.Stopped{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout,
@@ -130,10 +148,13 @@ func (a *attempt) watch() {
 	for {
 		select {
 		case x := <-exited:
-			a.end(x)
-			return
+			return x
 		case <-a.poke:
-			a.events.Look()
+			if a.events.Look() {
+				a.quiet.Store(0)
+			} else {
+				a.quiet.Add(1)
+			}
 			if at := a.signalled(); !at.Equal(by) {
 				by, kill = at, time.After(time.Until(at))
 			}
@@ -142,8 +163,11 @@ func (a *attempt) watch() {
 			a.stop(brokenLog(a.log.Failure()), muster.Kill{})
 			a.kill()
 		case <-kill:
-			kill, stuck = nil, time.After(stuckAfter)
-			a.kill()
+			kill = nil
+			if len(exited) == 0 { // else there is nothing to kill, and both came together
+				stuck = time.After(stuckAfter)
+				a.kill()
+			}
 		case <-stuck:
 			a.server.log.Error("a killed task does not end: its process waits in the kernel, or its container for its engine",
 				slog.String("attempt", a.s.Attempt.String()), slog.Int("pid", a.pid.PID))
@@ -243,16 +267,17 @@ func (a *attempt) end(x kin.Ended) {
 	a.ended = true
 	stopped := a.stopped
 	a.mu.Unlock()
-	a.killGroups()
-	left := a.body.Bury()
+	left := 0
+	a.try("it emptied the task's control groups", a.killGroups)
+	a.try("it ended what the task left", func() { left = a.body.Bury() })
 	if left > 0 {
 		s.log.Error("processes of a task do not end, even when killed", slog.String("attempt", a.s.Attempt.String()), slog.Int("processes", left))
 	}
-	a.way.Close()
-	a.pumps.Finish(pipesWait)
-	a.events.Look()
+	a.try("it closed the task's network", a.way.Close)
+	a.try("it read the task's output", func() { a.pumps.Finish(pipesWait) })
+	a.try("it read what the task told", func() { a.events.Look() })
 	a.events.Close()
-	a.explain(x.Code)
+	a.try("it explained the task's end", func() { a.explain(x.Code) })
 	exit := &run.Exit{
 		Code: x.Code, Signal: x.Signal, OOM: x.OOM, CPU: x.CPU, MaxRSS: x.MaxRSS,
 		Wall: at.Sub(a.started), At: muster.TimeOf(at), Left: left,
@@ -262,6 +287,9 @@ func (a *attempt) end(x kin.Ended) {
 	exit.Stopped = stopped
 	if exit.Stopped == nil {
 		exit.Stopped = x.Stopped
+	}
+	if exit.Stopped == nil {
+		exit.Stopped = a.failed
 	}
 	if exit.Stopped == nil && broken != nil {
 		exit.Stopped = brokenLog(broken)
@@ -318,13 +346,55 @@ func (a *attempt) freeze(on bool) error {
 	return nil
 }
 
-// record writes what the worker has to say into the log.
-func (a *attempt) record(stream tasklog.Stream, data []byte) {
+// record has what the worker has to say written into the log, after what it said before, and then
+// calls written, if that is not nil. It does not wait for the disk. A disk that does not keep up
+// loses samples.
+func (a *attempt) record(r *wire.RecordFrame, written func()) {
 	a.mu.Lock()
-	ready := a.running || a.exit != nil && a.report == nil
-	a.mu.Unlock()
-	if ready {
-		a.log.Record(stream, data)
+	defer a.mu.Unlock()
+	if ready := a.running || a.exit != nil && a.report == nil; !ready {
+		r = nil
+	}
+	if written == nil && (r == nil || len(a.records) >= maxRecords) {
+		return
+	}
+	a.records = append(a.records, record{r, written})
+	if !a.recording {
+		a.recording = true
+		a.async(writing, a.writeRecords)
+	}
+}
+
+const writing = "it wrote into the task's log"
+
+// maxRecords is how many samples of an attempt may wait for the disk.
+const maxRecords = 64
+
+// record is one that is to be written into the log.
+type record struct {
+	frame   *wire.RecordFrame // nil for nothing
+	written func()            // nil if nobody waits for it
+}
+
+// writeRecords writes the records that wait, in their order.
+func (a *attempt) writeRecords() {
+	for {
+		a.mu.Lock()
+		records := a.records
+		a.records = nil
+		a.recording = len(records) > 0
+		a.mu.Unlock()
+		if len(records) == 0 {
+			return
+		}
+		for _, r := range records {
+			if r.frame != nil && len(r.frame.Data) > 0 {
+				a.try(writing, func() { a.log.Record(r.frame.Stream, r.frame.Data) })
+			}
+			if r.written != nil {
+				r.written()
+			}
+		}
 	}
 }
 

@@ -27,6 +27,8 @@ type body interface {
 	Signal(name string)
 	Kill()
 	Freeze(on bool) error
+	// Abandon ends all after Wait has panicked, and waits for it.
+	Abandon() kin.Ended
 	// Bury ends what the main process left, and returns how many processes would not go.
 	Bury() int
 }
@@ -101,8 +103,20 @@ func (a *attempt) sail() error {
 		a.pumps.Finish(pipesWait)
 		return err
 	}
-	a.body = v
+	a.body = &container{v}
 	return nil
+}
+
+// container is the body of a task that is one.
+type container struct{ *vessel.Vessel }
+
+// Abandon implements body.
+func (c *container) Abandon() kin.Ended {
+	err := c.Vessel.Abandon()
+	if err == nil {
+		return kin.Ended{Code: -1, Killed: true}
+	}
+	return kin.Ended{Code: -1, Stopped: &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.EngineFailed, Message: err.Error()}}
 }
 
 // crew tells an attempt what happens to its container.
@@ -145,8 +159,23 @@ func (b *process) Wait() kin.Ended {
 // Signal implements body.
 func (b *process) Signal(name string) { b.child.Signal(name) }
 
-// Kill implements body.
-func (b *process) Kill() { b.server.kin.Kill(b.pid) }
+// Kill implements body. With control groups of its own all of the task is in them: then it does
+// not look for what descends from the main process.
+func (b *process) Kill() {
+	if limit.Own(b.s.Confine) {
+		b.child.Kill()
+		if limit.Kill(b.s.Confine) == nil {
+			return
+		}
+	}
+	b.child.Unreaped(func() { b.server.kin.Kill(b.pid) })
+}
+
+// Abandon implements body.
+func (b *process) Abandon() kin.Ended {
+	b.Kill()
+	return b.child.Wait()
+}
 
 // Freeze implements body.
 func (b *process) Freeze(on bool) error {
@@ -155,13 +184,13 @@ func (b *process) Freeze(on bool) error {
 			return err
 		}
 	}
-	b.server.kin.Freeze(b.pid, on)
+	b.child.Unreaped(func() { b.server.kin.Freeze(b.pid, on) })
 	return nil
 }
 
 // Bury implements body.
 func (b *process) Bury() int {
-	left := b.server.kin.Ended(b.pid, sweepWait)
+	left := b.server.kin.Ended(b.pid, sweepWait, limit.Own(b.s.Confine))
 	b.server.forgetPid(b.s.Attempt)
 	return left
 }

@@ -142,14 +142,15 @@ func Main(args []string) error {
 	}
 	h := &home{dir: args[0], data: args[1]}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil)).With(slog.Int("shim", os.Getpid()))
-	if err := live(h, args[2], log); err != nil {
+	if err := live(h, args[2], log, nil); err != nil {
 		log.Error("the shim ends", slog.Any("error", err))
 		return err
 	}
 	return nil
 }
 
-func live(h *home, build string, log *slog.Logger) error {
+// live is a shim's life. wrap, if it is not nil, puts something around its logs, as tests do.
+func live(h *home, build string, log *slog.Logger, wrap func(run.Logs) run.Logs) error {
 	_ = os.WriteFile("/proc/self/comm", []byte("muster-shim"), 0) // for those who look at the list of processes; else it is "exe"
 	f := os.NewFile(listenerFile, "listener")
 	listener, err := net.FileListener(f)
@@ -169,7 +170,11 @@ func live(h *home, build string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	s, err := newServer(logs, record, build, string(key), log)
+	written := run.Logs(logs)
+	if wrap != nil {
+		written = wrap(logs)
+	}
+	s, err := newServer(written, record, build, string(key), log)
 	if err != nil {
 		return err
 	}
@@ -223,7 +228,7 @@ func accept(l net.Listener, s *server, wg *sync.WaitGroup) {
 			_ = conn.Close()
 			continue
 		}
-		wg.Go(func() { s.serve(conn) })
+		wg.Go(func() { s.caught("it talked to the worker", func() { s.serve(conn) }) })
 	}
 }
 

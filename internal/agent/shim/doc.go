@@ -73,6 +73,11 @@
 // of a shim. Calls to an engine are made by goroutines of the attempt, have bounds, and
 // hold up no other attempt.
 //
+// # Bugs
+//
+// What is done for one attempt is done under fault.Run: a panic is logged with its stack in shim.log, and fails
+// that attempt as worker_internal, with its processes killed and its log kept. Other attempts run on.
+//
 // # What is not promised
 //
 // A shim that is killed takes its tasks with it: if its worker lives they are

@@ -136,7 +136,7 @@ func TestTheNextWorkerComesAfterTheWordsOfTheLast(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.watch()
+	a.supervise()
 	// The last worker: its word has arrived, and it is gone.
 	last, its := net.Pipe()
 	t.Cleanup(func() { _ = its.Close() })
@@ -213,7 +213,7 @@ func TestWhatHasEndedCannotBeStopped(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		a.watch()
+		a.supervise()
 	}()
 	await(t, "its process is reaped, and its end is noted", func() bool {
 		a.mu.Lock()

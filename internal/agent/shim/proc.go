@@ -22,6 +22,7 @@ type proc struct {
 	started  muster.Time
 	sink     run.Sink // nil until it is adopted
 	size     int64
+	unsynced bool             // samples were sent that size may lack
 	progress *muster.Progress // that no sink was told
 	exit     *run.Exit
 }
@@ -62,9 +63,23 @@ func (p *proc) Stop(why *run.Stopped, how muster.Kill) {
 }
 
 // Record implements run.Proc. It returns when the log has the data, or when it
-// cannot have it any more.
+// cannot have it any more. A sample is only sent: there is one every few seconds of
+// each task, and nobody waits for it before LogSize.
 func (p *proc) Record(stream tasklog.Stream, data []byte) {
-	r, err := p.line.ask(&wire.ToShim{Record: &wire.RecordFrame{Attempt: p.id, Stream: stream, Data: data}})
+	f := &wire.ToShim{Record: &wire.RecordFrame{Attempt: p.id, Stream: stream, Data: data}}
+	if stream == tasklog.Usage {
+		p.mu.Lock()
+		p.unsynced = true
+		p.mu.Unlock()
+		p.line.send(f)
+		return
+	}
+	p.record(f)
+}
+
+// record sends a record and waits until the shim has written it, and all that was sent before.
+func (p *proc) record(f *wire.ToShim) {
+	r, err := p.line.ask(f)
 	if err != nil {
 		return // Exit tells what became of the shim
 	}
@@ -75,6 +90,13 @@ func (p *proc) Record(stream tasklog.Stream, data []byte) {
 
 // LogSize implements run.Proc.
 func (p *proc) LogSize() int64 {
+	p.mu.Lock()
+	unsynced := p.unsynced
+	p.unsynced = false
+	p.mu.Unlock()
+	if unsynced {
+		p.record(&wire.ToShim{Record: &wire.RecordFrame{Attempt: p.id, Stream: tasklog.System}})
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.size

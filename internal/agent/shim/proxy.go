@@ -27,7 +27,9 @@ func (a *attempt) planWay() (err error) {
 }
 
 // letOut lets the task out by what listens in its network, until its end.
-func (a *attempt) letOut(l net.Listener) { a.way.Open(l, a.server.wg.Go) }
+func (a *attempt) letOut(l net.Listener) {
+	a.way.Open(l, func(f func()) { a.async("it let the task out of its network", f) })
+}
 
 // letContainerOut lets a container out whose main process has this number, 0 if it is none of this machine's.
 // Its program waits for that: see gate.Enter.

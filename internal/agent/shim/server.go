@@ -23,6 +23,8 @@ import (
 
 const (
 	lookEvery  = 250 * time.Millisecond // at $MUSTER_EVENTS and at leases
+	quietLooks = 40                     // without anything in $MUSTER_EVENTS, then it is looked at
+	quietEvery = 4                      // looks only: most tasks never write to it
 	reapEvery  = 4                      // looks
 	idleLooks  = 20                     // without a worker and without a task, then there is no use
 	helloWait  = 10 * time.Second       // for a worker to say who it is
@@ -53,7 +55,8 @@ type server struct {
 	mu       sync.Mutex
 	attempts map[muster.AttemptID]*attempt
 	contact  time.Duration // the last one, by run.Clock
-	idle     int           // looks since when nobody is connected and nothing is held
+	looks    int
+	idle     int // looks since when nobody is connected and nothing is held
 	closed   bool
 }
 
@@ -81,12 +84,14 @@ func (s *server) run(ctx context.Context, mayEnd bool) {
 			return
 		case <-tick.C:
 		}
-		if s.look(run.Clock()) && mayEnd {
+		over := false
+		s.caught("it looked after all attempts", func() { over = s.look(run.Clock()) })
+		if over && mayEnd {
 			return
 		}
 		if mayEnd && n%reapEvery == 0 {
 			// What a task leaves to this process counts as the task's until then.
-			s.kin.Reap()
+			s.caught("it reaped orphans", s.kin.Reap)
 		}
 	}
 }
@@ -96,6 +101,7 @@ func (s *server) run(ctx context.Context, mayEnd bool) {
 func (s *server) look(now time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.looks++
 	running := 0
 	for id, a := range s.attempts {
 		running += b2i(!a.over())
@@ -108,7 +114,7 @@ func (s *server) look(now time.Duration) bool {
 			}
 		case since > a.s.Lease && a.s.Lease > 0:
 			a.stop(&errLeaseEnded, muster.Kill{})
-		default:
+		case a.quiet.Load() < quietLooks || s.looks%quietEvery == 0:
 			token(a.poke)
 		}
 	}

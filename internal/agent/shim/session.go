@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/fault"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 )
 
@@ -39,28 +40,63 @@ func (ss *session) listen(in *wire.Frames) error {
 		} else if err != nil {
 			return err
 		}
-		switch {
-		case f.Start != nil:
-			ss.wg.Go(func() { ss.start(f.Seq, f.Start) })
-		case f.Stop != nil:
-			if a := ss.find(f.Stop.Attempt); a != nil {
-				a.stop(&f.Stop.Why, f.Stop.How)
-			}
-		case f.Record != nil:
-			ss.wg.Go(func() { ss.record(f.Seq, f.Record) })
-		case f.Settle != nil:
-			if a := ss.find(f.Settle.Attempt); a != nil {
-				a.settle(f.Settle)
-			}
-		case f.Freeze != nil:
-			ss.wg.Go(func() { ss.freeze(f.Seq, f.Freeze) })
-		case f.Contact != 0:
-			ss.touch(f.Contact)
-		case f.Forget != nil:
-			ss.forget(f.Forget)
-		case f.Ping:
-			ss.answer(&wire.ToWorker{Seq: f.Seq})
+		if err := fault.Run(func() { ss.handle(&f) }); err != nil {
+			ss.refuse(&f, err)
 		}
+	}
+}
+
+// handle does what a frame asks for.
+func (ss *session) handle(f *wire.ToShim) {
+	switch {
+	case f.Start != nil:
+		ss.wg.Go(func() { ss.start(f.Seq, f.Start) })
+	case f.Stop != nil:
+		if a := ss.find(f.Stop.Attempt); a != nil {
+			a.stop(&f.Stop.Why, f.Stop.How)
+		}
+	case f.Record != nil:
+		ss.record(f.Seq, f.Record)
+	case f.Settle != nil:
+		if a := ss.find(f.Settle.Attempt); a != nil {
+			a.settle(f.Settle)
+		}
+	case f.Freeze != nil:
+		ss.wg.Go(func() {
+			if err := fault.Run(func() { ss.freeze(f.Seq, f.Freeze) }); err != nil {
+				ss.refuse(f, err)
+			}
+		})
+	case f.Contact != 0:
+		ss.touch(f.Contact)
+	case f.Forget != nil:
+		ss.forget(f.Forget)
+	case f.Ping:
+		ss.answer(&wire.ToWorker{Seq: f.Seq})
+	}
+}
+
+// refuse answers a frame at which this process panicked, and fails the attempt that it is of.
+func (ss *session) refuse(f *wire.ToShim, err error) {
+	var id muster.AttemptID
+	switch {
+	case f.Stop != nil:
+		id = f.Stop.Attempt
+	case f.Record != nil:
+		id = f.Record.Attempt
+	case f.Settle != nil:
+		id = f.Settle.Attempt
+	case f.Freeze != nil:
+		id = f.Freeze.Attempt
+	}
+	const doing = "it did what the worker asked for"
+	if a := ss.find(id); a != nil {
+		a.fail(doing, err)
+	} else {
+		logPanic(ss.log, err, slog.String("doing", doing))
+	}
+	if f.Seq != 0 {
+		ss.answer(&wire.ToWorker{Seq: f.Seq, Failed: failure(err)})
 	}
 }
 
@@ -76,8 +112,8 @@ func (ss *session) start(seq uint64, s *run.Start) {
 	// A task that ends soon is told with its end: most of the small ones cost one frame.
 	_ = ss.out.Queue(&wire.ToWorker{Seq: seq, Started: &wire.StartedFrame{Pid: a.pid, At: muster.TimeOf(a.started)}}) // a worker that is gone needs none
 	ss.flushSoon()
-	ss.tellNext(a)
-	a.watch()
+	a.try("it told the worker", func() { ss.tellNext(a) })
+	a.supervise()
 }
 
 // tellNext tells the worker that took over meanwhile of what this one had started. It
@@ -93,12 +129,18 @@ func (ss *session) tellNext(a *attempt) {
 }
 
 func (ss *session) record(seq uint64, r *wire.RecordFrame) {
-	if a := ss.find(r.Attempt); a != nil {
-		a.record(r.Stream, r.Data)
-		ss.answer(&wire.ToWorker{Seq: seq, News: []wire.News{{Attempt: r.Attempt, LogSize: a.size.Load()}}})
-		return
+	a := ss.find(r.Attempt)
+	switch {
+	case a == nil && seq != 0:
+		ss.answer(&wire.ToWorker{Seq: seq})
+	case a == nil:
+	case seq == 0:
+		a.record(r, nil)
+	default:
+		a.record(r, func() {
+			ss.answer(&wire.ToWorker{Seq: seq, News: []wire.News{{Attempt: r.Attempt, LogSize: a.size.Load()}}})
+		})
 	}
-	ss.answer(&wire.ToWorker{Seq: seq})
 }
 
 func (ss *session) freeze(seq uint64, f *wire.FreezeFrame) {
@@ -166,7 +208,7 @@ func (ss *session) gather() {
 		fresh = fresh[len(now):]
 		f := &wire.ToWorker{News: make([]wire.News, 0, len(now))}
 		for _, a := range now {
-			f.News = append(f.News, a.news(ss))
+			a.try("it told the worker", func() { f.News = append(f.News, a.news(ss)) })
 		}
 		_ = ss.out.Queue(f) // a worker that is gone needs none
 	}

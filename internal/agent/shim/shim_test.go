@@ -72,6 +72,14 @@ func TestWhatCannotBeStartedSaysWhyAndLeavesNothing(t *testing.T) {
 	})
 }
 
+// sizeOf is how many bytes records take in a log.
+func sizeOf(all []tasklog.Record) (size int64) {
+	for _, r := range all {
+		size += int64(len(tasklog.AppendRecord(nil, r)))
+	}
+	return size
+}
+
 func TestALogHasOneWriterAtATime(t *testing.T) {
 	modes(t, func(t *testing.T, m mode) {
 		t.Helper()
@@ -97,6 +105,9 @@ func TestALogHasOneWriterAtATime(t *testing.T) {
 		p, k := begin(t, c, s)
 		await(t, "the log grows", func() bool { _, size := k.seen(); return size > s.LogSize })
 		p.Record(tasklog.Usage, []byte(`{"at":1}`))
+		if size := p.LogSize(); size != sizeOf(records(t, dir, s.Attempt)) {
+			t.Errorf("the log has %d bytes, told are %d", sizeOf(records(t, dir, s.Attempt)), size)
+		}
 		if err := os.WriteFile(filepath.Join(s.Dir, "go"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -106,15 +117,15 @@ func TestALogHasOneWriterAtATime(t *testing.T) {
 		p.Settle(&muster.Report{Attempt: s.Attempt, Outcome: muster.AttemptSucceeded})
 		p.Record(tasklog.System, []byte("too late\n"))
 		var got []string
-		total := 0
-		for _, r := range records(t, dir, s.Attempt) {
+		all := records(t, dir, s.Attempt)
+		for _, r := range all {
 			got = append(got, string(r.Data))
-			total += len(tasklog.AppendRecord(nil, r))
 		}
+		total := sizeOf(all)
 		if d := cmp.Diff([]string{"worker\n", "task\n", `{"at":1}`, "end\n", "after\n"}, got); d != "" {
 			t.Error(d)
 		}
-		if int64(total) != size || p.LogSize() != size {
+		if total != size || p.LogSize() != size {
 			t.Errorf("the log has %d bytes, told are %d and %d", total, size, p.LogSize())
 		}
 	})

@@ -28,9 +28,11 @@ import (
 
 // The first arguments by which this program is something else than its tests.
 const (
-	beShim   = "be-the-shim"
-	beWorker = "be-the-worker"
-	beCaller = "be-a-caller"
+	beShim = "be-the-shim"
+	// beFaultyShim panics in the logs of some attempts: see faulty.
+	beFaultyShim = "be-a-faulty-shim"
+	beWorker     = "be-the-worker"
+	beCaller     = "be-a-caller"
 )
 
 func TestMain(m *testing.M) {
@@ -38,6 +40,11 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case beShim:
 			if err := Main(os.Args[2:]); err != nil {
+				os.Exit(1)
+			}
+			os.Exit(0)
+		case beFaultyShim:
+			if err := faultyShim(os.Args[2:]); err != nil {
 				os.Exit(1)
 			}
 			os.Exit(0)

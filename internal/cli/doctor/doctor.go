@@ -104,8 +104,12 @@ func (c *config) resolve() error {
 	if !c.Named {
 		known = saved.Server(remote.DefaultServer)
 	}
-	if c.Token != "" {
-		known.Token = c.Token
+	token, err := c.Token.Read()
+	if err != nil {
+		return err
+	}
+	if token != "" {
+		known.Token = token
 	}
 	c.Server = doctor.Known{URL: known.URL, Token: known.Token, JoinToken: known.JoinToken, Data: known.Data}
 	return nil

@@ -56,7 +56,7 @@ func (a *commands) workers(ctx context.Context, c *workersConfig) error {
 	}
 	now := time.Now()
 	columns := []term.Column{
-		{Title: "WORKER"}, {Title: "ID", Whole: true}, {Title: "STATE", Whole: true, Style: frame.StateStyle}, {Title: "RUNNING", Right: true, Whole: true},
+		{Title: "WORKER"}, {Title: "ID", Whole: true}, {Title: "STATE", Whole: true, Style: frame.StateStyle}, {Title: "HEALTH", Right: true, Whole: true}, {Title: "RUNNING", Right: true, Whole: true},
 		{Title: "FREE CPUS", Right: true, Whole: true}, {Title: "FREE MEMORY", Right: true, Whole: true}, {Title: "GPUS"}, {Title: "TAGS"}, {Title: "SEEN", Right: true, Whole: true},
 	}
 	if c.Wide() {
@@ -81,7 +81,7 @@ func (a *commands) workers(ctx context.Context, c *workersConfig) error {
 
 func workerRow(w muster.Worker, now time.Time) []string {
 	return []string{
-		w.Name, string(w.ID), standing(&w), strconv.Itoa(w.Running),
+		w.Name, string(w.ID), standing(&w), health(&w), strconv.Itoa(w.Running),
 		offered(w, func(r *muster.Resources) string { return strconv.FormatFloat(r.CPUs, 'g', 4, 64) }),
 		offered(w, func(r *muster.Resources) string { return r.Memory.String() }),
 		gpus(w.Resources.GPUs), strings.Join(w.Tags, " "), frame.Age(w.LastSeenAt, now),
@@ -92,12 +92,27 @@ func workerRow(w muster.Worker, now time.Time) []string {
 }
 
 // standing is the state of a worker in one word. One that is active and takes
-// nothing new of its own accord is constrained.
+// nothing new of its own accord is constrained, and one that the server gives nothing
+// because attempts fail there is avoided.
 func standing(w *muster.Worker) string {
-	if w.State == muster.WorkerActive && w.Constrained != "" {
+	switch {
+	case w.State != muster.WorkerActive:
+		return string(w.State)
+	case w.Constrained != "":
 		return "constrained"
+	case w.Health != nil && w.Health.Avoided != "":
+		return "avoided"
+	default:
+		return string(w.State)
 	}
-	return string(w.State)
+}
+
+// health is how well attempts did on a worker lately.
+func health(w *muster.Worker) string {
+	if w.Health == nil {
+		return "100%"
+	}
+	return term.Percent(w.Health.Score)
 }
 
 // offered says how much is free of how much there is.

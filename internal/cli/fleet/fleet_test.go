@@ -103,3 +103,26 @@ func TestTheLineOfADrain(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+func TestAWorkerThatFailsAttemptsShowsIt(t *testing.T) {
+	w := muster.Worker{Name: "box", ID: "w-1", State: muster.WorkerActive, Health: &muster.WorkerHealth{
+		Score: 0.13, Reason: muster.DiskFull, Attempt: muster.AttemptID{Task: muster.TaskID{Job: 17, Num: 3}, N: 2}, Avoided: "is avoided until noon",
+	}}
+	if row := workerRow(w, time.Now()); row[2] != "avoided" || row[3] != "13%" {
+		t.Errorf("its row is %q", row)
+	}
+	var out bytes.Buffer
+	a := &commands{&frame.App{Out: term.Screen{Writer: &out, Width: 100}}}
+	if err := a.drawWorker(w); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"state    avoided\n", "avoided  is avoided until noon\n", "health   13%, the last failure by the fleet's fault was disk_full of attempt 17.3#2\n"} {
+		if !strings.Contains(out.String(), line) {
+			t.Errorf("there is no line %q in\n%s", line, out.String())
+		}
+	}
+	w.Health = nil
+	if row := workerRow(w, time.Now()); row[2] != "active" || row[3] != "100%" {
+		t.Errorf("the row of a healthy worker is %q", row)
+	}
+}

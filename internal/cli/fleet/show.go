@@ -37,6 +37,10 @@ func (a *commands) drawWorker(w muster.Worker) error {
 	state := standing(&w)
 	f.Add("state", a.Out.Paint(frame.StateStyle(state), state))
 	f.Add("constrained", w.Constrained)
+	if h := w.Health; h != nil {
+		f.Add("avoided", h.Avoided)
+		f.Add("health", fmt.Sprintf("%s, the last failure by the fleet's fault was %s of attempt %s", health(&w), h.Reason, h.Attempt))
+	}
 	f.Add("deadline", deadline(&w, now))
 	f.Add("version", w.Version)
 	f.Add("address", w.Address)

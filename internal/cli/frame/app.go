@@ -84,10 +84,26 @@ func (a *App) Command(c Command) *cli.Command {
 			a.help(cmd)
 			return nil
 		default:
+			a.warn(c.Flags)
 			return c.Run(ctx, args)
 		}
 	}
 	return cmd
+}
+
+// warn says what is wrong with the way in which options were given.
+func (a *App) warn(flags []cli.Flag) {
+	for _, f := range flags {
+		g, ok := f.(*cli.GenericFlag)
+		if !ok {
+			continue
+		}
+		if v, ok := g.Value.(*value); ok && v.after != nil {
+			if text := v.after(); text != "" {
+				a.Say("%s %s", a.Err.Paint(term.Yellow, "muster:"), text)
+			}
+		}
+	}
 }
 
 // Say writes a sentence for people to standard error.

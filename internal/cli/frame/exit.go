@@ -84,7 +84,7 @@ func exitStatus(err error) int {
 		return ExitNotFound
 	case muster.Conflict:
 		return ExitConflict
-	case muster.Unavailable, muster.StorageFull:
+	case muster.Unavailable, muster.StorageFull, muster.Undetermined:
 		return ExitUnavailable
 	case muster.Internal:
 		return ExitFailed

@@ -31,7 +31,7 @@ func newApp() (a *App, out, err *bytes.Buffer) {
 func TestExitStatus(t *testing.T) {
 	for code, want := range map[muster.Code]int{
 		muster.Invalid: 2, muster.TooLarge: 2, muster.NotFound: 3, muster.Unauthenticated: 4, muster.Forbidden: 4,
-		muster.Conflict: 5, muster.InvalidSpec: 6, muster.Unavailable: 7, muster.StorageFull: 7, muster.Internal: 1,
+		muster.Conflict: 5, muster.InvalidSpec: 6, muster.Unavailable: 7, muster.StorageFull: 7, muster.Undetermined: 7, muster.Internal: 1,
 	} {
 		a, _, said := newApp()
 		run := func(context.Context, []string) error {

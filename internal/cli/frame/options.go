@@ -30,8 +30,9 @@ func (o Option) Variable() Option {
 
 // value is a flag's value: it fills a field of a command's config.
 type value struct {
-	set  func(string) error
-	show func() string
+	set   func(string) error
+	show  func() string
+	after func() string // a warning once all options are read, "" for none; may be nil
 }
 
 func (v *value) Set(s string) error { return v.set(s) }

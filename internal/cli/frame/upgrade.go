@@ -20,9 +20,16 @@ type Program struct {
 }
 
 // ThisProgram returns how this process was started. Its file may be replaced later:
-// then it is the new one that Check and Become take.
-func ThisProgram() (Program, error) {
+// then it is the new one that Check and Become take. Secrets that were taken are passed on
+// in the environment, by however they came.
+func ThisProgram(taken ...*Secret) (Program, error) {
 	p := Program{args: os.Args, env: os.Environ()}
+	for _, s := range taken {
+		p.args = s.without(p.args)
+		if s.text != "" {
+			p.env = append(p.env, s.env+"="+s.text)
+		}
+	}
 	path, err := exec.LookPath(os.Args[0])
 	if err == nil {
 		path, err = filepath.Abs(path)

@@ -195,7 +195,7 @@ func StateStyle(state string) term.Style {
 		return term.Red
 	case "running", "assigned", "cancelling", "draining":
 		return term.Blue
-	case "queued", "waiting", "paused", "constrained":
+	case "queued", "waiting", "paused", "constrained", "avoided":
 		return term.Yellow
 	default:
 		return term.Dim

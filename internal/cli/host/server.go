@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/limit"
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
@@ -29,8 +30,8 @@ type serverConfig struct {
 	logging
 	listen    string
 	data      string
-	admin     string
-	join      string
+	admin     frame.Secret
+	join      frame.Secret
 	heartbeat muster.Duration
 	ipfs      string
 	output    string
@@ -45,12 +46,14 @@ func (c *serverConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
 		frame.Option{Name: "listen", Usage: "serve at this `ADDRESS`; port 0 picks a free one"}.Variable().Text(&c.listen),
 		frame.Option{Name: "data", Usage: "keep everything in this `FOLDER` (default: muster in the user's data folder)"}.Variable().Text(&c.data),
-		frame.Option{Name: "admin-token", Usage: "the `TOKEN` of the first administrator (default: a new one, printed once)"}.Variable().Text(&c.admin),
-		frame.Option{Name: "join-token", Usage: "the `TOKEN` with which workers join (default: a new one, printed once)"}.Variable().Text(&c.join),
-		frame.Option{Name: "heartbeat", Usage: "workers show that they live every `DURATION`"}.Variable().Duration(&c.heartbeat),
-		frame.Option{Name: "ipfs", Usage: "give the files that results call ipfs://… to the IPFS node with this `URL`, such as http://127.0.0.1:5001"}.Variable().Text(&c.ipfs),
-		frame.Option{Name: "output", Short: "o", Usage: "what to print when ready, a `FORMAT`: text, or json for one line with url, admin_token and join_token"}.Choice(&c.output, "text", "json"),
-	}, c.logging.flags())
+	},
+		frame.Option{Name: "admin-token", Usage: "the `TOKEN` of the first administrator (default: a new one, printed once)"}.Variable().Secret(&c.admin, "the token of the first administrator"),
+		frame.Option{Name: "join-token", Usage: "the `TOKEN` with which workers join (default: a new one, printed once)"}.Variable().Secret(&c.join, "the token with which workers join"),
+		[]cli.Flag{
+			frame.Option{Name: "heartbeat", Usage: "workers show that they live every `DURATION`"}.Variable().Duration(&c.heartbeat),
+			frame.Option{Name: "ipfs", Usage: "give the files that results call ipfs://… to the IPFS node with this `URL`, such as http://127.0.0.1:5001"}.Variable().Text(&c.ipfs),
+			frame.Option{Name: "output", Short: "o", Usage: "what to print when ready, a `FORMAT`: text, or json for one line with url, admin_token and join_token"}.Choice(&c.output, "text", "json"),
+		}, c.logging.flags())
 }
 
 func (a *commands) serverCommand() *cli.Command {
@@ -66,6 +69,9 @@ func (a *commands) serverCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
+			if err := c.take(); err != nil {
+				return err
+			}
 			ctx, stop := frame.Interruptible(ctx)
 			defer stop()
 			return a.serve(ctx, &c, log, func(ctx context.Context, _ remote.Server) error {
@@ -76,14 +82,32 @@ func (a *commands) serverCommand() *cli.Command {
 	})
 }
 
+// take reads the tokens, and keeps them from the processes that this one starts.
+func (c *serverConfig) take() error {
+	_, admin := c.admin.Take()
+	_, join := c.join.Take()
+	return errors.Join(admin, join)
+}
+
 // serve runs a server until ctx ends. Once it is ready it is announced, and alongside runs; when that returns the server is stopped.
 func (a *commands) serve(ctx context.Context, c *serverConfig, log *slog.Logger, alongside func(context.Context, remote.Server) error) error {
 	var err error
 	if c.data, err = frame.DataFolder(c.data, ""); err != nil {
 		return err
 	}
+	if err := limit.Hide(); err != nil {
+		log.Warn("other processes of this user may look into the server", slog.Any("error", err))
+	}
+	admin, err := c.admin.Read()
+	if err != nil {
+		return err
+	}
+	join, err := c.join.Read()
+	if err != nil {
+		return err
+	}
 	server, err := serve.New(ctx, serve.Config{
-		Listen: c.listen, Data: c.data, AdminToken: c.admin, JoinToken: c.join, Heartbeat: c.heartbeat, IPFS: c.ipfs, Version: frame.BuildVersion().Version,
+		Listen: c.listen, Data: c.data, AdminToken: admin, JoinToken: join, Heartbeat: c.heartbeat, IPFS: c.ipfs, Version: frame.BuildVersion().Version,
 	}, log)
 	if err != nil {
 		return err
@@ -105,7 +129,7 @@ func (a *commands) serve(ctx context.Context, c *serverConfig, log *slog.Logger,
 			return err
 		}
 		known := a.remember(remote.Server{URL: server.URL(), Token: server.AdminToken(), JoinToken: server.JoinToken(), Data: c.data})
-		if err := a.announce(c, known, server.AdminToken() != "" && c.admin == ""); err != nil {
+		if err := a.announce(c, known, server.AdminToken() != "" && admin == ""); err != nil {
 			return err
 		}
 		return alongside(beside, known)
@@ -172,7 +196,7 @@ func (a *commands) announce(c *serverConfig, known remote.Server, fresh bool) er
 	}
 	text := fmt.Sprintf("Muster serves at %s\n", a.Out.Paint(term.Bold, known.URL))
 	if known.Token == "" {
-		text += "The tokens were shown at its first start; this user's commands need --token, or MUSTER_TOKEN.\n"
+		text += "The tokens were shown at its first start; this user's commands need --token-file, or MUSTER_TOKEN.\n"
 	}
 	if fresh {
 		text += fmt.Sprintf("  admin token  %s\n  join token   %s\n", known.Token, known.JoinToken) +
@@ -195,7 +219,8 @@ func onOthers(listen, known string) string {
 			known = "http://" + net.JoinHostPort(name, u.Port())
 		}
 	}
-	return fmt.Sprintf("On other machines:\n  muster worker --server %s --token JOIN-TOKEN\n  muster ps     --server %s --token ADMIN-TOKEN\n", known, known)
+	return fmt.Sprintf("On other machines, with the token in a file that only you may read:\n"+
+		"  muster worker --server %s --token-file JOIN-TOKEN-FILE\n  muster ps     --server %s --token-file ADMIN-TOKEN-FILE\n", known, known)
 }
 
 // logging says what a server or worker writes to standard error.

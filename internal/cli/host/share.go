@@ -30,6 +30,8 @@ func (s *sharing) flags(group string) []cli.Flag {
 		percent(option("max-gpu-percent", "take nothing new while the GPUs compute more than this `PERCENT` of the time"), &s.MaxGPU),
 		frame.Into(option("memory-buffer", "keep this `SHARE` of the host's memory free, such as 0.2: offer less, and take nothing new while less is free"),
 			&s.MemoryBuffer, parseShare, showWord[float64]),
+		frame.Into(option("min-free-disk", "take nothing new while less than this `SIZE` of the data dir's disk is free; 0 means no limit (default: 1GiB, or 5% of a smaller disk)"),
+			&s.MinFreeDisk, parseFreeDisk, showWord),
 		frame.Into(option("cool-down", "take tasks again when this `DURATION` was quiet (default: 30s)"),
 			&s.CoolDown, parseCoolDown, showWord),
 		frame.Into(option("hours", `take tasks only at these `+"`TIMES`"+` of the week, such as "mon-fri 18:00-08:00, sat, sun"`),
@@ -56,6 +58,14 @@ func parseShare(s string) (*float64, error) {
 		return nil, errors.New("write a share from 0 to below 1, such as 0.2 for a fifth")
 	}
 	return &f, nil
+}
+
+func parseFreeDisk(s string) (*muster.Size, error) {
+	n, err := muster.ParseSize(s)
+	if err == nil && n < 0 {
+		err = errors.New("write a size such as 2GiB, or 0 for no limit")
+	}
+	return &n, err
 }
 
 func parseCoolDown(s string) (*muster.Duration, error) {

@@ -42,7 +42,10 @@ func (a *commands) up(ctx context.Context, c *upConfig) error {
 	if err != nil {
 		return err
 	}
-	return upgradable(log, func(self *upgrade) error {
+	if err := c.take(); err != nil {
+		return err
+	}
+	return upgradable(log, []*frame.Secret{&c.admin, &c.join}, func(self *upgrade) error {
 		return a.serve(ctx, &c.serverConfig, log, func(ctx context.Context, known remote.Server) error {
 			err := c.run(ctx, hurried, self, known, filepath.Join(c.data, "worker"), log.With(slog.String("part", "worker")))
 			if err != nil {

@@ -22,9 +22,9 @@ type upgrade struct {
 }
 
 // upgradable runs a worker until it ends. When it was asked to make room for its next
-// version it becomes that; it goes on as it is if that fails.
-func upgradable(log *slog.Logger, do func(*upgrade) error) error {
-	self, err := frame.ThisProgram()
+// version it becomes that, with the secrets that were taken; it goes on as it is if that fails.
+func upgradable(log *slog.Logger, taken []*frame.Secret, do func(*upgrade) error) error {
+	self, err := frame.ThisProgram(taken...)
 	if err != nil {
 		return err
 	}

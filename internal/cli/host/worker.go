@@ -74,6 +74,7 @@ func (c *offer) runtimes(group string) []cli.Flag {
 // run works for a server until ctx ends. The end of hurried ends the grace of
 // running tasks. It returns run.ErrLeave when self is to be upgraded.
 func (c *offer) run(ctx, hurried context.Context, self *upgrade, server remote.Server, data string, log *slog.Logger) error {
+	frame.ForgetSecrets()
 	cfg := c.work
 	cfg.Server, cfg.Token, cfg.Data = server.URL, server.JoinToken, data
 	cfg.ShutdownGrace, cfg.Version = c.grace.Std(), frame.BuildVersion().Version
@@ -110,14 +111,14 @@ type workerConfig struct {
 	logging
 	offer
 	server string
-	token  string
+	token  frame.Secret
 	data   string
 }
 
 func (c *workerConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
 		frame.Option{Name: "server", Usage: "the server's `URL` (default: the one saved by up or server)"}.Variable().Text(&c.server),
-		frame.Option{Name: "token", Env: "MUSTER_JOIN_TOKEN", Usage: "the join `TOKEN`, needed once (default: the one saved for that server)"}.Text(&c.token),
+	}, frame.Option{Name: "token", Env: "MUSTER_JOIN_TOKEN", Usage: "the join `TOKEN`, needed once (default: the one saved for that server)"}.Secret(&c.token, "the join token"), []cli.Flag{
 		frame.Option{Name: "data", Usage: "keep everything in this `FOLDER` (default: muster/worker in the user's data folder)"}.Variable().Text(&c.data),
 	}, c.offer.flags(), c.logging.flags())
 }
@@ -147,14 +148,18 @@ func (a *commands) worker(ctx context.Context, c *workerConfig) error {
 	if err != nil {
 		return err
 	}
-	if c.token != "" {
-		known.JoinToken = c.token
+	token, err := c.token.Take()
+	if err != nil {
+		return err
+	}
+	if token != "" {
+		known.JoinToken = token
 	}
 	data, err := frame.DataFolder(c.data, "worker")
 	if err != nil {
 		return err
 	}
-	return upgradable(log, func(self *upgrade) error {
+	return upgradable(log, []*frame.Secret{&c.token}, func(self *upgrade) error {
 		return c.run(ctx, hurried, self, known, data, log)
 	})
 }

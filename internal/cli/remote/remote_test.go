@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/urfave/cli/v3"
 	"pgregory.net/rapid"
 
 	"github.com/muster-dev/muster"
@@ -112,6 +114,8 @@ func TestSavedContext(t *testing.T) {
 
 func TestATokenGoesOnlyToItsServer(t *testing.T) {
 	t.Setenv("MUSTER_CONFIG", filepath.Join(t.TempDir(), "context.json"))
+	t.Setenv("MUSTER_TOKEN", "")
+	t.Setenv("MUSTER_SERVER", "")
 	if got, err := (&Remote{}).Resolve(); err != nil || got.URL != DefaultServer || got.Token != "" {
 		t.Errorf("without anything: %+v, %v", got, err)
 	}
@@ -121,16 +125,29 @@ func TestATokenGoesOnlyToItsServer(t *testing.T) {
 	if err := s.Write(); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ in, want Remote }{
-		{Remote{}, Remote{"http://b:2", "tb"}},
-		{Remote{URL: "http://a:1/"}, Remote{"http://a:1", "ta"}},
-		{Remote{URL: "http://evil:1"}, Remote{"http://evil:1", ""}},
-		{Remote{URL: "http://evil:1", Token: "given"}, Remote{"http://evil:1", "given"}},
-		{Remote{Token: "given"}, Remote{"http://b:2", "given"}},
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("in a file\nand more\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args       []string
+		url, token string
+	}{
+		{nil, "http://b:2", "tb"},
+		{[]string{"--server", "http://a:1/"}, "http://a:1", "ta"},
+		{[]string{"--server", "http://evil:1"}, "http://evil:1", ""},
+		{[]string{"--server", "http://evil:1", "--token", "given"}, "http://evil:1", "given"},
+		{[]string{"--token", "given"}, "http://b:2", "given"},
+		{[]string{"--token-file", file}, "http://b:2", "in a file"},
 	} {
-		got, err := c.in.Resolve()
-		if err != nil || got.URL != c.want.URL || got.Token != c.want.Token {
-			t.Errorf("%+v: %s with %q (%v), want %+v", c.in, got.URL, got.Token, err, c.want)
+		var r Remote
+		cmd := &cli.Command{Flags: r.Flags(), Action: func(context.Context, *cli.Command) error { return nil }}
+		if err := cmd.Run(t.Context(), append([]string{"muster"}, c.args...)); err != nil {
+			t.Fatal(err)
+		}
+		got, err := r.Resolve()
+		if err != nil || got.URL != c.url || got.Token != c.token {
+			t.Errorf("%q: %s with %q (%v), want %s with %q", c.args, got.URL, got.Token, err, c.url, c.token)
 		}
 	}
 }

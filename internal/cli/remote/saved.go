@@ -58,7 +58,7 @@ func ReadSaved() (Saved, error) {
 	}
 	var s Saved
 	if err := json.Unmarshal(data, &s); err != nil {
-		return Saved{}, muster.Errorf(muster.Invalid, "the saved context %s is damaged (%w): delete it, and name the server with --server and --token", path, err)
+		return Saved{}, muster.Errorf(muster.Invalid, "the saved context %s is damaged (%w): delete it, and name the server with --server and --token-file", path, err)
 	}
 	return s, nil
 }

@@ -22,6 +22,9 @@ type Proxy struct {
 	thawed   chan struct{} // closed while both ways are open
 	held     way           // what is held back while thawed is open
 	dropping atomic.Int64  // bytes until the connections are cut; negative means never
+	refusing atomic.Bool   // new connections are reset
+	lag      atomic.Int64  // nanoseconds by which each chunk is late
+	rate     atomic.Int64  // bytes a second of each connection and direction; 0 means no cap
 }
 
 // NewProxy forwards connections to target until the test ends.
@@ -95,6 +98,15 @@ func (p *Proxy) Drop() {
 // DropAfter cuts all connections after n more bytes in any direction.
 func (p *Proxy) DropAfter(n int64) { p.dropping.Store(n) }
 
+// Refuse says whether new connections are reset at once.
+func (p *Proxy) Refuse(on bool) { p.refusing.Store(on) }
+
+// Lag delays whatever is forwarded by d.
+func (p *Proxy) Lag(d time.Duration) { p.lag.Store(int64(d)) }
+
+// Rate limits each direction of each connection to n bytes a second; 0 means no limit.
+func (p *Proxy) Rate(n int64) { p.rate.Store(n) }
+
 func isClosed(c chan struct{}) bool {
 	select {
 	case <-c:
@@ -109,6 +121,13 @@ func (p *Proxy) accept() {
 		in, err := p.listener.Accept()
 		if err != nil {
 			return
+		}
+		if p.refusing.Load() {
+			if tcp, ok := in.(*net.TCPConn); ok {
+				_ = tcp.SetLinger(0)
+			}
+			in.Close()
+			continue
 		}
 		out, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(context.Background(), "tcp", p.target)
 		if err != nil {
@@ -128,7 +147,8 @@ func (p *Proxy) pump(to, from net.Conn, which way) {
 	defer from.Close()
 	buf := make([]byte, 32<<10)
 	for {
-		n, err := from.Read(buf)
+		n, err := from.Read(p.chunk(buf))
+		p.delay(n)
 		p.wait(which)
 		b := buf[:n]
 		if left := p.dropping.Load(); left >= 0 {
@@ -143,6 +163,25 @@ func (p *Proxy) pump(to, from net.Conn, which way) {
 		if _, werr := to.Write(b); err != nil || werr != nil {
 			return
 		}
+	}
+}
+
+// chunk is the part of buf that is read at once: little on a slow line.
+func (p *Proxy) chunk(buf []byte) []byte {
+	if rate := p.rate.Load(); rate > 0 {
+		return buf[:max(1, min(int64(len(buf)), rate/10))]
+	}
+	return buf
+}
+
+// delay waits for as long as n bytes take.
+func (p *Proxy) delay(n int) {
+	d := time.Duration(p.lag.Load())
+	if rate := p.rate.Load(); rate > 0 {
+		d += time.Duration(n) * time.Second / time.Duration(rate)
+	}
+	if d > 0 {
+		time.Sleep(d)
 	}
 }
 

@@ -152,7 +152,6 @@ func (s *Server) forget(k key, c *serverConn) {
 		delete(s.sessions, k)
 	}
 	s.mu.Unlock()
-	c.expire.Stop()
 	c.hangUp()
 }
 

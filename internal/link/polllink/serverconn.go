@@ -66,13 +66,20 @@ func (c *serverConn) until(ctx context.Context, ready func() bool) error {
 	return nil
 }
 
-// touch notes a sign of life.
-func (c *serverConn) touch() { c.expire.Reset(silence) }
+// touch notes a sign of life, unless the session has ended from the worker's side.
+func (c *serverConn) touch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.gone {
+		c.expire.Reset(silence)
+	}
+}
 
 // hangUp ends the session from the worker's side: what came before is still read.
 func (c *serverConn) hangUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.expire.Stop()
 	if !c.gone {
 		c.gone = true
 		c.notify()

@@ -12,6 +12,18 @@ type Effects struct {
 	Rows   muster.Rows
 	Sends  []Send
 	Events []muster.Event // Epoch and Seq are the publisher's
+
+	// Progress is what rows of running tasks do not have yet, in order. Rows of the same Effects are newer.
+	Progress []Progress
+}
+
+// Progress is the latest progress of an attempt, whole.
+type Progress struct {
+	Task     muster.TaskID
+	Attempt  int
+	Progress *float64
+	Step     string
+	Metrics  map[string]float64
 }
 
 // Send is a word to a worker. The set is closed.

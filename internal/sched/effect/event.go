@@ -16,7 +16,7 @@ func JobEvent(now muster.Time, r *muster.Job) muster.Event {
 	return muster.Event{Type: muster.EventJob, At: now, Job: r.ID, State: string(r.State)}
 }
 
-// WorkerEvent says how a worker stands, and why it takes no tasks of its own accord.
-func WorkerEvent(now muster.Time, r *muster.Worker, constrained string) muster.Event {
-	return muster.Event{Type: muster.EventWorker, At: now, Worker: r.ID, State: string(r.State), Why: constrained}
+// WorkerEvent says how a worker stands, and why it is given no tasks though nobody paused it.
+func WorkerEvent(now muster.Time, r *muster.Worker, why string) muster.Event {
+	return muster.Event{Type: muster.EventWorker, At: now, Worker: r.ID, State: string(r.State), Why: why}
 }

@@ -41,10 +41,11 @@ type Retry struct {
 
 // Joined is a worker that connected, for the first time or again. Held lists
 // the attempts that it still runs or whose reports it still keeps. sched.State.Keep
-// says afterwards which of them it may keep.
+// says afterwards which of them it may keep. Constrained is as in Ready.
 type Joined struct {
-	Worker muster.Worker
-	Held   []muster.AttemptID
+	Worker      muster.Worker
+	Held        []muster.AttemptID
+	Constrained string
 }
 
 // Ready is a worker that says whether it takes tasks: Constrained is why not,
@@ -113,11 +114,13 @@ type Accepted struct {
 }
 
 // Rejected is a worker's word that it will not; another one, or the same later,
-// may.
+// may. Constrained means that the worker takes nothing for now, whatever the task:
+// it is asked again as soon as it is Ready.
 type Rejected struct {
-	Worker  muster.WorkerID
-	Attempt muster.AttemptID
-	Message string
+	Worker      muster.WorkerID
+	Attempt     muster.AttemptID
+	Message     string
+	Constrained bool
 }
 
 // Started implies Accepted.

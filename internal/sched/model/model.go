@@ -7,6 +7,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
 	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched/health"
 	"github.com/muster-dev/muster/internal/sched/heap"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
@@ -98,6 +99,7 @@ type Task struct {
 	Item  queue.Item // its place in the queue
 	Timer heap.Timer
 	Dirty bool
+	Saved *Reported // what its written row says of its progress, where Row is newer; else nil
 
 	// While a worker holds it:
 	Worker   *Worker
@@ -109,6 +111,14 @@ type Task struct {
 
 	Rejections int           // in a row
 	Avoid      queue.Shunned // workers that rejected it a moment ago, or failed it
+	FailedOn   []*Worker     // workers on which attempts failed by the fleet's fault; see sched.State.crashLimit
+}
+
+// Reported is what a task's row says of its progress.
+type Reported struct {
+	Progress *float64
+	Step     string
+	Metrics  map[string]float64
 }
 
 // Size makes the task an owner of its place in the queue.
@@ -156,6 +166,8 @@ type Worker struct {
 	Seen        muster.Time // last sign of life
 	Joined      muster.Time // start of the session
 	Load        *muster.Load
+	Health      health.Record
+	Avoided     bool // as was said last: Health closes it
 	Timer       heap.Timer
 	Dirty       bool
 }

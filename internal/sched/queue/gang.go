@@ -49,6 +49,16 @@ func (c *crowd) count(b *berth, sign int) {
 	}
 }
 
+// suspects reports whether others go before one of the workers.
+func (c *crowd) suspects() bool {
+	for w := range c.rooms {
+		if w.Suspect {
+			return true
+		}
+	}
+	return false
+}
+
 // most returns the most of any vendor.
 func most(total map[string]int) int {
 	n := 0
@@ -76,6 +86,12 @@ func (q *Queue) Gather(now muster.Time, it *Item, avoid func(*Worker) bool) (roo
 	sh := it.lane.key.shape
 	c := &sh.crowd
 	if q.refreshCrowd(sh) {
+		if c.suspects() { // only if there are not enough others
+			rooms, _ = c.gather(sh.Need.Gang, avoid, func(w *Worker, b *berth) bool { return !b.kept && !w.Suspect })
+			if rooms != nil {
+				return rooms, false
+			}
+		}
 		rooms, shy = c.gather(sh.Need.Gang, avoid, func(_ *Worker, b *berth) bool { return !b.kept })
 	}
 	if rooms == nil && most(c.all) >= sh.Need.Gang {

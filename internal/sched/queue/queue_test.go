@@ -158,11 +158,20 @@ func search(q *queue.Queue, now muster.Time, fleet []*queue.Worker, x *one) *que
 			}
 			b = &best[1]
 		}
-		if *b == nil || cmp.Or(cmp.Compare(w.Book.Score(n), (*b).Book.Score(n)), cmp.Compare((*b).Book.Worker.ID, w.Book.Worker.ID)) > 0 {
+		if *b == nil || better(w, *b, n) {
 			*b = w
 		}
 	}
 	return cmp.Or(best[0], best[1])
+}
+
+// better reports whether w goes before o for a task with need n.
+func better(w, o *queue.Worker, n *place.Need) bool {
+	if w.Suspect != o.Suspect {
+		return o.Suspect
+	}
+	a, b := w.Book.Rank(n), o.Book.Rank(n)
+	return cmp.Or(a.Compare(&b), cmp.Compare(w.Book.Worker.ID, o.Book.Worker.ID)) < 0
 }
 
 // expected looks at every waiting task for the first one that some worker fits.

@@ -36,14 +36,18 @@ func (sh *Shape) Forgotten() bool { return sh.forgotten }
 type fit struct {
 	worker  *Worker
 	version uint64
-	score   float64
+	suspect bool
+	rank    place.Rank
 }
 
 func (f *fit) outdated() bool { return f.version != f.worker.load.at }
 
 func (f *fit) before(o *fit) bool {
-	if f.score != o.score {
-		return f.score > o.score
+	if f.suspect != o.suspect {
+		return o.suspect
+	}
+	if c := f.rank.Compare(&o.rank); c != 0 {
+		return c < 0
 	}
 	return f.worker.Book.Worker.ID < o.worker.Book.Worker.ID
 }
@@ -62,7 +66,7 @@ func (q *Queue) refresh(sh *Shape) bool {
 		if w.Book.Fits(sh.Need) != place.Fits {
 			continue
 		}
-		if f := (fit{worker: w, version: k.at, score: w.Book.Score(sh.Need)}); w.kept != nil {
+		if f := (fit{worker: w, version: k.at, suspect: w.Suspect, rank: w.Book.Rank(sh.Need)}); w.kept != nil {
 			sh.kept = append(sh.kept, f)
 		} else {
 			sh.push(f)

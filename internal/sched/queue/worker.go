@@ -6,11 +6,12 @@ import (
 )
 
 // Worker is a worker in the index, with its account. Tell Queue.Changed whenever
-// what its Book says has changed, and Queue.Reopened at first and whenever it
+// what its Book says or Suspect has changed, and Queue.Reopened at first and whenever it
 // describes itself anew, opens or closes.
 type Worker struct {
-	Book  *place.Book
-	Owner Host
+	Book    *place.Book
+	Owner   Host
+	Suspect bool // attempts failed there through no fault of their own: others that fit go first
 
 	load  link // by any change
 	terms link // by the changes that Reopened is told of

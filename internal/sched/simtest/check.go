@@ -33,6 +33,8 @@ func (w *world) checkRows(rows muster.Rows) error {
 				return fmt.Errorf("task %s begins with attempt %d", t.ID, t.Attempt)
 			}
 			continue
+		case t.State == muster.Succeeded && old.State != muster.Succeeded && w.gangOf(t.ID) == nil && string(t.Result) != resultOf(t.Attempt):
+			return fmt.Errorf("task %s succeeded at attempt %d with the result %s of another attempt", t.ID, t.Attempt, t.Result)
 		case t.Attempt < old.Attempt || t.Attempt > old.Attempt+1:
 			return fmt.Errorf("task %s goes from attempt %d to %d", t.ID, old.Attempt, t.Attempt)
 		case t.Checkpoint != old.Checkpoint && savedBy(t.Checkpoint) != old.Attempt && savedBy(t.Checkpoint) != t.Attempt:
@@ -186,6 +188,30 @@ func (w *world) checkGangs() error {
 	return nil
 }
 
+// checkLeases holds that nothing stays assigned to a worker that has been
+// disconnected for longer than the lease; a new life of the server starts all leases
+// again.
+func (w *world) checkLeases() error {
+	for _, t := range w.disk.tasks {
+		if !t.State.Held() || t.Grant == nil {
+			continue // not assigned, or a member of a gang that is done and waits for the others
+		}
+		i := w.index(t.Worker)
+		if i < 0 || w.workers[i].session != 0 {
+			continue
+		}
+		g, _ := w.disk.groupOf(t.ID)
+		lease := w.disk.jobs[t.Job].Spec.Tasks[g.Index].Disconnect.Grace.Or(defaultGrace)
+		if away := w.now.Sub(max(w.workers[i].cutAt, w.born)); away > lease {
+			return fmt.Errorf("attempt %s#%d is still %s on %s, which has been disconnected for %s, longer than the lease of %s", t.ID, t.Attempt, t.State, t.Worker, away, lease)
+		}
+	}
+	return nil
+}
+
+// resultOf is the result that an attempt reports.
+func resultOf(attempt int) string { return fmt.Sprintf(`{"attempt":%d}`, attempt) }
+
 // treeOf is the hash of what an attempt saved: it tells which attempt.
 func treeOf(attempt, n int) string { return fmt.Sprintf("%032x%032x", attempt, n) }
 
@@ -208,6 +234,9 @@ func (w *world) checkAll() error {
 		return err
 	}
 	if err := w.checkGangs(); err != nil {
+		return err
+	}
+	if err := w.checkLeases(); err != nil {
 		return err
 	}
 	rebuilt, err := sched.Rebuild(w.cfg, w.now, w.disk.load())

@@ -139,6 +139,13 @@ func (w *world) mischief() []event.Event {
 			wk.engine()
 			return []event.Event{wk.offered()}
 		}
+	case 11, 12:
+		if wk.broken != muster.NoReason {
+			wk.broken = muster.NoReason
+			break
+		}
+		w.stats.breakdowns++
+		wk.broken = []muster.Reason{muster.DiskFull, muster.WorkerInternal, muster.FetchFailed}[w.rng.IntN(3)]
 	case 7:
 		w.now += muster.Time(w.rng.IntN(120_000)) // nothing happens anywhere for a while
 	}

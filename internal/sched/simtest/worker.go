@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched/effect"
@@ -17,8 +18,11 @@ type worker struct {
 	offer     muster.Worker
 	session   int // 0: not connected; else the number of its session
 	frozen    bool
-	dead      bool // its process is gone, until it is restarted
+	dead      bool          // its process is gone, until it is restarted
+	patient   bool          // every attempt succeeds after two minutes, unless it is broken
+	broken    muster.Reason // every attempt fails at once for that; NoReason while it is well
 	heardAt   muster.Time
+	cutAt     muster.Time // when its last session ended
 	runs      map[muster.AttemptID]*execution
 	reports   map[muster.AttemptID]muster.Report
 	nextRenew muster.Time
@@ -55,10 +59,16 @@ func (w *worker) receive(now muster.Time, rng *rand.Rand, word effect.Send) []ev
 	w.heardAt = now
 	switch m := word.(type) {
 	case effect.Assign:
-		if rng.IntN(40) == 0 {
+		if !w.patient && rng.IntN(40) == 0 {
 			return []event.Event{event.Rejected{Worker: w.id, Attempt: m.Attempt, Message: "not now"}}
 		}
 		ex := newExecution(now, rng, m)
+		switch {
+		case w.broken != muster.NoReason:
+			ex.fail(w.broken)
+		case w.patient:
+			ex.succeed(2 * time.Minute)
+		}
 		w.runs[m.Attempt] = ex
 		return []event.Event{
 			event.Accepted{Worker: w.id, Attempt: m.Attempt},
@@ -134,7 +144,7 @@ func newExecution(now muster.Time, rng *rand.Rand, m effect.Assign) *execution {
 	case 3:
 		ex.report.Outcome, ex.report.Reason = muster.AttemptFailed, muster.FetchFailed
 	case 5:
-		ex.report.Outcome = muster.AttemptSucceeded
+		ex.report.Outcome, ex.report.Result = muster.AttemptSucceeded, []byte(resultOf(m.Attempt.N))
 		if m.Spec.Isolation == muster.IsolationContainer {
 			ex.report.Outcome, ex.report.Reason = muster.AttemptFailed, []muster.Reason{muster.EngineFailed, muster.ImagePull, muster.ImageMissing}[rng.IntN(3)]
 		}
@@ -143,12 +153,24 @@ func newExecution(now muster.Time, rng *rand.Rand, m effect.Assign) *execution {
 		fallthrough
 	default:
 		ex.report.Outcome = muster.AttemptSucceeded
-		ex.report.Result = []byte(`{"n":1}`)
+		ex.report.Result = []byte(resultOf(m.Attempt.N))
 		ex.report.Artifacts = []muster.Artifact{{Name: "out.bin", Size: 1, SHA256: someHash}}
 	}
 	ex.report.ExitCode = &code
 	ex.endAt = now + length
 	return ex
+}
+
+// fail has an execution end at once by the fleet's fault.
+func (ex *execution) fail(reason muster.Reason) {
+	ex.endAt = ex.started
+	ex.report = muster.Report{Attempt: ex.attempt, StartedAt: ex.started, Outcome: muster.AttemptFailed, Reason: reason}
+}
+
+// succeed has an execution end well after so long.
+func (ex *execution) succeed(after time.Duration) {
+	ex.endAt = ex.started.Add(muster.Duration(after))
+	ex.report = muster.Report{Attempt: ex.attempt, StartedAt: ex.started, Outcome: muster.AttemptSucceeded}
 }
 
 // step ends what is due and returns reports; it also kills what outlived its

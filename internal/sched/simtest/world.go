@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -46,6 +47,7 @@ type world struct {
 type stats struct {
 	submits, cancels, retries, crashesBefore, crashesAfter, workerCrashes, freezes, cuts, assigns, refusals int
 	quarantines, heals, preemptions, continued, seats, engines, contained, unlucky                          int
+	breakdowns, avoided                                                                                     int
 }
 
 // packet is one message of one session.
@@ -87,7 +89,7 @@ func (w *world) run(steps int) error {
 func (w *world) heal() error {
 	w.faults = false
 	for _, wk := range w.workers {
-		wk.frozen, wk.dead = false, false
+		wk.frozen, wk.dead, wk.broken = false, false, muster.NoReason
 	}
 	begun := w.now
 	for {
@@ -224,7 +226,7 @@ func (w *world) cut(i int) []event.Event {
 	if wk.session == 0 {
 		return nil
 	}
-	wk.session = 0
+	wk.session, wk.cutAt = 0, w.now
 	w.packets = slices.DeleteFunc(w.packets, func(p packet) bool { return p.worker == i })
 	return []event.Event{event.Lost{Worker: wk.id}}
 }
@@ -360,6 +362,11 @@ func (w *world) note(fx effect.Effects) {
 			w.trace("%s task %s %s attempt %d on %s %s", w.now, t.ID, t.State, t.Attempt, t.Worker, t.Reason)
 		}
 	}
+	for _, ev := range fx.Events {
+		if strings.HasPrefix(ev.Why, "is avoided until ") {
+			w.stats.avoided++
+		}
+	}
 	if w.digest == nil {
 		return
 	}
@@ -378,11 +385,12 @@ func (s stats) add(o stats) stats {
 		s.workerCrashes + o.workerCrashes, s.freezes + o.freezes, s.cuts + o.cuts, s.assigns + o.assigns, s.refusals + o.refusals,
 		s.quarantines + o.quarantines, s.heals + o.heals, s.preemptions + o.preemptions, s.continued + o.continued, s.seats + o.seats,
 		s.engines + o.engines, s.contained + o.contained, s.unlucky + o.unlucky,
+		s.breakdowns + o.breakdowns, s.avoided + o.avoided,
 	}
 }
 
 // least returns the smallest count.
 func (s stats) least() int {
 	return min(s.submits, s.cancels, s.retries, s.crashesBefore, s.crashesAfter, s.workerCrashes, s.freezes, s.cuts, s.assigns, s.refusals,
-		s.quarantines, s.heals, s.preemptions, s.continued, s.seats, s.engines, s.contained, s.unlucky)
+		s.quarantines, s.heals, s.preemptions, s.continued, s.seats, s.engines, s.contained, s.unlucky, s.breakdowns, s.avoided)
 }

@@ -23,6 +23,10 @@ func (s *Store) PutKey(ctx context.Context, k store.Key) error {
 // DeleteKey implements store.Keys.
 func (s *Store) DeleteKey(ctx context.Context, id string) error {
 	return s.change(ctx, func(c *conn) error {
+		if err := c.exec("INSERT OR IGNORE INTO revoked_key SELECT hash, worker FROM api_key WHERE id = ? AND worker IS NOT NULL",
+			func(p *params) { p.text(id) }); err != nil {
+			return err
+		}
 		if err := c.exec("DELETE FROM api_key WHERE id = ?", func(p *params) { p.text(id) }); err != nil {
 			return err
 		}
@@ -39,10 +43,28 @@ func (s *Store) KeyByHash(ctx context.Context, hash string) (store.Key, error) {
 	if err != nil {
 		return store.Key{}, err
 	}
-	if len(keys) == 0 {
-		return store.Key{}, muster.Errorf(muster.NotFound, "there is no such key")
+	if len(keys) > 0 {
+		return keys[0], nil
 	}
-	return keys[0], nil
+	worker, err := s.revoked(ctx, hash)
+	if err != nil {
+		return store.Key{}, err
+	}
+	if worker != "" {
+		return store.Key{}, muster.Errorf(muster.Forbidden, "the key of worker %s was revoked by an administrator", worker)
+	}
+	return store.Key{}, muster.Errorf(muster.NotFound, "there is no such key")
+}
+
+// revoked returns the worker whose deleted key has a hash; "" if there is none.
+func (s *Store) revoked(ctx context.Context, hash string) (worker string, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		return c.query("SELECT worker FROM revoked_key WHERE hash = ?", func(p *params) { p.text(hash) }, func(cols *columns) bool {
+			worker = cols.text()
+			return true
+		})
+	})
+	return worker, err
 }
 
 // ListKeys implements store.Keys.

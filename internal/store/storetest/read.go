@@ -122,7 +122,12 @@ func keys(t *testing.T, f *fixture) {
 		t.Fatal(err)
 	}
 	_, err = f.KeyByHash(t.Context(), hash("c"))
-	wantCode(t, "a deleted key", err, muster.NotFound)
+	wantCode(t, "a deleted key of a worker", err, muster.Forbidden)
+	if err := f.DeleteKey(t.Context(), "k1"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.KeyByHash(t.Context(), hash("a"))
+	wantCode(t, "a deleted key of a user", err, muster.NotFound)
 	wantCode(t, "deleting it again", f.DeleteKey(t.Context(), "k2"), muster.NotFound)
 }
 

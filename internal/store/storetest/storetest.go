@@ -40,7 +40,7 @@ func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 		{"Attempts", "History and the current attempt are listed once each, by number.", attempts},
 		{"Workers", "Workers are listed by name, replaced by id, and gone when removed.", workers},
 		{"Idempotency", "A key of an owner is kept with its job, and cannot be taken twice.", idempotency},
-		{"Keys", "API keys are found by hash, replaced by id, and NotFound once deleted.", keys},
+		{"Keys", "API keys are found by hash, replaced by id, and NotFound once deleted; Forbidden if they were those of workers.", keys},
 		{"Contents", "Files are found by their CID in each job that has them, and pinned once.", contents},
 		{"TasksModel", "Every task is listed exactly once, whatever rows, states, spans and page size; cursors end.", tasksModel},
 		{"Million", "A job of a million tasks without rows is listed as any other, up to its end.", million},

@@ -12,26 +12,35 @@ import (
 
 // Counted reads what the kernel counted in the groups of c. Memory is without the
 // files that the kernel would drop first; its peak is with them.
-func Counted(c *run.Confine) run.Counted {
+func Counted(c *run.Confine) run.Counted { return counted(c, true) }
+
+// Used is Counted without what is asked for once at the end: the peak of the memory, and what
+// was killed or refused.
+func Used(c *run.Confine) run.Counted { return counted(c, false) }
+
+func counted(c *run.Confine, all bool) run.Counted {
 	var n run.Counted
 	for i := range c.Cgroups {
 		g := &c.Cgroups[i]
 		for _, controller := range g.Controllers {
 			switch {
 			case controller == "memory":
+				if !g.Shared {
+					memory(g, &n, all)
+				}
+				if !all {
+					continue
+				}
 				if kills := oomKills(g); kills >= 0 {
 					n.OOMKills = new(kills - g.Before)
-				}
-				if !g.Shared {
-					memory(g, &n)
 				}
 				if c.Parent != "" && !g.Unified {
 					starve(g, &n)
 				}
 			case g.Shared:
 			case controller == "pids":
-				pids(g, &n)
-				if c.Parent != "" && !g.Unified {
+				pids(g, &n, all)
+				if all && c.Parent != "" && !g.Unified {
 					deny(g, &n)
 				}
 			case controller == "cpuacct":
@@ -63,7 +72,7 @@ func oomKills(g *run.Cgroup) int {
 	return -1
 }
 
-func memory(g *run.Cgroup, n *run.Counted) {
+func memory(g *run.Cgroup, n *run.Counted, all bool) {
 	now, peak, cached := "memory.usage_in_bytes", "memory.max_usage_in_bytes", "total_inactive_file"
 	if g.Unified {
 		now, peak, cached = "memory.current", "memory.peak", "inactive_file"
@@ -72,14 +81,20 @@ func memory(g *run.Cgroup, n *run.Counted) {
 		files, _ := field(filepath.Join(g.Path, "memory.stat"), cached)
 		n.Memory = new(muster.Size(max(0, used-files)))
 	}
+	if !all {
+		return
+	}
 	if most, ok := number(filepath.Join(g.Path, peak)); ok { // version 2 since Linux 5.19
 		n.MemoryPeak = new(muster.Size(most))
 	}
 }
 
-func pids(g *run.Cgroup, n *run.Counted) {
+func pids(g *run.Cgroup, n *run.Counted, all bool) {
 	if now, ok := number(filepath.Join(g.Path, "pids.current")); ok {
 		n.PIDs = new(int(now))
+	}
+	if !all {
+		return
 	}
 	if denied, ok := field(filepath.Join(g.Path, "pids.events"), "max"); ok {
 		n.PIDsDenied = new(int(denied))

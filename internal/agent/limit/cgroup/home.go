@@ -30,6 +30,13 @@ func (t *tree) home() (dir string, controllers []string, err error) {
 	if strings.HasSuffix(own, ownSuffix) {
 		own = filepath.Dir(own) // this worker's earlier life moved there
 	}
+	if above := filepath.Dir(own); own != t.mount && !delegated(own) && delegated(above) && !limited(own) {
+		// The service manager starts the worker in a subgroup of the group that it delegated (DelegateSubgroup= of systemd).
+		// Every start has to use the delegated group: with groups below the subgroup, that could get no process again.
+		if controllers, err = t.usable(above, false); err == nil {
+			return above, controllers, nil
+		}
+	}
 	var first error
 	for dir = own; ; dir = filepath.Dir(dir) {
 		controllers, err = t.usable(dir, dir == own)

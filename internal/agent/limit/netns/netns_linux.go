@@ -11,25 +11,32 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/fault"
 )
 
 // OnThread calls f on a thread of its own, which ends with it: what f enters holds
 // only that thread and the processes that it starts. The runtime starts no
 // threads from one that is locked.
+//
+// A panic of f is the caller's.
 func OnThread(f func()) {
 	done := make(chan struct{})
+	var failed error
 	go func() {
 		defer close(done)
 		runtime.LockOSThread()
 		if unix.Gettid() == os.Getpid() {
 			// The first thread cannot end, and stands for the whole process in /proc.
-			OnThread(f)
+			failed = fault.Run(func() { OnThread(f) })
 			runtime.UnlockOSThread()
 			return
 		}
-		f()
+		failed = fault.Run(f)
 	}()
 	<-done
+	if failed != nil {
+		panic(failed)
+	}
 }
 
 // Own moves the calling thread into a network with nothing but a loopback

@@ -59,30 +59,35 @@ func (l *attemptLog) failure() error {
 
 func (l *attemptLog) size() int64 {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.proc != nil {
-		return l.proc.LogSize()
+	proc, offset := l.proc, l.offset
+	l.mu.Unlock()
+	if proc != nil {
+		return proc.LogSize()
 	}
-	return l.offset
+	return offset
 }
 
 func (l *attemptLog) say(line string) { l.record(tasklog.System, []byte(line+"\n")) }
 
 func (l *attemptLog) record(stream tasklog.Stream, data []byte) {
+	if proc := l.write(stream, data); proc != nil {
+		proc.Record(stream, data) // without the lock: the supervisor has a log of its own order
+	}
+}
+
+// write appends to the log as long as it is the worker's. Then it returns what writes it.
+func (l *attemptLog) write(stream tasklog.Stream, data []byte) run.Proc {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.proc != nil:
-		l.proc.Record(stream, data)
-		return
-	case l.err != nil:
-		return
+	if l.proc != nil || l.err != nil {
+		return l.proc
 	}
 	size, err := l.store(l.offset, tasklog.AppendRecord(nil, tasklog.Record{Stream: stream, At: time.Now(), Data: data}))
 	if err != nil {
 		l.err = run.Failf(muster.WorkerInternal, "the task's log cannot be written on the worker: %w", err)
-		return
+		return nil
 	}
 	l.offset = size
 	l.grew(size)
+	return nil
 }

@@ -327,6 +327,15 @@ func (a *Attempt) uploadOne(ctx context.Context, f found) (sha256 string, size i
 	return a.e.env.Transfer.UploadFile(ctx, file)
 }
 
+// liveOut opens $MUSTER_OUT if the task has made the folder in it whose files are shown while it runs. Most
+// never do, and cost one call.
+func (a *Attempt) liveOut() (*os.Root, error) {
+	if _, err := os.Lstat(filepath.Join(a.out(), muster.LiveDir)); err != nil {
+		return nil, err
+	}
+	return a.folder(a.out())
+}
+
 // folder opens a folder of the task's for reading what lies in it, and nothing else. The
 // one around it is the worker's to change.
 func (a *Attempt) folder(dir string) (*os.Root, error) {

@@ -87,10 +87,10 @@ func (a *Attempt) verdict() error {
 		return run.Failf(muster.PIDLimit, "%s, after it was refused more processes or threads: %s", ended(x), a.pids())
 	case a.failure != nil:
 		return a.failure
+	case a.full(wholly): // by whatever there is on it: a program that cannot write may end in any way
+		return run.Failf(muster.DiskFull, "%s; the worker's disk is full", ended(x))
 	case x.Signal != "":
 		return run.Failf(muster.Signal, "%s%s", ended(x), largest)
-	case a.full(wholly):
-		return run.Failf(muster.ExitCode, "%s; the worker's disk is full", ended(x))
 	}
 	return run.Failf(muster.ExitCode, "%s", ended(x))
 }

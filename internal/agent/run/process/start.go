@@ -33,6 +33,7 @@ func (a *Attempt) start(ctx context.Context) error {
 	}
 	_, err = a.log.handOver(func(size int64) (run.Proc, error) {
 		s.LogSize = size
+		a.Task.ReleasePort()
 		var err error
 		a.proc, err = a.e.env.Supervisor.Start(ctx, s, a.sink)
 		return a.proc, err

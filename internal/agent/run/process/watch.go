@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"encoding/json"
-	"os"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/live"
@@ -21,7 +20,7 @@ func (a *Attempt) watch(ctx context.Context) error {
 	a.follow()
 	defer a.unfollow()
 	defer live.Follow(ctx, &live.Source{
-		Attempt: a.Task.Attempt, Out: func() (*os.Root, error) { return a.folder(a.out()) }, Upload: a.e.env.Transfer,
+		Attempt: a.Task.Attempt, Out: a.liveOut, Upload: a.e.env.Transfer,
 		Tell: a.sink.Progress, Say: a.Say, Log: a.e.env.Log,
 	})()
 	stop := ctx.Done()

@@ -2,6 +2,7 @@ package python
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,7 +20,14 @@ const (
 	buildTimeout = 30 * time.Minute
 	unusedAge    = 30 * 24 * time.Hour
 	marker       = "muster-env.json" // in a finished environment
+	recheck      = 20                // the files of an environment are checked at most 1/20 of the time
 )
+
+// record is the content of marker.
+type record struct {
+	Key string `json:"key"`
+	Installed
+}
 
 // Unfinished begins the names of folders in which environments are made, before the name of the
 // environment.
@@ -33,7 +41,7 @@ type Envs struct {
 
 	mu       sync.Mutex
 	building map[string]chan struct{} // closed when the build ends
-	good     map[string]bool          // looked at in this life
+	checked  map[string]time.Time     // environments that work → when their files are checked again
 	versions map[string]string        // asked-for version → interpreter, found in this life
 	pruned   bool
 }
@@ -49,7 +57,7 @@ func New(env *run.Env) (*Envs, error) {
 		log:      env.Log,
 		tool:     tool{given: env.UV, data: dir, path: env.Path, limits: env.Limits, lock: make(chan struct{}, 1)},
 		building: map[string]chan struct{}{},
-		good:     map[string]bool{},
+		checked:  map[string]time.Time{},
 		versions: map[string]string{},
 	}, nil
 }
@@ -132,19 +140,23 @@ func (e *Envs) ensure(ctx context.Context, uv, interpreter, dir, key string, w *
 	}
 	begun := time.Now()
 	e.prune(begun)
-	err := e.place(ctx, uv, interpreter, dir, w, func(built string) error {
-		return os.WriteFile(filepath.Join(built, marker), fmt.Appendf(nil, "{\"key\": %q}\n", key), 0o600)
+	err := e.place(ctx, uv, interpreter, dir, w, func(built string, in Installed) error {
+		b, err := json.Marshal(record{Key: key, Installed: in})
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(built, marker), append(b, '\n'), 0o600)
 	}, watch)
 	if err == nil {
-		e.markGood(key)
+		e.markChecked(key, time.Now())
 		watch.Say(fmt.Sprintf("%s ready after %.1f s", w.title(), time.Since(begun).Seconds()))
 	}
 	return err
 }
 
-// Make makes an environment at dir, whole or not at all, in place of what is there. It has the
-// packages when finish is told its folder, and gets to its place after that. Nobody else may do the same.
-func (e *Envs) Make(ctx context.Context, w *Want, dir string, finish func(made string) error, watch run.Watch) error {
+// Make makes an environment at dir, whole or not at all, in place of what is there. finish is called with the
+// folder in which it was built and checked, before that is moved to dir. Calls for one dir must not overlap.
+func (e *Envs) Make(ctx context.Context, w *Want, dir string, finish func(made string, in Installed) error, watch run.Watch) error {
 	uv, err := e.tool.find(ctx, watch)
 	if err != nil {
 		return err
@@ -157,7 +169,7 @@ func (e *Envs) Make(ctx context.Context, w *Want, dir string, finish func(made s
 }
 
 // place does the work of Make.
-func (e *Envs) place(ctx context.Context, uv, interpreter, dir string, w *Want, finish func(string) error, watch run.Watch) error {
+func (e *Envs) place(ctx context.Context, uv, interpreter, dir string, w *Want, finish func(string, Installed) error, watch run.Watch) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return run.Failf(muster.WorkerInternal, "the folder for Python environments cannot be made: %w", err)
 	}
@@ -167,10 +179,11 @@ func (e *Envs) place(ctx context.Context, uv, interpreter, dir string, w *Want, 
 	}
 	defer os.RemoveAll(tmp) //nolint:errcheck // what stays is removed as unfinished
 	built := filepath.Join(tmp, "env")
-	if err := e.build(ctx, uv, interpreter, tmp, built, w, watch); err != nil {
+	in, err := e.buildWhole(ctx, uv, interpreter, tmp, built, w, watch)
+	if err != nil {
 		return err
 	}
-	if err := finish(built); err != nil {
+	if err := finish(built, in); err != nil {
 		return run.Failf(muster.WorkerInternal, "the Python environment cannot be marked as finished: %w", err)
 	}
 	if err := os.Rename(dir, filepath.Join(tmp, "broken")); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -180,6 +193,38 @@ func (e *Envs) place(ctx context.Context, uv, interpreter, dir string, w *Want, 
 		return run.Failf(muster.WorkerInternal, "the Python environment cannot be moved to its place: %w", err)
 	}
 	return nil
+}
+
+// buildWhole builds an environment and checks it. Packages that uv had kept and that are damaged are fetched again.
+func (e *Envs) buildWhole(ctx context.Context, uv, interpreter, tmp, built string, w *Want, watch run.Watch) (Installed, error) {
+	in, err := e.buildChecked(ctx, uv, interpreter, tmp, built, w, watch)
+	if !errors.Is(err, errDamaged) || w.Fresh {
+		return in, err
+	}
+	watch.Say(w.title() + ": the cached packages are damaged, too, and fetched again: " + err.Error())
+	if err := e.Forget(ctx); err != nil {
+		e.log.Warn("cached Python packages cannot be removed", slog.Any("error", err))
+	}
+	if err := os.RemoveAll(built); err != nil {
+		return Installed{}, run.Failf(muster.WorkerInternal, "a damaged Python environment cannot be removed: %w", err)
+	}
+	fresh := *w
+	fresh.Fresh = true
+	return e.buildChecked(ctx, uv, interpreter, tmp, built, &fresh, watch)
+}
+
+func (e *Envs) buildChecked(ctx context.Context, uv, interpreter, tmp, built string, w *Want, watch run.Watch) (Installed, error) {
+	if err := e.build(ctx, uv, interpreter, tmp, built, w, watch); err != nil {
+		return Installed{}, err
+	}
+	in, err := list(built)
+	if err == nil {
+		err = in.Check(built)
+	}
+	if err != nil {
+		return Installed{}, run.Failf(muster.Dependency, "%s: %w: %w", w.title(), errDamaged, err)
+	}
+	return in, nil
 }
 
 // Works returns why the interpreter of an environment does not work.
@@ -210,39 +255,51 @@ func (e *Envs) Forget(ctx context.Context) error {
 	return e.tool.uv(ctx, uv, func(string) {}, "cache", "clean")
 }
 
-// usable reports whether a finished, working environment is at dir.
+// usable reports whether a finished, working and whole environment is at dir, and says why one that was finished is not.
 func (e *Envs) usable(ctx context.Context, dir, key string, watch run.Watch) bool {
-	if _, err := os.Stat(filepath.Join(dir, marker)); err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
-			watch.Say(fmt.Sprintf("the python environment is built again: %v", err))
-		}
-		return false
+	err := e.check(ctx, dir, key)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil {
+		watch.Say(fmt.Sprintf("the Python environment is built again: %v", err))
 	}
-	python := filepath.Join(dir, "bin", "python")
-	if _, err := os.Stat(python); err != nil {
-		watch.Say("the python environment is built again: its interpreter is gone")
-		return false
-	}
-	e.mu.Lock()
-	good := e.good[key]
-	e.mu.Unlock()
-	if good {
-		return true
-	}
-	if err := e.Works(ctx, dir); err != nil {
-		if ctx.Err() == nil {
-			watch.Say(fmt.Sprintf("the python environment is built again: its interpreter does not work: %v", err))
-		}
-		return false
-	}
-	e.markGood(key)
-	return true
+	return err == nil
 }
 
-func (e *Envs) markGood(key string) {
+// check returns what is wrong with the environment at dir, fs.ErrNotExist if none was finished there. To
+// check the files takes a while, so that it is done again only after recheck times as long.
+func (e *Envs) check(ctx context.Context, dir, key string) error {
+	b, err := os.ReadFile(filepath.Join(dir, marker))
+	if err != nil {
+		return err
+	}
+	var rec record
+	if err := json.Unmarshal(b, &rec); err != nil {
+		return fmt.Errorf("its %s is damaged: %w", marker, err)
+	}
+	e.mu.Lock()
+	due, works := e.checked[key]
+	e.mu.Unlock()
+	begun := time.Now()
+	if _, err := os.Stat(filepath.Join(dir, "bin", "python")); err == nil && works && begun.Before(due) {
+		return nil
+	}
+	if err := rec.Check(dir); err != nil {
+		return err
+	}
+	if !works {
+		if err := e.Works(ctx, dir); err != nil {
+			return fmt.Errorf("its interpreter does not work: %w", err)
+		}
+	}
+	e.markChecked(key, begun)
+	return nil
+}
+
+// markChecked notes that an environment is whole; the check began at begun.
+func (e *Envs) markChecked(key string, begun time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.good[key] = true
+	now := time.Now()
+	e.checked[key] = now.Add(recheck * now.Sub(begun))
 }
 
 // prune removes, once in a worker's life, unfinished builds of earlier lives and
@@ -261,7 +318,7 @@ func (e *Envs) prune(now time.Time) {
 	for _, entry := range entries {
 		path := filepath.Join(e.dir, entry.Name())
 		used := path // a build, or an environment that was never finished
-		if _, busy := e.building[entry.Name()]; busy || e.good[entry.Name()] {
+		if _, busy := e.building[entry.Name()]; busy || !e.checked[entry.Name()].IsZero() {
 			continue
 		}
 		if _, err := os.Stat(filepath.Join(path, marker)); err == nil {

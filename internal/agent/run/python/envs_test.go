@@ -144,6 +144,13 @@ func TestEnvironmentIsBuiltOnceAndSharedAndMended(t *testing.T) {
 	}
 	works()
 
+	// So is one of which a package lost a file, or has it truncated in uv's cache, too.
+	six := filepath.Join(dirs[0], "lib", pythonFolder(t, dirs[0]), "site-packages", "six.py")
+	untilRebuilt(t, e, want, "six.py of six 1.17.0 is gone", func() error { return os.Remove(six) })
+	works()
+	untilRebuilt(t, e, want, "the cached packages are damaged, too", func() error { return os.Truncate(six, 10) })
+	works()
+
 	// What cannot be had fails with uv's own words, and leaves nothing.
 	h = &heard{}
 	_, err = e.Get(t.Context(), python.Want{Requirements: []string{"six==0.0.0.1"}}, h.watcher())
@@ -161,6 +168,37 @@ func TestEnvironmentIsBuiltOnceAndSharedAndMended(t *testing.T) {
 	cancel(stopped)
 	if _, err := e.Get(ctx, python.Want{Requirements: []string{"attrs"}}, (&heard{}).watcher()); err == nil {
 		t.Error("a stopped build succeeds")
+	}
+}
+
+// pythonFolder is the name of the folder below lib that has the packages.
+func pythonFolder(t *testing.T, env string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(env, "lib", "python*"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%v %v", found, err)
+	}
+	return filepath.Base(found[0])
+}
+
+// untilRebuilt damages an environment, and uses it until the damage is found: it is not looked for each time.
+func untilRebuilt(t *testing.T, e *python.Envs, w python.Want, found string, damage func() error) {
+	t.Helper()
+	if err := damage(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		h := &heard{}
+		get(t, e, w, h)
+		if strings.Contains(h.all(), "built again") {
+			if !strings.Contains(h.all(), found) {
+				t.Errorf("%q is not in %s", found, h.all())
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the damage %q is not found", found)
+		}
 	}
 }
 

@@ -37,6 +37,10 @@ func (*limits) Tool([]string, []string) *run.Confine { return &run.Confine{} }
 
 func (l *limits) Counted(*run.Confine) run.Counted { return l.counted }
 
+func (l *limits) Used(*run.Confine) run.Counted { return l.counted }
+
+func (*limits) Processes(*run.Confine) ([]int, bool) { return nil, false }
+
 func (l *limits) Release(*run.Confine) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

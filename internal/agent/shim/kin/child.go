@@ -1,17 +1,34 @@
 package kin
 
 import (
+	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Child is a started main process.
+// Child is a started main process. Its methods may be called at the same time.
 type Child struct {
 	PID    int
 	Handle int // of the system for its end, -1 for none
+
+	mu     sync.Mutex
+	reaped bool
 }
+
+// Unreaped calls f, unless Wait has reaped the process: its number, and that of its group, may be
+// another one's then. Wait does not reap it while f runs.
+func (c *Child) Unreaped(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.reaped {
+		f()
+	}
+}
+
+// Kill kills the process and its group.
+func (c *Child) Kill() { c.Unreaped(func() { killGroup(c.PID) }) }
 
 // Ended is how a main process ended.
 type Ended struct {

@@ -20,8 +20,19 @@ func maxRSS(ru *syscall.Rusage) muster.Size {
 	return muster.Size(ru.Maxrss) << 10 // told in KiB
 }
 
+// reap waits for the end of the process, kills the rest of its group, and reaps it. Between, it is
+// a zombie, and its number is its own.
+func (c *Child) reap() (ws syscall.WaitStatus, ru *syscall.Rusage, err error) {
+	c.awaitExit()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	killGroup(c.PID)
+	c.reaped = true
+	return c.wait()
+}
+
 // awaitExit blocks until the process is a zombie.
-func (c Child) awaitExit() {
+func (c *Child) awaitExit() {
 	if c.Handle >= 0 && awaitHandle(c.Handle) {
 		return
 	}

@@ -11,12 +11,15 @@ import (
 var ErrNoExec = errors.New("not a program")
 
 // Wait blocks until the main process has exited.
-func (c Child) Wait() Ended {
+func (c *Child) Wait() Ended {
 	p, err := os.FindProcess(c.PID)
 	if err != nil {
 		return Ended{Code: -1}
 	}
 	st, err := p.Wait()
+	c.mu.Lock()
+	c.reaped = true
+	c.mu.Unlock()
 	if err != nil {
 		return Ended{Code: -1}
 	}
@@ -24,4 +27,4 @@ func (c Child) Wait() Ended {
 }
 
 // Signal ends the process: here there is no milder way.
-func (c Child) Signal(string) { killGroup(c.PID) }
+func (c *Child) Signal(string) { c.Kill() }

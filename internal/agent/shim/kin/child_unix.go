@@ -15,28 +15,16 @@ const ErrNoExec = syscall.ENOEXEC
 
 // Wait blocks until the main process has exited, kills the rest of its group
 // (on Linux while its number cannot have been given to another one yet), and
-// reaps it.
-func (c Child) Wait() Ended {
-	c.awaitExit()
-	_ = syscall.Kill(-c.PID, syscall.SIGKILL) // ESRCH is the wanted state
-	var (
-		ws syscall.WaitStatus
-		ru syscall.Rusage
-	)
-	for {
-		_, err := syscall.Wait4(c.PID, &ws, 0, &ru)
-		if errors.Is(err, syscall.EINTR) {
-			continue
-		}
-		if err != nil {
-			return Ended{Code: -1}
-		}
-		break
+// reaps it. It is called once.
+func (c *Child) Wait() Ended {
+	ws, ru, err := c.reap()
+	if err != nil {
+		return Ended{Code: -1}
 	}
 	x := Ended{
 		Code:   ws.ExitStatus(),
 		CPU:    time.Duration(ru.Utime.Nano() + ru.Stime.Nano()),
-		MaxRSS: maxRSS(&ru),
+		MaxRSS: maxRSS(ru),
 	}
 	if ws.Signaled() {
 		x.Signal, x.Killed = unix.SignalName(ws.Signal()), ws.Signal() == syscall.SIGKILL
@@ -47,10 +35,20 @@ func (c Child) Wait() Ended {
 
 // Signal sends the named signal to the whole process group; SIGTERM if the name
 // is none.
-func (c Child) Signal(name string) {
+func (c *Child) Signal(name string) {
 	sig := unix.SignalNum(name)
 	if sig == 0 {
 		sig = syscall.SIGTERM
 	}
-	_ = syscall.Kill(-c.PID, sig) // ESRCH: it has just ended
+	c.Unreaped(func() { _ = syscall.Kill(-c.PID, sig) }) // ESRCH: it has just ended
+}
+
+// wait reaps the process, and waits for its end if need be.
+func (c *Child) wait() (ws syscall.WaitStatus, ru *syscall.Rusage, err error) {
+	ru = &syscall.Rusage{}
+	for {
+		if _, err = syscall.Wait4(c.PID, &ws, 0, ru); !errors.Is(err, syscall.EINTR) {
+			return ws, ru, err
+		}
+	}
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -18,6 +20,9 @@ import (
 type Kin struct {
 	self, group, session int
 	boot                 string
+
+	all      shared[processes]
+	children [2]shared[[]int] // see candidates: that may lack one, and that are sure
 
 	mu       sync.Mutex
 	starting int            // forks under way, whose processes are not in live yet
@@ -29,6 +34,10 @@ const prSetChildSubreaper = 36 // prctl(2)
 // New makes this process the reaper of what its descendants leave.
 func New(log *slog.Logger) *Kin {
 	k := &Kin{self: os.Getpid(), group: syscall.Getpgrp(), live: map[int]uint64{}}
+	k.all.reader = readProcesses
+	for i := range k.children {
+		k.children[i].reader = func() []int { return k.candidates(i == sure) }
+	}
 	if st, err := readStat(k.self); err == nil {
 		k.session = st.session
 	}
@@ -57,38 +66,42 @@ func shutFiles() {
 // Start calls fork, which starts a main process in a session of its own, with
 // mark in its environment, and takes note of it. Until then nothing takes the new
 // process for an orphan.
-func (k *Kin) Start(mark string, fork func() (pid int, err error)) (run.Pid, error) {
+func (k *Kin) Start(mark string, fork func() (pid int, err error)) (p run.Pid, err error) {
+	p = run.Pid{BootID: k.boot, Mark: mark}
 	k.mu.Lock()
 	k.starting++
 	k.mu.Unlock()
-	pid, err := fork()
-	p := run.Pid{PID: pid, BootID: k.boot, Mark: mark}
-	if err == nil {
-		if st, err := readStat(pid); err == nil {
-			p.StartTicks = st.start
+	defer func() { // also if fork panics
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.starting--
+		if p.PID > 0 {
+			k.live[p.PID] = p.StartTicks
 		}
+	}()
+	pid, err := fork()
+	if err != nil {
+		return p, err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.starting--
-	if err == nil {
-		k.live[pid] = p.StartTicks
+	p.PID = pid
+	if st, err := readStat(pid); err == nil {
+		p.StartTicks = st.start
 	}
-	return p, err
+	return p, nil
 }
 
 // Kill ends p's process group and everything that descends from p or has its
-// mark. It returns at once.
+// mark. It returns at once. p must not have been reaped.
 func (k *Kin) Kill(p run.Pid) {
-	below := descendants(p.PID)
+	all := k.all.read()
 	killGroup(p.PID)
-	for _, st := range below {
+	for _, st := range all.descendants(p.PID) {
 		kill(st)
 	}
-	below, _ = k.strangers()
-	for _, st := range below {
+	strangers, _ := k.strangers(sure)
+	for _, st := range strangers {
 		if k.belongs(st, p, false) {
-			killTree(st)
+			all.killTree(st)
 		}
 	}
 }
@@ -96,14 +109,20 @@ func (k *Kin) Kill(p run.Pid) {
 // Ended is called when the main process has exited, and has been reaped or is
 // about to be by the caller. It kills what the attempt left and reaps what was
 // orphaned, and returns how many of its processes still live after the time given:
-// 0 unless the kernel cannot end them.
-func (k *Kin) Ended(p run.Pid, atMost time.Duration) int {
+// 0 unless the kernel cannot end them. grouped says that the attempt's control groups are empty:
+// then little can be left.
+func (k *Kin) Ended(p run.Pid, atMost time.Duration, grouped bool) int {
+	how := sure
+	if grouped {
+		how = quick
+	}
 	k.mu.Lock()
 	delete(k.live, p.PID)
 	k.mu.Unlock()
 	for pause, waited := time.Millisecond, time.Duration(0); ; pause *= 2 {
 		left := 0
-		strangers, calm := k.strangers()
+		var all processes // are read if there is something to kill
+		strangers, calm := k.strangers(how)
 		for _, st := range strangers {
 			mine := k.belongs(st, p, calm)
 			switch {
@@ -113,7 +132,10 @@ func (k *Kin) Ended(p run.Pid, atMost time.Duration) int {
 				// Nobody else waits for it: see the package comment.
 				_, _ = syscall.Wait4(st.pid, nil, syscall.WNOHANG, nil)
 			case mine:
-				killTree(st)
+				if all == nil {
+					all = k.all.read()
+				}
+				all.killTree(st)
 				left++
 			}
 		}
@@ -130,24 +152,26 @@ func (k *Kin) Ended(p run.Pid, atMost time.Duration) int {
 // orphan can be told from a task that has just been started.
 const calmWait = 20 * time.Millisecond
 
+// How children are listed: quick may leave one out while others are reaped.
+const (
+	quick = 0
+	sure  = 1
+)
+
 // strangers lists the children of this process that are no known main process. calm
-// reports that none of them is one that is being started.
-func (k *Kin) strangers() (list []stat, calm bool) {
-	pids, err := orphanPIDs(k.self)
-	if err != nil {
-		pids = allPIDs()
-	}
+// reports that none of them is one that is being started. how is quick or sure.
+func (k *Kin) strangers(how int) (list []stat, calm bool) {
+	children := k.children[how].read()
+	var unknown []int
 	k.mu.Lock()
 	calm = k.starting == 0
-	n := 0
-	for _, pid := range pids {
+	for _, pid := range children {
 		if _, known := k.live[pid]; !known {
-			pids[n] = pid
-			n++
+			unknown = append(unknown, pid)
 		}
 	}
 	k.mu.Unlock()
-	for _, pid := range pids[:n] {
+	for _, pid := range unknown {
 		if st, err := readStat(pid); err == nil && st.parent == k.self && st.group != k.group {
 			list = append(list, st)
 		}
@@ -161,7 +185,10 @@ func (k *Kin) belongs(st stat, p run.Pid, ended bool) bool {
 	if st.pid == p.PID {
 		return false // not reaped yet: its starter does that
 	}
-	if st.group == p.PID || st.session == p.PID || marked(st.pid, p.Mark) {
+	if st.group == p.PID || st.session == p.PID {
+		return true
+	}
+	if st.state != 'Z' && marked(st.pid, p.Mark) { // what has ended has no environment any more
 		return true
 	}
 	return ended && k.orphan(st) && st.start >= p.StartTicks && !marked(st.pid, "MUSTER_OUT=") && k.nobodyElses(st)
@@ -187,24 +214,20 @@ func (k *Kin) nobodyElses(st stat) bool {
 // signal sends a signal to p's process group and to everything that descends from p
 // or has its mark.
 func (k *Kin) signal(p run.Pid, sig syscall.Signal) {
-	send := func(st stat) {
-		if now, err := readStat(st.pid); err == nil && now.start == st.start {
-			_ = syscall.Kill(st.pid, sig) // ESRCH: it has just ended
-		}
-	}
 	if p.PID > 1 {
 		_ = syscall.Kill(-p.PID, sig) // ESRCH: it has just ended
 	}
-	for _, st := range descendants(p.PID) {
-		send(st)
+	all := k.all.read()
+	for _, st := range all.descendants(p.PID) {
+		signalTo(st, sig)
 	}
-	below, _ := k.strangers()
-	for _, st := range below {
+	strangers, _ := k.strangers(sure)
+	for _, st := range strangers {
 		if !k.belongs(st, p, false) {
 			continue
 		}
-		for _, d := range append(descendants(st.pid), st) {
-			send(d)
+		for _, d := range append(all.descendants(st.pid), st) {
+			signalTo(d, sig)
 		}
 	}
 }
@@ -245,7 +268,7 @@ func Below(pid, top int) bool {
 // Reap waits for the children that this process did not start and that have ended:
 // what a shim that was killed had started comes to the worker.
 func (k *Kin) Reap() {
-	list, calm := k.strangers()
+	list, calm := k.strangers(quick)
 	for _, st := range list {
 		if calm && st.state == 'Z' && k.orphan(st) {
 			_, _ = syscall.Wait4(st.pid, nil, syscall.WNOHANG, nil) // nobody else waits for it
@@ -265,12 +288,12 @@ func KillLeftover(p run.Pid) error {
 		found := false
 		if st, err := readStat(p.PID); p.PID > 1 && p.StartTicks != 0 && err == nil && st.start == p.StartTicks && st.state != 'Z' {
 			killGroup(p.PID)
-			killTree(st)
+			readProcesses().killTree(st)
 			found = true
 		}
 		for _, pid := range allPIDs() {
 			if st, err := readStat(pid); err == nil && pid != os.Getpid() && st.state != 'Z' && marked(pid, p.Mark) {
-				killTree(st)
+				readProcesses().killTree(st)
 				found = true
 			}
 		}
@@ -282,19 +305,24 @@ func KillLeftover(p run.Pid) error {
 	return run.Failf("", "process %d of an earlier attempt does not end, even when killed", p.PID)
 }
 
-// killTree kills a process and all that descends from it.
-func killTree(st stat) {
-	below := descendants(st.pid)
-	kill(st)
-	for _, d := range below {
-		kill(d)
-	}
-}
-
 // kill kills one process unless its number was given to another one meanwhile.
-func kill(st stat) {
-	if now, err := readStat(st.pid); err == nil && now.start == st.start {
-		_ = syscall.Kill(st.pid, syscall.SIGKILL) // ESRCH is the wanted state
+func kill(st stat) { signalTo(st, syscall.SIGKILL) }
+
+// signalTo sends a signal to a process, and never to another one that was given its number.
+func signalTo(st stat, sig syscall.Signal) {
+	fd, err := unix.PidfdOpen(st.pid, 0)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.3, or forbidden by a container's seccomp filter
+		if now, err := readStat(st.pid); err == nil && now.start == st.start {
+			_ = syscall.Kill(st.pid, sig) // ESRCH: it has just ended
+		}
+		return
+	}
+	if err != nil {
+		return // it has ended
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if now, err := readStat(st.pid); err == nil && now.start == st.start { // then fd is of st
+		_ = unix.PidfdSendSignal(fd, unix.Signal(sig), nil, 0) // ESRCH: it has just ended
 	}
 }
 
@@ -361,69 +389,6 @@ func readSmall(path string, buf []byte) ([]byte, error) {
 	defer func() { _ = syscall.Close(fd) }()
 	n, err := syscall.Read(fd, buf)
 	return buf[:max(n, 0)], err
-}
-
-// orphanPIDs lists the children of a process's main thread, to which the kernel
-// hands all its orphaned descendants. It fails where the kernel does not tell.
-func orphanPIDs(pid int) ([]int, error) {
-	s := strconv.Itoa(pid)
-	var buf [4096]byte
-	b, err := readSmall("/proc/"+s+"/task/"+s+"/children", buf[:])
-	if err != nil {
-		return nil, err
-	}
-	if len(b) > len(buf)-16 { // the kernel stops before a number that does not fit
-		return nil, errors.New("more children than fit")
-	}
-	return parsePIDs(b), nil
-}
-
-func parsePIDs(b []byte) []int {
-	var pids []int
-	for f := range bytes.FieldsSeq(b) {
-		if n := number(f); n > 0 {
-			pids = append(pids, n)
-		}
-	}
-	return pids
-}
-
-func allPIDs() []int {
-	d, err := os.Open("/proc")
-	if err != nil {
-		return nil
-	}
-	defer d.Close()
-	names, _ := d.Readdirnames(-1) // what was read is the answer
-	var pids []int
-	for _, n := range names {
-		if pid := number([]byte(n)); pid > 0 {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
-// descendants lists the live processes below pid, of one look at all processes.
-func descendants(pid int) []stat {
-	byParent := map[int][]stat{}
-	for _, p := range allPIDs() {
-		if st, err := readStat(p); err == nil {
-			byParent[st.parent] = append(byParent[st.parent], st)
-		}
-	}
-	var out []stat
-	queue := []int{pid}
-	for len(queue) > 0 {
-		children := byParent[queue[0]]
-		delete(byParent, queue[0])
-		queue = queue[1:]
-		for _, st := range children {
-			out = append(out, st)
-			queue = append(queue, st.pid)
-		}
-	}
-	return out
 }
 
 // marked reports whether an entry that begins with mark is in the environment with

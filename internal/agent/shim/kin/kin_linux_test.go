@@ -67,7 +67,7 @@ func TestKillLeftoverEndsWhatAnEarlierLifeLeft(t *testing.T) {
 		if !ends(cmd) {
 			t.Error("it survives")
 		}
-		if left := k.Ended(p, patience); left != 0 {
+		if left := k.Ended(p, patience, false); left != 0 {
 			t.Errorf("%d processes survive", left)
 		}
 	}
@@ -98,7 +98,7 @@ func TestKillLeftoverSparesARecycledNumber(t *testing.T) {
 	if !ends(cmd) {
 		t.Error("it survives")
 	}
-	k.Ended(p, patience)
+	k.Ended(p, patience, false)
 }
 
 // TestMarkedWithinExec looks at a process that does nothing but execute itself: it has its mark all the time.

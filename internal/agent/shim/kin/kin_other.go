@@ -32,7 +32,7 @@ func (*Kin) Freeze(p run.Pid, on bool) { freezeGroup(p.PID, on) }
 func (*Kin) Kill(p run.Pid) { killGroup(p.PID) }
 
 // Ended kills what is left of p's process group.
-func (*Kin) Ended(p run.Pid, _ time.Duration) int {
+func (*Kin) Ended(p run.Pid, _ time.Duration, _ bool) int {
 	killGroup(p.PID)
 	return 0
 }

@@ -25,20 +25,20 @@ func NewEvents(path string, hears Listener) *Events { return &Events{path: path,
 // does not keep those that stand by it.
 const eventsAtOnce = 1 << 20
 
-// Look passes on what was written since the last look.
-func (ev *Events) Look() {
+// Look passes on what was written since the last look, and reports whether there was something.
+func (ev *Events) Look() bool {
 	if ev.wrong || ev.path == "" {
-		return
+		return false
 	}
 	if ev.file == nil {
 		f, err := run.OpenPlain(ev.path)
 		if errors.Is(err, os.ErrNotExist) {
-			return
+			return false
 		}
 		if err != nil {
 			ev.wrong = true
 			ev.hears.Misunderstood("$MUSTER_EVENTS", err)
-			return
+			return true
 		}
 		ev.file = f
 	}
@@ -49,9 +49,10 @@ func (ev *Events) Look() {
 		ev.rest = append(ev.rest, buf[:n]...)
 		ev.lines()
 		if n == 0 || err != nil && !errors.Is(err, io.EOF) {
-			return
+			return read > 0
 		}
 	}
+	return true
 }
 
 // lines takes the whole lines out of rest.

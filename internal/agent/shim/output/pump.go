@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/fault"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -26,6 +27,8 @@ const (
 type Listener interface {
 	Said(p muster.Progress)
 	Misunderstood(what string, err error)
+	// Failed says that the reading of its output has failed by a *fault.Panic: the rest is lost.
+	Failed(err error)
 }
 
 // Pumps read a task's pipes.
@@ -88,7 +91,11 @@ func (p *Pumps) Start(r *os.File, stream tasklog.Stream) {
 	p.ends = append(p.ends, r)
 	pump := &pump{Pumps: p, r: r, stream: stream}
 	slow := func(n int) { _ = p.limit.WaitN(ctx, n) } // an error says that nothing is slowed any more
-	p.wg.Go(func() { pump.run(pump.reader(), slow) })
+	p.wg.Go(func() {
+		if err := fault.Run(func() { pump.run(pump.reader(), slow) }); err != nil {
+			p.hears.Failed(err)
+		}
+	})
 }
 
 // Fast ends the slowing down: a stopped task may have to print something to end.

@@ -47,7 +47,9 @@ func printed(d disk) string {
 // said is a Listener to tasks that say nothing.
 type said struct{ testing.TB }
 
-func (s said) Said(p muster.Progress)               { s.Errorf("it said %+v", p) }
+func (s said) Said(p muster.Progress) { s.Errorf("it said %+v", p) }
+func (s said) Failed(err error)       { s.Error(err) }
+
 func (s said) Misunderstood(what string, err error) { s.Errorf("%s: %v", what, err) }
 
 // What a task printed before its end is in its log, also where the disk stands still for

@@ -11,6 +11,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/fault"
 	"github.com/muster-dev/muster/internal/agent/shim/kin"
 )
 
@@ -126,12 +127,19 @@ func (*Vessel) Bury() int { return 0 }
 func (v *Vessel) Wait() kin.Ended {
 	defer v.close()
 	var carrying sync.WaitGroup
-	carrying.Go(v.carry)
+	carrying.Go(func() {
+		if err := fault.Run(v.carry); err != nil {
+			v.done(err)
+		}
+	})
 	defer carrying.Wait()
 	defer v.done(nil)
 	src := v.first
 	for {
 		end := v.stand(src)
+		if p := v.failed(); p != nil {
+			panic(p) // the caller of Wait catches it
+		}
 		if end.told {
 			x, err := v.ended(end.code)
 			if err == nil {
@@ -147,6 +155,29 @@ func (v *Vessel) Wait() kin.Ended {
 	}
 }
 
+// failed returns the *fault.Panic of a goroutine of the vessel, nil if there was none.
+func (v *Vessel) failed() *fault.Panic {
+	if p, ok := errors.AsType[*fault.Panic](context.Cause(v.ctx)); ok {
+		return p
+	}
+	return nil
+}
+
+// Abandon has the container killed after Wait has panicked.
+func (v *Vessel) Abandon() error {
+	e, err := docker.Open(v.c.Engine)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = e.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), v.p.Call)
+	defer cancel()
+	if err := e.Kill(ctx, v.c.ID, ""); err != nil && !errors.Is(err, docker.ErrMissing) {
+		return err
+	}
+	return nil
+}
+
 // turn is why nobody hears of the container any more.
 type turn struct {
 	at   time.Time
@@ -159,12 +190,20 @@ func (v *Vessel) stand(src *source) (end turn) {
 	ctx, cancel := context.WithCancel(v.ctx)
 	passed, awaited := make(chan error, 1), make(chan error, 1)
 	var wg sync.WaitGroup
-	wg.Go(func() { passed <- v.pass(src) })
+	caught := func(f func() error) error {
+		err := fault.Catch(f)
+		if _, ok := errors.AsType[*fault.Panic](err); ok {
+			v.done(err)
+		}
+		return err
+	}
+	wg.Go(func() { passed <- caught(func() error { return v.pass(src) }) })
 	code := 0
 	wg.Go(func() {
-		var err error
-		code, err = v.current().Wait(ctx, v.c.ID)
-		awaited <- err
+		awaited <- caught(func() (err error) {
+			code, err = v.current().Wait(ctx, v.c.ID)
+			return err
+		})
 	})
 	defer func() {
 		cancel()

@@ -49,7 +49,9 @@ type StopFrame struct {
 	How     muster.Kill      `json:"how"`
 }
 
-// RecordFrame is something that the worker has to say in an attempt's log.
+// RecordFrame is something that the worker has to say in an attempt's log. The records of an
+// attempt are written in the order in which they are sent. One without Data writes nothing: its answer
+// says that those before it are written. Without a Seq there is no answer.
 type RecordFrame struct {
 	Attempt muster.AttemptID `json:"attempt"`
 	Stream  tasklog.Stream   `json:"stream"`

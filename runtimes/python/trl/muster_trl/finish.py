@@ -91,6 +91,7 @@ def result(plan: Plan, trainer: Any, course: Any, began: float, resumed: "Option
         made["labels"] = course.classes
     if warnings:
         made["warnings"] = warnings
+    # Paths are relative to this file's folder: the worker removes the task's own folders at its end.
     responses = {
         "task_id": os.environ.get("MUSTER_TASK"),
         "training_successful": True,
@@ -98,10 +99,10 @@ def result(plan: Plan, trainer: Any, course: Any, began: float, resumed: "Option
         "error_message": None,
         "model_name": plan.model["said"],
         "dataset_size": len(course.train),
-        "output_dir": str(out),
-        "checkpoints_dir": str(checkpoint_dir()),
-        "resume_from_path": str(resumed) if resumed else None,
-        f"{plan.final}_archive_path": str(archive),
+        "output_dir": ".",
+        "checkpoints_dir": None,
+        "resume_from_path": resumed.name if resumed else None,
+        f"{plan.final}_archive_path": archive.name,
         **archived,
     }
     (out / "responses.json").write_text(json.dumps(responses), encoding="utf-8")

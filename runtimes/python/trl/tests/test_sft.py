@@ -1,5 +1,6 @@
 """Supervised kinds: fine_tuning, sft and lora_sft really learn, and what they leave can be used."""
 
+import json
 import tarfile
 
 import pytest
@@ -116,6 +117,7 @@ def test_what_is_seen_and_left(task, llama):
     assert sorted(p.name for p in task.checkpoint.iterdir()) == ["checkpoint-2", "checkpoint-4"]
     summary = task.json("responses.json")
     assert summary["training_successful"] and summary["dataset_size"] == 4 and summary["final_model_archive"] == "final_model.tar.gz"
+    assert summary["final_model_archive_path"] == "final_model.tar.gz" and str(task.out) not in json.dumps(summary) and str(task.checkpoint) not in json.dumps(summary)
     with tarfile.open(task.out / "final_model.tar.gz") as tar:
         names = tar.getnames()
     assert names == sorted(names) and "final_model/model.safetensors" in names and "final_model/tokenizer.json" in names

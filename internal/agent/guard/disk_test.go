@@ -1,0 +1,69 @@
+package guard
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// A worker takes nothing while too little of its disk is free, and opens again once a
+// quarter more has been free for the cool-down.
+func TestFreeDisk(t *testing.T) {
+	t.Parallel()
+	const mib = muster.Size(1) << 20
+	for _, c := range []struct {
+		name    string
+		options Options
+		disk    muster.Size
+		least   muster.Size
+	}{
+		{"a large disk", Options{}, 100 << 30, 1 << 30},
+		{"a small disk", Options{}, 640 * mib, 32 * mib},
+		{"the operator says", Options{MinFreeDisk: new(50 * mib)}, 100 << 30, 50 * mib},
+		{"the operator wants no limit", Options{MinFreeDisk: new(muster.Size(0))}, 100 << 30, 0},
+		{"the size of the disk is unknown", Options{}, 0, 1 << 30},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			if got := c.options.minFreeDisk(c.disk); got != c.least {
+				t.Errorf("it keeps %s free, want %s", got, c.least)
+			}
+			if g := c.options.gates(c.disk).disk; (g == nil) != (c.least == 0) {
+				t.Errorf("its gate is %+v", g)
+			}
+		})
+	}
+	g := (&Options{}).gates(100 << 30).disk
+	now := epoch
+	for i, s := range []struct {
+		after  time.Duration
+		free   float64
+		closed bool
+		says   string
+	}{
+		{0, 1 << 30, false, ""},
+		{2 * time.Second, 12 * float64(mib), true, "disk at 12MiB free is under --min-free-disk 1GiB; takes tasks again above 1.3GiB for 30s"},
+		{time.Minute, 1.1 * (1 << 30), true, "free was under --min-free-disk 1GiB"},
+		{2 * time.Second, 1.3 * (1 << 30), true, ""},
+		{2 * time.Second, math.NaN(), true, ""},
+		{28 * time.Second, 2 << 30, false, ""},
+	} {
+		now = now.Add(s.after)
+		reading := -s.free
+		if why := g.see(now, reading); (why != "") != s.closed || !strings.Contains(why, s.says) {
+			t.Fatalf("look %d: %q, want closed %t and %q", i, why, s.closed, s.says)
+		}
+	}
+}
+
+// The first look is made before the worker takes tasks.
+func TestBeginLooksAtTheDisk(t *testing.T) {
+	t.Parallel()
+	c := &crew{}
+	g := New(Config{Options: Options{MinFreeDisk: new(muster.Size(1) << 60)}, Data: t.TempDir(), Worker: c, Log: quiet})
+	g.Begin(t.Context())
+	expect(t, c, "constrain disk: disk at ")
+}

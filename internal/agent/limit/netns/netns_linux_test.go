@@ -1,0 +1,19 @@
+package netns
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/muster-dev/muster/internal/agent/shim/fault"
+)
+
+// A panic on the thread is the caller's, who can catch it.
+func TestAPanicOnAThreadIsTheCallers(t *testing.T) {
+	t.Parallel()
+	ran := false
+	OnThread(func() { ran = true })
+	err := fault.Run(func() { OnThread(func() { panic("a bug") }) })
+	if p, ok := errors.AsType[*fault.Panic](err); !ok || p.Value != "a bug" || !ran {
+		t.Errorf("%v", err)
+	}
+}

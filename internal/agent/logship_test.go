@@ -1,0 +1,294 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// TestRefusedLogsWait has a server without space for logs: it is tried again with
+// little, results are reported meanwhile, and the log is complete in the end.
+func TestRefusedLogsWait(t *testing.T) {
+	inWorld(t, func(w *world) {
+		t := w.t
+		w.desk.set(func(d *desk) { d.full = true })
+		chatty, quiet := w.run(0), w.run(1)
+		output := bytes.Repeat([]byte("0123456789abcdef"), 1<<20/16)
+		w.print(chatty, 0, output)
+		time.Sleep(time.Second)
+		w.desk.forgetFrames()
+		time.Sleep(time.Minute)
+		sent, tries := 0, 0
+		for _, c := range w.desk.heard().Logs {
+			sent += len(c.Data)
+			tries++
+		}
+		if tries < 5 || tries > 15 || sent > tries*logProbe {
+			t.Errorf("%d bytes were sent in %d tries in a minute to a server that asks for a pause of 5 s", sent, tries)
+		}
+		chatty.finish()
+		quiet.finish()
+		if n := len(w.desk.heard().Finished); n != 2 {
+			t.Errorf("%d results were reported while logs are refused, want 2", n)
+		}
+		if n := w.desk.sessions(); n != 1 {
+			t.Errorf("%d sessions", n)
+		}
+		w.desk.set(func(d *desk) { d.full = false })
+		time.Sleep(time.Minute)
+		if got := w.desk.log(chatty.id); got != string(output) {
+			t.Errorf("%d bytes of %d arrived, or others", len(got), len(output))
+		}
+		if _, held := w.agent.roster.count(); held != 0 {
+			t.Errorf("%d attempts are held", held)
+		}
+	})
+}
+
+// TestShortSessionsBackOff has a server that ends every session soon after its
+// beginning.
+func TestShortSessionsBackOff(t *testing.T) {
+	inWorld(t, func(w *world) {
+		t := w.t
+		began := w.desk.sessions()
+		for range 120 {
+			w.desk.away(true)
+			w.desk.away(false)
+			time.Sleep(time.Second)
+		}
+		if n := w.desk.sessions() - began; n > 40 {
+			t.Errorf("%d sessions in two minutes, each of which ended at once", n)
+		}
+		time.Sleep(2 * healthyBeats * heartbeat)
+		began = w.desk.sessions()
+		w.desk.away(true)
+		w.desk.away(false)
+		time.Sleep(time.Second)
+		if n := w.desk.sessions() - began; n == 0 {
+			t.Error("after a session that lasted the next one does not begin at once")
+		}
+	})
+}
+
+// TestLogOfALostAttemptArrives ends attempts for reasons after which nobody waits for
+// a report: all that they had printed is shipped, and then removed here.
+func TestLogOfALostAttemptArrives(t *testing.T) {
+	const rest = "and what it printed while the server was away\n"
+	for _, tc := range []struct {
+		name string
+		lose func(w *world, id muster.AttemptID)
+	}{
+		{"its lease ended", func(w *world, _ muster.AttemptID) {
+			time.Sleep(11 * time.Minute)
+			w.desk.away(false)
+		}},
+		{"the server stopped it", func(w *world, id muster.AttemptID) {
+			time.Sleep(time.Minute)
+			w.desk.set(func(d *desk) { d.stop = []muster.AttemptID{id} })
+			w.desk.away(false)
+		}},
+		{"the server drops it", func(w *world, id muster.AttemptID) {
+			w.desk.set(func(d *desk) { d.full = true })
+			w.desk.away(false)
+			time.Sleep(20 * time.Second)
+			w.desk.say(&link.ToWorker{Cancel: []link.Cancel{{Attempt: id, Drop: true}}})
+			synctest.Wait()
+			w.desk.set(func(d *desk) { d.full = false })
+		}},
+		{"its lease ended, and the worker starts again", func(w *world, id muster.AttemptID) {
+			time.Sleep(11 * time.Minute)
+			if w.kept() != 1 {
+				w.t.Errorf("%d attempts are kept on disk for their logs", w.kept())
+			}
+			w.agent.Leave()
+			<-w.ended
+			w.desk.set(func(d *desk) { d.stop, d.gone = []muster.AttemptID{id}, false })
+			w.start()
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				t := w.t
+				s := w.run(0)
+				w.print(s, 0, []byte("first\n"))
+				time.Sleep(time.Second)
+				w.desk.away(true)
+				w.print(s, int64(len("first\n")), []byte(rest))
+				tc.lose(w, s.id)
+				time.Sleep(time.Minute)
+				if got := w.desk.log(s.id); got != "first\n"+rest {
+					t.Errorf("the server has %q", got)
+				}
+				if n := len(w.desk.heard().Finished); n != 0 {
+					t.Errorf("%d reports of an attempt that was given up", n)
+				}
+				if n, held := w.agent.roster.count(); n+held != 0 {
+					t.Errorf("%d run, %d held", n, held)
+				}
+				if n := w.kept(); n != 0 {
+					t.Errorf("%d reports are kept", n)
+				}
+				logsGone(t, w.dir)
+			})
+		})
+	}
+}
+
+// logsGone holds that nothing is left of the worker's own copies of logs.
+func logsGone(t *testing.T, dir string) {
+	t.Helper()
+	left, err := os.ReadDir(filepath.Join(dir, "logs"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("logs has %v (%v)", left, err)
+	}
+}
+
+// TestEmptyLogsAreRemoved has an attempt whose log was made and to which nothing could
+// be written.
+func TestEmptyLogsAreRemoved(t *testing.T) {
+	inWorld(t, func(w *world) {
+		t := w.t
+		s := w.run(0)
+		folder := filepath.Join(w.dir, "logs", "1", "0")
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, "0.1.log"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.finish()
+		time.Sleep(time.Second)
+		logsGone(t, w.dir)
+	})
+}
+
+// flakyLogs is a log folder of which reads fail while broken is set.
+type flakyLogs struct {
+	*tasklog.Dir
+
+	mu     sync.Mutex
+	broken error
+	opened int
+}
+
+func (f *flakyLogs) Open(ctx context.Context, a muster.AttemptID, offset int64) (io.ReadCloser, error) {
+	f.mu.Lock()
+	f.opened++
+	err := f.broken
+	f.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return f.Dir.Open(ctx, a, offset)
+}
+
+func (f *flakyLogs) set(broken error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.broken = broken
+}
+
+// TestLogsThatCannotBeReadForAWhile loses nothing by an error that passes, and holds an
+// attempt no longer than a bound because of one that stays.
+func TestLogsThatCannotBeReadForAWhile(t *testing.T) {
+	tooMany := errors.New("too many open files")
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		logs := &flakyLogs{Dir: w.logs}
+		w.cfg.Logs = logs
+		w.start()
+		s, lost := w.run(0), w.run(1)
+		logs.set(tooMany)
+		w.print(s, 0, []byte("all of it\n"))
+		s.finish()
+		time.Sleep(30 * time.Second)
+		if got := w.desk.log(s.id); got != "" {
+			t.Errorf("the server has %q", got)
+		}
+		logs.set(nil)
+		time.Sleep(30 * time.Second)
+		if got := w.desk.log(s.id); got != "all of it\n" {
+			t.Errorf("the server has %q", got)
+		}
+		logs.set(tooMany)
+		w.print(lost, 0, []byte("lost\n"))
+		lost.finish()
+		time.Sleep(logGiveUp + time.Minute)
+		if n, held := w.agent.roster.count(); n+held != 0 {
+			t.Errorf("%d run, %d held", n, held)
+		}
+		if err := w.end(); err != nil {
+			t.Error(err)
+		}
+		w.desk.serving.Wait()
+	})
+}
+
+// TestLogsStayOpenBetweenFrames reads a log that grows by one descriptor.
+func TestLogsStayOpenBetweenFrames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		logs := &flakyLogs{Dir: w.logs}
+		w.cfg.Logs = logs
+		w.start()
+		s := w.run(0)
+		want := ""
+		for i := range 100 {
+			line := fmt.Sprintf("line %d\n", i)
+			w.print(s, int64(len(want)), []byte(line))
+			want += line
+			time.Sleep(2 * logEvery)
+		}
+		s.finish()
+		time.Sleep(time.Second)
+		if got := w.desk.log(s.id); got != want {
+			t.Errorf("the server has %d bytes of %d, or others", len(got), len(want))
+		}
+		if logs.opened > 2 {
+			t.Errorf("the log was opened %d times", logs.opened)
+		}
+		w.agent.readers.mu.Lock()
+		if n := len(w.agent.readers.open); n != 0 {
+			t.Errorf("%d logs are open after they were removed", n)
+		}
+		w.agent.readers.mu.Unlock()
+		if err := w.end(); err != nil {
+			t.Error(err)
+		}
+		w.desk.serving.Wait()
+	})
+}
+
+// BenchmarkReadLog reads a log as it is shipped: in chunks of 4 KiB.
+func BenchmarkReadLog(b *testing.B) {
+	logs, err := tasklog.OpenDir(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	at := &attempt{id: attemptID(0)}
+	const size = 1 << 20
+	if _, err := logs.Append(b.Context(), at.id, 0, make([]byte, size)); err != nil {
+		b.Fatal(err)
+	}
+	readers := &logReaders{logs: logs}
+	defer readers.closeAll()
+	const chunk = 4 << 10
+	b.SetBytes(chunk)
+	for i := 0; b.Loop(); i++ {
+		if _, err := readers.read(b.Context(), logRange{at: at, offset: int64(i) % (size / chunk) * chunk, n: chunk}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+//go:build unix
+
+package agent
+
+import (
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
+)
+
+// freePort returns a TCP port that nothing has, of those that the system gives to nobody
+// by itself.
+func freePort(t *testing.T) int {
+	t.Helper()
+	for {
+		port := 10_000 + rand.N(20_000)
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", ":"+strconv.Itoa(port))
+		if err != nil {
+			continue
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return port
+	}
+}
+
+// lead assigns the member of rank 0 of a gang that meets on a port.
+func (w *world) lead(num, port int) muster.AttemptID {
+	w.desk.say(&link.ToWorker{
+		Specs: []link.GroupSpec{{Ref: num + 1, Name: "g", Spec: muster.TaskSpec{Kind: "process"}}},
+		Assign: []link.Assign{{
+			Attempt: attemptID(num), Ref: num + 1, Grant: muster.Grant{Slots: 1}, Gang: &link.Gang{Size: 2, Master: "127.0.0.1", Port: port},
+		}},
+	})
+	synctest.Wait()
+	return attemptID(num)
+}
+
+// TestAGangsPortIsKept has the port on which a gang meets taken from the assignment until
+// its process starts, so that a second gang, or another program, does not get it.
+func TestAGangsPortIsKept(t *testing.T) {
+	inWorld(t, func(w *world) {
+		t := w.t
+		port := freePort(t)
+		listen := func() error {
+			l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", ":"+strconv.Itoa(port))
+			if err == nil {
+				err = l.Close()
+			}
+			return err
+		}
+		w.lead(0, port)
+		s := <-w.puppet.began
+		if listen() == nil {
+			t.Error("the port of a gang that has not started yet is given to another program")
+		}
+		if conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
+			conn.Close()
+			t.Error("whoever connects before the master listens is not refused")
+		}
+		second := w.lead(1, port)
+		if r := w.desk.heard().Rejected; len(r) != 1 || r[0].Attempt != second || !strings.Contains(r[0].Message, "is not free") {
+			t.Errorf("rejected are %v, want %s", r, second)
+		}
+		s.task.ReleasePort() // its process starts
+		if err := listen(); err != nil {
+			t.Errorf("the port is not free for the gang itself: %v", err)
+		}
+		s.finish()
+		w.lead(2, port)
+		(<-w.puppet.began).finish() // before it had a process
+		time.Sleep(time.Second)
+		if err := listen(); err != nil {
+			t.Errorf("the port of an attempt that ended is not free: %v", err)
+		}
+	})
+}

@@ -1,0 +1,48 @@
+//go:build unix
+
+package agent
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// boundPort is a socket that has a TCP port on all addresses of this machine. It does not
+// listen: who connects is refused, as before anything has the port.
+type boundPort int
+
+// Close gives the port free.
+func (p boundPort) Close() error { return syscall.Close(int(p)) }
+
+// bindPort takes a TCP port on all addresses, or returns why it cannot be had.
+func bindPort(port int) (boundPort, error) {
+	fd, err := bindOf(syscall.AF_INET6, &syscall.SockaddrInet6{Port: port})
+	if errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EADDRNOTAVAIL) { // no IPv6 here
+		fd, err = bindOf(syscall.AF_INET, &syscall.SockaddrInet4{Port: port})
+	}
+	return fd, err
+}
+
+func bindOf(family int, to syscall.Sockaddr) (boundPort, error) {
+	syscall.ForkLock.RLock()
+	fd, err := syscall.Socket(family, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return 0, os.NewSyscallError("socket", err)
+	}
+	if family == syscall.AF_INET6 {
+		err = syscall.SetsockoptInt(fd, syscall.IPPROTO_IPV6, syscall.IPV6_V6ONLY, 0)
+	}
+	if err == nil {
+		err = syscall.Bind(fd, to)
+	}
+	if err != nil {
+		_ = syscall.Close(fd)
+		return 0, os.NewSyscallError("bind", err)
+	}
+	return boundPort(fd), nil
+}

@@ -1,0 +1,73 @@
+package agent
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
+)
+
+// A worker that takes nothing for now says so in its hello, before it can be offered a task, and in
+// its refusals, so that it is asked again as soon as it is ready.
+func TestHelloSaysWhetherTheWorkerIsReady(t *testing.T) {
+	inWorld(t, func(w *world) {
+		t := w.t
+		if why := w.desk.hello(0).Constrained; why != "" {
+			t.Errorf("the first hello says %q", why)
+		}
+		w.agent.Constrain("machine", "it probes its machine")
+		w.assign(0)
+		if h := w.desk.heard(); len(h.Rejected) != 1 || !h.Rejected[0].Constrained || h.Rejected[0].Message != "it probes its machine" {
+			t.Errorf("rejected %+v", h.Rejected)
+		}
+		w.desk.away(true)
+		w.desk.away(false)
+		time.Sleep(time.Minute)
+		if why := w.desk.hello(1).Constrained; why != "it probes its machine" {
+			t.Errorf("the second hello says %q", why)
+		}
+		w.agent.Constrain("machine", "")
+		w.run(1).finish()
+	})
+}
+
+// After a server lost its memory it gives numbers again that an attempt has here which is still
+// being stopped, or whose log is still on its way. The new one is refused until then; it is not taken for the old one.
+func TestAnAttemptWithTheNumberOfOneThatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	now := time.Hour
+	offer := link.Offer{Resources: muster.Resources{Slots: 2}}
+	id, grant, spec := attemptID(0), muster.Grant{Slots: 1}, &muster.TaskSpec{}
+	for _, ended := range []bool{false, true} {
+		r := newRoster(offer, func() time.Duration { return now }, slog.New(slog.DiscardHandler))
+		stops := 0
+		old, no := r.take(id, spec, grant, func(error) { stops++ })
+		if old == nil {
+			t.Fatal(no)
+		}
+		if ended {
+			old.logSize = 100
+			r.finish(old, &muster.Report{Outcome: muster.AttemptSucceeded})
+		}
+		r.welcome(&link.Welcome{Heartbeat: muster.Duration(time.Second), Stop: []muster.AttemptID{id}}, now)
+		for range 2 {
+			at, no := r.take(id, spec, grant, func(error) {})
+			if at != nil || no == nil || !no.Constrained || no.Attempt != id {
+				t.Fatalf("ended %t: taken as %v, refused with %+v", ended, at, no)
+			}
+		}
+		if ended {
+			r.logAck(link.LogAck{Attempt: id, Size: 100})
+		} else {
+			r.finish(old, &muster.Report{Outcome: muster.AttemptLost})
+		}
+		if at, no := r.take(id, spec, grant, func(error) {}); at == nil || at == old {
+			t.Fatalf("ended %t: afterwards the new attempt is refused with %+v", ended, no)
+		}
+		if want := 1; !ended && stops != want {
+			t.Errorf("the old attempt was stopped %d times", stops)
+		}
+	}
+}

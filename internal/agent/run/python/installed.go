@@ -1,0 +1,93 @@
+package python
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// errDamaged is that an environment was made of packages that lack something. Those that uv keeps for other
+// environments are the same files, and may be damaged with them.
+var errDamaged = errors.New("what was installed is damaged")
+
+// Installed lists the packages of an environment.
+type Installed struct {
+	Python   string   `json:"python"`   // the folder of packages, which names the version, relative to the environment
+	Packages []string `json:"packages"` // folders of their metadata, such as "torch-2.15.0.dist-info"
+}
+
+// list returns what an environment has installed.
+func list(dir string) (Installed, error) {
+	found, err := filepath.Glob(filepath.Join(dir, "lib", "python*", "site-packages"))
+	if err != nil || len(found) != 1 {
+		return Installed{}, errors.Join(fmt.Errorf("it has %d folders of packages", len(found)), err)
+	}
+	lib, err := filepath.Rel(dir, found[0])
+	if err != nil {
+		return Installed{}, err
+	}
+	infos, err := filepath.Glob(filepath.Join(found[0], "*.dist-info"))
+	if err != nil {
+		return Installed{}, err
+	}
+	in := Installed{Python: lib}
+	for _, path := range infos {
+		in.Packages = append(in.Packages, filepath.Base(path))
+	}
+	return in, nil
+}
+
+// Check returns what is missing or truncated in the environment at dir. It compares the size of each file of
+// each package with the package's RECORD; it reads no other file.
+func (in *Installed) Check(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, "bin", "python")); err != nil {
+		return errors.New("its interpreter is gone")
+	}
+	if in.Python == "" {
+		return errors.New("its packages were not recorded")
+	}
+	lib := filepath.Join(dir, in.Python)
+	for _, name := range in.Packages {
+		if err := checkPackage(lib, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkPackage checks one package. RECORD is specified at
+// https://packaging.python.org/en/latest/specifications/recording-installed-packages/.
+func checkPackage(lib, info string) error {
+	dist, version, _ := strings.Cut(strings.TrimSuffix(info, ".dist-info"), "-")
+	f, err := os.Open(filepath.Join(lib, info, "RECORD"))
+	if err != nil {
+		return fmt.Errorf("%s %s is gone", dist, version)
+	}
+	defer f.Close()
+	rows := csv.NewReader(f)
+	rows.ReuseRecord, rows.FieldsPerRecord = true, 3
+	for {
+		row, err := rows.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("the list of files of %s %s is damaged", dist, version)
+		}
+		if row[2] == "" || strings.HasSuffix(row[0], ".pyc") {
+			continue // it has no recorded size, or Python writes it again
+		}
+		st, err := os.Lstat(filepath.Join(lib, filepath.FromSlash(row[0])))
+		if err != nil {
+			return fmt.Errorf("%s of %s %s is gone", row[0], dist, version)
+		}
+		if size, err := strconv.ParseInt(row[2], 10, 64); err != nil || st.Size() != size && st.Mode().IsRegular() {
+			return fmt.Errorf("%s of %s %s has %d bytes instead of %s", row[0], dist, version, st.Size(), row[2])
+		}
+	}
+}

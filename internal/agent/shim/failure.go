@@ -1,0 +1,97 @@
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/fault"
+	"github.com/muster-dev/muster/internal/agent/shim/kin"
+)
+
+// A panic while something is done for one attempt fails that attempt alone: its processes are killed,
+// what it printed so far is kept, and the panic and its stack are in the shim's log.
+
+// try calls f, and fails the attempt if f panics. It reports whether it did not.
+func (a *attempt) try(doing string, f func()) bool {
+	err := fault.Run(f)
+	if err != nil {
+		a.fail(doing, err)
+	}
+	return err == nil
+}
+
+// fail has the attempt killed after a panic, as the fault of the worker.
+func (a *attempt) fail(doing string, err error) {
+	logPanic(a.server.log, err, slog.String("attempt", a.s.Attempt.String()), slog.String("doing", doing))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.failed == nil {
+		a.failed = &run.Stopped{
+			Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal,
+			Message: fmt.Sprintf("the worker's shim failed while %s (%v): this is a bug of Muster; its stack is in shim.log in the worker's data dir", doing, err),
+		}
+	}
+	if a.stopped == nil && !a.ended {
+		a.stopped = a.failed
+	}
+	a.signal, a.killAt = "", time.Now()
+	token(a.poke)
+}
+
+// Failed implements output.Listener.
+func (a *attempt) Failed(err error) { a.fail("it read the task's output", err) }
+
+// async runs f on a goroutine that the server waits for.
+func (a *attempt) async(doing string, f func()) { a.server.wg.Go(func() { a.try(doing, f) }) }
+
+// await is body.Wait. If that panics, it ends the main process and waits for it once more.
+func (a *attempt) await() (x kin.Ended) {
+	if a.try("it waited for the task's end", func() { x = a.body.Wait() }) {
+		return x
+	}
+	x = kin.Ended{Code: -1}
+	a.try("it ended the task", func() { x = a.body.Abandon() })
+	return x
+}
+
+// abort kills the task after watch has panicked, and waits for its end.
+func (a *attempt) abort(exited <-chan kin.Ended) kin.Ended {
+	a.try("it killed the task", a.kill)
+	return <-exited
+}
+
+// discard ends what a start has left that panicked.
+func (a *attempt) discard() {
+	if a.body != nil {
+		a.try("it killed the task", a.body.Kill)
+	}
+	a.try("it emptied the task's control groups", a.killGroups)
+	if a.body != nil {
+		a.await()
+		a.try("it ended what the task left", func() { a.body.Bury() })
+	}
+	if a.pumps != nil {
+		a.try("it read the task's output", func() { a.pumps.Finish(pipesWait) })
+	}
+	a.try("it closed the task's network", a.way.Close)
+}
+
+// logPanic logs a panic with its stack.
+func logPanic(log *slog.Logger, err error, about ...any) {
+	stack := ""
+	if p, ok := errors.AsType[*fault.Panic](err); ok {
+		stack = string(p.Stack)
+	}
+	log.Error("panic", append(about, slog.Any("error", err), slog.String("stack", stack))...)
+}
+
+// caught calls f for the server as a whole, and logs a panic.
+func (s *server) caught(doing string, f func()) {
+	if err := fault.Run(f); err != nil {
+		logPanic(s.log, err, slog.String("doing", doing))
+	}
+}

@@ -1,0 +1,42 @@
+package vessel
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"testing"
+
+	"github.com/muster-dev/muster/internal/agent/shim/fault"
+)
+
+// clumsy has a bug.
+type clumsy struct{}
+
+func (clumsy) Say(string)   {}
+func (clumsy) Waits(string) {}
+func (clumsy) Hurry()       { panic("a bug") }
+
+// A panic in what hears of a container ends the wait for it, and the container can be killed all the same.
+func TestAPanicEndsTheWait(t *testing.T) {
+	p := shared(t)
+	c := p.make(nil, "sh", "-c", "exit 0")
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := Start(c, "MUSTER_MARK=x", null, other, Usual, clumsy{}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = fault.Run(func() { v.Wait() })
+	if caught, ok := errors.AsType[*fault.Panic](err); !ok || caught.Value != "a bug" {
+		t.Errorf("the wait ended with %v", err)
+	}
+	if err := v.Abandon(); err != nil {
+		t.Errorf("it cannot be killed: %v", err)
+	}
+}

@@ -1,0 +1,203 @@
+package health_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/health"
+)
+
+const (
+	second = muster.Duration(time.Second)
+	begin  = muster.Time(1_000_000)
+)
+
+func attempt(n int) muster.AttemptID {
+	return muster.AttemptID{Task: muster.TaskID{Job: 1, Num: n}, N: 1}
+}
+
+func failure(n int, assigned muster.Time) health.Failure {
+	return health.Failure{Attempt: attempt(n), Assigned: assigned, Reason: muster.DiskFull}
+}
+
+// paused returns a record that was just paused, at begin.
+func paused(t *testing.T) *health.Record {
+	t.Helper()
+	r := &health.Record{}
+	for n := range 3 {
+		if r.Closed(begin) != "" {
+			t.Fatalf("closed after %d failures: %s", n, r.Closed(begin))
+		}
+		r.Failed(begin, failure(n, begin))
+	}
+	if want := "is avoided until " + begin.Add(health.FirstWait).String() + ", because attempts keep failing there (disk_full)"; r.Closed(begin) != want {
+		t.Fatalf("closed for %q, want %q", r.Closed(begin), want)
+	}
+	return r
+}
+
+func TestPausesGrowWhileTrialsFail(t *testing.T) {
+	t.Parallel()
+	r, now := paused(t), begin
+	for n, want := range []muster.Duration{10, 20, 40, 80, 160, 300, 300} {
+		end := now.Add(want * second)
+		if got := r.Next(now); got != end {
+			t.Fatalf("pause %d ends after %s, want %s", n, got.Sub(now), want*second)
+		}
+		if r.Pass(end - 1); r.Closed(end-1) == "" {
+			t.Fatalf("pause %d is over too early", n)
+		}
+		now = end
+		if r.Pass(now); r.Closed(now) != "" || !r.Suspect() {
+			t.Fatalf("after pause %d: closed for %q, suspect %t", n, r.Closed(now), r.Suspect())
+		}
+		r.Assigned(now, attempt(100+n))
+		if !strings.Contains(r.Closed(now), "is on trial with task 1.10") {
+			t.Fatalf("a second task would go with the trial: %q", r.Closed(now))
+		}
+		r.Failed(now, failure(50, begin)) // of before the pause: it says nothing new
+		r.Failed(now, failure(100+n, now))
+	}
+}
+
+func TestATrialThatSucceedsOpensTheWorker(t *testing.T) {
+	t.Parallel()
+	r := paused(t)
+	now := begin.Add(health.FirstWait)
+	r.Pass(now)
+	r.Assigned(now, attempt(9))
+	r.Ended(attempt(9)) // it was cancelled
+	r.Assigned(now, attempt(10))
+	r.Succeeded(now, attempt(3)) // of before
+	if r.Closed(now) == "" {
+		t.Fatal("the end of another attempt ended the trial")
+	}
+	r.Succeeded(now, attempt(10))
+	if r.Closed(now) != "" || !r.Suspect() {
+		t.Fatalf("closed for %q, suspect %t", r.Closed(now), r.Suspect())
+	}
+	r.Succeeded(now, attempt(11))
+	if r.Suspect() || r.Shown(now) != nil || r.Next(now) != 0 {
+		t.Fatalf("failures are not forgotten after successes: %+v", r.Shown(now))
+	}
+}
+
+// A long task does not keep the worker to itself: once it has lasted clearly longer than
+// what failed before, the trial is passed.
+func TestATrialThatLastsIsPassed(t *testing.T) {
+	t.Parallel()
+	r := &health.Record{}
+	now := begin.Add(20 * second)
+	for n := range 3 {
+		r.Failed(now, failure(n, begin)) // each failed after 20 seconds
+	}
+	now = now.Add(health.FirstWait)
+	r.Pass(now)
+	r.Assigned(now, attempt(9))
+	if got := r.Next(now); got != now.Add(40*second) {
+		t.Fatalf("the trial is passed after %s", got.Sub(now))
+	}
+	now = now.Add(40 * second)
+	if r.Pass(now); r.Closed(now) != "" {
+		t.Fatal(r.Closed(now))
+	}
+	r.Failed(now, failure(9, begin))
+	if got := r.Next(now); got != now.Add(20*second) {
+		t.Fatalf("the next pause takes %s, want 20s", got.Sub(now))
+	}
+}
+
+func TestAttemptsLostTogetherAreOneFailure(t *testing.T) {
+	t.Parallel()
+	r := &health.Record{}
+	for n := range 16 {
+		r.Failed(begin, health.Failure{Attempt: attempt(n), Assigned: begin - 1000, Reason: muster.WorkerRestarted})
+	}
+	if h := r.Shown(begin); r.Closed(begin) != "" || h == nil || h.Score != 0.5 || h.Reason != muster.WorkerRestarted {
+		t.Fatalf("closed for %q, shown as %+v", r.Closed(begin), h)
+	}
+}
+
+func TestTheScoreDecays(t *testing.T) {
+	t.Parallel()
+	r := &health.Record{}
+	r.Failed(begin, failure(1, begin))
+	half := begin.Add(health.HalfLife / 2)
+	if got := r.Shown(half).Score; got != 0.61 {
+		t.Errorf("the score is %g after half a half-life", got)
+	}
+	end := r.Next(begin)
+	if d := end.Sub(begin) - health.HalfLife; d < 0 || d > second {
+		t.Errorf("a failure is forgotten after %s", end.Sub(begin))
+	}
+	if r.Pass(end); r.Suspect() || r.Next(end) != 0 {
+		t.Error("it is not forgotten")
+	}
+}
+
+// TestNeverClosedForGood holds that a worker is closed for no longer than MaxPause,
+// whatever happens, and that a healthy worker's record is empty some day.
+func TestNeverClosedForGood(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r, now, since := &health.Record{}, begin, muster.Time(0)
+		var held []health.Failure
+		look := func() {
+			closed := r.Closed(now) != ""
+			if closed && since == 0 {
+				since = now
+			}
+			if !closed {
+				since = 0
+			}
+			if closed && now.Sub(since) > health.MaxPause+second {
+				t.Fatalf("closed since %s: %s", now.Sub(since), r.Closed(now))
+			}
+			if next := r.Next(now); next != 0 && next <= now {
+				t.Fatalf("it is %s, and something was due %s ago", now, now.Sub(next))
+			}
+		}
+		for n := range rapid.IntRange(1, 100).Draw(t, "steps") {
+			end := now.Add(muster.Duration(rapid.IntRange(0, 200).Draw(t, "seconds")) * second)
+			for at := r.Next(now); at != 0 && at <= end; at = r.Next(now) {
+				now = at
+				r.Pass(now)
+				look()
+			}
+			now = end
+			if r.Closed(now) == "" {
+				held = append(held, failure(n, now))
+				r.Assigned(now, attempt(n))
+				look()
+			}
+			if len(held) == 0 {
+				continue
+			}
+			i := rapid.IntRange(0, len(held)-1).Draw(t, "which")
+			switch rapid.IntRange(0, 3).Draw(t, "end") {
+			case 0, 1:
+				r.Failed(now, held[i])
+				since = 0 // a pause may begin again with it
+			case 2:
+				r.Succeeded(now, held[i].Attempt)
+			case 3:
+				r.Ended(held[i].Attempt)
+			}
+			held = append(held[:i], held[i+1:]...)
+			look()
+		}
+		for at := r.Next(now); at != 0; at = r.Next(now) {
+			if now = at; now.Sub(begin) > muster.Duration(24*time.Hour) {
+				t.Fatal("failures are remembered for more than a day")
+			}
+			r.Pass(now)
+		}
+		if r.Suspect() {
+			t.Fatal("suspect, and nothing will change that")
+		}
+	})
+}

@@ -1,0 +1,74 @@
+package sched
+
+import (
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched/judge"
+	"github.com/muster-dev/muster/internal/sched/model"
+)
+
+// saveProgressEvery is how long progress may be in memory only. A row that is written for another reason
+// takes it along.
+const saveProgressEvery = muster.Duration(10 * time.Second)
+
+// progress takes over what an attempt reports of itself. It is published at once and written later, except
+// for artifacts, which must not be lost.
+func (s *State) progress(now muster.Time, ev event.Progressed) error {
+	p := &ev.Progress
+	t, err := s.current(ev.Worker, p.Attempt)
+	if err != nil {
+		return err
+	}
+	if err := judge.CheckProgress(p); err != nil {
+		return err
+	}
+	s.hear(now, t.Worker)
+	if len(p.Artifacts) > 0 {
+		t.Row.Artifacts = p.Artifacts
+		s.changedTask(t)
+	} else {
+		s.deferProgress(now, t)
+	}
+	if p.Progress != nil {
+		t.Row.Progress = p.Progress
+	}
+	if p.Step != nil {
+		t.Row.Step = *p.Step
+	}
+	if len(p.Metrics) > 0 {
+		t.Row.Metrics = judge.Merged(t.Row.Metrics, p.Metrics)
+	}
+	if !t.Dirty {
+		s.out.progress = append(s.out.progress, effect.Progress{
+			Task: t.Row.ID, Attempt: t.Row.Attempt, Progress: t.Row.Progress, Step: t.Row.Step, Metrics: t.Row.Metrics,
+		})
+	}
+	s.publishTask(now, t)
+	return nil
+}
+
+// deferProgress has the row of t written within saveProgressEvery.
+func (s *State) deferProgress(now muster.Time, t *model.Task) {
+	if t.Dirty || t.Saved != nil {
+		return
+	}
+	t.Saved = &model.Reported{Progress: t.Row.Progress, Step: t.Row.Step, Metrics: t.Row.Metrics}
+	s.unsaved = append(s.unsaved, t)
+	if s.saveAt == 0 {
+		s.saveAt = now.Add(saveProgressEvery)
+	}
+}
+
+// saveProgress has all rows written whose progress is in memory only.
+func (s *State) saveProgress() {
+	for _, t := range s.unsaved {
+		if t.Saved != nil {
+			s.changedTask(t)
+		}
+	}
+	clear(s.unsaved)
+	s.unsaved, s.saveAt = s.unsaved[:0], 0
+}

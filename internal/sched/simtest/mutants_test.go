@@ -1,0 +1,125 @@
+package simtest
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// mutants are the scheduler with one fault each: an edit of one of its files, and
+// what the simulation must say about it. A mutant that survives means that
+// the simulation does not hold what it claims to hold. An edit that does not
+// apply any more has to be made again for the new code.
+var mutants = []struct {
+	name, file string // the file is named from the root of the module
+	old, new   string
+	caught     string // a regular expression of the invariant that must be reported
+}{
+	{
+		name: "the late report of an earlier attempt is accepted",
+		file: "internal/sched/attempt.go",
+		old:  "t, err := s.current(ev.Worker, r.Attempt)\n",
+		new:  "t, err := s.current(ev.Worker, r.Attempt)\nif late := s.task(r.Attempt.Task); late != nil && late.Worker != nil { t, err = late, nil }\n",
+
+		caught: `succeeded at attempt \d+ with the result .* of another attempt`,
+	},
+	{
+		name: "a worker is given more processors than it has",
+		file: "internal/place/book.go",
+		old:  "b.mcpu -= int64(sign) * Milli(g.CPUs)\n",
+		new:  "b.mcpu -= 0 * int64(sign) * Milli(g.CPUs)\n",
+
+		caught: `worker w\d+ has \{CPUs:.*\} and was given \{CPUs:`,
+	},
+	{
+		name: "a stage starts before what it needs has succeeded",
+		file: "internal/sched/move.go",
+		old:  "all = all && n.Succeeded()\n",
+		new:  "all = all || n.Succeeded()\n",
+
+		caught: `attempt \S+ starts before stage-\d is done|stage "stage-\d" of job \d+ has \d+ tasks on their way before "stage-\d" succeeded`,
+	},
+	{
+		name: "a lease never expires",
+		file: "internal/sched/model/due.go",
+		old:  "t.Worker.Seen.Add(t.Group.Spec().Disconnect.Grace.Or(DefaultLease))",
+		new:  "t.Worker.Seen.Add(t.Group.Spec().Disconnect.Grace.Or(DefaultLease) + 1e6*DefaultLease)",
+
+		caught: `is still \w+ on w\d+, which has been disconnected for .*, longer than the lease of`,
+	},
+	{
+		name: "a change is not committed",
+		file: "internal/sched/attempt.go",
+		old:  "t.Row.Checkpoint = ev.SHA256\n\t\ts.changedTask(t)\n",
+		new:  "t.Row.Checkpoint = ev.SHA256\n",
+
+		caught: `the live state \(-\) is not the committed one \(\+\)|goes on from "\w*", but "\w*" was saved last`,
+	},
+	{
+		name: "an attempt takes the number of the one before it",
+		file: "internal/sched/placing.go",
+		old:  "t.Row.Attempt++\n",
+		new:  "t.Row.Attempt = max(t.Row.Attempt, 1)\n",
+
+		caught: `is assigned again as attempt \d+`,
+	},
+}
+
+// TestMutants runs the simulation on each mutant of the scheduler: it must fail, and
+// name what is wrong.
+func TestMutants(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("builds the scheduler once for each mutant")
+	}
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mutants {
+		t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(root, filepath.FromSlash(m.file))
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := strings.Count(string(source), m.old); n != 1 {
+				t.Fatalf("the edit applies to %d places of %s, not to one: write the mutant for the code as it is now\n%s", n, m.file, m.old)
+			}
+			out, err := simulate(t, file, strings.Replace(string(source), m.old, m.new, 1))
+			switch {
+			case err == nil:
+				t.Errorf("the simulation passes although %s:\n%s", m.name, out)
+			case strings.Contains(out, "[build failed]"):
+				t.Errorf("the mutant does not compile:\n%s", out)
+			case !regexp.MustCompile(m.caught).MatchString(out):
+				t.Errorf("the simulation does not report that %s (%s):\n%s", m.name, m.caught, out)
+			}
+		})
+	}
+}
+
+// simulate runs TestWorld with the content of one source file replaced.
+func simulate(t *testing.T, file, content string) (output string, err error) {
+	t.Helper()
+	dir := t.TempDir()
+	mutated, overlay := filepath.Join(dir, "mutated.go"), filepath.Join(dir, "overlay.json")
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {file: mutated}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, data := range map[string][]byte{mutated: []byte(content), overlay: replace} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-overlay="+overlay, "-run=^TestWorld$", ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}

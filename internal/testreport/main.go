@@ -1,0 +1,69 @@
+// Command testreport reads the output of go test -json, prints what go test prints without -json, and checks the tests
+// that were skipped against a list.
+//
+//	go test -json ./... | testreport -run root
+//
+// With CI=true a skipped test that the list does not allow is an error, and so is an entry of the list that allows
+// nothing any more: none of its tests was skipped although its package was tested. Elsewhere skips are only counted.
+//
+// It exits with 1 if a test failed, a package did not end, no package was tested, or skips are in error.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+)
+
+func main() {
+	list := flag.String("skips", "test/skips.txt", "the list of tests that may be skipped")
+	run := flag.String("run", "", "the kind of this run, which entries of the list name: root, user or vm")
+	flag.Parse()
+	if err := report(os.Stdin, os.Stdout, *list, *run, os.Getenv("CI") == "true"); err != nil {
+		fmt.Fprintln(os.Stderr, "testreport:", err)
+		os.Exit(1)
+	}
+}
+
+// report does it all; strict makes unlisted skips and stale entries errors.
+func report(in io.Reader, out io.Writer, list, run string, strict bool) error {
+	f, err := os.Open(list)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	allowed, err := parseList(f, run)
+	if err != nil {
+		return fmt.Errorf("%s: %w", list, err)
+	}
+	t := newTally(out)
+	if err := t.read(in); err != nil {
+		return err
+	}
+	unlisted, stale := allowed.check(t)
+	if n := len(t.skipped); n > 0 {
+		fmt.Fprintf(out, "%d tests were skipped, %d of them not on the list\n", n, len(unlisted))
+	}
+	if !strict {
+		unlisted, stale = nil, nil
+	}
+	for _, s := range unlisted {
+		fmt.Fprintf(out, "skipped, and not in %s for %s: %s %s: %s\n", list, run, short(s.pkg), s.test, s.why)
+	}
+	for _, e := range stale {
+		fmt.Fprintf(out, "%s:%d: delete this entry: no test of %s is skipped for it in a run of kind %s\n", list, e.line, e.pkg, run)
+	}
+	switch {
+	case len(t.open()) > 0:
+		return fmt.Errorf("the tests of %v did not end", t.open())
+	case t.failed:
+		return errors.New("tests failed")
+	case t.tested == 0:
+		return errors.New("no package was tested")
+	case len(unlisted)+len(stale) > 0:
+		return fmt.Errorf("%d tests were skipped without being on the list, and %d entries of it are out of date", len(unlisted), len(stale))
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// event is a line of the output of go test -json; see go doc test2json, and go help buildjson for the last two actions.
+type event struct {
+	Action     string // run, output, pass, fail, skip, …; build-output, build-fail
+	Package    string
+	Test       string
+	ImportPath string // of build events
+	Output     string
+	Elapsed    float64
+}
+
+// skip is a test that was skipped.
+type skip struct {
+	pkg, test, why string
+}
+
+// tally is what has been read so far.
+type tally struct {
+	out     io.Writer
+	running map[string]*results // of packages that have not ended
+	passed  map[string]bool     // packages whose tests have all ended well
+	skipped []skip
+	tested  int // packages with tests
+	failed  bool
+}
+
+// results are those of one package.
+type results struct {
+	output map[string][]string // by test; "" is the package itself
+	order  []string            // tests in the order in which they began
+	state  map[string]string   // the action with which a test ended
+}
+
+func newTally(out io.Writer) *tally {
+	return &tally{out: out, running: map[string]*results{}, passed: map[string]bool{}}
+}
+
+// read reads events up to the end. Lines that are none are printed: go test says there what is wrong with its arguments.
+func (t *tally) read(in io.Reader) error {
+	r := bufio.NewReader(in)
+	for {
+		line, err := r.ReadBytes('\n')
+		if len(line) > 0 {
+			var e event
+			if json.Unmarshal(line, &e) != nil || e.Action == "" {
+				fmt.Fprintf(t.out, "%s", line)
+			} else {
+				t.add(&e)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (t *tally) add(e *event) {
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(t.out, e.Output)
+		return
+	case "build-fail":
+		t.failed = true
+		return
+	}
+	p := t.running[e.Package]
+	if p == nil {
+		p = &results{output: map[string][]string{}, state: map[string]string{}}
+		t.running[e.Package] = p
+	}
+	if e.Test != "" && !slices.Contains([]string{"output", "pass", "fail", "skip"}, e.Action) {
+		if e.Action == "run" {
+			p.order = append(p.order, e.Test)
+		}
+		return
+	}
+	switch e.Action {
+	case "output":
+		p.output[e.Test] = append(p.output[e.Test], e.Output)
+	case "pass", "fail", "skip":
+		p.state[e.Test] = e.Action
+		switch {
+		case e.Test == "":
+			t.end(p, e)
+		case e.Action == "skip":
+			t.skipped = append(t.skipped, skip{e.Package, e.Test, reason(p.output[e.Test])})
+			delete(p.output, e.Test)
+		case e.Action == "pass":
+			delete(p.output, e.Test) // go test shows it with -v only
+		}
+	}
+}
+
+// end prints the results of a package.
+func (t *tally) end(p *results, e *event) {
+	delete(t.running, e.Package)
+	if e.Action != "skip" { // that has no tests
+		t.tested++
+	}
+	t.passed[e.Package] = e.Action == "pass"
+	if e.Action == "fail" {
+		t.failed = true
+		for _, test := range p.order {
+			if p.state[test] != "pass" && p.state[test] != "skip" {
+				t.print(p.output[test])
+			}
+		}
+	}
+	closing := false
+	for _, line := range p.output[""] {
+		last := strings.HasPrefix(line, "ok  \t") || strings.HasPrefix(line, "FAIL\t") || strings.HasPrefix(line, "?   \t")
+		closing = closing || last
+		if last || e.Action == "fail" {
+			fmt.Fprint(t.out, line)
+		}
+	}
+	if closing || e.Action == "skip" {
+		return
+	}
+	// A test binary that was run without go test does not print it.
+	word := "ok  "
+	if e.Action == "fail" {
+		word = "FAIL"
+	}
+	fmt.Fprintf(t.out, "%s\t%s\t%.3fs\n", word, e.Package, e.Elapsed)
+}
+
+// print prints the output of a test without the lines that say which test prints.
+func (t *tally) print(lines []string) {
+	for _, line := range lines {
+		if !framing(line) {
+			fmt.Fprint(t.out, line)
+		}
+	}
+}
+
+func framing(line string) bool { return strings.HasPrefix(line, "=== ") }
+
+// reason is what a test said when it was skipped.
+func reason(lines []string) string {
+	var said []string
+	for _, line := range lines {
+		if s := strings.TrimSpace(line); s != "" && !framing(line) && !strings.HasPrefix(s, "--- SKIP:") {
+			said = append(said, s)
+		}
+	}
+	if len(said) == 0 {
+		return "without a reason"
+	}
+	return said[len(said)-1]
+}
+
+// open lists the packages whose tests have not ended.
+func (t *tally) open() []string { return slices.Sorted(maps.Keys(t.running)) }

@@ -1,0 +1,127 @@
+package attack
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/mustertest"
+)
+
+// readsTokens is a task that prints the command line and the environment of every process that it can
+// look at, and whether it can read the environment of the process $WATCHED.
+const readsTokens = `
+for p in /proc/[0-9]*; do
+	cat $p/cmdline $p/environ 2>/dev/null | tr '\0' '\n'
+done
+cat /proc/$WATCHED/environ >/dev/null 2>&1 && echo READ''ABLE
+echo searched`
+
+// TestATaskSeesNoTokenOfItsWorker holds that a task does not find its worker's join token, nor a key of another
+// user of the API, in the command line or the environment of any process, also where both were given as arguments.
+func TestATaskSeesNoTokenOfItsWorker(t *testing.T) {
+	t.Parallel()
+	c := mustertest.New(t, t.TempDir())
+	dir := t.TempDir()
+	w := c.StartWorker("w1", dir, "--token", mustertest.JoinToken)
+	held := c.Submit(mustertest.Shell("held", "sleep 600"))
+	c.Running(held.ID, 1)
+	follow := exec.Command(mustertest.Program(t), "logs", "-f", held.ID.String(), "--server", "http://"+c.Addr, "--token="+mustertest.AdminToken)
+	follow.Env = []string{"HOME=" + t.TempDir()}
+	var said bytes.Buffer
+	follow.Stderr = &said
+	if err := follow.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := func() {
+		_ = follow.Process.Kill()
+		_ = follow.Wait()
+	}
+	defer ended()
+	concealed(t, c, w.PID(), mustertest.JoinToken)
+	concealed(t, c, follow.Process.Pid, mustertest.AdminToken)
+
+	spec := mustertest.Shell("reader", readsTokens)
+	spec.Tasks[0].Env = map[string]string{"WATCHED": strconv.Itoa(w.PID())}
+	job := c.Submit(spec)
+	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
+		t.Fatalf("the job ended as %s", got.State)
+	}
+	out := c.Output(muster.TaskID{Job: job.ID})
+	if !strings.Contains(out, "searched") || !strings.Contains(out, "MUSTER_OUT=") {
+		t.Errorf("the task did not even find itself:\n%s", out)
+	}
+	for _, token := range []string{mustertest.JoinToken, mustertest.AdminToken, "READABLE"} {
+		if strings.Contains(out, token) {
+			t.Errorf("the task found %s (READABLE: the environment of the worker)", token)
+		}
+	}
+	for _, pid := range append(mustertest.Shims(t, dir), mustertest.Tasks(t, dir)...) {
+		noToken(t, pid, "environ")
+		noToken(t, pid, "cmdline")
+	}
+	ended()
+	if !strings.Contains(said.String(), "use --token-file FILE") || strings.Count(said.String(), "--token-file") != 1 {
+		t.Errorf("a key among the arguments is not warned of, in one line: %s", &said)
+	}
+}
+
+// TestAnUpgradeShowsNoToken holds that a worker which replaces itself by its next program does not show its tokens
+// again.
+func TestAnUpgradeShowsNoToken(t *testing.T) {
+	t.Parallel()
+	c := mustertest.New(t, t.TempDir())
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(mustertest.JoinToken+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, flags := range map[string][]string{"argument": {"--token", mustertest.JoinToken}, "file": {"--token-file", file}} {
+		w := c.StartWorker(name, t.TempDir(), flags...)
+		w.Signal(syscall.SIGUSR2)
+		c.Await("the worker is its next program", time.Minute, func() error {
+			if lives := strings.Split(w.Log(), "upgrading in place"); len(lives) < 2 || !strings.Contains(lives[1], "msg=connected") {
+				return errors.New("it is not")
+			}
+			return nil
+		})
+		concealed(t, c, w.PID(), mustertest.JoinToken)
+	}
+}
+
+// concealed waits until the command line of a process, which has its token among the arguments, does not show it.
+func concealed(t *testing.T, c *mustertest.Cluster, pid int, token string) {
+	t.Helper()
+	c.Await(fmt.Sprintf("process %d conceals its token", pid), time.Minute, func() error {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil {
+			return err
+		}
+		if !bytes.Contains(line, []byte("--server")) || bytes.Contains(line, []byte(token)) {
+			return fmt.Errorf("its arguments are %q", line)
+		}
+		return nil
+	})
+}
+
+// noToken checks a file of a process for tokens.
+func noToken(t *testing.T, pid int, name string) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
+	if err != nil {
+		return // it has ended
+	}
+	for _, token := range []string{mustertest.JoinToken, mustertest.AdminToken} {
+		if bytes.Contains(text, []byte(token)) {
+			t.Errorf("the %s of process %d shows %s", name, pid, token)
+		}
+	}
+}

@@ -1,0 +1,220 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link/linktest"
+)
+
+// disturb carries out the faults of a plan. It returns when all have ended and what they hit is running again.
+func (c *cluster) disturb(ctx context.Context, begun time.Time, faults []fault) (done []DoneFault) {
+	lanes := map[string][]fault{}
+	for _, f := range faults {
+		lanes[f.Target] = append(lanes[f.Target], f)
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	for _, lane := range lanes {
+		all.Go(func() {
+			for _, f := range lane {
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(time.Until(begun.Add(f.At))):
+				}
+				d := DoneFault{Target: f.Target, Kind: f.Kind, From: time.Now().UnixNano()}
+				c.t.Logf("fault at %s", f)
+				c.inject(ctx, f)
+				d.To = time.Now().UnixNano()
+				mu.Lock()
+				done = append(done, d)
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	return done
+}
+
+// inject lets one fault happen, waits while it lasts, and ends it.
+func (c *cluster) inject(ctx context.Context, f fault) {
+	name, part, _ := strings.Cut(f.Target, "_")
+	lasts := func() {
+		select {
+		case <-ctx.Done():
+		case <-time.After(f.For):
+		}
+	}
+	switch {
+	case f.Target == "client_net":
+		disconnect(c.userNet, f, lasts)
+	case part == "net":
+		disconnect(c.nets[c.index(name)], f, lasts)
+	case part == "disk":
+		if c.disks {
+			c.occupy(c.process(name), lasts)
+		}
+	default:
+		c.hit(ctx, c.process(name), f, lasts)
+	}
+}
+
+// occupy keeps the disk of a process full: what is freed meanwhile is taken at once.
+func (c *cluster) occupy(p *process, lasts func()) {
+	over := make(chan struct{})
+	var taking sync.WaitGroup
+	taking.Go(func() {
+		for said := false; ; {
+			if err := c.fill(p, true); err != nil && !said {
+				c.t.Logf("the disk of %s cannot be filled: %v", p.name, err)
+				said = true
+			}
+			select {
+			case <-over:
+				return
+			case <-time.After(20 * ms):
+			}
+		}
+	})
+	lasts()
+	close(over)
+	taking.Wait()
+	if err := c.fill(p, false); err != nil {
+		c.note("the disk of %s cannot be freed: %v", p.name, err)
+	}
+}
+
+func (c *cluster) index(name string) int { return int(name[len(name)-1] - '0') }
+
+func (c *cluster) process(name string) *process {
+	if name == "server" {
+		return c.server
+	}
+	return c.workers[c.index(name)]
+}
+
+// orderly is how long a process may take to end after SIGTERM: a worker gives its tasks two seconds, their
+// kill grace, and hands over what they saved; a server may be in the way.
+const orderly = 45 * time.Second
+
+// hit disturbs a process, and its supervisor.
+func (c *cluster) hit(ctx context.Context, p *process, f fault, lasts func()) {
+	switch f.Kind {
+	case "kill", "kill_long":
+		p.kill()
+		lasts()
+		p.start()
+	case "kill_thrice":
+		for n := range 3 {
+			p.kill()
+			lasts()
+			p.start()
+			if n < 2 {
+				time.Sleep(time.Duration(200+f.N%900) * ms)
+			}
+		}
+	case "restart":
+		p.stop(orderly)
+		lasts()
+		p.start()
+	case "stop":
+		p.signal(syscall.SIGSTOP, false)
+		lasts()
+		p.signal(syscall.SIGCONT, false)
+	case "upgrade":
+		p.signal(syscall.SIGUSR2, false)
+		lasts()
+	case "drain":
+		c.drain(ctx, p, f, lasts)
+	case "shim_kill", "both_kill":
+		shims := p.shims()
+		if f.Kind == "both_kill" {
+			p.kill()
+		}
+		for _, pid := range shims {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
+		}
+		lasts()
+		p.start()
+	case "shim_stop":
+		shims := p.shims()
+		for _, pid := range shims {
+			_ = syscall.Kill(pid, syscall.SIGSTOP)
+		}
+		lasts()
+		for _, pid := range shims {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
+	}
+}
+
+// drain has an administrator drain a worker with a deadline: it leaves, and is started again.
+func (c *cluster) drain(ctx context.Context, p *process, f fault, lasts func()) {
+	p.mu.Lock()
+	p.expect, p.wanted, p.drained = true, false, true
+	done := p.done
+	p.mu.Unlock()
+	deadline := muster.Duration(f.For / 2)
+	cl := c.client(10*time.Second, false)
+	if _, err := cl.DrainWorker(ctx, p.name, &deadline); err == nil {
+		lasts()
+		select {
+		case <-done:
+		case <-time.After(time.Duration(f.N%20) * s): // it may be cut off from the order
+		}
+	}
+	p.stop(orderly)
+	if _, err := cl.ResumeWorker(ctx, p.name); err == nil {
+		p.mu.Lock()
+		p.drained = false
+		p.mu.Unlock()
+	}
+	p.start()
+}
+
+// disconnect disturbs the network of a worker, or of clients.
+func disconnect(net *linktest.Proxy, f fault, lasts func()) {
+	switch f.Kind {
+	case "cut":
+		net.Refuse(true)
+		net.Drop()
+		lasts()
+		net.Refuse(false)
+	case "silent":
+		net.Freeze()
+		lasts()
+		net.Thaw()
+	case "half_up":
+		net.FreezeUp()
+		lasts()
+		net.Thaw()
+	case "half_down":
+		net.FreezeDown()
+		lasts()
+		net.Thaw()
+	case "slow":
+		net.Rate(int64(2000 + f.N%40_000))
+		lasts()
+		net.Rate(0)
+	case "lag":
+		net.Lag(time.Duration(20+f.N%500) * ms)
+		lasts()
+		net.Lag(0)
+	case "reset":
+		for end := time.Now().Add(f.For); time.Now().Before(end); time.Sleep(300 * ms) {
+			net.DropAfter(int64(f.N % 9000))
+		}
+		net.DropAfter(-1)
+	case "flap":
+		for end := time.Now().Add(f.For); time.Now().Before(end); time.Sleep(time.Duration(100+f.N%900) * ms) {
+			net.Drop()
+		}
+	}
+}

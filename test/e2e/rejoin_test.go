@@ -1,0 +1,88 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/mustertest"
+)
+
+// TestServerLostItsData starts a server on an empty data dir in the place of one whose
+// worker runs a task, and has an output and a report to deliver: the worker stops the
+// task, joins again as a new worker, and tells the new server nothing of the old one's
+// tasks, though those of the new one have the same numbers.
+func TestServerLostItsData(t *testing.T) {
+	t.Parallel() // it mostly waits
+	c := mustertest.New(t, t.TempDir())
+	dir, gate := t.TempDir(), filepath.Join(t.TempDir(), "gate")
+	w := c.StartWorker("w1", dir, "--slots", "4")
+	old := c.Submit(array(mustertest.Shell("old", fmt.Sprintf("echo secret of the old server; [ $MUSTER_INDEX = 0 ] && exec sleep 600; while [ ! -e %s ]; do sleep 0.1; done; echo more", gate)), 2))
+	c.Running(old.ID, 2)
+	before, err := c.Client.Worker(t.Context(), "w1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Server.Kill()
+	mark(t, gate) // one ends, and its report waits
+	c.Await("one of the tasks has ended", time.Minute, func() error {
+		if n := len(mustertest.Tasks(t, dir)); n > 1 {
+			return fmt.Errorf("%d processes live", n)
+		}
+		return nil
+	})
+	c.Data = t.TempDir()
+	c.StartServer()
+	c.State("w1", muster.WorkerActive)
+	after, err := c.Client.Worker(t.Context(), "w1")
+	if err != nil || after.ID == before.ID {
+		t.Errorf("the worker is %s as before (%v)", after.ID, err)
+	}
+	noneLeft(t, c, dir)
+	if !strings.Contains(w.Log(), "joins again") {
+		t.Error("the worker does not say that it joined again")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "identity.json."+string(before.ID)+".old")); err != nil {
+		t.Error(err)
+	}
+	job := c.Submit(array(mustertest.Shell("new", "echo of the new server"), 2))
+	if job.ID != old.ID {
+		t.Errorf("the new server's job is %d, which proves nothing about job %d", job.ID, old.ID)
+	}
+	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
+		t.Errorf("the job ended as %s: %v", got.State, got.Counts)
+	}
+	for _, task := range c.Tasks(job.ID) {
+		if out := c.Output(task.ID); out != "of the new server\n" || task.Attempt != 1 {
+			t.Errorf("task %s ended with attempt %d and the output %q", task.ID, task.Attempt, out)
+		}
+	}
+}
+
+// TestRemovedWorkerStaysAway removes a worker: the join token that it still has does not
+// bring it back.
+func TestRemovedWorkerStaysAway(t *testing.T) {
+	t.Parallel() // it mostly waits
+	c := mustertest.New(t, t.TempDir())
+	dir := t.TempDir()
+	w := c.StartWorker("w1", dir)
+	w.Signal(os.Interrupt)
+	<-w.Done()
+	c.Await("the worker is removed", time.Minute, func() error { return c.Client.RemoveWorker(t.Context(), "w1") })
+	w = c.LaunchWorkerOf(mustertest.Program(t), "w1", dir)
+	select {
+	case <-w.Done():
+	case <-time.After(time.Minute):
+		t.Fatal("the removed worker goes on")
+	}
+	if log := w.Log(); !strings.Contains(log, "was revoked by an administrator") {
+		t.Errorf("the removed worker does not say why it ends:\n%s", log)
+	}
+	if _, err := c.Client.Worker(t.Context(), "w1"); muster.CodeOf(err) != muster.NotFound {
+		t.Errorf("the server still has the worker: %v", err)
+	}
+}

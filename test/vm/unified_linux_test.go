@@ -1,0 +1,158 @@
+package vm
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/mustertest"
+)
+
+// TestUnified holds that a worker keeps its tasks to what they were granted by control groups of version 2.
+func TestUnified(t *testing.T) {
+	needsVM(t)
+	c := mustertest.New(t, open(t))
+	s := newService(t, c, "worker", "", "--slots", "8")
+	bystander := s.submit("bystander", "while [ ! -e stop ]; do sleep 0.1; done", nil)
+	beside := s.attempt(bystander)
+
+	t.Run("memory", func(t *testing.T) {
+		job := s.submit("memory", `x=0123456789; while :; do x=$x$x; done`, func(spec *muster.TaskSpec) { spec.Resources.Memory = 32 << 20 })
+		if task := s.ends(job); task.State != muster.Failed || task.Reason != muster.OutOfMemory {
+			t.Errorf("it ends as %s, %s: %s", task.State, task.Reason, task.Message)
+		}
+	})
+	t.Run("processes", func(t *testing.T) {
+		job := s.submit("bomb", `echo begun; bomb() { bomb | bomb & }; bomb; sleep 1000`, func(spec *muster.TaskSpec) { spec.Resources.PIDs = 30 })
+		group := s.attempt(job)
+		c.Await("the bomb is held", time.Minute, func() error {
+			if n := s.count(group, "pids.events", "max"); n == 0 {
+				return fmt.Errorf("no fork was denied")
+			}
+			return nil
+		})
+		if n, err := strconv.Atoi(s.read(group, "pids.current")); err != nil || n > 30 {
+			t.Errorf("%d processes are in the group (%v)", n, err)
+		}
+		if task := s.ends(s.submit("next", "echo works", nil)); task.State != muster.Succeeded {
+			t.Errorf("beside the bomb a task ends as %s: %s", task.State, task.Message)
+		}
+		s.cancel(job)
+		s.ends(job)
+		s.gone(group)
+	})
+	t.Run("processors", func(t *testing.T) {
+		job := s.submit("busy", `(while :; do :; done) & while :; do :; done`, func(spec *muster.TaskSpec) { spec.Resources.CPUs = 0.25 })
+		group := s.attempt(job)
+		if got := s.read(group, "cpu.max"); got != "25000 100000" {
+			t.Errorf("its quota is %q", got)
+		}
+		c.Await("it is throttled", time.Minute, func() error {
+			if n := s.count(group, "cpu.stat", "nr_throttled"); n < 3 {
+				return fmt.Errorf("%d times", n)
+			}
+			return nil
+		})
+		s.cancel(job)
+		s.ends(job)
+		s.gone(group)
+	})
+	t.Run("tree", func(t *testing.T) {
+		// Processes that left the task's session, lost their parent and changed what they look like.
+		job := s.submit("tree", `for i in 1 2 3; do (setsid sh -c 'trap "" TERM INT HUP; env -i sleep 1000 & env -i sleep 1000' &) ; done; echo grown; sleep 1000`,
+			func(spec *muster.TaskSpec) { spec.Kill.Grace = muster.Duration(time.Second) })
+		group := s.attempt(job)
+		c.Await("the tree is grown", time.Minute, func() error {
+			if n := len(strings.Fields(s.read(group, "cgroup.procs"))); n < 8 {
+				return fmt.Errorf("it has %d processes", n)
+			}
+			return nil
+		})
+		s.cancel(job)
+		if task := s.ends(job); task.State != muster.Cancelled {
+			t.Errorf("it ends as %s", task.State)
+		}
+		s.gone(group)
+	})
+	t.Run("files", func(t *testing.T) {
+		secret := filepath.Join(open(t), "secret")
+		s.file(secret, "another's", 0o644)
+		loose := newService(t, c, "loose", "", "--sandbox", "off")
+		if job := loose.submit("read", "cat "+secret, nil); loose.ends(job).State != muster.Succeeded {
+			t.Errorf("without a sandbox it cannot be read: %s", c.Output(c.Tasks(job)[0].ID))
+		}
+		job := s.submit("read", "cat "+secret+" 2>&1", nil)
+		if task := s.ends(job); task.State != muster.Failed || !strings.Contains(c.Output(task.ID), "Permission denied") {
+			t.Errorf("it is %s, and prints %q", task.State, c.Output(task.ID))
+		}
+	})
+	if n := len(strings.Fields(s.read(beside, "cgroup.procs"))); n == 0 {
+		t.Error("the task beside all these has ended")
+	}
+	s.cancel(bystander)
+	s.ends(bystander)
+	s.worker.Signal(syscall.SIGTERM)
+	<-s.worker.Done()
+	// What it moved into is for the service manager to remove, once the shim has ended, too.
+	c.Await("no process is left", time.Minute, func() error {
+		for _, path := range append(s.groups("muster-*"), s.group) {
+			if procs := s.read(path, "cgroup.procs"); procs != "" {
+				return fmt.Errorf("%s has the processes %q", path, procs)
+			}
+		}
+		return nil
+	})
+	for _, path := range s.groups("muster-*") {
+		if !strings.HasSuffix(path, ".worker") {
+			t.Errorf("the worker leaves the group %s", path)
+		}
+	}
+}
+
+// TestServiceRestarts holds that a worker which was killed is started again in the group of its service, beside its running
+// tasks: those keep their limits, and new ones have some.
+func TestServiceRestarts(t *testing.T) {
+	needsVM(t)
+	c := mustertest.New(t, open(t))
+	s := newService(t, c, "again", "main")
+	job := s.submit("long", `while [ ! -e stop ]; do sleep 0.1; done`, func(spec *muster.TaskSpec) { spec.Resources.Memory = 64 << 20 })
+	group := s.attempt(job)
+	first, _, _ := strings.Cut(s.read(group, "cgroup.procs"), "\n")
+	for range 2 {
+		s.worker.Kill()
+		s.launch()
+		if got := s.attempt(job); got != group {
+			t.Errorf("its group was %s, and is %s", group, got)
+		}
+		if got := s.read(group, "memory.max"); got != strconv.Itoa(64<<20) {
+			t.Errorf("its limit is %s", got)
+		}
+		if !slices.Contains(strings.Fields(s.read(group, "cgroup.procs")), first) {
+			t.Errorf("its first process was %s, and it has %q", first, s.read(group, "cgroup.procs"))
+		}
+		next := s.submit("next", `sleep 1000`, func(spec *muster.TaskSpec) { spec.Resources.Memory = 32 << 20 })
+		if got := s.read(s.attempt(next), "memory.max"); got != strconv.Itoa(32<<20) {
+			t.Errorf("the limit of a new task is %s", got)
+		}
+		s.cancel(next)
+		s.ends(next)
+	}
+	work, err := filepath.Glob(filepath.Join(s.data, "tasks", fmt.Sprintf("%d.*", job), "work"))
+	if err != nil || len(work) != 1 {
+		t.Fatalf("its folders are %v (%v)", work, err)
+	}
+	if err := os.WriteFile(filepath.Join(work[0], "stop"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if task := s.ends(job); task.State != muster.Succeeded {
+		t.Errorf("it ends as %s: %s", task.State, task.Message)
+	}
+	s.gone(group)
+}
