@@ -62,6 +62,7 @@ var rules = map[string]rule{
 	"runtimes": {ring: contract},
 
 	"connlimit": {ring: adapter},
+	"origin":    {ring: adapter},
 	"contents":  {ring: adapter, mine: []string{"blob", "cid", "store"}},
 	"kubo":      {ring: adapter, mine: []string{"blob", "store"}},
 
@@ -103,12 +104,12 @@ var rules = map[string]rule{
 	"agent/meter":       {ring: adapter, mine: []string{"agent/run", "agent/gpu", "series"}, third: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
 	"agent/guard":       {ring: adapter, mine: []string{"agent/run", "agent/gpu"}, third: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
 	"agent/save":        {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
-	"agent/transfer":    {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
+	"agent/transfer":    {ring: adapter, mine: []string{"agent/run", "origin"}, third: []string{"golang.org/x/"}},
 
 	"engine": {ring: shell, mine: []string{"sched", "sched/effect", "sched/event", "sched/explain", "flow", "store", "link", "notify"}},
 	"agent":  {ring: shell, mine: []string{"agent/run", "allow", "link", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"api":    {ring: shell, mine: []string{"auth", "cid", "connlimit", "sched/event", "sched/explain", "flow", "store", "blob", "tasklog", "link", "notify", "series", "api/wire"}, third: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
-	"client": {ring: shell, mine: []string{"sched/event", "sched/explain", "api/wire"}, third: []string{"golang.org/x/"}},
+	"client": {ring: shell, mine: []string{"sched/event", "sched/explain", "api/wire", "origin"}, third: []string{"golang.org/x/"}},
 
 	"serve":       {ring: wiring},
 	"work":        {ring: wiring},

@@ -60,9 +60,9 @@ type Engine struct {
 	start time.Time
 	ready chan struct{}
 
-	failed atomic.Pointer[error] // why nothing is decided now; nil while it is
-	began  atomic.Int64          // when the batch that is under way began, in nanoseconds since start; 0 for none
-	observers  []*observer // for the engine's goroutine only
+	failed     atomic.Pointer[error] // why nothing is decided now; nil while it is
+	began      atomic.Int64          // when the batch that is under way began, in nanoseconds since start; 0 for none
+	observers  []*observer           // for the engine's goroutine only
 	latest     latest
 	logTrouble trouble
 
