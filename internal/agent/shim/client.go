@@ -19,6 +19,7 @@ import (
 type Config struct {
 	Dir     string   // the worker's data dir: shim/ and logs/ lie in it
 	Command []string // what starts a shim, to which Main's arguments are added; nil: it is a part of this process
+	Helper  []string // what is netns.Helped, for a shim in this process; nil: without privileges its tasks have no allowlist
 	Build   string   // names this program's build; "" for the file that runs
 	Logs    run.Logs // of a shim in this process; nil for those of Dir
 	Log     *slog.Logger
