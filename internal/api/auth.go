@@ -10,6 +10,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -51,6 +52,13 @@ func (s *server) authenticated(next http.Handler) http.Handler {
 				s.refuse(w, r, err)
 				return
 			}
+			leave, err := s.bounds.enter(p.Role, g)
+			if err != nil {
+				s.refuse(w, r, err)
+				return
+			}
+			defer leave()
+			defer connlimit.Authenticated(r.Context())()
 			ctx, release := g.bind(context.WithValue(context.WithValue(r.Context(), principalKey, p), grantKey, g))
 			defer release()
 			r = r.WithContext(ctx)

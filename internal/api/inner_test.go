@@ -152,3 +152,41 @@ func TestGrantsEndWithTheirKeys(t *testing.T) {
 		}
 	})
 }
+
+// countedKeys is a store that counts lookups, and fails if it is told to.
+type countedKeys struct {
+	store.Keys
+	lookups int
+	err     error
+}
+
+func (k *countedKeys) KeyByHash(context.Context, string) (store.Key, error) {
+	k.lookups++
+	if k.err != nil {
+		return store.Key{}, k.err
+	}
+	return store.Key{}, muster.Errorf(muster.NotFound, "no such key")
+}
+
+// However often somebody asks whether the server is ready, the store is asked once a second.
+func TestReadinessCostsOneLookupASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &countedKeys{}
+		h := storeHealth{keys: k}
+		for second := range 3 {
+			for range 1_000 {
+				if err := h.check(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if k.lookups != second+1 {
+				t.Errorf("%d lookups in second %d", k.lookups, second+1)
+			}
+			time.Sleep(time.Second)
+		}
+		k.err = muster.Errorf(muster.Internal, "the disk is gone")
+		if err := h.check(t.Context()); err == nil {
+			t.Error("a store that fails is ready")
+		}
+	})
+}
