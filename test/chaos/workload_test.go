@@ -77,7 +77,8 @@ func makeWorkload(rng *rand.Rand, duration time.Duration) []item {
 // The parts of the scripts. A task appends lines to its effect file, KIND ATTEMPT NANOSECONDS DETAIL, each by
 // one write; that file is no part of Muster, and the order of its lines is that of what happened.
 const (
-	scriptBegin = `E=%[1]s/%[2]s.%[3]s.$MUSTER_INDEX
+	scriptBegin = `umask 0 # each attempt is another user
+E=%[1]s/%[2]s.%[3]s.$MUSTER_INDEX
 say() { echo "$1 $MUSTER_ATTEMPT $(date +%%s%%N) $2" >> "$E"; }
 nonce=$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')
 trap 'say term; exit 143' TERM
