@@ -188,6 +188,7 @@ func beginWith(tb testing.TB, mode, data string, o Options) *Cluster {
 		tb.Skip("real processes are not for -short")
 	}
 	leaveNothing(tb, filepath.Join(data, "worker"))
+	letPass(tb)
 	c := &Cluster{tb: tb, mode: mode, opts: o, Data: data, Addr: Port(tb)}
 	var err error
 	c.Client, err = client.New("http://"+c.Addr, AdminToken, client.Options{Patience: 30 * time.Second})
@@ -265,12 +266,20 @@ func Shared(tb testing.TB) string {
 	dir, err := os.MkdirTemp("", "muster-shared") //nolint:usetesting // a folder of the test lies in one that is closed to others
 	if err == nil {
 		tb.Cleanup(func() { _ = os.RemoveAll(dir) }) // what stays is in nobody's way
-		err = os.Chmod(dir, 0o777)                   //nolint:gosec // see above
+		err = os.Chmod(dir, 0o777)
 	}
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return dir
+}
+
+// letPass lets tasks come to the test's own folders, which lie in one that is closed to others.
+func letPass(tb testing.TB) {
+	tb.Helper()
+	if err := os.Chmod(filepath.Dir(tb.TempDir()), 0o711); err != nil { // tasks are other users than this one
+		tb.Fatal(err)
+	}
 }
 
 // open lets tasks write where flags say that they may.
@@ -280,7 +289,7 @@ func open(tb testing.TB, flags []string) {
 		if flag != "--allow-write" {
 			continue
 		}
-		if err := os.Chmod(flags[i+1], 0o777); err != nil { //nolint:gosec // they are other users than this one
+		if err := os.Chmod(flags[i+1], 0o777); err != nil { // they are other users than this one
 			tb.Fatal(err)
 		}
 	}
