@@ -62,6 +62,7 @@ type Engine struct {
 	observers  []*observer // for the engine's goroutine only
 	latest     latest
 	logTrouble trouble
+	trees      trees
 
 	mu       sync.Mutex
 	sessions map[muster.WorkerID]*session

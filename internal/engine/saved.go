@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
@@ -19,7 +20,7 @@ const maxTree = 64 << 20
 func (s *session) checkSaved(ctx context.Context, list []link.Saved) ([]link.Saved, error) {
 	var here []link.Saved
 	for _, c := range list {
-		err := s.engine.whole(ctx, c.SHA256)
+		err := s.engine.whole(ctx, c.Attempt.Task, c.SHA256)
 		if err == nil {
 			here = append(here, c)
 			continue
@@ -35,8 +36,13 @@ func (s *session) checkSaved(ctx context.Context, list []link.Saved) ([]link.Sav
 	return here, nil
 }
 
-// whole looks whether a tree is here with all its files.
-func (e *Engine) whole(ctx context.Context, sha256 string) error {
+// whole looks whether a tree is here with all its files. Those that the last tree of the
+// task has were looked up for it.
+func (e *Engine) whole(ctx context.Context, task muster.TaskID, sha256 string) error {
+	known := e.trees.of(task)
+	if known != nil && known.sha256 == sha256 {
+		return nil
+	}
 	r, err := e.cfg.Blobs.Open(ctx, sha256)
 	if err != nil {
 		return err
@@ -53,12 +59,23 @@ func (e *Engine) whole(ctx context.Context, sha256 string) error {
 	if err := json.Unmarshal(b, &tree); err != nil {
 		return muster.Errorf(muster.Invalid, "blob %s is no list of files: %w", sha256, err)
 	}
+	found := &wholeTree{sha256: sha256, files: make(map[[32]byte]struct{}, len(tree.Files)), looked: time.Now()}
+	if known != nil {
+		found.looked = known.looked
+	}
 	for i := range tree.Files {
-		if f := &tree.Files[i]; f.SHA256 != "" {
+		f := &tree.Files[i]
+		if f.SHA256 == "" {
+			continue
+		}
+		hash, ok := hashOf(f.SHA256)
+		if !ok || !known.has(hash) && !found.has(hash) {
 			if _, err := e.cfg.Blobs.Stat(ctx, f.SHA256); err != nil {
 				return err
 			}
 		}
+		found.files[hash] = struct{}{}
 	}
+	e.trees.put(task, found)
 	return nil
 }

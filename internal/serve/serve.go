@@ -77,7 +77,7 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 }
 
 func (s *Server) build(ctx context.Context) error {
-	logs, err := tasklog.OpenDir(filepath.Join(s.cfg.Data, "logs"))
+	logs, err := tasklog.OpenIndexedDir(filepath.Join(s.cfg.Data, "logs"))
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (s *Server) build(ctx context.Context) error {
 	s.http = &http.Server{
 		Handler: api.New(api.Config{
 			Engine: s.engine, Store: reader{s.store, s.engine}, Keys: s.store, Logs: logs, Blobs: blobs, Prove: s.prover.Prove, Events: events,
-			Parse: spec.ParseChecked, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Log: s.log, Version: s.cfg.Version,
+			Parse: spec.ParseChecked, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version,
 		}),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
