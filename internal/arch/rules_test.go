@@ -105,7 +105,7 @@ var rules = map[string]rule{
 	"agent/save":        {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
 	"agent/transfer":    {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
 
-	"engine": {ring: shell, mine: []string{"sched", "sched/effect", "sched/event", "sched/explain", "flow", "store", "link", "notify"}},
+	"engine": {ring: shell, mine: []string{"sched", "sched/effect", "sched/event", "sched/explain", "flow", "store", "link", "notify"}, third: []string{"golang.org/x/time"}},
 	"agent":  {ring: shell, mine: []string{"agent/run", "allow", "link", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"api":    {ring: shell, mine: []string{"auth", "cid", "sched/event", "sched/explain", "flow", "store", "blob", "tasklog", "link", "notify", "series", "api/wire"}, third: []string{"github.com/danielgtaylor/huma/v2"}},
 	"client": {ring: shell, mine: []string{"sched/event", "sched/explain", "api/wire"}, third: []string{"golang.org/x/"}},

@@ -183,12 +183,29 @@ func begin(tb testing.TB, mode, data string) *Cluster {
 // after Server.Kill.
 func (c *Cluster) StartServer() {
 	c.tb.Helper()
-	c.Server = start(c.tb, Program(c.tb), c.mode, []string{"MUSTER_ADMIN_TOKEN=" + AdminToken, "MUSTER_JOIN_TOKEN=" + JoinToken},
-		c.mode, "--listen", c.Addr, "--data", c.Data, "--heartbeat", "1s", "-o", "json")
+	c.LaunchServer()
 	c.Await("the server answers", time.Minute, func() error {
 		_, err := c.Client.Whoami(c.tb.Context())
 		return err
 	})
+}
+
+// LaunchServer starts the server with more flags and does not wait for it.
+func (c *Cluster) LaunchServer(flags ...string) {
+	c.tb.Helper()
+	args := append([]string{c.mode, "--listen", c.Addr, "--data", c.Data, "--heartbeat", "1s", "-o", "json"}, flags...)
+	c.Server = start(c.tb, Program(c.tb), c.mode, []string{"MUSTER_ADMIN_TOKEN=" + AdminToken, "MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
+}
+
+// Exit waits until the process has ended and returns its exit code, -1 after a signal.
+func (p *Proc) Exit(limit time.Duration) int {
+	p.tb.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(limit):
+		p.tb.Fatalf("%s has not ended after %v", p.name, limit)
+	}
+	return p.cmd.ProcessState.ExitCode()
 }
 
 // StartWorker starts a worker with its data in dir and waits until it is connected.
