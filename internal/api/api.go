@@ -25,13 +25,16 @@ type Config struct {
 	Keys   store.Keys
 	Logs   tasklog.Logs
 	Blobs  blob.Store
+	Grants store.Grants
+	Reach  Reach
 	Prove  func(context.Context, store.Content) (bool, error) // whether a file has the identifier that is told; NotFound if it is not there
 	Events *notify.Bus
 	// Parse reads a job spec, YAML or JSON, and checks it, by check, too, which may change it; name stands in messages.
 	Parse      func(data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error)
 	Kinds      Kinds
-	LinkSocket http.Handler // at link.PathSocket; it asks LinkedWorker who connects
-	LinkPoll   http.Handler // at link.PathPoll, the same
+	LinkSocket http.Handler    // at link.PathSocket; it asks LinkedWorker who connects
+	LinkPoll   http.Handler    // at link.PathPoll, the same
+	Heartbeat  muster.Duration // how often workers renew their leases: no spec may ask for a shorter one
 	Log        *slog.Logger
 	Version    string // of this build
 }
@@ -42,6 +45,8 @@ type server struct {
 	handler  http.Handler
 	keyring  *keyring
 	projects *projects
+	checker  *blob.Checker
+	granter  *granter
 	api      huma.API
 }
 
@@ -55,6 +60,8 @@ func newServer(cfg Config) *server {
 		Config:   cfg,
 		keyring:  newKeyring(cfg.Keys),
 		projects: newProjects(cfg.Store),
+		checker:  blob.NewChecker(cfg.Blobs, cfg.Log),
+		granter:  &granter{store: cfg.Grants},
 		api:      huma.NewAPI(humaConfig(cfg.Version), router{humago.NewAdapter(mux, "")}),
 	}
 	s.api.UseMiddleware(refusalStatus)

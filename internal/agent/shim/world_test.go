@@ -200,7 +200,7 @@ func needShims(t *testing.T) {
 // openClient opens a client that is closed at the end, with the shims that it has.
 func openClient(t *testing.T, dir string, m mode, tune ...func(*Config)) *Client {
 	t.Helper()
-	cfg := Config{Dir: dir, Command: m.command, Build: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	cfg := Config{Dir: dir, Command: m.command, Helper: []string{os.Args[0], HelpedCommand}, Build: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	for _, f := range tune {
 		f(&cfg)
 	}

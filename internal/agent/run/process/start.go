@@ -75,7 +75,7 @@ func (a *Attempt) adopt(context.Context) error {
 		return run.Failf(muster.WorkerInternal, "the task's process cannot be taken up again: %w", err)
 	}
 	a.log.proc = a.proc
-	a.checkpoint, err = a.e.checkpoints.take(a.Task.Attempt.Task)
+	a.checkpoint, err = a.e.checkpoints.take(checkpointName(a.Task))
 	if err != nil {
 		a.e.env.Log.Warn("the checkpoint folder of a task is gone", slog.String("attempt", a.Task.Attempt.String()), slog.Any("error", err))
 	}
