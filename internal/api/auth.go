@@ -172,15 +172,15 @@ func (k *keyring) drop(id string, why error) {
 	}
 }
 
-// revoke deletes a key for good, and ends what it opened. name is for those who are told.
-func (k *keyring) revoke(ctx context.Context, id, name string) error {
-	err := k.keys.DeleteKey(ctx, id)
+// revoke deletes a key for good, and ends what it opened.
+func (k *keyring) revoke(ctx context.Context, key store.Key) error {
+	err := k.keys.DeleteKey(ctx, key.ID)
 	k.mu.Lock()
 	k.epoch++
 	clear(k.found)
 	k.mu.Unlock()
 	if err == nil || muster.CodeOf(err) == muster.NotFound {
-		k.drop(id, errRevoked(name))
+		k.drop(key.ID, errRevoked(key))
 	}
 	return err
 }

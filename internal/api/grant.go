@@ -83,8 +83,12 @@ func isLink(path string) bool {
 	return path == link.PathSocket || strings.HasPrefix(path, link.PathSocket+"/")
 }
 
-func errRevoked(name string) error {
-	return muster.Errorf(muster.Unauthenticated, "the API key %q was revoked", name)
+// errRevoked says it to a worker as the store says it later: a worker whose key is merely unknown joins again.
+func errRevoked(key store.Key) error {
+	if key.Worker != "" {
+		return muster.Errorf(muster.Forbidden, "the key of worker %s was revoked by an administrator", key.Worker)
+	}
+	return muster.Errorf(muster.Unauthenticated, "the API key %q was revoked", key.Name)
 }
 
 func errExpired(key store.Key) error {

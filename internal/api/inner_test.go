@@ -102,7 +102,7 @@ func TestRevocationOvertakesLookup(t *testing.T) {
 		}
 	})
 	<-slow.asked
-	if err := k.revoke(t.Context(), "k1", "ci"); err != nil {
+	if err := k.revoke(t.Context(), store.Key{ID: "k1", Name: "ci"}); err != nil {
 		t.Fatal(err)
 	}
 	close(slow.revoked)
@@ -128,7 +128,7 @@ func TestGrantsEndWithTheirKeys(t *testing.T) {
 			end  func(*keyring)
 			want string
 		}{
-			"revoked": {func(k *keyring) { _ = k.revoke(t.Context(), "k1", "ci") }, "was revoked"},
+			"revoked": {func(k *keyring) { _ = k.revoke(t.Context(), store.Key{ID: "k1", Name: "ci"}) }, "was revoked"},
 			"expired": {func(*keyring) { time.Sleep(time.Hour) }, "ended at"},
 		} {
 			k := newKeyring(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer), ExpiresAt: muster.TimeOf(time.Now()).Add(muster.Duration(time.Hour))}})
