@@ -141,7 +141,7 @@ func (s *Server) build(ctx context.Context) error {
 	s.poll = polllink.NewServer(api.LinkedWorker, accept)
 	s.http = &http.Server{
 		Handler: api.New(api.Config{
-			Engine: s.engine, Store: reader{s.store, s.engine}, Keys: s.store, Logs: s.logs, Blobs: blobs, Grants: s.store, Reach: s.engine, Prove: s.prover.Prove, Events: events,
+			Engine: s.engine, Store: reader{s.store, s.engine}, Keys: s.store, Logs: s.logs, Blobs: blobs, Grants: s.store, Late: s.store, Reach: s.engine, Prove: s.prover.Prove, Events: events,
 			Parse: spec.ParseChecked, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Log: s.log, Version: s.cfg.Version,
 		}),
 		ReadHeaderTimeout: 10 * time.Second,
