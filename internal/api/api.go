@@ -33,8 +33,9 @@ type Config struct {
 	// Parse reads a job spec, YAML or JSON, and checks it, by check, too, which may change it; name stands in messages.
 	Parse      func(data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error)
 	Kinds      Kinds
-	LinkSocket http.Handler // at link.PathSocket; it asks LinkedWorker who connects
-	LinkPoll   http.Handler // at link.PathPoll, the same
+	LinkSocket http.Handler    // at link.PathSocket; it asks LinkedWorker who connects
+	LinkPoll   http.Handler    // at link.PathPoll, the same
+	Heartbeat  muster.Duration // how often workers renew their leases: no spec may ask for a shorter one
 	Log        *slog.Logger
 	Version    string // of this build
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"mime"
 	"reflect"
 	"slices"
@@ -53,7 +54,7 @@ func (s *server) spec(ctx context.Context, in SpecInput) (*muster.Spec, error) {
 	specs, err := s.Parse(in.RawBody, "the request", func(spec *muster.Spec) []muster.FieldError {
 		wrong, err := s.Kinds.Admit(spec, func() ([]muster.Worker, error) { return s.Engine.Workers(ctx) })
 		failed = errors.Join(failed, err)
-		return wrong
+		return append(wrong, s.shortGraces(spec)...)
 	})
 	if err = cmp.Or(failed, err); err != nil {
 		return nil, err
@@ -71,6 +72,21 @@ func (s *server) spec(ctx context.Context, in SpecInput) (*muster.Spec, error) {
 		return nil, err
 	}
 	return spec, s.checkFiles(ctx, spec)
+}
+
+// shortGraces refuses what would end tasks whose worker is there: it shows that it is
+// only once in a heartbeat.
+func (s *server) shortGraces(spec *muster.Spec) (wrong []muster.FieldError) {
+	for i := range spec.Tasks {
+		if d := spec.Tasks[i].Disconnect.Grace; d > 0 && d < s.Heartbeat {
+			wrong = append(wrong, muster.FieldError{
+				Path:    "tasks[" + strconv.Itoa(i) + "].disconnect.grace",
+				Message: fmt.Sprintf("%s is shorter than the server's heartbeat interval of %s, so a worker that is connected could miss it", d, s.Heartbeat),
+				Hint:    "write at least " + s.Heartbeat.String() + ", or start the server with a shorter --heartbeat",
+			})
+		}
+	}
+	return wrong
 }
 
 func specType(t string) bool {

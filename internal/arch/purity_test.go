@@ -62,7 +62,7 @@ func TestImpurities(t *testing.T) {
 		`import "time"; var now = time.Now`:                                                         "[time.Now]",
 		`import clock "time"; func f() { clock.Sleep(1) }`:                                          "[time.Sleep]",
 		`import . "time"; func f() { Sleep(1) }`:                                                    "[package time without its name]",
-		`func f() { go f() }`: "[a goroutine]",
+		`func f() { go f() }`:                                                                       "[a goroutine]",
 	} {
 		f, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x; "+src, parser.SkipObjectResolution)
 		if err != nil {

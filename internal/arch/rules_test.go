@@ -84,10 +84,11 @@ var rules = map[string]rule{
 	"agent/gpu/tool":    {ring: adapter, third: []string{"golang.org/x/"}},
 	"agent/gpu/xid":     {ring: adapter, third: []string{"golang.org/x/"}},
 	"agent/devices":     {ring: adapter, mine: []string{"agent/run", "agent/gpu"}, third: []string{"golang.org/x/"}},
-	"agent/limit":       {ring: adapter, mine: []string{"agent/run", "agent/limit/cgroup", "agent/limit/landlock", "agent/limit/netns"}, third: []string{"golang.org/x/"}},
+	"agent/limit":       {ring: adapter, mine: []string{"agent/run", "agent/limit/cgroup", "agent/limit/landlock", "agent/limit/netns", "agent/limit/view"}, third: []string{"golang.org/x/"}},
 
 	"agent/limit/cgroup":   {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
 	"agent/limit/landlock": {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
+	"agent/limit/view":     {ring: adapter, mine: []string{"agent/run", "agent/limit/netns"}, third: []string{"golang.org/x/"}},
 	"agent/limit/netns":    {ring: adapter, mine: []string{"agent/run", "agent/shim/fault"}, third: []string{"golang.org/x/"}},
 
 	"agent/shim":        {ring: adapter, mine: []string{"agent/run", "agent/limit", "agent/limit/netns", "agent/shim/fault", "agent/shim/gate", "agent/shim/kin", "agent/shim/output", "agent/shim/vessel", "agent/shim/wire", "tasklog"}, third: []string{"golang.org/x/"}},

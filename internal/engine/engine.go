@@ -66,6 +66,7 @@ type Engine struct {
 	observers  []*observer // for the engine's goroutine only
 	latest     latest
 	logTrouble trouble
+	saved      checkpoints
 
 	mu       sync.Mutex
 	sessions map[muster.WorkerID]*session

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
@@ -14,7 +15,7 @@ import (
 func (s *session) checkSaved(ctx context.Context, list []link.Saved) ([]link.Saved, error) {
 	var here []link.Saved
 	for _, c := range list {
-		err := s.whole(ctx, c.Attempt.Task.Job, c.SHA256)
+		err := s.whole(ctx, c.Attempt.Task, c.SHA256)
 		if err == nil {
 			here = append(here, c)
 			continue
@@ -30,25 +31,41 @@ func (s *session) checkSaved(ctx context.Context, list []link.Saved) ([]link.Sav
 	return here, nil
 }
 
-// whole looks whether a tree is here with all its files, and whether the worker may name them for a job.
-func (s *session) whole(ctx context.Context, job muster.JobID, sha256 string) error {
-	files, err := s.engine.trees.of(ctx, sha256)
+// whole looks whether a tree is here with all its files, and whether the worker may name them for the task's job.
+// Files of the task's last tree were looked up for that.
+func (s *session) whole(ctx context.Context, task muster.TaskID, sha256 string) error {
+	e := s.engine
+	known := e.saved.of(task)
+	if known != nil && known.sha256 == sha256 {
+		return nil
+	}
+	files, err := e.trees.of(ctx, sha256)
 	if err != nil {
 		return err
 	}
-	names := make([]string, 0, len(files)+1)
-	names = append(names, sha256)
+	found := &wholeTree{sha256: sha256, files: make(map[[32]byte]struct{}, len(files)), looked: time.Now()}
+	if known != nil {
+		found.looked = known.looked
+	}
+	names := []string{sha256}
 	for i := range files {
-		names = append(names, files[i].SHA256)
+		hash, ok := hashOf(files[i].SHA256)
+		if !ok || !known.has(hash) && !found.has(hash) {
+			names = append(names, files[i].SHA256)
+		}
+		found.files[hash] = struct{}{}
 	}
 	for _, name := range names {
-		if _, err := s.engine.cfg.Blobs.Stat(ctx, name); err != nil {
+		if _, err := e.cfg.Blobs.Stat(ctx, name); err != nil {
 			return err
 		}
 	}
-	foreign, err := s.foreign(ctx, job, names)
+	foreign, err := s.foreign(ctx, task.Job, names)
 	if err == nil && len(foreign) > 0 {
 		err = muster.Errorf(muster.Forbidden, "blob %s was not uploaded by this worker", foreign[0])
+	}
+	if err == nil {
+		e.saved.put(task, found)
 	}
 	return err
 }

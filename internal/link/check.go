@@ -13,9 +13,9 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// outcomes are those that a Report may have.
+// outcomes are those that a Report may have. Rejected has a word of its own.
 var outcomes = []muster.Outcome{
-	muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled, muster.AttemptRejected, muster.AttemptLost,
+	muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled, muster.AttemptLost,
 }
 
 // goodbyes are the codes that a Goodbye may have.

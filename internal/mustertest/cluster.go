@@ -232,8 +232,36 @@ func (c *Cluster) StartWorkerOf(program, name, dir string, flags ...string) *Pro
 func (c *Cluster) LaunchWorkerOf(program, name, dir string, flags ...string) *Proc {
 	c.tb.Helper()
 	leaveNothing(c.tb, dir)
+	open(c.tb, flags)
 	args := append([]string{"worker", "--server", "http://" + c.Addr, "--name", name, "--data", dir}, flags...)
 	return start(c.tb, program, name, []string{"MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
+}
+
+// Shared makes a folder that tasks come to, and may change if their worker lets them: they are other users than this one.
+func Shared(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "muster-shared") //nolint:usetesting // a folder of the test lies in one that is closed to others
+	if err == nil {
+		tb.Cleanup(func() { _ = os.RemoveAll(dir) }) // what stays is in nobody's way
+		err = os.Chmod(dir, 0o777)                   //nolint:gosec // see above
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return dir
+}
+
+// open lets tasks write where flags say that they may.
+func open(tb testing.TB, flags []string) {
+	tb.Helper()
+	for i, flag := range flags {
+		if flag != "--allow-write" {
+			continue
+		}
+		if err := os.Chmod(flags[i+1], 0o777); err != nil { //nolint:gosec // they are other users than this one
+			tb.Fatal(err)
+		}
+	}
 }
 
 // State waits until a worker is in a state.

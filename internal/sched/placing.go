@@ -109,7 +109,7 @@ func (s *State) hold(t *model.Task, w *model.Worker) {
 	t.Group.Job.Project.Holds.Grant(t.Row.Grant, &w.Row.Resources, 1)
 	t.Shape = s.shapeOf(t.Group)
 	t.Shape.Held++
-	t.Worker, t.At, t.Accepted = w, len(w.Held), false
+	t.Worker, t.At, t.Accepted, t.Renewed = w, len(w.Held), false, 0
 	w.Held = append(w.Held, t)
 }
 

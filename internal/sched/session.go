@@ -55,7 +55,7 @@ func (s *State) join(now muster.Time, ev event.Joined) error {
 	for _, t := range w.Tasks() {
 		switch _, has := held[t.Attempt()]; {
 		case !has:
-			s.miss(now, t)
+			s.miss(now, t, muster.WorkerRestarted)
 		case t.Row.State == muster.Cancelling || t.Room != muster.NoReason:
 			t.Accepted = true
 			s.stop(now, t)
@@ -153,7 +153,7 @@ func (s *State) offered(now muster.Time, ev event.Offered) error {
 // review derives the worker's state after anything that it depends on changed, and
 // reports whether the state did.
 func (s *State) review(now muster.Time, w *model.Worker) bool {
-	state, closed := muster.WorkerActive, ""
+	state, closed := muster.WorkerActive, w.Health.Closed(now)
 	switch {
 	case w.Gone:
 		state, closed = muster.WorkerGone, "has left"
@@ -165,8 +165,6 @@ func (s *State) review(now muster.Time, w *model.Worker) bool {
 		state, closed = muster.WorkerPaused, "is paused"
 	case w.Constrained != "":
 		closed = "takes no tasks now: " + w.Constrained
-	default:
-		closed = w.Health.Closed(now)
 	}
 	w.Book.Opens = state == muster.WorkerActive && closed != ""
 	if closed != w.Book.Closed {
@@ -300,12 +298,20 @@ func (s *State) renew(now muster.Time, ev event.Renewed) error {
 	}
 	s.hear(now, w)
 	w.Load = ev.Load
-	held := set(ev.Held)
+	w.Renewals++
+	found := 0
+	for _, a := range ev.Held {
+		if t, err := s.current(w.Row.ID, a); err == nil && t.Renewed != w.Renewals {
+			t.Renewed, t.Accepted = w.Renewals, true
+			found++
+		}
+	}
+	if found == len(w.Held) && found == len(ev.Held) {
+		return nil // all is as it should be, as nearly always
+	}
 	for _, t := range w.Tasks() {
-		if _, has := held[t.Attempt()]; has {
-			t.Accepted = true
-		} else if max(t.Row.AssignedAt, w.Joined).Add(s.cfg.Settle) < now {
-			s.miss(now, t)
+		if t.Renewed != w.Renewals && max(t.Row.AssignedAt, w.Joined).Add(s.cfg.Settle) < now {
+			s.miss(now, t, muster.WorkerLost)
 		}
 	}
 	_, stop := s.Keep(w.Row.ID, ev.Held)

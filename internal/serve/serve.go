@@ -107,7 +107,7 @@ func (s *Server) openStore(ctx context.Context) error {
 
 func (s *Server) build(ctx context.Context) error {
 	var err error
-	if s.logs, err = tasklog.OpenDir(filepath.Join(s.cfg.Data, "logs")); err != nil {
+	if s.logs, err = tasklog.OpenIndexedDir(filepath.Join(s.cfg.Data, "logs")); err != nil {
 		return err
 	}
 	if err := s.openStore(ctx); err != nil {
@@ -142,7 +142,7 @@ func (s *Server) build(ctx context.Context) error {
 	s.http = &http.Server{
 		Handler: api.New(api.Config{
 			Engine: s.engine, Store: reader{s.store, s.engine}, Keys: s.store, Logs: s.logs, Blobs: blobs, Grants: s.store, Late: s.store, Reach: s.engine, Prove: s.prover.Prove, Events: events,
-			Parse: spec.ParseChecked, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Log: s.log, Version: s.cfg.Version,
+			Parse: spec.ParseChecked, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version,
 		}),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,

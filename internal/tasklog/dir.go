@@ -20,7 +20,8 @@ import (
 // Append: an attempt without output has none. Several Dirs, also of several processes, may
 // use a folder as long as each log is appended to by one of them at a time.
 type Dir struct {
-	root string
+	root    string
+	indexed bool // see OpenIndexedDir
 
 	mu   sync.Mutex
 	logs map[muster.AttemptID]*log // those in use, and those in idle
@@ -44,6 +45,7 @@ type log struct {
 	size   int64    // while file is open
 	synced bool     // nothing was appended since the file was opened and synced
 	grown  chan struct{}
+	index  *indexer // of what was appended; nil if that is not all
 }
 
 // OpenDir uses the folder at path and makes it if needed.
@@ -120,7 +122,7 @@ func (l *log) close() error {
 		return nil
 	}
 	err := l.file.Close()
-	l.file = nil
+	l.file, l.index = nil, nil
 	return err
 }
 
@@ -157,6 +159,7 @@ func (d *Dir) Append(_ context.Context, a muster.AttemptID, offset int64, data [
 	}
 	n, err := l.file.WriteAt(data[old:], l.size)
 	if n > 0 {
+		d.track(l, l.size, data[old:old+int64(n)])
 		l.size += int64(n)
 		l.synced = false
 		if l.grown != nil {
@@ -336,6 +339,11 @@ func (d *Dir) RemoveAttempt(_ context.Context, a muster.AttemptID) error {
 	path := d.path(a)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return failed("remove", a, err)
+	}
+	if d.indexed {
+		if err := os.Remove(indexPath(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return failed("remove", a, err)
+		}
 	}
 	d.folders.Lock()
 	defer d.folders.Unlock()

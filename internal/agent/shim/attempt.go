@@ -79,7 +79,7 @@ func (s *server) begin(st *run.Start) (*attempt, error) {
 	s.attempts[st.Attempt] = a
 	s.mu.Unlock()
 	err := fault.Catch(a.start)
-	if _, ok := errors.AsType[*fault.Panic](err); ok {
+	if _, ok := errors.AsType[*fault.PanicError](err); ok {
 		a.fail("it started the task", err)
 		a.discard()
 		err = &run.TaskError{Reason: a.failed.Reason, Message: a.failed.Message, Err: err}

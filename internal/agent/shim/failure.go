@@ -83,7 +83,7 @@ func (a *attempt) discard() {
 // logPanic logs a panic with its stack.
 func logPanic(log *slog.Logger, err error, about ...any) {
 	stack := ""
-	if p, ok := errors.AsType[*fault.Panic](err); ok {
+	if p, ok := errors.AsType[*fault.PanicError](err); ok {
 		stack = string(p.Stack)
 	}
 	log.Error("panic", append(about, slog.Any("error", err), slog.String("stack", stack))...)

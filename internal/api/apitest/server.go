@@ -75,7 +75,7 @@ func (s *Server) Start(tb testing.TB) {
 	var err error
 	s.Store, err = sqlite.Open(ctx, filepath.Join(s.dir, "muster.db"), sqlite.Options{})
 	must(tb, err)
-	s.Logs, err = tasklog.OpenDir(filepath.Join(s.dir, "logs"))
+	s.Logs, err = tasklog.OpenIndexedDir(filepath.Join(s.dir, "logs"))
 	must(tb, err)
 	s.Blobs, err = blob.OpenDir(filepath.Join(s.dir, "blobs"))
 	must(tb, err)
@@ -95,7 +95,7 @@ func (s *Server) Start(tb testing.TB) {
 	})
 	handler := api.New(api.Config{
 		Engine: s.Engine, Store: s.Store, Keys: s.Store, Logs: s.Logs, Blobs: s.Blobs, Grants: s.Store, Late: s.Store, Reach: s.Engine, Prove: prover.Prove, Events: events, Parse: spec.ParseChecked, Kinds: catalog.New(log),
-		LinkSocket: who, LinkPoll: who, Log: log, Version: "v0.0.0-test",
+		LinkSocket: who, LinkPoll: who, Heartbeat: muster.Duration(time.Second), Log: log, Version: "v0.0.0-test",
 	})
 	if s.front != nil {
 		handler = s.front(handler)

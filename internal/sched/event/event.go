@@ -146,7 +146,8 @@ type Saved struct {
 }
 
 // Finished ends an attempt; it implies Accepted, and Started if the report says
-// so. A report of an attempt that is not the task's current one is a Conflict,
+// so. The report is one that package link lets pass. With the outcome lost a worker hands the attempt back, as it
+// does when it is shut down. A report of an attempt that is not the task's current one is a Conflict,
 // and kept in Rows.Late.
 type Finished struct {
 	Worker muster.WorkerID

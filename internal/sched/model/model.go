@@ -106,6 +106,7 @@ type Task struct {
 	Shape    *queue.Shape
 	At       int           // position in Worker.Held
 	Accepted bool          // the worker said so
+	Renewed  uint64        // the last of Worker.Renewals that listed it
 	StopBy   muster.Time   // when it is given up if it does not end
 	Room     muster.Reason // why it was told to make room, though nobody cancelled it; or NoReason
 
@@ -166,6 +167,7 @@ type Worker struct {
 	Used        map[muster.AttemptID]struct{} // attempts that are not current of which it has something left: no new one may get their numbers
 	Seen        muster.Time                   // last sign of life
 	Joined      muster.Time                   // start of the session
+	Renewals    uint64                        // heartbeats so far
 	Load        *muster.Load
 	Health      health.Record
 	Avoided     bool // as was said last: Health closes it

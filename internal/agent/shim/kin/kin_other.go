@@ -41,6 +41,9 @@ func (*Kin) Ended(p run.Pid, _ time.Duration, _ bool) int {
 // was given its number.
 func KillLeftover(run.Pid) error { return nil }
 
+// KillLeftovers does nothing, either.
+func KillLeftovers([]run.Pid) error { return nil }
+
 // BootID names this life of the machine; nothing does that here.
 func BootID() string { return "" }
 

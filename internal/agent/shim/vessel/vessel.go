@@ -155,9 +155,9 @@ func (v *Vessel) Wait() kin.Ended {
 	}
 }
 
-// failed returns the *fault.Panic of a goroutine of the vessel, nil if there was none.
-func (v *Vessel) failed() *fault.Panic {
-	if p, ok := errors.AsType[*fault.Panic](context.Cause(v.ctx)); ok {
+// failed returns the *fault.PanicError of a goroutine of the vessel, nil if there was none.
+func (v *Vessel) failed() *fault.PanicError {
+	if p, ok := errors.AsType[*fault.PanicError](context.Cause(v.ctx)); ok {
 		return p
 	}
 	return nil
@@ -192,7 +192,7 @@ func (v *Vessel) stand(src *source) (end turn) {
 	var wg sync.WaitGroup
 	caught := func(f func() error) error {
 		err := fault.Catch(f)
-		if _, ok := errors.AsType[*fault.Panic](err); ok {
+		if _, ok := errors.AsType[*fault.PanicError](err); ok {
 			v.done(err)
 		}
 		return err
