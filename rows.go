@@ -7,7 +7,7 @@ type Rows struct {
 	Groups   []Group
 	Tasks    []Task
 	Attempts []Attempt // ended attempts of tasks that go on
-	Late     []Report  // results of attempts that were given up before; kept for diagnosis only
+	Late     []LateReport // kept for diagnosis only, and only those of attempts that were given to their worker
 	Workers  []Worker
 	Gone     []WorkerID // workers removed for good
 	NextJob  JobID      // the number that the next job gets, if it skips some; else 0

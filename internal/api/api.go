@@ -27,6 +27,7 @@ type Config struct {
 	Logs   tasklog.Logs
 	Blobs  blob.Store
 	Grants store.Grants
+	Late   store.LateReports
 	Reach  Reach
 	Prove  func(context.Context, store.Content) (bool, error) // whether a file has the identifier that is told; NotFound if it is not there
 	Events *notify.Bus

@@ -107,7 +107,7 @@ func (s *State) finish(now muster.Time, ev event.Finished) error {
 	t, err := s.current(ev.Worker, r.Attempt)
 	if err != nil {
 		if s.plausible(r.Attempt) {
-			s.out.late = append(s.out.late, *r)
+			s.out.late = append(s.out.late, muster.LateReport{Report: *r, Worker: ev.Worker, At: now})
 		}
 		return err
 	}
@@ -124,8 +124,8 @@ func (s *State) finish(now muster.Time, ev event.Finished) error {
 	return nil
 }
 
-// plausible reports whether the attempt may have been, so that no stranger fills
-// the store with reports of what never was.
+// plausible reports whether the attempt may have been. Whether it was is known to the store, which keeps its report only
+// then: of ended jobs nothing is here.
 func (s *State) plausible(a muster.AttemptID) bool {
 	if a.Task.Job < 1 || a.Task.Job >= s.next || a.Task.Num < 0 || a.Task.Num >= muster.MaxArray || a.N < 1 {
 		return false

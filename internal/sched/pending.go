@@ -17,7 +17,7 @@ type pending struct {
 	tasks    []*model.Task
 	workers  []*model.Worker
 	attempts []muster.Attempt
-	late     []muster.Report
+	late     []muster.LateReport
 	gone     []muster.WorkerID
 	next     muster.JobID // 0 unless numbers were skipped
 	sends    []effect.Send

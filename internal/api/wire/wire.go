@@ -44,6 +44,11 @@ type Attempts struct {
 	Attempts []muster.Attempt `json:"attempts" nullable:"false"`
 }
 
+// Late are the late reports of a job.
+type Late struct {
+	Late []muster.LateReport `json:"late" nullable:"false"`
+}
+
 // Series is what an attempt used over time.
 type Series struct {
 	Task    muster.TaskID    `json:"task"`

@@ -40,6 +40,9 @@ func (s *Store) changeTo(ctx context.Context, next muster.JobID, f func(*conn) e
 	if s.writer == nil {
 		return errClosed()
 	}
+	if err := s.unstick(ctx); err != nil {
+		return err
+	}
 	err := s.writer.within(ctx, forWriting, func() error {
 		if err := f(s.writer); err != nil {
 			return err
@@ -51,6 +54,20 @@ func (s *Store) changeTo(ctx context.Context, next muster.JobID, f func(*conn) e
 		return s.explain(ctx, "write", err)
 	}
 	s.repeat()
+	return nil
+}
+
+// unstick replaces the writer's connection if it is of no more use. The caller holds s.writing.
+func (s *Store) unstick(ctx context.Context) error {
+	if !s.writer.stuck {
+		return nil
+	}
+	_ = s.writer.close() // undoes what could not be undone
+	fresh, err := openConn(ctx, s.path, writerPragmas)
+	if err != nil {
+		return s.explain(ctx, "open", err)
+	}
+	s.writer = fresh
 	return nil
 }
 
@@ -213,10 +230,38 @@ func (s *Store) writeTask(t *muster.Task) error {
 	}
 }
 
-func (c *conn) putLate(r *muster.Report) error {
-	return c.exec("REPLACE INTO late_report (task, n, report) VALUES (?, ?, ?)", func(p *params) {
+// putLate keeps a late report if its attempt was given to its worker, and its job does not have many of them.
+func (c *conn) putLate(r *muster.LateReport) error {
+	const sql = `INSERT INTO late_report (task, n, report, worker, at) SELECT ?1, ?2, ?3, ?4, ?5
+		WHERE (EXISTS (SELECT 1 FROM attempt WHERE task = ?1 AND n = ?2 AND worker = ?4) OR EXISTS (SELECT 1 FROM task WHERE id = ?1 AND attempt = ?2 AND worker = ?4))
+		AND (SELECT count(*) FROM late_report WHERE task BETWEEN ?6 AND ?7) < ?8
+		ON CONFLICT DO UPDATE SET report = excluded.report, at = excluded.at`
+	return c.exec(sql, func(p *params) {
+		job := r.Attempt.Task.Job
 		p.int(packTask(r.Attempt.Task))
 		p.int(int64(r.Attempt.N))
-		p.json(r, false)
+		p.json(&r.Report, false)
+		p.text(string(r.Worker))
+		p.int(int64(r.At))
+		p.int(packTask(muster.TaskID{Job: job}))
+		p.int(packTask(muster.TaskID{Job: job + 1}) - 1)
+		p.int(store.MaxLate)
 	})
+}
+
+// Late implements store.LateReports.
+func (s *Store) Late(ctx context.Context, job muster.JobID) (list []muster.LateReport, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		return c.query("SELECT report, worker, at FROM late_report WHERE task BETWEEN ? AND ? ORDER BY task, n", func(p *params) {
+			p.int(packTask(muster.TaskID{Job: job}))
+			p.int(packTask(muster.TaskID{Job: job + 1}) - 1)
+		}, func(cols *columns) bool {
+			var r muster.LateReport
+			cols.json(&r.Report)
+			r.Worker, r.At = muster.WorkerID(cols.text()), cols.time()
+			list = append(list, r)
+			return true
+		})
+	})
+	return list, err
 }

@@ -15,6 +15,9 @@ func (s *Store) readAsWriter(ctx context.Context, f func(*conn) error) error {
 	if s.writer == nil {
 		return errClosed()
 	}
+	if err := s.unstick(ctx); err != nil {
+		return err
+	}
 	if err := s.writer.within(ctx, forReading, func() error { return f(s.writer) }); err != nil {
 		return s.explain(ctx, "read", err)
 	}

@@ -163,7 +163,13 @@ func (s *Store) read(ctx context.Context, f func(*conn) error) error {
 		return muster.Errorf(muster.Unavailable, "waiting to read the database: %w", context.Cause(ctx))
 	case c = <-s.readers:
 	}
-	defer func() { s.readers <- c }()
+	defer func() {
+		if c != nil && c.stuck {
+			_ = c.close() // the error that matters was returned
+			c = nil
+		}
+		s.readers <- c
+	}()
 	if c == nil {
 		opened, err := openConn(ctx, s.path, readerPragmas)
 		if err != nil {

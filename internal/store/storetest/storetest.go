@@ -19,6 +19,7 @@ type Store interface {
 	store.Pins
 	store.Proofs
 	store.Grants
+	store.LateReports
 	Close() error
 }
 
@@ -44,6 +45,7 @@ func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 		{"Keys", "API keys are found by hash, replaced by id, and NotFound once deleted; Forbidden if they were those of workers.", keys},
 		{"Contents", "Files are found by their CID in each job that has them, and pinned once.", contents},
 		{"Grants", "A blob is granted to those who uploaded it and to the projects of jobs that made it, and to nobody else.", grants},
+		{"Late", "Late reports are kept for attempts that were given to their worker, a hundred for a job.", late},
 		{"TasksModel", "Every task is listed exactly once, whatever rows, states, spans and page size; cursors end.", tasksModel},
 		{"Million", "A job of a million tasks without rows is listed as any other, up to its end.", million},
 		{"JobsModel", "Jobs are listed newest first, exactly those that match; cursors end.", jobsModel},

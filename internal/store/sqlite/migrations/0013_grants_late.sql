@@ -15,3 +15,8 @@ INSERT OR IGNORE INTO blob_grant
   SELECT f.value ->> 'sha256', 'p:' || job.project, f.value ->> 'size'
   FROM attempt JOIN job ON job.id = attempt.task >> 24, json_each(CAST(attempt.artifacts AS TEXT)) AS f
   WHERE length(f.value ->> 'sha256') = 64;
+
+-- Late reports are shown now, and only kept for attempts that were. Nobody could see those of before.
+DELETE FROM late_report;
+ALTER TABLE late_report ADD COLUMN worker TEXT;
+ALTER TABLE late_report ADD COLUMN at INTEGER;
