@@ -6,7 +6,7 @@ type Rows struct {
 	Jobs     []Job // Spec is set when the job is new, else nil: it never changes
 	Groups   []Group
 	Tasks    []Task
-	Attempts []Attempt // ended attempts of tasks that go on
+	Attempts []Attempt    // ended attempts of tasks that go on
 	Late     []LateReport // kept for diagnosis only, and only those of attempts that were given to their worker
 	Workers  []Worker
 	Gone     []WorkerID // workers removed for good
