@@ -36,7 +36,7 @@ func freePort(t *testing.T) int {
 // lead assigns the member of rank 0 of a gang that meets on a port.
 func (w *world) lead(num, port int) muster.AttemptID {
 	w.desk.say(&link.ToWorker{
-		Specs: []link.GroupSpec{{Ref: num + 1, Name: "g", Spec: muster.TaskSpec{Kind: "process"}}},
+		Specs: []link.GroupSpec{{Ref: num + 1, UID: "j1", Name: "g", Spec: muster.TaskSpec{Kind: "process"}}},
 		Assign: []link.Assign{{
 			Attempt: attemptID(num), Ref: num + 1, Grant: muster.Grant{Slots: 1}, Gang: &link.Gang{Size: 2, Master: "127.0.0.1", Port: port},
 		}},

@@ -128,7 +128,7 @@ func (s *session) hello() *link.Hello {
 		Version: link.Version, Worker: c.Identity.Worker, Name: c.Name, Build: c.Build, Labels: c.Labels, Price: c.Price, Address: c.Address,
 	}
 	var o *link.Offer
-	h.Held, o, h.Constrained, s.since = s.agent.roster.hello()
+	h.Held, h.Stale, o, h.Constrained, s.since = s.agent.roster.hello()
 	h.Tags, h.Kinds, h.OwnKinds, h.Resources, h.Allow = o.Tags, o.Kinds, o.OwnKinds, o.Resources, o.Allow
 	return h
 }
@@ -237,7 +237,7 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 		}
 	}
 	t := &run.Task{
-		Attempt: as.Attempt, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
+		Attempt: as.Attempt, Job: group.UID, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
 		Checkpoint: as.Checkpoint, Gang: (*run.Gang)(as.Gang), Port: port, Assigned: a.roster.clock(),
 	}
 	for _, in := range as.Inputs {

@@ -39,7 +39,7 @@ func TestFramesAreHeldUp(t *testing.T) {
 // TestTreesAreForgotten bounds what is remembered, in number and in time.
 func TestTreesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var all trees
+		var all checkpoints
 		id := func(n int) muster.TaskID { return muster.TaskID{Job: 1, Num: n} }
 		for n := range 10 {
 			w := &wholeTree{files: map[[32]byte]struct{}{}, looked: time.Now()}

@@ -2,8 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
-	"io"
 	"log/slog"
 	"time"
 
@@ -11,22 +9,19 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// maxTree is the most bytes of a checkpoint's tree.
-const maxTree = 64 << 20
-
 // checkSaved returns those of the checkpoints that a worker says it saved which are
 // here with all their files: an attempt that goes on from one must find it. It
 // reads on the session's own goroutine, so that only this worker waits.
 func (s *session) checkSaved(ctx context.Context, list []link.Saved) ([]link.Saved, error) {
 	var here []link.Saved
 	for _, c := range list {
-		err := s.engine.whole(ctx, c.Attempt.Task, c.SHA256)
+		err := s.whole(ctx, c.Attempt.Task, c.SHA256)
 		if err == nil {
 			here = append(here, c)
 			continue
 		}
 		switch muster.CodeOf(err) {
-		case muster.NotFound, muster.Invalid, muster.TooLarge:
+		case muster.NotFound, muster.Invalid, muster.TooLarge, muster.Forbidden:
 			s.engine.cfg.Log.Warn("a worker says that it saved a checkpoint which is not here; the one before stays",
 				slog.String("worker", string(s.worker)), slog.String("attempt", c.Attempt.String()), slog.Any("error", err))
 		default:
@@ -36,46 +31,41 @@ func (s *session) checkSaved(ctx context.Context, list []link.Saved) ([]link.Sav
 	return here, nil
 }
 
-// whole looks whether a tree is here with all its files. Those that the last tree of the
-// task has were looked up for it.
-func (e *Engine) whole(ctx context.Context, task muster.TaskID, sha256 string) error {
-	known := e.trees.of(task)
+// whole looks whether a tree is here with all its files, and whether the worker may name them for the task's job.
+// Files of the task's last tree were looked up for that.
+func (s *session) whole(ctx context.Context, task muster.TaskID, sha256 string) error {
+	e := s.engine
+	known := e.saved.of(task)
 	if known != nil && known.sha256 == sha256 {
 		return nil
 	}
-	r, err := e.cfg.Blobs.Open(ctx, sha256)
+	files, err := e.trees.of(ctx, sha256)
 	if err != nil {
 		return err
 	}
-	b, err := io.ReadAll(io.LimitReader(r, maxTree+1))
-	_ = r.Close() // it was only read
-	if err != nil {
-		return err
-	}
-	if len(b) > maxTree {
-		return muster.Errorf(muster.TooLarge, "the list of the checkpoint's files takes more than %s", muster.Size(maxTree))
-	}
-	var tree muster.Tree
-	if err := json.Unmarshal(b, &tree); err != nil {
-		return muster.Errorf(muster.Invalid, "blob %s is no list of files: %w", sha256, err)
-	}
-	found := &wholeTree{sha256: sha256, files: make(map[[32]byte]struct{}, len(tree.Files)), looked: time.Now()}
+	found := &wholeTree{sha256: sha256, files: make(map[[32]byte]struct{}, len(files)), looked: time.Now()}
 	if known != nil {
 		found.looked = known.looked
 	}
-	for i := range tree.Files {
-		f := &tree.Files[i]
-		if f.SHA256 == "" {
-			continue
-		}
-		hash, ok := hashOf(f.SHA256)
+	names := []string{sha256}
+	for i := range files {
+		hash, ok := hashOf(files[i].SHA256)
 		if !ok || !known.has(hash) && !found.has(hash) {
-			if _, err := e.cfg.Blobs.Stat(ctx, f.SHA256); err != nil {
-				return err
-			}
+			names = append(names, files[i].SHA256)
 		}
 		found.files[hash] = struct{}{}
 	}
-	e.trees.put(task, found)
-	return nil
+	for _, name := range names {
+		if _, err := e.cfg.Blobs.Stat(ctx, name); err != nil {
+			return err
+		}
+	}
+	foreign, err := s.foreign(ctx, task.Job, names)
+	if err == nil && len(foreign) > 0 {
+		err = muster.Errorf(muster.Forbidden, "blob %s was not uploaded by this worker", foreign[0])
+	}
+	if err == nil {
+		e.saved.put(task, found)
+	}
+	return err
 }

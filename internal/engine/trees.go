@@ -1,92 +1,86 @@
 package engine
 
 import (
+	"context"
+	hash "crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"io"
 	"sync"
-	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
 )
 
 const (
-	// maxTreeFiles bounds the files that trees remembers, of about 60 bytes each.
-	maxTreeFiles = 500_000
-	// recheckTree is how long a file that was found is taken to be here.
-	recheckTree = 10 * time.Minute
+	maxTree  = 64 << 20 // bytes of a tree's JSON form
+	keepTree = 200_000  // files of the trees that are remembered together
 )
 
-// trees remembers the checkpoint of each task that was last found to be here with all its
-// files: the next one has most of them, too.
+// trees remembers the files of trees that were read, which never change.
 type trees struct {
-	mu    sync.Mutex
-	whole map[muster.TaskID]*wholeTree
-	files int // of all
+	blobs Blobs
+
+	mu    sync.Mutex // also held while one is read: a tree takes memory
+	known map[string][]store.Blob
+	files int
 }
 
-// wholeTree is a tree that is here with all its files. It is not changed.
-type wholeTree struct {
-	sha256 string
-	files  map[[32]byte]struct{}
-	looked time.Time // when all of its files were looked up, or all of a tree that it goes back to
-}
-
-// has reports whether a file with a hash was found.
-func (w *wholeTree) has(hash [32]byte) bool {
-	if w == nil {
-		return false
-	}
-	_, ok := w.files[hash]
-	return ok
-}
-
-// of returns the last whole tree of a task; nil if there is none, or if it was looked up
-// too long ago.
-func (t *trees) of(id muster.TaskID) *wholeTree {
+// of returns the files of a tree. Its errors are NotFound, and Invalid or TooLarge for blobs that are no trees.
+func (t *trees) of(ctx context.Context, sha256 string) ([]store.Blob, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	w := t.whole[id]
-	if w != nil && time.Since(w.looked) >= recheckTree {
-		t.forget(id)
-		return nil
+	if files, ok := t.known[sha256]; ok {
+		return files, nil
 	}
-	return w
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	files, err := t.read(ctx, sha256)
+	if err != nil {
+		return nil, err
+	}
+	if t.files += len(files) + 1; t.files > keepTree {
+		clear(t.known)
+		t.files = len(files) + 1
+	}
+	t.known[sha256] = files
+	return files, nil
 }
 
-// put replaces the last whole tree of a task. Others are forgotten for it, those first
-// that are too old.
-func (t *trees) put(id muster.TaskID, w *wholeTree) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.whole == nil {
-		t.whole = map[muster.TaskID]*wholeTree{}
+func (t *trees) read(ctx context.Context, sha256 string) ([]store.Blob, error) {
+	r, err := t.blobs.Open(ctx, sha256)
+	if err != nil {
+		return nil, err
 	}
-	t.forget(id)
-	if t.files+len(w.files) > maxTreeFiles {
-		for other, old := range t.whole {
-			if time.Since(old.looked) >= recheckTree {
-				t.forget(other)
-			}
+	b, err := io.ReadAll(io.LimitReader(r, maxTree+1))
+	_ = r.Close() // it was only read
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxTree {
+		return nil, muster.Errorf(muster.TooLarge, "the list of files %s takes more than %s", sha256, muster.Size(maxTree))
+	}
+	if sum := hash.Sum256(b); hex.EncodeToString(sum[:]) != sha256 {
+		if err := t.blobs.SetAside(ctx, sha256); err != nil {
+			return nil, err
+		}
+		return nil, muster.Errorf(muster.NotFound, "the file of blob %s was damaged and is set aside", sha256)
+	}
+	var tree muster.Tree
+	if err := json.Unmarshal(b, &tree); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "blob %s is no list of files: %w", sha256, err)
+	}
+	var files []store.Blob
+	for i := range tree.Files {
+		if f := &tree.Files[i]; f.SHA256 != "" {
+			files = append(files, store.Blob{SHA256: f.SHA256, Size: f.Size})
 		}
 	}
-	for other := range t.whole {
-		if t.files+len(w.files) <= maxTreeFiles {
-			break
-		}
-		t.forget(other)
-	}
-	t.whole[id] = w
-	t.files += len(w.files)
+	return files, nil
 }
 
-func (t *trees) forget(id muster.TaskID) {
-	if w := t.whole[id]; w != nil {
-		t.files -= len(w.files)
-		delete(t.whole, id)
-	}
-}
-
-// hashOf is a SHA-256 in hex as bytes.
-func hashOf(text string) (hash [32]byte, ok bool) {
-	n, err := hex.Decode(hash[:], []byte(text[:min(len(text), 64)]))
-	return hash, err == nil && n == len(hash) && len(text) == 64
+// Files returns the files of a tree that is here. Its errors are NotFound, and Invalid or TooLarge for blobs that are no trees.
+func (e *Engine) Files(ctx context.Context, tree string) ([]store.Blob, error) {
+	return e.trees.of(ctx, tree)
 }

@@ -69,7 +69,36 @@ func (s *State) join(now muster.Time, ev event.Joined) error {
 	if len(w.Held) == 0 {
 		s.emptied(now, w)
 	}
+	s.reserveUsed(w, ev.Held, ev.Stale)
 	return nil
+}
+
+// maxSkip is how many job numbers one hello can make the server skip: a worker that lies does not use them up.
+const maxSkip = 1_000_000
+
+// reserveUsed notes which attempts a worker knows that are not current here. Some may be of a time that the server
+// has lost, because a backup was restored: then their numbers would be given again. They are never given to this
+// worker again as long as it has something left of them, and the numbers of jobs that are unknown here are skipped.
+func (s *State) reserveUsed(w *model.Worker, lists ...[]muster.AttemptID) {
+	w.Used = nil
+	next := s.next
+	for _, list := range lists {
+		for _, a := range list {
+			if _, err := s.current(w.Row.ID, a); err == nil {
+				continue
+			}
+			if w.Used == nil {
+				w.Used = map[muster.AttemptID]struct{}{}
+			}
+			w.Used[a] = struct{}{}
+			if job := a.Task.Job; job >= next && job < s.next+maxSkip {
+				next = job + 1
+			}
+		}
+	}
+	if next > s.next {
+		s.next, s.out.next = next, next
+	}
 }
 
 // describe takes over what a worker says about itself, and opens its account

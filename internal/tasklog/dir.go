@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/muster-dev/muster"
 )
@@ -351,6 +352,47 @@ func (d *Dir) RemoveAttempt(_ context.Context, a muster.AttemptID) error {
 		_ = os.Remove(d.jobDir(a.Task.Job))
 	}
 	return nil
+}
+
+// SetAside implements Logs. The other name is that of the log, a dot and the time in nanoseconds.
+func (d *Dir) SetAside(_ context.Context, a muster.AttemptID) (bool, error) {
+	path := d.path(a)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err := d.drop(func(b muster.AttemptID) bool { return a == b }); err != nil {
+		return false, failed("close", a, err)
+	}
+	if err := os.Rename(path, path+"."+strconv.FormatInt(time.Now().UnixNano(), 10)); err != nil {
+		return false, failed("rename", a, err)
+	}
+	if err := syncFolder(filepath.Dir(path)); err != nil {
+		return false, failed("rename", a, err)
+	}
+	return true, nil
+}
+
+// LastJob returns the highest number of a job that has logs, 0 if none has.
+func (d *Dir) LastJob() (last muster.JobID, err error) {
+	f, err := os.Open(d.root)
+	if err != nil {
+		return 0, muster.Errorf(muster.Unavailable, "cannot list the folder for logs: %w", err)
+	}
+	defer f.Close()
+	for {
+		names, err := f.Readdirnames(10_000)
+		for _, name := range names {
+			if id, err := strconv.ParseInt(name, 10, 64); err == nil && id > 0 {
+				last = max(last, muster.JobID(id))
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return last, nil
+		}
+		if err != nil {
+			return 0, muster.Errorf(muster.Unavailable, "cannot list the folder for logs: %w", err)
+		}
+	}
 }
 
 // Shut closes the file of one attempt's log, so that its space is free when another Dir

@@ -35,6 +35,8 @@ type Logs interface {
 	RecordBefore(ctx context.Context, a muster.AttemptID, offset int64) (int64, error)
 	// Wait returns when the log is longer than size, or when ctx ends.
 	Wait(ctx context.Context, a muster.AttemptID, size int64) error
+	// SetAside keeps the log of an attempt under another name, so that the attempt has none, and reports whether there was one.
+	SetAside(ctx context.Context, a muster.AttemptID) (bool, error)
 	// Remove deletes the logs of a job.
 	Remove(ctx context.Context, job muster.JobID) error
 }

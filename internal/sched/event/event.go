@@ -16,6 +16,7 @@ type Event interface{ event() }
 // Submit accepts a job. Spec is valid and normalized, and ID is sched.State.NextJob.
 type Submit struct {
 	ID    muster.JobID
+	UID   string // unique over all jobs that ever were, here and elsewhere
 	Spec  *muster.Spec
 	Owner string
 }
@@ -45,6 +46,7 @@ type Retry struct {
 type Joined struct {
 	Worker      muster.Worker
 	Held        []muster.AttemptID
+	Stale       []muster.AttemptID // others of which it still has processes or output
 	Constrained string
 }
 
