@@ -46,7 +46,7 @@ func TestLogDiskFull(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(logs, syscall.MNT_DETACH) })
 	c := mustertest.New(t, data)
-	marks := t.TempDir()
+	marks := mustertest.Shared(t)
 	gate, quietGate := filepath.Join(marks, "gate"), filepath.Join(marks, "quiet")
 	c.StartWorker("w1", t.TempDir(), "--slots", "8")
 
@@ -101,7 +101,7 @@ func TestLogOfALostAttempt(t *testing.T) {
 	t.Parallel() // it mostly waits
 	c := mustertest.New(t, t.TempDir())
 	proxy := linktest.NewProxy(t, c.Addr)
-	dir, marks := t.TempDir(), t.TempDir()
+	dir, marks := t.TempDir(), mustertest.Shared(t)
 	c.StartWorker("far", dir, "--server", "http://"+proxy.Addr, "--slots", "8", "--allow-write", marks)
 	prints := func(name string) muster.Job {
 		script := fmt.Sprintf(`test $MUSTER_ATTEMPT = 2 && exit; i=0; while i=$((i+1)); do echo line $i; echo line $i >> %s; sleep 0.05; done`, filepath.Join(marks, name))
