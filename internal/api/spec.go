@@ -172,13 +172,13 @@ func (s *server) checkFolder(ctx context.Context, sum string) (why string, err e
 		return "", nil
 	}
 	files, err := s.Reach.Files(ctx, sum)
-	switch muster.CodeOf(err) {
-	case muster.NotFound:
+	switch code := muster.CodeOf(err); {
+	case err == nil:
+	case code == muster.NotFound:
 		return absent, nil
-	case muster.Invalid, muster.TooLarge:
+	case code == muster.Invalid || code == muster.TooLarge:
 		return err.Error(), nil
-	}
-	if err != nil {
+	default:
 		return "", err
 	}
 	sums := make([]string, len(files))
@@ -211,8 +211,7 @@ func (s *server) grantFolders(ctx context.Context, spec *muster.Spec) error {
 			continue
 		}
 		files, err := s.Reach.Files(ctx, sum)
-		switch muster.CodeOf(err) {
-		case muster.NotFound, muster.Invalid, muster.TooLarge:
+		if code := muster.CodeOf(err); err != nil && (code == muster.NotFound || code == muster.Invalid || code == muster.TooLarge) {
 			continue // the task will fail by it
 		}
 		if err != nil {

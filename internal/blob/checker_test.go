@@ -4,9 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"io"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -82,13 +82,13 @@ func TestChecksAreBounded(t *testing.T) {
 			return hex.EncodeToString(sum[:])
 		}
 		for i := range 1000 {
-			d.files[name(fmt.Sprint(i))] = fmt.Sprint(i)
+			d.files[name(strconv.Itoa(i))] = strconv.Itoa(i)
 		}
 		c := blob.NewChecker(slowDisk{d}, slog.New(slog.DiscardHandler))
 		began := time.Now()
 		for time.Since(began) < 10*time.Minute { // a liar names what it can
 			for i := range 1000 {
-				if v, err := c.Check(t.Context(), name(fmt.Sprint(i)), "liar"); v == blob.Damaged || err != nil {
+				if v, err := c.Check(t.Context(), name(strconv.Itoa(i)), "liar"); v == blob.Damaged || err != nil {
 					t.Fatalf("an intact file is %s, %v", v, err)
 				}
 			}
@@ -120,7 +120,7 @@ func TestChecksAreBounded(t *testing.T) {
 		before = d.reads
 		var all sync.WaitGroup
 		for i := range 100 {
-			all.Go(func() { _, _ = c.Check(t.Context(), name(fmt.Sprint(500+i)), fmt.Sprint("asker ", i)) })
+			all.Go(func() { _, _ = c.Check(t.Context(), name(strconv.Itoa(500+i)), "asker "+strconv.Itoa(i)) })
 		}
 		all.Wait()
 		if d.reads-before > 16 {

@@ -66,31 +66,31 @@ type rig struct {
 	stop  func()
 }
 
-func start(t testing.TB, change ...func(*engine.Config)) *rig {
-	t.Helper()
-	return startIn(t, t.TempDir(), change...)
+func start(tb testing.TB, change ...func(*engine.Config)) *rig {
+	tb.Helper()
+	return startIn(tb, tb.TempDir(), change...)
 }
 
 // restart stops the engine and returns one over the same files.
-func (r *rig) restart(t testing.TB) *rig {
-	t.Helper()
+func (r *rig) restart(tb testing.TB) *rig {
+	tb.Helper()
 	r.stop()
-	return startIn(t, r.dir)
+	return startIn(tb, r.dir)
 }
 
-func startIn(t testing.TB, dir string, change ...func(*engine.Config)) *rig {
-	t.Helper()
-	st, err := sqlite.Open(t.Context(), filepath.Join(dir, "muster.db"), sqlite.Options{})
+func startIn(tb testing.TB, dir string, change ...func(*engine.Config)) *rig {
+	tb.Helper()
+	st, err := sqlite.Open(tb.Context(), filepath.Join(dir, "muster.db"), sqlite.Options{})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	logs, err := tasklog.OpenDir(filepath.Join(dir, "logs"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	blobs, err := blob.OpenDir(filepath.Join(dir, "blobs"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	r := &rig{store: st, fault: faulty.New(st), logs: logs, blobs: blobs, dir: dir}
 	cfg := engine.Config{
@@ -105,17 +105,17 @@ func startIn(t testing.TB, dir string, change ...func(*engine.Config)) *rig {
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := r.Run(ctx); err != nil {
-			t.Errorf("the engine ended: %v", err)
+			tb.Errorf("the engine ended: %v", err)
 		}
 	})
 	r.stop = func() {
 		cancel()
 		running.Wait()
 		if err := st.Close(); err != nil {
-			t.Errorf("close: %v", err)
+			tb.Errorf("close: %v", err)
 		}
 	}
-	t.Cleanup(r.stop)
+	tb.Cleanup(r.stop)
 	<-r.Ready()
 	return r
 }

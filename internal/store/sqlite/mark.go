@@ -60,7 +60,7 @@ func readMark(folder string) (p position, ok bool, err error) {
 		return position{}, false, muster.Errorf(muster.Unavailable, "cannot read the file that repeats the last commit: %w", err)
 	}
 	if _, err := fmt.Sscanf(string(b), markFormat, &p.id, &p.seq, &p.next); err != nil {
-		return position{}, false, nil //nolint:nilerr // damaged: it is written again
+		return position{}, false, nil // damaged: it is written again
 	}
 	line := fmt.Sprintf(markFormat, p.id, p.seq, p.next)
 	if string(b) != fmt.Sprintf("%s %08x\n", line, crc32.ChecksumIEEE([]byte(line))) {
