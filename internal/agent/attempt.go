@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -99,6 +100,10 @@ func (at *attempt) Progress(p muster.Progress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p.Attempt = at.id
+	if p.Step != nil && len(*p.Step) > link.MaxStep {
+		step := strings.ToValidUTF8((*p.Step)[:link.MaxStep-len("…")], "") + "…"
+		p.Step = &step
+	}
 	if err := link.CheckProgress(&p); err != nil {
 		r.log.Warn("a progress is dropped", slog.String("attempt", at.id.String()), slog.Any("error", err))
 		return

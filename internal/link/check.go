@@ -42,6 +42,11 @@ func checkToServer(f *ToServer) error {
 			return err
 		}
 	}
+	if f.Ready != nil {
+		if err := within("ready", within("constrained", reason(f.Ready.Constrained))); err != nil {
+			return err
+		}
+	}
 	if f.Offer != nil {
 		if err := within("offer", checkOffer(f.Offer)); err != nil {
 			return err
@@ -153,6 +158,9 @@ func checkHello(h *Hello) error {
 	if err := within("price", amount(h.Price)); err != nil {
 		return err
 	}
+	if err := boundHello(h); err != nil {
+		return err
+	}
 	if err := within("resources", checkResources(&h.Resources)); err != nil {
 		return err
 	}
@@ -188,6 +196,9 @@ func checkGroupSpec(s *GroupSpec) error {
 }
 
 func checkOffer(o *Offer) error {
+	if err := boundOffer(o); err != nil {
+		return err
+	}
 	if err := within("own_kinds", checkOwnKinds(o.OwnKinds)); err != nil {
 		return err
 	}
@@ -201,6 +212,8 @@ func checkOwnKinds(raw json.RawMessage) error {
 		return wrong("has %d bytes: the most is %d", len(raw), MaxOwnKinds)
 	case len(raw) > 0 && raw[0] != '[':
 		return wrong("is no list")
+	case depthOf(raw) > maxDepth:
+		return wrong("is deeper than %d levels", maxDepth)
 	}
 	return nil
 }
@@ -290,7 +303,16 @@ func checkProgress(p *muster.Progress) error {
 	if p.Progress != nil && !(*p.Progress >= 0 && *p.Progress <= 1) {
 		return within("progress", wrong("is %v: it must be from 0 to 1", *p.Progress))
 	}
+	if p.Step != nil && len(*p.Step) > MaxStep {
+		return within("step", wrong("has %d bytes: the most is %d", len(*p.Step), MaxStep))
+	}
+	if len(p.Metrics) > MaxMetrics {
+		return within("metrics", wrong("are %d: the most is %d", len(p.Metrics), MaxMetrics))
+	}
 	for name, v := range p.Metrics {
+		if err := text(name, maxText); err != nil {
+			return within("metrics", err)
+		}
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return within("metrics", within(name, wrong("is %v, which is not a number", v)))
 		}
@@ -378,6 +400,9 @@ func checkReport(r *muster.Report) error {
 	if err := within("log_size", atLeast(r.LogSize, 0)); err != nil {
 		return err
 	}
+	if r.LogSize > maxBytes {
+		return within("log_size", wrong("is %d: the most is %d", r.LogSize, int64(maxBytes)))
+	}
 	if r.FinishedAt <= 0 {
 		return within("finished_at", wrong("is missing"))
 	}
@@ -386,7 +411,7 @@ func checkReport(r *muster.Report) error {
 			return err
 		}
 	}
-	return within("artifacts", each(r.Artifacts, checkArtifact))
+	return within("artifacts", checkArtifacts(r.Artifacts))
 }
 
 // checkUsage refuses what no meter shows.
@@ -400,6 +425,9 @@ func checkUsage(u *muster.Usage) error {
 	} {
 		if err := within(f.name, amount(f.v)); err != nil {
 			return err
+		}
+		if f.v > maxFigure {
+			return within(f.name, wrong("is %g: the most is %g", f.v, maxFigure))
 		}
 	}
 	for _, f := range []struct {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"pgregory.net/rapid"
 
@@ -33,6 +34,16 @@ func genText(t *rapid.T) string {
 	return strings.ToValidUTF8(rapid.StringN(0, 20, 80).Draw(t, "text"), "?")
 }
 
+// genWord is a text without control characters.
+func genWord(t *rapid.T) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, genText(t))
+}
+
 func genAttempt(t *rapid.T) muster.AttemptID {
 	return muster.AttemptID{
 		Task: muster.TaskID{
@@ -54,12 +65,13 @@ func genSize(t *rapid.T) int64 { return rapid.Int64Range(0, 1<<50).Draw(t, "size
 func genReason(t *rapid.T) muster.Reason { return rapid.SampledFrom(muster.Reasons).Draw(t, "reason") }
 
 func genReport(t *rapid.T) muster.Report {
+	name := uuids("a")
 	return muster.Report{
 		Attempt: genAttempt(t), Outcome: rapid.SampledFrom(outcomes).Draw(t, "outcome"), Reason: genReason(t), Message: genText(t),
 		ExitCode: maybe(t, "exit", func(t *rapid.T) int { return rapid.IntRange(-1, 255).Draw(t, "exit") }),
 		Result:   rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage(`{"a":[1,"}"]}`), json.RawMessage(`0.5`), json.RawMessage(`"<é\""`)}).Draw(t, "result"),
 		Artifacts: some(t, "artifacts", func(t *rapid.T) muster.Artifact {
-			return muster.Artifact{Name: "a" + genText(t), Size: genSize(t), SHA256: genHash(t),
+			return muster.Artifact{Name: strings.ReplaceAll(name(t), "/", "?"), Size: genSize(t), SHA256: genHash(t),
 				CID: rapid.SampledFrom([]string{"", "QmT78zSuBmuS4z925WZfrqQ1qHaJ56DQaTfyMUF7F8ff5o"}).Draw(t, "cid")}
 		}),
 		Usage: maybe(t, "usage", func(t *rapid.T) muster.Usage {
@@ -112,7 +124,7 @@ func genToServer(t *rapid.T) *ToServer {
 	f := &ToServer{
 		Ready: maybe(t, "ready", func(t *rapid.T) Ready { return Ready{Constrained: genText(t)} }),
 		Offer: maybe(t, "offer", func(t *rapid.T) Offer {
-			return Offer{Tags: some(t, "tags", genText), Kinds: some(t, "kinds", genText), Resources: genResources(t), OwnKinds: genOwnKinds(t), Allow: genAllow(t)}
+			return Offer{Tags: some(t, "tags", genWord), Kinds: some(t, "kinds", genWord), Resources: genResources(t), OwnKinds: genOwnKinds(t), Allow: genAllow(t)}
 		}),
 		Saved:    some(t, "saved", func(t *rapid.T) Saved { return Saved{Attempt: genAttempt(t), SHA256: genHash(t)} }),
 		Accepted: some(t, "accepted", genAttempt),
@@ -124,7 +136,7 @@ func genToServer(t *rapid.T) *ToServer {
 			return muster.Progress{
 				Attempt: genAttempt(t), Step: maybe(t, "step", genText),
 				Progress: maybe(t, "p", func(t *rapid.T) float64 { return rapid.Float64Range(0, 1).Draw(t, "p") }),
-				Metrics:  map[string]float64{"loss" + genText(t): rapid.Float64Range(-1e9, 1e9).Draw(t, "metric")},
+				Metrics:  map[string]float64{"loss" + genWord(t): rapid.Float64Range(-1e9, 1e9).Draw(t, "metric")},
 
 				Artifacts: rapid.SampledFrom([][]muster.Artifact{nil, {{Name: "live/é.png", Size: 7, SHA256: genHash(t)}, {Name: "live/a", SHA256: genHash(t)}}}).Draw(t, "live"),
 			}
@@ -142,12 +154,12 @@ func genToServer(t *rapid.T) *ToServer {
 	return f
 }
 
-// uuids makes each device of a list another one.
+// uuids makes each device, or artifact, of a list another one.
 func uuids(prefix string) func(*rapid.T) string {
 	n := 0
 	return func(t *rapid.T) string {
 		n++
-		return prefix + strconv.Itoa(n) + genText(t)
+		return prefix + strconv.Itoa(n) + genWord(t)
 	}
 }
 
@@ -166,7 +178,7 @@ func genGPULoad() func(*rapid.T) muster.GPULoad {
 func genResources(t *rapid.T) muster.Resources {
 	uuid := uuids("GPU-")
 	return muster.Resources{CPUs: 4, Memory: muster.Size(genSize(t)), Slots: 8, GPUs: some(t, "gpus", func(t *rapid.T) muster.GPU {
-		return muster.GPU{UUID: uuid(t), Vendor: "nvidia", Memory: muster.Size(genSize(t)), MIG: genText(t), Parent: genText(t), Quarantined: genText(t)}
+		return muster.GPU{UUID: uuid(t), Vendor: "nvidia", Memory: muster.Size(genSize(t)), MIG: genWord(t), Parent: genWord(t), Quarantined: genText(t)}
 	})}
 }
 
@@ -188,8 +200,8 @@ func genOwnKinds(t *rapid.T) json.RawMessage {
 
 func genHello(t *rapid.T) *Hello {
 	return &Hello{
-		Version: Version, Worker: "w" + muster.WorkerID(genText(t)), Name: genText(t), Build: genText(t), Tags: some(t, "tags", genText),
-		Labels: map[string]string{"zone": genText(t)}, Kinds: some(t, "kinds", genText), Price: rapid.Float64Range(0, 100).Draw(t, "price"),
+		Version: Version, Worker: "w" + muster.WorkerID(genWord(t)), Name: genWord(t), Build: genWord(t), Tags: some(t, "tags", genWord),
+		Labels: map[string]string{"zone": genWord(t)}, Kinds: some(t, "kinds", genWord), Price: rapid.Float64Range(0, 100).Draw(t, "price"),
 		Resources: genResources(t), Address: rapid.SampledFrom([]string{"", "10.0.0.7", "box-1.lan", "fe80::1%eth0"}).Draw(t, "address"),
 		Allow: genAllow(t), OwnKinds: genOwnKinds(t), Held: some(t, "held", genAttempt), Stale: some(t, "stale", genAttempt), Constrained: genText(t),
 	}

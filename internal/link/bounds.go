@@ -1,0 +1,208 @@
+package link
+
+import (
+	"io/fs"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/muster-dev/muster"
+)
+
+// The bounds of what a worker says of itself and of its attempts. They are far above what honest workers say.
+const (
+	MaxStep    = 4 << 10 // bytes of Progress.Step
+	MaxMetrics = 1_000   // of one Progress
+
+	maxText      = 256       // bytes of a name, a tag, a kind, a label, and of what a GPU is called
+	maxTexts     = 512       // tags, kinds and labels, of each
+	maxAbout     = 256 << 10 // bytes of all that, with what its owner allows
+	maxDepth     = 100       // of own_kinds
+	maxPrice     = 1e6       // per hour
+	maxCPUs      = 1 << 20
+	maxSlots     = 1 << 20
+	maxBytes     = 1 << 60
+	maxFigure    = 1e15     // of a usage
+	maxArtifacts = 100_000  // of a report
+	maxReason    = 16 << 10 // bytes of why a worker takes nothing, or of a pattern of what its owner allows
+)
+
+// text refuses what is too long, and control characters, by which a terminal can be led.
+func text(s string, most int) error {
+	switch {
+	case len(s) > most:
+		return wrong("has %d bytes: the most is %d", len(s), most)
+	case !utf8.ValidString(s):
+		return wrong("is not UTF-8")
+	case strings.ContainsFunc(s, unicode.IsControl):
+		return wrong("is %.80q: control characters are not allowed", s)
+	}
+	return nil
+}
+
+// reason refuses a sentence that is too long. It may come from a tool, with whatever is in it.
+func reason(s string) error {
+	if len(s) > maxReason {
+		return wrong("has %d bytes: the most is %d", len(s), maxReason)
+	}
+	return nil
+}
+
+// about adds up what a worker says of itself.
+type about struct{ bytes int }
+
+// list checks a list of texts.
+func (a *about) list(field string, list []string, most int) error {
+	if len(list) > maxTexts {
+		return within(field, wrong("are %d: the most is %d", len(list), maxTexts))
+	}
+	return within(field, each(list, func(s *string) error {
+		a.bytes += len(*s)
+		return text(*s, most)
+	}))
+}
+
+func (a *about) labels(labels map[string]string) error {
+	if len(labels) > maxTexts {
+		return within("labels", wrong("are %d: the most is %d", len(labels), maxTexts))
+	}
+	for name, value := range labels {
+		a.bytes += len(name) + len(value)
+		if err := text(name, maxText); err != nil {
+			return within("labels", err)
+		}
+		if err := text(value, maxText); err != nil {
+			return within("labels", within(name, err))
+		}
+	}
+	return nil
+}
+
+func (a *about) gpus(list []muster.GPU) error {
+	return within("gpus", each(list, func(g *muster.GPU) error {
+		for name, s := range map[string]string{"uuid": g.UUID, "vendor": g.Vendor, "name": g.Name, "mig": g.MIG, "parent": g.Parent} {
+			a.bytes += len(s)
+			if err := text(s, maxText); err != nil {
+				return within(name, err)
+			}
+		}
+		a.bytes += len(g.Quarantined)
+		return within("quarantined", reason(g.Quarantined))
+	}))
+}
+
+func (a *about) allow(allow *muster.Allow) error {
+	if allow == nil {
+		return nil
+	}
+	for field, list := range map[string][]string{"images": allow.Images, "users": allow.Users, "mounts": allow.Mounts, "env": allow.Env} {
+		for _, s := range list {
+			a.bytes += len(s)
+			if err := reason(s); err != nil {
+				return within("allow", within(field, err))
+			}
+		}
+	}
+	return nil
+}
+
+// whole refuses more than all together may have.
+func (a *about) whole() error {
+	if a.bytes > maxAbout {
+		return wrong("has %d bytes of tags, labels, kinds, GPUs and what is allowed: the most is %d", a.bytes, maxAbout)
+	}
+	return nil
+}
+
+// boundHello checks how much a worker says of itself.
+func boundHello(h *Hello) error {
+	var a about
+	for _, f := range []struct{ name, s string }{{"worker", string(h.Worker)}, {"name", h.Name}, {"build", h.Build}} {
+		if err := within(f.name, text(f.s, maxText)); err != nil {
+			return err
+		}
+	}
+	if h.Price > maxPrice {
+		return within("price", wrong("is %g: the most is %g", h.Price, maxPrice))
+	}
+	if err := within("constrained", reason(h.Constrained)); err != nil {
+		return err
+	}
+	if err := a.labels(h.Labels); err != nil {
+		return err
+	}
+	return a.machine(h.Tags, h.Kinds, &h.Resources, h.Allow)
+}
+
+// boundOffer does the same with what replaces a part of it.
+func boundOffer(o *Offer) error {
+	var a about
+	return a.machine(o.Tags, o.Kinds, &o.Resources, o.Allow)
+}
+
+func (a *about) machine(tags, kinds []string, r *muster.Resources, allow *muster.Allow) error {
+	if err := a.list("tags", tags, maxText); err != nil {
+		return err
+	}
+	if err := a.list("kinds", kinds, maxText); err != nil {
+		return err
+	}
+	if err := a.gpus(r.GPUs); err != nil {
+		return within("resources", err)
+	}
+	if err := a.allow(allow); err != nil {
+		return err
+	}
+	switch {
+	case r.CPUs > maxCPUs:
+		return within("resources", within("cpus", wrong("is %g: the most is %d", r.CPUs, maxCPUs)))
+	case r.Slots > maxSlots:
+		return within("resources", within("slots", wrong("is %d: the most is %d", r.Slots, maxSlots)))
+	case r.Memory > maxBytes || r.Disk > maxBytes:
+		return within("resources", wrong("has more than %s of memory or disk", muster.Size(maxBytes)))
+	}
+	return a.whole()
+}
+
+// depthOf returns how deep lists and objects lie in valid JSON.
+func depthOf(raw []byte) (deepest int) {
+	depth, quoted := 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			depth++
+			deepest = max(deepest, depth)
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return deepest
+}
+
+// checkArtifacts checks the artifacts of a report: each name is a path inside a folder, and none is there twice.
+func checkArtifacts(list []muster.Artifact) error {
+	if len(list) > maxArtifacts {
+		return wrong("are %d: the most is %d", len(list), maxArtifacts)
+	}
+	seen := make(map[string]bool, len(list))
+	return each(list, func(a *muster.Artifact) error {
+		if err := text(a.Name, maxName); err != nil {
+			return within("name", err)
+		}
+		switch {
+		case a.Name == "":
+			return within("name", wrong("is missing"))
+		case !fs.ValidPath(a.Name) || a.Name == ".":
+			return within("name", wrong("is %q: it must be a path inside a folder", a.Name))
+		case seen[a.Name]:
+			return within("name", wrong("is %q, as of one before", a.Name))
+		}
+		seen[a.Name] = true
+		return checkArtifact(a)
+	})
+}
