@@ -120,7 +120,7 @@ func story(t *testing.T) *apitest.Server {
 			t.Fatalf("submit: %d %s", resp.StatusCode, body)
 		}
 	}
-	must(s.Blobs.Put(t.Context(), helloSum, 0, strings.NewReader("hello\n")))
+	must(s.Put(t.Context(), helloSum, "hello\n"))
 	w := s.Worker(t, "w1")
 	submit("name: greet\nlabels: {team: vision}\nrun: echo hello\n")
 	id := w.Next()
@@ -157,7 +157,7 @@ func rig(t *testing.T) *apitest.Server {
 		t.Fatalf("submit: %d %s", resp.StatusCode, body)
 	}
 	tree := `{"files":[]}`
-	if err := s.Blobs.Put(t.Context(), emptyTree, 0, strings.NewReader(tree)); err != nil {
+	if err := s.Put(t.Context(), emptyTree, tree); err != nil {
 		t.Fatal(err)
 	}
 	id := w.Next()
@@ -244,6 +244,7 @@ var golden = []goldenCase{
 	{"keys", request{method: "GET", path: "/api/v1/keys"}, "list-keys"},
 	{"joined", request{method: "POST", path: "/link/v1/join", body: `{"name":"box-7"}`}, "join-worker"},
 	{"missing", request{method: "POST", path: "/api/v1/blobs/missing", body: `{"sha256":["` + helloSum + `","` + strings.Repeat("0", 64) + `"]}`}, "missing-blobs"},
+	{"check-blob", request{method: "POST", path: "/api/v1/blobs/" + helloSum + "/check"}, "check-blob"},
 	{"healthz", request{method: "GET", path: "/healthz", token: "none"}, "healthz"},
 	{"readyz", request{method: "GET", path: "/readyz", token: "none"}, "readyz"},
 

@@ -46,6 +46,9 @@ func (s *server) submitJob(ctx context.Context, in *submitInput) (*submitOutput,
 	if err != nil {
 		return nil, err
 	}
+	if err := s.grantFolders(ctx, spec); err != nil {
+		return nil, err
+	}
 	by := store.Idempotency{Owner: principalOf(ctx).KeyID, Key: in.Key}
 	if in.Key != "" {
 		sum := sha256.Sum256(in.RawBody)

@@ -49,6 +49,10 @@ func (h halves) Idempotent(ctx context.Context, owner, key string) (store.Idempo
 	return h.read.Idempotent(ctx, owner, key)
 }
 
+func (h halves) Ungranted(ctx context.Context, holder store.Holder, sha256 []string) ([]string, error) {
+	return h.read.Ungranted(ctx, holder, sha256)
+}
+
 // rig is an engine over a real store.
 type rig struct {
 	*engine.Engine
@@ -58,12 +62,25 @@ type rig struct {
 	hold  atomic.Pointer[func()] // see halves
 	logs  *tasklog.Dir
 	blobs *blob.Dir
+	dir   string
+	stop  func()
 }
 
 func start(t testing.TB, change ...func(*engine.Config)) *rig {
 	t.Helper()
-	dir := t.TempDir()
-	st, err := sqlite.Open(t.Context(), filepath.Join(dir, "muster.db"))
+	return startIn(t, t.TempDir(), change...)
+}
+
+// restart stops the engine and returns one over the same files.
+func (r *rig) restart(t testing.TB) *rig {
+	t.Helper()
+	r.stop()
+	return startIn(t, r.dir)
+}
+
+func startIn(t testing.TB, dir string, change ...func(*engine.Config)) *rig {
+	t.Helper()
+	st, err := sqlite.Open(t.Context(), filepath.Join(dir, "muster.db"), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +92,7 @@ func start(t testing.TB, change ...func(*engine.Config)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{store: st, fault: faulty.New(st), logs: logs, blobs: blobs}
+	r := &rig{store: st, fault: faulty.New(st), logs: logs, blobs: blobs, dir: dir}
 	cfg := engine.Config{
 		Store: halves{r.fault, st, &r.hold}, Logs: logs, Blobs: blobs, Events: notify.New("test"),
 		Sched: sched.Config{Heartbeat: muster.Duration(time.Second), Silent: muster.Duration(time.Hour)}, Log: slog.New(slog.DiscardHandler),
@@ -91,13 +108,14 @@ func start(t testing.TB, change ...func(*engine.Config)) *rig {
 			t.Errorf("the engine ended: %v", err)
 		}
 	})
-	t.Cleanup(func() {
+	r.stop = func() {
 		cancel()
 		running.Wait()
 		if err := st.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
-	})
+	}
+	t.Cleanup(r.stop)
 	<-r.Ready()
 	return r
 }
@@ -290,8 +308,22 @@ func TestDiskFull(t *testing.T) {
 			t.Fatalf("a submission to a full disk was answered with %v", err)
 		}
 	}
+	r.healthy(t, false)
 	r.fault.Mend()
 	r.eventually(t)
+	r.healthy(t, true)
+}
+
+// healthy waits until the engine says that it can, or cannot, do its work.
+func (r *rig) healthy(t *testing.T, want bool) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for (r.Health() == nil) != want {
+		if time.Now().After(deadline) {
+			t.Fatalf("the engine's health is %v", r.Health())
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // TestIdempotency submits twice under one key, also at the same time.

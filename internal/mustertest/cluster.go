@@ -6,6 +6,7 @@ package mustertest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -144,6 +145,7 @@ func (p *Proc) Signal(sig os.Signal) {
 type Cluster struct {
 	tb     testing.TB
 	mode   string // of the program: server or up
+	opts   Options
 	Data   string
 	Addr   string
 	Server *Proc
@@ -163,14 +165,31 @@ func NewUp(tb testing.TB, data string) *Cluster {
 	return begin(tb, "up", data)
 }
 
+// Options are what a server may be told beside what every server is.
+type Options struct {
+	Descriptors int           // that it may open; 0 means as many as the test
+	Heartbeat   time.Duration // of its workers; 0 means a second
+}
+
+// NewWith is New with options.
+func NewWith(tb testing.TB, data string, o Options) *Cluster {
+	tb.Helper()
+	return beginWith(tb, "server", data, o)
+}
+
 func begin(tb testing.TB, mode, data string) *Cluster {
+	tb.Helper()
+	return beginWith(tb, mode, data, Options{})
+}
+
+func beginWith(tb testing.TB, mode, data string, o Options) *Cluster {
 	tb.Helper()
 	if testing.Short() {
 		tb.Skip("real processes are not for -short")
 	}
 	leaveNothing(tb, filepath.Join(data, "worker"))
 	letPass(tb)
-	c := &Cluster{tb: tb, mode: mode, Data: data, Addr: Port(tb)}
+	c := &Cluster{tb: tb, mode: mode, opts: o, Data: data, Addr: Port(tb)}
 	var err error
 	c.Client, err = client.New("http://"+c.Addr, AdminToken, client.Options{Patience: 30 * time.Second})
 	if err != nil {
@@ -184,12 +203,32 @@ func begin(tb testing.TB, mode, data string) *Cluster {
 // after Server.Kill.
 func (c *Cluster) StartServer() {
 	c.tb.Helper()
-	c.Server = start(c.tb, Program(c.tb), c.mode, []string{"MUSTER_ADMIN_TOKEN=" + AdminToken, "MUSTER_JOIN_TOKEN=" + JoinToken},
-		c.mode, "--listen", c.Addr, "--data", c.Data, "--heartbeat", "1s", "-o", "json")
+	c.LaunchServer()
 	c.Await("the server answers", time.Minute, func() error {
 		_, err := c.Client.Whoami(c.tb.Context())
 		return err
 	})
+}
+
+// LaunchServer starts the server with more flags and does not wait for it.
+func (c *Cluster) LaunchServer(flags ...string) {
+	c.tb.Helper()
+	program, args := Program(c.tb), append([]string{c.mode, "--listen", c.Addr, "--data", c.Data, "--heartbeat", cmp.Or(c.opts.Heartbeat, time.Second).String(), "-o", "json"}, flags...)
+	if c.opts.Descriptors > 0 {
+		program, args = "/bin/sh", append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, c.opts.Descriptors), program}, args...)
+	}
+	c.Server = start(c.tb, program, c.mode, []string{"MUSTER_ADMIN_TOKEN=" + AdminToken, "MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
+}
+
+// Exit waits until the process has ended and returns its exit code, -1 after a signal.
+func (p *Proc) Exit(limit time.Duration) int {
+	p.tb.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(limit):
+		p.tb.Fatalf("%s has not ended after %v", p.name, limit)
+	}
+	return p.cmd.ProcessState.ExitCode()
 }
 
 // StartWorker starts a worker with its data in dir and waits until it is connected.

@@ -104,9 +104,6 @@ func (s *State) saved(now muster.Time, ev event.Saved) error {
 
 func (s *State) finish(now muster.Time, ev event.Finished) error {
 	r := &ev.Report
-	if err := judge.CheckReport(r); err != nil {
-		return err
-	}
 	t, err := s.current(ev.Worker, r.Attempt)
 	if err != nil {
 		if s.plausible(r.Attempt) {
@@ -119,8 +116,10 @@ func (s *State) finish(now muster.Time, ev event.Finished) error {
 		s.startedAt(t, judge.Within(r.StartedAt, t.Row.AssignedAt, now))
 	}
 	judge.Fill(&t.Row, r)
+	reason := judge.Reason(r)
 	s.end(now, t, judge.Ending{
-		Outcome: r.Outcome, Reason: judge.Reason(r), Message: judge.Clip(r.Message), At: judge.Within(r.FinishedAt, max(t.Row.AssignedAt, t.Row.StartedAt), now),
+		Outcome: r.Outcome, Reason: reason, Message: judge.Clip(r.Message), Final: reason == muster.WorkerLost && t.Group.Spec().Disconnect.Then == muster.ThenFail,
+		At: judge.Within(r.FinishedAt, max(t.Row.AssignedAt, t.Row.StartedAt), now),
 	})
 	return nil
 }

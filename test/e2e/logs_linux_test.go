@@ -16,7 +16,7 @@ import (
 )
 
 // output reads what one attempt wrote to stdout and is on the server by now.
-func output(c *mustertest.Cluster, t *testing.T, id muster.AttemptID) string {
+func output(t *testing.T, c *mustertest.Cluster, id muster.AttemptID) string {
 	t.Helper()
 	var b strings.Builder
 	for line, err := range c.Client.Logs(t.Context(), id.Task, client.LogOptions{Attempt: id.N, Stream: client.Stdout}) {
@@ -127,7 +127,7 @@ func TestLogOfALostAttempt(t *testing.T) {
 		}
 		lines := strings.Count(string(printed), "\n")
 		c.Await(fmt.Sprintf("all %d lines of %s are on the server", lines, job.Name), time.Minute, func() error {
-			out := output(c, t, muster.AttemptID{Task: muster.TaskID{Job: job.ID}, N: 1})
+			out := output(t, c, muster.AttemptID{Task: muster.TaskID{Job: job.ID}, N: 1})
 			if n := strings.Count(out, "\n"); n < lines || out != numbered(n) {
 				return fmt.Errorf("%d are", n)
 			}

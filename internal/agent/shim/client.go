@@ -63,7 +63,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), c.Close())
 		}
-		if err := c.revisit(h); err != nil {
+		if err := c.revisit(ctx, h); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
 	}
@@ -71,11 +71,14 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 }
 
 // revisit takes up a shim of an earlier life, or cleans up after one that is gone.
-func (c *Client) revisit(h *home) error {
+func (c *Client) revisit(ctx context.Context, h *home) error {
 	log := c.cfg.Log
 	for try := 1; ; try++ {
 		conn, err := h.dial()
 		if nobody(err) {
+			if err := h.checkCopy(ctx); err != nil {
+				return err
+			}
 			h.raze(run.Pid{}, log)
 			return nil
 		}

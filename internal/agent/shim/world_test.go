@@ -179,7 +179,7 @@ type mode struct {
 func modes(t *testing.T, f func(t *testing.T, m mode)) {
 	t.Helper()
 	all := []mode{{name: "in this process"}}
-	if outlives {
+	if outlives && !testing.Short() {
 		all = append(all, mode{"in a process of its own", command()})
 	}
 	for _, m := range all {
@@ -191,6 +191,9 @@ func needShims(t *testing.T) {
 	t.Helper()
 	if !outlives {
 		t.Skipf("no shim outlives its worker on %s", runtime.GOOS)
+	}
+	if testing.Short() {
+		t.Skip("shims in processes of their own are not for -short")
 	}
 }
 

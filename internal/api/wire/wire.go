@@ -164,6 +164,11 @@ type Missing struct {
 	Missing []string `json:"missing" nullable:"false"`
 }
 
+// BlobCheck says what came of the check of a blob's file.
+type BlobCheck struct {
+	Verdict string `json:"verdict" enum:"intact,damaged,unchecked" doc:"damaged: it is set aside, upload it again; unchecked: ask again later"`
+}
+
 // Problem is the body of every error, as application/problem+json (RFC 9457).
 type Problem struct {
 	Type   string              `json:"type" doc:"about:blank: the code says more"`

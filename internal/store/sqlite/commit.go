@@ -17,7 +17,11 @@ type groupKey struct {
 
 // Commit implements store.Writer.
 func (s *Store) Commit(ctx context.Context, b *store.Batch) error {
-	return s.change(ctx, func(*conn) error {
+	next := b.NextJob
+	for i := range b.Jobs {
+		next = max(next, b.Jobs[i].ID+1)
+	}
+	return s.changeTo(ctx, next, func(*conn) error {
 		if err := s.write(b); err != nil {
 			return err
 		}
@@ -27,16 +31,26 @@ func (s *Store) Commit(ctx context.Context, b *store.Batch) error {
 }
 
 // change runs f in a writing transaction.
-func (s *Store) change(ctx context.Context, f func(*conn) error) error {
+func (s *Store) change(ctx context.Context, f func(*conn) error) error { return s.changeTo(ctx, 0, f) }
+
+// changeTo runs f in a writing transaction, after which the next job gets the number next at least.
+func (s *Store) changeTo(ctx context.Context, next muster.JobID, f func(*conn) error) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if s.writer == nil {
 		return errClosed()
 	}
-	if err := s.writer.within(ctx, forWriting, func() error { return f(s.writer) }); err != nil {
+	err := s.writer.within(ctx, forWriting, func() error {
+		if err := f(s.writer); err != nil {
+			return err
+		}
+		return s.advance(next)
+	})
+	if err != nil {
 		s.forget() // some of it may tell of what was undone
 		return s.explain(ctx, "write", err)
 	}
+	s.repeat()
 	return nil
 }
 
@@ -79,7 +93,7 @@ func (s *Store) write(b *store.Batch) error {
 		if err := s.writeTask(&b.Tasks[i]); err != nil {
 			return err
 		}
-		if err := w.putContents(b.Tasks[i].ID.Job, b.Tasks[i].Artifacts); err != nil {
+		if err := w.putArtifacts(b.Tasks[i].ID.Job, b.Tasks[i].Artifacts); err != nil {
 			return err
 		}
 	}
@@ -87,7 +101,7 @@ func (s *Store) write(b *store.Batch) error {
 		if err := w.exec(putAttempt, func(p *params) { p.attempt(&b.Attempts[i]) }); err != nil {
 			return err
 		}
-		if err := w.putContents(b.Attempts[i].ID.Task.Job, b.Attempts[i].Artifacts); err != nil {
+		if err := w.putArtifacts(b.Attempts[i].ID.Task.Job, b.Attempts[i].Artifacts); err != nil {
 			return err
 		}
 	}

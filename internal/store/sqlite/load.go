@@ -52,7 +52,7 @@ const selectGroups = "SELECT " + groupColumns + ", resolved FROM task_group LEFT
 const selectLoaded = "SELECT " + taskColumns + " FROM task INDEXED BY task_live WHERE finished_at IS NULL"
 
 func (c *conn) snapshot() (snap muster.Snapshot, err error) {
-	err = c.query("SELECT ifnull(max(id), 0) + 1 FROM job", nil, func(cols *columns) bool {
+	err = c.query("SELECT next_job FROM life", nil, func(cols *columns) bool {
 		snap.NextJob = muster.JobID(cols.int())
 		return true
 	})
