@@ -29,8 +29,12 @@ func newCapacity(offer muster.Resources) capacity {
 
 func milliCores(cpus float64) int64 { return int64(math.Round(cpus * 1000)) }
 
-// take gives g out, or says why not and changes nothing.
+// take gives g out, or says why not. A grant of neither cores nor slots takes a slot, so that no server
+// starts more than the worker offers.
 func (c *capacity) take(g *muster.Grant) (why string) {
+	if g.Slots <= 0 && milliCores(g.CPUs) <= 0 {
+		g.Slots = 1
+	}
 	switch {
 	case g.Slots > 0 && c.slots+g.Slots > c.offer.Slots:
 		return fmt.Sprintf("no free slot: %d of %d are taken", c.slots, c.offer.Slots)

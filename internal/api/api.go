@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
@@ -37,17 +38,22 @@ type Config struct {
 	Heartbeat  muster.Duration // how often workers renew their leases: no spec may ask for a shorter one
 	Log        *slog.Logger
 	Version    string // of this build
+	// Connections is how many connections the server has at most: what one key may hold of them depends on it. 0 means 1,000.
+	Connections int
 }
 
 // server is the state that the handlers share.
 type server struct {
 	Config
-	handler  http.Handler
-	keyring  *keyring
-	projects *projects
-	checker  *blob.Checker
-	granter  *granter
-	api      huma.API
+	handler     http.Handler
+	keyring     *keyring
+	projects    *projects
+	storeHealth storeHealth
+	bounds      *bounds
+	parsing     *semaphore.Weighted // bytes of specs that are parsed at once
+	checker     *blob.Checker
+	granter     *granter
+	api         huma.API
 }
 
 // New makes the handler of a whole server. Its http.Server sets the timeouts for reading
@@ -57,12 +63,15 @@ func New(cfg Config) http.Handler { return newServer(cfg).handler }
 func newServer(cfg Config) *server {
 	mux := http.NewServeMux()
 	s := &server{
-		Config:   cfg,
-		keyring:  newKeyring(cfg.Keys),
-		projects: newProjects(cfg.Store),
-		checker:  blob.NewChecker(cfg.Blobs, cfg.Log),
-		granter:  &granter{store: cfg.Grants},
-		api:      huma.NewAPI(humaConfig(cfg.Version), router{humago.NewAdapter(mux, "")}),
+		Config:      cfg,
+		keyring:     newKeyring(cfg.Keys),
+		projects:    newProjects(cfg.Store),
+		storeHealth: storeHealth{keys: cfg.Keys},
+		bounds:      newBounds(cfg.Connections),
+		parsing:     semaphore.NewWeighted(parsedAtOnce),
+		checker:     blob.NewChecker(cfg.Blobs, cfg.Log),
+		granter:     &granter{store: cfg.Grants},
+		api:         huma.NewAPI(humaConfig(cfg.Version), router{humago.NewAdapter(mux, "")}),
 	}
 	s.api.UseMiddleware(refusalStatus)
 	s.jobRoutes()

@@ -10,6 +10,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -51,6 +52,13 @@ func (s *server) authenticated(next http.Handler) http.Handler {
 				s.refuse(w, r, err)
 				return
 			}
+			leave, err := s.bounds.enter(p.Role, g)
+			if err != nil {
+				s.refuse(w, r, err)
+				return
+			}
+			defer leave()
+			defer connlimit.Authenticated(r.Context())()
 			ctx, release := g.bind(context.WithValue(context.WithValue(r.Context(), principalKey, p), grantKey, g))
 			defer release()
 			r = r.WithContext(ctx)
@@ -164,15 +172,15 @@ func (k *keyring) drop(id string, why error) {
 	}
 }
 
-// revoke deletes a key for good, and ends what it opened. name is for those who are told.
-func (k *keyring) revoke(ctx context.Context, id, name string) error {
-	err := k.keys.DeleteKey(ctx, id)
+// revoke deletes a key for good, and ends what it opened.
+func (k *keyring) revoke(ctx context.Context, key store.Key) error {
+	err := k.keys.DeleteKey(ctx, key.ID)
 	k.mu.Lock()
 	k.epoch++
 	clear(k.found)
 	k.mu.Unlock()
 	if err == nil || muster.CodeOf(err) == muster.NotFound {
-		k.drop(id, errRevoked(name))
+		k.drop(key.ID, errRevoked(key))
 	}
 	return err
 }

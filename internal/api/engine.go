@@ -24,6 +24,8 @@ type Engine interface {
 	Explain(ctx context.Context, t muster.TaskID) (explain.Explanation, error)
 	// Plan says where the first task of each stage would run if it were submitted now.
 	Plan(ctx context.Context, s *muster.Spec) ([]explain.Explanation, error)
+	// Health says why the engine cannot do its work now, or nil. It costs nothing.
+	Health() error
 	// Workers lists all workers with what is only in memory: free resources, load.
 	Workers(ctx context.Context) ([]muster.Worker, error)
 }

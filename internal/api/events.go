@@ -36,6 +36,11 @@ func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsI
 	if len(in.Type) > 0 {
 		want = func(e *muster.Event) bool { return slices.Contains(in.Type, string(e.Type)) }
 	}
+	leave, err := s.bounds.stream(grantOf(ctx))
+	if err != nil {
+		return err
+	}
+	defer leave()
 	scope := notify.Scope{}
 	if job != 0 {
 		scope = notify.OfJob(job)

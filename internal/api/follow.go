@@ -42,8 +42,12 @@ type follower struct {
 
 func (f *follower) serve(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
+	leave, err := f.bounds.stream(grantOf(ctx))
+	if err != nil {
+		return err
+	}
+	defer leave()
 	f.changes = f.Events.Subscribe("", notify.OfTask(f.place.task), nil)
-	var err error
 	if f.out, err = openEvents(w, r); err == nil {
 		err = f.run(ctx)
 	}

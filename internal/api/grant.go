@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -17,6 +18,8 @@ type grant struct {
 	ctx    context.Context //nolint:containedctx // it is what ends with the key
 	end    context.CancelCauseFunc
 	expiry *time.Timer // nil for a key that does not expire
+
+	requests, streams atomic.Int64 // under way; see bounds
 }
 
 // newGrant starts the validity of a key, which must not have expired.
@@ -69,7 +72,7 @@ func (g *grant) interrupt(w http.ResponseWriter) (release func()) {
 // WhileKeyIsValid binds the context of a worker's session, which has the values of the request
 // that opened it, to the key of that request. release must be called.
 func WhileKeyIsValid(ctx context.Context) (bound context.Context, release func()) {
-	if g, ok := ctx.Value(grantKey).(*grant); ok {
+	if g := grantOf(ctx); g != nil {
 		return g.bind(ctx)
 	}
 	return context.WithCancel(ctx)
@@ -80,10 +83,20 @@ func isLink(path string) bool {
 	return path == link.PathSocket || strings.HasPrefix(path, link.PathSocket+"/")
 }
 
-func errRevoked(name string) error {
-	return muster.Errorf(muster.Unauthenticated, "the API key %q was revoked", name)
+// errRevoked says it to a worker as the store says it later: a worker whose key is merely unknown joins again.
+func errRevoked(key store.Key) error {
+	if key.Worker != "" {
+		return muster.Errorf(muster.Forbidden, "the key of worker %s was revoked by an administrator", key.Worker)
+	}
+	return muster.Errorf(muster.Unauthenticated, "the API key %q was revoked", key.Name)
 }
 
 func errExpired(key store.Key) error {
 	return muster.Errorf(muster.Unauthenticated, "the API key %q ended at %s: ask for a new one", key.Name, key.ExpiresAt)
+}
+
+// grantOf returns the grant of the key of a request. In a request that needs no key there is none.
+func grantOf(ctx context.Context) *grant {
+	g, _ := ctx.Value(grantKey).(*grant)
+	return g
 }

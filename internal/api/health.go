@@ -3,9 +3,11 @@ package api
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
 )
 
 func (s *server) healthRoutes() {
@@ -23,14 +25,70 @@ func (s *server) healthz(context.Context, *struct{}) (*body[health], error) {
 	return answer(health{Status: "ok"}), nil
 }
 
+// readyz asks nobody but for one cheap read of the store a second, because it needs no key.
 func (s *server) readyz(ctx context.Context, _ *struct{}) (*body[health], error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	if _, err := s.Engine.Workers(ctx); err != nil {
-		return nil, muster.Errorf(muster.Unavailable, "the engine does not answer: %w", err)
+	if err := s.Engine.Health(); err != nil {
+		return nil, err
 	}
-	if _, err := s.Store.Workers(ctx); err != nil {
+	if err := s.storeHealth.check(ctx); err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "the store does not answer: %w", err)
 	}
 	return answer(health{Status: "ok"}), nil
+}
+
+const (
+	storeChecked = time.Second     // how long one answer of the store counts
+	storePatient = 5 * time.Second // how long the store may take
+)
+
+// storeHealth remembers whether the store answers.
+type storeHealth struct {
+	keys store.Keys
+
+	asking sync.Mutex // held by the one who asks
+	mu     sync.Mutex
+	at     time.Time // of the last answer; zero before the first one
+	err    error
+}
+
+// check returns the store's last answer, and asks again if that is too old and nobody does.
+func (h *storeHealth) check(ctx context.Context) error {
+	at, err := h.last()
+	if time.Since(at) < storeChecked {
+		return err
+	}
+	if at.IsZero() {
+		h.asking.Lock()
+	} else if !h.asking.TryLock() {
+		return h.stale(at, err)
+	}
+	defer h.asking.Unlock()
+	if at, err := h.last(); time.Since(at) < storeChecked {
+		return err
+	}
+	// A caller who leaves does not make the store look broken to others.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storePatient)
+	defer cancel()
+	_, err = h.keys.KeyByHash(ctx, "")
+	if muster.CodeOf(err) == muster.NotFound {
+		err = nil
+	}
+	h.mu.Lock()
+	h.at, h.err = time.Now(), err
+	h.mu.Unlock()
+	return err
+}
+
+func (h *storeHealth) last() (time.Time, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.at, h.err
+}
+
+// stale is the answer while the store is asked again: the last one, unless that takes too long.
+func (h *storeHealth) stale(at time.Time, err error) error {
+	if since := time.Since(at); err == nil && since > storeChecked+storePatient {
+		return muster.Errorf(muster.Unavailable, "it was last heard from %s ago", since.Round(time.Second))
+	}
+	return err
 }

@@ -102,7 +102,7 @@ func TestRevocationOvertakesLookup(t *testing.T) {
 		}
 	})
 	<-slow.asked
-	if err := k.revoke(t.Context(), "k1", "ci"); err != nil {
+	if err := k.revoke(t.Context(), store.Key{ID: "k1", Name: "ci"}); err != nil {
 		t.Fatal(err)
 	}
 	close(slow.revoked)
@@ -128,7 +128,7 @@ func TestGrantsEndWithTheirKeys(t *testing.T) {
 			end  func(*keyring)
 			want string
 		}{
-			"revoked": {func(k *keyring) { _ = k.revoke(t.Context(), "k1", "ci") }, "was revoked"},
+			"revoked": {func(k *keyring) { _ = k.revoke(t.Context(), store.Key{ID: "k1", Name: "ci"}) }, "was revoked"},
 			"expired": {func(*keyring) { time.Sleep(time.Hour) }, "ended at"},
 		} {
 			k := newKeyring(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer), ExpiresAt: muster.TimeOf(time.Now()).Add(muster.Duration(time.Hour))}})
@@ -149,6 +149,44 @@ func TestGrantsEndWithTheirKeys(t *testing.T) {
 				t.Errorf("%s: the grant is kept", name)
 			}
 			release()
+		}
+	})
+}
+
+// countedKeys is a store that counts lookups, and fails if it is told to.
+type countedKeys struct {
+	store.Keys
+	lookups int
+	err     error
+}
+
+func (k *countedKeys) KeyByHash(context.Context, string) (store.Key, error) {
+	k.lookups++
+	if k.err != nil {
+		return store.Key{}, k.err
+	}
+	return store.Key{}, muster.Errorf(muster.NotFound, "no such key")
+}
+
+// However often somebody asks whether the server is ready, the store is asked once a second.
+func TestReadinessCostsOneLookupASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &countedKeys{}
+		h := storeHealth{keys: k}
+		for second := range 3 {
+			for range 1_000 {
+				if err := h.check(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if k.lookups != second+1 {
+				t.Errorf("%d lookups in second %d", k.lookups, second+1)
+			}
+			time.Sleep(time.Second)
+		}
+		k.err = muster.Errorf(muster.Internal, "the disk is gone")
+		if err := h.check(t.Context()); err == nil {
+			t.Error("a store that fails is ready")
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -94,13 +95,11 @@ func (s *server) revokeKey(ctx context.Context, in *keyPath) (*struct{}, error) 
 	if err != nil {
 		return nil, err
 	}
-	name := in.Key
-	for _, k := range keys {
-		if k.ID == in.Key {
-			name = k.Name
-		}
+	key := store.Key{ID: in.Key}
+	if i := slices.IndexFunc(keys, func(k store.Key) bool { return k.ID == in.Key }); i >= 0 {
+		key = keys[i]
 	}
-	if err := s.keyring.revoke(ctx, in.Key, name); err != nil {
+	if err := s.keyring.revoke(ctx, key); err != nil {
 		return nil, err
 	}
 	return nil, nil //nolint:nilnil // huma's form of an answer without a body

@@ -7,8 +7,10 @@ import (
 	"maps"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
@@ -47,6 +49,15 @@ func problemOf(status int, err *muster.Error) *problem {
 	}}
 }
 
+// tooManyError is an Unavailable error of a caller who asks for too much at a time.
+type tooManyError struct{ error }
+
+func (e tooManyError) Unwrap() error { return e.error }
+
+func tooMany(format string, args ...any) error {
+	return tooManyError{muster.Errorf(muster.Unavailable, format, args...)}
+}
+
 // problem translates an error, and logs those that are our fault.
 func (s *server) problem(r *http.Request, err error) *problem {
 	known, ok := errors.AsType[*muster.Error](err)
@@ -59,6 +70,9 @@ func (s *server) problem(r *http.Request, err error) *problem {
 	status, ok := statuses[known.Code]
 	if !ok {
 		status = http.StatusInternalServerError
+	}
+	if _, ok := errors.AsType[tooManyError](err); ok {
+		status = http.StatusTooManyRequests
 	}
 	return problemOf(status, known)
 }
@@ -132,11 +146,14 @@ type refusal struct {
 
 func refusalStatus(ctx huma.Context, next func(huma.Context)) { next(&refusal{humaContext: ctx}) }
 
-// SetStatus writes the status line.
+// SetStatus writes the status line. From then on the answer has to be taken within a time: who does not read it
+// does not hold the connection for ever.
 func (r *refusal) SetStatus(status int) {
 	if r.status != 0 {
 		status = r.status
 	}
+	_, w := humago.Unwrap(r.humaContext)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bodyTimeout)) // a recorder in a test has none
 	r.humaContext.SetStatus(status)
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -46,17 +47,11 @@ func (s *server) specBody() *huma.RequestBody {
 // spec reads a spec that can be run from here: valid, normalized, without local
 // parts, in a project that its caller may use.
 func (s *server) spec(ctx context.Context, in SpecInput) (*muster.Spec, error) {
-
 	if t, _, err := mime.ParseMediaType(in.ContentType); in.ContentType != "" && (err != nil || !specType(t)) {
 		return nil, muster.Errorf(muster.Invalid, "a job spec is sent as application/json or application/yaml, not as %q", in.ContentType)
 	}
-	var failed error
-	specs, err := s.Parse(in.RawBody, "the request", func(spec *muster.Spec) []muster.FieldError {
-		wrong, err := s.Kinds.Admit(spec, func() ([]muster.Worker, error) { return s.Engine.Workers(ctx) })
-		failed = errors.Join(failed, err)
-		return append(wrong, s.shortGraces(spec)...)
-	})
-	if err = cmp.Or(failed, err); err != nil {
+	specs, err := s.parse(ctx, in.RawBody)
+	if err != nil {
 		return nil, err
 	}
 	if len(specs) != 1 {
@@ -87,6 +82,32 @@ func (s *server) shortGraces(spec *muster.Spec) (wrong []muster.FieldError) {
 		}
 	}
 	return wrong
+}
+
+const (
+	// parsedAtOnce is how many bytes of specs are parsed at the same time: each costs up to fifty times
+	// its size in memory.
+	parsedAtOnce = muster.MaxSpec
+	// parseWait is how long a spec waits for its turn.
+	parseWait = 20 * time.Second
+)
+
+// parse reads specs when it is their turn. A caller who leaves before gives the turn up.
+func (s *server) parse(ctx context.Context, data []byte) ([]*muster.Spec, error) {
+	weight := min(int64(len(data)), parsedAtOnce)
+	waiting, cancel := context.WithTimeout(ctx, parseWait)
+	defer cancel()
+	if err := s.parsing.Acquire(waiting, weight); err != nil {
+		return nil, muster.Errorf(muster.Unavailable, "the server reads other job specs and has not read this one: try again: %w", err)
+	}
+	defer s.parsing.Release(weight)
+	var failed error
+	specs, err := s.Parse(data, "the request", func(spec *muster.Spec) []muster.FieldError {
+		wrong, err := s.Kinds.Admit(spec, func() ([]muster.Worker, error) { return s.Engine.Workers(ctx) })
+		failed = errors.Join(failed, err)
+		return append(wrong, s.shortGraces(spec)...)
+	})
+	return specs, cmp.Or(failed, err)
 }
 
 func specType(t string) bool {

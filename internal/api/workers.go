@@ -155,7 +155,7 @@ func (s *server) removeWorker(ctx context.Context, in *WorkerPath) (*struct{}, e
 		if k.Worker != w.ID {
 			continue
 		}
-		if err := s.keyring.revoke(ctx, k.ID, k.Name); err != nil && muster.CodeOf(err) != muster.NotFound {
+		if err := s.keyring.revoke(ctx, k); err != nil && muster.CodeOf(err) != muster.NotFound {
 			return nil, err
 		}
 	}

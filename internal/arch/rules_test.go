@@ -61,8 +61,10 @@ var rules = map[string]rule{
 	"catalog":  {ring: adapter, mine: []string{"kind", "api/wire"}},
 	"runtimes": {ring: contract},
 
-	"contents": {ring: adapter, mine: []string{"blob", "cid", "store"}},
-	"kubo":     {ring: adapter, mine: []string{"blob", "store"}},
+	"connlimit": {ring: adapter},
+	"origin":    {ring: adapter},
+	"contents":  {ring: adapter, mine: []string{"blob", "cid", "store"}},
+	"kubo":      {ring: adapter, mine: []string{"blob", "store"}},
 
 	"agent/run": {ring: contract, mine: []string{"tasklog"}, third: []string{"golang.org/x/sys"}},
 
@@ -103,12 +105,12 @@ var rules = map[string]rule{
 	"agent/meter":       {ring: adapter, mine: []string{"agent/run", "agent/gpu", "series"}, third: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
 	"agent/guard":       {ring: adapter, mine: []string{"agent/run", "agent/gpu"}, third: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
 	"agent/save":        {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
-	"agent/transfer":    {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
+	"agent/transfer":    {ring: adapter, mine: []string{"agent/run", "origin"}, third: []string{"golang.org/x/"}},
 
 	"engine": {ring: shell, mine: []string{"sched", "sched/effect", "sched/event", "sched/explain", "flow", "store", "link", "notify"}, third: []string{"golang.org/x/time"}},
 	"agent":  {ring: shell, mine: []string{"agent/run", "allow", "link", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"api":    {ring: shell, mine: []string{"auth", "cid", "sched/event", "sched/explain", "flow", "store", "blob", "tasklog", "link", "notify", "series", "api/wire"}, third: []string{"github.com/danielgtaylor/huma/v2"}},
-	"client": {ring: shell, mine: []string{"sched/event", "sched/explain", "api/wire"}, third: []string{"golang.org/x/"}},
+	"api":    {ring: shell, mine: []string{"auth", "cid", "connlimit", "sched/event", "sched/explain", "flow", "store", "blob", "tasklog", "link", "notify", "series", "api/wire"}, third: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
+	"client": {ring: shell, mine: []string{"sched/event", "sched/explain", "api/wire", "origin"}, third: []string{"golang.org/x/"}},
 
 	"serve":       {ring: wiring},
 	"work":        {ring: wiring},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/origin"
 )
 
 // Options tune a Client. Zero values mean the defaults.
@@ -45,6 +46,7 @@ func New(base, token string, o Options) (*Client, error) {
 	if o.HTTP == nil {
 		o.HTTP = &http.Client{Transport: transport()}
 	}
+	o.HTTP = origin.Client(o.HTTP)
 	o.Timeout = or(o.Timeout, 30*time.Second)
 	o.Patience = or(o.Patience, 5*time.Second)
 	o.StreamPatience = or(o.StreamPatience, 10*time.Minute)

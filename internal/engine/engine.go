@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -63,7 +64,9 @@ type Engine struct {
 	ready chan struct{}
 	first muster.JobID // the first job number that this process may give out; Run's goroutine
 
-	observers  []*observer // for the engine's goroutine only
+	failed     atomic.Pointer[error] // why nothing is decided now; nil while it is
+	began      atomic.Int64          // when the batch that is under way began, in nanoseconds since start; 0 for none
+	observers  []*observer           // for the engine's goroutine only
 	latest     latest
 	logTrouble trouble
 	saved      checkpoints
@@ -118,7 +121,9 @@ func (e *Engine) Run(ctx context.Context) error {
 				close(e.ready)
 			}
 			var commits int
+			e.failed.Store(nil)
 			commits, err = e.live(ctx, st)
+			e.began.Store(0)
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -126,6 +131,7 @@ func (e *Engine) Run(ctx context.Context) error {
 				pause = minPause
 			}
 		}
+		e.failed.Store(&err)
 		e.cfg.Log.Error("the store failed; reloading", slog.Any("error", err), slog.Duration("pause", pause))
 		e.endSessions(muster.Unavailable, "the server could not write to its store; come back in a moment")
 		e.refuse(ctx, err, pause)
@@ -163,6 +169,7 @@ func (e *Engine) live(ctx context.Context, st *sched.State) (commits int, err er
 		case <-e.inbox.wake:
 		case <-timer.C:
 		}
+		e.began.Store(int64(max(1, time.Since(e.start))))
 		letters = e.inbox.take(letters)
 		for rest := letters; ; {
 			n := untilFresh(rest)
@@ -176,7 +183,30 @@ func (e *Engine) live(ctx context.Context, st *sched.State) (commits int, err er
 			}
 		}
 		clear(letters)
+		e.began.Store(0)
 	}
+}
+
+// slowBatch is how long a batch may take before the engine counts as stuck.
+const slowBatch = 10 * time.Second
+
+// Health says why the engine cannot do its work now, or nil. It is an Unavailable error, and costs
+// nothing: the engine is not asked.
+func (e *Engine) Health() error {
+	select {
+	case <-e.ready:
+	default:
+		return muster.Errorf(muster.Unavailable, "the engine loads its state")
+	}
+	if err := e.failed.Load(); err != nil {
+		return muster.Errorf(muster.Unavailable, "the engine cannot write to its store: %w", *err)
+	}
+	if began := e.began.Load(); began != 0 {
+		if busy := time.Since(e.start) - time.Duration(began); busy > slowBatch {
+			return muster.Errorf(muster.Unavailable, "the engine has been busy with one batch for %s", busy.Round(time.Second))
+		}
+	}
+	return nil
 }
 
 // untilFresh returns how many letters from the front may share a batch.

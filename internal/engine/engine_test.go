@@ -308,8 +308,22 @@ func TestDiskFull(t *testing.T) {
 			t.Fatalf("a submission to a full disk was answered with %v", err)
 		}
 	}
+	r.healthy(t, false)
 	r.fault.Mend()
 	r.eventually(t)
+	r.healthy(t, true)
+}
+
+// healthy waits until the engine says that it can, or cannot, do its work.
+func (r *rig) healthy(t *testing.T, want bool) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for (r.Health() == nil) != want {
+		if time.Now().After(deadline) {
+			t.Fatalf("the engine's health is %v", r.Health())
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // TestIdempotency submits twice under one key, also at the same time.

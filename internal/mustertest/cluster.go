@@ -6,6 +6,7 @@ package mustertest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -144,6 +145,7 @@ func (p *Proc) Signal(sig os.Signal) {
 type Cluster struct {
 	tb     testing.TB
 	mode   string // of the program: server or up
+	opts   Options
 	Data   string
 	Addr   string
 	Server *Proc
@@ -163,13 +165,31 @@ func NewUp(tb testing.TB, data string) *Cluster {
 	return begin(tb, "up", data)
 }
 
+// Options are what a server may be told beside what every server is.
+type Options struct {
+	Descriptors int           // that it may open; 0 means as many as the test
+	Heartbeat   time.Duration // of its workers; 0 means a second
+}
+
+// NewWith is New with options.
+func NewWith(tb testing.TB, data string, o Options) *Cluster {
+	tb.Helper()
+	return beginWith(tb, "server", data, o)
+}
+
 func begin(tb testing.TB, mode, data string) *Cluster {
+	tb.Helper()
+	return beginWith(tb, mode, data, Options{})
+}
+
+func beginWith(tb testing.TB, mode, data string, o Options) *Cluster {
 	tb.Helper()
 	if testing.Short() {
 		tb.Skip("real processes are not for -short")
 	}
 	leaveNothing(tb, filepath.Join(data, "worker"))
-	c := &Cluster{tb: tb, mode: mode, Data: data, Addr: Port(tb)}
+	letPass(tb)
+	c := &Cluster{tb: tb, mode: mode, opts: o, Data: data, Addr: Port(tb)}
 	var err error
 	c.Client, err = client.New("http://"+c.Addr, AdminToken, client.Options{Patience: 30 * time.Second})
 	if err != nil {
@@ -193,8 +213,11 @@ func (c *Cluster) StartServer() {
 // LaunchServer starts the server with more flags and does not wait for it.
 func (c *Cluster) LaunchServer(flags ...string) {
 	c.tb.Helper()
-	args := append([]string{c.mode, "--listen", c.Addr, "--data", c.Data, "--heartbeat", "1s", "-o", "json"}, flags...)
-	c.Server = start(c.tb, Program(c.tb), c.mode, []string{"MUSTER_ADMIN_TOKEN=" + AdminToken, "MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
+	program, args := Program(c.tb), append([]string{c.mode, "--listen", c.Addr, "--data", c.Data, "--heartbeat", cmp.Or(c.opts.Heartbeat, time.Second).String(), "-o", "json"}, flags...)
+	if c.opts.Descriptors > 0 {
+		program, args = "/bin/sh", append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, c.opts.Descriptors), program}, args...)
+	}
+	c.Server = start(c.tb, program, c.mode, []string{"MUSTER_ADMIN_TOKEN=" + AdminToken, "MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
 }
 
 // Exit waits until the process has ended and returns its exit code, -1 after a signal.
@@ -243,12 +266,20 @@ func Shared(tb testing.TB) string {
 	dir, err := os.MkdirTemp("", "muster-shared") //nolint:usetesting // a folder of the test lies in one that is closed to others
 	if err == nil {
 		tb.Cleanup(func() { _ = os.RemoveAll(dir) }) // what stays is in nobody's way
-		err = os.Chmod(dir, 0o777)                   //nolint:gosec // see above
+		err = os.Chmod(dir, 0o777)
 	}
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return dir
+}
+
+// letPass lets tasks come to the test's own folders, which lie in one that is closed to others.
+func letPass(tb testing.TB) {
+	tb.Helper()
+	if err := os.Chmod(filepath.Dir(tb.TempDir()), 0o711); err != nil { // tasks are other users than this one
+		tb.Fatal(err)
+	}
 }
 
 // open lets tasks write where flags say that they may.
@@ -258,7 +289,7 @@ func open(tb testing.TB, flags []string) {
 		if flag != "--allow-write" {
 			continue
 		}
-		if err := os.Chmod(flags[i+1], 0o777); err != nil { //nolint:gosec // they are other users than this one
+		if err := os.Chmod(flags[i+1], 0o777); err != nil { // they are other users than this one
 			tb.Fatal(err)
 		}
 	}

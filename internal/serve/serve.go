@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/api"
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/catalog"
+	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/contents"
 	"github.com/muster-dev/muster/internal/engine"
 	"github.com/muster-dev/muster/internal/kubo"
@@ -139,20 +140,24 @@ func (s *Server) build(ctx context.Context) error {
 	}
 	s.socket = wslink.NewServer(api.LinkedWorker, accept)
 	s.poll = polllink.NewServer(api.LinkedWorker, accept)
+	limiter := connlimit.New(connlimit.Total(connlimit.Descriptors()))
 	s.http = &http.Server{
-		Handler: api.New(api.Config{
+		Handler: connlimit.Handler(api.New(api.Config{
 			Engine: s.engine, Store: reader{s.store, s.engine}, Keys: s.store, Logs: s.logs, Blobs: blobs, Grants: s.store, Reach: s.engine, Prove: s.prover.Prove, Events: events,
 			Parse: spec.ParseChecked, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version,
-		}),
+			Connections: limiter.Total(),
+		})),
+		ConnContext:       connlimit.ConnContext,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Listen)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Listen)
 	if err != nil {
 		return cannotListen(s.cfg.Listen, err)
 	}
+	s.listener = limiter.Listen(listener)
 	return nil
 }
 

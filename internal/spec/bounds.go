@@ -23,6 +23,7 @@ const (
 type bounds struct {
 	documents, fields int
 	brackets          int // open ones
+	entries           int // dashes of lists inside of brackets, which nest there
 	chain             int // signs in this line that nest without brackets
 	line              int
 	open              []siblings // objects that are written line by line, outside in
@@ -66,6 +67,9 @@ func (b *bounds) next(t *token.Token) (message, hint string) {
 		}
 	case token.SequenceEntryType, token.MappingKeyType, token.TagType, token.AnchorType:
 		b.chain++
+		if t.Type == token.SequenceEntryType && b.brackets > 0 {
+			b.entries++
+		}
 		b.within(t.Position.Column)
 	default:
 	}
@@ -76,7 +80,7 @@ func (b *bounds) next(t *token.Token) (message, hint string) {
 		return fmt.Sprintf("the file has more than %d fields", maxFields), useJSON
 	case len(b.open) > 0 && b.open[len(b.open)-1].n > maxSiblings:
 		return fmt.Sprintf("the object has more than %d fields", maxSiblings), useJSON
-	case b.brackets > maxDepth, b.brackets == 0 && b.chain > maxDepth:
+	case b.brackets > maxDepth, b.entries > maxDepth, b.brackets == 0 && b.chain > maxDepth:
 		return fmt.Sprintf(nestingLimit, maxDepth), ""
 	case len(b.open) > maxDepth || first && b.brackets == 0 && t.Type != token.StringType && t.Position.Column > maxIndent:
 		return fmt.Sprintf(nestingLimit, maxDepth), ""

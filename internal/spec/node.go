@@ -15,7 +15,7 @@ import (
 const (
 	maxDocuments = 1_000
 	maxDepth     = 100
-	maxNodes     = 500_000 // after the expansion of aliases
+	maxNodes     = 50_000 // after the expansion of aliases
 )
 
 // kind is what a node is.

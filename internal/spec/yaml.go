@@ -26,7 +26,13 @@ func yamlDocuments(data string) (docs []*ast.DocumentNode, wrong *muster.FieldEr
 			docs, wrong = nil, &muster.FieldError{Line: 1, Column: 1, Message: "the file cannot be read as YAML", Hint: "simplify it, or write JSON"}
 		}
 	}()
+	if wrong := crowded(data); wrong != nil {
+		return nil, wrong
+	}
 	tokens := lexer.Tokenize(data)
+	if wrong := tooMany(tokens); wrong != nil {
+		return nil, wrong
+	}
 	if wrong := beyond(tokens); wrong != nil {
 		return nil, wrong
 	}
@@ -68,8 +74,11 @@ func withoutEmpty(tokens token.Tokens) (all token.Tokens, n int) {
 }
 
 func syntaxError(err error) *muster.FieldError {
-	e := &muster.FieldError{Line: 1, Column: 1, Message: err.Error(), Hint: `a text with ": " or " #" in it, or with a special first sign, needs quotes`}
-	if at, ok := errors.AsType[yaml.Error](err); ok {
+	e := &muster.FieldError{Line: 1, Column: 1, Hint: `a text with ": " or " #" in it, or with a special first sign, needs quotes`}
+	at, ok := errors.AsType[yaml.Error](err)
+	if !ok {
+		e.Message = err.Error()
+	} else { // its Error prints the whole file, in a time that grows with the square of its tokens
 		e.Message = at.GetMessage()
 		if tok := at.GetToken(); tok != nil && tok.Position != nil {
 			e.Line, e.Column = tok.Position.Line, tok.Position.Column

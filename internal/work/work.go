@@ -26,6 +26,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/polllink"
 	"github.com/muster-dev/muster/internal/link/wslink"
+	"github.com/muster-dev/muster/internal/origin"
 )
 
 // Config says what worker to build.
@@ -132,7 +133,7 @@ func httpClient() *http.Client {
 		IdleConnTimeout:       30 * time.Second,
 		MaxIdleConnsPerHost:   4,
 	}
-	return &http.Client{Transport: transport}
+	return origin.Client(&http.Client{Transport: transport})
 }
 
 // Hurry ends the grace of a shutdown: what still runs is killed and handed back.

@@ -181,9 +181,9 @@ func TestSessionsEndWithTheirKeys(t *testing.T) {
 				switch {
 				case ctx.Err() != nil:
 					t.Errorf("the session of a revoked key was open for %s", soon)
-				case w.err == nil && (w.f.Goodbye == nil || w.f.Goodbye.Code != muster.Unauthenticated):
+				case w.err == nil && (w.f.Goodbye == nil || w.f.Goodbye.Code != muster.Forbidden):
 					t.Errorf("a worker whose key was revoked was sent %+v", w.f)
-				case when == "after welcome" && w.err != nil && muster.CodeOf(w.err) != muster.Unauthenticated:
+				case when == "after welcome" && w.err != nil && muster.CodeOf(w.err) != muster.Forbidden:
 					t.Errorf("the session ended for another reason: %v", w.err)
 				}
 			})

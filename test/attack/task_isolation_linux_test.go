@@ -76,7 +76,7 @@ func TestATaskOfARootWorkerIsNobody(t *testing.T) {
 		}
 		return path
 	}
-	open, err := os.MkdirTemp("", "attack") // where everybody comes to, as to /run
+	open, err := os.MkdirTemp("", "attack") //nolint:usetesting // where everybody comes to, as to /run
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -206,6 +206,14 @@ var broken = []struct {
 			x.Attempts = append(x.Attempts, muster.Attempt{ID: muster.AttemptID{Task: x.Task.ID, N: n}, Outcome: muster.AttemptFailed, Reason: muster.DiskFull})
 		}
 	}},
+	{rightEnd, "given up too early", func(h *History) {
+		x := &h.Final[1].Tasks[0]
+		x.Task.State, x.Task.Reason = muster.Failed, muster.CrashLimit
+		for n := 2; n < 6; n++ {
+			x.Attempts = append(x.Attempts[:n-1], muster.Attempt{ID: muster.AttemptID{Task: x.Task.ID, N: n}, Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
+		}
+		x.Attempts[4].Outcome, x.Attempts[4].Reason = muster.AttemptFailed, muster.CrashLimit
+	}},
 	{rightEnd, "cancelled, and nobody asked for it", func(h *History) { h.Jobs[3].Cancel = 0 }},
 	{oneResult, "two attempts succeeded", func(h *History) { h.Final[1].Tasks[0].Attempts[0].Outcome = muster.AttemptSucceeded }},
 	{oneResult, "the result of an earlier attempt", func(h *History) {

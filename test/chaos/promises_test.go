@@ -250,7 +250,7 @@ func deref(n *int) any {
 // unlucky reports whether a task was given up because processes that stand by it were killed again and again. What a full
 // disk or a network does is no reason: it had other workers.
 func (c *checker) unlucky(t *task) bool {
-	lost := 0
+	lost := 1 // the last one, which has the reason of the task
 	for _, a := range t.Attempts {
 		switch a.Reason {
 		case muster.WorkerLost, muster.WorkerRestarted, muster.WorkerInternal:

@@ -123,7 +123,7 @@ func (c *Config) Check() error {
 			return muster.Errorf(muster.Invalid, "tasks cannot be let into %s: the worker keeps its identity in %s", path, c.Data)
 		}
 	}
-	if c.TaskUser != "" && !(c.asksSuper() && os.Geteuid() == 0) {
+	if c.TaskUser != "" && (!c.asksSuper() || os.Geteuid() != 0) {
 		_, err := lookUp(c.TaskUser)
 		return err
 	}

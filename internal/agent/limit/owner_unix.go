@@ -19,5 +19,5 @@ func factsOf(info fs.FileInfo) (facts, bool) {
 	if !ok {
 		return facts{}, false
 	}
-	return facts{uid: st.Uid, gid: st.Gid, dev: uint64(st.Dev), file: st.Ino, names: uint64(st.Nlink)}, true //nolint:gosec,unconvert // other systems have other types
+	return facts{uid: st.Uid, gid: st.Gid, dev: uint64(st.Dev), file: st.Ino, names: uint64(st.Nlink)}, true //nolint:unconvert // other systems have other types
 }

@@ -184,7 +184,7 @@ func viewFor(users []*run.User, paths []string) *run.View {
 		}
 		for _, name := range []string{filepath.Clean(path), resolved(path)} {
 			for _, u := range users {
-				if closed := closedTo(u, name); closed != "" && !(u.Name != taskName && reach(u, nil, filepath.Dir(name)) == nil) { // by an access control list
+				if closed := closedTo(u, name); closed != "" && (u.Name == taskName || reach(u, nil, filepath.Dir(name)) != nil) { // else by an access control list
 					v.Hide = append(v.Hide, closed)
 				}
 			}

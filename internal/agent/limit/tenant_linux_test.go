@@ -53,7 +53,7 @@ func TestRootsSocketsAreClosed(t *testing.T) {
 	needsRoot(t)
 	python := needsPython(t)
 	closed := t.TempDir()
-	open, err := os.MkdirTemp("", "limit")
+	open, err := os.MkdirTemp("", "limit") //nolint:usetesting // where everybody comes to
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -178,6 +178,7 @@ func live(h *home, build string, log *slog.Logger, wrap func(run.Logs) run.Logs)
 	if err != nil {
 		return err
 	}
+	s.sweeps = true
 	s.helper = []string{self(""), HelpedCommand}
 	told := make(chan os.Signal, 1) // from when anybody can know whom to tell
 	signal.Notify(told, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)

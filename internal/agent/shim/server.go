@@ -43,6 +43,7 @@ type server struct {
 	self  run.Pid
 	log   *slog.Logger
 
+	sweeps   bool        // run ends what escaped from control groups, and reaps orphans: all children are tasks
 	homeless func() bool // whether no worker can find this server any more; nil if there is no such time
 	helper   []string    // the command of this program that is netns.Helped, nil for none
 
@@ -94,9 +95,9 @@ func (s *server) run(ctx context.Context, mayEnd bool) {
 		if over && mayEnd {
 			return
 		}
-		if mayEnd && n%reapEvery == 0 {
+		if s.sweeps && n%reapEvery == 0 {
 			// What a task leaves to this process counts as the task's until then.
-			s.caught("it reaped orphans", s.kin.Reap)
+			s.caught("it reaped orphans", s.kin.Sweep)
 		}
 	}
 }

@@ -44,9 +44,9 @@ func (c *Client) into(ctx context.Context, sha string, size int64, dst *os.File)
 		return fmt.Errorf("%q is not a SHA-256", sha)
 	}
 	if size > c.cache.biggest() {
-		return c.download(ctx, sha, size, dst)
+		return c.download(ctx, sha, size, unbounded, dst)
 	}
-	src, err := c.cached(ctx, sha, size)
+	src, err := c.cached(ctx, sha, size, unbounded)
 	if err != nil {
 		return err
 	}
@@ -55,8 +55,11 @@ func (c *Client) into(ctx context.Context, sha string, size int64, dst *os.File)
 	return err
 }
 
-// cached opens a blob in the cache, where it is brought if need be.
-func (c *Client) cached(ctx context.Context, sha string, size int64) (*os.File, error) {
+// unbounded stands for no bound of a blob whose size is unknown.
+const unbounded = -1
+
+// cached opens a blob in the cache, where it is brought if need be. One that is longer than most is not.
+func (c *Client) cached(ctx context.Context, sha string, size, most int64) (*os.File, error) {
 	unlock, err := c.cache.lock(ctx, sha)
 	if err != nil {
 		return nil, err
@@ -70,7 +73,7 @@ func (c *Client) cached(ctx context.Context, sha string, size int64) (*os.File, 
 		return nil, err
 	}
 	defer part.Close()
-	if err := c.download(ctx, sha, size, part); err != nil {
+	if err := c.download(ctx, sha, size, most, part); err != nil {
 		return nil, err
 	}
 	return c.cache.add(sha, part)
@@ -80,13 +83,13 @@ func (c *Client) cached(ctx context.Context, sha string, size int64) (*os.File, 
 const maxWrong = 3
 
 // download brings f to the blob's bytes, going on from what it holds already.
-func (c *Client) download(ctx context.Context, sha string, size int64, f *os.File) error {
+func (c *Client) download(ctx context.Context, sha string, size, most int64, f *os.File) error {
 	release, err := c.slot(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	d := &download{client: c, sha: sha, size: size, f: f}
+	d := &download{client: c, sha: sha, size: size, most: most, f: f}
 	if err := d.rehash(); err != nil {
 		return err
 	}
@@ -134,6 +137,7 @@ type download struct {
 	client *Client
 	sha    string
 	size   int64 // negative if unknown
+	most   int64 // bytes that it may have; negative if that is not known
 	f      *os.File
 	sum    hash.Hash // of the first have bytes of f
 	have   int64
@@ -179,7 +183,7 @@ func (d *download) more(ctx context.Context) error {
 	if d.have > 0 {
 		req.Header.Set("Range", "bytes="+strconv.FormatInt(d.have, 10)+"-")
 	}
-	resp, err := d.client.cfg.HTTP.Do(req)
+	resp, err := d.client.do(req)
 	if err != nil {
 		return cause(ctx, err)
 	}
@@ -204,15 +208,27 @@ func (d *download) more(ctx context.Context) error {
 	default:
 		return refusal(resp)
 	}
+	if d.most >= 0 && resp.ContentLength > d.most-d.have {
+		return errTooLong(d.most)
+	}
 	body := io.Reader(resp.Body)
 	if d.size >= 0 {
 		body = io.LimitReader(body, d.size-d.have+1) // one more shows that it is too long
+	} else if d.most >= 0 {
+		body = io.LimitReader(body, d.most-d.have+1)
 	}
 	err = d.take(ctx, body, watch)
+	if d.most >= 0 && d.have > d.most {
+		return errors.Join(errTooLong(d.most), d.restart())
+	}
 	if err == nil && d.size >= 0 && d.have < d.size {
 		err = io.ErrUnexpectedEOF
 	}
 	return cause(ctx, err)
+}
+
+func errTooLong(most int64) error {
+	return finalError{fmt.Errorf("it is longer than %s", muster.Size(most))}
 }
 
 // take appends what body has.

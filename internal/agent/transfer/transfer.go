@@ -23,6 +23,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/origin"
 )
 
 // Config is what a Client is made of.
@@ -64,6 +65,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.HTTP = origin.Client(cfg.HTTP)
 	return &Client{cfg: cfg, cache: c, slots: make(chan struct{}, atOnce), pace: newThrottle(cfg.Rate)}, nil
 }
 
@@ -86,6 +88,15 @@ func (c *Client) request(ctx context.Context, method, sha string) (*http.Request
 	}
 	req.Header.Set("Authorization", "Bearer "+c.cfg.Key)
 	return req, nil
+}
+
+// do sends a request. That the server redirects to another one is final.
+func (c *Client) do(req *http.Request) (*http.Response, error) {
+	resp, err := c.cfg.HTTP.Do(req)
+	if elsewhere, ok := errors.AsType[*origin.RedirectError](err); ok {
+		return nil, finalError{elsewhere}
+	}
+	return resp, err
 }
 
 // finalError is a failure that trying again does not mend.

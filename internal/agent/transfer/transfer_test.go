@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -586,4 +587,58 @@ func FuzzTree(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A server cannot lead a transfer, and the worker's key, to another address, be it another port of its own host.
+func TestTransfersStayAtTheirServer(t *testing.T) {
+	var led atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { led.Add(1) }))
+	defer other.Close()
+	s := &server{Server: httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other.URL+r.URL.Path, http.StatusTemporaryRedirect)
+	}))}
+	defer s.Close()
+	c := newClient(t, s, 0)
+	sha := hashOf([]byte("x"))
+	if err := c.Fetch(t.Context(), sha, 1, filepath.Join(t.TempDir(), "x")); err == nil || !strings.Contains(err.Error(), "another server") {
+		t.Errorf("fetch: %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "y")
+	if err := os.WriteFile(path, []byte("y"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := uploadPath(t, c, path); err == nil || !strings.Contains(err.Error(), "another server") {
+		t.Errorf("upload: %v", err)
+	}
+	if n := led.Load(); n != 0 {
+		t.Errorf("%d requests came to another server", n)
+	}
+}
+
+// A list of files is not taken beyond its bound, whether its length is known or it has no end.
+func TestAListOfFilesIsBounded(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		var sent atomic.Int64
+		s := &server{Server: httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			const all = 3 * maxTree
+			if known {
+				w.Header().Set("Content-Length", strconv.Itoa(all))
+			}
+			for sent.Load() < all {
+				n, err := w.Write(make([]byte, 1<<20))
+				sent.Add(int64(n))
+				if err != nil {
+					return
+				}
+			}
+		}))}
+		c := newClient(t, s, 1<<30)
+		if err := c.FetchTree(t.Context(), hashOf([]byte("x")), t.TempDir()); err == nil || !strings.Contains(err.Error(), "longer than 64MiB") {
+			t.Errorf("length known %v: %v", known, err)
+		}
+		s.Close()
+		if most := int64(2 * maxTree); sent.Load() > most {
+			t.Errorf("length known %v: %d bytes were sent", known, sent.Load())
+		}
+	}
 }

@@ -48,7 +48,7 @@ func (c *Client) tree(ctx context.Context, sha string) (*muster.Tree, error) {
 	if !isHash(sha) {
 		return nil, fmt.Errorf("%q is not a SHA-256", sha)
 	}
-	f, err := c.cached(ctx, sha, -1)
+	f, err := c.cached(ctx, sha, -1, maxTree)
 	if err != nil {
 		return nil, err
 	}

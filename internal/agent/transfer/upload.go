@@ -91,7 +91,7 @@ func (u *upload) ask(ctx context.Context) (offset int64, done bool, err error) {
 	if err != nil {
 		return 0, false, finalError{err}
 	}
-	resp, err := u.client.cfg.HTTP.Do(req)
+	resp, err := u.client.do(req)
 	if err != nil {
 		return 0, false, err
 	}
@@ -132,7 +132,7 @@ func (u *upload) send(ctx context.Context, offset int64) (moved int64, err error
 	if req.ContentLength = rest; rest > 0 {
 		req.Body = io.NopCloser(body)
 	}
-	resp, err := u.client.cfg.HTTP.Do(req)
+	resp, err := u.client.do(req)
 	if err != nil {
 		return body.sent.Load(), cause(ctx, err)
 	}

@@ -31,7 +31,7 @@ func (a *Attempt) start(ctx context.Context) error {
 	if a.first != "" {
 		a.Step(a.first)
 	}
-	_, err = a.log.handOver(func(size int64) (run.Proc, error) {
+	err = a.log.handOver(func(size int64) (run.Proc, error) {
 		s.LogSize = size
 		a.Task.ReleasePort()
 		var err error

@@ -28,6 +28,7 @@ type Kin struct {
 
 	mu       sync.Mutex
 	starting map[chan struct{}]bool // forks under way, whose processes are not in live yet; closed at their end
+	emptied  [2][]run.Pid           // attempts since the last Sweep, and since the one before
 	live     map[int]uint64         // main processes that run, and their start in ticks
 }
 
@@ -113,20 +114,15 @@ func (k *Kin) Kill(p run.Pid) {
 // Ended is called when the main process has exited, and has been reaped or is
 // about to be by the caller. It kills what the attempt left and reaps what was
 // orphaned, and returns how many of its processes still live after the time given:
-// 0 unless the kernel cannot end them. grouped says that the attempt's control groups are empty:
-// then little can be left.
-func (k *Kin) Ended(p run.Pid, atMost time.Duration, grouped bool) int {
-	how := sure
-	if grouped {
-		how = quick
-	}
+// 0 unless the kernel cannot end them.
+func (k *Kin) Ended(p run.Pid, atMost time.Duration) int {
 	k.mu.Lock()
 	delete(k.live, p.PID)
 	k.mu.Unlock()
 	for pause, waited := time.Millisecond, time.Duration(0); ; pause *= 2 {
 		left := 0
 		var all processes // are read if there is something to kill
-		strangers, calm := k.strangers(how)
+		strangers, calm := k.strangers(sure)
 		for _, st := range strangers {
 			mine := k.belongs(st, p, calm)
 			switch {
@@ -149,6 +145,37 @@ func (k *Kin) Ended(p run.Pid, atMost time.Duration, grouped bool) int {
 		pause = min(pause, 100*time.Millisecond)
 		time.Sleep(pause)
 		waited += pause
+	}
+}
+
+// Emptied is Ended for an attempt whose control groups are empty: only a process that escaped from them can be
+// left, and Sweep ends it. So its end does not cost a look at all children.
+func (k *Kin) Emptied(p run.Pid) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.live, p.PID)
+	k.emptied[0] = append(k.emptied[0], p)
+}
+
+// Sweep ends what attempts that were Emptied have left, and reaps what was orphaned. It is to be called every second
+// or so.
+func (k *Kin) Sweep() {
+	k.mu.Lock()
+	ended := slices.Concat(k.emptied[0], k.emptied[1]) // twice, for a quick look may miss one
+	k.emptied[1], k.emptied[0] = k.emptied[0], nil
+	k.mu.Unlock()
+	var all processes
+	list, calm := k.strangers(quick)
+	for _, st := range list {
+		switch {
+		case st.state == 'Z' && calm && k.orphan(st):
+			_, _ = syscall.Wait4(st.pid, nil, syscall.WNOHANG, nil) // nobody else waits for it
+		case st.state != 'Z' && slices.ContainsFunc(ended, func(p run.Pid) bool { return k.belongs(st, p, calm) }):
+			if all == nil {
+				all = k.all.read()
+			}
+			all.killTree(st)
+		}
 	}
 }
 

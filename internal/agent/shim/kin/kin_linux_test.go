@@ -68,7 +68,7 @@ func TestKillLeftoverEndsWhatAnEarlierLifeLeft(t *testing.T) {
 		if !ends(cmd) {
 			t.Error("it survives")
 		}
-		if left := k.Ended(p, patience, false); left != 0 {
+		if left := k.Ended(p, patience); left != 0 {
 			t.Errorf("%d processes survive", left)
 		}
 	}
@@ -99,7 +99,7 @@ func TestKillLeftoverSparesARecycledNumber(t *testing.T) {
 	if !ends(cmd) {
 		t.Error("it survives")
 	}
-	k.Ended(p, patience, false)
+	k.Ended(p, patience)
 }
 
 // What is left of many attempts is ended by a few readings of all processes.

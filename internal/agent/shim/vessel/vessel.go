@@ -119,9 +119,6 @@ func (v *Vessel) name(ctx context.Context, mark string) run.Pid {
 // Pid names the main process, if it is on this machine: its number is 0 if not.
 func (v *Vessel) Pid() run.Pid { return v.pid }
 
-// Bury does nothing: what a container left ended with it.
-func (*Vessel) Bury() int { return 0 }
-
 // Wait returns when the container has ended, and all of its output is written, or when
 // it has to be given up. Call it once.
 func (v *Vessel) Wait() kin.Ended {

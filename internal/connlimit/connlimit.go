@@ -1,0 +1,224 @@
+// Package connlimit bounds the connections of an HTTP server, so that no flood of them keeps others out.
+//
+// A server has at most so many connections in all, and a part of them from one address. When that many are there, a
+// new one takes the place of one that does nothing: first those that have not sent a whole request in their first second,
+// then those that are idle between requests, then those that are new, then those whose request needs no key; of each sort those of the address with the
+// most connections, and of these the ones that have been so for longest. A connection with an authenticated request
+// under way, which a worker's session is too, keeps its place; if all are such, the new one is closed.
+package connlimit
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// most is the number of connections beyond which a server would rather run out of memory.
+	most = 32_768
+	// few is the least number that a server works with, whatever its limits are.
+	few = 32
+)
+
+// Total returns how many connections a process may have that may open so many descriptors: the rest is for
+// files, of which a request may need one.
+func Total(descriptors uint64) int {
+	return int(min(most, max(few, descriptors/3*2)))
+}
+
+// Limiter bounds the connections of one server.
+type Limiter struct {
+	total, each int // connections, and those of one address
+
+	mu        sync.Mutex
+	conns     map[*conn]struct{}
+	addresses map[netip.Addr]int
+	refused   int
+}
+
+// New returns a Limiter of so many connections in all; three quarters of them may be from one address.
+func New(total int) *Limiter {
+	return &Limiter{total: total, each: max(1, total/4*3), conns: map[*conn]struct{}{}, addresses: map[netip.Addr]int{}}
+}
+
+// Total returns the most connections at a time.
+func (l *Limiter) Total() int { return l.total }
+
+// Listen returns a listener whose connections are bounded.
+func (l *Limiter) Listen(inner net.Listener) net.Listener {
+	return &listener{Listener: inner, limiter: l}
+}
+
+type listener struct {
+	net.Listener
+
+	limiter *Limiter
+}
+
+// Accept returns the next connection for which there is room.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		inner, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if c := l.limiter.admit(inner); c != nil {
+			return c, nil
+		}
+		_ = inner.Close() // it was not used
+	}
+}
+
+// conn is one connection. What it does is guarded by the limiter.
+type conn struct {
+	net.Conn
+
+	limiter *Limiter
+	address netip.Addr
+	gone    sync.Once
+	since   time.Time // of the latest change of what follows
+	asked   bool      // a whole request has come
+	serving int       // requests under way
+	proven  int       // of these, those with a valid key
+}
+
+// Close closes the connection and gives its place up.
+func (c *conn) Close() error {
+	c.gone.Do(func() {
+		l := c.limiter
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.conns, c)
+		if l.addresses[c.address]--; l.addresses[c.address] == 0 {
+			delete(l.addresses, c.address)
+		}
+	})
+	return c.Conn.Close()
+}
+
+// The ranks of connections, in the order in which they are closed.
+const (
+	silent  = iota // has sent no whole request for a while
+	idle           // between requests
+	fresh          // will perhaps send a request in a moment
+	serving        // has a request without a key under way
+	kept           // has one with a valid key
+)
+
+// aMoment is how long a new connection may take to send a request before it counts as silent.
+const aMoment = time.Second
+
+func (c *conn) rank(now time.Time) int {
+	switch {
+	case c.proven > 0:
+		return kept
+	case c.serving > 0:
+		return serving
+	case c.asked:
+		return idle
+	case now.Sub(c.since) < aMoment:
+		return fresh
+	default:
+		return silent
+	}
+}
+
+// admit gives a connection a place, or returns nil.
+func (l *Limiter) admit(inner net.Conn) *conn {
+	c := &conn{Conn: inner, limiter: l, address: addressOf(inner), since: time.Now()}
+	l.mu.Lock()
+	var victims []*conn
+	if l.addresses[c.address] >= l.each {
+		victims = l.victims(&c.address)
+	} else if len(l.conns) >= l.total {
+		victims = l.victims(nil)
+	}
+	full := l.addresses[c.address]-len(victims) >= l.each || len(l.conns)-len(victims) >= l.total
+	if !full {
+		l.conns[c] = struct{}{}
+		l.addresses[c.address]++
+	} else {
+		l.refused++
+	}
+	l.mu.Unlock()
+	for _, v := range victims {
+		_ = v.Close() // it may be closed already
+	}
+	if full {
+		return nil
+	}
+	return c
+}
+
+// victims returns the connections to be closed for new ones, of an address or of all: some at a time, because
+// all have to be looked at. The caller holds mu.
+func (l *Limiter) victims(of *netip.Addr) []*conn {
+	now := time.Now()
+	var found []*conn
+	for c := range l.conns {
+		if c.rank(now) < kept && (of == nil || c.address == *of) {
+			found = append(found, c)
+		}
+	}
+	slices.SortFunc(found, func(a, b *conn) int {
+		return cmp.Or(cmp.Compare(a.rank(now), b.rank(now)), cmp.Compare(l.addresses[b.address], l.addresses[a.address]), a.since.Compare(b.since))
+	})
+	return found[:min(len(found), 1+l.total/100)]
+}
+
+func addressOf(c net.Conn) netip.Addr {
+	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return at.Addr().Unmap().WithZone("")
+}
+
+type contextKey struct{}
+
+// ConnContext is for http.Server: it lets Handler and Authenticated know the connection of a request.
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	if outer, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
+		c = outer.NetConn()
+	}
+	if c, ok := c.(*conn); ok {
+		return context.WithValue(ctx, contextKey{}, c)
+	}
+	return ctx
+}
+
+// Handler follows which connections have requests under way. It belongs before all other handlers.
+func Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, ok := r.Context().Value(contextKey{}).(*conn)
+		if !ok {
+			next.ServeHTTP(w, r)
+			return
+		}
+		c.change(func() { c.asked, c.serving = true, c.serving+1 })
+		defer c.change(func() { c.serving-- })
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Authenticated says that the request of ctx has a valid key: its connection keeps its place until done is called.
+func Authenticated(ctx context.Context) (done func()) {
+	c, ok := ctx.Value(contextKey{}).(*conn)
+	if !ok {
+		return func() {}
+	}
+	c.change(func() { c.proven++ })
+	return func() { c.change(func() { c.proven-- }) }
+}
+
+func (c *conn) change(f func()) {
+	c.limiter.mu.Lock()
+	defer c.limiter.mu.Unlock()
+	f()
+	c.since = time.Now()
+}

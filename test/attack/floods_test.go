@@ -1,0 +1,179 @@
+//go:build linux
+
+package attack
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/mustertest"
+)
+
+const (
+	descriptors = 400 // of the server
+	flooding    = 450 // connections
+)
+
+// hold keeps a connection open to the server for as long as the test runs, and opens another one when it is closed. It
+// says something on each; what it says may be nothing.
+func (e *env) hold(ctx context.Context, say string) {
+	for ctx.Err() == nil {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", e.Addr)
+		if err == nil {
+			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+			_, _ = io.WriteString(conn, say)
+			_, _ = io.Copy(io.Discard, conn)
+			stop()
+			_ = conn.Close()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// serves makes requests on connections of their own, as an administrator, and joins and connects a worker. All
+// together have to be done in a minute.
+func (e *env) serves(what string) {
+	e.t.Helper()
+	const requests = 20
+	ctx, cancel := context.WithTimeout(e.t.Context(), await)
+	defer cancel()
+	c, err := client.New(e.url(""), mustertest.AdminToken, client.Options{Patience: await, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	for n := range requests {
+		if _, err := c.Whoami(ctx); err != nil {
+			e.t.Fatalf("%s: %d of %d requests of an administrator were answered within %s: %v", what, n, requests, await, err)
+		}
+	}
+	e.http.CloseIdleConnections()
+	e.connect("late")
+}
+
+// TestFloodsOfConnectionsKeepNobodyOut opens more connections than the server may have descriptors, without a key, and
+// again when they are closed. Others are served, and connected workers stay connected.
+func TestFloodsOfConnectionsKeepNobodyOut(t *testing.T) {
+	t.Parallel()
+	for what, say := range map[string]string{
+		"silent":    "",
+		"half said": "GET /healthz HT",
+		"idle":      "GET /healthz HTTP/1.1\r\nHost: muster\r\n\r\n",
+		"no body":   "POST /api/v1/jobs HTTP/1.1\r\nHost: muster\r\nContent-Length: 1000\r\n\r\n",
+	} {
+		t.Run(what, func(t *testing.T) {
+			e := envOf(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{Descriptors: descriptors, Heartbeat: time.Minute}))
+			var fleet []link.WorkerConn
+			for range 50 {
+				_, conn := e.connect("early")
+				fleet = append(fleet, conn)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			var flood sync.WaitGroup
+			for range flooding {
+				flood.Go(func() { e.hold(ctx, say) })
+			}
+			e.serves(what)
+			for _, conn := range fleet {
+				e.send(conn, &link.ToServer{Ping: true})
+				e.receive(conn, "a pong", func(f *link.ToWorker) bool { return f.Pong })
+			}
+			stop()
+			flood.Wait()
+		})
+	}
+}
+
+// TestOneKeyKeepsNobodyOut opens more streams with one viewer's key than the server may have descriptors, and reads
+// none of them. It is told when it has too many, and others are served.
+func TestOneKeyKeepsNobodyOut(t *testing.T) {
+	t.Parallel()
+	e := envOf(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{Descriptors: descriptors, Heartbeat: time.Minute}))
+	token := e.key(string(auth.Viewer), "", 0).Secret
+	refused := make(chan *http.Response, flooding)
+	var opening sync.WaitGroup
+	for range flooding {
+		opening.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), await)
+			defer cancel()
+			conn, err := new(net.Dialer).DialContext(ctx, "tcp", e.Addr)
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			_, _ = fmt.Fprintf(conn, "GET /api/v1/events HTTP/1.1\r\nHost: muster\r\nAuthorization: Bearer %s\r\n\r\n", token)
+			_ = conn.SetReadDeadline(time.Now().Add(soon))
+			if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil && resp.StatusCode != http.StatusOK {
+				refused <- resp
+			}
+		})
+	}
+	opening.Wait()
+	close(refused)
+	n := 0
+	for resp := range refused {
+		n++
+		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
+			t.Errorf("a stream too many was answered %d, with Retry-After %q", resp.StatusCode, resp.Header.Get("Retry-After"))
+		}
+	}
+	if n == 0 {
+		t.Errorf("one key has %d streams", flooding)
+	}
+	e.serves("streams of one key")
+}
+
+// TestReadinessCostsNothing asks whether the server is ready, without a key, again and again, with workers
+// that said as much of themselves as they may.
+func TestReadinessCostsNothing(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	const kind = `{"name":"x","description":"`
+	kinds, err := json.Marshal([]json.RawMessage{json.RawMessage(kind + strings.Repeat("x", link.MaxOwnKinds-100) + `"}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		worker := e.join("big")
+		conn := e.dial(worker)
+		h := hello(worker, "big")
+		h.OwnKinds = kinds
+		e.send(conn, &link.ToServer{Hello: h})
+		e.receive(conn, "a welcome", func(f *link.ToWorker) bool { return f.Welcome != nil })
+	}
+	before := e.cost()
+	const askers, questions = 8, 100
+	var asking sync.WaitGroup
+	for range askers {
+		asking.Go(func() {
+			for range questions {
+				resp, err := e.http.Do(e.request(http.MethodGet, "/readyz", "", nil))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	asking.Wait()
+	after := e.cost()
+	t.Logf("%d questions: %s, %d MB", askers*questions, after.cpu-before.cpu, (after.memory-before.memory)>>20)
+	if spent := after.cpu - before.cpu; spent > 3*time.Second {
+		t.Errorf("%d questions whether the server is ready cost it %s of CPU time", askers*questions, spent)
+	}
+}
