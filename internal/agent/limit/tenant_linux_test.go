@@ -106,7 +106,7 @@ func TestOthersProcessesAreHidden(t *testing.T) {
 			mine.refused("cat /proc/" + strconv.Itoa(pid) + "/cmdline")
 			mine.refused("ls /proc/" + strconv.Itoa(pid) + "/fd")
 		}
-		mine.expect("for p in /proc/[0-9]*; do echo $p; done | wc -l", "3", 0) // the shell, and both ends of the pipe
+		mine.expect("set -- /proc/[0-9]*; echo $#", "1", 0) // the shell itself
 		mine.expect("sleep 1000 & until grep -q ^sleep /proc/$!/cmdline; do :; done; kill $!; echo found", "found", 0)
 		mine.expect("grep -c MemTotal /proc/meminfo; test -r /proc/cpuinfo && test -d /proc/sys/kernel && echo more", "1\nmore", 0)
 	}
