@@ -82,14 +82,14 @@ func TestDataFolderRestored(t *testing.T) {
 			copied := backup(t, c.Data)
 			c.StartServer()
 			c.State("w1", muster.WorkerActive)
-			gate := filepath.Join(gates, "gate")
+			gate, ended := filepath.Join(gates, "gate"), filepath.Join(gates, "ended")
 			lost := c.Submit(mustertest.Shell("lost", fmt.Sprintf(`%s; while [ ! -e %s ]; do sleep 0.1; done; %s; echo done > %s`,
-				says("lost", 500), gate, says("lost", 500), gate)))
+				says("lost", 500), gate, says("lost", 500), ended)))
 			c.Running(lost.ID, 1)
 			c.Server.Kill()
 			mark(t, gate)
 			c.Await("the task has ended", time.Minute, func() error {
-				if b, err := os.ReadFile(gate); err != nil || len(b) == 0 {
+				if b, err := os.ReadFile(ended); err != nil || len(b) == 0 {
 					return errors.New("it has not")
 				}
 				return nil
