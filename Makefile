@@ -16,7 +16,7 @@ SEED ?= $(shell date +%s)
 DURATION ?= 5m
 WITHOUT ?=
 
-.PHONY: help demo dev build check test test-ml test-vm race sim e2e chaos bench lint lint-py fmt fmt-check gen verify clean
+.PHONY: help demo dev build check test test-fast test-ml test-vm race sim e2e chaos bench lint lint-py fmt fmt-check gen verify clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ build: ## bin/muster, a static binary
 check: fmt-check ## format, lint and the fast tests: no root, engine or network, under 90 s
 	go vet ./...
 	$(MAKE) lint
+	$(MAKE) test-fast
+
+test-fast: ## only the fast tests
 	go test -json -short $$(go list ./... | grep -vE '$(SLOW)|/test/ml$$') | $(REPORT) user
 
 test: ## all tests, with the race detector and shuffled, and the end-to-end faults
@@ -90,6 +93,7 @@ verify: ## exactly what CI runs
 	$(MAKE) lint
 	$(MAKE) lint-py
 	@dead=$$($(TOOL) deadcode -test ./... ); test -z "$$dead" || { echo "$$dead"; exit 1; }
+	scripts/unprivileged $(MAKE) test-fast
 	$(MAKE) test
 	$(MAKE) test-vm
 

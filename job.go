@@ -5,6 +5,7 @@ import "encoding/json"
 // Job is the state of one job, as stored and as the API shows it.
 type Job struct {
 	ID         JobID             `json:"id"`
+	UID        string            `json:"-"` // unique over all servers and their backups; a number may be used again after a restore
 	Name       string            `json:"name"`
 	Project    string            `json:"project"`
 	State      JobState          `json:"state"`

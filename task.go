@@ -119,6 +119,14 @@ type Report struct {
 	FinishedAt Time            `json:"finished_at"`
 }
 
+// LateReport is a report of an attempt that had been given up before it came. It has no effect on its task.
+type LateReport struct {
+	Report
+
+	Worker WorkerID `json:"worker"`
+	At     Time     `json:"at"` // when it came
+}
+
 // Progress is a sign of life from inside a task. Absent fields are unchanged.
 type Progress struct {
 	Attempt  AttemptID          `json:"attempt"`

@@ -123,7 +123,7 @@ func (r *roster) adopt(h *run.Held, t *run.Task, cancel context.CancelCauseFunc)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at := &attempt{
-		id: t.Attempt, roster: r, grant: t.Grant, cancel: cancel, since: t.Assigned,
+		id: t.Attempt, roster: r, grant: t.Grant, cancel: cancel, since: t.Assigned, leased: t.Assigned,
 		pid: h.PID, started: h.Started, logSize: h.LogSize, ended: h.Exit != nil && !lostLease(h.Exit),
 	}
 	r.capacity.hold(&at.grant)

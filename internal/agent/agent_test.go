@@ -79,7 +79,7 @@ func TestTaskLife(t *testing.T) {
 func TestInstantTasksAreOneFrame(t *testing.T) {
 	inWorld(t, func(w *world) {
 		t := w.t
-		f := &link.ToWorker{Specs: []link.GroupSpec{{Ref: 1, Name: "g", Spec: muster.TaskSpec{Kind: muster.KindNoop}}}}
+		f := &link.ToWorker{Specs: []link.GroupSpec{{Ref: 1, UID: "j1", Name: "g", Spec: muster.TaskSpec{Kind: muster.KindNoop}}}}
 		for i := range 100 {
 			f.Assign = append(f.Assign, link.Assign{Attempt: attemptID(i), Ref: 1, Grant: muster.Grant{Slots: 1}})
 		}

@@ -32,6 +32,7 @@ type attempt struct {
 	cancel context.CancelCauseFunc // nil if nothing can be stopped
 	grace  time.Duration           // how long it may go on while the server is away
 	since  time.Duration           // when it was assigned, by the roster's clock
+	leased time.Duration           // when its lease began: the last contact before the worker received it
 	inline bool                    // it runs on the session's own goroutine
 	ended  bool                    // its process had ended in time when this life of the worker found it: no lease
 	gone   bool                    // forgotten: nothing is said of it any more but its log
@@ -166,7 +167,7 @@ func (at *attempt) cancelWith(cause error) {
 
 // overdue reports whether the attempt has outlived its lease.
 func (at *attempt) overdue(now, contact time.Duration) bool {
-	return !at.ended && now-max(contact, at.since) > at.grace
+	return !at.ended && now-max(contact, at.leased) > at.grace
 }
 
 // complete fills in what the roster knows better than the executor, and puts

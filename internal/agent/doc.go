@@ -29,7 +29,8 @@
 // server has given the attempt up, and another worker may run the task. The time
 // is counted from the moment at which the last ping left that the server has answered, which is
 // never later than the server's own count begins, and by a clock that nobody can set and
-// that goes on while the machine sleeps. Every frame, in either direction, is preceded by that
+// that goes on while the machine sleeps. It counts for attempts that are received later, too: a worker that stood still
+// rejects what the server assigned meanwhile if that lease has ended. Every frame, in either direction, is preceded by that
 // check, so that a worker that was stopped and goes on does not report as if
 // nothing had been. The supervisor is told of every contact and counts, too: it ends what
 // outlives its lease while there is no worker, or a stopped one. The next life of the

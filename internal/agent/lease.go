@@ -52,13 +52,15 @@ func (r *roster) heard(pong bool) (contact time.Duration) {
 	return r.contact
 }
 
-// hello says what is held and offered, and why nothing new is taken. The session that follows counts from here.
-func (r *roster) hello() (held []muster.AttemptID, offer *link.Offer, constrained string, at time.Duration) {
+// hello says what is held and offered, of which other attempts something is left here, and why nothing new is taken. The
+// session that follows counts from here.
+func (r *roster) hello() (held, stale []muster.AttemptID, offer *link.Offer, constrained string, at time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock()
 	r.expire(now)
-	return r.ids(func(at *attempt) bool { return !at.gone && !at.acked }), r.currentOffer(), r.constrained(), now
+	current := func(at *attempt) bool { return !at.gone && !at.acked }
+	return r.ids(current), r.ids(func(at *attempt) bool { return !current(at) }), r.currentOffer(), r.constrained(), now
 }
 
 // welcome begins a session: all is to be said anew. since is when hello was

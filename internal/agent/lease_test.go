@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -159,5 +160,51 @@ func TestReportedIsNotRenewed(t *testing.T) {
 		if h := w.desk.heard(); len(h.Renew.Held) != 0 || len(h.Finished) != 1 {
 			t.Errorf("renewed %v after the report", h.Renew.Held)
 		}
+	})
+}
+
+// A worker that stood still receives what the server assigned meanwhile, when the server has given it up: the lease counts from
+// the last contact that came before the assignment. It is not started, and once the server has answered again the next one is.
+func TestAnAssignmentWhoseLeaseHasEnded(t *testing.T) {
+	inWorld(t, func(w *world) {
+		t := w.t
+		time.Sleep(time.Second)
+		w.desk.forgetFrames()
+		w.sleep.Add(int64(20 * time.Second)) // the machine was suspended, and the assignment lay in the socket
+		id := w.assign(0, grace(15*time.Second))
+		select {
+		case <-w.puppet.began:
+			t.Error("it was started after its lease")
+		default:
+		}
+		if h := w.desk.heard(); len(h.Rejected) != 1 || h.Rejected[0].Attempt != id {
+			t.Errorf("rejected %+v", h.Rejected)
+		}
+		time.Sleep(time.Second)
+		w.run(1, grace(15*time.Second))
+	})
+}
+
+// The lease of an assignment counts from the contact before it, as the server's does, and not from its arrival.
+func TestALeaseBeginsWithTheContactBeforeTheAssignment(t *testing.T) {
+	inWorld(t, func(w *world) {
+		t := w.t
+		w.desk.away(true)
+		time.Sleep(10 * time.Second)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		spec := &muster.TaskSpec{Disconnect: muster.Disconnect{Grace: muster.Duration(15 * time.Second)}}
+		_, no := w.agent.roster.take(attemptID(0), spec, muster.Grant{Slots: 1}, cancel)
+		if no != nil {
+			t.Fatalf("rejected: %s", no.Message)
+		}
+		time.Sleep(3 * time.Second)
+		if ctx.Err() != nil {
+			t.Errorf("13 s after the last contact, with a lease of 15 s: %v", context.Cause(ctx))
+		}
+		time.Sleep(4 * time.Second)
+		if why := context.Cause(ctx); why != errLeaseEnded { //nolint:errorlint // it is this very error
+			t.Errorf("17 s after the last contact, with a lease of 15 s: %v", why)
+		}
+		w.agent.roster.finish(w.agent.roster.held[attemptID(0)], &muster.Report{Outcome: muster.AttemptLost})
 	})
 }

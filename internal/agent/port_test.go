@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"io"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -35,7 +36,7 @@ func freePort(t *testing.T) int {
 // lead assigns the member of rank 0 of a gang that meets on a port.
 func (w *world) lead(num, port int) muster.AttemptID {
 	w.desk.say(&link.ToWorker{
-		Specs: []link.GroupSpec{{Ref: num + 1, Name: "g", Spec: muster.TaskSpec{Kind: "process"}}},
+		Specs: []link.GroupSpec{{Ref: num + 1, UID: "j1", Name: "g", Spec: muster.TaskSpec{Kind: "process"}}},
 		Assign: []link.Assign{{
 			Attempt: attemptID(num), Ref: num + 1, Grant: muster.Grant{Slots: 1}, Gang: &link.Gang{Size: 2, Master: "127.0.0.1", Port: port},
 		}},
@@ -82,4 +83,34 @@ func TestAGangsPortIsKept(t *testing.T) {
 			t.Errorf("the port of an attempt that ended is not free: %v", err)
 		}
 	})
+}
+
+// TestAGangsPortWithConnectionsThatEnd has a port on which connections were just closed: a
+// gang may meet there.
+func TestAGangsPortWithConnectionsThatEnd(t *testing.T) {
+	port := freePort(t)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", ":"+strconv.Itoa(port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dialed, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", "127.0.0.1:"+strconv.Itoa(port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []io.Closer{accepted, dialed, l} { // it waits on the side that closed first
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held, err := meeting(t.Context(), port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := held.Close(); err != nil {
+		t.Error(err)
+	}
 }

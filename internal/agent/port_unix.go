@@ -3,7 +3,9 @@
 package agent
 
 import (
+	"context"
 	"errors"
+	"io"
 	"os"
 	"syscall"
 )
@@ -15,13 +17,19 @@ type boundPort int
 // Close gives the port free.
 func (p boundPort) Close() error { return syscall.Close(int(p)) }
 
-// bindPort takes a TCP port on all addresses, or returns why it cannot be had.
-func bindPort(port int) (boundPort, error) {
+// bindPort takes a TCP port on all addresses, or returns why it cannot be had. One of
+// which connections are still being closed can only be listened on, and is not held.
+// SO_REUSEADDR would be of no use: others who set it, as most servers do, could take a port
+// that is bound with it.
+func bindPort(ctx context.Context, port int) (io.Closer, error) {
 	fd, err := bindOf(syscall.AF_INET6, &syscall.SockaddrInet6{Port: port})
 	if errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EADDRNOTAVAIL) { // no IPv6 here
 		fd, err = bindOf(syscall.AF_INET, &syscall.SockaddrInet4{Port: port})
 	}
-	return fd, err
+	if err == nil {
+		return fd, nil
+	}
+	return tryPort(ctx, port)
 }
 
 func bindOf(family int, to syscall.Sockaddr) (boundPort, error) {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 	"time"
@@ -70,4 +71,23 @@ func TestAnAttemptWithTheNumberOfOneThatWasGivenUp(t *testing.T) {
 			t.Errorf("the old attempt was stopped %d times", stops)
 		}
 	}
+}
+
+// A grace that is shorter than the time to the next heartbeat ends no attempt of a worker that is connected: the
+// heartbeat comes earlier.
+func TestAShortGraceOnAConnectedWorker(t *testing.T) {
+	inWorld(t, func(w *world) {
+		t := w.t
+		time.Sleep(time.Second)
+		s := w.run(0, grace(3*time.Second))
+		time.Sleep(time.Minute)
+		if s.ctx.Err() != nil {
+			t.Fatalf("it was ended: %v", context.Cause(s.ctx))
+		}
+		w.desk.away(true)
+		time.Sleep(5 * time.Second)
+		if s.ctx.Err() == nil {
+			t.Error("it goes on without the server")
+		}
+	})
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -113,10 +114,19 @@ func (r *roster) take(id muster.AttemptID, spec *muster.TaskSpec, g muster.Grant
 	if why := r.constrained(); why != "" {
 		return nil, &link.Rejected{Attempt: id, Message: why, Constrained: true}
 	}
+	now := r.clock()
+	leased, grace := r.contact, leaseOf(spec)
+	switch {
+	case grace < r.beat:
+		leased = now // it is shorter than a contact may be old
+	case now-leased > grace:
+		return nil, &link.Rejected{Attempt: id, Message: fmt.Sprintf("its lease of %s ended before the worker received it: the server's last answer is %s old",
+			muster.Duration(grace), muster.Duration((now - leased).Round(time.Millisecond)))}
+	}
 	if why := r.capacity.take(&g); why != "" {
 		return nil, &link.Rejected{Attempt: id, Message: why}
 	}
-	at = &attempt{id: id, roster: r, grant: g, cancel: cancel, inline: cancel == nil, since: r.clock()}
+	at = &attempt{id: id, roster: r, grant: g, cancel: cancel, inline: cancel == nil, since: now, leased: leased}
 	r.enter(at, spec)
 	if !at.inline {
 		r.say(at)
@@ -124,13 +134,21 @@ func (r *roster) take(id muster.AttemptID, spec *muster.TaskSpec, g muster.Grant
 	return at, nil
 }
 
+// leaseOf returns how long an attempt may run without contact to the server.
+func leaseOf(spec *muster.TaskSpec) time.Duration {
+	if d := spec.Disconnect.Grace.Std(); d > 0 {
+		return d
+	}
+	return defaultGrace
+}
+
 // enter begins to hold an attempt that is executed.
 func (r *roster) enter(at *attempt, spec *muster.TaskSpec) {
 	at.checkpoint = spec.Checkpoint != nil
-	if at.grace = spec.Disconnect.Grace.Std(); at.grace <= 0 {
-		at.grace = defaultGrace
-	}
+	at.grace = leaseOf(spec)
 	r.minGrace = min(r.minGrace, at.grace)
+	// The lease counts from a contact that may be almost one heartbeat old.
+	r.beatAt = min(r.beatAt, max(r.clock(), r.beatLast+minBeat, r.contact+at.grace/4))
 	r.held[at.id] = at
 	r.executes++
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
+	"strconv"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -126,7 +128,7 @@ func (s *session) hello() *link.Hello {
 		Version: link.Version, Worker: c.Identity.Worker, Name: c.Name, Build: c.Build, Labels: c.Labels, Price: c.Price, Address: c.Address,
 	}
 	var o *link.Offer
-	h.Held, o, h.Constrained, s.since = s.agent.roster.hello()
+	h.Held, h.Stale, o, h.Constrained, s.since = s.agent.roster.hello()
 	h.Tags, h.Kinds, h.OwnKinds, h.Resources, h.Allow = o.Tags, o.Kinds, o.OwnKinds, o.Resources, o.Allow
 	return h
 }
@@ -229,13 +231,13 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 	var port io.Closer
 	if g := as.Gang; g != nil && g.Rank == 0 && spec.Kind != muster.KindNoop && !a.roster.holds(as.Attempt) {
 		var err error
-		if port, err = meeting(g.Port); err != nil {
+		if port, err = meeting(ctx, g.Port); err != nil {
 			a.roster.reject(as.Attempt, err.Error())
 			return
 		}
 	}
 	t := &run.Task{
-		Attempt: as.Attempt, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
+		Attempt: as.Attempt, Job: group.UID, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
 		Checkpoint: as.Checkpoint, Gang: (*run.Gang)(as.Gang), Port: port, Assigned: a.roster.clock(),
 	}
 	for _, in := range as.Inputs {
@@ -250,12 +252,28 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 
 // meeting takes the port on which a gang is to meet here, until the process of its first
 // member starts.
-func meeting(port int) (io.Closer, error) {
-	held, err := bindPort(port)
+func meeting(ctx context.Context, port int) (io.Closer, error) {
+	held, err := bindPort(ctx, port)
 	if err != nil {
 		return nil, muster.Errorf(muster.Conflict, "port %d, on which the gang is to meet, is not free on this worker: %w", port, err)
 	}
 	return held, nil
+}
+
+// unheldPort is a port that was free, and that nothing keeps free.
+type unheldPort struct{}
+
+// Close does nothing.
+func (unheldPort) Close() error { return nil }
+
+// tryPort listens on a TCP port for a moment.
+func tryPort(ctx context.Context, port int) (io.Closer, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", ":"+strconv.Itoa(port))
+	if err != nil {
+		return nil, err
+	}
+	return unheldPort{}, l.Close()
 }
 
 // ping has the next frame ask for a sign of life, unless one just did.

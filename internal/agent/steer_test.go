@@ -59,7 +59,7 @@ func TestOffer(t *testing.T) {
 		}
 		w.assign(2)
 		w.desk.say(&link.ToWorker{
-			Specs:  []link.GroupSpec{{Ref: 9, Name: "g", Spec: muster.TaskSpec{Kind: "process"}}},
+			Specs:  []link.GroupSpec{{Ref: 9, UID: "j1", Name: "g", Spec: muster.TaskSpec{Kind: "process"}}},
 			Assign: []link.Assign{{Attempt: attemptID(8), Ref: 9, Grant: muster.Grant{GPUs: []string{"g0"}}}},
 		})
 		if h := w.desk.heard(); len(h.Rejected) != 2 {

@@ -217,11 +217,14 @@ func (r *roster) sayRenew(f *link.ToServer, load *muster.Load, now time.Duration
 	}
 	r.findGrace()
 	r.beatLast = now
-	r.beatAt = now + max(minBeat, min(r.beat, r.minGrace/4))
+	r.beatAt = now + r.pause()
 	if r.inflight > 0 && now-r.logMoved > logStall {
 		r.rewindLogs()
 	}
 }
+
+// pause is how long it is from one heartbeat to the next.
+func (r *roster) pause() time.Duration { return max(minBeat, min(r.beat, r.minGrace/4)) }
 
 // minBeat is the least time between two heartbeats, however short a grace is.
 const minBeat = 100 * time.Millisecond

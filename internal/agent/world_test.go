@@ -119,7 +119,7 @@ func (w *world) assign(num int, change ...func(*muster.TaskSpec)) muster.Attempt
 		c(&spec)
 	}
 	w.desk.say(&link.ToWorker{
-		Specs:  []link.GroupSpec{{Ref: num + 1, Name: "g", Spec: spec}},
+		Specs:  []link.GroupSpec{{Ref: num + 1, UID: "j1", Name: "g", Spec: spec}},
 		Assign: []link.Assign{{Attempt: attemptID(num), Ref: num + 1, Grant: muster.Grant{Slots: 1}}},
 	})
 	synctest.Wait()

@@ -26,13 +26,17 @@ type Config struct {
 	Keys   store.Keys
 	Logs   tasklog.Logs
 	Blobs  blob.Store
+	Grants store.Grants
+	Late   store.LateReports
+	Reach  Reach
 	Prove  func(context.Context, store.Content) (bool, error) // whether a file has the identifier that is told; NotFound if it is not there
 	Events *notify.Bus
 	// Parse reads a job spec, YAML or JSON, and checks it, by check, too, which may change it; name stands in messages.
 	Parse      func(data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error)
 	Kinds      Kinds
-	LinkSocket http.Handler // at link.PathSocket; it asks LinkedWorker who connects
-	LinkPoll   http.Handler // at link.PathPoll, the same
+	LinkSocket http.Handler    // at link.PathSocket; it asks LinkedWorker who connects
+	LinkPoll   http.Handler    // at link.PathPoll, the same
+	Heartbeat  muster.Duration // how often workers renew their leases: no spec may ask for a shorter one
 	Log        *slog.Logger
 	Version    string // of this build
 	// Connections is how many connections the server has at most: what one key may hold of them depends on it. 0 means 1,000.
@@ -48,6 +52,8 @@ type server struct {
 	storeHealth storeHealth
 	bounds      *bounds
 	parsing     *semaphore.Weighted // bytes of specs that are parsed at once
+	checker     *blob.Checker
+	granter     *granter
 	api         huma.API
 }
 
@@ -64,6 +70,8 @@ func newServer(cfg Config) *server {
 		storeHealth: storeHealth{keys: cfg.Keys},
 		bounds:      newBounds(cfg.Connections),
 		parsing:     semaphore.NewWeighted(parsedAtOnce),
+		checker:     blob.NewChecker(cfg.Blobs, cfg.Log),
+		granter:     &granter{store: cfg.Grants},
 		api:         huma.NewAPI(humaConfig(cfg.Version), router{humago.NewAdapter(mux, "")}),
 	}
 	s.api.UseMiddleware(refusalStatus)

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/store"
 )
 
 func (s *server) artifactRoutes() {
@@ -88,11 +89,15 @@ func (s *server) getArtifact(w http.ResponseWriter, r *http.Request, in *artifac
 	if !ok {
 		kind = "application/octet-stream"
 	}
-	return s.serveBlob(w, r, artifacts[i].SHA256, kind, path.Base(in.Name))
+	return s.serveBlob(w, r, store.Blob{SHA256: artifacts[i].SHA256, Size: artifacts[i].Size}, kind, path.Base(in.Name))
 }
 
-// serveBlob answers with a blob, or with the ranges of it that were asked for.
-func (s *server) serveBlob(w http.ResponseWriter, r *http.Request, sha256, kind, name string) error {
+// serveBlob answers with a blob, or with the ranges of it that were asked for. A negative size is not known.
+func (s *server) serveBlob(w http.ResponseWriter, r *http.Request, b store.Blob, kind, name string) error {
+	if _, err := s.here(r.Context(), b.SHA256, b.Size); err != nil {
+		return err
+	}
+	sha256 := b.SHA256
 	content, err := s.Blobs.Open(r.Context(), sha256)
 	if err != nil {
 		return err

@@ -11,6 +11,8 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/blob"
+	"github.com/muster-dev/muster/internal/store"
 )
 
 // maxBlob is the most bytes of one blob.
@@ -24,6 +26,8 @@ func (s *server) blobRoutes() {
 		summary: "Download a blob, or ranges of it", verb: auth.ReadBlobs, answers: "application/octet-stream"}, s.getBlob)
 	stream(s, route{id: "head-blob", method: http.MethodHead, path: at, tag: "blobs",
 		summary: "Say how much of a blob is here: 404 with Upload-Offset, if not all", verb: auth.ReadBlobs}, s.headBlob)
+	handle(s, route{id: "check-blob", method: http.MethodPost, path: at + "/check", tag: "blobs",
+		summary: "Report that a download had other bytes: the file is read, and set aside if it is damaged", verb: auth.ReadBlobs}, s.checkBlob)
 	stream(s, route{id: "put-blob", method: http.MethodPut, path: at, tag: "blobs", verb: auth.WriteBlobs,
 		summary: "Upload a blob, or go on after the bytes that are here",
 		body: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
@@ -46,9 +50,12 @@ type missingInput struct{ Body wire.Hashes }
 func (s *server) missingBlobs(ctx context.Context, in *missingInput) (*body[wire.Missing], error) {
 	missing := []string{}
 	for _, h := range in.Body.SHA256 {
-		_, err := s.Blobs.Stat(ctx, h)
+		size, ok, err := s.mayHave(ctx, h)
+		if err == nil && ok {
+			_, err = s.here(ctx, h, size)
+		}
 		switch {
-		case muster.CodeOf(err) == muster.NotFound:
+		case !ok && err == nil, muster.CodeOf(err) == muster.NotFound:
 			missing = append(missing, h)
 		case err != nil:
 			return nil, err
@@ -58,13 +65,25 @@ func (s *server) missingBlobs(ctx context.Context, in *missingInput) (*body[wire
 }
 
 func (s *server) getBlob(w http.ResponseWriter, r *http.Request, in *BlobPath) error {
-	return s.serveBlob(w, r, in.SHA256, "application/octet-stream", in.SHA256)
+	size, err := s.readable(r.Context(), in.SHA256)
+	if err != nil {
+		return err
+	}
+	return s.serveBlob(w, r, store.Blob{SHA256: in.SHA256, Size: size}, "application/octet-stream", in.SHA256)
+}
+
+// uploads is where the caller puts blobs.
+func (s *server) uploads(ctx context.Context) blob.Uploads {
+	return s.Blobs.Of(string(holderOf(principalOf(ctx))))
 }
 
 func (s *server) headBlob(w http.ResponseWriter, r *http.Request, in *BlobPath) error {
-	size, err := s.Blobs.Stat(r.Context(), in.SHA256)
+	size, err := s.readable(r.Context(), in.SHA256)
+	if err == nil {
+		size, err = s.here(r.Context(), in.SHA256, size)
+	}
 	if muster.CodeOf(err) == muster.NotFound {
-		if kept, partErr := s.Blobs.Partial(r.Context(), in.SHA256); partErr == nil {
+		if kept, partErr := s.uploads(r.Context()).Partial(r.Context(), in.SHA256); partErr == nil {
 			w.Header().Set(wire.HeaderOffset, strconv.FormatInt(kept, 10))
 		}
 	}
@@ -78,11 +97,16 @@ func (s *server) headBlob(w http.ResponseWriter, r *http.Request, in *BlobPath) 
 	return nil
 }
 
+// putBlob takes an upload. Who may not have the blob has to send all of it, also if it is here: what shows that he has it is
+// not its hash.
 func (s *server) putBlob(w http.ResponseWriter, r *http.Request, in *putBlobInput) error {
 	if r.ContentLength > maxBlob-in.Offset {
 		return tooLarge()
 	}
-	_, err := s.Blobs.Stat(r.Context(), in.SHA256)
+	size, err := s.readable(r.Context(), in.SHA256)
+	if err == nil {
+		_, err = s.here(r.Context(), in.SHA256, size)
+	}
 	if err == nil {
 		w.WriteHeader(http.StatusOK)
 		return nil
@@ -90,21 +114,40 @@ func (s *server) putBlob(w http.ResponseWriter, r *http.Request, in *putBlobInpu
 	if muster.CodeOf(err) != muster.NotFound {
 		return err
 	}
+	to := s.uploads(r.Context())
 	limited := http.MaxBytesReader(w, r.Body, maxBlob-in.Offset)
-	err = s.Blobs.Put(r.Context(), in.SHA256, in.Offset, &patientReader{Reader: limited, ctx: r.Context(), rc: http.NewResponseController(w)})
+	err = to.Put(r.Context(), in.SHA256, in.Offset, &patientReader{Reader: limited, ctx: r.Context(), rc: http.NewResponseController(w)})
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge()
 	}
 	if muster.CodeOf(err) == muster.Conflict {
-		if kept, partErr := s.Blobs.Partial(r.Context(), in.SHA256); partErr == nil {
+		if kept, partErr := to.Partial(r.Context(), in.SHA256); partErr == nil {
 			w.Header().Set(wire.HeaderOffset, strconv.FormatInt(kept, 10))
 		}
+	}
+	if err == nil {
+		size, err = s.Blobs.Stat(r.Context(), in.SHA256)
+	}
+	if err == nil {
+		err = s.granter.grant(r.Context(), holderOf(principalOf(r.Context())), store.Blob{SHA256: in.SHA256, Size: size})
 	}
 	if err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusCreated)
 	return nil
+}
+
+// checkBlob is for who got other bytes than a blob has.
+func (s *server) checkBlob(ctx context.Context, in *BlobPath) (*body[wire.BlobCheck], error) {
+	if _, err := s.readable(ctx, in.SHA256); err != nil {
+		return nil, err
+	}
+	v, err := s.checker.Check(ctx, in.SHA256, principalOf(ctx).KeyID)
+	if err != nil {
+		return nil, err
+	}
+	return answer(wire.BlobCheck{Verdict: string(v)}), nil
 }
 
 func tooLarge() error {

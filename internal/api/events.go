@@ -32,15 +32,20 @@ func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsI
 			return err
 		}
 	}
-	want := func(e *muster.Event) bool {
-		return (job == 0 || jobOf(e) == job) && (len(in.Type) == 0 || slices.Contains(in.Type, string(e.Type)))
+	var want func(*muster.Event) bool
+	if len(in.Type) > 0 {
+		want = func(e *muster.Event) bool { return slices.Contains(in.Type, string(e.Type)) }
 	}
 	leave, err := s.bounds.stream(grantOf(ctx))
 	if err != nil {
 		return err
 	}
 	defer leave()
-	sub := s.Events.Subscribe(in.Last, want)
+	scope := notify.Scope{}
+	if job != 0 {
+		scope = notify.OfJob(job)
+	}
+	sub := s.Events.Subscribe(in.Last, scope, want)
 	out, err := openEvents(w, r)
 	for err == nil {
 		err = s.passEvents(ctx, out, sub)

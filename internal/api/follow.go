@@ -47,7 +47,7 @@ func (f *follower) serve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer leave()
-	f.changes = f.Events.Subscribe("", f.concerned)
+	f.changes = f.Events.Subscribe("", notify.OfTask(f.place.task), nil)
 	if f.out, err = openEvents(w, r); err == nil {
 		err = f.run(ctx)
 	}
@@ -56,15 +56,6 @@ func (f *follower) serve(w http.ResponseWriter, r *http.Request) error {
 		f.Log.DebugContext(ctx, "log stream broke off", s, slog.Any("error", err))
 	}
 	return nil // the client connects again if there was no end event
-}
-
-// concerned says whether an event may change how the task stands. Tasks that wait
-// in a large array change without events of their own, and their job tells.
-func (f *follower) concerned(e *muster.Event) bool {
-	if e.Task == nil {
-		return e.Job == f.place.task.Job
-	}
-	return *e.Task == f.place.task
 }
 
 func (f *follower) run(ctx context.Context) error {

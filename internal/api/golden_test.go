@@ -120,7 +120,7 @@ func story(t *testing.T) *apitest.Server {
 			t.Fatalf("submit: %d %s", resp.StatusCode, body)
 		}
 	}
-	must(s.Blobs.Put(t.Context(), helloSum, 0, strings.NewReader("hello\n")))
+	must(s.Put(t.Context(), helloSum, "hello\n"))
 	w := s.Worker(t, "w1")
 	submit("name: greet\nlabels: {team: vision}\nrun: echo hello\n")
 	id := w.Next()
@@ -131,6 +131,7 @@ func story(t *testing.T) *apitest.Server {
 	size, err := s.Logs.Append(t.Context(), id, 0, out)
 	must(err)
 	w.Finish(id, muster.AttemptSucceeded, size, muster.Artifact{Name: "out/hello world.txt", Size: 6, SHA256: helloSum})
+	w.Finish(id, muster.AttemptFailed, 0) // too late
 	submit("name: flaky\nproject: speech\nkind: noop\nretries: {max: 1, backoff: 0s}\n")
 	w.Finish(w.Next(), muster.AttemptFailed, 0)
 	w.Finish(w.Next(), muster.AttemptFailed, 0)
@@ -157,7 +158,7 @@ func rig(t *testing.T) *apitest.Server {
 		t.Fatalf("submit: %d %s", resp.StatusCode, body)
 	}
 	tree := `{"files":[]}`
-	if err := s.Blobs.Put(t.Context(), emptyTree, 0, strings.NewReader(tree)); err != nil {
+	if err := s.Put(t.Context(), emptyTree, tree); err != nil {
 		t.Fatal(err)
 	}
 	id := w.Next()
@@ -244,6 +245,8 @@ var golden = []goldenCase{
 	{"keys", request{method: "GET", path: "/api/v1/keys"}, "list-keys"},
 	{"joined", request{method: "POST", path: "/link/v1/join", body: `{"name":"box-7"}`}, "join-worker"},
 	{"missing", request{method: "POST", path: "/api/v1/blobs/missing", body: `{"sha256":["` + helloSum + `","` + strings.Repeat("0", 64) + `"]}`}, "missing-blobs"},
+	{"late", request{method: "GET", path: "/api/v1/jobs/1/late"}, "list-late-reports"},
+	{"check-blob", request{method: "POST", path: "/api/v1/blobs/" + helloSum + "/check"}, "check-blob"},
 	{"healthz", request{method: "GET", path: "/healthz", token: "none"}, "healthz"},
 	{"readyz", request{method: "GET", path: "/readyz", token: "none"}, "readyz"},
 

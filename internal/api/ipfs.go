@@ -69,7 +69,7 @@ func (s *server) getContent(w http.ResponseWriter, r *http.Request, in *contentI
 				if !known {
 					kind = "application/octet-stream"
 				}
-				return s.serveBlob(w, r, found[i].SHA256, kind, path.Base(found[i].Name))
+				return s.serveBlob(w, r, store.Blob{SHA256: found[i].SHA256, Size: found[i].Size}, kind, path.Base(found[i].Name))
 			default:
 				wrong = found[i].Job
 			}

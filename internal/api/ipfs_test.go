@@ -14,7 +14,7 @@ import (
 func TestContentsByCID(t *testing.T) {
 	const id = "QmZULkCELmmk5XNfCgTnCyFgAVxBRBXyDHGGMVoLFLiXEN" // of "hello\n"
 	s := apitest.Start(t, nil)
-	if err := s.Blobs.Put(t.Context(), helloSum, 0, strings.NewReader("hello\n")); err != nil {
+	if err := s.Put(t.Context(), helloSum, "hello\n"); err != nil {
 		t.Fatal(err)
 	}
 	w := s.Worker(t, "w1")
@@ -46,7 +46,7 @@ func TestContentsByCID(t *testing.T) {
 func TestContentsAreHeldToTheirCID(t *testing.T) {
 	const id = "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD" // of "hello world"
 	s := apitest.Start(t, nil)
-	if err := s.Blobs.Put(t.Context(), helloSum, 0, strings.NewReader("hello\n")); err != nil {
+	if err := s.Put(t.Context(), helloSum, "hello\n"); err != nil {
 		t.Fatal(err)
 	}
 	w := s.Worker(t, "w1")
@@ -65,7 +65,7 @@ func TestContentsAreHeldToTheirCID(t *testing.T) {
 		}
 	}
 	const sum = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9"
-	if err := s.Blobs.Put(t.Context(), sum, 0, strings.NewReader("hello world")); err != nil {
+	if err := s.Put(t.Context(), sum, "hello world"); err != nil {
 		t.Fatal(err)
 	}
 	told(lie, muster.Artifact{Name: "true", Size: 11, SHA256: sum, CID: id})

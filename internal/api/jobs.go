@@ -23,6 +23,8 @@ func (s *server) jobRoutes() {
 		summary: "List jobs, newest first", verb: auth.ReadJobs}, s.listJobs)
 	handle(s, route{id: "get-job", method: http.MethodGet, path: prefixed("/jobs/{job}"), tag: "jobs",
 		summary: "Show a job with its spec and stages", verb: auth.ReadJobs}, s.getJob)
+	handle(s, route{id: "list-late-reports", method: http.MethodGet, path: prefixed("/jobs/{job}/late"), tag: "jobs",
+		summary: "List the reports that came after their attempts had been given up: at most 100", verb: auth.ReadJobs}, s.listLate)
 	handle(s, route{id: "cancel-job", method: http.MethodPost, path: prefixed("/jobs/{job}/cancel"), tag: "jobs",
 		summary: "Stop a job, or some of its tasks", verb: auth.ChangeJobs}, s.cancelJob)
 	handle(s, route{id: "retry-job", method: http.MethodPost, path: prefixed("/jobs/{job}/retry"), tag: "jobs",
@@ -44,6 +46,9 @@ type submitOutput struct {
 func (s *server) submitJob(ctx context.Context, in *submitInput) (*submitOutput, error) {
 	spec, err := s.spec(ctx, in.SpecInput)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.grantFolders(ctx, spec); err != nil {
 		return nil, err
 	}
 	by := store.Idempotency{Owner: principalOf(ctx).KeyID, Key: in.Key}
@@ -124,6 +129,21 @@ func (s *server) showJob(ctx context.Context, id muster.JobID) (*body[muster.Job
 		return nil, err
 	}
 	return answer(job), nil
+}
+
+func (s *server) listLate(ctx context.Context, in *JobPath) (*body[wire.Late], error) {
+	id, err := s.job(ctx, in.Job, auth.ReadJobs)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.Store.Job(ctx, id); err != nil {
+		return nil, err
+	}
+	list, err := s.Late.Late(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return answer(wire.Late{Late: full(list)}), nil
 }
 
 type changeInput struct {

@@ -15,7 +15,7 @@ func TestFilesOfARunningTask(t *testing.T) {
 	const other = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9"
 	s := apitest.Start(t, nil)
 	for sum, text := range map[string]string{helloSum: "hello\n", other: "hello world"} {
-		if err := s.Blobs.Put(t.Context(), sum, 0, strings.NewReader(text)); err != nil {
+		if err := s.Put(t.Context(), sum, text); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -53,7 +53,7 @@ func TestFilesOfARunningTask(t *testing.T) {
 // What an attempt left is still there when its task, which had ended, is tried again.
 func TestFilesOfATaskThatIsTriedAgain(t *testing.T) {
 	s := apitest.Start(t, nil)
-	if err := s.Blobs.Put(t.Context(), helloSum, 0, strings.NewReader("hello\n")); err != nil {
+	if err := s.Put(t.Context(), helloSum, "hello\n"); err != nil {
 		t.Fatal(err)
 	}
 	w := s.Worker(t, "w1")

@@ -190,12 +190,42 @@ func (s *server) records(ctx context.Context, at logPlace, each func(r tasklog.R
 	}
 }
 
-// tailOffset returns where the last lines of a stream begin.
+// tailFirst is how much of a log's end is read first to find its last lines.
+const tailFirst = 64 << 10
+
+// tailOffset returns where the last lines of a stream begin, at or after a place. It reads
+// the log from further and further before its end until there are enough.
 func (s *server) tailOffset(ctx context.Context, at logPlace, stream string, lines int) (int64, error) {
-	starts := make([]int64, min(lines, maxTail)) // a ring of the last lines' beginnings
+	size, err := s.Logs.Size(ctx, at.id())
+	if err != nil {
+		return 0, err
+	}
+	for back := int64(tailFirst); ; back *= 4 {
+		from := at
+		if start := size - back; start > at.offset {
+			if start, err = s.Logs.RecordBefore(ctx, at.id(), start); err != nil {
+				return 0, err
+			}
+			from.offset = max(start, at.offset)
+		}
+		offset, enough, err := s.lastLines(ctx, from, stream, min(lines, maxTail))
+		damaged := muster.CodeOf(err) == muster.Invalid && from != at // or the index is
+		if err != nil && !damaged {
+			return 0, err
+		}
+		if enough || from == at {
+			return offset, nil
+		}
+	}
+}
+
+// lastLines returns where the last lines begin in what follows a place. It is not enough
+// if there are no more than that: the first of them may have begun before the place.
+func (s *server) lastLines(ctx context.Context, at logPlace, stream string, lines int) (offset int64, enough bool, err error) {
+	starts := make([]int64, lines) // a ring of the last lines' beginnings
 	n := 0
 	before, open := at.offset, false // open: the line that came last has no end yet
-	err := s.records(ctx, at, func(r tasklog.Record, after int64) error {
+	err = s.records(ctx, at, func(r tasklog.Record, after int64) error {
 		if wanted(stream, r) && len(r.Data) > 0 {
 			if !open {
 				starts[n%len(starts)] = before
@@ -206,14 +236,10 @@ func (s *server) tailOffset(ctx context.Context, at logPlace, stream string, lin
 		before = after
 		return nil
 	})
-	switch {
-	case err != nil:
-		return 0, err
-	case n <= len(starts):
-		return at.offset, nil
-	default:
-		return starts[n%len(starts)], nil
+	if n <= lines {
+		return at.offset, false, err
 	}
+	return starts[n%len(starts)], err == nil, err
 }
 
 // writeLog answers with output as text. If it fails in the middle, the

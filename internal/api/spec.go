@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"mime"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/store"
 )
 
 // SpecInput is a job spec as it was sent: package spec reads it, because it
@@ -66,6 +69,21 @@ func (s *server) spec(ctx context.Context, in SpecInput) (*muster.Spec, error) {
 	return spec, s.checkFiles(ctx, spec)
 }
 
+// shortGraces refuses what would end tasks whose worker is there: it shows that it is
+// only once in a heartbeat.
+func (s *server) shortGraces(spec *muster.Spec) (wrong []muster.FieldError) {
+	for i := range spec.Tasks {
+		if d := spec.Tasks[i].Disconnect.Grace; d > 0 && d < s.Heartbeat {
+			wrong = append(wrong, muster.FieldError{
+				Path:    "tasks[" + strconv.Itoa(i) + "].disconnect.grace",
+				Message: fmt.Sprintf("%s is shorter than the server's heartbeat interval of %s, so a worker that is connected could miss it", d, s.Heartbeat),
+				Hint:    "write at least " + s.Heartbeat.String() + ", or start the server with a shorter --heartbeat",
+			})
+		}
+	}
+	return wrong
+}
+
 const (
 	// parsedAtOnce is how many bytes of specs are parsed at the same time: each costs up to fifty times
 	// its size in memory.
@@ -87,7 +105,7 @@ func (s *server) parse(ctx context.Context, data []byte) ([]*muster.Spec, error)
 	specs, err := s.Parse(data, "the request", func(spec *muster.Spec) []muster.FieldError {
 		wrong, err := s.Kinds.Admit(spec, func() ([]muster.Worker, error) { return s.Engine.Workers(ctx) })
 		failed = errors.Join(failed, err)
-		return wrong
+		return append(wrong, s.shortGraces(spec)...)
 	})
 	return specs, cmp.Or(failed, err)
 }
@@ -120,13 +138,12 @@ func (s *server) checkFiles(ctx context.Context, spec *muster.Spec) error {
 				Hint: "upload it, or submit with the command line, which does"})
 			continue
 		}
-		switch _, err := s.Blobs.Stat(ctx, sum); muster.CodeOf(err) {
-		case muster.NotFound, muster.Invalid:
-			wrong = append(wrong, muster.FieldError{Path: at + ".files", Message: "no folder " + t.Files + " was uploaded", Hint: "upload it first"})
-		default:
-			if err != nil {
-				return err
-			}
+		why, err := s.checkFolder(ctx, sum)
+		if err != nil {
+			return err
+		}
+		if why != "" {
+			wrong = append(wrong, muster.FieldError{Path: at + ".files", Message: why, Hint: "upload it first"})
 		}
 	}
 	if len(wrong) == 0 {
@@ -135,4 +152,85 @@ func (s *server) checkFiles(ctx context.Context, spec *muster.Spec) error {
 	err := muster.Errorf(muster.InvalidSpec, "the job spec cannot run from here: %s", wrong[0])
 	err.Fields = wrong
 	return err
+}
+
+// checkFolder says what is wrong with a folder that a job names: it has to be here, and the caller must be one who may have
+// all of its files. To name a file in a list of files proves nothing.
+func (s *server) checkFolder(ctx context.Context, sum string) (why string, err error) {
+	absent := "no folder sha256:" + sum + " was uploaded"
+	size, err := s.readable(ctx, sum)
+	if err == nil {
+		_, err = s.here(ctx, sum, size)
+	}
+	if code := muster.CodeOf(err); err != nil && (code == muster.NotFound || code == muster.Invalid) {
+		return absent, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if principalOf(ctx).Project == "" {
+		return "", nil
+	}
+	files, err := s.Reach.Files(ctx, sum)
+	switch code := muster.CodeOf(err); {
+	case err == nil:
+	case code == muster.NotFound:
+		return absent, nil
+	case code == muster.Invalid || code == muster.TooLarge:
+		return err.Error(), nil
+	default:
+		return "", err
+	}
+	sums := make([]string, len(files))
+	for i := range files {
+		sums[i] = files[i].SHA256
+	}
+	without, err := s.Grants.Ungranted(ctx, holderOf(principalOf(ctx)), sums)
+	if err == nil && len(without) > 0 {
+		why = "of the folder sha256:" + sum + " the file " + without[0] + " was not uploaded"
+	}
+	return why, err
+}
+
+// grantFolders grants the folders of a job to its project, if its submitter may have all blobs and so may have uploaded
+// them for no project.
+func (s *server) grantFolders(ctx context.Context, spec *muster.Spec) error {
+	if principalOf(ctx).Project != "" {
+		return nil
+	}
+	for i := range spec.Tasks {
+		sum, ok := strings.CutPrefix(spec.Tasks[i].Files, "sha256:")
+		if !ok {
+			continue
+		}
+		_, granted, err := s.Grants.BlobGrant(ctx, store.ProjectHolder(spec.Project), sum)
+		if err != nil {
+			return err
+		}
+		if granted {
+			continue
+		}
+		files, err := s.Reach.Files(ctx, sum)
+		if code := muster.CodeOf(err); err != nil && (code == muster.NotFound || code == muster.Invalid || code == muster.TooLarge) {
+			continue // the task will fail by it
+		}
+		if err != nil {
+			return err
+		}
+		grants := append(slices.Clone(files), store.Blob{SHA256: sum})
+		for k := range grants { // what a list says of sizes proves nothing
+			grants[k].Size, err = s.Blobs.Stat(ctx, grants[k].SHA256)
+			if err != nil && muster.CodeOf(err) != muster.NotFound && muster.CodeOf(err) != muster.Invalid {
+				return err
+			}
+			if err != nil {
+				grants[k].SHA256 = ""
+			}
+		}
+		grants = slices.DeleteFunc(grants, func(b store.Blob) bool { return b.SHA256 == "" })
+		if err := s.granter.grant(ctx, store.ProjectHolder(spec.Project), grants...); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -86,10 +86,11 @@ var rules = map[string]rule{
 	"agent/gpu/tool":    {ring: adapter, third: []string{"golang.org/x/"}},
 	"agent/gpu/xid":     {ring: adapter, third: []string{"golang.org/x/"}},
 	"agent/devices":     {ring: adapter, mine: []string{"agent/run", "agent/gpu"}, third: []string{"golang.org/x/"}},
-	"agent/limit":       {ring: adapter, mine: []string{"agent/run", "agent/limit/cgroup", "agent/limit/landlock", "agent/limit/netns"}, third: []string{"golang.org/x/"}},
+	"agent/limit":       {ring: adapter, mine: []string{"agent/run", "agent/limit/cgroup", "agent/limit/landlock", "agent/limit/netns", "agent/limit/view"}, third: []string{"golang.org/x/"}},
 
 	"agent/limit/cgroup":   {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
 	"agent/limit/landlock": {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
+	"agent/limit/view":     {ring: adapter, mine: []string{"agent/run", "agent/limit/netns"}, third: []string{"golang.org/x/"}},
 	"agent/limit/netns":    {ring: adapter, mine: []string{"agent/run", "agent/shim/fault"}, third: []string{"golang.org/x/"}},
 
 	"agent/shim":        {ring: adapter, mine: []string{"agent/run", "agent/limit", "agent/limit/netns", "agent/shim/fault", "agent/shim/gate", "agent/shim/kin", "agent/shim/output", "agent/shim/vessel", "agent/shim/wire", "tasklog"}, third: []string{"golang.org/x/"}},
@@ -106,7 +107,7 @@ var rules = map[string]rule{
 	"agent/save":        {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
 	"agent/transfer":    {ring: adapter, mine: []string{"agent/run", "origin"}, third: []string{"golang.org/x/"}},
 
-	"engine": {ring: shell, mine: []string{"sched", "sched/effect", "sched/event", "sched/explain", "flow", "store", "link", "notify"}},
+	"engine": {ring: shell, mine: []string{"sched", "sched/effect", "sched/event", "sched/explain", "flow", "store", "link", "notify"}, third: []string{"golang.org/x/time"}},
 	"agent":  {ring: shell, mine: []string{"agent/run", "allow", "link", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"api":    {ring: shell, mine: []string{"auth", "cid", "connlimit", "sched/event", "sched/explain", "flow", "store", "blob", "tasklog", "link", "notify", "series", "api/wire"}, third: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
 	"client": {ring: shell, mine: []string{"sched/event", "sched/explain", "api/wire", "origin"}, third: []string{"golang.org/x/"}},

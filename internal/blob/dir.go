@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -17,20 +18,20 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Dir keeps blobs as files in a folder: ab/cd/abcd… holds a blob, and
-// partial/abcd… what came of one so far. A blob's file gets its name only after its
+// Dir keeps blobs as files in a folder: ab/cd/abcd… holds a blob,
+// partial/abcd…-OWNER what came of one so far, and damaged/abcd….TIME one that was set aside. A blob's file gets its name only after its
 // bytes were verified and synced. Only one Dir at a time may use a folder.
 type Dir struct {
 	root string
 
 	mu    sync.Mutex
-	puts  map[string]*put // the hashes that are being put
+	puts  map[string]*put // by the name of what is unfinished
 	swept time.Time
 }
 
 var _ Store = (*Dir)(nil)
 
-// put lets one Put of a hash in at a time.
+// put lets one Put of a hash and an owner in at a time.
 type put struct {
 	users int           // guarded by Dir.mu
 	turn  chan struct{} // holds a value while one is in
@@ -41,7 +42,10 @@ const (
 	sweepEvery  = time.Hour          // with a Put, for those
 )
 
-const partialDir = "partial"
+const (
+	partialDir = "partial"
+	damagedDir = "damaged"
+)
 
 // OpenDir uses the folder at path and makes it if needed. Unfinished Puts that
 // nobody went on with for a week are dropped, then and later.
@@ -72,8 +76,8 @@ func (d *Dir) sweep() error {
 	return err
 }
 
-func (d *Dir) path(sum string) string    { return filepath.Join(d.root, sum[:2], sum[2:4], sum) }
-func (d *Dir) partial(sum string) string { return filepath.Join(d.root, partialDir, sum) }
+func (d *Dir) path(sum string) string     { return filepath.Join(d.root, sum[:2], sum[2:4], sum) }
+func (d *Dir) partial(name string) string { return filepath.Join(d.root, partialDir, name) }
 
 // Stat implements Store.
 func (d *Dir) Stat(_ context.Context, sum string) (int64, error) {
@@ -104,11 +108,11 @@ func (d *Dir) Partial(_ context.Context, sum string) (int64, error) {
 	if err := CheckHash(sum); err != nil {
 		return 0, err
 	}
-	return d.partialSize(sum)
+	return d.partialSize(sum, sum)
 }
 
-func (d *Dir) partialSize(sum string) (int64, error) {
-	info, err := os.Stat(d.partial(sum))
+func (d *Dir) partialSize(name, sum string) (int64, error) {
+	info, err := os.Stat(d.partial(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
@@ -123,7 +127,7 @@ func (d *Dir) Put(ctx context.Context, sum string, offset int64, r io.Reader) er
 	if err := CheckHash(sum); err != nil {
 		return err
 	}
-	leave, err := d.enter(ctx, sum)
+	leave, err := d.enter(ctx, sum, sum)
 	if err != nil {
 		return err
 	}
@@ -131,14 +135,19 @@ func (d *Dir) Put(ctx context.Context, sum string, offset int64, r io.Reader) er
 	if _, err := os.Stat(d.path(sum)); err == nil {
 		return nil
 	}
-	have, err := d.partialSize(sum)
+	return d.put(ctx, sum, sum, offset, r)
+}
+
+// put takes the bytes of a blob by way of an unfinished file, whose turn the caller has.
+func (d *Dir) put(ctx context.Context, name, sum string, offset int64, r io.Reader) error {
+	have, err := d.partialSize(name, sum)
 	if err != nil {
 		return err
 	}
 	if offset != have {
 		return muster.Errorf(muster.Conflict, "the blob %s has %d bytes so far: go on from there, not from %d", sum, have, offset)
 	}
-	f, err := os.OpenFile(d.partial(sum), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(d.partial(name), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return failed("write", sum, err)
 	}
@@ -150,16 +159,72 @@ func (d *Dir) Put(ctx context.Context, sum string, offset int64, r io.Reader) er
 	return d.finish(f, sum, got)
 }
 
-// enter waits for the turn to put a hash. The caller calls leave at the end.
-func (d *Dir) enter(ctx context.Context, sum string) (leave func(), err error) {
+// Of implements Store.
+func (d *Dir) Of(owner string) Uploads {
+	sum := sha256.Sum256([]byte(owner))
+	return uploads{d, "-" + hex.EncodeToString(sum[:8])}
+}
+
+// uploads is a Dir as one owner uses it.
+type uploads struct {
+	dir    *Dir
+	suffix string // of the owner's unfinished files
+}
+
+// Partial implements Uploads.
+func (u uploads) Partial(_ context.Context, sum string) (int64, error) {
+	if err := CheckHash(sum); err != nil {
+		return 0, err
+	}
+	return u.dir.partialSize(sum+u.suffix, sum)
+}
+
+// Put implements Uploads.
+func (u uploads) Put(ctx context.Context, sum string, offset int64, r io.Reader) error {
+	if err := CheckHash(sum); err != nil {
+		return err
+	}
+	leave, err := u.dir.enter(ctx, sum+u.suffix, sum)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return u.dir.put(ctx, sum+u.suffix, sum, offset, r)
+}
+
+// SetAside implements Store.
+func (d *Dir) SetAside(_ context.Context, sum string) error {
+	if err := CheckHash(sum); err != nil {
+		return err
+	}
+	folder := filepath.Join(d.root, damagedDir)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return failed("set aside", sum, err)
+	}
+	path := d.path(sum)
+	err := os.Rename(path, filepath.Join(folder, sum+"."+strconv.FormatInt(time.Now().UnixNano(), 10)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = errors.Join(syncFolder(folder), syncFolder(filepath.Dir(path)))
+	}
+	if err != nil {
+		return failed("set aside", sum, err)
+	}
+	return nil
+}
+
+// enter waits for the turn to put a hash by way of an unfinished file. The caller calls leave at the end.
+func (d *Dir) enter(ctx context.Context, name, sum string) (leave func(), err error) {
 	d.mu.Lock()
 	if time.Since(d.swept) >= sweepEvery {
 		_ = d.sweep() // what stays is tried again
 	}
-	p := d.puts[sum]
+	p := d.puts[name]
 	if p == nil {
 		p = &put{turn: make(chan struct{}, 1)}
-		d.puts[sum] = p
+		d.puts[name] = p
 	}
 	p.users++
 	d.mu.Unlock()
@@ -167,7 +232,7 @@ func (d *Dir) enter(ctx context.Context, sum string) (leave func(), err error) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if p.users--; p.users == 0 {
-			delete(d.puts, sum)
+			delete(d.puts, name)
 		}
 	}
 	select {
@@ -197,7 +262,7 @@ func receive(ctx context.Context, f *os.File, sum string, r io.Reader) (string, 
 
 // finish gives verified bytes their name, and drops others.
 func (d *Dir) finish(f *os.File, sum, got string) error {
-	partial := d.partial(sum)
+	partial := f.Name()
 	if got != sum {
 		if err := errors.Join(f.Close(), os.Remove(partial)); err != nil {
 			return failed("drop", sum, err)

@@ -33,7 +33,7 @@ func TestUnfinishedPutsAreSweptLater(t *testing.T) {
 		return sum
 	}
 	dead, alive := broken("dead"), broken("alive")
-	leave, err := d.enter(t.Context(), alive)
+	leave, err := d.enter(t.Context(), alive, alive)
 	if err != nil {
 		t.Fatal(err)
 	}

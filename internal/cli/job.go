@@ -22,9 +22,14 @@ import (
 type jobConfig struct {
 	remote.Remote
 	frame.Format
+	late bool
 }
 
-func (c *jobConfig) flags() []cli.Flag { return slices.Concat(c.Format.Flags(), c.Remote.Flags()) }
+func (c *jobConfig) flags() []cli.Flag {
+	return slices.Concat([]cli.Flag{
+		frame.Option{Name: "late", Usage: "show the reports that arrived after their attempts had been given up"}.Variable().On(&c.late),
+	}, c.Format.Flags(), c.Remote.Flags())
+}
 
 func (a *app) jobCommand() *cli.Command {
 	c := &jobConfig{}
@@ -50,6 +55,9 @@ func (a *app) job(ctx context.Context, c *jobConfig, args []string) error {
 	ids, err := remote.JobsOf(ctx, server, args)
 	if err != nil {
 		return err
+	}
+	if c.late {
+		return a.lateReports(ctx, c, server, ids)
 	}
 	views := make([]jobView, len(ids))
 	for i, id := range ids {

@@ -122,6 +122,7 @@ func (c *Client) fetch(ctx context.Context, id muster.TaskID, a muster.Artifact,
 		}
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != a.SHA256 {
+		_, _ = c.CheckBlob(ctx, a.SHA256) // a viewer may not; that it is damaged is said in any case
 		return muster.Errorf(muster.Invalid, "artifact %s of task %s arrived damaged: its SHA-256 is %s, not %s; try again", a.Name, id, got, a.SHA256)
 	}
 	return nil

@@ -33,6 +33,14 @@ func (c *Client) Missing(ctx context.Context, hashes []string) ([]string, error)
 	return missing, nil
 }
 
+// CheckBlob reports that a blob's bytes were wrong, and returns what the server found of its file: a damaged one is set
+// aside, and may be uploaded again.
+func (c *Client) CheckBlob(ctx context.Context, sha256 string) (wire.BlobCheck, error) {
+	var answer wire.BlobCheck
+	err := c.do(ctx, call{method: http.MethodPost, path: "/blobs/" + sha256 + "/check", out: &answer})
+	return answer, err
+}
+
 // PutBlob uploads size bytes under their SHA-256. It goes on where an earlier
 // try broke off. progress, if not nil, is told how many bytes the server was sent.
 func (c *Client) PutBlob(ctx context.Context, sha256 string, r io.ReaderAt, size int64, progress func(done int64)) error {

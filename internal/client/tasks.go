@@ -46,6 +46,13 @@ func (c *Client) Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attem
 	return list.Attempts, err
 }
 
+// Late lists the reports of a job that came after their attempts had been given up: the first hundred.
+func (c *Client) Late(ctx context.Context, id muster.JobID) ([]muster.LateReport, error) {
+	var list wire.Late
+	err := c.do(ctx, call{method: http.MethodGet, path: "/jobs/" + id.String() + "/late", out: &list, repeat: true})
+	return list.Late, err
+}
+
 // Explain says why a task stands where it stands.
 func (c *Client) Explain(ctx context.Context, id muster.TaskID) (explain.Explanation, error) {
 	var x explain.Explanation

@@ -36,7 +36,7 @@ func artifact(t *testing.T, s *apitest.Server, c *client.Client, name string, si
 	content := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(content)
 	a := muster.Artifact{Name: name, Size: int64(size), SHA256: hashOf(content)}
-	if err := s.Blobs.Put(t.Context(), a.SHA256, 0, bytes.NewReader(content)); err != nil {
+	if err := s.Put(t.Context(), a.SHA256, string(content)); err != nil {
 		t.Fatal(err)
 	}
 	submit(t, c, noop(1))
@@ -118,7 +118,7 @@ func TestDownloadOfWhatARunningTaskReplaces(t *testing.T) {
 	id := w.Next()
 	shows := func(text string) muster.Artifact {
 		a := muster.Artifact{Name: "live/a.png", Size: int64(len(text)), SHA256: hashOf([]byte(text))}
-		if err := s.Blobs.Put(t.Context(), a.SHA256, 0, strings.NewReader(text)); err != nil {
+		if err := s.Put(t.Context(), a.SHA256, text); err != nil {
 			t.Fatal(err)
 		}
 		w.Say(&link.ToServer{Progress: []muster.Progress{{Attempt: id, Artifacts: []muster.Artifact{a}}}})
@@ -284,7 +284,7 @@ func TestUploadOverOtherBytes(t *testing.T) {
 		s, c, _ := start(t)
 		content := []byte("the file's own bytes")
 		broken := io.MultiReader(bytes.NewReader(make([]byte, kept)), iotest.ErrReader(io.ErrUnexpectedEOF))
-		if err := s.Blobs.Put(t.Context(), hashOf(content), 0, broken); err == nil {
+		if err := s.Blobs.Of("p:").Put(t.Context(), hashOf(content), 0, broken); err == nil {
 			t.Fatal("an upload that broke off succeeded")
 		}
 		err := c.PutBlob(t.Context(), hashOf(content), bytes.NewReader(content), int64(len(content)), nil)

@@ -53,6 +53,9 @@ func (r *round) noData() []Finding {
 	if info, err := os.Stat(above); err == nil && !info.IsDir() {
 		return one("data", Problem, "name another one with --data", "%s cannot be made: %s is no folder", r.Data, above)
 	}
+	if kind := r.facts().Disk.Type; slices.Contains(kernels, kind) {
+		return one("data", Problem, "name a folder on a disk with --data", "%s is not there, and cannot be made in %s, which shows the kernel (%s)", r.Data, above, kind)
+	}
 	if why := mayMake(above); why != nil {
 		return one("data", Problem, "`sudo install -d -m 0700 -o \"$(id -un)\" "+r.Data+"`, or name another folder with --data", "%s is not there, and this user cannot make it: %s", r.Data, bareFile(why))
 	}
@@ -148,6 +151,9 @@ func (r *round) space(context.Context) []Finding {
 	return list
 }
 
+// kernels are the types of file systems that show the kernel.
+var kernels = []string{"proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "configfs", "bpf", "pstore", "devpts"} //nolint:gochecknoglobals // a constant
+
 // filesystem looks at what the data dir is on.
 func (r *round) filesystem(context.Context) []Finding {
 	d := r.facts().Disk
@@ -157,7 +163,7 @@ func (r *round) filesystem(context.Context) []Finding {
 		return one("filesystem", Note, "", "what file system %s is on is not known", r.Data)
 	case d.ReadOnly:
 		return one("filesystem", Problem, "name a folder on another disk with --data", "%s is on a file system that is read-only (%s)", r.Data, kind)
-	case slices.Contains([]string{"proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "configfs", "bpf", "pstore", "devpts"}, kind):
+	case slices.Contains(kernels, kind):
 		return one("filesystem", Problem, "name a folder on a disk with --data", "%s is no place for files: it shows the kernel (%s)", r.Data, kind)
 	case slices.Contains([]string{"tmpfs", "ramfs"}, kind):
 		return one("filesystem", Warning, "name a folder on a disk with --data", "%s is in memory (%s): a restart of the machine loses the worker's identity and what it has not handed over, and files count as memory", r.Data, kind)

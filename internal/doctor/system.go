@@ -99,18 +99,23 @@ func kernelOlder(release string, major, minor int) bool {
 
 // taskUser looks at whom tasks run as.
 func (r *round) taskUser(context.Context) []Finding {
-	switch name := r.Limits.TaskUser; {
-	case runtime.GOOS == "windows":
+	name := r.Limits.TaskUser
+	if runtime.GOOS == "windows" {
 		return nil
-	case os.Geteuid() == 0 && name == "":
-		return one("task-user", Warning, "`sudo useradd --system --no-create-home muster-task`, and `muster worker --task-user muster-task`", "a worker of root's runs tasks as root: what root's sockets serve, such as a container engine, is open to them")
+	}
+	if err := r.Limits.Check(); name != "" && err != nil {
+		return one("task-user", Problem, "`sudo useradd --system --no-create-home "+name+"`, or name another one", "%s", err)
+	}
+	switch d := limit.Describe(r.Limits); {
+	case d.User == limit.DynamicUser:
+		return one("task-user", OK, "", "each task runs as a user of its own")
+	case d.User == limit.Superuser:
+		return one("task-user", Warning, "`muster worker` without --task-user, or `sudo useradd --system --no-create-home muster-task` and `muster worker --task-user muster-task`",
+			"tasks run as root: what root's sockets serve, such as a container engine, is open to them")
 	case name == "":
 		return one("task-user", OK, "", "tasks run as this user, who is not root")
 	}
-	if err := r.Limits.Check(); err != nil {
-		return one("task-user", Problem, "`sudo useradd --system --no-create-home "+r.Limits.TaskUser+"`, or name another one", "%s", err)
-	}
-	return one("task-user", OK, "", "tasks run as %s", r.Limits.TaskUser)
+	return one("task-user", OK, "", "tasks run as %s", name)
 }
 
 // network tells whether tasks can be kept from it.

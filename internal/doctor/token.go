@@ -104,7 +104,7 @@ func (r *round) identity(ctx context.Context) []Finding {
 	w, err := r.whoami(ctx, id.Server, id.Key)
 	switch {
 	case muster.CodeOf(err) == muster.Unauthenticated:
-		return one("identity", Problem, "start the worker with --token: it joins again", "%s does not know the worker %s: the server lost its data, or is another one", id.Server, id.Worker)
+		return one("identity", Problem, "start the worker with --token-file: it joins again", "%s does not know the worker %s: the server lost its data, or is another one", id.Server, id.Worker)
 	case muster.CodeOf(err) == muster.Forbidden:
 		return one("identity", Problem, again, "the worker %s was removed from %s", id.Worker, id.Server)
 	case err != nil && strings.TrimRight(id.Server, "/") == strings.TrimRight(r.Server.URL, "/"):

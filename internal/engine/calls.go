@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -77,7 +79,7 @@ func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.Idempot
 			}
 		}
 		id := st.NextJob()
-		if err := st.Apply(now, event.Submit{ID: id, Spec: spec, Owner: by.Owner}); err != nil {
+		if err := st.Apply(now, event.Submit{ID: id, UID: newUID(), Spec: spec, Owner: by.Owner}); err != nil {
 			return 0, err
 		}
 		if by.Key != "" {
@@ -86,6 +88,13 @@ func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.Idempot
 		}
 		return id, nil
 	})
+}
+
+// newUID makes the UID of a job: see muster.Job. It begins with a letter.
+func newUID() string {
+	var b [10]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return "j" + hex.EncodeToString(b[:])
 }
 
 // known looks an idempotency key up, in this batch and in the store, where those

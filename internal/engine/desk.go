@@ -17,16 +17,18 @@ type session struct {
 	engine *Engine
 	worker muster.WorkerID
 	post   func(*link.ToWorker)
-	ended  atomic.Bool   // no more words: taken over, or the state was lost
-	refs   groupRefs     // engine's goroutine
-	own    owned         // the goroutine that calls Handle
-	room   chan struct{} // holds a token for each frame that waits to be decided
+	ended  atomic.Bool // no more words: taken over, or the state was lost
+	refs   groupRefs   // engine's goroutine
+	own    *owned
+
+	uploaded map[string]struct{} // blobs that the worker uploaded, of those that it named; the goroutine that calls Handle
+	room     chan struct{}       // holds a token for each frame that waits to be decided
 }
 
 var _ link.Desk = (*Engine)(nil)
 
 func (e *Engine) newSession(w muster.WorkerID, post func(*link.ToWorker)) *session {
-	return &session{engine: e, worker: w, post: post, refs: newGroupRefs(), own: owned{}, room: make(chan struct{}, maxFrames)}
+	return &session{engine: e, worker: w, post: post, refs: newGroupRefs(), own: newOwned(), uploaded: map[string]struct{}{}, room: make(chan struct{}, maxFrames)}
 }
 
 // Open starts the session of the worker that said hello.
@@ -34,12 +36,17 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 	s := e.newSession(h.Worker, send)
 	type lists struct{ keep, stop []muster.AttemptID }
 	held, err := ask(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (l lists, err error) {
+		next := st.NextJob()
 		err = st.Apply(now, event.Joined{Worker: muster.Worker{
 			ID: h.Worker, Name: h.Name, Version: h.Build, Tags: h.Tags, Labels: h.Labels,
 			Kinds: h.Kinds, OwnKinds: h.OwnKinds, Price: h.Price, Resources: h.Resources, Address: h.Address, Allow: h.Allow,
-		}, Held: h.Held, Constrained: h.Constrained})
+		}, Held: h.Held, Stale: h.Stale, Constrained: h.Constrained})
 		if err != nil {
 			return l, err
+		}
+		if st.NextJob() > next {
+			e.cfg.Log.Warn("a worker knows jobs that this server does not know, as after a restored backup; their numbers are skipped",
+				slog.String("worker", string(h.Worker)), slog.String("from", next.String()), slog.String("next", st.NextJob().String()))
 		}
 		l.keep, l.stop = st.Keep(h.Worker, h.Held)
 		e.take(s)
@@ -50,6 +57,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 		return nil, nil, err
 	}
 	w := &link.Welcome{Heartbeat: e.cfg.Sched.Heartbeat, Stop: held.stop}
+	s.own.add(held.keep...)
 	for _, a := range held.keep {
 		size, err := e.cfg.Logs.Size(ctx, a)
 		if err != nil { // sent from the beginning, and only what is new is stored
@@ -140,6 +148,9 @@ func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 	}
 	saved, err := s.checkSaved(ctx, f.Saved)
 	if err != nil {
+		return err
+	}
+	if err := s.checkNamed(ctx, f); err != nil {
 		return err
 	}
 	events := s.events(f, saved)

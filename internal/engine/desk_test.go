@@ -3,8 +3,10 @@ package engine_test
 import (
 	"bytes"
 	"io"
+	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -101,6 +103,81 @@ func TestLogsOfOthers(t *testing.T) {
 	defer func() { _ = log.Close() }()
 	if got, err := io.ReadAll(log); err != nil || !bytes.Equal(got, []byte("tail")) {
 		t.Errorf("the log is %q (%v)", got, err)
+	}
+}
+
+// TestALogIsTakenAfterItWasRefused holds that a log which is not a worker's own now is taken once it is: after a
+// restored backup the numbers of a lost time may be given again.
+func TestALogIsTakenAfterItWasRefused(t *testing.T) {
+	r := start(t)
+	p := r.connect(t)
+	a := muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}
+	ship := func(text string) {
+		t.Helper()
+		if err := p.Handle(t.Context(), &link.ToServer{Logs: []link.LogChunk{{Attempt: a, Data: []byte(text)}}}); err != nil {
+			t.Fatal(err)
+		}
+		p.next(t, "a log acknowledgement", func(f *link.ToWorker) bool { return len(f.LogAck) > 0 })
+	}
+	ship("of a lost time")
+	if id := r.submit(t, 1); id != a.Task.Job {
+		t.Fatalf("it is job %d", id)
+	}
+	p.next(t, "an offer", assigns)
+	ship("its own")
+	if n, err := r.logs.Size(t.Context(), a); n != int64(len("its own")) || err != nil {
+		t.Errorf("its log has %d bytes (%v)", n, err)
+	}
+}
+
+// TestMadeUpAttemptsHoldUpOnlyTheirWorker holds that a worker which ships logs of attempts that never were does not
+// have the store asked as fast as it can send.
+func TestMadeUpAttemptsHoldUpOnlyTheirWorker(t *testing.T) {
+	r := start(t)
+	p := r.connect(t)
+	const frames, chunks = 2, 600
+	began := time.Now()
+	for i := range frames {
+		f := &link.ToServer{}
+		for k := range chunks {
+			f.Logs = append(f.Logs, link.LogChunk{Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1, Num: i*chunks + k}, N: 1}, Data: []byte("x")})
+		}
+		if err := p.Handle(t.Context(), f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A thousand are free, and of the others each takes 10 ms.
+	if took := time.Since(began); took < 1900*time.Millisecond {
+		t.Errorf("%d lookups took only %s", frames*chunks, took)
+	}
+}
+
+// TestALogThatIsThereIsSetAside holds that an attempt of a job from before this start does not begin with output that
+// is there by its number already: that is of a time which the server has lost.
+func TestALogThatIsThereIsSetAside(t *testing.T) {
+	r := start(t)
+	id := r.submit(t, 1) // no worker is there
+	r = r.restart(t)
+	a := muster.AttemptID{Task: muster.TaskID{Job: id}, N: 1}
+	if _, err := r.logs.Append(t.Context(), a, 0, []byte("of a lost time, and longer")); err != nil {
+		t.Fatal(err)
+	}
+	p := r.connect(t)
+	p.next(t, "an offer", assigns)
+	if err := p.Handle(t.Context(), &link.ToServer{Logs: []link.LogChunk{{Attempt: a, Data: []byte("its own")}}}); err != nil {
+		t.Fatal(err)
+	}
+	log, err := r.logs.Open(t.Context(), a, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	if got, err := io.ReadAll(log); err != nil || string(got) != "its own" {
+		t.Errorf("the log is %q (%v)", got, err)
+	}
+	aside, err := filepath.Glob(filepath.Join(r.dir, "logs", id.String(), "0", "0.1.log.*"))
+	if err != nil || len(aside) != 1 {
+		t.Errorf("the other log is at %v (%v)", aside, err)
 	}
 }
 

@@ -16,13 +16,14 @@ import (
 )
 
 // Store is what the engine needs of the store: it alone writes, and it reads
-// ended tasks when they are to be retried, and whose an attempt was.
+// ended tasks when they are to be retried, whose an attempt was, and what a worker uploaded.
 type Store interface {
 	store.Writer
 	Job(ctx context.Context, id muster.JobID) (muster.Job, error)
 	Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error)
 	Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error)
 	Idempotent(ctx context.Context, owner, key string) (store.Idempotency, bool, error)
+	Ungranted(ctx context.Context, h store.Holder, sha256 []string) ([]string, error)
 }
 
 // Publisher is told every committed change. Publish must not block.
@@ -34,12 +35,14 @@ type Publisher interface {
 type Logs interface {
 	Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error)
 	Size(ctx context.Context, a muster.AttemptID) (int64, error)
+	SetAside(ctx context.Context, a muster.AttemptID) (bool, error)
 }
 
 // Blobs is where saved checkpoints are looked up.
 type Blobs interface {
 	Stat(ctx context.Context, sha256 string) (int64, error)
 	Open(ctx context.Context, sha256 string) (io.ReadSeekCloser, error)
+	SetAside(ctx context.Context, sha256 string) error
 }
 
 // Config is what an Engine is made of.
@@ -59,15 +62,20 @@ type Engine struct {
 	inbox *inbox
 	start time.Time
 	ready chan struct{}
+	first muster.JobID // the first job number that this process may give out; Run's goroutine
 
 	failed     atomic.Pointer[error] // why nothing is decided now; nil while it is
 	began      atomic.Int64          // when the batch that is under way began, in nanoseconds since start; 0 for none
 	observers  []*observer           // for the engine's goroutine only
 	latest     latest
 	logTrouble trouble
+	saved      checkpoints
 
 	mu       sync.Mutex
 	sessions map[muster.WorkerID]*session
+	reaches  map[muster.WorkerID]*reach
+
+	trees trees
 }
 
 // New makes an engine that does nothing until Run.
@@ -79,6 +87,8 @@ func New(cfg Config) *Engine {
 		ready:    make(chan struct{}),
 		latest:   latest{of: map[muster.TaskID]effect.Progress{}},
 		sessions: map[muster.WorkerID]*session{},
+		reaches:  map[muster.WorkerID]*reach{},
+		trees:    trees{blobs: cfg.Blobs, known: map[string][]store.Blob{}},
 	}
 }
 
@@ -107,7 +117,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		}
 		if err == nil {
 			if !loaded {
-				loaded = true
+				loaded, e.first = true, st.NextJob()
 				close(e.ready)
 			}
 			var commits int
@@ -233,7 +243,11 @@ func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) er
 	fx := st.Take()
 	e.noteChanges(&fx.Rows)
 	if !fx.Rows.Empty() || len(b.keys) > 0 {
-		if err := e.cfg.Store.Commit(context.WithoutCancel(ctx), &store.Batch{Rows: fx.Rows, Keys: b.keys}); err != nil {
+		err := e.clearLogs(context.WithoutCancel(ctx), fx.Sends)
+		if err == nil {
+			err = e.cfg.Store.Commit(context.WithoutCancel(ctx), &store.Batch{Rows: fx.Rows, Keys: b.keys})
+		}
+		if err != nil {
 			for i, l := range letters {
 				if b.refused[i] != nil {
 					l.done(b.refused[i])

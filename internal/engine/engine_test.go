@@ -49,6 +49,10 @@ func (h halves) Idempotent(ctx context.Context, owner, key string) (store.Idempo
 	return h.read.Idempotent(ctx, owner, key)
 }
 
+func (h halves) Ungranted(ctx context.Context, holder store.Holder, sha256 []string) ([]string, error) {
+	return h.read.Ungranted(ctx, holder, sha256)
+}
+
 // rig is an engine over a real store.
 type rig struct {
 	*engine.Engine
@@ -58,24 +62,37 @@ type rig struct {
 	hold  atomic.Pointer[func()] // see halves
 	logs  *tasklog.Dir
 	blobs *blob.Dir
+	dir   string
+	stop  func()
 }
 
-func start(t testing.TB, change ...func(*engine.Config)) *rig {
-	t.Helper()
-	dir := t.TempDir()
-	st, err := sqlite.Open(t.Context(), filepath.Join(dir, "muster.db"))
+func start(tb testing.TB, change ...func(*engine.Config)) *rig {
+	tb.Helper()
+	return startIn(tb, tb.TempDir(), change...)
+}
+
+// restart stops the engine and returns one over the same files.
+func (r *rig) restart(tb testing.TB) *rig {
+	tb.Helper()
+	r.stop()
+	return startIn(tb, r.dir)
+}
+
+func startIn(tb testing.TB, dir string, change ...func(*engine.Config)) *rig {
+	tb.Helper()
+	st, err := sqlite.Open(tb.Context(), filepath.Join(dir, "muster.db"), sqlite.Options{})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	logs, err := tasklog.OpenDir(filepath.Join(dir, "logs"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	blobs, err := blob.OpenDir(filepath.Join(dir, "blobs"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	r := &rig{store: st, fault: faulty.New(st), logs: logs, blobs: blobs}
+	r := &rig{store: st, fault: faulty.New(st), logs: logs, blobs: blobs, dir: dir}
 	cfg := engine.Config{
 		Store: halves{r.fault, st, &r.hold}, Logs: logs, Blobs: blobs, Events: notify.New("test"),
 		Sched: sched.Config{Heartbeat: muster.Duration(time.Second), Silent: muster.Duration(time.Hour)}, Log: slog.New(slog.DiscardHandler),
@@ -88,16 +105,17 @@ func start(t testing.TB, change ...func(*engine.Config)) *rig {
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := r.Run(ctx); err != nil {
-			t.Errorf("the engine ended: %v", err)
+			tb.Errorf("the engine ended: %v", err)
 		}
 	})
-	t.Cleanup(func() {
+	r.stop = func() {
 		cancel()
 		running.Wait()
 		if err := st.Close(); err != nil {
-			t.Errorf("close: %v", err)
+			tb.Errorf("close: %v", err)
 		}
-	})
+	}
+	tb.Cleanup(r.stop)
 	<-r.Ready()
 	return r
 }

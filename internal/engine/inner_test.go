@@ -4,7 +4,9 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
 )
 
@@ -31,5 +33,27 @@ func TestFramesAreHeldUp(t *testing.T) {
 		}
 		cancel()
 		synctest.Wait()
+	})
+}
+
+// TestTreesAreForgotten bounds what is remembered, in number and in time.
+func TestTreesAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all checkpoints
+		id := func(n int) muster.TaskID { return muster.TaskID{Job: 1, Num: n} }
+		for n := range 10 {
+			w := &wholeTree{files: map[[32]byte]struct{}{}, looked: time.Now()}
+			for i := range maxTreeFiles / 5 {
+				w.files[[32]byte{byte(i), byte(i >> 8), byte(i >> 16)}] = struct{}{}
+			}
+			all.put(id(n), w)
+			if all.files > maxTreeFiles || all.of(id(n)) != w {
+				t.Fatalf("%d files are remembered after tree %d", all.files, n)
+			}
+		}
+		time.Sleep(recheckTree)
+		if all.of(id(9)) != nil || len(all.whole) > 5 {
+			t.Error("a tree is believed for ever")
+		}
 	})
 }

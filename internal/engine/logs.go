@@ -3,17 +3,38 @@ package engine
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/sched/effect"
 )
 
 // logPause is how long a worker waits before it sends log bytes again that could
 // not be stored.
 const logPause = muster.Duration(5 * time.Second)
+
+// clearLogs sets logs aside that have the numbers of attempts which are about to be assigned: they are of attempts of
+// a time that the server has lost, because an older copy of its database was restored. The numbers of jobs that are
+// new since this process began were never used before.
+func (e *Engine) clearLogs(ctx context.Context, sends []effect.Send) error {
+	for _, send := range sends {
+		as, ok := send.(effect.Assign)
+		if !ok || as.Attempt.Task.Job >= e.first {
+			continue
+		}
+		had, err := e.cfg.Logs.SetAside(ctx, as.Attempt)
+		if err != nil {
+			return err
+		}
+		if had {
+			e.cfg.Log.Warn("the log of an attempt with the same number is set aside: it is of a time before a backup was restored",
+				slog.String("attempt", as.Attempt.String()))
+		}
+	}
+	return nil
+}
 
 // appendLogs writes what a worker ships of its attempts' logs, and says how much
 // of each is there. What it ships of others is dropped, and acknowledged all the
@@ -63,32 +84,4 @@ func (t *trouble) report(log *slog.Logger, w muster.WorkerID, err error) {
 		log.Error("task logs cannot be stored; workers keep them and send them again later",
 			slog.String("worker", string(w)), slog.Any("error", err))
 	}
-}
-
-// owned remembers which attempts are a worker's own.
-type owned map[muster.AttemptID]bool
-
-// maxOwned bounds an owned.
-const maxOwned = 10_000
-
-// owns reports whether an attempt was given to the session's worker, at whatever
-// time. An offer is on disk before the worker hears it.
-func (s *session) owns(ctx context.Context, a muster.AttemptID) (bool, error) {
-	if mine, known := s.own[a]; known {
-		return mine, nil
-	}
-	attempts, err := s.engine.cfg.Store.Attempts(ctx, a.Task)
-	if err != nil && muster.CodeOf(err) != muster.NotFound {
-		return false, err
-	}
-	mine := slices.ContainsFunc(attempts, func(b muster.Attempt) bool { return b.ID == a && b.Worker == s.worker })
-	if !mine {
-		s.engine.cfg.Log.Warn("a worker ships the log of an attempt that is not its own; it is dropped",
-			slog.String("worker", string(s.worker)), slog.String("attempt", a.String()))
-	}
-	if len(s.own) >= maxOwned {
-		clear(s.own)
-	}
-	s.own[a] = mine
-	return mine, nil
 }

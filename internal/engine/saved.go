@@ -2,16 +2,12 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
-	"io"
 	"log/slog"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
 )
-
-// maxTree is the most bytes of a checkpoint's tree.
-const maxTree = 64 << 20
 
 // checkSaved returns those of the checkpoints that a worker says it saved which are
 // here with all their files: an attempt that goes on from one must find it. It
@@ -19,13 +15,13 @@ const maxTree = 64 << 20
 func (s *session) checkSaved(ctx context.Context, list []link.Saved) ([]link.Saved, error) {
 	var here []link.Saved
 	for _, c := range list {
-		err := s.engine.whole(ctx, c.SHA256)
+		err := s.whole(ctx, c.Attempt.Task, c.SHA256)
 		if err == nil {
 			here = append(here, c)
 			continue
 		}
 		switch muster.CodeOf(err) {
-		case muster.NotFound, muster.Invalid, muster.TooLarge:
+		case muster.NotFound, muster.Invalid, muster.TooLarge, muster.Forbidden:
 			s.engine.cfg.Log.Warn("a worker says that it saved a checkpoint which is not here; the one before stays",
 				slog.String("worker", string(s.worker)), slog.String("attempt", c.Attempt.String()), slog.Any("error", err))
 		default:
@@ -35,30 +31,41 @@ func (s *session) checkSaved(ctx context.Context, list []link.Saved) ([]link.Sav
 	return here, nil
 }
 
-// whole looks whether a tree is here with all its files.
-func (e *Engine) whole(ctx context.Context, sha256 string) error {
-	r, err := e.cfg.Blobs.Open(ctx, sha256)
+// whole looks whether a tree is here with all its files, and whether the worker may name them for the task's job.
+// Files of the task's last tree were looked up for that.
+func (s *session) whole(ctx context.Context, task muster.TaskID, sha256 string) error {
+	e := s.engine
+	known := e.saved.of(task)
+	if known != nil && known.sha256 == sha256 {
+		return nil
+	}
+	files, err := e.trees.of(ctx, sha256)
 	if err != nil {
 		return err
 	}
-	b, err := io.ReadAll(io.LimitReader(r, maxTree+1))
-	_ = r.Close() // it was only read
-	if err != nil {
-		return err
+	found := &wholeTree{sha256: sha256, files: make(map[[32]byte]struct{}, len(files)), looked: time.Now()}
+	if known != nil {
+		found.looked = known.looked
 	}
-	if len(b) > maxTree {
-		return muster.Errorf(muster.TooLarge, "the list of the checkpoint's files takes more than %s", muster.Size(maxTree))
+	names := []string{sha256}
+	for i := range files {
+		hash, ok := hashOf(files[i].SHA256)
+		if !ok || !known.has(hash) && !found.has(hash) {
+			names = append(names, files[i].SHA256)
+		}
+		found.files[hash] = struct{}{}
 	}
-	var tree muster.Tree
-	if err := json.Unmarshal(b, &tree); err != nil {
-		return muster.Errorf(muster.Invalid, "blob %s is no list of files: %w", sha256, err)
-	}
-	for i := range tree.Files {
-		if f := &tree.Files[i]; f.SHA256 != "" {
-			if _, err := e.cfg.Blobs.Stat(ctx, f.SHA256); err != nil {
-				return err
-			}
+	for _, name := range names {
+		if _, err := e.cfg.Blobs.Stat(ctx, name); err != nil {
+			return err
 		}
 	}
-	return nil
+	foreign, err := s.foreign(ctx, task.Job, names)
+	if err == nil && len(foreign) > 0 {
+		err = muster.Errorf(muster.Forbidden, "blob %s was not uploaded by this worker", foreign[0])
+	}
+	if err == nil {
+		e.saved.put(task, found)
+	}
+	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/store"
 )
 
 // put stores a blob and returns its hash.
@@ -19,6 +20,10 @@ func (r *rig) put(t *testing.T, data []byte) string {
 	sum := sha256.Sum256(data)
 	hash := hex.EncodeToString(sum[:])
 	if err := r.blobs.Put(t.Context(), hash, 0, bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	// As if worker w1 had uploaded it.
+	if err := r.store.GrantBlobs(t.Context(), []store.Holder{store.WorkerHolder("w1")}, []store.Blob{{SHA256: hash, Size: int64(len(data))}}); err != nil {
 		t.Fatal(err)
 	}
 	return hash

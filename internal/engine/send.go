@@ -50,9 +50,10 @@ func (e *Engine) send(words []effect.Send) {
 // assign adds an offer to a frame, and before it the stage's spec if the worker
 // has not had it in this session.
 func (s *session) assign(f *link.ToWorker, w effect.Assign) {
+	s.own.add(w.Attempt)
 	ref, isNew := s.refs.of(w.Attempt.Task.Job, w.Group, w.Spec)
 	if isNew {
-		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, Name: w.Spec.Name, Spec: *w.Spec})
+		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, UID: w.UID, Name: w.Spec.Name, Spec: *w.Spec})
 	}
 	a := link.Assign{Attempt: w.Attempt, Ref: ref, Element: w.Spec.Element(w.Element), Grant: w.Grant, Checkpoint: w.Checkpoint, Gang: (*link.Gang)(w.Gang)}
 	for _, in := range w.Inputs {

@@ -13,9 +13,9 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// outcomes are those that a Report may have.
+// outcomes are those that a Report may have. Rejected has a word of its own.
 var outcomes = []muster.Outcome{
-	muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled, muster.AttemptRejected, muster.AttemptLost,
+	muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled, muster.AttemptLost,
 }
 
 // goodbyes are the codes that a Goodbye may have.
@@ -91,7 +91,7 @@ func checkToWorker(f *ToWorker) error {
 			return err
 		}
 	}
-	if err := within("specs", each(f.Specs, func(s *GroupSpec) error { return within("ref", atLeast(int64(s.Ref), 1)) })); err != nil {
+	if err := within("specs", each(f.Specs, checkGroupSpec)); err != nil {
 		return err
 	}
 	if err := within("assign", each(f.Assign, checkAssign)); err != nil {
@@ -170,7 +170,29 @@ func checkHello(h *Hello) error {
 	if err := within("address", checkAddress(h.Address)); err != nil {
 		return err
 	}
-	return within("held", each(h.Held, checkAttempt))
+	if err := within("held", each(h.Held, checkAttempt)); err != nil {
+		return err
+	}
+	return within("stale", each(h.Stale, checkAttempt))
+}
+
+// maxUID is the most bytes of a job's UID.
+const maxUID = 64
+
+func checkGroupSpec(s *GroupSpec) error {
+	if err := within("ref", atLeast(int64(s.Ref), 1)); err != nil {
+		return err
+	}
+	// It becomes part of a path on the worker.
+	for _, c := range []byte(s.UID) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'z') {
+			return within("uid", wrong("has characters other than a-z and 0-9"))
+		}
+	}
+	if s.UID == "" || len(s.UID) > maxUID {
+		return within("uid", wrong("is missing or longer than %d bytes", maxUID))
+	}
+	return nil
 }
 
 func checkOffer(o *Offer) error {

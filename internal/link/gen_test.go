@@ -203,14 +203,14 @@ func genHello(t *rapid.T) *Hello {
 		Version: Version, Worker: "w" + muster.WorkerID(genWord(t)), Name: genWord(t), Build: genWord(t), Tags: some(t, "tags", genWord),
 		Labels: map[string]string{"zone": genWord(t)}, Kinds: some(t, "kinds", genWord), Price: rapid.Float64Range(0, 100).Draw(t, "price"),
 		Resources: genResources(t), Address: rapid.SampledFrom([]string{"", "10.0.0.7", "box-1.lan", "fe80::1%eth0"}).Draw(t, "address"),
-		Allow: genAllow(t), OwnKinds: genOwnKinds(t), Held: some(t, "held", genAttempt), Constrained: genText(t),
+		Allow: genAllow(t), OwnKinds: genOwnKinds(t), Held: some(t, "held", genAttempt), Stale: some(t, "stale", genAttempt), Constrained: genText(t),
 	}
 }
 
 func genToWorker(t *rapid.T) *ToWorker {
 	return &ToWorker{
 		Specs: some(t, "specs", func(t *rapid.T) GroupSpec {
-			return GroupSpec{Ref: rapid.IntRange(1, 99).Draw(t, "ref"), Name: genText(t), Spec: genSpec(t)}
+			return GroupSpec{Ref: rapid.IntRange(1, 99).Draw(t, "ref"), UID: rapid.StringMatching("[a-z0-9]{1,20}").Draw(t, "uid"), Name: genText(t), Spec: genSpec(t)}
 		}),
 		Assign: some(t, "assign", func(t *rapid.T) Assign {
 			a := Assign{

@@ -71,7 +71,7 @@ func (f *ToServer) cut() *ToServer {
 func (f *ToWorker) cut() *ToWorker {
 	var rest ToWorker
 	room := frameRoom
-	f.Specs, rest.Specs = fit(f.Specs, &room, func(s *GroupSpec) int { return wordSize + textSize(s.Name) + jsonSize(&s.Spec) })
+	f.Specs, rest.Specs = fit(f.Specs, &room, func(s *GroupSpec) int { return wordSize + maxUID + textSize(s.Name) + jsonSize(&s.Spec) })
 	f.Assign, rest.Assign = fit(f.Assign, &room, assignSize)
 	f.Cancel, rest.Cancel = fit(f.Cancel, &room, func(*Cancel) int { return wordSize })
 	f.FinishedAck, rest.FinishedAck = fit(f.FinishedAck, &room, attemptSize)

@@ -85,6 +85,7 @@ type Hello struct {
 	Allow     *muster.Allow      `json:"allow,omitempty"`     // what its owner lets tasks have; absent means all
 	Address   string             `json:"address,omitempty"`   // at which other workers reach it; "" means where the server sees it
 	Held      []muster.AttemptID `json:"held,omitempty"`      // running here, or finished with a report that is not acknowledged
+	Stale     []muster.AttemptID `json:"stale,omitempty"`     // others that still have processes here, or log bytes to ship
 
 	Constrained string `json:"constrained,omitempty"` // why it takes no tasks yet, as in Ready; "" if it does
 }
@@ -121,6 +122,7 @@ type Saved struct {
 // same session, every Assign that refers to it.
 type GroupSpec struct {
 	Ref  int             `json:"ref"` // of this session, from 1
+	UID  string          `json:"uid"` // of the job; see muster.Job
 	Name string          `json:"name"`
 	Spec muster.TaskSpec `json:"spec"`
 }

@@ -188,6 +188,7 @@ func beginWith(tb testing.TB, mode, data string, o Options) *Cluster {
 		tb.Skip("real processes are not for -short")
 	}
 	leaveNothing(tb, filepath.Join(data, "worker"))
+	letPass(tb)
 	c := &Cluster{tb: tb, mode: mode, opts: o, Data: data, Addr: Port(tb)}
 	var err error
 	c.Client, err = client.New("http://"+c.Addr, AdminToken, client.Options{Patience: 30 * time.Second})
@@ -202,15 +203,32 @@ func beginWith(tb testing.TB, mode, data string, o Options) *Cluster {
 // after Server.Kill.
 func (c *Cluster) StartServer() {
 	c.tb.Helper()
-	program, args := Program(c.tb), []string{c.mode, "--listen", c.Addr, "--data", c.Data, "--heartbeat", cmp.Or(c.opts.Heartbeat, time.Second).String(), "-o", "json"}
-	if c.opts.Descriptors > 0 {
-		program, args = "/bin/sh", append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, c.opts.Descriptors), program}, args...)
-	}
-	c.Server = start(c.tb, program, c.mode, []string{"MUSTER_ADMIN_TOKEN=" + AdminToken, "MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
+	c.LaunchServer()
 	c.Await("the server answers", time.Minute, func() error {
 		_, err := c.Client.Whoami(c.tb.Context())
 		return err
 	})
+}
+
+// LaunchServer starts the server with more flags and does not wait for it.
+func (c *Cluster) LaunchServer(flags ...string) {
+	c.tb.Helper()
+	program, args := Program(c.tb), append([]string{c.mode, "--listen", c.Addr, "--data", c.Data, "--heartbeat", cmp.Or(c.opts.Heartbeat, time.Second).String(), "-o", "json"}, flags...)
+	if c.opts.Descriptors > 0 {
+		program, args = "/bin/sh", append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, c.opts.Descriptors), program}, args...)
+	}
+	c.Server = start(c.tb, program, c.mode, []string{"MUSTER_ADMIN_TOKEN=" + AdminToken, "MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
+}
+
+// Exit waits until the process has ended and returns its exit code, -1 after a signal.
+func (p *Proc) Exit(limit time.Duration) int {
+	p.tb.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(limit):
+		p.tb.Fatalf("%s has not ended after %v", p.name, limit)
+	}
+	return p.cmd.ProcessState.ExitCode()
 }
 
 // StartWorker starts a worker with its data in dir and waits until it is connected.
@@ -237,8 +255,44 @@ func (c *Cluster) StartWorkerOf(program, name, dir string, flags ...string) *Pro
 func (c *Cluster) LaunchWorkerOf(program, name, dir string, flags ...string) *Proc {
 	c.tb.Helper()
 	leaveNothing(c.tb, dir)
+	open(c.tb, flags)
 	args := append([]string{"worker", "--server", "http://" + c.Addr, "--name", name, "--data", dir}, flags...)
 	return start(c.tb, program, name, []string{"MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
+}
+
+// Shared makes a folder that tasks come to, and may change if their worker lets them: they are other users than this one.
+func Shared(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "muster-shared") //nolint:usetesting // a folder of the test lies in one that is closed to others
+	if err == nil {
+		tb.Cleanup(func() { _ = os.RemoveAll(dir) }) // what stays is in nobody's way
+		err = os.Chmod(dir, 0o777)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return dir
+}
+
+// letPass lets tasks come to the test's own folders, which lie in one that is closed to others.
+func letPass(tb testing.TB) {
+	tb.Helper()
+	if err := os.Chmod(filepath.Dir(tb.TempDir()), 0o711); err != nil { // tasks are other users than this one
+		tb.Fatal(err)
+	}
+}
+
+// open lets tasks write where flags say that they may.
+func open(tb testing.TB, flags []string) {
+	tb.Helper()
+	for i, flag := range flags {
+		if flag != "--allow-write" {
+			continue
+		}
+		if err := os.Chmod(flags[i+1], 0o777); err != nil { // they are other users than this one
+			tb.Fatal(err)
+		}
+	}
 }
 
 // State waits until a worker is in a state.

@@ -104,13 +104,10 @@ func (s *State) saved(now muster.Time, ev event.Saved) error {
 
 func (s *State) finish(now muster.Time, ev event.Finished) error {
 	r := &ev.Report
-	if err := judge.CheckReport(r); err != nil {
-		return err
-	}
 	t, err := s.current(ev.Worker, r.Attempt)
 	if err != nil {
 		if s.plausible(r.Attempt) {
-			s.out.late = append(s.out.late, *r)
+			s.out.late = append(s.out.late, muster.LateReport{Report: *r, Worker: ev.Worker, At: now})
 		}
 		return err
 	}
@@ -119,14 +116,16 @@ func (s *State) finish(now muster.Time, ev event.Finished) error {
 		s.startedAt(t, judge.Within(r.StartedAt, t.Row.AssignedAt, now))
 	}
 	judge.Fill(&t.Row, r)
+	reason := judge.Reason(r)
 	s.end(now, t, judge.Ending{
-		Outcome: r.Outcome, Reason: judge.Reason(r), Message: judge.Clip(r.Message), At: judge.Within(r.FinishedAt, max(t.Row.AssignedAt, t.Row.StartedAt), now),
+		Outcome: r.Outcome, Reason: reason, Message: judge.Clip(r.Message), Final: reason == muster.WorkerLost && t.Group.Spec().Disconnect.Then == muster.ThenFail,
+		At: judge.Within(r.FinishedAt, max(t.Row.AssignedAt, t.Row.StartedAt), now),
 	})
 	return nil
 }
 
-// plausible reports whether the attempt may have been, so that no stranger fills
-// the store with reports of what never was.
+// plausible reports whether the attempt may have been. Whether it was is known to the store, which keeps its report only
+// then: of ended jobs nothing is here.
 func (s *State) plausible(a muster.AttemptID) bool {
 	if a.Task.Job < 1 || a.Task.Job >= s.next || a.Task.Num < 0 || a.Task.Num >= muster.MaxArray || a.N < 1 {
 		return false

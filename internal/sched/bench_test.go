@@ -200,3 +200,35 @@ func BenchmarkExplain(b *testing.B) {
 		}
 	}
 }
+
+// heartbeat returns a scheduler with a worker that holds so many tasks, and its heartbeat that lists all of them.
+func heartbeat(tb testing.TB, held int) (*sched.State, event.Renewed) {
+	tb.Helper()
+	s := sched.New(sched.Config{})
+	joinMany(tb, s, 1, held)
+	apply(tb, s, 1, event.Submit{ID: s.NextJob(), Spec: noops(held)})
+	s.Place(1)
+	s.Take()
+	renewed := event.Renewed{Worker: "w00000"}
+	for num := range held {
+		renewed.Held = append(renewed.Held, muster.AttemptID{Task: muster.TaskID{Job: 1, Num: num}, N: 1})
+	}
+	return s, renewed
+}
+
+// BenchmarkHeartbeat is that of a worker with a thousand tasks, all of which are as the scheduler has them.
+func BenchmarkHeartbeat(b *testing.B) {
+	s, renewed := heartbeat(b, 1000)
+	b.ReportAllocs()
+	for b.Loop() {
+		apply(b, s, 1, renewed)
+	}
+}
+
+// TestAHeartbeatThatListsAllIsCheap holds that nothing is copied, sorted or indexed for it.
+func TestAHeartbeatThatListsAllIsCheap(t *testing.T) {
+	s, renewed := heartbeat(t, 1000)
+	if n := testing.AllocsPerRun(100, func() { apply(t, s, 1, renewed) }); n > 5 {
+		t.Errorf("it makes %.0f allocations", n)
+	}
+}

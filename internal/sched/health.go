@@ -47,7 +47,7 @@ func (s *State) judged(now muster.Time, w *model.Worker) {
 // shuns returns for how long a task prefers other workers after an attempt ended so on
 // its worker: longer each time while there are others that could run it. A gang may need
 // all of them at once.
-func (s *State) shuns(now muster.Time, t *model.Task, e *judge.Ending, v judge.Verdict) muster.Duration {
+func (s *State) shuns(t *model.Task, e *judge.Ending, v judge.Verdict) muster.Duration {
 	switch {
 	case v.To != muster.Queued || judge.Blame(&t.Row, e, true) != judge.Worker || lost(e.Reason):
 		return 0

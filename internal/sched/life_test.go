@@ -185,6 +185,42 @@ func TestCrashLimitEndsATaskThatTakesWorkersDown(t *testing.T) {
 	d.is(job, 0, muster.Failed, muster.CrashLimit)
 }
 
+// A worker that is shut down hands back what it runs, and one whose supervisor stood still reports what that
+// has ended: both are tried again at once, also if the connection breaks right after.
+func TestWhatAWorkerHandsBackIsTriedAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		reported muster.Reason
+		then     string
+		state    muster.TaskState
+		reason   muster.Reason
+		crashes  int
+	}{
+		{muster.WorkerShutdown, "", muster.Assigned, muster.NoReason, 0},
+		{muster.WorkerLost, "", muster.Queued, muster.WorkerLost, 1},
+		{muster.NoReason, "", muster.Queued, muster.WorkerLost, 1},
+		{muster.ExitCode, "", muster.Queued, muster.WorkerLost, 1},
+		{muster.WorkerShutdown, muster.ThenFail, muster.Assigned, muster.NoReason, 0},
+		{muster.WorkerLost, muster.ThenFail, muster.Failed, muster.WorkerLost, 0},
+	} {
+		d := newDesk(t)
+		w := d.join("w", slots(1))
+		job := d.submit(stage("a", func(s *muster.TaskSpec) { s.Disconnect.Then = c.then }))
+		d.start(job, 0)
+		d.join("x", slots(1))
+		d.do(event.Ready{Worker: w, Constrained: "the worker is shutting down"})
+		d.finish(job, 0, muster.AttemptLost, because(c.reported))
+		got := d.task(job, 0)
+		if got.State != c.state || got.Reason != c.reason || got.Crashes != c.crashes || c.state == muster.Assigned && got.Worker != "x" {
+			t.Errorf("after %q, then %q: %s (%s) on %q with %d crashes", c.reported, c.then, got.State, got.Reason, got.Worker, got.Crashes)
+		}
+		d.do(event.Lost{Worker: w})
+		if d.pass(2 * second); c.state != muster.Failed && d.task(job, 0).Worker != "x" {
+			t.Errorf("after %q the task is %s", c.reported, d.task(job, 0).State)
+		}
+	}
+}
+
 // A worker that is not ready is offered nothing, and what it rejects for that is offered to it again
 // as soon as it is.
 func TestAWorkerThatIsNotReady(t *testing.T) {
@@ -359,6 +395,10 @@ func TestWorkerThatForgets(t *testing.T) {
 	d.is(job, 0, muster.Running, "") // the assignment may still be under way
 	d.now++
 	d.do(event.Renewed{Worker: w})
+	d.is(job, 0, muster.Queued, muster.WorkerLost) // it was not restarted
+	d.pass(2 * second)
+	d.start(job, 0)
+	d.do(event.Lost{Worker: w}, event.Joined{Worker: offer("w")})
 	d.is(job, 0, muster.Queued, muster.WorkerRestarted)
 }
 

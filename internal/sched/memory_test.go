@@ -17,7 +17,7 @@ type memory struct {
 	groups  map[muster.JobID]map[int]muster.Group
 	tasks   map[muster.TaskID]muster.Task
 	tries   map[muster.AttemptID]muster.Attempt
-	late    []muster.Report
+	late    []muster.LateReport
 	workers map[muster.WorkerID]muster.Worker
 }
 

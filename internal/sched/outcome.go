@@ -24,7 +24,7 @@ func (s *State) end(now muster.Time, t *model.Task, e judge.Ending) {
 // conclude carries out the verdict on an attempt that ended.
 func (s *State) conclude(now muster.Time, t *model.Task, e judge.Ending, v judge.Verdict) {
 	if t.Worker != nil {
-		if d := s.shuns(now, t, &e, v); d > 0 {
+		if d := s.shuns(t, &e, v); d > 0 {
 			t.Avoid = append(t.Avoid.Now(now), queue.Shun{Worker: &t.Worker.Worker, Until: now.Add(d), Failed: true, Said: judge.Clip(e.Message)})
 		}
 		s.release(now, t)
@@ -65,11 +65,11 @@ func (s *State) expire(now muster.Time, t *model.Task) {
 	})
 }
 
-// miss ends an attempt that its worker does not have. If the worker never said
-// that it took it, that is no sign of a crash.
-func (s *State) miss(now muster.Time, t *model.Task) {
+// miss ends an attempt that its worker does not have: it came back without it, or lost it
+// while it was there. If the worker never said that it took it, that is no sign of a crash.
+func (s *State) miss(now muster.Time, t *model.Task, why muster.Reason) {
 	s.end(now, t, judge.Ending{
-		Outcome: muster.AttemptLost, Reason: muster.WorkerRestarted, At: now, Free: !t.Accepted && t.Row.State == muster.Assigned,
+		Outcome: muster.AttemptLost, Reason: why, At: now, Free: !t.Accepted && t.Row.State == muster.Assigned,
 		Message: fmt.Sprintf("worker %s does not have it (any more)", t.Worker.Row.Name),
 	})
 }

@@ -17,8 +17,9 @@ type pending struct {
 	tasks    []*model.Task
 	workers  []*model.Worker
 	attempts []muster.Attempt
-	late     []muster.Report
+	late     []muster.LateReport
 	gone     []muster.WorkerID
+	next     muster.JobID // 0 unless numbers were skipped
 	sends    []effect.Send
 	events   []muster.Event
 	progress []effect.Progress
@@ -30,7 +31,7 @@ func (s *State) Take() effect.Effects {
 	p := &s.out
 	fx := effect.Effects{Sends: p.sends, Events: p.events, Progress: p.progress}
 	r := &fx.Rows
-	r.Attempts, r.Late, r.Gone = p.attempts, p.late, p.gone
+	r.Attempts, r.Late, r.Gone, r.NextJob = p.attempts, p.late, p.gone, p.next
 	r.Jobs = take(p.jobs, func(j *model.Job) muster.Job {
 		row := j.Shown()
 		if !j.Fresh {

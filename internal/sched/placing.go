@@ -89,7 +89,7 @@ func (s *State) try(now muster.Time, it *queue.Item) queue.Outcome {
 func (s *State) assign(now muster.Time, t *model.Task, w *model.Worker, n *place.Need, seat *gang.Seat) {
 	g := t.Group
 	grant := w.Book.Grant(n)
-	t.Row.Attempt++
+	t.Row.Attempt = w.Unused(t.Row.ID, t.Row.Attempt+1)
 	t.Row.Worker, t.Row.Grant, t.Row.AssignedAt = w.Row.ID, &grant, now
 	t.Row.NotBefore, t.Row.Reason, t.Row.Message = 0, muster.NoReason, ""
 	s.hold(t, w)
@@ -97,7 +97,7 @@ func (s *State) assign(now muster.Time, t *model.Task, w *model.Worker, n *place
 	s.judged(now, w)
 	s.set(now, t, muster.Assigned)
 	s.tell(w, effect.Assign{
-		Worker: w.Row.ID, Attempt: t.Attempt(), Group: g.Row.Index, Element: t.Element(), Grant: grant, Spec: g.Spec(), Inputs: g.Inputs,
+		Worker: w.Row.ID, Attempt: t.Attempt(), UID: g.Job.Row.UID, Group: g.Row.Index, Element: t.Element(), Grant: grant, Spec: g.Spec(), Inputs: g.Inputs,
 		Checkpoint: t.Row.Checkpoint, Gang: seat,
 	})
 }
@@ -109,7 +109,7 @@ func (s *State) hold(t *model.Task, w *model.Worker) {
 	t.Group.Job.Project.Holds.Grant(t.Row.Grant, &w.Row.Resources, 1)
 	t.Shape = s.shapeOf(t.Group)
 	t.Shape.Held++
-	t.Worker, t.At, t.Accepted = w, len(w.Held), false
+	t.Worker, t.At, t.Accepted, t.Renewed = w, len(w.Held), false, 0
 	w.Held = append(w.Held, t)
 }
 

@@ -55,7 +55,7 @@ func (s *State) join(now muster.Time, ev event.Joined) error {
 	for _, t := range w.Tasks() {
 		switch _, has := held[t.Attempt()]; {
 		case !has:
-			s.miss(now, t)
+			s.miss(now, t, muster.WorkerRestarted)
 		case t.Row.State == muster.Cancelling || t.Room != muster.NoReason:
 			t.Accepted = true
 			s.stop(now, t)
@@ -69,7 +69,36 @@ func (s *State) join(now muster.Time, ev event.Joined) error {
 	if len(w.Held) == 0 {
 		s.emptied(now, w)
 	}
+	s.reserveUsed(w, ev.Held, ev.Stale)
 	return nil
+}
+
+// maxSkip is how many job numbers one hello can make the server skip: a worker that lies does not use them up.
+const maxSkip = 1_000_000
+
+// reserveUsed notes which attempts a worker knows that are not current here. Some may be of a time that the server
+// has lost, because a backup was restored: then their numbers would be given again. They are never given to this
+// worker again as long as it has something left of them, and the numbers of jobs that are unknown here are skipped.
+func (s *State) reserveUsed(w *model.Worker, lists ...[]muster.AttemptID) {
+	w.Used = nil
+	next := s.next
+	for _, list := range lists {
+		for _, a := range list {
+			if _, err := s.current(w.Row.ID, a); err == nil {
+				continue
+			}
+			if w.Used == nil {
+				w.Used = map[muster.AttemptID]struct{}{}
+			}
+			w.Used[a] = struct{}{}
+			if job := a.Task.Job; job >= next && job < s.next+maxSkip {
+				next = job + 1
+			}
+		}
+	}
+	if next > s.next {
+		s.next, s.out.next = next, next
+	}
 }
 
 // describe takes over what a worker says about itself, and opens its account
@@ -124,7 +153,7 @@ func (s *State) offered(now muster.Time, ev event.Offered) error {
 // review derives the worker's state after anything that it depends on changed, and
 // reports whether the state did.
 func (s *State) review(now muster.Time, w *model.Worker) bool {
-	state, closed := muster.WorkerActive, ""
+	state, closed := muster.WorkerActive, w.Health.Closed(now)
 	switch {
 	case w.Gone:
 		state, closed = muster.WorkerGone, "has left"
@@ -136,8 +165,6 @@ func (s *State) review(now muster.Time, w *model.Worker) bool {
 		state, closed = muster.WorkerPaused, "is paused"
 	case w.Constrained != "":
 		closed = "takes no tasks now: " + w.Constrained
-	default:
-		closed = w.Health.Closed(now)
 	}
 	w.Book.Opens = state == muster.WorkerActive && closed != ""
 	if closed != w.Book.Closed {
@@ -271,12 +298,20 @@ func (s *State) renew(now muster.Time, ev event.Renewed) error {
 	}
 	s.hear(now, w)
 	w.Load = ev.Load
-	held := set(ev.Held)
+	w.Renewals++
+	found := 0
+	for _, a := range ev.Held {
+		if t, err := s.current(w.Row.ID, a); err == nil && t.Renewed != w.Renewals {
+			t.Renewed, t.Accepted = w.Renewals, true
+			found++
+		}
+	}
+	if found == len(w.Held) && found == len(ev.Held) {
+		return nil // all is as it should be, as nearly always
+	}
 	for _, t := range w.Tasks() {
-		if _, has := held[t.Attempt()]; has {
-			t.Accepted = true
-		} else if max(t.Row.AssignedAt, w.Joined).Add(s.cfg.Settle) < now {
-			s.miss(now, t)
+		if t.Renewed != w.Renewals && max(t.Row.AssignedAt, w.Joined).Add(s.cfg.Settle) < now {
+			s.miss(now, t, muster.WorkerLost)
 		}
 	}
 	_, stop := s.Keep(w.Row.ID, ev.Held)

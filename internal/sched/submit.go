@@ -14,7 +14,7 @@ func (s *State) submit(now muster.Time, ev event.Submit) error {
 	}
 	spec := ev.Spec
 	row := muster.Job{
-		ID: ev.ID, Name: spec.Name, Project: spec.Project, Priority: priority(spec), Labels: spec.Labels, Kind: spec.Kind(),
+		ID: ev.ID, UID: ev.UID, Name: spec.Name, Project: spec.Project, Priority: priority(spec), Labels: spec.Labels, Kind: spec.Kind(),
 		CreatedAt: now, Owner: ev.Owner, Spec: spec,
 	}
 	reads := flow.Reads(spec)

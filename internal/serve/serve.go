@@ -39,6 +39,7 @@ type Config struct {
 	AdminToken string          // preset; "" makes one at the first start
 	JoinToken  string          // preset; "" makes one at the first start
 	Heartbeat  muster.Duration // how often workers renew; 0 means every 10 seconds
+	AcceptLoss bool            // start although the database lacks what was acknowledged
 	IPFS       string          // URL of an IPFS node's RPC interface, which gets what results call ipfs://…; "" for none
 	Version    string
 }
@@ -48,6 +49,7 @@ type Server struct {
 	cfg      Config
 	log      *slog.Logger
 	store    *sqlite.Store
+	logs     *tasklog.Dir
 	engine   *engine.Engine
 	socket   *wslink.Server
 	poll     *polllink.Server
@@ -63,23 +65,53 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the data folder cannot be made: %w", err)
 	}
-	st, err := sqlite.Open(ctx, filepath.Join(cfg.Data, "muster.db"))
-	if err != nil {
-		return nil, err
-	}
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = muster.Duration(10 * time.Second)
 	}
-	s := &Server{cfg: cfg, log: log, store: st}
+	s := &Server{cfg: cfg, log: log}
 	if err := s.build(ctx); err != nil {
-		return nil, errors.Join(err, st.Close())
+		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
 }
 
-func (s *Server) build(ctx context.Context) error {
-	logs, err := tasklog.OpenDir(filepath.Join(s.cfg.Data, "logs"))
+// close closes what was opened, in the reverse order.
+func (s *Server) close() error {
+	var errs []error
+	if s.prover != nil {
+		s.prover.Close()
+	}
+	if s.store != nil {
+		errs = append(errs, s.store.Close())
+	}
+	if s.logs != nil {
+		errs = append(errs, s.logs.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// openStore opens the database, and refuses one that lacks jobs which the logs beside it show.
+func (s *Server) openStore(ctx context.Context) error {
+	used, err := s.logs.LastJob()
 	if err != nil {
+		return err
+	}
+	s.store, err = sqlite.Open(ctx, filepath.Join(s.cfg.Data, "muster.db"), sqlite.Options{UsedJob: used, AcceptLoss: s.cfg.AcceptLoss})
+	if err != nil {
+		return err
+	}
+	if loss := s.store.Loss(); loss != nil {
+		s.log.Error("the database lacks what was acknowledged; this loss was accepted", slog.String("lost", loss.String()))
+	}
+	return nil
+}
+
+func (s *Server) build(ctx context.Context) error {
+	var err error
+	if s.logs, err = tasklog.OpenIndexedDir(filepath.Join(s.cfg.Data, "logs")); err != nil {
+		return err
+	}
+	if err := s.openStore(ctx); err != nil {
 		return err
 	}
 	blobs, err := blob.OpenDir(filepath.Join(s.cfg.Data, "blobs"))
@@ -97,7 +129,7 @@ func (s *Server) build(ctx context.Context) error {
 	}
 	events := notify.New(newEpoch())
 	s.engine = engine.New(engine.Config{
-		Store: s.store, Logs: logs, Blobs: blobs, Events: events, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat},
+		Store: s.store, Logs: s.logs, Blobs: blobs, Events: events, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat},
 	})
 	accept := func(ctx context.Context, conn link.ServerConn, worker muster.WorkerID) {
 		ctx, release := api.WhileKeyIsValid(ctx)
@@ -111,8 +143,8 @@ func (s *Server) build(ctx context.Context) error {
 	limiter := connlimit.New(connlimit.Total(connlimit.Descriptors()))
 	s.http = &http.Server{
 		Handler: connlimit.Handler(api.New(api.Config{
-			Engine: s.engine, Store: reader{s.store, s.engine}, Keys: s.store, Logs: logs, Blobs: blobs, Prove: s.prover.Prove, Events: events,
-			Parse: spec.ParseChecked, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Log: s.log, Version: s.cfg.Version,
+			Engine: s.engine, Store: reader{s.store, s.engine}, Keys: s.store, Logs: s.logs, Blobs: blobs, Grants: s.store, Late: s.store, Reach: s.engine, Prove: s.prover.Prove, Events: events,
+			Parse: spec.ParseChecked, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version,
 			Connections: limiter.Total(),
 		})),
 		ConnContext:       connlimit.ConnContext,
@@ -191,8 +223,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if engineErr := engineGroup.Wait(); engineErr != nil {
 		err = engineErr
 	}
-	s.prover.Close()
-	return errors.Join(err, s.store.Close())
+	return errors.Join(err, s.close())
 }
 
 // serveHTTP serves once the state is loaded, so that nobody asks an engine that

@@ -58,6 +58,15 @@ type Reader interface {
 	Contents(ctx context.Context, q ContentQuery) ([]Content, error) // those that are not proven Wrong, the newest job's first; there may be none
 }
 
+// MaxLate is how many late reports of a job are kept: the first ones.
+const MaxLate = 100
+
+// LateReports are the reports of attempts that had been given up before they came. Commit keeps those of attempts that were
+// given to the worker that reports them.
+type LateReports interface {
+	Late(ctx context.Context, job muster.JobID) ([]muster.LateReport, error) // by task and attempt; none for unknown jobs
+}
+
 // Keys is where API keys live.
 type Keys interface {
 	PutKey(ctx context.Context, k Key) error                 // inserts or replaces by ID; Conflict if another key has the Hash

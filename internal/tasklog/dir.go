@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/muster-dev/muster"
 )
@@ -19,7 +20,8 @@ import (
 // Append: an attempt without output has none. Several Dirs, also of several processes, may
 // use a folder as long as each log is appended to by one of them at a time.
 type Dir struct {
-	root string
+	root    string
+	indexed bool // see OpenIndexedDir
 
 	mu   sync.Mutex
 	logs map[muster.AttemptID]*log // those in use, and those in idle
@@ -43,6 +45,7 @@ type log struct {
 	size   int64    // while file is open
 	synced bool     // nothing was appended since the file was opened and synced
 	grown  chan struct{}
+	index  *indexer // of what was appended; nil if that is not all
 }
 
 // OpenDir uses the folder at path and makes it if needed.
@@ -119,7 +122,7 @@ func (l *log) close() error {
 		return nil
 	}
 	err := l.file.Close()
-	l.file = nil
+	l.file, l.index = nil, nil
 	return err
 }
 
@@ -156,6 +159,7 @@ func (d *Dir) Append(_ context.Context, a muster.AttemptID, offset int64, data [
 	}
 	n, err := l.file.WriteAt(data[old:], l.size)
 	if n > 0 {
+		d.track(l, l.size, data[old:old+int64(n)])
 		l.size += int64(n)
 		l.synced = false
 		if l.grown != nil {
@@ -336,6 +340,11 @@ func (d *Dir) RemoveAttempt(_ context.Context, a muster.AttemptID) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return failed("remove", a, err)
 	}
+	if d.indexed {
+		if err := os.Remove(indexPath(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return failed("remove", a, err)
+		}
+	}
 	d.folders.Lock()
 	defer d.folders.Unlock()
 	// The folders go with their last file; the error of a folder in use is expected.
@@ -343,6 +352,47 @@ func (d *Dir) RemoveAttempt(_ context.Context, a muster.AttemptID) error {
 		_ = os.Remove(d.jobDir(a.Task.Job))
 	}
 	return nil
+}
+
+// SetAside implements Logs. The other name is that of the log, a dot and the time in nanoseconds.
+func (d *Dir) SetAside(_ context.Context, a muster.AttemptID) (bool, error) {
+	path := d.path(a)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err := d.drop(func(b muster.AttemptID) bool { return a == b }); err != nil {
+		return false, failed("close", a, err)
+	}
+	if err := os.Rename(path, path+"."+strconv.FormatInt(time.Now().UnixNano(), 10)); err != nil {
+		return false, failed("rename", a, err)
+	}
+	if err := syncFolder(filepath.Dir(path)); err != nil {
+		return false, failed("rename", a, err)
+	}
+	return true, nil
+}
+
+// LastJob returns the highest number of a job that has logs, 0 if none has.
+func (d *Dir) LastJob() (last muster.JobID, err error) {
+	f, err := os.Open(d.root)
+	if err != nil {
+		return 0, muster.Errorf(muster.Unavailable, "cannot list the folder for logs: %w", err)
+	}
+	defer f.Close()
+	for {
+		names, err := f.Readdirnames(10_000)
+		for _, name := range names {
+			if id, err := strconv.ParseInt(name, 10, 64); err == nil && id > 0 {
+				last = max(last, muster.JobID(id))
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return last, nil
+		}
+		if err != nil {
+			return 0, muster.Errorf(muster.Unavailable, "cannot list the folder for logs: %w", err)
+		}
+	}
 }
 
 // Shut closes the file of one attempt's log, so that its space is free when another Dir

@@ -70,8 +70,8 @@ func (d *Decoder) Next() (Record, error) {
 	}
 	h := d.buf[d.start:d.end]
 	stream := Stream(h[0])
-	n := int(h[7])<<16 | int(h[8])<<8 | int(h[9])
-	if (stream != Stdout && stream != Stderr && stream != System && stream != Usage) || n > MaxData {
+	n, ok := recordLength(h)
+	if !ok {
 		d.bad = muster.Errorf(muster.Invalid, "the log is damaged: there is no record at byte %d", d.off)
 		return Record{}, d.bad
 	}
@@ -83,6 +83,14 @@ func (d *Decoder) Next() (Record, error) {
 	d.start += len(whole)
 	d.off += int64(len(whole))
 	return Record{Stream: stream, At: time.UnixMilli(ms).UTC(), Data: whole[headSize:]}, nil
+}
+
+// recordLength returns how many bytes of data follow a head; ok is false for what is no
+// head.
+func recordLength(h []byte) (n int, ok bool) {
+	stream := Stream(h[0])
+	n = int(h[7])<<16 | int(h[8])<<8 | int(h[9])
+	return n, (stream == Stdout || stream == Stderr || stream == System || stream == Usage) && n <= MaxData
 }
 
 const block = 32 << 10

@@ -29,8 +29,14 @@ type Logs interface {
 	// Open reads from offset. A read at the end returns io.EOF; it may be tried again
 	// after Wait.
 	Open(ctx context.Context, a muster.AttemptID, offset int64) (io.ReadCloser, error)
+	// RecordBefore returns where a record begins that is at or before offset, and usually
+	// not far from it, so that the end of a long log can be read without the rest. 0 is
+	// always right.
+	RecordBefore(ctx context.Context, a muster.AttemptID, offset int64) (int64, error)
 	// Wait returns when the log is longer than size, or when ctx ends.
 	Wait(ctx context.Context, a muster.AttemptID, size int64) error
+	// SetAside keeps the log of an attempt under another name, so that the attempt has none, and reports whether there was one.
+	SetAside(ctx context.Context, a muster.AttemptID) (bool, error)
 	// Remove deletes the logs of a job.
 	Remove(ctx context.Context, job muster.JobID) error
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -17,19 +18,23 @@ func short(pkg string) string { return strings.TrimPrefix(pkg, module) }
 // kinds are the kinds of runs that entries name.
 var kinds = []string{"root", "user", "vm"}
 
-// entry allows tests of one package to be skipped.
+// entry allows tests to be skipped.
 type entry struct {
 	line  int
-	pkg   string // without the module
+	pkg   string // without the module, or * for all
 	test  string // a pattern as in path.Match, or * for all
+	text  string // a part of what a skipped test says
 	maybe bool   // whether they are skipped depends on the machine: the entry is never out of date
 }
 
 // skipList are the entries for one kind of run.
 type skipList []entry
 
-// parseList reads the entries for a kind of run. A line is KINDS PACKAGE TEST REASON: KINDS are root, user, vm, with commas
-// between them and each with a ? if it depends on the machine whether the test is skipped.
+// line is KINDS PACKAGE TEST REASON, with spaces between them; TEST may be a text in quotes.
+var line = regexp.MustCompile(`^(\S+)\s+(\S+)\s+("[^"]+"|[^\s"]+)\s+(\S.*)$`)
+
+// parseList reads the entries for a kind of run. KINDS of a line are root, user, vm, with commas between them and each with
+// a ? if it depends on the machine whether the test is skipped.
 func parseList(r io.Reader, run string) (skipList, error) {
 	if !slices.Contains(kinds, run) {
 		return nil, fmt.Errorf("there are no runs of kind %q: -run is one of %s", run, strings.Join(kinds, ", "))
@@ -41,20 +46,25 @@ func parseList(r io.Reader, run string) (skipList, error) {
 		if text == "" || strings.HasPrefix(text, "#") {
 			continue
 		}
-		fields := strings.Fields(text)
-		if len(fields) < 4 {
+		m := line.FindStringSubmatch(text)
+		if m == nil {
 			return nil, fmt.Errorf("line %d: %q is not KINDS PACKAGE TEST REASON", n, text)
 		}
-		if _, err := path.Match(fields[2], ""); err != nil {
-			return nil, fmt.Errorf("line %d: the pattern %q: %w", n, fields[2], err)
+		e := entry{line: n, pkg: m[2], test: m[3]}
+		if said, ok := strings.CutPrefix(e.test, `"`); ok {
+			e.test, e.text = "*", strings.TrimSuffix(said, `"`)
 		}
-		for kind := range strings.SplitSeq(fields[0], ",") {
+		if _, err := path.Match(e.test, ""); err != nil {
+			return nil, fmt.Errorf("line %d: the pattern %q: %w", n, e.test, err)
+		}
+		for kind := range strings.SplitSeq(m[1], ",") {
 			name, maybe := strings.CutSuffix(kind, "?")
 			if !slices.Contains(kinds, name) {
 				return nil, fmt.Errorf("line %d: there are no runs of kind %q", n, kind)
 			}
 			if name == run {
-				list = append(list, entry{line: n, pkg: fields[1], test: fields[2], maybe: maybe})
+				e.maybe = maybe || e.pkg == "*" // each run tests some packages only
+				list = append(list, e)
 			}
 		}
 	}
@@ -62,7 +72,7 @@ func parseList(r io.Reader, run string) (skipList, error) {
 }
 
 func (e *entry) allows(s skip) bool {
-	if short(s.pkg) != e.pkg {
+	if e.pkg != "*" && e.pkg != short(s.pkg) || !strings.Contains(s.why, e.text) {
 		return false
 	}
 	match, _ := path.Match(e.test, s.test) // the pattern was checked

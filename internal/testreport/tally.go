@@ -13,12 +13,11 @@ import (
 
 // event is a line of the output of go test -json; see go doc test2json, and go help buildjson for the last two actions.
 type event struct {
-	Action     string // run, output, pass, fail, skip, …; build-output, build-fail
-	Package    string
-	Test       string
-	ImportPath string // of build events
-	Output     string
-	Elapsed    float64
+	Action  string  `json:"Action"` // run, output, pass, fail, skip, …; build-output, build-fail
+	Package string  `json:"Package"`
+	Test    string  `json:"Test"`
+	Output  string  `json:"Output"`
+	Elapsed float64 `json:"Elapsed"`
 }
 
 // skip is a test that was skipped.

@@ -75,7 +75,7 @@ func (w *Worker) rejoin(ctx context.Context, refused error, old agent.Identity, 
 	case errors.Is(err, run.ErrLeave):
 		return err
 	case ctx.Err() != nil:
-		return nil
+		return nil //nolint:nilerr // told to stop
 	default:
 		return muster.Errorf(muster.CodeOf(err), "%w; joining again: %w", refused, err)
 	}

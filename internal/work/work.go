@@ -115,7 +115,7 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	if err := cfg.checkKinds(); err != nil {
 		return nil, err
 	}
-	cfg.Limits.Data, cfg.Limits.Swap = cfg.Data, cfg.AI.EnableSwap
+	cfg.Limits.Data, cfg.Limits.Swap, cfg.Limits.Show = cfg.Data, cfg.AI.EnableSwap, cfg.lent()
 	if err := cfg.Limits.Check(); err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	seed     = flag.Uint64("seed", 1, "the seed of the plan")
+	seed     = flag.Uint64("seed", 2600, "the seed of the plan; this one hits most targets within the usual duration")
 	duration = flag.Duration("duration", 25*time.Second, "how long faults happen")
 	without  = flag.String("without", "", "faults to leave out, by kind or target, such as server_disk,upgrade")
 	keep     = flag.Bool("keep", false, "keep the data of a run that passes, too")

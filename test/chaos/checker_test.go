@@ -122,7 +122,7 @@ func made() *History {
 	m.attempt(j, 0, &counts, 0, muster.AttemptFailed, muster.Preempted, 21, 24, "from 2", "step 3")
 	m.attempt(j, 0, &counts, 0, ok, "", 25, 28, "from 3", "step 4")
 
-	m.h.Jobs = append(m.h.Jobs, Submission{Name: "j6-quick", Refused: []string{"the disk is full"}, Stages: []Want{again}})
+	m.h.Jobs = append(m.h.Jobs, Submission{Name: "j6-quick", Refused: []string{string(muster.StorageFull) + ": the disk is full"}, Stages: []Want{again}})
 	seq := map[string]uint64{}
 	say := func(epoch string, kind muster.EventType, task string, state muster.TaskState, attempt int) {
 		seq[epoch]++
@@ -193,6 +193,7 @@ var broken = []struct {
 		h.Final = append(h.Final, j)
 	}},
 	{oneJobForKey, "two clients were told of two jobs", func(h *History) { h.Jobs[2].Acks = append(h.Jobs[2].Acks, 99) }},
+	{noTrace, "a job was made all the same", func(h *History) { h.Jobs[2].Acks, h.Jobs[2].Refused = nil, h.Jobs[6].Refused }},
 	{allEnd, "a task is queued for ever", func(h *History) { h.Final[1].Tasks[0].Task.State = muster.Queued }},
 	{rightEnd, "a good program failed", func(h *History) {
 		h.Final[1].Tasks[0].Task.State, h.Final[1].Tasks[0].Task.Reason = muster.Failed, muster.DiskFull
@@ -204,6 +205,14 @@ var broken = []struct {
 		for n := 3; n < 10; n++ {
 			x.Attempts = append(x.Attempts, muster.Attempt{ID: muster.AttemptID{Task: x.Task.ID, N: n}, Outcome: muster.AttemptFailed, Reason: muster.DiskFull})
 		}
+	}},
+	{rightEnd, "given up too early", func(h *History) {
+		x := &h.Final[1].Tasks[0]
+		x.Task.State, x.Task.Reason = muster.Failed, muster.CrashLimit
+		for n := 2; n < 6; n++ {
+			x.Attempts = append(x.Attempts[:n-1], muster.Attempt{ID: muster.AttemptID{Task: x.Task.ID, N: n}, Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
+		}
+		x.Attempts[4].Outcome, x.Attempts[4].Reason = muster.AttemptFailed, muster.CrashLimit
 	}},
 	{rightEnd, "cancelled, and nobody asked for it", func(h *History) { h.Jobs[3].Cancel = 0 }},
 	{oneResult, "two attempts succeeded", func(h *History) { h.Final[1].Tasks[0].Attempts[0].Outcome = muster.AttemptSucceeded }},

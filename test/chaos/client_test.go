@@ -84,7 +84,7 @@ func (u *user) submit(ctx context.Context) {
 			s.Acks = append(s.Acks, job.ID)
 			return nil
 		}
-		s.Refused = append(s.Refused, err.Error())
+		s.Refused = append(s.Refused, string(muster.CodeOf(err))+": "+err.Error())
 		if muster.CodeOf(err) == muster.StorageFull && u.item.N%2 == 0 {
 			return err
 		}

@@ -39,10 +39,10 @@ type DoneFault struct {
 
 // Submission is one job that a client tried to submit, with what must become of it.
 type Submission struct {
-	Name    string         `json:"name"` // unique
-	Acks    []muster.JobID `json:"acks"` // an answer each: all must name one job
-	Refused []string       `json:"refused"`
-	Cancel  int64          `json:"cancel"` // when the cancellation was acknowledged, or 0
+	Name    string         `json:"name"`    // unique
+	Acks    []muster.JobID `json:"acks"`    // an answer each: all must name one job
+	Refused []string       `json:"refused"` // a code and an error each
+	Cancel  int64          `json:"cancel"`  // when the cancellation was acknowledged, or 0
 	Stages  []Want         `json:"stages"`
 }
 

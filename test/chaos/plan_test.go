@@ -80,8 +80,8 @@ func makePlan(seed uint64, duration time.Duration, without []string) plan {
 		for _, x := range sorts {
 			total += x.weight
 		}
-		pause := func() time.Duration { return time.Duration(3000+rng.IntN(32_000)) * ms }
-		for at := pause() * 2 / 3; at < duration; {
+		pause := func() time.Duration { return time.Duration(4000+rng.IntN(44_000)) * ms }
+		for at := pause() / 2; at < duration; {
 			f := fault{Target: target, At: at, N: rng.IntN(1 << 16)}
 			pick := rng.IntN(total)
 			for _, x := range sorts {

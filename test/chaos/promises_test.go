@@ -22,6 +22,7 @@ type promise string
 const (
 	noJobLost      promise = "an acknowledged job is there, with all its tasks"
 	oneJobForKey   promise = "all submissions with one idempotency key make one job"
+	noTrace        promise = "a submission that was refused for want of space left no job"
 	allEnd         promise = "after the faults every task ends"
 	rightEnd       promise = "a task ends as its program does: state, reason and exit code"
 	oneResult      promise = "one attempt's result is accepted, and it is that of an attempt that ran to its end"
@@ -47,7 +48,7 @@ const (
 )
 
 var promises = []promise{
-	noJobLost, oneJobForKey, allEnd, rightEnd, oneResult, attemptsGrow, noOverlap, leaseHolds, needsHold, bytesArrive, artifactsExact, logsWhole,
+	noJobLost, oneJobForKey, noTrace, allEnd, rightEnd, oneResult, attemptsGrow, noOverlap, leaseHolds, needsHold, bytesArrive, artifactsExact, logsWhole,
 	cancelEnds, countsMatch, legalMoves, noEventMissed, eventsTrue, gangsWhole, savedStates, notOverfull, reloadSame, nothingLeft, staysUp, historyWhole,
 }
 
@@ -110,6 +111,10 @@ func (c *checker) submission(s *Submission) *FinalJob {
 	}
 	if len(jobs) == 0 {
 		return nil
+	}
+	unknown := func(refused string) bool { return !strings.HasPrefix(refused, string(muster.StorageFull)) } // such as a lost answer
+	if len(s.Acks) == 0 && len(s.Refused) > 0 && !slices.ContainsFunc(s.Refused, unknown) {
+		c.fail(noTrace, s.Name, "job %s was made although each submission was refused: %s", jobs[0].Job.ID, s.Refused[0])
 	}
 	total := 0
 	for _, w := range s.Stages {
@@ -245,7 +250,7 @@ func deref(n *int) any {
 // unlucky reports whether a task was given up because processes that stand by it were killed again and again. What a full
 // disk or a network does is no reason: it had other workers.
 func (c *checker) unlucky(t *task) bool {
-	lost := 0
+	lost := 1 // the last one, which has the reason of the task
 	for _, a := range t.Attempts {
 		switch a.Reason {
 		case muster.WorkerLost, muster.WorkerRestarted, muster.WorkerInternal:

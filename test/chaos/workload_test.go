@@ -75,9 +75,9 @@ func makeWorkload(rng *rand.Rand, duration time.Duration) []item {
 }
 
 // The parts of the scripts. A task appends lines to its effect file, KIND ATTEMPT NANOSECONDS DETAIL, each by
-// one write; that file is no part of Muster, and the order of its lines is that of what happened.
+// one write; that file is no part of Muster, and the order of its lines is that of what happened. Attempts may run as different users.
 const (
-	scriptBegin = `E=%[1]s/%[2]s.%[3]s.$MUSTER_INDEX
+	scriptBegin = `E=%[1]s/%[2]s.%[3]s.$MUSTER_INDEX; umask 0
 say() { echo "$1 $MUSTER_ATTEMPT $(date +%%s%%N) $2" >> "$E"; }
 nonce=$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')
 trap 'say term; exit 143' TERM

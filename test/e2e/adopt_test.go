@@ -38,7 +38,7 @@ var endings = []ending{
 func TestWorkerKilledAgainAndAgain(t *testing.T) {
 	const kills, tasks = 20, 50
 	c := mustertest.New(t, t.TempDir())
-	dir, marks := t.TempDir(), t.TempDir()
+	dir, marks := t.TempDir(), mustertest.Shared(t)
 	w := c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks), "--allow-write", marks)
 	var script strings.Builder
 	// Some end with the first kill, some after the last one.
@@ -85,7 +85,7 @@ func TestWorkerKilledAgainAndAgain(t *testing.T) {
 // is no worker: the next one reports it, with the outputs.
 func TestTasksEndWithoutAWorker(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
-	dir, marks := t.TempDir(), t.TempDir()
+	dir, marks := t.TempDir(), mustertest.Shared(t)
 	w := c.StartWorker("w1", dir)
 	gate := filepath.Join(marks, "gate")
 	wait := fmt.Sprintf("while [ ! -e %s ]; do sleep 0.1; done; ", gate)
@@ -131,7 +131,7 @@ func TestTasksEndWithoutAWorker(t *testing.T) {
 func TestShimKilled(t *testing.T) {
 	const tasks = 5
 	c := mustertest.New(t, t.TempDir())
-	dir, marks := t.TempDir(), t.TempDir()
+	dir, marks := t.TempDir(), mustertest.Shared(t)
 	c.StartWorker("w1", dir, "--slots", strconv.Itoa(tasks), "--allow-write", marks)
 	job := c.Submit(array(mustertest.Shell("again", fmt.Sprintf(`echo started >> %s/$MUSTER_INDEX; test $MUSTER_ATTEMPT = 2 || sleep 600`, marks)), tasks))
 	c.Running(job.ID, tasks)
@@ -175,7 +175,7 @@ func TestWorkerAndShimKilled(t *testing.T) {
 func TestUpgradeInPlace(t *testing.T) {
 	const tasks = 20
 	c := mustertest.New(t, t.TempDir())
-	dir, marks, bin := t.TempDir(), t.TempDir(), t.TempDir()
+	dir, marks, bin := t.TempDir(), mustertest.Shared(t), t.TempDir()
 	program := filepath.Join(bin, "muster")
 	install(t, mustertest.Program(t), program)
 	w := c.StartWorkerOf(program, "w1", dir, "--slots", "40", "--allow-write", marks)
@@ -262,7 +262,7 @@ func sameFile(t *testing.T, a, b string) {
 // next process takes it up.
 func TestUpKilled(t *testing.T) {
 	c := mustertest.NewUp(t, t.TempDir())
-	marks := t.TempDir()
+	marks := mustertest.Shared(t)
 	gate, gate2 := filepath.Join(marks, "gate"), filepath.Join(marks, "gate2")
 	job := c.Submit(mustertest.Shell("talk", talks(gate)))
 	c.Running(job.ID, 1)
@@ -314,7 +314,7 @@ func TestDiskOfWorkerFull(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real processes are not for -short")
 	}
-	dir, marks := t.TempDir(), t.TempDir()
+	dir, marks := t.TempDir(), mustertest.Shared(t)
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
 		t.Skipf("this machine does not let us mount a small disk: %v", err)
 	}

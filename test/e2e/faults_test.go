@@ -26,7 +26,7 @@ func TestServerKilled(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const kills, tasks = 20, 200
 	c := mustertest.New(t, t.TempDir())
-	marks := t.TempDir()
+	marks := mustertest.Shared(t)
 	c.StartWorker("w1", t.TempDir(), "--slots", "260", "--allow-write", marks)
 	gate := filepath.Join(marks, "gate")
 	spec := mustertest.Shell("long", fmt.Sprintf(`echo started >> %s/$MUSTER_INDEX; i=0; while [ ! -e %s ]; do i=$((i+1)); echo line $i; sleep 1; done; echo end`, marks, gate))
@@ -162,7 +162,7 @@ func TestFrozen(t *testing.T) {
 			c := mustertest.New(t, t.TempDir())
 			dir := t.TempDir()
 			first := c.StartWorker("first", dir)
-			gate := filepath.Join(t.TempDir(), "gate")
+			gate := filepath.Join(mustertest.Shared(t), "gate")
 			spec := mustertest.Shell("late", fmt.Sprintf(`while [ $MUSTER_ATTEMPT = 1 ] && [ ! -e %s ]; do sleep 0.1; done; echo "{\"attempt\": $MUSTER_ATTEMPT}" > $MUSTER_OUT/result.json`, gate))
 			job := c.Submit(grace(spec, lease))
 			c.Running(job.ID, 1)
@@ -212,7 +212,7 @@ func TestShimFrozen(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
 	c.StartWorker("w1", dir)
-	gate := filepath.Join(t.TempDir(), "gate")
+	gate := filepath.Join(mustertest.Shared(t), "gate")
 	job := c.Submit(mustertest.Shell("talk", talks(gate)+"touch $MUSTER_OUT/done"))
 	c.Running(job.ID, 1)
 	held := mustertest.Shims(t, dir)
@@ -254,7 +254,7 @@ func TestPartition(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	proxy := linktest.NewProxy(t, c.Addr)
 	c.StartWorker("far", t.TempDir(), "--server", "http://"+proxy.Addr)
-	gate := filepath.Join(t.TempDir(), "gate")
+	gate := filepath.Join(mustertest.Shared(t), "gate")
 	job := c.Submit(mustertest.Shell("talk", talks(gate)))
 	c.Running(job.ID, 1)
 	for _, cut := range []func(){
@@ -321,7 +321,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(data, syscall.MNT_DETACH) })
 	c := mustertest.New(t, data)
-	dir, gate := t.TempDir(), filepath.Join(t.TempDir(), "gate")
+	dir, gate := t.TempDir(), filepath.Join(mustertest.Shared(t), "gate")
 	c.StartWorker("w1", dir)
 	before := c.Submit(mustertest.Shell("before", fmt.Sprintf("while [ ! -e %s ]; do sleep 0.1; done; echo survived", gate)))
 	c.Running(before.ID, 1)

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -39,7 +40,7 @@ func inQuarantine(t *testing.T, c *mustertest.Cluster, worker, want string) {
 // of shared.
 func onGPU(t *testing.T, shared, name, first, last string) (spec *muster.Spec, dir string) {
 	t.Helper()
-	if dir = filepath.Join(shared, name); os.Mkdir(dir, 0o700) != nil {
+	if dir = filepath.Join(shared, name); errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o777)) != nil {
 		t.Fatal("the folder cannot be made")
 	}
 	spec = mustertest.Shell(name, fmt.Sprintf("cd %s\n%s\necho $$ >pid.new; mv pid.new pid\nwhile [ ! -e stop ]; do sleep 0.05; done\n%s", dir, first, last))
@@ -60,7 +61,7 @@ func leave(t *testing.T, dir string) {
 func TestGPUKeepsMemory(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a", Used: 2 * gib})
-	data, shared := t.TempDir(), t.TempDir()
+	data, shared := t.TempDir(), mustertest.Shared(t)
 	worker := c.StartWorker("w1", data, "--allow-write", shared)
 	spec, dir := onGPU(t, shared, "hog", "echo $CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES $MUSTER_GPUS $ROCR_VISIBLE_DEVICES", "")
 	spec.Tasks[0].Env = map[string]string{"CUDA_VISIBLE_DEVICES": "0,1,2", "ROCR_VISIBLE_DEVICES": "0"}
@@ -100,7 +101,7 @@ func TestGPUKeepsMemory(t *testing.T) {
 func TestGPUStray(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
-	shared := t.TempDir()
+	shared := mustertest.Shared(t)
 	c.StartWorker("w1", t.TempDir(), "--allow-write", shared)
 	older, olderDir := onGPU(t, shared, "older", "", "")
 	older.Tasks[0].Resources.GPUs.Count = 0
@@ -136,7 +137,7 @@ while [ ! -e stray ]; do sleep 0.05; done`, "")
 func TestGPUFault(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
-	shared := t.TempDir()
+	shared := mustertest.Shared(t)
 	broken := c.StartWorker("w1", t.TempDir(), "--allow-write", shared)
 	spec, dir := onGPU(t, shared, "train", "", `[ "$MUSTER_ATTEMPT" != 1 ] || exit 3`)
 	job := c.Submit(spec)
@@ -193,7 +194,7 @@ func TestGPUFault(t *testing.T) {
 func TestGPUShare(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
-	shared := t.TempDir()
+	shared := mustertest.Shared(t)
 	c.StartWorker("w1", t.TempDir(), "--allow-write", shared)
 	share := func(name string) (muster.JobID, string) {
 		spec, dir := onGPU(t, shared, name, "", "")

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -114,7 +115,7 @@ func TestOutsideItsHours(t *testing.T) {
 // counting is a task that shows how far it is, and which process it is, in a folder of shared.
 func counting(t *testing.T, shared, name string, gpus int, checkpoint bool) (spec *muster.Spec, dir string) {
 	t.Helper()
-	if dir = filepath.Join(shared, name); os.Mkdir(dir, 0o700) != nil {
+	if dir = filepath.Join(shared, name); errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o777)) != nil {
 		t.Fatal("the folder cannot be made")
 	}
 	spec = mustertest.Shell(name, fmt.Sprintf(`cd %s; echo $$ >pid.new; mv pid.new pid; i=0; while [ ! -e stop ]; do i=$((i+1)); echo $i >n.new; mv n.new n; sleep 0.1; done`, dir))
@@ -194,7 +195,7 @@ func advances(c *mustertest.Cluster, dir string) {
 func TestOwnerWantsTheGPU(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	smi := gputest.New(t, gputest.GPU{}, gputest.GPU{})
-	data, shared := t.TempDir(), t.TempDir()
+	data, shared := t.TempDir(), mustertest.Shared(t)
 	flags := []string{"--yield-to-owner", "--cool-down", "3s", "--allow-write", shared}
 	worker := c.StartWorker("w1", data, flags...)
 	spec, dir := counting(t, shared, "frozen", 1, false)

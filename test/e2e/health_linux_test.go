@@ -23,6 +23,22 @@ func smallDisk(t *testing.T) string {
 	return dir
 }
 
+// fillUp leaves no space on the disk of dir.
+func fillUp(t *testing.T, dir string) {
+	t.Helper()
+	fill(t, filepath.Join(dir, "ballast"))
+}
+
+// blockFolders keeps the worker with the data dir from making folders of tasks.
+func blockFolders(t *testing.T, dir string) {
+	t.Helper()
+	folder := filepath.Join(dir, "tasks")
+	if err := os.RemoveAll(folder); err != nil {
+		t.Fatal(err)
+	}
+	mark(t, folder)
+}
+
 // TestABrokenWorkerSwallowsNoTasks has one worker on which every attempt fails at once, and which therefore has
 // always the most room, beside one that is well and busy: an array without retries succeeds, after few
 // attempts were lost, and it is shown why the worker is avoided.
@@ -34,14 +50,8 @@ func TestABrokenWorkerSwallowsNoTasks(t *testing.T) {
 		disk   func(t *testing.T) string
 		harm   func(t *testing.T, dir string)
 	}{
-		{"its disk is full", muster.DiskFull, smallDisk, func(t *testing.T, dir string) { fill(t, filepath.Join(dir, "ballast")) }},
-		{"it cannot start anything", muster.WorkerInternal, func(t *testing.T) string { return t.TempDir() }, func(t *testing.T, dir string) {
-			folder := filepath.Join(dir, "tasks")
-			if err := os.RemoveAll(folder); err != nil {
-				t.Fatal(err)
-			}
-			mark(t, folder)
-		}},
+		{"its disk is full", muster.DiskFull, smallDisk, fillUp},
+		{"it cannot start anything", muster.WorkerInternal, (*testing.T).TempDir, blockFolders},
 	} {
 		t.Run(broken.name, func(t *testing.T) {
 			t.Parallel()

@@ -18,7 +18,7 @@ import (
 func TestLive(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
-	dir, marks := t.TempDir(), t.TempDir()
+	dir, marks := t.TempDir(), mustertest.Shared(t)
 	w := c.StartWorker("w1", dir, "--allow-write", marks)
 	job := c.Submit(mustertest.Shell("paints", fmt.Sprintf(`mkdir $MUSTER_OUT/live; cd $MUSTER_OUT/live
 		for n in 1 2 3; do

@@ -16,7 +16,7 @@ import (
 )
 
 // output reads what one attempt wrote to stdout and is on the server by now.
-func output(c *mustertest.Cluster, t *testing.T, id muster.AttemptID) string {
+func output(t *testing.T, c *mustertest.Cluster, id muster.AttemptID) string {
 	t.Helper()
 	var b strings.Builder
 	for line, err := range c.Client.Logs(t.Context(), id.Task, client.LogOptions{Attempt: id.N, Stream: client.Stdout}) {
@@ -46,7 +46,7 @@ func TestLogDiskFull(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(logs, syscall.MNT_DETACH) })
 	c := mustertest.New(t, data)
-	marks := t.TempDir()
+	marks := mustertest.Shared(t)
 	gate, quietGate := filepath.Join(marks, "gate"), filepath.Join(marks, "quiet")
 	c.StartWorker("w1", t.TempDir(), "--slots", "8")
 
@@ -101,7 +101,7 @@ func TestLogOfALostAttempt(t *testing.T) {
 	t.Parallel() // it mostly waits
 	c := mustertest.New(t, t.TempDir())
 	proxy := linktest.NewProxy(t, c.Addr)
-	dir, marks := t.TempDir(), t.TempDir()
+	dir, marks := t.TempDir(), mustertest.Shared(t)
 	c.StartWorker("far", dir, "--server", "http://"+proxy.Addr, "--slots", "8", "--allow-write", marks)
 	prints := func(name string) muster.Job {
 		script := fmt.Sprintf(`test $MUSTER_ATTEMPT = 2 && exit; i=0; while i=$((i+1)); do echo line $i; echo line $i >> %s; sleep 0.05; done`, filepath.Join(marks, name))
@@ -127,7 +127,7 @@ func TestLogOfALostAttempt(t *testing.T) {
 		}
 		lines := strings.Count(string(printed), "\n")
 		c.Await(fmt.Sprintf("all %d lines of %s are on the server", lines, job.Name), time.Minute, func() error {
-			out := output(c, t, muster.AttemptID{Task: muster.TaskID{Job: job.ID}, N: 1})
+			out := output(t, c, muster.AttemptID{Task: muster.TaskID{Job: job.ID}, N: 1})
 			if n := strings.Count(out, "\n"); n < lines || out != numbered(n) {
 				return fmt.Errorf("%d are", n)
 			}

@@ -19,7 +19,7 @@ import (
 func TestServerLostItsData(t *testing.T) {
 	t.Parallel() // it mostly waits
 	c := mustertest.New(t, t.TempDir())
-	dir, gate := t.TempDir(), filepath.Join(t.TempDir(), "gate")
+	dir, gate := t.TempDir(), filepath.Join(mustertest.Shared(t), "gate")
 	w := c.StartWorker("w1", dir, "--slots", "4")
 	old := c.Submit(array(mustertest.Shell("old", fmt.Sprintf("echo secret of the old server; [ $MUSTER_INDEX = 0 ] && exec sleep 600; while [ ! -e %s ]; do sleep 0.1; done; echo more", gate)), 2))
 	c.Running(old.ID, 2)

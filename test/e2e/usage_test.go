@@ -32,7 +32,7 @@ func taken(t *testing.T, c *mustertest.Cluster, id muster.TaskID, n int) client.
 // there live and afterwards, has a gap and nothing twice, and its output is as if it had none.
 func TestUsageOutlivesTheWorker(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
-	dir, marks := t.TempDir(), t.TempDir()
+	dir, marks := t.TempDir(), mustertest.Shared(t)
 	w := c.StartWorker("w1", dir, "--price", "3600")
 	gate := filepath.Join(marks, "gate")
 	job := c.Submit(mustertest.Shell("busy", fmt.Sprintf(`i=0; while [ ! -e %s ]; do i=$((i+1)); echo line $i; j=0; while [ $j -lt 10000 ]; do j=$((j+1)); done; sleep 0.1; done; echo end`, gate)))

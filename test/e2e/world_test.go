@@ -47,10 +47,10 @@ func talks(gate string) string {
 	return fmt.Sprintf(`i=0; while i=$((i+1)); echo line $i; [ $MUSTER_ATTEMPT = 1 ] && [ ! -e %s ]; do sleep 0.1; done; echo end; `, gate)
 }
 
-// mark makes an empty file, for which tasks wait.
+// mark makes an empty file, for which tasks wait, and which they may change.
 func mark(t *testing.T, path string) {
 	t.Helper()
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
+	if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chmod(path, 0o666)); err != nil { // tasks are other users than this one
 		t.Fatal(err)
 	}
 }

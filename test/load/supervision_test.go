@@ -51,6 +51,7 @@ func cancelAll(b *testing.B, c *mustertest.Cluster, jobs ...muster.JobID) {
 func BenchmarkSleepers(b *testing.B) {
 	const batches, batch, interval = 20, 10, 30 * time.Second
 	builds(b, func(b *testing.B, program string) {
+		b.Helper()
 		dir := b.TempDir()
 		c, w := begin(b, program, dir, batches*batch)
 		var jobs []muster.JobID
@@ -79,10 +80,11 @@ func BenchmarkSleepers(b *testing.B) {
 func BenchmarkBeside(b *testing.B) {
 	const tasks, slots = 400, 8
 	builds(b, func(b *testing.B, program string) {
+		b.Helper()
 		var took [2]float64
 		for i, sleepers := range []int{0, 900} {
 			dir := b.TempDir()
-			c, _ := begin(b, program, dir, sleepers+slots)
+			c, w := begin(b, program, dir, sleepers+slots)
 			var jobs []muster.JobID
 			if sleepers > 0 {
 				jobs = append(jobs, c.Submit(array(muster.KindProcess, int64(sleepers), "/bin/sleep", "3600")).ID)
@@ -94,9 +96,11 @@ func BenchmarkBeside(b *testing.B) {
 			for range b.N {
 				var each []float64
 				for range 3 {
-					before := cpu(b, shim)
+					before, worker, server := cpu(b, shim), cpu(b, w.PID()), cpu(b, c.Server.PID())
 					each = append(each, drive(b, c, array(muster.KindProcess, tasks, "/bin/true")).Seconds())
 					b.ReportMetric((cpu(b, shim) - before).Seconds(), "shim-cpu-"+beside)
+					b.ReportMetric((cpu(b, w.PID()) - worker).Seconds(), "worker-cpu-"+beside)
+					b.ReportMetric((cpu(b, c.Server.PID()) - server).Seconds(), "server-cpu-"+beside)
 				}
 				slices.Sort(each)
 				took[i] = each[1]
@@ -114,6 +118,7 @@ func BenchmarkBeside(b *testing.B) {
 func BenchmarkKillArray(b *testing.B) {
 	const tasks, grace = 500, 2 * time.Second
 	builds(b, func(b *testing.B, program string) {
+		b.Helper()
 		dir := b.TempDir()
 		c, _ := begin(b, program, dir, tasks)
 		for range b.N {
@@ -137,6 +142,7 @@ func BenchmarkKillArray(b *testing.B) {
 func BenchmarkRecovery(b *testing.B) {
 	const rounds, tasks = 20, 20
 	builds(b, func(b *testing.B, program string) {
+		b.Helper()
 		dir := b.TempDir()
 		c, w := begin(b, program, dir, tasks+2)
 		job := c.Submit(array(muster.KindProcess, tasks, "/bin/sleep", "3600"))

@@ -19,7 +19,7 @@ import (
 func TestUnified(t *testing.T) {
 	needsVM(t)
 	c := mustertest.New(t, open(t))
-	s := newService(t, c, "worker", "", "--slots", "8")
+	s := newService(t, c, "worker", unit{flags: []string{"--slots", "8"}})
 	bystander := s.submit("bystander", "while [ ! -e stop ]; do sleep 0.1; done", nil)
 	beside := s.attempt(bystander)
 
@@ -30,7 +30,7 @@ func TestUnified(t *testing.T) {
 		}
 	})
 	t.Run("processes", func(t *testing.T) {
-		job := s.submit("bomb", `echo begun; bomb() { bomb | bomb & }; bomb; sleep 1000`, func(spec *muster.TaskSpec) { spec.Resources.PIDs = 30 })
+		job := s.submit("bomb", `(bomb() { bomb | bomb & }; bomb) & exec sleep 1000`, func(spec *muster.TaskSpec) { spec.Resources.PIDs = 30 })
 		group := s.attempt(job)
 		c.Await("the bomb is held", time.Minute, func() error {
 			if n := s.count(group, "pids.events", "max"); n == 0 {
@@ -84,7 +84,7 @@ func TestUnified(t *testing.T) {
 	t.Run("files", func(t *testing.T) {
 		secret := filepath.Join(open(t), "secret")
 		s.file(secret, "another's", 0o644)
-		loose := newService(t, c, "loose", "", "--sandbox", "off")
+		loose := newService(t, c, "loose", unit{flags: []string{"--sandbox", "off"}})
 		if job := loose.submit("read", "cat "+secret, nil); loose.ends(job).State != muster.Succeeded {
 			t.Errorf("without a sandbox it cannot be read: %s", c.Output(c.Tasks(job)[0].ID))
 		}
@@ -116,12 +116,40 @@ func TestUnified(t *testing.T) {
 	}
 }
 
+// TestOrdinaryUser holds that a worker without privileges, in a group that was delegated to its user, keeps its tasks to
+// their limits and ends all that they started.
+func TestOrdinaryUser(t *testing.T) {
+	needsVM(t)
+	c := mustertest.New(t, open(t))
+	s := newService(t, c, "ordinary", unit{ordinary: true})
+	job := s.submit("memory", `x=0123456789; while :; do x=$x$x; done`, func(spec *muster.TaskSpec) { spec.Resources.Memory = 32 << 20 })
+	if task := s.ends(job); task.State != muster.Failed || task.Reason != muster.OutOfMemory {
+		t.Errorf("it ends as %s, %s: %s", task.State, task.Reason, task.Message)
+	}
+	job = s.submit("tree", `(setsid sh -c 'trap "" TERM INT HUP; env -i sleep 1000 & env -i sleep 1000' &) ; sleep 1000`, func(spec *muster.TaskSpec) {
+		spec.Resources.CPUs, spec.Resources.PIDs, spec.Kill.Grace = 0.25, 20, muster.Duration(time.Second)
+	})
+	group := s.attempt(job)
+	if cpus, pids := s.read(group, "cpu.max"), s.read(group, "pids.max"); cpus != "25000 100000" || pids != "20" {
+		t.Errorf("its quota is %q, and it may have %s processes", cpus, pids)
+	}
+	c.Await("the tree is grown", time.Minute, func() error {
+		if n := len(strings.Fields(s.read(group, "cgroup.procs"))); n < 4 {
+			return fmt.Errorf("it has %d processes", n)
+		}
+		return nil
+	})
+	s.cancel(job)
+	s.ends(job)
+	s.gone(group)
+}
+
 // TestServiceRestarts holds that a worker which was killed is started again in the group of its service, beside its running
 // tasks: those keep their limits, and new ones have some.
 func TestServiceRestarts(t *testing.T) {
 	needsVM(t)
 	c := mustertest.New(t, open(t))
-	s := newService(t, c, "again", "main")
+	s := newService(t, c, "again", unit{subgroup: "main"})
 	job := s.submit("long", `while [ ! -e stop ]; do sleep 0.1; done`, func(spec *muster.TaskSpec) { spec.Resources.Memory = 64 << 20 })
 	group := s.attempt(job)
 	first, _, _ := strings.Cut(s.read(group, "cgroup.procs"), "\n")

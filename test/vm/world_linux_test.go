@@ -38,17 +38,23 @@ func needsVM(t *testing.T) {
 	}
 }
 
-// newService makes the group of a service as systemd does with Delegate=yes, and starts a worker in it, or, as
-// DelegateSubgroup= does, in a group of that name below.
-func newService(t *testing.T, c *mustertest.Cluster, name, subgroup string, flags ...string) *service {
+// unit is how a service manager starts a worker.
+type unit struct {
+	subgroup string // as DelegateSubgroup= of systemd: the group below the service's that the worker is started in
+	ordinary bool   // as User=nobody
+	flags    []string
+}
+
+// newService makes the group of a service as systemd does with Delegate=yes, and starts a worker in it.
+func newService(t *testing.T, c *mustertest.Cluster, name string, u unit) *service {
 	t.Helper()
 	own, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		t.Fatal(err)
 	}
 	slice := filepath.Dir(strings.TrimSpace(strings.TrimPrefix(string(own), "0::")))
-	s := &service{T: t, cluster: c, group: filepath.Join("/sys/fs/cgroup", slice, name+".service"), flags: flags}
-	s.start = filepath.Join(s.group, subgroup)
+	s := &service{T: t, cluster: c, group: filepath.Join("/sys/fs/cgroup", slice, name+".service"), flags: u.flags}
+	s.start = filepath.Join(s.group, u.subgroup)
 	if err := os.MkdirAll(s.start, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -57,10 +63,30 @@ func newService(t *testing.T, c *mustertest.Cluster, name, subgroup string, flag
 	}
 	dir := open(t)
 	s.data, s.program = filepath.Join(dir, "data"), filepath.Join(dir, "start")
+	worker := mustertest.Program(t)
+	if u.ordinary {
+		worker = fmt.Sprintf("setpriv --reuid %d --regid %[1]d --clear-groups --inh-caps -all env HOME=%s MUSTER_CONFIG=%[2]s/context.json %s", nobody, dir, worker)
+		s.own(s.data)
+	}
 	// The shell is the worker's process before it becomes the worker.
-	s.file(s.program, fmt.Sprintf("#!/bin/sh\necho $$ >%s/cgroup.procs && exec %s \"$@\"\n", s.start, mustertest.Program(t)), 0o755)
+	s.file(s.program, fmt.Sprintf("#!/bin/sh\necho $$ >%s/cgroup.procs && exec %s \"$@\"\n", s.start, worker), 0o755)
 	s.launch()
 	return s
+}
+
+// nobody is the number of an ordinary user and its group.
+const nobody = 65534
+
+// own makes a folder for the ordinary user, and delegates the service's group to it.
+func (s *service) own(dir string) {
+	s.Helper()
+	err := os.Mkdir(dir, 0o700)
+	for _, path := range []string{dir, s.group, filepath.Join(s.group, "cgroup.procs"), filepath.Join(s.group, "cgroup.threads"), filepath.Join(s.group, "cgroup.subtree_control")} {
+		err = errors.Join(err, os.Chown(path, nobody, nobody))
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
 }
 
 // launch starts the worker in its group, again if it was there before.
@@ -78,7 +104,7 @@ func open(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // see above
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return dir

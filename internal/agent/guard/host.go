@@ -62,7 +62,7 @@ func diskSize(dir string) muster.Size {
 	if dir == "" || err != nil {
 		return 0
 	}
-	return muster.Size(u.Total) //nolint:gosec // no disk is that large
+	return muster.Size(u.Total)
 }
 
 // computing returns the average utilization of the devices that tell it.

@@ -3,6 +3,7 @@ package limit
 import (
 	"log/slog"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -18,17 +19,28 @@ func BenchmarkSpawn(b *testing.B) {
 	for _, c := range []struct {
 		name  string
 		mode  Mode
+		user  string
 		plain bool
 		grant muster.Grant
 	}{
 		{name: "plain", plain: true},
 		{name: "groups", mode: Off},
 		{name: "sandbox", mode: Auto},
+		{name: "sandbox of root", mode: Auto, user: Superuser},
 		{name: "memory and cpus", mode: Auto, grant: muster.Grant{Memory: 64 * mib, CPUs: 1}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			dir := b.TempDir()
-			l, err := New(Config{Data: dir, Sandbox: c.mode, Log: slog.New(slog.DiscardHandler)})
+			base := filepath.Join(dir, "tasks", "1-1")
+			for _, part := range []string{"work", "out", "tmp"} {
+				if err := os.MkdirAll(filepath.Join(base, part), 0o700); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if os.Geteuid() != 0 {
+				c.user = ""
+			}
+			l, err := New(Config{Data: dir, TaskUser: c.user, Sandbox: c.mode, Log: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -44,7 +56,7 @@ func BenchmarkSpawn(b *testing.B) {
 				t.Attempt.N++
 				var confine *run.Confine
 				if !c.plain {
-					if confine, err = l.Confine(t, run.Folders{Base: dir}); err != nil {
+					if confine, err = l.Confine(t, run.Folders{Base: base}); err != nil {
 						b.Fatal(err)
 					}
 				}

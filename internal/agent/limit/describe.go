@@ -11,6 +11,9 @@ import (
 	"github.com/muster-dev/muster/internal/agent/limit/landlock"
 )
 
+// DynamicUser is said of tasks that each have a user of their own.
+const DynamicUser = "dynamic"
+
 // How a limit is kept.
 const (
 	ByKernel  = "kernel"  // it cannot be gone over
@@ -37,12 +40,13 @@ type Description struct {
 	Signals     Way      `json:"signals"`        // that tasks cannot send to others
 	Devices     Way      `json:"devices"`        // that tasks without GPUs cannot open GPUs
 	Landlock    int      `json:"landlock"`       // version, 0 for none
-	User        string   `json:"user,omitempty"` // whom tasks run as, if not as the worker
+	User        string   `json:"user,omitempty"` // whom tasks run as: DynamicUser, a name, or "" for the worker's own user
+	Processes   Way      `json:"processes"`      // that tasks do not see those of others, and their command lines
 	NoNetwork   Way      `json:"no_network"`     // network: none
 }
 
 // Describe finds out how tasks would be held, and changes nothing. Of cfg it
-// takes TaskUser and Sandbox.
+// takes Data, TaskUser, Sandbox, Read and Write.
 func Describe(cfg Config) Description {
 	version, controllers, why := cgroup.Describe()
 	d := Description{
@@ -50,8 +54,25 @@ func Describe(cfg Config) Description {
 		CPUs: Way{By: ByNothing}, Memory: Way{By: ByWatch}, PIDs: Way{By: ByWatch},
 		Disk: Way{By: ByWatch, Why: "no quota is set on the file system"},
 	}
-	if cfg.TaskUser != "" {
+	t, err := cfg.tenant(cfg.reachable(commonPaths(&cfg)))
+	if err != nil {
+		t = &tenant{} // Check says so
+	}
+	switch {
+	case t.super != nil:
+		d.User = Superuser
+	case t.own():
+		d.User = DynamicUser
+	}
+	if t.super == nil && os.Geteuid() == 0 {
 		d.PIDs.By = ByRlimit
+	}
+	d.Processes = Way{By: ByKernel}
+	switch {
+	case t.noView != nil:
+		d.Processes = Way{ByNothing, t.noView.Error()}
+	case t.view == nil:
+		d.Processes = Way{ByNothing, "the worker is not run by root"}
 	}
 	for name, way := range map[string]*Way{"cpu": &d.CPUs, "memory": &d.Memory, "pids": &d.PIDs} {
 		switch {
@@ -63,7 +84,7 @@ func Describe(cfg Config) Description {
 			way.Why = "no control groups with the controller " + name + " are mounted"
 		}
 	}
-	d.sandbox(cfg)
+	d.sandbox(cfg, t)
 	d.NoNetwork = Way{By: ByKernel}
 	if err := tryNetwork(); err != nil {
 		d.NoNetwork = Way{By: ByNothing, Why: err.Error()}
@@ -72,7 +93,7 @@ func Describe(cfg Config) Description {
 }
 
 // sandbox describes what keeps tasks from what is not theirs.
-func (d *Description) sandbox(cfg Config) {
+func (d *Description) sandbox(cfg Config, t *tenant) {
 	d.Files, d.Signals, d.Devices = Way{By: ByKernel}, Way{By: ByKernel}, Way{By: ByKernel}
 	none := ""
 	switch {
@@ -92,10 +113,14 @@ func (d *Description) sandbox(cfg Config) {
 	if none == "" && d.Landlock < landlock.TruncateABI {
 		d.Files.Why = fmt.Sprintf("Landlock has version %d here: what a task may see it may also cut off, if its user may (Linux 6.2 or newer)", d.Landlock)
 	}
-	if cfg.TaskUser != "" && d.Signals.By == ByNothing {
+	switch {
+	case d.Signals.By != ByNothing:
+	case t.own():
+		d.Signals = Way{By: ByKernel, Why: "by the users of tasks"}
+	case t.named != nil:
 		d.Signals = Way{ByKernel, "by the user of tasks; they can reach one another"}
 	}
-	if cfg.TaskUser == "" && os.Geteuid() == 0 && none == "" {
-		d.Files.Why = strings.TrimPrefix(d.Files.Why+"; tasks run as root: named sockets of root's, such as a container engine's, are open to them; give --task-user", "; ")
+	if t.super != nil && none == "" {
+		d.Files.Why = strings.TrimPrefix(d.Files.Why+"; tasks run as root: named sockets of root's, such as a container engine's, are open to them ("+t.super.Error()+")", "; ")
 	}
 }

@@ -9,7 +9,7 @@
 // and Freeze work from it alone, in any process.
 //
 //	worker                         shim
-//	Limits.Confine ──Confine────►  Spawn ──► thread: join, unshare, restrict, fork ──► task
+//	Limits.Confine ──Confine────►  Spawn ──► thread: join, enter, restrict, fork ──► task
 //	Limits.Counted ◄─ control groups
 //	Limits.Release                 Kill, Freeze
 //
@@ -34,9 +34,17 @@
 // own folders, a few devices, and what the worker's owner adds. A task without GPUs cannot
 // open them. Signals and abstract sockets end at the sandbox, and nobody outside can be traced.
 //
-// A task of the superuser has the capabilities of a plain user of its own files,
-// and sees of /etc what programs need. It remains the superuser for sockets with a name, such as that of a
-// container engine: a user of its own is better.
+// # Users
+//
+// A worker of root's gives each attempt a user of its own (accounts), which has no capabilities, and hands the attempt's folders over to
+// it; folders that tasks share belong to a group. What builds packages for tasks is another such user. Where tasks are to run as root they have the capabilities of
+// a plain user of its own files, and see of /etc what programs need, but remain the superuser for sockets with a name, such as that of a
+// container engine.
+//
+// # Views
+//
+// Such tasks are in a mount namespace (package view), made once in each process that starts them. Its /proc shows a task its own processes only, and what tasks are to
+// come to is shown to them also where it lies in folders that are closed to their users.
 //
 // # Networks
 //
@@ -47,7 +55,7 @@
 //
 // # What this does not do
 //
-// It does not hide that other processes exist, nor their command lines. Shared memory
+// Without a view it does not hide other processes, nor their command lines. Shared memory
 // (/dev/shm) is one for all tasks of a user. Disks have no quota. It is no virtual machine: a flaw
 // of the kernel is open to tasks.
 package limit

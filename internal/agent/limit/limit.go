@@ -33,10 +33,11 @@ const DefaultPIDs = 4096
 // Config says how a worker holds its tasks.
 type Config struct {
 	Data     string      // the worker's data dir, absolute
-	TaskUser string      // whom tasks run as; "" means the worker's own user
+	TaskUser string      // whom tasks run as; "" means a user of its own for each attempt if the worker is root, else the worker's
 	Sandbox  Mode        // "" means Auto
 	Read     []string    // what tasks may read besides the system, absolute
 	Write    []string    // what they may change besides their own folders, absolute
+	Show     []string    // what they are to come to if the worker lends it to them, absolute
 	PIDs     int         // of a task that names none; 0 means DefaultPIDs
 	Memory   muster.Size // of all tasks together; 0 means all that there is
 	Swap     bool        // tasks may use the machine's swap beyond their memory
@@ -46,14 +47,15 @@ type Config struct {
 // Limits holds the tasks of one worker. It implements run.Limiter.
 type Limits struct {
 	cfg    Config
-	user   *run.User // nil for the worker's own
-	paths  *paths    // nil for no sandbox
-	tools  *paths    // of the worker's own user
+	tenant *tenant
+	paths  *paths // nil for no sandbox
 	groups *cgroup.Groups
 	pids   int // of all tasks together; 0 means that it is not known
 
 	mu    sync.Mutex
 	shown map[string]bool // folders that other users may read
+	led   map[string]bool // folders that they may pass through
+	alien map[string]bool // folders that were not given to the user of tools
 }
 
 var _ run.Limiter = (*Limits)(nil)
@@ -70,17 +72,27 @@ func New(cfg Config) (*Limits, error) {
 		cfg.Log.Warn("tasks can read and change whatever their user can: this system has no Landlock to keep them in a sandbox")
 		cfg.Sandbox = Off
 	}
-	if cfg.TaskUser == "" && os.Geteuid() == 0 {
-		cfg.Log.Warn("tasks run as root: give --task-user a user without privileges, or what root's sockets serve, such as a container engine, is open to them")
+	all := commonPaths(&cfg)
+	t, err := cfg.tenant(cfg.reachable(all))
+	if err != nil {
+		return nil, err
 	}
-	l := &Limits{cfg: cfg, shown: map[string]bool{}}
-	if cfg.TaskUser != "" {
-		if err := l.setUser(); err != nil {
-			return nil, err
-		}
+	if t.super != nil && cfg.Sandbox == Strict && !cfg.asksSuper() {
+		return nil, muster.Errorf(muster.Invalid, "--sandbox strict needs users for tasks, or --task-user root: %w", t.super)
+	}
+	if t.super != nil {
+		cfg.Log.Warn("tasks run as root, since " + t.super.Error() + ": what root's sockets serve, such as a container engine, is open to them")
+		all = cfg.paths(true)
+	}
+	if t.noView != nil {
+		cfg.Log.Warn("tasks see the command lines of all processes: " + t.noView.Error())
+	}
+	l := &Limits{cfg: cfg, tenant: t, shown: map[string]bool{}, led: map[string]bool{}, alien: map[string]bool{}}
+	if err := l.letIn(); err != nil {
+		return nil, err
 	}
 	if cfg.Sandbox != Off {
-		l.paths, l.tools = l.newPaths(l.user), l.newPaths(nil)
+		l.paths = all
 	}
 	l.pids = cgroup.Share()
 	l.groups = cgroup.New(cfg.Data, cgroup.Totals{Memory: cfg.Memory, PIDs: l.pids, Swap: cfg.Swap}, cfg.Log)
@@ -111,66 +123,96 @@ func (c *Config) Check() error {
 			return muster.Errorf(muster.Invalid, "tasks cannot be let into %s: the worker keeps its identity in %s", path, c.Data)
 		}
 	}
-	if c.TaskUser != "" {
+	if c.TaskUser != "" && (!c.asksSuper() || os.Geteuid() != 0) {
 		_, err := lookUp(c.TaskUser)
 		return err
 	}
 	return nil
 }
 
-// newPaths returns what all tasks of a user may see, nil for the worker's own.
-func (l *Limits) newPaths(u *run.User) *paths {
+// commonPaths returns what tasks may see that are not root's.
+func commonPaths(c *Config) *paths { return c.paths(false) }
+
+// paths returns what all tasks may see; super says that they run as root.
+func (c *Config) paths(super bool) *paths {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		home = "/root"
 	}
-	return newPaths(l.cfg.Data, os.Getenv("PATH"), home, u == nil && os.Geteuid() == 0, l.cfg.Read, l.cfg.Write)
+	return newPaths(c.Data, os.Getenv("PATH"), home, super, c.Read, c.Write)
 }
 
-// setUser finds whom tasks run as, and lets it into the worker's folders.
-func (l *Limits) setUser() error {
-	user, err := lookUp(l.cfg.TaskUser)
-	if err != nil {
-		return err
+// reachable lists what the user of tasks is to come to, whatever it lies in.
+func (c *Config) reachable(p *paths) []string {
+	list := slices.Concat(p.read, c.Write, c.Show)
+	if own, err := os.Executable(); err == nil {
+		list = append(list, own)
 	}
-	l.user = user
+	return list
+}
+
+// letIn lets the users of tasks into the worker's folders.
+func (l *Limits) letIn() error {
+	users := l.tenant.examples()
+	if len(users) == 0 {
+		return nil
+	}
 	for _, part := range []string{"tasks", "checkpoints"} {
 		dir := filepath.Join(l.cfg.Data, part)
 		if err := errors.Join(os.MkdirAll(dir, 0o700), lead(l.cfg.Data, dir)); err != nil {
-			return muster.Errorf(muster.Invalid, "the user %s cannot be let into the worker's data dir: %w", l.cfg.TaskUser, err)
+			return muster.Errorf(muster.Invalid, "the user of tasks cannot be let into the worker's data dir: %w", err)
 		}
 	}
-	if err := reach(user, filepath.Join(l.cfg.Data, "tasks")); err != nil {
-		return muster.Errorf(muster.Invalid, "the user %s cannot reach the worker's data dir %s: give --data a folder in a place that all users may pass through, such as /var/lib/muster (%w)",
-			l.cfg.TaskUser, l.cfg.Data, err)
+	for _, u := range users {
+		if l.tenant.reach(u, filepath.Join(l.cfg.Data, "tasks")) {
+			continue
+		}
+		return muster.Errorf(muster.Invalid, "the user of tasks cannot reach the worker's data dir %s: give --data a folder in a place that all users may pass through, such as /var/lib/muster, or --task-user root%s",
+			l.cfg.Data, because(l.tenant.noView))
 	}
 	for _, path := range slices.Concat(l.cfg.Read, l.cfg.Write) {
 		dir := path
 		if info, err := os.Stat(path); err == nil && !info.IsDir() {
 			dir = filepath.Dir(path)
 		}
-		if reach(user, dir) != nil {
-			l.cfg.Log.Warn("tasks are let into " + path + ", but their user " + l.cfg.TaskUser + " cannot come there: the modes of a folder on the way keep it out")
+		if !l.tenant.reach(users[0], dir) {
+			l.cfg.Log.Warn("tasks are let into " + path + ", but their user cannot come there: the modes of a folder on the way keep it out")
 		}
 	}
 	return nil
 }
 
+func because(err error) string {
+	if err == nil {
+		return ""
+	}
+	return " (it cannot be shown to them in another way: " + err.Error() + ")"
+}
+
 // Confine makes what holds an attempt.
 func (l *Limits) Confine(t *run.Task, f run.Folders) (*run.Confine, error) {
-	c := &run.Confine{User: l.user, NoNewPri: true, NoNet: t.Spec.Network == muster.NetworkNone}
+	c := &run.Confine{View: l.tenant.view, NoNewPri: true, NoNet: t.Spec.Network == muster.NetworkNone}
 	if t.Spec.Network == muster.NetworkAllowlist {
 		c.NoNet, c.Hosts = true, t.Spec.AllowHosts
 	}
-	if l.user != nil {
-		if err := l.handOver(f); err != nil {
-			return nil, run.Failf(muster.WorkerInternal, "the task's folders cannot be given to the user %s: %w", l.cfg.TaskUser, err)
+	var err error
+	if c.User, err = l.tenant.attempt(len(f.Write) > 0, len(t.Grant.GPUs) > 0); err != nil {
+		return nil, err
+	}
+	if c.User != nil {
+		if err := l.handOver(c.User, f); err != nil {
+			l.tenant.end(c)
+			return nil, run.Failf(muster.WorkerInternal, "the task's folders cannot be given to its user: %w", err)
 		}
 	}
 	if l.paths != nil {
 		c.Sandbox = l.paths.sandbox(f, len(t.Grant.GPUs) > 0)
 	}
-	return c, l.hold(c, t)
+	if err := l.hold(c, t); err != nil {
+		l.tenant.end(c)
+		return nil, err
+	}
+	return c, nil
 }
 
 // hold makes an attempt's control groups, and notes what these cannot enforce.
@@ -188,7 +230,10 @@ func (l *Limits) hold(c *run.Confine, t *run.Task) error {
 	}
 	if done.PIDs == 0 {
 		c.WatchPIDs = wanted.PIDs
-		if c.User != nil && l.pids > 0 {
+		switch {
+		case c.User != nil && c.User.Dynamic:
+			c.Rlimits = []run.Rlimit{{Name: "nproc", Value: uint64(wanted.PIDs)}}
+		case c.User != nil && l.pids > 0:
 			// Counted for all processes of the user, which are tasks.
 			c.Rlimits = []run.Rlimit{{Name: "nproc", Value: uint64(l.pids)}}
 		}
@@ -221,21 +266,59 @@ func (l *Limits) Contain(t *run.Task) (*run.Confine, error) {
 
 // Tool makes what holds a program of the worker's own that may run what tasks chose.
 func (l *Limits) Tool(read, write []string) *run.Confine {
-	c := &run.Confine{NoNewPri: true}
-	if l.tools != nil {
-		c.Sandbox = &run.Sandbox{Read: slices.Concat(l.tools.read, read), Write: slices.Concat(l.tools.write, write), List: l.tools.list}
+	c := &run.Confine{NoNewPri: true, View: l.tenant.view, User: l.toolUser(read, write)}
+	if c.User == nil && l.tenant.super == nil {
+		c.View = nil // which would hide what is the worker's own user's
+	}
+	if l.paths != nil {
+		c.Sandbox = &run.Sandbox{Read: slices.Concat(l.paths.read, read), Write: slices.Concat(l.paths.write, write), List: l.paths.list}
 	}
 	return c
 }
 
-// handOver gives an attempt's folders to the user of tasks, and lets it read what it
+// toolUser gives what a tool may change to its user, and lets it read the rest. The tool is the worker's own user's if that
+// is not the worker's to give.
+func (l *Limits) toolUser(read, write []string) *run.User {
+	u := l.tenant.tool()
+	if u == nil {
+		return nil
+	}
+	for _, dir := range write {
+		err := errOutside
+		if inside(dir, l.cfg.Data) {
+			err = errors.Join(l.lead(filepath.Dir(dir)), own(dir, u))
+		}
+		if err != nil {
+			l.mu.Lock()
+			told := l.alien[dir]
+			l.alien[dir] = true
+			l.mu.Unlock()
+			if !told {
+				l.cfg.Log.Warn("packages for tasks are built by root, in a sandbox: " + dir + " cannot be given to another user: " + err.Error())
+			}
+			return nil
+		}
+	}
+	for _, path := range read {
+		if inside(path, l.cfg.Data) && !within(path, write) {
+			if err := l.show(path); err != nil {
+				l.cfg.Log.Warn("a folder of the worker's cannot be shown to what builds packages", slog.String("folder", path), slog.Any("error", err))
+			}
+		}
+	}
+	return u
+}
+
+var errOutside = errors.New("it is not in the worker's data dir")
+
+// handOver gives an attempt's folders to its user, and lets it read what it
 // needs of the worker's.
-func (l *Limits) handOver(f run.Folders) error {
+func (l *Limits) handOver(u *run.User, f run.Folders) error {
 	for _, dir := range []string{f.Base, f.Checkpoint} {
 		if dir == "" {
 			continue
 		}
-		if err := errors.Join(lead(l.cfg.Data, filepath.Dir(dir)), give(dir, l.user)); err != nil {
+		if err := errors.Join(l.lead(filepath.Dir(dir)), give(dir, u)); err != nil {
 			return err
 		}
 	}
@@ -251,7 +334,13 @@ func (l *Limits) handOver(f run.Folders) error {
 		}
 	}
 	for _, dir := range f.Write {
-		if err := errors.Join(lead(l.cfg.Data, filepath.Dir(dir)), os.Chown(dir, int(l.user.UID), int(l.user.GID))); err != nil {
+		err := l.lead(filepath.Dir(dir))
+		if u.Dynamic {
+			err = errors.Join(err, share(dir, l.tenant.accounts.shared()))
+		} else {
+			err = errors.Join(err, os.Chown(dir, int(u.UID), int(u.GID)))
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -265,6 +354,18 @@ func (l *Limits) handOver(f run.Folders) error {
 		return l.show(prefix)
 	}
 	return nil
+}
+
+// lead lets the users of tasks pass through a folder in the worker's data dir.
+func (l *Limits) lead(dir string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.led[dir] {
+		return nil
+	}
+	err := lead(l.cfg.Data, dir)
+	l.led[dir] = err == nil
+	return err
 }
 
 // show lets the user of tasks read a folder in the worker's data dir.
@@ -290,7 +391,10 @@ func (l *Limits) Used(c *run.Confine) run.Counted { return cgroup.Used(c) }
 
 // Release removes what Confine or Contain made, once nothing of the task is left. What is
 // about to end is left for Run.
-func (l *Limits) Release(c *run.Confine) { l.groups.Remove(c.Cgroups) }
+func (l *Limits) Release(c *run.Confine) {
+	l.groups.Remove(c.Cgroups)
+	l.tenant.end(c)
+}
 
 // Run removes what Release had to leave, until ctx is done.
 func (l *Limits) Run(ctx context.Context) error {
@@ -312,6 +416,7 @@ func (l *Limits) Sweep(keep ...*run.Confine) error {
 	var kept []run.Cgroup
 	for _, c := range keep {
 		kept = append(kept, c.Cgroups...)
+		l.tenant.keep(c)
 	}
 	if err := l.groups.Sweep(kept); err != nil {
 		return muster.Errorf(muster.Internal, "control groups of earlier tasks cannot be removed: %w", err)

@@ -5,12 +5,19 @@ package limit
 import (
 	"io/fs"
 	"syscall"
-
-	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// owner tells whether a file is u's, and whether it has one name only.
-func owner(info fs.FileInfo, u *run.User) (owned, alone bool) {
+// facts are what the system says of a file besides its mode.
+type facts struct {
+	uid, gid  uint32
+	dev, file uint64
+	names     uint64 // that it has
+}
+
+func factsOf(info fs.FileInfo) (facts, bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && st.Uid == u.UID && st.Gid == u.GID, ok && st.Nlink == 1
+	if !ok {
+		return facts{}, false
+	}
+	return facts{uid: st.Uid, gid: st.Gid, dev: uint64(st.Dev), file: st.Ino, names: uint64(st.Nlink)}, true //nolint:unconvert // other systems have other types
 }

@@ -3,6 +3,7 @@ package limit
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"os/user"
@@ -30,9 +31,8 @@ func TestTasksSeeOnlyTheirOwn(t *testing.T) {
 	}
 	t.Cleanup(func() { _, _ = owners.Close(), os.Remove(owners.Name()) })
 	w := newWorld(t, nil)
-	other, mine := w.task(nil), w.task(nil)
-	w.write(filepath.Join(other.folders.Work, "secret"), "another's")
-	w.write(filepath.Join(mine.folders.Work, "input"), "mine")
+	other := w.task(func(*run.Task) { w.write(filepath.Join(w.data, "tasks", "17.1-1", "work", "secret"), "another's") })
+	mine := w.task(func(*run.Task) { w.write(filepath.Join(w.data, "tasks", "17.2-1", "work", "input"), "mine") })
 
 	for _, path := range []string{
 		filepath.Join(w.data, "identity"), w.data, filepath.Join(w.data, "tasks"), filepath.Join(w.data, "cgroups"),
@@ -93,8 +93,9 @@ func TestCutOff(t *testing.T) {
 func TestSuperuserInTheSandbox(t *testing.T) {
 	needsRoot(t)
 	needsLandlock(t, 1)
-	w := newWorld(t, nil)
+	w := newWorld(t, func(c *Config) { c.TaskUser = Superuser })
 	mine := w.task(nil)
+	mine.expect("id -u", "0", 0)
 	for _, script := range []string{
 		"cat /etc/shadow", "mknod null c 1 3", "mount -t tmpfs none .", "chroot / cat " + filepath.Join(w.data, "identity"),
 		"date -s @0", "unshare -m true", "nsenter -t " + strconv.Itoa(os.Getpid()) + " -m cat " + filepath.Join(w.data, "identity"),
@@ -109,7 +110,7 @@ func TestSuperuserInTheSandbox(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range []int{unix.CAP_SYS_ADMIN, unix.CAP_SYS_MODULE, unix.CAP_SYS_PTRACE, unix.CAP_MKNOD, unix.CAP_NET_ADMIN, unix.CAP_DAC_READ_SEARCH} {
+		for _, c := range []int{unix.CAP_SYS_ADMIN, unix.CAP_SYS_MODULE, unix.CAP_SYS_PTRACE, unix.CAP_MKNOD, unix.CAP_NET_ADMIN, unix.CAP_DAC_READ_SEARCH, unix.CAP_NET_RAW, unix.CAP_SYS_CHROOT} {
 			if caps&(1<<c) != 0 {
 				t.Errorf("the task has capability %d in %s", c, name)
 			}
@@ -171,7 +172,7 @@ func TestNoNewPrivileges(t *testing.T) {
 		c.TaskUser, c.Read = nobody.Username, []string{tool}
 	})
 	// Where set-user-ID has an effect at all.
-	plain, err := spawnIn(t, &run.Confine{User: w.limits.user}, "/", tool, "id", "-u")
+	plain, err := spawnIn(t, &run.Confine{User: w.limits.tenant.named}, "/", tool, "id", "-u")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +201,7 @@ func TestWhereTheUserOfTasksComes(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no user nobody")
 	}
-	if reach := (&Config{}).Reach(); reach != nil {
+	if reach := (&Config{TaskUser: Superuser}).Reach(); reach != nil {
 		t.Error("tasks of the worker's own user come where it does")
 	}
 	private := filepath.Join(t.TempDir(), "private")
@@ -210,11 +211,19 @@ func TestWhereTheUserOfTasksComes(t *testing.T) {
 	if err := os.Chmod(private, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	reach := (&Config{TaskUser: nobody.Username}).Reach()
-	for dir, want := range map[string]bool{"/usr/bin": true, private: false, filepath.Join(private, "bin"): false, "/no/such": false} {
-		for range 2 { // the second answer was kept
+	for _, name := range []string{"", nobody.Username} {
+		reach := (&Config{TaskUser: name}).Reach()
+		for dir, want := range map[string]bool{"/usr/bin": true, "/bin": true, private: false, filepath.Join(private, "bin"): false, "/no/such": false} {
+			for range 2 { // the second answer was kept
+				if reach(dir) != want {
+					t.Errorf("%s, with the user %q: %t", dir, name, !want)
+				}
+			}
+		}
+		reach = (&Config{TaskUser: name, Read: []string{filepath.Join(private, "bin")}}).Reach()
+		for dir, want := range map[string]bool{private: true, filepath.Join(private, "bin"): true, filepath.Dir(private): true} {
 			if reach(dir) != want {
-				t.Errorf("%s: %t", dir, !want)
+				t.Errorf("%s, in which something is to be read, with the user %q: %t", dir, name, !want)
 			}
 		}
 	}
@@ -276,30 +285,39 @@ func TestHardLinks(t *testing.T) {
 	}
 }
 
-func TestUserThatCannotReachTheData(t *testing.T) {
+// TestDataThatOnlyRootReaches holds that tasks work in a folder that lies in one of root's own, of which they see nothing else.
+func TestDataThatOnlyRootReaches(t *testing.T) {
 	needsRoot(t)
 	needsUser(t)
-	data := filepath.Join(t.TempDir(), "data")
-	if err := errors.Join(os.Mkdir(data, 0o700), os.Chmod(filepath.Dir(data), 0o700)); err != nil {
-		t.Fatal(err)
-	}
-	_, err := New(Config{Data: data, TaskUser: "nobody"})
-	if err == nil || !strings.Contains(err.Error(), "--data") {
-		t.Errorf("the error is %v", err)
-	}
-	if st, err := os.Stat(filepath.Dir(data)); err != nil || st.Mode().Perm() != 0o700 {
-		t.Errorf("the folder above has the mode %v: %v", st.Mode(), err)
+	needsView(t)
+	for _, name := range []string{"", "nobody"} {
+		var closed string
+		w := newWorld(t, func(c *Config) {
+			closed = filepath.Dir(c.Data)
+			c.TaskUser, c.Sandbox = name, Off
+			if err := errors.Join(os.Chmod(closed, 0o700), os.WriteFile(filepath.Join(closed, "secret"), []byte("root's"), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		})
+		task := w.task(nil)
+		task.expect("echo x >y && cat y && ls "+closed, "x\ndata", 0)
+		if out, code := task.shell("cat " + closed + "/secret").wait(); code == 0 {
+			t.Errorf("the task reads %s", out)
+		}
+		task.refused("ls " + w.data)
+		if st, err := os.Stat(closed); err != nil || st.Mode().Perm() != 0o700 {
+			t.Errorf("the folder above has the mode %v: %v", st.Mode(), err)
+		}
 	}
 }
 
 func TestGrantedPaths(t *testing.T) {
 	needsLandlock(t, 1)
 	top := t.TempDir()
-	for _, name := range []string{"models", "scratch", "hidden"} {
-		if err := os.Mkdir(filepath.Join(top, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(top, name, "f"), []byte(name), 0o600); err != nil {
+	for _, name := range []string{"models", "scratch", "hidden"} { // open to all users, in a folder that is not
+		dir := filepath.Join(top, name)
+		file := filepath.Join(dir, "f")
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o777), os.WriteFile(file, []byte(name), 0o600), os.Chmod(file, 0o666)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -314,7 +332,12 @@ func TestGrantedPaths(t *testing.T) {
 }
 
 func TestSandboxOff(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.Sandbox = Off })
+	w := newWorld(t, func(c *Config) {
+		c.Sandbox = Off
+		if os.Geteuid() == 0 {
+			c.TaskUser = Superuser
+		}
+	})
 	task := w.task(nil)
 	task.expect("cat "+filepath.Join(w.data, "identity"), "the worker's token", 0)
 	task.expect("grep -c 'NoNewPrivs:.1' /proc/self/status", "1", 0)
@@ -333,9 +356,8 @@ func TestRefusedConfigs(t *testing.T) {
 		"the data itself": {Read: []string{"/"}},
 		"user":            {TaskUser: "no-such-user-here"},
 		"a part of it":    {Write: []string{filepath.Join(dir, "tasks")}},
-		"superuser":       {TaskUser: "root"},
 	} {
-		cfg.Data = dir
+		cfg.Data, cfg.Log = dir, slog.New(slog.DiscardHandler)
 		if _, err := New(cfg); muster.CodeOf(err) != muster.Invalid {
 			t.Errorf("%s: the error is %v", name, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/limit/cgroup"
 	"github.com/muster-dev/muster/internal/agent/limit/landlock"
 	"github.com/muster-dev/muster/internal/agent/limit/netns"
+	"github.com/muster-dev/muster/internal/agent/limit/view"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -91,7 +92,7 @@ func (s *process) pass(f *os.File) {
 // plain reports whether nothing has to be entered on a thread.
 func (s *process) plain() bool {
 	c := s.c
-	return len(c.Cgroups) == 0 && c.Sandbox == nil && !c.NoNet && !c.NoNewPri && len(c.Rlimits) == 0
+	return len(c.Cgroups) == 0 && c.View == nil && c.Sandbox == nil && !c.NoNet && !c.NoNewPri && len(c.Rlimits) == 0
 }
 
 // confined enters all that holds the task, in an order in which no step bars the next,
@@ -109,6 +110,19 @@ func (s *process) confined() {
 		}
 	}()
 	sandbox, p, fork := c.Sandbox, s.p, s.fork
+	if c.View != nil {
+		if err := view.Enter(c.View); err != nil {
+			s.err = cannot("the task's view of the machine cannot be made", err)
+			return
+		}
+	}
+	if c.User != nil && c.User.Shares {
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			s.err = cannot("the task's umask cannot be set", err)
+			return
+		}
+		unix.Umask(0o002) // this thread's
+	}
 	if c.NoNet {
 		err := netns.Own()
 		if err == nil && len(c.Hosts) > 0 {
@@ -146,13 +160,19 @@ func (s *process) confined() {
 			return
 		}
 	}
-	if sandbox != nil {
-		if c.User == nil && os.Geteuid() == 0 {
-			if s.err = dropCapabilities(); s.err != nil {
+	if c.NoNewPri && os.Geteuid() == 0 {
+		var keep []int
+		if c.User == nil {
+			keep = kept
+		}
+		if c.User != nil || sandbox != nil {
+			if s.err = dropCapabilities(keep); s.err != nil {
 				return
 			}
 		}
-		if err := landlock.Enter(sandbox); err != nil {
+	}
+	if sandbox != nil {
+		if err := landlock.Enter(sandbox, view.Key(c.View)); err != nil {
 			s.err = cannot("the task cannot be put into its sandbox", err)
 			return
 		}
@@ -187,16 +207,16 @@ func (s *process) join(g *run.Cgroup) error {
 }
 
 // kept are the capabilities that a task of the superuser has in its sandbox: those
-// of a user of its own files and network. Without the others it cannot load
-// modules, change clocks, networks or mounts, or go around the sandbox.
+// that it needs for its own files and processes. Without the others it cannot load
+// modules, change clocks, networks or mounts, listen to the machine's traffic, or go around the sandbox.
 var kept = []int{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID,
-	unix.CAP_SETUID, unix.CAP_NET_BIND_SERVICE, unix.CAP_NET_RAW, unix.CAP_SYS_CHROOT, unix.CAP_SETFCAP, unix.CAP_AUDIT_WRITE,
+	unix.CAP_SETUID, unix.CAP_NET_BIND_SERVICE,
 }
 
-// dropCapabilities takes the capabilities that are not kept from what this thread
-// starts.
-func dropCapabilities() error {
+// dropCapabilities takes the capabilities that are not kept from what this thread starts, once it
+// executes a program. The thread itself has them until then, so that it can change its user.
+func dropCapabilities(kept []int) error {
 	if !capable(unix.CAP_SETPCAP) {
 		return nil // whoever gave the worker so few has seen to it
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -11,7 +13,37 @@ import (
 )
 
 // reach checks that a user can go into a folder, by doing so.
-func reach(u *run.User, dir string) error { return try(&run.Confine{User: u}, dir) }
+func reach(u *run.User, v *run.View, dir string) error {
+	return try(&run.Confine{User: u, View: v}, dir)
+}
+
+// canBecome says why this process cannot run tasks as users of their own, nil if it can.
+func canBecome() error {
+	for which, name := range map[int]string{unix.CAP_SETUID: "CAP_SETUID", unix.CAP_SETGID: "CAP_SETGID", unix.CAP_CHOWN: "CAP_CHOWN", unix.CAP_FOWNER: "CAP_FOWNER", unix.CAP_DAC_OVERRIDE: "CAP_DAC_OVERRIDE"} {
+		if !capable(which) {
+			return fmt.Errorf("the worker has not the capability %s", name)
+		}
+	}
+	return nil
+}
+
+// mapped reports whether users and groups with these numbers exist in this process's user namespace.
+func mapped(first, count uint32) bool {
+	for _, name := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return false
+		}
+		if !slices.ContainsFunc(strings.Split(string(b), "\n"), func(line string) bool {
+			var inside, outside, length uint64
+			_, err := fmt.Sscan(line, &inside, &outside, &length)
+			return err == nil && inside <= uint64(first) && uint64(first)+uint64(count) <= inside+length
+		}) {
+			return false
+		}
+	}
+	return true
+}
 
 // tryNetwork says why tasks cannot have a network of their own, nil if they can.
 func tryNetwork() error { return try(&run.Confine{NoNet: true}, "/") }

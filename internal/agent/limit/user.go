@@ -30,7 +30,7 @@ func lookUp(name string) (*run.User, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the groups of the user %s cannot be read: %w", name, err)
 	}
-	who := &run.User{Groups: []uint32{}}
+	who := &run.User{Groups: []uint32{}, Name: u.Username}
 	if who.UID, err = id(u.Uid); err == nil {
 		who.GID, err = id(u.Gid)
 	}
@@ -42,7 +42,7 @@ func lookUp(name string) (*run.User, error) {
 		return nil, muster.Errorf(muster.Invalid, "tasks cannot run as %s: %w", name, err)
 	}
 	if who.UID == 0 {
-		return nil, muster.Errorf(muster.Invalid, "tasks must not run as the superuser %s: give --task-user a user without privileges", name)
+		return nil, muster.Errorf(muster.Invalid, "%s is the superuser by another name: give --task-user a user without privileges, or root", name)
 	}
 	return who, nil
 }
@@ -50,23 +50,36 @@ func lookUp(name string) (*run.User, error) {
 // Reach returns what tells whether the user of tasks can come to a folder; nil if
 // tasks run as the worker's own. It may be called at any time, and keeps its answers.
 func (c *Config) Reach() func(dir string) bool {
-	if c.TaskUser == "" {
-		return nil
-	}
-	u, err := lookUp(c.TaskUser)
+	t, err := c.tenant(c.reachable(commonPaths(c)))
 	if err != nil {
 		return nil // Check says so
 	}
+	users := t.examples()
+	if len(users) == 0 {
+		return nil
+	}
+	u := users[0]
 	var mu sync.Mutex
 	known := map[string]bool{}
 	return func(dir string) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		if _, asked := known[dir]; !asked {
-			known[dir] = reach(u, dir) == nil
+			known[dir] = t.reach(u, dir)
 		}
 		return known[dir]
 	}
+}
+
+// reach tells whether a user can come to a folder. It is tried only where modes do not tell.
+func (t *tenant) reach(u *run.User, dir string) bool {
+	if !filepath.IsAbs(dir) || !exists(dir) {
+		return false
+	}
+	if end, err := filepath.EvalSymlinks(dir); err == nil && end == filepath.Clean(dir) && closedTo(u, end+"/") == "" {
+		return true
+	}
+	return reach(u, t.view, dir) == nil
 }
 
 func id(s string) (uint32, error) {
@@ -76,8 +89,72 @@ func id(s string) (uint32, error) {
 
 // give makes u the owner of a folder with all that is in it. Nothing that is done
 // to the folder meanwhile makes it reach outside: links are not followed, and a
-// file with other names, which may lie anywhere, is refused.
+// file that has other names elsewhere is refused.
 func give(dir string, u *run.User) error {
+	g := giver{u: u}
+	if err := g.walk(dir); err != nil || g.linked == nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	for of, n := range g.linked {
+		if n.seen < of.names {
+			return fmt.Errorf("%s has other names elsewhere, and cannot be given to the user of tasks", filepath.Join(dir, n.path))
+		}
+		if err := root.Lchown(n.path, int(u.UID), int(u.GID)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// giver gives what is in a folder, but for files with several names, which it counts.
+type giver struct {
+	u      *run.User
+	linked map[facts]*names
+}
+
+// slowly goes through a folder by paths.
+func (g *giver) slowly(dir string) error {
+	return each(dir, func(root *os.Root, path string, d fs.DirEntry, of facts) error {
+		if g.hasOr(path, of, d.IsDir()) {
+			return nil
+		}
+		return root.Lchown(path, int(g.u.UID), int(g.u.GID))
+	})
+}
+
+// hasOr reports whether a file is the user's, or has been counted.
+func (g *giver) hasOr(path string, of facts, folder bool) bool {
+	if of.uid == g.u.UID && of.gid == g.u.GID {
+		return true
+	}
+	if folder || of.names == 1 {
+		return false
+	}
+	if g.linked == nil {
+		g.linked = map[facts]*names{}
+	}
+	n := g.linked[of]
+	if n == nil {
+		n = &names{path: path}
+		g.linked[of] = n
+	}
+	n.seen++
+	return true
+}
+
+// names counts those of a file in a folder.
+type names struct {
+	path string // one of them
+	seen uint64
+}
+
+// each calls do for a folder and all that is in it.
+func each(dir string, do func(root *os.Root, path string, d fs.DirEntry, of facts) error) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -85,21 +162,55 @@ func give(dir string, u *run.User) error {
 	defer func() { _ = root.Close() }()
 	return fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return err
+			return ifThere(err)
 		}
 		info, err := d.Info()
 		if err != nil {
-			return err
+			return ifThere(err)
 		}
-		owned, alone := owner(info, u)
-		if owned {
+		of, _ := factsOf(info)
+		return do(root, path, d, of)
+	})
+}
+
+// share lets all members of a group change a folder with all that is in it, and will be in it. Tasks may
+// be at it at the same time: what has gone meanwhile is no error.
+func share(dir string, gid uint32) error {
+	const forGroup = 0o070
+	return each(dir, func(root *os.Root, path string, d fs.DirEntry, of facts) error {
+		info, err := d.Info()
+		if err != nil || d.Type()&fs.ModeSymlink != 0 || of.names > 1 && !d.IsDir() {
+			return ifThere(err)
+		}
+		wanted := info.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSticky) | info.Mode()&0o700>>3
+		if d.IsDir() {
+			wanted |= forGroup | fs.ModeSetgid
+		}
+		if of.gid != gid {
+			err = root.Lchown(path, -1, int(gid))
+		}
+		if err == nil && (of.gid != gid || info.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) != wanted) {
+			err = root.Chmod(path, wanted&^fs.ModeSetuid)
+		}
+		return ifThere(err)
+	})
+}
+
+// own makes u the owner of a folder of the worker's own with all that is in it, whatever other names that has.
+func own(dir string, u *run.User) error {
+	return each(dir, func(root *os.Root, path string, _ fs.DirEntry, of facts) error {
+		if of.uid == u.UID && of.gid == u.GID {
 			return nil
 		}
-		if !alone && !d.IsDir() {
-			return fmt.Errorf("%s has other names elsewhere, and cannot be given to the user of tasks", filepath.Join(dir, path))
-		}
-		return root.Lchown(path, int(u.UID), int(u.GID))
+		return ifThere(root.Lchown(path, int(u.UID), int(u.GID)))
 	})
+}
+
+func ifThere(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // lead lets other users pass through the folders from top, which is the worker's own,

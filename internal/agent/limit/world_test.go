@@ -21,6 +21,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/limit/cgroup"
 	"github.com/muster-dev/muster/internal/agent/limit/landlock"
+	"github.com/muster-dev/muster/internal/agent/limit/view"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -31,6 +32,8 @@ type world struct {
 	data   string
 	limits *Limits
 	n      int
+
+	sharing string // a folder that the next task shares, "" for none
 }
 
 // newWorld makes one in a place that every user can reach.
@@ -105,6 +108,9 @@ func (w *world) try(change func(*run.Task)) (*task, error) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			w.Fatal(err)
 		}
+	}
+	if w.sharing != "" {
+		t.folders.Write = []string{w.sharing}
 	}
 	rt := &run.Task{Attempt: id, Spec: &muster.TaskSpec{}}
 	if change != nil {
@@ -237,11 +243,12 @@ func (t *task) expect(script, want string, code int) {
 	}
 }
 
-// refused runs a script that must be told so.
+// refused runs a script that must be told so, or does not find what is there.
 func (t *task) refused(script string) {
 	t.w.Helper()
 	got, exit := t.shell(script).wait()
-	if exit == 0 || !strings.Contains(got, "ermission denied") && !strings.Contains(got, "not permitted") {
+	told := slices.ContainsFunc([]string{"ermission denied", "not permitted", "must be superuser", "o such file", "o such process"}, func(s string) bool { return strings.Contains(got, s) })
+	if exit == 0 || !told {
 		t.w.Errorf("%s\nwas not refused: it prints %q and exits with %d", script, got, exit)
 	}
 }
@@ -337,6 +344,13 @@ func needsRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can do this")
+	}
+}
+
+func needsView(t *testing.T) {
+	t.Helper()
+	if err := view.Make(&run.View{}); err != nil {
+		t.Skipf("tasks cannot have a view of their own: %v", err)
 	}
 }
 

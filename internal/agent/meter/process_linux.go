@@ -46,7 +46,7 @@ func processOf(_ context.Context, pid int, want wanted) (process, bool) {
 	if !want.load {
 		p := process{pid: pid, read: -1, written: -1}
 		if want.transfers {
-			p.transfers()
+			p.read, p.written = transfers(pid)
 		}
 		return p, true
 	}
@@ -91,17 +91,18 @@ func (p process) detail() process {
 	if b, err := small(dir+"/statm", buf[:]); err == nil {
 		p.memory = parseStatm(b)
 	}
-	p.transfers()
+	p.read, p.written = transfers(p.pid)
 	return p
 }
 
-// transfers adds what the process read and wrote.
-func (p *process) transfers() {
-	p.read, p.written = -1, -1
+// transfers returns what a process read and wrote, -1 where that is hidden.
+func transfers(pid int) (read, written muster.Size) {
 	var buf [512]byte
-	if b, err := small("/proc/"+strconv.Itoa(p.pid)+"/io", buf[:]); err == nil {
-		p.read, p.written = parseIO(b)
+	b, err := small("/proc/"+strconv.Itoa(pid)+"/io", buf[:])
+	if err != nil {
+		return -1, -1
 	}
+	return parseIO(b)
 }
 
 // parseStatm reads /proc/PID/statm: size, resident, shared, … in pages.

@@ -11,6 +11,7 @@ import (
 type Confine struct {
 	Cgroups  []Cgroup `json:"cgroups,omitempty"` // to be entered
 	User     *User    `json:"user,omitempty"`    // to become; nil means the worker's own
+	View     *View    `json:"view,omitempty"`    // what it sees of the machine, whoever it may be; nil means all
 	Sandbox  *Sandbox `json:"sandbox,omitempty"`
 	NoNet    bool     `json:"no_net,omitempty"` // a network of its own with nothing but loopback
 	Hosts    []string `json:"hosts,omitempty"`  // with NoNet: what it may reach all the same, by a proxy; see Proxied
@@ -38,11 +39,21 @@ type Cgroup struct {
 	Before      int      `json:"before,omitempty"`      // processes that were killed for memory in it before; on the machine, if version 1 would count those of a container
 }
 
-// User is whom a task runs as.
+// User is whom a task runs as. It has no capabilities.
 type User struct {
-	UID    uint32   `json:"uid"`
-	GID    uint32   `json:"gid"`
-	Groups []uint32 `json:"groups,omitempty"`
+	UID     uint32   `json:"uid"`
+	GID     uint32   `json:"gid"`
+	Groups  []uint32 `json:"groups,omitempty"`
+	Name    string   `json:"name,omitempty"`    // as the environment tells it
+	Dynamic bool     `json:"dynamic,omitempty"` // nobody else is this user while the attempt runs
+	Shares  bool     `json:"shares,omitempty"`  // its files are for its groups to change, too
+}
+
+// View is what a task sees of the machine, in a mount namespace that all tasks with the same view are in. In any of them
+// /proc shows no process that the task may not trace.
+type View struct {
+	Hide []string `json:"hide,omitempty"` // folders that hold nothing but what is in Show
+	Show []string `json:"show,omitempty"` // paths in these
 }
 
 // Sandbox is what a task may see and change of the file system. Files of

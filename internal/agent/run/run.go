@@ -15,6 +15,7 @@ import (
 // Task is one attempt to execute. ${…} is resolved in Spec.
 type Task struct {
 	Attempt muster.AttemptID `json:"attempt"`
+	Job     string           `json:"job,omitempty"`     // the job's UID, see muster.Job; "" in tasks that an older worker started
 	Group   string           `json:"group"`             // the stage's name
 	Element string           `json:"element,omitempty"` // of an array or matrix
 	Spec    *muster.TaskSpec `json:"spec"`

@@ -79,7 +79,7 @@ func (s *server) begin(st *run.Start) (*attempt, error) {
 	s.attempts[st.Attempt] = a
 	s.mu.Unlock()
 	err := fault.Catch(a.start)
-	if _, ok := errors.AsType[*fault.Panic](err); ok {
+	if _, ok := errors.AsType[*fault.PanicError](err); ok {
 		a.fail("it started the task", err)
 		a.discard()
 		err = &run.TaskError{Reason: a.failed.Reason, Message: a.failed.Message, Err: err}
@@ -249,14 +249,18 @@ func (a *attempt) kill() {
 	a.killGroups()
 }
 
-func (a *attempt) killGroups() {
+// killGroups ends all that is in the attempt's control groups, and reports whether it has some of its own, which are
+// empty now.
+func (a *attempt) killGroups() bool {
 	if a.s.Confine == nil || len(a.s.Confine.Cgroups) == 0 {
-		return
+		return false
 	}
 	if err := limit.Kill(a.s.Confine); err != nil {
 		a.server.log.Error("the processes of a task do not end, even when killed",
 			slog.String("attempt", a.s.Attempt.String()), slog.Any("error", err))
+		return false
 	}
+	return limit.Own(a.s.Confine)
 }
 
 // end sees to it that nothing of the task is left, and tells how it ended.
@@ -267,9 +271,9 @@ func (a *attempt) end(x kin.Ended) {
 	a.ended = true
 	stopped := a.stopped
 	a.mu.Unlock()
-	left := 0
-	a.try("it emptied the task's control groups", a.killGroups)
-	a.try("it ended what the task left", func() { left = a.body.Bury() })
+	left, emptied := 0, false
+	a.try("it emptied the task's control groups", func() { emptied = a.killGroups() })
+	a.try("it ended what the task left", func() { left = a.body.Bury(emptied) })
 	if left > 0 {
 		s.log.Error("processes of a task do not end, even when killed", slog.String("attempt", a.s.Attempt.String()), slog.Int("processes", left))
 	}

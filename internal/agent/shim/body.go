@@ -29,8 +29,9 @@ type body interface {
 	Freeze(on bool) error
 	// Abandon ends all after Wait has panicked, and waits for it.
 	Abandon() kin.Ended
-	// Bury ends what the main process left, and returns how many processes would not go.
-	Bury() int
+	// Bury ends what the main process left, and returns how many processes would not go. emptied says that
+	// the attempt has control groups of its own, and nothing is in them.
+	Bury(emptied bool) int
 }
 
 // process is the body of a task that is no container.
@@ -109,6 +110,9 @@ func (a *attempt) sail() error {
 
 // container is the body of a task that is one.
 type container struct{ *vessel.Vessel }
+
+// Bury does nothing: what a container left ended with it.
+func (*container) Bury(bool) int { return 0 }
 
 // Abandon implements body.
 func (c *container) Abandon() kin.Ended {
@@ -189,8 +193,13 @@ func (b *process) Freeze(on bool) error {
 }
 
 // Bury implements body.
-func (b *process) Bury() int {
-	left := b.server.kin.Ended(b.pid, sweepWait, limit.Own(b.s.Confine))
+func (b *process) Bury(emptied bool) int {
+	left := 0
+	if b.server.sweeps && emptied {
+		b.server.kin.Emptied(b.pid)
+	} else {
+		left = b.server.kin.Ended(b.pid, sweepWait)
+	}
 	b.server.forgetPid(b.s.Attempt)
 	return left
 }

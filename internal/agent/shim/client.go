@@ -19,6 +19,7 @@ import (
 type Config struct {
 	Dir     string   // the worker's data dir: shim/ and logs/ lie in it
 	Command []string // what starts a shim, to which Main's arguments are added; nil: it is a part of this process
+	Helper  []string // what is netns.Helped, for a shim in this process; nil: without privileges its tasks have no allowlist
 	Build   string   // names this program's build; "" for the file that runs
 	Logs    run.Logs // of a shim in this process; nil for those of Dir
 	Log     *slog.Logger
@@ -62,7 +63,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), c.Close())
 		}
-		if err := c.revisit(h); err != nil {
+		if err := c.revisit(ctx, h); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
 	}
@@ -70,11 +71,14 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 }
 
 // revisit takes up a shim of an earlier life, or cleans up after one that is gone.
-func (c *Client) revisit(h *home) error {
+func (c *Client) revisit(ctx context.Context, h *home) error {
 	log := c.cfg.Log
 	for try := 1; ; try++ {
 		conn, err := h.dial()
 		if nobody(err) {
+			if err := h.checkCopy(ctx); err != nil {
+				return err
+			}
 			h.raze(run.Pid{}, log)
 			return nil
 		}

@@ -178,12 +178,19 @@ func live(h *home, build string, log *slog.Logger, wrap func(run.Logs) run.Logs)
 	if err != nil {
 		return err
 	}
+	s.sweeps = true
 	s.helper = []string{self(""), HelpedCommand}
 	told := make(chan os.Signal, 1) // from when anybody can know whom to tell
 	signal.Notify(told, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	if err := h.own(s.self); err != nil {
 		return err
 	}
+	anchor, err := h.hold()
+	if err != nil {
+		return err
+	}
+	defer anchor.close()
+	s.homeless = anchor.lost
 	var wg sync.WaitGroup
 	wg.Go(func() { accept(listener, s, &wg) })
 	wg.Go(func() {
@@ -199,7 +206,9 @@ func live(h *home, build string, log *slog.Logger, wrap func(run.Logs) run.Logs)
 	signal.Stop(told)
 	close(told)
 	// Who comes now finds no home, and nothing is lost with it.
-	h.remove(log)
+	if !anchor.lost() { // else another one may be at its path
+		h.remove(log)
+	}
 	_ = listener.Close()
 	return errors.Join(record.Close(), logs.Close())
 }

@@ -21,6 +21,11 @@ func nobody(err error) bool { return err != nil }
 // Main is the program of a shim, which this system does not have.
 func Main([]string) error { return errors.ErrUnsupported }
 
+// placeOf is only known where there are shims.
+func placeOf(string) (place, error) { return place{}, errors.ErrUnsupported }
+
+func (h *home) namesAnother(int) bool { return false }
+
 func self(path string) string { return path }
 
 func newPipe() (r, w *os.File, err error) { return os.Pipe() }

@@ -24,7 +24,8 @@
 //	key   which a worker must know. A task of the same user may find the socket,
 //	      which its sandbox does not keep from it; but it cannot read this, and
 //	      whoever descends from the shim is not served
-//	pid   the shim's own process
+//	pid   the shim's own process, and the device and inode of the folder: in a copy
+//	      they are another's, and what the copy names is another worker's
 //	pids  the processes of its tasks, by number, start and boot, and by their mark
 //
 // A worker that starts calls at each home. If somebody answers, it hears what is
@@ -32,6 +33,9 @@
 // is ended by the record: a process whose number was given to another one is
 // never touched. A shim that cannot be talked to is ended with its tasks, for they
 // would run twice.
+//
+// A shim whose folder was deleted takes nothing new. Once no worker is connected it kills what it has,
+// for the next one would not find it and the tasks would run twice, and ends.
 //
 // There are several homes after an upgrade: the shim of the earlier build keeps what
 // it runs, new tasks go to a new one, and the old one ends with its last task.

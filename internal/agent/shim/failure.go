@@ -69,10 +69,10 @@ func (a *attempt) discard() {
 	if a.body != nil {
 		a.try("it killed the task", a.body.Kill)
 	}
-	a.try("it emptied the task's control groups", a.killGroups)
+	a.try("it emptied the task's control groups", func() { a.killGroups() })
 	if a.body != nil {
 		a.await()
-		a.try("it ended what the task left", func() { a.body.Bury() })
+		a.try("it ended what the task left", func() { a.body.Bury(false) })
 	}
 	if a.pumps != nil {
 		a.try("it read the task's output", func() { a.pumps.Finish(pipesWait) })
@@ -83,7 +83,7 @@ func (a *attempt) discard() {
 // logPanic logs a panic with its stack.
 func logPanic(log *slog.Logger, err error, about ...any) {
 	stack := ""
-	if p, ok := errors.AsType[*fault.Panic](err); ok {
+	if p, ok := errors.AsType[*fault.PanicError](err); ok {
 		stack = string(p.Stack)
 	}
 	log.Error("panic", append(about, slog.Any("error", err), slog.String("stack", stack))...)

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -73,9 +75,26 @@ func homesIn(data string) ([]*home, error) {
 // logPath is where shims complain.
 func (h *home) logPath() string { return filepath.Join(h.data, "shim.log") }
 
+// owner is the process that lives in a home, or lived.
+type owner struct {
+	run.Pid
+
+	Home place `json:"home,omitzero"` // zero in homes of earlier builds
+}
+
+// place is where a folder is on its disk: that of a copy is another one, whatever is in it.
+type place struct {
+	Dev uint64 `json:"dev"`
+	Ino uint64 `json:"ino"`
+}
+
 // own notes that this process lives here.
 func (h *home) own(p run.Pid) error {
-	b, err := json.Marshal(p)
+	here, err := placeOf(h.dir)
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(owner{p, here})
 	if err != nil {
 		return err
 	}
@@ -83,18 +102,70 @@ func (h *home) own(p run.Pid) error {
 }
 
 // owner is the process that lives here, or lived.
-func (h *home) owner() run.Pid {
-	var p run.Pid
+func (h *home) owner() run.Pid { return h.noted().Pid }
+
+func (h *home) noted() owner {
+	var o owner
 	b, err := os.ReadFile(filepath.Join(h.dir, pidFile))
-	if err != nil || json.Unmarshal(b, &p) != nil {
-		return run.Pid{} // it never came so far
+	if err != nil || json.Unmarshal(b, &o) != nil {
+		return owner{} // it never came so far
 	}
-	return p
+	return o
 }
+
+// copied reports whether this is a copy of the home of a shim that runs, which it returns. That process, and
+// the tasks that the copy lists, are another worker's.
+func (h *home) copied() (run.Pid, bool) {
+	o := h.noted()
+	if o.PID == 0 || !kin.Lives(o.Pid) {
+		return run.Pid{}, false
+	}
+	if o.Home == (place{}) {
+		return o.Pid, h.namesAnother(o.PID)
+	}
+	here, err := placeOf(h.dir)
+	return o.Pid, err == nil && here != o.Home
+}
+
+func (h *home) isCopy() bool {
+	_, is := h.copied()
+	return is
+}
+
+// checkCopy waits a little for the shim of which this home is a copy to end, as it does when its own home was deleted:
+// then the copy is what is left of that. Else it returns an error: to end that shim, or what it runs, is not up to the
+// worker of a copy.
+func (h *home) checkCopy(ctx context.Context) error {
+	for until := time.Now().Add(copyWait); ; {
+		p, is := h.copied()
+		switch {
+		case !is:
+			return nil
+		case time.Now().After(until):
+			return muster.Errorf(muster.Conflict,
+				"the data dir %s is a copy of one that is in use on this machine, where process %d supervises tasks: a worker cannot run twice. To make another worker of the copy, delete the folder shim and the file identity.json in it, and start it with --token",
+				h.data, p.PID)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(copyLook):
+		}
+	}
+}
+
+const (
+	copyWait = 5 * time.Second
+	copyLook = 100 * time.Millisecond
+)
 
 // raze ends what the shim and its tasks left, and removes the home.
 func (h *home) raze(shim run.Pid, log *slog.Logger) {
 	if shim.PID == 0 {
+		if p, is := h.copied(); is {
+			log.Error("the folder of a shim is a copy; it is left alone", slog.String("folder", h.dir), slog.Int("pid", p.PID))
+			return
+		}
 		shim = h.owner()
 	}
 	if shim.PID > 0 && shim.PID != os.Getpid() {

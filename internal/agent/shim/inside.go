@@ -32,6 +32,7 @@ func (c *Client) inside(h *home) (net.Conn, func(), error) {
 		_ = record.Close()
 		return nil, nil, err
 	}
+	s.helper = c.cfg.Helper
 	mine, its := net.Pipe()
 	ctx, stop := context.WithCancel(context.Background())
 	var g errgroup.Group

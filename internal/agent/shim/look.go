@@ -35,6 +35,8 @@ func Look(data string) ([]Home, error) {
 		case errors.Is(err, fs.ErrNotExist):
 			continue // it has just ended
 		case owner.PID == 0 && err == nil && time.Since(info.ModTime()) < born:
+		case h.isCopy():
+			found.Dead = true // what it names is another worker's
 		case kin.Lives(owner):
 			found.PID = owner.PID
 		default:

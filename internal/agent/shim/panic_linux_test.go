@@ -40,7 +40,7 @@ func faultyShim(args []string) error {
 
 // A bug that one attempt meets in the shim fails that attempt alone, and is told as the worker's fault. All that
 // it printed before is kept, and nothing of it is left.
-func TestAPanicFailsOneAttempt(t *testing.T) {
+func TestAPanicFailsOneAttempt(t *testing.T) { //nolint:tparallel // what follows waits for the group of subtests
 	t.Parallel()
 	dir := t.TempDir()
 	c := openClient(t, dir, mode{command: []string{os.Args[0], beFaultyShim}})
@@ -49,39 +49,44 @@ func TestAPanicFailsOneAttempt(t *testing.T) {
 	pid := homeOf(t, dir).owner()
 
 	stuck := "trap '' TERM; setsid sleep 1000 & echo before; "
-	for name, text := range map[string]string{
-		"in the reading of its output": stuck + "sleep 0.2; echo " + bugWord + "; sleep 1000",
-		"in the watch of the task":     stuck + "sleep 0.2; echo nonsense >>events; sleep 1000",
-		"at the end of the task":       "echo before; sleep 0.2; printf nonsense >>events; echo >>events",
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := shell(t, text)
-			p, _ := begin(t, c, s)
+	t.Run("bugs", func(t *testing.T) {
+		for name, text := range map[string]string{
+			"in the reading of its output": stuck + "sleep 0.2; echo " + bugWord + "; sleep 1000",
+			"in the watch of the task":     stuck + "sleep 0.2; echo nonsense >>events; sleep 1000",
+			"at the end of the task":       "echo before; sleep 0.2; printf nonsense >>events; echo >>events",
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := shell(t, text)
+				p, _ := begin(t, c, s)
+				checkFailed(t, wait(t, p))
+				if got := printed(t, dir, s.Attempt, tasklog.Stdout); !strings.HasPrefix(got, "before\n") {
+					t.Errorf("its log is %q", got)
+				}
+				await(t, "nothing of it is left", func() bool { return len(marks(s.Mark)) == 0 })
+			})
+		}
+		t.Run("in a word of the worker", func(t *testing.T) {
+			t.Parallel()
+			s := shell(t, stuck+"sleep 1000")
+			p, k := begin(t, c, s)
+			await(t, "it prints", func() bool { _, size := k.seen(); return size > 0 })
+			p.Record(tasklog.System, []byte(bugWord))
 			checkFailed(t, wait(t, p))
-			if got := printed(t, dir, s.Attempt, tasklog.Stdout); !strings.HasPrefix(got, "before\n") {
-				t.Errorf("its log is %q", got)
-			}
 			await(t, "nothing of it is left", func() bool { return len(marks(s.Mark)) == 0 })
 		})
-	}
-	t.Run("in a word of the worker", func(t *testing.T) {
-		s := shell(t, stuck+"sleep 1000")
-		p, k := begin(t, c, s)
-		await(t, "it prints", func() bool { _, size := k.seen(); return size > 0 })
-		p.Record(tasklog.System, []byte(bugWord))
-		checkFailed(t, wait(t, p))
-		await(t, "nothing of it is left", func() bool { return len(marks(s.Mark)) == 0 })
-	})
-	t.Run("in the start of the task", func(t *testing.T) {
-		s := shell(t, "sleep 1000")
-		s.Attempt.N = bugStart
-		_, err := c.Start(t.Context(), s, newSink())
-		if err == nil || !strings.Contains(err.Error(), "a bug in the log") {
-			t.Errorf("%v", err)
-		}
-		if left := marks(s.Mark); len(left) > 0 {
-			t.Errorf("processes %v are left", left)
-		}
+		t.Run("in the start of the task", func(t *testing.T) {
+			t.Parallel()
+			s := shell(t, "sleep 1000")
+			s.Attempt.N = bugStart
+			_, err := c.Start(t.Context(), s, newSink())
+			if err == nil || !strings.Contains(err.Error(), "a bug in the log") {
+				t.Errorf("%v", err)
+			}
+			if left := marks(s.Mark); len(left) > 0 {
+				t.Errorf("processes %v are left", left)
+			}
+		})
 	})
 
 	if err := os.WriteFile(other.Dir+"/go", nil, 0o600); err != nil {

@@ -26,6 +26,7 @@ const (
 	quietLooks = 40                     // without anything in $MUSTER_EVENTS, then it is looked at
 	quietEvery = 4                      // looks only: most tasks never write to it
 	reapEvery  = 4                      // looks
+	homeEvery  = 4                      // looks
 	idleLooks  = 20                     // without a worker and without a task, then there is no use
 	helloWait  = 10 * time.Second       // for a worker to say who it is
 	partWait   = time.Second            // for the words of the worker before it
@@ -42,7 +43,9 @@ type server struct {
 	self  run.Pid
 	log   *slog.Logger
 
-	helper []string // the command of this program that is netns.Helped, nil for none
+	sweeps   bool        // run ends what escaped from control groups, and reaps orphans: all children are tasks
+	homeless func() bool // whether no worker can find this server any more; nil if there is no such time
+	helper   []string    // the command of this program that is netns.Helped, nil for none
 
 	kin      *kin.Kin
 	oom      kin.OOM
@@ -85,13 +88,16 @@ func (s *server) run(ctx context.Context, mayEnd bool) {
 		case <-tick.C:
 		}
 		over := false
+		if s.homeless != nil && n%homeEvery == 0 && s.homeless() {
+			s.caught("it gave up its tasks", s.giveUp)
+		}
 		s.caught("it looked after all attempts", func() { over = s.look(run.Clock()) })
 		if over && mayEnd {
 			return
 		}
-		if mayEnd && n%reapEvery == 0 {
+		if s.sweeps && n%reapEvery == 0 {
 			// What a task leaves to this process counts as the task's until then.
-			s.caught("it reaped orphans", s.kin.Reap)
+			s.caught("it reaped orphans", s.kin.Sweep)
 		}
 	}
 }
@@ -138,6 +144,27 @@ func (s *server) drain() {
 	s.closed = true
 	for _, a := range s.attempts {
 		a.stop(&errShutDown, muster.Kill{})
+	}
+}
+
+// giveUp takes nothing new, and without a worker it kills everything: the next worker does not find this server, so
+// the tasks would run twice, and nobody would hear how they end.
+func (s *server) giveUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		s.log.Error("the folder of this shim was deleted: it takes no new tasks, and ends those that it has when its worker is gone")
+	}
+	if s.worker.Load() != nil {
+		return
+	}
+	for id, a := range s.attempts {
+		if a.over() {
+			s.drop(id)
+		} else {
+			a.forget()
+		}
 	}
 }
 

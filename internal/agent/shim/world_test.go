@@ -179,7 +179,7 @@ type mode struct {
 func modes(t *testing.T, f func(t *testing.T, m mode)) {
 	t.Helper()
 	all := []mode{{name: "in this process"}}
-	if outlives {
+	if outlives && !testing.Short() {
 		all = append(all, mode{"in a process of its own", command()})
 	}
 	for _, m := range all {
@@ -192,12 +192,15 @@ func needShims(t *testing.T) {
 	if !outlives {
 		t.Skipf("no shim outlives its worker on %s", runtime.GOOS)
 	}
+	if testing.Short() {
+		t.Skip("shims in processes of their own are not for -short")
+	}
 }
 
 // openClient opens a client that is closed at the end, with the shims that it has.
 func openClient(t *testing.T, dir string, m mode, tune ...func(*Config)) *Client {
 	t.Helper()
-	cfg := Config{Dir: dir, Command: m.command, Build: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	cfg := Config{Dir: dir, Command: m.command, Helper: []string{os.Args[0], HelpedCommand}, Build: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	for _, f := range tune {
 		f(&cfg)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"strconv"
@@ -102,6 +103,7 @@ func (c *Client) download(ctx context.Context, sha string, size, most int64, f *
 		if got == sha {
 			return 0, nil
 		}
+		c.reportWrong(ctx, sha)
 		if wrong++; wrong >= maxWrong {
 			return 0, finalError{fmt.Errorf("the server delivers other bytes, with the hash %s", short(got))}
 		}
@@ -110,6 +112,24 @@ func (c *Client) download(ctx context.Context, sha string, size, most int64, f *
 		}
 		return 0, fmt.Errorf("the bytes have the hash %s", short(got))
 	})
+}
+
+// reportWrong tells the server that it delivered other bytes than a blob has: it looks at its file, and takes a new upload if
+// that is damaged. If it does not hear of it, the fetch fails all the same.
+func (c *Client) reportWrong(ctx context.Context, sha string) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url(sha)+"/check", http.NoBody)
+	if err == nil {
+		req.Header.Set("Authorization", "Bearer "+c.cfg.Key)
+		var resp *http.Response
+		if resp, err = c.cfg.HTTP.Do(req); err == nil {
+			_ = resp.Body.Close()
+			c.cfg.Log.Warn("the server delivered other bytes than the blob has, and was told", slog.String("sha256", sha), slog.String("answer", resp.Status))
+			return
+		}
+	}
+	c.cfg.Log.Warn("the server delivered other bytes than the blob has, and could not be told", slog.String("sha256", sha), slog.Any("error", err))
 }
 
 // download is a file on its way.

@@ -37,6 +37,8 @@ type server struct {
 	parts  map[string][]byte
 	faults []fault // one for each request, until they are used up
 	log    []string
+
+	checked []string // blobs whose bytes were reported as wrong
 }
 
 // fault is what goes wrong with one request.
@@ -80,6 +82,12 @@ func (s *server) next(line string) fault {
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if blob, ok := strings.CutSuffix(r.URL.Path, "/check"); ok && r.Method == http.MethodPost && r.Header.Get("Authorization") == "Bearer key" {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.checked = append(s.checked, blob[strings.LastIndex(blob, "/")+1:])
+		return
+	}
 	sha := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	f := s.next(r.Method + " " + r.Header.Get("Range") + r.Header.Get(headerOffset))
 	if r.Header.Get("Authorization") != "Bearer key" {
@@ -215,6 +223,15 @@ func TestFetchSurvivesFaults(t *testing.T) {
 			}
 			if last := s.log[len(s.log)-1]; last != tc.last {
 				t.Errorf("the last request was %q, want %q", last, tc.last)
+			}
+			wrong := 0
+			for _, f := range tc.faults {
+				if f.wrong {
+					wrong++
+				}
+			}
+			if len(s.checked) != wrong || wrong > 0 && s.checked[0] != sha {
+				t.Errorf("the server was told of wrong bytes of %v, want %d times", s.checked, wrong)
 			}
 		})
 	}

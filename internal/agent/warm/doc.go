@@ -28,6 +28,6 @@
 //
 // # What is not promised
 //
-// Memory that hosts hold is offered to tasks all the same: it is freed when it is needed, within seconds. A host serves one request at a time. Tasks of one user can
-// disturb each other's hosts, as they can each other: tasks have one user.
+// Memory that hosts hold is offered to tasks all the same: it is freed when it is needed, within seconds. A host serves one request at a time. Tasks that know
+// the name of its socket, which are those that it was started for, can disturb it.
 package warm

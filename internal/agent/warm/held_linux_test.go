@@ -31,8 +31,15 @@ func TestAHostIsHeldAsTasksAre(t *testing.T) {
 		t.Errorf("it may get new privileges: %v", err)
 	}
 	k.mu.Lock()
-	c := k.hosts["a"].Confine
+	c, dir, sock := k.hosts["a"].Confine, k.hosts["a"].dir, k.hosts["a"].socket()
 	k.mu.Unlock()
+	if os.Geteuid() == 0 { // tasks are other users: they come to the socket by its name, and cannot find out that
+		for path, want := range map[string]os.FileMode{dir: os.ModeDir | 0o711, sock: os.ModeSocket | 0o666} {
+			if st, err := os.Stat(path); err != nil || st.Mode() != want || c.User == nil || !c.User.Dynamic {
+				t.Errorf("%s has the mode %v, want %v: %v", path, st.Mode(), want, err)
+			}
+		}
+	}
 	if len(c.Cgroups) == 0 {
 		t.Skip("no control groups can be made here")
 	}

@@ -186,7 +186,7 @@ func (h *host) await(ctx context.Context, atMost time.Duration) error {
 	defer deadline.Stop()
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		if h.answers() {
-			return nil
+			return h.open()
 		}
 		select {
 		case <-time.After(pause):
@@ -198,6 +198,22 @@ func (h *host) await(ctx context.Context, atMost time.Duration) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// open lets tasks, which are other users than the host, come to its socket, if they know its name.
+func (h *host) open() error {
+	if h.Confine == nil || h.Confine.User == nil || !h.Confine.User.Dynamic {
+		return nil
+	}
+	dir, err := os.OpenRoot(h.dir) // what is in it is the host's: a link must not lead out
+	if err != nil {
+		return run.Failf(muster.WorkerInternal, "the folder of a warm host cannot be opened to tasks: %w", err)
+	}
+	defer func() { _ = dir.Close() }()
+	if err := errors.Join(dir.Chmod(".", 0o711), dir.Chmod(h.Sock, 0o666)); err != nil {
+		return run.Failf(muster.WorkerInternal, "the folder of a warm host cannot be opened to tasks: %w", err)
+	}
+	return nil
 }
 
 // lastWords are the last line of the host's log, after a colon.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -48,6 +49,15 @@ type Server struct {
 	stop  func()
 }
 
+// Put makes a blob that workers w1 and w2 have uploaded.
+func (s *Server) Put(ctx context.Context, sha256, text string) error {
+	if err := s.Blobs.Put(ctx, sha256, 0, strings.NewReader(text)); err != nil {
+		return err
+	}
+	b := store.Blob{SHA256: sha256, Size: int64(len(text))}
+	return s.Store.GrantBlobs(ctx, []store.Holder{store.WorkerHolder("w1"), store.WorkerHolder("w2")}, []store.Blob{b, b})
+}
+
 // Start runs a server until the test ends. front, if not nil, stands before all
 // handlers.
 func Start(tb testing.TB, front func(http.Handler) http.Handler) *Server {
@@ -63,9 +73,9 @@ func (s *Server) Start(tb testing.TB) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var err error
-	s.Store, err = sqlite.Open(ctx, filepath.Join(s.dir, "muster.db"))
+	s.Store, err = sqlite.Open(ctx, filepath.Join(s.dir, "muster.db"), sqlite.Options{})
 	must(tb, err)
-	s.Logs, err = tasklog.OpenDir(filepath.Join(s.dir, "logs"))
+	s.Logs, err = tasklog.OpenIndexedDir(filepath.Join(s.dir, "logs"))
 	must(tb, err)
 	s.Blobs, err = blob.OpenDir(filepath.Join(s.dir, "blobs"))
 	must(tb, err)
@@ -84,8 +94,8 @@ func (s *Server) Start(tb testing.TB) {
 		_, _ = io.WriteString(w, "connected as "+string(worker))
 	})
 	handler := api.New(api.Config{
-		Engine: s.Engine, Store: s.Store, Keys: s.Store, Logs: s.Logs, Blobs: s.Blobs, Prove: prover.Prove, Events: events, Parse: spec.ParseChecked, Kinds: catalog.New(log),
-		LinkSocket: who, LinkPoll: who, Log: log, Version: "v0.0.0-test",
+		Engine: s.Engine, Store: s.Store, Keys: s.Store, Logs: s.Logs, Blobs: s.Blobs, Grants: s.Store, Late: s.Store, Reach: s.Engine, Prove: prover.Prove, Events: events, Parse: spec.ParseChecked, Kinds: catalog.New(log),
+		LinkSocket: who, LinkPoll: who, Heartbeat: muster.Duration(time.Second), Log: log, Version: "v0.0.0-test",
 	})
 	if s.front != nil {
 		handler = s.front(handler)

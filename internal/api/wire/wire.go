@@ -44,6 +44,11 @@ type Attempts struct {
 	Attempts []muster.Attempt `json:"attempts" nullable:"false"`
 }
 
+// Late are the late reports of a job.
+type Late struct {
+	Late []muster.LateReport `json:"late" nullable:"false"`
+}
+
 // Series is what an attempt used over time.
 type Series struct {
 	Task    muster.TaskID    `json:"task"`
@@ -162,6 +167,11 @@ type Hashes struct {
 // Missing is those of them that the server does not have.
 type Missing struct {
 	Missing []string `json:"missing" nullable:"false"`
+}
+
+// BlobCheck says what came of the check of a blob's file.
+type BlobCheck struct {
+	Verdict string `json:"verdict" enum:"intact,damaged,unchecked" doc:"damaged: it is set aside, upload it again; unchecked: ask again later"`
 }
 
 // Problem is the body of every error, as application/problem+json (RFC 9457).

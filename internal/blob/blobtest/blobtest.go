@@ -34,6 +34,8 @@ func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 		{"Resumes", "However often an upload breaks off, it ends as if it had not.", resumes},
 		{"Offset", "A Put that does not start where the last one stopped is a Conflict and changes nothing.", offset},
 		{"Again", "Putting a blob that is there reads nothing and succeeds.", again},
+		{"Owners", "What an owner has begun is nobody else's, and one who puts a blob that is there shows all of its bytes.", owners},
+		{"SetAside", "A blob that is set aside is not there, and may come back.", setAside},
 		{"Together", "Many who put the same blob at once all succeed or are told to go on elsewhere, and it is whole.", together},
 		{"Cancels", "A Put ends with its context and keeps what came.", cancels},
 		{"Deletes", "A deleted blob is gone, deleting it again is no error, and it may come back.", deletes},
@@ -281,6 +283,55 @@ func deletes(t *testing.T, s blob.Store) {
 		wantCode(t, err, muster.NotFound)
 	}
 	mustHold(t, s, other)
+	mustPut(t, s, data)
+	mustHold(t, s, data)
+}
+
+func owners(t *testing.T, s blob.Store) {
+	t.Helper()
+	data := bytesOf(9, 1000)
+	name := sum(data)
+	one, other := s.Of("one"), s.Of("other/../\x00")
+	broken := io.MultiReader(bytes.NewReader(data[:600]), iotest.ErrReader(errors.New("broken")))
+	if err := one.Put(t.Context(), name, 0, broken); err == nil {
+		t.Fatal("an upload that broke off succeeded")
+	}
+	for who, u := range map[string]blob.Uploads{"another owner": other, "nobody": s} {
+		if n, err := u.Partial(t.Context(), name); n != 0 || err != nil {
+			t.Fatalf("%s has %d bytes of it, %v", who, n, err)
+		}
+		wantCode(t, u.Put(t.Context(), name, 600, bytes.NewReader(data[600:])), muster.Conflict)
+	}
+	if err := other.Put(t.Context(), name, 0, bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	mustHold(t, s, data)
+	// It is there; that is no reason to take the word of others for it.
+	third := s.Of("third")
+	wantCode(t, third.Put(t.Context(), name, 0, strings.NewReader("")), muster.Invalid)
+	wantCode(t, third.Put(t.Context(), name, 0, bytes.NewReader(data[:999])), muster.Invalid)
+	mustHold(t, s, data)
+	if err := errors.Join(third.Put(t.Context(), name, 0, bytes.NewReader(data)), one.Put(t.Context(), name, 600, bytes.NewReader(data[600:]))); err != nil {
+		t.Fatal(err)
+	}
+	mustHold(t, s, data)
+}
+
+func setAside(t *testing.T, s blob.Store) {
+	t.Helper()
+	data := bytesOf(10, 1000)
+	for range 2 {
+		mustPut(t, s, data)
+		for range 2 { // the second time it is not there
+			if err := s.SetAside(t.Context(), sum(data)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := s.Stat(t.Context(), sum(data))
+		wantCode(t, err, muster.NotFound)
+		_, err = s.Open(t.Context(), sum(data))
+		wantCode(t, err, muster.NotFound)
+	}
 	mustPut(t, s, data)
 	mustHold(t, s, data)
 }

@@ -105,7 +105,7 @@ func (a *commands) pauseCommand() *cli.Command {
 func (a *commands) resumeCommand() *cli.Command {
 	c := &steerConfig{}
 	return a.Command(frame.Command{
-		Name: "resume", Usage: "take a pause or a drain back", Args: "WORKER…", Flags: c.flags(), About: namedWorkers,
+		Name: "resume", Usage: "take a pause or a drain back, and forget failures there", Args: "WORKER…", Flags: c.flags(), About: namedWorkers,
 		Run: func(ctx context.Context, args []string) error {
 			return a.eachWorker(c, args, func(server *client.Client, name string) (muster.Worker, error) {
 				return server.ResumeWorker(ctx, name)

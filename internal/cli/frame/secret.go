@@ -3,6 +3,7 @@ package frame
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -92,7 +93,7 @@ func (s *Secret) Read() (string, error) {
 	line, err := bufio.NewReader(io.LimitReader(in, maxSecret)).ReadBytes('\n')
 	line = bytes.TrimSpace(line)
 	switch {
-	case err != nil && err != io.EOF: //nolint:errorlint // as readers promise
+	case err != nil && !errors.Is(err, io.EOF):
 		return "", muster.Errorf(muster.Invalid, "--%s%s: %s cannot be read: %w", s.name, fileSuffix, from, err)
 	case len(line) == 0:
 		return "", muster.Errorf(muster.Invalid, "--%s%s: the first line of %s is empty: it must hold the token", s.name, fileSuffix, from)

@@ -21,7 +21,7 @@ func newHolding() holding { return holding{sandbox: string(limit.Auto)} }
 func (c *holding) flags(group string) []cli.Flag {
 	l := &c.limits
 	return []cli.Flag{
-		frame.Option{Name: "task-user", Usage: "run tasks as this `USER`, if the worker is run by root (default: as the worker)", Group: group}.Variable().Text(&l.TaskUser),
+		frame.Option{Name: "task-user", Usage: "run tasks as this `USER`, if the worker is run by root; root lets them be root (default: each task as a user of its own)", Group: group}.Variable().Text(&l.TaskUser),
 		frame.Option{Name: "sandbox", Usage: "keep tasks to their own files: `WHEN` the kernel can (auto), never (off), or not without it (strict)", Group: group}.
 			Variable().Choice(&c.sandbox, string(limit.Auto), string(limit.Off), string(limit.Strict)),
 		frame.Option{Name: "allow-read", Usage: "let tasks read this `PATH` besides the system's; may be repeated", Group: group}.Repeated(&l.Read),

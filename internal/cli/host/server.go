@@ -33,6 +33,7 @@ type serverConfig struct {
 	admin     frame.Secret
 	join      frame.Secret
 	heartbeat muster.Duration
+	accept    bool
 	ipfs      string
 	output    string
 }
@@ -51,6 +52,7 @@ func (c *serverConfig) flags() []cli.Flag {
 		frame.Option{Name: "join-token", Usage: "the `TOKEN` with which workers join (default: a new one, printed once)"}.Variable().Secret(&c.join, "the token with which workers join"),
 		[]cli.Flag{
 			frame.Option{Name: "heartbeat", Usage: "workers show that they live every `DURATION`"}.Variable().Duration(&c.heartbeat),
+			frame.Option{Name: "accept-loss", Usage: "start even if the database lacks acknowledged commits, for example because an older copy was restored"}.Variable().On(&c.accept),
 			frame.Option{Name: "ipfs", Usage: "give the files that results call ipfs://… to the IPFS node with this `URL`, such as http://127.0.0.1:5001"}.Variable().Text(&c.ipfs),
 			frame.Option{Name: "output", Short: "o", Usage: "what to print when ready, a `FORMAT`: text, or json for one line with url, admin_token and join_token"}.Choice(&c.output, "text", "json"),
 		}, c.logging.flags())
@@ -107,7 +109,7 @@ func (a *commands) serve(ctx context.Context, c *serverConfig, log *slog.Logger,
 		return err
 	}
 	server, err := serve.New(ctx, serve.Config{
-		Listen: c.listen, Data: c.data, AdminToken: admin, JoinToken: join, Heartbeat: c.heartbeat, IPFS: c.ipfs, Version: frame.BuildVersion().Version,
+		Listen: c.listen, Data: c.data, AdminToken: admin, JoinToken: join, Heartbeat: c.heartbeat, AcceptLoss: c.accept, IPFS: c.ipfs, Version: frame.BuildVersion().Version,
 	}, log)
 	if err != nil {
 		return err

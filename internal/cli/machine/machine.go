@@ -339,12 +339,17 @@ func (d *drawing) limits(title string) error {
 	way("files", l.Files)
 	way("signals", l.Signals)
 	way("devices", l.Devices)
+	way("processes", l.Processes)
 	way("network: none", l.NoNetwork)
 	f.Add("control groups", strings.TrimSpace(l.Cgroups+" "+strings.Join(l.Controllers, " ")))
 	if l.Landlock > 0 {
 		f.Add("landlock", "version "+strconv.Itoa(l.Landlock))
 	}
-	f.Add("tasks run as", l.User)
+	user := l.User
+	if user == limit.DynamicUser {
+		user = "a user of its own each"
+	}
+	f.Add("tasks run as", user)
 	return d.facts(title, &f)
 }
 

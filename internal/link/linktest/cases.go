@@ -60,7 +60,7 @@ func large(t *testing.T, tr Transport) {
 	loops.Go(func() {
 		up = w.Send(ctx, &link.ToServer{Rejected: []link.Rejected{{Attempt: id(1), Message: text}}})
 	})
-	loops.Go(func() { down = sc.Send(ctx, &link.ToWorker{Specs: []link.GroupSpec{{Ref: 1, Name: text}}}) })
+	loops.Go(func() { down = sc.Send(ctx, &link.ToWorker{Specs: []link.GroupSpec{{Ref: 1, UID: "j1", Name: text}}}) })
 	if f, err := sc.Recv(ctx); err != nil || len(f.Rejected) != 1 || f.Rejected[0].Message != text {
 		t.Errorf("up: %v", err)
 	}
@@ -309,7 +309,7 @@ func slowReader(t *testing.T, tr Transport) {
 		if i > 100 {
 			t.Fatal("400 MiB were taken for a worker that reads nothing")
 		}
-		if err := sc.Send(ctx, &link.ToWorker{Specs: []link.GroupSpec{{Ref: i, Name: name}}}); err != nil {
+		if err := sc.Send(ctx, &link.ToWorker{Specs: []link.GroupSpec{{Ref: i, UID: "j1", Name: name}}}); err != nil {
 			if ctx.Err() == nil {
 				t.Errorf("Send failed before its context: %v", err)
 			}

@@ -38,6 +38,7 @@ type Send interface {
 type Assign struct {
 	Worker  muster.WorkerID
 	Attempt muster.AttemptID
+	UID     string // of the job
 	Group   int
 	Element int // position in the group, from 0
 	Grant   muster.Grant

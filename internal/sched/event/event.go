@@ -16,6 +16,7 @@ type Event interface{ event() }
 // Submit accepts a job. Spec is valid and normalized, and ID is sched.State.NextJob.
 type Submit struct {
 	ID    muster.JobID
+	UID   string // unique over all jobs that ever were, here and elsewhere
 	Spec  *muster.Spec
 	Owner string
 }
@@ -45,6 +46,7 @@ type Retry struct {
 type Joined struct {
 	Worker      muster.Worker
 	Held        []muster.AttemptID
+	Stale       []muster.AttemptID // others of which it still has processes or output
 	Constrained string
 }
 
@@ -144,7 +146,8 @@ type Saved struct {
 }
 
 // Finished ends an attempt; it implies Accepted, and Started if the report says
-// so. A report of an attempt that is not the task's current one is a Conflict,
+// so. The report is one that package link lets pass. With the outcome lost a worker hands the attempt back, as it
+// does when it is shut down. A report of an attempt that is not the task's current one is a Conflict,
 // and kept in Rows.Late.
 type Finished struct {
 	Worker muster.WorkerID

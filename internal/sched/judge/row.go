@@ -7,19 +7,6 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// CheckReport refuses a report that no attempt can end with.
-func CheckReport(r *muster.Report) error {
-	switch r.Outcome {
-	case muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled:
-	default:
-		return muster.Errorf(muster.Invalid, "attempt %s cannot be reported as %q", r.Attempt, r.Outcome)
-	}
-	if r.LogSize < 0 || len(r.Result) > muster.MaxResult {
-		return muster.Errorf(muster.Invalid, "the report of attempt %s has a negative log size, or a result of more than %d bytes", r.Attempt, muster.MaxResult)
-	}
-	return nil
-}
-
 // CheckProgress refuses what is no progress.
 func CheckProgress(p *muster.Progress) error {
 	if p.Progress != nil && (math.IsNaN(*p.Progress) || *p.Progress < 0 || *p.Progress > 1) {

@@ -40,6 +40,8 @@ func Merged(old, fresh map[string]float64) map[string]float64 {
 // Reason fills in the reason that a report leaves out.
 func Reason(r *muster.Report) muster.Reason {
 	switch {
+	case r.Outcome == muster.AttemptLost && !r.Reason.FleetFault():
+		return muster.WorkerLost // it ran no more
 	case r.Reason != muster.NoReason || r.Outcome == muster.AttemptSucceeded:
 		return r.Reason
 	case r.Outcome == muster.AttemptTimedOut:

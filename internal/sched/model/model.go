@@ -106,6 +106,7 @@ type Task struct {
 	Shape    *queue.Shape
 	At       int           // position in Worker.Held
 	Accepted bool          // the worker said so
+	Renewed  uint64        // the last of Worker.Renewals that listed it
 	StopBy   muster.Time   // when it is given up if it does not end
 	Room     muster.Reason // why it was told to make room, though nobody cancelled it; or NoReason
 
@@ -163,8 +164,10 @@ type Worker struct {
 	Clearing    bool // drains, and what it still held at its deadline was told to make room
 	Shrunk      bool // came back with less than it held
 	Constrained string
-	Seen        muster.Time // last sign of life
-	Joined      muster.Time // start of the session
+	Used        map[muster.AttemptID]struct{} // attempts that are not current of which it has something left: no new one may get their numbers
+	Seen        muster.Time                   // last sign of life
+	Joined      muster.Time                   // start of the session
+	Renewals    uint64                        // heartbeats so far
 	Load        *muster.Load
 	Health      health.Record
 	Avoided     bool // as was said last: Health closes it
@@ -177,6 +180,17 @@ func NewWorker(row muster.Worker) *Worker {
 	w := &Worker{Row: row, Gone: true}
 	w.Owner, w.Timer.Of = w, w
 	return w
+}
+
+// Unused returns the first attempt number from n on that the worker knows no other attempt of the task by.
+func (w *Worker) Unused(t muster.TaskID, n int) int {
+	for len(w.Used) > 0 {
+		if _, used := w.Used[muster.AttemptID{Task: t, N: n}]; !used {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 // FreeIn guesses in how long the worker will have room for so many tasks with need

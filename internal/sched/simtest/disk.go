@@ -16,6 +16,7 @@ type disk struct {
 	attempts map[muster.AttemptID]muster.Attempt
 	workers  map[muster.WorkerID]muster.Worker
 	late     int
+	next     muster.JobID // if numbers were skipped
 }
 
 type groupKey struct {
@@ -54,6 +55,7 @@ func (d *disk) commit(r muster.Rows) {
 		delete(d.workers, id)
 	}
 	d.late += len(r.Late)
+	d.next = max(d.next, r.NextJob)
 }
 
 // load is the Snapshot that a store would give.
@@ -65,6 +67,7 @@ func (d *disk) load() muster.Snapshot {
 			s.Jobs = append(s.Jobs, d.jobs[id])
 		}
 	}
+	s.NextJob = max(s.NextJob, d.next)
 	for _, j := range s.Jobs {
 		s.Groups = append(s.Groups, d.groupsOf(j.ID)...)
 	}

@@ -146,6 +146,11 @@ func (w *world) mischief() []event.Event {
 		}
 		w.stats.breakdowns++
 		wk.broken = []muster.Reason{muster.DiskFull, muster.WorkerInternal, muster.FetchFailed}[w.rng.IntN(3)]
+	case 13:
+		if wk.awake() {
+			w.stats.handbacks++
+			wk.handBack(w.now, []muster.Reason{muster.WorkerShutdown, muster.WorkerLost}[w.rng.IntN(2)])
+		}
 	case 7:
 		w.now += muster.Time(w.rng.IntN(120_000)) // nothing happens anywhere for a while
 	}

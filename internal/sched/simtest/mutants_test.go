@@ -62,7 +62,7 @@ var mutants = []struct {
 	{
 		name: "an attempt takes the number of the one before it",
 		file: "internal/sched/placing.go",
-		old:  "t.Row.Attempt++\n",
+		old:  "t.Row.Attempt = w.Unused(t.Row.ID, t.Row.Attempt+1)\n",
 		new:  "t.Row.Attempt = max(t.Row.Attempt, 1)\n",
 
 		caught: `is assigned again as attempt \d+`,

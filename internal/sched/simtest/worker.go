@@ -167,10 +167,18 @@ func (ex *execution) fail(reason muster.Reason) {
 	ex.report = muster.Report{Attempt: ex.attempt, StartedAt: ex.started, Outcome: muster.AttemptFailed, Reason: reason}
 }
 
+// handBack ends all that runs unfinished, and reports it as lost.
+func (w *worker) handBack(now muster.Time, why muster.Reason) {
+	for _, ex := range w.runs {
+		ex.endAt = now
+		ex.report = muster.Report{Attempt: ex.attempt, StartedAt: ex.started, Outcome: muster.AttemptLost, Reason: why}
+	}
+}
+
 // succeed has an execution end well after so long.
 func (ex *execution) succeed(after time.Duration) {
 	ex.endAt = ex.started.Add(muster.Duration(after))
-	ex.report = muster.Report{Attempt: ex.attempt, StartedAt: ex.started, Outcome: muster.AttemptSucceeded}
+	ex.report = muster.Report{Attempt: ex.attempt, StartedAt: ex.started, Outcome: muster.AttemptSucceeded, Result: []byte(resultOf(ex.attempt.N))}
 }
 
 // step ends what is due and returns reports; it also kills what outlived its

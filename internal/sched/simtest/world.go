@@ -47,7 +47,7 @@ type world struct {
 type stats struct {
 	submits, cancels, retries, crashesBefore, crashesAfter, workerCrashes, freezes, cuts, assigns, refusals int
 	quarantines, heals, preemptions, continued, seats, engines, contained, unlucky                          int
-	breakdowns, avoided                                                                                     int
+	breakdowns, avoided, handbacks                                                                          int
 }
 
 // packet is one message of one session.
@@ -385,12 +385,12 @@ func (s stats) add(o stats) stats {
 		s.workerCrashes + o.workerCrashes, s.freezes + o.freezes, s.cuts + o.cuts, s.assigns + o.assigns, s.refusals + o.refusals,
 		s.quarantines + o.quarantines, s.heals + o.heals, s.preemptions + o.preemptions, s.continued + o.continued, s.seats + o.seats,
 		s.engines + o.engines, s.contained + o.contained, s.unlucky + o.unlucky,
-		s.breakdowns + o.breakdowns, s.avoided + o.avoided,
+		s.breakdowns + o.breakdowns, s.avoided + o.avoided, s.handbacks + o.handbacks,
 	}
 }
 
 // least returns the smallest count.
 func (s stats) least() int {
 	return min(s.submits, s.cancels, s.retries, s.crashesBefore, s.crashesAfter, s.workerCrashes, s.freezes, s.cuts, s.assigns, s.refusals,
-		s.quarantines, s.heals, s.preemptions, s.continued, s.seats, s.engines, s.contained, s.unlucky, s.breakdowns, s.avoided)
+		s.quarantines, s.heals, s.preemptions, s.continued, s.seats, s.engines, s.contained, s.unlucky, s.breakdowns, s.avoided, s.handbacks)
 }

@@ -22,7 +22,7 @@ func BenchmarkCommit(b *testing.B) {
 
 func benchmarkCommit(b *testing.B, size int) {
 	b.Helper()
-	s, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "muster.db"))
+	s, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "muster.db"), sqlite.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func benchmarkCommit(b *testing.B, size int) {
 // BenchmarkLoad starts from a job of 1,000,000 queued tasks without rows, 100,000
 // that have ended, and 10,000 that run.
 func BenchmarkLoad(b *testing.B) {
-	s, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "muster.db"))
+	s, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "muster.db"), sqlite.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

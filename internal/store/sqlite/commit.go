@@ -17,7 +17,11 @@ type groupKey struct {
 
 // Commit implements store.Writer.
 func (s *Store) Commit(ctx context.Context, b *store.Batch) error {
-	return s.change(ctx, func(*conn) error {
+	next := b.NextJob
+	for i := range b.Jobs {
+		next = max(next, b.Jobs[i].ID+1)
+	}
+	return s.changeTo(ctx, next, func(*conn) error {
 		if err := s.write(b); err != nil {
 			return err
 		}
@@ -27,16 +31,43 @@ func (s *Store) Commit(ctx context.Context, b *store.Batch) error {
 }
 
 // change runs f in a writing transaction.
-func (s *Store) change(ctx context.Context, f func(*conn) error) error {
+func (s *Store) change(ctx context.Context, f func(*conn) error) error { return s.changeTo(ctx, 0, f) }
+
+// changeTo runs f in a writing transaction, after which the next job gets the number next at least.
+func (s *Store) changeTo(ctx context.Context, next muster.JobID, f func(*conn) error) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if s.writer == nil {
 		return errClosed()
 	}
-	if err := s.writer.within(ctx, forWriting, func() error { return f(s.writer) }); err != nil {
+	if err := s.unstick(ctx); err != nil {
+		return err
+	}
+	err := s.writer.within(ctx, forWriting, func() error {
+		if err := f(s.writer); err != nil {
+			return err
+		}
+		return s.advance(next)
+	})
+	if err != nil {
 		s.forget() // some of it may tell of what was undone
 		return s.explain(ctx, "write", err)
 	}
+	s.repeat()
+	return nil
+}
+
+// unstick replaces the writer's connection if it is of no more use. The caller holds s.writing.
+func (s *Store) unstick(ctx context.Context) error {
+	if !s.writer.stuck {
+		return nil
+	}
+	_ = s.writer.close() // undoes what could not be undone
+	fresh, err := openConn(ctx, s.path, writerPragmas)
+	if err != nil {
+		return s.explain(ctx, "open", err)
+	}
+	s.writer = fresh
 	return nil
 }
 
@@ -79,7 +110,7 @@ func (s *Store) write(b *store.Batch) error {
 		if err := s.writeTask(&b.Tasks[i]); err != nil {
 			return err
 		}
-		if err := w.putContents(b.Tasks[i].ID.Job, b.Tasks[i].Artifacts); err != nil {
+		if err := w.putArtifacts(b.Tasks[i].ID.Job, b.Tasks[i].Artifacts); err != nil {
 			return err
 		}
 	}
@@ -87,7 +118,7 @@ func (s *Store) write(b *store.Batch) error {
 		if err := w.exec(putAttempt, func(p *params) { p.attempt(&b.Attempts[i]) }); err != nil {
 			return err
 		}
-		if err := w.putContents(b.Attempts[i].ID.Task.Job, b.Attempts[i].Artifacts); err != nil {
+		if err := w.putArtifacts(b.Attempts[i].ID.Task.Job, b.Attempts[i].Artifacts); err != nil {
 			return err
 		}
 	}
@@ -199,10 +230,38 @@ func (s *Store) writeTask(t *muster.Task) error {
 	}
 }
 
-func (c *conn) putLate(r *muster.Report) error {
-	return c.exec("REPLACE INTO late_report (task, n, report) VALUES (?, ?, ?)", func(p *params) {
+// putLate keeps a late report if its attempt was given to its worker, and its job does not have many of them.
+func (c *conn) putLate(r *muster.LateReport) error {
+	const sql = `INSERT INTO late_report (task, n, report, worker, at) SELECT ?1, ?2, ?3, ?4, ?5
+		WHERE (EXISTS (SELECT 1 FROM attempt WHERE task = ?1 AND n = ?2 AND worker = ?4) OR EXISTS (SELECT 1 FROM task WHERE id = ?1 AND attempt = ?2 AND worker = ?4))
+		AND (SELECT count(*) FROM late_report WHERE task BETWEEN ?6 AND ?7) < ?8
+		ON CONFLICT DO UPDATE SET report = excluded.report, at = excluded.at`
+	return c.exec(sql, func(p *params) {
+		job := r.Attempt.Task.Job
 		p.int(packTask(r.Attempt.Task))
 		p.int(int64(r.Attempt.N))
-		p.json(r, false)
+		p.json(&r.Report, false)
+		p.text(string(r.Worker))
+		p.int(int64(r.At))
+		p.int(packTask(muster.TaskID{Job: job}))
+		p.int(packTask(muster.TaskID{Job: job + 1}) - 1)
+		p.int(store.MaxLate)
 	})
+}
+
+// Late implements store.LateReports.
+func (s *Store) Late(ctx context.Context, job muster.JobID) (list []muster.LateReport, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		return c.query("SELECT report, worker, at FROM late_report WHERE task BETWEEN ? AND ? ORDER BY task, n", func(p *params) {
+			p.int(packTask(muster.TaskID{Job: job}))
+			p.int(packTask(muster.TaskID{Job: job + 1}) - 1)
+		}, func(cols *columns) bool {
+			var r muster.LateReport
+			cols.json(&r.Report)
+			r.Worker, r.At = muster.WorkerID(cols.text()), cols.time()
+			list = append(list, r)
+			return true
+		})
+	})
+	return list, err
 }

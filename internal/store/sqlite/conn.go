@@ -13,6 +13,7 @@ import (
 type conn struct {
 	db    *sqlite3.Conn
 	stmts map[string]*sqlite3.Stmt
+	stuck bool // in a transaction that could not be undone: it is of no more use
 }
 
 const busyTimeout = 5 * time.Second
@@ -127,6 +128,7 @@ func (c *conn) within(ctx context.Context, begin string, f func() error) (err er
 	if err != nil && !c.db.GetAutocommit() {
 		c.db.SetInterrupt(endless)
 		if rerr := c.exec("ROLLBACK", nil); rerr != nil {
+			c.stuck = true
 			return fmt.Errorf("%w (and undoing: %w)", err, rerr)
 		}
 	}

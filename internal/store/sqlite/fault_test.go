@@ -54,7 +54,7 @@ func batch(id muster.JobID) *store.Batch {
 // commit has returned.
 func commitForever(path string) error {
 	ctx := context.Background()
-	s, err := sqlite.Open(ctx, path)
+	s, err := sqlite.Open(ctx, path, sqlite.Options{})
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func TestKilledProcessLosesNothingThatWasCommitted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "muster.db")
 	for round := range 5 {
 		told := commitUntilKilled(t, path, 10+30*round)
-		s, err := sqlite.Open(t.Context(), path)
+		s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,7 @@ func fill(t *testing.T, path string) {
 func TestFullDiskRefusesCommitsUntilThereIsSpace(t *testing.T) {
 	dir := smallDisk(t)
 	path, filler := filepath.Join(dir, "muster.db"), filepath.Join(dir, "filler")
-	s, err := sqlite.Open(t.Context(), path)
+	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestFullDiskRefusesCommitsUntilThereIsSpace(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = sqlite.Open(t.Context(), path); err != nil {
+	if s, err = sqlite.Open(t.Context(), path, sqlite.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if last := mustHold(t, s); last != next-1 {
@@ -105,7 +105,7 @@ func TestFullDiskRefusesCommitsUntilThereIsSpace(t *testing.T) {
 func TestFullDiskCanBeReadAndOpened(t *testing.T) {
 	dir := smallDisk(t)
 	path := filepath.Join(dir, "muster.db")
-	s, err := sqlite.Open(t.Context(), path)
+	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestFullDiskCanBeReadAndOpened(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s, err = sqlite.Open(t.Context(), path)
+	s, err = sqlite.Open(t.Context(), path, sqlite.Options{})
 	if err != nil {
 		if muster.CodeOf(err) != muster.StorageFull {
 			t.Fatalf("opening on a full disk: %v, want success or a StorageFull error", err)

@@ -15,6 +15,9 @@ func (s *Store) readAsWriter(ctx context.Context, f func(*conn) error) error {
 	if s.writer == nil {
 		return errClosed()
 	}
+	if err := s.unstick(ctx); err != nil {
+		return err
+	}
 	if err := s.writer.within(ctx, forReading, func() error { return f(s.writer) }); err != nil {
 		return s.explain(ctx, "read", err)
 	}
@@ -52,7 +55,7 @@ const selectGroups = "SELECT " + groupColumns + ", resolved FROM task_group LEFT
 const selectLoaded = "SELECT " + taskColumns + " FROM task INDEXED BY task_live WHERE finished_at IS NULL"
 
 func (c *conn) snapshot() (snap muster.Snapshot, err error) {
-	err = c.query("SELECT ifnull(max(id), 0) + 1 FROM job", nil, func(cols *columns) bool {
+	err = c.query("SELECT next_job FROM life", nil, func(cols *columns) bool {
 		snap.NextJob = muster.JobID(cols.int())
 		return true
 	})

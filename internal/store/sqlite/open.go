@@ -16,7 +16,11 @@ type Store struct {
 	path string
 	lock *os.File
 
+	mark *mark
+	loss *Loss // that was accepted, or nil
+
 	writing  sync.Mutex
+	at       position                      // of the last commit
 	writer   *conn                         // nil once closed
 	resolved map[groupKey]*muster.TaskSpec // as on disk; see remember
 	live     map[int64]struct{}            // rows of tasks on disk that have not ended
@@ -45,8 +49,9 @@ var errLocked = errors.New("locked")
 
 // Open opens the database file at path, making it and its folder if needed,
 // and brings its schema up to date. It refuses a file that another server has
-// open, one of a newer Muster, and one that is no database of Muster.
-func Open(ctx context.Context, path string) (*Store, error) {
+// open, one of a newer Muster, one that is no database of Muster, and, unless that is accepted, one that lacks commits
+// which were acknowledged.
+func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "cannot tell the folder of the database: %w", err)
@@ -68,28 +73,47 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "cannot lock the database %s: %w", path, err)
 	}
-	if err := s.start(ctx); err != nil {
+	if err := s.start(ctx, o); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-func (s *Store) start(ctx context.Context) error {
+func (s *Store) start(ctx context.Context, o Options) error {
 	if err := registerDisk(); err != nil {
 		return s.explain(ctx, "open", err)
+	}
+	loss, err := s.compare(ctx, o.UsedJob)
+	if err != nil {
+		return err
+	}
+	if loss != nil && !o.AcceptLoss {
+		return s.refuse(loss)
 	}
 	if err := migrate(ctx, s.path); err != nil {
 		return s.explain(ctx, "prepare", err)
 	}
-	var err error
+	if s.mark, err = openMark(filepath.Dir(s.path)); err != nil {
+		return err
+	}
 	if s.writer, err = openConn(ctx, s.path, writerPragmas); err != nil {
 		return s.explain(ctx, "open", err)
 	}
 	for range maxReaders {
 		s.readers <- nil
 	}
+	if s.loss = loss; loss != nil {
+		return s.accept(ctx, loss)
+	}
+	if err := s.writer.within(ctx, forReading, func() error { return s.writer.position(&s.at) }); err != nil {
+		return s.explain(ctx, "read", err)
+	}
+	s.repeat() // there may be no mark yet, or one from before a loss of power
 	return nil
 }
+
+// Loss says what the database lacks, if that was accepted when it was opened, else nil.
+func (s *Store) Loss() *Loss { return s.loss }
 
 // Close waits for what is under way and closes the file. Calls that come later
 // fail with Unavailable.
@@ -112,6 +136,9 @@ func (s *Store) Close() error {
 		// Last, so that it moves the WAL into the database.
 		errs = append(errs, s.writer.close())
 		s.writer = nil
+	}
+	if s.mark != nil {
+		errs = append(errs, s.mark.file.Close())
 	}
 	errs = append(errs, s.lock.Close())
 	if err := errors.Join(errs...); err != nil {
@@ -136,7 +163,13 @@ func (s *Store) read(ctx context.Context, f func(*conn) error) error {
 		return muster.Errorf(muster.Unavailable, "waiting to read the database: %w", context.Cause(ctx))
 	case c = <-s.readers:
 	}
-	defer func() { s.readers <- c }()
+	defer func() {
+		if c != nil && c.stuck {
+			_ = c.close() // the error that matters was returned
+			c = nil
+		}
+		s.readers <- c
+	}()
 	if c == nil {
 		opened, err := openConn(ctx, s.path, readerPragmas)
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 const (
 	countColumns = "n_waiting, n_queued, n_assigned, n_running, n_cancelling, n_succeeded, n_failed, n_timed_out, n_cancelled, n_skipped"
 	jobColumns   = "id, name, project, state, priority, labels, kind, " + countColumns +
-		", progress, created_at, started_at, finished_at, owner"
+		", progress, created_at, started_at, finished_at, owner, uid"
 	groupColumns = "job, idx, name, first, size, next, rest, rest_at, reason, message, " + countColumns + ", kept"
 	taskColumns  = taskFixed + ", " + taskMoving + ", finished_at"
 	taskFixed    = "id, grp, name, kind, element, created_at"
@@ -89,6 +89,7 @@ func (p *params) job(j *muster.Job) {
 	p.time(j.StartedAt)
 	p.time(j.FinishedAt)
 	p.someText(j.Owner)
+	p.someText(j.UID)
 }
 
 func (c *columns) job() (j muster.Job) {
@@ -105,6 +106,7 @@ func (c *columns) job() (j muster.Job) {
 	j.StartedAt = c.time()
 	j.FinishedAt = c.time()
 	j.Owner = c.text()
+	j.UID = c.text()
 	return j
 }
 

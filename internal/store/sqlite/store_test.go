@@ -11,7 +11,7 @@ import (
 
 func open(t *testing.T, path string) *sqlite.Store {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), path)
+	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,8 @@ type Store interface {
 	store.Keys
 	store.Pins
 	store.Proofs
+	store.Grants
+	store.LateReports
 	Close() error
 }
 
@@ -42,6 +44,8 @@ func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 		{"Idempotency", "A key of an owner is kept with its job, and cannot be taken twice.", idempotency},
 		{"Keys", "API keys are found by hash, replaced by id, and NotFound once deleted; Forbidden if they were those of workers.", keys},
 		{"Contents", "Files are found by their CID in each job that has them, and pinned once.", contents},
+		{"Grants", "A blob is granted to those who uploaded it and to the projects of jobs that made it, and to nobody else.", grants},
+		{"Late", "Late reports are kept for attempts that were given to their worker, a hundred for a job.", late},
 		{"TasksModel", "Every task is listed exactly once, whatever rows, states, spans and page size; cursors end.", tasksModel},
 		{"Million", "A job of a million tasks without rows is listed as any other, up to its end.", million},
 		{"JobsModel", "Jobs are listed newest first, exactly those that match; cursors end.", jobsModel},

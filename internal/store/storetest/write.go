@@ -38,8 +38,8 @@ func roundTrip(t *testing.T, f *fixture) {
 			recount(&j, &g, all)
 			a := drawAttempt(rt, muster.AttemptID{Task: muster.TaskID{Job: j.ID, Num: 4}, N: n + 1})
 			history = append(history, a)
-			late := muster.Report{Attempt: a.ID, Outcome: muster.AttemptFailed, FinishedAt: 5}
-			f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}, Tasks: batch, Attempts: []muster.Attempt{a}, Late: []muster.Report{late}})
+			late := muster.LateReport{Report: muster.Report{Attempt: a.ID, Outcome: muster.AttemptFailed, FinishedAt: 5}, Worker: a.Worker, At: 6}
+			f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}, Tasks: batch, Attempts: []muster.Attempt{a}, Late: []muster.LateReport{late}})
 			if rapid.IntRange(0, 9).Draw(rt, "restart") == 0 {
 				f.reopen(t)
 			}

@@ -52,8 +52,10 @@ func known(rights uint64, abi int) uint64 {
 	return rights
 }
 
-// Enter restricts the calling thread to s for good. It must not gain privileges.
-func Enter(s *run.Sandbox) error {
+// Enter restricts the calling thread to s for good. It must not gain privileges. view tells the mount namespace that the
+// thread is in from others: a path leads elsewhere there.
+func Enter(s *run.Sandbox, view string) error {
+	shared := placesOf(view)
 	abi := ABI()
 	if abi == 0 {
 		return errors.New("this kernel has no Landlock")

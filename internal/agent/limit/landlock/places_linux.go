@@ -28,8 +28,25 @@ type spot struct {
 	dir bool
 }
 
-// shared are the places of this process.
-var shared places
+// shared are the places of this process, by the mount namespace in which they were opened.
+var shared struct {
+	sync.Mutex
+	of map[string]*places
+}
+
+func placesOf(view string) *places {
+	shared.Lock()
+	defer shared.Unlock()
+	p := shared.of[view]
+	if p == nil {
+		p = &places{}
+		if shared.of == nil {
+			shared.of = map[string]*places{}
+		}
+		shared.of[view] = p
+	}
+	return p
+}
 
 // each calls do for every path that is there.
 func (p *places) each(paths []string, do func(path string, at spot) error) error {

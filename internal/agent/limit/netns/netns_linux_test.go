@@ -13,7 +13,7 @@ func TestAPanicOnAThreadIsTheCallers(t *testing.T) {
 	ran := false
 	OnThread(func() { ran = true })
 	err := fault.Run(func() { OnThread(func() { panic("a bug") }) })
-	if p, ok := errors.AsType[*fault.Panic](err); !ok || p.Value != "a bug" || !ran {
+	if p, ok := errors.AsType[*fault.PanicError](err); !ok || p.Value != "a bug" || !ran {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,10 +1,11 @@
 package process
 
 import (
-	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,15 +21,27 @@ const (
 	checkpointPrune = time.Hour // between two looks at all of them
 )
 
+// checkpointPrefix is what the names of checkpoint folders begin with. Others are of older workers, which went by the number
+// of the job alone: another server, or this one after a restored backup, gives that to other jobs.
+const checkpointPrefix = "job-"
+
+// checkpointName is the name of the folder of a task.
+func checkpointName(t *run.Task) string {
+	if t.Job == "" {
+		return t.Attempt.Task.String()
+	}
+	return checkpointPrefix + t.Job + "." + strconv.Itoa(t.Attempt.Task.Num)
+}
+
 // checkpoints hands out one folder a task of one kind, which its later attempts
-// find again.
+// find again, by its name.
 type checkpoints struct {
 	dir     string
 	folders folders         // new ones
 	keeper  run.Checkpoints // nil for none
 
 	mu     sync.Mutex
-	inUse  map[muster.TaskID]*folderUse
+	inUse  map[string]*folderUse
 	pruned time.Time
 }
 
@@ -40,10 +53,10 @@ type folderUse struct {
 }
 
 // take returns the task's folder, made if it is not there.
-func (c *checkpoints) take(t muster.TaskID) (string, error) {
+func (c *checkpoints) take(name string) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	path, made := filepath.Join(c.dir, t.String()), false
+	path, made := filepath.Join(c.dir, name), false
 	if _, err := os.Lstat(path); err != nil {
 		if err := c.folders.take(path); err != nil {
 			return "", err
@@ -51,12 +64,12 @@ func (c *checkpoints) take(t muster.TaskID) (string, error) {
 		made = true
 	}
 	if c.inUse == nil {
-		c.inUse = map[muster.TaskID]*folderUse{}
+		c.inUse = map[string]*folderUse{}
 	}
-	u := c.inUse[t]
+	u := c.inUse[name]
 	if u == nil {
 		u = &folderUse{}
-		c.inUse[t] = u
+		c.inUse[name] = u
 	}
 	u.attempts++
 	u.made = u.made || made
@@ -65,29 +78,35 @@ func (c *checkpoints) take(t muster.TaskID) (string, error) {
 
 // keep says that the keeper will have to do with the folder of a task that take
 // returned.
-func (c *checkpoints) keep(t muster.TaskID) {
+func (c *checkpoints) keep(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	u := c.inUse[t]
+	u := c.inUse[name]
 	if u.made {
-		c.keeper.Forget(filepath.Join(c.dir, t.String()))
+		c.keeper.Forget(filepath.Join(c.dir, name))
 	}
 	u.made, u.kept = false, true
 }
 
-// drop says that an attempt of the task has ended. An empty folder is removed at
+// drop says that an attempt of the task has ended. An empty folder, and that of a task that is done, is removed at
 // once, others when they are old or too many.
-func (c *checkpoints) drop(t muster.TaskID, now time.Time) {
+func (c *checkpoints) drop(name string, done bool, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	u := c.inUse[t]
+	u := c.inUse[name]
 	if u.attempts--; u.attempts > 0 {
 		return
 	}
-	delete(c.inUse, t)
-	path := filepath.Join(c.dir, t.String())
+	delete(c.inUse, name)
+	path := filepath.Join(c.dir, name)
 	if c.folders.keep(path) || isEmpty(path) && os.Remove(path) == nil {
 		if u.kept {
+			c.keeper.Forget(path)
+		}
+		return
+	}
+	if done && run.RemoveAll(path) == nil {
+		if c.keeper != nil {
 			c.keeper.Forget(path)
 		}
 		return
@@ -99,7 +118,7 @@ func (c *checkpoints) drop(t muster.TaskID, now time.Time) {
 	}
 }
 
-// prune removes the folders that are too old, and the oldest if they are too many.
+// prune removes the folders that are too old, the oldest if they are too many, and those of older workers.
 func (c *checkpoints) prune(now time.Time) {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {
@@ -112,15 +131,22 @@ func (c *checkpoints) prune(now time.Time) {
 	var all []kept
 	for _, e := range entries {
 		info, err := e.Info()
-		id, idErr := muster.ParseTaskID(e.Name())
-		if err != nil || idErr != nil || c.inUse[id] != nil {
+		if err != nil || !e.IsDir() || c.inUse[e.Name()] != nil {
 			continue
+		}
+		if _, err := muster.ParseTaskID(e.Name()); err == nil {
+			all = append(all, kept{path: filepath.Join(c.dir, e.Name())})
+			continue
+		}
+		uid, num, ok := strings.Cut(strings.TrimPrefix(e.Name(), checkpointPrefix), ".")
+		if _, err := strconv.ParseUint(num, 10, 32); !ok || err != nil || uid == e.Name() || !strings.HasPrefix(e.Name(), checkpointPrefix) {
+			continue // the keeper's
 		}
 		all = append(all, kept{filepath.Join(c.dir, e.Name()), info.ModTime()})
 	}
-	slices.SortFunc(all, func(x, y kept) int { return cmp.Compare(y.used.UnixNano(), x.used.UnixNano()) })
+	slices.SortFunc(all, func(x, y kept) int { return y.used.Compare(x.used) })
 	for i, k := range all {
-		if i >= checkpointMost || now.Sub(k.used) > checkpointAge {
+		if i >= checkpointMost || k.used.IsZero() || now.Sub(k.used) > checkpointAge {
 			_ = run.RemoveAll(k.path) // what stays is tried again at the next look
 			if c.keeper != nil {
 				c.keeper.Forget(k.path)

@@ -9,7 +9,7 @@
 //	DIR/tasks/17.3-2/tmp    $TMPDIR and $HOME
 //	DIR/tasks/17.3-2/events $MUSTER_EVENTS, if the task writes it
 //	DIR/tasks/17.3-2/input.json $MUSTER_INPUT, of tasks of defined kinds
-//	DIR/checkpoints/KIND/17.3 $MUSTER_CHECKPOINT, kept for the task's next attempt
+//	DIR/checkpoints/KIND/job-UID.3 $MUSTER_CHECKPOINT, kept for the task's next attempt
 //
 // and all but the last are removed when the attempt ends.
 //

@@ -46,6 +46,9 @@ func (a *Attempt) environ(context.Context) error {
 		env = append(env, a.e.inherited...)
 		env = append(env, "HOME="+at.tmp)
 	}
+	if c := a.confine; c != nil && c.User != nil && c.User.Name != "" {
+		env = set(set(env, "USER", c.User.Name), "LOGNAME", c.User.Name)
+	}
 	env = append(env, "TMPDIR="+at.tmp, "PYTHONUNBUFFERED=1")
 	env = setAll(env, a.needs.usual)
 	for name, v := range spec.Env {

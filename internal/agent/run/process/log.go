@@ -40,15 +40,15 @@ func logTo(ctx context.Context, env *run.Env, id muster.AttemptID, sink run.Sink
 
 // handOver calls start with the size of the log, and leaves the log to what it
 // returns.
-func (l *attemptLog) handOver(start func(size int64) (run.Proc, error)) (run.Proc, error) {
+func (l *attemptLog) handOver(start func(size int64) (run.Proc, error)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p, err := start(l.offset)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	l.proc = p
-	return p, nil
+	return nil
 }
 
 func (l *attemptLog) failure() error {

@@ -26,7 +26,7 @@ func TestALogIsNotLockedWhileTheSupervisorWrites(t *testing.T) {
 	t.Parallel()
 	p := &slowProc{called: make(chan struct{}), let: make(chan struct{})}
 	l := &attemptLog{}
-	if _, err := l.handOver(func(int64) (run.Proc, error) { return p, nil }); err != nil {
+	if err := l.handOver(func(int64) (run.Proc, error) { return p, nil }); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})

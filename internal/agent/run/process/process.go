@@ -130,7 +130,7 @@ func (e *Executor) Run(ctx context.Context, t *run.Task, sink run.Sink) muster.R
 	if a.proc != nil && !a.plain(&r) {
 		a.proc.Settle(&r)
 	}
-	a.cleanup(ctx)
+	a.cleanup(ctx, &r)
 	return r
 }
 

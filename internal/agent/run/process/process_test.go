@@ -45,6 +45,9 @@ func TestContractOverAShim(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("there are shims on Linux only")
 	}
+	if testing.Short() {
+		t.Skip("TestContract is enough for -short")
+	}
 	runtest.Run(t, open, os.Args[0], shimWord)
 }
 

@@ -28,7 +28,7 @@ func (a *Attempt) saves() bool {
 // resume brings the checkpoint folder to where the task was.
 func (a *Attempt) resume(ctx context.Context) error {
 	if a.saves() {
-		a.e.checkpoints.keep(a.Task.Attempt.Task)
+		a.e.checkpoints.keep(checkpointName(a.Task))
 		if a.Task.Checkpoint != "" {
 			a.Step("fetching the checkpoint")
 			if err := a.e.env.Checkpoints.Load(ctx, a.Task, a.checkpoint); err != nil {
@@ -72,7 +72,7 @@ func (a *Attempt) link(context.Context) error {
 // follow begins to save the checkpoint while the task runs.
 func (a *Attempt) follow() {
 	if a.saves() {
-		a.e.checkpoints.keep(a.Task.Attempt.Task)
+		a.e.checkpoints.keep(checkpointName(a.Task))
 		a.saved = a.e.env.Checkpoints.Follow(a.Task, a.checkpoint, a.Say)
 	}
 }

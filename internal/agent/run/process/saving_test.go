@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -106,7 +107,7 @@ func TestForgottenCheckpoints(t *testing.T) {
 	k := &keeper{}
 	dir := t.TempDir()
 	c := checkpoints{dir: dir, folders: folders{dir: t.TempDir(), name: "spare"}, keeper: k}
-	id := muster.TaskID{Job: 1, Num: 1}
+	id := checkpointName(&run.Task{Job: "jx", Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1, Num: 1}}})
 	use := func(file bool) {
 		t.Helper()
 		path, err := c.take(id)
@@ -117,18 +118,65 @@ func TestForgottenCheckpoints(t *testing.T) {
 		if file && os.WriteFile(filepath.Join(path, "n"), nil, 0o600) != nil {
 			t.Fatal("the folder cannot be written")
 		}
-		c.drop(id, time.Now())
+		c.drop(id, false, time.Now())
 	}
 	use(true) // made anew
 	use(true)
 	if len(k.forgot) != 1 {
 		t.Fatalf("forgotten was %q", k.forgot)
 	}
-	if err := os.RemoveAll(filepath.Join(dir, "1.1")); err != nil {
+	if err := os.RemoveAll(filepath.Join(dir, "job-jx.1")); err != nil {
 		t.Fatal(err)
 	}
 	use(false) // made anew, and removed since it is empty
 	if len(k.forgot) != 3 {
 		t.Fatalf("forgotten was %q", k.forgot)
+	}
+}
+
+// A checkpoint folder is of one task of one job, is removed once that has succeeded, and one that older workers named by
+// the job's number alone is nobody's.
+func TestCheckpointsAreOfOneTask(t *testing.T) {
+	k := &keeper{}
+	dir := t.TempDir()
+	c := checkpoints{dir: dir, folders: folders{dir: t.TempDir(), name: "spare"}, keeper: k}
+	name := func(job string, num int) string {
+		return checkpointName(&run.Task{Job: job, Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1, Num: num}}})
+	}
+	use := func(name string, done bool) (files int) {
+		t.Helper()
+		path, err := c.take(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries, err := os.ReadDir(path)
+		if err := errors.Join(err, os.WriteFile(filepath.Join(path, "state"), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		c.drop(name, done, time.Now())
+		return len(entries)
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "1.0"), 0o700), os.WriteFile(filepath.Join(dir, "1.0", "state"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for i, step := range []struct {
+		name string
+		done bool
+		want int
+	}{
+		{name("ja", 0), false, 0}, {name("ja", 0), false, 1}, {name("ja", 1), false, 0}, {name("jb", 0), false, 0},
+		{name("ja", 0), true, 1}, {name("ja", 0), false, 0},
+	} {
+		if got := use(step.name, step.done); got != step.want {
+			t.Errorf("step %d: %s begins with %d files, want %d", i, step.name, got, step.want)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "1.0")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder of an older worker is still there: %v", err)
+	}
+	for _, name := range []string{name("ja", 0), name("ja", 1), name("jb", 0)} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Errorf("the folder of a task that goes on is gone: %v", err)
+		}
 	}
 }

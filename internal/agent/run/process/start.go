@@ -31,7 +31,7 @@ func (a *Attempt) start(ctx context.Context) error {
 	if a.first != "" {
 		a.Step(a.first)
 	}
-	_, err = a.log.handOver(func(size int64) (run.Proc, error) {
+	err = a.log.handOver(func(size int64) (run.Proc, error) {
 		s.LogSize = size
 		a.Task.ReleasePort()
 		var err error
@@ -75,7 +75,7 @@ func (a *Attempt) adopt(context.Context) error {
 		return run.Failf(muster.WorkerInternal, "the task's process cannot be taken up again: %w", err)
 	}
 	a.log.proc = a.proc
-	a.checkpoint, err = a.e.checkpoints.take(a.Task.Attempt.Task)
+	a.checkpoint, err = a.e.checkpoints.take(checkpointName(a.Task))
 	if err != nil {
 		a.e.env.Log.Warn("the checkpoint folder of a task is gone", slog.String("attempt", a.Task.Attempt.String()), slog.Any("error", err))
 	}

@@ -16,7 +16,7 @@ func (a *Attempt) workdir(context.Context) error {
 	a.place()
 	err := a.stock().take(a.base)
 	if err == nil {
-		a.checkpoint, err = a.e.checkpoints.take(a.Task.Attempt.Task)
+		a.checkpoint, err = a.e.checkpoints.take(checkpointName(a.Task))
 	}
 	if err != nil {
 		return run.Failf(muster.WorkerInternal, "the task's folder cannot be made: %w", err)

@@ -53,7 +53,7 @@ func (t *tool) held(ctx context.Context, read, write []string, dir string, env [
 		}
 	}
 	c := t.limits.Tool(read, write)
-	if c.Sandbox == nil {
+	if c.Sandbox == nil && c.User == nil {
 		return command(ctx, dir, env, to, path, args...)
 	}
 	return confined(ctx, c, &limit.Program{Path: path, Argv: append([]string{path}, args...), Env: env, Dir: dir}, to)

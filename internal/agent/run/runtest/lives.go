@@ -73,7 +73,7 @@ func lives(t *testing.T, o opening) {
 		if got := b.Output(t, task.Attempt, tasklog.Stdout); got != "ready\nlate\n" {
 			t.Errorf("printed %q", got)
 		}
-		if _, err := os.Stat(filepath.Join(b.Env.Dir, "checkpoints", b.x.Kind(), task.Attempt.Task.String(), "epoch")); err != nil {
+		if _, err := os.Stat(filepath.Join(b.checkpoint(task), "epoch")); err != nil {
 			t.Errorf("the checkpoint is lost: %v", err)
 		}
 		b.NextLife(t)

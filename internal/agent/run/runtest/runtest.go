@@ -65,7 +65,12 @@ func open(t *testing.T, o opening, tune ...func(*run.Env)) *bench {
 // task returns a task that runs a shell text.
 func (b *bench) task(shell string) *run.Task {
 	id := muster.AttemptID{Task: muster.TaskID{Job: 17, Num: int(b.next.Add(1))}, N: 1}
-	return &run.Task{Attempt: id, Spec: &muster.TaskSpec{Kind: b.x.Kind(), Run: &muster.Command{Shell: shell}}}
+	return &run.Task{Attempt: id, Job: "j17", Spec: &muster.TaskSpec{Kind: b.x.Kind(), Run: &muster.Command{Shell: shell}}}
+}
+
+// checkpoint is the checkpoint folder of a task.
+func (b *bench) checkpoint(task *run.Task) string {
+	return filepath.Join(b.Env.Dir, "checkpoints", b.x.Kind(), "job-"+task.Job+"."+strconv.Itoa(task.Attempt.Task.Num))
 }
 
 // done runs a task to its end.

@@ -120,7 +120,7 @@ func environment(t *testing.T, o opening) {
 		"MUSTER_JOB": "17", "MUSTER_TASK": task.Attempt.Task.String(), "MUSTER_ATTEMPT": strconv.Itoa(task.Attempt.N), "MUSTER_INDEX": "4",
 		"MUSTER_MATRIX_LR": "0.01,x", "MUSTER_MATRIX_RANDOM_SEED": "2", "CUDA_VISIBLE_DEVICES": "GPU-aa+GPU-bb",
 		"MUSTER_GPUS": "GPU-aa,GPU-bb", "MUSTER_RANK": "0", "MUSTER_WORLD_SIZE": "1", "SEED": "1", "TZ": "Europe/Vienna", "HOME": filepath.Join(tasks, "tmp"),
-		"MUSTER_CHECKPOINT": filepath.Join(b.Env.Dir, "checkpoints", b.x.Kind(), task.Attempt.Task.String()),
+		"MUSTER_CHECKPOINT": b.checkpoint(task),
 	}
 	for k, v := range exact {
 		if env[k] != v {
@@ -143,14 +143,14 @@ func environment(t *testing.T, o opening) {
 	bare := b.task(`test -z "$CUDA_VISIBLE_DEVICES" && test -n "${CUDA_VISIBLE_DEVICES+set}" && test "$MUSTER_INDEX" = 0`)
 	wantSuccess(t, b.done(t, bare))
 
-	// A checkpoint is found by the next attempt; without one no folder stays.
+	// A checkpoint is found by the next attempt. Without one, and once the task has succeeded, no folder stays.
 	ck := b.task("echo 3 > $MUSTER_CHECKPOINT/epoch; exit 1")
 	want(t, b.done(t, ck), muster.AttemptFailed, muster.ExitCode, "")
 	again := *ck
 	again.Attempt.N = 2
 	again.Spec = &muster.TaskSpec{Run: &muster.Command{Shell: "test $(cat $MUSTER_CHECKPOINT/epoch) = 3"}}
 	wantSuccess(t, b.done(t, &again))
-	if entries, err := os.ReadDir(filepath.Join(b.Env.Dir, "checkpoints", b.x.Kind())); err != nil || len(entries) != 1 {
+	if entries, err := os.ReadDir(filepath.Join(b.Env.Dir, "checkpoints", b.x.Kind())); err != nil || len(entries) != 0 {
 		t.Errorf("checkpoints: %v %v", entries, err)
 	}
 }

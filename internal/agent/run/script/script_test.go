@@ -19,6 +19,9 @@ import (
 )
 
 func TestContract(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the contract of process is enough for -short")
+	}
 	runtest.Run(t, func(env *run.Env) (run.Executor, error) { return script.New(env) })
 }
 

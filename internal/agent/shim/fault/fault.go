@@ -8,16 +8,16 @@ import (
 	"runtime/debug"
 )
 
-// Panic is the error that a panic has become.
-type Panic struct {
+// PanicError is the error that a panic has become.
+type PanicError struct {
 	Value any
 	Stack []byte // of the goroutine that panicked
 }
 
 // Error returns the value of the panic, without the stack.
-func (p *Panic) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
+func (p *PanicError) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
 
-// Catch calls f and returns its error, or a *Panic if it panics.
+// Catch calls f and returns its error, or a *PanicError if it panics.
 func Catch(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -27,7 +27,7 @@ func Catch(f func() error) (err error) {
 	return f()
 }
 
-// Run calls f and returns nil, or a *Panic if it panics.
+// Run calls f and returns nil, or a *PanicError if it panics.
 func Run(f func()) error {
 	return Catch(func() error {
 		f()
@@ -36,9 +36,9 @@ func Run(f func()) error {
 }
 
 // of keeps the stack of a panic that was passed on from another goroutine.
-func of(v any) *Panic {
-	if p, ok := v.(*Panic); ok {
+func of(v any) *PanicError {
+	if p, ok := v.(*PanicError); ok {
 		return p
 	}
-	return &Panic{Value: v, Stack: debug.Stack()}
+	return &PanicError{Value: v, Stack: debug.Stack()}
 }

@@ -13,7 +13,7 @@ func explode() { panic("boom") }
 func TestAPanicBecomesAnError(t *testing.T) {
 	t.Parallel()
 	err := fault.Run(explode)
-	p, ok := errors.AsType[*fault.Panic](err)
+	p, ok := errors.AsType[*fault.PanicError](err)
 	if !ok || p.Value != "boom" || err.Error() != "panic: boom" || !strings.Contains(string(p.Stack), "explode") {
 		t.Fatalf("%v: %s", err, p.Stack)
 	}

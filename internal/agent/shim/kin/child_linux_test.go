@@ -9,7 +9,7 @@ import (
 // started starts a program as a child that this package reaps.
 func started(t *testing.T, argv ...string) *Child {
 	t.Helper()
-	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // Wait reaps it
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

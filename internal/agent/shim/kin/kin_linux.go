@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -25,15 +27,16 @@ type Kin struct {
 	children [2]shared[[]int] // see candidates: that may lack one, and that are sure
 
 	mu       sync.Mutex
-	starting int            // forks under way, whose processes are not in live yet
-	live     map[int]uint64 // main processes that run, and their start in ticks
+	starting map[chan struct{}]bool // forks under way, whose processes are not in live yet; closed at their end
+	emptied  [2][]run.Pid           // attempts since the last Sweep, and since the one before
+	live     map[int]uint64         // main processes that run, and their start in ticks
 }
 
 const prSetChildSubreaper = 36 // prctl(2)
 
 // New makes this process the reaper of what its descendants leave.
 func New(log *slog.Logger) *Kin {
-	k := &Kin{self: os.Getpid(), group: syscall.Getpgrp(), live: map[int]uint64{}}
+	k := &Kin{self: os.Getpid(), group: syscall.Getpgrp(), starting: map[chan struct{}]bool{}, live: map[int]uint64{}}
 	k.all.reader = readProcesses
 	for i := range k.children {
 		k.children[i].reader = func() []int { return k.candidates(i == sure) }
@@ -68,16 +71,18 @@ func shutFiles() {
 // process for an orphan.
 func (k *Kin) Start(mark string, fork func() (pid int, err error)) (p run.Pid, err error) {
 	p = run.Pid{BootID: k.boot, Mark: mark}
+	done := make(chan struct{})
 	k.mu.Lock()
-	k.starting++
+	k.starting[done] = true
 	k.mu.Unlock()
 	defer func() { // also if fork panics
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		k.starting--
+		delete(k.starting, done)
 		if p.PID > 0 {
 			k.live[p.PID] = p.StartTicks
 		}
+		close(done)
 	}()
 	pid, err := fork()
 	if err != nil {
@@ -109,20 +114,15 @@ func (k *Kin) Kill(p run.Pid) {
 // Ended is called when the main process has exited, and has been reaped or is
 // about to be by the caller. It kills what the attempt left and reaps what was
 // orphaned, and returns how many of its processes still live after the time given:
-// 0 unless the kernel cannot end them. grouped says that the attempt's control groups are empty:
-// then little can be left.
-func (k *Kin) Ended(p run.Pid, atMost time.Duration, grouped bool) int {
-	how := sure
-	if grouped {
-		how = quick
-	}
+// 0 unless the kernel cannot end them.
+func (k *Kin) Ended(p run.Pid, atMost time.Duration) int {
 	k.mu.Lock()
 	delete(k.live, p.PID)
 	k.mu.Unlock()
 	for pause, waited := time.Millisecond, time.Duration(0); ; pause *= 2 {
 		left := 0
 		var all processes // are read if there is something to kill
-		strangers, calm := k.strangers(how)
+		strangers, calm := k.strangers(sure)
 		for _, st := range strangers {
 			mine := k.belongs(st, p, calm)
 			switch {
@@ -148,7 +148,38 @@ func (k *Kin) Ended(p run.Pid, atMost time.Duration, grouped bool) int {
 	}
 }
 
-// calmWait is how long Ended waits for a moment without a start, in which an
+// Emptied is Ended for an attempt whose control groups are empty: only a process that escaped from them can be
+// left, and Sweep ends it. So its end does not cost a look at all children.
+func (k *Kin) Emptied(p run.Pid) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.live, p.PID)
+	k.emptied[0] = append(k.emptied[0], p)
+}
+
+// Sweep ends what attempts that were Emptied have left, and reaps what was orphaned. It is to be called every second
+// or so.
+func (k *Kin) Sweep() {
+	k.mu.Lock()
+	ended := slices.Concat(k.emptied[0], k.emptied[1]) // twice, for a quick look may miss one
+	k.emptied[1], k.emptied[0] = k.emptied[0], nil
+	k.mu.Unlock()
+	var all processes
+	list, calm := k.strangers(quick)
+	for _, st := range list {
+		switch {
+		case st.state == 'Z' && calm && k.orphan(st):
+			_, _ = syscall.Wait4(st.pid, nil, syscall.WNOHANG, nil) // nobody else waits for it
+		case st.state != 'Z' && slices.ContainsFunc(ended, func(p run.Pid) bool { return k.belongs(st, p, calm) }):
+			if all == nil {
+				all = k.all.read()
+			}
+			all.killTree(st)
+		}
+	}
+}
+
+// calmWait is how long is waited for the end of starts under way: then an
 // orphan can be told from a task that has just been started.
 const calmWait = 20 * time.Millisecond
 
@@ -162,21 +193,44 @@ const (
 // reports that none of them is one that is being started. how is quick or sure.
 func (k *Kin) strangers(how int) (list []stat, calm bool) {
 	children := k.children[how].read()
-	var unknown []int
-	k.mu.Lock()
-	calm = k.starting == 0
-	for _, pid := range children {
-		if _, known := k.live[pid]; !known {
-			unknown = append(unknown, pid)
-		}
+	unknown, starting := k.unknown(children)
+	calm = true
+	if len(unknown) > 0 && len(starting) > 0 {
+		calm = await(starting, calmWait)
+		unknown, _ = k.unknown(children)
 	}
-	k.mu.Unlock()
 	for _, pid := range unknown {
 		if st, err := readStat(pid); err == nil && st.parent == k.self && st.group != k.group {
 			list = append(list, st)
 		}
 	}
 	return list, calm
+}
+
+// unknown returns those that are no known main process, and the forks that are under way.
+func (k *Kin) unknown(children []int) (pids []int, starting []chan struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, pid := range children {
+		if _, known := k.live[pid]; !known {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, slices.Collect(maps.Keys(k.starting))
+}
+
+// await waits until all are closed, and reports false if that takes longer than atMost.
+func await(all []chan struct{}, atMost time.Duration) bool {
+	late := time.NewTimer(atMost)
+	defer late.Stop()
+	for _, c := range all {
+		select {
+		case <-c:
+		case <-late.C:
+			return false
+		}
+	}
+	return true
 }
 
 // belongs reports whether a stranger is of p's attempt. With ended, which says
@@ -276,35 +330,6 @@ func (k *Kin) Reap() {
 	}
 }
 
-// KillLeftover ends what is left of an attempt whose shim is gone: the process group, if its
-// main process is still the recorded one, and every process with its mark. It
-// never touches a process that was given a recycled number. It returns an error if some
-// of it still lives after 5 seconds.
-func KillLeftover(p run.Pid) error {
-	if p.BootID != BootID() {
-		return nil // the machine was restarted: nothing is left
-	}
-	for range 50 {
-		found := false
-		if st, err := readStat(p.PID); p.PID > 1 && p.StartTicks != 0 && err == nil && st.start == p.StartTicks && st.state != 'Z' {
-			killGroup(p.PID)
-			readProcesses().killTree(st)
-			found = true
-		}
-		for _, pid := range allPIDs() {
-			if st, err := readStat(pid); err == nil && pid != os.Getpid() && st.state != 'Z' && marked(pid, p.Mark) {
-				readProcesses().killTree(st)
-				found = true
-			}
-		}
-		if !found {
-			return nil
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	return run.Failf("", "process %d of an earlier attempt does not end, even when killed", p.PID)
-}
-
 // kill kills one process unless its number was given to another one meanwhile.
 func kill(st stat) { signalTo(st, syscall.SIGKILL) }
 
@@ -322,7 +347,7 @@ func signalTo(st stat, sig syscall.Signal) {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	if now, err := readStat(st.pid); err == nil && now.start == st.start { // then fd is of st
-		_ = unix.PidfdSendSignal(fd, unix.Signal(sig), nil, 0) // ESRCH: it has just ended
+		_ = unix.PidfdSendSignal(fd, sig, nil, 0) // ESRCH: it has just ended
 	}
 }
 
@@ -389,20 +414,6 @@ func readSmall(path string, buf []byte) ([]byte, error) {
 	defer func() { _ = syscall.Close(fd) }()
 	n, err := syscall.Read(fd, buf)
 	return buf[:max(n, 0)], err
-}
-
-// marked reports whether an entry that begins with mark is in the environment with
-// which a process was started.
-func marked(pid int, mark string) bool {
-	if mark == "" {
-		return false
-	}
-	for entry := range bytes.SplitSeq(environ(pid), []byte{0}) {
-		if bytes.HasPrefix(entry, []byte(mark)) && (bytes.HasSuffix([]byte(mark), []byte("=")) || len(entry) == len(mark)) {
-			return true
-		}
-	}
-	return false
 }
 
 // environ is the environment with which a process was started, as far as it may be read. It waits

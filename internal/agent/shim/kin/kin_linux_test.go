@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -67,7 +68,7 @@ func TestKillLeftoverEndsWhatAnEarlierLifeLeft(t *testing.T) {
 		if !ends(cmd) {
 			t.Error("it survives")
 		}
-		if left := k.Ended(p, patience, false); left != 0 {
+		if left := k.Ended(p, patience); left != 0 {
 			t.Errorf("%d processes survive", left)
 		}
 	}
@@ -98,7 +99,44 @@ func TestKillLeftoverSparesARecycledNumber(t *testing.T) {
 	if !ends(cmd) {
 		t.Error("it survives")
 	}
-	k.Ended(p, patience, false)
+	k.Ended(p, patience)
+}
+
+// What is left of many attempts is ended by a few readings of all processes.
+func TestKillLeftoversEndsManyAtOnce(t *testing.T) {
+	k := New(slog.New(slog.DiscardHandler))
+	dir := t.TempDir()
+	record, err := OpenRecord(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer record.Close()
+	const tasks = 100
+	var cmds []*exec.Cmd
+	for i := range tasks {
+		cmd, p := fork(t, k, "MUSTER_OUT="+t.TempDir(), "trap '' TERM; sleep 1000")
+		cmds = append(cmds, cmd)
+		if i%2 == 0 { // the shim was killed before it could note the number
+			p = run.Pid{BootID: p.BootID, Mark: p.Mark}
+		}
+		if err := record.Put(muster.AttemptID{Task: muster.TaskID{Job: 1, Num: i}, N: 1}, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bystander, p := fork(t, k, "MUSTER_OUT="+t.TempDir(), "exec sleep 1000")
+	KillRecorded(dir, slog.New(slog.DiscardHandler))
+	for i, cmd := range cmds {
+		if !ends(cmd) {
+			t.Fatalf("task %d survives", i)
+		}
+	}
+	if st, err := readStat(p.PID); err != nil || st.state == 'Z' {
+		t.Errorf("another process was killed: %c %v", st.state, err)
+	}
+	k.Kill(p)
+	if !ends(bystander) {
+		t.Error("it survives")
+	}
 }
 
 // TestMarkedWithinExec looks at a process that does nothing but execute itself: it has its mark all the time.

@@ -32,14 +32,23 @@ func (*Kin) Freeze(p run.Pid, on bool) { freezeGroup(p.PID, on) }
 func (*Kin) Kill(p run.Pid) { killGroup(p.PID) }
 
 // Ended kills what is left of p's process group.
-func (*Kin) Ended(p run.Pid, _ time.Duration, _ bool) int {
+func (*Kin) Ended(p run.Pid, _ time.Duration) int {
 	killGroup(p.PID)
 	return 0
 }
 
+// Emptied does nothing: there are no control groups here.
+func (*Kin) Emptied(run.Pid) {}
+
+// Sweep does nothing: this process is nobody's reaper here.
+func (*Kin) Sweep() {}
+
 // KillLeftover does nothing: here a process cannot be told from another one that
 // was given its number.
 func KillLeftover(run.Pid) error { return nil }
+
+// KillLeftovers does nothing, either.
+func KillLeftovers([]run.Pid) error { return nil }
 
 // BootID names this life of the machine; nothing does that here.
 func BootID() string { return "" }

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
@@ -70,22 +68,14 @@ func Recorded(dir string) []run.Pid {
 // KillRecorded ends what a shim that is gone left running, so that nothing of it
 // disturbs what comes.
 func KillRecorded(dir string, log *slog.Logger) {
-	var g errgroup.Group
-	g.SetLimit(killAtOnce)
-	for _, proc := range Recorded(dir) {
-		g.Go(func() error {
-			log.Info("ending what a shim that is gone left running", slog.Int("pid", proc.PID))
-			if err := KillLeftover(proc); err != nil {
-				log.Warn("a process of an earlier attempt goes on", slog.Int("pid", proc.PID), slog.Any("error", err))
-			}
-			return nil
-		})
+	procs := Recorded(dir)
+	for _, proc := range procs {
+		log.Info("ending what a shim that is gone left running", slog.Int("pid", proc.PID))
 	}
-	_ = g.Wait() // each tells its own error
+	if err := KillLeftovers(procs); err != nil {
+		log.Warn("a process of an earlier attempt goes on", slog.Any("error", err))
+	}
 }
-
-// killAtOnce is how many leftovers are awaited at the same time.
-const killAtOnce = 16
 
 // Close ends the use of the record, which stays.
 func (p *Record) Close() error { return p.f.Close() }

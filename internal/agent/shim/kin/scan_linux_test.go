@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster/internal/agent/run"
 )
@@ -106,7 +107,7 @@ func TestALongListOfChildrenIsRead(t *testing.T) {
 		t.Fatal("it does not end")
 	}
 	for _, p := range []run.Pid{p, theirs} {
-		if left := k.Ended(p, patience, false); left != 0 || Lives(run.Pid{BootID: k.boot, Mark: p.Mark}) {
+		if left := k.Ended(p, patience); left != 0 || Lives(run.Pid{BootID: k.boot, Mark: p.Mark}) {
 			t.Errorf("%d processes are left", left)
 		}
 	}
@@ -141,8 +142,37 @@ func TestKillsShareAScan(t *testing.T) {
 		if !ends(cmd) {
 			t.Fatalf("task %d lives", i)
 		}
-		if left := k.Ended(pids[i], patience, false); left != 0 {
+		if left := k.Ended(pids[i], patience); left != 0 {
 			t.Errorf("%d processes of task %d are left", left, i)
 		}
+	}
+}
+
+// What escaped from the control groups of an attempt is ended by one of the next sweeps.
+func TestASweepEndsWhatEscaped(t *testing.T) {
+	k := New(slog.New(slog.DiscardHandler))
+	mark := "MUSTER_OUT=" + t.TempDir()
+	other, running := fork(t, k, "MUSTER_OUT="+t.TempDir(), "exec sleep 1000")
+	cmd, p := fork(t, k, mark, "setsid sleep 1000 & exit 0")
+	if !ends(cmd) {
+		t.Fatal("it does not end")
+	}
+	k.Emptied(p)
+	for deadline := time.Now().Add(patience); Lives(run.Pid{BootID: k.boot, Mark: mark}); k.Sweep() {
+		if time.Now().After(deadline) {
+			t.Fatal("what it left survives")
+		}
+	}
+	k.Sweep()
+	k.Sweep()
+	if st, err := readStat(running.PID); err != nil || st.state == 'Z' {
+		t.Errorf("another task was killed: %c %v", st.state, err)
+	}
+	k.Kill(running)
+	if !ends(other) || k.Ended(running, patience) != 0 {
+		t.Error("the other task survives")
+	}
+	if n := len(k.emptied[0]) + len(k.emptied[1]); n != 0 {
+		t.Errorf("%d attempts are remembered", n)
 	}
 }

@@ -27,7 +27,7 @@ const (
 type Listener interface {
 	Said(p muster.Progress)
 	Misunderstood(what string, err error)
-	// Failed says that the reading of its output has failed by a *fault.Panic: the rest is lost.
+	// Failed says that the reading of its output has failed by a *fault.PanicError: the rest is lost.
 	Failed(err error)
 }
 

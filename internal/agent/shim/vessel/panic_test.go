@@ -33,7 +33,7 @@ func TestAPanicEndsTheWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = fault.Run(func() { v.Wait() })
-	if caught, ok := errors.AsType[*fault.Panic](err); !ok || caught.Value != "a bug" {
+	if caught, ok := errors.AsType[*fault.PanicError](err); !ok || caught.Value != "a bug" {
 		t.Errorf("the wait ended with %v", err)
 	}
 	if err := v.Abandon(); err != nil {

@@ -119,9 +119,6 @@ func (v *Vessel) name(ctx context.Context, mark string) run.Pid {
 // Pid names the main process, if it is on this machine: its number is 0 if not.
 func (v *Vessel) Pid() run.Pid { return v.pid }
 
-// Bury does nothing: what a container left ended with it.
-func (*Vessel) Bury() int { return 0 }
-
 // Wait returns when the container has ended, and all of its output is written, or when
 // it has to be given up. Call it once.
 func (v *Vessel) Wait() kin.Ended {
@@ -155,9 +152,9 @@ func (v *Vessel) Wait() kin.Ended {
 	}
 }
 
-// failed returns the *fault.Panic of a goroutine of the vessel, nil if there was none.
-func (v *Vessel) failed() *fault.Panic {
-	if p, ok := errors.AsType[*fault.Panic](context.Cause(v.ctx)); ok {
+// failed returns the *fault.PanicError of a goroutine of the vessel, nil if there was none.
+func (v *Vessel) failed() *fault.PanicError {
+	if p, ok := errors.AsType[*fault.PanicError](context.Cause(v.ctx)); ok {
 		return p
 	}
 	return nil
@@ -192,7 +189,7 @@ func (v *Vessel) stand(src *source) (end turn) {
 	var wg sync.WaitGroup
 	caught := func(f func() error) error {
 		err := fault.Catch(f)
-		if _, ok := errors.AsType[*fault.Panic](err); ok {
+		if _, ok := errors.AsType[*fault.PanicError](err); ok {
 			v.done(err)
 		}
 		return err

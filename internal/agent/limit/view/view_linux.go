@@ -1,0 +1,165 @@
+// Package view makes mount namespaces in which tasks see less of the machine than the worker: a /proc with nothing but
+// their own processes, and, of folders that their user may not pass through, what is shown to them.
+package view
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-dev/muster/internal/agent/limit/netns"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// namespaces are those of this process, made once for all tasks with the same view. Each is held by an open file: this process
+// itself never is in one.
+type namespaces struct {
+	mu   sync.Mutex
+	made map[string]*namespace
+}
+
+type namespace struct {
+	mu sync.Mutex
+	fd int // -1 until it is made
+}
+
+var all = namespaces{made: map[string]*namespace{}} //nolint:gochecknoglobals // threads that enter one are the process's
+
+// Key tells one view from another; "" for nil.
+func Key(v *run.View) string {
+	if v == nil {
+		return ""
+	}
+	return strings.Join(v.Hide, "\x00") + "\x00\x00" + strings.Join(v.Show, "\x00")
+}
+
+// Make makes the namespace of a view, unless there is one.
+func Make(v *run.View) error {
+	_, err := all.open(v)
+	return err
+}
+
+// Enter moves the calling thread into the namespace of a view. The thread must be locked to its goroutine, and end with it:
+// from then on its working directory, root and umask are its own, too.
+func Enter(v *run.View) error {
+	fd, err := all.open(v)
+	if err != nil {
+		return err
+	}
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	return os.NewSyscallError("setns", unix.Setns(fd, unix.CLONE_NEWNS))
+}
+
+func (n *namespaces) open(v *run.View) (int, error) {
+	key := Key(v)
+	n.mu.Lock()
+	s := n.made[key]
+	if s == nil {
+		s = &namespace{fd: -1}
+		n.made[key] = s
+	}
+	n.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd >= 0 {
+		return s.fd, nil
+	}
+	var err error
+	netns.OnThread(func() { s.fd, err = build(v) })
+	return s.fd, err
+}
+
+// build makes a namespace on a thread that ends afterwards, and returns a file that holds it.
+func build(v *run.View) (int, error) {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return -1, os.NewSyscallError("unshare", err)
+	}
+	// What is mounted on the machine later comes here as well, and not the other way round.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return -1, os.NewSyscallError("mount", err)
+	}
+	if err := hide(v); err != nil {
+		return -1, err
+	}
+	// Kernels before 5.8 have one set of options for all mounts of /proc; they do not know this value, and refuse it.
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "hidepid=ptraceable"); err != nil {
+		return -1, fmt.Errorf("mount a /proc of their own (Linux 5.8 or newer): %w", err)
+	}
+	fd, err := unix.Open("/proc/thread-self/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	return fd, os.NewSyscallError("open", err)
+}
+
+// hide puts empty folders in the place of those to be hidden, and what is shown of them into these.
+func hide(v *run.View) (err error) {
+	trees := make([]int, len(v.Show))
+	for i := range trees {
+		trees[i] = -1
+	}
+	defer func() {
+		for _, fd := range trees {
+			if fd >= 0 {
+				_ = unix.Close(fd)
+			}
+		}
+	}()
+	for i, path := range v.Show {
+		trees[i], err = unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+		if err != nil {
+			trees[i] = -1
+			if errors.Is(err, unix.ENOENT) {
+				continue // it has gone: there is nothing to show
+			}
+			return fmt.Errorf("show %s: %w", path, err)
+		}
+	}
+	for _, dir := range v.Hide {
+		if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=1m"); err != nil {
+			return fmt.Errorf("hide %s: %w", dir, err)
+		}
+	}
+	for i, path := range v.Show {
+		if trees[i] < 0 {
+			continue
+		}
+		if err := place(trees[i], path); err != nil {
+			return fmt.Errorf("show %s: %w", path, err)
+		}
+	}
+	for _, dir := range v.Hide {
+		if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
+			return fmt.Errorf("hide %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// place mounts a tree at path, which lies in a folder that was hidden. What is there already was shown with another path.
+func place(tree int, path string) error {
+	if _, err := os.Lstat(path); err == nil {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(tree, &st); err != nil {
+		return err
+	}
+	at := path
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		at = filepath.Dir(path)
+	}
+	if err := os.MkdirAll(at, 0o755); err != nil { //nolint:gosec // users pass through it to what is shown
+		return err
+	}
+	if at != path {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			return err
+		}
+	}
+	return os.NewSyscallError("move_mount", unix.MoveMount(tree, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH))
+}

@@ -1,0 +1,144 @@
+package api
+
+import (
+	"context"
+	"sync"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/blob"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// Reach says which blobs attempts need.
+type Reach interface {
+	// Reads reports whether an attempt that the worker holds now needs a blob, and how big that is, -1 if it is not known.
+	Reads(ctx context.Context, w muster.WorkerID, sha256 string) (size int64, ok bool, err error)
+	// Files returns the files of a tree that is here. Its errors are NotFound, and Invalid or TooLarge for blobs that are no trees.
+	Files(ctx context.Context, tree string) ([]store.Blob, error)
+}
+
+// holderOf returns for whom a key uploads.
+func holderOf(p auth.Principal) store.Holder {
+	if p.Role == auth.Worker {
+		return store.WorkerHolder(p.Worker)
+	}
+	return store.ProjectHolder(p.Project)
+}
+
+// mayHave reports whether the caller may have a blob, and its size as far as that is known, else -1: keys for all projects
+// may have each, those of a project what was uploaded for it or made by its jobs, and workers what they uploaded and what
+// the attempts need that they hold now.
+func (s *server) mayHave(ctx context.Context, sha256 string) (size int64, ok bool, err error) {
+	p := principalOf(ctx)
+	size, ok, err = s.Grants.BlobGrant(ctx, holderOf(p), sha256)
+	switch {
+	case err != nil || ok:
+	case p.Role == auth.Worker:
+		var known int64
+		if known, ok, err = s.Reach.Reads(ctx, p.Worker, sha256); size < 0 {
+			size = known
+		}
+	default:
+		ok = p.Project == ""
+	}
+	return size, ok, err
+}
+
+// readable returns the size of a blob that the caller may have, as far as it is known. One that he may not have looks as
+// if it were not there.
+func (s *server) readable(ctx context.Context, sha256 string) (size int64, err error) {
+	size, ok, err := s.mayHave(ctx, sha256)
+	if err == nil && !ok {
+		err = noBlob(sha256)
+	}
+	return size, err
+}
+
+func noBlob(sha256 string) error {
+	return muster.Errorf(muster.NotFound, "there is no blob %s", sha256)
+}
+
+// here returns the size of a blob's file, or NotFound. A file of another size than it should have is read, and set
+// aside if it is damaged.
+func (s *server) here(ctx context.Context, sha256 string, size int64) (int64, error) {
+	has, err := s.Blobs.Stat(ctx, sha256)
+	if err != nil || size < 0 || has == size {
+		return has, err
+	}
+	return has, s.checked(ctx, sha256)
+}
+
+// checked reads the file of a blob that is not as it should be, and returns an error unless it is intact all the same.
+func (s *server) checked(ctx context.Context, sha256 string) error {
+	v, err := s.checker.Check(ctx, sha256, "")
+	switch {
+	case err != nil:
+		return err
+	case v == blob.Damaged:
+		return muster.Errorf(muster.NotFound, "the file of blob %s was damaged and is set aside: it has to be uploaded again", sha256)
+	case v == blob.Unchecked:
+		return muster.Errorf(muster.Unavailable, "blob %s is not as it should be, and too many others are being checked: try again later", sha256)
+	}
+	return nil
+}
+
+// granter commits grants, those that come meanwhile together.
+type granter struct {
+	store store.Grants
+
+	mu   sync.Mutex
+	busy bool
+	next *grantBatch
+}
+
+type grantBatch struct {
+	holders []store.Holder
+	blobs   []store.Blob
+	done    chan struct{} // closed when err is set
+	err     error
+}
+
+// grant returns once the grants are on disk.
+func (g *granter) grant(ctx context.Context, h store.Holder, blobs ...store.Blob) error {
+	if len(blobs) == 0 {
+		return nil
+	}
+	g.mu.Lock()
+	if g.next == nil {
+		g.next = &grantBatch{done: make(chan struct{})}
+	}
+	b := g.next
+	for range blobs {
+		b.holders = append(b.holders, h)
+	}
+	b.blobs = append(b.blobs, blobs...)
+	lead := !g.busy
+	g.busy = true
+	g.mu.Unlock()
+	if lead {
+		g.commit(context.WithoutCancel(ctx)) // others wait for it, too
+	}
+	select {
+	case <-b.done:
+		return b.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// commit commits batch after batch until none waits.
+func (g *granter) commit(ctx context.Context) {
+	for {
+		g.mu.Lock()
+		b := g.next
+		g.next = nil
+		g.busy = b != nil
+		g.mu.Unlock()
+		if b == nil {
+			return
+		}
+		b.err = g.store.GrantBlobs(ctx, b.holders, b.blobs)
+		close(b.done)
+	}
+}

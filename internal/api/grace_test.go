@@ -1,0 +1,36 @@
+package api_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/apitest"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+// A grace that is shorter than the server's heartbeat interval, which is one second here, is refused with
+// the place where it is written.
+func TestAGraceUnderTheHeartbeatIsRefused(t *testing.T) {
+	c := apitest.Start(t, nil).Client(t)
+	spec := func(grace time.Duration) *muster.Spec {
+		return &muster.Spec{Name: "job", Tasks: []muster.TaskSpec{{Name: "a", Kind: muster.KindNoop, Disconnect: muster.Disconnect{Grace: muster.Duration(grace)}}}}
+	}
+	for grace, taken := range map[time.Duration]bool{999 * time.Millisecond: false, time.Second: true, 0: true} {
+		_, err := c.Submit(t.Context(), spec(grace), client.SubmitOptions{})
+		_, planned := c.Plan(t.Context(), spec(grace))
+		if taken != (err == nil) || taken != (planned == nil) {
+			t.Errorf("with %s: %v, planned: %v", grace, err, planned)
+		}
+		if taken {
+			continue
+		}
+		e, ok := errors.AsType[*muster.Error](err)
+		if !ok || e.Code != muster.InvalidSpec || len(e.Fields) != 1 || !strings.HasSuffix(e.Fields[0].Path, "disconnect.grace") ||
+			e.Fields[0].Message != "999ms is shorter than the server's heartbeat interval of 1s, so a worker that is connected could miss it" {
+			t.Errorf("refused with %+v", err)
+		}
+	}
+}

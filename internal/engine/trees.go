@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"context"
+	hash "crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"sync"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+const (
+	maxTree  = 64 << 20 // bytes of a tree's JSON form
+	keepTree = 200_000  // files of the trees that are remembered together
+)
+
+// trees remembers the files of trees that were read, which never change.
+type trees struct {
+	blobs Blobs
+
+	mu    sync.Mutex // also held while one is read: a tree takes memory
+	known map[string][]store.Blob
+	files int
+}
+
+// of returns the files of a tree. Its errors are NotFound, and Invalid or TooLarge for blobs that are no trees.
+func (t *trees) of(ctx context.Context, sha256 string) ([]store.Blob, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if files, ok := t.known[sha256]; ok {
+		return files, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	files, err := t.read(ctx, sha256)
+	if err != nil {
+		return nil, err
+	}
+	if t.files += len(files) + 1; t.files > keepTree {
+		clear(t.known)
+		t.files = len(files) + 1
+	}
+	t.known[sha256] = files
+	return files, nil
+}
+
+func (t *trees) read(ctx context.Context, sha256 string) ([]store.Blob, error) {
+	r, err := t.blobs.Open(ctx, sha256)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(r, maxTree+1))
+	_ = r.Close() // it was only read
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxTree {
+		return nil, muster.Errorf(muster.TooLarge, "the list of files %s takes more than %s", sha256, muster.Size(maxTree))
+	}
+	if sum := hash.Sum256(b); hex.EncodeToString(sum[:]) != sha256 {
+		if err := t.blobs.SetAside(ctx, sha256); err != nil {
+			return nil, err
+		}
+		return nil, muster.Errorf(muster.NotFound, "the file of blob %s was damaged and is set aside", sha256)
+	}
+	var tree muster.Tree
+	if err := json.Unmarshal(b, &tree); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "blob %s is no list of files: %w", sha256, err)
+	}
+	var files []store.Blob
+	for i := range tree.Files {
+		if f := &tree.Files[i]; f.SHA256 != "" {
+			files = append(files, store.Blob{SHA256: f.SHA256, Size: f.Size})
+		}
+	}
+	return files, nil
+}
+
+// Files returns the files of a tree that is here. Its errors are NotFound, and Invalid or TooLarge for blobs that are no trees.
+func (e *Engine) Files(ctx context.Context, tree string) ([]store.Blob, error) {
+	return e.trees.of(ctx, tree)
+}

@@ -1,0 +1,39 @@
+package sched_test
+
+import (
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched/event"
+)
+
+// What a worker still has of attempts that are unknown here, as after a restored backup, gets none of its numbers
+// given again: neither to a job nor, on that worker, to an attempt.
+func TestNumbersOfALostTimeAreSkipped(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	of := func(job muster.JobID, num, n int) muster.AttemptID {
+		return muster.AttemptID{Task: muster.TaskID{Job: job, Num: num}, N: n}
+	}
+	known := d.submit(stage("a"))
+	d.do(event.Joined{
+		Worker: offer("w"), Held: []muster.AttemptID{of(known, 0, 1), of(7, 3, 2)},
+		Stale: []muster.AttemptID{of(known, 0, 2), of(9, 0, 1), of(9_000_000_000, 0, 1)},
+	})
+	if d.last.Rows.NextJob != 10 || d.s.NextJob() != 10 {
+		t.Errorf("the next job gets number %d, and %d is to be stored; want 10", d.s.NextJob(), d.last.Rows.NextJob)
+	}
+	if len(d.words) != 1 {
+		t.Fatalf("the worker is told %+v", d.words)
+	}
+	if as, ok := d.words[0].(effect.Assign); !ok || as.Attempt != of(known, 0, 3) {
+		t.Errorf("the worker that knows attempts 1 and 2 is given %+v", d.words[0])
+	}
+	// Once it knows nothing else, no more is skipped.
+	second := d.submit(stage("b"))
+	d.do(event.Lost{Worker: "w"}, event.Joined{Worker: offer("w"), Held: []muster.AttemptID{of(known, 0, 3), of(second, 0, 1)}})
+	if d.s.NextJob() != second+1 {
+		t.Errorf("numbers were skipped again: the next is %d", d.s.NextJob())
+	}
+}

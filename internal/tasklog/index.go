@@ -1,0 +1,223 @@
+package tasklog
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/muster-dev/muster"
+)
+
+// indexEvery is the least distance of two offsets in a log's index, in bytes.
+const indexEvery = 64 << 10
+
+// An index is a file beside a log, of offsets at which records of the log begin: 8 bytes
+// each, big endian, growing by at least indexEvery. It is a hint that can be made again
+// from the log at any time, and is never ahead of it.
+
+// indexer finds the offsets for an index in a log's bytes, as they come.
+type indexer struct {
+	pos  int64 // in the log, of what comes next
+	last int64 // the last offset found; 0 for none
+	skip int64 // bytes of the current record's data that are to come
+	head [headSize]byte
+	have int  // bytes of head
+	bad  bool // the log is damaged: nothing is found any more
+}
+
+// write calls found for each offset that data brings.
+func (x *indexer) write(data []byte, found func(offset int64)) {
+	for len(data) > 0 && !x.bad {
+		if n := min(x.skip, int64(len(data))); n > 0 {
+			x.skip -= n
+			x.pos += n
+			data = data[n:]
+			continue
+		}
+		n := copy(x.head[x.have:], data)
+		x.have += n
+		x.pos += int64(n)
+		data = data[n:]
+		if x.have < headSize {
+			return
+		}
+		x.have = 0
+		length, ok := recordLength(x.head[:])
+		if !ok {
+			x.bad = true
+			return
+		}
+		x.skip = int64(length)
+		if start := x.pos - headSize; start-x.last >= indexEvery {
+			x.last = start
+			found(start)
+		}
+	}
+}
+
+// OpenIndexedDir is OpenDir for a folder of which parts of long logs are asked for: see
+// RecordBefore. One process at a time may use it so.
+func OpenIndexedDir(path string) (*Dir, error) {
+	d, err := OpenDir(path)
+	if err == nil {
+		d.indexed = true
+	}
+	return d, err
+}
+
+func indexPath(logPath string) string { return logPath + ".idx" }
+
+// track follows what is appended to a log from its first byte on. What cannot be written
+// to the index is found again by RecordBefore.
+func (d *Dir) track(l *log, offset int64, data []byte) {
+	if !d.indexed {
+		return
+	}
+	if offset == 0 {
+		l.index = &indexer{}
+		if err := os.Remove(indexPath(d.path(l.id))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return // that of an earlier log stays: without offsets of this one
+		}
+	}
+	if l.index == nil || l.index.pos != offset {
+		l.index = nil // another Dir wrote, or the file was opened anew
+		return
+	}
+	var entries []int64
+	l.index.write(data, func(start int64) { entries = append(entries, start) })
+	if len(entries) > 0 && appendIndex(indexPath(d.path(l.id)), entries) != nil {
+		l.index = nil
+	}
+}
+
+// appendIndex adds those offsets to an index that are beyond its last one.
+func appendIndex(path string, entries []int64) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	last, n, err := lastEntry(f, maxOffset)
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	b := make([]byte, 0, 8*len(entries))
+	for _, e := range entries {
+		if e > last {
+			b = binary.BigEndian.AppendUint64(b, uint64(e))
+		}
+	}
+	_, err = f.WriteAt(b, 8*n)
+	return errors.Join(err, f.Close())
+}
+
+const maxOffset = int64(1)<<62 - 1
+
+// lastEntry returns the last offset of an index that is at most most, and how many
+// entries there are up to it; 0 and 0 if there is none.
+func lastEntry(f *os.File, most int64) (offset, n int64, err error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, 0, err
+	}
+	at := func(i int64) (int64, error) {
+		var b [8]byte
+		_, err := f.ReadAt(b[:], 8*i)
+		return int64(binary.BigEndian.Uint64(b[:]) & uint64(maxOffset)), err
+	}
+	low, high := int64(0), info.Size()/8 // entries before low are at most most, those from high on are not
+	for low < high {
+		mid := (low + high) / 2
+		v, err := at(mid)
+		if err != nil {
+			return 0, 0, err
+		}
+		if v <= most {
+			low, offset = mid+1, v
+		} else {
+			high = mid
+		}
+	}
+	return offset, low, nil
+}
+
+// RecordBefore implements Logs. It reads no more of the log than what is not in its index
+// yet, which is usually nothing.
+func (d *Dir) RecordBefore(ctx context.Context, a muster.AttemptID, offset int64) (int64, error) {
+	if offset < indexEvery || !d.indexed {
+		return 0, nil
+	}
+	path := d.path(a)
+	start, end, err := indexed(indexPath(path), offset)
+	if err != nil || offset-end < 2*indexEvery {
+		return start, err
+	}
+	l := d.use(a)
+	defer d.release(l)
+	l.mu.Lock()
+	tracked := l.index != nil
+	l.mu.Unlock()
+	if tracked {
+		return start, nil // the index has all there is: a record may be long
+	}
+	entries, err := scanIndex(ctx, path, end, offset)
+	if err != nil || len(entries) == 0 {
+		return start, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_ = appendIndex(indexPath(path), entries) // a hint: it can be found again
+	return entries[len(entries)-1], nil
+}
+
+// indexed returns the last offset of an index that is at most offset, and the last of all.
+func indexed(path string, offset int64) (start, end int64, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, 0, nil
+	}
+	if err == nil {
+		defer f.Close()
+		if start, _, err = lastEntry(f, offset); err == nil {
+			end, _, err = lastEntry(f, maxOffset)
+		}
+	}
+	if err != nil {
+		return 0, 0, muster.Errorf(muster.Internal, "cannot read the index %s: %w", path, err)
+	}
+	return start, end, nil
+}
+
+// scanIndex finds the offsets for an index in the log at path, from a record on and up to
+// an offset.
+func scanIndex(ctx context.Context, path string, from, to int64) ([]int64, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "cannot read the log %s: %w", path, err)
+	}
+	defer f.Close()
+	var entries []int64
+	x := indexer{pos: from, last: from}
+	r := bufio.NewReaderSize(io.NewSectionReader(f, from, to-from), 256<<10)
+	for ctx.Err() == nil {
+		block, err := r.Peek(max(1, r.Buffered()))
+		x.write(block, func(start int64) { entries = append(entries, start) })
+		if _, discardErr := r.Discard(len(block)); err == nil {
+			err = discardErr
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return slices.Clip(entries), nil
+		case err != nil:
+			return nil, muster.Errorf(muster.Internal, "cannot read the log %s: %w", path, err)
+		}
+	}
+	return nil, ctx.Err()
+}

@@ -1,0 +1,145 @@
+package attack
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/mustertest"
+)
+
+const python = "/usr/bin/python3"
+
+// rootsWorker starts a worker of root's as people do, without options that hold tasks.
+func rootsWorker(t *testing.T, flags ...string) (*mustertest.Cluster, *mustertest.Proc) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root's workers have users to give to tasks")
+	}
+	if _, err := os.Stat(python); err != nil {
+		t.Skip("there is no " + python + " to make sockets with")
+	}
+	c := mustertest.New(t, t.TempDir())
+	return c, c.StartWorker("w1", t.TempDir(), flags...)
+}
+
+// attack runs a script as a task, and returns what it printed to the end.
+func attack(t *testing.T, c *mustertest.Cluster, script string) string {
+	t.Helper()
+	job := c.Submit(mustertest.Shell("attack", script+"\necho over"))
+	if got := c.Wait(job.ID, time.Minute); got.State != muster.JobSucceeded {
+		t.Fatalf("the job ended as %s", got.State)
+	}
+	out, over := strings.CutSuffix(c.Output(muster.TaskID{Job: job.ID}), "over\n")
+	if !over {
+		t.Fatalf("the task did not come to its end: %s", out)
+	}
+	return out
+}
+
+// sockets is a program that says which of its attempts to make and to connect sockets succeed.
+const sockets = `
+import socket, sys
+def attempt(name, do):
+    try:
+        do()
+        print("BROKEN: " + name)
+    except (PermissionError, FileNotFoundError) as e:
+        print("refused:", name)
+attempt("listen to the traffic of the machine", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)))
+attempt("send any packet", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP))
+for path in sys.argv[1:]:
+    attempt("connect to " + path, lambda: socket.socket(socket.AF_UNIX).connect(path))
+`
+
+// TestATaskOfARootWorkerIsNobody holds that a task of a worker that is run by root has no capability, cannot listen to
+// the machine's traffic, and comes to no socket that only root may use, such as a container engine's.
+func TestATaskOfARootWorkerIsNobody(t *testing.T) {
+	t.Parallel()
+	c, _ := rootsWorker(t)
+	listen := func(dir string, mode os.FileMode) string {
+		path := filepath.Join(dir, "x.sock")
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		if err := errors.Join(os.Chmod(path, 0o660), os.Chmod(dir, mode)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	open, err := os.MkdirTemp("", "attack") //nolint:usetesting // where everybody comes to, as to /run
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(open) })
+	paths := []string{listen(t.TempDir(), 0o700), listen(open, 0o755)}
+	for _, engine := range []string{"/var/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock"} {
+		if _, err := os.Stat(engine); err == nil {
+			paths = append(paths, engine)
+		}
+	}
+	out := attack(t, c, "id -u; grep -E 'Cap(Eff|Prm|Bnd|Amb|Inh)' /proc/self/status; cat >s.py <<'END'\n"+sockets+"\nEND\n"+python+" s.py "+strings.Join(paths, " "))
+	if strings.HasPrefix(out, "0\n") {
+		t.Error("the task is root")
+	}
+	if n := strings.Count(out, "\t0000000000000000\n"); n != 5 {
+		t.Errorf("the task has capabilities: %d of its 5 sets are empty", n)
+	}
+	if strings.Contains(out, "BROKEN") || strings.Count(out, "refused: ") != 2+len(paths) {
+		t.Errorf("not all was refused:\n%s", out)
+	}
+}
+
+// TestATaskSeesNoOtherProcess holds that a task sees neither the command lines nor the files of other processes, of other tasks among them,
+// and that it can do nothing to them.
+func TestATaskSeesNoOtherProcess(t *testing.T) {
+	t.Parallel()
+	for _, sandbox := range []string{"auto", "off"} {
+		c, w := rootsWorker(t, "--sandbox", sandbox)
+		secret := "secret" + strconv.Itoa(w.PID())
+		shm := "/dev/shm/muster-attack-" + strconv.Itoa(w.PID())
+		t.Cleanup(func() { _ = os.Remove(shm) })
+		victim := c.Submit(mustertest.Shell("victim", fmt.Sprintf("umask 077; echo %s >%s; echo %[1]s >here; exec sh -c 'sleep 600; : --password %[1]s'", secret, shm)))
+		c.Running(victim.ID, 1)
+		c.Await("the victim has its secret", time.Minute, func() error { _, err := os.Stat(shm); return err })
+		task := c.Tasks(victim.ID)[0]
+		pids := mustertest.Processes(t, "MUSTER_TASK="+task.ID.String(), secret)
+		if len(pids) == 0 {
+			t.Fatal("the victim is not to be found")
+		}
+		out := attack(t, c, fmt.Sprintf(`for p in /proc/[0-9]*; do
+			p=${p#/proc/}
+			[ $p = $$ ] || grep -l MUSTER_TASK=$MUSTER_TASK /proc/$p/environ >/dev/null 2>&1 || echo sees $p
+		done
+		cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep pass[w]ord
+		for p in 1 %d %d; do
+			ls /proc/$p/fd/ >/dev/null 2>&1 && echo sees the files of $p
+			kill -CONT $p 2>/dev/null && echo signals $p
+		done
+		cat %s $MUSTER_OUT/../../*/work/here 2>/dev/null | grep sec[r]et`, w.PID(), pids[0], shm))
+		for line := range strings.Lines(out) {
+			if line = strings.TrimSpace(line); line != "" && !ended(line) {
+				t.Errorf("--sandbox %s: %s", sandbox, line)
+			}
+		}
+	}
+}
+
+// ended reports whether a line is of a process of the task itself, which had ended when it was looked at.
+func ended(line string) bool {
+	pid, ok := strings.CutPrefix(line, "sees ")
+	if !ok {
+		return false
+	}
+	_, err := os.Stat("/proc/" + pid)
+	return errors.Is(err, os.ErrNotExist)
+}
