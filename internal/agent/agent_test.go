@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -529,7 +530,7 @@ func (bomb) Run(context.Context, *run.Task, run.Sink) muster.Report { panic(erro
 func TestWhatTheLinkRefusesIsNotSaid(t *testing.T) {
 	long := make([]muster.Artifact, 30_000)
 	for i := range long {
-		long[i] = muster.Artifact{Name: strings.Repeat("x", 200), SHA256: strings.Repeat("0", 64)}
+		long[i] = muster.Artifact{Name: strings.Repeat("x", 200) + strconv.Itoa(i), SHA256: strings.Repeat("0", 64)}
 	}
 	for name, tc := range map[string]struct {
 		report muster.Report

@@ -11,5 +11,5 @@ func Descriptors() uint64 {
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
 		return 1024
 	}
-	return uint64(limit.Cur)
+	return uint64(limit.Cur) //nolint:unconvert // FreeBSD has it with a sign
 }

@@ -62,7 +62,6 @@ type signWalk struct {
 var (
 	blockHeader = regexp.MustCompile(`^ *(?:- +)*[\w./-]+: +[|>][-+0-9]* *$|^ *(?:- +)+[|>][-+0-9]* *$`)
 	simpleLine  = regexp.MustCompile(`^ *(?:- +)*(?:[\w./-]+: +)?(?:\[ *)?(?:"[^"'\\]*"|'[^"']*')(?:, *(?:"[^"'\\]*"|'[^"']*'))*(?: *\])? *$`)
-	beginning   = regexp.MustCompile(`^ *(?:- +)*`)
 )
 
 func (w *signWalk) next(line string) {
@@ -90,12 +89,12 @@ func (w *signWalk) next(line string) {
 		return
 	}
 	column := columnOf(line)
-	if w.certain && w.flow == 0 && (!w.open || column <= w.column) && blockHeader.MatchString(line) {
+	if w.certain && w.flow == 0 && strings.ContainsAny(line, "|>") && (!w.open || column <= w.column) && blockHeader.MatchString(line) {
 		w.block = true
 	}
 	w.column = column
 	w.open = !strings.HasSuffix(line, ":") && !w.block
-	if strings.ContainsAny(line, `"'`) && !simpleLine.MatchString(line) {
+	if w.certain && strings.ContainsAny(line, `"'`) && !simpleLine.MatchString(line) {
 		w.certain = false
 	}
 	w.count(line)
@@ -103,11 +102,17 @@ func (w *signWalk) next(line string) {
 
 // columnOf returns where the name of a line's field begins, or the last dash of a line without one.
 func columnOf(line string) int {
-	start := beginning.FindString(line)
-	if dash := strings.LastIndexByte(start, '-'); dash >= 0 && !strings.Contains(line, ": ") && !strings.HasSuffix(line, ":") {
+	start, dash := 0, -1
+	for start < len(line) && (line[start] == ' ' || strings.HasPrefix(line[start:], "- ")) {
+		if line[start] == '-' {
+			dash = start
+		}
+		start++
+	}
+	if dash >= 0 && !strings.Contains(line, ": ") && !strings.HasSuffix(line, ":") {
 		return dash
 	}
-	return len(start)
+	return start
 }
 
 // count counts the signs of a line that the lexer looks at.

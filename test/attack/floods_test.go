@@ -67,7 +67,7 @@ func (e *env) serves(what string) {
 
 // TestFloodsOfConnectionsKeepNobodyOut opens more connections than the server may have descriptors, without a key, and
 // again when they are closed. Others are served, and connected workers stay connected.
-func TestFloodsOfConnectionsKeepNobodyOut(t *testing.T) {
+func TestFloodsOfConnectionsKeepNobodyOut(t *testing.T) { //nolint:tparallel // one flood at a time
 	t.Parallel()
 	for what, say := range map[string]string{
 		"silent":    "",

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -109,7 +110,7 @@ func TestUploadsEndWithTheirKeys(t *testing.T) {
 	}
 	e.Await("half of the upload is there", await, func() error {
 		resp, err := head()
-		if err == nil && resp.Header.Get("Upload-Offset") != fmt.Sprint(half) {
+		if err == nil && resp.Header.Get("Upload-Offset") != strconv.Itoa(half) {
 			err = fmt.Errorf("the offset is %q", resp.Header.Get("Upload-Offset"))
 		}
 		return err
