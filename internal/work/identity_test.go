@@ -22,6 +22,7 @@ func joined(t *testing.T, s *serve.Server, c *client.Client) (data string, id ag
 	stop := background(t, newWorker(t, s, func(cfg *work.Config) { cfg.Data = data }).Run)
 	connected(t, c, 1)
 	stop()
+	connected(t, c, 0)
 	id, ok, err := agent.LoadIdentity(data)
 	if err != nil || !ok {
 		t.Fatalf("no identity: %v", err)
