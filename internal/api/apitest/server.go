@@ -194,18 +194,6 @@ func (w *Worker) Say(f *link.ToServer) {
 // Leave says goodbye: what the worker still runs is lost.
 func (w *Worker) Leave() { w.session.Close(true) }
 
-// Farewell returns the code of the goodbye that the worker was told, "" if none.
-func (w *Worker) Farewell() muster.Code {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, f := range w.words {
-		if f.Goodbye != nil {
-			return f.Goodbye.Code
-		}
-	}
-	return ""
-}
-
 // Next waits for the next attempt to run, and starts it.
 func (w *Worker) Next() muster.AttemptID {
 	w.tb.Helper()
