@@ -13,7 +13,8 @@ import (
 // Reach says which blobs attempts need.
 type Reach interface {
 	// Reads reports whether an attempt that the worker holds now needs a blob, and how big that is, -1 if it is not known.
-	Reads(ctx context.Context, w muster.WorkerID, sha256 string) (size int64, ok bool, err error)
+	// A no may be two seconds old if stale is true, and takes no time then.
+	Reads(ctx context.Context, w muster.WorkerID, sha256 string, stale bool) (size int64, ok bool, err error)
 	// Files returns the files of a tree that is here. Its errors are NotFound, and Invalid or TooLarge for blobs that are no trees.
 	Files(ctx context.Context, tree string) ([]store.Blob, error)
 }
@@ -36,7 +37,7 @@ func (s *server) mayHave(ctx context.Context, sha256 string) (size int64, ok boo
 	case err != nil || ok:
 	case p.Role == auth.Worker:
 		var known int64
-		if known, ok, err = s.Reach.Reads(ctx, p.Worker, sha256); size < 0 {
+		if known, ok, err = s.Reach.Reads(ctx, p.Worker, sha256, false); size < 0 {
 			size = known
 		}
 	default:
@@ -51,6 +52,37 @@ func (s *server) readable(ctx context.Context, sha256 string) (size int64, err e
 	size, ok, err := s.mayHave(ctx, sha256)
 	if err == nil && !ok {
 		err = noBlob(sha256)
+	}
+	return size, err
+}
+
+// uploaded returns the size of a blob that is here and that the caller need not send: it may have it already. A
+// worker whose attempts need the blob is granted it, so that it may name the blob in its reports, also for another job.
+func (s *server) uploaded(ctx context.Context, sha256 string) (int64, error) {
+	p := principalOf(ctx)
+	if p.Role != auth.Worker {
+		size, err := s.readable(ctx, sha256)
+		if err != nil {
+			return 0, err
+		}
+		return s.here(ctx, sha256, size)
+	}
+	size, granted, err := s.Grants.BlobGrant(ctx, holderOf(p), sha256)
+	if err != nil {
+		return 0, err
+	}
+	if !granted {
+		known, needed, err := s.Reach.Reads(ctx, p.Worker, sha256, true)
+		if err != nil {
+			return 0, err
+		}
+		if !needed {
+			return 0, noBlob(sha256)
+		}
+		size = known
+	}
+	if size, err = s.here(ctx, sha256, size); err == nil && !granted {
+		err = s.granter.grant(ctx, holderOf(p), store.Blob{SHA256: sha256, Size: size})
 	}
 	return size, err
 }

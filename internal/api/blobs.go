@@ -50,12 +50,9 @@ type missingInput struct{ Body wire.Hashes }
 func (s *server) missingBlobs(ctx context.Context, in *missingInput) (*body[wire.Missing], error) {
 	missing := []string{}
 	for _, h := range in.Body.SHA256 {
-		size, ok, err := s.mayHave(ctx, h)
-		if err == nil && ok {
-			_, err = s.here(ctx, h, size)
-		}
+		_, err := s.uploaded(ctx, h)
 		switch {
-		case !ok && err == nil, muster.CodeOf(err) == muster.NotFound:
+		case muster.CodeOf(err) == muster.NotFound:
 			missing = append(missing, h)
 		case err != nil:
 			return nil, err
@@ -78,10 +75,7 @@ func (s *server) uploads(ctx context.Context) blob.Uploads {
 }
 
 func (s *server) headBlob(w http.ResponseWriter, r *http.Request, in *BlobPath) error {
-	size, err := s.readable(r.Context(), in.SHA256)
-	if err == nil {
-		size, err = s.here(r.Context(), in.SHA256, size)
-	}
+	size, err := s.uploaded(r.Context(), in.SHA256)
 	if muster.CodeOf(err) == muster.NotFound {
 		if kept, partErr := s.uploads(r.Context()).Partial(r.Context(), in.SHA256); partErr == nil {
 			w.Header().Set(wire.HeaderOffset, strconv.FormatInt(kept, 10))
@@ -103,10 +97,7 @@ func (s *server) putBlob(w http.ResponseWriter, r *http.Request, in *putBlobInpu
 	if r.ContentLength > maxBlob-in.Offset {
 		return tooLarge()
 	}
-	size, err := s.readable(r.Context(), in.SHA256)
-	if err == nil {
-		_, err = s.here(r.Context(), in.SHA256, size)
-	}
+	size, err := s.uploaded(r.Context(), in.SHA256)
 	if err == nil {
 		w.WriteHeader(http.StatusOK)
 		return nil

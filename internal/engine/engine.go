@@ -243,11 +243,8 @@ func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) er
 	fx := st.Take()
 	e.noteChanges(&fx.Rows)
 	if !fx.Rows.Empty() || len(b.keys) > 0 {
-		err := e.clearLogs(context.WithoutCancel(ctx), fx.Sends)
-		if err == nil {
-			err = e.cfg.Store.Commit(context.WithoutCancel(ctx), &store.Batch{Rows: fx.Rows, Keys: b.keys})
-		}
-		if err != nil {
+		e.clearLogs(context.WithoutCancel(ctx), fx.Sends)
+		if err := e.cfg.Store.Commit(context.WithoutCancel(ctx), &store.Batch{Rows: fx.Rows, Keys: b.keys}); err != nil {
 			for i, l := range letters {
 				if b.refused[i] != nil {
 					l.done(b.refused[i])

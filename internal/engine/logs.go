@@ -17,23 +17,23 @@ const logPause = muster.Duration(5 * time.Second)
 
 // clearLogs sets logs aside that have the numbers of attempts which are about to be assigned: they are of attempts of
 // a time that the server has lost, because an older copy of its database was restored. The numbers of jobs that are
-// new since this process began were never used before.
-func (e *Engine) clearLogs(ctx context.Context, sends []effect.Send) error {
+// new since this process began were never used before. A log that cannot be set aside costs the attempt its log, not
+// the server its work.
+func (e *Engine) clearLogs(ctx context.Context, sends []effect.Send) {
 	for _, send := range sends {
 		as, ok := send.(effect.Assign)
 		if !ok || as.Attempt.Task.Job >= e.first {
 			continue
 		}
 		had, err := e.cfg.Logs.SetAside(ctx, as.Attempt)
-		if err != nil {
-			return err
-		}
-		if had {
+		switch {
+		case err != nil:
+			e.cfg.Log.Error("a log that has the number of a new attempt cannot be set aside", slog.String("attempt", as.Attempt.String()), slog.Any("error", err))
+		case had:
 			e.cfg.Log.Warn("the log of an attempt with the same number is set aside: it is of a time before a backup was restored",
 				slog.String("attempt", as.Attempt.String()))
 		}
 	}
-	return nil
 }
 
 // appendLogs writes what a worker ships of its attempts' logs, and says how much

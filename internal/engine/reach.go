@@ -42,13 +42,14 @@ func (e *Engine) reach(w muster.WorkerID) *reach {
 }
 
 // Reads reports whether an attempt that the worker holds now needs a blob, and how big that is, -1 if it is not known.
-func (e *Engine) Reads(ctx context.Context, w muster.WorkerID, sha256 string) (size int64, ok bool, err error) {
+// A no may be freshReach old if stale is true, and takes no time then.
+func (e *Engine) Reads(ctx context.Context, w muster.WorkerID, sha256 string, stale bool) (size int64, ok bool, err error) {
 	r := e.reach(w)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if time.Since(r.at) < freshReach {
-		if size, ok := r.any(sha256); ok {
-			return size, true, nil
+		if size, ok := r.any(sha256); ok || stale {
+			return size, ok, nil
 		}
 	}
 	if err := e.find(ctx, w, r); err != nil {

@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// maxTreeFiles bounds the files that checkpoints remembers, of about 60 bytes each.
+	// maxTreeFiles bounds the files that checkpoints remembers, of about 60 bytes each; a tree counts as treeCost more.
 	maxTreeFiles = 500_000
+	treeCost     = 8
 	// recheckTree is how long a file that was found is taken to be here.
 	recheckTree = 10 * time.Minute
 )
@@ -29,6 +30,9 @@ type wholeTree struct {
 	files  map[[32]byte]struct{}
 	looked time.Time // when all of its files were looked up, or all of a tree that it goes back to
 }
+
+// cost is what the tree takes of maxTreeFiles.
+func (w *wholeTree) cost() int { return len(w.files) + treeCost }
 
 // has reports whether a file with a hash was found.
 func (w *wholeTree) has(hash [32]byte) bool {
@@ -61,7 +65,7 @@ func (t *checkpoints) put(id muster.TaskID, w *wholeTree) {
 		t.whole = map[muster.TaskID]*wholeTree{}
 	}
 	t.forget(id)
-	if t.files+len(w.files) > maxTreeFiles {
+	if t.files+w.cost() > maxTreeFiles {
 		for other, old := range t.whole {
 			if time.Since(old.looked) >= recheckTree {
 				t.forget(other)
@@ -69,18 +73,18 @@ func (t *checkpoints) put(id muster.TaskID, w *wholeTree) {
 		}
 	}
 	for other := range t.whole {
-		if t.files+len(w.files) <= maxTreeFiles {
+		if t.files+w.cost() <= maxTreeFiles {
 			break
 		}
 		t.forget(other)
 	}
 	t.whole[id] = w
-	t.files += len(w.files)
+	t.files += w.cost()
 }
 
 func (t *checkpoints) forget(id muster.TaskID) {
 	if w := t.whole[id]; w != nil {
-		t.files -= len(w.files)
+		t.files -= w.cost()
 		delete(t.whole, id)
 	}
 }
