@@ -118,7 +118,7 @@ func TestRedirectsLeadNoWorkerAway(t *testing.T) {
 	conn := s.victim()
 	attempt := muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}
 	s.send(conn, &link.ToWorker{
-		Specs: []link.GroupSpec{{Ref: 1, Name: "t", Spec: muster.TaskSpec{
+		Specs: []link.GroupSpec{{Ref: 1, UID: "u", Name: "t", Spec: muster.TaskSpec{
 			Kind: muster.KindProcess, Run: &muster.Command{Shell: "true"}, Files: "sha256:" + strings.Repeat("0", 64)}}},
 		Assign: []link.Assign{{Attempt: attempt, Ref: 1, Grant: muster.Grant{Slots: 1}}},
 	})
@@ -136,7 +136,7 @@ func TestNoServerStartsMoreThanAWorkerOffers(t *testing.T) {
 	const slots, tasks = 4, 100
 	s := newHostileServer(t, http.NotFound)
 	conn := s.victim("--slots", "4")
-	f := &link.ToWorker{Specs: []link.GroupSpec{{Ref: 1, Name: "t", Spec: muster.TaskSpec{Kind: muster.KindProcess, Run: &muster.Command{Shell: "sleep 600"}}}}}
+	f := &link.ToWorker{Specs: []link.GroupSpec{{Ref: 1, UID: "u", Name: "t", Spec: muster.TaskSpec{Kind: muster.KindProcess, Run: &muster.Command{Shell: "sleep 600"}}}}}
 	for n := range tasks {
 		f.Assign = append(f.Assign, link.Assign{Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1, Num: n}, N: 1}, Ref: 1})
 	}
