@@ -250,3 +250,36 @@ func TestAWorkerNamesOnlyItsOwnFiles(t *testing.T) {
 		t.Errorf("beta reads the secret of alpha: %d %s", code, body)
 	}
 }
+
+// TestAFileOfTwoJobsIsNotSentTwice holds that a worker may name a file for one job that it has as an input of another:
+// the server says that the file need not be sent, and then takes the report.
+func TestAFileOfTwoJobsIsNotSentTwice(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	alpha, beta := e.key(string(auth.Submitter), "alpha", 0).Secret, e.key(string(auth.Submitter), "beta", 0).Secret
+	common := e.upload(alpha, "a common file")
+	worker, conn := e.connectAll("rig")
+	first, err := e.submitAs(alpha, ofFolder(e.upload(alpha, treeOf(common))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.assignment(conn, first.ID)
+	second, err := e.submitAs(beta, &muster.Spec{Tasks: []muster.TaskSpec{{Kind: muster.KindProcess, Run: &muster.Command{Shell: "true"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := e.assignment(conn, second.ID)
+	e.Await("the file need not be sent", await, func() error {
+		if code, body := e.blob(http.MethodHead, worker.Key, common, ""); code != http.StatusOK {
+			return fmt.Errorf("%d %s", code, body)
+		}
+		return nil
+	})
+	e.send(conn, &link.ToServer{Finished: []muster.Report{{
+		Attempt: id, Outcome: muster.AttemptSucceeded, FinishedAt: muster.TimeOf(time.Now()),
+		Artifacts: []muster.Artifact{{Name: "out", Size: int64(len("a common file")), SHA256: common}},
+	}}})
+	if job := e.Wait(second.ID, await); job.State != muster.JobSucceeded {
+		t.Errorf("the job whose file was not sent again is %s", job.State)
+	}
+}

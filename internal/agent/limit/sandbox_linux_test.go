@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -290,6 +291,8 @@ func TestDataThatOnlyRootReaches(t *testing.T) {
 	needsRoot(t)
 	needsUser(t)
 	needsView(t)
+	before := syscall.Umask(0o077) // as on hardened machines
+	defer syscall.Umask(before)
 	for _, name := range []string{"", "nobody"} {
 		var closed string
 		w := newWorld(t, func(c *Config) {

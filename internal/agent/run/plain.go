@@ -19,6 +19,20 @@ func OpenIn(folder *os.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
+// WriteIn writes a new file into a folder that a task made or may still change, in place of what has its name. A link
+// leads nowhere: it is replaced, and none of the folders on the way may lead out.
+func WriteIn(folder *os.Root, name string, data []byte) error {
+	if err := folder.RemoveAll(name); err != nil {
+		return err
+	}
+	f, err := folder.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
 var errNotPlain = errors.New("it is not a plain file")
 
 // OpenPlain opens a file that a task made, if it is a plain one: a link may lead

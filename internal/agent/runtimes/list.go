@@ -99,7 +99,7 @@ func (r *Runtimes) entry(ctx context.Context, d *definition) (Entry, error) {
 	case err == nil:
 		e.State = Ready
 		if err = r.works(ctx, dir); err == nil {
-			err = rec.Check(dir)
+			err = rec.Check(ctx, dir)
 		}
 		if err != nil {
 			e.State, e.Why = Broken, err.Error()

@@ -26,18 +26,15 @@ type record struct {
 	Built   muster.Time `json:"built"`
 }
 
-// finish marks an environment that is whole.
-func finish(dir string, rec record) error {
+// finish returns the mark of an environment that is whole.
+func finish(dir string, rec record) (name string, data []byte, err error) {
 	disk := newBooks()
 	if err := disk.add(dir); err != nil {
-		return err
+		return "", nil, err
 	}
 	rec.Size, rec.Built = disk.size(dir), muster.TimeOf(time.Now())
-	b, err := json.Marshal(rec)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, marker), append(b, '\n'), 0o600)
+	data, err = json.Marshal(rec)
+	return marker, data, err
 }
 
 // errAbsent is that there is no environment at all.

@@ -183,7 +183,7 @@ func (r *Runtimes) usable(ctx context.Context, d *definition, dir string) error 
 		}
 	}
 	if begun := time.Now(); begun.After(until) {
-		if err := rec.Check(dir); err != nil {
+		if err := rec.Check(ctx, dir); err != nil {
 			return err
 		}
 		r.mu.Lock()
@@ -219,7 +219,7 @@ func (r *Runtimes) build(ctx context.Context, d *definition, dir string, why err
 	r.cfg.Log.Info("a runtime is made", slog.String("runtime", d.name), slog.String("torch", backend))
 	begun := time.Now()
 	want := d.want(backend, r.cfg.Wheels)
-	err := r.envs.Make(ctx, want, dir, func(made string, in python.Installed) error {
+	err := r.envs.Make(ctx, want, dir, func(made string, in python.Installed) (string, []byte, error) {
 		return finish(made, record{Name: d.name, Installed: in, Backend: backend})
 	}, watch)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"math"
 	"os"
@@ -218,7 +219,21 @@ func (h *host) open() error {
 
 // lastWords are the last line of the host's log, after a colon.
 func (h *host) lastWords() string {
-	b, err := os.ReadFile(filepath.Join(h.dir, logFile))
+	dir, err := os.OpenRoot(h.dir) // what is in it is the host's: a link must not lead out
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = dir.Close() }()
+	f, err := run.OpenIn(dir, logFile)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }()
+	const most = 64 << 10
+	if st, err := f.Stat(); err == nil && st.Size() > most {
+		_, _ = f.Seek(-most, io.SeekEnd) // else the first bytes are shown
+	}
+	b, err := io.ReadAll(io.LimitReader(f, most))
 	if err != nil {
 		return ""
 	}

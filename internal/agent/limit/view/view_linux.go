@@ -81,6 +81,9 @@ func build(v *run.View) (int, error) {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return -1, os.NewSyscallError("unshare", err)
 	}
+	// The folders that are made below must be open to all, whatever the worker's umask. The thread's own is set: with its
+	// namespace it got its own file system context.
+	unix.Umask(0o022)
 	// What is mounted on the machine later comes here as well, and not the other way round.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return -1, os.NewSyscallError("mount", err)

@@ -87,8 +87,13 @@ func (e *Envs) build(ctx context.Context, uv, interpreter, tmp, dir string, w *W
 		files["constraints.txt"] = strings.Join(w.Constraints, "\n") + "\n"
 		args = append(args, "-c", "constraints.txt")
 	}
+	folder, err := os.OpenRoot(tmp) // packages may have run there
+	if err != nil {
+		return run.Failf(muster.WorkerInternal, "the requirements cannot be written for uv: %w", err)
+	}
+	defer func() { _ = folder.Close() }()
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(tmp, name), []byte(text), 0o600); err != nil {
+		if err := run.WriteIn(folder, name, []byte(text)); err != nil {
 			return run.Failf(muster.WorkerInternal, "the requirements cannot be written for uv: %w", err)
 		}
 	}

@@ -140,12 +140,9 @@ func (e *Envs) ensure(ctx context.Context, uv, interpreter, dir, key string, w *
 	}
 	begun := time.Now()
 	e.prune(begun)
-	err := e.place(ctx, uv, interpreter, dir, w, func(built string, in Installed) error {
+	err := e.place(ctx, uv, interpreter, dir, w, func(_ string, in Installed) (string, []byte, error) {
 		b, err := json.Marshal(record{Key: key, Installed: in})
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(filepath.Join(built, marker), append(b, '\n'), 0o600)
+		return marker, b, err
 	}, watch)
 	if err == nil {
 		e.markChecked(key, time.Now())
@@ -154,9 +151,12 @@ func (e *Envs) ensure(ctx context.Context, uv, interpreter, dir, key string, w *
 	return err
 }
 
-// Make makes an environment at dir, whole or not at all, in place of what is there. finish is called with the
-// folder in which it was built and checked, before that is moved to dir. Calls for one dir must not overlap.
-func (e *Envs) Make(ctx context.Context, w *Want, dir string, finish func(made string, in Installed) error, watch run.Watch) error {
+// Finish returns the name and the content of the file that marks an environment as finished. made is the folder in
+// which it was built and checked, and which packages have written.
+type Finish func(made string, in Installed) (name string, data []byte, err error)
+
+// Make makes an environment at dir, whole or not at all, in place of what is there. Calls for one dir must not overlap.
+func (e *Envs) Make(ctx context.Context, w *Want, dir string, finish Finish, watch run.Watch) error {
 	uv, err := e.tool.find(ctx, watch)
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func (e *Envs) Make(ctx context.Context, w *Want, dir string, finish func(made s
 }
 
 // place does the work of Make.
-func (e *Envs) place(ctx context.Context, uv, interpreter, dir string, w *Want, finish func(string, Installed) error, watch run.Watch) error {
+func (e *Envs) place(ctx context.Context, uv, interpreter, dir string, w *Want, finish Finish, watch run.Watch) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return run.Failf(muster.WorkerInternal, "the folder for Python environments cannot be made: %w", err)
 	}
@@ -183,7 +183,7 @@ func (e *Envs) place(ctx context.Context, uv, interpreter, dir string, w *Want, 
 	if err != nil {
 		return err
 	}
-	if err := finish(built, in); err != nil {
+	if err := mark(tmp, built, in, finish); err != nil {
 		return run.Failf(muster.WorkerInternal, "the Python environment cannot be marked as finished: %w", err)
 	}
 	if err := os.Rename(dir, filepath.Join(tmp, "broken")); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -193,6 +193,28 @@ func (e *Envs) place(ctx context.Context, uv, interpreter, dir string, w *Want, 
 		return run.Failf(muster.WorkerInternal, "the Python environment cannot be moved to its place: %w", err)
 	}
 	return nil
+}
+
+// mark writes the file that finish returns into the environment, built in tmp. From then on the user of builds, to
+// whom tmp was given, cannot get there by its path.
+func mark(tmp, built string, in Installed, finish Finish) error {
+	if err := takeBack(tmp); err != nil {
+		return err
+	}
+	folder, err := os.OpenRoot(tmp)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = folder.Close() }()
+	base := filepath.Base(built)
+	if st, err := folder.Lstat(base); err != nil || !st.IsDir() {
+		return fmt.Errorf("its folder was replaced: %w", errors.Join(errDamaged, err))
+	}
+	name, data, err := finish(built, in)
+	if err != nil {
+		return err
+	}
+	return run.WriteIn(folder, filepath.Join(base, name), append(data, '\n'))
 }
 
 // buildWhole builds an environment and checks it. Packages that uv had kept and that are damaged are fetched again.
@@ -205,7 +227,7 @@ func (e *Envs) buildWhole(ctx context.Context, uv, interpreter, tmp, built strin
 	if err := e.Forget(ctx); err != nil {
 		e.log.Warn("cached Python packages cannot be removed", slog.Any("error", err))
 	}
-	if err := os.RemoveAll(built); err != nil {
+	if err := errors.Join(takeBack(tmp), os.RemoveAll(built)); err != nil {
 		return Installed{}, run.Failf(muster.WorkerInternal, "a damaged Python environment cannot be removed: %w", err)
 	}
 	fresh := *w
@@ -219,7 +241,7 @@ func (e *Envs) buildChecked(ctx context.Context, uv, interpreter, tmp, built str
 	}
 	in, err := list(built)
 	if err == nil {
-		err = in.Check(built)
+		err = in.Check(ctx, built)
 	}
 	if err != nil {
 		return Installed{}, run.Failf(muster.Dependency, "%s: %w: %w", w.title(), errDamaged, err)
@@ -282,7 +304,7 @@ func (e *Envs) check(ctx context.Context, dir, key string) error {
 	if _, err := os.Stat(filepath.Join(dir, "bin", "python")); err == nil && works && begun.Before(due) {
 		return nil
 	}
-	if err := rec.Check(dir); err != nil {
+	if err := rec.Check(ctx, dir); err != nil {
 		return err
 	}
 	if !works {

@@ -16,3 +16,6 @@ func killGroup(leader int) {
 		_ = p.Kill() // it may have ended
 	}
 }
+
+// takeBack does nothing: builds are of the worker's own user.
+func takeBack(string) error { return nil }

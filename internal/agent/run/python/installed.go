@@ -1,6 +1,7 @@
 package python
 
 import (
+	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/muster-dev/muster/internal/agent/run"
 )
 
 // errDamaged is that an environment was made of packages that lack something. Those that uv keeps for other
@@ -44,7 +47,7 @@ func list(dir string) (Installed, error) {
 
 // Check returns what is missing or truncated in the environment at dir. It compares the size of each file of
 // each package with the package's RECORD; it reads no other file.
-func (in *Installed) Check(dir string) error {
+func (in *Installed) Check(ctx context.Context, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "bin", "python")); err != nil {
 		return errors.New("its interpreter is gone")
 	}
@@ -52,26 +55,41 @@ func (in *Installed) Check(dir string) error {
 		return errors.New("its packages were not recorded")
 	}
 	lib := filepath.Join(dir, in.Python)
+	root, err := os.OpenRoot(lib)
+	if err != nil {
+		return errors.New("its packages are gone")
+	}
+	defer func() { _ = root.Close() }()
 	for _, name := range in.Packages {
-		if err := checkPackage(lib, name); err != nil {
+		if err := checkPackage(ctx, root, lib, name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// maxRecord is the most bytes of a list of files; that of PyTorch has 2 MB.
+const maxRecord = 16 << 20
+
 // checkPackage checks one package. RECORD is specified at
 // https://packaging.python.org/en/latest/specifications/recording-installed-packages/.
-func checkPackage(lib, info string) error {
+// The package itself wrote it: it may be a link, a pipe, or without an end.
+func checkPackage(ctx context.Context, root *os.Root, lib, info string) error {
 	dist, version, _ := strings.Cut(strings.TrimSuffix(info, ".dist-info"), "-")
-	f, err := os.Open(filepath.Join(lib, info, "RECORD"))
+	f, err := run.OpenIn(root, filepath.Join(info, "RECORD"))
 	if err != nil {
 		return fmt.Errorf("%s %s is gone", dist, version)
 	}
 	defer f.Close()
-	rows := csv.NewReader(f)
+	if st, err := f.Stat(); err != nil || st.Size() > maxRecord {
+		return fmt.Errorf("the list of files of %s %s is damaged", dist, version)
+	}
+	rows := csv.NewReader(io.LimitReader(f, maxRecord))
 	rows.ReuseRecord, rows.FieldsPerRecord = true, 3
 	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		row, err := rows.Read()
 		if errors.Is(err, io.EOF) {
 			return nil

@@ -24,7 +24,7 @@ func TestAnEnvironmentSeesNothingOfTheWorkers(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{marker: `{"python": "lib"}`, "bin/python": "#!/bin/sh\nenv > seen\n"} {
+	for name, text := range map[string]string{marker: `{"python": "bin"}`, "bin/python": "#!/bin/sh\nenv > seen\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
 			t.Fatal(err)
 		}
