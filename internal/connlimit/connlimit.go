@@ -33,6 +33,10 @@ func Total(descriptors uint64) int {
 
 // Limiter bounds the connections of one server.
 type Limiter struct {
+	// Fresh is how long a new connection may take to send a request before it counts as silent: 1s by default. It is not
+	// changed once the limiter is used.
+	Fresh time.Duration
+
 	total, each int // connections, and those of one address
 
 	mu        sync.Mutex
@@ -43,7 +47,7 @@ type Limiter struct {
 
 // New returns a Limiter of so many connections in all; three quarters of them may be from one address.
 func New(total int) *Limiter {
-	return &Limiter{total: total, each: max(1, total/4*3), conns: map[*conn]struct{}{}, addresses: map[netip.Addr]int{}}
+	return &Limiter{Fresh: time.Second, total: total, each: max(1, total/4*3), conns: map[*conn]struct{}{}, addresses: map[netip.Addr]int{}}
 }
 
 // Total returns the most connections at a time.
@@ -110,9 +114,6 @@ const (
 	kept           // has one with a valid key
 )
 
-// aMoment is how long a new connection may take to send a request before it counts as silent.
-const aMoment = time.Second
-
 func (c *conn) rank(now time.Time) int {
 	switch {
 	case c.proven > 0:
@@ -121,7 +122,7 @@ func (c *conn) rank(now time.Time) int {
 		return serving
 	case c.asked:
 		return idle
-	case now.Sub(c.since) < aMoment:
+	case now.Sub(c.since) < c.limiter.Fresh:
 		return fresh
 	default:
 		return silent

@@ -20,6 +20,9 @@ type world struct {
 	release chan struct{}
 }
 
+// fresh is longer than a busy machine stands still.
+const fresh = 4 * time.Second
+
 func newWorld(t *testing.T, total int) *world {
 	t.Helper()
 	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -39,6 +42,7 @@ func newWorld(t *testing.T, total int) *world {
 			_, _ = io.WriteString(rw, "ok")
 		}))}
 	limiter := connlimit.New(total)
+	limiter.Fresh = fresh
 	done := make(chan struct{})
 	go func() {
 		_ = server.Serve(limiter.Listen(inner))
@@ -137,7 +141,7 @@ func TestWhichConnectionsGo(t *testing.T) {
 	for range total - 22 {
 		silent = append(silent, w.open("127.0.0.4", ""))
 	}
-	time.Sleep(1100 * time.Millisecond) // from then on they count as silent
+	time.Sleep(fresh + 100*time.Millisecond) // from then on they count as silent
 	w.serves("127.0.0.5")
 	w.closed("the oldest silent connection", silent[0])
 	for range total - 22 {
