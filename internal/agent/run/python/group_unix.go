@@ -20,5 +20,5 @@ func killGroup(leader int) { _ = syscall.Kill(-leader, syscall.SIGKILL) } // ESR
 
 // takeBack makes a folder that was given to the user of builds the worker's own again, and closes it to others.
 func takeBack(dir string) error {
-	return errors.Join(os.Chown(dir, os.Getuid(), os.Getgid()), os.Chmod(dir, 0o700))
+	return errors.Join(os.Chown(dir, os.Getuid(), os.Getgid()), os.Chmod(dir, 0o700)) //nolint:gosec // a folder
 }
