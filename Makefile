@@ -36,7 +36,7 @@ check: fmt-check ## format, lint and the fast tests: no root, engine or network,
 	$(MAKE) test-fast
 
 test-fast: ## only the fast tests
-	go test -json -short $$(go list ./... | grep -vE '$(SLOW)|/test/ml$$') | $(REPORT) user
+	go test -json -short -p 6 $$(go list ./... | grep -vE '$(SLOW)|/test/ml$$') | $(REPORT) user
 
 test: ## all tests, with the race detector and shuffled, and the end-to-end faults
 	@scripts/need modules cc python3 pip dockerd podman busybox torch
