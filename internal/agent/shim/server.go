@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/fault"
 	"github.com/muster-dev/muster/internal/agent/shim/kin"
 	"github.com/muster-dev/muster/internal/agent/shim/output"
 	"github.com/muster-dev/muster/internal/agent/shim/vessel"
@@ -46,6 +47,8 @@ type server struct {
 	sweeps   bool        // run ends what escaped from control groups, and reaps orphans: all children are tasks
 	homeless func() bool // whether no worker can find this server any more; nil if there is no such time
 	helper   []string    // the command of this program that is netns.Helped, nil for none
+
+	dress func(net.Conn) net.Conn // puts something around connections with workers, as tests do; nil for nothing
 
 	kin      *kin.Kin
 	oom      kin.OOM
@@ -188,18 +191,28 @@ func (s *server) kill() {
 // serve talks to one worker until it goes or another one comes. What it started
 // goes on.
 func (s *server) serve(conn net.Conn) {
+	if s.dress != nil {
+		conn = s.dress(conn)
+	}
 	ss := &session{server: s, soon: make(chan struct{}, 1), heard: make(chan struct{})}
 	ss.out = wire.NewOutbox(conn, ss.gather)
 	defer ss.out.Close(wire.ErrClosed)
 	in := wire.NewFrames(conn)
-	if err := s.greet(conn, in, ss); err != nil {
+	if err := fault.Catch(func() error { return s.greet(conn, in, ss) }); err != nil {
+		s.worker.CompareAndSwap(ss, nil)
+		close(ss.heard)
 		s.log.Warn("a connection is refused", slog.Any("error", err))
 		return
 	}
 	var g errgroup.Group
 	g.Go(func() error { ss.out.Run(); return nil })
 	g.Go(func() error { ss.hurryUp(); return nil })
-	err := ss.listen(in)
+	err := fault.Catch(func() error { return ss.listen(in) })
+	for _, err := range []error{err, ss.out.Err()} {
+		if _, ok := errors.AsType[*fault.PanicError](err); ok {
+			logPanic(s.log, err, slog.String("doing", "it talked to the worker"))
+		}
+	}
 	close(ss.heard)
 	ss.out.Close(wire.ErrClosed)
 	s.worker.CompareAndSwap(ss, nil)
@@ -245,11 +258,7 @@ func (s *server) greet(conn net.Conn, in *wire.Frames, ss *session) error {
 		before.out.Finish()
 	}
 	for _, a := range s.attempts {
-		if h := a.held(); h != nil {
-			if err := ss.out.Put(&wire.ToWorker{Held: h}); err != nil {
-				return err
-			}
-		}
+		a.try(telling, func() { a.tellHeld(ss) })
 	}
 	return ss.out.Put(&wire.ToWorker{Ready: true})
 }
