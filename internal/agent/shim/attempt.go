@@ -514,13 +514,20 @@ func (a *attempt) held() *wire.HeldFrame {
 	}
 }
 
-// tellHeld tells a new worker of the attempt, if it is held. One of which it cannot be told fails.
+// tellHeld tells a new worker of the attempt, if it is held. If that cannot be encoded the attempt fails, and the worker is
+// told so.
 func (a *attempt) tellHeld(ss *session) {
 	h := a.held()
 	if h == nil {
 		return
 	}
-	if err := ss.out.Put(&wire.ToWorker{Held: h}); errors.Is(err, wire.ErrNotSent) { // else the worker is gone
-		a.fail(telling, err)
+	err := ss.out.Put(&wire.ToWorker{Held: h})
+	if !errors.Is(err, wire.ErrNotSent) { // the worker has it, or is gone
+		return
+	}
+	a.fail(telling, err)
+	a.plainNews()
+	if h = a.held(); h != nil {
+		_ = ss.out.Put(&wire.ToWorker{Held: h}) // a worker that is gone needs none
 	}
 }

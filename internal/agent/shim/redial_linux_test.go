@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -81,7 +82,9 @@ func TestWhatABrokenConnectionLosesIsAskedForAgain(t *testing.T) {
 	_ = file.Close()
 	defer l.Close()
 	shim := &standIn{t: t, l: l}
-	heldNow := func(s *run.Start) *wire.HeldFrame { return &wire.HeldFrame{Held: run.Held{Start: *s, Started: 1, LogSize: 7}} }
+	heldNow := func(s *run.Start) *wire.HeldFrame {
+		return &wire.HeldFrame{Held: run.Held{Start: *s, Started: 1, LogSize: 7}}
+	}
 	stays, lost := shell(t, "exec sleep 1000"), shell(t, "exec sleep 1000")
 
 	conn, err := h.dial()
@@ -237,6 +240,7 @@ func TestNewsThatCannotBeSent(t *testing.T) {
 	}()
 	ss.out.Flush()
 	ends := map[muster.AttemptID]*run.Exit{}
+	_ = its.SetReadDeadline(time.Now().Add(patience))
 	for in := wire.NewFrames(its); len(ends) < 3; {
 		var f wire.ToWorker
 		if err := in.Next(&f); err != nil {
@@ -261,6 +265,49 @@ func TestNewsThatCannotBeSent(t *testing.T) {
 			t.Errorf("the next worker cannot be told of it: %v", err)
 		}
 	}
+}
+
+// An attempt of which a new worker cannot be told fails, and the worker hears of that, and of the others.
+func TestWhatIsHeldCannotBeSent(t *testing.T) {
+	s := testServer(t, openLogs(t))
+	bad, good := shell(t, "exec sleep 1000"), shell(t, "exec sleep 1000")
+	for _, st := range []*run.Start{bad, good} {
+		a, err := s.begin(st)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st == bad {
+			a.Said(muster.Progress{Metrics: map[string]float64{"loss": math.NaN()}}) // which no frame can have
+		}
+		s.wg.Go(a.supervise)
+	}
+	mine, its := net.Pipe()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		s.serve(its)
+	}()
+	line, all, err := call(mine, &home{}, 0, s.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 2 {
+		t.Fatalf("%d attempts are held", len(all))
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		line.run()
+	}()
+	if x := wait(t, line.find(bad.Attempt)); x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal {
+		t.Errorf("the attempt that cannot be told of ended with %+v", x)
+	}
+	if x := line.find(good.Attempt).Exit(); x != nil {
+		t.Errorf("the other one ended with %+v", x)
+	}
+	line.close()
+	<-ended
+	<-served
 }
 
 // A panic while something is sent closes the connection, and whoever waits for it is told so.

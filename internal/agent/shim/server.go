@@ -32,6 +32,8 @@ const (
 	helloWait  = 10 * time.Second       // for a worker to say who it is
 	partWait   = time.Second            // for the words of the worker before it
 	partTicks  = 4                      // of partWait: this process may itself have stood still for longer
+	standstill = time.Second            // between two looks
+	hearLooks  = 4                      // looks in which what a worker said before is heard
 	leaseSlack = 10 * time.Minute       // beyond its lease that an exited attempt is kept
 )
 
@@ -62,7 +64,10 @@ type server struct {
 	attempts map[muster.AttemptID]*attempt
 	contact  time.Duration // the last one, by run.Clock
 	looks    int
-	idle     int // looks since when nobody is connected and nothing is held
+	looked   time.Duration // when look was called last, by run.Clock
+	stood    time.Duration // how long this process stood still lately, 0 for not
+	hearing  int           // looks until what the worker said meanwhile counts as heard
+	idle     int           // looks since when nobody is connected and nothing is held
 	closed   bool
 }
 
@@ -111,6 +116,7 @@ func (s *server) look(now time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.looks++
+	s.noteStandstill(now)
 	running := 0
 	for id, a := range s.attempts {
 		running += b2i(!a.over())
@@ -122,7 +128,9 @@ func (s *server) look(now time.Duration) bool {
 				s.drop(id)
 			}
 		case since > a.s.Lease && a.s.Lease > 0:
-			a.stop(&errLeaseEnded, muster.Kill{})
+			if s.worker.Load() == nil || s.stood < a.s.Lease/2 { // else it may have said that it has contact
+				a.stop(&errLeaseEnded, muster.Kill{})
+			}
 		case a.quiet.Load() < quietLooks || s.looks%quietEvery == 0:
 			token(a.poke)
 		}
@@ -137,6 +145,24 @@ func (s *server) look(now time.Duration) bool {
 	s.idle++
 	s.closed = s.closed || s.idle > idleLooks
 	return s.closed
+}
+
+// noteStandstill notes whether this process stood still since the last look, frozen or without a turn: then what a
+// connected worker said meanwhile is heard before leases end. The lock is held.
+func (s *server) noteStandstill(now time.Duration) {
+	gap := now - s.looked
+	if s.looked == 0 {
+		gap = 0
+	}
+	s.looked = now
+	switch {
+	case gap > standstill:
+		s.stood, s.hearing = max(s.stood, gap), hearLooks
+	case s.hearing > 0:
+		s.hearing--
+	default:
+		s.stood = 0
+	}
 }
 
 // drain stops everything as each task asks for, and takes nothing new: the machine is
