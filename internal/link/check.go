@@ -495,7 +495,10 @@ func checkLoad(l *muster.Load) error {
 	if err := within("memory", atLeast(int64(l.Memory), 0)); err != nil {
 		return err
 	}
-	return within("gpus", devices(l.GPUs, func(g *muster.GPULoad) (string, error) {
+	if err := within("gpus", devices(l.GPUs, func(g *muster.GPULoad) (string, error) {
+		if err := within("uuid", text(g.UUID, maxText)); err != nil {
+			return g.UUID, err
+		}
 		if g.Utilization != nil {
 			if err := within("utilization", amount(*g.Utilization)); err != nil {
 				return g.UUID, err
@@ -520,7 +523,10 @@ func checkLoad(l *muster.Load) error {
 			return g.UUID, within("latency", amount(*g.Latency))
 		}
 		return g.UUID, nil
-	}))
+	})); err != nil {
+		return err
+	}
+	return together("readings", l.GPUs)
 }
 
 func checkAssign(a *Assign) error {
