@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"sync"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/auth"
@@ -113,64 +112,4 @@ func (s *server) checked(ctx context.Context, sha256 string) error {
 		return muster.Errorf(muster.Unavailable, "blob %s is not as it should be, and too many others are being checked: try again later", sha256)
 	}
 	return nil
-}
-
-// granter commits grants, those that come meanwhile together.
-type granter struct {
-	store store.Grants
-
-	mu   sync.Mutex
-	busy bool
-	next *grantBatch
-}
-
-type grantBatch struct {
-	holders []store.Holder
-	blobs   []store.Blob
-	done    chan struct{} // closed when err is set
-	err     error
-}
-
-// grant returns once the grants are on disk.
-func (g *granter) grant(ctx context.Context, h store.Holder, blobs ...store.Blob) error {
-	if len(blobs) == 0 {
-		return nil
-	}
-	g.mu.Lock()
-	if g.next == nil {
-		g.next = &grantBatch{done: make(chan struct{})}
-	}
-	b := g.next
-	for range blobs {
-		b.holders = append(b.holders, h)
-	}
-	b.blobs = append(b.blobs, blobs...)
-	lead := !g.busy
-	g.busy = true
-	g.mu.Unlock()
-	if lead {
-		g.commit(context.WithoutCancel(ctx)) // others wait for it, too
-	}
-	select {
-	case <-b.done:
-		return b.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// commit commits batch after batch until none waits.
-func (g *granter) commit(ctx context.Context) {
-	for {
-		g.mu.Lock()
-		b := g.next
-		g.next = nil
-		g.busy = b != nil
-		g.mu.Unlock()
-		if b == nil {
-			return
-		}
-		b.err = g.store.GrantBlobs(ctx, b.holders, b.blobs)
-		close(b.done)
-	}
 }
