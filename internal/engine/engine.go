@@ -42,7 +42,7 @@ type Logs interface {
 type Blobs interface {
 	Stat(ctx context.Context, sha256 string) (int64, error)
 	Open(ctx context.Context, sha256 string) (io.ReadSeekCloser, error)
-	SetAside(ctx context.Context, sha256 string) error
+	SetAside(ctx context.Context, sha256 string, read io.ReadSeekCloser) (bool, error)
 }
 
 // Config is what an Engine is made of.
