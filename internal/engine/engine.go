@@ -73,9 +73,9 @@ type Engine struct {
 
 	mu       sync.Mutex
 	sessions map[muster.WorkerID]*session
-	reaches  map[muster.WorkerID]*reach
 
-	trees trees
+	reaches reaches
+	trees   trees
 }
 
 // New makes an engine that does nothing until Run.
@@ -87,7 +87,7 @@ func New(cfg Config) *Engine {
 		ready:    make(chan struct{}),
 		latest:   latest{of: map[muster.TaskID]effect.Progress{}},
 		sessions: map[muster.WorkerID]*session{},
-		reaches:  map[muster.WorkerID]*reach{},
+		reaches:  newReaches(),
 		trees:    trees{blobs: cfg.Blobs, known: map[string][]store.Blob{}},
 	}
 }
