@@ -162,6 +162,48 @@ func boundMachine(tags, kinds []string, labels map[string]string, r *muster.Reso
 	return together("tags, labels, kinds, GPUs and what is allowed", tags, kinds, labels, r.GPUs, allow)
 }
 
+// checkLoad checks what a worker says of the load of its machine.
+func checkLoad(l *muster.Load) error {
+	if err := within("cpu", amount(l.CPU)); err != nil {
+		return err
+	}
+	if err := within("memory", atLeast(int64(l.Memory), 0)); err != nil {
+		return err
+	}
+	if err := within("gpus", devices(l.GPUs, func(g *muster.GPULoad) (string, error) {
+		if err := within("uuid", text(g.UUID, maxText)); err != nil {
+			return g.UUID, err
+		}
+		if g.Utilization != nil {
+			if err := within("utilization", amount(*g.Utilization)); err != nil {
+				return g.UUID, err
+			}
+		}
+		if g.Memory != nil {
+			if err := within("memory", atLeast(int64(*g.Memory), 0)); err != nil {
+				return g.UUID, err
+			}
+		}
+		if g.Temperature != nil {
+			if err := within("temperature", finite(*g.Temperature)); err != nil {
+				return g.UUID, err
+			}
+		}
+		if g.Power != nil {
+			if err := within("power", amount(*g.Power)); err != nil {
+				return g.UUID, err
+			}
+		}
+		if g.Latency != nil {
+			return g.UUID, within("latency", amount(*g.Latency))
+		}
+		return g.UUID, nil
+	})); err != nil {
+		return err
+	}
+	return together("readings", l.GPUs)
+}
+
 // depthOf returns how deep lists and objects lie in valid JSON.
 func depthOf(raw []byte) (deepest int) {
 	depth, quoted := 0, false
