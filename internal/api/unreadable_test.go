@@ -61,10 +61,11 @@ func TestAnUnreadableBlobIsReplaced(t *testing.T) {
 	}
 	disk := &badDisk{Store: dir}
 	s := newServer(Config{Blobs: disk, Grants: allGranted{}, Log: slog.New(slog.DiscardHandler), LinkSocket: http.NotFoundHandler(), LinkPoll: http.NotFoundHandler()})
-	ctx := context.WithValue(t.Context(), principalKey, auth.Principal{Role: auth.Submitter, Project: "alpha"})
+	submitter := auth.Principal{Role: auth.Submitter, Project: "alpha"}
+	ctx := context.WithValue(t.Context(), principalKey, submitter)
 	failed := make(chan error, 1) // of the last request
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r = r.WithContext(context.WithValue(r.Context(), principalKey, principalOf(ctx)))
+		r = r.WithContext(context.WithValue(r.Context(), principalKey, submitter))
 		if r.Method == http.MethodPut {
 			failed <- s.putBlob(w, r, &putBlobInput{BlobPath: BlobPath{SHA256: sum}})
 		} else {

@@ -31,9 +31,12 @@ func newAddresses(networks []netip.Prefix) addresses {
 
 // settle returns the IP address of a worker. A name counts as the address that it has now: it may lead elsewhere later.
 func (a *addresses) settle(ctx context.Context, h *link.Hello) (string, error) {
+	if h.Peer == "" || h.Address == h.Peer {
+		return h.Address, nil
+	}
 	peer, err := netip.ParseAddr(h.Peer)
-	if err != nil || h.Address == h.Peer {
-		return h.Address, nil // as the transport says
+	if err != nil {
+		return "", muster.Errorf(muster.Internal, "the server does not know where worker %s connects from: %w", h.Worker, err)
 	}
 	named, err := a.resolve(ctx, h.Address)
 	if err != nil {
