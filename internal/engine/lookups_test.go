@@ -1,8 +1,11 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -106,4 +109,33 @@ func TestAnOldNoIsCorrected(t *testing.T) {
 			t.Errorf("a blob of no attempt: %t, %v", ok, err)
 		}
 	})
+}
+
+// TestADamagedTreeIsSetAside holds that a list of files which was damaged on the server's disk is not believed, and may
+// be uploaded again.
+func TestADamagedTreeIsSetAside(t *testing.T) {
+	r := start(t)
+	file := r.put(t, []byte("weights"))
+	tree := r.putTree(t, file)
+	path := filepath.Join(r.dir, "blobs", tree[:2], tree[2:4], tree)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It is still a list of files, with another size.
+	if err := os.WriteFile(path, bytes.Replace(b, []byte(`"size":1`), []byte(`"size":2`), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if files, err := r.Files(t.Context(), tree); muster.CodeOf(err) != muster.NotFound {
+		t.Errorf("a damaged tree has the files %v, %v", files, err)
+	}
+	if _, err := r.blobs.Stat(t.Context(), tree); muster.CodeOf(err) != muster.NotFound {
+		t.Errorf("the damaged file is still there: %v", err)
+	}
+	if err := r.blobs.Put(t.Context(), tree, 0, bytes.NewReader(b)); err != nil {
+		t.Fatal(err)
+	}
+	if files, err := r.Files(t.Context(), tree); err != nil || len(files) != 1 || files[0] != (store.Blob{SHA256: file, Size: 1}) {
+		t.Errorf("after a new upload the tree has the files %v, %v", files, err)
+	}
 }
