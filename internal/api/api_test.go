@@ -109,6 +109,7 @@ func TestProjectsAreApart(t *testing.T) {
 			t.Errorf("%s gives the other project away: %s", q.path, body)
 		}
 	}
+	status(t, s, request{method: "GET", path: "/api/v1/jobs/9/late"}, http.StatusNotFound) // nobody's
 	status(t, s, request{method: "POST", path: "/api/v1/jobs", token: vision, body: `{"project":"speech","kind":"noop"}`}, http.StatusForbidden)
 	status(t, s, request{method: "POST", path: "/api/v1/jobs", token: vision, body: `{"project":"vision","kind":"noop"}`}, http.StatusCreated)
 	var list wire.Jobs
