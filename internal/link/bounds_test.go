@@ -40,6 +40,9 @@ func TestWhatAWorkerSaysOfItselfIsBounded(t *testing.T) {
 		"hello.constrained":           func(h *Hello) { h.Constrained = strings.Repeat("a", 1<<20) },
 		"hello.allow.images":          func(h *Hello) { h.Allow = &muster.Allow{Images: []string{strings.Repeat("a", 1<<20)}} },
 		"hello has":                   func(h *Hello) { h.Allow = &muster.Allow{Images: many(100_000)} },
+		"hello has 9":                 func(h *Hello) { h.Allow = &muster.Allow{Images: make([]string, 30_000)} },                // all are empty
+		"hello has 7":                 func(h *Hello) { h.Tags, h.Kinds = texts256("a", 150), texts256("b", 150) },               // 256 bytes each
+		"hello has 6":                 func(h *Hello) { h.Allow = &muster.Allow{Env: []string{strings.Repeat("\x01", 11_000)}} }, // six bytes each
 	} {
 		h := &Hello{Version: Version, Worker: "w"}
 		change(h)
@@ -49,126 +52,53 @@ func TestWhatAWorkerSaysOfItselfIsBounded(t *testing.T) {
 	refused(t, "ready.constrained", &ToServer{Seq: 2, Ready: &Ready{Constrained: strings.Repeat("a", 1<<20)}})
 }
 
-// Each bound of a hello, on both sides of it.
-func TestBoundsOfAHello(t *testing.T) {
-	long, over, sentence := strings.Repeat("a", maxText), strings.Repeat("a", maxText+1), strings.Repeat("a", maxReason+1)
-	gpu := func(change func(*muster.GPU)) func(*Hello) {
-		return func(h *Hello) {
-			h.Resources.GPUs = []muster.GPU{{UUID: "a"}}
-			change(&h.Resources.GPUs[0])
-		}
-	}
-	gpus := func(n int) func(*Hello) {
-		return func(h *Hello) {
-			for _, s := range many(n) {
-				h.Resources.GPUs = append(h.Resources.GPUs, muster.GPU{UUID: s})
+// An honest worker with eight GPUs in parts, all of its tags and labels, and a hundred folders that tasks may mount stays within the bounds.
+func TestWhatALargeWorkerSaysIsTaken(t *testing.T) {
+	h := &Hello{Version: Version, Worker: "w", Tags: many(50), Labels: map[string]string{}, Kinds: many(100), Allow: &muster.Allow{}}
+	load := &muster.Load{}
+	half := 0.5
+	for i := range 8 {
+		board := "GPU-00000000-0000-0000-0000-00000000000" + strconv.Itoa(i)
+		for part := range 8 {
+			g := muster.GPU{UUID: board, Index: i, Vendor: "nvidia", Name: "NVIDIA H100 80GB HBM3", Memory: 80 << 30, Quarantined: strings.Repeat("why ", 20)}
+			if part > 0 {
+				g.UUID, g.Parent, g.MIG = "MIG"+board[3:]+"-"+strconv.Itoa(part), board, "1g.10gb"
 			}
+			h.Resources.GPUs = append(h.Resources.GPUs, g)
+			load.GPUs = append(load.GPUs, muster.GPULoad{UUID: g.UUID, Utilization: &half, Memory: &g.Memory, Temperature: &half, Power: &half, Latency: &half})
 		}
 	}
-	deep := func(levels int) json.RawMessage {
-		return json.RawMessage("[" + strings.Repeat(`{"a":`, levels-1) + "1" + strings.Repeat("}", levels-1) + "]")
+	for i := range 100 {
+		h.Labels["example.org/label-"+strconv.Itoa(i)] = strings.Repeat("value ", 8)
+		h.Allow.Mounts = append(h.Allow.Mounts, "/mnt/disk-"+strconv.Itoa(i)+"/data/sets/**")
+		h.Allow.Images = append(h.Allow.Images, "registry.example.org/team/image-"+strconv.Itoa(i)+":*")
 	}
-	brackets := strings.Repeat("[", maxDepth+1)
-	for _, c := range []struct {
-		want   string // "" if it is taken
-		change func(*Hello)
-	}{
-		{"", func(*Hello) {}},
-		{"hello.worker is missing", func(h *Hello) { h.Worker = "" }},
-		{"hello.worker has", func(h *Hello) { h.Worker = muster.WorkerID(over) }},
-		{"", func(h *Hello) { h.Worker, h.Name, h.Build = muster.WorkerID(long), long, long }},
-		{"hello.name has", func(h *Hello) { h.Name = over }},
-		{"hello.name is not UTF-8", func(h *Hello) { h.Name = "\xff" }},
-		{"hello.build has", func(h *Hello) { h.Build = over }},
-		{"", func(h *Hello) { h.Tags, h.Kinds = many(maxTexts), []string{long} }},
-		{"hello.tags are", func(h *Hello) { h.Tags = many(maxTexts + 1) }},
-		{"hello.tags[0] has", func(h *Hello) { h.Tags = []string{over} }},
-		{"", func(h *Hello) { h.Kinds, h.Tags = many(maxTexts), []string{long} }},
-		{"hello.kinds are", func(h *Hello) { h.Kinds = many(maxTexts + 1) }},
-		{"hello.kinds[0] has", func(h *Hello) { h.Kinds = []string{over} }},
-		{"", func(h *Hello) { h.Labels = map[string]string{}; fill(h.Labels, maxTexts) }},
-		{"hello.labels are", func(h *Hello) { h.Labels = map[string]string{}; fill(h.Labels, maxTexts+1) }},
-		{"", func(h *Hello) { h.Labels = map[string]string{long: long} }},
-		{"hello.labels has", func(h *Hello) { h.Labels = map[string]string{over: "a"} }},
-		{"hello.labels.a has", func(h *Hello) { h.Labels = map[string]string{"a": over} }},
-		{"", func(h *Hello) { h.OwnKinds = deep(maxDepth) }},
-		{"hello.own_kinds is deeper", func(h *Hello) { h.OwnKinds = deep(maxDepth + 1) }},
-		{"", func(h *Hello) { h.OwnKinds = json.RawMessage(`["` + brackets + `"]`) }},
-		{"", func(h *Hello) { h.OwnKinds = json.RawMessage(`["\"` + brackets + `"]`) }},
-		{"hello.own_kinds is no list", func(h *Hello) { h.OwnKinds = json.RawMessage("{}") }},
-		{"", func(h *Hello) { h.Price = maxPrice }},
-		{"hello.price is 1.000001e+06", func(h *Hello) { h.Price = maxPrice + 1 }},
-		{"hello.price is -1", func(h *Hello) { h.Price = -1 }},
-		{"hello.price is NaN", func(h *Hello) { h.Price = math.NaN() }},
-		{"", func(h *Hello) {
-			h.Resources = muster.Resources{CPUs: maxCPUs, Slots: maxSlots, Memory: maxBytes, Disk: maxBytes}
-		}},
-		{"hello.resources.cpus is", func(h *Hello) { h.Resources.CPUs = maxCPUs + 1 }},
-		{"hello.resources.cpus is -1", func(h *Hello) { h.Resources.CPUs = -1 }},
-		{"hello.resources.slots is", func(h *Hello) { h.Resources.Slots = maxSlots + 1 }},
-		{"hello.resources.slots is -1", func(h *Hello) { h.Resources.Slots = -1 }},
-		{"hello.resources has", func(h *Hello) { h.Resources.Memory = maxBytes + 1 }},
-		{"hello.resources.memory is -1", func(h *Hello) { h.Resources.Memory = -1 }},
-		{"hello.resources has", func(h *Hello) { h.Resources.Disk = maxBytes + 1 }},
-		{"hello.resources.disk is -1", func(h *Hello) { h.Resources.Disk = -1 }},
-		{"", gpus(MaxGPUs)},
-		{"hello.resources.gpus lists", gpus(MaxGPUs + 1)},
-		{"", gpu(func(g *muster.GPU) { g.UUID, g.Vendor, g.Name, g.MIG, g.Parent = long, long, long, long, long })},
-		{"hello.resources.gpus[0].uuid is missing", gpu(func(g *muster.GPU) { g.UUID = "" })},
-		{"hello.resources.gpus[1].uuid is", func(h *Hello) { h.Resources.GPUs = []muster.GPU{{UUID: "a"}, {UUID: "a"}} }},
-		{"hello.resources.gpus[0].uuid has", gpu(func(g *muster.GPU) { g.UUID = over })},
-		{"hello.resources.gpus[0].vendor has", gpu(func(g *muster.GPU) { g.Vendor = over })},
-		{"hello.resources.gpus[0].name has", gpu(func(g *muster.GPU) { g.Name = over })},
-		{"hello.resources.gpus[0].mig has", gpu(func(g *muster.GPU) { g.MIG = over })},
-		{"hello.resources.gpus[0].parent has", gpu(func(g *muster.GPU) { g.Parent = over })},
-		{"hello.resources.gpus[0].memory is -1", gpu(func(g *muster.GPU) { g.Memory = -1 })},
-		{"", gpu(func(g *muster.GPU) { g.Quarantined = sentence[1:] })},
-		{"hello.resources.gpus[0].quarantined has", gpu(func(g *muster.GPU) { g.Quarantined = sentence })},
-		{"", func(h *Hello) { h.Constrained = sentence[1:] }},
-		{"hello.constrained has", func(h *Hello) { h.Constrained = sentence }},
-		{"", func(h *Hello) {
-			one := []string{sentence[1:]}
-			h.Allow = &muster.Allow{Images: one, Users: one, Mounts: one, Env: one}
-		}},
-		{"hello.allow.images has", func(h *Hello) { h.Allow = &muster.Allow{Images: []string{sentence}} }},
-		{"hello.allow.users has", func(h *Hello) { h.Allow = &muster.Allow{Users: []string{sentence}} }},
-		{"hello.allow.mounts has", func(h *Hello) { h.Allow = &muster.Allow{Mounts: []string{sentence}} }},
-		{"hello.allow.env has", func(h *Hello) { h.Allow = &muster.Allow{Env: []string{sentence}} }},
-		{"hello.address has", func(h *Hello) { h.Address = strings.Repeat("a", maxHost+1) }},
-		{"hello.held[0] is", func(h *Hello) { h.Held = []muster.AttemptID{{}} }},
-		{"hello.stale[0] is", func(h *Hello) { h.Stale = []muster.AttemptID{{}} }},
-	} {
-		h := &Hello{Version: Version, Worker: "w"}
-		c.change(h)
-		if err := checkToServer(&ToServer{Seq: 1, Hello: h}); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {
-			t.Errorf("got %.200v, want %q", err, c.want)
-		}
+	if err := checkToServer(&ToServer{Seq: 1, Hello: h}); err != nil {
+		t.Error(err)
+	}
+	if err := checkToServer(&ToServer{Seq: 2, Renew: &Renew{Load: load}}); err != nil {
+		t.Error(err)
 	}
 }
 
-// All that a hello says of tags, labels, kinds, GPUs and what is allowed has one bound together.
-func TestAHelloIsBoundedAsAWhole(t *testing.T) {
-	for name, change := range map[string]func(h *Hello, s string){
-		"tags":              func(h *Hello, s string) { h.Tags = []string{s} },
-		"kinds":             func(h *Hello, s string) { h.Kinds = []string{s} },
-		"names of labels":   func(h *Hello, s string) { h.Labels = map[string]string{s: ""} },
-		"values of labels":  func(h *Hello, s string) { h.Labels = map[string]string{"": s} },
-		"GPUs":              func(h *Hello, s string) { h.Resources.GPUs = []muster.GPU{{UUID: s}} },
-		"quarantined GPUs":  func(h *Hello, s string) { h.Resources.GPUs = []muster.GPU{{UUID: s[1:], Quarantined: s[:1]}} },
-		"what it may allow": func(h *Hello, s string) { h.Allow.Env = []string{s} },
-	} {
-		for text, taken := range map[string]bool{"ab": true, "abc": false} {
-			rest := maxAbout - 2
-			h := &Hello{Version: Version, Worker: "w", Allow: &muster.Allow{}}
-			for ; rest > 0; rest -= min(rest, maxReason) {
-				h.Allow.Images = append(h.Allow.Images, strings.Repeat("a", min(rest, maxReason)))
-			}
-			change(h, text)
-			if err := checkToServer(&ToServer{Seq: 1, Hello: h}); taken && err != nil || !taken && (err == nil || !strings.HasPrefix(err.Error(), "hello has")) {
-				t.Errorf("%d bytes of %s, and %d others: %.200v", len(text), name, maxAbout-2, err)
-			}
-		}
+// What is listed of a worker's load is bounded, too.
+func TestLoadIsBounded(t *testing.T) {
+	load := &muster.Load{GPUs: []muster.GPULoad{{UUID: strings.Repeat("a", 1<<20)}}}
+	refused(t, "renew.load.gpus[0].uuid", &ToServer{Seq: 2, Renew: &Renew{Load: load}})
+	load = &muster.Load{}
+	for _, s := range texts256("", MaxGPUs) {
+		load.GPUs = append(load.GPUs, muster.GPULoad{UUID: s})
 	}
+	refused(t, "renew.load has", &ToServer{Seq: 2, Renew: &Renew{Load: load}})
+}
+
+// texts256 returns n different texts of 256 bytes.
+func texts256(begin string, n int) []string {
+	list := many(n)
+	for i := range list {
+		list[i] = begin + strings.Repeat("x", 256-len(begin)-len(list[i])) + list[i]
+	}
+	return list
 }
 
 func fill(labels map[string]string, n int) {
