@@ -150,6 +150,19 @@ func TestWhatAWorkerSaysOfAttemptsIsBounded(t *testing.T) {
 		refused(t, "finished[0].artifacts[0].name", finished(artifacts(name)))
 	}
 	refused(t, "finished[0].artifacts[1].name", finished(artifacts("a", "a")))
+	if err := checkToServer(finished(artifacts(many(maxArtifacts)...))); err != nil {
+		t.Errorf("%d artifacts: %v", maxArtifacts, err)
+	}
+	refused(t, "finished[0].artifacts are", finished(artifacts(many(maxArtifacts+1)...)))
+	refused(t, "finished[0].result has", finished(func(r *muster.Report) {
+		r.Result = json.RawMessage(`"` + strings.Repeat("a", muster.MaxResult) + `"`)
+	}))
+	for _, a := range []muster.AttemptID{
+		{Task: muster.TaskID{Job: 0}, N: 1}, {Task: muster.TaskID{Job: 1, Num: -1}, N: 1}, {Task: muster.TaskID{Job: 1, Num: muster.MaxArray + 1}, N: 1},
+		{Task: muster.TaskID{Job: 1}, N: 0}, {Task: muster.TaskID{Job: 1}, N: math.MaxInt32 + 1},
+	} {
+		refused(t, "accepted[0]", &ToServer{Seq: 2, Accepted: []muster.AttemptID{a}})
+	}
 	for _, name := range []string{"a", "a/b.txt", "...", "é ü.png", "a\\b", ".hidden", "live/a.png", strings.Repeat("a", 1024)} {
 		if err := checkToServer(finished(artifacts(name))); err != nil {
 			t.Errorf("%q: %v", name, err)
