@@ -2,7 +2,6 @@ package spec
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,10 +33,6 @@ const (
 	longQuoted  = 4_096           // bytes from which on a text in quotes is replaced
 	maxReread   = 4 * MaxFile     // bytes of block scalars that are looked at in vain
 )
-
-// header matches a line that ends with the header of a block scalar, if nothing before it changes that. The
-// groups are the indentation with the dashes, the name, an anchor, and the header.
-var header = regexp.MustCompile(`^( *(?:- +)*)((?:[\w./][\w./ -]*|"[^"\\]*"|'[^']*'): +)?(&[\w-]+ +)?([|>](?:[-+]?[1-9]?|[1-9][-+]))[ \t]*(?:[ \t]#.*)?$`)
 
 // shortener replaces the long texts of a file.
 type shortener struct {
@@ -183,24 +178,74 @@ func mayBeHeader(line string) bool {
 	}
 }
 
-// headed reads a line that ends with the header of a block scalar, which begins at a byte of it.
+// headed reads a line that ends with the header of a block scalar, which begins at a byte of it: white space
+// and dashes, a name, an anchor, the header and a comment, of which only the header is needed. It is false
+// for others, and for names of other sorts.
 func headed(line string) (b scalar, start int, ok bool) {
-	m := header.FindStringSubmatchIndex(line)
-	if m == nil {
+	rest := strings.TrimLeft(line, " ")
+	for strings.HasPrefix(rest, "- ") {
+		b.owner = len(line) - len(rest) + 1
+		rest = strings.TrimLeft(rest[2:], " ")
+	}
+	if n := nameLength(rest); n > 0 {
+		b.owner = len(line) - len(rest) + 1
+		rest = strings.TrimLeft(rest[n:], " ")
+	}
+	if b.owner == 0 {
 		return scalar{}, 0, false
 	}
-	start = m[8]
-	switch dashes := line[:m[3]]; {
-	case m[4] >= 0: // below a name
-		b.owner = m[3] + 1
-	case strings.Contains(dashes, "-"):
-		b.owner = strings.LastIndexByte(dashes, '-') + 1
-	default:
+	if strings.HasPrefix(rest, "&") {
+		after := strings.TrimLeftFunc(rest[1:], inAnchor)
+		if len(after) == len(rest)-1 || !strings.HasPrefix(after, " ") {
+			return scalar{}, 0, false
+		}
+		rest = strings.TrimLeft(after, " ")
+	}
+	if rest == "" || rest[0] != '|' && rest[0] != '>' {
+		return scalar{}, 0, false
+	}
+	start = len(line) - len(rest)
+	after := strings.TrimLeft(rest[1:], "-+123456789")
+	indicators := rest[1 : len(rest)-len(after)]
+	if n := len(strings.Trim(indicators, "-+")); n > 1 || len(indicators) > n+1 {
+		return scalar{}, 0, false
+	}
+	if comment := strings.TrimLeft(after, " \t"); comment != "" && (comment[0] != '#' || comment == after) {
 		return scalar{}, 0, false
 	}
 	b.column = utf8.RuneCountInString(line[:start]) + 1
 	return b, start, true
 }
+
+// nameLength returns how long the name at the start of a line and its colon are, and 0 if there is none of the
+// usual sorts.
+func nameLength(s string) int {
+	var n int
+	switch {
+	case s == "":
+		return 0
+	case s[0] == '"' || s[0] == '\'':
+		i := strings.IndexAny(s[1:], s[:1]+`\`)
+		if i < 0 || s[1+i] != s[0] {
+			return 0
+		}
+		n = i + 2
+	case s[0] == ' ' || s[0] == '-':
+		return 0
+	default:
+		n = len(s) - len(strings.TrimLeftFunc(s, inName))
+	}
+	if n == 0 || !strings.HasPrefix(s[n:], ": ") {
+		return 0
+	}
+	return n + 1
+}
+
+func inAnchor(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-'
+}
+
+func inName(r rune) bool { return inAnchor(r) || r == '.' || r == '/' || r == ' ' }
 
 // read reads the lines of a block scalar from a byte of data on. It returns where the lines end, and false for
 // those that are left to the library because something in them is not regular.
@@ -218,17 +263,22 @@ func (b *scalar) read(data string, start int, indicators string) (end, lines int
 		}
 	}
 	end = start
+	visible := false
 	blank := 0 // the most spaces of an empty line before the first other one
 	for end < len(data) {
 		line, next := cutLine(data, end)
 		spaces := len(line) - len(strings.TrimLeft(line, " "))
 		if spaces < len(line) {
+			if line[spaces] == '\t' && (indent == 0 || spaces < indent) { // YAML has none there, the library some
+				return end, 0, false
+			}
 			if spaces < b.owner {
 				break
 			}
+			visible = true
 			if indent == 0 {
 				indent = spaces
-				if blank > spaces || line[spaces] == '\t' {
+				if blank > spaces {
 					return end, 0, false
 				}
 			}
@@ -244,13 +294,10 @@ func (b *scalar) read(data string, start int, indicators string) (end, lines int
 		end = next
 		lines++
 	}
-	if indent == 0 {
+	if !visible {
 		return end, 0, false
 	}
-	b.text, ok = content(data[start:end], indent, folded)
-	if !ok {
-		return end, 0, false
-	}
+	b.text = content(data[start:end], indent, folded)
 	if !keep {
 		trimmed := strings.TrimRight(b.text, "\n")
 		if !strip && len(trimmed) < len(b.text) {
@@ -261,8 +308,8 @@ func (b *scalar) read(data string, start int, indicators string) (end, lines int
 	return end, lines, true
 }
 
-// content returns what the lines of a block scalar say, with all line ends, and false if that is nothing.
-func content(data string, indent int, folded bool) (text string, ok bool) {
+// content returns what the lines of a block scalar say, with all line ends.
+func content(data string, indent int, folded bool) string {
 	var b strings.Builder
 	b.Grow(len(data))
 	breaks := 0                // line ends that are not written yet
@@ -297,7 +344,7 @@ func content(data string, indent int, folded bool) (text string, ok bool) {
 	for ; breaks > 0; breaks-- {
 		b.WriteByte('\n')
 	}
-	return b.String(), !first
+	return b.String()
 }
 
 // original returns where in the file a place in the shortened file is.
@@ -340,7 +387,7 @@ func (ss scalars) restore(tokens token.Tokens) bool {
 			if t.Position.Column != s.column || s.owner > 0 && (brackets != 0 || !s.belongs(tokens[:i])) {
 				return false
 			}
-			t.Value = s.text
+			t.Value, s.line = s.text, t.Position.Line // by the library's count, which a lone carriage return advances, too
 			next++
 		default:
 		}
