@@ -2,7 +2,7 @@ package api
 
 import (
 	"context"
-	"sync"
+	"errors"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/auth"
@@ -65,7 +65,7 @@ func (s *server) uploaded(ctx context.Context, sha256 string) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		return s.here(ctx, sha256, size)
+		return s.hereOrMissing(ctx, sha256, size)
 	}
 	size, granted, err := s.Grants.BlobGrant(ctx, holderOf(p), sha256)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *server) uploaded(ctx context.Context, sha256 string) (int64, error) {
 		}
 		size = known
 	}
-	if size, err = s.here(ctx, sha256, size); err == nil && !granted {
+	if size, err = s.hereOrMissing(ctx, sha256, size); err == nil && !granted {
 		err = s.granter.grant(ctx, holderOf(p), store.Blob{SHA256: sha256, Size: size})
 	}
 	return size, err
@@ -91,15 +91,26 @@ func noBlob(sha256 string) error {
 	return muster.Errorf(muster.NotFound, "there is no blob %s", sha256)
 }
 
-// here returns the size of a blob's file, or NotFound. A file of another size than it should have is read, and set
-// aside if it is damaged.
+// here returns the size of a blob's file, or NotFound. A file of another size than it should have, and one whose last read
+// failed, is read, and set aside if it is damaged.
 func (s *server) here(ctx context.Context, sha256 string, size int64) (int64, error) {
 	has, err := s.Blobs.Stat(ctx, sha256)
-	if err != nil || size < 0 || has == size {
+	if err != nil || (size < 0 || has == size) && !s.checker.Suspect(sha256) {
 		return has, err
 	}
 	return has, s.checked(ctx, sha256)
 }
+
+// hereOrMissing does the same for an uploader: a file that cannot be read is as good as none, and the upload replaces it.
+func (s *server) hereOrMissing(ctx context.Context, sha256 string, size int64) (int64, error) {
+	has, err := s.here(ctx, sha256, size)
+	if errors.Is(err, errUnreadable) {
+		err = noBlob(sha256)
+	}
+	return has, err
+}
+
+var errUnreadable = errors.New("the file cannot be read")
 
 // checked reads the file of a blob that is not as it should be, and returns an error unless it is intact all the same.
 func (s *server) checked(ctx context.Context, sha256 string) error {
@@ -109,68 +120,10 @@ func (s *server) checked(ctx context.Context, sha256 string) error {
 		return err
 	case v == blob.Damaged:
 		return muster.Errorf(muster.NotFound, "the file of blob %s was damaged and is set aside: it has to be uploaded again", sha256)
+	case v == blob.Unreadable:
+		return muster.Errorf(muster.Unavailable, "the server cannot read the file of blob %s at the moment: try again in a minute, or upload the blob again: %w", sha256, errUnreadable)
 	case v == blob.Unchecked:
 		return muster.Errorf(muster.Unavailable, "blob %s is not as it should be, and too many others are being checked: try again later", sha256)
 	}
 	return nil
-}
-
-// granter commits grants, those that come meanwhile together.
-type granter struct {
-	store store.Grants
-
-	mu   sync.Mutex
-	busy bool
-	next *grantBatch
-}
-
-type grantBatch struct {
-	holders []store.Holder
-	blobs   []store.Blob
-	done    chan struct{} // closed when err is set
-	err     error
-}
-
-// grant returns once the grants are on disk.
-func (g *granter) grant(ctx context.Context, h store.Holder, blobs ...store.Blob) error {
-	if len(blobs) == 0 {
-		return nil
-	}
-	g.mu.Lock()
-	if g.next == nil {
-		g.next = &grantBatch{done: make(chan struct{})}
-	}
-	b := g.next
-	for range blobs {
-		b.holders = append(b.holders, h)
-	}
-	b.blobs = append(b.blobs, blobs...)
-	lead := !g.busy
-	g.busy = true
-	g.mu.Unlock()
-	if lead {
-		g.commit(context.WithoutCancel(ctx)) // others wait for it, too
-	}
-	select {
-	case <-b.done:
-		return b.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// commit commits batch after batch until none waits.
-func (g *granter) commit(ctx context.Context) {
-	for {
-		g.mu.Lock()
-		b := g.next
-		g.next = nil
-		g.busy = b != nil
-		g.mu.Unlock()
-		if b == nil {
-			return
-		}
-		b.err = g.store.GrantBlobs(ctx, b.holders, b.blobs)
-		close(b.done)
-	}
 }

@@ -99,7 +99,7 @@ func TestProjectsAreApart(t *testing.T) {
 	vision := s.Key(t, auth.Submitter, "vision", "")
 	status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"project":"speech","kind":"noop"}`}, http.StatusCreated)
 	for _, q := range []request{
-		{method: "GET", path: "/api/v1/jobs/1"}, {method: "GET", path: "/api/v1/jobs/1/tasks"}, {method: "POST", path: "/api/v1/jobs/1/cancel"},
+		{method: "GET", path: "/api/v1/jobs/1"}, {method: "GET", path: "/api/v1/jobs/1/tasks"}, {method: "GET", path: "/api/v1/jobs/1/late"}, {method: "POST", path: "/api/v1/jobs/1/cancel"},
 		{method: "GET", path: "/api/v1/tasks/1.0"}, {method: "GET", path: "/api/v1/tasks/1.0/logs"}, {method: "GET", path: "/api/v1/tasks/1.0/artifacts"},
 		{method: "GET", path: "/api/v1/tasks/1.0/usage"},
 		{method: "GET", path: "/api/v1/tasks/1.0/explain"}, {method: "GET", path: "/api/v1/events?job=1"},
@@ -109,6 +109,7 @@ func TestProjectsAreApart(t *testing.T) {
 			t.Errorf("%s gives the other project away: %s", q.path, body)
 		}
 	}
+	status(t, s, request{method: "GET", path: "/api/v1/jobs/9/late"}, http.StatusNotFound) // nobody's
 	status(t, s, request{method: "POST", path: "/api/v1/jobs", token: vision, body: `{"project":"speech","kind":"noop"}`}, http.StatusForbidden)
 	status(t, s, request{method: "POST", path: "/api/v1/jobs", token: vision, body: `{"project":"vision","kind":"noop"}`}, http.StatusCreated)
 	var list wire.Jobs

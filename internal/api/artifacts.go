@@ -110,6 +110,6 @@ func (s *server) serveBlob(w http.ResponseWriter, r *http.Request, b store.Blob,
 	h.Set("Cache-Control", "private, no-cache")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
-	http.ServeContent(patient(w, r), r, "", time.Time{}, content)
+	http.ServeContent(patient(w, r), r, "", time.Time{}, &notedReader{content, func(err error) { s.checker.Failed(sha256, err) }})
 	return nil
 }

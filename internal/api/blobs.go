@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
 
@@ -117,6 +118,7 @@ func (s *server) putBlob(w http.ResponseWriter, r *http.Request, in *putBlobInpu
 		}
 	}
 	if err == nil {
+		s.checker.Replaced(in.SHA256)
 		size, err = s.Blobs.Stat(r.Context(), in.SHA256)
 	}
 	if err == nil {
@@ -143,4 +145,18 @@ func (s *server) checkBlob(ctx context.Context, in *BlobPath) (*body[wire.BlobCh
 
 func tooLarge() error {
 	return muster.Errorf(muster.TooLarge, "a blob has at most %s", muster.Size(maxBlob))
+}
+
+// notedReader reports the errors of its reads, but not the end.
+type notedReader struct {
+	io.ReadSeeker
+	failed func(error)
+}
+
+func (r *notedReader) Read(b []byte) (int, error) {
+	n, err := r.ReadSeeker.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.failed(err)
+	}
+	return n, err
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// A grace that is shorter than the server's heartbeat interval, which is one second here, is refused with
-// the place where it is written.
-func TestAGraceUnderTheHeartbeatIsRefused(t *testing.T) {
+// A grace that is shorter than twice the server's heartbeat interval, which is one second here, is refused with
+// the place where it is written, the bound and what to write.
+func TestAGraceUnderTwoHeartbeatsIsRefused(t *testing.T) {
 	c := apitest.Start(t, nil).Client(t)
 	spec := func(grace time.Duration) *muster.Spec {
 		return &muster.Spec{Name: "job", Tasks: []muster.TaskSpec{{Name: "a", Kind: muster.KindNoop, Disconnect: muster.Disconnect{Grace: muster.Duration(grace)}}}}
 	}
-	for grace, taken := range map[time.Duration]bool{999 * time.Millisecond: false, time.Second: true, 0: true} {
+	for grace, taken := range map[time.Duration]bool{time.Second: false, 1999 * time.Millisecond: false, 2 * time.Second: true, 0: true} {
 		_, err := c.Submit(t.Context(), spec(grace), client.SubmitOptions{})
 		_, planned := c.Plan(t.Context(), spec(grace))
 		if taken != (err == nil) || taken != (planned == nil) {
@@ -29,7 +29,8 @@ func TestAGraceUnderTheHeartbeatIsRefused(t *testing.T) {
 		}
 		e, ok := errors.AsType[*muster.Error](err)
 		if !ok || e.Code != muster.InvalidSpec || len(e.Fields) != 1 || !strings.HasSuffix(e.Fields[0].Path, "disconnect.grace") ||
-			e.Fields[0].Message != "999ms is shorter than the server's heartbeat interval of 1s, so a worker that is connected could miss it" {
+			!strings.Contains(e.Fields[0].Message, "is shorter than 2s, 2 times the server's heartbeat interval of 1s") ||
+			e.Fields[0].Hint != "write at least 2s, or start the server with a shorter --heartbeat" {
 			t.Errorf("refused with %+v", err)
 		}
 	}

@@ -69,15 +69,20 @@ func (s *server) spec(ctx context.Context, in SpecInput) (*muster.Spec, error) {
 	return spec, s.checkFiles(ctx, spec)
 }
 
-// shortGraces refuses what would end tasks whose worker is there: it shows that it is
-// only once in a heartbeat.
+// graceBeats is the least disconnect.grace in heartbeat intervals. The worker counts a lease from the last heartbeat that the server
+// answered, which is up to one interval old when an attempt starts, and the answer to the next one may be late.
+const graceBeats = 2
+
+// shortGraces refuses a disconnect.grace within which a connected worker could lose an attempt.
 func (s *server) shortGraces(spec *muster.Spec) (wrong []muster.FieldError) {
+	least := graceBeats * s.Heartbeat
 	for i := range spec.Tasks {
-		if d := spec.Tasks[i].Disconnect.Grace; d > 0 && d < s.Heartbeat {
+		if d := spec.Tasks[i].Disconnect.Grace; d > 0 && d < least {
 			wrong = append(wrong, muster.FieldError{
-				Path:    "tasks[" + strconv.Itoa(i) + "].disconnect.grace",
-				Message: fmt.Sprintf("%s is shorter than the server's heartbeat interval of %s, so a worker that is connected could miss it", d, s.Heartbeat),
-				Hint:    "write at least " + s.Heartbeat.String() + ", or start the server with a shorter --heartbeat",
+				Path: "tasks[" + strconv.Itoa(i) + "].disconnect.grace",
+				Message: fmt.Sprintf("%s is shorter than %s, %d times the server's heartbeat interval of %s: a connected worker could lose the task when one answer of the server is late",
+					d, least, graceBeats, s.Heartbeat),
+				Hint: "write at least " + least.String() + ", or start the server with a shorter --heartbeat",
 			})
 		}
 	}

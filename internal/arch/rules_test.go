@@ -101,7 +101,7 @@ var rules = map[string]rule{
 	"agent/container":   {ring: adapter, mine: []string{"agent/run", "agent/docker", "agent/shim/gate", "agent/gpu", "allow"}},
 	"agent/shim/kin":    {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},
 	"agent/shim/output": {ring: adapter, mine: []string{"agent/run", "agent/shim/fault", "tasklog"}, third: []string{"golang.org/x/"}},
-	"agent/shim/wire":   {ring: adapter, mine: []string{"agent/run", "tasklog"}, third: []string{"golang.org/x/"}},
+	"agent/shim/wire":   {ring: adapter, mine: []string{"agent/run", "agent/shim/fault", "tasklog"}, third: []string{"golang.org/x/"}},
 	"agent/meter":       {ring: adapter, mine: []string{"agent/run", "agent/gpu", "series"}, third: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
 	"agent/guard":       {ring: adapter, mine: []string{"agent/run", "agent/gpu"}, third: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
 	"agent/save":        {ring: adapter, mine: []string{"agent/run"}, third: []string{"golang.org/x/"}},

@@ -24,9 +24,10 @@ type Store interface {
 	Put(ctx context.Context, sha256 string, offset int64, r io.Reader) error
 	// Of returns where one owner puts blobs.
 	Of(owner string) Uploads
-	// SetAside takes a blob away whose file turned out to hold other bytes, and keeps that file for an administrator.
-	// A blob that is not there is no error.
-	SetAside(ctx context.Context, sha256 string) error
+	// SetAside takes a blob away whose file, which Open returned as read, turned out to hold other bytes, and keeps that
+	// file for an administrator. It reports false and changes nothing if the blob is not there or has another file by
+	// now, such as one that was uploaded since. It closes read in any case.
+	SetAside(ctx context.Context, sha256 string, read io.ReadSeekCloser) (bool, error)
 	// Delete removes a blob; one that is not there is no error.
 	Delete(ctx context.Context, sha256 string) error
 }

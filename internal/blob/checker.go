@@ -17,9 +17,10 @@ type Verdict string
 
 // The verdicts.
 const (
-	Intact    Verdict = "intact"
-	Damaged   Verdict = "damaged"   // its file is set aside: the blob is not there any more
-	Unchecked Verdict = "unchecked" // too much was checked for who asks
+	Intact     Verdict = "intact"
+	Damaged    Verdict = "damaged"    // its file is set aside: the blob is not there any more
+	Unreadable Verdict = "unreadable" // its file could not be read to its end, and stays where it is
+	Unchecked  Verdict = "unchecked"  // too much was checked for who asks
 )
 
 const (
@@ -29,11 +30,17 @@ const (
 	mostWaiting = 16        // checks that wait for their turn
 	chargeAgain = 10        // times as long as a check in vain took, its asker waits for the next one
 	chargeLeast = time.Second
+	retryFailed = time.Minute // between reads of a file that cannot be read
+	mostReads   = 3           // of a file that others replace meanwhile
 )
 
 // Checker reads files of blobs that somebody got other bytes of, and sets aside what is damaged. It reads one at a time, one
 // that was intact not again for an hour, and for who had files read in vain at most a tenth of the time: somebody who
 // lies does not keep the disk busy. Its methods may be called at the same time.
+//
+// Only a file that was read to its end is judged. A read error says nothing about the bytes: the disk may be back in a moment,
+// or the process was short of memory or descriptors. Such a file stays, is not read again for a minute, and is reported as
+// unreadable, until it was read or replaced.
 type Checker struct {
 	store Store
 	log   *slog.Logger
@@ -43,13 +50,20 @@ type Checker struct {
 	mu     sync.Mutex
 	intact map[string]time.Time // when it was read
 	again  map[string]time.Time // when who asked in vain may ask again
+	failed map[string]failure   // of files whose last read failed
+}
+
+// failure is what is remembered of a file that could not be read.
+type failure struct {
+	reads   int       // that failed one after the other
+	checked time.Time // when a check failed; zero if only other reads did
 }
 
 // NewChecker makes a Checker.
 func NewChecker(s Store, log *slog.Logger) *Checker {
 	return &Checker{
 		store: s, log: log, turn: make(chan struct{}, 1), queue: make(chan struct{}, mostWaiting),
-		intact: map[string]time.Time{}, again: map[string]time.Time{},
+		intact: map[string]time.Time{}, again: map[string]time.Time{}, failed: map[string]failure{},
 	}
 }
 
@@ -93,10 +107,53 @@ func (c *Checker) known(sum, asker string) (Verdict, bool) {
 	if at, ok := c.intact[sum]; ok && now.Sub(at) < keepIntact {
 		return Intact, true
 	}
+	if f, ok := c.failed[sum]; ok && now.Sub(f.checked) < retryFailed {
+		return Unreadable, true
+	}
 	if asker != "" && now.Before(c.again[asker]) {
 		return Unchecked, true
 	}
 	return "", false
+}
+
+// Failed notes that a read of a blob's file failed, outside of a check.
+func (c *Checker) Failed(sum string, err error) { c.fail(sum, err, time.Time{}) }
+
+// fail notes that a read failed; checked is zero outside of a check.
+func (c *Checker) fail(sum string, err error, checked time.Time) {
+	c.mu.Lock()
+	f, known := c.failed[sum]
+	if !known && len(c.failed) >= keepVerdict {
+		clear(c.failed)
+	}
+	f.reads++
+	if !checked.IsZero() {
+		f.checked = checked
+	}
+	c.failed[sum] = f
+	delete(c.intact, sum)
+	c.mu.Unlock()
+	if f.reads > 1 && checked.IsZero() {
+		return // downloads may fail often
+	}
+	c.log.Error("the file of a blob cannot be read: it stays where it is and is tried again; if this goes on, check the server's disk, or upload the blob again",
+		slog.String("sha256", sum), slog.Int("failures", f.reads), slog.Any("error", err))
+}
+
+// Suspect reports whether the last read of a blob's file failed.
+func (c *Checker) Suspect(sum string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.failed[sum]
+	return ok
+}
+
+// Replaced notes that a blob has a new file.
+func (c *Checker) Replaced(sum string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.failed, sum)
+	delete(c.intact, sum)
 }
 
 // note remembers what a check in vain found, and how long it took.
@@ -108,6 +165,7 @@ func (c *Checker) note(sum, asker string, v Verdict, took time.Duration) {
 			clear(c.intact)
 		}
 		c.intact[sum] = time.Now()
+		delete(c.failed, sum)
 	}
 	if asker != "" {
 		if len(c.again) >= keepAskers {
@@ -117,24 +175,53 @@ func (c *Checker) note(sum, asker string, v Verdict, took time.Duration) {
 	}
 }
 
+// read reads the file of a blob, and the next one if it was replaced meanwhile.
 func (c *Checker) read(ctx context.Context, sum string) (Verdict, error) {
-	f, err := c.store.Open(ctx, sum)
-	if err != nil {
-		return Unchecked, err
+	for range mostReads {
+		f, err := c.store.Open(ctx, sum)
+		if muster.CodeOf(err) == muster.NotFound && err != nil {
+			return Unchecked, err
+		}
+		if err != nil {
+			c.fail(sum, err, time.Now())
+			return Unreadable, nil
+		}
+		v, size, err := judge(ctx, f, sum)
+		switch {
+		case ctx.Err() != nil:
+			_ = f.Close() // it was only read
+			return Unchecked, context.Cause(ctx)
+		case err != nil:
+			_ = f.Close() // it was only read
+			c.fail(sum, err, time.Now())
+			return Unreadable, nil
+		case v == Intact:
+			_ = f.Close() // it was only read
+			return Intact, nil
+		}
+		aside, err := c.store.SetAside(ctx, sum, f)
+		if err != nil {
+			return Unchecked, err
+		}
+		if aside {
+			c.Replaced(sum)
+			c.log.Error("the file of a blob was damaged on this server's disk; it is set aside, and the blob has to be uploaded again",
+				slog.String("sha256", sum), slog.String("size", muster.Size(size).String()))
+			return Damaged, nil
+		}
 	}
+	return Unchecked, nil
+}
+
+// judge reads a file to its end. An error says that it could not.
+func judge(ctx context.Context, f io.Reader, sum string) (Verdict, int64, error) {
 	h := sha256.New()
 	size, err := io.Copy(h, &ctxReader{ctx: ctx, r: f})
-	_ = f.Close() // it was only read
-	if ctx.Err() != nil {
-		return Unchecked, context.Cause(ctx)
+	switch {
+	case err != nil:
+		return Unreadable, size, err
+	case hex.EncodeToString(h.Sum(nil)) == sum:
+		return Intact, size, nil
 	}
-	if got := hex.EncodeToString(h.Sum(nil)); err == nil && got == sum {
-		return Intact, nil
-	}
-	if serr := c.store.SetAside(ctx, sum); serr != nil {
-		return Unchecked, serr
-	}
-	c.log.Error("the file of a blob was damaged on this server's disk; it is set aside, and the blob has to be uploaded again",
-		slog.String("sha256", sum), slog.String("size", muster.Size(size).String()), slog.Any("error", err))
-	return Damaged, nil
+	return Damaged, size, nil
 }

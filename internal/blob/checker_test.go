@@ -4,11 +4,15 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,11 +43,11 @@ func (d *disk) Stat(_ context.Context, sum string) (int64, error) {
 
 func (d *disk) Open(context.Context, string) (io.ReadSeekCloser, error) { panic("see open") }
 
-func (d *disk) SetAside(_ context.Context, sum string) error {
+func (d *disk) SetAside(_ context.Context, sum string, _ io.ReadSeekCloser) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.files, sum)
-	return nil
+	return true, nil
 }
 
 // slowDisk delivers the files.
@@ -127,4 +131,140 @@ func TestChecksAreBounded(t *testing.T) {
 			t.Errorf("%d files were read for many at once", d.reads-before)
 		}
 	})
+}
+
+// troubled is a store whose files are read with trouble.
+type troubled struct {
+	blob.Store
+
+	opens int
+	open  error                                   // of the next Opens
+	read  func(f *os.File, b []byte) (int, error) // in place of f.Read, if not nil
+}
+
+type troubledFile struct {
+	*os.File
+
+	read func(f *os.File, b []byte) (int, error)
+}
+
+func (f *troubledFile) WriteTo(io.Writer) (int64, error) { panic("it is read") }
+
+func (f *troubledFile) Read(b []byte) (int, error) {
+	if f.read != nil {
+		return f.read(f.File, b)
+	}
+	return f.File.Read(b)
+}
+
+func (s *troubled) Open(ctx context.Context, sum string) (io.ReadSeekCloser, error) {
+	s.opens++
+	if s.open != nil {
+		return nil, s.open
+	}
+	f, err := s.Store.Open(ctx, sum)
+	if err != nil {
+		return nil, err
+	}
+	file, ok := f.(*os.File)
+	if !ok {
+		return nil, errors.New("it is no file")
+	}
+	return &troubledFile{file, s.read}, nil
+}
+
+// dirWith is a folder with a blob, the blob's hash, and where its file is.
+func dirWith(t *testing.T, text string) (s *troubled, sum, path string) {
+	t.Helper()
+	root := t.TempDir()
+	dir, err := blob.OpenDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := sha256.Sum256([]byte(text))
+	sum = hex.EncodeToString(h[:])
+	if err := dir.Put(t.Context(), sum, 0, strings.NewReader(text)); err != nil {
+		t.Fatal(err)
+	}
+	return &troubled{Store: dir}, sum, filepath.Join(root, sum[:2], sum[2:4], sum)
+}
+
+// A read error says nothing of the bytes: the file stays, is tried again a minute later, and is suspect until it was read
+// or replaced.
+func TestReadErrorsSetNothingAside(t *testing.T) {
+	for name, trouble := range map[string]func(*troubled){
+		"EIO at open":    func(s *troubled) { s.open = syscall.EIO },
+		"EMFILE at open": func(s *troubled) { s.open = syscall.EMFILE },
+		"EIO":            func(s *troubled) { s.read = func(*os.File, []byte) (int, error) { return 0, syscall.EIO } },
+		"EIO after some bytes": func(s *troubled) {
+			s.read = func(f *os.File, b []byte) (int, error) {
+				if n, err := f.Read(b[:1]); err == nil && b[0] != 'o' {
+					return n, nil
+				}
+				return 0, syscall.EIO
+			}
+		},
+		"ENOMEM":  func(s *troubled) { s.read = func(*os.File, []byte) (int, error) { return 0, syscall.ENOMEM } },
+		"timeout": func(s *troubled) { s.read = func(*os.File, []byte) (int, error) { return 0, os.ErrDeadlineExceeded } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, sum, path := dirWith(t, "some bytes")
+				c := blob.NewChecker(s, slog.New(slog.DiscardHandler))
+				trouble(s)
+				for i := range 10 {
+					v, err := c.Check(t.Context(), sum, "")
+					if v != blob.Unreadable || err != nil {
+						t.Fatalf("check %d: %s, %v", i, v, err)
+					}
+					time.Sleep(20 * time.Second)
+				}
+				if s.opens > 4 { // in 200 seconds
+					t.Errorf("it was opened %d times", s.opens)
+				}
+				if _, err := os.Stat(path); err != nil || !c.Suspect(sum) {
+					t.Errorf("suspect: %t; the file: %v", c.Suspect(sum), err)
+				}
+				s.open, s.read = nil, nil
+				time.Sleep(time.Minute)
+				if v, err := c.Check(t.Context(), sum, ""); v != blob.Intact || err != nil || c.Suspect(sum) {
+					t.Errorf("once it can be read it is %s, %v, suspect: %t", v, err, c.Suspect(sum))
+				}
+				// A read outside of a check makes it suspect, too.
+				c.Failed(sum, syscall.EIO)
+				if !c.Suspect(sum) {
+					t.Error("a failed read is not known")
+				}
+				if v, err := c.Check(t.Context(), sum, ""); v != blob.Intact || err != nil || c.Suspect(sum) {
+					t.Errorf("then it is %s, %v, suspect: %t", v, err, c.Suspect(sum))
+				}
+			})
+		})
+	}
+}
+
+// A file that is uploaded while a check reads a damaged one is not set aside in its place.
+func TestAnUploadDuringACheckStays(t *testing.T) {
+	s, sum, path := dirWith(t, "some bytes")
+	if err := os.WriteFile(path, []byte("some byteZ"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	uploads := 0
+	s.read = func(f *os.File, b []byte) (int, error) {
+		n, err := f.Read(b)
+		if err == io.EOF && uploads == 0 {
+			uploads++
+			if err := s.Of("one").Put(t.Context(), sum, 0, strings.NewReader("some bytes")); err != nil {
+				t.Error(err)
+			}
+		}
+		return n, err
+	}
+	c := blob.NewChecker(s, slog.New(slog.DiscardHandler))
+	if v, err := c.Check(t.Context(), sum, ""); v != blob.Intact || err != nil || uploads != 1 {
+		t.Errorf("after %d uploads it is %s, %v", uploads, v, err)
+	}
+	if b, err := os.ReadFile(path); string(b) != "some bytes" {
+		t.Errorf("the file has %q, %v", b, err)
+	}
 }

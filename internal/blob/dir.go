@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"hash"
 	"io"
 	"io/fs"
@@ -27,6 +28,8 @@ type Dir struct {
 	mu    sync.Mutex
 	puts  map[string]*put // by the name of what is unfinished
 	swept time.Time
+
+	names sync.Mutex // held while a file gets or loses the name of a blob
 }
 
 var _ Store = (*Dir)(nil)
@@ -193,26 +196,54 @@ func (u uploads) Put(ctx context.Context, sum string, offset int64, r io.Reader)
 }
 
 // SetAside implements Store.
-func (d *Dir) SetAside(_ context.Context, sum string) error {
+func (d *Dir) SetAside(_ context.Context, sum string, read io.ReadSeekCloser) (bool, error) {
+	defer read.Close() // the file keeps its inode until it was compared
 	if err := CheckHash(sum); err != nil {
-		return err
+		return false, err
 	}
 	folder := filepath.Join(d.root, damagedDir)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return failed("set aside", sum, err)
+		return false, failed("set aside", sum, err)
 	}
-	path := d.path(sum)
-	err := os.Rename(path, filepath.Join(folder, sum+"."+strconv.FormatInt(time.Now().UnixNano(), 10)))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		err = errors.Join(syncFolder(folder), syncFolder(filepath.Dir(path)))
+	moved, err := d.moveAside(sum, read, filepath.Join(folder, sum+"."+strconv.FormatInt(time.Now().UnixNano(), 10)))
+	if err == nil && moved {
+		err = errors.Join(syncFolder(folder), syncFolder(filepath.Dir(d.path(sum))))
 	}
 	if err != nil {
-		return failed("set aside", sum, err)
+		return false, failed("set aside", sum, err)
 	}
-	return nil
+	return moved, nil
+}
+
+// moveAside renames a blob's file to path if it is the one that was read.
+func (d *Dir) moveAside(sum string, read io.ReadSeekCloser, path string) (bool, error) {
+	f, ok := read.(interface{ Stat() (fs.FileInfo, error) })
+	if !ok {
+		return false, fmt.Errorf("%T is not a file of this store", read)
+	}
+	was, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	d.names.Lock()
+	defer d.names.Unlock()
+	is, err := os.Stat(d.path(sum))
+	if err == nil && os.SameFile(was, is) {
+		_ = read.Close() // some systems rename no open files
+		err = os.Rename(d.path(sum), path)
+		return err == nil, err
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return false, err
+}
+
+// name gives a verified file the name of its blob.
+func (d *Dir) name(partial, path string) error {
+	d.names.Lock()
+	defer d.names.Unlock()
+	return os.Rename(partial, path)
 }
 
 // enter waits for the turn to put a hash by way of an unfinished file. The caller calls leave at the end.
@@ -277,7 +308,7 @@ func (d *Dir) finish(f *os.File, sum, got string) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return failed("write", sum, err)
 	}
-	if err := os.Rename(partial, path); err != nil {
+	if err := d.name(partial, path); err != nil {
 		return failed("write", sum, err)
 	}
 	// The name must last too, in each folder that may be new.

@@ -33,13 +33,17 @@ func (e *Engine) newSession(w muster.WorkerID, post func(*link.ToWorker)) *sessi
 
 // Open starts the session of the worker that said hello.
 func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
+	address, err := e.addresses.settle(ctx, h)
+	if err != nil {
+		return nil, nil, err
+	}
 	s := e.newSession(h.Worker, send)
 	type lists struct{ keep, stop []muster.AttemptID }
 	held, err := ask(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (l lists, err error) {
 		next := st.NextJob()
 		err = st.Apply(now, event.Joined{Worker: muster.Worker{
 			ID: h.Worker, Name: h.Name, Version: h.Build, Tags: h.Tags, Labels: h.Labels,
-			Kinds: h.Kinds, OwnKinds: h.OwnKinds, Price: h.Price, Resources: h.Resources, Address: h.Address, Allow: h.Allow,
+			Kinds: h.Kinds, OwnKinds: h.OwnKinds, Price: h.Price, Resources: h.Resources, Address: address, Allow: h.Allow,
 		}, Held: h.Held, Stale: h.Stale, Constrained: h.Constrained})
 		if err != nil {
 			return l, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,7 +43,7 @@ type Logs interface {
 type Blobs interface {
 	Stat(ctx context.Context, sha256 string) (int64, error)
 	Open(ctx context.Context, sha256 string) (io.ReadSeekCloser, error)
-	SetAside(ctx context.Context, sha256 string) error
+	SetAside(ctx context.Context, sha256 string, read io.ReadSeekCloser) (bool, error)
 }
 
 // Config is what an Engine is made of.
@@ -52,7 +53,9 @@ type Config struct {
 	Blobs  Blobs
 	Events Publisher
 	Sched  sched.Config
-	Log    *slog.Logger
+	// Addresses are networks in which workers may name addresses as theirs, beside the ones from which they connect.
+	Addresses []netip.Prefix
+	Log       *slog.Logger
 }
 
 // Engine owns the scheduler's state. All methods may be called at the same time
@@ -73,22 +76,24 @@ type Engine struct {
 
 	mu       sync.Mutex
 	sessions map[muster.WorkerID]*session
-	reaches  map[muster.WorkerID]*reach
 
-	trees trees
+	reaches   reaches
+	trees     trees
+	addresses addresses
 }
 
 // New makes an engine that does nothing until Run.
 func New(cfg Config) *Engine {
 	return &Engine{
-		cfg:      cfg,
-		inbox:    newInbox(),
-		start:    time.Now(),
-		ready:    make(chan struct{}),
-		latest:   latest{of: map[muster.TaskID]effect.Progress{}},
-		sessions: map[muster.WorkerID]*session{},
-		reaches:  map[muster.WorkerID]*reach{},
-		trees:    trees{blobs: cfg.Blobs, known: map[string][]store.Blob{}},
+		cfg:       cfg,
+		inbox:     newInbox(),
+		start:     time.Now(),
+		ready:     make(chan struct{}),
+		latest:    latest{of: map[muster.TaskID]effect.Progress{}},
+		sessions:  map[muster.WorkerID]*session{},
+		reaches:   newReaches(),
+		addresses: newAddresses(cfg.Addresses),
+		trees:     trees{blobs: cfg.Blobs, known: map[string][]store.Blob{}},
 	}
 }
 

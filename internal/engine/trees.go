@@ -48,24 +48,37 @@ func (t *trees) of(ctx context.Context, sha256 string) ([]store.Blob, error) {
 	return files, nil
 }
 
-func (t *trees) read(ctx context.Context, sha256 string) ([]store.Blob, error) {
+// load returns the verified bytes of a tree.
+func (t *trees) load(ctx context.Context, sha256 string) ([]byte, error) {
 	r, err := t.blobs.Open(ctx, sha256)
 	if err != nil {
 		return nil, err
 	}
+	defer r.Close() // it is only read
 	b, err := io.ReadAll(io.LimitReader(r, maxTree+1))
-	_ = r.Close() // it was only read
 	if err != nil {
 		return nil, err
 	}
 	if len(b) > maxTree {
 		return nil, muster.Errorf(muster.TooLarge, "the list of files %s takes more than %s", sha256, muster.Size(maxTree))
 	}
-	if sum := hash.Sum256(b); hex.EncodeToString(sum[:]) != sha256 {
-		if err := t.blobs.SetAside(ctx, sha256); err != nil {
-			return nil, err
-		}
-		return nil, muster.Errorf(muster.NotFound, "the file of blob %s was damaged and is set aside", sha256)
+	if sum := hash.Sum256(b); hex.EncodeToString(sum[:]) == sha256 {
+		return b, nil
+	}
+	aside, err := t.blobs.SetAside(ctx, sha256, r)
+	if err != nil {
+		return nil, err
+	}
+	if !aside {
+		return nil, muster.Errorf(muster.Unavailable, "the file of blob %s was replaced while it was read: try again", sha256)
+	}
+	return nil, muster.Errorf(muster.NotFound, "the file of blob %s was damaged and is set aside", sha256)
+}
+
+func (t *trees) read(ctx context.Context, sha256 string) ([]store.Blob, error) {
+	b, err := t.load(ctx, sha256)
+	if err != nil {
+		return nil, err
 	}
 	var tree muster.Tree
 	if err := json.Unmarshal(b, &tree); err != nil {

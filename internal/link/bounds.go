@@ -1,6 +1,7 @@
 package link
 
 import (
+	"encoding/json"
 	"io/fs"
 	"strings"
 	"unicode"
@@ -14,11 +15,11 @@ const (
 	MaxStep    = 4 << 10 // bytes of Progress.Step
 	MaxMetrics = 1_000   // of one Progress
 
-	maxText      = 256       // bytes of a name, a tag, a kind, a label, and of what a GPU is called
-	maxTexts     = 512       // tags, kinds and labels, of each
-	maxAbout     = 256 << 10 // bytes of all that, with what its owner allows
-	maxDepth     = 100       // of own_kinds
-	maxPrice     = 1e6       // per hour
+	maxText      = 256      // bytes of a name, a tag, a kind, a label, and of what a GPU is called
+	maxTexts     = 512      // tags, kinds and labels, of each
+	maxAbout     = 64 << 10 // bytes of all that, with what its owner allows, as JSON: each answer that lists workers has it
+	maxDepth     = 100      // of own_kinds
+	maxPrice     = 1e6      // per hour
 	maxCPUs      = 1 << 20
 	maxSlots     = 1 << 20
 	maxBytes     = 1 << 60
@@ -48,26 +49,19 @@ func reason(s string) error {
 	return nil
 }
 
-// about adds up what a worker says of itself.
-type about struct{ bytes int }
-
-// list checks a list of texts.
-func (a *about) list(field string, list []string, most int) error {
+// texts checks a list of texts.
+func texts(field string, list []string, most int) error {
 	if len(list) > maxTexts {
 		return within(field, wrong("are %d: the most is %d", len(list), maxTexts))
 	}
-	return within(field, each(list, func(s *string) error {
-		a.bytes += len(*s)
-		return text(*s, most)
-	}))
+	return within(field, each(list, func(s *string) error { return text(*s, most) }))
 }
 
-func (a *about) labels(labels map[string]string) error {
+func boundLabels(labels map[string]string) error {
 	if len(labels) > maxTexts {
 		return within("labels", wrong("are %d: the most is %d", len(labels), maxTexts))
 	}
 	for name, value := range labels {
-		a.bytes += len(name) + len(value)
 		if err := text(name, maxText); err != nil {
 			return within("labels", err)
 		}
@@ -78,26 +72,23 @@ func (a *about) labels(labels map[string]string) error {
 	return nil
 }
 
-func (a *about) gpus(list []muster.GPU) error {
+func boundGPUs(list []muster.GPU) error {
 	return within("gpus", each(list, func(g *muster.GPU) error {
 		for name, s := range map[string]string{"uuid": g.UUID, "vendor": g.Vendor, "name": g.Name, "mig": g.MIG, "parent": g.Parent} {
-			a.bytes += len(s)
 			if err := text(s, maxText); err != nil {
 				return within(name, err)
 			}
 		}
-		a.bytes += len(g.Quarantined)
 		return within("quarantined", reason(g.Quarantined))
 	}))
 }
 
-func (a *about) allow(allow *muster.Allow) error {
+func boundAllow(allow *muster.Allow) error {
 	if allow == nil {
 		return nil
 	}
 	for field, list := range map[string][]string{"images": allow.Images, "users": allow.Users, "mounts": allow.Mounts, "env": allow.Env} {
 		for _, s := range list {
-			a.bytes += len(s)
 			if err := reason(s); err != nil {
 				return within("allow", within(field, err))
 			}
@@ -106,17 +97,25 @@ func (a *about) allow(allow *muster.Allow) error {
 	return nil
 }
 
-// whole refuses more than all together may have.
-func (a *about) whole() error {
-	if a.bytes > maxAbout {
-		return wrong("has %d bytes of tags, labels, kinds, GPUs and what is allowed: the most is %d", a.bytes, maxAbout)
+// together refuses parts that take more than maxAbout as JSON, which is how the API lists them: empty elements and
+// escaped characters count, too.
+func together(what string, parts ...any) error {
+	size := 0
+	for _, part := range parts {
+		b, err := json.Marshal(part)
+		if err != nil {
+			return wrong("is no JSON: %v", err)
+		}
+		size += len(b)
+	}
+	if size > maxAbout {
+		return wrong("has %d bytes of %s: the most is %d", size, what, maxAbout)
 	}
 	return nil
 }
 
 // boundHello checks how much a worker says of itself.
 func boundHello(h *Hello) error {
-	var a about
 	for _, f := range []struct{ name, s string }{{"worker", string(h.Worker)}, {"name", h.Name}, {"build", h.Build}} {
 		if err := within(f.name, text(f.s, maxText)); err != nil {
 			return err
@@ -128,29 +127,28 @@ func boundHello(h *Hello) error {
 	if err := within("constrained", reason(h.Constrained)); err != nil {
 		return err
 	}
-	if err := a.labels(h.Labels); err != nil {
+	if err := boundLabels(h.Labels); err != nil {
 		return err
 	}
-	return a.machine(h.Tags, h.Kinds, &h.Resources, h.Allow)
+	return boundMachine(h.Tags, h.Kinds, h.Labels, &h.Resources, h.Allow)
 }
 
 // boundOffer does the same with what replaces a part of it.
 func boundOffer(o *Offer) error {
-	var a about
-	return a.machine(o.Tags, o.Kinds, &o.Resources, o.Allow)
+	return boundMachine(o.Tags, o.Kinds, nil, &o.Resources, o.Allow)
 }
 
-func (a *about) machine(tags, kinds []string, r *muster.Resources, allow *muster.Allow) error {
-	if err := a.list("tags", tags, maxText); err != nil {
+func boundMachine(tags, kinds []string, labels map[string]string, r *muster.Resources, allow *muster.Allow) error {
+	if err := texts("tags", tags, maxText); err != nil {
 		return err
 	}
-	if err := a.list("kinds", kinds, maxText); err != nil {
+	if err := texts("kinds", kinds, maxText); err != nil {
 		return err
 	}
-	if err := a.gpus(r.GPUs); err != nil {
+	if err := boundGPUs(r.GPUs); err != nil {
 		return within("resources", err)
 	}
-	if err := a.allow(allow); err != nil {
+	if err := boundAllow(allow); err != nil {
 		return err
 	}
 	switch {
@@ -161,7 +159,49 @@ func (a *about) machine(tags, kinds []string, r *muster.Resources, allow *muster
 	case r.Memory > maxBytes || r.Disk > maxBytes:
 		return within("resources", wrong("has more than %s of memory or disk", muster.Size(maxBytes)))
 	}
-	return a.whole()
+	return together("tags, labels, kinds, GPUs and what is allowed", tags, kinds, labels, r.GPUs, allow)
+}
+
+// checkLoad checks what a worker says of the load of its machine.
+func checkLoad(l *muster.Load) error {
+	if err := within("cpu", amount(l.CPU)); err != nil {
+		return err
+	}
+	if err := within("memory", atLeast(int64(l.Memory), 0)); err != nil {
+		return err
+	}
+	if err := within("gpus", devices(l.GPUs, func(g *muster.GPULoad) (string, error) {
+		if err := within("uuid", text(g.UUID, maxText)); err != nil {
+			return g.UUID, err
+		}
+		if g.Utilization != nil {
+			if err := within("utilization", amount(*g.Utilization)); err != nil {
+				return g.UUID, err
+			}
+		}
+		if g.Memory != nil {
+			if err := within("memory", atLeast(int64(*g.Memory), 0)); err != nil {
+				return g.UUID, err
+			}
+		}
+		if g.Temperature != nil {
+			if err := within("temperature", finite(*g.Temperature)); err != nil {
+				return g.UUID, err
+			}
+		}
+		if g.Power != nil {
+			if err := within("power", amount(*g.Power)); err != nil {
+				return g.UUID, err
+			}
+		}
+		if g.Latency != nil {
+			return g.UUID, within("latency", amount(*g.Latency))
+		}
+		return g.UUID, nil
+	})); err != nil {
+		return err
+	}
+	return together("readings", l.GPUs)
 }
 
 // depthOf returns how deep lists and objects lie in valid JSON.

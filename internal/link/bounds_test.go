@@ -40,6 +40,9 @@ func TestWhatAWorkerSaysOfItselfIsBounded(t *testing.T) {
 		"hello.constrained":           func(h *Hello) { h.Constrained = strings.Repeat("a", 1<<20) },
 		"hello.allow.images":          func(h *Hello) { h.Allow = &muster.Allow{Images: []string{strings.Repeat("a", 1<<20)}} },
 		"hello has":                   func(h *Hello) { h.Allow = &muster.Allow{Images: many(100_000)} },
+		"hello has 9":                 func(h *Hello) { h.Allow = &muster.Allow{Images: make([]string, 30_000)} },                // all are empty
+		"hello has 7":                 func(h *Hello) { h.Tags, h.Kinds = texts256("a", 150), texts256("b", 150) },               // 256 bytes each
+		"hello has 6":                 func(h *Hello) { h.Allow = &muster.Allow{Env: []string{strings.Repeat("\x01", 11_000)}} }, // six bytes each
 	} {
 		h := &Hello{Version: Version, Worker: "w"}
 		change(h)
@@ -47,6 +50,55 @@ func TestWhatAWorkerSaysOfItselfIsBounded(t *testing.T) {
 	}
 	refused(t, "offer.tags are", &ToServer{Seq: 2, Offer: &Offer{Tags: many(100_000)}})
 	refused(t, "ready.constrained", &ToServer{Seq: 2, Ready: &Ready{Constrained: strings.Repeat("a", 1<<20)}})
+}
+
+// An honest worker with eight GPUs in parts, all of its tags and labels, and a hundred folders that tasks may mount stays within the bounds.
+func TestWhatALargeWorkerSaysIsTaken(t *testing.T) {
+	h := &Hello{Version: Version, Worker: "w", Tags: many(50), Labels: map[string]string{}, Kinds: many(100), Allow: &muster.Allow{}}
+	load := &muster.Load{}
+	half := 0.5
+	for i := range 8 {
+		board := "GPU-00000000-0000-0000-0000-00000000000" + strconv.Itoa(i)
+		for part := range 8 {
+			g := muster.GPU{UUID: board, Index: i, Vendor: "nvidia", Name: "NVIDIA H100 80GB HBM3", Memory: 80 << 30, Quarantined: strings.Repeat("why ", 20)}
+			if part > 0 {
+				g.UUID, g.Parent, g.MIG = "MIG"+board[3:]+"-"+strconv.Itoa(part), board, "1g.10gb"
+			}
+			h.Resources.GPUs = append(h.Resources.GPUs, g)
+			load.GPUs = append(load.GPUs, muster.GPULoad{UUID: g.UUID, Utilization: &half, Memory: &g.Memory, Temperature: &half, Power: &half, Latency: &half})
+		}
+	}
+	for i := range 100 {
+		h.Labels["example.org/label-"+strconv.Itoa(i)] = strings.Repeat("value ", 8)
+		h.Allow.Mounts = append(h.Allow.Mounts, "/mnt/disk-"+strconv.Itoa(i)+"/data/sets/**")
+		h.Allow.Images = append(h.Allow.Images, "registry.example.org/team/image-"+strconv.Itoa(i)+":*")
+	}
+	if err := checkToServer(&ToServer{Seq: 1, Hello: h}); err != nil {
+		t.Error(err)
+	}
+	if err := checkToServer(&ToServer{Seq: 2, Renew: &Renew{Load: load}}); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is listed of a worker's load is bounded, too.
+func TestLoadIsBounded(t *testing.T) {
+	load := &muster.Load{GPUs: []muster.GPULoad{{UUID: strings.Repeat("a", 1<<20)}}}
+	refused(t, "renew.load.gpus[0].uuid", &ToServer{Seq: 2, Renew: &Renew{Load: load}})
+	load = &muster.Load{}
+	for _, s := range texts256("", MaxGPUs) {
+		load.GPUs = append(load.GPUs, muster.GPULoad{UUID: s})
+	}
+	refused(t, "renew.load has", &ToServer{Seq: 2, Renew: &Renew{Load: load}})
+}
+
+// texts256 returns n different texts of 256 bytes.
+func texts256(begin string, n int) []string {
+	list := many(n)
+	for i := range list {
+		list[i] = begin + strings.Repeat("x", 256-len(begin)-len(list[i])) + list[i]
+	}
+	return list
 }
 
 func fill(labels map[string]string, n int) {
@@ -98,6 +150,19 @@ func TestWhatAWorkerSaysOfAttemptsIsBounded(t *testing.T) {
 		refused(t, "finished[0].artifacts[0].name", finished(artifacts(name)))
 	}
 	refused(t, "finished[0].artifacts[1].name", finished(artifacts("a", "a")))
+	if err := checkToServer(finished(artifacts(many(maxArtifacts)...))); err != nil {
+		t.Errorf("%d artifacts: %v", maxArtifacts, err)
+	}
+	refused(t, "finished[0].artifacts are", finished(artifacts(many(maxArtifacts+1)...)))
+	refused(t, "finished[0].result has", finished(func(r *muster.Report) {
+		r.Result = json.RawMessage(`"` + strings.Repeat("a", muster.MaxResult) + `"`)
+	}))
+	for _, a := range []muster.AttemptID{
+		{Task: muster.TaskID{Job: 0}, N: 1}, {Task: muster.TaskID{Job: 1, Num: -1}, N: 1}, {Task: muster.TaskID{Job: 1, Num: muster.MaxArray + 1}, N: 1},
+		{Task: muster.TaskID{Job: 1}, N: 0}, {Task: muster.TaskID{Job: 1}, N: math.MaxInt32 + 1},
+	} {
+		refused(t, "accepted[0]", &ToServer{Seq: 2, Accepted: []muster.AttemptID{a}})
+	}
 	for _, name := range []string{"a", "a/b.txt", "...", "é ü.png", "a\\b", ".hidden", "live/a.png", strings.Repeat("a", 1024)} {
 		if err := checkToServer(finished(artifacts(name))); err != nil {
 			t.Errorf("%q: %v", name, err)

@@ -488,41 +488,6 @@ func checkRenew(r *Renew) error {
 	return within("held", each(r.Held, checkAttempt))
 }
 
-func checkLoad(l *muster.Load) error {
-	if err := within("cpu", amount(l.CPU)); err != nil {
-		return err
-	}
-	if err := within("memory", atLeast(int64(l.Memory), 0)); err != nil {
-		return err
-	}
-	return within("gpus", devices(l.GPUs, func(g *muster.GPULoad) (string, error) {
-		if g.Utilization != nil {
-			if err := within("utilization", amount(*g.Utilization)); err != nil {
-				return g.UUID, err
-			}
-		}
-		if g.Memory != nil {
-			if err := within("memory", atLeast(int64(*g.Memory), 0)); err != nil {
-				return g.UUID, err
-			}
-		}
-		if g.Temperature != nil {
-			if err := within("temperature", finite(*g.Temperature)); err != nil {
-				return g.UUID, err
-			}
-		}
-		if g.Power != nil {
-			if err := within("power", amount(*g.Power)); err != nil {
-				return g.UUID, err
-			}
-		}
-		if g.Latency != nil {
-			return g.UUID, within("latency", amount(*g.Latency))
-		}
-		return g.UUID, nil
-	}))
-}
-
 func checkAssign(a *Assign) error {
 	if err := within("attempt", checkAttempt(&a.Attempt)); err != nil {
 		return err

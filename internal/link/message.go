@@ -88,6 +88,8 @@ type Hello struct {
 	Stale     []muster.AttemptID `json:"stale,omitempty"`     // others that still have processes here, or log bytes to ship
 
 	Constrained string `json:"constrained,omitempty"` // why it takes no tasks yet, as in Ready; "" if it does
+
+	Peer string `json:"-"` // where the server sees the worker, see ServerConn; set by Serve
 }
 
 // Welcome answers Hello.

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -22,7 +23,7 @@ const (
 // transport authenticated, and returns when all of it has stopped. It returns nil after an orderly
 // Goodbye of the worker, and otherwise why the session ended. When ctx ends the
 // worker is told to come back later, or the cause if that is a *muster.Error. A worker that names no address of its own is
-// taken to be where conn comes from.
+// taken to be where conn comes from; whether it may name another one is for the desk to decide.
 func Serve(ctx context.Context, conn ServerConn, desk Desk, worker muster.WorkerID, log *slog.Logger) error {
 	defer conn.Close()
 	hello, err := greet(ctx, conn, worker)
@@ -30,9 +31,8 @@ func Serve(ctx context.Context, conn ServerConn, desk Desk, worker muster.Worker
 		refuse(ctx, conn, err)
 		return err
 	}
-	if hello.Address == "" {
-		hello.Address = conn.Peer()
-	}
+	hello.Peer = conn.Peer()
+	hello.Address = cmp.Or(hello.Address, hello.Peer)
 	box := NewOutbox(maxWaiting)
 	open, welcome, err := desk.Open(ctx, hello, box.Post)
 	if err != nil && ctx.Err() != nil {

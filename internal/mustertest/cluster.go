@@ -167,6 +167,7 @@ func NewUp(tb testing.TB, data string) *Cluster {
 
 // Options are what a server may be told beside what every server is.
 type Options struct {
+	Program     string        // another copy of the program to run as the server
 	Descriptors int           // that it may open; 0 means as many as the test
 	Heartbeat   time.Duration // of its workers; 0 means a second
 }
@@ -213,7 +214,10 @@ func (c *Cluster) StartServer() {
 // LaunchServer starts the server with more flags and does not wait for it.
 func (c *Cluster) LaunchServer(flags ...string) {
 	c.tb.Helper()
-	program, args := Program(c.tb), append([]string{c.mode, "--listen", c.Addr, "--data", c.Data, "--heartbeat", cmp.Or(c.opts.Heartbeat, time.Second).String(), "-o", "json"}, flags...)
+	program, args := c.opts.Program, append([]string{c.mode, "--listen", c.Addr, "--data", c.Data, "--heartbeat", cmp.Or(c.opts.Heartbeat, time.Second).String(), "-o", "json"}, flags...)
+	if program == "" {
+		program = Program(c.tb)
+	}
 	if c.opts.Descriptors > 0 {
 		program, args = "/bin/sh", append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, c.opts.Descriptors), program}, args...)
 	}

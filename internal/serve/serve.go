@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -42,6 +43,8 @@ type Config struct {
 	AcceptLoss bool            // start although the database lacks what was acknowledged
 	IPFS       string          // URL of an IPFS node's RPC interface, which gets what results call ipfs://…; "" for none
 	Version    string
+	// Addresses are networks in which workers may name addresses as theirs, beside the ones from which they connect.
+	Addresses []netip.Prefix
 }
 
 // Server is a server that listens already and serves once Run is called.
@@ -129,7 +132,7 @@ func (s *Server) build(ctx context.Context) error {
 	}
 	events := notify.New(newEpoch())
 	s.engine = engine.New(engine.Config{
-		Store: s.store, Logs: s.logs, Blobs: blobs, Events: events, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat},
+		Store: s.store, Logs: s.logs, Blobs: blobs, Events: events, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat}, Addresses: s.cfg.Addresses,
 	})
 	accept := func(ctx context.Context, conn link.ServerConn, worker muster.WorkerID) {
 		ctx, release := api.WhileKeyIsValid(ctx)

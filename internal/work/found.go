@@ -48,7 +48,7 @@ func (w *Worker) adopt(f probe.Facts) probe.Facts {
 
 // lookAgain offers what changes about the machine until ctx ends. It begins with a look if
 // what is known is stale, and soon looks if it is not current.
-func (w *Worker) lookAgain(ctx context.Context, machine *probe.Probe, known probe.Facts, of age, a *agent.Agent, o *offers, readings *gpus, board *devices.Board) error {
+func (w *Worker) lookAgain(ctx context.Context, machine prober, known probe.Facts, of age, a *agent.Agent, o *offers, readings *gpus, board *devices.Board) error {
 	offer := func(f probe.Facts) {
 		w.remember(f)
 		known = f

@@ -2,9 +2,11 @@ package work_test
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,12 +54,31 @@ func connected(t *testing.T, c *client.Client, n int) {
 	}
 }
 
+// syncBuffer is a buffer that several goroutines may write to.
+type syncBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
 // TestUnknownWorkerJoinsAgain starts a worker that joined one server with the URL and the
 // token of another one.
 func TestUnknownWorkerJoinsAgain(t *testing.T) {
 	first, c1 := begin(t)
 	data, old := joined(t, first, c1)
-	second, c2 := begin(t)
+	var log syncBuffer
+	second, c2 := beginWith(t, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	again := func(token string) *work.Worker {
 		return newWorker(t, second, func(cfg *work.Config) { cfg.Data, cfg.Token = data, token })
 	}
@@ -88,6 +109,9 @@ func TestUnknownWorkerJoinsAgain(t *testing.T) {
 		t.Errorf("the job is %s", j.State)
 	}
 	stop()
+	if text := log.String(); !strings.Contains(text, "worker connected") || strings.Contains(text, "a report was refused") || strings.Contains(text, "a worker knows jobs") {
+		t.Errorf("the second server heard of a task of the first one:\n%s", text)
+	}
 	id, ok, err := agent.LoadIdentity(data)
 	if err != nil || !ok || id.Worker == old.Worker || id.Server != second.URL() {
 		t.Errorf("the identity is %v (%v)", id, err)

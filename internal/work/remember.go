@@ -46,8 +46,9 @@ type memory struct {
 
 // facts finds out what the machine has, which takes seconds: tools that tell of devices
 // and engines are slow. A worker that was restarted goes by what it remembers: if that is
-// recent, and has no devices that may be gone; or while tasks wait to be taken up. The error is that of ctx.
-func (w *Worker) facts(ctx context.Context, machine *probe.Probe, waiting bool) (f probe.Facts, known age, err error) {
+// recent, and has no devices that may be gone; or while tasks wait to be taken up. The errors are
+// those of ctx and of machine.
+func (w *Worker) facts(ctx context.Context, machine prober, waiting bool) (f probe.Facts, known age, err error) {
 	if f, known, ok := w.remembered(time.Now()); ok && (known == recent || waiting) {
 		machine.Refresh(ctx, &f)
 		return f, known, ctx.Err()

@@ -73,6 +73,14 @@ type Worker struct {
 	once   sync.Once     // of leave
 
 	rejoined time.Time // when Run last got a new identity
+	newProbe func(probe.Config) prober
+}
+
+// prober finds out what the machine has; it is a *probe.Probe, whose methods say more.
+type prober interface {
+	Run(ctx context.Context) (probe.Facts, error)
+	Refresh(ctx context.Context, f *probe.Facts)
+	Watch(ctx context.Context, known probe.Facts, first, every time.Duration, looked func(), changed func(probe.Facts)) error
 }
 
 // New checks the configuration.
@@ -119,7 +127,10 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	if err := cfg.Limits.Check(); err != nil {
 		return nil, err
 	}
-	return &Worker{cfg: cfg, server: server, log: log, http: httpClient(), hurry: make(chan struct{}, 1), leave: make(chan struct{})}, nil
+	return &Worker{
+		cfg: cfg, server: server, log: log, http: httpClient(), hurry: make(chan struct{}, 1), leave: make(chan struct{}),
+		newProbe: func(c probe.Config) prober { return probe.New(c) },
+	}, nil
 }
 
 // httpClient has no timeout for a whole request, since blobs may be big and polls
@@ -175,7 +186,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, tasks.Close()) }()
 	reach := w.cfg.Limits.Reach()
-	machine := probe.New(probe.Config{Data: w.cfg.Data, Bandwidth: w.cfg.Bandwidth, Reach: reach, Engine: w.cfg.Engine})
+	machine := w.newProbe(probe.Config{Data: w.cfg.Data, Bandwidth: w.cfg.Bandwidth, Reach: reach, Engine: w.cfg.Engine})
 	found, known, err := w.facts(ctx, machine, len(tasks.Held()) > 0)
 	if ctx.Err() != nil {
 		return nil // told to stop before it began

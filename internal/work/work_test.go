@@ -29,7 +29,12 @@ const limit = time.Minute
 // begin starts a server for the test and returns it with a client.
 func begin(tb testing.TB) (*serve.Server, *client.Client) {
 	tb.Helper()
-	log := slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return beginWith(tb, slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
+}
+
+// beginWith is begin for a server that writes to a log.
+func beginWith(tb testing.TB, log *slog.Logger) (*serve.Server, *client.Client) {
+	tb.Helper()
 	s, err := serve.New(tb.Context(), serve.Config{Listen: "127.0.0.1:0", Data: tb.TempDir(), Version: "test"}, log)
 	if err != nil {
 		tb.Fatal(err)

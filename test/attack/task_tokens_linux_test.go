@@ -94,6 +94,9 @@ func TestAnUpgradeShowsNoToken(t *testing.T) {
 			return nil
 		})
 		concealed(t, c, w.PID(), mustertest.JoinToken)
+		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", w.PID())); err != nil || bytes.Contains(line, []byte("--token")) {
+			t.Errorf("the next program, which has the token already, is given it again by its arguments %q (%v)", line, err)
+		}
 	}
 }
 

@@ -314,7 +314,7 @@ func (p *process) remains(limit time.Duration) []string {
 		for _, of := range []string{"tasks", "logs"} {
 			entries, _ := os.ReadDir(filepath.Join(p.data, of)) // it may not be there
 			for _, e := range entries {
-				if strings.HasPrefix(e.Name(), ".spare-") {
+				if strings.HasPrefix(e.Name(), ".spare") {
 					continue // an empty folder that waits for the next task
 				}
 				found = append(found, fmt.Sprintf("%s: %s/%s", p.name, of, e.Name()))

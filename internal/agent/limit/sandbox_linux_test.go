@@ -294,16 +294,20 @@ func TestDataThatOnlyRootReaches(t *testing.T) {
 	before := syscall.Umask(0o077) // as on hardened machines
 	defer syscall.Umask(before)
 	for _, name := range []string{"", "nobody"} {
-		var closed string
+		var closed, shown string
 		w := newWorld(t, func(c *Config) {
 			closed = filepath.Dir(c.Data)
-			c.TaskUser, c.Sandbox = name, Off
-			if err := errors.Join(os.Chmod(closed, 0o700), os.WriteFile(filepath.Join(closed, "secret"), []byte("root's"), 0o644)); err != nil {
+			shown = filepath.Join(closed, "a", "b", "shown") // below folders that the view makes
+			c.TaskUser, c.Sandbox, c.Show = name, Off, []string{shown}
+			err := errors.Join(os.Chmod(closed, 0o700), os.WriteFile(filepath.Join(closed, "secret"), []byte("root's"), 0o644), os.MkdirAll(shown, 0o700),
+				os.Chmod(shown, 0o755), os.WriteFile(filepath.Join(shown, "file"), []byte("shown"), 0o600), os.Chmod(filepath.Join(shown, "file"), 0o644))
+			if err != nil {
 				t.Fatal(err)
 			}
 		})
 		task := w.task(nil)
-		task.expect("echo x >y && cat y && ls "+closed, "x\ndata", 0)
+		task.expect("echo x >y && cat y && ls "+closed, "x\na\ndata", 0)
+		task.expect("cat "+shown+"/file", "shown", 0)
 		if out, code := task.shell("cat " + closed + "/secret").wait(); code == 0 {
 			t.Errorf("the task reads %s", out)
 		}

@@ -5,13 +5,14 @@ import (
 	"time"
 )
 
-// Tick has every attempt sampled.
+// Tick has every attempt sampled. The Meter must not run.
 func Tick(ctx context.Context, m *Meter) {
-	list := m.list()
-	for _, sub := range list {
+	var list []*subject
+	for sub := range m.samples.all {
 		sub.next = time.Time{}
+		list = append(list, sub)
 	}
-	m.tick(ctx, time.Now(), list)
+	m.measure(ctx, time.Now(), list)
 }
 
 // Scans is how often all processes of the machine were read. The Meter must not run.

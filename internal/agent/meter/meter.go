@@ -25,20 +25,18 @@ type Config struct {
 // Meter implements run.Meter while Run runs.
 type Meter struct {
 	cfg   Config
-	host  traffic // of the goroutine of tick
+	host  traffic // of the goroutine of measure
 	scans int     // of all processes of the machine, by the same goroutine
 
-	mu       sync.Mutex
-	subjects map[*subject]struct{}
-	wake     chan struct{} // holds one token if there is a new subject
-	walks    chan struct{} // the same, for their folders
+	samples *schedule // of subjects that are measured
+	walks   *schedule // of those whose folders are
 }
 
 var _ run.Meter = (*Meter)(nil)
 
 // New makes a Meter.
 func New(cfg Config) *Meter {
-	return &Meter{cfg: cfg, subjects: map[*subject]struct{}{}, wake: make(chan struct{}, 1), walks: make(chan struct{}, 1)}
+	return &Meter{cfg: cfg, samples: newSchedule(), walks: newSchedule()}
 }
 
 const (
@@ -52,19 +50,14 @@ const (
 
 // Watch implements run.Meter.
 func (m *Meter) Watch(s *run.Subject, w run.Watcher) (stop func() muster.Usage) {
-	now := time.Now()
-	sub := newSubject(s, w, now)
-	m.mu.Lock()
-	m.subjects[sub] = struct{}{}
-	m.mu.Unlock()
-	token(m.wake)
-	token(m.walks)
+	sub := newSubject(s, w, time.Now())
+	m.samples.add(sub, sub.due())
+	m.walks.add(sub, sub.walkDue())
 	var once sync.Once
 	return func() (u muster.Usage) {
 		once.Do(func() {
-			m.mu.Lock()
-			delete(m.subjects, sub)
-			m.mu.Unlock()
+			m.samples.remove(sub)
+			m.walks.remove(sub)
 			u = m.usage(sub, time.Now())
 		})
 		return u
@@ -103,75 +96,26 @@ func aligned(t time.Time, unit time.Duration) time.Time {
 	return t.Add(t.Round(unit).Sub(t)) // Round alone would drop the monotonic clock
 }
 
-// token puts one into c unless it holds one.
-func token(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // Run measures until ctx ends.
 func (m *Meter) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		m.loop(ctx, m.wake, m.tick)
+		m.samples.run(ctx, m.measure, (*subject).due)
 		return nil
 	})
 	g.Go(func() error {
-		m.loop(ctx, m.walks, m.walk)
+		m.walks.run(ctx, walk, (*subject).walkDue)
 		return nil
 	})
 	return g.Wait()
 }
 
-// loop calls do when it is due, which it says itself, and when it is woken.
-func (m *Meter) loop(ctx context.Context, wake <-chan struct{}, do func(context.Context, time.Time, []*subject) time.Time) {
-	t := time.NewTimer(time.Hour)
-	defer t.Stop()
-	for {
-		if list := m.list(); len(list) > 0 {
-			t.Reset(max(0, time.Until(do(ctx, time.Now(), list))))
-		} else {
-			t.Stop() // until somebody comes
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-wake:
-		case <-t.C:
-		}
-	}
-}
-
-func (m *Meter) list() []*subject {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	list := make([]*subject, 0, len(m.subjects))
-	for sub := range m.subjects {
-		list = append(list, sub)
-	}
-	return list
-}
-
-// tick looks at every subject that is due and returns when the next one is.
-func (m *Meter) tick(ctx context.Context, now time.Time, list []*subject) time.Time {
-	next := now.Add(seldom)
-	var w *world
+// measure looks at every subject of the list.
+func (m *Meter) measure(ctx context.Context, now time.Time, list []*subject) {
+	w := m.look(ctx)
 	for _, sub := range list {
-		due := sub.due()
-		if !due.After(now) {
-			if w == nil {
-				w = m.look(ctx)
-			}
-			sub.measure(ctx, now, w, &m.cfg)
-			due = sub.due()
-		}
-		if due.Before(next) {
-			next = due
-		}
+		sub.measure(ctx, now, w, &m.cfg)
 	}
-	return next
 }
 
 // world is what all subjects are measured by at one time.
@@ -193,18 +137,9 @@ func (m *Meter) look(ctx context.Context) *world {
 	return w
 }
 
-// walk measures the folders of every subject that is due.
-func (m *Meter) walk(ctx context.Context, now time.Time, list []*subject) time.Time {
-	next := now.Add(walking)
+// walk measures the folders of every subject of the list.
+func walk(ctx context.Context, _ time.Time, list []*subject) {
 	for _, sub := range list {
-		due := sub.walkDue()
-		if !due.After(now) {
-			sub.walk(ctx)
-			due = sub.walkDue()
-		}
-		if due.Before(next) {
-			next = due
-		}
+		sub.walk(ctx)
 	}
-	return next
 }

@@ -37,12 +37,14 @@ type attempt struct {
 	way    gate.Way      // out of its network, if that is its own
 	once   sync.Once     // for the word about what was misunderstood
 	poke   chan struct{} // holds one token if there is something to look at
+	begun  chan struct{} // closed when begin is done
 	quiet  atomic.Int32  // looks at $MUSTER_EVENTS in a row in which there was nothing
 
-	// Set before watch, and not changed.
+	// Set before begun is closed, and not changed.
 	body    body
 	pid     run.Pid
 	started time.Time
+	refused error // of begin
 
 	freezing  sync.Mutex // held while frozen is changed, and what it says is done
 	mu        sync.Mutex
@@ -65,7 +67,8 @@ type attempt struct {
 
 // begin starts the process of an attempt.
 func (s *server) begin(st *run.Start) (*attempt, error) {
-	a := &attempt{server: s, s: st, since: run.Clock(), poke: make(chan struct{}, 1)}
+	a := &attempt{server: s, s: st, since: run.Clock(), poke: make(chan struct{}, 1), begun: make(chan struct{})}
+	defer close(a.begun)
 	a.events = output.NewEvents(st.Events, a)
 	s.mu.Lock()
 	switch {
@@ -88,9 +91,19 @@ func (s *server) begin(st *run.Start) (*attempt, error) {
 		s.mu.Lock()
 		delete(s.attempts, st.Attempt)
 		s.mu.Unlock()
+		a.refused = err
 		return nil, err
 	}
 	return a, nil
+}
+
+// startedAs answers the frame that asked for the start of the attempt, once it has been started or refused.
+func (a *attempt) startedAs(seq uint64) *wire.ToWorker {
+	<-a.begun
+	if a.refused != nil {
+		return &wire.ToWorker{Seq: seq, Failed: failure(a.refused)}
+	}
+	return &wire.ToWorker{Seq: seq, Started: &wire.StartedFrame{Pid: a.pid, At: muster.TimeOf(a.started)}}
 }
 
 // start starts the main process and the reading of its output.
@@ -498,5 +511,23 @@ func (a *attempt) held() *wire.HeldFrame {
 			Start: *a.s, Started: muster.TimeOf(a.started), PID: a.pid, Exit: a.exit, LogSize: a.size.Load(), Frozen: a.frozen, Report: a.report,
 		},
 		Progress: a.progress,
+	}
+}
+
+// tellHeld tells a new worker of the attempt, if it is held. If that cannot be encoded the attempt fails, and the worker is
+// told so.
+func (a *attempt) tellHeld(ss *session) {
+	h := a.held()
+	if h == nil {
+		return
+	}
+	err := ss.out.Put(&wire.ToWorker{Held: h})
+	if !errors.Is(err, wire.ErrNotSent) { // the worker has it, or is gone
+		return
+	}
+	a.fail(telling, err)
+	a.plainNews()
+	if h = a.held(); h != nil {
+		_ = ss.out.Put(&wire.ToWorker{Held: h}) // a worker that is gone needs none
 	}
 }

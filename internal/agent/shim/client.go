@@ -288,7 +288,7 @@ func (c *Client) Contact(at time.Duration) {
 	defer c.mu.Unlock()
 	c.contact = max(c.contact, at)
 	for _, l := range c.lines {
-		l.send(&wire.ToShim{Contact: at})
+		l.touch(at)
 	}
 }
 

@@ -149,8 +149,8 @@ func Main(args []string) error {
 	return nil
 }
 
-// live is a shim's life. wrap, if it is not nil, puts something around its logs, as tests do.
-func live(h *home, build string, log *slog.Logger, wrap func(run.Logs) run.Logs) error {
+// live is a shim's life. tune, if it is not nil, changes the server, as tests do.
+func live(h *home, build string, log *slog.Logger, tune func(*server)) error {
 	_ = os.WriteFile("/proc/self/comm", []byte("muster-shim"), 0) // for those who look at the list of processes; else it is "exe"
 	f := os.NewFile(listenerFile, "listener")
 	listener, err := net.FileListener(f)
@@ -170,13 +170,12 @@ func live(h *home, build string, log *slog.Logger, wrap func(run.Logs) run.Logs)
 	if err != nil {
 		return err
 	}
-	written := run.Logs(logs)
-	if wrap != nil {
-		written = wrap(logs)
-	}
-	s, err := newServer(written, record, build, string(key), log)
+	s, err := newServer(logs, record, build, string(key), log)
 	if err != nil {
 		return err
+	}
+	if tune != nil {
+		tune(s)
 	}
 	s.sweeps = true
 	s.helper = []string{self(""), HelpedCommand}

@@ -82,6 +82,13 @@
 // What is done for one attempt is done under fault.Run: a panic is logged with its stack in shim.log, and fails
 // that attempt as worker_internal, with its processes killed and its log kept. Other attempts run on.
 //
+// A panic while frames are sent to the worker, or read from it, ends the connection, as a part of a frame may have been
+// sent. The worker connects again as long as the shim lives: it is told all that is held, and asks again for what may
+// not have arrived (starts, stops, reports, freezing). A start that is asked for again is answered and not repeated. A
+// line that the worker was writing into a log may be lost, and is never written twice. The worker gives the shim up
+// after maxRedials connections in a row that broke at once. News that cannot be encoded fail the attempt that they
+// are of. A shim that is a part of the worker's process has no second connection: its attempts end with the first.
+//
 // # What is not promised
 //
 // A shim that is killed takes its tasks with it: if its worker lives they are

@@ -10,6 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/fault"
 	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/agent/shim/wire"
 )
 
 // A panic while something is done for one attempt fails that attempt alone: its processes are killed,
@@ -40,6 +41,18 @@ func (a *attempt) fail(doing string, err error) {
 	}
 	a.signal, a.killAt = "", time.Now()
 	token(a.poke)
+}
+
+// plainNews are news of an attempt that has failed because others could not be sent: only if it has ended, and so
+// that they can be. What the task said is dropped.
+func (a *attempt) plainNews() wire.News {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.progress, a.unsaid = nil, nil
+	if a.exit != nil {
+		a.exit = &run.Exit{Code: -1, At: a.exit.At, Stopped: a.failed}
+	}
+	return wire.News{Attempt: a.s.Attempt, LogSize: a.size.Load(), Exit: a.exit}
 }
 
 // Failed implements output.Listener.

@@ -304,3 +304,54 @@ func TestATaskIsNotServed(t *testing.T) {
 	}
 	c.Forget(s.Attempt)
 }
+
+// A shim that stood still for longer than a lease hears what its worker said meanwhile before it ends what has outlived the
+// lease. Without a worker, or if that says nothing, it ends it.
+func TestAShimThatStoodStillHearsItsWorkerFirst(t *testing.T) {
+	const lease = time.Minute
+	for name, what := range map[string]struct{ connected, contact, lost bool }{
+		"it had contact": {connected: true, contact: true}, "it says nothing": {connected: true, lost: true}, "there is none": {lost: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := testServer(t, openLogs(t))
+			st := shell(t, "exec sleep 1000")
+			st.Lease = lease
+			a, err := s.begin(st)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.wg.Go(a.supervise)
+			looks := 0 // nobody is heard: it ends at once
+			if what.connected {
+				looks = hearLooks + 2
+				s.worker.Store(&session{server: s, out: wire.NewOutbox(discardConn(t), nil), soon: make(chan struct{}, 1), heard: make(chan struct{})})
+			}
+			now := run.Clock()
+			s.look(now)
+			now += 2 * lease
+			s.look(now)
+			if what.contact {
+				s.touch(now)
+			}
+			for range looks {
+				now += lookEvery
+				s.look(now)
+			}
+			a.mu.Lock()
+			stopped := a.stopped
+			a.mu.Unlock()
+			if got := stopped != nil; got != what.lost {
+				t.Errorf("it was stopped: %t, by %+v", got, stopped)
+			}
+		})
+	}
+}
+
+// discardConn is a connection whose other side takes everything.
+func discardConn(t *testing.T) net.Conn {
+	t.Helper()
+	mine, its := net.Pipe()
+	t.Cleanup(func() { _ = its.Close() })
+	go func() { _, _ = io.Copy(io.Discard, its) }()
+	return mine
+}

@@ -33,22 +33,28 @@ const (
 // line is the worker's connection with one shim.
 type line struct {
 	home *home
-	out  *wire.Outbox
-	in   *wire.Frames
 	log  *slog.Logger
 
-	build   string
-	self    run.Pid // the shim's process
-	contact time.Duration
+	build string
+	self  run.Pid // the shim's process
 
-	mu    sync.Mutex
-	procs map[muster.AttemptID]*proc
-	asked map[uint64]chan<- *wire.ToWorker
-	seq   uint64
-	pings int  // since the shim last said something
-	bye   bool // another worker has taken over
-	let   bool // it was closed on purpose
-	gone  bool
+	mu      sync.Mutex
+	out     *wire.Outbox // of the connection, of which there may be several in turn
+	in      *wire.Frames
+	contact time.Duration
+	procs   map[muster.AttemptID]*proc
+	asked   map[uint64]question
+	seq     uint64
+	pings   int  // since the shim last said something
+	bye     bool // another worker has taken over
+	let     bool // it was closed on purpose
+	gone    bool
+}
+
+// question is a frame that is to be answered.
+type question struct {
+	frame *wire.ToShim
+	reply chan<- *wire.ToWorker
 }
 
 var (
@@ -68,7 +74,7 @@ var (
 func call(conn net.Conn, h *home, contact time.Duration, log *slog.Logger) (*line, []run.Held, error) {
 	l := &line{
 		home: h, out: wire.NewOutbox(conn, nil), in: wire.NewFrames(conn), log: log,
-		procs: map[muster.AttemptID]*proc{}, asked: map[uint64]chan<- *wire.ToWorker{},
+		procs: map[muster.AttemptID]*proc{}, asked: map[uint64]question{},
 	}
 	refused := func(err error) (*line, []run.Held, error) {
 		_ = conn.Close()
@@ -123,23 +129,32 @@ func (l *line) adopt(h *wire.HeldFrame) {
 // run hears the shim until it is gone or the line is closed, and then ends what it
 // left.
 func (l *line) run() {
+	err := l.converse()
+	for r := (redial{line: l}); r.again(); {
+		err = l.converse()
+	}
+	l.mu.Lock()
+	l.gone = true
+	asked := l.asked
+	l.asked = nil
+	l.mu.Unlock()
+	for _, q := range asked {
+		close(q.reply)
+	}
+	l.bury(err)
+}
+
+// converse hears the shim over one connection until that ends.
+func (l *line) converse() error {
 	var g errgroup.Group
 	pinging := make(chan struct{})
 	g.Go(func() error { l.out.Run(); return nil })
 	g.Go(func() error { l.ping(pinging); return nil })
 	err := l.listen()
 	close(pinging)
-	l.out.Close(errGone)
+	l.out.Close(wire.ErrClosed)
 	_ = g.Wait()
-	l.mu.Lock()
-	l.gone = true
-	asked := l.asked
-	l.asked = nil
-	l.mu.Unlock()
-	for _, c := range asked {
-		close(c)
-	}
-	l.bury(err)
+	return err
 }
 
 func (l *line) listen() error {
@@ -158,11 +173,8 @@ func (l *line) listen() error {
 			l.mu.Unlock()
 			return errTaken
 		}
-		var reply chan<- *wire.ToWorker
-		if f.Seq != 0 {
-			reply = l.asked[f.Seq]
-			delete(l.asked, f.Seq)
-		}
+		reply := l.asked[f.Seq].reply // nil for none
+		delete(l.asked, f.Seq)
 		l.mu.Unlock()
 		l.hear(f.News)
 		if f.Held != nil && l.find(f.Held.Start.Attempt) == nil {
@@ -191,7 +203,21 @@ func (l *line) find(id muster.AttemptID) *proc {
 }
 
 // send tells the shim something. It is in vain if the shim is gone.
-func (l *line) send(f *wire.ToShim) { _ = l.out.Put(f) }
+func (l *line) send(f *wire.ToShim) { _ = l.outbox().Put(f) }
+
+func (l *line) outbox() *wire.Outbox {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out
+}
+
+// touch tells the shim when the server last knew of the worker.
+func (l *line) touch(at time.Duration) {
+	l.mu.Lock()
+	l.contact = max(l.contact, at)
+	l.mu.Unlock()
+	l.send(&wire.ToShim{Contact: at})
+}
 
 func (l *line) forget(ids ...muster.AttemptID) {
 	l.mu.Lock()
@@ -212,9 +238,10 @@ func (l *line) ask(f *wire.ToShim) (*wire.ToWorker, error) {
 	}
 	l.seq++
 	f.Seq = l.seq
-	l.asked[f.Seq] = reply
+	l.asked[f.Seq] = question{f, reply}
+	out := l.out
 	l.mu.Unlock()
-	if err := l.out.Put(f); err != nil {
+	if err := out.Put(f); errors.Is(err, wire.ErrNotSent) { // over a closed connection it is asked again, or closed with the line
 		l.mu.Lock()
 		delete(l.asked, f.Seq)
 		l.mu.Unlock()
@@ -265,7 +292,7 @@ func (l *line) ping(stop <-chan struct{}) {
 		}
 		if l.silent() {
 			l.log.Error("a shim hangs; ending it", slog.Int("pid", l.self.PID))
-			l.out.Close(errLate)
+			l.outbox().Close(errLate)
 			return
 		}
 	}
@@ -324,8 +351,9 @@ func (l *line) bury(cause error) {
 func (l *line) close() {
 	l.mu.Lock()
 	l.let = l.let || !l.gone
+	out := l.out
 	l.mu.Unlock()
-	l.out.Finish()
+	out.Finish()
 }
 
 // idle reports whether nothing is expected of the shim.
@@ -353,7 +381,7 @@ func (l *line) start(s *run.Start, sink run.Sink) (*proc, error) {
 	if err != nil {
 		l.forget(s.Attempt)
 		if errors.Is(err, errLate) && l.idle() {
-			l.out.Close(err) // nothing is lost with it, and the next task needs one that answers
+			l.outbox().Close(err) // nothing is lost with it, and the next task needs one that answers
 		}
 		if _, told := errors.AsType[*run.TaskError](err); !told && !errors.Is(err, errBefore) {
 			err = run.Failf(muster.WorkerInternal, "the task's process cannot be started: %w", err)

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,7 +37,75 @@ func (f faulty) Append(ctx context.Context, a muster.AttemptID, offset int64, da
 // faultyShim is Main with such logs.
 func faultyShim(args []string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	return live(&home{dir: args[0], data: args[1]}, args[2], log, func(l run.Logs) run.Logs { return faulty{l} })
+	return live(&home{dir: args[0], data: args[1]}, args[2], log, func(s *server) {
+		s.logs = faulty{s.logs}
+		var once sync.Once
+		s.dress = func(conn net.Conn) net.Conn { return faultyConn{conn, &once} }
+	})
+}
+
+// faultyConn panics once when a certain word is sent to the worker.
+type faultyConn struct {
+	net.Conn
+
+	once *sync.Once
+}
+
+const bugSent = "trigger the bug of the connection"
+
+func (f faultyConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(bugSent)) {
+		f.once.Do(func() { panic("a bug in the connection") })
+	}
+	return f.Conn.Write(b)
+}
+
+// A bug in what a shim sends to its worker fails no attempt: the worker connects again, and hears what it missed.
+func TestAPanicOfTheConnectionFailsNoAttempt(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := openClient(t, dir, mode{command: []string{os.Args[0], beFaultyShim}})
+	other := shell(t, "echo begin; while [ ! -e go ]; do sleep 0.02; done; echo end; exit 3")
+	bystander, _ := begin(t, c, other)
+	pid := homeOf(t, dir).owner()
+	ends, _ := begin(t, c, shell(t, "exit 5"))
+	stays, _ := begin(t, c, shell(t, "exec sleep 1000"))
+
+	s := shell(t, `echo '::muster step="`+bugSent+`"'; exit 4`)
+	p, k := begin(t, c, s)
+	if x := wait(t, p); x.Code != 4 || x.Stopped != nil {
+		t.Errorf("the task whose end was told by the broken connection ended with %+v, stopped by %+v", x, x.Stopped)
+	}
+	if got, _ := k.seen(); got.Step == nil || *got.Step != bugSent {
+		t.Errorf("it said %+v", got)
+	}
+	if x := wait(t, ends); x.Code != 5 || x.Stopped != nil {
+		t.Errorf("a task that had ended did with %+v", x)
+	}
+	more, _ := begin(t, c, shell(t, "exit 6"))
+	if x := wait(t, more); x.Code != 6 {
+		t.Errorf("the next task ended with %+v", x)
+	}
+	stays.Stop(&run.Stopped{Outcome: muster.AttemptCancelled, Message: "no need"}, muster.Kill{Signal: "SIGTERM"})
+	if x := wait(t, stays); x.Stopped == nil || x.Stopped.Outcome != muster.AttemptCancelled {
+		t.Errorf("a task that was stopped ended with %+v", x)
+	}
+	if err := os.WriteFile(other.Dir+"/go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if x := wait(t, bystander); x.Code != 3 || x.Stopped != nil {
+		t.Errorf("another task ended with %+v, stopped by %+v", x, x.Stopped)
+	}
+	if got := printed(t, dir, other.Attempt, tasklog.Stdout); got != "begin\nend\n" {
+		t.Errorf("it printed %q", got)
+	}
+	if now := homeOf(t, dir).owner(); now != pid || !runs(pid) {
+		t.Errorf("the shim is %+v, and was %+v", now, pid)
+	}
+	b, err := os.ReadFile(homeOf(t, dir).logPath())
+	if err != nil || !bytes.Contains(b, []byte("faultyConn.Write")) || !bytes.Contains(b, []byte("a bug in the connection")) {
+		t.Errorf("the log of the shim does not tell of the bug: %v\n%s", err, b)
+	}
 }
 
 // A bug that one attempt meets in the shim fails that attempt alone, and is told as the worker's fault. All that

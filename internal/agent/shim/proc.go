@@ -25,6 +25,10 @@ type proc struct {
 	unsynced bool             // samples were sent that size may lack
 	progress *muster.Progress // that no sink was told
 	exit     *run.Exit
+
+	// What the shim may not have heard when the connection breaks.
+	stops  []wire.StopFrame
+	report *muster.Report
 }
 
 var _ run.Proc = (*proc)(nil)
@@ -57,9 +61,20 @@ func (p *proc) Exit() *run.Exit {
 	return p.exit
 }
 
+// maxStops is how many orders to stop are kept: the reason of the first one counts, and the shortest grace.
+const maxStops = 8
+
 // Stop implements run.Proc.
 func (p *proc) Stop(why *run.Stopped, how muster.Kill) {
-	p.line.send(&wire.ToShim{Stop: &wire.StopFrame{Attempt: p.id, Why: *why, How: how}})
+	f := wire.StopFrame{Attempt: p.id, Why: *why, How: how}
+	p.mu.Lock()
+	if len(p.stops) < maxStops {
+		p.stops = append(p.stops, f)
+	} else {
+		p.stops[maxStops-1] = f
+	}
+	p.mu.Unlock()
+	p.line.send(&wire.ToShim{Stop: &f})
 }
 
 // Record implements run.Proc. It returns when the log has the data, or when it
@@ -105,7 +120,10 @@ func (p *proc) LogSize() int64 {
 // Settle implements run.Proc. It returns when the shim will have the report, whatever
 // becomes of this process.
 func (p *proc) Settle(r *muster.Report) {
-	_ = p.line.out.PutAndWait(&wire.ToShim{Settle: r}) // without a shim nobody asks for it
+	p.mu.Lock()
+	p.report = r
+	p.mu.Unlock()
+	_ = p.line.outbox().PutAndWait(&wire.ToShim{Settle: r}) // without a shim nobody asks for it
 }
 
 // follow gives the attempt its sink and tells it what was missed.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/fault"
 	"github.com/muster-dev/muster/internal/agent/shim/kin"
 	"github.com/muster-dev/muster/internal/agent/shim/output"
 	"github.com/muster-dev/muster/internal/agent/shim/vessel"
@@ -31,6 +32,8 @@ const (
 	helloWait  = 10 * time.Second       // for a worker to say who it is
 	partWait   = time.Second            // for the words of the worker before it
 	partTicks  = 4                      // of partWait: this process may itself have stood still for longer
+	standstill = time.Second            // between two looks
+	hearLooks  = 4                      // looks in which what a worker said before is heard
 	leaseSlack = 10 * time.Minute       // beyond its lease that an exited attempt is kept
 )
 
@@ -47,6 +50,8 @@ type server struct {
 	homeless func() bool // whether no worker can find this server any more; nil if there is no such time
 	helper   []string    // the command of this program that is netns.Helped, nil for none
 
+	dress func(net.Conn) net.Conn // puts something around connections with workers, as tests do; nil for nothing
+
 	kin      *kin.Kin
 	oom      kin.OOM
 	null     *os.File
@@ -59,7 +64,10 @@ type server struct {
 	attempts map[muster.AttemptID]*attempt
 	contact  time.Duration // the last one, by run.Clock
 	looks    int
-	idle     int // looks since when nobody is connected and nothing is held
+	looked   time.Duration // when look was called last, by run.Clock
+	stood    time.Duration // how long this process stood still lately, 0 for not
+	hearing  int           // looks until what the worker said meanwhile counts as heard
+	idle     int           // looks since when nobody is connected and nothing is held
 	closed   bool
 }
 
@@ -108,6 +116,7 @@ func (s *server) look(now time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.looks++
+	s.noteStandstill(now)
 	running := 0
 	for id, a := range s.attempts {
 		running += b2i(!a.over())
@@ -119,7 +128,9 @@ func (s *server) look(now time.Duration) bool {
 				s.drop(id)
 			}
 		case since > a.s.Lease && a.s.Lease > 0:
-			a.stop(&errLeaseEnded, muster.Kill{})
+			if s.worker.Load() == nil || s.stood < a.s.Lease/2 { // else it may have said that it has contact
+				a.stop(&errLeaseEnded, muster.Kill{})
+			}
 		case a.quiet.Load() < quietLooks || s.looks%quietEvery == 0:
 			token(a.poke)
 		}
@@ -134,6 +145,24 @@ func (s *server) look(now time.Duration) bool {
 	s.idle++
 	s.closed = s.closed || s.idle > idleLooks
 	return s.closed
+}
+
+// noteStandstill notes whether this process stood still since the last look, frozen or without a turn: then what a
+// connected worker said meanwhile is heard before leases end. The lock is held.
+func (s *server) noteStandstill(now time.Duration) {
+	gap := now - s.looked
+	if s.looked == 0 {
+		gap = 0
+	}
+	s.looked = now
+	switch {
+	case gap > standstill:
+		s.stood, s.hearing = max(s.stood, gap), hearLooks
+	case s.hearing > 0:
+		s.hearing--
+	default:
+		s.stood = 0
+	}
 }
 
 // drain stops everything as each task asks for, and takes nothing new: the machine is
@@ -188,18 +217,28 @@ func (s *server) kill() {
 // serve talks to one worker until it goes or another one comes. What it started
 // goes on.
 func (s *server) serve(conn net.Conn) {
+	if s.dress != nil {
+		conn = s.dress(conn)
+	}
 	ss := &session{server: s, soon: make(chan struct{}, 1), heard: make(chan struct{})}
 	ss.out = wire.NewOutbox(conn, ss.gather)
 	defer ss.out.Close(wire.ErrClosed)
 	in := wire.NewFrames(conn)
-	if err := s.greet(conn, in, ss); err != nil {
+	if err := fault.Catch(func() error { return s.greet(conn, in, ss) }); err != nil {
+		s.worker.CompareAndSwap(ss, nil)
+		close(ss.heard)
 		s.log.Warn("a connection is refused", slog.Any("error", err))
 		return
 	}
 	var g errgroup.Group
 	g.Go(func() error { ss.out.Run(); return nil })
 	g.Go(func() error { ss.hurryUp(); return nil })
-	err := ss.listen(in)
+	err := fault.Catch(func() error { return ss.listen(in) })
+	for _, err := range []error{err, ss.out.Err()} {
+		if _, ok := errors.AsType[*fault.PanicError](err); ok {
+			logPanic(s.log, err, slog.String("doing", "it talked to the worker"))
+		}
+	}
 	close(ss.heard)
 	ss.out.Close(wire.ErrClosed)
 	s.worker.CompareAndSwap(ss, nil)
@@ -245,11 +284,7 @@ func (s *server) greet(conn net.Conn, in *wire.Frames, ss *session) error {
 		before.out.Finish()
 	}
 	for _, a := range s.attempts {
-		if h := a.held(); h != nil {
-			if err := ss.out.Put(&wire.ToWorker{Held: h}); err != nil {
-				return err
-			}
-		}
+		a.try(telling, func() { a.tellHeld(ss) })
 	}
 	return ss.out.Put(&wire.ToWorker{Ready: true})
 }

@@ -50,7 +50,7 @@ func (ss *session) listen(in *wire.Frames) error {
 func (ss *session) handle(f *wire.ToShim) {
 	switch {
 	case f.Start != nil:
-		ss.wg.Go(func() { ss.start(f.Seq, f.Start) })
+		ss.wg.Go(func() { ss.start(f) })
 	case f.Stop != nil:
 		if a := ss.find(f.Stop.Attempt); a != nil {
 			a.stop(&f.Stop.Why, f.Stop.How)
@@ -103,18 +103,25 @@ func (ss *session) refuse(f *wire.ToShim, err error) {
 // answer sends a reply. A worker that is gone needs none.
 func (ss *session) answer(f *wire.ToWorker) { _ = ss.out.Put(f) }
 
-func (ss *session) start(seq uint64, s *run.Start) {
-	a, err := ss.begin(s)
+func (ss *session) start(f *wire.ToShim) {
+	if a := ss.find(f.Start.Attempt); a != nil && f.Again {
+		ss.answer(a.startedAs(f.Seq))
+		return
+	}
+	a, err := ss.begin(f.Start)
 	if err != nil {
-		ss.answer(&wire.ToWorker{Seq: seq, Failed: failure(err)})
+		ss.answer(&wire.ToWorker{Seq: f.Seq, Failed: failure(err)})
 		return
 	}
 	// A task that ends soon is told with its end: most of the small ones cost one frame.
-	_ = ss.out.Queue(&wire.ToWorker{Seq: seq, Started: &wire.StartedFrame{Pid: a.pid, At: muster.TimeOf(a.started)}}) // a worker that is gone needs none
+	_ = ss.out.Queue(a.startedAs(f.Seq)) // a worker that is gone needs none
 	ss.flushSoon()
-	a.try("it told the worker", func() { ss.tellNext(a) })
+	a.try(telling, func() { ss.tellNext(a) })
 	a.supervise()
 }
+
+// telling is what is done when a worker is told of an attempt.
+const telling = "it told the worker"
 
 // tellNext tells the worker that took over meanwhile of what this one had started. It
 // may have been told in its greeting, which is one thing with the lock.
@@ -122,9 +129,7 @@ func (ss *session) tellNext(a *attempt) {
 	ss.server.mu.Lock()
 	defer ss.server.mu.Unlock()
 	if next := ss.worker.Load(); next != nil && next != ss {
-		if h := a.held(); h != nil {
-			next.answer(&wire.ToWorker{Held: h})
-		}
+		a.tellHeld(next)
 	}
 }
 
@@ -208,10 +213,25 @@ func (ss *session) gather() {
 		fresh = fresh[len(now):]
 		f := &wire.ToWorker{News: make([]wire.News, 0, len(now))}
 		for _, a := range now {
-			a.try("it told the worker", func() { f.News = append(f.News, a.news(ss)) })
+			a.try(telling, func() { f.News = append(f.News, a.news(ss)) })
 		}
-		_ = ss.out.Queue(f) // a worker that is gone needs none
+		if err := ss.out.Queue(f); errors.Is(err, wire.ErrNotSent) { // else a worker that is gone needs none
+			for i := range f.News {
+				ss.tellAlone(&f.News[i])
+			}
+		}
 	}
+}
+
+// tellAlone sends the news of one attempt. If they cannot be encoded the attempt fails, and that is sent.
+func (ss *session) tellAlone(n *wire.News) {
+	err := ss.out.Queue(&wire.ToWorker{News: []wire.News{*n}})
+	a := ss.find(n.Attempt)
+	if !errors.Is(err, wire.ErrNotSent) || a == nil {
+		return
+	}
+	a.fail(telling, err)
+	_ = ss.out.Queue(&wire.ToWorker{News: []wire.News{a.plainNews()}}) // a worker that is gone needs none
 }
 
 // newsAtOnce is of how many attempts one frame tells.

@@ -126,6 +126,44 @@ func TestAHostThatDoesNotWorkIsNoHost(t *testing.T) {
 	get(t, k, want("a", ""))
 }
 
+// TestTheLogOfAHostLeadsNowhere holds that the worker shows no other file, and waits for nothing, where a host has put a
+// link or a pipe in the place of its log.
+func TestTheLogOfAHostLeadsNowhere(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "identity.json")
+	if err := os.WriteFile(secret, []byte("the worker's token"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := &host{dir: t.TempDir()}
+	log := filepath.Join(h.dir, logFile)
+	for what, plant := range map[string]func() error{
+		"a link out": func() error { return os.Symlink(secret, log) },
+		"a pipe":     func() error { return syscall.Mkfifo(log, 0o600) },
+	} {
+		if err := plant(); err != nil {
+			t.Fatal(err)
+		}
+		said := make(chan string, 1)
+		go func() { said <- h.lastWords() }()
+		select {
+		case words := <-said:
+			if words != "" {
+				t.Errorf("of %s in the place of its log the worker tells %q", what, words)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("the worker waits for %s in the place of a log", what)
+		}
+		if err := os.Remove(log); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(log, []byte("first\nlast\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if words := h.lastWords(); words != ": last" {
+		t.Errorf("of its log the worker tells %q", words)
+	}
+}
+
 func TestATaskThatIsCancelledStartsNoHost(t *testing.T) {
 	k := keeper(t, Config{})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -49,6 +49,9 @@ type Server struct {
 	stop  func()
 }
 
+// BlobsDir is the folder of the files of blobs.
+func (s *Server) BlobsDir() string { return filepath.Join(s.dir, "blobs") }
+
 // Put makes a blob that workers w1 and w2 have uploaded.
 func (s *Server) Put(ctx context.Context, sha256, text string) error {
 	if err := s.Blobs.Put(ctx, sha256, 0, strings.NewReader(text)); err != nil {

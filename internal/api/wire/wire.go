@@ -171,7 +171,7 @@ type Missing struct {
 
 // BlobCheck says what came of the check of a blob's file.
 type BlobCheck struct {
-	Verdict string `json:"verdict" enum:"intact,damaged,unchecked" doc:"damaged: it is set aside, upload it again; unchecked: ask again later"`
+	Verdict string `json:"verdict" enum:"intact,damaged,unreadable,unchecked" doc:"damaged: it is set aside, upload it again; unreadable: the server's disk cannot read it now, ask again later or upload it again; unchecked: ask again later"`
 }
 
 // Problem is the body of every error, as application/problem+json (RFC 9457).

@@ -36,6 +36,7 @@ func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 		{"Again", "Putting a blob that is there reads nothing and succeeds.", again},
 		{"Owners", "What an owner has begun is nobody else's, and one who puts a blob that is there shows all of its bytes.", owners},
 		{"SetAside", "A blob that is set aside is not there, and may come back.", setAside},
+		{"SetAsideReplaced", "A file that took the place of the one that was read is not set aside.", setAsideReplaced},
 		{"Together", "Many who put the same blob at once all succeed or are told to go on elsewhere, and it is whole.", together},
 		{"Cancels", "A Put ends with its context and keeps what came.", cancels},
 		{"Deletes", "A deleted blob is gone, deleting it again is no error, and it may come back.", deletes},
@@ -317,15 +318,26 @@ func owners(t *testing.T, s blob.Store) {
 	mustHold(t, s, data)
 }
 
+func open(t *testing.T, s blob.Store, sum string) io.ReadSeekCloser {
+	t.Helper()
+	f, err := s.Open(t.Context(), sum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
 func setAside(t *testing.T, s blob.Store) {
 	t.Helper()
 	data := bytesOf(10, 1000)
 	for range 2 {
 		mustPut(t, s, data)
-		for range 2 { // the second time it is not there
-			if err := s.SetAside(t.Context(), sum(data)); err != nil {
-				t.Fatal(err)
-			}
+		first, second := open(t, s, sum(data)), open(t, s, sum(data))
+		if aside, err := s.SetAside(t.Context(), sum(data), first); !aside || err != nil {
+			t.Fatalf("SetAside = %t, %v", aside, err)
+		}
+		if aside, err := s.SetAside(t.Context(), sum(data), second); aside || err != nil { // it is not there any more
+			t.Fatalf("once more, SetAside = %t, %v", aside, err)
 		}
 		_, err := s.Stat(t.Context(), sum(data))
 		wantCode(t, err, muster.NotFound)
@@ -333,5 +345,29 @@ func setAside(t *testing.T, s blob.Store) {
 		wantCode(t, err, muster.NotFound)
 	}
 	mustPut(t, s, data)
+	mustHold(t, s, data)
+}
+
+func setAsideReplaced(t *testing.T, s blob.Store) {
+	t.Helper()
+	data := bytesOf(11, 1000)
+	mustPut(t, s, data)
+	read := open(t, s, sum(data))
+	if err := s.Of("one").Put(t.Context(), sum(data), 0, bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	if aside, err := s.SetAside(t.Context(), sum(data), read); aside || err != nil {
+		t.Fatalf("SetAside = %t, %v", aside, err)
+	}
+	mustHold(t, s, data)
+	// Another after it was set aside.
+	read = open(t, s, sum(data))
+	if aside, err := s.SetAside(t.Context(), sum(data), open(t, s, sum(data))); !aside || err != nil {
+		t.Fatalf("SetAside = %t, %v", aside, err)
+	}
+	mustPut(t, s, data)
+	if aside, err := s.SetAside(t.Context(), sum(data), read); aside || err != nil {
+		t.Fatalf("after it came back, SetAside = %t, %v", aside, err)
+	}
 	mustHold(t, s, data)
 }

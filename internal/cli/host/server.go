@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"slices"
@@ -35,12 +36,13 @@ type serverConfig struct {
 	heartbeat muster.Duration
 	accept    bool
 	ipfs      string
+	addresses []netip.Prefix // that workers may name as theirs
 	output    string
 }
 
 // newServerConfig returns the defaults.
 func newServerConfig(listen string) serverConfig {
-	return serverConfig{listen: listen, output: "text", heartbeat: muster.Duration(5 * time.Second), logging: logging{level: "info", format: "text"}}
+	return serverConfig{listen: listen, output: "text", heartbeat: muster.Duration(5 * time.Second), addresses: privateNetworks(), logging: logging{level: "info", format: "text"}}
 }
 
 func (c *serverConfig) flags() []cli.Flag {
@@ -55,6 +57,8 @@ func (c *serverConfig) flags() []cli.Flag {
 			frame.Option{Name: "accept-loss", Usage: "start even if the database lacks acknowledged commits, for example because an older copy was restored"}.Variable().On(&c.accept),
 			frame.Option{Name: "ipfs", Usage: "give the files that results call ipfs://… to the IPFS node with this `URL`, such as http://127.0.0.1:5001"}.Variable().Text(&c.ipfs),
 			frame.Option{Name: "output", Short: "o", Usage: "what to print when ready, a `FORMAT`: text, or json for one line with url, admin_token and join_token"}.Choice(&c.output, "text", "json"),
+			frame.Into(frame.Option{Name: "worker-addresses", Usage: "accept the --address of a worker if it is in these `NETWORKS`, comma-separated, such as 203.0.113.0/24, private, none or any; the address it connects from is always accepted"}.Variable(),
+				&c.addresses, parseNetworks, showNetworks),
 		}, c.logging.flags())
 }
 
@@ -109,7 +113,7 @@ func (a *commands) serve(ctx context.Context, c *serverConfig, log *slog.Logger,
 		return err
 	}
 	server, err := serve.New(ctx, serve.Config{
-		Listen: c.listen, Data: c.data, AdminToken: admin, JoinToken: join, Heartbeat: c.heartbeat, AcceptLoss: c.accept, IPFS: c.ipfs, Version: frame.BuildVersion().Version,
+		Listen: c.listen, Data: c.data, AdminToken: admin, JoinToken: join, Heartbeat: c.heartbeat, AcceptLoss: c.accept, IPFS: c.ipfs, Addresses: c.addresses, Version: frame.BuildVersion().Version,
 	}, log)
 	if err != nil {
 		return err

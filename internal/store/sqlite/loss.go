@@ -138,10 +138,7 @@ func (s *Store) accept(ctx context.Context, l *Loss) error {
 		if !sound {
 			return muster.Errorf(muster.Internal, "the database %s is damaged in itself, too: restore it from a backup", s.path)
 		}
-		return c.exec("UPDATE life SET id = lower(hex(randomblob(16))), seq = seq + ?, next_job = max(next_job, ?)", func(p *params) {
-			p.int(l.Commits)
-			p.int(int64(l.To) + 1)
-		})
+		return c.exec("UPDATE life SET id = lower(hex(randomblob(16))), next_job = max(next_job, ?)", func(p *params) { p.int(int64(l.To) + 1) })
 	})
 }
 

@@ -148,8 +148,16 @@ func TestOrdinaryStartsLackNothing(t *testing.T) {
 			t.Fatalf("the next job gets number %d", next)
 		}
 	}
-	for name, b := range map[string][]byte{"none": nil, "a damaged one": []byte("muster 1 abc"), "an empty one": {}} {
-		path := filepath.Join(dir, "last-commit")
+	path := filepath.Join(dir, "last-commit")
+	sound, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ahead := bytes.Replace(sound, []byte(" 0000"), []byte(" 0001"), 1) // a digit of the number of the last commit
+	if bytes.Equal(ahead, sound) {
+		t.Fatalf("the mark is %q", sound)
+	}
+	for name, b := range map[string][]byte{"none": nil, "a damaged one": []byte("muster 1 abc"), "an empty one": {}, "one with a wrong digit": ahead, "half of one": sound[:len(sound)/2]} {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
@@ -160,6 +168,9 @@ func TestOrdinaryStartsLackNothing(t *testing.T) {
 		}
 		if next := opens(t, dir, sqlite.Options{}); next != 4 {
 			t.Fatalf("with %s as the mark the next job gets number %d", name, next)
+		}
+		if b, err := os.ReadFile(path); err != nil || !bytes.Equal(b, sound) {
+			t.Errorf("with %s as the mark the start leaves %q, %v; want %q", name, b, err, sound)
 		}
 	}
 	s, err := sqlite.Open(t.Context(), filepath.Join(dir, "muster.db"), sqlite.Options{})
@@ -176,5 +187,68 @@ func TestOrdinaryStartsLackNothing(t *testing.T) {
 	}
 	if next := opens(t, older, sqlite.Options{UsedJob: 3}); next != 4 {
 		t.Fatalf("in the restored folder the next job gets number %d", next)
+	}
+}
+
+// A database that a loss was accepted for is another one: the lost one does not take its place unnoticed, neither when it
+// turns up again nor the other way round.
+func TestTheLostDatabaseIsAnotherOne(t *testing.T) {
+	t.Parallel()
+	dir := killed(t, 3)
+	lost := t.TempDir()
+	copyFiles(t, dir, lost, "muster.db", "muster.db-wal", "last-commit")
+	if err := os.Truncate(filepath.Join(dir, "muster.db-wal"), 100_000); err != nil {
+		t.Fatal(err)
+	}
+	opens(t, dir, sqlite.Options{AcceptLoss: true})
+	for name, c := range map[string]struct{ from, to string }{"the lost one turns up": {lost, dir}, "the other way round": {dir, lost}} {
+		to := t.TempDir()
+		copyFiles(t, c.to, to, "last-commit")
+		copyFiles(t, c.from, to, "muster.db", "muster.db-wal")
+		s, err := sqlite.Open(t.Context(), filepath.Join(to, "muster.db"), sqlite.Options{})
+		if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "another one than was last used there") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err == nil {
+			_ = s.Close()
+		}
+	}
+}
+
+// A database of which a page is damaged is not opened by accepting a loss, whichever page it is.
+func TestADamagedDatabaseIsNotAccepted(t *testing.T) {
+	t.Parallel()
+	dir := killed(t, 3)
+	opens(t, dir, sqlite.Options{}) // moves the write-ahead log into the database
+	whole, err := os.ReadFile(filepath.Join(dir, "muster.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark, err := os.ReadFile(filepath.Join(dir, "last-commit"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const pageSize = 4096
+	bySelf := 0
+	for at := 0; at < len(whole); at += pageSize {
+		to := t.TempDir()
+		damaged := bytes.Clone(whole)
+		clear(damaged[at : at+pageSize])
+		for name, b := range map[string][]byte{"muster.db": damaged, "last-commit": mark} {
+			if err := os.WriteFile(filepath.Join(to, name), b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// The logs show a job that the database lacks.
+		s, err := sqlite.Open(t.Context(), filepath.Join(to, "muster.db"), sqlite.Options{UsedJob: 9, AcceptLoss: true})
+		if err == nil {
+			_ = s.Close()
+			t.Errorf("page %d of %d is damaged, and the database is opened", at/pageSize, len(whole)/pageSize)
+		} else if strings.Contains(err.Error(), "damaged in itself") {
+			bySelf++
+		}
+	}
+	if bySelf == 0 {
+		t.Error("no damage was found by a check of the whole database")
 	}
 }

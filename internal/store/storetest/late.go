@@ -29,9 +29,11 @@ func late(t *testing.T, f *fixture) {
 			Message: "exit code 3", FinishedAt: 5,
 		}}
 	}
+	foreign := report(1, 0, 1, "w2") // the attempt was given to w1
+	foreign.Message = "what another worker says"
 	past := muster.Attempt{ID: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}, Worker: "w1", Outcome: muster.AttemptLost, FinishedAt: 5}
 	rows := muster.Rows{Attempts: []muster.Attempt{past}, Late: []muster.LateReport{
-		report(1, 0, 1, "w1"), report(1, 0, 1, "w2"), report(1, 0, 2, "w1"), report(1, 0, 3, "w2"), report(1, tasks, 1, "w2"), report(9, 0, 1, "w1"),
+		report(1, 0, 1, "w1"), foreign, report(1, 0, 2, "w1"), report(1, 0, 3, "w2"), report(1, tasks, 1, "w2"), report(9, 0, 1, "w1"),
 	}}
 	f.mustCommit(t, rows)
 	want = append(want, rows.Late[0])
@@ -54,4 +56,7 @@ func late(t *testing.T, f *fixture) {
 	f.reopen(t)
 	check("the first hundred", 1, want)
 	check("another job's", 2, nil)
+	rows = muster.Rows{Late: []muster.LateReport{report(2, 5, 2, "w2")}}
+	f.mustCommit(t, rows)
+	check("another job's, once there is one", 2, rows.Late)
 }

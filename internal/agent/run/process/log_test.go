@@ -1,7 +1,9 @@
 package process
 
 import (
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
@@ -19,9 +21,13 @@ func (p *slowProc) Record(tasklog.Stream, []byte) {
 	<-p.let
 }
 
-func (*slowProc) LogSize() int64 { return 7 }
+func (p *slowProc) LogSize() int64 {
+	p.called <- struct{}{}
+	<-p.let
+	return 7
+}
 
-// A supervisor that is slow to write one record holds up nobody else.
+// A supervisor that is slow to write one record, or to tell the size, holds up nobody else.
 func TestALogIsNotLockedWhileTheSupervisorWrites(t *testing.T) {
 	t.Parallel()
 	p := &slowProc{called: make(chan struct{}), let: make(chan struct{})}
@@ -29,15 +35,25 @@ func TestALogIsNotLockedWhileTheSupervisorWrites(t *testing.T) {
 	if err := l.handOver(func(int64) (run.Proc, error) { return p, nil }); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		l.say("a word")
-	}()
-	<-p.called
-	if l.size() != 7 || l.failure() != nil {
-		t.Errorf("size %d, failure %v", l.size(), l.failure())
+	waits := map[string]func(){
+		"a record is written": func() { l.say("a word") },
+		"its size is asked":   func() { l.size() },
 	}
-	close(p.let)
-	<-done
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer close(p.let)
+	for while, wait := range waits {
+		waiting.Go(wait)
+		<-p.called
+		free := make(chan error, 1)
+		go func() { free <- l.failure() }()
+		select {
+		case err := <-free:
+			if err != nil {
+				t.Errorf("while %s: %v", while, err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("the log is locked while %s", while)
+		}
+	}
 }

@@ -27,7 +27,7 @@ func (a *Attempt) workdir(context.Context) error {
 // place says where the attempt's folders are, in every life of the worker.
 func (a *Attempt) place() {
 	id := a.Task.Attempt
-	a.base = filepath.Join(a.e.folders.dir, id.Task.String()+"-"+strconv.Itoa(id.N))
+	a.base = filepath.Join(a.e.tasks, id.Task.String()+"-"+strconv.Itoa(id.N))
 	a.Dir = filepath.Join(a.base, "work")
 }
 

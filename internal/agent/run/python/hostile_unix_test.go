@@ -3,6 +3,10 @@
 package python
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -16,9 +20,11 @@ import (
 // worker nor fills its memory.
 func TestAListOfFilesHoldsUpNobody(t *testing.T) {
 	for what, plant := range map[string]func(path string) error{
-		"a pipe":                   func(path string) error { return syscall.Mkfifo(path, 0o600) },
-		"a link to a device":       func(path string) error { return os.Symlink("/dev/zero", path) },
-		"a file that is too large": func(path string) error { return createSparse(path, 4<<30) },
+		"a pipe":             func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"a link to a device": func(path string) error { return os.Symlink("/dev/zero", path) },
+		"a file that is too large": func(path string) error {
+			return os.WriteFile(path, bytes.Repeat([]byte("x,,\n"), maxRecord/4+1), 0o600) // up to the bound it is a list
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
@@ -50,15 +56,6 @@ func TestAListOfFilesHoldsUpNobody(t *testing.T) {
 	}
 }
 
-func createSparse(path string, size int64) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Truncate(size)
-}
-
 // TestABuildLeadsItsWorkerNowhere holds that links which packages leave where the worker writes next change no other file.
 func TestABuildLeadsItsWorkerNowhere(t *testing.T) {
 	outside := t.TempDir()
@@ -79,7 +76,7 @@ func TestABuildLeadsItsWorkerNowhere(t *testing.T) {
 
 	tmp := t.TempDir()
 	built := filepath.Join(tmp, "env")
-	if err := os.Mkdir(built, 0o700); err != nil {
+	if err := errors.Join(os.Mkdir(built, 0o700), os.Chmod(tmp, 0o777)); err != nil { // as the user of builds may have left it
 		t.Fatal(err)
 	}
 	if err := os.Symlink(victim, filepath.Join(built, marker)); err != nil {
@@ -89,6 +86,9 @@ func TestABuildLeadsItsWorkerNowhere(t *testing.T) {
 		t.Errorf("an environment with a link for its mark is not marked: %v", err)
 	}
 	untouched()
+	if st, err := os.Stat(tmp); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("others may go on changing what is marked: its folder has the mode %v (%v)", st.Mode(), err)
+	}
 	if b, err := os.ReadFile(filepath.Join(built, marker)); err != nil || string(b) != "{}\n" {
 		t.Errorf("the mark is %q (%v)", b, err)
 	}
@@ -98,8 +98,13 @@ func TestABuildLeadsItsWorkerNowhere(t *testing.T) {
 	if err := os.Symlink(outside, built); err != nil {
 		t.Fatal(err)
 	}
-	if err := mark(tmp, built, Installed{}, finish); err == nil {
-		t.Error("a link in place of an environment is marked")
+	looked := false
+	err := mark(tmp, built, Installed{}, func(string, Installed) (string, []byte, error) {
+		looked = true
+		return marker, []byte("{}"), nil
+	})
+	if err == nil || looked {
+		t.Errorf("a link in place of an environment is looked into (%t) or marked (%v)", looked, err)
 	}
 	untouched()
 
@@ -115,4 +120,33 @@ func TestABuildLeadsItsWorkerNowhere(t *testing.T) {
 		t.Errorf("a file is not written in place of a link: %v", err)
 	}
 	untouched()
+}
+
+// TestABuildThatIsRepeatedStartsClosed holds that a build which is repeated, because cached packages are damaged, begins in
+// a folder that only the worker may change, and that no link which the first one left leads it out.
+func TestABuildThatIsRepeatedStartsClosed(t *testing.T) {
+	top := t.TempDir()
+	victim, modes, uv, tmp := filepath.Join(top, "victim"), filepath.Join(top, "modes"), filepath.Join(top, "uv"), filepath.Join(top, "tmp")
+	text := fmt.Sprintf(`#!/bin/sh
+case "$*" in
+venv*) ls -ld . | cut -c1-10 >>%s; mkdir -p env/bin env/lib/python3/site-packages/evil-1.dist-info; : >env/bin/python ;;
+*--no-cache*) : >env/lib/python3/site-packages/evil-1.dist-info/RECORD ;;
+pip*) rm requirements.txt; ln -s %s requirements.txt; chmod 777 . ;;
+esac
+`, modes, victim)
+	if err := errors.Join(os.WriteFile(uv, []byte(text), 0o700), os.WriteFile(victim, []byte("root's"), 0o600), os.Mkdir(tmp, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("UV_CACHE_DIR", filepath.Join(top, "cache"))
+	e := &Envs{log: slog.New(slog.DiscardHandler), tool: tool{given: uv, data: top, lock: make(chan struct{}, 1)}}
+	watch := run.Watch{Step: func(string) {}, Say: func(line string) { t.Log(line) }}
+	if _, err := e.buildWhole(t.Context(), uv, "/bin/sh", tmp, filepath.Join(tmp, "env"), &Want{Requirements: []string{"evil"}}, watch); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(modes); err != nil || string(b) != "drwx------\ndrwx------\n" {
+		t.Errorf("the two builds begin in a folder with the modes %q (%v)", b, err)
+	}
+	if b, err := os.ReadFile(victim); err != nil || string(b) != "root's" {
+		t.Errorf("the file outside is %q (%v)", b, err)
+	}
 }

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"net"
 	"sync"
+
+	"github.com/muster-dev/muster/internal/agent/shim/fault"
 )
 
 // Outbox sends frames over a connection. Whoever puts something in never waits for the
-// other side. It is bounded by what the other side has asked for and by maxUnsent. Its
+// other side. It is bounded by what the other side has asked for and by maxUnsent. A panic
+// while it sends closes the connection: what was sent may be a part of a frame. Its
 // methods may be called by several goroutines at once.
 type Outbox struct {
 	conn   net.Conn
@@ -91,7 +94,21 @@ func (o *Outbox) PutAndWait(f any) error {
 }
 
 // Flush sends what the system takes at once, and leaves the rest to Run.
-func (o *Outbox) Flush() {
+func (o *Outbox) Flush() { o.sending(o.flush) }
+
+// sending calls f, and closes the connection if f panics.
+func (o *Outbox) sending(f func()) {
+	err := fault.Run(f)
+	if err == nil {
+		return
+	}
+	o.Close(err)
+	o.writing.Lock()
+	defer o.writing.Unlock()
+	o.arrived() // it never will
+}
+
+func (o *Outbox) flush() {
 	if o.try == nil || !o.writing.TryLock() {
 		o.rouse()
 		return
@@ -154,6 +171,13 @@ func (o *Outbox) Close(why error) {
 	o.fail(why)
 }
 
+// Err is why it was closed, nil if it is open: ErrClosed by the other side, a *fault.PanicError by a panic while it sent.
+func (o *Outbox) Err() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
+}
+
 // fail closes the connection. The lock is held.
 func (o *Outbox) fail(why error) {
 	if o.err == nil {
@@ -170,11 +194,10 @@ func (o *Outbox) fail(why error) {
 
 // Run sends what nobody could send at once, until the end.
 func (o *Outbox) Run() {
-	for {
+	for more := true; more; {
 		<-o.wake
-		if !o.send() {
-			return
-		}
+		more = false
+		o.sending(func() { more = o.send() })
 	}
 }
 

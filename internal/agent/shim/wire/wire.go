@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/fault"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -23,7 +24,8 @@ const MaxFrame = 32 << 20
 
 // ToShim is one frame from the worker to the shim.
 type ToShim struct {
-	Seq     uint64             `json:"seq,omitempty"` // of what is answered; the answer repeats it
+	Seq     uint64             `json:"seq,omitempty"`   // of what is answered; the answer repeats it
+	Again   bool               `json:"again,omitempty"` // it was asked before, over a connection that broke
 	Hello   *Hello             `json:"hello,omitempty"`
 	Ping    bool               `json:"ping,omitempty"`
 	Start   *run.Start         `json:"start,omitempty"`
@@ -112,14 +114,18 @@ type News struct {
 }
 
 // AppendFrame appends the encoding of a frame to dst: its length in 4 bytes, big
-// endian, and JSON. One over MaxFrame is refused.
+// endian, and JSON. One over MaxFrame is refused. Its errors are ErrNotSent.
 func AppendFrame(dst []byte, f any) ([]byte, error) {
-	b, err := json.Marshal(f)
+	var b []byte
+	err := fault.Catch(func() (err error) {
+		b, err = json.Marshal(f)
+		return err
+	})
 	if err != nil {
-		return dst, err
+		return dst, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	if len(b) > MaxFrame {
-		return dst, fmt.Errorf("a frame of %s is over the limit of %s", muster.Size(len(b)), muster.Size(MaxFrame))
+		return dst, fmt.Errorf("%w: a frame of %s is over the limit of %s", ErrNotSent, muster.Size(len(b)), muster.Size(MaxFrame))
 	}
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(b)))
 	return append(dst, b...), nil
@@ -166,6 +172,9 @@ func (r *Frames) Next(f any) error {
 	}
 	return nil
 }
+
+// ErrNotSent says that one frame cannot be encoded; the next one may be.
+var ErrNotSent = errors.New("a frame cannot be encoded")
 
 // keptBuffer is how large a buffer may be that is kept for the next frame.
 const keptBuffer = 64 << 10

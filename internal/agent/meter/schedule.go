@@ -1,0 +1,136 @@
+package meter
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+)
+
+// schedule calls back for each subject when it is due. What a call costs depends on the subjects
+// that are due, not on how many there are: a worker with thousands of sleeping tasks starts the
+// next one as fast as an idle worker. It is safe for concurrent use, but run must be called once.
+type schedule struct {
+	mu      sync.Mutex
+	waiting entries
+	all     map[*subject]*entry
+	wake    chan struct{} // holds one token if another subject became the first
+}
+
+// entry is one subject's place in a schedule.
+type entry struct {
+	sub   *subject
+	due   time.Time
+	index int // among those that wait, -1 while it is called back for
+}
+
+func newSchedule() *schedule {
+	return &schedule{all: map[*subject]*entry{}, wake: make(chan struct{}, 1)}
+}
+
+// add has sub called back for at due.
+func (s *schedule) add(sub *subject, due time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := &entry{sub: sub, due: due}
+	s.all[sub] = e
+	heap.Push(&s.waiting, e)
+	if e.index == 0 {
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// remove ends the calls for sub; one that is under way is not waited for.
+func (s *schedule) remove(sub *subject) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.all[sub]
+	delete(s.all, sub)
+	if e != nil && e.index >= 0 {
+		heap.Remove(&s.waiting, e.index)
+	}
+}
+
+// take returns what is due; put puts it back.
+func (s *schedule) take(now time.Time) (due []*entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.waiting) > 0 && !s.waiting[0].due.After(now) {
+		due = append(due, heap.Pop(&s.waiting).(*entry)) //nolint:forcetypeassert // nothing else is pushed
+	}
+	return due
+}
+
+// put has those called back for again that were not removed since, and returns the time until the
+// first of all is due: an hour if there is none.
+func (s *schedule) put(done []*entry) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range done {
+		if s.all[e.sub] == e {
+			heap.Push(&s.waiting, e)
+		}
+	}
+	if len(s.waiting) == 0 {
+		return time.Hour
+	}
+	return max(0, time.Until(s.waiting[0].due))
+}
+
+// run calls do with the subjects that are due until ctx ends, and next for when each is due again.
+func (s *schedule) run(ctx context.Context, do func(context.Context, time.Time, []*subject), next func(*subject) time.Time) {
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		case <-t.C:
+		}
+		now := time.Now()
+		due := s.take(now)
+		if len(due) > 0 {
+			subjects := make([]*subject, len(due))
+			for i, e := range due {
+				subjects[i] = e.sub
+			}
+			do(ctx, now, subjects)
+		}
+		for _, e := range due {
+			e.due = next(e.sub)
+		}
+		t.Reset(s.put(due))
+	}
+}
+
+// entries are ordered by when they are due.
+type entries []*entry
+
+func (h entries) Len() int           { return len(h) }
+func (h entries) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+
+func (h entries) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+// Push implements heap.Interface.
+func (h *entries) Push(x any) {
+	e := x.(*entry) //nolint:forcetypeassert // nothing else is pushed
+	e.index = len(*h)
+	*h = append(*h, e)
+}
+
+// Pop implements heap.Interface.
+func (h *entries) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	e.index = -1
+	return e
+}

@@ -1,0 +1,102 @@
+package meter
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// called records when subjects were called back for.
+type called struct {
+	mu    sync.Mutex
+	began time.Time
+	at    map[*subject][]time.Duration
+	hook  func(*subject) // is called within a call, nil for nothing
+}
+
+func (c *called) do(_ context.Context, now time.Time, list []*subject) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, sub := range list {
+		c.at[sub] = append(c.at[sub], now.Sub(c.began))
+		if c.hook != nil {
+			c.hook(sub)
+		}
+	}
+}
+
+func (c *called) want(t *testing.T, sub *subject, at ...time.Duration) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Equal(c.at[sub], at) {
+		t.Errorf("called back for it at %v, want %v", c.at[sub], at)
+	}
+}
+
+// runs starts s, whose subjects are due every so often.
+func runs(t *testing.T, s *schedule, every time.Duration) *called {
+	t.Helper()
+	c := &called{began: time.Now(), at: map[*subject][]time.Duration{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.run(ctx, c.do, func(*subject) time.Time { return time.Now().Add(every) })
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return c
+}
+
+func TestEachSubjectIsCalledBackForWhenItIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, late, soon := newSchedule(), &subject{}, &subject{}
+		c := runs(t, s, 10*time.Second)
+		synctest.Wait() // it sleeps, with nothing to do
+		s.add(late, c.began.Add(8*time.Second))
+		synctest.Wait() // and until then
+		s.add(soon, c.began.Add(3*time.Second))
+		time.Sleep(25 * time.Second)
+		synctest.Wait()
+		c.want(t, soon, 3*time.Second, 13*time.Second, 23*time.Second)
+		c.want(t, late, 8*time.Second, 18*time.Second)
+	})
+}
+
+func TestARemovedSubjectIsNotCalledBackForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, first, second, third := newSchedule(), &subject{}, &subject{}, &subject{}
+		c := runs(t, s, time.Second)
+		c.hook = func(sub *subject) {
+			if sub == second {
+				s.remove(sub)
+			}
+		}
+		for i, sub := range []*subject{first, second, third} {
+			s.add(sub, c.began.Add(time.Duration(i+1)*time.Second))
+		}
+		s.remove(first)
+		s.remove(first) // does nothing
+		time.Sleep(5*time.Second + time.Millisecond)
+		synctest.Wait()
+		c.want(t, first)
+		c.want(t, second, 2*time.Second)
+		c.want(t, third, 3*time.Second, 4*time.Second, 5*time.Second)
+	})
+}
+
+// BenchmarkWatch adds and removes an attempt beside 1,000 others that are not due.
+func BenchmarkWatch(b *testing.B) {
+	s := newSchedule()
+	for range 1000 {
+		s.add(&subject{}, time.Now().Add(time.Hour))
+	}
+	for b.Loop() {
+		sub := &subject{}
+		s.add(sub, time.Now().Add(2*time.Hour))
+		s.remove(sub)
+	}
+}

@@ -1,0 +1,346 @@
+package shim
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/kin"
+	"github.com/muster-dev/muster/internal/agent/shim/wire"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// standIn speaks for a shim, one connection after the other.
+type standIn struct {
+	t    *testing.T
+	l    net.Listener
+	conn net.Conn
+	in   *wire.Frames
+}
+
+// connected waits for the worker, and tells it what is held.
+func (s *standIn) connected(held ...*wire.HeldFrame) {
+	s.t.Helper()
+	conn, err := s.l.Accept()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.conn, s.in = conn, wire.NewFrames(conn)
+	if f := s.next(); f.Hello == nil {
+		s.t.Fatalf("it begins with %+v", f)
+	}
+	s.say(&wire.ToWorker{Welcome: &wire.Welcome{Protocol: wire.Protocol, Build: "test", Pid: kin.Name(os.Getpid())}})
+	for _, h := range held {
+		s.say(&wire.ToWorker{Held: h})
+	}
+	s.say(&wire.ToWorker{Ready: true})
+}
+
+func (s *standIn) say(f *wire.ToWorker) {
+	s.t.Helper()
+	b, err := wire.AppendFrame(nil, f)
+	if err == nil {
+		_, err = s.conn.Write(b)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *standIn) next() *wire.ToShim {
+	s.t.Helper()
+	var f wire.ToShim
+	if err := s.in.Next(&f); err != nil {
+		s.t.Fatal(err)
+	}
+	return &f
+}
+
+// What a worker asked for over a connection that broke it asks for over the next one: starts, stops and reports are not
+// lost, and nothing is written twice. An attempt that the shim does not know any more has failed.
+func TestWhatABrokenConnectionLosesIsAskedForAgain(t *testing.T) {
+	h, err := newHome(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := h.listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.FileListener(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = file.Close()
+	defer l.Close()
+	shim := &standIn{t: t, l: l}
+	heldNow := func(s *run.Start) *wire.HeldFrame {
+		return &wire.HeldFrame{Held: run.Held{Start: *s, Started: 1, LogSize: 7}}
+	}
+	stays, lost := shell(t, "exec sleep 1000"), shell(t, "exec sleep 1000")
+
+	conn, err := h.dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	called := make(chan *line, 1)
+	go func() {
+		line, _, err := call(conn, h, 0, slog.New(slog.NewTextHandler(t.Output(), nil)))
+		if err != nil {
+			t.Error(err)
+		}
+		called <- line
+	}()
+	shim.connected(heldNow(stays), heldNow(lost))
+	line := <-called
+	if line == nil {
+		t.FailNow()
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		line.run()
+	}()
+	defer func() {
+		line.close()
+		_ = shim.conn.Close()
+		<-ended
+	}()
+
+	p, missing := line.find(stays.Attempt), line.find(lost.Attempt)
+	p.Stop(&run.Stopped{Outcome: muster.AttemptCancelled, Message: "no need"}, muster.Kill{Signal: "SIGINT"})
+	p.Settle(&muster.Report{Attempt: stays.Attempt, Message: "settled"})
+	starting, started := shell(t, "exit 0"), make(chan error, 1)
+	go func() {
+		_, err := line.start(starting, newSink())
+		started <- err
+	}()
+	written := make(chan struct{})
+	for f := shim.next(); f.Start == nil; f = shim.next() { // and now it breaks: who knows what was done
+	}
+	go func() {
+		defer close(written)
+		p.Record(tasklog.System, []byte("a line"))
+	}()
+	for f := shim.next(); f.Record == nil; f = shim.next() {
+	}
+	_ = shim.conn.Close()
+
+	shim.connected(heldNow(stays))
+	var seen struct{ start, stop, report, record, forget bool }
+	for seen != struct{ start, stop, report, record, forget bool }{true, true, true, true, true} {
+		switch f := shim.next(); {
+		case f.Start != nil:
+			seen.start = f.Again && f.Start.Attempt == starting.Attempt
+			shim.say(&wire.ToWorker{Seq: f.Seq, Started: &wire.StartedFrame{Pid: run.Pid{PID: 1}, At: 1}})
+		case f.Stop != nil:
+			seen.stop = f.Stop.Attempt == stays.Attempt && f.Stop.Why.Message == "no need" && f.Stop.How.Signal == "SIGINT"
+		case f.Settle != nil:
+			seen.report = f.Settle.Message == "settled"
+		case f.Record != nil:
+			if len(f.Record.Data) > 0 {
+				t.Error("a line that may be in the log is sent again")
+			}
+			seen.record = true
+			shim.say(&wire.ToWorker{Seq: f.Seq, News: []wire.News{{Attempt: stays.Attempt, LogSize: 20}}})
+		case f.Forget != nil:
+			seen.forget = len(f.Forget) == 1 && f.Forget[0] == lost.Attempt
+		default:
+			t.Fatalf("it says %+v, and before %+v", f, seen)
+		}
+	}
+	if err := <-started; err != nil {
+		t.Errorf("the start that the connection broke at ends with %v", err)
+	}
+	<-written
+	if size := p.LogSize(); size != 20 {
+		t.Errorf("the log has %d bytes", size)
+	}
+	if x := wait(t, missing); x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal {
+		t.Errorf("the attempt that the shim does not know ended with %+v", x)
+	}
+	if p.Exit() != nil {
+		t.Errorf("the attempt that it knows ended with %+v", p.Exit())
+	}
+}
+
+// A start that is asked for again is answered, and starts nothing again.
+func TestAStartThatIsAskedForAgain(t *testing.T) {
+	s := testServer(t, openLogs(t))
+	st := shell(t, "echo x >>$BASE/starts; exec sleep 1000")
+	mine, its := net.Pipe()
+	t.Cleanup(func() { _ = its.Close() })
+	ss := &session{server: s, soon: make(chan struct{}, 1), heard: make(chan struct{})}
+	ss.out = wire.NewOutbox(mine, ss.gather)
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		ss.out.Run()
+	}()
+	defer func() {
+		ss.out.Close(wire.ErrClosed)
+		<-sent
+	}()
+	ss.handle(&wire.ToShim{Seq: 1, Start: st})
+	in := wire.NewFrames(its)
+	await(t, "it is started", func() bool { return s.find(st.Attempt) != nil })
+	ss.handle(&wire.ToShim{Seq: 2, Start: st, Again: true})
+	var pids []int
+	for range 2 {
+		var f wire.ToWorker
+		if err := in.Next(&f); err != nil || f.Started == nil {
+			t.Fatalf("it answers %+v: %v", f, err)
+		}
+		pids = append(pids, f.Started.Pid.PID)
+	}
+	if pids[0] == 0 || pids[0] != pids[1] {
+		t.Errorf("it answers with the processes %v", pids)
+	}
+	ss.handle(&wire.ToShim{Seq: 3, Start: st})
+	var f wire.ToWorker
+	if err := in.Next(&f); err != nil || f.Failed == nil || !strings.Contains(f.Failed.Message, "was started before") {
+		t.Errorf("to another start it answers %+v: %v", f, err)
+	}
+}
+
+// News that cannot be sent fail the attempt that they are of, and hold up no news of others.
+func TestNewsThatCannotBeSent(t *testing.T) {
+	s := testServer(t, openLogs(t))
+	mine, its := net.Pipe()
+	ss := &session{server: s, soon: make(chan struct{}, 1), heard: make(chan struct{})}
+	ss.out = wire.NewOutbox(mine, ss.gather)
+	s.worker.Store(ss)
+	bad, good, over := shell(t, "exec sleep 1000"), shell(t, "exit 3"), shell(t, "exit 4")
+	for _, st := range []*run.Start{bad, good, over} {
+		a, err := s.begin(st)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st != good {
+			a.Said(muster.Progress{Metrics: map[string]float64{"loss": math.NaN()}}) // which no frame can have
+		}
+		s.wg.Go(a.supervise)
+	}
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		ss.out.Run()
+	}()
+	defer func() {
+		ss.out.Close(wire.ErrClosed)
+		<-sent
+	}()
+	ss.out.Flush()
+	ends := map[muster.AttemptID]*run.Exit{}
+	_ = its.SetReadDeadline(time.Now().Add(patience))
+	for in := wire.NewFrames(its); len(ends) < 3; {
+		var f wire.ToWorker
+		if err := in.Next(&f); err != nil {
+			t.Fatalf("after the ends %v: %v", ends, err)
+		}
+		for _, n := range f.News {
+			if n.Exit != nil {
+				ends[n.Attempt] = n.Exit
+			}
+		}
+	}
+	if x := ends[good.Attempt]; x.Code != 3 || x.Stopped != nil {
+		t.Errorf("another attempt ended with %+v", x)
+	}
+	for _, st := range []*run.Start{bad, over} {
+		if x := ends[st.Attempt]; x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal {
+			t.Errorf("the attempt whose news cannot be sent ended with %+v", x)
+		}
+		if h := s.find(st.Attempt).held(); h == nil {
+			t.Error("it is not held")
+		} else if _, err := wire.AppendFrame(nil, h); err != nil {
+			t.Errorf("the next worker cannot be told of it: %v", err)
+		}
+	}
+}
+
+// An attempt of which a new worker cannot be told fails, and the worker hears of that, and of the others.
+func TestWhatIsHeldCannotBeSent(t *testing.T) {
+	s := testServer(t, openLogs(t))
+	bad, good := shell(t, "exec sleep 1000"), shell(t, "exec sleep 1000")
+	for _, st := range []*run.Start{bad, good} {
+		a, err := s.begin(st)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st == bad {
+			a.Said(muster.Progress{Metrics: map[string]float64{"loss": math.NaN()}}) // which no frame can have
+		}
+		s.wg.Go(a.supervise)
+	}
+	mine, its := net.Pipe()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		s.serve(its)
+	}()
+	line, all, err := call(mine, &home{}, 0, s.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 2 {
+		t.Fatalf("%d attempts are held", len(all))
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		line.run()
+	}()
+	if x := wait(t, line.find(bad.Attempt)); x.Stopped == nil || x.Stopped.Reason != muster.WorkerInternal {
+		t.Errorf("the attempt that cannot be told of ended with %+v", x)
+	}
+	if x := line.find(good.Attempt).Exit(); x != nil {
+		t.Errorf("the other one ended with %+v", x)
+	}
+	line.close()
+	<-ended
+	<-served
+}
+
+// A panic while something is sent closes the connection, and whoever waits for it is told so.
+func TestAPanicWhileItSendsClosesTheOutbox(t *testing.T) {
+	mine, its := net.Pipe()
+	armed := false
+	out := wire.NewOutbox(mine, func() {
+		if armed {
+			panic("a bug")
+		}
+	})
+	ran := make(chan struct{})
+	go func() {
+		defer close(ran)
+		out.Run()
+	}()
+	if err := out.Put("before"); err != nil || out.Err() != nil {
+		t.Fatal(err, out.Err())
+	}
+	var text string
+	if err := wire.NewFrames(its).Next(&text); err != nil || text != "before" {
+		t.Fatal(text, err)
+	}
+	if err := out.Put(func() {}); !errors.Is(err, wire.ErrNotSent) || out.Err() != nil {
+		t.Fatalf("what cannot be encoded ends with %v, and the connection with %v", err, out.Err())
+	}
+	armed = true
+	_ = out.PutAndWait("lost") // it returns
+	<-ran
+	if err := out.Err(); err == nil || !strings.Contains(err.Error(), "a bug") {
+		t.Errorf("it was closed for %v", err)
+	}
+	if _, err := its.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the other side reads %v", err)
+	}
+}

@@ -1,0 +1,147 @@
+package api
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// gatedKeys is a store that answers once its gate is open, or not at all.
+type gatedKeys struct {
+	store.Keys
+
+	gate    chan struct{}
+	asked   chan struct{} // holds a value for each lookup
+	lookups atomic.Int64
+}
+
+func newGatedKeys() *gatedKeys {
+	return &gatedKeys{gate: make(chan struct{}), asked: make(chan struct{}, 1_000)}
+}
+
+func (k *gatedKeys) KeyByHash(ctx context.Context, _ string) (store.Key, error) {
+	k.lookups.Add(1)
+	k.asked <- struct{}{}
+	select {
+	case <-k.gate:
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		return store.Key{}, context.Cause(ctx)
+	}
+	return store.Key{}, muster.Errorf(muster.NotFound, "no such key")
+}
+
+// Many who ask before the store has answered for the first time have it asked once.
+func TestFirstReadinessCostsOneLookup(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // so that no answer grows old
+		k := newGatedKeys()
+		h := storeHealth{keys: k}
+		var begun, all sync.WaitGroup
+		begun.Add(100)
+		for range 100 {
+			all.Go(func() {
+				begun.Done()
+				if err := h.check(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		begun.Wait()
+		for range 1_000 {
+			runtime.Gosched()
+		}
+		close(k.gate)
+		all.Wait()
+		if n := k.lookups.Load(); n != 1 {
+			t.Errorf("the store was asked %d times", n)
+		}
+	})
+}
+
+// While the store is asked again, others get its last answer at once, unless that is too old.
+func TestReadinessWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		age  time.Duration
+		want string // "" if the server is ready
+	}{
+		"an answer of just now": {storeChecked, ""},
+		"an old answer":         {storeChecked + storePatient + time.Second, "it was last heard from"},
+	} {
+		k := newGatedKeys()
+		h := storeHealth{keys: k, at: time.Now().Add(-c.age)}
+		var asking sync.WaitGroup
+		asking.Go(func() { _ = h.check(t.Context()) })
+		<-k.asked
+		answer := make(chan error, 1)
+		asking.Go(func() { answer <- h.check(t.Context()) })
+		select {
+		case err := <-answer:
+			if c.want == "" && err != nil || c.want != "" && (muster.CodeOf(err) != muster.Unavailable || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%s: %v, want %q", name, err, c.want)
+			}
+		case <-time.After(3 * time.Second): // less than the store may take
+			t.Errorf("%s: somebody waits for a lookup of another", name)
+		}
+		close(k.gate)
+		asking.Wait()
+	}
+}
+
+// A store that does not answer is not ready, and a caller who leaves says nothing about the store.
+func TestReadinessHasItsOwnPatience(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newGatedKeys()
+		h := storeHealth{keys: k}
+		left, leave := context.WithCancel(t.Context())
+		leave()
+		limited, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		began := time.Now()
+		if err := h.check(limited); err == nil {
+			t.Error("a store that does not answer is ready")
+		}
+		if took := time.Since(began); took != storePatient {
+			t.Errorf("it took %s to find that out", took)
+		}
+		close(k.gate)
+		time.Sleep(storeChecked)
+		if err := h.check(left); err != nil {
+			t.Errorf("a caller who has left makes the store look broken: %v", err)
+		}
+	})
+}
+
+// unwellEngine says why it cannot work.
+type unwellEngine struct {
+	Engine
+
+	why error
+}
+
+func (e unwellEngine) Health() error { return e.why }
+
+// A server is ready if both its engine and its store are well.
+func TestReadinessIsThatOfEngineAndStore(t *testing.T) {
+	t.Parallel()
+	stuck := muster.Errorf(muster.Unavailable, "the engine loads its state")
+	broken := muster.Errorf(muster.Internal, "the disk is gone")
+	for name, c := range map[string]struct{ engine, store error }{"both are well": {}, "the engine is not": {engine: stuck}, "the store is not": {store: broken}} {
+		s := &server{Config: Config{Engine: unwellEngine{why: c.engine}}, storeHealth: storeHealth{keys: &countedKeys{err: c.store}}}
+		_, err := s.readyz(t.Context(), nil)
+		if ready := c.engine == nil && c.store == nil; ready && err != nil || !ready && muster.CodeOf(err) != muster.Unavailable {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package engine
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// TestHealth holds that an engine which loads its state, whose store failed, or which is stuck says so. Nothing runs here
+// that could be asked.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := New(Config{})
+		check := func(when, want string) {
+			t.Helper()
+			err := e.Health()
+			if want == "" && err != nil || want != "" && (muster.CodeOf(err) != muster.Unavailable || !strings.Contains(err.Error(), want)) {
+				t.Errorf("%s: %v, want %q", when, err, want)
+			}
+		}
+		check("before the state is loaded", "loads its state")
+		close(e.ready)
+		check("once it is loaded", "")
+		time.Sleep(time.Hour)
+		check("when there is nothing to do", "")
+		e.began.Store(int64(time.Since(e.start)))
+		time.Sleep(slowBatch)
+		check("while a batch takes long", "")
+		time.Sleep(time.Second)
+		check("while a batch takes too long", "busy with one batch for 11s")
+		e.began.Store(0)
+		check("once it is done", "")
+		failed := errors.New("the disk is gone")
+		e.failed.Store(&failed)
+		check("while the store fails", "the disk is gone")
+		e.failed.Store(nil)
+		check("once it works again", "")
+	})
+}

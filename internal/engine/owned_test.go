@@ -1,0 +1,41 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
+)
+
+// attemptsOf is a store of the attempts of one task.
+type attemptsOf struct {
+	Store
+
+	list []muster.Attempt
+}
+
+func (s *attemptsOf) Attempts(context.Context, muster.TaskID) ([]muster.Attempt, error) {
+	return s.list, nil
+}
+
+// TestARefusalIsNotRemembered holds that a session asks the store again for an attempt that was not its worker's own. That
+// the attempt was assigned in this session may be forgotten by then: see maxOwned.
+func TestARefusalIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	st := &attemptsOf{}
+	s := New(Config{Store: st, Log: slog.New(slog.DiscardHandler)}).newSession("w1", func(*link.ToWorker) {})
+	a := muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}
+	check := func(when string, want bool) {
+		t.Helper()
+		if ok, err := s.owns(t.Context(), a); ok != want || err != nil {
+			t.Errorf("%s: the attempt is the worker's own: %t, %v; want %t", when, ok, err, want)
+		}
+	}
+	check("before it is assigned", false)
+	st.list = []muster.Attempt{{ID: a, Worker: "w2"}}
+	check("while it is another worker's", false)
+	st.list = []muster.Attempt{{ID: a, Worker: "w1"}}
+	check("once it is assigned", true)
+}
