@@ -31,8 +31,8 @@ type Config struct {
 	Reach  Reach
 	Prove  func(context.Context, store.Content) (bool, error) // whether a file has the identifier that is told; NotFound if it is not there
 	Events *notify.Bus
-	// Parse reads a job spec, YAML or JSON, and checks it, by check, too, which may change it; name stands in messages.
-	Parse      func(data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error)
+	// Parse reads a job spec, YAML or JSON, until ctx is done, and checks it, by check, too, which may change it; name stands in messages.
+	Parse      func(ctx context.Context, data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error)
 	Kinds      Kinds
 	LinkSocket http.Handler    // at link.PathSocket; it asks LinkedWorker who connects
 	LinkPoll   http.Handler    // at link.PathPoll, the same

@@ -90,16 +90,18 @@ func (s *server) shortGraces(spec *muster.Spec) (wrong []muster.FieldError) {
 }
 
 const (
-	// parsedAtOnce is how many bytes of specs are parsed at the same time: each costs up to fifty times
-	// its size in memory.
-	parsedAtOnce = muster.MaxSpec
+	// parsedAtOnce is what is parsed at the same time: one spec that allocates the 50 MB that any may, or several that
+	// allocate less. A small one allocates up to 3 MB, and 600 bytes for each of its own.
+	parsedAtOnce = 50_000_000
+	parsedOfAny  = 3_000_000
+	parsedOfByte = 600
 	// parseWait is how long a spec waits for its turn.
 	parseWait = 20 * time.Second
 )
 
-// parse reads specs when it is their turn. A caller who leaves before gives the turn up.
+// parse reads specs when it is their turn. A caller who leaves gives up the turn, and a parse that began ends at its next step.
 func (s *server) parse(ctx context.Context, data []byte) ([]*muster.Spec, error) {
-	weight := min(int64(len(data)), parsedAtOnce)
+	weight := min(parsedOfAny+parsedOfByte*int64(len(data)), parsedAtOnce)
 	waiting, cancel := context.WithTimeout(ctx, parseWait)
 	defer cancel()
 	if err := s.parsing.Acquire(waiting, weight); err != nil {
@@ -107,7 +109,7 @@ func (s *server) parse(ctx context.Context, data []byte) ([]*muster.Spec, error)
 	}
 	defer s.parsing.Release(weight)
 	var failed error
-	specs, err := s.Parse(data, "the request", func(spec *muster.Spec) []muster.FieldError {
+	specs, err := s.Parse(ctx, data, "the request", func(spec *muster.Spec) []muster.FieldError {
 		wrong, err := s.Kinds.Admit(spec, func() ([]muster.Worker, error) { return s.Engine.Workers(ctx) })
 		failed = errors.Join(failed, err)
 		return append(wrong, s.shortGraces(spec)...)

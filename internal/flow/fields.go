@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/muster-dev/muster"
 )
@@ -70,6 +71,9 @@ func (w *writer) list(path string, l []string) []string {
 }
 
 func (w *writer) json(path string, raw json.RawMessage) json.RawMessage {
+	if len(raw) > 0 && raw[0] == '{' && !bytes.Contains(raw, []byte("$")) && !bytes.Contains(raw, []byte(`\u`)) {
+		return raw // without references; decoding a large input costs many times its size
+	}
 	v, err := decode(raw)
 	if err != nil {
 		w.err = muster.Errorf(muster.Invalid, "%s is not JSON: %w", path, err)
@@ -100,14 +104,24 @@ func (w *writer) value(path string, v any, changed *bool) any {
 		return got
 	case []any:
 		for i := range v {
-			v[i] = w.value(fmt.Sprintf("%s[%d]", path, i), v[i], changed)
+			v[i] = w.value(longer(path, "["+strconv.Itoa(i)+"]"), v[i], changed)
 		}
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(v)) {
-			v[k] = w.value(path+"."+k, v[k], changed)
+			v[k] = w.value(longer(path, "."+k), v[k], changed)
 		}
 	}
 	return v
+}
+
+// longer returns the path of a part of an input, or, where that would be long, the path of what holds it:
+// names may be as long as a spec, and each value below them would have a path with all of them.
+func longer(path, part string) string {
+	const most = 250 // bytes
+	if len(path)+len(part) > most {
+		return path
+	}
+	return path + part
 }
 
 // decode keeps numbers as they are spelled.

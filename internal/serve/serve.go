@@ -147,7 +147,7 @@ func (s *Server) build(ctx context.Context) error {
 	s.http = &http.Server{
 		Handler: connlimit.Handler(api.New(api.Config{
 			Engine: s.engine, Store: reader{s.store, s.engine}, Keys: s.store, Logs: s.logs, Blobs: blobs, Grants: s.store, Late: s.store, Reach: s.engine, Prove: s.prover.Prove, Events: events,
-			Parse: spec.ParseChecked, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version,
+			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version,
 			Connections: limiter.Total(),
 		})),
 		ConnContext:       connlimit.ConnContext,

@@ -17,11 +17,15 @@ type decoder struct {
 	also func(*muster.Spec) []muster.FieldError // one more check; nil for none
 	builder
 	places map[string]place // by path
+	raw    map[string]*node // values that are taken as they are, by path: what is in them is looked for when it is asked for
 	flat   bool             // paths of the only task are shown without "tasks[0]."
 }
 
 // wrongAt notes a problem at a path.
 func (d *decoder) wrongAt(path string, at place, hint, format string, args ...any) {
+	if d.enough() {
+		return
+	}
 	d.wrong = append(d.wrong, muster.FieldError{
 		Path: d.shown(path), Line: at.line, Column: at.column, Message: fmt.Sprintf(format, args...), Hint: hint,
 	})
@@ -35,22 +39,44 @@ func (d *decoder) shown(path string) string {
 	return path
 }
 
+// maxPath is how long a path may be in bytes. Beyond it a path names the thing around: the names in a
+// document may be long, and every value below them would have a path with all of them.
+const maxPath = 250
+
 func below(path, name string) string {
-	if path == "" {
+	switch {
+	case len(path)+len(name) > maxPath:
+		return path
+	case path == "":
 		return name
+	default:
+		return path + "." + name
 	}
-	return path + "." + name
+}
+
+func element(path string, i int) string {
+	if len(path) > maxPath {
+		return path
+	}
+	return path + "[" + strconv.Itoa(i) + "]"
+}
+
+// mark remembers where the thing at a path stands. The first one counts: others with this path are within it.
+func (d *decoder) mark(path string, at place) {
+	if _, known := d.places[path]; !known {
+		d.places[path] = at
+	}
 }
 
 // into sets v, which is settable, to what n says.
 func (d *decoder) into(n *node, v reflect.Value, path string) {
-	d.places[path] = n.at
+	d.mark(path, n.at)
 	if n.kind == broken {
 		return
 	}
 	if v.Type() == reflect.TypeFor[json.RawMessage]() {
 		v.SetBytes(n.json())
-		d.note(n, path)
+		d.raw[path] = n
 		return
 	}
 	if n.kind == null {
@@ -103,22 +129,11 @@ func (d *decoder) into(n *node, v reflect.Value, path string) {
 	}
 }
 
-// note remembers where the parts of a value stand that is taken as it is: fields by their names.
-func (d *decoder) note(n *node, path string) {
-	for _, f := range n.fields {
-		at := below(path, f.name)
-		d.places[at] = f.at
-		d.note(f.value, at)
-	}
-	for i, item := range n.items {
-		at := fmt.Sprintf("%s[%d]", path, i)
-		d.places[at] = item.at
-		d.note(item, at)
-	}
-}
-
 // member sets the field of one of the structs that f names.
 func (d *decoder) member(f field, path string, structs ...reflect.Value) {
+	if d.enough() { // a field costs little, what is said about it much more
+		return
+	}
 	for _, v := range structs {
 		if i, ok := fieldIndex(v.Type(), f.name); ok {
 			d.into(f.value, v.Field(i), below(path, f.name))
@@ -147,7 +162,7 @@ func (d *decoder) texts(n *node, v reflect.Value, path string) {
 	v.Set(reflect.MakeMapWithSize(v.Type(), len(n.fields)))
 	for _, f := range n.fields {
 		at := below(path, f.name)
-		d.places[at] = f.value.at
+		d.mark(at, f.value.at)
 		if s, ok := d.text(f.value, at); ok {
 			v.SetMapIndex(reflect.ValueOf(f.name), reflect.ValueOf(s))
 		}
@@ -163,9 +178,21 @@ func (d *decoder) list(n *node, v reflect.Value, path string) {
 		d.wrongAt(path, n.at, hint, "%s cannot stand here: write a list", n.describe())
 		return
 	}
+	if len(n.items) > muster.MaxGroups && v.Type().Elem().Kind() == reflect.Struct {
+		// No list of objects may be as long, and each object takes much more memory than its text.
+		if v.Type().Elem() == reflect.TypeFor[muster.TaskSpec]() {
+			d.wrongAt(path, n.at, "use array or matrix for tasks that are alike", "%d stages are too many: a job has at most %d", len(n.items), muster.MaxGroups)
+			return
+		}
+		d.wrongAt(path, n.at, "", "%d entries are too many: at most %d are allowed", len(n.items), muster.MaxGroups)
+		return
+	}
+	if len(n.items) == 0 {
+		return
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(n.items), len(n.items)))
 	for i, item := range n.items {
-		v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
-		d.into(item, v.Index(i), fmt.Sprintf("%s[%d]", path, i))
+		d.into(item, v.Index(i), element(path, i))
 	}
 }
 

@@ -1,93 +1,165 @@
 package spec
 
 import (
-	"bytes"
 	"encoding/json"
+	"strings"
 	"unicode/utf8"
 )
 
 // fromJSON reads a valid JSON document. It is read apart from YAML because YAML
-// has other rules for escapes and tabs.
+// has other rules for escapes and tabs. Lists and objects are allocated once, at
+// their full length, and texts without escapes share the memory of the document.
 func (b *builder) fromJSON(data []byte) *node {
-	r := jsonReader{builder: b, data: data, dec: json.NewDecoder(bytes.NewReader(data)), at: place{1, 1}}
-	r.dec.UseNumber()
+	r := jsonReader{builder: b, data: string(data), at: place{1, 1}}
+	r.count()
 	return r.value(0)
 }
 
-// jsonReader follows a decoder's tokens and their places.
+// jsonReader reads a document that json.Valid accepts.
 type jsonReader struct {
 	*builder
-	data   []byte
-	dec    *json.Decoder
-	offset int // of at
-	at     place
+	data    string
+	next    int     // the byte to read
+	lengths []int32 // of the lists and objects that are not read yet, in their order
+	offset  int     // of at
+	at      place
 }
 
-// token returns the next token and where it begins. The document is valid, so there is one.
-func (r *jsonReader) token() (json.Token, place) {
-	start := int(r.dec.InputOffset())
-	for start < len(r.data) && bytes.IndexByte([]byte(" \t\r\n,:"), r.data[start]) >= 0 {
-		start++
+// count fills lengths. It stops where the reader does at the latest.
+func (r *jsonReader) count() {
+	var open []int // indexes in lengths
+	quoted := false
+	for i := 0; i < len(r.data); i++ {
+		c := r.data[i]
+		switch {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			if len(r.lengths) > maxNodes {
+				return
+			}
+			open = append(open, len(r.lengths))
+			n := int32(1)
+			if rest := strings.TrimLeft(r.data[i+1:], jsonSpace); rest[0] == ']' || rest[0] == '}' {
+				n = 0
+			}
+			r.lengths = append(r.lengths, n)
+		case c == ']' || c == '}':
+			open = open[:len(open)-1]
+		case c == ',':
+			r.lengths[open[len(open)-1]]++
+		}
 	}
-	for r.offset < start {
-		c, size := utf8.DecodeRune(r.data[r.offset:])
+}
+
+const jsonSpace = " \t\r\n"
+
+// length returns the length of the list or object that begins.
+func (r *jsonReader) length() int {
+	n := r.lengths[0]
+	r.lengths = r.lengths[1:]
+	return int(min(n, maxNodes))
+}
+
+// skip passes over white space and the signs between values.
+func (r *jsonReader) skip() byte {
+	for r.next < len(r.data) && strings.IndexByte(jsonSpace+",:", r.data[r.next]) >= 0 {
+		r.next++
+	}
+	if r.next == len(r.data) {
+		return 0
+	}
+	return r.data[r.next]
+}
+
+// place returns where the next byte stands.
+func (r *jsonReader) place() place {
+	for r.offset < r.next {
+		c, size := utf8.DecodeRuneInString(r.data[r.offset:])
 		r.offset += size
 		r.at.column++
 		if c == '\n' {
 			r.at = place{r.at.line + 1, 1}
 		}
 	}
-	tok, err := r.dec.Token()
-	if err != nil {
-		return nil, r.at
-	}
-	return tok, r.at
+	return r.at
 }
 
 func (r *jsonReader) value(depth int) *node {
-	tok, at := r.token()
-	n := &node{at: at}
-	if r.full(at, depth) {
+	c := r.skip()
+	n := &node{at: r.place()}
+	if r.full(n.at, depth) {
 		return n
 	}
-	switch tok := tok.(type) {
-	case bool:
-		n.kind, n.text = boolean, "false"
-		if tok {
-			n.text = "true"
+	switch c {
+	case '{':
+		r.object(n, depth)
+	case '[':
+		r.list(n, depth)
+	case '"':
+		n.kind, n.text = text, r.text()
+	default:
+		end := strings.IndexAny(r.data[r.next:], jsonSpace+",]}")
+		if end < 0 {
+			end = len(r.data) - r.next
 		}
-	case json.Number:
-		n.kind, n.text, n.number = number, tok.String(), tok.String()
-	case string:
-		n.kind, n.text = text, tok
-	case json.Delim:
-		if tok == '[' {
-			r.list(n, depth)
-		} else {
-			r.object(n, depth)
+		word := r.data[r.next : r.next+end]
+		r.next += end
+		switch c {
+		case 'n':
+		case 't', 'f':
+			n.kind, n.text = boolean, word
+		default:
+			n.kind, n.text, n.number = number, word, word
 		}
 	}
 	return n
 }
 
+func (r *jsonReader) text() string {
+	start := r.next
+	for r.next++; r.data[r.next] != '"'; r.next++ {
+		if r.data[r.next] == '\\' {
+			r.next++
+		}
+	}
+	r.next++
+	quoted := r.data[start:r.next]
+	if strings.IndexByte(quoted, '\\') < 0 {
+		return quoted[1 : len(quoted)-1]
+	}
+	var s string
+	_ = json.Unmarshal([]byte(quoted), &s) // it is valid
+	return s
+}
+
 func (r *jsonReader) list(n *node, depth int) {
 	n.kind = list
-	for r.dec.More() && r.nodes < maxNodes {
+	r.next++
+	if most := r.length(); most > 0 {
+		n.items = make([]*node, 0, most)
+	}
+	for r.skip() != ']' && r.nodes < maxNodes {
 		n.items = append(n.items, r.value(depth+1))
 	}
-	r.token()
+	r.next++
 }
 
 func (r *jsonReader) object(n *node, depth int) {
 	n.kind = object
-	seen := make(map[string]bool)
-	for r.dec.More() && r.nodes < maxNodes {
-		tok, at := r.token()
-		name, isText := tok.(string)
-		if !isText {
-			return
-		}
+	r.next++
+	most := r.length()
+	if most > 0 {
+		n.fields = make([]field, 0, most)
+	}
+	seen := make(map[string]bool, most)
+	for r.skip() != '}' && r.nodes < maxNodes {
+		at := r.place()
+		name := r.text()
 		r.put(n, seen, field{name: name, at: at, value: r.value(depth + 1)})
 	}
-	r.token()
+	r.next++
 }

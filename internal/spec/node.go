@@ -70,6 +70,33 @@ func (n *node) field(name string) *node {
 	return nil
 }
 
+// find returns where the thing at a path below n stands, such as .a[1].b, or else the nearest thing
+// around it. at is where n stands itself.
+func (n *node) find(path string, at place) (nearest place, exact bool) {
+	if path == "" {
+		return at, true
+	}
+	nearest = at
+	if index, rest, ok := strings.Cut(path, "]"); ok && index[0] == '[' {
+		if i, err := strconv.Atoi(index[1:]); err == nil && i >= 0 && i < len(n.items) {
+			return n.items[i].find(rest, n.items[i].at)
+		}
+	}
+	for _, f := range n.fields {
+		rest, ok := strings.CutPrefix(path, ".")
+		if !ok {
+			break
+		}
+		if rest, ok = strings.CutPrefix(rest, f.name); !ok || rest != "" && rest[0] != '.' && rest[0] != '[' {
+			continue
+		}
+		if nearest, exact = f.value.find(rest, f.at); exact {
+			return nearest, true
+		}
+	}
+	return nearest, false
+}
+
 // json returns n as JSON, members in their order.
 func (n *node) json() json.RawMessage {
 	var b bytes.Buffer
@@ -112,10 +139,54 @@ func (n *node) write(b *bytes.Buffer) {
 
 // quote writes s, which is valid UTF-8, as a JSON string.
 func quote(b *bytes.Buffer, s string) {
-	e := json.NewEncoder(b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(s)         // a buffer and a string do not fail
-	b.Truncate(b.Len() - 1) // the line break
+	b.Grow(len(s) + 2)
+	b.WriteByte('"')
+	written := 0
+	for i := range len(s) {
+		c := s[i]
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		b.WriteString(s[written:i])
+		written = i + 1
+		switch c {
+		case '"', '\\':
+			b.Write([]byte{'\\', c})
+		case '\n':
+			b.WriteString(`\n`)
+		case '\t':
+			b.WriteString(`\t`)
+		default:
+			fmt.Fprintf(b, `\u%04x`, c)
+		}
+	}
+	b.WriteString(s[written:])
+	b.WriteByte('"')
+}
+
+// jsonSize returns how many bytes n has in the JSON of a spec, but for spaces, commas and the like.
+func (n *node) jsonSize() int {
+	size := jsonSize(n.text)
+	for _, item := range n.items {
+		size += item.jsonSize()
+	}
+	for _, f := range n.fields {
+		size += jsonSize(f.name) + f.value.jsonSize()
+	}
+	return size
+}
+
+func jsonSize(s string) int {
+	size := len(s)
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"', c == '\\', c == '\n', c == '\t', c == '\r':
+			size++
+		case c < ' ', c == '<', c == '>', c == '&':
+			size += 5
+		}
+	}
+	return size
 }
 
 // describe names n in a message: `"abc"`, `5`, "a list".
@@ -147,8 +218,15 @@ type builder struct {
 }
 
 func (b *builder) add(at place, hint, message string) {
+	if b.enough() {
+		return
+	}
 	b.wrong = append(b.wrong, muster.FieldError{Line: at.line, Column: at.column, Message: message, Hint: hint})
 }
+
+// enough reports whether more problems were found than are reported at once: those after them are not
+// even put into words.
+func (b *builder) enough() bool { return len(b.wrong) > maxWrong }
 
 // full counts a node and reports whether the document is beyond its limits. The
 // first time it says so in the list of problems; from then on it is full for good.

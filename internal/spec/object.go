@@ -3,6 +3,7 @@ package spec
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -52,7 +53,7 @@ func (d *decoder) only(data []byte) (*node, *muster.FieldError) {
 	if json.Valid(data) {
 		return d.fromJSON(data), nil
 	}
-	docs, bad := yamlDocuments(string(data))
+	docs, left, bad := yamlDocuments(context.Background(), string(data))
 	if bad != nil {
 		return nil, bad
 	}
@@ -60,5 +61,5 @@ func (d *decoder) only(data []byte) (*node, *muster.FieldError) {
 	if len(docs) != 1 {
 		return nil, &muster.FieldError{Line: 1, Column: 1, Message: "the file has to hold one document, and it holds " + [...]string{"none", "several"}[min(len(docs), 1)]}
 	}
-	return d.fromYAML(docs[0].Body), nil
+	return d.fromYAML(docs[0].Body, &left), nil
 }

@@ -3,7 +3,6 @@ package spec
 import (
 	"encoding/json"
 	"reflect"
-	"strconv"
 
 	"github.com/muster-dev/muster"
 )
@@ -41,20 +40,24 @@ func (d *decoder) odd(n *node, v reflect.Value, path string) bool {
 // unmarshal lets a type read a node as JSON.
 func (d *decoder) unmarshal(n *node, target json.Unmarshaler, path string) {
 	if err := target.UnmarshalJSON(n.json()); err != nil {
-		d.wrongAt(path, n.at, "", "%s", err)
+		d.wrongAt(path, n.at, "", "%.1000s", err) // it may quote what is in the document
 	}
 }
 
 // matrix reads axis by axis.
 func (d *decoder) matrix(n *node, m *muster.Matrix, path string) {
+	if len(n.fields) > muster.MaxGroups {
+		d.wrongAt(path, n.at, "", "%d axes are too many", len(n.fields))
+		return
+	}
 	for _, f := range n.fields {
 		at := below(path, f.name)
-		d.places[at] = f.value.at
+		d.mark(at, f.value.at)
 		good := true
 		axis := &node{kind: f.value.kind, at: f.value.at, text: f.value.text, number: f.value.number, fields: f.value.fields}
 		for i, item := range f.value.items {
-			where := at + "[" + strconv.Itoa(i) + "]"
-			d.places[where] = item.at
+			where := element(at, i)
+			d.mark(where, item.at)
 			s, ok := d.text(item, where)
 			good = good && ok
 			axis.items = append(axis.items, &node{kind: text, at: item.at, text: s})

@@ -3,6 +3,7 @@ package spec
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -35,6 +36,13 @@ func Parse(data []byte, name string) ([]*muster.Spec, error) {
 // on which the file is. The check may change the job; what it finds gets its
 // place like everything else.
 func ParseChecked(data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error) {
+	return ParseContext(context.Background(), data, name, check)
+}
+
+// ParseContext is ParseChecked for a caller who may leave: once ctx is done, it ends with an Unavailable error at the
+// next step. The steps are the passes over the file, of which the library's two cannot be stopped, and each
+// document; none takes more than a tenth of a second on a usual machine.
+func ParseContext(ctx context.Context, data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error) {
 	if len(data) > MaxFile {
 		return nil, muster.Errorf(muster.TooLarge, "%s is %s: a file of job specs is at most %s; bring data as files or input artifacts",
 			name, muster.Size(len(data)), muster.Size(MaxFile))
@@ -43,32 +51,38 @@ func ParseChecked(data []byte, name string, check func(*muster.Spec) []muster.Fi
 	if at, bad := firstNotUTF8(data); bad {
 		return nil, invalid(name, []muster.FieldError{{Line: at.line, Column: at.column, Message: "the file is not UTF-8 text"}})
 	}
-	specs, wrong := documents(data, check)
+	specs, wrong := documents(ctx, data, check)
+	if err := ctx.Err(); err != nil {
+		return nil, muster.Errorf(muster.Unavailable, "%s was not read to its end: %w", name, err)
+	}
 	if len(wrong) > 0 {
 		return nil, invalid(name, wrong)
 	}
 	return specs, nil
 }
 
-// documents reads each document of a file.
-func documents(data []byte, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, []muster.FieldError) {
+// documents reads each document of a file, until ctx is done.
+func documents(ctx context.Context, data []byte, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, []muster.FieldError) {
 	if json.Valid(data) {
 		d := newDecoder(check)
 		s := d.spec(d.fromJSON(data))
 		return []*muster.Spec{s}, d.wrong
 	}
-	docs, bad := yamlDocuments(string(data))
+	docs, left, bad := yamlDocuments(ctx, string(data))
 	if bad != nil {
 		return nil, []muster.FieldError{*bad}
 	}
 	var specs []*muster.Spec
 	var wrong []muster.FieldError
 	for _, doc := range docs {
+		if ctx.Err() != nil {
+			return nil, nil
+		}
 		if empty(doc) {
 			continue
 		}
 		d := newDecoder(check)
-		s := d.spec(d.fromYAML(doc.Body))
+		s := d.spec(d.fromYAML(doc.Body, &left))
 		specs, wrong = append(specs, s), append(wrong, d.wrong...)
 		if len(specs) > maxDocuments || len(wrong) > maxWrong {
 			break
@@ -84,7 +98,7 @@ func documents(data []byte, check func(*muster.Spec) []muster.FieldError) ([]*mu
 }
 
 func newDecoder(also func(*muster.Spec) []muster.FieldError) *decoder {
-	return &decoder{places: make(map[string]place), also: also}
+	return &decoder{places: make(map[string]place), raw: make(map[string]*node), also: also}
 }
 
 // empty reports whether a document has only comments or directives.
@@ -109,6 +123,16 @@ func (d *decoder) spec(n *node) *muster.Spec {
 		return s
 	}
 	d.places[""] = n.at
+	size := 0
+	for _, f := range n.fields {
+		if !strings.HasPrefix(f.name, "x-") {
+			size += jsonSize(f.name) + f.value.jsonSize()
+		}
+	}
+	if size > 2*muster.MaxSpec { // there is no need to make it, which takes many times its size
+		d.wrongAt("", n.at, "bring large inputs as files", "the spec is %s as JSON: at most %s are allowed", muster.Size(size), muster.Size(muster.MaxSpec))
+		return s
+	}
 	d.flat = n.field("tasks") == nil
 	job := reflect.ValueOf(s).Elem()
 	inside := []reflect.Value{job}
@@ -163,9 +187,13 @@ func (d *decoder) check(s *muster.Spec) {
 // find returns where the thing at a path stands, or else the nearest thing
 // around it.
 func (d *decoder) find(path string) (at place, exact bool) {
-	for p := path; ; {
-		if at, ok := d.places[p]; ok {
+	p := path[:min(len(path), maxPath+len("[1000000]"))]
+	for {
+		if at, ok := d.places[p]; ok && d.raw[p] == nil {
 			return at, p == path
+		}
+		if n := d.raw[p]; n != nil {
+			return n.find(path[len(p):], d.places[p])
 		}
 		i := strings.LastIndexAny(p, ".[")
 		if i < 0 {

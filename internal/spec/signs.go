@@ -2,7 +2,6 @@ package spec
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/goccy/go-yaml/token"
@@ -10,22 +9,32 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Limits of what the lexer and the parser of YAML are given. Each token costs about a kilobyte, and
-// some texts cost them a time that grows with the square of their length.
+// Limits of what the lexer and the parser of YAML are given. What they allocate for a file is at most the
+// number of its bytes and of its signs times these, and some texts cost them a time that grows with the
+// square of their length.
 const (
-	maxTokens    = 40_000
-	maxBlankWork = 20_000_000  // empty lines in a row, times the bytes before them
-	maxTabWork   = 100_000_000 // tabs of long lines, times the lengths of these
-	maxMergeWork = 100_000_000 // squares of the numbers of < in a row
-	shortLine    = 512         // bytes
+	maxTokens     = 40_000
+	maxCost       = 47_000_000  // bytes that reading a file allocates, as estimated
+	signCost      = 1_000       // bytes for a token
+	documentCost  = 16_000      // bytes for a document
+	valueCost     = 700         // bytes for a value that an alias brings in
+	aliasesOfAny  = 5_000_000   // bytes for what aliases bring into any file
+	aliasesOfByte = 500         // and for each byte of it
+	readCost      = 20          // bytes for one of a text as JSON
+	textCost      = 76          // bytes for one of a text that the library reads
+	blockCost     = 140         // bytes for one of a block scalar that the library reads
+	maxBlankWork  = 20_000_000  // empty lines in a row, times the bytes before them
+	maxTabWork    = 100_000_000 // tabs of long lines, times the lengths of these
+	maxMergeWork  = 100_000_000 // squares of the numbers of < in a row
+	shortLine     = 512         // bytes
+	longNumber    = 1_000       // digits
 )
 
-// crowded returns where a file has more than the lexer is given: it is found here, in one cheap pass
-// over the text, because the lexer takes the whole file at once. Tokens are estimated by the signs
-// between them. Those in a block scalar, such as a long script, do not count where it is certain
-// that they are in one.
-func crowded(data string) *muster.FieldError {
-	w := signWalk{certain: true, column: -1}
+// crowded returns what the lexer and the parser would allocate for a file, added to a cost, and where the file
+// has more than they are given: it is found here, in one cheap pass over the text, because the lexer takes the
+// whole file at once. Tokens are estimated by the signs between them, wherever these stand.
+func crowded(data string, cost int) (int, *muster.FieldError) {
+	w := signWalk{before: cost}
 	for len(data) > 0 {
 		line, rest := data, ""
 		if i := strings.IndexAny(data, "\n\r"); i >= 0 {
@@ -39,32 +48,36 @@ func crowded(data string) *muster.FieldError {
 		w.offset += len(data) - len(rest)
 		data = rest
 		if wrong := w.beyond(); wrong != nil {
-			return wrong
+			return w.cost(), wrong
 		}
 	}
-	return nil
+	return w.cost(), nil
 }
 
 // signWalk walks over the lines of a file.
 type signWalk struct {
+	before       int // cost of what was read before
 	line, offset int
 	signs        int
+	blocks       int // bytes since the first line that may be the header of a block scalar
+	inBlock      bool
+	documents    int // lines that may begin or end one
 	blank        int // empty lines in a row
+	more         int // bytes that are read more than once: escapes in JSON, long numbers
 	tabWork      int
 	mergeWork    int
-	certain      bool // no quotes but those of simple lines came: none is open
-	flow         int  // brackets that may be open
-	block        bool // in a block scalar, which lines that begin right of column belong to
-	column       int  // of the last line outside of block scalars, or of what the block scalar belongs to
-	open         bool // that line may be continued by the next one
+	flow         int // brackets that may be open
 }
 
-var (
-	blockHeader = regexp.MustCompile(`^ *(?:- +)*[\w./-]+: +[|>][-+0-9]* *$|^ *(?:- +)+[|>][-+0-9]* *$`)
-	simpleLine  = regexp.MustCompile(`^ *(?:- +)*(?:[\w./-]+: +)?(?:\[ *)?(?:"[^"'\\]*"|'[^"']*')(?:, *(?:"[^"'\\]*"|'[^"']*'))*(?: *\])? *$`)
-)
+func (w *signWalk) cost() int {
+	return w.before + w.signs*signCost + w.documents*documentCost + w.offset*textCost + w.more*readCost + w.blocks*(blockCost-textCost)
+}
 
 func (w *signWalk) next(line string) {
+	if w.inBlock {
+		w.blocks += len(line) + 1
+	}
+	w.more += jsonSize(line) - len(line)
 	if len(line) > shortLine {
 		w.tabWork += strings.Count(line, "\t") * len(line)
 	}
@@ -73,54 +86,38 @@ func (w *signWalk) next(line string) {
 		w.mergeWork += n * n
 		i += n
 	}
-	if strings.TrimLeft(line, " \t") == "" {
+	text := strings.TrimLeft(line, " \t")
+	if text == "" {
 		w.blank++
 		w.signs++
 		return
 	}
 	w.blank = 0
-	indent := len(line) - len(strings.TrimLeft(line, " "))
-	if w.block && indent > w.column {
-		return
+	if strings.HasPrefix(line, "---") || strings.HasPrefix(line, "...") {
+		w.documents++
 	}
-	w.block = false
-	if line[indent] == '#' {
+	if text[0] == '#' {
 		w.signs++
 		return
 	}
-	column := columnOf(line)
-	if w.certain && w.flow == 0 && strings.ContainsAny(line, "|>") && (!w.open || column <= w.column) && blockHeader.MatchString(line) {
-		w.block = true
-	}
-	w.column = column
-	w.open = !strings.HasSuffix(line, ":") && !w.block
-	if w.certain && strings.ContainsAny(line, `"'`) && !simpleLine.MatchString(line) {
-		w.certain = false
-	}
+	w.inBlock = w.inBlock || mayBeHeader(line)
 	w.count(line)
-}
-
-// columnOf returns where the name of a line's field begins, or the last dash of a line without one.
-func columnOf(line string) int {
-	start, dash := 0, -1
-	for start < len(line) && (line[start] == ' ' || strings.HasPrefix(line[start:], "- ")) {
-		if line[start] == '-' {
-			dash = start
-		}
-		start++
-	}
-	if dash >= 0 && !strings.Contains(line, ": ") && !strings.HasSuffix(line, ":") {
-		return dash
-	}
-	return start
 }
 
 // count counts the signs of a line that the lexer looks at.
 func (w *signWalk) count(line string) {
 	w.signs++ // the end of the line
 	before := byte(' ')
+	digits := 0
 	for i := range len(line) {
 		c := line[i]
+		if c >= '0' && c <= '9' || c == '_' || c == '.' {
+			if digits++; digits > longNumber {
+				w.more += 2
+			}
+		} else {
+			digits = 0
+		}
 		switch c {
 		case '"', '\'', ',':
 			w.signs++
@@ -150,6 +147,8 @@ func (w *signWalk) beyond() *muster.FieldError {
 	switch {
 	case w.signs > maxTokens:
 		return at(useJSON, "the file has more than %d signs that YAML is made of", maxTokens)
+	case w.cost() > maxCost:
+		return at("write long texts as block scalars, such as run: |, or the spec as JSON", "the file is too large to be read as YAML beyond this line")
 	case w.blank*w.offset > maxBlankWork:
 		return at("remove some of them", "%d empty lines follow each other", w.blank)
 	case w.tabWork > maxTabWork:

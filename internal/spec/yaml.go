@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,32 +20,62 @@ import (
 )
 
 // yamlDocuments parses a file. What would make the parser slow or overflow its
-// stack is refused before it runs.
-func yamlDocuments(data string) (docs []*ast.DocumentNode, wrong *muster.FieldError) {
+// stack is refused before it runs. left is how many bytes reading may allocate
+// after that. Nothing is returned once ctx is done.
+func yamlDocuments(ctx context.Context, data string) (docs []*ast.DocumentNode, left int, wrong *muster.FieldError) {
 	defer func() {
 		if r := recover(); r != nil { // the parser gives up on some malformed input by a panic
-			docs, wrong = nil, &muster.FieldError{Line: 1, Column: 1, Message: "the file cannot be read as YAML", Hint: "simplify it, or write JSON"}
+			docs, left, wrong = nil, 0, &muster.FieldError{Line: 1, Column: 1, Message: "the file cannot be read as YAML", Hint: "simplify it, or write JSON"}
 		}
 	}()
-	if wrong := crowded(data); wrong != nil {
-		return nil, wrong
+	tokens, cost, wrong := tokenize(ctx, data)
+	if wrong != nil {
+		return nil, 0, wrong
 	}
-	tokens := lexer.Tokenize(data)
 	if wrong := tooMany(tokens); wrong != nil {
-		return nil, wrong
+		return nil, 0, wrong
 	}
-	if wrong := beyond(tokens); wrong != nil {
-		return nil, wrong
+	more, wrong := beyond(tokens, maxCost-cost)
+	if wrong != nil {
+		return nil, 0, wrong
+	}
+	if ctx.Err() != nil {
+		return nil, 0, nil
 	}
 	tokens, n := withoutEmpty(tokens)
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
-		return nil, syntaxError(err)
+		return nil, 0, syntaxError(err)
 	}
 	if len(file.Docs) < n {
-		return nil, &muster.FieldError{Line: 1, Column: 1, Message: fmt.Sprintf("only %d of the %d documents can be read", len(file.Docs), n), Hint: "split the file"}
+		return nil, 0, &muster.FieldError{Line: 1, Column: 1, Message: fmt.Sprintf("only %d of the %d documents can be read", len(file.Docs), n), Hint: "split the file"}
 	}
-	return file.Docs, nil
+	// What aliases bring in is bounded by the size of the file, too: a small one is no reason to allocate much.
+	return file.Docs, min(aliasesOfAny+len(data)*aliasesOfByte, maxCost-cost-more), nil
+}
+
+// tokenize returns the tokens of a file, and what it is estimated to allocate in the end.
+func tokenize(ctx context.Context, data string) (tokens token.Tokens, cost int, wrong *muster.FieldError) {
+	short, replaced := shorten(data)
+	for _, s := range replaced {
+		cost += jsonSize(s.text) * readCost
+	}
+	cost, wrong = crowded(short, cost)
+	if wrong != nil {
+		wrong.Line = replaced.original(wrong.Line, 1).line
+		return nil, cost, wrong
+	}
+	if ctx.Err() != nil {
+		return nil, cost, nil
+	}
+	tokens = lexer.Tokenize(short)
+	if len(replaced) == 0 || replaced.restore(tokens) {
+		return tokens, cost, nil
+	}
+	if cost, wrong = crowded(data, cost); wrong != nil {
+		return nil, cost, wrong
+	}
+	return lexer.Tokenize(data), cost, nil
 }
 
 // withoutEmpty leaves out documents without content, after which the parser
@@ -92,10 +123,12 @@ func syntaxError(err error) *muster.FieldError {
 type yamlReader struct {
 	*builder
 	anchors map[string]ast.Node
+	aliases int  // that are being read, one within the other
+	left    *int // bytes that reading the values of aliases may allocate
 }
 
-func (b *builder) fromYAML(body ast.Node) *node {
-	r := &yamlReader{builder: b, anchors: make(map[string]ast.Node)}
+func (b *builder) fromYAML(body ast.Node, left *int) *node {
+	r := &yamlReader{builder: b, anchors: make(map[string]ast.Node), left: left}
 	return r.value(body, 0)
 }
 
@@ -114,6 +147,7 @@ func (r *yamlReader) value(y ast.Node, depth int) *node {
 	if r.full(n.at, depth) {
 		return n
 	}
+	r.spend(n.at, valueCost)
 	switch y := y.(type) {
 	case *ast.NullNode:
 	case *ast.BoolNode:
@@ -199,7 +233,20 @@ func (r *yamlReader) alias(n *node, y *ast.AliasNode, depth int) *node {
 		n.kind = broken
 		return n
 	}
+	r.aliases++
+	defer func() { r.aliases-- }()
 	return r.value(target, depth+1)
+}
+
+// spend counts what the values of aliases allocate: what else is in the file was estimated before.
+func (r *yamlReader) spend(at place, bytes int) {
+	if r.aliases == 0 || r.nodes >= maxNodes {
+		return
+	}
+	if *r.left -= bytes; *r.left < 0 {
+		r.add(at, "aliases count each time they are used", "the aliases of the file bring in too much")
+		r.nodes = maxNodes
+	}
 }
 
 // text sets a text, which must be UTF-8 although YAML has escapes for any byte.
@@ -209,6 +256,7 @@ func (r *yamlReader) text(n *node, s string) {
 		s = strings.ToValidUTF8(s, "�")
 	}
 	n.kind, n.text = text, s
+	r.spend(n.at, jsonSize(s)*readCost)
 }
 
 // number sets a number by its spelling and by what the parser made of it.

@@ -97,7 +97,7 @@ func (s *Server) Start(tb testing.TB) {
 		_, _ = io.WriteString(w, "connected as "+string(worker))
 	})
 	handler := api.New(api.Config{
-		Engine: s.Engine, Store: s.Store, Keys: s.Store, Logs: s.Logs, Blobs: s.Blobs, Grants: s.Store, Late: s.Store, Reach: s.Engine, Prove: prover.Prove, Events: events, Parse: spec.ParseChecked, Kinds: catalog.New(log),
+		Engine: s.Engine, Store: s.Store, Keys: s.Store, Logs: s.Logs, Blobs: s.Blobs, Grants: s.Store, Late: s.Store, Reach: s.Engine, Prove: prover.Prove, Events: events, Parse: spec.ParseContext, Kinds: catalog.New(log),
 		LinkSocket: who, LinkPoll: who, Heartbeat: muster.Duration(time.Second), Log: log, Version: "v0.0.0-test",
 	})
 	if s.front != nil {

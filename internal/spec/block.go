@@ -1,0 +1,423 @@
+package spec
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml/token"
+)
+
+// The YAML library allocates a hundred times the size of a block scalar, such as a long script, and sixty times
+// that of a text in quotes. So these are read here, and the library is given a short placeholder in quotes for
+// each. Where a line only looks like the header of a block scalar, since it is within quotes, within brackets or
+// a part of another text, the tokens show it: restore then fails, and the file is read as it is.
+
+// scalar is a text that was replaced by a placeholder.
+type scalar struct {
+	line   int    // of the placeholder in the shortened file
+	column int    // of the | or > or quote
+	owner  int    // of a block scalar: column of the field's name or of the dash that it belongs to
+	lines  int    // that were left out of the file up to this one
+	cut    int    // characters that were left out of this line up to this one
+	text   string // what it says
+}
+
+// scalars are in the order of the file.
+type scalars []scalar
+
+const (
+	placeholder = "muster: text " // begins all of them
+	longQuoted  = 4_096           // bytes from which on a text in quotes is replaced
+	maxReread   = 4 * MaxFile     // bytes of block scalars that are looked at in vain
+)
+
+// shortener replaces the long texts of a file.
+type shortener struct {
+	data    string
+	short   strings.Builder
+	copied  int // bytes of data that are in short, or replaced
+	line    int // in short
+	left    int // lines left out
+	reread  int // bytes
+	scalars scalars
+}
+
+// shorten replaces the block scalars of a file and its long texts in quotes.
+func shorten(data string) (short string, replaced scalars) {
+	if strings.Contains(data, placeholder) {
+		return data, nil
+	}
+	s := shortener{data: data}
+	for at := 0; at < len(data) && s.reread < maxReread; {
+		line, next := cutLine(data, at)
+		s.line++
+		if len(line) > longQuoted {
+			s.quoted(line, at)
+		}
+		at = s.block(line, at, next)
+	}
+	if s.scalars == nil {
+		return data, nil
+	}
+	s.short.WriteString(data[s.copied:])
+	return s.short.String(), s.scalars
+}
+
+// replace puts a placeholder in the place of bytes of the file.
+func (s *shortener) replace(start, end int, quote string, sc scalar) {
+	s.short.WriteString(s.data[s.copied:start])
+	s.short.WriteString(quote + placeholder + strconv.Itoa(len(s.scalars)) + quote)
+	s.copied = end
+	sc.line, sc.lines = s.line, s.left
+	s.scalars = append(s.scalars, sc)
+}
+
+// block replaces the block scalar whose header is in a line, if there is one, and returns where to go on.
+func (s *shortener) block(line string, at, next int) int {
+	if next == len(s.data) || !mayBeHeader(line) || strings.IndexByte(line, '\r') >= 0 {
+		return next
+	}
+	sc, start, ok := headed(line)
+	if !ok {
+		return next
+	}
+	end, lines, ok := sc.read(s.data, next, line[start:])
+	if !ok {
+		s.reread += end - next
+		return next
+	}
+	s.left += lines
+	s.replace(at+start, end, `"`, sc)
+	s.short.WriteByte('\n')
+	return end
+}
+
+// quoted replaces the long texts in quotes that begin and end in a line.
+func (s *shortener) quoted(line string, at int) {
+	cut, column, counted := 0, 1, 0
+	for i := 0; i < len(line); i++ {
+		c := line[i]
+		if c != '"' && c != '\'' || i > 0 && strings.IndexByte(" \t,[{:", line[i-1]) < 0 {
+			continue
+		}
+		text, size, ok := unquote(line[i:])
+		if !ok {
+			i += size - 1
+			continue
+		}
+		column += utf8.RuneCountInString(line[counted:i])
+		counted = i
+		inside := utf8.RuneCountInString(line[i : i+size])
+		before := cut
+		cut += inside - len(placeholder) - len(strconv.Itoa(len(s.scalars))) - 2
+		s.replace(at+i, at+i+size, line[i:i+1], scalar{column: column - before, cut: cut, text: text})
+		i += size - 1
+	}
+}
+
+// unquote reads a text in quotes and returns how many bytes were looked at, and false if it is short or has
+// in it what is left to the library.
+func unquote(s string) (text string, size int, ok bool) {
+	special := `"\` + "\t\r"
+	if s[0] == '\'' {
+		special = "'\t\r"
+	}
+	var b strings.Builder
+	for at := 1; ; {
+		i := strings.IndexAny(s[at:], special)
+		if i < 0 {
+			return "", len(s), false
+		}
+		b.WriteString(s[at : at+i])
+		at += i + 1
+		switch s[at-1] {
+		case s[0]:
+			return b.String(), at, at >= longQuoted && (at == len(s) || s[at] != s[0])
+		case '\\':
+			if at == len(s) {
+				return "", at, false
+			}
+			i := strings.IndexByte(`nt"\/`, s[at])
+			if i < 0 {
+				return "", at, false
+			}
+			b.WriteByte("\n\t\"\\/"[i])
+			at++
+		default:
+			return "", at, false
+		}
+	}
+}
+
+// cutLine returns the line that begins in data at a byte, without its end, and where the next one begins.
+func cutLine(data string, at int) (line string, next int) {
+	if i := strings.IndexByte(data[at:], '\n'); i >= 0 {
+		return strings.TrimSuffix(data[at:at+i], "\r"), at + i + 1
+	}
+	return data[at:], len(data)
+}
+
+// mayBeHeader reports whether a line may end with the header of a block scalar.
+func mayBeHeader(line string) bool {
+	for i := 0; ; i++ {
+		n := strings.IndexAny(line[i:], "|>")
+		if n < 0 {
+			return false
+		}
+		i += n
+		if i > 0 && strings.IndexByte(" \t,:?[{-", line[i-1]) < 0 {
+			continue
+		}
+		rest := strings.TrimLeft(strings.TrimLeft(line[i+1:], "-+0123456789"), " \t\r")
+		if rest == "" || rest[0] == '#' {
+			return true
+		}
+	}
+}
+
+// headed reads a line that ends with the header of a block scalar, which begins at a byte of it: white space
+// and dashes, a name, an anchor, the header and a comment, of which only the header is needed. It is false
+// for others, and for names of other sorts.
+func headed(line string) (b scalar, start int, ok bool) {
+	rest := strings.TrimLeft(line, " ")
+	for strings.HasPrefix(rest, "- ") {
+		b.owner = len(line) - len(rest) + 1
+		rest = strings.TrimLeft(rest[2:], " ")
+	}
+	if n := nameLength(rest); n > 0 {
+		b.owner = len(line) - len(rest) + 1
+		rest = strings.TrimLeft(rest[n:], " ")
+	}
+	if b.owner == 0 {
+		return scalar{}, 0, false
+	}
+	if strings.HasPrefix(rest, "&") {
+		after := strings.TrimLeftFunc(rest[1:], inAnchor)
+		if len(after) == len(rest)-1 || !strings.HasPrefix(after, " ") {
+			return scalar{}, 0, false
+		}
+		rest = strings.TrimLeft(after, " ")
+	}
+	if rest == "" || rest[0] != '|' && rest[0] != '>' {
+		return scalar{}, 0, false
+	}
+	start = len(line) - len(rest)
+	after := strings.TrimLeft(rest[1:], "-+123456789")
+	indicators := rest[1 : len(rest)-len(after)]
+	if n := len(strings.Trim(indicators, "-+")); n > 1 || len(indicators) > n+1 {
+		return scalar{}, 0, false
+	}
+	if comment := strings.TrimLeft(after, " \t"); comment != "" && (comment[0] != '#' || comment == after) {
+		return scalar{}, 0, false
+	}
+	b.column = utf8.RuneCountInString(line[:start]) + 1
+	return b, start, true
+}
+
+// nameLength returns how long the name at the start of a line and its colon are, and 0 if there is none of the
+// usual sorts.
+func nameLength(s string) int {
+	var n int
+	switch {
+	case s == "":
+		return 0
+	case s[0] == '"' || s[0] == '\'':
+		i := strings.IndexAny(s[1:], s[:1]+`\`)
+		if i < 0 || s[1+i] != s[0] {
+			return 0
+		}
+		n = i + 2
+	case s[0] == ' ' || s[0] == '-':
+		return 0
+	default:
+		n = len(s) - len(strings.TrimLeftFunc(s, inName))
+	}
+	if n == 0 || !strings.HasPrefix(s[n:], ": ") {
+		return 0
+	}
+	return n + 1
+}
+
+func inAnchor(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-'
+}
+
+func inName(r rune) bool { return inAnchor(r) || r == '.' || r == '/' || r == ' ' }
+
+// read reads the lines of a block scalar from a byte of data on. It returns where the lines end, and false for
+// those that are left to the library because something in them is not regular.
+func (b *scalar) read(data string, start int, indicators string) (end, lines int, ok bool) {
+	folded := indicators[0] == '>'
+	keep, strip, indent := false, false, 0
+	for _, c := range indicators[1:min(3, len(indicators))] {
+		switch {
+		case c == '+':
+			keep = true
+		case c == '-':
+			strip = true
+		case c >= '1' && c <= '9':
+			indent = b.owner - 1 + int(c-'0')
+		}
+	}
+	end = start
+	visible := false
+	blank := 0 // the most spaces of an empty line before the first other one
+	for end < len(data) {
+		line, next := cutLine(data, end)
+		spaces := len(line) - len(strings.TrimLeft(line, " "))
+		if spaces < len(line) {
+			if line[spaces] == '\t' && (indent == 0 || spaces < indent) { // YAML has none there, the library some
+				return end, 0, false
+			}
+			if spaces < b.owner {
+				break
+			}
+			visible = true
+			if indent == 0 {
+				indent = spaces
+				if blank > spaces {
+					return end, 0, false
+				}
+			}
+			if spaces < indent {
+				return end, 0, false
+			}
+		} else if indent == 0 {
+			blank = max(blank, spaces)
+		}
+		if strings.IndexByte(line, '\r') >= 0 {
+			return end, 0, false
+		}
+		end = next
+		lines++
+	}
+	if !visible {
+		return end, 0, false
+	}
+	b.text = content(data[start:end], indent, folded)
+	if !keep {
+		trimmed := strings.TrimRight(b.text, "\n")
+		if !strip && len(trimmed) < len(b.text) {
+			trimmed = b.text[:len(trimmed)+1]
+		}
+		b.text = trimmed
+	}
+	return end, lines, true
+}
+
+// content returns what the lines of a block scalar say, with all line ends.
+func content(data string, indent int, folded bool) string {
+	var b strings.Builder
+	b.Grow(len(data))
+	breaks := 0                // line ends that are not written yet
+	first, prev := true, false // whether the line before began with white space
+	for at := 0; at < len(data); {
+		line, next := cutLine(data, at)
+		ended := data[next-1] == '\n'
+		at = next
+		line = line[min(indent, len(line)):]
+		if line == "" {
+			if ended {
+				breaks++
+			}
+			continue
+		}
+		spaced := line[0] == ' ' || line[0] == '\t'
+		if folded && !first && !spaced && !prev { // the first of them folds
+			if breaks == 1 {
+				b.WriteByte(' ')
+			}
+			breaks--
+		}
+		for ; breaks > 0; breaks-- {
+			b.WriteByte('\n')
+		}
+		b.WriteString(line)
+		breaks, first, prev = 0, false, spaced
+		if ended {
+			breaks = 1
+		}
+	}
+	for ; breaks > 0; breaks-- {
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// original returns where in the file a place in the shortened file is.
+func (ss scalars) original(line, column int) place {
+	i, _ := slices.BinarySearchFunc(ss, place{line, column}, func(s scalar, at place) int {
+		return cmp.Or(cmp.Compare(s.line, at.line), cmp.Compare(s.column, at.column))
+	})
+	at := place{line, column}
+	if i == 0 {
+		return at
+	}
+	before := ss[i-1]
+	if before.line == line {
+		at.column += before.cut
+		at.line += before.lines
+		if before.owner > 0 { // its lines are after this one
+			at.line = ss.original(line, 0).line
+		}
+		return at
+	}
+	at.line += before.lines
+	return at
+}
+
+// restore gives the tokens of a shortened file the texts that were replaced and the places in the file. It
+// returns false if the library has seen something else than such texts in these places.
+func (ss scalars) restore(tokens token.Tokens) bool {
+	next, brackets := 0, 0
+	for i, t := range tokens {
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			brackets++
+		case token.SequenceEndType, token.MappingEndType:
+			brackets--
+		case token.DoubleQuoteType, token.SingleQuoteType:
+			if next == len(ss) || t.Value != placeholder+strconv.Itoa(next) {
+				continue
+			}
+			s := &ss[next]
+			if t.Position.Column != s.column || s.owner > 0 && (brackets != 0 || !s.belongs(tokens[:i])) {
+				return false
+			}
+			t.Value, s.line = s.text, t.Position.Line // by the library's count, which a lone carriage return advances, too
+			next++
+		default:
+		}
+	}
+	if next != len(ss) {
+		return false
+	}
+	for _, t := range tokens {
+		if t.Position != nil {
+			at := *t.Position
+			p := ss.original(at.Line, at.Column)
+			at.Line, at.Column = p.line, p.column
+			t.Position = &at
+		}
+	}
+	return true
+}
+
+// belongs reports whether the tokens before a block scalar are those that its line was taken for.
+func (b *scalar) belongs(before token.Tokens) bool {
+	n := len(before)
+	if n >= 2 && before[n-2].Type == token.AnchorType {
+		n -= 2
+	}
+	switch {
+	case n >= 1 && before[n-1].Type == token.SequenceEntryType:
+		return before[n-1].Position.Column == b.owner
+	case n >= 2 && before[n-1].Type == token.MappingValueType:
+		return before[n-2].Position.Column == b.owner && before[n-2].Position.Line == before[n-1].Position.Line
+	default:
+		return false
+	}
+}
