@@ -122,6 +122,21 @@ func made() *History {
 	m.attempt(j, 0, &counts, 0, muster.AttemptFailed, muster.Preempted, 21, 24, "from 2", "step 3")
 	m.attempt(j, 0, &counts, 0, ok, "", 25, 28, "from 3", "step 4")
 
+	// Cancelled when its first attempt had failed.
+	retried := Want{Stage: "main", Size: 1, State: muster.Succeeded}
+	j = m.job("j7-retry", retried)
+	m.attempt(j, 0, &retried, 0, muster.AttemptFailed, muster.ExitCode, 5, 6, "end 7")
+	j.Tasks[0].Task.State, j.Tasks[0].Task.Reason, j.Tasks[0].Task.ExitCode = muster.Failed, muster.ExitCode, &seven
+	j.Job.Counts[muster.Succeeded], j.Job.Counts[muster.Failed], j.Job.State = 0, 1, muster.JobFailed
+	m.h.Jobs[6].Cancel = ns(5.5)
+
+	// Its second attempt found on its worker what the network had kept from the server.
+	j = m.job("j8-checkpoint", counts)
+	m.attempt(j, 0, &counts, 0, muster.AttemptLost, muster.WorkerLost, 7, 20, "from 0", "step 1", "step 2")
+	m.attempt(j, 0, &counts, 0, muster.AttemptLost, muster.WorkerLost, 21, 24, "from 2", "step 3")
+	m.attempt(j, 0, &counts, 0, ok, "", 35, 38, "from 0", "step 1")
+	j.Tasks[0].Attempts[2].Worker = "w-another"
+
 	m.h.Jobs = append(m.h.Jobs, Submission{Name: "j6-quick", Refused: []string{string(muster.StorageFull) + ": the disk is full"}, Stages: []Want{again}})
 	seq := map[string]uint64{}
 	say := func(epoch string, kind muster.EventType, task string, state muster.TaskState, attempt int) {
@@ -193,7 +208,7 @@ var broken = []struct {
 		h.Final = append(h.Final, j)
 	}},
 	{oneJobForKey, "two clients were told of two jobs", func(h *History) { h.Jobs[2].Acks = append(h.Jobs[2].Acks, 99) }},
-	{noTrace, "a job was made all the same", func(h *History) { h.Jobs[2].Acks, h.Jobs[2].Refused = nil, h.Jobs[6].Refused }},
+	{noTrace, "a job was made all the same", func(h *History) { h.Jobs[2].Acks, h.Jobs[2].Refused = nil, h.Jobs[8].Refused }},
 	{allEnd, "a task is queued for ever", func(h *History) { h.Final[1].Tasks[0].Task.State = muster.Queued }},
 	{rightEnd, "a good program failed", func(h *History) {
 		h.Final[1].Tasks[0].Task.State, h.Final[1].Tasks[0].Task.Reason = muster.Failed, muster.DiskFull
@@ -276,6 +291,11 @@ var broken = []struct {
 		from := fmt.Sprintf("from 3 %d 3", ns(26))
 		edit(h, "j5-checkpoint.main.0", from, from[:len(from)-1]+"1")
 	}},
+	{savedStates, "an older checkpoint than one from the server", func(h *History) {
+		edit(h, "j5-checkpoint.main.0", fmt.Sprintf("from 3 %d 3", ns(26)), fmt.Sprintf("from 3 %d 1", ns(26)))
+		h.Final[5].Tasks[0].Attempts[1].Worker = "w-another"
+	}},
+	{rightEnd, "cancelled, and another exit code than its program's", func(h *History) { edit(h, "j7-retry.main.0", "7\n", "6\n") }},
 	{notOverfull, "a task too many", func(h *History) { h.Workers[0].Running = 7 }},
 	{reloadSame, "a task changed", func(h *History) { h.Reloaded[1].Tasks[0].Task.Attempt = 1 }},
 	{reloadSame, "a job is gone", func(h *History) { h.Reloaded = h.Reloaded[1:] }},

@@ -39,7 +39,7 @@ const (
 	noEventMissed  promise = "events come in order without gaps, or with a resync"
 	eventsTrue     promise = "what an event said is not taken back by a crash"
 	gangsWhole     promise = "the members of a gang succeed together, in one attempt"
-	savedStates    promise = "a checkpoint is whole, of an earlier attempt, and never older than what was loaded before"
+	savedStates    promise = "a checkpoint is whole, of an earlier attempt, and never older than what was loaded before, there or from the server"
 	notOverfull    promise = "a worker is not given more tasks than it has slots"
 	reloadSame     promise = "a killed server comes back with the same state"
 	nothingLeft    promise = "no process, control group, task folder or log is left on a worker that has ended"
@@ -232,6 +232,8 @@ func (c *checker) end(s *Submission, t *task) {
 		return // also if it had not started
 	case s.Cancel > 0 && x.State == muster.Failed && x.Reason == muster.ExitCode && slices.Contains(said(t.accepted(), "term"), ""):
 		return // it ended by itself upon the signal
+	case s.Cancel > 0 && x.State == muster.Failed && x.Reason == muster.ExitCode && slices.Contains(said(t.accepted(), "end"), fmt.Sprint(deref(x.ExitCode))):
+		return // it had ended by itself before, and was not tried again
 	case x.Reason == muster.CrashLimit && c.unlucky(t):
 		return
 	case x.Reason == muster.ExitCode && c.hadNoSpace(t):
@@ -449,9 +451,13 @@ func (c *checker) gang(members []*task) {
 	}
 }
 
-// checkpoints checks where attempts went on from.
+// checkpoints checks where attempts went on from. What an attempt loads that came to another worker than the one before it is
+// on the server, and no later attempt goes on from less. What was loaded on the same worker may have been there only: a
+// network that is away keeps it from the server.
 func (c *checker) checkpoints(t *task) {
-	loaded, wrote := "0", map[string]bool{"0": true}
+	var local, server int // what the attempt before loaded, and the most that is known to be on the server
+	var worker muster.WorkerID
+	wrote := map[string]bool{"0": true}
 	for _, e := range t.effects {
 		switch e.Kind {
 		case "torn":
@@ -459,15 +465,31 @@ func (c *checker) checkpoints(t *task) {
 		case "step":
 			wrote[e.Detail] = true
 		case "from":
+			from, least, here := number(e.Detail), server, t.worker(e.Attempt)
+			if here == worker {
+				least = max(least, local)
+			} else {
+				server = max(server, from)
+			}
 			if !wrote[e.Detail] {
 				c.fail(savedStates, t.id, "attempt %d went on from %s, which no earlier one had saved", e.Attempt, e.Detail)
 			}
-			if number(e.Detail) < number(loaded) {
-				c.fail(savedStates, t.id, "attempt %d went on from %s, and an earlier one from %s", e.Attempt, e.Detail, loaded)
+			if from < least {
+				c.fail(savedStates, t.id, "attempt %d went on from %d, and an earlier one from %d", e.Attempt, from, least)
 			}
-			loaded = e.Detail
+			local, worker = from, here
 		}
 	}
+}
+
+// worker is where an attempt ran, "" if the server does not know it.
+func (t *task) worker(attempt int) muster.WorkerID {
+	for i := range t.Attempts {
+		if t.Attempts[i].ID.N == attempt {
+			return t.Attempts[i].Worker
+		}
+	}
+	return ""
 }
 
 func number(s string) (n int) {
