@@ -249,16 +249,18 @@ func deref(n *int) any {
 	return *n
 }
 
-// unlucky reports whether a task was given up because processes that stand by it were killed again and again. What a full
-// disk or a network does is no reason: it had other workers.
+// unlucky reports whether a task was given up because processes that stand by it were killed, or their network was away,
+// again and again. A full disk counts once for each worker: after that the task had others.
 func (c *checker) unlucky(t *task) bool {
 	lost := 1 // the last one, which has the reason of the task
+	full := map[muster.WorkerID]bool{}
 	for _, a := range t.Attempts {
 		switch a.Reason {
 		case muster.WorkerLost, muster.WorkerRestarted, muster.WorkerInternal:
 			lost++
 		case muster.DiskFull, muster.FetchFailed, muster.UploadFailed:
-			return false
+			lost += b2i(!full[a.Worker])
+			full[a.Worker] = true
 		default:
 		}
 	}
@@ -615,4 +617,11 @@ func plain(j FinalJob, i int) string {
 		return err.Error()
 	}
 	return string(b)
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
