@@ -381,7 +381,7 @@ func (ss scalars) restore(tokens token.Tokens) bool {
 			brackets--
 		case token.DoubleQuoteType, token.SingleQuoteType:
 			if next == len(ss) || t.Value != placeholder+strconv.Itoa(next) {
-				continue
+				break
 			}
 			s := &ss[next]
 			if t.Position.Column != s.column || s.owner > 0 && (brackets != 0 || !s.belongs(tokens[:i])) {
@@ -389,7 +389,11 @@ func (ss scalars) restore(tokens token.Tokens) bool {
 			}
 			t.Value, s.line = s.text, t.Position.Line // by the library's count, which a lone carriage return advances, too
 			next++
+			continue
 		default:
+		}
+		if strings.Contains(t.Value, placeholder) { // by escapes in the file, or within a longer text
+			return false
 		}
 	}
 	if next != len(ss) {

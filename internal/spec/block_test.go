@@ -46,6 +46,22 @@ func TestBlockScalars(t *testing.T) {
 	}
 }
 
+// A text that says the same as a placeholder stays what it is.
+func TestTextsLikePlaceholders(t *testing.T) {
+	for _, like := range []string{`"muster:\x20text 0"`, `"\u006Duster: text 0"`, "\"muster:\n  text 0\"", `"muster:\x20text 1"`} {
+		for _, file := range []string{"x-text: " + like + "\nscript: |\n  a\n", "script: |\n  a\nx-text: " + like + "\n"} {
+			docs, left, wrong := yamlDocuments(t.Context(), file)
+			if wrong != nil {
+				t.Fatalf("%q: %v", file, wrong)
+			}
+			n := newDecoder(nil).fromYAML(docs[0].Body, &left)
+			if x, script := n.field("x-text").text, n.field("script").text; !strings.HasPrefix(x, "muster: text ") || script != "a\n" {
+				t.Errorf("%q: x-text is read as %q, the script as %q", file, x, script)
+			}
+		}
+	}
+}
+
 // What stands behind a text that was replaced is where it was.
 func TestPlacesBehindLongTexts(t *testing.T) {
 	long := strings.Repeat("ä ", longQuoted)
