@@ -32,6 +32,7 @@ const (
 	placeholder = "muster: text " // begins all of them
 	longQuoted  = 4_096           // bytes from which on a text in quotes is replaced
 	maxReread   = 4 * MaxFile     // bytes of block scalars that are looked at in vain
+	maxReplaced = maxTokens/3 + 1 // texts: the line end and the quotes of each are signs, so a file with more is refused
 )
 
 // shortener replaces the long texts of a file.
@@ -51,7 +52,7 @@ func shorten(data string) (short string, replaced scalars) {
 		return data, nil
 	}
 	s := shortener{data: data}
-	for at := 0; at < len(data) && s.reread < maxReread; {
+	for at := 0; at < len(data) && s.reread < maxReread && len(s.scalars) < maxReplaced; {
 		line, next := cutLine(data, at)
 		s.line++
 		if len(line) > longQuoted {
