@@ -264,19 +264,17 @@ func (b *scalar) read(data string, start int, indicators string) (end, lines int
 		}
 	}
 	end = start
-	visible := false
 	blank := 0 // the most spaces of an empty line before the first other one
 	for end < len(data) {
 		line, next := cutLine(data, end)
 		spaces := len(line) - len(strings.TrimLeft(line, " "))
 		if spaces < len(line) {
-			if line[spaces] == '\t' && (indent == 0 || spaces < indent) { // YAML has none there, the library some
+			if line[spaces] == '\t' && spaces < max(indent, b.owner) { // YAML has none there, the library some
 				return end, 0, false
 			}
 			if spaces < b.owner {
 				break
 			}
-			visible = true
 			if indent == 0 {
 				indent = spaces
 				if blank > spaces {
@@ -295,13 +293,13 @@ func (b *scalar) read(data string, start int, indicators string) (end, lines int
 		end = next
 		lines++
 	}
-	if !visible {
-		return end, 0, false
+	if indent == 0 { // there are only empty lines
+		indent = blank
 	}
 	b.text = content(data[start:end], indent, folded)
 	if !keep {
 		trimmed := strings.TrimRight(b.text, "\n")
-		if !strip && len(trimmed) < len(b.text) {
+		if !strip && trimmed != "" && len(trimmed) < len(b.text) {
 			trimmed = b.text[:len(trimmed)+1]
 		}
 		b.text = trimmed
