@@ -267,6 +267,9 @@ func (b *scalar) read(data string, start int, indicators string) (end, lines int
 	blank := 0 // the most spaces of an empty line before the first other one
 	for end < len(data) {
 		line, next := cutLine(data, end)
+		if strings.IndexByte(line, '\r') >= 0 { // it ends a line, too
+			return end, 0, false
+		}
 		spaces := len(line) - len(strings.TrimLeft(line, " "))
 		if spaces < len(line) {
 			if line[spaces] == '\t' && spaces < max(indent, b.owner) { // YAML has none there, the library some
@@ -286,9 +289,6 @@ func (b *scalar) read(data string, start int, indicators string) (end, lines int
 			}
 		} else if indent == 0 {
 			blank = max(blank, spaces)
-		}
-		if strings.IndexByte(line, '\r') >= 0 {
-			return end, 0, false
 		}
 		end = next
 		lines++

@@ -66,6 +66,18 @@ func TestEmptyBlockScalars(t *testing.T) {
 	}
 }
 
+// A carriage return alone ends a line, which belongs to the block scalar if it is empty.
+func TestCarriageReturnsInBlockScalars(t *testing.T) {
+	for text, want := range map[string]string{"|\n\r  a\n": "\na\n", "|+\n  a\n\r\n\r  b\n": "a\n\n\nb\n"} {
+		specs, err := Parse([]byte("image: x\nscript: "+text), "job.yaml")
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+		} else if got := specs[0].Tasks[0].Script.Text; got != want {
+			t.Errorf("%q is read as %q, want %q", text, got, want)
+		}
+	}
+}
+
 // A text that says the same as a placeholder stays what it is.
 func TestTextsLikePlaceholders(t *testing.T) {
 	for _, like := range []string{`"muster:\x20text 0"`, `"\u006Duster: text 0"`, "\"muster:\n  text 0\"", `"muster:\x20text 1"`} {
