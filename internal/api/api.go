@@ -51,7 +51,7 @@ type server struct {
 	projects    *projects
 	storeHealth storeHealth
 	bounds      *bounds
-	parsing     *semaphore.Weighted // bytes of specs that are parsed at once
+	parsing     *semaphore.Weighted // bytes that the parses in progress may allocate
 	checker     *blob.Checker
 	granter     *granter
 	api         huma.API

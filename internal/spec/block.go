@@ -32,6 +32,7 @@ const (
 	placeholder = "muster: text " // begins all of them
 	longQuoted  = 4_096           // bytes from which on a text in quotes is replaced
 	maxReread   = 4 * MaxFile     // bytes of block scalars that are looked at in vain
+	maxReplaced = maxTokens/3 + 1 // texts: the line end and the quotes of each are signs, so a file with more is refused
 )
 
 // shortener replaces the long texts of a file.
@@ -51,7 +52,7 @@ func shorten(data string) (short string, replaced scalars) {
 		return data, nil
 	}
 	s := shortener{data: data}
-	for at := 0; at < len(data) && s.reread < maxReread; {
+	for at := 0; at < len(data) && s.reread < maxReread && len(s.scalars) < maxReplaced; {
 		line, next := cutLine(data, at)
 		s.line++
 		if len(line) > longQuoted {
@@ -263,19 +264,20 @@ func (b *scalar) read(data string, start int, indicators string) (end, lines int
 		}
 	}
 	end = start
-	visible := false
 	blank := 0 // the most spaces of an empty line before the first other one
 	for end < len(data) {
 		line, next := cutLine(data, end)
+		if strings.IndexByte(line, '\r') >= 0 { // it ends a line, too
+			return end, 0, false
+		}
 		spaces := len(line) - len(strings.TrimLeft(line, " "))
 		if spaces < len(line) {
-			if line[spaces] == '\t' && (indent == 0 || spaces < indent) { // YAML has none there, the library some
+			if line[spaces] == '\t' && spaces < max(indent, b.owner) { // YAML has none there, the library some
 				return end, 0, false
 			}
 			if spaces < b.owner {
 				break
 			}
-			visible = true
 			if indent == 0 {
 				indent = spaces
 				if blank > spaces {
@@ -288,19 +290,16 @@ func (b *scalar) read(data string, start int, indicators string) (end, lines int
 		} else if indent == 0 {
 			blank = max(blank, spaces)
 		}
-		if strings.IndexByte(line, '\r') >= 0 {
-			return end, 0, false
-		}
 		end = next
 		lines++
 	}
-	if !visible {
-		return end, 0, false
+	if indent == 0 { // there are only empty lines
+		indent = blank
 	}
 	b.text = content(data[start:end], indent, folded)
 	if !keep {
 		trimmed := strings.TrimRight(b.text, "\n")
-		if !strip && len(trimmed) < len(b.text) {
+		if !strip && trimmed != "" && len(trimmed) < len(b.text) {
 			trimmed = b.text[:len(trimmed)+1]
 		}
 		b.text = trimmed
@@ -381,7 +380,7 @@ func (ss scalars) restore(tokens token.Tokens) bool {
 			brackets--
 		case token.DoubleQuoteType, token.SingleQuoteType:
 			if next == len(ss) || t.Value != placeholder+strconv.Itoa(next) {
-				continue
+				break
 			}
 			s := &ss[next]
 			if t.Position.Column != s.column || s.owner > 0 && (brackets != 0 || !s.belongs(tokens[:i])) {
@@ -389,7 +388,11 @@ func (ss scalars) restore(tokens token.Tokens) bool {
 			}
 			t.Value, s.line = s.text, t.Position.Line // by the library's count, which a lone carriage return advances, too
 			next++
+			continue
 		default:
+		}
+		if strings.Contains(t.Value, placeholder) { // by escapes in the file, or within a longer text
+			return false
 		}
 	}
 	if next != len(ss) {
