@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -342,5 +343,54 @@ func TestAPanicWhileItSendsClosesTheOutbox(t *testing.T) {
 	}
 	if _, err := its.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the other side reads %v", err)
+	}
+}
+
+// News that cannot be sent do not stop the server when they are gathered while its lock is held, as it is while a new
+// worker is told what is held.
+func TestNewsThatCannotBeSentWithTheLockHeld(t *testing.T) {
+	s := testServer(t, openLogs(t))
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	mine, err := net.Dial("unix", l.Addr().String()) // of which the outbox can write without Run
+	if err != nil {
+		t.Fatal(err)
+	}
+	its, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer its.Close()
+	next := &session{server: s, soon: make(chan struct{}, 1), heard: make(chan struct{})}
+	next.out = wire.NewOutbox(mine, next.gather)
+	defer next.out.Close(wire.ErrClosed)
+	s.worker.Store(next)
+	var attempts []*attempt
+	for range 2 {
+		a, err := s.begin(shell(t, "exec sleep 1000"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.wg.Go(a.supervise)
+		attempts = append(attempts, a)
+	}
+	attempts[0].Said(muster.Progress{Metrics: map[string]float64{"loss": math.NaN()}}) // which no frame can have
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		(&session{server: s}).tellNext(attempts[1])
+	}()
+	select {
+	case <-told:
+	case <-time.After(patience):
+		t.Fatal("the server waits for its own lock")
+	}
+	attempts[0].mu.Lock()
+	defer attempts[0].mu.Unlock()
+	if attempts[0].failed == nil {
+		t.Error("the attempt whose news cannot be sent did not fail")
 	}
 }
