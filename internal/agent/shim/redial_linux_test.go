@@ -394,3 +394,64 @@ func TestNewsThatCannotBeSentWithTheLockHeld(t *testing.T) {
 		t.Error("the attempt whose news cannot be sent did not fail")
 	}
 }
+
+// A contact with the server that falls into the time in which a connection is made again is not lost: the leases of tasks
+// count from it.
+func TestAContactWhileALineIsConnectedAgain(t *testing.T) {
+	h, err := newHome(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, its := net.Pipe()
+	broken, other := net.Pipe()
+	defer other.Close()
+	defer its.Close()
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	l := &line{home: h, log: log, procs: map[muster.AttemptID]*proc{}, asked: map[uint64]question{}, contact: time.Second}
+	l.out = wire.NewOutbox(broken, nil)
+	l.out.Close(wire.ErrClosed)
+	next := &line{home: h, log: log} // it began with a hello that has the contact of then
+	next.out = wire.NewOutbox(mine, nil)
+	l.touch(2 * time.Second)
+	if !l.resume(next) {
+		t.Fatal("the line is not wanted")
+	}
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		next.out.Run()
+	}()
+	defer func() {
+		next.out.Close(wire.ErrClosed)
+		<-sent
+	}()
+	_ = its.SetReadDeadline(time.Now().Add(patience))
+	var f wire.ToShim
+	if err := wire.NewFrames(its).Next(&f); err != nil || f.Contact != 2*time.Second {
+		t.Errorf("the shim hears %+v: %v", f, err)
+	}
+}
+
+// Orders to stop that come while others are repeated do not change those.
+func TestStopsWhileALineIsConnectedAgain(t *testing.T) {
+	mine, its := net.Pipe()
+	defer its.Close()
+	l := &line{out: wire.NewOutbox(mine, nil)} // nobody runs it: what is sent stays in it
+	defer l.out.Close(wire.ErrClosed)
+	p := newProc(l, muster.AttemptID{}, "", nil)
+	stop := func() { p.Stop(&run.Stopped{Message: "no need"}, muster.Kill{}) }
+	for range maxStops {
+		stop()
+	}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for range 10_000 {
+			stop()
+		}
+	}()
+	for range 10_000 {
+		p.resume(&proc{}) // the race detector looks on
+	}
+	<-stopped
+}
