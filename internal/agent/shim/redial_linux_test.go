@@ -455,3 +455,30 @@ func TestStopsWhileALineIsConnectedAgain(t *testing.T) {
 	}
 	<-stopped
 }
+
+// A shim that is slow for good after it stood still waits for the words of its worker once: leases end all the same.
+func TestASlowShimEndsLeases(t *testing.T) {
+	s := testServer(t, openLogs(t))
+	s.worker.Store(&session{server: s})
+	st := shell(t, "exec sleep 1000")
+	st.Lease = 10 * time.Second
+	a, err := s.begin(st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		s.worker.Store(nil)
+		s.wg.Go(a.supervise)
+	}()
+	s.looked = a.since
+	now := a.since + 6*time.Second
+	for range 20 {
+		s.look(now)
+		now += 2 * standstill
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stopped != &errLeaseEnded {
+		t.Errorf("%s after its start it runs with a lease of %s: %+v", now-a.since, st.Lease, a.stopped)
+	}
+}
