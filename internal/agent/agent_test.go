@@ -470,6 +470,7 @@ func TestRefusals(t *testing.T) {
 		"another process":  {muster.Errorf(muster.Conflict, "another session took over"), "copies of one data dir"},
 		"another version":  {muster.Errorf(muster.Invalid, "link version 2"), "link version 2"},
 		"no muster server": {muster.Errorf(muster.NotFound, "the server answered 404"), "404"},
+		"foreign address":  {muster.Errorf(muster.Forbidden, "may not name 203.0.113.1"), "refuses this worker (may not name 203.0.113.1)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

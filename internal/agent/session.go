@@ -75,7 +75,7 @@ func (a *Agent) refused(err error) error {
 			ErrUnknown, err)
 	case muster.Forbidden:
 		return muster.Errorf(muster.Forbidden,
-			"the server refuses this worker's key (%w): if the worker was removed and is to come back, delete %s and start again with --token-file",
+			"the server refuses this worker (%w): if it was removed and is to come back, delete %s and start again with --token-file",
 			err, a.cfg.identityPath())
 	case muster.Conflict:
 		return muster.Errorf(muster.Conflict,

@@ -7,12 +7,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/limit/cgroup"
+	"github.com/muster-dev/muster/internal/agent/run/process"
 	"github.com/muster-dev/muster/internal/agent/shim"
 )
 
@@ -123,6 +125,7 @@ func (r *round) leftovers(ctx context.Context) []Finding {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return append(list, finding("task-folders", Warning, "", "the folders of tasks cannot be looked at: %s", err))
 	}
+	tasks = slices.DeleteFunc(tasks, func(t fs.DirEntry) bool { return t.Name() == process.SpareDir }) // of no task
 	if n := len(tasks); n > 0 {
 		f := finding("task-folders", Warning, "`muster doctor --fix` removes them, a worker that starts does as well", "%s of tasks that ended with their worker, in %s", plural(n, "folder"), filepath.Join(r.Data, "tasks"))
 		f.mend = r.alone("remove the folders of tasks that are gone", func(context.Context, *lives) error {

@@ -134,19 +134,20 @@ func TestLeftoversOfTheDeadAreRemoved(t *testing.T) {
 	cfg := config(t)
 	put(t, cfg.Data, "shim/1/pid", pidFile(t, over(t)))
 	put(t, cfg.Data, "tasks/17.3-1/work/half.bin", "x")
+	put(t, cfg.Data, "tasks/.spare/process-1/work/none", "") // which the next worker uses or removes
 	put(t, cfg.Data, "cache/kept", "x")
 	names := []string{"running", "leftovers", "groups"}
 	found := look(t, cfg, names...)
 	want(t, found, "running", Note)
 	want(t, found, "shims", Note, "--fix")
-	want(t, found, "task-folders", Warning, "--fix")
+	want(t, found, "task-folders", Warning, "1 folder of tasks", "--fix")
 	again := mended(t, cfg, found, "shims", "task-folders")
 	for _, name := range []string{"shims", "task-folders"} {
 		if f := want(t, again, name, OK, "nothing is left"); !f.Fixed {
 			t.Errorf("%s is not told as fixed", name)
 		}
 	}
-	for path, there := range map[string]bool{"shim/1": false, "tasks/17.3-1": false, "cache/kept": true} {
+	for path, there := range map[string]bool{"shim/1": false, "tasks/17.3-1": false, "tasks/.spare/process-1": true, "cache/kept": true} {
 		if _, err := os.Stat(filepath.Join(cfg.Data, path)); (err == nil) != there {
 			t.Errorf("%s: %v", path, err)
 		}

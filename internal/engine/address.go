@@ -62,8 +62,9 @@ func (a *addresses) resolve(ctx context.Context, host string) ([]netip.Addr, err
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	found, err := a.lookup(ctx, "ip", host)
+	// A name may be missing for a moment: a worker that may have tasks keeps trying after this code, which Forbidden ends.
 	if unknown, ok := errors.AsType[*net.DNSError](err); ok && unknown.IsNotFound {
-		return nil, muster.Errorf(muster.Forbidden, "the server finds no address of %s, which the worker names as its own: start the worker with an IP address as --address, or without it", host)
+		return nil, muster.Errorf(muster.Invalid, "the server finds no address of %s, which the worker names as its own: start the worker with an IP address as --address, or without it", host)
 	}
 	if err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "the server cannot look up %s, which the worker names as its address: %w", host, err)

@@ -50,7 +50,7 @@ func TestWhichAddressesWorkersMayName(t *testing.T) {
 		{"198.51.100.9", "0.0.0.0", "", muster.Forbidden},
 		{"198.51.100.9", "224.0.0.1", "", muster.Forbidden},
 		{"198.51.100.9", "other.lan", "", muster.Forbidden},
-		{"198.51.100.9", "unknown.lan", "", muster.Forbidden},
+		{"198.51.100.9", "unknown.lan", "", muster.Invalid},
 		{"198.51.100.9", "slow.lan", "", muster.Unavailable}, // it comes back
 		{"127.0.0.1", "192.0.2.1", "192.0.2.1", ""},          // on the server's machine
 		{"192.0.2.1", "127.0.0.1", "127.0.0.1", ""},

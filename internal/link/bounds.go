@@ -133,9 +133,9 @@ func boundHello(h *Hello) error {
 	return boundMachine(h.Tags, h.Kinds, h.Labels, &h.Resources, h.Allow)
 }
 
-// boundOffer does the same with what replaces a part of it.
-func boundOffer(o *Offer) error {
-	return boundMachine(o.Tags, o.Kinds, nil, &o.Resources, o.Allow)
+// boundOffer does the same with what replaces a part of it. labels are those of the hello, which an offer does not replace.
+func boundOffer(o *Offer, labels map[string]string) error {
+	return boundMachine(o.Tags, o.Kinds, labels, &o.Resources, o.Allow)
 }
 
 func boundMachine(tags, kinds []string, labels map[string]string, r *muster.Resources, allow *muster.Allow) error {

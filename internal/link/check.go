@@ -196,7 +196,7 @@ func checkGroupSpec(s *GroupSpec) error {
 }
 
 func checkOffer(o *Offer) error {
-	if err := boundOffer(o); err != nil {
+	if err := boundOffer(o, nil); err != nil {
 		return err
 	}
 	if err := within("own_kinds", checkOwnKinds(o.OwnKinds)); err != nil {

@@ -42,7 +42,7 @@ func Serve(ctx context.Context, conn ServerConn, desk Desk, worker muster.Worker
 		refuse(ctx, conn, err)
 		return err
 	}
-	s := &serverSession{conn: conn, desk: open, box: box, idle: silentBeats * welcome.Heartbeat.Std()}
+	s := &serverSession{conn: conn, desk: open, box: box, idle: silentBeats * welcome.Heartbeat.Std(), labels: hello.Labels}
 	log.Info("worker connected", slog.String("worker", string(worker)), slog.String("name", hello.Name))
 	err = s.run(ctx, welcome)
 	open.Close(err == nil)
@@ -93,6 +93,8 @@ type serverSession struct {
 	desk Session
 	box  *Outbox
 	idle time.Duration
+
+	labels map[string]string // of the hello
 }
 
 // errOrderly ends a session after the worker's Goodbye.
@@ -161,6 +163,11 @@ func (s *serverSession) read(ctx, wire context.Context) error {
 		}
 		if f.Ping {
 			s.box.Post(&ToWorker{Pong: true})
+		}
+		if f.Offer != nil {
+			if err := within("offer", boundOffer(f.Offer, s.labels)); err != nil {
+				return muster.Errorf(muster.Invalid, "the worker is refused: %w", err)
+			}
 		}
 		if err := s.desk.Handle(ctx, f); err != nil {
 			return err

@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -208,6 +210,34 @@ func TestServeRefusesInClearWords(t *testing.T) {
 					t.Error("a session that was never open was closed")
 				}
 			})
+		})
+	}
+}
+
+// The labels of a hello and the rest of an offer have one bound together.
+func TestAnOfferIsBoundedWithTheLabels(t *testing.T) {
+	tags := func(n int) []string { return slices.Repeat([]string{strings.Repeat("a", 200)}, n) }
+	for n, taken := range map[int]bool{100: true, 200: false} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r := serve(ctx, &desk{heartbeat: time.Second})
+			h := hello()
+			h.Labels = map[string]string{}
+			for i := range 150 {
+				h.Labels[strconv.Itoa(i)] = strings.Repeat("a", 200)
+			}
+			for _, f := range []*link.ToServer{{Hello: h}, {Seq: 1, Offer: &link.Offer{Tags: tags(n)}}} {
+				if err := r.worker.Send(ctx, f); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_ = r.worker.Send(ctx, &link.ToServer{Seq: 2, Goodbye: &link.Goodbye{}}) // it may be refused already
+			if err := <-r.done; taken && err != nil || !taken && (muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), "offer has")) {
+				t.Errorf("with %d tags it ends with %v", n, err)
+			}
+			cancel()
+			r.worker.Close()
 		})
 	}
 }

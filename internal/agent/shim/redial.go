@@ -86,6 +86,7 @@ func (l *line) resume(next *line) bool {
 		return false
 	}
 	l.out, l.in, l.pings = next.out, next.in, 0
+	contact := l.contact // it may be later than what next began with
 	again := make([]wire.ToShim, 0, len(l.asked))
 	for _, q := range l.asked {
 		f := *q.frame
@@ -103,6 +104,9 @@ func (l *line) resume(next *line) bool {
 	}
 	procs := slices.Collect(maps.Values(l.procs))
 	l.mu.Unlock()
+	if contact > 0 {
+		l.send(&wire.ToShim{Contact: contact})
+	}
 	for i := range again {
 		l.send(&again[i])
 	}
@@ -127,7 +131,7 @@ func (l *line) resume(next *line) bool {
 // resume takes up what the shim tells of the attempt over a new connection, and tells it what it may not have heard.
 func (p *proc) resume(now *proc) {
 	p.mu.Lock()
-	stops, report := p.stops, p.report
+	stops, report := slices.Clone(p.stops), p.report
 	p.mu.Unlock()
 	for i := range stops {
 		p.line.send(&wire.ToShim{Stop: &stops[i]})

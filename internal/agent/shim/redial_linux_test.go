@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -342,5 +343,142 @@ func TestAPanicWhileItSendsClosesTheOutbox(t *testing.T) {
 	}
 	if _, err := its.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the other side reads %v", err)
+	}
+}
+
+// News that cannot be sent do not stop the server when they are gathered while its lock is held, as it is while a new
+// worker is told what is held.
+func TestNewsThatCannotBeSentWithTheLockHeld(t *testing.T) {
+	s := testServer(t, openLogs(t))
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	mine, err := net.Dial("unix", l.Addr().String()) // of which the outbox can write without Run
+	if err != nil {
+		t.Fatal(err)
+	}
+	its, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer its.Close()
+	next := &session{server: s, soon: make(chan struct{}, 1), heard: make(chan struct{})}
+	next.out = wire.NewOutbox(mine, next.gather)
+	defer next.out.Close(wire.ErrClosed)
+	s.worker.Store(next)
+	var attempts []*attempt
+	for range 2 {
+		a, err := s.begin(shell(t, "exec sleep 1000"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.wg.Go(a.supervise)
+		attempts = append(attempts, a)
+	}
+	attempts[0].Said(muster.Progress{Metrics: map[string]float64{"loss": math.NaN()}}) // which no frame can have
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		(&session{server: s}).tellNext(attempts[1])
+	}()
+	select {
+	case <-told:
+	case <-time.After(patience):
+		t.Fatal("the server waits for its own lock")
+	}
+	attempts[0].mu.Lock()
+	defer attempts[0].mu.Unlock()
+	if attempts[0].failed == nil {
+		t.Error("the attempt whose news cannot be sent did not fail")
+	}
+}
+
+// A contact with the server that falls into the time in which a connection is made again is not lost: the leases of tasks
+// count from it.
+func TestAContactWhileALineIsConnectedAgain(t *testing.T) {
+	h, err := newHome(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, its := net.Pipe()
+	broken, other := net.Pipe()
+	defer other.Close()
+	defer its.Close()
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	l := &line{home: h, log: log, procs: map[muster.AttemptID]*proc{}, asked: map[uint64]question{}, contact: time.Second}
+	l.out = wire.NewOutbox(broken, nil)
+	l.out.Close(wire.ErrClosed)
+	next := &line{home: h, log: log} // it began with a hello that has the contact of then
+	next.out = wire.NewOutbox(mine, nil)
+	l.touch(2 * time.Second)
+	if !l.resume(next) {
+		t.Fatal("the line is not wanted")
+	}
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		next.out.Run()
+	}()
+	defer func() {
+		next.out.Close(wire.ErrClosed)
+		<-sent
+	}()
+	_ = its.SetReadDeadline(time.Now().Add(patience))
+	var f wire.ToShim
+	if err := wire.NewFrames(its).Next(&f); err != nil || f.Contact != 2*time.Second {
+		t.Errorf("the shim hears %+v: %v", f, err)
+	}
+}
+
+// Orders to stop that come while others are repeated do not change those.
+func TestStopsWhileALineIsConnectedAgain(t *testing.T) {
+	mine, its := net.Pipe()
+	defer its.Close()
+	l := &line{out: wire.NewOutbox(mine, nil)} // nobody runs it: what is sent stays in it
+	defer l.out.Close(wire.ErrClosed)
+	p := newProc(l, muster.AttemptID{}, "", nil)
+	stop := func() { p.Stop(&run.Stopped{Message: "no need"}, muster.Kill{}) }
+	for range maxStops {
+		stop()
+	}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for range 10_000 {
+			stop()
+		}
+	}()
+	for range 10_000 {
+		p.resume(&proc{}) // the race detector looks on
+	}
+	<-stopped
+}
+
+// A shim that is slow for good after it stood still waits for the words of its worker once: leases end all the same.
+func TestASlowShimEndsLeases(t *testing.T) {
+	s := testServer(t, openLogs(t))
+	s.worker.Store(&session{server: s})
+	st := shell(t, "exec sleep 1000")
+	st.Lease = 10 * time.Second
+	a, err := s.begin(st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		s.worker.Store(nil)
+		s.wg.Go(a.supervise)
+	}()
+	s.looked = a.since
+	now := a.since + 6*time.Second
+	for range 20 {
+		s.look(now)
+		now += 2 * standstill
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stopped != &errLeaseEnded {
+		t.Errorf("%s after its start it runs with a lease of %s: %+v", now-a.since, st.Lease, a.stopped)
 	}
 }

@@ -156,8 +156,8 @@ func (s *server) noteStandstill(now time.Duration) {
 	}
 	s.looked = now
 	switch {
-	case gap > standstill:
-		s.stood, s.hearing = max(s.stood, gap), hearLooks
+	case gap > max(standstill, s.stood): // a process that is slow at each look puts no lease off for ever
+		s.stood, s.hearing = gap, hearLooks
 	case s.hearing > 0:
 		s.hearing--
 	default:

@@ -212,22 +212,23 @@ func (ss *session) gather() {
 		now := fresh[:min(len(fresh), newsAtOnce)]
 		fresh = fresh[len(now):]
 		f := &wire.ToWorker{News: make([]wire.News, 0, len(now))}
+		of := make([]*attempt, 0, len(now))
 		for _, a := range now {
-			a.try(telling, func() { f.News = append(f.News, a.news(ss)) })
+			a.try(telling, func() { f.News, of = append(f.News, a.news(ss)), append(of, a) })
 		}
 		if err := ss.out.Queue(f); errors.Is(err, wire.ErrNotSent) { // else a worker that is gone needs none
-			for i := range f.News {
-				ss.tellAlone(&f.News[i])
+			for i, a := range of {
+				ss.tellAlone(a, &f.News[i])
 			}
 		}
 	}
 }
 
-// tellAlone sends the news of one attempt. If they cannot be encoded the attempt fails, and that is sent.
-func (ss *session) tellAlone(n *wire.News) {
+// tellAlone sends the news of one attempt. If they cannot be encoded the attempt fails, and that is sent. It does not look
+// the attempt up: whoever flushes may hold the lock of the server.
+func (ss *session) tellAlone(a *attempt, n *wire.News) {
 	err := ss.out.Queue(&wire.ToWorker{News: []wire.News{*n}})
-	a := ss.find(n.Attempt)
-	if !errors.Is(err, wire.ErrNotSent) || a == nil {
+	if !errors.Is(err, wire.ErrNotSent) {
 		return
 	}
 	a.fail(telling, err)

@@ -52,7 +52,7 @@ func NewKind(env *run.Env, kind string, extras Extras) (*Executor, error) {
 	if env.Supervisor == nil {
 		return nil, muster.Errorf(muster.Internal, "a worker without a supervisor cannot run processes")
 	}
-	for _, d := range []string{filepath.Join("tasks", spare), filepath.Join("checkpoints", kind), "sdk"} {
+	for _, d := range []string{filepath.Join("tasks", SpareDir), filepath.Join("checkpoints", kind), "sdk"} {
 		err := os.MkdirAll(filepath.Join(dir, d), 0o700)
 		if err == nil && d == "sdk" {
 			err = os.Chmod(filepath.Join(dir, d), 0o755) //nolint:gosec // users of containers read it; the data dir is closed to others
@@ -70,7 +70,7 @@ func NewKind(env *run.Env, kind string, extras Extras) (*Executor, error) {
 	}
 	e.list = e.hooks()
 	e.tasks = filepath.Join(dir, "tasks")
-	e.folders.dir, e.folders.name = filepath.Join(e.tasks, spare), kind+"-"
+	e.folders.dir, e.folders.name = filepath.Join(e.tasks, SpareDir), kind+"-"
 	e.folders.parts = []string{"work", "out", "tmp"}
 	e.boxes.dir, e.boxes.name = e.folders.dir, e.folders.name+"box-"
 	e.boxes.parts = append(slices.Clone(e.folders.parts), mountPoints()...)
@@ -83,9 +83,9 @@ func NewKind(env *run.Env, kind string, extras Extras) (*Executor, error) {
 	return e, nil
 }
 
-// spare is the folder of spare folders, apart from those of attempts: to rename in a folder takes
+// SpareDir is the folder of spare folders, in that of tasks and apart from those of attempts: to rename in a folder takes
 // the longer the more there is in it.
-const spare = ".spare"
+const SpareDir = ".spare"
 
 // installModule puts the muster Python module where tasks find it.
 func installModule(dir string) error {
