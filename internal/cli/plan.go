@@ -45,13 +45,13 @@ func (a *app) planned(ctx context.Context, server *client.Client, doc document) 
 	}
 	stages, err := server.Plan(ctx, spec)
 	if err != nil {
-		err = a.refused(doc, err)
+		err = a.refused(ctx, doc, err)
 	}
 	return planned{Name: spec.Name, Stages: stages}, err
 }
 
 func (a *app) plan(ctx context.Context, c *planConfig, args []string) error {
-	docs, err := a.loadSpecs(args)
+	docs, err := a.loadSpecs(ctx, args)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +26,7 @@ type document struct {
 }
 
 // refused says what the server found wrong with the document where it stands in the file. Other errors stay as they are.
-func (a *app) refused(d document, err error) error {
+func (a *app) refused(ctx context.Context, d document, err error) error {
 	e, ok := errors.AsType[*muster.Error](err)
 	if !ok || e.Code != muster.InvalidSpec || len(e.Fields) == 0 {
 		return err
@@ -39,7 +40,7 @@ func (a *app) refused(d document, err error) error {
 		return told
 	}
 	n := -1
-	_, placed := spec.ParseChecked(d.source, d.name, func(*muster.Spec) []muster.FieldError {
+	_, placed := spec.ParseContext(ctx, d.source, d.name, func(*muster.Spec) []muster.FieldError {
 		if n++; n == d.n {
 			return e.Fields
 		}
@@ -55,7 +56,7 @@ func (a *app) refused(d document, err error) error {
 // loadSpecs reads every document of every file and replaces script files by
 // their text. It says everything that is wrong, with its place, before it returns
 // an error.
-func (a *app) loadSpecs(names []string) ([]document, error) {
+func (a *app) loadSpecs(ctx context.Context, names []string) ([]document, error) {
 	if len(names) == 0 {
 		return nil, muster.Errorf(muster.Invalid, "no file is named: write the name of a job spec, or - for standard input")
 	}
@@ -66,7 +67,7 @@ func (a *app) loadSpecs(names []string) ([]document, error) {
 		if err != nil {
 			return nil, err
 		}
-		found, err := parseSpecs(name, source)
+		found, err := parseSpecs(ctx, name, source)
 		if err != nil {
 			if muster.CodeOf(err) != muster.InvalidSpec {
 				return nil, err
@@ -104,12 +105,12 @@ func (a *app) readSpec(name string) ([]byte, error) {
 	return data, nil
 }
 
-func parseSpecs(name string, source []byte) ([]document, error) {
+func parseSpecs(ctx context.Context, name string, source []byte) ([]document, error) {
 	shown, dir := name, filepath.Dir(name)
 	if name == "-" {
 		shown, dir = "standard input", "."
 	}
-	specs, err := spec.ParseChecked(source, shown, func(s *muster.Spec) []muster.FieldError {
+	specs, err := spec.ParseContext(ctx, source, shown, func(s *muster.Spec) []muster.FieldError {
 		return document{spec: s, dir: dir}.check()
 	})
 	if err != nil {

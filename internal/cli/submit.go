@@ -45,7 +45,7 @@ func (a *app) submit(ctx context.Context, c *submitConfig, args []string) error 
 	if c.follow && !c.People() {
 		return muster.Errorf(muster.Invalid, "--follow shows the output of the tasks: leave --output and --quiet out")
 	}
-	docs, err := a.loadSpecs(args)
+	docs, err := a.loadSpecs(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (a *app) submitAll(ctx context.Context, server *client.Client, docs []docum
 				}
 				a.Say("submitted before that: %s", strings.Join(ids, ", "))
 			}
-			return nil, a.refused(doc, err)
+			return nil, a.refused(ctx, doc, err)
 		}
 		jobs = append(jobs, job)
 	}

@@ -29,17 +29,11 @@ const maxWrong = 100 // problems reported at once
 // Fields, in the order of the file, each with line and column; or a TooLarge
 // one.
 func Parse(data []byte, name string) ([]*muster.Spec, error) {
-	return ParseChecked(data, name, nil)
+	return ParseContext(context.Background(), data, name, nil)
 }
 
-// ParseChecked is Parse with one more check of each job, for what needs the machine
-// on which the file is. The check may change the job; what it finds gets its
-// place like everything else.
-func ParseChecked(data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error) {
-	return ParseContext(context.Background(), data, name, check)
-}
-
-// ParseContext is ParseChecked for a caller who may leave: once ctx is done, it ends with an Unavailable error at the
+// ParseContext is Parse with one more check of each job, for what needs the machine on which the file is. The check may
+// change the job; what it finds gets its place like everything else. Once ctx is done, it ends with an Unavailable error at the
 // next step. The steps are the passes over the file, of which the library's two cannot be stopped, and each
 // document; none takes more than a tenth of a second on a usual machine.
 func ParseContext(ctx context.Context, data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error) {

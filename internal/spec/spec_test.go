@@ -268,7 +268,7 @@ func TestCheckedInputsHaveTheirPlace(t *testing.T) {
 		`{"kind":"mnist_training","input":{"epochs":0,"data":{"list":[1,{"a":2}],"path":3}}}`: "line 1, column 34: input: f|" +
 			"line 1, column 35: input.epochs: a|line 1, column 46: input.data.none: d|line 1, column 65: input.data.list[1].a: c|line 1, column 73: input.data.path: b",
 	} {
-		_, err := spec.ParseChecked([]byte(text), "x.yaml", func(*muster.Spec) []muster.FieldError {
+		_, err := spec.ParseContext(t.Context(), []byte(text), "x.yaml", func(*muster.Spec) []muster.FieldError {
 			return []muster.FieldError{
 				{Path: "tasks[0].input.epochs", Message: "a"}, {Path: "tasks[0].input.data.path", Message: "b"}, {Path: "tasks[0].input.data.list[1].a", Message: "c"},
 				{Path: "tasks[0].input.data.none", Message: "d"}, {Path: "tasks[0].input", Message: "f"},

@@ -110,12 +110,17 @@ func (s *schedule) run(ctx context.Context, do func(context.Context, time.Time, 
 // entries are ordered by when they are due.
 type entries []*entry
 
-func (h entries) Len() int           { return len(h) }
-func (h entries) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+// Len implements heap.Interface.
+func (h *entries) Len() int { return len(*h) }
 
-func (h entries) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
+// Less implements heap.Interface.
+func (h *entries) Less(i, j int) bool { return (*h)[i].due.Before((*h)[j].due) }
+
+// Swap implements heap.Interface.
+func (h *entries) Swap(i, j int) {
+	l := *h
+	l[i], l[j] = l[j], l[i]
+	l[i].index, l[j].index = i, j
 }
 
 // Push implements heap.Interface.
