@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,11 +63,11 @@ func TestParseEndsWithItsClient(t *testing.T) {
 // Small specs are parsed beside each other, but not without limit: some cost a thousand times their size.
 func TestSmallSpecsAreParsedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begun := 0
+		var begun atomic.Int32
 		s := newServer(Config{
 			LinkSocket: http.NotFoundHandler(), LinkPoll: http.NotFoundHandler(),
 			Parse: func(ctx context.Context, _ []byte, _ string, _ func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error) {
-				begun++
+				begun.Add(1)
 				<-ctx.Done()
 				return nil, ctx.Err()
 			},
@@ -76,8 +77,8 @@ func TestSmallSpecsAreParsedAtOnce(t *testing.T) {
 			go func() { _, _ = s.parse(ctx, make([]byte, 500)) }()
 			synctest.Wait()
 		}
-		if begun < 10 || begun > 20 {
-			t.Errorf("%d small specs are parsed at once", begun)
+		if n := begun.Load(); n < 10 || n > 20 {
+			t.Errorf("%d small specs are parsed at once", n)
 		}
 		cancel()
 		synctest.Wait()
