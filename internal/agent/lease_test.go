@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -207,4 +208,32 @@ func TestALeaseBeginsWithTheContactBeforeTheAssignment(t *testing.T) {
 		}
 		w.agent.roster.finish(w.agent.roster.held[attemptID(0)], &muster.Report{Outcome: muster.AttemptLost})
 	})
+}
+
+// A pong counts for the ping that it answers, also where the server answers later than the next heartbeat: the server's lease
+// counts from when it heard that one.
+func TestAPongCountsForItsPing(t *testing.T) {
+	var now time.Duration
+	r := newRoster(link.Offer{}, func() time.Duration { return now }, slog.New(slog.DiscardHandler))
+	now = time.Second
+	r.welcome(&link.Welcome{Heartbeat: muster.Duration(5 * time.Second)}, now)
+	var unanswered []time.Duration // of the pings
+	for range 4 {
+		for range 2 { // heartbeats until the server answers the oldest ping
+			now += 5 * time.Second
+			var f link.ToServer
+			r.sayRenew(&f, nil, now)
+			if f.Ping {
+				unanswered = append(unanswered, now)
+			}
+		}
+		now += time.Second
+		if len(unanswered) == 0 {
+			t.Fatal("it does not ping")
+		}
+		if contact := r.heard(true); contact != unanswered[0] {
+			t.Errorf("at %v the answer to the ping of %v counts from %v", now, unanswered[0], contact)
+		}
+		unanswered = unanswered[1:]
+	}
 }

@@ -53,7 +53,7 @@ type roster struct {
 
 	// The lease: see lease.go.
 	contact  time.Duration // the server was known to know that we live
-	pinged   time.Duration // the oldest ping without an answer; 0 if none
+	pinged   time.Duration // when the ping was sent that has no answer yet; 0 if there is none
 	minGrace time.Duration // at most the smallest grace of a running attempt
 
 	// Logs on their way: see logs.go.

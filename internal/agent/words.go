@@ -211,9 +211,8 @@ func (r *roster) sayRenew(f *link.ToServer, load *muster.Load, now time.Duration
 	f.Renew = &link.Renew{Load: load, Held: r.ids(func(at *attempt) bool {
 		return !at.gone && !at.acked && !at.reported
 	})}
-	f.Ping = true
-	if r.pinged == 0 {
-		r.pinged = now
+	if r.pinged == 0 { // one at a time, so that it is known which one a pong answers
+		f.Ping, r.pinged = true, now
 	}
 	r.findGrace()
 	r.beatLast = now
