@@ -18,7 +18,7 @@ import (
 )
 
 // TestDamagedFiles damages files of blobs on the server's disk. One of another size is noticed by every request that asks for
-// it; other damage when somebody reports it. Either way the file is set aside, and the blob is taken again.
+// it; other damage when a reader reports it. Either way the file is set aside, and the next upload of the blob is accepted.
 func TestDamagedFiles(t *testing.T) {
 	t.Parallel()
 	s := apitest.Start(t, nil)

@@ -325,6 +325,8 @@ func (d *Dir) Delete(_ context.Context, sum string) error {
 	if err := CheckHash(sum); err != nil {
 		return err
 	}
+	d.names.Lock()
+	defer d.names.Unlock()
 	if err := os.Remove(d.path(sum)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return failed("remove", sum, err)
 	}

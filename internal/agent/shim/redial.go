@@ -29,6 +29,14 @@ type redial struct {
 	since time.Time // when the last connection was made
 }
 
+// pauseBefore is the pause before one of several tries in a row.
+func pauseBefore(try int) time.Duration {
+	if try < 2 {
+		return 0
+	}
+	return redialPause << (try - 2)
+}
+
 // again connects the line again, and reports whether it did. It does not if the line was closed or taken over on
 // purpose, or if the shim ended or hangs.
 func (r *redial) again() bool {
@@ -36,13 +44,12 @@ func (r *redial) again() bool {
 	if r.since.IsZero() || time.Since(r.since) > steadyAfter {
 		r.tries = 0
 	}
-	for pause := redialPause; r.tries < maxRedials; pause *= 2 {
+	for r.tries < maxRedials {
 		if !l.broken() {
 			return false
 		}
-		if r.tries++; r.tries > 1 {
-			time.Sleep(pause)
-		}
+		r.tries++
+		time.Sleep(pauseBefore(r.tries))
 		conn, err := l.home.dial()
 		if nobody(err) {
 			return false

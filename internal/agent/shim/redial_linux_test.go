@@ -482,3 +482,18 @@ func TestASlowShimEndsLeases(t *testing.T) {
 		t.Errorf("%s after its start it runs with a lease of %s: %+v", now-a.since, st.Lease, a.stopped)
 	}
 }
+
+// The pauses between connections that break at once grow, from one call of again to the next, too: a shim is given three seconds.
+func TestPausesBetweenRedialsGrow(t *testing.T) {
+	var total time.Duration
+	for try := 1; try <= maxRedials; try++ {
+		pause := pauseBefore(try)
+		if try == 1 && pause != 0 || try > 2 && pause != 2*pauseBefore(try-1) {
+			t.Errorf("the pause before try %d is %v, after one of %v", try, pause, pauseBefore(try-1))
+		}
+		total += pause
+	}
+	if total < 3*time.Second || total > 10*time.Second {
+		t.Errorf("all pauses are %v", total)
+	}
+}

@@ -27,7 +27,7 @@ func (p *slowProc) LogSize() int64 {
 	return 7
 }
 
-// A supervisor that is slow to write one record, or to tell the size, holds up nobody else.
+// A supervisor that is slow to write one record, or to tell the size, does not delay other tasks.
 func TestALogIsNotLockedWhileTheSupervisorWrites(t *testing.T) {
 	t.Parallel()
 	p := &slowProc{called: make(chan struct{}), let: make(chan struct{})}
