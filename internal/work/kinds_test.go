@@ -72,7 +72,8 @@ func changedKinds(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.watchKinds(ctx) }()
-	synctest.Wait() // it has looked for the first time
+	synctest.Wait()           // it has looked for the first time
+	time.Sleep(kindsLook / 2) // the changes come between two looks
 	for _, text := range []string{"", "name: words", "name: words2", ""} {
 		if text != "" {
 			if err := errors.Join(os.MkdirAll(filepath.Join(dir, "words"), 0o700), os.WriteFile(filepath.Join(dir, "words", "kind.yaml"), []byte(text), 0o600)); err != nil {
