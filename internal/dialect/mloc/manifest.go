@@ -1,0 +1,210 @@
+package mloc
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// The files and folders that each task's folder has.
+const (
+	fileResponses   = "responses.json"
+	fileManifest    = "manifest.json"
+	folderLogs      = "logs"
+	folderArtifacts = "artifacts"
+)
+
+// maxEntries is how many entries a manifest lists, and how many files of a folder are counted.
+const maxEntries = 10_000
+
+// manifest says what a task's folder holds; host and worker write the same.
+type manifest struct {
+	TaskID      string  `json:"task_id"`
+	GeneratedAt string  `json:"generated_at"`
+	Entries     []entry `json:"entries"`
+}
+
+type entry struct {
+	Name      string `json:"name"`
+	Path      string `json:"path"` // in the folder, with slashes
+	Type      string `json:"type"` // result, logs, artifact or directory
+	Required  bool   `json:"required"`
+	Status    string `json:"status"` // present or missing
+	UpdatedAt string `json:"updated_at,omitempty"`
+	Size      *int64 `json:"size,omitempty"`
+	SHA256    string `json:"sha256,omitempty"`     // of files
+	FileCount *int   `json:"file_count,omitempty"` // of folders
+}
+
+// makeManifest looks at a task's folder. declared are the names of spec.output.artifacts: together with those that every
+// task has they are required, and come first, by name. Nothing outside of the folder is looked at, whatever they say.
+func makeManifest(ctx context.Context, dir, taskID string, declared []string, now time.Time) (manifest, error) {
+	m := manifest{TaskID: taskID, GeneratedAt: stamp(now), Entries: []entry{}}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return m, muster.Errorf(muster.Internal, "cannot read the folder of task %s: %w", taskID, err)
+	}
+	defer func() { _ = root.Close() }()
+	required := []string{fileResponses, folderLogs, folderArtifacts}
+	for _, name := range declared {
+		name = strings.TrimSuffix(name, "/")
+		for strings.HasPrefix(name, "./") {
+			name = name[2:]
+		}
+		if name != "" && len(required) < maxEntries {
+			required = append(required, name)
+		}
+	}
+	slices.Sort(required)
+	required = slices.Compact(required)
+	for _, name := range required {
+		e, err := look(ctx, root, name)
+		if err != nil {
+			return m, err
+		}
+		e.Required = true
+		m.Entries = append(m.Entries, e)
+	}
+	found, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return m, muster.Errorf(muster.Internal, "cannot read the folder of task %s: %w", taskID, err)
+	}
+	for _, f := range found {
+		name := f.Name()
+		if name == fileManifest || slices.Contains(required, name) || len(m.Entries) >= maxEntries {
+			continue
+		}
+		e, err := look(ctx, root, name)
+		if err != nil {
+			return m, err
+		}
+		m.Entries = append(m.Entries, e)
+	}
+	return m, nil
+}
+
+// look makes the entry of one name.
+func look(ctx context.Context, root *os.Root, name string) (entry, error) {
+	e := entry{Name: path.Base(name), Path: name, Type: typeOf(name), Status: "missing"}
+	if !filepath.IsLocal(name) {
+		return e, nil
+	}
+	at, err := root.Stat(name) // of what is outside there is an error
+	if err != nil {
+		return e, nil //nolint:nilerr // missing is what it says
+	}
+	e.Status, e.UpdatedAt = "present", stamp(at.ModTime())
+	if at.IsDir() {
+		n, size := 0, int64(0)
+		err := fs.WalkDir(root.FS(), name, func(_ string, d fs.DirEntry, err error) error {
+			if err != nil || ctx.Err() != nil {
+				return cmp.Or(ctx.Err(), err)
+			}
+			if f, err := d.Info(); err == nil && f.Mode().IsRegular() {
+				if n++; n >= maxEntries {
+					return fs.SkipAll
+				}
+				size += f.Size()
+			}
+			return nil
+		})
+		if err != nil && ctx.Err() != nil {
+			return e, ctx.Err()
+		}
+		e.FileCount, e.Size = &n, &size
+		return e, nil
+	}
+	if !at.Mode().IsRegular() {
+		e.Status = "missing"
+		return e, nil
+	}
+	sum, size, err := hashFile(ctx, root, name)
+	if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+		e.Status, e.UpdatedAt = "missing", ""
+		return e, nil
+	}
+	if err != nil {
+		return e, muster.Errorf(muster.Internal, "cannot read %s: %w", name, err)
+	}
+	e.Size, e.SHA256 = &size, sum
+	return e, nil
+}
+
+func hashFile(ctx context.Context, root *os.Root, name string) (string, int64, error) {
+	f, err := root.Open(name)
+	if err != nil {
+		return "", 0, err
+	}
+	defer func() { _ = f.Close() }()
+	h := sha256.New()
+	n, err := io.Copy(h, reader{ctx, f})
+	return hex.EncodeToString(h.Sum(nil)), n, err
+}
+
+// reader ends with its context.
+type reader struct {
+	ctx context.Context //nolint:containedctx // it lives as long as one copy
+	r   io.Reader
+}
+
+func (r reader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(p)
+}
+
+// typeOf says of what sort an entry is, by its name alone.
+func typeOf(name string) string {
+	switch {
+	case name == fileResponses:
+		return "result"
+	case name == folderLogs, strings.HasPrefix(name, folderLogs+"/"):
+		return "logs"
+	case name == folderArtifacts, strings.HasPrefix(name, folderArtifacts+"/"), path.Ext(name) != "":
+		return "artifact"
+	default:
+		return "directory"
+	}
+}
+
+// declared returns the names of spec.output.artifacts.
+func declared(spec object) []string {
+	list, _ := under(spec, "output")["artifacts"].([]any)
+	var names []string
+	for _, v := range list {
+		if s := text(v); s != "" {
+			names = append(names, s)
+		}
+	}
+	return names
+}
+
+// replaceFile writes a file so that after a crash it is there as a whole or as it was.
+func replaceFile(root *os.Root, name string, data []byte) error {
+	part := name + ".part"
+	f, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = cmp.Or(err, f.Close()); err != nil {
+		return err
+	}
+	return root.Rename(part, name)
+}

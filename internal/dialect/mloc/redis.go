@@ -1,0 +1,119 @@
+package mloc
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/muster-dev/muster"
+)
+
+// control is a connection to the Redis database between host and workers. Its commands have deadlines, and are not
+// repeated by the library: who calls them knows what may be done twice.
+type control struct {
+	*redis.Client
+	url string // without password, for messages
+}
+
+// dialControl makes a connection to a Redis database given as redis://…, rediss://… or unix://…. It does not wait for
+// the server.
+func dialControl(url, name string) (*control, error) {
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "%q is not the address of a Redis database: write one such as %s", hidePassword(url), DefaultRedis)
+	}
+	o.Protocol = 2
+	o.ClientName = name
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = 5*time.Second, 10*time.Second, 10*time.Second
+	o.MaxRetries = -1
+	o.DialerRetries = 1
+	o.PoolSize = 8
+	o.ContextTimeoutEnabled = true
+	return &control{Client: redis.NewClient(o), url: hidePassword(url)}, nil
+}
+
+// hidePassword returns a URL as it may be shown.
+func hidePassword(url string) string {
+	scheme, rest, ok := strings.Cut(url, "://")
+	if !ok {
+		return url
+	}
+	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
+		rest = rest[i+1:]
+	}
+	return scheme + "://" + rest
+}
+
+// away makes an error of Redis one for people.
+func (c *control) away(err error) error {
+	return muster.Errorf(muster.Unavailable, "Redis at %s does not answer as it should: %w", c.url, err)
+}
+
+// heard is how long a subscription may be silent until it is asked whether it still lives, and then until it counts as
+// broken.
+const heard = 10 * time.Second
+
+// listen subscribes to channels and calls f with each message, one after the other, until ctx ends or the connection
+// breaks, which is the error. ready is called once the subscription is confirmed: what is published from then on is
+// received. Messages that are published while there is no connection are lost, as Redis does it.
+func (c *control) listen(ctx context.Context, ready func(), f func(channel string, message []byte), channels ...string) error {
+	sub := c.Subscribe(ctx)
+	defer func() { _ = sub.Close() }()
+	if err := sub.Subscribe(ctx, channels...); err != nil {
+		return c.away(err)
+	}
+	// Receive blocks in the connection, which does not know of ctx.
+	stop := context.AfterFunc(ctx, func() { _ = sub.Close() })
+	defer stop()
+	confirmed, asked := 0, false
+	for {
+		got, err := sub.ReceiveTimeout(ctx, heard)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var slow net.Error
+		switch {
+		case err == nil:
+			asked = false
+		case errors.As(err, &slow) && slow.Timeout() && !asked && confirmed == len(channels):
+			if err := sub.Ping(ctx); err != nil {
+				return c.away(err)
+			}
+			asked = true
+			continue
+		default:
+			return c.away(err)
+		}
+		switch m := got.(type) {
+		case *redis.Subscription:
+			if m.Kind != "subscribe" {
+				continue
+			}
+			if confirmed++; confirmed == len(channels) {
+				ready()
+			}
+		case *redis.Message:
+			f(m.Channel, []byte(m.Payload))
+		}
+	}
+}
+
+// publish sends a message and returns how many connections received it.
+func (c *control) publish(ctx context.Context, channel string, v any) (int64, error) {
+	b, err := encode(v)
+	if err != nil {
+		return 0, err
+	}
+	n, err := c.Publish(ctx, channel, b).Result()
+	if err != nil {
+		return 0, c.away(err)
+	}
+	return n, nil
+}
