@@ -1,0 +1,193 @@
+package mloc
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+// maxResolved is how many bytes references may bring into one task.
+const maxResolved = maxMessage / 2
+
+// errPending says that a reference leads to a stage whose result is not there yet: the task waits.
+var errPending = errors.New("a stage that is referred to has not ended yet")
+
+// upstream is what a task can see of one stage of its submission.
+type upstream struct {
+	TaskID  string
+	Done    bool
+	Wrapper object // nil if there is none
+}
+
+// resolve replaces the references ${stage.…} in the spec of a task of a pipeline, and gives it the wrappers of all
+// stages that are done as _upstreamResults. A text that is one reference and nothing else takes the value with its type. The
+// spec itself is not changed. The error is errPending, or a *muster.Error of code InvalidSpec with which the task fails.
+func resolve(s object, stages map[string]upstream) (object, error) {
+	r := resolver{stages: stages, left: maxResolved}
+	v, err := r.value(s)
+	if err != nil {
+		return nil, err
+	}
+	out, ok := v.(object)
+	if !ok {
+		return nil, muster.Errorf(muster.Internal, "the spec of a task is no mapping")
+	}
+	results := object{}
+	for name, st := range stages {
+		if !st.Done || st.Wrapper == nil {
+			continue
+		}
+		if r.left -= len(compact(st.Wrapper)); r.left < 0 {
+			return nil, r.tooLarge()
+		}
+		results[name] = st.Wrapper
+	}
+	if len(results) > 0 {
+		out["_upstreamResults"] = results
+	}
+	return out, nil
+}
+
+type resolver struct {
+	stages map[string]upstream
+	left   int // bytes
+}
+
+func (r *resolver) tooLarge() error {
+	return muster.Errorf(muster.InvalidSpec, "the results of earlier stages that this one refers to are larger than %d bytes: pass them as files", maxResolved)
+}
+
+func (r *resolver) value(v any) (any, error) {
+	switch v := v.(type) {
+	case object:
+		out := make(object, len(v))
+		for k, below := range v {
+			var err error
+			if out[k], err = r.value(below); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	case []any:
+		out := make([]any, len(v))
+		for i, below := range v {
+			var err error
+			if out[i], err = r.value(below); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	case string:
+		return r.text(v)
+	default:
+		return v, nil
+	}
+}
+
+// text replaces the references in one text.
+func (r *resolver) text(s string) (any, error) {
+	if body, ok := whole(s); ok {
+		return r.lookup(body)
+	}
+	var out strings.Builder
+	for {
+		start := strings.Index(s, "${")
+		if start < 0 {
+			break
+		}
+		end := strings.IndexByte(s[start:], '}')
+		if end < 0 {
+			break
+		}
+		body := s[start+2 : start+end]
+		if body == "" { // ${} is no reference
+			out.WriteString(s[:start+end+1])
+			s = s[start+end+1:]
+			continue
+		}
+		out.WriteString(s[:start])
+		v, err := r.lookup(body)
+		if err != nil {
+			return nil, err
+		}
+		out.WriteString(written(v))
+		s = s[start+end+1:]
+	}
+	if out.Len() == 0 {
+		return s, nil
+	}
+	return out.String() + s, nil
+}
+
+// whole reports whether a text is one reference and nothing else.
+func whole(s string) (string, bool) {
+	body, ok := strings.CutPrefix(s, "${")
+	if !ok {
+		return "", false
+	}
+	body, ok = strings.CutSuffix(body, "}")
+	return body, ok && body != "" && !strings.ContainsAny(body, "}")
+}
+
+// lookup returns the value that a reference leads to.
+func (r *resolver) lookup(body string) (any, error) {
+	name, path, dotted := strings.Cut(strings.TrimSpace(body), ".")
+	if !dotted {
+		return nil, muster.Errorf(muster.InvalidSpec, "Invalid stage reference '%s': write ${stage.result.field} or ${stage.task_id}", cut(body, maxID))
+	}
+	st, known := r.stages[name]
+	if !known {
+		return nil, muster.Errorf(muster.InvalidSpec, "Unknown stage reference '%s'", cut(name, maxID))
+	}
+	if path == "task_id" {
+		return st.TaskID, nil
+	}
+	if !st.Done {
+		return nil, errPending
+	}
+	if st.Wrapper == nil {
+		return nil, muster.Errorf(muster.InvalidSpec, "Missing value for reference '%s': stage %s is done, but its result was delivered elsewhere and not to this host", cut(body, maxID), name)
+	}
+	var v any = st.Wrapper
+	for part := range strings.SplitSeq(path, ".") {
+		if part == "" {
+			continue
+		}
+		var next any
+		switch in := v.(type) {
+		case object:
+			next = in[part]
+		case []any:
+			if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(in) {
+				next = in[i]
+			}
+		}
+		if v = next; v == nil {
+			return nil, muster.Errorf(muster.InvalidSpec, "Missing value for reference '%s'", cut(body, 4*maxID))
+		}
+	}
+	if r.left -= len(compact(v)); r.left < 0 {
+		return nil, r.tooLarge()
+	}
+	return v, nil
+}
+
+// written is a value in the middle of a text. Scalars are as Python writes them, which is what hosts do.
+func written(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case bool:
+		if v {
+			return "True"
+		}
+		return "False"
+	case json.Number:
+		return v.String()
+	default:
+		return compact(v)
+	}
+}
