@@ -1,0 +1,2 @@
+// Package dtf speaks the wire of the IPFS Accelerate Distributed Testing Framework (DTF).
+package dtf
