@@ -78,7 +78,7 @@ func (c *Catalog) Admit(s *muster.Spec, workers func() ([]muster.Worker, error))
 
 // needsFleet reports whether it takes the workers to know a kind, or what its input may be.
 func needsFleet(name string) bool {
-	return name != "" && core[name] == "" && (name == kind.Custom || !kind.IsEmbedded(name))
+	return name != "" && core[name] == "" && name != kind.Foreign && (name == kind.Custom || !kind.IsEmbedded(name))
 }
 
 // own returns the definitions that each worker told of, those that are the same once each, by the index of the worker.
@@ -146,7 +146,7 @@ func (c *Catalog) List(workers []muster.Worker) []wire.Kind {
 		byName[name] = &wire.Kind{Name: name, About: about, Run: kind.RunMay}
 	}
 	byName[muster.KindNoop].Run, byName[muster.KindProcess].Run = kind.RunNo, kind.RunMust
-	for _, k := range kind.Embedded() {
+	for _, k := range kind.Known() {
 		byName[k.Name] = shown(k)
 	}
 	own := c.own(workers)

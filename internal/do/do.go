@@ -37,7 +37,7 @@ type task struct {
 // kinds are what can be done. A result that is not nil is kept, also beside an error. ctx ends when the task is to stop.
 func kinds() map[string]func(ctx context.Context, t *task) (any, error) {
 	return map[string]func(ctx context.Context, t *task) (any, error){
-		"echo": echo, "api": api, "compute": compute, "test": test, Image: image,
+		"echo": echo, "hash": sum, "api": api, "compute": compute, "test": test, Image: image,
 	}
 }
 

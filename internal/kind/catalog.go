@@ -39,16 +39,19 @@ var embedded = sync.OnceValue(func() []*Kind {
 // Embedded returns the definitions that come with Muster, by name. The list is the caller's.
 func Embedded() []*Kind { return slices.Clone(embedded()) }
 
+// Known returns Embedded and Foreign. The list is the caller's.
+func Known() []*Kind { return append(Embedded(), foreign()) }
+
 // Catalog is what kinds there are: those that come with Muster, and others. It is not changed.
 type Catalog struct {
 	all    []*Kind // by name
 	byName map[string][]*Kind
 }
 
-// NewCatalog returns the embedded definitions with others. Of several ones of a name each counts; those of a name that is taken do not.
+// NewCatalog returns the definitions of Known with others. Of several ones of a name each counts; those of a name that is taken do not.
 func NewCatalog(others ...*Kind) *Catalog {
 	c := &Catalog{byName: map[string][]*Kind{}}
-	for _, k := range embedded() {
+	for _, k := range Known() {
 		c.byName[k.Name] = []*Kind{k}
 		c.all = append(c.all, k)
 	}
@@ -70,7 +73,7 @@ func IsEmbedded(name string) bool {
 
 // IsTaken reports whether no owner may define a kind of this name: one comes with Muster, or it is an operation of kind custom that does, which
 // would mean something else in others' jobs.
-func IsTaken(name string) bool { return IsEmbedded(name) || slices.Contains(operations(), name) }
+func IsTaken(name string) bool { return IsEmbedded(name) || name == Foreign || slices.Contains(operations(), name) }
 
 // operations are those of kind custom that come with Muster, as its definition lists them.
 var operations = sync.OnceValue(func() []string {
