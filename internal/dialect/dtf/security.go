@@ -1,0 +1,277 @@
+package dtf
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/muster-dev/muster"
+)
+
+// The roles of DTF.
+const (
+	roleWorker   = "worker"
+	roleAdmin    = "admin"
+	roleObserver = "observer"
+)
+
+// securityConfig is a security_config.json of a DTF coordinator.
+type securityConfig struct {
+	SecretKey     string               `json:"secret_key"`
+	TokenExpiry   float64              `json:"token_expiry"` // seconds
+	RequiredRoles []string             `json:"required_roles"`
+	APIKeys       map[string]configKey `json:"api_keys"`
+}
+
+type configKey struct {
+	Name  string   `json:"name"`
+	Roles []string `json:"roles"`
+}
+
+const maxConfig = 1 << 20
+
+// readConfig reads a security_config.json. Fields that are not known are left aside, since versions of DTF add some.
+func readConfig(path string) (*securityConfig, error) {
+	f, err := os.Open(path) //nolint:gosec // the operator says which
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "the security configuration cannot be read: %w", err)
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "the security configuration %s cannot be read: %w", path, err)
+	}
+	c, err := parseConfig(raw)
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "the security configuration %s: %w", path, err)
+	}
+	return c, nil
+}
+
+func parseConfig(raw []byte) (*securityConfig, error) {
+	if len(raw) > maxConfig {
+		return nil, muster.Errorf(muster.TooLarge, "it has more than %d bytes", maxConfig)
+	}
+	c := new(securityConfig)
+	if err := json.Unmarshal(raw, c); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "it is not as DTF writes it: %w", err)
+	}
+	switch {
+	case c.SecretKey == "":
+		return nil, muster.Errorf(muster.Invalid, "secret_key is missing")
+	case c.TokenExpiry < 0 || c.TokenExpiry > 10*365*86400:
+		return nil, muster.Errorf(muster.Invalid, "token_expiry is no number of seconds up to ten years")
+	case len(c.RequiredRoles) == 0:
+		c.RequiredRoles = []string{roleWorker}
+	}
+	for key := range c.APIKeys {
+		if key == "" {
+			return nil, muster.Errorf(muster.Invalid, "an API key is empty")
+		}
+	}
+	return c, nil
+}
+
+// roles returns the roles of an API key, nil for one that is not valid: that has none of the required roles, unless it is one to look or
+// administer with.
+func (c *securityConfig) roles(key string) []string {
+	if c == nil {
+		return nil
+	}
+	k, known := c.APIKeys[key]
+	if !known {
+		return nil
+	}
+	for _, r := range k.Roles {
+		if slices.Contains(c.RequiredRoles, r) || r == roleAdmin || r == roleObserver {
+			return k.Roles
+		}
+	}
+	return nil
+}
+
+// claims are those of a token. Role is that of R1, Roles those of R0.
+type claims struct {
+	Subject string           `json:"sub"`
+	Role    string           `json:"role,omitempty"`
+	Roles   []string         `json:"roles,omitempty"`
+	Issued  *jwt.NumericDate `json:"iat,omitempty"`
+	Expires *jwt.NumericDate `json:"exp,omitempty"`
+}
+
+func (c *claims) GetExpirationTime() (*jwt.NumericDate, error) { return c.Expires, nil }
+func (c *claims) GetIssuedAt() (*jwt.NumericDate, error)       { return nil, nil } //nolint:nilnil // clocks of peers may be off: it is not looked at
+func (c *claims) GetNotBefore() (*jwt.NumericDate, error)      { return nil, nil } //nolint:nilnil // DTF has none
+func (c *claims) GetIssuer() (string, error)                   { return "", nil }
+func (c *claims) GetSubject() (string, error)                  { return c.Subject, nil }
+func (c *claims) GetAudience() (jwt.ClaimStrings, error)       { return nil, nil }
+
+// mint makes a token as DTF's coordinators do.
+func mint(secret string, c *claims) (string, error) {
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString([]byte(secret))
+	if err != nil {
+		return "", muster.Errorf(muster.Internal, "a token cannot be made: %w", err)
+	}
+	return token, nil
+}
+
+// readToken verifies a token's signature and that it has not expired, with a second of leeway as DTF has.
+func readToken(secret, token string, now time.Time) (*claims, error) {
+	c := new(claims)
+	if len(token) > 8<<10 {
+		return nil, muster.Errorf(muster.Unauthenticated, "the token is too long")
+	}
+	_, err := jwt.ParseWithClaims(token, c, func(*jwt.Token) (any, error) { return []byte(secret), nil },
+		jwt.WithValidMethods([]string{"HS256"}), jwt.WithExpirationRequired(), jwt.WithLeeway(time.Second), jwt.WithTimeFunc(func() time.Time { return now }))
+	if err != nil {
+		return nil, muster.Errorf(muster.Unauthenticated, "the token is not valid: %w", err)
+	}
+	if c.Subject == "" {
+		return nil, muster.Errorf(muster.Unauthenticated, "the token names no worker")
+	}
+	return c, checkID("the token's sub", c.Subject)
+}
+
+// Bounds of the tokens that are known.
+const (
+	tokenLife = 7 * 24 * time.Hour // where no security_config.json says; a worker renews it with each connection once half of it is over
+	maxTokens = 10_000
+)
+
+// issued is one token that is known.
+type issued struct {
+	Worker  string    `json:"worker"`
+	Key     string    `json:"key"` // with which it was asked for: what is revoked takes the token with it
+	Expires time.Time `json:"expires"`
+}
+
+// tokens issues the tokens of workers and knows them again, also after a restart. Its methods may be called at the same time.
+type tokens struct {
+	path   string
+	secret string
+	life   time.Duration
+
+	mu    sync.Mutex
+	known map[string]issued // by the token's SHA-256
+}
+
+// openTokens reads what an earlier process issued from dir. The secret is that of the configuration, or one made once for dir.
+func openTokens(dir string, c *securityConfig) (*tokens, error) {
+	t := &tokens{path: filepath.Join(dir, "tokens.json"), life: tokenLife, known: map[string]issued{}}
+	var kept struct {
+		Secret string            `json:"secret"`
+		Tokens map[string]issued `json:"tokens"`
+	}
+	raw, err := os.ReadFile(t.path)
+	switch {
+	case os.IsNotExist(err):
+	case err != nil:
+		return nil, muster.Errorf(muster.Unavailable, "the tokens of DTF workers cannot be read: %w", err)
+	default:
+		if err := json.Unmarshal(raw, &kept); err != nil {
+			return nil, muster.Errorf(muster.Internal, "%s is damaged: remove it, and workers authenticate with their keys again: %w", t.path, err)
+		}
+	}
+	t.secret = kept.Secret
+	maps.Copy(t.known, kept.Tokens)
+	if c != nil {
+		t.secret = c.SecretKey
+		if c.TokenExpiry > 0 {
+			t.life = time.Duration(c.TokenExpiry * float64(time.Second))
+		}
+	}
+	if t.secret == "" {
+		var random [32]byte
+		if _, err := rand.Read(random[:]); err != nil {
+			return nil, muster.Errorf(muster.Internal, "no secret can be made: %w", err)
+		}
+		t.secret = hex.EncodeToString(random[:])
+	}
+	return t, t.save()
+}
+
+// issue makes a token for a worker that showed key.
+func (t *tokens) issue(worker, key string, now time.Time) (string, error) {
+	expires := now.Add(t.life)
+	token, err := mint(t.secret, &claims{
+		Subject: worker, Role: roleWorker, Roles: []string{roleWorker},
+		Issued: jwt.NewNumericDate(now), Expires: jwt.NewNumericDate(expires),
+	})
+	if err != nil {
+		return "", err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.known, func(_ string, i issued) bool { return now.After(i.Expires) })
+	if len(t.known) >= maxTokens {
+		return "", muster.Errorf(muster.Unavailable, "there are %d tokens: wait until some have expired", maxTokens)
+	}
+	t.known[hashOf(token)] = issued{Worker: worker, Key: key, Expires: expires}
+	return token, t.save()
+}
+
+// check returns whose a token is. old is true once it is time for another one.
+func (t *tokens) check(token string, now time.Time) (who issued, old bool, err error) {
+	c, err := readToken(t.secret, token, now)
+	if err != nil {
+		return issued{}, false, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	who, known := t.known[hashOf(token)]
+	if !known || who.Worker != c.Subject {
+		return issued{}, false, muster.Errorf(muster.Unauthenticated, "the token was not issued here")
+	}
+	return who, who.Expires.Sub(now) < t.life/2, nil
+}
+
+// save writes everything to disk. The caller holds mu, or is alone.
+func (t *tokens) save() error {
+	raw, err := json.Marshal(map[string]any{"secret": t.secret, "tokens": t.known})
+	if err != nil {
+		return muster.Errorf(muster.Internal, "tokens cannot be written: %w", err)
+	}
+	return writeFile(t.path, raw)
+}
+
+// writeFile replaces a file so that after a crash it is the old or the new one.
+func writeFile(path string, data []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return muster.Errorf(muster.Unavailable, "cannot write to %s: %w", filepath.Dir(path), err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return muster.Errorf(muster.Unavailable, "cannot write %s: %w", path, err)
+	}
+	return nil
+}
+
+func hashOf(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}
