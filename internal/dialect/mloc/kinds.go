@@ -11,13 +11,13 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// KindTask is the kind of tasks that only workers of MLOC can carry out: its input is a document of mloc/v1. Workers of
-// this dialect bring its definition along, as owners of workers do for kinds of their own.
-const KindTask = "mloc"
-
-// ownKinds is the definition of KindTask.
-const ownKinds = `[{"name":"mloc","about":"A task of MLOC, as its users write it. Only workers of MLOC take it.","entry":["mloc"],"input":{"type":"object","required":["spec"],` +
-	`"properties":{"apiVersion":{"const":"mloc/v1"},"kind":{"type":"string"},"metadata":{"type":"object"},"spec":{"type":"object","required":["taskType"],"properties":{"taskType":{"type":"string","minLength":1,"maxLength":64}}}}}}]`
+// kindForeign is the kind of tasks that only workers of another system can carry out; of this one if the input's system
+// is mloc and the workers have its tag. The input's config is a document of mloc/v1, or its spec alone.
+const (
+	kindForeign = "foreign"
+	systemName  = "mloc"
+	systemTag   = "dialect:mloc"
+)
 
 // A task type of MLOC and a kind of Muster with the same name do the same where both sides have it:
 //

@@ -1,0 +1,367 @@
+package mloc
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/muster-dev/muster"
+)
+
+// Bounds of what the gateway remembers of submissions.
+const (
+	maxTasks = 20_000 // beyond it, submissions that have ended are forgotten, oldest first
+	maxOpen  = 10_000 // tasks that have not ended
+)
+
+// task is what the gateway knows of one task that a client submitted. It is kept on disk.
+type task struct {
+	ID         string   `json:"id"`
+	Submission string   `json:"submission"`
+	Seq        uint64   `json:"seq"` // the order of submission
+	Stage      string   `json:"stage,omitempty"`
+	Name       string   `json:"name,omitempty"` // metadata.name
+	Type       string   `json:"type"`
+	Load       int      `json:"load,omitempty"`
+	Needs      []string `json:"needs,omitempty"` // ids of tasks that must be done first
+	Declared   []string `json:"declared,omitempty"`
+
+	State      string       `json:"state"`
+	Round      int          `json:"round,omitempty"` // of the job that was submitted for it, from 1
+	Job        muster.JobID `json:"job,omitempty"`   // 0 until it was submitted
+	Attempts   int          `json:"attempts,omitempty"`
+	Attempt    int          `json:"attempt,omitempty"` // the attempt whose result a worker of MLOC delivered to this host
+	Worker     string       `json:"worker,omitempty"`
+	LastFailed string       `json:"last_failed,omitempty"`
+	Error      string       `json:"error,omitempty"`
+	Queued     time.Time    `json:"queued,omitzero"`
+	Submitted  time.Time    `json:"submitted,omitzero"`
+	Dispatched time.Time    `json:"dispatched,omitzero"`
+	Started    time.Time    `json:"started,omitzero"`
+	Finished   time.Time    `json:"finished,omitzero"`
+
+	Parent   string   `json:"parent,omitempty"`   // into which it was merged
+	Children []string `json:"children,omitempty"` // that were merged into it
+	Alone    bool     `json:"alone,omitempty"`    // not to be merged again
+	MergeKey string   `json:"merge_key,omitempty"`
+}
+
+func (t *task) final() bool { return t.State == stateDone || t.State == stateFailed }
+
+// ledger keeps tasks of clients in a file: what it has acknowledged is there after a crash. Its methods may be called at
+// the same time; what they return is the caller's.
+type ledger struct {
+	db *bbolt.DB
+
+	mu    sync.Mutex
+	tasks map[string]*task
+	order []*task // by Seq
+	byJob map[muster.JobID]*task
+	open  int
+	seq   uint64
+}
+
+// The file's buckets.
+var (
+	bucketTasks    = []byte("tasks")    // id → task
+	bucketDocs     = []byte("docs")     // id → document as submitted, with its stage's spec merged in
+	bucketResolved = []byte("resolved") // id → document with its references resolved
+	bucketYAML     = []byte("yaml")     // submission → what the client sent
+)
+
+func openLedger(dir string) (*ledger, error) {
+	db, err := bbolt.Open(filepath.Join(dir, "tasks.db"), 0o600, &bbolt.Options{Timeout: 10 * time.Second, NoFreelistSync: true, NoStatistics: true})
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "cannot open the tasks of the MLOC dialect: %w", err)
+	}
+	l := &ledger{db: db, tasks: map[string]*task{}, byJob: map[muster.JobID]*task{}}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range [][]byte{bucketDocs, bucketResolved, bucketYAML, bucketTasks} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		return tx.Bucket(bucketTasks).ForEach(func(_, v []byte) error {
+			t := &task{}
+			if err := json.Unmarshal(v, t); err != nil {
+				return err
+			}
+			l.keep(t)
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, errors.Join(muster.Errorf(muster.Internal, "cannot read the tasks of the MLOC dialect: %w", err), db.Close())
+	}
+	slices.SortFunc(l.order, func(a, b *task) int { return cmp.Compare(a.Seq, b.Seq) })
+	return l, nil
+}
+
+func (l *ledger) close() error { return l.db.Close() }
+
+// keep puts a task into the indexes.
+func (l *ledger) keep(t *task) {
+	if old := l.tasks[t.ID]; old == nil {
+		l.order = append(l.order, t)
+	} else if !old.final() {
+		l.open--
+	}
+	if !t.final() {
+		l.open++
+	}
+	l.tasks[t.ID] = t
+	l.seq = max(l.seq, t.Seq)
+	if t.Job != 0 {
+		l.byJob[t.Job] = t
+	}
+}
+
+// add stores the tasks of one submission, all or none. docs are in the order of the tasks.
+func (l *ledger) add(yaml string, tasks []task, docs []document) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open+len(tasks) > maxOpen {
+		return muster.Errorf(muster.Unavailable, "%d tasks have not ended yet: at most %d may wait", l.open, maxOpen)
+	}
+	err := l.db.Update(func(tx *bbolt.Tx) error {
+		for i := range tasks {
+			l.seq++
+			tasks[i].Seq = l.seq
+			b, err := encode(docs[i])
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(put(tx, bucketTasks, tasks[i].ID, tasks[i]), tx.Bucket(bucketDocs).Put([]byte(tasks[i].ID), b)); err != nil {
+				return err
+			}
+		}
+		return tx.Bucket(bucketYAML).Put([]byte(tasks[0].Submission), []byte(yaml))
+	})
+	if err != nil {
+		return l.failed(err)
+	}
+	for _, t := range tasks {
+		l.keep(&t)
+	}
+	return nil
+}
+
+func put(tx *bbolt.Tx, bucket []byte, key string, v any) error {
+	b, err := encode(v)
+	if err != nil {
+		return err
+	}
+	return tx.Bucket(bucket).Put([]byte(key), b)
+}
+
+func (l *ledger) failed(err error) error {
+	if _, ok := errors.AsType[*muster.Error](err); ok {
+		return err
+	}
+	return muster.Errorf(muster.Internal, "cannot store the tasks of the MLOC dialect: %w", err)
+}
+
+// change stores what f makes of a task, and returns it. f may refuse by an error, and is called with a copy.
+func (l *ledger) change(id string, f func(*task) error) (task, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.tasks[id]
+	if old == nil {
+		return task{}, muster.Errorf(muster.NotFound, "task not found")
+	}
+	t := *old
+	t.Children = slices.Clone(old.Children)
+	if err := f(&t); err != nil {
+		return t, err
+	}
+	if err := l.db.Update(func(tx *bbolt.Tx) error { return put(tx, bucketTasks, id, t) }); err != nil {
+		return *old, l.failed(err)
+	}
+	if old.Job != 0 && old.Job != t.Job {
+		delete(l.byJob, old.Job)
+	}
+	if !old.final() {
+		l.open--
+	}
+	if !t.final() {
+		l.open++
+	}
+	*old = t
+	if t.Job != 0 {
+		l.byJob[t.Job] = old
+	}
+	return t, nil
+}
+
+// resolved stores the document with which a task is carried out.
+func (l *ledger) resolved(id string, d document) error {
+	if err := l.db.Update(func(tx *bbolt.Tx) error { return put(tx, bucketResolved, id, d) }); err != nil {
+		return l.failed(err)
+	}
+	return nil
+}
+
+// get returns a task.
+func (l *ledger) get(id string) (task, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t := l.tasks[id]; t != nil {
+		return *t, true
+	}
+	return task{}, false
+}
+
+// ofJob returns the task that a job was submitted for.
+func (l *ledger) ofJob(id muster.JobID) (task, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t := l.byJob[id]; t != nil {
+		return *t, true
+	}
+	return task{}, false
+}
+
+// list returns the tasks that f selects, in the order of their submission.
+func (l *ledger) list(f func(*task) bool) []task {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var found []task
+	for _, t := range l.order {
+		if f(t) {
+			found = append(found, *t)
+		}
+	}
+	return found
+}
+
+// doc returns a task's document: as it was submitted, or, if there is one, as it was resolved.
+func (l *ledger) doc(id string, resolved bool) (document, error) {
+	var d document
+	err := l.db.View(func(tx *bbolt.Tx) error {
+		var b []byte
+		if resolved {
+			b = tx.Bucket(bucketResolved).Get([]byte(id))
+		}
+		if b == nil {
+			b = tx.Bucket(bucketDocs).Get([]byte(id))
+		}
+		if b == nil {
+			return muster.Errorf(muster.NotFound, "task not found")
+		}
+		return decode(b, 4*maxExpanded, &d)
+	})
+	if err != nil {
+		return d, l.failed(err)
+	}
+	return d, nil
+}
+
+// yaml returns what a client sent.
+func (l *ledger) yaml(submission string) string {
+	var s string
+	_ = l.db.View(func(tx *bbolt.Tx) error { // what cannot be read is not there
+		s = string(tx.Bucket(bucketYAML).Get([]byte(submission)))
+		return nil
+	})
+	return s
+}
+
+// prune forgets the oldest submissions that have ended while there are too many tasks, and returns the ids of their
+// tasks.
+func (l *ledger) prune(most int) ([]string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.order) <= most {
+		return nil, nil
+	}
+	open := map[string]bool{}
+	for _, t := range l.order {
+		if !t.final() {
+			open[t.Submission] = true
+			for _, need := range t.Needs { // its result may be asked for
+				if n := l.tasks[need]; n != nil {
+					open[n.Submission] = true
+				}
+			}
+		}
+	}
+	gone := map[string]bool{}
+	left := len(l.order)
+	for _, t := range l.order {
+		if left <= most && !gone[t.Submission] {
+			continue
+		}
+		if !open[t.Submission] {
+			gone[t.Submission] = true
+			left--
+		}
+	}
+	var ids []string
+	err := l.db.Update(func(tx *bbolt.Tx) error {
+		for _, t := range l.order {
+			if !gone[t.Submission] {
+				continue
+			}
+			ids = append(ids, t.ID)
+			for _, bucket := range [][]byte{bucketTasks, bucketDocs, bucketResolved} {
+				if err := tx.Bucket(bucket).Delete([]byte(t.ID)); err != nil {
+					return err
+				}
+			}
+			if err := tx.Bucket(bucketYAML).Delete([]byte(t.Submission)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, l.failed(err)
+	}
+	l.order = slices.DeleteFunc(l.order, func(t *task) bool { return gone[t.Submission] })
+	for _, id := range ids {
+		delete(l.byJob, l.tasks[id].Job)
+		delete(l.tasks, id)
+	}
+	return ids, nil
+}
+
+// size returns how many tasks there are.
+func (l *ledger) size() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.order)
+}
+
+// dependents returns the ids of tasks that need each task.
+func (l *ledger) dependents() map[string][]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := map[string][]string{}
+	for _, t := range l.order {
+		for _, need := range t.Needs {
+			m[need] = append(m[need], t.ID)
+		}
+	}
+	return m
+}
+
+// known returns the folders of results that belong to tasks.
+func (l *ledger) known() func(string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	folders := maps.Collect(func(yield func(string, bool) bool) {
+		for id := range l.tasks {
+			if !yield(safeID(id), true) {
+				return
+			}
+		}
+	})
+	return func(name string) bool { return folders[name] }
+}
