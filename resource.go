@@ -97,6 +97,8 @@ type Resources struct {
 	Disk   Size    `json:"disk"`
 	Slots  int     `json:"slots"` // tasks that name no cpus and may run at once
 	GPUs   []GPU   `json:"gpus,omitempty"`
+
+	MaxTasks int `json:"max_tasks,omitempty"` // tasks that may run at once, whether they name cpus or not; 0 means no such limit
 }
 
 // GPU is one device, told from others by its UUID.

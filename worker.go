@@ -33,6 +33,8 @@ type Worker struct {
 	Constrained string            `json:"constrained,omitempty"` // why it takes nothing new of its own accord
 	Health      *WorkerHealth     `json:"health,omitempty"`      // nil if attempts have ended there as they should lately
 	Allow       *Allow            `json:"allow,omitempty"`       // what its owner lets tasks have; nil means all
+	Lacks       []string          `json:"lacks,omitempty"`       // of SpecFeatures and RunFeatures, what it cannot carry out
+	Projects    []string          `json:"projects,omitempty"`    // whose tasks it takes; none means all
 	Address     string            `json:"address,omitempty"`     // at which other workers reach it
 	Deadline    Time              `json:"deadline,omitzero"`     // when a drain stops what still runs, or a pause ends
 	Paused      bool              `json:"-"`                     // by an administrator; outlasts reconnects

@@ -36,6 +36,8 @@ type Config struct {
 	Executors []run.Executor
 	Kinds     []string        // of Executors that new tasks are taken for; nil means all
 	OwnKinds  json.RawMessage // definitions of the kinds among them that the owner added: a list
+	Lacks     []string        // features that no task here can have: see muster.Worker
+	Projects  []string        // whose tasks are taken; none means all
 	Keep      *Keep
 
 	// Supervisor stands by the processes of tasks, from one life of the worker to the
@@ -85,7 +87,9 @@ func New(cfg Config) *Agent {
 	for _, ex := range cfg.Executors {
 		a.executors[ex.Kind()] = ex
 	}
-	a.roster = newRoster(link.Offer{Tags: cfg.Tags, Kinds: a.kinds(), OwnKinds: cfg.OwnKinds, Resources: cfg.Resources, Allow: cfg.Allow}, run.Clock, cfg.Log)
+	a.roster = newRoster(link.Offer{
+		Tags: cfg.Tags, Kinds: a.kinds(), OwnKinds: cfg.OwnKinds, Resources: cfg.Resources, Allow: cfg.Allow, Lacks: cfg.Lacks, Projects: cfg.Projects,
+	}, run.Clock, cfg.Log)
 	return a
 }
 

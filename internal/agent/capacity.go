@@ -12,6 +12,7 @@ import (
 // fits; the worker makes sure that a mistake there does not overload the machine.
 type capacity struct {
 	offer  muster.Resources
+	tasks  int
 	slots  int
 	milli  int64 // thousandths of a core
 	memory muster.Size
@@ -36,6 +37,8 @@ func (c *capacity) take(g *muster.Grant) (why string) {
 		g.Slots = 1
 	}
 	switch {
+	case c.offer.MaxTasks > 0 && c.tasks >= c.offer.MaxTasks:
+		return fmt.Sprintf("this worker takes at most %d tasks at once, and has %d", c.offer.MaxTasks, c.tasks)
 	case g.Slots > 0 && c.slots+g.Slots > c.offer.Slots:
 		return fmt.Sprintf("no free slot: %d of %d are taken", c.slots, c.offer.Slots)
 	case g.CPUs > 0 && c.milli+milliCores(g.CPUs) > milliCores(c.offer.CPUs):
@@ -94,6 +97,7 @@ func (c *capacity) give(g *muster.Grant) {
 }
 
 func (c *capacity) add(g *muster.Grant, sign int) {
+	c.tasks += sign
 	c.slots += sign * g.Slots
 	c.milli += int64(sign) * milliCores(g.CPUs)
 	c.memory += muster.Size(sign) * g.Memory

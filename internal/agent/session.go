@@ -130,6 +130,7 @@ func (s *session) hello() *link.Hello {
 	var o *link.Offer
 	h.Held, h.Stale, o, h.Constrained, s.since = s.agent.roster.hello()
 	h.Tags, h.Kinds, h.OwnKinds, h.Resources, h.Allow = o.Tags, o.Kinds, o.OwnKinds, o.Resources, o.Allow
+	h.Lacks, h.Projects = o.Lacks, o.Projects
 	return h
 }
 

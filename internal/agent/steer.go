@@ -45,6 +45,8 @@ func (a *Agent) Offer(tags, kinds []string, res muster.Resources) {
 		Resources: res,
 		OwnKinds:  a.cfg.OwnKinds,
 		Allow:     a.cfg.Allow,
+		Lacks:     a.cfg.Lacks,
+		Projects:  a.cfg.Projects,
 	}
 	r.capacity.offer = res
 	r.offered = r.connected // or the next hello says it

@@ -3,6 +3,7 @@ package link
 import (
 	"encoding/json"
 	"io/fs"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -130,19 +131,28 @@ func boundHello(h *Hello) error {
 	if err := boundLabels(h.Labels); err != nil {
 		return err
 	}
-	return boundMachine(h.Tags, h.Kinds, h.Labels, &h.Resources, h.Allow)
+	return boundMachine(&machine{h.Tags, h.Kinds, h.Lacks, h.Projects}, h.Labels, &h.Resources, h.Allow)
 }
 
 // boundOffer does the same with what replaces a part of it. labels are those of the hello, which an offer does not replace.
 func boundOffer(o *Offer, labels map[string]string) error {
-	return boundMachine(o.Tags, o.Kinds, labels, &o.Resources, o.Allow)
+	return boundMachine(&machine{o.Tags, o.Kinds, o.Lacks, o.Projects}, labels, &o.Resources, o.Allow)
 }
 
-func boundMachine(tags, kinds []string, labels map[string]string, r *muster.Resources, allow *muster.Allow) error {
-	if err := texts("tags", tags, maxText); err != nil {
+// machine is the lists of texts that a worker says of itself.
+type machine struct{ tags, kinds, lacks, projects []string }
+
+func boundMachine(m *machine, labels map[string]string, r *muster.Resources, allow *muster.Allow) error {
+	if err := texts("tags", m.tags, maxText); err != nil {
 		return err
 	}
-	if err := texts("kinds", kinds, maxText); err != nil {
+	if err := texts("kinds", m.kinds, maxText); err != nil {
+		return err
+	}
+	if err := within("lacks", checkLacks(m.lacks)); err != nil {
+		return err
+	}
+	if err := texts("projects", m.projects, muster.MaxName); err != nil {
 		return err
 	}
 	if err := boundGPUs(r.GPUs); err != nil {
@@ -156,10 +166,25 @@ func boundMachine(tags, kinds []string, labels map[string]string, r *muster.Reso
 		return within("resources", within("cpus", wrong("is %g: the most is %d", r.CPUs, maxCPUs)))
 	case r.Slots > maxSlots:
 		return within("resources", within("slots", wrong("is %d: the most is %d", r.Slots, maxSlots)))
+	case r.MaxTasks > maxSlots:
+		return within("resources", within("max_tasks", wrong("is %d: the most is %d", r.MaxTasks, maxSlots)))
 	case r.Memory > maxBytes || r.Disk > maxBytes:
 		return within("resources", wrong("has more than %s of memory or disk", muster.Size(maxBytes)))
 	}
-	return together("tags, labels, kinds, GPUs and what is allowed", tags, kinds, labels, r.GPUs, allow)
+	return together("tags, labels, kinds, projects, GPUs and what is allowed", m.tags, m.kinds, m.projects, labels, r.GPUs, allow)
+}
+
+// checkLacks refuses features that nobody knows: a task that uses one would be placed all the same.
+func checkLacks(list []string) error {
+	if most := len(muster.SpecFeatures) + len(muster.RunFeatures); len(list) > most {
+		return wrong("are %d: the most is %d", len(list), most)
+	}
+	return each(list, func(s *string) error {
+		if !slices.Contains(muster.SpecFeatures, *s) && !slices.Contains(muster.RunFeatures, *s) {
+			return wrong("is %.80q, which is not a feature", *s)
+		}
+		return nil
+	})
 }
 
 // checkLoad checks what a worker says of the load of its machine.

@@ -32,6 +32,12 @@ func TestWhatAWorkerSaysOfItselfIsBounded(t *testing.T) {
 		"hello.labels are":            func(h *Hello) { h.Labels = map[string]string{}; fill(h.Labels, 10_000) },
 		"hello.kinds are":             func(h *Hello) { h.Kinds = many(100_000) },
 		"hello.own_kinds is deeper":   func(h *Hello) { h.OwnKinds = json.RawMessage(strings.Repeat("[", 1000) + strings.Repeat("]", 1000)) },
+		"hello.lacks are":             func(h *Hello) { h.Lacks = make([]string, 100) },
+		"hello.lacks[1] is":           func(h *Hello) { h.Lacks = []string{muster.FeatureFiles, "file"} },
+		"hello.projects are":          func(h *Hello) { h.Projects = many(100_000) },
+		"hello.projects[0] has":       func(h *Hello) { h.Projects = []string{strings.Repeat("a", muster.MaxName+1)} },
+		"hello.resources.max_tasks":   func(h *Hello) { h.Resources.MaxTasks = math.MaxInt },
+		"hello.resources.max_tasks i": func(h *Hello) { h.Resources.MaxTasks = -1 },
 		"hello.price":                 func(h *Hello) { h.Price = 1e308 },
 		"hello.resources.cpus":        func(h *Hello) { h.Resources.CPUs = 1e300 },
 		"hello.resources.slots":       func(h *Hello) { h.Resources.Slots = math.MaxInt },
@@ -49,6 +55,7 @@ func TestWhatAWorkerSaysOfItselfIsBounded(t *testing.T) {
 		refused(t, field, &ToServer{Seq: 1, Hello: h})
 	}
 	refused(t, "offer.tags are", &ToServer{Seq: 2, Offer: &Offer{Tags: many(100_000)}})
+	refused(t, "offer.lacks[0] is", &ToServer{Seq: 2, Offer: &Offer{Lacks: []string{""}}})
 	refused(t, "ready.constrained", &ToServer{Seq: 2, Ready: &Ready{Constrained: strings.Repeat("a", 1<<20)}})
 }
 

@@ -232,6 +232,9 @@ func checkResources(r *muster.Resources) error {
 	if err := within("slots", atLeast(int64(r.Slots), 0)); err != nil {
 		return err
 	}
+	if err := within("max_tasks", atLeast(int64(r.MaxTasks), 0)); err != nil {
+		return err
+	}
 	return within("gpus", devices(r.GPUs, func(g *muster.GPU) (string, error) {
 		return g.UUID, within("memory", atLeast(int64(g.Memory), 0))
 	}))

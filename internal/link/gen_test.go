@@ -2,6 +2,7 @@ package link
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -124,7 +125,7 @@ func genToServer(t *rapid.T) *ToServer {
 	f := &ToServer{
 		Ready: maybe(t, "ready", func(t *rapid.T) Ready { return Ready{Constrained: genText(t)} }),
 		Offer: maybe(t, "offer", func(t *rapid.T) Offer {
-			return Offer{Tags: some(t, "tags", genWord), Kinds: some(t, "kinds", genWord), Resources: genResources(t), OwnKinds: genOwnKinds(t), Allow: genAllow(t)}
+			return Offer{Tags: some(t, "tags", genWord), Kinds: some(t, "kinds", genWord), Resources: genResources(t), OwnKinds: genOwnKinds(t), Allow: genAllow(t), Lacks: genLacks(t), Projects: genProjects(t)}
 		}),
 		Saved:    some(t, "saved", func(t *rapid.T) Saved { return Saved{Attempt: genAttempt(t), SHA256: genHash(t)} }),
 		Accepted: some(t, "accepted", genAttempt),
@@ -177,7 +178,7 @@ func genGPULoad() func(*rapid.T) muster.GPULoad {
 
 func genResources(t *rapid.T) muster.Resources {
 	uuid := uuids("GPU-")
-	return muster.Resources{CPUs: 4, Memory: muster.Size(genSize(t)), Slots: 8, GPUs: some(t, "gpus", func(t *rapid.T) muster.GPU {
+	return muster.Resources{CPUs: 4, Memory: muster.Size(genSize(t)), Slots: 8, MaxTasks: rapid.IntRange(0, 2).Draw(t, "max tasks"), GPUs: some(t, "gpus", func(t *rapid.T) muster.GPU {
 		return muster.GPU{UUID: uuid(t), Vendor: "nvidia", Memory: muster.Size(genSize(t)), MIG: genWord(t), Parent: genWord(t), Quarantined: genText(t)}
 	})}
 }
@@ -194,6 +195,16 @@ func genAllow(t *rapid.T) *muster.Allow {
 	})
 }
 
+func genLacks(t *rapid.T) []string {
+	return some(t, "lacks", func(t *rapid.T) string {
+		return rapid.SampledFrom(slices.Concat(muster.SpecFeatures, muster.RunFeatures)).Draw(t, "feature")
+	})
+}
+
+func genProjects(t *rapid.T) []string {
+	return some(t, "projects", func(t *rapid.T) string { return rapid.StringMatching("[a-zé ]{0,20}").Draw(t, "project") })
+}
+
 func genOwnKinds(t *rapid.T) json.RawMessage {
 	return rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage(`[]`), json.RawMessage(`[{"name":"resize","about":"\u003cé\"\u0000"},7]`)}).Draw(t, "own kinds")
 }
@@ -203,6 +214,7 @@ func genHello(t *rapid.T) *Hello {
 		Version: Version, Worker: "w" + muster.WorkerID(genWord(t)), Name: genWord(t), Build: genWord(t), Tags: some(t, "tags", genWord),
 		Labels: map[string]string{"zone": genWord(t)}, Kinds: some(t, "kinds", genWord), Price: rapid.Float64Range(0, 100).Draw(t, "price"),
 		Resources: genResources(t), Address: rapid.SampledFrom([]string{"", "10.0.0.7", "box-1.lan", "fe80::1%eth0"}).Draw(t, "address"),
+		Lacks: genLacks(t), Projects: genProjects(t),
 		Allow: genAllow(t), OwnKinds: genOwnKinds(t), Held: some(t, "held", genAttempt), Stale: some(t, "stale", genAttempt), Constrained: genText(t),
 	}
 }

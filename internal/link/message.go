@@ -8,7 +8,7 @@ import (
 
 // Version is the protocol version that this build speaks. A Hello with another
 // one is refused with a Goodbye that names both.
-const Version = 5
+const Version = 6
 
 // MaxOwnKinds is the most bytes of the definitions of kinds that a worker tells of.
 const MaxOwnKinds = 1 << 20
@@ -83,6 +83,8 @@ type Hello struct {
 	Resources muster.Resources   `json:"resources"`
 	OwnKinds  json.RawMessage    `json:"own_kinds,omitempty"` // see muster.Worker
 	Allow     *muster.Allow      `json:"allow,omitempty"`     // what its owner lets tasks have; absent means all
+	Lacks     []string           `json:"lacks,omitempty"`     // features that it cannot carry out; see muster.Worker
+	Projects  []string           `json:"projects,omitempty"`  // whose tasks it takes; none means all
 	Address   string             `json:"address,omitempty"`   // at which other workers reach it; "" means where the server sees it
 	Held      []muster.AttemptID `json:"held,omitempty"`      // running here, or finished with a report that is not acknowledged
 	Stale     []muster.AttemptID `json:"stale,omitempty"`     // others that still have processes here, or log bytes to ship
@@ -111,6 +113,8 @@ type Offer struct {
 	Resources muster.Resources `json:"resources"`
 	OwnKinds  json.RawMessage  `json:"own_kinds,omitempty"`
 	Allow     *muster.Allow    `json:"allow,omitempty"`
+	Lacks     []string         `json:"lacks,omitempty"`
+	Projects  []string         `json:"projects,omitempty"`
 }
 
 // Saved says that the attempt's checkpoint folder is on the server as the muster.Tree
