@@ -1,0 +1,291 @@
+package dtf
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// The kinds of Muster that stand for task types of DTF, which have the same names, and the one of all others.
+const kindForeign = "foreign"
+
+var mapped = []string{taskBenchmark, taskTest, taskCustom, taskHash}
+
+// object reads a JSON object, {} if there is none.
+func object(raw json.RawMessage) (map[string]json.RawMessage, error) {
+	m := map[string]json.RawMessage{}
+	if len(raw) == 0 || string(raw) == "null" {
+		return m, nil
+	}
+	if err := json.Unmarshal(raw, &m); err != nil || m == nil {
+		return nil, muster.Errorf(muster.Invalid, "config is no JSON object")
+	}
+	return m, nil
+}
+
+// toMuster makes a stage of Muster that does for real what a DTF task asks for. What config has beyond what DTF's own workers read becomes
+// the kind's input, too, and is refused by the kind's schema if it has no meaning there.
+func toMuster(taskType string, config json.RawMessage) (muster.TaskSpec, error) {
+	spec := muster.TaskSpec{Kind: taskType}
+	input, err := object(config)
+	if err != nil {
+		return spec, err
+	}
+	if spec.Timeout, err = timeoutOf(input); err != nil {
+		return spec, err
+	}
+	delete(input, "timeout_seconds")
+	switch taskType {
+	case taskBenchmark:
+		usual(input, "batch_sizes", `[1,2,4,8,16]`)
+	case taskTest:
+		if raw, has := input["test_args"]; has && string(raw) == "null" {
+			delete(input, "test_args")
+		}
+	case taskCustom:
+		usual(input, "name", `"unknown"`)
+	case taskHash:
+		if payload, has := input["payload"]; has {
+			input["data"] = payload
+			delete(input, "payload")
+		}
+		usual(input, "data", `""`)
+		if e := string(input["encoding"]); e == `"utf8"` {
+			input["encoding"] = json.RawMessage(`"utf-8"`)
+		}
+	default:
+		return spec, muster.Errorf(muster.Invalid, "Unknown task type: %s", taskType)
+	}
+	if spec.Input, err = json.Marshal(input); err != nil {
+		return spec, muster.Errorf(muster.Internal, "a config cannot be written: %w", err)
+	}
+	return spec, nil
+}
+
+func usual(input map[string]json.RawMessage, field, value string) {
+	if _, has := input[field]; !has {
+		input[field] = json.RawMessage(value)
+	}
+}
+
+func timeoutOf(config map[string]json.RawMessage) (muster.Duration, error) {
+	raw, has := config["timeout_seconds"]
+	if !has || string(raw) == "null" {
+		return 0, nil
+	}
+	var seconds float64
+	if err := json.Unmarshal(raw, &seconds); err != nil || seconds < 0 || seconds > 1e8 {
+		return 0, muster.Errorf(muster.Invalid, "config.timeout_seconds is no number of seconds")
+	}
+	return muster.Duration(seconds * float64(time.Second)), nil
+}
+
+// foreignInput is the input of kind foreign.
+type foreignInput struct {
+	System string          `json:"system"`
+	Type   string          `json:"type"`
+	Config json.RawMessage `json:"config,omitempty"`
+}
+
+// toForeign makes a stage of Muster that only DTF workers carry, as it is.
+func toForeign(taskType string, config json.RawMessage) (muster.TaskSpec, error) {
+	spec := muster.TaskSpec{Kind: kindForeign, Where: muster.Where{Tags: []string{"dialect:dtf"}}}
+	if taskType == "" || len(taskType) > maxID {
+		return spec, muster.Errorf(muster.Invalid, "a task's type has 1 to %d bytes", maxID)
+	}
+	input, err := object(config)
+	if err != nil {
+		return spec, err
+	}
+	if spec.Timeout, err = timeoutOf(input); err != nil {
+		return spec, err
+	}
+	in := foreignInput{System: "dtf", Type: taskType, Config: config}
+	if len(input) == 0 {
+		in.Config = json.RawMessage("{}")
+	}
+	if spec.Input, err = json.Marshal(in); err != nil {
+		return spec, muster.Errorf(muster.Invalid, "config cannot be written: %w", err)
+	}
+	return spec, nil
+}
+
+// fromMuster says how a task of Muster is put to a DTF worker.
+func fromMuster(spec *muster.TaskSpec) (taskType string, config json.RawMessage, err error) {
+	switch spec.Kind {
+	case kindForeign:
+		var in foreignInput
+		if err := json.Unmarshal(spec.Input, &in); err != nil {
+			return "", nil, muster.Errorf(muster.Invalid, "the input of a foreign task cannot be read: %w", err)
+		}
+		if in.System != "dtf" {
+			return "", nil, muster.Errorf(muster.Invalid, "the task is one of %s, not of dtf", in.System)
+		}
+		return in.Type, in.Config, nil
+	case taskHash: // older workers read payload, newer ones data too
+		input, err := object(spec.Input)
+		if err != nil {
+			return "", nil, err
+		}
+		input["payload"] = input["data"]
+		config, err := json.Marshal(input)
+		return taskHash, config, err
+	case taskBenchmark, taskTest, taskCustom:
+		if len(spec.Input) == 0 {
+			return spec.Kind, json.RawMessage("{}"), nil
+		}
+		return spec.Kind, spec.Input, nil
+	}
+	return "", nil, muster.Errorf(muster.Invalid, "DTF has no task type for the kind %s", spec.Kind)
+}
+
+// toDTF turns the result of a task of Muster into what DTF's workers return for the type, with all that Muster has beside it.
+func toDTF(taskType string, config, result json.RawMessage) json.RawMessage {
+	out, err := object(result)
+	if err != nil {
+		return result
+	}
+	in, err := object(config)
+	if err != nil {
+		return result
+	}
+	switch taskType {
+	case taskBenchmark:
+		copyField(out, in, "model")
+		usual(out, "model", `"unknown"`)
+		copyField(out, in, "precision")
+		usual(out, "precision", `"fp32"`)
+		copyField(out, in, "iterations")
+		usual(out, "iterations", "10")
+		out["batch_sizes"] = batchSizes(out["runs"])
+	case taskTest:
+		var r struct {
+			Passed, Failed, Skipped, Errors, Total int
+			Duration                               float64
+		}
+		if json.Unmarshal(result, &r) != nil {
+			return result
+		}
+		copyField(out, in, "test_file")
+		set(out, "success", r.Failed == 0 && r.Errors == 0)
+		set(out, "test_count", r.Total)
+		set(out, "duration_seconds", r.Duration)
+	case taskCustom:
+		copyField(out, in, "name")
+		set(out, "success", true)
+		usual(out, "output", strconv.Quote("Custom task "+text(in["name"])+" was done"))
+	}
+	b, err := json.Marshal(out)
+	if err != nil {
+		return result
+	}
+	return b
+}
+
+func copyField(to, from map[string]json.RawMessage, name string) {
+	if v, has := from[name]; has {
+		to[name] = v
+	}
+}
+
+func set(to map[string]json.RawMessage, name string, v any) {
+	if raw, err := json.Marshal(v); err == nil {
+		to[name] = raw
+	}
+}
+
+func text(raw json.RawMessage) string {
+	var s string
+	_ = json.Unmarshal(raw, &s)
+	return s
+}
+
+// batchSizes is the batch_sizes of a DTF result, from the runs of Muster's.
+func batchSizes(runs json.RawMessage) json.RawMessage {
+	var each []struct {
+		BatchSize  int `json:"batch_size"`
+		Latency    struct{ Mean float64 }
+		Throughput float64
+		LatencyMS  struct{ Mean float64 } `json:"latency_ms"`
+		PeakMemory float64                `json:"peak_memory"`
+		Error      json.RawMessage        `json:"error"`
+	}
+	_ = json.Unmarshal(runs, &each)
+	type figures struct {
+		Latency    float64 `json:"latency_ms"`
+		Throughput float64 `json:"throughput_items_per_second"`
+		Memory     float64 `json:"memory_mb"`
+	}
+	sizes := map[string]figures{}
+	for _, r := range each {
+		if len(r.Error) == 0 {
+			sizes[strconv.Itoa(r.BatchSize)] = figures{r.LatencyMS.Mean, r.Throughput, math.Round(r.PeakMemory/(1<<20)*10) / 10}
+		}
+	}
+	raw, err := json.Marshal(sizes)
+	if err != nil {
+		return json.RawMessage("{}")
+	}
+	return raw
+}
+
+// simulated reports whether a result is what DTF's own workers make up for a type of tasks, to the last figure: they do nothing but wait.
+func simulated(taskType string, result json.RawMessage) bool {
+	switch taskType {
+	case taskBenchmark:
+		var r struct {
+			BatchSizes map[string]struct {
+				Latency float64 `json:"latency_ms"`
+				Memory  float64 `json:"memory_mb"`
+			} `json:"batch_sizes"`
+		}
+		if json.Unmarshal(result, &r) != nil || len(r.BatchSizes) == 0 {
+			return false
+		}
+		for size, figures := range r.BatchSizes {
+			n, err := strconv.ParseFloat(size, 64)
+			if err != nil || figures.Latency != 10+2*n || figures.Memory != 1024+128*n {
+				return false
+			}
+		}
+		return true
+	case taskTest:
+		var r struct {
+			Count    int     `json:"test_count"`
+			Passed   int     `json:"passed"`
+			Failed   int     `json:"failed"`
+			Skipped  int     `json:"skipped"`
+			Duration float64 `json:"duration_seconds"`
+			Success  bool    `json:"success"`
+		}
+		return json.Unmarshal(result, &r) == nil && r.Success && r.Count == 10 && r.Passed == 9 && r.Failed == 1 && r.Skipped == 0 && r.Duration == 2
+	case taskCustom:
+		var r struct{ Name, Output string }
+		return json.Unmarshal(result, &r) == nil && strings.HasPrefix(r.Output, "Executed custom task ")
+	}
+	return false
+}
+
+// batchable reports whether tasks of a type come back one by one from a batch: of tests, DTF's workers return only the first.
+func batchable(taskType string) bool { return taskType != taskTest && taskType != "" }
+
+// together reports whether two tasks may be in one batch: benchmarks only with others of their model.
+func together(a, b wireTask) bool {
+	if !batchable(a.TaskType) || !batchable(b.TaskType) {
+		return false
+	}
+	if a.TaskType != taskBenchmark && b.TaskType != taskBenchmark {
+		return true
+	}
+	x, errX := object(a.Config)
+	y, errY := object(b.Config)
+	return errX == nil && errY == nil && a.TaskType == b.TaskType && string(x["model"]) == string(y["model"]) && len(x["model"]) > 0
+}
+
+// isMapped reports whether Muster has a kind that does for real what a task type says.
+func isMapped(taskType string) bool { return slices.Contains(mapped, taskType) }
