@@ -112,6 +112,9 @@ var rules = map[string]rule{
 	"api":    {ring: shell, mine: []string{"auth", "cid", "connlimit", "sched/event", "sched/explain", "flow", "store", "blob", "tasklog", "link", "notify", "series", "api/wire"}, third: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
 	"client": {ring: shell, mine: []string{"sched/event", "sched/explain", "api/wire", "origin"}, third: []string{"golang.org/x/"}},
 
+	"dialect":       {ring: shell, mine: []string{"auth", "client", "connlimit"}},
+	"dialect/fleet": {ring: shell, mine: []string{"agent", "agent/run", "agent/transfer", "dialect", "link", "link/wslink", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+
 	"serve":       {ring: wiring},
 	"work":        {ring: wiring},
 	"doctor":      {ring: wiring},

@@ -1,0 +1,217 @@
+package dialect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/connlimit"
+)
+
+const (
+	maxConnections = 2048             // of one gateway; three quarters of them may be of one address
+	headerTimeout  = 10 * time.Second // for the head of a request
+	idleTimeout    = 2 * time.Minute  // of a connection between requests
+	stopGrace      = 2 * time.Second  // for requests to end when the gateway stops
+	keyPrefix      = "/k/"            // before a key in a path
+)
+
+// Listener is the port of a gateway.
+type Listener struct {
+	// Token finds the Muster key that a request carries in the way of the gateway's system, "" for none. It is asked where neither
+	// the path nor an Authorization header has one. It is set before Serve.
+	Token func(r *http.Request) string
+	// Refuse answers a request that has no valid key as the system's server would. Nil answers with JSON. It is set before Serve.
+	Refuse func(w http.ResponseWriter, r *http.Request, err error)
+
+	env      Env
+	listener net.Listener
+	limiter  *connlimit.Limiter
+}
+
+// Listen opens the port of a gateway. Its errors name the option.
+func Listen(ctx context.Context, env Env) (*Listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", env.Config.Address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, muster.Errorf(muster.Conflict, "--dialect %s: cannot listen on %s, because another program does: stop it, or choose another address with --dialect %s=ADDRESS",
+			env.Config.Name, env.Config.Address, env.Config.Name)
+	case err != nil:
+		return nil, muster.Errorf(muster.Invalid, "--dialect %s: cannot listen on %s: %w", env.Config.Name, env.Config.Address, err)
+	}
+	limiter := connlimit.New(min(maxConnections, connlimit.Total(connlimit.Descriptors())/4))
+	return &Listener{env: env, listener: limiter.Listen(l), limiter: limiter}, nil
+}
+
+// Close gives the port back, for a gateway that does not get to Serve.
+func (l *Listener) Close() error { return l.listener.Close() }
+
+// URL is where the port is reached from this machine.
+func (l *Listener) URL() string {
+	host, port, err := net.SplitHostPort(l.listener.Addr().String())
+	if err != nil {
+		return "http://" + l.listener.Addr().String()
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}
+
+// Serve serves h until ctx ends; requests that are under way then have a moment to end. The port is closed when it returns.
+//
+// A Muster key is taken from the path, /k/KEY/…, which h sees without it, from an Authorization header or by l.Token. One
+// that is there must be valid; with key=required it must be there. CallerOf tells h whose it is. Paths are never logged.
+// A panic of h ends its request only.
+func (l *Listener) Serve(ctx context.Context, h http.Handler) error {
+	server := &http.Server{
+		Handler:           connlimit.Handler(l.contain(l.identify(h))),
+		ConnContext:       connlimit.ConnContext,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(l.env.Log.Handler(), slog.LevelDebug),
+	}
+	stopped := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+		defer cancel()
+		err := server.Shutdown(grace)
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = server.Close()
+		}
+		stopped <- err
+	})
+	err := server.Serve(l.listener)
+	if stop() {
+		return err
+	}
+	return <-stopped
+}
+
+// contain ends the request of a handler that panics, and no other.
+func (l *Listener) contain(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			p := recover()
+			if p == nil {
+				return
+			}
+			if p == http.ErrAbortHandler { //nolint:errorlint // it is this very value
+				panic(p)
+			}
+			l.env.Log.Error("a handler panicked", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			WriteJSON(w, http.StatusInternalServerError, map[string]string{"error": "a bug of the server"})
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// identify finds out who asks.
+func (l *Listener) identify(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token := ""
+		if rest, ok := strings.CutPrefix(r.URL.Path, keyPrefix); ok {
+			key, path, _ := strings.Cut(rest, "/")
+			token = key
+			r = r.Clone(r.Context())
+			r.URL.Path, r.URL.RawPath, r.RequestURI = "/"+path, "", ""
+		}
+		if token == "" {
+			if t := auth.Bearer(r.Header.Get("Authorization")); strings.HasPrefix(t, "mst_") {
+				token = t
+			}
+		}
+		if token == "" && l.Token != nil {
+			token = l.Token(r)
+		}
+		if token == "" && !l.env.Config.KeyRequired {
+			next.ServeHTTP(w, r)
+			return
+		}
+		who, err := l.env.Server.Authorize(r.Context(), token)
+		if err != nil {
+			l.refuse(w, r, err)
+			return
+		}
+		defer connlimit.Authenticated(r.Context())()
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, Caller{Whoami: who, Token: token})))
+	})
+}
+
+func (l *Listener) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if l.Refuse != nil {
+		l.Refuse(w, r, err)
+		return
+	}
+	status := http.StatusServiceUnavailable
+	if muster.CodeOf(err) == muster.Unauthenticated {
+		status = http.StatusUnauthorized
+	}
+	WriteJSON(w, status, map[string]string{"error": err.Error()})
+}
+
+type callerKey struct{}
+
+// Caller is whose key a request has. The zero Caller is that of an open gateway.
+type Caller struct {
+	client.Whoami
+
+	Token string
+}
+
+// CallerOf returns who asks.
+func CallerOf(ctx context.Context) Caller {
+	c, _ := ctx.Value(callerKey{}).(Caller)
+	return c
+}
+
+// MayWork returns a Forbidden error if the caller's key is none by which workers join.
+func (c Caller) MayWork() error {
+	if c.Token == "" {
+		return nil
+	}
+	return auth.Can(c.principal(), auth.JoinWorkers, auth.Object{})
+}
+
+func (c Caller) principal() auth.Principal {
+	return auth.Principal{KeyID: c.Whoami.Key, Name: c.Name, Role: auth.Role(c.Role), Project: c.Project}
+}
+
+// Decode reads one JSON value of at most max bytes from a request's body. Its errors are TooLarge and Invalid, and name the problem.
+func Decode(r *http.Request, maxBytes int64, into any) error {
+	b, err := io.ReadAll(io.LimitReader(r.Body, maxBytes+1))
+	switch {
+	case err != nil:
+		return muster.Errorf(muster.Invalid, "the body broke off: %w", err)
+	case int64(len(b)) > maxBytes:
+		return muster.Errorf(muster.TooLarge, "the body has more than %d bytes", maxBytes)
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		return muster.Errorf(muster.Invalid, "the body is not the JSON that is expected here: %w", err)
+	}
+	return nil
+}
+
+// WriteJSON answers a request with a JSON value.
+func WriteJSON(w http.ResponseWriter, status int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		status, b = http.StatusInternalServerError, []byte(`{"error":"a bug of the server"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n')) // the caller may be gone
+}
