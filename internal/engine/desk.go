@@ -44,6 +44,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 		err = st.Apply(now, event.Joined{Worker: muster.Worker{
 			ID: h.Worker, Name: h.Name, Version: h.Build, Tags: h.Tags, Labels: h.Labels,
 			Kinds: h.Kinds, OwnKinds: h.OwnKinds, Price: h.Price, Resources: h.Resources, Address: address, Allow: h.Allow,
+			Lacks: h.Lacks, Projects: h.Projects,
 		}, Held: h.Held, Stale: h.Stale, Constrained: h.Constrained})
 		if err != nil {
 			return l, err
@@ -199,7 +200,9 @@ func (s *session) events(f *link.ToServer, saved []link.Saved) []event.Event {
 		events = append(events, event.Ready{Worker: s.worker, Constrained: f.Ready.Constrained})
 	}
 	if o := f.Offer; o != nil {
-		events = append(events, event.Offered{Worker: s.worker, Tags: o.Tags, Kinds: o.Kinds, OwnKinds: o.OwnKinds, Resources: o.Resources, Allow: o.Allow})
+		events = append(events, event.Offered{
+			Worker: s.worker, Tags: o.Tags, Kinds: o.Kinds, OwnKinds: o.OwnKinds, Resources: o.Resources, Allow: o.Allow, Lacks: o.Lacks, Projects: o.Projects,
+		})
 	}
 	for _, a := range f.Accepted {
 		events = append(events, event.Accepted{Worker: s.worker, Attempt: a})

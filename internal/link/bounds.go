@@ -171,7 +171,11 @@ func boundMachine(m *machine, labels map[string]string, r *muster.Resources, all
 	case r.Memory > maxBytes || r.Disk > maxBytes:
 		return within("resources", wrong("has more than %s of memory or disk", muster.Size(maxBytes)))
 	}
-	return together("tags, labels, kinds, projects, GPUs and what is allowed", m.tags, m.kinds, m.projects, labels, r.GPUs, allow)
+	parts := []any{m.tags, m.kinds, labels, r.GPUs, allow}
+	if m.projects != nil {
+		parts = append(parts, m.projects)
+	}
+	return together("tags, labels, kinds, projects, GPUs and what is allowed", parts...)
 }
 
 // checkLacks refuses features that nobody knows: a task that uses one would be placed all the same.

@@ -101,6 +101,7 @@ func TestAHelloIsBoundedAsAWhole(t *testing.T) {
 	for name, change := range map[string]func(h *Hello){
 		"tags":              func(h *Hello) { h.Tags = many(300) },
 		"kinds":             func(h *Hello) { h.Kinds = many(300) },
+		"projects":          func(h *Hello) { h.Projects = many(300) },
 		"labels":            func(h *Hello) { h.Labels = map[string]string{}; fill(h.Labels, 300) },
 		"GPUs":              func(h *Hello) { h.Resources.GPUs = []muster.GPU{{UUID: "a"}, {UUID: "b", Quarantined: "xid 79"}} },
 		"what it may allow": func(h *Hello) { h.Allow.Env = many(300) },
@@ -109,6 +110,9 @@ func TestAHelloIsBoundedAsAWhole(t *testing.T) {
 			h := &Hello{Version: Version, Worker: "w", Allow: &muster.Allow{Images: append(slices.Repeat([]string{strings.Repeat("a", 13_000)}, 4), "")}}
 			change(h)
 			size := 0
+			if h.Projects != nil {
+				size = len(must(json.Marshal(h.Projects))(t))
+			}
 			for _, part := range []any{h.Tags, h.Kinds, h.Labels, h.Resources.GPUs, h.Allow} {
 				size += len(must(json.Marshal(part))(t))
 			}

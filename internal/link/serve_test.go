@@ -184,7 +184,7 @@ func TestServeRefusesInClearWords(t *testing.T) {
 		code  muster.Code
 		words string
 	}{
-		{"another version", link.Hello{Version: 7, Worker: "w1", Build: "v9"}, &desk{}, muster.Invalid, "speaks link version 7 and the server version 5"},
+		{"another version", link.Hello{Version: 7, Worker: "w1", Build: "v9"}, &desk{}, muster.Invalid, "speaks link version 7 and the server version 6"},
 		{"another worker", link.Hello{Version: link.Version, Worker: "w2"}, &desk{}, muster.Forbidden, "belongs to worker w1"},
 		{"the desk", *hello(), &desk{refuse: muster.Errorf(muster.Conflict, "was removed")}, muster.Conflict, "was removed"},
 		{"a full disk", *hello(), &desk{refuse: muster.Errorf(muster.StorageFull, "no space")}, muster.Unavailable, "no space"},

@@ -9,7 +9,7 @@ import (
 
 // BenchmarkFitsOwner measures a look at a worker whose owner allows some images only.
 func BenchmarkFitsOwner(b *testing.B) {
-	n := place.NewNeed(&muster.TaskSpec{
+	n := new(place.Limits).Need("", &muster.TaskSpec{
 		Kind: "container", Isolation: "container", Image: "ghcr.io/acme/train:v1", Env: map[string]string{"APP_A": "", "APP_B": ""},
 	})
 	for name, allow := range map[string]*muster.Allow{"all": nil, "some": rig().Allow} {

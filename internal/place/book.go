@@ -13,10 +13,12 @@ import (
 // there is; nothing of that is given out until it is free again. A Book is not
 // safe for use by several goroutines.
 type Book struct {
-	Worker *muster.Worker // ID, Name, Tags, Kinds, Price and Resources are read
+	Worker *muster.Worker // ID, Name, Tags, Labels, Kinds, Price, Lacks, Projects and Resources are read
 	Closed string         // why the worker takes no tasks now; "" if it does
 	Opens  bool           // it takes some again of its own accord
 
+	lacks  features // of Worker
+	tasks  int      // that it has
 	mcpu   int64
 	memory muster.Size
 	disk   muster.Size
@@ -47,7 +49,9 @@ func (d *device) free() muster.Size {
 // NewBook opens the account of a worker on which nothing runs.
 func NewBook(w *muster.Worker) *Book {
 	r := w.Resources
-	b := &Book{Worker: w, mcpu: Milli(r.CPUs), memory: r.Memory, disk: r.Disk, slots: r.Slots, gpus: make([]device, len(r.GPUs))}
+	b := &Book{
+		Worker: w, lacks: featuresOf(w.Lacks), mcpu: Milli(r.CPUs), memory: r.Memory, disk: r.Disk, slots: r.Slots, gpus: make([]device, len(r.GPUs)),
+	}
 	for i, g := range r.GPUs {
 		g.Vendor, g.Name = strings.ToLower(g.Vendor), strings.ToLower(g.Name)
 		b.gpus[i].gpu = g
@@ -69,6 +73,7 @@ func (b *Book) Take(g *muster.Grant) { b.enter(g, 1) }
 func (b *Book) Return(g *muster.Grant) { b.enter(g, -1) }
 
 func (b *Book) enter(g *muster.Grant, sign int) {
+	b.tasks += sign
 	b.mcpu -= int64(sign) * Milli(g.CPUs)
 	b.memory -= muster.Size(sign) * g.Memory
 	b.disk -= muster.Size(sign) * g.Disk
@@ -87,7 +92,7 @@ func (b *Book) enter(g *muster.Grant, sign int) {
 }
 
 // Free returns what is not taken, never below zero; of GPUs those that are wholly
-// free.
+// free. Of MaxTasks it says nothing: see the worker's Running.
 func (b *Book) Free() muster.Resources {
 	r := muster.Resources{
 		CPUs: float64(max(b.mcpu, 0)) / 1000, Memory: max(b.memory, 0), Disk: max(b.disk, 0), Slots: max(b.slots, 0),
@@ -134,6 +139,9 @@ func (b *Book) takes(n *Need, tasks int) bool {
 
 // Over reports whether more is taken than the worker offers.
 func (b *Book) Over() bool {
+	if most := b.Worker.Resources.MaxTasks; most > 0 && b.tasks > most {
+		return true
+	}
 	if b.mcpu < 0 || b.memory < 0 || b.disk < 0 || b.slots < 0 {
 		return true
 	}
@@ -148,5 +156,5 @@ func (b *Book) Over() bool {
 
 // Equal reports whether both accounts have the same balance.
 func (b *Book) Equal(o *Book) bool {
-	return b.mcpu == o.mcpu && b.memory == o.memory && b.disk == o.disk && b.slots == o.slots && slices.Equal(b.gpus, o.gpus)
+	return b.tasks == o.tasks && b.mcpu == o.mcpu && b.memory == o.memory && b.disk == o.disk && b.slots == o.slots && slices.Equal(b.gpus, o.gpus)
 }

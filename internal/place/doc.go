@@ -5,7 +5,8 @@
 // Filters are asked in a fixed order, and the first that fails is the answer to
 // "why not there":
 //
-//	state → kind → engine → tags → not → workers → price → owner → vendor → model → slots or cpus → memory → disk → gpus
+//	state → kind → engine → features → project → tags → not → workers → price → owner → vendor → model →
+//	max tasks → slots or cpus → memory → disk → gpus
 //
 // Those up to model never change while the worker is the same; the rest depend
 // on what is free. Book.Ever asks them as if the worker were empty, so that
@@ -25,6 +26,10 @@
 // container says, besides its own kind; one that may run as either is placed as if it
 // were a process. What a worker's owner does not allow is not sent
 // there, though the worker would refuse it in any case: package allow says what that is.
+//
+// A worker may lack features of specs, such as files or env: those of other systems carry less
+// than Muster's own. Limits knows which features any worker of the fleet lacks and which projects
+// any names; only by these are Needs told apart.
 //
 // Score spreads tasks without GPUs over workers (the one with the most free share
 // wins) and packs tasks with GPUs (the tightest devices win, so that big ones

@@ -18,6 +18,8 @@ const (
 	State
 	Kind
 	Engine
+	Lacks
+	Project
 	Tags
 	Not
 	Workers
@@ -25,6 +27,7 @@ const (
 	Owner
 	Vendor
 	Model
+	MaxTasks
 	Slots
 	CPUs
 	Memory
@@ -33,11 +36,11 @@ const (
 )
 
 // Filters lists all filters in order, without Fits.
-var Filters = []Filter{State, Kind, Engine, Tags, Not, Workers, Price, Owner, Vendor, Model, Slots, CPUs, Memory, Disk, GPUs}
+var Filters = []Filter{State, Kind, Engine, Lacks, Project, Tags, Not, Workers, Price, Owner, Vendor, Model, MaxTasks, Slots, CPUs, Memory, Disk, GPUs}
 
 var filterNames = [...]string{
-	Fits: "", State: "state", Kind: "kind", Engine: "engine", Tags: "tags", Not: "not", Workers: "workers", Price: "price", Owner: "owner",
-	Vendor: "gpu vendor", Model: "gpu model", Slots: "slots", CPUs: "cpus", Memory: "memory", Disk: "disk", GPUs: "gpus",
+	Fits: "", State: "state", Kind: "kind", Engine: "engine", Lacks: "features", Project: "project", Tags: "tags", Not: "not", Workers: "workers",
+	Price: "price", Owner: "owner", Vendor: "gpu vendor", Model: "gpu model", MaxTasks: "max tasks", Slots: "slots", CPUs: "cpus", Memory: "memory", Disk: "disk", GPUs: "gpus",
 }
 
 // String returns the filter's name, and "" for Fits.
@@ -45,7 +48,7 @@ func (f Filter) String() string { return filterNames[f] }
 
 // Capacity reports whether the filter is about how much there is, rather than
 // about what the worker is.
-func (f Filter) Capacity() bool { return f >= Slots }
+func (f Filter) Capacity() bool { return f >= MaxTasks }
 
 // Fits returns the first filter that n fails on the worker as it stands now.
 func (b *Book) Fits(n *Need) Filter {
@@ -75,6 +78,12 @@ func (b *Book) suits(n *Need) Filter {
 	}
 	if n.Engine && !slices.Contains(w.Kinds, muster.KindContainer) {
 		return Engine
+	}
+	if b.lacks&n.features != 0 {
+		return Lacks
+	}
+	if len(w.Projects) > 0 && !slices.Contains(w.Projects, n.project) {
+		return Project
 	}
 	for _, t := range n.Where.Tags {
 		if !slices.Contains(w.Tags, t) {
@@ -150,7 +159,9 @@ func (b *Book) room(n *Need, empty bool) Filter {
 		mcpu, memory, disk, slots = Milli(r.CPUs), r.Memory, r.Disk, r.Slots
 	}
 	r := &n.Request
-	switch {
+	switch most := b.Worker.Resources.MaxTasks; {
+	case most > 0 && !empty && b.tasks >= most:
+		return MaxTasks
 	case n.mcpu == 0 && slots < 1:
 		return Slots
 	case n.mcpu > 0 && mcpu < n.mcpu:

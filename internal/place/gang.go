@@ -47,6 +47,9 @@ func (b *Book) count(n *Need, most int) Room {
 			r.Members = int(min(int64(r.Members), max(free, 0)/each))
 		}
 	}
+	if most := b.Worker.Resources.MaxTasks; most > 0 {
+		fit(int64(most-b.tasks), 1)
+	}
 	if n.mcpu > 0 {
 		fit(b.mcpu, n.mcpu)
 	} else {

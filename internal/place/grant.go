@@ -103,6 +103,9 @@ func (b *Book) Rank(n *Need) Rank {
 	} else {
 		rank.free = share(int64(b.slots-1), int64(r.Slots))
 	}
+	if most := r.MaxTasks; most > 0 {
+		rank.free = min(rank.free, share(int64(most-b.tasks-1), int64(most)))
+	}
 	if m := n.Request.Memory; m > 0 {
 		rank.free = min(rank.free, share(int64(b.memory-m), int64(r.Memory)))
 	}

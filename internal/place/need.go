@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Need is what a task asks of a worker. Make it with NewNeed: tasks whose Needs
+// Need is what a task asks of a worker. Make it with Limits.Need: tasks whose Needs
 // have equal Keys are interchangeable to the placement.
 type Need struct {
 	Kind    string
@@ -19,14 +19,15 @@ type Need struct {
 	Where   muster.Where
 	Gang    int // so many must be placed at once, or none; 0 for a task by itself
 
-	mcpu  int64
-	owner *muster.TaskSpec // what of the spec a worker's owner may refuse; nil if there is nothing
-	key   string
+	mcpu     int64
+	features features         // that the task uses and some worker lacks
+	project  string           // of the task; "" if no worker names it
+	owner    *muster.TaskSpec // what of the spec a worker's owner may refuse; nil if there is nothing
+	key      string
 }
 
-// NewNeed makes the Need of the tasks of a normalized stage.
-func NewNeed(t *muster.TaskSpec) *Need {
-	n := &Need{Kind: t.Kind, Request: t.Resources, Where: t.Where, mcpu: Milli(t.Resources.CPUs)}
+func newNeed(t *muster.TaskSpec, uses features, project string) *Need {
+	n := &Need{Kind: t.Kind, Request: t.Resources, Where: t.Where, mcpu: Milli(t.Resources.CPUs), features: uses, project: project}
 	n.Where.Tags, n.Where.Not, n.Where.Workers = sorted(t.Where.Tags), sorted(t.Where.Not), sorted(t.Where.Workers)
 	r, w := &n.Request, &n.Where
 	r.GPUs.Vendor, r.GPUs.Model = strings.ToLower(r.GPUs.Vendor), strings.ToLower(r.GPUs.Model)
@@ -51,6 +52,12 @@ func NewNeed(t *muster.TaskSpec) *Need {
 	if t.Gang != nil {
 		n.Gang = t.Gang.Size
 		b = strconv.AppendInt(append(b, " gang "...), int64(n.Gang), 10)
+	}
+	if uses != 0 {
+		b = strconv.AppendUint(append(b, " uses "...), uint64(uses), 10)
+	}
+	if project != "" {
+		b = strconv.AppendQuote(append(b, " project "...), project)
 	}
 	n.key = string(n.refusable(b, t))
 	return n

@@ -59,7 +59,7 @@ func TestOwnersRefuseByTheNeedWhatTheyRefuseBySpec(t *testing.T) {
 		w.Kinds, w.Allow = []string{"process", "script", "container"}, drawAllow(t)
 		b := place.NewBook(w)
 		one, other := drawRefusable(t), drawRefusable(t)
-		n, m := place.NewNeed(one), place.NewNeed(other)
+		n, m := new(place.Limits).Need("", one), new(place.Limits).Need("", other)
 		want := allow.Refuses(w.Allow, one)
 		switch f := b.Fits(n); {
 		case (f == place.Owner) != (want != ""):
@@ -80,11 +80,11 @@ func TestPlainTasksShareOneClass(t *testing.T) {
 	maybe := muster.TaskSpec{
 		Kind: muster.KindProcess, Image: "python:3.12", Isolation: muster.IsolationAuto, Network: muster.NetworkNone, Container: &muster.Container{User: "1000"},
 	}
-	if x, y := place.NewNeed(&plain).Key(), place.NewNeed(&maybe).Key(); x != y {
+	if x, y := new(place.Limits).Need("", &plain).Key(), new(place.Limits).Need("", &maybe).Key(); x != y {
 		t.Errorf("%q and %q", x, y)
 	}
 	plain.Env, maybe.Env = map[string]string{"SEED": "1"}, map[string]string{"SEED": "2"}
-	if x, y := place.NewNeed(&plain).Key(), place.NewNeed(&maybe).Key(); x != y {
+	if x, y := new(place.Limits).Need("", &plain).Key(), new(place.Limits).Need("", &maybe).Key(); x != y {
 		t.Errorf("%q and %q", x, y)
 	}
 }

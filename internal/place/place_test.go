@@ -30,7 +30,7 @@ func rig() *muster.Worker {
 func need(change func(*muster.TaskSpec)) *place.Need {
 	t := &muster.TaskSpec{Kind: "noop"}
 	change(t)
-	return place.NewNeed(t)
+	return new(place.Limits).Need("", t)
 }
 
 func TestEachFilterNamesWhatIsMissing(t *testing.T) {

@@ -3,6 +3,7 @@ package place
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/muster-dev/muster"
 )
@@ -18,6 +19,12 @@ func (b *Book) Relax(n *Need, f Filter, empty bool) (*Need, string, bool) {
 	r := &c.Request
 	free := b.left(empty)
 	switch f {
+	case Lacks:
+		c.features &^= b.lacks
+		return &c, fmt.Sprintf("do without %s, which worker %s cannot carry", strings.Join((b.lacks&n.features).names(), ", "), name), true
+	case Project:
+		c.project = b.Worker.Projects[0]
+		return &c, fmt.Sprintf("submit it to project %s, whose tasks worker %s takes", c.project, name), true
 	case Tags:
 		tag := lacking(n.Where.Tags, b.Worker.Tags)
 		c.Where.Tags = slices.DeleteFunc(c.Where.Tags, func(t string) bool { return t == tag })
@@ -119,6 +126,8 @@ func (b *Book) fewer(n *Need, empty bool) muster.GPURequest {
 func (b *Book) Lack(n *Need, f Filter) string {
 	r := &n.Request
 	switch f {
+	case MaxTasks:
+		return "room for one more task"
 	case Slots:
 		return "a slot"
 	case CPUs:

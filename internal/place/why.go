@@ -27,6 +27,10 @@ func (b *Book) Why(n *Need, f Filter) string {
 		return fmt.Sprintf("does not run kind %q, only %s", n.Kind, strings.Join(w.Kinds, ", "))
 	case Engine:
 		return "has no container engine that is ready"
+	case Lacks:
+		return "cannot carry: " + strings.Join((b.lacks&n.features).names(), ", ") + b.system()
+	case Project:
+		return "takes tasks of project " + strings.Join(w.Projects, ", ") + " only"
 	case Tags:
 		return "lacks the tag " + lacking(n.Where.Tags, w.Tags)
 	case Not:
@@ -41,6 +45,8 @@ func (b *Book) Why(n *Need, f Filter) string {
 		return fmt.Sprintf("needs a GPU of vendor %s, has %s", r.GPUs.Vendor, b.inventory())
 	case Model:
 		return fmt.Sprintf("needs a GPU of model %q, has %s", r.GPUs.Model, b.inventory())
+	case MaxTasks:
+		return fmt.Sprintf("has %d tasks, and runs at most %d at once", b.tasks, w.Resources.MaxTasks)
 	case Slots:
 		return amount("slot", "1", strconv.Itoa(max(b.slots, 0)), strconv.Itoa(w.Resources.Slots), w.Resources.Slots < 1)
 	case CPUs:
@@ -58,6 +64,17 @@ func (b *Book) Why(n *Need, f Filter) string {
 	default:
 		return f.String()
 	}
+}
+
+// LabelDialect is the label of workers of another system, which names it.
+const LabelDialect = "dialect"
+
+// system says whose worker it is, if it is one of another system.
+func (b *Book) system() string {
+	if name := b.Worker.Labels[LabelDialect]; name != "" {
+		return " (" + name + " worker)"
+	}
+	return ""
 }
 
 // amount words a lack: forever if the worker has too little even when empty.

@@ -2,7 +2,6 @@ package sched
 
 import (
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/place"
 	"github.com/muster-dev/muster/internal/sched/explain"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
@@ -73,7 +72,7 @@ func (s *State) Plan(now muster.Time, spec *muster.Spec) []explain.Explanation {
 		x := &list[i]
 		*x = explain.Explanation{Stage: t.Name, State: muster.Queued, Waiting: t.Needs}
 		x.Answer(now, explain.Question{
-			ID: muster.TaskID{Job: s.next}, Need: place.NewNeed(t), Priority: priority(spec), Project: s.projects[spec.Project],
+			ID: muster.TaskID{Job: s.next}, Need: s.limits.Need(spec.Project, t), Priority: priority(spec), Project: s.projects[spec.Project],
 		}, s.queue, s.there())
 		if len(t.Needs) > 0 {
 			x.State = muster.Waiting

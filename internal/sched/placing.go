@@ -1,6 +1,9 @@
 package sched
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
 	"github.com/muster-dev/muster/internal/sched/effect"
@@ -50,9 +53,33 @@ func (s *State) requeueRest(g *model.Group) {
 // only once the stage is ready: until then references in its spec are open.
 func (s *State) shapeOf(g *model.Group) *queue.Shape {
 	if g.Shape == nil || g.Shape.Forgotten() {
-		g.Shape = s.queue.Shape(place.NewNeed(g.Spec()))
+		g.Shape = s.queue.Shape(s.limits.Need(g.Job.Row.Project, g.Spec()))
 	}
 	return g.Shape
+}
+
+// reshape gives what is queued the shapes that the workers' limits ask for. It is called when the
+// first worker joins that lacks a feature or names a project, which is seldom: it looks at every stage.
+func (s *State) reshape() {
+	for _, id := range slices.Sorted(maps.Keys(s.jobs)) {
+		j := s.jobs[id]
+		for _, g := range j.Groups {
+			if g.Shape == nil || s.limits.Current(g.Shape.Need, j.Row.Project, g.Spec()) {
+				continue
+			}
+			g.Shape = nil
+			if g.Item.Queued() {
+				s.queue.Remove(&g.Item)
+				s.queue.Add(&g.Item, j.Row.Priority, j.Project, s.shapeOf(g))
+			}
+			for _, t := range g.Elements() {
+				if t.Item.Queued() {
+					s.queue.Remove(&t.Item)
+					s.queue.Add(&t.Item, j.Row.Priority, j.Project, s.shapeOf(g))
+				}
+			}
+		}
+	}
 }
 
 // try assigns the item's task, or the next element of its group's rest, to the

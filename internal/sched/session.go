@@ -112,6 +112,10 @@ func (s *State) describe(w *model.Worker, row muster.Worker) {
 	}
 	row.Paused, row.Draining, row.Deadline, row.JoinedAt, row.State = w.Row.Paused, w.Row.Draining, w.Row.Deadline, w.Row.JoinedAt, w.Row.State
 	row.Free, row.Load, row.Running, row.LastSeenAt = nil, nil, 0, 0
+	if s.limits.Count(&row, 1) {
+		s.reshape()
+	}
+	s.limits.Count(&w.Row, -1)
 	w.Row = row
 	w.Book = place.NewBook(&w.Row)
 	for _, t := range w.Held {
@@ -132,6 +136,7 @@ func (s *State) offered(now muster.Time, ev event.Offered) error {
 	}
 	row := w.Row
 	row.Tags, row.Kinds, row.OwnKinds, row.Resources, row.Allow = ev.Tags, ev.Kinds, ev.OwnKinds, ev.Resources, ev.Allow
+	row.Lacks, row.Projects = ev.Lacks, ev.Projects
 	if err := place.Valid(&row); err != nil {
 		return err
 	}

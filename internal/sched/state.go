@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/place"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/heap"
 	"github.com/muster-dev/muster/internal/sched/model"
@@ -39,6 +40,7 @@ type State struct {
 	projects map[string]*queue.Project
 	order    []*model.Worker // by id
 	fleet    queue.Amounts   // what all workers offer together, except those that are gone
+	limits   place.Limits    // of all workers, also of those that are gone
 	queue    *queue.Queue
 	timers   heap.Timers
 

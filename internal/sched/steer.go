@@ -141,6 +141,7 @@ func (s *State) remove(now muster.Time, ev event.Remove) error {
 	w.Connected = false
 	s.goes(now, w)
 	s.queue.Forget(&w.Worker)
+	s.limits.Count(&w.Row, -1)
 	s.timers.Arm(&w.Timer, 0)
 	i, _ := s.find(w.Row.ID)
 	s.order = slices.Delete(s.order, i, i+1)

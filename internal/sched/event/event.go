@@ -80,6 +80,8 @@ type Offered struct {
 	OwnKinds  json.RawMessage
 	Resources muster.Resources
 	Allow     *muster.Allow
+	Lacks     []string
+	Projects  []string
 }
 
 // Pause stops or resumes giving tasks to a worker. A pause ends by itself at

@@ -39,7 +39,7 @@ func (h host) FreeIn(muster.Time, *place.Need, int, muster.Time) muster.Duration
 }
 
 func need(cpus int) *place.Need {
-	return place.NewNeed(&muster.TaskSpec{Kind: muster.KindNoop, Resources: muster.Request{CPUs: float64(cpus)}})
+	return new(place.Limits).Need("", &muster.TaskSpec{Kind: muster.KindNoop, Resources: muster.Request{CPUs: float64(cpus)}})
 }
 
 // TestIndexFindsWhatASearchFinds keeps a fleet, a queue and running tasks in random
