@@ -56,9 +56,9 @@ func (c *control) away(err error) error {
 	return muster.Errorf(muster.Unavailable, "Redis at %s does not answer as it should: %w", c.url, err)
 }
 
-// heard is how long a subscription may be silent until it is asked whether it still lives, and then until it counts as
+// silentFor is how long a subscription may be silent until it is asked whether it still lives, and then until it counts as
 // broken.
-const heard = 10 * time.Second
+const silentFor = 10 * time.Second
 
 // listen subscribes to channels and calls f with each message, one after the other, until ctx ends or the connection
 // breaks, which is the error. ready is called once the subscription is confirmed: what is published from then on is
@@ -74,7 +74,7 @@ func (c *control) listen(ctx context.Context, ready func(), f func(channel strin
 	defer stop()
 	confirmed, asked := 0, false
 	for {
-		got, err := sub.ReceiveTimeout(ctx, heard)
+		got, err := sub.ReceiveTimeout(ctx, silentFor)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
