@@ -57,7 +57,7 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (explain.Explanation,
 			x.Summary = explain.Done(n.Held)
 			return x, nil
 		}
-		h := explain.Holding{Worker: t.Worker.Row.Name, Room: t.Room, StopBy: t.StopBy, Lease: t.Lease()}
+		h := explain.Holding{Worker: t.Worker.Row.Name, Room: t.Room, StopBy: t.StopBy, Lease: t.Lease(), Lacks: t.Worker.Row.Lacks}
 		x.Summary = h.Held(&t.Row)
 	}
 	return x, nil

@@ -53,6 +53,7 @@ func (s *State) restoreWorker(now muster.Time, row muster.Worker) {
 	}
 	w := model.NewWorker(row)
 	w.Seen = now
+	s.limits.Count(&w.Row, 1)
 	s.order = slices.Insert(s.order, i, w)
 	gone := row.State == muster.WorkerGone
 	s.describe(w, row)

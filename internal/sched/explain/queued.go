@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/muster-dev/muster"
@@ -106,6 +107,7 @@ type Holding struct {
 	Room   muster.Reason // why it was told to make room, or NoReason
 	StopBy muster.Time   // when it is given up if it does not end, once it was told to
 	Lease  muster.Time   // when it is given up because the worker is away, or 0
+	Lacks  []string      // what the worker cannot do, of muster.RunFeatures
 }
 
 // Held words how a held task stands.
@@ -119,6 +121,9 @@ func (h *Holding) Held(t *muster.Task) string {
 		}
 	case muster.Running:
 		s = fmt.Sprintf("runs on worker %s since %s", h.Worker, t.StartedAt)
+		for _, lack := range CannotDo(h.Lacks) {
+			s += "; its worker " + lack
+		}
 	default:
 		s = fmt.Sprintf("is being stopped on worker %s; that ends by %s at the latest", h.Worker, h.StopBy)
 	}
@@ -133,6 +138,22 @@ func (h *Holding) Held(t *muster.Task) string {
 		s += fmt.Sprintf("; the worker is unreachable, and the attempt is given up at %s unless it comes back", h.Lease)
 	}
 	return s
+}
+
+// CannotDo words what a worker cannot do while a task runs, of what it lacks.
+func CannotDo(lacks []string) (words []string) {
+	for _, feature := range muster.RunFeatures {
+		if slices.Contains(lacks, feature) {
+			words = append(words, cannot[feature])
+		}
+	}
+	return words
+}
+
+var cannot = map[string]string{
+	muster.FeatureCancel:    "cannot be stopped: a cancel takes effect at the server only",
+	muster.FeatureLogs:      "sends the log of a task only after the task has ended",
+	muster.FeatureArtifacts: "sends no artifacts",
 }
 
 // Done words how a member of a gang stands that has ended before so many others.

@@ -128,6 +128,14 @@ func (w *world) checkGiven(m effect.Assign) error {
 			}
 		}
 	}
+	for _, feature := range muster.Features(m.Spec) {
+		if slices.Contains(row.Lacks, feature) {
+			return fmt.Errorf("attempt %s uses %s, and is offered to %s, which lacks it", m.Attempt, feature, m.Worker)
+		}
+	}
+	if project := w.disk.jobs[m.Attempt.Task.Job].Project; len(row.Projects) > 0 && !slices.Contains(row.Projects, project) {
+		return fmt.Errorf("attempt %s of project %s is offered to %s, which takes those of %q only", m.Attempt, project, m.Worker, row.Projects)
+	}
 	if why := allow.Refuses(row.Allow, m.Spec); why != "" {
 		return fmt.Errorf("attempt %s is offered to %s, though %s", m.Attempt, m.Worker, why)
 	}
@@ -290,11 +298,13 @@ func (w *world) checkCounts() error {
 func (w *world) checkWorkers() error {
 	for _, wk := range w.workers {
 		var used muster.Resources
+		tasks := 0
 		gpus := map[string]muster.Size{}
 		for _, t := range w.disk.tasks {
 			if !t.State.Held() || t.Grant == nil || t.Worker != wk.id {
 				continue
 			}
+			tasks++
 			used.CPUs += t.Grant.CPUs
 			used.Memory += t.Grant.Memory
 			used.Disk += t.Grant.Disk
@@ -308,6 +318,9 @@ func (w *world) checkWorkers() error {
 			}
 		}
 		has := wk.offer.Resources
+		if has.MaxTasks > 0 && tasks > has.MaxTasks {
+			return fmt.Errorf("worker %s runs at most %d tasks and was given %d", wk.id, has.MaxTasks, tasks)
+		}
 		if used.CPUs > has.CPUs+1e-9 || used.Memory > has.Memory || used.Disk > has.Disk || used.Slots > has.Slots {
 			return fmt.Errorf("worker %s has %+v and was given %+v", wk.id, has, used)
 		}

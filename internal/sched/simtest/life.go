@@ -33,10 +33,25 @@ func (w *world) newWorker(i int) *worker {
 	if w.rng.IntN(3) == 0 {
 		allow = &muster.Allow{Images: []string{"acme/*"}}
 	}
+	if w.rng.IntN(3) == 0 {
+		res.MaxTasks = 1 + w.rng.IntN(3)
+	}
+	lacks, projects := w.restrict()
 	return &worker{
 		id: id, runs: map[muster.AttemptID]*execution{}, reports: map[muster.AttemptID]muster.Report{},
-		offer: muster.Worker{ID: id, Name: string(id), Tags: tags, Kinds: kinds, Resources: res, Allow: allow},
+		offer: muster.Worker{ID: id, Name: string(id), Tags: tags, Kinds: kinds, Resources: res, Allow: allow, Lacks: lacks, Projects: projects},
 	}
+}
+
+// restrict draws what a worker lacks, and whose tasks it takes.
+func (w *world) restrict() (lacks, projects []string) {
+	if w.rng.IntN(4) == 0 {
+		lacks = [][]string{{muster.FeatureEnv}, {muster.FeatureInputs, muster.FeatureCancel}, {muster.FeatureElement, muster.FeatureEnv}}[w.rng.IntN(3)]
+	}
+	if w.rng.IntN(6) == 0 {
+		projects = [][]string{{"red"}, {"blue", "green"}}[w.rng.IntN(2)]
+	}
+	return lacks, projects
 }
 
 // users submit, cancel, retry and steer.
@@ -139,6 +154,11 @@ func (w *world) mischief() []event.Event {
 			wk.engine()
 			return []event.Event{wk.offered()}
 		}
+	case 14:
+		if wk.awake() && wk.session != 0 {
+			wk.offer.Lacks, wk.offer.Projects = w.restrict()
+			return []event.Event{wk.offered()}
+		}
 	case 11, 12:
 		if wk.broken != muster.NoReason {
 			wk.broken = muster.NoReason
@@ -209,6 +229,12 @@ func (w *world) demand(t *muster.TaskSpec) {
 	if w.rng.IntN(4) == 0 {
 		t.Image, t.Isolation = []string{"acme/train", "python"}[w.rng.IntN(2)], muster.IsolationContainer
 		t.QueueTimeout = muster.Duration(10 * time.Minute) // there may be no engine, or nobody who allows it
+	}
+	if w.rng.IntN(4) == 0 {
+		t.Env = map[string]string{"SEED": "1"}
+	}
+	if t.QueueTimeout == 0 { // all workers may lack what it uses, or serve other projects
+		t.QueueTimeout = muster.Duration(30 * time.Minute)
 	}
 	if (r.CPUs > 1 || r.Memory > 0) && t.QueueTimeout == 0 {
 		t.QueueTimeout = muster.Duration(20 * time.Minute)

@@ -123,7 +123,8 @@ func (w *worker) engine() {
 }
 
 func (w *worker) offered() event.Event {
-	return event.Offered{Worker: w.id, Tags: w.offer.Tags, Kinds: w.offer.Kinds, Resources: w.offer.Resources, Allow: w.offer.Allow}
+	o := &w.offer
+	return event.Offered{Worker: w.id, Tags: o.Tags, Kinds: o.Kinds, Resources: o.Resources, Allow: o.Allow, Lacks: o.Lacks, Projects: o.Projects}
 }
 
 func newExecution(now muster.Time, rng *rand.Rand, m effect.Assign) *execution {

@@ -19,7 +19,7 @@ const (
 	taskMoving   = "state, attempt, retried, crashes, worker, queued_at, not_before, assigned_at, started_at, reason, message, " +
 		"exit_code, log_size, grant, checkpoint, progress, step, metrics, usage, artifacts, result, image"
 	attemptColumns = "task, n, worker, outcome, reason, message, exit_code, log_size, assigned_at, started_at, finished_at, usage, artifacts, image"
-	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, address, paused, draining, deadline, joined_at, last_seen_at, allow, own_kinds"
+	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, address, paused, draining, deadline, joined_at, last_seen_at, allow, own_kinds, lacks, projects"
 	keyColumns     = "id, name, hash, role, project, worker, created_at, expires_at"
 )
 
@@ -270,6 +270,8 @@ func (p *params) worker(w *muster.Worker) {
 	p.time(w.LastSeenAt)
 	p.json(w.Allow, w.Allow == nil)
 	p.raw(w.OwnKinds)
+	p.json(w.Lacks, len(w.Lacks) == 0)
+	p.json(w.Projects, len(w.Projects) == 0)
 }
 
 func (c *columns) worker() (w muster.Worker) {
@@ -290,5 +292,7 @@ func (c *columns) worker() (w muster.Worker) {
 	w.LastSeenAt = c.time()
 	w.Allow = optionalJSON[muster.Allow](c)
 	w.OwnKinds = c.raw()
+	c.json(&w.Lacks)
+	c.json(&w.Projects)
 	return w
 }

@@ -122,12 +122,14 @@ func drawWorker(t *rapid.T, id muster.WorkerID) muster.Worker {
 		Price: rapid.Float64Range(0, 1e6).Draw(t, "price"), Address: text(t, "address"),
 		Resources: muster.Resources{
 			CPUs: rapid.Float64Range(0, 1e3).Draw(t, "cpus"), Memory: muster.Size(rapid.Int64Range(0, 1<<50).Draw(t, "memory")),
-			Slots: rapid.IntRange(0, 99).Draw(t, "slots"),
+			Slots: rapid.IntRange(0, 99).Draw(t, "slots"), MaxTasks: rapid.IntRange(0, 9).Draw(t, "max tasks"),
 			GPUs: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) muster.GPU {
 				return muster.GPU{UUID: text(t, "uuid"), Index: rapid.IntRange(0, 7).Draw(t, "index"), Name: text(t, "gpu"), Memory: 1 << 33, Quarantined: text(t, "quarantined")}
 			}), 0, 2).Draw(t, "gpus"),
 		},
-		Allow: ptr(t, rapid.Custom(allow), "allow"),
+		Allow:    ptr(t, rapid.Custom(allow), "allow"),
+		Lacks:    rapid.SliceOfN(rapid.SampledFrom(muster.SpecFeatures), 0, 3).Draw(t, "lacks"),
+		Projects: rapid.SliceOfN(rapid.String(), 0, 2).Draw(t, "projects"),
 		OwnKinds: rapid.SampledFrom([]json.RawMessage{
 			nil, json.RawMessage(`[]`), json.RawMessage(`[{"name": "resize", "about": "é\u0000\"<", "entry": ["./resize"]}]`),
 			json.RawMessage(strings.Repeat("[", 5_000) + strings.Repeat("]", 5_000)), // nested deeper than SQLite reads

@@ -73,6 +73,7 @@ func workers(t *testing.T, f *fixture) {
 	a, b, c := worker("1", "cat"), worker("2", "ant"), worker("3", "bee")
 	f.mustCommit(t, muster.Rows{Workers: []muster.Worker{a, b, c}})
 	c.Name, c.Draining, c.Allow = "zebra", true, &muster.Allow{Images: []string{}} // no image, but every user
+	c.Lacks, c.Projects, c.Resources.MaxTasks = []string{muster.FeatureFiles, muster.FeatureCancel}, []string{"red", ""}, 3
 	f.mustCommit(t, muster.Rows{Workers: []muster.Worker{c}})
 	got, err := f.Workers(t.Context())
 	if err != nil {
