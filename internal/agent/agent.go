@@ -42,7 +42,12 @@ type Config struct {
 
 	// Supervisor stands by the processes of tasks, from one life of the worker to the
 	// next.
-	Supervisor run.Supervisor
+	Supervisor Supervisor
+	// Settled is told of each ended attempt once, when the server has its report, which is recorded then, or wants nothing
+	// of it any more. It must not block. Nil means that nobody asks.
+	Settled func(id muster.AttemptID, recorded bool)
+	// Elsewhere says that tasks run on another machine: the ports at which gangs meet are not held on this one.
+	Elsewhere bool
 	// Heal is told which quarantined GPUs to look at again: UUIDs, or "all". It must
 	// not block. Nil means that there is nothing to heal.
 	Heal func(uuids []string)
@@ -55,6 +60,15 @@ type Config struct {
 }
 
 func (c *Config) identityPath() string { return filepath.Join(c.Dir, identityFile) }
+
+// Supervisor is what an Agent asks of a run.Supervisor, which says more of each method.
+type Supervisor interface {
+	Held() []run.Held
+	Contact(at time.Duration)
+	Contacted() time.Duration
+	Freeze(id muster.AttemptID, on bool) error
+	Forget(ids ...muster.AttemptID)
+}
 
 // Agent is one worker.
 type Agent struct {
@@ -90,6 +104,7 @@ func New(cfg Config) *Agent {
 	a.roster = newRoster(link.Offer{
 		Tags: cfg.Tags, Kinds: a.kinds(), OwnKinds: cfg.OwnKinds, Resources: cfg.Resources, Allow: cfg.Allow, Lacks: cfg.Lacks, Projects: cfg.Projects,
 	}, run.Clock, cfg.Log)
+	a.roster.settled = cfg.Settled
 	return a
 }
 

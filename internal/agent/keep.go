@@ -17,11 +17,11 @@ import (
 // acknowledged. One process at a time may have it open, so that it is also the
 // lock on the worker's data dir. All methods may be called at the same time.
 type Keep struct {
-	db  *bbolt.DB
-	dir string
+	db     *bbolt.DB
+	bucket []byte
 }
 
-var reportsBucket = []byte("reports")
+const reportsBucket = "reports"
 
 // keepWait is how long to wait for another process that is just ending.
 const keepWait = 3 * time.Second
@@ -40,14 +40,25 @@ func OpenKeep(dir string) (*Keep, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "%s cannot be opened: %w; if it is damaged, move it away: the reports in it are lost then", path, err)
 	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		_, err := tx.CreateBucketIfNotExists(reportsBucket)
+	k, err := (&Keep{db: db}).part(reportsBucket)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return k, nil
+}
+
+// Part returns the keep of one of several workers of this process, which share the file. It is closed with k.
+func (k *Keep) Part(worker string) (*Keep, error) { return k.part(reportsBucket + "/" + worker) }
+
+func (k *Keep) part(bucket string) (*Keep, error) {
+	err := k.db.Update(func(tx *bbolt.Tx) error {
+		_, err := tx.CreateBucketIfNotExists([]byte(bucket))
 		return err
 	})
 	if err != nil {
-		return nil, errors.Join(muster.Errorf(muster.Internal, "%s cannot be written: %w", path, err), db.Close())
+		return nil, muster.Errorf(muster.Internal, "%s cannot be written: %w", k.db.Path(), err)
 	}
-	return &Keep{db: db, dir: dir}, nil
+	return &Keep{db: k.db, bucket: []byte(bucket)}, nil
 }
 
 // Close gives the data dir free.
@@ -59,7 +70,7 @@ func (k *Keep) Reports() ([]muster.Report, error) {
 	var reports []muster.Report
 	var bad error
 	err := k.db.View(func(tx *bbolt.Tx) error {
-		return tx.Bucket(reportsBucket).ForEach(func(id, v []byte) error {
+		return tx.Bucket(k.bucket).ForEach(func(id, v []byte) error {
 			var r muster.Report
 			if err := json.Unmarshal(v, &r); err != nil {
 				bad = errors.Join(bad, muster.Errorf(muster.Internal, "the kept report of %s is damaged: %w", id, err))
@@ -75,10 +86,10 @@ func (k *Keep) Reports() ([]muster.Report, error) {
 // Clear removes all reports, also damaged ones.
 func (k *Keep) Clear() error {
 	return k.db.Update(func(tx *bbolt.Tx) error {
-		if err := tx.DeleteBucket(reportsBucket); err != nil {
+		if err := tx.DeleteBucket(k.bucket); err != nil {
 			return err
 		}
-		_, err := tx.CreateBucket(reportsBucket)
+		_, err := tx.CreateBucket(k.bucket)
 		return err
 	})
 }
@@ -90,7 +101,7 @@ func (k *Keep) Change(put []*muster.Report, remove []muster.AttemptID) error {
 		return nil
 	}
 	return k.db.Update(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(reportsBucket)
+		b := tx.Bucket(k.bucket)
 		for _, r := range put {
 			v, err := json.Marshal(r)
 			if err != nil {

@@ -164,7 +164,8 @@ func (r *roster) shipRest(at *attempt, report *muster.Report) {
 		LogSize: report.LogSize, StartedAt: report.StartedAt, FinishedAt: report.FinishedAt,
 	}
 	at.complete(report)
-	at.report, at.acked, at.gone = report, true, false
+	at.report, at.gone = report, false
+	r.acknowledged(at, false)
 	if at.logAcked < at.logSize {
 		r.saveReport(at, r.clock())
 		r.sayLog(at)

@@ -29,6 +29,8 @@ type roster struct {
 	log   *slog.Logger
 	clock func() time.Duration // goes on while the machine sleeps
 
+	settled func(id muster.AttemptID, recorded bool) // Config.Settled
+
 	mu       sync.Mutex
 	held     map[muster.AttemptID]*attempt
 	offer    link.Offer
@@ -198,7 +200,7 @@ func (r *roster) finish(at *attempt, report *muster.Report) {
 // is kept until the server has it.
 func (r *roster) forget(at *attempt, why *run.Stopped) {
 	if at.report != nil {
-		at.acked = true
+		r.acknowledged(at, false)
 		r.settle(at)
 		return
 	}
@@ -206,6 +208,14 @@ func (r *roster) forget(at *attempt, why *run.Stopped) {
 		at.gone = true
 		at.stop(why)
 	}
+}
+
+// acknowledged takes note that the server has the report of an ended attempt, or wants nothing of it.
+func (r *roster) acknowledged(at *attempt, recorded bool) {
+	if !at.acked && r.settled != nil {
+		r.settled(at.id, recorded)
+	}
+	at.acked = true
 }
 
 // settle removes an ended attempt once the server has all of it.

@@ -230,7 +230,7 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 		return
 	}
 	var port io.Closer
-	if g := as.Gang; g != nil && g.Rank == 0 && spec.Kind != muster.KindNoop && !a.roster.holds(as.Attempt) {
+	if g := as.Gang; g != nil && g.Rank == 0 && spec.Kind != muster.KindNoop && !a.cfg.Elsewhere && !a.roster.holds(as.Attempt) {
 		var err error
 		if port, err = meeting(ctx, g.Port); err != nil {
 			a.roster.reject(as.Attempt, err.Error())
@@ -319,7 +319,7 @@ func (r *roster) finishedAck(ids []muster.AttemptID) {
 	defer r.mu.Unlock()
 	for _, id := range ids {
 		if at := r.held[id]; at != nil && at.report != nil {
-			at.acked = true
+			r.acknowledged(at, true)
 			r.settle(at)
 		}
 	}

@@ -69,6 +69,13 @@ func New(cfg Config) (*Client, error) {
 	return &Client{cfg: cfg, cache: c, slots: make(chan struct{}, atOnce), pace: newThrottle(cfg.Rate)}, nil
 }
 
+// As returns a client with another worker's key, which shares the cache, the rate and all else of c.
+func (c *Client) As(key string) *Client {
+	other := *c
+	other.cfg.Key = key
+	return &other
+}
+
 // slot waits for leave to move bytes; the returned func gives it back.
 func (c *Client) slot(ctx context.Context) (release func(), err error) {
 	select {
