@@ -115,6 +115,8 @@ var rules = map[string]rule{
 	"dialect":       {ring: shell, mine: []string{"auth", "client", "connlimit"}},
 	"dialect/fleet": {ring: shell, mine: []string{"agent", "agent/run", "agent/transfer", "dialect", "link", "link/wslink", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 
+	"dialect/dtf": {ring: shell, mine: []string{"dialect", "dialect/bridge", "dialect/fleet", "client", "connlimit", "link"}, third: []string{"github.com/coder/websocket", "github.com/golang-jwt/jwt/v5", "github.com/ncruces/go-sqlite3", "golang.org/x/sync"}},
+
 	"serve":       {ring: wiring},
 	"work":        {ring: wiring},
 	"doctor":      {ring: wiring},

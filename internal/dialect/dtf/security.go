@@ -161,13 +161,19 @@ type tokens struct {
 	secret string
 	life   time.Duration
 
-	mu    sync.Mutex
-	known map[string]issued // by the token's SHA-256
+	mu     sync.Mutex
+	known  map[string]issued // by the token's SHA-256
+	newest map[string]given  // by the worker, of those issued since the start
+}
+
+type given struct {
+	token, key string
+	expires    time.Time
 }
 
 // openTokens reads what an earlier process issued from dir. The secret is that of the configuration, or one made once for dir.
 func openTokens(dir string, c *securityConfig) (*tokens, error) {
-	t := &tokens{path: filepath.Join(dir, "tokens.json"), life: tokenLife, known: map[string]issued{}}
+	t := &tokens{path: filepath.Join(dir, "tokens.json"), life: tokenLife, known: map[string]issued{}, newest: map[string]given{}}
 	var kept struct {
 		Secret string            `json:"secret"`
 		Tokens map[string]issued `json:"tokens"`
@@ -202,6 +208,16 @@ func openTokens(dir string, c *securityConfig) (*tokens, error) {
 
 // issue makes a token for a worker that showed key.
 func (t *tokens) issue(worker, key string, now time.Time) (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if last := t.newest[worker]; last.key == key && last.expires.Sub(now) >= t.life/2 {
+		return last.token, nil // workers that show their key each time get the same one
+	}
+	maps.DeleteFunc(t.known, func(_ string, i issued) bool { return now.After(i.Expires) })
+	maps.DeleteFunc(t.newest, func(_ string, i given) bool { return now.After(i.expires) })
+	if len(t.known) >= maxTokens {
+		return "", muster.Errorf(muster.Unavailable, "there are %d tokens: wait until some have expired", maxTokens)
+	}
 	expires := now.Add(t.life)
 	token, err := mint(t.secret, &claims{
 		Subject: worker, Role: roleWorker, Roles: []string{roleWorker},
@@ -210,13 +226,8 @@ func (t *tokens) issue(worker, key string, now time.Time) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	maps.DeleteFunc(t.known, func(_ string, i issued) bool { return now.After(i.Expires) })
-	if len(t.known) >= maxTokens {
-		return "", muster.Errorf(muster.Unavailable, "there are %d tokens: wait until some have expired", maxTokens)
-	}
 	t.known[hashOf(token)] = issued{Worker: worker, Key: key, Expires: expires}
+	t.newest[worker] = given{token: token, key: key, expires: expires}
 	return token, t.save()
 }
 

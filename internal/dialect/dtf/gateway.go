@@ -1,0 +1,257 @@
+package dtf
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/link"
+)
+
+// The least time for which a worker may be silent: it connects again with every heartbeat, and waits for up to 15 seconds in between.
+const leastGrace = 30 * time.Second
+
+// System is what a server needs to serve DTF.
+func System() dialect.System {
+	return dialect.System{
+		Name: "dtf", Title: "DTF", Address: ":8080",
+		Options: []dialect.Option{
+			{Name: "security", Usage: "take the API keys and the JWT secret of this security_config.json, too"},
+			{Name: "secret-file", Usage: "verify the signatures of workers with the secret in this file, and sign answers"},
+			{Name: "simulated", Usage: "allow: let workers that only simulate them carry benchmark, test and custom"},
+			{Name: "tasks", Usage: "dtf (default): tasks of DTF clients go to DTF workers as they are; muster: they become Muster's own kinds"},
+			{Name: "grace", Usage: "for how long a worker may be silent before it is lost, at least 30s (default: 45s)"},
+			{Name: "batch", Usage: "up to so many tasks are given to a worker as one batch (default: 1)"},
+		},
+		New: newGateway,
+	}
+}
+
+// settings are the options of the gateway, read.
+type settings struct {
+	security  *securityConfig
+	sign      signer
+	simulated bool
+	carry     bool // tasks of DTF clients go to DTF workers as they are
+	grace     time.Duration
+	batch     int
+
+	resend  time.Duration // until a task is sent again of which nothing is heard
+	beats   int           // heartbeats without a word of it until then
+	patient time.Duration // for a first message, and for the server
+}
+
+func readSettings(o map[string]string) (*settings, error) {
+	s := &settings{carry: true, grace: 45 * time.Second, batch: 1, resend: 25 * time.Second, beats: 2, patient: 15 * time.Second}
+	var err error
+	if path := o["security"]; path != "" {
+		if s.security, err = readConfig(path); err != nil {
+			return nil, err
+		}
+	}
+	if path := o["secret-file"]; path != "" {
+		secret, err := readSecret(path)
+		if err != nil {
+			return nil, err
+		}
+		s.sign = signer{secret}
+	}
+	switch o["simulated"] {
+	case "":
+	case "allow":
+		s.simulated = true
+	default:
+		return nil, muster.Errorf(muster.Invalid, "dtf: simulated=%s: write simulated=allow, or leave it out", o["simulated"])
+	}
+	switch o["tasks"] {
+	case "", "dtf":
+	case "muster":
+		s.carry = false
+	default:
+		return nil, muster.Errorf(muster.Invalid, "dtf: tasks=%s: write tasks=dtf or tasks=muster", o["tasks"])
+	}
+	if text := o["grace"]; text != "" {
+		if s.grace, err = time.ParseDuration(text); err != nil || s.grace < leastGrace || s.grace > 24*time.Hour {
+			return nil, muster.Errorf(muster.Invalid, "dtf: grace=%s: write a duration of %v to 24h: DTF workers connect again with every heartbeat", text, leastGrace)
+		}
+	}
+	if text := o["batch"]; text != "" {
+		if s.batch, err = strconv.Atoi(text); err != nil || s.batch < 1 || s.batch > 100 {
+			return nil, muster.Errorf(muster.Invalid, "dtf: batch=%s: write a number of 1 to 100", text)
+		}
+	}
+	return s, nil
+}
+
+// readSecret reads a secret from a file: a security_config.json, or a file of one line.
+func readSecret(path string) (string, error) {
+	f, err := os.Open(path) //nolint:gosec // the operator says which
+	if err != nil {
+		return "", muster.Errorf(muster.Invalid, "the secret cannot be read: %w", err)
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, maxConfig))
+	if err != nil {
+		return "", muster.Errorf(muster.Invalid, "the secret in %s cannot be read: %w", path, err)
+	}
+	if c, err := parseConfig(raw); err == nil {
+		return c.SecretKey, nil
+	}
+	secret := strings.TrimSpace(string(raw))
+	if secret == "" || strings.ContainsAny(secret, "\n\r{") {
+		return "", muster.Errorf(muster.Invalid, "%s holds no secret: write one line, or a security_config.json with secret_key", path)
+	}
+	return secret, nil
+}
+
+// gateway is Muster's side for workers and clients of DTF.
+type gateway struct {
+	env      dialect.Env
+	set      *settings
+	listener *dialect.Listener
+	fleet    *fleet.Fleet
+	tokens   *tokens
+
+	gate link.Gate
+
+	mu         sync.Mutex
+	peers      map[string]*peer    // by the worker's id
+	registered map[string]restInfo // by REST, and not connected yet
+}
+
+func newGateway(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
+	set, err := readSettings(env.Config.Options)
+	if err != nil {
+		return nil, err
+	}
+	return openGateway(ctx, env, set)
+}
+
+func openGateway(ctx context.Context, env dialect.Env, set *settings) (*gateway, error) {
+	tokens, err := openTokens(env.Dir, set.security)
+	if err != nil {
+		return nil, err
+	}
+	f, err := fleet.Open(fleet.Config{
+		Server: env.Server, Dir: env.Dir, Version: env.Version, Log: env.Log, System: "dtf",
+		Silence: set.grace, Busy: set.grace, Lacks: lacks(), Projects: projects(env.Config.Project),
+		Kinds: env.Config.Kinds, Price: env.Config.Price,
+	})
+	if err != nil {
+		return nil, err
+	}
+	g := &gateway{env: env, set: set, fleet: f, tokens: tokens, peers: map[string]*peer{}, registered: map[string]restInfo{}}
+	env.Config.KeyRequired = false // it always is, but in messages and in a header of its own
+	if g.listener, err = dialect.Listen(ctx, env); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// lacks are the features that no DTF worker has: it is told a type and a config, and nothing else.
+func lacks() []string {
+	list := slices.DeleteFunc(slices.Clone(muster.SpecFeatures), func(f string) bool { return f == muster.FeatureElement })
+	return append(list, muster.FeatureLogs, muster.FeatureArtifacts)
+}
+
+func projects(only string) []string {
+	if only == "" {
+		return nil
+	}
+	return []string{only}
+}
+
+// Run implements dialect.Gateway.
+func (g *gateway) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return g.fleet.Run(ctx) })
+	group.Go(func() error { return g.gate.Run(ctx) })
+	group.Go(func() error { return g.listener.Serve(ctx, g.handler()) })
+	return group.Wait()
+}
+
+// URL implements dialect.Gateway.
+func (g *gateway) URL() string { return g.listener.URL() }
+
+// Ready implements dialect.Gateway: there is nothing that it waits for.
+func (g *gateway) Ready() error { return nil }
+
+// right is what the holder of a key may do here.
+type right struct {
+	key   string   // itself, or that with which a token was asked for
+	id    string   // names the key without saying it
+	roles []string // of DTF
+	token string   // of Muster, with which to ask its API; "" for the dialect's own key
+}
+
+func (r *right) may(roles ...string) bool {
+	return slices.ContainsFunc(roles, func(role string) bool { return slices.Contains(r.roles, role) })
+}
+
+// authorize says what the holder of an API key may do: one of security_config.json, or a key of Muster.
+func (g *gateway) authorize(ctx context.Context, key string) (*right, error) {
+	if key == "" {
+		return nil, muster.Errorf(muster.Unauthenticated, "an API key or a token is needed")
+	}
+	if roles := g.set.security.roles(key); roles != nil {
+		return &right{key: key, id: "security_config:" + hashOf(key)[:16], roles: roles}, nil
+	}
+	who, err := g.env.Server.Authorize(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	r := &right{key: key, id: who.Key, token: key}
+	switch who.Role {
+	case "admin":
+		r.roles = []string{roleWorker, roleAdmin, roleObserver}
+	case "join":
+		r.roles = []string{roleWorker}
+	case "submitter":
+		r.roles = []string{roleAdmin, roleObserver}
+	case "viewer":
+		r.roles = []string{roleObserver}
+	default:
+		return nil, muster.Errorf(muster.Forbidden, "a key of the role %s opens nothing for DTF", who.Role)
+	}
+	return r, nil
+}
+
+// authorizeToken says what the holder of a JWT may do, and whose it is. old is true if it is time for another one.
+func (g *gateway) authorizeToken(ctx context.Context, token string, now time.Time) (worker string, r *right, old bool, err error) {
+	who, old, err := g.tokens.check(token, now)
+	if err == nil {
+		r, err = g.authorize(ctx, who.Key) // what was revoked since opens nothing
+		if err == nil && !r.may(roleWorker) {
+			err = muster.Errorf(muster.Forbidden, "the key of this token may make no workers any more")
+		}
+		return who.Worker, r, old, err
+	}
+	return "", nil, false, err
+}
+
+// newUUID is a random UUID, as DTF makes them for workers without an id.
+func newUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// gone reports whether an error of the fleet says that a task is over or unknown, so that a report of it has no effect.
+func gone(err error) bool {
+	code := muster.CodeOf(err)
+	return err != nil && (code == muster.Conflict || code == muster.NotFound) && !errors.Is(err, context.Canceled)
+}

@@ -1,0 +1,167 @@
+package dtf
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/fleet"
+)
+
+// Bounds of what a worker may say that it has.
+const (
+	maxGPUs   = 64
+	maxCores  = 4096
+	maxGB     = 1 << 20
+	maxTags   = 64
+	gigabytes = 1 << 30 // DTF divides by 1024 three times
+)
+
+// computes are the compute capabilities for which a worker has a tag: all that are no greater than its own.
+var computes = []float64{5.0, 6.0, 7.0, 7.5, 8.0, 8.6, 8.9, 9.0, 10.0, 12.0}
+
+// facts are what a worker is to Muster. What it says beyond any machine is cut to what a machine can have.
+func (g *gateway) facts(id, hostname string, c *capabilities, r *right) fleet.Facts {
+	if c == nil {
+		c = &capabilities{}
+	}
+	f := fleet.Facts{
+		ID: id, Name: named(hostname, c.Hostname, id), Version: "dtf", Tags: tagsOf(c), Key: r.id,
+		Kinds: []string{kindForeign, taskHash}, Labels: map[string]string{"hostname": cut(named(hostname, c.Hostname, id))},
+		Resources: resourcesOf(id, c),
+	}
+	f.Resources.MaxTasks = g.set.batch
+	f.Resources.Slots = g.set.batch
+	if g.set.simulated {
+		f.Kinds = append(f.Kinds, taskBenchmark, taskTest, taskCustom)
+	}
+	f.Lacks = []string{muster.FeatureCancel}
+	if m := c.Muster; m != nil {
+		f.Version = cut("muster " + m.Version)
+		if m.Cancel {
+			f.Lacks = nil
+		}
+		for _, t := range m.Types {
+			if isMapped(t) && !slices.Contains(f.Kinds, t) {
+				f.Kinds = append(f.Kinds, t)
+			}
+		}
+		if m.Tasks > 1 {
+			f.Resources.MaxTasks = min(m.Tasks, 1000)
+			f.Resources.Slots = f.Resources.MaxTasks
+		}
+	}
+	return f
+}
+
+func named(names ...string) string {
+	for _, n := range names {
+		if n = strings.TrimSpace(n); n != "" {
+			return cut(n)
+		}
+	}
+	return "dtf-worker"
+}
+
+// cut is a name of at most muster.MaxName bytes without anything that cannot be shown.
+func cut(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, ""))
+	for len(s) > muster.MaxName {
+		s = strings.ToValidUTF8(s[:len(s)-1], "")
+	}
+	return s
+}
+
+// word is a tag: without spaces.
+func word(s string) string { return cut(strings.Join(strings.Fields(s), "-")) }
+
+func tagsOf(c *capabilities) []string {
+	var tags []string
+	add := func(tag string) {
+		if tag = word(strings.ToLower(tag)); tag != "" && !strings.HasPrefix(tag, "dialect:") && !slices.Contains(tags, tag) && len(tags) < maxTags {
+			tags = append(tags, tag)
+		}
+	}
+	for _, h := range c.Hardware {
+		add(h)
+	}
+	if c.WebNN != nil && c.WebNN.Available {
+		add("webnn")
+	}
+	if c.WebGPU != nil && c.WebGPU.Available {
+		add("webgpu")
+	}
+	if c.GPU != nil {
+		for _, v := range computes {
+			if c.GPU.CUDACompute >= v {
+				add(computeTag(v))
+			}
+		}
+	}
+	for _, t := range c.Tags {
+		add(t)
+	}
+	return tags
+}
+
+func computeTag(v float64) string { return fmt.Sprintf("cuda-compute-%.1f", v) }
+
+func size(gb float64) muster.Size {
+	if !(gb > 0) {
+		return 0
+	}
+	return muster.Size(math.Min(gb, maxGB) * gigabytes)
+}
+
+func resourcesOf(id string, c *capabilities) muster.Resources {
+	r := muster.Resources{CPUs: 1, Memory: 1 << 30, Disk: 1 << 40}
+	if c.CPU != nil {
+		if n := math.Max(c.CPU.Threads, c.CPU.Cores); n >= 1 {
+			r.CPUs = math.Floor(math.Min(n, maxCores))
+		}
+	}
+	if c.Memory != nil && c.Memory.TotalGB > 0 {
+		r.Memory = size(c.Memory.TotalGB)
+	}
+	if c.GPU == nil {
+		return r
+	}
+	vendor := "nvidia"
+	if !slices.Contains(c.Hardware, "cuda") && slices.Contains(c.Hardware, "rocm") {
+		vendor = "amd"
+	}
+	devices := c.GPU.Devices
+	if len(devices) == 0 && c.GPU.Count > 0 { // it says how many, and what one is
+		for i := range min(c.GPU.Count, maxGPUs) {
+			devices = append(devices, gpu{Index: i, Name: c.GPU.Name, MemoryGB: c.GPU.MemoryGB})
+		}
+	}
+	for i, d := range devices[:min(len(devices), maxGPUs)] {
+		r.GPUs = append(r.GPUs, muster.GPU{
+			UUID: fmt.Sprintf("dtf-%s-%d", word(id), i), Index: i, Vendor: vendor, Name: named(d.Name, "GPU"), Memory: size(d.MemoryGB),
+		})
+	}
+	return r
+}
+
+// loadOf is what a worker says of its use, nil if it says nothing that can be.
+func loadOf(m *metrics, r *muster.Resources) *muster.Load {
+	if m == nil || !(m.CPUPercent >= 0 && m.CPUPercent <= 100) || !(m.MemoryPercent >= 0 && m.MemoryPercent <= 100) {
+		return nil
+	}
+	l := &muster.Load{CPU: m.CPUPercent / 100, Memory: muster.Size(m.MemoryPercent / 100 * float64(r.Memory))}
+	for _, g := range m.GPU {
+		if g.Index >= 0 && g.Index < len(r.GPUs) && g.MemoryAllocatedGB >= 0 {
+			used := min(size(g.MemoryAllocatedGB), r.GPUs[g.Index].Memory)
+			l.GPUs = append(l.GPUs, muster.GPULoad{UUID: r.GPUs[g.Index].UUID, Memory: &used})
+		}
+	}
+	return l
+}

@@ -1,0 +1,473 @@
+package dtf
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/connlimit"
+	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/fleet"
+)
+
+// Labels of jobs that DTF clients submitted.
+const (
+	labelDialect = "dialect"
+	labelTask    = "dtf.task" // the id, if the client chose one
+	labelType    = "dtf.type"
+)
+
+const (
+	maxBody       = 1 << 20
+	maxListed     = 1000
+	maxRegistered = 1000
+)
+
+// keyOf is the API key or token of a request: in its path, in X-API-Key or as a bearer.
+func keyOf(r *http.Request) string {
+	if c := dialect.CallerOf(r.Context()); c.Token != "" {
+		return c.Token
+	}
+	if key := r.Header.Get("X-API-Key"); key != "" {
+		return key
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if strings.EqualFold(scheme, "bearer") {
+		return strings.TrimSpace(token)
+	}
+	return ""
+}
+
+func addressOf(r *http.Request) netip.Addr {
+	a, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return a.Addr().Unmap()
+}
+
+func (g *gateway) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /ws", g.socket)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		dialect.WriteJSON(w, http.StatusOK, map[string]string{"name": "Muster, as a DTF coordinator", "version": g.env.Version, "status": "ok"})
+	})
+	mux.HandleFunc("GET /status", g.status)
+	mux.HandleFunc("GET /api/status", g.status)
+	for pattern, route := range map[string]struct {
+		roles  []string
+		handle func(w http.ResponseWriter, r *http.Request, may *right) error
+	}{
+		"POST /api/tasks":             {[]string{roleAdmin}, g.createTask},
+		"GET /api/tasks":              {[]string{roleAdmin, roleObserver}, g.listTasks},
+		"GET /api/tasks/{id}":         {[]string{roleAdmin, roleObserver}, g.showTask},
+		"POST /api/tasks/{id}/cancel": {[]string{roleAdmin}, g.cancelTask},
+		"GET /api/workers":            {[]string{roleAdmin, roleObserver}, g.listWorkers},
+		"GET /workers":                {[]string{roleAdmin, roleObserver}, g.listWorkers},
+		"GET /api/workers/{id}":       {[]string{roleAdmin, roleObserver, roleWorker}, g.showWorker},
+		"POST /api/workers/register":  {[]string{roleWorker}, g.registerWorker},
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			may, err := g.caller(r)
+			if err == nil {
+				defer connlimit.Authenticated(r.Context())()
+				if !may.may(route.roles...) {
+					err = muster.Errorf(muster.Forbidden, "this key has none of the roles %s", strings.Join(route.roles, ", "))
+				}
+			}
+			if err == nil {
+				r.Body = http.MaxBytesReader(w, r.Body, maxBody+1)
+				err = route.handle(w, r, may)
+			}
+			if err != nil {
+				refuse(w, err)
+			}
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		dialect.WriteJSON(w, http.StatusNotFound, map[string]string{"error": "Not found: " + cut(r.URL.Path)})
+	})
+	return mux
+}
+
+// caller says what the sender of a request may do: by its key, or by the token of a worker.
+func (g *gateway) caller(r *http.Request) (*right, error) {
+	key := keyOf(r)
+	if strings.Count(key, ".") == 2 {
+		if _, may, _, err := g.authorizeToken(r.Context(), key, time.Now()); err == nil {
+			return &right{id: may.id, roles: []string{roleWorker}}, nil // a worker's token does only what workers do
+		}
+	}
+	return g.authorize(r.Context(), key)
+}
+
+// refuse answers as DTF's coordinator does.
+func refuse(w http.ResponseWriter, err error) {
+	status, text := http.StatusInternalServerError, err.Error()
+	switch muster.CodeOf(err) {
+	case muster.Unauthenticated:
+		status, text = http.StatusUnauthorized, "Authentication required"
+	case muster.Forbidden:
+		status = http.StatusForbidden
+	case muster.Invalid, muster.InvalidSpec:
+		status = http.StatusBadRequest
+	case muster.NotFound:
+		status = http.StatusNotFound
+	case muster.Conflict:
+		status = http.StatusConflict
+	case muster.TooLarge:
+		status = http.StatusRequestEntityTooLarge
+	case muster.Unavailable, muster.Undetermined:
+		status = http.StatusServiceUnavailable
+	case muster.StorageFull:
+		status = http.StatusInsufficientStorage
+	case muster.Internal:
+	}
+	dialect.WriteJSON(w, status, map[string]string{"error": text, "status": statusError, "message": err.Error()})
+}
+
+func (g *gateway) status(w http.ResponseWriter, _ *http.Request) {
+	dialect.WriteJSON(w, http.StatusOK, map[string]any{"status": "ok", "role": "leader", "workers": len(g.fleet.Workers())})
+}
+
+// request is the body of POST /api/tasks.
+type request struct {
+	TaskID       string          `json:"task_id"` // Muster's own: an id that the client chooses
+	Type         string          `json:"type"`
+	Priority     *float64        `json:"priority"`
+	Config       json.RawMessage `json:"config"`
+	Requirements requirements    `json:"requirements"`
+}
+
+type requirements struct {
+	Hardware  []string `json:"hardware"`
+	MemoryGB  float64  `json:"min_memory_gb"`
+	Compute   float64  `json:"min_cuda_compute"`
+	Device    string   `json:"device"`
+	CPUs      float64  `json:"min_cpu_cores"`
+	Tags      []string `json:"tags"`
+	ForeignID string   `json:"worker_id"`
+}
+
+// spec makes the job of a request.
+func (g *gateway) spec(q *request) (*muster.Spec, error) {
+	if q.Type == "" {
+		return nil, muster.Errorf(muster.Invalid, "Missing required field: type")
+	}
+	if err := checkID("task_id", q.TaskID); err != nil {
+		return nil, err
+	}
+	if len(q.TaskID) > muster.MaxName {
+		return nil, muster.Errorf(muster.Invalid, "a task_id that is chosen has at most %d bytes", muster.MaxName)
+	}
+	make := toForeign
+	if !g.set.carry {
+		make = toMuster
+	}
+	stage, err := make(q.Type, q.Config)
+	if err != nil {
+		return nil, err
+	}
+	if err := q.Requirements.apply(&stage); err != nil {
+		return nil, err
+	}
+	s := &muster.Spec{
+		Name: cut("dtf-" + q.Type), Project: g.env.Config.Project, Tasks: []muster.TaskSpec{stage},
+		Labels: map[string]string{labelDialect: "dtf", labelType: cut(q.Type)},
+	}
+	if q.TaskID != "" {
+		s.Labels[labelTask] = q.TaskID
+	}
+	if p := q.Priority; p != nil { // DTF's is 1 where nothing is said
+		priority := int(min(max(muster.UsualPriority+*p-1, muster.MinPriority), muster.MaxPriority))
+		s.Priority = &priority
+	}
+	return s, nil
+}
+
+// apply says in Muster's words what a task requires of its worker.
+func (q *requirements) apply(stage *muster.TaskSpec) error {
+	for _, h := range q.Hardware {
+		switch h = strings.ToLower(h); h {
+		case "cpu":
+		case "cuda":
+			stage.Resources.GPUs.Count, stage.Resources.GPUs.Vendor = 1, "nvidia"
+		case "rocm":
+			stage.Resources.GPUs.Count, stage.Resources.GPUs.Vendor = 1, "amd"
+		case "gpu":
+			stage.Resources.GPUs.Count = 1
+		default:
+			stage.Where.Tags = append(stage.Where.Tags, word(h))
+		}
+	}
+	for _, t := range q.Tags {
+		stage.Where.Tags = append(stage.Where.Tags, word(t))
+	}
+	if q.ForeignID != "" {
+		return muster.Errorf(muster.Invalid, "requirements.worker_id: a task is not for one worker: use hardware or tags")
+	}
+	if !(q.MemoryGB >= 0 && q.MemoryGB <= maxGB) || !(q.CPUs >= 0 && q.CPUs <= maxCores) || !(q.Compute >= 0 && q.Compute <= 100) {
+		return muster.Errorf(muster.Invalid, "requirements: min_memory_gb, min_cuda_compute or min_cpu_cores is no number that can be")
+	}
+	stage.Resources.Memory, stage.Resources.CPUs = size(q.MemoryGB), q.CPUs
+	if q.Compute > 0 {
+		i := slices.IndexFunc(computes, func(v float64) bool { return v >= q.Compute })
+		if i < 0 {
+			return muster.Errorf(muster.Invalid, "requirements.min_cuda_compute: no device has %v", q.Compute)
+		}
+		stage.Where.Tags = append(stage.Where.Tags, computeTag(computes[i]))
+		stage.Resources.GPUs.Count = max(stage.Resources.GPUs.Count, 1)
+	}
+	if q.Device != "" && !strings.EqualFold(q.Device, "cpu") {
+		stage.Resources.GPUs.Count = max(stage.Resources.GPUs.Count, 1)
+		if !slices.Contains([]string{"gpu", "cuda", "rocm"}, strings.ToLower(q.Device)) {
+			stage.Resources.GPUs.Model = q.Device
+		}
+	}
+	return nil
+}
+
+func (g *gateway) createTask(w http.ResponseWriter, r *http.Request, may *right) error {
+	q := new(request)
+	if err := dialect.Decode(r, maxBody, q); err != nil {
+		return err
+	}
+	s, err := g.spec(q)
+	if err != nil {
+		return err
+	}
+	c, err := g.env.Server.Client(may.token)
+	if err != nil {
+		return err
+	}
+	o := client.SubmitOptions{}
+	if q.TaskID != "" {
+		o.IdempotencyKey = "dtf:" + hashOf(may.id + "\n" + q.TaskID)[:40]
+	}
+	j, err := c.Submit(r.Context(), s, o)
+	if err != nil {
+		return err
+	}
+	// R0 says created, R1 says success: clients of both find their word.
+	dialect.WriteJSON(w, http.StatusOK, map[string]any{
+		"status": statusSuccess, "created": true, "task_id": taskIDOf(&j), "message": "Task created successfully", "job": j.ID,
+	})
+	return nil
+}
+
+// taskIDOf is by what a DTF client knows a job.
+func taskIDOf(j *muster.Job) string { return cmp.Or(j.Labels[labelTask], j.ID.String()) }
+
+// find returns the job that a DTF client knows by this id.
+func (g *gateway) find(ctx context.Context, c *client.Client, id string) (muster.Job, error) {
+	unknown := muster.Errorf(muster.NotFound, "Task not found: %s", cut(id))
+	if checkID("task_id", id) != nil || id == "" || len(id) > muster.MaxName {
+		return muster.Job{}, unknown
+	}
+	for j, err := range c.Jobs(ctx, client.JobQuery{Labels: map[string]string{labelDialect: "dtf", labelTask: id}, Page: 1}) {
+		if err != nil {
+			return muster.Job{}, err
+		}
+		return c.Job(ctx, j.ID)
+	}
+	n, err := muster.ParseJobID(id)
+	if err != nil {
+		return muster.Job{}, unknown
+	}
+	j, err := c.Job(ctx, n)
+	if err != nil || j.Labels[labelDialect] != "dtf" || j.Labels[labelTask] != "" {
+		if err != nil && muster.CodeOf(err) != muster.NotFound {
+			return muster.Job{}, err
+		}
+		return muster.Job{}, unknown
+	}
+	return j, nil
+}
+
+// shown is a task as DTF's coordinator shows it.
+type shown struct {
+	ID           string          `json:"task_id"`
+	Type         string          `json:"type"`
+	Status       string          `json:"status"`
+	Created      *string         `json:"created"`
+	Started      *string         `json:"started"`
+	Ended        *string         `json:"ended"`
+	Worker       *string         `json:"worker_id"`
+	Priority     int             `json:"priority"`
+	Config       json.RawMessage `json:"config"`
+	Requirements json.RawMessage `json:"requirements"`
+	Result       json.RawMessage `json:"result"`
+	Error        *string         `json:"error"`
+	Progress     *float64        `json:"progress,omitempty"`
+	Job          muster.JobID    `json:"job"`
+}
+
+func at(t muster.Time) *string {
+	if t == 0 {
+		return nil
+	}
+	return naive(t.Std())
+}
+
+// naive is a time as DTF writes it: without a zone.
+func naive(t time.Time) *string {
+	s := t.UTC().Format("2006-01-02T15:04:05.000000")
+	return &s
+}
+
+// show reads a job and its task.
+func (g *gateway) show(ctx context.Context, c *client.Client, j *muster.Job) (*shown, error) {
+	t, err := c.Task(ctx, muster.TaskID{Job: j.ID})
+	if err != nil {
+		return nil, err
+	}
+	out := &shown{
+		ID: taskIDOf(j), Type: j.Labels[labelType], Status: statusOf(t.State), Created: at(j.CreatedAt), Started: at(t.StartedAt), Ended: at(t.FinishedAt),
+		Priority: j.Priority - muster.UsualPriority + 1, Config: json.RawMessage("{}"), Requirements: json.RawMessage("{}"), Job: j.ID,
+	}
+	if j.Spec != nil && len(j.Spec.Tasks) == 1 {
+		if _, config, err := fromMuster(&j.Spec.Tasks[0]); err == nil && len(config) > 0 {
+			out.Config = config
+		}
+		if raw, err := json.Marshal(j.Spec.Tasks[0].Resources); err == nil {
+			out.Requirements = raw
+		}
+	}
+	if t.Worker != "" {
+		id := string(t.Worker)
+		for _, w := range g.fleet.Workers() {
+			if slices.ContainsFunc(w.Tasks(), func(held *fleet.Task) bool { return held.Run().Attempt.Task == t.ID }) {
+				id = w.ID()
+			}
+		}
+		out.Worker = &id
+	}
+	if t.State.Final() && len(t.Result) > 0 {
+		out.Result = t.Result
+		if t.Kind != kindForeign {
+			out.Result = toDTF(t.Kind, out.Config, t.Result)
+		}
+	}
+	if t.Message != "" && t.State != muster.Succeeded {
+		out.Error = &t.Message
+	}
+	if t.Progress != nil && !t.State.Final() {
+		percent := *t.Progress * 100
+		out.Progress = &percent
+	}
+	return out, nil
+}
+
+func statusOf(s muster.TaskState) string {
+	switch s {
+	case muster.Waiting, muster.Queued:
+		return statusPending
+	case muster.Assigned, muster.Running:
+		return statusRunning
+	case muster.Cancelling:
+		return statusCancelling
+	case muster.Succeeded:
+		return statusCompleted
+	case muster.Cancelled, muster.Skipped:
+		return statusCancelled
+	case muster.Failed, muster.TimedOut:
+	}
+	return statusFailed
+}
+
+func (g *gateway) showTask(w http.ResponseWriter, r *http.Request, may *right) error {
+	c, err := g.env.Server.Client(may.token)
+	if err != nil {
+		return err
+	}
+	j, err := g.find(r.Context(), c, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	t, err := g.show(r.Context(), c, &j)
+	if err != nil {
+		return err
+	}
+	dialect.WriteJSON(w, http.StatusOK, t)
+	return nil
+}
+
+func (g *gateway) listTasks(w http.ResponseWriter, r *http.Request, may *right) error {
+	c, err := g.env.Server.Client(may.token)
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	limit, err := number(q.Get("limit"), 100, maxListed)
+	if err != nil {
+		return err
+	}
+	offset, err := number(q.Get("offset"), 0, 1<<30)
+	if err != nil {
+		return err
+	}
+	wanted := map[string]string{labelDialect: "dtf"}
+	if t := q.Get("type"); t != "" {
+		wanted[labelType] = cut(t)
+	}
+	list := []*shown{}
+	looked := 0
+	for j, err := range c.Jobs(r.Context(), client.JobQuery{Labels: wanted, Project: g.env.Config.Project}) {
+		if err != nil {
+			return err
+		}
+		if looked++; len(list) == limit || looked > 10*maxListed {
+			break
+		}
+		full, err := c.Job(r.Context(), j.ID)
+		if err != nil {
+			continue // it was removed meanwhile
+		}
+		t, err := g.show(r.Context(), c, &full)
+		if err != nil || q.Get("status") != "" && t.Status != q.Get("status") || q.Get("worker_id") != "" && (t.Worker == nil || *t.Worker != q.Get("worker_id")) {
+			continue
+		}
+		if offset > 0 {
+			offset--
+			continue
+		}
+		list = append(list, t)
+	}
+	dialect.WriteJSON(w, http.StatusOK, map[string]any{"tasks": list, "total": len(list)})
+	return nil
+}
+
+func number(s string, usual, most int) (int, error) {
+	if s == "" {
+		return usual, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 || n > most {
+		return 0, muster.Errorf(muster.Invalid, "%q is no number of 0 to %d", cut(s), most)
+	}
+	return n, nil
+}
+
+func (g *gateway) cancelTask(w http.ResponseWriter, r *http.Request, may *right) error {
+	c, err := g.env.Server.Client(may.token)
+	if err != nil {
+		return err
+	}
+	j, err := g.find(r.Context(), c, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if j, err = c.Cancel(r.Context(), j.ID, nil); err != nil {
+		return err
+	}
+	dialect.WriteJSON(w, http.StatusOK, map[string]any{"status": statusSuccess, "success": true, "task_id": taskIDOf(&j), "message": "Task cancelled"})
+	return nil
+}
