@@ -1,0 +1,104 @@
+package trainforge
+
+import (
+	"errors"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"os"
+
+	"github.com/muster-dev/muster"
+)
+
+// upload is what a multipart body brought.
+type upload struct {
+	fields map[string]string // the short ones
+	file   *os.File          // the long one, at its beginning; nil if it was not there
+	name   string            // its file name, as the client says
+	size   int64
+}
+
+// close removes the file.
+func (u *upload) close() {
+	if u.file != nil {
+		_ = u.file.Close()
+		_ = os.Remove(u.file.Name())
+	}
+}
+
+// receive reads a multipart body with a file of at most most bytes in the field named file, which is written into dir, and short fields. Other files
+// are read and dropped. Its errors are Invalid and TooLarge.
+func receive(r *http.Request, dir, file string, most int64) (*upload, error) {
+	form, err := r.MultipartReader()
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "the body is not multipart/form-data: %w", err)
+	}
+	u := &upload{fields: map[string]string{}}
+	if err := u.read(form.NextPart, dir, file, most); err != nil {
+		u.close()
+		return nil, err
+	}
+	return u, nil
+}
+
+func (u *upload) read(next func() (*multipart.Part, error), dir, file string, most int64) error {
+	left := most + 2*maxConfig // of the whole body
+	for n := 0; ; n++ {
+		p, err := next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return muster.Errorf(muster.Invalid, "the body broke off or is not multipart/form-data: %w", err)
+		case n >= 100:
+			return muster.Errorf(muster.Invalid, "the body has more than 100 parts")
+		}
+		var size int64
+		switch {
+		case p.FormName() == file && u.file == nil:
+			size, err = u.keep(p, dir, most)
+		case p.FileName() == "" || p.FormName() == "config":
+			size, err = u.field(p)
+		default:
+			size, err = io.Copy(io.Discard, io.LimitReader(p, left+1))
+		}
+		if err != nil {
+			return err
+		}
+		if left -= size; left < 0 {
+			return muster.Errorf(muster.TooLarge, "the body has more than %s", muster.Size(most))
+		}
+	}
+}
+
+func (u *upload) field(p *multipart.Part) (int64, error) {
+	b, err := io.ReadAll(io.LimitReader(p, maxConfig+1))
+	if err != nil {
+		return 0, muster.Errorf(muster.Invalid, "the body broke off: %w", err)
+	}
+	if len(b) > maxConfig {
+		return 0, muster.Errorf(muster.TooLarge, "the field %s has more than %s", cut(p.FormName(), 40), muster.Size(maxConfig))
+	}
+	u.fields[p.FormName()] = string(b)
+	return int64(len(b)), nil
+}
+
+func (u *upload) keep(p *multipart.Part, dir string, most int64) (int64, error) {
+	f, err := os.CreateTemp(dir, "upload-*")
+	if err != nil {
+		return 0, err
+	}
+	u.file, u.name = f, p.FileName()
+	u.size, err = io.Copy(f, io.LimitReader(p, most+1))
+	if err != nil {
+		if muster.CodeOf(err) != muster.Internal {
+			return 0, err
+		}
+		return 0, muster.Errorf(muster.Invalid, "the upload broke off: %w", err)
+	}
+	if u.size > most {
+		return 0, muster.Errorf(muster.TooLarge, "the field %s has more than %s", cut(p.FormName(), 40), muster.Size(most))
+	}
+	_, err = f.Seek(0, io.SeekStart)
+	return u.size, err
+}

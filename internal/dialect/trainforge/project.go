@@ -1,0 +1,287 @@
+package trainforge
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// runner is the program of each project: see package documentation.
+//
+//go:embed runner.py
+var runner []byte
+
+const (
+	runnerName = "train.py" // which every worker of TrainForge would run
+	metaDir    = ".muster"
+	taskFile   = metaDir + "/task.json"
+	outputFile = metaDir + "/output.log"
+	workDir    = "task"
+
+	aliveEvery  = 30 // seconds
+	uploadTries = 5
+)
+
+// order is what the runner reads: see runner.py.
+type order struct {
+	JobID   string            `json:"job_id"`
+	Log     string            `json:"log"` // file or stdout
+	Argv    []string          `json:"argv"`
+	Shell   string            `json:"shell"`
+	Env     map[string]string `json:"env"`
+	GangEnv map[string]string `json:"gang_env"`
+	Outputs []string          `json:"outputs"`
+	Python  string            `json:"python_version"`
+	Timeout float64           `json:"timeout_seconds"`
+	Grace   float64           `json:"grace_seconds"`
+	Alive   float64           `json:"alive_seconds"`
+	Tries   int               `json:"upload_tries"`
+}
+
+// project is a task as a folder for TrainForge's workers.
+type project struct {
+	order        order
+	folder       string            // of the task's files and inputs
+	files        map[string][]byte // beside them
+	requirements []byte            // for workers that install packages
+}
+
+// newProject describes a task. folder has its files and inputs. devices are the numbers by which its worker knows the GPUs of
+// the grant. The errors are run.TaskErrors.
+func newProject(t *run.Task, id, folder string, devices []string, toFile bool) (*project, error) {
+	s := t.Spec
+	p := &project{folder: folder, files: map[string][]byte{}, order: order{
+		JobID: id, Log: "stdout", Env: environment(t, devices), GangEnv: map[string]string{}, Outputs: append([]string{}, s.Outputs...),
+		Timeout: s.Timeout.Std().Seconds(), Grace: s.Kill.Grace.Std().Seconds(), Alive: aliveEvery, Tries: uploadTries,
+	}}
+	if toFile {
+		p.order.Log = "file"
+	}
+	if p.order.Grace == 0 {
+		p.order.Grace = 10
+	}
+	if g := t.Gang; g != nil {
+		rank, size, port := strconv.Itoa(g.Rank), strconv.Itoa(g.Size), strconv.Itoa(g.Port)
+		p.order.GangEnv = map[string]string{"RANK": rank, "LOCAL_RANK": "0", "WORLD_SIZE": size, "MASTER_ADDR": g.Master, "MASTER_PORT": port}
+	}
+	switch {
+	case s.Script != nil:
+		if err := p.script(s.Script); err != nil {
+			return nil, err
+		}
+	case s.Run == nil:
+		return nil, run.Failf(muster.TaskInvalid, "the task has nothing that a TrainForge worker can run")
+	case len(s.Run.Argv) > 0:
+		p.order.Argv = s.Run.Argv
+	default:
+		p.order.Shell = s.Run.Shell
+	}
+	return p, p.packages(s.Python)
+}
+
+// environment returns what Muster tells a task by variables, and those of its spec.
+func environment(t *run.Task, devices []string) map[string]string {
+	s, env := t.Spec, map[string]string{}
+	for name, value := range s.Env {
+		if !strings.HasPrefix(name, "MUSTER_") {
+			env[name] = value
+		}
+	}
+	rank, size := "0", "1"
+	if g := t.Gang; g != nil {
+		rank, size = strconv.Itoa(g.Rank), strconv.Itoa(g.Size)
+		env["MUSTER_MASTER_ADDR"], env["MUSTER_MASTER_PORT"] = g.Master, strconv.Itoa(g.Port)
+	}
+	env["CUDA_VISIBLE_DEVICES"] = "-1"
+	if len(devices) > 0 {
+		env["CUDA_VISIBLE_DEVICES"] = strings.Join(devices, ",")
+	}
+	env["MUSTER_JOB"], env["MUSTER_TASK"], env["MUSTER_ATTEMPT"] = t.Attempt.Task.Job.String(), t.Attempt.Task.String(), strconv.Itoa(t.Attempt.N)
+	env["MUSTER_RANK"], env["MUSTER_WORLD_SIZE"] = rank, size
+	env["MUSTER_GPUS"] = strings.Join(t.Grant.GPUs, ",")
+	env["MUSTER_INDEX"] = "0"
+	switch {
+	case s.Matrix != nil:
+		for i := range s.Size() {
+			if s.Element(i) != t.Element {
+				continue
+			}
+			env["MUSTER_INDEX"] = strconv.Itoa(i)
+			for name, value := range s.Values(i) {
+				if axis, ok := strings.CutPrefix(name, "matrix."); ok {
+					env["MUSTER_MATRIX_"+variable(axis)] = value
+				}
+			}
+			break
+		}
+	case t.Element != "":
+		env["MUSTER_INDEX"] = t.Element
+	}
+	return env
+}
+
+// variable turns an axis' name into a part of an environment variable's.
+func variable(name string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z':
+			return r - 'a' + 'A'
+		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			return r
+		default:
+			return '_'
+		}
+	}, name)
+}
+
+// script adds the program to the task's folder, under its name unless the project has a file of that name.
+func (p *project) script(s *muster.Script) error {
+	if s.URL != "" {
+		return run.Failf(muster.TaskInvalid, "TrainForge workers do not fetch scripts")
+	}
+	name := path.Base(strings.ReplaceAll(s.File, `\`, "/"))
+	if strings.Trim(name, "./") == "" {
+		name = "script"
+	}
+	if p.folder != "" {
+		if _, err := os.Lstat(filepath.Join(p.folder, name)); err == nil {
+			name = ".muster-" + name
+		}
+	}
+	p.files[name] = []byte(s.Text)
+	p.order.Argv = append(interpreter(s, name), s.Args...)
+	return nil
+}
+
+// interpreter returns the command for a script, as package agent/run/script does.
+func interpreter(s *muster.Script, name string) []string {
+	file := "./" + name
+	if len(s.Interpreter) > 0 {
+		return append(append([]string(nil), s.Interpreter...), file)
+	}
+	line, _, _ := strings.Cut(s.Text, "\n")
+	if line, ok := strings.CutPrefix(strings.TrimRight(line, "\r"), "#!"); ok {
+		prog, arg, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if prog != "" && strings.TrimSpace(arg) == "" {
+			return []string{prog, file}
+		}
+		if prog != "" {
+			return []string{prog, strings.TrimSpace(arg), file}
+		}
+	}
+	switch path.Ext(name) {
+	case ".py":
+		return []string{"python3", file}
+	case ".bash":
+		return []string{"bash", file}
+	default:
+		return []string{"/bin/sh", file}
+	}
+}
+
+// packages writes the requirements that workers install from the project's top.
+func (p *project) packages(s *muster.Python) error {
+	if s == nil {
+		return nil
+	}
+	p.order.Python = s.Version
+	lines := append([]string(nil), s.Packages...)
+	if s.Requirements != "" {
+		root, err := os.OpenRoot(p.folder)
+		if err != nil {
+			return run.Failf(muster.TaskInvalid, "%s is not in the task's folder: %w", s.Requirements, err)
+		}
+		defer func() { _ = root.Close() }()
+		b, err := root.ReadFile(filepath.FromSlash(path.Clean(s.Requirements)))
+		if err != nil {
+			return run.Failf(muster.TaskInvalid, "%s is not in the task's folder: %w", s.Requirements, err)
+		}
+		lines = append([]string{string(b)}, lines...)
+	}
+	if len(lines) > 0 {
+		p.requirements = []byte(strings.Join(lines, "\n") + "\n")
+	}
+	return nil
+}
+
+// write makes the project's archive, of at most most bytes of files.
+func (p *project) write(ctx context.Context, w io.Writer, most int64) error {
+	b, err := json.Marshal(p.order)
+	if err != nil {
+		return err
+	}
+	z := pack(w, most)
+	err = errors.Join(z.add(runnerName, runner), z.add(taskFile, b))
+	if p.requirements != nil {
+		err = errors.Join(err, z.add("requirements.txt", p.requirements))
+	}
+	for name, content := range p.files {
+		err = errors.Join(err, z.add(workDir+"/"+name, content))
+	}
+	if err == nil && p.folder != "" {
+		err = z.folder(ctx, p.folder, workDir+"/")
+	}
+	if err != nil {
+		return err
+	}
+	return z.close()
+}
+
+// place puts the project into the shared folder: as <shared>/<id>/project.zip, and for worker A unpacked beside it.
+// Nothing is there under its name before all of it is.
+func (p *project) place(ctx context.Context, shared string, unpacked bool) error {
+	id := p.order.JobID
+	if _, err := os.Lstat(filepath.Join(shared, id)); err == nil {
+		return nil
+	}
+	tmp, err := os.MkdirTemp(shared, ".new-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(tmp) }() // after the rename there is nothing
+	if err := os.Chmod(tmp, 0o755); err != nil { //nolint:gosec // the worker may be another user of a shared file system
+		return err
+	}
+	if err := p.placeIn(ctx, tmp, unpacked); err != nil {
+		return err
+	}
+	err = os.Rename(tmp, filepath.Join(shared, id))
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+func (p *project) placeIn(ctx context.Context, dir string, unpacked bool) error {
+	f, err := os.OpenFile(filepath.Join(dir, "project.zip"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // as above
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	most := int64(maxProject)
+	if unpacked {
+		most = projectLimits.bytes
+	}
+	if err := p.write(ctx, f, most); err != nil || !unpacked {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := unpack(ctx, f, info.Size(), dir, limits{files: 2 * projectLimits.files, bytes: projectLimits.bytes + 1<<20}); err != nil {
+		return err
+	}
+	return os.Remove(f.Name())
+}

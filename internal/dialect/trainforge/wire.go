@@ -1,0 +1,369 @@
+package trainforge
+
+import (
+	"encoding/json"
+	"math"
+	"path"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/muster-dev/muster"
+)
+
+// Statuses of a job.
+const (
+	statusPending   = "pending"
+	statusRunning   = "running"
+	statusCompleted = "completed"
+	statusFailed    = "failed"
+	statusCancelled = "cancelled"
+)
+
+// Bounds of what a peer may send.
+const (
+	maxBody       = 10 << 20  // bytes of a JSON body
+	maxProject    = 100 << 20 // bytes of project.zip
+	maxResults    = 500 << 20 // bytes of results_zip
+	maxConfig     = 256 << 10 // bytes of the field config
+	maxID         = 200       // bytes of an id
+	maxLogLines   = 10_000    // in one batch
+	maxLogLine    = 1 << 20   // bytes
+	maxMessage    = 2_000     // bytes of a status' message
+	maxListed     = 1_000     // jobs in one list
+	maxWorkerGPUs = 64        // of one worker
+)
+
+// Timestamps without a zone, as Python's isoformat writes them.
+const naive = "2006-01-02T15:04:05.000000"
+
+// stamp is a time as TrainForge writes it, "" for none.
+func stamp(t muster.Time) string {
+	if t == 0 {
+		return ""
+	}
+	return t.Std().Format(naive)
+}
+
+func epoch(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+
+// gpu is one device of worker A.
+type gpu struct {
+	ID       int     `json:"gpu_id"`
+	Name     string  `json:"name"`
+	MemoryMB float64 `json:"memory_mb"`
+}
+
+// nodeInfo is what worker A says of its machine.
+type nodeInfo struct {
+	WorkerID string  `json:"worker_id"`
+	Hostname string  `json:"hostname"`
+	Platform string  `json:"platform"`
+	Python   string  `json:"python_version"`
+	CPUs     int     `json:"cpu_count"`
+	MemoryGB float64 `json:"memory_total_gb"`
+	DiskGB   float64 `json:"disk_total_gb"`
+	GPUCount int     `json:"gpu_count"`
+	GPUs     []gpu   `json:"gpus"`
+}
+
+// capabilities are those of workers A and C.
+type capabilities struct {
+	MaxJobs     int     `json:"max_concurrent_jobs,omitempty"`
+	GPUCount    int     `json:"gpu_count"`
+	MaxMemoryGB float64 `json:"max_memory_gb"`
+	GPUInfo     struct {
+		Available bool    `json:"available"`
+		Name      string  `json:"name,omitempty"`
+		MemoryGB  float64 `json:"memory_gb,omitempty"`
+	} `json:"gpu_info"`
+}
+
+// registration is the body of POST /api/workers/register of A (WorkerInfo) and of C (the others).
+type registration struct {
+	WorkerInfo   *nodeInfo    `json:"worker_info,omitempty"`
+	WorkerID     string       `json:"worker_id,omitempty"`
+	Status       string       `json:"status,omitempty"`
+	WorkerType   string       `json:"worker_type,omitempty"`
+	Location     string       `json:"location,omitempty"`
+	GPUName      string       `json:"gpu_name,omitempty"`
+	GPUMemoryGB  float64      `json:"gpu_memory_gb,omitempty"`
+	Capabilities capabilities `json:"capabilities"`
+}
+
+// beat is a heartbeat of A (all but CurrentJob) or of C (Timestamp, CurrentJob).
+type beat struct {
+	WorkerID    string    `json:"worker_id,omitempty"`
+	Timestamp   float64   `json:"timestamp"`
+	ActiveJobs  int       `json:"active_jobs,omitempty"`
+	MaxJobs     int       `json:"max_jobs,omitempty"`
+	MemoryUsage float64   `json:"memory_usage,omitempty"`
+	LoadAverage []float64 `json:"load_average,omitempty"`
+	CurrentJob  string    `json:"current_job_id,omitempty"`
+	CPU         struct {
+		Utilization float64 `json:"utilization_percent"`
+		Metrics     struct {
+			CPU    float64 `json:"cpu_usage_percent"`
+			Memory float64 `json:"memory_usage_percent"`
+		} `json:"current_metrics"`
+	} `json:"cpu_status"`
+}
+
+// nodeStatus is a job-status of worker A.
+type nodeStatus struct {
+	WorkerID  string   `json:"worker_id"`
+	JobID     string   `json:"job_id"`
+	Status    string   `json:"status"`
+	Timestamp float64  `json:"timestamp"`
+	ExitCodes []*int   `json:"exit_codes,omitempty"`
+	Duration  *float64 `json:"duration,omitempty"`
+}
+
+// update is the body of PUT /api/jobs/{id} and PUT /api/jobs/{id}/status.
+type update struct {
+	Status      string   `json:"status,omitempty"`
+	Message     string   `json:"message,omitempty"`
+	Progress    *float64 `json:"progress,omitempty"` // 0 to 100
+	Error       string   `json:"error_message,omitempty"`
+	StartedAt   string   `json:"started_at,omitempty"`
+	CompletedAt string   `json:"completed_at,omitempty"`
+	WorkerNode  string   `json:"worker_node,omitempty"`
+}
+
+// workerProgress is the body of PUT /api/workers/{id}/progress.
+type workerProgress struct {
+	Progress *float64 `json:"progress"`
+	Message  string   `json:"message"`
+	Epoch    *float64 `json:"epoch"`
+	Loss     *float64 `json:"loss"`
+	Accuracy *float64 `json:"accuracy"`
+}
+
+// logEntry is one line of a log. Its timestamp is an epoch or a text, and is only shown.
+type logEntry struct {
+	Message   string `json:"message"`
+	Timestamp any    `json:"timestamp,omitempty"`
+}
+
+// logBatch is the body of POST /api/jobs/{id}/logs/batch.
+type logBatch struct {
+	Logs []logEntry `json:"logs"`
+}
+
+// claim is the body of POST /api/jobs/{id}/claim.
+type claim struct {
+	WorkerID string `json:"worker_id"`
+}
+
+// dist is a member's place in a distributed job.
+type dist struct {
+	Rank       int    `json:"rank"`
+	WorldSize  int    `json:"world_size"`
+	MasterAddr string `json:"master_addr"`
+	MasterPort int    `json:"master_port"`
+}
+
+func (d *dist) check() error {
+	if d.WorldSize < 1 || d.WorldSize > muster.MaxGang || d.Rank < 0 || d.Rank >= d.WorldSize ||
+		d.MasterAddr == "" || len(d.MasterAddr) > 255 || strings.ContainsAny(d.MasterAddr, " \t\r\n\x00") || strings.HasPrefix(d.MasterAddr, "-") ||
+		d.MasterPort < 1 || d.MasterPort > 65535 {
+		return muster.Errorf(muster.Invalid, "the place in the distributed job makes no sense: rank %d of %d at port %d", d.Rank, d.WorldSize, d.MasterPort)
+	}
+	return nil
+}
+
+// claimed is the answer to a claim.
+type claimed struct {
+	Success     bool   `json:"success"`
+	Message     string `json:"message"`
+	JobID       string `json:"job_id"`
+	WorkerID    string `json:"worker_id"`
+	Distributed bool   `json:"is_distributed,omitempty"`
+	Dist        *dist  `json:"dist_config,omitempty"`
+}
+
+// resources are those of a job. Nil means that they were not given.
+type resources struct {
+	GPU    *float64   `json:"gpu,omitempty"`
+	CPU    *float64   `json:"cpu,omitempty"`
+	Memory memorySize `json:"memory,omitempty"`
+}
+
+// memorySize is a size as Kubernetes writes it, such as "4Gi"; a bare number means bytes.
+type memorySize string
+
+// UnmarshalJSON reads a text or a number.
+func (m *memorySize) UnmarshalJSON(b []byte) error {
+	var text string
+	if err := json.Unmarshal(b, &text); err == nil {
+		*m = memorySize(text)
+		return nil
+	}
+	var number json.Number
+	if err := json.Unmarshal(b, &number); err != nil {
+		return muster.Errorf(muster.Invalid, "resources.memory is neither a text such as \"4Gi\" nor a number")
+	}
+	*m = memorySize(number)
+	return nil
+}
+
+// bytes returns the size, 0 for none.
+func (m memorySize) bytes() (muster.Size, error) {
+	s := strings.TrimSpace(string(m))
+	if s == "" {
+		return 0, nil
+	}
+	for _, unit := range []string{"Ki", "Mi", "Gi", "Ti"} {
+		if strings.HasSuffix(s, unit) {
+			s += "B"
+		}
+	}
+	size, err := muster.ParseSize(s)
+	if err != nil || size > 1<<50 {
+		return 0, muster.Errorf(muster.Invalid, "resources.memory %q is no size: write such as \"4Gi\"", cut(s, 40))
+	}
+	return size, nil
+}
+
+// check returns the request that the resources stand for.
+func (r *resources) check() (muster.Request, error) {
+	var q muster.Request
+	if r.GPU != nil {
+		if *r.GPU < 0 || *r.GPU > 1024 || *r.GPU != math.Trunc(*r.GPU) {
+			return q, muster.Errorf(muster.Invalid, "resources.gpu is no number of GPUs")
+		}
+		q.GPUs.Count = int(*r.GPU)
+	}
+	if r.CPU != nil {
+		if math.IsNaN(*r.CPU) || *r.CPU < 0 || *r.CPU > 10_000 {
+			return q, muster.Errorf(muster.Invalid, "resources.cpu is no number of cores")
+		}
+		q.CPUs = math.Round(*r.CPU*1000) / 1000
+	}
+	var err error
+	q.Memory, err = r.Memory.bytes()
+	return q, err
+}
+
+// config is trainforge.yaml as JSON.
+type config struct {
+	Project struct {
+		Name        string `json:"name"`
+		Description string `json:"description,omitempty"`
+	} `json:"project"`
+	Training struct {
+		Script       string `json:"script,omitempty"`
+		Requirements string `json:"requirements,omitempty"`
+	} `json:"training"`
+	Resources   resources `json:"resources"`
+	Environment struct {
+		BaseImage     string     `json:"base_image,omitempty"`
+		PythonVersion memorySize `json:"python_version,omitempty"` // a text, or a number where YAML made it one
+	} `json:"environment"`
+}
+
+// job is a job as lists, details and pending lists show it.
+type job struct {
+	ID          string          `json:"job_id"`
+	MongoID     string          `json:"_id,omitempty"`
+	Project     string          `json:"project_name"`
+	Script      string          `json:"training_script"`
+	Status      string          `json:"status"`
+	Progress    float64         `json:"progress"`
+	Resources   resources       `json:"resources"`
+	Config      json.RawMessage `json:"config,omitempty"`
+	Error       string          `json:"error_message,omitempty"`
+	WorkerNode  string          `json:"worker_node,omitempty"`
+	Duration    *float64        `json:"duration,omitempty"`
+	CreatedAt   string          `json:"created_at,omitempty"`
+	UpdatedAt   string          `json:"updated_at,omitempty"`
+	StartedAt   string          `json:"started_at,omitempty"`
+	CompletedAt string          `json:"completed_at,omitempty"`
+	Distributed bool            `json:"is_distributed,omitempty"`
+	NumWorkers  int             `json:"num_workers,omitempty"`
+	Allocated   []string        `json:"allocated_workers,omitempty"`
+	Training    *training       `json:"training,omitempty"` // where worker A looks for the program
+	MusterJob   muster.JobID    `json:"muster_job,omitempty"`
+}
+
+type training struct {
+	Script string `json:"script"`
+}
+
+// id is the job's id, whichever field has it.
+func (j *job) id() string {
+	if j.ID != "" {
+		return j.ID
+	}
+	return j.MongoID
+}
+
+// listed is the answer to GET /api/jobs.
+type listed struct {
+	Success bool  `json:"success"`
+	Jobs    []job `json:"jobs"`
+	Count   int   `json:"count"`
+}
+
+// status is how a job of Muster is called here.
+func status(s muster.JobState) string {
+	switch s {
+	case muster.JobWaiting, muster.JobQueued:
+		return statusPending
+	case muster.JobRunning:
+		return statusRunning
+	case muster.JobSucceeded:
+		return statusCompleted
+	case muster.JobCancelled:
+		return statusCancelled
+	default:
+		return statusFailed
+	}
+}
+
+// checkID returns an error for what cannot be an id.
+func checkID(field, id string) error {
+	if id == "" {
+		return muster.Errorf(muster.Invalid, "%s is required", field)
+	}
+	if len(id) > maxID || !utf8.ValidString(id) || strings.ContainsFunc(id, func(r rune) bool { return r < ' ' || r == 0x7f || r == '/' }) {
+		return muster.Errorf(muster.Invalid, "%s is no id: at most %d bytes without / and control characters", field, maxID)
+	}
+	return nil
+}
+
+// checkPath returns the clean form of a relative path that stays where it begins.
+func checkPath(field, name string) (string, error) {
+	clean := path.Clean(strings.ReplaceAll(name, `\`, "/"))
+	if name == "" || len(name) > 1024 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) || clean == "." || path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") ||
+		len(clean) > 1 && clean[1] == ':' {
+		return "", muster.Errorf(muster.Invalid, "%s %q is no path inside the project", field, cut(name, 100))
+	}
+	return clean, nil
+}
+
+// cut returns at most n bytes of s, without half characters or control characters.
+func cut(s string, n int) string {
+	if len(s) > n {
+		s = s[:n]
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\t' || r == utf8.RuneError {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, ""))
+}
+
+// finite returns f if it is a number, else 0.
+func finite(f float64) float64 {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return 0
+	}
+	return f
+}
+
+// invented reports whether these are the two devices that worker A lists on a machine without any.
+func invented(gpus []gpu) bool {
+	return len(gpus) == 2 && gpus[0] == gpu{0, "NVIDIA GeForce RTX 3080", 10240} && gpus[1] == gpu{1, "NVIDIA GeForce RTX 3090", 24576}
+}
