@@ -189,6 +189,8 @@ func TestRejects(t *testing.T) {
 			w.run(i)
 		}
 		w.assign(4)
+		w.agent.cfg.Lacks = []string{muster.FeatureCancel, muster.FeatureFiles, muster.FeatureEnv}
+		w.assign(7, func(s *muster.TaskSpec) { s.Outputs, s.Env = []string{"*"}, map[string]string{"A": ""} })
 		w.assign(5, func(s *muster.TaskSpec) { s.Kind = "container" })
 		w.desk.say(&link.ToWorker{Assign: []link.Assign{{Attempt: attemptID(6), Ref: 99}}})
 		h := w.desk.heard()
@@ -197,7 +199,7 @@ func TestRejects(t *testing.T) {
 			why = append(why, r.Message)
 		}
 		want := []string{
-			"no free slot: 4 of 4 are taken", "this worker does not run tasks of kind container", "the server did not say what the task is",
+			"no free slot: 4 of 4 are taken", "this worker cannot carry env", "this worker does not run tasks of kind container", "the server did not say what the task is",
 		}
 		if !slices.Equal(why, want) {
 			t.Errorf("rejected with %q, want %q", why, want)

@@ -64,7 +64,7 @@ func TestKeepIsTheLock(t *testing.T) {
 }
 
 func TestCapacityIsNeverExceeded(t *testing.T) {
-	offer := muster.Resources{Slots: 3, CPUs: 2, Memory: 100, GPUs: []muster.GPU{{UUID: "a", Memory: 10}, {UUID: "b", Memory: 20}}}
+	offer := muster.Resources{Slots: 3, CPUs: 2, MaxTasks: 4, Memory: 100, GPUs: []muster.GPU{{UUID: "a", Memory: 10}, {UUID: "b", Memory: 20}}}
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCapacity(offer)
 		var out []muster.Grant
@@ -87,6 +87,9 @@ func TestCapacityIsNeverExceeded(t *testing.T) {
 				out = append(out, g)
 			} else if c.slots != before {
 				t.Fatal("a refusal changed the account")
+			}
+			if len(out) > offer.MaxTasks || c.tasks != len(out) {
+				t.Fatalf("%d tasks are out, %d counted", len(out), c.tasks)
 			}
 			checkCapacity(t, offer, out)
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -220,6 +221,10 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 		a.roster.reject(as.Attempt, why)
 		return
 	}
+	if why := a.cannotCarry(spec); why != "" {
+		a.roster.reject(as.Attempt, why)
+		return
+	}
 	ex := a.executors[spec.Kind]
 	if !a.takes(spec.Kind) {
 		a.roster.reject(as.Attempt, "this worker does not run tasks of kind "+spec.Kind)
@@ -249,6 +254,20 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 	} else {
 		a.start(ctx, ex, t)
 	}
+}
+
+// cannotCarry says what of spec this worker lacks, or "". The server knows, and offers no such
+// task; one that did all the same would have it run without what it asks for.
+func (a *Agent) cannotCarry(spec *muster.TaskSpec) string {
+	if len(a.cfg.Lacks) == 0 {
+		return ""
+	}
+	for _, feature := range muster.Features(spec) {
+		if slices.Contains(a.cfg.Lacks, feature) {
+			return "this worker cannot carry " + feature
+		}
+	}
+	return ""
 }
 
 // meeting takes the port on which a gang is to meet here, until the process of its first

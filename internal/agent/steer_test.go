@@ -50,10 +50,14 @@ func TestOffer(t *testing.T) {
 		w.run(0)
 		w.run(1)
 		w.agent.cfg.Allow, w.agent.cfg.OwnKinds = &muster.Allow{Env: []string{}}, json.RawMessage(`[{"name":"resize"}]`)
-		small := muster.Resources{Slots: 1, GPUs: []muster.GPU{{UUID: "g0", Memory: 100, Quarantined: "it has not given its memory back"}}}
+		w.agent.cfg.Lacks, w.agent.cfg.Projects = []string{muster.FeatureURL, muster.FeatureLogs}, []string{"red"}
+		small := muster.Resources{Slots: 1, MaxTasks: 3, GPUs: []muster.GPU{{UUID: "g0", Memory: 100, Quarantined: "it has not given its memory back"}}}
 		w.agent.Offer([]string{"gpu"}, []string{"process", "container"}, small)
 		h := w.desk.heard()
-		want := &link.Offer{Tags: []string{"gpu"}, Kinds: []string{"process"}, Resources: small, OwnKinds: w.agent.cfg.OwnKinds, Allow: w.agent.cfg.Allow}
+		want := &link.Offer{
+			Tags: []string{"gpu"}, Kinds: []string{"process"}, Resources: small, OwnKinds: w.agent.cfg.OwnKinds, Allow: w.agent.cfg.Allow,
+			Lacks: w.agent.cfg.Lacks, Projects: w.agent.cfg.Projects,
+		}
 		if d := cmp.Diff(want, h.Offer); d != "" {
 			t.Errorf("offered: %s", d)
 		}
@@ -68,7 +72,11 @@ func TestOffer(t *testing.T) {
 		w.desk.away(true)
 		w.desk.away(false)
 		time.Sleep(time.Minute)
-		if hello := w.desk.hello(1); cmp.Diff(want, &link.Offer{Tags: hello.Tags, Kinds: hello.Kinds, Resources: hello.Resources, OwnKinds: hello.OwnKinds, Allow: hello.Allow}) != "" {
+		hello := w.desk.hello(1)
+		got := &link.Offer{
+			Tags: hello.Tags, Kinds: hello.Kinds, Resources: hello.Resources, OwnKinds: hello.OwnKinds, Allow: hello.Allow, Lacks: hello.Lacks, Projects: hello.Projects,
+		}
+		if cmp.Diff(want, got) != "" {
 			t.Errorf("the next hello offers %+v", hello)
 		}
 	})

@@ -148,7 +148,8 @@ func rig(t *testing.T) *apitest.Server {
 	w := s.Worker(t, "w2")
 	w.Say(&link.ToServer{Offer: &link.Offer{
 		Tags: []string{"cuda", "gpu"}, Kinds: []string{muster.KindNoop, muster.KindProcess, muster.KindScript, "resize"}, OwnKinds: json.RawMessage(resize),
-		Resources: muster.Resources{CPUs: 8, Memory: 8 << 30, Disk: 8 << 30, Slots: 2, GPUs: []muster.GPU{
+		Lacks: []string{muster.FeatureGang, muster.FeatureCancel}, Projects: []string{"default"},
+		Resources: muster.Resources{CPUs: 8, Memory: 8 << 30, Disk: 8 << 30, Slots: 2, MaxTasks: 4, GPUs: []muster.GPU{
 			{UUID: "GPU-a", Index: 0, Vendor: "nvidia", Name: "NVIDIA A100-SXM4-40GB", Memory: 40 << 30, Quarantined: "an uncorrected ECC error (XID 48)"},
 			{UUID: "MIG-b", Index: 1, Vendor: "nvidia", Name: "NVIDIA A100-SXM4-40GB", Memory: 5 << 30, MIG: "1g.5gb", Parent: "GPU-c"},
 		}},

@@ -17,11 +17,12 @@ func box() muster.Worker {
 	return muster.Worker{
 		ID: "w-1", Name: "box", State: muster.WorkerActive, Constrained: "its owner uses the GPU", Address: "10.0.0.7",
 		Running: 12, Tasks: []muster.TaskID{{Job: 1, Num: 2}, {Job: 3}},
-		Resources: muster.Resources{CPUs: 8, Memory: 8 << 30, Slots: 4, GPUs: []muster.GPU{
+		Resources: muster.Resources{CPUs: 8, Memory: 8 << 30, Slots: 4, MaxTasks: 3, GPUs: []muster.GPU{
 			{UUID: "GPU-a", Index: 0, Vendor: "nvidia", Name: "A100", Memory: 40 << 30, Quarantined: "an uncorrected ECC error"},
 			{UUID: "MIG-b", Index: 1, Vendor: "nvidia", Name: "A100", Memory: 5 << 30, MIG: "1g.5gb"},
 		}},
-		Kinds: []string{"container", "process"},
+		Kinds: []string{"container", "process"}, Projects: []string{"red", "blue"},
+		Lacks: []string{muster.FeatureFiles, muster.FeatureLogs, muster.FeatureEnv, muster.FeatureCancel},
 		Allow: &muster.Allow{Images: []string{"ghcr.io/acme/*", "python:3.*"}, Users: []string{"1000", ""}, Env: []string{}, HostNetwork: true},
 		Load: &muster.Load{CPU: 0.5, Memory: 1 << 30, GPUs: []muster.GPULoad{
 			{UUID: "GPU-a", Utilization: &busy, Memory: &memory, Temperature: &hot, Power: &power}, {UUID: "MIG-b"},
@@ -45,6 +46,7 @@ cpus         8
 memory       8GiB
 disk         0B
 slots        4
+max tasks    3 at once
 gpu          0: A100, 40GiB (GPU-a)
              97% busy, 31GiB in use, 81 °C, 312 W
              quarantined: an uncorrected ECC error
@@ -55,6 +57,10 @@ allows       images: ghcr.io/acme/*, python:3.*
              users: 1000, default
              variables: none
              host network: yes
+projects     red blue
+lacks        takes no tasks that use files, env
+             cannot be stopped: a cancel takes effect at the server only
+             sends the log of a task only after the task has ended
 `
 	if out.String() != want {
 		t.Errorf("%s", out.String())

@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/sched/explain"
 )
 
 func (a *commands) showWorkerCommand() *cli.Command {
@@ -49,6 +50,9 @@ func (a *commands) drawWorker(w muster.Worker) error {
 	f.Add("memory", offered(w, func(r *muster.Resources) string { return r.Memory.String() }))
 	f.Add("disk", offered(w, func(r *muster.Resources) string { return r.Disk.String() }))
 	f.Add("slots", offered(w, func(r *muster.Resources) string { return strconv.Itoa(r.Slots) }))
+	if most := w.Resources.MaxTasks; most > 0 {
+		f.Add("max tasks", strconv.Itoa(most)+" at once")
+	}
 	for i := range w.Resources.GPUs {
 		addGPU(&f, &w.Resources.GPUs[i], w.Load)
 	}
@@ -58,6 +62,8 @@ func (a *commands) drawWorker(w muster.Worker) error {
 	f.Add("tags", strings.Join(w.Tags, " "))
 	f.Add("kinds", strings.Join(w.Kinds, " "))
 	addAllow(&f, w.Allow)
+	f.Add("projects", strings.Join(w.Projects, " "))
+	addLacks(&f, w.Lacks)
 	f.Add("joined", frame.Since(w.JoinedAt, now))
 	f.Add("seen", frame.Since(w.LastSeenAt, now))
 	return f.Draw()
@@ -112,6 +118,19 @@ func addAllow(f *frame.Facts, a *muster.Allow) {
 	name := "allows"
 	for _, w := range allow.Words(a) {
 		f.Add(name, w.Of+": "+w.Allowed)
+		name = ""
+	}
+}
+
+// addLacks adds what the worker cannot do.
+func addLacks(f *frame.Facts, lacks []string) {
+	var words []string
+	if specs := slices.DeleteFunc(slices.Clone(lacks), func(s string) bool { return slices.Contains(muster.RunFeatures, s) }); len(specs) > 0 {
+		words = append(words, "takes no tasks that use "+strings.Join(specs, ", "))
+	}
+	name := "lacks"
+	for _, w := range append(words, explain.CannotDo(lacks)...) {
+		f.Add(name, w)
 		name = ""
 	}
 }

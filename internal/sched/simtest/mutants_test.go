@@ -36,6 +36,22 @@ var mutants = []struct {
 		caught: `worker w\d+ has \{CPUs:.*\} and was given \{CPUs:`,
 	},
 	{
+		name: "a worker is given more tasks than it takes at once",
+		file: "internal/place/book.go",
+		old:  "b.tasks += sign\n",
+		new:  "b.tasks += 0 * sign\n",
+
+		caught: `worker w\d+ runs at most \d tasks and was given \d`,
+	},
+	{
+		name: "what is queued does not heed what a new worker lacks",
+		file: "internal/sched/session.go",
+		old:  "if s.limits.Count(&row, 1) {\n",
+		new:  "if s.limits.Count(&row, 1) && false {\n",
+
+		caught: `uses \w+, and is offered to w\d+, which lacks it|of project \w+ is offered to w\d+, which takes those of`,
+	},
+	{
 		name: "a stage starts before what it needs has succeeded",
 		file: "internal/sched/move.go",
 		old:  "all = all && n.Succeeded()\n",
