@@ -26,7 +26,9 @@ func TestAWorkerThatLacksAFeatureIsGivenNothingThatUsesIt(t *testing.T) {
 	plain := d.submit(stage("a"))
 	rich := d.submit(stage("a*3", withEnv))
 	retried := d.submit(stage("a", withEnv, func(t *muster.TaskSpec) { t.Retries.Max = 1 }))
-	foreign := d.join("foreign", func(w *muster.Worker) { w.Lacks, w.Labels = []string{muster.FeatureEnv}, map[string]string{"dialect": "other"} })
+	foreign := d.join("foreign", func(w *muster.Worker) {
+		w.Lacks, w.Labels = []string{muster.FeatureEnv}, map[string]string{"dialect": "other"}
+	})
 	d.on(foreign, plain, 0)
 	for range 2 {
 		for _, id := range []muster.TaskID{{Job: rich}, {Job: rich, Num: 2}, {Job: retried}} {
@@ -88,7 +90,9 @@ func TestExplainSaysWhatAWorkerCannotDoWhileATaskRuns(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	job := d.submit(stage("a"))
-	w := d.join("w", func(w *muster.Worker) { w.Lacks = []string{muster.FeatureCancel, muster.FeatureLogs, muster.FeatureArtifacts} })
+	w := d.join("w", func(w *muster.Worker) {
+		w.Lacks = []string{muster.FeatureCancel, muster.FeatureLogs, muster.FeatureArtifacts}
+	})
 	at := d.attempt(job, 0)
 	d.do(event.Started{Worker: w, Attempt: at, At: d.now})
 	x, err := d.s.Explain(d.now, at.Task)
