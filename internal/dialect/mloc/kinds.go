@@ -206,6 +206,15 @@ func number(v any) string {
 	return n.String()
 }
 
+// float returns a number, 0 if v is none.
+func float(v any) float64 {
+	f, err := strconv.ParseFloat(number(v), 64)
+	if err != nil {
+		return 0
+	}
+	return f
+}
+
 // trainingInput maps sft, lora_sft, ppo and dpo, whose inputs Muster's kinds have under the same names.
 func trainingInput(s object, loads string) (object, error) {
 	if err := only(s, "spec", append([]string{"model", "data", "training", "lora", "checkpoint", "ppo", "dpo"}, common...)...); err != nil {

@@ -1,0 +1,468 @@
+package mloc
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/fleet"
+)
+
+// fieldGiven is the field of a worker's hash in which the gateway notes the task that it published for it. No program of MLOC knows it.
+const fieldGiven = "muster_task"
+
+// errWait says that a task cannot be handed out in this moment.
+var errWait = errors.New("not yet")
+
+// step does what there is to do for the worker.
+func (p *peer) step(ctx context.Context) {
+	w := p.worker.Load()
+	if w == nil {
+		return
+	}
+	p.g.mu.Lock()
+	disabled, away := p.g.disabled[p.id], p.g.away
+	p.g.mu.Unlock()
+	if disabled != p.disabled {
+		p.disabled = disabled
+		why := ""
+		if disabled {
+			why = "disabled by POST /workers/" + p.id + "/elastic"
+		}
+		w.Constrain("elastic", why)
+	}
+	if d := p.now; d != nil {
+		select {
+		case <-d.task.Over():
+			p.drop()
+			p.g.nudge()
+		default:
+			if !d.began && away == nil {
+				p.redeliver(ctx, d)
+			}
+			return
+		}
+	}
+	tasks := w.Tasks()
+	if len(tasks) == 0 || away != nil {
+		return
+	}
+	p.take(ctx, tasks[0])
+}
+
+// take hands a task out, or goes on with one that was handed out before the gateway was restarted.
+func (p *peer) take(ctx context.Context, t *fleet.Task) {
+	d, err := p.g.prepare(ctx, p, t)
+	switch {
+	case errors.Is(err, errWait):
+		p.soon(100 * time.Millisecond)
+		return
+	case err != nil:
+		end := fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: cut(err.Error(), 1000)}
+		p.finish(ctx, &dispatch{peer: p, task: t, id: t.ID()}, end)
+		return
+	}
+	d.began = t.Began()
+	if !d.began {
+		// What it says in Redis now counts, and not what it said at the last look.
+		if !p.refresh(ctx) || !p.alive || p.disabled {
+			p.soon(p.g.pace.sweep)
+			return
+		}
+		given := p.raw[fieldGiven] == d.id // before a restart of the gateway
+		if p.hash.Status != statusIdle && !given {
+			return // its news of being idle comes
+		}
+		if given && (p.raw["extra_task_id"] == d.id || p.raw["extra_last_task"] == d.id) {
+			d.published, d.at = 1, time.Now() // it has it: see doubt
+		}
+	}
+	p.now = d
+	p.g.mu.Lock()
+	p.g.dispatches[d.id] = d
+	for _, c := range p.g.childrenOf(d) {
+		p.g.dispatches[c] = d
+	}
+	p.g.mu.Unlock()
+	if !d.began && d.published == 0 {
+		p.publish(ctx, d)
+	}
+}
+
+// redeliver publishes a task again that the worker did not begin: it did not listen yet, or the message was lost.
+func (p *peer) redeliver(ctx context.Context, d *dispatch) {
+	wait := p.g.pace.redeliver << max(0, d.published-1)
+	if left := time.Until(d.at.Add(wait)); left > 0 {
+		p.soon(left)
+		return
+	}
+	if !p.refresh(ctx) || d.began || p.now != d {
+		p.soon(p.g.pace.sweep)
+		return
+	}
+	if p.raw["extra_task_id"] == d.id || p.raw["extra_last_task"] == d.id {
+		p.soon(p.g.pace.sweep) // it has it: see doubt
+		return
+	}
+	if d.published < maxDeliveries && p.alive {
+		p.publish(ctx, d)
+		return
+	}
+	p.deaf = true
+	if w := p.worker.Load(); w != nil {
+		w.Constrain("deaf", "it does not begin what it is given on the channel "+DefaultTopic)
+	}
+	p.finish(ctx, d, fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: "the worker " + p.id + " did not begin it, though it was published " + "several times"})
+	if err := p.g.control.HSet(ctx, workerKey(p.id), "status", statusIdle).Err(); err != nil {
+		p.g.log.Debug("MLOC: a worker stays RUNNING in Redis", slog.String("worker", p.id), slog.Any("why", err))
+	}
+}
+
+// publish gives the task to the worker. Its hash says RUNNING before it can know of the task, so that what it writes itself comes later.
+func (p *peer) publish(ctx context.Context, d *dispatch) {
+	d.published++
+	d.at = time.Now()
+	p.soon(p.g.pace.redeliver)
+	now := stamp(d.at)
+	m := taskMessage{TaskID: d.id, Task: d.doc, TaskType: d.doc.taskType(), AssignedWorker: p.id, DispatchedAt: now, MergedChildren: p.g.mergedInto(d)}
+	if err := p.g.control.HSet(ctx, workerKey(p.id), "status", statusRunning, fieldGiven, d.id).Err(); err != nil {
+		return // Redis is away: again after a while
+	}
+	n, err := p.g.control.publish(ctx, DefaultTopic, m)
+	if err != nil || n == 0 {
+		if n == 0 && err == nil {
+			p.g.log.Debug("MLOC: nobody listens to the channel of tasks", slog.String("task", d.id))
+		}
+		_ = p.g.control.HSet(ctx, workerKey(p.id), "status", statusIdle).Err() // redeliver writes it again
+		return
+	}
+	// As the host does it, for those who watch.
+	_, _ = p.g.control.publish(ctx, topicWorker, struct {
+		Type     string `json:"type"`
+		WorkerID string `json:"worker_id"`
+		Status   string `json:"status"`
+		TS       string `json:"ts"`
+	}{eventStatus, p.id, statusRunning, now})
+}
+
+// prepare makes the message of a task. Its error is errWait, or says why a worker of MLOC cannot carry the task.
+func (g *Gateway) prepare(_ context.Context, p *peer, t *fleet.Task) (*dispatch, error) {
+	d := &dispatch{peer: p, task: t, id: t.ID()}
+	r := t.Run()
+	if id, ok := strings.CutPrefix(r.Group, stagePrefix); ok {
+		if rec, known := g.ledger.get(id); known {
+			if rec.Job == 0 {
+				return nil, errWait // the job was accepted a moment ago
+			}
+			if rec.Job == r.Attempt.Task.Job {
+				doc, err := g.ledger.doc(id, true)
+				if err != nil {
+					return nil, err
+				}
+				d.id, d.record, d.doc = id, true, doc
+				d.doc.Spec = g.deliverHere(doc.Spec, d)
+				return d, nil
+			}
+		}
+	}
+	doc, err := fromStage(r.Spec, t.ID())
+	if err != nil {
+		return nil, err
+	}
+	d.doc = doc
+	d.doc.Spec = g.deliverHere(doc.Spec, d)
+	return d, nil
+}
+
+// resultsPath is where results are posted.
+const resultsPath = "/api/v1/results"
+
+// headerTask is the header by which a delivery says for which attempt it is. Workers send headers as the task has them.
+const headerTask = "X-Muster-Task"
+
+// deliverHere returns the spec with this host as the destination of results. A destination of the user's that is another program, or a folder
+// of the worker, stays as it is.
+func (g *Gateway) deliverHere(s object, d *dispatch) object {
+	dest := under(s, "output", "destination")
+	if !meansHost(dest) {
+		return s
+	}
+	headers := object{}
+	for k, v := range under(dest, "headers") {
+		if !strings.EqualFold(k, "Authorization") && !strings.EqualFold(k, headerTask) {
+			headers[k] = v
+		}
+	}
+	headers[headerTask] = d.task.ID()
+	if g.closed() {
+		headers["Authorization"] = "Bearer " + d.task.ID()
+	}
+	timeout := dest["timeoutSec"]
+	if timeout == nil {
+		timeout = json.Number("60")
+	}
+	s = merge(s, object{"output": object{"destination": object{"type": "http", "url": g.url + resultsPath, "method": "POST", "headers": headers, "timeoutSec": timeout}}})
+	if g.closed() && d.record {
+		s = g.granted(s, d.id)
+	}
+	return s
+}
+
+// meansHost says whether results with this destination are for the host: there is none, or it is the host's own path.
+func meansHost(dest object) bool {
+	switch kind := text(dest["type"]); {
+	case len(dest) == 0, kind == "":
+		return true
+	case kind == "http":
+		return strings.HasSuffix(strings.TrimSuffix(text(dest["url"]), "/"), resultsPath)
+	default:
+		return false
+	}
+}
+
+// fromStage makes a document of a stage of a Muster job.
+func fromStage(s *muster.TaskSpec, id string) (document, error) {
+	d := document{APIVersion: "mloc/v1", Kind: "MusterTask", Metadata: object{"name": id}}
+	var input any
+	if len(s.Input) > 0 {
+		if err := decode(s.Input, maxMessage, &input); err != nil {
+			return d, err
+		}
+	}
+	in, _ := input.(object)
+	switch s.Kind {
+	case "echo":
+		d.Spec = object{"taskType": "echo", "input": input}
+	case kindForeign:
+		if text(in["system"]) != systemName {
+			return d, cannot("the task is for workers of %s, and this is one of MLOC", cut(text(in["system"]), muster.MaxName))
+		}
+		config := under(in, "config")
+		d.Spec = config
+		if inner := under(config, "spec"); inner != nil {
+			d.Spec = inner
+			d.Kind = cmp.Or(text(config["kind"]), d.Kind)
+			if m := under(config, "metadata"); m != nil {
+				d.Metadata = m
+			}
+		}
+		d.Spec = merge(d.Spec, object{"taskType": cmp.Or(text(d.Spec["taskType"]), text(in["type"]))})
+	case "inference":
+		spec, err := inferenceSpec(in)
+		if err != nil {
+			return d, err
+		}
+		d.Spec = spec
+	case "sft", "lora_sft", "ppo", "dpo":
+		spec, err := trainingSpec(s.Kind, in)
+		if err != nil {
+			return d, err
+		}
+		d.Spec = spec
+	default:
+		return d, cannot("workers of MLOC have nothing like kind %s", s.Kind)
+	}
+	return d, nil
+}
+
+// inferenceSpec maps the input of kind inference.
+func inferenceSpec(in object) (object, error) {
+	if err := fits("inference", in, "model", "revision", "task", "input", "inputs", "system", "max_new_tokens", "temperature", "top_p", "top_k",
+		"repetition_penalty", "stop", "dtype", "device_map", "trust_remote_code", "engine", "tensor_parallel_size", "batch_size", "auto_batch", "device"); err != nil {
+		return nil, err
+	}
+	if t := cmp.Or(text(in["task"]), "text-generation"); t != "text-generation" {
+		return nil, cannot("workers of MLOC generate texts, and have no %s", t)
+	}
+	items, _ := in["inputs"].([]any)
+	if in["input"] != nil {
+		items = []any{in["input"]}
+	}
+	for _, item := range items {
+		if _, ok := item.(string); !ok {
+			return nil, cannot("workers of MLOC take items that are texts")
+		}
+	}
+	source, transformers, vllm := object{}, object{}, object{}
+	sampling := object{"max_tokens": json.Number("128"), "temperature": json.Number("0")}
+	copyFields(source, in, "model", "identifier", "revision", "revision")
+	copyFields(transformers, in, "dtype", "dtype", "device_map", "device_map", "trust_remote_code", "trust_remote_code")
+	copyFields(sampling, in, "max_new_tokens", "max_tokens", "temperature", "temperature", "top_p", "top_p", "top_k", "top_k", "repetition_penalty", "repetition_penalty", "stop", "stop", "system", "system_prompt")
+	if asksNothing(sampling["temperature"]) {
+		sampling["do_sample"] = false
+	}
+	model := object{"source": source}
+	if text(in["engine"]) == "vllm" {
+		copyFields(vllm, in, "tensor_parallel_size", "tensor_parallel_size", "dtype", "dtype", "trust_remote_code", "trust_remote_code")
+		model["vllm"] = vllm
+	} else {
+		model["transformers"] = transformers
+	}
+	s := object{"taskType": "inference", "model": model, "data": object{"type": "list", "items": items}, "inference": sampling}
+	if text(in["device"]) == "cpu" {
+		s["enforce_cpu"] = true
+	}
+	return s, nil
+}
+
+// trainingSpec maps the inputs of sft, lora_sft, ppo and dpo, which have the names that MLOC gives them, and more.
+func trainingSpec(kind string, in object) (object, error) {
+	if err := fits(kind, in, "model", "base_model", "baseModel", "data", "dataset", "training", "lora", "ppo", "dpo", "checkpoint", "epochs", "max_steps",
+		"batch_size", "learning_rate", "seed"); err != nil {
+		return nil, err
+	}
+	s := object{"taskType": kind}
+	for _, name := range []string{"model", "base_model", "baseModel"} {
+		switch m := in[name].(type) {
+		case string:
+			s["model"] = object{"source": object{"type": "huggingface", "identifier": m}}
+		case object:
+			s["model"] = m
+			if id := text(m["identifier"]); id != "" {
+				source := object{"type": "huggingface", "identifier": id}
+				copyFields(source, m, "revision", "revision")
+				s["model"] = object{"source": source}
+			}
+		}
+	}
+	for _, name := range []string{"dataset", "data"} {
+		switch data := in[name].(type) {
+		case object:
+			s["data"] = data
+		case string:
+			if !strings.HasPrefix(data, "http://") && !strings.HasPrefix(data, "https://") {
+				s["data"] = object{"dataset_name": data}
+				continue
+			}
+			s["data"] = object{"jsonl": object{"url": data}}
+		case []any:
+			return nil, cannot("workers of MLOC take data from a data set or an address, and no rows")
+		}
+	}
+	training := merge(under(in, "training"), nil)
+	copyFields(training, in, "epochs", "epochs", "max_steps", "max_steps", "batch_size", "batch_size", "learning_rate", "learning_rate", "seed", "seed")
+	copyFields(training, merge(training, nil), "epochs", "num_train_epochs")
+	if len(training) > 0 {
+		s["training"] = training
+	}
+	copyFields(s, in, "lora", "lora", "ppo", "ppo", "dpo", "dpo", "checkpoint", "checkpoint")
+	return s, nil
+}
+
+// fits fails if an input has fields that workers of MLOC do not have.
+func fits(kind string, in object, fields ...string) error {
+	if err := only(in, "input", fields...); err != nil {
+		return cannot("workers of MLOC cannot carry it: %s", strings.Replace(err.Error(), "Muster's workers", "their "+kind, 1))
+	}
+	return nil
+}
+
+// failure is the end of a task that a worker says it could not do.
+func failure(message string) fleet.Ending {
+	end := fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.ExitCode, Message: cut(message, 4000)}
+	low := strings.ToLower(message)
+	switch {
+	case strings.HasPrefix(message, "HTTP delivery"), strings.Contains(low, "upload"):
+		end.Reason = muster.UploadFailed
+	case strings.Contains(low, "out of memory"):
+		end.Reason = muster.OutOfMemory
+	case strings.Contains(low, "no module named"), strings.Contains(low, "not installed"):
+		end.Reason = muster.Dependency
+	case strings.Contains(low, "is required"), strings.Contains(low, "valueerror"), strings.Contains(low, "invalid"):
+		end.Reason = muster.BadInput
+	}
+	return end
+}
+
+// success is the end of a task that a worker says it has done: with the result that it posted, if it posted one.
+func (g *Gateway) success(ctx context.Context, d *dispatch, e *taskEvent) fleet.Ending {
+	end := fleet.Ending{Outcome: muster.AttemptSucceeded}
+	if n, err := json.Number(number(e.Payload["runtime_sec"])).Float64(); err == nil && n >= 0 && n < 1e9 {
+		end.Usage = &muster.Usage{WallSeconds: n}
+	}
+	if !g.delivered(d) {
+		if len(e.Payload) > 0 {
+			end.Result, _ = encode(object{"ok": true, "delivered": "elsewhere", "event": e.Payload}) // it was JSON
+		}
+		return end
+	}
+	w, err := g.results.get(d.id)
+	if err != nil {
+		return fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.ResultInvalid, Message: err.Error()}
+	}
+	result := under(w, "result")
+	if simulated, _ := result["simulated"].(bool); simulated {
+		return fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.Dependency, Message: "the worker simulated its result, which does not count"}
+	}
+	if ok, said := result["training_successful"].(bool); said && !ok {
+		return failure(cmp.Or(text(result["error_message"]), "the worker says that the training was not successful"))
+	}
+	whole, err := encode(result)
+	if err == nil {
+		err = d.task.Attach(ctx, fileResponses, bytes.NewReader(whole), maxResult)
+	}
+	for _, f := range g.results.files(d.id) {
+		if err == nil {
+			err = g.attach(ctx, d, f.Name)
+		}
+	}
+	if err != nil {
+		return fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.UploadFailed, Message: cut("what the worker delivered cannot be stored: "+err.Error(), 1000)}
+	}
+	if !d.record {
+		end.Result, err = encode(toNative(d.task.Run().Spec.Kind, result))
+	} else {
+		end.Result, err = whole, nil
+	}
+	if err != nil || len(end.Result) > muster.MaxResult {
+		end.Result = json.RawMessage(`{"complete":false,"file":"` + fileResponses + `"}`)
+	}
+	return end
+}
+
+func (g *Gateway) attach(ctx context.Context, d *dispatch, name string) error {
+	if name == fileResponses {
+		return nil
+	}
+	f, err := g.results.open(d.id, name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	return d.task.Attach(ctx, name, f, maxFile)
+}
+
+// toNative is what a result of MLOC is as that of a kind of Muster.
+func toNative(kind string, result object) any {
+	switch kind {
+	case "echo":
+		if echo := under(result, "echo"); echo != nil {
+			return echo["input"]
+		}
+	case "inference":
+		items, _ := result["items"].([]any)
+		predictions := make([]any, len(items))
+		for i, item := range items {
+			one, _ := item.(object)
+			predictions[i] = object{"prediction": one["output"]}
+			if one["error"] != nil {
+				predictions[i] = object{"error": one["error"]}
+			}
+		}
+		usage := under(result, "usage")
+		out := object{"jobType": kind, "status": "success", "predictions": predictions, "complete": true, "model": result["model"]}
+		copyFields(out, usage, "prompt_tokens", "tokens_in", "completion_tokens", "tokens_out", "latency_sec", "seconds")
+		return out
+	case "sft", "lora_sft", "ppo", "dpo":
+		out := merge(object{"jobType": kind, "status": "success"}, result)
+		copyFields(out, result, "model_name", "model", "training_time_seconds", "seconds")
+		return out
+	}
+	return result
+}

@@ -1,0 +1,459 @@
+package mloc
+
+import (
+	"cmp"
+	"crypto/hmac"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect"
+)
+
+// bodyTimeout is how long the body of a request that is read as a whole may take.
+const bodyTimeout = time.Minute
+
+// handler serves the HTTP API of a host.
+func (g *Gateway) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, object{"ok": true}) })
+	for pattern, f := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"POST /api/v1/tasks":                     g.postTasks,
+		"GET /api/v1/tasks":                      g.getTasks,
+		"GET /api/v1/tasks/{id}":                 g.getTask,
+		"GET /api/v1/results/{id}":               g.getResult,
+		"GET /workers":                           g.getWorkers,
+		"GET /workers/{id}":                      g.getWorker,
+		"POST /workers/{id}/elastic":             g.postElastic,
+		"GET /metrics":                           g.getMetrics,
+		"GET /api/v1/results/{id}/files/{name}":  g.getFile,
+		"POST /api/v1/results":                   g.postResult,
+		"POST /api/v1/results/{id}/files":        g.postFile,
+		"HEAD /api/v1/results/{id}/files/{name}": g.getFile,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := f(w, r); err != nil {
+				g.fault(w, r, err)
+			}
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { detail(w, http.StatusNotFound, "Not Found") })
+	return mux
+}
+
+// answer writes JSON as a host does: texts as they are.
+func answer(w http.ResponseWriter, status int, v any) {
+	b, err := encode(v)
+	if err != nil {
+		status, b = http.StatusInternalServerError, []byte(`{"detail":"a bug of the server"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(b) // the caller may be gone
+}
+
+func detail(w http.ResponseWriter, status int, why string) { answer(w, status, object{"detail": why}) }
+
+// unprocessable says which field of a body is wrong, in the way of FastAPI.
+type unprocessable struct{ field, message, kind string }
+
+func (u *unprocessable) Error() string { return u.field + ": " + u.message }
+
+// fault answers a request that failed.
+func (g *Gateway) fault(w http.ResponseWriter, r *http.Request, err error) {
+	if u, ok := errors.AsType[*unprocessable](err); ok {
+		answer(w, http.StatusUnprocessableEntity, object{"detail": []any{object{"type": u.kind, "loc": []any{"body", u.field}, "msg": u.message}}})
+		return
+	}
+	status := http.StatusInternalServerError
+	switch muster.CodeOf(err) {
+	case muster.Invalid, muster.InvalidSpec:
+		status = http.StatusBadRequest
+	case muster.Unauthenticated:
+		status = http.StatusUnauthorized
+	case muster.Forbidden:
+		status = http.StatusForbidden
+	case muster.NotFound:
+		status = http.StatusNotFound
+	case muster.Conflict:
+		status = http.StatusConflict
+	case muster.TooLarge:
+		status = http.StatusRequestEntityTooLarge
+	case muster.Unavailable, muster.Undetermined:
+		status = http.StatusServiceUnavailable
+	case muster.StorageFull:
+		status = http.StatusInsufficientStorage
+	default:
+		g.log.Error("MLOC: a request failed", slog.String("method", r.Method), slog.Any("why", err))
+	}
+	detail(w, status, err.Error())
+}
+
+// refuse answers a request whose Muster key is not valid.
+func refuse(w http.ResponseWriter, _ *http.Request, err error) {
+	if muster.CodeOf(err) == muster.Unauthenticated {
+		detail(w, http.StatusForbidden, "Invalid token")
+		return
+	}
+	detail(w, http.StatusServiceUnavailable, err.Error())
+}
+
+// bearer returns the token of a request, "" if there is none.
+func bearer(r *http.Request) string {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// allowed says whether a client may ask; writes says that it wants to change something.
+func (g *Gateway) allowed(r *http.Request, writes bool) error {
+	caller := dialect.CallerOf(r.Context())
+	token := bearer(r)
+	if g.set.token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(g.set.token)) == 1 {
+		return nil
+	}
+	if caller.Token == "" {
+		switch {
+		case !g.closed():
+			return nil
+		case token == "":
+			return muster.Errorf(muster.Unauthenticated, "Missing bearer token")
+		default:
+			return muster.Errorf(muster.Forbidden, "Invalid token")
+		}
+	}
+	switch {
+	case caller.Project != "" && caller.Project != g.project():
+		return muster.Errorf(muster.Forbidden, "Invalid token")
+	case caller.Role == "admin", caller.Role == "submitter", caller.Role == "viewer" && !writes:
+		return nil
+	default:
+		return muster.Errorf(muster.Forbidden, "Invalid token")
+	}
+}
+
+// body reads a request's body as a whole.
+func body(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // some writers have none
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return nil, muster.Errorf(muster.TooLarge, "the body has more than %d bytes", limit)
+	}
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "the body broke off: %w", err)
+	}
+	return b, nil
+}
+
+// postTasks takes a YAML document.
+func (g *Gateway) postTasks(w http.ResponseWriter, r *http.Request) error {
+	if err := g.allowed(r, true); err != nil {
+		return err
+	}
+	b, err := body(w, r, 2*maxYAML)
+	if err != nil {
+		return err
+	}
+	if len(b) == 0 {
+		return muster.Errorf(muster.Invalid, "Request body is required")
+	}
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "application/json" {
+		if b, err = yamlInJSON(b); err != nil {
+			return err
+		}
+	}
+	if len(strings.TrimSpace(string(b))) == 0 {
+		return muster.Errorf(muster.Invalid, "YAML payload cannot be empty")
+	}
+	tasks, err := g.submit(b)
+	if err != nil {
+		return err
+	}
+	list := make([]object, len(tasks))
+	for i, t := range tasks {
+		list[i] = object{
+			"task_id": t.ID, "status": t.State, "assigned_worker": nil, "topic": nil, "waiting_on": orList(t.Needs), "depends_on": orList(t.Needs),
+			"attempts": 0, "max_attempts": maxAttempts, "load": t.Load,
+		}
+	}
+	answer(w, http.StatusOK, object{"ok": true, "count": len(tasks), "tasks": list})
+	return nil
+}
+
+// yamlInJSON returns the document of a JSON body: {"yaml": "…"}, a text, or the document itself.
+func yamlInJSON(b []byte) ([]byte, error) {
+	var v any
+	if err := decode(b, 2*maxYAML, &v); err != nil {
+		return nil, err
+	}
+	switch v := v.(type) {
+	case string:
+		return []byte(v), nil
+	case object:
+		if y, there := v["yaml"]; there {
+			s, ok := y.(string)
+			if !ok {
+				return nil, muster.Errorf(muster.Invalid, "yaml must be a text")
+			}
+			return []byte(s), nil
+		}
+	}
+	return b, nil
+}
+
+// getTasks lists all tasks.
+func (g *Gateway) getTasks(w http.ResponseWriter, r *http.Request) error {
+	if err := g.allowed(r, false); err != nil {
+		return err
+	}
+	dependents := g.ledger.dependents()
+	w.Header().Set("Content-Type", "application/json")
+	separator := "["
+	for _, t := range g.ledger.list(func(*task) bool { return true }) {
+		rec, err := g.record(&t, dependents)
+		if err != nil { // it was forgotten meanwhile
+			continue
+		}
+		b, err := encode(rec)
+		if err != nil {
+			continue
+		}
+		if _, err := io.WriteString(w, separator+string(b)); err != nil {
+			return nil //nolint:nilerr // the caller is gone
+		}
+		separator = ","
+	}
+	if separator == "[" {
+		_, _ = io.WriteString(w, "[")
+	}
+	_, _ = io.WriteString(w, "]")
+	return nil
+}
+
+func (g *Gateway) getTask(w http.ResponseWriter, r *http.Request) error {
+	if err := g.allowed(r, false); err != nil {
+		return err
+	}
+	t, ok := g.ledger.get(r.PathValue("id"))
+	if !ok {
+		return muster.Errorf(muster.NotFound, "task not found")
+	}
+	rec, err := g.record(&t, g.ledger.dependents())
+	if err == nil {
+		answer(w, http.StatusOK, rec)
+	}
+	return err
+}
+
+// record shows a task as a host does.
+func (g *Gateway) record(t *task, dependents map[string][]string) (record, error) {
+	doc, err := g.ledger.doc(t.ID, false)
+	if err != nil {
+		return record{}, err
+	}
+	rec := record{
+		TaskID: t.ID, RawYAML: g.ledger.yaml(t.Submission), Parsed: doc, Status: t.State, SubmissionID: t.Submission, TaskType: t.Type, Category: category(t.Type),
+		AssignedWorker: pointer(t.Worker), SubmittedAt: stamp(t.Submitted), SubmittedTS: seconds(t.Submitted), LastQueueTS: seconds(t.Queued),
+		DispatchedTS: epoch(t.Dispatched), StartedTS: epoch(t.Started), FinishedTS: epoch(t.Finished), Error: pointer(t.Error),
+		Attempts: t.Attempts, MaxAttempts: maxAttempts, LastFailed: pointer(t.LastFailed), NodeName: pointer(t.Stage), Load: t.Load, MergedParent: pointer(t.Parent),
+		MergeKey: pointer(t.MergeKey), DependsOn: orList(t.Needs), Pending: []string{}, Dependents: orList(dependents[t.ID]), MergedChildren: []child{},
+		Completed: t.State == stateDone, Failed: t.State == stateFailed,
+	}
+	if !t.Dispatched.IsZero() {
+		rec.Topic = pointer(DefaultTopic)
+	}
+	for _, id := range t.Needs {
+		if need, known := g.ledger.get(id); !known || need.State != stateDone {
+			rec.Pending = append(rec.Pending, id)
+		}
+	}
+	for _, id := range t.Children {
+		if doc, err := g.ledger.doc(id, true); err == nil {
+			rec.MergedChildren = append(rec.MergedChildren, child{TaskID: id, Spec: doc.Spec, Metadata: doc.Metadata})
+		}
+	}
+	return rec, nil
+}
+
+func pointer(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func epoch(t time.Time) *float64 {
+	if t.IsZero() {
+		return nil
+	}
+	s := seconds(t)
+	return &s
+}
+
+// getWorkers lists the workers that Redis has.
+func (g *Gateway) getWorkers(w http.ResponseWriter, r *http.Request) error {
+	if err := g.allowed(r, false); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	list := []object{}
+	for _, id := range slices.Sorted(maps.Keys(g.peers)) {
+		if o := g.show(id); o != nil {
+			list = append(list, o)
+		}
+	}
+	g.mu.Unlock()
+	answer(w, http.StatusOK, list)
+	return nil
+}
+
+func (g *Gateway) getWorker(w http.ResponseWriter, r *http.Request) error {
+	if err := g.allowed(r, false); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	o := g.show(r.PathValue("id"))
+	g.mu.Unlock()
+	if o == nil {
+		return muster.Errorf(muster.NotFound, "worker not found")
+	}
+	answer(w, http.StatusOK, o)
+	return nil
+}
+
+// show returns a worker as a host shows it, nil if there is none. g.mu is held.
+func (g *Gateway) show(id string) object {
+	p := g.peers[id]
+	if p == nil || p.last.raw == nil || p.last.err != nil {
+		return nil
+	}
+	h := p.last.hash
+	return object{
+		"worker_id": id, "status": h.Status, "started_at": h.StartedAt, "pid": h.PID, "env": orObject(h.Env), "hardware": h.Hardware, "tags": orList(h.Tags),
+		"last_seen": h.LastSeen, "cached_models": orList(h.CacheModels), "cached_datasets": orList(h.CacheDatasets), "cache_updated_ts": pointer(h.CacheUpdated),
+		"cost_per_hour": h.CostPerHour, "stale": !p.last.alive, "elastic_disabled": g.disabled[id],
+	}
+}
+
+// postElastic enables or disables a worker.
+func (g *Gateway) postElastic(w http.ResponseWriter, r *http.Request) error {
+	if err := g.allowed(r, true); err != nil {
+		return err
+	}
+	b, err := body(w, r, 64<<10)
+	if err != nil {
+		return err
+	}
+	var in object
+	if err := decode(b, 64<<10, &in); err != nil {
+		return &unprocessable{"enabled", "JSON decode error", "json_invalid"}
+	}
+	enabled, ok := in["enabled"].(bool)
+	if !ok {
+		return &unprocessable{"enabled", "Input should be a valid boolean", cmp.Or(map[bool]string{true: "missing"}[in["enabled"] == nil], "bool_type")}
+	}
+	if g.set.elastic == "false" {
+		return muster.Errorf(muster.Invalid, "Elastic scaling is disabled")
+	}
+	id := r.PathValue("id")
+	known, err := g.elastic(r.Context(), id, enabled)
+	if err != nil {
+		return err
+	}
+	if !known {
+		return muster.Errorf(muster.NotFound, "worker not found")
+	}
+	answer(w, http.StatusOK, object{"worker_id": id, "enabled": enabled, "elastic_disabled": !enabled})
+	return nil
+}
+
+func (g *Gateway) getMetrics(w http.ResponseWriter, r *http.Request) error {
+	if err := g.allowed(r, false); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	active := 0
+	for _, p := range g.peers {
+		if p.last.alive && p.last.err == nil {
+			active++
+		}
+	}
+	disabled := slices.Sorted(maps.Keys(g.disabled))
+	g.mu.Unlock()
+	answer(w, http.StatusOK, g.figures.show(time.Now(), active, disabled))
+	return nil
+}
+
+// granter reports whether a request may read the results of a task by the task's own grant.
+func (g *Gateway) granter(r *http.Request, id string) bool {
+	grant := r.URL.Query().Get("grant")
+	return grant != "" && hmac.Equal([]byte(grant), []byte(g.grant(id)))
+}
+
+func (g *Gateway) getResult(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	if err := g.allowed(r, false); err != nil && !g.granter(r, id) {
+		return err
+	}
+	o, err := g.results.get(id)
+	if err == nil {
+		answer(w, http.StatusOK, o)
+	}
+	return err
+}
+
+// missing says that a field of a body is not there.
+func missing(field string) error { return &unprocessable{field, "Field required", "missing"} }
+
+// readDelivery reads the body of a result.
+func readDelivery(b []byte) (delivery, error) {
+	var d delivery
+	var fields map[string]json.RawMessage
+	if err := decode(b, maxResult+64<<10, &fields); err != nil {
+		if len(b) > 0 && mistyped(err) {
+			return d, &unprocessable{"body", "Input should be a valid dictionary", "model_attributes_type"}
+		}
+		return d, muster.Errorf(muster.Invalid, "the body is no JSON object: %w", err)
+	}
+	for name, into := range map[string]*string{"task_id": &d.TaskID, "worker_id": &d.WorkerID, "received_at": &d.ReceivedAt} {
+		raw := fields[name]
+		if len(raw) == 0 || string(raw) == "null" && name != "task_id" {
+			continue
+		}
+		if json.Unmarshal(raw, into) != nil {
+			return d, &unprocessable{name, "Input should be a valid string", "string_type"}
+		}
+	}
+	switch result := fields["result"]; {
+	case len(fields["task_id"]) == 0:
+		return d, missing("task_id")
+	case d.TaskID == "":
+		return d, &unprocessable{"task_id", "String should have at least 1 character", "string_too_short"}
+	case !goodID(d.TaskID), len(d.WorkerID) > maxID, len(d.ReceivedAt) > maxID:
+		return d, muster.Errorf(muster.Invalid, "an id or a time has more than %d bytes, or signs that none has", maxID)
+	case len(result) == 0:
+		return d, missing("result")
+	case result[0] != '{':
+		return d, &unprocessable{"result", "Input should be a valid dictionary", "dict_type"}
+	default:
+		d.Result = result
+	}
+	if m := fields["metadata"]; len(m) > 0 && string(m) != "null" {
+		if m[0] != '{' {
+			return d, &unprocessable{"metadata", "Input should be a valid dictionary", "dict_type"}
+		}
+		d.Metadata = m
+	}
+	return d, nil
+}

@@ -1,0 +1,266 @@
+package mloc
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// tagMerges is the tag of workers that answer the tasks that were merged into theirs, each by itself. A worker of MLOC says
+// so by the tag merge: others give wrong answers.
+const tagMerges = "mloc-merge"
+
+func mergesTasks(h workerHash) bool { return slices.Contains(h.Tags, "merge") }
+
+// mergeKey is the same for tasks that can be answered at once: their specs differ only in the data and the system prompt.
+func mergeKey(d document) string {
+	s := maps.Clone(d.Spec)
+	delete(s, "data")
+	delete(s, "_upstreamResults")
+	if in := under(s, "inference"); in != nil {
+		in = maps.Clone(in)
+		delete(in, "system_prompt")
+		delete(in, "systemPrompt")
+		s["inference"] = in
+	}
+	sum := sha256.Sum256([]byte(compact(s))) // maps are written in the order of their keys
+	return hex.EncodeToString(sum[:16])
+}
+
+// mergeReady merges tasks that are ready and were not submitted yet, if there is a worker that answers merged ones.
+func (g *Gateway) mergeReady() error {
+	able := false
+	g.mu.Lock()
+	for _, p := range g.peers {
+		able = able || p.last.alive && mergesTasks(p.last.hash)
+	}
+	g.mu.Unlock()
+	if !able {
+		return nil
+	}
+	groups := map[string][]task{}
+	var order []string
+	for _, t := range g.ledger.list(func(t *task) bool {
+		return t.State == statePending && t.Job == 0 && t.Parent == "" && !t.Alone && len(t.Children) == 0 && (t.Type == "inference" || t.Type == "rag")
+	}) {
+		if ready, _ := g.needsOf(&t); !ready {
+			continue
+		}
+		doc, err := g.ready(&t)
+		if err != nil || !meansHost(under(doc.Spec, "output", "destination")) {
+			continue // begin tells of it
+		}
+		key := mergeKey(doc)
+		if groups[key] == nil {
+			order = append(order, key)
+		}
+		groups[key] = append(groups[key], t)
+	}
+	for _, key := range order {
+		for batch := range slices.Chunk(groups[key], max(1, g.set.mergeMax)) {
+			if len(batch) < 2 {
+				continue
+			}
+			if err := g.merge(key, batch); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// merge makes all tasks of a batch but the first children of it. A child knows its parent first: after a crash between the two it is
+// taken out again, see orphans.
+func (g *Gateway) merge(key string, batch []task) error {
+	parent := batch[0].ID
+	var ids []string
+	for _, t := range batch[1:] {
+		ids = append(ids, t.ID)
+		if _, err := g.ledger.change(t.ID, func(t *task) error {
+			t.State, t.Parent, t.MergeKey, t.Dispatched = stateDispatched, parent, key, time.Now()
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	_, err := g.ledger.change(parent, func(t *task) error { t.Children, t.MergeKey = ids, key; return nil })
+	return err
+}
+
+// endChildren ends the tasks that were merged into one, or gives them back, each to be carried out alone: after a failure,
+// and where the worker answered only for the parent, whose answers are not theirs.
+func (g *Gateway) endChildren(parent *task) error {
+	for _, id := range parent.Children {
+		_, err := g.results.get(id)
+		if err != nil && muster.CodeOf(err) != muster.NotFound {
+			return err
+		}
+		answered := parent.State == stateDone && err == nil
+		t, err := g.ledger.change(id, func(t *task) error {
+			if t.Parent != parent.ID || t.final() {
+				return errPending
+			}
+			if answered && t.Attempt == parent.Attempt {
+				t.State, t.Worker, t.Started, t.Finished = stateDone, parent.Worker, parent.Started, parent.Finished
+				return nil
+			}
+			t.State, t.Parent, t.Alone, t.Dispatched = statePending, "", true, time.Time{}
+			return nil
+		})
+		switch {
+		case errors.Is(err, errPending):
+		case err != nil:
+			return err
+		case t.final():
+			g.figures.ended(&t)
+		}
+	}
+	g.nudge()
+	return nil
+}
+
+// orphans gives back tasks whose parent does not have them: the gateway was killed while it merged them, or while it ended them.
+func (g *Gateway) orphans() error {
+	for _, t := range g.ledger.list(func(t *task) bool { return t.Parent != "" && !t.final() }) {
+		parent, known := g.ledger.get(t.Parent)
+		switch {
+		case known && slices.Contains(parent.Children, t.ID) && !parent.final():
+		case known && slices.Contains(parent.Children, t.ID):
+			if err := g.endChildren(&parent); err != nil {
+				return err
+			}
+		default:
+			if _, err := g.ledger.change(t.ID, func(t *task) error { t.State, t.Parent = statePending, ""; return nil }); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// childrenOf returns the ids of the tasks that were merged into a dispatched one.
+func (g *Gateway) childrenOf(d *dispatch) []string {
+	if !d.record {
+		return nil
+	}
+	t, _ := g.ledger.get(d.id)
+	return t.Children
+}
+
+// mergedInto returns the children of a dispatched task, as its message has them.
+func (g *Gateway) mergedInto(d *dispatch) []child {
+	var list []child
+	for _, id := range g.childrenOf(d) {
+		doc, err := g.ledger.doc(id, true)
+		if err != nil {
+			continue // it is carried out alone
+		}
+		list = append(list, child{TaskID: id, Spec: g.deliverHere(doc.Spec, d), Metadata: doc.Metadata})
+	}
+	return list
+}
+
+// elastic enables or disables a worker: one that is disabled goes on with what it has, and is given nothing new. It says whether the worker is known.
+func (g *Gateway) elastic(ctx context.Context, id string, enabled bool) (known bool, err error) {
+	g.mu.Lock()
+	p := g.peers[id]
+	away := g.away
+	g.mu.Unlock()
+	if p == nil {
+		return false, nil
+	}
+	if away != nil {
+		return true, away
+	}
+	if enabled {
+		err = g.control.SRem(ctx, keyElastic, id).Err()
+	} else {
+		err = g.control.SAdd(ctx, keyElastic, id).Err()
+	}
+	if err != nil {
+		return true, g.control.away(err)
+	}
+	g.mu.Lock()
+	delete(g.disabled, id)
+	if !enabled {
+		g.disabled[id] = true
+	}
+	p.toggled = time.Now()
+	g.mu.Unlock()
+	select {
+	case p.kick <- struct{}{}:
+	default:
+	}
+	return true, nil
+}
+
+// scale disables workers that are idle for long while little waits, and enables them again, the best hardware first, when
+// much does. Only with elastic=auto.
+func (g *Gateway) scale(ctx context.Context) error {
+	if g.set.elastic != "auto" {
+		return nil
+	}
+	waiting := len(g.ledger.list(func(t *task) bool {
+		if t.State != statePending {
+			return false
+		}
+		return t.Job != 0 || len(t.Needs) == 0
+	}))
+	now := time.Now()
+	g.mu.Lock()
+	enabled := 0
+	var idle, off []*peer
+	for id, p := range g.peers {
+		switch {
+		case !p.last.alive:
+			p.idle = time.Time{}
+			continue
+		case p.last.hash.Status != statusIdle:
+			p.idle = time.Time{}
+		case p.idle.IsZero():
+			p.idle = now
+		}
+		cool := now.Sub(p.toggled) >= g.set.cooldown
+		if g.disabled[id] {
+			if cool {
+				off = append(off, p)
+			}
+			continue
+		}
+		enabled++
+		if !p.idle.IsZero() && now.Sub(p.idle) >= g.set.elasticIdle && cool {
+			idle = append(idle, p)
+		}
+	}
+	order := func(a, b *peer) int {
+		x, y := a.last.hash.Hardware, b.last.hash.Hardware
+		return cmp.Or(cmp.Compare(len(y.GPU.GPUs), len(x.GPU.GPUs)), cmp.Compare(y.Memory.TotalBytes, x.Memory.TotalBytes),
+			cmp.Compare(y.CPU.LogicalCores, x.CPU.LogicalCores), cmp.Compare(a.id, b.id))
+	}
+	slices.SortFunc(idle, order)
+	slices.SortFunc(off, order)
+	g.mu.Unlock()
+	switch {
+	case waiting >= g.set.queueMax:
+		for _, p := range off {
+			if _, err := g.elastic(ctx, p.id, true); err != nil {
+				return err
+			}
+		}
+	case waiting <= g.set.queueMin:
+		slices.Reverse(idle)
+		for _, p := range idle[:max(0, min(len(idle), enabled-max(1, g.set.minActive)))] {
+			if _, err := g.elastic(ctx, p.id, false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,239 @@
+package mloc
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// claim is what a delivery is about.
+type claim struct {
+	d       *dispatch // the attempt that it is of; nil if it is of none that runs
+	known   bool      // the task is one of this host
+	settled bool      // and nothing may be changed any more: the delivery is late, or of another worker
+}
+
+// claimOf finds out whose delivery a request is. token is what it carries as X-Muster-Task or as bearer token, worker the
+// id in its body; both may be absent, as in what users send by hand.
+func (g *Gateway) claimOf(id, token, worker string) claim {
+	g.mu.Lock()
+	d := g.dispatches[id]
+	g.mu.Unlock()
+	_, known := g.ledger.get(id)
+	c := claim{d: d, known: known || d != nil}
+	switch {
+	case d != nil && token != "" && token != d.task.ID(), d != nil && worker != "" && worker != d.peer.id:
+		c.d, c.settled = nil, true
+	case d == nil && (known || token != ""):
+		c.settled = true
+	}
+	return c
+}
+
+// deliverer says whether a request may deliver for a task: with the token of its attempt, or as a client.
+func (g *Gateway) deliverer(r *http.Request, id string) (token string, err error) {
+	token = r.Header.Get(headerTask)
+	err = g.allowed(r, true)
+	if err == nil {
+		return token, nil
+	}
+	b := bearer(r)
+	g.mu.Lock()
+	d := g.dispatches[id]
+	g.mu.Unlock()
+	if d != nil && b != "" && b == d.task.ID() {
+		return b, nil
+	}
+	return "", err
+}
+
+// arrived notes that the result of an attempt of a client's task is here.
+func (g *Gateway) arrived(d *dispatch, id string) error {
+	if w := d.peer.worker.Load(); w != nil {
+		w.Touch(d.peer.load.Load())
+	}
+	if !d.record {
+		d.posted.Store(true)
+		return nil
+	}
+	_, err := g.ledger.change(id, func(t *task) error { t.Attempt = d.task.Run().Attempt.N; return nil })
+	return err
+}
+
+// delivered reports whether the result of a dispatched task is here.
+func (g *Gateway) delivered(d *dispatch) bool {
+	if d.record {
+		t, _ := g.ledger.get(d.id)
+		return t.Attempt == d.task.Run().Attempt.N
+	}
+	if d.posted.Load() {
+		return true
+	}
+	_, err := g.results.get(d.id) // its id is of this attempt alone: before a restart of the gateway
+	return err == nil
+}
+
+// postResult takes the result of a task. One that is late is answered like any other, and has no effect.
+func (g *Gateway) postResult(w http.ResponseWriter, r *http.Request) error {
+	if g.closed() && bearer(r) == "" {
+		if err := g.allowed(r, true); err != nil { // before anything is read
+			return err
+		}
+	}
+	b, err := body(w, r, maxResult+64<<10)
+	if err != nil {
+		return err
+	}
+	in, err := readDelivery(b)
+	if err != nil {
+		return err
+	}
+	token, err := g.deliverer(r, in.TaskID)
+	if err != nil {
+		return err
+	}
+	c := g.claimOf(in.TaskID, token, in.WorkerID)
+	at := path.Join("results", safeID(in.TaskID), fileResponses)
+	if c.settled {
+		g.figures.count(&g.figures.late)
+		answer(w, http.StatusOK, object{"ok": true, "path": at})
+		return nil
+	}
+	in.ReceivedAt = stamp(time.Now()) // the clocks of workers may be wrong
+	if at, err = g.results.put(in, c.known, func(name string) string { return g.link(in.TaskID, name) }, time.Now()); err != nil {
+		return err
+	}
+	if c.d != nil {
+		if err := g.arrived(c.d, in.TaskID); err != nil {
+			return err
+		}
+	}
+	answer(w, http.StatusOK, object{"ok": true, "path": at})
+	return nil
+}
+
+// alive moves a request's deadline while its body is read.
+type alive struct {
+	io.Reader
+
+	control *http.ResponseController
+}
+
+func (a alive) Read(p []byte) (int, error) {
+	_ = a.control.SetReadDeadline(time.Now().Add(bodyTimeout)) // some writers have none
+	return a.Reader.Read(p)
+}
+
+// postFile takes a file of a task: multipart/form-data with a field file.
+func (g *Gateway) postFile(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	token, err := g.deliverer(r, id)
+	if err != nil {
+		return err
+	}
+	if !goodID(id) {
+		return muster.Errorf(muster.Invalid, "invalid task id")
+	}
+	r.Body = http.MaxBytesReader(w, struct {
+		io.Reader
+		io.Closer
+	}{alive{r.Body, http.NewResponseController(w)}, r.Body}, maxFile+1<<20)
+	form, err := r.MultipartReader()
+	if err != nil {
+		return missing("file")
+	}
+	for range 16 {
+		part, err := form.NextPart()
+		if errors.Is(err, io.EOF) {
+			return missing("file")
+		}
+		if err != nil {
+			return muster.Errorf(muster.Invalid, "the body is no form: %w", err)
+		}
+		if part.FormName() != "file" {
+			continue
+		}
+		_, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
+		name, isFile := params["filename"]
+		if err != nil || !isFile {
+			return missing("file")
+		}
+		if !goodFile(name) {
+			return muster.Errorf(muster.Invalid, "invalid filename")
+		}
+		c := g.claimOf(id, token, "")
+		at := path.Join("results", safeID(id), folderArtifacts, name)
+		if c.settled {
+			g.figures.count(&g.figures.late)
+			if _, err := io.Copy(io.Discard, part); err != nil {
+				return muster.Errorf(muster.Invalid, "the body broke off: %w", err)
+			}
+			answer(w, http.StatusOK, object{"ok": true, "path": at})
+			return nil
+		}
+		if at, err = g.results.putFile(r.Context(), id, name, c.known, g.link(id, name), part, maxFile); err != nil {
+			return err
+		}
+		answer(w, http.StatusOK, object{"ok": true, "path": at})
+		return nil
+	}
+	return missing("file")
+}
+
+// getFile sends a file of a task: one that a worker of MLOC posted, or an artifact of the Muster task that was one.
+func (g *Gateway) getFile(w http.ResponseWriter, r *http.Request) error {
+	id, name := r.PathValue("id"), r.PathValue("name")
+	if err := g.allowed(r, false); err != nil && !g.granter(r, id) {
+		return err
+	}
+	gone := muster.Errorf(muster.NotFound, "artifact not found")
+	f, err := g.results.open(id, name)
+	if err == nil {
+		defer func() { _ = f.Close() }()
+		st, err := f.Stat()
+		if err != nil {
+			return gone
+		}
+		attachment(w, name)
+		http.ServeContent(w, r, name, st.ModTime(), f)
+		return nil
+	}
+	t, known := g.ledger.get(id)
+	if !known || t.Job == 0 || t.State != stateDone || !goodFile(name) {
+		return gone
+	}
+	task := muster.TaskID{Job: t.Job}
+	list, err := g.api.Artifacts(r.Context(), task)
+	if err != nil {
+		return err
+	}
+	for _, a := range list {
+		if a.Name != name {
+			continue
+		}
+		attachment(w, name)
+		w.Header().Set("Content-Length", strconv.FormatInt(a.Size, 10))
+		if r.Method == http.MethodHead {
+			return nil
+		}
+		if err := g.api.Read(r.Context(), task, a, w); err != nil {
+			panic(http.ErrAbortHandler) // the caller notices that it is not whole
+		}
+		return nil
+	}
+	return gone
+}
+
+// attachment says of a file that it is to be stored and not shown: it is what others made.
+func attachment(w http.ResponseWriter, name string) {
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Content-Disposition", "attachment; filename*=UTF-8''"+url.PathEscape(name))
+}

@@ -1,0 +1,498 @@
+package mloc
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+// stagePrefix begins the names of stages of jobs that the gateway submitted for tasks of clients; the id follows.
+const stagePrefix = "mloc-"
+
+// maxAttempts is what hosts of MLOC call so: the first execution, and retries.
+const maxAttempts = 3
+
+// poll is how often tasks are looked at whose news may have been missed.
+const poll = 5 * time.Second
+
+// newID makes an id as hosts do: a random UUID.
+func newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// submit takes what a client sent. The tasks are on disk when it returns.
+func (g *Gateway) submit(data []byte) ([]task, error) {
+	stages, err := expand(data)
+	if err != nil {
+		return nil, err
+	}
+	now, submission := time.Now(), newID()
+	tasks, docs := make([]task, len(stages)), make([]document, len(stages))
+	for i, s := range stages {
+		docs[i] = s.Doc
+		tasks[i] = task{
+			ID: newID(), Submission: submission, Stage: s.Name, Name: cut(text(s.Doc.Metadata["name"]), 200), Type: s.Doc.taskType(), Load: loadOf(s.Doc.Spec),
+			Declared: declared(s.Doc.Spec), State: statePending, Submitted: now, Queued: now,
+		}
+		for _, id := range s.After {
+			if _, known := g.ledger.get(id); !known {
+				return nil, wrongDocument("spec.dependsOn: there is no task %s", quoted(id))
+			}
+			tasks[i].Needs = append(tasks[i].Needs, id)
+		}
+	}
+	for i, s := range stages {
+		for _, j := range s.Needs {
+			tasks[i].Needs = append(tasks[i].Needs, tasks[j].ID)
+		}
+	}
+	if err := g.ledger.add(string(data), tasks, docs); err != nil {
+		return nil, err
+	}
+	for range tasks {
+		g.figures.count(&g.figures.submitted)
+	}
+	g.nudge()
+	return tasks, nil
+}
+
+// watch follows what changes on the server, so that the driver looks at the right tasks.
+func (g *Gateway) watch(ctx context.Context) error {
+	for {
+		for e, err := range g.api.Events(ctx, client.EventQuery{Types: []muster.EventType{muster.EventTask, muster.EventJob}}) {
+			if err != nil {
+				break
+			}
+			if e.Type == muster.EventResync {
+				g.mark(0)
+				continue
+			}
+			if _, ours := g.ledger.ofJob(e.Job); ours {
+				g.mark(e.Job)
+			}
+		}
+		if !rest(ctx, g.pace.retry) {
+			return ctx.Err()
+		}
+		g.mark(0)
+	}
+}
+
+// mark has the driver look at a job, or at all.
+func (g *Gateway) mark(job muster.JobID) {
+	g.mu.Lock()
+	g.dirty[job] = true
+	g.mu.Unlock()
+	g.nudge()
+}
+
+// drive brings the tasks of clients forward until ctx ends: it submits those whose turn it is, and takes in how jobs ended.
+func (g *Gateway) drive(ctx context.Context) error {
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	all := true
+	if err := g.orphans(); err != nil {
+		return err
+	}
+	for {
+		if err := g.advance(ctx, all); err != nil && ctx.Err() == nil {
+			g.log.Warn("MLOC: tasks of clients cannot go on in this moment", slog.Any("why", err))
+			if !rest(ctx, g.pace.retry) {
+				return ctx.Err()
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-g.wake:
+			all = false
+		case <-ticker.C:
+			all = true
+			if err := g.forget(); err != nil {
+				g.log.Warn("MLOC: old tasks cannot be forgotten", slog.Any("why", err))
+			}
+		}
+	}
+}
+
+// forget removes the oldest submissions where there are too many.
+func (g *Gateway) forget() error {
+	ids, err := g.ledger.prune(maxTasks)
+	for _, id := range ids {
+		err = errors.Join(err, g.results.forget(id))
+	}
+	return err
+}
+
+// advance does what there is to do for the tasks of clients.
+func (g *Gateway) advance(ctx context.Context, all bool) error {
+	g.mu.Lock()
+	dirty := g.dirty
+	g.dirty = map[muster.JobID]bool{}
+	g.mu.Unlock()
+	all = all || dirty[0]
+	for _, t := range g.ledger.list(func(t *task) bool { return !t.final() && t.Job != 0 && (all || dirty[t.Job]) }) {
+		if err := g.follow(ctx, t); err != nil {
+			g.mark(t.Job)
+			return err
+		}
+	}
+	if g.set.merge {
+		if err := g.mergeReady(); err != nil {
+			return err
+		}
+	}
+	// A failure may fail others, which come later in the order or not.
+	for again := true; again; {
+		again = false
+		for _, t := range g.ledger.list(func(t *task) bool { return t.State == statePending && t.Job == 0 && t.Parent == "" }) {
+			ready, failed := g.needsOf(&t)
+			var err error
+			switch {
+			case failed != "":
+				again = true
+				err = g.fail(t.ID, "Dependency "+failed+" failed")
+			case ready:
+				err = g.begin(ctx, t)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// needsOf says whether all that a task needs is done, or else which of it failed.
+func (g *Gateway) needsOf(t *task) (ready bool, failed string) {
+	ready = true
+	for _, id := range t.Needs {
+		need, known := g.ledger.get(id)
+		switch {
+		case !known || need.State == stateFailed:
+			return false, id
+		case need.State != stateDone:
+			ready = false
+		}
+	}
+	return ready, ""
+}
+
+// fail ends a task.
+func (g *Gateway) fail(id, why string) error {
+	t, err := g.ledger.change(id, func(t *task) error {
+		t.State, t.Error, t.Finished = stateFailed, cut(why, 4000), time.Now()
+		return nil
+	})
+	if err == nil {
+		g.figures.ended(&t)
+	}
+	return err
+}
+
+// ready returns the document with which a task is to be carried out, its references resolved; errPending if it has to wait.
+func (g *Gateway) ready(t *task) (document, error) {
+	doc, err := g.ledger.doc(t.ID, false)
+	if err != nil || t.Stage == "" {
+		return doc, err
+	}
+	stages := map[string]upstream{}
+	for _, s := range g.ledger.list(func(s *task) bool { return s.Submission == t.Submission }) {
+		up := upstream{TaskID: s.ID, Done: s.State == stateDone}
+		if up.Done {
+			up.Wrapper, err = g.results.get(s.ID)
+			if err != nil && muster.CodeOf(err) != muster.NotFound {
+				return doc, err
+			}
+		}
+		stages[s.Stage] = up
+	}
+	doc.Spec, err = resolve(doc.Spec, stages)
+	if err != nil {
+		return doc, err
+	}
+	return doc, g.ledger.resolved(t.ID, doc)
+}
+
+// begin submits the job of a task.
+func (g *Gateway) begin(ctx context.Context, t task) error {
+	doc, err := g.ready(&t)
+	switch {
+	case errors.Is(err, errPending):
+		return nil
+	case muster.CodeOf(err) == muster.InvalidSpec:
+		return g.fail(t.ID, err.Error())
+	case err != nil:
+		return err
+	}
+	key := "mloc-" + t.ID + "-" + strconv.Itoa(t.Round)
+	spec := muster.Spec{
+		Name: cmp.Or(t.Name, t.ID), Project: g.project(),
+		Labels: map[string]string{"dialect": systemName, "mloc.task": t.ID, "mloc.submission": t.Submission},
+	}
+	stage, err := g.native(doc, &t)
+	if err == nil {
+		spec.Tasks = []muster.TaskSpec{stage}
+		var job muster.Job
+		if job, err = g.api.Submit(ctx, &spec, client.SubmitOptions{IdempotencyKey: key}); err == nil {
+			return g.submitted(t.ID, job.ID)
+		}
+	}
+	if code := muster.CodeOf(err); code != muster.InvalidSpec && code != muster.Invalid && code != muster.TooLarge {
+		return err
+	}
+	g.log.Debug("MLOC: a task needs a worker of MLOC", slog.String("task", t.ID), slog.Any("why", err))
+	if stage, err = foreign(doc, &t); err != nil {
+		return g.fail(t.ID, err.Error())
+	}
+	spec.Tasks = []muster.TaskSpec{stage}
+	job, err := g.api.Submit(ctx, &spec, client.SubmitOptions{IdempotencyKey: key + "-foreign"})
+	if code := muster.CodeOf(err); code == muster.InvalidSpec || code == muster.Invalid || code == muster.TooLarge || code == muster.Forbidden {
+		return g.fail(t.ID, err.Error())
+	}
+	if err != nil {
+		return err
+	}
+	return g.submitted(t.ID, job.ID)
+}
+
+// project is that of the gateway's jobs.
+func (g *Gateway) project() string { return cmp.Or(g.env.Config.Project, muster.DefaultProject) }
+
+func (g *Gateway) submitted(id string, job muster.JobID) error {
+	_, err := g.ledger.change(id, func(t *task) error { t.Job = job; return nil })
+	g.mark(job)
+	return err
+}
+
+// retries is how often Muster tries a task again, as hosts do it.
+var retries = muster.Retries{Max: maxAttempts - 1, Backoff: muster.Duration(time.Second)}
+
+// native is the stage with which any worker can carry a task out. It fails if only workers of MLOC can.
+func (g *Gateway) native(doc document, t *task) (muster.TaskSpec, error) {
+	if len(t.Children) > 0 {
+		return muster.TaskSpec{}, cannot("others were merged into it")
+	}
+	if !meansHost(under(doc.Spec, "output", "destination")) {
+		return muster.TaskSpec{}, cannot("spec.output.destination is not this host")
+	}
+	if g.closed() {
+		doc.Spec = g.granted(doc.Spec, t.ID)
+	}
+	stage, err := toMuster(doc, g.url)
+	stage.Name, stage.Retries = stagePrefix+t.ID, retries
+	return stage, err
+}
+
+// foreign is the stage with which only workers of MLOC can carry a task out. They are given the document itself: the input is for people.
+func foreign(doc document, t *task) (muster.TaskSpec, error) {
+	config := object{"apiVersion": doc.APIVersion, "kind": doc.Kind, "metadata": doc.Metadata, "spec": doc.Spec}
+	if len(compact(config)) > muster.MaxSpec/2 {
+		config["spec"] = object{"taskType": t.Type}
+	}
+	input, err := encode(object{"system": systemName, "type": t.Type, "config": escape(config)})
+	tags := []string{systemTag}
+	if len(t.Children) > 0 {
+		tags = append(tags, tagMerges)
+	}
+	return muster.TaskSpec{
+		Name: stagePrefix + t.ID, Kind: kindForeign, Input: input, Resources: needed(doc.Spec), Where: muster.Where{Tags: tags}, Retries: retries,
+	}, err
+}
+
+// follow takes in how a task's job stands.
+func (g *Gateway) follow(ctx context.Context, t task) error {
+	mt, err := g.api.Task(ctx, muster.TaskID{Job: t.Job})
+	if muster.CodeOf(err) == muster.NotFound {
+		return g.fail(t.ID, "its job "+t.Job.String()+" is not there any more")
+	}
+	if err != nil {
+		return err
+	}
+	worker, ours := "", false
+	if mt.Worker != "" {
+		if worker, ours, err = g.nameOf(ctx, mt.Worker); err != nil {
+			return err
+		}
+	}
+	if mt.State == muster.Succeeded {
+		if err := g.collect(ctx, &t, &mt, worker, ours); err != nil {
+			return err
+		}
+	}
+	attempts := mt.Retried + mt.Crashes
+	now, err := g.ledger.change(t.ID, func(t *task) error {
+		if t.final() {
+			return errPending
+		}
+		if attempts > t.Attempts {
+			t.LastFailed, t.Attempts = t.Worker, attempts
+			g.figures.count(&g.figures.requeued)
+		}
+		if worker != "" {
+			t.Worker = worker
+		}
+		t.Dispatched, t.Started = timeOf(mt.AssignedAt), timeOf(mt.StartedAt)
+		switch {
+		case mt.State == muster.Succeeded:
+			t.State, t.Error, t.Finished = stateDone, "", timeOf(mt.FinishedAt)
+		case mt.State.Final():
+			t.State, t.Error, t.Finished = stateFailed, cut(cmp.Or(mt.Message, string(mt.Reason), mt.State.String()), 4000), timeOf(mt.FinishedAt)
+		case mt.State.Held():
+			t.State = stateDispatched
+		default:
+			t.State, t.Worker = statePending, ""
+		}
+		return nil
+	})
+	if errors.Is(err, errPending) {
+		return nil
+	}
+	if err != nil || !now.final() {
+		return err
+	}
+	g.figures.ended(&now)
+	g.nudge() // others may need it
+	return g.endChildren(&now)
+}
+
+// collect stores the result of a task that one of Muster's own workers has done, as one of MLOC's would have delivered it.
+func (g *Gateway) collect(ctx context.Context, t *task, mt *muster.Task, worker string, ours bool) error {
+	if t.Attempt == mt.Attempt || ours {
+		return nil
+	}
+	doc, err := g.ledger.doc(t.ID, true)
+	if err != nil {
+		return err
+	}
+	artifacts, err := g.api.Artifacts(ctx, mt.ID)
+	if err != nil {
+		return err
+	}
+	files := make([]file, 0, len(artifacts))
+	for _, a := range artifacts {
+		files = append(files, file{Name: a.Name, Size: a.Size, URL: g.link(t.ID, a.Name)})
+	}
+	took := 0.0
+	if mt.Usage != nil {
+		took = mt.Usage.WallSeconds
+	}
+	result, err := encode(fromMuster(doc, t.ID, mt.Result, files, took))
+	if err != nil {
+		return err
+	}
+	d := delivery{TaskID: t.ID, WorkerID: worker, Result: result, Metadata: json.RawMessage(`{"muster_task":"` + mt.ID.String() + `"}`)}
+	if _, err := g.results.put(d, true, func(name string) string { return g.link(t.ID, name) }, time.Now()); err != nil {
+		return err
+	}
+	return g.results.manifest(ctx, t.ID, t.Declared, time.Now())
+}
+
+// link is where a file of a task can be fetched.
+func (g *Gateway) link(id, name string) string {
+	return g.url + resultsPath + "/" + id + "/files/" + name
+}
+
+// nameOf returns the name of a worker, as clients of MLOC are told, and whether it is one of MLOC.
+func (g *Gateway) nameOf(ctx context.Context, id muster.WorkerID) (string, bool, error) {
+	g.mu.Lock()
+	known, ok := g.workers[id]
+	g.mu.Unlock()
+	if !ok {
+		w, err := g.api.Worker(ctx, string(id))
+		if muster.CodeOf(err) == muster.NotFound {
+			return string(id), false, nil
+		}
+		if err != nil {
+			return "", false, err
+		}
+		known = named{name: w.Name}
+		if foreign := w.Labels["mloc.worker"]; foreign != "" && slices.Contains(w.Tags, systemTag) {
+			known = named{name: foreign, ours: true}
+		}
+		g.mu.Lock()
+		if len(g.workers) >= maxPeers {
+			clear(g.workers)
+		}
+		g.workers[id] = known
+		g.mu.Unlock()
+	}
+	return known.name, known.ours, nil
+}
+
+// named is what clients are told of a worker.
+type named struct {
+	name string
+	ours bool // it is one of MLOC
+}
+
+// timeOf returns a time of Muster, zero if there is none.
+func timeOf(t muster.Time) time.Time {
+	if t == 0 {
+		return time.Time{}
+	}
+	return t.Std()
+}
+
+// closed reports whether requests need a token.
+func (g *Gateway) closed() bool { return g.env.Config.KeyRequired || g.set.token != "" }
+
+// grant is what allows to read the results of one task without a token.
+func (g *Gateway) grant(id string) string {
+	m := hmac.New(sha256.New, g.secret)
+	m.Write([]byte(id))
+	return hex.EncodeToString(m.Sum(nil))
+}
+
+// granted returns a spec whose addresses of this host's results can be read without a token, for workers that send none.
+// It may lead to results of the task's own submission, and to those that it needs.
+func (g *Gateway) granted(s object, id string) object {
+	t, _ := g.ledger.get(id)
+	prefix := g.url + resultsPath + "/"
+	var walk func(v any) any
+	walk = func(v any) any {
+		switch v := v.(type) {
+		case object:
+			out := make(object, len(v))
+			for k, below := range v {
+				out[k] = walk(below)
+			}
+			return out
+		case []any:
+			out := make([]any, len(v))
+			for i, below := range v {
+				out[i] = walk(below)
+			}
+			return out
+		case string:
+			rest, ok := strings.CutPrefix(v, prefix)
+			of, _, file := strings.Cut(rest, "/files/")
+			if other, known := g.ledger.get(of); ok && file && known && !strings.ContainsAny(v, "?# ") &&
+				(other.Submission == t.Submission || slices.Contains(t.Needs, of)) {
+				return v + "?grant=" + g.grant(of)
+			}
+			return v
+		default:
+			return v
+		}
+	}
+	out, _ := walk(s).(object)
+	return out
+}
