@@ -1,0 +1,114 @@
+package dtf
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+
+	"github.com/muster-dev/muster"
+)
+
+// stored is what a bridge keeps of a task in the file of --db-path.
+type stored struct {
+	TaskID      string
+	TaskType    string
+	Config      json.RawMessage
+	Status      string // completed or failed
+	Result      json.RawMessage
+	Error       string
+	Seconds     float64
+	WorkerID    string
+	Coordinator string
+	Job         muster.JobID
+	Ended       time.Time
+}
+
+// results is the file of --db-path: a SQLite database of one table, which duckdb opens, too (docs/adr/0030-dtf-results-file.md). Its
+// methods may be called at the same time.
+type results struct {
+	mu sync.Mutex
+	db *sqlite3.Conn
+}
+
+const resultsSchema = `
+PRAGMA journal_mode = DELETE;
+PRAGMA synchronous = FULL;
+CREATE TABLE IF NOT EXISTS task_results (
+	task_id TEXT NOT NULL PRIMARY KEY,
+	task_type TEXT NOT NULL,
+	status TEXT NOT NULL,
+	execution_time_seconds REAL NOT NULL,
+	config TEXT NOT NULL,
+	result TEXT,
+	error TEXT,
+	worker_id TEXT NOT NULL,
+	coordinator TEXT NOT NULL,
+	muster_job INTEGER NOT NULL,
+	ended_at TEXT NOT NULL
+);`
+
+// openResults opens the file, which is made if it is not there. A file of DuckDB is refused.
+func openResults(ctx context.Context, path string) (*results, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "--db-path: %w", err)
+	}
+	db, err := sqlite3.OpenContext(ctx, (&url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(path)}).String())
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "--db-path: %s cannot be opened: %w", path, err)
+	}
+	if err := db.BusyTimeout(5 * time.Second); err == nil {
+		err = db.Exec(resultsSchema)
+		if err == nil {
+			return &results{db: db}, nil
+		}
+		_ = db.Close()
+		return nil, muster.Errorf(muster.Invalid, "--db-path: %s is no SQLite database, in which results are kept; name another file: %w", path, err)
+	}
+	_ = db.Close()
+	return nil, muster.Errorf(muster.Internal, "--db-path: %s cannot be set up", path)
+}
+
+func (r *results) close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.db.Close()
+}
+
+// put stores a result; it is on disk when it returns. A later one of the same task takes its place.
+func (r *results) put(s *stored) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	stmt, _, err := r.db.Prepare(`INSERT OR REPLACE INTO task_results VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`)
+	if err != nil {
+		return muster.Errorf(muster.Unavailable, "--db-path: %w", err)
+	}
+	defer stmt.Close()
+	texts := map[int]string{
+		1: s.TaskID, 2: s.TaskType, 3: s.Status, 5: string(s.Config), 6: string(s.Result), 7: s.Error, 8: s.WorkerID, 9: s.Coordinator,
+		11: s.Ended.UTC().Format(time.RFC3339Nano),
+	}
+	for i, text := range texts {
+		if (i == 6 || i == 7) && text == "" {
+			continue // NULL
+		}
+		if err := stmt.BindText(i, text); err != nil {
+			return muster.Errorf(muster.Internal, "--db-path: %w", err)
+		}
+	}
+	if err := stmt.BindFloat(4, s.Seconds); err != nil {
+		return muster.Errorf(muster.Internal, "--db-path: %w", err)
+	}
+	if err := stmt.BindInt64(10, int64(s.Job)); err != nil {
+		return muster.Errorf(muster.Internal, "--db-path: %w", err)
+	}
+	if err := stmt.Exec(); err != nil {
+		return muster.Errorf(muster.Unavailable, "--db-path: %w", err)
+	}
+	return nil
+}
