@@ -112,8 +112,9 @@ var rules = map[string]rule{
 	"api":    {ring: shell, mine: []string{"auth", "cid", "connlimit", "sched/event", "sched/explain", "flow", "store", "blob", "tasklog", "link", "notify", "series", "api/wire"}, third: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
 	"client": {ring: shell, mine: []string{"sched/event", "sched/explain", "api/wire", "origin"}, third: []string{"golang.org/x/"}},
 
-	"dialect":       {ring: shell, mine: []string{"auth", "client", "connlimit"}},
-	"dialect/fleet": {ring: shell, mine: []string{"agent", "agent/run", "agent/transfer", "dialect", "link", "link/wslink", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+	"dialect":        {ring: shell, mine: []string{"auth", "client", "connlimit"}},
+	"dialect/bridge": {ring: shell, mine: []string{"client"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+	"dialect/fleet":  {ring: shell, mine: []string{"agent", "agent/run", "agent/transfer", "dialect", "link", "link/wslink", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 
 	"dialect/dtf": {ring: shell, mine: []string{"dialect", "dialect/bridge", "dialect/fleet", "client", "connlimit", "link"}, third: []string{"github.com/coder/websocket", "github.com/golang-jwt/jwt/v5", "github.com/ncruces/go-sqlite3", "golang.org/x/sync"}},
 

@@ -1,0 +1,303 @@
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+// Config is what a Bridge is made of.
+type Config struct {
+	Client   *client.Client
+	Dir      string            // of this bridge alone; made if it is not there
+	System   string            // such as "qubix": a part of idempotency keys, and the label dialect of jobs
+	Origin   string            // the foreign server and this bridge's identity there: a part of idempotency keys
+	Project  string            // of jobs; "" leaves what their specs say
+	Labels   map[string]string // of jobs, besides those of their specs
+	Worker   string            // id or name of the only worker that runs the jobs and counts for Capacity; "" means the fleet
+	Interval time.Duration     // between two reports of progress of a job whose state does not change; 0 means 10 s
+	Retry    time.Duration     // before the first repetition of a final report, doubling up to a minute; 0 means 1 s
+	Log      *slog.Logger
+}
+
+// Job is one job of the foreign server.
+type Job struct {
+	ID     string          // in its own system
+	Spec   muster.Spec     // what Muster runs; absent in what a Port is given
+	Meta   json.RawMessage // the system's own, kept until the final report was taken; one JSON value or nil
+	Muster muster.JobID    // once it was submitted
+}
+
+// Port is how a system's bridge speaks to the foreign server. Its methods may be called at the same time for different
+// jobs; for one job Progress, Log and Finish do not overlap.
+type Port interface {
+	// Progress says how a job stands. It is not repeated: the next one replaces it. tasks are up to MaxTasks of the job, by number.
+	Progress(ctx context.Context, j Job, now muster.Job, tasks []muster.Task) error
+	// Log brings new whole lines of the first task's output without their ends, in order. After an error they are brought again
+	// with later ones.
+	Log(ctx context.Context, j Job, lines []string) error
+	// Finish is the final report. After an error it is repeated, unless that is Conflict, NotFound, Invalid or Forbidden: then the
+	// foreign server will never take it.
+	Finish(ctx context.Context, j Job, end Ending) error
+}
+
+// Finisher is a Port that can ask whether the foreign server has the final report of a job already.
+type Finisher interface {
+	Finished(ctx context.Context, j Job) (bool, error)
+}
+
+// MaxTasks is how many tasks of a job a Port is told of.
+const MaxTasks = 1000
+
+// Bridge brings jobs of one foreign server to Muster. Its methods may be called at the same time.
+type Bridge struct {
+	cfg    Config
+	port   Port
+	outbox *outbox
+
+	mu    sync.Mutex
+	jobs  map[string]*job // by foreign id, closed ones included
+	open  int
+	fresh chan struct{} // holds one token if a job waits to be followed
+}
+
+// job is a record and who follows it.
+type job struct {
+	record   // guarded by Bridge.mu; written to disk by the job's follower, and by Accept before there is one
+	followed bool
+	failures int           // of its follower in a row
+	wake     chan struct{} // holds one token if something about it may have changed
+}
+
+// New opens the outbox in cfg.Dir. It is a Conflict if another process has it. Without Run the caller closes the Bridge.
+func New(cfg Config, port Port) (*Bridge, error) {
+	cfg.Interval = cmp.Or(cfg.Interval, 10*time.Second)
+	cfg.Retry = cmp.Or(cfg.Retry, time.Second)
+	out, err := openOutbox(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	records, err := out.load(time.Now())
+	if err != nil {
+		return nil, errors.Join(err, out.close())
+	}
+	b := &Bridge{cfg: cfg, port: port, outbox: out, jobs: map[string]*job{}, fresh: make(chan struct{}, 1)}
+	for _, r := range records {
+		b.enter(r)
+	}
+	return b, nil
+}
+
+// Close closes the outbox of a Bridge that was not run.
+func (b *Bridge) Close() error { return b.outbox.close() }
+
+// enter notes a record. The lock is held, or nobody else knows b.
+func (b *Bridge) enter(r *record) {
+	b.jobs[r.ID] = &job{record: *r, wake: make(chan struct{}, 1)}
+	if !r.closed() {
+		b.open++
+		token(b.fresh)
+	}
+}
+
+// token puts one into c unless it holds one.
+func token(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Accept takes a job of the foreign server. When it returns true the job is on disk, and will be run and reported. It returns
+// false for an id that was taken before, whatever became of it. Spec is submitted with the labels of the bridge. It is
+// Unavailable if the disk or the bounded outbox is full.
+func (b *Bridge) Accept(_ context.Context, j Job) (taken bool, err error) {
+	if j.ID == "" || len(j.ID) > maxForeignID {
+		return false, muster.Errorf(muster.Invalid, "the job's id has %d bytes: 1 to %d are possible", len(j.ID), maxForeignID)
+	}
+	spec := j.Spec
+	spec.Labels = b.labels(j)
+	spec.Project = cmp.Or(b.cfg.Project, spec.Project)
+	if b.cfg.Worker != "" {
+		spec.Tasks = slices.Clone(spec.Tasks)
+		for i := range spec.Tasks {
+			spec.Tasks[i].Where.Workers = []string{b.cfg.Worker}
+		}
+	}
+	r := &record{ID: j.ID, State: stateAccepted, At: muster.TimeOf(time.Now()), Spec: &spec, Meta: j.Meta}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.jobs[j.ID] != nil {
+		return false, nil
+	}
+	if b.open >= maxOpen {
+		return false, muster.Errorf(muster.Unavailable, "%d jobs wait for their final report: no more are taken", b.open)
+	}
+	if err := b.outbox.put(r); err != nil {
+		return false, err
+	}
+	b.enter(r)
+	return true, nil
+}
+
+// labels of a job: where it comes from, and what the bridge's owner says.
+func (b *Bridge) labels(j Job) map[string]string {
+	labels := map[string]string{"dialect": b.cfg.System}
+	for _, more := range []map[string]string{j.Spec.Labels, b.cfg.Labels} {
+		for name, value := range more {
+			labels[name] = value
+		}
+	}
+	return labels
+}
+
+// Known reports whether a job with this id was accepted, be it over or not.
+func (b *Bridge) Known(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.jobs[id] != nil
+}
+
+// Jobs lists the jobs that are not finally reported, by id.
+func (b *Bridge) Jobs() []Job {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var list []Job
+	for _, at := range b.jobs {
+		if !at.closed() {
+			list = append(list, at.job())
+		}
+	}
+	slices.SortFunc(list, func(x, y Job) int { return cmp.Compare(x.ID, y.ID) })
+	return list
+}
+
+// Pending is the number of jobs that are not finally reported.
+func (b *Bridge) Pending() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.open
+}
+
+func (r *record) job() Job { return Job{ID: r.ID, Meta: r.Meta, Muster: r.Job} }
+
+// Cancel stops a job for the foreign server. Its end is reported as that of any other. It is NotFound for a job that is not known,
+// and does nothing for one that ended.
+func (b *Bridge) Cancel(ctx context.Context, id string) error {
+	b.mu.Lock()
+	at := b.jobs[id]
+	var r record
+	if at != nil {
+		r = at.record
+	}
+	b.mu.Unlock()
+	switch {
+	case at == nil:
+		return muster.Errorf(muster.NotFound, "job %s is not known here", id)
+	case r.State == stateAccepted:
+		return muster.Errorf(muster.Unavailable, "job %s is being submitted: try again", id)
+	case r.State != stateSubmitted:
+		return nil
+	}
+	_, err := b.cfg.Client.Cancel(ctx, r.Job, nil)
+	return err
+}
+
+// idempotencyKey names the submission of a foreign job for ever.
+func (b *Bridge) idempotencyKey(id string) string {
+	sum := sha256.Sum256([]byte(b.cfg.System + "\x00" + b.cfg.Origin + "\x00" + id))
+	return "bridge-" + hex.EncodeToString(sum[:])
+}
+
+// Run follows jobs until ctx ends, and closes the outbox. What is not reported then is in the next Bridge on the folder.
+func (b *Bridge) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		b.watch(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		for {
+			for _, at := range b.unfollowed() {
+				group.Go(func() error {
+					b.follow(ctx, at)
+					return nil
+				})
+			}
+			select {
+			case <-b.fresh:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	})
+	return errors.Join(group.Wait(), b.outbox.close())
+}
+
+// unfollowed returns the open jobs that nobody follows, for the caller to do so.
+func (b *Bridge) unfollowed() []*job {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var list []*job
+	for _, at := range b.jobs {
+		if !at.followed && !at.closed() {
+			at.followed = true
+			list = append(list, at)
+		}
+	}
+	return list
+}
+
+// watch wakes the followers of jobs whose state changes. Where no event comes they look by themselves.
+func (b *Bridge) watch(ctx context.Context) {
+	types := []muster.EventType{muster.EventJob}
+	for ctx.Err() == nil {
+		for e, err := range b.cfg.Client.Events(ctx, client.EventQuery{Types: types}) {
+			if err != nil {
+				if ctx.Err() == nil {
+					b.cfg.Log.Debug("the events of the server ended", slog.Any("error", err))
+				}
+				break
+			}
+			b.wakeFollowers(e.Job)
+		}
+		if !sleep(ctx, b.cfg.Retry) {
+			return
+		}
+	}
+}
+
+// wakeFollowers wakes those of a job, or of all for 0.
+func (b *Bridge) wakeFollowers(id muster.JobID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, at := range b.jobs {
+		if !at.closed() && (id == 0 || at.Job == id) {
+			token(at.wake)
+		}
+	}
+}
+
+// sleep waits, and returns false if ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

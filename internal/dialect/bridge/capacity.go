@@ -1,0 +1,77 @@
+package bridge
+
+import (
+	"context"
+	"slices"
+
+	"github.com/muster-dev/muster"
+)
+
+// Capacity is what the workers that serve a bridge have together.
+type Capacity struct {
+	Workers   []muster.Worker // that are active
+	Resources muster.Resources
+	Free      muster.Resources // CPUs, memory, disk and slots that no task holds
+	Kinds     []string         // that at least one of them runs
+	Running   int              // tasks
+	Load      *muster.Load     // their mean, by cores and memory; nil if none says
+}
+
+// Capacity asks the server for what the fleet, or Config.Worker, has.
+func (b *Bridge) Capacity(ctx context.Context) (Capacity, error) {
+	var all []muster.Worker
+	var err error
+	if b.cfg.Worker == "" {
+		all, err = b.cfg.Client.Workers(ctx)
+	} else {
+		all = make([]muster.Worker, 1)
+		all[0], err = b.cfg.Client.Worker(ctx, b.cfg.Worker)
+	}
+	if err != nil {
+		return Capacity{}, err
+	}
+	return Sum(all), nil
+}
+
+// Sum is the capacity of those of the workers that are active.
+func Sum(all []muster.Worker) Capacity {
+	var c Capacity
+	cores, load := 0.0, muster.Load{}
+	for i := range all {
+		w := &all[i]
+		if w.State != muster.WorkerActive {
+			continue
+		}
+		c.Workers = append(c.Workers, *w)
+		add(&c.Resources, &w.Resources)
+		if w.Free != nil && w.Constrained == "" {
+			add(&c.Free, w.Free)
+		}
+		c.Running += w.Running
+		for _, k := range w.Kinds {
+			if !slices.Contains(c.Kinds, k) {
+				c.Kinds = append(c.Kinds, k)
+			}
+		}
+		if w.Load != nil {
+			cores += w.Resources.CPUs
+			load.CPU += w.Load.CPU * w.Resources.CPUs
+			load.Memory += w.Load.Memory
+			load.GPUs = append(load.GPUs, w.Load.GPUs...)
+		}
+	}
+	if cores > 0 {
+		load.CPU /= cores
+		c.Load = &load
+	}
+	slices.Sort(c.Kinds)
+	return c
+}
+
+func add(sum, r *muster.Resources) {
+	sum.CPUs += r.CPUs
+	sum.Memory += r.Memory
+	sum.Disk += r.Disk
+	sum.Slots += r.Slots
+	sum.GPUs = append(sum.GPUs, r.GPUs...)
+}

@@ -1,0 +1,98 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+// Ending is how a job ended.
+type Ending struct {
+	State muster.JobState
+	Job   muster.Job    // as it is now; its zero value if Muster did not take the job
+	Tasks []muster.Task // up to MaxTasks, by number; none if Muster did not take the job
+
+	refused string
+	client  *client.Client
+}
+
+// Succeeded reports whether all tasks did.
+func (e *Ending) Succeeded() bool { return e.State == muster.JobSucceeded }
+
+// Task is the first task that did not succeed, the last one of a job that did, and nil if there is none.
+func (e *Ending) Task() *muster.Task {
+	for i := range e.Tasks {
+		if t := &e.Tasks[i]; t.State != muster.Succeeded && t.State != muster.Skipped {
+			return t
+		}
+	}
+	if len(e.Tasks) == 0 {
+		return nil
+	}
+	return &e.Tasks[len(e.Tasks)-1]
+}
+
+// Result is that of Task, nil for none.
+func (e *Ending) Result() json.RawMessage {
+	if t := e.Task(); t != nil {
+		return t.Result
+	}
+	return nil
+}
+
+// Message says in a sentence why the job did not succeed, "" if it did.
+func (e *Ending) Message() string {
+	switch t := e.Task(); {
+	case e.refused != "":
+		return e.refused
+	case e.Succeeded():
+		return ""
+	case t == nil:
+		return "the job ended as " + string(e.State)
+	case t.Message != "":
+		return t.Message
+	case t.ExitCode != nil:
+		return fmt.Sprintf("the task ended with exit code %d", *t.ExitCode)
+	case t.Reason != "":
+		return "the task ended: " + string(t.Reason)
+	default:
+		return "the task ended as " + t.State.String()
+	}
+}
+
+// LogTail returns the last lines of Task's output, at most n, of the given stream; "" means all.
+func (e *Ending) LogTail(ctx context.Context, stream string, n int) ([]string, error) {
+	t := e.Task()
+	if t == nil || t.Attempt == 0 {
+		return nil, nil
+	}
+	var text strings.Builder
+	for line, err := range e.client.Logs(ctx, t.ID, client.LogOptions{Stream: stream, Tail: n}) {
+		if err != nil {
+			return nil, err
+		}
+		text.Write(line.Data)
+		if text.Len() > maxTail {
+			break
+		}
+	}
+	all := strings.TrimRight(strings.ToValidUTF8(text.String(), "\uFFFD"), "\n")
+	if all == "" {
+		return nil, nil
+	}
+	lines := strings.Split(all, "\n")
+	return lines[max(0, len(lines)-n):], nil
+}
+
+// maxTail is how many bytes of a log's end are read.
+const maxTail = 1 << 20
+
+// Download writes an artifact of a task to w. It fails at the end if the bytes are not right.
+func (e *Ending) Download(ctx context.Context, t *muster.Task, a muster.Artifact, w io.Writer) error {
+	return e.client.Read(ctx, t.ID, a, w)
+}
