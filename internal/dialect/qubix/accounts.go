@@ -1,0 +1,101 @@
+package qubix
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/hex"
+	"net/http"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect"
+)
+
+// credentials is the body of POST /api/auth/register and /login.
+type credentials struct {
+	Email    string `json:"email"`
+	Password string `json:"password"`
+	Username string `json:"username"`
+	Role     string `json:"role"`
+}
+
+// account is what an account consists of. Muster has none: everything of one follows from its e-mail, its password and a
+// secret of this server, and nothing is stored. It only names an address, which programs that join want to have; it gives no
+// rights, and neither does its token.
+type account struct {
+	ID           string `json:"id"`
+	Name         string `json:"name"`
+	Username     string `json:"username"`
+	Email        string `json:"email,omitempty"`
+	Role         string `json:"role"`
+	QubicAddress string `json:"qubicAddress"`
+}
+
+func (g *Gateway) account(c *credentials) (account, string, error) {
+	email := strings.ToLower(strings.TrimSpace(c.Email))
+	switch name, host, ok := strings.Cut(email, "@"); {
+	case !ok || name == "" || host == "" || len(email) > 254 || clean(email, 254) != email:
+		return account{}, "", muster.Errorf(muster.Invalid, "email is no address of e-mail")
+	case c.Password == "" || len(c.Password) > 1024:
+		return account{}, "", muster.Errorf(muster.Invalid, "password is missing, or has more than 1024 bytes")
+	}
+	sum := func(what string) []byte {
+		h := hmac.New(sha256.New, g.secret)
+		h.Write([]byte(what + "\x00" + email + "\x00" + c.Password))
+		return h.Sum(nil)
+	}
+	name, _, _ := strings.Cut(email, "@")
+	name = clean(or(c.Username, name), maxText)
+	role := "USER"
+	if clean(c.Role, 20) != "" {
+		role = clean(c.Role, 20)
+	}
+	return account{
+		ID: hex.EncodeToString(sum("id")[:12]), Name: name, Username: name, Email: email, Role: role,
+		QubicAddress: letters(append(sum("address"), sum("address, second part")...)),
+	}, "account-" + base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum("token")), nil
+}
+
+// letters writes bytes as an address of QUBIC: 60 letters A to Z. It wants 60 bytes or more.
+func letters(b []byte) string {
+	out := make([]byte, 60)
+	for i := range out {
+		out[i] = 'A' + b[i]%26
+	}
+	return string(out)
+}
+
+// signUp serves POST /api/auth/register.
+func (g *Gateway) signUp(w http.ResponseWriter, r *http.Request) { g.sign(w, r, http.StatusCreated) }
+
+// signIn serves POST /api/auth/login. Another password is another account.
+func (g *Gateway) signIn(w http.ResponseWriter, r *http.Request) { g.sign(w, r, http.StatusOK) }
+
+func (g *Gateway) sign(w http.ResponseWriter, r *http.Request, status int) {
+	var c credentials
+	if err := dialect.Decode(r, maxSmall, &c); err != nil {
+		refuse(w, err)
+		return
+	}
+	user, token, err := g.account(&c)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	dialect.WriteJSON(w, status, map[string]any{
+		"success": true, "token": token, "user": user,
+		"wallet": map[string]any{"qubicAddress": user.QubicAddress, "balance": nil},
+	})
+}
+
+// user serves GET /api/users/{address}.
+func (g *Gateway) user(w http.ResponseWriter, r *http.Request) {
+	address := r.PathValue("address")
+	if !isAddress(address) {
+		refuse(w, muster.Errorf(muster.NotFound, "User not found"))
+		return
+	}
+	user := account{ID: address, Name: address[:8], Username: address[:8], Role: "USER", QubicAddress: address}
+	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "user": user})
+}

@@ -1,0 +1,557 @@
+package qubix
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/json"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/kind"
+)
+
+// The labels of a job that a QUBIX client created. They are what the protocol knows of it and Muster does not.
+const (
+	labelJob     = "qubix.job" // the random part of its id, by which alone a client may see it
+	labelJobType = "qubix.job_type"
+	labelModel   = "qubix.model_type"
+	labelCompute = "qubix.compute_needed"
+	labelUser    = "qubix.address"
+	labelEscrow  = "qubix.escrow"
+	labelPrice   = "qubix.max_price"
+)
+
+const (
+	mostUserJobs = 100
+	mostLogLines = 1000
+)
+
+// jobRequest makes a job of what a client wants. It says what is wrong as QUBIX's backend does.
+func (c *create) jobRequest() (*job, error) {
+	if c.ComputeNeeded == nil || bounded(*c.ComputeNeeded, 1e9) <= 0 {
+		return nil, muster.Errorf(muster.Invalid, "computeNeeded is missing: it must be a number over 0, of hours of one provider")
+	}
+	if strings.TrimSpace(c.ModelType) == "" && (c.JobType == nil || *c.JobType == "") {
+		return nil, muster.Errorf(muster.Invalid, "modelType is missing: write such as mnist_training, custom_script or inference")
+	}
+	return &job{JobType: c.JobType, ModelType: c.ModelType, ComputeNeeded: c.ComputeNeeded, InputData: c.InputData, RequiredVRAM: c.RequiredVRAM, RequiredRAM: c.RequiredRAM}, nil
+}
+
+// spec is the job that does what a client wants.
+func (g *Gateway) spec(ctx context.Context, c *create) (*muster.Spec, error) {
+	j, err := c.jobRequest()
+	if err != nil {
+		return nil, err
+	}
+	t, err := stage(j, true)
+	if err != nil {
+		return nil, err
+	}
+	if len(g.env.Config.Kinds) > 0 && !slices.Contains(g.env.Config.Kinds, t.Kind) {
+		return nil, muster.Errorf(muster.Forbidden, "this backend takes no jobs of kind %s: it takes %s", t.Kind, strings.Join(g.env.Config.Kinds, ", "))
+	}
+	if c.MaxPrice != nil {
+		if t.Where.MaxPrice = bounded(*c.MaxPrice, maxPrice); t.Where.MaxPrice <= 0 {
+			return nil, muster.Errorf(muster.Invalid, "maxPrice is %v: it must be over 0, per hour", *c.MaxPrice)
+		}
+	}
+	if c.ProviderID != "" {
+		w := g.fleet.Worker(c.ProviderID)
+		if w == nil {
+			return nil, muster.Errorf(muster.NotFound, "Provider %.80q not found", c.ProviderID)
+		}
+		t.Where.Workers = []string{w.Facts().Name}
+	}
+	labels := map[string]string{labelJob: strings.ToLower(rand.Text())}
+	for name, value := range map[string]string{
+		labelModel: c.ModelType, labelUser: c.QubicAddress, labelEscrow: c.EscrowTxHash, labelCompute: number(*c.ComputeNeeded),
+	} {
+		if value = clean(value, maxText); value != "" {
+			labels[name] = value
+		}
+	}
+	if c.JobType != nil {
+		labels[labelJobType] = clean(*c.JobType, maxText)
+	}
+	if c.MaxPrice != nil {
+		labels[labelPrice] = number(*c.MaxPrice)
+	}
+	project := g.env.Config.Project
+	if who := dialect.CallerOf(ctx); project == "" {
+		project = who.Project
+	}
+	return &muster.Spec{Name: clean(j.kind(), maxText), Project: project, Labels: labels, Tasks: []muster.TaskSpec{t}}, nil
+}
+
+func (g *Gateway) client(ctx context.Context) (*client.Client, error) {
+	return g.env.Server.Client(dialect.CallerOf(ctx).Token)
+}
+
+// create serves POST /api/jobs/create.
+func (g *Gateway) create(w http.ResponseWriter, r *http.Request) {
+	var c create
+	if err := dialect.Decode(r, maxReport, &c); err != nil {
+		refuse(w, err)
+		return
+	}
+	spec, err := g.spec(r.Context(), &c)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	api, err := g.client(r.Context())
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	made, err := api.Submit(r.Context(), spec, client.SubmitOptions{})
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	if made.Spec == nil {
+		made.Spec = spec
+	}
+	if made.Labels == nil {
+		made.Labels = spec.Labels
+	}
+	cost := g.guess(r.Context(), api, spec.Tasks[0].Kind, &c)
+	row := g.row(made, nil)
+	row.EstimatedCost, row.EstimatedDuration = cost.cost, &cost.seconds
+	message := "Job created"
+	if present(c.AdvancedConfig) {
+		message += "; advancedConfig means nothing to Muster and is not used"
+	}
+	dialect.WriteJSON(w, http.StatusOK, map[string]any{
+		"success": true, "job": row, "estimatedCost": cost.cost, "escrowTxHash": c.EscrowTxHash, "message": message,
+	})
+}
+
+// estimate is what a job may cost: hours that its client named, at the lowest price of a worker that runs such jobs.
+type estimate struct {
+	cost      *float64 // nil if there is no such worker
+	seconds   float64
+	providers int
+	price     float64
+}
+
+func (g *Gateway) guess(ctx context.Context, api *client.Client, name string, c *create) estimate {
+	e := estimate{}
+	if c.ComputeNeeded != nil {
+		e.seconds = bounded(*c.ComputeNeeded, 1e9) * 3600
+	}
+	workers, err := api.Workers(ctx)
+	if err != nil {
+		return e
+	}
+	for i := range workers {
+		w := &workers[i]
+		if w.State != muster.WorkerActive || !slices.Contains(w.Kinds, name) || c.MaxPrice != nil && w.Price > *c.MaxPrice {
+			continue
+		}
+		if e.providers++; e.providers == 1 || w.Price < e.price {
+			e.price = w.Price
+		}
+	}
+	if e.providers > 0 {
+		cost := e.price * e.seconds / 3600
+		e.cost = &cost
+	}
+	return e
+}
+
+// estimate serves POST /api/jobs/estimate.
+func (g *Gateway) estimate(w http.ResponseWriter, r *http.Request) {
+	g.consider(w, r, func(t *muster.TaskSpec, _ *create, e estimate) map[string]any {
+		return map[string]any{
+			"estimatedCost": e.cost, "estimatedDuration": e.seconds, "pricePerHour": e.price, "availableProviders": e.providers, "kind": t.Kind,
+		}
+	})
+}
+
+// analyze serves POST /api/jobs/analyze: what would become of a job.
+func (g *Gateway) analyze(w http.ResponseWriter, r *http.Request) {
+	g.consider(w, r, func(t *muster.TaskSpec, c *create, e estimate) map[string]any {
+		return map[string]any{"analysis": map[string]any{
+			"jobType": typeOf(t), "kind": t.Kind, "requiredVRAM": c.RequiredVRAM, "requiredRAM": c.RequiredRAM,
+			"estimatedCost": e.cost, "estimatedDuration": e.seconds, "availableProviders": e.providers,
+		}}
+	})
+}
+
+func (g *Gateway) consider(w http.ResponseWriter, r *http.Request, say func(*muster.TaskSpec, *create, estimate) map[string]any) {
+	var c create
+	if err := dialect.Decode(r, maxReport, &c); err != nil {
+		refuse(w, err)
+		return
+	}
+	if c.ComputeNeeded == nil {
+		one := 1.0
+		c.ComputeNeeded = &one
+	}
+	if c.Script != "" && !present(c.InputData) {
+		c.InputData = mustJSON(map[string]string{"script": c.Script})
+		c.ModelType = or(c.ModelType, typeScript)
+	}
+	j, err := c.jobRequest()
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	t, err := stage(j, true)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	api, err := g.client(r.Context())
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	answer := say(&t, &c, g.guess(r.Context(), api, t.Kind, &c))
+	answer["success"] = true
+	dialect.WriteJSON(w, http.StatusOK, answer)
+}
+
+// typeOf is the type of a stage, as QUBIX calls it.
+func typeOf(t *muster.TaskSpec) string {
+	switch t.Kind {
+	case muster.KindScript:
+		return typeScript
+	case kind.Foreign:
+		return text(object(t.Input), "type")
+	}
+	return t.Kind
+}
+
+// found is a job that a client asks for, with its only task.
+type found struct {
+	api  *client.Client
+	job  muster.Job
+	task *muster.Task
+}
+
+// find finds a job by the id that the gateway gave it. A job that was not created here is not found.
+func (g *Gateway) find(r *http.Request) (*found, error) {
+	none := muster.Errorf(muster.NotFound, "Job not found")
+	digits, secret, ok := strings.Cut(r.PathValue("job"), "-")
+	id, err := muster.ParseJobID(digits)
+	if !ok || err != nil || secret == "" {
+		return nil, none
+	}
+	api, err := g.client(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	j, err := api.Job(r.Context(), id)
+	if err != nil {
+		if muster.CodeOf(err) == muster.NotFound {
+			return nil, none
+		}
+		return nil, err
+	}
+	if subtle.ConstantTimeCompare([]byte(j.Labels[labelJob]), []byte(secret)) != 1 {
+		return nil, none
+	}
+	f := &found{api: api, job: j}
+	for t, err := range api.Tasks(r.Context(), id, client.TaskQuery{Page: 1}) {
+		if err != nil {
+			return nil, err
+		}
+		f.task = &t
+		break
+	}
+	return f, nil
+}
+
+// row is a job as clients are shown it. task is nil where it is not known yet.
+func (g *Gateway) row(m muster.Job, t *muster.Task) job {
+	j := job{
+		ID: m.ID.String() + "-" + m.Labels[labelJob], UserID: m.Labels[labelUser], ModelType: m.Labels[labelModel], EscrowTxHash: m.Labels[labelEscrow],
+		Status: pending, CreatedAt: m.CreatedAt.String(), CompletedAt: stamp(m.FinishedAt),
+	}
+	if v, err := strconv.ParseFloat(m.Labels[labelCompute], 64); err == nil {
+		j.ComputeNeeded = &v
+	}
+	name := m.Labels[labelJobType]
+	if m.Spec != nil && len(m.Spec.Tasks) == 1 {
+		shown := offer(j.ID, "", &m.Spec.Tasks[0], false)
+		j.InputData = shown.InputData
+		name = or(name, typeOf(&m.Spec.Tasks[0]))
+	}
+	j.JobType = &name
+	if t == nil {
+		return j
+	}
+	j.Status = stateOf(t.State)
+	if t.Worker != "" {
+		id := string(t.Worker)
+		j.ProviderID = &id
+	}
+	j.StartedAt = stamp(t.StartedAt)
+	if t.State == muster.Succeeded {
+		j.Progress = 100
+	} else if t.Progress != nil {
+		j.Progress = int(math.Floor(*t.Progress * 100))
+	}
+	if t.Step != "" {
+		j.CurrentOperation = &t.Step
+	}
+	j.Result = t.Result
+	if t.State.Final() && t.State != muster.Succeeded {
+		why := or(t.Message, string(t.Reason))
+		j.Error = &why
+	}
+	if t.Usage != nil {
+		j.ActualCost, j.ActualDuration = &t.Usage.Cost, &t.Usage.WallSeconds
+	}
+	return j
+}
+
+// stateOf is QUBIX's word for a state.
+func stateOf(s muster.TaskState) string {
+	switch s {
+	case muster.Waiting, muster.Queued:
+		return pending
+	case muster.Assigned:
+		return assigned
+	case muster.Running, muster.Cancelling:
+		return running
+	case muster.Succeeded:
+		return completed
+	case muster.Cancelled:
+		return cancelled
+	case muster.Failed, muster.TimedOut, muster.Skipped:
+	}
+	return failed
+}
+
+// show answers with what say makes of a job.
+func (g *Gateway) show(w http.ResponseWriter, r *http.Request, say func(*found, *job) (map[string]any, error)) {
+	f, err := g.find(r)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	row := g.row(f.job, f.task)
+	answer, err := say(f, &row)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	answer["success"] = true
+	dialect.WriteJSON(w, http.StatusOK, answer)
+}
+
+// job serves GET /api/jobs/{job}: the fields of the job, and the job as an object in one of them.
+func (g *Gateway) job(w http.ResponseWriter, r *http.Request) {
+	g.show(w, r, func(_ *found, row *job) (map[string]any, error) {
+		var fields map[string]any
+		if err := json.Unmarshal(mustJSON(row), &fields); err != nil {
+			return nil, err
+		}
+		fields["job"] = row
+		return fields, nil
+	})
+}
+
+// status serves GET /api/jobs/{job}/status.
+func (g *Gateway) status(w http.ResponseWriter, r *http.Request) {
+	g.show(w, r, func(_ *found, row *job) (map[string]any, error) { return brief(row), nil })
+}
+
+func brief(row *job) map[string]any {
+	return map[string]any{
+		"id": row.ID, "jobId": row.ID, "status": row.Status, "progress": row.Progress, "currentOperation": row.CurrentOperation,
+		"error": row.Error, "startedAt": row.StartedAt, "completedAt": row.CompletedAt,
+	}
+}
+
+// monitor serves GET /api/jobs/{job}/monitor.
+func (g *Gateway) monitor(w http.ResponseWriter, r *http.Request) {
+	g.show(w, r, func(f *found, row *job) (map[string]any, error) {
+		answer := brief(row)
+		answer["job"] = row
+		lines, err := f.lines(r.Context(), 50)
+		if err != nil {
+			return nil, err
+		}
+		answer["logs"] = lines
+		if f.task == nil {
+			return answer, nil
+		}
+		answer["metrics"] = f.task.Metrics
+		if f.task.State != muster.Running || f.task.StartedAt == 0 {
+			return answer, nil
+		}
+		seconds := muster.TimeOf(time.Now()).Sub(f.task.StartedAt).Seconds()
+		if done := f.task.Progress; done != nil && *done > 0 {
+			answer["timeRemaining"] = int(seconds * (1 - *done) / *done)
+		}
+		if worker, err := f.api.Worker(r.Context(), string(f.task.Worker)); err == nil {
+			answer["costSoFar"] = seconds / 3600 * worker.Price
+			answer["provider"] = map[string]any{"id": worker.ID, "name": worker.Name, "pricePerHour": worker.Price, "location": worker.Labels[labelLocation]}
+		}
+		return answer, nil
+	})
+}
+
+// metrics serves GET /api/jobs/{job}/metrics: what the job told, and what was measured of it.
+func (g *Gateway) metrics(w http.ResponseWriter, r *http.Request) {
+	g.show(w, r, func(f *found, row *job) (map[string]any, error) {
+		answer := map[string]any{"jobId": row.ID, "status": row.Status, "progress": row.Progress, "metrics": []any{}, "current": nil}
+		if f.task == nil || f.task.Attempt == 0 {
+			return answer, nil
+		}
+		answer["current"] = f.task.Metrics
+		series, err := f.api.Usage(r.Context(), f.task.ID, 0, 200)
+		if err != nil {
+			return nil, err
+		}
+		points := make([]map[string]any, 0, len(series.Samples))
+		for i := range series.Samples {
+			points = append(points, point(&series.Samples[i]))
+		}
+		answer["metrics"], answer["usage"] = points, series.Usage
+		return answer, nil
+	})
+}
+
+// point is a sample in QUBIX's units: percent, megabytes, degrees Celsius, watts.
+func point(s *muster.Sample) map[string]any {
+	p := map[string]any{"timestamp": s.At}
+	if s.CPU != nil {
+		p["cpuCores"] = *s.CPU
+	}
+	if s.Memory != nil {
+		p["memoryMb"] = float64(*s.Memory) / (1 << 20)
+	}
+	if len(s.GPUs) > 0 {
+		m := gpuFigures(&s.GPUs[0].GPULoad, 0)
+		for name, v := range map[string]*float64{"gpuUtilization": m.Utilization, "gpuMemoryUsed": m.MemoryUsed, "gpuTemperature": m.Temperature, "powerUsage": m.Power} {
+			if v != nil {
+				p[name] = *v
+			}
+		}
+	}
+	return p
+}
+
+// logs serves GET /api/jobs/{job}/logs.
+func (g *Gateway) logs(w http.ResponseWriter, r *http.Request) {
+	g.show(w, r, func(f *found, row *job) (map[string]any, error) {
+		lines, err := f.lines(r.Context(), mostLogLines)
+		return map[string]any{"jobId": row.ID, "logs": lines, "count": len(lines)}, err
+	})
+}
+
+// lines returns the last lines of a job's log.
+func (f *found) lines(ctx context.Context, most int) ([]logLine, error) {
+	list := []logLine{}
+	if f.task == nil || f.task.Attempt == 0 {
+		return list, nil
+	}
+	for l, err := range f.api.Logs(ctx, f.task.ID, client.LogOptions{Tail: most}) {
+		if err != nil {
+			return nil, err
+		}
+		if len(list) >= most {
+			list = list[1:]
+		}
+		list = append(list, lineOf(l))
+	}
+	return list, nil
+}
+
+func lineOf(l client.LogLine) logLine {
+	level := "info"
+	if l.Stream == client.Stderr {
+		level = "error"
+	}
+	return logLine{Level: level, Message: strings.TrimRight(strings.ToValidUTF8(string(l.Data), "�"), "\r\n"), Timestamp: l.At.String()}
+}
+
+// cancel serves POST /api/jobs/{job}/cancel.
+func (g *Gateway) cancel(w http.ResponseWriter, r *http.Request) {
+	g.show(w, r, func(f *found, row *job) (map[string]any, error) {
+		if f.job.State.Final() {
+			return nil, muster.Errorf(muster.Conflict, "Job is already %s", row.Status)
+		}
+		if _, err := f.api.Cancel(r.Context(), f.job.ID, nil); err != nil {
+			return nil, err
+		}
+		return map[string]any{"id": row.ID, "status": cancelled}, nil
+	})
+}
+
+// userJobs serves GET /api/jobs/user/{address}: a list, newest first.
+func (g *Gateway) userJobs(w http.ResponseWriter, r *http.Request, address string) {
+	list := []job{}
+	if address = clean(address, maxText); address == "" {
+		dialect.WriteJSON(w, http.StatusOK, list)
+		return
+	}
+	api, err := g.client(r.Context())
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	for m, err := range api.Jobs(r.Context(), client.JobQuery{Labels: map[string]string{labelUser: address}, Page: mostUserJobs}) {
+		if err != nil {
+			refuse(w, err)
+			return
+		}
+		if m.Labels[labelJob] == "" {
+			continue
+		}
+		row := g.row(m, nil)
+		row.Status = jobState(m.State)
+		list = append(list, row)
+		if len(list) == mostUserJobs {
+			break
+		}
+	}
+	dialect.WriteJSON(w, http.StatusOK, list)
+}
+
+// jobState is stateOf of a job of one task.
+func jobState(s muster.JobState) string {
+	switch s {
+	case muster.JobWaiting, muster.JobQueued:
+		return pending
+	case muster.JobRunning:
+		return running
+	case muster.JobSucceeded:
+		return completed
+	case muster.JobCancelled:
+		return cancelled
+	case muster.JobFailed, muster.JobTimedOut:
+	}
+	return failed
+}
+
+// gpuFigures is a reading of a device in QUBIX's units; total is its memory, 0 if that is not known.
+func gpuFigures(l *muster.GPULoad, total muster.Size) gpuMetrics {
+	m := gpuMetrics{Temperature: l.Temperature, Power: l.Power}
+	if l.Utilization != nil {
+		v := *l.Utilization * 100
+		m.Utilization = &v
+	}
+	if l.Memory != nil {
+		v := float64(*l.Memory) / (1 << 20)
+		m.MemoryUsed = &v
+	}
+	if total > 0 {
+		v := float64(total) / (1 << 20)
+		m.MemoryTotal = &v
+	}
+	return m
+}

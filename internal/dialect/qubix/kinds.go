@@ -1,0 +1,315 @@
+package qubix
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/kind"
+)
+
+// The kinds of Muster that are more than a name here.
+const (
+	kindMNIST     = "mnist_training"
+	kindDiffusion = "stable_diffusion"
+	kindTraining  = "training"
+	kindInference = "inference"
+	kindTuning    = "fine_tuning"
+)
+
+// stage is the stage that does what a job asks for. With carried a job that only QUBIX's own workers have a meaning for
+// becomes one of kind foreign, for them; without it that is an error, whose sentence is for the job's owner.
+func stage(j *job, carried bool) (muster.TaskSpec, error) {
+	if present(j.InputData) && object(j.InputData) == nil {
+		return muster.TaskSpec{}, muster.Errorf(muster.Invalid, "inputData must be an object")
+	}
+	input := object(j.InputData)
+	t := muster.TaskSpec{Name: "job"}
+	if j.RequiredVRAM != nil && bounded(*j.RequiredVRAM, 1e5) > 0 {
+		t.Resources.GPUs = muster.GPURequest{Count: 1, Memory: gigabytes(*j.RequiredVRAM)}
+	}
+	if j.RequiredRAM != nil {
+		t.Resources.Memory = gigabytes(*j.RequiredRAM)
+	}
+	name := j.kind()
+	script, url := text(input, "script"), text(input, "scriptUrl")
+	switch {
+	case strings.Contains(name, "mnist"), name == typeTraining && !present(input["dataset"]):
+		t.Kind, t.Input = kindMNIST, mustJSON(lowered(input, "dataset"))
+	case strings.Contains(name, "stable"), strings.Contains(name, "diffusion"):
+		t.Kind, t.Input = kindDiffusion, mustJSON(filled(input, map[string]string{"prompt": `"a beautiful landscape"`, "num_images": "1", "steps": "50"}))
+	case url != "": // it wins where there is a text, too
+		t.Kind, t.Script = muster.KindScript, &muster.Script{URL: url, Interpreter: []string{"python3"}}
+	case strings.TrimSpace(script) != "":
+		t.Kind, t.Script = muster.KindScript, &muster.Script{Text: script, Interpreter: []string{"python3"}}
+	case name == typeTuning, name == "finetuning", name == kindTuning:
+		t.Kind, t.Input = kindTuning, mustJSON(filled(input, nil))
+	case kind.IsEmbedded(name):
+		t.Kind, t.Input = name, mustJSON(filled(input, nil))
+	case name == muster.KindNoop && !carried:
+		t.Kind = name
+	}
+	if carried && (t.Kind == "" || !real(t.Kind, input)) {
+		return foreign(j, t)
+	}
+	if t.Kind == "" {
+		return t, muster.Errorf(muster.Invalid, "No script content or URL provided: %s is no type of jobs that Muster runs", strconv.Quote(name))
+	}
+	return t, nil
+}
+
+// real reports whether the input of a job, which may be meant for QUBIX's simple worker, names something that
+// can be trained or asked: that worker ignores it.
+func real(kind string, input map[string]json.RawMessage) bool {
+	is := func(key string, known ...string) bool {
+		s := text(input, key)
+		return strings.Contains(s, "/") || slices.Contains(known, s)
+	}
+	switch kind {
+	case kindTraining:
+		return is("dataset", "digits", "mnist", "iris", "wine", "breast_cancer", "diabetes")
+	case kindInference:
+		return is("model") && (present(input["input"]) || present(input["inputs"]))
+	case kindTuning:
+		return is("baseModel") || is("base_model") || is("model")
+	}
+	return true
+}
+
+// foreign makes the stage of a job that is carried to QUBIX's own workers as it is. Which of the two workers knows
+// its type is said by a tag: an enhanced one runs whatever it does not know as a script.
+func foreign(j *job, t muster.TaskSpec) (muster.TaskSpec, error) {
+	config := map[string]any{}
+	if j.ComputeNeeded != nil {
+		config["computeNeeded"] = *j.ComputeNeeded
+	}
+	if present(j.InputData) {
+		config["inputData"] = j.InputData
+	}
+	name := or(j.ModelType, typeCustom)
+	if j.JobType != nil && *j.JobType != "" {
+		name = *j.JobType
+	}
+	if len(name) > 256 {
+		return t, muster.Errorf(muster.Invalid, "the job's type has %d bytes: the most is 256", len(name))
+	}
+	t.Kind, t.Script = kind.Foreign, nil
+	t.Input = mustJSON(map[string]any{"system": Name, "type": name, "config": config})
+	t.Where.Tags = []string{"dialect:" + Name}
+	return t, nil
+}
+
+// fields of its input that the enhanced worker heeds; one with another field is not for it.
+var heeded = map[string][]string{
+	kindMNIST:     {"epochs", "batch_size", "learning_rate"},
+	kindDiffusion: {"prompt", "num_images", "steps"},
+}
+
+// carries says why the enhanced worker cannot do what a stage asks for, beyond what a worker can say that it lacks; "" if it can.
+func carries(t *muster.TaskSpec) string {
+	if t.Kind == muster.KindScript {
+		switch {
+		case t.Checkpoint != nil: // of other kinds it only saves time
+			return "QUBIX's worker keeps no checkpoint of a script"
+		case t.Script != nil && t.Script.SHA256 != "":
+			return "QUBIX's worker does not check script.sha256"
+		}
+	}
+	known, ok := heeded[t.Kind]
+	if !ok {
+		return ""
+	}
+	input := object(t.Input)
+	for _, name := range slices.Sorted(maps.Keys(input)) {
+		if name == "dataset" && text(input, name) == "mnist" {
+			continue
+		}
+		if !slices.Contains(known, name) {
+			return fmt.Sprintf("QUBIX's worker knows nothing of %s in the input of %s: it heeds %s", name, t.Kind, strings.Join(known, ", "))
+		}
+	}
+	if t.Kind == kindDiffusion && text(input, "prompt") == "" {
+		return "QUBIX's worker makes images of one prompt"
+	}
+	return ""
+}
+
+// offer is a task as a QUBIX worker is given it. A Muster bridge is told all that its stage says.
+func offer(id, worker string, t *muster.TaskSpec, bridge bool) job {
+	one := 1.0
+	j := job{ID: id, ProviderID: &worker, ComputeNeeded: &one, Status: assigned, InputData: json.RawMessage("{}")}
+	name := t.Kind
+	switch t.Kind {
+	case muster.KindScript:
+		name = typeScript
+		if t.Script != nil {
+			j.InputData = mustJSON(map[string]string{"script": t.Script.Text})
+			if t.Script.URL != "" {
+				j.InputData = mustJSON(map[string]string{"scriptUrl": t.Script.URL})
+			}
+		}
+	case kind.Foreign:
+		input := object(t.Input)
+		config := object(input["config"])
+		name = text(input, "type")
+		if present(config["inputData"]) {
+			j.InputData = config["inputData"]
+		}
+		var needed *float64
+		if json.Unmarshal(config["computeNeeded"], &needed) == nil && needed != nil {
+			j.ComputeNeeded = needed
+		}
+	default:
+		if present(t.Input) {
+			j.InputData = t.Input
+		}
+	}
+	j.JobType, j.ModelType = &name, name
+	if bridge {
+		j.Muster = mustJSON(travelling(t))
+	}
+	return j
+}
+
+// travelling is what of a stage means something on another server: not its name, where it may run and what it
+// is given of other stages.
+func travelling(t *muster.TaskSpec) *muster.TaskSpec {
+	return &muster.TaskSpec{
+		Kind: t.Kind, Input: t.Input, Run: t.Run, Script: t.Script, Python: t.Python, Env: t.Env, Image: t.Image, Isolation: t.Isolation,
+		Container: t.Container, Resources: t.Resources, Timeout: t.Timeout, Kill: t.Kill, Network: t.Network, AllowHosts: t.AllowHosts,
+	}
+}
+
+// verdict is what a completion says of the attempt.
+type verdict struct {
+	outcome  muster.Outcome
+	reason   muster.Reason
+	message  string
+	exitCode *int
+	result   json.RawMessage
+	log      []string // for the attempt's log
+}
+
+// lost begins the error of the second report that a worker sends when the answer to its first one was lost.
+const lost = "Failed to report completion"
+
+const scriptFailed = "Script failed with exit code "
+
+// judge says what a completion means for a task of a kind.
+func judge(kindName string, c *completion) verdict {
+	v := verdict{outcome: muster.AttemptSucceeded}
+	result := object(c.Result)
+	v.log = output(result)
+	if strings.EqualFold(c.Status, wordFailed) {
+		v.outcome, v.reason, v.message = muster.AttemptFailed, muster.ExitCode, "the worker gave no reason"
+		if c.Error != nil && strings.TrimSpace(*c.Error) != "" {
+			v.message = clean(*c.Error, 2000)
+		}
+		switch rest, script := strings.CutPrefix(v.message, scriptFailed); {
+		case strings.HasPrefix(v.message, lost):
+			v.reason = muster.UploadFailed // how the job ended is not known: that is no fault of its own
+		case script:
+			digits, _, _ := strings.Cut(rest, ":")
+			if n, err := strconv.Atoi(strings.TrimSpace(digits)); err == nil {
+				v.exitCode = &n
+			}
+		case strings.HasPrefix(v.message, "No script content"):
+			v.reason = muster.TaskInvalid
+		case strings.HasPrefix(v.message, "No module named"):
+			v.reason = muster.Dependency
+		}
+		if trace := text(result, "errorDetails"); trace != "" {
+			v.log = append(v.log, strings.Split(strings.TrimRight(trace, "\n"), "\n")...)
+		}
+		v.result = whole(c.Result)
+		return v
+	}
+	if simulated(c.Result, 4) {
+		v.outcome, v.reason = muster.AttemptFailed, muster.Dependency
+		v.message = "the worker simulated the job, because a library is missing there: simulated results do not count"
+		return v
+	}
+	if kindName == kindMNIST || kindName == kindDiffusion {
+		for _, key := range []string{"modelUrl", "checkpointUrl", "images"} {
+			if _, there := result[key]; there {
+				delete(result, key)
+				v.log = append(v.log, "QUBIX's worker uploads nothing: what it calls "+key+" is made up and left out of the result")
+			}
+		}
+		c.Result = mustJSON(result)
+	}
+	if v.result = whole(c.Result); v.result == nil && present(c.Result) {
+		v.outcome, v.reason = muster.AttemptFailed, muster.ResultInvalid
+		v.message = fmt.Sprintf("the result has %d bytes: the most is %d", len(c.Result), muster.MaxResult)
+	}
+	return v
+}
+
+// whole returns a result that may be kept, nil if there is none.
+func whole(raw json.RawMessage) json.RawMessage {
+	if !present(raw) || len(raw) > muster.MaxResult {
+		return nil
+	}
+	return raw
+}
+
+// output is what a script wrote, as its result tells it: the last 100 lines of each stream.
+func output(result map[string]json.RawMessage) []string {
+	var lines []string
+	for _, stream := range []string{"stdout", "stderr"} {
+		var found []string
+		if json.Unmarshal(result[stream], &found) == nil {
+			lines = append(lines, found...)
+		}
+	}
+	return lines
+}
+
+// simulated looks for a field of that name which is true.
+func simulated(raw json.RawMessage, depth int) bool {
+	if depth == 0 {
+		return false
+	}
+	for name, value := range object(raw) {
+		if name == "simulated" && string(value) == "true" || simulated(value, depth-1) {
+			return true
+		}
+	}
+	return false
+}
+
+// present reports whether there is a value that is not null.
+func present(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
+
+// filled returns input with defaults where it has nothing.
+func filled(input map[string]json.RawMessage, defaults map[string]string) map[string]json.RawMessage {
+	full := map[string]json.RawMessage{}
+	for name, value := range input {
+		if present(value) {
+			full[name] = value
+		}
+	}
+	for name, value := range defaults {
+		if _, there := full[name]; !there {
+			full[name] = json.RawMessage(value)
+		}
+	}
+	return full
+}
+
+// lowered is filled with one text in lower case.
+func lowered(input map[string]json.RawMessage, key string) map[string]json.RawMessage {
+	full := filled(input, nil)
+	if s := text(full, key); s != "" {
+		full[key] = mustJSON(strings.ToLower(s))
+	}
+	return full
+}
+
+// gigabytes is an amount as QUBIX tells it; 0 for what is none.
+func gigabytes(v float64) muster.Size { return muster.Size(math.Round(bounded(v, 1e6) * (1 << 30))) }
