@@ -1,0 +1,163 @@
+package mlocbridge
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/mloc"
+)
+
+// Config is what a bridge to a host of MLOC needs.
+type Config struct {
+	Core bridge.Config // Client, Dir, Project, Labels, Log
+
+	Redis     string        // REDIS_URL
+	Topic     string        // TASK_TOPIC
+	WorkerID  string        // WORKER_ID; one of its own, which it keeps, if empty
+	Results   string        // RESULTS_DIR
+	Tags      []string      // WORKER_TAGS
+	Heartbeat time.Duration // HEARTBEAT_INTERVAL_SEC
+	BaseURL   string        // ORCHESTRATOR_BASE_URL
+	Token     string        // ORCHESTRATOR_TOKEN
+	Cost      float64       // WORKER_COST_PER_HOUR
+	Bandwidth float64       // WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC; 0 means no limit
+	HFModel   string        // HF_MODEL: of an inference that names none
+	VLLMModel string        // VLLM_MODEL: the same, where it runs on GPUs
+	Cleanup   bool          // MODEL_CLEANUP_AFTER_UPLOAD
+	Each      bool          // every worker of Muster is a worker of MLOC
+	AnyPath   bool          // tasks may name any path of this machine, as with a worker of MLOC
+	Shared    []string      // folders beside Results that tasks may name
+	Patience  time.Duration // how long a delivery is tried that fails by no decision of the host; default 5m
+	Confirm   time.Duration // how long the host may take to note a report; default 2s
+	Retry     time.Duration // before the first repetition of something; default 1s
+}
+
+// Bridge lets a fleet of Muster serve a host of MLOC, as one worker or each of its workers as one.
+type Bridge struct {
+	cfg       Config
+	client    *client.Client
+	log       *slog.Logger
+	web       *web
+	ctl       *mloc.Control
+	temporary string
+}
+
+// New prepares a bridge; nothing is sent before Run.
+func New(cfg Config) (*Bridge, error) {
+	cfg.Redis, cfg.Topic, cfg.Results = cmp.Or(cfg.Redis, mloc.DefaultRedis), cmp.Or(cfg.Topic, mloc.DefaultTopic), cmp.Or(cfg.Results, "results_workers")
+	cfg.Heartbeat, cfg.Patience = cmp.Or(cfg.Heartbeat, 30*time.Second), cmp.Or(cfg.Patience, 5*time.Minute)
+	cfg.Confirm, cfg.Retry = cmp.Or(cfg.Confirm, 2*time.Second), cmp.Or(cfg.Retry, time.Second)
+	switch {
+	case cfg.Cost < 0:
+		return nil, muster.Errorf(muster.Invalid, "WORKER_COST_PER_HOUR is %g: it cannot be negative", cfg.Cost)
+	case cfg.Bandwidth < 0:
+		return nil, muster.Errorf(muster.Invalid, "WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC is %g: it must be more than 0", cfg.Bandwidth)
+	case cfg.WorkerID != "" && !mloc.GoodID(cfg.WorkerID):
+		return nil, muster.Errorf(muster.Invalid, "%q cannot be a WORKER_ID", mloc.Cut(cfg.WorkerID, 200))
+	case cfg.Heartbeat < 0:
+		return nil, muster.Errorf(muster.Invalid, "HEARTBEAT_INTERVAL_SEC is negative")
+	}
+	if cfg.BaseURL != "" {
+		if _, err := webURL(cfg.BaseURL); err != nil {
+			return nil, muster.Errorf(muster.Invalid, "ORCHESTRATOR_BASE_URL: %w", err)
+		}
+		cfg.BaseURL = strings.TrimRight(cfg.BaseURL, "/")
+	}
+	var err error
+	if cfg.Results, err = filepath.Abs(cfg.Results); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "RESULTS_DIR: %w", err)
+	}
+	b := &Bridge{cfg: cfg, client: cfg.Core.Client, log: cfg.Core.Log, web: newWeb(cfg.Bandwidth), temporary: filepath.Join(cfg.Core.Dir, "temporary")}
+	if b.ctl, err = mloc.DialControl(cfg.Redis, "muster-bridge"); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// Run serves the host until ctx ends.
+func (b *Bridge) Run(ctx context.Context) error {
+	defer func() { _ = b.ctl.Close() }()
+	_ = os.RemoveAll(b.temporary) // of a process that was killed
+	for _, dir := range []string{b.cfg.Core.Dir, b.temporary} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return muster.Errorf(muster.Invalid, "cannot make %s: %w", dir, err)
+		}
+	}
+	if err := os.MkdirAll(b.cfg.Results, 0o755); err != nil { //nolint:gosec // a folder that others share
+		return muster.Errorf(muster.Invalid, "cannot make RESULTS_DIR: %w", err)
+	}
+	id, err := b.identity()
+	if err != nil {
+		return err
+	}
+	if b.cfg.Each {
+		return b.each(ctx, id)
+	}
+	w, err := b.worker(id, "", b.cfg.Core.Dir)
+	if err != nil {
+		return err
+	}
+	return w.run(ctx)
+}
+
+// identity returns the WORKER_ID. One that is not given is made once and kept, so that a bridge that was killed comes
+// back as the same worker.
+func (b *Bridge) identity() (string, error) {
+	if b.cfg.WorkerID != "" {
+		return b.cfg.WorkerID, nil
+	}
+	root, err := os.OpenRoot(b.cfg.Core.Dir)
+	if err != nil {
+		return "", muster.Errorf(muster.Internal, "cannot open %s: %w", b.cfg.Core.Dir, err)
+	}
+	defer func() { _ = root.Close() }()
+	const name = "worker-id"
+	if data, err := root.ReadFile(name); err == nil && mloc.GoodID(strings.TrimSpace(string(data))) {
+		return strings.TrimSpace(string(data)), nil
+	}
+	id := newID()
+	if err := mloc.ReplaceFile(root, name, []byte(id)); err != nil {
+		return "", muster.Errorf(muster.Internal, "cannot keep the id of this worker: %w", err)
+	}
+	return id, nil
+}
+
+// worker makes one worker of MLOC: of a worker of Muster, or of all with the name "".
+func (b *Bridge) worker(id, of, dir string) (*bridged, error) {
+	w := &bridged{Bridge: b, id: id, open: map[string]*report{}, dropped: map[string]bool{}, idle: make(chan bool, 1)}
+	var err error
+	if err = os.MkdirAll(dir, 0o700); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "cannot make %s: %w", dir, err)
+	}
+	w.dir = dir
+	if err = w.readDropped(); err != nil {
+		return nil, err
+	}
+	if w.inbox, err = openInbox(filepath.Join(dir, "inbox")); err != nil {
+		return nil, err
+	}
+	core := b.cfg.Core
+	core.Dir, core.System, core.Origin, core.Worker = dir, "mloc", b.ctl.URL()+" "+id, of
+	core.Interval = cmp.Or(core.Interval, time.Second) // for TASK_STARTED
+	if w.core, err = bridge.New(core, w); err != nil {
+		return nil, err
+	}
+	m := newMeter(time.Now(), b.cfg.Cost)
+	w.session = newSession(b.ctl, id, b.cfg.Topic, b.cfg.Heartbeat, b.log, m, func(ctx context.Context) (facts, error) {
+		list, err := b.workers(ctx, of)
+		if err != nil {
+			return facts{}, err
+		}
+		m.measure(time.Now(), list)
+		return b.facts(list, of), nil
+	}, w.message)
+	return w, nil
+}

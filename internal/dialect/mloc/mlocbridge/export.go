@@ -1,0 +1,163 @@
+package mlocbridge
+
+import (
+	"bytes"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster/internal/dialect/mloc"
+)
+
+// maxFields is how many fields a line of an export may have.
+const maxFields = 200
+
+// export is spec.postprocess.jsonl_export: a file with a line of JSON for each item of an inference.
+type export struct {
+	Path     string
+	Fields   map[string]any // what each field is taken from
+	Required []string       // items without these are left out
+}
+
+// exportOf reads a task's export; nil if it has none.
+func exportOf(spec mloc.Object) (*export, error) {
+	o := mloc.Under(spec, "postprocess", "jsonl_export")
+	if len(o) == 0 {
+		return nil, nil //nolint:nilnil // absent
+	}
+	e := &export{Path: mloc.Text(o["path"]), Fields: map[string]any{}}
+	if e.Path == "" {
+		e.Path = "export.jsonl"
+	}
+	if !filepath.IsLocal(e.Path) || !mloc.GoodFile(filepath.Base(e.Path)) {
+		return nil, mloc.Cannot("spec.postprocess.jsonl_export.path is %q: write a path inside the task's folder", mloc.Cut(e.Path, 200))
+	}
+	fields, _ := o["fields"].(mloc.Object)
+	if len(fields) > maxFields {
+		return nil, mloc.Cannot("spec.postprocess.jsonl_export has %d fields: at most %d", len(fields), maxFields)
+	}
+	maps.Copy(e.Fields, fields)
+	if len(e.Fields) == 0 {
+		e.Fields = map[string]any{"prompt": "prompt", "output": "output"}
+	}
+	required, _ := o["required_fields"].([]any)
+	for _, v := range required {
+		e.Required = append(e.Required, mloc.Text(v))
+	}
+	return e, nil
+}
+
+// lines makes the file. Each item has prompt, output and metadata.
+func (e *export) lines(items []any) ([]byte, int, error) {
+	var out bytes.Buffer
+	n := 0
+	for _, v := range items {
+		item, _ := v.(mloc.Object)
+		line := mloc.Object{}
+		for name, from := range e.Fields {
+			line[name] = exportField(item, from)
+		}
+		if slices.ContainsFunc(e.Required, func(name string) bool { return line[name] == nil || line[name] == "" }) {
+			continue
+		}
+		b, err := mloc.Encode(line)
+		if err != nil {
+			return nil, n, err
+		}
+		out.Write(b)
+		out.WriteByte('\n')
+		n++
+	}
+	return out.Bytes(), n, nil
+}
+
+// exportField is what one field of a line is: the name of something of the item ("prompt", "output", "metadata.k",
+// "item.k"), or an object with from or key, or a value of its own, and what to take where there is nothing.
+func exportField(item mloc.Object, from any) any {
+	switch f := from.(type) {
+	case string:
+		return exportFrom(item, f)
+	case mloc.Object:
+		if v, there := f["value"]; there {
+			return v
+		}
+		source := mloc.Text(f["from"])
+		if key := mloc.Text(f["key"]); key != "" {
+			source = strings.TrimPrefix(source+"."+key, ".")
+		}
+		v := exportFrom(item, source)
+		if v == nil && mloc.Text(f["fallback"]) != "" {
+			v = exportFrom(item, mloc.Text(f["fallback"]))
+		}
+		if v == nil {
+			v = f["default"]
+		}
+		return v
+	default:
+		return from
+	}
+}
+
+func exportFrom(item mloc.Object, name string) any {
+	var v any = item
+	for key := range strings.SplitSeq(strings.TrimPrefix(name, "item."), ".") {
+		switch at := v.(type) {
+		case mloc.Object:
+			v = at[key]
+		case []any:
+			i, err := strconv.Atoi(key)
+			if err != nil || i < 0 || i >= len(at) {
+				return nil
+			}
+			v = at[i]
+		default:
+			return nil
+		}
+	}
+	return v
+}
+
+// exportItems are the items of a result with what an export may take of them.
+func exportItems(d mloc.Document, items []any) []any {
+	data := mloc.Under(d.Spec, "data")
+	prompts, _ := data["items"].([]any)
+	sampling := mloc.Under(d.Spec, "inference")
+	system := mloc.Text(sampling["system_prompt"])
+	if system == "" {
+		system = mloc.Text(sampling["systemPrompt"])
+	}
+	metadata, _ := data["metadata"].([]any)
+	out := make([]any, 0, len(items))
+	for i, v := range items {
+		item, _ := v.(mloc.Object)
+		item = maps.Clone(mloc.OrObject(item))
+		about := mloc.Object{}
+		if i < len(metadata) {
+			if m, ok := metadata[i].(mloc.Object); ok {
+				maps.Copy(about, m)
+			}
+		} else if m, ok := data["metadata"].(mloc.Object); ok {
+			maps.Copy(about, m)
+		}
+		if i < len(prompts) {
+			item["prompt"], about["prompt"] = prompts[i], prompts[i]
+			about["rendered_prompt"] = prompts[i]
+			if system != "" {
+				about["rendered_prompt"] = system + "\n" + mloc.Text(prompts[i])
+			}
+		}
+		item["metadata"] = about
+		out = append(out, item)
+	}
+	return out
+}
+
+// about is what the result says of an export.
+func (e *export) about(dir string, count int) mloc.Object {
+	return mloc.Object{
+		"path": e.Path, "relative_path": e.Path, "worker_path": filepath.Join(dir, e.Path), "record_count": count,
+		"fields": slices.Sorted(maps.Keys(e.Fields)),
+	}
+}

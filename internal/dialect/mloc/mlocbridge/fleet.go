@@ -1,0 +1,202 @@
+package mlocbridge
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"iter"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/dialect/mloc"
+)
+
+// newID makes an id as workers of MLOC do: 16 hex digits.
+func newID() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return hex.EncodeToString(b[:])
+}
+
+// each makes every worker of Muster one of MLOC, for as long as it is there. Those that go unregister.
+func (b *Bridge) each(ctx context.Context, id string) error {
+	running := map[muster.WorkerID]context.CancelFunc{}
+	var group sync.WaitGroup
+	var lock sync.Mutex
+	defer group.Wait()
+	for {
+		list, err := b.client.Workers(ctx)
+		if err != nil && ctx.Err() == nil {
+			b.log.Warn("cannot list Muster's workers; trying again", slog.String("why", err.Error()))
+		}
+		there := map[muster.WorkerID]bool{}
+		for _, m := range list {
+			if m.State == muster.WorkerGone || m.State == muster.WorkerUnreachable {
+				continue // its tasks may still end well: their leases run
+			}
+			there[m.ID] = true
+			lock.Lock()
+			_, runs := running[m.ID]
+			lock.Unlock()
+			if runs {
+				continue
+			}
+			w, err := b.worker(id+"-"+mloc.SafeID(m.Name), m.Name, filepath.Join(b.cfg.Core.Dir, "each-"+string(m.ID)))
+			if err != nil {
+				return err
+			}
+			within, cancel := context.WithCancel(ctx)
+			lock.Lock()
+			running[m.ID] = cancel
+			lock.Unlock()
+			group.Go(func() {
+				defer cancel()
+				if err := w.run(within); err != nil && within.Err() == nil {
+					b.log.Error("a worker does not serve the host any more; it is begun again", slog.String("worker", m.Name), slog.String("why", err.Error()))
+				}
+				lock.Lock()
+				delete(running, m.ID)
+				lock.Unlock()
+			})
+		}
+		if err == nil {
+			b.gone(list, there, &lock, running)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(min(b.cfg.Heartbeat, 5*time.Second)):
+		}
+	}
+}
+
+// gone ends those whose worker is gone for good.
+func (b *Bridge) gone(list []muster.Worker, there map[muster.WorkerID]bool, lock *sync.Mutex, running map[muster.WorkerID]context.CancelFunc) {
+	away := map[muster.WorkerID]bool{}
+	for _, m := range list {
+		away[m.ID] = m.State == muster.WorkerUnreachable
+	}
+	lock.Lock()
+	defer lock.Unlock()
+	for id, cancel := range maps.All(running) {
+		if !there[id] && !away[id] {
+			cancel()
+		}
+	}
+}
+
+// workers returns the active workers of the fleet, or the one of that name. It fails with Unavailable if there is none.
+func (b *Bridge) workers(ctx context.Context, of string) ([]muster.Worker, error) {
+	list, err := b.client.Workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list = slices.DeleteFunc(list, func(w muster.Worker) bool {
+		return w.State != muster.WorkerActive || of != "" && w.Name != of || slices.ContainsFunc(w.Lacks, func(f string) bool { return f == "inputs" })
+	})
+	if len(list) == 0 {
+		return nil, muster.Errorf(muster.Unavailable, "no worker of Muster takes tasks now")
+	}
+	return list, nil
+}
+
+// facts are what the host is told about workers.
+func (b *Bridge) facts(list []muster.Worker, of string) facts {
+	f := facts{Hardware: hardwareOf(list, ownAddress(), b.cfg.Bandwidth), Tags: slices.Clone(b.cfg.Tags), Cost: b.cfg.Cost}
+	for _, w := range list {
+		f.Tags = append(f.Tags, w.Tags...)
+	}
+	if of != "" && list[0].Price > 0 {
+		f.Cost = list[0].Price
+	}
+	f.Tags = sameTags(f.Tags)
+	return f
+}
+
+// ownAddress is the address by which this machine reaches others, or its loopback.
+func ownAddress() string {
+	list, err := net.InterfaceAddrs()
+	if err == nil {
+		for _, a := range list {
+			if n, ok := a.(*net.IPNet); ok && !n.IP.IsLoopback() && n.IP.To4() != nil {
+				return n.IP.String()
+			}
+		}
+	}
+	return "127.0.0.1"
+}
+
+// logs reads a task's output.
+func (b *Bridge) logs(ctx context.Context, id muster.TaskID) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		for line, err := range b.client.Logs(ctx, id, client.LogOptions{}) {
+			if !yield(line.Data, err) {
+				return
+			}
+		}
+	}
+}
+
+// droppedFile names the dispatches that went back to the host and whose jobs have not ended yet.
+const droppedFile = "dropped.json"
+
+func (w *bridged) readDropped() error {
+	data, err := os.ReadFile(filepath.Join(w.dir, droppedFile))
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err == nil {
+		err = mloc.Decode(data, mloc.MaxMessage, &w.dropped)
+	}
+	if err != nil {
+		return muster.Errorf(muster.Internal, "%s cannot be read: %w", filepath.Join(w.dir, droppedFile), err)
+	}
+	if w.dropped == nil {
+		w.dropped = map[string]bool{}
+	}
+	return nil
+}
+
+// drop notes that a dispatch is not this worker's any more.
+func (w *bridged) drop(id string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dropped[id] = true
+	delete(w.open, id)
+	return w.writeDropped()
+}
+
+// undropped forgets that, when its job has ended. It returns why there is no report.
+func (w *bridged) undropped(id string, why error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.dropped, id)
+	if err := w.writeDropped(); err != nil {
+		return err
+	}
+	return why
+}
+
+func (w *bridged) writeDropped() error {
+	data, err := mloc.Encode(w.dropped)
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(w.dir)
+	if err != nil {
+		return muster.Errorf(muster.Internal, "cannot open %s: %w", w.dir, err)
+	}
+	defer func() { _ = root.Close() }()
+	if err := mloc.ReplaceFile(root, droppedFile, data); err != nil {
+		return muster.Errorf(muster.Internal, "cannot write %s: %w", droppedFile, err)
+	}
+	return nil
+}

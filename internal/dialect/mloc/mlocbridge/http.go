@@ -1,0 +1,352 @@
+package mlocbridge
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/mloc"
+)
+
+// Bounds of what the bridge does over HTTP. A timeout is, as in the programs of MLOC, how long the other side may be
+// silent, and not how long all of it may take.
+const (
+	postTimeout   = 15 * time.Second // of a result, unless its destination says another
+	uploadTimeout = 30 * time.Second // of a file
+	fetchTimeout  = time.Minute      // of weights and data, unless the task says another
+	maxTimeout    = time.Hour
+	maxAnswer     = 1 << 20 // bytes of an answer that are read
+)
+
+// destination is spec.output.destination.
+type destination struct {
+	Type, Path, URL, Method string
+	Headers                 map[string]string
+	Timeout                 time.Duration
+}
+
+// destinationOf reads spec.output.destination. Where there is none, results stay in the folder of results.
+func destinationOf(spec mloc.Object) (destination, error) {
+	o := mloc.Under(spec, "output", "destination")
+	d := destination{Type: strings.ToLower(cmp.Or(mloc.Text(o["type"]), "local")), Path: mloc.Text(o["path"]), URL: strings.TrimRight(mloc.Text(o["url"]), "/"), Method: strings.ToUpper(cmp.Or(mloc.Text(o["method"]), http.MethodPost)), Timeout: timeout(o["timeoutSec"], postTimeout)}
+	var err error
+	if d.Headers, err = headers(o["headers"], "spec.output.destination.headers"); err != nil {
+		return d, err
+	}
+	if d.Type != "http" {
+		return d, nil
+	}
+	if _, err := webURL(d.URL); err != nil {
+		return d, mloc.Cannot("spec.output.destination.url is %q: a destination of type http needs the address to which results are posted, such as http://host:8000/api/v1/results", mloc.Cut(d.URL, 200))
+	}
+	return d, nil
+}
+
+// headers reads an object of texts.
+func headers(v any, at string) (map[string]string, error) {
+	o, ok := v.(mloc.Object)
+	if !ok && v != nil {
+		return nil, mloc.Cannot("%s is no mloc.Object of texts", at)
+	}
+	out := make(map[string]string, len(o))
+	for k, v := range o {
+		s, ok := v.(string)
+		if !ok || len(o) > 100 || len(s) > 16<<10 {
+			return nil, mloc.Cannot("%s.%s is no text, or too long", at, mloc.Cut(k, 64))
+		}
+		out[k] = s
+	}
+	return out, nil
+}
+
+// timeout reads a number of seconds.
+func timeout(v any, usual time.Duration) time.Duration {
+	n, ok := v.(interface{ Float64() (float64, error) })
+	if !ok {
+		return usual
+	}
+	f, err := n.Float64()
+	if err != nil || !(f > 0) {
+		return usual
+	}
+	return time.Duration(min(f, maxTimeout.Seconds()) * float64(time.Second))
+}
+
+func webURL(s string) (*url.URL, error) {
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, muster.Errorf(muster.Invalid, "%q is not the address of an HTTP server: write one such as http://127.0.0.1:8000", mloc.Cut(s, 200))
+	}
+	return u, nil
+}
+
+// baseOf returns the address of the host behind the address of its results, "" if it is not one of a host.
+func baseOf(results string) string {
+	base, ok := strings.CutSuffix(strings.TrimRight(results, "/"), "/api/v1/results")
+	if !ok {
+		return ""
+	}
+	return base
+}
+
+// web sends requests to hosts.
+type web struct {
+	client    *http.Client
+	bandwidth float64 // bytes a second of result posts; 0 means no limit
+}
+
+func newWeb(bandwidth float64) *web {
+	return &web{bandwidth: bandwidth, client: &http.Client{Transport: &http.Transport{
+		Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
+	}}}
+}
+
+// send sends a request and hands its answer to take. It fails if either side is silent for longer than silence. body may
+// be nil.
+func (w *web) send(ctx context.Context, silence time.Duration, method, address string, header map[string]string, body io.Reader, size int64, take func(*http.Response) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	quiet := time.AfterFunc(silence, func() {
+		cancel(muster.Errorf(muster.Unavailable, "%s did not answer within %v", address, silence))
+	})
+	defer quiet.Stop()
+	alive := func() { quiet.Reset(silence) }
+	if body != nil {
+		body = &heard{r: body, alive: alive}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, address, body)
+	if err != nil {
+		return muster.Errorf(muster.Invalid, "cannot send %s %s: %w", mloc.Cut(method, 16), mloc.Cut(address, 200), err)
+	}
+	if body != nil {
+		req.ContentLength = size
+	}
+	for k, v := range header {
+		if strings.EqualFold(k, "Host") {
+			req.Host = v
+			continue
+		}
+		req.Header.Set(k, v)
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		if cause := context.Cause(ctx); ctx.Err() != nil && muster.CodeOf(cause) == muster.Unavailable {
+			return cause
+		}
+		return muster.Errorf(muster.Unavailable, "%w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	alive()
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{&heard{r: resp.Body, alive: alive}, resp.Body}
+	return take(resp)
+}
+
+// heard tells that bytes were read.
+type heard struct {
+	r     io.Reader
+	alive func()
+	count atomic.Int64
+}
+
+func (h *heard) Read(p []byte) (int, error) {
+	n, err := h.r.Read(p)
+	if n > 0 {
+		h.count.Add(int64(n))
+		h.alive()
+	}
+	return n, err
+}
+
+// refused is the answer of a host that does not take something: its text is that of MLOC's worker.
+type refused struct {
+	status int
+	body   string
+}
+
+func (r *refused) Error() string {
+	return "returned status " + itoa(r.status) + ": " + r.body
+}
+
+// accepted fails unless the status of an answer is below 400.
+func accepted(resp *http.Response) error {
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	if resp.StatusCode >= 400 {
+		return &refused{resp.StatusCode, strings.TrimSpace(mloc.Cut(string(b), 500))}
+	}
+	return nil
+}
+
+// post delivers a result.
+func (w *web) post(ctx context.Context, d destination, taskID, workerID string, result mloc.Object) error {
+	body, err := mloc.Encode(mloc.Object{"task_id": taskID, "result": result, "worker_id": workerID})
+	if err != nil {
+		return err
+	}
+	if w.bandwidth > 0 {
+		pause(ctx, time.Duration(min(float64(len(body))/w.bandwidth, 24*3600)*float64(time.Second)))
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	header := map[string]string{"Content-Type": "application/json"}
+	for k, v := range d.Headers {
+		if strings.EqualFold(k, "Content-Type") {
+			delete(header, "Content-Type")
+		}
+		header[k] = v
+	}
+	return w.send(ctx, d.Timeout, d.Method, d.URL, header, bytes.NewReader(body), int64(len(body)), accepted)
+}
+
+// upload sends a file of a task to its destination, and returns the address at which it can be fetched.
+func (w *web) upload(ctx context.Context, d destination, taskID, path, contentType string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", muster.Errorf(muster.Internal, "cannot read %s: %w", path, err)
+	}
+	defer func() { _ = f.Close() }()
+	at, err := f.Stat()
+	if err != nil {
+		return "", muster.Errorf(muster.Internal, "cannot read %s: %w", path, err)
+	}
+	name := filepath.Base(path)
+	var head, tail bytes.Buffer
+	form := multipart.NewWriter(&head)
+	part := textproto.MIMEHeader{}
+	part.Set("Content-Disposition", multipart.FileContentDisposition("file", name))
+	part.Set("Content-Type", contentType)
+	if _, err := form.CreatePart(part); err != nil {
+		return "", muster.Errorf(muster.Internal, "cannot send %s: %w", name, err)
+	}
+	tail.WriteString("\r\n--" + form.Boundary() + "--\r\n")
+	header := map[string]string{}
+	for k, v := range d.Headers {
+		if !strings.EqualFold(k, "Content-Type") {
+			header[k] = v
+		}
+	}
+	header["Content-Type"] = form.FormDataContentType()
+	address := d.URL + "/" + url.PathEscape(taskID) + "/files"
+	size := int64(head.Len()) + at.Size() + int64(tail.Len())
+	// A file that changes while it is sent ends in an error of its length.
+	if err := w.send(ctx, max(uploadTimeout, d.Timeout), http.MethodPost, address, header, io.MultiReader(&head, f, &tail), size, accepted); err != nil {
+		return "", err
+	}
+	return address + "/" + url.PathEscape(name), nil
+}
+
+// fetch writes what an address gives into a file.
+func (w *web) fetch(ctx context.Context, silence time.Duration, address string, header map[string]string, to string) error {
+	if _, err := webURL(address); err != nil {
+		return err
+	}
+	return w.send(ctx, silence, http.MethodGet, address, header, nil, 0, func(resp *http.Response) error {
+		if resp.StatusCode != http.StatusOK {
+			if err := accepted(resp); err != nil {
+				return err
+			}
+			return &refused{status: resp.StatusCode}
+		}
+		f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err != nil {
+			return muster.Errorf(muster.Internal, "cannot write %s: %w", to, err)
+		}
+		n, err := io.Copy(f, io.LimitReader(resp.Body, mloc.MaxFile+1))
+		if err = cmp.Or(err, f.Close()); err != nil {
+			return muster.Errorf(muster.Unavailable, "%s broke off after %d bytes: %w", address, n, err)
+		}
+		if n > mloc.MaxFile {
+			return muster.Errorf(muster.TooLarge, "%s has more than %d bytes", address, int64(mloc.MaxFile))
+		}
+		return nil
+	})
+}
+
+// standing is what a host says of a task that this worker was given.
+type standing int
+
+const (
+	unknown  standing = iota // it cannot be asked, or its answer is not understood
+	silent                   // it does not answer now
+	ours                     // it waits for this worker's report
+	over                     // it has taken the final report
+	moved                    // it has taken the task back, or given it to another worker
+	unheard                  // it does not know the task
+	maxTried = 5             // requests of one fetch
+)
+
+// ask asks a host where a task stands.
+func (w *web) ask(ctx context.Context, base, token, taskID, workerID string) standing {
+	if base == "" {
+		return unknown
+	}
+	header := map[string]string{}
+	if token != "" {
+		header["Authorization"] = token
+	}
+	found := unknown
+	err := w.send(ctx, postTimeout, http.MethodGet, base+"/api/v1/tasks/"+url.PathEscape(taskID), header, nil, 0, func(resp *http.Response) error {
+		b, err := io.ReadAll(io.LimitReader(resp.Body, mloc.MaxMessage+1))
+		if err != nil {
+			found = silent
+			return nil //nolint:nilerr // said by what was found
+		}
+		found = standingOf(resp.StatusCode, b, taskID, workerID)
+		return nil
+	})
+	if err != nil {
+		return silent
+	}
+	return found
+}
+
+// standingOf reads the answer of a host to the question for a task.
+func standingOf(status int, body []byte, taskID, workerID string) standing {
+	var r struct {
+		TaskID   string  `json:"task_id"`
+		Status   string  `json:"status"`
+		Assigned *string `json:"assigned_worker"`
+		Detail   string  `json:"detail"`
+	}
+	if err := mloc.Decode(body, mloc.MaxMessage, &r); err != nil {
+		if status >= 500 {
+			return silent
+		}
+		return unknown
+	}
+	switch {
+	case status == http.StatusNotFound && r.Detail == "task not found":
+		return unheard
+	case status >= 500:
+		return silent
+	case status != http.StatusOK || r.TaskID != taskID:
+		return unknown
+	}
+	switch r.Status {
+	case mloc.StateDone, mloc.StateFailed:
+		return over
+	case mloc.StatePending:
+		return moved
+	case mloc.StateDispatched:
+		if r.Assigned != nil && *r.Assigned != workerID {
+			return moved
+		}
+		return ours
+	default:
+		return unknown
+	}
+}

@@ -1,0 +1,172 @@
+package mlocbridge
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/mloc"
+)
+
+// maxWaiting is how many messages may wait for their turn.
+const maxWaiting = 1000
+
+// parcel is a message of the host that this worker was given and has not handed to Muster yet.
+type parcel struct {
+	ID      string          `json:"id"`   // of this dispatch: a host may dispatch a task again
+	Task    string          `json:"task"` // its task_id
+	At      time.Time       `json:"at"`   // when it came
+	Message json.RawMessage `json:"message"`
+	Refused string          `json:"refused,omitempty"` // why it cannot be carried out; only its report is missing
+
+	file string
+}
+
+// inbox keeps messages on disk from when they arrive: Redis forgets them at once, and a worker of MLOC carries out one
+// task at a time.
+type inbox struct {
+	dir string
+
+	mu   sync.Mutex
+	list []*parcel // oldest first
+	next int
+	wake chan bool
+}
+
+func openInbox(dir string) (*inbox, error) {
+	b := &inbox{dir: dir, wake: make(chan bool, 1)}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "cannot make %s: %w", dir, err)
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "cannot read %s: %w", dir, err)
+	}
+	for _, n := range names {
+		if !strings.HasSuffix(n.Name(), ".json") {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(dir, n.Name()))
+		if err != nil {
+			return nil, muster.Errorf(muster.Internal, "cannot read a task that waits: %w", err)
+		}
+		p := &parcel{file: n.Name()}
+		if err := mloc.Decode(data, 3*mloc.MaxMessage, p); err != nil {
+			return nil, muster.Errorf(muster.Internal, "%s is damaged: remove it: %w", filepath.Join(dir, n.Name()), err)
+		}
+		b.list = append(b.list, p)
+		if _, err := fmt.Sscanf(n.Name(), "%d", &b.next); err == nil {
+			b.next++
+		}
+	}
+	return b, nil
+}
+
+// add keeps a message. One of a task that waits already takes its place: the host has dispatched it again. It returns
+// false if the very same one waits.
+func (b *inbox) add(p parcel) (bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at := slices.IndexFunc(b.list, func(q *parcel) bool { return q.Task == p.Task })
+	switch {
+	case at >= 0 && b.list[at].ID == p.ID:
+		return false, nil
+	case at >= 0:
+		p.file = b.list[at].file
+	case len(b.list) >= maxWaiting:
+		return false, muster.Errorf(muster.Unavailable, "%d tasks wait for their turn already", len(b.list))
+	default:
+		p.file = fmt.Sprintf("%012d.json", b.next)
+		b.next++
+	}
+	if err := b.write(&p); err != nil {
+		return false, err
+	}
+	if at >= 0 {
+		b.list[at] = &p
+	} else {
+		b.list = append(b.list, &p)
+	}
+	b.signal()
+	return true, nil
+}
+
+func (b *inbox) signal() {
+	select {
+	case b.wake <- true:
+	default:
+	}
+}
+
+func (b *inbox) write(p *parcel) error {
+	data, err := mloc.Encode(p)
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(b.dir)
+	if err != nil {
+		return muster.Errorf(muster.Internal, "cannot keep task %s: %w", p.Task, err)
+	}
+	defer func() { _ = root.Close() }()
+	if err := mloc.ReplaceFile(root, p.file, data); err != nil {
+		return muster.Errorf(muster.Internal, "cannot keep task %s: %w", p.Task, err)
+	}
+	return nil
+}
+
+// first returns the oldest one, nil if none waits.
+func (b *inbox) first() *parcel {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.list) == 0 {
+		return nil
+	}
+	p := *b.list[0]
+	return &p
+}
+
+// refuse notes why a message cannot be carried out.
+func (b *inbox) refuse(p *parcel, why string) error {
+	p.Refused = mloc.Cut(why, mloc.MaxText)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.write(p); err != nil {
+		return err
+	}
+	for i, q := range b.list {
+		if q.file == p.file {
+			c := *p
+			b.list[i] = &c
+		}
+	}
+	return nil
+}
+
+// remove forgets a message that was handed over or answered.
+func (b *inbox) remove(p *parcel) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.list = slices.DeleteFunc(b.list, func(q *parcel) bool { return q.file == p.file && q.ID == p.ID })
+	if slices.ContainsFunc(b.list, func(q *parcel) bool { return q.file == p.file }) {
+		return nil // a newer one of the same task has its file
+	}
+	if err := os.Remove(filepath.Join(b.dir, p.file)); err != nil && !os.IsNotExist(err) {
+		return muster.Errorf(muster.Internal, "cannot forget task %s: %w", p.Task, err)
+	}
+	return nil
+}
+
+// clear forgets all: the worker has said goodbye, and the host gives its tasks to others.
+func (b *inbox) clear() {
+	for p := b.first(); p != nil; p = b.first() {
+		if b.remove(p) != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package mlocbridge
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/mloc"
+)
+
+// meter measures what the heartbeats of a worker of MLOC say: how long it runs, what it cost, how busy its machines
+// are, and what its GPUs draw. The draw of CPUs is not known to Muster, and absent.
+type meter struct {
+	began time.Time
+	cost  float64 // per hour, as configured
+
+	mu      sync.Mutex
+	at      time.Time  // of the last measurement
+	load    [3]float64 // busy cores, averaged over 1, 5 and 15 minutes as a kernel does it
+	watts   map[int]float64
+	spent   map[int]float64 // watt hours of each GPU
+	hours   float64         // that were measured
+	samples int
+}
+
+func newMeter(now time.Time, cost float64) *meter {
+	return &meter{began: now, cost: cost, watts: map[int]float64{}, spent: map[int]float64{}}
+}
+
+// measure takes in what the workers' loads are now. A worker whose load is not known counts as idle.
+func (m *meter) measure(now time.Time, workers []muster.Worker) {
+	busy, watts, index := 0.0, map[int]float64{}, 0
+	for _, w := range workers {
+		of := map[string]float64{}
+		if w.Load != nil {
+			busy += w.Load.CPU * w.Resources.CPUs
+			for _, g := range w.Load.GPUs {
+				if g.Power != nil {
+					of[g.UUID] = *g.Power
+				}
+			}
+		}
+		for _, g := range w.Resources.GPUs {
+			if g.Quarantined != "" {
+				continue // as in the mloc.Hardware that is told
+			}
+			if p, known := of[g.UUID]; known {
+				watts[index] = p
+			}
+			index++
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, minutes := range []float64{1, 5, 15} {
+		keep := 0.0
+		if !m.at.IsZero() {
+			keep = math.Exp(-max(0, now.Sub(m.at).Minutes()) / minutes)
+		}
+		m.load[i] = m.load[i]*keep + busy*(1-keep)
+	}
+	if !m.at.IsZero() && now.After(m.at) {
+		h := now.Sub(m.at).Hours()
+		for i, p := range m.watts {
+			m.spent[i] += p * h
+		}
+		m.hours += h
+	}
+	m.at, m.watts = now, watts
+	if len(watts) > 0 {
+		m.samples++
+	}
+}
+
+// power is what is drawn now.
+func (m *meter) power() mloc.Object {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := m.at
+	if at.IsZero() {
+		at = m.began
+	}
+	list, total := []any{}, 0.0
+	for _, i := range sortedInts(m.watts) {
+		list = append(list, mloc.Object{"index": i, "power_w": round(m.watts[i])})
+		total += m.watts[i]
+	}
+	gpu := mloc.Object{"total": nil, "per_gpu": list}
+	if len(list) > 0 {
+		gpu["total"] = round(total)
+	}
+	return mloc.Object{"timestamp": mloc.Stamp(at), "cpu_watts": nil, "gpu_watts": gpu}
+}
+
+// summary is what was drawn since the start.
+func (m *meter) summary(now time.Time) mloc.Object {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	per, spent := mloc.Object{}, 0.0
+	for _, i := range sortedInts(m.spent) {
+		if m.hours > 0 {
+			per[strconv.Itoa(i)] = round(m.spent[i] / m.hours)
+		}
+		spent += m.spent[i]
+	}
+	average, kwh := any(nil), any(nil)
+	if m.samples > 0 && m.hours > 0 {
+		average, kwh = round(spent/m.hours), spent/1000
+	}
+	return mloc.Object{
+		"uptime_sec": round(now.Sub(m.began).Seconds()), "avg_cpu_watts": nil, "avg_gpu_watts": average, "per_gpu_avg_watts": per,
+		"estimated_energy_kwh": kwh, "estimated_energy_breakdown": mloc.Object{"cpu_kwh": nil, "gpu_kwh": kwh},
+		"samples": mloc.Object{"cpu": 0, "gpu": m.samples},
+	}
+}
+
+// metrics is what a heartbeat says.
+func (m *meter) metrics(now time.Time, cost float64) mloc.Object {
+	out := m.farewell(now)
+	delete(out, "cost_per_hour")
+	out["accrued_cost_usd"] = m.accrued(now, cost)
+	out["power"] = m.power()
+	if summary, _ := out["power_summary"].(mloc.Object); summary["estimated_energy_kwh"] != nil {
+		out["estimated_energy_kwh"] = summary["estimated_energy_kwh"]
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out["loadavg"] = mloc.Object{"1m": round(m.load[0]), "5m": round(m.load[1]), "15m": round(m.load[2])}
+	return out
+}
+
+// farewell is what a worker says at its end.
+func (m *meter) farewell(now time.Time) mloc.Object {
+	return mloc.Object{
+		"cost_per_hour": m.cost, "uptime_sec": round(now.Sub(m.began).Seconds()), "accrued_cost_usd": m.accrued(now, m.cost),
+		"power_summary": m.summary(now),
+	}
+}
+
+func (m *meter) accrued(now time.Time, cost float64) float64 {
+	return math.Round(cost*max(0, now.Sub(m.began).Hours())*1e6) / 1e6
+}
+
+func round(f float64) float64 { return math.Round(f*1000) / 1000 }
+
+func sortedInts(m map[int]float64) []int { return slices.Sorted(maps.Keys(m)) }
+
+// hardwareOf is the sum of workers, as one worker of MLOC says it.
+func hardwareOf(workers []muster.Worker, ip string, bandwidth float64) mloc.Hardware {
+	var h mloc.Hardware
+	h.GPU.GPUs = []mloc.GPUDevice{}
+	for _, w := range workers {
+		h.CPU.LogicalCores += int(w.Resources.CPUs)
+		h.Memory.TotalBytes += int64(w.Resources.Memory)
+		for _, g := range w.Resources.GPUs {
+			if g.Quarantined == "" {
+				h.GPU.GPUs = append(h.GPU.GPUs, mloc.GPUDevice{Index: len(h.GPU.GPUs), Name: g.Name, UUID: g.UUID, Memory: int64(g.Memory)})
+			}
+		}
+	}
+	h.CPU.Model = "muster"
+	h.Network.IP = ip
+	if bandwidth > 0 {
+		h.Network.Bandwidth = &bandwidth
+	}
+	return h
+}

@@ -1,0 +1,368 @@
+package mlocbridge
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/mloc"
+)
+
+// logFile is the output of a task in its folder.
+const logFile = "task.log"
+
+// maxLog is how many bytes of a task's output are kept in its folder.
+const maxLog = 256 << 20
+
+// folder is where the files of a task are: RESULTS_DIR/<task_id>, or what a destination of type local says.
+func (b *Bridge) folder(one member) (string, error) {
+	d, err := destinationOf(one.Doc.Spec)
+	if err != nil {
+		return "", err
+	}
+	name := mloc.SafeID(one.ID)
+	if d.Type != "local" || d.Path == "" {
+		return filepath.Join(b.cfg.Results, name), nil
+	}
+	p := d.Path
+	if !filepath.IsAbs(p) {
+		p = filepath.Join(b.cfg.Results, p)
+	}
+	if !b.allowed(existing(p)) {
+		return "", mloc.Cannot("spec.output.destination.path is %s: this bridge writes only below %s (see --shared)", mloc.Cut(d.Path, 200), strings.Join(append([]string{b.cfg.Results}, b.cfg.Shared...), ", "))
+	}
+	if filepath.Base(p) != name {
+		p = filepath.Join(p, name)
+	}
+	return p, nil
+}
+
+// existing follows the links of as much of a path as is there.
+func existing(p string) string {
+	p = filepath.Clean(p)
+	for rest := ""; ; {
+		if real, err := filepath.EvalSymlinks(p); err == nil {
+			return filepath.Join(real, rest)
+		}
+		up := filepath.Dir(p)
+		if up == p {
+			return filepath.Join(p, rest)
+		}
+		rest, p = filepath.Join(filepath.Base(p), rest), up
+	}
+}
+
+// outcome is one task of a message with the task of Muster that carried it out.
+type outcome struct {
+	member
+
+	task muster.Task
+	dir  string
+	dest destination
+}
+
+// seconds is how long the task ran.
+func (o *outcome) seconds() float64 {
+	if o.task.StartedAt == 0 || o.task.FinishedAt < o.task.StartedAt {
+		return 0
+	}
+	return o.task.FinishedAt.Sub(o.task.StartedAt).Seconds()
+}
+
+// collect brings what the task left to its folder: output, artifacts, and the model as folder and archive.
+func (b *Bridge) collect(ctx context.Context, o *outcome) error {
+	for _, d := range []string{mloc.FolderLogs, mloc.FolderArtifacts} {
+		if err := os.MkdirAll(filepath.Join(o.dir, d), 0o755); err != nil {
+			return muster.Errorf(muster.Internal, "cannot make the folder of task %s: %w", o.ID, err)
+		}
+	}
+	if err := b.saveLog(ctx, o); err != nil {
+		return err
+	}
+	list, err := b.client.Artifacts(ctx, o.task.ID)
+	if err != nil {
+		return err
+	}
+	for _, a := range list {
+		to := filepath.Join(o.dir, mloc.FolderArtifacts, filepath.FromSlash(a.Name))
+		model, isModel := modelOf(a.Name)
+		switch {
+		case !filepath.IsLocal(filepath.FromSlash(a.Name)) || a.Name == mloc.FileResponses: // the summary is made here
+			continue
+		case isModel:
+			to = filepath.Join(o.dir, a.Name)
+		}
+		if at, err := os.Stat(to); err != nil || at.Size() != a.Size { // else it is there since an earlier try
+			if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+				return muster.Errorf(muster.Internal, "cannot make the folder of task %s: %w", o.ID, err)
+			}
+			if err := b.client.Download(ctx, o.task.ID, a, to, nil); err != nil {
+				return err
+			}
+		}
+		if isModel {
+			if _, err := os.Stat(filepath.Join(o.dir, model)); err != nil {
+				if err := unpack(ctx, to, o.dir, model); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// modelOf returns the folder that an archive of a model has.
+func modelOf(artifact string) (string, bool) {
+	name, ok := strings.CutSuffix(artifact, ".tar.gz")
+	return name, ok && (name == "final_model" || name == "final_lora")
+}
+
+// saveLog writes the task's output.
+func (b *Bridge) saveLog(ctx context.Context, o *outcome) error {
+	f, err := os.OpenFile(filepath.Join(o.dir, mloc.FolderLogs, logFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return muster.Errorf(muster.Internal, "cannot write the output of task %s: %w", o.ID, err)
+	}
+	out, left := bufio.NewWriter(f), maxLog
+	for line, err := range b.logs(ctx, o.task.ID) {
+		if err != nil {
+			if code := muster.CodeOf(err); code == muster.NotFound || code == muster.Conflict {
+				break // it never ran
+			}
+			_ = f.Close()
+			return err
+		}
+		if left -= len(line); left < 0 {
+			break
+		}
+		_, _ = out.Write(line) // Flush has the error
+	}
+	if err := cmp.Or(out.Flush(), f.Close()); err != nil {
+		return muster.Errorf(muster.Internal, "cannot write the output of task %s: %w", o.ID, err)
+	}
+	return nil
+}
+
+// result makes the result of one task as MLOC's executors do. Its archives are delivered by then: links are their
+// addresses, by name.
+func (b *Bridge) result(ctx context.Context, o *outcome, links map[string]string) (mloc.Object, error) {
+	var items []any
+	result := mloc.Object{}
+	switch kind := mloc.TaskType(o.Doc); kind {
+	case "rag":
+		r, err := retrievalOf(o.Doc.Spec)
+		if err != nil {
+			return nil, err
+		}
+		return r.search(ctx, b.web, o.task.Result, o.seconds())
+	case "inference":
+		returned, err := b.predictions(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		result = mloc.FromMuster(o.Doc, o.ID, returned, o.seconds())
+		items, _ = result["items"].([]any)
+	case "sft", "lora_sft", "ppo", "dpo":
+		return b.trained(o, links), nil
+	default:
+		result = mloc.FromMuster(o.Doc, o.ID, o.task.Result, o.seconds())
+	}
+	e, err := exportOf(o.Doc.Spec)
+	if err != nil || e == nil || items == nil {
+		return result, err
+	}
+	data, n, err := e.lines(exportItems(o.Doc, items))
+	if err != nil {
+		return nil, err
+	}
+	to := filepath.Join(o.dir, filepath.FromSlash(e.Path))
+	if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, data, 0o644)); err != nil { //nolint:gosec // others read the folder of results
+		return nil, muster.Errorf(muster.Internal, "cannot write %s of task %s: %w", e.Path, o.ID, err)
+	}
+	result["jsonl_export"] = e.about(o.dir, n)
+	return result, nil
+}
+
+// predictions is the result of an inference with all its items: those that found no room in it are in an artifact.
+func (b *Bridge) predictions(_ context.Context, o *outcome) (json.RawMessage, error) {
+	r := mloc.Object{}
+	if err := mloc.Decode(o.task.Result, mloc.MaxResult, &r); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "the result of task %s is no mloc.Object: %w", o.task.ID, err)
+	}
+	if whole, said := r["complete"].(bool); !said || whole {
+		return o.task.Result, nil
+	}
+	f, err := os.Open(filepath.Join(o.dir, mloc.FolderArtifacts, "predictions.jsonl"))
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "task %s left no predictions.jsonl: %w", o.task.ID, err)
+	}
+	defer func() { _ = f.Close() }()
+	d := json.NewDecoder(io.LimitReader(f, mloc.MaxResult))
+	d.UseNumber()
+	list := []any{}
+	for {
+		var one mloc.Object
+		if err := d.Decode(&one); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, muster.Errorf(muster.TooLarge, "the result of task %s has more than %d bytes, which a host does not take: split its items", o.ID, mloc.MaxResult)
+		}
+		list = append(list, one)
+	}
+	r["predictions"] = list
+	return mloc.Encode(r)
+}
+
+// trained is the result of a training: paths are those of this machine, as a worker of MLOC has them.
+func (b *Bridge) trained(o *outcome, links map[string]string) mloc.Object {
+	r := mloc.FromMuster(o.Doc, o.ID, o.task.Result, o.seconds())
+	delete(r, "checkpoints_dir")
+	r["output_dir"], r["checkpoints_dir"] = o.dir, nil
+	for _, name := range []string{"final_model", "final_lora"} {
+		if at, err := os.Stat(filepath.Join(o.dir, name)); err == nil && at.IsDir() {
+			r[name+"_path"] = filepath.Join(o.dir, name)
+		}
+		archive := filepath.Join(o.dir, name+".tar.gz")
+		at, err := os.Stat(archive)
+		if err != nil || name == "final_model" && o.dest.Type != "http" {
+			continue
+		}
+		r[name+"_archive"], r[name+"_archive_path"], r[name+"_archive_bytes"] = name+".tar.gz", archive, at.Size()
+		if o.dest.Type == "http" {
+			link, uploaded := links[name+".tar.gz"]
+			r[name+"_archive_uploaded"] = uploaded
+			if uploaded {
+				r[name+"_archive_url"] = link
+			}
+		}
+	}
+	return r
+}
+
+// summed makes the parent's result of a merged message: its own items, the usage of all, and those of each child.
+func summed(parent mloc.Object, children map[string]mloc.Object) mloc.Object {
+	if len(children) == 0 {
+		return parent
+	}
+	out, all := maps.Clone(parent), maps.Clone(mloc.OrObject(mloc.Under(parent, "usage")))
+	below := mloc.Object{}
+	for _, id := range slices.Sorted(maps.Keys(children)) {
+		c := children[id]
+		part := mloc.Object{"usage": c["usage"]}
+		mloc.CopyFields(part, c, "items", "items", "queries", "queries")
+		below[id] = part
+		for k, v := range mloc.OrObject(mloc.Under(c, "usage")) {
+			if f, ok := figure(v); ok {
+				have, _ := figure(all[k])
+				all[k] = plainNumber(have + f)
+			}
+		}
+	}
+	out["usage"], out["children"] = all, below
+	return out
+}
+
+func figure(v any) (float64, bool) {
+	switch n := v.(type) {
+	case json.Number:
+		f, err := n.Float64()
+		return f, err == nil
+	case int:
+		return float64(n), true
+	case int64:
+		return float64(n), true
+	case float64:
+		return n, true
+	default:
+		return 0, false
+	}
+}
+
+func plainNumber(f float64) any {
+	if f == float64(int64(f)) {
+		return int64(f)
+	}
+	return f
+}
+
+// write writes responses.json, unless result is nil, and the manifest.
+func (b *Bridge) write(ctx context.Context, o *outcome, result mloc.Object) error {
+	root, err := os.OpenRoot(o.dir)
+	if err != nil {
+		return muster.Errorf(muster.Internal, "cannot open the folder of task %s: %w", o.ID, err)
+	}
+	defer func() { _ = root.Close() }()
+	put := func(name string, v any) error {
+		data, err := mloc.Encode(v)
+		if err == nil {
+			err = mloc.ReplaceFile(root, name, data)
+		}
+		if err != nil {
+			return muster.Errorf(muster.Internal, "cannot write %s of task %s: %w", name, o.ID, err)
+		}
+		return nil
+	}
+	if result != nil {
+		if err := put(mloc.FileResponses, result); err != nil {
+			return err
+		}
+	}
+	m, err := mloc.MakeManifest(ctx, o.dir, o.ID, mloc.Declared(o.Doc.Spec), time.Now())
+	if err != nil {
+		return err
+	}
+	return put(mloc.FileManifest, m)
+}
+
+// archives delivers the archives of a task to its destination. One that is refused is only missing in the result.
+func (b *Bridge) archives(ctx context.Context, o *outcome) (map[string]string, error) {
+	links := map[string]string{}
+	for _, name := range []string{"final_model.tar.gz", "final_lora.tar.gz"} {
+		file := filepath.Join(o.dir, name)
+		if _, err := os.Stat(file); err != nil {
+			continue
+		}
+		if o.dest.Type != "http" {
+			if name == "final_model.tar.gz" { // the folder is there
+				_ = os.Remove(file)
+			}
+			continue
+		}
+		link, err := b.web.upload(ctx, o.dest, o.ID, file, "application/zip")
+		if err == nil {
+			links[name] = link
+			continue
+		}
+		if _, no := errors.AsType[*refused](err); !no {
+			return nil, err
+		}
+		b.log.Warn("an archive could not be delivered", slog.String("task", o.ID), slog.String("file", name), slog.String("why", err.Error()))
+	}
+	return links, nil
+}
+
+// tidy removes models that were delivered, where MODEL_CLEANUP_AFTER_UPLOAD asks for it.
+func (b *Bridge) tidy(o *outcome, links map[string]string) {
+	if !b.cfg.Cleanup {
+		return
+	}
+	for name := range links {
+		folder, _ := modelOf(name)
+		for _, p := range []string{name, folder} {
+			if err := os.RemoveAll(filepath.Join(o.dir, p)); err != nil {
+				b.log.Warn("cannot remove what was delivered", slog.String("task", o.ID), slog.String("why", err.Error()))
+			}
+		}
+	}
+}

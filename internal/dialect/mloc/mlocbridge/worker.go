@@ -1,0 +1,719 @@
+package mlocbridge
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/mloc"
+)
+
+// bridged is one worker of MLOC: Muster's fleet, or one worker of it.
+type bridged struct {
+	*Bridge
+
+	id, dir string // its WORKER_ID, its folder
+	core    *bridge.Bridge
+	session *session
+	inbox   *inbox
+
+	mu      sync.Mutex
+	open    map[string]*report // by the id of the dispatch: taken, and not finally reported
+	dropped map[string]bool    // given back to the host: their ends are nobody's business
+	idle    chan bool          // told when open became empty
+}
+
+// report is how far the final report of a dispatch is. It is kept in memory only: after a restart it begins again, with
+// the question whether the host has it.
+type report struct {
+	task    string
+	started bool                // TASK_STARTED was published
+	all     []*outcome          // once their files are here
+	links   []map[string]string // of the delivered archives of each
+	posted  int                 // results that the host has
+	results []mloc.Object
+	failing time.Time // since when the delivery fails
+	failure string    // why it is TASK_FAILED for good
+	told    bool      // the final event was published
+}
+
+// meta is what the core keeps with a job.
+type meta struct {
+	Message mloc.TaskMessage `json:"message"`
+}
+
+// dispatchID names a dispatch: the same task may be dispatched again, which is another one.
+func dispatchID(m mloc.TaskMessage, received time.Time) string {
+	when := m.DispatchedAt
+	if when == "" {
+		when = mloc.Stamp(received)
+	}
+	sum := sha256.Sum256([]byte(when))
+	return m.TaskID + "@" + hex.EncodeToString(sum[:6])
+}
+
+// run serves the host until ctx ends, and says goodbye then.
+func (w *bridged) run(ctx context.Context) error {
+	w.mu.Lock()
+	current := ""
+	for _, j := range w.core.Jobs() {
+		if m, err := metaOf(j); err == nil && !w.dropped[j.ID] {
+			w.open[j.ID], current = &report{task: m.Message.TaskID}, m.Message.TaskID
+		}
+	}
+	w.mu.Unlock()
+	if current == "" {
+		if p := w.inbox.first(); p != nil {
+			current = p.Task
+		}
+	}
+	if current != "" {
+		w.session.begin(current)
+	}
+	group, within := errgroup.WithContext(ctx)
+	group.Go(func() error { return w.core.Run(within) })
+	group.Go(func() error { return w.session.run(within) })
+	group.Go(func() error { return w.work(within) })
+	group.Go(func() error { return w.stopDropped(within) })
+	err := group.Wait()
+	if ctx.Err() != nil {
+		w.leave(context.WithoutCancel(ctx))
+		return ctx.Err()
+	}
+	return err
+}
+
+// farewell is how long a worker takes at most to say goodbye.
+const farewell = 8 * time.Second
+
+// leave unregisters. The host gives what the worker holds to others: it is stopped here.
+func (w *bridged) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, farewell)
+	defer cancel()
+	if err := w.session.unregister(ctx); err != nil {
+		w.log.Warn("cannot unregister; the host will notice by the missing heartbeats", slog.String("why", err.Error()))
+		return // then a restart goes on with what is open
+	}
+	w.inbox.clear()
+	w.mu.Lock()
+	var ids []string
+	for id := range w.open {
+		ids = append(ids, id)
+	}
+	w.mu.Unlock()
+	for _, id := range ids {
+		if err := w.drop(id); err != nil {
+			w.log.Warn("cannot note that a task was given back", slog.String("why", err.Error()))
+		}
+		if err := w.core.Cancel(ctx, id); err != nil {
+			w.log.Warn("cannot cancel a job whose task went back to the host", slog.String("why", err.Error()))
+		}
+	}
+	if len(ids) > 0 {
+		w.log.Info("unregistered; the host gives the open tasks to others", slog.Int("tasks", len(ids)))
+	}
+}
+
+// stopDropped stops jobs whose tasks went back to the host, and that could not be stopped then.
+func (w *bridged) stopDropped(ctx context.Context) error {
+	for _, j := range w.core.Jobs() {
+		w.mu.Lock()
+		gone := w.dropped[j.ID]
+		w.mu.Unlock()
+		for wait := w.cfg.Retry; gone && ctx.Err() == nil; wait = min(2*wait, time.Minute) {
+			if err := w.core.Cancel(ctx, j.ID); err == nil || muster.CodeOf(err) == muster.NotFound || muster.CodeOf(err) == muster.Conflict {
+				break
+			}
+			pause(ctx, wait)
+		}
+	}
+	return nil
+}
+
+// message takes a message of the channel of tasks.
+func (w *bridged) message(b []byte) {
+	m, err := mloc.ReadTask(b)
+	if m.AssignedWorker != w.id || err != nil && !mloc.Mistyped(err) {
+		return // for another worker, or none
+	}
+	if !mloc.GoodID(m.TaskID) {
+		w.log.Warn("the host sent a task whose id cannot be used", slog.String("task", mloc.Cut(m.TaskID, 200)))
+		return
+	}
+	now := time.Now()
+	p := parcel{ID: dispatchID(m, now), Task: m.TaskID, At: now, Message: b}
+	if err != nil {
+		p.Refused = mloc.Cut("the task is not what it should be: "+err.Error(), mloc.MaxText)
+	}
+	for _, c := range m.MergedChildren {
+		if !mloc.GoodID(c.TaskID) {
+			p.Refused = "a task that was merged into it has an id that cannot be used"
+		}
+	}
+	w.mu.Lock()
+	for id, r := range w.open {
+		if id == p.ID || r.task == p.Task {
+			w.mu.Unlock()
+			w.log.Info("the host sent a task again that is being carried out", slog.String("task", m.TaskID))
+			return
+		}
+	}
+	w.mu.Unlock()
+	if _, err := w.inbox.add(p); err != nil {
+		w.log.Error("a task of the host was not taken", slog.String("task", m.TaskID), slog.String("why", err.Error()))
+	}
+}
+
+// work carries out one task after the other.
+func (w *bridged) work(ctx context.Context) error {
+	for {
+		w.mu.Lock()
+		busy := len(w.open) > 0
+		w.mu.Unlock()
+		p := w.inbox.first()
+		if busy || p == nil {
+			select {
+			case <-w.idle:
+			case <-w.inbox.wake:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			continue
+		}
+		w.take(ctx, p)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// take hands one message to Muster, or answers it if that is not possible.
+func (w *bridged) take(ctx context.Context, p *parcel) {
+	m, err := mloc.ReadTask(p.Message)
+	if err != nil && !mloc.Mistyped(err) {
+		w.log.Error("a task on disk is damaged", slog.String("task", p.Task))
+		w.settled(w.inbox.remove(p))
+		return
+	}
+	w.session.begin(m.TaskID)
+	w.session.tellStatus(ctx)
+	for wait := w.cfg.Retry; p.Refused == "" && ctx.Err() == nil; wait = min(2*wait, 30*time.Second) {
+		taken, err := w.hand(ctx, p, m)
+		if err == nil {
+			w.settled(w.inbox.remove(p))
+			if !taken { // it was reported before: the host sends it once more
+				w.over(p.ID)
+				w.session.tellStatus(ctx)
+			}
+			return
+		}
+		switch muster.CodeOf(err) {
+		case muster.Invalid, muster.InvalidSpec, muster.TooLarge, muster.NotFound, muster.Forbidden, muster.Conflict:
+			w.log.Warn("a task of the host cannot be carried out", slog.String("task", m.TaskID), slog.String("why", err.Error()))
+			w.settled(w.inbox.refuse(p, err.Error()))
+		default:
+			w.log.Warn("a task of the host waits", slog.String("task", m.TaskID), slog.String("why", err.Error()))
+			pause(ctx, wait)
+		}
+	}
+	for wait := w.cfg.Retry; ctx.Err() == nil; wait = min(2*wait, 10*time.Second) {
+		err := w.answer(ctx, p, m)
+		if err == nil {
+			w.settled(w.inbox.remove(p))
+			w.session.end()
+			w.session.tellStatus(ctx)
+			return
+		}
+		w.log.Warn("the failure of a task is not reported yet", slog.String("task", m.TaskID), slog.String("why", err.Error()))
+		pause(ctx, wait)
+	}
+}
+
+// settled logs what the disk refused.
+func (w *bridged) settled(err error) {
+	if err != nil {
+		w.log.Error("cannot note the state of a task", slog.String("why", err.Error()))
+	}
+}
+
+// hand makes a message a job of Muster.
+func (w *bridged) hand(ctx context.Context, p *parcel, m mloc.TaskMessage) (bool, error) {
+	spec, err := w.prepare(ctx, m)
+	if err != nil {
+		return false, err
+	}
+	if err := w.possible(ctx, &spec); err != nil {
+		return false, err
+	}
+	kept, err := mloc.Encode(meta{Message: m})
+	if err != nil {
+		return false, err
+	}
+	w.mu.Lock()
+	w.open[p.ID] = &report{task: m.TaskID}
+	w.mu.Unlock()
+	taken, err := w.core.Accept(ctx, bridge.Job{ID: p.ID, Spec: spec, Meta: kept})
+	if err != nil {
+		w.mu.Lock()
+		delete(w.open, p.ID)
+		w.mu.Unlock()
+	}
+	return taken, err
+}
+
+// possible fails if no worker that has joined could ever carry the job out: it would wait for ever, and the host with it.
+func (w *bridged) possible(ctx context.Context, spec *muster.Spec) error {
+	plan, err := w.client.Plan(ctx, spec)
+	if err != nil {
+		return err
+	}
+	for i := range plan {
+		if !plan[i].Never() {
+			continue
+		}
+		if len(plan[i].Workers) == 0 {
+			return muster.Errorf(muster.Unavailable, "no worker of Muster is connected")
+		}
+		return mloc.Cannot("no worker of this fleet can carry out taskType %s: %s", spec.Tasks[min(i, len(spec.Tasks)-1)].Kind, plan[i].Summary)
+	}
+	return nil
+}
+
+// answer reports a task as failed that was not handed to Muster.
+func (w *bridged) answer(ctx context.Context, p *parcel, m mloc.TaskMessage) error {
+	if at := w.standing(ctx, m); at == over || at == moved {
+		return nil
+	}
+	now := mloc.Stamp(time.Now())
+	payload := mloc.Object{"taskType": mloc.TaskType(m.Task), "started_at": mloc.Stamp(p.At)}
+	if m.DispatchedAt != "" {
+		payload["dispatched_at"] = m.DispatchedAt
+	}
+	if err := w.session.tell(ctx, mloc.TaskEvent{Type: mloc.EventStarted, TaskID: m.TaskID, Payload: payload}); err != nil {
+		return err
+	}
+	end := mloc.Object{"runtime_sec": 0, "finished_at": now}
+	for k, v := range payload {
+		end[k] = v
+	}
+	return w.session.tell(ctx, mloc.TaskEvent{Type: mloc.EventFailed, TaskID: m.TaskID, Error: &p.Refused, Payload: end})
+}
+
+// standing asks the host where a task stands.
+func (w *bridged) standing(ctx context.Context, m mloc.TaskMessage) standing {
+	d, err := destinationOf(m.Task.Spec)
+	base, token := w.cfg.BaseURL, ""
+	if w.cfg.Token != "" {
+		token = "Bearer " + w.cfg.Token
+	}
+	if err == nil && base == "" {
+		base = baseOf(d.URL)
+		for k, v := range d.Headers {
+			if token == "" && len(k) == len("Authorization") && k[0]|0x20 == 'a' {
+				token = v
+			}
+		}
+	}
+	return w.web.ask(ctx, base, token, m.TaskID, w.id)
+}
+
+func metaOf(j bridge.Job) (meta, error) {
+	var m meta
+	err := mloc.Decode(j.Meta, 2*mloc.MaxMessage, &m)
+	return m, err
+}
+
+// over forgets a dispatch that is finally reported, or that is not this worker's any more.
+func (w *bridged) over(id string) {
+	w.mu.Lock()
+	delete(w.open, id)
+	left := len(w.open)
+	w.mu.Unlock()
+	if left > 0 {
+		return
+	}
+	w.session.end()
+	select {
+	case w.idle <- true:
+	default:
+	}
+}
+
+// Progress is part of bridge.Port: a host of MLOC hears that a task started, and no more until it ends.
+func (w *bridged) Progress(ctx context.Context, j bridge.Job, _ muster.Job, tasks []muster.Task) error {
+	for _, t := range tasks {
+		if t.StartedAt != 0 {
+			return w.begun(ctx, j, t)
+		}
+	}
+	return nil
+}
+
+// begun publishes TASK_STARTED once.
+func (w *bridged) begun(ctx context.Context, j bridge.Job, t muster.Task) error {
+	w.mu.Lock()
+	r := w.open[j.ID]
+	done := r == nil || r.started
+	w.mu.Unlock()
+	if done {
+		return nil
+	}
+	m, err := metaOf(j)
+	if err != nil {
+		return err
+	}
+	if err := w.session.tell(ctx, mloc.TaskEvent{Type: mloc.EventStarted, TaskID: m.Message.TaskID, Payload: times(m.Message, t, false)}); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	r.started = true
+	w.mu.Unlock()
+	return nil
+}
+
+// times is the payload of events of a task.
+func times(m mloc.TaskMessage, t muster.Task, ended bool) mloc.Object {
+	p := mloc.Object{"taskType": mloc.TaskType(m.Task)}
+	if m.DispatchedAt != "" {
+		p["dispatched_at"] = m.DispatchedAt
+	}
+	began := t.StartedAt
+	if began == 0 {
+		began = muster.TimeOf(time.Now())
+	}
+	p["started_at"] = mloc.Stamp(began.Std())
+	if ended {
+		end := max(t.FinishedAt, began)
+		p["runtime_sec"], p["finished_at"] = end.Sub(began).Seconds(), mloc.Stamp(end.Std())
+	}
+	return p
+}
+
+// Log is part of bridge.Port: the output of a task is written to its folder when it ended.
+func (w *bridged) Log(context.Context, bridge.Job, []string) error { return nil }
+
+// Finished is asked after a crash: whether the host has the final report.
+func (w *bridged) Finished(ctx context.Context, j bridge.Job) (bool, error) {
+	m, err := metaOf(j)
+	if err != nil {
+		return false, err
+	}
+	if w.standing(ctx, m.Message) != over {
+		return false, nil
+	}
+	w.over(j.ID)
+	w.session.tellStatus(ctx)
+	return true, nil
+}
+
+// Finish is part of bridge.Port: it delivers results and files, and publishes the final event.
+func (w *bridged) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) error {
+	m, err := metaOf(j)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	r, gone := w.open[j.ID], w.dropped[j.ID]
+	if r == nil {
+		r = &report{task: m.Message.TaskID}
+		if !gone {
+			w.open[j.ID] = r
+		}
+	}
+	w.mu.Unlock()
+	if gone {
+		return w.undropped(j.ID, muster.Errorf(muster.Conflict, "task %s went back to the host when this bridge was stopped", m.Message.TaskID))
+	}
+	err = w.finish(ctx, j, m.Message, end, r)
+	var given *givenUp
+	switch {
+	case err == nil:
+	case errors.As(err, &given):
+		err = muster.Errorf(muster.Conflict, "%s", given.why)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	default: // whatever its code, it is no refusal of the host
+		return muster.Errorf(muster.Unavailable, "%w", err)
+	}
+	w.over(j.ID)
+	w.session.tellStatus(ctx)
+	return err
+}
+
+// givenUp says why there is no report: the dispatch is not this worker's any more.
+type givenUp struct{ why string }
+
+func (g *givenUp) Error() string { return g.why }
+
+func (w *bridged) finish(ctx context.Context, j bridge.Job, m mloc.TaskMessage, end bridge.Ending, r *report) error {
+	switch w.standing(ctx, m) {
+	case moved:
+		return &givenUp{"the host has taken task " + m.TaskID + " back, or given it to another worker"}
+	case over:
+		if !r.told {
+			return &givenUp{"the host has ended task " + m.TaskID + " without this worker's report"}
+		}
+		return nil
+	case unknown, silent, ours, unheard:
+	}
+	tasks := end.Tasks
+	failure := failureOf(m, end)
+	if failure == "" {
+		if err := w.deliver(ctx, m, tasks, r); err != nil {
+			var lost *lostDelivery
+			if !errors.As(err, &lost) {
+				return err
+			}
+			r.failure = lost.text
+		}
+		failure = r.failure
+	} else if err := w.keepFailure(ctx, m, tasks); err != nil {
+		return err
+	}
+	var last muster.Task
+	if len(tasks) > 0 {
+		last = tasks[0]
+		for _, t := range tasks {
+			last.FinishedAt = max(last.FinishedAt, t.FinishedAt)
+		}
+	}
+	if err := w.begun(ctx, j, last); err != nil {
+		return err
+	}
+	e := mloc.TaskEvent{Type: mloc.EventSucceeded, TaskID: m.TaskID, Payload: times(m, last, true)}
+	if failure != "" {
+		e.Type, e.Error = mloc.EventFailed, &failure
+	}
+	if err := w.session.tell(ctx, e); err != nil {
+		return err
+	}
+	r.told = true
+	return w.confirmed(ctx, m)
+}
+
+// confirmed waits a moment for the host to have taken the final event: Redis tells nobody of a message that was lost on
+// the way. A host that cannot be asked is believed.
+func (w *bridged) confirmed(ctx context.Context, m mloc.TaskMessage) error {
+	for wait := 20 * time.Millisecond; ; wait *= 2 {
+		at := w.standing(ctx, m)
+		if at != ours && at != silent || at == silent && w.cfg.BaseURL == "" {
+			return nil
+		}
+		if wait > w.cfg.Confirm {
+			return muster.Errorf(muster.Unavailable, "the host has not taken the report of task %s: it is published again", m.TaskID)
+		}
+		pause(ctx, wait)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// failureOf says why a job failed, "" if it did not.
+func failureOf(m mloc.TaskMessage, end bridge.Ending) string {
+	if end.Succeeded() && len(end.Tasks) == len(members(m)) {
+		return ""
+	}
+	for i, t := range end.Tasks {
+		if t.State == muster.Succeeded {
+			continue
+		}
+		why := t.Message
+		if why == "" {
+			why = t.State.String()
+			if t.Reason != "" {
+				why += ": " + string(t.Reason)
+			}
+		}
+		if i > 0 && i <= len(m.MergedChildren) {
+			why = "task " + m.MergedChildren[i-1].TaskID + ", merged into this one: " + why
+		}
+		return mloc.Cut(why, mloc.MaxText)
+	}
+	if why := end.Message(); why != "" {
+		return mloc.Cut(why, mloc.MaxText)
+	}
+	return "the job of Muster " + string(end.State)
+}
+
+// lostDelivery fails a task that was carried out: its result cannot be delivered.
+type lostDelivery struct{ text string }
+
+func (l *lostDelivery) Error() string { return l.text }
+
+// keepFailure writes what a failed task left to its folder.
+func (w *bridged) keepFailure(ctx context.Context, m mloc.TaskMessage, tasks []muster.Task) error {
+	for i, one := range members(m) {
+		if i >= len(tasks) {
+			break
+		}
+		dir, err := w.folder(one)
+		if err != nil {
+			return nil //nolint:nilerr // its failure is about that
+		}
+		o := &outcome{member: one, task: tasks[i], dir: dir}
+		if err := w.collect(ctx, o); err != nil {
+			return err
+		}
+		if err := w.write(ctx, o, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deliver makes the results, delivers archives, and posts each result where its task says. It goes on where the try
+// before it ended.
+func (w *bridged) deliver(ctx context.Context, m mloc.TaskMessage, tasks []muster.Task, r *report) error {
+	if r.all == nil {
+		var all []*outcome
+		for i, one := range members(m) {
+			d, err := destinationOf(one.Doc.Spec)
+			if err != nil {
+				return &lostDelivery{err.Error()}
+			}
+			dir, err := w.folder(one)
+			if err != nil {
+				return &lostDelivery{err.Error()}
+			}
+			o := &outcome{member: one, task: tasks[i], dir: dir, dest: d}
+			if err := w.collect(ctx, o); err != nil {
+				return w.lasting(r, err)
+			}
+			all = append(all, o)
+		}
+		r.all = all
+	}
+	for i := len(r.links); i < len(r.all); i++ {
+		links, err := w.archives(ctx, r.all[i])
+		if err = w.tolerate(r, err); err != nil {
+			return err
+		}
+		r.links = append(r.links, links)
+	}
+	if r.results == nil {
+		if err := w.results(ctx, r); err != nil {
+			return w.lasting(r, err)
+		}
+	}
+	// The children before their parent: whoever sees the parent's result finds theirs.
+	for ; r.posted < len(r.all); r.posted++ {
+		i := len(r.all) - 1 - r.posted
+		o := r.all[i]
+		if o.dest.Type == "http" {
+			if err := w.posted(ctx, o, r.results[i], r); err != nil {
+				return err
+			}
+		}
+		w.tidy(o, r.links[i])
+	}
+	return nil
+}
+
+// results makes the results of all members, and writes them.
+func (w *bridged) results(ctx context.Context, r *report) error {
+	list, children := make([]mloc.Object, len(r.all)), map[string]mloc.Object{}
+	for i, o := range r.all {
+		result, err := w.result(ctx, o, r.links[i])
+		if err != nil {
+			return err
+		}
+		if list[i] = result; i > 0 {
+			children[o.ID] = result
+		}
+	}
+	list[0] = summed(list[0], children)
+	for i, o := range r.all {
+		if err := w.export(ctx, o, list[i]); err != nil {
+			return err
+		}
+		if err := w.write(ctx, o, list[i]); err != nil {
+			return err
+		}
+	}
+	r.results = list
+	return nil
+}
+
+// lasting turns an error of the bridge's own into the failure of the task where trying again cannot help.
+func (w *bridged) lasting(r *report, err error) error {
+	switch muster.CodeOf(err) {
+	case muster.Invalid, muster.InvalidSpec, muster.TooLarge, muster.NotFound:
+		return &lostDelivery{mloc.Cut(err.Error(), mloc.MaxText)}
+	default:
+		return w.patient(r, err, err.Error())
+	}
+}
+
+// patient has something tried again for a while, and then fails the task.
+func (w *bridged) patient(r *report, err error, text string) error {
+	if r.failing.IsZero() {
+		r.failing = time.Now()
+	}
+	if time.Since(r.failing) < w.cfg.Patience {
+		return muster.Errorf(muster.Unavailable, "%w", err)
+	}
+	return &lostDelivery{mloc.Cut(text, mloc.MaxText)}
+}
+
+// tolerate has an upload of archives tried again for a while: without them the result is delivered all the same.
+func (w *bridged) tolerate(r *report, err error) error {
+	if err == nil {
+		return nil
+	}
+	var lost *lostDelivery
+	if err = w.patient(r, err, err.Error()); errors.As(err, &lost) {
+		w.log.Warn("archives could not be delivered", slog.String("task", r.task), slog.String("why", lost.text))
+		r.failing = time.Time{}
+		return nil
+	}
+	return err
+}
+
+// posted posts one result.
+func (w *bridged) posted(ctx context.Context, o *outcome, result mloc.Object, r *report) error {
+	err := w.web.post(ctx, o.dest, o.ID, w.id, result)
+	if err == nil {
+		r.failing = time.Time{}
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if no, ok := errors.AsType[*refused](err); ok {
+		text := "HTTP delivery for task " + o.ID + " " + no.Error()
+		if no.status < 500 {
+			return &lostDelivery{text}
+		}
+		return w.patient(r, err, text)
+	}
+	return w.patient(r, err, "HTTP delivery for task "+o.ID+" failed: "+err.Error())
+}
+
+// export delivers the lines of an export, and notes their address in the result.
+func (w *bridged) export(ctx context.Context, o *outcome, result mloc.Object) error {
+	about := mloc.Under(result, "jsonl_export")
+	e, err := exportOf(o.Doc.Spec)
+	if about == nil || err != nil || e == nil || o.dest.Type != "http" {
+		return err
+	}
+	link, err := w.web.upload(ctx, o.dest, o.ID, mloc.Text(about["worker_path"]), "application/json")
+	if err != nil {
+		code := muster.Unavailable
+		if no, ok := errors.AsType[*refused](err); ok && no.status < 500 {
+			code = muster.Invalid
+		}
+		return muster.Errorf(code, "HTTP delivery of %s for task %s: %w", e.Path, o.ID, err)
+	}
+	name := addressFile(link)
+	about["uploaded"], about["artifact_name"], about["download_url"], about["url"], about["download_timeoutSec"] = true, name, link, link, o.dest.Timeout.Seconds()
+	return nil
+}
