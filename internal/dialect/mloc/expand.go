@@ -16,60 +16,60 @@ import (
 
 // Bounds of one submission.
 const (
-	maxYAML     = 1 << 20  // bytes of the document
+	MaxYAML     = 1 << 20  // bytes of the document
 	maxStages   = 500      // tasks that it becomes
-	maxExpanded = 16 << 20 // bytes of all its tasks as JSON
+	MaxExpanded = 16 << 20 // bytes of all its tasks as JSON
 )
 
 // stage is one task of a submission.
 type stage struct {
 	Name  string   // of the stage or node; "" of a single task
-	Doc   document // with the merged spec
+	Doc   Document // with the merged spec
 	Needs []int    // stages that must be done first, in their order
 	After []string // ids of earlier submissions that must be done first
 }
 
-// expand reads a submission: a single task, or one with stages or graph.nodes, each of which becomes a task of its own. The
+// Expand reads a submission: a single task, or one with stages or graph.nodes, each of which becomes a task of its own. The
 // spec of such a task is the root's without stages and graph, with the stage's merged into it. A stage without dependsOn
 // needs the one before; nodes have no edges but those that they name. Everything that is wrong is an InvalidSpec error.
-func expand(data []byte) ([]stage, error) {
-	if len(data) > maxYAML {
-		return nil, muster.Errorf(muster.TooLarge, "the document has %d bytes: at most %d are read", len(data), maxYAML)
+func Expand(data []byte) ([]stage, error) {
+	if len(data) > MaxYAML {
+		return nil, muster.Errorf(muster.TooLarge, "the document has %d bytes: at most %d are read", len(data), MaxYAML)
 	}
 	var raw json.RawMessage
 	if err := spec.Object(data, "the document", &raw, func() []muster.FieldError { return nil }); err != nil {
 		return nil, err
 	}
 	var root any
-	if err := decode(raw, 8*maxYAML, &root); err != nil {
+	if err := Decode(raw, 8*MaxYAML, &root); err != nil {
 		return nil, err
 	}
-	top, ok := root.(object)
+	top, ok := root.(Object)
 	if !ok {
-		return nil, wrongDocument("the document must be a mapping with apiVersion, kind, metadata and spec")
+		return nil, WrongDocument("the document must be a mapping with apiVersion, kind, metadata and spec")
 	}
-	if v := text(top["apiVersion"]); v != "mloc/v1" {
-		return nil, wrongDocument("apiVersion must be mloc/v1, and not %s", quoted(top["apiVersion"]))
+	if v := Text(top["apiVersion"]); v != "mloc/v1" {
+		return nil, WrongDocument("apiVersion must be mloc/v1, and not %s", Quoted(top["apiVersion"]))
 	}
-	doc := document{APIVersion: "mloc/v1", Kind: text(top["kind"])}
+	doc := Document{APIVersion: "mloc/v1", Kind: Text(top["kind"])}
 	if doc.Metadata, ok = optional(top["metadata"]); !ok {
-		return nil, wrongDocument("metadata must be a mapping")
+		return nil, WrongDocument("metadata must be a mapping")
 	}
-	if doc.Spec, ok = top["spec"].(object); !ok {
-		return nil, wrongDocument("spec is missing, or is no mapping")
+	if doc.Spec, ok = top["spec"].(Object); !ok {
+		return nil, WrongDocument("spec is missing, or is no mapping")
 	}
-	if name, there := doc.Metadata["name"]; there && name != nil && text(name) == "" {
-		return nil, wrongDocument("metadata.name must be a text, and not %s", quoted(name))
+	if name, there := doc.Metadata["name"]; there && name != nil && Text(name) == "" {
+		return nil, WrongDocument("metadata.name must be a text, and not %s", Quoted(name))
 	}
 	stages, _ := doc.Spec["stages"].([]any)
-	nodes, _ := under(doc.Spec, "graph")["nodes"].([]any)
+	nodes, _ := Under(doc.Spec, "graph")["nodes"].([]any)
 	switch {
 	case doc.Spec["stages"] != nil && stages == nil:
-		return nil, wrongDocument("spec.stages must be a list")
-	case under(doc.Spec, "graph")["nodes"] != nil && nodes == nil:
-		return nil, wrongDocument("spec.graph.nodes must be a list")
+		return nil, WrongDocument("spec.stages must be a list")
+	case Under(doc.Spec, "graph")["nodes"] != nil && nodes == nil:
+		return nil, WrongDocument("spec.graph.nodes must be a list")
 	case len(stages) > 0 && len(nodes) > 0:
-		return nil, wrongDocument("spec has both stages and graph.nodes: write one of them")
+		return nil, WrongDocument("spec has both stages and graph.nodes: write one of them")
 	case len(stages) > 0:
 		return several(doc, stages, "stage")
 	case len(nodes) > 0:
@@ -83,9 +83,9 @@ func expand(data []byte) ([]stage, error) {
 }
 
 // several expands stages or nodes.
-func several(root document, items []any, what string) ([]stage, error) {
+func several(root Document, items []any, what string) ([]stage, error) {
 	if len(items) > maxStages {
-		return nil, wrongDocument("there are %d %ss: at most %d", len(items), what, maxStages)
+		return nil, WrongDocument("there are %d %ss: at most %d", len(items), what, maxStages)
 	}
 	base := maps.Clone(root.Spec)
 	delete(base, "stages")
@@ -95,21 +95,21 @@ func several(root document, items []any, what string) ([]stage, error) {
 	needs := make([][]string, len(items))
 	for i, item := range items {
 		at := fmt.Sprintf("%s %d", what, i+1)
-		o, ok := item.(object)
+		o, ok := item.(Object)
 		if !ok {
-			return nil, wrongDocument("%s must be a mapping with name and spec", at)
+			return nil, WrongDocument("%s must be a mapping with name and spec", at)
 		}
-		name := cmp.Or(text(o["name"]), text(o["id"]), fmt.Sprintf("%s-%d", what, i+1))
-		if len(name) > maxID || strings.ContainsAny(name, ".{}") {
-			return nil, wrongDocument("%s: a name has at most %d bytes, and no dot or brace, with which references to it could not be written", at, maxID)
+		name := cmp.Or(Text(o["name"]), Text(o["id"]), fmt.Sprintf("%s-%d", what, i+1))
+		if len(name) > MaxID || strings.ContainsAny(name, ".{}") {
+			return nil, WrongDocument("%s: a name has at most %d bytes, and no dot or brace, with which references to it could not be written", at, MaxID)
 		}
 		if _, twice := index[name]; twice {
-			return nil, wrongDocument("two %ss have the name %q", what, name)
+			return nil, WrongDocument("two %ss have the name %q", what, name)
 		}
 		index[name] = i
 		own, ok := optional(o["spec"])
 		if !ok {
-			return nil, wrongDocument("%s %q: spec must be a mapping", what, name)
+			return nil, WrongDocument("%s %q: spec must be a mapping", what, name)
 		}
 		var err error
 		if needs[i], err = names(o["dependsOn"], what+" "+strconv.Quote(name)+": dependsOn"); err != nil {
@@ -118,19 +118,19 @@ func several(root document, items []any, what string) ([]stage, error) {
 		if o["dependsOn"] == nil && what == "stage" && i > 0 {
 			needs[i] = []string{list[i-1].Name}
 		}
-		metadata := maps.Clone(orObject(root.Metadata))
-		metadata["name"] = cmp.Or(text(root.Metadata["name"]), "task") + ":" + name
-		list[i] = stage{Name: name, Doc: document{APIVersion: root.APIVersion, Kind: root.Kind, Metadata: metadata, Spec: merge(base, own)}}
+		metadata := maps.Clone(OrObject(root.Metadata))
+		metadata["name"] = cmp.Or(Text(root.Metadata["name"]), "task") + ":" + name
+		list[i] = stage{Name: name, Doc: Document{APIVersion: root.APIVersion, Kind: root.Kind, Metadata: metadata, Spec: Merge(base, own)}}
 	}
 	size := 0
 	for i := range list {
 		for _, need := range needs[i] {
 			j, known := index[need]
 			if !known {
-				return nil, wrongDocument("%s %q depends on %q, which is none", what, list[i].Name, cut(need, maxID))
+				return nil, WrongDocument("%s %q depends on %q, which is none", what, list[i].Name, Cut(need, MaxID))
 			}
 			if i == j {
-				return nil, wrongDocument("%s %q depends on itself", what, list[i].Name)
+				return nil, WrongDocument("%s %q depends on itself", what, list[i].Name)
 			}
 			list[i].Needs = append(list[i].Needs, j)
 		}
@@ -139,12 +139,12 @@ func several(root document, items []any, what string) ([]stage, error) {
 		if err := checkTask(list[i].Doc, what+" "+strconv.Quote(list[i].Name)); err != nil {
 			return nil, err
 		}
-		if size += len(compact(list[i].Doc)); size > maxExpanded {
-			return nil, muster.Errorf(muster.TooLarge, "the %ss together become more than %d bytes: bring data as files", what, maxExpanded)
+		if size += len(Compact(list[i].Doc)); size > MaxExpanded {
+			return nil, muster.Errorf(muster.TooLarge, "the %ss together become more than %d bytes: bring data as files", what, MaxExpanded)
 		}
 	}
 	if i := inCycle(list); i >= 0 {
-		return nil, wrongDocument("%s %q depends on itself by way of others", what, list[i].Name)
+		return nil, WrongDocument("%s %q depends on itself by way of others", what, list[i].Name)
 	}
 	return list, nil
 }
@@ -175,20 +175,20 @@ func inCycle(list []stage) int {
 }
 
 // checkTask says what is wrong with one task beyond its shape.
-func checkTask(d document, at string) error {
-	if t := d.taskType(); t == "" || len(t) > muster.MaxName {
-		return wrongDocument("%s: spec.taskType is missing, or is no short text such as echo, inference or sft", at)
+func checkTask(d Document, at string) error {
+	if t := TaskType(d); t == "" || len(t) > muster.MaxName {
+		return WrongDocument("%s: spec.taskType is missing, or is no short text such as echo, inference or sft", at)
 	}
 	return nil
 }
 
-// merge returns a with b on top: mappings are merged, everything else is replaced. Neither is changed.
-func merge(a, b object) object {
-	m := maps.Clone(orObject(a))
+// Merge returns a with b on top: mappings are merged, everything else is replaced. Neither is changed.
+func Merge(a, b Object) Object {
+	m := maps.Clone(OrObject(a))
 	for k, v := range b {
-		below, isMap := v.(object)
-		if old, wasMap := m[k].(object); isMap && wasMap {
-			m[k] = merge(old, below)
+		below, isMap := v.(Object)
+		if old, wasMap := m[k].(Object); isMap && wasMap {
+			m[k] = Merge(old, below)
 			continue
 		}
 		m[k] = v
@@ -205,70 +205,70 @@ func names(v any, at string) ([]string, error) {
 		return []string{v}, nil
 	case []any:
 		if len(v) > maxStages {
-			return nil, wrongDocument("%s has more than %d names", at, maxStages)
+			return nil, WrongDocument("%s has more than %d names", at, maxStages)
 		}
 		list := make([]string, len(v))
 		for i, item := range v {
-			if list[i] = text(item); list[i] == "" {
-				return nil, wrongDocument("%s must be a list of names, and has %s", at, quoted(item))
+			if list[i] = Text(item); list[i] == "" {
+				return nil, WrongDocument("%s must be a list of names, and has %s", at, Quoted(item))
 			}
 		}
 		return list, nil
 	default:
-		return nil, wrongDocument("%s must be a list of names", at)
+		return nil, WrongDocument("%s must be a list of names", at)
 	}
 }
 
 // optional returns a mapping that may be absent.
-func optional(v any) (object, bool) {
+func optional(v any) (Object, bool) {
 	if v == nil {
-		return object{}, true
+		return Object{}, true
 	}
-	o, ok := v.(object)
+	o, ok := v.(Object)
 	return o, ok
 }
 
-func wrongDocument(format string, args ...any) error {
+func WrongDocument(format string, args ...any) error {
 	return muster.Errorf(muster.InvalidSpec, format, args...)
 }
 
-func quoted(v any) string { return cut(compact(v), 100) }
+func Quoted(v any) string { return Cut(Compact(v), 100) }
 
 // The categories of tasks: the host's figures and weights are by them.
 const (
-	categoryInference = "inference"
-	categoryTraining  = "training"
-	categoryOther     = "other"
+	CategoryInference = "inference"
+	CategoryTraining  = "training"
+	CategoryOther     = "other"
 )
 
-// category sorts a task type.
-func category(taskType string) string {
+// Category sorts a task type.
+func Category(taskType string) string {
 	switch taskType {
 	case "inference":
-		return categoryInference
+		return CategoryInference
 	case "sft", "lora_sft", "ppo", "dpo", "training":
-		return categoryTraining
+		return CategoryTraining
 	default:
-		return categoryOther
+		return CategoryOther
 	}
 }
 
-// needed reads spec.resources.hardware. What cannot be read is no constraint, as the host has it.
-func needed(s object) muster.Request {
+// Needed reads spec.resources.hardware. What cannot be read is no constraint, as the host has it.
+func Needed(s Object) muster.Request {
 	var r muster.Request
-	hw := under(s, "resources", "hardware")
-	if n, ok := wholeNumber(hw["cpu"]); ok && n <= 1<<20 {
+	hw := Under(s, "resources", "hardware")
+	if n, ok := WholeNumber(hw["cpu"]); ok && n <= 1<<20 {
 		r.CPUs = float64(n)
 	}
 	r.Memory = memory(hw["memory"])
-	gpu := under(hw, "gpu")
-	if n, ok := wholeNumber(gpu["count"]); ok && n <= 1<<10 {
+	gpu := Under(hw, "gpu")
+	if n, ok := WholeNumber(gpu["count"]); ok && n <= 1<<10 {
 		r.GPUs.Count = int(n)
 	}
-	switch model := strings.TrimSpace(text(gpu["type"])); strings.ToLower(model) {
+	switch model := strings.TrimSpace(Text(gpu["type"])); strings.ToLower(model) {
 	case "", "any", "auto", "*":
 	default:
-		r.GPUs.Model = cut(model, muster.MaxName)
+		r.GPUs.Model = Cut(model, muster.MaxName)
 	}
 	r.GPUs.Memory = memory(gpu["memory"])
 	if r.GPUs.Count == 0 && (r.GPUs.Model != "" || r.GPUs.Memory > 0) {
@@ -277,8 +277,8 @@ func needed(s object) muster.Request {
 	return r
 }
 
-// wholeNumber reads a positive integer, written as such or as a text.
-func wholeNumber(v any) (int64, bool) {
+// WholeNumber reads a positive integer, written as such or as a text.
+func WholeNumber(v any) (int64, bool) {
 	s := ""
 	switch v := v.(type) {
 	case json.Number:
@@ -313,9 +313,9 @@ func memory(v any) muster.Size {
 	return muster.Size(n << shift)
 }
 
-// loadOf reads spec.resources.estimatedLoad, which is only reported.
-func loadOf(s object) int {
-	n, ok := wholeNumber(under(s, "resources")["estimatedLoad"])
+// LoadOf reads spec.resources.estimatedLoad, which is only reported.
+func LoadOf(s Object) int {
+	n, ok := WholeNumber(Under(s, "resources")["estimatedLoad"])
 	if !ok || n > 1<<30 {
 		return 0
 	}

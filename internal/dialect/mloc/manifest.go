@@ -20,17 +20,17 @@ import (
 
 // The files and folders that each task's folder has.
 const (
-	fileResponses   = "responses.json"
-	fileManifest    = "manifest.json"
-	folderLogs      = "logs"
-	folderArtifacts = "artifacts"
+	FileResponses   = "responses.json"
+	FileManifest    = "manifest.json"
+	FolderLogs      = "logs"
+	FolderArtifacts = "artifacts"
 )
 
 // maxEntries is how many entries a manifest lists, and how many files of a folder are counted.
 const maxEntries = 10_000
 
-// manifest says what a task's folder holds; host and worker write the same.
-type manifest struct {
+// Manifest says what a task's folder holds; host and worker write the same.
+type Manifest struct {
 	TaskID      string  `json:"task_id"`
 	GeneratedAt string  `json:"generated_at"`
 	Entries     []entry `json:"entries"`
@@ -48,16 +48,16 @@ type entry struct {
 	FileCount *int   `json:"file_count,omitempty"` // of folders
 }
 
-// makeManifest looks at a task's folder. declared are the names of spec.output.artifacts: together with those that every
+// MakeManifest looks at a task's folder. declared are the names of spec.output.artifacts: together with those that every
 // task has they are required, and come first, by name. Nothing outside of the folder is looked at, whatever they say.
-func makeManifest(ctx context.Context, dir, taskID string, declared []string, now time.Time) (manifest, error) {
-	m := manifest{TaskID: taskID, GeneratedAt: stamp(now), Entries: []entry{}}
+func MakeManifest(ctx context.Context, dir, taskID string, declared []string, now time.Time) (Manifest, error) {
+	m := Manifest{TaskID: taskID, GeneratedAt: Stamp(now), Entries: []entry{}}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return m, muster.Errorf(muster.Internal, "cannot read the folder of task %s: %w", taskID, err)
 	}
 	defer func() { _ = root.Close() }()
-	required := []string{fileResponses, folderLogs, folderArtifacts}
+	required := []string{FileResponses, FolderLogs, FolderArtifacts}
 	for _, name := range declared {
 		name = strings.TrimSuffix(name, "/")
 		for strings.HasPrefix(name, "./") {
@@ -83,7 +83,7 @@ func makeManifest(ctx context.Context, dir, taskID string, declared []string, no
 	}
 	for _, f := range found {
 		name := f.Name()
-		if name == fileManifest || slices.Contains(required, name) || len(m.Entries) >= maxEntries {
+		if name == FileManifest || slices.Contains(required, name) || len(m.Entries) >= maxEntries {
 			continue
 		}
 		e, err := look(ctx, root, name)
@@ -105,7 +105,7 @@ func look(ctx context.Context, root *os.Root, name string) (entry, error) {
 	if err != nil {
 		return e, nil //nolint:nilerr // missing is what it says
 	}
-	e.Status, e.UpdatedAt = "present", stamp(at.ModTime())
+	e.Status, e.UpdatedAt = "present", Stamp(at.ModTime())
 	if at.IsDir() {
 		n, size := 0, int64(0)
 		err := fs.WalkDir(root.FS(), name, func(_ string, d fs.DirEntry, err error) error {
@@ -149,17 +149,17 @@ func hashFile(ctx context.Context, root *os.Root, name string) (string, int64, e
 	}
 	defer func() { _ = f.Close() }()
 	h := sha256.New()
-	n, err := io.Copy(h, reader{ctx, f})
+	n, err := io.Copy(h, Reader{ctx, f})
 	return hex.EncodeToString(h.Sum(nil)), n, err
 }
 
-// reader ends with its context.
-type reader struct {
+// Reader ends with its context.
+type Reader struct {
 	ctx context.Context //nolint:containedctx // it lives as long as one copy
 	r   io.Reader
 }
 
-func (r reader) Read(p []byte) (int, error) {
+func (r Reader) Read(p []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -169,31 +169,31 @@ func (r reader) Read(p []byte) (int, error) {
 // typeOf says of what sort an entry is, by its name alone.
 func typeOf(name string) string {
 	switch {
-	case name == fileResponses:
+	case name == FileResponses:
 		return "result"
-	case name == folderLogs, strings.HasPrefix(name, folderLogs+"/"):
+	case name == FolderLogs, strings.HasPrefix(name, FolderLogs+"/"):
 		return "logs"
-	case name == folderArtifacts, strings.HasPrefix(name, folderArtifacts+"/"), path.Ext(name) != "":
+	case name == FolderArtifacts, strings.HasPrefix(name, FolderArtifacts+"/"), path.Ext(name) != "":
 		return "artifact"
 	default:
 		return "directory"
 	}
 }
 
-// declared returns the names of spec.output.artifacts.
-func declared(spec object) []string {
-	list, _ := under(spec, "output")["artifacts"].([]any)
+// Declared returns the names of spec.output.artifacts.
+func Declared(spec Object) []string {
+	list, _ := Under(spec, "output")["artifacts"].([]any)
 	var names []string
 	for _, v := range list {
-		if s := text(v); s != "" {
+		if s := Text(v); s != "" {
 			names = append(names, s)
 		}
 	}
 	return names
 }
 
-// replaceFile writes a file so that after a crash it is there as a whole or as it was.
-func replaceFile(root *os.Root, name string, data []byte) error {
+// ReplaceFile writes a file so that after a crash it is there as a whole or as it was.
+func ReplaceFile(root *os.Root, name string, data []byte) error {
 	part := name + ".part"
 	f, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -13,19 +13,19 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// control is a connection to the Redis database between host and workers. Its commands have deadlines, and are not
+// Control is a connection to the Redis database between host and workers. Its commands have deadlines, and are not
 // repeated by the library: who calls them knows what may be done twice.
-type control struct {
+type Control struct {
 	*redis.Client
 	url string // without password, for messages
 }
 
-// dialControl makes a connection to a Redis database given as redis://…, rediss://… or unix://…. It does not wait for
+// DialControl makes a connection to a Redis database given as redis://…, rediss://… or unix://…. It does not wait for
 // the server.
-func dialControl(url, name string) (*control, error) {
+func DialControl(url, name string) (*Control, error) {
 	o, err := redis.ParseURL(url)
 	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "%q is not the address of a Redis database: write one such as %s", hidePassword(url), DefaultRedis)
+		return nil, muster.Errorf(muster.Invalid, "%q is not the address of a Redis database: write one such as %s", HidePassword(url), DefaultRedis)
 	}
 	o.Protocol = 2
 	o.ClientName = name
@@ -36,11 +36,14 @@ func dialControl(url, name string) (*control, error) {
 	o.DialerRetries = 1
 	o.PoolSize = 8
 	o.ContextTimeoutEnabled = true
-	return &control{Client: redis.NewClient(o), url: hidePassword(url)}, nil
+	return &Control{Client: redis.NewClient(o), url: HidePassword(url)}, nil
 }
 
-// hidePassword returns a URL as it may be shown.
-func hidePassword(url string) string {
+// URL is the database's address without its password.
+func (c *Control) URL() string { return c.url }
+
+// HidePassword returns a URL as it may be shown.
+func HidePassword(url string) string {
 	scheme, rest, ok := strings.Cut(url, "://")
 	if !ok {
 		return url
@@ -51,8 +54,8 @@ func hidePassword(url string) string {
 	return scheme + "://" + rest
 }
 
-// away makes an error of Redis one for people.
-func (c *control) away(err error) error {
+// Away makes an error of Redis one for people.
+func (c *Control) Away(err error) error {
 	return muster.Errorf(muster.Unavailable, "Redis at %s does not answer as it should: %w", c.url, err)
 }
 
@@ -60,14 +63,14 @@ func (c *control) away(err error) error {
 // broken.
 const silentFor = 10 * time.Second
 
-// listen subscribes to channels and calls f with each message, one after the other, until ctx ends or the connection
+// Listen subscribes to channels and calls f with each message, one after the other, until ctx ends or the connection
 // breaks, which is the error. ready is called once the subscription is confirmed: what is published from then on is
 // received. Messages that are published while there is no connection are lost, as Redis does it.
-func (c *control) listen(ctx context.Context, ready func(), f func(channel string, message []byte), channels ...string) error {
+func (c *Control) Listen(ctx context.Context, ready func(), f func(channel string, message []byte), channels ...string) error {
 	sub := c.Subscribe(ctx)
 	defer func() { _ = sub.Close() }()
 	if err := sub.Subscribe(ctx, channels...); err != nil {
-		return c.away(err)
+		return c.Away(err)
 	}
 	// Receive blocks in the connection, which does not know of ctx.
 	stop := context.AfterFunc(ctx, func() { _ = sub.Close() })
@@ -84,12 +87,12 @@ func (c *control) listen(ctx context.Context, ready func(), f func(channel strin
 			asked = false
 		case errors.As(err, &slow) && slow.Timeout() && !asked && confirmed == len(channels):
 			if err := sub.Ping(ctx); err != nil {
-				return c.away(err)
+				return c.Away(err)
 			}
 			asked = true
 			continue
 		default:
-			return c.away(err)
+			return c.Away(err)
 		}
 		switch m := got.(type) {
 		case *redis.Subscription:
@@ -105,15 +108,15 @@ func (c *control) listen(ctx context.Context, ready func(), f func(channel strin
 	}
 }
 
-// publish sends a message and returns how many connections received it.
-func (c *control) publish(ctx context.Context, channel string, v any) (int64, error) {
-	b, err := encode(v)
+// Tell sends a message and returns how many connections received it.
+func (c *Control) Tell(ctx context.Context, channel string, v any) (int64, error) {
+	b, err := Encode(v)
 	if err != nil {
 		return 0, err
 	}
 	n, err := c.Publish(ctx, channel, b).Result()
 	if err != nil {
-		return 0, c.away(err)
+		return 0, c.Away(err)
 	}
 	return n, nil
 }

@@ -10,37 +10,37 @@ import (
 )
 
 // maxResolved is how many bytes references may bring into one task.
-const maxResolved = maxMessage / 2
+const maxResolved = MaxMessage / 2
 
-// errPending says that a reference leads to a stage whose result is not there yet: the task waits.
-var errPending = errors.New("a stage that is referred to has not ended yet")
+// ErrPending says that a reference leads to a stage whose result is not there yet: the task waits.
+var ErrPending = errors.New("a stage that is referred to has not ended yet")
 
-// upstream is what a task can see of one stage of its submission.
-type upstream struct {
+// Upstream is what a task can see of one stage of its submission.
+type Upstream struct {
 	TaskID  string
 	Done    bool
-	Wrapper object // nil if there is none
+	Wrapper Object // nil if there is none
 }
 
-// resolve replaces the references ${stage.…} in the spec of a task of a pipeline, and gives it the wrappers of all
+// Resolve replaces the references ${stage.…} in the spec of a task of a pipeline, and gives it the wrappers of all
 // stages that are done as _upstreamResults. A text that is one reference and nothing else takes the value with its type. The
 // spec itself is not changed. The error is errPending, or a *muster.Error of code InvalidSpec with which the task fails.
-func resolve(s object, stages map[string]upstream) (object, error) {
+func Resolve(s Object, stages map[string]Upstream) (Object, error) {
 	r := resolver{stages: stages, left: maxResolved}
 	v, err := r.value(s)
 	if err != nil {
 		return nil, err
 	}
-	out, ok := v.(object)
+	out, ok := v.(Object)
 	if !ok {
 		return nil, muster.Errorf(muster.Internal, "the spec of a task is no mapping")
 	}
-	results := object{}
+	results := Object{}
 	for name, st := range stages {
 		if !st.Done || st.Wrapper == nil {
 			continue
 		}
-		if r.left -= len(compact(st.Wrapper)); r.left < 0 {
+		if r.left -= len(Compact(st.Wrapper)); r.left < 0 {
 			return nil, r.tooLarge()
 		}
 		results[name] = st.Wrapper
@@ -52,7 +52,7 @@ func resolve(s object, stages map[string]upstream) (object, error) {
 }
 
 type resolver struct {
-	stages map[string]upstream
+	stages map[string]Upstream
 	left   int // bytes
 }
 
@@ -62,8 +62,8 @@ func (r *resolver) tooLarge() error {
 
 func (r *resolver) value(v any) (any, error) {
 	switch v := v.(type) {
-	case object:
-		out := make(object, len(v))
+	case Object:
+		out := make(Object, len(v))
 		for k, below := range v {
 			var err error
 			if out[k], err = r.value(below); err != nil {
@@ -87,7 +87,7 @@ func (r *resolver) value(v any) (any, error) {
 	}
 }
 
-// text replaces the references in one text.
+// Text replaces the references in one text.
 func (r *resolver) text(s string) (any, error) {
 	if body, ok := whole(s); ok {
 		return r.lookup(body)
@@ -136,20 +136,20 @@ func whole(s string) (string, bool) {
 func (r *resolver) lookup(body string) (any, error) {
 	name, path, dotted := strings.Cut(strings.TrimSpace(body), ".")
 	if !dotted {
-		return nil, muster.Errorf(muster.InvalidSpec, "Invalid stage reference '%s': write ${stage.result.field} or ${stage.task_id}", cut(body, maxID))
+		return nil, muster.Errorf(muster.InvalidSpec, "Invalid stage reference '%s': write ${stage.result.field} or ${stage.task_id}", Cut(body, MaxID))
 	}
 	st, known := r.stages[name]
 	if !known {
-		return nil, muster.Errorf(muster.InvalidSpec, "Unknown stage reference '%s'", cut(name, maxID))
+		return nil, muster.Errorf(muster.InvalidSpec, "Unknown stage reference '%s'", Cut(name, MaxID))
 	}
 	if path == "task_id" {
 		return st.TaskID, nil
 	}
 	if !st.Done {
-		return nil, errPending
+		return nil, ErrPending
 	}
 	if st.Wrapper == nil {
-		return nil, muster.Errorf(muster.InvalidSpec, "Missing value for reference '%s': stage %s is done, but its result was delivered elsewhere and not to this host", cut(body, maxID), name)
+		return nil, muster.Errorf(muster.InvalidSpec, "Missing value for reference '%s': stage %s is done, but its result was delivered elsewhere and not to this host", Cut(body, MaxID), name)
 	}
 	var v any = st.Wrapper
 	for part := range strings.SplitSeq(path, ".") {
@@ -158,7 +158,7 @@ func (r *resolver) lookup(body string) (any, error) {
 		}
 		var next any
 		switch in := v.(type) {
-		case object:
+		case Object:
 			next = in[part]
 		case []any:
 			if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(in) {
@@ -166,10 +166,10 @@ func (r *resolver) lookup(body string) (any, error) {
 			}
 		}
 		if v = next; v == nil {
-			return nil, muster.Errorf(muster.InvalidSpec, "Missing value for reference '%s'", cut(body, 4*maxID))
+			return nil, muster.Errorf(muster.InvalidSpec, "Missing value for reference '%s'", Cut(body, 4*MaxID))
 		}
 	}
-	if r.left -= len(compact(v)); r.left < 0 {
+	if r.left -= len(Compact(v)); r.left < 0 {
 		return nil, r.tooLarge()
 	}
 	return v, nil
@@ -188,6 +188,6 @@ func written(v any) string {
 	case json.Number:
 		return v.String()
 	default:
-		return compact(v)
+		return Compact(v)
 	}
 }

@@ -21,111 +21,108 @@ const (
 
 // Keys and channels in Redis.
 const (
-	keyWorkers  = "workers:ids"              // set of worker ids
-	keyElastic  = "workers:elastic_disabled" // set of worker ids that are given nothing
-	topicTasks  = "tasks.events"             // task events, worker → host
-	topicWorker = "workers.events"           // worker events, worker → host
+	KeyWorkers  = "workers:ids"              // set of worker ids
+	KeyElastic  = "workers:elastic_disabled" // set of worker ids that are given nothing
+	TopicTasks  = "tasks.events"             // task events, worker → host
+	TopicWorkers = "workers.events"           // worker events, worker → host
 )
 
-// workerKey is the hash of a worker's facts, heartbeatKey the string whose time to live is its life.
-func workerKey(id string) string    { return "worker:" + id }
-func heartbeatKey(id string) string { return "worker:" + id + ":hb" }
+// WorkerKey is the hash of a worker's facts, heartbeatKey the string whose time to live is its life.
+func WorkerKey(id string) string    { return "worker:" + id }
+func HeartbeatKey(id string) string { return "worker:" + id + ":hb" }
 
 // The statuses of a worker. A host gives a task only to one that is exactly IDLE.
 const (
-	statusStarting = "STARTING"
-	statusIdle     = "IDLE"
-	statusRunning  = "RUNNING"
+	StatusStarting = "STARTING"
+	StatusIdle     = "IDLE"
+	StatusRunning  = "RUNNING"
 )
 
 // The states of a task.
 const (
-	statePending    = "PENDING"
-	stateDispatched = "DISPATCHED"
-	stateDone       = "DONE"
-	stateFailed     = "FAILED"
+	StatePending    = "PENDING"
+	StateDispatched = "DISPATCHED"
+	StateDone       = "DONE"
+	StateFailed     = "FAILED"
 )
 
 // The types of events.
 const (
-	eventStarted    = "TASK_STARTED"
-	eventSucceeded  = "TASK_SUCCEEDED"
-	eventFailed     = "TASK_FAILED"
-	eventRegister   = "REGISTER"
-	eventStatus     = "STATUS"
-	eventHeartbeat  = "HEARTBEAT"
-	eventUnregister = "UNREGISTER"
+	EventStarted    = "TASK_STARTED"
+	EventSucceeded  = "TASK_SUCCEEDED"
+	EventFailed     = "TASK_FAILED"
+	EventRegister   = "REGISTER"
+	EventStatus     = "STATUS"
+	EventHeartbeat  = "HEARTBEAT"
+	EventUnregister = "UNREGISTER"
 )
 
 // Bounds of what a peer may send.
 const (
-	maxMessage = 8 << 20   // bytes of a message on a channel, and of a YAML document
-	maxResult  = 16 << 20  // bytes of a posted result
-	maxFile    = 64 << 30  // bytes of a posted file
-	maxID      = 128       // bytes of an id
+	MaxMessage = 8 << 20   // bytes of a message on a channel, and of a YAML document
+	MaxResult  = 16 << 20  // bytes of a posted result
+	MaxFile    = 64 << 30  // bytes of a posted file
+	MaxID      = 128       // bytes of an id
 	maxDepth   = 100       // nesting of JSON and YAML
-	maxText    = 64 << 10  // bytes of an error or another text of an event that is kept
+	MaxText    = 64 << 10  // bytes of an error or another text of an event that is kept
 	maxHash    = 256 << 10 // bytes of a worker's hash
 )
 
-// object is a JSON object whose numbers are json.Number, so that what Muster passes on stays as it was written.
-type object = map[string]any
+// Object is a JSON object whose numbers are json.Number, so that what Muster passes on stays as it was written.
+type Object = map[string]any
 
-// document is one task as users write it: apiVersion mloc/v1. Only the shape is fixed.
-type document struct {
+// Document is one task as users write it: apiVersion mloc/v1. Only the shape is fixed.
+type Document struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	Metadata   object `json:"metadata"`
-	Spec       object `json:"spec"`
+	Metadata   Object `json:"metadata"`
+	Spec       Object `json:"spec"`
 }
 
-// taskType returns spec.taskType, "" if there is none.
-func (d document) taskType() string { return text(d.Spec["taskType"]) }
-
-// child is a task that was merged into another one: the worker answers it beside its parent.
-type child struct {
+// Child is a task that was merged into another one: the worker answers it beside its parent.
+type Child struct {
 	TaskID   string `json:"task_id"`
-	Spec     object `json:"spec"`
-	Metadata object `json:"metadata"`
+	Spec     Object `json:"spec"`
+	Metadata Object `json:"metadata"`
 }
 
-// taskMessage is what the host publishes on the channel of tasks. Only the assigned worker acts on it.
-type taskMessage struct {
+// TaskMessage is what the host publishes on the channel of tasks. Only the assigned worker acts on it.
+type TaskMessage struct {
 	TaskID         string   `json:"task_id"`
-	Task           document `json:"task"`
+	Task           Document `json:"task"`
 	TaskType       string   `json:"task_type"`
 	AssignedWorker string   `json:"assigned_worker"`
 	DispatchedAt   string   `json:"dispatched_at"`
 	ParentTaskID   *string  `json:"parent_task_id"`
 	ShardIndex     *int     `json:"shard_index,omitempty"`
 	ShardTotal     *int     `json:"shard_total,omitempty"`
-	MergedChildren []child  `json:"merged_children,omitempty"`
+	MergedChildren []Child  `json:"merged_children,omitempty"`
 }
 
-// taskEvent is what a worker says about a task.
-type taskEvent struct {
+// TaskEvent is what a worker says about a task.
+type TaskEvent struct {
 	Type     string  `json:"type"`
 	TS       string  `json:"ts"`
 	WorkerID string  `json:"worker_id"`
 	TaskID   string  `json:"task_id"`
 	Status   *string `json:"status"`
 	Error    *string `json:"error"`
-	Payload  object  `json:"payload"`
+	Payload  Object  `json:"payload"`
 }
 
-// workerEvent is what a worker says about itself.
-type workerEvent struct {
+// WorkerEvent is what a worker says about itself.
+type WorkerEvent struct {
 	Type     string   `json:"type"`
 	TS       string   `json:"ts"`
 	WorkerID string   `json:"worker_id"`
 	Status   *string  `json:"status"`
 	Tags     []string `json:"tags"`
-	Metrics  object   `json:"metrics"`
-	Payload  object   `json:"payload"`
+	Metrics  Object   `json:"metrics"`
+	Payload  Object   `json:"payload"`
 }
 
-// hardware is a worker's hardware_json.
-type hardware struct {
+// Hardware is a worker's hardware_json.
+type Hardware struct {
 	CPU struct {
 		LogicalCores int    `json:"logical_cores"`
 		Model        string `json:"model"`
@@ -140,10 +137,10 @@ type hardware struct {
 type hardwareGPU struct {
 	DriverVersion *string     `json:"driver_version"`
 	CUDAVersion   *string     `json:"cuda_version"`
-	GPUs          []gpuDevice `json:"gpus"`
+	GPUs          []GPUDevice `json:"gpus"`
 }
 
-type gpuDevice struct {
+type GPUDevice struct {
 	Index  int    `json:"index"`
 	Name   string `json:"name"`
 	UUID   string `json:"uuid"`
@@ -155,15 +152,15 @@ type hardwareNetwork struct {
 	Bandwidth *float64 `json:"bandwidth_bytes_per_sec,omitempty"`
 }
 
-// workerHash is the hash of a worker: all fields are texts in Redis.
-type workerHash struct {
+// WorkerHash is the hash of a worker: all fields are texts in Redis.
+type WorkerHash struct {
 	WorkerID      string
 	Status        string
 	StartedAt     string
 	LastSeen      string
 	PID           int
-	Env           object
-	Hardware      hardware
+	Env           Object
+	Hardware      Hardware
 	Tags          []string
 	CostPerHour   float64
 	CacheModels   []string // the host writes these three
@@ -172,26 +169,26 @@ type workerHash struct {
 }
 
 // fields returns what a worker writes when it registers.
-func (h workerHash) fields() map[string]string {
+func (h WorkerHash) fields() map[string]string {
 	return map[string]string{
 		"worker_id": h.WorkerID, "status": h.Status, "started_at": h.StartedAt, "last_seen": h.LastSeen,
-		"pid": strconv.Itoa(h.PID), "env_json": compact(orObject(h.Env)), "hardware_json": compact(h.Hardware),
-		"tags_json": compact(orList(h.Tags)), "cost_per_hour": pythonFloat(h.CostPerHour),
+		"pid": strconv.Itoa(h.PID), "env_json": Compact(OrObject(h.Env)), "hardware_json": Compact(h.Hardware),
+		"tags_json": Compact(OrList(h.Tags)), "cost_per_hour": PythonFloat(h.CostPerHour),
 	}
 }
 
-// parseHash reads a worker's hash. Fields that cannot be read count as absent: they are another program's. It fails
+// ParseHash reads a worker's hash. Fields that cannot be read count as absent: they are another program's. It fails
 // if there is no worker_id, as in what the heartbeats of a worker leave behind after Redis was flushed, and if the
 // whole is larger than it could sensibly be.
-func parseHash(fields map[string]string) (workerHash, error) {
+func ParseHash(fields map[string]string) (WorkerHash, error) {
 	size := 0
 	for k, v := range fields {
 		size += len(k) + len(v)
 	}
 	if size > maxHash {
-		return workerHash{}, muster.Errorf(muster.TooLarge, "a worker's hash has %d bytes: at most %d are read", size, maxHash)
+		return WorkerHash{}, muster.Errorf(muster.TooLarge, "a worker's hash has %d bytes: at most %d are read", size, maxHash)
 	}
-	h := workerHash{
+	h := WorkerHash{
 		WorkerID: fields["worker_id"], Status: fields["status"], StartedAt: fields["started_at"], LastSeen: fields["last_seen"],
 		CacheUpdated: fields["cache_updated_ts"], CostPerHour: 1,
 	}
@@ -206,14 +203,14 @@ func parseHash(fields map[string]string) (workerHash, error) {
 	}
 	for name, into := range map[string]any{"env_json": &h.Env, "hardware_json": &h.Hardware, "tags_json": &h.Tags, "cache_models_json": &h.CacheModels, "cache_datasets_json": &h.CacheDatasets} {
 		if s := fields[name]; s != "" {
-			_ = decode([]byte(s), maxHash, into) // what another program wrote wrongly counts as absent
+			_ = Decode([]byte(s), maxHash, into) // what another program wrote wrongly counts as absent
 		}
 	}
 	return h, nil
 }
 
-// delivery is what a worker posts as the result of a task.
-type delivery struct {
+// Delivery is what a worker posts as the result of a task.
+type Delivery struct {
 	TaskID     string          `json:"task_id"`
 	Result     json.RawMessage `json:"result"`
 	WorkerID   string          `json:"worker_id,omitempty"`
@@ -230,11 +227,11 @@ type wrapper struct {
 	Result     json.RawMessage `json:"result"`
 }
 
-// record is a task as GET /api/v1/tasks/{id} shows it.
-type record struct {
+// Record is a task as GET /api/v1/tasks/{id} shows it.
+type Record struct {
 	TaskID         string   `json:"task_id"`
 	RawYAML        string   `json:"raw_yaml"`
-	Parsed         document `json:"parsed"`
+	Parsed         Document `json:"parsed"`
 	Status         string   `json:"status"`
 	SubmissionID   string   `json:"submission_id"`
 	TaskType       string   `json:"task_type"`
@@ -257,7 +254,7 @@ type record struct {
 	LastFailed     *string  `json:"last_failed_worker"`
 	NodeName       *string  `json:"graph_node_name"`
 	Load           int      `json:"load"`
-	MergedChildren []child  `json:"merged_children"`
+	MergedChildren []Child  `json:"merged_children"`
 	MergedParent   *string  `json:"merged_parent_id"`
 	MergeSlice     any      `json:"merge_slice"`
 	MergeKey       *string  `json:"merge_key"`
@@ -268,15 +265,15 @@ type record struct {
 	Failed         bool     `json:"failed"`
 }
 
-// stamp writes a time as both sides do: RFC 3339 with microseconds and +00:00.
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000+00:00") }
+// Stamp writes a time as both sides do: RFC 3339 with microseconds and +00:00.
+func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000+00:00") }
 
-// seconds writes a time as seconds of the epoch.
-func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+// Seconds writes a time as seconds of the epoch.
+func Seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 
-// decode reads one JSON value of at most max bytes and maxDepth levels. Numbers in what is decoded into any stay
+// Decode reads one JSON value of at most max bytes and maxDepth levels. Numbers in what is decoded into any stay
 // as they are written.
-func decode(b []byte, limit int, into any) error {
+func Decode(b []byte, limit int, into any) error {
 	if len(b) > limit {
 		return muster.Errorf(muster.TooLarge, "a JSON text of %d bytes: at most %d are read", len(b), limit)
 	}
@@ -294,8 +291,8 @@ func decode(b []byte, limit int, into any) error {
 	return nil
 }
 
-// mistyped reports whether decode failed only because of a value's type: the rest was read.
-func mistyped(err error) bool {
+// Mistyped reports whether decode failed only because of a value's type: the rest was read.
+func Mistyped(err error) bool {
 	_, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	return ok
 }
@@ -321,8 +318,8 @@ func deep(b []byte) bool {
 	return false
 }
 
-// encode writes JSON as the other side does: no escapes but the necessary ones.
-func encode(v any) ([]byte, error) {
+// Encode writes JSON as the other side does: no escapes but the necessary ones.
+func Encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -332,79 +329,79 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// compact is encode for values that can always be written.
-func compact(v any) string {
-	b, err := encode(v)
+// Compact is encode for values that can always be written.
+func Compact(v any) string {
+	b, err := Encode(v)
 	if err != nil {
 		return "null"
 	}
 	return string(b)
 }
 
-// readTask reads a message of the channel of tasks. It fails if it is no JSON object.
-func readTask(b []byte) (taskMessage, error) {
-	var m taskMessage
-	err := decode(b, maxMessage, &m)
+// ReadTask reads a message of the channel of tasks. It fails if it is no JSON object.
+func ReadTask(b []byte) (TaskMessage, error) {
+	var m TaskMessage
+	err := Decode(b, MaxMessage, &m)
 	return m, err
 }
 
-// readEvent reads a message of one of the channels of events: exactly one of both is set. As the host does it, types
+// ReadEvent reads a message of one of the channels of events: exactly one of both is set. As the host does it, types
 // are made upper case, those that begin with TASK are of tasks and need a task_id, and unknown fields are allowed.
 // A field beside type and ids whose type is not the expected one counts as absent, so that the news itself is not lost.
-func readEvent(b []byte, now time.Time) (*taskEvent, *workerEvent, error) {
+func ReadEvent(b []byte, now time.Time) (*TaskEvent, *WorkerEvent, error) {
 	var head struct {
 		Type     string `json:"type"`
 		WorkerID string `json:"worker_id"`
 	}
-	if err := decode(b, maxMessage, &head); err != nil {
+	if err := Decode(b, MaxMessage, &head); err != nil {
 		return nil, nil, err
 	}
 	kind := strings.ToUpper(strings.TrimSpace(head.Type))
 	if kind == "" {
 		return nil, nil, muster.Errorf(muster.Invalid, "an event has no type")
 	}
-	if len(head.WorkerID) > maxID {
+	if len(head.WorkerID) > MaxID {
 		return nil, nil, muster.Errorf(muster.Invalid, "an event has a worker_id of %d bytes", len(head.WorkerID))
 	}
 	if !strings.HasPrefix(kind, "TASK") {
-		var e workerEvent
-		if err := decode(b, maxMessage, &e); err != nil && !mistyped(err) {
+		var e WorkerEvent
+		if err := Decode(b, MaxMessage, &e); err != nil && !Mistyped(err) {
 			return nil, nil, err
 		}
 		if e.WorkerID == "" {
-			return nil, nil, muster.Errorf(muster.Invalid, "an event %s has no worker_id", cut(kind, 64))
+			return nil, nil, muster.Errorf(muster.Invalid, "an event %s has no worker_id", Cut(kind, 64))
 		}
 		e.Type = kind
 		if e.TS == "" {
-			e.TS = stamp(now)
+			e.TS = Stamp(now)
 		}
 		return nil, &e, nil
 	}
-	var e taskEvent
-	if err := decode(b, maxMessage, &e); err != nil && !mistyped(err) {
+	var e TaskEvent
+	if err := Decode(b, MaxMessage, &e); err != nil && !Mistyped(err) {
 		return nil, nil, err
 	}
-	if e.TaskID == "" || len(e.TaskID) > maxID {
-		return nil, nil, muster.Errorf(muster.Invalid, "an event %s has no task_id", cut(kind, 64))
+	if e.TaskID == "" || len(e.TaskID) > MaxID {
+		return nil, nil, muster.Errorf(muster.Invalid, "an event %s has no task_id", Cut(kind, 64))
 	}
 	e.Type = kind
 	if e.TS == "" {
-		e.TS = stamp(now)
+		e.TS = Stamp(now)
 	}
 	if e.Error != nil {
-		short := cut(*e.Error, maxText)
+		short := Cut(*e.Error, MaxText)
 		e.Error = &short
 	}
 	return &e, nil, nil
 }
 
-// goodID says whether a foreign id may be used: it becomes the name of a folder and part of keys.
-func goodID(id string) bool {
-	return id != "" && len(id) <= maxID && !strings.ContainsFunc(id, func(r rune) bool { return r < ' ' || r == 0x7f || r == '/' || r == '\\' || r == 0xfffd }) && id != "." && id != ".."
+// GoodID says whether a foreign id may be used: it becomes the name of a folder and part of keys.
+func GoodID(id string) bool {
+	return id != "" && len(id) <= MaxID && !strings.ContainsFunc(id, func(r rune) bool { return r < ' ' || r == 0x7f || r == '/' || r == '\\' || r == 0xfffd }) && id != "." && id != ".."
 }
 
-// safeID is the name of a task's folder: all but letters, digits, - and _ become _.
-func safeID(id string) string {
+// SafeID is the name of a task's folder: all but letters, digits, - and _ become _.
+func SafeID(id string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
 			return r
@@ -413,46 +410,46 @@ func safeID(id string) string {
 	}, id)
 }
 
-// goodFile says whether a name may be that of a file: a bare name, as the host demands it.
-func goodFile(name string) bool {
-	return goodID(name) && !strings.HasPrefix(name, ".") && name == strings.TrimSpace(name)
+// GoodFile says whether a name may be that of a file: a bare name, as the host demands it.
+func GoodFile(name string) bool {
+	return GoodID(name) && !strings.HasPrefix(name, ".") && name == strings.TrimSpace(name)
 }
 
-// cut shortens a text to at most n bytes, at a rune.
-func cut(s string, n int) string {
+// Cut shortens a text to at most n bytes, at a rune.
+func Cut(s string, n int) string {
 	if len(s) <= n {
 		return strings.ToValidUTF8(s, "�")
 	}
 	return strings.ToValidUTF8(s[:n], "")
 }
 
-// text returns v if it is a string.
-func text(v any) string { s, _ := v.(string); return s }
+// Text returns v if it is a string.
+func Text(v any) string { s, _ := v.(string); return s }
 
-// under returns the object at a path of keys, nil if there is none.
-func under(o object, path ...string) object {
+// Under returns the object at a path of keys, nil if there is none.
+func Under(o Object, path ...string) Object {
 	for _, key := range path {
-		o, _ = o[key].(object)
+		o, _ = o[key].(Object)
 	}
 	return o
 }
 
-func orObject(o object) object {
+func OrObject(o Object) Object {
 	if o == nil {
-		return object{}
+		return Object{}
 	}
 	return o
 }
 
-func orList[T any](l []T) []T {
+func OrList[T any](l []T) []T {
 	if l == nil {
 		return []T{}
 	}
 	return l
 }
 
-// pythonFloat writes a number as Python's str(float) does for usual ones: 1.0 and not 1.
-func pythonFloat(f float64) string {
+// PythonFloat writes a number as Python's str(float) does for usual ones: 1.0 and not 1.
+func PythonFloat(f float64) string {
 	s := strconv.FormatFloat(f, 'f', -1, 64)
 	if !strings.Contains(s, ".") {
 		s += ".0"

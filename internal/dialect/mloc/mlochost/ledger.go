@@ -1,4 +1,4 @@
-package mloc
+package mlochost
 
 import (
 	"cmp"
@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
 // Bounds of what the gateway remembers of submissions.
@@ -53,7 +54,7 @@ type task struct {
 	MergeKey string   `json:"merge_key,omitempty"`
 }
 
-func (t *task) final() bool { return t.State == stateDone || t.State == stateFailed }
+func (t *task) final() bool { return t.State == mloc.StateDone || t.State == mloc.StateFailed }
 
 // ledger keeps tasks of clients in a file: what it has acknowledged is there after a crash. Its methods may be called at
 // the same time; what they return is the caller's.
@@ -124,7 +125,7 @@ func (l *ledger) keep(t *task) {
 }
 
 // add stores the tasks of one submission, all or none. docs are in the order of the tasks.
-func (l *ledger) add(yaml string, tasks []task, docs []document) error {
+func (l *ledger) add(yaml string, tasks []task, docs []mloc.Document) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open+len(tasks) > maxOpen {
@@ -134,7 +135,7 @@ func (l *ledger) add(yaml string, tasks []task, docs []document) error {
 		for i := range tasks {
 			l.seq++
 			tasks[i].Seq = l.seq
-			b, err := encode(docs[i])
+			b, err := mloc.Encode(docs[i])
 			if err != nil {
 				return err
 			}
@@ -154,7 +155,7 @@ func (l *ledger) add(yaml string, tasks []task, docs []document) error {
 }
 
 func put(tx *bbolt.Tx, bucket []byte, key string, v any) error {
-	b, err := encode(v)
+	b, err := mloc.Encode(v)
 	if err != nil {
 		return err
 	}
@@ -201,7 +202,7 @@ func (l *ledger) change(id string, f func(*task) error) (task, error) {
 }
 
 // resolved stores the document with which a task is carried out.
-func (l *ledger) resolved(id string, d document) error {
+func (l *ledger) resolved(id string, d mloc.Document) error {
 	if err := l.db.Update(func(tx *bbolt.Tx) error { return put(tx, bucketResolved, id, d) }); err != nil {
 		return l.failed(err)
 	}
@@ -242,8 +243,8 @@ func (l *ledger) list(f func(*task) bool) []task {
 }
 
 // doc returns a task's document: as it was submitted, or, if there is one, as it was resolved.
-func (l *ledger) doc(id string, resolved bool) (document, error) {
-	var d document
+func (l *ledger) doc(id string, resolved bool) (mloc.Document, error) {
+	var d mloc.Document
 	err := l.db.View(func(tx *bbolt.Tx) error {
 		var b []byte
 		if resolved {
@@ -255,7 +256,7 @@ func (l *ledger) doc(id string, resolved bool) (document, error) {
 		if b == nil {
 			return muster.Errorf(muster.NotFound, "task not found")
 		}
-		return decode(b, 4*maxExpanded, &d)
+		return mloc.Decode(b, 4*mloc.MaxExpanded, &d)
 	})
 	if err != nil {
 		return d, l.failed(err)
@@ -358,7 +359,7 @@ func (l *ledger) known() func(string) bool {
 	defer l.mu.Unlock()
 	folders := maps.Collect(func(yield func(string, bool) bool) {
 		for id := range l.tasks {
-			if !yield(safeID(id), true) {
+			if !yield(mloc.SafeID(id), true) {
 				return
 			}
 		}

@@ -1,4 +1,4 @@
-package mloc
+package mlochost
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
 // peer is a worker of MLOC. Its fields belong to its goroutine, which run is, but for those that say otherwise.
@@ -31,7 +32,7 @@ type peer struct {
 	worker  atomic.Pointer[fleet.Worker] // nil until it is registered
 
 	known    map[string]string // its hash as it was last whole
-	hash     workerHash
+	hash     mloc.WorkerHash
 	raw      map[string]string
 	alive    bool
 	facts    string    // as they were registered
@@ -46,8 +47,8 @@ type peer struct {
 
 // news is one event of a worker: one of both is set.
 type news struct {
-	task   *taskEvent
-	worker *workerEvent
+	task   *mloc.TaskEvent
+	worker *mloc.WorkerEvent
 }
 
 // dispatch is a task that a worker was given, or is about to be.
@@ -56,7 +57,7 @@ type dispatch struct {
 	task   *fleet.Task
 	id     string // as the worker knows it
 	record bool   // a client of MLOC submitted it: id is that of the ledger
-	doc    document
+	doc    mloc.Document
 
 	posted    atomic.Bool // its result is here; of a record the ledger knows
 	began     bool
@@ -161,7 +162,7 @@ func (p *peer) meet(ctx context.Context, s sight) {
 	}
 	p.register(ctx)
 	p.doubt(ctx)
-	if w := p.worker.Load(); w != nil && p.now == nil && p.hash.Status == statusIdle {
+	if w := p.worker.Load(); w != nil && p.now == nil && p.hash.Status == mloc.StatusIdle {
 		w.Idle()
 	}
 }
@@ -170,17 +171,17 @@ func (p *peer) meet(ctx context.Context, s sight) {
 // remembered, and that it lives its heartbeat has just shown.
 func (p *peer) restore(ctx context.Context) {
 	values := maps.Clone(p.known)
-	values["status"] = statusIdle
+	values["status"] = mloc.StatusIdle
 	if p.now != nil && p.now.began {
-		values["status"] = statusRunning
+		values["status"] = mloc.StatusRunning
 	}
 	if s := p.raw["last_seen"]; s != "" {
 		delete(values, "last_seen")
 	}
 	_, err := p.g.control.TxPipelined(ctx, func(r redis.Pipeliner) error {
-		r.SAdd(ctx, keyWorkers, p.id)
+		r.SAdd(ctx, mloc.KeyWorkers, p.id)
 		for k, v := range values {
-			r.HSetNX(ctx, workerKey(p.id), k, v)
+			r.HSetNX(ctx, mloc.WorkerKey(p.id), k, v)
 		}
 		return nil
 	})
@@ -195,7 +196,7 @@ func (p *peer) restore(ctx context.Context) {
 // register makes the worker one of the server's, or tells what has changed of it.
 func (p *peer) register(ctx context.Context) {
 	f := factsOf(p.hash, p.g.set.merge)
-	said := compact(f)
+	said := mloc.Compact(f)
 	if w := p.worker.Load(); w != nil && said == p.facts {
 		return
 	}
@@ -216,8 +217,8 @@ func (p *peer) register(ctx context.Context) {
 const maxGPUs = 64
 
 // factsOf is what the server is told of a worker. What a worker says of its hardware is believed within bounds.
-func factsOf(h workerHash, merges bool) fleet.Facts {
-	f := fleet.Facts{ID: h.WorkerID, Name: cut(h.WorkerID, muster.MaxName), Price: h.CostPerHour, Labels: map[string]string{"mloc.worker": cut(h.WorkerID, maxID)}}
+func factsOf(h mloc.WorkerHash, merges bool) fleet.Facts {
+	f := fleet.Facts{ID: h.WorkerID, Name: mloc.Cut(h.WorkerID, muster.MaxName), Price: h.CostPerHour, Labels: map[string]string{"mloc.worker": mloc.Cut(h.WorkerID, mloc.MaxID)}}
 	for _, tag := range h.Tags {
 		if tag = strings.TrimSpace(tag); tag != "" && len(tag) <= muster.MaxName && len(f.Tags) < 32 {
 			f.Tags = append(f.Tags, tag)
@@ -233,20 +234,20 @@ func factsOf(h workerHash, merges bool) fleet.Facts {
 		if i == maxGPUs {
 			break
 		}
-		uuid := cut(d.UUID, 100)
+		uuid := mloc.Cut(d.UUID, 100)
 		if uuid == "" || seen[uuid] {
 			uuid = "mloc-" + strconv.Itoa(i)
 		}
 		seen[uuid] = true
-		f.Resources.GPUs = append(f.Resources.GPUs, muster.GPU{UUID: uuid, Index: i, Vendor: "nvidia", Name: cut(d.Name, 100), Memory: muster.Size(max(0, min(d.Memory, 1<<45)))})
+		f.Resources.GPUs = append(f.Resources.GPUs, muster.GPU{UUID: uuid, Index: i, Vendor: "nvidia", Name: mloc.Cut(d.Name, 100), Memory: muster.Size(max(0, min(d.Memory, 1<<45)))})
 	}
-	f.Kinds = []string{"echo", "inference", "sft", "lora_sft", kindForeign}
+	f.Kinds = []string{"echo", "inference", "sft", "lora_sft", mloc.KindForeign}
 	if len(f.Resources.GPUs) > 0 {
 		f.Kinds = append(f.Kinds, "ppo", "dpo") // genuine workers have them only with CUDA
 	}
 	f.Remote, _ = netip.ParseAddr(h.Hardware.Network.IP)
 	if b := h.Hardware.Network.Bandwidth; b != nil && *b > 0 {
-		f.Labels["bandwidth_bytes_per_sec"] = pythonFloat(*b)
+		f.Labels["bandwidth_bytes_per_sec"] = mloc.PythonFloat(*b)
 	}
 	return f
 }
@@ -261,9 +262,9 @@ func (p *peer) hear(ctx context.Context, n news) {
 		return
 	}
 	switch e := n.worker; e.Type {
-	case eventUnregister:
+	case mloc.EventUnregister:
 		p.leave(ctx)
-	case eventHeartbeat:
+	case mloc.EventHeartbeat:
 		p.load.Store(loadOfHost(e.Metrics, p.hash))
 	default:
 		if p.deaf {
@@ -273,11 +274,11 @@ func (p *peer) hear(ctx context.Context, n news) {
 			}
 		}
 		before := p.hash.StartedAt
-		if e.Type == eventRegister {
+		if e.Type == mloc.EventRegister {
 			p.facts = "" // it comes back, even if it was drained
 		}
 		p.refresh(ctx)
-		if e.Type == eventRegister && p.now != nil && p.now.began && before != "" && p.hash.StartedAt != before {
+		if e.Type == mloc.EventRegister && p.now != nil && p.now.began && before != "" && p.hash.StartedAt != before {
 			p.finish(ctx, p.now, fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.WorkerRestarted, Message: "the worker " + p.id + " registered again: it was restarted"})
 		}
 	}
@@ -290,15 +291,15 @@ func (p *peer) leave(ctx context.Context) {
 		return
 	}
 	p.drop()
-	p.facts, p.known, p.alive, p.hash = "", nil, false, workerHash{}
+	p.facts, p.known, p.alive, p.hash = "", nil, false, mloc.WorkerHash{}
 	if err := w.Leave(ctx); err != nil {
 		p.g.log.Warn("MLOC: the server was not told that a worker left", slog.String("worker", p.id), slog.Any("why", err))
 	}
 }
 
 // loadOfHost reads what a heartbeat says of the machine.
-func loadOfHost(metrics object, h workerHash) *muster.Load {
-	n, ok := number(under(metrics, "loadavg")["1m"]), h.Hardware.CPU.LogicalCores > 0
+func loadOfHost(metrics mloc.Object, h mloc.WorkerHash) *muster.Load {
+	n, ok := mloc.Number(mloc.Under(metrics, "loadavg")["1m"]), h.Hardware.CPU.LogicalCores > 0
 	f, err := strconv.ParseFloat(n, 64)
 	if !ok || err != nil || f < 0 {
 		return nil
@@ -307,12 +308,12 @@ func loadOfHost(metrics object, h workerHash) *muster.Load {
 }
 
 // told takes in news of a task. What is not of the task that the worker has now is late, and has no effect.
-func (p *peer) told(ctx context.Context, e *taskEvent) {
+func (p *peer) told(ctx context.Context, e *mloc.TaskEvent) {
 	d := p.now
 	if d == nil || d.id != e.TaskID {
 		p.g.figures.count(&p.g.figures.late)
 		p.g.log.Debug("MLOC: news of a task that the worker does not have", slog.String("worker", p.id), slog.String("task", e.TaskID), slog.String("type", e.Type))
-		if e.Type == eventSucceeded || e.Type == eventFailed {
+		if e.Type == mloc.EventSucceeded || e.Type == mloc.EventFailed {
 			id := e.TaskID
 			if p.before[0] == id {
 				id = p.before[1]
@@ -327,12 +328,12 @@ func (p *peer) told(ctx context.Context, e *taskEvent) {
 		return // another host's watchdog; this one has its own
 	}
 	switch e.Type {
-	case eventStarted:
+	case mloc.EventStarted:
 		p.begin(d)
-	case eventSucceeded:
+	case mloc.EventSucceeded:
 		p.begin(d)
 		p.finish(ctx, d, p.g.success(ctx, d, e))
-	case eventFailed:
+	case mloc.EventFailed:
 		p.begin(d)
 		message := "the worker gave no reason"
 		if e.Error != nil && *e.Error != "" {
@@ -364,7 +365,7 @@ func (p *peer) finish(ctx context.Context, d *dispatch, end fleet.Ending) {
 			p.g.nudge()
 			return
 		case muster.CodeOf(err) == muster.Invalid || muster.CodeOf(err) == muster.TooLarge:
-			end = fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.ResultInvalid, Message: cut(err.Error(), 1000)}
+			end = fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.ResultInvalid, Message: mloc.Cut(err.Error(), 1000)}
 		default:
 			p.g.log.Warn("MLOC: the end of a task cannot be reported yet", slog.String("task", d.id), slog.Any("why", err))
 		}
@@ -396,13 +397,13 @@ func (p *peer) drop() {
 func (p *peer) doubt(ctx context.Context) {
 	d := p.now
 	took := d != nil && (p.raw["extra_task_id"] == d.id || p.raw["extra_last_task"] == d.id)
-	if d != nil && !d.began && p.hash.Status == statusRunning && p.raw["extra_task_id"] == d.id {
+	if d != nil && !d.began && p.hash.Status == mloc.StatusRunning && p.raw["extra_task_id"] == d.id {
 		p.begin(d)
 	}
-	ours := p.hash.Status == statusRunning && p.raw[fieldGiven] != "" && p.raw["extra_task_id"] != p.raw[fieldGiven] && p.raw["extra_last_task"] != p.raw[fieldGiven]
+	ours := p.hash.Status == mloc.StatusRunning && p.raw[fieldGiven] != "" && p.raw["extra_task_id"] != p.raw[fieldGiven] && p.raw["extra_last_task"] != p.raw[fieldGiven]
 	fits := true
 	switch {
-	case d != nil && (d.began || took) && p.hash.Status != statusRunning:
+	case d != nil && (d.began || took) && p.hash.Status != mloc.StatusRunning:
 		fits = false // it ended, or the worker was restarted
 	case d == nil && ours:
 		fits = false // it never took what it was given, which is over
@@ -420,14 +421,14 @@ func (p *peer) doubt(ctx context.Context) {
 	p.odd = time.Time{}
 	switch {
 	case d == nil:
-		if err := p.g.control.HSet(ctx, workerKey(p.id), "status", statusIdle).Err(); err == nil {
-			p.hash.Status = statusIdle
+		if err := p.g.control.HSet(ctx, mloc.WorkerKey(p.id), "status", mloc.StatusIdle).Err(); err == nil {
+			p.hash.Status = mloc.StatusIdle
 		}
 	case p.raw["extra_last_task"] != d.id:
 		p.finish(ctx, d, fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.WorkerRestarted, Message: "the worker " + p.id + " does not run it any more: it was restarted"})
 	case p.g.delivered(d):
 		p.begin(d)
-		p.finish(ctx, d, p.g.success(ctx, d, &taskEvent{}))
+		p.finish(ctx, d, p.g.success(ctx, d, &mloc.TaskEvent{}))
 	default:
 		p.finish(ctx, d, fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.UploadFailed, Message: "it ended while the gateway or Redis was away, and its result did not arrive"})
 	}

@@ -1,4 +1,4 @@
-package mloc
+package mlochost
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
 // claim is what a delivery is about.
@@ -87,7 +88,7 @@ func (g *Gateway) postResult(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	b, err := body(w, r, maxResult+64<<10)
+	b, err := body(w, r, mloc.MaxResult+64<<10)
 	if err != nil {
 		return err
 	}
@@ -100,13 +101,13 @@ func (g *Gateway) postResult(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	c := g.claimOf(in.TaskID, token, in.WorkerID)
-	at := path.Join("results", safeID(in.TaskID), fileResponses)
+	at := path.Join("results", mloc.SafeID(in.TaskID), mloc.FileResponses)
 	if c.settled {
 		g.figures.count(&g.figures.late)
-		answer(w, http.StatusOK, object{"ok": true, "path": at})
+		answer(w, http.StatusOK, mloc.Object{"ok": true, "path": at})
 		return nil
 	}
-	in.ReceivedAt = stamp(time.Now()) // the clocks of workers may be wrong
+	in.ReceivedAt = mloc.Stamp(time.Now()) // the clocks of workers may be wrong
 	if at, err = g.results.put(in, c.known, func(name string) string { return g.link(in.TaskID, name) }, time.Now()); err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func (g *Gateway) postResult(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	answer(w, http.StatusOK, object{"ok": true, "path": at})
+	answer(w, http.StatusOK, mloc.Object{"ok": true, "path": at})
 	return nil
 }
 
@@ -138,13 +139,13 @@ func (g *Gateway) postFile(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if !goodID(id) {
+	if !mloc.GoodID(id) {
 		return muster.Errorf(muster.Invalid, "invalid task id")
 	}
 	r.Body = http.MaxBytesReader(w, struct {
 		io.Reader
 		io.Closer
-	}{alive{r.Body, http.NewResponseController(w)}, r.Body}, maxFile+1<<20)
+	}{alive{r.Body, http.NewResponseController(w)}, r.Body}, mloc.MaxFile+1<<20)
 	form, err := r.MultipartReader()
 	if err != nil {
 		return missing("file")
@@ -165,23 +166,23 @@ func (g *Gateway) postFile(w http.ResponseWriter, r *http.Request) error {
 		if err != nil || !isFile {
 			return missing("file")
 		}
-		if !goodFile(name) {
+		if !mloc.GoodFile(name) {
 			return muster.Errorf(muster.Invalid, "invalid filename")
 		}
 		c := g.claimOf(id, token, "")
-		at := path.Join("results", safeID(id), folderArtifacts, name)
+		at := path.Join("results", mloc.SafeID(id), mloc.FolderArtifacts, name)
 		if c.settled {
 			g.figures.count(&g.figures.late)
 			if _, err := io.Copy(io.Discard, part); err != nil {
 				return muster.Errorf(muster.Invalid, "the body broke off: %w", err)
 			}
-			answer(w, http.StatusOK, object{"ok": true, "path": at})
+			answer(w, http.StatusOK, mloc.Object{"ok": true, "path": at})
 			return nil
 		}
-		if at, err = g.results.putFile(r.Context(), id, name, c.known, g.link(id, name), part, maxFile); err != nil {
+		if at, err = g.results.putFile(r.Context(), id, name, c.known, g.link(id, name), part, mloc.MaxFile); err != nil {
 			return err
 		}
-		answer(w, http.StatusOK, object{"ok": true, "path": at})
+		answer(w, http.StatusOK, mloc.Object{"ok": true, "path": at})
 		return nil
 	}
 	return missing("file")
@@ -206,7 +207,7 @@ func (g *Gateway) getFile(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	t, known := g.ledger.get(id)
-	if !known || t.Job == 0 || t.State != stateDone || !goodFile(name) {
+	if !known || t.Job == 0 || t.State != mloc.StateDone || !mloc.GoodFile(name) {
 		return gone
 	}
 	task := muster.TaskID{Job: t.Job}

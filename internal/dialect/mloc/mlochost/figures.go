@@ -1,4 +1,4 @@
-package mloc
+package mlochost
 
 import (
 	"sync"
@@ -17,7 +17,7 @@ type figures struct {
 	heartbeats, flushed, restored, late int64
 	refused                             int64
 	timings                             map[string]*timing // by category
-	completed                           []object
+	completed                           []mloc.Object
 	workers                             map[string]*workerFigures
 }
 
@@ -36,19 +36,19 @@ func (m *mean) add(d time.Duration) {
 	}
 }
 
-func (m *mean) into(o object, name string) {
+func (m *mean) into(o mloc.Object, name string) {
 	avg := 0.0
 	if m.n > 0 {
 		avg = m.sum / float64(m.n)
 	}
-	o[name] = object{"avg_sec": avg, "count": m.n, "total_sec": m.sum}
+	o[name] = mloc.Object{"avg_sec": avg, "count": m.n, "total_sec": m.sum}
 }
 
 // workerFigures is what a worker's heartbeats say.
 type workerFigures struct {
 	heartbeats int64
 	at         string
-	metrics    object
+	metrics    mloc.Object
 	done       int64
 	failed     int64
 }
@@ -61,25 +61,25 @@ func (f *figures) count(n *int64) {
 }
 
 // worker takes in an event.
-func (f *figures) worker(e *workerEvent) {
+func (f *figures) worker(e *mloc.WorkerEvent) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch e.Type {
-	case eventRegister:
+	case mloc.EventRegister:
 		f.registered++
-	case eventUnregister:
+	case mloc.EventUnregister:
 		f.unregistered++
-	case eventHeartbeat:
+	case mloc.EventHeartbeat:
 		f.heartbeats++
 	}
 	w := f.of(e.WorkerID)
 	if w == nil {
 		return
 	}
-	w.at = cut(e.TS, 64)
-	if e.Type == eventHeartbeat {
+	w.at = mloc.Cut(e.TS, 64)
+	if e.Type == mloc.EventHeartbeat {
 		w.heartbeats++
-		if len(compact(e.Metrics)) < 16<<10 {
+		if len(mloc.Compact(e.Metrics)) < 16<<10 {
 			w.metrics = e.Metrics
 		}
 	}
@@ -91,7 +91,7 @@ func (f *figures) of(id string) *workerFigures {
 		f.workers = map[string]*workerFigures{}
 	}
 	w := f.workers[id]
-	if w == nil && len(f.workers) < maxTimed && goodID(id) {
+	if w == nil && len(f.workers) < maxTimed && mloc.GoodID(id) {
 		w = &workerFigures{}
 		f.workers[id] = w
 	}
@@ -106,7 +106,7 @@ func (f *figures) ended(t *task) {
 		f.timings = map[string]*timing{}
 	}
 	w := f.of(t.Worker)
-	if t.State == stateDone {
+	if t.State == mloc.StateDone {
 		f.succeeded++
 		if w != nil {
 			w.done++
@@ -117,7 +117,7 @@ func (f *figures) ended(t *task) {
 			w.failed++
 		}
 	}
-	for _, name := range []string{"overall", category(t.Type)} {
+	for _, name := range []string{"overall", mloc.Category(t.Type)} {
 		m := f.timings[name]
 		if m == nil {
 			m = &timing{}
@@ -129,8 +129,8 @@ func (f *figures) ended(t *task) {
 		}
 		m.total.add(t.Finished.Sub(t.Submitted))
 	}
-	f.completed = append(f.completed, object{
-		"task_id": t.ID, "task_type": t.Type, "category": category(t.Type), "status": t.State, "worker_id": t.Worker, "finished_at": stamp(t.Finished),
+	f.completed = append(f.completed, mloc.Object{
+		"task_id": t.ID, "task_type": t.Type, "category": mloc.Category(t.Type), "status": t.State, "worker_id": t.Worker, "finished_at": mloc.Stamp(t.Finished),
 		"total_sec": t.Finished.Sub(t.Submitted).Seconds(),
 	})
 	if len(f.completed) > maxTimed {
@@ -139,37 +139,37 @@ func (f *figures) ended(t *task) {
 }
 
 // show returns all, in the shape of GET /metrics.
-func (f *figures) show(now time.Time, active int, disabled []string) object {
+func (f *figures) show(now time.Time, active int, disabled []string) mloc.Object {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	timings := object{}
-	for _, name := range []string{"overall", categoryInference, categoryTraining, categoryOther} {
+	timings := mloc.Object{}
+	for _, name := range []string{"overall", mloc.CategoryInference, mloc.CategoryTraining, mloc.CategoryOther} {
 		m := f.timings[name]
 		if m == nil {
 			m = &timing{}
 		}
-		o := object{}
+		o := mloc.Object{}
 		m.queue.into(o, "queue_time")
 		m.execution.into(o, "execution_time")
 		m.total.into(o, "total_time")
 		timings[name] = o
 	}
-	workers, cost := object{}, 0.0
+	workers, cost := mloc.Object{}, 0.0
 	for id, w := range f.workers {
-		workers[id] = object{"heartbeats": w.heartbeats, "last_event_at": w.at, "tasks_succeeded": w.done, "tasks_failed": w.failed, "metrics": orObject(w.metrics)}
-		cost += float(w.metrics["accrued_cost_usd"])
+		workers[id] = mloc.Object{"heartbeats": w.heartbeats, "last_event_at": w.at, "tasks_succeeded": w.done, "tasks_failed": w.failed, "metrics": mloc.OrObject(w.metrics)}
+		cost += mloc.Float(w.metrics["accrued_cost_usd"])
 	}
-	return object{
-		"generated_at": stamp(now),
-		"counters": object{
+	return mloc.Object{
+		"generated_at": mloc.Stamp(now),
+		"counters": mloc.Object{
 			"tasks_submitted": f.submitted, "tasks_succeeded": f.succeeded, "tasks_failed": f.failed, "tasks_requeued": f.requeued,
 			"workers_registered": f.registered, "workers_unregistered": f.unregistered, "worker_heartbeats": f.heartbeats,
 			"events_refused": f.refused, "events_late": f.late, "redis_flushes": f.flushed, "workers_restored": f.restored,
 		},
 		"task_timings":             timings,
-		"workers":                  object{"totals": object{"count": len(f.workers), "accrued_cost_usd": cost}, "workers": workers},
+		"workers":                  mloc.Object{"totals": mloc.Object{"count": len(f.workers), "accrued_cost_usd": cost}, "workers": workers},
 		"active_workers_count":     active,
-		"elastic_disabled_workers": orList(disabled),
-		"completed_tasks":          orList(f.completed),
+		"elastic_disabled_workers": mloc.OrList(disabled),
+		"completed_tasks":          mloc.OrList(f.completed),
 	}
 }

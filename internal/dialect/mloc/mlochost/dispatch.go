@@ -1,4 +1,4 @@
-package mloc
+package mlochost
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
 // fieldGiven is the field of a worker's hash in which the gateway notes the task that it published for it. No program of MLOC knows it.
@@ -64,7 +65,7 @@ func (p *peer) take(ctx context.Context, t *fleet.Task) {
 		p.soon(100 * time.Millisecond)
 		return
 	case err != nil:
-		end := fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: cut(err.Error(), 1000)}
+		end := fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: mloc.Cut(err.Error(), 1000)}
 		p.finish(ctx, &dispatch{peer: p, task: t, id: t.ID()}, end)
 		return
 	}
@@ -76,7 +77,7 @@ func (p *peer) take(ctx context.Context, t *fleet.Task) {
 			return
 		}
 		given := p.raw[fieldGiven] == d.id // before a restart of the gateway
-		if p.hash.Status != statusIdle && !given {
+		if p.hash.Status != mloc.StatusIdle && !given {
 			return // its news of being idle comes
 		}
 		if given && (p.raw["extra_task_id"] == d.id || p.raw["extra_last_task"] == d.id) {
@@ -116,10 +117,10 @@ func (p *peer) redeliver(ctx context.Context, d *dispatch) {
 	}
 	p.deaf = true
 	if w := p.worker.Load(); w != nil {
-		w.Constrain("deaf", "it does not begin what it is given on the channel "+DefaultTopic)
+		w.Constrain("deaf", "it does not begin what it is given on the channel "+mloc.DefaultTopic)
 	}
 	p.finish(ctx, d, fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: "the worker " + p.id + " did not begin it, though it was published " + "several times"})
-	if err := p.g.control.HSet(ctx, workerKey(p.id), "status", statusIdle).Err(); err != nil {
+	if err := p.g.control.HSet(ctx, mloc.WorkerKey(p.id), "status", mloc.StatusIdle).Err(); err != nil {
 		p.g.log.Debug("MLOC: a worker stays RUNNING in Redis", slog.String("worker", p.id), slog.Any("why", err))
 	}
 }
@@ -129,26 +130,26 @@ func (p *peer) publish(ctx context.Context, d *dispatch) {
 	d.published++
 	d.at = time.Now()
 	p.soon(p.g.pace.redeliver)
-	now := stamp(d.at)
-	m := taskMessage{TaskID: d.id, Task: d.doc, TaskType: d.doc.taskType(), AssignedWorker: p.id, DispatchedAt: now, MergedChildren: p.g.mergedInto(d)}
-	if err := p.g.control.HSet(ctx, workerKey(p.id), "status", statusRunning, fieldGiven, d.id).Err(); err != nil {
+	now := mloc.Stamp(d.at)
+	m := mloc.TaskMessage{TaskID: d.id, Task: d.doc, TaskType: mloc.TaskType(d.doc), AssignedWorker: p.id, DispatchedAt: now, MergedChildren: p.g.mergedInto(d)}
+	if err := p.g.control.HSet(ctx, mloc.WorkerKey(p.id), "status", mloc.StatusRunning, fieldGiven, d.id).Err(); err != nil {
 		return // Redis is away: again after a while
 	}
-	n, err := p.g.control.publish(ctx, DefaultTopic, m)
+	n, err := p.g.control.Tell(ctx, mloc.DefaultTopic, m)
 	if err != nil || n == 0 {
 		if n == 0 && err == nil {
 			p.g.log.Debug("MLOC: nobody listens to the channel of tasks", slog.String("task", d.id))
 		}
-		_ = p.g.control.HSet(ctx, workerKey(p.id), "status", statusIdle).Err() // redeliver writes it again
+		_ = p.g.control.HSet(ctx, mloc.WorkerKey(p.id), "status", mloc.StatusIdle).Err() // redeliver writes it again
 		return
 	}
 	// As the host does it, for those who watch.
-	_, _ = p.g.control.publish(ctx, topicWorker, struct {
+	_, _ = p.g.control.Tell(ctx, mloc.TopicWorkers, struct {
 		Type     string `json:"type"`
 		WorkerID string `json:"worker_id"`
 		Status   string `json:"status"`
 		TS       string `json:"ts"`
-	}{eventStatus, p.id, statusRunning, now})
+	}{mloc.EventStatus, p.id, mloc.StatusRunning, now})
 }
 
 // prepare makes the message of a task. Its error is errWait, or says why a worker of MLOC cannot carry the task.
@@ -188,13 +189,13 @@ const headerTask = "X-Muster-Task"
 
 // deliverHere returns the spec with this host as the destination of results. A destination of the user's that is another program, or a folder
 // of the worker, stays as it is.
-func (g *Gateway) deliverHere(s object, d *dispatch) object {
-	dest := under(s, "output", "destination")
+func (g *Gateway) deliverHere(s mloc.Object, d *dispatch) mloc.Object {
+	dest := mloc.Under(s, "output", "destination")
 	if !meansHost(dest) {
 		return s
 	}
-	headers := object{}
-	for k, v := range under(dest, "headers") {
+	headers := mloc.Object{}
+	for k, v := range mloc.Under(dest, "headers") {
 		if !strings.EqualFold(k, "Authorization") && !strings.EqualFold(k, headerTask) {
 			headers[k] = v
 		}
@@ -207,7 +208,7 @@ func (g *Gateway) deliverHere(s object, d *dispatch) object {
 	if timeout == nil {
 		timeout = json.Number("60")
 	}
-	s = merge(s, object{"output": object{"destination": object{"type": "http", "url": g.url + resultsPath, "method": "POST", "headers": headers, "timeoutSec": timeout}}})
+	s = mloc.Merge(s, mloc.Object{"output": mloc.Object{"destination": mloc.Object{"type": "http", "url": g.url + resultsPath, "method": "POST", "headers": headers, "timeoutSec": timeout}}})
 	if g.closed() && d.record {
 		s = g.granted(s, d.id)
 	}
@@ -215,44 +216,44 @@ func (g *Gateway) deliverHere(s object, d *dispatch) object {
 }
 
 // meansHost says whether results with this destination are for the host: there is none, or it is the host's own path.
-func meansHost(dest object) bool {
-	switch kind := text(dest["type"]); {
+func meansHost(dest mloc.Object) bool {
+	switch kind := mloc.Text(dest["type"]); {
 	case len(dest) == 0, kind == "":
 		return true
 	case kind == "http":
-		return strings.HasSuffix(strings.TrimSuffix(text(dest["url"]), "/"), resultsPath)
+		return strings.HasSuffix(strings.TrimSuffix(mloc.Text(dest["url"]), "/"), resultsPath)
 	default:
 		return false
 	}
 }
 
 // fromStage makes a document of a stage of a Muster job.
-func fromStage(s *muster.TaskSpec, id string) (document, error) {
-	d := document{APIVersion: "mloc/v1", Kind: "MusterTask", Metadata: object{"name": id}}
+func fromStage(s *muster.TaskSpec, id string) (mloc.Document, error) {
+	d := mloc.Document{APIVersion: "mloc/v1", Kind: "MusterTask", Metadata: mloc.Object{"name": id}}
 	var input any
 	if len(s.Input) > 0 {
-		if err := decode(s.Input, maxMessage, &input); err != nil {
+		if err := mloc.Decode(s.Input, mloc.MaxMessage, &input); err != nil {
 			return d, err
 		}
 	}
-	in, _ := input.(object)
+	in, _ := input.(mloc.Object)
 	switch s.Kind {
 	case "echo":
-		d.Spec = object{"taskType": "echo", "input": input}
-	case kindForeign:
-		if text(in["system"]) != systemName {
-			return d, cannot("the task is for workers of %s, and this is one of MLOC", cut(text(in["system"]), muster.MaxName))
+		d.Spec = mloc.Object{"taskType": "echo", "input": input}
+	case mloc.KindForeign:
+		if mloc.Text(in["system"]) != mloc.SystemName {
+			return d, mloc.Cannot("the task is for workers of %s, and this is one of MLOC", mloc.Cut(mloc.Text(in["system"]), muster.MaxName))
 		}
-		config := under(in, "config")
+		config := mloc.Under(in, "config")
 		d.Spec = config
-		if inner := under(config, "spec"); inner != nil {
+		if inner := mloc.Under(config, "spec"); inner != nil {
 			d.Spec = inner
-			d.Kind = cmp.Or(text(config["kind"]), d.Kind)
-			if m := under(config, "metadata"); m != nil {
+			d.Kind = cmp.Or(mloc.Text(config["kind"]), d.Kind)
+			if m := mloc.Under(config, "metadata"); m != nil {
 				d.Metadata = m
 			}
 		}
-		d.Spec = merge(d.Spec, object{"taskType": cmp.Or(text(d.Spec["taskType"]), text(in["type"]))})
+		d.Spec = mloc.Merge(d.Spec, mloc.Object{"taskType": cmp.Or(mloc.Text(d.Spec["taskType"]), mloc.Text(in["type"]))})
 	case "inference":
 		spec, err := inferenceSpec(in)
 		if err != nil {
@@ -266,19 +267,19 @@ func fromStage(s *muster.TaskSpec, id string) (document, error) {
 		}
 		d.Spec = spec
 	default:
-		return d, cannot("workers of MLOC have nothing like kind %s", s.Kind)
+		return d, mloc.Cannot("workers of MLOC have nothing like kind %s", s.Kind)
 	}
 	return d, nil
 }
 
 // inferenceSpec maps the input of kind inference.
-func inferenceSpec(in object) (object, error) {
+func inferenceSpec(in mloc.Object) (mloc.Object, error) {
 	if err := fits("inference", in, "model", "revision", "task", "input", "inputs", "system", "max_new_tokens", "temperature", "top_p", "top_k",
 		"repetition_penalty", "stop", "dtype", "device_map", "trust_remote_code", "engine", "tensor_parallel_size", "batch_size", "auto_batch", "device"); err != nil {
 		return nil, err
 	}
-	if t := cmp.Or(text(in["task"]), "text-generation"); t != "text-generation" {
-		return nil, cannot("workers of MLOC generate texts, and have no %s", t)
+	if t := cmp.Or(mloc.Text(in["task"]), "text-generation"); t != "text-generation" {
+		return nil, mloc.Cannot("workers of MLOC generate texts, and have no %s", t)
 	}
 	items, _ := in["inputs"].([]any)
 	if in["input"] != nil {
@@ -286,86 +287,86 @@ func inferenceSpec(in object) (object, error) {
 	}
 	for _, item := range items {
 		if _, ok := item.(string); !ok {
-			return nil, cannot("workers of MLOC take items that are texts")
+			return nil, mloc.Cannot("workers of MLOC take items that are texts")
 		}
 	}
-	source, transformers, vllm := object{}, object{}, object{}
-	sampling := object{"max_tokens": json.Number("128"), "temperature": json.Number("0")}
-	copyFields(source, in, "model", "identifier", "revision", "revision")
-	copyFields(transformers, in, "dtype", "dtype", "device_map", "device_map", "trust_remote_code", "trust_remote_code")
-	copyFields(sampling, in, "max_new_tokens", "max_tokens", "temperature", "temperature", "top_p", "top_p", "top_k", "top_k", "repetition_penalty", "repetition_penalty", "stop", "stop", "system", "system_prompt")
-	if asksNothing(sampling["temperature"]) {
+	source, transformers, vllm := mloc.Object{}, mloc.Object{}, mloc.Object{}
+	sampling := mloc.Object{"max_tokens": json.Number("128"), "temperature": json.Number("0")}
+	mloc.CopyFields(source, in, "model", "identifier", "revision", "revision")
+	mloc.CopyFields(transformers, in, "dtype", "dtype", "device_map", "device_map", "trust_remote_code", "trust_remote_code")
+	mloc.CopyFields(sampling, in, "max_new_tokens", "max_tokens", "temperature", "temperature", "top_p", "top_p", "top_k", "top_k", "repetition_penalty", "repetition_penalty", "stop", "stop", "system", "system_prompt")
+	if mloc.AsksNothing(sampling["temperature"]) {
 		sampling["do_sample"] = false
 	}
-	model := object{"source": source}
-	if text(in["engine"]) == "vllm" {
-		copyFields(vllm, in, "tensor_parallel_size", "tensor_parallel_size", "dtype", "dtype", "trust_remote_code", "trust_remote_code")
+	model := mloc.Object{"source": source}
+	if mloc.Text(in["engine"]) == "vllm" {
+		mloc.CopyFields(vllm, in, "tensor_parallel_size", "tensor_parallel_size", "dtype", "dtype", "trust_remote_code", "trust_remote_code")
 		model["vllm"] = vllm
 	} else {
 		model["transformers"] = transformers
 	}
-	s := object{"taskType": "inference", "model": model, "data": object{"type": "list", "items": items}, "inference": sampling}
-	if text(in["device"]) == "cpu" {
+	s := mloc.Object{"taskType": "inference", "model": model, "data": mloc.Object{"type": "list", "items": items}, "inference": sampling}
+	if mloc.Text(in["device"]) == "cpu" {
 		s["enforce_cpu"] = true
 	}
 	return s, nil
 }
 
 // trainingSpec maps the inputs of sft, lora_sft, ppo and dpo, which have the names that MLOC gives them, and more.
-func trainingSpec(kind string, in object) (object, error) {
+func trainingSpec(kind string, in mloc.Object) (mloc.Object, error) {
 	if err := fits(kind, in, "model", "base_model", "baseModel", "data", "dataset", "training", "lora", "ppo", "dpo", "checkpoint", "epochs", "max_steps",
 		"batch_size", "learning_rate", "seed"); err != nil {
 		return nil, err
 	}
-	s := object{"taskType": kind}
+	s := mloc.Object{"taskType": kind}
 	for _, name := range []string{"model", "base_model", "baseModel"} {
 		switch m := in[name].(type) {
 		case string:
-			s["model"] = object{"source": object{"type": "huggingface", "identifier": m}}
-		case object:
+			s["model"] = mloc.Object{"source": mloc.Object{"type": "huggingface", "identifier": m}}
+		case mloc.Object:
 			s["model"] = m
-			if id := text(m["identifier"]); id != "" {
-				source := object{"type": "huggingface", "identifier": id}
-				copyFields(source, m, "revision", "revision")
-				s["model"] = object{"source": source}
+			if id := mloc.Text(m["identifier"]); id != "" {
+				source := mloc.Object{"type": "huggingface", "identifier": id}
+				mloc.CopyFields(source, m, "revision", "revision")
+				s["model"] = mloc.Object{"source": source}
 			}
 		}
 	}
 	for _, name := range []string{"dataset", "data"} {
 		switch data := in[name].(type) {
-		case object:
+		case mloc.Object:
 			s["data"] = data
 		case string:
 			if !strings.HasPrefix(data, "http://") && !strings.HasPrefix(data, "https://") {
-				s["data"] = object{"dataset_name": data}
+				s["data"] = mloc.Object{"dataset_name": data}
 				continue
 			}
-			s["data"] = object{"jsonl": object{"url": data}}
+			s["data"] = mloc.Object{"jsonl": mloc.Object{"url": data}}
 		case []any:
-			return nil, cannot("workers of MLOC take data from a data set or an address, and no rows")
+			return nil, mloc.Cannot("workers of MLOC take data from a data set or an address, and no rows")
 		}
 	}
-	training := merge(under(in, "training"), nil)
-	copyFields(training, in, "epochs", "epochs", "max_steps", "max_steps", "batch_size", "batch_size", "learning_rate", "learning_rate", "seed", "seed")
-	copyFields(training, merge(training, nil), "epochs", "num_train_epochs")
+	training := mloc.Merge(mloc.Under(in, "training"), nil)
+	mloc.CopyFields(training, in, "epochs", "epochs", "max_steps", "max_steps", "batch_size", "batch_size", "learning_rate", "learning_rate", "seed", "seed")
+	mloc.CopyFields(training, mloc.Merge(training, nil), "epochs", "num_train_epochs")
 	if len(training) > 0 {
 		s["training"] = training
 	}
-	copyFields(s, in, "lora", "lora", "ppo", "ppo", "dpo", "dpo", "checkpoint", "checkpoint")
+	mloc.CopyFields(s, in, "lora", "lora", "ppo", "ppo", "dpo", "dpo", "checkpoint", "checkpoint")
 	return s, nil
 }
 
 // fits fails if an input has fields that workers of MLOC do not have.
-func fits(kind string, in object, fields ...string) error {
-	if err := only(in, "input", fields...); err != nil {
-		return cannot("workers of MLOC cannot carry it: %s", strings.Replace(err.Error(), "Muster's workers", "their "+kind, 1))
+func fits(kind string, in mloc.Object, fields ...string) error {
+	if err := mloc.OnlyThese(in, "input", fields...); err != nil {
+		return mloc.Cannot("workers of MLOC cannot carry it: %s", strings.Replace(err.Error(), "Muster's workers", "their "+kind, 1))
 	}
 	return nil
 }
 
 // failure is the end of a task that a worker says it could not do.
 func failure(message string) fleet.Ending {
-	end := fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.ExitCode, Message: cut(message, 4000)}
+	end := fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.ExitCode, Message: mloc.Cut(message, 4000)}
 	low := strings.ToLower(message)
 	switch {
 	case strings.HasPrefix(message, "HTTP delivery"), strings.Contains(low, "upload"):
@@ -381,14 +382,14 @@ func failure(message string) fleet.Ending {
 }
 
 // success is the end of a task that a worker says it has done: with the result that it posted, if it posted one.
-func (g *Gateway) success(ctx context.Context, d *dispatch, e *taskEvent) fleet.Ending {
+func (g *Gateway) success(ctx context.Context, d *dispatch, e *mloc.TaskEvent) fleet.Ending {
 	end := fleet.Ending{Outcome: muster.AttemptSucceeded}
-	if n, err := json.Number(number(e.Payload["runtime_sec"])).Float64(); err == nil && n >= 0 && n < 1e9 {
+	if n, err := json.Number(mloc.Number(e.Payload["runtime_sec"])).Float64(); err == nil && n >= 0 && n < 1e9 {
 		end.Usage = &muster.Usage{WallSeconds: n}
 	}
 	if !g.delivered(d) {
 		if len(e.Payload) > 0 {
-			end.Result, _ = encode(object{"ok": true, "delivered": "elsewhere", "event": e.Payload}) // it was JSON
+			end.Result, _ = mloc.Encode(mloc.Object{"ok": true, "delivered": "elsewhere", "event": e.Payload}) // it was JSON
 		}
 		return end
 	}
@@ -396,16 +397,16 @@ func (g *Gateway) success(ctx context.Context, d *dispatch, e *taskEvent) fleet.
 	if err != nil {
 		return fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.ResultInvalid, Message: err.Error()}
 	}
-	result := under(w, "result")
+	result := mloc.Under(w, "result")
 	if simulated, _ := result["simulated"].(bool); simulated {
 		return fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.Dependency, Message: "the worker simulated its result, which does not count"}
 	}
 	if ok, said := result["training_successful"].(bool); said && !ok {
-		return failure(cmp.Or(text(result["error_message"]), "the worker says that the training was not successful"))
+		return failure(cmp.Or(mloc.Text(result["error_message"]), "the worker says that the training was not successful"))
 	}
-	whole, err := encode(result)
+	whole, err := mloc.Encode(result)
 	if err == nil {
-		err = d.task.Attach(ctx, fileResponses, bytes.NewReader(whole), maxResult)
+		err = d.task.Attach(ctx, mloc.FileResponses, bytes.NewReader(whole), mloc.MaxResult)
 	}
 	for _, f := range g.results.files(d.id) {
 		if err == nil {
@@ -413,21 +414,21 @@ func (g *Gateway) success(ctx context.Context, d *dispatch, e *taskEvent) fleet.
 		}
 	}
 	if err != nil {
-		return fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.UploadFailed, Message: cut("what the worker delivered cannot be stored: "+err.Error(), 1000)}
+		return fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.UploadFailed, Message: mloc.Cut("what the worker delivered cannot be stored: "+err.Error(), 1000)}
 	}
 	if !d.record {
-		end.Result, err = encode(toNative(d.task.Run().Spec.Kind, result))
+		end.Result, err = mloc.Encode(toNative(d.task.Run().Spec.Kind, result))
 	} else {
 		end.Result, err = whole, nil
 	}
 	if err != nil || len(end.Result) > muster.MaxResult {
-		end.Result = json.RawMessage(`{"complete":false,"file":"` + fileResponses + `"}`)
+		end.Result = json.RawMessage(`{"complete":false,"file":"` + mloc.FileResponses + `"}`)
 	}
 	return end
 }
 
 func (g *Gateway) attach(ctx context.Context, d *dispatch, name string) error {
-	if name == fileResponses {
+	if name == mloc.FileResponses {
 		return nil
 	}
 	f, err := g.results.open(d.id, name)
@@ -435,33 +436,33 @@ func (g *Gateway) attach(ctx context.Context, d *dispatch, name string) error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	return d.task.Attach(ctx, name, f, maxFile)
+	return d.task.Attach(ctx, name, f, mloc.MaxFile)
 }
 
 // toNative is what a result of MLOC is as that of a kind of Muster.
-func toNative(kind string, result object) any {
+func toNative(kind string, result mloc.Object) any {
 	switch kind {
 	case "echo":
-		if echo := under(result, "echo"); echo != nil {
+		if echo := mloc.Under(result, "echo"); echo != nil {
 			return echo["input"]
 		}
 	case "inference":
 		items, _ := result["items"].([]any)
 		predictions := make([]any, len(items))
 		for i, item := range items {
-			one, _ := item.(object)
-			predictions[i] = object{"prediction": one["output"]}
+			one, _ := item.(mloc.Object)
+			predictions[i] = mloc.Object{"prediction": one["output"]}
 			if one["error"] != nil {
-				predictions[i] = object{"error": one["error"]}
+				predictions[i] = mloc.Object{"error": one["error"]}
 			}
 		}
-		usage := under(result, "usage")
-		out := object{"jobType": kind, "status": "success", "predictions": predictions, "complete": true, "model": result["model"]}
-		copyFields(out, usage, "prompt_tokens", "tokens_in", "completion_tokens", "tokens_out", "latency_sec", "seconds")
+		usage := mloc.Under(result, "usage")
+		out := mloc.Object{"jobType": kind, "status": "success", "predictions": predictions, "complete": true, "model": result["model"]}
+		mloc.CopyFields(out, usage, "prompt_tokens", "tokens_in", "completion_tokens", "tokens_out", "latency_sec", "seconds")
 		return out
 	case "sft", "lora_sft", "ppo", "dpo":
-		out := merge(object{"jobType": kind, "status": "success"}, result)
-		copyFields(out, result, "model_name", "model", "training_time_seconds", "seconds")
+		out := mloc.Merge(mloc.Object{"jobType": kind, "status": "success"}, result)
+		mloc.CopyFields(out, result, "model_name", "model", "training_time_seconds", "seconds")
 		return out
 	}
 	return result

@@ -1,4 +1,4 @@
-package mloc
+package mlochost
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
 // keyHost says which Muster server is the host of a database. No program of MLOC knows it.
@@ -53,7 +54,7 @@ func (g *Gateway) setAway(err error) {
 	g.mu.Unlock()
 	switch {
 	case err == nil && was != nil:
-		g.log.Info("MLOC: the Redis database is this host's", slog.String("redis", g.control.url))
+		g.log.Info("MLOC: the Redis database is this host's", slog.String("redis", g.control.URL()))
 	case err != nil && (was == nil || was.Error() != err.Error()):
 		g.log.Warn("MLOC: no workers can be served", slog.Any("why", err))
 	}
@@ -67,7 +68,7 @@ func (g *Gateway) session(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	ready := make(chan struct{})
 	group.Go(func() error {
-		return g.control.listen(ctx, func() { close(ready) }, g.hear, topicTasks, topicWorker)
+		return g.control.Listen(ctx, func() { close(ready) }, g.hear, mloc.TopicTasks, mloc.TopicWorkers)
 	})
 	group.Go(func() error {
 		select {
@@ -75,9 +76,9 @@ func (g *Gateway) session(ctx context.Context) error {
 			return ctx.Err()
 		case <-ready: // what is said from now on is heard
 		}
-		if n, err := g.control.PubSubNumSub(ctx, topicTasks).Result(); err == nil && n[topicTasks] > 1 {
+		if n, err := g.control.PubSubNumSub(ctx, mloc.TopicTasks).Result(); err == nil && n[mloc.TopicTasks] > 1 {
 			g.log.Warn("MLOC: something else listens to the events of workers, too: a host of MLOC must not use the same Redis",
-				slog.String("redis", g.control.url), slog.Int64("listeners", n[topicTasks]))
+				slog.String("redis", g.control.URL()), slog.Int64("listeners", n[mloc.TopicTasks]))
 		}
 		for {
 			if err := g.hold(ctx); err != nil {
@@ -99,20 +100,20 @@ func (g *Gateway) session(ctx context.Context) error {
 func (g *Gateway) hold(ctx context.Context) error {
 	taken, err := g.control.SetNX(ctx, keyHost, g.name, g.pace.hold).Result()
 	if err != nil {
-		return g.control.away(err)
+		return g.control.Away(err)
 	}
 	if !taken {
 		by, err := g.control.Get(ctx, keyHost).Result()
 		switch {
 		case errors.Is(err, redis.Nil):
-			return muster.Errorf(muster.Unavailable, "the Redis database at %s changes its host", g.control.url)
+			return muster.Errorf(muster.Unavailable, "the Redis database at %s changes its host", g.control.URL())
 		case err != nil:
-			return g.control.away(err)
+			return g.control.Away(err)
 		case by != g.name:
-			return muster.Errorf(muster.Conflict, "the Redis database at %s has another host: %s. Give each server a database of its own", g.control.url, cut(by, 200))
+			return muster.Errorf(muster.Conflict, "the Redis database at %s has another host: %s. Give each server a database of its own", g.control.URL(), mloc.Cut(by, 200))
 		}
 		if err := g.control.PExpire(ctx, keyHost, g.pace.hold).Err(); err != nil {
-			return g.control.away(err)
+			return g.control.Away(err)
 		}
 	}
 	id := runID(g.control.Info(ctx, "server").Val())
@@ -127,14 +128,14 @@ func (g *Gateway) hold(ctx context.Context) error {
 	if flushed {
 		g.figures.count(&g.figures.flushed)
 		g.log.Warn("MLOC: the Redis database was emptied, or Redis restarted: workers that do not register again by themselves are put back with their next heartbeat",
-			slog.String("redis", g.control.url), slog.Bool("restarted", id != before))
+			slog.String("redis", g.control.URL()), slog.Bool("restarted", id != before))
 		if len(disabled) > 0 {
 			members := make([]any, len(disabled))
 			for i, id := range disabled {
 				members[i] = id
 			}
-			if err := g.control.SAdd(ctx, keyElastic, members...).Err(); err != nil {
-				return g.control.away(err)
+			if err := g.control.SAdd(ctx, mloc.KeyElastic, members...).Err(); err != nil {
+				return g.control.Away(err)
 			}
 		}
 	}
@@ -169,7 +170,7 @@ func (g *Gateway) release() {
 
 // hear takes a message of a channel of events. It does not block.
 func (g *Gateway) hear(_ string, message []byte) {
-	te, we, err := readEvent(message, time.Now())
+	te, we, err := mloc.ReadEvent(message, time.Now())
 	if err != nil {
 		g.figures.count(&g.figures.refused)
 		g.log.Debug("MLOC: an event is not understood", slog.Any("why", err))
@@ -180,17 +181,17 @@ func (g *Gateway) hear(_ string, message []byte) {
 		id = te.WorkerID
 	} else {
 		id = we.WorkerID
-		if we.Status != nil && we.Type == eventStatus && we.Payload == nil && we.Metrics == nil && we.Tags == nil {
+		if we.Status != nil && we.Type == mloc.EventStatus && we.Payload == nil && we.Metrics == nil && we.Tags == nil {
 			return // our own
 		}
 		g.figures.worker(we)
 	}
-	if !goodID(id) {
+	if !mloc.GoodID(id) {
 		return
 	}
 	g.mu.Lock()
 	p := g.peers[id]
-	if p == nil && we != nil && we.Type != eventUnregister && len(g.peers) < maxPeers {
+	if p == nil && we != nil && we.Type != mloc.EventUnregister && len(g.peers) < maxPeers {
 		p = g.newPeer(id)
 	}
 	g.mu.Unlock()
@@ -214,11 +215,11 @@ func (g *Gateway) newPeer(id string) *peer {
 
 // sweep looks at all workers.
 func (g *Gateway) sweep(ctx context.Context) error {
-	disabled, err := g.members(ctx, keyElastic)
+	disabled, err := g.members(ctx, mloc.KeyElastic)
 	if err != nil {
 		return err
 	}
-	ids, err := g.members(ctx, keyWorkers)
+	ids, err := g.members(ctx, mloc.KeyWorkers)
 	if err != nil {
 		return err
 	}
@@ -263,10 +264,10 @@ func (g *Gateway) members(ctx context.Context, key string) ([]string, error) {
 	for {
 		found, next, err := g.control.SScan(ctx, key, cursor, "", 500).Result()
 		if err != nil {
-			return nil, g.control.away(err)
+			return nil, g.control.Away(err)
 		}
 		for _, id := range found {
-			if goodID(id) && len(ids) < maxPeers {
+			if mloc.GoodID(id) && len(ids) < maxPeers {
 				ids = append(ids, id)
 			}
 		}
@@ -281,7 +282,7 @@ func (g *Gateway) members(ctx context.Context, key string) ([]string, error) {
 type sight struct {
 	at    time.Time
 	raw   map[string]string
-	hash  workerHash
+	hash  mloc.WorkerHash
 	err   error // why there is no hash
 	alive bool  // the heartbeat's key is there, and ends by itself
 }
@@ -292,12 +293,12 @@ func (g *Gateway) lookAt(ctx context.Context, ids []string) ([]sight, error) {
 	beats := make([]*redis.DurationCmd, len(ids))
 	_, err := g.control.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, id := range ids {
-			hashes[i], beats[i] = p.HMGet(ctx, workerKey(id), hashFields...), p.PTTL(ctx, heartbeatKey(id))
+			hashes[i], beats[i] = p.HMGet(ctx, mloc.WorkerKey(id), hashFields...), p.PTTL(ctx, mloc.HeartbeatKey(id))
 		}
 		return nil
 	})
 	if err != nil && !strings.Contains(err.Error(), "WRONGTYPE") {
-		return nil, g.control.away(err)
+		return nil, g.control.Away(err)
 	}
 	now := time.Now()
 	seen := make([]sight, len(ids))
@@ -305,7 +306,7 @@ func (g *Gateway) lookAt(ctx context.Context, ids []string) ([]sight, error) {
 		raw := map[string]string{}
 		values, err := hashes[i].Result()
 		if err != nil { // the key is something else than a hash
-			seen[i] = sight{at: now, err: g.control.away(err)}
+			seen[i] = sight{at: now, err: g.control.Away(err)}
 			continue
 		}
 		for k, v := range values {
@@ -314,9 +315,9 @@ func (g *Gateway) lookAt(ctx context.Context, ids []string) ([]sight, error) {
 			}
 		}
 		seen[i] = sight{at: now, raw: raw, alive: beats[i].Val() > 0}
-		seen[i].hash, seen[i].err = parseHash(raw)
+		seen[i].hash, seen[i].err = mloc.ParseHash(raw)
 		if seen[i].err == nil && seen[i].hash.WorkerID != ids[i] {
-			seen[i].err = muster.Errorf(muster.Invalid, "the hash of worker %s says that it is %s", ids[i], cut(seen[i].hash.WorkerID, maxID))
+			seen[i].err = muster.Errorf(muster.Invalid, "the hash of worker %s says that it is %s", ids[i], mloc.Cut(seen[i].hash.WorkerID, mloc.MaxID))
 		}
 	}
 	return seen, nil

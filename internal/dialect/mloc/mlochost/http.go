@@ -1,4 +1,4 @@
-package mloc
+package mlochost
 
 import (
 	"cmp"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
 // bodyTimeout is how long the body of a request that is read as a whole may take.
@@ -25,7 +26,7 @@ const bodyTimeout = time.Minute
 // handler serves the HTTP API of a host.
 func (g *Gateway) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, object{"ok": true}) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, mloc.Object{"ok": true}) })
 	for pattern, f := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"POST /api/v1/tasks":                     g.postTasks,
 		"GET /api/v1/tasks":                      g.getTasks,
@@ -52,7 +53,7 @@ func (g *Gateway) handler() http.Handler {
 
 // answer writes JSON as a host does: texts as they are.
 func answer(w http.ResponseWriter, status int, v any) {
-	b, err := encode(v)
+	b, err := mloc.Encode(v)
 	if err != nil {
 		status, b = http.StatusInternalServerError, []byte(`{"detail":"a bug of the server"}`)
 	}
@@ -61,7 +62,9 @@ func answer(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(b) // the caller may be gone
 }
 
-func detail(w http.ResponseWriter, status int, why string) { answer(w, status, object{"detail": why}) }
+func detail(w http.ResponseWriter, status int, why string) {
+	answer(w, status, mloc.Object{"detail": why})
+}
 
 // unprocessable says which field of a body is wrong, in the way of FastAPI.
 type unprocessable struct{ field, message, kind string }
@@ -71,7 +74,7 @@ func (u *unprocessable) Error() string { return u.field + ": " + u.message }
 // fault answers a request that failed.
 func (g *Gateway) fault(w http.ResponseWriter, r *http.Request, err error) {
 	if u, ok := errors.AsType[*unprocessable](err); ok {
-		answer(w, http.StatusUnprocessableEntity, object{"detail": []any{object{"type": u.kind, "loc": []any{"body", u.field}, "msg": u.message}}})
+		answer(w, http.StatusUnprocessableEntity, mloc.Object{"detail": []any{mloc.Object{"type": u.kind, "loc": []any{"body", u.field}, "msg": u.message}}})
 		return
 	}
 	status := http.StatusInternalServerError
@@ -161,7 +164,7 @@ func (g *Gateway) postTasks(w http.ResponseWriter, r *http.Request) error {
 	if err := g.allowed(r, true); err != nil {
 		return err
 	}
-	b, err := body(w, r, 2*maxYAML)
+	b, err := body(w, r, 2*mloc.MaxYAML)
 	if err != nil {
 		return err
 	}
@@ -180,27 +183,27 @@ func (g *Gateway) postTasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list := make([]object, len(tasks))
+	list := make([]mloc.Object, len(tasks))
 	for i, t := range tasks {
-		list[i] = object{
-			"task_id": t.ID, "status": t.State, "assigned_worker": nil, "topic": nil, "waiting_on": orList(t.Needs), "depends_on": orList(t.Needs),
+		list[i] = mloc.Object{
+			"task_id": t.ID, "status": t.State, "assigned_worker": nil, "topic": nil, "waiting_on": mloc.OrList(t.Needs), "depends_on": mloc.OrList(t.Needs),
 			"attempts": 0, "max_attempts": maxAttempts, "load": t.Load,
 		}
 	}
-	answer(w, http.StatusOK, object{"ok": true, "count": len(tasks), "tasks": list})
+	answer(w, http.StatusOK, mloc.Object{"ok": true, "count": len(tasks), "tasks": list})
 	return nil
 }
 
 // yamlInJSON returns the document of a JSON body: {"yaml": "…"}, a text, or the document itself.
 func yamlInJSON(b []byte) ([]byte, error) {
 	var v any
-	if err := decode(b, 2*maxYAML, &v); err != nil {
+	if err := mloc.Decode(b, 2*mloc.MaxYAML, &v); err != nil {
 		return nil, err
 	}
 	switch v := v.(type) {
 	case string:
 		return []byte(v), nil
-	case object:
+	case mloc.Object:
 		if y, there := v["yaml"]; there {
 			s, ok := y.(string)
 			if !ok {
@@ -225,7 +228,7 @@ func (g *Gateway) getTasks(w http.ResponseWriter, r *http.Request) error {
 		if err != nil { // it was forgotten meanwhile
 			continue
 		}
-		b, err := encode(rec)
+		b, err := mloc.Encode(rec)
 		if err != nil {
 			continue
 		}
@@ -257,30 +260,30 @@ func (g *Gateway) getTask(w http.ResponseWriter, r *http.Request) error {
 }
 
 // record shows a task as a host does.
-func (g *Gateway) record(t *task, dependents map[string][]string) (record, error) {
+func (g *Gateway) record(t *task, dependents map[string][]string) (mloc.Record, error) {
 	doc, err := g.ledger.doc(t.ID, false)
 	if err != nil {
-		return record{}, err
+		return mloc.Record{}, err
 	}
-	rec := record{
-		TaskID: t.ID, RawYAML: g.ledger.yaml(t.Submission), Parsed: doc, Status: t.State, SubmissionID: t.Submission, TaskType: t.Type, Category: category(t.Type),
-		AssignedWorker: pointer(t.Worker), SubmittedAt: stamp(t.Submitted), SubmittedTS: seconds(t.Submitted), LastQueueTS: seconds(t.Queued),
+	rec := mloc.Record{
+		TaskID: t.ID, RawYAML: g.ledger.yaml(t.Submission), Parsed: doc, Status: t.State, SubmissionID: t.Submission, TaskType: t.Type, Category: mloc.Category(t.Type),
+		AssignedWorker: pointer(t.Worker), SubmittedAt: mloc.Stamp(t.Submitted), SubmittedTS: mloc.Seconds(t.Submitted), LastQueueTS: mloc.Seconds(t.Queued),
 		DispatchedTS: epoch(t.Dispatched), StartedTS: epoch(t.Started), FinishedTS: epoch(t.Finished), Error: pointer(t.Error),
 		Attempts: t.Attempts, MaxAttempts: maxAttempts, LastFailed: pointer(t.LastFailed), NodeName: pointer(t.Stage), Load: t.Load, MergedParent: pointer(t.Parent),
-		MergeKey: pointer(t.MergeKey), DependsOn: orList(t.Needs), Pending: []string{}, Dependents: orList(dependents[t.ID]), MergedChildren: []child{},
-		Completed: t.State == stateDone, Failed: t.State == stateFailed,
+		MergeKey: pointer(t.MergeKey), DependsOn: mloc.OrList(t.Needs), Pending: []string{}, Dependents: mloc.OrList(dependents[t.ID]), MergedChildren: []mloc.Child{},
+		Completed: t.State == mloc.StateDone, Failed: t.State == mloc.StateFailed,
 	}
 	if !t.Dispatched.IsZero() {
-		rec.Topic = pointer(DefaultTopic)
+		rec.Topic = pointer(mloc.DefaultTopic)
 	}
 	for _, id := range t.Needs {
-		if need, known := g.ledger.get(id); !known || need.State != stateDone {
+		if need, known := g.ledger.get(id); !known || need.State != mloc.StateDone {
 			rec.Pending = append(rec.Pending, id)
 		}
 	}
 	for _, id := range t.Children {
 		if doc, err := g.ledger.doc(id, true); err == nil {
-			rec.MergedChildren = append(rec.MergedChildren, child{TaskID: id, Spec: doc.Spec, Metadata: doc.Metadata})
+			rec.MergedChildren = append(rec.MergedChildren, mloc.Child{TaskID: id, Spec: doc.Spec, Metadata: doc.Metadata})
 		}
 	}
 	return rec, nil
@@ -297,7 +300,7 @@ func epoch(t time.Time) *float64 {
 	if t.IsZero() {
 		return nil
 	}
-	s := seconds(t)
+	s := mloc.Seconds(t)
 	return &s
 }
 
@@ -307,7 +310,7 @@ func (g *Gateway) getWorkers(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	g.mu.Lock()
-	list := []object{}
+	list := []mloc.Object{}
 	for _, id := range slices.Sorted(maps.Keys(g.peers)) {
 		if o := g.show(id); o != nil {
 			list = append(list, o)
@@ -333,15 +336,15 @@ func (g *Gateway) getWorker(w http.ResponseWriter, r *http.Request) error {
 }
 
 // show returns a worker as a host shows it, nil if there is none. g.mu is held.
-func (g *Gateway) show(id string) object {
+func (g *Gateway) show(id string) mloc.Object {
 	p := g.peers[id]
 	if p == nil || p.last.raw == nil || p.last.err != nil {
 		return nil
 	}
 	h := p.last.hash
-	return object{
-		"worker_id": id, "status": h.Status, "started_at": h.StartedAt, "pid": h.PID, "env": orObject(h.Env), "hardware": h.Hardware, "tags": orList(h.Tags),
-		"last_seen": h.LastSeen, "cached_models": orList(h.CacheModels), "cached_datasets": orList(h.CacheDatasets), "cache_updated_ts": pointer(h.CacheUpdated),
+	return mloc.Object{
+		"worker_id": id, "status": h.Status, "started_at": h.StartedAt, "pid": h.PID, "env": mloc.OrObject(h.Env), "hardware": h.Hardware, "tags": mloc.OrList(h.Tags),
+		"last_seen": h.LastSeen, "cached_models": mloc.OrList(h.CacheModels), "cached_datasets": mloc.OrList(h.CacheDatasets), "cache_updated_ts": pointer(h.CacheUpdated),
 		"cost_per_hour": h.CostPerHour, "stale": !p.last.alive, "elastic_disabled": g.disabled[id],
 	}
 }
@@ -355,8 +358,8 @@ func (g *Gateway) postElastic(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var in object
-	if err := decode(b, 64<<10, &in); err != nil {
+	var in mloc.Object
+	if err := mloc.Decode(b, 64<<10, &in); err != nil {
 		return &unprocessable{"enabled", "JSON decode error", "json_invalid"}
 	}
 	enabled, ok := in["enabled"].(bool)
@@ -374,7 +377,7 @@ func (g *Gateway) postElastic(w http.ResponseWriter, r *http.Request) error {
 	if !known {
 		return muster.Errorf(muster.NotFound, "worker not found")
 	}
-	answer(w, http.StatusOK, object{"worker_id": id, "enabled": enabled, "elastic_disabled": !enabled})
+	answer(w, http.StatusOK, mloc.Object{"worker_id": id, "enabled": enabled, "elastic_disabled": !enabled})
 	return nil
 }
 
@@ -417,11 +420,11 @@ func (g *Gateway) getResult(w http.ResponseWriter, r *http.Request) error {
 func missing(field string) error { return &unprocessable{field, "Field required", "missing"} }
 
 // readDelivery reads the body of a result.
-func readDelivery(b []byte) (delivery, error) {
-	var d delivery
+func readDelivery(b []byte) (mloc.Delivery, error) {
+	var d mloc.Delivery
 	var fields map[string]json.RawMessage
-	if err := decode(b, maxResult+64<<10, &fields); err != nil {
-		if len(b) > 0 && mistyped(err) {
+	if err := mloc.Decode(b, mloc.MaxResult+64<<10, &fields); err != nil {
+		if len(b) > 0 && mloc.Mistyped(err) {
 			return d, &unprocessable{"body", "Input should be a valid dictionary", "model_attributes_type"}
 		}
 		return d, muster.Errorf(muster.Invalid, "the body is no JSON object: %w", err)
@@ -440,8 +443,8 @@ func readDelivery(b []byte) (delivery, error) {
 		return d, missing("task_id")
 	case d.TaskID == "":
 		return d, &unprocessable{"task_id", "String should have at least 1 character", "string_too_short"}
-	case !goodID(d.TaskID), len(d.WorkerID) > maxID, len(d.ReceivedAt) > maxID:
-		return d, muster.Errorf(muster.Invalid, "an id or a time has more than %d bytes, or signs that none has", maxID)
+	case !mloc.GoodID(d.TaskID), len(d.WorkerID) > mloc.MaxID, len(d.ReceivedAt) > mloc.MaxID:
+		return d, muster.Errorf(muster.Invalid, "an id or a time has more than %d bytes, or signs that none has", mloc.MaxID)
 	case len(result) == 0:
 		return d, missing("result")
 	case result[0] != '{':

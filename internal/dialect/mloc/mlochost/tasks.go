@@ -1,4 +1,4 @@
-package mloc
+package mlochost
 
 import (
 	"cmp"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
 // stagePrefix begins the names of stages of jobs that the gateway submitted for tasks of clients; the id follows.
@@ -39,21 +40,21 @@ func newID() string {
 
 // submit takes what a client sent. The tasks are on disk when it returns.
 func (g *Gateway) submit(data []byte) ([]task, error) {
-	stages, err := expand(data)
+	stages, err := mloc.Expand(data)
 	if err != nil {
 		return nil, err
 	}
 	now, submission := time.Now(), newID()
-	tasks, docs := make([]task, len(stages)), make([]document, len(stages))
+	tasks, docs := make([]task, len(stages)), make([]mloc.Document, len(stages))
 	for i, s := range stages {
 		docs[i] = s.Doc
 		tasks[i] = task{
-			ID: newID(), Submission: submission, Stage: s.Name, Name: cut(text(s.Doc.Metadata["name"]), 200), Type: s.Doc.taskType(), Load: loadOf(s.Doc.Spec),
-			Declared: declared(s.Doc.Spec), State: statePending, Submitted: now, Queued: now,
+			ID: newID(), Submission: submission, Stage: s.Name, Name: mloc.Cut(mloc.Text(s.Doc.Metadata["name"]), 200), Type: mloc.TaskType(s.Doc), Load: mloc.LoadOf(s.Doc.Spec),
+			Declared: mloc.Declared(s.Doc.Spec), State: mloc.StatePending, Submitted: now, Queued: now,
 		}
 		for _, id := range s.After {
 			if _, known := g.ledger.get(id); !known {
-				return nil, wrongDocument("spec.dependsOn: there is no task %s", quoted(id))
+				return nil, mloc.WrongDocument("spec.dependsOn: there is no task %s", mloc.Quoted(id))
 			}
 			tasks[i].Needs = append(tasks[i].Needs, id)
 		}
@@ -162,7 +163,7 @@ func (g *Gateway) advance(ctx context.Context, all bool) error {
 	// A failure may fail others, which come later in the order or not.
 	for again := true; again; {
 		again = false
-		for _, t := range g.ledger.list(func(t *task) bool { return t.State == statePending && t.Job == 0 && t.Parent == "" }) {
+		for _, t := range g.ledger.list(func(t *task) bool { return t.State == mloc.StatePending && t.Job == 0 && t.Parent == "" }) {
 			ready, failed := g.needsOf(&t)
 			var err error
 			switch {
@@ -186,9 +187,9 @@ func (g *Gateway) needsOf(t *task) (ready bool, failed string) {
 	for _, id := range t.Needs {
 		need, known := g.ledger.get(id)
 		switch {
-		case !known || need.State == stateFailed:
+		case !known || need.State == mloc.StateFailed:
 			return false, id
-		case need.State != stateDone:
+		case need.State != mloc.StateDone:
 			ready = false
 		}
 	}
@@ -198,7 +199,7 @@ func (g *Gateway) needsOf(t *task) (ready bool, failed string) {
 // fail ends a task.
 func (g *Gateway) fail(id, why string) error {
 	t, err := g.ledger.change(id, func(t *task) error {
-		t.State, t.Error, t.Finished = stateFailed, cut(why, 4000), time.Now()
+		t.State, t.Error, t.Finished = mloc.StateFailed, mloc.Cut(why, 4000), time.Now()
 		return nil
 	})
 	if err == nil {
@@ -208,14 +209,14 @@ func (g *Gateway) fail(id, why string) error {
 }
 
 // ready returns the document with which a task is to be carried out, its references resolved; errPending if it has to wait.
-func (g *Gateway) ready(t *task) (document, error) {
+func (g *Gateway) ready(t *task) (mloc.Document, error) {
 	doc, err := g.ledger.doc(t.ID, false)
 	if err != nil || t.Stage == "" {
 		return doc, err
 	}
-	stages := map[string]upstream{}
+	stages := map[string]mloc.Upstream{}
 	for _, s := range g.ledger.list(func(s *task) bool { return s.Submission == t.Submission }) {
-		up := upstream{TaskID: s.ID, Done: s.State == stateDone}
+		up := mloc.Upstream{TaskID: s.ID, Done: s.State == mloc.StateDone}
 		if up.Done {
 			up.Wrapper, err = g.results.get(s.ID)
 			if err != nil && muster.CodeOf(err) != muster.NotFound {
@@ -224,7 +225,7 @@ func (g *Gateway) ready(t *task) (document, error) {
 		}
 		stages[s.Stage] = up
 	}
-	doc.Spec, err = resolve(doc.Spec, stages)
+	doc.Spec, err = mloc.Resolve(doc.Spec, stages)
 	if err != nil {
 		return doc, err
 	}
@@ -235,7 +236,7 @@ func (g *Gateway) ready(t *task) (document, error) {
 func (g *Gateway) begin(ctx context.Context, t task) error {
 	doc, err := g.ready(&t)
 	switch {
-	case errors.Is(err, errPending):
+	case errors.Is(err, mloc.ErrPending):
 		return nil
 	case muster.CodeOf(err) == muster.InvalidSpec:
 		return g.fail(t.ID, err.Error())
@@ -245,7 +246,7 @@ func (g *Gateway) begin(ctx context.Context, t task) error {
 	key := "mloc-" + t.ID + "-" + strconv.Itoa(t.Round)
 	spec := muster.Spec{
 		Name: cmp.Or(t.Name, t.ID), Project: g.project(),
-		Labels: map[string]string{"dialect": systemName, "mloc.task": t.ID, "mloc.submission": t.Submission},
+		Labels: map[string]string{"dialect": mloc.SystemName, "mloc.task": t.ID, "mloc.submission": t.Submission},
 	}
 	stage, err := g.native(doc, &t)
 	if err == nil {
@@ -286,34 +287,34 @@ func (g *Gateway) submitted(id string, job muster.JobID) error {
 var retries = muster.Retries{Max: maxAttempts - 1, Backoff: muster.Duration(time.Second)}
 
 // native is the stage with which any worker can carry a task out. It fails if only workers of MLOC can.
-func (g *Gateway) native(doc document, t *task) (muster.TaskSpec, error) {
+func (g *Gateway) native(doc mloc.Document, t *task) (muster.TaskSpec, error) {
 	if len(t.Children) > 0 {
-		return muster.TaskSpec{}, cannot("others were merged into it")
+		return muster.TaskSpec{}, mloc.Cannot("others were merged into it")
 	}
-	if !meansHost(under(doc.Spec, "output", "destination")) {
-		return muster.TaskSpec{}, cannot("spec.output.destination is not this host")
+	if !meansHost(mloc.Under(doc.Spec, "output", "destination")) {
+		return muster.TaskSpec{}, mloc.Cannot("spec.output.destination is not this host")
 	}
 	if g.closed() {
 		doc.Spec = g.granted(doc.Spec, t.ID)
 	}
-	stage, err := toMuster(doc, g.url)
+	stage, err := mloc.ToMusterAt(doc, g.url)
 	stage.Name, stage.Retries = stagePrefix+t.ID, retries
 	return stage, err
 }
 
 // foreign is the stage with which only workers of MLOC can carry a task out. They are given the document itself: the input is for people.
-func foreign(doc document, t *task) (muster.TaskSpec, error) {
-	config := object{"apiVersion": doc.APIVersion, "kind": doc.Kind, "metadata": doc.Metadata, "spec": doc.Spec}
-	if len(compact(config)) > muster.MaxSpec/2 {
-		config["spec"] = object{"taskType": t.Type}
+func foreign(doc mloc.Document, t *task) (muster.TaskSpec, error) {
+	config := mloc.Object{"apiVersion": doc.APIVersion, "kind": doc.Kind, "metadata": doc.Metadata, "spec": doc.Spec}
+	if len(mloc.Compact(config)) > muster.MaxSpec/2 {
+		config["spec"] = mloc.Object{"taskType": t.Type}
 	}
-	input, err := encode(object{"system": systemName, "type": t.Type, "config": escape(config)})
-	tags := []string{systemTag}
+	input, err := mloc.Encode(mloc.Object{"system": mloc.SystemName, "type": t.Type, "config": mloc.Escape(config)})
+	tags := []string{mloc.SystemTag}
 	if len(t.Children) > 0 {
 		tags = append(tags, tagMerges)
 	}
 	return muster.TaskSpec{
-		Name: stagePrefix + t.ID, Kind: kindForeign, Input: input, Resources: needed(doc.Spec), Where: muster.Where{Tags: tags}, Retries: retries,
+		Name: stagePrefix + t.ID, Kind: mloc.KindForeign, Input: input, Resources: mloc.Needed(doc.Spec), Where: muster.Where{Tags: tags}, Retries: retries,
 	}, err
 }
 
@@ -340,7 +341,7 @@ func (g *Gateway) follow(ctx context.Context, t task) error {
 	attempts := mt.Retried + mt.Crashes
 	now, err := g.ledger.change(t.ID, func(t *task) error {
 		if t.final() {
-			return errPending
+			return mloc.ErrPending
 		}
 		if attempts > t.Attempts {
 			t.LastFailed, t.Attempts = t.Worker, attempts
@@ -352,17 +353,17 @@ func (g *Gateway) follow(ctx context.Context, t task) error {
 		t.Dispatched, t.Started = timeOf(mt.AssignedAt), timeOf(mt.StartedAt)
 		switch {
 		case mt.State == muster.Succeeded:
-			t.State, t.Error, t.Finished = stateDone, "", timeOf(mt.FinishedAt)
+			t.State, t.Error, t.Finished = mloc.StateDone, "", timeOf(mt.FinishedAt)
 		case mt.State.Final():
-			t.State, t.Error, t.Finished = stateFailed, cut(cmp.Or(mt.Message, string(mt.Reason), mt.State.String()), 4000), timeOf(mt.FinishedAt)
+			t.State, t.Error, t.Finished = mloc.StateFailed, mloc.Cut(cmp.Or(mt.Message, string(mt.Reason), mt.State.String()), 4000), timeOf(mt.FinishedAt)
 		case mt.State.Held():
-			t.State = stateDispatched
+			t.State = mloc.StateDispatched
 		default:
-			t.State, t.Worker = statePending, ""
+			t.State, t.Worker = mloc.StatePending, ""
 		}
 		return nil
 	})
-	if errors.Is(err, errPending) {
+	if errors.Is(err, mloc.ErrPending) {
 		return nil
 	}
 	if err != nil || !now.final() {
@@ -386,19 +387,19 @@ func (g *Gateway) collect(ctx context.Context, t *task, mt *muster.Task, worker 
 	if err != nil {
 		return err
 	}
-	files := make([]file, 0, len(artifacts))
+	files := make([]mloc.File, 0, len(artifacts))
 	for _, a := range artifacts {
-		files = append(files, file{Name: a.Name, Size: a.Size, URL: g.link(t.ID, a.Name)})
+		files = append(files, mloc.File{Name: a.Name, Size: a.Size, URL: g.link(t.ID, a.Name)})
 	}
 	took := 0.0
 	if mt.Usage != nil {
 		took = mt.Usage.WallSeconds
 	}
-	result, err := encode(fromMuster(doc, t.ID, mt.Result, files, took))
+	result, err := mloc.Encode(mloc.ResultOf(doc, t.ID, mt.Result, files, took))
 	if err != nil {
 		return err
 	}
-	d := delivery{TaskID: t.ID, WorkerID: worker, Result: result, Metadata: json.RawMessage(`{"muster_task":"` + mt.ID.String() + `"}`)}
+	d := mloc.Delivery{TaskID: t.ID, WorkerID: worker, Result: result, Metadata: json.RawMessage(`{"muster_task":"` + mt.ID.String() + `"}`)}
 	if _, err := g.results.put(d, true, func(name string) string { return g.link(t.ID, name) }, time.Now()); err != nil {
 		return err
 	}
@@ -424,7 +425,7 @@ func (g *Gateway) nameOf(ctx context.Context, id muster.WorkerID) (string, bool,
 			return "", false, err
 		}
 		known = named{name: w.Name}
-		if foreign := w.Labels["mloc.worker"]; foreign != "" && slices.Contains(w.Tags, systemTag) {
+		if foreign := w.Labels["mloc.worker"]; foreign != "" && slices.Contains(w.Tags, mloc.SystemTag) {
 			known = named{name: foreign, ours: true}
 		}
 		g.mu.Lock()
@@ -463,14 +464,14 @@ func (g *Gateway) grant(id string) string {
 
 // granted returns a spec whose addresses of this host's results can be read without a token, for workers that send none.
 // It may lead to results of the task's own submission, and to those that it needs.
-func (g *Gateway) granted(s object, id string) object {
+func (g *Gateway) granted(s mloc.Object, id string) mloc.Object {
 	t, _ := g.ledger.get(id)
 	prefix := g.url + resultsPath + "/"
 	var walk func(v any) any
 	walk = func(v any) any {
 		switch v := v.(type) {
-		case object:
-			out := make(object, len(v))
+		case mloc.Object:
+			out := make(mloc.Object, len(v))
 			for k, below := range v {
 				out[k] = walk(below)
 			}
@@ -493,6 +494,6 @@ func (g *Gateway) granted(s object, id string) object {
 			return v
 		}
 	}
-	out, _ := walk(s).(object)
+	out, _ := walk(s).(mloc.Object)
 	return out
 }

@@ -1,4 +1,4 @@
-package mloc
+package mlochost
 
 import (
 	"cmp"
@@ -11,26 +11,27 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
 // tagMerges is the tag of workers that answer the tasks that were merged into theirs, each by itself. A worker of MLOC says
 // so by the tag merge: others give wrong answers.
 const tagMerges = "mloc-merge"
 
-func mergesTasks(h workerHash) bool { return slices.Contains(h.Tags, "merge") }
+func mergesTasks(h mloc.WorkerHash) bool { return slices.Contains(h.Tags, "merge") }
 
 // mergeKey is the same for tasks that can be answered at once: their specs differ only in the data and the system prompt.
-func mergeKey(d document) string {
+func mergeKey(d mloc.Document) string {
 	s := maps.Clone(d.Spec)
 	delete(s, "data")
 	delete(s, "_upstreamResults")
-	if in := under(s, "inference"); in != nil {
+	if in := mloc.Under(s, "inference"); in != nil {
 		in = maps.Clone(in)
 		delete(in, "system_prompt")
 		delete(in, "systemPrompt")
 		s["inference"] = in
 	}
-	sum := sha256.Sum256([]byte(compact(s))) // maps are written in the order of their keys
+	sum := sha256.Sum256([]byte(mloc.Compact(s))) // maps are written in the order of their keys
 	return hex.EncodeToString(sum[:16])
 }
 
@@ -48,13 +49,13 @@ func (g *Gateway) mergeReady() error {
 	groups := map[string][]task{}
 	var order []string
 	for _, t := range g.ledger.list(func(t *task) bool {
-		return t.State == statePending && t.Job == 0 && t.Parent == "" && !t.Alone && len(t.Children) == 0 && (t.Type == "inference" || t.Type == "rag")
+		return t.State == mloc.StatePending && t.Job == 0 && t.Parent == "" && !t.Alone && len(t.Children) == 0 && (t.Type == "inference" || t.Type == "rag")
 	}) {
 		if ready, _ := g.needsOf(&t); !ready {
 			continue
 		}
 		doc, err := g.ready(&t)
-		if err != nil || !meansHost(under(doc.Spec, "output", "destination")) {
+		if err != nil || !meansHost(mloc.Under(doc.Spec, "output", "destination")) {
 			continue // begin tells of it
 		}
 		key := mergeKey(doc)
@@ -84,7 +85,7 @@ func (g *Gateway) merge(key string, batch []task) error {
 	for _, t := range batch[1:] {
 		ids = append(ids, t.ID)
 		if _, err := g.ledger.change(t.ID, func(t *task) error {
-			t.State, t.Parent, t.MergeKey, t.Dispatched = stateDispatched, parent, key, time.Now()
+			t.State, t.Parent, t.MergeKey, t.Dispatched = mloc.StateDispatched, parent, key, time.Now()
 			return nil
 		}); err != nil {
 			return err
@@ -102,20 +103,20 @@ func (g *Gateway) endChildren(parent *task) error {
 		if err != nil && muster.CodeOf(err) != muster.NotFound {
 			return err
 		}
-		answered := parent.State == stateDone && err == nil
+		answered := parent.State == mloc.StateDone && err == nil
 		t, err := g.ledger.change(id, func(t *task) error {
 			if t.Parent != parent.ID || t.final() {
-				return errPending
+				return mloc.ErrPending
 			}
 			if answered && t.Attempt == parent.Attempt {
-				t.State, t.Worker, t.Started, t.Finished = stateDone, parent.Worker, parent.Started, parent.Finished
+				t.State, t.Worker, t.Started, t.Finished = mloc.StateDone, parent.Worker, parent.Started, parent.Finished
 				return nil
 			}
-			t.State, t.Parent, t.Alone, t.Dispatched = statePending, "", true, time.Time{}
+			t.State, t.Parent, t.Alone, t.Dispatched = mloc.StatePending, "", true, time.Time{}
 			return nil
 		})
 		switch {
-		case errors.Is(err, errPending):
+		case errors.Is(err, mloc.ErrPending):
 		case err != nil:
 			return err
 		case t.final():
@@ -137,7 +138,7 @@ func (g *Gateway) orphans() error {
 				return err
 			}
 		default:
-			if _, err := g.ledger.change(t.ID, func(t *task) error { t.State, t.Parent = statePending, ""; return nil }); err != nil {
+			if _, err := g.ledger.change(t.ID, func(t *task) error { t.State, t.Parent = mloc.StatePending, ""; return nil }); err != nil {
 				return err
 			}
 		}
@@ -155,14 +156,14 @@ func (g *Gateway) childrenOf(d *dispatch) []string {
 }
 
 // mergedInto returns the children of a dispatched task, as its message has them.
-func (g *Gateway) mergedInto(d *dispatch) []child {
-	var list []child
+func (g *Gateway) mergedInto(d *dispatch) []mloc.Child {
+	var list []mloc.Child
 	for _, id := range g.childrenOf(d) {
 		doc, err := g.ledger.doc(id, true)
 		if err != nil {
 			continue // it is carried out alone
 		}
-		list = append(list, child{TaskID: id, Spec: g.deliverHere(doc.Spec, d), Metadata: doc.Metadata})
+		list = append(list, mloc.Child{TaskID: id, Spec: g.deliverHere(doc.Spec, d), Metadata: doc.Metadata})
 	}
 	return list
 }
@@ -180,12 +181,12 @@ func (g *Gateway) elastic(ctx context.Context, id string, enabled bool) (known b
 		return true, away
 	}
 	if enabled {
-		err = g.control.SRem(ctx, keyElastic, id).Err()
+		err = g.control.SRem(ctx, mloc.KeyElastic, id).Err()
 	} else {
-		err = g.control.SAdd(ctx, keyElastic, id).Err()
+		err = g.control.SAdd(ctx, mloc.KeyElastic, id).Err()
 	}
 	if err != nil {
-		return true, g.control.away(err)
+		return true, g.control.Away(err)
 	}
 	g.mu.Lock()
 	delete(g.disabled, id)
@@ -208,7 +209,7 @@ func (g *Gateway) scale(ctx context.Context) error {
 		return nil
 	}
 	waiting := len(g.ledger.list(func(t *task) bool {
-		if t.State != statePending {
+		if t.State != mloc.StatePending {
 			return false
 		}
 		return t.Job != 0 || len(t.Needs) == 0
@@ -222,7 +223,7 @@ func (g *Gateway) scale(ctx context.Context) error {
 		case !p.last.alive:
 			p.idle = time.Time{}
 			continue
-		case p.last.hash.Status != statusIdle:
+		case p.last.hash.Status != mloc.StatusIdle:
 			p.idle = time.Time{}
 		case p.idle.IsZero():
 			p.idle = now

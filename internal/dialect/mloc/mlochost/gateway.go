@@ -1,4 +1,4 @@
-package mloc
+package mlochost
 
 import (
 	"cmp"
@@ -21,14 +21,15 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
 // System is the dialect, for the list of a server.
 func System() dialect.System {
 	return dialect.System{
-		Name: systemName, Title: "MLOC", Address: DefaultAddress,
+		Name: mloc.SystemName, Title: "MLOC", Address: mloc.DefaultAddress,
 		Options: []dialect.Option{
-			{Name: "redis", Usage: "the Redis database between host and workers (" + DefaultRedis + ")", Secret: true},
+			{Name: "redis", Usage: "the Redis database between host and workers (" + mloc.DefaultRedis + ")", Secret: true},
 			{Name: "url", Usage: "the address at which workers reach this one, such as http://10.0.0.1:8000"},
 			{Name: "token", Usage: "what ORCHESTRATOR_TOKEN is for clients, beside keys of Muster", Secret: true},
 			{Name: "mode", Usage: "ORCHESTRATOR_DISPATCH_MODE: adaptive; the others are accepted, and Muster's scheduler places tasks all the same"},
@@ -91,7 +92,7 @@ type Gateway struct {
 	listener *dialect.Listener
 	fleet    *fleet.Fleet
 	api      *client.Client
-	control  *control
+	control  *mloc.Control
 	ledger   *ledger
 	results  *results
 	figures  figures
@@ -117,7 +118,7 @@ func newGateway(ctx context.Context, env dialect.Env, p pace) (*Gateway, error) 
 		env: env, log: env.Log, pace: p, set: set,
 		wake: make(chan struct{}, 1), peers: map[string]*peer{}, dispatches: map[string]*dispatch{}, disabled: map[string]bool{},
 		dirty: map[muster.JobID]bool{}, workers: map[muster.WorkerID]named{},
-		away: muster.Errorf(muster.Unavailable, "Redis at %s was not reached yet", hidePassword(set.redis)),
+		away: muster.Errorf(muster.Unavailable, "Redis at %s was not reached yet", mloc.HidePassword(set.redis)),
 	}
 	host, _ := os.Hostname() // only for people
 	g.name = fmt.Sprintf("muster %s pid %d %s", host, os.Getpid(), rand.Text()[:8])
@@ -131,7 +132,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	if g.secret, err = secretFile(filepath.Join(g.env.Dir, "secret")); err != nil {
 		return err
 	}
-	if g.control, err = dialControl(g.set.redis, "muster-mloc-host"); err != nil {
+	if g.control, err = mloc.DialControl(g.set.redis, "muster-mloc-host"); err != nil {
 		return err
 	}
 	if g.ledger, err = openLedger(g.env.Dir); err != nil {
@@ -144,7 +145,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 		return err
 	}
 	g.fleet, err = fleet.Open(fleet.Config{
-		Server: g.env.Server, Dir: filepath.Join(g.env.Dir, "fleet"), Version: g.env.Version, Log: g.log, System: systemName,
+		Server: g.env.Server, Dir: filepath.Join(g.env.Dir, "fleet"), Version: g.env.Version, Log: g.log, System: mloc.SystemName,
 		Silence: g.set.grace, Lacks: lacks, Projects: g.env.Config.Projects(), Kinds: g.env.Config.Kinds, Price: g.env.Config.Price,
 	})
 	if err != nil {
@@ -234,7 +235,7 @@ func rest(ctx context.Context, d time.Duration) bool {
 
 // readSettings reads the options, whose names the list of the system has.
 func readSettings(o map[string]string) (settings, error) {
-	s := settings{redis: cmp.Or(o["redis"], DefaultRedis), url: o["url"], token: o["token"], elastic: cmp.Or(o["elastic"], "true")}
+	s := settings{redis: cmp.Or(o["redis"], mloc.DefaultRedis), url: o["url"], token: o["token"], elastic: cmp.Or(o["elastic"], "true")}
 	var errs []error
 	whole := func(name string, usual, least int) int {
 		v := o[name]

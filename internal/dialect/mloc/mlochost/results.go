@@ -1,4 +1,4 @@
-package mloc
+package mlochost
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
 // maxStrangers is how many results of tasks that this host does not know are kept, as hosts accept them.
@@ -56,14 +57,14 @@ func (r *results) close() error { return r.root.Close() }
 
 // folder makes a task's folder.
 func (r *results) folder(id string, known bool) (string, error) {
-	name := safeID(id)
-	if !goodID(id) || strings.Trim(name, "_") == "" {
-		return "", muster.Errorf(muster.Invalid, "%q is not an id of a task", cut(id, maxID))
+	name := mloc.SafeID(id)
+	if !mloc.GoodID(id) || strings.Trim(name, "_") == "" {
+		return "", muster.Errorf(muster.Invalid, "%q is not an id of a task", mloc.Cut(id, mloc.MaxID))
 	}
 	if err := r.root.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", muster.Errorf(muster.Internal, "cannot make a folder for the result of %s: %w", id, err)
 	}
-	for _, below := range []string{folderArtifacts, folderLogs} {
+	for _, below := range []string{mloc.FolderArtifacts, mloc.FolderLogs} {
 		if err := r.root.Mkdir(name+"/"+below, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return "", muster.Errorf(muster.Internal, "cannot make a folder for the result of %s: %w", id, err)
 		}
@@ -81,12 +82,12 @@ func (r *results) folder(id string, known bool) (string, error) {
 }
 
 // put stores a result, in place of an earlier one, and returns where.
-func (r *results) put(d delivery, known bool, links func(name string) string, now time.Time) (string, error) {
+func (r *results) put(d mloc.Delivery, known bool, links func(name string) string, now time.Time) (string, error) {
 	var result any
-	if err := decode(d.Result, maxResult, &result); err != nil {
+	if err := mloc.Decode(d.Result, mloc.MaxResult, &result); err != nil {
 		return "", err
 	}
-	o, ok := result.(object)
+	o, ok := result.(mloc.Object)
 	if !ok {
 		return "", muster.Errorf(muster.Invalid, "result is not an object")
 	}
@@ -99,21 +100,21 @@ func (r *results) put(d delivery, known bool, links func(name string) string, no
 	for _, f := range r.list(name) {
 		exported(o, f.Name, links(f.Name))
 	}
-	w := object{"task_id": d.TaskID, "worker_id": nil, "metadata": nil, "received_at": cmp.Or(d.ReceivedAt, stamp(now)), "result": o}
+	w := mloc.Object{"task_id": d.TaskID, "worker_id": nil, "metadata": nil, "received_at": cmp.Or(d.ReceivedAt, mloc.Stamp(now)), "result": o}
 	if d.WorkerID != "" {
 		w["worker_id"] = d.WorkerID
 	}
 	if len(d.Metadata) > 0 {
 		w["metadata"] = d.Metadata
 	}
-	return path.Join("results", name, fileResponses), r.write(name, w)
+	return path.Join("results", name, mloc.FileResponses), r.write(name, w)
 }
 
 // write stores a wrapper. r.mu is held.
-func (r *results) write(name string, w object) error {
-	b, err := encode(w)
+func (r *results) write(name string, w mloc.Object) error {
+	b, err := mloc.Encode(w)
 	if err == nil {
-		err = replaceFile(r.root, name+"/"+fileResponses, b)
+		err = mloc.ReplaceFile(r.root, name+"/"+mloc.FileResponses, b)
 	}
 	if err != nil {
 		return muster.Errorf(muster.Internal, "cannot store the result of %s: %w", name, err)
@@ -123,29 +124,29 @@ func (r *results) write(name string, w object) error {
 
 // manifest writes a task's manifest.json. It reads all of its files: callers have time.
 func (r *results) manifest(ctx context.Context, id string, declared []string, now time.Time) error {
-	name := safeID(id)
-	m, err := makeManifest(ctx, path.Join(r.root.Name(), name), id, declared, now)
+	name := mloc.SafeID(id)
+	m, err := mloc.MakeManifest(ctx, path.Join(r.root.Name(), name), id, declared, now)
 	if err != nil {
 		return err
 	}
-	b, err := encode(m)
+	b, err := mloc.Encode(m)
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := replaceFile(r.root, name+"/"+fileManifest, b); err != nil {
+	if err := mloc.ReplaceFile(r.root, name+"/"+mloc.FileManifest, b); err != nil {
 		return muster.Errorf(muster.Internal, "cannot store the manifest of %s: %w", id, err)
 	}
 	return nil
 }
 
 // get returns the wrapper of a task's result; NotFound if there is none.
-func (r *results) get(id string) (object, error) {
-	if !goodID(id) {
+func (r *results) get(id string) (mloc.Object, error) {
+	if !mloc.GoodID(id) {
 		return nil, muster.Errorf(muster.NotFound, "result not found")
 	}
-	f, err := r.root.Open(safeID(id) + "/" + fileResponses)
+	f, err := r.root.Open(mloc.SafeID(id) + "/" + mloc.FileResponses)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, muster.Errorf(muster.NotFound, "result not found")
 	}
@@ -153,12 +154,12 @@ func (r *results) get(id string) (object, error) {
 		return nil, muster.Errorf(muster.Internal, "cannot read the result of %s: %w", id, err)
 	}
 	defer func() { _ = f.Close() }()
-	b, err := io.ReadAll(io.LimitReader(f, 2*maxResult))
+	b, err := io.ReadAll(io.LimitReader(f, 2*mloc.MaxResult))
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "cannot read the result of %s: %w", id, err)
 	}
-	var w object
-	if err := decode(b, 2*maxResult, &w); err != nil {
+	var w mloc.Object
+	if err := mloc.Decode(b, 2*mloc.MaxResult, &w); err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -167,7 +168,7 @@ func (r *results) get(id string) (object, error) {
 // putFile stores a file of a task, in place of an earlier one of that name, and returns where. A file that is broken off
 // or larger than limit leaves nothing.
 func (r *results) putFile(ctx context.Context, id, name string, known bool, link string, body io.Reader, limit int64) (string, error) {
-	if !goodFile(name) || name == fileManifest || strings.HasSuffix(name, ".part") {
+	if !mloc.GoodFile(name) || name == mloc.FileManifest || strings.HasSuffix(name, ".part") {
 		return "", muster.Errorf(muster.Invalid, "invalid filename")
 	}
 	r.mu.Lock()
@@ -180,13 +181,13 @@ func (r *results) putFile(ctx context.Context, id, name string, known bool, link
 	if count >= maxPosted {
 		return "", muster.Errorf(muster.TooLarge, "task %s has %d files already", id, count)
 	}
-	at := path.Join(folder, folderArtifacts, name)
+	at := path.Join(folder, mloc.FolderArtifacts, name)
 	f, part, err := r.temporary(folder)
 	if err != nil {
 		return "", muster.Errorf(muster.Internal, "cannot store %s: %w", name, err)
 	}
 	defer func() { _ = r.root.Remove(part) }()
-	n, err := io.Copy(f, io.LimitReader(reader{ctx, body}, limit+1))
+	n, err := io.Copy(f, io.LimitReader(mloc.Reader{ctx, body}, limit+1))
 	if err == nil {
 		err = f.Sync()
 	}
@@ -203,7 +204,7 @@ func (r *results) putFile(ctx context.Context, id, name string, known bool, link
 		return "", muster.Errorf(muster.Internal, "cannot store %s: %w", name, err)
 	}
 	w, err := r.get(id)
-	if err != nil || !exported(under(w, "result"), name, link) {
+	if err != nil || !exported(mloc.Under(w, "result"), name, link) {
 		return path.Join("results", at), nil //nolint:nilerr // without a result there is nothing to change in it
 	}
 	return path.Join("results", at), r.write(folder, w)
@@ -212,7 +213,7 @@ func (r *results) putFile(ctx context.Context, id, name string, known bool, link
 // temporary makes a file in a task's folder that no other upload uses.
 func (r *results) temporary(folder string) (*os.File, string, error) {
 	for i := 0; ; i++ {
-		part := path.Join(folder, folderLogs, stamp(time.Now())+".part")
+		part := path.Join(folder, mloc.FolderLogs, mloc.Stamp(time.Now())+".part")
 		f, err := r.root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if errors.Is(err, fs.ErrExist) && i < 100 {
 			continue
@@ -224,10 +225,10 @@ func (r *results) temporary(folder string) (*os.File, string, error) {
 // open opens a file of a task: one that was posted, or else responses.json or manifest.json; NotFound if there is none.
 func (r *results) open(id, name string) (*os.File, error) {
 	missing := muster.Errorf(muster.NotFound, "artifact not found")
-	if !goodID(id) || !goodFile(name) {
+	if !mloc.GoodID(id) || !mloc.GoodFile(name) {
 		return nil, missing
 	}
-	for _, at := range []string{path.Join(safeID(id), folderArtifacts, name), path.Join(safeID(id), name)} {
+	for _, at := range []string{path.Join(mloc.SafeID(id), mloc.FolderArtifacts, name), path.Join(mloc.SafeID(id), name)} {
 		f, err := r.root.Open(at)
 		if err != nil {
 			continue
@@ -241,17 +242,17 @@ func (r *results) open(id, name string) (*os.File, error) {
 }
 
 // files lists what was posted for a task, by name.
-func (r *results) files(id string) []file { return r.list(safeID(id)) }
+func (r *results) files(id string) []mloc.File { return r.list(mloc.SafeID(id)) }
 
-func (r *results) list(folder string) []file {
-	found, err := fs.ReadDir(r.root.FS(), path.Join(folder, folderArtifacts))
+func (r *results) list(folder string) []mloc.File {
+	found, err := fs.ReadDir(r.root.FS(), path.Join(folder, mloc.FolderArtifacts))
 	if err != nil {
 		return nil
 	}
-	var list []file
+	var list []mloc.File
 	for _, f := range found {
 		if at, err := f.Info(); err == nil && at.Mode().IsRegular() {
-			list = append(list, file{Name: f.Name(), Size: at.Size()})
+			list = append(list, mloc.File{Name: f.Name(), Size: at.Size()})
 		}
 	}
 	return list
@@ -261,10 +262,10 @@ func (r *results) list(folder string) []file {
 func (r *results) forget(id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !goodID(id) {
+	if !mloc.GoodID(id) {
 		return nil
 	}
-	if err := r.root.RemoveAll(safeID(id)); err != nil {
+	if err := r.root.RemoveAll(mloc.SafeID(id)); err != nil {
 		return muster.Errorf(muster.Internal, "cannot remove the result of %s: %w", id, err)
 	}
 	return nil
@@ -272,15 +273,15 @@ func (r *results) forget(id string) error {
 
 // exported lets result.jsonl_export name a file that the host has, if it is about the file of this name, and reports
 // whether it is.
-func exported(result object, name, link string) bool {
-	e := under(result, "jsonl_export")
-	if e == nil || text(e["artifact_name"]) != name && path.Base(text(e["path"])) != name && path.Base(text(e["relative_path"])) != name {
+func exported(result mloc.Object, name, link string) bool {
+	e := mloc.Under(result, "jsonl_export")
+	if e == nil || mloc.Text(e["artifact_name"]) != name && path.Base(mloc.Text(e["path"])) != name && path.Base(mloc.Text(e["relative_path"])) != name {
 		return false
 	}
 	if e["worker_path"] == nil {
 		e["worker_path"] = e["path"]
 	}
-	e["path"], e["relative_path"], e["host_path"] = path.Join(folderArtifacts, name), path.Join(folderArtifacts, name), path.Join(folderArtifacts, name)
+	e["path"], e["relative_path"], e["host_path"] = path.Join(mloc.FolderArtifacts, name), path.Join(mloc.FolderArtifacts, name), path.Join(mloc.FolderArtifacts, name)
 	e["url"], e["download_url"] = link, link
 	return true
 }
