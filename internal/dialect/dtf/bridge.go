@@ -1,0 +1,498 @@
+package dtf
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/bridge"
+)
+
+// The defaults of DTF's workers.
+const (
+	DefaultCoordinator       = "http://localhost:8080"
+	DefaultHeartbeat         = 10 * time.Second
+	DefaultReconnectInterval = 5 * time.Second
+	DefaultReconnectAttempts = 10
+	DefaultHealthCheck       = 30 * time.Second
+)
+
+const (
+	maxReconnect = time.Minute      // between two tries, however many failed
+	waitForFleet = 30 * time.Second // until a worker of Muster is there, whose capacity is then registered
+	waitForLine  = 30 * time.Second // of a result, for a connection
+)
+
+// BridgeConfig is what a bridge to DTF's coordinators is made of.
+type BridgeConfig struct {
+	Coordinators []string // URLs, of which one is used at a time; the first one names the cluster
+	Registry     string   // a file with more of them, which is made if it is not there; "" for none
+	WorkerID     string   // "" means the one of the last time, or a new UUID
+	Name         string   // the hostname that the coordinator shows; "" means the host's
+	APIKey       string
+	Token        string // a JWT, which comes before the key
+	Secret       string // secret_key of coordinators that verify signatures; "" signs nothing
+	Tags         []string
+
+	Heartbeat         time.Duration // 0 means DefaultHeartbeat
+	HealthCheck       time.Duration // between two looks at the fleet; 0 means DefaultHealthCheck
+	ReconnectInterval time.Duration // before the second try, doubling; 0 means DefaultReconnectInterval
+	ReconnectAttempts int           // in a row for each coordinator, until the bridge gives up that never connected; 0 means DefaultReconnectAttempts
+	HighAvailability  bool          // coordinators are switched after a failure, nothing is given up, and health is reported twice as often
+
+	MaxTasks    int           // that are said to be possible at once; 0 means the slots of the fleet
+	TaskTimeout time.Duration // the longest of a task, and that of those that name none; 0 means none
+	Tests       string        // folder with the test files that tasks name; "" means that tests bring nothing
+	Results     string        // SQLite file that keeps results; "" for none
+
+	Dir     string // of this bridge alone
+	Version string
+	Core    bridge.Config // Dir, System, Origin are set here
+}
+
+// Bridge is a worker of DTF's coordinators that has Muster do the work.
+type Bridge struct {
+	cfg          BridgeConfig
+	sign         signer
+	log          *slog.Logger
+	http         *http.Client
+	core         *bridge.Bridge
+	results      *results // nil for none
+	registerWait time.Duration
+	wake         chan struct{} // an offer waits to be prepared
+
+	mu        sync.Mutex
+	state     bridgeState
+	line      *line         // nil while there is none
+	changed   chan struct{} // closed and replaced when line changes
+	progress  map[string]float64
+	turn      string // the task of which the last heartbeat spoke
+	cancelled map[string]string
+	notices   []taskNotice
+	health    bridge.Capacity
+	checked   time.Time
+	warned    bool
+}
+
+// bridgeState is what a bridge keeps over restarts beside its outbox.
+type bridgeState struct {
+	WorkerID    string `json:"worker_id"`
+	Token       string `json:"token,omitempty"`
+	Coordinator string `json:"coordinator,omitempty"` // that was connected last
+}
+
+// meta is what is kept of a task besides its job.
+type meta struct {
+	Type   string          `json:"type"`
+	Config json.RawMessage `json:"config,omitempty"`
+}
+
+// NewBridge opens the state of a bridge. Nothing is connected before Run.
+func NewBridge(ctx context.Context, cfg BridgeConfig) (_ *Bridge, err error) {
+	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, DefaultHeartbeat)
+	cfg.HealthCheck = cmp.Or(cfg.HealthCheck, DefaultHealthCheck)
+	cfg.ReconnectInterval = cmp.Or(cfg.ReconnectInterval, DefaultReconnectInterval)
+	cfg.ReconnectAttempts = cmp.Or(cfg.ReconnectAttempts, DefaultReconnectAttempts)
+	if cfg.HighAvailability {
+		cfg.Heartbeat, cfg.HealthCheck = cfg.Heartbeat/2, cfg.HealthCheck/2
+	}
+	if cfg.Registry != "" {
+		if cfg.Coordinators, err = registry(cfg.Registry, cfg.Coordinators); err != nil {
+			return nil, err
+		}
+	}
+	for i, c := range cfg.Coordinators {
+		if _, err := socketURL(c); err != nil {
+			return nil, err
+		}
+		cfg.Coordinators[i] = strings.TrimRight(c, "/")
+	}
+	if len(cfg.Coordinators) == 0 {
+		return nil, muster.Errorf(muster.Invalid, "a bridge needs a coordinator: give --coordinator")
+	}
+	if cfg.Name == "" {
+		if cfg.Name, err = os.Hostname(); err != nil {
+			cfg.Name = "muster"
+		}
+	}
+	b := &Bridge{
+		cfg: cfg, sign: signer{cfg.Secret}, log: cfg.Core.Log, http: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}},
+		registerWait: registerWait, wake: make(chan struct{}, 1), changed: make(chan struct{}), progress: map[string]float64{}, cancelled: map[string]string{},
+	}
+	if err := os.MkdirAll(filepath.Join(cfg.Dir, "offers"), 0o700); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "the bridge's folder cannot be made: %w", err)
+	}
+	if err := b.load(); err != nil {
+		return nil, err
+	}
+	cfg.Core.Dir, cfg.Core.System = filepath.Join(cfg.Dir, "jobs"), "dtf"
+	cfg.Core.Origin = cfg.Coordinators[0]
+	if b.core, err = bridge.New(cfg.Core, (*port)(b)); err != nil {
+		return nil, err
+	}
+	if cfg.Results != "" {
+		if b.results, err = openResults(ctx, cfg.Results); err != nil {
+			return nil, errors.Join(err, b.core.Close())
+		}
+	}
+	return b, nil
+}
+
+// registry adds the coordinators that a file names, one a line or as a JSON list, and makes the file if it is not there.
+func registry(path string, given []string) ([]string, error) {
+	raw, err := os.ReadFile(path) //nolint:gosec // the operator says which
+	if errors.Is(err, os.ErrNotExist) {
+		list, err := json.MarshalIndent(map[string]any{"coordinators": given}, "", "  ")
+		if err != nil {
+			return nil, muster.Errorf(muster.Internal, "--coordinator-registry: %w", err)
+		}
+		return given, writeFile(path, append(list, '\n'))
+	}
+	if err != nil || len(raw) > maxConfig {
+		return nil, muster.Errorf(muster.Invalid, "--coordinator-registry: %s cannot be read: %w", path, errors.Join(err))
+	}
+	found, err := parseRegistry(raw)
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "--coordinator-registry: %s: %w", path, err)
+	}
+	all := slices.Clone(given)
+	for _, url := range found {
+		if url = strings.TrimRight(url, "/"); !slices.ContainsFunc(all, func(c string) bool { return strings.TrimRight(c, "/") == url }) {
+			all = append(all, url)
+		}
+	}
+	return all, nil
+}
+
+func parseRegistry(raw []byte) ([]string, error) {
+	var object struct {
+		Coordinators []string `json:"coordinators"`
+	}
+	var list []string
+	text := strings.TrimSpace(string(raw))
+	switch {
+	case strings.HasPrefix(text, "{"):
+		if err := json.Unmarshal([]byte(text), &object); err != nil {
+			return nil, muster.Errorf(muster.Invalid, "it is no object with a list coordinators: %w", err)
+		}
+		list = object.Coordinators
+	case strings.HasPrefix(text, "["):
+		if err := json.Unmarshal([]byte(text), &list); err != nil {
+			return nil, muster.Errorf(muster.Invalid, "it is no list of URLs: %w", err)
+		}
+	default:
+		for line := range strings.Lines(text) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+				list = append(list, line)
+			}
+		}
+	}
+	if len(list) > 100 {
+		return nil, muster.Errorf(muster.Invalid, "it names more than 100 coordinators")
+	}
+	for _, url := range list {
+		if _, err := socketURL(url); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// load reads who this worker was.
+func (b *Bridge) load() error {
+	raw, err := os.ReadFile(b.statePath())
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return muster.Errorf(muster.Invalid, "the bridge's state cannot be read: %w", err)
+	}
+	if err == nil {
+		if err := json.Unmarshal(raw, &b.state); err != nil {
+			return muster.Errorf(muster.Invalid, "%s is damaged: start once with --reset-state: %w", b.statePath(), err)
+		}
+	}
+	if b.cfg.WorkerID != "" && b.cfg.WorkerID != b.state.WorkerID {
+		b.state = bridgeState{WorkerID: b.cfg.WorkerID}
+	}
+	if b.state.WorkerID == "" {
+		b.state.WorkerID = newUUID()
+	}
+	if b.cfg.Token != "" {
+		b.state.Token = b.cfg.Token
+	}
+	return b.save()
+}
+
+func (b *Bridge) statePath() string { return filepath.Join(b.cfg.Dir, "worker.json") }
+
+// save writes the state. mu is held, or nobody else knows b.
+func (b *Bridge) save() error { return writeFile(b.statePath(), jsonOf(b.state)) }
+
+// Close closes a Bridge that was not run.
+func (b *Bridge) Close() error {
+	err := b.core.Close()
+	if b.results != nil {
+		err = errors.Join(err, b.results.close())
+	}
+	return err
+}
+
+// Run works until ctx ends. It returns an error if no coordinator ever lets this worker in.
+func (b *Bridge) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return b.core.Run(ctx) })
+	group.Go(func() error { return b.prepare(ctx) })
+	group.Go(func() error { return b.watchFleet(ctx) })
+	group.Go(func() error { return b.connect(ctx) })
+	err := group.Wait()
+	if b.results != nil {
+		err = errors.Join(err, b.results.close())
+	}
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// connect keeps a connection to one of the coordinators.
+func (b *Bridge) connect(ctx context.Context) error {
+	if err := b.awaitFleet(ctx); err != nil {
+		return err
+	}
+	at := max(0, slices.Index(b.cfg.Coordinators, b.lastCoordinator()))
+	if !b.cfg.HighAvailability {
+		at = 0
+	}
+	wait, tries, ever := b.cfg.ReconnectInterval, 0, false
+	for {
+		url := b.cfg.Coordinators[at]
+		l, err := b.dial(ctx, url)
+		if err == nil {
+			err = l.serve(ctx)
+			if b.wasConnected(l) {
+				tries, wait, ever = 0, b.cfg.ReconnectInterval, true
+			}
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		tries++
+		switch {
+		case !ever && fatal(err) && len(b.cfg.Coordinators) == 1:
+			return err
+		case !ever && !b.cfg.HighAvailability && tries >= b.cfg.ReconnectAttempts:
+			return muster.Errorf(muster.CodeOf(err), "given up after %d tries: %w", tries, err)
+		case tries >= b.cfg.ReconnectAttempts: // begin again, as DTF's workers do
+			tries, wait = 0, b.cfg.ReconnectInterval
+		}
+		if len(b.cfg.Coordinators) > 1 {
+			at = (at + 1) % len(b.cfg.Coordinators)
+		}
+		b.log.Warn("no connection to the coordinator", slog.String("coordinator", url), slog.Any("why", err), slog.String("next", b.cfg.Coordinators[at]), slog.Duration("in", wait))
+		if !sleep(ctx, wait) {
+			return ctx.Err()
+		}
+		wait = min(2*wait, maxReconnect)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// awaitFleet waits until there is something to register, but not for ever.
+func (b *Bridge) awaitFleet(ctx context.Context) error {
+	end := time.Now().Add(waitForFleet)
+	for time.Now().Before(end) {
+		b.look(ctx)
+		b.mu.Lock()
+		n := len(b.health.Workers)
+		b.mu.Unlock()
+		if n > 0 {
+			return nil
+		}
+		if !sleep(ctx, 100*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+	b.log.Warn("no worker of Muster is there yet: the coordinator is told of none")
+	return nil
+}
+
+// watchFleet looks at the fleet again and again.
+func (b *Bridge) watchFleet(ctx context.Context) error {
+	tick := time.NewTicker(b.cfg.HealthCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			b.look(ctx)
+		}
+	}
+}
+
+func (b *Bridge) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, dialWait)
+	defer cancel()
+	c, err := b.core.Capacity(ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err != nil {
+		if !b.warned && ctx.Err() == nil {
+			b.log.Warn("the fleet cannot be looked at", slog.Any("why", err))
+		}
+		b.warned = true
+		return
+	}
+	b.health, b.checked, b.warned = c, time.Now(), false
+}
+
+func (b *Bridge) credentials() (key, token string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.cfg.APIKey, b.state.Token
+}
+
+func (b *Bridge) forgetToken() { b.adopt("", "-") }
+
+// adopt takes the id and the token that a coordinator gives; "" leaves what there is, "-" is none.
+func (b *Bridge) adopt(id, token string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := b.state
+	b.state.WorkerID = cmp.Or(id, b.state.WorkerID)
+	b.state.Token = cmp.Or(token, b.state.Token)
+	if token == "-" {
+		b.state.Token = ""
+	}
+	if b.state != before {
+		if err := b.save(); err != nil {
+			b.log.Warn("the worker's id and token are not kept", slog.Any("why", err))
+		}
+	}
+}
+
+func (b *Bridge) workerID() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state.WorkerID
+}
+
+func (b *Bridge) lastCoordinator() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state.Coordinator
+}
+
+// connected makes l the connection on which results go.
+func (b *Bridge) connected(l *line) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.line = l
+	l.worked = true
+	close(b.changed)
+	b.changed = make(chan struct{})
+	if b.state.Coordinator != l.url {
+		b.state.Coordinator = l.url
+		if err := b.save(); err != nil {
+			b.log.Warn("the coordinator is not kept", slog.Any("why", err))
+		}
+	}
+	b.log.Info("registered with the coordinator", slog.String("coordinator", l.url), slog.String("worker", b.state.WorkerID))
+}
+
+func (b *Bridge) disconnected(l *line) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.line == l {
+		b.line = nil
+	}
+}
+
+func (b *Bridge) wasConnected(l *line) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return l.worked
+}
+
+// current waits for a connection, but not for long.
+func (b *Bridge) current(ctx context.Context) (*line, error) {
+	ctx, cancel := context.WithTimeout(ctx, waitForLine)
+	defer cancel()
+	for {
+		b.mu.Lock()
+		l, changed := b.line, b.changed
+		b.mu.Unlock()
+		if l != nil {
+			return l, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, muster.Errorf(muster.Unavailable, "there is no connection to a coordinator")
+		}
+	}
+}
+
+func (b *Bridge) beatEvery() time.Duration { return b.cfg.Heartbeat }
+
+// capabilities are what the fleet has, as DTF's workers say it.
+func (b *Bridge) capabilities(ctx context.Context) (*capabilities, string) {
+	b.look(ctx)
+	b.mu.Lock()
+	h := b.health
+	b.mu.Unlock()
+	c := &capabilities{
+		Hostname: b.cfg.Name, Platform: runtime.GOOS + "-" + runtime.GOARCH, Hardware: []string{"cpu"},
+		CPU:    &cpu{Model: "Unknown", Cores: h.Resources.CPUs, Threads: h.Resources.CPUs},
+		Memory: &memory{TotalGB: round(float64(h.Resources.Memory) / gigabytes), AvailableGB: round(float64(h.Free.Memory) / gigabytes)},
+		WebNN:  &present{}, WebGPU: &present{}, Tags: b.cfg.Tags,
+		Muster: &extras{Version: b.cfg.Version, Cancel: true, Tasks: cmp.Or(b.cfg.MaxTasks, h.Resources.Slots, 1)},
+	}
+	for _, t := range mapped {
+		if slices.Contains(h.Kinds, t) {
+			c.Muster.Types = append(c.Muster.Types, t)
+		}
+	}
+	for i := range h.Resources.GPUs {
+		g := &h.Resources.GPUs[i]
+		c.add(map[string]string{"nvidia": "cuda", "amd": "rocm", "apple": "mps"}[g.Vendor])
+		if c.GPU == nil {
+			c.GPU = &gpus{Name: g.Name, MemoryGB: round(float64(g.Memory) / gigabytes)}
+		}
+		c.GPU.Count++
+		c.GPU.Devices = append(c.GPU.Devices, gpu{Index: i, Name: g.Name, MemoryGB: round(float64(g.Memory) / gigabytes)})
+	}
+	for _, t := range b.cfg.Tags { // coordinators ask for nothing but hardware
+		c.add(t)
+	}
+	return c, b.cfg.Name
+}
+
+func (c *capabilities) add(hardware string) {
+	if hardware != "" && !slices.Contains(c.Hardware, hardware) {
+		c.Hardware = append(c.Hardware, hardware)
+	}
+}
+
+func round(f float64) float64 { return float64(int64(f*100+0.5)) / 100 }
