@@ -116,6 +116,9 @@ var rules = map[string]rule{
 	"dialect/bridge": {ring: shell, mine: []string{"client"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"dialect/fleet":  {ring: shell, mine: []string{"agent", "agent/run", "agent/transfer", "dialect", "link", "link/wslink", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 
+	"dialect/mloc":          {ring: adapter, mine: []string{"spec"}, third: []string{"github.com/redis/go-redis/v9"}},
+	"dialect/mloc/mlochost": {ring: shell, mine: []string{"client", "dialect", "dialect/fleet", "dialect/mloc"}, third: []string{"github.com/redis/go-redis/v9", "go.etcd.io/bbolt", "golang.org/x/"}},
+
 	"dialect/dtf": {ring: shell, mine: []string{"dialect", "dialect/bridge", "dialect/fleet", "client", "connlimit", "link"}, third: []string{"github.com/coder/websocket", "github.com/golang-jwt/jwt/v5", "github.com/ncruces/go-sqlite3", "golang.org/x/sync"}},
 
 	"serve":       {ring: wiring},
@@ -133,6 +136,7 @@ var rules = map[string]rule{
 	"cli/runtime": {ring: wiring},
 	"cli/kinds":   {ring: wiring},
 	"cli/bench":   {ring: wiring},
+	"cli/bridge":  {ring: wiring},
 	"do":          {ring: wiring},
 	"cli/term":    {ring: adapter, third: []string{"github.com/mattn/go-runewidth", "golang.org/x/term"}},
 	"cmd/muster":  {ring: wiring},

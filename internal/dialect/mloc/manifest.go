@@ -149,17 +149,19 @@ func hashFile(ctx context.Context, root *os.Root, name string) (string, int64, e
 	}
 	defer func() { _ = f.Close() }()
 	h := sha256.New()
-	n, err := io.Copy(h, Reader{ctx, f})
+	n, err := io.Copy(h, Until(ctx, f))
 	return hex.EncodeToString(h.Sum(nil)), n, err
 }
 
-// Reader ends with its context.
-type Reader struct {
+// Until returns r; reading ends with ctx.
+func Until(ctx context.Context, r io.Reader) io.Reader { return reader{ctx, r} }
+
+type reader struct {
 	ctx context.Context //nolint:containedctx // it lives as long as one copy
 	r   io.Reader
 }
 
-func (r Reader) Read(p []byte) (int, error) {
+func (r reader) Read(p []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}

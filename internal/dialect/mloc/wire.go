@@ -21,9 +21,9 @@ const (
 
 // Keys and channels in Redis.
 const (
-	KeyWorkers  = "workers:ids"              // set of worker ids
-	KeyElastic  = "workers:elastic_disabled" // set of worker ids that are given nothing
-	TopicTasks  = "tasks.events"             // task events, worker → host
+	KeyWorkers   = "workers:ids"              // set of worker ids
+	KeyElastic   = "workers:elastic_disabled" // set of worker ids that are given nothing
+	TopicTasks   = "tasks.events"             // task events, worker → host
 	TopicWorkers = "workers.events"           // worker events, worker → host
 )
 

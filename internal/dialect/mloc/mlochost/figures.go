@@ -3,6 +3,8 @@ package mlochost
 import (
 	"sync"
 	"time"
+
+	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
 // maxTimed is how many tasks and workers have figures of their own.

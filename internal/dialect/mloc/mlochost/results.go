@@ -187,7 +187,7 @@ func (r *results) putFile(ctx context.Context, id, name string, known bool, link
 		return "", muster.Errorf(muster.Internal, "cannot store %s: %w", name, err)
 	}
 	defer func() { _ = r.root.Remove(part) }()
-	n, err := io.Copy(f, io.LimitReader(mloc.Reader{ctx, body}, limit+1))
+	n, err := io.Copy(f, io.LimitReader(mloc.Until(ctx, body), limit+1))
 	if err == nil {
 		err = f.Sync()
 	}
