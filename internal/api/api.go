@@ -41,6 +41,8 @@ type Config struct {
 	Version    string // of this build
 	// Connections is how many connections the server has at most: what one key may hold of them depends on it. 0 means 1,000.
 	Connections int
+	// Gateways says how the gateways to other systems are. It answers at once. Nil means that there are none.
+	Gateways func() []wire.Gateway
 }
 
 // server is the state that the handlers share.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -21,19 +22,28 @@ type health struct {
 	Status string `json:"status" enum:"ok"`
 }
 
+type readiness struct {
+	Status   string         `json:"status" enum:"ok"`
+	Gateways []wire.Gateway `json:"gateways,omitempty" doc:"to other systems: one that cannot work does not make the server unready"`
+}
+
 func (s *server) healthz(context.Context, *struct{}) (*body[health], error) {
 	return answer(health{Status: "ok"}), nil
 }
 
 // readyz asks nobody but for one cheap read of the store a second, because it needs no key.
-func (s *server) readyz(ctx context.Context, _ *struct{}) (*body[health], error) {
+func (s *server) readyz(ctx context.Context, _ *struct{}) (*body[readiness], error) {
 	if err := s.Engine.Health(); err != nil {
 		return nil, err
 	}
 	if err := s.storeHealth.check(ctx); err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "the store does not answer: %w", err)
 	}
-	return answer(health{Status: "ok"}), nil
+	ready := readiness{Status: "ok"}
+	if s.Gateways != nil {
+		ready.Gateways = s.Gateways()
+	}
+	return answer(ready), nil
 }
 
 const (

@@ -31,7 +31,8 @@ type Option struct {
 
 // Gateway serves workers and clients of one system.
 type Gateway interface {
-	// Run serves until ctx ends and everything that it started has stopped.
+	// Run serves until ctx ends, and returns when everything that it started has stopped. With a context that has ended it only gives back
+	// what New took.
 	Run(ctx context.Context) error
 	// URL is what people enter into programs of the system on this machine.
 	URL() string

@@ -21,6 +21,8 @@ import (
 	"github.com/muster-dev/muster/internal/catalog"
 	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/contents"
+	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/engine"
 	"github.com/muster-dev/muster/internal/kubo"
 	"github.com/muster-dev/muster/internal/link"
@@ -43,8 +45,14 @@ type Config struct {
 	AcceptLoss bool            // start although the database lacks what was acknowledged
 	IPFS       string          // URL of an IPFS node's RPC interface, which gets what results call ipfs://…; "" for none
 	Version    string
+	Dialects   []dialect.Config // gateways to run beside the API
+	Private    bool             // no port is opened: only this process reaches the server, see Local
 	// Addresses are networks in which workers may name addresses as theirs, beside the ones from which they connect.
 	Addresses []netip.Prefix
+	// Dialects are the gateways for workers and clients of other systems.
+	Dialects []dialect.Config
+	// Systems are those that Dialects may name; nil means Dialects().
+	Systems []dialect.System
 }
 
 // Server is a server that listens already and serves once Run is called.
@@ -59,8 +67,12 @@ type Server struct {
 	http     *http.Server
 	prover   *contents.Prover
 	giver    *kubo.Giver // nil for none
-	listener net.Listener
+	listener net.Listener  // nil for a private server
+	pipe     *dialect.Pipe // the way in from this process
+	gateways []gateway
 	tokens   tokens
+	pipe     *dialect.Pipe // by which the gateways reach the server
+	gateways []*gateway
 }
 
 // New opens the data folder and the port. Nothing is served before Run.
@@ -71,7 +83,7 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = muster.Duration(10 * time.Second)
 	}
-	s := &Server{cfg: cfg, log: log}
+	s := &Server{cfg: cfg, log: log, pipe: dialect.NewPipe()}
 	if err := s.build(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -81,6 +93,9 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 // close closes what was opened, in the reverse order.
 func (s *Server) close() error {
 	var errs []error
+	for _, g := range s.gateways {
+		g.close()
+	}
 	if s.prover != nil {
 		s.prover.Close()
 	}
@@ -148,7 +163,7 @@ func (s *Server) build(ctx context.Context) error {
 		Handler: connlimit.Handler(api.New(api.Config{
 			Engine: s.engine, Store: reader{s.store, s.engine}, Keys: s.store, Logs: s.logs, Blobs: blobs, Grants: s.store, Late: s.store, Reach: s.engine, Prove: s.prover.Prove, Events: events,
 			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version,
-			Connections: limiter.Total(),
+			Connections: limiter.Total(), Gateways: s.ready,
 		})),
 		ConnContext:       connlimit.ConnContext,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -156,11 +171,17 @@ func (s *Server) build(ctx context.Context) error {
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
+	if s.cfg.Private {
+		return s.openDialects(ctx)
+	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Listen)
 	if err != nil {
 		return cannotListen(s.cfg.Listen, err)
 	}
 	s.listener = limiter.Listen(listener)
+	if err := s.openGateways(ctx); err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	return nil
 }
 
@@ -171,8 +192,11 @@ func cannotListen(address string, err error) error {
 	return muster.Errorf(muster.Invalid, "cannot listen on %s: %w; --listen takes an address of this machine such as 127.0.0.1:8700, or :8700 for all", address, err)
 }
 
-// URL is where the server is reached from this machine.
+// URL is where the server is reached from this machine, "" for a private one.
 func (s *Server) URL() string {
+	if s.listener == nil {
+		return ""
+	}
 	host, port, err := net.SplitHostPort(s.listener.Addr().String())
 	if err != nil {
 		return "http://" + s.listener.Addr().String()
@@ -206,21 +230,35 @@ func (s *Server) Run(ctx context.Context) error {
 		return s.engine.Run(engineCtx)
 	})
 
+	// What the gateways use goes on until they have stopped.
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.socket.Run(ctx) })
-	group.Go(func() error { return s.poll.Run(ctx) })
+	rest, stopRest := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopRest()
+	group.Go(func() error {
+		defer stopRest()
+		return s.runGateways(ctx)
+	})
+	group.Go(func() error { return s.socket.Run(rest) })
+	group.Go(func() error { return s.poll.Run(rest) })
 	if s.giver != nil {
-		group.Go(func() error { return s.giver.Run(ctx) })
+		group.Go(func() error { return s.giver.Run(rest) })
 	}
 	group.Go(func() error {
 		select {
 		case <-failed:
 			return errors.New("the engine stopped")
-		case <-ctx.Done():
+		case <-rest.Done():
 			return nil
 		}
 	})
-	group.Go(func() error { return s.serveHTTP(ctx) })
+	group.Go(func() error {
+		s.log.Info("serving", slog.String("url", s.URL()))
+		return s.serveHTTP(rest, s.http, s.listener)
+	})
+	if len(s.gateways) > 0 {
+		local := &http.Server{Handler: s.http.Handler, ReadHeaderTimeout: s.http.ReadHeaderTimeout, IdleTimeout: s.http.IdleTimeout, ErrorLog: s.http.ErrorLog}
+		group.Go(func() error { return s.serveHTTP(rest, local, s.pipe) })
+	}
 	err := group.Wait()
 	stopEngine()
 	if engineErr := engineGroup.Wait(); engineErr != nil {
@@ -231,24 +269,23 @@ func (s *Server) Run(ctx context.Context) error {
 
 // serveHTTP serves once the state is loaded, so that nobody asks an engine that
 // is not there.
-func (s *Server) serveHTTP(ctx context.Context) error {
+func (s *Server) serveHTTP(ctx context.Context, server *http.Server, listener net.Listener) error {
 	select {
 	case <-s.engine.Ready():
 	case <-ctx.Done():
-		return s.listener.Close()
+		return listener.Close()
 	}
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 		defer cancel()
-		err := s.http.Shutdown(grace)
+		err := server.Shutdown(grace)
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = s.http.Close() // followers of logs and events do not end by themselves
+			err = server.Close() // followers of logs and events do not end by themselves
 		}
 		stopped <- err
 	})
-	s.log.Info("serving", slog.String("url", s.URL()))
-	err := s.http.Serve(s.listener)
+	err := server.Serve(listener)
 	if stop() {
 		return err
 	}

@@ -37,21 +37,29 @@ func ensureToken(ctx context.Context, keys store.Keys, have []store.Key, role au
 				return "", nil
 			}
 		}
-		var random [auth.RandomBytes]byte
-		_, _ = rand.Read(random[:]) // never fails
-		token = auth.NewToken(role, random)
+		token = newToken(role)
 	} else if err := auth.CheckToken(token); err != nil {
 		return "", err
 	}
-	hash := auth.Hash(token)
-	for _, k := range have {
-		if k.Hash == hash {
-			return token, nil
+	return token, putKey(ctx, keys, have, token, store.Key{Name: "first " + string(role), Role: string(role)})
+}
+
+func newToken(role auth.Role) string {
+	var random [auth.RandomBytes]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return auth.NewToken(role, random)
+}
+
+// putKey enters a key for a token, unless have has one for it with the same project.
+func putKey(ctx context.Context, keys store.Keys, have []store.Key, token string, k store.Key) error {
+	k.Hash = auth.Hash(token)
+	for _, old := range have {
+		if old.Hash == k.Hash && old.Project == k.Project {
+			return nil
 		}
 	}
-	return token, keys.PutKey(ctx, store.Key{
-		ID: "k-" + hash[:12], Name: "first " + string(role), Hash: hash, Role: string(role), CreatedAt: muster.TimeOf(time.Now()),
-	})
+	k.ID, k.CreatedAt = "k-"+k.Hash[:12], muster.TimeOf(time.Now())
+	return keys.PutKey(ctx, k)
 }
 
 // newEpoch names this life of the server.

@@ -159,6 +159,12 @@ type Whoami struct {
 	Version string          `json:"version" doc:"of the server"`
 }
 
+// Gateway is how the gateway to another system is.
+type Gateway struct {
+	Name   string `json:"name" doc:"of the system, such as qubix"`
+	Status string `json:"status" doc:"ok, or why it cannot work now"`
+}
+
 // Hashes is a list of blobs, each by its SHA-256 in lower-case hex.
 type Hashes struct {
 	SHA256 []string `json:"sha256" maxItems:"10000" nullable:"false"`

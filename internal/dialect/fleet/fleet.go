@@ -1,17 +1,23 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/transfer"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/tasklog"
 )
 
 // Config is what a Fleet is made of.
@@ -27,157 +33,360 @@ type Config struct {
 	Projects []string      // whose tasks are taken; nil means all. See dialect.Config.Projects
 	Kinds    []string      // that are allowed; nil means all. See dialect.Config.Kinds
 	Price    float64       // per hour, of workers that name none
-	Tells    bool          // its workers are told of a cancellation: one that was told is free again
+	Tells    bool          // its workers are told when a task is over: then they do not run it any more
 	Most     int           // workers; 0 means 1000
 }
 
 // Facts is what a worker says of itself.
 type Facts struct {
-	ID        string // in its own system, and there unique
-	Name      string // shown to people; "" means ID
-	Version   string // of its program
-	Tags      []string
-	Labels    map[string]string
-	Kinds     []string // of Muster, that it runs
-	Price     float64  // per hour; 0 means Config.Price
-	Resources muster.Resources
-	Lacks     []string   // beside Config.Lacks
-	Projects  []string   // nil means Config.Projects
-	Remote    netip.Addr // where it is; members of gangs meet there
-	Key       string     // the id of the key with which it registered, "" for none. With another one its id cannot be taken over
+	ID        string            `json:"id"`             // in its own system, and there unique
+	Name      string            `json:"name,omitempty"` // shown to people; "" means ID
+	Version   string            `json:"version,omitempty"`
+	Tags      []string          `json:"tags,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Kinds     []string          `json:"kinds,omitempty"` // of Muster, that it runs
+	Price     float64           `json:"price,omitempty"` // per hour; 0 means Config.Price
+	Resources muster.Resources  `json:"resources"`
+	Lacks     []string          `json:"lacks,omitempty"`    // beside Config.Lacks
+	Projects  []string          `json:"projects,omitempty"` // nil means Config.Projects
+	Remote    netip.Addr        `json:"remote,omitzero"`    // where it is; members of gangs meet there
+	Key       string            `json:"key,omitempty"`      // the id of the key with which it registered, "" for none. With another one its id cannot be taken over
 }
 
-// Why a task is over, in the chain of Task.Why and of what Fleet.Late returns.
-var (
-	ErrReported  = errors.New("its final report was taken")
-	ErrCancelled = errors.New("it was cancelled")
-	ErrTimedOut  = errors.New("it ran for longer than it may")
-	ErrGivenUp   = errors.New("it was given up, because its worker was away for too long")
-	ErrReturned  = errors.New("it was handed back")
+const (
+	defaultMost = 1000
+	forgetAfter = 24 * time.Hour        // a worker that is away makes room for another one
+	joinWait    = 20 * time.Second      // for the server to make a new worker
+	leastLook   = 10 * time.Millisecond // between two looks for silent workers
+	mostLook    = time.Second
+	cacheBudget = 2 << 30 // bytes of files for tasks, over all workers
 )
 
-// Ending is how a task ended on its worker.
-type Ending struct {
-	Outcome  muster.Outcome // AttemptSucceeded, AttemptFailed, AttemptTimedOut or AttemptCancelled
-	Reason   muster.Reason  // of a failure
-	Message  string
-	ExitCode *int
-	Result   json.RawMessage // one JSON value; nil for none
-	Usage    *muster.Usage
+// Fleet is all workers of one gateway. Its methods may be called at the same time.
+type Fleet struct {
+	cfg    Config
+	server *url.URL
+	log    *slog.Logger
+	state  *state
+	keep   *agent.Keep
+	logs   *tasklog.Dir
+	blobs  *transfer.Client
+
+	registering sync.Mutex // held while a worker is entered
+
+	mu          sync.Mutex
+	workers     map[string]*Worker
+	tasks       map[string]*Task // that are not over
+	ended       map[string]past  // that are over, until that is on disk
+	chores      []chore
+	settlements []settlement
+	group       *sync.WaitGroup // of the workers' loops; nil unless Run runs
+	ctx         context.Context //nolint:containedctx // of Run, for loops that begin later
+
+	due      chan struct{} // has a token if there are chores
+	settling chan struct{} // has a token if there are settlements
 }
 
-// Fleet is all workers of one gateway. Its methods may be called at the same time.
-type Fleet struct{}
-
-// Worker is one foreign worker. Its methods may be called at the same time.
-type Worker struct{}
-
-// Task is one attempt that a worker holds. Its methods may be called at the same time.
-type Task struct{}
-
-func unavailable() error { return muster.Errorf(muster.Unavailable, "foreign workers are not served yet") }
+// chore is what is to be put on disk after the fact.
+type chore struct {
+	task   *Task   // that is over; nil for none
+	worker *Worker // that changed; nil for none
+}
 
 // Open reads the state in cfg.Dir: workers, and the tasks that they hold. Nothing is said to the server before Run. It is a
 // Conflict if another process has the folder.
-func Open(cfg Config) (*Fleet, error) { return nil, unavailable() }
+func Open(cfg Config) (*Fleet, error) {
+	if cfg.Busy == 0 {
+		cfg.Busy = cfg.Silence
+	}
+	cfg.Most = cmp.Or(cfg.Most, defaultMost)
+	server, err := url.Parse(cfg.Server.URL)
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "the server's URL cannot be used: %w", err)
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "the folder of foreign workers cannot be made: %w", err)
+	}
+	f := &Fleet{
+		cfg: cfg, server: server, log: cfg.Log, workers: map[string]*Worker{}, tasks: map[string]*Task{}, ended: map[string]past{}, due: make(chan struct{}, 1),
+		settling: make(chan struct{}, 1),
+	}
+	if err := f.open(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func (f *Fleet) open() error {
+	var err error
+	if f.keep, err = agent.OpenKeep(f.cfg.Dir); err != nil { // the lock on the folder
+		return err
+	}
+	if f.state, err = openState(f.cfg.Dir); err != nil {
+		return err
+	}
+	if f.logs, err = tasklog.OpenDir(filepath.Join(f.cfg.Dir, "logs")); err != nil {
+		return err
+	}
+	f.blobs, err = transfer.New(transfer.Config{Server: f.server, HTTP: f.cfg.Server.HTTP, Dir: filepath.Join(f.cfg.Dir, "cache"), Budget: cacheBudget, Log: f.log})
+	if err != nil {
+		return err
+	}
+	return f.load()
+}
+
+// load takes up what an earlier Fleet left.
+func (f *Fleet) load() error {
+	bad := func(id string, err error) {
+		f.log.Error("a record of a foreign worker cannot be read and is left out", slog.String("id", id), slog.Any("error", err))
+	}
+	err := f.state.load(func(id string, r workerRecord) {
+		f.workers[id] = newWorker(f, &r)
+	}, func(id string, r taskRecord) {
+		w := f.workers[r.Worker]
+		if w == nil {
+			bad(id, errNone)
+			return
+		}
+		t, err := restoreTask(w, id, &r)
+		if err != nil {
+			bad(id, err)
+			return
+		}
+		w.tasks[id], f.tasks[id] = t, t
+	}, bad)
+	if err != nil {
+		return muster.Errorf(muster.Internal, "the state of foreign workers cannot be read: %w", err)
+	}
+	folders, err := os.ReadDir(f.tasksDir())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, d := range folders { // of tasks that ended while nobody was there to remove them
+		if f.tasks[d.Name()] == nil {
+			err = errors.Join(err, remove(filepath.Join(f.tasksDir(), d.Name())))
+		}
+	}
+	return err
+}
+
+func (f *Fleet) tasksDir() string { return filepath.Join(f.cfg.Dir, "tasks") }
+
+// Close closes the state of a Fleet that is not run.
+func (f *Fleet) Close() error {
+	var errs []error
+	if f.logs != nil {
+		errs = append(errs, f.logs.Close())
+	}
+	if f.state != nil {
+		errs = append(errs, f.state.close())
+	}
+	if f.keep != nil {
+		errs = append(errs, f.keep.Close())
+	}
+	return errors.Join(errs...)
+}
 
 // Run keeps the sessions of all workers until ctx ends. Then it leaves their tasks to the next Fleet on the folder, and
-// closes the state. Without Run the caller closes the Fleet.
-func (f *Fleet) Run(ctx context.Context) error { return unavailable() }
+// closes the state.
+func (f *Fleet) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var loops, beside sync.WaitGroup
+	f.mu.Lock()
+	f.group, f.ctx = &loops, ctx
+	for _, w := range f.workers {
+		loops.Go(func() { w.loop(ctx) })
+	}
+	f.mu.Unlock()
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	var settling sync.WaitGroup
+	settled, endSettling := context.WithCancel(context.WithoutCancel(ctx))
+	defer endSettling()
+	settling.Go(func() { f.settle(settled) })
+	beside.Go(func() { f.work(life) })
+	beside.Go(func() { f.watch(ctx) })
+	<-ctx.Done()
+	f.mu.Lock()
+	f.group = nil
+	f.mu.Unlock()
+	loops.Wait()
+	endSettling()
+	settling.Wait() // before what that leaves to do on disk is done
+	end()
+	beside.Wait()
+	return f.Close()
+}
 
-// Close closes the state of a Fleet that was not run.
-func (f *Fleet) Close() error { return nil }
+// start has a new worker's loop run.
+func (f *Fleet) start(w *Worker) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.workers[w.id] = w
+	if f.group != nil {
+		ctx := f.ctx
+		f.group.Go(func() { w.loop(ctx) })
+	}
+}
 
-// Register enters a worker, or changes the facts of a known one and touches it; one that had left comes back. It returns once
-// the server knows a new worker. It is Forbidden if another key registered the id, Conflict if there are too many
+// watch ends the sessions of workers that are silent.
+func (f *Fleet) watch(ctx context.Context) {
+	tick := time.NewTicker(max(leastLook, min(f.cfg.Silence/4, mostLook)))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, w := range f.Workers() {
+			w.look(time.Now())
+		}
+	}
+}
+
+// work puts on disk what is over, until ctx ends and nothing is left to do.
+func (f *Fleet) work(ctx context.Context) {
+	for {
+		select {
+		case <-f.due:
+			f.do()
+		case <-ctx.Done():
+			f.do()
+			return
+		}
+	}
+}
+
+func (f *Fleet) do() {
+	f.mu.Lock()
+	list := f.chores
+	f.chores = nil
+	f.mu.Unlock()
+	var parallel sync.WaitGroup // so that they share transactions
+	parallel.Go(func() {
+		saved := map[*Worker]bool{}
+		for _, c := range list {
+			if c.worker != nil && !saved[c.worker] {
+				saved[c.worker] = true
+				c.worker.save()
+			}
+		}
+	})
+	for chunk := range slices.Chunk(list, 64) {
+		for _, c := range chunk {
+			if c.task != nil {
+				parallel.Go(c.task.forget)
+			}
+		}
+		parallel.Wait()
+	}
+	parallel.Wait()
+}
+
+// later puts something on disk soon.
+func (f *Fleet) later(c chore) {
+	f.mu.Lock()
+	f.chores = append(f.chores, c)
+	f.mu.Unlock()
+	token(f.due)
+}
+
+// token puts one into c unless it holds one.
+func token(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Register enters a worker, or changes the facts of a known one and touches it; one that had left comes back. A change of facts
+// opens its session anew, and what it holds stays. It is Forbidden if another key registered the id, Conflict if there are too many
 // workers, and Invalid for facts that the server would not take.
-func (f *Fleet) Register(ctx context.Context, facts Facts) (*Worker, error) { return nil, unavailable() }
+func (f *Fleet) Register(ctx context.Context, facts Facts) (*Worker, error) {
+	if err := f.check(&facts); err != nil {
+		return nil, err
+	}
+	f.registering.Lock()
+	defer f.registering.Unlock()
+	if w := f.Worker(facts.ID); w != nil {
+		return w, w.update(facts)
+	}
+	if err := f.makeRoom(); err != nil {
+		return nil, err
+	}
+	w := newWorker(f, &workerRecord{Facts: facts})
+	if err := w.join(ctx); err != nil {
+		return nil, err
+	}
+	if err := f.state.putWorker(w.id, w.record()); err != nil {
+		return nil, err
+	}
+	w.Touch(nil)
+	f.start(w)
+	f.log.Info("a foreign worker registered", slog.String("id", facts.ID), slog.String("name", facts.Name))
+	return w, nil
+}
+
+// makeRoom forgets a worker that was away for long if there are as many as there may be.
+func (f *Fleet) makeRoom() error {
+	all := f.Workers()
+	if len(all) < f.cfg.Most {
+		return nil
+	}
+	var oldest *Worker
+	for _, w := range all {
+		if w.forgettable() && (oldest == nil || w.Seen().Before(oldest.Seen())) {
+			oldest = w
+		}
+	}
+	if oldest == nil {
+		return muster.Errorf(muster.Conflict, "there are %d workers already, which is the most of a gateway", len(all))
+	}
+	oldest.drop("its place was needed")
+	return nil
+}
 
 // Worker returns the worker with this id in its system, nil if it is unknown or was removed by an administrator. One that
 // left or was drained is known: see Worker.Err.
-func (f *Fleet) Worker(id string) *Worker { return nil }
+func (f *Fleet) Worker(id string) *Worker {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.workers[id]
+}
 
 // Workers returns all workers by id.
-func (f *Fleet) Workers() []*Worker { return nil }
+func (f *Fleet) Workers() []*Worker {
+	f.mu.Lock()
+	list := make([]*Worker, 0, len(f.workers))
+	for _, w := range f.workers {
+		list = append(list, w)
+	}
+	f.mu.Unlock()
+	slices.SortFunc(list, func(a, b *Worker) int { return cmp.Compare(a.id, b.id) })
+	return list
+}
 
 // Task returns the task with this id, nil if it is unknown or over: then Late says more.
-func (f *Fleet) Task(id string) *Task { return nil }
+func (f *Fleet) Task(id string) *Task {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.tasks[id]
+}
 
 // Late takes note that a worker sent a final report of a task that is over: whatever it did, it does not run the task any
 // more. It returns why the task is over, a Conflict with one of the Err… in its chain, or NotFound if nobody remembers such a task.
-func (f *Fleet) Late(id string) error { return unavailable() }
-
-// ID is the worker's id in its system.
-func (w *Worker) ID() string { return "" }
-
-// Facts returns what it said of itself last.
-func (w *Worker) Facts() Facts { return Facts{} }
-
-// Err returns nil while the worker belongs to the fleet, else why not: it left, was drained, or was removed.
-func (w *Worker) Err() error { return nil }
-
-// Seen is when it was last touched.
-func (w *Worker) Seen() time.Time { return time.Time{} }
-
-// Touch says that the worker was just heard of. load is what its machine does, nil if it did not say.
-func (w *Worker) Touch(load *muster.Load) {}
-
-// Idle says that the worker asked for work and runs nothing of what began: if tasks that were cancelled or timed out kept
-// it, it is free.
-func (w *Worker) Idle() {}
-
-// Tasks returns what it holds and what is not over: what did not begin first, and of each the oldest first.
-func (w *Worker) Tasks() []*Task { return nil }
-
-// Changed has a token after Tasks changed. One goroutine waits for it; before it waits it has looked at Tasks.
-func (w *Worker) Changed() <-chan struct{} { return nil }
-
-// Leave hands back what the worker holds, and says goodbye to the server. It is known until it registers again.
-func (w *Worker) Leave(ctx context.Context) error { return unavailable() }
-
-// Constrain has the worker take nothing new, for the reason why of one of several sources; "" takes that source's word back.
-func (w *Worker) Constrain(source, why string) {}
-
-// ID names the attempt to the foreign worker: a random UUID, the same after restarts.
-func (t *Task) ID() string { return "" }
-
-// Worker is who holds it.
-func (t *Task) Worker() *Worker { return nil }
-
-// Run returns what is to be done. It is not to be changed.
-func (t *Task) Run() *run.Task { return nil }
-
-// Began reports whether the worker is known to run it.
-func (t *Task) Began() bool { return false }
-
-// Offered is when the worker's fleet received it.
-func (t *Task) Offered() time.Time { return time.Time{} }
-
-// Begin takes the first sign that the worker runs it. Later calls do nothing. It is a Conflict if the task is over.
-func (t *Task) Begin() error { return unavailable() }
-
-// Progress passes on a sign of life; it implies Begin. It is a Conflict if the task is over.
-func (t *Task) Progress(p muster.Progress) error { return unavailable() }
-
-// Log appends lines to the task's log, each without its newline; what is over the log's bound is dropped, and the log says so.
-// It implies Begin. It is a Conflict if the task is over.
-func (t *Task) Log(ctx context.Context, lines ...string) error { return unavailable() }
-
-// Folder returns a folder with the task's files and inputs, which are fetched at the first call. It is removed with the
-// task. A failure to fetch is a run.TaskError, with which the task can be ended.
-func (t *Task) Folder(ctx context.Context) (string, error) { return "", unavailable() }
-
-// Attach takes an artifact of at most max bytes and stores it on the server. The name is a relative path inside a folder. A
-// later one of the same name takes its place.
-func (t *Task) Attach(ctx context.Context, name string, r io.Reader, maxBytes int64) error { return unavailable() }
-
-// Finish ends the task. It returns nil only when the server has the report on disk; with another error than Conflict or Invalid the report may
-// be kept, and is sent until the server has it: to repeat the same call is right. It is a Conflict if the task is
-// over, or has another report.
-func (t *Task) Finish(ctx context.Context, end Ending) error { return unavailable() }
-
-// Over is closed once the task is over: reported, cancelled, timed out, given up or handed back.
-func (t *Task) Over() <-chan struct{} { return nil }
-
-// Why returns nil until the task is over, and then a Conflict that says why, with one of the Err… in its chain.
-func (t *Task) Why() error { return nil }
+func (f *Fleet) Late(id string) error {
+	f.mu.Lock()
+	p, ok := f.ended[id]
+	f.mu.Unlock()
+	if !ok {
+		if p, ok = f.state.over(id); !ok {
+			return muster.Errorf(muster.NotFound, "there is no task %q", id)
+		}
+	}
+	if w := f.Worker(p.Worker); w != nil {
+		w.found(id)
+	}
+	return overError(p.Task, causeNamed(p.Cause))
+}

@@ -1,0 +1,172 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/transfer"
+)
+
+const (
+	maxArtifacts    = 1000 // of a task
+	maxArtifactName = 1024 // bytes
+)
+
+// blobs moves files of the worker's tasks.
+func (w *Worker) blobs() *transfer.Client {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fleet.blobs.As(w.key)
+}
+
+// untilOver returns ctx, ended when the task is over.
+func (t *Task) untilOver(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(t.life, func() { cancel(t.Why()) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+func (t *Task) dir() string { return filepath.Join(t.worker.fleet.tasksDir(), t.id) }
+
+// Folder returns a folder with the task's files and inputs, which are fetched at the first call. It is removed when the
+// task is over. A failure to fetch is a run.TaskError, with which the task can be ended.
+func (t *Task) Folder(ctx context.Context) (string, error) {
+	t.laying.Lock()
+	defer t.laying.Unlock()
+	if err := t.Why(); err != nil {
+		return "", err
+	}
+	if t.folder != "" {
+		return t.folder, nil
+	}
+	if _, err := os.Stat(t.dir()); err == nil { // whole: an earlier life of the server laid it out
+		t.folder = t.dir()
+		return t.folder, nil
+	}
+	ctx, done := t.untilOver(ctx)
+	defer done()
+	part := t.dir() + ".part"
+	if err := errors.Join(os.RemoveAll(part), os.MkdirAll(part, 0o700)); err != nil {
+		return "", run.Failf(muster.FetchFailed, "the task's folder cannot be made: %w", err)
+	}
+	err := t.layOut(ctx, part)
+	if err == nil {
+		err = os.Rename(part, t.dir())
+	}
+	if err != nil {
+		return "", errors.Join(err, os.RemoveAll(part))
+	}
+	t.folder = t.dir()
+	return t.folder, nil
+}
+
+// layOut fetches the task's files and inputs.
+func (t *Task) layOut(ctx context.Context, dir string) error {
+	blobs := t.worker.blobs()
+	if files := t.run.Spec.Files; files != "" {
+		hash, ok := strings.CutPrefix(files, "sha256:")
+		if !ok {
+			return run.Failf(muster.TaskInvalid, "files is %q, which is not on the server: submit the job with the muster command line", files)
+		}
+		if err := blobs.FetchTree(ctx, hash, dir); err != nil {
+			return run.Failf(muster.FetchFailed, "the project's files could not be fetched: %w", err)
+		}
+	}
+	if len(t.run.Inputs) == 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return run.Failf(muster.FetchFailed, "the task's folder cannot be opened: %w", err)
+	}
+	defer func() { _ = root.Close() }() // holds nothing that could be lost
+	for _, in := range t.run.Inputs {
+		name := filepath.FromSlash(in.Path)
+		if !filepath.IsLocal(name) || in.Path == "." {
+			return run.Failf(muster.TaskInvalid, "the input %q would lie outside the task's folder", in.Path)
+		}
+		if parent := path.Dir(in.Path); parent != "." {
+			if err := root.MkdirAll(filepath.FromSlash(parent), 0o700); err != nil {
+				return run.Failf(muster.TaskInvalid, "no folder can be made for the input %s: %w", in.Path, err)
+			}
+		}
+		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return run.Failf(muster.TaskInvalid, "the input %s cannot take the place of what is there: %w", in.Path, err)
+		}
+		if err := blobs.Fetch(ctx, in.SHA256, in.Size, filepath.Join(dir, name)); err != nil {
+			return run.Failf(muster.FetchFailed, "the input %s could not be fetched: %w", in.Path, err)
+		}
+	}
+	return nil
+}
+
+// clear removes the folder of a task that is over.
+func (t *Task) clear() error {
+	t.laying.Lock()
+	defer t.laying.Unlock()
+	t.folder = ""
+	return errors.Join(os.RemoveAll(t.dir()), os.RemoveAll(t.dir()+".part"))
+}
+
+// Attach takes an artifact of at most max bytes and stores it on the server. The name is a relative path inside a folder. A
+// later one of the same name takes its place. It implies Begin. It is Invalid for a bad name, TooLarge for too many bytes and a
+// Conflict if the task is over.
+func (t *Task) Attach(ctx context.Context, name string, r io.Reader, maxBytes int64) error {
+	if !fs.ValidPath(name) || name == "." || len(name) > maxArtifactName || strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c == '\\' || c == 0x7f }) {
+		return muster.Errorf(muster.Invalid, "%.80q is no name of an artifact: write a path inside a folder", name)
+	}
+	if err := t.Begin(); err != nil {
+		return err
+	}
+	ctx, done := t.untilOver(ctx)
+	defer done()
+	f, err := os.CreateTemp(t.worker.fleet.cfg.Dir, "upload-*")
+	if err != nil {
+		return muster.Errorf(muster.Unavailable, "the artifact cannot be stored: %w", err)
+	}
+	defer func() { _, _ = f.Close(), os.Remove(f.Name()) }() // the server has it, or it failed
+	n, err := io.Copy(f, io.LimitReader(r, maxBytes+1))
+	switch {
+	case n > maxBytes:
+		return muster.Errorf(muster.TooLarge, "the artifact %s has more than %s", name, muster.Size(maxBytes))
+	case err != nil:
+		return muster.Errorf(muster.Invalid, "the artifact %s broke off: %w", name, err)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return muster.Errorf(muster.Unavailable, "the artifact cannot be read: %w", err)
+	}
+	sum, size, err := t.worker.blobs().UploadFile(ctx, f)
+	if err != nil {
+		if why := t.Why(); why != nil {
+			return why
+		}
+		return muster.Errorf(muster.Unavailable, "the artifact %s cannot be stored: %w", name, err)
+	}
+	return t.enter(muster.Artifact{Name: name, Size: size, SHA256: sum})
+}
+
+// enter notes an artifact that is on the server.
+func (t *Task) enter(a muster.Artifact) error {
+	var before []muster.Artifact
+	return t.save(func() error {
+		if err := t.closed(); err != nil {
+			return err
+		}
+		before = t.artifacts
+		list := slices.DeleteFunc(slices.Clone(before), func(b muster.Artifact) bool { return b.Name == a.Name })
+		if len(list) >= maxArtifacts {
+			return muster.Errorf(muster.TooLarge, "a task has %d artifacts at most", maxArtifacts)
+		}
+		t.artifacts = append(list, a)
+		return nil
+	}, func() { t.artifacts = before })
+}
