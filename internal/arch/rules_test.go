@@ -116,6 +116,8 @@ var rules = map[string]rule{
 	"dialect/bridge": {ring: shell, mine: []string{"client"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"dialect/fleet":  {ring: shell, mine: []string{"agent", "agent/run", "agent/transfer", "dialect", "link", "link/wslink", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 
+	"dialect/qubix": {ring: shell, mine: []string{"client", "dialect", "dialect/bridge", "dialect/fleet", "kind"}, third: []string{"golang.org/x/sync"}},
+
 	"dialect/mloc":          {ring: adapter, mine: []string{"spec"}, third: []string{"github.com/redis/go-redis/v9"}},
 	"dialect/mloc/mlochost": {ring: shell, mine: []string{"client", "dialect", "dialect/fleet", "dialect/mloc"}, third: []string{"github.com/redis/go-redis/v9", "go.etcd.io/bbolt", "golang.org/x/"}},
 

@@ -169,7 +169,7 @@ func (g *Gateway) enter(w http.ResponseWriter, r *http.Request, facts fleet.Fact
 	}
 	if before != nil && facts.Labels[labelFlavour] != string(bridged) {
 		g.book.forget(facts.ID)
-		g.begunAnew(r.Context(), worker)
+		g.begunAnew(worker)
 	}
 	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "isNew": before == nil, "provider": g.shown(worker), "message": "Provider registered"})
 }
@@ -188,25 +188,32 @@ func (g *Gateway) join(ctx context.Context, facts fleet.Facts) (*fleet.Worker, e
 	return worker, nil
 }
 
-// begunAnew ends what a worker ran before its program was started again.
-func (g *Gateway) begunAnew(ctx context.Context, worker *fleet.Worker) {
+// begunAnew hands back what a worker ran before its program was started again.
+func (g *Gateway) begunAnew(worker *fleet.Worker) {
 	for _, t := range worker.Tasks() {
 		if t.Began() {
-			g.lose(ctx, t, muster.WorkerRestarted, "the QUBIX worker was started again, and its jobs end with its program")
+			g.giveUp(t, "the QUBIX worker was started again, and its jobs end with its program")
 		}
 	}
 	worker.Idle()
 }
 
-// lose ends a task whose end nobody will report.
-func (g *Gateway) lose(ctx context.Context, t *fleet.Task, reason muster.Reason, why string) {
-	ctx, cancel := context.WithTimeout(ctx, reportWait)
-	defer cancel()
-	if err := t.Finish(ctx, fleet.Ending{Outcome: muster.AttemptFailed, Reason: reason, Message: why}); err != nil {
-		g.log(t.Worker().ID()).Warn("a job without a report could not be ended", slog.String("job", t.ID()), slog.Any("why", err))
-		return
+// giveUp hands back a task of which its worker will report nothing more.
+func (g *Gateway) giveUp(t *fleet.Task, why string) {
+	if err := t.Return(why); err != nil {
+		return // it is over
 	}
 	g.book.end(t.ID(), ended{worker: t.Worker().ID(), status: failed, at: muster.TimeOf(time.Now())})
+}
+
+// reject says that a worker cannot do what a task asks for. The task goes to another one.
+func (g *Gateway) reject(ctx context.Context, t *fleet.Task, why string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	end := fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: "the worker refuses the task: " + why}
+	if err := t.Finish(ctx, end); err != nil && muster.CodeOf(err) != muster.Unavailable { // that is sent until it is taken
+		g.log(t.Worker().ID()).Warn("a task could not be rejected", slog.String("job", t.ID()), slog.Any("why", err))
+	}
 }
 
 // speaker returns the worker that a request is of, and renews it. It is NotFound for an unknown one and Forbidden for one
@@ -298,13 +305,13 @@ func (g *Gateway) offers(ctx context.Context, worker *fleet.Worker, is flavour) 
 	for _, t := range worker.Tasks() {
 		if t.Began() {
 			begun = true
-			g.missing(ctx, t, is)
+			g.missing(t, is)
 			continue
 		}
 		spec := t.Run().Spec
 		if is == enhanced && slices.Contains(settledKinds(worker), spec.Kind) {
 			if why := carries(spec); why != "" {
-				g.lose(ctx, t, muster.Rejected, "the worker refuses the task: "+why)
+				g.reject(ctx, t, why)
 				continue
 			}
 		}
@@ -335,12 +342,12 @@ func fits(is flavour, name string) bool {
 
 // missing ends a job whose worker has asked for work for long without a word of it: its last report was lost.
 // A worker does not ask while it runs a job; another one on the same machine, with the same id, may.
-func (g *Gateway) missing(ctx context.Context, t *fleet.Task, is flavour) {
+func (g *Gateway) missing(t *fleet.Task, is flavour) {
 	if is == bridged {
 		return
 	}
 	if g.book.idling(t.ID(), time.Now()) >= g.lost {
-		g.lose(ctx, t, muster.WorkerLost, "the QUBIX worker asks for work again and has not reported how the job ended")
+		g.giveUp(t, "the QUBIX worker asks for work again and has not reported how the job ended")
 	}
 }
 

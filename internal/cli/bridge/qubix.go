@@ -1,0 +1,58 @@
+package bridge
+
+import (
+	"context"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/qubix"
+	"github.com/muster-dev/muster/internal/work"
+)
+
+// qubixOptions are those of QUBIX's workers, by the names and defaults of their guides.
+type qubixOptions struct {
+	qubix.BridgeConfig
+
+	dropIn bool
+}
+
+func newQubix() Adapter {
+	return &qubixOptions{BridgeConfig: qubix.BridgeConfig{Backend: qubix.DefaultBackend, Price: qubix.DefaultPrice, Location: qubix.DefaultLocation}}
+}
+
+func (o *qubixOptions) Flags(dropIn bool) []cli.Flag {
+	o.dropIn = dropIn
+	const group = "QUBIX"
+	return []cli.Flag{
+		frame.Option{Name: "backend", Usage: "serve the QUBIX backend at this `url`", Group: group}.Text(&o.Backend),
+		frame.Option{Name: "price", Usage: "ask this `price` per hour, in QUBIC", Group: group}.Decimal(&o.Price, 1e6),
+		frame.Option{Name: "name", Usage: "register under this `name` (default: Provider- and 8 digits of the provider's id)", Group: group}.Text(&o.Name),
+		frame.Option{Name: "location", Usage: "register with this `place`", Group: group}.Text(&o.Location),
+		frame.Option{Name: "address", Usage: "register for the user with this `address` of 60 letters; backends that answer 301 to other registrations want one", Group: group}.Text(&o.Address),
+	}
+}
+
+// Notes returns nothing: every option has its effect.
+func (o *qubixOptions) Notes() []string { return nil }
+
+// Machine gives the worker the name and the price that the backend knows.
+func (o *qubixOptions) Machine(w *work.Config) error {
+	w.Name, w.Price = o.Name, o.Price
+	return nil
+}
+
+func (o *qubixOptions) Run(ctx context.Context, env Env) error {
+	cfg := o.BridgeConfig
+	cfg.Machine, cfg.Version = o.dropIn, frame.BuildVersion().Version
+	if env.Worker != "" && cfg.Name == "" {
+		cfg.Name = env.Worker
+	}
+	cfg.Core = bridge.Config{Client: env.Client, Dir: env.Dir, Worker: env.Worker, Log: env.Log}
+	b, err := qubix.NewBridge(cfg)
+	if err != nil {
+		return err
+	}
+	return b.Run(ctx, env.Taking)
+}

@@ -1,0 +1,479 @@
+package qubix
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/bridge"
+)
+
+// What QUBIX's worker does, and when.
+const (
+	DefaultBackend  = "http://127.0.0.1:3001"
+	DefaultPrice    = 5.0
+	DefaultLocation = "Local Network"
+
+	pollEvery      = 5 * time.Second
+	heartbeatEvery = 30 * time.Second
+	progressEvery  = 10 * time.Second
+	registerEvery  = 10 * time.Second
+	mostFailures   = 5 // heartbeats in a row, after which it registers again
+)
+
+// The limits of requests.
+const (
+	shortLimit = 10 * time.Second
+	longLimit  = 2 * time.Minute // of a final report, which may have images
+)
+
+// BridgeConfig says how Muster's workers serve a QUBIX backend, as one of its providers.
+type BridgeConfig struct {
+	Backend  string  // "" means DefaultBackend
+	Price    float64 // per hour, in QUBIC
+	Name     string  // "" means Provider- and the beginning of the provider's id
+	Location string  // "" means DefaultLocation
+	Address  string  // of a user of the backend, 60 letters; the TS backend wants one
+	ID       string  // of the provider; "" means the one kept in Dir, made at the first start
+	Machine  bool    // the id is that which QUBIX's worker has on this machine; heeded where ID is "" and none is kept
+	Version  string
+	HTTP     *http.Client
+	Poll     time.Duration // between two looks for jobs; 0 means 5 s. Heartbeats and progress keep their ratio to it
+	Core     bridge.Config // System, Origin and Interval are set here
+}
+
+// Bridge is a worker of a QUBIX backend.
+type Bridge struct {
+	cfg    BridgeConfig
+	remote *remote
+	core   *bridge.Bridge
+	log    *slog.Logger
+	id     string
+
+	mu      sync.Mutex
+	refused map[string]bool // jobs that no kind of Muster's can do, and that were reported
+	reports map[string]*reported
+}
+
+// reported is what was last said of a job.
+type reported struct {
+	percent int
+	metrics json.RawMessage
+	logged  time.Time
+	asked   time.Time
+}
+
+// NewBridge opens the outbox. Nothing is said to the backend before Run; without Run the caller closes the Bridge.
+func NewBridge(cfg BridgeConfig) (*Bridge, error) {
+	cfg.Backend, cfg.Location = or(cfg.Backend, DefaultBackend), or(cfg.Location, DefaultLocation)
+	if cfg.Poll <= 0 {
+		cfg.Poll = pollEvery
+	}
+	switch {
+	case math.IsNaN(cfg.Price) || cfg.Price < 0 || cfg.Price > maxPrice:
+		return nil, muster.Errorf(muster.Invalid, "--price is %v: write an amount per hour from 0 to %v", cfg.Price, maxPrice)
+	case cfg.Address != "" && !isAddress(cfg.Address):
+		return nil, muster.Errorf(muster.Invalid, "--address must be the 60 letters A to Z of a user of the backend")
+	case len(cfg.Name) > maxText || len(cfg.Location) > maxText:
+		return nil, muster.Errorf(muster.Invalid, "--name and --location have at most %d bytes", maxText)
+	}
+	r, err := newRemote(cfg.Backend, cfg.HTTP, "muster/"+or(cfg.Version, "dev"))
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.Core.Dir, 0o700); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "the bridge's folder cannot be made: %w", err)
+	}
+	b := &Bridge{cfg: cfg, remote: r, refused: map[string]bool{}, reports: map[string]*reported{}}
+	if b.id, err = cfg.identity(); err != nil {
+		return nil, err
+	}
+	if b.cfg.Name == "" {
+		b.cfg.Name = "Provider-" + clean(b.id, 8)
+	}
+	b.log = cfg.Core.Log.With(slog.String("backend", r.host()), slog.String("provider", b.id))
+	core := cfg.Core
+	core.System, core.Origin, core.Log = Name, r.host()+"\x00"+b.id, b.log
+	core.Interval = b.every(progressEvery)
+	if b.core, err = bridge.New(core, b); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// every is a pause of QUBIX's worker at the pace of Poll.
+func (b *Bridge) every(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * float64(b.cfg.Poll) / float64(pollEvery))
+}
+
+// ID is the provider's id at the backend.
+func (b *Bridge) ID() string { return b.id }
+
+// Close closes the outbox of a Bridge that was not run.
+func (b *Bridge) Close() error { return b.core.Close() }
+
+// identity is the provider's id: 16 hex digits, the same for each start on the folder.
+func (cfg *BridgeConfig) identity() (string, error) {
+	if cfg.ID != "" {
+		return cfg.ID, checkID(cfg.ID)
+	}
+	path := filepath.Join(cfg.Core.Dir, "provider-id")
+	kept, err := os.ReadFile(path)
+	if err == nil && checkID(strings.TrimSpace(string(kept))) == nil {
+		return strings.TrimSpace(string(kept)), nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", muster.Errorf(muster.Internal, "the provider's id cannot be read: %w", err)
+	}
+	var id string
+	if cfg.Machine {
+		id = machineID()
+	}
+	if id == "" {
+		var b [8]byte
+		if _, err := rand.Read(b[:]); err != nil {
+			return "", muster.Errorf(muster.Internal, "no random bytes: %w", err)
+		}
+		id = hex.EncodeToString(b[:])
+	}
+	if err := os.WriteFile(path, []byte(id+"\n"), 0o600); err != nil {
+		return "", muster.Errorf(muster.Internal, "the provider's id cannot be kept: %w", err)
+	}
+	return id, nil
+}
+
+// machineID is the id of QUBIX's worker on this machine: the first 16 hex digits of the SHA-256 of its hardware address. "" if it has none.
+func machineID() string {
+	all, err := net.Interfaces()
+	if err != nil {
+		return ""
+	}
+	for _, i := range all {
+		if i.Flags&net.FlagLoopback == 0 && len(i.HardwareAddr) == 6 {
+			sum := sha256.Sum256([]byte(strings.ToLower(i.HardwareAddr.String())))
+			return hex.EncodeToString(sum[:8])
+		}
+	}
+	return ""
+}
+
+// Run serves the backend until ctx ends; what is not reported then is so by the next Bridge on the folder. Once taking ends it
+// takes nothing new, and returns when everything is reported. It returns an error if the backend does not take this
+// provider and will not by itself.
+func (b *Bridge) Run(ctx, taking context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group.Go(func() error { return b.core.Run(ctx) })
+	group.Go(func() error {
+		defer cancel()
+		return b.serve(ctx, taking)
+	})
+	return group.Wait()
+}
+
+// serve registers, sends heartbeats and takes jobs.
+func (b *Bridge) serve(ctx, taking context.Context) error {
+	joining, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(taking, cancel)()
+	if err := b.join(joining); err != nil || ctx.Err() != nil {
+		return err
+	}
+	var last time.Time
+	failures := 0
+	for ctx.Err() == nil && (taking.Err() == nil || b.core.Pending() > 0) {
+		wait := b.cfg.Poll
+		if taking.Err() != nil {
+			wait = min(wait, time.Second)
+		}
+		if time.Since(last) >= b.every(heartbeatEvery) {
+			last = time.Now()
+			a, err := b.beat(ctx)
+			switch {
+			case ctx.Err() != nil:
+				return nil
+			case err == nil && a.status == http.StatusOK:
+				failures = 0
+				b.take(ctx, taking, jobs(object(a.body)["pendingJobs"]))
+			case err == nil && a.status == http.StatusNotFound:
+				b.log.Info("the backend does not know this provider any more: registering again")
+				failures = mostFailures
+			default:
+				failures++
+				b.log.Warn("a heartbeat failed", slog.Any("why", errors.Join(err, a.fault("heartbeat"))))
+				wait = max(wait, a.after)
+			}
+			if failures >= mostFailures {
+				failures = 0
+				if err := b.join(joining); err != nil {
+					return err
+				}
+				last = time.Time{}
+			}
+		}
+		if taking.Err() == nil {
+			a, err := b.remote.send(ctx, http.MethodGet, "/api/jobs/pending/"+url.PathEscape(b.id), nil, shortLimit)
+			if err == nil && a.status == http.StatusOK {
+				b.take(ctx, taking, jobs(a.body))
+			}
+			wait = max(wait, a.after)
+		}
+		b.rest(ctx, taking, wait)
+	}
+	return nil
+}
+
+// rest waits, no longer than until taking ends.
+func (b *Bridge) rest(ctx, taking context.Context, d time.Duration) {
+	if taking.Err() == nil {
+		merged, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(taking, cancel)()
+		ctx = merged
+	}
+	sleep(ctx, d)
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// join registers until the backend takes this provider. It returns nil also when ctx ends.
+func (b *Bridge) join(ctx context.Context) error {
+	for ctx.Err() == nil {
+		capacity, err := b.core.Capacity(ctx)
+		if err == nil && len(capacity.Workers) == 0 {
+			err = muster.Errorf(muster.Unavailable, "no worker of Muster's is there yet")
+		}
+		wait := b.every(registerEvery)
+		if err == nil {
+			var a answer
+			a, err = b.register(ctx, &capacity)
+			if err == nil {
+				b.log.Info("registered at the QUBIX backend")
+				return nil
+			}
+			wait = max(wait, a.after)
+			if code := muster.CodeOf(err); code != muster.Unavailable {
+				return err
+			}
+		} else {
+			wait = min(wait, time.Second)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		b.log.Warn("not registered yet: trying again", slog.Any("why", err), slog.Duration("in", wait))
+		sleep(ctx, wait)
+	}
+	return nil
+}
+
+// register registers once. Where the backend answers 301, as the TS one does to its own worker, it registers the quick way.
+func (b *Bridge) register(ctx context.Context, c *bridge.Capacity) (answer, error) {
+	r := b.describe(c)
+	a, err := b.remote.send(ctx, http.MethodPost, "/api/providers/register", r, shortLimit)
+	if err != nil || a.status == http.StatusOK {
+		return a, err
+	}
+	if a.status != http.StatusMovedPermanently {
+		return a, a.fault("registration")
+	}
+	if b.cfg.Address == "" {
+		return a, muster.Errorf(muster.Invalid, "the QUBIX backend at %s answers 301 to the registration of workers: it wants a user's address. "+
+			`Make a user with curl -X POST %s/api/auth/register -H 'Content-Type: application/json' -d '{"email":"…","password":"…"}' and start again with --address and its qubicAddress`, b.remote.host(), b.remote.host())
+	}
+	q := quickRegistration{Type: "native", WorkerID: b.id, QubicAddress: b.cfg.Address, GPU: quickGPU{Type: "native", Model: r.Specs.GPUModel, VRAM: r.Specs.GPUVRAM}, Location: r.Location}
+	if b.cfg.Price > 0 {
+		q.PricePerHour = &b.cfg.Price
+	}
+	a, err = b.remote.send(ctx, http.MethodPost, "/api/providers/quick-register", q, shortLimit)
+	switch {
+	case err != nil || a.status == http.StatusOK:
+		return a, err
+	case a.status == http.StatusInternalServerError || a.status == http.StatusNotFound:
+		return a, muster.Errorf(muster.NotFound, "the QUBIX backend at %s answers %d to quick-register, as it does where no user has the address %s: make that user first (POST /api/auth/register), and start again with its qubicAddress as --address",
+			b.remote.host(), a.status, b.cfg.Address)
+	}
+	return a, a.fault("quick registration")
+}
+
+// describe is what the workers have together, as one machine.
+func (b *Bridge) describe(c *bridge.Capacity) registration {
+	active, host := true, ""
+	if h, err := os.Hostname(); err == nil {
+		host = h
+	}
+	s := specs{
+		WorkerID: b.id, Hostname: host, OS: runtime.GOOS, CPUModel: runtime.GOARCH, CPUCores: c.Resources.CPUs, RAMTotal: gib(c.Resources.Memory), RAMAvailable: gib(c.Free.Memory),
+		StorageTotal: gib(c.Resources.Disk), StorageFree: gib(c.Free.Disk), Software: "muster/" + or(b.cfg.Version, "dev"), Kinds: c.Kinds,
+	}
+	if len(c.Resources.GPUs) > 0 {
+		s.GPUAvailable, s.GPUModel = true, c.Resources.GPUs[0].Name
+		for _, g := range c.Resources.GPUs {
+			s.GPUVRAM = max(s.GPUVRAM, gib(g.Memory))
+		}
+	}
+	address := or(b.cfg.Address, "QUBIC_"+strings.ToUpper(b.id))
+	return registration{
+		WorkerID: b.id, WorkerIDs: b.id, Name: b.cfg.Name, Address: address, Specs: s, Location: b.cfg.Location, ComputePower: s.CPUCores*10 + s.GPUVRAM*50, PricePerHour: &b.cfg.Price, IsActive: &active,
+	}
+}
+
+func gib(s muster.Size) float64 { return math.Round(float64(s)/(1<<30)*100) / 100 }
+
+// beat sends one heartbeat.
+func (b *Bridge) beat(ctx context.Context) (answer, error) {
+	h := heartbeat{WorkerID: b.id, Status: "online", Usage: usage{Timestamp: naive(time.Now())}}
+	if open := b.core.Jobs(); len(open) > 0 {
+		h.CurrentJob = &open[0].ID
+	}
+	c, err := b.core.Capacity(ctx)
+	if err != nil {
+		return answer{}, err
+	}
+	if b.room(&c) <= 0 {
+		h.Status = "busy"
+	} else if h.CurrentJob != nil && c.Resources.Slots > 1 {
+		h.CurrentJob = nil // it takes more
+	}
+	if c.Load != nil {
+		percent := func(v float64) *float64 { v = math.Round(v*1000) / 10; return &v }
+		h.Usage.CPU = percent(c.Load.CPU)
+		if c.Resources.Memory > 0 {
+			h.Usage.RAM = percent(float64(c.Load.Memory) / float64(c.Resources.Memory))
+		}
+		if len(c.Load.GPUs) > 0 {
+			m := gpuFigures(&c.Load.GPUs[0], memoryOf(c.Resources.GPUs, c.Load.GPUs[0].UUID))
+			h.Usage.GPU, h.Usage.GPUTemp, h.Usage.GPUMemUsed, h.Usage.GPUMemTotal, h.Usage.GPUPower = m.Utilization, m.Temperature, m.MemoryUsed, m.MemoryTotal, m.Power
+			if m.MemoryUsed != nil && m.MemoryTotal != nil && *m.MemoryTotal > 0 {
+				h.Usage.GPUMemory = percent(*m.MemoryUsed / *m.MemoryTotal)
+			}
+		}
+	}
+	return b.remote.send(ctx, http.MethodPost, "/api/providers/"+url.PathEscape(b.id)+"/heartbeat", h, shortLimit)
+}
+
+func memoryOf(list []muster.GPU, uuid string) muster.Size {
+	if i := slices.IndexFunc(list, func(g muster.GPU) bool { return g.UUID == uuid }); i >= 0 {
+		return list[i].Memory
+	}
+	return 0
+}
+
+// room is how many more jobs the workers have slots for.
+func (b *Bridge) room(c *bridge.Capacity) int {
+	return min(c.Free.Slots, max(c.Resources.Slots, 1)-b.core.Pending())
+}
+
+// take accepts jobs that a backend offers, as many as there is room for. What is known already, over or not, is not taken again.
+func (b *Bridge) take(ctx, taking context.Context, offered []job) {
+	offered = slices.DeleteFunc(offered, func(j job) bool {
+		return b.core.Known(j.ID) || slices.Contains([]string{completed, failed, cancelled}, strings.ToUpper(j.Status))
+	})
+	if len(offered) == 0 || taking.Err() != nil {
+		return
+	}
+	c, err := b.core.Capacity(ctx)
+	if err != nil {
+		b.log.Warn("jobs wait, because Muster's server does not answer", slog.Any("why", err))
+		return
+	}
+	room := b.room(&c)
+	for i := range offered {
+		if room <= 0 {
+			return
+		}
+		j := &offered[i]
+		spec, err := b.spec(j)
+		if err != nil {
+			b.decline(ctx, j, err)
+			continue
+		}
+		taken, err := b.core.Accept(ctx, bridge.Job{ID: j.ID, Spec: spec, Meta: mustJSON(map[string]string{"type": j.kind()})})
+		switch {
+		case err != nil:
+			b.log.Warn("a job cannot be taken", slog.String("job", clean(j.ID, maxText)), slog.Any("why", err))
+		case taken:
+			room--
+			b.log.Info("took a job", slog.String("job", clean(j.ID, maxText)), slog.String("type", j.kind()))
+		}
+	}
+}
+
+// spec is the job of Muster's that does what a job of QUBIX's asks for.
+func (b *Bridge) spec(j *job) (muster.Spec, error) {
+	if len(j.ID) > 200 {
+		return muster.Spec{}, muster.Errorf(muster.Invalid, "the job's id has %d bytes", len(j.ID))
+	}
+	var t muster.TaskSpec
+	if present(j.Muster) { // of our own gateway
+		if err := json.Unmarshal(j.Muster, &t); err != nil {
+			return muster.Spec{}, muster.Errorf(muster.Invalid, "the job's stage cannot be read: %w", err)
+		}
+		t = *travelling(&t)
+		t.Name = "job"
+	} else {
+		var err error
+		if t, err = stage(j, false); err != nil {
+			return muster.Spec{}, err
+		}
+	}
+	return muster.Spec{Name: or(clean("qubix "+j.kind(), maxText), "qubix"), Labels: map[string]string{"qubix.job": clean(j.ID, maxText)}, Tasks: []muster.TaskSpec{t}}, nil
+}
+
+// decline reports a job that Muster cannot do as failed, once.
+func (b *Bridge) decline(ctx context.Context, j *job, why error) {
+	b.mu.Lock()
+	known := b.refused[j.ID]
+	b.mu.Unlock()
+	if known {
+		return
+	}
+	message := why.Error()
+	c := completion{
+		WorkerID: b.id, WorkerIDSnake: b.id, Status: wordFailed, Error: &message, Result: mustJSON(map[string]string{"error": message, "errorDetails": message}),
+		Metrics: json.RawMessage("{}"), Timestamp: naive(time.Now()),
+	}
+	a, err := b.remote.send(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(j.ID)+"/complete", c, shortLimit)
+	if err == nil && a.status >= 500 || a.status == http.StatusTooManyRequests {
+		err = a.fault("report")
+	}
+	b.log.Warn("a job cannot be run here", slog.String("job", clean(j.ID, maxText)), slog.Any("why", why), slog.Any("report", err))
+	if err != nil {
+		return // it is offered again
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.refused) >= mostEnded {
+		clear(b.refused)
+	}
+	b.refused[j.ID] = true
+}

@@ -1,0 +1,147 @@
+package qubix
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// remote is a QUBIX backend, as a worker sees it.
+type remote struct {
+	base  string
+	http  *http.Client
+	agent string
+}
+
+// answer is one of a backend.
+type answer struct {
+	status int
+	after  time.Duration // of a 429: when to ask again; 0 if it does not say
+	body   []byte
+}
+
+// newRemote checks a backend's address.
+func newRemote(backend string, h *http.Client, agent string) (*remote, error) {
+	u, err := url.Parse(strings.TrimRight(backend, "/"))
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, muster.Errorf(muster.Invalid, "--backend %q is no address: write such as http://127.0.0.1:3001", backend)
+	}
+	if h == nil {
+		h = &http.Client{}
+	}
+	direct := *h
+	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // the TS backend's 301 leads nowhere
+	return &remote{base: u.String(), http: &direct, agent: agent}, nil
+}
+
+// host is the backend's address without a key in its path.
+func (b *remote) host() string {
+	u, err := url.Parse(b.base)
+	if err != nil {
+		return b.base
+	}
+	return u.Scheme + "://" + u.Host
+}
+
+// send makes one request. Its errors are Unavailable: nobody answered.
+func (b *remote) send(ctx context.Context, method, path string, body any, limit time.Duration) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var r io.Reader
+	if body != nil {
+		j, err := json.Marshal(body)
+		if err != nil {
+			return answer{}, muster.Errorf(muster.Invalid, "the request cannot be written as JSON: %w", err)
+		}
+		r = bytes.NewReader(j)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, b.base+path, r)
+	if err != nil {
+		return answer{}, muster.Errorf(muster.Invalid, "the request cannot be made: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", b.agent)
+	resp, err := b.http.Do(req)
+	if err != nil {
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			err = e.Err // without the address, which may have a key
+		}
+		return answer{}, muster.Errorf(muster.Unavailable, "the QUBIX backend at %s does not answer: %w", b.host(), err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err == nil && len(text) > maxAnswer {
+		err = errors.New("its answer has more than 50 MiB")
+	}
+	if err != nil {
+		return answer{}, muster.Errorf(muster.Unavailable, "the answer of the QUBIX backend at %s broke off: %w", b.host(), err)
+	}
+	a := answer{status: resp.StatusCode, body: text}
+	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		a.after = min(time.Duration(seconds)*time.Second, 5*time.Minute)
+	}
+	return a, nil
+}
+
+// fault is what an answer says is wrong, as an error that says what can be done; nil for 2xx.
+func (a *answer) fault(what string) error {
+	if a.status >= 200 && a.status < 300 {
+		return nil
+	}
+	said := a.said()
+	if said != "" {
+		said = ": " + said
+	}
+	switch a.status {
+	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
+		return muster.Errorf(muster.Invalid, "the QUBIX backend refuses the %s with status %d%s", what, a.status, said)
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return muster.Errorf(muster.Forbidden, "the QUBIX backend answers the %s with status %d%s", what, a.status, said)
+	case http.StatusNotFound:
+		return muster.Errorf(muster.NotFound, "the QUBIX backend answers the %s with status 404%s", what, said)
+	case http.StatusConflict:
+		return muster.Errorf(muster.Conflict, "the QUBIX backend answers the %s with status 409%s", what, said)
+	case http.StatusTooManyRequests:
+		return muster.Errorf(muster.Unavailable, "the QUBIX backend takes no more requests for now (429): asking again in %s", max(a.after, time.Second))
+	}
+	return muster.Errorf(muster.Unavailable, "the QUBIX backend answers the %s with status %d%s", what, a.status, said)
+}
+
+// said is the error in an answer's body, "" if it has none.
+func (a *answer) said() string {
+	fields := object(a.body)
+	for _, name := range []string{"error", "message"} {
+		if s := text(fields, name); s != "" {
+			return clean(s, 300)
+		}
+	}
+	return ""
+}
+
+// jobs reads a list of jobs. What is none is left aside.
+func jobs(raw json.RawMessage) []job {
+	var rows []json.RawMessage
+	if json.Unmarshal(raw, &rows) != nil {
+		return nil
+	}
+	var list []job
+	for _, row := range rows[:min(len(rows), mostOffered)] {
+		var j job
+		if json.Unmarshal(row, &j) == nil && j.ID != "" {
+			list = append(list, j)
+		}
+	}
+	return list
+}
+
+// mostOffered is how many jobs of one answer are looked at: the mock server offers every job that there is.
+const mostOffered = 1000
