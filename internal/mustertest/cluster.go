@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -170,6 +171,7 @@ type Options struct {
 	Program     string        // another copy of the program to run as the server
 	Descriptors int           // that it may open; 0 means as many as the test
 	Heartbeat   time.Duration // of its workers; 0 means a second
+	Flags       []string      // more of them
 }
 
 // NewWith is New with options.
@@ -214,7 +216,7 @@ func (c *Cluster) StartServer() {
 // LaunchServer starts the server with more flags and does not wait for it.
 func (c *Cluster) LaunchServer(flags ...string) {
 	c.tb.Helper()
-	program, args := c.opts.Program, append([]string{c.mode, "--listen", c.Addr, "--data", c.Data, "--heartbeat", cmp.Or(c.opts.Heartbeat, time.Second).String(), "-o", "json"}, flags...)
+	program, args := c.opts.Program, append([]string{c.mode, "--listen", c.Addr, "--data", c.Data, "--heartbeat", cmp.Or(c.opts.Heartbeat, time.Second).String(), "-o", "json"}, append(slices.Clone(c.opts.Flags), flags...)...)
 	if program == "" {
 		program = Program(c.tb)
 	}
