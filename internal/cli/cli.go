@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim"
 	"github.com/muster-dev/muster/internal/agent/shim/gate"
 	"github.com/muster-dev/muster/internal/cli/bench"
+	"github.com/muster-dev/muster/internal/cli/bridge"
 	"github.com/muster-dev/muster/internal/cli/doctor"
 	"github.com/muster-dev/muster/internal/cli/fleet"
 	"github.com/muster-dev/muster/internal/cli/frame"
@@ -60,7 +61,9 @@ func complain(err error) int {
 }
 
 func (a *app) commands() []*cli.Command {
-	return slices.Concat(host.Commands(a.App), []*cli.Command{
+	bridges, dropIns := bridge.Commands(a.App)
+	return slices.Concat(host.Commands(a.App, dropIns...), []*cli.Command{
+		bridges,
 		doctor.Command(a.App), runtime.Command(a.App),
 		a.runCommand(), a.submitCommand(), a.planCommand(), kinds.Command(a.App),
 		a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(),

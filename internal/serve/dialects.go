@@ -8,11 +8,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/api"
+	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/store"
@@ -28,47 +29,56 @@ type gateway struct {
 	dialect.Gateway
 
 	name string
+	ran  bool // its Run closes it
 }
 
-// openDialects opens the ports of the gateways that were asked for.
-func (s *Server) openDialects(ctx context.Context) error {
-	for i := range s.cfg.Dialects {
-		if err := s.openDialect(ctx, &s.cfg.Dialects[i]); err != nil {
-			return err
-		}
+// close gives back what a gateway that was never run holds.
+func (g *gateway) close() {
+	if c, ok := g.Gateway.(interface{ Close() error }); ok && !g.ran {
+		_ = c.Close() // nothing was served
 	}
-	return nil
 }
 
-func (s *Server) openDialect(ctx context.Context, cfg *dialect.Config) error {
-	for _, system := range Dialects() {
-		if system.Name != cfg.Name {
-			continue
+// openGateways opens the ports of the gateways that were asked for.
+func (s *Server) openGateways(ctx context.Context) error {
+	systems := s.cfg.Systems
+	if systems == nil {
+		systems = Dialects()
+	}
+	for _, cfg := range s.cfg.Dialects {
+		i := slices.IndexFunc(systems, func(d dialect.System) bool { return d.Name == cfg.Name })
+		if i < 0 {
+			return muster.Errorf(muster.Invalid, "there is no dialect %q", cfg.Name)
 		}
 		dir := filepath.Join(s.cfg.Data, "dialects", cfg.Name)
 		local, err := s.connect(ctx, dir, "dialect "+cfg.Name, cfg.Project)
 		if err != nil {
 			return err
 		}
-		g, err := system.New(ctx, dialect.Env{Config: *cfg, Server: local, Dir: dir, Version: s.cfg.Version, Log: s.log.With(slog.String("dialect", cfg.Name))})
+		g, err := systems[i].New(ctx, dialect.Env{Config: cfg, Server: local, Dir: dir, Version: s.cfg.Version, Log: s.log.With(slog.String("dialect", cfg.Name))})
 		if err != nil {
 			return err
 		}
-		s.gateways = append(s.gateways, gateway{g, cfg.Name})
-		return nil
+		s.gateways = append(s.gateways, &gateway{Gateway: g, name: cfg.Name})
 	}
-	return muster.Errorf(muster.Invalid, "there is no dialect %q", cfg.Name)
+	return nil
 }
 
-// runDialects serves all gateways until ctx ends. One that cannot serve ends the server.
-func (s *Server) runDialects(ctx context.Context) error {
+// runGateways serves all gateways until ctx ends. One that cannot serve ends the server.
+func (s *Server) runGateways(ctx context.Context) error {
 	select {
 	case <-s.engine.Ready():
 	case <-ctx.Done():
+		return nil
 	}
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		<-ctx.Done()
+		return nil
+	})
 	for _, g := range s.gateways {
 		s.log.Info("serving a dialect", slog.String("dialect", g.name), slog.String("url", g.URL()))
+		g.ran = true
 		group.Go(func() error {
 			if err := g.Run(ctx); err != nil && ctx.Err() == nil {
 				return muster.Errorf(muster.Internal, "dialect %s: %w", g.name, err)
@@ -79,25 +89,26 @@ func (s *Server) runDialects(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Dialects tells where gateways are and whether they can work now.
-func (s *Server) dialects() []api.DialectHealth {
-	list := make([]api.DialectHealth, len(s.gateways))
+// ready says how the gateways are.
+func (s *Server) ready() []wire.Gateway {
+	list := make([]wire.Gateway, len(s.gateways))
 	for i, g := range s.gateways {
-		list[i] = api.DialectHealth{Name: g.name, URL: g.URL()}
+		list[i] = wire.Gateway{Name: g.name, Status: "ok"}
 		if err := g.Ready(); err != nil {
-			list[i].Problem = err.Error()
+			list[i].Status = err.Error()
 		}
 	}
 	return list
 }
 
-// DialectURLs maps the names of the gateways to where they are reached from this machine.
-func (s *Server) DialectURLs() map[string]string {
-	urls := map[string]string{}
+// GatewayURL is where a gateway is reached from this machine.
+func (s *Server) GatewayURL(name string) string {
 	for _, g := range s.gateways {
-		urls[g.name] = g.URL()
+		if g.name == name {
+			return g.URL()
+		}
 	}
-	return urls
+	return ""
 }
 
 // Local returns the way to the server inside this process, with keys that no one else has. It waits until the server is ready, and

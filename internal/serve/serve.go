@@ -22,7 +22,6 @@ import (
 	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/contents"
 	"github.com/muster-dev/muster/internal/dialect"
-	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/engine"
 	"github.com/muster-dev/muster/internal/kubo"
 	"github.com/muster-dev/muster/internal/link"
@@ -45,8 +44,7 @@ type Config struct {
 	AcceptLoss bool            // start although the database lacks what was acknowledged
 	IPFS       string          // URL of an IPFS node's RPC interface, which gets what results call ipfs://…; "" for none
 	Version    string
-	Dialects   []dialect.Config // gateways to run beside the API
-	Private    bool             // no port is opened: only this process reaches the server, see Local
+	Private    bool // no port is opened: only this process reaches the server, see Local
 	// Addresses are networks in which workers may name addresses as theirs, beside the ones from which they connect.
 	Addresses []netip.Prefix
 	// Dialects are the gateways for workers and clients of other systems.
@@ -66,13 +64,11 @@ type Server struct {
 	poll     *polllink.Server
 	http     *http.Server
 	prover   *contents.Prover
-	giver    *kubo.Giver // nil for none
+	giver    *kubo.Giver   // nil for none
 	listener net.Listener  // nil for a private server
-	pipe     *dialect.Pipe // the way in from this process
-	gateways []gateway
-	tokens   tokens
-	pipe     *dialect.Pipe // by which the gateways reach the server
+	pipe     *dialect.Pipe // by which gateways, and who calls Local, reach the server
 	gateways []*gateway
+	tokens   tokens
 }
 
 // New opens the data folder and the port. Nothing is served before Run.
@@ -172,7 +168,7 @@ func (s *Server) build(ctx context.Context) error {
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	if s.cfg.Private {
-		return s.openDialects(ctx)
+		return s.openGateways(ctx)
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Listen)
 	if err != nil {
@@ -251,11 +247,13 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		}
 	})
-	group.Go(func() error {
-		s.log.Info("serving", slog.String("url", s.URL()))
-		return s.serveHTTP(rest, s.http, s.listener)
-	})
-	if len(s.gateways) > 0 {
+	if s.listener != nil {
+		group.Go(func() error {
+			s.log.Info("serving", slog.String("url", s.URL()))
+			return s.serveHTTP(rest, s.http, s.listener)
+		})
+	}
+	if len(s.gateways) > 0 || s.cfg.Private {
 		local := &http.Server{Handler: s.http.Handler, ReadHeaderTimeout: s.http.ReadHeaderTimeout, IdleTimeout: s.http.IdleTimeout, ErrorLog: s.http.ErrorLog}
 		group.Go(func() error { return s.serveHTTP(rest, local, s.pipe) })
 	}

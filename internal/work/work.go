@@ -59,7 +59,8 @@ type Config struct {
 	Kinds          []string      // that are taken; nil means all
 	Allow          muster.Allow  // what tasks may have, whatever the server says
 	Version        string
-	Shim           []string // the command that outlives this process to stand by tasks; nil: tasks end with this process
+	HTTP           *http.Client // how the server is reached, in place of the network; nil for that
+	Shim           []string     // the command that outlives this process to stand by tasks; nil: tasks end with this process
 }
 
 // Worker is a worker that does nothing until Run.
@@ -127,8 +128,11 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	if err := cfg.Limits.Check(); err != nil {
 		return nil, err
 	}
+	if cfg.HTTP == nil {
+		cfg.HTTP = httpClient()
+	}
 	return &Worker{
-		cfg: cfg, server: server, log: log, http: httpClient(), hurry: make(chan struct{}, 1), leave: make(chan struct{}),
+		cfg: cfg, server: server, log: log, http: cfg.HTTP, hurry: make(chan struct{}, 1), leave: make(chan struct{}),
 		newProbe: func(c probe.Config) prober { return probe.New(c) },
 	}, nil
 }

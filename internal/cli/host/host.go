@@ -16,8 +16,8 @@ const ShimCommand = "shim"
 // commands is one run of the program.
 type commands struct{ *frame.App }
 
-// Commands returns muster up, server, worker and probe.
-func Commands(app *frame.App) []*cli.Command {
+// Commands returns muster up, server, worker and probe. dropIns are below worker.
+func Commands(app *frame.App, dropIns ...*cli.Command) []*cli.Command {
 	a := &commands{app}
-	return []*cli.Command{a.upCommand(), a.serverCommand(), a.workerCommand(), a.probeCommand()}
+	return []*cli.Command{a.upCommand(), a.serverCommand(), a.workerCommand(dropIns), a.probeCommand()}
 }

@@ -86,15 +86,7 @@ func (c *offer) run(ctx, hurried context.Context, self *upgrade, server remote.S
 	if cfg.AI, err = c.ai.config(); err != nil {
 		return err
 	}
-	if err := limit.Hide(); err != nil {
-		log.Warn("tasks of this user may look into the worker", slog.Any("error", err))
-	}
-	own, err := frame.Own()
-	if err != nil {
-		return err
-	}
-	cfg.Shim = []string{own, ShimCommand}
-	w, err := work.New(cfg, log)
+	w, err := newWorker(cfg, log)
 	if err != nil {
 		return err
 	}
@@ -104,6 +96,43 @@ func (c *offer) run(ctx, hurried context.Context, self *upgrade, server remote.S
 	watched, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	signals.Go(func() { self.watch(watched, w, log) })
+	return w.Run(ctx)
+}
+
+// newWorker makes a worker whose tasks outlive this process, and cannot look into it.
+func newWorker(cfg work.Config, log *slog.Logger) (*work.Worker, error) {
+	if err := limit.Hide(); err != nil {
+		log.Warn("tasks of this user may look into the worker", slog.Any("error", err))
+	}
+	own, err := frame.Own()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Shim = []string{own, ShimCommand}
+	return work.New(cfg, log)
+}
+
+// RunWorker runs a worker of this machine, with the options of muster worker at their defaults where cfg has none,
+// until ctx ends. The end of hurried ends the grace of running tasks.
+func RunWorker(ctx, hurried context.Context, cfg work.Config, log *slog.Logger) error {
+	frame.ForgetSecrets()
+	defaults := newOffer()
+	if cfg.ShutdownGrace == 0 {
+		cfg.ShutdownGrace = defaults.grace.Std()
+	}
+	if cfg.Share.HoursThen == "" {
+		cfg.Share.HoursThen = defaults.sharing.HoursThen
+	}
+	var err error
+	if cfg.Limits, err = defaults.holding.config(); err != nil {
+		return err
+	}
+	cfg.Version = frame.BuildVersion().Version
+	w, err := newWorker(cfg, log)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(hurried, w.Hurry)()
 	return w.Run(ctx)
 }
 
@@ -123,11 +152,11 @@ func (c *workerConfig) flags() []cli.Flag {
 	}, c.offer.flags(), c.logging.flags())
 }
 
-func (a *commands) workerCommand() *cli.Command {
+func (a *commands) workerCommand(dropIns []*cli.Command) *cli.Command {
 	c := &workerConfig{offer: newOffer(), logging: logging{level: "info", format: "text"}}
 	return a.Command(frame.Command{
 		Name: "worker", Usage: "run a worker: offer this machine to a server", Category: frame.SetUp, Flags: c.flags(),
-		About: aboutSignals,
+		About: aboutSignals, Commands: dropIns,
 		Run: func(ctx context.Context, args []string) error {
 			if err := frame.NoArgs(args); err != nil {
 				return err

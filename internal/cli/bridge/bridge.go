@@ -1,0 +1,248 @@
+// Package bridge has the commands that let Muster serve as a worker of a foreign system: muster bridge NAME for a fleet, and
+// muster worker NAME for this machine alone.
+//
+// A system is one file here and one line in systems. The file declares an Adapter: the system's options, by the
+// names, defaults and variables of its own guide, and what runs its bridge. See qubix.go for the smallest one.
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/urfave/cli/v3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
+	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/work"
+)
+
+// Adapter is one run of a command for one system. Its options are read before anything else is called.
+type Adapter interface {
+	// Flags are the system's own options. dropIn says that they are those of muster worker NAME: then they are exactly those of
+	// the system's guide, and none of Muster's stands beside them.
+	Flags(dropIn bool) []cli.Flag
+	// Notes has a line for each given option that has no equivalent: what it does here.
+	Notes() []string
+	// Machine puts into w what the options say of this machine's worker. It is called for muster worker NAME only.
+	Machine(w *work.Config) error
+	// Run serves the foreign server: it is called once for the fleet, or for each of its workers at the same time. When
+	// env.Taking ends it takes nothing new and returns once everything is reported; when ctx ends it returns at once, and
+	// what is not reported stays in env.Dir for the next run.
+	Run(ctx context.Context, env Env) error
+}
+
+// Once is an Adapter that has options which only show something: then nothing is served.
+type Once interface {
+	// Once reports whether such an option was given, and did what it says.
+	Once(ctx context.Context, app *frame.App) (done bool, err error)
+}
+
+// Env is what a bridge is made of.
+type Env struct {
+	Client *client.Client
+	Taking context.Context //nolint:containedctx // it ends before that of Run
+	Dir    string          // of this bridge alone, which is there
+	Worker string          // name of the only worker that serves, "" for the fleet
+	ID     string          // its id; "" for the fleet
+	Log    *slog.Logger
+}
+
+// system is one that Muster can serve.
+type system struct {
+	name, title string
+	adapter     func() Adapter
+}
+
+// systems lists all of them.
+var systems = []system{} //nolint:gochecknoglobals // a constant table
+
+// Commands returns muster bridge, and the commands below muster worker.
+func Commands(app *frame.App) (bridge *cli.Command, dropIns []*cli.Command) {
+	var bridges []*cli.Command
+	for _, s := range systems {
+		bridges = append(bridges, bridgeCommand(app, s))
+		dropIns = append(dropIns, dropInCommand(app, s))
+	}
+	return app.Command(frame.Command{
+		Name: "bridge", Usage: "let the fleet serve a server of another system", Category: frame.SetUp, Commands: bridges,
+		About: "A bridge registers with the server of another system as a worker. Jobs that it receives run as jobs of Muster, and their progress, " +
+			"results and failures go back. It can be stopped and killed at any time: the next run continues where it ended.",
+	}), dropIns
+}
+
+type bridgeConfig struct {
+	remote.Remote
+	logging
+
+	adapter Adapter
+	system  system
+	data    string
+	each    bool
+}
+
+func bridgeCommand(app *frame.App, s system) *cli.Command {
+	c := &bridgeConfig{adapter: s.adapter(), system: s, logging: newLogging()}
+	return app.Command(frame.Command{
+		Name: s.name, Usage: "serve a " + s.title + " server with the fleet",
+		Flags: slices.Concat(c.adapter.Flags(false), []cli.Flag{
+			frame.Option{Name: "each", Usage: "register every worker of the fleet by itself (default: one worker with the sum of their resources)"}.Variable().On(&c.each),
+			frame.Option{Name: "data", Usage: "keep jobs that are not reported yet in this `directory` (default: muster/bridge/" + s.name + " in the user's data folder)"}.Variable().Text(&c.data),
+		}, c.Remote.Flags(), c.logging.flags()),
+		Run: func(ctx context.Context, args []string) error {
+			if err := frame.NoArgs(args); err != nil {
+				return err
+			}
+			return c.run(ctx, app)
+		},
+	})
+}
+
+func (c *bridgeConfig) run(ctx context.Context, app *frame.App) error {
+	if done, err := once(ctx, app, c.adapter); done || err != nil {
+		return err
+	}
+	taking, hurried, release := frame.InSteps(ctx)
+	defer release()
+	log, err := c.logger(app.Err)
+	if err != nil {
+		return err
+	}
+	known, err := c.Connect()
+	if err != nil {
+		return err
+	}
+	dir, err := frame.DataFolder(c.data, filepath.Join("bridge", c.system.name))
+	if err != nil {
+		return err
+	}
+	note(app, c.adapter)
+	env := Env{Client: known, Dir: dir, Log: log}
+	// The fleet goes on without its bridge, so that the first signal is enough.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(hurried, cancel)()
+	defer context.AfterFunc(taking, cancel)()
+	env.Taking = ctx
+	if c.each {
+		return serveEach(ctx, c.adapter, env)
+	}
+	return serveOne(ctx, c.adapter, env)
+}
+
+// serveOne runs one bridge.
+func serveOne(ctx context.Context, adapter Adapter, env Env) error {
+	if err := os.MkdirAll(env.Dir, 0o700); err != nil {
+		return muster.Errorf(muster.Invalid, "the data directory cannot be made: %w; name another one with --data", err)
+	}
+	err := adapter.Run(ctx, env)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// fleetEvery is how often a bridge looks for new workers.
+const fleetEvery = 15 * time.Second
+
+// serveEach runs a bridge for each worker of the fleet, also for those that join later. A worker that is gone keeps its bridge until all
+// of its jobs are reported, which is when it is no longer in the fleet's list.
+func serveEach(ctx context.Context, adapter Adapter, env Env) error {
+	group, ctx := errgroup.WithContext(ctx)
+	running := map[muster.WorkerID]context.CancelFunc{}
+	group.Go(func() error {
+		for {
+			workers, err := env.Client.Workers(ctx)
+			if err != nil && muster.CodeOf(err) != muster.Unavailable && ctx.Err() == nil {
+				return err
+			}
+			if err == nil {
+				there := map[muster.WorkerID]bool{}
+				for i := range workers {
+					w := &workers[i]
+					if w.State == muster.WorkerGone {
+						continue
+					}
+					there[w.ID] = true
+					if running[w.ID] != nil {
+						continue
+					}
+					one := env
+					one.Worker, one.ID = w.Name, string(w.ID)
+					one.Dir = filepath.Join(env.Dir, "each", filepath.Base(string(w.ID)))
+					one.Log = env.Log.With(slog.String("worker", w.Name))
+					taking, cancel := context.WithCancel(env.Taking)
+					one.Taking, running[w.ID] = taking, cancel
+					group.Go(func() error { return serveOne(ctx, adapter, one) })
+				}
+				for id, cancel := range running {
+					if !there[id] {
+						cancel()
+						delete(running, id)
+					}
+				}
+			}
+			t := time.NewTimer(fleetEvery)
+			select {
+			case <-t.C:
+			case <-ctx.Done():
+				t.Stop()
+				return nil
+			}
+		}
+	})
+	err := group.Wait()
+	for _, cancel := range running {
+		cancel()
+	}
+	return err
+}
+
+// once does what an option asks for that only shows something.
+func once(ctx context.Context, app *frame.App, adapter Adapter) (bool, error) {
+	if o, ok := adapter.(Once); ok {
+		return o.Once(ctx, app)
+	}
+	return false, nil
+}
+
+// note says what options without an equivalent do.
+func note(app *frame.App, adapter Adapter) {
+	for _, line := range adapter.Notes() {
+		app.Say("%s %s", app.Err.Paint(term.Yellow, "muster:"), line)
+	}
+}
+
+// logging says what a bridge writes to standard error.
+type logging struct{ level, format string }
+
+func newLogging() logging { return logging{level: "info", format: "text"} }
+
+func (c *logging) flags() []cli.Flag {
+	const group = "Log"
+	return []cli.Flag{
+		frame.Option{Name: "log-level", Usage: "log from this `level` on: debug, info, warn or error", Group: group}.Variable().Choice(&c.level, "debug", "info", "warn", "error"),
+		frame.Option{Name: "log-format", Usage: "log as `format`: text or json", Group: group}.Variable().Choice(&c.format, "text", "json"),
+	}
+}
+
+func (c *logging) logger(w interface{ Write(p []byte) (int, error) }) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.level)); err != nil {
+		return nil, fmt.Errorf("log level: %w", err)
+	}
+	o := &slog.HandlerOptions{Level: level}
+	if c.format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o)), nil
+	}
+	return slog.New(slog.NewTextHandler(w, o)), nil
+}

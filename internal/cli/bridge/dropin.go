@@ -1,0 +1,127 @@
+package bridge
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/urfave/cli/v3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/host"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/serve"
+	"github.com/muster-dev/muster/internal/work"
+)
+
+// dropInConfig is one run of muster worker NAME.
+type dropInConfig struct {
+	logging
+
+	adapter Adapter
+	system  system
+	data    string
+}
+
+func dropInCommand(app *frame.App, s system) *cli.Command {
+	c := &dropInConfig{adapter: s.adapter(), system: s, logging: newLogging()}
+	return app.Command(frame.Command{
+		Name: s.name, Usage: "serve a " + s.title + " server with this machine, with the options of a " + s.title + " worker",
+		About: "The options are those of the " + s.title + " worker's guide. MUSTER_DATA names the directory of its data (default: muster/worker-" + s.name +
+			" in the user's data folder), and MUSTER_LOG_LEVEL and MUSTER_LOG_FORMAT what it logs. " +
+			"The first SIGINT or SIGTERM lets running tasks end and be reported within 30 s, the second stops them.",
+		Flags: c.adapter.Flags(true),
+		Run: func(ctx context.Context, args []string) error {
+			if err := frame.NoArgs(args); err != nil {
+				return err
+			}
+			return c.run(ctx, app)
+		},
+	})
+}
+
+// readVariables takes what only the environment says, as the guide's options leave no room for Muster's own.
+func (c *dropInConfig) readVariables() {
+	for name, dst := range map[string]*string{"MUSTER_DATA": &c.data, "MUSTER_LOG_LEVEL": &c.level, "MUSTER_LOG_FORMAT": &c.format} {
+		if v := os.Getenv(name); v != "" {
+			*dst = v
+		}
+	}
+}
+
+// grace is how long the tasks of a drop-in that is told to stop may run on and be reported.
+const grace = 30 * time.Second
+
+func (c *dropInConfig) run(ctx context.Context, app *frame.App) error {
+	if done, err := once(ctx, app, c.adapter); done || err != nil {
+		return err
+	}
+	taking, hurried, release := frame.InSteps(ctx)
+	defer release()
+	c.readVariables()
+	log, err := c.logger(app.Err)
+	if err != nil {
+		return err
+	}
+	dir, err := frame.DataFolder(c.data, "worker-"+c.system.name)
+	if err != nil {
+		return err
+	}
+	note(app, c.adapter)
+	server, err := serve.New(ctx, serve.Config{
+		Private: true, Data: filepath.Join(dir, "server"), Heartbeat: muster.Duration(5 * time.Second), Version: frame.BuildVersion().Version,
+	}, log.With(slog.String("part", "server")))
+	if err != nil {
+		return err
+	}
+	cfg := work.Config{Data: filepath.Join(dir, "worker")}
+	if err := c.adapter.Machine(&cfg); err != nil {
+		return err
+	}
+	// The server outlives the worker, and both the bridge, so that everything can be reported.
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+	group, serving := errgroup.WithContext(serving)
+	group.Go(func() error { return server.Run(serving) })
+	group.Go(func() error {
+		defer stopServing()
+		local, err := server.Local(serving)
+		if err != nil {
+			return err
+		}
+		api, err := client.New(local.URL, local.Key, client.Options{HTTP: local.HTTP, Agent: "muster-bridge"})
+		if err != nil {
+			return err
+		}
+		cfg.Server, cfg.Token, cfg.HTTP = local.URL, local.Join, local.HTTP
+		return c.bridge(serving, taking, hurried, cfg, Env{Client: api, Taking: taking, Dir: filepath.Join(dir, "bridge"), Log: log}, log)
+	})
+	return group.Wait()
+}
+
+// bridge runs the worker and the bridge. Once taking ends, the bridge has grace to report what runs; then the worker stops.
+func (c *dropInConfig) bridge(ctx, taking, hurried context.Context, cfg work.Config, env Env, log *slog.Logger) error {
+	working, stopWorking := context.WithCancel(ctx)
+	defer stopWorking()
+	bridging, stopBridging := context.WithCancel(ctx)
+	defer stopBridging()
+	defer context.AfterFunc(hurried, stopBridging)()
+	late := time.AfterFunc(24*time.Hour, stopBridging) // set below, once it is told to stop
+	late.Stop()
+	defer late.Stop()
+	defer context.AfterFunc(taking, func() { late.Reset(grace) })()
+	group, _ := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		defer stopBridging() // without its worker the bridge has nothing to offer
+		return host.RunWorker(working, hurried, cfg, log.With(slog.String("part", "worker")))
+	})
+	group.Go(func() error {
+		defer stopWorking()
+		return serveOne(bridging, c.adapter, env)
+	})
+	return group.Wait()
+}
