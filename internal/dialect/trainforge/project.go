@@ -249,7 +249,7 @@ func (p *project) place(ctx context.Context, shared string, unpacked bool) error
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(tmp) }() // after the rename there is nothing
+	defer func() { _ = os.RemoveAll(tmp) }()     // after the rename there is nothing
 	if err := os.Chmod(tmp, 0o755); err != nil { //nolint:gosec // the worker may be another user of a shared file system
 		return err
 	}

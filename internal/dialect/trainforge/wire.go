@@ -30,6 +30,7 @@ const (
 	maxLogLines   = 10_000    // in one batch
 	maxLogLine    = 1 << 20   // bytes
 	maxMessage    = 2_000     // bytes of a status' message
+	maxStep       = 200       // bytes of what a task does now
 	maxListed     = 1_000     // jobs in one list
 	maxWorkerGPUs = 64        // of one worker
 )

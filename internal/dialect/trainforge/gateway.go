@@ -1,0 +1,331 @@
+package trainforge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/fleet"
+)
+
+// Name is the system's name in options, tags and labels.
+const Name = "trainforge"
+
+// System describes TrainForge to the server.
+func System() dialect.System {
+	return dialect.System{
+		Name: Name, Title: "TrainForge", Address: ":3000",
+		Options: []dialect.Option{
+			{Name: "projects", Usage: "the folder, shared with workers that download nothing, in which they look for projects"},
+			{Name: "cpus", Usage: "cores of workers that do not say how many they have; default 2"},
+			{Name: "memory", Usage: "memory of workers that do not say how much they have; default 8GiB"},
+		},
+		New: New,
+	}
+}
+
+// timing is how long the gateway waits for what. Tests change it.
+type timing struct {
+	look      time.Duration // between two looks at tasks
+	silence   time.Duration // of an idle worker, until it is unreachable
+	node      time.Duration // from the first offer to worker A until it has begun
+	claim     time.Duration // from the first offer to another worker until it has begun
+	quiet     time.Duration // of a task whose runner was heard of
+	setup     time.Duration // of a task before its runner is heard of: packages are installed then
+	distrust  time.Duration // for which a worker that drops jobs gets none
+	ticket    time.Duration // for which an offer in a pending list may be claimed
+	reporting time.Duration // for which a report to the Muster server may take
+}
+
+func usualTiming() timing {
+	return timing{
+		look: time.Second, silence: 2 * time.Minute, node: 20 * time.Second, claim: 2 * time.Minute, quiet: 4 * time.Minute,
+		setup: 45 * time.Minute, distrust: 10 * time.Minute, ticket: 10 * time.Minute, reporting: 10 * time.Minute,
+	}
+}
+
+// Gateway is a TrainForge API server.
+type Gateway struct {
+	env      dialect.Env
+	listener *dialect.Listener
+	fleet    *fleet.Fleet
+	time     timing
+	shared   string // the folder with projects for workers A and B
+	given    bool   // shared is an option, and not this machine's default
+	cpus     float64
+	memory   muster.Size
+	started  time.Time
+	wake     chan struct{} // a token has the tasks looked at
+
+	mu      sync.Mutex
+	tracks  map[string]*track // by Task.ID
+	tickets map[string]time.Time
+	bound   map[string]string // ticket to Task.ID
+	dropped map[string]int    // jobs in a row that a worker did not begin, by its id
+	failing bool              // projects cannot be written
+}
+
+// New opens the gateway's port and reads its state. Nothing is served before Run.
+func New(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
+	return open(ctx, env, usualTiming())
+}
+
+func open(ctx context.Context, env dialect.Env, wait timing) (*Gateway, error) {
+	g := &Gateway{
+		env: env, time: wait, cpus: 2, memory: 8 << 30, started: time.Now(), wake: make(chan struct{}, 1),
+		tracks: map[string]*track{}, tickets: map[string]time.Time{}, bound: map[string]string{}, dropped: map[string]int{},
+	}
+	if err := g.options(); err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{g.tasksDir(), g.uploadsDir(), g.zipsDir(), g.deletedDir()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, muster.Errorf(muster.Internal, "--dialect trainforge: %w", err)
+		}
+	}
+	old, _ := filepath.Glob(filepath.Join(g.uploadsDir(), "*")) // the pattern is right
+	for _, name := range old {
+		_ = os.RemoveAll(name) // of an upload that broke off; it is tried again at the next start
+	}
+	l, err := dialect.Listen(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	g.listener = l
+	g.fleet, err = fleet.Open(fleet.Config{
+		Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Version: env.Version, Log: env.Log, System: Name,
+		Silence: wait.silence, Busy: max(wait.setup, wait.quiet) + wait.silence, Projects: env.Config.Projects(), Kinds: env.Config.Kinds, Price: env.Config.Price,
+		Lacks: []string{
+			muster.FeatureContainer, muster.FeatureCheckpoint, muster.FeatureLauncher, muster.FeatureNetwork, muster.FeatureURL, muster.FeatureCancel,
+		},
+	})
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	g.recall()
+	return g, nil
+}
+
+func (g *Gateway) options() error {
+	o := g.env.Config.Options
+	if s := o["cpus"]; s != "" {
+		if _, err := fmt.Sscanf(s, "%g", &g.cpus); err != nil || !(g.cpus >= 0.1 && g.cpus <= 10_000) {
+			return muster.Errorf(muster.Invalid, "--dialect trainforge: cpus=%s: write a number of cores such as 4", s)
+		}
+	}
+	if s := o["memory"]; s != "" {
+		size, err := muster.ParseSize(s)
+		if err != nil || size <= 0 {
+			return muster.Errorf(muster.Invalid, "--dialect trainforge: memory=%s: write a size such as 16GiB", s)
+		}
+		g.memory = size
+	}
+	g.shared, g.given = filepath.Join(os.TempDir(), "trainforge"), false
+	if s := o["projects"]; s != "" {
+		abs, err := filepath.Abs(s)
+		if err != nil {
+			return muster.Errorf(muster.Invalid, "--dialect trainforge: projects=%s: %w", s, err)
+		}
+		g.shared, g.given = abs, true
+		if info, err := os.Stat(abs); err != nil || !info.IsDir() {
+			return muster.Errorf(muster.Invalid, "--dialect trainforge: projects=%s is no folder: make it, on the file system that the workers share", s)
+		}
+	}
+	return nil
+}
+
+func (g *Gateway) tasksDir() string   { return filepath.Join(g.env.Dir, "tasks") }
+func (g *Gateway) uploadsDir() string { return filepath.Join(g.env.Dir, "uploads") }
+func (g *Gateway) zipsDir() string    { return filepath.Join(g.env.Dir, "projects") }
+func (g *Gateway) deletedDir() string { return filepath.Join(g.env.Dir, "deleted") }
+
+// URL is what people enter as --scheduler.
+func (g *Gateway) URL() string { return g.listener.URL() }
+
+// Ready returns why projects cannot be given to workers that download nothing, if that is so.
+func (g *Gateway) Ready() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.failing {
+		return muster.Errorf(muster.Unavailable, "projects cannot be written to %s: see the server's log", g.shared)
+	}
+	return nil
+}
+
+// Run serves until ctx ends.
+func (g *Gateway) Run(ctx context.Context) error {
+	g.listener.Refuse = func(w http.ResponseWriter, _ *http.Request, err error) { refuse(w, err) }
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return g.fleet.Run(ctx) })
+	group.Go(func() error { return g.listener.Serve(ctx, g.routes()) })
+	group.Go(func() error { return g.watch(ctx) })
+	return group.Wait()
+}
+
+func (g *Gateway) routes() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, h := range map[string]func(*request) error{
+		"GET /health":     g.health,
+		"GET /api/health": g.health,
+
+		"POST /api/workers/register":           g.register,
+		"POST /api/workers/heartbeat":          g.nodeBeat,
+		"GET /api/workers/jobs":                g.nodeJobs,
+		"POST /api/workers/job-status":         g.nodeReport,
+		"POST /api/workers/unregister":         g.nodeLeaves,
+		"POST /api/workers/{id}/heartbeat":     g.externalBeat,
+		"GET /api/workers":                     g.workers,
+		"GET /api/workers/realtime":            g.workers,
+		"GET /api/workers/stats/all":           g.allStats,
+		"GET /api/workers/{id}":                g.worker,
+		"GET /api/workers/{id}/stats":          g.workerStats,
+		"PUT /api/workers/{id}/status":         g.workerSays,
+		"PUT /api/workers/{id}/progress":       g.workerProgress,
+		"POST /api/workers/{id}/job-started":   g.workerSays,
+		"POST /api/workers/{id}/job-completed": g.workerSays,
+		"DELETE /api/workers/{id}":             g.externalLeaves,
+
+		"GET /api/jobs":                  g.list,
+		"POST /api/jobs":                 g.submit,
+		"POST /api/jobs/distributed":     g.submit,
+		"GET /api/jobs/pending":          g.pending,
+		"POST /api/jobs/{id}/claim":      g.claim,
+		"PUT /api/jobs/{id}/status":      g.report,
+		"GET /api/jobs/{id}/files":       g.files,
+		"POST /api/jobs/{id}/logs/batch": g.logBatch,
+		"POST /api/jobs/{id}/logs":       g.logLine,
+		"GET /api/jobs/{id}/logs":        g.logs,
+		"POST /api/jobs/{id}/results":    g.takeResults,
+
+		"GET /api/jobs/{id}":                        g.show,
+		"PUT /api/jobs/{id}":                        g.change,
+		"DELETE /api/jobs/{id}":                     g.remove,
+		"GET /api/jobs/{id}/results":                g.results,
+		"GET /api/jobs/{id}/results/files":          g.resultFiles,
+		"GET /api/jobs/{id}/results/file/{path...}": g.resultFile,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			q := &request{w: w, r: r, caller: dialect.CallerOf(r.Context())}
+			if err := h(q); err != nil {
+				refuse(w, err)
+			}
+		})
+	}
+	mux.HandleFunc("/", unknown)
+	return mux
+}
+
+// request is one with its answer.
+type request struct {
+	w      http.ResponseWriter
+	r      *http.Request
+	caller dialect.Caller
+}
+
+func (q *request) answer(v any) error {
+	dialect.WriteJSON(q.w, http.StatusOK, v)
+	return nil
+}
+
+func (q *request) decode(into any) error { return dialect.Decode(q.r, maxBody, into) }
+
+// remote is where the request comes from.
+func (q *request) remote() netip.Addr {
+	at, err := netip.ParseAddrPort(q.r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return at.Addr().Unmap().WithZone("")
+}
+
+// near reports whether the request comes from this machine.
+func (q *request) near() bool {
+	local, _ := q.r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if q.remote().IsLoopback() || local == nil {
+		return true
+	}
+	at, err := netip.ParseAddrPort(local.String())
+	return err == nil && at.Addr().Unmap() == q.remote()
+}
+
+// failure is an answer with a status of its own.
+type failure struct {
+	status int
+	text   string
+}
+
+func (f *failure) Error() string { return f.text }
+
+func jobNotFound() error    { return &failure{http.StatusNotFound, "Job not found"} }
+func workerNotFound() error { return &failure{http.StatusNotFound, "Worker not found"} }
+
+// refuse answers as TrainForge does when something is wrong.
+func refuse(w http.ResponseWriter, err error) {
+	body := map[string]any{"error": err.Error()}
+	status := http.StatusInternalServerError
+	if f, ok := errors.AsType[*failure](err); ok {
+		status = f.status
+	} else {
+		switch muster.CodeOf(err) {
+		case muster.Invalid, muster.InvalidSpec:
+			status = http.StatusBadRequest
+		case muster.Unauthenticated:
+			status = http.StatusUnauthorized
+			body = map[string]any{"error": "Unauthorized", "message": err.Error()}
+		case muster.Forbidden:
+			status = http.StatusForbidden
+		case muster.NotFound:
+			status = http.StatusNotFound
+		case muster.Conflict:
+			status = http.StatusConflict
+		case muster.TooLarge:
+			status = http.StatusRequestEntityTooLarge
+		case muster.StorageFull:
+			status = http.StatusInsufficientStorage
+		case muster.Unavailable, muster.Undetermined:
+			status = http.StatusServiceUnavailable
+		default:
+		}
+	}
+	dialect.WriteJSON(w, status, body)
+}
+
+// unknown answers where TrainForge has nothing either.
+func unknown(w http.ResponseWriter, r *http.Request) {
+	dialect.WriteJSON(w, http.StatusNotFound, map[string]any{
+		"error": "Endpoint not found", "path": cut(r.URL.Path, maxMessage), "method": r.Method, "requestId": newID(),
+	})
+}
+
+func (g *Gateway) health(q *request) error {
+	up := time.Since(g.started).Seconds()
+	return q.answer(map[string]any{
+		"status": "healthy", "timestamp": time.Now().UTC().Format(time.RFC3339Nano), "version": "0.1.0", "service": "muster",
+		"database": "connected", "uptime": up, "muster_version": g.env.Version,
+	})
+}
+
+// worker reports whether the caller may act as a worker.
+func mayWork(q *request) error { return q.caller.MayWork() }
+
+// detached is a context for what has to be done even if the caller goes away.
+func (g *Gateway) detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), g.time.reporting)
+}
+
+// lines splits what one message brought into lines of a log.
+func splitLines(message string) []string {
+	return strings.Split(strings.TrimRight(strings.ReplaceAll(message, "\r\n", "\n"), "\n"), "\n")
+}

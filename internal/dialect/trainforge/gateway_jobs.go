@@ -1,0 +1,459 @@
+package trainforge
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/dialect"
+)
+
+// Labels of jobs that clients of TrainForge submitted.
+const (
+	jobLabel    = "trainforge.job_id"
+	systemLabel = "dialect"
+)
+
+const (
+	maxZips     = 5 << 30 // bytes of projects that are kept for GET /api/jobs/{id}/files
+	maxDeleted  = 100_000 // jobs that are remembered as deleted
+	usualListed = 50
+	maxShownLog = 5_000 // lines of a log in one answer
+)
+
+// api returns the client with the caller's rights: a key's, or those of the gateway's project where no key is required.
+func (g *Gateway) api(q *request) (*client.Client, error) {
+	if q.caller.Token == "" && (g.env.Config.KeyRequired || q.r.Header.Get("Authorization") != "") {
+		return nil, muster.Errorf(muster.Unauthenticated, "the bearer token is not a key of this server")
+	}
+	return g.env.Server.Client(q.caller.Token)
+}
+
+// submit is POST /api/jobs and /api/jobs/distributed.
+func (g *Gateway) submit(q *request) error {
+	c, err := g.api(q)
+	if err != nil {
+		return err
+	}
+	u, err := receive(q.r, g.uploadsDir(), "project_zip", maxProject)
+	if err != nil {
+		return err
+	}
+	defer u.close()
+	if u.file == nil {
+		return &failure{http.StatusBadRequest, "Project zip file is required"}
+	}
+	conf, err := parseConfig(u.fields["config"])
+	if err != nil {
+		return err
+	}
+	members := 0
+	if strings.HasSuffix(q.r.URL.Path, "/distributed") {
+		members = 2
+		if s := u.fields["num_workers"]; s != "" {
+			if members, err = strconv.Atoi(s); err != nil || members < 1 || members > muster.MaxGang {
+				return muster.Errorf(muster.Invalid, "num_workers is no number of workers")
+			}
+		}
+	}
+	id := newID()
+	spec, err := g.specOf(q.r.Context(), c, u, conf, members)
+	if err != nil {
+		return err
+	}
+	spec.Labels[jobLabel] = id
+	spec.Project = g.project(q)
+	made, err := c.Submit(q.r.Context(), spec, client.SubmitOptions{IdempotencyKey: "trainforge-" + id})
+	if err != nil {
+		return err
+	}
+	g.keepZip(id, u)
+	j := jobOf(&made, nil)
+	answer := map[string]any{
+		"success": true, "message": "Job submitted successfully", "job_id": id, "project_name": j.Project, "status": statusPending,
+		"resources": j.Resources, "created_at": j.CreatedAt, "muster_job": made.ID,
+	}
+	if members > 0 {
+		answer["is_distributed"], answer["num_workers"] = true, members
+	}
+	dialect.WriteJSON(q.w, http.StatusCreated, answer)
+	return nil
+}
+
+// project is for which the caller submits.
+func (g *Gateway) project(q *request) string {
+	return or(q.caller.Whoami.Project, g.env.Config.Project)
+}
+
+// parseConfig reads the field config.
+func parseConfig(text string) (*config, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, &failure{http.StatusBadRequest, "Job configuration is required"}
+	}
+	c := &config{}
+	if err := json.Unmarshal([]byte(text), c); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "Invalid job configuration: %w", err)
+	}
+	if strings.TrimSpace(c.Project.Name) == "" {
+		return nil, &failure{http.StatusBadRequest, "Project name is required"}
+	}
+	c.Training.Script = or(c.Training.Script, "train.py")
+	var err error
+	if c.Training.Script, err = checkPath("training.script", c.Training.Script); err != nil {
+		return nil, err
+	}
+	if c.Training.Requirements != "" {
+		if c.Training.Requirements, err = checkPath("training.requirements", c.Training.Requirements); err != nil {
+			return nil, err
+		}
+	}
+	if len(c.Environment.BaseImage) > 255 {
+		return nil, muster.Errorf(muster.Invalid, "environment.base_image is too long")
+	}
+	_, err = c.Resources.check()
+	return c, err
+}
+
+// specOf unpacks a project, uploads it, and returns the job that runs it.
+func (g *Gateway) specOf(ctx context.Context, c *client.Client, u *upload, conf *config, members int) (*muster.Spec, error) {
+	dir, err := os.MkdirTemp(g.uploadsDir(), "project-*")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // at the next start at the latest
+	if err := unpack(ctx, u.file, u.size, dir, projectLimits); err != nil {
+		return nil, err
+	}
+	spec, err := projectSpec(dir, conf, members)
+	if err != nil {
+		return nil, err
+	}
+	spec.Tasks[0].Files, err = c.UploadFolder(ctx, dir, nil)
+	return spec, err
+}
+
+// projectSpec makes a job of an unpacked project. What the config asks for is asked for; what it leaves out is not, since no TrainForge worker but A
+// heeds the defaults.
+func projectSpec(dir string, conf *config, members int) (*muster.Spec, error) {
+	request, err := conf.Resources.check()
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	script := conf.Training.Script
+	if info, err := root.Stat(filepath.FromSlash(script)); err != nil || !info.Mode().IsRegular() {
+		return nil, muster.Errorf(muster.Invalid, "the training script %s is not in the project", cut(script, 200))
+	}
+	t := muster.TaskSpec{
+		Name: "train", Kind: muster.KindScript, Resources: request, Run: &muster.Command{Argv: []string{"python3", script}},
+		Env: map[string]string{}, Outputs: []string{"outputs/**", "results/**", "checkpoints/**", "models/**"},
+	}
+	needs := conf.Training.Requirements
+	if needs == "" {
+		if _, err := root.Stat("requirements.txt"); err == nil {
+			needs = "requirements.txt"
+		}
+	} else if _, err := root.Stat(filepath.FromSlash(needs)); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "the file of requirements %s is not in the project", cut(needs, 200))
+	}
+	if b, err := root.ReadFile(filepath.FromSlash(or(needs, "requirements.txt"))); err == nil && !asksForPackages(b) {
+		needs = ""
+	}
+	image := conf.Environment.BaseImage
+	switch {
+	case image != "":
+		t.Image, t.Isolation = image, muster.IsolationAuto
+		if needs != "" { // an environment of Muster's is for processes only; this goes with both
+			t.Run = &muster.Command{Shell: "python3 -m pip install --quiet --disable-pip-version-check --target .trainforge-packages -r " + quote(needs) +
+				` && PYTHONPATH="$PWD/.trainforge-packages${PYTHONPATH:+:$PYTHONPATH}" exec python3 ` + quote(script)}
+			t.Run.Shell = strings.ReplaceAll(t.Run.Shell, "${", "$${")
+		}
+	case needs != "":
+		t.Python = &muster.Python{Requirements: needs}
+	}
+	if members > 0 {
+		t.Gang = &muster.Gang{Size: members, OnLoss: muster.GangEnd}
+	}
+	return &muster.Spec{Name: cut(conf.Project.Name, 200), Tasks: []muster.TaskSpec{t}, Labels: map[string]string{systemLabel: Name}}, nil
+}
+
+// asksForPackages reports whether a requirements.txt has more than comments.
+func asksForPackages(b []byte) bool {
+	for line := range bytes.Lines(b) {
+		if line := bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
+			return true
+		}
+	}
+	return false
+}
+
+// quote writes a path for sh.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// deleted reports whether a client deleted a job. Muster keeps it.
+func (g *Gateway) deleted(id string) bool {
+	_, err := os.Lstat(filepath.Join(g.deletedDir(), filepath.Base(id)))
+	return err == nil
+}
+
+// jobOf returns a client's job with its tasks.
+func (g *Gateway) jobOf(q *request, id string) (*client.Client, *muster.Job, []muster.Task, error) {
+	c, err := g.api(q)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if checkID("job_id", id) != nil || g.deleted(id) {
+		return nil, nil, nil, jobNotFound()
+	}
+	for j, err := range c.Jobs(q.r.Context(), client.JobQuery{Labels: map[string]string{jobLabel: id}, Project: g.project(q), Page: 1}) {
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		whole, err := c.Job(q.r.Context(), j.ID) // with its spec
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		var tasks []muster.Task
+		for t, err := range c.Tasks(q.r.Context(), j.ID, client.TaskQuery{Page: muster.MaxGang}) {
+			if err != nil {
+				return nil, nil, nil, err
+			}
+			tasks = append(tasks, t)
+		}
+		return c, &whole, tasks, nil
+	}
+	return nil, nil, nil, jobNotFound()
+}
+
+// jobOf is a job of Muster as TrainForge shows it.
+func jobOf(m *muster.Job, tasks []muster.Task) job {
+	j := job{
+		ID: m.Labels[jobLabel], Project: m.Name, Script: "train.py", Status: status(m.State), CreatedAt: stamp(m.CreatedAt), UpdatedAt: stamp(m.CreatedAt),
+		StartedAt: stamp(m.StartedAt), CompletedAt: stamp(m.FinishedAt), MusterJob: m.ID,
+	}
+	if m.FinishedAt != 0 && m.StartedAt != 0 {
+		seconds := m.FinishedAt.Sub(m.StartedAt).Std().Seconds()
+		j.Duration = &seconds
+	}
+	if m.Spec != nil && len(m.Spec.Tasks) == 1 {
+		t := &m.Spec.Tasks[0]
+		if t.Run != nil && len(t.Run.Argv) == 2 {
+			j.Script = t.Run.Argv[1]
+		}
+		gpus, cpus := float64(t.Resources.GPUs.Count), t.Resources.CPUs
+		j.Resources = resources{GPU: &gpus, CPU: &cpus}
+		if t.Resources.Memory > 0 {
+			j.Resources.Memory = memorySize(itoa(int(t.Resources.Memory>>20)) + "Mi")
+		}
+		if t.Gang != nil {
+			j.Distributed, j.NumWorkers = true, t.Gang.Size
+		}
+		j.Config, _ = json.Marshal(map[string]any{ // texts and numbers
+			"project": map[string]any{"name": m.Name}, "training": map[string]any{"script": j.Script}, "resources": j.Resources,
+			"environment": map[string]any{"base_image": t.Image},
+		})
+	}
+	var sum float64
+	for _, t := range tasks {
+		if t.Progress != nil && !t.State.Final() {
+			sum += *t.Progress
+		}
+		if t.State == muster.Succeeded {
+			sum++
+		}
+		if t.Message != "" && j.Error == "" && j.Status == statusFailed {
+			j.Error = t.Message
+		}
+		if t.Worker != "" {
+			j.Allocated = append(j.Allocated, string(t.Worker))
+		}
+		j.UpdatedAt = max(j.UpdatedAt, stamp(t.StartedAt), stamp(t.FinishedAt))
+	}
+	if len(tasks) > 0 {
+		j.Progress = 100 * sum / float64(len(tasks))
+		j.WorkerNode = string(tasks[0].Worker)
+	}
+	return j
+}
+
+// list is GET /api/jobs: worker B's poll, or a client's list.
+func (g *Gateway) list(q *request) error {
+	if polls(q) {
+		return g.poll(q)
+	}
+	c, err := g.api(q)
+	if err != nil {
+		return err
+	}
+	most := usualListed
+	if s := q.r.URL.Query().Get("limit"); s != "" {
+		if most, err = strconv.Atoi(s); err != nil || most < 1 {
+			return muster.Errorf(muster.Invalid, "limit is no number of jobs")
+		}
+		most = min(most, maxListed)
+	}
+	want := q.r.URL.Query().Get("status")
+	answer := listed{Success: true, Jobs: []job{}}
+	seen := 0
+	for m, err := range c.Jobs(q.r.Context(), client.JobQuery{Labels: map[string]string{systemLabel: Name}, Project: g.project(q), Page: min(2*most, 200)}) {
+		if err != nil {
+			return err
+		}
+		if seen++; seen > 10*maxListed || len(answer.Jobs) >= most {
+			break
+		}
+		if m.Labels[jobLabel] == "" || g.deleted(m.Labels[jobLabel]) || want != "" && want != status(m.State) {
+			continue
+		}
+		answer.Jobs = append(answer.Jobs, jobOf(&m, nil))
+	}
+	answer.Count = len(answer.Jobs)
+	return q.answer(answer)
+}
+
+// show is GET /api/jobs/{id}.
+func (g *Gateway) show(q *request) error {
+	id := q.r.PathValue("id")
+	if t := g.task(q, id); t != nil {
+		return q.answer(struct {
+			Success bool `json:"success"`
+			job
+		}{true, g.taskJob(t, id)})
+	}
+	_, m, tasks, err := g.jobOf(q, id)
+	if err != nil {
+		return err
+	}
+	return q.answer(struct {
+		Success bool `json:"success"`
+		job
+	}{true, jobOf(m, tasks)})
+}
+
+// changeJob is PUT of a client: it may cancel its job, and nothing else is its to say.
+func (g *Gateway) changeJob(q *request, id string, body *update) error {
+	c, m, tasks, err := g.jobOf(q, id)
+	if err != nil {
+		return err
+	}
+	now := jobOf(m, tasks)
+	switch {
+	case body.Status == statusCancelled && (now.Status == statusPending || now.Status == statusRunning):
+		cancelled, err := c.Cancel(q.r.Context(), m.ID, nil)
+		if err != nil {
+			return err
+		}
+		cancelled.Spec = m.Spec
+		now = jobOf(&cancelled, tasks)
+	case body.Status != "" && body.Status != now.Status:
+		return muster.Errorf(muster.Conflict, "the job is %s: clients can only cancel one that has not ended", now.Status)
+	}
+	return q.answer(struct {
+		Success bool   `json:"success"`
+		Message string `json:"message"`
+		job
+	}{true, "Job updated successfully", now})
+}
+
+// remove is DELETE: it cancels the job and hides it.
+func (g *Gateway) remove(q *request) error {
+	id := q.r.PathValue("id")
+	c, m, _, err := g.jobOf(q, id)
+	if err != nil {
+		return err
+	}
+	if status(m.State) == statusPending || status(m.State) == statusRunning {
+		if _, err := c.Cancel(q.r.Context(), m.ID, nil); err != nil && muster.CodeOf(err) != muster.Conflict {
+			return err
+		}
+	}
+	_ = os.Remove(g.zip(id)) // there may be none
+	if list, err := os.ReadDir(g.deletedDir()); err == nil && len(list) > maxDeleted {
+		return muster.Errorf(muster.StorageFull, "the job was cancelled; %d deleted jobs are remembered, and more are not", maxDeleted)
+	}
+	if err := os.WriteFile(filepath.Join(g.deletedDir(), id), nil, 0o600); err != nil {
+		return muster.Errorf(muster.StorageFull, "the job was cancelled, and cannot be hidden: %w", err)
+	}
+	return q.answer(map[string]any{"success": true, "message": "Job deleted successfully", "job_id": id})
+}
+
+// logs is GET /api/jobs/{id}/logs: the end of what the job printed.
+func (g *Gateway) logs(q *request) error {
+	c, _, tasks, err := g.jobOf(q, q.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	lines := []map[string]any{}
+	for _, t := range tasks {
+		if t.Attempt == 0 {
+			continue
+		}
+		for l, err := range c.Logs(q.r.Context(), t.ID, client.LogOptions{Tail: maxShownLog}) {
+			if err != nil {
+				return err
+			}
+			text := strings.TrimRight(string(l.Data), "\r\n")
+			if len(tasks) > 1 {
+				text = "[rank " + itoa(t.Index) + "] " + text
+			}
+			lines = append(lines, map[string]any{"timestamp": stamp(l.At), "message": strings.ToValidUTF8(text, "\uFFFD")})
+		}
+	}
+	return q.answer(map[string]any{"success": true, "logs": lines[max(0, len(lines)-maxShownLog):]})
+}
+
+func (g *Gateway) zip(id string) string { return filepath.Join(g.zipsDir(), filepath.Base(id)+".zip") }
+
+// keepZip keeps a project for those who want to have it back; the oldest ones make room.
+func (g *Gateway) keepZip(id string, u *upload) {
+	if os.Rename(u.file.Name(), g.zip(id)) != nil {
+		return
+	}
+	list, _ := os.ReadDir(g.zipsDir()) // else nothing makes room
+	var all []fs.FileInfo
+	var total int64
+	for _, e := range list {
+		if info, err := e.Info(); err == nil {
+			all, total = append(all, info), total+info.Size()
+		}
+	}
+	slices.SortFunc(all, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	for _, info := range all {
+		if total <= maxZips {
+			return
+		}
+		if os.Remove(filepath.Join(g.zipsDir(), info.Name())) == nil {
+			total -= info.Size()
+		}
+	}
+}
+
+// submitted answers with the project of a client's job.
+func (g *Gateway) submitted(q *request, id string) error {
+	if _, _, _, err := g.jobOf(q, id); err != nil {
+		return err
+	}
+	f, err := os.Open(g.zip(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return &failure{http.StatusNotFound, "Project files not found"}
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return q.attach(f, "project.zip")
+}

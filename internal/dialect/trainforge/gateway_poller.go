@@ -1,0 +1,141 @@
+package trainforge
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/fleet"
+)
+
+// polls reports whether GET /api/jobs comes from worker B or from gpu_worker.py, which is the same with another limit. They
+// send no key and nothing else by which they differ from clients.
+func polls(q *request) bool {
+	if q.r.Header.Get("Authorization") != "" {
+		return false
+	}
+	query := q.r.URL.Query()
+	if len(query) != 1 {
+		return false
+	}
+	switch query.Get("limit") {
+	case "1":
+		return true
+	case "10":
+		return strings.HasPrefix(q.r.UserAgent(), "python-requests/")
+	default:
+		return false
+	}
+}
+
+// poll answers worker B: with the job that it is to run, if there is one. It never sees another one as pending, since it would run it.
+func (g *Gateway) poll(q *request) error {
+	if err := mayWork(q); err != nil {
+		return err
+	}
+	w, err := g.pollerAt(q)
+	if err != nil {
+		return err
+	}
+	w.Touch(nil)
+	if g.idle(w) {
+		w.Idle()
+	}
+	answer := listed{Success: true, Jobs: []job{}}
+	if !g.idle(w) { // another program at this address asks, or this one was started again
+		return q.answer(answer)
+	}
+	for _, t := range w.Tasks() {
+		if g.offer(t, 0) {
+			answer.Jobs, answer.Count = append(answer.Jobs, g.taskJob(t, t.ID())), 1
+			break
+		}
+	}
+	g.nudge()
+	return q.answer(answer)
+}
+
+// pollerAt returns the worker at the address of a request. All that poll from one address are one worker, for they say no id.
+func (g *Gateway) pollerAt(q *request) (*fleet.Worker, error) {
+	remote, key := q.remote(), q.caller.Whoami.Key
+	id := "poller-" + strings.NewReplacer(":", "-", "%", "-").Replace(remote.String())
+	if key != "" {
+		id += "-" + key
+	}
+	if w := g.fleet.Worker(id); w != nil && w.Err() == nil {
+		return w, nil
+	}
+	w, err := g.fleet.Register(q.r.Context(), fleet.Facts{
+		ID: id, Name: cut(id, muster.MaxName), Labels: labels(poller, "address", remote.String()), Kinds: kinds(),
+		Lacks:     []string{muster.FeaturePython, muster.FeatureRequirements, muster.FeatureGang},
+		Resources: muster.Resources{CPUs: g.cpus, Memory: g.memory, Slots: 1, MaxTasks: 1},
+		Remote:    remote, Key: key,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !g.given {
+		w.Constrain("projects", "it reads projects from a shared folder only: start the server with --dialect trainforge=…,projects=DIR, with its folder api/storage/projects/projects")
+	}
+	return w, nil
+}
+
+// change is PUT /api/jobs/{id}: worker B's word on the job that it runs, or a client's wish to cancel one.
+func (g *Gateway) change(q *request) error {
+	var body update
+	if err := q.decode(&body); err != nil {
+		return err
+	}
+	switch body.Status {
+	case "", statusPending, statusRunning, statusCompleted, statusFailed, statusCancelled:
+	default:
+		return muster.Errorf(muster.Invalid, "Invalid status. Must be one of: pending, running, completed, failed, cancelled")
+	}
+	id := q.r.PathValue("id")
+	t := g.task(q, id)
+	if t == nil {
+		if g.late(id) {
+			return q.answer(map[string]any{"success": true, "message": "Job updated successfully", "job_id": id, "status": body.Status})
+		}
+		return g.changeJob(q, id, &body)
+	}
+	t.Worker().Touch(nil)
+	if err := g.hear(q, t, &body, nil); err != nil {
+		return err
+	}
+	j := g.taskJob(t, id)
+	j.Status = or(body.Status, j.Status)
+	return q.answer(struct {
+		Success bool   `json:"success"`
+		Message string `json:"message"`
+		job
+	}{true, "Job updated successfully", j})
+}
+
+// logLine is one line of worker B.
+func (g *Gateway) logLine(q *request) error {
+	var body logEntry
+	if err := q.decode(&body); err != nil {
+		return err
+	}
+	if strings.TrimSpace(body.Message) == "" {
+		return &failure{http.StatusBadRequest, "Message is required"}
+	}
+	return g.takeLines(q, splitLines(body.Message))
+}
+
+// takeLines appends lines to a task's log. Those of a task that is over are dropped.
+func (g *Gateway) takeLines(q *request, lines []string) error {
+	id := q.r.PathValue("id")
+	t := g.task(q, id)
+	if t == nil {
+		// NotFound is for what never was one.
+		if !g.remembered(id) {
+			return jobNotFound()
+		}
+	} else if err := g.say(q.r.Context(), t, g.track(t), lines); err != nil && muster.CodeOf(err) != muster.Conflict {
+		return err
+	}
+	return q.answer(map[string]any{"success": true, "message": "Added " + strconv.Itoa(len(lines)) + " log entries"})
+}

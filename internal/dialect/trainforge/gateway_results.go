@@ -1,0 +1,190 @@
+package trainforge
+
+import (
+	"context"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/dialect/fleet"
+)
+
+// The upload of the runner, whose entries are the task's artifacts by name. Of another one all files are artifacts, too, under their paths.
+const (
+	resultsField  = "results_zip"
+	transferLimit = 30 * time.Minute // for a large body
+)
+
+// takeResults is the upload of a worker.
+func (g *Gateway) takeResults(q *request) error {
+	id := q.r.PathValue("id")
+	t := g.task(q, id)
+	if t == nil {
+		if g.remembered(id) {
+			return q.answer(map[string]any{"success": true, "message": "Results uploaded successfully", "job_id": id, "size": 0, "path": ""})
+		}
+		return jobNotFound()
+	}
+	t.Worker().Touch(nil)
+	u, err := receive(q.r, g.uploadsDir(), resultsField, maxResults)
+	if err != nil {
+		return err
+	}
+	defer u.close()
+	if u.file == nil {
+		return &failure{http.StatusBadRequest, "results_zip is required"}
+	}
+	g.track(t).sign()
+	if err := attachAll(q.r.Context(), t, u); err != nil && muster.CodeOf(err) != muster.Conflict {
+		return err
+	}
+	return q.answer(map[string]any{"success": true, "message": "Results uploaded successfully", "job_id": id, "size": u.size, "path": "results/" + id + ".zip"})
+}
+
+func attachAll(ctx context.Context, t *fleet.Task, u *upload) error {
+	z, err := openZip(u.file, u.size)
+	if err != nil {
+		return err
+	}
+	found, err := entries(z, resultLimits)
+	if err != nil {
+		return err
+	}
+	left := resultLimits.bytes
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		if strings.HasPrefix(name, metaDir+"/") || name == runnerName || name == "project.zip" {
+			continue // what a worker packs of the folder that it was given
+		}
+		r, err := found[name].Open()
+		if err != nil {
+			return muster.Errorf(muster.Invalid, "the entry %q cannot be read: %w", cut(name, 100), err)
+		}
+		counted := &counter{r: r}
+		err = t.Attach(ctx, strings.TrimPrefix(name, workDir+"/"), counted, left)
+		r.Close()
+		if err != nil {
+			return err
+		}
+		left -= counted.n
+	}
+	return nil
+}
+
+type counter struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counter) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.n += int64(n)
+	return n, err
+}
+
+// results is all artifacts of a job as one archive.
+func (g *Gateway) results(q *request) error {
+	c, _, tasks, err := g.jobOf(q, q.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(g.uploadsDir(), "results-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // at the next start at the latest
+	defer f.Close()
+	z := pack(f, resultLimits.bytes)
+	n := 0
+	for _, a := range artifacts(tasks) {
+		if n++; n > resultLimits.files {
+			break
+		}
+		if err := zipArtifact(q.r.Context(), c, z, a); err != nil {
+			return err
+		}
+	}
+	if n == 0 {
+		return &failure{http.StatusNotFound, "No results found for this job"}
+	}
+	if err := z.close(); err != nil {
+		return err
+	}
+	return q.attach(f, "results.zip")
+}
+
+func zipArtifact(ctx context.Context, c *client.Client, z *packed, a found) error {
+	pr, pw := io.Pipe()
+	done := make(chan struct{})
+	go func() { //nolint:gosec // it ends with the pipe, for which the caller waits
+		defer close(done)
+		_ = pw.CloseWithError(c.Read(ctx, a.task, a.Artifact, pw))
+	}()
+	err := z.file(a.path, pr, nil)
+	_ = pr.Close() // ends the reading
+	<-done
+	return err
+}
+
+// found is an artifact of a job's task.
+type found struct {
+	muster.Artifact
+
+	task muster.TaskID
+	path string // under which the job shows it
+}
+
+// artifacts lists those of all tasks; those of a distributed job have the rank in front.
+func artifacts(tasks []muster.Task) []found {
+	var list []found
+	for _, t := range tasks {
+		for _, a := range t.Artifacts {
+			name := a.Name
+			if len(tasks) > 1 {
+				name = path.Join("rank-"+itoa(t.Index), name)
+			}
+			list = append(list, found{a, t.ID, name})
+		}
+	}
+	return list
+}
+
+func (g *Gateway) resultFiles(q *request) error {
+	id := q.r.PathValue("id")
+	_, _, tasks, err := g.jobOf(q, id)
+	if err != nil {
+		return err
+	}
+	list := []map[string]any{}
+	for _, a := range artifacts(tasks) {
+		list = append(list, map[string]any{"name": path.Base(a.path), "path": a.path, "size": a.Size, "sha256": a.SHA256})
+	}
+	return q.answer(map[string]any{"success": true, "job_id": id, "files": list, "count": len(list)})
+}
+
+func (g *Gateway) resultFile(q *request) error {
+	c, _, tasks, err := g.jobOf(q, q.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	want := q.r.PathValue("path")
+	for _, a := range artifacts(tasks) {
+		if a.path == want {
+			q.w.Header().Set("Content-Type", "application/octet-stream")
+			q.w.Header().Set("Content-Disposition", "attachment")
+			ctx, cancel := context.WithTimeout(q.r.Context(), transferLimit)
+			defer cancel()
+			if err := c.Read(ctx, a.task, a.Artifact, q.w); err != nil {
+				panic(http.ErrAbortHandler) // a part was sent: the caller sees that it broke off
+			}
+			return nil
+		}
+	}
+	return &failure{http.StatusNotFound, "File not found"}
+}

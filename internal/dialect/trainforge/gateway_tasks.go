@@ -1,0 +1,417 @@
+package trainforge
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/dialect/fleet"
+)
+
+// controlPrefix begins the runner's own lines.
+const controlPrefix = "::trainforge "
+
+// control is what the runner says: see runner.py.
+type control struct {
+	Alive       bool            `json:"alive,omitempty"`
+	End         bool            `json:"end,omitempty"`
+	ExitCode    *int            `json:"exit_code,omitempty"`
+	Signal      int             `json:"signal,omitempty"`
+	Stopped     string          `json:"stopped,omitempty"` // timeout or shutdown
+	Wall        float64         `json:"wall_seconds,omitempty"`
+	Result      json.RawMessage `json:"result,omitempty"`
+	ResultError string          `json:"result_error,omitempty"`
+	Failure     *struct {
+		Reason  muster.Reason `json:"reason"`
+		Message string        `json:"message"`
+	} `json:"failure,omitempty"`
+	Missing     []string    `json:"missing,omitempty"`
+	Outputs     [][2]string `json:"outputs,omitempty"` // name and path in the project, for those read from the shared folder
+	UploadError string      `json:"upload_error,omitempty"`
+}
+
+// noted is what is kept of a task over a restart of the server.
+type noted struct {
+	Ticket string   `json:"ticket,omitempty"` // under which worker C knows it
+	Placed bool     `json:"placed,omitempty"` // it has a folder in the shared one
+	Offset int64    `json:"offset,omitempty"` // of the output in that folder that is in the log
+	End    *control `json:"end,omitempty"`
+}
+
+// track is what the gateway knows of a task beside what the fleet does.
+type track struct {
+	path string
+
+	doing sync.Mutex // held while lines are passed on and while it is finished
+
+	mu    sync.Mutex
+	noted noted
+	ready bool      // its files are here, and its folder is there if it needs one
+	busy  bool      // they are being brought
+	shown time.Time // when it was first offered
+	shows int
+	heard time.Time // of the task itself
+	alive bool      // its runner was heard of
+}
+
+func (t *track) sign() {
+	t.mu.Lock()
+	t.heard = time.Now()
+	t.mu.Unlock()
+}
+
+// note changes what is kept. A failure to keep it costs what a restart would lose, and is the caller's only where it must not happen.
+func (t *track) note(change func(*noted)) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	change(&t.noted)
+	b, err := json.Marshal(t.noted)
+	if err == nil {
+		err = os.WriteFile(t.path+".new", b, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(t.path+".new", t.path)
+	}
+	if err != nil {
+		return muster.Errorf(muster.StorageFull, "the gateway cannot write its notes: %w", err)
+	}
+	return nil
+}
+
+func (t *track) get() noted {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.noted
+}
+
+// recall reads the notes of tasks that the fleet still has, and removes the rest with their folders.
+func (g *Gateway) recall() {
+	list, _ := os.ReadDir(g.tasksDir()) // what cannot be read is not recalled
+	for _, e := range list {
+		id, ok := strings.CutSuffix(e.Name(), ".json")
+		path := filepath.Join(g.tasksDir(), e.Name())
+		t := &track{path: path, heard: time.Now()}
+		b, err := os.ReadFile(path)
+		if !ok || err != nil || json.Unmarshal(b, &t.noted) != nil {
+			_ = os.Remove(path) // half written
+			continue
+		}
+		if g.fleet.Task(id) == nil {
+			g.clear(id, t)
+			continue
+		}
+		g.tracks[id] = t
+		if t.noted.Ticket != "" {
+			g.bound[t.noted.Ticket] = id
+		}
+	}
+}
+
+// clear removes what is left of a task.
+func (g *Gateway) clear(id string, t *track) {
+	if t.get().Placed {
+		if err := os.RemoveAll(filepath.Join(g.shared, id)); err != nil {
+			g.env.Log.Warn("a project cannot be removed from the shared folder", slog.String("job", id), slog.Any("error", err))
+			return
+		}
+	}
+	_ = os.Remove(t.path) // one that is not there was never noted
+}
+
+// track returns what is known of a task.
+func (g *Gateway) track(t *fleet.Task) *track {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	at := g.tracks[t.ID()]
+	if at == nil {
+		at = &track{path: filepath.Join(g.tasksDir(), t.ID()+".json"), heard: time.Now()}
+		g.tracks[t.ID()] = at
+	}
+	return at
+}
+
+// resolve returns the task's own id for what a worker calls it.
+func (g *Gateway) resolve(id string) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if own, ok := g.bound[id]; ok {
+		return own
+	}
+	return id
+}
+
+// task returns the task that a request names, nil if it is none of a worker of this caller, or is over.
+func (g *Gateway) task(q *request, id string) *fleet.Task {
+	t := g.fleet.Task(g.resolve(id))
+	if t == nil || t.Worker().Facts().Key != q.caller.Whoami.Key {
+		return nil
+	}
+	return t
+}
+
+// late takes note of a report of a task that is over. It returns whether there was such a task.
+func (g *Gateway) late(id string) bool {
+	return muster.CodeOf(g.fleet.Late(g.resolve(id))) == muster.Conflict
+}
+
+// begin notes that the worker runs the task.
+func (g *Gateway) begin(t *fleet.Task, at *track) error {
+	at.sign()
+	if t.Began() {
+		return nil
+	}
+	if err := t.Begin(); err != nil {
+		return err
+	}
+	g.trust(t.Worker())
+	return nil
+}
+
+// trust takes back that a worker drops jobs.
+func (g *Gateway) trust(w *fleet.Worker) {
+	g.mu.Lock()
+	delete(g.dropped, w.ID())
+	g.mu.Unlock()
+	w.Constrain("dropped", "")
+}
+
+// say passes lines of output on: those for Muster as what they mean, the others to the log.
+func (g *Gateway) say(ctx context.Context, t *fleet.Task, at *track, lines []string) error {
+	at.doing.Lock()
+	defer at.doing.Unlock()
+	return g.pass(ctx, t, at, lines)
+}
+
+func (g *Gateway) pass(ctx context.Context, t *fleet.Task, at *track, lines []string) error {
+	if err := g.begin(t, at); err != nil {
+		return err
+	}
+	t.Worker().Touch(nil)
+	var plain []string
+	for _, line := range lines {
+		line = cutLine(line)
+		if said, ok := strings.CutPrefix(line, controlPrefix); ok {
+			if c := parseControl(said); c != nil {
+				if err := g.heed(at, c); err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		if run.IsEvent([]byte(line)) {
+			if p, err := run.ParseLine([]byte(line)); err == nil {
+				if err := t.Progress(p); err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		plain = append(plain, line)
+	}
+	if len(plain) == 0 {
+		return nil
+	}
+	return t.Log(ctx, plain...)
+}
+
+func cutLine(line string) string {
+	line = strings.TrimRight(line, "\r\n")
+	if len(line) > maxLogLine {
+		line = line[:maxLogLine]
+	}
+	return strings.ToValidUTF8(line, "\uFFFD")
+}
+
+// parseControl reads a line of the runner after its prefix, nil if it is none.
+func parseControl(said string) *control {
+	c := &control{}
+	if json.Unmarshal([]byte(said), c) != nil || !c.Alive && !c.End {
+		return nil
+	}
+	if bytes.Equal(c.Result, []byte("null")) {
+		c.Result = nil
+	}
+	c.Wall = max(finite(c.Wall), 0)
+	return c
+}
+
+func (g *Gateway) heed(at *track, c *control) error {
+	at.mu.Lock()
+	at.alive = true
+	at.mu.Unlock()
+	if c.End && at.get().End == nil {
+		return at.note(func(n *noted) { n.End = c })
+	}
+	return nil
+}
+
+// ended makes the report of a task of what its worker says and of what the runner said at its end.
+func ended(status, message string, codes []*int, c *control) fleet.Ending {
+	e := fleet.Ending{Outcome: muster.AttemptFailed, Message: cut(message, maxMessage)}
+	for _, code := range codes {
+		if code != nil && *code != 0 && e.ExitCode == nil {
+			e.ExitCode = code
+		}
+	}
+	if status == statusCancelled || c != nil && c.Stopped == "shutdown" {
+		e.Reason, e.Message = muster.WorkerShutdown, or(e.Message, "its TrainForge worker shut down")
+		return e
+	}
+	if c == nil {
+		switch {
+		case status == statusCompleted:
+			e.Outcome, e.Message = muster.AttemptSucceeded, ""
+		case e.ExitCode != nil:
+			e.Reason, e.Message = muster.ExitCode, or(e.Message, "the program failed; TrainForge's worker says no more")
+		default:
+			e.Reason, e.Message = muster.StartFailed, or(e.Message, "TrainForge's worker says that the job failed, and not why")
+		}
+		return e
+	}
+	e.ExitCode, e.Usage = c.ExitCode, &muster.Usage{WallSeconds: c.Wall}
+	if len(c.Result) > 0 {
+		e.Result = c.Result
+	}
+	return c.verdict(e, status)
+}
+
+func (c *control) verdict(e fleet.Ending, status string) fleet.Ending {
+	failed := c.ExitCode == nil || *c.ExitCode != 0
+	switch {
+	case c.Stopped == "timeout":
+		e.Outcome, e.Reason, e.Message = muster.AttemptTimedOut, muster.Timeout, "it ran for longer than its timeout"
+	case c.Failure != nil && failed:
+		e.Reason, e.Message = c.Failure.Reason, or(cut(c.Failure.Message, maxMessage), "the program says so, and not why")
+		if !claimable(e.Reason) {
+			e.Reason = muster.ExitCode
+		}
+	case c.Signal != 0:
+		e.Reason, e.Message = muster.Signal, "ended by signal "+itoa(c.Signal)
+	case failed:
+		e.Reason, e.Message = muster.ExitCode, "it ended without an exit code"
+		if c.ExitCode != nil {
+			e.Message = "exit code " + itoa(*c.ExitCode)
+		}
+	case len(c.Missing) > 0:
+		e.Reason, e.Message = muster.ArtifactMissing, "the output "+cut(c.Missing[0], 200)+" is not there"
+	case c.ResultError != "":
+		e.Reason, e.Message = muster.ResultInvalid, "result.json: "+cut(c.ResultError, 200)
+	case c.UploadError != "":
+		e.Reason, e.Message = muster.UploadFailed, "the worker could not upload the outputs: "+cut(c.UploadError, 400)
+	case status != statusCompleted:
+		e.Reason, e.Message = muster.StartFailed, or(e.Message, "the program succeeded, and TrainForge's worker says that the job failed")
+	default:
+		e.Outcome, e.Message = muster.AttemptSucceeded, ""
+	}
+	return e
+}
+
+// claimable reports whether a program may give this reason for its failure.
+func claimable(r muster.Reason) bool {
+	switch r {
+	case muster.BadInput, muster.Dependency, muster.Diverged, muster.OutOfMemory, muster.ArtifactMissing, muster.ExitCode, muster.StartFailed:
+		return true
+	default:
+		return false
+	}
+}
+
+// finish reports a task's end to the server, once what it wrote is there.
+func (g *Gateway) finish(ctx context.Context, t *fleet.Task, status, message string, codes []*int) error {
+	ctx, cancel := g.detached(ctx)
+	defer cancel()
+	at := g.track(t)
+	at.doing.Lock()
+	defer at.doing.Unlock()
+	if err := g.begin(t, at); err != nil {
+		return err
+	}
+	if formOf(t.Worker()) == node {
+		if err := g.tail(ctx, t, at); err != nil {
+			return err
+		}
+	}
+	c := at.get().End
+	e := ended(status, message, codes, c)
+	if c != nil && len(c.Outputs) > 0 && e.Reason != muster.WorkerShutdown {
+		if err := g.collect(ctx, t, c.Outputs); err != nil {
+			if e.Outcome == muster.AttemptSucceeded {
+				e.Outcome = muster.AttemptFailed
+			}
+			e.Reason, e.Message = muster.UploadFailed, "the outputs could not be taken from the shared folder: "+err.Error()
+		}
+	}
+	err := t.Finish(ctx, e)
+	if muster.CodeOf(err) == muster.Invalid && e.Result != nil { // such as a result that is too large
+		e.Outcome, e.Reason, e.Message, e.Result = muster.AttemptFailed, muster.ResultInvalid, err.Error(), nil
+		err = t.Finish(ctx, e)
+	}
+	if err == nil {
+		g.nudge()
+	}
+	return err
+}
+
+// collect takes the outputs of a task from the shared folder.
+func (g *Gateway) collect(ctx context.Context, t *fleet.Task, outputs [][2]string) error {
+	root, err := os.OpenRoot(filepath.Join(g.shared, t.ID()))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	if len(outputs) > resultLimits.files {
+		outputs = outputs[:resultLimits.files]
+	}
+	left := resultLimits.bytes
+	for _, o := range outputs {
+		name, err := checkPath("the output", o[0])
+		if err != nil {
+			return err
+		}
+		f, err := run.OpenIn(root, o[1])
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		info, err := f.Stat()
+		if err == nil {
+			if left -= info.Size(); left < 0 {
+				err = muster.Errorf(muster.TooLarge, "they are larger than %s", muster.Size(resultLimits.bytes))
+			} else {
+				err = t.Attach(ctx, name, f, resultLimits.bytes)
+			}
+		}
+		f.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func or(s, otherwise string) string {
+	if s != "" {
+		return s
+	}
+	return otherwise
+}
+
+// nudge has the tasks looked at soon.
+func (g *Gateway) nudge() {
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}

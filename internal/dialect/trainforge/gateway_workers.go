@@ -1,0 +1,370 @@
+package trainforge
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/fleet"
+)
+
+// form is which of TrainForge's workers one is, as its label says.
+const (
+	formLabel = "trainforge"
+	node      = "node"
+	poller    = "poller"
+	external  = "external"
+)
+
+func formOf(w *fleet.Worker) string { return w.Facts().Labels[formLabel] }
+
+// newID returns a random UUID.
+func newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it does not fail
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// register takes workers A and C, who use the same path.
+func (g *Gateway) register(q *request) error {
+	if err := mayWork(q); err != nil {
+		return err
+	}
+	var body registration
+	if err := q.decode(&body); err != nil {
+		return err
+	}
+	var facts fleet.Facts
+	var err error
+	platform := "external"
+	if body.WorkerInfo != nil {
+		platform = body.WorkerInfo.Platform
+		facts, err = nodeFacts(&body)
+	} else {
+		platform = cmp.Or(body.WorkerType, platform)
+		facts, err = g.externalFacts(&body)
+	}
+	if err != nil {
+		return err
+	}
+	facts.Remote, facts.Key = q.remote(), q.caller.Whoami.Key
+	if err := g.usurped(facts); err != nil {
+		return err
+	}
+	w, err := g.fleet.Register(q.r.Context(), facts)
+	if err != nil {
+		return err
+	}
+	g.trust(w)
+	if body.WorkerInfo != nil {
+		w.Constrain("projects", g.unshared(q))
+	}
+	return q.answer(map[string]any{
+		"success": true, "registered": true, "worker_id": facts.ID, "platform": cut(platform, maxID),
+		"message": "Worker registered", "status": "registered",
+	})
+}
+
+// unshared says why a worker cannot read projects, "" if it can.
+func (g *Gateway) unshared(q *request) string {
+	if g.given || q.near() {
+		return ""
+	}
+	return "it is on another machine and downloads nothing: start the server with --dialect trainforge=…,projects=DIR, with a folder that both share"
+}
+
+// usurped refuses a second worker under the id of one that is there and works: it would end that one's tasks.
+func (g *Gateway) usurped(facts fleet.Facts) error {
+	w := g.fleet.Worker(facts.ID)
+	if w == nil || w.Err() != nil || time.Since(w.Seen()) > g.time.silence {
+		return nil
+	}
+	old := w.Facts()
+	if old.Labels[formLabel] == facts.Labels[formLabel] && old.Labels["hostname"] == facts.Labels["hostname"] && old.Key == facts.Key {
+		return nil // it was started again
+	}
+	if old.Key != facts.Key {
+		return muster.Errorf(muster.Forbidden, "worker id %s belongs to another key", cut(facts.ID, 60))
+	}
+	return muster.Errorf(muster.Conflict, "worker id %s is used by another worker: choose one with --worker-id", cut(facts.ID, 60))
+}
+
+func gigabytes(field string, f float64) (muster.Size, error) {
+	if f = finite(f); f < 0 || f > 1<<20 {
+		return 0, muster.Errorf(muster.Invalid, "%s is no size of a machine", field)
+	}
+	return muster.Size(f * (1 << 30)), nil
+}
+
+func labels(form string, pairs ...string) map[string]string {
+	m := map[string]string{formLabel: form}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if v := strings.TrimSpace(cut(pairs[i+1], 100)); v != "" {
+			m[pairs[i]] = v
+		}
+	}
+	return m
+}
+
+// devices makes GPUs of Muster, whose UUIDs end in the number by which the worker knows them.
+func devices(worker string, gpus []gpu) ([]muster.GPU, error) {
+	sum := sha256.Sum256([]byte(worker))
+	var list []muster.GPU
+	seen := map[int]bool{}
+	for _, d := range gpus {
+		memory := finite(d.MemoryMB)
+		if d.ID < 0 || d.ID > 1000 || seen[d.ID] || memory < 0 || memory > 1<<30 {
+			return nil, muster.Errorf(muster.Invalid, "gpu %d makes no sense", d.ID)
+		}
+		seen[d.ID] = true
+		list = append(list, muster.GPU{
+			UUID: fmt.Sprintf("trainforge-%s-%d", hex.EncodeToString(sum[:6]), d.ID), Index: d.ID, Vendor: "nvidia",
+			Name: cut(cmp.Or(d.Name, "GPU"), 100), Memory: muster.Size(memory) << 20,
+		})
+	}
+	return list, nil
+}
+
+// deviceNumbers returns the numbers by which the worker knows the devices of a grant.
+func deviceNumbers(g muster.Grant) []string {
+	var list []string
+	for _, uuid := range g.GPUs {
+		number := uuid[strings.LastIndexByte(uuid, '-')+1:]
+		if _, err := strconv.Atoi(number); err == nil {
+			list = append(list, number)
+		}
+	}
+	return list
+}
+
+// nodeFacts is what worker A is to Muster.
+func nodeFacts(body *registration) (fleet.Facts, error) {
+	n := body.WorkerInfo
+	if err := checkID("worker_info.worker_id", n.WorkerID); err != nil {
+		return fleet.Facts{}, err
+	}
+	if n.CPUs < 0 || n.CPUs > 10_000 || body.Capabilities.MaxJobs < 0 || body.Capabilities.MaxJobs > 10_000 || len(n.GPUs) > maxWorkerGPUs {
+		return fleet.Facts{}, muster.Errorf(muster.Invalid, "no machine has %d cores and %d GPUs for %d jobs", n.CPUs, len(n.GPUs), body.Capabilities.MaxJobs)
+	}
+	memory, err := gigabytes("memory_total_gb", n.MemoryGB)
+	if err != nil {
+		return fleet.Facts{}, err
+	}
+	disk, err := gigabytes("disk_total_gb", n.DiskGB)
+	if err != nil {
+		return fleet.Facts{}, err
+	}
+	real, marks := n.GPUs, labels(node, "hostname", n.Hostname, "platform", n.Platform, "python", strings.SplitN(n.Python, " ", 2)[0])
+	if invented(real) {
+		real, marks["gpus"] = nil, "invented"
+	}
+	gpus, err := devices(n.WorkerID, real)
+	if err != nil {
+		return fleet.Facts{}, err
+	}
+	lacks := []string{muster.FeaturePython, muster.FeatureRequirements, muster.FeatureGang}
+	if strings.HasPrefix(strings.ToLower(n.Platform), "win") {
+		lacks = append(lacks, muster.FeatureShell, muster.FeatureInterpreter)
+	}
+	most := cmp.Or(body.Capabilities.MaxJobs, 4)
+	return fleet.Facts{
+		ID: n.WorkerID, Name: cut(n.WorkerID, muster.MaxName), Labels: marks, Kinds: kinds(), Lacks: lacks,
+		Resources: muster.Resources{CPUs: float64(max(n.CPUs, 1)), Memory: memory, Disk: disk, Slots: most, MaxTasks: most, GPUs: gpus},
+	}, nil
+}
+
+func kinds() []string { return []string{muster.KindProcess, muster.KindScript} }
+
+// externalFacts is what worker C is to Muster.
+func (g *Gateway) externalFacts(body *registration) (fleet.Facts, error) {
+	if err := checkID("worker_id", body.WorkerID); err != nil {
+		return fleet.Facts{}, err
+	}
+	c := &body.Capabilities
+	if c.GPUCount < 0 || c.GPUCount > maxWorkerGPUs || c.MaxJobs < 0 || c.MaxJobs > 10_000 {
+		return fleet.Facts{}, muster.Errorf(muster.Invalid, "no machine has %d GPUs for %d jobs", c.GPUCount, c.MaxJobs)
+	}
+	memory, err := gigabytes("max_memory_gb", c.MaxMemoryGB)
+	if err != nil {
+		return fleet.Facts{}, err
+	}
+	vram, err := gigabytes("gpu_memory_gb", cmp.Or(finite(c.GPUInfo.MemoryGB), finite(body.GPUMemoryGB)))
+	if err != nil {
+		return fleet.Facts{}, err
+	}
+	var list []gpu
+	for i := range c.GPUCount {
+		list = append(list, gpu{ID: i, Name: cmp.Or(c.GPUInfo.Name, body.GPUName), MemoryMB: float64(vram >> 20)})
+	}
+	gpus, err := devices(body.WorkerID, list)
+	if err != nil {
+		return fleet.Facts{}, err
+	}
+	if memory == 0 {
+		memory = g.memory
+	}
+	most := cmp.Or(c.MaxJobs, 1)
+	return fleet.Facts{
+		ID: body.WorkerID, Name: cut(body.WorkerID, muster.MaxName), Kinds: kinds(),
+		Labels:    labels(external, "worker_type", body.WorkerType, "location", body.Location),
+		Resources: muster.Resources{CPUs: g.cpus * float64(most), Memory: memory, Slots: most, MaxTasks: most, GPUs: gpus},
+	}, nil
+}
+
+// known returns the worker of an id if the caller may speak for it.
+func (g *Gateway) known(q *request, id string) (*fleet.Worker, error) {
+	w := g.fleet.Worker(id)
+	if w == nil || w.Err() != nil || w.Facts().Key != q.caller.Whoami.Key {
+		return nil, workerNotFound()
+	}
+	return w, nil
+}
+
+// load is what a heartbeat of worker A says of its machine, which has so much memory.
+func (b *beat) load(all muster.Size) *muster.Load {
+	if b.CPU.Metrics.CPU == 0 && b.MemoryUsage == 0 {
+		return nil
+	}
+	share := func(percent float64) float64 { return min(max(finite(percent)/100, 0), 1) }
+	memory := share(cmp.Or(b.MemoryUsage, b.CPU.Metrics.Memory)) * float64(all)
+	return &muster.Load{CPU: share(cmp.Or(b.CPU.Metrics.CPU, b.CPU.Utilization)), Memory: muster.Size(memory)}
+}
+
+// shown is a worker as TrainForge lists it.
+func (g *Gateway) shown(w *fleet.Worker) map[string]any {
+	f := w.Facts()
+	var jobs []string
+	for _, t := range w.Tasks() {
+		if t.Began() {
+			jobs = append(jobs, t.ID())
+		}
+	}
+	state := "idle"
+	switch {
+	case time.Since(w.Seen()) > g.time.silence:
+		state = "offline"
+	case len(jobs) > 0:
+		state = "busy"
+	}
+	return map[string]any{
+		"worker_id": f.ID, "status": state, "worker_type": cmp.Or(f.Labels["worker_type"], f.Labels[formLabel]), "location": f.Labels["location"],
+		"hostname": f.Labels["hostname"], "active_jobs": len(jobs), "max_jobs": f.Resources.MaxTasks, "cpu_count": f.Resources.CPUs,
+		"gpu_count": len(f.Resources.GPUs), "memory_gb": float64(f.Resources.Memory>>20) / 1024, "last_heartbeat": w.Seen().UTC().Format(time.RFC3339),
+	}
+}
+
+// workers lists the gateway's own ones. Job ids are not in it: who knows one may report the job.
+func (g *Gateway) workers(q *request) error {
+	list := []map[string]any{}
+	for _, w := range g.fleet.Workers() {
+		if w.Err() == nil && len(list) < maxListed {
+			list = append(list, g.shown(w))
+		}
+	}
+	return q.answer(list)
+}
+
+func (g *Gateway) worker(q *request) error {
+	w := g.fleet.Worker(q.r.PathValue("id"))
+	if w == nil || w.Err() != nil {
+		return workerNotFound()
+	}
+	return q.answer(g.shown(w))
+}
+
+func (g *Gateway) workerStats(q *request) error { return g.worker(q) }
+
+func (g *Gateway) allStats(q *request) error {
+	count := map[string]int{}
+	total := 0
+	for _, w := range g.fleet.Workers() {
+		if w.Err() == nil {
+			state, _ := g.shown(w)["status"].(string)
+			count[state]++
+			total++
+		}
+	}
+	return q.answer(map[string]any{"total_workers": total, "idle": count["idle"], "busy": count["busy"], "offline": count["offline"]})
+}
+
+// workerSays takes what a worker says of itself and what is no news here.
+func (g *Gateway) workerSays(q *request) error {
+	var body struct {
+		Status string `json:"status"`
+		JobID  string `json:"job_id"`
+	}
+	if err := q.decode(&body); err != nil {
+		return err
+	}
+	w, err := g.known(q, q.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	w.Touch(nil)
+	return q.answer(map[string]any{"success": true, "worker_id": w.ID(), "message": "ok"})
+}
+
+// workerProgress is progress of what a worker runs.
+func (g *Gateway) workerProgress(q *request) error {
+	var body workerProgress
+	if err := q.decode(&body); err != nil {
+		return err
+	}
+	w, err := g.known(q, q.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	w.Touch(nil)
+	p := muster.Progress{Progress: fraction(body.Progress), Metrics: map[string]float64{}}
+	if step := cut(body.Message, maxStep); step != "" {
+		p.Step = &step
+	}
+	for name, v := range map[string]*float64{"epoch": body.Epoch, "loss": body.Loss, "accuracy": body.Accuracy} {
+		if v != nil {
+			p.Metrics[name] = finite(*v)
+		}
+	}
+	tasks := slices.DeleteFunc(w.Tasks(), func(t *fleet.Task) bool { return !t.Began() })
+	if len(tasks) == 1 {
+		g.track(tasks[0]).sign()
+		if err := tasks[0].Progress(p); err != nil && muster.CodeOf(err) != muster.Conflict {
+			return err
+		}
+	}
+	return q.answer(map[string]any{"success": true, "worker_id": w.ID(), "message": "Progress updated"})
+}
+
+// fraction reads a progress of 0 to 100.
+func fraction(percent *float64) *float64 {
+	if percent == nil {
+		return nil
+	}
+	f := min(max(finite(*percent)/100, 0), 1)
+	return &f
+}
+
+func (g *Gateway) externalLeaves(q *request) error {
+	w, err := g.known(q, q.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if err := g.leave(q.r.Context(), w); err != nil {
+		return err
+	}
+	return q.answer(map[string]any{"message": "Worker deleted", "worker_id": w.ID()})
+}
+
+func (g *Gateway) leave(ctx context.Context, w *fleet.Worker) error {
+	ctx, cancel := g.detached(ctx)
+	defer cancel()
+	return w.Leave(ctx)
+}
