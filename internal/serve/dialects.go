@@ -16,12 +16,13 @@ import (
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/qubix"
 	"github.com/muster-dev/muster/internal/store"
 )
 
 // Dialects lists the systems whose workers and clients a server can speak to.
 func Dialects() []dialect.System {
-	return []dialect.System{}
+	return []dialect.System{qubix.System()}
 }
 
 // gateway is one that was opened.
