@@ -1,0 +1,352 @@
+package fleet_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/fleet"
+)
+
+// An id belongs to the key that registered it, until its worker has left.
+func TestTwoKeysOneID(t *testing.T) {
+	w := newWorld(t, nil)
+	mine := facts("one")
+	mine.Key = "k-mine"
+	worker := w.register(mine)
+	theirs := facts("one")
+	theirs.Key = "k-theirs"
+	if _, err := w.fleet.Register(t.Context(), theirs); muster.CodeOf(err) != muster.Forbidden {
+		t.Fatalf("another key took the id over: %v", err)
+	}
+	if got := w.register(mine); got != worker {
+		t.Error("the same key registered another worker")
+	}
+	if err := worker.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := w.fleet.Register(t.Context(), theirs); err != nil || got.Facts().Key != "k-theirs" {
+		t.Errorf("the id of a worker that has left cannot be used: %v", err)
+	}
+}
+
+func TestBadFacts(t *testing.T) {
+	w := newWorld(t, nil)
+	for name, change := range map[string]func(*fleet.Facts){
+		"no id":       func(f *fleet.Facts) { f.ID = "" },
+		"a long id":   func(f *fleet.Facts) { f.ID = strings.Repeat("x", 300) },
+		"control":     func(f *fleet.Facts) { f.Name = "a\x1b[31m" },
+		"no utf-8":    func(f *fleet.Facts) { f.Name = "\xff" },
+		"many tags":   func(f *fleet.Facts) { f.Tags = make([]string, 1000) },
+		"cpus":        func(f *fleet.Facts) { f.Resources.CPUs = -1 },
+		"price":       func(f *fleet.Facts) { f.Price = -1 },
+		"double gpus": func(f *fleet.Facts) { f.Resources.GPUs = []muster.GPU{{UUID: "a"}, {UUID: "a"}} },
+	} {
+		f := facts("bad")
+		change(&f)
+		if _, err := w.fleet.Register(t.Context(), f); muster.CodeOf(err) != muster.Invalid {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if list := w.fleet.Workers(); len(list) != 0 {
+		t.Errorf("%d bad workers are there", len(list))
+	}
+}
+
+// A change of facts is known to the server, and what the worker holds stays.
+func TestChangedFacts(t *testing.T) {
+	w := newWorld(t, nil)
+	worker := w.register(facts("one"))
+	job := w.submit(nil)
+	task := w.offered(worker)
+	if err := task.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	if err := task.Progress(muster.Progress{Progress: ptr(0.25)}); err != nil {
+		t.Fatal(err)
+	}
+	changed := facts("one")
+	changed.Name, changed.Labels, changed.Tags, changed.Kinds, changed.Lacks = "uno", map[string]string{"location": "here"}, []string{"fast"}, []string{"script"}, []string{"cancel"}
+	w.register(changed)
+	w.until("the new facts are shown", func() bool {
+		got, err := w.client.Worker(t.Context(), "uno")
+		return err == nil && got.Labels["location"] == "here" && got.Labels["dialect"] == "tiny" && strings.Join(got.Tags, " ") == "dialect:tiny fast" && len(got.Kinds) == 1 && len(got.Lacks) == 1
+	})
+	if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.is(job, muster.Succeeded); got.Attempt != 1 || got.Progress == nil {
+		t.Errorf("it took %d attempts, progress %v", got.Attempt, got.Progress)
+	}
+}
+
+// With MaxTasks 1 a worker has one task at a time, also of those that name cpus.
+func TestOneTaskAtATime(t *testing.T) {
+	w := newWorld(t, nil)
+	f := facts("one")
+	f.Resources.MaxTasks = 1
+	worker := w.register(f)
+	named := func(s *muster.Spec) { s.Tasks[0].Resources.CPUs = 1 }
+	jobs := []muster.Job{w.submit(named), w.submit(nil), w.submit(named)}
+	for range jobs {
+		task := w.offered(worker)
+		if n := len(worker.Tasks()); n != 1 {
+			t.Errorf("the worker holds %d tasks", n)
+		}
+		if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, job := range jobs {
+		w.is(job, muster.Succeeded)
+	}
+}
+
+// A drained worker finishes what it has and is given nothing, until it registers again.
+func TestADrain(t *testing.T) {
+	w := newWorld(t, nil)
+	worker := w.register(facts("one"))
+	job := w.submit(nil)
+	task := w.offered(worker)
+	if _, err := w.client.DrainWorker(t.Context(), "one", nil); err != nil {
+		t.Fatal(err)
+	}
+	next := w.submit(nil)
+	if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+		t.Fatal(err)
+	}
+	w.is(job, muster.Succeeded)
+	w.until("the worker is out", func() bool { return worker.Err() != nil })
+	worker.Touch(nil)
+	if got := w.task(next).State; got != muster.Queued {
+		t.Errorf("the next task is %s", got)
+	}
+	w.register(facts("one"))
+	if err := w.offered(worker).Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+		t.Fatal(err)
+	}
+	w.is(next, muster.Succeeded)
+}
+
+// A worker that leaves hands back what it has.
+func TestLeave(t *testing.T) {
+	w := newWorld(t, nil)
+	worker := w.register(facts("one"))
+	job := w.submit(nil)
+	task := w.offered(worker)
+	if err := task.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	if err := worker.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(task.Why(), fleet.ErrReturned) || worker.Err() == nil || len(worker.Tasks()) != 0 {
+		t.Errorf("after it left: %v, %v", task.Why(), worker.Err())
+	}
+	w.until("the worker is gone", func() bool { return w.workerState("one") == muster.WorkerGone })
+	w.is(job, muster.Queued)
+	worker = w.register(facts("one"))
+	if err := w.offered(worker).Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+		t.Fatal(err)
+	}
+	w.is(job, muster.Succeeded)
+}
+
+// A task that its worker has forgotten is given out again.
+func TestReturn(t *testing.T) {
+	w := newWorld(t, nil)
+	worker := w.register(facts("one"))
+	job := w.submit(nil)
+	task := w.offered(worker)
+	if err := task.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	if err := task.Return("its worker was started again"); err != nil {
+		t.Fatal(err)
+	}
+	var next *fleet.Task
+	w.until("it is given out again", func() bool {
+		tasks := worker.Tasks()
+		if len(tasks) == 0 {
+			return false
+		}
+		next = tasks[0]
+		return true
+	})
+	if next.ID() == task.ID() {
+		t.Error("the new attempt has the id of the old one")
+	}
+	if err := next.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+		t.Fatal(err)
+	}
+	w.is(job, muster.Succeeded)
+}
+
+// A worker that an administrator removed is unknown, and joins as a new one.
+func TestRemoval(t *testing.T) {
+	w := newWorld(t, func(c *fleet.Config) { c.Silence = 300 * time.Millisecond })
+	worker := w.register(facts("one"))
+	w.until("it is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
+	before, err := w.client.Worker(t.Context(), "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.until("it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
+	worker.Touch(nil)
+	w.until("the fleet does not know it", func() bool { return w.fleet.Worker("one") == nil })
+	if worker.Err() == nil {
+		t.Error("a removed worker takes part")
+	}
+	again := w.register(facts("one"))
+	w.until("it is there again", func() bool { again.Touch(nil); return w.workerState("one") == muster.WorkerActive })
+	if after, err := w.client.Worker(t.Context(), "one"); err != nil || after.ID == before.ID {
+		t.Errorf("it came back as %s: %v", after.ID, err)
+	}
+}
+
+// Constraints hold over a new session.
+func TestConstrain(t *testing.T) {
+	w := newWorld(t, nil)
+	worker := w.register(facts("one"))
+	shown := func(want string) func() bool {
+		return func() bool {
+			got, err := w.client.Worker(t.Context(), "one")
+			return err == nil && got.Constrained == want
+		}
+	}
+	worker.Constrain("test", "its operator switched it off")
+	w.until("it is constrained", shown("its operator switched it off"))
+	f := facts("one")
+	f.Version = "2"
+	w.register(f)
+	w.until("it is constrained in its next session", func() bool {
+		got, err := w.client.Worker(t.Context(), "one")
+		return err == nil && got.Version == "tiny 2" && got.Constrained == "its operator switched it off"
+	})
+	worker.Constrain("test", "")
+	w.until("it is free", shown(""))
+}
+
+// Tasks of kinds or projects that the gateway does not have stay in the queue.
+func TestWhatIsNotTaken(t *testing.T) {
+	w := newWorld(t, func(c *fleet.Config) { c.Kinds = []string{"script", "noop"} })
+	f := facts("one")
+	f.Kinds = []string{"echo", "script", "noop"}
+	worker := w.register(f)
+	w.until("it is active", func() bool { return w.workerState("one") == muster.WorkerActive })
+	got, err := w.client.Worker(t.Context(), "one")
+	if err != nil || strings.Join(got.Kinds, " ") != "script" {
+		t.Errorf("it takes %q, %v", got.Kinds, err)
+	}
+	other := w.submit(func(s *muster.Spec) {
+		s.Project = "secret"
+		s.Tasks[0] = muster.TaskSpec{Kind: "script", Script: &muster.Script{Text: "true"}}
+	})
+	echo := w.submit(nil)
+	mine := w.submit(func(s *muster.Spec) {
+		s.Tasks[0] = muster.TaskSpec{Kind: "script", Script: &muster.Script{Text: "true"}}
+	})
+	if err := w.offered(worker).Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+		t.Fatal(err)
+	}
+	w.is(mine, muster.Succeeded)
+	for _, job := range []muster.Job{other, echo} {
+		if got := w.task(job).State; got != muster.Queued {
+			t.Errorf("job %d is %s", job.ID, got)
+		}
+	}
+}
+
+// The number of workers is bounded; one that left makes room.
+func TestBound(t *testing.T) {
+	w := newWorld(t, func(c *fleet.Config) { c.Most = 2 })
+	first := w.register(facts("one"))
+	w.register(facts("two"))
+	if _, err := w.fleet.Register(t.Context(), facts("three")); muster.CodeOf(err) != muster.Conflict {
+		t.Fatalf("a worker too many: %v", err)
+	}
+	if err := first.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.register(facts("three"))
+	if w.fleet.Worker("one") != nil {
+		t.Error("the one that left is still known")
+	}
+}
+
+// 200 workers are cheap while they do nothing, and all of them work.
+func TestManyWorkers(t *testing.T) {
+	const many = 200
+	w := newWorld(t, nil)
+	w.register(facts("first"))
+	w.until("the first is active", func() bool { return w.workerState("first") == muster.WorkerActive })
+	fds, heap := descriptors(), inUse()
+	var all sync.WaitGroup
+	for i := range many {
+		all.Go(func() { w.register(facts(fmt.Sprint("worker-", i))) })
+	}
+	all.Wait()
+	w.until("all are active", func() bool {
+		list, err := w.client.Workers(t.Context())
+		n := 0
+		for i := range list {
+			if list[i].State == muster.WorkerActive {
+				n++
+			}
+		}
+		return err == nil && n == many+1
+	})
+	moreFDs, more := descriptors()-fds, inUse()-heap
+	t.Logf("a worker takes %.2f descriptors and %d KiB", float64(moreFDs)/many, more/many>>10)
+	if moreFDs > many/2 {
+		t.Errorf("%d workers use %d descriptors", many, moreFDs)
+	}
+	if most := int64(many * 400 << 10); more > most && !raced {
+		t.Errorf("%d workers use %d MiB", many, more>>20)
+	}
+	job := w.submit(func(s *muster.Spec) { s.Tasks[0].Array = &muster.Array{Count: many} })
+	for _, worker := range w.fleet.Workers() {
+		all.Go(func() {
+			for {
+				select {
+				case <-worker.Changed():
+				case <-t.Context().Done():
+					return
+				}
+				for _, task := range worker.Tasks() {
+					if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`1`)}); err != nil && t.Context().Err() == nil {
+						t.Errorf("%v", err)
+					}
+				}
+			}
+		})
+	}
+	began := time.Now()
+	got, err := w.client.Wait(t.Context(), job.ID)
+	if err != nil || got.State != muster.JobSucceeded {
+		t.Errorf("the job is %s, %v", got.State, err)
+	}
+	t.Logf("%d tasks on %d workers took %s", many, many, time.Since(began))
+}
+
+func descriptors() int {
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	return len(list)
+}
+
+func inUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapInuse + m.StackInuse)
+}

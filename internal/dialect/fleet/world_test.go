@@ -1,0 +1,183 @@
+package fleet_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/serve"
+)
+
+// patience is how long a test waits for what is to happen.
+const patience = 60 * time.Second
+
+const adminToken = "fleet-test-admin-token-0123456789"
+
+// world is a server with a gateway that has no wire: the test is the gateway.
+type world struct {
+	t      *testing.T
+	dir    string
+	change func(*fleet.Config)
+	fleet  *fleet.Fleet
+	client *client.Client
+	log    *slog.Logger
+	stop   func()
+}
+
+// silent is a gateway that only keeps its fleet.
+type silent struct{ *fleet.Fleet }
+
+func (silent) URL() string  { return "tiny://" }
+func (silent) Ready() error { return nil }
+
+func newWorld(t *testing.T, change func(*fleet.Config)) *world {
+	t.Helper()
+	if change == nil {
+		change = func(*fleet.Config) {}
+	}
+	w := &world{t: t, dir: t.TempDir(), change: change, log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))}
+	w.start()
+	t.Cleanup(func() { w.stop() })
+	return w
+}
+
+// start starts the server on the world's folder.
+func (w *world) start() {
+	w.t.Helper()
+	system := dialect.System{Name: "tiny", Title: "Tiny", Address: ":1", New: func(_ context.Context, env dialect.Env) (dialect.Gateway, error) {
+		cfg := fleet.Config{
+			Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Version: env.Version, Log: env.Log, System: "tiny",
+			Silence: time.Hour, Projects: env.Config.Projects(), Kinds: env.Config.Kinds, Price: env.Config.Price,
+		}
+		w.change(&cfg)
+		f, err := fleet.Open(cfg)
+		w.fleet = f
+		return silent{f}, err
+	}}
+	server, err := serve.New(w.t.Context(), serve.Config{
+		Listen: "127.0.0.1:0", Data: w.dir, AdminToken: adminToken, JoinToken: "fleet-test-join-token-0123456789", Heartbeat: muster.Duration(200 * time.Millisecond), Version: "test",
+		Dialects: []dialect.Config{{Name: "tiny", Address: "127.0.0.1:0"}}, Systems: []dialect.System{system},
+	}, w.log)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx) }()
+	w.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("the server ended with %v", err)
+		}
+		w.stop = func() {}
+	}
+	if w.client, err = client.New(server.URL(), adminToken, client.Options{}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// crash leaves what a kill -9 at this moment leaves: the server goes on with a copy of its folder.
+func (w *world) crash() {
+	w.t.Helper()
+	dir := filepath.Join(w.t.TempDir(), "copy")
+	if err := os.CopyFS(dir, os.DirFS(w.dir)); err != nil {
+		w.t.Fatal(err)
+	}
+	w.stop()
+	w.dir = dir
+}
+
+// facts are of a worker that runs echo.
+func facts(id string) fleet.Facts {
+	return fleet.Facts{ID: id, Kinds: []string{"echo", "script"}, Resources: muster.Resources{CPUs: 4, Memory: 8 << 30, Disk: 1 << 30, Slots: 2}}
+}
+
+func (w *world) register(f fleet.Facts) *fleet.Worker {
+	w.t.Helper()
+	worker, err := w.fleet.Register(w.t.Context(), f)
+	if err != nil {
+		w.t.Fatalf("register %s: %v", f.ID, err)
+	}
+	return worker
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// submit submits a job of one echo.
+func (w *world) submit(change func(*muster.Spec)) muster.Job {
+	w.t.Helper()
+	spec := &muster.Spec{Tasks: []muster.TaskSpec{{Kind: "echo", Input: []byte(`{"n":1}`)}}}
+	if change != nil {
+		change(spec)
+	}
+	job, err := w.client.Submit(w.t.Context(), spec, client.SubmitOptions{})
+	if err != nil {
+		w.t.Fatalf("submit: %v", err)
+	}
+	return job
+}
+
+// until waits until f returns true.
+func (w *world) until(what string, f func() bool) {
+	w.t.Helper()
+	for end := time.Now().Add(patience); !f(); {
+		if time.Now().After(end) {
+			w.t.Fatalf("it did not come to pass: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// offered waits until the worker holds a task.
+func (w *world) offered(worker *fleet.Worker) *fleet.Task {
+	w.t.Helper()
+	end := time.After(patience)
+	for {
+		if tasks := worker.Tasks(); len(tasks) > 0 {
+			return tasks[0]
+		}
+		select {
+		case <-worker.Changed():
+		case <-end:
+			w.t.Fatalf("worker %s was offered nothing", worker.ID())
+		}
+	}
+}
+
+func (w *world) task(job muster.Job) muster.Task {
+	w.t.Helper()
+	t, err := w.client.Task(w.t.Context(), muster.TaskID{Job: job.ID})
+	if err != nil {
+		w.t.Fatalf("task of job %d: %v", job.ID, err)
+	}
+	return t
+}
+
+// is waits until the job's task is in the state.
+func (w *world) is(job muster.Job, state muster.TaskState) muster.Task {
+	w.t.Helper()
+	var last muster.Task
+	w.until("task "+job.ID.String()+".0 is "+state.String(), func() bool { last = w.task(job); return last.State == state })
+	return last
+}
+
+func (w *world) workerState(name string) muster.WorkerState {
+	w.t.Helper()
+	list, err := w.client.Workers(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, worker := range list {
+		if worker.Name == name {
+			return worker.State
+		}
+	}
+	return ""
+}
