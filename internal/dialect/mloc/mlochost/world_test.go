@@ -1,0 +1,242 @@
+package mlochost
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/do"
+	"github.com/muster-dev/muster/internal/serve"
+	"github.com/muster-dev/muster/internal/work"
+)
+
+// limit bounds every wait of these tests.
+const limit = 20 * time.Second
+
+// TestMain is also the worker's own program, which carries out the kinds that need nothing else.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "do" {
+		os.Exit(do.Main(os.Args[2:]))
+	}
+	os.Exit(m.Run())
+}
+
+// quick is the pace of tests.
+var quick = pace{sweep: 50 * time.Millisecond, redeliver: 300 * time.Millisecond, settle: 500 * time.Millisecond, retry: 20 * time.Millisecond, hold: 2 * time.Second}
+
+// redisServer is a real redis-server on a port of its own, which it keeps over restarts.
+type redisServer struct {
+	tb   testing.TB
+	addr string
+	cmd  *exec.Cmd
+}
+
+func startRedis(tb testing.TB) *redisServer {
+	tb.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		if os.Getenv("CI") == "true" {
+			tb.Fatal("redis-server is missing: install it with scripts/need redis-server")
+		}
+		tb.Skip("redis-server is not installed: scripts/need redis-server")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r := &redisServer{tb: tb, addr: l.Addr().String()}
+	_ = l.Close()
+	tb.Cleanup(r.kill)
+	r.start()
+	return r
+}
+
+func (r *redisServer) url() string { return "redis://" + r.addr + "/0" }
+
+func (r *redisServer) start() {
+	r.tb.Helper()
+	_, port, _ := net.SplitHostPort(r.addr)
+	r.cmd = exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", r.tb.TempDir())
+	if err := r.cmd.Start(); err != nil {
+		r.tb.Fatal(err)
+	}
+	c := r.client()
+	defer func() { _ = c.Close() }()
+	await(r.tb, "redis-server answers", func() bool { return c.Ping(r.tb.Context()).Err() == nil })
+}
+
+// kill is kill -9: nothing of it is kept.
+func (r *redisServer) kill() {
+	if r.cmd != nil {
+		_ = r.cmd.Process.Signal(syscall.SIGKILL)
+		_ = r.cmd.Wait()
+		r.cmd = nil
+	}
+}
+
+func (r *redisServer) client() *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: r.addr, MaxRetries: -1, Protocol: 2, DisableIdentity: true})
+}
+
+// await waits until ok.
+func await(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	for deadline := time.Now().Add(limit); !ok(); {
+		if time.Now().After(deadline) {
+			tb.Fatalf("waited in vain: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// background runs something until the test ends, or until the returned func stops it.
+func background(tb testing.TB, run func(context.Context) error) (stop func()) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil && !errors.Is(err, context.Canceled) {
+				tb.Errorf("it ended with %v", err)
+			}
+		case <-time.After(limit):
+			tb.Error("it does not end")
+		}
+	})
+	tb.Cleanup(stop)
+	return stop
+}
+
+// world is a Muster server with the gateway, and Redis.
+type world struct {
+	tb      testing.TB
+	redis   *redisServer
+	server  *serve.Server
+	admin   *client.Client
+	local   dialect.Server
+	dir     string
+	config  dialect.Config
+	gateway *Gateway
+	stop    func() // of the gateway
+	log     *slog.Logger
+}
+
+func newWorld(tb testing.TB, options map[string]string) *world {
+	tb.Helper()
+	w := &world{tb: tb, redis: startRedis(tb), dir: tb.TempDir(), log: slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	var err error
+	w.server, err = serve.New(tb.Context(), serve.Config{Listen: "127.0.0.1:0", Data: tb.TempDir(), Version: "test", Heartbeat: muster.Duration(500 * time.Millisecond)}, w.log)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	background(tb, w.server.Run)
+	if w.admin, err = client.New(w.server.URL(), w.server.AdminToken(), client.Options{}); err != nil {
+		tb.Fatal(err)
+	}
+	if w.local, err = w.server.Local(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	w.config = dialect.Config{Name: systemNameForTests, Address: "127.0.0.1:0", Options: map[string]string{"redis": w.redis.url(), "watchdog_grace": "2"}}
+	for k, v := range options {
+		switch k {
+		case "key":
+			w.config.KeyRequired = true
+		default:
+			w.config.Options[k] = v
+		}
+	}
+	w.start()
+	return w
+}
+
+const systemNameForTests = "mloc"
+
+// start starts the gateway, again on the same port.
+func (w *world) start() {
+	w.tb.Helper()
+	g, err := newGateway(w.tb.Context(), dialect.Env{Config: w.config, Server: w.local, Dir: w.dir, Version: "test", Log: w.log}, quick)
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	w.gateway = g
+	w.config.Address = g.listener.URL()[len("http://"):]
+	w.stop = background(w.tb, g.Run)
+	await(w.tb, "the gateway has Redis", func() bool { return g.Ready() == nil })
+}
+
+// worker starts one of Muster's own.
+func (w *world) worker(name string) {
+	w.tb.Helper()
+	one, err := work.New(work.Config{
+		Server: w.server.URL(), Token: w.server.JoinToken(), Name: name, Data: w.tb.TempDir(), Version: "test", ShutdownGrace: time.Second, Slots: 2, Engine: work.EngineNone,
+	}, w.log)
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	background(w.tb, one.Run)
+}
+
+// submit submits a job of one task to the server.
+func (w *world) submit(t muster.TaskSpec) muster.Job {
+	w.tb.Helper()
+	job, err := w.admin.Submit(w.tb.Context(), &muster.Spec{Name: "test", Tasks: []muster.TaskSpec{t}}, client.SubmitOptions{})
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	return job
+}
+
+// wait waits until a job's only task ended.
+func (w *world) wait(job muster.JobID) muster.Task {
+	w.tb.Helper()
+	ctx, cancel := context.WithTimeout(w.tb.Context(), limit)
+	defer cancel()
+	if _, err := w.admin.Wait(ctx, job); err != nil {
+		w.tb.Fatal(err)
+	}
+	t, err := w.admin.Task(ctx, muster.TaskID{Job: job})
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	return t
+}
+
+// foreignWorker returns the worker of the server that a worker of MLOC is.
+func (w *world) foreignWorker(id string) (muster.Worker, bool) {
+	list, err := w.admin.Workers(w.tb.Context())
+	if err != nil {
+		return muster.Worker{}, false
+	}
+	for _, one := range list {
+		if one.Labels["mloc.worker"] == id {
+			return one, true
+		}
+	}
+	return muster.Worker{}, false
+}
+
+// active waits until a worker of MLOC is given tasks.
+func (w *world) active(id string) {
+	w.tb.Helper()
+	await(w.tb, id+" is active", func() bool {
+		one, ok := w.foreignWorker(id)
+		return ok && one.State == muster.WorkerActive
+	})
+}
+
+func (w *world) data(parts ...string) string { return filepath.Join(append([]string{w.dir}, parts...)...) }
