@@ -1,0 +1,509 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/serve"
+)
+
+// patience is how long a test waits for what is to happen.
+const patience = 60 * time.Second
+
+// world is a Muster server whose one worker is the test.
+type world struct {
+	t      *testing.T
+	dir    string
+	log    *slog.Logger
+	client *client.Client
+	fleet  *fleet.Fleet
+	worker *fleet.Worker
+	stop   func()
+	bridge string // folder of the bridge
+}
+
+type silent struct{ *fleet.Fleet }
+
+func (silent) URL() string  { return "tiny://" }
+func (silent) Ready() error { return nil }
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, dir: t.TempDir(), bridge: filepath.Join(t.TempDir(), "bridge"), log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	w.start()
+	t.Cleanup(func() { w.stop() })
+	return w
+}
+
+// start starts the server, on its folder of before.
+func (w *world) start() {
+	w.t.Helper()
+	tiny := dialect.System{Name: "tiny", New: func(_ context.Context, env dialect.Env) (dialect.Gateway, error) {
+		f, err := fleet.Open(fleet.Config{Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Log: env.Log, System: "tiny", Silence: time.Hour})
+		w.fleet = f
+		return silent{f}, err
+	}}
+	server, err := serve.New(w.t.Context(), serve.Config{
+		Private: true, Data: w.dir, Heartbeat: muster.Duration(200 * time.Millisecond), Version: "test",
+		Dialects: []dialect.Config{{Name: "tiny"}}, Systems: []dialect.System{tiny},
+	}, w.log)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx) }()
+	w.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("the server ended with %v", err)
+		}
+		w.stop = func() {}
+	}
+	local, err := server.Local(ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if w.client, err = client.New(local.URL, local.Key, client.Options{HTTP: local.HTTP, Patience: 50 * time.Millisecond}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.worker, err = w.fleet.Register(ctx, fleet.Facts{ID: "w", Kinds: []string{"echo"}, Resources: muster.Resources{CPUs: 8, Memory: 1 << 30, Disk: 1 << 30, Slots: 64}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// port is a foreign server that remembers what it was told.
+type port struct {
+	mu       sync.Mutex
+	finals   map[string][]bridge.Ending
+	lines    map[string][]string
+	progress map[string]int
+	fail     func(id string, n int) error // of Finish, by how often it was called for the job
+	calls    map[string]int
+	finish   chan struct{} // closed when Finish may go on; nil at once
+	reached  chan string   // ids whose Finish was called; nil for nobody
+}
+
+func newPort() *port {
+	return &port{finals: map[string][]bridge.Ending{}, lines: map[string][]string{}, progress: map[string]int{}, calls: map[string]int{}}
+}
+
+func (p *port) Progress(_ context.Context, j bridge.Job, _ muster.Job, _ []muster.Task) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.progress[j.ID]++
+	return nil
+}
+
+func (p *port) Log(_ context.Context, j bridge.Job, lines []string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lines[j.ID] = append(p.lines[j.ID], lines...)
+	return nil
+}
+
+func (p *port) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) error {
+	p.mu.Lock()
+	p.calls[j.ID]++
+	n := p.calls[j.ID]
+	p.mu.Unlock()
+	if p.fail != nil {
+		if err := p.fail(j.ID, n); err != nil {
+			return err
+		}
+	}
+	p.mu.Lock()
+	p.finals[j.ID] = append(p.finals[j.ID], end)
+	p.mu.Unlock()
+	if p.reached != nil {
+		p.reached <- j.ID
+	}
+	if p.finish != nil {
+		select {
+		case <-p.finish:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func (p *port) ended(id string) []bridge.Ending {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.finals[id])
+}
+
+// asked is a port that can say whether it has the final report.
+type asked struct{ *port }
+
+func (p asked) Finished(_ context.Context, j bridge.Job) (bool, error) { return len(p.ended(j.ID)) > 0, nil }
+
+// run runs a bridge on the world's folder until the returned func is called.
+func (w *world) run(p bridge.Port) (*bridge.Bridge, func()) {
+	w.t.Helper()
+	b, err := bridge.New(bridge.Config{
+		Client: w.client, Dir: w.bridge, System: "tiny", Origin: "http://foreign", Interval: 50 * time.Millisecond, Retry: 10 * time.Millisecond, Log: w.log,
+	}, p)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- b.Run(ctx) }()
+	var once sync.Once
+	stop := func() {
+		once.Do(func() {
+			cancel()
+			if err := <-done; err != nil {
+				w.t.Errorf("the bridge ended with %v", err)
+			}
+		})
+	}
+	w.t.Cleanup(stop)
+	return b, stop
+}
+
+// crash has the next bridge begin with what a kill -9 at this moment leaves.
+func (w *world) crash(stop func()) {
+	w.t.Helper()
+	dir := filepath.Join(w.t.TempDir(), "copy")
+	if err := os.CopyFS(dir, os.DirFS(w.bridge)); err != nil {
+		w.t.Fatal(err)
+	}
+	stop()
+	w.bridge = dir
+}
+
+func echo(id string) bridge.Job {
+	return bridge.Job{ID: id, Meta: json.RawMessage(`{"from":"` + id + `"}`), Spec: muster.Spec{Tasks: []muster.TaskSpec{{Kind: "echo", Input: json.RawMessage(`{"n":1}`)}}}}
+}
+
+func (w *world) accept(b *bridge.Bridge, j bridge.Job) bool {
+	w.t.Helper()
+	taken, err := b.Accept(w.t.Context(), j)
+	if err != nil {
+		w.t.Fatalf("accept %s: %v", j.ID, err)
+	}
+	return taken
+}
+
+// until waits until f returns true.
+func (w *world) until(what string, f func() bool) {
+	w.t.Helper()
+	for end := time.Now().Add(patience); !f(); {
+		if time.Now().After(end) {
+			w.t.Fatalf("it did not happen: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// offered waits until the worker holds n tasks, and returns them.
+func (w *world) offered(n int) []*fleet.Task {
+	w.t.Helper()
+	var tasks []*fleet.Task
+	w.until(fmt.Sprintf("%d tasks are offered", n), func() bool {
+		tasks = w.worker.Tasks()
+		return len(tasks) >= n
+	})
+	return tasks
+}
+
+// succeed ends a task well.
+func (w *world) succeed(task *fleet.Task, lines ...string) {
+	w.t.Helper()
+	err := task.Begin()
+	if len(lines) > 0 {
+		err = errors.Join(err, task.Log(w.t.Context(), lines...))
+	}
+	if err := errors.Join(err, task.Finish(w.t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`{"ok":true}`)})); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) jobs() int {
+	w.t.Helper()
+	n := 0
+	for _, err := range w.client.Jobs(w.t.Context(), client.JobQuery{}) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		n++
+	}
+	return n
+}
+
+func TestAJobGoesThereAndBack(t *testing.T) {
+	w, p := newWorld(t), newPort()
+	b, _ := w.run(p)
+	if !w.accept(b, echo("a")) || w.accept(b, echo("a")) {
+		t.Fatal("an id is to be taken once")
+	}
+	task := w.offered(1)[0]
+	if err := task.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	w.until("progress is told again and again", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.progress["a"] > 2
+	})
+	w.succeed(task, "one", "two", "three")
+	w.until("the final report", func() bool { return b.Pending() == 0 })
+	ends := p.ended("a")
+	if len(ends) != 1 || !ends[0].Succeeded() || string(ends[0].Result()) != `{"ok":true}` || ends[0].Message() != "" {
+		t.Fatalf("reported %+v", ends)
+	}
+	if got := p.lines["a"]; !slices.Equal(got, []string{"one", "two", "three"}) {
+		t.Errorf("the log is %q", got)
+	}
+	job := ends[0].Job
+	if job.Labels["dialect"] != "tiny" {
+		t.Errorf("labels %v", job.Labels)
+	}
+	if w.accept(b, echo("a")) {
+		t.Error("a job that was reported is taken again")
+	}
+	if tail, err := ends[0].LogTail(t.Context(), "", 2); err != nil || !slices.Equal(tail, []string{"two", "three"}) {
+		t.Errorf("the tail is %q, %v", tail, err)
+	}
+}
+
+func TestAFailureSaysWhy(t *testing.T) {
+	w, p := newWorld(t), newPort()
+	b, _ := w.run(p)
+	w.accept(b, echo("a"))
+	task := w.offered(1)[0]
+	if err := errors.Join(task.Begin(), task.Finish(t.Context(), fleet.Ending{
+		Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: new(3), Message: "exit code 3",
+	})); err != nil {
+		t.Fatal(err)
+	}
+	w.until("the final report", func() bool { return b.Pending() == 0 })
+	if end := p.ended("a")[0]; end.Succeeded() || end.Message() != "exit code 3" || *end.Task().ExitCode != 3 {
+		t.Errorf("reported %+v", end)
+	}
+	bad := echo("b")
+	bad.Spec.Tasks[0].Kind = "no such kind"
+	w.accept(b, bad)
+	w.until("what Muster refuses is reported", func() bool { return b.Pending() == 0 })
+	if end := p.ended("b")[0]; end.Succeeded() || end.Message() == "" || end.Task() != nil {
+		t.Errorf("reported %+v", end)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	w, p := newWorld(t), newPort()
+	b, _ := w.run(p)
+	w.accept(b, echo("a"))
+	w.offered(1)
+	w.until("it can be cancelled", func() bool { return b.Cancel(t.Context(), "a") == nil })
+	w.until("the final report", func() bool { return b.Pending() == 0 })
+	if end := p.ended("a")[0]; end.State != muster.JobCancelled {
+		t.Errorf("reported %+v", end)
+	}
+	if err := b.Cancel(t.Context(), "nobody"); muster.CodeOf(err) != muster.NotFound {
+		t.Errorf("cancelling an unknown job: %v", err)
+	}
+}
+
+// TestReportsAreRepeated holds that a final report is repeated while the foreign server is away, and given up when it
+// will never take it.
+func TestReportsAreRepeated(t *testing.T) {
+	w, p := newWorld(t), newPort()
+	p.fail = func(id string, n int) error {
+		switch {
+		case id == "never":
+			return muster.Errorf(muster.NotFound, "no such job")
+		case n < 4:
+			return muster.Errorf(muster.Unavailable, "away")
+		default:
+			return nil
+		}
+	}
+	b, stop := w.run(p)
+	w.accept(b, echo("later"))
+	w.succeed(w.offered(1)[0])
+	w.accept(b, echo("never"))
+	w.succeed(w.offered(1)[0])
+	w.until("both are over", func() bool { return b.Pending() == 0 })
+	if n := len(p.ended("later")); n != 1 || p.calls["later"] != 4 || p.calls["never"] != 1 {
+		t.Errorf("%d reports, calls %v", n, p.calls)
+	}
+	stop()
+	b, _ = w.run(p)
+	if b.Pending() != 0 || w.accept(b, echo("later")) || w.accept(b, echo("never")) {
+		t.Error("a restart forgets what was reported")
+	}
+}
+
+// TestKilledBetweenAcceptAndSubmit holds that two lives of a bridge, which both submit a job, make one.
+func TestKilledBetweenAcceptAndSubmit(t *testing.T) {
+	w, p := newWorld(t), newPort()
+	first, err := bridge.New(bridge.Config{Client: w.client, Dir: w.bridge, System: "tiny", Origin: "http://foreign", Log: w.log}, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.accept(first, echo("a"))
+	w.crash(func() {
+		if err := first.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	copied := w.bridge
+	_, stop := w.run(p) // submits
+	w.until("it is submitted", func() bool { return w.jobs() == 1 })
+	stop()
+	w.bridge = filepath.Join(t.TempDir(), "again") // as it was before the submission
+	if err := os.CopyFS(w.bridge, os.DirFS(copied)); err != nil {
+		t.Fatal(err)
+	}
+	b, _ := w.run(p)
+	w.succeed(w.offered(1)[0])
+	w.until("it is reported", func() bool { return b.Pending() == 0 })
+	if n := w.jobs(); n != 1 || len(p.ended("a")) != 1 {
+		t.Errorf("%d jobs, %d reports", n, len(p.ended("a")))
+	}
+}
+
+// TestKilledWhileReporting holds that a final report that arrived before the bridge was killed is not sent again, where the foreign server can be
+// asked, and is sent again where it cannot.
+func TestKilledWhileReporting(t *testing.T) {
+	for name, can := range map[string]bool{"asked": true, "not asked": false} {
+		t.Run(name, func(t *testing.T) {
+			w, p := newWorld(t), newPort()
+			p.finish, p.reached = make(chan struct{}), make(chan string, 4)
+			as := func() bridge.Port {
+				if can {
+					return asked{p}
+				}
+				return p
+			}
+			b, stop := w.run(as())
+			w.accept(b, echo("a"))
+			w.succeed(w.offered(1)[0])
+			select {
+			case <-p.reached:
+			case <-time.After(patience):
+				t.Fatal("no report")
+			}
+			w.crash(stop)
+			close(p.finish)
+			b, _ = w.run(as())
+			w.until("it is settled", func() bool { return b.Pending() == 0 })
+			want := 2
+			if can {
+				want = 1
+			}
+			if n := len(p.ended("a")); n != want {
+				t.Errorf("%d final reports, want %d", n, want)
+			}
+		})
+	}
+}
+
+// TestServerRestarts holds that jobs go on over a restart of the Muster server, and that those that come meanwhile wait.
+func TestServerRestarts(t *testing.T) {
+	w, p := newWorld(t), newPort()
+	b, stop := w.run(p)
+	w.accept(b, echo("a"))
+	task := w.offered(1)[0]
+	if err := errors.Join(task.Begin(), task.Log(t.Context(), "before")); err != nil {
+		t.Fatal(err)
+	}
+	w.until("the first line arrives", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.lines["a"]) == 1
+	})
+	w.stop()
+	w.accept(b, echo("b"))
+	stop() // its client reaches the old server only
+	w.start()
+	b, _ = w.run(p)
+	for _, task := range w.offered(2) {
+		w.succeed(task, "after")
+	}
+	w.until("both are reported", func() bool { return b.Pending() == 0 })
+	if len(p.ended("a")) != 1 || len(p.ended("b")) != 1 || w.jobs() != 2 {
+		t.Errorf("reports %v, %d jobs", p.finals, w.jobs())
+	}
+	if got := p.lines["a"]; !slices.Equal(got, []string{"before", "after"}) {
+		t.Errorf("the log is %q", got)
+	}
+}
+
+func TestManyJobs(t *testing.T) {
+	const n = 200
+	w, p := newWorld(t), newPort()
+	b, _ := w.run(p)
+	for i := range n {
+		w.accept(b, echo(fmt.Sprint(i)))
+	}
+	w.until("all are reported", func() bool {
+		for _, task := range w.worker.Tasks() {
+			w.succeed(task)
+		}
+		return b.Pending() == 0
+	})
+	for i := range n {
+		if got := p.ended(fmt.Sprint(i)); len(got) != 1 || !got[0].Succeeded() {
+			t.Errorf("job %d: %d reports", i, len(got))
+		}
+	}
+	if got := w.jobs(); got != n {
+		t.Errorf("%d jobs", got)
+	}
+}
+
+func TestOneBridgeOnAFolder(t *testing.T) {
+	w := newWorld(t)
+	w.run(newPort())
+	_, err := bridge.New(bridge.Config{Client: w.client, Dir: w.bridge, Log: w.log}, newPort())
+	if muster.CodeOf(err) != muster.Conflict {
+		t.Errorf("a second bridge on the folder: %v", err)
+	}
+}
+
+func TestIDsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	b, _ := w.run(newPort())
+	for _, id := range []string{"", string(make([]byte, 2000))} {
+		if _, err := b.Accept(t.Context(), echo(id)); muster.CodeOf(err) != muster.Invalid {
+			t.Errorf("an id of %d bytes: %v", len(id), err)
+		}
+	}
+}
+
+func TestCapacity(t *testing.T) {
+	w := newWorld(t)
+	b, _ := w.run(newPort())
+	c, err := b.Capacity(t.Context())
+	if err != nil || c.Resources.CPUs != 8 || c.Resources.Slots != 64 || len(c.Workers) != 1 || !slices.Contains(c.Kinds, "echo") {
+		t.Errorf("%+v, %v", c, err)
+	}
+	all := []muster.Worker{
+		{State: muster.WorkerActive, Resources: muster.Resources{CPUs: 1}, Load: &muster.Load{CPU: 1, Memory: 5}, Free: &muster.Resources{CPUs: 1}},
+		{State: muster.WorkerActive, Resources: muster.Resources{CPUs: 3}, Load: &muster.Load{CPU: 0, Memory: 6}, Constrained: "hot", Free: &muster.Resources{CPUs: 3}},
+		{State: muster.WorkerGone, Resources: muster.Resources{CPUs: 100}},
+	}
+	if c := bridge.Sum(all); c.Resources.CPUs != 4 || c.Free.CPUs != 1 || c.Load.CPU != 0.25 || c.Load.Memory != 11 {
+		t.Errorf("%+v", c)
+	}
+}
