@@ -64,7 +64,9 @@ type system struct {
 }
 
 // systems lists all of them.
-var systems = []system{} //nolint:gochecknoglobals // a constant table
+var systems = []system{ //nolint:gochecknoglobals // a constant table
+	{"qubix", "QUBIX", newQubix},
+}
 
 // Commands returns muster bridge, and the commands below muster worker.
 func Commands(app *frame.App) (bridge *cli.Command, dropIns []*cli.Command) {
