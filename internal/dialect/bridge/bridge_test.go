@@ -450,7 +450,7 @@ func TestServerRestarts(t *testing.T) {
 }
 
 func TestManyJobs(t *testing.T) {
-	const n = 200
+	const n = 100
 	w, p := newWorld(t), newPort()
 	b, _ := w.run(p)
 	for i := range n {
