@@ -58,6 +58,8 @@ type BridgeConfig struct {
 	Tests       string        // folder with the test files that tasks name; "" means that tests bring nothing
 	Results     string        // SQLite file that keeps results; "" for none
 
+	Stop <-chan struct{} // once it is closed nothing new is taken, and Run returns when everything is reported; nil: never
+
 	Dir     string // of this bridge alone
 	Version string
 	Core    bridge.Config // Dir, System, Origin are set here
@@ -72,15 +74,18 @@ type Bridge struct {
 	core         *bridge.Bridge
 	results      *results // nil for none
 	registerWait time.Duration
+	patience     time.Duration // for a worker of Muster to be there
 	wake         chan struct{} // an offer waits to be prepared
+	wakeCancel   chan struct{} // a cancellation waits
 
 	mu        sync.Mutex
 	state     bridgeState
 	line      *line         // nil while there is none
 	changed   chan struct{} // closed and replaced when line changes
 	progress  map[string]float64
-	turn      string // the task of which the last heartbeat spoke
-	cancelled map[string]string
+	turn      string            // the task of which the last heartbeat spoke
+	cancelled map[string]string // why, by task, until that is reported
+	asked     []string          // of cancelled, of which Muster does not know yet
 	notices   []taskNotice
 	health    bridge.Capacity
 	checked   time.Time
@@ -130,7 +135,7 @@ func NewBridge(ctx context.Context, cfg BridgeConfig) (_ *Bridge, err error) {
 	}
 	b := &Bridge{
 		cfg: cfg, sign: signer{cfg.Secret}, log: cfg.Core.Log, http: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}},
-		registerWait: registerWait, wake: make(chan struct{}, 1), changed: make(chan struct{}), progress: map[string]float64{}, cancelled: map[string]string{},
+		registerWait: registerWait, patience: waitForFleet, wake: make(chan struct{}, 1), wakeCancel: make(chan struct{}, 1), changed: make(chan struct{}), progress: map[string]float64{}, cancelled: map[string]string{},
 	}
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, "offers"), 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the bridge's folder cannot be made: %w", err)
@@ -255,14 +260,42 @@ func (b *Bridge) Run(ctx context.Context) error {
 	group.Go(func() error { return b.prepare(ctx) })
 	group.Go(func() error { return b.watchFleet(ctx) })
 	group.Go(func() error { return b.connect(ctx) })
+	group.Go(func() error { return b.cancels(ctx) })
+	group.Go(func() error { return b.drain(ctx) })
 	err := group.Wait()
 	if b.results != nil {
 		err = errors.Join(err, b.results.close())
 	}
-	if errors.Is(err, context.Canceled) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, errDrained) {
 		return nil
 	}
 	return err
+}
+
+var errDrained = errors.New("everything is reported")
+
+// drain ends the bridge once it was told to stop and everything is reported.
+func (b *Bridge) drain(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-b.cfg.Stop:
+	}
+	for b.core.Pending() > 0 {
+		if !sleep(ctx, 100*time.Millisecond) {
+			return nil
+		}
+	}
+	return errDrained
+}
+
+func (b *Bridge) stopping() bool {
+	select {
+	case <-b.cfg.Stop:
+		return true
+	default:
+		return false
+	}
 }
 
 // connect keeps a connection to one of the coordinators.
@@ -320,7 +353,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // awaitFleet waits until there is something to register, but not for ever.
 func (b *Bridge) awaitFleet(ctx context.Context) error {
-	end := time.Now().Add(waitForFleet)
+	end := time.Now().Add(b.patience)
 	for time.Now().Before(end) {
 		b.look(ctx)
 		b.mu.Lock()

@@ -285,10 +285,10 @@ func (l *line) handle(ctx context.Context, m *message) error {
 			l.b.offer(ctx, l, t)
 		}
 	case typeCancel:
-		l.b.cancel(ctx, m.TaskID, m.Reason)
+		l.b.cancel(m.TaskID, m.Reason)
 	case typeCancelBatch:
 		for _, id := range m.TaskIDs {
-			l.b.cancel(ctx, id, m.Reason)
+			l.b.cancel(id, m.Reason)
 		}
 	case typeError:
 		if m.Message == errSignature || m.Message == "Not authenticated" || m.Message == "Worker not registered" {

@@ -1,6 +1,7 @@
 package dtf
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -22,7 +23,7 @@ const (
 
 // offer takes a task of the coordinator. The same one again changes nothing.
 func (b *Bridge) offer(ctx context.Context, l *line, t wireTask) {
-	if t.TaskID == "" || b.core.Known(t.TaskID) {
+	if t.TaskID == "" || b.core.Known(t.TaskID) || b.stopping() {
 		return
 	}
 	if err := b.take(ctx, t); err != nil {
@@ -56,10 +57,7 @@ func (b *Bridge) take(ctx context.Context, t wireTask) error {
 	if err := writeFile(path, jsonOf(t)); err != nil {
 		return err
 	}
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
+	token(b.wake)
 	return nil
 }
 
@@ -186,28 +184,64 @@ func (b *Bridge) testFolder(config json.RawMessage) string {
 	return b.cfg.Tests
 }
 
-// cancel stops a task for the coordinator.
-func (b *Bridge) cancel(ctx context.Context, id, reason string) {
+// cancel stops a task for the coordinator, soon.
+func (b *Bridge) cancel(id, reason string) {
 	if !b.core.Known(id) {
 		return
 	}
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	if len(b.cancelled) < maxNotices {
-		b.cancelled[id] = cmpOr(reason, "user_request")
-	}
-	b.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, dialWait)
-	defer cancel()
-	if err := b.core.Cancel(ctx, id); err != nil {
-		b.log.Warn("a task is not cancelled", slog.String("task", id), slog.Any("why", err))
+		b.cancelled[id] = cmp.Or(reason, "user_request")
+		b.asked = append(b.asked, id)
+		token(b.wakeCancel)
 	}
 }
 
-func cmpOr(s, otherwise string) string {
-	if s == "" {
-		return otherwise
+// cancels stops tasks until ctx ends, again where Muster cannot be asked yet.
+func (b *Bridge) cancels(ctx context.Context) error {
+	for {
+		b.mu.Lock()
+		asked := b.asked
+		b.asked = nil
+		b.mu.Unlock()
+		var again []string
+		for _, id := range asked {
+			asking, cancel := context.WithTimeout(ctx, dialWait)
+			err := b.core.Cancel(asking, id)
+			cancel()
+			if code := muster.CodeOf(err); err != nil && (code == muster.Unavailable || code == muster.Undetermined) {
+				again = append(again, id)
+			} else if err != nil && ctx.Err() == nil {
+				b.log.Warn("a task is not cancelled", slog.String("task", id), slog.Any("why", err))
+			}
+		}
+		wait := time.Hour
+		if len(again) > 0 {
+			wait = 200 * time.Millisecond
+			b.mu.Lock()
+			b.asked = append(again, b.asked...)
+			b.mu.Unlock()
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-b.wakeCancel:
+		case <-t.C:
+		}
+		t.Stop()
+		if ctx.Err() != nil {
+			return nil
+		}
 	}
-	return s
+}
+
+// token puts one into c unless it holds one.
+func token(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // beat is the next heartbeat. It speaks of one of the running tasks, of each in turn.

@@ -1,0 +1,344 @@
+package dtf
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/serve"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// newTestBridge makes a bridge to coordinators with short intervals.
+func newTestBridge(tb testing.TB, w *world, dir string, change func(*BridgeConfig), coordinators ...*coordinator) *Bridge {
+	tb.Helper()
+	cfg := BridgeConfig{
+		WorkerID: "w1", Name: "vm", APIKey: coordinators[0].key, Secret: coordinators[0].secret, Tags: []string{"transformers"},
+		Heartbeat: 100 * time.Millisecond, HealthCheck: 200 * time.Millisecond, ReconnectInterval: 20 * time.Millisecond, Dir: dir, Version: "test",
+		Core: bridge.Config{Client: w.client, Interval: 50 * time.Millisecond, Retry: 20 * time.Millisecond, Log: logger(tb)},
+	}
+	for _, c := range coordinators {
+		cfg.Coordinators = append(cfg.Coordinators, c.http.URL)
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	b, err := NewBridge(tb.Context(), cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	b.registerWait = 100 * time.Millisecond
+	return b
+}
+
+func execute(id, taskType, config string) json.RawMessage {
+	return json.RawMessage(fmt.Sprintf(`{"type":"execute_task","task_id":%q,"task_type":%q,"config":%s}`, id, taskType, config))
+}
+
+func one(tb testing.TB, c *coordinator, id string) map[string]any {
+	tb.Helper()
+	await(tb, "the result of "+id, func() bool { return len(c.got(id)) > 0 })
+	return c.got(id)[0]
+}
+
+func golden(tb testing.TB, name, got string) {
+	tb.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if got != string(want) {
+		tb.Errorf("%s differs; with -update it is written anew. It is\n%s", name, got)
+	}
+}
+
+// A whole session with each of the coordinators, as a transcript: authentication, registration, heartbeats, real work, failures, batches.
+func TestBridgeSession(t *testing.T) {
+	for _, r0 := range []bool{true, false} {
+		name := map[bool]string{true: "bridge-r0.txt", false: "bridge-r1.txt"}[r0]
+		t.Run(name, func(t *testing.T) {
+			w := startServer(t, serve.Config{})
+			w.worker(t)
+			c := startCoordinator(t, r0)
+			b := newTestBridge(t, w, t.TempDir(), func(cfg *BridgeConfig) { cfg.Results = filepath.Join(t.TempDir(), "results.db") }, c)
+			stop := background(t, b.Run)
+			await(t, "a heartbeat", func() bool { beats, _ := c.count(); return beats > 0 })
+			c.push(string(execute("hash-001", "hash", `{"payload":"abc","algorithm":"sha256"}`)))
+			r := one(t, c, "hash-001")
+			if digest := r["result"].(map[string]any)["digest"]; r["status"] != "completed" || digest != "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" { //nolint:forcetypeassert // the test fails then, too
+				t.Errorf("the digest: %v", r)
+			}
+			c.push(string(execute("bad-001", "train_everything", `{}`)))
+			if r := one(t, c, "bad-001"); r["status"] != "failed" || r["error"] != "Unknown task type: train_everything" {
+				t.Errorf("an unknown type: %v", r)
+			}
+			c.push(`{"type":"execute_task_batch","tasks":[{"task_id":"batch-1","task_type":"hash","config":{"data":"é","encoding":"latin-1"}}]}`)
+			one(t, c, "batch-1")
+			c.push(string(execute("bad-002", "hash", `{"data":"x","algorithm":"rot13"}`)))
+			if r := one(t, c, "bad-002"); r["status"] != "failed" || !strings.Contains(fmt.Sprint(r["error"]), "algorithm") {
+				t.Errorf("an unknown algorithm: %v", r)
+			}
+			stop()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.bad > 0 {
+				t.Errorf("%d frames had a wrong signature", c.bad)
+			}
+			golden(t, name, strings.Join(c.script, "\n")+"\n")
+		})
+	}
+}
+
+// A test runs for real, with its files from the folder of tests, and its result is as DTF's workers return it.
+func TestBridgeRunsTests(t *testing.T) {
+	if err := exec.CommandContext(t.Context(), "python3", "-c", "import pytest").Run(); err != nil {
+		t.Skip("there is no pytest")
+	}
+	w := startServer(t, serve.Config{})
+	w.worker(t)
+	tests := t.TempDir()
+	if err := os.WriteFile(filepath.Join(tests, "test_bert.py"), []byte("import sys\ndef test_right(): pass\ndef test_wrong(): assert 1 == 2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := startCoordinator(t, false)
+	b := newTestBridge(t, w, t.TempDir(), func(cfg *BridgeConfig) { cfg.Tests = tests }, c)
+	background(t, b.Run)
+	await(t, "a heartbeat", func() bool { beats, _ := c.count(); return beats > 0 })
+	c.push(string(execute("test-bert-001", "test", `{"test_file":"test_bert.py","test_args":["-k","right"]}`)))
+	r := one(t, c, "test-bert-001")
+	if got := fmt.Sprintf("%v %v %v", r["status"], r["result"].(map[string]any)["test_count"], r["result"].(map[string]any)["success"]); got != "completed 1 true" { //nolint:forcetypeassert // the test fails then, too
+		t.Errorf("it is %v", r)
+	}
+	c.push(string(execute("test-bert-002", "test", `{"test_file":"test_bert.py"}`)))
+	if r := one(t, c, "test-bert-002"); r["status"] != "failed" || !strings.Contains(fmt.Sprint(r["error"]), "1 of 2") && !strings.Contains(fmt.Sprint(r["error"]), "failed") {
+		t.Errorf("a test that fails: %v", r)
+	}
+	c.push(string(execute("test-bert-003", "test", `{"test_file":"../test_bert.py"}`)))
+	if r := one(t, c, "test-bert-003"); r["status"] != "failed" {
+		t.Errorf("a file outside: %v", r)
+	}
+}
+
+// A bridge that is killed at any moment reports each task once to a coordinator that answers, and runs it once.
+func TestBridgeOutlivesCutsAndRestarts(t *testing.T) {
+	w := startServer(t, serve.Config{})
+	w.worker(t)
+	c := startCoordinator(t, false)
+	c.always = true // the same tasks for ever
+	const n = 12
+	for i := range n {
+		c.tasks = append(c.tasks, execute(fmt.Sprintf("t%d", i), "hash", fmt.Sprintf(`{"data":"%d"}`, i)))
+	}
+	c.lose = 4 // results that are read, and whose connection is cut before the answer
+	dir := t.TempDir()
+	for range 4 {
+		b := newTestBridge(t, w, dir, nil, c)
+		stop := background(t, b.Run)
+		beats, _ := c.count()
+		await(t, "a heartbeat", func() bool { now, _ := c.count(); return now > beats })
+		c.cut()
+		stop()
+	}
+	b := newTestBridge(t, w, dir, nil, c)
+	background(t, b.Run)
+	for i := range n {
+		one(t, c, fmt.Sprintf("t%d", i))
+	}
+	await(t, "everything is reported", func() bool { return b.core.Pending() == 0 })
+	jobs := 0
+	for _, err := range w.client.Jobs(t.Context(), client.JobQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs++
+	}
+	if jobs != n {
+		t.Errorf("%d tasks became %d jobs", n, jobs)
+	}
+	again := 0
+	for i := range n {
+		again += len(c.got(fmt.Sprintf("t%d", i))) - 1
+	}
+	if again > 4+5 { // those whose answer was lost, and those that were under way at a restart
+		t.Errorf("%d results were sent again", again)
+	}
+	if got := b.workerID(); got != "w1" {
+		t.Errorf("its id is %s", got)
+	}
+}
+
+func TestBridgeSwitchesCoordinators(t *testing.T) {
+	w := startServer(t, serve.Config{})
+	w.worker(t)
+	first, second := startCoordinator(t, false), startCoordinator(t, false)
+	second.refuse = true
+	registry := filepath.Join(t.TempDir(), "coordinators.json")
+	if err := os.WriteFile(registry, jsonOf(map[string]any{"coordinators": []string{first.http.URL, second.http.URL}}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first.tasks = []json.RawMessage{execute("a", "hash", `{"data":"a"}`)}
+	b := newTestBridge(t, w, t.TempDir(), func(cfg *BridgeConfig) {
+		cfg.HighAvailability, cfg.Registry, cfg.ReconnectAttempts = true, registry, 3
+	}, first)
+	if b.cfg.Heartbeat != 50*time.Millisecond {
+		t.Errorf("health is reported every %v", b.cfg.Heartbeat)
+	}
+	background(t, b.Run)
+	one(t, first, "a")
+	first.set(func() { first.refuse, first.tasks = true, nil })
+	second.set(func() { second.refuse = false })
+	first.cut()
+	await(t, "the second one has the worker", func() bool { _, n := second.count(); return n > 0 })
+	second.push(string(execute("b", "hash", `{"data":"b"}`)))
+	one(t, second, "b")
+	if got := b.lastCoordinator(); got != second.http.URL {
+		t.Errorf("the last one is %s", got)
+	}
+}
+
+// What a coordinator says when it does not let the worker in is told, and is the end where nothing else was ever possible.
+func TestBridgeIsRefused(t *testing.T) {
+	w := startServer(t, serve.Config{})
+	for _, tc := range []struct {
+		name   string
+		r0     bool
+		change func(*BridgeConfig)
+		want   string
+	}{
+		{"a wrong key", false, func(c *BridgeConfig) { c.APIKey = "wrong" }, "Invalid API key"},
+		{"no secret", true, func(c *BridgeConfig) { c.Secret = "" }, "give its security_config.json with --security-config"},
+		{"another secret", true, func(c *BridgeConfig) { c.Secret = "wrong" }, "its secret_key is another one"},
+		{"no coordinator", false, func(c *BridgeConfig) { c.Coordinators, c.ReconnectAttempts = []string{"http://127.0.0.1:1"}, 2 }, "given up after 2 tries"},
+		{"no socket", false, func(c *BridgeConfig) {
+			c.Coordinators, c.ReconnectAttempts = []string{c.Coordinators[0] + "/other"}, 1
+		}, "has no /ws"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			b := newTestBridge(t, w, t.TempDir(), tc.change, startCoordinator(t, tc.r0))
+			b.patience = 50 * time.Millisecond
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			if err := b.Run(ctx); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("it ended with %v, not with %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestBridgeCancels(t *testing.T) {
+	w := startServer(t, serve.Config{}) // without a worker: the task waits
+	c := startCoordinator(t, false)
+	b := newTestBridge(t, w, t.TempDir(), nil, c)
+	b.patience = 50 * time.Millisecond
+	background(t, b.Run)
+	await(t, "a heartbeat", func() bool { beats, _ := c.count(); return beats > 0 })
+	c.push(string(execute("long", "hash", `{"data":"a"}`)))
+	await(t, "the job is there", func() bool {
+		for range w.client.Jobs(t.Context(), client.JobQuery{States: []muster.JobState{muster.JobQueued}}) {
+			return true
+		}
+		return false
+	})
+	c.push(`{"type":"cancel_task","task_id":"long","reason":"migration"}`)
+	await(t, "a heartbeat says so", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return slices.ContainsFunc(c.beats, func(m map[string]any) bool {
+			n, _ := m["task_cancelled"].(map[string]any)
+			return n["task_id"] == "long" && n["reason"] == "migration" && m["health_status"] == nil
+		})
+	})
+	if got := c.got("long"); len(got) > 0 {
+		t.Errorf("a cancelled task has a result: %v", got)
+	}
+	// Nobody is harmed by what is no message.
+	for _, bad := range []string{`{`, `[]`, `{"type":5}`, `{"type":"execute_task"}`, `{"type":"execute_task","task_id":7}`, `{"type":"cancel_task","task_id":"never"}`, `{"type":"strange"}`, `{"type":"error"}`, `{"type":"task_result_response","task_id":"never"}`, `{"type":"execute_task","task_id":"x","task_type":"hash","config":[1]}`} {
+		c.push(bad)
+	}
+	if r := one(t, c, "x"); r["status"] != "failed" {
+		t.Errorf("a config that is no object: %v", r)
+	}
+}
+
+// A bridge that was told to stop reports what it has, takes nothing new, and ends.
+func TestBridgeDrains(t *testing.T) {
+	w := startServer(t, serve.Config{})
+	w.worker(t)
+	c := startCoordinator(t, false)
+	c.tasks = []json.RawMessage{execute("a", "hash", `{"data":"a"}`)}
+	stop := make(chan struct{})
+	b := newTestBridge(t, w, t.TempDir(), func(cfg *BridgeConfig) { cfg.Stop = stop }, c)
+	done := make(chan error, 1)
+	go func() { done <- b.Run(t.Context()) }()
+	one(t, c, "a")
+	close(stop)
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(limit):
+		t.Error("it does not end")
+	}
+}
+
+func TestRegistryFiles(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"coordinators":["http://a:8080","https://b/"]}`: "http://a:8080 https://b/",
+		`["http://a"]`:                       "http://a",
+		"# both\nhttp://a\n\n http://b:1 \n": "http://a http://b:1",
+		``:                                   "",
+	} {
+		got, err := parseRegistry([]byte(text))
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	for _, bad := range []string{`{"coordinators":5}`, `[1]`, "ftp://a", `["a"]`} {
+		if _, err := parseRegistry([]byte(bad)); muster.CodeOf(err) != muster.Invalid {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "made.json")
+	for range 2 {
+		if got, err := registry(path, []string{"http://a"}); err != nil || len(got) != 1 {
+			t.Errorf("%v, %v", got, err)
+		}
+	}
+}
+
+// What is read is a list of URLs that can be connected to.
+func FuzzParseRegistry(f *testing.F) {
+	f.Add([]byte(`{"coordinators":["http://a"]}`))
+	f.Add([]byte("http://a\n#x\n"))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		list, err := parseRegistry(raw)
+		if err != nil {
+			return
+		}
+		for _, url := range list {
+			if _, err := socketURL(url); err != nil {
+				t.Fatalf("%q: %q", raw, url)
+			}
+		}
+	})
+}

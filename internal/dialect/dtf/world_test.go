@@ -1,0 +1,106 @@
+package dtf
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/do"
+	"github.com/muster-dev/muster/internal/serve"
+	"github.com/muster-dev/muster/internal/work"
+)
+
+// limit bounds every wait of these tests.
+const limit = 2 * time.Minute
+
+// TestMain is also the worker's own program, which carries out the kinds that need nothing else.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "do" {
+		os.Exit(do.Main(os.Args[2:]))
+	}
+	os.Exit(m.Run())
+}
+
+// await waits until ok.
+func await(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	for deadline := time.Now().Add(limit); !ok(); {
+		if time.Now().After(deadline) {
+			tb.Fatalf("waited in vain: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func logger(tb testing.TB) *slog.Logger {
+	return slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
+}
+
+// background runs something until the test ends, or until the returned func stops it.
+func background(tb testing.TB, run func(context.Context) error) (stop func()) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				tb.Errorf("it ended with: %v", err)
+			}
+		case <-time.After(limit):
+			tb.Error("it does not stop")
+		}
+	}
+	tb.Cleanup(stop)
+	return stop
+}
+
+// world is a Muster server in this process.
+type world struct {
+	server *serve.Server
+	client *client.Client
+}
+
+func startServer(tb testing.TB, cfg serve.Config) *world {
+	tb.Helper()
+	cfg.Listen, cfg.Version = "127.0.0.1:0", "test"
+	if cfg.Data == "" {
+		cfg.Data = tb.TempDir()
+	}
+	s, err := serve.New(tb.Context(), cfg, logger(tb))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	background(tb, s.Run)
+	c, err := client.New(s.URL(), s.AdminToken(), client.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &world{s, c}
+}
+
+// worker adds a real worker that runs the kinds whose program is Muster's own.
+func (w *world) worker(tb testing.TB) {
+	tb.Helper()
+	own, err := work.New(work.Config{
+		Server: w.server.URL(), Token: w.server.JoinToken(), Name: "here", Data: tb.TempDir(), Version: "test", Engine: work.EngineNone, ShutdownGrace: time.Second,
+	}, logger(tb))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	background(tb, own.Run)
+	await(tb, "the worker is there", func() bool {
+		all, err := w.client.Workers(tb.Context())
+		return err == nil && len(all) == 1 && all[0].State == "active"
+	})
+}
