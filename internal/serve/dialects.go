@@ -9,35 +9,46 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-
-	"golang.org/x/sync/errgroup"
+	"sync"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/qubix"
+	"github.com/muster-dev/muster/internal/dialect/trainforge"
 	"github.com/muster-dev/muster/internal/store"
 )
 
 // Dialects lists the systems whose workers and clients a server can speak to.
 func Dialects() []dialect.System {
-	return []dialect.System{qubix.System()}
+	return []dialect.System{qubix.System(), trainforge.System()}
 }
 
 // gateway is one that was opened.
 type gateway struct {
 	dialect.Gateway
 
-	name string
-	ran  bool // its Run closes it
+	config dialect.Config
+	title  string
+
+	mu  sync.Mutex
+	ran bool
+	err error // with which Run ended
 }
 
-// close gives back what a gateway that was never run holds.
+// close gives back what a gateway that was never run holds: Run with a context that has ended does so.
 func (g *gateway) close() {
-	if c, ok := g.Gateway.(interface{ Close() error }); ok && !g.ran {
-		_ = c.Close() // nothing was served
+	g.mu.Lock()
+	ran := g.ran
+	g.ran = true
+	g.mu.Unlock()
+	if ran {
+		return
 	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = g.Run(ended) // why the server does not start is told already
 }
 
 // openGateways opens the ports of the gateways that were asked for.
@@ -51,8 +62,15 @@ func (s *Server) openGateways(ctx context.Context) error {
 		if i < 0 {
 			return muster.Errorf(muster.Invalid, "there is no dialect %q", cfg.Name)
 		}
+		if slices.ContainsFunc(s.gateways, func(g *gateway) bool { return g.config.Name == cfg.Name }) {
+			return muster.Errorf(muster.Invalid, "--dialect %s is there twice", cfg.Name)
+		}
+		project := ""
+		if list := cfg.Projects(); len(list) == 1 {
+			project = list[0]
+		}
 		dir := filepath.Join(s.cfg.Data, "dialects", cfg.Name)
-		local, err := s.connect(ctx, dir, "dialect "+cfg.Name, cfg.Project)
+		local, err := s.connect(ctx, dir, "gateway "+cfg.Name, project)
 		if err != nil {
 			return err
 		}
@@ -60,52 +78,87 @@ func (s *Server) openGateways(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.gateways = append(s.gateways, &gateway{Gateway: g, name: cfg.Name})
+		s.gateways = append(s.gateways, &gateway{Gateway: g, config: cfg, title: systems[i].Title})
 	}
 	return nil
 }
 
-// runGateways serves all gateways until ctx ends. One that cannot serve ends the server.
+// runGateways serves all gateways until ctx ends and each of them has stopped. One that fails does not end the others, nor the
+// server: what its workers hold is safe, and /readyz shows it.
 func (s *Server) runGateways(ctx context.Context) error {
 	select {
 	case <-s.engine.Ready():
 	case <-ctx.Done():
-		return nil
+		return nil // close closes them
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		<-ctx.Done()
-		return nil
-	})
+	var all sync.WaitGroup
 	for _, g := range s.gateways {
-		s.log.Info("serving a dialect", slog.String("dialect", g.name), slog.String("url", g.URL()))
+		g.mu.Lock()
 		g.ran = true
-		group.Go(func() error {
-			if err := g.Run(ctx); err != nil && ctx.Err() == nil {
-				return muster.Errorf(muster.Internal, "dialect %s: %w", g.name, err)
+		g.mu.Unlock()
+		s.log.Info("serving another system", slog.String("dialect", g.config.Name), slog.String("url", g.URL()), slog.Bool("key_required", g.config.KeyRequired))
+		all.Go(func() {
+			err := g.Run(ctx)
+			if ctx.Err() != nil {
+				if err != nil {
+					s.log.Warn("a gateway did not stop in order", slog.String("dialect", g.config.Name), slog.Any("error", err))
+				}
+				return
 			}
-			return nil
+			if err == nil {
+				err = errors.New("it ended")
+			}
+			s.log.Error("a gateway failed; start the server again to have it back", slog.String("dialect", g.config.Name), slog.Any("error", err))
+			g.mu.Lock()
+			g.err = err
+			g.mu.Unlock()
 		})
 	}
-	return group.Wait()
+	all.Wait()
+	<-ctx.Done()
+	return nil
 }
 
 // ready says how the gateways are.
 func (s *Server) ready() []wire.Gateway {
-	list := make([]wire.Gateway, len(s.gateways))
-	for i, g := range s.gateways {
-		list[i] = wire.Gateway{Name: g.name, Status: "ok"}
-		if err := g.Ready(); err != nil {
-			list[i].Status = err.Error()
+	var list []wire.Gateway
+	for _, g := range s.gateways {
+		g.mu.Lock()
+		err := g.err
+		g.mu.Unlock()
+		if err == nil {
+			err = g.Ready()
 		}
+		shown := wire.Gateway{Name: g.config.Name, Status: "ok"}
+		if err != nil {
+			shown.Status = err.Error()
+		}
+		list = append(list, shown)
 	}
 	return list
 }
 
-// GatewayURL is where a gateway is reached from this machine.
+// Gateway is one as people see it.
+type Gateway struct {
+	Name        string
+	Title       string
+	URL         string
+	KeyRequired bool
+}
+
+// Gateways lists the gateways in the order of the configuration.
+func (s *Server) Gateways() []Gateway {
+	var list []Gateway
+	for _, g := range s.gateways {
+		list = append(list, Gateway{Name: g.config.Name, Title: g.title, URL: g.URL(), KeyRequired: g.config.KeyRequired})
+	}
+	return list
+}
+
+// GatewayURL is where the gateway with this name is reached from this machine, "" if there is none.
 func (s *Server) GatewayURL(name string) string {
 	for _, g := range s.gateways {
-		if g.name == name {
+		if g.config.Name == name {
 			return g.URL()
 		}
 	}
@@ -123,7 +176,7 @@ func (s *Server) Local(ctx context.Context) (dialect.Server, error) {
 	return s.connect(ctx, filepath.Join(s.cfg.Data, "local"), "this process", "")
 }
 
-// localKeys are the keys of a part of this process, kept in its folder.
+// localKeys are the tokens of a part of this process, kept in its folder.
 type localKeys struct {
 	Join      string `json:"join"`
 	Submitter string `json:"submitter"`
@@ -131,40 +184,69 @@ type localKeys struct {
 
 const localKeysFile = "keys.json"
 
-// connect returns the way to this server for a part of this process, whose keys are in dir and named name.
+// connect returns the way to this server for a part of this process, with a join token and a submitter key for the project. They are kept in
+// dir; at the first start they are made, and again where an administrator revoked them or the project is another one.
 func (s *Server) connect(ctx context.Context, dir, name, project string) (dialect.Server, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return dialect.Server{}, muster.Errorf(muster.Invalid, "the folder %s cannot be made: %w", dir, err)
 	}
 	path := filepath.Join(dir, localKeysFile)
-	var keys localKeys
-	data, err := os.ReadFile(path)
+	var have localKeys
+	b, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		keys = localKeys{Join: newToken(auth.Join), Submitter: newToken(auth.Submitter)}
-		if data, err = json.Marshal(keys); err != nil {
-			return dialect.Server{}, err
-		}
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			return dialect.Server{}, muster.Errorf(muster.Internal, "%s cannot be written: %w", path, err)
-		}
 	case err != nil:
 		return dialect.Server{}, muster.Errorf(muster.Internal, "%s cannot be read: %w", path, err)
-	case json.Unmarshal(data, &keys) != nil || auth.CheckToken(keys.Join) != nil || auth.CheckToken(keys.Submitter) != nil:
-		return dialect.Server{}, muster.Errorf(muster.Invalid, "%s is damaged: delete it, and new keys are made", path)
+	case json.Unmarshal(b, &have) != nil:
+		have = localKeys{} // damaged: new ones are as good
 	}
-	have, err := s.store.ListKeys(ctx)
-	if err != nil {
+	now := have
+	if now.Join, err = localKey(ctx, s.store, have.Join, auth.Join, name, ""); err != nil {
 		return dialect.Server{}, err
 	}
-	for token, k := range map[string]store.Key{
-		keys.Join:      {Role: string(auth.Join)},
-		keys.Submitter: {Role: string(auth.Submitter), Project: project},
-	} {
-		k.Name = name
-		if err := putKey(ctx, s.store, have, token, k); err != nil {
+	if now.Submitter, err = localKey(ctx, s.store, have.Submitter, auth.Submitter, name, project); err != nil {
+		return dialect.Server{}, err
+	}
+	if now != have {
+		if b, err = json.Marshal(now); err != nil {
 			return dialect.Server{}, err
 		}
+		if err := writeSecret(path, b); err != nil {
+			return dialect.Server{}, muster.Errorf(muster.Internal, "%s cannot be written: %w", path, err)
+		}
 	}
-	return dialect.Connect(s.pipe, keys.Join, keys.Submitter), nil
+	return dialect.Connect(s.pipe, now.Join, now.Submitter), nil
+}
+
+// localKey returns token if it is that of a key with this role and project, else a new one; the old one is deleted.
+func localKey(ctx context.Context, keys store.Keys, token string, role auth.Role, name, project string) (string, error) {
+	if token != "" {
+		k, err := keys.KeyByHash(ctx, auth.Hash(token))
+		switch {
+		case err == nil && k.Role == string(role) && k.Project == project:
+			return token, nil
+		case err == nil:
+			if err := keys.DeleteKey(ctx, k.ID); err != nil {
+				return "", err
+			}
+		case muster.CodeOf(err) != muster.NotFound:
+			return "", err
+		}
+	}
+	token = newToken(role)
+	return token, putKey(ctx, keys, nil, token, store.Key{Name: name, Role: string(role), Project: project})
+}
+
+// writeSecret writes a file that only its owner reads, so that a crash leaves the old one or the new one.
+func writeSecret(path string, b []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // gone if all went well
+	_, err = f.Write(append(b, '\n'))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
 }
