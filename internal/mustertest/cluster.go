@@ -105,6 +105,12 @@ func start(tb testing.TB, program, name string, env []string, args ...string) *P
 	return p
 }
 
+// Start starts the program with these arguments, and variables of the form NAME=VALUE beside those of the test.
+func Start(tb testing.TB, name string, env []string, args ...string) *Proc {
+	tb.Helper()
+	return start(tb, Program(tb), name, env, args...)
+}
+
 func tail(b []byte, n int) []byte {
 	if len(b) > n {
 		return b[len(b)-n:]
