@@ -23,6 +23,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/serve"
 )
 
@@ -37,6 +38,7 @@ type serverConfig struct {
 	accept    bool
 	ipfs      string
 	addresses []netip.Prefix // that workers may name as theirs
+	dialects  []dialect.Config
 	output    string
 }
 
@@ -59,6 +61,8 @@ func (c *serverConfig) flags() []cli.Flag {
 			frame.Option{Name: "output", Short: "o", Usage: "what to print when ready, a `FORMAT`: text, or json for one line with url, admin_token and join_token"}.Choice(&c.output, "text", "json"),
 			frame.Into(frame.Option{Name: "worker-addresses", Usage: "accept the --address of a worker if it is in these `NETWORKS`, comma-separated, such as 203.0.113.0/24, private, none or any; the address it connects from is always accepted"}.Variable(),
 				&c.addresses, parseNetworks, showNetworks),
+			frame.Into(frame.Option{Name: "dialect", Usage: "also serve workers and clients of another `SYSTEM`, such as qubix or mloc=:8000,key=required,redis=redis://127.0.0.1; may be repeated"}.Variable(),
+				&c.dialects, c.parseDialects, showDialects),
 		}, c.logging.flags())
 }
 
@@ -113,7 +117,7 @@ func (a *commands) serve(ctx context.Context, c *serverConfig, log *slog.Logger,
 		return err
 	}
 	server, err := serve.New(ctx, serve.Config{
-		Listen: c.listen, Data: c.data, AdminToken: admin, JoinToken: join, Heartbeat: c.heartbeat, AcceptLoss: c.accept, IPFS: c.ipfs, Addresses: c.addresses, Version: frame.BuildVersion().Version,
+		Listen: c.listen, Data: c.data, AdminToken: admin, JoinToken: join, Heartbeat: c.heartbeat, AcceptLoss: c.accept, IPFS: c.ipfs, Addresses: c.addresses, Dialects: c.dialects, Version: frame.BuildVersion().Version,
 	}, log)
 	if err != nil {
 		return err
@@ -135,7 +139,7 @@ func (a *commands) serve(ctx context.Context, c *serverConfig, log *slog.Logger,
 			return err
 		}
 		known := a.remember(remote.Server{URL: server.URL(), Token: server.AdminToken(), JoinToken: server.JoinToken(), Data: c.data})
-		if err := a.announce(c, known, server.AdminToken() != "" && admin == ""); err != nil {
+		if err := a.announce(c, known, server.Gateways(), server.AdminToken() != "" && admin == ""); err != nil {
 			return err
 		}
 		return alongside(beside, known)
@@ -188,19 +192,23 @@ func (a *commands) remember(server remote.Server) remote.Server {
 
 // announce says where the server is. Tokens are shown to people only when they
 // are new; a program gets what is known.
-func (a *commands) announce(c *serverConfig, known remote.Server, fresh bool) error {
+func (a *commands) announce(c *serverConfig, known remote.Server, gateways []serve.Gateway, fresh bool) error {
 	if c.output == "json" {
 		line, err := json.Marshal(struct {
-			URL        string `json:"url"`
-			AdminToken string `json:"admin_token"`
-			JoinToken  string `json:"join_token"`
-		}{known.URL, known.Token, known.JoinToken})
+			URL        string            `json:"url"`
+			AdminToken string            `json:"admin_token"`
+			JoinToken  string            `json:"join_token"`
+			Dialects   map[string]string `json:"dialects,omitempty"`
+		}{known.URL, known.Token, known.JoinToken, urlsOf(gateways)})
 		if err != nil {
 			return fmt.Errorf("encode: %w", err)
 		}
 		return frame.Write(a.Out, append(line, '\n'))
 	}
 	text := fmt.Sprintf("Muster serves at %s\n", a.Out.Paint(term.Bold, known.URL))
+	for _, g := range gateways {
+		text += fmt.Sprintf("  %-10s   %s%s\n", g.Title, g.URL, keyed(g))
+	}
 	if known.Token == "" {
 		text += "The tokens were shown at its first start; this user's commands need --token-file, or MUSTER_TOKEN.\n"
 	}

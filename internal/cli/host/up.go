@@ -15,10 +15,14 @@ import (
 type upConfig struct {
 	serverConfig
 	offer
+
+	home []string // names of systems that are served on this machine
 }
 
 func (c *upConfig) flags() []cli.Flag {
-	return slices.Concat(c.serverConfig.flags(), c.offer.flags())
+	return slices.Concat(c.serverConfig.flags(), []cli.Flag{
+		frame.Option{Name: "dialects", Usage: "serve workers and clients of other `SYSTEMS` on this machine, to try it: all, or names such as qubix,mloc"}.Variable().List(&c.home),
+	}, c.offer.flags())
 }
 
 func (a *commands) upCommand() *cli.Command {
@@ -43,6 +47,9 @@ func (a *commands) up(ctx context.Context, c *upConfig) error {
 		return err
 	}
 	if err := c.take(); err != nil {
+		return err
+	}
+	if err := c.athome(c.home); err != nil {
 		return err
 	}
 	return upgradable(log, []*frame.Secret{&c.admin, &c.join}, func(self *upgrade) error {

@@ -1,0 +1,91 @@
+package host
+
+import (
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/serve"
+)
+
+// parseDialects reads what --dialect says, or MUSTER_DIALECT, which has spaces between several, and adds it to what is there.
+func (c *serverConfig) parseDialects(text string) ([]dialect.Config, error) {
+	list := c.dialects
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		words = []string{""}
+	}
+	for _, word := range words {
+		one, err := dialect.Parse(word, serve.Dialects())
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(list, func(d dialect.Config) bool { return d.Name == one.Name }) {
+			return nil, muster.Errorf(muster.Invalid, "%s is there twice", one.Name)
+		}
+		list = append(slices.Clone(list), one)
+	}
+	return list, nil
+}
+
+func showDialects(list []dialect.Config) string {
+	var all []string
+	for i := range list {
+		all = append(all, list[i].Name+"="+list[i].Address)
+	}
+	return strings.Join(all, " ")
+}
+
+// allDialects is every system, for --dialects.
+const allDialects = "all"
+
+// athome adds the systems of --dialects that --dialect does not name, reachable from this machine only.
+func (c *serverConfig) athome(names []string) error {
+	systems := serve.Dialects()
+	for _, name := range names {
+		if name != allDialects && !slices.ContainsFunc(systems, func(s dialect.System) bool { return s.Name == name }) {
+			_, err := dialect.Parse(name, systems)
+			return err
+		}
+	}
+	for i := range systems {
+		s := &systems[i]
+		if !slices.Contains(names, allDialects) && !slices.Contains(names, s.Name) ||
+			slices.ContainsFunc(c.dialects, func(d dialect.Config) bool { return d.Name == s.Name }) {
+			continue
+		}
+		one, err := dialect.Parse(s.Name, systems)
+		if err != nil {
+			return err
+		}
+		_, port, err := net.SplitHostPort(s.Address)
+		if err != nil {
+			return muster.Errorf(muster.Internal, "the address of %s: %w", s.Name, err)
+		}
+		one.Address = net.JoinHostPort("127.0.0.1", port)
+		for option, value := range s.Home {
+			one.Options[option] = value
+		}
+		c.dialects = append(c.dialects, one)
+	}
+	return nil
+}
+
+// urlsOf returns where each gateway is reached, by name.
+func urlsOf(gateways []serve.Gateway) map[string]string {
+	urls := map[string]string{}
+	for _, g := range gateways {
+		urls[g.Name] = g.URL
+	}
+	return urls
+}
+
+// keyed says how a gateway takes a key, if it needs one.
+func keyed(g serve.Gateway) string {
+	if !g.KeyRequired {
+		return ""
+	}
+	return "   (needs a key: as its programs send one, or in the URL as " + strings.TrimSuffix(g.URL, "/") + "/k/KEY)"
+}
