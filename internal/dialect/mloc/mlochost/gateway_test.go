@@ -1,9 +1,13 @@
 package mlochost
 
 import (
+	"context"
 	"encoding/json"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster"
 )
@@ -27,8 +31,8 @@ func TestAGenuineWorkerRunsTasksOfMuster(t *testing.T) {
 	if one.Price != 1 || one.Resources.CPUs != 2 || one.Resources.MaxTasks != 1 || one.Labels["dialect"] != "mloc" || !strings.Contains(strings.Join(one.Lacks, " "), "files") {
 		t.Errorf("the worker is %+v", one)
 	}
-	task := w.wait(w.submit(echoTask(`{"question": "why?", "big": 12345678901234567890}`)).ID)
-	if task.State != muster.Succeeded || string(task.Result) != `{"big":12345678901234567890,"question":"why?"}` {
+	task := w.wait(w.submit(echoTask(`{"question": "why?"}`)).ID)
+	if task.State != muster.Succeeded || string(task.Result) != `{"question":"why?"}` {
 		t.Fatalf("the task is %s (%s), its result %s", task.State, task.Message, task.Result)
 	}
 	names := map[string]bool{}
@@ -50,11 +54,315 @@ func TestAFailureIsTriedElsewhere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	bad := newScripted(t, w.redis, "bad")
-	bad.execute = func(message) (map[string]any, map[string]string, string) { return nil, nil, "ValueError: no such model" }
+	bad.execute = func(message) (map[string]any, map[string]string, string) {
+		return nil, nil, "ValueError: no such model"
+	}
 	bad.register().listen()
 	w.active("bad")
 	job := w.submit(muster.TaskSpec{Kind: "echo", Input: json.RawMessage(`{}`)})
 	if task := w.wait(job.ID); task.State != muster.Failed || task.Message != "ValueError: no such model" || task.Reason != muster.BadInput {
 		t.Errorf("the task is %s, %s: %q", task.State, task.Reason, task.Message)
 	}
+}
+
+// TestATaskThatWasNotHeardIsPublishedAgain holds that a worker which is idle before it listens gets its task all the same.
+func TestATaskThatWasNotHeardIsPublishedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	other := newScripted(t, w.redis, "other") // so that the message has a receiver
+	other.register().listen()
+	w.active("other")
+	s := newScripted(t, w.redis, "late").register()
+	w.active("late")
+	spec := echoTask(`{"n": 1}`)
+	spec.Where.Workers = []string{"late"}
+	job := w.submit(spec)
+	await(t, "it is published", func() bool { return len(w.redis.client().HGet(t.Context(), "worker:late", "muster_task").Val()) > 0 })
+	s.listen()
+	if task := w.wait(job.ID); task.State != muster.Succeeded {
+		t.Fatalf("the task is %s: %s", task.State, task.Message)
+	}
+	if len(other.ran()) != 0 {
+		t.Error("a worker ran a task of another one")
+	}
+}
+
+// TestAWorkerThatIsDeafIsGivenNothing holds that a task does not wait for good for a worker that never begins it.
+func TestAWorkerThatIsDeafIsGivenNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	deaf := newScripted(t, w.redis, "deaf").register()
+	background(t, func(ctx context.Context) error {
+		for rest(ctx, 200*time.Millisecond) {
+			deaf.heartbeat()
+		}
+		return nil
+	})
+	w.active("deaf")
+	job := w.submit(echoTask(`{"n": 2}`))
+	await(t, "the worker is constrained", func() bool {
+		one, _ := w.foreignWorker("deaf")
+		return strings.Contains(one.Constrained, "does not begin")
+	})
+	newScripted(t, w.redis, "good").register().listen()
+	if task := w.wait(job.ID); task.State != muster.Succeeded {
+		t.Fatalf("the task is %s: %s", task.State, task.Message)
+	}
+}
+
+// TestAKilledWorkerLosesItsTask holds that the end of a heartbeat's key is the end of a worker, and that its later words have no effect.
+func TestAKilledWorkerLosesItsTask(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	began := make(chan string, 10)
+	first := newScripted(t, w.redis, "first")
+	first.execute = func(m message) (map[string]any, map[string]string, string) {
+		began <- m.raw
+		<-t.Context().Done()
+		return nil, nil, "killed"
+	}
+	first.register().listen()
+	w.active("first")
+	spec := echoTask(`{"n": 3}`)
+	spec.Disconnect.Grace = muster.Duration(time.Second)
+	job := w.submit(spec)
+	old := message{}
+	if err := json.Unmarshal([]byte(<-began), &old); err != nil {
+		t.Fatal(err)
+	}
+	first.kill() // not waited for: it is stuck
+	first.kill = nil
+	second := newScripted(t, w.redis, "second")
+	second.register().listen()
+	task := w.wait(job.ID)
+	if task.State != muster.Succeeded || task.Attempt != 2 {
+		t.Fatalf("the task is %s after attempt %d: %s", task.State, task.Attempt, task.Message)
+	}
+	// A report of the lost attempt is answered as ever, and changes nothing.
+	if why := first.deliver(old.Task.Spec, old.TaskID, map[string]any{"ok": true, "echo": map[string]any{"input": "late"}}); why != "" {
+		t.Error(why)
+	}
+	first.event("tasks.events", map[string]any{"type": "TASK_SUCCEEDED", "task_id": old.TaskID, "payload": map[string]any{}})
+	if again, err := w.admin.Task(t.Context(), task.ID); err != nil || string(again.Result) != `{"n":3}` {
+		t.Errorf("the result became %s", again.Result)
+	}
+}
+
+// TestRedisIsEmptied holds that genuine workers, which never register again, go on after a flush and after a restart of Redis.
+func TestRedisIsEmptied(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	s := newScripted(t, w.redis, "w1")
+	s.register().listen()
+	w.active("w1")
+	for n, empty := range []func(){
+		func() { w.redis.client().FlushDB(t.Context()) },
+		func() {
+			w.redis.kill()
+			await(t, "the gateway says that Redis is away", func() bool { return w.gateway.Ready() != nil })
+			w.redis.start()
+		},
+	} {
+		empty()
+		await(t, "the worker is back", func() bool { return w.redis.client().HGet(t.Context(), "worker:w1", "worker_id").Val() == "w1" })
+		if task := w.wait(w.submit(echoTask(`{"n": 4}`)).ID); task.State != muster.Succeeded {
+			t.Fatalf("%d: the task is %s: %s", n, task.State, task.Message)
+		}
+	}
+}
+
+// TestTheServerIsRestarted holds that a task goes on over a restart of the server, and that its result counts.
+func TestTheServerIsRestarted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	began, goOn := make(chan string, 10), make(chan bool)
+	s := newScripted(t, w.redis, "w1")
+	s.execute = func(m message) (map[string]any, map[string]string, string) {
+		began <- m.TaskID
+		<-goOn
+		return echo(m)
+	}
+	s.register().listen()
+	w.active("w1")
+	job := w.submit(echoTask(`{"n": 5}`))
+	<-began
+	await(t, "it runs", func() bool {
+		task, err := w.admin.Task(t.Context(), muster.TaskID{Job: job.ID})
+		return err == nil && task.State == muster.Running
+	})
+	w.stop()
+	w.start()
+	await(t, "the gateway has Redis", func() bool { return w.gateway.Ready() == nil })
+	close(goOn)
+	if task := w.wait(job.ID); task.State != muster.Succeeded || task.Attempt != 1 || string(task.Result) != `{"n":5}` {
+		t.Fatalf("the task is %s after attempt %d: %s", task.State, task.Attempt, task.Message)
+	}
+	if n := len(s.ran()); n != 1 {
+		t.Errorf("it was run %d times", n)
+	}
+}
+
+// TestNewsThatWasLost holds that a task ends though its worker's news did not arrive: the hash of the worker tells.
+func TestNewsThatWasLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	s := newScripted(t, w.redis, "w1")
+	s.silent = true
+	s.register().listen()
+	w.active("w1")
+	if task := w.wait(w.submit(echoTask(`{"n": 6}`)).ID); task.State != muster.Succeeded || string(task.Result) != `{"n":6}` {
+		t.Fatalf("the task is %s: %s", task.State, task.Message)
+	}
+}
+
+// TestTwoHosts holds that a database has one host.
+func TestTwoHosts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	cfg := w.config
+	cfg.Address = "127.0.0.1:0"
+	second := &world{tb: t, redis: w.redis, dir: t.TempDir(), listen: "127.0.0.1:0", config: cfg, log: w.log}
+	second.start()
+	await(t, "the second host is refused", func() bool {
+		err := second.gateway.Ready()
+		return err != nil && strings.Contains(err.Error(), "has another host")
+	})
+	newScripted(t, w.redis, "w1").register().listen()
+	w.active("w1")
+	w.stop()
+	await(t, "the second host takes over", func() bool { return second.gateway.Ready() == nil })
+	second.active("w1")
+}
+
+// TestElastic holds that a worker can be disabled and enabled, and that it is told to the server.
+func TestElastic(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	newScripted(t, w.redis, "w1").register().listen()
+	w.active("w1")
+	if status, got := w.call(http.MethodPost, "/workers/w1/elastic", `{"enabled": false}`, ""); status != 200 || got != `{"elastic_disabled":true,"enabled":false,"worker_id":"w1"}` {
+		t.Fatalf("%d %s", status, got)
+	}
+	await(t, "the server knows", func() bool {
+		one, _ := w.foreignWorker("w1")
+		return strings.Contains(one.Constrained, "disabled by POST")
+	})
+	if _, got := w.call(http.MethodGet, "/workers/w1", "", ""); !strings.Contains(got, `"elastic_disabled":true`) {
+		t.Error(got)
+	}
+	job := w.submit(echoTask(`{}`))
+	if status, _ := w.call(http.MethodPost, "/workers/w1/elastic", `{"enabled": true}`, ""); status != 200 {
+		t.Fatal(status)
+	}
+	if task := w.wait(job.ID); task.State != muster.Succeeded {
+		t.Error(task.Message)
+	}
+	for path, want := range map[string]int{"/workers/none/elastic": 404, "/workers/w1/elastic": 422} {
+		body := `{"enabled": true}`
+		if want == 422 {
+			body = `{"enabled": "maybe"}`
+		}
+		if status, got := w.call(http.MethodPost, path, body, ""); status != want || !strings.Contains(got, `"detail"`) {
+			t.Errorf("%s: %d %s", path, status, got)
+		}
+	}
+}
+
+// TestBadWorkers holds that what workers say wrongly has no effect on anyone else.
+func TestBadWorkers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	r := w.redis.client()
+	ctx := t.Context()
+	for _, bad := range []string{
+		"", "null", "[]", "{", `{"type":5}`, `{"type":"REGISTER"}`, `{"type":"TASK_SUCCEEDED","worker_id":"w1"}`, `{"type":"TASK_SUCCEEDED","worker_id":"w1","task_id":"unknown","payload":"x"}`,
+		`{"type":"HEARTBEAT","worker_id":"../../x","metrics":7}`, `{"type":"status","worker_id":"ghost"}`, strings.Repeat("[", 100_000), `{"type":"TASK_FAILED","worker_id":"ghost","task_id":{"a":1}}`,
+	} {
+		r.Publish(ctx, "tasks.events", bad)
+		r.Publish(ctx, "workers.events", bad)
+	}
+	// Registrations of all sorts: stale, damaged, with another's name, with invented hardware, an hour off.
+	r.SAdd(ctx, "workers:ids", "stale", "string", "../../etc", "liar", "inventor", strings.Repeat("x", 1000))
+	r.Set(ctx, "worker:string", "no hash", 0)
+	r.HSet(ctx, "worker:stale", "worker_id", "stale", "status", "IDLE")
+	r.HSet(ctx, "worker:liar", "worker_id", "good", "status", "IDLE")
+	r.SetEx(ctx, "worker:liar:hb", "x", time.Minute)
+	gpu := `{"index":-5,"name":"NVIDIA ` + strings.Repeat("H", 5000) + `","uuid":"same","memory_total_bytes":-1}`
+	r.HSet(ctx, "worker:inventor", "worker_id", "inventor", "status", "IDLE", "started_at", "2099-01-01T00:00:00+00:00", "cost_per_hour", "-3", "pid", "x", "tags_json", `{"no":"list"}`,
+		"hardware_json", `{"cpu":{"logical_cores":1000000000},"memory":{"total_bytes":-5},"gpu":{"gpus":[`+strings.TrimSuffix(strings.Repeat(gpu+",", 40), ",")+`]}}`)
+	r.SetEx(ctx, "worker:inventor:hb", "2001-01-01T00:00:00+00:00", time.Minute)
+	good := newScripted(t, w.redis, "good")
+	good.execute = func(m message) (map[string]any, map[string]string, string) {
+		// Before it ends, others speak in its place.
+		for _, e := range []map[string]any{{"type": "TASK_FAILED", "error": "not mine"}, {"type": "TASK_SUCCEEDED"}} {
+			e["task_id"], e["worker_id"], e["ts"] = m.TaskID, "liar", "2099-01-01T00:00:00+00:00"
+			b, _ := json.Marshal(e)
+			r.Publish(ctx, "tasks.events", b)
+		}
+		if status, got := w.call(http.MethodPost, "/api/v1/results", `{"task_id":"`+m.TaskID+`","worker_id":"liar","result":{"echo":{"input":"stolen"}}}`, ""); status != 200 || !strings.Contains(got, `"ok":true`) {
+			t.Errorf("the result of another worker: %d %s", status, got)
+		}
+		return echo(m)
+	}
+	good.register().listen()
+	w.active("good")
+	w.active("inventor")
+	spec := echoTask(`{"n": 7}`)
+	spec.Where.Workers = []string{"good"}
+	task := w.wait(w.submit(spec).ID)
+	if task.State != muster.Succeeded || string(task.Result) != `{"n":7}` {
+		t.Fatalf("the task is %s (%s): %s", task.State, task.Message, task.Result)
+	}
+	// Words after the end change nothing.
+	good.event("tasks.events", map[string]any{"type": "TASK_SUCCEEDED", "task_id": good.ran()[0].TaskID})
+	good.event("tasks.events", map[string]any{"type": "TASK_FAILED", "task_id": good.ran()[0].TaskID, "error": "no"})
+	for _, id := range []string{"stale", "string", "liar", "ghost"} {
+		if _, there := w.foreignWorker(id); there {
+			t.Errorf("%s became a worker of the server", id)
+		}
+	}
+	if one, _ := w.foreignWorker("inventor"); len(one.Resources.GPUs) > maxGPUs || one.Resources.CPUs > 4096 || one.Resources.Memory < 0 {
+		t.Errorf("%+v", one.Resources)
+	}
+	if task = w.wait(w.submit(spec).ID); task.State != muster.Succeeded {
+		t.Errorf("the next task is %s: %s", task.State, task.Message)
+	}
+}
+
+// TestASimulatedResultDoesNotCount holds that nothing simulated becomes a result.
+func TestASimulatedResultDoesNotCount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	s := newScripted(t, w.redis, "w1")
+	s.execute = func(message) (map[string]any, map[string]string, string) {
+		return map[string]any{"ok": true, "simulated": true}, nil, ""
+	}
+	s.register().listen()
+	w.active("w1")
+	job := w.submit(muster.TaskSpec{Kind: "echo", Input: json.RawMessage(`{}`)})
+	if task := w.wait(job.ID); task.State != muster.Failed || task.Reason != muster.Dependency {
+		t.Errorf("the task is %s, %s", task.State, task.Reason)
+	}
+}
+
+// call asks the gateway and returns the status and the body.
+func (w *world) call(method, path, body, token string) (int, string) {
+	w.tb.Helper()
+	req, err := http.NewRequestWithContext(w.tb.Context(), method, w.gateway.URL()+path, strings.NewReader(body))
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -128,62 +127,64 @@ type world struct {
 	redis   *redisServer
 	server  *serve.Server
 	admin   *client.Client
-	local   dialect.Server
 	dir     string
+	listen  string
 	config  dialect.Config
 	gateway *Gateway
-	stop    func() // of the gateway
+	stop    func() // of the server
 	log     *slog.Logger
 }
 
+const adminToken = "mloc-test-admin-token-0123456789"
+
 func newWorld(tb testing.TB, options map[string]string) *world {
 	tb.Helper()
-	w := &world{tb: tb, redis: startRedis(tb), dir: tb.TempDir(), log: slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))}
-	var err error
-	w.server, err = serve.New(tb.Context(), serve.Config{Listen: "127.0.0.1:0", Data: tb.TempDir(), Version: "test", Heartbeat: muster.Duration(500 * time.Millisecond)}, w.log)
-	if err != nil {
-		tb.Fatal(err)
+	w := &world{
+		tb: tb, redis: startRedis(tb), dir: tb.TempDir(), listen: "127.0.0.1:0", log: slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
-	background(tb, w.server.Run)
-	if w.admin, err = client.New(w.server.URL(), w.server.AdminToken(), client.Options{}); err != nil {
-		tb.Fatal(err)
-	}
-	if w.local, err = w.server.Local(tb.Context()); err != nil {
-		tb.Fatal(err)
-	}
-	w.config = dialect.Config{Name: systemNameForTests, Address: "127.0.0.1:0", Options: map[string]string{"redis": w.redis.url(), "watchdog_grace": "2"}}
+	w.config = dialect.Config{Name: "mloc", Address: "127.0.0.1:0", Options: map[string]string{"redis": w.redis.url(), "watchdog_grace": "2"}}
 	for k, v := range options {
-		switch k {
-		case "key":
+		if k == "key" {
 			w.config.KeyRequired = true
-		default:
-			w.config.Options[k] = v
+			continue
 		}
+		w.config.Options[k] = v
 	}
 	w.start()
+	await(tb, "the gateway has Redis", func() bool { return w.gateway.Ready() == nil })
 	return w
 }
 
-const systemNameForTests = "mloc"
-
-// start starts the gateway, again on the same port.
+// start starts the server on the world's folder, again on the same ports.
 func (w *world) start() {
 	w.tb.Helper()
-	g, err := newGateway(w.tb.Context(), dialect.Env{Config: w.config, Server: w.local, Dir: w.dir, Version: "test", Log: w.log}, quick)
+	system := System()
+	system.New = func(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
+		g, err := newGateway(ctx, env, quick)
+		w.gateway = g
+		return g, err
+	}
+	var err error
+	w.server, err = serve.New(w.tb.Context(), serve.Config{
+		Listen: w.listen, Data: w.dir, Version: "test", AdminToken: adminToken, JoinToken: "mloc-test-join-token-0123456789", Heartbeat: muster.Duration(300 * time.Millisecond),
+		Dialects: []dialect.Config{w.config}, Systems: []dialect.System{system},
+	}, w.log)
 	if err != nil {
 		w.tb.Fatal(err)
 	}
-	w.gateway = g
-	w.config.Address = g.listener.URL()[len("http://"):]
-	w.stop = background(w.tb, g.Run)
-	await(w.tb, "the gateway has Redis", func() bool { return g.Ready() == nil })
+	w.stop = background(w.tb, w.server.Run)
+	w.listen = w.server.URL()[len("http://"):]
+	w.config.Address = w.gateway.listener.URL()[len("http://"):]
+	if w.admin, err = client.New(w.server.URL(), adminToken, client.Options{}); err != nil {
+		w.tb.Fatal(err)
+	}
 }
 
 // worker starts one of Muster's own.
 func (w *world) worker(name string) {
 	w.tb.Helper()
 	one, err := work.New(work.Config{
-		Server: w.server.URL(), Token: w.server.JoinToken(), Name: name, Data: w.tb.TempDir(), Version: "test", ShutdownGrace: time.Second, Slots: 2, Engine: work.EngineNone,
+		Server: w.server.URL(), Token: "mloc-test-join-token-0123456789", Name: name, Data: w.tb.TempDir(), Version: "test", ShutdownGrace: time.Second, Slots: 2, Engine: work.EngineNone,
 	}, w.log)
 	if err != nil {
 		w.tb.Fatal(err)
@@ -238,5 +239,3 @@ func (w *world) active(id string) {
 		return ok && one.State == muster.WorkerActive
 	})
 }
-
-func (w *world) data(parts ...string) string { return filepath.Join(append([]string{w.dir}, parts...)...) }
