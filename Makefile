@@ -39,7 +39,7 @@ test-fast: ## only the fast tests
 	go test -json -short -p 6 $$(go list ./... | grep -vE '$(SLOW)|/test/ml$$') | $(REPORT) user
 
 test: ## all tests, with the race detector and shuffled, and the end-to-end faults
-	@scripts/need modules cc python3 pip dockerd podman busybox torch
+	@scripts/need modules cc python3 pip dockerd podman busybox redis-server torch
 	CGO_ENABLED=1 scripts/engine go test -json -race -shuffle=on -timeout 10m $$(go list ./... | grep -vE '$(SLOW)') | $(REPORT) root
 	$(MAKE) e2e
 
@@ -52,7 +52,7 @@ test-ml: build ## the AI kinds with the runtimes as their locks say (some 15 GiB
 	scripts/test-ml
 
 race: ## only the fast tests, with the race detector
-	@scripts/need cc python3 pip dockerd busybox
+	@scripts/need cc python3 pip dockerd busybox redis-server
 	CGO_ENABLED=1 scripts/engine go test -race -short -shuffle=on ./...
 
 sim: ## the seeded simulation of the scheduler, SEEDS=1000
@@ -86,7 +86,7 @@ gen: ## generated files
 	go generate ./...
 
 verify: ## exactly what CI runs
-	@scripts/need modules
+	@scripts/need modules redis-server
 	$(MAKE) fmt-check
 	$(MAKE) gen && git diff --exit-code
 	$(MAKE) build
