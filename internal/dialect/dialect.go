@@ -87,7 +87,7 @@ func Parse(text string, systems []System) (Config, error) {
 	name, address, _ := strings.Cut(head, "=")
 	i := slices.IndexFunc(systems, func(s System) bool { return s.Name == name })
 	if i < 0 {
-		return Config{}, muster.Errorf(muster.Invalid, "--dialect: there is no system %q: write one of %s", name, names(systems))
+		return Config{}, muster.Errorf(muster.Invalid, "there is no system %q: write one of %s", name, names(systems))
 	}
 	system := &systems[i]
 	c := Config{Name: name, Address: address, Options: map[string]string{}}
@@ -95,27 +95,27 @@ func Parse(text string, systems []System) (Config, error) {
 		c.Address = system.Address
 	}
 	if _, _, err := net.SplitHostPort(c.Address); err != nil {
-		return Config{}, muster.Errorf(muster.Invalid, "--dialect %s: %q is no address: write such as %s=%s", name, c.Address, name, system.Address)
+		return Config{}, muster.Errorf(muster.Invalid, "%s: %q is no address: write such as %s=%s", name, c.Address, name, system.Address)
 	}
 	if rest == "" {
 		return c, nil
 	}
 	parts := strings.Split(rest, ",")
 	if len(parts) > maxOptions {
-		return Config{}, muster.Errorf(muster.Invalid, "--dialect %s: %d options are too many", name, len(parts))
+		return Config{}, muster.Errorf(muster.Invalid, "%s: %d options are too many", name, len(parts))
 	}
 	seen := map[string]bool{}
 	for _, part := range parts {
 		option, value, ok := strings.Cut(part, "=")
 		if !ok || value == "" {
-			return Config{}, muster.Errorf(muster.Invalid, "--dialect %s: %q is no option: write OPTION=VALUE, with one of %s", name, part, options(system))
+			return Config{}, muster.Errorf(muster.Invalid, "%s: %q is no option: write OPTION=VALUE, with one of %s", name, part, options(system))
 		}
 		if seen[option] {
-			return Config{}, muster.Errorf(muster.Invalid, "--dialect %s: %s is there twice", name, option)
+			return Config{}, muster.Errorf(muster.Invalid, "%s: %s is there twice", name, option)
 		}
 		seen[option] = true
 		if err := c.set(system, option, value); err != nil {
-			return Config{}, muster.Errorf(muster.Invalid, "--dialect %s: %w", name, err)
+			return Config{}, muster.Errorf(muster.Invalid, "%s: %w", name, err)
 		}
 	}
 	return c, nil

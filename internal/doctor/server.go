@@ -35,6 +35,8 @@ type answer struct {
 	early   time.Duration
 	late    time.Duration // the server's clock is ahead of ours by something between early and late
 	clocked bool
+
+	dialects []Finding // of its gateways to other systems
 }
 
 // bad is a step that failed.
@@ -88,6 +90,8 @@ func (r *round) ask(ctx context.Context) *answer {
 	a.finding = finding("server", OK, "", "%s answers in %s%s", r.Server.URL, short(answered.Sub(asked)), way)
 	if resp, err := get(ctx, h, r.Server.URL+"/readyz"); err != nil || resp.code != http.StatusOK {
 		a.finding = finding("server", Warning, "wait a little if it has just started; else look at its log and its disk", "%s answers, and says that it is not ready: its engine or its store does not answer", r.Server.URL)
+	} else {
+		a.dialects = dialects(resp.body)
 	}
 	if t := time.Since(began); t > r.patience().step {
 		a.finding.Status, a.finding.Fix = Warning, "look at the network between this machine and the server"
@@ -268,7 +272,31 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%dms", d.Milliseconds())
 }
 
-func (r *round) server(context.Context) []Finding { return []Finding{r.answer().finding} }
+func (r *round) server(context.Context) []Finding {
+	a := r.answer()
+	return append([]Finding{a.finding}, a.dialects...)
+}
+
+// maxDialects bounds what is told of a server's gateways.
+const maxDialects = 20
+
+// dialects says how the gateways to other systems are, by the answer to /readyz.
+func dialects(body []byte) (list []Finding) {
+	var ready struct {
+		Gateways []wire.Gateway `json:"gateways"`
+	}
+	if json.Unmarshal(body, &ready) != nil {
+		return nil // an older server has none
+	}
+	for _, g := range ready.Gateways[:min(len(ready.Gateways), maxDialects)] {
+		if g.Status == "ok" {
+			list = append(list, finding("dialect", OK, "", "%s is served", g.Name))
+			continue
+		}
+		list = append(list, finding("dialect", Problem, "mend that, or look at the server's log", "%s is not served: %s", g.Name, g.Status))
+	}
+	return list
+}
 
 // unasked is what is told of a server that cannot be asked, if there should be one.
 func (r *round) unasked(name string) []Finding {

@@ -227,3 +227,31 @@ func TestListenTellsWho(t *testing.T) {
 	cfg.Listen = "192.0.2.1:8700"
 	want(t, look(t, cfg, "listen"), "listen", Problem)
 }
+
+func TestDialects(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/healthz":
+			_, _ = w.Write([]byte(`{"status":"ok"}`))
+		case "/readyz":
+			_, _ = w.Write([]byte(`{"status":"ok","gateways":[{"name":"qubix","status":"ok"},{"name":"mloc","status":"Redis is away"}]}`))
+		default:
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = w.Write([]byte(`{"code":"unauthenticated"}`))
+		}
+	}))
+	t.Cleanup(server.Close)
+	cfg := config(t)
+	cfg.Server, cfg.Named = Known{URL: server.URL}, true
+	var told []string
+	for _, f := range look(t, cfg, "server") {
+		if f.Name == "dialect" {
+			told = append(told, string(f.Status)+" "+f.Found)
+		}
+	}
+	if got := strings.Join(told, "; "); got != "ok qubix is served; problem mloc is not served: Redis is away" {
+		t.Errorf("the doctor says %q", got)
+	}
+}
