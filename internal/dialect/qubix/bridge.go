@@ -439,7 +439,6 @@ func (b *Bridge) spec(j *job) (muster.Spec, error) {
 			return muster.Spec{}, muster.Errorf(muster.Invalid, "the job's stage cannot be read: %w", err)
 		}
 		t = *travelling(&t)
-		t.Name = "job"
 	} else {
 		var err error
 		if t, err = stage(j, false); err != nil {

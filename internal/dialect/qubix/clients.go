@@ -234,9 +234,10 @@ func typeOf(t *muster.TaskSpec) string {
 
 // found is a job that a client asks for, with its only task.
 type found struct {
-	api  *client.Client
-	job  muster.Job
-	task *muster.Task
+	api    *client.Client
+	job    muster.Job
+	task   *muster.Task
+	worker *muster.Worker // that has or had the task, nil for none
 }
 
 // find finds a job by the id that the gateway gave it. A job that was not created here is not found.
@@ -269,6 +270,11 @@ func (g *Gateway) find(r *http.Request) (*found, error) {
 		f.task = &t
 		break
 	}
+	if f.task != nil && f.task.Worker != "" {
+		if w, err := api.Worker(r.Context(), string(f.task.Worker)); err == nil { // it may be gone by now
+			f.worker = &w
+		}
+	}
 	return f, nil
 }
 
@@ -292,10 +298,6 @@ func (g *Gateway) row(m muster.Job, t *muster.Task) job {
 		return j
 	}
 	j.Status = stateOf(t.State)
-	if t.Worker != "" {
-		id := string(t.Worker)
-		j.ProviderID = &id
-	}
 	j.StartedAt = stamp(t.StartedAt)
 	if t.State == muster.Succeeded {
 		j.Progress = 100
@@ -314,6 +316,16 @@ func (g *Gateway) row(m muster.Job, t *muster.Task) job {
 		j.ActualCost, j.ActualDuration = &t.Usage.Cost, &t.Usage.WallSeconds
 	}
 	return j
+}
+
+// providerID is the id by which a worker registered here, and that which Muster gave it for one that did not.
+func (g *Gateway) providerID(w *muster.Worker) string {
+	for _, of := range g.fleet.Workers() {
+		if of.Facts().Name == w.Name && w.Labels["dialect"] == Name {
+			return of.ID()
+		}
+	}
+	return string(w.ID)
 }
 
 // stateOf is QUBIX's word for a state.
@@ -342,6 +354,10 @@ func (g *Gateway) show(w http.ResponseWriter, r *http.Request, say func(*found, 
 		return
 	}
 	row := g.row(f.job, f.task)
+	if f.worker != nil {
+		id := g.providerID(f.worker)
+		row.ProviderID = &id
+	}
 	answer, err := say(f, &row)
 	if err != nil {
 		refuse(w, err)
@@ -396,9 +412,9 @@ func (g *Gateway) monitor(w http.ResponseWriter, r *http.Request) {
 		if done := f.task.Progress; done != nil && *done > 0 {
 			answer["timeRemaining"] = int(seconds * (1 - *done) / *done)
 		}
-		if worker, err := f.api.Worker(r.Context(), string(f.task.Worker)); err == nil {
-			answer["costSoFar"] = seconds / 3600 * worker.Price
-			answer["provider"] = map[string]any{"id": worker.ID, "name": worker.Name, "pricePerHour": worker.Price, "location": worker.Labels[labelLocation]}
+		if f.worker != nil {
+			answer["costSoFar"] = seconds / 3600 * f.worker.Price
+			answer["provider"] = map[string]any{"id": row.ProviderID, "name": f.worker.Name, "pricePerHour": f.worker.Price, "location": f.worker.Labels[labelLocation]}
 		}
 		return answer, nil
 	})

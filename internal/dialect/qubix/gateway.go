@@ -121,6 +121,9 @@ func (g *Gateway) URL() string { return g.listener.URL() }
 // Ready returns nil: the gateway needs nothing but this process.
 func (g *Gateway) Ready() error { return nil }
 
+// Close gives back what a gateway holds that was not run.
+func (g *Gateway) Close() error { return errors.Join(g.listener.Close(), g.fleet.Close()) }
+
 // Run serves until ctx ends.
 func (g *Gateway) Run(ctx context.Context) error {
 	g.listener.Refuse = func(w http.ResponseWriter, _ *http.Request, err error) { refuse(w, err) }

@@ -29,7 +29,7 @@ func stage(j *job, carried bool) (muster.TaskSpec, error) {
 		return muster.TaskSpec{}, muster.Errorf(muster.Invalid, "inputData must be an object")
 	}
 	input := object(j.InputData)
-	t := muster.TaskSpec{Name: "job"}
+	t := muster.TaskSpec{}
 	if j.RequiredVRAM != nil && bounded(*j.RequiredVRAM, 1e5) > 0 {
 		t.Resources.GPUs = muster.GPURequest{Count: 1, Memory: gigabytes(*j.RequiredVRAM)}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
@@ -71,7 +72,7 @@ func factsOf(r *registration, remote netip.Addr, key string, defaults float64) f
 		price = bounded(*r.PricePerHour, maxPrice)
 	}
 	f := fleet.Facts{
-		ID: id, Name: clean(or(r.Name, "Provider-"+clean(id, 8)), maxText), Version: "qubix", Price: price, Remote: remote, Key: key,
+		ID: id, Name: nameOf(or(r.Name, "Provider-"+clean(id, 8))), Version: "qubix", Price: price, Remote: remote, Key: key,
 		Labels: map[string]string{}, Lacks: slices.Clone(lacks),
 		Resources: muster.Resources{
 			CPUs: bounded(r.Specs.CPUCores, 4096), Memory: gigabytes(r.Specs.RAMTotal), Disk: gigabytes(r.Specs.StorageFree), Slots: 1, MaxTasks: 1,
@@ -95,6 +96,17 @@ func factsOf(r *registration, remote netip.Addr, key string, defaults float64) f
 		f.Lacks = slices.Clone(lacksBridged)
 	}
 	return f
+}
+
+// nameOf makes a name of a worker of what it calls itself.
+func nameOf(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r == '/' || r != ' ' && !unicode.IsGraphic(r) {
+			return '-'
+		}
+		return r
+	}, clean(s, muster.MaxName))
+	return or(s, "worker")
 }
 
 // known keeps the kinds that this server has a meaning for, once each, as many as fit into a label.

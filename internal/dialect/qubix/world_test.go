@@ -1,0 +1,175 @@
+package qubix_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/do"
+	"github.com/muster-dev/muster/internal/serve"
+	"github.com/muster-dev/muster/internal/work"
+)
+
+// TestMain is also the worker's own program, which carries out the kinds that need nothing else.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "do" {
+		os.Exit(do.Main(os.Args[2:]))
+	}
+	os.Exit(m.Run())
+}
+
+// world is a Muster server with a QUBIX gateway.
+type world struct {
+	tb     testing.TB
+	dir    string
+	config dialect.Config
+	server *serve.Server
+	client *client.Client
+	url    string // of the gateway
+	stop   func()
+}
+
+const adminToken = "qubix-test-admin-token-0123456789"
+
+func newWorld(tb testing.TB, change func(*dialect.Config)) *world {
+	tb.Helper()
+	w := &world{tb: tb, dir: tb.TempDir(), config: dialect.Config{Name: "qubix", Address: "127.0.0.1:0", Options: map[string]string{}}}
+	if change != nil {
+		change(&w.config)
+	}
+	w.start()
+	return w
+}
+
+// start starts the server on the world's folder. The gateway keeps its port.
+func (w *world) start() {
+	w.tb.Helper()
+	var err error
+	w.server, err = serve.New(w.tb.Context(), serve.Config{
+		Listen: "127.0.0.1:0", Data: w.dir, AdminToken: adminToken, JoinToken: "qubix-test-join-token-0123456789", Version: "test", Dialects: []dialect.Config{w.config},
+	}, logger(w.tb))
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	w.stop = background(w.tb, w.server.Run)
+	if w.client, err = client.New(w.server.URL(), adminToken, client.Options{}); err != nil {
+		w.tb.Fatal(err)
+	}
+	w.url = w.server.GatewayURL("qubix")
+	w.config.Address = strings.TrimPrefix(w.url, "http://")
+}
+
+// worker adds one of Muster's own.
+func (w *world) worker(name string) {
+	w.tb.Helper()
+	own, err := work.New(work.Config{
+		Server: w.server.URL(), Token: w.server.JoinToken(), Name: name, Data: w.tb.TempDir(), Version: "test", ShutdownGrace: 0, Slots: 2, Engine: work.EngineNone,
+	}, logger(w.tb))
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	background(w.tb, own.Run)
+	await(w.tb, "worker "+name+" is there", func() bool {
+		found, err := w.client.Worker(w.tb.Context(), name)
+		return err == nil && found.State == muster.WorkerActive
+	})
+}
+
+func (w *world) peer() *peer { return &peer{tb: w.tb, base: w.url} }
+
+func (w *world) submit(t muster.TaskSpec) muster.JobID {
+	w.tb.Helper()
+	job, err := w.client.Submit(w.tb.Context(), &muster.Spec{Name: "test", Tasks: []muster.TaskSpec{t}}, client.SubmitOptions{})
+	if err != nil {
+		w.tb.Fatalf("submit: %v", err)
+	}
+	return job.ID
+}
+
+func (w *world) task(id muster.JobID) muster.Task {
+	w.tb.Helper()
+	t, err := w.client.Task(w.tb.Context(), muster.TaskID{Job: id})
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	return t
+}
+
+// is waits until a job's task is in a state.
+func (w *world) is(id muster.JobID, state muster.TaskState) muster.Task {
+	w.tb.Helper()
+	var t muster.Task
+	await(w.tb, "job "+id.String()+" is "+state.String(), func() bool {
+		t = w.task(id)
+		if t.State != state && t.State.Final() {
+			w.tb.Fatalf("job %d is %s (%s: %s), not %s", id, t.State, t.Reason, t.Message, state)
+		}
+		return t.State == state
+	})
+	return t
+}
+
+// log is what a task printed.
+func (w *world) log(id muster.JobID) string {
+	w.tb.Helper()
+	var out []byte
+	for line, err := range w.client.Logs(w.tb.Context(), muster.TaskID{Job: id}, client.LogOptions{}) {
+		if err != nil {
+			w.tb.Fatal(err)
+		}
+		out = append(out, line.Data...)
+	}
+	return string(out)
+}
+
+// foreign is the worker of Muster's that a QUBIX worker is.
+func (w *world) foreign(name string) muster.Worker {
+	w.tb.Helper()
+	found, err := w.client.Worker(w.tb.Context(), name)
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	return found
+}
+
+func logger(tb testing.TB) *slog.Logger {
+	tb.Helper()
+	return slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
+}
+
+// background runs something until the test ends, or until the returned func stops it.
+func background(tb testing.TB, run func(context.Context) error) (stop func()) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	var err error
+	group.Go(func() { err = run(ctx) })
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			group.Wait()
+			if err != nil && !errors.Is(err, context.Canceled) {
+				tb.Errorf("it ended with: %v", err)
+			}
+		})
+	}
+	tb.Cleanup(stop)
+	return stop
+}
+
+func script(text string) muster.TaskSpec {
+	return muster.TaskSpec{Kind: muster.KindScript, Script: &muster.Script{Text: text, Interpreter: []string{"python3"}}}
+}
+
+func mnist(input string) muster.TaskSpec {
+	return muster.TaskSpec{Kind: "mnist_training", Input: json.RawMessage(input)}
+}
