@@ -293,6 +293,7 @@ func (g *Gateway) row(m muster.Job, t *muster.Task) job {
 		j.InputData = shown.InputData
 		name = or(name, typeOf(&m.Spec.Tasks[0]))
 	}
+	name = or(name, j.ModelType)
 	j.JobType = &name
 	if t == nil {
 		return j

@@ -38,7 +38,7 @@ var (
 	uuids   = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	jobIDs  = regexp.MustCompile(`\b[0-9]+-[a-z2-7]{26}\b`)
 	times   = regexp.MustCompile(`[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]+Z?`)
-	varying = regexp.MustCompile(`("(?:costSoFar|actualCost|actualDuration|timeRemaining|uptime|wall_seconds|cost|cpuCores|memoryMb)":)[0-9.e+-]+`)
+	varying = regexp.MustCompile(`("(?:costSoFar|actualCost|actualDuration|timeRemaining|uptime|wall_seconds|cost|memoryMb)":)[0-9.e+-]+`)
 	workers = regexp.MustCompile(`\b[0-9A-HJKMNP-TV-Z]{26}\b|\bw-[0-9a-z]+\b`)
 	ports   = regexp.MustCompile(`127\.0\.0\.1:[0-9]+`)
 )
@@ -277,8 +277,10 @@ func (w *pyWorker) take() map[string]any {
 	kept := w.tape
 	await(w.tb, "worker "+w.id+" is offered a job", func() bool {
 		w.tape = &tape{}
-		if job = w.heartbeat(); job == nil && w.enhanced {
+		if w.enhanced {
 			job = w.poll()
+		} else {
+			job = w.heartbeat()
 		}
 		return job != nil
 	})

@@ -101,12 +101,12 @@ func factsOf(r *registration, remote netip.Addr, key string, defaults float64) f
 // nameOf makes a name of a worker of what it calls itself.
 func nameOf(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if r == '/' || r != ' ' && !unicode.IsGraphic(r) {
+		if r == '/' || !unicode.IsPrint(r) {
 			return '-'
 		}
 		return r
 	}, clean(s, muster.MaxName))
-	return or(s, "worker")
+	return or(strings.TrimSpace(s), "worker")
 }
 
 // known keeps the kinds that this server has a meaning for, once each, as many as fit into a label.

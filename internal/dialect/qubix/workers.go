@@ -47,10 +47,10 @@ func (g *Gateway) shown(w *fleet.Worker) shownProvider {
 	p := shownProvider{
 		ID: f.ID, WorkerID: f.ID, Name: f.Name, Type: or(f.Labels[labelType], "native"), QubicAddress: f.Labels[labelAddress],
 		Location: f.Labels[labelLocation], ComputePower: power, PricePerHour: f.Price, CPUModel: f.Labels[labelCPU],
-		CPUCores: f.Resources.CPUs, RAMTotal: float64(f.Resources.Memory) / (1 << 30), IsActive: w.Err() == nil, Status: "offline",
+		CPUCores: f.Resources.CPUs, RAMTotal: gib(f.Resources.Memory), IsActive: w.Err() == nil, Status: "offline",
 	}
 	if len(f.Resources.GPUs) > 0 {
-		p.GPUModel, p.GPUVRAM = f.Resources.GPUs[0].Name, float64(f.Resources.GPUs[0].Memory)/(1<<30)
+		p.GPUModel, p.GPUVRAM = f.Resources.GPUs[0].Name, gib(f.Resources.GPUs[0].Memory)
 	}
 	at := w.Seen()
 	if !at.IsZero() {
