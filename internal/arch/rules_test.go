@@ -118,6 +118,8 @@ var rules = map[string]rule{
 
 	"dialect/qubix": {ring: shell, mine: []string{"client", "dialect", "dialect/bridge", "dialect/fleet", "kind"}, third: []string{"golang.org/x/sync"}},
 
+	"dialect/trainforge": {ring: shell, mine: []string{"agent/run", "client", "dialect", "dialect/bridge", "dialect/fleet"}, third: []string{"golang.org/x/sync"}},
+
 	"dialect/mloc":          {ring: adapter, mine: []string{"spec"}, third: []string{"github.com/redis/go-redis/v9"}},
 	"dialect/mloc/mlochost": {ring: shell, mine: []string{"client", "dialect", "dialect/fleet", "dialect/mloc"}, third: []string{"github.com/redis/go-redis/v9", "go.etcd.io/bbolt", "golang.org/x/"}},
 

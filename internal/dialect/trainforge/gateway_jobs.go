@@ -283,8 +283,12 @@ func jobOf(m *muster.Job, tasks []muster.Task) job {
 		}
 		j.UpdatedAt = max(j.UpdatedAt, stamp(t.StartedAt), stamp(t.FinishedAt))
 	}
-	if len(tasks) > 0 {
+	if j.Status == statusCompleted {
+		j.Progress = 100
+	} else if len(tasks) > 0 {
 		j.Progress = 100 * sum / float64(len(tasks))
+	}
+	if len(tasks) > 0 {
 		j.WorkerNode = string(tasks[0].Worker)
 	}
 	return j
