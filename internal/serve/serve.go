@@ -81,7 +81,7 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, log: log, pipe: dialect.NewPipe()}
 	if err := s.build(ctx); err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, errors.Join(err, s.close()) //nolint:contextcheck // what is closed is not asked to wait
 	}
 	return s, nil
 }
@@ -262,7 +262,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if engineErr := engineGroup.Wait(); engineErr != nil {
 		err = engineErr
 	}
-	return errors.Join(err, s.close())
+	return errors.Join(err, s.close()) //nolint:contextcheck // what is closed is not asked to wait
 }
 
 // serveHTTP serves once the state is loaded, so that nobody asks an engine that

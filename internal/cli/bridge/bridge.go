@@ -99,7 +99,7 @@ func bridgeCommand(app *frame.App, s system) *cli.Command {
 		Flags: slices.Concat(c.adapter.Flags(false), []cli.Flag{
 			frame.Option{Name: "each", Usage: "register every worker of the fleet by itself (default: one worker with the sum of their resources)"}.Variable().On(&c.each),
 			frame.Option{Name: "data", Usage: "keep jobs that are not reported yet in this `directory` (default: muster/bridge/" + s.name + " in the user's data folder)"}.Variable().Text(&c.data),
-		}, c.Remote.Flags(), c.logging.flags()),
+		}, c.Flags(), c.flags()),
 		Run: func(ctx context.Context, args []string) error {
 			if err := frame.NoArgs(args); err != nil {
 				return err

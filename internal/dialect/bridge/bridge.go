@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -156,9 +157,7 @@ func (b *Bridge) Accept(_ context.Context, j Job) (taken bool, err error) {
 func (b *Bridge) labels(j Job) map[string]string {
 	labels := map[string]string{"dialect": b.cfg.System}
 	for _, more := range []map[string]string{j.Spec.Labels, b.cfg.Labels} {
-		for name, value := range more {
-			labels[name] = value
-		}
+		maps.Copy(labels, more)
 	}
 	return labels
 }

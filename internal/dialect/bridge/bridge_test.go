@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -53,7 +54,9 @@ func newWorld(t *testing.T) *world {
 func (w *world) start() {
 	w.t.Helper()
 	tiny := dialect.System{Name: "tiny", New: func(_ context.Context, env dialect.Env) (dialect.Gateway, error) {
-		f, err := fleet.Open(fleet.Config{Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Log: env.Log, System: "tiny", Silence: time.Hour})
+		f, err := fleet.Open(fleet.Config{ //nolint:contextcheck // tasks outlive the call
+			Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Log: env.Log, System: "tiny", Silence: time.Hour,
+		})
 		w.fleet = f
 		return silent{f}, err
 	}}
@@ -152,7 +155,9 @@ func (p *port) ended(id string) []bridge.Ending {
 // asked is a port that can say whether it has the final report.
 type asked struct{ *port }
 
-func (p asked) Finished(_ context.Context, j bridge.Job) (bool, error) { return len(p.ended(j.ID)) > 0, nil }
+func (p asked) Finished(_ context.Context, j bridge.Job) (bool, error) {
+	return len(p.ended(j.ID)) > 0, nil
+}
 
 // run runs a bridge on the world's folder until the returned func is called.
 func (w *world) run(p bridge.Port) (*bridge.Bridge, func()) {
@@ -454,7 +459,7 @@ func TestManyJobs(t *testing.T) {
 	w, p := newWorld(t), newPort()
 	b, _ := w.run(p)
 	for i := range n {
-		w.accept(b, echo(fmt.Sprint(i)))
+		w.accept(b, echo(strconv.Itoa(i)))
 	}
 	w.until("all are reported", func() bool {
 		for _, task := range w.worker.Tasks() {
@@ -463,7 +468,7 @@ func TestManyJobs(t *testing.T) {
 		return b.Pending() == 0
 	})
 	for i := range n {
-		if got := p.ended(fmt.Sprint(i)); len(got) != 1 || !got[0].Succeeded() {
+		if got := p.ended(strconv.Itoa(i)); len(got) != 1 || !got[0].Succeeded() {
 			t.Errorf("job %d: %d reports", i, len(got))
 		}
 	}

@@ -96,7 +96,7 @@ func (l *logs) read(ctx context.Context) (whole bool) {
 	}()
 	defer func() {
 		cancel()
-		for range lines { //nolint:revive // until the reader has ended
+		for range lines { // until the reader has ended
 		}
 	}()
 	b := &batch{logs: l, attempt: r.Attempt, skip: r.Lines}
