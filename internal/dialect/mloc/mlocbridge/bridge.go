@@ -32,7 +32,7 @@ type Config struct {
 	HFModel   string        // HF_MODEL: of an inference that names none
 	VLLMModel string        // VLLM_MODEL: the same, where it runs on GPUs
 	Cleanup   bool          // MODEL_CLEANUP_AFTER_UPLOAD
-	Each      bool          // every worker of Muster is a worker of MLOC
+	Machine   bool          // the bridge is this machine's alone: when it stops, so do its tasks
 	AnyPath   bool          // tasks may name any path of this machine, as with a worker of MLOC
 	Shared    []string      // folders beside Results that tasks may name
 	Patience  time.Duration // how long a delivery is tried that fails by no decision of the host; default 5m
@@ -40,7 +40,7 @@ type Config struct {
 	Retry     time.Duration // before the first repetition of something; default 1s
 }
 
-// Bridge lets a fleet of Muster serve a host of MLOC, as one worker or each of its workers as one.
+// Bridge lets a fleet of Muster, or one of its workers, serve a host of MLOC as one worker.
 type Bridge struct {
 	cfg       Config
 	client    *client.Client
@@ -82,8 +82,10 @@ func New(cfg Config) (*Bridge, error) {
 	return b, nil
 }
 
-// Run serves the host until ctx ends.
-func (b *Bridge) Run(ctx context.Context) error {
+// Run serves the host. When taking ends it takes nothing new, and returns once everything is reported; when ctx ends it
+// returns at once. Then the worker says goodbye, unless it holds tasks that go on without the bridge: those are reported by
+// the next Run on the same folder, and the host waits for it as long as the last heartbeat counts.
+func (b *Bridge) Run(ctx, taking context.Context) error {
 	defer func() { _ = b.ctl.Close() }()
 	_ = os.RemoveAll(b.temporary) // of a process that was killed
 	for _, dir := range []string{b.cfg.Core.Dir, b.temporary} {
@@ -98,14 +100,11 @@ func (b *Bridge) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if b.cfg.Each {
-		return b.each(ctx, id)
-	}
-	w, err := b.worker(id, "", b.cfg.Core.Dir)
+	w, err := b.worker(id)
 	if err != nil {
 		return err
 	}
-	return w.run(ctx)
+	return w.run(ctx, taking)
 }
 
 // identity returns the WORKER_ID. One that is not given is made once and kept, so that a bridge that was killed comes
@@ -130,34 +129,30 @@ func (b *Bridge) identity() (string, error) {
 	return id, nil
 }
 
-// worker makes one worker of MLOC: of a worker of Muster, or of all with the name "".
-func (b *Bridge) worker(id, of, dir string) (*bridged, error) {
-	w := &bridged{Bridge: b, id: id, open: map[string]*report{}, dropped: map[string]bool{}, idle: make(chan bool, 1)}
+// worker makes the worker of MLOC.
+func (b *Bridge) worker(id string) (*bridged, error) {
+	w := &bridged{Bridge: b, id: id, dir: b.cfg.Core.Dir, open: map[string]*report{}, dropped: map[string]bool{}, idle: make(chan bool, 1)}
 	var err error
-	if err = os.MkdirAll(dir, 0o700); err != nil {
-		return nil, muster.Errorf(muster.Invalid, "cannot make %s: %w", dir, err)
-	}
-	w.dir = dir
 	if err = w.readDropped(); err != nil {
 		return nil, err
 	}
-	if w.inbox, err = openInbox(filepath.Join(dir, "inbox")); err != nil {
+	if w.inbox, err = openInbox(filepath.Join(w.dir, "inbox")); err != nil {
 		return nil, err
 	}
 	core := b.cfg.Core
-	core.Dir, core.System, core.Origin, core.Worker = dir, "mloc", b.ctl.URL()+" "+id, of
+	core.System, core.Origin = "mloc", b.ctl.URL()+" "+id
 	core.Interval = cmp.Or(core.Interval, time.Second) // for TASK_STARTED
 	if w.core, err = bridge.New(core, w); err != nil {
 		return nil, err
 	}
 	m := newMeter(time.Now(), b.cfg.Cost)
 	w.session = newSession(b.ctl, id, b.cfg.Topic, b.cfg.Heartbeat, b.log, m, func(ctx context.Context) (facts, error) {
-		list, err := b.workers(ctx, of)
+		list, err := b.workers(ctx)
 		if err != nil {
 			return facts{}, err
 		}
 		m.measure(time.Now(), list)
-		return b.facts(list, of), nil
+		return b.facts(list), nil
 	}, w.message)
 	return w, nil
 }

@@ -5,14 +5,10 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"iter"
-	"log/slog"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
@@ -26,81 +22,15 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// each makes every worker of Muster one of MLOC, for as long as it is there. Those that go unregister.
-func (b *Bridge) each(ctx context.Context, id string) error {
-	running := map[muster.WorkerID]context.CancelFunc{}
-	var group sync.WaitGroup
-	var lock sync.Mutex
-	defer group.Wait()
-	for {
-		list, err := b.client.Workers(ctx)
-		if err != nil && ctx.Err() == nil {
-			b.log.Warn("cannot list Muster's workers; trying again", slog.String("why", err.Error()))
-		}
-		there := map[muster.WorkerID]bool{}
-		for _, m := range list {
-			if m.State == muster.WorkerGone || m.State == muster.WorkerUnreachable {
-				continue // its tasks may still end well: their leases run
-			}
-			there[m.ID] = true
-			lock.Lock()
-			_, runs := running[m.ID]
-			lock.Unlock()
-			if runs {
-				continue
-			}
-			w, err := b.worker(id+"-"+mloc.SafeID(m.Name), m.Name, filepath.Join(b.cfg.Core.Dir, "each-"+string(m.ID)))
-			if err != nil {
-				return err
-			}
-			within, cancel := context.WithCancel(ctx)
-			lock.Lock()
-			running[m.ID] = cancel
-			lock.Unlock()
-			group.Go(func() {
-				defer cancel()
-				if err := w.run(within); err != nil && within.Err() == nil {
-					b.log.Error("a worker does not serve the host any more; it is begun again", slog.String("worker", m.Name), slog.String("why", err.Error()))
-				}
-				lock.Lock()
-				delete(running, m.ID)
-				lock.Unlock()
-			})
-		}
-		if err == nil {
-			b.gone(list, there, &lock, running)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(min(b.cfg.Heartbeat, 5*time.Second)):
-		}
-	}
-}
-
-// gone ends those whose worker is gone for good.
-func (b *Bridge) gone(list []muster.Worker, there map[muster.WorkerID]bool, lock *sync.Mutex, running map[muster.WorkerID]context.CancelFunc) {
-	away := map[muster.WorkerID]bool{}
-	for _, m := range list {
-		away[m.ID] = m.State == muster.WorkerUnreachable
-	}
-	lock.Lock()
-	defer lock.Unlock()
-	for id, cancel := range maps.All(running) {
-		if !there[id] && !away[id] {
-			cancel()
-		}
-	}
-}
-
-// workers returns the active workers of the fleet, or the one of that name. It fails with Unavailable if there is none.
-func (b *Bridge) workers(ctx context.Context, of string) ([]muster.Worker, error) {
+// workers returns the active workers that serve the bridge. It fails with Unavailable if there is none.
+func (b *Bridge) workers(ctx context.Context) ([]muster.Worker, error) {
 	list, err := b.client.Workers(ctx)
 	if err != nil {
 		return nil, err
 	}
+	only := b.cfg.Core.Worker
 	list = slices.DeleteFunc(list, func(w muster.Worker) bool {
-		return w.State != muster.WorkerActive || of != "" && w.Name != of || slices.ContainsFunc(w.Lacks, func(f string) bool { return f == "inputs" })
+		return w.State != muster.WorkerActive || only != "" && w.Name != only && string(w.ID) != only
 	})
 	if len(list) == 0 {
 		return nil, muster.Errorf(muster.Unavailable, "no worker of Muster takes tasks now")
@@ -109,12 +39,9 @@ func (b *Bridge) workers(ctx context.Context, of string) ([]muster.Worker, error
 }
 
 // facts are what the host is told about workers.
-func (b *Bridge) facts(list []muster.Worker, of string) facts {
+func (b *Bridge) facts(list []muster.Worker) facts {
 	f := facts{Hardware: hardwareOf(list, ownAddress(), b.cfg.Bandwidth), Tags: slices.Clone(b.cfg.Tags), Cost: b.cfg.Cost}
-	for _, w := range list {
-		f.Tags = append(f.Tags, w.Tags...)
-	}
-	if of != "" && list[0].Price > 0 {
+	if b.cfg.Core.Worker != "" && list[0].Price > 0 {
 		f.Cost = list[0].Price
 	}
 	f.Tags = sameTags(f.Tags)

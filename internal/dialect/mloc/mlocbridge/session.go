@@ -40,6 +40,7 @@ type session struct {
 	told       bool      // registered at least once by this process
 	listening  bool      // a subscription is confirmed
 	gap        bool      // there was a time without a subscription: a task may have been published meanwhile
+	closed     bool      // no new tasks are wanted
 	busy       string    // the task that is carried out, "" if none
 	last       string    // the one before
 	suspicious int       // looks in a row at which the host took this worker for busy though it is idle
@@ -212,10 +213,14 @@ func (s *session) look(ctx context.Context) error {
 
 // status is what the host should believe. s.mu is held.
 func (s *session) status() string {
-	if s.busy != "" {
+	switch {
+	case s.busy != "":
 		return mloc.StatusRunning
+	case s.closed:
+		return mloc.StatusStarting // which hosts give nothing
+	default:
+		return mloc.StatusIdle
 	}
-	return mloc.StatusIdle
 }
 
 // register writes the worker's hash as a worker of MLOC does when it starts.
@@ -341,6 +346,9 @@ func (s *session) unregister(ctx context.Context) error {
 func (s *session) begin(task string) {
 	s.change(func() { s.busy, s.suspicious = task, 0 })
 }
+
+// close says that the worker wants no new tasks.
+func (s *session) close() { s.change(func() { s.closed = true }) }
 
 // end says that it does not any more, and can take the next one.
 func (s *session) end() {

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -60,8 +62,8 @@ func dispatchID(m mloc.TaskMessage, received time.Time) string {
 	return m.TaskID + "@" + hex.EncodeToString(sum[:6])
 }
 
-// run serves the host until ctx ends, and says goodbye then.
-func (w *bridged) run(ctx context.Context) error {
+// run serves the host until ctx ends, or taking and all that was taken.
+func (w *bridged) run(ctx, taking context.Context) error {
 	w.mu.Lock()
 	current := ""
 	for _, j := range w.core.Jobs() {
@@ -78,47 +80,49 @@ func (w *bridged) run(ctx context.Context) error {
 	if current != "" {
 		w.session.begin(current)
 	}
-	group, within := errgroup.WithContext(ctx)
+	within, stop := context.WithCancel(ctx)
+	defer stop()
+	group, within := errgroup.WithContext(within)
 	group.Go(func() error { return w.core.Run(within) })
 	group.Go(func() error { return w.session.run(within) })
-	group.Go(func() error { return w.work(within) })
 	group.Go(func() error { return w.stopDropped(within) })
+	group.Go(func() error {
+		defer stop()
+		return w.work(within, taking)
+	})
 	err := group.Wait()
-	if ctx.Err() != nil {
-		w.leave(context.WithoutCancel(ctx))
-		return ctx.Err()
+	if ctx.Err() == nil && taking.Err() == nil {
+		return err
 	}
-	return err
+	w.leave(context.WithoutCancel(ctx))
+	return nil
 }
 
 // farewell is how long a worker takes at most to say goodbye.
 const farewell = 8 * time.Second
 
-// leave unregisters. The host gives what the worker holds to others: it is stopped here.
+// leave unregisters. What the worker still holds the host gives to others, and it is stopped here; unless it goes on
+// without the bridge.
 func (w *bridged) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
+	w.mu.Lock()
+	ids := slices.Sorted(maps.Keys(w.open))
+	w.mu.Unlock()
+	if waiting := w.inbox.first() != nil; !w.cfg.Machine && (waiting || len(ids) > 0) {
+		w.log.Warn("this worker stays registered for the tasks that it holds: start the bridge again, or the host gives them to others", slog.Int("tasks", len(ids)), slog.Duration("within", w.session.life()))
+		return
+	}
 	if err := w.session.unregister(ctx); err != nil {
 		w.log.Warn("cannot unregister; the host will notice by the missing heartbeats", slog.String("why", err.Error()))
-		return // then a restart goes on with what is open
+		return // then the next run goes on with what is open
 	}
 	w.inbox.clear()
-	w.mu.Lock()
-	var ids []string
-	for id := range w.open {
-		ids = append(ids, id)
-	}
-	w.mu.Unlock()
 	for _, id := range ids {
-		if err := w.drop(id); err != nil {
-			w.log.Warn("cannot note that a task was given back", slog.String("why", err.Error()))
-		}
+		w.settled(w.drop(id))
 		if err := w.core.Cancel(ctx, id); err != nil {
-			w.log.Warn("cannot cancel a job whose task went back to the host", slog.String("why", err.Error()))
+			w.log.Warn("cannot cancel a job whose task went back to the host; the next run does it", slog.String("why", err.Error()))
 		}
-	}
-	if len(ids) > 0 {
-		w.log.Info("unregistered; the host gives the open tasks to others", slog.Int("tasks", len(ids)))
 	}
 }
 
@@ -173,26 +177,30 @@ func (w *bridged) message(b []byte) {
 }
 
 // work carries out one task after the other.
-func (w *bridged) work(ctx context.Context) error {
-	for {
+func (w *bridged) work(ctx, taking context.Context) error {
+	ended := taking.Done()
+	for ctx.Err() == nil {
 		w.mu.Lock()
 		busy := len(w.open) > 0
 		w.mu.Unlock()
 		p := w.inbox.first()
-		if busy || p == nil {
-			select {
-			case <-w.idle:
-			case <-w.inbox.wake:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+		switch {
+		case taking.Err() != nil && !busy:
+			return nil
+		case !busy && p != nil:
+			w.take(ctx, p)
 			continue
 		}
-		w.take(ctx, p)
-		if ctx.Err() != nil {
-			return ctx.Err()
+		select {
+		case <-w.idle:
+		case <-w.inbox.wake:
+		case <-ended:
+			ended = nil
+			w.session.close()
+		case <-ctx.Done():
 		}
 	}
+	return ctx.Err()
 }
 
 // take hands one message to Muster, or answers it if that is not possible.
@@ -465,6 +473,16 @@ func (w *bridged) finish(ctx context.Context, j bridge.Job, m mloc.TaskMessage, 
 	case unknown, silent, ours, unheard:
 	}
 	tasks := end.Tasks
+	var last muster.Task
+	if len(tasks) > 0 {
+		last = tasks[0]
+		for _, t := range tasks {
+			last.FinishedAt = max(last.FinishedAt, t.FinishedAt)
+		}
+	}
+	if err := w.begun(ctx, j, last); err != nil {
+		return err
+	}
 	failure := failureOf(m, end)
 	if failure == "" {
 		if err := w.deliver(ctx, m, tasks, r); err != nil {
@@ -476,16 +494,6 @@ func (w *bridged) finish(ctx context.Context, j bridge.Job, m mloc.TaskMessage, 
 		}
 		failure = r.failure
 	} else if err := w.keepFailure(ctx, m, tasks); err != nil {
-		return err
-	}
-	var last muster.Task
-	if len(tasks) > 0 {
-		last = tasks[0]
-		for _, t := range tasks {
-			last.FinishedAt = max(last.FinishedAt, t.FinishedAt)
-		}
-	}
-	if err := w.begun(ctx, j, last); err != nil {
 		return err
 	}
 	e := mloc.TaskEvent{Type: mloc.EventSucceeded, TaskID: m.TaskID, Payload: times(m, last, true)}
