@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -146,7 +147,7 @@ func openGateway(ctx context.Context, env dialect.Env, set *settings) (*gateway,
 		return nil, err
 	}
 	f, err := fleet.Open(fleet.Config{
-		Server: env.Server, Dir: env.Dir, Version: env.Version, Log: env.Log, System: "dtf",
+		Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Version: env.Version, Log: env.Log, System: "dtf",
 		Silence: set.grace, Busy: set.grace, Lacks: lacks(), Projects: projects(env.Config.Project),
 		Kinds: env.Config.Kinds, Price: env.Config.Price,
 	})
@@ -156,7 +157,7 @@ func openGateway(ctx context.Context, env dialect.Env, set *settings) (*gateway,
 	g := &gateway{env: env, set: set, fleet: f, tokens: tokens, peers: map[string]*peer{}, registered: map[string]restInfo{}}
 	env.Config.KeyRequired = false // it always is, but in messages and in a header of its own
 	if g.listener, err = dialect.Listen(ctx, env); err != nil {
-		return nil, err
+		return nil, errors.Join(err, f.Close())
 	}
 	return g, nil
 }

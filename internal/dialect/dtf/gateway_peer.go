@@ -21,12 +21,13 @@ type peer struct {
 	cancels bool     // it heeds cancel_task
 	sent    map[string]*sending
 
-	conns   int  // sessions so far
-	execs   int  // execute_* on this session
-	noHash  bool // it is of a version without that type
-	onePer  bool // it has lost a second execute_* on one connection: it gets one on each
-	quiet   int  // heartbeats in a row that spoke of no task
-	batched bool // the last thing that it was sent is a batch
+	conns   int       // sessions so far
+	execs   int       // execute_* on this session
+	noHash  bool      // it is of a version without that type
+	tried   time.Time // when it last registered while it was drained
+	onePer  bool      // it has lost a second execute_* on one connection: it gets one on each
+	quiet   int       // heartbeats in a row that spoke of no task
+	batched bool      // the last thing that it was sent is a batch
 }
 
 // sending is one task that was put to a worker and has not ended.
@@ -187,6 +188,22 @@ func (p *peer) done(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.sent, id)
+}
+
+// stays reports whether a worker that was drained is to stay away: it registers with each connection, and would come back at once. One that was
+// away for longer, such as after maintenance, may join again.
+func (p *peer) stays(w *fleet.Worker, grace time.Duration) bool {
+	if w == nil || w.Err() == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := p.tried
+	if seen := w.Seen(); seen.After(last) {
+		last = seen
+	}
+	p.tried = time.Now()
+	return p.tried.Sub(last) < 2*grace
 }
 
 // withoutHash reports whether it has said that it does not know hash.

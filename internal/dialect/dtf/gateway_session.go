@@ -27,7 +27,7 @@ const (
 
 // socket serves /ws. The real worker sends no header: who it is comes with its first message. Compression is offered by it and declined.
 func (g *gateway) socket(w http.ResponseWriter, r *http.Request) {
-	err := g.gate.Do(r.Context(), func(ctx context.Context) {
+	serve := func(ctx context.Context) {
 		ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // nothing depends on a browser's origin: keys come in messages
 		if err != nil {
 			return // Accept has answered
@@ -37,7 +37,11 @@ func (g *gateway) socket(w http.ResponseWriter, r *http.Request) {
 		s := &session{g: g, ws: ws, cancel: cancel, header: keyOf(r), remote: addressOf(r)}
 		defer connlimit.Authenticated(r.Context())() // it is bounded by the patience for the first message
 		s.serve(ctx)
-	})
+	}
+	err := g.gate.Do(r.Context(), serve)
+	for tries := 0; err != nil && tries < 50 && sleep(r.Context(), 20*time.Millisecond); tries++ { // the server is just starting
+		err = g.gate.Do(r.Context(), serve)
+	}
 	if err != nil {
 		dialect.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": err.Error()})
 	}
@@ -225,6 +229,10 @@ func (s *session) register(ctx context.Context, m *message) bool {
 	asking, cancel := context.WithTimeout(ctx, s.g.set.patient)
 	defer cancel()
 	p := s.g.peer(id)
+	if p.stays(s.g.fleet.Worker(id), s.g.set.grace) {
+		_ = s.write(ctx, &message{Type: typeError, Message: "Registration failed: this worker was drained; it may join again once it has been away for a while"})
+		return false
+	}
 	facts := s.g.facts(id, m.Hostname, m.Capabilities, s.right)
 	facts.Remote = s.remote
 	if p.withoutHash() {
