@@ -133,10 +133,12 @@ func (w *world) log(id muster.JobID) string {
 // foreign is the worker of Muster's that a QUBIX worker is.
 func (w *world) foreign(name string) muster.Worker {
 	w.tb.Helper()
-	found, err := w.client.Worker(w.tb.Context(), name)
-	if err != nil {
-		w.tb.Fatal(err)
-	}
+	var found muster.Worker
+	await(w.tb, "worker "+name+" is known", func() bool {
+		var err error
+		found, err = w.client.Worker(w.tb.Context(), name)
+		return err == nil
+	})
 	return found
 }
 
