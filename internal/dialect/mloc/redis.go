@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,6 +21,13 @@ type Control struct {
 	url string // without password, for messages
 }
 
+// quiet keeps the library from writing to standard error: its errors are returned, too.
+var quiet = sync.OnceFunc(func() { redis.SetLogger(silence{}) })
+
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
 // DialControl makes a connection to a Redis database given as redis://…, rediss://… or unix://…. It does not wait for
 // the server.
 func DialControl(url, name string) (*Control, error) {
@@ -27,6 +35,7 @@ func DialControl(url, name string) (*Control, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "%q is not the address of a Redis database: write one such as %s", HidePassword(url), DefaultRedis)
 	}
+	quiet()
 	o.Protocol = 2
 	o.ClientName = name
 	o.DisableIdentity = true

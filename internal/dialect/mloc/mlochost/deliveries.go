@@ -40,19 +40,14 @@ func (g *Gateway) claimOf(id, token, worker string) claim {
 
 // deliverer says whether a request may deliver for a task: with the token of its attempt, or as a client.
 func (g *Gateway) deliverer(r *http.Request, id string) (token string, err error) {
-	token = r.Header.Get(headerTask)
-	err = g.allowed(r, true)
-	if err == nil {
-		return token, nil
-	}
 	b := bearer(r)
 	g.mu.Lock()
 	d := g.dispatches[id]
 	g.mu.Unlock()
-	if d != nil && b != "" && b == d.task.ID() {
+	if d != nil && b == d.task.ID() {
 		return b, nil
 	}
-	return "", err
+	return r.Header.Get(headerTask), g.allowed(r, true)
 }
 
 // arrived notes that the result of an attempt of a client's task is here.

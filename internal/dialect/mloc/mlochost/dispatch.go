@@ -413,6 +413,9 @@ func (g *Gateway) success(ctx context.Context, d *dispatch, e *mloc.TaskEvent) f
 			err = g.attach(ctx, d, f.Name)
 		}
 	}
+	if err == nil {
+		err = g.results.manifest(ctx, d.id, mloc.Declared(d.doc.Spec), time.Now())
+	}
 	if err != nil {
 		return fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.UploadFailed, Message: mloc.Cut("what the worker delivered cannot be stored: "+err.Error(), 1000)}
 	}

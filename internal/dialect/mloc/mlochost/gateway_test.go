@@ -1,4 +1,4 @@
-package mlochost
+package mlochost_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/mloc/mlochost"
 )
 
 func echoTask(input string) muster.TaskSpec {
@@ -93,10 +94,14 @@ func TestAWorkerThatIsDeafIsGivenNothing(t *testing.T) {
 	w := newWorld(t, nil)
 	deaf := newScripted(t, w.redis, "deaf").register()
 	background(t, func(ctx context.Context) error {
-		for rest(ctx, 200*time.Millisecond) {
-			deaf.heartbeat()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(200 * time.Millisecond):
+				deaf.heartbeat()
+			}
 		}
-		return nil
 	})
 	w.active("deaf")
 	job := w.submit(echoTask(`{"n": 2}`))
@@ -321,7 +326,7 @@ func TestBadWorkers(t *testing.T) {
 			t.Errorf("%s became a worker of the server", id)
 		}
 	}
-	if one, _ := w.foreignWorker("inventor"); len(one.Resources.GPUs) > maxGPUs || one.Resources.CPUs > 4096 || one.Resources.Memory < 0 {
+	if one, _ := w.foreignWorker("inventor"); len(one.Resources.GPUs) > mlochost.MaxGPUs || one.Resources.CPUs > 4096 || one.Resources.Memory < 0 {
 		t.Errorf("%+v", one.Resources)
 	}
 	if task = w.wait(w.submit(spec).ID); task.State != muster.Succeeded {

@@ -143,6 +143,9 @@ func (p *peer) refresh(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
+	p.g.mu.Lock()
+	p.last = seen[0]
+	p.g.mu.Unlock()
 	p.meet(ctx, seen[0])
 	return seen[0].err == nil
 }

@@ -1,4 +1,4 @@
-package mlochost
+package mlochost_test
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package mlochost
+package mlochost_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/mloc/mlochost"
 	"github.com/muster-dev/muster/internal/do"
 	"github.com/muster-dev/muster/internal/serve"
 	"github.com/muster-dev/muster/internal/work"
@@ -32,9 +33,6 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
-
-// quick is the pace of tests.
-var quick = pace{sweep: 50 * time.Millisecond, redeliver: 300 * time.Millisecond, settle: 500 * time.Millisecond, retry: 20 * time.Millisecond, hold: 2 * time.Second}
 
 // redisServer is a real redis-server on a port of its own, which it keeps over restarts.
 type redisServer struct {
@@ -130,7 +128,7 @@ type world struct {
 	dir     string
 	listen  string
 	config  dialect.Config
-	gateway *Gateway
+	gateway *mlochost.Gateway
 	stop    func() // of the server
 	log     *slog.Logger
 }
@@ -158,9 +156,9 @@ func newWorld(tb testing.TB, options map[string]string) *world {
 // start starts the server on the world's folder, again on the same ports.
 func (w *world) start() {
 	w.tb.Helper()
-	system := System()
+	system := mlochost.System()
 	system.New = func(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
-		g, err := newGateway(ctx, env, quick)
+		g, err := mlochost.NewQuick(ctx, env)
 		w.gateway = g
 		return g, err
 	}
@@ -174,7 +172,7 @@ func (w *world) start() {
 	}
 	w.stop = background(w.tb, w.server.Run)
 	w.listen = w.server.URL()[len("http://"):]
-	w.config.Address = w.gateway.listener.URL()[len("http://"):]
+	w.config.Address = w.gateway.Port()[len("http://"):]
 	if w.admin, err = client.New(w.server.URL(), adminToken, client.Options{}); err != nil {
 		w.tb.Fatal(err)
 	}

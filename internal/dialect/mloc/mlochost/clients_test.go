@@ -1,0 +1,451 @@
+package mlochost_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/dialect/mloc/mlochost"
+)
+
+// post submits YAML as a client of MLOC and returns the ids of the tasks.
+func (w *world) post(yaml, token string) []string {
+	w.tb.Helper()
+	status, got := w.call(http.MethodPost, "/api/v1/tasks", yaml, token)
+	var in struct {
+		OK    bool
+		Count int
+		Tasks []struct {
+			TaskID string `json:"task_id"`
+			Status string
+		}
+	}
+	if err := json.Unmarshal([]byte(got), &in); err != nil || status != 200 || !in.OK || in.Count != len(in.Tasks) {
+		w.tb.Fatalf("%d %s", status, got)
+	}
+	var ids []string
+	for _, t := range in.Tasks {
+		if t.Status != "PENDING" {
+			w.tb.Errorf("a task begins as %s", t.Status)
+		}
+		ids = append(ids, t.TaskID)
+	}
+	return ids
+}
+
+// record returns a task as clients see it.
+func (w *world) record(id, token string) map[string]any {
+	w.tb.Helper()
+	status, got := w.call(http.MethodGet, "/api/v1/tasks/"+id, "", token)
+	var rec map[string]any
+	if status != 200 || json.Unmarshal([]byte(got), &rec) != nil {
+		w.tb.Fatalf("%d %s", status, got)
+	}
+	return rec
+}
+
+// becomes waits until a task of a client has a state.
+func (w *world) becomes(id, state string) map[string]any {
+	w.tb.Helper()
+	var rec map[string]any
+	await(w.tb, id+" becomes "+state, func() bool {
+		rec = w.record(id, adminToken)
+		if rec["status"] != state && (rec["completed"] == true || rec["failed"] == true) {
+			w.tb.Fatalf("it became %s: %v", rec["status"], rec["error"])
+		}
+		return rec["status"] == state
+	})
+	return rec
+}
+
+const pipeline = `
+apiVersion: mloc/v1
+kind: EchoTask
+metadata: {name: two, owner: me}
+spec:
+  taskType: echo
+  output: {destination: {type: http, url: "http://127.0.0.1:8000/api/v1/results"}}
+  stages:
+    - name: a
+      spec: {items: [x, "y", {deep: 1.50}], note: "größer"}
+    - name: b
+      spec:
+        whole: "${a.result.echo.items.2}"
+        part: "pre-${a.result.echo.items.1}-${a.task_id}"
+        by: "${a.worker_id}"
+`
+
+// wrapper returns the stored result of a task.
+func (w *world) wrapper(id, token string) map[string]any {
+	w.tb.Helper()
+	status, got := w.call(http.MethodGet, "/api/v1/results/"+id, "", token)
+	var in map[string]any
+	if status != 200 || json.Unmarshal([]byte(got), &in) != nil {
+		w.tb.Fatalf("%d %s", status, got)
+	}
+	return in
+}
+
+func at(v any, path ...string) any {
+	for _, key := range path {
+		o, _ := v.(map[string]any)
+		v = o[key]
+	}
+	return v
+}
+
+// TestAPipeline holds that stages run in order on any worker, with the results of earlier ones in their specs: on a worker of MLOC, and on one of Muster's own.
+func TestAPipeline(t *testing.T) {
+	t.Parallel()
+	for _, who := range []string{"mloc", "muster"} {
+		t.Run(who, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, nil)
+			if who == "mloc" {
+				newScripted(t, w.redis, "w-"+who).register().listen()
+			} else {
+				w.worker("w-" + who)
+			}
+			ids := w.post(pipeline, "")
+			if len(ids) != 2 {
+				t.Fatalf("%d tasks", len(ids))
+			}
+			rec := w.becomes(ids[1], "DONE")
+			if rec["graph_node_name"] != "b" || at(rec, "parsed", "metadata", "name") != "two:b" || fmt.Sprint(rec["depends_on"]) != "["+ids[0]+"]" || rec["assigned_worker"] != "w-"+who {
+				t.Errorf("the record is %v", rec)
+			}
+			got := at(w.wrapper(ids[1], ""), "result", "echo")
+			if at(got, "part") != "pre-y-"+ids[0] || at(got, "by") != "w-"+who || at(got, "whole", "deep") != 1.5 {
+				t.Errorf("the second stage had %v", got)
+			}
+			if up := at(got, "_upstreamResults", "a", "result", "echo", "note"); up != "größer" {
+				t.Errorf("the second stage had of the first %v", up)
+			}
+			for _, path := range []string{"/api/v1/tasks", "/workers", "/metrics", "/healthz"} {
+				if status, _ := w.call(http.MethodGet, path, "", ""); status != 200 {
+					t.Errorf("%s: %d", path, status)
+				}
+			}
+			if status, got := w.call(http.MethodGet, "/api/v1/results/"+ids[1]+"/files/manifest.json", "", ""); status != 200 || !strings.Contains(got, `"responses.json"`) {
+				t.Errorf("the manifest: %d %s", status, got)
+			}
+		})
+	}
+}
+
+// TestStagesOverARestart holds that what a client submitted goes on after a restart of the server.
+func TestStagesOverARestart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	ids := w.post(pipeline, "")
+	w.stop()
+	w.start()
+	newScripted(t, w.redis, "w1").register().listen()
+	w.becomes(ids[1], "DONE")
+	n := 0
+	for _, err := range w.admin.Jobs(t.Context(), client.JobQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	if n != 2 {
+		t.Errorf("there are %d jobs", n)
+	}
+}
+
+// TestFailuresOfClientsTasks holds that references that lead nowhere, and failures of stages, fail what depends on them, to the last.
+func TestFailuresOfClientsTasks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	newScripted(t, w.redis, "w1").register().listen()
+	ids := w.post(`
+apiVersion: mloc/v1
+kind: X
+spec:
+  taskType: echo
+  graph:
+    nodes:
+      - {name: a, spec: {v: 1}}
+      - {name: b, dependsOn: [a], spec: {v: "${a.result.nothing}"}}
+      - {name: c, dependsOn: [b]}
+      - {name: d, dependsOn: [c]}
+      - {name: e, spec: {v: "${zz.result}"}}
+      - {name: f, spec: {v: "${QDRANT_API_KEY}"}}
+`, "")
+	for i, want := range map[int]string{1: "Missing value for reference", 2: "Dependency " + ids[1] + " failed", 3: "Dependency " + ids[2] + " failed", 4: "Unknown stage reference 'zz'", 5: "Invalid stage reference"} {
+		if rec := w.becomes(ids[i], "FAILED"); !strings.Contains(fmt.Sprint(rec["error"]), want) {
+			t.Errorf("%d: %v", i, rec["error"])
+		}
+	}
+	single := w.post("apiVersion: mloc/v1\nkind: X\nspec: {taskType: echo, key: \"${QDRANT_API_KEY}\", cost: \"$${x}\", dependsOn: ["+ids[0]+"]}\n", "")
+	w.becomes(single[0], "DONE")
+	if got := at(w.wrapper(single[0], ""), "result", "echo"); at(got, "key") != "${QDRANT_API_KEY}" || at(got, "cost") != "$${x}" {
+		t.Errorf("a single task had %v", got)
+	}
+}
+
+// TestWhatOnlyMLOCCanDo holds that a task without an equivalent waits for a worker of MLOC, which gets it as it was written.
+func TestWhatOnlyMLOCCanDo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.worker("native")
+	id := w.post("apiVersion: mloc/v1\nkind: R\nspec: {taskType: rag, qdrant: {url: \"http://q\"}, query: \"why? ${HOME}\"}\n", "")[0]
+	await(t, "it has a job", func() bool { return w.gateway.Submitted(id) })
+	if rec := w.record(id, ""); rec["status"] != "PENDING" {
+		t.Errorf("it is %v", rec["status"])
+	}
+	s := newScripted(t, w.redis, "w1")
+	s.register().listen()
+	w.becomes(id, "DONE")
+	if got := s.ran()[0]; got.TaskID != id || got.Task.Spec["query"] != "why? ${HOME}" || got.Task.Spec["taskType"] != "rag" {
+		t.Errorf("the worker was given %s", got.raw)
+	}
+}
+
+// TestDestinationsOfUsers holds that a destination that is not this host stays, and that the task ends without a result here.
+func TestDestinationsOfUsers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	s := newScripted(t, w.redis, "w1")
+	s.register().listen()
+	id := w.post("apiVersion: mloc/v1\nkind: R\nspec: {taskType: echo, output: {destination: {type: local, path: /mnt/x}}}\n", "")[0]
+	w.becomes(id, "DONE")
+	if status, _ := w.call(http.MethodGet, "/api/v1/results/"+id, "", ""); status != 404 {
+		t.Errorf("its result: %d", status)
+	}
+	if !strings.Contains(s.ran()[0].raw, `"path":"/mnt/x"`) {
+		t.Error(s.ran()[0].raw)
+	}
+}
+
+// TestBadSubmissions holds that each is 400 with a sentence, and that nothing of it is kept.
+func TestBadSubmissions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	for body, want := range map[string]string{
+		"":                      "Request body is required",
+		"  \n":                  "YAML payload cannot be empty",
+		"a: [":                  "",
+		"- a":                   "must be a mapping",
+		"apiVersion: mloc/v2":   "apiVersion must be mloc/v1",
+		"apiVersion: mloc/v1\n": "spec is missing",
+		"apiVersion: mloc/v1\nspec: {taskType: echo, stages: [{name: a}, {name: a}]}":                                         "two stages have the name",
+		"apiVersion: mloc/v1\nspec: {taskType: echo, stages: [{name: a, dependsOn: [a]}]}":                                    "depends on itself",
+		"apiVersion: mloc/v1\nspec: {taskType: echo, graph: {nodes: [{name: a, dependsOn: [b]}, {name: b, dependsOn: [a]}]}}": "by way of others",
+		"apiVersion: mloc/v1\nspec: {taskType: echo, stages: [{name: a}], graph: {nodes: [{name: b}]}}":                       "both stages and graph.nodes",
+		"apiVersion: mloc/v1\nspec: {taskType: echo, dependsOn: [nothing]}":                                                   "there is no task",
+	} {
+		status, got := w.call(http.MethodPost, "/api/v1/tasks", body, "")
+		if status != 400 || !strings.Contains(got, want) || !strings.HasPrefix(got, `{"detail":"`) {
+			t.Errorf("%q: %d %s", body, status, got)
+		}
+	}
+	if status, got := w.call(http.MethodGet, "/api/v1/tasks", "", ""); status != 200 || got != "[]" {
+		t.Errorf("%d %s", status, got)
+	}
+	if status, _ := w.call(http.MethodPost, "/api/v1/tasks", strings.Repeat("a", 3<<20), ""); status != 413 {
+		t.Errorf("a large body: %d", status)
+	}
+	for path, want := range map[string]string{"/api/v1/tasks/none": "task not found", "/api/v1/results/none": "result not found", "/api/v1/results/a/files/b": "artifact not found", "/workers/none": "worker not found"} {
+		if status, got := w.call(http.MethodGet, path, "", ""); status != 404 || got != `{"detail":"`+want+`"}` {
+			t.Errorf("%s: %d %s", path, status, got)
+		}
+	}
+}
+
+// form posts a file with a name as it is given.
+func (w *world) form(id, field, name, content, token string) (int, string) {
+	w.tb.Helper()
+	var b bytes.Buffer
+	m := multipart.NewWriter(&b)
+	part, _ := m.CreatePart(map[string][]string{"Content-Disposition": {`form-data; name="` + field + `"; filename="` + name + `"`}})
+	_, _ = io.WriteString(part, content)
+	_ = m.Close()
+	req, err := http.NewRequestWithContext(w.tb.Context(), http.MethodPost, w.gateway.URL()+"/api/v1/results/"+id+"/files", &b)
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	req.Header.Set("Content-Type", m.FormDataContentType())
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	got, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(got)
+}
+
+// TestResultsOverHTTP holds what hosts answer to deliveries, of tasks that they do not know, too, and that no name leads out of the folder.
+func TestResultsOverHTTP(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	for body, want := range map[string]int{
+		`{`: 400, `[]`: 422, `{"result":{}}`: 422, `{"task_id":"","result":{}}`: 422, `{"task_id":"t"}`: 422, `{"task_id":"t","result":5}`: 422, `{"task_id":7,"result":{}}`: 422,
+		`{"task_id":"../../etc/passwd","result":{}}`: 400, `{"task_id":"t","result":{"a":1},"extra":true}`: 200, `{"task_id":"t","result":{},"metadata":5}`: 422,
+		`{"task_id":"deep","result":{"a":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}}`: 400,
+	} {
+		if status, got := w.call(http.MethodPost, "/api/v1/results", body, ""); status != want {
+			t.Errorf("%s: %d %s", body, status, got)
+		}
+	}
+	if got := w.wrapper("t", ""); at(got, "result", "a") != 1.0 || got["task_id"] != "t" || got["received_at"] == "" {
+		t.Errorf("the wrapper is %v", got)
+	}
+	for name, want := range map[string]int{"a.bin": 200, "../x": 400, "a/b": 400, "..": 400, ".hidden": 400, "manifest.json": 400, `a\\b`: 400} {
+		if status, got := w.form("t", "file", name, "hello", ""); status != want {
+			t.Errorf("%q: %d %s", name, status, got)
+		}
+	}
+	if status, _ := w.form("t", "other", "a", "x", ""); status != 422 {
+		t.Errorf("another field: %d", status)
+	}
+	if status, got := w.call(http.MethodGet, "/api/v1/results/t/files/a.bin", "", ""); status != 200 || got != "hello" {
+		t.Errorf("%d %s", status, got)
+	}
+	for _, path := range []string{"/api/v1/results/t/files/..%2f..%2ftasks.db", "/api/v1/results/..%2ftasks.db/files/x", "/api/v1/results/%2e%2e/files/secret"} {
+		if status, got := w.call(http.MethodGet, path, "", ""); status != 404 {
+			t.Errorf("%s: %d %s", path, status, got)
+		}
+	}
+	// The result names a file, which comes before it or after it.
+	for n, order := range []bool{true, false} {
+		id := fmt.Sprintf("export%d", n)
+		if order {
+			w.form(id, "file", "out.jsonl", "{}", "")
+		}
+		w.call(http.MethodPost, "/api/v1/results", `{"task_id":"`+id+`","result":{"jsonl_export":{"path":"/tmp/w/out.jsonl","record_count":1}}}`, "")
+		if !order {
+			w.form(id, "file", "out.jsonl", "{}", "")
+		}
+		e := at(w.wrapper(id, ""), "result", "jsonl_export")
+		if at(e, "relative_path") != "artifacts/out.jsonl" || at(e, "worker_path") != "/tmp/w/out.jsonl" || at(e, "url") != w.gateway.URL()+"/api/v1/results/"+id+"/files/out.jsonl" {
+			t.Errorf("the export is %v", e)
+		}
+	}
+}
+
+// TestTokens holds who may ask with key=required and token=…, and that workers deliver without having either.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]string{"token": "opensesame", "key": "required"})
+	newScripted(t, w.redis, "w1").register().listen()
+	key := func(role, project string) string {
+		made, err := w.admin.CreateKey(t.Context(), client.NewKey{Name: role, Role: role, Project: project})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made.Secret
+	}
+	other, own, viewer := key("submitter", "others"), key("submitter", muster.DefaultProject), key("viewer", "")
+	id := w.post(pipeline, "opensesame")[1]
+	w.becomes(id, "DONE")
+	for _, c := range []struct {
+		method, path, token string
+		want                int
+		detail              string
+	}{
+		{"GET", "/healthz", "", 200, ""},
+		{"GET", "/api/v1/results/" + id, "", 401, "Missing bearer token"},
+		{"GET", "/api/v1/results/" + id, "wrong", 403, "Invalid token"},
+		{"GET", "/api/v1/results/" + id, "mst_wrong", 403, "Invalid token"},
+		{"GET", "/api/v1/results/" + id, other, 403, "Invalid token"},
+		{"GET", "/api/v1/results/" + id + "/files/responses.json", other, 403, "Invalid token"},
+		{"GET", "/api/v1/results/" + id + "/files/responses.json?grant=00", "", 401, "Missing bearer token"},
+		{"GET", "/api/v1/results/" + id + "/files/responses.json?grant=" + w.gateway.Grant(id), "", 200, ""},
+		{"GET", "/api/v1/results/" + id, own, 200, ""},
+		{"GET", "/api/v1/results/" + id, viewer, 200, ""},
+		{"POST", "/api/v1/tasks", viewer, 403, "Invalid token"},
+		{"GET", "/workers", "", 401, "Missing bearer token"},
+		{"GET", "/metrics", "opensesame", 200, ""},
+		{"POST", "/api/v1/results", "", 401, "Missing bearer token"},
+	} {
+		if status, got := w.call(c.method, c.path, "x", c.token); status != c.want || !strings.Contains(got, c.detail) {
+			t.Errorf("%s %s as %.12q: %d %s", c.method, c.path, c.token, status, got)
+		}
+	}
+	if status, _ := w.form(id, "file", "a", "x", ""); status != 401 {
+		t.Errorf("a file without a token: %d", status)
+	}
+}
+
+// TestMergedTasks holds that tasks which differ only in their data become one for a worker that answers each, and that one that gets no answer runs alone.
+func TestMergedTasks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]string{"merge": "true"})
+	s := newScripted(t, w.redis, "w1")
+	s.tags = `["merge"]`
+	s.execute = func(m message) (map[string]any, map[string]string, string) {
+		items := func(spec map[string]any) any { return map[string]any{"items": at(spec, "data", "items")} }
+		result, children := map[string]any{"ok": true, "items": at(m.Task.Spec, "data", "items")}, map[string]any{}
+		for i, c := range m.Children {
+			if i < 2 { // the last is left out
+				children[c.TaskID] = items(c.Spec)
+			}
+		}
+		result["children"] = children
+		return result, nil, ""
+	}
+	s.register().listen()
+	w.active("w1")
+	await(t, "the gateway knows that it merges", func() bool {
+		one, _ := w.foreignWorker("w1")
+		return strings.Contains(strings.Join(one.Tags, " "), mlochost.TagMerges)
+	})
+	var nodes strings.Builder
+	for i := range 4 {
+		fmt.Fprintf(&nodes, "      - {name: n%d, spec: {data: {type: list, items: [item%d]}}}\n", i, i)
+	}
+	ids := w.post("apiVersion: mloc/v1\nkind: I\nspec:\n  taskType: inference\n  model: {source: {identifier: m}}\n  graph:\n    nodes:\n"+nodes.String(), "")
+	for i, id := range ids {
+		w.becomes(id, "DONE")
+		if got := fmt.Sprint(at(w.wrapper(id, ""), "result", "items")); got != fmt.Sprintf("[item%d]", i) {
+			t.Errorf("%d was answered %s", i, got)
+		}
+	}
+	if ran := s.ran(); len(ran) != 2 || len(ran[0].Children) != 3 || len(ran[1].Children) != 0 {
+		t.Errorf("%d messages", len(ran))
+	}
+}
+
+// TestElasticScaling holds that idle workers are disabled but for the last one, and enabled again with a backlog.
+func TestElasticScaling(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]string{"elastic": "auto", "elastic_idle": "1", "elastic_cooldown": "1", "elastic_queue_max": "3"})
+	gate := make(chan bool)
+	for _, id := range []string{"w1", "w2"} {
+		s := newScripted(t, w.redis, id)
+		s.execute = func(m message) (map[string]any, map[string]string, string) {
+			select {
+			case <-gate:
+			case <-time.After(limit):
+			}
+			return echo(m)
+		}
+		s.register().listen()
+	}
+	w.active("w1")
+	w.active("w2")
+	disabled := func() int64 { return w.redis.client().SCard(t.Context(), "workers:elastic_disabled").Val() }
+	await(t, "one is disabled", func() bool { return disabled() == 1 })
+	var ids []string
+	for range 6 {
+		ids = append(ids, w.post("apiVersion: mloc/v1\nkind: E\nspec: {taskType: echo}\n", "")...)
+	}
+	await(t, "it is enabled again", func() bool { return disabled() == 0 })
+	close(gate)
+	for _, id := range ids {
+		w.becomes(id, "DONE")
+	}
+}
