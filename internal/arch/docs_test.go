@@ -37,7 +37,7 @@ func TestDocsPaths(t *testing.T) {
 func pages(t *testing.T) []string {
 	t.Helper()
 	var pages []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "docs/dialects/*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -52,6 +52,30 @@ var promiseTest = regexp.MustCompile(`\b(?:Test|check|Fuzz)[A-Z][A-Za-z]*\b`)
 // TestGuaranteesAreTested holds that every test that docs/guarantees.md names is
 // there.
 func TestGuaranteesAreTested(t *testing.T) {
+	names := missing(t, filepath.Join(root, "docs", "guarantees.md"), tests(t))
+	if names < 10 {
+		t.Errorf("only %d tests are named: the search is broken", names)
+	}
+}
+
+// TestDialectsAreTested holds the same of the pages in docs/dialects, each of which says how every line of a guide was verified.
+func TestDialectsAreTested(t *testing.T) {
+	found, err := filepath.Glob(filepath.Join(root, "docs", "dialects", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := tests(t)
+	for _, page := range found {
+		names := missing(t, page, there)
+		if filepath.Base(page) != "README.md" && names < 10 {
+			t.Errorf("%s names only %d tests", page, names)
+		}
+	}
+}
+
+// tests returns the names of all functions of the source.
+func tests(t *testing.T) map[string]bool {
+	t.Helper()
 	there := map[string]bool{}
 	for _, f := range parse(t, root) {
 		for _, d := range f.ast.Decls {
@@ -60,19 +84,23 @@ func TestGuaranteesAreTested(t *testing.T) {
 			}
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(root, "docs", "guarantees.md"))
+	return there
+}
+
+// missing complains of the tests that a page names and that are not there, and returns how many it names.
+func missing(t *testing.T, page string, there map[string]bool) int {
+	t.Helper()
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	names := promiseTest.FindAllString(string(text), -1)
 	for _, name := range names {
 		if !there[name] {
-			t.Errorf("docs/guarantees.md names %s, which is nowhere", name)
+			t.Errorf("%s names %s, which is nowhere", page, name)
 		}
 	}
-	if len(names) < 10 {
-		t.Errorf("only %d tests are named: the search is broken", len(names))
-	}
+	return len(names)
 }
 
 var pageLink = regexp.MustCompile(`\]\(([A-Za-z0-9_/.-]+)(?:#[a-z-]*)?\)`)
