@@ -179,9 +179,10 @@ func (g *Gateway) close() error {
 	return errors.Join(errs...)
 }
 
-// lacks are features of specs that no worker of MLOC can carry out, and what it cannot do while a task runs.
+// lacks are features of specs that no worker of MLOC can carry out, and what it cannot do while a task runs. Kinds that keep
+// checkpoints are carried out all the same: a retry begins anew.
 var lacks = []string{
-	"files", "inputs", "outputs", "env", "args", "url", "shell", "command", "python", "container", "checkpoint", "gang", "launcher",
+	"files", "inputs", "outputs", "env", "args", "url", "shell", "command", "python", "container", "gang", "launcher",
 	"network", "interpreter", "requirements", "cancel", "logs",
 }
 
