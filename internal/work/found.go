@@ -36,6 +36,7 @@ func (w *Worker) adopt(f probe.Facts) probe.Facts {
 	if w.cfg.Slots > 0 {
 		f.Resources.Slots = w.cfg.Slots
 	}
+	f.Resources.MaxTasks = w.cfg.MaxTasks
 	f.Tags = slices.Clone(f.Tags)
 	for _, tag := range w.cfg.Tags {
 		if !slices.Contains(f.Tags, tag) {

@@ -39,6 +39,7 @@ type Config struct {
 	Price          float64       // per hour
 	Address        string        // at which other workers reach this one; "" means where the server sees it
 	Slots          int           // 0 means probe.Slots
+	MaxTasks       int           // that run at once, whatever they ask for; 0 means no limit
 	CPUs           float64       // 0 means what the machine has
 	Memory         muster.Size   // 0 means what the machine has
 	Data           string        // folder of everything that the worker keeps; made if it is not there
@@ -95,7 +96,7 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 		return nil, muster.Errorf(muster.Invalid, "a worker needs a data dir: give --data")
 	case cfg.Bandwidth > 0 && cfg.Bandwidth < leastBandwidth:
 		return nil, muster.Errorf(muster.Invalid, "--bandwidth %s is too little to work with: write at least %s", cfg.Bandwidth, leastBandwidth)
-	case cfg.Slots < 0 || cfg.CPUs < 0 || cfg.Memory < 0 || cfg.Price < 0 || cfg.Cache < 0 || cfg.LogCap < 0 || cfg.Bandwidth < 0 || cfg.ShutdownGrace < 0:
+	case cfg.Slots < 0 || cfg.MaxTasks < 0 || cfg.CPUs < 0 || cfg.Memory < 0 || cfg.Price < 0 || cfg.Cache < 0 || cfg.LogCap < 0 || cfg.Bandwidth < 0 || cfg.ShutdownGrace < 0:
 		return nil, muster.Errorf(muster.Invalid, "--slots, --cpus, --memory, --price, sizes and times must not be negative")
 	}
 	for _, tag := range cfg.Tags {

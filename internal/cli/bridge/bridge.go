@@ -66,6 +66,8 @@ type system struct {
 // systems lists all of them.
 var systems = []system{ //nolint:gochecknoglobals // a constant table
 	{"qubix", "QUBIX", newQubix},
+	{"dtf", "DTF", newDTF},
+	{"mloc", "MLOC", newMLOC},
 }
 
 // Commands returns muster bridge, and the commands below muster worker.

@@ -64,7 +64,7 @@ func readSettings(o map[string]string) (*settings, error) {
 		}
 	}
 	if path := o["secret-file"]; path != "" {
-		secret, err := readSecret(path)
+		secret, err := ReadSecret(path)
 		if err != nil {
 			return nil, err
 		}
@@ -97,8 +97,8 @@ func readSettings(o map[string]string) (*settings, error) {
 	return s, nil
 }
 
-// readSecret reads a secret from a file: a security_config.json, or a file of one line.
-func readSecret(path string) (string, error) {
+// ReadSecret reads a secret from a file: a security_config.json, or a file of one line.
+func ReadSecret(path string) (string, error) {
 	f, err := os.Open(path) //nolint:gosec // the operator says which
 	if err != nil {
 		return "", muster.Errorf(muster.Invalid, "the secret cannot be read: %w", err)

@@ -192,11 +192,11 @@ func TestGatewaySession(t *testing.T) {
 	golden(t, "gateway-worker.txt", unique(script))
 }
 
-// unique leaves out lines that were there before, and sorts nothing.
+// unique leaves out lines that were there before, and answers to heartbeats, of which the worker sees only some.
 func unique(text string) string {
 	var out []string
 	for line := range strings.Lines(text) {
-		if !slices.Contains(out, line) {
+		if !slices.Contains(out, line) && !strings.Contains(line, "heartbeat_response") {
 			out = append(out, line)
 		}
 	}
