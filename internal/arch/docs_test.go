@@ -47,7 +47,7 @@ func pages(t *testing.T) []string {
 	return pages
 }
 
-var promiseTest = regexp.MustCompile(`\b(?:Test|check|Fuzz)[A-Z][A-Za-z]*\b`)
+var promiseTest = regexp.MustCompile(`\b(?:Test|check|Fuzz)[A-Z][A-Za-z0-9_]*\b`)
 
 // TestGuaranteesAreTested holds that every test that docs/guarantees.md names is
 // there.
