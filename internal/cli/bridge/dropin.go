@@ -46,6 +46,9 @@ func dropInCommand(app *frame.App, s system) *cli.Command {
 
 // readVariables takes what only the environment says, as the guide's options leave no room for Muster's own.
 func (c *dropInConfig) readVariables() {
+	if l, ok := c.adapter.(interface{ LogLevel() string }); ok && l.LogLevel() != "" { // of systems that have a variable for it
+		c.level = l.LogLevel()
+	}
 	for name, dst := range map[string]*string{"MUSTER_DATA": &c.data, "MUSTER_LOG_LEVEL": &c.level, "MUSTER_LOG_FORMAT": &c.format} {
 		if v := os.Getenv(name); v != "" {
 			*dst = v

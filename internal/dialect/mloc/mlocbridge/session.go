@@ -155,6 +155,7 @@ func (s *session) uphold(ctx context.Context, due bool) error {
 	}
 	s.mu.Lock()
 	told, gap, want := s.told, s.gap, s.status()
+	holds := s.busy != ""
 	last := s.last
 	if status == mloc.StatusRunning && want == mloc.StatusIdle {
 		s.suspicious++
@@ -164,26 +165,21 @@ func (s *session) uphold(ctx context.Context, due bool) error {
 	suspicious := s.suspicious
 	s.mu.Unlock()
 
-	// The host gave this worker a task that never arrived: nobody listened. Without a farewell it would wait for it
-	// for ever.
-	lost := there && gap && want == mloc.StatusIdle && status == mloc.StatusRunning
-	switch {
-	case lost:
-		s.log.Warn("the host took this worker for busy with a task that never arrived: it registers again, so that the host hands the task out again")
+	// A task that was published while nobody listened never arrived, and without a farewell the host would wait for it for
+	// ever. It has to be thought of where the host took the worker for busy, and where that cannot be known any more.
+	lost := gap && !holds && (there && status == mloc.StatusRunning || !there && told)
+	if lost {
+		s.log.Warn("a task may have been published while this worker did not listen: it registers again, so that the host hands it out again")
 		if err := s.unregister(ctx); err != nil {
 			return err
 		}
-		fallthrough
-	case !there || !told:
-		if there || !told {
-			s.log.Info("registering", slog.String("worker_id", s.id))
-		} else {
-			s.log.Warn("Redis has forgotten this worker: it was flushed, or the host was restarted; registering again")
-		}
+	}
+	if lost || !there || !told {
+		s.log.Info("registering", slog.String("worker_id", s.id))
 		if err := s.register(ctx); err != nil {
 			return err
 		}
-		status = mloc.StatusStarting
+		status, due = mloc.StatusStarting, true
 	}
 	s.mu.Lock()
 	s.told, s.gap = true, false

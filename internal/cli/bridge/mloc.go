@@ -1,0 +1,164 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/mloc"
+	"github.com/muster-dev/muster/internal/dialect/mloc/mlocbridge"
+	"github.com/muster-dev/muster/internal/work"
+)
+
+// mlocOptions are those of MLOC's workers, which have variables only. muster bridge mloc has options of the same meaning.
+type mlocOptions struct {
+	mlocbridge.Config
+
+	dropIn  bool
+	seconds float64 // HEARTBEAT_INTERVAL_SEC
+	getenv  func(string) string
+	lookup  func(string) (string, bool)
+}
+
+func newMLOC() Adapter {
+	return &mlocOptions{Config: mlocbridge.Config{Topic: mloc.DefaultTopic, Results: "results_workers", Cost: 1}, seconds: 30, getenv: os.Getenv, lookup: os.LookupEnv}
+}
+
+func (o *mlocOptions) Flags(dropIn bool) []cli.Flag {
+	if o.dropIn = dropIn; dropIn {
+		return nil // a worker of MLOC has no options
+	}
+	const group = "MLOC"
+	return []cli.Flag{
+		frame.Option{Name: "redis", Usage: "meet the host in the Redis database at this `url` (default: " + mloc.DefaultRedis + ")", Env: "REDIS_URL", Group: group}.Text(&o.Redis),
+		frame.Option{Name: "results", Usage: "keep the files of tasks in this `directory`", Env: "RESULTS_DIR", Group: group}.Text(&o.Results),
+		frame.Option{Name: "topic", Usage: "listen to this `channel` of tasks", Env: "TASK_TOPIC", Group: group}.Text(&o.Topic),
+		frame.Option{Name: "heartbeat", Usage: "send a heartbeat each so many `seconds`", Env: "HEARTBEAT_INTERVAL_SEC", Group: group}.Decimal(&o.seconds, 3600),
+		frame.Option{Name: "worker-id", Usage: "register under this `id` (default: one that is made once)", Env: "WORKER_ID", Group: group}.Text(&o.WorkerID),
+		frame.Option{Name: "tags", Usage: "register with these `tags`", Env: "WORKER_TAGS", Group: group}.List(&o.Tags),
+		frame.Option{Name: "base-url", Usage: "reach the host's REST interface at this `url`", Env: "ORCHESTRATOR_BASE_URL", Group: group}.Text(&o.BaseURL),
+		frame.Option{Name: "cost", Usage: "register with this `price` per hour", Env: "WORKER_COST_PER_HOUR", Group: group}.Decimal(&o.Cost, 1e9),
+		frame.Option{Name: "bandwidth", Usage: "post results at no more than `n` bytes a second", Env: "WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC", Group: group}.Decimal(&o.Bandwidth, 1e15),
+		frame.Option{Name: "shared", Usage: "let tasks of the host read and write in this `directory` of this machine, too (several times; default: the one of --results only)", Group: group}.Repeated(&o.Shared),
+	}
+}
+
+// read takes the variables, and says what is wrong with one. Those of muster bridge mloc that are options were read.
+func (o *mlocOptions) read() error {
+	if o.dropIn {
+		o.Redis, o.WorkerID, o.BaseURL = o.getenv("REDIS_URL"), o.getenv("WORKER_ID"), o.getenv("ORCHESTRATOR_BASE_URL")
+		for name, to := range map[string]*string{"RESULTS_DIR": &o.Results, "TASK_TOPIC": &o.Topic} {
+			if v := o.getenv(name); v != "" {
+				*to = v
+			}
+		}
+		for name, to := range map[string]*float64{"HEARTBEAT_INTERVAL_SEC": &o.seconds, "WORKER_COST_PER_HOUR": &o.Cost, "WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC": &o.Bandwidth} {
+			v := strings.TrimSpace(o.getenv(name))
+			if v == "" {
+				continue
+			}
+			f, err := strconv.ParseFloat(v, 64)
+			if err != nil || !(f >= 0) || f > 1e15 {
+				return muster.Errorf(muster.Invalid, "%s is %q: write a number that is not negative", name, v)
+			}
+			*to = f
+		}
+		for t := range strings.SplitSeq(o.getenv("WORKER_TAGS"), ",") {
+			if t = strings.TrimSpace(t); t != "" {
+				o.Tags = append(o.Tags, t)
+			}
+		}
+	}
+	if host := o.getenv("REDIS_HOST"); o.Redis == "" && (host != "" || o.getenv("REDIS_PORT") != "" || o.getenv("REDIS_DB") != "") { // as the container's entrypoint
+		o.Redis = fmt.Sprintf("redis://%s:%s/%s", or(host, "redis"), or(o.getenv("REDIS_PORT"), "6379"), or(o.getenv("REDIS_DB"), "0"))
+	}
+	o.Redis = or(o.Redis, mloc.DefaultRedis)
+	o.Heartbeat = time.Duration(max(o.seconds, 1) * float64(time.Second))
+	o.Token, o.HFModel, o.VLLMModel = o.getenv("ORCHESTRATOR_TOKEN"), o.getenv("HF_MODEL"), o.getenv("VLLM_MODEL")
+	switch strings.ToLower(o.getenv("MODEL_CLEANUP_AFTER_UPLOAD")) {
+	case "1", "true", "yes", "on":
+		o.Cleanup = true
+	}
+	return nil
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// Notes says what variables do here that have no equivalent.
+func (o *mlocOptions) Notes() []string {
+	var notes []string
+	if o.getenv("REDIS_URL") == "" && o.getenv("REDIS_HOST") == "" && o.Redis == "" {
+		notes = append(notes, "REDIS_URL is not set: using "+mloc.DefaultRedis)
+	}
+	for _, name := range []string{"MODEL_ARCHIVE_USE_PIGZ", "MODEL_ARCHIVE_COMPRESSION_LEVEL", "MODEL_ARCHIVE_PIGZ_THREADS", "MODEL_ARCHIVE_PIGZ_BIN", "MODEL_ARCHIVE_TAR_BIN"} {
+		if o.getenv(name) != "" {
+			notes = append(notes, name+" has no effect: the task itself packs its archive, with gzip at level 1, which suits weights")
+		}
+	}
+	if v, set := o.lookup("CUDA_VISIBLE_DEVICES"); set {
+		if o.dropIn {
+			notes = append(notes, "CUDA_VISIBLE_DEVICES="+v+": only these GPUs are registered and given to tasks; each task sees those that it was given")
+		} else {
+			notes = append(notes, "CUDA_VISIBLE_DEVICES has no effect on a bridge: set it where the fleet's workers start")
+		}
+	}
+	return notes
+}
+
+// LogLevel is that of LOG_LEVEL, in Python's words; "" if it says none.
+func (o *mlocOptions) LogLevel() string {
+	switch level := strings.ToLower(o.getenv("LOG_LEVEL")); level {
+	case "warning":
+		return "warn"
+	case "critical", "fatal":
+		return "error"
+	case "debug", "info", "warn", "error":
+		return level
+	default:
+		return ""
+	}
+}
+
+// Machine gives the worker of this machine the price that the host knows.
+func (o *mlocOptions) Machine(w *work.Config) error {
+	if err := o.read(); err != nil {
+		return err
+	}
+	w.Price = o.Cost
+	w.AllowPrivate = true // the host, and what its tasks name, is in the owner's own network
+	return nil
+}
+
+// Run is called after Machine in a drop-in, and at the same time for each worker of a fleet.
+func (o *mlocOptions) Run(ctx context.Context, env Env) error {
+	all := *o
+	if !all.dropIn {
+		if err := all.read(); err != nil {
+			return err
+		}
+	}
+	cfg := all.Config
+	cfg.Machine, cfg.AnyPath = all.dropIn, all.dropIn
+	if env.Worker != "" {
+		cfg.WorkerID = strings.Trim(cfg.WorkerID+"-"+env.Worker, "-")
+	}
+	cfg.Core = bridge.Config{Client: env.Client, Dir: env.Dir, Worker: env.Worker, Log: env.Log}
+	b, err := mlocbridge.New(cfg)
+	if err != nil {
+		return err
+	}
+	return b.Run(ctx, env.Taking)
+}
