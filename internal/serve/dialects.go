@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/dtf"
 	"github.com/muster-dev/muster/internal/dialect/mloc/mlochost"
 	"github.com/muster-dev/muster/internal/dialect/qubix"
 	"github.com/muster-dev/muster/internal/dialect/trainforge"
@@ -23,7 +24,7 @@ import (
 
 // Dialects lists the systems whose workers and clients a server can speak to.
 func Dialects() []dialect.System {
-	return []dialect.System{qubix.System(), trainforge.System(), mlochost.System()}
+	return []dialect.System{qubix.System(), dtf.System(), trainforge.System(), mlochost.System()}
 }
 
 // gateway is one that was opened.
