@@ -118,11 +118,12 @@ var rules = map[string]rule{
 
 	"dialect/qubix": {ring: shell, mine: []string{"client", "dialect", "dialect/bridge", "dialect/fleet", "kind"}, third: []string{"golang.org/x/sync"}},
 
-	"dialect/trainforge": {ring: shell, mine: []string{"agent/run", "client", "dialect", "dialect/bridge", "dialect/fleet"}, third: []string{"golang.org/x/sync"}},
+	"dialect/trainforge":         {ring: shell, mine: []string{"agent/run", "client", "dialect", "dialect/bridge", "dialect/fleet", "dialect/trainforge/archive"}, third: []string{"golang.org/x/sync"}},
+	"dialect/trainforge/archive": {ring: adapter},
 
 	"dialect/mloc":            {ring: adapter, mine: []string{"spec"}, third: []string{"github.com/redis/go-redis/v9"}},
 	"dialect/mloc/mlocbridge": {ring: shell, mine: []string{"client", "dialect/bridge", "dialect/mloc"}, third: []string{"github.com/redis/go-redis/v9", "golang.org/x/sync"}},
-	"dialect/mloc/mlochost":   {ring: shell, mine: []string{"client", "dialect", "dialect/fleet", "dialect/mloc"}, third: []string{"github.com/redis/go-redis/v9", "go.etcd.io/bbolt", "golang.org/x/"}},
+	"dialect/mloc/mlochost":   {ring: shell, mine: []string{"client", "dialect", "dialect/fleet", "dialect/mloc"}, third: []string{"github.com/alicebob/miniredis/v2", "github.com/redis/go-redis/v9", "go.etcd.io/bbolt", "golang.org/x/"}},
 
 	"dialect/dtf": {ring: shell, mine: []string{"dialect", "dialect/bridge", "dialect/fleet", "client", "connlimit", "link"}, third: []string{"github.com/coder/websocket", "github.com/golang-jwt/jwt/v5", "github.com/ncruces/go-sqlite3", "golang.org/x/sync"}},
 

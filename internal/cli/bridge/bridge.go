@@ -67,6 +67,7 @@ type system struct {
 var systems = []system{ //nolint:gochecknoglobals // a constant table
 	{"qubix", "QUBIX", newQubix},
 	{"dtf", "DTF", newDTF},
+	{"trainforge", "TrainForge", newTrainForge},
 	{"mloc", "MLOC", newMLOC},
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
 )
 
 // Labels of jobs that clients of TrainForge submitted.
@@ -109,11 +110,11 @@ func parseConfig(text string) (*config, error) {
 	}
 	c.Training.Script = or(c.Training.Script, "train.py")
 	var err error
-	if c.Training.Script, err = checkPath("training.script", c.Training.Script); err != nil {
+	if c.Training.Script, err = archive.Path("training.script", c.Training.Script); err != nil {
 		return nil, err
 	}
 	if c.Training.Requirements != "" {
-		if c.Training.Requirements, err = checkPath("training.requirements", c.Training.Requirements); err != nil {
+		if c.Training.Requirements, err = archive.Path("training.requirements", c.Training.Requirements); err != nil {
 			return nil, err
 		}
 	}
@@ -131,7 +132,7 @@ func (g *Gateway) specOf(ctx context.Context, c *client.Client, u *upload, conf 
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // at the next start at the latest
-	if err := unpack(ctx, u.file, u.size, dir, projectLimits); err != nil {
+	if err := archive.Unpack(ctx, u.file, u.size, dir, projectLimits); err != nil {
 		return nil, err
 	}
 	spec, err := projectSpec(dir, conf, members)

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
 )
 
 // The upload of the runner, whose entries are the task's artifacts by name. Of another one all files are artifacts, too, under their paths.
@@ -49,15 +49,15 @@ func (g *Gateway) takeResults(q *request) error {
 }
 
 func attachAll(ctx context.Context, t *fleet.Task, u *upload) error {
-	z, err := openZip(u.file, u.size)
+	z, err := archive.Open(u.file, u.size)
 	if err != nil {
 		return err
 	}
-	found, err := entries(z, resultLimits)
+	found, err := archive.Entries(z, resultLimits)
 	if err != nil {
 		return err
 	}
-	left := resultLimits.bytes
+	left := resultLimits.Bytes
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		if strings.HasPrefix(name, metaDir+"/") || name == runnerName || name == "project.zip" {
 			continue // what a worker packs of the folder that it was given
@@ -100,36 +100,23 @@ func (g *Gateway) results(q *request) error {
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // at the next start at the latest
 	defer f.Close()
-	z := pack(f, resultLimits.bytes)
+	z := archive.Pack(f, resultLimits.Bytes)
 	n := 0
 	for _, a := range artifacts(tasks) {
-		if n++; n > resultLimits.files {
+		if n++; n > resultLimits.Files {
 			break
 		}
-		if err := zipArtifact(q.r.Context(), c, z, a); err != nil {
+		if err := z.Stream(a.path, func(w io.Writer) error { return c.Read(q.r.Context(), a.task, a.Artifact, w) }); err != nil {
 			return err
 		}
 	}
 	if n == 0 {
 		return &failure{http.StatusNotFound, "No results found for this job"}
 	}
-	if err := z.close(); err != nil {
+	if err := z.Close(); err != nil {
 		return err
 	}
 	return q.attach(f, "results.zip")
-}
-
-func zipArtifact(ctx context.Context, c *client.Client, z *packed, a found) error {
-	pr, pw := io.Pipe()
-	done := make(chan struct{})
-	go func() { //nolint:gosec // it ends with the pipe, for which the caller waits
-		defer close(done)
-		_ = pw.CloseWithError(c.Read(ctx, a.task, a.Artifact, pw))
-	}()
-	err := z.file(a.path, pr, nil)
-	_ = pr.Close() // ends the reading
-	<-done
-	return err
 }
 
 // found is an artifact of a job's task.

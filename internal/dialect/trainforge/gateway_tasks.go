@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
 )
 
 // controlPrefix begins the runner's own lines.
@@ -369,12 +370,12 @@ func (g *Gateway) collect(ctx context.Context, t *fleet.Task, outputs [][2]strin
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	if len(outputs) > resultLimits.files {
-		outputs = outputs[:resultLimits.files]
+	if len(outputs) > resultLimits.Files {
+		outputs = outputs[:resultLimits.Files]
 	}
-	left := resultLimits.bytes
+	left := resultLimits.Bytes
 	for _, o := range outputs {
-		name, err := checkPath("the output", o[0])
+		name, err := archive.Path("the output", o[0])
 		if err != nil {
 			return err
 		}
@@ -388,9 +389,9 @@ func (g *Gateway) collect(ctx context.Context, t *fleet.Task, outputs [][2]strin
 		info, err := f.Stat()
 		if err == nil {
 			if left -= info.Size(); left < 0 {
-				err = muster.Errorf(muster.TooLarge, "they are larger than %s", muster.Size(resultLimits.bytes))
+				err = muster.Errorf(muster.TooLarge, "they are larger than %s", muster.Size(resultLimits.Bytes))
 			} else {
-				err = t.Attach(ctx, name, f, resultLimits.bytes)
+				err = t.Attach(ctx, name, f, resultLimits.Bytes)
 			}
 		}
 		f.Close()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
 )
 
 // runner is the program of each project: see package documentation.
@@ -221,21 +222,21 @@ func (p *project) write(ctx context.Context, w io.Writer, most int64) error {
 	if err != nil {
 		return err
 	}
-	z := pack(w, most)
-	err = errors.Join(z.add(runnerName, runner), z.add(taskFile, b))
+	z := archive.Pack(w, most)
+	err = errors.Join(z.Add(runnerName, runner), z.Add(taskFile, b))
 	if p.requirements != nil {
-		err = errors.Join(err, z.add("requirements.txt", p.requirements))
+		err = errors.Join(err, z.Add("requirements.txt", p.requirements))
 	}
 	for name, content := range p.files {
-		err = errors.Join(err, z.add(workDir+"/"+name, content))
+		err = errors.Join(err, z.Add(workDir+"/"+name, content))
 	}
 	if err == nil && p.folder != "" {
-		err = z.folder(ctx, p.folder, workDir+"/")
+		err = z.Folder(ctx, p.folder, workDir+"/")
 	}
 	if err != nil {
 		return err
 	}
-	return z.close()
+	return z.Close()
 }
 
 // place puts the project into the shared folder: as <shared>/<id>/project.zip, and for worker A unpacked beside it.
@@ -271,7 +272,7 @@ func (p *project) placeIn(ctx context.Context, dir string, unpacked bool) error 
 	defer f.Close()
 	most := int64(maxProject)
 	if unpacked {
-		most = projectLimits.bytes
+		most = projectLimits.Bytes
 	}
 	if err := p.write(ctx, f, most); err != nil || !unpacked {
 		return err
@@ -280,7 +281,7 @@ func (p *project) placeIn(ctx context.Context, dir string, unpacked bool) error 
 	if err != nil {
 		return err
 	}
-	if err := unpack(ctx, f, info.Size(), dir, limits{files: 2 * projectLimits.files, bytes: projectLimits.bytes + 1<<20}); err != nil {
+	if err := archive.Unpack(ctx, f, info.Size(), dir, archive.Limits{Files: 2 * projectLimits.Files, Bytes: projectLimits.Bytes + 1<<20}); err != nil {
 		return err
 	}
 	return os.Remove(f.Name())

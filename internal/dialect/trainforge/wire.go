@@ -3,12 +3,12 @@ package trainforge
 import (
 	"encoding/json"
 	"math"
-	"path"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
 )
 
 // Statuses of a job.
@@ -33,6 +33,12 @@ const (
 	maxStep       = 200       // bytes of what a task does now
 	maxListed     = 1_000     // jobs in one list
 	maxWorkerGPUs = 64        // of one worker
+)
+
+// The most of what a project, and of what results may unpack to. A project may be compressed to a tenth.
+var (
+	projectLimits = archive.Limits{Files: 20_000, Bytes: 10 * maxProject} //nolint:gochecknoglobals // constants
+	resultLimits  = archive.Limits{Files: 10_000, Bytes: 4 * maxResults}  //nolint:gochecknoglobals // constants
 )
 
 // Timestamps without a zone, as Python's isoformat writes them.
@@ -331,16 +337,6 @@ func checkID(field, id string) error {
 		return muster.Errorf(muster.Invalid, "%s is no id: at most %d bytes without / and control characters", field, maxID)
 	}
 	return nil
-}
-
-// checkPath returns the clean form of a relative path that stays where it begins.
-func checkPath(field, name string) (string, error) {
-	clean := path.Clean(strings.ReplaceAll(name, `\`, "/"))
-	if name == "" || len(name) > 1024 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) || clean == "." || path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") ||
-		len(clean) > 1 && clean[1] == ':' {
-		return "", muster.Errorf(muster.Invalid, "%s %q is no path inside the project", field, cut(name, 100))
-	}
-	return clean, nil
 }
 
 // cut returns at most n bytes of s, without half characters or control characters.

@@ -1,0 +1,92 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster/internal/agent/probe"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/trainforge"
+	"github.com/muster-dev/muster/internal/work"
+)
+
+// trainforgeOptions are those of TrainForge's worker node, by the names and defaults of its guide.
+type trainforgeOptions struct {
+	trainforge.BridgeConfig
+
+	status bool
+	dropIn bool
+	token  frame.Secret
+}
+
+func newTrainForge() Adapter {
+	return &trainforgeOptions{BridgeConfig: trainforge.BridgeConfig{Scheduler: trainforge.DefaultScheduler, Projects: trainforge.DefaultProjects}}
+}
+
+// Flags returns the guide's options; the variable is that of TrainForge's other workers. A bridge has two more.
+func (o *trainforgeOptions) Flags(dropIn bool) []cli.Flag {
+	o.dropIn = dropIn
+	const group = "TrainForge"
+	jobs := "run at most `n` jobs at the same time (default: as many as the fleet has slots)"
+	if dropIn {
+		jobs, o.MaxJobs = "run at most `n` jobs at the same time", trainforge.DefaultMaxJobs
+	}
+	list := []cli.Flag{
+		frame.Option{Name: "scheduler", Env: "TRAINFORGE_API_URL", Usage: "serve the TrainForge server at this `url`", Group: group}.Text(&o.Scheduler),
+		frame.Option{Name: "worker-id", Usage: "be the worker with this `id` (default: one that is made at the first start)", Group: group}.Text(&o.WorkerID),
+		frame.Option{Name: "max-jobs", Usage: jobs, Group: group}.Number(&o.MaxJobs, 0, 10_000),
+		frame.Option{Name: "status", Usage: "show the worker's status and exit", Group: group}.On(&o.status),
+	}
+	if dropIn {
+		return list
+	}
+	return append(list,
+		append(frame.Option{Name: "scheduler-token", Env: "TRAINFORGE_TOKEN", Usage: "show the TrainForge server this bearer `token`", Group: group}.Secret(&o.token, "the bearer token"),
+			frame.Option{Name: "projects", Usage: "look in this `directory` for projects that the server does not send", Group: group}.Text(&o.Projects))...)
+}
+
+// Notes returns nothing: every option has its effect.
+func (o *trainforgeOptions) Notes() []string { return nil }
+
+// Machine gives the worker its name and its limit.
+func (o *trainforgeOptions) Machine(w *work.Config) error {
+	w.Name, w.MaxTasks, w.Slots = o.WorkerID, o.MaxJobs, o.MaxJobs
+	return nil
+}
+
+// Once shows the status.
+func (o *trainforgeOptions) Once(ctx context.Context, app *frame.App) (bool, error) {
+	if !o.status {
+		return false, nil
+	}
+	if o.dropIn {
+		f, err := probe.New(probe.Config{}).Run(ctx)
+		if err != nil {
+			return true, err
+		}
+		fmt.Fprintf(app.Out, "Machine:      %g cores, %s of memory, %d GPUs, %d container engines\n", f.CPU.Count, f.Memory.Total, len(f.GPUs), len(f.Engines))
+	}
+	return true, o.BridgeConfig.Status(ctx, app.Out)
+}
+
+func (o *trainforgeOptions) Run(ctx context.Context, env Env) error {
+	cfg := o.BridgeConfig
+	cfg.CancelJobs, cfg.Version = o.dropIn, frame.BuildVersion().Version
+	token, err := o.token.Read()
+	if err != nil {
+		return err
+	}
+	cfg.Token = token
+	if env.Worker != "" && cfg.WorkerID != "" {
+		cfg.WorkerID += "-" + env.Worker
+	}
+	cfg.Core = bridge.Config{Client: env.Client, Dir: env.Dir, Worker: env.Worker, Log: env.Log}
+	b, err := trainforge.NewBridge(cfg)
+	if err != nil {
+		return err
+	}
+	return b.Run(ctx, env.Taking)
+}

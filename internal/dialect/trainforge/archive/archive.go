@@ -1,0 +1,275 @@
+// Package archive reads and writes zip archives of strangers: nothing is written outside the folder that is named, there are neither links nor
+// two files of one name, and no more is unpacked than limits say, whatever the archive says of itself.
+package archive
+
+import (
+	"archive/zip"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/muster-dev/muster"
+)
+
+// Limits bound what an archive may hold.
+type Limits struct {
+	Files int   // entries
+	Bytes int64 // of all files, unpacked
+}
+
+// Entries returns the plain files of an archive by their names, which are relative paths that stay inside. It is Invalid for an archive that has
+// anything else, says that it unpacks to more than the limits, or has one name twice.
+func Entries(z *zip.Reader, most Limits) (map[string]*zip.File, error) {
+	if len(z.File) > most.Files {
+		return nil, muster.Errorf(muster.TooLarge, "the archive has %d entries: at most %d are taken", len(z.File), most.Files)
+	}
+	found := make(map[string]*zip.File, len(z.File))
+	folders := map[string]bool{}
+	var total uint64
+	for _, f := range z.File {
+		if strings.HasSuffix(f.Name, "/") || f.Mode().IsDir() {
+			if strings.Trim(f.Name, "./\\") == "" {
+				continue
+			}
+			name, err := Path("the entry", strings.TrimRight(f.Name, "/"))
+			if err != nil {
+				return nil, err
+			}
+			folders[name] = true
+			continue
+		}
+		name, err := Path("the entry", f.Name)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case f.Mode()&fs.ModeType != 0:
+			return nil, muster.Errorf(muster.Invalid, "the entry %q is neither a file nor a folder", short(f.Name))
+		case found[name] != nil:
+			return nil, muster.Errorf(muster.Invalid, "the entry %q is there twice", short(f.Name))
+		case f.Flags&1 != 0:
+			return nil, muster.Errorf(muster.Invalid, "the entry %q is encrypted", short(f.Name))
+		}
+		found[name] = f
+		total += f.UncompressedSize64
+		if total > uint64(most.Bytes) || f.UncompressedSize64 > uint64(most.Bytes) {
+			return nil, muster.Errorf(muster.TooLarge, "the archive unpacks to more than %s", muster.Size(most.Bytes))
+		}
+	}
+	for name := range found {
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			folders[dir] = true
+		}
+	}
+	for name := range found {
+		if folders[name] {
+			return nil, muster.Errorf(muster.Invalid, "the entry %q is a file and a folder", short(name))
+		}
+	}
+	return found, nil
+}
+
+// Path returns the clean form of a relative path that stays where it begins.
+func Path(field, name string) (string, error) {
+	clean := path.Clean(strings.ReplaceAll(name, `\`, "/"))
+	if name == "" || len(name) > 1024 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) || clean == "." || path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") ||
+		len(clean) > 1 && clean[1] == ':' {
+		return "", muster.Errorf(muster.Invalid, "%s %q is no path inside the project", field, short(name))
+	}
+	return clean, nil
+}
+
+// short is what an error shows of a name.
+func short(name string) string {
+	if len(name) > 100 {
+		name = name[:100]
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == utf8.RuneError {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(name, ""))
+}
+
+// Open reads the directory of an archive.
+func Open(r io.ReaderAt, size int64) (*zip.Reader, error) {
+	z, err := zip.NewReader(r, size)
+	if errors.Is(err, zip.ErrInsecurePath) {
+		return nil, muster.Errorf(muster.Invalid, "the archive has a path that leads out of it")
+	}
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "this is no zip archive: %w", err)
+	}
+	return z, nil
+}
+
+// Unpack writes the files of an archive into the empty folder dir. Nothing is written outside dir, and not more than the limits whatever the
+// archive says of itself. After an error dir may hold a part.
+func Unpack(ctx context.Context, r io.ReaderAt, size int64, dir string, most Limits) error {
+	z, err := Open(r, size)
+	if err != nil {
+		return err
+	}
+	found, err := Entries(z, most)
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	left := most.Bytes
+	for name, f := range found {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		if parent := path.Dir(name); parent != "." {
+			if err := root.MkdirAll(filepath.FromSlash(parent), 0o755); err != nil {
+				return badName(name, err)
+			}
+		}
+		n, err := unpackFile(root, name, f, left)
+		if err != nil {
+			return err
+		}
+		left -= n
+	}
+	return nil
+}
+
+func badName(name string, err error) error {
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrInvalid) {
+		return muster.Errorf(muster.Invalid, "the entry %q cannot be written: %w", short(name), err)
+	}
+	return err
+}
+
+func unpackFile(root *os.Root, name string, f *zip.File, left int64) (int64, error) {
+	in, err := f.Open()
+	if err != nil {
+		return 0, muster.Errorf(muster.Invalid, "the entry %q cannot be read: %w", short(name), err)
+	}
+	defer in.Close()
+	mode := fs.FileMode(0o644)
+	if f.Mode()&0o100 != 0 {
+		mode = 0o755
+	}
+	out, err := root.OpenFile(filepath.FromSlash(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return 0, badName(name, err)
+	}
+	n, err := io.Copy(out, io.LimitReader(in, left+1))
+	if cerr := out.Close(); err == nil && cerr != nil {
+		return n, cerr
+	}
+	switch {
+	case n > left:
+		return n, muster.Errorf(muster.TooLarge, "the archive unpacks to more than it may")
+	case errors.Is(err, zip.ErrChecksum), errors.Is(err, zip.ErrFormat), errors.Is(err, zip.ErrAlgorithm), errors.Is(err, io.ErrUnexpectedEOF):
+		return n, muster.Errorf(muster.Invalid, "the entry %q is damaged: %w", short(name), err)
+	case err != nil:
+		if _, disk := errors.AsType[*fs.PathError](err); disk {
+			return n, err
+		}
+		return n, muster.Errorf(muster.Invalid, "the entry %q is damaged: %w", short(name), err)
+	}
+	return n, nil
+}
+
+// Writer is an archive that is written.
+type Writer struct {
+	zip  *zip.Writer
+	left int64
+}
+
+// Left is how many bytes of files may still be written.
+func (p *Writer) Left() int64 { return p.left }
+
+// Pack returns a Writer to w that takes at most most bytes of files.
+func Pack(w io.Writer, most int64) *Writer { return &Writer{zip: zip.NewWriter(w), left: most} }
+
+// Add writes one file of known content.
+func (p *Writer) Add(name string, content []byte) error {
+	w, err := p.zip.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Deflate})
+	if err != nil {
+		return err
+	}
+	p.left -= int64(len(content))
+	if p.left < 0 {
+		return p.full()
+	}
+	_, err = w.Write(content)
+	return err
+}
+
+func (p *Writer) full() error {
+	return muster.Errorf(muster.TooLarge, "the files are larger than an archive may be here")
+}
+
+// Folder writes the files of dir under prefix. Links are written as what they lead to, if that is a file in dir.
+func (p *Writer) Folder(ctx context.Context, dir, prefix string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return errors.Join(err, ctx.Err())
+		}
+		f, err := root.Open(filepath.FromSlash(name))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil || !info.Mode().IsRegular() {
+			return err
+		}
+		return p.file(prefix+name, f, info)
+	})
+}
+
+func (p *Writer) file(name string, r io.Reader, info fs.FileInfo) error {
+	h := &zip.FileHeader{Name: name, Method: zip.Deflate}
+	h.SetMode(info.Mode().Perm())
+	w, err := p.zip.CreateHeader(h)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(&bounded{w, p}, r)
+	return err
+}
+
+// Stream writes a file that write makes.
+func (p *Writer) Stream(name string, write func(w io.Writer) error) error {
+	w, err := p.zip.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Deflate})
+	if err != nil {
+		return err
+	}
+	return write(&bounded{w, p})
+}
+
+// bounded is a writer to an archive's file that has no more than is left.
+type bounded struct {
+	w io.Writer
+	p *Writer
+}
+
+func (b *bounded) Write(data []byte) (int, error) {
+	if b.p.left -= int64(len(data)); b.p.left < 0 {
+		return 0, b.p.full()
+	}
+	return b.w.Write(data)
+}
+
+// Close writes the end of the archive. Without it there is none.
+func (p *Writer) Close() error { return p.zip.Close() }

@@ -1,0 +1,203 @@
+package trainforge
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
+)
+
+const (
+	batchLines = 500       // lines in one request
+	batchBytes = 512 << 10 // of their texts
+)
+
+// report sends a status.
+func (b *Bridge) report(ctx context.Context, id, status, message string) error {
+	path, u := b.path(id)+"/status", update{Status: status, Message: cut(message, maxMessage)}
+	if b.interfaceNow() == legacy {
+		path, u = b.path(id), update{Status: status}
+		if final(status) {
+			u.CompletedAt = time.Now().Format(naive)
+			u.Error = cut(message, maxMessage)
+		}
+		if status == statusCompleted {
+			full := 100.0
+			u.Progress, u.Error = &full, ""
+		}
+	}
+	a, err := b.remote.call(ctx, http.MethodPut, path, u)
+	if err != nil {
+		return err
+	}
+	if !a.ok() {
+		return a.failure("a report")
+	}
+	return nil
+}
+
+// Progress implements bridge.Port: the status with what the job does now.
+func (b *Bridge) Progress(ctx context.Context, j bridge.Job, now muster.Job, tasks []muster.Task) error {
+	if now.State != muster.JobRunning || len(tasks) == 0 {
+		return nil
+	}
+	t := &tasks[0]
+	u := update{Status: statusRunning}
+	if t.Progress != nil {
+		percent := 100 * *t.Progress
+		u.Progress = &percent
+	}
+	path := b.path(j.ID)
+	if b.interfaceNow() == current {
+		path += "/status"
+		u.Message = or(t.Step, "Running")
+	}
+	a, err := b.remote.call(ctx, http.MethodPut, path, u)
+	if err != nil {
+		return err
+	}
+	if !a.ok() {
+		return a.failure("progress")
+	}
+	if b.interfaceNow() == legacy || len(t.Metrics) == 0 {
+		return nil
+	}
+	p := workerProgress{Progress: u.Progress, Message: u.Message}
+	for name, dst := range map[string]**float64{"epoch": &p.Epoch, "loss": &p.Loss, "accuracy": &p.Accuracy} {
+		if v, ok := t.Metrics[name]; ok {
+			*dst = &v
+		}
+	}
+	_, err = b.remote.call(ctx, http.MethodPut, "/api/workers/"+url.PathEscape(b.id)+"/progress", p)
+	return err
+}
+
+// Log implements bridge.Port.
+func (b *Bridge) Log(ctx context.Context, j bridge.Job, lines []string) error {
+	for len(lines) > 0 {
+		n, size := 0, 0
+		for n < len(lines) && n < batchLines && size < batchBytes {
+			size += len(lines[n])
+			n++
+		}
+		if err := b.sendLines(ctx, j.ID, lines[:n]); err != nil {
+			return err
+		}
+		lines = lines[n:]
+	}
+	return nil
+}
+
+func (b *Bridge) sendLines(ctx context.Context, id string, lines []string) error {
+	path, body := b.path(id)+"/logs/batch", any(nil)
+	if b.interfaceNow() == legacy {
+		text := strings.TrimRight(strings.Join(lines, "\n"), "\n ")
+		if strings.TrimSpace(text) == "" {
+			return nil // it takes no empty one
+		}
+		path, body = b.path(id)+"/logs", logEntry{Message: text}
+	} else {
+		batch, now := logBatch{}, epoch(time.Now())
+		for _, line := range lines {
+			batch.Logs = append(batch.Logs, logEntry{Message: line, Timestamp: now})
+		}
+		body = batch
+	}
+	a, err := b.remote.call(ctx, http.MethodPost, path, body)
+	if err != nil {
+		return err
+	}
+	if !a.ok() && (a.status >= 500 || a.status == http.StatusTooManyRequests || a.status == http.StatusRequestTimeout) {
+		return a.failure("lines of a log")
+	}
+	return nil // what it does not take now it never will
+}
+
+// Finish implements bridge.Port: the results, then the status.
+func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) error {
+	if err := b.sendResults(ctx, j, &end); err != nil {
+		return err
+	}
+	switch {
+	case end.Succeeded():
+		return b.report(ctx, j.ID, statusCompleted, "Training completed")
+	case end.State == muster.JobCancelled:
+		return b.report(ctx, j.ID, statusCancelled, or(end.Message(), "cancelled"))
+	default:
+		return b.report(ctx, j.ID, statusFailed, end.Message())
+	}
+}
+
+// Finished implements bridge.Finisher, where the server shows the job.
+func (b *Bridge) Finished(ctx context.Context, j bridge.Job) (bool, error) {
+	now := b.read(ctx, j.ID)
+	return now != nil && final(now.Status), nil
+}
+
+// sendResults uploads the artifacts and the result, as the kaggle worker does.
+func (b *Bridge) sendResults(ctx context.Context, j bridge.Job, end *bridge.Ending) error {
+	t := end.Task()
+	if t == nil || len(t.Artifacts) == 0 && len(t.Result) == 0 {
+		return nil
+	}
+	if b.interfaceNow() == legacy {
+		return nil // it has no way for them: they are in Muster
+	}
+	f, err := os.CreateTemp(b.intentsDir(), "results-*")
+	if err != nil {
+		return muster.Errorf(muster.Unavailable, "no file for the results can be made: %w", err)
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // at the next start at the latest
+	defer f.Close()
+	z := archive.Pack(f, resultLimits.Bytes)
+	if len(t.Result) > 0 {
+		if err := z.Add("result.json", t.Result); err != nil {
+			return err
+		}
+	}
+	var left []string
+	for _, a := range t.Artifacts {
+		if a.Size > z.Left() {
+			left = append(left, a.Name)
+			continue
+		}
+		if err := z.Stream(a.Name, func(w io.Writer) error { return end.Download(ctx, t, a, w) }); err != nil {
+			return err
+		}
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if size > maxResults || len(left) > 0 {
+		b.log.Warn("results are larger than TrainForge takes, and stay in Muster", slog.String("job", j.ID), slog.String("size", muster.Size(size).String()), slog.Int("left", len(left)))
+		_ = b.Log(ctx, j, []string{fmt.Sprintf("results of %s are larger than TrainForge takes: they are artifacts of Muster's job %s", muster.Size(size), j.Muster)})
+		if size > maxResults {
+			return nil
+		}
+	}
+	a, err := b.remote.upload(ctx, b.path(j.ID)+"/results", resultsField, "results.zip", f, size)
+	if err != nil {
+		return err
+	}
+	if !a.ok() {
+		err := a.failure("the upload of results")
+		if muster.CodeOf(err) == muster.Unavailable {
+			return err
+		}
+		b.log.Warn("the server does not take results, which stay in Muster", slog.String("job", j.ID), slog.Any("error", err))
+	}
+	return nil
+}
