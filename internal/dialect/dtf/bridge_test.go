@@ -1,4 +1,4 @@
-package dtf
+package dtf_test
 
 import (
 	"context"
@@ -16,15 +16,16 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/dtf"
 	"github.com/muster-dev/muster/internal/serve"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // newTestBridge makes a bridge to coordinators with short intervals.
-func newTestBridge(tb testing.TB, w *world, dir string, change func(*BridgeConfig), coordinators ...*coordinator) *Bridge {
+func newTestBridge(tb testing.TB, w *world, dir string, change func(*dtf.BridgeConfig), coordinators ...*coordinator) *dtf.Bridge {
 	tb.Helper()
-	cfg := BridgeConfig{
+	cfg := dtf.BridgeConfig{
 		WorkerID: "w1", Name: "vm", APIKey: coordinators[0].key, Secret: coordinators[0].secret, Tags: []string{"transformers"},
 		Heartbeat: 100 * time.Millisecond, HealthCheck: 200 * time.Millisecond, ReconnectInterval: 20 * time.Millisecond, Dir: dir, Version: "test",
 		Core: bridge.Config{Client: w.client, Interval: 50 * time.Millisecond, Retry: 20 * time.Millisecond, Log: logger(tb)},
@@ -35,11 +36,11 @@ func newTestBridge(tb testing.TB, w *world, dir string, change func(*BridgeConfi
 	if change != nil {
 		change(&cfg)
 	}
-	b, err := NewBridge(tb.Context(), cfg)
+	b, err := dtf.NewBridge(tb.Context(), cfg)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	b.registerWait = 100 * time.Millisecond
+	b.Hurry(100*time.Millisecond, 0)
 	return b
 }
 
@@ -78,7 +79,7 @@ func TestBridgeSession(t *testing.T) {
 			w := startServer(t, serve.Config{})
 			w.worker(t)
 			c := startCoordinator(t, r0)
-			b := newTestBridge(t, w, t.TempDir(), func(cfg *BridgeConfig) { cfg.Results = filepath.Join(t.TempDir(), "results.db") }, c)
+			b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.Results = filepath.Join(t.TempDir(), "results.db") }, c)
 			stop := background(t, b.Run)
 			await(t, "a heartbeat", func() bool { beats, _ := c.count(); return beats > 0 })
 			c.push(string(execute("hash-001", "hash", `{"payload":"abc","algorithm":"sha256"}`)))
@@ -119,7 +120,7 @@ func TestBridgeRunsTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := startCoordinator(t, false)
-	b := newTestBridge(t, w, t.TempDir(), func(cfg *BridgeConfig) { cfg.Tests = tests }, c)
+	b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.Tests = tests }, c)
 	background(t, b.Run)
 	await(t, "a heartbeat", func() bool { beats, _ := c.count(); return beats > 0 })
 	c.push(string(execute("test-bert-001", "test", `{"test_file":"test_bert.py","test_args":["-k","right"]}`)))
@@ -162,7 +163,7 @@ func TestBridgeOutlivesCutsAndRestarts(t *testing.T) {
 	for i := range n {
 		one(t, c, fmt.Sprintf("t%d", i))
 	}
-	await(t, "everything is reported", func() bool { return b.core.Pending() == 0 })
+	await(t, "everything is reported", func() bool { return b.Pending() == 0 })
 	jobs := 0
 	for _, err := range w.client.Jobs(t.Context(), client.JobQuery{}) {
 		if err != nil {
@@ -180,7 +181,7 @@ func TestBridgeOutlivesCutsAndRestarts(t *testing.T) {
 	if again > 4+5 { // those whose answer was lost, and those that were under way at a restart
 		t.Errorf("%d results were sent again", again)
 	}
-	if got := b.workerID(); got != "w1" {
+	if got := b.ID(); got != "w1" {
 		t.Errorf("its id is %s", got)
 	}
 }
@@ -191,15 +192,15 @@ func TestBridgeSwitchesCoordinators(t *testing.T) {
 	first, second := startCoordinator(t, false), startCoordinator(t, false)
 	second.refuse = true
 	registry := filepath.Join(t.TempDir(), "coordinators.json")
-	if err := os.WriteFile(registry, jsonOf(map[string]any{"coordinators": []string{first.http.URL, second.http.URL}}), 0o600); err != nil {
+	if err := os.WriteFile(registry, []byte(first.http.URL+"\n"+second.http.URL), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	first.tasks = []json.RawMessage{execute("a", "hash", `{"data":"a"}`)}
-	b := newTestBridge(t, w, t.TempDir(), func(cfg *BridgeConfig) {
+	b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) {
 		cfg.HighAvailability, cfg.Registry, cfg.ReconnectAttempts = true, registry, 3
 	}, first)
-	if b.cfg.Heartbeat != 50*time.Millisecond {
-		t.Errorf("health is reported every %v", b.cfg.Heartbeat)
+	if b.Beats() != 50*time.Millisecond {
+		t.Errorf("health is reported every %v", b.Beats())
 	}
 	background(t, b.Run)
 	one(t, first, "a")
@@ -209,7 +210,7 @@ func TestBridgeSwitchesCoordinators(t *testing.T) {
 	await(t, "the second one has the worker", func() bool { _, n := second.count(); return n > 0 })
 	second.push(string(execute("b", "hash", `{"data":"b"}`)))
 	one(t, second, "b")
-	if got := b.lastCoordinator(); got != second.http.URL {
+	if got := b.Coordinator(); got != second.http.URL {
 		t.Errorf("the last one is %s", got)
 	}
 }
@@ -220,21 +221,21 @@ func TestBridgeIsRefused(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		r0     bool
-		change func(*BridgeConfig)
+		change func(*dtf.BridgeConfig)
 		want   string
 	}{
-		{"a wrong key", false, func(c *BridgeConfig) { c.APIKey = "wrong" }, "Invalid API key"},
-		{"no secret", true, func(c *BridgeConfig) { c.Secret = "" }, "give its security_config.json with --security-config"},
-		{"another secret", true, func(c *BridgeConfig) { c.Secret = "wrong" }, "its secret_key is another one"},
-		{"no coordinator", false, func(c *BridgeConfig) { c.Coordinators, c.ReconnectAttempts = []string{"http://127.0.0.1:1"}, 2 }, "given up after 2 tries"},
-		{"no socket", false, func(c *BridgeConfig) {
+		{"a wrong key", false, func(c *dtf.BridgeConfig) { c.APIKey = "wrong" }, "Invalid API key"},
+		{"no secret", true, func(c *dtf.BridgeConfig) { c.Secret = "" }, "give its security_config.json with --security-config"},
+		{"another secret", true, func(c *dtf.BridgeConfig) { c.Secret = "wrong" }, "its secret_key is another one"},
+		{"no coordinator", false, func(c *dtf.BridgeConfig) { c.Coordinators, c.ReconnectAttempts = []string{"http://127.0.0.1:1"}, 2 }, "given up after 2 tries"},
+		{"no socket", false, func(c *dtf.BridgeConfig) {
 			c.Coordinators, c.ReconnectAttempts = []string{c.Coordinators[0] + "/other"}, 1
 		}, "has no /ws"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			b := newTestBridge(t, w, t.TempDir(), tc.change, startCoordinator(t, tc.r0))
-			b.patience = 50 * time.Millisecond
+			b.Hurry(100*time.Millisecond, 50*time.Millisecond)
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			if err := b.Run(ctx); err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -248,7 +249,7 @@ func TestBridgeCancels(t *testing.T) {
 	w := startServer(t, serve.Config{}) // without a worker: the task waits
 	c := startCoordinator(t, false)
 	b := newTestBridge(t, w, t.TempDir(), nil, c)
-	b.patience = 50 * time.Millisecond
+	b.Hurry(100*time.Millisecond, 50*time.Millisecond)
 	background(t, b.Run)
 	await(t, "a heartbeat", func() bool { beats, _ := c.count(); return beats > 0 })
 	c.push(string(execute("long", "hash", `{"data":"a"}`)))
@@ -286,7 +287,7 @@ func TestBridgeDrains(t *testing.T) {
 	c := startCoordinator(t, false)
 	c.tasks = []json.RawMessage{execute("a", "hash", `{"data":"a"}`)}
 	stop := make(chan struct{})
-	b := newTestBridge(t, w, t.TempDir(), func(cfg *BridgeConfig) { cfg.Stop = stop }, c)
+	b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.Stop = stop }, c)
 	done := make(chan error, 1)
 	go func() { done <- b.Run(t.Context()) }()
 	one(t, c, "a")
@@ -299,46 +300,4 @@ func TestBridgeDrains(t *testing.T) {
 	case <-time.After(limit):
 		t.Error("it does not end")
 	}
-}
-
-func TestRegistryFiles(t *testing.T) {
-	for text, want := range map[string]string{
-		`{"coordinators":["http://a:8080","https://b/"]}`: "http://a:8080 https://b/",
-		`["http://a"]`:                       "http://a",
-		"# both\nhttp://a\n\n http://b:1 \n": "http://a http://b:1",
-		``:                                   "",
-	} {
-		got, err := parseRegistry([]byte(text))
-		if err != nil || strings.Join(got, " ") != want {
-			t.Errorf("%q: %v, %v", text, got, err)
-		}
-	}
-	for _, bad := range []string{`{"coordinators":5}`, `[1]`, "ftp://a", `["a"]`} {
-		if _, err := parseRegistry([]byte(bad)); muster.CodeOf(err) != muster.Invalid {
-			t.Errorf("%q: %v", bad, err)
-		}
-	}
-	path := filepath.Join(t.TempDir(), "made.json")
-	for range 2 {
-		if got, err := registry(path, []string{"http://a"}); err != nil || len(got) != 1 {
-			t.Errorf("%v, %v", got, err)
-		}
-	}
-}
-
-// What is read is a list of URLs that can be connected to.
-func FuzzParseRegistry(f *testing.F) {
-	f.Add([]byte(`{"coordinators":["http://a"]}`))
-	f.Add([]byte("http://a\n#x\n"))
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		list, err := parseRegistry(raw)
-		if err != nil {
-			return
-		}
-		for _, url := range list {
-			if _, err := socketURL(url); err != nil {
-				t.Fatalf("%q: %q", raw, url)
-			}
-		}
-	})
 }

@@ -1,7 +1,8 @@
-package dtf
+package dtf_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/dtf"
 	"github.com/muster-dev/muster/internal/serve"
 )
 
@@ -32,34 +34,24 @@ type gate struct {
 	address string
 	url     string
 	options map[string]string
-	change  func(*settings)
+	tuning  dtf.Tuning
 	client  *client.Client
-	gateway *gateway
+	has     func(worker string) bool
 	stop    func()
 }
 
-func startGate(tb testing.TB, options map[string]string, change func(*settings)) *gate {
+func startGate(tb testing.TB, options map[string]string, tuning dtf.Tuning) *gate {
 	tb.Helper()
-	g := &gate{tb: tb, data: tb.TempDir(), address: "127.0.0.1:0", options: options, change: change}
+	g := &gate{tb: tb, data: tb.TempDir(), address: "127.0.0.1:0", options: options, tuning: tuning}
 	g.start()
 	return g
 }
 
 func (g *gate) start() {
 	g.tb.Helper()
-	system := System()
-	system.New = func(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
-		set, err := readSettings(env.Config.Options)
-		if err != nil {
-			return nil, err
-		}
-		set.resend, set.patient = 300*time.Millisecond, 10*time.Second
-		if g.change != nil {
-			g.change(set)
-		}
-		g.gateway, err = openGateway(ctx, env, set)
-		return g.gateway, err
-	}
+	g.tuning.Resend = cmp.Or(g.tuning.Resend, 300*time.Millisecond)
+	system, has := dtf.Tuned(g.tuning)
+	g.has = has
 	s, err := serve.New(g.tb.Context(), serve.Config{
 		Listen: "127.0.0.1:0", Data: g.data, AdminToken: testAdmin, JoinToken: testJoin, Heartbeat: muster.Duration(200 * time.Millisecond), Version: "test",
 		Dialects: []dialect.Config{{Name: "dtf", Address: g.address, Options: g.options}}, Systems: []dialect.System{system},
@@ -68,7 +60,7 @@ func (g *gate) start() {
 		g.tb.Fatal(err)
 	}
 	g.stop = background(g.tb, s.Run)
-	g.url = g.gateway.URL()
+	g.url = s.Gateways()[0].URL
 	g.address = strings.TrimPrefix(g.url, "http://")
 	if g.client, err = client.New(s.URL(), testAdmin, client.Options{}); err != nil {
 		g.tb.Fatal(err)
@@ -161,7 +153,7 @@ func (g *gate) final(j muster.Job) muster.Task {
 
 // A whole session of the real worker, with its defect, as a transcript: every task arrives, each is run once, and results come on other connections.
 func TestGatewaySession(t *testing.T) {
-	g := startGate(t, nil, nil)
+	g := startGate(t, nil, dtf.Tuning{})
 	w := g.worker("w1", nil)
 	await(t, "the worker is there", func() bool { all, _ := g.client.Workers(t.Context()); return len(all) == 1 })
 	j := g.job(`{"tasks":[{"kind":"hash","input":{"data":"abc"}}]}`)
@@ -212,7 +204,7 @@ func TestGatewayEveryTaskArrives(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := startGate(t, nil, nil)
+			g := startGate(t, nil, dtf.Tuning{})
 			w := g.worker("w1", change)
 			var ids []string
 			for i := range 8 {
@@ -231,7 +223,7 @@ func TestGatewayEveryTaskArrives(t *testing.T) {
 
 // Results that the real worker makes up are no results of Muster's kinds, unless the operator allows it.
 func TestGatewaySimulatedWork(t *testing.T) {
-	g := startGate(t, nil, nil)
+	g := startGate(t, nil, dtf.Tuning{})
 	g.worker("w1", nil)
 	j := g.job(`{"tasks":[{"kind":"test","input":{"test_file":"t.py"}}]}`)
 	out := g.ended(g.submit("test", `{"test_file":"t.py"}`)) // the DTF client's own is carried as it is
@@ -256,7 +248,7 @@ func TestGatewaySimulatedWork(t *testing.T) {
 		t.Errorf("its log is %q", log.String())
 	}
 
-	allowed := startGate(t, map[string]string{"simulated": "allow"}, nil)
+	allowed := startGate(t, map[string]string{"simulated": "allow"}, dtf.Tuning{})
 	allowed.worker("w1", nil)
 	if task := allowed.final(allowed.job(`{"tasks":[{"kind":"test","input":{"test_file":"t.py"}}]}`)); task.State != muster.Succeeded {
 		t.Errorf("allowed: %s %s", task.State, task.Message)
@@ -268,7 +260,7 @@ func TestGatewaySimulatedWork(t *testing.T) {
 
 // A worker of a version without hash says so once; the task goes to another one.
 func TestGatewayOldWorker(t *testing.T) {
-	g := startGate(t, nil, nil)
+	g := startGate(t, nil, dtf.Tuning{})
 	old := g.worker("old", func(w *worker) { w.old = true })
 	j := g.job(`{"tasks":[{"kind":"hash","input":{"data":"abc"}}]}`)
 	await(t, "it says that it does not know hash", func() bool { ran, _, _ := old.saw(); return len(ran) > 0 })
@@ -286,7 +278,7 @@ func TestGatewayOldWorker(t *testing.T) {
 
 // Batches: what may be together goes together, and each of them ends.
 func TestGatewayBatches(t *testing.T) {
-	g := startGate(t, map[string]string{"batch": "4"}, nil)
+	g := startGate(t, map[string]string{"batch": "4"}, dtf.Tuning{})
 	var ids []string
 	for i := range 6 {
 		ids = append(ids, g.submit("hash", fmt.Sprintf(`{"payload":"%d"}`, i)))
@@ -311,7 +303,7 @@ func TestGatewayBatches(t *testing.T) {
 
 // The server is started again in the middle of a task: the worker authenticates with its token, and its result counts.
 func TestGatewayRestart(t *testing.T) {
-	g := startGate(t, nil, nil)
+	g := startGate(t, nil, dtf.Tuning{})
 	w := g.worker("w1", func(w *worker) { w.work = 700 * time.Millisecond })
 	j := g.job(`{"tasks":[{"kind":"hash","input":{"data":"abc"}}]}`)
 	await(t, "it runs", func() bool { return g.task(j).State == muster.Running })
@@ -326,7 +318,7 @@ func TestGatewayRestart(t *testing.T) {
 }
 
 func TestGatewayCancelAndLateResults(t *testing.T) {
-	g := startGate(t, nil, nil)
+	g := startGate(t, nil, dtf.Tuning{})
 	w := g.worker("w1", func(w *worker) { w.work = 500 * time.Millisecond })
 	id := g.submit("hash", `{"payload":"a"}`)
 	await(t, "it runs", func() bool {
@@ -380,7 +372,7 @@ func say(tb testing.TB, ws *websocket.Conn, text string) string {
 
 // Peers that do what none should have no effect on others and get answers in DTF's own words.
 func TestGatewayBadPeers(t *testing.T) {
-	g := startGate(t, nil, nil)
+	g := startGate(t, nil, dtf.Tuning{})
 	g.worker("w1", nil)
 	auth := `{"type":"auth","auth_type":"api_key","api_key":"` + testJoin + `","worker_id":"bad"}`
 	for _, tc := range []struct {
@@ -390,7 +382,7 @@ func TestGatewayBadPeers(t *testing.T) {
 		{"no JSON", [][2]string{{"{", "Invalid message"}, {"[]", "Invalid message"}, {auth, `"status":"success"`}}},
 		{"not authenticated", [][2]string{{`{"type":"heartbeat"}`, "Not authenticated"}, {`{"type":"register","worker_id":"w1"}`, "Not authenticated"}}},
 		{"a wrong key", [][2]string{{strings.Replace(auth, testJoin, "nope", 1), `"status":"error"`}, {auth, "closed"}}},
-		{"a key that may not make workers", [][2]string{{`{"type":"auth","auth_type":"token","token":"` + vectorToken + `"}`, `"status":"error"`}}},
+		{"a key that may not make workers", [][2]string{{`{"type":"auth","auth_type":"token","token":"` + dtf.VectorToken + `"}`, `"status":"error"`}}},
 		{"wrong types", [][2]string{{auth, "success"}, {`{"type":"register","worker_id":5}`, "wrong type"}, {`{"type":"register","worker_id":"bad","capabilities":{"cpu":"many"}}`, "wrong type"}}},
 		{"not registered", [][2]string{{auth, "success"}, {`{"type":"heartbeat"}`, "Worker not registered"}, {`{"type":"task_result","task_id":"x","status":"completed"}`, "Worker not registered"}}},
 		{"unknown things", [][2]string{
@@ -422,7 +414,7 @@ func TestGatewayBadPeers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range all {
-		if w := &all[i]; w.Name == "h" && (len(w.Resources.GPUs) != maxGPUs || w.Resources.CPUs != 4096 || slices.Contains(w.Tags, "dialect:qubix")) {
+		if w := &all[i]; w.Name == "h" && (len(w.Resources.GPUs) != dtf.MaxGPUs || w.Resources.CPUs != 4096 || slices.Contains(w.Tags, "dialect:qubix")) {
 			t.Errorf("an invented machine: %d GPUs, %v CPUs, %v", len(w.Resources.GPUs), w.Resources.CPUs, w.Tags)
 		}
 	}
@@ -430,9 +422,9 @@ func TestGatewayBadPeers(t *testing.T) {
 
 // Two workers with one id: the later connection takes the earlier one's place; with another key it is refused.
 func TestGatewayTwoWorkersWithOneID(t *testing.T) {
-	g := startGate(t, nil, nil)
+	g := startGate(t, nil, dtf.Tuning{})
 	g.worker("w1", func(w *worker) { w.defect = false })
-	await(t, "the worker is there", func() bool { return g.gateway.fleet.Worker("w1") != nil })
+	await(t, "the worker is there", func() bool { return g.has("w1") })
 	ws := g.dialRaw()
 	if got := say(t, ws, `{"type":"auth","auth_type":"api_key","api_key":"`+testAdmin+`","worker_id":"w1"}`); !strings.Contains(got, "success") {
 		t.Fatal(got)
@@ -450,7 +442,7 @@ func TestGatewayTwoWorkersWithOneID(t *testing.T) {
 
 // A token is for its worker only, and falls with the key for which it was issued.
 func TestGatewayTokens(t *testing.T) {
-	g := startGate(t, nil, nil)
+	g := startGate(t, nil, dtf.Tuning{})
 	var answer struct {
 		Token    string `json:"token"`
 		WorkerID string `json:"worker_id"`
@@ -480,37 +472,34 @@ func TestGatewayTokens(t *testing.T) {
 
 // Where a secret is configured, messages that are not signed with it have no effect.
 func TestGatewaySignatures(t *testing.T) {
-	g := startGate(t, nil, func(s *settings) { s.sign = signer{"s3cr3t"} })
+	g := startGate(t, nil, dtf.Tuning{Secret: "s3cr3t"})
 	ws := g.dialRaw()
 	if got := say(t, ws, `{"type":"auth","auth_type":"api_key","api_key":"`+testJoin+`","worker_id":"w1"}`); !strings.Contains(got, "success") || strings.Contains(got, "signature") {
 		t.Fatal(got)
 	}
 	sign := func(m map[string]any, at time.Time) string {
-		raw, err := signer{"s3cr3t"}.sign(m, at)
+		raw, err := dtf.Sign("s3cr3t", m, at)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return string(raw)
+		return raw
 	}
 	register := map[string]any{"type": "register", "worker_id": "w1", "capabilities": map[string]any{}}
 	for name, text := range map[string]string{"unsigned": `{"type":"register","worker_id":"w1"}`, "an old one": sign(register, time.Now().Add(-61*time.Second)), "a changed one": strings.Replace(sign(register, time.Now()), "w1", "w2", 1)} {
-		if got := say(t, ws, text); !strings.Contains(got, errSignature) {
+		if got := say(t, ws, text); !strings.Contains(got, dtf.ErrSignature) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
 	for _, text := range []string{sign(register, time.Now().Add(time.Hour)), sign(map[string]any{"type": "heartbeat", "worker_id": "w1"}, time.Now())} {
 		got := say(t, ws, text)
-		v := mustParse(t, got)
-		if strings.Contains(got, "error") || !(signer{"s3cr3t"}).verify(&v, time.Now()) {
+		if strings.Contains(got, "error") || !dtf.Verify("s3cr3t", got, time.Now()) {
 			t.Errorf("%s", got)
 		}
 	}
 }
 
 func TestGatewayREST(t *testing.T) {
-	g := startGate(t, map[string]string{"tasks": "muster"}, func(s *settings) {
-		s.security = &securityConfig{SecretKey: "s3cr3t", RequiredRoles: []string{"worker"}, APIKeys: map[string]configKey{"adm": {Roles: []string{"admin"}}, "obs": {Roles: []string{"observer"}}, "wrk": {Roles: []string{"worker"}}}}
-	})
+	g := startGate(t, map[string]string{"tasks": "muster"}, dtf.Tuning{Security: `{"secret_key":"s3cr3t","required_roles":["worker"],"api_keys":{"adm":{"roles":["admin"]},"obs":{"roles":["observer"]},"wrk":{"roles":["worker"]}}}`})
 	for _, tc := range []struct {
 		method, path, key, body string
 		code                    int
@@ -550,17 +539,5 @@ func TestGatewayREST(t *testing.T) {
 		if code != tc.code || !strings.Contains(fmt.Sprint(out), tc.want) {
 			t.Errorf("%s %s as %q: %d %v, not %d %s", tc.method, tc.path, tc.key, code, out, tc.code, tc.want)
 		}
-	}
-}
-
-func TestOptionsAreRead(t *testing.T) {
-	for option, value := range map[string]string{"simulated": "yes", "tasks": "all", "grace": "5s", "batch": "0", "security": "/nowhere", "secret-file": "/nowhere"} {
-		if _, err := readSettings(map[string]string{option: value}); muster.CodeOf(err) != muster.Invalid {
-			t.Errorf("%s=%s: %v", option, value, err)
-		}
-	}
-	s, err := readSettings(map[string]string{"simulated": "allow", "tasks": "muster", "grace": "1m", "batch": "8"})
-	if err != nil || !s.simulated || s.carry || s.grace != time.Minute || s.batch != 8 {
-		t.Errorf("%+v, %v", s, err)
 	}
 }

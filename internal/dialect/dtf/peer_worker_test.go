@@ -1,4 +1,4 @@
-package dtf
+package dtf_test
 
 import (
 	"context"
@@ -37,6 +37,12 @@ type worker struct {
 	script  []string
 	ended   error
 	pending []map[string]any // results that go out on the next connection
+}
+
+type wireTask struct {
+	TaskID   string          `json:"task_id"`
+	TaskType string          `json:"task_type"`
+	Config   json.RawMessage `json:"config"`
 }
 
 const capabilitiesOfVM = `{"hostname":"vm","platform":"Linux-6.18","hardware":["cpu"],"cpu":{"model":"Unknown","cores":2,"threads":2,"freq_mhz":0.0},"memory":{"total_gb":23.54,"available_gb":22.84},"webnn":{"available":false},"webgpu":{"available":false}}`
@@ -154,8 +160,9 @@ func (w *worker) run(ctx context.Context) error {
 			w.mu.Lock()
 			w.ended = err
 			w.mu.Unlock()
-			if !sleep(ctx, w.beat) {
-				return nil
+			select {
+			case <-ctx.Done():
+			case <-time.After(w.beat):
 			}
 			continue
 		}

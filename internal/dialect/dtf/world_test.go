@@ -1,4 +1,4 @@
-package dtf
+package dtf_test
 
 import (
 	"context"
