@@ -136,6 +136,8 @@ func (b *Bridge) worker(id string) (*bridged, error) {
 	if err = w.readDropped(); err != nil {
 		return nil, err
 	}
+	_, err = os.Stat(filepath.Join(w.dir, "inbox"))
+	returned := err == nil
 	if w.inbox, err = openInbox(filepath.Join(w.dir, "inbox")); err != nil {
 		return nil, err
 	}
@@ -154,5 +156,6 @@ func (b *Bridge) worker(id string) (*bridged, error) {
 		m.measure(time.Now(), list)
 		return b.facts(list), nil
 	}, w.message)
+	w.session.returned = returned
 	return w, nil
 }

@@ -45,6 +45,7 @@ type given struct {
 	started, finals         int
 	merged                  []string
 	message                 map[string]any
+	dispatched              time.Time
 }
 
 func startHost(tb testing.TB, r *redisServer) *host {

@@ -38,6 +38,7 @@ type session struct {
 
 	mu         sync.Mutex
 	told       bool      // registered at least once by this process
+	returned   bool      // an earlier process was registered under this id
 	listening  bool      // a subscription is confirmed
 	gap        bool      // there was a time without a subscription: a task may have been published meanwhile
 	closed     bool      // no new tasks are wanted
@@ -167,7 +168,7 @@ func (s *session) uphold(ctx context.Context, due bool) error {
 
 	// A task that was published while nobody listened never arrived, and without a farewell the host would wait for it for
 	// ever. It has to be thought of where the host took the worker for busy, and where that cannot be known any more.
-	lost := gap && !holds && (there && status == mloc.StatusRunning || !there && told)
+	lost := gap && !holds && (there && status == mloc.StatusRunning || !there && (told || s.returned))
 	if lost {
 		s.log.Warn("a task may have been published while this worker did not listen: it registers again, so that the host hands it out again")
 		if err := s.unregister(ctx); err != nil {

@@ -26,10 +26,18 @@ import (
 // limit bounds every wait of these tests.
 const limit = 2 * time.Minute
 
+// stderrLog is that of a bridge in a process of its own.
+func stderrLog() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+}
+
 // TestMain is also the worker's own program, which carries out the kinds that need nothing else.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "do" {
 		os.Exit(do.Main(os.Args[2:]))
+	}
+	if len(os.Args) > 2 && os.Args[1] == "bridge" {
+		bridgeProcess(os.Args[2])
 	}
 	os.Exit(m.Run())
 }
