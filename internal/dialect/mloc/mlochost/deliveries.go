@@ -11,28 +11,42 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
 // claim is what a delivery is about.
 type claim struct {
-	d       *dispatch // the attempt that it is of; nil if it is of none that runs
-	known   bool      // the task is one of this host
-	settled bool      // and nothing may be changed any more: the delivery is late, or of another worker
+	task    *fleet.Task // the attempt that it is of; nil if it is of none that runs
+	known   bool        // the task is one of this host
+	settled bool        // and nothing may be changed any more: the delivery is late, or of another worker
+}
+
+// running returns the attempt of a task, by the id that workers know, that runs now. After a restart of the gateway the
+// attempt's own token finds it before its worker was heard of.
+func (g *Gateway) running(id, token string) *fleet.Task {
+	g.mu.Lock()
+	d := g.dispatches[id]
+	g.mu.Unlock()
+	if d != nil {
+		return d.task
+	}
+	if t := g.fleet.Task(token); t != nil && g.wireID(t) == id {
+		return t
+	}
+	return nil
 }
 
 // claimOf finds out whose delivery a request is. token is what it carries as X-Muster-Task or as bearer token, worker the
 // id in its body; both may be absent, as in what users send by hand.
 func (g *Gateway) claimOf(id, token, worker string) claim {
-	g.mu.Lock()
-	d := g.dispatches[id]
-	g.mu.Unlock()
+	t := g.running(id, token)
 	_, known := g.ledger.get(id)
-	c := claim{d: d, known: known || d != nil}
+	c := claim{task: t, known: known || t != nil}
 	switch {
-	case d != nil && token != "" && token != d.task.ID(), d != nil && worker != "" && worker != d.peer.id:
-		c.d, c.settled = nil, true
-	case d == nil && (known || token != ""):
+	case t != nil && token != "" && token != t.ID(), t != nil && worker != "" && worker != t.Worker().ID():
+		c.task, c.settled = nil, true
+	case t == nil && (known || token != ""):
 		c.settled = true
 	}
 	return c
@@ -41,25 +55,19 @@ func (g *Gateway) claimOf(id, token, worker string) claim {
 // deliverer says whether a request may deliver for a task: with the token of its attempt, or as a client.
 func (g *Gateway) deliverer(r *http.Request, id string) (token string, err error) {
 	b := bearer(r)
-	g.mu.Lock()
-	d := g.dispatches[id]
-	g.mu.Unlock()
-	if d != nil && b == d.task.ID() {
+	if t := g.running(id, b); t != nil && b == t.ID() {
 		return b, nil
 	}
 	return r.Header.Get(headerTask), g.allowed(r, true)
 }
 
-// arrived notes that the result of an attempt of a client's task is here.
-func (g *Gateway) arrived(d *dispatch, id string) error {
-	if w := d.peer.worker.Load(); w != nil {
-		w.Touch(d.peer.load.Load())
-	}
-	if !d.record {
-		d.posted.Store(true)
+// arrived notes that the result of an attempt is here.
+func (g *Gateway) arrived(t *fleet.Task, id string) error {
+	t.Worker().Touch(nil)
+	if _, record := g.ledger.get(id); !record {
 		return nil
 	}
-	_, err := g.ledger.change(id, func(t *task) error { t.Attempt = d.task.Run().Attempt.N; return nil })
+	_, err := g.ledger.change(id, func(rec *task) error { rec.Attempt = t.Run().Attempt.N; return nil })
 	return err
 }
 
@@ -69,10 +77,7 @@ func (g *Gateway) delivered(d *dispatch) bool {
 		t, _ := g.ledger.get(d.id)
 		return t.Attempt == d.task.Run().Attempt.N
 	}
-	if d.posted.Load() {
-		return true
-	}
-	_, err := g.results.get(d.id) // its id is of this attempt alone: before a restart of the gateway
+	_, err := g.results.get(d.id) // its id is of this attempt alone
 	return err == nil
 }
 
@@ -106,8 +111,8 @@ func (g *Gateway) postResult(w http.ResponseWriter, r *http.Request) error {
 	if at, err = g.results.put(in, c.known, func(name string) string { return g.link(in.TaskID, name) }, time.Now()); err != nil {
 		return err
 	}
-	if c.d != nil {
-		if err := g.arrived(c.d, in.TaskID); err != nil {
+	if c.task != nil {
+		if err := g.arrived(c.task, in.TaskID); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"strings"
 	"time"
 
@@ -91,9 +92,15 @@ func (p *peer) take(ctx context.Context, t *fleet.Task) {
 		p.g.dispatches[c] = d
 	}
 	p.g.mu.Unlock()
-	if !d.began && d.published == 0 {
-		p.publish(ctx, d)
+	if d.began || d.published > 0 {
+		return
 	}
+	if !p.g.delivered(d) { // what an earlier attempt left is not of this one
+		if err := p.g.results.forget(d.id); err != nil {
+			p.g.log.Warn("MLOC: what an earlier attempt delivered cannot be removed", slog.Any("why", err))
+		}
+	}
+	p.publish(ctx, d)
 }
 
 // redeliver publishes a task again that the worker did not begin: it did not listen yet, or the message was lost.
@@ -150,6 +157,16 @@ func (p *peer) publish(ctx context.Context, d *dispatch) {
 		Status   string `json:"status"`
 		TS       string `json:"ts"`
 	}{mloc.EventStatus, p.id, mloc.StatusRunning, now})
+}
+
+// wireID is the id by which workers know an attempt: that of the client's task which it is of, or its own.
+func (g *Gateway) wireID(t *fleet.Task) string {
+	if id, ok := strings.CutPrefix(t.Run().Group, stagePrefix); ok {
+		if rec, known := g.ledger.get(id); known && rec.Job == t.Run().Attempt.Task.Job {
+			return id
+		}
+	}
+	return t.ID()
 }
 
 // prepare makes the message of a task. Its error is errWait, or says why a worker of MLOC cannot carry the task.
@@ -466,6 +483,9 @@ func toNative(kind string, result mloc.Object) any {
 	case "sft", "lora_sft", "ppo", "dpo":
 		out := mloc.Merge(mloc.Object{"jobType": kind, "status": "success"}, result)
 		mloc.CopyFields(out, result, "model_name", "model", "training_time_seconds", "seconds")
+		maps.DeleteFunc(out, func(name string, _ any) bool { // files are artifacts of the task
+			return strings.HasSuffix(name, "_archive_url") || strings.HasSuffix(name, "_path") || strings.HasSuffix(name, "_dir")
+		})
 		return out
 	}
 	return result

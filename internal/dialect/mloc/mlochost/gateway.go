@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
@@ -28,8 +29,9 @@ import (
 func System() dialect.System {
 	return dialect.System{
 		Name: mloc.SystemName, Title: "MLOC", Address: mloc.DefaultAddress,
+		Home: map[string]string{"redis": embeddedRedis},
 		Options: []dialect.Option{
-			{Name: "redis", Usage: "the Redis database between host and workers (" + mloc.DefaultRedis + ")", Secret: true},
+			{Name: "redis", Usage: "the Redis database between host and workers (" + mloc.DefaultRedis + "); embedded or embedded:PORT is one of this process on loopback, to try it", Secret: true},
 			{Name: "url", Usage: "the address at which workers reach this one, such as http://10.0.0.1:8000"},
 			{Name: "token", Usage: "what ORCHESTRATOR_TOKEN is for clients, beside keys of Muster", Secret: true},
 			{Name: "mode", Usage: "ORCHESTRATOR_DISPATCH_MODE: adaptive; the others are accepted, and Muster's scheduler places tasks all the same"},
@@ -93,6 +95,7 @@ type Gateway struct {
 	fleet    *fleet.Fleet
 	api      *client.Client
 	control  *mloc.Control
+	embedded *miniredis.Miniredis // nil if Redis is another program
 	ledger   *ledger
 	results  *results
 	figures  figures
@@ -130,6 +133,9 @@ func newGateway(ctx context.Context, env dialect.Env, p pace) (*Gateway, error) 
 
 func (g *Gateway) open(ctx context.Context) (err error) {
 	if g.secret, err = secretFile(filepath.Join(g.env.Dir, "secret")); err != nil {
+		return err
+	}
+	if g.set.redis, err = g.startEmbedded(g.set.redis); err != nil {
 		return err
 	}
 	if g.control, err = mloc.DialControl(g.set.redis, "muster-mloc-host"); err != nil {
@@ -176,6 +182,9 @@ func (g *Gateway) close() error {
 	if g.control != nil {
 		errs = append(errs, g.control.Close())
 	}
+	if g.embedded != nil {
+		g.embedded.Close()
+	}
 	return errors.Join(errs...)
 }
 
@@ -203,6 +212,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 	group.Go(func() error { return g.listener.Serve(ctx, g.handler()) })
 	group.Go(func() error { return g.fleet.Run(ctx) })
 	group.Go(func() error { return g.host(ctx) })
+	if g.embedded != nil {
+		group.Go(func() error { return g.age(ctx) })
+	}
 	group.Go(func() error { return g.watch(ctx) })
 	group.Go(func() error { return g.drive(ctx) })
 	err := group.Wait()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -370,4 +371,29 @@ func (w *world) call(method, path, body, token string) (int, string) {
 		w.tb.Fatal(err)
 	}
 	return resp.StatusCode, string(b)
+}
+
+// TestTheEmbeddedRedis holds that the database for trying things at home does all that the gateway needs.
+func TestTheEmbeddedRedis(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	_ = l.Close()
+	_, port, _ := net.SplitHostPort(addr)
+	w := newWorld(t, map[string]string{"redis": "embedded:" + port})
+	s := newScripted(t, &redisServer{tb: t, addr: addr}, "w1")
+	s.register().listen()
+	w.active("w1")
+	if task := w.wait(w.submit(echoTask(`{"n": 8}`)).ID); task.State != muster.Succeeded {
+		t.Fatalf("the task is %s: %s", task.State, task.Message)
+	}
+	s.sigkill()
+	await(t, "the heartbeat's key ends", func() bool { return s.r.TTL(t.Context(), "worker:w1:hb").Val() < 0 })
+	await(t, "the worker is unreachable", func() bool {
+		one, _ := w.foreignWorker("w1")
+		return one.State == muster.WorkerUnreachable
+	})
 }

@@ -59,7 +59,6 @@ type dispatch struct {
 	record bool   // a client of MLOC submitted it: id is that of the ledger
 	doc    mloc.Document
 
-	posted    atomic.Bool // its result is here; of a record the ledger knows
 	began     bool
 	published int
 	at        time.Time // of the last time
@@ -392,6 +391,11 @@ func (p *peer) drop() {
 	}
 	p.g.mu.Unlock()
 	p.before = [2]string{p.now.id, p.now.task.ID()}
+	if !p.now.record { // the server has it; a client's result is for clients
+		if err := p.g.results.forget(p.now.id); err != nil {
+			p.g.log.Warn("MLOC: a result that was passed on cannot be removed", slog.Any("why", err))
+		}
+	}
 	p.now = nil
 	p.odd = time.Time{}
 }

@@ -33,7 +33,9 @@ type scripted struct {
 	sub      *redis.PubSub
 	hardware string
 	tags     string
-	silent   bool // it says nothing of tasks: as if its news were lost
+	silent   bool          // it says nothing of tasks: as if its news were lost
+	manual   chan message  // if set, tasks are ended by the test
+	ttl      time.Duration // of the heartbeat's key
 }
 
 // message is what a worker reads of a message.
@@ -57,7 +59,7 @@ func echo(m message) (map[string]any, map[string]string, string) {
 const hardwareOfTests = `{"cpu":{"logical_cores":2,"model":"x86_64"},"memory":{"total_bytes":25276502016},"gpu":{"driver_version":null,"cuda_version":null,"gpus":[]},"network":{"ip":"10.0.0.1","bandwidth_bytes_per_sec":1000.0}}`
 
 func newScripted(tb testing.TB, redis *redisServer, id string) *scripted {
-	s := &scripted{tb: tb, id: id, r: redis.client(), execute: echo, hardware: hardwareOfTests, tags: `["cpu"]`, started: now()}
+	s := &scripted{tb: tb, id: id, r: redis.client(), execute: echo, hardware: hardwareOfTests, tags: `["cpu"]`, started: now(), ttl: 3 * time.Second}
 	tb.Cleanup(func() { s.sigkill(); _ = s.r.Close() })
 	return s
 }
@@ -105,7 +107,7 @@ func (s *scripted) status(status, task string) {
 
 func (s *scripted) heartbeat() {
 	ctx := context.Background()
-	s.r.SetEx(ctx, "worker:"+s.id+":hb", now(), 3*time.Second)
+	s.r.SetEx(ctx, "worker:"+s.id+":hb", now(), s.ttl)
 	s.r.HSet(ctx, "worker:"+s.id, "last_seen", now())
 	s.event("workers.events", map[string]any{"type": "HEARTBEAT", "metrics": map[string]any{"uptime_sec": 1.5, "accrued_cost_usd": 0.25, "loadavg": map[string]any{"1m": 1.0, "5m": 0.5, "15m": 0.1}}})
 }
@@ -178,6 +180,13 @@ func (s *scripted) run(ctx context.Context, payload string) {
 	began := time.Now()
 	if !silent {
 		s.event("tasks.events", map[string]any{"type": "TASK_STARTED", "task_id": m.TaskID, "status": nil, "error": nil, "payload": map[string]any{"taskType": m.Task.Spec["taskType"], "started_at": now()}})
+	}
+	if s.manual != nil {
+		select {
+		case s.manual <- m:
+		case <-ctx.Done():
+		}
+		return
 	}
 	result, files, failure := execute(m)
 	if ctx.Err() != nil {

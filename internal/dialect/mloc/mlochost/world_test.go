@@ -237,3 +237,8 @@ func (w *world) active(id string) {
 		return ok && one.State == muster.WorkerActive
 	})
 }
+
+// newQuick is New of a system for tests.
+func newQuick(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
+	return mlochost.NewQuick(ctx, env)
+}
