@@ -83,7 +83,7 @@ var commonOptions = []Option{ //nolint:gochecknoglobals // a constant table
 // Parse reads NAME[=ADDRESS][,OPTION=VALUE…], such as "mloc=:8000,key=required,redis=redis://127.0.0.1". A value
 // has no comma. Its errors are Invalid and say what is possible.
 func Parse(text string, systems []System) (Config, error) {
-	head, rest, _ := strings.Cut(text, ",")
+	head, rest, more := strings.Cut(text, ",")
 	name, address, _ := strings.Cut(head, "=")
 	i := slices.IndexFunc(systems, func(s System) bool { return s.Name == name })
 	if i < 0 {
@@ -97,7 +97,7 @@ func Parse(text string, systems []System) (Config, error) {
 	if _, _, err := net.SplitHostPort(c.Address); err != nil {
 		return Config{}, muster.Errorf(muster.Invalid, "%s: %q is no address: write such as %s=%s", name, c.Address, name, system.Address)
 	}
-	if rest == "" {
+	if !more {
 		return c, nil
 	}
 	parts := strings.Split(rest, ",")

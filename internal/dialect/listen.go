@@ -126,8 +126,13 @@ func (l *Listener) identify(next http.Handler) http.Handler {
 		if rest, ok := strings.CutPrefix(r.URL.Path, keyPrefix); ok {
 			key, path, _ := strings.Cut(rest, "/")
 			token = key
+			raw := ""
+			if rest, ok := strings.CutPrefix(r.URL.RawPath, keyPrefix); ok {
+				_, raw, _ = strings.Cut(rest, "/")
+				raw = "/" + raw
+			}
 			r = r.Clone(r.Context())
-			r.URL.Path, r.URL.RawPath, r.RequestURI = "/"+path, "", ""
+			r.URL.Path, r.URL.RawPath, r.RequestURI = "/"+path, raw, ""
 		}
 		if token == "" {
 			if t := auth.Bearer(r.Header.Get("Authorization")); strings.HasPrefix(t, "mst_") {

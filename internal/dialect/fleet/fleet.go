@@ -73,6 +73,8 @@ type Fleet struct {
 	blobs  *transfer.Client
 
 	registering sync.Mutex // held while a worker is entered
+	forgot      int        // workers that made room since forgotAt; guarded by registering
+	forgotAt    time.Time
 
 	mu          sync.Mutex
 	workers     map[string]*Worker
@@ -312,7 +314,7 @@ func (f *Fleet) Register(ctx context.Context, facts Facts) (*Worker, error) {
 	if w := f.Worker(facts.ID); w != nil {
 		return w, w.update(facts)
 	}
-	if err := f.makeRoom(); err != nil {
+	if err := f.makeRoom(facts.Remote); err != nil {
 		return nil, err
 	}
 	w := newWorker(f, &workerRecord{Facts: facts})
@@ -328,11 +330,27 @@ func (f *Fleet) Register(ctx context.Context, facts Facts) (*Worker, error) {
 	return w, nil
 }
 
-// makeRoom forgets a worker that was away for long if there are as many as there may be.
-func (f *Fleet) makeRoom() error {
+// makeRoom forgets a worker that was away for long if there are as many as there may be. Three quarters of them may be from
+// one address, and in an hour no more are forgotten than there may be: each new one leaves something at the server.
+func (f *Fleet) makeRoom(from netip.Addr) error {
 	all := f.Workers()
+	near := 0
+	for _, w := range all {
+		if from.IsValid() && w.Facts().Remote == from && w.Err() == nil {
+			near++
+		}
+	}
+	if most := f.cfg.Most * 3 / 4; near > most {
+		return muster.Errorf(muster.Conflict, "there are %d workers from %s already, which is the most from one address", near, from)
+	}
 	if len(all) < f.cfg.Most {
 		return nil
+	}
+	if now := time.Now(); now.Sub(f.forgotAt) > time.Hour {
+		f.forgotAt, f.forgot = now, 0
+	}
+	if f.forgot >= f.cfg.Most {
+		return muster.Errorf(muster.Conflict, "%d workers made room for others within an hour, which is the most", f.forgot)
 	}
 	var oldest *Worker
 	for _, w := range all {
@@ -343,6 +361,7 @@ func (f *Fleet) makeRoom() error {
 	if oldest == nil {
 		return muster.Errorf(muster.Conflict, "there are %d workers already, which is the most of a gateway", len(all))
 	}
+	f.forgot++
 	oldest.drop("its place was needed")
 	return nil
 }

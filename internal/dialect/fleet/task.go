@@ -178,8 +178,10 @@ func (t *Task) save(change func() error, undo func()) error {
 	return err
 }
 
-// Begin takes the first sign that the worker runs it. Later calls do nothing. It is a Conflict if the task is over.
+// Begin takes the first sign that the worker runs it. Later calls do nothing. It is a Conflict if the task is over. As all that a worker says
+// of a task it is a Touch.
 func (t *Task) Begin() error {
+	t.worker.Touch(nil)
 	t.mu.Lock()
 	began, err := t.began != 0, t.closed()
 	t.mu.Unlock()
@@ -267,6 +269,7 @@ func (t *Task) remember(p muster.Progress) {
 // Invalid the report may be kept, and is sent until the server has it: to repeat the same call is right. It is a Conflict
 // if the task is over, or has another report.
 func (t *Task) Finish(ctx context.Context, end Ending) error {
+	t.worker.Touch(nil)
 	report, err := t.reportOf(&end)
 	if err != nil {
 		return err

@@ -311,7 +311,9 @@ func TestManyWorkers(t *testing.T) {
 	if most := int64(many * 400 << 10); more > most && !raced {
 		t.Errorf("%d workers use %d MiB", many, more>>20)
 	}
-	job := w.submit(func(s *muster.Spec) { s.Tasks[0].Array = &muster.Array{Ranges: []muster.Range{{First: 1, Last: many, Step: 1}}} })
+	job := w.submit(func(s *muster.Spec) {
+		s.Tasks[0].Array = &muster.Array{Ranges: []muster.Range{{First: 1, Last: many, Step: 1}}}
+	})
 	for _, worker := range w.fleet.Workers() {
 		all.Go(func() {
 			for {

@@ -1,0 +1,206 @@
+package dialect_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect"
+)
+
+const (
+	joinKey   = "mst_join_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	submitKey = "mst_submitter_bbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+)
+
+// server answers as far as gateways ask for keys.
+func server(t *testing.T) dialect.Server {
+	t.Helper()
+	pipe := dialect.NewPipe()
+	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		role := map[string]string{"Bearer " + joinKey: "join", "Bearer " + submitKey: "submitter"}[r.Header.Get("Authorization")]
+		if role == "" {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, `{"status":401,"code":"unauthenticated","detail":"the API key is not known here"}`)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]string{"key": "k-" + role, "name": r.RemoteAddr, "role": role, "version": "1"})
+	})}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(pipe) }()
+	t.Cleanup(func() { _ = s.Close(); <-done })
+	return dialect.Connect(pipe, joinKey, submitKey)
+}
+
+// logged is all that was logged.
+type logged struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.String()
+}
+
+// listen serves a handler that says who asks for what.
+func listen(t *testing.T, required bool, log *logged, change func(*dialect.Listener)) string {
+	t.Helper()
+	env := dialect.Env{
+		Config: dialect.Config{Name: "one", Address: "127.0.0.1:0", KeyRequired: required}, Server: server(t),
+		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	l, err := dialect.Listen(t.Context(), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		change(l)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- l.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/panic" {
+				panic("a bug")
+			}
+			caller := dialect.CallerOf(r.Context())
+			may := "no"
+			if caller.MayWork() == nil {
+				may = "yes"
+			}
+			var v any
+			if r.Method == http.MethodPost {
+				if err := dialect.Decode(r, 10, &v); err != nil {
+					dialect.WriteJSON(w, http.StatusBadRequest, string(muster.CodeOf(err)))
+					return
+				}
+			}
+			dialect.WriteJSON(w, http.StatusOK, []string{r.URL.EscapedPath(), caller.Role, may})
+		}))
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("it stopped with %v", err)
+		}
+	})
+	return l.URL()
+}
+
+func ask(t *testing.T, method, url, body string, header ...string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.Status[:3] + " " + strings.TrimSpace(string(b))
+}
+
+// A key is taken from the path, the header and the system's own way; it is never logged.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	log := new(logged)
+	own := func(l *dialect.Listener) { l.Token = func(r *http.Request) string { return r.Header.Get("X-Key") } }
+	required, open := listen(t, true, log, own), listen(t, false, log, own)
+	for _, c := range []struct{ url, name, value, want string }{
+		{required + "/a", "", "", `401 `},
+		{required + "/k/" + joinKey + "/a/b", "", "", `200 ["/a/b","join","yes"]`},
+		{required + "/k/" + joinKey + "/a%2Fb/c", "", "", `200 ["/a%2Fb/c","join","yes"]`},
+		{required + "/k/" + joinKey, "", "", `200 ["/","join","yes"]`},
+		{required + "/k/" + submitKey + "/a", "", "", `200 ["/a","submitter","no"]`},
+		{required + "/k/mst_join_wrong/a", "", "", `401 `},
+		{required + "/k//a", "", "", `401 `},
+		{required + "/a", "Authorization", "Bearer " + joinKey, `200 ["/a","join","yes"]`},
+		{required + "/a", "Authorization", "Bearer something-else", `401 `},
+		{required + "/a", "X-Key", joinKey, `200 ["/a","join","yes"]`},
+		{open + "/a", "", "", `200 ["/a","","yes"]`},
+		{open + "/a", "Authorization", "Bearer something-else", `200 ["/a","","yes"]`},
+		{open + "/k/" + submitKey + "/a", "", "", `200 ["/a","submitter","no"]`},
+		{open + "/k/mst_join_wrong/a", "", "", `401 `},
+	} {
+		header := []string{c.name, c.value}
+		if c.name == "" {
+			header = nil
+		}
+		if got := ask(t, http.MethodGet, c.url, "", header...); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s %s: %s, want %s", c.url, c.name, got, c.want)
+		}
+	}
+	if got := ask(t, http.MethodGet, open+"/k/"+joinKey+"/panic", ""); !strings.HasPrefix(got, "500 ") {
+		t.Errorf("a panic is answered with %s", got)
+	}
+	if text := log.String(); !strings.Contains(text, "a bug") || strings.Contains(text, joinKey) || strings.Contains(text, submitKey) {
+		t.Errorf("the log has keys, or no panic: %s", text)
+	}
+}
+
+func TestDecode(t *testing.T) {
+	t.Parallel()
+	url := listen(t, false, new(logged), nil)
+	for body, want := range map[string]string{`{"a":1}`: "200", "": `400 "invalid"`, "{": `400 "invalid"`, "1 2": `400 "invalid"`, strings.Repeat("1", 11): `400 "too_large"`} {
+		if got := ask(t, http.MethodPost, url, body); !strings.HasPrefix(got, want) {
+			t.Errorf("%q is answered with %s, want %s", body, got, want)
+		}
+	}
+}
+
+// A port that is taken is told with the option.
+func TestPortTaken(t *testing.T) {
+	t.Parallel()
+	url := listen(t, false, new(logged), nil)
+	_, err := dialect.Listen(t.Context(), dialect.Env{Config: dialect.Config{Name: "one", Address: strings.TrimPrefix(url, "http://")}})
+	if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "--dialect one=ADDRESS") {
+		t.Errorf("it says %v", err)
+	}
+}
+
+// The server sees connections from where a foreign worker is.
+func TestFrom(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	for _, addr := range []string{"192.0.2.7", "2001:db8::1"} {
+		s.HTTP = s.From(netip.MustParseAddr(addr))
+		c, err := s.Client("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		who, err := c.Whoami(t.Context())
+		if err != nil || !strings.Contains(who.Name, addr) || who.Role != "submitter" {
+			t.Errorf("the server saw %+v, %v", who, err)
+		}
+	}
+	if _, err := s.Authorize(t.Context(), ""); muster.CodeOf(err) != muster.Unauthenticated {
+		t.Errorf("no key: %v", err)
+	}
+}
