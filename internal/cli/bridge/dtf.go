@@ -59,7 +59,11 @@ func (o *dtfOptions) Flags(dropIn bool) []cli.Flag {
 		frame.Option{Name: "worker-id", Usage: "be the worker with this `id` (default: the one of the last time, or a new UUID)", Group: group}.Text(&c.WorkerID),
 	}
 	list = append(list, frame.Option{Name: "api-key", Env: "DT_API_KEY", Usage: "authenticate with this `key`", Group: group}.Secret(&o.key, "the API key")...)
-	list = append(list, frame.Option{Name: "token", Env: "DT_TOKEN", Usage: "authenticate with this `JWT` in place of a key", Group: group}.Secret(&o.token, "the JWT")...)
+	token := "token"
+	if !dropIn {
+		token = "coordinator-token" // --token is that of the Muster server
+	}
+	list = append(list, frame.Option{Name: token, Env: "DT_TOKEN", Usage: "authenticate with this `JWT` in place of a key", Group: group}.Secret(&o.token, "the JWT")...)
 	list = append(list,
 		frame.Option{Name: "security-config", Usage: "sign messages with the secret_key of this `file`, the coordinator's security_config.json, or with the secret that is its one line", Group: group}.Text(&o.secret),
 		frame.Option{Name: "db-path", Env: "DT_DB_PATH", Usage: "keep results in this `file`, a SQLite database, which duckdb opens, too", Group: group}.Text(&c.Results),
