@@ -72,9 +72,10 @@ type Gateway struct {
 	mu      sync.Mutex
 	tracks  map[string]*track // by Task.ID
 	tickets map[string]time.Time
-	bound   map[string]string // ticket to Task.ID
-	dropped map[string]int    // jobs in a row that a worker did not begin, by its id
-	failing bool              // projects cannot be written
+	bound   map[string]string    // ticket to Task.ID
+	dropped map[string]int       // jobs in a row that a worker did not begin, by its id
+	polled  map[string]time.Time // when a worker B last asked, by its id
+	failing bool                 // projects cannot be written
 }
 
 // New opens the gateway's port and reads its state. Nothing is served before Run.
@@ -85,7 +86,7 @@ func New(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
 func open(ctx context.Context, env dialect.Env, wait timing) (*Gateway, error) {
 	g := &Gateway{
 		env: env, time: wait, cpus: 2, memory: 8 << 30, started: time.Now(), wake: make(chan struct{}, 1),
-		tracks: map[string]*track{}, tickets: map[string]time.Time{}, bound: map[string]string{}, dropped: map[string]int{},
+		tracks: map[string]*track{}, tickets: map[string]time.Time{}, bound: map[string]string{}, dropped: map[string]int{}, polled: map[string]time.Time{},
 	}
 	if err := g.options(); err != nil {
 		return nil, err

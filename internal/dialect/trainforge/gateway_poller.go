@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
@@ -38,6 +39,9 @@ func (g *Gateway) poll(q *request) error {
 	if err != nil {
 		return err
 	}
+	if w == nil {
+		return q.answer(listed{Success: true, Jobs: []job{}})
+	}
 	w.Touch(nil)
 	if g.idle(w) {
 		w.Idle()
@@ -56,15 +60,25 @@ func (g *Gateway) poll(q *request) error {
 	return q.answer(answer)
 }
 
-// pollerAt returns the worker at the address of a request. All that poll from one address are one worker, for they say no id.
+// pollerAt returns the worker at the address of a request, nil if it was drained and not started again. All that poll from one
+// address are one worker, for they say no id.
 func (g *Gateway) pollerAt(q *request) (*fleet.Worker, error) {
 	remote, key := q.remote(), q.caller.Whoami.Key
 	id := "poller-" + strings.NewReplacer(":", "-", "%", "-").Replace(remote.String())
 	if key != "" {
 		id += "-" + key
 	}
-	if w := g.fleet.Worker(id); w != nil && w.Err() == nil {
-		return w, nil
+	if w := g.fleet.Worker(id); w != nil {
+		g.mu.Lock()
+		last := g.polled[id]
+		g.polled[id] = time.Now()
+		g.mu.Unlock()
+		switch {
+		case w.Err() == nil:
+			return w, nil
+		case time.Since(last) < g.time.silence:
+			return nil, nil //nolint:nilnil // it was drained, and asks on
+		}
 	}
 	w, err := g.fleet.Register(q.r.Context(), fleet.Facts{
 		ID: id, Name: cut(id, muster.MaxName), Labels: labels(poller, "address", remote.String()), Kinds: kinds(),
