@@ -21,13 +21,15 @@ type peer struct {
 	cancels bool     // it heeds cancel_task
 	sent    map[string]*sending
 
-	conns   int       // sessions so far
-	execs   int       // execute_* on this session
-	noHash  bool      // it is of a version without that type
-	tried   time.Time // when it last registered while it was drained
-	onePer  bool      // it has lost a second execute_* on one connection: it gets one on each
-	quiet   int       // heartbeats in a row that spoke of no task
-	batched bool      // the last thing that it was sent is a batch
+	conns    int       // sessions so far
+	execs    int       // execute_* on this session
+	noHash   bool      // it is of a version without that type
+	tried    time.Time // when it last registered while it was drained
+	onePer   bool      // it has lost a second execute_* on one connection: it gets one on each
+	beats    int       // heartbeats on this session
+	lastExec time.Time
+	quiet    int  // heartbeats in a row that spoke of no task
+	batched  bool // the last thing that it was sent is a batch
 }
 
 // sending is one task that was put to a worker and has not ended.
@@ -100,7 +102,11 @@ func (p *peer) next(now time.Time, held []*fleet.Task, set *settings) order {
 		return o
 	}
 	room := p.slots - len(p.sent)
-	if room <= 0 || len(fresh) == 0 || p.onePer && p.execs > 0 {
+	if room <= 0 || len(fresh) == 0 {
+		return o
+	}
+	if due := p.lastExec.Add(set.resend); p.onePer && p.execs > 0 && now.Before(due) { // the next connection may never come
+		o.again = earlier(o.again, due)
 		return o
 	}
 	if p.slots > 1 && p.cancels { // ours takes each on its own
@@ -153,6 +159,7 @@ func (p *peer) noteSent(tasks []*fleet.Task, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.execs++
+	p.lastExec = now
 	p.quiet, p.batched = 0, len(tasks) > 1
 	for _, t := range tasks {
 		p.sent[t.ID()] = &sending{at: now, conn: p.conns, nth: p.execs, batch: len(tasks) > 1}
@@ -165,6 +172,9 @@ func (p *peer) heard(now time.Time, task string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.first = false
+	if p.beats++; p.beats >= 3 { // its connections last: it is none that gets one task on each
+		p.onePer = false
+	}
 	p.quiet++
 	enough := 2
 	if task != "" {

@@ -267,7 +267,7 @@ func (p *peer) attach(s *session, w *fleet.Worker, c *capabilities) {
 	p.worker, p.session = w, s
 	if old != s {
 		p.conns++
-		p.execs = 0
+		p.execs, p.beats = 0, 0
 		p.first = p.conns == 1
 	}
 	p.slots, p.cancels = 1, false
