@@ -220,7 +220,7 @@ func (b *Bridge) failure(ctx context.Context, end *bridge.Ending, c *completion)
 		return err
 	}
 	message := end.Message()
-	if t := end.Task(); t != nil && t.Kind == muster.KindScript && t.ExitCode != nil && *t.ExitCode != 0 {
+	if t := end.Task(); end.State != muster.JobCancelled && t != nil && t.Kind == muster.KindScript && t.ExitCode != nil && *t.ExitCode != 0 {
 		wrong, err := end.LogTail(ctx, client.Stderr, mostLines)
 		if err != nil {
 			return err
@@ -228,7 +228,7 @@ func (b *Bridge) failure(ctx context.Context, end *bridge.Ending, c *completion)
 		message = fmt.Sprintf("%s%d: %s", scriptFailed, *t.ExitCode, strings.Join(wrong, "\n"))
 	}
 	if end.State == muster.JobCancelled {
-		message = or(message, "the job was cancelled")
+		message = "the job was cancelled"
 	}
 	c.Status, c.Error = wordFailed, &message
 	c.Result = mustJSON(map[string]string{"error": message, "errorDetails": or(strings.Join(trace, "\n"), message)})

@@ -1,0 +1,306 @@
+package qubix_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/qubix"
+)
+
+// provider is the id of every bridge under test.
+const provider = "00112233aabbccdd"
+
+// config is that of a bridge of w's fleet, at a hundredth of the pace of QUBIX's worker.
+func (w *world) bridgeConfig(backend, dir string) qubix.BridgeConfig {
+	return qubix.BridgeConfig{
+		Backend: backend, Price: 2.5, Name: "My Gaming PC", Location: "US East (Virginia)", ID: provider, Version: "test", Poll: 50 * time.Millisecond,
+		Core: bridge.Config{Client: w.client, Dir: dir, Log: logger(w.tb), Retry: 20 * time.Millisecond},
+	}
+}
+
+// startBridge runs a bridge until it is stopped, as by kill -9: nothing more is reported.
+func startBridge(tb testing.TB, cfg qubix.BridgeConfig) (stop func()) {
+	tb.Helper()
+	b, err := qubix.NewBridge(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return background(tb, func(ctx context.Context) error { return b.Run(ctx, ctx) })
+}
+
+func startBackend(tb testing.TB, change func(*backend)) (*backend, string) {
+	tb.Helper()
+	b := &backend{tb: tb, users: map[string]bool{}, providers: map[string]map[string]any{}, broken: map[string]int{}}
+	if change != nil {
+		change(b)
+	}
+	s := httptest.NewServer(b.handler())
+	tb.Cleanup(s.Close)
+	return b, s.URL
+}
+
+// The mock server of QUBIX: it registers anyone and offers every job that waits.
+func TestBridgeServesTheMockServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.worker("own")
+	b, url := startBackend(t, nil)
+	good := b.add("", map[string]any{"id": "job-1", "jobType": "custom_script", "inputData": map[string]any{"script": "import time\nprint('hello', flush=True)\ntime.sleep(0.5)"}})
+	bad := b.add("", map[string]any{"id": "job-2", "jobType": "custom_script", "inputData": map[string]any{"script": "raise ValueError('no')"}})
+	echo := b.add("", map[string]any{"id": "job-3", "jobType": "echo", "inputData": map[string]any{"a": 1}})
+	none := b.add("", map[string]any{"id": "job-4", "modelType": "video", "computeNeeded": 2})
+	startBridge(t, w.bridgeConfig(url, t.TempDir()))
+
+	report := b.ended(good)
+	if len(report) != 1 || report[0]["status"] != "completed" || report[0]["workerId"] != provider || report[0]["worker_id"] != provider {
+		t.Fatalf("the reports of a script are %v", report)
+	}
+	if result, _ := report[0]["result"].(map[string]any); fmt.Sprint(result["stdout"]) != "[hello]" || result["exitCode"] != 0.0 || result["status"] != "success" {
+		t.Errorf("its result is %v", result)
+	}
+	if seconds := report[0]["metrics"].(map[string]any)["processingTimeSeconds"]; seconds == nil || seconds.(float64) <= 0 {
+		t.Errorf("its metrics are %v", report[0]["metrics"])
+	}
+	b.mu.Lock()
+	told := fmt.Sprint(good.progress)
+	b.mu.Unlock()
+	if !strings.Contains(told, "hello") || !strings.Contains(told, "currentOperation:") {
+		t.Errorf("its progress was %s", told)
+	}
+	report = b.ended(bad)
+	message, _ := report[0]["error"].(string)
+	if report[0]["status"] != "failed" || !strings.HasPrefix(message, "Script failed with exit code 1: Traceback") || !strings.Contains(fmt.Sprint(report[0]["result"]), "errorDetails:Traceback") {
+		t.Errorf("the failure is reported as %v", report[0])
+	}
+	if report = b.ended(echo); !strings.Contains(fmt.Sprint(report[0]["result"]), "a:1") {
+		t.Errorf("the echo is reported as %v", report[0])
+	}
+	if report = b.ended(none); report[0]["status"] != "failed" || !strings.Contains(fmt.Sprint(report[0]["error"]), "No script content") {
+		t.Errorf("a job that nobody can run is reported as %v", report[0])
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.providers[provider]
+	if r["name"] != "My Gaming PC" || r["location"] != "US East (Virginia)" || r["pricePerHour"] != 2.5 || r["computePower"].(float64) <= 0 || b.beats == 0 {
+		t.Errorf("it registered as %v", r)
+	}
+}
+
+// The TS backend: 301 to the registration of workers, then quick-register for a user that is there.
+func TestBridgeServesTheTSBackend(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.worker("own")
+	b, url := startBackend(t, func(b *backend) {
+		b.ts, b.limited = true, 2
+		b.users[address] = true
+	})
+	j := b.add(provider, map[string]any{"id": "cuid-1", "jobType": "hash", "inputData": map[string]any{"data": "abc"}})
+	cancelled := b.add(provider, map[string]any{"id": "cuid-2", "jobType": "custom_script", "inputData": map[string]any{"script": "import time\ntime.sleep(60)"}})
+	cfg := w.bridgeConfig(url, t.TempDir())
+	cfg.Address = address
+	startBridge(t, cfg)
+	if report := b.ended(j); len(report) != 1 || !strings.Contains(fmt.Sprint(report[0]["result"]), "ba7816bf") {
+		t.Errorf("the reports are %v", report)
+	}
+	await(t, "the second job runs", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(cancelled.progress) > 0
+	})
+	b.mu.Lock()
+	cancelled.row["status"] = "CANCELLED"
+	b.mu.Unlock()
+	if report := b.ended(cancelled); report[0]["status"] != "failed" || !strings.Contains(fmt.Sprint(report[0]["error"]), "cancel") {
+		t.Errorf("the job that the backend cancelled is reported as %v", report[0])
+	}
+}
+
+// What the backend answers is said in a sentence that tells what to do.
+func TestBridgeSaysWhyABackendRefuses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.worker("own")
+	for name, tc := range map[string]struct {
+		address string
+		handler http.HandlerFunc
+		want    string
+	}{
+		"no address":  {"", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusMovedPermanently) }, "start again with --address"},
+		"no user":     {address, (&backend{ts: true, users: map[string]bool{}, broken: map[string]int{}}).handler().ServeHTTP, "make that user first"},
+		"not allowed": {"", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "status 403"},
+		"no QUBIX":    {"", http.NotFound, "status 404"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := httptest.NewServer(tc.handler)
+			defer s.Close()
+			cfg := w.bridgeConfig(s.URL, t.TempDir())
+			cfg.Address = tc.address
+			b, err := qubix.NewBridge(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			if err := b.Run(ctx, ctx); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("it ends with %v", err)
+			}
+		})
+	}
+	for _, wrong := range []qubix.BridgeConfig{{Backend: "localhost"}, {Price: -1}, {Address: "abc"}, {ID: "a b"}, {Name: strings.Repeat("x", 500)}} {
+		wrong.Core = bridge.Config{Dir: t.TempDir(), Log: logger(t)}
+		if _, err := qubix.NewBridge(wrong); muster.CodeOf(err) != muster.Invalid {
+			t.Errorf("%+v is refused with %v", wrong, err)
+		}
+	}
+}
+
+// The answer to a final report is lost: the same report is sent again. QUBIX's worker would report a failure.
+func TestFinalReportIsRepeatedAsItWas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.worker("own")
+	b, url := startBackend(t, nil)
+	b.broken["job-1"] = 2
+	j := b.add("", map[string]any{"id": "job-1", "jobType": "echo", "inputData": map[string]any{"a": 1}})
+	startBridge(t, w.bridgeConfig(url, t.TempDir()))
+	await(t, "the report is repeated", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(j.completed) == 3
+	})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, report := range j.completed {
+		if report["status"] != "completed" || report["error"] != nil {
+			t.Errorf("a report says %v", report)
+		}
+	}
+}
+
+// A server that offers the same job for ever gets one report of it; one that lost its providers is registered with again.
+func TestBackendThatForgetsAndRepeats(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.worker("own")
+	b, url := startBackend(t, func(b *backend) {
+		b.ts, b.forever = true, true
+		b.users[address] = true
+	})
+	j := b.add(provider, map[string]any{"id": "cuid-1", "jobType": "echo", "inputData": map[string]any{"a": 1}})
+	cfg := w.bridgeConfig(url, t.TempDir())
+	cfg.Address = address
+	startBridge(t, cfg)
+	b.ended(j)
+	b.mu.Lock()
+	j.row["status"] = "ASSIGNED"
+	clear(b.providers)
+	beats := b.beats
+	b.mu.Unlock()
+	await(t, "it registers again", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.providers) == 1 && b.beats > beats+3
+	})
+	if report := b.ended(j); len(report) != 1 {
+		t.Errorf("the job was reported %d times", len(report))
+	}
+	n := 0
+	for job, err := range w.client.Jobs(t.Context(), client.JobQuery{Labels: map[string]string{"qubix.job": "cuid-1"}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+		_ = job
+	}
+	if n != 1 {
+		t.Errorf("the job was submitted %d times", n)
+	}
+}
+
+// Our bridge against our gateway, with real work, while bridge and gateway stop and start: each job has one report, of one attempt.
+func TestBridgeAgainstGateway(t *testing.T) {
+	t.Parallel()
+	front, back := newWorld(t, nil), newWorld(t, nil)
+	back.worker("own")
+	dir := t.TempDir()
+	cfg := back.bridgeConfig(front.url, filepath.Join(dir, "bridge"))
+	stop := startBridge(t, cfg)
+	own := front.foreign("My Gaming PC")
+	if own.Labels["qubix.worker"] != "muster" || own.Price != 2.5 {
+		t.Errorf("the bridge is %+v", own)
+	}
+	counts := filepath.Join(dir, "counts")
+	slow := script("import time, os\nprint('begin', flush=True)\ntime.sleep(1)\nprint('end')")
+	slow.Env = map[string]string{"COUNTS": counts} // passed on by a bridge of ours only
+	kinds := map[string]muster.TaskSpec{
+		"echo": {Kind: "echo", Input: json.RawMessage(`{"n":1}`)},
+		"hash": {Kind: "hash", Input: json.RawMessage(`{"data":"abc"}`)},
+		"test": {Kind: "test", Run: &muster.Command{Shell: `printf '<testsuite><testcase name="a"/></testsuite>' > r.xml`}, Input: json.RawMessage(`{"junit":"r.xml"}`)},
+		"slow": slow,
+		"fail": script("import sys\nsys.exit(4)"),
+	}
+	ids := map[string]muster.JobID{}
+	for name, t := range kinds {
+		ids[name] = front.submit(t)
+	}
+	front.is(ids["slow"], muster.Running)
+	stop() // the bridge is killed, and starts again
+	stop = startBridge(t, cfg)
+	front.stop() // then the gateway with its server
+	front.start()
+	if task := front.is(ids["echo"], muster.Succeeded); !strings.Contains(string(task.Result), `"n":1`) {
+		t.Errorf("echo: %s", task.Result)
+	}
+	if task := front.is(ids["hash"], muster.Succeeded); !strings.Contains(string(task.Result), "ba7816bf") {
+		t.Errorf("hash: %s", task.Result)
+	}
+	front.is(ids["test"], muster.Succeeded)
+	if task := front.is(ids["slow"], muster.Succeeded); !strings.Contains(front.log(ids["slow"]), "begin") {
+		t.Errorf("slow: %s, log %q", task.Result, front.log(ids["slow"]))
+	}
+	if task := front.is(ids["fail"], muster.Failed); task.ExitCode == nil || *task.ExitCode != 4 {
+		t.Errorf("fail: %v %q", task.ExitCode, task.Message)
+	}
+	for name, id := range ids {
+		if task := front.task(id); task.Attempt != 1 {
+			t.Errorf("%s took %d attempts", name, task.Attempt)
+		}
+	}
+	jobs := 0
+	for _, err := range back.client.Jobs(t.Context(), client.JobQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs++
+	}
+	if jobs != len(kinds) {
+		t.Errorf("%d jobs became %d", len(kinds), jobs)
+	}
+	// A task that is cancelled in front ends behind, too.
+	long := front.submit(script("import time\ntime.sleep(120)"))
+	front.is(long, muster.Running)
+	if _, err := front.client.Cancel(t.Context(), long, nil); err != nil {
+		t.Fatal(err)
+	}
+	front.is(long, muster.Cancelled)
+	await(t, "the job is cancelled behind", func() bool {
+		for job, err := range back.client.Jobs(t.Context(), client.JobQuery{States: []muster.JobState{muster.JobCancelled}}) {
+			return err == nil && job.State == muster.JobCancelled
+		}
+		return false
+	})
+	await(t, "the bridge is free again", func() bool { return front.foreign("My Gaming PC").Constrained == "" })
+	stop()
+}
