@@ -51,15 +51,21 @@ func (b *Bridge) Progress(ctx context.Context, j bridge.Job, now muster.Job, tas
 		return nil
 	}
 	t := &tasks[0]
-	u := update{Status: statusRunning}
+	var u update
 	if t.Progress != nil {
 		percent := 100 * *t.Progress
 		u.Progress = &percent
 	}
 	path := b.path(j.ID)
 	if b.interfaceNow() == current {
+		// The server takes any status at any time: one that it was given by others is not to be written over.
+		if seen := b.read(ctx, j.ID); seen != nil && seen.Status == statusCancelled {
+			return b.core.Cancel(ctx, j.ID)
+		}
 		path += "/status"
-		u.Message = or(t.Step, "Running")
+		u.Status, u.Message = statusRunning, or(t.Step, "Running")
+	} else if u.Progress == nil {
+		return nil
 	}
 	a, err := b.remote.call(ctx, http.MethodPut, path, u)
 	if err != nil {
@@ -68,16 +74,25 @@ func (b *Bridge) Progress(ctx context.Context, j bridge.Job, now muster.Job, tas
 	if !a.ok() {
 		return a.failure("progress")
 	}
-	if b.interfaceNow() == legacy || len(t.Metrics) == 0 {
-		return nil
-	}
-	p := workerProgress{Progress: u.Progress, Message: u.Message}
+	return b.sendMetrics(ctx, t)
+}
+
+// sendMetrics tells those figures of a task that TrainForge knows.
+func (b *Bridge) sendMetrics(ctx context.Context, t *muster.Task) error {
+	p, some := workerProgress{}, false
 	for name, dst := range map[string]**float64{"epoch": &p.Epoch, "loss": &p.Loss, "accuracy": &p.Accuracy} {
 		if v, ok := t.Metrics[name]; ok {
-			*dst = &v
+			*dst, some = &v, true
 		}
 	}
-	_, err = b.remote.call(ctx, http.MethodPut, "/api/workers/"+url.PathEscape(b.id)+"/progress", p)
+	if b.interfaceNow() == legacy || !some {
+		return nil
+	}
+	if t.Progress != nil {
+		percent := 100 * *t.Progress
+		p.Progress = &percent
+	}
+	_, err := b.remote.call(ctx, http.MethodPut, "/api/workers/"+url.PathEscape(b.id)+"/progress", p)
 	return err
 }
 
@@ -124,6 +139,11 @@ func (b *Bridge) sendLines(ctx context.Context, id string, lines []string) error
 
 // Finish implements bridge.Port: the results, then the status.
 func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) error {
+	if t := end.Task(); t != nil {
+		if err := b.sendMetrics(ctx, t); err != nil {
+			return err
+		}
+	}
 	if err := b.sendResults(ctx, j, &end); err != nil {
 		return err
 	}

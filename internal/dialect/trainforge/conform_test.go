@@ -136,7 +136,7 @@ func (w *nodeWork) ID() string { return w.id }
 
 // print does what the runner does.
 func (w *nodeWork) print(lines ...string) error {
-	f, err := os.OpenFile(filepath.Join(w.n.shared, w.id, ".muster", "output.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	f, err := os.OpenFile(filepath.Join(w.n.shared, w.id, ".trainforge", "output.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}

@@ -24,8 +24,8 @@ import (
 var runner []byte
 
 const (
-	runnerName = "train.py" // which every worker of TrainForge would run
-	metaDir    = ".muster"
+	runnerName = "train.py"    // which every worker of TrainForge would run
+	metaDir    = ".trainforge" // folders leave out .muster when they travel
 	taskFile   = metaDir + "/task.json"
 	outputFile = metaDir + "/output.log"
 	workDir    = "task"

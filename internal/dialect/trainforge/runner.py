@@ -1,4 +1,4 @@
-"""Runs a task of Muster as a job of TrainForge. .muster/task.json, beside this file, says what to run.
+"""Runs a task of Muster as a job of TrainForge. .trainforge/task.json, beside this file, says what to run.
 
 Python 3.8 or later, without packages. What Muster is to know goes to the output, in lines that begin with ::muster or ::trainforge.
 """
@@ -16,7 +16,7 @@ import uuid
 import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-META = os.path.join(HERE, ".muster")
+META = os.path.join(HERE, ".trainforge")
 OUT = os.path.join(META, "out")
 EVENTS = os.path.join(META, "events")
 MAX_LINE = 64 << 10

@@ -1,0 +1,333 @@
+package trainforge_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/trainforge"
+	"github.com/muster-dev/muster/internal/serve"
+	"github.com/muster-dev/muster/internal/work"
+)
+
+// farm is a Muster server with one worker of its own.
+type farm struct {
+	t      *testing.T
+	client *client.Client
+	dir    string // of the bridge
+}
+
+func quiet(t *testing.T) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+// background runs something until the test ends or stop is called.
+func background(t *testing.T, run func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		if err := run(ctx); err != nil && ctx.Err() == nil {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+	stop = func() { cancel(); wait.Wait() }
+	t.Cleanup(stop)
+	return stop
+}
+
+func newFarm(t *testing.T) *farm {
+	t.Helper()
+	const join = "trainforge-farm-join-0123456789"
+	server, err := serve.New(t.Context(), serve.Config{
+		Listen: "127.0.0.1:0", Data: t.TempDir(), AdminToken: adminToken, JoinToken: join, Heartbeat: muster.Duration(200 * time.Millisecond), Version: "test",
+	}, quiet(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, server.Run)
+	f := &farm{t: t, dir: t.TempDir()}
+	if f.client, err = client.New(server.URL(), adminToken, client.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	own, err := work.New(work.Config{
+		Server: server.URL(), Token: join, Name: "own", Data: t.TempDir(), Version: "test", ShutdownGrace: time.Second, Slots: 4, Engine: work.EngineNone,
+	}, quiet(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, own.Run)
+	await(t, "the worker is there", func() bool {
+		w, err := f.client.Worker(t.Context(), "own")
+		return err == nil && w.State == muster.WorkerActive
+	})
+	return f
+}
+
+func await(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !f(); {
+		if time.Now().After(end) {
+			t.Fatalf("it did not come to pass: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// bridge starts one; stop ends it as SIGTERM does the drop-in, kill ends it at once.
+func (f *farm) bridge(url string, change func(*trainforge.BridgeConfig)) (stop, kill func()) {
+	f.t.Helper()
+	cfg := trainforge.BridgeConfig{
+		Scheduler: url, WorkerID: "muster-1", MaxJobs: 4, Poll: 20 * time.Millisecond, Version: "test",
+		Core: bridge.Config{Client: f.client, Dir: f.dir, Retry: 10 * time.Millisecond, Log: quiet(f.t)},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	b, err := trainforge.NewBridge(cfg)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	taking, end := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	kill = background(f.t, func(ctx context.Context) error {
+		defer close(done)
+		return b.Run(ctx, taking)
+	})
+	stop = func() {
+		end()
+		select {
+		case <-done:
+		case <-time.After(patience):
+			f.t.Error("the bridge does not end")
+		}
+	}
+	f.t.Cleanup(end)
+	return stop, kill
+}
+
+func (f *farm) jobs() []muster.Job {
+	f.t.Helper()
+	var list []muster.Job
+	for j, err := range f.client.Jobs(f.t.Context(), client.JobQuery{}) {
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		list = append(list, j)
+	}
+	return list
+}
+
+// digits is a training: it fits a line by gradient descent, tells how it goes and keeps the model.
+const digits = `
+import json, os
+w = 0.0
+for epoch in range(3):
+    for x in (1.0, 2.0, 3.0):
+        w -= 0.05 * 2 * (w * x - 2 * x) * x
+    print("::muster progress=%.2f loss=%.6f epoch=%d" % ((epoch + 1) / 3, (w - 2) ** 2, epoch))
+    print("epoch", epoch)
+os.makedirs("outputs", exist_ok=True)
+open("outputs/model.json", "w").write(json.dumps({"w": round(w, 2)}))
+print("job", os.environ["TRAINFORGE_JOB_ID"])
+`
+
+func TestBridgeToTheCurrentServer(t *testing.T) {
+	t.Parallel()
+	f, s := newFarm(t), newScheduler(t, false)
+	s.said = &transcript{}
+	s.add("job-1", map[string]string{"train.py": digits})
+	stop, _ := f.bridge(s.server.URL, nil)
+	one := s.jobs[0]
+	await(t, "the job is completed", func() bool { return len(s.get(one).Finals) > 0 })
+	got := s.get(one)
+	if got.Status != "completed" || got.Worker != "muster-1" || !slices.Contains(got.Logs, "epoch 2") || !slices.Contains(got.Logs, "job job-1") {
+		t.Errorf("%s %q by %s: %q", got.Status, got.Message, got.Worker, got.Logs)
+	}
+	if !bytes.Contains(got.Results, []byte("outputs/model.json")) || !bytes.Contains(got.Results, []byte(`name="results_zip"`)) {
+		t.Error("the model was not uploaded")
+	}
+	s.said.silence(true)
+	failing := s.add("job-2", map[string]string{"main.py": "raise SystemExit(7)"})
+	bad := s.add("job-3", nil)
+	s.mu.Lock()
+	bad.Files = []byte("no zip")
+	s.mu.Unlock()
+	none := s.add("job-4", map[string]string{"readme.txt": "no program"})
+	await(t, "all have ended", func() bool {
+		return len(s.get(failing).Finals) > 0 && len(s.get(bad).Finals) > 0 && len(s.get(none).Finals) > 0
+	})
+	for job, want := range map[*foreignJob]string{failing: "exit code 7", bad: "zip", none: "no Python program"} {
+		if got := s.get(job); got.Status != "failed" || !strings.Contains(got.Message, want) || len(got.Finals) != 1 {
+			t.Errorf("%s is %s: %q", got.ID, got.Finals, got.Message)
+		}
+	}
+	s.said.silence(false)
+	stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.workers) != 0 {
+		t.Errorf("it is still registered: %v", s.workers)
+	}
+}
+
+func TestBridgeToTheOlderServer(t *testing.T) {
+	t.Parallel()
+	f, s := newFarm(t), newScheduler(t, true)
+	shared := t.TempDir()
+	one := s.add("old-1", map[string]string{"train.py": digits})
+	s.shareProject(shared, one)
+	lost := s.add("old-2", map[string]string{"train.py": "print(1)"})
+	taken := s.add("old-3", map[string]string{"train.py": "print(1)"})
+	s.mu.Lock()
+	taken.Status = "running"
+	s.mu.Unlock()
+	f.bridge(s.server.URL, func(c *trainforge.BridgeConfig) { c.Projects = shared })
+	await(t, "both have ended", func() bool { return len(s.get(one).Finals) > 0 && len(s.get(lost).Finals) > 0 })
+	if got := s.get(one); got.Status != "completed" || !slices.Contains(got.Logs, "epoch 2") || len(got.Finals) != 1 {
+		t.Errorf("%s %q: %q", got.Finals, got.Message, got.Logs)
+	}
+	if got := s.get(lost); got.Status != "failed" || !strings.Contains(got.Message, "--projects") {
+		t.Errorf("%s %q", got.Status, got.Message)
+	}
+	if got := s.get(taken); got.Claims != 0 || len(got.Finals) != 0 {
+		t.Errorf("a job of another worker was taken: %+v", got)
+	}
+}
+
+func TestACancellationOnTheServerStopsTheJob(t *testing.T) {
+	t.Parallel()
+	f, s := newFarm(t), newScheduler(t, true)
+	shared := t.TempDir()
+	one := s.add("slow", map[string]string{"train.py": "import time\nprint('begun', flush=True)\ntime.sleep(600)"})
+	s.shareProject(shared, one)
+	f.bridge(s.server.URL, func(c *trainforge.BridgeConfig) { c.Projects = shared })
+	await(t, "it runs", func() bool { return slices.Contains(s.get(one).Logs, "begun") })
+	s.mu.Lock()
+	one.Status = "cancelled"
+	s.mu.Unlock()
+	await(t, "it was stopped", func() bool { return f.jobs()[0].State == muster.JobCancelled })
+	await(t, "it was reported", func() bool { return len(s.get(one).Finals) == 1 })
+	if got := s.get(one); got.Status != "cancelled" {
+		t.Errorf("%s", got.Status)
+	}
+}
+
+func TestSIGTERMCancelsWhatRuns(t *testing.T) {
+	t.Parallel()
+	f, s := newFarm(t), newScheduler(t, false)
+	one := s.add("slow", map[string]string{"train.py": "import time\nprint('begun', flush=True)\ntime.sleep(600)"})
+	stop, _ := f.bridge(s.server.URL, func(c *trainforge.BridgeConfig) { c.CancelJobs = true })
+	await(t, "it runs", func() bool { return slices.Contains(s.get(one).Logs, "begun") })
+	stop()
+	if got := s.get(one); !slices.Equal(got.Finals, []string{"cancelled"}) {
+		t.Errorf("%v", got.Finals)
+	}
+}
+
+func TestADistributedJobOfTheServer(t *testing.T) {
+	t.Parallel()
+	f, s := newFarm(t), newScheduler(t, false)
+	one := s.add("dist", map[string]string{
+		"train.py":                      "import os\nprint('rank', os.environ['NODE_RANK'], 'of', os.environ['WORLD_SIZE'], os.environ['MASTER_PORT'])",
+		"torch/__init__.py":             "",
+		"torch/distributed/__init__.py": "",
+		"torch/distributed/run.py":      "import runpy, sys\nprint('launched', sys.argv[1:])\nrunpy.run_path(sys.argv[-1], run_name='__main__')",
+	})
+	s.mu.Lock()
+	one.Dist = dict{"rank": 1, "world_size": 2, "master_addr": "10.0.0.1", "master_port": 29500}
+	s.mu.Unlock()
+	bad := s.add("mad", map[string]string{"train.py": "print(1)"})
+	s.mu.Lock()
+	bad.Dist = dict{"rank": 5, "world_size": 2, "master_addr": "--evil", "master_port": 29500}
+	s.mu.Unlock()
+	f.bridge(s.server.URL, nil)
+	await(t, "both have ended", func() bool { return len(s.get(one).Finals) > 0 && len(s.get(bad).Finals) > 0 })
+	got := s.get(one)
+	if got.Status != "completed" || !slices.Contains(got.Logs, "rank 1 of 2 29500") || !slices.ContainsFunc(got.Logs, func(l string) bool {
+		return strings.HasPrefix(l, "launched") && strings.Contains(l, "--node_rank=1") && strings.Contains(l, "--master_addr=10.0.0.1")
+	}) {
+		t.Errorf("%s %q: %q", got.Status, got.Message, got.Logs)
+	}
+	if s.get(bad).Status != "failed" {
+		t.Errorf("%s", s.get(bad).Status)
+	}
+}
+
+// TestExactlyOneReport cuts uploads, swallows answers, takes the server away and kills the bridge while it offers the same jobs for ever.
+func TestExactlyOneReport(t *testing.T) {
+	t.Parallel()
+	f, s := newFarm(t), newScheduler(t, false)
+	var jobs []*foreignJob
+	for i := range 4 {
+		jobs = append(jobs, s.add(fmt.Sprintf("job-%d", i), map[string]string{"train.py": digits}))
+	}
+	s.mu.Lock()
+	s.forever, s.cutZip, s.rateHits = true, 2, 1
+	s.mu.Unlock()
+	_, kill := f.bridge(s.server.URL, nil)
+	await(t, "one is claimed", func() bool { return s.get(jobs[3]).Claims > 0 })
+	kill()
+	s.mu.Lock()
+	s.down = true
+	s.mu.Unlock()
+	_, kill = f.bridge(s.server.URL, nil)
+	time.Sleep(50 * time.Millisecond) // whatever it does in it
+	s.mu.Lock()
+	s.down = false
+	s.mu.Unlock()
+	kill()
+	f.bridge(s.server.URL, nil)
+	await(t, "all are completed", func() bool {
+		for _, j := range jobs {
+			if len(s.get(j).Finals) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	time.Sleep(200 * time.Millisecond) // it is offered them all the time
+	for _, j := range jobs {
+		if got := s.get(j); !slices.Equal(got.Finals, []string{"completed"}) || !bytes.Contains(got.Results, []byte("outputs/model.json")) {
+			t.Errorf("%s: %v after %d claims", got.ID, got.Finals, got.Claims)
+		}
+	}
+	if n := len(f.jobs()); n != len(jobs) {
+		t.Errorf("there are %d jobs of Muster", n)
+	}
+}
+
+// TestBridgeToGateway runs real work through a gateway of one Muster server and the bridge of another, over a restart of both.
+func TestBridgeToGateway(t *testing.T) {
+	t.Parallel()
+	w, f := newWorld(t, nil), newFarm(t)
+	_, kill := f.bridge(w.gateway.URL(), nil)
+	w.checkWhole(w.ended(w.submit(w.wholeTask()).ID))
+	train := w.submit(muster.TaskSpec{Files: w.files(map[string]string{"fit.py": strings.ReplaceAll(digits, `os.environ["TRAINFORGE_JOB_ID"]`, `"x"`)}), Run: &muster.Command{Shell: "sleep 1 && python3 fit.py"}, Outputs: []string{"outputs/*.json"}})
+	w.until("it runs", func() bool { return w.task(train.ID, 0).State == muster.Running })
+	kill()
+	w.stop()
+	w.start()
+	f.bridge(w.gateway.URL(), nil)
+	task := w.ended(train.ID)
+	if task.State != muster.Succeeded || task.Attempt != 1 || !strings.Contains(w.artifact(task, "outputs/model.json"), `"w": 2`) || !strings.Contains(w.log(task.ID), "epoch 2\n") {
+		t.Errorf("%s %s after %d attempts: %v\n%s", task.State, task.Message, task.Attempt, task.Artifacts, w.log(task.ID))
+	}
+	slow := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "sleep 600"}})
+	w.until("it runs", func() bool { return w.task(slow.ID, 0).State == muster.Running })
+	if _, err := w.client.Cancel(t.Context(), slow.ID, nil); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the cancellation comes to the farm", func() bool {
+		return slices.ContainsFunc(f.jobs(), func(j muster.Job) bool { return j.State == muster.JobCancelled })
+	})
+}
