@@ -19,6 +19,7 @@ import (
 const (
 	maxArtifacts    = 1000 // of a task
 	maxArtifactName = 1024 // bytes
+	uploadsDir      = "uploads"
 )
 
 // blobs moves files of the worker's tasks.
@@ -129,7 +130,7 @@ func (t *Task) Attach(ctx context.Context, name string, r io.Reader, maxBytes in
 	}
 	ctx, done := t.untilOver(ctx)
 	defer done()
-	f, err := os.CreateTemp(t.worker.fleet.cfg.Dir, "upload-*")
+	f, err := os.CreateTemp(filepath.Join(t.worker.fleet.cfg.Dir, uploadsDir), "*")
 	if err != nil {
 		return muster.Errorf(muster.Unavailable, "the artifact cannot be stored: %w", err)
 	}

@@ -106,7 +106,7 @@ func Open(cfg Config) (*Fleet, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the server's URL cannot be used: %w", err)
 	}
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(cfg.Dir, uploadsDir), 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the folder of foreign workers cannot be made: %w", err)
 	}
 	f := &Fleet{
@@ -160,16 +160,32 @@ func (f *Fleet) load() error {
 	if err != nil {
 		return muster.Errorf(muster.Internal, "the state of foreign workers cannot be read: %w", err)
 	}
-	folders, err := os.ReadDir(f.tasksDir())
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	return f.sweep()
+}
+
+// sweep removes what a Fleet left that ended at the wrong moment.
+func (f *Fleet) sweep() error {
+	places := map[string]bool{}
+	for _, w := range f.workers {
+		places[w.place] = true
 	}
-	for _, d := range folders { // of tasks that ended while nobody was there to remove them
-		if f.tasks[d.Name()] == nil {
-			err = errors.Join(err, remove(filepath.Join(f.tasksDir(), d.Name())))
+	var errs []error
+	for dir, known := range map[string]func(name string) bool{
+		f.tasksDir():                         func(name string) bool { return f.tasks[name] != nil },
+		filepath.Join(f.cfg.Dir, "workers"):  func(name string) bool { return places[name] },
+		filepath.Join(f.cfg.Dir, uploadsDir): func(string) bool { return false },
+	} {
+		list, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		for _, d := range list {
+			if !known(d.Name()) {
+				errs = append(errs, remove(filepath.Join(dir, d.Name())))
+			}
 		}
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 func (f *Fleet) tasksDir() string { return filepath.Join(f.cfg.Dir, "tasks") }
@@ -311,8 +327,19 @@ func (f *Fleet) Register(ctx context.Context, facts Facts) (*Worker, error) {
 	}
 	f.registering.Lock()
 	defer f.registering.Unlock()
-	if w := f.Worker(facts.ID); w != nil {
-		return w, w.update(facts)
+	for {
+		w := f.Worker(facts.ID)
+		if w == nil {
+			break
+		}
+		if !w.isRemoved() {
+			return w, w.update(facts)
+		}
+		select {
+		case <-w.gone:
+		case <-ctx.Done():
+			return nil, muster.Errorf(muster.Unavailable, "worker %s is still being removed", facts.ID)
+		}
 	}
 	if err := f.makeRoom(facts.Remote); err != nil {
 		return nil, err

@@ -1,9 +1,7 @@
 package fleet
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"os"
@@ -39,6 +37,7 @@ const (
 // workerRecord is a worker on disk.
 type workerRecord struct {
 	Facts  Facts             `json:"facts"`
+	Place  string            `json:"place"`            // its folder in workers
 	Away   string            `json:"away,omitempty"`   // why it does not belong to the fleet now
 	Strays map[string]string `json:"strays,omitempty"` // tasks that are over and that it may still run, with why
 }
@@ -181,12 +180,6 @@ func (s *state) load(worker func(id string, r workerRecord), task func(id string
 			return nil
 		})
 	})
-}
-
-// folderOf is the name of a worker's folder: ids are any text.
-func folderOf(id string) string {
-	sum := sha256.Sum256([]byte(id))
-	return hex.EncodeToString(sum[:16])
 }
 
 // remove removes a folder with all that is in it.

@@ -30,12 +30,15 @@ const (
 
 // Worker is one foreign worker. Its methods may be called at the same time.
 type Worker struct {
-	fleet   *Fleet
-	id      string
-	log     *slog.Logger
-	changed chan struct{}
-	wake    chan struct{} // has a token when a worker that is away comes back
-	saving  sync.Mutex    // held while its record is written
+	fleet    *Fleet
+	id       string
+	log      *slog.Logger
+	changed  chan struct{}
+	wake     chan struct{} // has a token when a worker that is away comes back
+	saving   sync.Mutex    // held while its record is written
+	place    string        // the name of its folder, and of its part of the keep: one that joins again has another
+	gone     chan struct{} // closed once it was removed
+	goneOnce sync.Once
 
 	mu      sync.Mutex
 	facts   Facts
@@ -56,6 +59,7 @@ type Worker struct {
 
 func newWorker(f *Fleet, r *workerRecord) *Worker {
 	return &Worker{
+		place: cmp.Or(r.Place, newID()), gone: make(chan struct{}),
 		fleet: f, id: r.Facts.ID, log: f.log.With(slog.String("foreign", r.Facts.ID)), changed: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		facts: r.Facts, away: r.Away, strays: maps.Clone(r.Strays), tasks: map[string]*Task{}, limits: map[string]string{}, silent: true,
 	}
@@ -122,7 +126,7 @@ func (w *Worker) takes() []string {
 	})
 }
 
-func (w *Worker) folder() string { return filepath.Join(w.fleet.cfg.Dir, "workers", folderOf(w.id)) }
+func (w *Worker) folder() string { return filepath.Join(w.fleet.cfg.Dir, "workers", w.place) }
 
 // ID is the worker's id in its system.
 func (w *Worker) ID() string { return w.id }
@@ -299,6 +303,10 @@ func (w *Worker) update(facts Facts) error {
 		w.mu.Unlock()
 		return muster.Errorf(muster.Forbidden, "worker %s was registered with another key: it cannot be taken over before it has left", facts.ID)
 	}
+	if w.removed {
+		w.mu.Unlock()
+		return muster.Errorf(muster.Unavailable, "worker %s is being removed", w.id)
+	}
 	same, back := facts.equal(&w.facts), w.away != ""
 	w.facts, w.away = facts, ""
 	current := w.agent
@@ -307,7 +315,7 @@ func (w *Worker) update(facts Facts) error {
 	if same && !back {
 		return nil
 	}
-	if err := w.fleet.state.putWorker(w.id, w.record()); err != nil {
+	if err := w.write(); err != nil {
 		return err
 	}
 	if current != nil {
@@ -320,19 +328,30 @@ func (w *Worker) update(facts Facts) error {
 func (w *Worker) record() *workerRecord {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return &workerRecord{Facts: w.facts, Away: w.away, Strays: maps.Clone(w.strays)}
+	return &workerRecord{Facts: w.facts, Place: w.place, Away: w.away, Strays: maps.Clone(w.strays)}
 }
 
-// save writes the worker's record, unless it was removed.
+// save writes the worker's record soon after it changed. It is written again with the next change.
 func (w *Worker) save() {
-	w.saving.Lock()
-	defer w.saving.Unlock()
-	if w.fleet.Worker(w.id) != w {
-		return
-	}
-	if err := w.fleet.state.putWorker(w.id, w.record()); err != nil {
+	if err := w.write(); err != nil && !w.isRemoved() {
 		w.log.Error("a foreign worker cannot be written to disk", slog.Any("error", err))
 	}
+}
+
+// write writes the worker's record, unless it was removed.
+func (w *Worker) write() error {
+	w.saving.Lock()
+	defer w.saving.Unlock()
+	if w.isRemoved() {
+		return muster.Errorf(muster.Unavailable, "worker %s is being removed", w.id)
+	}
+	return w.fleet.state.putWorker(w.id, w.record())
+}
+
+func (w *Worker) isRemoved() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.removed
 }
 
 // forgettable reports whether the worker may make room for another one.
@@ -353,20 +372,21 @@ func (w *Worker) drop(why string) {
 	for _, t := range held {
 		t.end(ErrGivenUp, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: why})
 	}
-	w.saving.Lock()
-	defer w.saving.Unlock()
-	f.mu.Lock()
-	if f.workers[w.id] == w {
-		delete(f.workers, w.id)
-	}
-	f.mu.Unlock()
 	if goodbye != nil {
 		goodbye()
 	}
 	token(w.wake)
+	w.saving.Lock()
 	if err := errors.Join(f.state.dropWorker(w.id), remove(w.folder())); err != nil {
 		w.log.Error("a foreign worker cannot be removed from disk", slog.Any("error", err))
 	}
+	w.saving.Unlock()
+	f.mu.Lock() // from now on another one may have its id
+	if f.workers[w.id] == w {
+		delete(f.workers, w.id)
+	}
+	f.mu.Unlock()
+	w.goneOnce.Do(func() { close(w.gone) })
 	w.log.Info("a foreign worker is forgotten", slog.String("why", why))
 }
 
@@ -377,14 +397,7 @@ func (w *Worker) join(ctx context.Context) error {
 	if err := os.MkdirAll(w.folder(), 0o700); err != nil {
 		return muster.Errorf(muster.Unavailable, "the worker's folder cannot be made: %w", err)
 	}
-	keep, err := w.fleet.keep.Part(folderOf(w.id))
-	if err != nil {
-		return err
-	}
-	if err := keep.Clear(); err != nil { // of one with the same id that was removed
-		return muster.Errorf(muster.Unavailable, "the worker's reports cannot be written: %w", err)
-	}
-	_, err = agent.Join(ctx, w.fleet.cfg.Server.HTTP, w.fleet.server, w.fleet.cfg.Server.Join, w.facts.Name, w.folder(), w.log)
+	_, err := agent.Join(ctx, w.fleet.cfg.Server.HTTP, w.fleet.server, w.fleet.cfg.Server.Join, w.facts.Name, w.folder(), w.log)
 	if err != nil && ctx.Err() != nil {
 		return muster.Errorf(muster.Unavailable, "the server did not make the worker in time: %w", err)
 	}
@@ -459,7 +472,7 @@ func (w *Worker) session(ctx context.Context) error {
 	if !ok {
 		return muster.Errorf(muster.Unauthenticated, "the worker has no identity")
 	}
-	keep, err := w.fleet.keep.Part(folderOf(w.id))
+	keep, err := w.fleet.keep.Part(w.place)
 	if err != nil {
 		return err
 	}
