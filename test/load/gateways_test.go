@@ -23,7 +23,6 @@ import (
 
 const (
 	foreignWorkers = 200
-	foreignTasks   = 4000
 	idleFor        = 30 * time.Second
 )
 
@@ -102,13 +101,15 @@ func (p *player) send(ctx context.Context, method, url string, header map[string
 func BenchmarkGateways(b *testing.B) {
 	for _, system := range []struct {
 		name, options string
+		tasks         int
 		spec          func(n int) []*muster.Spec
 		work          func(p *player, ctx context.Context, id string) error
 	}{
-		{"qubix", "", scripts, (*player).qubix},
-		{"trainforge", "", func(n int) []*muster.Spec { return []*muster.Spec{array(muster.KindProcess, int64(n), "true")} }, (*player).trainforge},
-		{"dtf", "", func(n int) []*muster.Spec { return inputs("hash", n, `{"data":"muster"}`) }, (*player).dtf},
-		{"mloc", "elastic=false", func(n int) []*muster.Spec { return inputs("echo", n, `{"message":"hello"}`) }, (*player).mloc},
+		{"qubix", "", 4000, scripts, (*player).qubix},
+		{"trainforge", "", 2000, func(n int) []*muster.Spec { return []*muster.Spec{array(muster.KindProcess, int64(n), "true")} }, (*player).trainforge},
+		// A worker of DTF is given one task on each connection, which lives for ten seconds: 20 tasks a second are the most.
+		{"dtf", "", 600, func(n int) []*muster.Spec { return inputs("hash", n, `{"data":"muster"}`) }, (*player).dtf},
+		{"mloc", "elastic=false", 2000, func(n int) []*muster.Spec { return inputs("echo", n, `{"message":"hello"}`) }, (*player).mloc},
 	} {
 		b.Run(system.name, func(b *testing.B) {
 			address, options := mustertest.Port(b), system.options
@@ -126,7 +127,7 @@ func BenchmarkGateways(b *testing.B) {
 			c := mustertest.NewWith(b, b.TempDir(), mustertest.Options{Heartbeat: 5 * time.Second, Flags: []string{"--dialect", option}})
 			p.key = mustertest.JoinToken
 			for b.Loop() {
-				p.measure(b, c, system.name, system.spec(foreignTasks), func(ctx context.Context, id string) error { return system.work(p, ctx, id) })
+				p.measure(b, c, system.name, system.tasks, system.spec(system.tasks), func(ctx context.Context, id string) error { return system.work(p, ctx, id) })
 			}
 			b.ReportMetric(0, "ns/op")
 		})
@@ -134,22 +135,27 @@ func BenchmarkGateways(b *testing.B) {
 }
 
 // measure plays the workers until they have run the tasks of specs.
-func (p *player) measure(b *testing.B, c *mustertest.Cluster, name string, specs []*muster.Spec, work func(context.Context, string) error) {
+func (p *player) measure(b *testing.B, c *mustertest.Cluster, name string, tasks int, specs []*muster.Spec, work func(context.Context, string) error) {
 	b.Helper()
 	time.Sleep(2 * time.Second) // until it has started for good
 	empty := rss(b, c.Server.PID())
 	ctx, cancel := context.WithCancel(b.Context())
 	var wg sync.WaitGroup
+	var broken atomic.Pointer[error] // the first one
 	defer wg.Wait()
 	defer cancel()
 	for i := range foreignWorkers {
 		wg.Go(func() {
 			if err := work(ctx, name+"-"+strconv.Itoa(i)); err != nil && ctx.Err() == nil {
 				b.Errorf("worker %d: %v", i, err)
+				broken.CompareAndSwap(nil, &err)
 			}
 		})
 	}
 	c.Await("all workers are there", 3*time.Minute, func() error {
+		if err := broken.Load(); err != nil {
+			b.Fatal(*err)
+		}
 		ws, err := c.Client.Workers(ctx)
 		active := 0
 		for i := range ws {
@@ -183,10 +189,10 @@ func (p *player) measure(b *testing.B, c *mustertest.Cluster, name string, specs
 		}
 	}
 	took := time.Since(began)
-	b.ReportMetric(foreignTasks/took.Seconds(), "tasks/s")
-	b.ReportMetric(ms(cpu(b, c.Server.PID())-before)/foreignTasks, "server-cpu-ms/task")
+	b.ReportMetric(float64(tasks)/took.Seconds(), "tasks/s")
+	b.ReportMetric(ms(cpu(b, c.Server.PID())-before)/float64(tasks), "server-cpu-ms/task")
 	b.ReportMetric(rss(b, c.Server.PID()), "rss-MB-after")
-	if n := p.done.Load(); n < foreignTasks {
+	if n := p.done.Load(); n < int64(tasks) {
 		b.Errorf("%d tasks were run", n)
 	}
 }
@@ -380,6 +386,7 @@ func BenchmarkBridge(b *testing.B) {
 		b.ReportMetric(alone-up, "bridge-adds-MB")
 		b.ReportMetric(rss(b, plain.Server.PID()), "up-rss-MB")
 		b.ReportMetric(rss(b, one), "worker-qubix-rss-MB")
+		b.ReportMetric(anonymous(b, worker.PID()), "worker-anon-MB")
 		b.ReportMetric(rss(b, worker.PID()), "worker-rss-MB")
 		b.ReportMetric(rss(b, bridge), "bridge-rss-MB")
 	}
