@@ -36,7 +36,7 @@ type held struct {
 	mu      sync.Mutex // held while its final report is taken
 	began   time.Time
 	idle    time.Time // since when its worker asks for work without a word of it; zero if it does not
-	percent float64
+	printed bool      // lines of its output came with reports of progress
 }
 
 // ended is how a job ended, for reports that come later.
@@ -94,12 +94,21 @@ func (b *book) job(id string) *held {
 }
 
 // heard notes a report of progress, and returns when the job began.
-func (b *book) heard(id string, percent float64) time.Time {
+func (b *book) heard(id string) time.Time {
 	r := b.job(id)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r.idle, r.percent = time.Time{}, percent
+	r.idle = time.Time{}
 	return r.began
+}
+
+// printed reports whether lines of a job's output came with reports of progress; now says that some did.
+func (b *book) printed(id string, now bool) bool {
+	r := b.job(id)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r.printed = r.printed || now
+	return r.printed
 }
 
 // idling notes that the worker of a job asks for work, and returns for how long it has done so without a word of the job.

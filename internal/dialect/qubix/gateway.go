@@ -24,9 +24,9 @@ const Name = "qubix"
 
 // How long QUBIX's workers are silent. An idle one sends a heartbeat every 30 to 35 seconds, a busy one nothing.
 const (
-	silence     = 90 * time.Second
+	idleSilence = 90 * time.Second // the option silence
 	busySilence = 6 * time.Hour // the option busy
-	lostAfter   = 5 * time.Minute
+	lostAfter   = 5 * time.Minute // the option lost
 )
 
 // reportWait is how long the answer to a final report may take. Workers wait for 10 seconds, and then report a failure.
@@ -37,6 +37,7 @@ func System() dialect.System {
 	return dialect.System{
 		Name: Name, Title: "QUBIX", Address: ":3001",
 		Options: []dialect.Option{
+			{Name: "silence", Usage: "how long an idle worker may be silent before it is unreachable, such as 90s"},
 			{Name: "busy", Usage: "how long a worker may be silent while it runs a job, such as 6h"},
 			{Name: "lost", Usage: "how long a worker may ask for work without having reported the job that it runs, such as 5m"},
 		},
@@ -51,12 +52,17 @@ type Gateway struct {
 	fleet    *fleet.Fleet
 	book     *book
 	secret   []byte // of accounts
+	silence  time.Duration
 	lost     time.Duration
 	started  time.Time
 }
 
 // New opens the gateway's port and reads its state. Nothing is served before Run.
 func New(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
+	silence, err := duration(env.Config.Options, "silence", idleSilence)
+	if err != nil {
+		return nil, err
+	}
 	busy, err := duration(env.Config.Options, "busy", busySilence)
 	if err != nil {
 		return nil, err
@@ -80,7 +86,7 @@ func New(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return &Gateway{env: env, listener: l, fleet: f, book: newBook(), secret: secret, lost: after, started: time.Now()}, nil
+	return &Gateway{env: env, listener: l, fleet: f, book: newBook(), secret: secret, silence: silence, lost: after, started: time.Now()}, nil
 }
 
 // duration reads an option, from a second to a month.

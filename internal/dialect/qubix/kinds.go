@@ -192,7 +192,8 @@ type verdict struct {
 	message  string
 	exitCode *int
 	result   json.RawMessage
-	log      []string // for the attempt's log
+	output   []string // what the job printed, as far as the report tells
+	log      []string // more lines for the attempt's log
 }
 
 // lost begins the error of the second report that a worker sends when the answer to its first one was lost.
@@ -204,7 +205,7 @@ const scriptFailed = "Script failed with exit code "
 func judge(kindName string, c *completion) verdict {
 	v := verdict{outcome: muster.AttemptSucceeded}
 	result := object(c.Result)
-	v.log = output(result)
+	v.output = output(result)
 	if strings.EqualFold(c.Status, wordFailed) {
 		v.outcome, v.reason, v.message = muster.AttemptFailed, muster.ExitCode, "the worker gave no reason"
 		if c.Error != nil && strings.TrimSpace(*c.Error) != "" {
@@ -224,7 +225,7 @@ func judge(kindName string, c *completion) verdict {
 			v.reason = muster.Dependency
 		}
 		if trace := text(result, "errorDetails"); trace != "" {
-			v.log = append(v.log, strings.Split(strings.TrimRight(trace, "\n"), "\n")...)
+			v.output = append(v.output, strings.Split(strings.TrimRight(trace, "\n"), "\n")...)
 		}
 		v.result = whole(c.Result)
 		return v

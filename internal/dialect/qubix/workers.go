@@ -62,7 +62,7 @@ func (g *Gateway) shown(w *fleet.Worker) shownProvider {
 			p.CurrentJobID = &id
 		}
 	}
-	p.IsOnline = p.IsActive && (p.CurrentJobID != nil || !at.IsZero() && time.Since(at) < silence)
+	p.IsOnline = p.IsActive && (p.CurrentJobID != nil || !at.IsZero() && time.Since(at) < g.silence)
 	p.IsAvailable = p.IsOnline && len(w.Tasks()) == 0
 	switch {
 	case p.IsOnline && p.CurrentJobID != nil:
@@ -407,7 +407,7 @@ func (g *Gateway) progress(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	seconds := time.Since(g.book.heard(id, percent)).Seconds()
+	seconds := time.Since(g.book.heard(id)).Seconds()
 	answer := map[string]any{"success": true, "costSoFar": seconds / 3600 * t.Worker().Facts().Price}
 	if percent > 0 {
 		answer["timeRemaining"] = int(seconds * (100 - percent) / percent)
@@ -442,6 +442,7 @@ func (g *Gateway) advance(ctx context.Context, t *fleet.Task, p *progress, perce
 	for _, l := range p.LogLines {
 		lines = append(lines, strings.Split(l.Message, "\n")...)
 	}
+	g.book.printed(t.ID(), true)
 	return t.Log(ctx, lines...)
 }
 
@@ -509,8 +510,12 @@ func (g *Gateway) end(ctx context.Context, t *fleet.Task, held *held, c *complet
 		return ended{}, err
 	}
 	v := judge(t.Run().Spec.Kind, c)
-	if len(v.log) > 0 {
-		if err := t.Log(ctx, v.log...); err != nil {
+	lines := v.log
+	if flavour(t.Worker().Facts().Labels[labelFlavour]) != bridged && !g.book.printed(t.ID(), false) { // else they came before
+		lines = append(v.output, v.log...)
+	}
+	if len(lines) > 0 {
+		if err := t.Log(ctx, lines...); err != nil {
 			return ended{}, err
 		}
 	}

@@ -1,0 +1,155 @@
+package qubix_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/dialecttest"
+	"github.com/muster-dev/muster/internal/dialect/qubix"
+)
+
+func TestConform(t *testing.T) {
+	t.Parallel()
+	dialecttest.Conform(t, dialecttest.Suite{
+		System: qubix.System(),
+		Task:   script("print(1)"),
+		Start: func(t *testing.T, url, id, key string) dialecttest.Worker {
+			t.Helper()
+			if key != "" {
+				url += "/k/" + key
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			t.Cleanup(cancel)
+			return &steadyWorker{base: url, id: id, gone: ctx, vanish: cancel}
+		},
+		Paths: []string{"/api/providers/register", "/api/providers/quick-register", "/api/jobs/x/progress", "/api/jobs/x/complete"},
+		Can:   dialecttest.Can{Progress: true, Log: true, Message: true, Keys: true},
+	})
+}
+
+// steadyWorker is an enhanced worker whose requests return errors.
+type steadyWorker struct {
+	base, id string
+	joined   bool
+	gone     context.Context //nolint:containedctx // the worker's life
+	vanish   func()
+}
+
+func (w *steadyWorker) Vanish() { w.vanish() }
+
+// send makes one request. Nobody answers while the server restarts: then it is made again.
+func (w *steadyWorker) send(ctx context.Context, method, path string, body, into any) error {
+	for {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		req, err := http.NewRequestWithContext(ctx, method, w.base+path, bytes.NewReader(text))
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			select {
+			case <-time.After(10 * time.Millisecond):
+				continue
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-w.gone.Done():
+				return w.gone.Err()
+			}
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s %s is answered with %d", method, path, resp.StatusCode)
+		}
+		if into == nil {
+			return nil
+		}
+		return json.NewDecoder(resp.Body).Decode(into)
+	}
+}
+
+func (w *steadyWorker) Take(ctx context.Context) (dialecttest.Work, error) {
+	if !w.joined {
+		reg := map[string]any{"worker_id": w.id, "name": w.id, "specs": map[string]any{"cpu_cores": 2, "ram_total_gb": 8.0}, "pricePerHour": 5.0}
+		if err := w.send(ctx, http.MethodPost, "/api/providers/register", reg, nil); err != nil {
+			return nil, err
+		}
+		w.joined = true
+	}
+	beat := map[string]any{"workerId": w.id, "usage": map[string]any{"cpuPercent": 1.0}, "status": "online", "currentJob": nil}
+	for {
+		if err := w.send(ctx, http.MethodPost, "/api/providers/"+w.id+"/heartbeat", beat, nil); err != nil {
+			return nil, err
+		}
+		var list []struct{ ID string }
+		if err := w.send(ctx, http.MethodGet, "/api/jobs/pending/"+w.id, nil, &list); err != nil {
+			return nil, err
+		}
+		if len(list) > 0 {
+			work := &steadyWork{w, list[0].ID}
+			return work, work.Progress(ctx, 0.01, "begin")
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-w.gone.Done():
+			return nil, errors.New("the worker is gone")
+		}
+	}
+}
+
+func (w *steadyWorker) Report(ctx context.Context, task string) error {
+	return (&steadyWork{w, task}).Succeed(ctx, "late")
+}
+
+type steadyWork struct {
+	w  *steadyWorker
+	id string
+}
+
+func (k *steadyWork) ID() string { return k.id }
+
+func (k *steadyWork) Progress(ctx context.Context, share float64, line string) error {
+	return k.w.send(ctx, http.MethodPost, "/api/jobs/"+k.id+"/progress", map[string]any{"workerId": k.w.id, "progress": share * 100, "logLines": []string{line}}, nil)
+}
+
+func (k *steadyWork) Succeed(ctx context.Context, word string) error {
+	return k.w.send(ctx, http.MethodPost, "/api/jobs/"+k.id+"/complete", map[string]any{"workerId": k.w.id, "status": "completed", "result": map[string]any{"word": word}}, nil)
+}
+
+func (k *steadyWork) Fail(ctx context.Context, message string) error {
+	return k.w.send(ctx, http.MethodPost, "/api/jobs/"+k.id+"/complete", map[string]any{"workerId": k.w.id, "status": "failed", "error": message}, nil)
+}
+
+// An idle worker that is silent is unreachable until it is heard of again; one that runs a job may be silent.
+func TestSilentWorker(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *dialect.Config) { c.Options["silence"] = "1s" })
+	enhanced := newEnhanced(w.peer(), machine)
+	enhanced.register()
+	enhanced.heartbeat()
+	await(t, "it is unreachable", func() bool { return w.foreign("Provider-7504b437").State == muster.WorkerUnreachable })
+	enhanced.heartbeat()
+	await(t, "it is back", func() bool { enhanced.poll(); return w.foreign("Provider-7504b437").State == muster.WorkerActive })
+	id := w.submit(script("print(1)"))
+	job := field(enhanced.take(), "id")
+	enhanced.progress(job, 10, "")
+	w.is(id, muster.Running)
+	time.Sleep(1500 * time.Millisecond) // longer than an idle one may be silent
+	if state := w.foreign("Provider-7504b437").State; state != muster.WorkerActive {
+		t.Errorf("while it runs a job it is %s", state)
+	}
+	enhanced.complete(job, "completed", map[string]any{"status": "success", "exitCode": 0}, nil, nil)
+	w.is(id, muster.Succeeded)
+}
