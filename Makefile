@@ -59,7 +59,7 @@ sim: ## the seeded simulation of the scheduler, SEEDS=1000
 	go test ./internal/sched/simtest -run TestWorld -seeds $(SEEDS) -timeout 20m
 
 e2e: build ## real processes: kill -9, frozen workers, full disks, engines that go away
-	@scripts/need dockerd podman busybox
+	@scripts/need dockerd podman busybox redis-server
 	scripts/engine go test -json -count=1 -parallel 4 -timeout 30m ./test/attack ./test/e2e ./test/chaos | $(REPORT) root
 
 chaos: build ## random faults under a random workload, SEED=17 DURATION=5m WITHOUT=server_disk,upgrade

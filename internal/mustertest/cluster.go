@@ -111,6 +111,12 @@ func Start(tb testing.TB, name string, env []string, args ...string) *Proc {
 	return start(tb, Program(tb), name, env, args...)
 }
 
+// StartProgram is Start of another program.
+func StartProgram(tb testing.TB, program, name string, env []string, args ...string) *Proc {
+	tb.Helper()
+	return start(tb, program, name, env, args...)
+}
+
 func tail(b []byte, n int) []byte {
 	if len(b) > n {
 		return b[len(b)-n:]

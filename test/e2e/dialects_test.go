@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,42 +21,46 @@ import (
 
 // bridged is a system over which one Muster serves another: the gateway of the first is the server of the bridge of the second.
 type bridged struct {
-	dialect string                                // of the first server, with %s for its address
-	bridge  func(t *testing.T, addr string) []string // arguments of muster bridge
-	env     func(t *testing.T, addr string) []string // its variables
-	spec    func() muster.TaskSpec                // takes about ten seconds
-	check   func(t *testing.T, task muster.Task)
+	dialect string                                   // of the first server, with %s for its address
+	args    func(t *testing.T, addr string) []string // of muster bridge
+	spec    func() muster.TaskSpec                   // takes about ten seconds
+	result  string                                   // a part of it
 }
 
 // slowly is a Python script that takes ten seconds and says how far it is.
-const slowly = `
+const slowly = `#!/usr/bin/env python3
 import time
 for i in range(10):
     print("step", i, flush=True)
     time.sleep(1)
-print("done")
 `
 
-func script() muster.TaskSpec {
-	return muster.TaskSpec{Kind: muster.KindScript, Script: &muster.Script{Text: slowly, Interpreter: []string{"python3"}}}
+func slowScript() muster.TaskSpec {
+	return muster.TaskSpec{Kind: muster.KindScript, Script: &muster.Script{Text: slowly}}
 }
 
 func bridgedSystems() map[string]bridged {
 	return map[string]bridged{
 		"qubix": {
-			dialect: "qubix=%s",
-			bridge:  func(_ *testing.T, addr string) []string { return []string{"--backend", "http://" + addr} },
+			dialect: "qubix=%s", spec: slowScript, result: `step 9`,
+			args: func(_ *testing.T, addr string) []string { return []string{"--backend", "http://" + addr} },
+		},
+		"trainforge": {
+			dialect: "trainforge=%s", spec: slowScript,
+			args: func(_ *testing.T, addr string) []string { return []string{"--scheduler", "http://" + addr} },
+		},
+		"dtf": {
+			dialect: "dtf=%s", result: `"passed":1`,
 			spec: func() muster.TaskSpec {
-				t := script()
-				t.Script.Interpreter = nil
-				t.Script.Text = "#!/usr/bin/env python3" + slowly
-				return t
+				return muster.TaskSpec{Kind: "test", Input: json.RawMessage(`{"test_file": "test_slow.py"}`)}
 			},
-			check: func(t *testing.T, task muster.Task) {
+			args: func(t *testing.T, addr string) []string {
 				t.Helper()
-				if !strings.Contains(string(task.Result), "step 9") || !strings.Contains(string(task.Result), `"exitCode":0`) {
-					t.Errorf("the result is %s", task.Result)
+				tests := t.TempDir()
+				if err := os.WriteFile(filepath.Join(tests, "test_slow.py"), []byte("import time\n\ndef test_slow():\n    time.sleep(10)\n"), 0o600); err != nil {
+					t.Fatal(err)
 				}
+				return []string{"--coordinator", "http://" + addr, "--api-key", mustertest.JoinToken, "--tests", tests}
 			},
 		},
 	}
@@ -80,12 +85,8 @@ func bridgeToGateway(t *testing.T, name string, system bridged) {
 	inner := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
 	worker := inner.StartWorker("w", dir)
-	outbox := t.TempDir()
 	env := []string{"MUSTER_TOKEN=" + mustertest.AdminToken}
-	if system.env != nil {
-		env = append(env, system.env(t, addr)...)
-	}
-	args := append([]string{"bridge", name, "--server", "http://" + inner.Addr, "--data", outbox}, system.bridge(t, addr)...)
+	args := append([]string{"bridge", name, "--server", "http://" + inner.Addr, "--data", t.TempDir()}, system.args(t, addr)...)
 	bridge := mustertest.Start(t, "bridge", env, args...)
 
 	outer.Await("the bridge is a worker", time.Minute, func() error {
@@ -101,11 +102,11 @@ func bridgeToGateway(t *testing.T, name string, system bridged) {
 	inner.Await("it runs on the fleet", time.Minute, func() error { return onlyJob(t.Context(), inner.Client, muster.JobRunning) })
 
 	bridge.Kill()
-	bridge = mustertest.Start(t, "bridge", env, args...)
+	mustertest.Start(t, "bridge", env, args...)
 	outer.Server.Kill()
 	outer.StartServer()
 	worker.Kill()
-	worker = inner.StartWorker("w", dir)
+	inner.StartWorker("w", dir)
 	inner.Server.Kill()
 	inner.StartServer()
 
@@ -117,15 +118,15 @@ func bridgeToGateway(t *testing.T, name string, system bridged) {
 	if task.Attempt != 1 {
 		t.Errorf("it took %d attempts", task.Attempt)
 	}
-	system.check(t, task)
+	if !strings.Contains(string(task.Result), system.result) {
+		t.Errorf("the result is %s, want one with %s", task.Result, system.result)
+	}
 	if err := onlyJob(t.Context(), inner.Client, muster.JobSucceeded); err != nil {
 		t.Error(err)
 	}
 	if late, err := outer.Client.Late(t.Context(), job.ID); err != nil || len(late) > 0 {
 		t.Errorf("late reports %v, %v", late, err)
 	}
-	_ = bridge
-	_ = worker
 }
 
 // onlyJob returns an error unless there is one job, in this state.
@@ -172,5 +173,63 @@ func TestDropIn(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(data, "bridge")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestBridgeToGatewayOverRedis is TestBridgeToGateway for MLOC, whose programs meet in Redis: a task is submitted after each kill -9, of
+// Redis, too, and ends once.
+func TestBridgeToGatewayOverRedis(t *testing.T) {
+	t.Parallel()
+	program, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Skip("redis-server is not installed: scripts/need redis-server")
+	}
+	addr, redis := mustertest.Port(t), mustertest.Port(t)
+	_, port, _ := strings.Cut(redis, ":")
+	startRedis := func() *mustertest.Proc {
+		return mustertest.StartProgram(t, program, "redis", nil, "--bind", "127.0.0.1", "--port", port, "--save", "", "--dir", t.TempDir())
+	}
+	server := startRedis()
+	outer := mustertest.NewWith(t, t.TempDir(), mustertest.Options{Flags: []string{"--dialect", "mloc=" + addr + ",redis=redis://" + redis + "/0"}})
+	inner := mustertest.New(t, t.TempDir())
+	dir := t.TempDir()
+	worker := inner.StartWorker("w", dir)
+	env := []string{
+		"MUSTER_TOKEN=" + mustertest.AdminToken, "REDIS_URL=redis://" + redis + "/0", "RESULTS_DIR=" + t.TempDir(), "WORKER_ID=bridge", "HEARTBEAT_INTERVAL_SEC=1",
+		"ORCHESTRATOR_BASE_URL=http://" + addr,
+	}
+	data := t.TempDir()
+	startBridge := func() *mustertest.Proc {
+		return mustertest.Start(t, "bridge", env, "bridge", "mloc", "--server", "http://"+inner.Addr, "--data", data)
+	}
+	bridge := startBridge()
+	kills := []struct {
+		who string
+		do  func()
+	}{
+		{"nobody", func() {}},
+		{"the bridge", func() { bridge.Kill(); bridge = startBridge() }},
+		{"the host", func() { outer.Server.Kill(); outer.StartServer() }},
+		{"Redis", func() { server.Kill(); server = startRedis() }},
+		{"the fleet's server", func() { inner.Server.Kill(); inner.StartServer() }},
+		{"the fleet's worker", func() { worker.Kill(); worker = inner.StartWorker("w", dir) }},
+	}
+	for i, kill := range kills {
+		job := outer.Submit(&muster.Spec{Name: kill.who, Tasks: []muster.TaskSpec{{Kind: "echo", Input: json.RawMessage(`{"n": 1}`)}}})
+		kill.do()
+		if ended := outer.Wait(job.ID, 2*time.Minute); ended.State != muster.JobSucceeded {
+			t.Errorf("kill -9 of %s: the job ended as %s: %+v", kill.who, ended.State, outer.Tasks(job.ID))
+		}
+		if late, err := outer.Client.Late(t.Context(), job.ID); err != nil || len(late) > 0 {
+			t.Errorf("kill -9 of %s: late reports %v, %v", kill.who, late, err)
+		}
+		n := 0
+		for job, err := range inner.Client.Jobs(t.Context(), client.JobQuery{}) {
+			if err != nil || job.State != muster.JobSucceeded {
+				t.Errorf("kill -9 of %s: a job of the fleet is %s, %v", kill.who, job.State, err)
+			}
+			n++
+		}
+		t.Logf("kill -9 of %s: %d of %d tasks so far ran more than once", kill.who, n-i-1, i+1)
 	}
 }
