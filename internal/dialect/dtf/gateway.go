@@ -148,7 +148,7 @@ func openGateway(ctx context.Context, env dialect.Env, set *settings) (*gateway,
 	}
 	f, err := fleet.Open(fleet.Config{
 		Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Version: env.Version, Log: env.Log, System: "dtf",
-		Silence: set.grace, Busy: set.grace, Lacks: lacks(), Projects: projects(env.Config.Project),
+		Silence: set.grace, Busy: set.grace, Lacks: lacks(), Projects: env.Config.Projects(),
 		Kinds: env.Config.Kinds, Price: env.Config.Price,
 	})
 	if err != nil {
@@ -166,13 +166,6 @@ func openGateway(ctx context.Context, env dialect.Env, set *settings) (*gateway,
 func lacks() []string {
 	list := slices.DeleteFunc(slices.Clone(muster.SpecFeatures), func(f string) bool { return f == muster.FeatureElement })
 	return append(list, muster.FeatureLogs, muster.FeatureArtifacts)
-}
-
-func projects(only string) []string {
-	if only == "" {
-		return nil
-	}
-	return []string{only}
 }
 
 // Run implements dialect.Gateway.
