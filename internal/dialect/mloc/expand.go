@@ -21,8 +21,8 @@ const (
 	MaxExpanded = 16 << 20 // bytes of all its tasks as JSON
 )
 
-// stage is one task of a submission.
-type stage struct {
+// Stage is one task of a submission.
+type Stage struct {
 	Name  string   // of the stage or node; "" of a single task
 	Doc   Document // with the merged spec
 	Needs []int    // stages that must be done first, in their order
@@ -32,7 +32,7 @@ type stage struct {
 // Expand reads a submission: a single task, or one with stages or graph.nodes, each of which becomes a task of its own. The
 // spec of such a task is the root's without stages and graph, with the stage's merged into it. A stage without dependsOn
 // needs the one before; nodes have no edges but those that they name. Everything that is wrong is an InvalidSpec error.
-func Expand(data []byte) ([]stage, error) {
+func Expand(data []byte) ([]Stage, error) {
 	if len(data) > MaxYAML {
 		return nil, muster.Errorf(muster.TooLarge, "the document has %d bytes: at most %d are read", len(data), MaxYAML)
 	}
@@ -79,18 +79,18 @@ func Expand(data []byte) ([]stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []stage{{Doc: doc, After: after}}, checkTask(doc, "spec")
+	return []Stage{{Doc: doc, After: after}}, checkTask(doc, "spec")
 }
 
 // several expands stages or nodes.
-func several(root Document, items []any, what string) ([]stage, error) {
+func several(root Document, items []any, what string) ([]Stage, error) {
 	if len(items) > maxStages {
 		return nil, WrongDocument("there are %d %ss: at most %d", len(items), what, maxStages)
 	}
 	base := maps.Clone(root.Spec)
 	delete(base, "stages")
 	delete(base, "graph")
-	list := make([]stage, len(items))
+	list := make([]Stage, len(items))
 	index := make(map[string]int, len(items))
 	needs := make([][]string, len(items))
 	for i, item := range items {
@@ -120,7 +120,7 @@ func several(root Document, items []any, what string) ([]stage, error) {
 		}
 		metadata := maps.Clone(OrObject(root.Metadata))
 		metadata["name"] = cmp.Or(Text(root.Metadata["name"]), "task") + ":" + name
-		list[i] = stage{Name: name, Doc: Document{APIVersion: root.APIVersion, Kind: root.Kind, Metadata: metadata, Spec: Merge(base, own)}}
+		list[i] = Stage{Name: name, Doc: Document{APIVersion: root.APIVersion, Kind: root.Kind, Metadata: metadata, Spec: Merge(base, own)}}
 	}
 	size := 0
 	for i := range list {
@@ -150,7 +150,7 @@ func several(root Document, items []any, what string) ([]stage, error) {
 }
 
 // inCycle returns a stage that depends on itself, or -1.
-func inCycle(list []stage) int {
+func inCycle(list []Stage) int {
 	left := make([]int, len(list))
 	dependents := make([][]int, len(list))
 	var free []int
@@ -228,10 +228,12 @@ func optional(v any) (Object, bool) {
 	return o, ok
 }
 
+// WrongDocument is the error of a document that cannot be read.
 func WrongDocument(format string, args ...any) error {
 	return muster.Errorf(muster.InvalidSpec, format, args...)
 }
 
+// Quoted is a value as JSON, shortened for messages.
 func Quoted(v any) string { return Cut(Compact(v), 100) }
 
 // The categories of tasks: the host's figures and weights are by them.

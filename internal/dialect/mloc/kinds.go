@@ -50,6 +50,7 @@ func ToMusterAt(d Document, loads string) (muster.TaskSpec, error) {
 	return t, err
 }
 
+// Cannot is the error of a task that one of the sides cannot carry out.
 func Cannot(format string, args ...any) error {
 	return muster.Errorf(muster.InvalidSpec, format, args...)
 }
@@ -112,6 +113,7 @@ func OnlyThese(o Object, at string, fields ...string) error {
 	return nil
 }
 
+// AsksNothing reports whether a value is empty, zero or false.
 func AsksNothing(v any) bool {
 	switch v := v.(type) {
 	case nil:
@@ -201,6 +203,7 @@ func inferenceInput(s Object) (Object, error) {
 	return in, nil
 }
 
+// Number is a number as it is written, "" if v is none.
 func Number(v any) string {
 	n, _ := v.(json.Number)
 	return n.String()

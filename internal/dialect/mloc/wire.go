@@ -27,8 +27,10 @@ const (
 	TopicWorkers = "workers.events"           // worker events, worker → host
 )
 
-// WorkerKey is the hash of a worker's facts, heartbeatKey the string whose time to live is its life.
-func WorkerKey(id string) string    { return "worker:" + id }
+// WorkerKey is the hash of a worker's facts.
+func WorkerKey(id string) string { return "worker:" + id }
+
+// HeartbeatKey is the string whose time to live is a worker's life.
 func HeartbeatKey(id string) string { return "worker:" + id + ":hb" }
 
 // The statuses of a worker. A host gives a task only to one that is exactly IDLE.
@@ -140,6 +142,7 @@ type hardwareGPU struct {
 	GPUs          []GPUDevice `json:"gpus"`
 }
 
+// GPUDevice is one GPU of a worker.
 type GPUDevice struct {
 	Index  int    `json:"index"`
 	Name   string `json:"name"`
@@ -216,15 +219,6 @@ type Delivery struct {
 	WorkerID   string          `json:"worker_id,omitempty"`
 	Metadata   json.RawMessage `json:"metadata,omitempty"`
 	ReceivedAt string          `json:"received_at,omitempty"`
-}
-
-// wrapper is what the host keeps of a result, and what ${stage.…} and GET /api/v1/results/{id} read.
-type wrapper struct {
-	TaskID     string          `json:"task_id"`
-	WorkerID   *string         `json:"worker_id"`
-	Metadata   json.RawMessage `json:"metadata"`
-	ReceivedAt string          `json:"received_at"`
-	Result     json.RawMessage `json:"result"`
 }
 
 // Record is a task as GET /api/v1/tasks/{id} shows it.
@@ -434,6 +428,7 @@ func Under(o Object, path ...string) Object {
 	return o
 }
 
+// OrObject returns o, an empty one if it is nil.
 func OrObject(o Object) Object {
 	if o == nil {
 		return Object{}
@@ -441,6 +436,7 @@ func OrObject(o Object) Object {
 	return o
 }
 
+// OrList returns l, an empty one if it is nil.
 func OrList[T any](l []T) []T {
 	if l == nil {
 		return []T{}

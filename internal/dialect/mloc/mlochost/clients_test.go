@@ -21,12 +21,12 @@ func (w *world) post(yaml, token string) []string {
 	w.tb.Helper()
 	status, got := w.call(http.MethodPost, "/api/v1/tasks", yaml, token)
 	var in struct {
-		OK    bool
-		Count int
+		OK    bool `json:"ok"`
+		Count int  `json:"count"`
 		Tasks []struct {
 			TaskID string `json:"task_id"`
-			Status string
-		}
+			Status string `json:"status"`
+		} `json:"tasks"`
 	}
 	if err := json.Unmarshal([]byte(got), &in); err != nil || status != 200 || !in.OK || in.Count != len(in.Tasks) {
 		w.tb.Fatalf("%d %s", status, got)

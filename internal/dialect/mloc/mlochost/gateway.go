@@ -150,7 +150,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	if g.api, err = g.env.Server.Client(""); err != nil {
 		return err
 	}
-	g.fleet, err = fleet.Open(fleet.Config{
+	g.fleet, err = fleet.Open(fleet.Config{ //nolint:contextcheck // its tasks live as long as the fleet
 		Server: g.env.Server, Dir: filepath.Join(g.env.Dir, "fleet"), Version: g.env.Version, Log: g.log, System: mloc.SystemName,
 		Silence: g.set.grace, Lacks: lacks, Projects: g.env.Config.Projects(), Kinds: g.env.Config.Kinds, Price: g.env.Config.Price,
 	})
@@ -218,7 +218,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	group.Go(func() error { return g.watch(ctx) })
 	group.Go(func() error { return g.drive(ctx) })
 	err := group.Wait()
-	g.release()
+	g.release(context.WithoutCancel(ctx))
 	g.fleet = nil // Run has closed it
 	if errors.Is(err, context.Canceled) {
 		err = nil
@@ -294,7 +294,7 @@ func readSettings(o map[string]string) (settings, error) {
 
 // secretFile reads a secret, or makes one that survives restarts.
 func secretFile(path string) ([]byte, error) {
-	b, err := os.ReadFile(path) //nolint:gosec // a file of our own
+	b, err := os.ReadFile(path)
 	if err == nil && len(b) >= 16 {
 		return b, nil
 	}

@@ -292,18 +292,18 @@ func TestBadWorkers(t *testing.T) {
 	r.Set(ctx, "worker:string", "no hash", 0)
 	r.HSet(ctx, "worker:stale", "worker_id", "stale", "status", "IDLE")
 	r.HSet(ctx, "worker:liar", "worker_id", "good", "status", "IDLE")
-	r.SetEx(ctx, "worker:liar:hb", "x", time.Minute)
+	r.Set(ctx, "worker:liar:hb", "x", time.Minute)
 	gpu := `{"index":-5,"name":"NVIDIA ` + strings.Repeat("H", 5000) + `","uuid":"same","memory_total_bytes":-1}`
 	r.HSet(ctx, "worker:inventor", "worker_id", "inventor", "status", "IDLE", "started_at", "2099-01-01T00:00:00+00:00", "cost_per_hour", "-3", "pid", "x", "tags_json", `{"no":"list"}`,
 		"hardware_json", `{"cpu":{"logical_cores":1000000000},"memory":{"total_bytes":-5},"gpu":{"gpus":[`+strings.TrimSuffix(strings.Repeat(gpu+",", 40), ",")+`]}}`)
-	r.SetEx(ctx, "worker:inventor:hb", "2001-01-01T00:00:00+00:00", time.Minute)
+	r.Set(ctx, "worker:inventor:hb", "2001-01-01T00:00:00+00:00", time.Minute)
 	good := newScripted(t, w.redis, "good")
 	good.execute = func(m message) (map[string]any, map[string]string, string) {
 		// Before it ends, others speak in its place.
 		for _, e := range []map[string]any{{"type": "TASK_FAILED", "error": "not mine"}, {"type": "TASK_SUCCEEDED"}} {
 			e["task_id"], e["worker_id"], e["ts"] = m.TaskID, "liar", "2099-01-01T00:00:00+00:00"
 			b, _ := json.Marshal(e)
-			r.Publish(ctx, "tasks.events", b)
+			r.Publish(t.Context(), "tasks.events", b)
 		}
 		if status, got := w.call(http.MethodPost, "/api/v1/results", `{"task_id":"`+m.TaskID+`","worker_id":"liar","result":{"echo":{"input":"stolen"}}}`, ""); status != 200 || !strings.Contains(got, `"ok":true`) {
 			t.Errorf("the result of another worker: %d %s", status, got)

@@ -333,13 +333,6 @@ func (l *ledger) prune(most int) ([]string, error) {
 	return ids, nil
 }
 
-// size returns how many tasks there are.
-func (l *ledger) size() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.order)
-}
-
 // dependents returns the ids of tasks that need each task.
 func (l *ledger) dependents() map[string][]string {
 	l.mu.Lock()

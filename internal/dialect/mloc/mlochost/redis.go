@@ -160,8 +160,8 @@ func runID(info string) string {
 }
 
 // release gives the database free for another host. Nothing else is removed from it.
-func (g *Gateway) release() {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+func (g *Gateway) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if by, err := g.control.Get(ctx, keyHost).Result(); err == nil && by == g.name {
 		_ = g.control.Del(ctx, keyHost).Err() // it ends by itself
@@ -176,7 +176,7 @@ func (g *Gateway) hear(_ string, message []byte) {
 		g.log.Debug("MLOC: an event is not understood", slog.Any("why", err))
 		return
 	}
-	id := ""
+	var id string
 	if te != nil {
 		id = te.WorkerID
 	} else {

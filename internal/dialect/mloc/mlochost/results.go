@@ -205,7 +205,7 @@ func (r *results) putFile(ctx context.Context, id, name string, known bool, link
 	}
 	w, err := r.get(id)
 	if err != nil || !exported(mloc.Under(w, "result"), name, link) {
-		return path.Join("results", at), nil //nolint:nilerr // without a result there is nothing to change in it
+		return path.Join("results", at), nil
 	}
 	return path.Join("results", at), r.write(folder, w)
 }
