@@ -1,0 +1,243 @@
+package trainforge_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/dialect/trainforge"
+)
+
+func TestBadRequestsAreAnsweredInTheFormat(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	p := w.peer()
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{"POST", "/api/workers/register", `{}`, 400},
+		{"POST", "/api/workers/register", `{"worker_id":5}`, 400},
+		{"POST", "/api/workers/register", `{"worker_info":{"worker_id":"a","cpu_count":-1}}`, 400},
+		{"POST", "/api/workers/register", `{"worker_info":{"worker_id":"a","memory_total_gb":1e30}}`, 400},
+		{"POST", "/api/workers/register", `{"worker_info":{"worker_id":"a","gpus":[{"gpu_id":0},{"gpu_id":0}]}}`, 400},
+		{"POST", "/api/workers/register", `{"worker_id":"a","capabilities":{"gpu_count":100000}}`, 400},
+		{"POST", "/api/workers/register", `[`, 400},
+		{"POST", "/api/workers/nobody/heartbeat", `{"timestamp":1}`, 404},
+		{"POST", "/api/workers/heartbeat", `{"worker_id":"nobody"}`, 404},
+		{"GET", "/api/workers/jobs?worker_id=nobody", ``, 404},
+		{"GET", "/api/workers/jobs", ``, 404},
+		{"POST", "/api/jobs/x/claim", `{}`, 400},
+		{"POST", "/api/jobs/x/logs/batch", `{"logs":[]}`, 400},
+		{"POST", "/api/jobs/x/logs/batch", `{"logs":[{"message":"m"}]}`, 404},
+		{"POST", "/api/jobs/x/logs", `{"message":" "}`, 400},
+		{"PUT", "/api/jobs/x/status", `{}`, 400},
+		{"PUT", "/api/jobs/x/status", `{"status":"completed"}`, 404},
+		{"PUT", "/api/jobs/x", `{"status":"dancing"}`, 400},
+		{"PUT", "/api/jobs/x", `{"status":"completed"}`, 404},
+		{"POST", "/api/jobs/x/results", `{}`, 404},
+		{"POST", "/api/jobs", `{}`, 400},
+		{"GET", "/api/jobs?limit=x", ``, 400},
+		{"GET", "/nothing", ``, 404},
+		{"PATCH", "/api/jobs", `{}`, 404},
+	} {
+		var said struct {
+			Error string `json:"error"`
+		}
+		if status := p.do(c.method, c.path, c.body, &said); status != c.status || said.Error == "" {
+			t.Errorf("%s %s %s: %d %q", c.method, c.path, c.body, status, said.Error)
+		}
+	}
+	// A body of 100 MB is not read to its end.
+	req, err := http.NewRequestWithContext(t.Context(), "POST", p.base+"/api/workers/register", io.LimitReader(zeros{}, 100<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := http.DefaultClient.Do(req); err == nil {
+		if res.Body.Close(); res.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Errorf("100 MB are answered with %d", res.StatusCode)
+		}
+	}
+	good := `{"project":{"name":"x"}}`
+	for name, form := range map[string]struct {
+		config string
+		zip    []byte
+		status int
+	}{
+		"no config":       {"", projectZip(map[string]string{"train.py": ""}), 400},
+		"bad config":      {"[", projectZip(map[string]string{"train.py": ""}), 400},
+		"no name":         {"{}", projectZip(map[string]string{"train.py": ""}), 400},
+		"no zip":          {good, []byte("hello"), 400},
+		"no script":       {good, projectZip(map[string]string{"other.py": ""}), 400},
+		"a path out":      {good, projectZip(map[string]string{"train.py": "", "../x": ""}), 400},
+		"a bomb":          {good, projectZip(map[string]string{"train.py": strings.Repeat("0", 1<<20), "../../y": ""}), 400},
+		"memory of texts": {`{"project":{"name":"x"},"resources":{"memory":"lots"}}`, projectZip(map[string]string{"train.py": ""}), 400},
+	} {
+		if status := p.form("/api/jobs", map[string]string{"config": form.config}, "project_zip", form.zip, nil); status != form.status {
+			t.Errorf("%s: %d", name, status)
+		}
+	}
+	bearer := w.peer()
+	bearer.token = "firebase-token"
+	if status := bearer.do("GET", "/api/jobs", nil, nil); status != http.StatusUnauthorized {
+		t.Errorf("a foreign token is answered with %d", status)
+	}
+	for j, err := range w.client.Jobs(t.Context(), client.JobQuery{}) {
+		t.Errorf("there is job %d, %v", j.ID, err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }
+
+func TestANodeThatDropsJobsIsNotTrusted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.waits = trainforge.Waits{Node: 100 * time.Millisecond} })
+	a := &workerA{peer: w.peer(), id: "silent", hostname: "vm", projects: w.shared, docker: true}
+	w.during(a.run)
+	job := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "true"}, Retries: muster.Retries{Backoff: muster.Duration(time.Millisecond)}})
+	w.until("it is said of it", func() bool {
+		worker, err := w.client.Worker(t.Context(), "silent")
+		return err == nil && (strings.Contains(worker.Constrained, "DOCKER_HOST") || worker.Health != nil)
+	})
+	other := &workerA{peer: w.peer(), id: "honest", hostname: "vm2", projects: w.shared}
+	w.during(other.run)
+	if task := w.ended(job.ID); task.State != muster.Succeeded {
+		t.Errorf("%s %s", task.State, task.Message)
+	}
+}
+
+func TestATaskThatIsNotHeardOfIsRunElsewhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.waits = trainforge.Waits{Quiet: 300 * time.Millisecond} })
+	first := &externalPeer{caller: newCaller(t, w.gateway.URL(), ""), id: "first"}
+	job := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "true"}})
+	work, err := first.Take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pw := work.(*pathWork)
+	if err := pw.print(t.Context(), `::trainforge {"alive":true}`); err != nil {
+		t.Fatal(err)
+	}
+	w.until("it is taken from it", func() bool { return w.task(job.ID, 0).Attempt >= 2 || w.task(job.ID, 0).State == muster.Queued })
+	_ = work.Succeed(t.Context(), "late")
+	second := &externalPeer{caller: newCaller(t, w.gateway.URL(), ""), id: "second"}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	again, err := second.Take(ctx)
+	if err != nil {
+		// The first one may have it again: it is the only other worker.
+		t.Fatal(err)
+	}
+	if err := again.Succeed(t.Context(), "right"); err != nil {
+		t.Fatal(err)
+	}
+	if task := w.ended(job.ID); !strings.Contains(string(task.Result), "right") {
+		t.Errorf("%s", task.Result)
+	}
+}
+
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	one, other := &workerC{peer: w.peer(), id: "one"}, &workerC{peer: w.peer(), id: "other"}
+	one.register()
+	job := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "true"}})
+	var list []dict
+	w.until("it is offered", func() bool {
+		list = nil
+		one.do("GET", "/api/jobs/pending", nil, &list)
+		return len(list) == 1
+	})
+	id := list[0]["job_id"].(string)
+	other.register()
+	p := w.peer()
+	if status := p.do("POST", "/api/jobs/"+id+"/claim", dict{"worker_id": "nobody"}, nil); status != http.StatusNotFound {
+		t.Errorf("nobody's claim is answered with %d", status)
+	}
+	if status := p.do("POST", "/api/jobs/"+id+"/claim", dict{"worker_id": "other"}, nil); status != http.StatusBadRequest {
+		t.Errorf("the claim of the worker that has no task is answered with %d", status)
+	}
+	results := make(chan int, 8)
+	for range 8 {
+		go func() { results <- p.do("POST", "/api/jobs/"+id+"/claim", dict{"worker_id": "one"}, nil) }()
+	}
+	good := 0
+	for range 8 {
+		if <-results == http.StatusOK {
+			good++
+		}
+	}
+	if good == 0 {
+		t.Error("nobody got it")
+	}
+	if status := p.do("POST", "/api/jobs/"+id+"/claim", dict{"worker_id": "other"}, nil); status != http.StatusBadRequest {
+		t.Errorf("the second claim is answered with %d", status)
+	}
+	one.status(id, "running", "")
+	one.status(id, "completed", "")
+	one.status(id, "failed", "") // a double report
+	if status := p.do("POST", "/api/jobs/"+id+"/claim", dict{"worker_id": "one"}, nil); status != http.StatusBadRequest {
+		t.Errorf("the claim of a finished job is answered with %d", status)
+	}
+	one.do("POST", "/api/jobs/"+id+"/logs/batch", dict{"logs": []dict{{"message": "late"}}}, nil)
+	if task := w.ended(job.ID); task.State != muster.Succeeded || task.Attempt != 1 {
+		t.Errorf("%s after %d attempts", task.State, task.Attempt)
+	}
+}
+
+func TestTwoNodesWithOneID(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := &workerA{peer: w.peer(), id: "same", hostname: "one"}
+	b := &workerA{peer: w.peer(), id: "same", hostname: "two"}
+	if a.register() != http.StatusOK || b.register() != http.StatusConflict || a.register() != http.StatusOK {
+		t.Error("a second machine may not have the id, and the first one may be started again")
+	}
+}
+
+func TestADistributedJobOfAClient(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	p := w.peer()
+	for _, id := range []string{"colab-a", "colab-b"} {
+		c := &workerC{peer: w.peer(), id: id}
+		w.during(c.run)
+	}
+	var made struct {
+		JobID     string       `json:"job_id"`
+		MusterJob muster.JobID `json:"muster_job"`
+		Workers   int          `json:"num_workers"`
+	}
+	zipped := projectZip(map[string]string{"train.py": "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], bool(os.environ['MASTER_ADDR']))"})
+	if status := p.form("/api/jobs/distributed", map[string]string{"config": `{"project":{"name":"d"}}`, "num_workers": "2"}, "project_zip", zipped, &made); status != http.StatusCreated || made.Workers != 2 {
+		t.Fatalf("%d %+v", status, made)
+	}
+	w.until("the job ends", func() bool {
+		job, err := w.client.Job(t.Context(), made.MusterJob)
+		return err == nil && job.State.Final()
+	})
+	var logs struct {
+		Logs []struct {
+			Message string `json:"message"`
+		} `json:"logs"`
+	}
+	p.do("GET", "/api/jobs/"+made.JobID+"/logs", nil, &logs)
+	var lines []string
+	for _, l := range logs.Logs {
+		lines = append(lines, l.Message)
+	}
+	for _, want := range []string{"[rank 0] rank 0 of 2 True", "[rank 1] rank 1 of 2 True"} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("%q is not in %q", want, lines)
+		}
+	}
+}
