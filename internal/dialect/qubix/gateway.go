@@ -25,8 +25,8 @@ const Name = "qubix"
 // How long QUBIX's workers are silent. An idle one sends a heartbeat every 30 to 35 seconds, a busy one nothing.
 const (
 	idleSilence = 90 * time.Second // the option silence
-	busySilence = 6 * time.Hour // the option busy
-	lostAfter   = 5 * time.Minute // the option lost
+	busySilence = 6 * time.Hour    // the option busy
+	lostAfter   = 5 * time.Minute  // the option lost
 )
 
 // reportWait is how long the answer to a final report may take. Workers wait for 10 seconds, and then report a failure.
