@@ -288,7 +288,7 @@ func (b *Bridge) join(ctx context.Context) error {
 			wait = min(wait, time.Second)
 		}
 		if ctx.Err() != nil {
-			return nil
+			break
 		}
 		b.log.Warn("not registered yet: trying again", slog.Any("why", err), slog.Duration("in", wait))
 		sleep(ctx, wait)

@@ -348,7 +348,7 @@ func stateOf(s muster.TaskState) string {
 }
 
 // show answers with what say makes of a job.
-func (g *Gateway) show(w http.ResponseWriter, r *http.Request, say func(*found, *job) (map[string]any, error)) {
+func (g *Gateway) show(w http.ResponseWriter, r *http.Request, say func(context.Context, *found, *job) (map[string]any, error)) {
 	f, err := g.find(r)
 	if err != nil {
 		refuse(w, err)
@@ -359,7 +359,7 @@ func (g *Gateway) show(w http.ResponseWriter, r *http.Request, say func(*found, 
 		id := g.providerID(f.worker)
 		row.ProviderID = &id
 	}
-	answer, err := say(f, &row)
+	answer, err := say(r.Context(), f, &row)
 	if err != nil {
 		refuse(w, err)
 		return
@@ -370,7 +370,7 @@ func (g *Gateway) show(w http.ResponseWriter, r *http.Request, say func(*found, 
 
 // job serves GET /api/jobs/{job}: the fields of the job, and the job as an object in one of them.
 func (g *Gateway) job(w http.ResponseWriter, r *http.Request) {
-	g.show(w, r, func(_ *found, row *job) (map[string]any, error) {
+	g.show(w, r, func(_ context.Context, _ *found, row *job) (map[string]any, error) {
 		var fields map[string]any
 		if err := json.Unmarshal(mustJSON(row), &fields); err != nil {
 			return nil, err
@@ -382,7 +382,7 @@ func (g *Gateway) job(w http.ResponseWriter, r *http.Request) {
 
 // status serves GET /api/jobs/{job}/status.
 func (g *Gateway) status(w http.ResponseWriter, r *http.Request) {
-	g.show(w, r, func(_ *found, row *job) (map[string]any, error) { return brief(row), nil })
+	g.show(w, r, func(_ context.Context, _ *found, row *job) (map[string]any, error) { return brief(row), nil })
 }
 
 func brief(row *job) map[string]any {
@@ -394,10 +394,10 @@ func brief(row *job) map[string]any {
 
 // monitor serves GET /api/jobs/{job}/monitor.
 func (g *Gateway) monitor(w http.ResponseWriter, r *http.Request) {
-	g.show(w, r, func(f *found, row *job) (map[string]any, error) {
+	g.show(w, r, func(ctx context.Context, f *found, row *job) (map[string]any, error) {
 		answer := brief(row)
 		answer["job"] = row
-		lines, err := f.lines(r.Context(), 50)
+		lines, err := f.lines(ctx, 50)
 		if err != nil {
 			return nil, err
 		}
@@ -423,13 +423,13 @@ func (g *Gateway) monitor(w http.ResponseWriter, r *http.Request) {
 
 // metrics serves GET /api/jobs/{job}/metrics: what the job told, and what was measured of it.
 func (g *Gateway) metrics(w http.ResponseWriter, r *http.Request) {
-	g.show(w, r, func(f *found, row *job) (map[string]any, error) {
+	g.show(w, r, func(ctx context.Context, f *found, row *job) (map[string]any, error) {
 		answer := map[string]any{"jobId": row.ID, "status": row.Status, "progress": row.Progress, "metrics": []any{}, "current": nil}
 		if f.task == nil || f.task.Attempt == 0 {
 			return answer, nil
 		}
 		answer["current"] = f.task.Metrics
-		series, err := f.api.Usage(r.Context(), f.task.ID, 0, 200)
+		series, err := f.api.Usage(ctx, f.task.ID, 0, 200)
 		if err != nil {
 			return nil, err
 		}
@@ -464,8 +464,8 @@ func point(s *muster.Sample) map[string]any {
 
 // logs serves GET /api/jobs/{job}/logs.
 func (g *Gateway) logs(w http.ResponseWriter, r *http.Request) {
-	g.show(w, r, func(f *found, row *job) (map[string]any, error) {
-		lines, err := f.lines(r.Context(), mostLogLines)
+	g.show(w, r, func(ctx context.Context, f *found, row *job) (map[string]any, error) {
+		lines, err := f.lines(ctx, mostLogLines)
 		return map[string]any{"jobId": row.ID, "logs": lines, "count": len(lines)}, err
 	})
 }
@@ -498,11 +498,11 @@ func lineOf(l client.LogLine) logLine {
 
 // cancel serves POST /api/jobs/{job}/cancel.
 func (g *Gateway) cancel(w http.ResponseWriter, r *http.Request) {
-	g.show(w, r, func(f *found, row *job) (map[string]any, error) {
+	g.show(w, r, func(ctx context.Context, f *found, row *job) (map[string]any, error) {
 		if f.job.State.Final() {
 			return nil, muster.Errorf(muster.Conflict, "Job is already %s", row.Status)
 		}
-		if _, err := f.api.Cancel(r.Context(), f.job.ID, nil); err != nil {
+		if _, err := f.api.Cancel(ctx, f.job.ID, nil); err != nil {
 			return nil, err
 		}
 		return map[string]any{"id": row.ID, "status": cancelled}, nil

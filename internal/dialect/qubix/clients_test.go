@@ -2,6 +2,7 @@ package qubix_test
 
 import (
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -110,9 +111,7 @@ func TestQuickRegister(t *testing.T) {
 	}
 	quick := func(kind, id string, more map[string]any) map[string]any {
 		body := map[string]any{"type": kind, "workerId": id, "qubicAddress": address, "gpu": map[string]any{"type": "webgpu", "model": "Apple M2", "vram": 8}}
-		for k, v := range more {
-			body[k] = v
-		}
+		maps.Copy(body, more)
 		return body
 	}
 	p.call(http.MethodPost, "/api/providers/quick-register", quick("browser", "browser-1", nil))

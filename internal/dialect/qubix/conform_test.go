@@ -39,7 +39,7 @@ func TestConform(t *testing.T) {
 type steadyWorker struct {
 	base, id string
 	joined   bool
-	gone     context.Context //nolint:containedctx // the worker's life
+	gone     context.Context // ends with the worker
 	vanish   func()
 }
 

@@ -183,10 +183,10 @@ func TestSimulatedResultsDoNotCount(t *testing.T) {
 	if task := w.is(made, muster.Failed); task.Reason != muster.Dependency || !strings.Contains(task.Message, "simulated") {
 		t.Errorf("the task is %s %q", task.Reason, task.Message)
 	}
-	real := w.submit(mnist(`{"epochs": 2}`))
+	honest := w.submit(mnist(`{"epochs": 2}`))
 	enhanced.complete(field(enhanced.take(), "id"), "completed", map[string]any{"status": "success", "finalAccuracy": 0.97, "finalLoss": 0.1, "modelUrl": "ipfs://Qm0123456789abcdef0123456789abcdef"}, nil, nil)
-	if task := w.is(real, muster.Succeeded); strings.Contains(string(task.Result), "modelUrl") || !strings.Contains(string(task.Result), "0.97") || !strings.Contains(w.log(real), "made up") {
-		t.Errorf("the result is %s, the log %q", task.Result, w.log(real))
+	if task := w.is(honest, muster.Succeeded); strings.Contains(string(task.Result), "modelUrl") || !strings.Contains(string(task.Result), "0.97") || !strings.Contains(w.log(honest), "made up") {
+		t.Errorf("the result is %s, the log %q", task.Result, w.log(honest))
 	}
 }
 

@@ -54,7 +54,7 @@ func stage(j *job, carried bool) (muster.TaskSpec, error) {
 	case name == muster.KindNoop && !carried:
 		t.Kind = name
 	}
-	if carried && (t.Kind == "" || !real(t.Kind, input)) {
+	if carried && (t.Kind == "" || !available(t.Kind, input)) {
 		return foreign(j, t)
 	}
 	if t.Kind == "" {
@@ -63,9 +63,9 @@ func stage(j *job, carried bool) (muster.TaskSpec, error) {
 	return t, nil
 }
 
-// real reports whether the input of a job, which may be meant for QUBIX's simple worker, names something that
+// available reports whether the input of a job, which may be meant for QUBIX's simple worker, names something that
 // can be trained or asked: that worker ignores it.
-func real(kind string, input map[string]json.RawMessage) bool {
+func available(kind string, input map[string]json.RawMessage) bool {
 	is := func(key string, known ...string) bool {
 		s := text(input, key)
 		return strings.Contains(s, "/") || slices.Contains(known, s)

@@ -22,7 +22,6 @@ import (
 type tape struct {
 	mu    sync.Mutex
 	lines []string
-	names map[string]string // of ids that differ from run to run
 }
 
 func (t *tape) add(format string, args ...any) {
@@ -211,7 +210,9 @@ func (w *pyWorker) usage() map[string]any {
 func (w *pyWorker) heartbeat() map[string]any {
 	w.tb.Helper()
 	status, text := w.raw(http.MethodPost, "/api/providers/"+w.id+"/heartbeat", map[string]any{"workerId": w.id, "usage": w.usage(), "status": "online", "currentJob": nil})
-	var answer struct{ PendingJobs []map[string]any }
+	var answer struct {
+		PendingJobs []map[string]any `json:"pendingJobs"`
+	}
 	if status != http.StatusOK || json.Unmarshal(text, &answer) != nil || len(answer.PendingJobs) == 0 {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -143,8 +144,7 @@ func (b *Bridge) Log(ctx context.Context, j bridge.Job, lines []string) error {
 		p.LogLines = append(p.LogLines, logLine{Level: "info", Message: l, Timestamp: naive(time.Now())})
 	}
 	err := b.say(ctx, j.ID, p)
-	switch muster.CodeOf(err) {
-	case muster.NotFound, muster.Forbidden, muster.Invalid, muster.Conflict:
+	if slices.Contains([]muster.Code{muster.NotFound, muster.Forbidden, muster.Invalid, muster.Conflict}, muster.CodeOf(err)) {
 		return nil // it will never take them
 	}
 	return err

@@ -354,11 +354,9 @@ func (g *Gateway) missing(t *fleet.Task, is flavour) {
 // task finds the job of a report, and checks that it is the worker's. The task is nil if it is over; then Late says why.
 func (g *Gateway) task(r *http.Request, id string, named ...string) (*fleet.Task, error) {
 	t := g.fleet.Task(id)
-	owner := ""
+	owner := g.book.whose(id)
 	if t != nil {
 		owner = t.Worker().ID()
-	} else {
-		owner = g.book.whose(id)
 	}
 	for _, name := range named {
 		if name != "" && owner != "" && name != owner {
