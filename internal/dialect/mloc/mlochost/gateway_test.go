@@ -397,3 +397,41 @@ func TestTheEmbeddedRedis(t *testing.T) {
 		return one.State == muster.WorkerUnreachable
 	})
 }
+
+// endless is a body that does not end.
+type endless struct{ n int }
+
+func (e *endless) Read(p []byte) (int, error) {
+	if e.n <= 0 {
+		return 0, io.EOF
+	}
+	n := min(len(p), e.n)
+	e.n -= n
+	for i := range p[:n] {
+		p[i] = 'x'
+	}
+	return n, nil
+}
+
+// TestLargeBodies holds that 100 MB where a document is expected are refused.
+func TestLargeBodies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	for _, path := range []string{"/api/v1/results", "/api/v1/tasks", "/workers/x/elastic"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.gateway.URL()+path, &endless{100 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			continue // the connection was closed under the body
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Errorf("%s: %s", path, resp.Status)
+		}
+	}
+	w.redis.client().Publish(t.Context(), "tasks.events", strings.Repeat("x", 20<<20))
+	newScripted(t, w.redis, "w1").register().listen()
+	w.active("w1")
+}
