@@ -73,7 +73,9 @@ func IsEmbedded(name string) bool {
 
 // IsTaken reports whether no owner may define a kind of this name: one comes with Muster, or it is an operation of kind custom that does, which
 // would mean something else in others' jobs.
-func IsTaken(name string) bool { return IsEmbedded(name) || name == Foreign || slices.Contains(operations(), name) }
+func IsTaken(name string) bool {
+	return IsEmbedded(name) || name == Foreign || slices.Contains(operations(), name)
+}
 
 // operations are those of kind custom that come with Muster, as its definition lists them.
 var operations = sync.OnceValue(func() []string {
