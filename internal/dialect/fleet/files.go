@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -32,8 +33,18 @@ func (w *Worker) blobs() *transfer.Client {
 // untilOver returns ctx, ended when the task is over.
 func (t *Task) untilOver(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(t.life, func() { cancel(t.Why()) })
-	return ctx, func() { stop(); cancel(nil) }
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-t.over:
+			cancel(t.Why())
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		cancel(nil)
+		watch.Wait()
+	}
 }
 
 func (t *Task) dir() string { return filepath.Join(t.worker.fleet.tasksDir(), t.id) }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"net/url"
 	"os"
@@ -210,6 +211,7 @@ func (f *Fleet) Close() error {
 func (f *Fleet) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	f.measure(ctx)
 	var loops, beside sync.WaitGroup
 	f.mu.Lock()
 	f.group, f.ctx = &loops, ctx
@@ -234,6 +236,20 @@ func (f *Fleet) Run(ctx context.Context) error {
 	end()
 	beside.Wait()
 	return f.Close()
+}
+
+// measure looks up how long the logs of the tasks are that were taken up.
+func (f *Fleet) measure(ctx context.Context) {
+	f.mu.Lock()
+	list := slices.Collect(maps.Values(f.tasks))
+	f.mu.Unlock()
+	for _, t := range list {
+		t.logging.Lock()
+		if err := t.measure(ctx); err != nil {
+			f.log.Error("the log of a task cannot be read", slog.String("attempt", t.run.Attempt.String()), slog.Any("error", err))
+		}
+		t.logging.Unlock()
+	}
 }
 
 // start has a new worker's loop run.
@@ -352,7 +368,7 @@ func (f *Fleet) Register(ctx context.Context, facts Facts) (*Worker, error) {
 		return nil, err
 	}
 	w.Touch(nil)
-	f.start(w)
+	f.start(w) //nolint:contextcheck // its loop lives as long as Run
 	f.log.Info("a foreign worker registered", slog.String("id", facts.ID), slog.String("name", facts.Name))
 	return w, nil
 }

@@ -28,7 +28,7 @@ func TestATaskGoesThrough(t *testing.T) {
 	if err := task.Begin(); err != nil {
 		t.Fatal(err)
 	}
-	if err := task.Progress(muster.Progress{Progress: ptr(0.5), Step: ptr("half"), Metrics: map[string]float64{"loss": 2}}); err != nil {
+	if err := task.Progress(muster.Progress{Progress: new(0.5), Step: new("half"), Metrics: map[string]float64{"loss": 2}}); err != nil {
 		t.Fatal(err)
 	}
 	w.until("progress is shown", func() bool { p := w.task(job).Progress; return p != nil && *p == 0.5 })
@@ -94,7 +94,7 @@ func TestAFailure(t *testing.T) {
 			t.Errorf("a report %+.60v: %v", bad, err)
 		}
 	}
-	if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.ExitCode, Message: "it broke", ExitCode: ptr(3)}); err != nil {
+	if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.ExitCode, Message: "it broke", ExitCode: new(3)}); err != nil {
 		t.Fatal(err)
 	}
 	got := w.is(job, muster.Failed)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
 )
 
@@ -49,25 +50,46 @@ func (g *gate) Dial(ctx context.Context) (link.WorkerConn, error) {
 	if !g.isOpen {
 		_ = conn.Close() // the session ends at its first word, and the next one waits
 	}
-	return conn, nil
+	return &gatedConn{WorkerConn: conn, gate: g}, nil
 }
 
-// set opens or closes the gate, and reports whether that changed anything.
-func (g *gate) set(open bool) bool {
+// gatedConn says why it broke.
+type gatedConn struct {
+	link.WorkerConn
+
+	gate *gate
+}
+
+// Recv implements link.WorkerConn.
+func (c *gatedConn) Recv(ctx context.Context) (*link.ToWorker, error) {
+	f, err := c.WorkerConn.Recv(ctx)
+	if err != nil && c.gate.closed() {
+		return nil, muster.Errorf(muster.Unavailable, "the foreign worker is silent")
+	}
+	return f, err
+}
+
+func (g *gate) closed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.isOpen
+}
+
+// set opens or closes the gate.
+func (g *gate) set(open bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.isOpen == open {
-		return false
+		return
 	}
 	g.isOpen = open
 	if open {
 		close(g.opened)
-		return true
+		return
 	}
 	g.opened = make(chan struct{})
 	if g.conn != nil {
 		_ = g.conn.Close() // as if it broke
 		g.conn = nil
 	}
-	return true
 }

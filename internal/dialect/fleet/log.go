@@ -10,8 +10,21 @@ import (
 
 // taskLog is how far a task's log is.
 type taskLog struct {
-	size int64
-	cut  bool // there is no more room
+	size    int64
+	unknown bool // the size was not looked up since the task was taken up
+	cut     bool // there is no more room
+}
+
+// measure looks the log's size up if it is not known. The lock of the log is held.
+func (t *Task) measure(ctx context.Context) error {
+	if !t.log.unknown {
+		return nil
+	}
+	size, err := t.worker.fleet.logs.Size(ctx, t.run.Attempt)
+	if err == nil {
+		t.log.size, t.log.unknown = size, false
+	}
+	return err
 }
 
 // Log appends lines to the task's log, each without its newline; what is over the log's bound is dropped, and the log says
@@ -26,6 +39,9 @@ func (t *Task) Log(ctx context.Context, lines ...string) error {
 	err := t.closed()
 	t.mu.Unlock()
 	if err != nil || t.log.cut {
+		return err
+	}
+	if err := t.measure(ctx); err != nil {
 		return err
 	}
 	var data []byte

@@ -22,8 +22,6 @@ type Task struct {
 	id      string
 	run     *run.Task
 	offered time.Time
-	life    context.Context //nolint:containedctx // ends when the task is over
-	finish  context.CancelFunc
 
 	saving   sync.Mutex // held while its record is written
 	logging  sync.Mutex // held while its log is written
@@ -54,12 +52,10 @@ type Ending struct {
 }
 
 func newTask(w *Worker, id string, rt *run.Task, offered time.Time) *Task {
-	t := &Task{
+	return &Task{
 		worker: w, id: id, run: rt, offered: offered,
 		started: make(chan struct{}), reported: make(chan struct{}), over: make(chan struct{}),
 	}
-	t.life, t.finish = context.WithCancel(context.Background()) //nolint:gosec // end calls it
-	return t
 }
 
 // newID returns a random UUID of version 4.
@@ -73,7 +69,7 @@ func newID() string {
 // restoreTask makes a task of its record.
 func restoreTask(w *Worker, id string, r *taskRecord) (*Task, error) {
 	rt := new(run.Task)
-	if err := json.Unmarshal(r.Attempt, rt); err != nil {
+	if err := json.Unmarshal(r.Attempt, rt); err != nil { //nolint:musttag // as run.Held.Task reads it
 		return nil, err
 	}
 	if rt.Spec == nil {
@@ -92,11 +88,7 @@ func restoreTask(w *Worker, id string, r *taskRecord) (*Task, error) {
 		t.report = r.Report
 		close(t.reported)
 	}
-	size, err := w.fleet.logs.Size(context.Background(), rt.Attempt)
-	if err != nil {
-		return nil, err
-	}
-	t.log.size = size
+	t.log.unknown = true
 	return t, nil
 }
 
@@ -367,14 +359,13 @@ func (t *Task) Return(why string) error {
 	return nil
 }
 
-// end makes the task over without a report of its worker, unless it has one, and reports whether it did. report is what the server is told, if it
-// is told anything.
-func (t *Task) end(cause error, report muster.Report) bool {
+// end makes the task over without a report of its worker, unless it has one. report is what the server is told, if it is told anything.
+func (t *Task) end(cause error, report muster.Report) {
 	f := t.worker.fleet
 	t.mu.Lock()
 	if t.why != nil || t.report != nil {
 		t.mu.Unlock()
-		return false
+		return
 	}
 	report.Attempt = t.run.Attempt
 	report.StartedAt, report.Artifacts = t.began, t.artifacts
@@ -383,7 +374,6 @@ func (t *Task) end(cause error, report muster.Report) bool {
 	t.conclude(cause)
 	t.mu.Unlock()
 	t.leave(stray)
-	return true
 }
 
 // settle makes a finished task over: the server has its report, or does not want it.
@@ -405,7 +395,6 @@ func (t *Task) settle(recorded bool) {
 // conclude notes why the task is over. The lock is held.
 func (t *Task) conclude(cause error) {
 	t.why = cause
-	t.finish()
 	close(t.over)
 }
 
@@ -438,10 +427,10 @@ func (t *Task) leave(stray bool) {
 }
 
 func phrase(cause string) string {
-	switch causeNamed(cause) { //nolint:errorlint // it is one of them
-	case ErrCancelled:
+	switch cause {
+	case nameOf(ErrCancelled):
 		return "cancelled"
-	case ErrTimedOut:
+	case nameOf(ErrTimedOut):
 		return "timed out"
 	default:
 		return "given up"

@@ -69,7 +69,7 @@ func TestChangedFacts(t *testing.T) {
 	if err := task.Begin(); err != nil {
 		t.Fatal(err)
 	}
-	if err := task.Progress(muster.Progress{Progress: ptr(0.25)}); err != nil {
+	if err := task.Progress(muster.Progress{Progress: new(0.25)}); err != nil {
 		t.Fatal(err)
 	}
 	changed := facts("one")

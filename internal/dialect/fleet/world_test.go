@@ -108,8 +108,6 @@ func (w *world) register(f fleet.Facts) *fleet.Worker {
 	return worker
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // submit submits a job of one echo.
 func (w *world) submit(change func(*muster.Spec)) muster.Job {
 	w.t.Helper()
