@@ -69,7 +69,8 @@ func (l *Listener) URL() string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-// Serve serves h until ctx ends; requests that are under way then have a moment to end. The port is closed when it returns.
+// Serve serves h until ctx ends, with which the contexts of requests end; those that are under way have a moment to answer. The
+// port is closed when it returns.
 //
 // A Muster key is taken from the path, /k/KEY/…, which h sees without it, from an Authorization header or by l.Token. One
 // that is there must be valid; with key=required it must be there. CallerOf tells h whose it is. Paths are never logged.
@@ -192,7 +193,7 @@ func (c Caller) MayWork() error {
 }
 
 func (c Caller) principal() auth.Principal {
-	return auth.Principal{KeyID: c.Whoami.Key, Name: c.Name, Role: auth.Role(c.Role), Project: c.Project}
+	return auth.Principal{KeyID: c.Key, Name: c.Name, Role: auth.Role(c.Role), Project: c.Project}
 }
 
 // Decode reads one JSON value of at most max bytes from a request's body. Its errors are TooLarge and Invalid, and name the problem.

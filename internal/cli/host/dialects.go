@@ -1,6 +1,8 @@
 package host
 
 import (
+	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -65,9 +67,7 @@ func (c *serverConfig) athome(names []string) error {
 			return muster.Errorf(muster.Internal, "the address of %s: %w", s.Name, err)
 		}
 		one.Address = net.JoinHostPort("127.0.0.1", port)
-		for option, value := range s.Home {
-			one.Options[option] = value
-		}
+		maps.Copy(one.Options, s.Home)
 		c.dialects = append(c.dialects, one)
 	}
 	return nil
@@ -80,6 +80,15 @@ func urlsOf(gateways []serve.Gateway) map[string]string {
 		urls[g.Name] = g.URL
 	}
 	return urls
+}
+
+// served says where the gateways are.
+func served(gateways []serve.Gateway) string {
+	var text strings.Builder
+	for _, g := range gateways {
+		fmt.Fprintf(&text, "  %-10s   %s%s\n", g.Title, g.URL, keyed(g))
+	}
+	return text.String()
 }
 
 // keyed says how a gateway takes a key, if it needs one.

@@ -206,9 +206,7 @@ func (a *commands) announce(c *serverConfig, known remote.Server, gateways []ser
 		return frame.Write(a.Out, append(line, '\n'))
 	}
 	text := fmt.Sprintf("Muster serves at %s\n", a.Out.Paint(term.Bold, known.URL))
-	for _, g := range gateways {
-		text += fmt.Sprintf("  %-10s   %s%s\n", g.Title, g.URL, keyed(g))
-	}
+	text += served(gateways)
 	if known.Token == "" {
 		text += "The tokens were shown at its first start; this user's commands need --token-file, or MUSTER_TOKEN.\n"
 	}

@@ -62,7 +62,7 @@ const (
 )
 
 // Conform runs the suite.
-func Conform(t *testing.T, s Suite) { //nolint:thelper // it is the test
+func Conform(t *testing.T, s Suite) {
 	for _, c := range []struct {
 		name string
 		only bool
