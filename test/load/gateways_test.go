@@ -107,8 +107,7 @@ func BenchmarkGateways(b *testing.B) {
 	}{
 		{"qubix", "", 4000, scripts, (*player).qubix},
 		{"trainforge", "", 2000, func(n int) []*muster.Spec { return []*muster.Spec{array(muster.KindProcess, int64(n), "true")} }, (*player).trainforge},
-		// A worker of DTF is given one task on each connection, which lives for ten seconds: 20 tasks a second are the most.
-		{"dtf", "", 600, func(n int) []*muster.Spec { return inputs("hash", n, `{"data":"muster"}`) }, (*player).dtf},
+		{"dtf", "", 4000, func(n int) []*muster.Spec { return inputs("hash", n, `{"data":"muster"}`) }, (*player).dtf},
 		{"mloc", "elastic=false", 2000, func(n int) []*muster.Spec { return inputs("echo", n, `{"message":"hello"}`) }, (*player).mloc},
 	} {
 		b.Run(system.name, func(b *testing.B) {
@@ -147,7 +146,7 @@ func (p *player) measure(b *testing.B, c *mustertest.Cluster, name string, tasks
 	for i := range foreignWorkers {
 		wg.Go(func() {
 			if err := work(ctx, name+"-"+strconv.Itoa(i)); err != nil && ctx.Err() == nil {
-				b.Errorf("worker %d: %v", i, err)
+				b.Errorf("worker %d: %v", i, err) // its task is lost
 				broken.CompareAndSwap(nil, &err)
 			}
 		})
