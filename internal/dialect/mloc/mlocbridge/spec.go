@@ -246,6 +246,7 @@ func (b *Bridge) weights(ctx context.Context, load mloc.Object, kind, dir string
 	if kind == "lora_sft" {
 		names = []string{"final_lora", "final_model", "final_lora.tar.gz", "final_model.tar.gz"}
 	}
+	usual := names[2]
 	if file != "" {
 		names = []string{file}
 	}
@@ -267,7 +268,7 @@ func (b *Bridge) weights(ctx context.Context, load mloc.Object, kind, dir string
 	}
 	address := mloc.Text(load["url"])
 	if base := strings.TrimRight(cmp.Or(mloc.Text(load["base_url"]), b.cfg.BaseURL), "/"); address == "" && id != "" && base != "" {
-		address = base + "/api/v1/results/" + url.PathEscape(id) + "/files/" + url.PathEscape(cmp.Or(file, names[2]))
+		address = base + "/api/v1/results/" + url.PathEscape(id) + "/files/" + url.PathEscape(cmp.Or(file, usual))
 	}
 	if address == "" {
 		if p := mloc.Text(load["path"]); p != "" {
