@@ -499,9 +499,14 @@ func TestIDsAreBounded(t *testing.T) {
 func TestCapacity(t *testing.T) {
 	w := newWorld(t)
 	b, _ := w.run(newPort())
-	c, err := b.Capacity(t.Context())
-	if err != nil || c.Resources.CPUs != 8 || c.Resources.Slots != 64 || len(c.Workers) != 1 || !slices.Contains(c.Kinds, "echo") {
-		t.Errorf("%+v, %v", c, err)
+	var c bridge.Capacity
+	w.until("the worker is active", func() bool {
+		var err error
+		c, err = b.Capacity(t.Context())
+		return err == nil && len(c.Workers) == 1
+	})
+	if c.Resources.CPUs != 8 || c.Resources.Slots != 64 || !slices.Contains(c.Kinds, "echo") {
+		t.Errorf("%+v", c)
 	}
 	all := []muster.Worker{
 		{State: muster.WorkerActive, Resources: muster.Resources{CPUs: 1}, Load: &muster.Load{CPU: 1, Memory: 5}, Free: &muster.Resources{CPUs: 1}},
