@@ -8,7 +8,6 @@ package bridge
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -79,15 +78,32 @@ func Commands(app *frame.App) (bridge *cli.Command, dropIns []*cli.Command) {
 		dropIns = append(dropIns, dropInCommand(app, s))
 	}
 	return app.Command(frame.Command{
-		Name: "bridge", Usage: "let the fleet serve a server of another system", Category: frame.SetUp, Commands: bridges,
-		About: "A bridge registers with the server of another system as a worker. Jobs that it receives run as jobs of Muster, and their progress, " +
-			"results and failures go back. It can be stopped and killed at any time: the next run continues where it ended.",
+		Name: "bridge", Usage: "run jobs of a QUBIX, DTF, TrainForge or MLOC server on the fleet", Category: frame.SetUp, Commands: bridges,
+		About: "A bridge joins the server of another system as a worker. Jobs that it receives run as Muster jobs, and their progress, results, files and failures " +
+			"are reported back. Use muster worker NAME to join with this machine alone, without a Muster server.",
 	}), dropIns
+}
+
+// Variables is an Adapter that reads variables which are no options.
+type Variables interface {
+	Variables(dropIn bool) []frame.Row
+}
+
+// describe adds the variables that are no options to the help text of a command: those of the adapter, and more.
+func describe(cmd *cli.Command, adapter Adapter, dropIn bool, more ...frame.Row) *cli.Command {
+	rows := more
+	if v, ok := adapter.(Variables); ok {
+		rows = append(v.Variables(dropIn), more...)
+	}
+	if len(rows) > 0 {
+		frame.Describe(cmd, frame.Section{Title: "Environment", Rows: rows})
+	}
+	return cmd
 }
 
 type bridgeConfig struct {
 	remote.Remote
-	logging
+	frame.Logging
 
 	adapter Adapter
 	system  system
@@ -96,20 +112,23 @@ type bridgeConfig struct {
 }
 
 func bridgeCommand(app *frame.App, s system) *cli.Command {
-	c := &bridgeConfig{adapter: s.adapter(), system: s, logging: newLogging()}
-	return app.Command(frame.Command{
-		Name: s.name, Usage: "serve a " + s.title + " server with the fleet",
+	c := &bridgeConfig{adapter: s.adapter(), system: s, Logging: frame.NewLogging()}
+	const group = "Bridge"
+	return describe(app.Command(frame.Command{
+		Name: s.name, Usage: "join " + s.title + " as a worker, and run its jobs on the fleet",
+		About: "The API key needs the role submitter. A bridge may be stopped or killed at any time: its jobs keep running, and the next start with the same --data reports them.",
 		Flags: slices.Concat(c.adapter.Flags(false), []cli.Flag{
-			frame.Option{Name: "each", Usage: "register every worker of the fleet by itself (default: one worker with the sum of their resources)"}.Variable().On(&c.each),
-			frame.Option{Name: "data", Usage: "keep jobs that are not reported yet in this `directory` (default: muster/bridge/" + s.name + " in the user's data folder)"}.Variable().Text(&c.data),
-		}, c.Flags(), c.flags()),
+			frame.Option{Name: "each", Usage: "join with one worker for each worker of the fleet (default: one worker with the resources of all)", Group: group}.Variable().On(&c.each),
+			frame.Option{Name: "data", Usage: "keep the jobs that are not yet reported in this `FOLDER` (default: muster/bridge/" + s.name + " in the user's data folder)", Group: group}.
+				Variable().Text(&c.data),
+		}, c.FlagsUnder("Muster server"), c.Logging.Flags()),
 		Run: func(ctx context.Context, args []string) error {
 			if err := frame.NoArgs(args); err != nil {
 				return err
 			}
 			return c.run(ctx, app)
 		},
-	})
+	}), c.adapter, false)
 }
 
 func (c *bridgeConfig) run(ctx context.Context, app *frame.App) error {
@@ -118,7 +137,7 @@ func (c *bridgeConfig) run(ctx context.Context, app *frame.App) error {
 	}
 	taking, hurried, release := frame.InSteps(ctx)
 	defer release()
-	log, err := c.logger(app.Err)
+	log, err := c.Logger(app.Err)
 	if err != nil {
 		return err
 	}
@@ -132,7 +151,7 @@ func (c *bridgeConfig) run(ctx context.Context, app *frame.App) error {
 	}
 	note(app, c.adapter)
 	env := Env{Client: known, Dir: dir, Log: log}
-	// The fleet goes on without its bridge, so that the first signal is enough.
+	// Jobs keep running without their bridge, so the first signal ends it.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(hurried, cancel)()
@@ -147,7 +166,7 @@ func (c *bridgeConfig) run(ctx context.Context, app *frame.App) error {
 // serveOne runs one bridge.
 func serveOne(ctx context.Context, adapter Adapter, env Env) error {
 	if err := os.MkdirAll(env.Dir, 0o700); err != nil {
-		return muster.Errorf(muster.Invalid, "the data directory cannot be made: %w; name another one with --data", err)
+		return muster.Errorf(muster.Invalid, "the data folder cannot be made: %w; choose another one with --data", err)
 	}
 	err := adapter.Run(ctx, env)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
@@ -225,29 +244,4 @@ func note(app *frame.App, adapter Adapter) {
 	for _, line := range adapter.Notes() {
 		app.Say("%s %s", app.Err.Paint(term.Yellow, "muster:"), line)
 	}
-}
-
-// logging says what a bridge writes to standard error.
-type logging struct{ level, format string }
-
-func newLogging() logging { return logging{level: "info", format: "text"} }
-
-func (c *logging) flags() []cli.Flag {
-	const group = "Log"
-	return []cli.Flag{
-		frame.Option{Name: "log-level", Usage: "log from this `level` on: debug, info, warn or error", Group: group}.Variable().Choice(&c.level, "debug", "info", "warn", "error"),
-		frame.Option{Name: "log-format", Usage: "log as `format`: text or json", Group: group}.Variable().Choice(&c.format, "text", "json"),
-	}
-}
-
-func (c *logging) logger(w interface{ Write(p []byte) (int, error) }) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.level)); err != nil {
-		return nil, fmt.Errorf("log level: %w", err)
-	}
-	o := &slog.HandlerOptions{Level: level}
-	if c.format == "json" {
-		return slog.New(slog.NewJSONHandler(w, o)), nil
-	}
-	return slog.New(slog.NewTextHandler(w, o)), nil
 }

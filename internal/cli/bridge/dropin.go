@@ -20,7 +20,7 @@ import (
 
 // dropInConfig is one run of muster worker NAME.
 type dropInConfig struct {
-	logging
+	frame.Logging
 
 	adapter Adapter
 	system  system
@@ -28,12 +28,11 @@ type dropInConfig struct {
 }
 
 func dropInCommand(app *frame.App, s system) *cli.Command {
-	c := &dropInConfig{adapter: s.adapter(), system: s, logging: newLogging()}
-	return app.Command(frame.Command{
-		Name: s.name, Usage: "serve a " + s.title + " server with this machine, with the options of a " + s.title + " worker",
-		About: "The options are those of the " + s.title + " worker's guide. MUSTER_DATA names the directory of its data (default: muster/worker-" + s.name +
-			" in the user's data folder), and MUSTER_LOG_LEVEL and MUSTER_LOG_FORMAT what it logs. " +
-			"The first SIGINT or SIGTERM lets running tasks end and be reported within 30 s, the second stops them.",
+	c := &dropInConfig{adapter: s.adapter(), system: s, Logging: frame.NewLogging()}
+	return describe(app.Command(frame.Command{
+		Name: s.name, Usage: "join " + s.title + " as a worker, and run its jobs on this machine",
+		About: "It replaces the worker of " + s.title + " and takes the same options and variables. No Muster server is needed: one runs inside the process. " +
+			"The first SIGINT or SIGTERM stops taking jobs and leaves running ones 30s to end and be reported, the second stops at once.",
 		Flags: c.adapter.Flags(true),
 		Run: func(ctx context.Context, args []string) error {
 			if err := frame.NoArgs(args); err != nil {
@@ -41,15 +40,18 @@ func dropInCommand(app *frame.App, s system) *cli.Command {
 			}
 			return c.run(ctx, app)
 		},
-	})
+	}), c.adapter, true,
+		frame.Row{Name: "MUSTER_DATA", Usage: "keep everything in this folder (default: muster/worker-" + s.name + " in the user's data folder)"},
+		frame.Row{Name: "MUSTER_LOG_FORMAT", Usage: "log as text or json (default: text)"},
+		frame.Row{Name: "MUSTER_LOG_LEVEL", Usage: "log from this level on: debug, info, warn or error (default: info)"})
 }
 
 // readVariables takes what only the environment says, as the guide's options leave no room for Muster's own.
 func (c *dropInConfig) readVariables() {
 	if l, ok := c.adapter.(interface{ LogLevel() string }); ok && l.LogLevel() != "" { // of systems that have a variable for it
-		c.level = l.LogLevel()
+		c.Level = l.LogLevel()
 	}
-	for name, dst := range map[string]*string{"MUSTER_DATA": &c.data, "MUSTER_LOG_LEVEL": &c.level, "MUSTER_LOG_FORMAT": &c.format} {
+	for name, dst := range map[string]*string{"MUSTER_DATA": &c.data, "MUSTER_LOG_LEVEL": &c.Level, "MUSTER_LOG_FORMAT": &c.Format} {
 		if v := os.Getenv(name); v != "" {
 			*dst = v
 		}
@@ -66,7 +68,7 @@ func (c *dropInConfig) run(ctx context.Context, app *frame.App) error {
 	taking, hurried, release := frame.InSteps(ctx)
 	defer release()
 	c.readVariables()
-	log, err := c.logger(app.Err)
+	log, err := c.Logger(app.Err)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func (o *dtfOptions) Flags(dropIn bool) []cli.Flag {
 	list := []cli.Flag{
 		frame.Option{Name: "coordinator", Env: "DT_COORDINATOR_URL", Usage: "work for the coordinator at this `URL`; several with commas between them", Group: group}.Text(&o.coordinator),
 		frame.Option{Name: "name", Env: "DT_WORKER_NAME", Usage: "register under this `name` (default: the host's)", Group: group}.Text(&c.Name),
-		frame.Option{Name: "hostname", Usage: "the same as --name", Group: group}.Text(&o.hostname),
+		frame.Option{Name: "hostname", Usage: "register under this `name`, as with --name", Group: group}.Text(&o.hostname),
 		frame.Option{Name: "worker-id", Usage: "be the worker with this `id` (default: the one of the last time, or a new UUID)", Group: group}.Text(&c.WorkerID),
 	}
 	list = append(list, frame.Option{Name: "api-key", Env: "DT_API_KEY", Usage: "authenticate with this `key`", Group: group}.Secret(&o.key, "the API key")...)

@@ -34,9 +34,9 @@ Usage: {{.FullName}}{{if .VisibleCommands}} [COMMAND]{{end}}{{if .VisibleFlags}}
 
 Commands{{range .VisibleCommands}}
   {{.Name}}{{"\t"}}{{.Usage}}{{end}}{{end}}
-{{- range .VisibleFlagCategories}}
+{{- range sections .}}
 
-{{if .Name}}{{.Name}}{{else}}Options{{end}}{{range .Flags}}
+{{.Title}}{{range .Lines}}
   {{.}}{{end}}{{end}}
 `
 )
@@ -88,7 +88,69 @@ func (a *App) help(cmd *cli.Command) {
 	if cmd.Name == program {
 		template = rootHelp
 	}
-	cli.HelpPrinter(a.Out, template, cmd)
+	cli.HelpPrinterCustom(a.Out, template, cmd, map[string]any{"sections": sections})
+}
+
+// Section is a table in the help text of a command that lists no options, such as one of variables.
+type Section struct {
+	Title string
+	Rows  []Row
+}
+
+// Row is one line of a Section.
+type Row struct{ Name, Usage string }
+
+const sectionsKey = "sections" // in the metadata of a command
+
+// Describe adds tables to the help text of a command. They are below its options.
+func Describe(cmd *cli.Command, more ...Section) {
+	if cmd.Metadata == nil {
+		cmd.Metadata = map[string]any{}
+	}
+	have, _ := cmd.Metadata[sectionsKey].([]Section)
+	cmd.Metadata[sectionsKey] = append(have, more...)
+}
+
+// section is a part of a help text: a heading and the lines below it, which have a tab between name and usage.
+type section struct {
+	Title string
+	Lines []string
+}
+
+// sections lists the options of a command by their headings, in the order in which the command names these, then the tables
+// of Describe, and the option for help last. The options below a heading are sorted by name.
+func sections(cmd *cli.Command) []section {
+	var titles []string
+	options := map[string][]cli.Flag{}
+	for _, f := range cmd.VisibleFlags() {
+		title := "Options"
+		if c, ok := f.(cli.CategorizableFlag); ok && c.GetCategory() != "" {
+			title = c.GetCategory()
+		}
+		if options[title] == nil {
+			titles = append(titles, title)
+		}
+		options[title] = append(options[title], f)
+	}
+	var all []section
+	for _, title := range titles {
+		list := options[title]
+		slices.SortFunc(list, func(a, b cli.Flag) int { return strings.Compare(a.Names()[0], b.Names()[0]) })
+		s := section{Title: title}
+		for _, f := range list {
+			s.Lines = append(s.Lines, f.String())
+		}
+		all = append(all, s)
+	}
+	tables, _ := cmd.Metadata[sectionsKey].([]Section)
+	for _, t := range tables {
+		s := section{Title: t.Title}
+		for _, r := range t.Rows {
+			s.Lines = append(s.Lines, r.Name+"\t"+r.Usage)
+		}
+		all = slices.Insert(all, len(all)-1, s)
+	}
+	return all
 }
 
 // usageError says in one sentence what is wrong with the options of a command.

@@ -19,5 +19,7 @@ type commands struct{ *frame.App }
 // Commands returns muster up, server, worker and probe. dropIns are below worker.
 func Commands(app *frame.App, dropIns ...*cli.Command) []*cli.Command {
 	a := &commands{app}
-	return []*cli.Command{a.upCommand(), a.serverCommand(), a.workerCommand(dropIns), a.probeCommand()}
+	server := a.serverCommand()
+	describeSystems(server)
+	return []*cli.Command{a.upCommand(), server, a.workerCommand(dropIns), a.probeCommand()}
 }

@@ -19,8 +19,10 @@ type Remote struct {
 }
 
 // Flags are the options for it.
-func (r *Remote) Flags() []cli.Flag {
-	const group = "Server"
+func (r *Remote) Flags() []cli.Flag { return r.FlagsUnder("Server") }
+
+// FlagsUnder is Flags with another heading in the help text.
+func (r *Remote) FlagsUnder(group string) []cli.Flag {
 	return append([]cli.Flag{
 		frame.Option{Name: "server", Usage: "the server's `URL` (default: the one saved by up or server, else " + DefaultServer + ")", Group: group}.Variable().Text(&r.URL),
 	}, frame.Option{Name: "token", Usage: "the API `KEY` to use (default: the one saved for that server)", Group: group}.Variable().Secret(&r.Token, "the API key")...)
