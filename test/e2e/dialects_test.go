@@ -7,10 +7,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -232,4 +239,120 @@ func TestBridgeToGatewayOverRedis(t *testing.T) {
 		}
 		t.Logf("kill -9 of %s: %d of %d tasks so far ran more than once", kill.who, n-i-1, i+1)
 	}
+}
+
+// TestBridgesOverABadLine has the connections of bridges break within their requests, most within the report of a task and its files: each
+// task ends once, and as it ended in the fleet.
+func TestBridgesOverABadLine(t *testing.T) {
+	t.Parallel()
+	systems := bridgedSystems()
+	for name, file := range map[string]string{"qubix": "", "trainforge": "noise", "dtf": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			addr := mustertest.Port(t)
+			outer := mustertest.NewWith(t, t.TempDir(), mustertest.Options{Flags: []string{"--dialect", fmt.Sprintf(systems[name].dialect, addr)}})
+			inner := mustertest.New(t, t.TempDir())
+			inner.StartWorker("w", t.TempDir())
+			line := newBadLine(t, addr)
+			args := append([]string{"bridge", name, "--server", "http://" + inner.Addr, "--data", t.TempDir()}, systems[name].args(t, line.addr)...)
+			mustertest.Start(t, "bridge", []string{"MUSTER_TOKEN=" + mustertest.AdminToken}, args...)
+			spec := muster.TaskSpec{Kind: "hash", Input: json.RawMessage(`{"data": "abc"}`)}
+			if name != "dtf" {
+				spec = muster.TaskSpec{Kind: muster.KindScript, Script: &muster.Script{
+					Text:        "import os, random\nprint('x' * 3000)\nopen(os.path.join(os.environ['MUSTER_OUT'], 'noise'), 'wb').write(random.Random(1).randbytes(3_000_000))\n",
+					Interpreter: []string{"python3"},
+				}}
+			}
+			var jobs []muster.JobID
+			for range 2 {
+				jobs = append(jobs, outer.Submit(&muster.Spec{Name: name, Tasks: []muster.TaskSpec{spec}}).ID)
+			}
+			for _, job := range jobs {
+				if ended := outer.Wait(job, 3*time.Minute); ended.State != muster.JobSucceeded {
+					t.Errorf("the job ended as %s: %+v", ended.State, outer.Tasks(job))
+				}
+				task := outer.Tasks(job)[0]
+				if late, err := outer.Client.Late(t.Context(), job); err != nil || len(late) > 0 || task.Attempt != 1 {
+					t.Errorf("attempt %d, late reports %v, %v", task.Attempt, late, err)
+				}
+				files, err := outer.Client.Artifacts(t.Context(), task.ID)
+				if has := slices.ContainsFunc(files, func(a muster.Artifact) bool { return a.Size == 3_000_000 }); err != nil || has != (file != "") {
+					t.Errorf("the files %+v, %v", files, err)
+				}
+			}
+			n := 0
+			for job, err := range inner.Client.Jobs(t.Context(), client.JobQuery{}) {
+				if err != nil || job.State != muster.JobSucceeded {
+					t.Errorf("a job of the fleet is %s, %v", job.State, err)
+				}
+				n++
+			}
+			if cuts := line.cuts.Load(); n != len(jobs) || cuts < badLineCuts/2 {
+				t.Errorf("the fleet ran %d jobs, and %d connections broke", n, cuts)
+			}
+		})
+	}
+}
+
+const badLineCuts = 6
+
+// badLine is a proxy to a server whose first connections break after some bytes of what the client sends.
+type badLine struct {
+	addr string
+	cuts atomic.Int64
+}
+
+func newBadLine(t *testing.T, server string) *badLine {
+	t.Helper()
+	l := &badLine{addr: mustertest.Port(t)}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(t.Context(), "tcp", l.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		cancel()
+		_ = listener.Close()
+		conns.Wait()
+	})
+	conns.Go(func() {
+		random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			limit := int64(1 << 40)
+			if l.cuts.Load() < badLineCuts {
+				limit = int64(math.Exp(random.Float64()*9)) + 200 // 201 to some 8,300 bytes
+			}
+			conns.Go(func() { l.carry(ctx, client, server, limit) })
+		}
+	})
+	return l
+}
+
+// carry breaks the connection after limit bytes.
+func (l *badLine) carry(ctx context.Context, from net.Conn, server string, limit int64) {
+	defer func() { _ = from.Close() }()
+	var d net.Dialer
+	to, err := d.DialContext(ctx, "tcp", server)
+	if err != nil {
+		return
+	}
+	defer func() { _ = to.Close() }()
+	stop := context.AfterFunc(ctx, func() { _, _ = from.Close(), to.Close() })
+	defer stop()
+	var back sync.WaitGroup
+	defer back.Wait()
+	back.Go(func() {
+		_, _ = io.Copy(from, to)
+		_ = from.Close()
+	})
+	if n, _ := io.CopyN(to, from, limit); n == limit {
+		l.cuts.Add(1)
+	}
+	_, _ = from.Close(), to.Close()
 }
