@@ -69,7 +69,7 @@ func (o *trainforgeOptions) Once(ctx context.Context, app *frame.App) (bool, err
 		}
 		fmt.Fprintf(app.Out, "Machine:      %g cores, %s of memory, %d GPUs, %d container engines\n", f.CPU.Count, f.Memory.Total, len(f.GPUs), len(f.Engines))
 	}
-	return true, o.BridgeConfig.Status(ctx, app.Out)
+	return true, o.Status(ctx, app.Out)
 }
 
 func (o *trainforgeOptions) Run(ctx context.Context, env Env) error {

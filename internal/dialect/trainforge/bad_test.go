@@ -55,7 +55,7 @@ func TestBadRequestsAreAnsweredInTheFormat(t *testing.T) {
 		}
 	}
 	// A body of 100 MB is not read to its end.
-	req, err := http.NewRequestWithContext(t.Context(), "POST", p.base+"/api/workers/register", io.LimitReader(zeros{}, 100<<20))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.base+"/api/workers/register", io.LimitReader(zeros{}, 100<<20))
 	if err != nil {
 		t.Fatal(err)
 	}

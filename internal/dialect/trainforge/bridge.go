@@ -256,7 +256,7 @@ func (b *Bridge) join(ctx context.Context) error {
 		return err
 	}
 	var list []json.RawMessage
-	api := ""
+	var api string
 	switch {
 	case a.status >= 500 || a.status == http.StatusTooManyRequests:
 		return a.failure("the list of pending jobs")
@@ -271,7 +271,7 @@ func (b *Bridge) join(ctx context.Context) error {
 		case a.status == http.StatusOK && json.Unmarshal(a.body, &jobs) == nil:
 			api = legacy
 		case a.status == http.StatusUnauthorized:
-			return muster.Errorf(muster.Unauthenticated, "the TrainForge server shows its jobs to nobody without a key, and has no interface for external workers: give a bearer token with --token")
+			return muster.Errorf(muster.Unauthenticated, "the TrainForge server lists its jobs for users only, and has no interface for external workers: use muster bridge trainforge with --scheduler-token-file")
 		case a.status >= 500 || a.status == http.StatusTooManyRequests:
 			return a.failure("the list of jobs")
 		default:
@@ -341,7 +341,7 @@ func (b *Bridge) look(ctx context.Context, works *errgroup.Group) error {
 	for n := range jobs {
 		j := &jobs[n]
 		if free <= 0 || ctx.Err() != nil {
-			return nil
+			break
 		}
 		if j.Status != "" && j.Status != statusPending || checkID("job_id", j.id()) != nil || b.core.Known(j.id()) || b.told(j.id(), false) {
 			continue

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -140,20 +141,20 @@ func (b *Bridge) claimCurrent(ctx context.Context, i *intent) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var said claimed
 	switch {
 	case a.status == http.StatusBadRequest, a.status == http.StatusNotFound, a.status == http.StatusConflict:
 		return false, nil
 	case !a.ok():
 		return false, a.failure("a claim")
-	case json.Unmarshal(a.body, &said) != nil || !said.Success:
-		return false, nil
 	}
-	if said.Dist != nil && said.Distributed {
-		if err := said.Dist.check(); err != nil {
-			b.drop(ctx, i, statusFailed, err.Error())
-			return false, nil
-		}
+	var said claimed
+	if err := json.Unmarshal(a.body, &said); err != nil {
+		return false, muster.Errorf(muster.Unavailable, "the TrainForge server's answer to a claim cannot be read: %w", err)
+	}
+	switch {
+	case !said.Success:
+		return false, nil
+	case said.Dist != nil && said.Distributed:
 		i.Dist = said.Dist
 		return true, nil
 	}
@@ -320,6 +321,11 @@ type jobMeta struct {
 
 // spec fetches a job's project and makes a job of Muster of it.
 func (b *Bridge) spec(ctx context.Context, i *intent) (*muster.Spec, error) {
+	if i.Dist != nil {
+		if err := i.Dist.check(); err != nil {
+			return nil, err
+		}
+	}
 	dir, err := os.MkdirTemp(b.intentsDir(), "project-*")
 	if err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "no folder for a project can be made: %w", err)
@@ -358,9 +364,7 @@ func (d *dist) into(t *muster.TaskSpec) {
 		head, tail, _ := strings.Cut(t.Run.Shell, " exec python3 ")
 		t.Run = &muster.Command{Shell: head + " exec python3 " + strings.Join(quoteAll(launch), " ") + " " + tail}
 	}
-	for name, value := range map[string]string{"MASTER_ADDR": d.MasterAddr, "MASTER_PORT": port, "NODE_RANK": rank, "WORLD_SIZE": size} {
-		t.Env[name] = value
-	}
+	maps.Copy(t.Env, map[string]string{"MASTER_ADDR": d.MasterAddr, "MASTER_PORT": port, "NODE_RANK": rank, "WORLD_SIZE": size})
 }
 
 func quoteAll(list []string) []string {

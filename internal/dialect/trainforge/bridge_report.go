@@ -113,7 +113,8 @@ func (b *Bridge) Log(ctx context.Context, j bridge.Job, lines []string) error {
 }
 
 func (b *Bridge) sendLines(ctx context.Context, id string, lines []string) error {
-	path, body := b.path(id)+"/logs/batch", any(nil)
+	path := b.path(id) + "/logs/batch"
+	var body any
 	if b.interfaceNow() == legacy {
 		text := strings.TrimRight(strings.Join(lines, "\n"), "\n ")
 		if strings.TrimSpace(text) == "" {

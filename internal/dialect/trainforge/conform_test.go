@@ -165,6 +165,7 @@ func TestNodeConforms(t *testing.T) {
 	s, shared := suite(t)
 	s.Paths = []string{"/api/workers/register", "/api/workers/heartbeat", "/api/workers/job-status", "/api/workers/unregister"}
 	s.Start = func(t *testing.T, base, id, key string) dialecttest.Worker {
+		t.Helper()
 		return &nodePeer{caller: newCaller(t, base, key), id: id, shared: shared, taken: map[string]bool{}}
 	}
 	dialecttest.Conform(t, s)
@@ -235,6 +236,7 @@ func TestPollerConforms(t *testing.T) {
 	s, _ := suite(t)
 	s.Paths = []string{"/api/jobs/x/logs"}
 	s.Start = func(t *testing.T, base, _, key string) dialecttest.Worker {
+		t.Helper()
 		return &pollerPeer{newCaller(t, base, key)}
 	}
 	dialecttest.Conform(t, s)
@@ -282,6 +284,7 @@ func TestExternalConforms(t *testing.T) {
 	s, _ := suite(t)
 	s.Paths = []string{"/api/workers/register", "/api/workers/x/heartbeat", "/api/jobs/x/claim", "/api/jobs/x/logs/batch", "/api/jobs/x/results"}
 	s.Start = func(t *testing.T, base, id, key string) dialecttest.Worker {
+		t.Helper()
 		return &externalPeer{caller: newCaller(t, base, key), id: id}
 	}
 	dialecttest.Conform(t, s)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"mime/multipart"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -25,7 +26,7 @@ func FuzzRegistration(f *testing.F) {
 			return
 		}
 		g := &Gateway{cpus: 2, memory: 8 << 30}
-		facts := fleet.Facts{}
+		var facts fleet.Facts
 		var err error
 		if body.WorkerInfo != nil {
 			facts, err = nodeFacts(&body)
@@ -131,7 +132,7 @@ func FuzzUpload(f *testing.F) {
 	_ = m.Close()
 	f.Add(b.Bytes())
 	f.Fuzz(func(t *testing.T, body []byte) {
-		r := httptest.NewRequest("POST", "/", bytes.NewReader(body))
+		r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
 		r.Header.Set("Content-Type", "multipart/form-data; boundary=xx")
 		u, err := receive(r, t.TempDir(), "project_zip", 64)
 		if err != nil {

@@ -52,7 +52,7 @@ func (g *Gateway) pending(q *request) error {
 	remote := q.remote()
 	for _, w := range g.fleet.Workers() {
 		f := w.Facts()
-		if f.Labels[formLabel] != external || w.Err() != nil || f.Key != q.caller.Whoami.Key {
+		if f.Labels[formLabel] != external || gone(w) || f.Key != q.caller.Key {
 			continue
 		}
 		if time.Since(w.Seen()) > g.time.silence && g.idle(w) {

@@ -93,7 +93,7 @@ func (g *Gateway) submit(q *request) error {
 
 // project is for which the caller submits.
 func (g *Gateway) project(q *request) string {
-	return or(q.caller.Whoami.Project, g.env.Config.Project)
+	return or(q.caller.Project, g.env.Config.Project)
 }
 
 // parseConfig reads the field config.

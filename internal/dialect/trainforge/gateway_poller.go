@@ -63,7 +63,7 @@ func (g *Gateway) poll(q *request) error {
 // pollerAt returns the worker at the address of a request, nil if it was drained and not started again. All that poll from one
 // address are one worker, for they say no id.
 func (g *Gateway) pollerAt(q *request) (*fleet.Worker, error) {
-	remote, key := q.remote(), q.caller.Whoami.Key
+	remote, key := q.remote(), q.caller.Key
 	id := "poller-" + strings.NewReplacer(":", "-", "%", "-").Replace(remote.String())
 	if key != "" {
 		id += "-" + key

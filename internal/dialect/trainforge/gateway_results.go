@@ -68,7 +68,7 @@ func attachAll(ctx context.Context, t *fleet.Task, u *upload) error {
 		}
 		counted := &counter{r: r}
 		err = t.Attach(ctx, strings.TrimPrefix(name, workDir+"/"), counted, left)
-		r.Close()
+		_ = r.Close() // it was read
 		if err != nil {
 			return err
 		}

@@ -154,7 +154,7 @@ func (g *Gateway) resolve(id string) string {
 // task returns the task that a request names, nil if it is none of a worker of this caller, or is over.
 func (g *Gateway) task(q *request, id string) *fleet.Task {
 	t := g.fleet.Task(g.resolve(id))
-	if t == nil || t.Worker().Facts().Key != q.caller.Whoami.Key {
+	if t == nil || t.Worker().Facts().Key != q.caller.Key {
 		return nil
 	}
 	return t
@@ -394,7 +394,7 @@ func (g *Gateway) collect(ctx context.Context, t *fleet.Task, outputs [][2]strin
 				err = t.Attach(ctx, name, f, resultLimits.Bytes)
 			}
 		}
-		f.Close()
+		_ = f.Close() // it was read
 		if err != nil {
 			return err
 		}

@@ -56,7 +56,7 @@ func (g *Gateway) register(q *request) error {
 	if err != nil {
 		return err
 	}
-	facts.Remote, facts.Key = q.remote(), q.caller.Whoami.Key
+	facts.Remote, facts.Key = q.remote(), q.caller.Key
 	if err := g.usurped(facts); err != nil {
 		return err
 	}
@@ -82,10 +82,13 @@ func (g *Gateway) unshared(q *request) string {
 	return "it is on another machine and downloads nothing: start the server with --dialect trainforge=…,projects=DIR, with a folder that both share"
 }
 
+// gone reports whether there is no such worker, or it left or was removed.
+func gone(w *fleet.Worker) bool { return w == nil || w.Err() != nil }
+
 // usurped refuses a second worker under the id of one that is there and works: it would end that one's tasks.
 func (g *Gateway) usurped(facts fleet.Facts) error {
 	w := g.fleet.Worker(facts.ID)
-	if w == nil || w.Err() != nil || time.Since(w.Seen()) > g.time.silence {
+	if gone(w) || time.Since(w.Seen()) > g.time.silence {
 		return nil
 	}
 	old := w.Facts()
@@ -163,11 +166,11 @@ func nodeFacts(body *registration) (fleet.Facts, error) {
 	if err != nil {
 		return fleet.Facts{}, err
 	}
-	real, marks := n.GPUs, labels(node, "hostname", n.Hostname, "platform", n.Platform, "python", strings.SplitN(n.Python, " ", 2)[0])
-	if invented(real) {
-		real, marks["gpus"] = nil, "invented"
+	found, marks := n.GPUs, labels(node, "hostname", n.Hostname, "platform", n.Platform, "python", strings.SplitN(n.Python, " ", 2)[0])
+	if invented(found) {
+		found, marks["gpus"] = nil, "invented"
 	}
-	gpus, err := devices(n.WorkerID, real)
+	gpus, err := devices(n.WorkerID, found)
 	if err != nil {
 		return fleet.Facts{}, err
 	}
@@ -223,7 +226,7 @@ func (g *Gateway) externalFacts(body *registration) (fleet.Facts, error) {
 // known returns the worker of an id if the caller may speak for it.
 func (g *Gateway) known(q *request, id string) (*fleet.Worker, error) {
 	w := g.fleet.Worker(id)
-	if w == nil || w.Err() != nil || w.Facts().Key != q.caller.Whoami.Key {
+	if gone(w) || w.Facts().Key != q.caller.Key {
 		return nil, workerNotFound()
 	}
 	return w, nil
@@ -266,7 +269,7 @@ func (g *Gateway) shown(w *fleet.Worker) map[string]any {
 func (g *Gateway) workers(q *request) error {
 	list := []map[string]any{}
 	for _, w := range g.fleet.Workers() {
-		if w.Err() == nil && len(list) < maxListed {
+		if !gone(w) && len(list) < maxListed {
 			list = append(list, g.shown(w))
 		}
 	}
@@ -275,7 +278,7 @@ func (g *Gateway) workers(q *request) error {
 
 func (g *Gateway) worker(q *request) error {
 	w := g.fleet.Worker(q.r.PathValue("id"))
-	if w == nil || w.Err() != nil {
+	if gone(w) {
 		return workerNotFound()
 	}
 	return q.answer(g.shown(w))
@@ -287,7 +290,7 @@ func (g *Gateway) allStats(q *request) error {
 	count := map[string]int{}
 	total := 0
 	for _, w := range g.fleet.Workers() {
-		if w.Err() == nil {
+		if !gone(w) {
 			state, _ := g.shown(w)["status"].(string)
 			count[state]++
 			total++

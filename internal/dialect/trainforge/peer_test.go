@@ -116,7 +116,12 @@ type peer struct {
 }
 
 func (p *peer) do(method, path string, body any, into any) int {
-	status, err := p.try(context.Background(), method, path, body, into)
+	r, b, err := p.request(method, path, body)
+	if err != nil {
+		p.t.Errorf("%s %s: %v", method, path, err)
+		return 0
+	}
+	status, err := p.send(r, b, into)
 	if err != nil {
 		p.t.Errorf("%s %s: %v", method, path, err)
 	}
@@ -124,6 +129,15 @@ func (p *peer) do(method, path string, body any, into any) int {
 }
 
 func (p *peer) try(ctx context.Context, method, path string, body any, into any) (int, error) {
+	r, b, err := p.request(method, path, body)
+	if err != nil {
+		return 0, err
+	}
+	return p.send(r.WithContext(ctx), b, into)
+}
+
+// request is one with this body as JSON, and the body.
+func (p *peer) request(method, path string, body any) (*http.Request, []byte, error) {
 	var b []byte
 	switch body := body.(type) {
 	case nil:
@@ -132,12 +146,12 @@ func (p *peer) try(ctx context.Context, method, path string, body any, into any)
 	default:
 		b, _ = json.Marshal(body)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, p.base+path, bytes.NewReader(b))
+	r, err := http.NewRequest(method, p.base+path, bytes.NewReader(b))
 	if err != nil {
-		return 0, err
+		return nil, nil, err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	return p.send(r, b, into)
+	return r, b, nil
 }
 
 func (p *peer) send(r *http.Request, b []byte, into any) (int, error) {

@@ -143,8 +143,7 @@ func (r *remote) send(ctx context.Context, method, path, kind string, body io.Re
 	}
 	res, err := r.http.Do(q)
 	if err != nil {
-		var told *url.Error // it names the URL, which may hold a key
-		if errors.As(err, &told) {
+		if told, ok := errors.AsType[*url.Error](err); ok { // it names the URL, which may hold a key
 			err = told.Err
 		}
 		return nil, muster.Errorf(muster.Unavailable, "the TrainForge server at %s does not answer: %w", r.host(), err)

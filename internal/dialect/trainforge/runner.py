@@ -2,6 +2,8 @@
 
 Python 3.8 or later, without packages. What Muster is to know goes to the output, in lines that begin with ::muster or ::trainforge.
 """
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -14,6 +16,7 @@ import time
 import urllib.request
 import uuid
 import zipfile
+from typing import Any, Iterator
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 META = os.path.join(HERE, ".trainforge")
@@ -31,18 +34,18 @@ LOCK = threading.Lock()
 SINK = open(os.path.join(META, "output.log"), "ab", 0) if SPEC["log"] == "file" else sys.stdout.buffer
 
 
-def say(line):
+def say(line: bytes) -> None:
     """Writes one line to where Muster reads it."""
     with LOCK:
         SINK.write(line.rstrip(b"\r\n") + b"\n")
         SINK.flush()
 
 
-def tell(value):
+def tell(value: dict[str, Any]) -> None:
     say(b"::trainforge " + json.dumps(value, allow_nan=False).encode())
 
 
-def pattern(glob):
+def pattern(glob: str) -> re.Pattern[str]:
     """Translates a glob with ** over folders, [a-z] and {a,b} to a regular expression."""
     out, depth, i = "", 0, 0
     while i < len(glob):
@@ -75,7 +78,7 @@ def pattern(glob):
     return re.compile(out + ")" * depth)
 
 
-def files_of(folder):
+def files_of(folder: str) -> Iterator[tuple[str, str]]:
     for at, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
@@ -84,9 +87,10 @@ def files_of(folder):
                 yield os.path.relpath(path, folder).replace(os.sep, "/"), path
 
 
-def outputs():
+def outputs() -> tuple[dict[str, str], list[str]]:
     """Returns the artifacts by name, and the plain outputs that are missing."""
-    found, missing = {}, []
+    found: dict[str, str] = {}
+    missing: list[str] = []
     everything = dict(files_of(WORK)) if SPEC["outputs"] else {}
     for glob in SPEC["outputs"]:
         if not any(c in glob for c in "*?[{"):
@@ -104,7 +108,7 @@ def outputs():
     return dict(sorted(found.items())[:MAX_FILES]), missing
 
 
-def read_json(name, limit):
+def read_json(name: str, limit: int) -> tuple[Any, str | None]:
     try:
         with open(os.path.join(OUT, name), "rb") as f:
             data = f.read(limit + 1)
@@ -120,7 +124,7 @@ def read_json(name, limit):
         return None, str(err)
 
 
-def upload(found):
+def upload(found: dict[str, str]) -> str:
     """Sends the artifacts to the server by POST /api/jobs/ID/results; returns "" or why that failed."""
     base = os.environ.get("TRAINFORGE_API_URL", "").rstrip("/")
     if not base:
@@ -162,7 +166,7 @@ def upload(found):
         return why
 
 
-def environment():
+def environment() -> dict[str, str]:
     env = dict(os.environ)
     env.pop("TRAINFORGE_API_URL", None)  # it may hold a key
     env["PYTHONUNBUFFERED"] = "1"
@@ -174,7 +178,7 @@ def environment():
     return env
 
 
-def follow_events(done):
+def follow_events(done: threading.Event) -> None:
     """Passes lines of $MUSTER_EVENTS on."""
     at, rest = 0, b""
     while True:
@@ -196,33 +200,34 @@ def follow_events(done):
         done.wait(0.5)
 
 
-def keep_alive(done):
+def keep_alive(done: threading.Event) -> None:
     while not done.wait(SPEC["alive_seconds"]):
         tell({"alive": True})
 
 
-def command():
+def command() -> Any:
     argv = SPEC["argv"]
     if argv and argv[0] in ("python", "python3"):
         argv = [sys.executable] + argv[1:]
     return argv or SPEC["shell"]
 
 
-def stop(child, how):
+def stop(child: subprocess.Popen[bytes], how: int) -> None:
     try:
         os.killpg(child.pid, how) if hasattr(os, "killpg") else child.terminate()
     except OSError:
         pass
 
 
-def run():
+def run() -> tuple[int, str]:
     """Runs the command and returns its exit code, and what stopped it if anything did."""
-    stopped, done = [], threading.Event()
+    stopped: list[str] = []
+    done = threading.Event()
     child = subprocess.Popen(
         command(), shell=not SPEC["argv"], cwd=WORK, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, start_new_session=True)
 
-    def end(why):
+    def end(why: str) -> None:
         stopped.append(why)
         stop(child, signal.SIGTERM)
         threading.Timer(SPEC["grace_seconds"], stop, (child, getattr(signal, "SIGKILL", signal.SIGTERM))).start()
@@ -237,8 +242,9 @@ def run():
     if clock:
         clock.daemon = True
         clock.start()
-    while True:
-        line = child.stdout.readline(MAX_LINE)
+    out = child.stdout
+    while out:
+        line = out.readline(MAX_LINE)
         if not line:
             break
         if not line.startswith(b"::trainforge "):  # only this program speaks so
@@ -251,11 +257,12 @@ def run():
     return code, stopped[0] if stopped else ""
 
 
-def main():
+def main() -> int:
     os.makedirs(OUT, exist_ok=True)
     os.makedirs(WORK, exist_ok=True)
     tell({"alive": True})
-    began, end = time.monotonic(), {}
+    began = time.monotonic()
+    end: dict[str, Any] = {}
     want = SPEC["python_version"]
     have = ".".join(map(str, sys.version_info[:3]))
     if want and not (have + ".").startswith(want + "."):

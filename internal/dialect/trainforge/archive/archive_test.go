@@ -15,13 +15,13 @@ import (
 
 var small = archive.Limits{Files: 10, Bytes: 1000}
 
-func zipped(t testing.TB, add func(z *zip.Writer)) []byte {
-	t.Helper()
+func zipped(tb testing.TB, add func(z *zip.Writer)) []byte {
+	tb.Helper()
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
 	add(z)
 	if err := z.Close(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b.Bytes()
 }
