@@ -249,7 +249,7 @@ func (p *player) mloc(ctx context.Context, id string) error {
 		return err
 	}
 	beat := func() error {
-		if err := c.SetEx(ctx, key+":hb", now(), 120*time.Second).Err(); err != nil {
+		if err := c.Set(ctx, key+":hb", now(), 120*time.Second).Err(); err != nil {
 			return err
 		}
 		if err := c.HSet(ctx, key, "last_seen", now()).Err(); err != nil {

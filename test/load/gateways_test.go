@@ -338,7 +338,7 @@ func (p *player) trainforgeJob(ctx context.Context, job string) error {
 
 // fetch reads a file to its end.
 func (p *player) fetch(ctx context.Context, path string) error {
-	req, err := http.NewRequestWithContext(ctx, "GET", p.base+path, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.base+path, http.NoBody)
 	if err != nil {
 		return err
 	}

@@ -89,18 +89,21 @@ func TestWorkOverBridges(t *testing.T) {
 	if isFull { // it needs transformers, which Debian does not have
 		list = append(list, work{"dtf", "benchmark", map[string]any{"model": "resnet", "batch_sizes": []int{1}}, nil, `"runs"`})
 	}
-	for _, work := range list {
+	jobs := make([]muster.JobID, len(list))
+	for i, work := range list {
+		jobs[i] = outer.Submit(outer.one(work.kind, work.input, func(s *muster.TaskSpec) {
+			s.Where.Tags = []string{"dialect:" + work.dialect}
+			s.Timeout = muster.Duration(5 * time.Minute)
+			if work.change != nil {
+				work.change(s)
+			}
+		})).ID
+	}
+	for i, work := range list {
 		t.Run(work.dialect+" "+work.kind, func(t *testing.T) {
-			t.Parallel()
 			w := *outer
 			w.t = t
-			e := w.do(work.kind, work.input, func(s *muster.TaskSpec) {
-				s.Where.Tags = []string{"dialect:" + work.dialect}
-				s.Timeout = muster.Duration(5 * time.Minute)
-				if work.change != nil {
-					work.change(s)
-				}
-			})
+			e := w.await(jobs[i])[0]
 			var result json.RawMessage
 			e.succeeded(&result)
 			if work.dialect == "trainforge" {

@@ -54,7 +54,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) start() {
 	w.t.Helper()
 	tiny := dialect.System{Name: "tiny", New: func(_ context.Context, env dialect.Env) (dialect.Gateway, error) {
-		f, err := fleet.Open(fleet.Config{ //nolint:contextcheck // tasks outlive the call
+		f, err := fleet.Open(fleet.Config{
 			Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Log: env.Log, System: "tiny", Silence: time.Hour,
 		})
 		w.fleet = f
