@@ -419,6 +419,64 @@ func TestMergedTasks(t *testing.T) {
 	}
 }
 
+// TestTasksAreMergedWhileTheWorkerIsBusy holds that tasks of several clients are merged which come while the only worker that merges is busy.
+func TestTasksAreMergedWhileTheWorkerIsBusy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]string{"merge": "true", "merge_max": "3"})
+	s := newScripted(t, w.redis, "w1")
+	s.tags = `["merge"]`
+	gate := make(chan bool)
+	s.execute = func(m message) (map[string]any, map[string]string, string) {
+		<-gate
+		children := map[string]any{}
+		for _, c := range m.Children {
+			children[c.TaskID] = map[string]any{"items": at(c.Spec, "data", "items")}
+		}
+		return map[string]any{"ok": true, "items": at(m.Task.Spec, "data", "items"), "children": children}, nil, ""
+	}
+	s.register().listen()
+	w.active("w1")
+	document := func(item string) string {
+		return "apiVersion: mloc/v1\nkind: I\nspec: {taskType: inference, model: {source: {identifier: m}}, data: {type: list, items: [" + item + "], name: d}}\n"
+	}
+	ids := w.post(document("item0"), "")
+	await(t, "the first one runs", func() bool { return len(s.ran()) == 1 })
+	for i := 1; i < 5; i++ {
+		ids = append(ids, w.post(document(fmt.Sprintf("item%d", i)), "")...)
+	}
+	close(gate)
+	for i, id := range ids {
+		w.becomes(id, "DONE")
+		if got := fmt.Sprint(at(w.wrapper(id, ""), "result", "items")); got != fmt.Sprintf("[item%d]", i) {
+			t.Errorf("%d was answered %s", i, got)
+		}
+	}
+	if ran := s.ran(); len(ran) != 3 || len(ran[1].Children) != 2 || len(ran[2].Children) != 0 {
+		t.Errorf("%d messages", len(ran))
+	}
+	if _, got := w.call(http.MethodGet, "/workers/w1", "", ""); !strings.Contains(got, `"cached_datasets":["d"],"cached_models":["m"]`) || strings.Contains(got, `"cache_updated_ts":null`) {
+		t.Errorf("what the worker has used is not noted: %s", got)
+	}
+}
+
+// TestALostWorkerCounts holds what a record says of a task whose worker left.
+func TestALostWorkerCounts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	first := newScripted(t, w.redis, "w1")
+	first.manual = make(chan message)
+	first.register().listen()
+	w.active("w1")
+	id := w.post("apiVersion: mloc/v1\nkind: E\nspec: {taskType: echo}\n", "")[0]
+	<-first.manual
+	await(t, "w1 has it", func() bool { return w.becomes(id, "DISPATCHED")["assigned_worker"] == "w1" })
+	first.sigint()
+	newScripted(t, w.redis, "w2").register().listen()
+	if r := w.becomes(id, "DONE"); r["attempts"] != 1.0 || r["last_failed_worker"] != "w1" || r["assigned_worker"] != "w2" {
+		t.Errorf("%v", r)
+	}
+}
+
 // TestElasticScaling holds that idle workers are disabled but for the last one, and enabled again with a backlog.
 func TestElasticScaling(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ const (
 
 // NewQuick is System().New with the pace of tests.
 func NewQuick(ctx context.Context, env dialect.Env) (*Gateway, error) {
-	return newGateway(ctx, env, pace{sweep: 50 * time.Millisecond, redeliver: 300 * time.Millisecond, settle: 500 * time.Millisecond, retry: 20 * time.Millisecond, hold: 2 * time.Second})
+	return newGateway(ctx, env, pace{sweep: 50 * time.Millisecond, redeliver: 300 * time.Millisecond, settle: 500 * time.Millisecond, retry: 20 * time.Millisecond, hold: 2 * time.Second, merge: 10 * time.Second})
 }
 
 // Submitted reports whether there is a job for a client's task.

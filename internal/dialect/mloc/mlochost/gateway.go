@@ -58,9 +58,10 @@ type pace struct {
 	settle    time.Duration // how long a worker may be idle with a task of ours until its news counts as lost
 	retry     time.Duration // the first pause after a failure of Redis or of the server; doubles to 30 times
 	hold      time.Duration // how long the database stays this host's without a word of it
+	merge     time.Duration // how long a task waits at most for a worker that merges, and for others to be merged with
 }
 
-var usual = pace{sweep: 3 * time.Second, redeliver: 10 * time.Second, settle: 10 * time.Second, retry: time.Second, hold: 15 * time.Second}
+var usual = pace{sweep: 3 * time.Second, redeliver: 10 * time.Second, settle: 10 * time.Second, retry: time.Second, hold: 15 * time.Second, merge: 30 * time.Second}
 
 // maxPeers is how many workers of one database the gateway looks at.
 const maxPeers = 2_000

@@ -221,6 +221,22 @@ func TestNewsThatWasLost(t *testing.T) {
 	}
 }
 
+// TestAWorkerThatStaysRunning holds that a task whose result is here ends though nothing else comes, and that its worker is given others: what it said last
+// was lost with Redis.
+func TestAWorkerThatStaysRunning(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	s := newScripted(t, w.redis, "w1")
+	s.silent, s.stuck = true, true
+	s.register().listen()
+	w.active("w1")
+	for range 2 {
+		if task := w.wait(w.submit(echoTask(`{"n": 6}`)).ID); task.State != muster.Succeeded || task.Attempt != 1 || string(task.Result) != `{"n":6}` {
+			t.Fatalf("the task is %s: %s", task.State, task.Message)
+		}
+	}
+}
+
 // TestTwoHosts holds that a database has one host.
 func TestTwoHosts(t *testing.T) {
 	t.Parallel()

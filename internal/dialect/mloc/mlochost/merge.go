@@ -35,21 +35,38 @@ func mergeKey(d mloc.Document) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// mergeReady merges tasks that are ready and were not submitted yet, if there is a worker that answers merged ones.
-func (g *Gateway) mergeReady() error {
-	able := false
+// mergeable says whether others may be merged with a task.
+func mergeable(t *task) bool {
+	return !t.Alone && len(t.Children) == 0 && (t.Type == "inference" || t.Type == "rag")
+}
+
+// merging says whether there is a worker that answers merged tasks, and whether one of these is idle.
+func (g *Gateway) merging() (able, idle bool) {
 	g.mu.Lock()
-	for _, p := range g.peers {
-		able = able || p.last.alive && mergesTasks(p.last.hash)
+	defer g.mu.Unlock()
+	for id, p := range g.peers {
+		if p.last.alive && mergesTasks(p.last.hash) && !g.disabled[id] {
+			able, idle = true, idle || p.last.hash.Status == mloc.StatusIdle
+		}
 	}
-	g.mu.Unlock()
+	return able, idle
+}
+
+// mergeReady merges tasks that are ready and were not submitted yet, if there is a worker that answers merged ones. hold
+// says that all of these are busy: then tasks wait for a while, as they would in a host's queue, so that those that come
+// meanwhile are merged with them.
+func (g *Gateway) mergeReady() (hold bool, err error) {
+	if !g.set.merge {
+		return false, nil
+	}
+	able, idle := g.merging()
 	if !able {
-		return nil
+		return false, nil
 	}
-	groups := map[string][]task{}
+	groups, oldest := map[string][]task{}, map[string]time.Time{}
 	var order []string
 	for _, t := range g.ledger.list(func(t *task) bool {
-		return t.State == mloc.StatePending && t.Job == 0 && t.Parent == "" && !t.Alone && len(t.Children) == 0 && (t.Type == "inference" || t.Type == "rag")
+		return t.State == mloc.StatePending && t.Job == 0 && t.Parent == "" && mergeable(t)
 	}) {
 		if ready, _ := g.needsOf(&t); !ready {
 			continue
@@ -61,20 +78,24 @@ func (g *Gateway) mergeReady() error {
 		key := mergeKey(doc)
 		if groups[key] == nil {
 			order = append(order, key)
+			oldest[key] = t.Queued
 		}
 		groups[key] = append(groups[key], t)
 	}
 	for _, key := range order {
+		if !idle && time.Since(oldest[key]) < g.pace.merge {
+			continue
+		}
 		for batch := range slices.Chunk(groups[key], max(1, g.set.mergeMax)) {
 			if len(batch) < 2 {
 				continue
 			}
 			if err := g.merge(key, batch); err != nil {
-				return err
+				return !idle, err
 			}
 		}
 	}
-	return nil
+	return !idle, nil
 }
 
 // merge makes all tasks of a batch but the first children of it. A child knows its parent first: after a crash between the two it is

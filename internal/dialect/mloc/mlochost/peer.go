@@ -1,10 +1,12 @@
 package mlochost
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -280,6 +282,9 @@ func (p *peer) hear(ctx context.Context, n news) {
 			p.facts = "" // it comes back, even if it was drained
 		}
 		p.refresh(ctx)
+		if p.g.set.merge && p.hash.Status == mloc.StatusIdle {
+			p.g.nudge() // tasks may be held for it
+		}
 		if e.Type == mloc.EventRegister && p.now != nil && p.now.began && before != "" && p.hash.StartedAt != before {
 			p.finish(ctx, p.now, fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.WorkerRestarted, Message: "the worker " + p.id + " registered again: it was restarted"})
 		}
@@ -335,6 +340,7 @@ func (p *peer) told(ctx context.Context, e *mloc.TaskEvent) {
 	case mloc.EventSucceeded:
 		p.begin(d)
 		p.finish(ctx, d, p.g.success(ctx, d, e))
+		p.cached(ctx, d.doc.Spec)
 	case mloc.EventFailed:
 		p.begin(d)
 		message := "the worker gave no reason"
@@ -343,6 +349,33 @@ func (p *peer) told(ctx context.Context, e *mloc.TaskEvent) {
 		}
 		p.finish(ctx, d, failure(message))
 	}
+}
+
+// maxCached is how many models and data sets of a worker are noted.
+const maxCached = 32
+
+// cached notes in the worker's hash which models and data sets it has used, last ones last, as hosts do. Muster's scheduler
+// does not read it.
+func (p *peer) cached(ctx context.Context, spec mloc.Object) {
+	source, data := mloc.Under(spec, "model", "source"), mloc.Under(spec, "data")
+	models := noted(p.hash.CacheModels, mloc.Text(source["identifier"]))
+	sets := noted(p.hash.CacheDatasets, cmp.Or(mloc.Text(data["dataset_name"]), mloc.Text(data["name"]), mloc.Text(data["url"])))
+	if slices.Equal(models, p.hash.CacheModels) && slices.Equal(sets, p.hash.CacheDatasets) {
+		return
+	}
+	err := p.g.control.HSet(ctx, mloc.WorkerKey(p.id), "cache_models_json", mloc.Compact(mloc.OrList(models)), "cache_datasets_json", mloc.Compact(mloc.OrList(sets)), "cache_updated_ts", mloc.Stamp(time.Now())).Err()
+	if err != nil {
+		p.g.log.Debug("MLOC: the models of a worker are not noted in Redis", slog.String("worker", p.id), slog.Any("why", err))
+	}
+}
+
+// noted returns a list with name at its end.
+func noted(list []string, name string) []string {
+	if name == "" || len(name) > 500 || slices.Contains(list, name) {
+		return list
+	}
+	list = append(slices.Clone(list), name)
+	return list[max(0, len(list)-maxCached):]
 }
 
 // begin tells the server that the worker runs the task.
@@ -412,6 +445,8 @@ func (p *peer) doubt(ctx context.Context) {
 	switch {
 	case d != nil && (d.began || took) && p.hash.Status != mloc.StatusRunning:
 		fits = false // it ended, or the worker was restarted
+	case d != nil && p.g.delivered(d) && len(p.g.childrenOf(d)) == 0:
+		fits = false // nothing comes between a result and the last event: Redis lost it
 	case d == nil && ours:
 		fits = false // it never took what it was given, which is over
 	}
@@ -422,7 +457,11 @@ func (p *peer) doubt(ctx context.Context) {
 	if p.odd.IsZero() {
 		p.odd = time.Now()
 	}
-	if time.Since(p.odd) < p.g.pace.settle {
+	settle := p.g.pace.settle
+	if d != nil && p.hash.Status == mloc.StatusRunning {
+		settle *= 3 // it may still be tidying up
+	}
+	if time.Since(p.odd) < settle {
 		return
 	}
 	p.odd = time.Time{}
@@ -431,11 +470,14 @@ func (p *peer) doubt(ctx context.Context) {
 		if err := p.g.control.HSet(ctx, mloc.WorkerKey(p.id), "status", mloc.StatusIdle).Err(); err == nil {
 			p.hash.Status = mloc.StatusIdle
 		}
-	case p.raw["extra_last_task"] != d.id:
-		p.finish(ctx, d, fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.WorkerRestarted, Message: "the worker " + p.id + " does not run it any more: it was restarted"})
 	case p.g.delivered(d):
 		p.begin(d)
 		p.finish(ctx, d, p.g.success(ctx, d, &mloc.TaskEvent{}))
+		if p.hash.Status == mloc.StatusRunning { // its status was lost with the event
+			_ = p.g.control.HSet(ctx, mloc.WorkerKey(p.id), "status", mloc.StatusIdle, "extra_last_task", d.id).Err() // the next look tells
+		}
+	case p.raw["extra_last_task"] != d.id:
+		p.finish(ctx, d, fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.WorkerRestarted, Message: "the worker " + p.id + " does not run it any more: it was restarted"})
 	default:
 		p.finish(ctx, d, fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.UploadFailed, Message: "it ended while the gateway or Redis was away, and its result did not arrive"})
 	}

@@ -34,6 +34,7 @@ type scripted struct {
 	hardware string
 	tags     string
 	silent   bool          // it says nothing of tasks: as if its news were lost
+	stuck    bool          // nor that it is idle again
 	manual   chan message  // if set, tasks are ended by the test
 	ttl      time.Duration // of the heartbeat's key
 }
@@ -218,7 +219,9 @@ func (s *scripted) run(ctx context.Context, payload string) {
 			s.event("tasks.events", map[string]any{"type": "TASK_FAILED", "task_id": m.TaskID, "status": nil, "error": failure, "payload": payloadOut})
 		}
 	}
-	s.status("IDLE", m.TaskID)
+	if !s.stuck {
+		s.status("IDLE", m.TaskID)
+	}
 }
 
 func destinationOf(spec map[string]any) (url string, headers map[string]any) {

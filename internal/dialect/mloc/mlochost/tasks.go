@@ -155,10 +155,9 @@ func (g *Gateway) advance(ctx context.Context, all bool) error {
 			return err
 		}
 	}
-	if g.set.merge {
-		if err := g.mergeReady(); err != nil {
-			return err
-		}
+	hold, err := g.mergeReady()
+	if err != nil {
+		return err
 	}
 	// A failure may fail others, which come later in the order or not.
 	for again := true; again; {
@@ -170,7 +169,7 @@ func (g *Gateway) advance(ctx context.Context, all bool) error {
 			case failed != "":
 				again = true
 				err = g.fail(t.ID, "Dependency "+failed+" failed")
-			case ready:
+			case ready && !(hold && mergeable(&t) && time.Since(t.Queued) < g.pace.merge):
 				err = g.begin(ctx, t)
 			}
 			if err != nil {
@@ -338,7 +337,7 @@ func (g *Gateway) follow(ctx context.Context, t task) error {
 			return err
 		}
 	}
-	attempts := mt.Retried + mt.Crashes
+	attempts := max(mt.Retried+mt.Crashes, mt.Attempt-1) // a lost worker counts, too
 	now, err := g.ledger.change(t.ID, func(t *task) error {
 		if t.final() {
 			return mloc.ErrPending
