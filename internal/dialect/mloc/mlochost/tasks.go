@@ -337,13 +337,16 @@ func (g *Gateway) follow(ctx context.Context, t task) error {
 			return err
 		}
 	}
-	attempts := max(mt.Retried+mt.Crashes, mt.Attempt-1) // a lost worker counts, too
+	attempts := mt.Attempt // those that did not succeed: also one whose worker was lost
+	if mt.State == muster.Succeeded || mt.State == muster.Cancelled || mt.State.Held() {
+		attempts--
+	}
 	now, err := g.ledger.change(t.ID, func(t *task) error {
 		if t.final() {
 			return mloc.ErrPending
 		}
 		if attempts > t.Attempts {
-			t.LastFailed, t.Attempts = t.Worker, attempts
+			t.LastFailed, t.Attempts = cmp.Or(t.Worker, t.LastFailed), attempts
 			g.figures.count(&g.figures.requeued)
 		}
 		if worker != "" {
