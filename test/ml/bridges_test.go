@@ -87,7 +87,11 @@ func TestWorkOverBridges(t *testing.T) {
 		{"mloc", "echo", map[string]any{"message": "hello"}, nil, "hello"},
 	}
 	if isFull { // it needs transformers, which Debian does not have
-		list = append(list, work{"dtf", "benchmark", map[string]any{"model": "resnet", "batch_sizes": []int{1}}, nil, `"runs"`})
+		tiny := map[string]any{"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 2, "vocab_size": 100}
+		for _, dialect := range []string{"dtf", "qubix"} {
+			input := map[string]any{"config": tiny, "batch_sizes": []int{1, 4}, "iterations": 4, "device": "cpu"}
+			list = append(list, work{dialect, "benchmark", input, nil, `"throughput"`})
+		}
 	}
 	jobs := make([]muster.JobID, len(list))
 	for i, work := range list {
