@@ -148,6 +148,7 @@ type steady struct {
 	share   float64
 	answers map[string]chan string
 	had     map[string]bool
+	reports map[string]string // of tasks that ended
 }
 
 func (w *steady) run(ctx context.Context) {
@@ -201,6 +202,8 @@ func (w *steady) once(ctx context.Context) {
 		}
 		w.mu.Lock()
 		switch {
+		case m.Type == "execute_task" && w.reports[m.TaskID] != "": // the report was lost
+			say(w.reports[m.TaskID])
 		case m.Type == "execute_task" && !w.had[m.TaskID]:
 			if w.had == nil {
 				w.had = map[string]bool{}
@@ -236,8 +239,13 @@ func (w *steady) Take(ctx context.Context) (dialecttest.Work, error) {
 // report sends a result and waits a while for the answer, since the connection may break.
 func (w *steady) report(ctx context.Context, id, rest string) error {
 	answer := make(chan string, 1)
+	text := fmt.Sprintf(`{"type":"task_result","worker_id":%q,"task_id":%q,%s}`, w.id, id, rest)
 	w.mu.Lock()
 	ws := w.ws
+	if w.reports == nil {
+		w.reports = map[string]string{}
+	}
+	w.reports[id] = text
 	if w.answers == nil {
 		w.answers = map[string]chan string{}
 	}
@@ -249,7 +257,7 @@ func (w *steady) report(ctx context.Context, id, rest string) error {
 	if ws == nil {
 		return muster.Errorf(muster.Unavailable, "there is no connection")
 	}
-	if err := ws.Write(ctx, websocket.MessageText, []byte(fmt.Sprintf(`{"type":"task_result","worker_id":%q,"task_id":%q,%s}`, w.id, id, rest))); err != nil {
+	if err := ws.Write(ctx, websocket.MessageText, []byte(text)); err != nil {
 		return err
 	}
 	select {

@@ -253,7 +253,7 @@ func (b *Bridge) beat(_ context.Context) *message {
 	m.Health = &health{
 		Healthy: &healthy,
 		Metrics: &healthMetrics{
-			Healthy: healthy, ResourceHealthy: healthy, ConnectionHealthy: true, CPUPercent: &m.Metrics.CPUPercent, MemoryPercent: &m.Metrics.MemoryPercent,
+			Healthy: healthy, ResourceHealthy: &healthy, ConnectionHealthy: true, CPUPercent: &m.Metrics.CPUPercent, MemoryPercent: &m.Metrics.MemoryPercent,
 			CheckTime: *naive(b.checked),
 		},
 		Recovery: &recovery{Auto: auto},

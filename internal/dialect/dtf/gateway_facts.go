@@ -29,7 +29,7 @@ func (g *gateway) facts(id, hostname string, c *capabilities, r *right) fleet.Fa
 	}
 	f := fleet.Facts{
 		ID: id, Name: named(hostname, c.Hostname, id), Version: "dtf", Tags: tagsOf(c), Key: r.id,
-		Kinds: []string{kindForeign, taskHash}, Labels: map[string]string{"hostname": cut(named(hostname, c.Hostname, id))},
+		Kinds: []string{kindForeign, taskHash}, Labels: map[string]string{labelHost: cut(named(hostname, c.Hostname, id)), labelWorker: id},
 		Resources: resourcesOf(id, c),
 	}
 	f.Resources.MaxTasks = g.set.batch

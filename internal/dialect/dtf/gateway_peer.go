@@ -26,6 +26,7 @@ type peer struct {
 	noHash   bool      // it is of a version without that type
 	tried    time.Time // when it last registered while it was drained
 	onePer   bool      // it has lost a second execute_* on one connection: it gets one on each
+	steady   bool      // the result of a second one came on the same connection: what is lost is lost by chance
 	beats    int       // heartbeats on this session
 	lastExec time.Time
 	quiet    int  // heartbeats in a row that spoke of no task
@@ -95,7 +96,7 @@ func (p *peer) next(now time.Time, held []*fleet.Task, set *settings) order {
 		}
 	}
 	if len(lost) > 0 {
-		if s := p.sent[lost[0].ID()]; s.conn == p.conns && s.nth > 1 {
+		if s := p.sent[lost[0].ID()]; s.nth > 1 && !p.steady {
 			p.onePer = true
 		}
 		o.tasks = lost[:1] // one by one, whether it was a batch or not
@@ -193,6 +194,16 @@ func (p *peer) heard(now time.Time, task string) bool {
 	return p.quiet >= enough
 }
 
+// reported remembers that the result of a task came.
+func (p *peer) reported(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.sent[id]; s != nil && s.nth > 1 && s.conn == p.conns {
+		p.steady, p.onePer = true, false
+	}
+	delete(p.sent, id)
+}
+
 // done remembers that nothing more is to come of a task.
 func (p *peer) done(id string) {
 	p.mu.Lock()
@@ -221,6 +232,13 @@ func (p *peer) withoutHash() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.noHash
+}
+
+// current is the worker as it registered last.
+func (p *peer) current() *fleet.Worker {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.worker
 }
 
 // ours reports whether it is a bridge of Muster, which takes several tasks and heeds cancel_task.

@@ -15,7 +15,12 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/dialect"
-	"github.com/muster-dev/muster/internal/dialect/fleet"
+)
+
+// Labels of workers.
+const (
+	labelHost   = "hostname"
+	labelWorker = "dtf.worker" // its id in DTF
 )
 
 // Labels of jobs that DTF clients submitted.
@@ -323,8 +328,23 @@ func naive(t time.Time) *string {
 	return &s
 }
 
-// show reads a job and its task.
-func (g *gateway) show(ctx context.Context, c *client.Client, j *muster.Job) (*shown, error) {
+// workerIDs are DTF's ids of the workers, by Muster's.
+func workerIDs(ctx context.Context, c *client.Client) (map[muster.WorkerID]string, error) {
+	all, err := c.Workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ids := map[muster.WorkerID]string{}
+	for i := range all {
+		if id := all[i].Labels[labelWorker]; id != "" {
+			ids[all[i].ID] = id
+		}
+	}
+	return ids, nil
+}
+
+// show reads a job and its task. ids are DTF's ids of the workers.
+func (g *gateway) show(ctx context.Context, c *client.Client, j *muster.Job, ids map[muster.WorkerID]string) (*shown, error) {
 	t, err := c.Task(ctx, muster.TaskID{Job: j.ID})
 	if err != nil {
 		return nil, err
@@ -342,12 +362,7 @@ func (g *gateway) show(ctx context.Context, c *client.Client, j *muster.Job) (*s
 		}
 	}
 	if t.Worker != "" {
-		id := string(t.Worker)
-		for _, w := range g.fleet.Workers() {
-			if slices.ContainsFunc(w.Tasks(), func(held *fleet.Task) bool { return held.Run().Attempt.Task == t.ID }) {
-				id = w.ID()
-			}
-		}
+		id := cmp.Or(ids[t.Worker], string(t.Worker))
 		out.Worker = &id
 	}
 	if t.State.Final() && len(t.Result) > 0 {
@@ -392,7 +407,11 @@ func (g *gateway) showTask(w http.ResponseWriter, r *http.Request, may *right) e
 	if err != nil {
 		return err
 	}
-	t, err := g.show(r.Context(), c, &j)
+	ids, err := workerIDs(r.Context(), c)
+	if err != nil {
+		return err
+	}
+	t, err := g.show(r.Context(), c, &j, ids)
 	if err != nil {
 		return err
 	}
@@ -418,6 +437,10 @@ func (g *gateway) listTasks(w http.ResponseWriter, r *http.Request, may *right) 
 	if t := q.Get("type"); t != "" {
 		wanted[labelType] = cut(t)
 	}
+	ids, err := workerIDs(r.Context(), c)
+	if err != nil {
+		return err
+	}
 	list := []*shown{}
 	looked := 0
 	for j, err := range c.Jobs(r.Context(), client.JobQuery{Labels: wanted, Project: g.env.Config.Project}) {
@@ -431,7 +454,7 @@ func (g *gateway) listTasks(w http.ResponseWriter, r *http.Request, may *right) 
 		if err != nil {
 			continue // it was removed meanwhile
 		}
-		t, err := g.show(r.Context(), c, &full)
+		t, err := g.show(r.Context(), c, &full, ids)
 		if err != nil || q.Get("status") != "" && t.Status != q.Get("status") || q.Get("worker_id") != "" && (t.Worker == nil || *t.Worker != q.Get("worker_id")) {
 			continue
 		}

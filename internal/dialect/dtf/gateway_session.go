@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -22,7 +23,8 @@ const (
 	pingEvery  = 20 * time.Second // as the workers do
 	pongWait   = 20 * time.Second
 	writeWait  = 10 * time.Second
-	maxRefused = 20 // messages without a meaning until the connection is closed
+	maxRefused = 20              // messages without a meaning until the connection is closed
+	lingerWait = 5 * time.Second // for what is still under way on a connection when the worker has another one
 )
 
 // socket serves /ws. The real worker sends no header: who it is comes with its first message. Compression is offered by it and declined.
@@ -34,7 +36,10 @@ func (g *gateway) socket(w http.ResponseWriter, r *http.Request) {
 		}
 		ws.SetReadLimit(maxFrame)
 		ctx, cancel := context.WithCancel(ctx)
-		s := &session{g: g, ws: ws, cancel: cancel, header: keyOf(r), remote: addressOf(r)}
+		s := &session{
+			g: g, ws: ws, cancel: cancel, header: keyOf(r), remote: addressOf(r),
+			pushed: make(chan struct{}), kick: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+		}
 		defer connlimit.Authenticated(r.Context())() // it is bounded by the patience for the first message
 		s.serve(ctx)
 	}
@@ -61,13 +66,25 @@ type session struct {
 	peer    *peer // nil until it is registered
 	refused int
 
+	pushing bool        // push runs, or has run
+	retired atomic.Bool // the worker has another connection: nothing but answers is sent on this one
+	retire  func()      // ends push, and a while later the session
+
 	beside sync.WaitGroup // pings and tasks
-	pushed chan struct{}  // closed when no more tasks are sent on it; nil until it is registered
+	pushed chan struct{}  // closed when no more tasks are sent on it
 	kick   chan struct{}
+	turn   chan struct{} // holds a token while a message is answered and while tasks are sent: nothing comes between a message and its answer
 }
 
 func (s *session) serve(ctx context.Context) {
-	s.kick = make(chan struct{}, 1)
+	pushing, stop := context.WithCancel(ctx)
+	defer stop()
+	s.retire = func() {
+		if !s.retired.Swap(true) {
+			stop()
+			time.AfterFunc(lingerWait, s.cancel)
+		}
+	}
 	defer s.end()
 	s.beside.Go(func() { s.ping(ctx) })
 	for {
@@ -75,7 +92,10 @@ func (s *session) serve(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		if !s.handle(ctx, raw) {
+		s.turn <- struct{}{}
+		ok := s.handle(ctx, pushing, raw)
+		<-s.turn
+		if !ok {
 			return
 		}
 	}
@@ -86,6 +106,9 @@ func (s *session) end() {
 	_ = s.ws.Close(websocket.StatusNormalClosure, "")
 	_ = s.ws.CloseNow()
 	s.beside.Wait()
+	if !s.pushing {
+		close(s.pushed)
+	}
 	if p := s.peer; p != nil {
 		p.mu.Lock()
 		if p.session == s {
@@ -141,14 +164,15 @@ func (s *session) write(ctx context.Context, m *message) error {
 	return s.ws.Write(ctx, websocket.MessageText, raw)
 }
 
-// refuse answers a message that has no effect. It reports whether the session goes on.
+// refuse answers a message that has no effect. It reports whether the session continues.
 func (s *session) refuse(ctx context.Context, why string) bool {
 	s.refused++
 	return s.write(ctx, &message{Type: typeError, Message: why}) == nil && s.refused < maxRefused
 }
 
-// handle answers one message, before the next one is read. It reports whether the session goes on.
-func (s *session) handle(ctx context.Context, raw []byte) bool {
+// handle answers one message, before the next one is read. It reports whether the session continues. pushing ends before ctx, when the worker
+// has another connection.
+func (s *session) handle(ctx, pushing context.Context, raw []byte) bool {
 	m, v, err := decode(raw)
 	if err != nil {
 		return s.refuse(ctx, "Invalid message: "+err.Error())
@@ -161,7 +185,7 @@ func (s *session) handle(ctx context.Context, raw []byte) bool {
 	case s.g.set.sign.on() && !s.g.set.sign.verify(&v, time.Now()):
 		return s.refuse(ctx, errSignature)
 	case m.Type == typeRegister:
-		return s.register(ctx, m)
+		return s.register(ctx, pushing, m)
 	case s.peer == nil:
 		return s.refuse(ctx, "Worker not registered")
 	case m.WorkerID != "" && m.WorkerID != s.peer.id:
@@ -218,7 +242,10 @@ func (s *session) auth(ctx context.Context, m *message) bool {
 }
 
 // register makes the worker one of Muster's, or takes up the one that it was.
-func (s *session) register(ctx context.Context, m *message) bool {
+func (s *session) register(ctx, pushing context.Context, m *message) bool {
+	if s.retired.Load() {
+		return false // the later connection is the worker's
+	}
 	id := m.WorkerID
 	if id == "" {
 		id = s.id
@@ -243,24 +270,23 @@ func (s *session) register(ctx context.Context, m *message) bool {
 		_ = s.write(ctx, &message{Type: typeError, Message: "Registration failed: " + err.Error()})
 		return false
 	}
-	s.id = id
-	fresh := s.peer == nil
-	s.peer = p
+	s.id, s.peer = id, p
 	p.attach(s, w, m.Capabilities)
 	if err := s.write(ctx, &message{Type: typeRegisterResponse, Status: statusSuccess, WorkerID: id}); err != nil {
 		return false
 	}
-	if fresh {
-		s.pushed = make(chan struct{})
+	if !s.pushing {
+		s.pushing = true
 		s.beside.Go(func() {
 			defer close(s.pushed)
-			s.push(ctx)
+			s.push(ctx, pushing)
 		})
 	}
 	return true
 }
 
-// attach makes s the connection of the worker in place of an older one, which sends nothing any more when it returns.
+// attach makes s the connection of the worker in place of an older one, on which no task is sent any more when it returns. A result that is
+// still under way there counts.
 func (p *peer) attach(s *session, w *fleet.Worker, c *capabilities) {
 	p.mu.Lock()
 	old := p.session
@@ -268,7 +294,7 @@ func (p *peer) attach(s *session, w *fleet.Worker, c *capabilities) {
 	if old != s {
 		p.conns++
 		p.execs, p.beats = 0, 0
-		p.first = p.conns == 1
+		p.first = p.conns == 1 || !s.byToken // a worker's process shows its key once, on its first connection
 	}
 	p.slots, p.cancels = 1, false
 	if c != nil && c.Muster != nil {
@@ -279,17 +305,15 @@ func (p *peer) attach(s *session, w *fleet.Worker, c *capabilities) {
 	if old == nil || old == s {
 		return
 	}
-	old.cancel()
-	if old.pushed != nil {
-		<-old.pushed
-	}
+	old.retire()
+	<-old.pushed
 }
 
 // heartbeat answers at once; the worker waits for it and takes the next message for the answer.
 func (s *session) heartbeat(ctx context.Context, m *message) bool {
 	now := time.Now()
 	p := s.peer
-	w := p.worker
+	w := p.current()
 	if w.Err() != nil { // it was removed or has left: it may register again
 		return s.refuse(ctx, "Worker not registered")
 	}
@@ -320,14 +344,17 @@ func (s *session) health(m *message) {
 	if m.Health == nil || m.Health.Healthy == nil {
 		return
 	}
-	why := ""
-	if !*m.Health.Healthy {
+	healthy, why := *m.Health.Healthy, ""
+	if r := m.Health.Metrics; r != nil && r.ResourceHealthy != nil { // the rest is its connection, on which this message came
+		healthy = healthy || *r.ResourceHealthy
+	}
+	if !healthy {
 		why = "it reports that it is not healthy"
 		if m.Metrics != nil && (m.Metrics.CPUPercent >= 95 || m.Metrics.MemoryPercent >= 95) {
 			why = "it reports that its processor or memory is nearly full"
 		}
 	}
-	s.peer.worker.Constrain("dtf health", why)
+	s.peer.current().Constrain("dtf health", why)
 }
 
 // progress passes on what a heartbeat says of a task, if it is one of this worker.
@@ -357,7 +384,7 @@ func (s *session) task(id string) *fleet.Task {
 
 // result ends a task. What comes late, twice or for another worker's task is answered as DTF's coordinator answers, and has no effect.
 func (s *session) result(ctx context.Context, m *message) bool {
-	s.peer.worker.Touch(nil)
+	s.peer.current().Touch(nil)
 	if m.TaskID == "" || m.Status != statusCompleted && m.Status != statusFailed {
 		return s.refuse(ctx, "A task_result needs a task_id and the status completed or failed")
 	}
@@ -371,11 +398,11 @@ func (s *session) result(ctx context.Context, m *message) bool {
 			s.g.env.Log.Warn("a result is not taken yet", slog.String("worker", s.peer.id), slog.String("task", m.TaskID), slog.Any("why", err))
 			answer = &message{Type: typeError, TaskID: m.TaskID, Message: "The result cannot be stored now: " + err.Error()}
 		}
-	} else if w := s.peer.worker; w.Err() == nil {
+	} else if w := s.peer.current(); w.Err() == nil {
 		_ = s.g.fleet.Late(m.TaskID) // it has no effect but that the worker is free
 	}
 	if answer.Type == typeResultResponse {
-		s.peer.done(m.TaskID)
+		s.peer.reported(m.TaskID)
 	}
 	ok := s.write(ctx, answer) == nil
 	s.wake()
@@ -430,6 +457,7 @@ func (s *session) forgetHash(ctx context.Context) {
 	p := s.peer
 	p.mu.Lock()
 	p.noHash = true
+	p.onePer = !p.steady // so are the connections of that version
 	facts := p.worker.Facts()
 	p.mu.Unlock()
 	facts.Kinds = without(facts.Kinds, taskHash)
@@ -445,15 +473,26 @@ func (s *session) wake() {
 	}
 }
 
-// push sends tasks to the worker until the session ends.
-func (s *session) push(ctx context.Context) {
+// push sends tasks to the worker until pushing ends.
+func (s *session) push(ctx, pushing context.Context) {
 	p := s.peer
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		now := time.Now()
-		o := p.next(now, p.worker.Tasks(), s.g.set)
-		if !s.tell(ctx, &o, now) {
+		select {
+		case s.turn <- struct{}{}:
+		case <-pushing.Done():
+			return
+		}
+		if pushing.Err() != nil {
+			<-s.turn
+			return
+		}
+		now, w := time.Now(), p.current()
+		o := p.next(now, w.Tasks(), s.g.set)
+		ok := s.tell(ctx, &o, now)
+		<-s.turn
+		if !ok {
 			s.cancel()
 			return
 		}
@@ -466,20 +505,17 @@ func (s *session) push(ctx context.Context) {
 		}
 		timer.Reset(wait)
 		select {
-		case <-ctx.Done():
+		case <-pushing.Done():
 			return
-		case <-p.worker.Changed():
+		case <-w.Changed():
 		case <-s.kick:
 		case <-timer.C:
 		}
 	}
 }
 
-// tell sends an order. It reports whether the session goes on.
+// tell sends an order. It reports whether the session continues.
 func (s *session) tell(ctx context.Context, o *order, now time.Time) bool {
-	if ctx.Err() != nil {
-		return false
-	}
 	for _, id := range o.cancels {
 		if s.write(ctx, &message{Type: typeCancel, TaskID: id, Reason: "user_request"}) != nil {
 			return false

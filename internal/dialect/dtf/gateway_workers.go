@@ -30,7 +30,7 @@ type summary struct {
 
 func (g *gateway) summarize(w *fleet.Worker, now time.Time) summary {
 	f := w.Facts()
-	s := summary{ID: w.ID(), Hostname: cmp.Or(f.Labels["hostname"], f.Name), Status: "active", Capabilities: capsSummary(f.Resources, f.Tags)}
+	s := summary{ID: w.ID(), Hostname: cmp.Or(f.Labels[labelHost], f.Name), Status: "active", Capabilities: capsSummary(f.Resources, f.Tags)}
 	if seen := w.Seen(); !seen.IsZero() {
 		s.LastHeartbeat = naive(seen)
 	}

@@ -179,10 +179,14 @@ func (c *coordinator) answer(ctx context.Context, ws *websocket.Conn, m map[stri
 	case "task_result":
 		id, _ := m["task_id"].(string)
 		c.mu.Lock()
-		c.results[id] = append(c.results[id], m)
 		lose := c.lose > 0
 		c.lose--
 		c.mu.Unlock()
+		defer func() { // once the answer is in the transcript
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.results[id] = append(c.results[id], m)
+		}()
 		if lose {
 			return false
 		}

@@ -35,7 +35,7 @@ type worker struct {
 	lost    []string // types of messages that were thrown away
 	conns   int
 	script  []string
-	ended   error
+	refused error            // why it was not let in, once it was not
 	pending []map[string]any // results that go out on the next connection
 }
 
@@ -101,10 +101,12 @@ func (w *worker) dial(ctx context.Context) (*wlink, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m["status"] != "success" {
-		return nil, fmt.Errorf("auth: %v", m)
-	}
 	w.mu.Lock()
+	if m["status"] != "success" {
+		w.refused = fmt.Errorf("auth: %v", m)
+		w.mu.Unlock()
+		return nil, w.refused
+	}
 	w.token, _ = m["token"].(string)
 	w.id, _ = m["worker_id"].(string)
 	w.mu.Unlock()
@@ -157,9 +159,6 @@ func (w *worker) run(ctx context.Context) error {
 	for n := 1; ctx.Err() == nil; n++ {
 		l, err := w.dial(ctx)
 		if err != nil {
-			w.mu.Lock()
-			w.ended = err
-			w.mu.Unlock()
 			select {
 			case <-ctx.Done():
 			case <-time.After(w.beat):
@@ -167,7 +166,6 @@ func (w *worker) run(ctx context.Context) error {
 			continue
 		}
 		w.mu.Lock()
-		w.ended = nil
 		pending := w.pending
 		w.pending = nil
 		w.mu.Unlock()

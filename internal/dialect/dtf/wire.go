@@ -136,7 +136,7 @@ type health struct {
 
 type healthMetrics struct {
 	Healthy           bool     `json:"is_healthy"`
-	ResourceHealthy   bool     `json:"resource_healthy"`
+	ResourceHealthy   *bool    `json:"resource_healthy,omitempty"`
 	ConnectionHealthy bool     `json:"connection_healthy"`
 	CPUPercent        *float64 `json:"cpu_percent,omitempty"`
 	MemoryPercent     *float64 `json:"memory_percent,omitempty"`
