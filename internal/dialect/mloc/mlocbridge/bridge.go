@@ -66,7 +66,7 @@ func New(cfg Config) (*Bridge, error) {
 		return nil, muster.Errorf(muster.Invalid, "HEARTBEAT_INTERVAL_SEC is negative")
 	}
 	if cfg.BaseURL != "" {
-		if _, err := webURL(cfg.BaseURL); err != nil {
+		if err := webURL(cfg.BaseURL); err != nil {
 			return nil, muster.Errorf(muster.Invalid, "ORCHESTRATOR_BASE_URL: %w", err)
 		}
 		cfg.BaseURL = strings.TrimRight(cfg.BaseURL, "/")

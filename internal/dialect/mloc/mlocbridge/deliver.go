@@ -44,7 +44,7 @@ func (w *bridged) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) e
 		return w.undropped(j.ID, muster.Errorf(muster.Conflict, "task %s went back to the host when this bridge was stopped", m.Message.TaskID))
 	}
 	err = w.finish(ctx, j, m.Message, end, r)
-	var given *givenUp
+	var given *givenUpError
 	switch {
 	case err == nil:
 	case errors.As(err, &given):
@@ -59,18 +59,18 @@ func (w *bridged) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) e
 	return err
 }
 
-// givenUp says why there is no report: the dispatch is not this worker's any more.
-type givenUp struct{ why string }
+// givenUpError says why there is no report: the dispatch is not this worker's any more.
+type givenUpError struct{ why string }
 
-func (g *givenUp) Error() string { return g.why }
+func (g *givenUpError) Error() string { return g.why }
 
 func (w *bridged) finish(ctx context.Context, j bridge.Job, m mloc.TaskMessage, end bridge.Ending, r *report) error {
 	switch w.standing(ctx, m) {
 	case moved:
-		return &givenUp{"the host has taken task " + m.TaskID + " back, or given it to another worker"}
+		return &givenUpError{"the host has taken task " + m.TaskID + " back, or given it to another worker"}
 	case over:
 		if !r.told {
-			return &givenUp{"the host has ended task " + m.TaskID + " without this worker's report"}
+			return &givenUpError{"the host has ended task " + m.TaskID + " without this worker's report"}
 		}
 		return nil
 	case unknown, silent, ours, unheard:
@@ -89,7 +89,7 @@ func (w *bridged) finish(ctx context.Context, j bridge.Job, m mloc.TaskMessage, 
 	failure := failureOf(m, end)
 	if failure == "" {
 		if err := w.deliver(ctx, m, tasks, r); err != nil {
-			var lost *lostDelivery
+			var lost *lostDeliveryError
 			if !errors.As(err, &lost) {
 				return err
 			}
@@ -155,10 +155,10 @@ func failureOf(m mloc.TaskMessage, end bridge.Ending) string {
 	return "the job of Muster " + string(end.State)
 }
 
-// lostDelivery fails a task that was carried out: its result cannot be delivered.
-type lostDelivery struct{ text string }
+// lostDeliveryError fails a task that was carried out: its result cannot be delivered.
+type lostDeliveryError struct{ text string }
 
-func (l *lostDelivery) Error() string { return l.text }
+func (l *lostDeliveryError) Error() string { return l.text }
 
 // keepFailure writes what a failed task left to its folder.
 func (w *bridged) keepFailure(ctx context.Context, m mloc.TaskMessage, tasks []muster.Task) error {
@@ -189,13 +189,13 @@ func (w *bridged) deliver(ctx context.Context, m mloc.TaskMessage, tasks []muste
 		for i, one := range members(m) {
 			d, err := destinationOf(one.Doc.Spec)
 			if err != nil {
-				return &lostDelivery{err.Error()}
+				return &lostDeliveryError{err.Error()}
 			}
 			dir, err := w.folder(one)
 			if err != nil {
-				return &lostDelivery{err.Error()}
+				return &lostDeliveryError{err.Error()}
 			}
-			o := &outcome{member: one, task: tasks[i], dir: dir, dest: d}
+			o := &outcome{member: one, task: tasks[i], dir: dir, dest: d} //nolint:gosec // a job that succeeded has a task for each member: see failureOf
 			if err := w.collect(ctx, o); err != nil {
 				return w.lasting(r, err)
 			}
@@ -258,7 +258,7 @@ func (w *bridged) results(ctx context.Context, r *report) error {
 func (w *bridged) lasting(r *report, err error) error {
 	switch muster.CodeOf(err) {
 	case muster.Invalid, muster.InvalidSpec, muster.TooLarge, muster.NotFound:
-		return &lostDelivery{mloc.Cut(err.Error(), mloc.MaxText)}
+		return &lostDeliveryError{mloc.Cut(err.Error(), mloc.MaxText)}
 	default:
 		return w.patient(r, err, err.Error())
 	}
@@ -272,7 +272,7 @@ func (w *bridged) patient(r *report, err error, text string) error {
 	if time.Since(r.failing) < w.cfg.Patience {
 		return muster.Errorf(muster.Unavailable, "%w", err)
 	}
-	return &lostDelivery{mloc.Cut(text, mloc.MaxText)}
+	return &lostDeliveryError{mloc.Cut(text, mloc.MaxText)}
 }
 
 // tolerate has an upload of archives tried again for a while: without them the result is delivered all the same.
@@ -280,7 +280,7 @@ func (w *bridged) tolerate(r *report, err error) error {
 	if err == nil {
 		return nil
 	}
-	var lost *lostDelivery
+	var lost *lostDeliveryError
 	if err = w.patient(r, err, err.Error()); errors.As(err, &lost) {
 		w.log.Warn("archives could not be delivered", slog.String("task", r.task), slog.String("why", lost.text))
 		r.failing = time.Time{}
@@ -302,7 +302,7 @@ func (w *bridged) posted(ctx context.Context, o *outcome, result mloc.Object, r 
 	if no, ok := errors.AsType[*refused](err); ok {
 		text := "HTTP delivery for task " + o.ID + " " + no.Error()
 		if no.status < 500 {
-			return &lostDelivery{text}
+			return &lostDeliveryError{text}
 		}
 		return w.patient(r, err, text)
 	}

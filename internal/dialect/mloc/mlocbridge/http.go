@@ -47,7 +47,7 @@ func destinationOf(spec mloc.Object) (destination, error) {
 	if d.Type != "http" {
 		return d, nil
 	}
-	if _, err := webURL(d.URL); err != nil {
+	if err := webURL(d.URL); err != nil {
 		return d, mloc.Cannot("spec.output.destination.url is %q: a destination of type http needs the address to which results are posted, such as http://host:8000/api/v1/results", mloc.Cut(d.URL, 200))
 	}
 	return d, nil
@@ -83,12 +83,12 @@ func timeout(v any, usual time.Duration) time.Duration {
 	return time.Duration(min(f, maxTimeout.Seconds()) * float64(time.Second))
 }
 
-func webURL(s string) (*url.URL, error) {
+func webURL(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, muster.Errorf(muster.Invalid, "%q is not the address of an HTTP server: write one such as http://127.0.0.1:8000", mloc.Cut(s, 200))
+		return muster.Errorf(muster.Invalid, "%q is not the address of an HTTP server: write one such as http://127.0.0.1:8000", mloc.Cut(s, 200))
 	}
-	return u, nil
+	return nil
 }
 
 // baseOf returns the address of the host behind the address of its results, "" if it is not one of a host.
@@ -251,7 +251,7 @@ func (w *web) upload(ctx context.Context, d destination, taskID, path, contentTy
 
 // fetch writes what an address gives into a file.
 func (w *web) fetch(ctx context.Context, silence time.Duration, address string, header map[string]string, to string) error {
-	if _, err := webURL(address); err != nil {
+	if err := webURL(address); err != nil {
 		return err
 	}
 	return w.send(ctx, silence, http.MethodGet, address, header, nil, 0, func(resp *http.Response) error {

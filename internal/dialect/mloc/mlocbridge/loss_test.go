@@ -121,7 +121,7 @@ func bridgeProcess(spec string) {
 
 		Server, Token, Dir string
 	}
-	if err := json.Unmarshal([]byte(spec), &c); err != nil {
+	if err := json.Unmarshal([]byte(spec), &c); err != nil { //nolint:musttag // the names of the fields are those of TestKills
 		panic(err)
 	}
 	api, err := client.New(c.Server, c.Token, client.Options{})

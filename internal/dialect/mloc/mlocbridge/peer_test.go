@@ -4,11 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -233,9 +234,7 @@ func (h *host) store() string { return h.http.URL + "/api/v1/results" }
 // document makes the document of a task that delivers over HTTP.
 func (h *host) document(taskType string, more map[string]any) map[string]any {
 	spec := map[string]any{"taskType": taskType, "output": map[string]any{"destination": map[string]any{"type": "http", "url": h.store()}}}
-	for k, v := range more {
-		spec[k] = v
-	}
+	maps.Copy(spec, more)
 	return map[string]any{"apiVersion": "mloc/v1", "kind": "Task", "metadata": map[string]any{"name": "a task"}, "spec": spec}
 }
 
@@ -318,7 +317,7 @@ func shape(e map[string]any) string {
 				out[k] = clean(k, b)
 			}
 			if key == "hardware" || key == "power_summary" || key == "power_metrics" {
-				return fmt.Sprint(len(out) > 0)
+				return strconv.FormatBool(len(out) > 0)
 			}
 			return out
 		case float64:

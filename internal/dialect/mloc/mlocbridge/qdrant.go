@@ -37,7 +37,7 @@ func retrievalOf(s mloc.Object) (retrieval, error) {
 	}
 	q := mloc.Under(s, "qdrant")
 	r := retrieval{URL: strings.TrimRight(mloc.Text(q["url"]), "/"), Key: mloc.Text(q["api_key"]), Collection: mloc.Text(q["collection"]), Model: mloc.Text(mloc.Under(s, "embedding")["model"]), TopK: 5}
-	if _, err := webURL(r.URL); err != nil {
+	if err := webURL(r.URL); err != nil {
 		return r, mloc.Cannot("spec.qdrant.url is %q: write the address of Qdrant, such as http://127.0.0.1:6333", mloc.Cut(r.URL, 200))
 	}
 	if r.Collection == "" || len(r.Collection) > 255 {

@@ -52,8 +52,8 @@ func (b *Bridge) folder(one member) (string, error) {
 func existing(p string) string {
 	p = filepath.Clean(p)
 	for rest := ""; ; {
-		if real, err := filepath.EvalSymlinks(p); err == nil {
-			return filepath.Join(real, rest)
+		if found, err := filepath.EvalSymlinks(p); err == nil {
+			return filepath.Join(found, rest)
 		}
 		up := filepath.Dir(p)
 		if up == p {
@@ -83,7 +83,7 @@ func (o *outcome) seconds() float64 {
 // collect brings what the task left to its folder: output, artifacts, and the model as folder and archive.
 func (b *Bridge) collect(ctx context.Context, o *outcome) error {
 	for _, d := range []string{mloc.FolderLogs, mloc.FolderArtifacts} {
-		if err := os.MkdirAll(filepath.Join(o.dir, d), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(o.dir, d), 0o755); err != nil { //nolint:gosec // others read the folder of results
 			return muster.Errorf(muster.Internal, "cannot make the folder of task %s: %w", o.ID, err)
 		}
 	}
@@ -104,7 +104,7 @@ func (b *Bridge) collect(ctx context.Context, o *outcome) error {
 			to = filepath.Join(o.dir, a.Name)
 		}
 		if at, err := os.Stat(to); err != nil || at.Size() != a.Size { // else it is there since an earlier try
-			if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil { //nolint:gosec // the same
 				return muster.Errorf(muster.Internal, "cannot make the folder of task %s: %w", o.ID, err)
 			}
 			if err := b.client.Download(ctx, o.task.ID, a, to, nil); err != nil {
@@ -130,7 +130,7 @@ func modelOf(artifact string) (string, bool) {
 
 // saveLog writes the task's output.
 func (b *Bridge) saveLog(ctx context.Context, o *outcome) error {
-	f, err := os.OpenFile(filepath.Join(o.dir, mloc.FolderLogs, logFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	f, err := os.OpenFile(filepath.Join(o.dir, mloc.FolderLogs, logFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) //nolint:gosec // the same
 	if err != nil {
 		return muster.Errorf(muster.Internal, "cannot write the output of task %s: %w", o.ID, err)
 	}
@@ -158,7 +158,7 @@ func (b *Bridge) saveLog(ctx context.Context, o *outcome) error {
 // addresses, by name.
 func (b *Bridge) result(ctx context.Context, o *outcome, links map[string]string) (mloc.Object, error) {
 	var items []any
-	result := mloc.Object{}
+	var result mloc.Object
 	switch kind := mloc.TaskType(o.Doc); kind {
 	case "rag":
 		r, err := retrievalOf(o.Doc.Spec)

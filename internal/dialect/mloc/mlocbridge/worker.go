@@ -294,9 +294,7 @@ func (w *bridged) answer(ctx context.Context, p *parcel, m mloc.TaskMessage) err
 		return err
 	}
 	end := mloc.Object{"runtime_sec": 0, "finished_at": now}
-	for k, v := range payload {
-		end[k] = v
-	}
+	maps.Copy(end, payload)
 	return w.session.tell(ctx, mloc.TaskEvent{Type: mloc.EventFailed, TaskID: m.TaskID, Error: &p.Refused, Payload: end})
 }
 

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -112,8 +111,9 @@ type fleet struct {
 	client *client.Client
 }
 
-// quiet is a log for what is expected to go wrong.
+// logger is a log for what is expected to go wrong.
 func logger(tb testing.TB) *slog.Logger {
+	tb.Helper()
 	return slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
@@ -167,6 +167,7 @@ func background(tb testing.TB, run func(context.Context) error) (stop func()) {
 
 // config is that of a bridge under test.
 func (f *fleet) config(tb testing.TB, r *redisServer, dir string) Config {
+	tb.Helper()
 	return Config{
 		Core:  bridge.Config{Client: f.client, Dir: filepath.Join(dir, "bridge"), Log: logger(tb), Interval: 50 * time.Millisecond, Retry: 20 * time.Millisecond},
 		Redis: r.url(), WorkerID: "w1", Results: filepath.Join(dir, "results"), Heartbeat: 100 * time.Millisecond, Tags: []string{"lab"}, Cost: 1,
@@ -192,6 +193,3 @@ func read(tb testing.TB, path ...string) string {
 	}
 	return string(b)
 }
-
-// lines are those of a text, without the empty last one.
-func lines(s string) []string { return strings.Split(strings.TrimSuffix(s, "\n"), "\n") }

@@ -22,6 +22,7 @@ type scripted struct {
 	tb      testing.TB
 	id      string
 	r       *redis.Client
+	ctx     context.Context // also while a test is cleaned up
 	started string
 	execute func(m message) (result map[string]any, files map[string]string, failure string)
 
@@ -61,25 +62,22 @@ const hardwareOfTests = `{"cpu":{"logical_cores":2,"model":"x86_64"},"memory":{"
 
 func newScripted(tb testing.TB, redis *redisServer, id string) *scripted {
 	tb.Helper()
-	s := &scripted{tb: tb, id: id, r: redis.client(), execute: echo, hardware: hardwareOfTests, tags: `["cpu"]`, started: now(), ttl: 3 * time.Second}
+	s := &scripted{tb: tb, id: id, r: redis.client(), ctx: context.WithoutCancel(tb.Context()), execute: echo, hardware: hardwareOfTests, tags: `["cpu"]`, started: now(), ttl: 3 * time.Second}
 	tb.Cleanup(func() { s.sigkill(); _ = s.r.Close() })
 	return s
 }
-
-// ctx goes on while a test is cleaned up.
-func (s *scripted) ctx() context.Context { return context.WithoutCancel(s.tb.Context()) }
 
 func now() string { return time.Now().UTC().Format("2006-01-02T15:04:05.000000+00:00") }
 
 func (s *scripted) event(channel string, e map[string]any) {
 	e["ts"], e["worker_id"] = now(), s.id
 	b, _ := json.Marshal(e)
-	s.r.Publish(s.ctx(), channel, b)
+	s.r.Publish(s.ctx, channel, b)
 }
 
 // register does steps 1 to 4 of a session: everything but listening.
 func (s *scripted) register() *scripted {
-	ctx := s.ctx()
+	ctx := s.ctx
 	_, err := s.r.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.SAdd(ctx, "workers:ids", s.id)
 		p.HSet(ctx, "worker:"+s.id, "worker_id", s.id, "status", "STARTING", "started_at", s.started, "last_seen", now(), "pid", "20936", "env_json", "{}",
@@ -97,7 +95,7 @@ func (s *scripted) register() *scripted {
 }
 
 func (s *scripted) status(status, task string) {
-	ctx := s.ctx()
+	ctx := s.ctx
 	values, payload := []any{"status", status, "last_seen", now()}, map[string]any{}
 	if task != "" {
 		field, name := "extra_task_id", "task_id"
@@ -111,7 +109,7 @@ func (s *scripted) status(status, task string) {
 }
 
 func (s *scripted) heartbeat() {
-	ctx := s.ctx()
+	ctx := s.ctx
 	s.r.Set(ctx, "worker:"+s.id+":hb", now(), s.ttl)
 	s.r.HSet(ctx, "worker:"+s.id, "last_seen", now())
 	s.event("workers.events", map[string]any{"type": "HEARTBEAT", "metrics": map[string]any{"uptime_sec": 1.5, "accrued_cost_usd": 0.25, "loadavg": map[string]any{"1m": 1.0, "5m": 0.5, "15m": 0.1}}})
@@ -119,7 +117,7 @@ func (s *scripted) heartbeat() {
 
 // listen does the rest of a session, until it is killed.
 func (s *scripted) listen() *scripted {
-	ctx, cancel := context.WithCancel(s.ctx())
+	ctx, cancel := context.WithCancel(s.ctx)
 	s.kill, s.done = cancel, make(chan struct{})
 	s.sub = s.r.Subscribe(ctx, "tasks")
 	if _, err := s.sub.Receive(ctx); err != nil {
@@ -165,7 +163,7 @@ func (s *scripted) sigkill() {
 // sigint ends it in order.
 func (s *scripted) sigint() {
 	s.sigkill()
-	ctx := s.ctx()
+	ctx := s.ctx
 	s.r.SRem(ctx, "workers:ids", s.id)
 	s.r.Del(ctx, "worker:"+s.id, "worker:"+s.id+":hb")
 	s.event("workers.events", map[string]any{"type": "UNREGISTER", "payload": map[string]any{"cost_per_hour": 1.0}})
