@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
@@ -101,6 +102,15 @@ func describe(cmd *cli.Command, adapter Adapter, dropIn bool, more ...frame.Row)
 	return cmd
 }
 
+// bridgeForeign says what to use in place of options of muster worker NAME that the bridge does not have.
+func bridgeForeign(s system) map[string]string {
+	all := map[string]string{}
+	for _, f := range s.adapter().Flags(true) {
+		all[f.Names()[0]] = "it is an option of a worker: use it with muster worker, on the machines of the fleet"
+	}
+	return all
+}
+
 type bridgeConfig struct {
 	remote.Remote
 	frame.Logging
@@ -122,6 +132,7 @@ func bridgeCommand(app *frame.App, s system) *cli.Command {
 			frame.Option{Name: "data", Usage: "keep the jobs that are not yet reported in this `FOLDER` (default: muster/bridge/" + s.name + " in the user's data folder)", Group: group}.
 				Variable().Text(&c.data),
 		}, c.FlagsUnder("Muster server"), c.Logging.Flags()),
+		Foreign: bridgeForeign(s),
 		Run: func(ctx context.Context, args []string) error {
 			if err := frame.NoArgs(args); err != nil {
 				return err
@@ -156,11 +167,61 @@ func (c *bridgeConfig) run(ctx context.Context, app *frame.App) error {
 	defer cancel()
 	defer context.AfterFunc(hurried, cancel)()
 	defer context.AfterFunc(taking, cancel)()
-	env.Taking = ctx
-	if c.each {
-		return serveEach(ctx, c.adapter, env)
+	answered, err := authorized(ctx, known)
+	if err != nil {
+		return err
 	}
-	return serveOne(ctx, c.adapter, env)
+	group, ctx := errgroup.WithContext(ctx)
+	env.Taking = ctx
+	if !answered {
+		log.Warn("the Muster server does not answer: trying again until it does", slog.String("server", known.URL()))
+		group.Go(func() error { return awaitAuthorized(ctx, known, log, awaitEvery) })
+	}
+	group.Go(func() error {
+		defer cancel() // nothing is to be asked for any more
+		if c.each {
+			return serveEach(ctx, c.adapter, env)
+		}
+		return serveOne(ctx, c.adapter, env)
+	})
+	return group.Wait()
+}
+
+// authorized fails if the Muster server refuses the key, or what a bridge does with it: then trying again is of no use. It reports
+// whether the server answered.
+func authorized(ctx context.Context, c *client.Client) (answered bool, err error) {
+	who, err := c.Whoami(ctx)
+	switch {
+	case muster.CodeOf(err) == muster.Unauthenticated:
+		return true, muster.Errorf(muster.Unauthenticated, "the Muster server refuses the bridge: %w; write a key with the role %s with --token-file or MUSTER_TOKEN", err, auth.Submitter)
+	case err != nil:
+		return false, nil //nolint:nilerr // it is asked again
+	}
+	return true, auth.Can(auth.Principal{KeyID: who.Key, Name: who.Name, Role: auth.Role(who.Role), Project: who.Project}, auth.SubmitJobs, auth.Object{})
+}
+
+// awaitEvery is how often a server is asked that did not answer at the start.
+const awaitEvery = 5 * time.Second
+
+// awaitAuthorized asks until the server answers, and then is authorized.
+func awaitAuthorized(ctx context.Context, c *client.Client, log *slog.Logger, every time.Duration) error {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return nil
+		}
+		answered, err := authorized(ctx, c)
+		if err != nil {
+			return err
+		}
+		if answered {
+			log.Info("the Muster server answers")
+			return nil
+		}
+	}
 }
 
 // serveOne runs one bridge.

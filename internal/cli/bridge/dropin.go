@@ -33,7 +33,8 @@ func dropInCommand(app *frame.App, s system) *cli.Command {
 		Name: s.name, Usage: "join " + s.title + " as a worker, and run its jobs on this machine",
 		About: "It replaces the worker of " + s.title + " and takes the same options and variables. No Muster server is needed: one runs inside the process. " +
 			"The first SIGINT or SIGTERM stops taking jobs and leaves running ones 30s to end and be reported, the second stops at once.",
-		Flags: c.adapter.Flags(true),
+		Flags:   c.adapter.Flags(true),
+		Foreign: dropInForeign(s),
 		Run: func(ctx context.Context, args []string) error {
 			if err := frame.NoArgs(args); err != nil {
 				return err
@@ -44,6 +45,26 @@ func dropInCommand(app *frame.App, s system) *cli.Command {
 		frame.Row{Name: "MUSTER_DATA", Usage: "keep everything in this folder (default: muster/worker-" + s.name + " in the user's data folder)"},
 		frame.Row{Name: "MUSTER_LOG_FORMAT", Usage: "log as text or json (default: text)"},
 		frame.Row{Name: "MUSTER_LOG_LEVEL", Usage: "log from this level on: debug, info, warn or error (default: info)"})
+}
+
+// dropInForeign says what to use in place of options of muster bridge.
+func dropInForeign(s system) map[string]string {
+	all := map[string]string{}
+	for _, name := range []string{"server", "token", "token-file", "each"} {
+		all[name] = "it is an option of muster bridge " + s.name
+	}
+	for _, name := range []string{"data", "log-format", "log-level"} {
+		all[name] = "set the variable " + frame.Option{Name: name}.Variable().Env
+	}
+	if len(s.adapter().Flags(true)) > 0 {
+		return all
+	}
+	for _, f := range s.adapter().Flags(false) { // of a system whose workers have variables only
+		if d, ok := f.(cli.DocGenerationFlag); ok && len(d.GetEnvVars()) > 0 {
+			all[f.Names()[0]] = "set the variable " + d.GetEnvVars()[0]
+		}
+	}
+	return all
 }
 
 // readVariables takes what only the environment says, as the guide's options leave no room for Muster's own.

@@ -79,7 +79,7 @@ func (a *App) Command(c Command) *cli.Command {
 		args := cmd.Args().Slice()
 		switch {
 		case len(c.Commands) > 0 && len(args) > 0:
-			return unknown("command", args[0], cli.SuggestCommand(cmd.Commands, args[0]), cmd.FullName()+" --help")
+			return unknown("command", args[0], nearestCommand(cmd.Commands, args[0]), cmd.FullName()+" --help")
 		case help || c.Run == nil:
 			a.help(cmd)
 			return nil

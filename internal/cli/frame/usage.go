@@ -164,7 +164,7 @@ func (c *Command) usageError(_ context.Context, cmd *cli.Command, err error, _ b
 		if m[1] == "json" && slices.ContainsFunc(cmd.Flags, writesJSON) {
 			return muster.Errorf(muster.Invalid, "there is no option --json: write -o json; see %s", help)
 		}
-		return unknown("option", dashed(m[1]), cli.SuggestFlag(cmd.Flags, m[1], false), help)
+		return unknown("option", dashed(m[1]), nearestOption(cmd.Flags, m[1]), help)
 	}
 	if m := missingValue.FindStringSubmatch(text); m != nil {
 		return muster.Errorf(muster.Invalid, "a value is missing after %s; see %s", m[1], help)
@@ -195,6 +195,27 @@ func dashed(name string) string {
 		return "-" + name
 	}
 	return "--" + strings.TrimLeft(name, "-")
+}
+
+// nearestCommand is the command that name was probably meant to be, "" if none is like it.
+func nearestCommand(commands []*cli.Command, name string) string {
+	var names []string
+	for _, c := range commands {
+		names = append(names, c.Name)
+	}
+	return muster.Nearest(name, names)
+}
+
+// nearestOption is the same for an option, with its dashes.
+func nearestOption(flags []cli.Flag, name string) string {
+	var names []string
+	for _, f := range flags {
+		names = append(names, f.Names()[0])
+	}
+	if near := muster.Nearest(name, names); near != "" {
+		return dashed(near)
+	}
+	return ""
 }
 
 func unknown(what, name, nearest, help string) error {
