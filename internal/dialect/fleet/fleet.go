@@ -348,6 +348,9 @@ func (f *Fleet) Register(ctx context.Context, facts Facts) (*Worker, error) {
 		if w == nil {
 			break
 		}
+		if !w.isRemoved() && w.dismissed(ctx) {
+			w.drop("an administrator removed it")
+		}
 		if !w.isRemoved() {
 			return w, w.update(facts)
 		}

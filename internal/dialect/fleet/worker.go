@@ -354,6 +354,34 @@ func (w *Worker) isRemoved() bool {
 	return w.removed
 }
 
+// dismissed reports whether an administrator removed the worker while it had no session, which would have ended then.
+func (w *Worker) dismissed(ctx context.Context) bool {
+	w.mu.Lock()
+	connected := w.away == "" && !w.silent
+	w.mu.Unlock()
+	if connected {
+		return false
+	}
+	id, ok, err := agent.LoadIdentity(w.folder())
+	if err != nil || !ok {
+		return false
+	}
+	c, err := w.fleet.cfg.Server.Client(id.Key)
+	if err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, joinWait)
+	defer cancel()
+	_, err = c.Whoami(ctx)
+	return err != nil && unknown(err)
+}
+
+// unknown reports whether err says that the server does not take a worker's key any more.
+func unknown(err error) bool {
+	code := muster.CodeOf(err)
+	return code == muster.Unauthenticated || code == muster.Forbidden
+}
+
 // forgettable reports whether the worker may make room for another one.
 func (w *Worker) forgettable() bool {
 	w.mu.Lock()
@@ -427,12 +455,12 @@ func (w *Worker) loop(ctx context.Context) {
 			continue
 		}
 		err := w.session(ctx)
-		switch code := muster.CodeOf(err); {
+		switch {
 		case errors.Is(err, run.ErrLeave), errors.Is(err, errLeft):
 			pause = retryFirst
 		case err == nil:
 			w.setAway(awayDrained)
-		case code == muster.Unauthenticated || code == muster.Forbidden:
+		case unknown(err):
 			w.drop("the server does not know it any more, or an administrator removed it")
 			return
 		default:

@@ -211,6 +211,34 @@ func TestRemoval(t *testing.T) {
 	}
 }
 
+// One that was removed while it was drained or silent joins as a new one with its first registration: some never send a second.
+func TestRemovalOfAWorkerThatIsAway(t *testing.T) {
+	for name, leave := range map[string]func(w *world, worker *fleet.Worker){
+		"drained": func(w *world, worker *fleet.Worker) {
+			if _, err := w.client.DrainWorker(t.Context(), "one", nil); err != nil {
+				t.Fatal(err)
+			}
+			w.until("it is out", func() bool { return worker.Err() != nil })
+		},
+		"silent": func(w *world, _ *fleet.Worker) {
+			w.until("it is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, func(c *fleet.Config) { c.Silence = 300 * time.Millisecond })
+			worker := w.register(facts("one"))
+			w.until("it is active", func() bool { worker.Touch(nil); return w.workerState("one") == muster.WorkerActive })
+			leave(w, worker)
+			w.until("it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
+			again := w.register(facts("one"))
+			w.until("it is active again", func() bool { again.Touch(nil); return w.workerState("one") == muster.WorkerActive })
+			if again.Err() != nil || w.fleet.Worker("one") != again {
+				t.Errorf("the worker that registered is %v", again.Err())
+			}
+		})
+	}
+}
+
 // Constraints hold over a new session.
 func TestConstrain(t *testing.T) {
 	w := newWorld(t, nil)
