@@ -18,6 +18,9 @@ import (
 // minLife is the shortest time to live of a heartbeat.
 const minLife = 2 * time.Minute
 
+// settling is how long Muster's workers may take to join when all begin at once.
+const settling = 10 * time.Second
+
 // facts are what a worker of MLOC says about itself when it registers.
 type facts struct {
 	Hardware mloc.Hardware
@@ -112,9 +115,10 @@ func (s *session) beat(ctx context.Context) {
 	ticker := time.NewTicker(s.interval)
 	defer ticker.Stop()
 	var lastBeat time.Time
+	began, said := time.Now(), false
 	for away := false; ; {
 		s.mu.Lock()
-		subscribed := s.listening
+		subscribed, told := s.listening, s.told
 		s.mu.Unlock()
 		if subscribed { // before, a task that the host publishes would be lost
 			due := time.Since(lastBeat) >= s.interval-s.interval/8
@@ -124,9 +128,12 @@ func (s *session) beat(ctx context.Context) {
 				if due {
 					lastBeat = time.Now()
 				}
-				away = false
-			case ctx.Err() == nil && !away:
+				away, said = false, false
+			case ctx.Err() != nil || said:
+			case !told && time.Since(began) < settling:
 				away = true
+			default:
+				away, said = true, true
 				s.log.Warn("cannot tell the host about this worker; trying again", slog.String("why", err.Error()))
 			}
 		}
@@ -176,10 +183,10 @@ func (s *session) uphold(ctx context.Context, due bool) error {
 		}
 	}
 	if lost || !there || !told {
-		s.log.Info("registering", slog.String("worker_id", s.id))
 		if err := s.register(ctx); err != nil {
 			return err
 		}
+		s.log.Info("registered", slog.String("worker_id", s.id))
 		status, due = mloc.StatusStarting, true
 	}
 	s.mu.Lock()
