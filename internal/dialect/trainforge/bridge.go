@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -40,6 +39,9 @@ const (
 	current = "current" // register, pending, claim
 	legacy  = "legacy"  // GET /api/jobs without a key
 )
+
+// bridgeType is the worker_type of bridges.
+const bridgeType = "external_muster"
 
 // BridgeConfig says how Muster's workers serve a TrainForge server, as one of its workers.
 type BridgeConfig struct {
@@ -288,7 +290,7 @@ func (b *Bridge) join(ctx context.Context) error {
 // registration is what worker C says of itself.
 func (b *Bridge) registration(c *bridge.Capacity) *registration {
 	host, _ := os.Hostname() // it is for people
-	r := &registration{WorkerID: b.id, Status: "idle", WorkerType: "external_muster", Location: cut(host, 100), GPUName: "None"}
+	r := &registration{WorkerID: b.id, Status: "idle", WorkerType: bridgeType, Location: cut(host, 100), GPUName: "None"}
 	r.Capabilities.MaxJobs = b.most(c)
 	r.Capabilities.GPUCount = min(len(c.Resources.GPUs), maxWorkerGPUs)
 	r.Capabilities.MaxMemoryGB = float64(c.Resources.Memory>>20) / 1024
@@ -410,53 +412,6 @@ func (b *Bridge) pending(ctx context.Context) ([]job, error) {
 		}
 	}
 	return jobs, nil
-}
-
-// misfit says why the workers cannot run a job, "" if they can. TrainForge writes a default of one GPU into each job, which its own workers do not
-// heed; only a number in the submitted config counts.
-func misfit(j *job, c *bridge.Capacity) string {
-	q, err := wanted(j).check()
-	if err != nil {
-		return err.Error()
-	}
-	most := struct {
-		gpus   int
-		cpus   float64
-		memory muster.Size
-	}{}
-	for _, w := range c.Workers {
-		most.gpus, most.cpus, most.memory = max(most.gpus, len(w.Resources.GPUs)), max(most.cpus, w.Resources.CPUs), max(most.memory, w.Resources.Memory)
-	}
-	switch {
-	case q.GPUs.Count > most.gpus:
-		return fmt.Sprintf("it asks for %d GPUs, and no worker has more than %d", q.GPUs.Count, most.gpus)
-	case q.CPUs > most.cpus:
-		return fmt.Sprintf("it asks for %g cores, and no worker has more than %g", q.CPUs, most.cpus)
-	case q.Memory > most.memory:
-		return fmt.Sprintf("it asks for %s of memory, and no worker has more than %s", q.Memory, most.memory)
-	}
-	return ""
-}
-
-// wanted is what a job's config asks for, and what the job itself says where it has no config.
-func wanted(j *job) *resources {
-	if len(j.Config) > 0 {
-		var conf config
-		if json.Unmarshal(j.Config, &conf) == nil {
-			return &conf.Resources
-		}
-	}
-	r := j.Resources
-	if r.GPU != nil && *r.GPU == 1 || r.GPU != nil && math.IsNaN(*r.GPU) {
-		r.GPU = nil // the default
-	}
-	if r.CPU != nil && *r.CPU == 2 {
-		r.CPU = nil
-	}
-	if r.Memory == "4Gi" {
-		r.Memory = ""
-	}
-	return &r
 }
 
 // Status writes how the server answers, and how the worker stands there, to w.

@@ -6,14 +6,11 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -335,10 +332,14 @@ func (b *Bridge) spec(ctx context.Context, i *intent) (*muster.Spec, error) {
 		return nil, err
 	}
 	conf := configOf(&i.Job)
-	if err := choose(dir, conf); err != nil {
+	if err := conf.lenient(dir); err != nil {
 		return nil, err
 	}
-	spec, err := projectSpec(dir, conf, 0)
+	c, err := b.core.Capacity(ctx)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := projectSpec(dir, conf, len(c.Resources.GPUs) > 0, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -349,73 +350,6 @@ func (b *Bridge) spec(ctx context.Context, i *intent) (*muster.Spec, error) {
 	}
 	t.Files, err = b.cfg.Core.Client.UploadFolder(ctx, dir, nil)
 	return spec, err
-}
-
-// escape keeps Muster from reading a reference in a text.
-func escape(s string) string { return strings.ReplaceAll(s, "${", "$${") }
-
-// into starts the program as worker C does in a distributed job.
-func (d *dist) into(t *muster.TaskSpec) {
-	rank, size, port := strconv.Itoa(d.Rank), strconv.Itoa(d.WorldSize), strconv.Itoa(d.MasterPort)
-	launch := []string{"-m", "torch.distributed.run", "--nproc_per_node=1", "--nnodes=" + size, "--node_rank=" + rank, "--master_addr=" + d.MasterAddr, "--master_port=" + port}
-	if argv := t.Run.Argv; len(argv) > 1 {
-		t.Run = &muster.Command{Argv: slices.Concat(argv[:1], launch, argv[1:])}
-	} else {
-		head, tail, _ := strings.Cut(t.Run.Shell, " exec python3 ")
-		t.Run = &muster.Command{Shell: head + " exec python3 " + strings.Join(quoteAll(launch), " ") + " " + tail}
-	}
-	maps.Copy(t.Env, map[string]string{"MASTER_ADDR": d.MasterAddr, "MASTER_PORT": port, "NODE_RANK": rank, "WORLD_SIZE": size})
-}
-
-func quoteAll(list []string) []string {
-	out := make([]string, len(list))
-	for i, s := range list {
-		out[i] = quote(s)
-	}
-	return out
-}
-
-// configOf is the job's config, with what the job itself says where it says nothing.
-func configOf(j *job) *config {
-	conf := &config{}
-	if len(j.Config) > 0 && json.Unmarshal(j.Config, conf) != nil {
-		conf = &config{}
-	}
-	conf.Project.Name = or(strings.TrimSpace(or(conf.Project.Name, j.Project)), "trainforge")
-	conf.Training.Script = or(conf.Training.Script, j.Script)
-	conf.Resources = *wanted(j)
-	return conf
-}
-
-// choose sets the program that worker C would run where the job's own is not there.
-func choose(dir string, conf *config) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }()
-	there := func(name string) bool {
-		clean, err := archive.Path("training.script", name)
-		if err != nil {
-			return false
-		}
-		info, err := root.Stat(filepath.FromSlash(clean))
-		return err == nil && info.Mode().IsRegular()
-	}
-	if conf.Training.Requirements != "" && !there(conf.Training.Requirements) {
-		conf.Training.Requirements = ""
-	}
-	candidates := []string{conf.Training.Script, "train.py", "main.py", "run.py"}
-	if list, err := fs.Glob(root.FS(), "*.py"); err == nil {
-		candidates = append(candidates, list...)
-	}
-	for _, name := range candidates {
-		if name != "" && there(name) {
-			conf.Training.Script, err = archive.Path("training.script", name)
-			return err
-		}
-	}
-	return muster.Errorf(muster.Invalid, "there is no Python program in the project")
 }
 
 // fetch unpacks a job's project into dir. Where the server does not send it, it is looked for where worker B does.

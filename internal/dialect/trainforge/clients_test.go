@@ -1,10 +1,14 @@
 package trainforge_test
 
 import (
+	"encoding/json"
 	"net/http"
+	"os"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/trainforge"
 )
 
 func TestWorkersAreListed(t *testing.T) {
@@ -107,12 +111,96 @@ func TestAClientCancels(t *testing.T) {
 		t.Errorf("the deletion is answered with %d", status)
 	}
 	is(twoJob, muster.JobCancelled)
+	if status := p.do("DELETE", "/api/jobs/"+two, nil, nil); status != http.StatusOK {
+		t.Errorf("the second deletion is answered with %d", status)
+	}
 	var list struct {
 		Jobs []dict `json:"jobs"`
 	}
-	for query, want := range map[string]int{"?limit=50": 1, "?status=cancelled": 1, "?status=pending": 0} {
+	for query, want := range map[string]int{"": 2, "?limit=50": 2, "?status=cancelled": 2, "?status=pending": 0} {
 		if p.do("GET", "/api/jobs"+query, nil, &list); len(list.Jobs) != want {
 			t.Errorf("%s shows %v", query, list.Jobs)
 		}
+	}
+}
+
+// TestWorkersForKaggle plays what the worker for Kaggle does in another way than the one for Colab: its registration has no capabilities, it sends no status before the
+// last one, and each line of its log by itself.
+func TestWorkersForKaggle(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.waits = trainforge.Waits{Claim: 500 * time.Millisecond} })
+	p := w.peer()
+	if status := p.do("POST", "/api/workers/register", dict{
+		"worker_id": "kaggle-1795193358", "platform": "kaggle", "gpu_available": true, "gpu_name": "Tesla P100", "gpu_memory_gb": 15.9, "status": "idle", "last_heartbeat": 1795193358.98,
+	}, nil); status != http.StatusOK {
+		t.Fatalf("the registration is answered with %d", status)
+	}
+	job := w.submit(muster.TaskSpec{Resources: muster.Request{GPUs: muster.GPURequest{Count: 1}}, Run: &muster.Command{Shell: "true"}})
+	var list []dict
+	w.until("it is offered", func() bool {
+		list = nil
+		p.do("GET", "/api/jobs/pending", nil, &list)
+		return len(list) > 0
+	})
+	path := "/api/jobs/" + list[0]["job_id"].(string)
+	if status := p.do("POST", path+"/claim", dict{"worker_id": "kaggle-1795193358"}, nil); status != http.StatusOK {
+		t.Fatalf("the claim is answered with %d", status)
+	}
+	var project []byte
+	if status := p.do("GET", path+"/files", nil, &project); status != http.StatusOK {
+		t.Fatalf("the request for the project is answered with %d", status)
+	}
+	dir := t.TempDir()
+	if err := unzipBytes(project, dir); err != nil {
+		t.Fatal(err)
+	}
+	var order struct {
+		URL string `json:"url"`
+	}
+	b, err := os.ReadFile(dir + "/.trainforge/task.json")
+	if err == nil {
+		err = json.Unmarshal(b, &order)
+	}
+	if err != nil || order.URL != p.base {
+		t.Errorf("the project says that the server is %q, %v", order.URL, err)
+	}
+	time.Sleep(time.Second) // packages are installed for longer than a job may take to begin
+	for _, line := range []string{`::trainforge {"alive": true}`, "epoch 1", `::trainforge {"end": true, "exit_code": 0}`} {
+		if status := p.do("POST", path+"/logs", dict{"message": line, "timestamp": 1795193358.98}, nil); status != http.StatusOK {
+			t.Errorf("a line is answered with %d", status)
+		}
+	}
+	p.do("PUT", path+"/status", dict{"status": "completed", "message": "Training completed successfully"}, nil)
+	if task := w.ended(job.ID); task.State != muster.Succeeded || task.Attempt != 1 || w.log(task.ID) != "epoch 1\n" {
+		t.Errorf("%s after %d attempts: %s", task.State, task.Attempt, task.Message)
+	}
+}
+
+// TestAClaimWaits holds that a worker whose claim of another one's job is refused is not answered at once, and that it is given a job that comes meanwhile.
+func TestAClaimWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.waits = trainforge.Waits{Hold: patience} })
+	one, other := &workerC{peer: w.peer(), id: "one"}, &workerC{peer: w.peer(), id: "other"}
+	one.register()
+	w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "true"}})
+	var list []dict
+	w.until("it is offered", func() bool {
+		list = nil
+		one.do("GET", "/api/jobs/pending", nil, &list)
+		return len(list) > 0
+	})
+	other.register()
+	answer := make(chan int, 1)
+	go func() {
+		answer <- other.do("POST", "/api/jobs/"+list[0]["job_id"].(string)+"/claim", dict{"worker_id": "other"}, nil)
+	}()
+	select {
+	case status := <-answer:
+		t.Errorf("the claim is answered at once with %d", status)
+	case <-time.After(200 * time.Millisecond):
+	}
+	w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "true"}})
+	if status := <-answer; status != http.StatusOK {
+		t.Errorf("the claim is answered with %d", status)
 	}
 }

@@ -3,11 +3,12 @@ package trainforge
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
-	"strings"
+	"os"
 	"testing"
 
 	"github.com/muster-dev/muster"
@@ -60,20 +61,29 @@ func FuzzRegistration(f *testing.F) {
 func FuzzConfig(f *testing.F) {
 	f.Add(`{"project":{"name":"p"},"training":{"script":"a/b.py","requirements":"r.txt"},"resources":{"gpu":1,"cpu":2,"memory":"4Gi"},"environment":{"python_version":3.9}}`)
 	f.Add(`{"project":{"name":"p"},"training":{"script":"../../x"},"resources":{"memory":5e99}}`)
+	dir := f.TempDir()
+	if err := errors.Join(os.Mkdir(dir+"/a", 0o755), os.WriteFile(dir+"/train.py", nil, 0o644), os.WriteFile(dir+"/a/b.py", nil, 0o644), os.WriteFile(dir+"/r.txt", []byte("numpy"), 0o644)); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(`{"project":{"name":"p"},"training":{"script":"python a/b.py --epochs 3"},"resources":{"gpu":true,"cpu":"2"}}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := parseConfig(text)
 		if err != nil {
 			return
 		}
-		if s := c.Training.Script; s == "" || strings.HasPrefix(s, "/") || s == ".." || strings.HasPrefix(s, "../") {
-			t.Fatalf("script %q", s)
-		}
-		q, err := c.Resources.check()
+		q, err := c.Resources.request(true)
 		if err != nil || q.GPUs.Count < 0 || q.CPUs < 0 || q.Memory < 0 {
 			t.Fatalf("%+v %v", q, err)
 		}
-		if !strings.HasPrefix(quote(c.Training.Script), "'") {
-			t.Fatal("not quoted")
+		spec, err := projectSpec(dir, c, false, 0)
+		if err != nil {
+			if muster.CodeOf(err) != muster.Invalid {
+				t.Fatal(err)
+			}
+			return
+		}
+		if run := spec.Tasks[0].Run; run.Shell == "" && run.Argv[1] != "train.py" && run.Argv[1] != "a/b.py" {
+			t.Fatalf("it runs %q", run.Argv)
 		}
 	})
 }
@@ -117,7 +127,7 @@ func FuzzForeignJob(f *testing.F) {
 		if conf.Project.Name == "" {
 			t.Fatal("it has no name")
 		}
-		_, _ = conf.Resources.check()
+		_, _ = conf.Resources.request(true)
 	})
 }
 

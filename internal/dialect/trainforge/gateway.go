@@ -45,6 +45,7 @@ type timing struct {
 	quiet     time.Duration // of a task whose runner was heard of
 	setup     time.Duration // of a task before its runner is heard of: packages are installed then
 	distrust  time.Duration // for which a worker that drops jobs gets none
+	hold      time.Duration // for which a claim waits that has nothing to give: the worker for Colab asks again at once
 	ticket    time.Duration // for which an offer in a pending list may be claimed
 	reporting time.Duration // for which a report to the Muster server may take
 }
@@ -52,7 +53,7 @@ type timing struct {
 func usualTiming() timing {
 	return timing{
 		look: time.Second, silence: 2 * time.Minute, node: 20 * time.Second, claim: 2 * time.Minute, quiet: 4 * time.Minute,
-		setup: 45 * time.Minute, distrust: 10 * time.Minute, ticket: 10 * time.Minute, reporting: 10 * time.Minute,
+		setup: 45 * time.Minute, hold: 5 * time.Second, distrust: 10 * time.Minute, ticket: 10 * time.Minute, reporting: 10 * time.Minute,
 	}
 }
 
@@ -91,7 +92,7 @@ func open(ctx context.Context, env dialect.Env, wait timing) (*Gateway, error) {
 	if err := g.options(); err != nil {
 		return nil, err
 	}
-	for _, dir := range []string{g.tasksDir(), g.uploadsDir(), g.zipsDir(), g.deletedDir()} {
+	for _, dir := range []string{g.tasksDir(), g.uploadsDir(), g.zipsDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, muster.Errorf(muster.Internal, "--dialect trainforge: %w", err)
 		}
@@ -150,7 +151,6 @@ func (g *Gateway) options() error {
 func (g *Gateway) tasksDir() string   { return filepath.Join(g.env.Dir, "tasks") }
 func (g *Gateway) uploadsDir() string { return filepath.Join(g.env.Dir, "uploads") }
 func (g *Gateway) zipsDir() string    { return filepath.Join(g.env.Dir, "projects") }
-func (g *Gateway) deletedDir() string { return filepath.Join(g.env.Dir, "deleted") }
 
 // URL is what people enter as --scheduler.
 func (g *Gateway) URL() string { return g.listener.URL() }
@@ -259,6 +259,15 @@ func (q *request) near() bool {
 	}
 	at, err := netip.ParseAddrPort(local.String())
 	return err == nil && at.Addr().Unmap() == q.remote()
+}
+
+// base is the URL by which the caller reaches the gateway, without a key that it may have in its path.
+func (q *request) base() string {
+	scheme := "http"
+	if q.r.Header.Get("X-Forwarded-Proto") == "https" { // behind a tunnel or a proxy
+		scheme = "https"
+	}
+	return scheme + "://" + q.r.Host
 }
 
 // failure is an answer with a status of its own.

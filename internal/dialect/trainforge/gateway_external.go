@@ -2,6 +2,8 @@ package trainforge
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -123,7 +125,7 @@ func (g *Gateway) claim(q *request) error {
 	}
 	w.Touch(nil)
 	id := q.r.PathValue("id")
-	t, err := g.bind(w, id)
+	t, err := g.await(q.r.Context(), w, id)
 	if err != nil {
 		return err
 	}
@@ -134,6 +136,24 @@ func (g *Gateway) claim(q *request) error {
 	}
 	return q.answer(answer)
 }
+
+// await binds a ticket as soon as there is a task for the worker.
+func (g *Gateway) await(ctx context.Context, w *fleet.Worker, ticket string) (*fleet.Task, error) {
+	end := time.Now().Add(g.time.hold)
+	for {
+		t, err := g.bind(w, ticket)
+		if !errors.Is(err, errNoTask) {
+			return t, err
+		}
+		if w.Facts().Labels["worker_type"] == bridgeType || time.Now().After(end) || ctx.Err() != nil {
+			return nil, allocated()
+		}
+		pauseFor(ctx, g.time.hold/20)
+	}
+}
+
+// errNoTask says that a ticket may be claimed, and that the server placed no task on the worker.
+var errNoTask = errors.New("no task")
 
 func allocated() error { return &failure{http.StatusBadRequest, "Job already fully allocated"} }
 
@@ -169,7 +189,7 @@ func (g *Gateway) bind(w *fleet.Worker, ticket string) (*fleet.Task, error) {
 		}
 		return t, g.seal(t, at, ticket)
 	}
-	return nil, allocated()
+	return nil, errNoTask
 }
 
 // seal binds a ticket, on disk too: the worker knows its job by nothing else.
@@ -248,7 +268,12 @@ func (g *Gateway) files(q *request) error {
 		return g.submitted(q, id)
 	}
 	t.Worker().Touch(nil)
-	g.track(t).sign()
+	if err := g.begin(t, g.track(t)); err != nil { // the worker for Kaggle says nothing else before it has installed packages
+		if muster.CodeOf(err) == muster.Conflict {
+			return jobNotFound()
+		}
+		return err
+	}
 	folder, err := t.Folder(q.r.Context())
 	if err != nil {
 		return err
@@ -257,6 +282,7 @@ func (g *Gateway) files(q *request) error {
 	if err != nil {
 		return err
 	}
+	p.order.URL = q.base()
 	f, err := os.CreateTemp(g.uploadsDir(), "files-*")
 	if err != nil {
 		return err

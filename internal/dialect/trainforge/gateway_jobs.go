@@ -1,7 +1,6 @@
 package trainforge
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,7 +26,6 @@ const (
 
 const (
 	maxZips     = 5 << 30 // bytes of projects that are kept for GET /api/jobs/{id}/files
-	maxDeleted  = 100_000 // jobs that are remembered as deleted
 	usualListed = 50
 	maxShownLog = 5_000 // lines of a log in one answer
 )
@@ -108,20 +106,10 @@ func parseConfig(text string) (*config, error) {
 	if strings.TrimSpace(c.Project.Name) == "" {
 		return nil, &failure{http.StatusBadRequest, "Project name is required"}
 	}
-	c.Training.Script = or(c.Training.Script, "train.py")
-	var err error
-	if c.Training.Script, err = archive.Path("training.script", c.Training.Script); err != nil {
-		return nil, err
-	}
-	if c.Training.Requirements != "" {
-		if c.Training.Requirements, err = archive.Path("training.requirements", c.Training.Requirements); err != nil {
-			return nil, err
-		}
-	}
 	if len(c.Environment.BaseImage) > 255 {
 		return nil, muster.Errorf(muster.Invalid, "environment.base_image is too long")
 	}
-	_, err = c.Resources.check()
+	_, err := c.Resources.request(true)
 	return c, err
 }
 
@@ -135,80 +123,18 @@ func (g *Gateway) specOf(ctx context.Context, c *client.Client, u *upload, conf 
 	if err := archive.Unpack(ctx, u.file, u.size, dir, projectLimits); err != nil {
 		return nil, err
 	}
-	spec, err := projectSpec(dir, conf, members)
+	workers, err := c.Workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := projectSpec(dir, conf, slices.ContainsFunc(workers, func(w muster.Worker) bool {
+		return w.State == muster.WorkerActive && len(w.Resources.GPUs) > 0
+	}), members)
 	if err != nil {
 		return nil, err
 	}
 	spec.Tasks[0].Files, err = c.UploadFolder(ctx, dir, nil)
 	return spec, err
-}
-
-// projectSpec makes a job of an unpacked project. What the config asks for is asked for; what it leaves out is not, since no TrainForge worker but A
-// heeds the defaults.
-func projectSpec(dir string, conf *config, members int) (*muster.Spec, error) {
-	request, err := conf.Resources.check()
-	if err != nil {
-		return nil, err
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = root.Close() }()
-	script := conf.Training.Script
-	if info, err := root.Stat(filepath.FromSlash(script)); err != nil || !info.Mode().IsRegular() {
-		return nil, muster.Errorf(muster.Invalid, "the training script %s is not in the project", cut(script, 200))
-	}
-	t := muster.TaskSpec{
-		Name: "train", Kind: muster.KindScript, Resources: request, Run: &muster.Command{Argv: []string{"python3", script}},
-		Env: map[string]string{}, Outputs: []string{"outputs/**", "results/**", "checkpoints/**", "models/**"},
-	}
-	needs := conf.Training.Requirements
-	if needs == "" {
-		if _, err := root.Stat("requirements.txt"); err == nil {
-			needs = "requirements.txt"
-		}
-	} else if _, err := root.Stat(filepath.FromSlash(needs)); err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the file of requirements %s is not in the project", cut(needs, 200))
-	}
-	if b, err := root.ReadFile(filepath.FromSlash(or(needs, "requirements.txt"))); err == nil && !asksForPackages(b) {
-		needs = ""
-	}
-	image := conf.Environment.BaseImage
-	switch {
-	case image != "":
-		t.Image, t.Isolation = image, muster.IsolationAuto
-		if needs != "" { // an environment of Muster's is for processes only; this goes with both
-			t.Run = &muster.Command{Shell: "python3 -m pip install --quiet --disable-pip-version-check --target .trainforge-packages -r " + quote(needs) +
-				` && PYTHONPATH="$PWD/.trainforge-packages${PYTHONPATH:+:$PYTHONPATH}" exec python3 ` + quote(script)}
-			t.Run.Shell = strings.ReplaceAll(t.Run.Shell, "${", "$${")
-		}
-	case needs != "":
-		t.Python = &muster.Python{Requirements: needs}
-	}
-	if members > 0 {
-		t.Gang = &muster.Gang{Size: members, OnLoss: muster.GangEnd}
-	}
-	return &muster.Spec{Name: cut(conf.Project.Name, 200), Tasks: []muster.TaskSpec{t}, Labels: map[string]string{systemLabel: Name}}, nil
-}
-
-// asksForPackages reports whether a requirements.txt has more than comments.
-func asksForPackages(b []byte) bool {
-	for line := range bytes.Lines(b) {
-		if line := bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
-			return true
-		}
-	}
-	return false
-}
-
-// quote writes a path for sh.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
-// deleted reports whether a client deleted a job. Muster keeps it.
-func (g *Gateway) deleted(id string) bool {
-	_, err := os.Lstat(filepath.Join(g.deletedDir(), filepath.Base(id)))
-	return err == nil
 }
 
 // jobOf returns a client's job with its tasks.
@@ -217,7 +143,7 @@ func (g *Gateway) jobOf(q *request, id string) (*client.Client, *muster.Job, []m
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if checkID("job_id", id) != nil || g.deleted(id) {
+	if checkID("job_id", id) != nil {
 		return nil, nil, nil, jobNotFound()
 	}
 	for j, err := range c.Jobs(q.r.Context(), client.JobQuery{Labels: map[string]string{jobLabel: id}, Project: g.project(q), Page: 1}) {
@@ -255,8 +181,7 @@ func jobOf(m *muster.Job, tasks []muster.Task) job {
 		if t.Run != nil && len(t.Run.Argv) == 2 {
 			j.Script = t.Run.Argv[1]
 		}
-		gpus, cpus := float64(t.Resources.GPUs.Count), t.Resources.CPUs
-		j.Resources = resources{GPU: &gpus, CPU: &cpus}
+		j.Resources = resources{GPU: newAmount(float64(t.Resources.GPUs.Count)), CPU: newAmount(t.Resources.CPUs)}
 		if t.Resources.Memory > 0 {
 			j.Resources.Memory = memorySize(itoa(int(t.Resources.Memory>>20)) + "Mi")
 		}
@@ -321,7 +246,7 @@ func (g *Gateway) list(q *request) error {
 		if seen++; seen > 10*maxListed || len(answer.Jobs) >= most {
 			break
 		}
-		if m.Labels[jobLabel] == "" || g.deleted(m.Labels[jobLabel]) || want != "" && want != status(m.State) {
+		if m.Labels[jobLabel] == "" || want != "" && want != status(m.State) {
 			continue
 		}
 		answer.Jobs = append(answer.Jobs, jobOf(&m, nil))
@@ -374,26 +299,18 @@ func (g *Gateway) changeJob(q *request, id string, body *update) error {
 	}{true, "Job updated successfully", now})
 }
 
-// remove is DELETE: it cancels the job and hides it.
+// remove is DELETE: it cancels the job, which stays in lists.
 func (g *Gateway) remove(q *request) error {
-	id := q.r.PathValue("id")
-	c, m, _, err := g.jobOf(q, id)
+	c, m, _, err := g.jobOf(q, q.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	if status(m.State) == statusPending || status(m.State) == statusRunning {
+	if !m.State.Final() {
 		if _, err := c.Cancel(q.r.Context(), m.ID, nil); err != nil && muster.CodeOf(err) != muster.Conflict {
 			return err
 		}
 	}
-	_ = os.Remove(g.zip(id)) // there may be none
-	if list, err := os.ReadDir(g.deletedDir()); err == nil && len(list) > maxDeleted {
-		return muster.Errorf(muster.StorageFull, "the job was cancelled; %d deleted jobs are remembered, and more are not", maxDeleted)
-	}
-	if err := os.WriteFile(filepath.Join(g.deletedDir(), id), nil, 0o600); err != nil {
-		return muster.Errorf(muster.StorageFull, "the job was cancelled, and cannot be hidden: %w", err)
-	}
-	return q.answer(map[string]any{"success": true, "message": "Job deleted successfully", "job_id": id})
+	return q.answer(map[string]any{"success": true, "message": "Job cancelled successfully"})
 }
 
 // logs is GET /api/jobs/{id}/logs: the end of what the job printed.

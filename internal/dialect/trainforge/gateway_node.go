@@ -80,20 +80,20 @@ func (g *Gateway) offer(t *fleet.Task, most int) bool {
 // nodeJob is a task as worker A reads it. It asks for no GPU: worker A loses jobs with several and those for which no device has 4 GiB free.
 // The runner shows the program the devices that Muster granted.
 func (g *Gateway) nodeJob(t *fleet.Task) job {
-	cpu, none := math.Max(1, math.Ceil(t.Run().Grant.CPUs)), 0.0
+	cpu := math.Max(1, math.Ceil(t.Run().Grant.CPUs))
 	cpu = math.Min(cpu, math.Max(1, math.Floor(t.Worker().Facts().Resources.CPUs)))
 	j := g.taskJob(t, t.ID())
-	j.Resources = resources{GPU: &none, CPU: &cpu}
+	j.Resources = resources{GPU: newAmount(0), CPU: newAmount(cpu)}
 	return j
 }
 
 // taskJob is a task as its worker sees it.
 func (g *Gateway) taskJob(t *fleet.Task, id string) job {
 	r := t.Run()
-	gpus, cpus := float64(len(r.Grant.GPUs)), math.Max(1, math.Ceil(r.Grant.CPUs))
 	j := job{
 		ID: id, Project: cut(or(r.Group, "task"), maxID), Script: runnerName, Status: statusPending, Training: &training{runnerName},
-		Resources: resources{GPU: &gpus, CPU: &cpus}, CreatedAt: stamp(muster.TimeOf(t.Offered())), WorkerNode: t.Worker().ID(),
+		Resources: resources{GPU: newAmount(float64(len(r.Grant.GPUs))), CPU: newAmount(math.Max(1, math.Ceil(r.Grant.CPUs)))},
+		CreatedAt: stamp(muster.TimeOf(t.Offered())), WorkerNode: t.Worker().ID(),
 	}
 	if r.Grant.Memory > 0 {
 		j.Resources.Memory = memorySize(itoa(int(r.Grant.Memory>>20)) + "Mi")

@@ -50,7 +50,7 @@ func (g *Gateway) register(q *request) error {
 		platform = body.WorkerInfo.Platform
 		facts, err = nodeFacts(&body)
 	} else {
-		platform = cmp.Or(body.WorkerType, platform)
+		platform = cmp.Or(body.WorkerType, body.Platform, platform)
 		facts, err = g.externalFacts(&body)
 	}
 	if err != nil {
@@ -204,21 +204,25 @@ func (g *Gateway) externalFacts(body *registration) (fleet.Facts, error) {
 	if err != nil {
 		return fleet.Facts{}, err
 	}
+	count := c.GPUCount
+	if count == 0 && body.GPUAvailable {
+		count = 1
+	}
 	var list []gpu
-	for i := range c.GPUCount {
+	for i := range count {
 		list = append(list, gpu{ID: i, Name: cmp.Or(c.GPUInfo.Name, body.GPUName), MemoryMB: float64(vram >> 20)})
 	}
 	gpus, err := devices(body.WorkerID, list)
 	if err != nil {
 		return fleet.Facts{}, err
 	}
-	if memory == 0 {
+	if memory == 0 || memory == vram { // the worker for Colab says the GPU's memory here
 		memory = g.memory
 	}
 	most := cmp.Or(c.MaxJobs, 1)
 	return fleet.Facts{
 		ID: body.WorkerID, Name: cut(body.WorkerID, muster.MaxName), Kinds: kinds(),
-		Labels:    labels(external, "worker_type", body.WorkerType, "location", body.Location),
+		Labels:    labels(external, "worker_type", cmp.Or(body.WorkerType, body.Platform), "location", body.Location),
 		Resources: muster.Resources{CPUs: g.cpus * float64(most), Memory: memory, Slots: most, MaxTasks: most, GPUs: gpus},
 	}, nil
 }

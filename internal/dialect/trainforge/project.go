@@ -37,6 +37,7 @@ const (
 // order is what the runner reads: see runner.py.
 type order struct {
 	JobID   string            `json:"job_id"`
+	URL     string            `json:"url"` // of the server, where TRAINFORGE_API_URL does not say it
 	Log     string            `json:"log"` // file or stdout
 	Argv    []string          `json:"argv"`
 	Shell   string            `json:"shell"`
@@ -63,7 +64,7 @@ type project struct {
 func newProject(t *run.Task, id, folder string, devices []string, toFile bool) (*project, error) {
 	s := t.Spec
 	p := &project{folder: folder, files: map[string][]byte{}, order: order{
-		JobID: id, Log: "stdout", Env: environment(t, devices), GangEnv: map[string]string{}, Outputs: append([]string{}, s.Outputs...),
+		JobID: id, URL: DefaultScheduler, Log: "stdout", Env: environment(t, devices), GangEnv: map[string]string{}, Outputs: append([]string{}, s.Outputs...),
 		Timeout: s.Timeout.Std().Seconds(), Grace: s.Kill.Grace.Std().Seconds(), Alive: aliveEvery, Tries: uploadTries,
 	}}
 	if toFile {

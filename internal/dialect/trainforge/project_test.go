@@ -10,11 +10,16 @@ import (
 	"github.com/muster-dev/muster"
 )
 
+// byInit is the file of "trainforge init", as JSON.
+const byInit = `{"environment":{"base_image":"pytorch/pytorch:latest","python_version":"3.9"},"project":{"description":"AI training project created with TrainForge","name":"p"},
+	"resources":{"cpu":2,"gpu":1,"memory":"4Gi"},"training":{"requirements":"requirements.txt","script":"train.py"}}`
+
 func TestProjectsBecomeJobs(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		config  string
 		files   map[string]string
+		gpus    bool // a worker has one
 		members int
 		refused string
 		check   func(*muster.TaskSpec) bool
@@ -56,7 +61,36 @@ func TestProjectsBecomeJobs(t *testing.T) {
 			config: `{"project":{"name":"p"}}`, files: map[string]string{"train.py": ""}, members: 3,
 			check: func(s *muster.TaskSpec) bool { return s.Gang != nil && s.Gang.Size == 3 },
 		},
-		"no program":      {config: `{"project":{"name":"p"}}`, files: map[string]string{"main.py": ""}, refused: "train.py is not in the project"},
+		"what trainforge init writes, without a GPU": {
+			config: byInit, files: map[string]string{"train.py": ""},
+			check: func(s *muster.TaskSpec) bool {
+				return s.Resources.GPUs.Count == 0 && s.Resources.CPUs == 0 && s.Resources.Memory == 0 && s.Python == nil && s.Image == "pytorch/pytorch:latest" &&
+					slices.Equal(s.Run.Argv, []string{"python3", "train.py"})
+			},
+		},
+		"what trainforge init writes, with a GPU": {
+			config: byInit, files: map[string]string{"train.py": ""}, gpus: true,
+			check: func(s *muster.TaskSpec) bool { return s.Resources.GPUs.Count == 1 && s.Resources.CPUs == 0 },
+		},
+		"what trainforge submit guesses": {
+			config: `{"project":{"name":"p"},"training":{"setup_command":"","script":"train.py --epochs ${n}"},"resources":{"gpu":true}}`, files: map[string]string{"train.py": ""},
+			check: func(s *muster.TaskSpec) bool {
+				return s.Resources.GPUs.Count == 0 && slices.Equal(s.Run.Argv, []string{"python3", "train.py", "--epochs", "$${n}"})
+			},
+		},
+		"no GPU": {
+			config: `{"project":{"name":"p"},"resources":{"gpu":false,"cpu":"1"}}`, files: map[string]string{"train.py": ""}, gpus: true,
+			check: func(s *muster.TaskSpec) bool { return s.Resources.GPUs.Count == 0 && s.Resources.CPUs == 1 },
+		},
+		"the program that worker C would run": {
+			config: `{"project":{"name":"p"}}`, files: map[string]string{"main.py": "", "a.py": ""},
+			check: func(s *muster.TaskSpec) bool { return slices.Equal(s.Run.Argv, []string{"python3", "main.py"}) },
+		},
+		"no such program": {config: `{"project":{"name":"p"},"training":{"script":"fit.py"}}`, files: map[string]string{"train.py": ""}, refused: "fit.py is not in the project"},
+		"a program of the machine": {
+			config: `{"project":{"name":"p"},"training":{"script":"/bin/sh"}}`, files: map[string]string{"train.py": ""}, refused: "is not in the project",
+		},
+		"no program":      {config: `{"project":{"name":"p"}}`, files: map[string]string{"main.txt": ""}, refused: "no Python program"},
 		"no requirements": {config: `{"project":{"name":"p"},"training":{"requirements":"r.txt"}}`, files: map[string]string{"train.py": ""}, refused: "r.txt is not in the project"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +109,7 @@ func TestProjectsBecomeJobs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			spec, err := projectSpec(dir, conf, c.members)
+			spec, err := projectSpec(dir, conf, c.gpus, c.members)
 			if c.refused != "" {
 				if err == nil || !strings.Contains(err.Error(), c.refused) {
 					t.Errorf("it is refused with %v", err)

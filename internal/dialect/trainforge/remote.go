@@ -93,6 +93,10 @@ func (a *answer) failure(what string) error {
 		code = muster.NotFound
 	case http.StatusConflict:
 		code = muster.Conflict
+	case http.StatusInternalServerError:
+		if strings.Contains(string(a.body), "Job not found") { // as the current server answers
+			code = muster.NotFound
+		}
 	}
 	return muster.Errorf(code, "the TrainForge server answers %s with %d: %s", what, a.status, a.text())
 }

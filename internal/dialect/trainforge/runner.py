@@ -126,9 +126,7 @@ def read_json(name: str, limit: int) -> tuple[Any, str | None]:
 
 def upload(found: dict[str, str]) -> str:
     """Sends the artifacts to the server by POST /api/jobs/ID/results; returns "" or why that failed."""
-    base = os.environ.get("TRAINFORGE_API_URL", "").rstrip("/")
-    if not base:
-        return "TRAINFORGE_API_URL is not set"
+    base = (os.environ.get("TRAINFORGE_API_URL", "") or SPEC["url"]).rstrip("/")
     boundary = uuid.uuid4().hex
     with tempfile.TemporaryFile() as body:
         body.write((

@@ -3,6 +3,7 @@ package trainforge
 import (
 	"encoding/json"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -95,6 +96,8 @@ type registration struct {
 	Location     string       `json:"location,omitempty"`
 	GPUName      string       `json:"gpu_name,omitempty"`
 	GPUMemoryGB  float64      `json:"gpu_memory_gb,omitempty"`
+	Platform     string       `json:"platform,omitempty"`      // of the worker for Kaggle, which says no capabilities
+	GPUAvailable bool         `json:"gpu_available,omitempty"` // the same
 	Capabilities capabilities `json:"capabilities"`
 }
 
@@ -191,9 +194,47 @@ type claimed struct {
 
 // resources are those of a job. Nil means that they were not given.
 type resources struct {
-	GPU    *float64   `json:"gpu,omitempty"`
-	CPU    *float64   `json:"cpu,omitempty"`
+	GPU    *amount    `json:"gpu,omitempty"`
+	CPU    *amount    `json:"cpu,omitempty"`
 	Memory memorySize `json:"memory,omitempty"`
+}
+
+// amount is a number. TrainForge's tools write true for "a GPU" and false for none, and people write texts.
+type amount struct {
+	number float64
+	guess  bool // it was true: a tool writes that where it finds the name of a library such as torch
+}
+
+// newAmount returns a pointer to an amount of n.
+func newAmount(n float64) *amount { return &amount{number: n} }
+
+// MarshalJSON writes the number.
+func (a amount) MarshalJSON() ([]byte, error) { return json.Marshal(a.number) }
+
+// UnmarshalJSON reads a number, a text with one, or a boolean.
+func (a *amount) UnmarshalJSON(b []byte) error {
+	var v any
+	if err := json.Unmarshal(b, &v); err != nil {
+		return err
+	}
+	*a = amount{}
+	switch v := v.(type) {
+	case float64:
+		a.number = v
+	case bool:
+		if a.guess = v; v {
+			a.number = 1
+		}
+	case string:
+		n, err := strconv.ParseFloat(strings.TrimSpace(v), 64)
+		if err != nil {
+			return muster.Errorf(muster.Invalid, "%q is no number", cut(v, 40))
+		}
+		a.number = n
+	default:
+		return muster.Errorf(muster.Invalid, "an amount of a resource is no number")
+	}
+	return nil
 }
 
 // memorySize is a size as Kubernetes writes it, such as "4Gi"; a bare number means bytes.
@@ -232,20 +273,37 @@ func (m memorySize) bytes() (muster.Size, error) {
 	return size, nil
 }
 
-// check returns the request that the resources stand for.
-func (r *resources) check() (muster.Request, error) {
+// byDefault reports whether these are what TrainForge's server and its tools write into every job. None of TrainForge's workers but A heeds them.
+func (r *resources) byDefault() bool {
+	if r.GPU == nil || r.GPU.number != 1 {
+		return false
+	}
+	return r.CPU == nil && r.Memory == "" || r.CPU != nil && r.CPU.number == 2 && r.Memory == "4Gi"
+}
+
+// request returns what the resources ask for. What they ask for by default, or by a guess of TrainForge's tools, is one GPU where a worker has one, as
+// gpus says, and nothing else.
+func (r *resources) request(gpus bool) (muster.Request, error) {
 	var q muster.Request
-	if r.GPU != nil {
-		if *r.GPU < 0 || *r.GPU > 1024 || *r.GPU != math.Trunc(*r.GPU) {
+	if r.byDefault() || r.GPU != nil && r.GPU.guess {
+		if gpus {
+			q.GPUs.Count = 1
+		}
+		if r.byDefault() {
+			return q, nil
+		}
+	} else if r.GPU != nil {
+		n := r.GPU.number
+		if !(n >= 0 && n <= 1024) || n != math.Trunc(n) {
 			return q, muster.Errorf(muster.Invalid, "resources.gpu is no number of GPUs")
 		}
-		q.GPUs.Count = int(*r.GPU)
+		q.GPUs.Count = int(n)
 	}
 	if r.CPU != nil {
-		if math.IsNaN(*r.CPU) || *r.CPU < 0 || *r.CPU > 10_000 {
+		if !(r.CPU.number >= 0 && r.CPU.number <= 10_000) {
 			return q, muster.Errorf(muster.Invalid, "resources.cpu is no number of cores")
 		}
-		q.CPUs = math.Round(*r.CPU*1000) / 1000
+		q.CPUs = math.Round(r.CPU.number*1000) / 1000
 	}
 	var err error
 	q.Memory, err = r.Memory.bytes()

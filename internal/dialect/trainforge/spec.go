@@ -1,0 +1,225 @@
+package trainforge
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
+)
+
+// usual are the programs that worker C looks for, in this order; then it takes any.
+var usual = []string{"train.py", "main.py", "run.py"} //nolint:gochecknoglobals // constants
+
+// projectSpec makes a job of an unpacked project. gpus says whether a worker has a GPU: then those that TrainForge's tools ask for by default are asked for,
+// too. members is the size of a distributed job, else 0.
+func projectSpec(dir string, conf *config, gpus bool, members int) (*muster.Spec, error) {
+	request, err := conf.Resources.request(gpus)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	argv, err := program(root, conf.Training.Script)
+	if err != nil {
+		return nil, err
+	}
+	t := muster.TaskSpec{
+		Name: "train", Kind: muster.KindScript, Resources: request, Run: &muster.Command{Argv: []string{"python3"}},
+		Env: map[string]string{}, Outputs: []string{"outputs/**", "results/**", "checkpoints/**", "models/**"},
+	}
+	for _, word := range argv {
+		t.Run.Argv = append(t.Run.Argv, escape(word))
+	}
+	needs := or(conf.Training.Requirements, usualNeeds)
+	switch b, found, err := readIn(root, needs); {
+	case err != nil:
+		return nil, err
+	case !found && needs != usualNeeds:
+		return nil, muster.Errorf(muster.Invalid, "the file of requirements %s is not in the project", cut(needs, 200))
+	case !asksForPackages(b): // or it is not there: TrainForge's tools name it always
+		needs = ""
+	}
+	image := conf.Environment.BaseImage
+	switch {
+	case image != "":
+		t.Image, t.Isolation = image, muster.IsolationAuto
+		if needs != "" { // an environment of Muster's is for processes only; this works with both
+			t.Run = &muster.Command{Shell: "python3 -m pip install --quiet --disable-pip-version-check --target .trainforge-packages -r " + quote(needs) +
+				` && PYTHONPATH="$PWD/.trainforge-packages${PYTHONPATH:+:$PYTHONPATH}"` + execPython + strings.Join(quoteAll(argv), " ")}
+			t.Run.Shell = escape(t.Run.Shell)
+		}
+	case needs != "":
+		t.Python = &muster.Python{Requirements: needs}
+	}
+	if members > 0 {
+		t.Gang = &muster.Gang{Size: members, OnLoss: muster.GangEnd}
+	}
+	return &muster.Spec{Name: cut(conf.Project.Name, 200), Tasks: []muster.TaskSpec{t}, Labels: map[string]string{systemLabel: Name}}, nil
+}
+
+const (
+	usualNeeds = "requirements.txt"
+	execPython = " exec python3 " // before a program and its arguments
+)
+
+// readIn returns what a file of the project holds, and whether it is there.
+func readIn(root *os.Root, name string) (text []byte, found bool, err error) {
+	clean, err := archive.Path("training.requirements", name)
+	if err != nil {
+		return nil, false, err
+	}
+	text, err = root.ReadFile(filepath.FromSlash(clean))
+	return text, err == nil, nil //nolint:nilerr // it is not there, or is no file
+}
+
+// program returns the path of a project's program, and its arguments. script is what the job names: a file, or a command with one. Where it
+// names nothing, or what TrainForge's tools name by default and is not there, it is the program that worker C would run.
+func program(root *os.Root, script string) ([]string, error) {
+	if name := fileIn(root, or(script, usual[0])); name != "" {
+		return []string{name}, nil
+	}
+	words := strings.Fields(script)
+	if len(words) > 1 && (words[0] == "python" || words[0] == "python3") {
+		words = words[1:]
+	}
+	if len(words) > 0 {
+		if name := fileIn(root, words[0]); name != "" {
+			return append([]string{name}, words[1:]...), nil
+		}
+	}
+	if script != "" && !slices.Contains(usual, script) {
+		return nil, muster.Errorf(muster.Invalid, "the training script %s is not in the project", cut(script, 200))
+	}
+	if name := anyProgram(root); name != "" {
+		return []string{name}, nil
+	}
+	return nil, muster.Errorf(muster.Invalid, "there is no Python program in the project")
+}
+
+// anyProgram returns the program that worker C would run, "" if there is none.
+func anyProgram(root *os.Root) string {
+	list, err := fs.Glob(root.FS(), "*.py")
+	if err != nil {
+		list = nil
+	}
+	for _, name := range slices.Concat(usual, list) {
+		if fileIn(root, name) != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// fileIn returns the clean path of a file of the project, "" if there is none of this name.
+func fileIn(root *os.Root, name string) string {
+	clean, err := archive.Path("training.script", name)
+	if err != nil {
+		return ""
+	}
+	if info, err := root.Stat(filepath.FromSlash(clean)); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	return clean
+}
+
+// asksForPackages reports whether a requirements.txt has more than comments.
+func asksForPackages(b []byte) bool {
+	for line := range bytes.Lines(b) {
+		if line := bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
+			return true
+		}
+	}
+	return false
+}
+
+// quote writes a path for sh.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+func quoteAll(list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = quote(s)
+	}
+	return out
+}
+
+// escape keeps Muster from reading a reference in a text.
+func escape(s string) string { return strings.ReplaceAll(s, "${", "$${") }
+
+// configOf is the job's config, with what the job itself says where it says nothing.
+func configOf(j *job) *config {
+	conf := &config{}
+	if len(j.Config) == 0 || json.Unmarshal(j.Config, conf) != nil {
+		conf = &config{Resources: j.Resources}
+	}
+	conf.Project.Name = or(strings.TrimSpace(or(conf.Project.Name, j.Project)), "trainforge")
+	conf.Training.Script = or(conf.Training.Script, j.Script)
+	return conf
+}
+
+// lenient makes a config one that TrainForge's own workers would run: where its program or its requirements are not there, they take another one, and none.
+func (c *config) lenient(dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	if _, found, err := readIn(root, or(c.Training.Requirements, usualNeeds)); err != nil || !found {
+		c.Training.Requirements = ""
+	}
+	if _, err := program(root, c.Training.Script); err != nil {
+		c.Training.Script = ""
+	}
+	return nil
+}
+
+// misfit says why the workers cannot run a job, "" if they can.
+func misfit(j *job, c *bridge.Capacity) string {
+	q, err := configOf(j).Resources.request(len(c.Resources.GPUs) > 0)
+	if err != nil {
+		return err.Error()
+	}
+	var most struct {
+		gpus   int
+		cpus   float64
+		memory muster.Size
+	}
+	for _, w := range c.Workers {
+		most.gpus, most.cpus, most.memory = max(most.gpus, len(w.Resources.GPUs)), max(most.cpus, w.Resources.CPUs), max(most.memory, w.Resources.Memory)
+	}
+	switch {
+	case q.GPUs.Count > most.gpus:
+		return fmt.Sprintf("it asks for %d GPUs, and no worker has more than %d", q.GPUs.Count, most.gpus)
+	case q.CPUs > most.cpus:
+		return fmt.Sprintf("it asks for %g cores, and no worker has more than %g", q.CPUs, most.cpus)
+	case q.Memory > most.memory:
+		return fmt.Sprintf("it asks for %s of memory, and no worker has more than %s", q.Memory, most.memory)
+	}
+	return ""
+}
+
+// into starts the program as worker C does in a distributed job.
+func (d *dist) into(t *muster.TaskSpec) {
+	rank, size, port := strconv.Itoa(d.Rank), strconv.Itoa(d.WorldSize), strconv.Itoa(d.MasterPort)
+	launch := []string{"-m", "torch.distributed.run", "--nproc_per_node=1", "--nnodes=" + size, "--node_rank=" + rank, "--master_addr=" + d.MasterAddr, "--master_port=" + port}
+	if argv := t.Run.Argv; len(argv) > 1 {
+		t.Run = &muster.Command{Argv: slices.Concat(argv[:1], launch, argv[1:])}
+	} else {
+		head, tail, _ := strings.Cut(t.Run.Shell, execPython)
+		t.Run = &muster.Command{Shell: head + execPython + strings.Join(quoteAll(launch), " ") + " " + tail}
+	}
+	maps.Copy(t.Env, map[string]string{"MASTER_ADDR": d.MasterAddr, "MASTER_PORT": port, "NODE_RANK": rank, "WORLD_SIZE": size})
+}
