@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -147,7 +148,33 @@ func (c *dropInConfig) bridge(ctx, taking, hurried context.Context, cfg work.Con
 	})
 	group.Go(func() error {
 		defer stopWorking()
+		if err := awaitWorker(bridging, env.Client); err != nil {
+			return err
+		}
 		return serveOne(bridging, c.adapter, env)
 	})
 	return group.Wait()
+}
+
+// awaitWorker returns when the worker of this machine has joined, so that the bridge registers with its resources, or when ctx ends.
+func awaitWorker(ctx context.Context, c *client.Client) error {
+	const every = 100 * time.Millisecond
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		workers, err := c.Workers(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		case slices.ContainsFunc(workers, func(w muster.Worker) bool { return w.State != muster.WorkerGone && w.State != muster.WorkerUnreachable }):
+			return nil
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
