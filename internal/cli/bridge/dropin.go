@@ -80,6 +80,27 @@ func (c *dropInConfig) readVariables() {
 	}
 }
 
+// Named is an Adapter whose options may name one of several workers on a machine.
+type Named interface {
+	// Worker is that name, "" if none was given.
+	Worker() string
+}
+
+// place is the folder of a worker below muster in the user's data folder: each that has a name has its own.
+func place(adapter Adapter, s system) string {
+	folder := "worker-" + s.name
+	n, ok := adapter.(Named)
+	if !ok || n.Worker() == "" {
+		return folder
+	}
+	name := n.Worker()
+	if !filepath.IsLocal(name) || len(name) > 64 || strings.ContainsAny(name, `/\:`) || strings.HasPrefix(name, ".") {
+		sum := sha256.Sum256([]byte(name))
+		name = hex.EncodeToString(sum[:8])
+	}
+	return folder + "-" + name
+}
+
 // grace is how long the tasks of a drop-in that is told to stop may run on and be reported.
 const grace = 30 * time.Second
 
@@ -94,7 +115,7 @@ func (c *dropInConfig) run(ctx context.Context, app *frame.App) error {
 	if err != nil {
 		return err
 	}
-	dir, err := frame.DataFolder(c.data, "worker-"+c.system.name)
+	dir, err := frame.DataFolder(c.data, place(c.adapter, c.system))
 	if err != nil {
 		return err
 	}

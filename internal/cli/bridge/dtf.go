@@ -111,10 +111,13 @@ func (o *dtfOptions) Notes() []string {
 		notes = append(notes, "--recover: tasks are always recovered after a restart: it changes nothing without --reset-state")
 	}
 	if strings.HasSuffix(o.cfg.Results, ".duckdb") {
-		notes = append(notes, "--db-path: the file is a SQLite database, which duckdb reads with: INSTALL sqlite; LOAD sqlite; ATTACH '"+o.cfg.Results+"' (TYPE sqlite)")
+		notes = append(notes, "--db-path: the file is a SQLite database. Open it with: duckdb "+o.cfg.Results)
 	}
 	return notes
 }
+
+// Worker implements Named: several workers run on one machine if each has a name or an id.
+func (o *dtfOptions) Worker() string { return cmp.Or(o.cfg.WorkerID, o.cfg.Name, o.hostname) }
 
 // slots is how many tasks run at once.
 func (o *dtfOptions) slots() int {

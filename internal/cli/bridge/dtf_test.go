@@ -52,7 +52,7 @@ func TestDTFOptions(t *testing.T) {
 	if o.heartbeat != 2 || o.interval != 15 || o.health != 5 || o.timeout != 3600 || o.logDir != "logs" || !o.verbose {
 		t.Errorf("%+v", o)
 	}
-	if notes := strings.Join(o.Notes(), "\n"); !strings.Contains(notes, "--recover") || !strings.Contains(notes, "ATTACH 'results.duckdb'") {
+	if notes := strings.Join(o.Notes(), "\n"); !strings.Contains(notes, "--recover") || !strings.Contains(notes, "duckdb results.duckdb") {
 		t.Errorf("the notes: %s", notes)
 	}
 	for profile, want := range map[string]int{"benchmark": 2, "test": 4, "light": 8} {
@@ -79,6 +79,32 @@ func TestDTFVariables(t *testing.T) {
 	}
 	if o := parseDTF(t, false, "--hostname", "other"); o.coordinator != "http://coordinator:8080" || o.hostname != "other" {
 		t.Errorf("%+v", o)
+	}
+}
+
+// The workers of a machine that have names of their own have folders of their own; no name is a path.
+func TestDTFFolders(t *testing.T) {
+	dtf := system{name: "dtf"}
+	for args, want := range map[string]string{
+		"":                                 "worker-dtf",
+		"--name cpu-worker-01":             "worker-dtf-cpu-worker-01",
+		"--hostname gpu":                   "worker-dtf-gpu",
+		"--worker-id w1 --name gpu-worker": "worker-dtf-w1",
+	} {
+		if got := place(parseDTF(t, true, strings.Fields(args)...), dtf); got != want {
+			t.Errorf("%q: %s, not %s", args, got, want)
+		}
+	}
+	seen := map[string]bool{}
+	for _, name := range []string{"../x", "a/b", `a\b`, "..", ".hidden", "/root", strings.Repeat("x", 300)} {
+		got := place(parseDTF(t, true, "--name", name), dtf)
+		if strings.ContainsAny(got, `/\.`) || len(got) > 30 || seen[got] {
+			t.Errorf("%q has the folder %s", name, got)
+		}
+		seen[got] = true
+	}
+	if got := place(newQubix(), system{name: "qubix"}); got != "worker-qubix" {
+		t.Errorf("another system's is %s", got)
 	}
 }
 

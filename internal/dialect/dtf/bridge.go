@@ -31,9 +31,10 @@ const (
 )
 
 const (
-	maxReconnect = time.Minute      // between two tries, however many failed
-	waitForFleet = 30 * time.Second // until a worker of Muster is there, whose capacity is then registered
-	waitForLine  = 30 * time.Second // of a result, for a connection
+	leastPause   = 10 * time.Millisecond // between heartbeats, looks at the fleet and tries
+	maxReconnect = time.Minute           // between two tries, however many failed
+	waitForFleet = 30 * time.Second      // until a worker of Muster is there, whose capacity is then registered
+	waitForLine  = 30 * time.Second      // of a result, for a connection
 )
 
 // BridgeConfig is what a bridge to DTF's coordinators is made of.
@@ -114,6 +115,7 @@ func NewBridge(ctx context.Context, cfg BridgeConfig) (_ *Bridge, err error) {
 	if cfg.HighAvailability {
 		cfg.Heartbeat, cfg.HealthCheck = cfg.Heartbeat/2, cfg.HealthCheck/2
 	}
+	cfg.Heartbeat, cfg.HealthCheck, cfg.ReconnectInterval = max(cfg.Heartbeat, leastPause), max(cfg.HealthCheck, leastPause), max(cfg.ReconnectInterval, leastPause)
 	if cfg.Registry != "" {
 		if cfg.Coordinators, err = registry(cfg.Registry, cfg.Coordinators); err != nil {
 			return nil, err
@@ -336,7 +338,7 @@ func (b *Bridge) connect(ctx context.Context) error {
 		if !sleep(ctx, wait) {
 			return ctx.Err()
 		}
-		wait = min(2*wait, maxReconnect)
+		wait = min(2*wait, max(maxReconnect, b.cfg.ReconnectInterval))
 	}
 }
 

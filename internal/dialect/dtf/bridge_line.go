@@ -3,7 +3,7 @@ package dtf
 import (
 	"context"
 	"encoding/json"
-
+	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -78,12 +78,19 @@ func (b *Bridge) dial(ctx context.Context, coordinator string) (*line, error) {
 	}
 	ws.SetReadLimit(maxFrame)
 	l := &line{b: b, url: coordinator, ws: ws, sign: b.sign, waiting: map[string]chan error{}}
-	if err := l.introduce(ctx); err != nil {
-		_ = ws.CloseNow()
-		return nil, err
+	err = l.introduce(ctx)
+	if err == nil {
+		return l, nil
 	}
-	return l, nil
+	_ = ws.CloseNow()
+	if errors.Is(err, errToken) {
+		return b.dial(ctx, coordinator)
+	}
+	return nil, err
 }
+
+// errToken says that a token was refused and forgotten: it may have expired, or be of another coordinator.
+var errToken = errors.New("the API key is used instead")
 
 // introduce authenticates and registers.
 func (l *line) introduce(ctx context.Context) error {
@@ -105,8 +112,8 @@ func (l *line) introduce(ctx context.Context) error {
 			why = "it answered with " + cut(m.Type)
 		}
 		if token != "" && key != "" {
-			l.b.forgetToken() // it may have expired, or be of another coordinator: the key is tried next
-			return muster.Errorf(muster.Unavailable, "the coordinator %s does not take the token (%s): the API key is used next", l.url, cut(why))
+			l.b.forgetToken()
+			return muster.Errorf(muster.Unavailable, "the coordinator %s does not take the token (%s): %w", l.url, cut(why), errToken)
 		}
 		return muster.Errorf(muster.Unauthenticated, "the coordinator %s does not let this worker in: %s", l.url, cut(why))
 	}
@@ -224,7 +231,9 @@ func (l *line) serve(ctx context.Context) error {
 		if missed++; missed > missedBeats {
 			return muster.Errorf(muster.Unavailable, "the coordinator %s does not answer heartbeats", l.url)
 		}
-		if err := l.writeSigned(ctx, l.b.beat(ctx)); err != nil {
+		m := l.b.beat()
+		if err := l.writeSigned(ctx, m); err != nil {
+			l.b.unsent(m)
 			return err
 		}
 	}

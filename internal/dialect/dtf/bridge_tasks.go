@@ -184,18 +184,31 @@ func (b *Bridge) testFolder(config json.RawMessage) string {
 	return b.cfg.Tests
 }
 
-// cancel stops a task for the coordinator, soon.
+// cancel stops a task for the coordinator, soon. Heartbeats speak of it no more, as a coordinator would take it for running again.
 func (b *Bridge) cancel(id, reason string) {
-	if !b.core.Known(id) {
+	if !b.open(id) {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.cancelled) < maxNotices {
-		b.cancelled[id] = cmp.Or(reason, "user_request")
-		b.asked = append(b.asked, id)
-		token(b.wakeCancel)
+	if _, twice := b.cancelled[id]; twice {
+		return
 	}
+	b.cancelled[id] = cmp.Or(reason, "user_request")
+	b.asked = append(b.asked, id)
+	delete(b.progress, id)
+	token(b.wakeCancel)
+}
+
+// open reports whether a task was taken, or waits for its files, and is not reported.
+func (b *Bridge) open(id string) bool {
+	return slices.ContainsFunc(b.core.Jobs(), func(j bridge.Job) bool { return j.ID == id }) || b.waits(id)
+}
+
+// waits reports whether a test waits for its files.
+func (b *Bridge) waits(id string) bool {
+	_, err := os.Stat(b.offerPath(id))
+	return err == nil
 }
 
 // cancels stops tasks until ctx ends, again where Muster cannot be asked yet.
@@ -210,7 +223,7 @@ func (b *Bridge) cancels(ctx context.Context) error {
 			asking, cancel := context.WithTimeout(ctx, dialWait)
 			err := b.core.Cancel(asking, id)
 			cancel()
-			if code := muster.CodeOf(err); err != nil && (code == muster.Unavailable || code == muster.Undetermined) {
+			if code := muster.CodeOf(err); err != nil && (code == muster.Unavailable || code == muster.Undetermined || code == muster.NotFound && b.waits(id)) {
 				again = append(again, id)
 			} else if err != nil && ctx.Err() == nil {
 				b.log.Warn("a task is not cancelled", slog.String("task", id), slog.Any("why", err))
@@ -244,8 +257,18 @@ func token(c chan struct{}) {
 	}
 }
 
+// unsent takes a heartbeat back: what only it said is said by the next one.
+func (b *Bridge) unsent(m *message) {
+	if m.Cancelled == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.notices = append([]taskNotice{*m.Cancelled}, b.notices...)
+}
+
 // beat is the next heartbeat. It speaks of one of the running tasks, of each in turn.
-func (b *Bridge) beat(_ context.Context) *message {
+func (b *Bridge) beat() *message {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := &message{Type: typeHeartbeat, WorkerID: b.state.WorkerID, Timestamp: time.Now().Unix(), Metrics: b.metrics()}
@@ -313,6 +336,9 @@ func (p *port) Progress(_ context.Context, j bridge.Job, _ muster.Job, tasks []m
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if _, cancelled := p.cancelled[j.ID]; cancelled {
+		return nil
+	}
 	percent := 0.0
 	if tasks[0].Progress != nil {
 		percent = round(*tasks[0].Progress * 100)
@@ -348,8 +374,12 @@ func (p *port) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) erro
 		out.Status, out.Error = statusFailed, b.failure(ctx, &end)
 	}
 	if b.results != nil {
+		status := out.Status
+		if end.State == muster.JobCancelled {
+			status = statusCancelled
+		}
 		if err := b.results.put(&stored{
-			TaskID: j.ID, TaskType: m.Type, Config: m.Config, Status: out.Status, Result: out.Result, Error: out.Error, Seconds: seconds,
+			TaskID: j.ID, TaskType: m.Type, Config: m.Config, Status: status, Result: out.Result, Error: out.Error, Seconds: seconds,
 			WorkerID: out.WorkerID, Coordinator: b.lastCoordinator(), Job: j.Muster, Ended: time.Now(),
 		}); err != nil {
 			b.log.Warn("a result is not kept in the file", slog.String("task", j.ID), slog.Any("why", err))
@@ -368,13 +398,13 @@ func (p *port) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) erro
 	if err != nil {
 		return err
 	}
-	if err := l.report(ctx, out); err != nil {
-		return err
+	err = l.report(ctx, out)
+	if err == nil || muster.CodeOf(err) == muster.NotFound { // the coordinator has it, or will never take it
+		b.mu.Lock()
+		delete(b.cancelled, j.ID)
+		b.mu.Unlock()
 	}
-	b.mu.Lock()
-	delete(b.cancelled, j.ID)
-	b.mu.Unlock()
-	return nil
+	return err
 }
 
 // failure is why a task failed, with the last lines of what it said.

@@ -190,7 +190,7 @@ func TestBridgeSwitchesCoordinators(t *testing.T) {
 	w := startServer(t, serve.Config{})
 	w.worker(t)
 	first, second := startCoordinator(t, false), startCoordinator(t, false)
-	second.refuse = true
+	second.refuse, second.noTokens = true, true
 	registry := filepath.Join(t.TempDir(), "coordinators.json")
 	if err := os.WriteFile(registry, []byte(first.http.URL+"\n"+second.http.URL), 0o600); err != nil {
 		t.Fatal(err)
@@ -213,6 +213,11 @@ func TestBridgeSwitchesCoordinators(t *testing.T) {
 	if got := b.Coordinator(); got != second.http.URL {
 		t.Errorf("the last one is %s", got)
 	}
+	second.set(func() { // the token of the first one was refused, and the key used at once
+		if second.tokens != 1 {
+			t.Errorf("%d tokens were refused", second.tokens)
+		}
+	})
 }
 
 // What a coordinator says when it does not let the worker in is told, and is the end where nothing else was ever possible.

@@ -126,6 +126,9 @@ func fromMuster(spec *muster.TaskSpec) (taskType string, config json.RawMessage,
 		if in.System != "dtf" {
 			return "", nil, muster.Errorf(muster.Invalid, "the task is one of %s, not of dtf", in.System)
 		}
+		if len(in.Config) == 0 {
+			in.Config = json.RawMessage("{}")
+		}
 		return in.Type, in.Config, nil
 	case taskHash: // older workers read payload, newer ones data too
 		input, err := object(spec.Input)

@@ -47,6 +47,9 @@ func TestForeignTasksAreCarriedAsTheyAre(t *testing.T) {
 	if err != nil || taskType != "anything" || string(config) != `{"a":[1,{"b":null}]}` {
 		t.Errorf("%s %s, %v", taskType, config, err)
 	}
+	if _, config, err := fromMuster(&muster.TaskSpec{Kind: "foreign", Input: json.RawMessage(`{"system":"dtf","type":"x"}`)}); err != nil || string(config) != "{}" {
+		t.Errorf("without a config: %s, %v", config, err)
+	}
 	if _, _, err := fromMuster(&muster.TaskSpec{Kind: "foreign", Input: json.RawMessage(`{"system":"qubix","type":"x"}`)}); err == nil {
 		t.Error("a task of another system")
 	}

@@ -39,6 +39,8 @@ type coordinator struct {
 	always   bool // offer the tasks again with every heartbeat
 	bad      int  // frames with a wrong signature
 	silent   bool // answers no heartbeat
+	noTokens bool // takes keys only, as one that was started again
+	tokens   int  // that were refused
 	times    []time.Time
 }
 
@@ -124,6 +126,16 @@ func pythonSum(secret string, raw []byte) (text, sum string) {
 func (c *coordinator) answer(ctx context.Context, ws *websocket.Conn, m map[string]any, raw []byte, worker *string) bool {
 	kind, _ := m["type"].(string)
 	if kind == "auth" {
+		c.mu.Lock()
+		stale := c.noTokens && m["token"] != nil
+		if stale {
+			c.tokens++
+		}
+		c.mu.Unlock()
+		if stale {
+			c.send(ctx, ws, `{"type":"auth_response","status":"error","message":"Invalid token"}`, false)
+			return false
+		}
 		if m["api_key"] != c.key && m["token"] != "token-of-"+fmt.Sprint(*worker) && m["token"] == nil {
 			if c.r0 {
 				c.send(ctx, ws, `{"type":"error","message":"Invalid API key"}`, false)
