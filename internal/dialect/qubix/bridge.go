@@ -287,10 +287,9 @@ func (b *Bridge) join(ctx context.Context) error {
 		} else {
 			wait = min(wait, time.Second)
 		}
-		if ctx.Err() != nil {
-			break
+		if ctx.Err() == nil {
+			b.log.Warn("not registered yet: trying again", slog.Any("why", err), slog.Duration("in", wait))
 		}
-		b.log.Warn("not registered yet: trying again", slog.Any("why", err), slog.Duration("in", wait))
 		sleep(ctx, wait)
 	}
 	return nil

@@ -267,8 +267,8 @@ func TestBridgeAgainstGateway(t *testing.T) {
 		t.Errorf("hash: %s", task.Result)
 	}
 	front.is(ids["test"], muster.Succeeded)
-	if task := front.is(ids["slow"], muster.Succeeded); !strings.Contains(front.log(ids["slow"]), "begin") || strings.Count(front.log(ids["slow"]), "end") != 1 {
-		t.Errorf("slow: %s, log %q", task.Result, front.log(ids["slow"]))
+	if task := front.is(ids["slow"], muster.Succeeded); !strings.Contains(front.whole(ids["slow"]), "begin") || strings.Count(front.whole(ids["slow"]), "end") != 1 {
+		t.Errorf("slow: %s, log %q", task.Result, front.whole(ids["slow"]))
 	}
 	if task := front.is(ids["fail"], muster.Failed); task.ExitCode == nil || *task.ExitCode != 4 {
 		t.Errorf("fail: %v %q", task.ExitCode, task.Message)

@@ -329,7 +329,11 @@ func (g *Gateway) userJobs(w http.ResponseWriter, r *http.Request, address strin
 			continue
 		}
 		row := g.row(m, nil)
-		row.Status = jobState(m.State)
+		if row.Status = jobState(m.State); row.Status == completed {
+			row.Progress = 100
+		} else if m.Progress != nil {
+			row.Progress = int(*m.Progress * 100)
+		}
 		list = append(list, row)
 		if len(list) == mostUserJobs {
 			break

@@ -21,7 +21,7 @@ func TestClientSession(t *testing.T) {
 	enhanced := newEnhanced(w.peer(), machine)
 	enhanced.register()
 	enhanced.heartbeat()
-	await(t, "the worker takes tasks", func() bool { return w.foreign("Provider-7504b437").Constrained == "" })
+	w.ready("Provider-7504b437", muster.KindScript)
 	p := w.peer()
 	p.tape = &tape{}
 	want := map[string]any{
@@ -70,6 +70,14 @@ func TestClientSession(t *testing.T) {
 	} {
 		if status, answer := p.call(http.MethodPost, "/api/jobs/create", wrong); status/100 != 4 || field(answer, "error") == "" {
 			t.Errorf("%v is answered %d %v", wrong, status, answer)
+		}
+	}
+	for path, wrong := range map[string]map[string]any{
+		"inputData.no_such_field": {"modelType": "hash", "computeNeeded": 1, "inputData": map[string]any{"data": "abc", "no_such_field": 1}},
+		"inputData.scriptUrl":     {"modelType": "custom_script", "computeNeeded": 1, "inputData": map[string]any{"scriptUrl": "file:///etc/passwd"}},
+	} {
+		if _, answer := w.peer().call(http.MethodPost, "/api/jobs/create", wrong); !strings.Contains(field(answer, "error"), path) {
+			t.Errorf("%v is refused with %v", wrong, answer)
 		}
 	}
 	for _, unknown := range []string{"1", number, number + "-", number + "-" + strings.Repeat("a", 26), "9999-x", "..", "x"} {

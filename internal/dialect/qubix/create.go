@@ -3,6 +3,8 @@ package qubix
 import (
 	"context"
 	"crypto/rand"
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -93,7 +95,7 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request) {
 	}
 	made, err := api.Submit(r.Context(), spec, client.SubmitOptions{})
 	if err != nil {
-		refuse(w, err)
+		refuse(w, inOwnWords(err))
 		return
 	}
 	if made.Spec == nil {
@@ -112,6 +114,36 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request) {
 	dialect.WriteJSON(w, http.StatusOK, map[string]any{
 		"success": true, "job": row, "estimatedCost": cost.cost, "escrowTxHash": c.EscrowTxHash, "message": message,
 	})
+}
+
+// places are the fields of a stage, and which of a QUBIX job they are made of.
+var places = []struct{ ours, theirs string }{ //nolint:gochecknoglobals // a constant table
+	{"input", "inputData"}, {"script.text", "inputData.script"}, {"script.url", "inputData.scriptUrl"},
+	{"resources.gpus.memory", "requiredVRAM"}, {"resources.memory", "requiredRAM"}, {"where.max_price", "maxPrice"}, {"where.workers", "providerId"},
+}
+
+// inOwnWords names in an error about a spec the fields of the job that its client sent.
+func inOwnWords(err error) error {
+	e, ok := errors.AsType[*muster.Error](err)
+	if !ok || len(e.Fields) == 0 {
+		return err
+	}
+	said := &muster.Error{Code: e.Code, Err: err}
+	for _, f := range e.Fields {
+		f.Line, f.Column, f.Path = 0, 0, strings.TrimPrefix(f.Path, "tasks[0].")
+		for _, p := range places {
+			if rest, here := strings.CutPrefix(f.Path, p.ours); here && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+				f.Path = p.theirs + rest
+				break
+			}
+		}
+		said.Fields = append(said.Fields, f)
+	}
+	said.Message = said.Fields[0].String()
+	if more := len(said.Fields) - 1; more > 0 {
+		said.Message += fmt.Sprintf("; and %d more", more)
+	}
+	return said
 }
 
 // estimate is what a job may cost: hours that its client named, at the lowest price of a worker that runs such jobs.

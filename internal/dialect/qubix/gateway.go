@@ -79,7 +79,7 @@ func New(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := fleet.Open(fleet.Config{ //nolint:contextcheck // the tasks that it reads outlive this call
+	f, err := fleet.Open(fleet.Config{
 		Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Version: env.Version, Log: env.Log, System: Name,
 		Silence: silence, Busy: max(busy, silence), Projects: env.Config.Projects(), Kinds: env.Config.Kinds, Price: env.Config.Price,
 	})

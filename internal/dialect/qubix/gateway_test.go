@@ -88,8 +88,8 @@ func TestEnhancedWorkerSession(t *testing.T) {
 		"status": "success", "exitCode": 0, "stdout": []string{"hello"}, "stderr": []string{}, "metrics": map[string]any{"processingTimeSeconds": 0.01},
 	}, nil, map[string]any{"processingTimeSeconds": 0.01})
 	task = w.is(first, muster.Succeeded)
-	if !strings.Contains(string(task.Result), `"hello"`) || !strings.Contains(w.log(first), "hello\n") || task.Usage == nil || task.Usage.Cost <= 0 {
-		t.Errorf("result %s, log %q, usage %+v", task.Result, w.log(first), task.Usage)
+	if !strings.Contains(string(task.Result), `"hello"`) || !strings.Contains(w.whole(first), "hello\n") || task.Usage == nil || task.Usage.Cost <= 0 {
+		t.Errorf("result %s, log %q, usage %+v", task.Result, w.whole(first), task.Usage)
 	}
 	enhanced.heartbeat() // thrown away
 	second := w.submit(script("raise ValueError('no')"))
@@ -97,8 +97,8 @@ func TestEnhancedWorkerSession(t *testing.T) {
 	enhanced.complete(field(job, "id"), "failed", map[string]any{"error": "Script failed with exit code 3: no", "errorDetails": "Traceback (most recent call last):\n  File \"w.py\", line 1\nValueError: no"},
 		"Script failed with exit code 3: no", nil)
 	task = w.is(second, muster.Failed)
-	if task.Reason != muster.ExitCode || task.ExitCode == nil || *task.ExitCode != 3 || !strings.Contains(w.log(second), "ValueError: no") {
-		t.Errorf("the failure is %s, %q, %v, log %q", task.Reason, task.Message, task.ExitCode, w.log(second))
+	if task.Reason != muster.ExitCode || task.ExitCode == nil || *task.ExitCode != 3 || !strings.Contains(w.whole(second), "ValueError: no") {
+		t.Errorf("the failure is %s, %q, %v, log %q", task.Reason, task.Message, task.ExitCode, w.whole(second))
 	}
 	p.tape.golden(t, "enhanced.golden")
 	own := w.foreign("Provider-7504b437")
@@ -185,8 +185,8 @@ func TestSimulatedResultsDoNotCount(t *testing.T) {
 	}
 	honest := w.submit(mnist(`{"epochs": 2}`))
 	enhanced.complete(field(enhanced.take(), "id"), "completed", map[string]any{"status": "success", "finalAccuracy": 0.97, "finalLoss": 0.1, "modelUrl": "ipfs://Qm0123456789abcdef0123456789abcdef"}, nil, nil)
-	if task := w.is(honest, muster.Succeeded); strings.Contains(string(task.Result), "modelUrl") || !strings.Contains(string(task.Result), "0.97") || !strings.Contains(w.log(honest), "made up") {
-		t.Errorf("the result is %s, the log %q", task.Result, w.log(honest))
+	if task := w.is(honest, muster.Succeeded); strings.Contains(string(task.Result), "modelUrl") || !strings.Contains(string(task.Result), "0.97") || !strings.Contains(w.whole(honest), "made up") {
+		t.Errorf("the result is %s, the log %q", task.Result, w.whole(honest))
 	}
 }
 

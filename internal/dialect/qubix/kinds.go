@@ -20,6 +20,7 @@ const (
 	kindTraining  = "training"
 	kindInference = "inference"
 	kindTuning    = "fine_tuning"
+	kindCompute   = "compute"
 )
 
 // stage is the stage that does what a job asks for. With carried a job that only QUBIX's own workers have a meaning for
@@ -49,7 +50,7 @@ func stage(j *job, carried bool) (muster.TaskSpec, error) {
 		t.Kind, t.Script = muster.KindScript, &muster.Script{Text: script, Interpreter: []string{"python3"}}
 	case name == typeTuning, name == "finetuning", name == kindTuning:
 		t.Kind, t.Input = kindTuning, mustJSON(filled(input, nil))
-	case kind.IsEmbedded(name):
+	case kind.IsEmbedded(name) && sufficient(name, input):
 		t.Kind, t.Input = name, mustJSON(filled(input, nil))
 	case name == muster.KindNoop && !carried:
 		t.Kind = name
@@ -61,6 +62,18 @@ func stage(j *job, carried bool) (muster.TaskSpec, error) {
 		return t, muster.Errorf(muster.Invalid, "No script content or URL provided: %s is no type of jobs that Muster runs", strconv.Quote(name))
 	}
 	return t, nil
+}
+
+// sufficient reports whether a job that has the name of a kind says what the kind cannot do without. QUBIX's jobs of the types
+// custom and compute may be of any sort.
+func sufficient(name string, input map[string]json.RawMessage) bool {
+	switch name {
+	case kind.Custom:
+		return text(input, "name") != ""
+	case kindCompute:
+		return false // it runs a command, for which a job has no field
+	}
+	return true
 }
 
 // available reports whether the input of a job, which may be meant for QUBIX's simple worker, names something that
@@ -265,6 +278,9 @@ func output(result map[string]json.RawMessage) []string {
 	for _, stream := range []string{"stdout", "stderr"} {
 		var found []string
 		if json.Unmarshal(result[stream], &found) == nil {
+			for len(found) > 0 && found[len(found)-1] == "" { // what follows the last newline
+				found = found[:len(found)-1]
+			}
 			lines = append(lines, found...)
 		}
 	}

@@ -72,7 +72,7 @@ func factsOf(r *registration, remote netip.Addr, key string, defaults float64) f
 		price = bounded(*r.PricePerHour, maxPrice)
 	}
 	f := fleet.Facts{
-		ID: id, Name: nameOf(or(r.Name, "Provider-"+clean(id, 8))), Version: "qubix", Price: price, Remote: remote, Key: key,
+		ID: id, Name: nameOf(or(r.Name, "Provider-"+clean(id, 8))), Price: price, Remote: remote, Key: key,
 		Labels: map[string]string{}, Lacks: slices.Clone(lacks),
 		Resources: muster.Resources{
 			CPUs: bounded(r.Specs.CPUCores, 4096), Memory: gigabytes(r.Specs.RAMTotal), Disk: gigabytes(r.Specs.StorageFree), Slots: 1, MaxTasks: 1,

@@ -172,7 +172,11 @@ func TestKindsOfJobs(t *testing.T) {
 		{`{"jobType":"hash","inputData":{"data":"abc"}}`, "hash", ""},
 		{`{"jobType":"sft"}`, "sft", ""},
 		{`{"modelType":"video"}`, "", "foreign"},
-		{`{}`, "custom", ""}, // of Muster: without a name of an operation the server refuses it
+		{`{}`, "", "foreign"},
+		{`{"modelType":"custom","inputData":{"rounds":3}}`, "", "foreign"},
+		{`{"modelType":"custom","inputData":{"name":"hash","parameters":{"data":"abc"}}}`, "custom", ""},
+		{`{"modelType":"compute","inputData":{"iterations":1000}}`, "", "foreign"},
+		{`{"modelType":"compute","inputData":{"script":"print(1)"}}`, "script", ""},
 		{`{"jobType":"process","inputData":{"run":"rm"}}`, "", "foreign"},
 	} {
 		var j job

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -117,11 +118,24 @@ func (w *world) is(id muster.JobID, state muster.TaskState) muster.Task {
 	return t
 }
 
-// log is what a task printed.
+// log is what a task has printed so far.
 func (w *world) log(id muster.JobID) string {
 	w.tb.Helper()
+	return w.lines(id, client.LogOptions{})
+}
+
+// whole is all that a task printed that has ended: the end of a log may come after the task's.
+func (w *world) whole(id muster.JobID) string {
+	w.tb.Helper()
+	return w.lines(id, client.LogOptions{Follow: true})
+}
+
+func (w *world) lines(id muster.JobID, o client.LogOptions) string {
+	w.tb.Helper()
+	ctx, cancel := context.WithTimeout(w.tb.Context(), limit)
+	defer cancel()
 	var out []byte
-	for line, err := range w.client.Logs(w.tb.Context(), muster.TaskID{Job: id}, client.LogOptions{}) {
+	for line, err := range w.client.Logs(ctx, muster.TaskID{Job: id}, o) {
 		if err != nil {
 			w.tb.Fatal(err)
 		}
@@ -140,6 +154,15 @@ func (w *world) foreign(name string) muster.Worker {
 		return err == nil
 	})
 	return found
+}
+
+// ready waits until a worker takes tasks of a kind.
+func (w *world) ready(name, kind string) {
+	w.tb.Helper()
+	await(w.tb, "worker "+name+" takes tasks of kind "+kind, func() bool {
+		found, err := w.client.Worker(w.tb.Context(), name)
+		return err == nil && found.State == muster.WorkerActive && found.Constrained == "" && slices.Contains(found.Kinds, kind)
+	})
 }
 
 func logger(tb testing.TB) *slog.Logger {
