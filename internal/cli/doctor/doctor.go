@@ -73,6 +73,11 @@ func (c *config) run(ctx context.Context, app *frame.App) error {
 			return err
 		}
 	}
+	more, err := bridges()
+	if err != nil {
+		return err
+	}
+	found = append(found, more...)
 	if err := app.Show(c.Format, found, troubles(found), func() error { return draw(app, found) }); err != nil {
 		return err
 	}

@@ -1,0 +1,58 @@
+package doctor
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/doctor"
+)
+
+// bridges says how the bridges are that keep their data in this user's data folder: those of muster bridge NAME, and of muster
+// worker NAME.
+func bridges() ([]doctor.Finding, error) {
+	root, err := frame.DataFolder("", "")
+	if err != nil {
+		return nil, err
+	}
+	var found []doctor.Finding
+	for _, pattern := range []string{"bridge/*", "bridge/*/jobs", "bridge/*/each/*", "bridge/*/each/*/jobs", "worker-*/bridge", "worker-*/bridge/jobs"} {
+		paths, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern), bridge.OutboxName))
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range paths {
+			found = append(found, bridgeAt(root, path))
+		}
+	}
+	return found, nil
+}
+
+// bridgeAt is the finding of one outbox below root.
+func bridgeAt(root, path string) doctor.Finding {
+	f := doctor.Finding{Group: doctor.System, Name: "bridge"}
+	below, err := filepath.Rel(root, path)
+	if err != nil {
+		below = path
+	}
+	parts := strings.Split(filepath.ToSlash(below), "/") // bridge/NAME/… or worker-NAME/bridge/…
+	command := "muster bridge " + parts[1]
+	if name, dropIn := strings.CutPrefix(parts[0], "worker-"); dropIn {
+		command = "muster worker " + name
+	}
+	jobs, running, err := bridge.PendingIn(path)
+	switch {
+	case err != nil:
+		f.Status, f.Found, f.Fix = doctor.Warning, fmt.Sprintf("the jobs of %s are not known: %s", command, err), "run the doctor as the user who runs it"
+	case running:
+		f.Status, f.Found = doctor.OK, command+" is running"
+	case jobs > 0:
+		f.Status, f.Found = doctor.Warning, fmt.Sprintf("%s is not running, and %d of its jobs have no final report yet", command, jobs)
+		f.Fix = "start it again with the same options: `" + command + "`"
+	default:
+		f.Status, f.Found = doctor.Note, command+" is not running; all of its jobs are reported"
+	}
+	return f
+}
