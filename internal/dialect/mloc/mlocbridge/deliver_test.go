@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -214,6 +215,9 @@ func TestTrainings(t *testing.T) {
 		if got[k] != v {
 			t.Errorf("%s is %v, and should be %v", k, got[k], v)
 		}
+	}
+	if !slices.Contains(h.transcript(), "POST files final_lora.tar.gz application/zip") {
+		t.Errorf("what came is %v", h.transcript())
 	}
 	if h.files["train-1"]["final_lora.tar.gz"] != string(archiveOf(t, "final_lora")) {
 		t.Error("the archive at the host is another one")

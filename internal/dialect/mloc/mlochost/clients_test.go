@@ -225,6 +225,64 @@ func TestDestinationsOfUsers(t *testing.T) {
 	if !strings.Contains(s.ran()[0].raw, `"path":"/mnt/x"`) {
 		t.Error(s.ran()[0].raw)
 	}
+	ids := w.post(`
+apiVersion: mloc/v1
+kind: X
+spec:
+  taskType: echo
+  output: {destination: {type: local, path: /mnt/x}}
+  graph:
+    nodes:
+      - {name: a}
+      - {name: b, dependsOn: [a], spec: {weights: "/mnt/x/${a.task_id}/final_model"}}
+      - {name: c, dependsOn: [a], spec: {weights: "${a.result.final_model_path}"}}
+`, "")
+	w.becomes(ids[1], "DONE")
+	if rec := w.becomes(ids[2], "FAILED"); !strings.Contains(fmt.Sprint(rec["error"]), "delivered elsewhere") {
+		t.Errorf("%v", rec["error"])
+	}
+	if ran := s.ran(); !strings.Contains(ran[len(ran)-1].raw, `"weights":"/mnt/x/`+ids[0]+`/final_model"`) {
+		t.Error(ran[len(ran)-1].raw)
+	}
+}
+
+// TestArchivesOfStages holds that a stage loads the archive that an earlier one posted, by its address in the result, also where everything needs a token.
+func TestArchivesOfStages(t *testing.T) {
+	t.Parallel()
+	for _, token := range []string{"", "opensesame"} {
+		w := newWorld(t, map[string]string{"token": token})
+		s := newScripted(t, w.redis, "w1")
+		fetched := make(chan string, 1)
+		s.execute = func(m message) (map[string]any, map[string]string, string) {
+			if m.Task.Spec["taskType"] == "sft" {
+				return map[string]any{"training_successful": true}, map[string]string{"final_model.tar.gz": "weights"}, ""
+			}
+			url, _ := at(m.Task.Spec, "checkpoint", "load", "url").(string)
+			resp, err := http.Get(url)
+			if err != nil {
+				return nil, nil, err.Error()
+			}
+			defer resp.Body.Close()
+			b, _ := io.ReadAll(resp.Body)
+			fetched <- string(b)
+			return echo(m)
+		}
+		s.register().listen()
+		ids := w.post(`
+apiVersion: mloc/v1
+kind: X
+spec:
+  taskType: sft
+  model: {source: {identifier: m}}
+  stages:
+    - {name: one}
+    - {name: two, spec: {taskType: echo, checkpoint: {load: {type: http, url: "${one.result.final_model_archive_url}"}}}}
+`, token)
+		w.becomes(ids[1], "DONE")
+		if got := <-fetched; got != "weights" {
+			t.Errorf("with the token %q the second stage had %q", token, got)
+		}
+	}
 }
 
 // TestBadSubmissions holds that each is 400 with a sentence, and that nothing of it is kept.

@@ -124,6 +124,9 @@ func newGateway(ctx context.Context, env dialect.Env, p pace) (*Gateway, error) 
 		dirty: map[muster.JobID]bool{}, workers: map[muster.WorkerID]named{},
 		away: muster.Errorf(muster.Unavailable, "Redis at %s was not reached yet", mloc.HidePassword(set.redis)),
 	}
+	if mode := env.Config.Options["mode"]; mode != "" && mode != "adaptive" {
+		g.log.Warn("MLOC: the mode has no effect: Muster's scheduler places tasks", slog.String("mode", mode))
+	}
 	host, _ := os.Hostname() // only for people
 	g.name = fmt.Sprintf("muster %s pid %d %s", host, os.Getpid(), rand.Text()[:8])
 	if err := g.open(ctx); err != nil {
