@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/urfave/cli/v3"
@@ -16,10 +17,13 @@ type qubixOptions struct {
 	qubix.BridgeConfig
 
 	dropIn bool
+	claims *qubix.Claims
 }
 
 func newQubix() Adapter {
-	return &qubixOptions{BridgeConfig: qubix.BridgeConfig{Backend: qubix.DefaultBackend, Price: qubix.DefaultPrice, Location: qubix.DefaultLocation}}
+	return &qubixOptions{
+		BridgeConfig: qubix.BridgeConfig{Backend: qubix.DefaultBackend, Price: qubix.DefaultPrice, Location: qubix.DefaultLocation}, claims: qubix.NewClaims(),
+	}
 }
 
 func (o *qubixOptions) Flags(dropIn bool) []cli.Flag {
@@ -46,8 +50,8 @@ func (o *qubixOptions) Machine(w *work.Config) error {
 func (o *qubixOptions) Run(ctx context.Context, env Env) error {
 	cfg := o.BridgeConfig
 	cfg.Machine, cfg.Version = o.dropIn, frame.BuildVersion().Version
-	if env.Worker != "" && cfg.Name == "" {
-		cfg.Name = env.Worker
+	if env.Worker != "" { // one of several
+		cfg.Name, cfg.Shared = cmp.Or(cfg.Name, env.Worker), o.claims
 	}
 	cfg.Core = bridge.Config{Client: env.Client, Dir: env.Dir, Worker: env.Worker, Log: env.Log}
 	b, err := qubix.NewBridge(cfg)

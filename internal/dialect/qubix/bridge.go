@@ -1,6 +1,7 @@
 package qubix
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -58,6 +59,7 @@ type BridgeConfig struct {
 	Version  string
 	HTTP     *http.Client
 	Poll     time.Duration // between two looks for jobs; 0 means 5 s. Heartbeats and progress keep their ratio to it
+	Shared   *Claims       // of the bridges of one process at one backend; nil for a bridge by itself
 	Core     bridge.Config // System, Origin and Interval are set here
 }
 
@@ -72,6 +74,7 @@ type Bridge struct {
 	mu      sync.Mutex
 	refused map[string]bool // jobs that no kind of Muster's can do, and that were reported
 	reports map[string]*reported
+	told    json.RawMessage // what the backend knows of the workers; only serve uses it
 }
 
 // reported is what was last said of a job.
@@ -116,6 +119,9 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	core.Interval = b.every(progressEvery)
 	if b.core, err = bridge.New(core, b); err != nil {
 		return nil, err
+	}
+	for _, j := range b.core.Jobs() {
+		cfg.Shared.take(j.ID, b.id)
 	}
 	return b, nil
 }
@@ -298,6 +304,7 @@ func (b *Bridge) join(ctx context.Context) error {
 // register registers once. Where the backend answers 301, as the TS one does to its own worker, it registers the quick way.
 func (b *Bridge) register(ctx context.Context, c *bridge.Capacity) (answer, error) {
 	r := b.describe(c)
+	b.told = b.lasting(c)
 	a, err := b.remote.send(ctx, http.MethodPost, "/api/providers/register", r, shortLimit)
 	if err != nil || a.status == http.StatusOK {
 		return a, err
@@ -313,6 +320,7 @@ func (b *Bridge) register(ctx context.Context, c *bridge.Capacity) (answer, erro
 	if b.cfg.Price > 0 {
 		q.PricePerHour = &b.cfg.Price
 	}
+	q.CPU, q.RAM = &quickCPU{Model: r.Specs.CPUModel, Cores: r.Specs.CPUCores}, &quickRAM{Total: r.Specs.RAMTotal}
 	a, err = b.remote.send(ctx, http.MethodPost, "/api/providers/quick-register", q, shortLimit)
 	switch {
 	case err != nil || a.status == http.StatusOK:
@@ -322,6 +330,26 @@ func (b *Bridge) register(ctx context.Context, c *bridge.Capacity) (answer, erro
 			b.remote.host(), a.status, b.cfg.Address)
 	}
 	return a, a.fault("quick registration")
+}
+
+// update registers again when the workers have changed since the last registration.
+func (b *Bridge) update(ctx context.Context, c *bridge.Capacity) {
+	if len(c.Workers) == 0 || bytes.Equal(b.told, b.lasting(c)) {
+		return
+	}
+	if _, err := b.register(ctx, c); err != nil {
+		b.told = nil
+		b.log.Warn("the backend was not told that the workers have changed", slog.Any("why", err))
+		return
+	}
+	b.log.Info("the workers have changed: registered again", slog.Int("workers", len(c.Workers)))
+}
+
+// lasting is describe without what changes by itself.
+func (b *Bridge) lasting(c *bridge.Capacity) json.RawMessage {
+	r := b.describe(c)
+	r.Specs.RAMAvailable, r.Specs.StorageTotal, r.Specs.StorageFree = 0, 0, 0
+	return mustJSON(r)
 }
 
 // describe is what the workers have together, as one machine.
@@ -377,7 +405,11 @@ func (b *Bridge) beat(ctx context.Context) (answer, error) {
 			}
 		}
 	}
-	return b.remote.send(ctx, http.MethodPost, "/api/providers/"+url.PathEscape(b.id)+"/heartbeat", h, shortLimit)
+	a, err := b.remote.send(ctx, http.MethodPost, "/api/providers/"+url.PathEscape(b.id)+"/heartbeat", h, shortLimit)
+	if err == nil && a.status == http.StatusOK {
+		b.update(ctx, &c)
+	}
+	return a, err
 }
 
 func memoryOf(list []muster.GPU, uuid string) muster.Size {
@@ -411,7 +443,17 @@ func (b *Bridge) take(ctx, taking context.Context, offered []job) {
 			return
 		}
 		j := &offered[i]
+		open := j.ProviderID == nil || *j.ProviderID == "" // to every provider, as the mock server has it
 		spec, err := b.spec(j)
+		if err == nil && !slices.Contains(c.Kinds, spec.Tasks[0].Kind) {
+			if open && b.cfg.Shared != nil {
+				continue // another one may run it
+			}
+			err = muster.Errorf(muster.Unavailable, "no worker here runs jobs of kind %s", spec.Tasks[0].Kind)
+		}
+		if open && !b.cfg.Shared.take(j.ID, b.id) {
+			continue
+		}
 		if err != nil {
 			b.decline(ctx, j, err)
 			continue

@@ -304,3 +304,92 @@ func TestBridgeAgainstGateway(t *testing.T) {
 	await(t, "the bridge is free again", func() bool { return front.foreign("My Gaming PC").Constrained == "" })
 	stop()
 }
+
+// With --each the workers are providers by themselves. The mock server offers every job to all of them: one takes it.
+func TestEachWorkerAsAProvider(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.worker("own-1")
+	w.worker("own-2")
+	b, url := startBackend(t, nil)
+	var jobs []*backendJob
+	for i := range 8 {
+		jobs = append(jobs, b.add("", map[string]any{"id": fmt.Sprintf("job-%d", i), "jobType": "echo", "inputData": map[string]any{"n": i}}))
+	}
+	jobs = append(jobs, b.add("", map[string]any{"id": "job-9", "modelType": "video", "computeNeeded": 2}))
+	shared := qubix.NewClaims()
+	for i, id := range []string{"aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"} {
+		cfg := w.bridgeConfig(url, t.TempDir())
+		cfg.ID, cfg.Shared, cfg.Core.Worker = id, shared, fmt.Sprintf("own-%d", i+1)
+		cfg.Name = cfg.Core.Worker
+		startBridge(t, cfg)
+	}
+	providers := map[any]int{}
+	for _, j := range jobs {
+		providers[b.ended(j)[0]["workerId"]]++
+	}
+	if len(providers) != 2 {
+		t.Errorf("the jobs were run by %v", providers)
+	}
+	b.mu.Lock()
+	beats := b.beats
+	b.mu.Unlock()
+	await(t, "both ask again", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.beats > beats+3
+	})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, j := range jobs {
+		if len(j.completed) != 1 {
+			t.Errorf("%v was reported %d times", j.row["id"], len(j.completed))
+		}
+	}
+	made := 0
+	for _, err := range w.client.Jobs(t.Context(), client.JobQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		made++
+	}
+	if made != 8 {
+		t.Errorf("8 jobs that can be run became %d", made)
+	}
+}
+
+// The backend knows what the fleet has, also when that changes; a job that no worker can run is reported at once.
+func TestBackendIsToldOfTheFleet(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.worker("own-1")
+	b, url := startBackend(t, nil)
+	startBridge(t, w.bridgeConfig(url, t.TempDir()))
+	cores := func() float64 {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		specs, _ := b.providers[provider]["specs"].(map[string]any)
+		n, _ := specs["cpu_cores"].(float64)
+		return n
+	}
+	await(t, "the first worker is registered", func() bool { return cores() > 0 })
+	one := cores()
+	w.worker("own-2")
+	await(t, "both are", func() bool { return cores() == 2*one })
+	b.mu.Lock()
+	beats := b.beats
+	b.mu.Unlock()
+	await(t, "it goes on", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.beats > beats+3
+	})
+	if b.mu.Lock(); b.registrations > 3 {
+		t.Errorf("it registered %d times", b.registrations)
+	}
+	b.mu.Unlock()
+	none := b.add("", map[string]any{"id": "job-1", "jobType": "container", "muster": map[string]any{"kind": "container", "image": "debian"}})
+	if report := b.ended(none); report[0]["status"] != "failed" || !strings.Contains(fmt.Sprint(report[0]["error"]), "no worker here runs jobs of kind container") {
+		t.Errorf("a job that no worker runs is reported as %v", report[0])
+	}
+}

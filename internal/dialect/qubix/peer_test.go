@@ -323,14 +323,15 @@ type backend struct {
 	tb testing.TB
 	ts bool
 
-	mu        sync.Mutex
-	users     map[string]bool // addresses; of ts
-	providers map[string]map[string]any
-	beats     int
-	jobs      []*backendJob
-	broken    map[string]int // how many completions of a job are taken without an answer
-	limited   int            // how many requests are answered with 429
-	forever   bool           // every job is offered again, whatever was reported
+	mu            sync.Mutex
+	users         map[string]bool // addresses; of ts
+	providers     map[string]map[string]any
+	beats         int
+	registrations int
+	jobs          []*backendJob
+	broken        map[string]int // how many completions of a job are taken without an answer
+	limited       int            // how many requests are answered with 429
+	forever       bool           // every job is offered again, whatever was reported
 }
 
 type backendJob struct {
@@ -377,6 +378,7 @@ func (b *backend) handler() http.Handler {
 		}
 		id, _ := body["worker_id"].(string)
 		b.providers[id] = body
+		b.registrations++
 		answer(w, 200, map[string]any{"success": true, "provider": map[string]any{"id": id}})
 	})
 	handle("POST /api/providers/quick-register", func(w http.ResponseWriter, _ *http.Request, body map[string]any) {

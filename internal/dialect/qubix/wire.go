@@ -89,19 +89,14 @@ type specs struct {
 
 // quickRegistration is the body of POST /api/providers/quick-register.
 type quickRegistration struct {
-	Type         string   `json:"type"` // browser or native
-	WorkerID     string   `json:"workerId"`
-	QubicAddress string   `json:"qubicAddress"`
-	GPU          quickGPU `json:"gpu"`
-	CPU          *struct {
-		Model string  `json:"model,omitempty"`
-		Cores float64 `json:"cores,omitempty"`
-	} `json:"cpu,omitempty"`
-	RAM *struct {
-		Total float64 `json:"total,omitempty"`
-	} `json:"ram,omitempty"`
-	Location     string   `json:"location,omitempty"`
-	PricePerHour *float64 `json:"pricePerHour,omitempty"`
+	Type         string    `json:"type"` // browser or native
+	WorkerID     string    `json:"workerId"`
+	QubicAddress string    `json:"qubicAddress"`
+	GPU          quickGPU  `json:"gpu"`
+	CPU          *quickCPU `json:"cpu,omitempty"`
+	RAM          *quickRAM `json:"ram,omitempty"`
+	Location     string    `json:"location,omitempty"`
+	PricePerHour *float64  `json:"pricePerHour,omitempty"`
 }
 
 type quickGPU struct {
@@ -110,6 +105,15 @@ type quickGPU struct {
 	Vendor   string  `json:"vendor,omitempty"`
 	Renderer string  `json:"renderer,omitempty"`
 	VRAM     float64 `json:"vram,omitempty"`
+}
+
+type quickCPU struct {
+	Model string  `json:"model,omitempty"`
+	Cores float64 `json:"cores,omitempty"`
+}
+
+type quickRAM struct {
+	Total float64 `json:"total,omitempty"`
 }
 
 // heartbeat is the body of POST /api/providers/{id}/heartbeat.
