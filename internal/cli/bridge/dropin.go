@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,6 +34,10 @@ type dropInConfig struct {
 
 func dropInCommand(app *frame.App, s system) *cli.Command {
 	c := &dropInConfig{adapter: s.adapter(), system: s, Logging: frame.NewLogging()}
+	folder := "muster/worker-" + s.name
+	if _, named := c.adapter.(Named); named {
+		folder += ", or " + folder + "-NAME where it has a name,"
+	}
 	return describe(app.Command(frame.Command{
 		Name: s.name, Usage: "join " + s.title + " as a worker, and run its jobs on this machine",
 		About: "It replaces the worker of " + s.title + " and takes the same options and variables. No Muster server is needed: one runs inside the process. " +
@@ -46,7 +51,7 @@ func dropInCommand(app *frame.App, s system) *cli.Command {
 			return c.run(ctx, app)
 		},
 	}), c.adapter, true,
-		frame.Row{Name: "MUSTER_DATA", Usage: "keep everything in this folder (default: muster/worker-" + s.name + " in the user's data folder)"},
+		frame.Row{Name: "MUSTER_DATA", Usage: "keep everything in this folder (default: " + folder + " in the user's data folder)"},
 		frame.Row{Name: "MUSTER_LOG_FORMAT", Usage: "log as text or json (default: text)"},
 		frame.Row{Name: "MUSTER_LOG_LEVEL", Usage: "log from this level on: debug, info, warn or error (default: info)"})
 }
@@ -144,7 +149,16 @@ func (c *dropInConfig) run(ctx context.Context, app *frame.App) error {
 		if err != nil {
 			return err
 		}
-		api, err := client.New(local.URL, local.Key, client.Options{HTTP: local.HTTP, Agent: "muster-bridge"})
+		direct, err := client.New(local.URL, local.Key, client.Options{HTTP: local.HTTP, Agent: "muster-bridge"})
+		if err != nil {
+			return err
+		}
+		held := &gate{RoundTripper: local.HTTP.Transport, open: make(chan struct{})}
+		group.Go(func() error {
+			defer close(held.open)
+			return awaitWorker(serving, direct)
+		})
+		api, err := client.New(local.URL, local.Key, client.Options{HTTP: &http.Client{Transport: held}, Agent: "muster-bridge"})
 		if err != nil {
 			return err
 		}
@@ -172,15 +186,30 @@ func (c *dropInConfig) bridge(ctx, taking, hurried context.Context, cfg work.Con
 	})
 	group.Go(func() error {
 		defer stopWorking()
-		if err := awaitWorker(bridging, env.Client); err != nil {
-			return err
-		}
 		return serveOne(bridging, c.adapter, env)
 	})
 	return group.Wait()
 }
 
-// awaitWorker returns when the worker of this machine has joined, so that the bridge registers with its resources, or when ctx ends.
+// gate holds back requests until open is closed. The client of a bridge has one, so that the bridge learns at once what is wrong with its options,
+// and registers with the resources of this machine once its worker has joined.
+type gate struct {
+	http.RoundTripper
+
+	open chan struct{}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
+	select {
+	case <-g.open:
+		return g.RoundTripper.RoundTrip(r)
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}
+
+// awaitWorker returns when the worker of this machine has joined, or when ctx ends.
 func awaitWorker(ctx context.Context, c *client.Client) error {
 	const every = 100 * time.Millisecond
 	t := time.NewTicker(every)

@@ -40,7 +40,8 @@ func bridgeAt(root, path string) doctor.Finding {
 	parts := strings.Split(filepath.ToSlash(below), "/") // bridge/NAME/… or worker-NAME/bridge/…
 	command := "muster bridge " + parts[1]
 	if name, dropIn := strings.CutPrefix(parts[0], "worker-"); dropIn {
-		command = "muster worker " + name
+		system, _, _ := strings.Cut(name, "-") // worker-NAME-WORKER is that of a worker with a name
+		command = "muster worker " + system
 	}
 	jobs, running, err := bridge.PendingIn(path)
 	switch {

@@ -42,7 +42,7 @@ func TestBridges(t *testing.T) {
 		}
 		return b
 	}
-	fleet, each, dropIn := open("bridge/qubix"), open("bridge/dtf/each/w-1/jobs"), open("worker-mloc/bridge")
+	fleet, each, dropIn := open("bridge/qubix"), open("bridge/dtf/each/w-1/jobs"), open("worker-mloc-w1/bridge")
 	for _, id := range []string{"one", "two"} {
 		if taken, err := fleet.Accept(t.Context(), bridge.Job{ID: id, Spec: muster.Spec{Tasks: []muster.TaskSpec{{Kind: "noop"}}}}); !taken || err != nil {
 			t.Fatalf("%v, %v", taken, err)
@@ -63,7 +63,7 @@ func TestBridges(t *testing.T) {
 	if note := got[doctor.Note]; !strings.Contains(note, "muster bridge dtf is not running") || !strings.Contains(note, "muster worker mloc is not running") {
 		t.Errorf("nothing is open: %s", note)
 	}
-	if err := os.WriteFile(filepath.Join(root, "muster", "worker-mloc", "bridge", bridge.OutboxName), []byte("no database"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(root, "muster", "worker-mloc-w1", "bridge", bridge.OutboxName), []byte("no database"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if got := bridgesNow(t); !strings.Contains(got[doctor.Warning], "the jobs of muster worker mloc are not known") {
