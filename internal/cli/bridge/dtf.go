@@ -202,7 +202,7 @@ func (o *dtfOptions) Run(ctx context.Context, env Env) (err error) {
 	}
 	defer done()
 	cfg.Dir, cfg.Version, cfg.Stop = env.Dir, frame.BuildVersion().Version, env.Taking.Done()
-	cfg.Core = bridge.Config{Client: env.Client, Worker: env.Worker, Log: log}
+	cfg.Core = bridge.Config{Client: env.Client, Worker: env.ID, Log: log} // names need not be unique
 	b, err := dtf.NewBridge(ctx, cfg)
 	if err != nil {
 		return err

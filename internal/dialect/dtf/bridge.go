@@ -311,6 +311,11 @@ func (b *Bridge) connect(ctx context.Context) error {
 	}
 	wait, tries, ever := b.cfg.ReconnectInterval, 0, false
 	for {
+		if !b.serves() {
+			if err := b.awaitFleet(ctx); err != nil {
+				return err
+			}
+		}
 		url := b.cfg.Coordinators[at]
 		l, err := b.dial(ctx, url)
 		if err == nil {
@@ -353,24 +358,36 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// awaitFleet waits until there is something to register, but not for ever.
+// awaitFleet waits until there is something to register: for a fleet not for ever, for one worker of it until it is there.
 func (b *Bridge) awaitFleet(ctx context.Context) error {
-	end := time.Now().Add(b.patience)
-	for time.Now().Before(end) {
-		b.look(ctx)
-		b.mu.Lock()
-		n := len(b.health.Workers)
-		b.mu.Unlock()
-		if n > 0 {
-			return nil
+	end, pause := time.Now().Add(b.patience), 100*time.Millisecond
+	for b.look(ctx); !b.found(); b.look(ctx) {
+		if time.Now().After(end) {
+			if b.serves() {
+				b.log.Warn("no worker of Muster is there yet: the coordinator is told of none")
+				return nil
+			}
+			pause = b.cfg.HealthCheck
 		}
-		if !sleep(ctx, 100*time.Millisecond) {
+		if !sleep(ctx, pause) {
 			return ctx.Err()
 		}
 	}
-	b.log.Warn("no worker of Muster is there yet: the coordinator is told of none")
 	return nil
 }
+
+// found reports whether a worker was there at the last look, which runs something that coordinators ask for if it is to serve alone.
+func (b *Bridge) found() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cfg.Core.Worker == "" {
+		return len(b.health.Workers) > 0
+	}
+	return slices.ContainsFunc(b.health.Kinds, isMapped)
+}
+
+// serves reports whether the bridge has a place at the coordinator: one for a worker that is not there has none, unless it has something to report.
+func (b *Bridge) serves() bool { return b.cfg.Core.Worker == "" || b.found() || b.core.Pending() > 0 }
 
 // watchFleet looks at the fleet again and again.
 func (b *Bridge) watchFleet(ctx context.Context) error {
@@ -390,6 +407,9 @@ func (b *Bridge) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, dialWait)
 	defer cancel()
 	c, err := b.core.Capacity(ctx)
+	if b.cfg.Core.Worker != "" && muster.CodeOf(err) == muster.NotFound {
+		c, err = bridge.Capacity{}, nil
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err != nil {
@@ -453,7 +473,7 @@ func (b *Bridge) connected(l *line) {
 			b.log.Warn("the coordinator is not kept", slog.Any("why", err))
 		}
 	}
-	b.log.Info("registered with the coordinator", slog.String("coordinator", l.url), slog.String("worker", b.state.WorkerID))
+	b.log.Info("registered with the coordinator", slog.String("coordinator", l.url), slog.String("id", b.state.WorkerID))
 }
 
 func (b *Bridge) disconnected(l *line) {

@@ -228,6 +228,9 @@ func (l *line) serve(ctx context.Context) error {
 			case <-beat.C:
 			}
 		}
+		if !l.b.serves() {
+			return muster.Errorf(muster.Unavailable, "the worker %s is not there", l.b.cfg.Name)
+		}
 		if missed++; missed > missedBeats {
 			return muster.Errorf(muster.Unavailable, "the coordinator %s does not answer heartbeats", l.url)
 		}

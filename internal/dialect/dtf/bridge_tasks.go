@@ -43,6 +43,9 @@ func (b *Bridge) take(ctx context.Context, t wireTask) error {
 	if err != nil {
 		return err
 	}
+	if !b.runs(t.TaskType) {
+		return muster.Errorf(muster.Invalid, "Unknown task type: %s", t.TaskType)
+	}
 	if t.TaskType != taskTest || b.testFolder(t.Config) == "" {
 		return b.accept(ctx, t, spec)
 	}
@@ -59,6 +62,13 @@ func (b *Bridge) take(ctx context.Context, t wireTask) error {
 	}
 	token(b.wake)
 	return nil
+}
+
+// runs reports whether tasks of a type may be taken: by a fleet of any, since workers may join; by one worker of it of those that it runs.
+func (b *Bridge) runs(taskType string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.cfg.Core.Worker == "" || len(b.health.Workers) == 0 || slices.Contains(b.health.Kinds, taskType)
 }
 
 // spec is the job for a task.

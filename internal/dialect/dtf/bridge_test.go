@@ -186,6 +186,33 @@ func TestBridgeOutlivesCutsAndRestarts(t *testing.T) {
 	}
 }
 
+// A bridge for one worker is at the coordinator while that worker is there, and takes only what it runs.
+func TestBridgeOfOneWorker(t *testing.T) {
+	w := startServer(t, serve.Config{})
+	c := startCoordinator(t, false)
+	b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.Core.Worker = "here" }, c)
+	b.Hurry(100*time.Millisecond, 50*time.Millisecond)
+	background(t, b.Run)
+	for range 3 {
+		last := b.Looked()
+		await(t, "a look at the fleet", func() bool { return b.Looked().After(last) })
+	}
+	if _, n := c.count(); n > 0 {
+		t.Error("it registered for a worker that is not there")
+	}
+	for round := range 2 {
+		stop := w.worker(t)
+		await(t, "it registers", func() bool { _, n := c.count(); return n > round })
+		id := fmt.Sprintf("t%d", round)
+		c.push(string(execute(id, "hash", `{"data":"a"}`)))
+		if r := one(t, c, id); r["status"] != "completed" {
+			t.Errorf("%v", r)
+		}
+		stop()
+		await(t, "the connection ends", func() bool { return !b.Connected() })
+	}
+}
+
 func TestBridgeSwitchesCoordinators(t *testing.T) {
 	w := startServer(t, serve.Config{})
 	w.worker(t)

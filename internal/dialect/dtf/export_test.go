@@ -80,6 +80,20 @@ func (b *Bridge) ID() string { return b.workerID() }
 // Coordinator is the one that was connected last.
 func (b *Bridge) Coordinator() string { return b.lastCoordinator() }
 
+// Connected reports whether there is a connection to a coordinator.
+func (b *Bridge) Connected() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.line != nil
+}
+
+// Looked is when the fleet was looked at last.
+func (b *Bridge) Looked() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.checked
+}
+
 // Beats is how often there is a heartbeat.
 func (b *Bridge) Beats() time.Duration { return b.cfg.Heartbeat }
 

@@ -4,9 +4,11 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/do"
 	"github.com/muster-dev/muster/internal/serve"
@@ -69,6 +71,7 @@ func background(tb testing.TB, run func(context.Context) error) (stop func()) {
 type world struct {
 	server *serve.Server
 	client *client.Client
+	data   string // of its worker
 }
 
 func startServer(tb testing.TB, cfg serve.Config) *world {
@@ -86,21 +89,22 @@ func startServer(tb testing.TB, cfg serve.Config) *world {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &world{s, c}
+	return &world{server: s, client: c, data: tb.TempDir()}
 }
 
-// worker adds a real worker that runs the kinds whose program is Muster's own.
-func (w *world) worker(tb testing.TB) {
+// worker adds a real worker that runs the kinds whose program is Muster's own, until the test ends or it is stopped.
+func (w *world) worker(tb testing.TB) (stop func()) {
 	tb.Helper()
 	own, err := work.New(work.Config{
-		Server: w.server.URL(), Token: w.server.JoinToken(), Name: "here", Data: tb.TempDir(), Version: "test", Engine: work.EngineNone, ShutdownGrace: time.Second,
+		Server: w.server.URL(), Token: w.server.JoinToken(), Name: "here", Data: w.data, Version: "test", Engine: work.EngineNone, ShutdownGrace: time.Second,
 	}, logger(tb))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	background(tb, own.Run)
+	stop = background(tb, own.Run)
 	await(tb, "the worker is there", func() bool {
 		all, err := w.client.Workers(tb.Context())
-		return err == nil && len(all) == 1 && all[0].State == "active"
+		return err == nil && slices.ContainsFunc(all, func(w muster.Worker) bool { return w.State == muster.WorkerActive })
 	})
+	return stop
 }
