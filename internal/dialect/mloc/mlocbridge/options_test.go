@@ -23,9 +23,11 @@ import (
 func TestBandwidth(t *testing.T) {
 	t.Parallel()
 	var bodies atomic.Int64
+	methods := make(chan string, 2)
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		n, _ := io.Copy(io.Discard, r.Body)
 		bodies.Add(n)
+		methods <- r.Method
 	}))
 	defer s.Close()
 	w, d := newWeb(1000), destination{Type: "http", URL: s.URL, Method: http.MethodPut, Timeout: limit}
@@ -35,6 +37,9 @@ func TestBandwidth(t *testing.T) {
 	}
 	if took := time.Since(began); took < 500*time.Millisecond {
 		t.Errorf("%d bytes at 1000 a second took %v", bodies.Load(), took)
+	}
+	if got := <-methods; got != http.MethodPut {
+		t.Errorf("the result was sent by %s", got)
 	}
 	file := filepath.Join(t.TempDir(), "final_model.tar.gz")
 	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {

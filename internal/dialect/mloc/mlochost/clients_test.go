@@ -141,6 +141,45 @@ func TestAPipeline(t *testing.T) {
 	}
 }
 
+// TestMetrics holds the shape of GET /metrics, and that it counts.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	newScripted(t, w.redis, "w1").register().listen()
+	good := w.post("apiVersion: mloc/v1\nkind: E\nspec: {taskType: echo}\n", "")[0]
+	w.becomes(good, "DONE")
+	bad := w.post("apiVersion: mloc/v1\nkind: E\nspec: {taskType: echo, stages: [{name: a, spec: {v: \"${zz.result}\"}}]}\n", "")[0]
+	w.becomes(bad, "FAILED")
+	_, text := w.call(http.MethodGet, "/metrics", "", "")
+	var got map[string]any
+	if err := json.Unmarshal([]byte(text), &got); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]float64{"tasks_submitted": 2, "tasks_succeeded": 1, "tasks_failed": 1, "tasks_requeued": 0, "workers_registered": 1, "workers_unregistered": 0} {
+		if n := at(got, "counters", name); n != want {
+			t.Errorf("%s is %v, and should be %g", name, n, want)
+		}
+	}
+	for _, category := range []string{"overall", "inference", "training", "other"} {
+		for _, of := range []string{"queue_time", "execution_time", "total_time"} {
+			for _, name := range []string{"avg_sec", "count", "total_sec"} {
+				if _, ok := at(got, "task_timings", category, of, name).(float64); !ok {
+					t.Errorf("task_timings.%s.%s.%s is %v", category, of, name, at(got, "task_timings", category, of, name))
+				}
+			}
+		}
+	}
+	if at(got, "task_timings", "other", "total_time", "count") != 2.0 || at(got, "active_workers_count") != 1.0 || at(got, "workers", "workers", "w1", "tasks_succeeded") != 1.0 || at(got, "workers", "totals", "count") != 1.0 {
+		t.Errorf("the figures are %s", text)
+	}
+	if done, _ := got["completed_tasks"].([]any); len(done) != 2 || at(done[0], "task_id") != good {
+		t.Errorf("the completed tasks are %v", done)
+	}
+	if n, _ := at(got, "counters", "worker_heartbeats").(float64); n < 1 {
+		t.Error("no heartbeats are counted")
+	}
+}
+
 // TestStagesOverARestart holds that what a client submitted goes on after a restart of the server.
 func TestStagesOverARestart(t *testing.T) {
 	t.Parallel()
