@@ -118,8 +118,9 @@ var rules = map[string]rule{
 
 	"dialect/qubix": {ring: shell, mine: []string{"client", "dialect", "dialect/bridge", "dialect/fleet", "kind"}, third: []string{"golang.org/x/sync"}},
 
-	"dialect/trainforge":         {ring: shell, mine: []string{"agent/run", "client", "dialect", "dialect/bridge", "dialect/fleet", "dialect/trainforge/archive"}, third: []string{"golang.org/x/sync"}},
+	"dialect/trainforge":         {ring: shell, mine: []string{"agent/run", "client", "dialect", "dialect/bridge", "dialect/fleet", "dialect/trainforge/archive", "dialect/trainforge/project"}, third: []string{"golang.org/x/sync"}},
 	"dialect/trainforge/archive": {ring: adapter},
+	"dialect/trainforge/project": {ring: adapter, mine: []string{"agent/run", "dialect/trainforge/archive"}},
 
 	"dialect/mloc":            {ring: adapter, mine: []string{"spec"}, third: []string{"github.com/redis/go-redis/v9"}},
 	"dialect/mloc/mlocbridge": {ring: shell, mine: []string{"client", "dialect/bridge", "dialect/mloc"}, third: []string{"github.com/redis/go-redis/v9", "golang.org/x/sync"}},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/dialect/trainforge"
 )
 
@@ -115,34 +116,93 @@ func TestANodeThatDropsJobsIsNotTrusted(t *testing.T) {
 	}
 }
 
+// TestATaskThatIsNotHeardOfIsRunElsewhere holds for all three workers that one which vanishes while it runs a task loses it, and that its late report changes nothing.
 func TestATaskThatIsNotHeardOfIsRunElsewhere(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.waits = trainforge.Waits{Quiet: 300 * time.Millisecond} })
-	first := &externalPeer{caller: newCaller(t, w.gateway.URL(), ""), id: "first"}
-	job := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "true"}})
-	work, err := first.Take(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	for form, start := range map[string]func(*world) dialecttest.Worker{
+		"node": func(w *world) dialecttest.Worker {
+			return &nodePeer{caller: newCaller(w.t, w.gateway.URL(), ""), id: "first", shared: w.shared, taken: map[string]bool{}}
+		},
+		"poller": func(w *world) dialecttest.Worker { return &pollerPeer{newCaller(w.t, w.gateway.URL(), "")} },
+		"external": func(w *world) dialecttest.Worker {
+			return &externalPeer{caller: newCaller(w.t, w.gateway.URL(), ""), id: "first"}
+		},
+	} {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(w *world) { w.waits = trainforge.Waits{Silence: 2 * time.Second, Quiet: 300 * time.Millisecond} })
+			first := start(w)
+			job := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "true"}, Disconnect: muster.Disconnect{Grace: muster.Duration(2 * time.Second)}})
+			work, err := first.Take(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := work.(interface{ alive(context.Context) error }).alive(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			first.Vanish()
+			w.until("it is taken from it", func() bool { return w.task(job.ID, 0).Attempt >= 2 || w.task(job.ID, 0).State == muster.Queued })
+			second := &externalPeer{caller: newCaller(t, w.gateway.URL(), ""), id: "second"}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			again, err := second.Take(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = work.Succeed(t.Context(), "late")
+			if task := w.task(job.ID, 0); task.State.Final() {
+				t.Errorf("the late report made the task %s", task.State)
+			}
+			if err := again.Succeed(t.Context(), "right"); err != nil {
+				t.Fatal(err)
+			}
+			if task := w.ended(job.ID); !strings.Contains(string(task.Result), "right") {
+				t.Errorf("%s", task.Result)
+			}
+		})
 	}
-	pw := work.(*pathWork)
-	if err := pw.print(t.Context(), `::trainforge {"alive":true}`); err != nil {
-		t.Fatal(err)
+}
+
+func TestALostReportIsMadeUpFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.waits = trainforge.Waits{Last: 300 * time.Millisecond} })
+	for id, c := range map[string]struct {
+		end   string
+		state muster.TaskState
+	}{
+		"works": {end("its own word"), muster.Succeeded},
+		"fails": {`::trainforge {"end": true, "exit_code": 3}`, muster.Failed},
+	} {
+		worker := &externalPeer{caller: newCaller(t, w.gateway.URL(), ""), id: id}
+		job := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "true"}})
+		work, err := worker.Take(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := work.(*pathWork).print(t.Context(), c.end); err != nil {
+			t.Fatal(err)
+		}
+		task := w.ended(job.ID)
+		if task.State != c.state || task.Attempt != 1 || c.state == muster.Succeeded && !strings.Contains(string(task.Result), "its own word") {
+			t.Errorf("%s: %s after %d attempts: %s %s", id, task.State, task.Attempt, task.Message, task.Result)
+		}
+		_ = work.Fail(t.Context(), "late")
+		worker.do("DELETE", "/api/workers/"+id, nil, nil)
 	}
-	w.until("it is taken from it", func() bool { return w.task(job.ID, 0).Attempt >= 2 || w.task(job.ID, 0).State == muster.Queued })
-	_ = work.Succeed(t.Context(), "late")
-	second := &externalPeer{caller: newCaller(t, w.gateway.URL(), ""), id: "second"}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	again, err := second.Take(ctx)
-	if err != nil {
-		// The first one may have it again: it is the only other worker.
-		t.Fatal(err)
-	}
-	if err := again.Succeed(t.Context(), "right"); err != nil {
-		t.Fatal(err)
-	}
-	if task := w.ended(job.ID); !strings.Contains(string(task.Result), "right") {
-		t.Errorf("%s", task.Result)
+}
+
+func TestAStoppedNodeIsGivenNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := &workerA{peer: w.peer(), id: "a", hostname: "vm", projects: w.shared}
+	stop := w.during(a.run)
+	job := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "sleep 600"}, Retries: muster.Retries{Backoff: muster.Duration(time.Millisecond)}})
+	w.until("it runs", func() bool { return w.task(job.ID, 0).State == muster.Running })
+	stop()
+	w.until("the task is back in the queue", func() bool { return w.task(job.ID, 0).State == muster.Queued })
+	list, err := w.client.Attempts(t.Context(), muster.TaskID{Job: job.ID})
+	if err != nil || len(list) != 1 || list[0].Reason != muster.WorkerShutdown {
+		t.Errorf("%+v, %v", list, err)
 	}
 }
 

@@ -71,6 +71,7 @@ type Bridge struct {
 	api     string             // current or legacy; "" until the server was asked
 	intents map[string]*intent // by job id
 	left    map[string]bool    // jobs that others have, or that no worker can run: told once
+	uploads map[string]int     // of results by job id, to which the server answered and did not take them
 	blind   bool               // the server does not show jobs without a token
 }
 
@@ -92,7 +93,7 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bridge{cfg: cfg, remote: r, intents: map[string]*intent{}, left: map[string]bool{}}
+	b := &Bridge{cfg: cfg, remote: r, intents: map[string]*intent{}, left: map[string]bool{}, uploads: map[string]int{}}
 	if err := os.MkdirAll(b.intentsDir(), 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the bridge's folder cannot be made: %w", err)
 	}
@@ -292,6 +293,7 @@ func (b *Bridge) registration(c *bridge.Capacity) *registration {
 	host, _ := os.Hostname() // it is for people
 	r := &registration{WorkerID: b.id, Status: "idle", WorkerType: bridgeType, Location: cut(host, 100), GPUName: "None"}
 	r.Capabilities.MaxJobs = b.most(c)
+	r.Capabilities.CPUs = min(c.Resources.CPUs, 10_000)
 	r.Capabilities.GPUCount = min(len(c.Resources.GPUs), maxWorkerGPUs)
 	r.Capabilities.MaxMemoryGB = float64(c.Resources.Memory>>20) / 1024
 	if len(c.Resources.GPUs) > 0 {

@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
+	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
 )
 
 // intent is a job that is being taken: it is on disk before the server is told, so that a job that was claimed is run, whatever is
@@ -364,7 +365,7 @@ func (b *Bridge) fetch(ctx context.Context, id, dir string) error {
 		return err
 	}
 	defer f.Close()
-	return archive.Unpack(ctx, f, size, dir, projectLimits)
+	return archive.Unpack(ctx, f, size, dir, project.Limits)
 }
 
 func (b *Bridge) localProject(id string) (*os.File, int64, error) {
@@ -374,8 +375,8 @@ func (b *Bridge) localProject(id string) (*os.File, int64, error) {
 		return nil, 0, muster.Errorf(muster.Invalid, "the server does not send the project, and it is not in %s: name the folder with --projects", b.cfg.Projects)
 	}
 	info, err := f.Stat()
-	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxProject) {
-		err = muster.Errorf(muster.Invalid, "%s is no project of at most %s", path, muster.Size(maxProject))
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > project.Most) {
+		err = muster.Errorf(muster.Invalid, "%s is no project of at most %s", path, muster.Size(project.Most))
 	}
 	if err != nil {
 		return nil, 0, errors.Join(err, f.Close())

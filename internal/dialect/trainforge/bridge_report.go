@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,8 @@ import (
 const (
 	batchLines = 500       // lines in one request
 	batchBytes = 512 << 10 // of their texts
+	lastLines  = 20        // of a log, among which is the last one that is not empty
+	maxUploads = 5         // of one job's results: TrainForge's server ends every request that takes longer than 30 s
 )
 
 // report sends a status.
@@ -154,8 +157,26 @@ func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) er
 	case end.State == muster.JobCancelled:
 		return b.report(ctx, j.ID, statusCancelled, or(end.Message(), "cancelled"))
 	default:
-		return b.report(ctx, j.ID, statusFailed, end.Message())
+		return b.report(ctx, j.ID, statusFailed, b.why(ctx, &end))
 	}
+}
+
+// why is the message of a failure: for a program's own one with the last line that it printed, which mostly says more.
+func (b *Bridge) why(ctx context.Context, end *bridge.Ending) string {
+	message := end.Message()
+	if t := end.Task(); t == nil || t.Reason != muster.ExitCode {
+		return message
+	}
+	tail, err := end.LogTail(ctx, "", lastLines)
+	if err != nil {
+		b.log.Debug("a log cannot be read", slog.Any("error", err))
+	}
+	for _, line := range slices.Backward(tail) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, controlPrefix) {
+			return message + ": " + line
+		}
+	}
+	return message
 }
 
 // Finished implements bridge.Finisher, where the server shows the job.
@@ -213,12 +234,25 @@ func (b *Bridge) sendResults(ctx context.Context, j bridge.Job, end *bridge.Endi
 	if err != nil {
 		return err
 	}
-	if !a.ok() {
-		err := a.failure("the upload of results")
-		if muster.CodeOf(err) == muster.Unavailable {
-			return err
-		}
-		b.log.Warn("the server does not take results, which stay in Muster", slog.String("job", j.ID), slog.Any("error", err))
+	if a.ok() {
+		return nil
 	}
+	err = a.failure("the upload of results")
+	if muster.CodeOf(err) == muster.Unavailable && a.status != http.StatusTooManyRequests && b.tried(j.ID) < maxUploads {
+		return err
+	}
+	b.log.Warn("the server does not take results, which stay in Muster", slog.String("job", j.ID), slog.Any("error", err))
+	_ = b.Log(ctx, j, []string{fmt.Sprintf("the server does not take the results, which are artifacts of Muster's job %s: %v", j.Muster, err)})
 	return nil
+}
+
+// tried counts the uploads of a job's results to which the server answered.
+func (b *Bridge) tried(id string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.uploads) > maxTickets {
+		clear(b.uploads)
+	}
+	b.uploads[id]++
+	return b.uploads[id]
 }

@@ -158,7 +158,7 @@ func TestBridgeToTheCurrentServer(t *testing.T) {
 		t.Error("the model was not uploaded")
 	}
 	s.said.silence(true)
-	failing := s.add("job-2", map[string]string{"main.py": "raise SystemExit(7)"})
+	failing := s.add("job-2", map[string]string{"main.py": "print('no such column: age')\nprint()\nraise SystemExit(7)"})
 	bad := s.add("job-3", nil)
 	s.mu.Lock()
 	bad.Files = []byte("no zip")
@@ -167,7 +167,7 @@ func TestBridgeToTheCurrentServer(t *testing.T) {
 	await(t, "all have ended", func() bool {
 		return len(s.get(failing).Finals) > 0 && len(s.get(bad).Finals) > 0 && len(s.get(none).Finals) > 0
 	})
-	for job, want := range map[*foreignJob]string{failing: "exit code 7", bad: "zip", none: "no Python program"} {
+	for job, want := range map[*foreignJob]string{failing: "exit code 7: no such column: age", bad: "zip", none: "no Python program"} {
 		if got := s.get(job); got.Status != "failed" || !strings.Contains(got.Message, want) || len(got.Finals) != 1 {
 			t.Errorf("%s is %s: %q", got.ID, got.Finals, got.Message)
 		}
@@ -220,6 +220,40 @@ func TestACancellationOnTheServerStopsTheJob(t *testing.T) {
 	await(t, "it was reported", func() bool { return len(s.get(one).Finals) == 1 })
 	if got := s.get(one); got.Status != "cancelled" {
 		t.Errorf("%s", got.Status)
+	}
+}
+
+func TestAServerThatTakesNoResults(t *testing.T) {
+	t.Parallel()
+	f, s := newFarm(t), newScheduler(t, false)
+	s.mu.Lock()
+	s.noZip = true
+	s.mu.Unlock()
+	one := s.add("job-1", map[string]string{"train.py": digits})
+	f.bridge(s.server.URL, nil)
+	await(t, "the job is completed all the same", func() bool { return len(s.get(one).Finals) > 0 })
+	if got := s.get(one); got.Status != "completed" || !slices.ContainsFunc(got.Logs, func(l string) bool { return strings.Contains(l, "artifacts of Muster's job") }) {
+		t.Errorf("%s: %q", got.Status, got.Logs)
+	}
+}
+
+// TestAServerThatForgetsAJob holds that a job which the server does not know any more ends, and does not keep others from being done.
+func TestAServerThatForgetsAJob(t *testing.T) {
+	t.Parallel()
+	f, s := newFarm(t), newScheduler(t, false)
+	one := s.add("job-1", map[string]string{"train.py": "print(1)"})
+	s.mu.Lock()
+	s.lost = true
+	s.mu.Unlock()
+	f.bridge(s.server.URL, func(c *trainforge.BridgeConfig) { c.MaxJobs = 1 })
+	await(t, "its report is refused", func() bool { return slices.Contains(s.get(one).Refused, "completed") })
+	s.mu.Lock()
+	s.lost = false
+	s.mu.Unlock()
+	two := s.add("job-2", map[string]string{"train.py": "print(2)"})
+	await(t, "the other one is done", func() bool { return len(s.get(two).Finals) > 0 })
+	if got := s.get(one); len(got.Finals) > 0 {
+		t.Errorf("%v", got.Finals)
 	}
 }
 

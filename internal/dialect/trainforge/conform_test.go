@@ -146,6 +146,8 @@ func (w *nodeWork) print(lines ...string) error {
 	return errors.Join(err, f.Close())
 }
 
+func (w *nodeWork) alive(context.Context) error { return w.print(`::trainforge {"alive":true}`) }
+
 func (w *nodeWork) Progress(_ context.Context, share float64, line string) error {
 	return w.print(fmt.Sprintf("::muster progress=%g", share), line)
 }
@@ -185,6 +187,10 @@ func (w *pathWork) print(ctx context.Context, line string) error {
 		return w.c.must(ctx, "POST", "/api/jobs/"+url.PathEscape(w.id)+"/logs", dict{"message": line}, nil)
 	}
 	return w.c.must(ctx, "POST", "/api/jobs/"+url.PathEscape(w.id)+"/logs/batch", dict{"logs": []dict{{"message": line, "timestamp": 1.5}}}, nil)
+}
+
+func (w *pathWork) alive(ctx context.Context) error {
+	return w.print(ctx, `::trainforge {"alive":true}`)
 }
 
 func (w *pathWork) status(ctx context.Context, status, message string) error {

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 )
 
@@ -158,24 +157,4 @@ func FuzzUpload(f *testing.F) {
 			}
 		}
 	})
-}
-
-func TestMatrixAndGangEnvironments(t *testing.T) {
-	t.Parallel()
-	spec := &muster.TaskSpec{Run: &muster.Command{Shell: "x"}, Matrix: &muster.Matrix{Axes: []muster.Axis{{Name: "lr", Values: []string{"1", "2"}}, {Name: "a-b", Values: []string{"x"}}}}}
-	rt := &run.Task{Spec: spec, Element: "lr=2,a-b=x", Gang: &run.Gang{Rank: 1, Size: 2, Master: "10.0.0.1", Port: 29500}, Grant: muster.Grant{GPUs: []string{"trainforge-aa-3"}}}
-	p, err := newProject(rt, "id", "", deviceNumbers(rt.Grant), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]string{
-		"MUSTER_INDEX": "1", "MUSTER_MATRIX_LR": "2", "MUSTER_MATRIX_A_B": "x", "MUSTER_RANK": "1", "MUSTER_WORLD_SIZE": "2", "MUSTER_MASTER_ADDR": "10.0.0.1", "CUDA_VISIBLE_DEVICES": "3",
-	} {
-		if p.order.Env[name] != want {
-			t.Errorf("%s is %q", name, p.order.Env[name])
-		}
-	}
-	if p.order.GangEnv["MASTER_PORT"] != "29500" || p.order.GangEnv["RANK"] != "1" {
-		t.Errorf("%v", p.order.GangEnv)
-	}
 }

@@ -44,6 +44,7 @@ type timing struct {
 	claim     time.Duration // from the first offer to another worker until it has begun
 	quiet     time.Duration // of a task whose runner was heard of
 	setup     time.Duration // of a task before its runner is heard of: packages are installed then
+	last      time.Duration // from the runner's last word until its worker has reported: then the report is taken for lost
 	distrust  time.Duration // for which a worker that drops jobs gets none
 	hold      time.Duration // for which a claim waits that has nothing to give: the worker for Colab asks again at once
 	ticket    time.Duration // for which an offer in a pending list may be claimed
@@ -53,7 +54,7 @@ type timing struct {
 func usualTiming() timing {
 	return timing{
 		look: time.Second, silence: 2 * time.Minute, node: 20 * time.Second, claim: 2 * time.Minute, quiet: 4 * time.Minute,
-		setup: 45 * time.Minute, hold: 5 * time.Second, distrust: 10 * time.Minute, ticket: 10 * time.Minute, reporting: 10 * time.Minute,
+		setup: 45 * time.Minute, hold: 5 * time.Second, last: time.Minute, distrust: 10 * time.Minute, ticket: 10 * time.Minute, reporting: 10 * time.Minute,
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
 )
 
 const (
@@ -278,18 +279,17 @@ func (g *Gateway) files(q *request) error {
 	if err != nil {
 		return err
 	}
-	p, err := newProject(t.Run(), id, folder, deviceNumbers(t.Run().Grant), false)
+	p, err := project.New(t.Run(), id, q.base(), folder, deviceNumbers(t.Run().Grant), false)
 	if err != nil {
 		return err
 	}
-	p.order.URL = q.base()
 	f, err := os.CreateTemp(g.uploadsDir(), "files-*")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // at the next start at the latest
 	defer f.Close()
-	if err := p.write(q.r.Context(), f, maxProject); err != nil {
+	if err := p.Write(q.r.Context(), f, project.Most); err != nil {
 		return err
 	}
 	return q.attach(f, "project.zip")

@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
+	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
 )
 
 // Labels of jobs that clients of TrainForge submitted.
@@ -44,7 +45,7 @@ func (g *Gateway) submit(q *request) error {
 	if err != nil {
 		return err
 	}
-	u, err := receive(q.r, g.uploadsDir(), "project_zip", maxProject)
+	u, err := receive(q.r, g.uploadsDir(), "project_zip", project.Most)
 	if err != nil {
 		return err
 	}
@@ -120,7 +121,7 @@ func (g *Gateway) specOf(ctx context.Context, c *client.Client, u *upload, conf 
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // at the next start at the latest
-	if err := archive.Unpack(ctx, u.file, u.size, dir, projectLimits); err != nil {
+	if err := archive.Unpack(ctx, u.file, u.size, dir, project.Limits); err != nil {
 		return nil, err
 	}
 	workers, err := c.Workers(ctx)

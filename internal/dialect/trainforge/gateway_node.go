@@ -6,10 +6,14 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
 )
 
 // maxShows is how often worker A is offered a job: each offer that it drops leaks what it had allocated.
 const maxShows = 3
+
+// sourceLeaving constrains a worker that was stopped, until it is started again.
+const sourceLeaving = "leaving"
 
 // nodeBeat is a heartbeat of worker A.
 func (g *Gateway) nodeBeat(q *request) error {
@@ -91,7 +95,7 @@ func (g *Gateway) nodeJob(t *fleet.Task) job {
 func (g *Gateway) taskJob(t *fleet.Task, id string) job {
 	r := t.Run()
 	j := job{
-		ID: id, Project: cut(or(r.Group, "task"), maxID), Script: runnerName, Status: statusPending, Training: &training{runnerName},
+		ID: id, Project: cut(or(r.Group, "task"), maxID), Script: project.Runner, Status: statusPending, Training: &training{project.Runner},
 		Resources: resources{GPU: newAmount(float64(len(r.Grant.GPUs))), CPU: newAmount(math.Max(1, math.Ceil(r.Grant.CPUs)))},
 		CreatedAt: stamp(muster.TimeOf(t.Offered())), WorkerNode: t.Worker().ID(),
 	}
@@ -144,6 +148,9 @@ func (g *Gateway) hear(q *request, t *fleet.Task, u *update, codes []*int) error
 	var err error
 	switch u.Status {
 	case statusCompleted, statusFailed, statusCancelled:
+		if u.Status == statusCancelled && formOf(t.Worker()) != external { // workers A and B say so when they are stopped only
+			t.Worker().Constrain(sourceLeaving, "it was stopped")
+		}
 		err = g.finish(q.r.Context(), t, u.Status, or(u.Error, u.Message), codes)
 		if muster.CodeOf(err) == muster.Conflict {
 			_ = g.fleet.Late(t.ID()) // what it says of the task is known

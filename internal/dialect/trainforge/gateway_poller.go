@@ -74,7 +74,8 @@ func (g *Gateway) pollerAt(q *request) (*fleet.Worker, error) {
 		g.polled[id] = time.Now()
 		g.mu.Unlock()
 		switch {
-		case w.Err() == nil:
+		case !gone(w):
+			w.Constrain(sourceLeaving, "")
 			return w, nil
 		case time.Since(last) < g.time.silence:
 			return nil, nil //nolint:nilnil // it was drained, and asks on

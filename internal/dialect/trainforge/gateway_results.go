@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
+	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
 )
 
 // The upload of the runner, whose entries are the task's artifacts by name. Of another one all files are artifacts, too, under their paths.
@@ -59,7 +60,7 @@ func attachAll(ctx context.Context, t *fleet.Task, u *upload) error {
 	}
 	left := resultLimits.Bytes
 	for _, name := range slices.Sorted(maps.Keys(found)) {
-		if strings.HasPrefix(name, metaDir+"/") || name == runnerName || name == "project.zip" {
+		if strings.HasPrefix(name, project.Meta+"/") || name == project.Runner || name == "project.zip" {
 			continue // what a worker packs of the folder that it was given
 		}
 		r, err := found[name].Open()
@@ -67,7 +68,7 @@ func attachAll(ctx context.Context, t *fleet.Task, u *upload) error {
 			return muster.Errorf(muster.Invalid, "the entry %q cannot be read: %w", cut(name, 100), err)
 		}
 		counted := &counter{r: r}
-		err = t.Attach(ctx, strings.TrimPrefix(name, workDir+"/"), counted, left)
+		err = t.Attach(ctx, strings.TrimPrefix(name, project.Work+"/"), counted, left)
 		_ = r.Close() // it was read
 		if err != nil {
 			return err

@@ -65,6 +65,7 @@ func (g *Gateway) register(q *request) error {
 		return err
 	}
 	g.trust(w)
+	w.Constrain(sourceLeaving, "")
 	if body.WorkerInfo != nil {
 		w.Constrain("projects", g.unshared(q))
 	}
@@ -193,7 +194,7 @@ func (g *Gateway) externalFacts(body *registration) (fleet.Facts, error) {
 		return fleet.Facts{}, err
 	}
 	c := &body.Capabilities
-	if c.GPUCount < 0 || c.GPUCount > maxWorkerGPUs || c.MaxJobs < 0 || c.MaxJobs > 10_000 {
+	if c.GPUCount < 0 || c.GPUCount > maxWorkerGPUs || !(c.CPUs >= 0 && c.CPUs <= 10_000) || c.MaxJobs < 0 || c.MaxJobs > 10_000 {
 		return fleet.Facts{}, muster.Errorf(muster.Invalid, "no machine has %d GPUs for %d jobs", c.GPUCount, c.MaxJobs)
 	}
 	memory, err := gigabytes("max_memory_gb", c.MaxMemoryGB)
@@ -220,10 +221,11 @@ func (g *Gateway) externalFacts(body *registration) (fleet.Facts, error) {
 		memory = g.memory
 	}
 	most := cmp.Or(c.MaxJobs, 1)
+	cpus := cmp.Or(c.CPUs, g.cpus*float64(most))
 	return fleet.Facts{
 		ID: body.WorkerID, Name: cut(body.WorkerID, muster.MaxName), Kinds: kinds(),
 		Labels:    labels(external, "worker_type", cmp.Or(body.WorkerType, body.Platform), "location", body.Location),
-		Resources: muster.Resources{CPUs: g.cpus * float64(most), Memory: memory, Slots: most, MaxTasks: most, GPUs: gpus},
+		Resources: muster.Resources{CPUs: cpus, Memory: memory, Slots: most, MaxTasks: most, GPUs: gpus},
 	}, nil
 }
 

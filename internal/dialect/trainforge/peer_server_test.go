@@ -2,6 +2,7 @@ package trainforge_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -24,6 +25,8 @@ type scheduler struct {
 	workers  map[string]dict
 	forever  bool // it lists its jobs as pending whatever became of them
 	down     bool // every request is answered with 503
+	noZip    bool // every upload of results is answered with 408
+	lost     bool // reports are answered as for a job that is not there
 	cutZip   int  // so many uploads of results are cut off
 	swallow  int  // so many final reports are done and not answered
 	rateHits int  // so many requests are answered with 429
@@ -36,6 +39,7 @@ type foreignJob struct {
 	Files                                        []byte
 	Logs                                         []string
 	Finals                                       []string
+	Refused                                      []string // reports, while lost
 	Results                                      []byte
 	Claims                                       int
 }
@@ -61,7 +65,7 @@ func (s *scheduler) get(j *foreignJob) foreignJob {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := *j
-	c.Logs, c.Finals = slices.Clone(j.Logs), slices.Clone(j.Finals)
+	c.Logs, c.Finals, c.Refused = slices.Clone(j.Logs), slices.Clone(j.Finals), slices.Clone(j.Refused)
 	return c
 }
 
@@ -200,6 +204,10 @@ func (s *scheduler) job(r *http.Request, j *foreignJob, rest string, said dict, 
 		}
 		return 200, answer
 	case "PUT status":
+		if s.lost {
+			j.Refused = append(j.Refused, fmt.Sprint(said["status"]))
+			return 500, dict{"error": "Failed to update job status", "message": "Failed to update job: Job not found"}
+		}
 		status, _ := said["status"].(string)
 		message, _ := said["message"].(string)
 		return s.end(j, status, message), dict{"success": true, "job_id": j.ID, "status": status}
@@ -220,6 +228,9 @@ func (s *scheduler) job(r *http.Request, j *foreignJob, rest string, said dict, 
 		}
 		return 200, dict{"success": true, "message": "ok"}
 	case "POST results":
+		if s.noZip {
+			return 408, dict{"error": "Request timeout"}
+		}
 		if s.cutZip > 0 {
 			s.cutZip--
 			return 0, nil

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
 )
 
 const (
@@ -189,12 +190,12 @@ func (r *remote) download(ctx context.Context, path, dir string) (*os.File, int6
 	if err != nil {
 		return nil, 0, err
 	}
-	n, err := io.Copy(f, io.LimitReader(res.Body, maxProject+1))
+	n, err := io.Copy(f, io.LimitReader(res.Body, project.Most+1))
 	switch {
 	case err != nil:
 		err = muster.Errorf(muster.Unavailable, "the project broke off: %w", err)
-	case n > maxProject:
-		err = muster.Errorf(muster.Invalid, "the project has more than %s", muster.Size(maxProject))
+	case n > project.Most:
+		err = muster.Errorf(muster.Invalid, "the project has more than %s", muster.Size(project.Most))
 	}
 	if err != nil {
 		_ = f.Close()

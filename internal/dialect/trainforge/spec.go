@@ -20,6 +20,11 @@ import (
 // usual are the programs that worker C looks for, in this order; then it takes any.
 var usual = []string{"train.py", "main.py", "run.py"} //nolint:gochecknoglobals // constants
 
+// usualOutputs are what is kept of a project: folders by their names, and the files that the worker for Kaggle uploads.
+var usualOutputs = []string{ //nolint:gochecknoglobals // constants
+	"outputs/**", "results/**", "checkpoints/**", "models/**", "*.pth", "*.pt", "*.h5", "*.pkl", "*.json",
+}
+
 // projectSpec makes a job of an unpacked project. gpus says whether a worker has a GPU: then those that TrainForge's tools ask for by default are asked for,
 // too. members is the size of a distributed job, else 0.
 func projectSpec(dir string, conf *config, gpus bool, members int) (*muster.Spec, error) {
@@ -38,7 +43,7 @@ func projectSpec(dir string, conf *config, gpus bool, members int) (*muster.Spec
 	}
 	t := muster.TaskSpec{
 		Name: "train", Kind: muster.KindScript, Resources: request, Run: &muster.Command{Argv: []string{"python3"}},
-		Env: map[string]string{}, Outputs: []string{"outputs/**", "results/**", "checkpoints/**", "models/**"},
+		Env: map[string]string{}, Outputs: slices.Clone(usualOutputs),
 	}
 	for _, word := range argv {
 		t.Run.Argv = append(t.Run.Argv, escape(word))
@@ -82,7 +87,7 @@ func readIn(root *os.Root, name string) (text []byte, found bool, err error) {
 		return nil, false, err
 	}
 	text, err = root.ReadFile(filepath.FromSlash(clean))
-	return text, err == nil, nil //nolint:nilerr // it is not there, or is no file
+	return text, err == nil, nil
 }
 
 // program returns the path of a project's program, and its arguments. script is what the job names: a file, or a command with one. Where it

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
 )
 
 const (
@@ -98,9 +99,41 @@ func (g *Gateway) look(ctx context.Context, group *errgroup.Group, t *fleet.Task
 		}
 		at.doing.Unlock()
 	}
-	if why := g.silent(t, at); why != "" {
+	if g.unreported(at) {
+		g.reportFor(ctx, group, t, at)
+	} else if why := g.silent(t, at); why != "" {
 		g.giveUp(ctx, t, why)
 	}
+}
+
+// unreported reports whether a task's program has ended and its worker, which reports that once and does not repeat it, has not said so.
+func (g *Gateway) unreported(at *track) bool {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	return at.noted.End != nil && time.Since(at.heard) > g.time.last
+}
+
+// reportFor reports a task's end as its program said.
+func (g *Gateway) reportFor(ctx context.Context, group *errgroup.Group, t *fleet.Task, at *track) {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	if at.busy {
+		return
+	}
+	status, end := statusFailed, at.noted.End
+	if end.ExitCode != nil && *end.ExitCode == 0 {
+		status = statusCompleted
+	}
+	at.busy = group.TryGo(func() error {
+		g.env.Log.Warn("a TrainForge worker did not report a job that has ended", slog.String("worker", t.Worker().ID()), slog.String("task", t.Run().Attempt.String()))
+		if err := g.finish(ctx, t, status, "", nil); err != nil && muster.CodeOf(err) != muster.Conflict && ctx.Err() == nil {
+			g.env.Log.Warn("a job's end cannot be reported", slog.String("task", t.Run().Attempt.String()), slog.Any("error", err))
+		}
+		at.mu.Lock()
+		at.busy = false
+		at.mu.Unlock()
+		return nil
+	})
 }
 
 // bring fetches the files of a task and puts its project where its worker looks for it.
@@ -131,7 +164,7 @@ func (g *Gateway) prepare(ctx context.Context, t *fleet.Task, at *track) error {
 	if form == external {
 		return nil
 	}
-	p, err := newProject(t.Run(), t.ID(), folder, deviceNumbers(t.Run().Grant), form == node)
+	p, err := project.New(t.Run(), t.ID(), DefaultScheduler, folder, deviceNumbers(t.Run().Grant), form == node)
 	if err != nil {
 		return err
 	}
@@ -141,7 +174,7 @@ func (g *Gateway) prepare(ctx context.Context, t *fleet.Task, at *track) error {
 	if err := at.note(func(n *noted) { n.Placed = true }); err != nil {
 		return err
 	}
-	err = p.place(ctx, g.shared, form == node)
+	err = p.Place(ctx, g.shared, form == node)
 	g.mu.Lock()
 	_, path := errors.AsType[*fs.PathError](err)
 	g.failing = path
@@ -199,7 +232,7 @@ func (g *Gateway) tail(ctx context.Context, t *fleet.Task, at *track) error {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	f, err := run.OpenIn(root, outputFile)
+	f, err := run.OpenIn(root, project.Output)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -24,7 +24,6 @@ const (
 // Bounds of what a peer may send.
 const (
 	maxBody       = 10 << 20  // bytes of a JSON body
-	maxProject    = 100 << 20 // bytes of project.zip
 	maxResults    = 500 << 20 // bytes of results_zip
 	maxConfig     = 256 << 10 // bytes of the field config
 	maxID         = 200       // bytes of an id
@@ -36,11 +35,8 @@ const (
 	maxWorkerGPUs = 64        // of one worker
 )
 
-// The most of what a project, and of what results may unpack to. A project may be compressed to a tenth.
-var (
-	projectLimits = archive.Limits{Files: 20_000, Bytes: 10 * maxProject} //nolint:gochecknoglobals // constants
-	resultLimits  = archive.Limits{Files: 10_000, Bytes: 4 * maxResults}  //nolint:gochecknoglobals // constants
-)
+// resultLimits are the most of what results may unpack to.
+var resultLimits = archive.Limits{Files: 10_000, Bytes: 4 * maxResults} //nolint:gochecknoglobals // constants
 
 // Timestamps without a zone, as Python's isoformat writes them.
 const naive = "2006-01-02T15:04:05.000000"
@@ -78,6 +74,7 @@ type nodeInfo struct {
 // capabilities are those of workers A and C.
 type capabilities struct {
 	MaxJobs     int     `json:"max_concurrent_jobs,omitempty"`
+	CPUs        float64 `json:"cpu_count,omitempty"` // of bridges; workers A and C do not say it here
 	GPUCount    int     `json:"gpu_count"`
 	MaxMemoryGB float64 `json:"max_memory_gb"`
 	GPUInfo     struct {

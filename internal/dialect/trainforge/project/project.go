@@ -1,4 +1,6 @@
-package trainforge
+// Package project makes projects of TrainForge of Muster's tasks: archives and folders with a program, runner.py, that runs the task's command and writes what Muster is
+// to know to its output.
+package project
 
 import (
 	"context"
@@ -18,21 +20,26 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
 )
 
-// runner is the program of each project: see package documentation.
-//
 //go:embed runner.py
 var runner []byte
 
+// What a project has.
 const (
-	runnerName = "train.py"    // which every worker of TrainForge would run
-	metaDir    = ".trainforge" // folders leave out .muster when they travel
-	taskFile   = metaDir + "/task.json"
-	outputFile = metaDir + "/output.log"
-	workDir    = "task"
+	Runner = "train.py"           // the program, which every worker of TrainForge would run
+	Meta   = ".trainforge"        // the program's own files: folders leave out .muster when they travel
+	Output = Meta + "/output.log" // what a program with a file for it writes
+	Work   = "task"               // the task's files
+
+	taskFile = Meta + "/task.json"
 
 	aliveEvery  = 30 // seconds
 	uploadTries = 5
 )
+
+// Most is what a project's archive may hold, in bytes of files, and Limits what it may unpack to: it may be compressed to a tenth.
+const Most = 100 << 20
+
+var Limits = archive.Limits{Files: 20_000, Bytes: 10 * Most} //nolint:gochecknoglobals // constants
 
 // order is what the runner reads: see runner.py.
 type order struct {
@@ -51,20 +58,21 @@ type order struct {
 	Tries   int               `json:"upload_tries"`
 }
 
-// project is a task as a folder for TrainForge's workers.
-type project struct {
+// Project is a task as a folder for TrainForge's workers.
+type Project struct {
 	order        order
 	folder       string            // of the task's files and inputs
 	files        map[string][]byte // beside them
 	requirements []byte            // for workers that install packages
 }
 
-// newProject describes a task. folder has its files and inputs. devices are the numbers by which its worker knows the GPUs of
+// New describes a task. id is the job's, and url that of the server for workers without the variable TRAINFORGE_API_URL. With toFile the program writes its
+// output to a file. folder has its files and inputs. devices are the numbers by which its worker knows the GPUs of
 // the grant. The errors are run.TaskErrors.
-func newProject(t *run.Task, id, folder string, devices []string, toFile bool) (*project, error) {
+func New(t *run.Task, id, url, folder string, devices []string, toFile bool) (*Project, error) {
 	s := t.Spec
-	p := &project{folder: folder, files: map[string][]byte{}, order: order{
-		JobID: id, URL: DefaultScheduler, Log: "stdout", Env: environment(t, devices), GangEnv: map[string]string{}, Outputs: append([]string{}, s.Outputs...),
+	p := &Project{folder: folder, files: map[string][]byte{}, order: order{
+		JobID: id, URL: url, Log: "stdout", Env: environment(t, devices), GangEnv: map[string]string{}, Outputs: append([]string{}, s.Outputs...),
 		Timeout: s.Timeout.Std().Seconds(), Grace: s.Kill.Grace.Std().Seconds(), Alive: aliveEvery, Tries: uploadTries,
 	}}
 	if toFile {
@@ -148,7 +156,7 @@ func variable(name string) string {
 }
 
 // script adds the program to the task's folder, under its name unless the project has a file of that name.
-func (p *project) script(s *muster.Script) error {
+func (p *Project) script(s *muster.Script) error {
 	if s.URL != "" {
 		return run.Failf(muster.TaskInvalid, "TrainForge workers do not fetch scripts")
 	}
@@ -193,7 +201,7 @@ func interpreter(s *muster.Script, name string) []string {
 }
 
 // packages writes the requirements that workers install from the project's top.
-func (p *project) packages(s *muster.Python) error {
+func (p *Project) packages(s *muster.Python) error {
 	if s == nil {
 		return nil
 	}
@@ -217,22 +225,22 @@ func (p *project) packages(s *muster.Python) error {
 	return nil
 }
 
-// write makes the project's archive, of at most most bytes of files.
-func (p *project) write(ctx context.Context, w io.Writer, most int64) error {
+// Write makes the project's archive, of at most most bytes of files.
+func (p *Project) Write(ctx context.Context, w io.Writer, most int64) error {
 	b, err := json.Marshal(p.order)
 	if err != nil {
 		return err
 	}
 	z := archive.Pack(w, most)
-	err = errors.Join(z.Add(runnerName, runner), z.Add(taskFile, b))
+	err = errors.Join(z.Add(Runner, runner), z.Add(taskFile, b))
 	if p.requirements != nil {
 		err = errors.Join(err, z.Add("requirements.txt", p.requirements))
 	}
 	for name, content := range p.files {
-		err = errors.Join(err, z.Add(workDir+"/"+name, content))
+		err = errors.Join(err, z.Add(Work+"/"+name, content))
 	}
 	if err == nil && p.folder != "" {
-		err = z.Folder(ctx, p.folder, workDir+"/")
+		err = z.Folder(ctx, p.folder, Work+"/")
 	}
 	if err != nil {
 		return err
@@ -240,9 +248,9 @@ func (p *project) write(ctx context.Context, w io.Writer, most int64) error {
 	return z.Close()
 }
 
-// place puts the project into the shared folder: as <shared>/<id>/project.zip, and for worker A unpacked beside it.
+// Place puts the project into the shared folder: as <shared>/<id>/project.zip, and for worker A unpacked beside it.
 // Nothing is there under its name before all of it is.
-func (p *project) place(ctx context.Context, shared string, unpacked bool) error {
+func (p *Project) Place(ctx context.Context, shared string, unpacked bool) error {
 	id := p.order.JobID
 	if _, err := os.Lstat(filepath.Join(shared, id)); err == nil {
 		return nil
@@ -265,24 +273,24 @@ func (p *project) place(ctx context.Context, shared string, unpacked bool) error
 	return err
 }
 
-func (p *project) placeIn(ctx context.Context, dir string, unpacked bool) error {
+func (p *Project) placeIn(ctx context.Context, dir string, unpacked bool) error {
 	f, err := os.OpenFile(filepath.Join(dir, "project.zip"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // as above
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	most := int64(maxProject)
+	most := int64(Most)
 	if unpacked {
-		most = projectLimits.Bytes
+		most = Limits.Bytes
 	}
-	if err := p.write(ctx, f, most); err != nil || !unpacked {
+	if err := p.Write(ctx, f, most); err != nil || !unpacked {
 		return err
 	}
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	if err := archive.Unpack(ctx, f, info.Size(), dir, archive.Limits{Files: 2 * projectLimits.Files, Bytes: projectLimits.Bytes + 1<<20}); err != nil {
+	if err := archive.Unpack(ctx, f, info.Size(), dir, archive.Limits{Files: 2 * Limits.Files, Bytes: Limits.Bytes + 1<<20}); err != nil {
 		return err
 	}
 	return os.Remove(f.Name())
