@@ -361,6 +361,7 @@ func (b *Bridge) describe(c *bridge.Capacity) registration {
 	s := specs{
 		WorkerID: b.id, Hostname: host, OS: runtime.GOOS, CPUModel: runtime.GOARCH, CPUCores: c.Resources.CPUs, RAMTotal: gib(c.Resources.Memory), RAMAvailable: gib(c.Free.Memory),
 		StorageTotal: gib(c.Resources.Disk), StorageFree: gib(c.Free.Disk), Software: "muster/" + or(b.cfg.Version, "dev"), Kinds: c.Kinds,
+		Slots: c.Resources.Slots,
 	}
 	if len(c.Resources.GPUs) > 0 {
 		s.GPUAvailable, s.GPUModel = true, c.Resources.GPUs[0].Name

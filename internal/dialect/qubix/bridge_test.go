@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -238,7 +239,7 @@ func TestBridgeAgainstGateway(t *testing.T) {
 	cfg := back.bridgeConfig(front.url, filepath.Join(dir, "bridge"))
 	stop := startBridge(t, cfg)
 	own := front.foreign("My Gaming PC")
-	if own.Labels["qubix.worker"] != "muster" || own.Price != 2.5 {
+	if own.Labels["qubix.worker"] != "muster" || own.Price != 2.5 || own.Resources.MaxTasks != 2 || slices.Contains(own.Lacks, "cancel") {
 		t.Errorf("the bridge is %+v", own)
 	}
 	counts := filepath.Join(dir, "counts")
@@ -391,5 +392,34 @@ func TestBackendIsToldOfTheFleet(t *testing.T) {
 	none := b.add("", map[string]any{"id": "job-1", "jobType": "container", "muster": map[string]any{"kind": "container", "image": "debian"}})
 	if report := b.ended(none); report[0]["status"] != "failed" || !strings.Contains(fmt.Sprint(report[0]["error"]), "no worker here runs jobs of kind container") {
 		t.Errorf("a job that no worker runs is reported as %v", report[0])
+	}
+}
+
+// A job may be prepared for long, as where packages are installed. Once its log told the backend of it, the backend is asked whether it still
+// wants the job, and before that it hears nothing.
+func TestProgressBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	back, url := startBackend(t, nil)
+	j := back.add("", map[string]any{"id": "job-1", "jobType": "echo"})
+	b, err := qubix.NewBridge(w.bridgeConfig(url, t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	waiting := []muster.Task{{State: muster.Assigned}}
+	said := func() int {
+		back.mu.Lock()
+		defer back.mu.Unlock()
+		return len(j.progress)
+	}
+	if err := b.Progress(t.Context(), bridge.Job{ID: "job-1"}, muster.Job{}, waiting); err != nil || said() != 0 {
+		t.Errorf("before anything: %v, %d reports", err, said())
+	}
+	if err := b.Log(t.Context(), bridge.Job{ID: "job-1"}, []string{"installing"}); err != nil || said() != 1 {
+		t.Errorf("its log: %v, %d reports", err, said())
+	}
+	if err := b.Progress(t.Context(), bridge.Job{ID: "job-1"}, muster.Job{}, waiting); err != nil || said() != 2 {
+		t.Errorf("after its log: %v, %d reports", err, said())
 	}
 }

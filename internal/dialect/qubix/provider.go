@@ -46,7 +46,10 @@ const (
 	inventedVRAM = 4.0
 )
 
-const lowestVRAM = 1.0 / 1024
+const (
+	lowestVRAM = 1.0 / 1024
+	mostSlots  = 1000 // of a bridge
+)
 
 // MaxPrice is the most that a worker may ask per hour.
 const maxPrice = 1e6
@@ -58,10 +61,11 @@ var lacks = []string{
 	muster.FeatureNetwork, muster.FeatureElement, muster.FeatureCancel, muster.FeatureLogs, muster.FeatureArtifacts,
 }
 
-// lacksBridged is the same of a bridge of Muster: it passes on what a stage says, but no files, and sends what was printed.
+// lacksBridged is the same of a bridge of Muster: it passes on what a stage says, but no files, sends what was printed, and stops a job
+// once the answer to a report says that it was cancelled.
 var lacksBridged = []string{
 	muster.FeatureFiles, muster.FeatureInputs, muster.FeatureOutputs, muster.FeatureRequirements, muster.FeatureGang, muster.FeatureLauncher,
-	muster.FeatureElement, muster.FeatureCancel, muster.FeatureArtifacts,
+	muster.FeatureElement, muster.FeatureArtifacts,
 }
 
 // factsOf makes a worker of a registration. It accepts whatever a worker says of its machine: what cannot be is left out.
@@ -94,6 +98,8 @@ func factsOf(r *registration, remote netip.Addr, key string, defaults float64) f
 		f.Labels[labelFlavour], f.Labels[labelKinds] = string(bridged), strings.Join(kinds, "+")
 		f.Version = clean(r.Specs.Software, maxText)
 		f.Lacks = slices.Clone(lacksBridged)
+		f.Resources.Slots = min(max(r.Specs.Slots, 1), mostSlots)
+		f.Resources.MaxTasks = f.Resources.Slots
 	}
 	return f
 }

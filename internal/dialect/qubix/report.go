@@ -24,9 +24,10 @@ const (
 	askEvery   = 30 * time.Second
 )
 
-// Progress says how a job stands. Before it runs the backend is told nothing: to it the first report means that it does.
+// Progress says how a job stands. Before it runs or has printed something the backend is told nothing: to it the first report means that it
+// runs.
 func (b *Bridge) Progress(ctx context.Context, j bridge.Job, _ muster.Job, tasks []muster.Task) error {
-	if len(tasks) == 0 || tasks[0].StartedAt == 0 {
+	if len(tasks) == 0 || tasks[0].StartedAt == 0 && !b.begun(j.ID) {
 		return nil
 	}
 	t := &tasks[0]
@@ -47,7 +48,10 @@ func (b *Bridge) Progress(ctx context.Context, j bridge.Job, _ muster.Job, tasks
 		r.asked = time.Now()
 	}
 	b.mu.Unlock()
-	step := or(t.Step, "running")
+	step := "preparing"
+	if t.StartedAt != 0 {
+		step = or(t.Step, "running")
+	}
 	if err := b.say(ctx, j.ID, &progress{CurrentOperation: &step}); err != nil {
 		return err
 	}
@@ -59,6 +63,13 @@ func (b *Bridge) Progress(ctx context.Context, j bridge.Job, _ muster.Job, tasks
 		b.abandon(ctx, j.ID)
 	}
 	return nil // not every backend tells
+}
+
+// begun reports whether the backend was told of a job.
+func (b *Bridge) begun(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.reports[id] != nil
 }
 
 // say sends a report of progress with what was said last.

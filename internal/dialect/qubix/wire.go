@@ -85,6 +85,7 @@ type specs struct {
 	// Of Muster's bridge only; other workers and backends do not know them.
 	Software string   `json:"software,omitempty"` // muster and its version
 	Kinds    []string `json:"kinds,omitempty"`    // that it really runs, by Muster's names
+	Slots    int      `json:"slots,omitempty"`    // tasks at once
 }
 
 // quickRegistration is the body of POST /api/providers/quick-register.

@@ -30,7 +30,7 @@ func FuzzRegistration(f *testing.F) {
 			return
 		}
 		facts := settle(factsOf(&r, netip.Addr{}, "", 1), nil)
-		if facts.Price < 0 || facts.Price > maxPrice || facts.Resources.CPUs < 0 || facts.Resources.Memory < 0 || facts.Resources.Disk < 0 || facts.Resources.MaxTasks != 1 {
+		if facts.Price < 0 || facts.Price > maxPrice || facts.Resources.CPUs < 0 || facts.Resources.Memory < 0 || facts.Resources.Disk < 0 || facts.Resources.MaxTasks < 1 || facts.Resources.MaxTasks > mostSlots {
 			t.Errorf("the worker is %+v", facts)
 		}
 		if facts.Name == "" || len(facts.Name) > muster.MaxName || strings.TrimSpace(facts.Name) != facts.Name || strings.Contains(facts.Name, "/") || !presentable(facts.Name) {
