@@ -122,6 +122,7 @@ func TestConform(t *testing.T) {
 		System: system,
 		Task:   muster.TaskSpec{Kind: "hash", Input: json.RawMessage(`{"data":"abc"}`)},
 		Start: func(t *testing.T, url, id, _ string) dialecttest.Worker {
+			t.Helper()
 			w := &steady{t: t, url: url, id: id, taken: make(chan string, 100)}
 			ctx, cancel := context.WithCancel(context.Background())
 			w.vanish = cancel

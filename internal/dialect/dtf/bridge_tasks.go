@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"os"
@@ -108,7 +109,7 @@ func (b *Bridge) prepare(ctx context.Context) error {
 				again = true
 			}
 			if ctx.Err() != nil {
-				return nil
+				return ctx.Err()
 			}
 		}
 		wait := time.Hour
@@ -123,7 +124,7 @@ func (b *Bridge) prepare(ctx context.Context) error {
 		}
 		t.Stop()
 		if ctx.Err() != nil {
-			return nil
+			return ctx.Err()
 		}
 	}
 }
@@ -187,8 +188,8 @@ func (b *Bridge) testFolder(config json.RawMessage) string {
 	if err != nil {
 		return ""
 	}
-	defer root.Close()
-	if _, err := root.Stat(file); err != nil {
+	_, err = root.Stat(file)
+	if errors.Join(err, root.Close()) != nil {
 		return ""
 	}
 	return b.cfg.Tests
@@ -254,7 +255,7 @@ func (b *Bridge) cancels(ctx context.Context) error {
 		}
 		t.Stop()
 		if ctx.Err() != nil {
-			return nil
+			return ctx.Err()
 		}
 	}
 }

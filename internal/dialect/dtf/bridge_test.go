@@ -249,6 +249,7 @@ func TestBridgeSwitchesCoordinators(t *testing.T) {
 
 // What a coordinator says when it does not let the worker in is told, and is the end where nothing else was ever possible.
 func TestBridgeIsRefused(t *testing.T) {
+	t.Parallel()
 	w := startServer(t, serve.Config{})
 	for _, tc := range []struct {
 		name   string

@@ -173,11 +173,11 @@ func (g *gateway) spec(q *request) (*muster.Spec, error) {
 	if len(q.TaskID) > muster.MaxName {
 		return nil, muster.Errorf(muster.Invalid, "a task_id that is chosen has at most %d bytes", muster.MaxName)
 	}
-	make := toForeign
+	stageOf := toForeign
 	if !g.set.carry {
-		make = toMuster
+		stageOf = toMuster
 	}
-	stage, err := make(q.Type, q.Config)
+	stage, err := stageOf(q.Type, q.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -420,6 +420,7 @@ func (g *gateway) showTask(w http.ResponseWriter, r *http.Request, may *right) e
 }
 
 func (g *gateway) listTasks(w http.ResponseWriter, r *http.Request, may *right) error {
+	ctx := r.Context()
 	c, err := g.env.Server.Client(may.token)
 	if err != nil {
 		return err
@@ -437,24 +438,24 @@ func (g *gateway) listTasks(w http.ResponseWriter, r *http.Request, may *right) 
 	if t := q.Get("type"); t != "" {
 		wanted[labelType] = cut(t)
 	}
-	ids, err := workerIDs(r.Context(), c)
+	ids, err := workerIDs(ctx, c)
 	if err != nil {
 		return err
 	}
 	list := []*shown{}
 	looked := 0
-	for j, err := range c.Jobs(r.Context(), client.JobQuery{Labels: wanted, Project: g.env.Config.Project}) {
+	for j, err := range c.Jobs(ctx, client.JobQuery{Labels: wanted, Project: g.env.Config.Project}) {
 		if err != nil {
 			return err
 		}
 		if looked++; len(list) == limit || looked > 10*maxListed {
 			break
 		}
-		full, err := c.Job(r.Context(), j.ID)
+		full, err := c.Job(ctx, j.ID)
 		if err != nil {
 			continue // it was removed meanwhile
 		}
-		t, err := g.show(r.Context(), c, &full, ids)
+		t, err := g.show(ctx, c, &full, ids)
 		if err != nil || q.Get("status") != "" && t.Status != q.Get("status") || q.Get("worker_id") != "" && (t.Worker == nil || *t.Worker != q.Get("worker_id")) {
 			continue
 		}

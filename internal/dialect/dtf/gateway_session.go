@@ -40,9 +40,9 @@ func (g *gateway) socket(w http.ResponseWriter, r *http.Request) {
 			g: g, ws: ws, cancel: cancel, header: keyOf(r), remote: addressOf(r),
 			pushed: make(chan struct{}), kick: make(chan struct{}, 1), turn: make(chan struct{}, 1),
 		}
-		defer connlimit.Authenticated(r.Context())() // it is bounded by the patience for the first message
 		s.serve(ctx)
 	}
+	defer connlimit.Authenticated(r.Context())() // it is bounded by the patience for the first message
 	err := g.gate.Do(r.Context(), serve)
 	for tries := 0; err != nil && tries < 50 && sleep(r.Context(), 20*time.Millisecond); tries++ { // the server is just starting
 		err = g.gate.Do(r.Context(), serve)
@@ -210,7 +210,8 @@ func (s *session) auth(ctx context.Context, m *message) bool {
 	defer cancel()
 	var r *right
 	var err error
-	id, token, again := m.WorkerID, m.Token, false
+	var again bool
+	id, token := m.WorkerID, m.Token
 	if m.AuthType == "token" || m.AuthType == "" && m.Token != "" {
 		id, r, again, err = s.g.authorizeToken(asking, m.Token, now)
 		s.byToken = true

@@ -198,6 +198,7 @@ func unique(text string) string {
 
 // Many tasks, a worker that loses messages: each ends once.
 func TestGatewayEveryTaskArrives(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*worker){
 		"HEAD":         func(w *worker) { w.beat = 40 * time.Millisecond },
 		"long tasks":   func(w *worker) { w.beat, w.work = 30*time.Millisecond, 100*time.Millisecond },

@@ -168,8 +168,10 @@ func toDTF(taskType string, config, result json.RawMessage) json.RawMessage {
 		out["batch_sizes"] = batchSizes(out["runs"])
 	case taskTest:
 		var r struct {
-			Passed, Failed, Skipped, Errors, Total int
-			Duration                               float64
+			Failed   int     `json:"failed"`
+			Errors   int     `json:"errors"`
+			Total    int     `json:"total"`
+			Duration float64 `json:"duration"`
 		}
 		if json.Unmarshal(result, &r) != nil {
 			return result
@@ -211,12 +213,13 @@ func text(raw json.RawMessage) string {
 // batchSizes is the batch_sizes of a DTF result, from the runs of Muster's.
 func batchSizes(runs json.RawMessage) json.RawMessage {
 	var each []struct {
-		BatchSize  int `json:"batch_size"`
-		Latency    struct{ Mean float64 }
-		Throughput float64
-		LatencyMS  struct{ Mean float64 } `json:"latency_ms"`
-		PeakMemory float64                `json:"peak_memory"`
-		Error      json.RawMessage        `json:"error"`
+		BatchSize  int     `json:"batch_size"`
+		Throughput float64 `json:"throughput"`
+		LatencyMS  struct {
+			Mean float64 `json:"mean"`
+		} `json:"latency_ms"`
+		PeakMemory float64         `json:"peak_memory"`
+		Error      json.RawMessage `json:"error"`
 	}
 	_ = json.Unmarshal(runs, &each)
 	type figures struct {
@@ -268,7 +271,9 @@ func simulated(taskType string, result json.RawMessage) bool {
 		}
 		return json.Unmarshal(result, &r) == nil && r.Success && r.Count == 10 && r.Passed == 9 && r.Failed == 1 && r.Skipped == 0 && r.Duration == 2
 	case taskCustom:
-		var r struct{ Name, Output string }
+		var r struct {
+			Output string `json:"output"`
+		}
 		return json.Unmarshal(result, &r) == nil && strings.HasPrefix(r.Output, "Executed custom task ")
 	}
 	return false

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -136,7 +137,7 @@ func (c *coordinator) answer(ctx context.Context, ws *websocket.Conn, m map[stri
 			c.send(ctx, ws, `{"type":"auth_response","status":"error","message":"Invalid token"}`, false)
 			return false
 		}
-		if m["api_key"] != c.key && m["token"] != "token-of-"+fmt.Sprint(*worker) && m["token"] == nil {
+		if m["api_key"] != c.key && m["token"] != "token-of-"+*worker && m["token"] == nil {
 			if c.r0 {
 				c.send(ctx, ws, `{"type":"error","message":"Invalid API key"}`, false)
 			} else {
@@ -215,7 +216,7 @@ func (c *coordinator) answer(ctx context.Context, ws *websocket.Conn, m map[stri
 
 func (c *coordinator) send(ctx context.Context, ws *websocket.Conn, text string, sign bool) {
 	if sign {
-		text = strings.Replace(text, "1715000000", fmt.Sprint(time.Now().Unix()), 1)
+		text = strings.Replace(text, "1715000000", strconv.FormatInt(time.Now().Unix(), 10), 1)
 		mac := hmac.New(sha256.New, []byte(c.secret))
 		mac.Write([]byte(text))
 		text = strings.TrimSuffix(text, "}") + `, "signature": "` + base64.StdEncoding.EncodeToString(mac.Sum(nil)) + `"}`

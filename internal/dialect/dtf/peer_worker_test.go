@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -293,16 +294,19 @@ func (w *worker) execute(ctx context.Context, l *wlink, t wireTask, batch bool) 
 // result is what the real worker returns: all of it is made up but hash.
 func (w *worker) result(t wireTask) (map[string]any, string) {
 	var c struct {
-		Model, Precision, Name, Payload, Data string
-		TestFile                              string `json:"test_file"`
-		BatchSizes                            []int  `json:"batch_sizes"`
+		Model      string `json:"model"`
+		Name       string `json:"name"`
+		Payload    string `json:"payload"`
+		Data       string `json:"data"`
+		TestFile   string `json:"test_file"`
+		BatchSizes []int  `json:"batch_sizes"`
 	}
 	_ = json.Unmarshal(t.Config, &c)
 	switch {
 	case t.TaskType == "benchmark":
 		sizes := map[string]any{}
 		for _, n := range c.BatchSizes {
-			sizes[fmt.Sprint(n)] = map[string]any{"latency_ms": 10 + 2*n, "throughput_items_per_second": 1000 / float64(10+2*n) * float64(n), "memory_mb": 1024 + 128*n}
+			sizes[strconv.Itoa(n)] = map[string]any{"latency_ms": 10 + 2*n, "throughput_items_per_second": 1000 / float64(10+2*n) * float64(n), "memory_mb": 1024 + 128*n}
 		}
 		return map[string]any{"model": c.Model, "precision": "fp32", "iterations": 10, "batch_sizes": sizes}, ""
 	case t.TaskType == "test":

@@ -88,7 +88,7 @@ func (r *results) put(s *stored) error {
 	if err != nil {
 		return muster.Errorf(muster.Unavailable, "--db-path: %w", err)
 	}
-	defer stmt.Close()
+	defer func() { _ = stmt.Close() }() // what it did is known by then
 	texts := map[int]string{
 		1: s.TaskID, 2: s.TaskType, 3: s.Status, 5: string(s.Config), 6: string(s.Result), 7: s.Error, 8: s.WorkerID, 9: s.Coordinator,
 		11: s.Ended.UTC().Format(time.RFC3339Nano),

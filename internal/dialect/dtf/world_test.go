@@ -38,6 +38,7 @@ func await(tb testing.TB, what string, ok func() bool) {
 }
 
 func logger(tb testing.TB) *slog.Logger {
+	tb.Helper()
 	return slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 }
 
