@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -206,6 +207,10 @@ func Decode(r *http.Request, maxBytes int64, into any) error {
 		return muster.Errorf(muster.TooLarge, "the body has more than %d bytes", maxBytes)
 	}
 	if err := json.Unmarshal(b, into); err != nil {
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok { // its own text names types of this program
+			value, _, _ := strings.Cut(wrong.Value, " ")
+			return muster.Errorf(muster.Invalid, "%s is a JSON %s, which is not expected there", cmp.Or(wrong.Field, "the body"), value)
+		}
 		return muster.Errorf(muster.Invalid, "the body is not the JSON that is expected here: %w", err)
 	}
 	return nil
