@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -59,6 +60,49 @@ func (k *Keep) part(bucket string) (*Keep, error) {
 		return nil, muster.Errorf(muster.Internal, "%s cannot be written: %w", k.db.Path(), err)
 	}
 	return &Keep{db: k.db, bucket: []byte(bucket)}, nil
+}
+
+// Parts returns of each worker that has a part the attempts whose reports are in it.
+func (k *Keep) Parts() (map[string][]muster.AttemptID, error) {
+	parts := map[string][]muster.AttemptID{}
+	err := k.db.View(func(tx *bbolt.Tx) error {
+		return tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
+			worker, ok := strings.CutPrefix(string(name), reportsBucket+"/")
+			if !ok {
+				return nil
+			}
+			parts[worker] = nil
+			return b.ForEach(func(id, _ []byte) error {
+				if a, err := muster.ParseAttemptID(string(id)); err == nil {
+					parts[worker] = append(parts[worker], a)
+				}
+				return nil
+			})
+		})
+	})
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "%s cannot be read: %w", k.db.Path(), err)
+	}
+	return parts, nil
+}
+
+// RemoveParts removes those of workers that are gone: their keeps are not used after that.
+func (k *Keep) RemoveParts(workers ...string) error {
+	if len(workers) == 0 {
+		return nil
+	}
+	err := k.db.Update(func(tx *bbolt.Tx) error {
+		for _, worker := range workers {
+			if err := tx.DeleteBucket([]byte(reportsBucket + "/" + worker)); err != nil && !errors.Is(err, bolterrors.ErrBucketNotFound) {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return muster.Errorf(muster.Internal, "%s cannot be written: %w", k.db.Path(), err)
+	}
+	return nil
 }
 
 // Close gives the data dir free.

@@ -50,6 +50,47 @@ func TestKeepOutlastsItsProcess(t *testing.T) {
 	}
 }
 
+// The workers of one process have parts of their own, which are removed one by one.
+func TestParts(t *testing.T) {
+	k, err := OpenKeep(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	report := func(n int) []*muster.Report {
+		return []*muster.Report{{Attempt: attemptID(n), Outcome: muster.AttemptSucceeded}}
+	}
+	if err := k.Change(report(1), nil); err != nil {
+		t.Fatal(err)
+	}
+	for worker, n := range map[string]int{"a": 2, "b": 3} {
+		part, err := k.Part(worker)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := part.Change(report(n), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := k.Part("c"); err != nil {
+		t.Fatal(err)
+	}
+	parts, err := k.Parts()
+	if d := cmp.Diff(map[string][]muster.AttemptID{"a": {attemptID(2)}, "b": {attemptID(3)}, "c": nil}, parts); err != nil || d != "" {
+		t.Errorf("the parts: %v %s", err, d)
+	}
+	if err := k.RemoveParts("a", "c", "unknown"); err != nil {
+		t.Fatal(err)
+	}
+	parts, err = k.Parts()
+	if d := cmp.Diff(map[string][]muster.AttemptID{"b": {attemptID(3)}}, parts); err != nil || d != "" {
+		t.Errorf("after the removal: %v %s", err, d)
+	}
+	if left, err := k.Reports(); err != nil || len(left) != 1 {
+		t.Errorf("the keep itself has %v, %v", left, err)
+	}
+}
+
 func TestKeepIsTheLock(t *testing.T) {
 	dir := t.TempDir()
 	k, err := OpenKeep(dir)

@@ -354,6 +354,31 @@ func (d *Dir) RemoveAttempt(_ context.Context, a muster.AttemptID) error {
 	return nil
 }
 
+// Retain deletes the logs of all attempts but those that wanted names. Nothing is appended meanwhile.
+func (d *Dir) Retain(ctx context.Context, wanted func(muster.AttemptID) bool) error {
+	return filepath.WalkDir(d.root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return muster.Errorf(muster.Unavailable, "cannot list the folder for logs: %w", err)
+		}
+		a, ok := d.attempt(path)
+		if !ok || entry.IsDir() || wanted(a) {
+			return nil
+		}
+		return d.RemoveAttempt(ctx, a)
+	})
+}
+
+// attempt returns whose log has this path.
+func (d *Dir) attempt(path string) (a muster.AttemptID, ok bool) {
+	job, err := muster.ParseJobID(filepath.Base(filepath.Dir(filepath.Dir(path))))
+	if err != nil {
+		return a, false
+	}
+	a.Task.Job = job
+	_, err = fmt.Sscanf(filepath.Base(path), "%d.%d.log", &a.Task.Num, &a.N)
+	return a, err == nil && d.path(a) == path
+}
+
 // SetAside implements Logs. The other name is that of the log, a dot and the time in nanoseconds.
 func (d *Dir) SetAside(_ context.Context, a muster.AttemptID) (bool, error) {
 	path := d.path(a)

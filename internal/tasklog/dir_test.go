@@ -262,6 +262,30 @@ func TestRemoveAttemptLeavesOthersAndNoEmptyFolders(t *testing.T) {
 }
 
 // Short tasks come and go in the same folder at the same time, also by the Dirs of a worker and its shim.
+func TestRetainDeletesAllLogsButThoseThatAreWanted(t *testing.T) {
+	root := t.TempDir()
+	d := openDir(t, root)
+	keep, others := attempt(1, 1001, 2), []muster.AttemptID{attempt(1, 1001, 1), attempt(1, 3, 1), attempt(2, 0, 1)}
+	mustAppend(t, d, keep, 0, "kept")
+	for _, a := range others {
+		mustAppend(t, d, a, 0, "gone")
+	}
+	if err := d.Retain(t.Context(), func(a muster.AttemptID) bool { return a == keep }); err != nil {
+		t.Fatal(err)
+	}
+	if got := content(t, d, keep); got != "kept" {
+		t.Errorf("the log that is wanted has %q", got)
+	}
+	for _, a := range others {
+		if size, err := d.Size(t.Context(), a); err != nil || size != 0 {
+			t.Errorf("the log of %s has %d bytes, %v", a, size, err)
+		}
+	}
+	if list, err := os.ReadDir(root); err != nil || len(list) != 1 {
+		t.Errorf("the folder has %v, %v", list, err)
+	}
+}
+
 func TestAppendsAndRemovalsOfNeighboursDoNotDisturbEachOther(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
