@@ -32,6 +32,7 @@ const (
 	heartbeatEvery = 25 * time.Second
 	askEvery       = 30 * time.Second // whether a job was cancelled
 	maxBackoff     = 2 * time.Minute
+	goodbye        = 3 * time.Second // for which the bridge waits when it unregisters
 )
 
 // The interfaces of TrainForge's API server.
@@ -204,7 +205,7 @@ func pauseFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-// end reports what runs, and says goodbye.
+// end reports what runs, and unregisters the worker if nothing is left to the next bridge on the folder.
 func (b *Bridge) end(ctx context.Context) error {
 	if b.cfg.CancelJobs {
 		for _, j := range b.core.Jobs() {
@@ -219,7 +220,9 @@ func (b *Bridge) end(ctx context.Context) error {
 	for ctx.Err() == nil && b.core.Pending() > 0 {
 		pauseFor(ctx, min(b.cfg.Poll, 100*time.Millisecond))
 	}
-	if ctx.Err() == nil && b.interfaceNow() == current {
+	if b.core.Pending() == 0 && len(b.claimed()) == 0 && b.interfaceNow() == current {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+		defer cancel()
 		if _, err := b.remote.call(ctx, http.MethodDelete, "/api/workers/"+url.PathEscape(b.id), nil); err != nil {
 			b.log.Debug("the worker is not unregistered", slog.Any("error", err))
 		}

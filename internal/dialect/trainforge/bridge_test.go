@@ -237,6 +237,30 @@ func TestAServerThatTakesNoResults(t *testing.T) {
 	}
 }
 
+// TestAnIdleBridgeUnregisters holds that a bridge which is stopped at once, as muster bridge is, unregisters if nothing is left for the next one.
+func TestAnIdleBridgeUnregisters(t *testing.T) {
+	t.Parallel()
+	f, s := newFarm(t), newScheduler(t, false)
+	registered := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.workers) > 0
+	}
+	_, kill := f.bridge(s.server.URL, nil)
+	await(t, "it is registered", registered)
+	kill()
+	if registered() {
+		t.Error("it is still registered")
+	}
+	one := s.add("slow", map[string]string{"train.py": "import time\ntime.sleep(600)"})
+	_, kill = f.bridge(s.server.URL, nil)
+	await(t, "it runs", func() bool { jobs := f.jobs(); return len(jobs) > 0 && jobs[0].State == muster.JobRunning })
+	kill()
+	if !registered() || len(s.get(one).Finals) > 0 {
+		t.Error("the worker of a job that runs is not registered any more")
+	}
+}
+
 // TestAServerThatForgetsAJob holds that a job which the server does not know any more ends, and does not keep others from being done.
 func TestAServerThatForgetsAJob(t *testing.T) {
 	t.Parallel()
