@@ -30,6 +30,8 @@ type Config struct {
 	Worker   string            // id or name of the only worker that runs the jobs and counts for Capacity; "" means the fleet
 	Interval time.Duration     // between two reports of progress of a job whose state does not change; 0 means 10 s
 	Retry    time.Duration     // before the first repetition of a final report, doubling up to a minute; 0 means 1 s
+	Drain    time.Duration     // how long the end of a log may take after its task's while nothing of it comes; 0 means 30 s
+	Streams  *Streams          // shared by the bridges that use one API key; nil means some of its own
 	Log      *slog.Logger
 }
 
@@ -42,16 +44,21 @@ type Job struct {
 }
 
 // Port is how a system's bridge speaks to the foreign server. Its methods may be called at the same time for different
-// jobs; for one job Progress, Log and Finish do not overlap.
+// jobs; for one job Progress, Finish and Logger.Log do not overlap.
 type Port interface {
 	// Progress says how a job stands. It is not repeated: the next one replaces it. tasks are up to MaxTasks of the job, by number.
 	Progress(ctx context.Context, j Job, now muster.Job, tasks []muster.Task) error
-	// Log brings new whole lines of the first task's output without their ends, in order. After an error they are brought again
-	// with later ones.
-	Log(ctx context.Context, j Job, lines []string) error
 	// Finish is the final report. After an error it is repeated, unless that is Conflict, NotFound, Invalid or Forbidden: then the
 	// foreign server will never take it.
 	Finish(ctx context.Context, j Job, end Ending) error
+}
+
+// Logger is a Port that takes the output of jobs.
+type Logger interface {
+	// Log brings new whole lines of the first task's output without their ends, in order. After Unavailable the same lines are brought
+	// again until they are taken, and the final report waits for that. After another error they are brought some times more, and
+	// not at all if it is one with which Finish is given up; then they are dropped.
+	Log(ctx context.Context, j Job, lines []string) error
 }
 
 // Finisher is a Port that can ask whether the foreign server has the final report of a job already.
@@ -68,16 +75,19 @@ type Bridge struct {
 	port   Port
 	outbox *outbox
 
-	mu    sync.Mutex
-	jobs  map[string]*job // by foreign id, closed ones included
-	open  int
-	fresh chan struct{} // holds one token if a job waits to be followed
+	mu        sync.Mutex
+	jobs      map[string]*job          // that are not finally reported, by foreign id
+	byMuster  map[muster.JobID]*job    // those of them that were submitted
+	closed    map[string]time.Time     // when the others were, by foreign id
+	accepting map[string]chan struct{} // ids that are being written, closed when they were
+	queue     []*job                   // to be followed
+	queued    chan struct{}            // holds one token if there may be some
+	overfull  chan struct{}            // holds one token if too many closed jobs are remembered
 }
 
 // job is a record and who follows it.
 type job struct {
-	record   // guarded by Bridge.mu; written to disk by the job's follower, and by Accept before there is one
-	followed bool
+	record                 // guarded by Bridge.mu; written to disk by the job's follower, and by Accept before there is one
 	failures int           // of its follower in a row
 	wake     chan struct{} // holds one token if something about it may have changed
 }
@@ -86,6 +96,7 @@ type job struct {
 func New(cfg Config, port Port) (*Bridge, error) {
 	cfg.Interval = cmp.Or(cfg.Interval, 10*time.Second)
 	cfg.Retry = cmp.Or(cfg.Retry, time.Second)
+	cfg.Drain = cmp.Or(cfg.Drain, 30*time.Second)
 	out, err := openOutbox(cfg.Dir)
 	if err != nil {
 		return nil, err
@@ -94,7 +105,13 @@ func New(cfg Config, port Port) (*Bridge, error) {
 	if err != nil {
 		return nil, errors.Join(err, out.close())
 	}
-	b := &Bridge{cfg: cfg, port: port, outbox: out, jobs: map[string]*job{}, fresh: make(chan struct{}, 1)}
+	if cfg.Streams == nil {
+		cfg.Streams = NewStreams()
+	}
+	b := &Bridge{
+		cfg: cfg, port: port, outbox: out, queued: make(chan struct{}, 1), overfull: make(chan struct{}, 1),
+		jobs: map[string]*job{}, byMuster: map[muster.JobID]*job{}, closed: map[string]time.Time{}, accepting: map[string]chan struct{}{},
+	}
 	for _, r := range records {
 		b.enter(r)
 	}
@@ -104,13 +121,19 @@ func New(cfg Config, port Port) (*Bridge, error) {
 // Close closes the outbox of a Bridge that was not run.
 func (b *Bridge) Close() error { return b.outbox.close() }
 
-// enter notes a record. The lock is held, or nobody else knows b.
+// enter notes a record. The lock is held, or no other goroutine knows b.
 func (b *Bridge) enter(r *record) {
-	b.jobs[r.ID] = &job{record: *r, wake: make(chan struct{}, 1)}
-	if !r.closed() {
-		b.open++
-		token(b.fresh)
+	if r.closed() {
+		b.closed[r.ID] = r.At.Std()
+		return
 	}
+	at := &job{record: *r, wake: make(chan struct{}, 1)}
+	b.jobs[r.ID] = at
+	if r.Job != 0 {
+		b.byMuster[r.Job] = at
+	}
+	b.queue = append(b.queue, at)
+	token(b.queued)
 }
 
 // token puts one into c unless it holds one.
@@ -137,20 +160,46 @@ func (b *Bridge) Accept(_ context.Context, j Job) (taken bool, err error) {
 			spec.Tasks[i].Where.Workers = []string{b.cfg.Worker}
 		}
 	}
-	r := &record{ID: j.ID, State: stateAccepted, At: muster.TimeOf(time.Now()), Spec: &spec, Meta: j.Meta}
+	r, err := newRecord(&record{ID: j.ID, State: stateAccepted, At: muster.TimeOf(time.Now()), Spec: &spec, Meta: j.Meta})
+	if err != nil {
+		return false, err
+	}
+	done, err := b.reserve(j.ID)
+	if done == nil || err != nil {
+		return false, err
+	}
+	err = b.outbox.put(r)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.jobs[j.ID] != nil {
-		return false, nil
-	}
-	if b.open >= maxOpen {
-		return false, muster.Errorf(muster.Unavailable, "%d jobs wait for their final report: no more are taken", b.open)
-	}
-	if err := b.outbox.put(r); err != nil {
+	delete(b.accepting, j.ID)
+	close(done)
+	if err != nil {
 		return false, err
 	}
 	b.enter(r)
 	return true, nil
+}
+
+// reserve returns what its caller closes once the job is written, and nil for one that was taken before. It waits for another call
+// that takes the same job.
+func (b *Bridge) reserve(id string) (done chan struct{}, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.accepting[id] != nil {
+		other := b.accepting[id]
+		b.mu.Unlock()
+		<-other
+		b.mu.Lock()
+	}
+	if b.known(id) {
+		return nil, nil
+	}
+	if n := len(b.jobs) + len(b.accepting); n >= maxOpen {
+		return nil, muster.Errorf(muster.Unavailable, "%d jobs wait for their final report: no more are taken", n)
+	}
+	done = make(chan struct{})
+	b.accepting[id] = done
+	return done, nil
 }
 
 // labels of a job: where it comes from, and what the bridge's owner says.
@@ -166,7 +215,12 @@ func (b *Bridge) labels(j Job) map[string]string {
 func (b *Bridge) Known(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.jobs[id] != nil
+	return b.known(id)
+}
+
+func (b *Bridge) known(id string) bool {
+	_, isClosed := b.closed[id]
+	return isClosed || b.jobs[id] != nil
 }
 
 // Jobs lists the jobs that are not finally reported, by id.
@@ -175,9 +229,7 @@ func (b *Bridge) Jobs() []Job {
 	defer b.mu.Unlock()
 	var list []Job
 	for _, at := range b.jobs {
-		if !at.closed() {
-			list = append(list, at.job())
-		}
+		list = append(list, at.job())
 	}
 	slices.SortFunc(list, func(x, y Job) int { return cmp.Compare(x.ID, y.ID) })
 	return list
@@ -187,7 +239,7 @@ func (b *Bridge) Jobs() []Job {
 func (b *Bridge) Pending() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.open
+	return len(b.jobs)
 }
 
 func (r *record) job() Job { return Job{ID: r.ID, Meta: r.Meta, Muster: r.Job} }
@@ -196,14 +248,14 @@ func (r *record) job() Job { return Job{ID: r.ID, Meta: r.Meta, Muster: r.Job} }
 // and does nothing for one that ended.
 func (b *Bridge) Cancel(ctx context.Context, id string) error {
 	b.mu.Lock()
-	at := b.jobs[id]
-	var r record
-	if at != nil {
+	known := b.known(id)
+	r := record{State: stateReported}
+	if at := b.jobs[id]; at != nil {
 		r = at.record
 	}
 	b.mu.Unlock()
 	switch {
-	case at == nil:
+	case !known:
 		return muster.Errorf(muster.NotFound, "job %s is not known here", id)
 	case r.State == stateAccepted:
 		return muster.Errorf(muster.Unavailable, "job %s is being submitted: try again", id)
@@ -229,14 +281,20 @@ func (b *Bridge) Run(ctx context.Context) error {
 	})
 	group.Go(func() error {
 		for {
-			for _, at := range b.unfollowed() {
+			b.mu.Lock()
+			list := b.queue
+			b.queue = nil
+			b.mu.Unlock()
+			for _, at := range list {
 				group.Go(func() error {
 					b.follow(ctx, at)
 					return nil
 				})
 			}
 			select {
-			case <-b.fresh:
+			case <-b.queued:
+			case <-b.overfull:
+				b.forget(time.Now())
 			case <-ctx.Done():
 				return nil
 			}
@@ -245,18 +303,20 @@ func (b *Bridge) Run(ctx context.Context) error {
 	return errors.Join(group.Wait(), b.outbox.close())
 }
 
-// unfollowed returns the open jobs that nobody follows, for the caller to do so.
-func (b *Bridge) unfollowed() []*job {
+// forget removes closed jobs that need not be remembered.
+func (b *Bridge) forget(now time.Time) {
+	b.mu.Lock()
+	old := expired(b.closed, now)
+	b.mu.Unlock()
+	if err := b.outbox.remove(old); err != nil {
+		b.cfg.Log.Error("old jobs cannot be removed from the outbox", slog.Any("error", err))
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var list []*job
-	for _, at := range b.jobs {
-		if !at.followed && !at.closed() {
-			at.followed = true
-			list = append(list, at)
-		}
+	for _, id := range old {
+		delete(b.closed, id)
 	}
-	return list
 }
 
 // watch wakes the followers of jobs whose state changes. Where no event comes they look by themselves.
@@ -282,10 +342,12 @@ func (b *Bridge) watch(ctx context.Context) {
 func (b *Bridge) wakeFollowers(id muster.JobID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, at := range b.jobs {
-		if !at.closed() && (id == 0 || at.Job == id) {
+	if id == 0 {
+		for _, at := range b.jobs {
 			token(at.wake)
 		}
+	} else if at := b.byMuster[id]; at != nil {
+		token(at.wake)
 	}
 }
 

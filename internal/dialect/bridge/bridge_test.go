@@ -97,6 +97,7 @@ type port struct {
 	lines    map[string][]string
 	progress map[string]int
 	fail     func(id string, n int) error // of Finish, by how often it was called for the job
+	deaf     func() error                 // of Log; nil if it takes everything
 	calls    map[string]int
 	finish   chan struct{} // closed when Finish may go on; nil at once
 	reached  chan string   // ids whose Finish was called; nil for nobody
@@ -116,6 +117,11 @@ func (p *port) Progress(_ context.Context, j bridge.Job, _ muster.Job, _ []muste
 func (p *port) Log(_ context.Context, j bridge.Job, lines []string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.deaf != nil {
+		if err := p.deaf(); err != nil {
+			return err
+		}
+	}
 	p.lines[j.ID] = append(p.lines[j.ID], lines...)
 	return nil
 }
@@ -152,6 +158,12 @@ func (p *port) ended(id string) []bridge.Ending {
 	return slices.Clone(p.finals[id])
 }
 
+func (p *port) said(id string) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.lines[id])
+}
+
 // asked is a port that can say whether it has the final report.
 type asked struct{ *port }
 
@@ -163,7 +175,8 @@ func (p asked) Finished(_ context.Context, j bridge.Job) (bool, error) {
 func (w *world) run(p bridge.Port) (*bridge.Bridge, func()) {
 	w.t.Helper()
 	b, err := bridge.New(bridge.Config{
-		Client: w.client, Dir: w.bridge, System: "tiny", Origin: "http://foreign", Interval: 50 * time.Millisecond, Retry: 10 * time.Millisecond, Log: w.log,
+		Client: w.client, Dir: w.bridge, System: "tiny", Origin: "http://foreign", Log: w.log,
+		Interval: 50 * time.Millisecond, Retry: 10 * time.Millisecond, Drain: 200 * time.Millisecond,
 	}, p)
 	if err != nil {
 		w.t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/muster-dev/muster"
@@ -71,25 +72,24 @@ func (e *Ending) LogTail(ctx context.Context, stream string, n int) ([]string, e
 	if t == nil || t.Attempt == 0 {
 		return nil, nil
 	}
-	var text strings.Builder
+	var text []byte
 	for line, err := range e.client.Logs(ctx, t.ID, client.LogOptions{Stream: stream, Tail: n}) {
 		if err != nil {
 			return nil, err
 		}
-		text.Write(line.Data)
-		if text.Len() > maxTail {
-			break
+		if text = append(text, line.Data...); len(text) > 2*maxTail {
+			text = slices.Clone(text[len(text)-maxTail:])
 		}
 	}
-	all := strings.TrimRight(strings.ToValidUTF8(text.String(), "\uFFFD"), "\n")
-	if all == "" {
+	last := strings.TrimRight(strings.ToValidUTF8(string(text[max(0, len(text)-maxTail):]), "\uFFFD"), "\n")
+	if last == "" {
 		return nil, nil
 	}
-	lines := strings.Split(all, "\n")
+	lines := strings.Split(last, "\n")
 	return lines[max(0, len(lines)-n):], nil
 }
 
-// maxTail is how many bytes of a log's end are read.
+// maxTail is how many bytes of a log's end are kept.
 const maxTail = 1 << 20
 
 // Download writes an artifact of a task to w. It fails at the end if the bytes are not right.

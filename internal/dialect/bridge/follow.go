@@ -47,10 +47,16 @@ const maxRetry = time.Minute
 // pause waits after a failure, longer each time.
 func (b *Bridge) pause(ctx context.Context, at *job) {
 	b.mu.Lock()
-	d := min(b.cfg.Retry<<min(at.failures, 10), maxRetry)
+	n := at.failures
 	at.failures++
 	b.mu.Unlock()
-	sleep(ctx, d/2+rand.N(d/2+1)) //nolint:gosec // spread, not a secret
+	b.backOff(ctx, n)
+}
+
+// backOff waits after the failure n, from 0, and returns false if ctx ended.
+func (b *Bridge) backOff(ctx context.Context, n int) bool {
+	d := min(b.cfg.Retry<<min(n, 10), maxRetry)
+	return sleep(ctx, d/2+rand.N(d/2+1)) //nolint:gosec // spread, not a secret
 }
 
 func (b *Bridge) read(at *job) record {
@@ -76,10 +82,18 @@ func (b *Bridge) change(at *job, do func(r *record)) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if r.closed() && !at.closed() {
-		b.open--
-	}
 	at.record, at.failures = r, 0
+	if r.Job != 0 {
+		b.byMuster[r.Job] = at
+	}
+	if r.closed() {
+		delete(b.jobs, r.ID)
+		delete(b.byMuster, r.Job)
+		b.closed[r.ID] = r.At.Std()
+		if len(b.closed) > maxClosed+slackClosed {
+			token(b.overfull)
+		}
+	}
 	return nil
 }
 
@@ -102,18 +116,20 @@ func (b *Bridge) submit(ctx context.Context, at *job) error {
 
 // accompany passes progress and log on until the job has ended.
 func (b *Bridge) accompany(ctx context.Context, at *job) error {
-	logs := b.startLogs(ctx, at)
+	logs := b.newLogs(at)
 	defer logs.stop()
 	r := b.read(at)
 	for {
 		now, tasks, err := b.look(ctx, r.Job)
-		if muster.CodeOf(err) == muster.NotFound && err != nil {
-			return b.change(at, func(r *record) {
-				r.State, r.Refused = stateEnded, "the job was removed from the Muster server before it was reported"
-			})
+		if err != nil && muster.CodeOf(err) == muster.NotFound {
+			logs.stop()
+			return b.change(at, func(r *record) { r.State, r.Refused = stateEnded, removed })
 		}
 		if err != nil {
 			return err
+		}
+		if len(tasks) > 0 && tasks[0].Attempt > 0 {
+			logs.start(ctx)
 		}
 		if now.State.Final() {
 			logs.drain(ctx)
@@ -130,6 +146,9 @@ func (b *Bridge) accompany(ctx context.Context, at *job) error {
 		}
 	}
 }
+
+// removed is why a job failed that was deleted.
+const removed = "the job was removed from the Muster server before it was reported"
 
 // await returns when the job's state changed, and when its next progress is due. It returns false if ctx ended.
 func (b *Bridge) await(ctx context.Context, at *job) bool {
@@ -170,7 +189,7 @@ func (b *Bridge) ending(ctx context.Context, r *record) (*Ending, error) {
 	}
 	now, tasks, err := b.look(ctx, r.Job)
 	if err != nil && muster.CodeOf(err) == muster.NotFound {
-		return &Ending{State: muster.JobFailed, refused: "the job was removed from the Muster server before it was reported", client: b.cfg.Client}, nil
+		return &Ending{State: muster.JobFailed, refused: removed, client: b.cfg.Client}, nil
 	}
 	if err != nil {
 		return nil, err

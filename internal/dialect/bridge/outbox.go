@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,13 +31,16 @@ const (
 const (
 	maxOpen       = 10_000              // jobs that are not finally reported
 	maxClosed     = 20_000              // others that are remembered, so that they are not run again
+	slackClosed   = 2_000               // more of them, until some are forgotten
 	keepClosed    = 30 * 24 * time.Hour // how long
 	outboxWait    = 3 * time.Second     // for another process that is just ending
 	maxForeignID  = 1024                // bytes
 	batchDelay    = 2 * time.Millisecond
-	outboxName    = "outbox.db"
 	recordsBucket = "jobs"
 )
+
+// OutboxName is the file of a bridge's jobs in its data folder.
+const OutboxName = "outbox.db"
 
 // record is one job of the foreign server, as stored.
 type record struct {
@@ -61,7 +65,7 @@ func openOutbox(dir string) (*outbox, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the bridge's data folder cannot be made: %w", err)
 	}
-	path := filepath.Join(dir, outboxName)
+	path := filepath.Join(dir, OutboxName)
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: outboxWait, NoFreelistSync: true, NoStatistics: true})
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, muster.Errorf(muster.Conflict, "another bridge uses the data folder %s: stop it, or give this one a --data of its own", dir)
@@ -109,54 +113,94 @@ func (o *outbox) put(records ...*record) error {
 	return nil
 }
 
-// load reads all records, and forgets closed ones that are too old or too many.
-func (o *outbox) load(now time.Time) ([]*record, error) {
-	var all []*record
-	err := o.db.View(func(tx *bbolt.Tx) error {
-		return tx.Bucket([]byte(recordsBucket)).ForEach(func(_, data []byte) error {
-			r := &record{}
-			if err := json.Unmarshal(data, r); err != nil || r.ID == "" {
-				return muster.Errorf(muster.Internal, "%s has a damaged record: move the file away; jobs in it are not reported then", o.db.Path())
+// newRecord returns a record as it will be read from disk, so that what is submitted does not depend on whether the bridge was restarted.
+func newRecord(r *record) (*record, error) {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "job %s cannot be stored: %w", r.ID, err)
+	}
+	return decode(data)
+}
+
+func decode(data []byte) (*record, error) {
+	r := &record{}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, err
+	}
+	if r.ID == "" {
+		return nil, errors.New("a record has no id")
+	}
+	return r, nil
+}
+
+// all reads the records of a database.
+func all(db *bbolt.DB) (list []*record, err error) {
+	err = db.View(func(tx *bbolt.Tx) error {
+		bucket := tx.Bucket([]byte(recordsBucket))
+		if bucket == nil {
+			return nil // a bridge that was killed at its first start
+		}
+		return bucket.ForEach(func(_, data []byte) error {
+			r, err := decode(data)
+			if err != nil {
+				return muster.Errorf(muster.Internal, "%s has a damaged record: move the file away; jobs in it are not reported then", db.Path())
 			}
-			all = append(all, r)
+			list = append(list, r)
 			return nil
 		})
 	})
+	return list, err
+}
+
+// load reads all records, and forgets closed ones that are too old or too many.
+func (o *outbox) load(now time.Time) ([]*record, error) {
+	list, err := all(o.db)
 	if err != nil {
 		return nil, err
 	}
-	old := expired(all, now)
-	if len(old) == 0 {
-		return all, nil
+	closed := map[string]time.Time{}
+	for _, r := range list {
+		if r.closed() {
+			closed[r.ID] = r.At.Std()
+		}
+	}
+	old := expired(closed, now)
+	if err := o.remove(old); err != nil {
+		return nil, err
 	}
 	gone := map[string]bool{}
-	err = o.db.Update(func(tx *bbolt.Tx) error {
-		for _, r := range old {
-			gone[r.ID] = true
-			if err := tx.Bucket([]byte(recordsBucket)).Delete(key(r.ID)); err != nil {
+	for _, id := range old {
+		gone[id] = true
+	}
+	return slices.DeleteFunc(list, func(r *record) bool { return gone[r.ID] }), nil
+}
+
+// remove deletes records.
+func (o *outbox) remove(ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	err := o.db.Update(func(tx *bbolt.Tx) error {
+		for _, id := range ids {
+			if err := tx.Bucket([]byte(recordsBucket)).Delete(key(id)); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, muster.Errorf(muster.Unavailable, "the bridge cannot write %s: %w", o.db.Path(), err)
+		return muster.Errorf(muster.Unavailable, "the bridge cannot write %s: %w", o.db.Path(), err)
 	}
-	return slices.DeleteFunc(all, func(r *record) bool { return gone[r.ID] }), nil
+	return nil
 }
 
-// expired lists the closed records that need not be remembered.
-func expired(all []*record, now time.Time) []*record {
-	var closed []*record
-	for _, r := range all {
-		if r.closed() {
-			closed = append(closed, r)
-		}
-	}
-	slices.SortFunc(closed, func(a, b *record) int { return b.At.Std().Compare(a.At.Std()) }) // newest first
-	for i, r := range closed {
-		if i >= maxClosed || now.Sub(r.At.Std()) > keepClosed {
-			return closed[i:]
+// expired lists the closed jobs that need not be remembered: those that are too old, and the oldest of too many. closed is when each was.
+func expired(closed map[string]time.Time, now time.Time) []string {
+	ids := slices.Collect(maps.Keys(closed))
+	slices.SortFunc(ids, func(a, b string) int { return closed[b].Compare(closed[a]) }) // newest first
+	for i, id := range ids {
+		if i >= maxClosed || now.Sub(closed[id]) > keepClosed {
+			return ids[i:]
 		}
 	}
 	return nil

@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -10,9 +9,6 @@ import (
 
 	"github.com/muster-dev/muster"
 )
-
-// OutboxName is the file of a bridge's jobs in its data folder.
-const OutboxName = outboxName
 
 const lookWait = 200 * time.Millisecond
 
@@ -26,21 +22,11 @@ func PendingIn(path string) (jobs int, running bool, err error) {
 	if err != nil {
 		return 0, false, muster.Errorf(muster.Unavailable, "%s cannot be read: %w", path, err)
 	}
-	err = db.View(func(tx *bbolt.Tx) error {
-		bucket := tx.Bucket([]byte(recordsBucket))
-		if bucket == nil {
-			return nil // a bridge that was killed at its first start
+	list, err := all(db)
+	for _, r := range list {
+		if !r.closed() {
+			jobs++
 		}
-		return bucket.ForEach(func(_, data []byte) error {
-			r := &record{}
-			if err := json.Unmarshal(data, r); err != nil {
-				return muster.Errorf(muster.Internal, "%s has a damaged record", path)
-			}
-			if !r.closed() {
-				jobs++
-			}
-			return nil
-		})
-	})
+	}
 	return jobs, false, errors.Join(err, db.Close())
 }

@@ -1,0 +1,57 @@
+package bridge
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// TestClosedJobsAreForgotten bounds what a bridge that runs for long remembers, in memory and on disk.
+func TestClosedJobsAreForgotten(t *testing.T) {
+	b, err := New(Config{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	now := time.Now()
+	var records []*record
+	for i := range maxClosed + slackClosed {
+		records = append(records, &record{ID: fmt.Sprint(i), State: stateReported, At: muster.TimeOf(now.Add(-time.Duration(i) * time.Second))})
+	}
+	records[10].At = muster.TimeOf(now.Add(-keepClosed - time.Hour))
+	if err := b.outbox.put(records...); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records {
+		b.enter(r)
+	}
+	open := &record{ID: "open", State: stateAccepted, Spec: &muster.Spec{}}
+	if err := b.outbox.put(open); err != nil {
+		t.Fatal(err)
+	}
+	b.enter(open)
+	at := b.jobs["open"]
+	if err := b.change(at, func(r *record) { r.State = stateReported }); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-b.overfull:
+	default:
+		t.Error("that there are too many is not noticed")
+	}
+	b.forget(now)
+	list, err := all(b.outbox.db)
+	if err != nil || len(list) != maxClosed || len(b.closed) != maxClosed {
+		t.Errorf("%d are on disk, %d in memory, %v", len(list), len(b.closed), err)
+	}
+	if b.Known("10") || b.Known(fmt.Sprint(maxClosed+5)) || !b.Known("open") || !b.Known("0") {
+		t.Error("others are remembered than the newest")
+	}
+}
