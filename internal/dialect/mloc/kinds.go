@@ -23,7 +23,7 @@ const (
 //
 //	echo, inference, sft, lora_sft, ppo, dpo
 //
-// What of a document has no equivalent is told by a sentence; such a task needs a worker of MLOC. rag and agent have
+// A field of a document without an equivalent is named in the error; such a task needs a worker of MLOC. rag and agent have
 // other meanings on both sides.
 
 // ToMusterAt returns the stage of a Muster job that does what the document says, for any worker of Muster: kind, input and

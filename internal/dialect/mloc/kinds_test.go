@@ -17,7 +17,7 @@ func documentOf(t *testing.T, spec string) Document {
 	return stages[0].Doc
 }
 
-// TestKindsOfMuster holds that what becomes of a task is what Muster's kind takes, and that what has no equivalent is told.
+// TestKindsOfMuster holds that what becomes of a task is what Muster's kind takes, and that what has no equivalent is refused with a sentence.
 func TestKindsOfMuster(t *testing.T) {
 	t.Parallel()
 	catalog := kind.NewCatalog()

@@ -83,7 +83,7 @@ func New(cfg Config) (*Bridge, error) {
 }
 
 // Run serves the host. When taking ends it takes nothing new, and returns once everything is reported; when ctx ends it
-// returns at once. Then the worker says goodbye, unless it holds tasks that go on without the bridge: those are reported by
+// returns at once. Then the worker unregisters, unless it holds tasks that continue without the bridge: those are reported by
 // the next Run on the same folder, and the host waits for it as long as the last heartbeat counts.
 func (b *Bridge) Run(ctx, taking context.Context) error {
 	defer func() { _ = b.ctl.Close() }()

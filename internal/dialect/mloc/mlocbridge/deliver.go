@@ -110,7 +110,7 @@ func (w *bridged) finish(ctx context.Context, j bridge.Job, m mloc.TaskMessage, 
 	return w.confirmed(ctx, m)
 }
 
-// confirmed waits a moment for the host to have taken the final event: Redis tells nobody of a message that was lost on
+// confirmed waits a moment for the host to have taken the final event: Redis does not report a message that was lost on
 // the way. A host that cannot be asked is believed.
 func (w *bridged) confirmed(ctx context.Context, m mloc.TaskMessage) error {
 	for wait := 20 * time.Millisecond; ; wait *= 2 {
@@ -181,7 +181,7 @@ func (w *bridged) keepFailure(ctx context.Context, m mloc.TaskMessage, tasks []m
 	return nil
 }
 
-// deliver makes the results, delivers archives, and posts each result where its task says. It goes on where the try
+// deliver makes the results, delivers archives, and posts each result where its task says. It continues where the try
 // before it ended.
 func (w *bridged) deliver(ctx context.Context, m mloc.TaskMessage, tasks []muster.Task, r *report) error {
 	if r.all == nil {
@@ -215,7 +215,7 @@ func (w *bridged) deliver(ctx context.Context, m mloc.TaskMessage, tasks []muste
 			return w.lasting(r, err)
 		}
 	}
-	// The children before their parent: whoever sees the parent's result finds theirs.
+	// The children before their parent: when the parent's result is there, so are theirs.
 	for ; r.posted < len(r.all); r.posted++ {
 		i := len(r.all) - 1 - r.posted
 		o := r.all[i]

@@ -38,7 +38,7 @@ func (b *Bridge) workers(ctx context.Context) ([]muster.Worker, error) {
 	return list, nil
 }
 
-// facts are what the host is told about workers.
+// facts returns what workers register with.
 func (b *Bridge) facts(list []muster.Worker) facts {
 	f := facts{Hardware: hardwareOf(list, ownAddress(), b.cfg.Bandwidth), Tags: slices.Clone(b.cfg.Tags), Cost: b.cfg.Cost}
 	if b.cfg.Core.Worker != "" && list[0].Price > 0 {

@@ -57,7 +57,7 @@ func destinationOf(spec mloc.Object) (destination, error) {
 func headers(v any, at string) (map[string]string, error) {
 	o, ok := v.(mloc.Object)
 	if !ok && v != nil {
-		return nil, mloc.Cannot("%s is no mloc.Object of texts", at)
+		return nil, mloc.Cannot("%s must be an object of texts", at)
 	}
 	out := make(map[string]string, len(o))
 	for k, v := range o {

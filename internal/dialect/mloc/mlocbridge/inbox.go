@@ -162,7 +162,7 @@ func (b *inbox) remove(p *parcel) error {
 	return nil
 }
 
-// clear forgets all: the worker has said goodbye, and the host gives its tasks to others.
+// clear forgets all: the worker is unregistered, and the host gives its tasks to others.
 func (b *inbox) clear() {
 	for p := b.first(); p != nil; p = b.first() {
 		if b.remove(p) != nil {

@@ -255,7 +255,7 @@ func (h *host) offer(t *given, doc map[string]any) {
 	h.rdb.HSet(ctx, "worker:w1", "status", "RUNNING")
 }
 
-// TestBadHosts holds that what a host publishes wrongly harms nobody, and that a task which is published again and again
+// TestBadHosts holds that what a host publishes wrongly has no effect, and that a task which is published again and again
 // is carried out once.
 func TestBadHosts(t *testing.T) {
 	r := startRedis(t)

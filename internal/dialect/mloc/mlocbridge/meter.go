@@ -46,7 +46,7 @@ func (m *meter) measure(now time.Time, workers []muster.Worker) {
 		}
 		for _, g := range w.Resources.GPUs {
 			if g.Quarantined != "" {
-				continue // as in the mloc.Hardware that is told
+				continue // as in the hardware that is registered
 			}
 			if p, known := of[g.UUID]; known {
 				watts[index] = p

@@ -261,7 +261,7 @@ func (h *host) dispatch(worker, id string, doc map[string]any, children ...map[s
 		message["merged_children"] = children
 	}
 	if h.publish("tasks", message) == 0 {
-		h.tb.Fatal("nobody subscribed to tasks")
+		h.tb.Fatal("there are no subscribers to tasks")
 	}
 	h.rdb.HSet(ctx, "worker:"+worker, "status", "RUNNING")
 	return t

@@ -198,7 +198,7 @@ func (b *Bridge) result(ctx context.Context, o *outcome, links map[string]string
 func (b *Bridge) predictions(_ context.Context, o *outcome) (json.RawMessage, error) {
 	r := mloc.Object{}
 	if err := mloc.Decode(o.task.Result, mloc.MaxResult, &r); err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the result of task %s is no mloc.Object: %w", o.task.ID, err)
+		return nil, muster.Errorf(muster.Invalid, "the result of task %s is no object: %w", o.task.ID, err)
 	}
 	if whole, said := r["complete"].(bool); !said || whole {
 		return o.task.Result, nil

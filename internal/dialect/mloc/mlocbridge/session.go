@@ -173,7 +173,7 @@ func (s *session) uphold(ctx context.Context, due bool) error {
 	suspicious := s.suspicious
 	s.mu.Unlock()
 
-	// A task that was published while nobody listened never arrived, and without a farewell the host would wait for it for
+	// A task that was published while this worker did not listen never arrived, and without UNREGISTER the host would wait for it for
 	// ever. It has to be thought of where the host took the worker for busy, and where that cannot be known any more.
 	lost := gap && !holds && (there && status == mloc.StatusRunning || !there && (told || s.returned))
 	if lost {
@@ -327,7 +327,7 @@ func (s *session) metrics(ctx context.Context, now time.Time) (mloc.Object, erro
 	return s.meter.metrics(now, f.Cost), nil
 }
 
-// unregister says goodbye: the host gives the worker's tasks to others.
+// unregister removes the worker: the host gives its tasks to others.
 func (s *session) unregister(ctx context.Context) error {
 	event, err := mloc.Encode(mloc.WorkerEvent{Type: mloc.EventUnregister, TS: mloc.Stamp(time.Now()), WorkerID: s.id, Tags: []string{}, Metrics: mloc.Object{}, Payload: s.meter.farewell(time.Now())})
 	if err != nil {
@@ -363,7 +363,7 @@ func (s *session) end() {
 	})
 }
 
-// tell publishes an event of a task, and fails unless somebody received it.
+// tell publishes an event of a task, and fails unless a subscriber received it.
 func (s *session) tell(ctx context.Context, e mloc.TaskEvent) error {
 	e.WorkerID, e.Payload = s.id, mloc.OrObject(e.Payload)
 	if e.TS == "" {

@@ -28,7 +28,7 @@ type bridged struct {
 
 	mu      sync.Mutex
 	open    map[string]*report // by the id of the dispatch: taken, and not finally reported
-	dropped map[string]bool    // given back to the host: their ends are nobody's business
+	dropped map[string]bool    // given back to the host: their ends are not reported
 	idle    chan bool          // told when open became empty
 }
 
@@ -83,10 +83,10 @@ func (w *bridged) run(ctx, taking context.Context) error {
 	return nil
 }
 
-// farewell is how long a worker takes at most to say goodbye.
+// farewell is how long a worker takes at most to unregister.
 const farewell = 8 * time.Second
 
-// leave unregisters. What the worker still holds the host gives to others, and it is stopped here; unless it goes on
+// leave unregisters. What the worker still holds the host gives to others, and it is stopped here; unless it continues
 // without the bridge.
 func (w *bridged) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
@@ -100,7 +100,7 @@ func (w *bridged) leave(ctx context.Context) {
 	}
 	if err := w.session.unregister(ctx); err != nil {
 		w.log.Warn("cannot unregister; the host will notice by the missing heartbeats", slog.String("why", err.Error()))
-		return // then the next run goes on with what is open
+		return // then the next run continues with what is open
 	}
 	w.inbox.clear()
 	for _, id := range ids {

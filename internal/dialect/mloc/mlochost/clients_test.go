@@ -180,7 +180,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestStagesOverARestart holds that what a client submitted goes on after a restart of the server.
+// TestStagesOverARestart holds that what a client submitted continues after a restart of the server.
 func TestStagesOverARestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

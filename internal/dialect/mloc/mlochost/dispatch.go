@@ -58,7 +58,7 @@ func (p *peer) step(ctx context.Context) {
 	p.take(ctx, tasks[0])
 }
 
-// take hands a task out, or goes on with one that was handed out before the gateway was restarted.
+// take hands a task out, or continues with one that was handed out before the gateway was restarted.
 func (p *peer) take(ctx context.Context, t *fleet.Task) {
 	d, err := p.g.prepare(ctx, p, t)
 	switch {
@@ -126,7 +126,7 @@ func (p *peer) redeliver(ctx context.Context, d *dispatch) {
 	if w := p.worker.Load(); w != nil {
 		w.Constrain("deaf", "it does not begin what it is given on the channel "+mloc.DefaultTopic)
 	}
-	p.finish(ctx, d, fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: "the worker " + p.id + " did not begin it, though it was published " + "several times"})
+	p.finish(ctx, d, fleet.Ending{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: "the worker " + p.id + " did not begin it, though it was published several times"})
 	if err := p.g.control.HSet(ctx, mloc.WorkerKey(p.id), "status", mloc.StatusIdle).Err(); err != nil {
 		p.g.log.Debug("MLOC: a worker stays RUNNING in Redis", slog.String("worker", p.id), slog.Any("why", err))
 	}
@@ -145,7 +145,7 @@ func (p *peer) publish(ctx context.Context, d *dispatch) {
 	n, err := p.g.control.Tell(ctx, mloc.DefaultTopic, m)
 	if err != nil || n == 0 {
 		if n == 0 && err == nil {
-			p.g.log.Debug("MLOC: nobody listens to the channel of tasks", slog.String("task", d.id))
+			p.g.log.Debug("MLOC: the channel of tasks has no subscribers", slog.String("task", d.id))
 		}
 		_ = p.g.control.HSet(ctx, mloc.WorkerKey(p.id), "status", mloc.StatusIdle).Err() // redeliver writes it again
 		return

@@ -193,7 +193,7 @@ func (g *Gateway) close() error {
 }
 
 // lacks are features of specs that no worker of MLOC can carry out, and what it cannot do while a task runs. Kinds that keep
-// checkpoints are carried out all the same: a retry begins anew.
+// checkpoints are carried out all the same: a retry begins at the start.
 var lacks = []string{
 	"files", "inputs", "outputs", "env", "args", "url", "shell", "command", "python", "container", "gang", "launcher",
 	"network", "interpreter", "requirements", "cancel", "logs",
@@ -291,7 +291,7 @@ func readSettings(o map[string]string) (settings, error) {
 		errs = append(errs, muster.Errorf(muster.Invalid, "url=%s: write an address such as http://10.0.0.1:8000", s.url))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return s, muster.Errorf(muster.Invalid, "%w", err)
+		return s, muster.Errorf(muster.Invalid, "--dialect mloc: %w", err)
 	}
 	return s, nil
 }

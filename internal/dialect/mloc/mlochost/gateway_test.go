@@ -177,7 +177,7 @@ func TestRedisIsEmptied(t *testing.T) {
 	}
 }
 
-// TestTheServerIsRestarted holds that a task goes on over a restart of the server, and that its result counts.
+// TestTheServerIsRestarted holds that a task continues over a restart of the server, and that its result counts.
 func TestTheServerIsRestarted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -256,7 +256,7 @@ func TestTwoHosts(t *testing.T) {
 	second.active("w1")
 }
 
-// TestElastic holds that a worker can be disabled and enabled, and that it is told to the server.
+// TestElastic holds that a worker can be disabled and enabled, and that the server shows it.
 func TestElastic(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

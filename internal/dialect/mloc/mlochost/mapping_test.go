@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
-// TestTasksForWorkers holds what workers of MLOC are given for tasks of Muster's kinds, and that what they cannot do is told.
+// TestTasksForWorkers holds what workers of MLOC are given for tasks of Muster's kinds, and that what they cannot do is refused with a sentence.
 func TestTasksForWorkers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ kind, input, want string }{

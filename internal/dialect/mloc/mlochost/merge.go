@@ -189,7 +189,7 @@ func (g *Gateway) mergedInto(d *dispatch) []mloc.Child {
 	return list
 }
 
-// elastic enables or disables a worker: one that is disabled goes on with what it has, and is given nothing new. It says whether the worker is known.
+// elastic enables or disables a worker: one that is disabled finishes what it has, and is given nothing new. It reports whether the worker is known.
 func (g *Gateway) elastic(ctx context.Context, id string, enabled bool) (known bool, err error) {
 	g.mu.Lock()
 	p := g.peers[id]

@@ -220,7 +220,7 @@ func (p *peer) register(ctx context.Context) {
 // maxGPUs is how many devices of a worker are believed.
 const maxGPUs = 64
 
-// factsOf is what the server is told of a worker. What a worker says of its hardware is believed within bounds.
+// factsOf returns what a worker joins the server with. What it says of its hardware is believed within bounds.
 func factsOf(h mloc.WorkerHash, merges bool) fleet.Facts {
 	f := fleet.Facts{ID: h.WorkerID, Name: mloc.Cut(h.WorkerID, muster.MaxName), Price: h.CostPerHour, Labels: map[string]string{"mloc.worker": mloc.Cut(h.WorkerID, mloc.MaxID)}}
 	for _, tag := range h.Tags {
@@ -291,7 +291,7 @@ func (p *peer) hear(ctx context.Context, n news) {
 	}
 }
 
-// leave says goodbye for the worker; what it held goes back.
+// leave removes the worker from the server; what it held goes back.
 func (p *peer) leave(ctx context.Context) {
 	w := p.worker.Swap(nil)
 	if w == nil {
@@ -326,7 +326,7 @@ func (p *peer) told(ctx context.Context, e *mloc.TaskEvent) {
 				id = p.before[1]
 			}
 			if w := p.worker.Load(); w != nil && (d == nil || d.task.ID() != id) {
-				_ = p.g.fleet.Late(id) // it is for the fleet to know; nobody is answered
+				_ = p.g.fleet.Late(id) // the fleet counts it; there is no answer
 			}
 		}
 		return

@@ -114,7 +114,7 @@ func (g *Gateway) drive(ctx context.Context) error {
 	}
 	for {
 		if err := g.advance(ctx, all); err != nil && ctx.Err() == nil {
-			g.log.Warn("MLOC: tasks of clients cannot go on in this moment", slog.Any("why", err))
+			g.log.Warn("MLOC: tasks of clients cannot be submitted now", slog.Any("why", err))
 			if !rest(ctx, g.pace.retry) {
 				return ctx.Err()
 			}
