@@ -166,7 +166,7 @@ func (w *steady) run(ctx context.Context) {
 func (w *steady) once(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ws, _, err := websocket.Dial(ctx, strings.Replace(w.url, "http", "ws", 1)+"/ws", nil) //nolint:bodyclose // Dial says that it never needs to be
+	ws, _, err := websocket.Dial(ctx, strings.Replace(w.url, "http", "ws", 1)+"/ws", nil)
 	if err != nil {
 		return
 	}

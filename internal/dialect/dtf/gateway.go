@@ -99,7 +99,7 @@ func readSettings(o map[string]string) (*settings, error) {
 
 // ReadSecret reads a secret from a file: a security_config.json, or a file of one line.
 func ReadSecret(path string) (string, error) {
-	f, err := os.Open(path) //nolint:gosec // the operator says which
+	f, err := os.Open(path)
 	if err != nil {
 		return "", muster.Errorf(muster.Invalid, "the secret cannot be read: %w", err)
 	}

@@ -352,7 +352,7 @@ func TestGatewayCancelAndLateResults(t *testing.T) {
 // dialRaw is a connection for frames that no worker sends.
 func (g *gate) dialRaw() *websocket.Conn {
 	g.tb.Helper()
-	ws, _, err := websocket.Dial(g.tb.Context(), "ws://"+g.address+"/ws", nil) //nolint:bodyclose // Dial says that it never needs to be
+	ws, _, err := websocket.Dial(g.tb.Context(), "ws://"+g.address+"/ws", nil)
 	if err != nil {
 		g.tb.Fatal(err)
 	}

@@ -72,7 +72,7 @@ type wlink struct {
 }
 
 func (w *worker) dial(ctx context.Context) (*wlink, error) {
-	ws, _, err := websocket.Dial(ctx, strings.Replace(w.url, "http", "ws", 1)+"/ws", &websocket.DialOptions{CompressionMode: websocket.CompressionContextTakeover}) //nolint:bodyclose // Dial says that it never needs to be
+	ws, _, err := websocket.Dial(ctx, strings.Replace(w.url, "http", "ws", 1)+"/ws", &websocket.DialOptions{CompressionMode: websocket.CompressionContextTakeover})
 	if err != nil {
 		return nil, err
 	}

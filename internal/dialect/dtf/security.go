@@ -42,7 +42,7 @@ const maxConfig = 1 << 20
 
 // readConfig reads a security_config.json. Fields that are not known are left aside, since versions of DTF add some.
 func readConfig(path string) (*securityConfig, error) {
-	f, err := os.Open(path) //nolint:gosec // the operator says which
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the security configuration cannot be read: %w", err)
 	}
@@ -145,7 +145,7 @@ func readToken(secret, token string, now time.Time) (*claims, error) {
 // Bounds of the tokens that are known.
 const (
 	tokenLife = 7 * 24 * time.Hour // where no security_config.json says; a worker renews it with each connection once half of it is over
-	maxTokens = 10_000
+	maxTokens = 10_000             // more than there are workers: see makeRoom
 )
 
 // issued is one token that is known.
@@ -211,12 +211,14 @@ func (t *tokens) issue(worker, key string, now time.Time) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if last := t.newest[worker]; last.key == key && last.expires.Sub(now) >= t.life/2 {
-		return last.token, nil // workers that show their key each time get the same one
+		if _, known := t.known[hashOf(last.token)]; known {
+			return last.token, nil // workers that show their key each time get the same one
+		}
 	}
 	maps.DeleteFunc(t.known, func(_ string, i issued) bool { return now.After(i.Expires) })
 	maps.DeleteFunc(t.newest, func(_ string, i given) bool { return now.After(i.expires) })
 	if len(t.known) >= maxTokens {
-		return "", muster.Errorf(muster.Unavailable, "there are %d tokens: wait until some have expired", maxTokens)
+		t.makeRoom()
 	}
 	expires := now.Add(t.life)
 	token, err := mint(t.secret, &claims{
@@ -229,6 +231,24 @@ func (t *tokens) issue(worker, key string, now time.Time) (string, error) {
 	t.known[hashOf(token)] = issued{Worker: worker, Key: key, Expires: expires}
 	t.newest[worker] = given{token: token, key: key, expires: expires}
 	return token, t.save()
+}
+
+// makeRoom forgets the oldest token of the key that has the most: those of live workers are renewed, and no key takes the tokens of another's
+// workers. mu is held.
+func (t *tokens) makeRoom() {
+	count, most := map[string]int{}, ""
+	for _, i := range t.known {
+		if count[i.Key]++; count[i.Key] > count[most] {
+			most = i.Key
+		}
+	}
+	oldest := ""
+	for hash, i := range t.known {
+		if i.Key == most && (oldest == "" || i.Expires.Before(t.known[oldest].Expires)) {
+			oldest = hash
+		}
+	}
+	delete(t.known, oldest)
 }
 
 // check returns whose a token is. old is true once it is time for another one.

@@ -3,6 +3,7 @@ package dtf
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,39 @@ func TestTokensOutlastARestart(t *testing.T) {
 	}
 	if _, err := openTokens(dir, nil); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Errorf("a damaged file: %v", err)
+	}
+}
+
+// Where there are too many tokens the oldest one of the key with the most makes room, and not one of another key.
+func TestTokensMakeRoom(t *testing.T) {
+	now := time.Unix(1715000000, 0)
+	tokens, err := openTokens(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxTokens - 1 {
+		tokens.known[strconv.Itoa(i)] = issued{Worker: strconv.Itoa(i), Key: "many", Expires: now.Add(time.Hour + time.Duration(i))}
+	}
+	mine, err := tokens.issue("w1", "one", now.Add(-tokenLife/2)) // it is the oldest of all but those
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if _, err := tokens.issue("x"+strconv.Itoa(i), "many", now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := tokens.check(mine, now); err != nil || len(tokens.known) != maxTokens {
+		t.Errorf("%d tokens, %v", len(tokens.known), err)
+	}
+	delete(tokens.known, hashOf(mine))
+	if again, err := tokens.issue("w1", "one", now.Add(-tokenLife/2)); err != nil || tokens.known[hashOf(again)].Worker != "w1" {
+		t.Errorf("a token that is not known is given out: %v", err)
+	}
+	for _, i := range []string{"0", "1", "2"} {
+		if _, known := tokens.known[i]; known {
+			t.Errorf("token %s is known", i)
+		}
 	}
 }
 

@@ -187,17 +187,17 @@ func writeString(b *bytes.Buffer, s string, ascii bool) {
 		case r >= ' ' && r <= '~':
 			b.WriteByte(byte(r))
 		case r < ' ':
-			escape(b, uint16(r)) //nolint:gosec // it is below 0x20
+			escape(b, uint16(r))
 		case !ascii && utf16.IsSurrogate(r):
 			b.WriteRune(utf8.RuneError)
 		case !ascii:
 			b.WriteRune(r)
 		case r >= 0x10000:
 			high, low := utf16.EncodeRune(r)
-			escape(b, uint16(high)) //nolint:gosec // halves of a pair have 16 bits
-			escape(b, uint16(low))  //nolint:gosec // halves of a pair have 16 bits
+			escape(b, uint16(high))
+			escape(b, uint16(low))
 		default:
-			escape(b, uint16(r)) //nolint:gosec // it is below 0x10000
+			escape(b, uint16(r))
 		}
 	}
 	b.WriteByte('"')
@@ -432,7 +432,7 @@ func (p *parser) string() (string, error) {
 			}
 		}
 		if utf16.IsSurrogate(r) {
-			b = append(b, 0xe0|byte(r>>12), 0x80|byte(r>>6&0x3f), 0x80|byte(r&0x3f)) //nolint:gosec // WTF-8
+			b = append(b, 0xe0|byte(r>>12), 0x80|byte(r>>6&0x3f), 0x80|byte(r&0x3f))
 			continue
 		}
 		b = utf8.AppendRune(b, r)
