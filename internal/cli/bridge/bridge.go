@@ -23,6 +23,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
+	core "github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/work"
 )
 
@@ -52,9 +53,16 @@ type Env struct {
 	Client *client.Client
 	Taking context.Context //nolint:containedctx // it ends before that of Run
 	Dir    string          // of this bridge alone, which is there
-	Worker string          // name of the only worker that serves, "" for the fleet
+	Worker string          // name of the only worker that serves, for people; "" for the fleet
 	ID     string          // its id; "" for the fleet
 	Log    *slog.Logger
+
+	streams *core.Streams // of all bridges of the process, which use one API key
+}
+
+// core is what the bridges of all systems are made of.
+func (e *Env) core() core.Config {
+	return core.Config{Client: e.Client, Dir: e.Dir, Worker: e.ID, Streams: e.streams, Log: e.Log}
 }
 
 // system is one that Muster can serve.
@@ -161,7 +169,7 @@ func (c *bridgeConfig) run(ctx context.Context, app *frame.App) error {
 		return err
 	}
 	note(app, c.adapter)
-	env := Env{Client: known, Dir: dir, Log: log}
+	env := Env{Client: known, Dir: dir, Log: log, streams: core.NewStreams()}
 	// Jobs keep running without their bridge, so the first signal ends it.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -180,7 +188,7 @@ func (c *bridgeConfig) run(ctx context.Context, app *frame.App) error {
 	group.Go(func() error {
 		defer cancel() // nothing is to be asked for any more
 		if c.each {
-			return serveEach(ctx, c.adapter, env)
+			return (&each{adapter: c.adapter, env: env, every: fleetEvery, running: map[muster.WorkerID]*one{}}).serve(ctx)
 		}
 		return serveOne(ctx, c.adapter, env)
 	})
@@ -232,62 +240,6 @@ func serveOne(ctx context.Context, adapter Adapter, env Env) error {
 	err := adapter.Run(ctx, env)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
-	}
-	return err
-}
-
-// fleetEvery is how often a bridge looks for new workers.
-const fleetEvery = 15 * time.Second
-
-// serveEach runs a bridge for each worker of the fleet, also for those that join later. A worker that is gone keeps its bridge until all
-// of its jobs are reported, which is when it is no longer in the fleet's list.
-func serveEach(ctx context.Context, adapter Adapter, env Env) error {
-	group, ctx := errgroup.WithContext(ctx)
-	running := map[muster.WorkerID]context.CancelFunc{}
-	group.Go(func() error {
-		for {
-			workers, err := env.Client.Workers(ctx)
-			if err != nil && muster.CodeOf(err) != muster.Unavailable && ctx.Err() == nil {
-				return err
-			}
-			if err == nil {
-				there := map[muster.WorkerID]bool{}
-				for i := range workers {
-					w := &workers[i]
-					if w.State == muster.WorkerGone {
-						continue
-					}
-					there[w.ID] = true
-					if running[w.ID] != nil {
-						continue
-					}
-					one := env
-					one.Worker, one.ID = w.Name, string(w.ID)
-					one.Dir = filepath.Join(env.Dir, "each", filepath.Base(string(w.ID)))
-					one.Log = env.Log.With(slog.String("worker", w.Name))
-					taking, cancel := context.WithCancel(env.Taking)
-					one.Taking, running[w.ID] = taking, cancel
-					group.Go(func() error { return serveOne(ctx, adapter, one) })
-				}
-				for id, cancel := range running {
-					if !there[id] {
-						cancel()
-						delete(running, id)
-					}
-				}
-			}
-			t := time.NewTimer(fleetEvery)
-			select {
-			case <-t.C:
-			case <-ctx.Done():
-				t.Stop()
-				return nil
-			}
-		}
-	})
-	err := group.Wait()
-	for _, cancel := range running {
-		cancel()
 	}
 	return err
 }

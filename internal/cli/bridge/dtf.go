@@ -15,7 +15,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/frame"
-	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/dtf"
 	"github.com/muster-dev/muster/internal/work"
 )
@@ -202,7 +201,8 @@ func (o *dtfOptions) Run(ctx context.Context, env Env) (err error) {
 	}
 	defer done()
 	cfg.Dir, cfg.Version, cfg.Stop = env.Dir, frame.BuildVersion().Version, env.Taking.Done()
-	cfg.Core = bridge.Config{Client: env.Client, Worker: env.ID, Log: log} // names need not be unique
+	env.Log = log
+	cfg.Core = env.core()
 	b, err := dtf.NewBridge(ctx, cfg)
 	if err != nil {
 		return err

@@ -12,7 +12,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/frame"
-	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 	"github.com/muster-dev/muster/internal/dialect/mloc/mlocbridge"
 	"github.com/muster-dev/muster/internal/work"
@@ -153,9 +152,9 @@ func (o *mlocOptions) Run(ctx context.Context, env Env) error {
 	cfg := all.Config
 	cfg.Machine, cfg.AnyPath = all.dropIn, all.dropIn
 	if env.Worker != "" {
-		cfg.WorkerID = strings.Trim(cfg.WorkerID+"-"+env.Worker, "-")
+		cfg.WorkerID = strings.Trim(cfg.WorkerID+"-"+env.ID, "-")
 	}
-	cfg.Core = bridge.Config{Client: env.Client, Dir: env.Dir, Worker: env.Worker, Log: env.Log}
+	cfg.Core = env.core()
 	b, err := mlocbridge.New(cfg)
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster/internal/cli/frame"
-	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/qubix"
 	"github.com/muster-dev/muster/internal/work"
 )
@@ -53,7 +52,7 @@ func (o *qubixOptions) Run(ctx context.Context, env Env) error {
 	if env.Worker != "" { // one of several
 		cfg.Name, cfg.Shared = cmp.Or(cfg.Name, env.Worker), o.claims
 	}
-	cfg.Core = bridge.Config{Client: env.Client, Dir: env.Dir, Worker: env.Worker, Log: env.Log}
+	cfg.Core = env.core()
 	b, err := qubix.NewBridge(cfg)
 	if err != nil {
 		return err

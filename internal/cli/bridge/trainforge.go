@@ -8,7 +8,6 @@ import (
 
 	"github.com/muster-dev/muster/internal/agent/probe"
 	"github.com/muster-dev/muster/internal/cli/frame"
-	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/trainforge"
 	"github.com/muster-dev/muster/internal/work"
 )
@@ -81,9 +80,9 @@ func (o *trainforgeOptions) Run(ctx context.Context, env Env) error {
 	}
 	cfg.Token = token
 	if env.Worker != "" && cfg.WorkerID != "" {
-		cfg.WorkerID += "-" + env.Worker
+		cfg.WorkerID += "-" + env.ID
 	}
-	cfg.Core = bridge.Config{Client: env.Client, Dir: env.Dir, Worker: env.Worker, Log: env.Log}
+	cfg.Core = env.core()
 	b, err := trainforge.NewBridge(cfg)
 	if err != nil {
 		return err

@@ -1,0 +1,174 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/work"
+)
+
+// fleet is a Muster server that lists workers, and an Adapter.
+type fleet struct {
+	mu      sync.Mutex
+	workers []muster.Worker
+	broken  bool
+	fail    map[string]error // what Run returns for a worker, once
+	report  chan struct{}    // what a bridge that takes nothing more waits for
+	events  []string
+}
+
+func (*fleet) Flags(bool) []cli.Flag      { return nil }
+func (*fleet) Notes() []string            { return nil }
+func (*fleet) Machine(*work.Config) error { return nil }
+func (f *fleet) note(what string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.events = append(f.events, what)
+}
+func (f *fleet) set(change func(f *fleet)) { f.mu.Lock(); defer f.mu.Unlock(); change(f) }
+
+func (f *fleet) Run(ctx context.Context, env Env) error {
+	f.mu.Lock()
+	err := f.fail[env.ID]
+	delete(f.fail, env.ID)
+	f.mu.Unlock()
+	f.note("start " + env.ID)
+	defer f.note("end " + env.ID)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-env.Taking.Done():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-f.report:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+func (f *fleet) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.broken {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"workers": f.workers})
+}
+
+// await waits for events in this order, with others between them.
+func (f *fleet) await(t *testing.T, want ...string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		f.mu.Lock()
+		got := slices.Clone(f.events)
+		f.mu.Unlock()
+		rest := got
+		for _, w := range want {
+			i := slices.Index(rest, w)
+			if i < 0 {
+				rest = nil
+				break
+			}
+			rest = rest[i+1:]
+		}
+		if rest != nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%q, want %q", got, want)
+		}
+	}
+}
+
+func (f *fleet) serve(t *testing.T) (stop func() error) {
+	t.Helper()
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	c, err := client.New(server.URL, "mst_x", client.Options{Patience: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	env := Env{Client: c, Taking: ctx, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
+	done := make(chan error, 1)
+	go func() {
+		done <- (&each{adapter: f, env: env, every: 5 * time.Millisecond, running: map[muster.WorkerID]*one{}}).serve(ctx)
+	}()
+	return func() error { cancel(); return <-done }
+}
+
+func worker(id string) muster.Worker {
+	return muster.Worker{ID: muster.WorkerID(id), Name: "same", State: muster.WorkerActive}
+}
+
+// TestEachWorkerHasABridge has workers with one name, one of which is gone while its bridge still reports, and comes back.
+func TestEachWorkerHasABridge(t *testing.T) {
+	f := &fleet{workers: []muster.Worker{worker("w-1"), worker("w-2")}, report: make(chan struct{})}
+	stop := f.serve(t)
+	f.await(t, "start w-1")
+	f.await(t, "start w-2")
+	f.set(func(f *fleet) { f.workers = f.workers[1:] })
+	time.Sleep(50 * time.Millisecond)
+	f.set(func(f *fleet) { f.workers = append(f.workers, worker("w-1")) })
+	time.Sleep(50 * time.Millisecond)
+	f.mu.Lock()
+	if n := len(f.events); n != 2 {
+		t.Errorf("%q while the old bridge reports", f.events)
+	}
+	f.mu.Unlock()
+	close(f.report)
+	f.await(t, "end w-1", "start w-1")
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOneBridgeFails starts it again, and leaves the others alone; a server that fails for a moment does not matter either.
+func TestOneBridgeFails(t *testing.T) {
+	f := &fleet{workers: []muster.Worker{worker("w-1"), worker("w-2")}, report: make(chan struct{}), fail: map[string]error{"w-1": errors.New("a disk is full")}}
+	stop := f.serve(t)
+	f.await(t, "start w-2")
+	f.await(t, "start w-1", "end w-1", "start w-1")
+	f.set(func(f *fleet) { f.broken = true })
+	time.Sleep(50 * time.Millisecond)
+	f.set(func(f *fleet) { f.broken, f.workers = false, append(f.workers, worker("w-3")) })
+	f.await(t, "start w-3")
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := len(f.events); n != 5+3 { // five before, and each of the three ends
+		t.Errorf("%q", f.events)
+	}
+}
+
+// TestABridgeThatCannotBe ends all of them: the others have the same options and key.
+func TestABridgeThatCannotBe(t *testing.T) {
+	for _, code := range []muster.Code{muster.Invalid, muster.Forbidden, muster.Unauthenticated} {
+		f := &fleet{workers: []muster.Worker{worker("w-1"), worker("w-2")}, fail: map[string]error{"w-1": muster.Errorf(code, "no")}}
+		stop := f.serve(t)
+		f.await(t, "end w-1")
+		f.await(t, "end w-2")
+		if err := stop(); muster.CodeOf(err) != code {
+			t.Errorf("%v, want %s", err, code)
+		}
+	}
+}
