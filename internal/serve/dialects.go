@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/muster-dev/muster"
@@ -77,6 +78,9 @@ func (s *Server) openGateways(ctx context.Context) error {
 			return err
 		}
 		g, err := systems[i].New(ctx, dialect.Env{Config: cfg, Server: local, Dir: dir, Version: s.cfg.Version, Log: s.log.With(slog.String("dialect", cfg.Name))})
+		if option := "--dialect " + cfg.Name; err != nil && !strings.HasPrefix(err.Error(), option) {
+			return muster.Errorf(muster.CodeOf(err), "%s: %s", option, strings.TrimPrefix(err.Error(), cfg.Name+": "))
+		}
 		if err != nil {
 			return err
 		}

@@ -52,34 +52,36 @@ func (o *dtfOptions) Flags(dropIn bool) []cli.Flag {
 	const group = "DTF"
 	c := &o.cfg
 	list := []cli.Flag{
-		frame.Option{Name: "coordinator", Env: "DT_COORDINATOR_URL", Usage: "work for the coordinator at this `URL`; several with commas between them", Group: group}.Text(&o.coordinator),
-		frame.Option{Name: "name", Env: "DT_WORKER_NAME", Usage: "register under this `name` (default: the host's)", Group: group}.Text(&c.Name),
-		frame.Option{Name: "hostname", Usage: "register under this `name`, as with --name", Group: group}.Text(&o.hostname),
-		frame.Option{Name: "worker-id", Usage: "be the worker with this `id` (default: the one of the last time, or a new UUID)", Group: group}.Text(&c.WorkerID),
+		frame.Option{Name: "coordinator", Env: "DT_COORDINATOR_URL", Usage: "the `URL` of the coordinator; several are comma-separated", Group: group}.Text(&o.coordinator),
+		frame.Option{Name: "name", Env: "DT_WORKER_NAME", Usage: "join with this `NAME` (default: the host's)", Group: group}.Text(&c.Name),
+		frame.Option{Name: "hostname", Usage: "join with this `NAME`, the same as --name", Group: group}.Text(&o.hostname),
+		frame.Option{Name: "worker-id", Usage: "join with this `ID` (default: the previous one, or a new UUID)", Group: group}.Text(&c.WorkerID),
 	}
-	list = append(list, frame.Option{Name: "api-key", Env: "DT_API_KEY", Usage: "authenticate with this `key`", Group: group}.Secret(&o.key, "the API key")...)
+	list = append(list, frame.Option{Name: "api-key", Env: "DT_API_KEY", Usage: "authenticate with this `KEY`", Group: group}.Secret(&o.key, "the API key")...)
 	token := "token"
+	most := "2, 4 or 8, by --profile"
 	if !dropIn {
+		most = "as many as the fleet has slots"
 		token = "coordinator-token" // --token is that of the Muster server
 	}
-	list = append(list, frame.Option{Name: token, Env: "DT_TOKEN", Usage: "authenticate with this `JWT` in place of a key", Group: group}.Secret(&o.token, "the JWT")...)
+	list = append(list, frame.Option{Name: token, Env: "DT_TOKEN", Usage: "authenticate with this `JWT` instead of an API key", Group: group}.Secret(&o.token, "the JWT")...)
 	list = append(list,
-		frame.Option{Name: "security-config", Usage: "sign messages with the secret_key of this `file`, the coordinator's security_config.json, or with the secret that is its one line", Group: group}.Text(&o.secret),
-		frame.Option{Name: "db-path", Env: "DT_DB_PATH", Usage: "keep results in this `file`, a SQLite database, which duckdb opens, too", Group: group}.Text(&c.Results),
-		frame.Option{Name: "tags", Usage: "register with these `tags`, with commas between them", Group: group}.List(&c.Tags),
-		frame.Option{Name: "heartbeat-interval", Usage: "send a heartbeat every `seconds`", Group: group}.Decimal(&o.heartbeat, 86400),
-		frame.Option{Name: "health-check-interval", Usage: "look at the health of workers every `seconds`", Group: group}.Decimal(&o.health, 86400),
-		frame.Option{Name: "reconnect-attempts", Usage: "give up after this `number` of tries if no coordinator ever let this worker in", Group: group}.Number(&c.ReconnectAttempts, 1, 1e6),
-		frame.Option{Name: "reconnect-interval", Usage: "try again after `seconds`, then after twice as many, up to a minute", Group: group}.Decimal(&o.interval, 86400),
+		frame.Option{Name: "security-config", Usage: "sign messages with the secret in this `FILE`: the coordinator's security_config.json, or a file with the secret as its only line", Group: group}.Text(&o.secret),
+		frame.Option{Name: "db-path", Env: "DT_DB_PATH", Usage: "write results to this `FILE`, a SQLite database that duckdb can open", Group: group}.Text(&c.Results),
+		frame.Option{Name: "tags", Usage: "join with these `TAGS`, comma-separated", Group: group}.List(&c.Tags),
+		frame.Option{Name: "heartbeat-interval", Usage: "send a heartbeat every so many `SECONDS`", Group: group}.Decimal(&o.heartbeat, 86400),
+		frame.Option{Name: "health-check-interval", Usage: "check the health of workers every so many `SECONDS`", Group: group}.Decimal(&o.health, 86400),
+		frame.Option{Name: "reconnect-attempts", Usage: "exit after this `NUMBER` of attempts if no coordinator has ever accepted this worker", Group: group}.Number(&c.ReconnectAttempts, 1, 1e6),
+		frame.Option{Name: "reconnect-interval", Usage: "wait this many `SECONDS` before the next attempt, then twice as long each time, up to a minute", Group: group}.Decimal(&o.interval, 86400),
 		frame.Option{Name: "high-availability", Usage: "switch to another coordinator when one fails, never give up, and report health twice as often", Group: group}.On(&c.HighAvailability),
-		frame.Option{Name: "coordinator-registry", Usage: "take more coordinators from this `file`, which is made if it is not there", Group: group}.Text(&c.Registry),
-		frame.Option{Name: "max-concurrent-tasks", Usage: "run at most this `number` of tasks at once (default: by the profile 2, 4 or 8)", Group: group}.Number(&c.MaxTasks, 1, 1000),
-		frame.Option{Name: "task-timeout", Usage: "end a task after `seconds`, whatever it says (default: none)", Group: group}.Decimal(&o.timeout, 1e8),
-		frame.Option{Name: "tests", Usage: "bring the files of this `folder` along with tests that name one of them (default with muster worker: the current one)", Group: group}.Text(&c.Tests),
-		frame.Option{Name: "recover", Usage: "with --reset-state: report what is open from the last time first", Group: group}.On(&o.recover),
-		frame.Option{Name: "reset-state", Usage: "forget the worker's id, its token and its tasks", Group: group}.On(&o.reset),
-		frame.Option{Name: "log-dir", Usage: "log to a file in this `folder`, too", Group: group}.Text(&o.logDir),
-		frame.Option{Name: "verbose", Usage: "log more", Group: group}.On(&o.verbose),
+		frame.Option{Name: "coordinator-registry", Usage: "read more coordinators from this `FILE`; it is created if missing", Group: group}.Text(&c.Registry),
+		frame.Option{Name: "max-concurrent-tasks", Usage: "run at most this `NUMBER` of tasks at once (default: " + most + ")", Group: group}.Number(&c.MaxTasks, 1, 1000),
+		frame.Option{Name: "task-timeout", Usage: "stop a task after this many `SECONDS` (default: none)", Group: group}.Decimal(&o.timeout, 1e8),
+		frame.Option{Name: "tests", Usage: "send the files of this `FOLDER` along with tasks that run a test in it (default with muster worker dtf: the current folder)", Group: group}.Text(&c.Tests),
+		frame.Option{Name: "recover", Usage: "with --reset-state: keep the tasks that are not reported yet", Group: group}.On(&o.recover),
+		frame.Option{Name: "reset-state", Usage: "forget the worker's id, token and tasks of previous runs", Group: group}.On(&o.reset),
+		frame.Option{Name: "log-dir", Usage: "also log to a file in this `FOLDER`", Group: group}.Text(&o.logDir),
+		frame.Option{Name: "verbose", Usage: "log at debug level", Group: group}.On(&o.verbose),
 	)
 	if dropIn {
 		list = append(list, o.machine("DTF, this machine")...)
@@ -90,16 +92,16 @@ func (o *dtfOptions) Flags(dropIn bool) []cli.Flag {
 // machine are the options of the machine: with muster bridge it is the fleet that decides.
 func (o *dtfOptions) machine(group string) []cli.Flag {
 	return []cli.Flag{
-		frame.Option{Name: "profile", Usage: "be set up for `what`: benchmark (2 tasks at once), test (4) or light (8)", Group: group}.Choice(&o.profile, "benchmark", "test", "light"),
-		frame.Option{Name: "max-cpu-percent", Usage: "take nothing new while more than this `percentage` of the cores is busy", Group: group}.Decimal(&o.cpu, 100),
-		frame.Option{Name: "max-memory-percent", Usage: "take nothing new while more than this `percentage` of the memory is in use", Group: group}.Decimal(&o.memory, 100),
-		frame.Option{Name: "max-gpu-percent", Usage: "take nothing new while the GPUs compute more than this `percentage` of the time", Group: group}.Decimal(&o.gpu, 100),
-		frame.Option{Name: "memory-buffer", Usage: "keep this `share` of the memory free", Group: group}.Decimal(&o.buffer, 0.99),
+		frame.Option{Name: "profile", Usage: "run as many tasks at once as suits a `PROFILE`: benchmark (2), test (4) or light (8)", Group: group}.Choice(&o.profile, "benchmark", "test", "light"),
+		frame.Option{Name: "max-cpu-percent", Usage: "take no new tasks while more than this `PERCENT` of the cores is busy", Group: group}.Decimal(&o.cpu, 100),
+		frame.Option{Name: "max-memory-percent", Usage: "take no new tasks while more than this `PERCENT` of the memory is in use", Group: group}.Decimal(&o.memory, 100),
+		frame.Option{Name: "max-gpu-percent", Usage: "take no new tasks while the GPUs compute more than this `PERCENT` of the time", Group: group}.Decimal(&o.gpu, 100),
+		frame.Option{Name: "memory-buffer", Usage: "keep this `SHARE` of the memory free, such as 0.2", Group: group}.Decimal(&o.buffer, 0.99),
 		frame.Option{Name: "enable-swap", Usage: "let tasks use the machine's swap beyond their memory", Group: group}.On(&o.ai.EnableSwap),
 		frame.Option{Name: "cache-models", Usage: "keep models loaded between tasks", Group: group}.On(&o.ai.CacheModels),
-		frame.Option{Name: "cuda-streams", Usage: "compute this `number` of batches at once on a GPU", Group: group}.Number(&o.ai.CUDAStreams, 1, 1<<10),
-		frame.Option{Name: "optimize-for", Usage: "be good at `what`: throughput or latency", Group: group}.Choice(&o.ai.OptimizeFor, work.OptimizeThroughput, work.OptimizeLatency),
-		frame.Option{Name: "mixed-precision", Usage: "compute in bf16 or fp16 where a task does not say otherwise", Group: group}.On(&o.ai.MixedPrecision),
+		frame.Option{Name: "cuda-streams", Usage: "compute this `NUMBER` of batches at once on a GPU", Group: group}.Number(&o.ai.CUDAStreams, 1, 1<<10),
+		frame.Option{Name: "optimize-for", Usage: "optimize for a `GOAL`: throughput or latency", Group: group}.Choice(&o.ai.OptimizeFor, work.OptimizeThroughput, work.OptimizeLatency),
+		frame.Option{Name: "mixed-precision", Usage: "compute in bf16 or fp16 unless a task says otherwise", Group: group}.On(&o.ai.MixedPrecision),
 	}
 }
 

@@ -37,16 +37,16 @@ func (o *mlocOptions) Flags(dropIn bool) []cli.Flag {
 	}
 	const group = "MLOC"
 	return []cli.Flag{
-		frame.Option{Name: "redis", Usage: "meet the host in the Redis database at this `url` (default: " + mloc.DefaultRedis + ")", Env: "REDIS_URL", Group: group}.Text(&o.Redis),
-		frame.Option{Name: "results", Usage: "keep the files of tasks in this `directory`", Env: "RESULTS_DIR", Group: group}.Text(&o.Results),
-		frame.Option{Name: "topic", Usage: "listen to this `channel` of tasks", Env: "TASK_TOPIC", Group: group}.Text(&o.Topic),
-		frame.Option{Name: "heartbeat", Usage: "send a heartbeat each so many `seconds`", Env: "HEARTBEAT_INTERVAL_SEC", Group: group}.Decimal(&o.seconds, 3600),
-		frame.Option{Name: "worker-id", Usage: "register under this `id` (default: one that is made once)", Env: "WORKER_ID", Group: group}.Text(&o.WorkerID),
-		frame.Option{Name: "tags", Usage: "register with these `tags`", Env: "WORKER_TAGS", Group: group}.List(&o.Tags),
-		frame.Option{Name: "base-url", Usage: "reach the host's REST interface at this `url`", Env: "ORCHESTRATOR_BASE_URL", Group: group}.Text(&o.BaseURL),
-		frame.Option{Name: "cost", Usage: "register with this `price` per hour", Env: "WORKER_COST_PER_HOUR", Group: group}.Decimal(&o.Cost, 1e9),
-		frame.Option{Name: "bandwidth", Usage: "post results at no more than `n` bytes a second", Env: "WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC", Group: group}.Decimal(&o.Bandwidth, 1e15),
-		frame.Option{Name: "shared", Usage: "let tasks of the host read and write in this `directory` of this machine, too (several times; default: the one of --results only)", Group: group}.Repeated(&o.Shared),
+		frame.Option{Name: "redis", Usage: "the `URL` of the Redis database of the host (default: " + mloc.DefaultRedis + ")", Env: "REDIS_URL", Group: group}.Text(&o.Redis),
+		frame.Option{Name: "results", Usage: "keep the files of tasks in this `FOLDER`", Env: "RESULTS_DIR", Group: group}.Text(&o.Results),
+		frame.Option{Name: "topic", Usage: "receive tasks from this Redis `CHANNEL`", Env: "TASK_TOPIC", Group: group}.Text(&o.Topic),
+		frame.Option{Name: "heartbeat", Usage: "send a heartbeat every so many `SECONDS`", Env: "HEARTBEAT_INTERVAL_SEC", Group: group}.Decimal(&o.seconds, 3600),
+		frame.Option{Name: "worker-id", Usage: "join with this `ID` (default: a new one, kept for later starts)", Env: "WORKER_ID", Group: group}.Text(&o.WorkerID),
+		frame.Option{Name: "tags", Usage: "join with these `TAGS`, comma-separated", Env: "WORKER_TAGS", Group: group}.List(&o.Tags),
+		frame.Option{Name: "base-url", Usage: "the `URL` of the host's REST API, such as http://127.0.0.1:8000", Env: "ORCHESTRATOR_BASE_URL", Group: group}.Text(&o.BaseURL),
+		frame.Option{Name: "cost", Usage: "join with this `PRICE` per hour", Env: "WORKER_COST_PER_HOUR", Group: group}.Decimal(&o.Cost, 1e9),
+		frame.Option{Name: "bandwidth", Usage: "send results at this many `BYTES` a second at most (default: no cap)", Env: "WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC", Group: group}.Decimal(&o.Bandwidth, 1e15),
+		frame.Option{Name: "shared", Usage: "let tasks of the host read and write files in this `FOLDER` of this machine; may be repeated (default: only the folder of --results)", Group: group}.Repeated(&o.Shared),
 	}
 }
 

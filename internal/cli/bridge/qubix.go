@@ -29,11 +29,11 @@ func (o *qubixOptions) Flags(dropIn bool) []cli.Flag {
 	o.dropIn = dropIn
 	const group = "QUBIX"
 	return []cli.Flag{
-		frame.Option{Name: "backend", Usage: "serve the QUBIX backend at this `url`", Group: group}.Text(&o.Backend),
-		frame.Option{Name: "price", Usage: "ask this `price` per hour, in QUBIC", Group: group}.Decimal(&o.Price, 1e6),
-		frame.Option{Name: "name", Usage: "register under this `name` (default: Provider- and 8 digits of the provider's id)", Group: group}.Text(&o.Name),
-		frame.Option{Name: "location", Usage: "register with this `place`", Group: group}.Text(&o.Location),
-		frame.Option{Name: "address", Usage: "register for the user with this `address` of 60 letters; backends that answer 301 to other registrations want one", Group: group}.Text(&o.Address),
+		frame.Option{Name: "backend", Usage: "the `URL` of the QUBIX backend", Group: group}.Text(&o.Backend),
+		frame.Option{Name: "price", Usage: "offer this `PRICE` per hour, in QUBIC", Group: group}.Decimal(&o.Price, 1e6),
+		frame.Option{Name: "name", Usage: "join with this `NAME` (default: Provider- and the first 8 characters of the worker's id)", Group: group}.Text(&o.Name),
+		frame.Option{Name: "location", Usage: "join with this `LOCATION`", Group: group}.Text(&o.Location),
+		frame.Option{Name: "address", Usage: "join as the user with this QUBIC `ADDRESS` of 60 letters, for backends that require one", Group: group}.Text(&o.Address),
 	}
 }
 

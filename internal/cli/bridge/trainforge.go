@@ -29,22 +29,22 @@ func newTrainForge() Adapter {
 func (o *trainforgeOptions) Flags(dropIn bool) []cli.Flag {
 	o.dropIn = dropIn
 	const group = "TrainForge"
-	jobs := "run at most `n` jobs at the same time (default: as many as the fleet has slots)"
+	jobs := "run at most `N` jobs at once (default: as many as the fleet has slots)"
 	if dropIn {
-		jobs, o.MaxJobs = "run at most `n` jobs at the same time", trainforge.DefaultMaxJobs
+		jobs, o.MaxJobs = "run at most `N` jobs at once", trainforge.DefaultMaxJobs
 	}
 	list := []cli.Flag{
-		frame.Option{Name: "scheduler", Env: "TRAINFORGE_API_URL", Usage: "serve the TrainForge server at this `url`", Group: group}.Text(&o.Scheduler),
-		frame.Option{Name: "worker-id", Usage: "be the worker with this `id` (default: one that is made at the first start)", Group: group}.Text(&o.WorkerID),
+		frame.Option{Name: "scheduler", Env: "TRAINFORGE_API_URL", Usage: "the `URL` of the TrainForge server", Group: group}.Text(&o.Scheduler),
+		frame.Option{Name: "worker-id", Usage: "join with this `ID` (default: a new one, kept for later starts)", Group: group}.Text(&o.WorkerID),
 		frame.Option{Name: "max-jobs", Usage: jobs, Group: group}.Number(&o.MaxJobs, 0, 10_000),
-		frame.Option{Name: "status", Usage: "show the worker's status and exit", Group: group}.On(&o.status),
+		frame.Option{Name: "status", Usage: "print the worker's status and exit", Group: group}.On(&o.status),
 	}
 	if dropIn {
 		return list
 	}
 	return append(list,
-		append(frame.Option{Name: "scheduler-token", Env: "TRAINFORGE_TOKEN", Usage: "show the TrainForge server this bearer `token`", Group: group}.Secret(&o.token, "the bearer token"),
-			frame.Option{Name: "projects", Usage: "look in this `directory` for projects that the server does not send", Group: group}.Text(&o.Projects))...)
+		append(frame.Option{Name: "scheduler-token", Env: "TRAINFORGE_TOKEN", Usage: "send this bearer `TOKEN` to the TrainForge server", Group: group}.Secret(&o.token, "the bearer token"),
+			frame.Option{Name: "projects", Usage: "look in this `FOLDER` for projects that the server does not send", Group: group}.Text(&o.Projects))...)
 }
 
 // Notes returns nothing: every option has its effect.

@@ -49,7 +49,7 @@ func (c *serverConfig) athome(names []string) error {
 	for _, name := range names {
 		if name != allDialects && !slices.ContainsFunc(systems, func(s dialect.System) bool { return s.Name == name }) {
 			_, err := dialect.Parse(name, systems)
-			return err
+			return muster.Errorf(muster.Invalid, "--dialects: %w; or all", err)
 		}
 	}
 	for i := range systems {

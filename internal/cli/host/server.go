@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -29,7 +28,7 @@ import (
 
 // serverConfig is what server and up have in common.
 type serverConfig struct {
-	logging
+	frame.Logging
 	listen    string
 	data      string
 	admin     frame.Secret
@@ -44,7 +43,7 @@ type serverConfig struct {
 
 // newServerConfig returns the defaults.
 func newServerConfig(listen string) serverConfig {
-	return serverConfig{listen: listen, output: "text", heartbeat: muster.Duration(5 * time.Second), addresses: privateNetworks(), logging: logging{level: "info", format: "text"}}
+	return serverConfig{listen: listen, output: "text", heartbeat: muster.Duration(5 * time.Second), addresses: privateNetworks(), Logging: frame.NewLogging()}
 }
 
 func (c *serverConfig) flags() []cli.Flag {
@@ -63,7 +62,7 @@ func (c *serverConfig) flags() []cli.Flag {
 				&c.addresses, parseNetworks, showNetworks),
 			frame.Into(frame.Option{Name: "dialect", Usage: "also serve workers and clients of another `SYSTEM`, such as qubix or mloc=:8000,key=required,redis=redis://127.0.0.1; may be repeated"}.Variable(),
 				&c.dialects, c.parseDialects, showDialects),
-		}, c.logging.flags())
+		}, c.Logging.Flags())
 }
 
 func (a *commands) serverCommand() *cli.Command {
@@ -75,7 +74,7 @@ func (a *commands) serverCommand() *cli.Command {
 			if err := frame.NoArgs(args); err != nil {
 				return err
 			}
-			log, err := c.logger(a.Err)
+			log, err := c.Logger(a.Err)
 			if err != nil {
 				return err
 			}
@@ -233,31 +232,4 @@ func onOthers(listen, known string) string {
 	}
 	return fmt.Sprintf("On other machines, with the token in a file that only you may read:\n"+
 		"  muster worker --server %s --token-file JOIN-TOKEN-FILE\n  muster ps     --server %s --token-file ADMIN-TOKEN-FILE\n", known, known)
-}
-
-// logging says what a server or worker writes to standard error.
-type logging struct {
-	level  string
-	format string
-}
-
-func (c *logging) flags() []cli.Flag {
-	const group = "Log"
-	return []cli.Flag{
-		frame.Option{Name: "log-level", Usage: "log from this `LEVEL` on: debug, info, warn or error", Group: group}.Variable().Choice(&c.level, "debug", "info", "warn", "error"),
-		frame.Option{Name: "log-format", Usage: "log as `FORMAT`: text or json", Group: group}.Variable().Choice(&c.format, "text", "json"),
-	}
-}
-
-func (c *logging) logger(w io.Writer) (*slog.Logger, error) {
-	o := &slog.HandlerOptions{}
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.level)); err != nil {
-		return nil, muster.Errorf(muster.Invalid, "%q is no log level: %w", c.level, err)
-	}
-	o.Level = level
-	if c.format == "json" {
-		return slog.New(slog.NewJSONHandler(w, o)), nil
-	}
-	return slog.New(slog.NewTextHandler(w, o)), nil
 }

@@ -42,7 +42,7 @@ func (a *commands) upCommand() *cli.Command {
 func (a *commands) up(ctx context.Context, c *upConfig) error {
 	ctx, hurried, release := frame.InSteps(ctx)
 	defer release()
-	log, err := c.logger(a.Err)
+	log, err := c.Logger(a.Err)
 	if err != nil {
 		return err
 	}

@@ -137,7 +137,7 @@ func RunWorker(ctx, hurried context.Context, cfg work.Config, log *slog.Logger) 
 }
 
 type workerConfig struct {
-	logging
+	frame.Logging
 	offer
 	server string
 	token  frame.Secret
@@ -149,11 +149,11 @@ func (c *workerConfig) flags() []cli.Flag {
 		frame.Option{Name: "server", Usage: "the server's `URL` (default: the one saved by up or server)"}.Variable().Text(&c.server),
 	}, frame.Option{Name: "token", Env: "MUSTER_JOIN_TOKEN", Usage: "the join `TOKEN`, needed once (default: the one saved for that server)"}.Secret(&c.token, "the join token"), []cli.Flag{
 		frame.Option{Name: "data", Usage: "keep everything in this `FOLDER` (default: muster/worker in the user's data folder)"}.Variable().Text(&c.data),
-	}, c.offer.flags(), c.logging.flags())
+	}, c.offer.flags(), c.Logging.Flags())
 }
 
 func (a *commands) workerCommand(dropIns []*cli.Command) *cli.Command {
-	c := &workerConfig{offer: newOffer(), logging: logging{level: "info", format: "text"}}
+	c := &workerConfig{offer: newOffer(), Logging: frame.NewLogging()}
 	return a.Command(frame.Command{
 		Name: "worker", Usage: "run a worker: offer this machine to a server", Category: frame.SetUp, Flags: c.flags(),
 		About: aboutSignals, Commands: dropIns,
@@ -169,7 +169,7 @@ func (a *commands) workerCommand(dropIns []*cli.Command) *cli.Command {
 func (a *commands) worker(ctx context.Context, c *workerConfig) error {
 	ctx, hurried, release := frame.InSteps(ctx)
 	defer release()
-	log, err := c.logger(a.Err)
+	log, err := c.Logger(a.Err)
 	if err != nil {
 		return err
 	}
