@@ -52,18 +52,17 @@ func (g *Gateway) merging() (able, idle bool) {
 	return able, idle
 }
 
-// mergeReady merges tasks that are ready and were not submitted yet, if there is a worker that answers merged ones. hold
-// says that all of these are busy: then tasks wait for a while, as they would in a host's queue, so that those that come
-// meanwhile are merged with them.
-func (g *Gateway) mergeReady() (hold bool, err error) {
+// mergeReady merges tasks that are ready and were not submitted yet, if there is a worker that answers merged ones. While
+// all of these are busy it returns the tasks that wait for others to be merged with, as they would in a host's queue.
+func (g *Gateway) mergeReady() (held map[string]bool, err error) {
 	if !g.set.merge {
-		return false, nil
+		return nil, nil
 	}
 	able, idle := g.merging()
 	if !able {
-		return false, nil
+		return nil, nil
 	}
-	groups, oldest := map[string][]task{}, map[string]time.Time{}
+	groups := map[string][]task{}
 	var order []string
 	for _, t := range g.ledger.list(func(t *task) bool {
 		return t.State == mloc.StatePending && t.Job == 0 && t.Parent == "" && mergeable(t)
@@ -78,24 +77,28 @@ func (g *Gateway) mergeReady() (hold bool, err error) {
 		key := mergeKey(doc)
 		if groups[key] == nil {
 			order = append(order, key)
-			oldest[key] = t.Queued
 		}
 		groups[key] = append(groups[key], t)
 	}
+	held = map[string]bool{}
 	for _, key := range order {
-		if !idle && time.Since(oldest[key]) < g.pace.merge {
+		group := groups[key]
+		if !idle && time.Since(group[0].Queued) < g.pace.merge {
+			for _, t := range group {
+				held[t.ID] = true
+			}
 			continue
 		}
-		for batch := range slices.Chunk(groups[key], max(1, g.set.mergeMax)) {
+		for batch := range slices.Chunk(group, max(1, g.set.mergeMax)) {
 			if len(batch) < 2 {
 				continue
 			}
 			if err := g.merge(key, batch); err != nil {
-				return !idle, err
+				return held, err
 			}
 		}
 	}
-	return !idle, nil
+	return held, nil
 }
 
 // merge makes all tasks of a batch but the first children of it. A child knows its parent first: after a crash between the two it is

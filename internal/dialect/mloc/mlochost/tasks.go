@@ -155,7 +155,7 @@ func (g *Gateway) advance(ctx context.Context, all bool) error {
 			return err
 		}
 	}
-	hold, err := g.mergeReady()
+	held, err := g.mergeReady()
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (g *Gateway) advance(ctx context.Context, all bool) error {
 			case failed != "":
 				again = true
 				err = g.fail(t.ID, "Dependency "+failed+" failed")
-			case ready && (!hold || !mergeable(&t) || time.Since(t.Queued) >= g.pace.merge):
+			case ready && !held[t.ID]:
 				err = g.begin(ctx, t)
 			}
 			if err != nil {
