@@ -39,9 +39,14 @@ func startBridge(tb testing.TB, cfg qubix.BridgeConfig) (stop func()) {
 	return background(tb, func(ctx context.Context) error { return b.Run(ctx, ctx) })
 }
 
+func newBackend(tb testing.TB) *backend {
+	tb.Helper()
+	return &backend{tb: tb, users: map[string]bool{}, providers: map[string]map[string]any{}, broken: map[string]int{}, largest: map[string]int64{}}
+}
+
 func startBackend(tb testing.TB, change func(*backend)) (*backend, string) {
 	tb.Helper()
-	b := &backend{tb: tb, users: map[string]bool{}, providers: map[string]map[string]any{}, broken: map[string]int{}}
+	b := newBackend(tb)
 	if change != nil {
 		change(b)
 	}
@@ -95,6 +100,11 @@ func TestBridgeServesTheMockServer(t *testing.T) {
 	if r["name"] != "My Gaming PC" || r["location"] != "US East (Virginia)" || r["pricePerHour"] != 2.5 || r["computePower"].(float64) <= 0 || b.beats == 0 {
 		t.Errorf("it registered as %v", r)
 	}
+	for _, word := range []string{"heartbeat", "progress", "complete"} {
+		if n := b.largest[word]; n <= 0 || n > 1000 {
+			t.Errorf("a body of %s has %d bytes", word, n)
+		}
+	}
 }
 
 // The TS backend: 301 to the registration of workers, then quick-register for a user that is there.
@@ -132,13 +142,15 @@ func TestBridgeSaysWhyABackendRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	w.worker("own")
+	noUser := newBackend(t)
+	noUser.ts = true
 	for name, tc := range map[string]struct {
 		address string
 		handler http.HandlerFunc
 		want    string
 	}{
 		"no address":  {"", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusMovedPermanently) }, "start again with --address"},
-		"no user":     {address, (&backend{ts: true, users: map[string]bool{}, broken: map[string]int{}}).handler().ServeHTTP, "make that user first"},
+		"no user":     {address, noUser.handler().ServeHTTP, "make that user first"},
 		"not allowed": {"", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "status 403"},
 		"no QUBIX":    {"", http.NotFound, "status 404"},
 	} {

@@ -10,6 +10,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/qubix"
 )
 
 const address = "ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGH"
@@ -274,5 +275,47 @@ func TestBadPeers(t *testing.T) {
 	enhanced.complete(field(enhanced.take(), "id"), "completed", map[string]any{"status": "success", "data": strings.Repeat("x", muster.MaxResult)}, nil, nil)
 	if task := w.is(big, muster.Failed); task.Reason != muster.ResultInvalid {
 		t.Errorf("a result that is too large: %s %q", task.Reason, task.Message)
+	}
+}
+
+// What the operator says of the gateway holds for its workers and for its clients.
+func TestOptionsOfTheGateway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *dialect.Config) { c.Kinds, c.Price, c.Project = []string{"script", "foreign"}, 0.7, "lab" })
+	p := w.peer()
+	silent := map[string]any{"worker_id": "names-no-price", "specs": map[string]any{"cpu_cores": 2, "ram_total_gb": 8}}
+	if _, answer := p.call(http.MethodPost, "/api/providers/register", silent); answer["provider"].(map[string]any)["pricePerHour"] != 0.7 {
+		t.Errorf("a worker that names no price is %v", answer)
+	}
+	enhanced := newEnhanced(p, machine)
+	enhanced.register()
+	enhanced.heartbeat()
+	w.ready("Provider-7504b437", muster.KindScript)
+	if own := w.foreign("Provider-7504b437"); own.Price != 5 || strings.Join(own.Kinds, " ") != "script" || strings.Join(own.Projects, " ") != "lab" {
+		t.Errorf("the worker is %+v", own)
+	}
+	if status, answer := p.call(http.MethodPost, "/api/jobs/create", map[string]any{"modelType": "mnist_training", "computeNeeded": 1}); status != http.StatusForbidden || !strings.Contains(field(answer, "error"), "script, foreign") {
+		t.Errorf("a job of another kind is answered %d %v", status, answer)
+	}
+	_, made := p.call(http.MethodPost, "/api/jobs/create", map[string]any{"modelType": "custom_script", "computeNeeded": 1, "inputData": map[string]any{"script": "print(1)"}})
+	number, _, _ := strings.Cut(field(made, "job", "id"), "-")
+	id, err := muster.ParseJobID(number)
+	if err != nil {
+		t.Fatalf("create: %v", made)
+	}
+	if job, err := w.client.Job(t.Context(), id); err != nil || job.Project != "lab" {
+		t.Errorf("the job is %+v, %v", job, err)
+	}
+	enhanced.complete(field(enhanced.take(), "id"), "completed", map[string]any{"status": "success", "exitCode": 0}, nil, nil)
+	w.is(id, muster.Succeeded)
+	other := w.submit(script("print(2)")) // of project default
+	if job := enhanced.poll(); job != nil || w.task(other).State != muster.Queued {
+		t.Errorf("a job of another project is offered as %v", job)
+	}
+	for name, value := range map[string]string{"silence": "0s", "busy": "soon", "lost": "-5m"} {
+		config := dialect.Config{Name: "qubix", Address: "127.0.0.1:0", Options: map[string]string{name: value}}
+		if _, err := qubix.System().New(t.Context(), dialect.Env{Config: config, Dir: t.TempDir(), Log: logger(t)}); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s=%s is refused with %v", name, value, err)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,19 +20,24 @@ import (
 func TestConform(t *testing.T) {
 	t.Parallel()
 	dialecttest.Conform(t, dialecttest.Suite{
-		System: qubix.System(),
-		Task:   script("print(1)"),
+		System:  qubix.System(),
+		Options: map[string]string{"silence": "1s", "busy": "1s"},
+		Task:    script("print(1)"),
 		Start: func(t *testing.T, url, id, key string) dialecttest.Worker {
 			t.Helper()
 			if key != "" {
 				url += "/k/" + key
 			}
 			ctx, cancel := context.WithCancel(context.Background())
-			t.Cleanup(cancel)
-			return &steadyWorker{base: url, id: id, gone: ctx, vanish: cancel}
+			w := &steadyWorker{base: url, id: id, gone: ctx, vanish: cancel}
+			t.Cleanup(func() {
+				cancel()
+				w.beats.Wait()
+			})
+			return w
 		},
 		Paths: []string{"/api/providers/register", "/api/providers/quick-register", "/api/jobs/x/progress", "/api/jobs/x/complete"},
-		Can:   dialecttest.Can{Progress: true, Log: true, Message: true, Keys: true},
+		Can:   dialecttest.Can{Progress: true, Log: true, Message: true, Keys: true, Vanish: true},
 	})
 }
 
@@ -41,6 +47,19 @@ type steadyWorker struct {
 	joined   bool
 	gone     context.Context // ends with the worker
 	vanish   func()
+	beats    sync.WaitGroup
+}
+
+// stay sends heartbeats until the worker vanishes, which take no job.
+func (w *steadyWorker) stay() {
+	beat := map[string]any{"workerId": w.id, "usage": map[string]any{"cpuPercent": 1.0}, "status": "busy", "currentJob": "another"}
+	for w.gone.Err() == nil {
+		_ = w.send(w.gone, http.MethodPost, "/api/providers/"+w.id+"/heartbeat", beat, nil) // the next one may get through
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-w.gone.Done():
+		}
+	}
 }
 
 func (w *steadyWorker) Vanish() { w.vanish() }
@@ -85,6 +104,7 @@ func (w *steadyWorker) Take(ctx context.Context) (dialecttest.Work, error) {
 			return nil, err
 		}
 		w.joined = true
+		w.beats.Go(w.stay)
 	}
 	beat := map[string]any{"workerId": w.id, "usage": map[string]any{"cpuPercent": 1.0}, "status": "online", "currentJob": nil}
 	for {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -327,6 +328,7 @@ type backend struct {
 	users         map[string]bool // addresses; of ts
 	providers     map[string]map[string]any
 	beats         int
+	largest       map[string]int64 // bytes of a body, by the last word of its path
 	registrations int
 	jobs          []*backendJob
 	broken        map[string]int // how many completions of a job are taken without an answer
@@ -362,6 +364,8 @@ func (b *backend) handler() http.Handler {
 			}
 			b.mu.Lock()
 			defer b.mu.Unlock()
+			word := path.Base(r.URL.Path)
+			b.largest[word] = max(b.largest[word], r.ContentLength)
 			if b.limited > 0 {
 				b.limited--
 				w.Header().Set("Retry-After", "1")
