@@ -48,10 +48,9 @@ type Facts struct {
 	Kinds     []string          `json:"kinds,omitempty"` // of Muster, that it runs
 	Price     float64           `json:"price,omitempty"` // per hour; 0 means Config.Price
 	Resources muster.Resources  `json:"resources"`
-	Lacks     []string          `json:"lacks,omitempty"`    // beside Config.Lacks
-	Projects  []string          `json:"projects,omitempty"` // nil means Config.Projects
-	Remote    netip.Addr        `json:"remote,omitzero"`    // where it is; members of gangs meet there
-	Key       string            `json:"key,omitempty"`      // the id of the key with which it registered, "" for none. With another one its id cannot be taken over
+	Lacks     []string          `json:"lacks,omitempty"` // beside Config.Lacks
+	Remote    netip.Addr        `json:"remote,omitzero"` // where it is; members of gangs meet there
+	Key       string            `json:"key,omitempty"`   // the id of the key with which it registered, "" for none. With another one its id can only be taken over while it is not used
 }
 
 const (
@@ -143,12 +142,13 @@ func (f *Fleet) load() error {
 	bad := func(id string, err error) {
 		f.log.Error("a record of a foreign worker cannot be read and is left out", slog.String("id", id), slog.Any("error", err))
 	}
+	orphans := map[string]taskRecord{} // their workers are gone
 	err := f.state.load(func(id string, r workerRecord) {
 		f.workers[id] = newWorker(f, &r)
 	}, func(id string, r taskRecord) {
 		w := f.workers[r.Worker]
 		if w == nil {
-			bad(id, errNone)
+			orphans[id] = r
 			return
 		}
 		t, err := restoreTask(w, id, &r)
@@ -161,32 +161,7 @@ func (f *Fleet) load() error {
 	if err != nil {
 		return muster.Errorf(muster.Internal, "the state of foreign workers cannot be read: %w", err)
 	}
-	return f.sweep()
-}
-
-// sweep removes what a Fleet left that ended at the wrong moment.
-func (f *Fleet) sweep() error {
-	places := map[string]bool{}
-	for _, w := range f.workers {
-		places[w.place] = true
-	}
-	var errs []error
-	for dir, known := range map[string]func(name string) bool{
-		f.tasksDir():                         func(name string) bool { return f.tasks[name] != nil },
-		filepath.Join(f.cfg.Dir, "workers"):  func(name string) bool { return places[name] },
-		filepath.Join(f.cfg.Dir, uploadsDir): func(string) bool { return false },
-	} {
-		list, err := os.ReadDir(dir)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, err)
-		}
-		for _, d := range list {
-			if !known(d.Name()) {
-				errs = append(errs, remove(filepath.Join(dir, d.Name())))
-			}
-		}
-	}
-	return errors.Join(errs...)
+	return f.sweep(orphans)
 }
 
 func (f *Fleet) tasksDir() string { return filepath.Join(f.cfg.Dir, "tasks") }
@@ -297,25 +272,34 @@ func (f *Fleet) do() {
 	list := f.chores
 	f.chores = nil
 	f.mu.Unlock()
-	var parallel sync.WaitGroup // so that they share transactions
-	parallel.Go(func() {
-		saved := map[*Worker]bool{}
-		for _, c := range list {
-			if c.worker != nil && !saved[c.worker] {
-				saved[c.worker] = true
-				c.worker.save()
-			}
+	// A worker's strays are on disk before the tasks that they were are removed from there.
+	saved := map[*Worker]bool{}
+	together(list, func(c chore) func() {
+		if c.worker == nil || saved[c.worker] {
+			return nil
 		}
+		saved[c.worker] = true
+		return c.worker.save
 	})
+	together(list, func(c chore) func() {
+		if c.task == nil {
+			return nil
+		}
+		return c.task.forget
+	})
+}
+
+// together does what is to be done for the chores, some at a time, so that they share transactions.
+func together(list []chore, what func(chore) func()) {
 	for chunk := range slices.Chunk(list, 64) {
+		var group sync.WaitGroup
 		for _, c := range chunk {
-			if c.task != nil {
-				parallel.Go(c.task.forget)
+			if f := what(c); f != nil {
+				group.Go(f)
 			}
 		}
-		parallel.Wait()
+		group.Wait()
 	}
-	parallel.Wait()
 }
 
 // later puts something on disk soon.
@@ -335,8 +319,8 @@ func token(c chan struct{}) {
 }
 
 // Register enters a worker, or changes the facts of a known one and touches it; one that had left comes back. A change of facts
-// opens its session anew, and what it holds stays. It is Forbidden if another key registered the id, Conflict if there are too many
-// workers, and Invalid for facts that the server would not take.
+// opens its session anew, and what it holds stays. It is Forbidden if another key registered the id and still uses it, Conflict if there are
+// too many workers, and Invalid for facts that the server would not take.
 func (f *Fleet) Register(ctx context.Context, facts Facts) (*Worker, error) {
 	if err := f.check(&facts); err != nil {
 		return nil, err

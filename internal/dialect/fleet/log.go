@@ -12,7 +12,6 @@ import (
 type taskLog struct {
 	size    int64
 	unknown bool // the size was not looked up since the task was taken up
-	cut     bool // there is no more room
 }
 
 // measure looks the log's size up if it is not known. The lock of the log is held.
@@ -27,8 +26,8 @@ func (t *Task) measure(ctx context.Context) error {
 	return err
 }
 
-// Log appends lines to the task's log, each without its newline; what is over the log's bound is dropped, and the log says
-// so. It implies Begin. It is a Conflict if the task is over.
+// Log appends lines to the task's log, each without its newline, until one is over the log's bound: that and what follows is dropped, and
+// the log says so. It implies Begin. It is a Conflict if the task is over.
 func (t *Task) Log(ctx context.Context, lines ...string) error {
 	if err := t.Begin(); err != nil {
 		return err
@@ -36,24 +35,15 @@ func (t *Task) Log(ctx context.Context, lines ...string) error {
 	t.logging.Lock()
 	defer t.logging.Unlock()
 	t.mu.Lock()
-	err := t.closed()
+	err, cut := t.closed(), t.cut
 	t.mu.Unlock()
-	if err != nil || t.log.cut {
+	if err != nil || cut {
 		return err
 	}
 	if err := t.measure(ctx); err != nil {
 		return err
 	}
-	var data []byte
-	now := time.Now()
-	for _, line := range lines {
-		data = tasklog.AppendRecord(data, tasklog.Record{Stream: tasklog.Stdout, At: now, Data: []byte(line + "\n")})
-		if t.log.size+int64(len(data)) > run.DefaultLogCap {
-			data = tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.System, At: now, Data: []byte("the output is cut here\n")})
-			t.log.cut = true
-			break
-		}
-	}
+	data, cut := records(lines, run.DefaultLogCap-t.log.size)
 	if len(data) == 0 {
 		return nil
 	}
@@ -66,5 +56,31 @@ func (t *Task) Log(ctx context.Context, lines ...string) error {
 		}
 		t.mu.Unlock()
 	}
-	return err
+	if err != nil || !cut {
+		return err
+	}
+	return t.save(func() error {
+		t.cut = true
+		return nil
+	}, func() {})
+}
+
+// records makes records of lines until one does not fit into room: in the place of that and of what follows is a word of it.
+func records(lines []string, room int64) (data []byte, cut bool) {
+	now := time.Now()
+	for _, line := range lines {
+		whole := len(data)
+		data = tasklog.AppendRecord(data, tasklog.Record{Stream: tasklog.Stdout, At: now, Data: []byte(line + "\n")})
+		if int64(len(data)) > room {
+			return tasklog.AppendRecord(data[:whole], tasklog.Record{Stream: tasklog.System, At: now, Data: []byte("the output is cut here\n")}), true
+		}
+	}
+	return data, false
+}
+
+// removeLog removes the log of a task that is over.
+func (t *Task) removeLog() error {
+	t.logging.Lock() // nothing is appended after that
+	defer t.logging.Unlock()
+	return t.worker.fleet.logs.RemoveAttempt(context.Background(), t.run.Attempt)
 }

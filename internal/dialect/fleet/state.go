@@ -49,6 +49,7 @@ type taskRecord struct {
 	Offered   muster.Time       `json:"offered"`
 	Began     muster.Time       `json:"began,omitzero"`
 	Artifacts []muster.Artifact `json:"artifacts,omitempty"`
+	Cut       bool              `json:"cut,omitempty"`    // the log has no more room
 	Report    *muster.Report    `json:"report,omitempty"` // once it was finished
 }
 

@@ -37,6 +37,7 @@ type Task struct {
 	began     muster.Time
 	latest    muster.Progress // for the next sink
 	artifacts []muster.Artifact
+	cut       bool           // the log has no more room
 	report    *muster.Report // once it was finished, or is over
 	why       error
 }
@@ -79,7 +80,7 @@ func restoreTask(w *Worker, id string, r *taskRecord) (*Task, error) {
 		rt.Assigned = now
 	}
 	t := newTask(w, id, rt, r.Offered.Std())
-	t.artifacts = r.Artifacts
+	t.artifacts, t.cut = r.Artifacts, r.Cut
 	if r.Began != 0 {
 		t.began = r.Began
 		close(t.started)
@@ -153,7 +154,7 @@ func (t *Task) save(change func() error, undo func()) error {
 		t.mu.Unlock()
 		return err
 	}
-	r := &taskRecord{Worker: t.worker.id, Offered: muster.TimeOf(t.offered), Began: t.began, Artifacts: t.artifacts, Report: t.report}
+	r := &taskRecord{Worker: t.worker.id, Offered: muster.TimeOf(t.offered), Began: t.began, Artifacts: t.artifacts, Cut: t.cut, Report: t.report}
 	t.mu.Unlock()
 	var err error
 	if r.Attempt, err = t.run.State(); err == nil {

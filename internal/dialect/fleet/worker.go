@@ -44,6 +44,7 @@ type Worker struct {
 	facts   Facts
 	away    string
 	removed bool
+	left    []*Task // that it held when it was removed
 	seen    time.Time
 	load    *muster.Load
 	silent  bool
@@ -73,7 +74,7 @@ func (f *Fleet) check(facts *Facts) error {
 	facts.Name = cmp.Or(facts.Name, facts.ID)
 	w := &Worker{fleet: f, facts: *facts}
 	h := &link.Hello{Version: link.Version, Worker: muster.WorkerID("w"), Name: facts.Name, Build: w.build(), Tags: w.tags(), Labels: w.labels(), Kinds: facts.Kinds,
-		Price: facts.Price, Resources: facts.Resources, Lacks: w.lacks(), Projects: w.projects()}
+		Price: facts.Price, Resources: facts.Resources, Lacks: w.lacks(), Projects: f.cfg.Projects}
 	if _, err := new(link.WorkerCodec).Encode(&link.ToServer{Hello: h}); err != nil {
 		return muster.Errorf(muster.Invalid, "what the worker says of itself cannot be used: %w", err)
 	}
@@ -109,13 +110,6 @@ func (w *Worker) lacks() []string {
 	all := append(slices.Clone(w.fleet.cfg.Lacks), w.facts.Lacks...)
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-func (w *Worker) projects() []string {
-	if w.facts.Projects != nil {
-		return w.facts.Projects
-	}
-	return w.fleet.cfg.Projects
 }
 
 // takes returns the kinds for which new tasks are taken. A noop is never given to anyone.
@@ -296,33 +290,57 @@ func (w *Worker) Leave(ctx context.Context) error {
 	}
 }
 
-// update takes new facts of a known worker.
+// yields reports whether a registration with this key may have the worker's id: that with its own key, and each one once it has left.
+// Another key gets it where none was needed so far, and where the worker is unreachable and holds nothing. The lock is held.
+func (w *Worker) yields(key string) bool {
+	if key == w.facts.Key || w.away != "" {
+		return true
+	}
+	return key != "" && (w.facts.Key == "" || w.silent && len(w.tasks) == 0)
+}
+
+// update takes new facts of a known worker. With an error nothing has changed.
 func (w *Worker) update(facts Facts) error {
-	w.mu.Lock()
-	if facts.Key != w.facts.Key && w.away == "" {
-		w.mu.Unlock()
-		return muster.Errorf(muster.Forbidden, "worker %s was registered with another key: it cannot be taken over before it has left", facts.ID)
-	}
-	if w.removed {
-		w.mu.Unlock()
-		return muster.Errorf(muster.Unavailable, "worker %s is being removed", w.id)
-	}
-	same, back := facts.equal(&w.facts), w.away != ""
-	w.facts, w.away = facts, ""
-	current := w.agent
-	w.mu.Unlock()
-	w.Touch(nil)
-	if same && !back {
-		return nil
-	}
-	if err := w.write(); err != nil {
+	current, changed, err := w.enter(facts)
+	if err != nil {
 		return err
+	}
+	w.Touch(nil)
+	if !changed {
+		return nil
 	}
 	if current != nil {
 		current.Leave() // and the loop begins again, with the new facts
 	}
 	token(w.wake)
 	return nil
+}
+
+// enter writes new facts before they count. It returns the agent with the old ones, nil if there is none, and whether anything changed.
+func (w *Worker) enter(facts Facts) (current *agent.Agent, changed bool, err error) {
+	w.saving.Lock()
+	defer w.saving.Unlock()
+	w.mu.Lock()
+	removed, yields, name := w.removed, w.yields(facts.Key), w.facts.Name
+	same := w.away == "" && facts.equal(&w.facts)
+	r := &workerRecord{Facts: facts, Place: w.place, Strays: maps.Clone(w.strays)}
+	w.mu.Unlock()
+	switch {
+	case !yields:
+		return nil, false, muster.Errorf(muster.Forbidden, "worker %s was registered with another key: it can be taken over once it has left, is unreachable and runs nothing, "+
+			"or was removed with muster workers remove %s", facts.ID, name)
+	case removed:
+		return nil, false, muster.Errorf(muster.Unavailable, "worker %s is being removed", w.id)
+	case same:
+		return nil, false, nil
+	}
+	if err := w.fleet.state.putWorker(w.id, r); err != nil {
+		return nil, false, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.facts, w.away = facts, ""
+	return w.agent, true, nil
 }
 
 func (w *Worker) record() *workerRecord {
@@ -389,35 +407,6 @@ func (w *Worker) forgettable() bool {
 	return len(w.tasks) == 0 && (w.away != "" || w.silent && time.Since(w.seen) > forgetAfter)
 }
 
-// drop forgets the worker for good, with all that it holds.
-func (w *Worker) drop(why string) {
-	f := w.fleet
-	w.mu.Lock()
-	w.away, w.removed = why, true
-	held := slices.Collect(maps.Values(w.tasks))
-	goodbye := w.goodbye
-	w.mu.Unlock()
-	for _, t := range held {
-		t.end(ErrGivenUp, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: why})
-	}
-	if goodbye != nil {
-		goodbye()
-	}
-	token(w.wake)
-	w.saving.Lock()
-	if err := errors.Join(f.state.dropWorker(w.id), remove(w.folder())); err != nil {
-		w.log.Error("a foreign worker cannot be removed from disk", slog.Any("error", err))
-	}
-	w.saving.Unlock()
-	f.mu.Lock() // from now on another one may have its id
-	if f.workers[w.id] == w {
-		delete(f.workers, w.id)
-	}
-	f.mu.Unlock()
-	w.goneOnce.Do(func() { close(w.gone) })
-	w.log.Info("a foreign worker is forgotten", slog.String("why", why))
-}
-
 // join makes the worker known to the server.
 func (w *Worker) join(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, joinWait)
@@ -439,6 +428,7 @@ const (
 
 // loop keeps the worker's session up until ctx ends or the worker is removed.
 func (w *Worker) loop(ctx context.Context) {
+	defer w.clear()
 	pause := retryFirst
 	for ctx.Err() == nil {
 		w.mu.Lock()
@@ -516,7 +506,7 @@ func (w *Worker) session(ctx context.Context) error {
 	kinds := w.takes()
 	a := agent.New(agent.Config{
 		Identity: id, Name: w.facts.Name, Build: w.build(), Tags: w.tags(), Labels: w.labels(), Price: cmp.Or(w.facts.Price, w.fleet.cfg.Price),
-		Resources: w.facts.Resources, Dir: w.folder(), Executors: w.executors(kinds), Kinds: kinds, Keep: keep, Lacks: w.lacks(), Projects: w.projects(),
+		Resources: w.facts.Resources, Dir: w.folder(), Executors: w.executors(kinds), Kinds: kinds, Keep: keep, Lacks: w.lacks(), Projects: w.fleet.cfg.Projects,
 		Supervisor: holder{w}, Settled: w.settled, Elsewhere: true, Logs: w.fleet.logs, Dialer: w.gate, Load: w.latestLoad, Log: w.log,
 	})
 	w.constrainStrays()

@@ -1,0 +1,116 @@
+package fleet_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/fleet"
+)
+
+func withKey(id, key string) fleet.Facts {
+	f := facts(id)
+	f.Key = key
+	return f
+}
+
+// A worker of an open gateway goes on with its tasks once keys are required there.
+func TestFirstKey(t *testing.T) {
+	w := newWorld(t, nil)
+	worker := w.register(facts("one"))
+	job := w.submit(nil)
+	task := w.offered(worker)
+	if err := task.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	id := task.ID()
+	w.stop()
+	w.start()
+	worker = w.register(withKey("one", "k-first"))
+	if list := worker.Tasks(); len(list) != 1 || list[0].ID() != id || worker.Facts().Key != "k-first" {
+		t.Fatalf("it has %d tasks and the key %q", len(list), worker.Facts().Key)
+	}
+	for name, key := range map[string]string{"another key": "k-second", "no key": ""} {
+		_, err := w.fleet.Register(t.Context(), withKey("one", key))
+		if muster.CodeOf(err) != muster.Forbidden || !strings.Contains(err.Error(), "muster workers remove one") {
+			t.Errorf("%s took over a worker that is there: %v", name, err)
+		}
+	}
+	if err := worker.Tasks()[0].Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+		t.Fatal(err)
+	}
+	w.is(job, muster.Succeeded)
+}
+
+// The id of a worker that is unreachable and holds nothing can be registered with another key, and not without one.
+func TestRotatedKey(t *testing.T) {
+	w := newWorld(t, func(c *fleet.Config) { c.Silence = 300 * time.Millisecond })
+	worker := w.register(withKey("one", "k-old"))
+	w.until("it is active", func() bool { worker.Touch(nil); return w.workerState("one") == muster.WorkerActive })
+	job := w.submit(func(s *muster.Spec) { s.Tasks[0].Disconnect.Grace = muster.Duration(time.Hour) })
+	w.until("it holds the task", func() bool { worker.Touch(nil); return len(worker.Tasks()) > 0 })
+	silent := func() {
+		w.until("it is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
+	}
+	silent()
+	if _, err := w.fleet.Register(t.Context(), withKey("one", "k-new")); muster.CodeOf(err) != muster.Forbidden {
+		t.Fatalf("another key took over a worker with a task: %v", err)
+	}
+	task := worker.Tasks()[0]
+	if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded}); err != nil {
+		t.Fatal(err)
+	}
+	w.is(job, muster.Succeeded)
+	silent()
+	if _, err := w.fleet.Register(t.Context(), facts("one")); muster.CodeOf(err) != muster.Forbidden {
+		t.Fatalf("no key took over a worker with one: %v", err)
+	}
+	if got := w.register(withKey("one", "k-new")); got != worker || got.Facts().Key != "k-new" {
+		t.Errorf("the key is %q", got.Facts().Key)
+	}
+	w.until("it is active again", func() bool { worker.Touch(nil); return w.workerState("one") == muster.WorkerActive })
+}
+
+// A registration that cannot be written changes nothing, and is as good as a first one when it comes again.
+func TestRegistrationOnABrokenDisk(t *testing.T) {
+	w := newWorld(t, nil)
+	worker := w.register(facts("one"))
+	w.until("it is active", func() bool { return w.workerState("one") == muster.WorkerActive })
+	if err := worker.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mend := w.fleet.BreakDisk(t)
+	_, err := w.fleet.Register(t.Context(), facts("one"))
+	mend()
+	if muster.CodeOf(err) != muster.Unavailable || worker.Err() == nil {
+		t.Fatalf("the registration: %v; the worker: %v", err, worker.Err())
+	}
+	w.register(facts("one"))
+	w.until("it is active again", func() bool { return w.workerState("one") == muster.WorkerActive })
+}
+
+// The word that a worker may be busy with a task that is over is on disk before the task is not there any more.
+func TestStraysAreWrittenFirst(t *testing.T) {
+	w := newWorld(t, nil)
+	worker := w.register(facts("one"))
+	job := w.submit(nil)
+	task := w.offered(worker)
+	if err := task.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	release := worker.HoldWrites()
+	if _, err := w.client.Cancel(t.Context(), job.ID, nil); err != nil {
+		release()
+		t.Fatal(err)
+	}
+	<-task.Over()
+	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if held, _ := w.fleet.OnDisk(t, task.ID()); !held {
+			t.Error("the task was removed from disk before")
+			break
+		}
+	}
+	release()
+	w.until("the task is removed from disk", func() bool { held, over := w.fleet.OnDisk(t, task.ID()); return !held && over })
+}
