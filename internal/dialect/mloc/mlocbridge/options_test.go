@@ -97,7 +97,8 @@ func TestAnUploadThatIsCut(t *testing.T) {
 	}
 }
 
-// TestEach holds that each worker of a fleet is one of MLOC by itself: with its own resources and price, and its own tasks.
+// TestEach holds that each worker of a fleet is one of MLOC by itself, with its own resources and price, and its own tasks; and that the fleet as one
+// worker has the sum.
 func TestEach(t *testing.T) {
 	t.Parallel()
 	r := startRedis(t)
@@ -107,6 +108,9 @@ func TestEach(t *testing.T) {
 		cfg.Core.Worker, cfg.WorkerID, cfg.Cost = name, "w-"+name, 0.5
 		startBridge(t, cfg)
 	}
+	whole := f.config(t, r, filepath.Join(dir, "whole"))
+	whole.WorkerID = "w-whole"
+	startBridge(t, whole)
 	for _, name := range []string{"m1", "m2", "m1"} {
 		if one := h.dispatch("w-"+name, newTask(), h.document("echo", nil)); h.ended(one) != "DONE" {
 			t.Fatalf("it is %s", h.of(one).err)
@@ -121,6 +125,11 @@ func TestEach(t *testing.T) {
 		if err != nil || hash.Hardware.CPU.LogicalCores != int(w.Resources.CPUs) || hash.Hardware.Memory.TotalBytes != int64(w.Resources.Memory) || hash.CostPerHour != 0.5 {
 			t.Errorf("%s is registered as %+v, %v", w.Name, hash, err)
 		}
+	}
+	await(t, "the fleet is registered", func() bool { return h.rdb.HGet(t.Context(), "worker:w-whole", "status").Val() == "IDLE" })
+	sum, err := mloc.ParseHash(h.rdb.HGetAll(t.Context(), "worker:w-whole").Val())
+	if err != nil || sum.Hardware.CPU.LogicalCores != int(workers[0].Resources.CPUs+workers[1].Resources.CPUs) || sum.Hardware.Memory.TotalBytes != int64(workers[0].Resources.Memory+workers[1].Resources.Memory) {
+		t.Errorf("the fleet is registered as %+v, %v", sum, err)
 	}
 	on := map[string]int{}
 	for n := range 3 {

@@ -3,9 +3,11 @@ package mlochost_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime/multipart"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -416,6 +418,16 @@ func TestResultsOverHTTP(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, got)
 		}
 	}
+	w.cutUpload("cut", "b.bin", "half of ")
+	if status, _ := w.call(http.MethodGet, "/api/v1/results/cut/files/b.bin", "", ""); status != 404 {
+		t.Errorf("of an upload that was cut there is a file: %d", status)
+	}
+	if status, got := w.form("cut", "file", "b.bin", "hello", ""); status != 200 {
+		t.Errorf("the next try: %d %s", status, got)
+	}
+	if status, got := w.call(http.MethodGet, "/api/v1/results/cut/files/b.bin", "", ""); status != 200 || got != "hello" {
+		t.Errorf("%d %s", status, got)
+	}
 	// The result names a file, which comes before it or after it.
 	for n, order := range []bool{true, false} {
 		id := fmt.Sprintf("export%d", n)
@@ -431,6 +443,22 @@ func TestResultsOverHTTP(t *testing.T) {
 			t.Errorf("the export is %v", e)
 		}
 	}
+}
+
+// cutUpload sends a part of a file, and closes the connection.
+func (w *world) cutUpload(id, name, content string) {
+	w.tb.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(w.gateway.Port(), "http://"))
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	_, err = fmt.Fprintf(c, "POST /api/v1/results/%s/files HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=B\r\nContent-Length: 100000\r\n\r\n"+
+		"--B\r\nContent-Disposition: form-data; name=\"file\"; filename=\"%s\"\r\n\r\n%s", id, name, content)
+	if err = errors.Join(err, c.(*net.TCPConn).CloseWrite()); err != nil {
+		w.tb.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, c) // until the gateway has noticed
+	_ = c.Close()
 }
 
 // TestTokens holds who may ask with key=required and token=…, and that workers deliver without having either.
