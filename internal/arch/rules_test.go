@@ -126,7 +126,7 @@ var rules = map[string]rule{
 	"dialect/mloc/mlocbridge": {ring: shell, mine: []string{"client", "dialect/bridge", "dialect/mloc"}, third: []string{"github.com/redis/go-redis/v9", "golang.org/x/sync"}},
 	"dialect/mloc/mlochost":   {ring: shell, mine: []string{"client", "dialect", "dialect/fleet", "dialect/mloc"}, third: []string{"github.com/alicebob/miniredis/v2", "github.com/redis/go-redis/v9", "go.etcd.io/bbolt", "golang.org/x/"}},
 
-	"dialect/dtf": {ring: shell, mine: []string{"dialect", "dialect/bridge", "dialect/fleet", "client", "connlimit", "link"}, third: []string{"github.com/coder/websocket", "github.com/golang-jwt/jwt/v5", "github.com/ncruces/go-sqlite3", "golang.org/x/sync"}},
+	"dialect/dtf": {ring: shell, mine: []string{"dialect", "dialect/bridge", "dialect/fleet", "client", "connlimit", "kind", "link"}, third: []string{"github.com/coder/websocket", "github.com/golang-jwt/jwt/v5", "github.com/ncruces/go-sqlite3", "golang.org/x/sync"}},
 
 	"serve":       {ring: wiring},
 	"work":        {ring: wiring},

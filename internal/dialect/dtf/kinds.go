@@ -2,13 +2,16 @@ package dtf
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/kind"
 )
 
 // The kinds of Muster that stand for task types of DTF, which have the same names, and the one of all others.
@@ -28,8 +31,27 @@ func object(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	return m, nil
 }
 
+// fields are those that the input of each mapped kind may have.
+var fields = sync.OnceValue(func() map[string][]string {
+	all := map[string][]string{}
+	for _, k := range kind.Embedded() {
+		var schema struct {
+			Properties map[string]json.RawMessage `json:"properties"`
+		}
+		if isMapped(k.Name) && json.Unmarshal(k.Input, &schema) == nil {
+			all[k.Name] = slices.Collect(maps.Keys(schema.Properties))
+		}
+	}
+	return all
+})
+
+// strange lists the fields of a stage's input, as toMuster makes it, that its kind does not have.
+func strange(taskType string, input map[string]json.RawMessage) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(input)), func(name string) bool { return slices.Contains(fields()[taskType], name) })
+}
+
 // toMuster makes a stage of Muster that does for real what a DTF task asks for. What config has beyond what DTF's own workers read becomes
-// the kind's input, too, and is refused by the kind's schema if it has no meaning there.
+// the kind's input, too. Fields that have no meaning there are left out, as DTF's workers do not look at them.
 func toMuster(taskType string, config json.RawMessage) (muster.TaskSpec, error) {
 	spec := muster.TaskSpec{Kind: taskType}
 	input, err := object(config)
@@ -60,6 +82,9 @@ func toMuster(taskType string, config json.RawMessage) (muster.TaskSpec, error) 
 		}
 	default:
 		return spec, muster.Errorf(muster.Invalid, "Unknown task type: %s", taskType)
+	}
+	for _, name := range strange(taskType, input) {
+		delete(input, name)
 	}
 	if spec.Input, err = json.Marshal(input); err != nil {
 		return spec, muster.Errorf(muster.Internal, "a config cannot be written: %w", err)
