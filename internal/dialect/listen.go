@@ -1,11 +1,9 @@
 package dialect
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -38,8 +36,12 @@ type Listener struct {
 
 	env      Env
 	listener net.Listener
-	limiter  *connlimit.Limiter
+	intake   *intake
 }
+
+// Connections returns how many a gateway has at most where a process may open so many descriptors. The ports of eight gateways have together
+// what connlimit.Total leaves for connections.
+func Connections(descriptors uint64) int { return min(maxConnections, connlimit.Total(descriptors)/8) }
 
 // Listen opens the port of a gateway. Its errors name the option.
 func Listen(ctx context.Context, env Env) (*Listener, error) {
@@ -51,8 +53,8 @@ func Listen(ctx context.Context, env Env) (*Listener, error) {
 	case err != nil:
 		return nil, muster.Errorf(muster.Invalid, "--dialect %s: cannot listen on %s: %w", env.Config.Name, env.Config.Address, err)
 	}
-	limiter := connlimit.New(min(maxConnections, connlimit.Total(connlimit.Descriptors())/4))
-	return &Listener{env: env, listener: limiter.Listen(l), limiter: limiter}, nil
+	limiter := connlimit.New(Connections(connlimit.Descriptors()))
+	return &Listener{env: env, listener: limiter.Listen(l), intake: newIntake()}, nil
 }
 
 // Close gives the port back, for a gateway that does not get to Serve.
@@ -75,10 +77,10 @@ func (l *Listener) URL() string {
 //
 // A Muster key is taken from the path, /k/KEY/…, which h sees without it, from an Authorization header or by l.Token. One
 // that is there must be valid; with key=required it must be there. CallerOf tells h whose it is. Paths are never logged.
-// A panic of h ends its request only.
+// A panic of h ends its request only. A body that stands still for a minute breaks off.
 func (l *Listener) Serve(ctx context.Context, h http.Handler) error {
 	server := &http.Server{
-		Handler:           connlimit.Handler(l.contain(l.identify(h))),
+		Handler:           connlimit.Handler(l.contain(l.intake.receive(l.identify(h)))),
 		ConnContext:       connlimit.ConnContext,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: headerTimeout,
@@ -131,10 +133,10 @@ func (l *Listener) identify(next http.Handler) http.Handler {
 			raw := ""
 			if rest, ok := strings.CutPrefix(r.URL.RawPath, keyPrefix); ok {
 				_, raw, _ = strings.Cut(rest, "/")
-				raw = "/" + raw
+				raw = rooted(raw)
 			}
 			r = r.Clone(r.Context())
-			r.URL.Path, r.URL.RawPath, r.RequestURI = "/"+path, raw, ""
+			r.URL.Path, r.URL.RawPath, r.RequestURI = rooted(path), raw, ""
 		}
 		if token == "" {
 			if t := auth.Bearer(r.Header.Get("Authorization")); strings.HasPrefix(t, "mst_") {
@@ -158,16 +160,16 @@ func (l *Listener) identify(next http.Handler) http.Handler {
 	})
 }
 
+// rooted is a path with one slash before it: a program that has one at the end of its server's URL sends two, and would be redirected to a
+// path without the key.
+func rooted(path string) string { return "/" + strings.TrimLeft(path, "/") }
+
 func (l *Listener) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if l.Refuse != nil {
 		l.Refuse(w, r, err)
 		return
 	}
-	status := http.StatusServiceUnavailable
-	if muster.CodeOf(err) == muster.Unauthenticated {
-		status = http.StatusUnauthorized
-	}
-	WriteJSON(w, status, map[string]string{"error": err.Error()})
+	WriteJSON(w, Status(err), map[string]string{"error": err.Error()})
 }
 
 type callerKey struct{}
@@ -195,25 +197,6 @@ func (c Caller) MayWork() error {
 
 func (c Caller) principal() auth.Principal {
 	return auth.Principal{KeyID: c.Key, Name: c.Name, Role: auth.Role(c.Role), Project: c.Project}
-}
-
-// Decode reads one JSON value of at most max bytes from a request's body. Its errors are TooLarge and Invalid, and name the problem.
-func Decode(r *http.Request, maxBytes int64, into any) error {
-	b, err := io.ReadAll(io.LimitReader(r.Body, maxBytes+1))
-	switch {
-	case err != nil:
-		return muster.Errorf(muster.Invalid, "the body broke off: %w", err)
-	case int64(len(b)) > maxBytes:
-		return muster.Errorf(muster.TooLarge, "the body has more than %d bytes", maxBytes)
-	}
-	if err := json.Unmarshal(b, into); err != nil {
-		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok { // its own text names types of this program
-			value, _, _ := strings.Cut(wrong.Value, " ")
-			return muster.Errorf(muster.Invalid, "%s is a JSON %s, which is not expected there", cmp.Or(wrong.Field, "the body"), value)
-		}
-		return muster.Errorf(muster.Invalid, "the body is not the JSON that is expected here: %w", err)
-	}
-	return nil
 }
 
 // WriteJSON answers a request with a JSON value.

@@ -64,6 +64,28 @@ func (l *logged) String() string {
 // listen serves a handler that says who asks for what.
 func listen(t *testing.T, required bool, log *logged, change func(*dialect.Listener)) string {
 	t.Helper()
+	return serve(t, required, log, change, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/panic" {
+			panic("a bug")
+		}
+		caller := dialect.CallerOf(r.Context())
+		may := "no"
+		if caller.MayWork() == nil {
+			may = "yes"
+		}
+		var v any
+		if r.Method == http.MethodPost {
+			if err := dialect.Decode(r, 10, &v); err != nil {
+				dialect.WriteJSON(w, http.StatusBadRequest, string(muster.CodeOf(err)))
+				return
+			}
+		}
+		dialect.WriteJSON(w, http.StatusOK, []string{r.URL.EscapedPath(), caller.Role, may})
+	})
+}
+
+func serve(t *testing.T, required bool, log *logged, change func(*dialect.Listener), h http.HandlerFunc) string {
+	t.Helper()
 	env := dialect.Env{
 		Config: dialect.Config{Name: "one", Address: "127.0.0.1:0", KeyRequired: required}, Server: server(t),
 		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -78,24 +100,7 @@ func listen(t *testing.T, required bool, log *logged, change func(*dialect.Liste
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- l.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/panic" {
-				panic("a bug")
-			}
-			caller := dialect.CallerOf(r.Context())
-			may := "no"
-			if caller.MayWork() == nil {
-				may = "yes"
-			}
-			var v any
-			if r.Method == http.MethodPost {
-				if err := dialect.Decode(r, 10, &v); err != nil {
-					dialect.WriteJSON(w, http.StatusBadRequest, string(muster.CodeOf(err)))
-					return
-				}
-			}
-			dialect.WriteJSON(w, http.StatusOK, []string{r.URL.EscapedPath(), caller.Role, may})
-		}))
+		done <- l.Serve(ctx, h)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -138,6 +143,8 @@ func TestKeys(t *testing.T) {
 		{required + "/k/" + joinKey + "/a/b", "", "", `200 ["/a/b","join","yes"]`},
 		{required + "/k/" + joinKey + "/a%2Fb/c", "", "", `200 ["/a%2Fb/c","join","yes"]`},
 		{required + "/k/" + joinKey, "", "", `200 ["/","join","yes"]`},
+		{required + "/k/" + joinKey + "//a/b", "", "", `200 ["/a/b","join","yes"]`},
+		{required + "/k/" + joinKey + "//a%2Fb/c", "", "", `200 ["/a%2Fb/c","join","yes"]`},
 		{required + "/k/" + submitKey + "/a", "", "", `200 ["/a","submitter","no"]`},
 		{required + "/k/mst_join_wrong/a", "", "", `401 `},
 		{required + "/k//a", "", "", `401 `},
@@ -202,5 +209,30 @@ func TestFrom(t *testing.T) {
 	}
 	if _, err := s.Authorize(t.Context(), ""); muster.CodeOf(err) != muster.Unauthenticated {
 		t.Errorf("no key: %v", err)
+	}
+}
+
+// A token that is longer than all keys is refused without a look for it.
+func TestLongToken(t *testing.T) {
+	t.Parallel()
+	pipe := dialect.NewPipe()
+	if err := pipe.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := dialect.Connect(pipe, joinKey, submitKey) // a server that does not answer
+	for length, want := range map[int]muster.Code{256: muster.Unavailable, 257: muster.Unauthenticated, 60_000: muster.Unauthenticated} {
+		if _, err := s.Authorize(t.Context(), strings.Repeat("x", length)); muster.CodeOf(err) != want {
+			t.Errorf("%d bytes: %v", length, err)
+		}
+	}
+}
+
+// The ports of several gateways do not take all descriptors.
+func TestConnections(t *testing.T) {
+	t.Parallel()
+	for descriptors, want := range map[uint64]int{0: 4, 1024: 85, 4096: 341, 1 << 20: 2048} {
+		if got := dialect.Connections(descriptors); got != want {
+			t.Errorf("%d descriptors: %d connections, want %d", descriptors, got, want)
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/client"
 )
 
@@ -63,6 +64,9 @@ const (
 func (s Server) Authorize(ctx context.Context, token string) (client.Whoami, error) {
 	if token == "" {
 		return client.Whoami{}, muster.Errorf(muster.Unauthenticated, "a Muster key is required here")
+	}
+	if len(token) > auth.MaxToken { // it is not remembered either
+		return client.Whoami{}, muster.Errorf(muster.Unauthenticated, "the API key is not known here")
 	}
 	if who, err, ok := s.seen.get(token); ok {
 		return who, err

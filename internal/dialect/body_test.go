@@ -1,0 +1,194 @@
+package dialect_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/internal/dialect"
+)
+
+// patience is how long a test waits for what is to happen.
+const patience = 60 * time.Second
+
+// bounded serves a handler whose bodies have these bounds. It reads a body as a whole, and answers when answer returns.
+func bounded(t *testing.T, idle, whole time.Duration, memory int64, answer func(w http.ResponseWriter, r *http.Request)) string {
+	t.Helper()
+	change := func(l *dialect.Listener) { l.Bound(idle, whole, memory) }
+	return serve(t, false, new(logged), change, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/unread" {
+			if _, err := dialect.ReadBody(r, 1<<20); err != nil {
+				dialect.WriteJSON(w, dialect.Status(err), err.Error())
+				return
+			}
+		}
+		answer(w, r)
+	})
+}
+
+func ok(w http.ResponseWriter, _ *http.Request) { dialect.WriteJSON(w, http.StatusOK, "ok") }
+
+// begin sends the head of a request, and a part of its body.
+func begin(t *testing.T, url, path string, length int, part string) net.Conn {
+	t.Helper()
+	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", path, length, part); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// answered returns the status with which a request is answered.
+func answered(t *testing.T, c net.Conn) int {
+	t.Helper()
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatalf("no answer: %v", err)
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
+
+// A body that stands still breaks off, also one that the handler does not read, and the connection is closed.
+func TestBodyThatStandsStill(t *testing.T) {
+	t.Parallel()
+	url := bounded(t, 200*time.Millisecond, time.Hour, 1<<30, ok)
+	for path, want := range map[string]int{"/": http.StatusBadRequest, "/unread": http.StatusOK} {
+		c := begin(t, url, path, 1000, "a part of it")
+		r := bufio.NewReader(c)
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Errorf("%s is not answered: %v", path, err)
+			continue
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != want {
+			t.Errorf("%s is answered with %s, %v", path, resp.Status, err)
+		}
+		_ = resp.Body.Close()
+		if _, err := r.ReadByte(); err == nil {
+			t.Errorf("%s: the connection stays", path)
+		}
+	}
+}
+
+// A slow body is taken as long as bytes come, and no longer than a whole one may take.
+func TestSlowBody(t *testing.T) {
+	t.Parallel()
+	const idle = 4 * time.Second
+	url := bounded(t, idle, time.Hour, 1<<30, ok)
+	c := begin(t, url, "/", 4, "")
+	for range 4 {
+		time.Sleep(idle / 3)
+		if _, err := io.WriteString(c, "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := answered(t, c); got != http.StatusOK {
+		t.Errorf("it is answered with %d", got)
+	}
+	url = bounded(t, time.Hour, 500*time.Millisecond, 1<<30, ok)
+	c = begin(t, url, "/", 1<<20, "")
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(50 * time.Millisecond):
+				_, _ = io.WriteString(c, "x") // until the server closes the connection
+			}
+		}
+	}()
+	if got := answered(t, c); got != http.StatusBadRequest {
+		t.Errorf("one without an end is answered with %d", got)
+	}
+	close(stop)
+	<-done
+}
+
+// The bound of bodies does not end requests that wait for their answers, nor connections that are no HTTP any more.
+func TestLateAnswer(t *testing.T) {
+	t.Parallel()
+	const idle = 300 * time.Millisecond
+	url := bounded(t, idle, time.Hour, 1<<30, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/switch" {
+			c, both, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			line, err := both.ReadString('\n')
+			_, _ = io.WriteString(c, line)
+			if err != nil {
+				t.Errorf("the connection is cut: %v", err)
+			}
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			dialect.WriteJSON(w, http.StatusInternalServerError, "the request ended")
+		case <-time.After(3 * idle):
+			ok(w, r)
+		}
+	})
+	if got := ask(t, http.MethodPost, url+"/", "a body"); !strings.HasPrefix(got, "200 ") {
+		t.Errorf("a late answer is %s", got)
+	}
+	c := begin(t, url, "/switch", 1, "x")
+	time.Sleep(3 * idle)
+	if _, err := io.WriteString(c, "later\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := bufio.NewReader(c).ReadString('\n'); err != nil || got != "later\n" {
+		t.Errorf("the other end says %q, %v", got, err)
+	}
+}
+
+// Large bodies that are not finished take no more memory than there is for them. Small ones are always taken.
+func TestMemoryOfBodies(t *testing.T) {
+	t.Parallel()
+	url := bounded(t, time.Hour, time.Hour, 1<<20, ok)
+	large := strings.Repeat("x", 200<<10)
+	var unfinished []net.Conn
+	for range 4 { // each holds a quarter
+		unfinished = append(unfinished, begin(t, url, "/", 1<<20, large))
+	}
+	until := func(what, status string) {
+		t.Helper()
+		last := ""
+		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if last = ask(t, http.MethodPost, url+"/", large); strings.HasPrefix(last, status) {
+				return
+			}
+		}
+		t.Fatalf("%s: %s", what, last)
+	}
+	until("there is memory for a fifth", "503 ")
+	if got := ask(t, http.MethodPost, url+"/", strings.Repeat("x", 60<<10)); !strings.HasPrefix(got, "200 ") {
+		t.Errorf("a small body is answered with %.100s", got)
+	}
+	for _, c := range unfinished {
+		_ = c.Close()
+	}
+	until("the memory is not given back", "200 ")
+	for range 20 {
+		if got := ask(t, http.MethodPost, url+"/", large); !strings.HasPrefix(got, "200 ") {
+			t.Fatalf("a body after others is answered with %.100s", got)
+		}
+	}
+}
