@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -62,11 +63,12 @@ type BridgeConfig struct {
 
 // Bridge is a worker of a TrainForge server.
 type Bridge struct {
-	cfg    BridgeConfig
-	remote *remote
-	core   *bridge.Bridge
-	log    *slog.Logger
-	id     string
+	cfg     BridgeConfig
+	remote  *remote
+	core    *bridge.Bridge
+	log     *slog.Logger
+	id      string
+	leaving atomic.Bool // jobs that run are cancelled
 
 	mu      sync.Mutex
 	api     string             // current or legacy; "" until the server was asked
@@ -193,6 +195,7 @@ func (b *Bridge) serve(ctx, taking context.Context) error {
 		}
 		pauseFor(joining, b.cfg.Poll)
 	}
+	_ = works.Wait() // what it was doing with claims is done
 	return b.end(ctx)
 }
 
@@ -208,16 +211,20 @@ func pauseFor(ctx context.Context, d time.Duration) {
 // end reports what runs, and unregisters the worker if nothing is left to the next bridge on the folder.
 func (b *Bridge) end(ctx context.Context) error {
 	if b.cfg.CancelJobs {
-		for _, j := range b.core.Jobs() {
-			if err := b.core.Cancel(ctx, j.ID); err != nil && ctx.Err() == nil {
-				b.log.Warn("a job cannot be cancelled", slog.String("job", j.ID), slog.Any("error", err))
-			}
-		}
+		b.leaving.Store(true)
+		b.sayOffline(ctx)
 		for _, i := range b.claimed() {
-			b.drop(ctx, i, statusCancelled, "Worker shutdown during execution")
+			if !i.Claimed {
+				continue // it may be another worker's: the next bridge on the folder finds out
+			}
+			b.drop(ctx, i, statusCancelled, shutdownMessage)
 		}
 	}
+	cancelled := map[string]bool{}
 	for ctx.Err() == nil && b.core.Pending() > 0 {
+		if b.cfg.CancelJobs {
+			b.cancelAll(ctx, cancelled)
+		}
 		pauseFor(ctx, min(b.cfg.Poll, 100*time.Millisecond))
 	}
 	if b.core.Pending() == 0 && len(b.claimed()) == 0 && b.interfaceNow() == current {
@@ -228,6 +235,29 @@ func (b *Bridge) end(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// cancelAll cancels the jobs that were not yet. One that is just being submitted cannot be, and is at the next call.
+func (b *Bridge) cancelAll(ctx context.Context, cancelled map[string]bool) {
+	for _, j := range b.core.Jobs() {
+		if cancelled[j.ID] {
+			continue
+		}
+		err := b.core.Cancel(ctx, j.ID)
+		if cancelled[j.ID] = err == nil; err != nil {
+			b.log.Debug("a job cannot be cancelled now", slog.String("job", j.ID), slog.Any("error", err))
+		}
+	}
+}
+
+// sayOffline has the server give nothing new to the worker, before it is told that jobs were cancelled.
+func (b *Bridge) sayOffline(ctx context.Context) {
+	if b.interfaceNow() != current || b.core.Pending() == 0 {
+		return
+	}
+	if _, err := b.remote.call(ctx, http.MethodPut, "/api/workers/"+url.PathEscape(b.id)+"/status", update{Status: statusOffline, Message: shutdownMessage}); err != nil {
+		b.log.Debug("the server does not know that the worker stops", slog.Any("error", err))
+	}
 }
 
 func (b *Bridge) interfaceNow() string {

@@ -154,6 +154,8 @@ func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.Ending) er
 	switch {
 	case end.Succeeded():
 		return b.report(ctx, j.ID, statusCompleted, "Training completed")
+	case end.State == muster.JobCancelled && b.leaving.Load():
+		return b.report(ctx, j.ID, statusCancelled, shutdownMessage)
 	case end.State == muster.JobCancelled:
 		return b.report(ctx, j.ID, statusCancelled, or(end.Message(), "cancelled"))
 	default:

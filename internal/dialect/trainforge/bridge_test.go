@@ -288,8 +288,8 @@ func TestSIGTERMCancelsWhatRuns(t *testing.T) {
 	stop, _ := f.bridge(s.server.URL, func(c *trainforge.BridgeConfig) { c.CancelJobs = true })
 	await(t, "it runs", func() bool { return slices.Contains(s.get(one).Logs, "begun") })
 	stop()
-	if got := s.get(one); !slices.Equal(got.Finals, []string{"cancelled"}) {
-		t.Errorf("%v", got.Finals)
+	if got := s.get(one); !slices.Equal(got.Finals, []string{"cancelled"}) || got.Message != "Worker shutdown during execution" {
+		t.Errorf("%v: %s", got.Finals, got.Message)
 	}
 }
 
@@ -389,4 +389,19 @@ func TestBridgeToGateway(t *testing.T) {
 	await(t, "the cancellation comes to the farm", func() bool {
 		return slices.ContainsFunc(f.jobs(), func(j muster.Job) bool { return j.State == muster.JobCancelled })
 	})
+}
+
+// TestAStoppedBridgeIsGivenNothing holds that a job which a bridge of one machine cancels when it is stopped is not offered to it again.
+func TestAStoppedBridgeIsGivenNothing(t *testing.T) {
+	t.Parallel()
+	w, f := newWorld(t, nil), newFarm(t)
+	stop, _ := f.bridge(w.gateway.URL(), func(c *trainforge.BridgeConfig) { c.CancelJobs = true })
+	job := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "sleep 600"}, Retries: muster.Retries{Backoff: muster.Duration(time.Millisecond)}})
+	await(t, "it runs on the farm", func() bool { jobs := f.jobs(); return len(jobs) > 0 && jobs[0].State == muster.JobRunning })
+	stop()
+	w.until("the task is back in the queue", func() bool { return w.task(job.ID, 0).State == muster.Queued })
+	list, err := w.client.Attempts(t.Context(), muster.TaskID{Job: job.ID})
+	if err != nil || len(list) != 1 || list[0].Reason != muster.WorkerShutdown {
+		t.Errorf("%+v, %v", list, err)
+	}
 }

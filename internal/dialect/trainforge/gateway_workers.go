@@ -319,6 +319,9 @@ func (g *Gateway) workerSays(q *request) error {
 		return err
 	}
 	w.Touch(nil)
+	if body.Status == statusOffline {
+		w.Constrain(sourceLeaving, "it says that it is offline")
+	}
 	return q.answer(map[string]any{"success": true, "worker_id": w.ID(), "message": "ok"})
 }
 

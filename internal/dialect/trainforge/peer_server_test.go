@@ -168,7 +168,7 @@ func (s *scheduler) worker(r *http.Request, rest []string, said dict) (int, any)
 		return 201, dict{"success": true, "message": "Worker registered", "worker_id": id, "platform": "unknown"}
 	case len(rest) == 2 && rest[1] == "heartbeat":
 		return 200, dict{"success": true, "message": "Heartbeat received", "worker_id": rest[0], "timestamp": 1}
-	case len(rest) == 2 && rest[1] == "progress":
+	case len(rest) == 2 && (rest[1] == "progress" || rest[1] == "status"):
 		return 200, dict{"success": true}
 	case r.Method == http.MethodDelete && len(rest) == 1:
 		delete(s.workers, rest[0])

@@ -21,6 +21,12 @@ const (
 	statusCancelled = "cancelled"
 )
 
+// statusOffline is that of a worker which takes nothing.
+const statusOffline = "offline"
+
+// shutdownMessage is what TrainForge's workers say of a job that they cancel.
+const shutdownMessage = "Worker shutdown during execution"
+
 // Bounds of what a peer may send.
 const (
 	maxBody       = 10 << 20  // bytes of a JSON body

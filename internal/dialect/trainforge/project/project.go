@@ -36,9 +36,10 @@ const (
 	uploadTries = 5
 )
 
-// Most is what a project's archive may hold, in bytes of files, and Limits what it may unpack to: it may be compressed to a tenth.
+// Most is what a project's archive may hold, in bytes of files.
 const Most = 100 << 20
 
+// Limits are what a project may unpack to: it may be compressed to a tenth.
 var Limits = archive.Limits{Files: 20_000, Bytes: 10 * Most} //nolint:gochecknoglobals // constants
 
 // order is what the runner reads: see runner.py.
