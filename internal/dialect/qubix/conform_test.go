@@ -34,6 +34,7 @@ func TestConform(t *testing.T) {
 				cancel()
 				w.beats.Wait()
 			})
+			w.join() // before another one of the same id takes a job: a program that registers has just begun
 			return w
 		},
 		Paths: []string{"/api/providers/register", "/api/providers/quick-register", "/api/jobs/x/progress", "/api/jobs/x/complete"},
@@ -44,10 +45,17 @@ func TestConform(t *testing.T) {
 // steadyWorker is an enhanced worker whose requests return errors.
 type steadyWorker struct {
 	base, id string
-	joined   bool
+	refused  error           // its registration was
 	gone     context.Context // ends with the worker
 	vanish   func()
 	beats    sync.WaitGroup
+}
+
+func (w *steadyWorker) join() {
+	reg := map[string]any{"worker_id": w.id, "name": w.id, "specs": map[string]any{"cpu_cores": 2, "ram_total_gb": 8.0}, "pricePerHour": 5.0}
+	if w.refused = w.send(w.gone, http.MethodPost, "/api/providers/register", reg, nil); w.refused == nil {
+		w.beats.Go(w.stay)
+	}
 }
 
 // stay sends heartbeats until the worker vanishes, which take no job.
@@ -98,13 +106,8 @@ func (w *steadyWorker) send(ctx context.Context, method, path string, body, into
 }
 
 func (w *steadyWorker) Take(ctx context.Context) (dialecttest.Work, error) {
-	if !w.joined {
-		reg := map[string]any{"worker_id": w.id, "name": w.id, "specs": map[string]any{"cpu_cores": 2, "ram_total_gb": 8.0}, "pricePerHour": 5.0}
-		if err := w.send(ctx, http.MethodPost, "/api/providers/register", reg, nil); err != nil {
-			return nil, err
-		}
-		w.joined = true
-		w.beats.Go(w.stay)
+	if w.refused != nil {
+		return nil, w.refused
 	}
 	beat := map[string]any{"workerId": w.id, "usage": map[string]any{"cpuPercent": 1.0}, "status": "online", "currentJob": nil}
 	for {
