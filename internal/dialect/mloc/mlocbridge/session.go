@@ -41,7 +41,7 @@ type session struct {
 
 	mu         sync.Mutex
 	told       bool      // registered at least once by this process
-	returned   bool      // an earlier process was registered under this id
+	returned   bool      // an earlier process was registered under this id, and this one was not idle yet
 	listening  bool      // a subscription is confirmed
 	gap        bool      // there was a time without a subscription: a task may have been published meanwhile
 	closed     bool      // no new tasks are wanted
@@ -162,7 +162,7 @@ func (s *session) uphold(ctx context.Context, due bool) error {
 		status, _ = known[1].(string)
 	}
 	s.mu.Lock()
-	told, gap, want := s.told, s.gap, s.status()
+	told, gap, unsure, want := s.told, s.gap, s.returned, s.status()
 	holds := s.busy != ""
 	last := s.last
 	if status == mloc.StatusRunning && want == mloc.StatusIdle {
@@ -173,11 +173,12 @@ func (s *session) uphold(ctx context.Context, due bool) error {
 	suspicious := s.suspicious
 	s.mu.Unlock()
 
-	// A task that was published while this worker did not listen never arrived, and without UNREGISTER the host would wait for it for
-	// ever. It has to be thought of where the host took the worker for busy, and where that cannot be known any more.
-	lost := gap && !holds && (there && status == mloc.StatusRunning || !there && (told || s.returned))
+	// A task that was published while this worker did not listen never arrived, and without UNREGISTER the host would wait
+	// for it for ever. It has to be thought of where the host took the worker for busy, where that cannot be known any more,
+	// and after each restart: an earlier process may have been killed with a message that it had not kept yet.
+	lost := !holds && (unsure || gap && (there && (status == mloc.StatusRunning || !told) || !there && told))
 	if lost {
-		s.log.Warn("a task may have been published while this worker did not listen: it registers again, so that the host hands it out again")
+		s.log.Info("a task may have been published while this worker did not listen: it registers again, so that the host hands it out again")
 		if err := s.unregister(ctx); err != nil {
 			return err
 		}
@@ -191,6 +192,7 @@ func (s *session) uphold(ctx context.Context, due bool) error {
 	}
 	s.mu.Lock()
 	s.told, s.gap = true, false
+	s.returned = s.returned && holds
 	s.mu.Unlock()
 	// A host writes RUNNING after it has published a task, which may be after the end of a short one. Two looks, so that
 	// a task that is under way is not taken for that.
@@ -348,7 +350,12 @@ func (s *session) unregister(ctx context.Context) error {
 // begin says that the worker carries out a task from now on. Redis may be away: the status is written as soon as it is
 // not.
 func (s *session) begin(task string) {
-	s.change(func() { s.busy, s.suspicious = task, 0 })
+	s.change(func() {
+		if s.busy != "" && s.busy != task {
+			s.last = s.busy
+		}
+		s.busy, s.suspicious = task, 0
+	})
 }
 
 // close says that the worker wants no new tasks.

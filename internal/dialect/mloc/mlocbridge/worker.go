@@ -331,7 +331,11 @@ func (w *bridged) over(id string) {
 	if left > 0 {
 		return
 	}
-	w.session.end()
+	if p := w.inbox.first(); p != nil {
+		w.session.begin(p.Task) // which the host takes for given
+	} else {
+		w.session.end()
+	}
 	select {
 	case w.idle <- true:
 	default:

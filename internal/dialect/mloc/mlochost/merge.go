@@ -44,9 +44,13 @@ func mergeable(t *task) bool {
 func (g *Gateway) merging() (able, idle bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	busy := map[*peer]bool{} // what Redis said at the last look may be older
+	for _, d := range g.dispatches {
+		busy[d.peer] = true
+	}
 	for id, p := range g.peers {
 		if p.last.alive && mergesTasks(p.last.hash) && !g.disabled[id] {
-			able, idle = true, idle || p.last.hash.Status == mloc.StatusIdle
+			able, idle = true, idle || p.last.hash.Status == mloc.StatusIdle && !busy[p]
 		}
 	}
 	return able, idle

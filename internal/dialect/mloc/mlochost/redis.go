@@ -242,7 +242,7 @@ func (g *Gateway) sweep(ctx context.Context) error {
 		for i, id := range chunk {
 			g.mu.Lock()
 			p := g.peers[id]
-			if p == nil && seen[i].alive && seen[i].err == nil && len(g.peers) < maxPeers {
+			if p == nil && seen[i].err == nil && len(g.peers) < maxPeers {
 				p = g.newPeer(id)
 			}
 			if p != nil {
