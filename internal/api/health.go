@@ -3,11 +3,13 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -41,9 +43,34 @@ func (s *server) readyz(ctx context.Context, _ *struct{}) (*body[readiness], err
 	}
 	ready := readiness{Status: "ok"}
 	if s.Gateways != nil {
-		ready.Gateways = s.Gateways()
+		ready.Gateways = s.gateways(ctx)
 	}
 	return answer(ready), nil
+}
+
+const (
+	gatewayOK   = "ok"
+	gatewayAway = "it cannot work now: the server's log says why"
+)
+
+// gateways says how the gateways are. Why one cannot work names what is inside the network, so only who has a key learns it.
+func (s *server) gateways(ctx context.Context) []wire.Gateway {
+	list := s.Gateways()
+	if !slices.ContainsFunc(list, func(g wire.Gateway) bool { return g.Status != gatewayOK }) {
+		return list
+	}
+	if r := requestOf(ctx); r != nil {
+		if _, _, err := s.keyring.principal(ctx, auth.Bearer(r.Header.Get("Authorization"))); err == nil {
+			return list
+		}
+	}
+	list = slices.Clone(list)
+	for i := range list {
+		if list[i].Status != gatewayOK {
+			list[i].Status = gatewayAway
+		}
+	}
+	return list
 }
 
 const (

@@ -2,6 +2,10 @@ package api
 
 import (
 	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"sync"
@@ -11,6 +15,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -131,6 +137,42 @@ type unwellEngine struct {
 }
 
 func (e unwellEngine) Health() error { return e.why }
+
+// hashedKey is a store with one key.
+type hashedKey struct {
+	store.Keys
+
+	token string
+}
+
+func (k hashedKey) KeyByHash(_ context.Context, hash string) (store.Key, error) {
+	if hash != auth.Hash(k.token) {
+		return store.Key{}, muster.Errorf(muster.NotFound, "no such key")
+	}
+	return store.Key{ID: "k1", Role: string(auth.Viewer)}, nil
+}
+
+// Why a gateway cannot work is told only to who has a key.
+func TestGatewaysInReadiness(t *testing.T) {
+	t.Parallel()
+	list := []wire.Gateway{{Name: "qubix", Status: "ok"}, {Name: "mloc", Status: "Redis at 10.0.0.5:6379 does not answer"}}
+	h := New(Config{Engine: unwellEngine{}, Keys: hashedKey{token: "mst_viewer_right"}, Log: slog.New(slog.DiscardHandler), LinkSocket: http.NotFoundHandler(), LinkPoll: http.NotFoundHandler(), Gateways: func() []wire.Gateway { return list }})
+	for token, want := range map[string]string{"": gatewayAway, "mst_viewer_wrong": gatewayAway, "mst_viewer_right": list[1].Status} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody)
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		var got readiness
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusOK {
+			t.Fatalf("it answers %d %s", w.Code, w.Body)
+		}
+		if len(got.Gateways) != 2 || got.Gateways[0] != list[0] || got.Gateways[1].Status != want {
+			t.Errorf("with the key %q it says %s", token, w.Body)
+		}
+	}
+}
 
 // A server is ready if both its engine and its store are well.
 func TestReadinessIsThatOfEngineAndStore(t *testing.T) {

@@ -88,7 +88,7 @@ func (r *round) ask(ctx context.Context) *answer {
 	}
 	a.muster = true
 	a.finding = finding("server", OK, "", "%s answers in %s%s", r.Server.URL, short(answered.Sub(asked)), way)
-	if resp, err := get(ctx, h, r.Server.URL+"/readyz"); err != nil || resp.code != http.StatusOK {
+	if resp, err := getAs(ctx, h, cmp.Or(r.Server.Token, r.Server.JoinToken), r.Server.URL+"/readyz"); err != nil || resp.code != http.StatusOK {
 		a.finding = finding("server", Warning, "wait a little if it has just started; else look at its log and its disk", "%s answers, and says that it is not ready: its engine or its store does not answer", r.Server.URL)
 	} else {
 		a.dialects = dialects(resp.body)
@@ -213,13 +213,19 @@ type said struct {
 }
 
 // get asks with one request.
-func get(ctx context.Context, h *http.Client, target string) (*said, error) {
+func get(ctx context.Context, h *http.Client, target string) (*said, error) { return getAs(ctx, h, "", target) }
+
+// getAs asks with one request that has a token, unless that is "".
+func getAs(ctx context.Context, h *http.Client, token, target string) (*said, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody) //nolint:gosec // whoever calls the doctor says what it asks
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Cache-Control", "no-cache") // of a proxy, whose copy has the time of then
 	req.Header.Set("User-Agent", "muster-doctor")
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
 	resp, err := h.Do(req) //nolint:gosec // the same
 	if err != nil {
 		return nil, err

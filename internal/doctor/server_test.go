@@ -235,7 +235,8 @@ func TestDialects(t *testing.T) {
 		case "/healthz":
 			_, _ = w.Write([]byte(`{"status":"ok"}`))
 		case "/readyz":
-			_, _ = w.Write([]byte(`{"status":"ok","gateways":[{"name":"qubix","status":"ok"},{"name":"mloc","status":"Redis is away"}]}`))
+			why := map[string]string{"Bearer key": "Redis is away"}[r.Header.Get("Authorization")]
+			_, _ = w.Write([]byte(`{"status":"ok","gateways":[{"name":"qubix","status":"ok"},{"name":"mloc","status":"` + why + `"}]}`))
 		default:
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusUnauthorized)
@@ -244,7 +245,7 @@ func TestDialects(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	cfg := config(t)
-	cfg.Server, cfg.Named = Known{URL: server.URL}, true
+	cfg.Server, cfg.Named = Known{URL: server.URL, Token: "key"}, true
 	var told []string
 	for _, f := range look(t, cfg, "server") {
 		if f.Name == "dialect" {

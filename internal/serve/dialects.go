@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/dtf"
 	"github.com/muster-dev/muster/internal/dialect/mloc/mlochost"
@@ -123,6 +124,12 @@ func (s *Server) runGateways(ctx context.Context) error {
 	all.Wait()
 	<-ctx.Done()
 	return nil
+}
+
+// connections returns how many the server's own port has at most where a process may open so many descriptors: what the gateways' ports leave.
+func connections(descriptors uint64, gateways int) int {
+	theirs := uint64(gateways * dialect.Connections(descriptors)) //nolint:gosec // neither is negative
+	return connlimit.Total(descriptors - min(descriptors, theirs*3/2))
 }
 
 // ready says how the gateways are.

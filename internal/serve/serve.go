@@ -154,7 +154,7 @@ func (s *Server) build(ctx context.Context) error {
 	}
 	s.socket = wslink.NewServer(api.LinkedWorker, accept)
 	s.poll = polllink.NewServer(api.LinkedWorker, accept)
-	limiter := connlimit.New(connlimit.Total(connlimit.Descriptors()))
+	limiter := connlimit.New(connections(connlimit.Descriptors(), len(s.cfg.Dialects)))
 	s.http = &http.Server{
 		Handler: connlimit.Handler(api.New(api.Config{
 			Engine: s.engine, Store: reader{s.store, s.engine}, Keys: s.store, Logs: s.logs, Blobs: blobs, Grants: s.store, Late: s.store, Reach: s.engine, Prove: s.prover.Prove, Events: events,
