@@ -3,19 +3,21 @@ package bridge
 import (
 	"context"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	core "github.com/muster-dev/muster/internal/dialect/bridge"
 )
 
 // fleetEvery is how often a bridge looks for new workers.
 const fleetEvery = 15 * time.Second
 
 // each runs a bridge for each worker of the fleet, also for those that join later. A bridge whose worker is gone takes nothing more, and ends
-// once all of its jobs are reported. One that fails is started again, unless the others would fail the same way.
+// once all of its jobs are reported; so does that of a worker that left while no bridge ran. One that fails is started again, unless the others would fail the same way.
 type each struct {
 	adapter Adapter
 	env     Env
@@ -81,19 +83,44 @@ func (e *each) follow(ctx context.Context, group *errgroup.Group, workers []must
 	}
 	for i := range workers {
 		if w := &workers[i]; present[w.ID] && e.running[w.ID] == nil {
-			e.start(ctx, group, w)
+			e.start(ctx, group, w.ID, w.Name)
+		}
+	}
+	for _, id := range e.left() {
+		if !present[id] && e.running[id] == nil {
+			e.start(ctx, group, id, string(id)).stop()
 		}
 	}
 }
 
-func (e *each) start(ctx context.Context, group *errgroup.Group, w *muster.Worker) {
+// left lists the workers whose bridges ended before all of their jobs were reported.
+func (e *each) left() []muster.WorkerID {
+	entries, err := os.ReadDir(filepath.Join(e.env.Dir, eachDir))
+	if err != nil {
+		return nil // there was none yet
+	}
+	var list []muster.WorkerID
+	for _, entry := range entries {
+		for _, path := range core.Outboxes(filepath.Join(e.env.Dir, eachDir, entry.Name())) {
+			if jobs, running, err := core.PendingIn(path); err == nil && !running && jobs > 0 {
+				list = append(list, muster.WorkerID(entry.Name()))
+			}
+		}
+	}
+	return list
+}
+
+// eachDir has the folders of bridges below that of the command.
+const eachDir = "each"
+
+func (e *each) start(ctx context.Context, group *errgroup.Group, id muster.WorkerID, name string) *one {
 	env := e.env
-	env.Worker, env.ID = w.Name, string(w.ID)
-	env.Dir = filepath.Join(e.env.Dir, "each", filepath.Base(string(w.ID)))
-	env.Log = e.env.Log.With(slog.String("worker", w.Name))
+	env.Worker, env.ID = name, string(id)
+	env.Dir = filepath.Join(e.env.Dir, eachDir, filepath.Base(string(id)))
+	env.Log = e.env.Log.With(slog.String("worker", name))
 	b := &one{done: make(chan struct{})}
 	env.Taking, b.stop = context.WithCancel(e.env.Taking)
-	e.running[w.ID] = b
+	e.running[id] = b
 	group.Go(func() error {
 		defer close(b.done)
 		err := serveOne(ctx, e.adapter, env)
@@ -105,6 +132,7 @@ func (e *each) start(ctx context.Context, group *errgroup.Group, w *muster.Worke
 		}
 		return nil
 	})
+	return b
 }
 
 // hopeless reports whether err says that a key is refused, which trying again does not change.

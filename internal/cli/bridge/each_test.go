@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
+	core "github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/work"
 )
 
@@ -99,6 +101,11 @@ func (f *fleet) await(t *testing.T, want ...string) {
 
 func (f *fleet) serve(t *testing.T) (stop func() error) {
 	t.Helper()
+	return f.serveIn(t, t.TempDir())
+}
+
+func (f *fleet) serveIn(t *testing.T, dir string) (stop func() error) {
+	t.Helper()
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
 	c, err := client.New(server.URL, "mst_x", client.Options{Patience: time.Millisecond})
@@ -106,7 +113,7 @@ func (f *fleet) serve(t *testing.T) (stop func() error) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	env := Env{Client: c, Taking: ctx, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
+	env := Env{Client: c, Taking: ctx, Dir: dir, Log: slog.New(slog.DiscardHandler)}
 	done := make(chan error, 1)
 	go func() {
 		done <- (&each{adapter: f, env: env, every: 5 * time.Millisecond, running: map[muster.WorkerID]*one{}}).serve(ctx)
@@ -170,5 +177,36 @@ func TestABridgeThatCannotBe(t *testing.T) {
 		if err := stop(); muster.CodeOf(err) != code {
 			t.Errorf("%v, want %s", err, code)
 		}
+	}
+}
+
+// TestABridgeOfAWorkerThatLeft reports the jobs that it left, and takes no others.
+func TestABridgeOfAWorkerThatLeft(t *testing.T) {
+	f := &fleet{workers: []muster.Worker{worker("w-1")}, report: make(chan struct{})}
+	close(f.report)
+	dir := t.TempDir()
+	for id, jobs := range map[string]int{"w-gone": 1, "w-done": 0} {
+		b, err := core.New(core.Config{Dir: filepath.Join(dir, "each", id), Log: slog.New(slog.DiscardHandler)}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range jobs {
+			if _, err := b.Accept(t.Context(), core.Job{ID: "a"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := f.serveIn(t, dir)
+	f.await(t, "start w-gone", "end w-gone")
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if slices.Contains(f.events, "start w-done") {
+		t.Errorf("%q", f.events)
 	}
 }

@@ -18,13 +18,15 @@ func bridges() ([]doctor.Finding, error) {
 		return nil, err
 	}
 	var found []doctor.Finding
-	for _, pattern := range []string{"bridge/*", "bridge/*/jobs", "bridge/*/each/*", "bridge/*/each/*/jobs", "worker-*/bridge", "worker-*/bridge/jobs"} {
-		paths, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern), bridge.OutboxName))
+	for _, pattern := range []string{"bridge/*", "bridge/*/each/*", "worker-*/bridge"} {
+		dirs, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
 		if err != nil {
 			return nil, err
 		}
-		for _, path := range paths {
-			found = append(found, bridgeAt(root, path))
+		for _, dir := range dirs {
+			for _, path := range bridge.Outboxes(dir) {
+				found = append(found, bridgeAt(root, path))
+			}
 		}
 	}
 	return found, nil

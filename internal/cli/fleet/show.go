@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,6 +61,12 @@ func (a *commands) drawWorker(w muster.Worker) error {
 		f.Add("load", fmt.Sprintf("%s of the processors, %s memory in use", term.Percent(w.Load.CPU), w.Load.Memory))
 	}
 	f.Add("tags", strings.Join(w.Tags, " "))
+	for _, name := range slices.Sorted(maps.Keys(w.Labels)) {
+		f.Add("label", term.Clean(name+"="+w.Labels[name]))
+	}
+	if w.Price > 0 {
+		f.Add("price", strconv.FormatFloat(w.Price, 'g', -1, 64)+" per hour")
+	}
 	f.Add("kinds", strings.Join(w.Kinds, " "))
 	addAllow(&f, w.Allow)
 	f.Add("projects", strings.Join(w.Projects, " "))

@@ -35,6 +35,7 @@ type world struct {
 	worker *fleet.Worker
 	stop   func()
 	bridge string // folder of the bridge
+	drain  time.Duration
 }
 
 type silent struct{ *fleet.Fleet }
@@ -176,7 +177,7 @@ func (w *world) run(p bridge.Port) (*bridge.Bridge, func()) {
 	w.t.Helper()
 	b, err := bridge.New(bridge.Config{
 		Client: w.client, Dir: w.bridge, System: "tiny", Origin: "http://foreign", Log: w.log,
-		Interval: 50 * time.Millisecond, Retry: 10 * time.Millisecond, Drain: 200 * time.Millisecond,
+		Interval: 50 * time.Millisecond, Retry: 10 * time.Millisecond, Drain: w.drain,
 	}, p)
 	if err != nil {
 		w.t.Fatal(err)

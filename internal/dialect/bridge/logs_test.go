@@ -15,6 +15,7 @@ import (
 // TestLogsOutlastAnOutage has the foreign server take no lines for longer than a log may take: they arrive later, and the final report after them.
 func TestLogsOutlastAnOutage(t *testing.T) {
 	w, p := newWorld(t), newPort()
+	w.drain = 200 * time.Millisecond
 	var back atomic.Bool
 	p.deaf = func() error {
 		if back.Load() {
@@ -25,7 +26,7 @@ func TestLogsOutlastAnOutage(t *testing.T) {
 	b, _ := w.run(p)
 	w.accept(b, echo("a"))
 	w.succeed(w.offered(1)[0], "one", "two")
-	time.Sleep(5 * 200 * time.Millisecond) // beyond Config.Drain
+	time.Sleep(5 * w.drain)
 	if n := len(p.ended("a")); n != 0 {
 		t.Errorf("%d final reports before the log", n)
 	}

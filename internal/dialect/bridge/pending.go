@@ -2,6 +2,8 @@ package bridge
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -9,6 +11,17 @@ import (
 
 	"github.com/muster-dev/muster"
 )
+
+// Outboxes lists the outboxes of the bridge that keeps its data in dir, which some systems' bridges do in a folder below it.
+func Outboxes(dir string) (paths []string) {
+	for _, below := range []string{"", "jobs"} {
+		path := filepath.Join(dir, below, OutboxName)
+		if _, err := os.Stat(path); err == nil {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
 
 const lookWait = 200 * time.Millisecond
 
