@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -403,5 +405,43 @@ func TestAStoppedBridgeIsGivenNothing(t *testing.T) {
 	list, err := w.client.Attempts(t.Context(), muster.TaskID{Job: job.ID})
 	if err != nil || len(list) != 1 || list[0].Reason != muster.WorkerShutdown {
 		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// TestServersThatCannotBeServed holds that the bridge ends, with a sentence that says why, where trying again is of no use.
+func TestServersThatCannotBeServed(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	for want, answer := range map[string]func(path string) (int, string){
+		"--scheduler-token-file": func(path string) (int, string) {
+			if path == "/health" {
+				return 200, `{"status":"healthy"}`
+			}
+			return 401, `{"error":"Unauthorized","message":"No token provided"}`
+		},
+		"no TrainForge server": func(path string) (int, string) {
+			if path == "/health" {
+				return 200, `{}`
+			}
+			return 404, `<html>`
+		},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			status, body := answer(r.URL.Path)
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(body))
+		}))
+		t.Cleanup(server.Close)
+		b, err := trainforge.NewBridge(trainforge.BridgeConfig{
+			Scheduler: server.URL, Poll: 20 * time.Millisecond, Core: bridge.Config{Client: f.client, Dir: t.TempDir(), Retry: 10 * time.Millisecond, Log: quiet(t)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if err := b.Run(ctx, ctx); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("it ends with %v", err)
+		}
 	}
 }
