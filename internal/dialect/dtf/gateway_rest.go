@@ -116,27 +116,11 @@ func (g *gateway) caller(r *http.Request) (*right, error) {
 
 // refuse answers as DTF's coordinator does.
 func refuse(w http.ResponseWriter, err error) {
-	status, text := http.StatusInternalServerError, err.Error()
-	switch muster.CodeOf(err) {
-	case muster.Unauthenticated:
-		status, text = http.StatusUnauthorized, "Authentication required"
-	case muster.Forbidden:
-		status = http.StatusForbidden
-	case muster.Invalid, muster.InvalidSpec:
-		status = http.StatusBadRequest
-	case muster.NotFound:
-		status = http.StatusNotFound
-	case muster.Conflict:
-		status = http.StatusConflict
-	case muster.TooLarge:
-		status = http.StatusRequestEntityTooLarge
-	case muster.Unavailable, muster.Undetermined:
-		status = http.StatusServiceUnavailable
-	case muster.StorageFull:
-		status = http.StatusInsufficientStorage
-	case muster.Internal:
+	text := err.Error()
+	if muster.CodeOf(err) == muster.Unauthenticated {
+		text = "Authentication required"
 	}
-	dialect.WriteJSON(w, status, map[string]string{"error": text, "status": statusError, "message": err.Error()})
+	dialect.WriteJSON(w, dialect.Status(err), map[string]string{"error": text, "status": statusError, "message": err.Error()})
 }
 
 func (g *gateway) status(w http.ResponseWriter, _ *http.Request) {

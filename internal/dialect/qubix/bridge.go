@@ -287,7 +287,11 @@ func (b *Bridge) join(ctx context.Context) error {
 				return nil
 			}
 			wait = max(wait, a.after)
-			if code := muster.CodeOf(err); code != muster.Unavailable {
+			switch muster.CodeOf(err) {
+			case muster.Unavailable, muster.Internal:
+			case muster.NotFound:
+				return muster.Errorf(muster.NotFound, "%w: check that --backend is the address of a QUBIX backend", err)
+			default:
 				return err
 			}
 		} else {
@@ -507,9 +511,10 @@ func (b *Bridge) decline(ctx context.Context, j *job, why error) {
 	if err == nil && a.status >= 500 || a.status == http.StatusTooManyRequests {
 		err = a.fault("report")
 	}
-	b.log.Warn("a job cannot be run here", slog.String("job", clean(j.ID, maxText)), slog.Any("why", why), slog.Any("report", err))
+	b.log.Warn("a job cannot be run here", slog.String("job", clean(j.ID, maxText)), slog.Any("why", why))
 	if err != nil {
-		return // it is offered again
+		b.log.Warn("that is not reported yet: the job will be offered again", slog.String("job", clean(j.ID, maxText)), slog.Any("error", err))
+		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -198,30 +198,7 @@ func refuse(w http.ResponseWriter, err error) {
 	if e, ok := errors.AsType[*muster.Error](err); ok && len(e.Fields) > 0 {
 		p.Details = e.Fields
 	}
-	dialect.WriteJSON(w, status(err), p)
-}
-
-func status(err error) int {
-	switch muster.CodeOf(err) {
-	case muster.Invalid, muster.InvalidSpec:
-		return http.StatusBadRequest
-	case muster.Unauthenticated:
-		return http.StatusUnauthorized
-	case muster.Forbidden:
-		return http.StatusForbidden
-	case muster.NotFound:
-		return http.StatusNotFound
-	case muster.Conflict:
-		return http.StatusConflict
-	case muster.TooLarge:
-		return http.StatusRequestEntityTooLarge
-	case muster.Unavailable, muster.Undetermined:
-		return http.StatusServiceUnavailable
-	case muster.StorageFull:
-		return http.StatusInsufficientStorage
-	case muster.Internal:
-	}
-	return http.StatusInternalServerError
+	dialect.WriteJSON(w, dialect.Status(err), p)
 }
 
 func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {

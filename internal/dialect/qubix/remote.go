@@ -104,12 +104,16 @@ func (a *answer) fault(what string) error {
 	switch a.status {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
 		return muster.Errorf(muster.Invalid, "the QUBIX backend refuses the %s with status %d%s", what, a.status, said)
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return muster.Errorf(muster.Forbidden, "the QUBIX backend answers the %s with status %d%s", what, a.status, said)
+	case http.StatusUnauthorized: // a key may be changed back: nothing is given up for it
+		return muster.Errorf(muster.Unauthenticated, "the QUBIX backend answers the %s with status 401%s; a key is a part of --backend, http://HOST:3001/k/KEY", what, said)
+	case http.StatusForbidden:
+		return muster.Errorf(muster.Forbidden, "the QUBIX backend answers the %s with status 403%s", what, said)
 	case http.StatusNotFound:
 		return muster.Errorf(muster.NotFound, "the QUBIX backend answers the %s with status 404%s", what, said)
 	case http.StatusConflict:
 		return muster.Errorf(muster.Conflict, "the QUBIX backend answers the %s with status 409%s", what, said)
+	case http.StatusInternalServerError:
+		return muster.Errorf(muster.Internal, "the QUBIX backend answers the %s with status 500%s", what, said)
 	case http.StatusTooManyRequests:
 		return muster.Errorf(muster.Unavailable, "the QUBIX backend takes no more requests for now (429): asking again in %s", max(a.after, time.Second))
 	}

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -154,11 +153,7 @@ func (b *Bridge) Log(ctx context.Context, j bridge.Job, lines []string) error {
 	for _, l := range lines {
 		p.LogLines = append(p.LogLines, logLine{Level: "info", Message: l, Timestamp: naive(time.Now())})
 	}
-	err := b.say(ctx, j.ID, p)
-	if slices.Contains([]muster.Code{muster.NotFound, muster.Forbidden, muster.Invalid, muster.Conflict}, muster.CodeOf(err)) {
-		return nil // it will never take them
-	}
-	return err
+	return b.say(ctx, j.ID, p)
 }
 
 // Finished reports whether the backend has a final report of a job.

@@ -212,7 +212,7 @@ func (g *Gateway) speaker(r *http.Request, id string) (*fleet.Worker, error) {
 // heartbeat serves POST /api/providers/{worker}/heartbeat.
 func (g *Gateway) heartbeat(w http.ResponseWriter, r *http.Request) {
 	none := func(err error) {
-		dialect.WriteJSON(w, status(err), map[string]any{"success": false, "pendingJobs": []job{}, "error": err.Error()})
+		dialect.WriteJSON(w, dialect.Status(err), map[string]any{"success": false, "pendingJobs": []job{}, "error": err.Error()})
 	}
 	worker, err := g.speaker(r, r.PathValue("worker"))
 	if err != nil {
