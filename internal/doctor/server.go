@@ -213,7 +213,9 @@ type said struct {
 }
 
 // get asks with one request.
-func get(ctx context.Context, h *http.Client, target string) (*said, error) { return getAs(ctx, h, "", target) }
+func get(ctx context.Context, h *http.Client, target string) (*said, error) {
+	return getAs(ctx, h, "", target)
+}
 
 // getAs asks with one request that has a token, unless that is "".
 func getAs(ctx context.Context, h *http.Client, token, target string) (*said, error) {

@@ -128,7 +128,7 @@ func (s *Server) runGateways(ctx context.Context) error {
 
 // connections returns how many the server's own port has at most where a process may open so many descriptors: what the gateways' ports leave.
 func connections(descriptors uint64, gateways int) int {
-	theirs := uint64(gateways * dialect.Connections(descriptors)) //nolint:gosec // neither is negative
+	theirs := uint64(gateways * dialect.Connections(descriptors))
 	return connlimit.Total(descriptors - min(descriptors, theirs*3/2))
 }
 

@@ -332,7 +332,9 @@ func (d *Dir) Remove(_ context.Context, job muster.JobID) error {
 }
 
 // RemoveAttempt deletes the log of one attempt; one that is not there is no error.
-func (d *Dir) RemoveAttempt(_ context.Context, a muster.AttemptID) error {
+func (d *Dir) RemoveAttempt(_ context.Context, a muster.AttemptID) error { return d.remove(a) }
+
+func (d *Dir) remove(a muster.AttemptID) error {
 	if err := d.drop(func(b muster.AttemptID) bool { return a == b }); err != nil {
 		return err
 	}
@@ -355,7 +357,7 @@ func (d *Dir) RemoveAttempt(_ context.Context, a muster.AttemptID) error {
 }
 
 // Retain deletes the logs of all attempts but those that wanted names. Nothing is appended meanwhile.
-func (d *Dir) Retain(ctx context.Context, wanted func(muster.AttemptID) bool) error {
+func (d *Dir) Retain(wanted func(muster.AttemptID) bool) error {
 	return filepath.WalkDir(d.root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return muster.Errorf(muster.Unavailable, "cannot list the folder for logs: %w", err)
@@ -364,7 +366,7 @@ func (d *Dir) Retain(ctx context.Context, wanted func(muster.AttemptID) bool) er
 		if !ok || entry.IsDir() || wanted(a) {
 			return nil
 		}
-		return d.RemoveAttempt(ctx, a)
+		return d.remove(a)
 	})
 }
 

@@ -270,7 +270,7 @@ func TestRetainDeletesAllLogsButThoseThatAreWanted(t *testing.T) {
 	for _, a := range others {
 		mustAppend(t, d, a, 0, "gone")
 	}
-	if err := d.Retain(t.Context(), func(a muster.AttemptID) bool { return a == keep }); err != nil {
+	if err := d.Retain(func(a muster.AttemptID) bool { return a == keep }); err != nil {
 		t.Fatal(err)
 	}
 	if got := content(t, d, keep); got != "kept" {

@@ -79,8 +79,8 @@ func records(lines []string, room int64) (data []byte, cut bool) {
 }
 
 // removeLog removes the log of a task that is over.
-func (t *Task) removeLog() error {
+func (t *Task) removeLog(ctx context.Context) error {
 	t.logging.Lock() // nothing is appended after that
 	defer t.logging.Unlock()
-	return t.worker.fleet.logs.RemoveAttempt(context.Background(), t.run.Attempt)
+	return t.worker.fleet.logs.RemoveAttempt(ctx, t.run.Attempt)
 }

@@ -46,7 +46,7 @@ func (w *Worker) drop(why string) {
 }
 
 // clear removes the logs and reports of a worker that was removed. It has no session any more.
-func (w *Worker) clear() {
+func (w *Worker) clear(ctx context.Context) {
 	w.mu.Lock()
 	removed, left := w.removed, w.left
 	w.mu.Unlock()
@@ -56,10 +56,10 @@ func (w *Worker) clear() {
 	parts, err := w.fleet.keep.Parts()
 	errs := []error{err}
 	for _, t := range left {
-		errs = append(errs, t.removeLog())
+		errs = append(errs, t.removeLog(ctx))
 	}
 	for _, a := range parts[w.place] {
-		errs = append(errs, w.fleet.logs.RemoveAttempt(context.Background(), a))
+		errs = append(errs, w.fleet.logs.RemoveAttempt(ctx, a))
 	}
 	if err := errors.Join(append(errs, w.fleet.keep.RemoveParts(w.place))...); err != nil {
 		w.log.Error("what a foreign worker left cannot be removed from disk", slog.Any("error", err))
@@ -116,5 +116,5 @@ func (f *Fleet) sweepReports(places map[string]bool) error {
 			wanted[a] = true
 		}
 	}
-	return errors.Join(f.keep.RemoveParts(gone...), f.logs.Retain(context.Background(), func(a muster.AttemptID) bool { return wanted[a] }))
+	return errors.Join(f.keep.RemoveParts(gone...), f.logs.Retain(func(a muster.AttemptID) bool { return wanted[a] }))
 }

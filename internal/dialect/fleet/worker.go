@@ -428,7 +428,7 @@ const (
 
 // loop keeps the worker's session up until ctx ends or the worker is removed.
 func (w *Worker) loop(ctx context.Context) {
-	defer w.clear()
+	defer w.clear(context.WithoutCancel(ctx))
 	pause := retryFirst
 	for ctx.Err() == nil {
 		w.mu.Lock()

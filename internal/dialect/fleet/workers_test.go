@@ -218,7 +218,7 @@ func TestRemovalOfAWorkerThatIsAway(t *testing.T) {
 			if _, err := w.client.DrainWorker(t.Context(), "one", nil); err != nil {
 				t.Fatal(err)
 			}
-			w.until("it is out", func() bool { return worker.Err() != nil })
+			w.until("it is out", func() bool { worker.Touch(nil); return worker.Err() != nil })
 		},
 		"silent": func(w *world, _ *fleet.Worker) {
 			w.until("it is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
@@ -341,6 +341,7 @@ func TestManyWorkers(t *testing.T) {
 	}
 	job := w.submit(func(s *muster.Spec) {
 		s.Tasks[0].Array = &muster.Array{Ranges: []muster.Range{{First: 1, Last: many, Step: 1}}}
+		s.Tasks[0].Disconnect.Grace = muster.Duration(time.Hour) // the machine may be busy
 	})
 	for _, worker := range w.fleet.Workers() {
 		all.Go(func() {
