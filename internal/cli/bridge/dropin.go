@@ -41,7 +41,7 @@ func dropInCommand(app *frame.App, s system) *cli.Command {
 	return describe(app.Command(frame.Command{
 		Name: s.name, Usage: "join " + s.title + " as a worker, and run its jobs on this machine",
 		About: "It replaces the worker of " + s.title + " and takes the same options and variables. No Muster server is needed: one runs inside the process. " +
-			"The first SIGINT or SIGTERM stops taking jobs and leaves running ones 30s to end and be reported, the second stops at once.",
+			"After the first SIGINT or SIGTERM it takes no more jobs and exits once the running ones are reported, within 30s; the second stops at once.",
 		Flags:   c.adapter.Flags(true),
 		Foreign: dropInForeign(s),
 		Run: func(ctx context.Context, args []string) error {

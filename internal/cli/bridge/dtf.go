@@ -171,7 +171,7 @@ func (o *dtfOptions) Run(ctx context.Context, env Env) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, url := range strings.Split(o.coordinator, ",") {
+	for url := range strings.SplitSeq(o.coordinator, ",") {
 		if url = strings.TrimSpace(url); url != "" {
 			cfg.Coordinators = append(cfg.Coordinators, url)
 		}
@@ -197,7 +197,7 @@ func (o *dtfOptions) Run(ctx context.Context, env Env) (err error) {
 			return err
 		}
 	}
-	log, done, err := o.logger(env)
+	log, done, err := o.logger(ctx, env)
 	if err != nil {
 		return err
 	}
@@ -241,13 +241,13 @@ func resetDTF(dir string, keepTasks bool) error {
 const maxLogFile = 10 << 20
 
 // logger is that of env, with what --verbose and --log-dir ask for.
-func (o *dtfOptions) logger(env Env) (*slog.Logger, func(), error) {
+func (o *dtfOptions) logger(ctx context.Context, env Env) (*slog.Logger, func(), error) {
 	level := slog.LevelInfo
 	if o.verbose {
 		level = slog.LevelDebug
 	}
 	handlers := []slog.Handler{env.Log.Handler()}
-	if o.verbose && !env.Log.Enabled(context.Background(), slog.LevelDebug) {
+	if o.verbose && !env.Log.Enabled(ctx, slog.LevelDebug) {
 		handlers[0] = slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})
 	}
 	if o.logDir == "" {

@@ -142,7 +142,7 @@ func TestDTFLogFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := &dtfOptions{logDir: dir}
-	log, done, err := o.logger(Env{Log: slog.New(slog.DiscardHandler)})
+	log, done, err := o.logger(t.Context(), Env{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

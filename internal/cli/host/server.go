@@ -62,7 +62,7 @@ func (c *serverConfig) flags() []cli.Flag {
 				&c.addresses, parseNetworks, showNetworks),
 			frame.Into(frame.Option{Name: "dialect", Usage: "also serve workers and clients of another `SYSTEM`, such as qubix or mloc=:8000,key=required,redis=redis://127.0.0.1; may be repeated"}.Variable(),
 				&c.dialects, c.parseDialects, showDialects),
-		}, c.Logging.Flags())
+		}, c.Flags())
 }
 
 func (a *commands) serverCommand() *cli.Command {

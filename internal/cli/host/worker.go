@@ -149,7 +149,7 @@ func (c *workerConfig) flags() []cli.Flag {
 		frame.Option{Name: "server", Usage: "the server's `URL` (default: the one saved by up or server)"}.Variable().Text(&c.server),
 	}, frame.Option{Name: "token", Env: "MUSTER_JOIN_TOKEN", Usage: "the join `TOKEN`, needed once (default: the one saved for that server)"}.Secret(&c.token, "the join token"), []cli.Flag{
 		frame.Option{Name: "data", Usage: "keep everything in this `FOLDER` (default: muster/worker in the user's data folder)"}.Variable().Text(&c.data),
-	}, c.offer.flags(), c.Logging.Flags())
+	}, c.offer.flags(), c.Flags())
 }
 
 func (a *commands) workerCommand(dropIns []*cli.Command) *cli.Command {

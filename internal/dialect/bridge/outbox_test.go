@@ -1,8 +1,8 @@
 package bridge
 
 import (
-	"fmt"
 	"log/slog"
+	"strconv"
 	"testing"
 	"time"
 
@@ -23,7 +23,7 @@ func TestClosedJobsAreForgotten(t *testing.T) {
 	now := time.Now()
 	var records []*record
 	for i := range maxClosed + slackClosed {
-		records = append(records, &record{ID: fmt.Sprint(i), State: stateReported, At: muster.TimeOf(now.Add(-time.Duration(i) * time.Second))})
+		records = append(records, &record{ID: strconv.Itoa(i), State: stateReported, At: muster.TimeOf(now.Add(-time.Duration(i) * time.Second))})
 	}
 	records[10].At = muster.TimeOf(now.Add(-keepClosed - time.Hour))
 	if err := b.outbox.put(records...); err != nil {
@@ -51,7 +51,7 @@ func TestClosedJobsAreForgotten(t *testing.T) {
 	if err != nil || len(list) != maxClosed || len(b.closed) != maxClosed {
 		t.Errorf("%d are on disk, %d in memory, %v", len(list), len(b.closed), err)
 	}
-	if b.Known("10") || b.Known(fmt.Sprint(maxClosed+5)) || !b.Known("open") || !b.Known("0") {
+	if b.Known("10") || b.Known(strconv.Itoa(maxClosed+5)) || !b.Known("open") || !b.Known("0") {
 		t.Error("others are remembered than the newest")
 	}
 }
