@@ -52,7 +52,7 @@ func tiny() dialect.System {
 			return nil, err
 		}
 		f, err := fleet.Open(fleet.Config{
-			Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Version: env.Version, Log: env.Log, System: "tiny",
+			Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Log: env.Log, System: "tiny",
 			Silence: time.Second, Projects: env.Config.Projects(), Kinds: env.Config.Kinds, Price: env.Config.Price,
 		})
 		if err != nil {

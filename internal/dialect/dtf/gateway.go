@@ -147,7 +147,7 @@ func openGateway(ctx context.Context, env dialect.Env, set *settings) (*gateway,
 		return nil, err
 	}
 	f, err := fleet.Open(fleet.Config{
-		Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Version: env.Version, Log: env.Log, System: "dtf",
+		Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Log: env.Log, System: "dtf",
 		Silence: set.grace, Busy: set.grace, Lacks: lacks(), Projects: env.Config.Projects(),
 		Kinds: env.Config.Kinds, Price: env.Config.Price,
 	})

@@ -25,7 +25,6 @@ import (
 type Config struct {
 	Server   dialect.Server
 	Dir      string // of this fleet alone; made if it is not there
-	Version  string // of this program
 	Log      *slog.Logger
 	System   string        // such as "qubix": each worker has the tag dialect:qubix and the label dialect=qubix
 	Silence  time.Duration // without a Touch for so long a worker is unreachable

@@ -53,7 +53,7 @@ func (w *world) start() {
 	w.t.Helper()
 	system := dialect.System{Name: "tiny", Title: "Tiny", Address: ":1", New: func(_ context.Context, env dialect.Env) (dialect.Gateway, error) {
 		cfg := fleet.Config{
-			Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Version: env.Version, Log: env.Log, System: "tiny",
+			Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Log: env.Log, System: "tiny",
 			Silence: time.Hour, Projects: env.Config.Projects(), Kinds: env.Config.Kinds, Price: env.Config.Price,
 		}
 		w.change(&cfg)

@@ -80,7 +80,7 @@ func New(ctx context.Context, env dialect.Env) (dialect.Gateway, error) {
 		return nil, err
 	}
 	f, err := fleet.Open(fleet.Config{
-		Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Version: env.Version, Log: env.Log, System: Name,
+		Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Log: env.Log, System: Name,
 		Silence: silence, Busy: max(busy, silence), Projects: env.Config.Projects(), Kinds: env.Config.Kinds, Price: env.Config.Price,
 	})
 	if err != nil {

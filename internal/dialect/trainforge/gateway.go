@@ -108,7 +108,7 @@ func open(ctx context.Context, env dialect.Env, wait timing) (*Gateway, error) {
 	}
 	g.listener = l
 	g.fleet, err = fleet.Open(fleet.Config{ //nolint:contextcheck // its tasks live as long as the fleet
-		Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Version: env.Version, Log: env.Log, System: Name,
+		Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Log: env.Log, System: Name,
 		Silence: wait.silence, Busy: max(wait.setup, wait.quiet) + wait.silence, Projects: env.Config.Projects(), Kinds: env.Config.Kinds, Price: env.Config.Price,
 		Lacks: []string{
 			muster.FeatureContainer, muster.FeatureCheckpoint, muster.FeatureLauncher, muster.FeatureNetwork, muster.FeatureURL, muster.FeatureCancel,

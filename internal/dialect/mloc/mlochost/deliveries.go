@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
@@ -88,7 +89,7 @@ func (g *Gateway) postResult(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	b, err := body(w, r, mloc.MaxResult+64<<10)
+	b, err := dialect.ReadBody(r, mloc.MaxResult+64<<10)
 	if err != nil {
 		return err
 	}
@@ -120,18 +121,6 @@ func (g *Gateway) postResult(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// alive moves a request's deadline while its body is read.
-type alive struct {
-	io.Reader
-
-	control *http.ResponseController
-}
-
-func (a alive) Read(p []byte) (int, error) {
-	_ = a.control.SetReadDeadline(time.Now().Add(bodyTimeout)) // some writers have none
-	return a.Reader.Read(p)
-}
-
 // postFile takes a file of a task: multipart/form-data with a field file.
 func (g *Gateway) postFile(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
@@ -142,10 +131,7 @@ func (g *Gateway) postFile(w http.ResponseWriter, r *http.Request) error {
 	if !mloc.GoodID(id) {
 		return muster.Errorf(muster.Invalid, "invalid task id")
 	}
-	r.Body = http.MaxBytesReader(w, struct {
-		io.Reader
-		io.Closer
-	}{alive{r.Body, http.NewResponseController(w)}, r.Body}, mloc.MaxFile+1<<20)
+	r.Body = http.MaxBytesReader(w, r.Body, mloc.MaxFile+1<<20)
 	form, err := r.MultipartReader()
 	if err != nil {
 		return missing("file")

@@ -155,7 +155,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 		return err
 	}
 	g.fleet, err = fleet.Open(fleet.Config{ //nolint:contextcheck // its tasks live as long as the fleet
-		Server: g.env.Server, Dir: filepath.Join(g.env.Dir, "fleet"), Version: g.env.Version, Log: g.log, System: mloc.SystemName,
+		Server: g.env.Server, Dir: filepath.Join(g.env.Dir, "fleet"), Log: g.log, System: mloc.SystemName,
 		Silence: g.set.grace, Lacks: lacks, Projects: g.env.Config.Projects(), Kinds: g.env.Config.Kinds, Price: g.env.Config.Price,
 	})
 	if err != nil {

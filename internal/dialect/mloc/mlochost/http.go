@@ -20,9 +20,6 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
-// bodyTimeout is how long the body of a request that is read as a whole may take.
-const bodyTimeout = time.Minute
-
 // handler serves the HTTP API of a host.
 func (g *Gateway) handler() http.Handler {
 	mux := http.NewServeMux()
@@ -152,25 +149,12 @@ func (g *Gateway) allowed(r *http.Request, writes bool) error {
 	}
 }
 
-// body reads a request's body as a whole.
-func body(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // some writers have none
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return nil, muster.Errorf(muster.TooLarge, "the body has more than %d bytes", limit)
-	}
-	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the body broke off: %w", err)
-	}
-	return b, nil
-}
-
 // postTasks takes a YAML document.
 func (g *Gateway) postTasks(w http.ResponseWriter, r *http.Request) error {
 	if err := g.allowed(r, true); err != nil {
 		return err
 	}
-	b, err := body(w, r, 2*mloc.MaxYAML)
+	b, err := dialect.ReadBody(r, 2*mloc.MaxYAML)
 	if err != nil {
 		return err
 	}
@@ -360,7 +344,7 @@ func (g *Gateway) postElastic(w http.ResponseWriter, r *http.Request) error {
 	if err := g.allowed(r, true); err != nil {
 		return err
 	}
-	b, err := body(w, r, 64<<10)
+	b, err := dialect.ReadBody(r, 64<<10)
 	if err != nil {
 		return err
 	}
