@@ -173,7 +173,7 @@ func (s *state) load(worker func(id string, r workerRecord), task func(id string
 		}
 		return tx.Bucket([]byte(bucketTasks)).ForEach(func(id, b []byte) error {
 			var r taskRecord
-			if err := json.Unmarshal(b, &r); err != nil { //nolint:musttag // of what has none, only what has a text form is in it
+			if err := json.Unmarshal(b, &r); err != nil {
 				bad(string(id), err)
 				return nil
 			}

@@ -90,7 +90,7 @@ func (f *Fleet) sweep(orphans map[string]taskRecord) error {
 	}
 	for id, r := range orphans {
 		var rt run.Task
-		_ = json.Unmarshal(r.Attempt, &rt) //nolint:musttag // as run.Held.Task reads it; only for its name
+		_ = json.Unmarshal(r.Attempt, &rt)
 		errs = append(errs, f.state.end(id, past{Worker: r.Worker, Cause: nameOf(ErrGivenUp), Task: rt.Attempt.Task.String()}))
 	}
 	return errors.Join(append(errs, f.sweepReports(places))...)

@@ -70,7 +70,7 @@ func newID() string {
 // restoreTask makes a task of its record.
 func restoreTask(w *Worker, id string, r *taskRecord) (*Task, error) {
 	rt := new(run.Task)
-	if err := json.Unmarshal(r.Attempt, rt); err != nil { //nolint:musttag // as run.Held.Task reads it
+	if err := json.Unmarshal(r.Attempt, rt); err != nil {
 		return nil, err
 	}
 	if rt.Spec == nil {

@@ -154,7 +154,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	if g.api, err = g.env.Server.Client(""); err != nil {
 		return err
 	}
-	g.fleet, err = fleet.Open(fleet.Config{ //nolint:contextcheck // its tasks live as long as the fleet
+	g.fleet, err = fleet.Open(fleet.Config{
 		Server: g.env.Server, Dir: filepath.Join(g.env.Dir, "fleet"), Log: g.log, System: mloc.SystemName,
 		Silence: g.set.grace, Lacks: lacks, Projects: g.env.Config.Projects(), Kinds: g.env.Config.Kinds, Price: g.env.Config.Price,
 	})
