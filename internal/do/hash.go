@@ -42,7 +42,7 @@ func sum(_ context.Context, t *task) (any, error) {
 			return nil, failf(muster.BadInput, "input: data: %s has no character %q", in.Encoding, r)
 		}
 		if in.Encoding == "latin-1" {
-			text = append(text, byte(r)) //nolint:gosec // it is at most 0xff
+			text = append(text, byte(r))
 		}
 	}
 	if in.Encoding != "latin-1" {

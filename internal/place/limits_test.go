@@ -126,7 +126,7 @@ func TestLimitsTellNeedsApartAsFarAsWorkersDo(t *testing.T) {
 					before = append(before, l.Need(p, &specs[i]))
 				}
 			}
-			finer := false
+			var finer bool
 			if n := len(fleet); n > 0 && rapid.Bool().Draw(t, "leaves") {
 				finer = l.Count(fleet[n-1], -1)
 				fleet = fleet[:n-1]

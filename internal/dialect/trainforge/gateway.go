@@ -107,7 +107,7 @@ func open(ctx context.Context, env dialect.Env, wait timing) (*Gateway, error) {
 		return nil, err
 	}
 	g.listener = l
-	g.fleet, err = fleet.Open(fleet.Config{ //nolint:contextcheck // its tasks live as long as the fleet
+	g.fleet, err = fleet.Open(fleet.Config{
 		Server: env.Server, Dir: filepath.Join(env.Dir, "fleet"), Log: env.Log, System: Name,
 		Silence: wait.silence, Busy: max(wait.setup, wait.quiet) + wait.silence, Projects: env.Config.Projects(), Kinds: env.Config.Kinds, Price: env.Config.Price,
 		Lacks: []string{
@@ -284,31 +284,11 @@ func workerNotFound() error { return &failure{http.StatusNotFound, "Worker not f
 
 // refuse answers as TrainForge does when something is wrong.
 func refuse(w http.ResponseWriter, err error) {
-	body := map[string]any{"error": err.Error()}
-	status := http.StatusInternalServerError
+	body, status := map[string]any{"error": err.Error()}, dialect.Status(err)
 	if f, ok := errors.AsType[*failure](err); ok {
 		status = f.status
-	} else {
-		switch muster.CodeOf(err) {
-		case muster.Invalid, muster.InvalidSpec:
-			status = http.StatusBadRequest
-		case muster.Unauthenticated:
-			status = http.StatusUnauthorized
-			body = map[string]any{"error": "Unauthorized", "message": err.Error()}
-		case muster.Forbidden:
-			status = http.StatusForbidden
-		case muster.NotFound:
-			status = http.StatusNotFound
-		case muster.Conflict:
-			status = http.StatusConflict
-		case muster.TooLarge:
-			status = http.StatusRequestEntityTooLarge
-		case muster.StorageFull:
-			status = http.StatusInsufficientStorage
-		case muster.Unavailable, muster.Undetermined:
-			status = http.StatusServiceUnavailable
-		default:
-		}
+	} else if status == http.StatusUnauthorized {
+		body = map[string]any{"error": "Unauthorized", "message": err.Error()}
 	}
 	dialect.WriteJSON(w, status, body)
 }

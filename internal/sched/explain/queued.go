@@ -121,8 +121,8 @@ func (h *Holding) Held(t *muster.Task) string {
 		}
 	case muster.Running:
 		s = fmt.Sprintf("runs on worker %s since %s", h.Worker, t.StartedAt)
-		for _, lack := range CannotDo(h.Lacks) {
-			s += "; its worker " + lack
+		if lacks := CannotDo(h.Lacks); len(lacks) > 0 {
+			s += "; its worker " + strings.Join(lacks, "; its worker ")
 		}
 	default:
 		s = fmt.Sprintf("is being stopped on worker %s; that ends by %s at the latest", h.Worker, h.StopBy)

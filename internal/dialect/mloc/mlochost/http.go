@@ -74,25 +74,8 @@ func (g *Gateway) fault(w http.ResponseWriter, r *http.Request, err error) {
 		answer(w, http.StatusUnprocessableEntity, mloc.Object{"detail": []any{mloc.Object{"type": u.kind, "loc": []any{"body", u.field}, "msg": u.message}}})
 		return
 	}
-	status := http.StatusInternalServerError
-	switch muster.CodeOf(err) {
-	case muster.Invalid, muster.InvalidSpec:
-		status = http.StatusBadRequest
-	case muster.Unauthenticated:
-		status = http.StatusUnauthorized
-	case muster.Forbidden:
-		status = http.StatusForbidden
-	case muster.NotFound:
-		status = http.StatusNotFound
-	case muster.Conflict:
-		status = http.StatusConflict
-	case muster.TooLarge:
-		status = http.StatusRequestEntityTooLarge
-	case muster.Unavailable, muster.Undetermined:
-		status = http.StatusServiceUnavailable
-	case muster.StorageFull:
-		status = http.StatusInsufficientStorage
-	default:
+	status := dialect.Status(err)
+	if status == http.StatusInternalServerError {
 		g.log.Error("MLOC: a request failed", slog.String("method", r.Method), slog.Any("why", err))
 	}
 	detail(w, status, err.Error())
