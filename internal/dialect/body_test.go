@@ -19,8 +19,17 @@ const patience = 60 * time.Second
 // bounded serves a handler whose bodies have these bounds. It reads a body as a whole, and answers when answer returns.
 func bounded(t *testing.T, idle, whole time.Duration, memory int64, answer func(w http.ResponseWriter, r *http.Request)) string {
 	t.Helper()
-	change := func(l *dialect.Listener) { l.Bound(idle, whole, memory) }
-	return serve(t, false, new(logged), change, func(w http.ResponseWriter, r *http.Request) {
+	url, _ := boundedListener(t, idle, whole, memory, answer)
+	return url
+}
+
+func boundedListener(t *testing.T, idle, whole time.Duration, memory int64, answer func(w http.ResponseWriter, r *http.Request)) (url string, l *dialect.Listener) {
+	t.Helper()
+	change := func(at *dialect.Listener) {
+		l = at
+		l.Bound(idle, whole, memory)
+	}
+	url = serve(t, false, new(logged), change, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/unread" {
 			if _, err := dialect.ReadBody(r, 1<<20); err != nil {
 				dialect.WriteJSON(w, dialect.Status(err), err.Error())
@@ -29,6 +38,7 @@ func bounded(t *testing.T, idle, whole time.Duration, memory int64, answer func(
 		}
 		answer(w, r)
 	})
+	return url, l
 }
 
 func ok(w http.ResponseWriter, _ *http.Request) { dialect.WriteJSON(w, http.StatusOK, "ok") }
@@ -163,11 +173,16 @@ func TestLateAnswer(t *testing.T) {
 // Large bodies that are not finished take no more memory than there is for them. Small ones are always taken.
 func TestMemoryOfBodies(t *testing.T) {
 	t.Parallel()
-	url := bounded(t, time.Hour, time.Hour, 1<<20, ok)
+	url, l := boundedListener(t, time.Hour, time.Hour, 1<<20, ok)
 	large := strings.Repeat("x", 200<<10)
 	var unfinished []net.Conn
 	for range 4 { // each holds a quarter
 		unfinished = append(unfinished, begin(t, url, "/", 1<<20, large))
+	}
+	for end := time.Now().Add(patience); l.Free() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes are free", l.Free())
+		}
 	}
 	until := func(what, status string) {
 		t.Helper()

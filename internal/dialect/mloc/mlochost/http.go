@@ -56,7 +56,7 @@ func answer(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(b) //nolint:gosec // it is JSON, which no browser takes for a page; the caller may be gone
+	_, _ = w.Write(b) // the caller may be gone
 }
 
 func detail(w http.ResponseWriter, status int, why string) {
