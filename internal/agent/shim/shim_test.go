@@ -189,6 +189,11 @@ func TestATaskIsStoppedAsItIsToldTo(t *testing.T) {
 		p, _ = begin(t, c, s)
 		ready(t, dir, s)
 		p.Stop(first, muster.Kill{Signal: "SIGHUP"})
+		defer func(attempt muster.AttemptID) {
+			if t.Failed() {
+				t.Logf("the task printed %q", printed(t, dir, attempt, tasklog.Stdout))
+			}
+		}(s.Attempt)
 		await(t, "its signal comes", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "ready\nhup\n" })
 		p.Stop(second, muster.Kill{Grace: muster.Duration(time.Millisecond)})
 		if x := wait(t, p); x.Signal != "SIGKILL" || x.Stopped == nil || *x.Stopped != *first || x.Left != 0 {
