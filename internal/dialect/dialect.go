@@ -18,6 +18,7 @@ type System struct {
 	Title   string   // as people write it, such as "QUBIX"
 	Address string   // where its own server listens by default, such as ":3001"
 	Options []Option // of its own, beside those that all systems have
+	Keyed   bool     // its workers and clients have keys in any case, without key=required, too
 	// Home are options with which it is tried on one machine, by muster up --dialects: what else it would need from outside.
 	Home map[string]string
 	// New opens the gateway's port. Nothing is served before Run.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,6 +36,7 @@ type gateway struct {
 
 	config dialect.Config
 	title  string
+	keyed  bool // a key is needed
 
 	mu  sync.Mutex
 	ran bool
@@ -74,7 +76,7 @@ func (s *Server) openGateways(ctx context.Context) error {
 			project = list[0]
 		}
 		dir := filepath.Join(s.cfg.Data, "dialects", cfg.Name)
-		local, err := s.connect(ctx, dir, "gateway "+cfg.Name, project)
+		local, err := s.connect(ctx, dir, gatewayKeys+cfg.Name, project)
 		if err != nil {
 			return err
 		}
@@ -85,7 +87,7 @@ func (s *Server) openGateways(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.gateways = append(s.gateways, &gateway{Gateway: g, config: cfg, title: systems[i].Title})
+		s.gateways = append(s.gateways, &gateway{Gateway: g, config: cfg, title: systems[i].Title, keyed: cfg.KeyRequired || systems[i].Keyed})
 	}
 	return nil
 }
@@ -103,7 +105,7 @@ func (s *Server) runGateways(ctx context.Context) error {
 		g.mu.Lock()
 		g.ran = true
 		g.mu.Unlock()
-		s.log.Info("serving another system", slog.String("dialect", g.config.Name), slog.String("url", g.URL()), slog.Bool("key_required", g.config.KeyRequired))
+		s.log.Info("serving another system", slog.String("dialect", g.config.Name), slog.String("url", g.URL()), slog.Bool("key_required", g.keyed))
 		all.Go(func() {
 			err := g.Run(ctx)
 			if ctx.Err() != nil {
@@ -156,16 +158,24 @@ type Gateway struct {
 	Name        string
 	Title       string
 	URL         string
-	KeyRequired bool
+	KeyRequired bool // of each request but those that tell nothing
+	Reachable   bool // from other machines, by the address that it was given
 }
 
 // Gateways lists the gateways in the order of the configuration.
 func (s *Server) Gateways() []Gateway {
 	var list []Gateway
 	for _, g := range s.gateways {
-		list = append(list, Gateway{Name: g.config.Name, Title: g.title, URL: g.URL(), KeyRequired: g.config.KeyRequired})
+		list = append(list, Gateway{Name: g.config.Name, Title: g.title, URL: g.URL(), KeyRequired: g.keyed, Reachable: !onLoopback(g.config.Address)})
 	}
 	return list
+}
+
+// onLoopback reports whether an address is of this machine alone.
+func onLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
 // GatewayURL is where the gateway with this name is reached from this machine, "" if there is none.

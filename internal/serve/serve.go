@@ -138,9 +138,6 @@ func (s *Server) build(ctx context.Context) error {
 			return err
 		}
 	}
-	if s.tokens, err = ensureTokens(ctx, s.store, s.cfg); err != nil {
-		return err
-	}
 	events := notify.New(newEpoch())
 	s.engine = engine.New(engine.Config{
 		Store: s.store, Logs: s.logs, Blobs: blobs, Events: events, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat}, Addresses: s.cfg.Addresses,
@@ -167,6 +164,16 @@ func (s *Server) build(ctx context.Context) error {
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
+	if err := s.open(ctx, limiter); err != nil {
+		return err
+	}
+	// The last thing that may fail: tokens that are made are shown, and only once.
+	s.tokens, err = ensureTokens(ctx, s.store, s.cfg)
+	return err
+}
+
+// open opens the ports of the server and its gateways.
+func (s *Server) open(ctx context.Context, limiter *connlimit.Limiter) error {
 	if s.cfg.Private {
 		return s.openGateways(ctx)
 	}

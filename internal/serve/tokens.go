@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -28,12 +29,15 @@ func ensureTokens(ctx context.Context, keys store.Keys, cfg Config) (tokens, err
 	return t, err
 }
 
+// gatewayKeys begins the names of the keys that gateways have, which are no one's to use.
+const gatewayKeys = "gateway "
+
 // ensureToken returns the preset token, or a new one if no key has the role yet.
 func ensureToken(ctx context.Context, keys store.Keys, have []store.Key, role auth.Role, preset string) (string, error) {
 	token := preset
 	if token == "" {
 		for _, k := range have {
-			if k.Role == string(role) {
+			if k.Role == string(role) && !strings.HasPrefix(k.Name, gatewayKeys) {
 				return "", nil
 			}
 		}

@@ -40,22 +40,26 @@ func bridgeAt(root, path string) doctor.Finding {
 		below = path
 	}
 	parts := strings.Split(filepath.ToSlash(below), "/") // bridge/NAME/… or worker-NAME/bridge/…
-	command := "muster bridge " + parts[1]
+	command, whose := "muster bridge "+parts[1], ""
 	if name, dropIn := strings.CutPrefix(parts[0], "worker-"); dropIn {
-		system, _, _ := strings.Cut(name, "-") // worker-NAME-WORKER is that of a worker with a name
+		system, worker, named := strings.Cut(name, "-") // worker-NAME-WORKER is that of a worker with a name
 		command = "muster worker " + system
+		if named {
+			whose = " (" + worker + ")"
+		}
 	}
 	jobs, running, err := bridge.PendingIn(path)
+	who := command + whose
 	switch {
 	case err != nil:
-		f.Status, f.Found, f.Fix = doctor.Warning, fmt.Sprintf("the jobs of %s are not known: %s", command, err), "run the doctor as the user who runs it"
+		f.Status, f.Found, f.Fix = doctor.Warning, fmt.Sprintf("the jobs of %s are not known: %s", who, err), "run the doctor as the user who runs it"
 	case running:
-		f.Status, f.Found = doctor.OK, command+" is running"
+		f.Status, f.Found = doctor.OK, who+" is running"
 	case jobs > 0:
-		f.Status, f.Found = doctor.Warning, fmt.Sprintf("%s is not running, and %d of its jobs have no final report yet", command, jobs)
+		f.Status, f.Found = doctor.Warning, fmt.Sprintf("%s is not running, and %d of its jobs have no final report yet", who, jobs)
 		f.Fix = "start it again with the same options: `" + command + "`"
 	default:
-		f.Status, f.Found = doctor.Note, command+" is not running; all of its jobs are reported"
+		f.Status, f.Found = doctor.Note, who+" is not running; all of its jobs are reported"
 	}
 	return f
 }

@@ -60,13 +60,13 @@ func TestBridges(t *testing.T) {
 	if want := "muster bridge qubix is not running, and 2 of its jobs have no final report yet; start it again with the same options: `muster bridge qubix`\n"; got[doctor.Warning] != want {
 		t.Errorf("jobs are open: %s", got[doctor.Warning])
 	}
-	if note := got[doctor.Note]; !strings.Contains(note, "muster bridge dtf is not running") || !strings.Contains(note, "muster worker mloc is not running") {
+	if note := got[doctor.Note]; !strings.Contains(note, "muster bridge dtf is not running") || !strings.Contains(note, "muster worker mloc (w1) is not running") {
 		t.Errorf("nothing is open: %s", note)
 	}
 	if err := os.WriteFile(filepath.Join(root, "muster", "worker-mloc-w1", "bridge", bridge.OutboxName), []byte("no database"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := bridgesNow(t); !strings.Contains(got[doctor.Warning], "the jobs of muster worker mloc are not known") {
+	if got := bridgesNow(t); !strings.Contains(got[doctor.Warning], "the jobs of muster worker mloc (w1) are not known") {
 		t.Errorf("a damaged outbox: %v", got)
 	}
 }

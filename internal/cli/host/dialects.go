@@ -91,9 +91,12 @@ func served(gateways []serve.Gateway) string {
 	return text.String()
 }
 
-// keyed says how a gateway takes a key, if it needs one.
+// keyed says how a gateway takes a key, and that other machines need none.
 func keyed(g serve.Gateway) string {
-	if !g.KeyRequired {
+	switch {
+	case !g.KeyRequired && g.Reachable:
+		return "   (open: any program that reaches it can join and submit; add ,key=required)"
+	case !g.KeyRequired:
 		return ""
 	}
 	return "   (needs a key: as its programs send one, or in the URL as " + strings.TrimSuffix(g.URL, "/") + "/k/KEY)"

@@ -28,7 +28,7 @@ const leastGrace = 30 * time.Second
 // System is what a server needs to serve DTF.
 func System() dialect.System {
 	return dialect.System{
-		Name: "dtf", Title: "DTF", Address: ":8080",
+		Name: "dtf", Title: "DTF", Address: ":8080", Keyed: true,
 		Options: []dialect.Option{
 			{Name: "security", Usage: "take the API keys and the JWT secret of this security_config.json, too"},
 			{Name: "secret-file", Usage: "verify the signatures of workers with the secret in this file, and sign answers"},

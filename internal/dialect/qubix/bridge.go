@@ -273,10 +273,11 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // join registers until the backend takes this provider. It returns nil also when ctx ends.
 func (b *Bridge) join(ctx context.Context) error {
+	said := "" // the last reason
 	for ctx.Err() == nil {
 		capacity, err := b.core.Capacity(ctx)
 		if err == nil && len(capacity.Workers) == 0 {
-			err = muster.Errorf(muster.Unavailable, "no worker of Muster's is there yet")
+			err = muster.Errorf(muster.Unavailable, "the fleet has no active worker: start one with muster worker --server URL")
 		}
 		wait := b.every(registerEvery)
 		if err == nil {
@@ -297,8 +298,9 @@ func (b *Bridge) join(ctx context.Context) error {
 		} else {
 			wait = min(wait, time.Second)
 		}
-		if ctx.Err() == nil {
-			b.log.Warn("not registered yet: trying again", slog.Any("why", err), slog.Duration("in", wait))
+		if ctx.Err() == nil && err.Error() != said {
+			said = err.Error()
+			b.log.Warn("not registered yet: trying again", slog.Any("why", err))
 		}
 		sleep(ctx, wait)
 	}

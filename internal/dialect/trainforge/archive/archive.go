@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/muster-dev/muster"
@@ -196,9 +197,14 @@ func (p *Writer) Left() int64 { return p.left }
 // Pack returns a Writer to w that takes at most most bytes of files.
 func Pack(w io.Writer, most int64) *Writer { return &Writer{zip: zip.NewWriter(w), left: most} }
 
+// header is that of a file in an archive. All have the first time that a ZIP archive can say, so that the same files make the same bytes.
+func header(name string) *zip.FileHeader {
+	return &zip.FileHeader{Name: name, Method: zip.Deflate, Modified: time.Date(1980, time.January, 1, 0, 0, 0, 0, time.UTC)}
+}
+
 // Add writes one file of known content.
 func (p *Writer) Add(name string, content []byte) error {
-	w, err := p.zip.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Deflate})
+	w, err := p.zip.CreateHeader(header(name))
 	if err != nil {
 		return err
 	}
@@ -239,7 +245,7 @@ func (p *Writer) Folder(ctx context.Context, dir, prefix string) error {
 }
 
 func (p *Writer) file(name string, r io.Reader, info fs.FileInfo) error {
-	h := &zip.FileHeader{Name: name, Method: zip.Deflate}
+	h := header(name)
 	h.SetMode(info.Mode().Perm())
 	w, err := p.zip.CreateHeader(h)
 	if err != nil {
@@ -251,7 +257,7 @@ func (p *Writer) file(name string, r io.Reader, info fs.FileInfo) error {
 
 // Stream writes a file that write makes.
 func (p *Writer) Stream(name string, write func(w io.Writer) error) error {
-	w, err := p.zip.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Deflate})
+	w, err := p.zip.CreateHeader(header(name))
 	if err != nil {
 		return err
 	}
