@@ -96,6 +96,7 @@ type Bridge struct {
 // bridgeState is what a bridge keeps over restarts beside its outbox.
 type bridgeState struct {
 	WorkerID    string `json:"worker_id"`
+	Origin      string `json:"origin"` // its first id, also after a coordinator gave it another one: a part of idempotency keys
 	Token       string `json:"token,omitempty"`
 	Coordinator string `json:"coordinator,omitempty"` // that was connected last
 }
@@ -146,7 +147,7 @@ func NewBridge(ctx context.Context, cfg BridgeConfig) (_ *Bridge, err error) {
 		return nil, err
 	}
 	cfg.Core.Dir, cfg.Core.System = filepath.Join(cfg.Dir, "jobs"), "dtf"
-	cfg.Core.Origin = cfg.Coordinators[0]
+	cfg.Core.Origin = cfg.Coordinators[0] + "\x00" + b.state.Origin // a task that moves to another worker is another job
 	if b.core, err = bridge.New(cfg.Core, (*port)(b)); err != nil {
 		return nil, err
 	}
@@ -235,6 +236,7 @@ func (b *Bridge) load() error {
 	if b.state.WorkerID == "" {
 		b.state.WorkerID = newUUID()
 	}
+	b.state.Origin = cmp.Or(b.state.Origin, b.state.WorkerID)
 	if b.cfg.Token != "" {
 		b.state.Token = b.cfg.Token
 	}

@@ -213,6 +213,25 @@ func TestBridgeOfOneWorker(t *testing.T) {
 	}
 }
 
+// A task that a coordinator gives to another worker is done there, although the bridge of the first one had it.
+func TestBridgeGetsATaskOfAnother(t *testing.T) {
+	w := startServer(t, serve.Config{})
+	w.worker(t)
+	c := startCoordinator(t, false)
+	for round, worker := range []string{"", "here"} {
+		b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.WorkerID, cfg.Core.Worker = fmt.Sprintf("w%d", round), worker }, c)
+		stop := background(t, b.Run)
+		await(t, "it registers", func() bool { _, n := c.count(); return n > round })
+		c.push(string(execute("moved", "hash", `{"data":"a"}`)))
+		await(t, "a result", func() bool { return len(c.got("moved")) > round })
+		if r := c.got("moved")[round]; r["status"] != "completed" {
+			t.Errorf("%v", r)
+		}
+		await(t, "it is acknowledged", func() bool { return b.Pending() == 0 })
+		stop()
+	}
+}
+
 func TestBridgeSwitchesCoordinators(t *testing.T) {
 	w := startServer(t, serve.Config{})
 	w.worker(t)

@@ -41,7 +41,7 @@ func startBridge(tb testing.TB, cfg qubix.BridgeConfig) (stop func()) {
 
 func newBackend(tb testing.TB) *backend {
 	tb.Helper()
-	return &backend{tb: tb, users: map[string]bool{}, providers: map[string]map[string]any{}, broken: map[string]int{}, largest: map[string]int64{}}
+	return &backend{tb: tb, users: map[string]bool{}, providers: map[string]map[string]any{}, broken: map[string]int{}, locked: map[string]int{}, largest: map[string]int64{}}
 }
 
 func startBackend(tb testing.TB, change func(*backend)) (*backend, string) {
@@ -199,6 +199,20 @@ func TestFinalReportIsRepeatedAsItWas(t *testing.T) {
 		if report["status"] != "completed" || report["error"] != nil {
 			t.Errorf("a report says %v", report)
 		}
+	}
+}
+
+// A key that the backend refuses for a while costs no final report.
+func TestFinalReportOutlastsARefusedKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.worker("own")
+	b, url := startBackend(t, nil)
+	b.locked["job-1"] = 3
+	j := b.add("", map[string]any{"id": "job-1", "jobType": "echo", "inputData": map[string]any{"a": 1}})
+	startBridge(t, w.bridgeConfig(url, t.TempDir()))
+	if report := b.ended(j); len(report) != 1 || report[0]["status"] != "completed" {
+		t.Errorf("the reports are %v", report)
 	}
 }
 

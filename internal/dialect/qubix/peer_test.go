@@ -332,6 +332,7 @@ type backend struct {
 	registrations int
 	jobs          []*backendJob
 	broken        map[string]int // how many completions of a job are taken without an answer
+	locked        map[string]int // how many completions of a job are answered with 401
 	limited       int            // how many requests are answered with 429
 	forever       bool           // every job is offered again, whatever was reported
 }
@@ -445,6 +446,9 @@ func (b *backend) handler() http.Handler {
 			refused(w, 404, "Job not found")
 		case b.ts && body["workerId"] != j.provider:
 			refused(w, 403, "Job is assigned to another provider")
+		case b.locked[r.PathValue("job")] > 0:
+			b.locked[r.PathValue("job")]--
+			refused(w, 401, "Invalid key")
 		default:
 			j.completed = append(j.completed, body)
 			j.row["status"] = "COMPLETED"
