@@ -152,7 +152,7 @@ func (k hashedKey) KeyByHash(_ context.Context, hash string) (store.Key, error) 
 	return store.Key{ID: "k1", Role: string(auth.Viewer)}, nil
 }
 
-// Why a gateway cannot work is told only to who has a key.
+// Only requests with a valid key see why a gateway cannot work.
 func TestGatewaysInReadiness(t *testing.T) {
 	t.Parallel()
 	list := []wire.Gateway{{Name: "qubix", Status: "ok"}, {Name: "mloc", Status: "Redis at 10.0.0.5:6379 does not answer"}}

@@ -162,7 +162,7 @@ type Whoami struct {
 // Gateway is how the gateway to another system is.
 type Gateway struct {
 	Name   string `json:"name" doc:"of the system, such as qubix"`
-	Status string `json:"status" doc:"ok, or why it cannot work now, which is told only to who has a key"`
+	Status string `json:"status" doc:"ok, or why it cannot work now; only requests with a valid key see the reason"`
 }
 
 // Hashes is a list of blobs, each by its SHA-256 in lower-case hex.
