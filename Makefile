@@ -16,7 +16,7 @@ SEED ?= $(shell date +%s)
 DURATION ?= 5m
 WITHOUT ?=
 
-.PHONY: help demo dev build check test test-fast test-ml test-vm race sim e2e chaos bench lint lint-py fmt fmt-check gen verify clean
+.PHONY: help demo dev build check test test-fast test-api test-ml test-vm race sim e2e chaos bench lint lint-py fmt fmt-check gen verify web clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,8 @@ demo: build ## train on real handwritten digits, end to end (KEEP=1 leaves the s
 dev: build ## a server and a worker on this machine, with data in ./.muster
 	bin/muster up --data .muster
 
-build: ## bin/muster, a static binary
+build: ## bin/muster, a static binary, with the dashboard if Node.js is there
+	@scripts/web build
 	go build $(GOFLAGS_BUILD) -o bin/muster ./cmd/muster
 
 check: fmt-check ## format, lint and the fast tests: no root, engine or network, under 90 s
@@ -38,14 +39,19 @@ check: fmt-check ## format, lint and the fast tests: no root, engine or network,
 test-fast: ## only the fast tests
 	go test -json -short -p 6 $$(go list ./... | grep -vE '$(SLOW)|/test/ml$$') | $(REPORT) user
 
-test: ## all tests, with the race detector and shuffled, and the end-to-end faults
-	@scripts/need modules cc python3 pip dockerd podman busybox redis-server torch
+test: web ## all tests, with the race detector and shuffled, and the end-to-end faults
+	@scripts/need modules cc python3 pip dockerd podman busybox redis-server torch promtool
 	CGO_ENABLED=1 scripts/engine go test -json -race -shuffle=on -timeout 10m $$(go list ./... | grep -vE '$(SLOW)') | $(REPORT) root
 	$(MAKE) e2e
+	$(MAKE) e2e-web
 
 test-vm: ## limits and shims on a real kernel with control groups of version 2 only, in a small virtual machine
 	@scripts/need modules vm
 	scripts/vm | $(REPORT) vm
+
+test-api: build ## schemathesis over all operations of the API of a real server, in 150 s
+	@scripts/need schemathesis
+	scripts/test-api
 
 test-ml: build ## the AI kinds with the runtimes as their locks say (some 15 GiB in ./.ml, kept for the next run)
 	@scripts/need cc python3 pip
@@ -62,12 +68,20 @@ e2e: build ## real processes: kill -9, frozen workers, full disks, engines that 
 	@scripts/need dockerd podman busybox redis-server
 	scripts/engine go test -json -count=1 -parallel 4 -timeout 30m ./test/attack ./test/e2e ./test/chaos | $(REPORT) root
 
+e2e-web: build ## the dashboard in Chromium against a real server; screenshots of all pages are left in web/e2e/screenshots
+	@scripts/need node chromium
+	cd web && node --test --test-timeout=600000 e2e/dashboard.test.mjs
+
 chaos: build ## random faults under a random workload, SEED=17 DURATION=5m WITHOUT=server_disk,upgrade
 	go test -count=1 -v -timeout 4h ./test/chaos -run '^TestChaos$$' -seed $(SEED) -duration $(DURATION) -without '$(WITHOUT)'
 
 bench: build ## the figures of docs/performance.md, beside the bare limits of this machine
 	@scripts/need dockerd docker busybox
 	scripts/engine go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./test/load
+
+web: ## the dashboard: types, lint, tests, build and the size of its first load
+	@scripts/need node
+	scripts/web check
 
 lint: ## golangci-lint
 	$(TOOL) golangci-lint run ./...
@@ -84,9 +98,10 @@ fmt: ## format
 
 gen: ## generated files
 	go generate ./...
+	@scripts/web gen
 
 verify: ## exactly what CI runs
-	@scripts/need modules redis-server
+	@scripts/need modules cc python3 pip node redis-server torch
 	$(MAKE) fmt-check
 	$(MAKE) gen && git diff --exit-code
 	$(MAKE) build
@@ -95,6 +110,7 @@ verify: ## exactly what CI runs
 	@dead=$$($(TOOL) deadcode -test ./... ); test -z "$$dead" || { echo "$$dead"; exit 1; }
 	scripts/unprivileged $(MAKE) test-fast
 	$(MAKE) test
+	$(MAKE) test-api
 	$(MAKE) test-vm
 
 clean: ## remove what was built

@@ -9,3 +9,6 @@
 package muster
 
 //go:generate go run ./internal/gen/states
+//go:generate go run ./internal/gen/jobschema
+//go:generate go run ./internal/gen/openapi
+//go:generate go run ./internal/gen/metrics

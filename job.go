@@ -18,8 +18,31 @@ type Job struct {
 	StartedAt  Time              `json:"started_at,omitzero"`
 	FinishedAt Time              `json:"finished_at,omitzero"`
 	Owner      string            `json:"owner,omitempty"` // the key that submitted it
+	Cost       float64           `json:"cost,omitempty"`  // of its ended attempts: the workers' prices times the wall time
+	Used       JobUsage          `json:"-"`
 	Spec       *Spec             `json:"spec,omitempty"`
 	Groups     []Group           `json:"groups,omitempty"`
+}
+
+// JobUsage is what all ended attempts of a job that reported their usage used together, beside Cost.
+type JobUsage struct {
+	EnergyWh    float64 // of their devices
+	CPUSeconds  float64
+	GPUSeconds  float64 // wall time times granted devices, also where a device was shared
+	WallSeconds float64
+	MemoryPeak  Size // of one attempt
+	Attempts    int64
+}
+
+// AddUsage adds what an attempt used that was granted so many devices.
+func (j *Job) AddUsage(u *Usage, devices int) {
+	j.Cost += u.Cost
+	j.Used.EnergyWh += u.EnergyWh
+	j.Used.CPUSeconds += u.CPUSeconds
+	j.Used.GPUSeconds += u.WallSeconds * float64(devices)
+	j.Used.WallSeconds += u.WallSeconds
+	j.Used.MemoryPeak = max(j.Used.MemoryPeak, u.MemoryPeak)
+	j.Used.Attempts++
 }
 
 // Group is one stage of a job and all that its tasks have in common. Tasks
@@ -40,6 +63,9 @@ type Group struct {
 	Counts   Counts    `json:"counts"`
 	Resolved *TaskSpec `json:"-"` // the stage's spec with ${stage…} resolved, once it was ready
 	Kept     bool      `json:"-"` // finished tasks of it are read by other stages
+
+	StartedAt  Time `json:"started_at,omitzero"`  // of its first attempt
+	FinishedAt Time `json:"finished_at,omitzero"` // of its last task
 }
 
 // Counts says how many tasks are in each state.

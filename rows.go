@@ -29,4 +29,5 @@ type Snapshot struct {
 	Groups  []Group
 	Tasks   []Task
 	Workers []Worker
+	Totals  map[string]Counts // tasks of all jobs, live and ended, by project
 }

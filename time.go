@@ -86,6 +86,9 @@ func (d Duration) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON reads seconds or a quoted duration. It refuses negative ones.
 func (d *Duration) UnmarshalJSON(b []byte) error {
 	s := string(b)
+	if s == "null" {
+		return nil // as for any type of the standard library
+	}
 	if len(s) >= 2 && s[0] == '"' {
 		s = s[1 : len(s)-1]
 	}

@@ -82,7 +82,7 @@ func (s *server) uploaded(ctx context.Context, sha256 string) (int64, error) {
 		size = known
 	}
 	if size, err = s.hereOrMissing(ctx, sha256, size); err == nil && !granted {
-		err = s.granter.grant(ctx, holderOf(p), store.Blob{SHA256: sha256, Size: size})
+		err = s.granter.Grant(ctx, holderOf(p), store.Blob{SHA256: sha256, Size: size})
 	}
 	return size, err
 }

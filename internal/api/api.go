@@ -5,18 +5,23 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/granting"
+	"github.com/muster-dev/muster/internal/api/keyring"
+	"github.com/muster-dev/muster/internal/api/schema"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/notify"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/traceparent"
 )
 
 // Config is what the API is made of. All of it is needed.
@@ -31,6 +36,10 @@ type Config struct {
 	Reach  Reach
 	Prove  func(context.Context, store.Content) (bool, error) // whether a file has the identifier that is told; NotFound if it is not there
 	Events *notify.Bus
+	Views  Views
+	// Webhooks sends notifications, and Notices is where they and their log are.
+	Webhooks Webhooks
+	Notices  NoticeStore
 	// Parse reads a job spec, YAML or JSON, until ctx is done, and checks it, by check, too, which may change it; name stands in messages.
 	Parse      func(ctx context.Context, data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error)
 	Kinds      Kinds
@@ -39,24 +48,43 @@ type Config struct {
 	Heartbeat  muster.Duration // how often workers renew their leases: no spec may ask for a shorter one
 	Log        *slog.Logger
 	Version    string // of this build
+	// Metrics serves /metrics to keys that may see the fleet; nil means that there is no such path.
+	Metrics http.Handler
+	// Measure is called when a request begins, by the pattern of its route, and done when it has been answered. Nil means that nobody
+	// measures requests.
+	Measure func(method, route string) (done func(status int, stream bool))
 	// Connections is how many connections the server has at most: what one key may hold of them depends on it. 0 means 1,000.
 	Connections int
 	// Gateways says how the gateways to other systems are. It answers at once. Nil means that there are none.
 	Gateways func() []wire.Gateway
+	// Dashboard takes what no other route takes. Nil means that there is none.
+	Dashboard Dashboard
+}
+
+// Dashboard is the web application.
+type Dashboard interface {
+	http.Handler
+	// Takes says whether the dashboard has an answer for a request: a file, or a page for a browser.
+	Takes(r *http.Request) bool
 }
 
 // server is the state that the handlers share.
 type server struct {
 	Config
 	handler     http.Handler
-	keyring     *keyring
+	keyring     *keyring.Ring
+	sameOrigin  *http.CrossOriginProtection // of requests that browsers send with the cookie
 	projects    *projects
 	storeHealth storeHealth
-	bounds      *bounds
+	overviews   overviews
+	bounds      *keyring.Bounds
 	parsing     *semaphore.Weighted // bytes that the parses in progress may allocate
+	searches    turns               // of logs
+	charts      turns               // what reads whole logs for its points
 	checker     *blob.Checker
-	granter     *granter
+	granter     *granting.Granter
 	api         huma.API
+	literals    map[string]string // the methods of paths without parameters
 }
 
 // New makes the handler of a whole server. Its http.Server sets the timeouts for reading
@@ -67,20 +95,30 @@ func newServer(cfg Config) *server {
 	mux := http.NewServeMux()
 	s := &server{
 		Config:      cfg,
-		keyring:     newKeyring(cfg.Keys),
+		keyring:     keyring.New(cfg.Keys),
+		sameOrigin:  http.NewCrossOriginProtection(),
 		projects:    newProjects(cfg.Store),
 		storeHealth: storeHealth{keys: cfg.Keys},
-		bounds:      newBounds(cfg.Connections),
+		overviews:   overviews{answers: map[overviewKey]*fresh[page]{}},
+		bounds:      keyring.NewBounds(cfg.Connections),
 		parsing:     semaphore.NewWeighted(parsedAtOnce),
 		checker:     blob.NewChecker(cfg.Blobs, cfg.Log),
-		granter:     &granter{store: cfg.Grants},
+		granter:     granting.New(cfg.Grants),
 		api:         huma.NewAPI(humaConfig(cfg.Version), router{humago.NewAdapter(mux, "")}),
 	}
-	s.api.UseMiddleware(refusalStatus)
+	s.searches = newTurns(searchesAtOnce, s.bounds.Search, "too many searches of logs are under way: try again later")
+	s.charts = newTurns(chartsAtOnce, s.bounds.Chart, "too many requests for metrics, usage and events of tasks and states of jobs are under way: try again later")
+	s.api.UseMiddleware(refusalStatus, s.withinJob, s.refuseEmpty)
+	s.sessionRoutes()
 	s.jobRoutes()
+	s.stateRoutes()
+	s.overviewRoutes()
 	s.taskRoutes()
+	s.allTasksRoutes()
 	s.logRoutes()
+	s.logWindowRoutes()
 	s.usageRoutes()
+	s.metricRoutes()
 	s.artifactRoutes()
 	s.contentRoutes()
 	s.blobRoutes()
@@ -88,13 +126,20 @@ func newServer(cfg Config) *server {
 	s.kindRoutes()
 	s.keyRoutes()
 	s.eventRoutes()
+	s.notifyRoutes()
+	s.taskViewRoutes()
+	s.shareRoutes()
 	s.joinRoutes()
+	s.downloadRoutes()
 	s.healthRoutes()
-	s.dropUnusedSchemas()
+	s.schemaRoutes()
+	schema.Refine(s.api.OpenAPI())
+	s.noteLiterals()
 	s.docRoutes(mux)
+	s.metricsRoutes(mux)
 	mux.Handle(link.PathSocket, cfg.LinkSocket)
 	mux.Handle(link.PathPoll, cfg.LinkPoll)
-	s.handler = s.logged(s.authenticated(s.routed(mux)))
+	s.handler = s.measured(mux, compressed(s.logged(s.authenticated(s.routed(mux)))))
 	return s
 }
 
@@ -110,26 +155,37 @@ func humaConfig(version string) huma.Config {
 		"key": {Type: "http", Scheme: "bearer", Description: "An API key: `mst_ROLE_…`, from `muster keys create`."},
 	}
 	cfg.Security = []map[string][]string{{"key": {}}}
-	aliasSchemas(cfg.Components.Schemas)
+	schema.Alias(cfg.Components.Schemas)
 	return cfg
 }
 
 // routed answers what no route takes with a problem in place of a text.
 func (s *server) routed(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.wrongMethod(w, r) {
+			return
+		}
 		if _, pattern := mux.Handler(r); pattern != "" {
 			mux.ServeHTTP(w, r)
+			return
+		}
+		if s.Dashboard != nil && !isAPI(r.URL.Path) && s.Dashboard.Takes(r) {
+			s.Dashboard.ServeHTTP(w, r)
 			return
 		}
 		verdict := &verdict{header: http.Header{}}
 		mux.ServeHTTP(verdict, r)
 		if allow := verdict.header.Get("Allow"); allow != "" {
-			w.Header().Set("Allow", allow)
-			writeProblem(w, problemOf(http.StatusMethodNotAllowed, muster.Errorf(muster.Invalid, "%s %s is not possible: %s is", r.Method, r.URL.Path, allow)))
+			refuseMethod(w, r, allow)
 			return
 		}
 		s.refuse(w, r, muster.Errorf(muster.NotFound, "there is nothing at %s: the API is described at %s", r.URL.Path, pathDocs))
 	})
+}
+
+// isAPI says whether a path belongs to programs: what is not there is answered with a problem, not with a page.
+func isAPI(path string) bool {
+	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/link/") || strings.HasPrefix(path, pathIPFS) || strings.HasPrefix(path, "/download/")
 }
 
 // verdict takes what a ServeMux says of a request without a route.
@@ -139,9 +195,12 @@ func (v *verdict) Header() http.Header         { return v.header }
 func (v *verdict) Write(b []byte) (int, error) { return len(b), nil }
 func (v *verdict) WriteHeader(int)             {}
 
-// logged logs each request, and turns a panic into an answer.
+// logged logs each request, and turns a panic into an answer. Its context has the trace that it is a part of.
 func (s *server) logged(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if parent, ok := traceparent.Parse(r.Header.Get("Traceparent")); ok {
+			r = r.WithContext(traceparent.With(r.Context(), parent))
+		}
 		s.Log.DebugContext(r.Context(), "request", slog.String("method", r.Method), slog.String("path", r.URL.Path))
 		defer s.recovered(w, r)
 		next.ServeHTTP(w, r)

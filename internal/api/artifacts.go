@@ -3,6 +3,8 @@ package api
 import (
 	"cmp"
 	"context"
+	"errors"
+	"io"
 	"mime"
 	"net/http"
 	"path"
@@ -20,7 +22,7 @@ func (s *server) artifactRoutes() {
 	handle(s, route{id: "list-artifacts", method: http.MethodGet, path: prefixed("/tasks/{task}/artifacts"), tag: "artifacts",
 		summary: "List the files of an attempt", verb: auth.ReadJobs}, s.listArtifacts)
 	stream(s, route{id: "get-artifact", method: http.MethodGet, path: prefixed("/tasks/{task}/artifacts/{name}"), tag: "artifacts", rest: true,
-		summary: "Download a file of an attempt, or ranges of it", verb: auth.ReadJobs, answers: "application/octet-stream"}, s.getArtifact)
+		summary: "Download a file of an attempt, or ranges of it", verb: auth.ReadJobs, answers: anyType}, s.getArtifact)
 }
 
 // ArtifactsInput names an attempt.
@@ -31,7 +33,8 @@ type ArtifactsInput struct {
 
 type artifactInput struct {
 	ArtifactsInput
-	Name string `path:"name" example:"plots/loss.png"`
+	Name     string `path:"name" example:"plots/loss.png"`
+	Download bool   `query:"download" doc:"have browsers save the file, rather than show it"`
 }
 
 func (s *server) listArtifacts(ctx context.Context, in *ArtifactsInput) (*body[wire.Artifacts], error) {
@@ -67,13 +70,30 @@ func noAttempt(t muster.Task, n int) error {
 	return muster.Errorf(muster.NotFound, "task %s has no attempt %d: its last one is %d", t.ID, n, t.Attempt)
 }
 
-// shownAs are the content types that a browser may be told. Others might run
-// scripts in our name.
-var shownAs = map[string]string{
-	".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp",
-	".json": "application/json", ".txt": "text/plain; charset=utf-8", ".log": "text/plain; charset=utf-8",
-	".csv": "text/csv; charset=utf-8", ".md": "text/plain; charset=utf-8", ".pdf": "application/pdf",
-	".yaml": "application/yaml", ".yml": "application/yaml", ".mp4": "video/mp4", ".wav": "audio/wav",
+// contentTypes are those of files by extension. No file of a task has the type of a script: the dashboard's own policy lets scripts of this
+// server run. Of others it is found out from how they begin.
+var contentTypes = map[string]string{
+	".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp", ".svg": "image/svg+xml", ".bmp": "image/bmp",
+	".json": "application/json", ".jsonl": "application/jsonl", ".txt": "text/plain; charset=utf-8", ".log": "text/plain; charset=utf-8",
+	".csv": "text/csv; charset=utf-8", ".tsv": "text/tab-separated-values; charset=utf-8", ".md": "text/markdown; charset=utf-8", ".pdf": "application/pdf",
+	".yaml": "application/yaml", ".yml": "application/yaml", ".toml": "application/toml", ".html": "text/html; charset=utf-8", ".htm": "text/html; charset=utf-8",
+	".js": "text/plain; charset=utf-8", ".css": "text/css; charset=utf-8", ".py": "text/x-python; charset=utf-8", ".ipynb": "application/x-ipynb+json",
+	".mp4": "video/mp4", ".webm": "video/webm", ".wav": "audio/wav", ".mp3": "audio/mpeg", ".flac": "audio/flac",
+	".parquet": "application/vnd.apache.parquet", ".zip": "application/zip", ".gz": "application/gzip", ".tar": "application/x-tar",
+	".pt": "application/octet-stream", ".bin": "application/octet-stream", ".onnx": "application/octet-stream", ".safetensors": "application/octet-stream", ".npy": "application/octet-stream",
+}
+
+// sandbox is the content security policy of files of tasks, which are not trusted: a page of them is shown in an origin of its
+// own, runs no scripts and loads nothing.
+const sandbox = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; base-uri 'none'; form-action 'none'"
+
+// served is how a file is served.
+type served struct {
+	store.Blob
+
+	name   string
+	kind   string // content type; "" to find it out
+	inline bool   // browsers show it, rather than save it
 }
 
 func (s *server) getArtifact(w http.ResponseWriter, r *http.Request, in *artifactInput) error {
@@ -85,15 +105,16 @@ func (s *server) getArtifact(w http.ResponseWriter, r *http.Request, in *artifac
 	if i < 0 {
 		return muster.Errorf(muster.NotFound, "task %s has no artifact %q: %s lists those it has", id, in.Name, prefixed("/tasks/"+id.String()+"/artifacts"))
 	}
-	kind, ok := shownAs[strings.ToLower(path.Ext(in.Name))]
-	if !ok {
-		kind = "application/octet-stream"
-	}
-	return s.serveBlob(w, r, store.Blob{SHA256: artifacts[i].SHA256, Size: artifacts[i].Size}, kind, path.Base(in.Name))
+	return s.serveBlob(w, r, &served{
+		Blob: store.Blob{SHA256: artifacts[i].SHA256, Size: artifacts[i].Size}, name: path.Base(in.Name), kind: contentType(in.Name), inline: !in.Download,
+	})
 }
 
+// contentType returns the type of a file by its name, "" if that does not say it.
+func contentType(name string) string { return contentTypes[strings.ToLower(path.Ext(name))] }
+
 // serveBlob answers with a blob, or with the ranges of it that were asked for. A negative size is not known.
-func (s *server) serveBlob(w http.ResponseWriter, r *http.Request, b store.Blob, kind, name string) error {
+func (s *server) serveBlob(w http.ResponseWriter, r *http.Request, b *served) error {
 	if _, err := s.here(r.Context(), b.SHA256, b.Size); err != nil {
 		return err
 	}
@@ -103,13 +124,34 @@ func (s *server) serveBlob(w http.ResponseWriter, r *http.Request, b store.Blob,
 		return err
 	}
 	defer func() { _ = content.Close() }()
+	noted := &notedReader{content, func(err error) { s.checker.Failed(sha256, err) }}
+	kind, disposition := b.kind, "attachment"
+	if kind == "" {
+		if kind, err = sniffed(noted); err != nil {
+			return err
+		}
+	}
+	if b.inline {
+		disposition = "inline"
+	}
 	h := w.Header()
 	h.Set("Content-Type", kind)
-	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
+	h.Set("Content-Disposition", mime.FormatMediaType(disposition, map[string]string{"filename": b.name}))
 	h.Set("ETag", `"`+sha256+`"`)
 	h.Set("Cache-Control", "private, no-cache")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
-	http.ServeContent(patient(w, r), r, "", time.Time{}, &notedReader{content, func(err error) { s.checker.Failed(sha256, err) }})
+	h.Set("Content-Security-Policy", sandbox)
+	http.ServeContent(patient(w, r), r, "", time.Time{}, noted)
 	return nil
+}
+
+// sniffed returns the content type of a file from how it begins.
+func sniffed(f io.ReadSeeker) (string, error) {
+	head := make([]byte, 512)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return "", err
+	}
+	_, err = f.Seek(0, io.SeekStart)
+	return http.DetectContentType(head[:n]), err
 }

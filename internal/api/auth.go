@@ -5,12 +5,13 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/keyring"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/connlimit"
+	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -47,148 +48,72 @@ func LinkedWorker(r *http.Request) (muster.WorkerID, error) {
 func (s *server) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if needsKey(r.URL.Path) {
-			p, g, err := s.keyring.principal(r.Context(), auth.Bearer(r.Header.Get("Authorization")))
+			private(w.Header())
+			p, g, err := s.identify(r)
 			if err != nil {
 				s.refuse(w, r, err)
 				return
 			}
-			leave, err := s.bounds.enter(p.Role, g)
+			leave, err := s.bounds.Enter(p, g)
 			if err != nil {
-				s.refuse(w, r, err)
+				s.refuse(w, r, tooManyError{err})
 				return
 			}
 			defer leave()
 			defer connlimit.Authenticated(r.Context())()
-			ctx, release := g.bind(context.WithValue(context.WithValue(r.Context(), principalKey, p), grantKey, g))
+			ctx, release := g.Bind(context.WithValue(context.WithValue(r.Context(), principalKey, p), grantKey, g))
 			defer release()
 			r = r.WithContext(ctx)
 			if !isLink(r.URL.Path) {
-				defer g.interrupt(w)()
+				defer g.Interrupt(w)()
 			}
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey, r)))
 	})
 }
 
+// private keeps an answer out of caches and out of pages of other origins, also of other ports of the same host, to which browsers
+// send the cookie. Files set a Cache-Control of their own.
+func private(h http.Header) {
+	h.Set("Cache-Control", "no-store")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("X-Content-Type-Options", "nosniff")
+}
+
 func needsKey(path string) bool {
-	if path == pathOpenAPI {
+	if path == pathOpenAPI || path == wire.Prefix+pathJobSchema || path == pathSession {
 		return false
 	}
-	return strings.HasPrefix(path, wire.Prefix+"/") || strings.HasPrefix(path, pathIPFS) || isLink(path)
+	return strings.HasPrefix(path, wire.Prefix+"/") || strings.HasPrefix(path, pathIPFS) || path == pathDownload || isLink(path) || path == pathMetrics
 }
 
-const (
-	// cachedKeys is how many keys are remembered, and cachedFor how long, so that a key
-	// revoked through another server ends too.
-	cachedKeys = 1_000
-	cachedFor  = 30 * time.Second
-)
-
-// keyring finds keys by their tokens, and remembers those in use.
-type keyring struct {
-	keys store.Keys
-
-	mu     sync.Mutex
-	epoch  int // counts revocations: what was read before one is not remembered after it
-	found  map[string]cachedKey
-	grants map[string]*grant // of keys that were used, by id, until they are revoked or expire
+// WhileKeyIsValid binds the context of a worker's session, which has the values of the request
+// that opened it, to the key of that request. release must be called.
+func WhileKeyIsValid(ctx context.Context) (bound context.Context, release func()) {
+	if g := grantOf(ctx); g != nil {
+		return g.Bind(ctx)
+	}
+	return context.WithCancel(ctx)
 }
 
-type cachedKey struct {
-	key   store.Key
-	until time.Time
+// isLink says whether requests to a path belong to sessions of workers, which end by a goodbye.
+func isLink(path string) bool {
+	return path == link.PathSocket || strings.HasPrefix(path, link.PathSocket+"/")
 }
 
-func newKeyring(keys store.Keys) *keyring {
-	return &keyring{keys: keys, found: map[string]cachedKey{}, grants: map[string]*grant{}}
-}
-
-// principal returns whose a token is, with what ends when its key does, or an Unauthenticated error.
-func (k *keyring) principal(ctx context.Context, token string) (auth.Principal, *grant, error) {
-	if token == "" {
-		return auth.Principal{}, nil, muster.Errorf(muster.Unauthenticated,
-			"this needs an API key: send it as \"Authorization: Bearer mst_…\" (the command line takes --token-file or MUSTER_TOKEN)")
-	}
-	key, g, err := k.find(ctx, auth.Hash(token))
-	if muster.CodeOf(err) == muster.NotFound {
-		return auth.Principal{}, nil, muster.Errorf(muster.Unauthenticated, "the API key is not known here: it was revoked, or is of another server")
-	}
-	if err != nil {
-		return auth.Principal{}, nil, err
-	}
-	return auth.Principal{KeyID: key.ID, Name: key.Name, Role: auth.Role(key.Role), Project: key.Project, Worker: key.Worker}, g, nil
-}
-
-// find returns a key that has not expired, and its grant. A key that is revoked meanwhile is looked
-// up again, so that no grant is returned which its revocation did not see.
-func (k *keyring) find(ctx context.Context, hash string) (store.Key, *grant, error) {
-	for {
-		k.mu.Lock()
-		c, ok := k.found[hash]
-		epoch := k.epoch
-		if ok && time.Now().Before(c.until) {
-			defer k.mu.Unlock()
-			return k.granted(c.key)
-		}
-		k.mu.Unlock()
-		key, err := k.keys.KeyByHash(ctx, hash)
-		if err != nil {
-			return store.Key{}, nil, err
-		}
-		k.mu.Lock()
-		if k.epoch == epoch {
-			defer k.mu.Unlock()
-			if len(k.found) >= cachedKeys {
-				clear(k.found)
-			}
-			k.found[hash] = cachedKey{key: key, until: time.Now().Add(cachedFor)}
-			return k.granted(key)
-		}
-		k.mu.Unlock()
-	}
-}
-
-// granted returns a key with its grant. The caller holds mu.
-func (k *keyring) granted(key store.Key) (store.Key, *grant, error) {
-	if key.ExpiresAt != 0 && muster.TimeOf(time.Now()) >= key.ExpiresAt {
-		return store.Key{}, nil, errExpired(key)
-	}
-	g := k.grants[key.ID]
-	if g == nil {
-		g = newGrant(key, func() { k.drop(key.ID, errExpired(key)) })
-		k.grants[key.ID] = g
-	}
-	return key, g, nil
-}
-
-// drop ends the grant of a key, if there is one.
-func (k *keyring) drop(id string, why error) {
-	k.mu.Lock()
-	g := k.grants[id]
-	delete(k.grants, id)
-	k.mu.Unlock()
-	if g != nil {
-		g.stop(why)
-	}
-}
-
-// revoke deletes a key for good, and ends what it opened.
-func (k *keyring) revoke(ctx context.Context, key store.Key) error {
-	err := k.keys.DeleteKey(ctx, key.ID)
-	k.mu.Lock()
-	k.epoch++
-	clear(k.found)
-	k.mu.Unlock()
-	if err == nil || muster.CodeOf(err) == muster.NotFound {
-		k.drop(key.ID, errRevoked(key))
-	}
-	return err
+// grantOf returns the grant of the key of a request. In a request that needs no key there is none.
+func grantOf(ctx context.Context) *keyring.Grant {
+	g, _ := ctx.Value(grantKey).(*keyring.Grant)
+	return g
 }
 
 // mayTouch checks that the caller may do verb to a job. A job of a project that
 // is none of the caller's business looks as if it were not there.
 func (s *server) mayTouch(ctx context.Context, id muster.JobID, verb auth.Verb) error {
 	p := principalOf(ctx)
+	if p.Job != 0 && p.Job != id {
+		return noJob(id)
+	}
 	if p.Project == "" {
 		return nil // route.go has checked verb
 	}
@@ -196,7 +121,7 @@ func (s *server) mayTouch(ctx context.Context, id muster.JobID, verb auth.Verb) 
 	if err != nil {
 		return err
 	}
-	if auth.Can(p, verb, auth.Object{Project: project}) != nil {
+	if auth.Can(p, verb, auth.Object{Project: project, Job: id}) != nil {
 		return noJob(id)
 	}
 	return nil

@@ -43,7 +43,7 @@ type BlobPath struct {
 
 type putBlobInput struct {
 	BlobPath
-	Offset int64 `header:"Upload-Offset" minimum:"0" doc:"where in the blob the body begins: as many bytes as are here"`
+	Offset int64 `header:"Upload-Offset" minimum:"0" maximum:"1099511627776" doc:"where in the blob the body begins: as many bytes as are here"`
 }
 
 type missingInput struct{ Body wire.Hashes }
@@ -67,7 +67,7 @@ func (s *server) getBlob(w http.ResponseWriter, r *http.Request, in *BlobPath) e
 	if err != nil {
 		return err
 	}
-	return s.serveBlob(w, r, store.Blob{SHA256: in.SHA256, Size: size}, "application/octet-stream", in.SHA256)
+	return s.serveBlob(w, r, &served{Blob: store.Blob{SHA256: in.SHA256, Size: size}, name: in.SHA256, kind: "application/octet-stream"})
 }
 
 // uploads is where the caller puts blobs.
@@ -122,7 +122,7 @@ func (s *server) putBlob(w http.ResponseWriter, r *http.Request, in *putBlobInpu
 		size, err = s.Blobs.Stat(r.Context(), in.SHA256)
 	}
 	if err == nil {
-		err = s.granter.grant(r.Context(), holderOf(principalOf(r.Context())), store.Blob{SHA256: in.SHA256, Size: size})
+		err = s.granter.Grant(r.Context(), holderOf(principalOf(r.Context())), store.Blob{SHA256: in.SHA256, Size: size})
 	}
 	if err != nil {
 		return err

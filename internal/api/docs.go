@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/muster-dev/muster/internal/api/wire"
 )
 
@@ -37,7 +39,14 @@ func (s *server) docRoutes(mux *http.ServeMux) {
 		secure(w)
 		files.ServeHTTP(w, r)
 	})
-	mux.Handle("GET /{$}", http.RedirectHandler(pathDocs, http.StatusFound))
+}
+
+// apiVersion stands in the document of Document, which does not depend on the build.
+const apiVersion = "v1"
+
+// Document returns the OpenAPI document of the API without a running server.
+func Document() *huma.OpenAPI {
+	return newServer(Config{Version: apiVersion, LinkSocket: http.NotFoundHandler(), LinkPoll: http.NotFoundHandler()}).api.OpenAPI()
 }
 
 func secure(w http.ResponseWriter) {

@@ -25,7 +25,7 @@ type eventsInput struct {
 
 func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsInput) error {
 	ctx := r.Context()
-	var job muster.JobID
+	job := principalOf(ctx).Job
 	if in.Job != "" {
 		var err error
 		if job, err = s.job(ctx, in.Job, auth.ReadJobs); err != nil {
@@ -36,9 +36,9 @@ func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsI
 	if len(in.Type) > 0 {
 		want = func(e *muster.Event) bool { return slices.Contains(in.Type, string(e.Type)) }
 	}
-	leave, err := s.bounds.stream(grantOf(ctx))
+	leave, err := s.bounds.Stream(grantOf(ctx))
 	if err != nil {
-		return err
+		return tooManyError{err}
 	}
 	defer leave()
 	scope := notify.Scope{}

@@ -42,9 +42,9 @@ type follower struct {
 
 func (f *follower) serve(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
-	leave, err := f.bounds.stream(grantOf(ctx))
+	leave, err := f.bounds.Stream(grantOf(ctx))
 	if err != nil {
-		return err
+		return tooManyError{err}
 	}
 	defer leave()
 	f.changes = f.Events.Subscribe("", notify.OfTask(f.place.task), nil)

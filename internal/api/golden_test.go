@@ -70,6 +70,7 @@ var (
 	anyTime   = regexp.MustCompile(`"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"`)
 	anySecret = regexp.MustCompile(`mst_([a-z]+)_[a-z2-7]{32}`)
 	anyKey    = regexp.MustCompile(`"k[a-z2-7]{8}"`)
+	anyOfHook = regexp.MustCompile(`\b(msg_)[A-Z2-7]{26}|(whsec_)[A-Za-z0-9+/]{43}=|(sealed:)[A-Za-z0-9_-]+|("took": )[0-9.e-]+`)
 	anyWorker = regexp.MustCompile(`"w-[a-z2-7]{12}"`)
 )
 
@@ -96,6 +97,7 @@ func render(t *testing.T, q request, resp *http.Response, body []byte) string {
 	text = anySecret.ReplaceAllString(text, "mst_${1}_SECRET")
 	text = anyKey.ReplaceAllString(text, `"KEY"`)
 	text = anyWorker.ReplaceAllString(text, `"WORKER"`)
+	text = anyOfHook.ReplaceAllString(text, "${1}${2}${3}${4}RANDOM")
 	b.WriteString(text)
 	return b.String()
 }
@@ -127,6 +129,9 @@ func story(t *testing.T) *apitest.Server {
 	out := apitest.Log(tasklog.Stdout, "hello\n")
 	out = append(out, apitest.Log(tasklog.Stderr, "a warning\n")...)
 	out = append(out, apitest.Log(tasklog.Usage, `{"at":"2020-01-02T15:04:05.000Z","cpu":0.5,"memory":1048576,"pids":2}`)...)
+	out = append(out, apitest.Log(tasklog.Points, `{"progress":0.5,"step":"epoch 1/2","metrics":{"loss":0.25}}`)...)
+	out = append(out, apitest.Log(tasklog.Points, `{"checkpoint":true}`)...)
+	out = append(out, apitest.Log(tasklog.Points, `{"progress":1,"metrics":{"loss":0.125}}`)...)
 	out = append(out, apitest.Log(tasklog.Stdout, "bye\n")...)
 	size, err := s.Logs.Append(t.Context(), id, 0, out)
 	must(err)
@@ -135,7 +140,7 @@ func story(t *testing.T) *apitest.Server {
 	submit("name: flaky\nproject: speech\nkind: noop\nretries: {max: 1, backoff: 0s}\n")
 	w.Finish(w.Next(), muster.AttemptFailed, 0)
 	w.Finish(w.Next(), muster.AttemptFailed, 0)
-	submit("name: big\nkind: noop\narray: 0-9\nresources: {memory: 64GiB}\n")
+	submit("name: big\nkind: noop\narray: 0-9\nresources: {memory: 64GiB}\nenv: {SEED: \"${index}\"}\n")
 	return s
 }
 
@@ -190,6 +195,7 @@ var goldenRig = []goldenCase{
 	{"rig-worker", request{method: "GET", path: "/api/v1/workers/w2"}, "get-worker"},
 	{"rig-workers", request{method: "GET", path: "/api/v1/workers"}, "list-workers"},
 	{"rig-task", request{method: "GET", path: "/api/v1/tasks/1.0"}, "get-task"},
+	{"rig-overview", request{method: "GET", path: "/api/v1/overview"}, "get-overview"},
 	{"rig-usage", request{method: "GET", path: "/api/v1/tasks/1.0/usage"}, "get-usage"},
 	{"rig-plan", request{method: "POST", path: "/api/v1/plan", body: `{"tasks":[{"kind":"noop","resources":{"gpus":{"count":1,"memory":"20GiB"}}}]}`}, "plan-job"},
 	{"rig-kinds", request{method: "GET", path: "/api/v1/kinds?own=true"}, "list-kinds"},
@@ -220,6 +226,8 @@ var golden = []goldenCase{
 	{"jobs-next", request{method: "GET", path: "/api/v1/jobs?limit=2&cursor=2"}, "list-jobs"},
 	{"jobs-filtered", request{method: "GET", path: "/api/v1/jobs?label=team%3Dvision&state=succeeded&state=failed"}, "list-jobs"},
 	{"tasks", request{method: "GET", path: "/api/v1/jobs/3/tasks?tasks=2-3,9"}, "list-tasks"},
+	{"all-tasks", request{method: "GET", path: "/api/v1/tasks?state=queued&state=failed&limit=2"}, "list-all-tasks"},
+	{"all-tasks-bad-cursor", request{method: "GET", path: "/api/v1/tasks?cursor=7"}, ""},
 	{"task", request{method: "GET", path: "/api/v1/tasks/1.0"}, "get-task"},
 	{"task-failed", request{method: "GET", path: "/api/v1/tasks/2.0"}, "get-task"},
 	{"attempts", request{method: "GET", path: "/api/v1/tasks/2.0/attempts"}, "list-attempts"},
@@ -234,11 +242,23 @@ var golden = []goldenCase{
 	{"no-attempt", request{method: "GET", path: "/api/v1/tasks/1.0/usage?attempt=2"}, "error"},
 	{"explain-waiting", request{method: "GET", path: "/api/v1/tasks/3.4/explain"}, "explain-task"},
 	{"explain-ended", request{method: "GET", path: "/api/v1/tasks/2.0/explain"}, "explain-task"},
+	{"overview", request{method: "GET", path: "/api/v1/overview?gpus=false"}, "get-overview"},
+	{"overview-project", request{method: "GET", path: "/api/v1/overview", token: "token-of-viewer-speech"}, "get-overview"},
+	{"history", request{method: "GET", path: "/api/v1/history?worker=w1&points=10"}, "get-history"},
+	{"history-project", request{method: "GET", path: "/api/v1/history?points=10", token: "token-of-viewer-speech"}, "get-history"},
+	{"history-backwards", request{method: "GET", path: "/api/v1/history?from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z"}, "error"},
+	{"history-no-worker", request{method: "GET", path: "/api/v1/history?worker=w9"}, "error"},
+	{"states", request{method: "GET", path: "/api/v1/jobs/3/states"}, "get-job-states"},
+	{"states-part", request{method: "GET", path: "/api/v1/jobs/3/states?from=4&to=5"}, "get-job-states"},
+	{"job-usage", request{method: "GET", path: "/api/v1/jobs/2/usage"}, "get-job-usage"},
+	{"previous-none", request{method: "GET", path: "/api/v1/jobs/2/previous"}, "error"},
 	{"plan", request{method: "POST", path: "/api/v1/plan", body: `{"tasks":[{"kind":"noop"}]}`}, "plan-job"},
 	{"workers", request{method: "GET", path: "/api/v1/workers"}, "list-workers"},
 	{"worker", request{method: "GET", path: "/api/v1/workers/name-of-w1"}, "get-worker"},
 	{"worker-paused", request{method: "POST", path: "/api/v1/workers/w1/pause"}, "pause-worker"},
 	{"submitted", request{method: "POST", path: "/api/v1/jobs", body: `{"name":"sums","tasks":[{"name":"a","run":["true"]},{"name":"b","needs":["a"],"run":"exit 0","matrix":{"lr":[0.1,0.2]},"timeout":60}]}`}, "submit-job"},
+	{"greet-again", request{method: "POST", path: "/api/v1/jobs", body: `{"name":"greet","run":"echo hello"}`}, "submit-job"},
+	{"previous", request{method: "GET", path: "/api/v1/jobs/5/previous"}, "get-previous-job"},
 	{"cancelled", request{method: "POST", path: "/api/v1/jobs/3/cancel", body: `{"tasks":"0-4"}`}, "cancel-job"},
 	{"retried", request{method: "POST", path: "/api/v1/jobs/2/retry"}, "retry-job"},
 	{"whoami", request{method: "GET", path: "/api/v1/whoami"}, "whoami"},
@@ -247,6 +267,21 @@ var golden = []goldenCase{
 	{"joined", request{method: "POST", path: "/link/v1/join", body: `{"name":"box-7"}`}, "join-worker"},
 	{"missing", request{method: "POST", path: "/api/v1/blobs/missing", body: `{"sha256":["` + helloSum + `","` + strings.Repeat("0", 64) + `"]}`}, "missing-blobs"},
 	{"late", request{method: "GET", path: "/api/v1/jobs/1/late"}, "list-late-reports"},
+	{"task-spec", request{method: "GET", path: "/api/v1/tasks/3.4/spec"}, "get-task-spec"},
+	{"task-events", request{method: "GET", path: "/api/v1/tasks/1.0/events"}, "list-task-events"},
+	{"share", request{method: "POST", path: "/api/v1/jobs/1/share", body: `{"ttl":"2h"}`}, "share-job"},
+	{"share-long", request{method: "POST", path: "/api/v1/jobs/1/share", body: `{"ttl":"31d"}`}, "error"},
+	{"task-metrics", request{method: "GET", path: "/api/v1/tasks/1.0/metrics"}, "get-task-metrics"},
+	{"task-metrics-no-attempt", request{method: "GET", path: "/api/v1/tasks/1.0/metrics?attempt=7"}, "error"},
+	{"log-window", request{method: "GET", path: "/api/v1/tasks/1.0/logs/window"}, "get-log-window"},
+	{"log-window-back", request{method: "GET", path: "/api/v1/tasks/1.0/logs/window?direction=backward&bytes=5&stream=stdout"}, "get-log-window"},
+	{"log-search", request{method: "GET", path: "/api/v1/tasks/1.0/logs/search?q=H"}, "search-logs"},
+	{"log-search-errors", request{method: "GET", path: "/api/v1/tasks/1.0/logs/search?errors=true&direction=backward"}, "search-logs"},
+	{"log-search-nothing", request{method: "GET", path: "/api/v1/tasks/1.0/logs/search"}, "error"},
+	{"log-search-bad", request{method: "GET", path: "/api/v1/tasks/1.0/logs/search?q=a(&regex=true"}, "error"},
+	{"log-download", request{method: "GET", path: "/api/v1/tasks/1.0/logs?download=true"}, ""},
+	{"session", request{method: "POST", path: "/api/v1/session", token: "none", body: `{"token":"` + apitest.AdminToken + `"}`}, "create-session"},
+	{"session-wrong", request{method: "POST", path: "/api/v1/session", token: "none", body: `{"token":"mst_admin_nonsense"}`}, "error"},
 	{"check-blob", request{method: "POST", path: "/api/v1/blobs/" + helloSum + "/check"}, "check-blob"},
 	{"healthz", request{method: "GET", path: "/healthz", token: "none"}, "healthz"},
 	{"readyz", request{method: "GET", path: "/readyz", token: "none"}, "readyz"},
@@ -271,6 +306,7 @@ var golden = []goldenCase{
 func TestGolden(t *testing.T) {
 	s := story(t)
 	s.Key(t, auth.Viewer, "", "")
+	s.Key(t, auth.Viewer, "speech", "")
 	checkGolden(t, s, golden)
 }
 
@@ -342,7 +378,7 @@ func schemaOf(doc *huma.OpenAPI, operation string, status int) *huma.Schema {
 // against its schema by a golden test.
 func TestEveryJSONOperationIsGolden(t *testing.T) {
 	tested := map[string]bool{}
-	for _, g := range slices.Concat(golden, goldenRig, goldenBoxes) {
+	for _, g := range slices.Concat(golden, goldenRig, goldenBoxes, goldenNotify) {
 		tested[g.operation] = true
 	}
 	for path, item := range api.Document().Paths {

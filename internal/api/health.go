@@ -53,14 +53,15 @@ const (
 	gatewayAway = "it cannot work now: the server's log says why"
 )
 
-// gateways says how the gateways are. Why one cannot work names what is inside the network, so only who has a key learns it.
+// gateways says how the gateways are. Why one cannot work names what is inside the network, so only who has a key for all
+// projects learns it: links to jobs and keys of workers are in the hands of others.
 func (s *server) gateways(ctx context.Context) []wire.Gateway {
 	list := s.Gateways()
 	if !slices.ContainsFunc(list, func(g wire.Gateway) bool { return g.Status != gatewayOK }) {
 		return list
 	}
 	if r := requestOf(ctx); r != nil {
-		if _, _, err := s.keyring.principal(ctx, auth.Bearer(r.Header.Get("Authorization"))); err == nil {
+		if p, _, err := s.identify(r); err == nil && p.Project == "" && auth.Can(p, auth.ReadWorkers, auth.Object{}) == nil {
 			return list
 		}
 	}

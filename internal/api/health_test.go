@@ -143,21 +143,34 @@ type hashedKey struct {
 	store.Keys
 
 	token string
+	key   store.Key
 }
 
 func (k hashedKey) KeyByHash(_ context.Context, hash string) (store.Key, error) {
 	if hash != auth.Hash(k.token) {
 		return store.Key{}, muster.Errorf(muster.NotFound, "no such key")
 	}
-	return store.Key{ID: "k1", Role: string(auth.Viewer)}, nil
+	return k.key, nil
 }
 
-// Only requests with a valid key see why a gateway cannot work.
+// Only requests with a valid key that may see the fleet and all projects see why a gateway cannot work.
 func TestGatewaysInReadiness(t *testing.T) {
 	t.Parallel()
 	list := []wire.Gateway{{Name: "qubix", Status: "ok"}, {Name: "mloc", Status: "Redis at 10.0.0.5:6379 does not answer"}}
-	h := New(Config{Engine: unwellEngine{}, Keys: hashedKey{token: "mst_viewer_right"}, Log: slog.New(slog.DiscardHandler), LinkSocket: http.NotFoundHandler(), LinkPoll: http.NotFoundHandler(), Gateways: func() []wire.Gateway { return list }})
-	for token, want := range map[string]string{"": gatewayAway, "mst_viewer_wrong": gatewayAway, "mst_viewer_right": list[1].Status} {
+	for _, key := range []store.Key{
+		{Role: string(auth.Viewer), Project: "vision"}, {Role: string(auth.Viewer), Project: "vision", Job: 7}, {Role: string(auth.Worker), Worker: "w-1"}, {Role: string(auth.Join)},
+	} {
+		readyToken(t, list, key, map[string]string{"mst_right": gatewayAway})
+	}
+	readyToken(t, list, store.Key{Role: string(auth.Viewer)}, map[string]string{"": gatewayAway, "mst_wrong": gatewayAway, "mst_right": list[1].Status})
+}
+
+// readyToken asks for the readiness with tokens, of which mst_right is that of a key, and wants the status of the second gateway.
+func readyToken(t *testing.T, list []wire.Gateway, key store.Key, wants map[string]string) {
+	t.Helper()
+	key.ID = "k1"
+	h := New(Config{Engine: unwellEngine{}, Keys: hashedKey{token: "mst_right", key: key}, Log: slog.New(slog.DiscardHandler), LinkSocket: http.NotFoundHandler(), LinkPoll: http.NotFoundHandler(), Gateways: func() []wire.Gateway { return list }})
+	for token, want := range wants {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody)
 		if token != "" {
 			r.Header.Set("Authorization", "Bearer "+token)

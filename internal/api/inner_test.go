@@ -2,15 +2,13 @@ package api
 
 import (
 	"context"
-	"strings"
-	"sync"
-	"sync/atomic"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/api/keyring"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -54,6 +52,49 @@ func TestAfter(t *testing.T) {
 	}
 }
 
+// One key waits for its own turns and leaves turns to others, and who waits too long is refused.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		of := func(g *keyring.Grant) context.Context { return context.WithValue(t.Context(), grantKey, g) }
+		greedy, other := of(&keyring.Grant{}), of(&keyring.Grant{})
+		searches := newTurns(searchesAtOnce, keyring.NewBounds(0).Search, "busy")
+		var leave []func()
+		for range 4 {
+			l, err := searches.take(greedy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leave = append(leave, l)
+		}
+		if _, err := searches.take(greedy); !isTooMany(err) {
+			t.Errorf("one too many of a key: %v", err)
+		}
+		began := time.Now()
+		if _, err := searches.take(other); !isTooMany(err) || time.Since(began) != turnWait {
+			t.Errorf("one that waited for %s: %v", time.Since(began), err)
+		}
+		time.AfterFunc(time.Second, leave[0])
+		l, err := searches.take(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave[0] = l
+		for _, l := range leave {
+			l()
+		}
+		for range 4 {
+			if _, err := searches.take(greedy); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func isTooMany(err error) bool {
+	_, ok := errors.AsType[tooManyError](err)
+	return ok
+}
+
 func FuzzParsePlace(f *testing.F) {
 	for _, s := range []string{"", "-", "1-16", "1", "-1-2", "1--2", "99999999999-1", "1-99999999999999999999"} {
 		f.Add(s)
@@ -69,86 +110,6 @@ func FuzzParsePlace(f *testing.F) {
 		again, at, err := parsePlace(logPlace{attempt: attempt, offset: offset}.String())
 		if err != nil || again != attempt || at != offset {
 			t.Errorf("%q became %d, %d and then %d, %d, %v", s, attempt, offset, again, at, err)
-		}
-	})
-}
-
-// slowKeys answers the first lookup only after a revocation has passed it, and knows no key after that.
-type slowKeys struct {
-	store.Keys
-	asked, revoked chan struct{}
-	lookups        atomic.Int32
-}
-
-func (k *slowKeys) KeyByHash(context.Context, string) (store.Key, error) {
-	if k.lookups.Add(1) > 1 {
-		return store.Key{}, muster.Errorf(muster.NotFound, "no such key")
-	}
-	close(k.asked)
-	<-k.revoked
-	return store.Key{ID: "k1", Role: string(auth.Viewer)}, nil
-}
-
-func (k *slowKeys) DeleteKey(context.Context, string) error { return nil }
-
-// A key that was read before it was revoked is neither let in nor remembered after it.
-func TestRevocationOvertakesLookup(t *testing.T) {
-	slow := &slowKeys{asked: make(chan struct{}), revoked: make(chan struct{})}
-	k := newKeyring(slow)
-	var lookup sync.WaitGroup
-	lookup.Go(func() {
-		if _, _, err := k.principal(t.Context(), "token"); muster.CodeOf(err) != muster.Unauthenticated {
-			t.Errorf("the lookup that came first: %v", err)
-		}
-	})
-	<-slow.asked
-	if err := k.revoke(t.Context(), store.Key{ID: "k1", Name: "ci"}); err != nil {
-		t.Fatal(err)
-	}
-	close(slow.revoked)
-	lookup.Wait()
-	if len(k.found) != 0 || len(k.grants) != 0 {
-		t.Errorf("remembered: %v, %v", k.found, k.grants)
-	}
-}
-
-// oneKey is a store of one key.
-type oneKey struct {
-	store.Keys
-	key store.Key
-}
-
-func (k oneKey) KeyByHash(context.Context, string) (store.Key, error) { return k.key, nil }
-func (k oneKey) DeleteKey(context.Context, string) error              { return nil }
-
-// What a key opened ends with it, and says why.
-func TestGrantsEndWithTheirKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for name, c := range map[string]struct {
-			end  func(*keyring)
-			want string
-		}{
-			"revoked": {func(k *keyring) { _ = k.revoke(t.Context(), store.Key{ID: "k1", Name: "ci"}) }, "was revoked"},
-			"expired": {func(*keyring) { time.Sleep(time.Hour) }, "ended at"},
-		} {
-			k := newKeyring(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer), ExpiresAt: muster.TimeOf(time.Now()).Add(muster.Duration(time.Hour))}})
-			_, g, err := k.principal(t.Context(), "token")
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, release := g.bind(t.Context())
-			if ctx.Err() != nil {
-				t.Errorf("%s: a request ended before its key", name)
-			}
-			c.end(k)
-			synctest.Wait()
-			if cause := context.Cause(ctx); muster.CodeOf(cause) != muster.Unauthenticated || !strings.Contains(cause.Error(), c.want) {
-				t.Errorf("%s: the cause is %v", name, cause)
-			}
-			if len(k.grants) != 0 {
-				t.Errorf("%s: the grant is kept", name)
-			}
-			release()
 		}
 	})
 }

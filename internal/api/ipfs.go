@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"path"
 	"slices"
-	"strings"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/auth"
@@ -18,7 +17,7 @@ const pathIPFS = "/ipfs/"
 
 func (s *server) contentRoutes() {
 	stream(s, route{id: "get-content", method: http.MethodGet, path: pathIPFS + "{cid}", tag: "artifacts",
-		summary: "Download the file that a result calls ipfs://{cid}, or ranges of it", verb: auth.ReadJobs, answers: "application/octet-stream"}, s.getContent)
+		summary: "Download the file that a result calls ipfs://{cid}, or ranges of it", verb: auth.ReadJobs, answers: anyType}, s.getContent)
 }
 
 type contentInput struct {
@@ -65,11 +64,8 @@ func (s *server) getContent(w http.ResponseWriter, r *http.Request, in *contentI
 			case err != nil:
 				return err
 			case ok:
-				kind, known := shownAs[strings.ToLower(path.Ext(found[i].Name))]
-				if !known {
-					kind = "application/octet-stream"
-				}
-				return s.serveBlob(w, r, store.Blob{SHA256: found[i].SHA256, Size: found[i].Size}, kind, path.Base(found[i].Name))
+				name := found[i].Name
+				return s.serveBlob(w, r, &served{Blob: store.Blob{SHA256: found[i].SHA256, Size: found[i].Size}, name: path.Base(name), kind: contentType(name)})
 			default:
 				wrong = found[i].Job
 			}

@@ -20,7 +20,7 @@ func (s *server) jobRoutes() {
 	handle(s, route{id: "submit-job", method: http.MethodPost, path: prefixed("/jobs"), tag: "jobs",
 		summary: "Submit a job", verb: auth.SubmitJobs, status: http.StatusCreated, body: s.specBody()}, s.submitJob)
 	handle(s, route{id: "list-jobs", method: http.MethodGet, path: prefixed("/jobs"), tag: "jobs",
-		summary: "List jobs, newest first", verb: auth.ReadJobs}, s.listJobs)
+		summary: "List jobs, newest first unless another order is asked for", verb: auth.ReadJobs}, s.listJobs)
 	handle(s, route{id: "get-job", method: http.MethodGet, path: prefixed("/jobs/{job}"), tag: "jobs",
 		summary: "Show a job with its spec and stages", verb: auth.ReadJobs}, s.getJob)
 	handle(s, route{id: "list-late-reports", method: http.MethodGet, path: prefixed("/jobs/{job}/late"), tag: "jobs",
@@ -34,7 +34,8 @@ func (s *server) jobRoutes() {
 }
 
 type submitInput struct {
-	Key string `header:"Idempotency-Key" maxLength:"200" doc:"the same key and body again answer the same job"`
+	Key   string `header:"Idempotency-Key" maxLength:"200" doc:"the same key and body again answer the same job"`
+	Trace string `header:"traceparent" maxLength:"256" doc:"the span, as in W3C Trace Context, that the job becomes a part of"`
 	SpecInput
 }
 
@@ -81,14 +82,27 @@ func (s *server) planJob(ctx context.Context, in *SpecInput) (*body[wire.Plan], 
 
 type listJobsInput struct {
 	Page
-	State   []string `query:"state,explode" maxItems:"7" doc:"any of these" enum:"waiting,queued,running,succeeded,failed,timed_out,cancelled"`
-	Project string   `query:"project" maxLength:"200"`
-	Name    string   `query:"name" maxLength:"200" doc:"part of the name"`
-	Label   []string `query:"label,explode" maxItems:"20" example:"team=vision" doc:"KEY=VALUE; all of these"`
+	State   []string  `query:"state,explode" maxItems:"7" doc:"any of these" enum:"waiting,queued,running,succeeded,failed,timed_out,cancelled"`
+	Project string    `query:"project" maxLength:"200"`
+	Name    string    `query:"name" maxLength:"200" doc:"part of the name"`
+	Kind    string    `query:"kind" maxLength:"200" doc:"of all its stages"`
+	Owner   string    `query:"owner" maxLength:"200" doc:"id of the key that submitted it"`
+	Since   time.Time `query:"since" doc:"created then or later"`
+	Until   time.Time `query:"until" doc:"created then or earlier"`
+	Order   string    `query:"order" enum:"newest,oldest" default:"newest" doc:"which come first"`
+	Label   []string  `query:"label,explode" maxItems:"20" example:"team=vision" doc:"KEY=VALUE; all of these"`
 }
 
 func (s *server) listJobs(ctx context.Context, in *listJobsInput) (*body[wire.Jobs], error) {
-	q := store.JobQuery{Project: in.Project, Name: in.Name, Cursor: in.Cursor, Limit: in.Limit}
+	q := store.JobQuery{
+		Project: in.Project, Name: in.Name, Kind: in.Kind, Owner: in.Owner, Oldest: in.Order == "oldest", Cursor: in.Cursor, Limit: in.Limit,
+	}
+	if !in.Since.IsZero() {
+		q.Since = muster.TimeOf(in.Since)
+	}
+	if !in.Until.IsZero() {
+		q.Until = muster.TimeOf(in.Until)
+	}
 	for _, st := range in.State {
 		q.States = append(q.States, muster.JobState(st))
 	}
@@ -102,6 +116,7 @@ func (s *server) listJobs(ctx context.Context, in *listJobsInput) (*body[wire.Jo
 		}
 		q.Labels[k] = v
 	}
+	q.Job = principalOf(ctx).Job
 	if own := principalOf(ctx).Project; own != "" {
 		if q.Project != "" && q.Project != own {
 			return answer(wire.Jobs{Jobs: []muster.Job{}}), nil
@@ -127,6 +142,9 @@ func (s *server) showJob(ctx context.Context, id muster.JobID) (*body[muster.Job
 	job, err := s.Store.Job(ctx, id)
 	if err != nil {
 		return nil, err
+	}
+	if principalOf(ctx).Job != 0 {
+		job.Spec = sharedSpec(job.Spec)
 	}
 	return answer(job), nil
 }

@@ -68,7 +68,7 @@ func checkName(name string) error {
 }
 
 func shownKey(k store.Key) wire.Key {
-	return wire.Key{ID: k.ID, Name: k.Name, Role: k.Role, Project: k.Project, Worker: k.Worker, CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt}
+	return wire.Key{ID: k.ID, Name: k.Name, Role: k.Role, Project: k.Project, Job: k.Job, Worker: k.Worker, CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt}
 }
 
 func (s *server) listKeys(ctx context.Context, _ *struct{}) (*body[wire.Keys], error) {
@@ -99,7 +99,7 @@ func (s *server) revokeKey(ctx context.Context, in *keyPath) (*struct{}, error) 
 	if i := slices.IndexFunc(keys, func(k store.Key) bool { return k.ID == in.Key }); i >= 0 {
 		key = keys[i]
 	}
-	if err := s.keyring.revoke(ctx, key); err != nil {
+	if err := s.keyring.Revoke(ctx, key); err != nil {
 		return nil, err
 	}
 	return nil, nil //nolint:nilnil // huma's form of an answer without a body
@@ -107,5 +107,15 @@ func (s *server) revokeKey(ctx context.Context, in *keyPath) (*struct{}, error) 
 
 func (s *server) whoami(ctx context.Context, _ *struct{}) (*body[wire.Whoami], error) {
 	p := principalOf(ctx)
-	return answer(wire.Whoami{Key: p.KeyID, Name: p.Name, Role: string(p.Role), Project: p.Project, Worker: p.Worker, Version: s.Version}), nil
+	return answer(s.shownPrincipal(p)), nil
+}
+
+func (s *server) shownPrincipal(p auth.Principal) wire.Whoami {
+	shown := wire.Whoami{
+		Key: p.KeyID, Name: p.Name, Role: string(p.Role), Project: p.Project, Job: p.Job, Worker: p.Worker, ExpiresAt: p.Expires, Version: s.Version, Permissions: []string{},
+	}
+	for _, v := range auth.Permissions(p) {
+		shown.Permissions = append(shown.Permissions, string(v))
+	}
+	return shown
 }

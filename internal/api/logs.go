@@ -3,7 +3,9 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -17,7 +19,7 @@ import (
 
 func (s *server) logRoutes() {
 	stream(s, route{id: "get-logs", method: http.MethodGet, path: prefixed("/tasks/{task}/logs"), tag: "logs", verb: auth.ReadJobs,
-		summary: "Show output as text, or as server-sent events (Accept: text/event-stream or follow=true)", answers: "text/plain"}, s.getLogs)
+		summary: "Show output as text, or as server-sent events (Accept: text/event-stream or follow=true)", answers: "text/plain", events: true}, s.getLogs)
 }
 
 // maxTail is the most lines that tail may ask for: it is what bounds the memory
@@ -26,13 +28,14 @@ const maxTail = 100_000
 
 type logsInput struct {
 	TaskPath
-	Attempt int    `query:"attempt" minimum:"1" maximum:"2147483647" doc:"default: the last one; when following, those after it too"`
-	Stream  string `query:"stream" enum:"stdout,stderr,all" default:"all"`
-	Offset  int64  `query:"offset" minimum:"0" doc:"begin at this place in the log, which is in the id of each event (ATTEMPT-OFFSET)"`
-	Tail    int    `query:"tail" minimum:"1" maximum:"100000" doc:"begin with the last lines"`
-	Follow  string `query:"follow" enum:"true,false" doc:"go on until the task has ended; default for server-sent events: true"`
-	Accept  string `header:"Accept" hidden:"true"`
-	Last    string `header:"Last-Event-ID" maxLength:"64" doc:"go on after this event; attempt, offset and tail do not count then"`
+	Attempt  int    `query:"attempt" minimum:"1" maximum:"2147483647" doc:"default: the last one; when following, those after it too"`
+	Stream   string `query:"stream" enum:"stdout,stderr,all" default:"all"`
+	Offset   int64  `query:"offset" minimum:"0" doc:"begin at this place in the log, which is in the id of each event (ATTEMPT-OFFSET)"`
+	Tail     int    `query:"tail" minimum:"1" maximum:"100000" doc:"begin with the last lines"`
+	Download bool   `query:"download" doc:"answer with text that browsers save as a file"`
+	Follow   string `query:"follow" enum:"true,false" doc:"go on until the task has ended; default for server-sent events: true"`
+	Accept   string `header:"Accept" hidden:"true"`
+	Last     string `header:"Last-Event-ID" maxLength:"64" doc:"go on after this event; attempt, offset and tail do not count then"`
 }
 
 func (s *server) getLogs(w http.ResponseWriter, r *http.Request, in *logsInput) error {
@@ -44,7 +47,7 @@ func (s *server) getLogs(w http.ResponseWriter, r *http.Request, in *logsInput) 
 	if err != nil {
 		return err
 	}
-	follow := streams(in.Accept, in.Follow)
+	follow := streams(in.Accept, in.Follow) && !in.Download
 	if !follow {
 		s.settleLog(r.Context(), task, at)
 	}
@@ -56,6 +59,10 @@ func (s *server) getLogs(w http.ResponseWriter, r *http.Request, in *logsInput) 
 	if follow {
 		f := &follower{server: s, place: at, event: outputOf(in.Stream), follow: in.Follow != "false", fixed: in.Attempt > 0}
 		return f.serve(w, r)
+	}
+	if in.Download {
+		name := fmt.Sprintf("muster-%s-attempt-%d.log", task.ID, at.attempt)
+		w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
 	}
 	return s.writeLog(w, r, at, in.Stream)
 }
@@ -139,7 +146,7 @@ func (s *server) checkPlace(ctx context.Context, at logPlace) error {
 	case errors.Is(err, errSeen):
 		return nil
 	case muster.CodeOf(err) == muster.Invalid:
-		return muster.Errorf(muster.Invalid, "no event of attempt %d has the offset %d: use one from the id of an event", at.attempt, at.offset)
+		return muster.Errorf(muster.NotFound, "no event of attempt %d has the offset %d: use one from the id of an event", at.attempt, at.offset)
 	default:
 		return err
 	}

@@ -22,6 +22,14 @@ const (
 	restParam = "rest"
 )
 
+// Content types of answers.
+const (
+	anyType         = "*/*"
+	octets          = "application/octet-stream"
+	eventStreamType = "text/event-stream"
+	schemaType      = "application/schema+json"
+)
+
 // route says what an endpoint is, for its registration and its documentation.
 type route struct {
 	id, method, path string
@@ -30,6 +38,7 @@ type route struct {
 	status           int          // of success; 0 means the usual one
 	answers          string       // content type of success, where it is not JSON
 	json             reflect.Type // of success, where the handler writes its JSON itself
+	events           bool         // it answers server-sent events, too
 	rest             bool         // the last path parameter takes slashes
 	body             *huma.RequestBody
 	open             bool // no key is needed
@@ -51,15 +60,24 @@ func (s *server) operation(rt route) huma.Operation {
 	if rt.open {
 		op.Security = []map[string][]string{}
 	}
-	if rt.answers != "" {
-		op.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{
-			rt.answers: {Schema: &huma.Schema{Type: huma.TypeString}},
-		}}
+	content := map[string]*huma.MediaType{}
+	switch rt.answers {
+	case "":
+	case anyType, schemaType:
+		content[rt.answers] = &huma.MediaType{} // of any schema
+	case octets:
+		content[octets] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
+	default:
+		content[rt.answers] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
 	}
 	if rt.json != nil {
-		op.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{
-			"application/json": {Schema: s.api.OpenAPI().Components.Schemas.Schema(rt.json, true, "")},
-		}}
+		content["application/json"] = &huma.MediaType{Schema: s.api.OpenAPI().Components.Schemas.Schema(rt.json, true, "")}
+	}
+	if rt.events {
+		content[eventStreamType] = &huma.MediaType{}
+	}
+	if len(content) > 0 {
+		op.Responses["200"] = &huma.Response{Description: "OK", Content: content}
 	}
 	return op
 }

@@ -31,6 +31,7 @@ type flatSpec struct {
 	Project  string            `json:"project,omitempty"`
 	Priority *int              `json:"priority,omitempty" minimum:"0" maximum:"100"`
 	Labels   map[string]string `json:"labels,omitempty"`
+	Notify   []muster.Notify   `json:"notify,omitempty"`
 	muster.TaskSpec
 }
 
@@ -64,6 +65,9 @@ func (s *server) spec(ctx context.Context, in SpecInput) (*muster.Spec, error) {
 	}
 	spec = spec.Normalize()
 	if err := auth.Can(p, auth.SubmitJobs, auth.Object{Project: spec.Project}); err != nil {
+		return nil, err
+	}
+	if err := s.sealNotify(spec); err != nil {
 		return nil, err
 	}
 	return spec, s.checkFiles(ctx, spec)
@@ -235,7 +239,7 @@ func (s *server) grantFolders(ctx context.Context, spec *muster.Spec) error {
 			}
 		}
 		grants = slices.DeleteFunc(grants, func(b store.Blob) bool { return b.SHA256 == "" })
-		if err := s.granter.grant(ctx, store.ProjectHolder(spec.Project), grants...); err != nil {
+		if err := s.granter.Grant(ctx, store.ProjectHolder(spec.Project), grants...); err != nil {
 			return err
 		}
 	}

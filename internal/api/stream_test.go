@@ -80,7 +80,7 @@ func TestFollowResumesAfterLastEvent(t *testing.T) {
 	st.expect(line(1, two, "stdout", `two\n`)...)
 	w.Finish(id, muster.AttemptSucceeded, two)
 	st.expect("event: end", `data: {"attempt":1,"state":"succeeded"}`)
-	for id, want := range map[string]int{"x": http.StatusBadRequest, "1-3": http.StatusBadRequest, "2-0": http.StatusNotFound} {
+	for id, want := range map[string]int{"": http.StatusOK, "x": http.StatusBadRequest, "1-3": http.StatusNotFound, "2-0": http.StatusNotFound} {
 		for _, accept := range []string{"", "text/event-stream"} { // what follows does not wait for what never comes
 			status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs", header: map[string]string{"Last-Event-ID": id, "Accept": accept}}, want)
 		}
@@ -156,7 +156,7 @@ func TestLogSelections(t *testing.T) {
 		}
 	}
 	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs?attempt=2"}, http.StatusNotFound)
-	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs?offset=3"}, http.StatusBadRequest)
+	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs?offset=3"}, http.StatusNotFound)
 	status(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs?tail=0"}, http.StatusBadRequest)
 }
 

@@ -69,7 +69,7 @@ func TestAnUnreadableBlobIsReplaced(t *testing.T) {
 		if r.Method == http.MethodPut {
 			failed <- s.putBlob(w, r, &putBlobInput{BlobPath: BlobPath{SHA256: sum}})
 		} else {
-			failed <- s.serveBlob(w, r, store.Blob{SHA256: sum, Size: 5}, "text/plain", "x")
+			failed <- s.serveBlob(w, r, &served{Blob: store.Blob{SHA256: sum, Size: 5}, kind: "text/plain", name: "x"})
 		}
 	}))
 	t.Cleanup(front.Close)

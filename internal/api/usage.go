@@ -16,7 +16,7 @@ import (
 )
 
 func (s *server) usageRoutes() {
-	stream(s, route{id: "get-usage", method: http.MethodGet, path: prefixed("/tasks/{task}/usage"), tag: "tasks", verb: auth.ReadJobs, json: reflect.TypeFor[wire.Series](),
+	stream(s, route{id: "get-usage", method: http.MethodGet, path: prefixed("/tasks/{task}/usage"), tag: "tasks", verb: auth.ReadJobs, json: reflect.TypeFor[wire.Series](), events: true,
 		summary: "Show what a task used over time, or watch it as server-sent events (Accept: text/event-stream or follow=true)"}, s.getUsage)
 }
 
@@ -93,6 +93,11 @@ func (s *server) series(ctx context.Context, task muster.Task, at logPlace, poin
 	if i := slices.IndexFunc(attempts, func(a muster.Attempt) bool { return a.ID.N == at.attempt }); i >= 0 {
 		attempt = attempts[i]
 	}
+	leave, err := s.charts.take(ctx)
+	if err != nil {
+		return answer, err
+	}
+	defer leave() // before a slow client reads the answer
 	thin := series.NewThin(points)
 	sums := series.Sums{Shared: task.Grant != nil && task.Grant.GPUMemory > 0}
 	began := attempt.StartedAt

@@ -1,6 +1,7 @@
 package auth_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -17,6 +18,7 @@ func TestCan(t *testing.T) {
 	viewer := auth.Principal{Name: "eyes", Role: auth.Viewer}
 	worker := auth.Principal{Name: "w", Role: auth.Worker, Worker: "w1"}
 	join := auth.Principal{Name: "j", Role: auth.Join}
+	link := auth.Principal{Name: "link", Role: auth.Viewer, Project: "vision", Job: 7}
 	tests := []struct {
 		who  auth.Principal
 		verb auth.Verb
@@ -35,6 +37,11 @@ func TestCan(t *testing.T) {
 		{submitter, auth.SteerWorkers, auth.Object{}, "the role admin"},
 		{viewer, auth.ReadJobs, auth.Object{Project: "speech"}, ""},
 		{viewer, auth.SubmitJobs, auth.Object{}, "may not submit jobs"},
+		{link, auth.ReadJobs, auth.Object{Project: "vision", Job: 7}, ""},
+		{link, auth.ReadJobs, auth.Object{Project: "vision", Job: 8}, "only reads job 7"},
+		{link, auth.ReadJobs, auth.Object{Project: "speech", Job: 7}, "not for \"speech\""},
+		{link, auth.ReadWorkers, auth.Object{}, "only reads job 7"},
+		{auth.Principal{Role: auth.Admin, Job: 7}, auth.ChangeJobs, auth.Object{Job: 7}, "only reads job 7"},
 		{viewer, auth.ReadBlobs, auth.Object{}, "may not read blobs"},
 		{worker, auth.LinkWorker, auth.Object{Worker: "w1"}, ""},
 		{worker, auth.LinkWorker, auth.Object{Worker: "w2"}, "may not connect as \"w2\""},
@@ -82,6 +89,24 @@ func TestEveryRoleMayDoSomething(t *testing.T) {
 	}
 	if _, err := auth.ParseRole("root"); muster.CodeOf(err) != muster.Invalid {
 		t.Errorf("ParseRole(root): %v", err)
+	}
+}
+
+func TestPermissions(t *testing.T) {
+	for _, tt := range []struct {
+		who  auth.Principal
+		want string
+	}{
+		{auth.Principal{Role: auth.Viewer}, "[read jobs see workers]"},
+		{auth.Principal{Role: auth.Viewer, Project: "p", Job: 7}, "[read jobs]"},
+		{auth.Principal{Role: auth.Admin, Project: "p"}, "[read jobs submit jobs cancel or retry jobs see workers read blobs write blobs manage notifications]"},
+		{auth.Principal{Role: auth.Join}, "[join workers]"},
+		{auth.Principal{Role: auth.Worker, Worker: "w1"}, "[connect as this worker read blobs write blobs]"},
+		{auth.Principal{Role: "root"}, "[]"},
+	} {
+		if got := fmt.Sprint(auth.Permissions(tt.who)); got != tt.want {
+			t.Errorf("%+v: %s, want %s", tt.who, got, tt.want)
+		}
 	}
 }
 

@@ -35,7 +35,9 @@ type Principal struct {
 	Name    string
 	Role    Role
 	Project string          // the only one that it may touch; "" means all
+	Job     muster.JobID    // the only one that it may read; 0 means all
 	Worker  muster.WorkerID // that it is, for the role worker
+	Expires muster.Time     // 0 means never
 }
 
 // Verb is one thing that a principal may want to do.
@@ -53,15 +55,30 @@ const (
 	LinkWorker   Verb = "connect as this worker"
 	ReadBlobs    Verb = "read blobs"
 	WriteBlobs   Verb = "write blobs"
+	ManageNotify Verb = "manage notifications"
 )
 
 var allowed = map[Role][]Verb{
 	Admin: {ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, SteerWorkers, ManageKeys, JoinWorkers, ReadBlobs,
-		WriteBlobs},
+		WriteBlobs, ManageNotify},
 	Submitter: {ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ReadBlobs, WriteBlobs},
 	Viewer:    {ReadJobs, ReadWorkers},
 	Worker:    {LinkWorker, ReadBlobs, WriteBlobs},
 	Join:      {JoinWorkers},
+}
+
+// Verbs lists every verb.
+var Verbs = []Verb{ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, SteerWorkers, ManageKeys, JoinWorkers, LinkWorker, ReadBlobs, WriteBlobs, ManageNotify}
+
+// Permissions returns the verbs that p may do to something.
+func Permissions(p Principal) []Verb {
+	var may []Verb
+	for _, v := range Verbs {
+		if Can(p, v, Object{Project: p.Project, Job: p.Job}) == nil {
+			may = append(may, v)
+		}
+	}
+	return may
 }
 
 // fleetWide are the verbs whose effect is not within one project.
@@ -70,6 +87,7 @@ var fleetWide = []Verb{SteerWorkers, ManageKeys, JoinWorkers}
 // Object is what a verb is applied to. Its zero value is nothing in particular.
 type Object struct {
 	Project string
+	Job     muster.JobID
 	Worker  muster.WorkerID
 }
 
@@ -79,6 +97,9 @@ func Can(p Principal, verb Verb, what Object) error {
 	if !slices.Contains(allowed[p.Role], verb) {
 		return muster.Errorf(muster.Forbidden, "the key %q has the role %s, which may not %s: use a key with the role %s",
 			p.Name, p.Role, verb, whoMay(verb))
+	}
+	if p.Job != 0 && (verb != ReadJobs || what.Job != 0 && what.Job != p.Job) {
+		return muster.Errorf(muster.Forbidden, "the key %q only reads job %d and may not %s beyond it: use another key", p.Name, p.Job, verb)
 	}
 	if p.Project != "" && slices.Contains(fleetWide, verb) {
 		return muster.Errorf(muster.Forbidden, "the key %q is for project %q only and may not %s: use a key for all projects",

@@ -22,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/kinds"
 	"github.com/muster-dev/muster/internal/cli/runtime"
 	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/cli/top"
 	"github.com/muster-dev/muster/internal/cli/usage"
 	"github.com/muster-dev/muster/internal/do"
 )
@@ -66,9 +67,9 @@ func (a *app) commands() []*cli.Command {
 		bridges,
 		doctor.Command(a.App), runtime.Command(a.App),
 		a.runCommand(), a.submitCommand(), a.planCommand(), kinds.Command(a.App),
-		a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(),
+		top.Command(a.App), a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(),
 		a.resultCommand(), a.getCommand(), bench.Command(a.App),
-		fleet.Command(a.App), a.keysCommand(),
+		fleet.Command(a.App), a.keysCommand(), a.notifyCommand(),
 		a.versionCommand(),
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
@@ -55,10 +56,15 @@ type JobQuery struct {
 	Project string
 	Name    string            // part of the name
 	Labels  map[string]string // all of them
-	Page    int               // rows fetched at once; default 100
+	Kind    string
+	Owner   string    // the key that submitted it
+	Since   time.Time // created then or later
+	Until   time.Time // created then or earlier
+	Oldest  bool      // first
+	Page    int       // rows fetched at once; default 100
 }
 
-// Jobs lists jobs, newest first. An error ends the list.
+// Jobs lists jobs, newest first unless the query says otherwise. An error ends the list.
 func (c *Client) Jobs(ctx context.Context, q JobQuery) iter.Seq2[muster.Job, error] {
 	v := url.Values{}
 	for _, s := range q.States {
@@ -69,6 +75,17 @@ func (c *Client) Jobs(ctx context.Context, q JobQuery) iter.Seq2[muster.Job, err
 	}
 	set(v, "project", q.Project)
 	set(v, "name", q.Name)
+	set(v, "kind", q.Kind)
+	set(v, "owner", q.Owner)
+	if !q.Since.IsZero() {
+		v.Set("since", q.Since.Format(time.RFC3339Nano))
+	}
+	if !q.Until.IsZero() {
+		v.Set("until", q.Until.Format(time.RFC3339Nano))
+	}
+	if q.Oldest {
+		v.Set("order", "oldest")
+	}
 	return pages(v, q.Page, func(v url.Values) ([]muster.Job, string, error) {
 		var page wire.Jobs
 		err := c.do(ctx, call{method: http.MethodGet, path: "/jobs", query: v, out: &page, repeat: true})

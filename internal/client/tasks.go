@@ -32,6 +32,20 @@ func (c *Client) Tasks(ctx context.Context, job muster.JobID, q TaskQuery) iter.
 	})
 }
 
+// AllTasks lists the tasks of all jobs that are in states, those of the newest job first; those that
+// workers have if there are none. An error ends the list.
+func (c *Client) AllTasks(ctx context.Context, states []muster.TaskState, page int) iter.Seq2[muster.Task, error] {
+	v := url.Values{}
+	for _, s := range states {
+		v.Add("state", s.String())
+	}
+	return pages(v, page, func(v url.Values) ([]muster.Task, string, error) {
+		var page wire.Tasks
+		err := c.do(ctx, call{method: http.MethodGet, path: "/tasks", query: v, out: &page, repeat: true})
+		return page.Tasks, page.Next, err
+	})
+}
+
 // Task returns one task.
 func (c *Client) Task(ctx context.Context, id muster.TaskID) (muster.Task, error) {
 	var task muster.Task

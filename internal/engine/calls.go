@@ -2,15 +2,15 @@ package engine
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/explain"
 	"github.com/muster-dev/muster/internal/store"
+	"github.com/muster-dev/muster/internal/traceparent"
 )
 
 // callTimeout bounds how long a caller waits for its answer.
@@ -65,6 +65,7 @@ func (e *Engine) tell(ctx context.Context, fresh bool, decide func(*sched.State,
 // the commit. With by.Key it is idempotent for by.Owner: the same key and digest
 // return the same job again, another digest is a Conflict.
 func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.Idempotency) (muster.JobID, error) {
+	asked := time.Now()
 	return ask(ctx, e, false, func(st *sched.State, now muster.Time, b *batch) (muster.JobID, error) {
 		if by.Key != "" {
 			known, ok, err := e.known(ctx, now, by, b)
@@ -78,23 +79,17 @@ func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.Idempot
 				return known.Job, nil
 			}
 		}
-		id := st.NextJob()
-		if err := st.Apply(now, event.Submit{ID: id, UID: newUID(), Spec: spec, Owner: by.Owner}); err != nil {
+		id, uid := st.NextJob(), traceparent.NewUID(ctx)
+		if err := st.Apply(now, event.Submit{ID: id, UID: uid, Spec: spec, Owner: by.Owner}); err != nil {
 			return 0, err
 		}
+		b.submitted = append(b.submitted, effect.Submitted{Job: id, UID: uid, Spec: spec, At: asked})
 		if by.Key != "" {
 			by.Job, by.At = id, now
 			b.keys = append(b.keys, by)
 		}
 		return id, nil
 	})
-}
-
-// newUID makes the UID of a job: see muster.Job. It begins with a letter.
-func newUID() string {
-	var b [10]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return "j" + hex.EncodeToString(b[:])
 }
 
 // known looks an idempotency key up, in this batch and in the store, where those

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched/fleet"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -55,7 +56,9 @@ type Config struct {
 	Sched  sched.Config
 	// Addresses are networks in which workers may name addresses as theirs, beside the ones from which they connect.
 	Addresses []netip.Prefix
-	Log       *slog.Logger
+	// Watch is called with each batch, by the engine's goroutine: it must not block. Nil means that nobody measures the engine.
+	Watch func(effect.Batch)
+	Log   *slog.Logger
 }
 
 // Engine owns the scheduler's state. All methods may be called at the same time
@@ -234,7 +237,7 @@ func (e *Engine) setTimer(t *time.Timer, wake muster.Time) {
 
 // step decides, commits and acts on one batch.
 func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) error {
-	now := e.now()
+	began, now := time.Now(), e.now()
 	b := batch{refused: make([]error, len(letters))}
 	for i, l := range letters {
 		b.refused[i] = l.decide(st, now, &b)
@@ -247,6 +250,7 @@ func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) er
 	st.Place(now)
 	fx := st.Take()
 	e.noteChanges(&fx.Rows)
+	decided, committed := time.Now(), time.Time{}
 	if !fx.Rows.Empty() || len(b.keys) > 0 {
 		e.clearLogs(context.WithoutCancel(ctx), fx.Sends)
 		if err := e.cfg.Store.Commit(context.WithoutCancel(ctx), &store.Batch{Rows: fx.Rows, Keys: b.keys}); err != nil {
@@ -257,8 +261,10 @@ func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) er
 					l.done(notDone(err))
 				}
 			}
+			e.watch(effect.Batch{Began: began, Decided: decided, Committed: time.Now(), Events: len(letters), Failed: true, Effects: fx})
 			return err
 		}
+		committed = time.Now()
 	}
 	e.latest.take(fx.Progress, fx.Rows.Tasks)
 	for i, l := range letters {
@@ -268,14 +274,23 @@ func (e *Engine) step(ctx context.Context, st *sched.State, letters []letter) er
 	if len(fx.Events) > 0 {
 		e.cfg.Events.Publish(fx.Events)
 	}
+	e.watch(effect.Batch{Began: began, Decided: decided, Committed: committed, Events: len(letters), Submitted: b.submitted, Effects: fx})
 	return nil
+}
+
+func (e *Engine) watch(b effect.Batch) {
+	if e.cfg.Watch != nil {
+		e.cfg.Watch(b)
+	}
 }
 
 // batch is what gathers beside the state while letters are decided.
 type batch struct {
-	refused []error
-	keys    []store.Idempotency
-	workers []muster.Worker // the list for all who ask for it in this batch; nil if nobody did
+	refused   []error
+	submitted []effect.Submitted
+	keys      []store.Idempotency
+	workers   []muster.Worker // the list for all who ask for it in this batch; nil if nobody did
+	picture   *fleet.Picture  // the same
 }
 
 // refuse answers all letters with err for the length of pause.

@@ -86,6 +86,13 @@ func New(epoch string) *Bus {
 // ID returns the form "epoch-seq", which Subscribe takes.
 func ID(e muster.Event) string { return e.Epoch + "-" + strconv.FormatUint(e.Seq, 10) }
 
+// Last returns the id of the newest event: Subscribe goes on after it.
+func (b *Bus) Last() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return ID(muster.Event{Epoch: b.epoch, Seq: b.last})
+}
+
 // Publish numbers events and makes them known, in order. It does not block and
 // does not change the slice.
 func (b *Bus) Publish(events []muster.Event) {

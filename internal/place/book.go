@@ -31,6 +31,7 @@ type Book struct {
 // device is one GPU and what is taken of it.
 type device struct {
 	gpu   muster.GPU // vendor and name in lower case
+	tasks int        // grants that have any of it
 	whole int        // grants that have it whole: 0 or 1
 	parts muster.Size
 }
@@ -81,6 +82,7 @@ func (b *Book) enter(g *muster.Grant, sign int) {
 	for _, uuid := range g.GPUs {
 		for i := range b.gpus {
 			if d := &b.gpus[i]; d.gpu.UUID == uuid {
+				d.tasks += sign
 				if g.GPUMemory > 0 {
 					d.parts += muster.Size(sign) * g.GPUMemory
 				} else {
@@ -107,6 +109,45 @@ func (b *Book) Free() muster.Resources {
 		}
 	}
 	return r
+}
+
+// Taken returns what grants have taken, of devices their number and memory, and how many grants have any of each device
+// of the worker's Resources.
+func (b *Book) Taken() (taken muster.Grant, devices int, tasks []int) {
+	r := &b.Worker.Resources
+	taken = muster.Grant{CPUs: float64(Milli(r.CPUs)-b.mcpu) / 1000, Memory: r.Memory - b.memory, Disk: r.Disk - b.disk, Slots: r.Slots - b.slots}
+	if len(r.GPUs) > 0 {
+		tasks = make([]int, len(r.GPUs))
+	}
+	for i := range r.GPUs {
+		d := b.device(i)
+		if d == nil {
+			continue
+		}
+		tasks[i] = d.tasks
+		taken.GPUMemory += d.parts
+		if d.whole > 0 {
+			taken.GPUMemory += d.gpu.Memory
+		}
+		if d.tasks > 0 {
+			devices++
+		}
+	}
+	return taken, devices, tasks
+}
+
+// device returns what is taken of the device at a place in the worker's Resources.
+func (b *Book) device(i int) *device {
+	uuid := b.Worker.Resources.GPUs[i].UUID
+	if i < len(b.gpus) && b.gpus[i].gpu.UUID == uuid { // most often in the same order
+		return &b.gpus[i]
+	}
+	for j := range b.gpus {
+		if b.gpus[j].gpu.UUID == uuid {
+			return &b.gpus[j]
+		}
+	}
+	return nil
 }
 
 // End is when a grant that was taken will be returned.

@@ -80,9 +80,13 @@ func (s *State) start(now muster.Time, ev event.Started) error {
 	return nil
 }
 
-// startedAt notes the start of an attempt, and of the job if it is its first.
+// startedAt notes the start of an attempt, and of the stage and the job if it is their first.
 func (s *State) startedAt(t *model.Task, at muster.Time) {
 	t.Row.StartedAt = at
+	if g := t.Group; g.Row.StartedAt == 0 {
+		g.Row.StartedAt = at
+		s.changedGroup(g)
+	}
 	if j := t.Group.Job; j.Row.StartedAt == 0 {
 		j.Row.StartedAt = at
 		s.changedJob(j)

@@ -14,7 +14,7 @@ import (
 // Check returns an Internal error that names the first broken invariant, or nil.
 // It looks at everything and is meant for tests, and for a State just rebuilt.
 func (s *State) Check() error {
-	for _, check := range []func() error{s.checkJobs, s.checkWorkers, s.checkShares, s.checkQueue, s.checkTimers} {
+	for _, check := range []func() error{s.checkJobs, s.checkTallies, s.checkWorkers, s.checkShares, s.checkQueue, s.checkTimers} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -103,7 +103,8 @@
 // whether an attempt was told to make room, which follows from its worker's deadline;
 // when a stopped attempt is given up (the wait begins anew); observed
 // durations; since when nothing of a lane could be placed, and for whom a worker is
-// kept free; progress that was reported in the last saveProgressEvery. In a Snapshot every worker that is not gone is therefore unreachable.
+// kept free; progress that was reported in the last saveProgressEvery; how many
+// tasks moved in the last minute, and how many attempts of a job failed, as far as its rows do not say. In a Snapshot every worker that is not gone is therefore unreachable.
 //
 // # What is not promised
 //

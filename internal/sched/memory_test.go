@@ -94,9 +94,11 @@ func (m *memory) needed(t *muster.Task) bool {
 }
 
 func (m *memory) snapshot() muster.Snapshot {
-	snap := muster.Snapshot{NextJob: m.next}
+	snap := muster.Snapshot{NextJob: m.next, Totals: map[string]muster.Counts{}}
 	for _, id := range slices.Sorted(maps.Keys(m.jobs)) {
-		if j := m.jobs[id]; !j.State.Final() {
+		j := m.jobs[id]
+		snap.Totals[j.Project] = snap.Totals[j.Project].Add(j.Counts)
+		if !j.State.Final() {
 			snap.Jobs = append(snap.Jobs, j)
 			snap.Groups = append(snap.Groups, m.groupsOf(id)...)
 			for _, t := range m.rows(id) {

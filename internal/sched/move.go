@@ -4,13 +4,14 @@ import (
 	"fmt"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/model"
 )
 
 // move is the one function by which tasks change their state: n tasks of g, from
 // one state to another. It keeps all counts. An illegal move is a bug, and going
 // on would spread it: it panics.
-func (s *State) move(g *model.Group, from, to muster.TaskState, n int) {
+func (s *State) move(now muster.Time, g *model.Group, from, to muster.TaskState, n int) {
 	if !from.CanBecome(to) {
 		panic(fmt.Sprintf("sched: a task of job %s, stage %q, cannot become %s: it is %s", g.Row.Job, g.Row.Name, to, from))
 	}
@@ -18,6 +19,12 @@ func (s *State) move(g *model.Group, from, to muster.TaskState, n int) {
 	g.Row.Counts[to] += int64(n)
 	g.Job.Row.Counts[from] -= int64(n)
 	g.Job.Row.Counts[to] += int64(n)
+	s.out.entered[to] += int64(n)
+	g.Job.Tally.Move(now, from, to, n)
+	g.Row.FinishedAt = 0
+	if to.Final() && g.Row.Counts.Finished() == int64(g.Row.Size) {
+		g.Row.FinishedAt = now
+	}
 	s.changedGroup(g)
 	s.changedJob(g.Job)
 	s.touchJob(g.Job)
@@ -43,7 +50,7 @@ func (s *State) touchGroup(g *model.Group) {
 // set moves one task that has a row. What else changes in the row must be there
 // already. A task that is final leaves memory, unless it is kept.
 func (s *State) set(now muster.Time, t *model.Task, to muster.TaskState) {
-	s.move(t.Group, t.Row.State, to, 1)
+	s.move(now, t.Group, t.Row.State, to, 1)
 	t.Row.State = to
 	s.changedTask(t)
 	s.publishTask(now, t)
@@ -59,7 +66,7 @@ func (s *State) moveRest(now muster.Time, g *model.Group, to muster.TaskState, w
 	if n == 0 {
 		return
 	}
-	s.move(g, g.Row.Rest, to, n)
+	s.move(now, g, g.Row.Rest, to, n)
 	g.Row.Rest, g.Row.RestAt, g.Row.Reason, g.Row.Message = to, now, why, message
 	if to == muster.Queued {
 		s.enqueueRest(g)
@@ -104,6 +111,9 @@ func (s *State) settle(now muster.Time) {
 			s.publishJob(now, j)
 		}
 		if j.Row.State.Final() {
+			s.out.done = append(s.out.done, effect.Done{
+				Job: j.Row.ID, UID: j.Row.UID, Name: j.Row.Name, State: j.Row.State, CreatedAt: j.Row.CreatedAt, At: j.Row.FinishedAt,
+			})
 			s.unload(j)
 		}
 	}
@@ -113,6 +123,7 @@ func (s *State) settle(now muster.Time) {
 // unload takes a job that has ended out of memory.
 func (s *State) unload(j *model.Job) {
 	delete(s.jobs, j.Row.ID)
+	delete(s.failing, j.Row.ID)
 	j.Project.Jobs--
 	if j.Project.Jobs == 0 {
 		delete(s.projects, j.Project.Name)

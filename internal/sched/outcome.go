@@ -14,6 +14,12 @@ import (
 // again.
 func (s *State) end(now muster.Time, t *model.Task, e judge.Ending) {
 	s.noteHealth(now, t, &e)
+	s.out.ended = append(s.out.ended, effect.Ended{
+		Attempt: t.Attempt(), UID: t.Group.Job.Row.UID, Spec: t.Group.Spec(), Worker: t.Row.Worker, Outcome: e.Outcome, Reason: e.Reason,
+		QueuedAt: t.Row.QueuedAt, AssignedAt: t.Row.AssignedAt, StartedAt: t.Row.StartedAt, At: e.At, Usage: t.Row.Usage,
+	})
+	s.noteFailure(t.Group.Job, &e)
+	s.noteUsage(t)
 	if t.Group.Gang() {
 		s.endMember(now, t, e)
 		return

@@ -18,6 +18,9 @@ func Rebuild(cfg Config, now muster.Time, snap muster.Snapshot) (*State, error) 
 	for _, row := range snap.Workers {
 		s.restoreWorker(now, row)
 	}
+	for project, counts := range snap.Totals {
+		s.tally(project).Counts = counts
+	}
 	groups := map[muster.JobID][]muster.Group{}
 	for _, g := range snap.Groups {
 		groups[g.Job] = append(groups[g.Job], g)
@@ -30,6 +33,7 @@ func Rebuild(cfg Config, now muster.Time, snap muster.Snapshot) (*State, error) 
 			return nil, muster.Errorf(muster.Internal, "job %s as stored is not sound: %w", row.ID, err)
 		}
 		s.load(j)
+		s.failed(j, int(row.Counts[muster.Failed]+row.Counts[muster.TimedOut]))
 	}
 	for i := range snap.Tasks {
 		if err := s.restoreTask(now, &snap.Tasks[i]); err != nil {
@@ -81,6 +85,7 @@ func (s *State) restoreTask(now muster.Time, row *muster.Task) error {
 	}
 	t := &model.Task{Row: *row}
 	g.Adopt(t)
+	s.failed(j, row.Retried)
 	if !t.Row.State.Held() || t.Done() {
 		return nil
 	}
@@ -139,7 +144,7 @@ func (s *State) failQueued(now muster.Time, g *model.Group, why muster.Reason, m
 // rows that were committed gives a State with an equal Snapshot. It leaves out what
 // does not outlive the process, as the package comment lists.
 func (s *State) Snapshot() muster.Snapshot {
-	snap := muster.Snapshot{NextJob: s.next}
+	snap := muster.Snapshot{NextJob: s.next, Totals: s.totals()}
 	ids := make([]muster.JobID, 0, len(s.jobs))
 	for id := range s.jobs {
 		ids = append(ids, id)

@@ -45,7 +45,7 @@ func (s *State) join(now muster.Time, ev event.Joined) error {
 		s.judged(now, w)
 	}
 	s.describe(w, ev.Worker)
-	w.Connected, w.Heard, w.Leaving, w.Constrained, w.Load = true, true, false, ev.Constrained, nil
+	w.Connected, w.Heard, w.Leaving, w.Left, w.Constrained, w.Load = true, true, false, false, ev.Constrained, nil
 	w.Seen, w.Joined = now, now
 	s.changedWorker(w)
 	s.review(now, w)
@@ -278,7 +278,7 @@ func (s *State) left(now muster.Time, ev event.Left) error {
 	if w.Gone {
 		return notConnected(w)
 	}
-	w.Connected, w.Heard, w.Seen = false, false, now
+	w.Connected, w.Heard, w.Left, w.Seen = false, false, true, now
 	if w.Row.Draining { // it was obeyed: when the worker comes back, it is meant to work
 		w.Row.Draining, w.Row.Deadline, w.Clearing = false, 0, false
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
 	"github.com/muster-dev/muster/internal/sched/event"
+	"github.com/muster-dev/muster/internal/sched/fleet"
 	"github.com/muster-dev/muster/internal/sched/heap"
 	"github.com/muster-dev/muster/internal/sched/model"
 	"github.com/muster-dev/muster/internal/sched/queue"
@@ -38,6 +39,8 @@ type State struct {
 	next     muster.JobID
 	jobs     map[muster.JobID]*model.Job
 	projects map[string]*queue.Project
+	tallies  map[string]*fleet.Tally // of all projects that ever had a job
+	failing  map[muster.JobID]*model.Job
 	order    []*model.Worker // by id
 	fleet    queue.Amounts   // what all workers offer together, except those that are gone
 	limits   place.Limits    // of all workers, also of those that are gone
@@ -61,6 +64,8 @@ func New(cfg Config) *State {
 		next:     1,
 		jobs:     map[muster.JobID]*model.Job{},
 		projects: map[string]*queue.Project{},
+		tallies:  map[string]*fleet.Tally{},
+		failing:  map[muster.JobID]*model.Job{},
 		queue:    queue.New(cfg.Patience),
 	}
 }

@@ -44,6 +44,8 @@ func (s *State) submit(now muster.Time, ev event.Submit) error {
 	s.next++
 	j.Fresh = true
 	s.load(j)
+	s.out.entered = s.out.entered.Add(j.Row.Counts)
+	j.Tally.Counts = j.Tally.Counts.Add(row.Counts)
 	s.changedJob(j)
 	s.touchJob(j)
 	for _, g := range j.Groups {
@@ -71,6 +73,6 @@ func (s *State) load(j *model.Job) {
 		s.projects[p.Name] = p
 	}
 	p.Jobs++
-	j.Project = p
+	j.Project, j.Tally = p, s.tally(p.Name)
 	s.jobs[j.Row.ID] = j
 }

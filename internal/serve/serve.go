@@ -21,17 +21,22 @@ import (
 	"github.com/muster-dev/muster/internal/catalog"
 	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/contents"
+	"github.com/muster-dev/muster/internal/dashboard"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/engine"
+	"github.com/muster-dev/muster/internal/history"
 	"github.com/muster-dev/muster/internal/kubo"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/polllink"
 	"github.com/muster-dev/muster/internal/link/wslink"
 	"github.com/muster-dev/muster/internal/notify"
+	"github.com/muster-dev/muster/internal/obs"
 	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/spec"
 	"github.com/muster-dev/muster/internal/store/sqlite"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/webhook"
+	"github.com/muster-dev/muster/web"
 )
 
 // Config says what server to build.
@@ -45,8 +50,18 @@ type Config struct {
 	IPFS       string          // URL of an IPFS node's RPC interface, which gets what results call ipfs://…; "" for none
 	Version    string
 	Private    bool // no port is opened: only this process reaches the server, see Local
+	// Metrics is where the server's metrics are registered; nil makes a registry of its own, which only the API serves.
+	Metrics *obs.Registry
+	// Tracer makes spans of jobs; nil makes none.
+	Tracer *obs.Tracer
 	// Addresses are networks in which workers may name addresses as theirs, beside the ones from which they connect.
 	Addresses []netip.Prefix
+	// WebhookAllow are networks that notifications may go to beside the public ones.
+	WebhookAllow []netip.Prefix
+	// WebhookSecret signs notifications; "" means one that is made at the first start.
+	WebhookSecret string
+	// URL is where people reach the server's dashboard, for links in notifications; "" for no links.
+	URL string
 	// Dialects are the gateways for workers and clients of other systems.
 	Dialects []dialect.Config
 	// Systems are those that Dialects may name; nil means Dialects().
@@ -64,11 +79,14 @@ type Server struct {
 	poll     *polllink.Server
 	http     *http.Server
 	prover   *contents.Prover
+	history  *history.History
+	hooks    *webhook.Webhooks
 	giver    *kubo.Giver   // nil for none
 	listener net.Listener  // nil for a private server
 	pipe     *dialect.Pipe // by which gateways, and who calls Local, reach the server
 	gateways []*gateway
 	tokens   tokens
+	metrics  *obs.Server
 }
 
 // New opens the data folder and the port. Nothing is served before Run.
@@ -138,14 +156,26 @@ func (s *Server) build(ctx context.Context) error {
 			return err
 		}
 	}
+	pages, err := dashboard.New(web.Dist())
+	if err != nil {
+		return err
+	}
+	s.measure()
 	events := notify.New(newEpoch())
 	s.engine = engine.New(engine.Config{
-		Store: s.store, Logs: s.logs, Blobs: blobs, Events: events, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat}, Addresses: s.cfg.Addresses,
+		Store: s.store, Logs: countedLogs{s.logs, s.metrics}, Blobs: blobs, Events: counted{events, s.metrics}, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat},
+		Addresses: s.cfg.Addresses, Watch: s.batch,
 	})
+	if s.hooks, err = webhook.New(ctx, webhook.Config{
+		Store: s.store, Events: events, Why: s.why, Secret: s.cfg.WebhookSecret, Allow: s.cfg.WebhookAllow, URL: s.cfg.URL, Version: s.cfg.Version, Log: s.log,
+	}); err != nil {
+		return err
+	}
 	accept := func(ctx context.Context, conn link.ServerConn, worker muster.WorkerID) {
 		ctx, release := api.WhileKeyIsValid(ctx)
 		defer release()
-		if err := link.Serve(ctx, conn, s.engine, worker, s.log); err != nil {
+		s.metrics.Session()
+		if err := link.Serve(ctx, countedConn{conn, s.metrics}, s.engine, worker, s.log); err != nil {
 			s.log.Info("a worker's session ended", slog.String("worker", string(worker)), slog.Any("why", err))
 		}
 	}
@@ -154,9 +184,11 @@ func (s *Server) build(ctx context.Context) error {
 	limiter := connlimit.New(connections(connlimit.Descriptors(), len(s.cfg.Dialects)))
 	s.http = &http.Server{
 		Handler: connlimit.Handler(api.New(api.Config{
-			Engine: s.engine, Store: reader{s.store, s.engine}, Keys: s.store, Logs: s.logs, Blobs: blobs, Grants: s.store, Late: s.store, Reach: s.engine, Prove: s.prover.Prove, Events: events,
+			Engine: s.engine, Store: reader{s.store, s.engine}, Keys: s.store, Logs: s.logs, Blobs: countedBlobs{blobs, s.metrics}, Grants: s.store, Late: s.store, Reach: s.engine, Prove: s.prover.Prove, Events: events,
 			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version,
-			Connections: limiter.Total(), Gateways: s.ready,
+			Metrics: s.cfg.Metrics.Handler(s.log), Measure: s.metrics.Begin, Connections: limiter.Total(), Gateways: s.ready, Dashboard: pages,
+			Views:    s.views(),
+			Webhooks: s.hooks, Notices: s.store,
 		})),
 		ConnContext:       connlimit.ConnContext,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -170,6 +202,12 @@ func (s *Server) build(ctx context.Context) error {
 	// The last thing that may fail: tokens that are made are shown, and only once.
 	s.tokens, err = ensureTokens(ctx, s.store, s.cfg)
 	return err
+}
+
+// why says why a task waits.
+func (s *Server) why(ctx context.Context, id muster.TaskID) (string, error) {
+	x, err := s.engine.Explain(ctx, id)
+	return x.Summary, err
 }
 
 // open opens the ports of the server and its gateways.
@@ -226,7 +264,10 @@ func (s *Server) Run(ctx context.Context) error {
 	// The engine outlives the sessions, and the store the engine.
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopEngine()
-	var engineGroup errgroup.Group
+	var engineGroup, tracing errgroup.Group
+	tracingCtx, stopTracing := context.WithCancel(context.WithoutCancel(ctx)) // it takes the engine's last batch, too
+	defer stopTracing()
+	tracing.Go(func() error { return s.cfg.Tracer.Run(tracingCtx) })
 	failed := make(chan struct{})
 	engineGroup.Go(func() error {
 		defer close(failed)
@@ -243,6 +284,8 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	group.Go(func() error { return s.socket.Run(rest) })
 	group.Go(func() error { return s.poll.Run(rest) })
+	group.Go(func() error { return s.runHistory(rest) })
+	group.Go(func() error { return s.runHooks(rest) })
 	if s.giver != nil {
 		group.Go(func() error { return s.giver.Run(rest) })
 	}
@@ -269,7 +312,19 @@ func (s *Server) Run(ctx context.Context) error {
 	if engineErr := engineGroup.Wait(); engineErr != nil {
 		err = engineErr
 	}
+	stopTracing()
+	err = errors.Join(err, tracing.Wait())
 	return errors.Join(err, s.close()) //nolint:contextcheck // what is closed is not asked to wait
+}
+
+// runHooks sends notifications once the state is loaded.
+func (s *Server) runHooks(ctx context.Context) error {
+	select {
+	case <-s.engine.Ready():
+		return s.hooks.Run(ctx)
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // serveHTTP serves once the state is loaded, so that nobody asks an engine that

@@ -8,11 +8,17 @@ import (
 
 // Before checks the query and returns the number that all its jobs are below.
 func (q *JobQuery) Before() (muster.JobID, error) {
+	n, err := q.After()
+	if q.Cursor == "" {
+		n = math.MaxInt64
+	}
+	return n, err
+}
+
+// After checks the query and returns the number that all its jobs are above, if the oldest come first.
+func (q *JobQuery) After() (muster.JobID, error) {
 	if err := checkLimit(q.Limit); err != nil {
 		return 0, err
-	}
-	if q.Cursor == "" {
-		return math.MaxInt64, nil
 	}
 	n, err := parseCursor(q.Cursor)
 	return muster.JobID(n), err

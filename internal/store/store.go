@@ -21,7 +21,7 @@ type Writer interface {
 	// and drops the keys that are older than these by KeepIdempotency or more.
 	// It returns a StorageFull error if there is no space, and a Conflict if an
 	// idempotency key is taken. A task's group, name, kind, element and creation never
-	// change, and a spec is never changed in place.
+	// change, nor do a job's name, project, kind, creation, owner and UID, and a spec is never changed in place.
 	Commit(ctx context.Context, b *Batch) error
 }
 
@@ -82,17 +82,24 @@ type Key struct {
 	Hash      string
 	Role      string          // of package auth
 	Project   string          // "" means all
+	Job       muster.JobID    // the only one that it may read; 0 means all
 	Worker    muster.WorkerID // for a worker's own key
 	CreatedAt muster.Time
 	ExpiresAt muster.Time // 0 means never
 }
 
-// JobQuery selects jobs, newest first.
+// JobQuery selects jobs, by number: the newest first, or the oldest.
 type JobQuery struct {
+	Job     muster.JobID      // only this one; 0 means any
 	States  []muster.JobState // any if empty
 	Project string
-	Name    string            // part of the name
+	Name    string // part of the name
+	Kind    string
+	Owner   string            // the key that submitted it
+	Since   muster.Time       // created then or later; 0 means any time
+	Until   muster.Time       // created then or earlier; 0 means any time
 	Labels  map[string]string // all of them
+	Oldest  bool              // first
 	Cursor  string
 	Limit   int
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -119,6 +120,25 @@ func TestNoOutputMakesNoFile(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(root); err != nil || len(entries) != 0 {
 		t.Fatalf("%v, %v: want an empty folder", entries, err)
+	}
+}
+
+func TestReadersBeyondTheEndReadNothing(t *testing.T) {
+	t.Parallel()
+	d := openDir(t, t.TempDir())
+	a := attempt(3, 4, 2)
+	if _, err := d.Append(t.Context(), a, 0, []byte("output")); err != nil {
+		t.Fatal(err)
+	}
+	for _, offset := range []int64{6, 7, 1 << 40, math.MaxInt64 - 1, math.MaxInt64} {
+		r, err := d.Open(t.Context(), a, offset)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(r); err != nil || len(b) > 0 {
+			t.Errorf("at %d: %q, %v", offset, b, err)
+		}
+		_ = r.Close()
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 // A record is a head of 10 bytes and its data:
 //
-//	byte  0     the stream: 'o', 'e', 's' or 'u'
+//	byte  0     the stream: 'o', 'e', 's', 'u' or 'm'
 //	bytes 1–6   milliseconds since 1970, unsigned, big endian
 //	bytes 7–9   the length of the data, unsigned, big endian
 //
@@ -90,7 +90,7 @@ func (d *Decoder) Next() (Record, error) {
 func recordLength(h []byte) (n int, ok bool) {
 	stream := Stream(h[0])
 	n = int(h[7])<<16 | int(h[8])<<8 | int(h[9])
-	return n, (stream == Stdout || stream == Stderr || stream == System || stream == Usage) && n <= MaxData
+	return n, (stream == Stdout || stream == Stderr || stream == System || stream == Usage || stream == Points) && n <= MaxData
 }
 
 const block = 32 << 10

@@ -17,7 +17,7 @@ import (
 
 var records = rapid.Custom(func(t *rapid.T) tasklog.Record {
 	return tasklog.Record{
-		Stream: rapid.SampledFrom([]tasklog.Stream{tasklog.Stdout, tasklog.Stderr, tasklog.System, tasklog.Usage}).Draw(t, "stream"),
+		Stream: rapid.SampledFrom([]tasklog.Stream{tasklog.Stdout, tasklog.Stderr, tasklog.System, tasklog.Usage, tasklog.Points}).Draw(t, "stream"),
 		At:     time.UnixMilli(rapid.Int64Range(0, 1<<48-1).Draw(t, "at")).UTC(),
 		Data:   rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "data"),
 	}

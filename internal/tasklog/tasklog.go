@@ -50,6 +50,7 @@ const (
 	Stderr Stream = 'e'
 	System Stream = 's' // a word from Muster itself, such as "output is cut here"
 	Usage  Stream = 'u' // a muster.Sample as JSON: no line of the output
+	Points Stream = 'm' // a muster.Point as JSON: no line of the output
 )
 
 // Record is a piece of output: a whole line with its end, or a part of a long

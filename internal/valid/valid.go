@@ -79,6 +79,7 @@ func (v *validator) job() {
 		}
 		v.text("labels."+shorten([]byte(name)), s.Labels[name], maxLabel)
 	}
+	v.notify("notify", s.Notify)
 	switch {
 	case len(s.Tasks) == 0:
 		v.add("tasks", "", "the job has no tasks: write at least one")

@@ -24,11 +24,12 @@ import (
 // executors makes the executors, which share env once it is filled in, and what the server is told of the owner's own kinds.
 func (w *Worker) executors(id agent.Identity, env *run.Env, saved func(muster.AttemptID, string)) ([]run.Executor, json.RawMessage, error) {
 	blobs, err := transfer.New(transfer.Config{
-		Server: w.server, Key: id.Key, HTTP: w.http, Dir: filepath.Join(w.cfg.Data, "cache"), Budget: w.cfg.Cache, Rate: w.cfg.Bandwidth, Log: w.log,
+		Server: w.server, Key: id.Key, HTTP: w.http, Dir: filepath.Join(w.cfg.Data, "cache"), Budget: w.cfg.Cache, Rate: w.cfg.Bandwidth, Log: w.log, Moved: w.moved(), Cached: w.cached(),
 	})
 	if err != nil {
 		return nil, nil, err
 	}
+	w.parts.blobs.Store(blobs)
 	env.Dir, env.Transfer, env.Log = w.cfg.Data, blobs, w.log
 	env.LogCap, env.AllowPrivate = int64(w.cfg.LogCap), w.cfg.AllowPrivate
 	env.Checkpoints = save.New(save.Config{Blobs: blobs, Saved: saved, Log: w.log})

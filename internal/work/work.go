@@ -26,6 +26,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/polllink"
 	"github.com/muster-dev/muster/internal/link/wslink"
+	"github.com/muster-dev/muster/internal/obs"
 	"github.com/muster-dev/muster/internal/origin"
 )
 
@@ -60,8 +61,11 @@ type Config struct {
 	Kinds          []string      // that are taken; nil means all
 	Allow          muster.Allow  // what tasks may have, whatever the server says
 	Version        string
-	HTTP           *http.Client // how the server is reached, in place of the network; nil for that
-	Shim           []string     // the command that outlives this process to stand by tasks; nil: tasks end with this process
+	Metrics        *obs.Registry // where the worker's metrics are registered, once; nil measures nothing
+	Tracer         *obs.Tracer   // makes spans of attempts; nil makes none
+	Attempts       *obs.Attempts // is told which attempts are executed, for the log; may be nil
+	HTTP           *http.Client  // how the server is reached, in place of the network; nil for that
+	Shim           []string      // the command that outlives this process to stand by tasks; nil: tasks end with this process
 }
 
 // Worker is a worker that does nothing until Run.
@@ -73,6 +77,9 @@ type Worker struct {
 	hurry  chan struct{}
 	leave  chan struct{} // closed by Leave
 	once   sync.Once     // of leave
+
+	metrics *obs.Worker // nil if nothing is measured
+	parts   parts
 
 	rejoined time.Time // when Run last got a new identity
 	newProbe func(probe.Config) prober
@@ -132,10 +139,12 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	if cfg.HTTP == nil {
 		cfg.HTTP = httpClient()
 	}
-	return &Worker{
+	w := &Worker{
 		cfg: cfg, server: server, log: log, http: cfg.HTTP, hurry: make(chan struct{}, 1), leave: make(chan struct{}),
 		newProbe: func(c probe.Config) prober { return probe.New(c) },
-	}, nil
+	}
+	w.measure()
+	return w, nil
 }
 
 // httpClient has no timeout for a whole request, since blobs may be big and polls
@@ -265,13 +274,15 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	}
 	a = agent.New(agent.Config{
 		Identity: id, Name: facts.Hostname, Build: w.cfg.Version, Tags: facts.Tags, Labels: w.cfg.Labels, Price: w.cfg.Price,
-		Address: w.cfg.Address, Resources: facts.Resources, Dir: w.cfg.Data, Allow: &w.cfg.Allow, Kinds: w.cfg.Kinds, OwnKinds: own, Executors: executors, Keep: keep, Logs: logs, Supervisor: tasks,
+		Address: w.cfg.Address, Resources: facts.Resources, Dir: w.cfg.Data, Allow: &w.cfg.Allow, Kinds: w.cfg.Kinds, OwnKinds: own, Executors: w.measured(executors, id.Worker), Keep: keep, Logs: logs, Supervisor: tasks,
 		Dialer: &link.Fallback{
 			First:  &wslink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
 			Second: &polllink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
 		},
-		Load: devices.load(load.Sample), Grace: w.cfg.ShutdownGrace, Log: w.log, Heal: heal(board),
+		Load: w.noted(devices.load(load.Sample)), Settled: w.settled, Grace: w.cfg.ShutdownGrace, Log: w.log.With(slog.String("worker", string(id.Worker))), Heal: heal(board),
 	})
+	w.parts.agent.Store(a)
+	w.parts.devices.Store(devices)
 	offered = newOffers(facts.Tags, kindsOf(executors), facts.Resources, a.Offer)
 	offered.able(muster.KindContainer, boxes != nil && boxes.Ready() == nil)
 	offered.withhold("board", board.Quarantined())

@@ -40,14 +40,14 @@ func (e *RefusedError) Error() string { return e.why }
 
 func refusePrivate(_, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
-	if err != nil || !public(ap.Addr()) {
+	if err != nil || !Public(ap.Addr()) {
 		return &RefusedError{"the address " + address + " is not public: allow it on the worker with --allow-private-addresses"}
 	}
 	return nil
 }
 
-// public reports whether an address is one of the open internet.
-func public(a netip.Addr) bool {
+// Public reports whether an address is one of the open internet.
+func Public(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	if !a.IsGlobalUnicast() || a.IsPrivate() {
 		return false
@@ -56,7 +56,7 @@ func public(a netip.Addr) bool {
 	// reserved, and the forms of IPv6 that carry an IPv4 address.
 	for _, p := range []string{
 		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
-		"64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2001:db8::/32", "2002::/16", "fec0::/10",
+		"192.88.99.0/24", "::/8", "100::/64", "2001::/32", "2001:db8::/32", "2002::/16", "fec0::/10",
 	} {
 		if netip.MustParsePrefix(p).Contains(a) {
 			return false

@@ -15,8 +15,9 @@ type Checkpoints interface {
 	Load(ctx context.Context, t *Task, dir string) error
 	// Follow saves dir again and again while the task runs, as t.Spec.Checkpoint
 	// says, until the returned func is called. That one saves once more what has changed
-	// and takes no longer than last, 0 for not at all. say is for lines of the task's log.
-	Follow(t *Task, dir string, say func(line string)) (stop func(last time.Duration))
+	// and takes no longer than last, 0 for not at all. say is for lines of the task's log, and saved is called
+	// after each checkpoint that the server was told of.
+	Follow(t *Task, dir string, say func(line string), saved func()) (stop func(last time.Duration))
 	// Forget says that dir was removed, or is about to be made anew.
 	Forget(dir string)
 }

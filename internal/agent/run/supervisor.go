@@ -84,7 +84,7 @@ type Proc interface {
 	// grace; the zero Kill means Start.Kill. Exit.Stopped tells why. The first
 	// reason counts, a shorter grace is heeded.
 	Stop(why *Stopped, how muster.Kill)
-	// Record appends to the attempt's log, until the report is settled. A sample (tasklog.Usage) may
+	// Record appends to the attempt's log, until the report is settled. A sample (tasklog.Usage) or point (tasklog.Points) may
 	// still be on its way when it returns.
 	Record(stream tasklog.Stream, data []byte)
 	// LogSize is how many bytes the log has, with all that was recorded before the call.

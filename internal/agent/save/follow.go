@@ -48,14 +48,16 @@ type follower struct {
 	dir  string
 	say  func(line string)
 
+	onSaved func() // after each checkpoint that the server was told of
+
 	note *note
 	told string          // the tree that the server was last told, or told us
 	said map[string]bool // lines that the log has
 }
 
 // Follow implements run.Checkpoints.
-func (s *Saver) Follow(t *run.Task, dir string, say func(line string)) (stop func(last time.Duration)) {
-	f := &follower{Saver: s, task: t, dir: dir, say: say, note: readNote(dir), told: t.Checkpoint, said: map[string]bool{}}
+func (s *Saver) Follow(t *run.Task, dir string, say func(line string), onSaved func()) (stop func(last time.Duration)) {
+	f := &follower{Saver: s, task: t, dir: dir, say: say, onSaved: onSaved, note: readNote(dir), told: t.Checkpoint, said: map[string]bool{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var loop sync.WaitGroup
 	loop.Go(func() { f.run(ctx) })
@@ -291,6 +293,7 @@ func (f *follower) publish(ctx context.Context, tree *muster.Tree, files map[str
 	if sha != f.told {
 		f.told = sha
 		f.cfg.Saved(f.task.Attempt, sha)
+		f.onSaved()
 	}
 	return nil
 }

@@ -161,7 +161,7 @@ func newBench(tb testing.TB) *bench {
 func (b *bench) follower() *follower {
 	return &follower{
 		Saver: b.saver, task: b.task, dir: b.dir, note: readNote(b.dir), told: b.task.Checkpoint, said: map[string]bool{},
-		say: func(line string) { b.log = append(b.log, line) },
+		say: func(line string) { b.log = append(b.log, line) }, onSaved: func() {},
 	}
 }
 
@@ -514,7 +514,8 @@ func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.task.Spec.Checkpoint.Every = muster.Duration(10 * time.Second)
-		stop := b.saver.Follow(b.task, b.dir, func(line string) { b.log = append(b.log, line) })
+		saves := 0
+		stop := b.saver.Follow(b.task, b.dir, func(line string) { b.log = append(b.log, line) }, func() { saves++ })
 		b.write("step", "1", time.Hour)
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
@@ -529,12 +530,12 @@ func TestFollow(t *testing.T) {
 		b.write("step", "2", time.Hour)
 		stop(time.Minute)
 		stop(time.Minute)
-		if len(b.trees()) != 2 || len(b.log) != 0 {
-			t.Fatalf("told %q, log %q", b.trees(), b.log)
+		if len(b.trees()) != 2 || len(b.log) != 0 || saves != 2 {
+			t.Fatalf("told %q, log %q, %d times saved", b.trees(), b.log, saves)
 		}
 		want(t, b.elsewhere(), map[string]string{"step": "2"})
 
-		stop = b.saver.Follow(b.task, b.dir, func(string) {})
+		stop = b.saver.Follow(b.task, b.dir, func(string) {}, func() {})
 		b.write("step", "3", time.Hour)
 		stop(0)
 		if len(b.trees()) != 2 {

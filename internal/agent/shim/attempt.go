@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/kin"
 	"github.com/muster-dev/muster/internal/agent/shim/output"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
+	"github.com/muster-dev/muster/internal/tasklog"
 )
 
 const (
@@ -34,6 +35,7 @@ type attempt struct {
 	size   atomic.Int64 // of the log
 	pumps  *output.Pumps
 	events *output.Events
+	points *run.Points   // of what the task reports
 	way    gate.Way      // out of its network, if that is its own
 	once   sync.Once     // for the word about what was misunderstood
 	poke   chan struct{} // holds one token if there is something to look at
@@ -70,6 +72,9 @@ func (s *server) begin(st *run.Start) (*attempt, error) {
 	a := &attempt{server: s, s: st, since: run.Clock(), poke: make(chan struct{}, 1), begun: make(chan struct{})}
 	defer close(a.begun)
 	a.events = output.NewEvents(st.Events, a)
+	a.points = run.NewPoints(func(at time.Time, data []byte) {
+		a.record(&wire.RecordFrame{Attempt: st.Attempt, Stream: tasklog.Points, Data: data}, at, nil)
+	})
 	s.mu.Lock()
 	switch {
 	case s.attempts[st.Attempt] != nil:
@@ -294,6 +299,8 @@ func (a *attempt) end(x kin.Ended) {
 	a.try("it read the task's output", func() { a.pumps.Finish(pipesWait) })
 	a.try("it read what the task told", func() { a.events.Look() })
 	a.events.Close()
+	a.points.Close()
+	a.recorded()
 	a.try("it explained the task's end", func() { a.explain(x.Code) })
 	exit := &run.Exit{
 		Code: x.Code, Signal: x.Signal, OOM: x.OOM, CPU: x.CPU, MaxRSS: x.MaxRSS,
@@ -363,19 +370,23 @@ func (a *attempt) freeze(on bool) error {
 	return nil
 }
 
-// record has what the worker has to say written into the log, after what it said before, and then
+// record has what the worker has to say, or a point, written into the log, after what was recorded before, and then
 // calls written, if that is not nil. It does not wait for the disk. A disk that does not keep up
-// loses samples.
-func (a *attempt) record(r *wire.RecordFrame, written func()) {
+// loses samples and points.
+func (a *attempt) record(r *wire.RecordFrame, at time.Time, written func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if ready := a.running || a.exit != nil && a.report == nil; !ready {
+	ready := a.running || a.exit != nil && a.report == nil
+	if r != nil && r.Stream == tasklog.Points {
+		ready = ready || a.exit == nil // the task may report something before its start is known
+	}
+	if !ready {
 		r = nil
 	}
 	if written == nil && (r == nil || len(a.records) >= maxRecords) {
 		return
 	}
-	a.records = append(a.records, record{r, written})
+	a.records = append(a.records, record{r, at, written})
 	if !a.recording {
 		a.recording = true
 		a.async(writing, a.writeRecords)
@@ -384,13 +395,28 @@ func (a *attempt) record(r *wire.RecordFrame, written func()) {
 
 const writing = "it wrote into the task's log"
 
-// maxRecords is how many samples of an attempt may wait for the disk.
-const maxRecords = 64
+const (
+	// maxRecords is how many samples and points of an attempt may wait for the disk.
+	maxRecords = 64
+	// recordsWait is how long the end of an attempt waits for them.
+	recordsWait = 30 * time.Second
+)
 
 // record is one that is to be written into the log.
 type record struct {
 	frame   *wire.RecordFrame // nil for nothing
-	written func()            // nil if nobody waits for it
+	at      time.Time
+	written func() // nil if nobody waits for it
+}
+
+// recorded waits until the log has what was to be recorded, as long as its disk may take for one record.
+func (a *attempt) recorded() {
+	done := make(chan struct{})
+	a.record(nil, time.Time{}, func() { close(done) })
+	select {
+	case <-done:
+	case <-time.After(recordsWait):
+	}
 }
 
 // writeRecords writes the records that wait, in their order.
@@ -406,7 +432,7 @@ func (a *attempt) writeRecords() {
 		}
 		for _, r := range records {
 			if r.frame != nil && len(r.frame.Data) > 0 {
-				a.try(writing, func() { a.log.Record(r.frame.Stream, r.frame.Data) })
+				a.try(writing, func() { a.log.Record(r.frame.Stream, r.at, r.frame.Data) })
 			}
 			if r.written != nil {
 				r.written()
@@ -432,6 +458,7 @@ func (a *attempt) grew(size int64) {
 
 // Said takes a sign of life of the task.
 func (a *attempt) Said(p muster.Progress) {
+	a.points.Add(&p) // before the lock: it records what is due
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p.Attempt = a.s.Attempt

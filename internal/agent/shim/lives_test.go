@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -57,6 +58,16 @@ func TestATaskOutlivesAKilledWorker(t *testing.T) {
 	}
 	all := records(t, dir, s.Attempt)
 	inOrder(t, all)
+	var points []string
+	all = slices.DeleteFunc(all, func(r tasklog.Record) bool {
+		if r.Stream == tasklog.Points {
+			points = append(points, string(r.Data))
+		}
+		return r.Stream == tasklog.Points
+	})
+	if got := strings.Join(points, " "); got != `{"progress":0.25,"step":"one","metrics":{"loss":3}} {"step":"two","metrics":{"acc":1}}` {
+		t.Errorf("the log has the points %s", got)
+	}
 	for i, r := range all[:len(all)-1] {
 		if want := "line " + strconv.Itoa(i) + "\n"; string(r.Data) != want {
 			t.Fatalf("record %d is %q", i, r.Data)

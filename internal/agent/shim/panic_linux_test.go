@@ -51,7 +51,7 @@ type faultyConn struct {
 	once *sync.Once
 }
 
-const bugSent = "trigger the bug of the connection"
+const bugSent = "the connection breaks now"
 
 func (f faultyConn) Write(b []byte) (int, error) {
 	if bytes.Contains(b, []byte(bugSent)) {

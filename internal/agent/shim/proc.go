@@ -78,11 +78,11 @@ func (p *proc) Stop(why *run.Stopped, how muster.Kill) {
 }
 
 // Record implements run.Proc. It returns when the log has the data, or when it
-// cannot have it any more. A sample is only sent: there is one every few seconds of
+// cannot have it any more. A sample or a point is only sent: there is one every few seconds of
 // each task, and nobody waits for it before LogSize.
 func (p *proc) Record(stream tasklog.Stream, data []byte) {
 	f := &wire.ToShim{Record: &wire.RecordFrame{Attempt: p.id, Stream: stream, Data: data}}
-	if stream == tasklog.Usage {
+	if stream == tasklog.Usage || stream == tasklog.Points {
 		p.mu.Lock()
 		p.unsynced = true
 		p.mu.Unlock()

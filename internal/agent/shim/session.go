@@ -140,9 +140,9 @@ func (ss *session) record(seq uint64, r *wire.RecordFrame) {
 		ss.answer(&wire.ToWorker{Seq: seq})
 	case a == nil:
 	case seq == 0:
-		a.record(r, nil)
+		a.record(r, time.Now(), nil)
 	default:
-		a.record(r, func() {
+		a.record(r, time.Now(), func() {
 			ss.answer(&wire.ToWorker{Seq: seq, News: []wire.News{{Attempt: r.Attempt, LogSize: a.size.Load()}}})
 		})
 	}

@@ -65,7 +65,9 @@ func (c *Client) cached(ctx context.Context, sha string, size, most int64) (*os.
 		return nil, err
 	}
 	defer unlock()
-	if f := c.cache.open(sha, size); f != nil {
+	f := c.cache.open(sha, size)
+	c.cfg.Cached(f != nil)
+	if f != nil {
 		return f, nil
 	}
 	part, err := c.cache.partial(sha)
@@ -246,6 +248,7 @@ func (d *download) take(ctx context.Context, body io.Reader, watch *time.Timer) 
 			}
 			d.sum.Write(buf[:n])
 			d.have += int64(n)
+			d.client.cfg.Moved(true, n)
 		}
 		if errors.Is(err, io.EOF) {
 			return nil

@@ -35,6 +35,11 @@ type Config struct {
 	Budget muster.Size  // bytes that the cache may hold; 0 means DefaultBudget
 	Rate   muster.Size  // bytes a second that all transfers together keep to; 0 means no cap
 	Log    *slog.Logger
+
+	// Moved is told of bytes that came in or went out, and Cached of each blob that a task needs, whether the cache has it. Both
+	// return at once. Nil means that nobody counts.
+	Moved  func(in bool, n int)
+	Cached func(hit bool)
 }
 
 // DefaultBudget is the size of the cache if Config names none.
@@ -66,6 +71,12 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	cfg.HTTP = origin.Client(cfg.HTTP)
+	if cfg.Moved == nil {
+		cfg.Moved = func(bool, int) {}
+	}
+	if cfg.Cached == nil {
+		cfg.Cached = func(bool) {}
+	}
 	return &Client{cfg: cfg, cache: c, slots: make(chan struct{}, atOnce), pace: newThrottle(cfg.Rate)}, nil
 }
 
@@ -74,6 +85,13 @@ func (c *Client) As(key string) *Client {
 	other := *c
 	other.cfg.Key = key
 	return &other
+}
+
+// Cache returns how many bytes the cache has, and may have.
+func (c *Client) Cache() (used, budget int64) {
+	c.cache.mu.Lock()
+	defer c.cache.mu.Unlock()
+	return c.cache.total, c.cache.budget
 }
 
 // slot waits for leave to move bytes; the returned func gives it back.

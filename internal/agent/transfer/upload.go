@@ -124,7 +124,7 @@ func (u *upload) send(ctx context.Context, offset int64) (moved int64, err error
 	}
 	rest := max(u.size-offset, 0) // without any, the server looks at what it keeps
 	body := &outgoing{
-		r: io.NewSectionReader(u.f, offset, rest), watch: watch,
+		r: io.NewSectionReader(u.f, offset, rest), watch: watch, moved: u.client.cfg.Moved,
 		cut: u.client.pace.cut, wait: func(n int) error { return u.client.pace.wait(ctx, n) },
 	}
 	req.Header.Set(headerOffset, strconv.FormatInt(offset, 10))
@@ -160,6 +160,7 @@ type outgoing struct {
 	watch *time.Timer
 	cut   func([]byte) []byte
 	wait  func(n int) error
+	moved func(in bool, n int)
 	sent  atomic.Int64
 }
 
@@ -171,6 +172,7 @@ func (o *outgoing) Read(p []byte) (int, error) {
 		}
 		o.watch.Reset(stall)
 		o.sent.Add(int64(n))
+		o.moved(false, n)
 	}
 	return n, err
 }

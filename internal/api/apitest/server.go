@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -22,13 +23,17 @@ import (
 	"github.com/muster-dev/muster/internal/catalog"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/contents"
+	"github.com/muster-dev/muster/internal/dashboard"
 	"github.com/muster-dev/muster/internal/engine"
+	"github.com/muster-dev/muster/internal/history"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/notify"
+	"github.com/muster-dev/muster/internal/overview"
 	"github.com/muster-dev/muster/internal/spec"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/store/sqlite"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/webhook"
 )
 
 // AdminToken is the token of the key "root".
@@ -37,14 +42,16 @@ const AdminToken = "test-admin-token"
 // Server is one server. After Stop, Start makes it anew at the same address
 // with the same data.
 type Server struct {
-	URL    string
-	Engine *engine.Engine
-	Store  *sqlite.Store
-	Logs   *tasklog.Dir
-	Blobs  *blob.Dir
+	URL     string
+	Engine  *engine.Engine
+	History *history.History // nobody runs it
+	Store   *sqlite.Store
+	Logs    *tasklog.Dir
+	Blobs   *blob.Dir
 
 	dir   string
 	epoch int
+	done  answered
 	front func(http.Handler) http.Handler
 	stop  func()
 }
@@ -87,7 +94,10 @@ func (s *Server) Start(tb testing.TB) {
 	s.epoch++
 	events := notify.New("life" + string(rune('0'+s.epoch)))
 	s.Engine = engine.New(engine.Config{Store: s.Store, Logs: s.Logs, Blobs: s.Blobs, Events: events, Log: log})
+	s.History = history.Open(history.Config{Source: s.Engine, File: filepath.Join(s.dir, "history"), Log: log})
 	prover := contents.New(s.Store, s.Blobs, log)
+	pages, err := dashboard.New(fstest.MapFS{"index.html": {Data: []byte("<html>the dashboard</html>")}, "assets/app.js": {Data: []byte("run()")}})
+	must(tb, err)
 	who := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		worker, err := api.LinkedWorker(r)
 		if err != nil {
@@ -96,9 +106,17 @@ func (s *Server) Start(tb testing.TB) {
 		}
 		_, _ = io.WriteString(w, "connected as "+string(worker))
 	})
+	hooks, err := webhook.New(ctx, webhook.Config{Store: s.Store, Events: events, Version: "v0.0.0-test", Log: log, Why: func(ctx context.Context, id muster.TaskID) (string, error) {
+		x, err := s.Engine.Explain(ctx, id)
+		return x.Summary, err
+	}})
+	must(tb, err)
 	handler := api.New(api.Config{
 		Engine: s.Engine, Store: s.Store, Keys: s.Store, Logs: s.Logs, Blobs: s.Blobs, Grants: s.Store, Late: s.Store, Reach: s.Engine, Prove: prover.Prove, Events: events, Parse: spec.ParseContext, Kinds: catalog.New(log),
-		LinkSocket: who, LinkPoll: who, Heartbeat: muster.Duration(time.Second), Log: log, Version: "v0.0.0-test",
+		LinkSocket: who, LinkPoll: who, Heartbeat: muster.Duration(time.Second), Log: log, Version: "v0.0.0-test", Dashboard: pages,
+		Views:    api.Views{Fleet: s.Engine, History: s.History, Jobs: s.Store, Disk: func() overview.Disk { return overview.Disk{Free: 50 << 30, Size: 100 << 30} }},
+		Webhooks: hooks, Notices: s.Store,
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }), Measure: s.done.measure,
 	})
 	if s.front != nil {
 		handler = s.front(handler)
@@ -109,6 +127,7 @@ func (s *Server) Start(tb testing.TB) {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	var running sync.WaitGroup
 	running.Go(func() { _ = s.Engine.Run(ctx) })
+	running.Go(func() { _ = hooks.Run(ctx) })
 	running.Go(func() { _ = server.Serve(listener) })
 	<-s.Engine.Ready()
 	s.stop = sync.OnceFunc(func() {

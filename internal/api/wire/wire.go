@@ -125,6 +125,7 @@ type Key struct {
 	Name      string          `json:"name"`
 	Role      string          `json:"role" enum:"admin,submitter,viewer,worker,join"`
 	Project   string          `json:"project,omitempty" doc:"the only project that it may touch; absent means all"`
+	Job       muster.JobID    `json:"job,omitempty" doc:"the only job that it may read; absent means all"`
 	Worker    muster.WorkerID `json:"worker,omitempty" doc:"for a worker's own key"`
 	CreatedAt muster.Time     `json:"created_at,omitzero"`
 	ExpiresAt muster.Time     `json:"expires_at,omitzero" doc:"absent means never"`
@@ -155,8 +156,12 @@ type Whoami struct {
 	Name    string          `json:"name"`
 	Role    string          `json:"role"`
 	Project string          `json:"project,omitempty"`
+	Job     muster.JobID    `json:"job,omitempty" doc:"the only job that the key may read; absent means all"`
 	Worker  muster.WorkerID `json:"worker,omitempty"`
-	Version string          `json:"version" doc:"of the server"`
+
+	Permissions []string    `json:"permissions" nullable:"false" doc:"what the key may do, such as \"submit jobs\""`
+	ExpiresAt   muster.Time `json:"expires_at,omitzero" doc:"of the key; absent means never"`
+	Version     string      `json:"version" doc:"of the server"`
 }
 
 // Gateway is how the gateway to another system is.

@@ -65,7 +65,7 @@ lacks        takes no tasks that use files, env
 	if out.String() != want {
 		t.Errorf("%s", out.String())
 	}
-	if got := gpus(box().Resources.GPUs); got != "2×A100, 1 quarantined" {
+	if got := frame.Devices(box().Resources.GPUs); got != "2×A100, 1 quarantined" {
 		t.Errorf("in the list: %s", got)
 	}
 }

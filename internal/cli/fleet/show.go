@@ -36,7 +36,7 @@ func (a *commands) drawWorker(w muster.Worker) error {
 	f := frame.Facts{App: a.App}
 	f.Add("worker", term.Clean(w.Name))
 	f.Add("id", string(w.ID))
-	state := standing(&w)
+	state := frame.Standing(&w)
 	f.Add("state", a.Out.Paint(frame.StateStyle(state), state))
 	f.Add("constrained", w.Constrained)
 	if h := w.Health; h != nil {

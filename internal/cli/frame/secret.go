@@ -149,7 +149,7 @@ func Arguments() []string {
 }
 
 // secretOptions are the options that have tokens as their values.
-var secretOptions = []string{"token", "admin-token", "join-token", "api-key", "coordinator-token"} //nolint:gochecknoglobals // a constant
+var secretOptions = []string{"token", "admin-token", "join-token", "webhook-secret", "api-key", "coordinator-token"} //nolint:gochecknoglobals // a constant
 
 // secrets returns the parts of args that are tokens. What a command executes may have such options, too:
 // to conceal their values does no harm.

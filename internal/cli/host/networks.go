@@ -16,7 +16,7 @@ func privateNetworks() []netip.Prefix {
 	}
 }
 
-// parseNetworks reads networks and addresses with commas between them, and the words private, none and any.
+// parseNetworks reads networks and addresses with commas between them, and the words private, loopback, none and any.
 func parseNetworks(s string) ([]netip.Prefix, error) {
 	all := []netip.Prefix{}
 	for part := range strings.SplitSeq(s, ",") {
@@ -24,6 +24,9 @@ func parseNetworks(s string) ([]netip.Prefix, error) {
 		switch part {
 		case "private":
 			all = append(all, privateNetworks()...)
+			continue
+		case "loopback":
+			all = append(all, netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"))
 			continue
 		case "none":
 			if part != strings.TrimSpace(s) {
@@ -40,7 +43,7 @@ func parseNetworks(s string) ([]netip.Prefix, error) {
 		}
 		p, err := netip.ParsePrefix(part)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no network: write networks such as 203.0.113.0/24, or private, none or any", part)
+			return nil, fmt.Errorf("%q is no network: write networks such as 203.0.113.0/24, or private, loopback, none or any", part)
 		}
 		all = append(all, p.Masked())
 	}

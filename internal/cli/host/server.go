@@ -29,6 +29,8 @@ import (
 // serverConfig is what server and up have in common.
 type serverConfig struct {
 	frame.Logging
+	watching
+
 	listen    string
 	data      string
 	admin     frame.Secret
@@ -38,6 +40,9 @@ type serverConfig struct {
 	ipfs      string
 	addresses []netip.Prefix // that workers may name as theirs
 	dialects  []dialect.Config
+	webhooks  []netip.Prefix // that notifications may go to beside the public ones
+	signing   frame.Secret
+	url       string
 	output    string
 }
 
@@ -53,6 +58,7 @@ func (c *serverConfig) flags() []cli.Flag {
 	},
 		frame.Option{Name: "admin-token", Usage: "the `TOKEN` of the first administrator (default: a new one, printed once)"}.Variable().Secret(&c.admin, "the token of the first administrator"),
 		frame.Option{Name: "join-token", Usage: "the `TOKEN` with which workers join (default: a new one, printed once)"}.Variable().Secret(&c.join, "the token with which workers join"),
+		frame.Option{Name: "webhook-secret", Usage: "the `SECRET` from which those follow that sign notifications (default: one made at the first start)"}.Variable().Secret(&c.signing, "the secret that signs notifications"),
 		[]cli.Flag{
 			frame.Option{Name: "heartbeat", Usage: "workers show that they live every `DURATION`"}.Variable().Duration(&c.heartbeat),
 			frame.Option{Name: "accept-loss", Usage: "start even if the database lacks acknowledged commits, for example because an older copy was restored"}.Variable().On(&c.accept),
@@ -60,9 +66,12 @@ func (c *serverConfig) flags() []cli.Flag {
 			frame.Option{Name: "output", Short: "o", Usage: "what to print when ready, a `FORMAT`: text, or json for one line with url, admin_token and join_token"}.Choice(&c.output, "text", "json"),
 			frame.Into(frame.Option{Name: "worker-addresses", Usage: "accept the --address of a worker if it is in these `NETWORKS`, comma-separated, such as 203.0.113.0/24, private, none or any; the address it connects from is always accepted"}.Variable(),
 				&c.addresses, parseNetworks, showNetworks),
+			frame.Option{Name: "url", Usage: "the `URL` at which people reach this server, for links in notifications"}.Variable().Text(&c.url),
+			frame.Into(frame.Option{Name: "webhook-allow", Usage: "send notifications also to addresses in these `NETWORKS`, comma-separated, such as 10.0.0.0/8, private, loopback, none or any"}.Variable(),
+				&c.webhooks, parseNetworks, showNetworks),
 			frame.Into(frame.Option{Name: "dialect", Usage: "also serve workers and clients of another `SYSTEM`, such as qubix or mloc=:8000,key=required,redis=redis://127.0.0.1; may be repeated"}.Variable(),
 				&c.dialects, c.parseDialects, showDialects),
-		}, c.Flags())
+		}, c.watching.flags(), c.Flags())
 }
 
 func (a *commands) serverCommand() *cli.Command {
@@ -83,9 +92,11 @@ func (a *commands) serverCommand() *cli.Command {
 			}
 			ctx, stop := frame.Interruptible(ctx)
 			defer stop()
-			return a.serve(ctx, &c, log, func(ctx context.Context, _ remote.Server) error {
-				<-ctx.Done()
-				return nil
+			return c.with(ctx, log, func(ctx context.Context, w *watched) error {
+				return a.serve(ctx, &c, w, func(ctx context.Context, _ remote.Server) error {
+					<-ctx.Done()
+					return nil
+				})
 			})
 		},
 	})
@@ -95,12 +106,17 @@ func (a *commands) serverCommand() *cli.Command {
 func (c *serverConfig) take() error {
 	_, admin := c.admin.Take()
 	_, join := c.join.Take()
-	return errors.Join(admin, join)
+	_, signing := c.signing.Take()
+	return errors.Join(admin, join, signing)
 }
 
 // serve runs a server until ctx ends. Once it is ready it is announced, and alongside runs; when that returns the server is stopped.
-func (a *commands) serve(ctx context.Context, c *serverConfig, log *slog.Logger, alongside func(context.Context, remote.Server) error) error {
-	var err error
+func (a *commands) serve(ctx context.Context, c *serverConfig, w *watched, alongside func(context.Context, remote.Server) error) error {
+	log := w.log
+	tracer, err := w.tracer(ctx, "muster-server")
+	if err != nil {
+		return err
+	}
 	if c.data, err = frame.DataFolder(c.data, ""); err != nil {
 		return err
 	}
@@ -115,8 +131,13 @@ func (a *commands) serve(ctx context.Context, c *serverConfig, log *slog.Logger,
 	if err != nil {
 		return err
 	}
+	signing, err := c.signing.Read()
+	if err != nil {
+		return err
+	}
 	server, err := serve.New(ctx, serve.Config{
-		Listen: c.listen, Data: c.data, AdminToken: admin, JoinToken: join, Heartbeat: c.heartbeat, AcceptLoss: c.accept, IPFS: c.ipfs, Addresses: c.addresses, Dialects: c.dialects, Version: frame.BuildVersion().Version,
+		Listen: c.listen, Data: c.data, AdminToken: admin, JoinToken: join, Heartbeat: c.heartbeat, AcceptLoss: c.accept, IPFS: c.ipfs, Addresses: c.addresses, Dialects: c.dialects,
+		WebhookAllow: c.webhooks, WebhookSecret: signing, URL: c.url, Version: frame.BuildVersion().Version, Metrics: w.registry, Tracer: tracer,
 	}, log)
 	if err != nil {
 		return err
@@ -204,13 +225,13 @@ func (a *commands) announce(c *serverConfig, known remote.Server, gateways []ser
 		}
 		return frame.Write(a.Out, append(line, '\n'))
 	}
-	text := fmt.Sprintf("Muster serves at %s\n", a.Out.Paint(term.Bold, known.URL))
+	text := fmt.Sprintf("Muster serves its dashboard and API at %s\n", a.Out.Paint(term.Bold, known.URL))
 	text += served(gateways)
 	if known.Token == "" {
 		text += "The tokens were shown at its first start; this user's commands need --token-file, or MUSTER_TOKEN.\n"
 	}
 	if fresh {
-		text += fmt.Sprintf("  admin token  %s\n  join token   %s\n", known.Token, known.JoinToken) +
+		text += fmt.Sprintf("  admin token  %s    signs in to the dashboard, too\n  join token   %s\n", known.Token, known.JoinToken) +
 			"The tokens are not shown again. Commands of this user on this machine know them.\n" +
 			onOthers(c.listen, known.URL)
 	}

@@ -52,14 +52,16 @@ func (a *commands) up(ctx context.Context, c *upConfig) error {
 	if err := c.athome(c.home); err != nil {
 		return err
 	}
-	return upgradable(log, []*frame.Secret{&c.admin, &c.join}, func(self *upgrade) error {
-		return a.serve(ctx, &c.serverConfig, log, func(ctx context.Context, known remote.Server) error {
-			err := c.run(ctx, hurried, self, known, filepath.Join(c.data, "worker"), log.With(slog.String("part", "worker")))
-			if err != nil {
-				return err
-			}
-			<-ctx.Done() // a drained worker leaves, the server stays
-			return nil
+	return upgradable(log, []*frame.Secret{&c.admin, &c.join, &c.signing}, func(self *upgrade) error {
+		return c.with(ctx, log, func(ctx context.Context, w *watched) error {
+			return a.serve(ctx, &c.serverConfig, w, func(ctx context.Context, known remote.Server) error {
+				err := c.run(ctx, hurried, self, known, filepath.Join(c.data, "worker"), w, w.log.With(slog.String("part", "worker")))
+				if err != nil {
+					return err
+				}
+				<-ctx.Done() // a drained worker leaves, the server stays
+				return nil
+			})
 		})
 	})
 }

@@ -73,13 +73,17 @@ func (c *offer) runtimes(group string) []cli.Flag {
 
 // run works for a server until ctx ends. The end of hurried ends the grace of
 // running tasks. It returns run.ErrLeave when self is to be upgraded.
-func (c *offer) run(ctx, hurried context.Context, self *upgrade, server remote.Server, data string, log *slog.Logger) error {
+func (c *offer) run(ctx, hurried context.Context, self *upgrade, server remote.Server, data string, by *watched, log *slog.Logger) error {
 	frame.ForgetSecrets()
+	tracer, err := by.tracer(ctx, "muster-worker")
+	if err != nil {
+		return err
+	}
 	cfg := c.work
 	cfg.Server, cfg.Token, cfg.Data = server.URL, server.JoinToken, data
 	cfg.ShutdownGrace, cfg.Version = c.grace.Std(), frame.BuildVersion().Version
 	cfg.Share, cfg.Allow, cfg.Kinds = c.sharing.Options, c.allow.Allow, c.allow.kinds
-	var err error
+	cfg.Metrics, cfg.Tracer, cfg.Attempts = by.registry, tracer, by.attempts
 	if cfg.Limits, err = c.holding.config(); err != nil {
 		return err
 	}
@@ -138,7 +142,9 @@ func RunWorker(ctx, hurried context.Context, cfg work.Config, log *slog.Logger) 
 
 type workerConfig struct {
 	frame.Logging
+	watching
 	offer
+
 	server string
 	token  frame.Secret
 	data   string
@@ -149,7 +155,7 @@ func (c *workerConfig) flags() []cli.Flag {
 		frame.Option{Name: "server", Usage: "the server's `URL` (default: the one saved by up or server)"}.Variable().Text(&c.server),
 	}, frame.Option{Name: "token", Env: "MUSTER_JOIN_TOKEN", Usage: "the join `TOKEN`, needed once (default: the one saved for that server)"}.Secret(&c.token, "the join token"), []cli.Flag{
 		frame.Option{Name: "data", Usage: "keep everything in this `FOLDER` (default: muster/worker in the user's data folder)"}.Variable().Text(&c.data),
-	}, c.offer.flags(), c.Flags())
+	}, c.offer.flags(), c.watching.flags(), c.Flags())
 }
 
 func (a *commands) workerCommand(dropIns []*cli.Command) *cli.Command {
@@ -189,6 +195,8 @@ func (a *commands) worker(ctx context.Context, c *workerConfig) error {
 		return err
 	}
 	return upgradable(log, []*frame.Secret{&c.token}, func(self *upgrade) error {
-		return c.run(ctx, hurried, self, known, data, log)
+		return c.with(ctx, log, func(ctx context.Context, w *watched) error {
+			return c.run(ctx, hurried, self, known, data, w, w.log)
+		})
 	})
 }

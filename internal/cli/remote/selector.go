@@ -120,10 +120,19 @@ func (s Selector) Has(t *muster.TaskID) bool {
 // TasksOf lists the tasks that the selectors name, in any state if states is
 // empty. A selector for which there is no task at all is an error.
 func TasksOf(ctx context.Context, server *client.Client, sels []Selector, states []muster.TaskState) iter.Seq2[muster.Task, error] {
+	return TasksOfPage(ctx, server, sels, states, 0)
+}
+
+// TasksOfPage is TasksOf for a caller that wants the first rows only, so that no
+// more are read at once; 0 means all.
+func TasksOfPage(ctx context.Context, server *client.Client, sels []Selector, states []muster.TaskState, rows int) iter.Seq2[muster.Task, error] {
+	if rows == 0 {
+		rows = 1000
+	}
 	return func(yield func(muster.Task, error) bool) {
 		for _, sel := range sels {
 			n := 0
-			rows := server.Tasks(ctx, sel.Job, client.TaskQuery{Spans: sel.Spans, States: states, Page: 1000})
+			rows := server.Tasks(ctx, sel.Job, client.TaskQuery{Spans: sel.Spans, States: states, Page: rows})
 			counted := func(t muster.Task, err error) bool {
 				n++
 				return yield(t, err)
@@ -133,6 +142,18 @@ func TasksOf(ctx context.Context, server *client.Client, sels []Selector, states
 			}
 			if n == 0 && len(states) == 0 {
 				yield(muster.Task{}, muster.Errorf(muster.NotFound, "there is no task %s: muster job %d says how many tasks the job has", sel, sel.Job))
+				return
+			}
+		}
+	}
+}
+
+// Jobs lists the jobs in each of the sets of states, one set after the other.
+func Jobs(ctx context.Context, c *client.Client, q client.JobQuery, sets ...[]muster.JobState) iter.Seq2[muster.Job, error] {
+	return func(yield func(muster.Job, error) bool) {
+		for _, states := range sets {
+			q.States = states
+			if len(states) > 0 && !Pass(c.Jobs(ctx, q), yield) {
 				return
 			}
 		}

@@ -38,6 +38,17 @@ func NewScreen(f *os.File, env func(string) string) Screen {
 	return s
 }
 
+// Size returns the columns and lines that the terminal has now. Where that is not
+// known it is the Width, and 24 lines.
+func (s Screen) Size() (width, height int) {
+	if f, ok := s.Writer.(*os.File); ok {
+		if w, h, err := term.GetSize(int(f.Fd())); err == nil && w > 0 && h > 0 {
+			return w, h
+		}
+	}
+	return s.Width, 24
+}
+
 // Style is how a text stands out: the parameters of an ANSI SGR sequence.
 type Style string
 

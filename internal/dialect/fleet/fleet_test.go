@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 )
@@ -46,6 +47,11 @@ func TestATaskGoesThrough(t *testing.T) {
 			t.Errorf("an artifact named %q: %v", name, err)
 		}
 	}
+	for _, loss := range []float64{1.5, 1} { // faster than they are kept
+		if err := task.Progress(muster.Progress{Metrics: map[string]float64{"loss": loss}}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	end := fleet.Ending{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`{"loss": 1}`)}
 	if err := task.Finish(t.Context(), end); err != nil {
 		t.Fatal(err)
@@ -53,6 +59,16 @@ func TestATaskGoesThrough(t *testing.T) {
 	got := w.task(job) // Finish has returned: the server has it
 	if got.State != muster.Succeeded || string(got.Result) != `{"loss":1}` && string(got.Result) != `{"loss": 1}` {
 		t.Errorf("the task is %s with %s", got.State, got.Result)
+	}
+	var metrics wire.Metrics
+	w.until("the log with its points is on the server", func() bool {
+		var err error
+		metrics, err = w.client.Metrics(t.Context(), muster.TaskID{Job: job.ID}, 0)
+		return err == nil && len(metrics.Attempts) == 1 && len(metrics.Attempts[0].Points) > 1
+	})
+	points := metrics.Attempts[0].Points
+	if first, last := points[0], points[len(points)-1]; *first.Progress != 0.5 || *first.Step != "half" || first.Metrics["loss"] != 2 || last.Metrics["loss"] != 1 {
+		t.Errorf("the points are %+v", points)
 	}
 	if !errors.Is(task.Why(), fleet.ErrReported) || w.fleet.Task(task.ID()) != nil {
 		t.Errorf("the finished task is not over: %v", task.Why())

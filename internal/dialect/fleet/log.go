@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -47,6 +48,17 @@ func (t *Task) Log(ctx context.Context, lines ...string) error {
 	if len(data) == 0 {
 		return nil
 	}
+	if err := t.append(ctx, data); err != nil || !cut {
+		return err
+	}
+	return t.save(func() error {
+		t.cut = true
+		return nil
+	}, func() {})
+}
+
+// append appends records to the log, and tells the agent. The lock of the log is held.
+func (t *Task) append(ctx context.Context, data []byte) error {
 	size, err := t.worker.fleet.logs.Append(ctx, t.run.Attempt, t.log.size, data)
 	if size > t.log.size {
 		t.log.size = size
@@ -56,13 +68,31 @@ func (t *Task) Log(ctx context.Context, lines ...string) error {
 		}
 		t.mu.Unlock()
 	}
-	if err != nil || !cut {
-		return err
+	return err
+}
+
+// pointWait is how long the log may take to accept a point.
+const pointWait = 10 * time.Second
+
+// logPoint writes a point of what the task reported into its log. One that has no room there is dropped.
+func (t *Task) logPoint(at time.Time, data []byte) {
+	ctx, cancel := context.WithTimeout(context.Background(), pointWait)
+	defer cancel()
+	t.logging.Lock()
+	defer t.logging.Unlock()
+	t.mu.Lock()
+	err, cut := t.closed(), t.cut
+	t.mu.Unlock()
+	if err != nil || cut || t.measure(ctx) != nil {
+		return
 	}
-	return t.save(func() error {
-		t.cut = true
-		return nil
-	}, func() {})
+	record := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Points, At: at, Data: data})
+	if int64(len(record)) > run.DefaultLogCap-t.log.size {
+		return
+	}
+	if err := t.append(ctx, record); err != nil {
+		t.worker.fleet.log.Debug("a point of a task's history is dropped", slog.String("task", t.run.Attempt.Task.String()), slog.Any("error", err))
+	}
 }
 
 // records makes records of lines until one does not fit into room: in the place of that and of what follows is a word of it.

@@ -26,6 +26,7 @@ type Task struct {
 	saving   sync.Mutex // held while its record is written
 	logging  sync.Mutex // held while its log is written
 	log      taskLog    // guarded by logging
+	points   *run.Points
 	laying   sync.Mutex // held while its folder is laid out or removed
 	folder   string     // guarded by laying; "" while there is none
 	started  chan struct{}
@@ -53,10 +54,12 @@ type Ending struct {
 }
 
 func newTask(w *Worker, id string, rt *run.Task, offered time.Time) *Task {
-	return &Task{
+	t := &Task{
 		worker: w, id: id, run: rt, offered: offered,
 		started: make(chan struct{}), reported: make(chan struct{}), over: make(chan struct{}),
 	}
+	t.points = run.NewPoints(t.logPoint)
+	return t
 }
 
 // newID returns a random UUID of version 4.
@@ -222,6 +225,15 @@ func (t *Task) Progress(p muster.Progress) error {
 	if err := t.Begin(); err != nil {
 		return err
 	}
+	if err := t.pass(p); err != nil {
+		return err
+	}
+	t.points.Add(&p) // without the lock: it may write the log
+	return nil
+}
+
+// pass tells the agent of a progress.
+func (t *Task) pass(p muster.Progress) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.closed(); err != nil {
@@ -267,6 +279,7 @@ func (t *Task) Finish(ctx context.Context, end Ending) error {
 	if err != nil {
 		return err
 	}
+	t.points.Flush() // while the log still takes it
 	again := false
 	err = t.save(func() error {
 		if t.report != nil && t.why == nil && sameEnding(t.report, &end) {

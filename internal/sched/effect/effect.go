@@ -15,6 +15,33 @@ type Effects struct {
 
 	// Progress is what rows of running tasks do not have yet, in order. Rows of the same Effects are newer.
 	Progress []Progress
+
+	Entered muster.Counts // how many tasks came into each state, those of new jobs included
+	Ended   []Ended       // in order
+	Done    []Done        // in order
+}
+
+// Done is a job that ended. It may be tried again.
+type Done struct {
+	Job       muster.JobID
+	UID       string
+	Name      string
+	State     muster.JobState
+	CreatedAt muster.Time
+	At        muster.Time
+}
+
+// Ended is an attempt that ended, for those who count and trace attempts.
+type Ended struct {
+	Attempt muster.AttemptID
+	UID     string           // of the job
+	Spec    *muster.TaskSpec // the stage's
+	Worker  muster.WorkerID
+	Outcome muster.Outcome
+	Reason  muster.Reason
+	Usage   *muster.Usage // nil if the worker did not report it
+
+	QueuedAt, AssignedAt, StartedAt, At muster.Time // StartedAt is 0 if it never started
 }
 
 // Progress is the latest progress of an attempt, whole.

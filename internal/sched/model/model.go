@@ -7,6 +7,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/place"
 	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched/fleet"
 	"github.com/muster-dev/muster/internal/sched/health"
 	"github.com/muster-dev/muster/internal/sched/heap"
 	"github.com/muster-dev/muster/internal/sched/queue"
@@ -14,13 +15,15 @@ import (
 
 // Job is a live job: one with a task that is not final.
 type Job struct {
-	Row     muster.Job // Groups and Progress are left out
-	Groups  []*Group
-	Order   []*Group // every group after those that it needs
-	Project *queue.Project
-	Fresh   bool // no row of it was taken yet: the spec goes along
-	Dirty   bool
-	Touched bool // its counts changed since the last settle
+	Row      muster.Job // Groups and Progress are left out
+	Groups   []*Group
+	Order    []*Group // every group after those that it needs
+	Project  *queue.Project
+	Tally    *fleet.Tally // of the project
+	Failures int          // failed attempts; see sched/fleet.Job
+	Fresh    bool         // no row of it was taken yet: the spec goes along
+	Dirty    bool
+	Touched  bool // its counts changed since the last settle
 }
 
 // Group is a live job's stage.
@@ -161,6 +164,7 @@ type Worker struct {
 	Heard       bool // and was heard within sched.Config.Silent
 	Gone        bool
 	Leaving     bool // was told to go
+	Left        bool // is gone because it shut down in order
 	Clearing    bool // drains, and what it still held at its deadline was told to make room
 	Shrunk      bool // came back with less than it held
 	Constrained string

@@ -61,7 +61,9 @@ func (d *disk) commit(r muster.Rows) {
 // load is the Snapshot that a store would give.
 func (d *disk) load() muster.Snapshot {
 	s := muster.Snapshot{NextJob: 1}
+	s.Totals = map[string]muster.Counts{}
 	for _, id := range slices.Sorted(maps.Keys(d.jobs)) {
+		s.Totals[d.jobs[id].Project] = s.Totals[d.jobs[id].Project].Add(d.jobs[id].Counts)
 		s.NextJob = id + 1
 		if !d.jobs[id].State.Final() {
 			s.Jobs = append(s.Jobs, d.jobs[id])

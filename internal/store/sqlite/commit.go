@@ -82,6 +82,9 @@ func (s *Store) write(b *store.Batch) error {
 	w := s.writer
 	for i := range b.Jobs {
 		j := &b.Jobs[i]
+		if err := w.noteJob(j); err != nil {
+			return err
+		}
 		if err := w.exec(putJob, func(p *params) { p.job(j) }); err != nil {
 			return err
 		}

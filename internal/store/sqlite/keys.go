@@ -95,6 +95,7 @@ func (p *params) key(k *store.Key) {
 	p.someText(string(k.Worker))
 	p.int(int64(k.CreatedAt))
 	p.time(k.ExpiresAt)
+	p.some(int64(k.Job))
 }
 
 func (c *columns) key() (k store.Key) {
@@ -106,5 +107,6 @@ func (c *columns) key() (k store.Key) {
 	k.Worker = muster.WorkerID(c.text())
 	k.CreatedAt = c.time()
 	k.ExpiresAt = c.time()
+	k.Job = muster.JobID(c.int())
 	return k
 }

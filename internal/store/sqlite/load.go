@@ -82,8 +82,25 @@ func (c *conn) snapshot() (snap muster.Snapshot, err error) {
 	if snap.Tasks, err = c.liveTasks(snap.Groups); err != nil {
 		return snap, err
 	}
-	snap.Workers, err = c.workers()
+	if snap.Workers, err = c.workers(); err != nil {
+		return snap, err
+	}
+	snap.Totals, err = c.totals()
 	return snap, err
+}
+
+const selectTotals = "SELECT project, sum(n_waiting), sum(n_queued), sum(n_assigned), sum(n_running), sum(n_cancelling), " +
+	"sum(n_succeeded), sum(n_failed), sum(n_timed_out), sum(n_cancelled), sum(n_skipped) FROM job GROUP BY project"
+
+// totals returns the counts of all tasks by project.
+func (c *conn) totals() (map[string]muster.Counts, error) {
+	totals := map[string]muster.Counts{}
+	err := c.query(selectTotals, nil, func(cols *columns) bool {
+		project := cols.text()
+		totals[project] = cols.counts()
+		return true
+	})
+	return totals, err
 }
 
 // liveTasks returns the rows of tasks that are not final, of all tasks of

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/store"
@@ -41,39 +42,94 @@ func (c *conn) job(id muster.JobID) (job muster.Job, err error) {
 // allStates selects by any state in stateSet.
 const allStates = int64(-1)
 
-// selectJobs walks from the newest job on; its parameters are numbered, since some
-// stand twice.
-const selectJobs = "SELECT " + jobColumns + ` FROM job WHERE id < ?1 AND (1 << state) & ?2 <> 0
- AND (?3 IS NULL OR project = ?3) AND (?4 IS NULL OR instr(name, ?4) > 0)
- AND (?5 IS NULL OR NOT EXISTS (SELECT 1 FROM json_each(?5) AS want WHERE NOT EXISTS (
-   SELECT 1 FROM json_each(labels) AS has WHERE has.key = want.key AND has.value = want.value)))`
+// jobSearch makes the statement for a query, and binds its parameters in the same order. Only what is asked for is in the
+// statement, so that SQLite finds the index.
+type jobSearch struct {
+	sql  strings.Builder
+	bind []func(*params)
+}
+
+func (j *jobSearch) where(term string, bind func(*params)) {
+	j.sql.WriteString(" AND " + term)
+	if bind != nil {
+		j.bind = append(j.bind, bind)
+	}
+}
+
+func (j *jobSearch) whereText(term, value string) {
+	if value != "" {
+		j.where(term, func(p *params) { p.text(value) })
+	}
+}
+
+const hasLabels = `NOT EXISTS (SELECT 1 FROM json_each(?) AS want WHERE NOT EXISTS (
+   SELECT 1 FROM json_each(labels) AS has WHERE has.key = want.key AND has.value = want.value))`
+
+// searchJobs makes the search of a query.
+func searchJobs(q *store.JobQuery, bound muster.JobID) *jobSearch {
+	j := &jobSearch{}
+	compare, order := "<", "DESC"
+	if q.Oldest {
+		compare, order = ">", "ASC"
+	}
+	j.sql.WriteString("SELECT " + jobColumns + " FROM job WHERE id " + compare + " ?")
+	j.bind = append(j.bind, func(p *params) { p.int(int64(bound)) })
+	if len(q.States) > 0 {
+		j.states(q.States)
+	}
+	if q.Job != 0 {
+		j.where("id = ?", func(p *params) { p.int(int64(q.Job)) })
+	}
+	j.whereText("project = ?", q.Project)
+	j.whereText("kind = ?", q.Kind)
+	j.whereText("owner = ?", q.Owner)
+	j.whereText("instr(name, ?) > 0", q.Name)
+	if q.Since > 0 {
+		j.where("created_at >= ?", func(p *params) { p.time(q.Since) })
+	}
+	if q.Until > 0 {
+		j.where("created_at <= ?", func(p *params) { p.time(q.Until) })
+	}
+	if len(q.Labels) > 0 {
+		j.where(hasLabels, func(p *params) { p.json(q.Labels, false) })
+	}
+	j.sql.WriteString(" ORDER BY id " + order + " LIMIT ?")
+	j.bind = append(j.bind, func(p *params) { p.int(int64(q.Limit) + 1) })
+	return j
+}
+
+// states adds that a job is in one of these. Terms in the words of an index are added where they follow.
+func (j *jobSearch) states(states []muster.JobState) {
+	set, live, lost := int64(0), true, true
+	for _, st := range states {
+		set |= 1 << jobStateNumber(st)
+		live = live && !st.Final()
+		lost = lost && (st == muster.JobFailed || st == muster.JobTimedOut)
+	}
+	j.where("(1 << state) & ? <> 0", func(p *params) { p.int(set) })
+	switch {
+	case live:
+		j.where("state < 4", nil) // job_live
+	case lost:
+		j.where("state IN (5, 6)", nil) // job_failed
+	}
+}
 
 // Jobs implements store.Reader.
 func (s *Store) Jobs(ctx context.Context, q store.JobQuery) (jobs []muster.Job, cursor string, err error) {
-	before, err := q.Before()
+	bound, err := q.Before()
+	if q.Oldest {
+		bound, err = q.After()
+	}
 	if err != nil {
 		return nil, "", err
 	}
-	states, live := allStates, false
-	if len(q.States) > 0 {
-		states, live = 0, true
-		for _, st := range q.States {
-			states |= 1 << jobStateNumber(st)
-			live = live && !st.Final()
-		}
-	}
-	sql := selectJobs
-	if live {
-		sql += " AND state < 4" // the words of the index job_live
-	}
+	search := searchJobs(&q, bound)
 	err = s.read(ctx, func(c *conn) error {
-		return c.query(sql+" ORDER BY id DESC LIMIT ?6", func(p *params) {
-			p.int(int64(before))
-			p.int(states)
-			p.someText(q.Project)
-			p.someText(q.Name)
-			p.json(q.Labels, len(q.Labels) == 0)
-			p.int(int64(q.Limit) + 1)
+		return c.query(search.sql.String(), func(p *params) {
+			for _, bind := range search.bind {
+				bind(p)
+			}
 		}, func(cols *columns) bool {
 			jobs = append(jobs, cols.job())
 			return true

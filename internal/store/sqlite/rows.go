@@ -8,26 +8,32 @@ import (
 )
 
 // The columns of each table, in the order in which rows are bound and read. The
-// first nkeys of a list are the primary key.
+// first nkeys of a list are the primary key, and of jobs what never changes.
 const (
 	countColumns = "n_waiting, n_queued, n_assigned, n_running, n_cancelling, n_succeeded, n_failed, n_timed_out, n_cancelled, n_skipped"
-	jobColumns   = "id, name, project, state, priority, labels, kind, " + countColumns +
-		", progress, created_at, started_at, finished_at, owner, uid"
-	groupColumns = "job, idx, name, first, size, next, rest, rest_at, reason, message, " + countColumns + ", kept"
+	jobFixed     = "id, name, project, kind, created_at, owner, uid"
+	jobColumns   = jobFixed + ", state, priority, labels, " + countColumns +
+		", progress, started_at, finished_at, cost, energy_wh, cpu_seconds, gpu_seconds, wall_seconds, memory_peak, attempts"
+	groupColumns = "job, idx, name, first, size, next, rest, rest_at, reason, message, " + countColumns + ", kept, started_at, finished_at"
 	taskColumns  = taskFixed + ", " + taskMoving + ", finished_at"
 	taskFixed    = "id, grp, name, kind, element, created_at"
 	taskMoving   = "state, attempt, retried, crashes, worker, queued_at, not_before, assigned_at, started_at, reason, message, " +
 		"exit_code, log_size, grant, checkpoint, progress, step, metrics, usage, artifacts, result, image"
 	attemptColumns = "task, n, worker, outcome, reason, message, exit_code, log_size, assigned_at, started_at, finished_at, usage, artifacts, image"
 	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, address, paused, draining, deadline, joined_at, last_seen_at, allow, own_kinds, lacks, projects"
-	keyColumns     = "id, name, hash, role, project, worker, created_at, expires_at"
+	keyColumns     = "id, name, hash, role, project, worker, created_at, expires_at, job"
 )
 
 // upsert makes the statement that inserts a row or replaces all but its key.
 func upsert(table string, nkeys int, list string) string {
+	return upsertAfter(table, nkeys, nkeys, list)
+}
+
+// upsertAfter does the same, and keeps the columns up to the nfixed-th, so that the indexes on these are written once.
+func upsertAfter(table string, nkeys, nfixed int, list string) string {
 	names := strings.Split(list, ", ")
 	var set []string
-	for _, n := range names[nkeys:] {
+	for _, n := range names[nfixed:] {
 		set = append(set, n+" = excluded."+n)
 	}
 	return "INSERT INTO " + table + " (" + list + ") VALUES (?" + strings.Repeat(", ?", len(names)-1) + ")" +
@@ -41,7 +47,7 @@ func update(table, list string) string {
 }
 
 var (
-	putJob     = upsert("job", 1, jobColumns)
+	putJob     = upsertAfter("job", 1, strings.Count(jobFixed, ",")+1, jobColumns)
 	putGroup   = upsert("task_group", 2, groupColumns)
 	putTask    = upsert("task", 1, taskColumns)
 	moveTask   = update("task", taskMoving)
@@ -79,34 +85,45 @@ func (p *params) job(j *muster.Job) {
 	p.int(int64(j.ID))
 	p.text(j.Name)
 	p.text(j.Project)
+	p.someText(j.Kind)
+	p.time(j.CreatedAt)
+	p.someText(j.Owner)
+	p.someText(j.UID)
 	p.int(jobStateNumber(j.State))
 	p.int(int64(j.Priority))
 	p.json(j.Labels, len(j.Labels) == 0)
-	p.someText(j.Kind)
 	p.counts(&j.Counts)
 	p.floatPtr(j.Progress)
-	p.time(j.CreatedAt)
 	p.time(j.StartedAt)
 	p.time(j.FinishedAt)
-	p.someText(j.Owner)
-	p.someText(j.UID)
+	p.float(j.Cost)
+	p.float(j.Used.EnergyWh)
+	p.float(j.Used.CPUSeconds)
+	p.float(j.Used.GPUSeconds)
+	p.float(j.Used.WallSeconds)
+	p.int(int64(j.Used.MemoryPeak))
+	p.int(j.Used.Attempts)
 }
 
 func (c *columns) job() (j muster.Job) {
 	j.ID = muster.JobID(c.int())
 	j.Name = c.text()
 	j.Project = c.text()
+	j.Kind = c.text()
+	j.CreatedAt = c.time()
+	j.Owner = c.text()
+	j.UID = c.text()
 	j.State = jobStateOf(c.int())
 	j.Priority = int(c.int())
 	c.json(&j.Labels)
-	j.Kind = c.text()
 	j.Counts = c.counts()
 	j.Progress = c.floatPtr()
-	j.CreatedAt = c.time()
 	j.StartedAt = c.time()
 	j.FinishedAt = c.time()
-	j.Owner = c.text()
-	j.UID = c.text()
+	j.Cost = c.float()
+	j.Used = muster.JobUsage{
+		EnergyWh: c.float(), CPUSeconds: c.float(), GPUSeconds: c.float(), WallSeconds: c.float(), MemoryPeak: muster.Size(c.int()), Attempts: c.int(),
+	}
 	return j
 }
 
@@ -123,6 +140,8 @@ func (p *params) group(g *muster.Group) {
 	p.someText(g.Message)
 	p.counts(&g.Counts)
 	p.bool(g.Kept)
+	p.time(g.StartedAt)
+	p.time(g.FinishedAt)
 }
 
 // group reads the group's columns, and after them its resolved spec.
@@ -139,6 +158,8 @@ func (c *columns) group() (g muster.Group) {
 	g.Message = c.text()
 	g.Counts = c.counts()
 	g.Kept = c.bool()
+	g.StartedAt = c.time()
+	g.FinishedAt = c.time()
 	g.Resolved = optionalJSON[muster.TaskSpec](c)
 	return g
 }

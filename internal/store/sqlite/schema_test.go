@@ -62,6 +62,45 @@ func TestOlderSchemaIsMigratedAndKeepsItsRows(t *testing.T) {
 	}
 }
 
+// TestOlderUsageIsSummed holds that the jobs of an older file have the sum of what their attempts used.
+func TestOlderUsageIsSummed(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "muster.db")
+	edit(t, path, func(ctx context.Context, db *sql.DB) error {
+		if err := claim(ctx, db, path); err != nil {
+			return err
+		}
+		p, err := migrator(db)
+		if err != nil {
+			return err
+		}
+		if _, err := p.UpTo(ctx, 23); err != nil {
+			return err
+		}
+		const counts = "0, 0, 0, 0, 0, 2, 0, 0, 0, 0"
+		_, err = db.ExecContext(ctx, `INSERT INTO job (id, name, project, state, priority, n_waiting, n_queued, n_assigned, n_running, n_cancelling, n_succeeded,
+			n_failed, n_timed_out, n_cancelled, n_skipped, created_at, finished_at) VALUES (7, 'a', 'p', 4, 50, `+counts+`, 1, 9), (8, 'b', 'p', 4, 50, `+counts+`, 1, 9);
+			INSERT INTO task (id, grp, name, kind, state, attempt, retried, crashes, finished_at, usage, grant) VALUES
+			((7 << 24), 0, 'a', 'noop', 6, 1, 0, 0, 9, '{"wall_seconds":10,"cpu_seconds":4.5,"memory_peak":100,"cost":0.25,"energy_wh":2}', '{"gpus":["x","y"]}'),
+			((7 << 24) + 1, 0, 'a', 'noop', 6, 2, 0, 0, 9, '{"wall_seconds":1,"cpu_seconds":0.5}', '{"slots":1}');
+			INSERT INTO attempt (task, n, outcome, finished_at, usage) VALUES ((7 << 24) + 1, 1, 2, 5, '{"wall_seconds":2,"cpu_seconds":1,"memory_peak":300,"cost":0.5}')`)
+		return err
+	})
+	s, err := Open(t.Context(), path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	for id, want := range map[muster.JobID]muster.Job{
+		7: {Cost: 0.75, Used: muster.JobUsage{EnergyWh: 2, CPUSeconds: 6, GPUSeconds: 20, WallSeconds: 13, MemoryPeak: 300, Attempts: 3}},
+		8: {},
+	} {
+		if j, err := s.Job(t.Context(), id); err != nil || j.Cost != want.Cost || j.Used != want.Used {
+			t.Errorf("job %s has cost %v and used %+v, %v; want %v, %+v", id, j.Cost, j.Used, err, want.Cost, want.Used)
+		}
+	}
+}
+
 func TestNewerSchemaIsRefusedAndUntouched(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "muster.db")
@@ -135,6 +174,9 @@ func TestSecondServerIsRefused(t *testing.T) {
 	}
 }
 
+// searched is the statement of a search for jobs.
+func searched(q store.JobQuery) string { return searchJobs(&q, 9).sql.String() }
+
 // The searches go by the indexes that are meant for them.
 func TestSearchesUseTheirIndexes(t *testing.T) {
 	t.Parallel()
@@ -148,7 +190,16 @@ func TestSearchesUseTheirIndexes(t *testing.T) {
 		selectLive:         "USING INDEX task_live",
 		selectUnsuccessful: "USING INDEX task_not_succeeded",
 		selectLoaded:       "USING INDEX task_live",
-		"SELECT id FROM job WHERE id < 9 AND state < 4 ORDER BY id DESC": "job_live",
+		selectLiveStates:   "USING INDEX task_live",
+		selectLostStates:   "USING COVERING INDEX task_not_succeeded",
+		selectPrevious:     "USING INDEX job_name",
+		selectFailed:       "USING INDEX job_failed",
+		searched(store.JobQuery{States: []muster.JobState{muster.JobQueued}}):               "job_live",
+		searched(store.JobQuery{States: []muster.JobState{muster.JobFailed}, Oldest: true}): "job_failed",
+		searched(store.JobQuery{Project: "p"}):                                              "job_project",
+		searched(store.JobQuery{Kind: "k", Oldest: true}):                                   "job_kind",
+		searched(store.JobQuery{Owner: "o"}):                                                "job_owner",
+		searched(store.JobQuery{}):                                                          "INTEGER PRIMARY KEY",
 	} {
 		var plan strings.Builder
 		err := s.writer.query("EXPLAIN QUERY PLAN "+query, nil, func(c *columns) bool {

@@ -151,6 +151,13 @@ func drawJob(t *rapid.T, id muster.JobID, size int) (muster.Job, muster.Group) {
 	j.Labels, j.Progress = labels(t, "labels"), fraction(t)
 	j.CreatedAt, j.StartedAt = times(t, "created"), times(t, "started")
 	j.Spec.Labels = labels(t, "spec labels")
+	j.Cost = rapid.Float64Range(0, 1e9).Draw(t, "cost")
+	j.Used = muster.JobUsage{
+		EnergyWh: rapid.Float64Range(0, 1e9).Draw(t, "energy"), CPUSeconds: rapid.Float64Range(0, 1e9).Draw(t, "cpu"),
+		GPUSeconds: rapid.Float64Range(0, 1e9).Draw(t, "gpu"), WallSeconds: rapid.Float64Range(0, 1e9).Draw(t, "wall"),
+		MemoryPeak: muster.Size(rapid.Int64Range(0, 1<<50).Draw(t, "peak")), Attempts: rapid.Int64Range(0, 1<<40).Draw(t, "attempts"),
+	}
+	g.StartedAt, g.FinishedAt = times(t, "group started"), times(t, "group finished")
 	g.Name, g.Reason, g.Message, g.Kept = text(t, "group"), reason(t), text(t, "message"), rapid.Bool().Draw(t, "kept")
 	g.RestAt = times(t, "rest at")
 	return j, g

@@ -94,7 +94,7 @@ func keys(t *testing.T, f *fixture) {
 	t.Helper()
 	hash := func(c string) string { return strings.Repeat(c, 64) }
 	admin := store.Key{ID: "k1", Name: "admin", Hash: hash("a"), Role: "admin", CreatedAt: 1}
-	worker := store.Key{ID: "k2", Name: "w", Hash: hash("b"), Role: "worker", Project: "p", Worker: "w1", CreatedAt: 2, ExpiresAt: 3}
+	worker := store.Key{ID: "k2", Name: "w", Hash: hash("b"), Role: "worker", Project: "p", Job: 7, Worker: "w1", CreatedAt: 2, ExpiresAt: 3}
 	for _, k := range []store.Key{worker, admin} {
 		if err := f.PutKey(t.Context(), k); err != nil {
 			t.Fatal(err)
@@ -271,6 +271,9 @@ func jobsModel(t *testing.T, f *fixture) {
 		j, g := job(muster.JobID(len(all)+1), 1)
 		j.Name = rapid.SampledFrom(names).Draw(rt, "name")
 		j.Project = rapid.SampledFrom(projects).Draw(rt, "project")
+		j.Kind = rapid.SampledFrom([]string{"", "noop", "script"}).Draw(rt, "kind")
+		j.Owner = rapid.SampledFrom([]string{"", "ann", "bob"}).Draw(rt, "owner")
+		j.CreatedAt = muster.Time(rapid.Int64Range(1, 50).Draw(rt, "created")) // not in the order of numbers: clocks go back
 		j.Labels = rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "it's.$"}), rapid.SampledFrom([]string{"1", "2", ""}), 0, 3).Draw(rt, "labels")
 		rest := []muster.TaskState{muster.Waiting, muster.Queued, muster.Succeeded, muster.Failed, muster.TimedOut, muster.Cancelled}
 		g.Rest = rapid.SampledFrom(rest).Draw(rt, "rest")
@@ -289,6 +292,16 @@ func jobsModel(t *testing.T, f *fixture) {
 		if rapid.Bool().Draw(rt, "by name") {
 			q.Name = rapid.SampledFrom([]string{"train", "t", "%", "_", "none"}).Draw(rt, "wanted name")
 		}
+		if rapid.Bool().Draw(rt, "by kind") {
+			q.Kind = rapid.SampledFrom([]string{"noop", "script", "none"}).Draw(rt, "wanted kind")
+		}
+		if rapid.Bool().Draw(rt, "by owner") {
+			q.Owner = rapid.SampledFrom([]string{"ann", "bob"}).Draw(rt, "wanted owner")
+		}
+		if rapid.Bool().Draw(rt, "by time") {
+			q.Since, q.Until = muster.Time(rapid.Int64Range(0, 50).Draw(rt, "since")), muster.Time(rapid.Int64Range(0, 50).Draw(rt, "until"))
+		}
+		q.Oldest = rapid.Bool().Draw(rt, "oldest")
 		if rapid.Bool().Draw(rt, "by label") {
 			q.Labels = rapid.MapOfN(rapid.SampledFrom([]string{"a", "it's.$"}), rapid.SampledFrom([]string{"1", ""}), 1, 2).Draw(rt, "wanted labels")
 		}
@@ -297,9 +310,13 @@ func jobsModel(t *testing.T, f *fixture) {
 			has := maps.Clone(j.Labels)
 			maps.DeleteFunc(has, func(k, v string) bool { w, ok := q.Labels[k]; return !ok || w != v })
 			if (len(q.States) == 0 || slices.Contains(q.States, j.State)) && (q.Project == "" || q.Project == j.Project) &&
-				strings.Contains(j.Name, q.Name) && len(has) == len(q.Labels) {
+				strings.Contains(j.Name, q.Name) && len(has) == len(q.Labels) && (q.Kind == "" || q.Kind == j.Kind) &&
+				(q.Owner == "" || q.Owner == j.Owner) && j.CreatedAt >= q.Since && (q.Until == 0 || j.CreatedAt <= q.Until) {
 				want = append(want, j)
 			}
+		}
+		if q.Oldest {
+			slices.Reverse(want)
 		}
 		got := listed(t, q.Limit, func(cursor string) ([]muster.Job, string, error) {
 			q.Cursor = cursor

@@ -16,12 +16,24 @@ type Store interface {
 	store.Writer
 	store.Reader
 	store.Keys
-	store.Pins
-	store.Proofs
-	store.Grants
 	store.LateReports
+	store.Summaries
+	files
+	webhooks
 	Close() error
 }
+
+type (
+	files interface {
+		store.Pins
+		store.Proofs
+		store.Grants
+	}
+	webhooks interface {
+		store.Notices
+		store.Deliveries
+	}
+)
 
 // Run holds the adapter to the contract. Open opens the store that is named by
 // dir, an empty folder of the test's: the same dir has the same rows.
@@ -46,9 +58,15 @@ func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 		{"Contents", "Files are found by their CID in each job that has them, and pinned once.", contents},
 		{"Grants", "A blob is granted to those who uploaded it and to the projects of jobs that made it, and to nobody else.", grants},
 		{"Late", "Late reports are kept for attempts that were given to their worker, a hundred for a job.", late},
+		{"Ends", "The end of a job that is to be notified is noted once, with the commit that ends it, until it is taken.", ends},
+		{"Watched", "Jobs that wait are watched while their notifications say so.", watched},
+		{"Deliveries", "Deliveries are due by host and time, kept as they were last tried, and listed newest first.", deliveries},
+		{"DeliveryBounds", "A project has so many pending deliveries, and so many final ones are kept.", deliveryBounds},
 		{"TasksModel", "Every task is listed exactly once, whatever rows, states, spans and page size; cursors end.", tasksModel},
 		{"Million", "A job of a million tasks without rows is listed as any other, up to its end.", million},
-		{"JobsModel", "Jobs are listed newest first, exactly those that match; cursors end.", jobsModel},
+		{"JobsModel", "Jobs are listed by number, from either end, exactly those that match; cursors end.", jobsModel},
+		{"States", "The states of all tasks are those of the tasks, whatever rows and spans.", statesModel},
+		{"Previous", "The job before is the newest older one of the same project and name; names whose last jobs failed are listed.", previous},
 		{"BadQueries", "Unknown jobs are NotFound; bad cursors and limits are Invalid.", badQueries},
 		{"Readers", "Readers see whole commits only, while they happen.", readers},
 		{"Closed", "After Close everything is refused.", closed},

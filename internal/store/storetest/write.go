@@ -180,7 +180,7 @@ func cancelled(t *testing.T, f *fixture) {
 
 func load(t *testing.T, f *fixture) {
 	t.Helper()
-	var want muster.Snapshot
+	want := muster.Snapshot{Totals: map[string]muster.Counts{}}
 	mixed := []muster.TaskState{muster.Succeeded, muster.Running, muster.Failed, muster.Queued, muster.Skipped, muster.Waiting}
 	for id, kept := range map[muster.JobID]bool{1: false, 2: true, 3: true} {
 		j, g := job(id, 20)
@@ -195,6 +195,7 @@ func load(t *testing.T, f *fixture) {
 		}
 		recount(&j, &g, rows)
 		f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}, Tasks: rows})
+		want.Totals[j.Project] = want.Totals[j.Project].Add(j.Counts)
 		if j.State.Final() {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/tasklog"
 )
 
 // How long the last saving of a checkpoint may take: less than the server waits for
@@ -73,7 +74,7 @@ func (a *Attempt) link(context.Context) error {
 func (a *Attempt) follow() {
 	if a.saves() {
 		a.e.checkpoints.keep(checkpointName(a.Task))
-		a.saved = a.e.env.Checkpoints.Follow(a.Task, a.checkpoint, a.Say)
+		a.saved = a.e.env.Checkpoints.Follow(a.Task, a.checkpoint, a.Say, func() { a.log.record(tasklog.Points, run.SavedPoint()) })
 	}
 }
 

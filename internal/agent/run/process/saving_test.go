@@ -97,7 +97,7 @@ func TestLastSave(t *testing.T) {
 type keeper struct{ forgot []string }
 
 func (k *keeper) Load(context.Context, *run.Task, string) error { return nil }
-func (k *keeper) Follow(*run.Task, string, func(string)) func(last time.Duration) {
+func (k *keeper) Follow(*run.Task, string, func(string), func()) func(last time.Duration) {
 	return func(time.Duration) {}
 }
 func (k *keeper) Forget(dir string) { k.forgot = append(k.forgot, filepath.Base(dir)) }

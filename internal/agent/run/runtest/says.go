@@ -3,6 +3,7 @@ package runtest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -302,6 +303,18 @@ func protocol(t *testing.T, o opening) {
 	}
 	if !maps.Equal(metrics, map[string]float64{"loss": 0.5, "acc": 0.9, "lr": 0.1}) {
 		t.Errorf("metrics %v", metrics)
+	}
+	// The log has the history, thinned: all that was said last is in it.
+	point := muster.Point{}
+	for _, rec := range b.Records(t, task.Attempt) {
+		if rec.Stream == tasklog.Points {
+			if err := json.Unmarshal(rec.Data, &point); err != nil { // adds to what was there
+				t.Errorf("the point %s: %v", rec.Data, err)
+			}
+		}
+	}
+	if point.Progress == nil || *point.Progress != 1 || point.Step == nil || !maps.Equal(point.Metrics, metrics) {
+		t.Errorf("the points of the log come to %+v", point)
 	}
 	if got := b.Output(t, task.Attempt, tasklog.Stdout); got != "before\n::muster progress=nonsense\n::muster progress=NaN\n" {
 		t.Errorf("stdout %q", got)

@@ -20,6 +20,8 @@ const (
 	// month take 50 MB. The words of Muster have a bit more, so that they come through.
 	sampleRoom = 64 << 20
 	wordRoom   = sampleRoom + 1<<20
+	// Points of what the task reports have room of their own, and a bit for the times of its checkpoints. Whoever writes them keeps to it.
+	pointRoom = 2 * run.PointRoom
 )
 
 // Log appends records to an attempt's log, its output up to a cap: from the start of
@@ -33,6 +35,7 @@ type Log struct {
 	mu     sync.Mutex
 	offset int64
 	beside int64         // bytes of it that are not the task's output
+	points int64         // bytes of these that are points of what it reports
 	full   bool          // of output
 	enough bool          // of samples
 	begun  []byte        // of which a part is in the file already, and the rest is to follow
@@ -103,29 +106,43 @@ func fitting(records []byte, room int64) []byte {
 // Record writes something that is not the task's output, and does not count as
 // such. The log itself says where samples end that have no room any more. What the disk does not take
 // is left out: a task that prints nothing needs no log.
-func (w *Log) Record(stream tasklog.Stream, data []byte) {
+func (w *Log) Record(stream tasklog.Stream, at time.Time, data []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	b := tasklog.AppendRecord(nil, tasklog.Record{Stream: stream, At: time.Now(), Data: data})
+	b := tasklog.AppendRecord(nil, tasklog.Record{Stream: stream, At: at, Data: data})
+	if stream == tasklog.Points {
+		if w.points+int64(len(b)) <= pointRoom {
+			w.points += w.putBeside(b)
+		}
+		return
+	}
 	room := int64(wordRoom)
 	if stream == tasklog.Usage {
 		room = sampleRoom
 	}
-	if w.beside+int64(len(b)) > room {
+	if w.beside-w.points+int64(len(b)) > room {
 		if w.enough || stream != tasklog.Usage {
 			return
 		}
 		w.enough = true
 		b = system(nil, fmt.Sprintf("what the task uses is no longer kept: %s of it is the most of one attempt", muster.Size(sampleRoom)))
 	}
-	if before := w.offset; w.err == nil {
-		_ = w.put(b) // Failure tells if only a part of it could be written
-		w.beside += w.offset - before
+	w.putBeside(b)
+}
+
+// putBeside appends what is not the task's output, and returns how many bytes were written. The lock is held.
+func (w *Log) putBeside(b []byte) int64 {
+	if w.err != nil {
+		return 0
 	}
+	before := w.offset
+	_ = w.put(b) // Failure tells if only a part of it could be written
+	w.beside += w.offset - before
+	return w.offset - before
 }
 
 // Say writes a word from Muster, as a line.
-func (w *Log) Say(line string) { w.Record(tasklog.System, []byte(line+"\n")) }
+func (w *Log) Say(line string) { w.Record(tasklog.System, time.Now(), []byte(line+"\n")) }
 
 func (w *Log) write(records []byte) {
 	if w.err != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -42,7 +43,7 @@ func TestFullDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.Record(tasklog.Usage, []byte(`{"cpu":1}`))
+		w.Record(tasklog.Usage, time.Now(), []byte(`{"cpu":1}`))
 		select {
 		case <-w.Failed():
 			t.Fatalf("with room for %d bytes a sample ends the log", room)
@@ -91,7 +92,7 @@ func TestRoomOfSamples(t *testing.T) {
 	}
 	sample := bytes.Repeat([]byte("x"), 1<<20-10)
 	for range sampleRoom>>20 + 3 {
-		w.Record(tasklog.Usage, sample)
+		w.Record(tasklog.Usage, time.Now(), sample)
 	}
 	line := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Stdout, Data: []byte("line\n")})
 	for range 100 {

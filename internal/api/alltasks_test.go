@@ -1,0 +1,47 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/muster-dev/muster/internal/api/wire"
+)
+
+// The pages of the tasks of all jobs have each task once, those of the newest job first, whatever their size.
+func TestAllTasksInPages(t *testing.T) {
+	s := story(t)
+	list := func(limit string) (ids []string) {
+		cursor := ""
+		for range 1000 {
+			resp, body := send(t, s, request{method: "GET", path: "/api/v1/tasks?state=waiting&state=queued&state=failed&state=succeeded&limit=" + limit + cursor})
+			if resp.StatusCode != http.StatusOK {
+				t.Fatalf("%s: %s", resp.Status, body)
+			}
+			var page wire.Tasks
+			if err := json.Unmarshal(body, &page); err != nil {
+				t.Fatal(err)
+			}
+			for i := range page.Tasks {
+				ids = append(ids, page.Tasks[i].ID.String())
+			}
+			if page.Next == "" {
+				return ids
+			}
+			cursor = "&cursor=" + page.Next
+		}
+		t.Fatal("the pages do not end")
+		return nil
+	}
+	all := list("1000")
+	first, second, third := slices.Index(all, "3.0"), slices.Index(all, "2.0"), slices.Index(all, "1.0")
+	if first < 0 || second < first || third < second || len(all) < 5 {
+		t.Fatalf("the tasks are %v: those of job 3 come first, then those of 2 and 1", all)
+	}
+	for _, limit := range []string{"1", "2", "3", "7"} {
+		if got := list(limit); !slices.Equal(got, all) {
+			t.Errorf("in pages of %s the tasks are %v, want %v", limit, got, all)
+		}
+	}
+}

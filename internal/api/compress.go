@@ -1,0 +1,39 @@
+package api
+
+import (
+	"compress/gzip"
+	"net/http"
+	"strings"
+
+	"github.com/klauspost/compress/gzhttp"
+
+	"github.com/muster-dev/muster/internal/api/wire"
+)
+
+// compressFrom is the size in bytes from which answers are compressed.
+const compressFrom = 4 << 10
+
+// compressed compresses the JSON that the API makes for clients that take gzip. Streams, logs, blobs and artifacts stay as they are: those
+// have offsets.
+func compressed(next http.Handler) http.Handler {
+	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(compressFrom), gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.ContentTypes([]string{"application/json"}))
+	if err != nil {
+		panic(err) // the options are valid
+	}
+	small := wrap(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if compressible(r) {
+			small.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func compressible(r *http.Request) bool {
+	path, ok := strings.CutPrefix(r.URL.Path, wire.Prefix+"/")
+	if !ok || r.Method != http.MethodGet || strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+		return false
+	}
+	return path != "events" && !strings.HasPrefix(path, "blobs/") && !strings.Contains(path, "/artifacts")
+}

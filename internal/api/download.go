@@ -1,0 +1,62 @@
+package api
+
+import (
+	"mime"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
+)
+
+const pathDownload = "/download/muster"
+
+func (s *server) downloadRoutes() {
+	stream(s, route{id: "download-muster", method: http.MethodGet, path: pathDownload, tag: "workers", verb: auth.JoinWorkers, answers: "application/octet-stream",
+		summary: "Download the server's own executable, to start a worker with it on a machine of the same system"}, s.download)
+}
+
+type downloadInput struct {
+	OS   string `query:"os" maxLength:"20" doc:"refuse an executable of another operating system" example:"linux"`
+	Arch string `query:"arch" maxLength:"20" doc:"refuse an executable of another architecture" example:"amd64"`
+}
+
+// archNames are what uname -m calls architectures.
+var archNames = map[string]string{"x86_64": "amd64", "aarch64": "arm64"}
+
+func (s *server) download(w http.ResponseWriter, r *http.Request, in *downloadInput) error {
+	arch := in.Arch
+	if known, ok := archNames[arch]; ok {
+		arch = known
+	}
+	if in.OS != "" && in.OS != runtime.GOOS || arch != "" && arch != runtime.GOARCH {
+		return muster.Errorf(muster.NotFound, "this server has muster for %s/%s only, not for %s/%s: build it there, or copy a release build for that system", runtime.GOOS, runtime.GOARCH, in.OS, in.Arch)
+	}
+	name, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if runtime.GOOS == "linux" {
+		name = "/proc/self/exe" // also while the file is replaced by a newer one
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": "muster" + filepath.Ext(name)}))
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "private, no-cache")
+	h.Set("X-Muster-OS", runtime.GOOS)
+	h.Set("X-Muster-Arch", runtime.GOARCH)
+	http.ServeContent(patient(w, r), r, "", info.ModTime(), f)
+	return nil
+}

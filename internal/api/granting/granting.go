@@ -1,0 +1,118 @@
+package granting
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// maxGrantBatch is how many grants one transaction has, unless one call alone brings more.
+const maxGrantBatch = 1_000
+
+// Granter commits grants in batches: those that arrive during a commit go into the next one together. Each batch is
+// committed by one of the calls that wait for it, so that each call returns after the commit of its own batch, however
+// many others arrive.
+type Granter struct {
+	store store.Grants
+
+	mu    sync.Mutex
+	busy  bool          // a call commits, or was chosen to
+	queue []*grantBatch // not yet begun, oldest first
+}
+
+// New returns a Granter that commits to a store.
+func New(s store.Grants) *Granter { return &Granter{store: s} }
+
+var errNotCommitted = muster.Errorf(muster.Internal, "the server failed to record who may have the blobs: upload them again")
+
+type grantBatch struct {
+	holders []store.Holder
+	blobs   []store.Blob
+	calls   int           // that wait for it; guarded by Granter.mu
+	lead    chan struct{} // holds a token for the call that is to commit it
+	done    chan struct{} // closed when err is set
+	err     error
+}
+
+// Grant returns once the grants are on disk. If ctx ends before, they may or may not be committed; the grants of other calls are.
+func (g *Granter) Grant(ctx context.Context, h store.Holder, blobs ...store.Blob) error {
+	if len(blobs) == 0 {
+		return nil
+	}
+	b := g.join(h, blobs)
+	select {
+	case <-b.lead:
+		g.commit(context.WithoutCancel(ctx), b) // others wait for it, too
+		return b.err
+	case <-b.done:
+		return b.err
+	case <-ctx.Done():
+		g.leave(b)
+		return context.Cause(ctx)
+	}
+}
+
+// join adds grants to the youngest batch that has room, or to a new one.
+func (g *Granter) join(h store.Holder, blobs []store.Blob) *grantBatch {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var b *grantBatch
+	if n := len(g.queue); n > 0 && len(g.queue[n-1].blobs)+len(blobs) <= maxGrantBatch {
+		b = g.queue[n-1]
+	} else {
+		b = &grantBatch{lead: make(chan struct{}, 1), done: make(chan struct{})}
+		g.queue = append(g.queue, b)
+	}
+	b.calls++
+	b.holders = append(b.holders, slices.Repeat([]store.Holder{h}, len(blobs))...)
+	b.blobs = append(b.blobs, blobs...)
+	if !g.busy {
+		g.choose()
+	}
+	return b
+}
+
+// choose has the oldest batch committed by one of its calls. The lock is held.
+func (g *Granter) choose() {
+	g.busy = len(g.queue) > 0
+	if g.busy {
+		g.queue[0].lead <- struct{}{}
+	}
+}
+
+// commit commits the oldest batch, whose token the caller took, and then has the next one committed.
+func (g *Granter) commit(ctx context.Context, b *grantBatch) {
+	g.mu.Lock()
+	g.queue = slices.Delete(g.queue, 0, 1)
+	g.mu.Unlock()
+	defer func() { // also if the store panics
+		close(b.done)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.choose()
+	}()
+	b.err = errNotCommitted
+	b.err = g.store.GrantBlobs(ctx, b.holders, b.blobs)
+}
+
+// leave ends a call's wait. A batch for which no call waits any more is dropped.
+func (g *Granter) leave(b *grantBatch) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if b.calls--; b.calls > 0 {
+		return
+	}
+	i := slices.Index(g.queue, b)
+	if i < 0 {
+		return // it is being committed
+	}
+	g.queue = slices.Delete(g.queue, i, i+1)
+	select {
+	case <-b.lead:
+		g.choose()
+	default:
+	}
+}

@@ -1,0 +1,141 @@
+package granting
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// slowGrants keeps grants in memory; a commit takes a second.
+type slowGrants struct {
+	store.Grants
+
+	mu      sync.Mutex
+	granted map[store.Blob]store.Holder
+	biggest int
+	commits int
+	panics  bool // the next commit
+}
+
+func (s *slowGrants) GrantBlobs(ctx context.Context, holders []store.Holder, blobs []store.Blob) error {
+	time.Sleep(time.Second) // of the bubble
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.panics {
+		s.panics = false
+		panic("a broken store")
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	s.commits++
+	s.biggest = max(s.biggest, len(blobs))
+	for i, b := range blobs {
+		if b.SHA256 != string(holders[i]) {
+			return fmt.Errorf("blob %s for %s", b.SHA256, holders[i])
+		}
+		s.granted[b] = holders[i]
+	}
+	return nil
+}
+
+// grantOf grants n blobs to a holder of the same name.
+func (g *Granter) grantOf(ctx context.Context, name string, n int) error {
+	blobs := make([]store.Blob, n)
+	for i := range blobs {
+		blobs[i] = store.Blob{SHA256: name, Size: int64(i)}
+	}
+	return g.Grant(ctx, store.Holder(name), blobs...)
+}
+
+// However many others arrive, each call returns after the commit of its own batch.
+func TestAGrantWaitsForItsOwnBatchOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowGrants{granted: map[store.Blob]store.Holder{}}
+		g := &Granter{store: s}
+		var calls sync.WaitGroup
+		for i := range 600 { // during a minute
+			calls.Go(func() {
+				began := time.Now()
+				if err := g.grantOf(t.Context(), strconv.Itoa(i), 1); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took > 2*time.Second {
+					t.Errorf("call %d waited for %s", i, took)
+				}
+			})
+			time.Sleep(100 * time.Millisecond)
+		}
+		calls.Wait()
+		if len(s.granted) != 600 || s.commits > 70 {
+			t.Errorf("%d grants in %d commits", len(s.granted), s.commits)
+		}
+	})
+}
+
+// Callers that leave, at any moment, take the grants of nobody else along; and batches are bounded.
+func TestGrantsOutliveTheCallsThatLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowGrants{granted: map[store.Blob]store.Holder{}}
+		g := &Granter{store: s}
+		rng := rand.New(rand.NewPCG(1, 2))
+		var calls sync.WaitGroup
+		stayed := 0
+		for i := range 2000 {
+			ctx, n := t.Context(), 1+rng.IntN(maxGrantBatch/10)
+			leaves := rng.IntN(10) > 0
+			if leaves {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.IntN(3000))*time.Millisecond)
+				defer cancel()
+			} else {
+				stayed++
+			}
+			calls.Go(func() {
+				err := g.grantOf(ctx, strconv.Itoa(i), n)
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				_, granted := s.granted[store.Blob{SHA256: strconv.Itoa(i), Size: int64(n) - 1}]
+				if !leaves && err != nil || err == nil && !granted {
+					t.Errorf("call %d, which leaves: %t: %v, granted: %t", i, leaves, err, granted)
+				}
+			})
+			if rng.IntN(20) == 0 {
+				time.Sleep(time.Duration(rng.IntN(4000)) * time.Millisecond)
+			}
+		}
+		calls.Wait()
+		if stayed == 0 || s.biggest > maxGrantBatch || s.biggest < maxGrantBatch/2 {
+			t.Errorf("%d calls stayed; the biggest batch has %d grants", stayed, s.biggest)
+		}
+		if g.busy || len(g.queue) > 0 {
+			t.Error("a batch is left")
+		}
+		// A call that brings more than a batch has is one of its own.
+		if err := g.grantOf(t.Context(), "many", 3*maxGrantBatch); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A store that panics fails its batch, and not those that follow.
+func TestGrantsAfterAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowGrants{granted: map[store.Blob]store.Holder{}, panics: true}
+		g := &Granter{store: s}
+		func() {
+			defer func() { _ = recover() }()
+			_ = g.grantOf(t.Context(), "a", 1)
+		}()
+		if err := g.grantOf(t.Context(), "b", 1); err != nil {
+			t.Error(err)
+		}
+	})
+}

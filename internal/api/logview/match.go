@@ -1,0 +1,181 @@
+package logview
+
+import (
+	"bytes"
+	"io"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/muster-dev/muster"
+)
+
+// MaxQuery is the longest text or pattern that can be searched for, in bytes.
+const MaxQuery = 1000
+
+// Matcher says where in a record a match begins and ends. It is used by one goroutine.
+type Matcher func(data []byte) (from, to int, ok bool)
+
+// Text returns a matcher of a text; without exact, letters match in both cases.
+func Text(q string, exact bool) Matcher {
+	want := []byte(q)
+	if exact {
+		return func(data []byte) (int, int, bool) {
+			i := bytes.Index(data, want)
+			return i, i + len(want), i >= 0
+		}
+	}
+	if !ascii(want) {
+		return find(regexp.MustCompile("(?i)" + regexp.QuoteMeta(strings.ToValidUTF8(q, "\uFFFD"))))
+	}
+	lower(want)
+	var buf []byte
+	return func(data []byte) (int, int, bool) {
+		buf = append(buf[:0], data...)
+		lower(buf)
+		i := bytes.Index(buf, want)
+		return i, i + len(want), i >= 0
+	}
+}
+
+const (
+	// maxStates bounds the automaton of a pattern: the time of a match grows with its states and the bytes that it looks at.
+	maxStates = 500
+	// atOnce is how many states times bytes are matched without a look at the clock: half a second at worst.
+	atOnce = 16 << 20
+	// recordTime is how long a pattern may look at one record.
+	recordTime = 500 * time.Millisecond
+)
+
+// Pattern returns a matcher of a regular expression in the syntax of RE2; without exact, letters match in both cases. A record that
+// takes longer than recordTime does not match.
+func Pattern(q string, exact bool) (Matcher, error) {
+	tree, err := syntax.Parse(q, syntax.Perl)
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "%q is not a regular expression (RE2 syntax): %w", q, err)
+	}
+	size := states(tree)
+	if size > maxStates {
+		return nil, muster.Errorf(muster.Invalid, "the regular expression has %d states, at most %d are allowed: repeat less, such as x* in place of x{999}", size, maxStates)
+	}
+	if !exact {
+		q = "(?i)(?:" + q + ")"
+	}
+	re, err := regexp.Compile(q)
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "%q is not a regular expression (RE2 syntax): %w", q, err)
+	}
+	quick := find(re)
+	return func(data []byte) (int, int, bool) {
+		if len(data)*size <= atOnce {
+			return quick(data)
+		}
+		r := &timedReader{rest: data, until: time.Now().Add(recordTime)}
+		at := re.FindReaderIndex(r)
+		if at == nil || r.late {
+			return 0, 0, false
+		}
+		return at[0], at[1], true
+	}, nil
+}
+
+// states returns about how many states the automaton of an expression has, without making it.
+func states(re *syntax.Regexp) int {
+	sum := 1
+	for _, sub := range re.Sub {
+		sum += states(sub)
+	}
+	switch re.Op {
+	case syntax.OpLiteral:
+		return len(re.Rune)
+	case syntax.OpRepeat: // of at most 1,000, also nested
+		return (sum - 1) * max(re.Max, re.Min+1, 1)
+	default:
+		return sum
+	}
+}
+
+// timedReader reads runes until a time.
+type timedReader struct {
+	rest  []byte
+	until time.Time
+	n     int
+	late  bool
+}
+
+// ReadRune implements io.RuneReader.
+func (r *timedReader) ReadRune() (rune, int, error) {
+	if r.n++; r.n%512 == 0 && time.Now().After(r.until) {
+		r.late = true
+	}
+	if r.late || len(r.rest) == 0 {
+		return 0, 0, io.EOF
+	}
+	c, size := utf8.DecodeRune(r.rest)
+	r.rest = r.rest[size:]
+	return c, size, nil
+}
+
+func find(re *regexp.Regexp) Matcher {
+	return func(data []byte) (int, int, bool) {
+		at := re.FindIndex(data)
+		if at == nil {
+			return 0, 0, false
+		}
+		return at[0], at[1], true
+	}
+}
+
+// hints are in lower case in every line that errorLine matches: looking for them is cheap.
+var hints = [][]byte{
+	[]byte("error"), []byte("exception"), []byte("traceback"), []byte("panic"), []byte("fatal"), []byte("critical"), []byte("out of memory"), []byte("killed"),
+	[]byte("segmentation fault"), []byte("core dumped"), []byte("command not found"), []byte("aborted"), []byte("failed"),
+}
+
+// errorLine matches lines in which programs say that they failed: Python's and other runtimes' traces, compilers, loggers, the shell and CUDA.
+// It leaves out metrics and summaries such as "error=0.1" and "0 errors".
+var errorLine = regexp.MustCompile(`(?i:\btraceback \(most recent call last\))` +
+	`|\b[A-Za-z_.]*(?:Error|Exception)\b(?::|$|\s*\()` +
+	`|(?i:(?:^|[^\w=.])(?:error|fatal|panic|exception)(?:\[[^\]]*\])?:(?:\s*[^\s\d]|\s*$))` +
+	`|\b(?:ERROR|FATAL|CRITICAL|PANIC)(?:$|[^\w=])` +
+	`|(?i:\bfatal error\b|\bunhandled exception\b|\bCUDA error\b|\bout of memory\b|\bsegmentation fault\b|\bcore dumped\b|: command not found\b)` +
+	`|(?:^|\W)(?:Killed|Aborted|Assertion \S.* failed)(?:$|\W)`)
+
+// Errors returns a matcher of lines in which programs say that they failed.
+func Errors() Matcher {
+	var buf []byte
+	return func(data []byte) (int, int, bool) {
+		buf = append(buf[:0], data...)
+		lower(buf)
+		for _, h := range hints {
+			if bytes.Contains(buf, h) {
+				at := errorLine.FindIndex(bytes.TrimRight(data, "\r\n"))
+				if at == nil {
+					return 0, 0, false
+				}
+				return at[0], at[1], true
+			}
+		}
+		return 0, 0, false
+	}
+}
+
+func ascii(b []byte) bool {
+	for _, c := range b {
+		if c >= 0x80 {
+			return false
+		}
+	}
+	return true
+}
+
+// lower makes ASCII letters lower-case in place.
+func lower(b []byte) {
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/logview"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+const (
+	// searchTime and searchBytes bound one search.
+	searchTime  = 2 * time.Second
+	searchBytes = 256 << 20
+)
+
+func (s *server) logWindowRoutes() {
+	handle(s, route{id: "get-log-window", method: http.MethodGet, path: prefixed("/tasks/{task}/logs/window"), tag: "logs", verb: auth.ReadJobs,
+		summary: "Show a part of a log of any length: the records from an offset on, or those before it"}, s.logWindow)
+	handle(s, route{id: "search-logs", method: http.MethodGet, path: prefixed("/tasks/{task}/logs/search"), tag: "logs", verb: auth.ReadJobs,
+		summary: "Search a log: at most 2 seconds or 256 MiB of it at a time"}, s.searchLog)
+}
+
+// LogPlaceInput names a place in the log of an attempt.
+type LogPlaceInput struct {
+	TaskPath
+	Attempt   int    `query:"attempt" minimum:"1" maximum:"2147483647" doc:"default: the last one"`
+	Offset    int64  `query:"offset" minimum:"-1" default:"-1" doc:"any place in the log; it is moved back to where a record begins. -1 means the end, or the beginning if the direction is forward"`
+	Direction string `query:"direction" enum:"forward,backward" default:"forward"`
+	Stream    string `query:"stream" enum:"stdout,stderr,all" default:"all"`
+}
+
+type logWindowInput struct {
+	LogPlaceInput
+	Bytes int `query:"bytes" minimum:"1" maximum:"1048576" default:"65536" doc:"most bytes of output; one record is shown however long it is"`
+}
+
+type searchLogInput struct {
+	LogPlaceInput
+	Query  string `query:"q" maxLength:"1000" doc:"the text to find"`
+	Regex  bool   `query:"regex" doc:"q is a regular expression in the syntax of RE2"`
+	Case   bool   `query:"case" doc:"upper and lower case differ"`
+	Errors bool   `query:"errors" doc:"find lines in which programs say that they failed, in place of q"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+// logQuery returns what is to be read of a log, with the task that it is of. An attempt 0 has no log.
+func (s *server) logQuery(ctx context.Context, in *LogPlaceInput) (muster.Task, logview.Query, error) {
+	task, err := s.readTask(ctx, in.Task)
+	if err != nil {
+		return task, logview.Query{}, err
+	}
+	at, err := s.begin(ctx, task, in.Attempt, 0, "")
+	q := logview.Query{
+		Attempt: at.id(), Offset: in.Offset, Backward: in.Direction == "backward",
+		Want: func(r tasklog.Record) bool { return wanted(in.Stream, r) },
+	}
+	if q.Offset < 0 && !q.Backward {
+		q.Offset = 0
+	}
+	return task, q, err
+}
+
+func (s *server) logWindow(ctx context.Context, in *logWindowInput) (*body[wire.LogWindow], error) {
+	task, q, err := s.logQuery(ctx, &in.LogPlaceInput)
+	if err != nil {
+		return nil, err
+	}
+	if q.Attempt.N == 0 {
+		return answer(wire.LogWindow{Done: task.State.Final(), Records: []wire.LogRecord{}}), nil
+	}
+	complete, err := s.logComplete(ctx, task, q.Attempt.N)
+	if err != nil {
+		return nil, err
+	}
+	w, err := logview.Read(ctx, s.Logs, q, in.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	shown := wire.LogWindow{Attempt: q.Attempt.N, Size: w.Size, First: w.First, Last: w.Last, Done: w.AtEnd && complete(w.Size), Records: make([]wire.LogRecord, len(w.Records))}
+	for i, r := range w.Records {
+		shown.Records[i] = wire.LogRecord{Offset: r.Offset, LogLine: wire.NewLogLine(streamNames[r.Stream], muster.TimeOf(r.At), r.Data)}
+	}
+	return answer(shown), nil
+}
+
+// logComplete returns what says whether the log of an attempt that has so many bytes will not grow any more. It is asked before
+// the log is read.
+func (s *server) logComplete(ctx context.Context, task muster.Task, attempt int) (func(size int64) bool, error) {
+	if attempt == task.Attempt && task.State.Held() {
+		return func(int64) bool { return false }, nil
+	}
+	attempts, err := s.Store.Attempts(ctx, task.ID)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(attempts, func(a muster.Attempt) bool { return a.ID.N == attempt })
+	return func(size int64) bool {
+		if i < 0 || attempts[i].Outcome == muster.Open {
+			return false
+		}
+		lost := attempts[i].Outcome == muster.AttemptLost || attempts[i].Outcome == muster.AttemptRejected
+		return lost || size >= attempts[i].LogSize
+	}, nil
+}
+
+func (s *server) searchLog(ctx context.Context, in *searchLogInput) (*body[wire.LogMatches], error) {
+	match, err := in.matcher()
+	if err != nil {
+		return nil, err
+	}
+	_, q, err := s.logQuery(ctx, &in.LogPlaceInput)
+	if err != nil {
+		return nil, err
+	}
+	if q.Attempt.N == 0 {
+		return answer(wire.LogMatches{Done: true, Matches: []wire.LogMatch{}}), nil
+	}
+	leave, err := s.searches.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	found, err := logview.Search(ctx, s.Logs, q, match, logview.Bounds{Matches: in.Limit, Bytes: searchBytes, Time: searchTime})
+	if err != nil {
+		return nil, err
+	}
+	shown := wire.LogMatches{Attempt: q.Attempt.N, Matches: make([]wire.LogMatch, len(found.Matches)), ScannedTo: found.ScannedTo, Done: found.Done}
+	for i, m := range found.Matches {
+		shown.Matches[i] = wire.LogMatch{Offset: m.Offset, At: muster.TimeOf(m.At), Stream: streamNames[m.Stream], Text: m.Text}
+	}
+	return answer(shown), nil
+}
+
+func (in *searchLogInput) matcher() (logview.Matcher, error) {
+	switch {
+	case in.Errors && in.Query != "":
+		return nil, muster.Errorf(muster.Invalid, "a search is for q or for errors, not for both: leave one of them out")
+	case in.Errors:
+		return logview.Errors(), nil
+	case in.Query == "":
+		return nil, muster.Errorf(muster.Invalid, "the search has nothing to find: give q=TEXT or errors=true")
+	case in.Regex:
+		return logview.Pattern(in.Query, in.Case)
+	default:
+		return logview.Text(in.Query, in.Case), nil
+	}
+}

@@ -1,0 +1,213 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/store"
+	"github.com/muster-dev/muster/internal/valid"
+)
+
+// Webhooks is what the API asks of the sender of notifications.
+type Webhooks interface {
+	// Seal returns notifications with their secrets encrypted, or an Invalid error for one that another server encrypted.
+	Seal(list []muster.Notify) ([]muster.Notify, error)
+	// Secret returns what signs the requests of a project.
+	Secret(project string) (string, error)
+	// Changed says that the notifications of a project were changed.
+	Changed()
+	// Test sends a test to each, once.
+	Test(ctx context.Context, project string, list []muster.Notify) ([]store.Delivery, error)
+}
+
+// NoticeStore is where notifications of projects and the delivery log are.
+type NoticeStore interface {
+	ProjectNotify(ctx context.Context, project string) ([]muster.Notify, error)
+	SetProjectNotify(ctx context.Context, project string, list []muster.Notify) error
+	Deliveries(ctx context.Context, q store.DeliveryQuery) (list []store.Delivery, next string, err error)
+}
+
+func (s *server) notifyRoutes() {
+	at := prefixed("/projects/{project}/notify")
+	handle(s, route{id: "get-notify", method: http.MethodGet, path: at, tag: "notifications",
+		summary: "Show the notifications of a project, and what signs them", verb: auth.ManageNotify}, s.getNotify)
+	handle(s, route{id: "put-notify", method: http.MethodPut, path: at, tag: "notifications",
+		summary: "Replace the notifications of a project", verb: auth.ManageNotify}, s.putNotify)
+	handle(s, route{id: "delete-notify", method: http.MethodDelete, path: at, tag: "notifications",
+		summary: "Remove the notifications of a project", verb: auth.ManageNotify}, s.deleteNotify)
+	handle(s, route{id: "test-notify", method: http.MethodPost, path: at + "/test", tag: "notifications",
+		summary: "Send a test, once, and say what came of it", verb: auth.ManageNotify}, s.testNotify)
+	handle(s, route{id: "list-notifications", method: http.MethodGet, path: prefixed("/notifications"), tag: "notifications",
+		summary: "List the delivery log, newest first", verb: auth.ReadJobs}, s.listNotifications)
+	handle(s, route{id: "list-job-notifications", method: http.MethodGet, path: prefixed("/jobs/{job}/notifications"), tag: "notifications",
+		summary: "List the delivery log of a job, newest first", verb: auth.ReadJobs}, s.listJobNotifications)
+}
+
+// ProjectPath names a project in a path.
+type ProjectPath struct {
+	Project string `path:"project" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9_-]+$" patternDescription:"letters, digits, - and _"`
+}
+
+// mayManage checks that the caller may change the notifications of a project.
+func mayManage(ctx context.Context, project string) error {
+	return auth.Can(principalOf(ctx), auth.ManageNotify, auth.Object{Project: project})
+}
+
+func (s *server) getNotify(ctx context.Context, in *ProjectPath) (*body[wire.ProjectNotify], error) {
+	if err := mayManage(ctx, in.Project); err != nil {
+		return nil, err
+	}
+	list, err := s.Notices.ProjectNotify(ctx, in.Project)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := s.Webhooks.Secret(in.Project)
+	if err != nil {
+		return nil, err
+	}
+	return answer(wire.ProjectNotify{Project: in.Project, Notifications: wire.Notifications{Notify: full(list)}, Secret: secret}), nil
+}
+
+type putNotifyInput struct {
+	ProjectPath
+	Body wire.Notifications
+}
+
+func (s *server) putNotify(ctx context.Context, in *putNotifyInput) (*body[wire.ProjectNotify], error) {
+	if err := mayManage(ctx, in.Project); err != nil {
+		return nil, err
+	}
+	if wrong := valid.Notify(in.Body.Notify); len(wrong) > 0 {
+		err := muster.Errorf(muster.InvalidSpec, "the notifications cannot be accepted: %s", wrong[0])
+		err.Fields = wrong
+		return nil, err
+	}
+	sealed, err := s.Webhooks.Seal(in.Body.Notify)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Notices.SetProjectNotify(ctx, in.Project, sealed); err != nil {
+		return nil, err
+	}
+	s.Webhooks.Changed()
+	return s.getNotify(ctx, &in.ProjectPath)
+}
+
+func (s *server) deleteNotify(ctx context.Context, in *ProjectPath) (*struct{}, error) {
+	if err := mayManage(ctx, in.Project); err != nil {
+		return nil, err
+	}
+	if err := s.Notices.SetProjectNotify(ctx, in.Project, nil); err != nil {
+		return nil, err
+	}
+	s.Webhooks.Changed()
+	return nil, nil //nolint:nilnil // huma's form of an answer without a body
+}
+
+type testNotifyInput struct {
+	ProjectPath
+	Body *wire.TestNotify
+}
+
+func (s *server) testNotify(ctx context.Context, in *testNotifyInput) (*body[wire.Deliveries], error) {
+	if err := mayManage(ctx, in.Project); err != nil {
+		return nil, err
+	}
+	list, err := s.Notices.ProjectNotify(ctx, in.Project)
+	if err != nil {
+		return nil, err
+	}
+	if in.Body != nil && in.Body.URL != "" {
+		list = slices.DeleteFunc(list, func(n muster.Notify) bool { return n.URL != in.Body.URL })
+		if len(list) == 0 {
+			return nil, muster.Errorf(muster.NotFound, "project %s has no notification with this URL: %s lists them", in.Project, prefixed("/projects/"+in.Project+"/notify"))
+		}
+	}
+	sent, err := s.Webhooks.Test(ctx, in.Project, list)
+	if err != nil {
+		return nil, err
+	}
+	return answer(shownDeliveries(sent, "")), nil
+}
+
+// NotificationFilter selects of the delivery log.
+type NotificationFilter struct {
+	Page
+	State string `query:"state" enum:"pending,delivered,failed"`
+}
+
+type listNotificationsInput struct {
+	NotificationFilter
+	Project string `query:"project" maxLength:"64" doc:"only of this project"`
+	Job     string `query:"job" maxLength:"20" doc:"only of this job"`
+}
+
+func (s *server) listNotifications(ctx context.Context, in *listNotificationsInput) (*body[wire.Deliveries], error) {
+	q := store.DeliveryQuery{Project: in.Project, State: in.State, Cursor: in.Cursor, Limit: in.Limit}
+	if in.Job != "" {
+		var err error
+		if q.Job, err = s.job(ctx, in.Job, auth.ReadJobs); err != nil {
+			return nil, err
+		}
+	}
+	if own := principalOf(ctx).Project; own != "" {
+		if q.Project != "" && q.Project != own {
+			return answer(wire.Deliveries{Deliveries: []wire.Delivery{}}), nil
+		}
+		q.Project = own
+	}
+	return s.notifications(ctx, q)
+}
+
+type listJobNotificationsInput struct {
+	JobPath
+	NotificationFilter
+}
+
+func (s *server) listJobNotifications(ctx context.Context, in *listJobNotificationsInput) (*body[wire.Deliveries], error) {
+	id, err := s.job(ctx, in.Job, auth.ReadJobs)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.Store.Job(ctx, id); err != nil {
+		return nil, err
+	}
+	return s.notifications(ctx, store.DeliveryQuery{Job: id, State: in.State, Cursor: in.Cursor, Limit: in.Limit})
+}
+
+func (s *server) notifications(ctx context.Context, q store.DeliveryQuery) (*body[wire.Deliveries], error) {
+	list, next, err := s.Notices.Deliveries(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return answer(shownDeliveries(list, next)), nil
+}
+
+func shownDeliveries(list []store.Delivery, next string) wire.Deliveries {
+	shown := make([]wire.Delivery, len(list))
+	for i := range list {
+		d := &list[i]
+		shown[i] = wire.Delivery{
+			ID: d.Message, Project: d.Project, Job: d.Job, Event: d.Event, Host: d.Host, Preset: d.Preset, State: d.State(), Attempts: d.Attempts,
+			Status: d.Status, Error: d.Error, Took: d.Took, CreatedAt: d.CreatedAt, TriedAt: d.TriedAt, NextAt: d.NextAt, FinishedAt: d.FinishedAt,
+		}
+	}
+	return wire.Deliveries{Deliveries: shown, Next: next}
+}
+
+// sealNotify encrypts the secrets of a job's notifications, so that what shows its spec shows none.
+func (s *server) sealNotify(spec *muster.Spec) error {
+	if len(spec.Notify) == 0 {
+		return nil
+	}
+	sealed, err := s.Webhooks.Seal(spec.Notify)
+	if err != nil {
+		return muster.Errorf(muster.InvalidSpec, "the job spec cannot run from here: %w", err)
+	}
+	spec.Notify = sealed
+	return nil
+}

@@ -1,0 +1,87 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster/internal/api/apitest"
+	"github.com/muster-dev/muster/internal/auth"
+)
+
+const (
+	speechNotify = "/api/v1/projects/speech/notify"
+	hookBody     = `{"notify":[{"url":"http://127.0.0.1:1/hook","on":["failed","waiting_long"],"after":"30m","preset":"slack","secret":"a-secret-of-16-characters"}]}`
+	hookedJob    = `{"kind":"noop","notify":[{"url":"https://192.0.2.1/","secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw","on":["failed"]}]}`
+)
+
+var goldenNotify = []goldenCase{
+	{"notify-none", request{method: "GET", path: speechNotify}, "get-notify"},
+	{"notify-set", request{method: "PUT", path: speechNotify, body: hookBody}, "put-notify"},
+	{"notify", request{method: "GET", path: speechNotify}, "get-notify"},
+	{"notify-tested", request{method: "POST", path: speechNotify + "/test"}, "test-notify"},
+	{"notify-no-such", request{method: "POST", path: speechNotify + "/test", body: `{"url":"https://example.org/"}`}, "error"},
+	{"notifications", request{method: "GET", path: "/api/v1/notifications?project=speech&state=failed"}, "list-notifications"},
+	{"notify-bad", request{method: "PUT", path: speechNotify, body: `{"notify":[{"url":"ftp://example.org","on":["faild"]}]}`}, "error"},
+	{"notify-bad-secret", request{method: "PUT", path: speechNotify, body: `{"notify":[{"url":"https://example.org/","secret":"a secret of several words"}]}`}, "error"},
+	{"notify-deleted", request{method: "DELETE", path: speechNotify}, ""},
+	{"notify-sealed", request{method: "POST", path: "/api/v1/jobs", body: hookedJob}, "submit-job"},
+	{"notify-sealed-elsewhere", request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop","notify":[{"url":"https://192.0.2.1/","secret":"sealed:AAAA"}]}`}, "error"},
+	{"job-notifications", request{method: "GET", path: "/api/v1/jobs/1/notifications"}, "list-job-notifications"},
+}
+
+func TestGoldenNotify(t *testing.T) { checkGolden(t, apitest.Start(t, nil), goldenNotify) }
+
+// Who may not manage notifications learns nothing of them, and an administrator of a project manages those of his only.
+func TestNotifyBelongsToAdministrators(t *testing.T) {
+	s := apitest.Start(t, nil)
+	s.Key(t, auth.Submitter, "speech", "")
+	s.Key(t, auth.Admin, "speech", "")
+	for _, c := range []struct {
+		token, method, project string
+		want                   int
+	}{
+		{"token-of-submitter-speech", "GET", "speech", http.StatusForbidden},
+		{"token-of-submitter-speech", "PUT", "speech", http.StatusForbidden},
+		{"token-of-submitter-speech", "DELETE", "speech", http.StatusForbidden},
+		{"token-of-admin-speech", "PUT", "speech", http.StatusOK},
+		{"token-of-admin-speech", "GET", "speech", http.StatusOK},
+		{"token-of-admin-speech", "GET", "vision", http.StatusForbidden},
+		{"token-of-admin-speech", "PUT", "vision", http.StatusForbidden},
+		{"token-of-admin-speech", "DELETE", "vision", http.StatusForbidden},
+	} {
+		q := request{method: c.method, path: "/api/v1/projects/" + c.project + "/notify", token: c.token}
+		if c.method == "PUT" {
+			q.body = hookBody
+		}
+		if resp, body := send(t, s, q); resp.StatusCode != c.want {
+			t.Errorf("%s %s of %s: %d, want %d: %s", c.method, q.path, c.token, resp.StatusCode, c.want, body)
+		}
+	}
+}
+
+// TestSecretsAreNotShown holds that the secret of a job is in no answer, and that a spec that was shown can be submitted again.
+func TestSecretsAreNotShown(t *testing.T) {
+	s := apitest.Start(t, nil)
+	resp, made := send(t, s, request{method: "POST", path: "/api/v1/jobs", body: hookedJob})
+	if resp.StatusCode != http.StatusCreated {
+		t.Fatalf("%d %s", resp.StatusCode, made)
+	}
+	for _, path := range []string{"/api/v1/jobs/1", "/api/v1/jobs", "/api/v1/jobs/1/notifications", "/api/v1/tasks/1.0"} {
+		if _, body := send(t, s, request{method: "GET", path: path}); strings.Contains(string(body), "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw") {
+			t.Errorf("%s shows the secret: %s", path, body)
+		}
+	}
+	if strings.Contains(string(made), "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw") {
+		t.Errorf("the submission shows the secret: %s", made)
+	}
+	spec := string(made[strings.Index(string(made), `"spec":`)+len(`"spec":`):])
+	spec = spec[:strings.Index(spec, `,"groups"`)]
+	if resp, body := send(t, s, request{method: "POST", path: "/api/v1/jobs", body: spec}); resp.StatusCode != http.StatusCreated {
+		t.Errorf("the spec as shown: %d %s\n%s", resp.StatusCode, body, spec)
+	}
+	stolen := strings.Replace(spec, "192.0.2.1", "192.0.2.2", 1)
+	if resp, body := send(t, s, request{method: "POST", path: "/api/v1/jobs", body: stolen}); resp.StatusCode != http.StatusUnprocessableEntity {
+		t.Errorf("the sealed secret for another URL: %d %s", resp.StatusCode, body)
+	}
+}

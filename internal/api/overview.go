@@ -1,0 +1,224 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/history"
+	"github.com/muster-dev/muster/internal/overview"
+	"github.com/muster-dev/muster/internal/sched/fleet"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// Fleet is what the API asks of the engine about all workers and all work. What it returns must not be changed.
+type Fleet interface {
+	Fleet(ctx context.Context) (*fleet.Picture, error)
+	Work(ctx context.Context, project string) (fleet.Work, error)
+}
+
+// Views is where what is shown of all workers, all work and whole jobs comes from.
+type Views struct {
+	Fleet   Fleet
+	History History
+	Jobs    store.Summaries
+	Disk    func() overview.Disk // under the server's data folder; it answers at once
+}
+
+// How long the parts of an overview are good for.
+const (
+	pictureAge = time.Second
+	failingAge = 10 * time.Second
+)
+
+// maxOverviews is how many answers are remembered.
+const maxOverviews = 100
+
+// overviews remembers what overviews are made of, so that many viewers cost as much as one.
+type overviews struct {
+	picture fresh[*fleet.Picture]
+	failing fresh[[]store.FailingName]
+	disk    fresh[overview.Disk]
+
+	mu      sync.Mutex
+	answers map[overviewKey]*fresh[page]
+}
+
+// overviewKey tells answers apart.
+type overviewKey struct {
+	project string // that the reader is bound to, or ""
+	gpus    bool
+}
+
+// page is an encoded answer.
+type page []byte
+
+// fresh is a value that is made again when it is asked for and too old. Those who ask at the same time wait for one of them.
+type fresh[T any] struct {
+	mu    sync.Mutex
+	at    time.Time
+	value T
+}
+
+func (f *fresh[T]) get(ctx context.Context, age time.Duration, again func(context.Context) (T, error)) (T, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.at.IsZero() && time.Since(f.at) < age {
+		return f.value, nil
+	}
+	value, err := again(ctx)
+	if err == nil {
+		f.value, f.at = value, time.Now()
+	}
+	return value, err
+}
+
+func (s *server) overviewRoutes() {
+	stream(s, route{id: "get-overview", method: http.MethodGet, path: prefixed("/overview"), tag: "fleet", verb: auth.ReadWorkers, json: reflect.TypeFor[wire.Overview](),
+		summary: "Show capacity and use of the fleet, tasks by state, GPUs, cost, and what needs attention. It is up to a second old. " +
+			"A key that is bound to a project sees only that project's tasks and jobs in it"}, s.getOverview)
+	handle(s, route{id: "get-history", method: http.MethodGet, path: prefixed("/history"), tag: "fleet", verb: auth.ReadWorkers,
+		summary: "Show how the fleet or a worker was loaded: of the last hour every 10 seconds, of 12 hours every minute, of a week every 10 minutes. " +
+			"A key that is bound to a project does not see the fleet's numbers of tasks"}, s.getHistory)
+}
+
+type overviewInput struct {
+	GPUs string `query:"gpus" enum:"true,false" default:"true" doc:"false leaves the list of devices empty"`
+}
+
+func (s *server) getOverview(w http.ResponseWriter, r *http.Request, in *overviewInput) error {
+	key := overviewKey{principalOf(r.Context()).Project, in.GPUs != "false"}
+	answer, err := s.overviews.of(key).get(r.Context(), pictureAge, func(ctx context.Context) (page, error) {
+		facts, err := s.facts(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		body, err := json.Marshal(overview.Make(facts))
+		if err != nil {
+			return nil, fmt.Errorf("encode: %w", err)
+		}
+		return append(body, '\n'), nil
+	})
+	if err != nil {
+		return err
+	}
+	answer.write(w, r)
+	return nil
+}
+
+// of returns an answer, to be made by get.
+func (o *overviews) of(key overviewKey) *fresh[page] {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f := o.answers[key]
+	if f == nil {
+		if len(o.answers) >= maxOverviews {
+			clear(o.answers)
+		}
+		f = &fresh[page]{}
+		o.answers[key] = f
+	}
+	return f
+}
+
+// write answers with a page.
+func (p page) write(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = patient(w, r).Write(p) // a caller who left does not read it
+}
+
+// facts gathers what an overview is made of.
+func (s *server) facts(ctx context.Context, key overviewKey) (*overview.Facts, error) {
+	f := &overview.Facts{Project: key.project, Version: s.Version, Devices: key.gpus}
+	var err error
+	if f.Fleet, err = s.overviews.picture.get(ctx, pictureAge, s.Views.Fleet.Fleet); err != nil {
+		return nil, err
+	}
+	f.Work = f.Fleet.All
+	if key.project != "" {
+		if f.Work, err = s.Views.Fleet.Work(ctx, key.project); err != nil {
+			return nil, err
+		}
+	}
+	if q := f.Work.Oldest; q != nil {
+		x, err := s.Engine.Explain(ctx, q.Task)
+		switch {
+		case err == nil:
+			f.Summary = x.Summary
+		case muster.CodeOf(err) != muster.NotFound: // it has ended meanwhile
+			return nil, err
+		}
+	}
+	if f.Failing, err = s.overviews.failing.get(ctx, failingAge, func(ctx context.Context) ([]store.FailingName, error) {
+		return s.Views.Jobs.Failing(ctx, overview.LastRuns)
+	}); err != nil {
+		return nil, err
+	}
+	if s.Gateways != nil {
+		f.Gateways = s.Gateways()
+	}
+	f.Disk, err = s.overviews.disk.get(ctx, failingAge, func(context.Context) (overview.Disk, error) { return s.Views.Disk(), nil })
+	return f, err
+}
+
+// History is how the load of the fleet and its workers is remembered.
+type History interface {
+	Query(now muster.Time, q history.Query) wire.History
+}
+
+// workerID finds a worker as worker does; by its id it asks the engine at most once a second.
+func (s *server) workerID(ctx context.Context, idOrName string) (muster.WorkerID, error) {
+	p, err := s.overviews.picture.get(ctx, pictureAge, s.Views.Fleet.Fleet)
+	if err != nil {
+		return "", err
+	}
+	if slices.ContainsFunc(p.Workers, func(w fleet.Worker) bool { return w.ID == muster.WorkerID(idOrName) }) {
+		return muster.WorkerID(idOrName), nil
+	}
+	w, err := s.worker(ctx, idOrName)
+	return w.ID, err
+}
+
+type historyInput struct {
+	Worker string    `query:"worker" maxLength:"200" doc:"id, or name if only one has it; absent means the fleet"`
+	From   time.Time `query:"from" doc:"default: an hour before to"`
+	To     time.Time `query:"to" doc:"default: now"`
+	Points int       `query:"points" minimum:"10" maximum:"2000" default:"300" doc:"most points of the answer, about"`
+}
+
+func (s *server) getHistory(ctx context.Context, in *historyInput) (*body[wire.History], error) {
+	q := history.Query{Points: in.Points}
+	if in.Worker != "" {
+		var err error
+		if q.Worker, err = s.workerID(ctx, in.Worker); err != nil {
+			return nil, err
+		}
+	}
+	if !in.From.IsZero() {
+		q.From = muster.TimeOf(in.From)
+	}
+	if !in.To.IsZero() {
+		q.To = muster.TimeOf(in.To)
+	}
+	if q.From != 0 && q.To != 0 && q.From > q.To {
+		return nil, muster.Errorf(muster.Invalid, "from is after to: exchange them")
+	}
+	h := s.Views.History.Query(muster.TimeOf(time.Now()), q)
+	if principalOf(ctx).Project != "" {
+		for _, name := range []string{"waiting", "queued", "running", "finished", "failed"} {
+			if q.Worker == "" {
+				delete(h.Series, name)
+			}
+		}
+	}
+	return answer(h), nil
+}

@@ -1,0 +1,148 @@
+package schema
+
+import (
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/muster-dev/muster"
+)
+
+// Alias says how the types of the vocabulary that have a JSON form of
+// their own look in the OpenAPI document.
+func Alias(r huma.Registry) {
+	alias[muster.Time, timeSchema](r)
+	alias[muster.Duration, durationSchema](r)
+	alias[muster.Size, sizeSchema](r)
+	alias[muster.TaskState, taskStateSchema](r)
+	alias[muster.JobState, jobStateSchema](r)
+	alias[muster.Counts, countsSchema](r)
+	alias[muster.Command, commandSchema](r)
+	alias[muster.Script, scriptSchema](r)
+	alias[muster.Checkpoint, checkpointSchema](r)
+	alias[muster.Gang, gangSchema](r)
+	alias[muster.Array, arraySchema](r)
+	alias[muster.Matrix, matrixSchema](r)
+	alias[muster.Reason, reasonSchema](r)
+}
+
+func alias[T, Schema any](r huma.Registry) {
+	r.RegisterTypeAlias(reflect.TypeFor[T](), reflect.TypeFor[Schema]())
+}
+
+type (
+	timeSchema       struct{}
+	durationSchema   struct{}
+	sizeSchema       struct{}
+	taskStateSchema  struct{}
+	jobStateSchema   struct{}
+	countsSchema     struct{}
+	commandSchema    struct{}
+	scriptSchema     struct{}
+	checkpointSchema struct{}
+	gangSchema       struct{}
+	arraySchema      struct{}
+	matrixSchema     struct{}
+	reasonSchema     struct{}
+)
+
+func (timeSchema) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Format: "date-time", Examples: []any{"2026-01-02T15:04:05.000Z"}}
+}
+
+func (durationSchema) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		Description: "seconds; a text such as 90s, 10m, 1h30m or 7d is read too",
+		Examples:    []any{90},
+		AnyOf:       []*huma.Schema{{Type: huma.TypeNumber, Minimum: new(0.0)}, {Type: huma.TypeString}},
+	}
+}
+
+func (sizeSchema) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		Description: "bytes; a text such as 512MiB or 10GB is read too",
+		Examples:    []any{1 << 30},
+		AnyOf:       []*huma.Schema{{Type: huma.TypeInteger, Minimum: new(0.0)}, {Type: huma.TypeString}},
+	}
+}
+
+func (taskStateSchema) Schema(huma.Registry) *huma.Schema {
+	s := &huma.Schema{Type: huma.TypeString}
+	for _, st := range muster.TaskStates {
+		s.Enum = append(s.Enum, st.String())
+	}
+	return s
+}
+
+func (jobStateSchema) Schema(huma.Registry) *huma.Schema {
+	return texts(muster.JobStates)
+}
+
+func (reasonSchema) Schema(huma.Registry) *huma.Schema {
+	return texts(muster.Reasons)
+}
+
+func texts[T ~string](list []T) *huma.Schema {
+	s := &huma.Schema{Type: huma.TypeString}
+	for _, v := range list {
+		s.Enum = append(s.Enum, string(v))
+	}
+	return s
+}
+
+func (countsSchema) Schema(huma.Registry) *huma.Schema {
+	s := &huma.Schema{Type: huma.TypeObject, Description: "tasks in each state", Properties: map[string]*huma.Schema{}, AdditionalProperties: false}
+	for _, st := range muster.TaskStates {
+		s.Properties[st.String()] = &huma.Schema{Type: huma.TypeInteger, Minimum: new(0.0)}
+	}
+	return s
+}
+
+func (commandSchema) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		Description: "a list is executed directly, a string by sh -c",
+		AnyOf:       []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeArray, Items: &huma.Schema{Type: huma.TypeString}}},
+	}
+}
+
+// script is muster.Script without its JSON methods.
+type script muster.Script
+
+func (scriptSchema) Schema(r huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		Description: "a string is the text",
+		AnyOf:       []*huma.Schema{{Type: huma.TypeString}, r.Schema(reflect.TypeFor[script](), true, "")},
+	}
+}
+
+// checkpoint is muster.Checkpoint without its JSON methods.
+type checkpoint muster.Checkpoint
+
+func (checkpointSchema) Schema(r huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		Description: "a string is the path",
+		AnyOf:       []*huma.Schema{{Type: huma.TypeString}, r.Schema(reflect.TypeFor[checkpoint](), true, "")},
+	}
+}
+
+// gang is muster.Gang without its JSON methods.
+type gang muster.Gang
+
+func (gangSchema) Schema(r huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		Description: "a number is the size",
+		AnyOf:       []*huma.Schema{{Type: huma.TypeInteger}, r.Schema(reflect.TypeFor[gang](), true, "")},
+	}
+}
+
+func (arraySchema) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Description: "numbers and ranges, one task for each", Examples: []any{"1-1000", "0-9,20,30-39:3"}}
+}
+
+func (matrixSchema) Schema(huma.Registry) *huma.Schema {
+	value := &huma.Schema{AnyOf: []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeNumber}, {Type: huma.TypeBoolean}}}
+	return &huma.Schema{
+		Type: huma.TypeObject, Description: "one task for each combination; an axis is a list of values or a text of ranges",
+		AdditionalProperties: &huma.Schema{AnyOf: []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeArray, Items: value}}},
+	}
+}

@@ -1,0 +1,180 @@
+package schema
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/muster-dev/muster/internal/api/wire"
+)
+
+// What the texts of requests look like. The handlers check them, and say what is wrong in their own words; the document says it to programs.
+// Numbers are bounded to as many digits as all values within have that can be accepted.
+const (
+	jobPattern         = `^[1-9][0-9]{0,17}$`
+	taskPattern        = `^[1-9][0-9]{0,17}\.(0|[1-9][0-9]{0,6})$`
+	cursorPattern      = `^[0-9]{1,18}$`
+	tasksCursorPattern = `^[1-9][0-9]{0,17}\.[0-9]{0,18}$` // of tasks of all jobs
+	placePattern       = `^([0-9]{1,9}-[0-9]{1,18})?$`
+	namePattern        = `^[^/]+$`
+	labelPattern       = `=`
+	sha256Pattern      = `^[0-9a-f]{64}$`
+	spansPattern       = `^[0-9]{1,7}(-[0-9]{1,7})?(,[0-9]{1,7}(-[0-9]{1,7})?)*$`
+	cidPattern         = `^(Qm[P-Za-e][1-9A-HJ-NP-Za-km-z]{43}|bafybei[a-h][a-z2-7]{50}[aeimquy4])$`
+	durationPattern    = `^([0-9]{1,9}|([0-9]{1,5}(\.[0-9]{1,9})?(ms|s|m|h)){1,4}|[0-9]{1,4}(\.[0-9]{1,6})?d)$`
+	sizePattern        = `^[0-9]{1,6}(\.[0-9]{1,6})? ?([KMGTkmgt]([Ii]?[Bb])?|[Bb])?$`
+
+	maxSeconds = 100 * 365 * 24 * 3600 // of a duration
+	maxBytes   = 1 << 62               // of a size
+
+	// Links are valid for 30 days at most, and drains and pauses end within a year.
+	maxShare        = 30 * 24 * 3600
+	sharePattern    = `^([0-9]{1,6}|([0-9]{1,2}(\.[0-9]{1,9})?(ms|s|m|h)){1,4}|[12]?[0-9](\.[0-9]{1,6})?d)$`
+	maxDeadline     = 365 * 24 * 3600
+	deadlinePattern = `^([0-9]{1,7}|([0-9]{1,3}(\.[0-9]{1,9})?(ms|s|m|h)){1,4}|[0-9]{1,2}(\.[0-9]{1,6})?d)$`
+)
+
+// parameterPatterns are those of parameters, by where they are and how they are called.
+var parameterPatterns = map[string]string{
+	"path job": jobPattern, "query job": jobPattern, "path task": taskPattern, "query cursor": cursorPattern, "query tasks": spansPattern,
+	"path worker": namePattern, "path kind": namePattern, "path key": namePattern, "path cid": cidPattern, "query label": labelPattern,
+}
+
+// Refine completes the OpenAPI document. Package huma has made its validators before, so that none of this is checked twice.
+func Refine(doc *huma.OpenAPI) {
+	schemas := doc.Components.Schemas.Map()
+	// Package huma registers its own error types for every operation, and no answer has them.
+	delete(schemas, "ErrorModel")
+	delete(schemas, "ErrorDetail")
+	each := eachSchema{seen: map[*huma.Schema]bool{}, visit: refineSchema}
+	for _, schema := range schemas {
+		each.walk(schema)
+	}
+	for _, b := range []struct {
+		name, field, pattern string
+		most                 float64
+	}{
+		{"Drain", "deadline", deadlinePattern, maxDeadline}, {"Pause", "for", deadlinePattern, maxDeadline}, {"NewShare", "ttl", sharePattern, maxShare},
+	} {
+		if body := schemas[b.name]; body != nil {
+			duration := body.Properties[b.field].AnyOf
+			duration[0].Maximum, duration[1].Pattern = new(b.most), b.pattern
+		}
+	}
+	for path, item := range doc.Paths {
+		for _, op := range Operations(item) {
+			for _, p := range op.Parameters {
+				each.walk(p.Schema)
+				refineParameter(path, p)
+			}
+			if op.RequestBody == nil {
+				continue
+			}
+			media := op.RequestBody.Content["application/json"]
+			if yaml := op.RequestBody.Content["application/yaml"]; yaml != nil && media != nil {
+				yaml.Schema = media.Schema
+			} else if media != nil && media.Schema != nil && media.Schema.Ref != "" {
+				allowNulls(schemas[strings.TrimPrefix(media.Schema.Ref, "#/components/schemas/")])
+			}
+		}
+	}
+	if hashes := schemas["Hashes"]; hashes != nil {
+		hashes.Properties["sha256"].Items.Pattern = sha256Pattern
+	}
+	if selection := schemas["Selection"]; selection != nil {
+		selection.Properties["tasks"].Pattern = spansPattern + "|^$"
+	}
+}
+
+// Operations returns the operations of a path.
+func Operations(item *huma.PathItem) []*huma.Operation {
+	all := []*huma.Operation{item.Get, item.Head, item.Post, item.Put, item.Delete}
+	return slices.DeleteFunc(all, func(op *huma.Operation) bool { return op == nil })
+}
+
+func refineParameter(path string, p *huma.Param) {
+	schema := *p.Schema // what huma validates by keeps its own bounds
+	p.Schema = &schema
+	pattern := parameterPatterns[p.In+" "+p.Name]
+	switch {
+	case p.In == "header" && p.Name == "Last-Event-ID" && strings.Contains(path, "{task}"):
+		pattern = placePattern
+	case p.In == "query" && p.Name == "cursor" && path == wire.Prefix+"/tasks":
+		pattern = tasksCursorPattern
+	}
+	switch {
+	case pattern == "":
+	case schema.Items != nil:
+		items := *schema.Items
+		items.Pattern = pattern
+		schema.Items = &items
+	case schema.Pattern == "":
+		schema.Pattern = pattern
+		if pattern != spansPattern && pattern != namePattern { // the others bound the length themselves
+			schema.MaxLength = nil
+		}
+	}
+	if p.In == "path" && schema.MinLength == nil && schema.Pattern == "" && schema.Type == huma.TypeString {
+		schema.MinLength = new(1)
+	}
+}
+
+// refineSchema bounds durations and sizes, which are a number or a text.
+func refineSchema(schema *huma.Schema) {
+	if len(schema.AnyOf) != 2 || schema.AnyOf[0].Minimum == nil || schema.AnyOf[1].Type != huma.TypeString || schema.AnyOf[1].Enum != nil {
+		return
+	}
+	number, text := schema.AnyOf[0], schema.AnyOf[1]
+	switch number.Type {
+	case huma.TypeNumber:
+		number.Maximum, text.Pattern = new(float64(maxSeconds)), durationPattern
+	case huma.TypeInteger:
+		number.Maximum, text.Pattern = new(float64(maxBytes)), sizePattern
+	}
+}
+
+// allowNulls says that a field of a request that may be absent may be null, too: huma takes both for the same.
+func allowNulls(schema *huma.Schema) {
+	if schema == nil {
+		return
+	}
+	for name, property := range schema.Properties {
+		switch {
+		case slices.Contains(schema.Required, name):
+		case property.Ref != "":
+			schema.Properties[name] = &huma.Schema{Description: property.Description, AnyOf: []*huma.Schema{{Ref: property.Ref}, {Type: "null"}}}
+		case len(property.AnyOf) > 0:
+			property.AnyOf = append(property.AnyOf, &huma.Schema{Type: "null"})
+		case !property.Nullable:
+			property.Nullable = true
+			if len(property.Enum) > 0 {
+				property.Enum = append(property.Enum, nil)
+			}
+		}
+	}
+}
+
+// eachSchema visits a schema and all below it, once.
+type eachSchema struct {
+	seen  map[*huma.Schema]bool
+	visit func(*huma.Schema)
+}
+
+func (e *eachSchema) walk(schema *huma.Schema) {
+	if schema == nil || e.seen[schema] {
+		return
+	}
+	e.seen[schema] = true
+	e.visit(schema)
+	e.walk(schema.Items)
+	for _, p := range schema.Properties {
+		e.walk(p)
+	}
+	if more, ok := schema.AdditionalProperties.(*huma.Schema); ok {
+		e.walk(more)
+	}
+	for _, s := range slices.Concat(schema.AnyOf, schema.OneOf, schema.AllOf) {
+		e.walk(s)
+	}
+}

@@ -1,0 +1,23 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/muster-dev/muster/docs"
+)
+
+const pathJobSchema = "/schemas/job.json"
+
+func (s *server) schemaRoutes() {
+	stream(s, route{id: "get-job-schema", method: http.MethodGet, path: prefixed(pathJobSchema), tag: "jobs", open: true, answers: schemaType,
+		summary: "Show the JSON Schema (2020-12) of a job file, for editors"}, getJobSchema)
+}
+
+func getJobSchema(w http.ResponseWriter, r *http.Request, _ *struct{}) error {
+	h := w.Header()
+	h.Set("Content-Type", schemaType)
+	h.Set("Cache-Control", "max-age=300")
+	h.Set("Access-Control-Allow-Origin", "*")  // it is public, and editors in browsers read it
+	_, _ = patient(w, r).Write(docs.JobSchema) // a caller who left does not read it
+	return nil
+}

@@ -1,0 +1,103 @@
+package api
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/keyring"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
+)
+
+const pathSession = wire.Prefix + "/session"
+
+func (s *server) sessionRoutes() {
+	handle(s, route{id: "create-session", method: http.MethodPost, path: pathSession, tag: "session", open: true,
+		summary: "Sign a browser in: check an API key and set it as a cookie that scripts cannot read"}, s.createSession)
+	handle(s, route{id: "delete-session", method: http.MethodDelete, path: pathSession, tag: "session", open: true, status: http.StatusNoContent,
+		summary: "Sign a browser out: remove the cookie"}, s.deleteSession)
+}
+
+// identify returns whose key a request carries: in its Authorization header or, if it has none, in the cookie of a browser session.
+// A browser sends the cookie without being asked, so that a change that another site's page requests is refused.
+func (s *server) identify(r *http.Request) (auth.Principal, *keyring.Grant, error) {
+	token := auth.Bearer(r.Header.Get("Authorization"))
+	if len(r.Header["Authorization"]) == 0 && !isLink(r.URL.Path) {
+		if token = cookieToken(r); token != "" {
+			if err := s.checkOrigin(r); err != nil {
+				return auth.Principal{}, nil, err
+			}
+		}
+	}
+	return s.keyring.Principal(r.Context(), token)
+}
+
+// checkOrigin refuses a change that a page of another origin requests.
+func (s *server) checkOrigin(r *http.Request) error {
+	if s.sameOrigin.Check(r) != nil {
+		return muster.Errorf(muster.Forbidden, "%s %s was requested by a page of another site: open the dashboard of this server, or send the API key in the Authorization header", r.Method, r.URL.Path)
+	}
+	return nil
+}
+
+// cookieToken returns the token of a browser session, "" if there is none.
+func cookieToken(r *http.Request) string {
+	c, err := r.Cookie(wire.CookieSession)
+	if err != nil {
+		return ""
+	}
+	token, err := base64.RawURLEncoding.DecodeString(c.Value)
+	if err != nil {
+		return ""
+	}
+	return string(token)
+}
+
+// sessionCookie makes the cookie of a token; that of "" removes it. Tokens that users chose may have characters that cookies may not.
+func sessionCookie(r *http.Request, token string, expires muster.Time) http.Cookie {
+	c := http.Cookie{ //nolint:gosec // without TLS a browser would refuse a secure cookie
+		Name: wire.CookieSession, Value: base64.RawURLEncoding.EncodeToString([]byte(token)), Path: "/",
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https"),
+	}
+	switch {
+	case token == "":
+		c.MaxAge = -1
+	case expires != 0:
+		c.Expires = expires.Std()
+	}
+	return c
+}
+
+type createSessionInput struct{ Body wire.Session }
+
+type sessionOutput struct {
+	SetCookie http.Cookie `header:"Set-Cookie"`
+	Body      wire.Whoami
+}
+
+func (s *server) createSession(ctx context.Context, in *createSessionInput) (*sessionOutput, error) {
+	r := requestOf(ctx)
+	if err := s.checkOrigin(r); err != nil {
+		return nil, err
+	}
+	p, _, err := s.keyring.Principal(ctx, in.Body.Token)
+	if err != nil {
+		return nil, err
+	}
+	return &sessionOutput{SetCookie: sessionCookie(r, in.Body.Token, p.Expires), Body: s.shownPrincipal(p)}, nil
+}
+
+type signedOut struct {
+	SetCookie http.Cookie `header:"Set-Cookie"`
+}
+
+func (s *server) deleteSession(ctx context.Context, _ *struct{}) (*signedOut, error) {
+	r := requestOf(ctx)
+	if err := s.checkOrigin(r); err != nil {
+		return nil, err
+	}
+	return &signedOut{SetCookie: sessionCookie(r, "", 0)}, nil
+}

@@ -1,0 +1,208 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/apitest"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// signIn makes a browser session and returns its cookie as a request carries it.
+func signIn(t *testing.T, s *apitest.Server, token string, header map[string]string) (cookie *http.Cookie, carried string) {
+	t.Helper()
+	body, err := json.Marshal(wire.Session{Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, answer := send(t, s, request{method: "POST", path: "/api/v1/session", token: "none", body: string(body), header: header})
+	if resp.StatusCode != http.StatusOK || len(resp.Cookies()) != 1 {
+		t.Fatalf("sign in: %d %s", resp.StatusCode, answer)
+	}
+	cookie = resp.Cookies()[0]
+	return cookie, cookie.Name + "=" + cookie.Value
+}
+
+func TestSessionCookie(t *testing.T) {
+	s := apitest.Start(t, nil)
+	cookie, carried := signIn(t, s, apitest.AdminToken, nil)
+	if cookie.Name != "muster_session" || !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/" || cookie.Secure || !cookie.Expires.IsZero() {
+		t.Errorf("the cookie is %v", cookie)
+	}
+	if cookie, _ := signIn(t, s, apitest.AdminToken, map[string]string{"X-Forwarded-Proto": "https"}); !cookie.Secure {
+		t.Errorf("behind a proxy with TLS the cookie is %v", cookie)
+	}
+	by := func(method, path string, want int, header ...string) []byte {
+		t.Helper()
+		q := request{method: method, path: path, token: "none", header: map[string]string{"Cookie": carried}}
+		for i := 0; i < len(header); i += 2 {
+			q.header[header[i]] = header[i+1]
+		}
+		return status(t, s, q, want)
+	}
+	var who wire.Whoami
+	if err := json.Unmarshal(by("GET", "/api/v1/whoami", http.StatusOK), &who); err != nil || who.Key != "root" || !slices.Contains(who.Permissions, "submit jobs") {
+		t.Errorf("whoami: %+v, %v", who, err)
+	}
+	// A key in the header counts, and not the cookie beside it.
+	by("GET", "/api/v1/whoami", http.StatusUnauthorized, "Authorization", "Bearer mst_admin_nonsense")
+	by("GET", "/api/v1/whoami", http.StatusUnauthorized, "Authorization", "Basic eDp5")
+	// A worker does not connect by cookie.
+	by("GET", "/link/v1", http.StatusUnauthorized)
+
+	resp, _ := send(t, s, request{method: "DELETE", path: "/api/v1/session", token: "none", header: map[string]string{"Cookie": carried}})
+	if resp.StatusCode != http.StatusNoContent || len(resp.Cookies()) != 1 || resp.Cookies()[0].MaxAge >= 0 || resp.Cookies()[0].Value != "" {
+		t.Errorf("sign out: %d %v", resp.StatusCode, resp.Cookies())
+	}
+}
+
+// What a page of another site makes a browser send changes nothing.
+func TestSessionRefusesOtherOrigins(t *testing.T) {
+	s := apitest.Start(t, nil)
+	_, carried := signIn(t, s, apitest.AdminToken, nil)
+	host := strings.TrimPrefix(s.URL, "http://")
+	for _, tt := range []struct {
+		name   string
+		method string
+		path   string
+		header map[string]string
+		want   int
+	}{
+		{"another site", "POST", "/api/v1/jobs", map[string]string{"Sec-Fetch-Site": "cross-site"}, http.StatusForbidden},
+		{"another port", "POST", "/api/v1/jobs", map[string]string{"Sec-Fetch-Site": "same-site"}, http.StatusForbidden},
+		{"an old browser of another site", "POST", "/api/v1/jobs", map[string]string{"Origin": "https://evil.example"}, http.StatusForbidden},
+		{"no origin", "POST", "/api/v1/jobs", map[string]string{"Origin": "null"}, http.StatusForbidden},
+		{"a deletion", "DELETE", "/api/v1/keys/k1", map[string]string{"Sec-Fetch-Site": "cross-site"}, http.StatusForbidden},
+		{"an upload", "PUT", "/api/v1/blobs/" + helloSum, map[string]string{"Sec-Fetch-Site": "cross-site"}, http.StatusForbidden},
+		{"a sign-out", "DELETE", "/api/v1/session", map[string]string{"Sec-Fetch-Site": "cross-site"}, http.StatusForbidden},
+		{"a sign-in", "POST", "/api/v1/session", map[string]string{"Sec-Fetch-Site": "cross-site"}, http.StatusForbidden},
+		{"the dashboard", "POST", "/api/v1/jobs", map[string]string{"Sec-Fetch-Site": "same-origin"}, http.StatusCreated},
+		{"an old browser with the dashboard", "POST", "/api/v1/jobs", map[string]string{"Origin": "http://" + host}, http.StatusCreated},
+		{"reading", "GET", "/api/v1/jobs", map[string]string{"Sec-Fetch-Site": "cross-site"}, http.StatusOK},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.header["Cookie"] = carried
+			body := `{"kind":"noop"}`
+			if strings.HasSuffix(tt.path, "/session") {
+				body = `{"token":"` + apitest.AdminToken + `"}`
+			}
+			status(t, s, request{method: tt.method, path: tt.path, token: "none", body: body, header: tt.header}, tt.want)
+		})
+	}
+	// A key in the header is no cookie: programs may send it from anywhere.
+	status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`, header: map[string]string{"Origin": "https://other.example"}}, http.StatusCreated)
+}
+
+func TestSessionOfAnExpiringKey(t *testing.T) {
+	s := apitest.Start(t, nil)
+	put := func(id, token string, expires time.Time) muster.Time {
+		t.Helper()
+		k := store.Key{ID: id, Name: id, Role: "viewer", Hash: auth.Hash(token), ExpiresAt: muster.TimeOf(expires)}
+		if err := s.Store.PutKey(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+		return k.ExpiresAt
+	}
+	odd := `a token "with"; odd, \ characters`
+	odd = strings.ReplaceAll(odd, " ", "_")
+	until := put("soon", odd, time.Now().Add(time.Hour))
+	cookie, carried := signIn(t, s, odd, nil)
+	if d := cookie.Expires.Sub(until.Std()); d > 0 || d < -time.Second {
+		t.Errorf("the cookie ends at %s, the key at %s", cookie.Expires, until)
+	}
+	var who wire.Whoami
+	body := status(t, s, request{method: "GET", path: "/api/v1/whoami", token: "none", header: map[string]string{"Cookie": carried}}, http.StatusOK)
+	if err := json.Unmarshal(body, &who); err != nil || who.ExpiresAt != until {
+		t.Errorf("whoami: %s", body)
+	}
+
+	put("old", "expired-token-0123", time.Now().Add(-time.Second))
+	body = status(t, s, request{method: "POST", path: "/api/v1/session", token: "none", body: `{"token":"expired-token-0123"}`}, http.StatusUnauthorized)
+	if !strings.Contains(string(body), "ended at") {
+		t.Errorf("the answer does not say that the key has ended: %s", body)
+	}
+	status(t, s, request{method: "POST", path: "/api/v1/session", token: "none", body: `{"token":"mst_admin_nonsense"}`}, http.StatusUnauthorized)
+	status(t, s, request{method: "GET", path: "/api/v1/jobs", token: "none", header: map[string]string{"Cookie": "muster_session=%%%"}}, http.StatusUnauthorized)
+	status(t, s, request{method: "GET", path: "/api/v1/jobs", token: "none", header: map[string]string{"Cookie": "muster_session="}}, http.StatusUnauthorized)
+}
+
+// The dashboard answers browsers, and no path of the API.
+func TestDashboardOrProblem(t *testing.T) {
+	s := apitest.Start(t, nil)
+	html := map[string]string{"Accept": "text/html,*/*;q=0.8"}
+	for _, tt := range []struct {
+		method, path string
+		header       map[string]string
+		want         int
+		kind         string
+	}{
+		{"GET", "/", nil, 200, "text/html"},
+		{"GET", "/jobs/17", html, 200, "text/html"},
+		{"GET", "/share", html, 200, "text/html"},
+		{"GET", "/assets/app.js", nil, 200, "text/javascript"},
+		{"GET", "/jobs/17", nil, 404, problemKind},
+		{"GET", "/assets/other.js", html, 404, problemKind},
+		{"POST", "/jobs", html, 404, problemKind},
+		{"GET", "/api/v1/nothing", html, 401, problemKind},
+		{"GET", "/api/nothing", html, 404, problemKind},
+		{"GET", "/link/nothing", html, 404, problemKind},
+		{"GET", "/ipfs/a/b", html, 401, problemKind},
+		{"GET", "/download/other", html, 404, problemKind},
+		{"GET", "/api/docs", html, 200, "text/html"},
+		{"GET", "/healthz", html, 200, "application/json"},
+	} {
+		resp, body := send(t, s, request{method: tt.method, path: tt.path, token: "none", header: tt.header})
+		if kind := resp.Header.Get("Content-Type"); resp.StatusCode != tt.want || !strings.HasPrefix(kind, tt.kind) {
+			t.Errorf("%s %s: %d %s %s, want %d %s", tt.method, tt.path, resp.StatusCode, kind, body, tt.want, tt.kind)
+		}
+	}
+}
+
+const problemKind = "application/problem+json"
+
+func TestDownloadOfTheExecutable(t *testing.T) {
+	s := apitest.Start(t, nil)
+	join := s.Key(t, auth.Join, "", "")
+	q := request{method: "GET", path: "/download/muster", token: join, header: map[string]string{"Range": "bytes=0-3"}}
+	resp, body := send(t, s, q)
+	system, arch := resp.Header.Get("X-Muster-OS"), resp.Header.Get("X-Muster-Arch")
+	if resp.StatusCode != http.StatusPartialContent || len(body) != 4 || system == "" || arch == "" {
+		t.Fatalf("%d %q for %s/%s", resp.StatusCode, body, system, arch)
+	}
+	if system == "linux" && string(body) != "\x7fELF" {
+		t.Errorf("the executable begins with %q", body)
+	}
+	q.path = "/download/muster?os=" + system + "&arch=" + arch
+	status(t, s, q, http.StatusPartialContent)
+	q.path = "/download/muster?os=plan9&arch=mips"
+	if body := status(t, s, q, http.StatusNotFound); !strings.Contains(string(body), system+"/"+arch+" only, not for plan9/mips") {
+		t.Errorf("the refusal is %s", body)
+	}
+	q.path, q.token = "/download/muster", s.Key(t, auth.Viewer, "", "")
+	status(t, s, q, http.StatusForbidden)
+	q.token = s.Key(t, auth.Submitter, "", "")
+	status(t, s, q, http.StatusForbidden)
+}
+
+// What a key reads is kept by no cache, shown in no page of another origin, and taken for nothing else than its type says.
+func TestAnswersArePrivate(t *testing.T) {
+	s := apitest.Start(t, nil)
+	for path, want := range map[string]int{
+		"/api/v1/jobs": http.StatusOK, "/api/v1/jobs/7": http.StatusNotFound, "/api/v1/overview": http.StatusOK, "/metrics": http.StatusOK, "/download/muster": http.StatusOK,
+	} {
+		for token, want := range map[string]int{apitest.AdminToken: want, "none": http.StatusUnauthorized} {
+			resp, _ := send(t, s, request{method: "GET", path: path, token: token})
+			h := resp.Header
+			if cache := h.Get("Cache-Control"); resp.StatusCode != want || cache != "no-store" && cache != "private, no-cache" || h.Get("Cross-Origin-Resource-Policy") != "same-origin" || h.Get("X-Content-Type-Options") != "nosniff" {
+				t.Errorf("GET %s with %s: %d, %v", path, token, resp.StatusCode, h)
+			}
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package api
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+const (
+	shareTTL    = muster.Duration(24 * time.Hour)
+	maxShareTTL = muster.Duration(30 * 24 * time.Hour)
+	// maxShares is how many links to one job are valid at a time.
+	maxShares = 100
+)
+
+// sharedRoutes are the operations that a key for one job may use: what they answer is about that job only. All others refuse it.
+var sharedRoutes = map[string]bool{
+	"get-job": true, "get-job-states": true, "get-job-usage": true, "list-jobs": true,
+	"list-tasks": true, "get-task": true, "list-attempts": true, "explain-task": true, "get-task-spec": true, "list-task-events": true,
+	"get-logs": true, "get-log-window": true, "search-logs": true, "get-usage": true, "get-task-metrics": true,
+	"list-artifacts": true, "get-artifact": true, "get-content": true, "watch-events": true, "whoami": true,
+}
+
+func (s *server) shareRoutes() {
+	handle(s, route{id: "share-job", method: http.MethodPost, path: prefixed("/jobs/{job}/share"), tag: "jobs", verb: auth.ChangeJobs, status: http.StatusCreated,
+		summary: "Make a link with which anyone can read this job, and nothing else, until it expires"}, s.shareJob)
+	handle(s, route{id: "unshare-job", method: http.MethodDelete, path: prefixed("/jobs/{job}/share"), tag: "jobs", verb: auth.ChangeJobs,
+		summary: "Revoke all links to this job"}, s.unshareJob)
+}
+
+type shareInput struct {
+	JobPath
+	Body *wire.NewShare
+}
+
+func (s *server) shareJob(ctx context.Context, in *shareInput) (*body[wire.Share], error) {
+	id, err := s.job(ctx, in.Job, auth.ChangeJobs)
+	if err != nil {
+		return nil, err
+	}
+	job, err := s.Store.Job(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	ttl := shareTTL
+	if in.Body != nil && in.Body.TTL > 0 {
+		ttl = in.Body.TTL
+	}
+	if ttl > maxShareTTL {
+		return nil, muster.Errorf(muster.Invalid, "a link is valid for at most 30d, not for %s", ttl)
+	}
+	now := muster.TimeOf(time.Now())
+	if err := s.tidyShares(ctx, id, now); err != nil {
+		return nil, err
+	}
+	key := store.Key{Name: "link to job " + id.String(), Role: string(auth.Viewer), Project: job.Project, Job: id, CreatedAt: now, ExpiresAt: now.Add(ttl)}
+	secret, err := s.makeKey(ctx, &key)
+	if err != nil {
+		return nil, err
+	}
+	return answer(wire.Share{URL: "/share#" + secret, Secret: secret, Key: key.ID, ExpiresAt: key.ExpiresAt}), nil
+}
+
+// tidyShares deletes the keys of links that have expired, and refuses one link too many to a job.
+func (s *server) tidyShares(ctx context.Context, id muster.JobID, now muster.Time) error {
+	keys, err := s.Keys.ListKeys(ctx)
+	if err != nil {
+		return err
+	}
+	valid := 0
+	for _, k := range keys {
+		switch {
+		case k.Job == 0:
+		case k.ExpiresAt != 0 && k.ExpiresAt <= now:
+			if err := s.keyring.Revoke(ctx, k); err != nil && muster.CodeOf(err) != muster.NotFound {
+				return err
+			}
+		case k.Job == id:
+			valid++
+		}
+	}
+	if valid >= maxShares {
+		return muster.Errorf(muster.Conflict, "job %d has %d valid links, which is the most: use one of them, or revoke them with DELETE %s", id, valid, prefixed("/jobs/"+id.String()+"/share"))
+	}
+	return nil
+}
+
+func (s *server) unshareJob(ctx context.Context, in *JobPath) (*struct{}, error) {
+	id, err := s.job(ctx, in.Job, auth.ChangeJobs)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := s.Keys.ListKeys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		if k.Job != id {
+			continue
+		}
+		if err := s.keyring.Revoke(ctx, k); err != nil && muster.CodeOf(err) != muster.NotFound {
+			return nil, err
+		}
+	}
+	return nil, nil //nolint:nilnil // huma's form of an answer without a body
+}
+
+// withinJob keeps a key for one job within that job, whatever the handlers do.
+func (s *server) withinJob(ctx huma.Context, next func(huma.Context)) {
+	p := principalOf(ctx.Context())
+	if p.Job == 0 {
+		next(ctx)
+		return
+	}
+	if err := mayShare(ctx, p); err != nil {
+		r, w := humago.Unwrap(ctx)
+		s.refuse(w, r, err)
+		return
+	}
+	next(ctx)
+}
+
+func mayShare(ctx huma.Context, p auth.Principal) error {
+	op := ctx.Operation()
+	if !sharedRoutes[op.OperationID] {
+		return muster.Errorf(muster.Forbidden, "the key %q only reads job %d: use another key for %s %s", p.Name, p.Job, op.Method, op.Path)
+	}
+	id := p.Job
+	switch {
+	case strings.Contains(op.Path, "{job}"):
+		if job, err := muster.ParseJobID(ctx.Param("job")); err == nil {
+			id = job
+		}
+	case strings.Contains(op.Path, "{task}"):
+		if task, err := muster.ParseTaskID(ctx.Param("task")); err == nil {
+			id = task.Job
+		}
+	}
+	if id != p.Job {
+		return noJob(id)
+	}
+	return nil
+}
+
+// hidden stands for a value that a link does not show.
+const hidden = "(hidden)"
+
+// sharedSpec is what a link shows of a job's spec: not who is notified, and no values of environment variables, which may be secret.
+func sharedSpec(spec *muster.Spec) *muster.Spec {
+	if spec == nil {
+		return nil
+	}
+	shown := *spec
+	shown.Notify = nil
+	shown.Tasks = slices.Clone(spec.Tasks)
+	for i := range shown.Tasks {
+		shown.Tasks[i].Env = hiddenValues(shown.Tasks[i].Env)
+	}
+	return &shown
+}
+
+func hiddenValues(env map[string]string) map[string]string {
+	env = maps.Clone(env)
+	for name := range env {
+		env[name] = hidden
+	}
+	return env
+}

@@ -1,0 +1,270 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api"
+	"github.com/muster-dev/muster/internal/api/apitest"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/store"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// decision is what a link to a job may do with an operation.
+type decision int
+
+const (
+	refused decision = iota + 1 // always
+	ownOnly                     // of its own job; others look as if they were not there
+	within                      // what it answers is about its own job only: see TestShareSeesItsJobOnly
+	open                        // anyone may
+)
+
+// decisions has every operation of the API. One that is new here needs a decision: a link to a job may be sent to anyone.
+var decisions = map[string]decision{
+	"healthz": open, "readyz": open, "create-session": open, "delete-session": open, "whoami": within,
+
+	"get-job": ownOnly, "get-job-states": ownOnly, "get-job-usage": ownOnly, "list-tasks": ownOnly,
+	"get-task": ownOnly, "list-attempts": ownOnly, "explain-task": ownOnly, "get-task-spec": ownOnly, "list-task-events": ownOnly,
+	"get-logs": ownOnly, "get-log-window": ownOnly, "search-logs": ownOnly, "get-usage": ownOnly, "get-task-metrics": ownOnly,
+	"list-artifacts": ownOnly, "get-artifact": ownOnly,
+	"list-jobs": within, "watch-events": within, "get-content": within,
+
+	"submit-job": refused, "plan-job": refused, "cancel-job": refused, "retry-job": refused, "list-late-reports": refused, "get-previous-job": refused,
+	"share-job": refused, "unshare-job": refused, "list-job-notifications": refused, "list-notifications": refused,
+	"get-notify": refused, "put-notify": refused, "delete-notify": refused, "test-notify": refused,
+	"list-all-tasks": refused, "get-overview": refused, "get-history": refused, "list-kinds": refused, "get-kind": refused,
+	"list-workers": refused, "get-worker": refused, "drain-worker": refused, "pause-worker": refused, "resume-worker": refused, "heal-worker": refused,
+	"remove-worker": refused, "join-worker": refused, "download-muster": refused,
+	"create-key": refused, "list-keys": refused, "revoke-key": refused,
+	"missing-blobs": refused, "get-blob": refused, "head-blob": refused, "put-blob": refused, "check-blob": refused,
+	"get-job-schema": open,
+}
+
+// share makes a link to a job and returns its key.
+func share(t *testing.T, s *apitest.Server, job string) wire.Share {
+	t.Helper()
+	var link wire.Share
+	if err := json.Unmarshal(status(t, s, request{method: "POST", path: "/api/v1/jobs/" + job + "/share"}, http.StatusCreated), &link); err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
+// Every route of the API has a decision about links to a job, and keeps to it.
+func TestShareByRoute(t *testing.T) {
+	s := story(t)
+	token := share(t, s, "1").Secret
+	seen := map[string]bool{}
+	for path, item := range api.Document().Paths {
+		ops := map[string]string{}
+		if item.Get != nil {
+			ops["GET"] = item.Get.OperationID
+		}
+		if item.Head != nil {
+			ops["HEAD"] = item.Head.OperationID
+		}
+		if item.Post != nil {
+			ops["POST"] = item.Post.OperationID
+		}
+		if item.Put != nil {
+			ops["PUT"] = item.Put.OperationID
+		}
+		if item.Delete != nil {
+			ops["DELETE"] = item.Delete.OperationID
+		}
+		if item.Patch != nil {
+			ops["PATCH"] = item.Patch.OperationID
+		}
+		for method, id := range ops {
+			seen[id] = true
+			of := func(job string) int {
+				at := strings.NewReplacer("{job}", job, "{task}", job+".0", "{name}", "out/hello%20world.txt", "{worker}", "w1", "{key}", "root", "{kind}", "noop",
+					"{project}", "default", "{sha256}", helloSum, "{cid}", "QmT78zSuBmuS4z925WZfrqQ1qHaJ56DQaTfyMUF7F8ff5o").Replace(path)
+				switch id {
+				case "search-logs":
+					at += "?q=hello"
+				case "get-logs":
+					at += "?follow=false"
+				case "watch-events":
+					return http.StatusOK // a stream: see TestShareSeesItsJobOnly
+				}
+				resp, _ := send(t, s, request{method: method, path: at, token: token, body: `{}`})
+				return resp.StatusCode
+			}
+			switch decisions[id] {
+			case refused:
+				if a, b := of("1"), of("2"); a != http.StatusForbidden || b != http.StatusForbidden {
+					t.Errorf("%s %s (%s) answers a link %d, and for another job %d; want 403", method, path, id, a, b)
+				}
+			case ownOnly:
+				if a, b := of("1"), of("2"); a != http.StatusOK || b != http.StatusNotFound {
+					t.Errorf("%s %s (%s) answers a link %d, and for another job %d; want 200 and 404", method, path, id, a, b)
+				}
+			case within:
+				if a := of("1"); a != http.StatusOK && a != http.StatusNotFound {
+					t.Errorf("%s %s (%s) answers a link %d", method, path, id, a)
+				}
+			case open:
+			default:
+				t.Errorf("operation %s (%s %s) has no decision about keys for one job: what may anyone see of it who has a link to a job?", id, method, path)
+			}
+		}
+	}
+	for id := range decisions {
+		if !seen[id] {
+			t.Errorf("there is no operation %s any more", id)
+		}
+	}
+	for _, path := range []string{"/link/v1", "/link/v1/poll"} {
+		status(t, s, request{method: "GET", path: path, token: token}, http.StatusForbidden)
+	}
+}
+
+// What is not about one job in its path is kept within the job of the link.
+func TestShareSeesItsJobOnly(t *testing.T) {
+	s := story(t)
+	token := share(t, s, "1").Secret
+	var jobs wire.Jobs
+	for _, query := range []string{"", "?limit=1000", "?order=oldest", "?project=speech", "?state=failed"} {
+		if err := json.Unmarshal(status(t, s, request{method: "GET", path: "/api/v1/jobs" + query, token: token}, http.StatusOK), &jobs); err != nil {
+			t.Fatal(err)
+		}
+		for _, j := range jobs.Jobs {
+			if j.ID != 1 {
+				t.Errorf("%s: a link to job 1 sees job %d", query, j.ID)
+			}
+		}
+		if want := query == "" || query[1] == 'l' || query[1] == 'o'; want != (len(jobs.Jobs) == 1) {
+			t.Errorf("%s: %d jobs", query, len(jobs.Jobs))
+		}
+	}
+	status(t, s, request{method: "GET", path: "/api/v1/events?job=2", token: token}, http.StatusNotFound)
+	events := openStream(t, s, "/api/v1/events", map[string]string{"Authorization": "Bearer " + share(t, s, "3").Secret})
+	for _, path := range []string{"/workers/w1/pause", "/workers/w1/resume", "/jobs/2/retry", "/jobs/3/cancel"} { // the last one is seen
+		status(t, s, request{method: "POST", path: "/api/v1" + path}, http.StatusOK)
+	}
+	for line := range events.lines {
+		if !strings.HasPrefix(line, "data:") || strings.Contains(line, `"type":"resync"`) {
+			continue
+		}
+		if !strings.Contains(line, `"job":3`) {
+			t.Errorf("a link to job 3 hears of %s", line)
+		}
+		if strings.Contains(line, `"cancelled"`) {
+			return
+		}
+	}
+	t.Error("a link to job 3 does not hear of it")
+}
+
+// A link shows no values of the environment and no receivers of notifications, which may be secret.
+func TestShareHidesSecrets(t *testing.T) {
+	s := apitest.Start(t, nil)
+	spec := "name: x\nkind: noop\nenv: {TOKEN: s3cr3t}\nnotify:\n  - {on: [ended], url: \"https://hooks.example/s3cr3t\"}\n"
+	status(t, s, request{method: "POST", path: "/api/v1/jobs", body: spec, header: map[string]string{"Content-Type": "application/yaml"}}, http.StatusCreated)
+	token := share(t, s, "1").Secret
+	for _, path := range []string{"/jobs/1", "/jobs", "/jobs/1/states", "/jobs/1/tasks", "/tasks/1.0", "/tasks/1.0/spec", "/tasks/1.0/events", "/tasks/1.0/explain"} {
+		if body := status(t, s, request{method: "GET", path: "/api/v1" + path, token: token}, http.StatusOK); strings.Contains(string(body), "s3cr3t") {
+			t.Errorf("%s shows a link %s", path, body)
+		}
+		if path == "/jobs/1" || path == "/tasks/1.0/spec" {
+			if body := status(t, s, request{method: "GET", path: "/api/v1" + path}, http.StatusOK); !strings.Contains(string(body), "s3cr3t") {
+				t.Errorf("%s does not show an administrator the value: %s", path, body)
+			}
+		}
+	}
+}
+
+func TestShareLife(t *testing.T) {
+	s := story(t)
+	link := share(t, s, "1")
+	if d := time.Until(link.ExpiresAt.Std()); d > 24*time.Hour || d < 23*time.Hour || link.URL != "/share#"+link.Secret {
+		t.Errorf("the link is %+v", link)
+	}
+	_, carried := signIn(t, s, link.Secret, nil)
+	var who wire.Whoami
+	if err := json.Unmarshal(status(t, s, request{method: "GET", path: "/api/v1/whoami", token: "none", header: map[string]string{"Cookie": carried}}, http.StatusOK), &who); err != nil {
+		t.Fatal(err)
+	}
+	if who.Job != 1 || who.Role != string(auth.Viewer) || fmt.Sprint(who.Permissions) != "[read jobs]" || who.ExpiresAt != link.ExpiresAt {
+		t.Errorf("the link is %+v", who)
+	}
+	old := store.Key{ID: "old", Name: "link to job 1", Role: "viewer", Job: 1, Hash: auth.Hash("token-of-an-old-link"), ExpiresAt: muster.TimeOf(time.Now().Add(-time.Second))}
+	if err := s.Store.PutKey(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	status(t, s, request{method: "GET", path: "/api/v1/jobs/1", token: "token-of-an-old-link"}, http.StatusUnauthorized)
+	share(t, s, "1")
+	if keys, err := s.Store.ListKeys(t.Context()); err != nil || strings.Contains(fmt.Sprint(keys), "{old ") {
+		t.Errorf("an expired link is kept: %v, %v", keys, err)
+	}
+	other := share(t, s, "2").Secret
+	status(t, s, request{method: "DELETE", path: "/api/v1/jobs/1/share"}, http.StatusNoContent)
+	status(t, s, request{method: "GET", path: "/api/v1/jobs/1", token: link.Secret}, http.StatusUnauthorized)
+	status(t, s, request{method: "GET", path: "/api/v1/jobs/2", token: other}, http.StatusOK)
+	viewer := s.Key(t, auth.Viewer, "", "")
+	status(t, s, request{method: "POST", path: "/api/v1/jobs/1/share", token: viewer}, http.StatusForbidden)
+	status(t, s, request{method: "POST", path: "/api/v1/jobs/2/share", token: s.Key(t, auth.Submitter, "vision", "")}, http.StatusNotFound)
+	status(t, s, request{method: "POST", path: "/api/v1/jobs/99/share"}, http.StatusNotFound)
+	for range 99 {
+		share(t, s, "2")
+	}
+	status(t, s, request{method: "POST", path: "/api/v1/jobs/2/share"}, http.StatusConflict)
+}
+
+// A page that a task left as an artifact is shown, and runs nothing in the name of the dashboard.
+func TestArtifactsRunNoScripts(t *testing.T) {
+	s := apitest.Start(t, nil)
+	w := s.Worker(t, "w1")
+	status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"run":"x"}`}, http.StatusCreated)
+	id := w.Next()
+	if err := s.Put(t.Context(), helloSum, "hello\n"); err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]string{
+		"page.html": "text/html; charset=utf-8", "image.svg": "image/svg+xml", "script.js": "text/plain; charset=utf-8", "plot.png": "image/png", "table.csv": "text/csv; charset=utf-8",
+		"rows.parquet": "application/vnd.apache.parquet", "README.md": "text/markdown; charset=utf-8", "model.bin": "application/octet-stream", "LOUD.PNG": "image/png", "no-extension": "text/plain; charset=utf-8",
+	}
+	var list []muster.Artifact
+	for name := range kinds {
+		list = append(list, muster.Artifact{Name: name, Size: 6, SHA256: helloSum})
+	}
+	size := appendLog(t, s, id, apitest.Log(tasklog.Stdout, "done\n"))
+	w.Finish(id, muster.AttemptSucceeded, size, list...)
+	waitFor(t, func() bool {
+		task, err := s.Store.Task(t.Context(), id.Task)
+		return err == nil && task.State.Final()
+	})
+	_, carried := signIn(t, s, apitest.AdminToken, nil)
+	for name, kind := range kinds {
+		q := request{method: "GET", path: "/api/v1/tasks/1.0/artifacts/" + name, token: "none", header: map[string]string{"Cookie": carried}}
+		resp, _ := send(t, s, q)
+		h := resp.Header
+		if resp.StatusCode != http.StatusOK || h.Get("Content-Type") != kind {
+			t.Errorf("%s: %d %s, want %s", name, resp.StatusCode, h.Get("Content-Type"), kind)
+		}
+		policy := h.Get("Content-Security-Policy")
+		if !strings.Contains(policy, "sandbox;") || strings.Contains(policy, "allow-") || !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "script-src") || h.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s is served with the policy %q and %q", name, policy, h.Get("X-Content-Type-Options"))
+		}
+		if got := h.Get("Content-Disposition"); !strings.HasPrefix(got, "inline") {
+			t.Errorf("%s: %s", name, got)
+		}
+		q.path += "?download=true"
+		if resp, _ = send(t, s, q); !strings.HasPrefix(resp.Header.Get("Content-Disposition"), "attachment") || resp.Header.Get("Content-Security-Policy") != policy {
+			t.Errorf("%s is saved as %v", name, resp.Header)
+		}
+		q.header["Range"] = "bytes=1-2"
+		if resp, body := send(t, s, q); resp.StatusCode != http.StatusPartialContent || string(body) != "el" || resp.Header.Get("Content-Range") != "bytes 1-2/6" {
+			t.Errorf("a range of %s: %d %q", name, resp.StatusCode, body)
+		}
+	}
+}

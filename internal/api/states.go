@@ -1,0 +1,118 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+func (s *server) stateRoutes() {
+	stream(s, route{id: "get-job-states", method: http.MethodGet, path: prefixed("/jobs/{job}/states"), tag: "jobs", verb: auth.ReadJobs, json: reflect.TypeFor[wire.States](),
+		summary: "Show the state of every task of a job, in few bytes: equal neighbours are counted"}, s.getStates)
+	handle(s, route{id: "get-job-usage", method: http.MethodGet, path: prefixed("/jobs/{job}/usage"), tag: "jobs", verb: auth.ReadJobs,
+		summary: "Show what all ended attempts of a job used together"}, s.getJobUsage)
+	handle(s, route{id: "get-previous-job", method: http.MethodGet, path: prefixed("/jobs/{job}/previous"), tag: "jobs", verb: auth.ReadJobs,
+		summary: "Show the newest job of the same project and name that is older, with its spec and stages"}, s.getPrevious)
+}
+
+type statesInput struct {
+	JobPath
+	From int `query:"from" minimum:"0" maximum:"10000000" doc:"number of the first task in the answer; default: 0"`
+	To   int `query:"to" minimum:"0" maximum:"10000000" default:"10000000" doc:"number of the last one; default: all"`
+}
+
+func (s *server) getStates(w http.ResponseWriter, r *http.Request, in *statesInput) error {
+	id, err := s.job(r.Context(), in.Job, auth.ReadJobs)
+	if err != nil {
+		return err
+	}
+	answer := wire.States{Job: id, Seq: s.Events.Last(), At: muster.TimeOf(time.Now())} // before the states: what comes after is in both
+	for _, st := range muster.TaskStates {
+		answer.States = append(answer.States, st.String())
+	}
+	leave, err := s.statesTurn(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	job, groups, err := s.Views.Jobs.States(r.Context(), id, store.Span{First: in.From, Last: in.To})
+	leave() // before a slow client reads the answer
+	if err != nil {
+		return err
+	}
+	answer.Stages = make([]wire.StageStates, len(groups))
+	for i := range groups {
+		answer.Stages[i] = stageStates(&job, &job.Groups[i], &groups[i])
+	}
+	body, err := json.Marshal(&answer)
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	page(append(body, '\n')).write(w, r)
+	return nil
+}
+
+// turnTasks is from how many tasks on the states of a job take a turn: the store has few readers, and each reads such a job for long.
+const turnTasks = 10_000
+
+// statesTurn waits for the turn of a large job. leave must be called.
+func (s *server) statesTurn(ctx context.Context, id muster.JobID) (leave func(), err error) {
+	job, err := s.Store.Job(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if job.Counts.Total() < turnTasks {
+		return func() {}, nil
+	}
+	return s.charts.take(ctx)
+}
+
+func stageStates(job *muster.Job, g *muster.Group, s *store.GroupStates) wire.StageStates {
+	x := wire.StageStates{
+		Name: g.Name, Index: g.Index, First: g.First, Size: g.Size, Needs: []string{}, Counts: g.Counts, StartedAt: g.StartedAt, FinishedAt: g.FinishedAt, From: s.From, Length: len(s.States),
+	}
+	if job.Spec != nil && g.Index < len(job.Spec.Tasks) {
+		spec := &job.Spec.Tasks[g.Index]
+		x.Needs, x.Kind = full(spec.Needs), spec.Kind
+	}
+	x.Runs, x.Packed = wire.EncodeStates(s.States)
+	return x
+}
+
+func (s *server) getJobUsage(ctx context.Context, in *JobPath) (*body[wire.JobUsage], error) {
+	id, err := s.job(ctx, in.Job, auth.ReadJobs)
+	if err != nil {
+		return nil, err
+	}
+	job, err := s.Store.Job(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	u := &job.Used
+	return answer(wire.JobUsage{
+		Job: id, Cost: job.Cost, EnergyWh: u.EnergyWh, CPUSeconds: u.CPUSeconds, GPUSeconds: u.GPUSeconds, WallSeconds: u.WallSeconds,
+		MemoryPeak: u.MemoryPeak, Attempts: u.Attempts,
+	}), nil
+}
+
+func (s *server) getPrevious(ctx context.Context, in *JobPath) (*body[muster.Job], error) {
+	id, err := s.job(ctx, in.Job, auth.ReadJobs)
+	if err != nil {
+		return nil, err
+	}
+	previous, err := s.Views.Jobs.Previous(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.mayTouch(ctx, previous.ID, auth.ReadJobs); err != nil {
+		return nil, err
+	}
+	return s.showJob(ctx, previous.ID)
+}

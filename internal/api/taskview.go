@@ -1,0 +1,117 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/flow"
+)
+
+const (
+	// eventAttempts is how many attempts the events of a task tell of, and eventCheckpoints how many checkpoints of one of them.
+	eventAttempts    = 200
+	eventCheckpoints = 20
+)
+
+func (s *server) taskViewRoutes() {
+	handle(s, route{id: "get-task-spec", method: http.MethodGet, path: prefixed("/tasks/{task}/spec"), tag: "tasks", verb: auth.ReadJobs,
+		summary: "Show what a task runs: its spec with the values of its element"}, s.taskSpec)
+	handle(s, route{id: "list-task-events", method: http.MethodGet, path: prefixed("/tasks/{task}/events"), tag: "tasks", verb: auth.ReadJobs,
+		summary: "List the steps in the life of a task"}, s.taskEvents)
+}
+
+func (s *server) taskSpec(ctx context.Context, in *TaskPath) (*body[wire.ElementSpec], error) {
+	task, err := s.readTask(ctx, in.Task)
+	if err != nil {
+		return nil, err
+	}
+	job, err := s.Store.Job(ctx, task.Job)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(job.Groups, func(g muster.Group) bool { return g.Index == task.Group })
+	if job.Spec == nil || i < 0 || task.Group >= len(job.Spec.Tasks) {
+		return nil, muster.Errorf(muster.NotFound, "the spec of task %s is not kept", task.ID)
+	}
+	group := &job.Groups[i]
+	spec := group.Resolved
+	if spec == nil {
+		spec = &job.Spec.Tasks[task.Group]
+	}
+	shown := wire.ElementSpec{Task: task.ID, Image: task.Image, Resolved: group.Resolved != nil || len(spec.Needs) == 0}
+	shown.Spec = *flow.Bind(spec, task.ID.Num-group.First)
+	if principalOf(ctx).Job != 0 {
+		shown.Spec.Env = hiddenValues(shown.Spec.Env)
+	}
+	return answer(shown), nil
+}
+
+func (s *server) taskEvents(ctx context.Context, in *TaskPath) (*body[wire.TaskEvents], error) {
+	task, err := s.readTask(ctx, in.Task)
+	if err != nil {
+		return nil, err
+	}
+	attempts, err := s.Store.Attempts(ctx, task.ID)
+	if err != nil {
+		return nil, err
+	}
+	list := eventsOf(&task, attempts[max(0, len(attempts)-eventAttempts):])
+	if task.Checkpoint != "" {
+		leave, err := s.charts.take(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+		for i := max(0, len(attempts)-metricAttempts); i < len(attempts); i++ {
+			m, err := s.attemptMetrics(ctx, &attempts[i], 10)
+			if err != nil {
+				return nil, err
+			}
+			for _, at := range m.Checkpoints[max(0, len(m.Checkpoints)-eventCheckpoints):] {
+				list = append(list, wire.TaskEvent{At: at, Type: wire.EventCheckpoint, Attempt: m.Attempt, Worker: attempts[i].Worker})
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b wire.TaskEvent) int { return cmp.Compare(a.At, b.At) })
+	return answer(wire.TaskEvents{Events: full(list)}), nil
+}
+
+// eventsOf returns what the rows of a task tell of its life.
+func eventsOf(t *muster.Task, attempts []muster.Attempt) []wire.TaskEvent {
+	var list []wire.TaskEvent
+	add := func(e wire.TaskEvent) {
+		if e.At != 0 {
+			list = append(list, e)
+		}
+	}
+	add(wire.TaskEvent{At: t.CreatedAt, Type: wire.EventCreated})
+	queued := t.QueuedAt // of the last time that it was queued
+	for i := range attempts {
+		a := &attempts[i]
+		if queued != 0 && a.AssignedAt >= queued {
+			add(wire.TaskEvent{At: queued, Type: wire.EventQueued})
+			queued = 0
+		}
+		add(wire.TaskEvent{At: a.AssignedAt, Type: wire.EventAssigned, Attempt: a.ID.N, Worker: a.Worker})
+		add(wire.TaskEvent{At: a.StartedAt, Type: wire.EventStarted, Attempt: a.ID.N, Worker: a.Worker})
+		if a.Outcome != muster.Open {
+			add(wire.TaskEvent{At: a.FinishedAt, Type: wire.EventEnded, Attempt: a.ID.N, Worker: a.Worker, Outcome: a.Outcome, Reason: a.Reason, Message: a.Message})
+		}
+	}
+	add(wire.TaskEvent{At: queued, Type: wire.EventQueued})
+	if !t.State.Final() {
+		add(wire.TaskEvent{At: t.NotBefore, Type: wire.EventRetry, Message: "the next attempt starts then at the earliest"})
+		return list
+	}
+	e := wire.TaskEvent{At: t.FinishedAt, Type: wire.EventFinished, Reason: t.Reason, Message: t.State.String()}
+	if t.Message != "" {
+		e.Message += ": " + t.Message
+	}
+	add(e)
+	return list
+}

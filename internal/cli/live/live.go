@@ -1,0 +1,181 @@
+// Package live follows what changes on a server, for commands that show it: it
+// collects events into batches of bounded size, connects again after a broken
+// connection, and says when that will be.
+package live
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+// Batch is what changed since the last batch.
+type Batch struct {
+	All    bool           // more changed than Events holds: read everything again
+	Events []muster.Event // the last one of each job, task and worker, at most MaxEvents
+}
+
+// MaxEvents is the most events of a batch.
+const MaxEvents = 2000
+
+// Loss is a lost connection.
+type Loss struct {
+	Err   error     // why; nil while the server is connected
+	Retry time.Time // when the next attempt to connect starts
+}
+
+// Feed follows the events of a server. Run fills it; its other methods may be
+// called at the same time.
+type Feed struct {
+	server *client.Client
+	query  client.EventQuery
+	wake   chan struct{}
+
+	mu     sync.Mutex
+	all    bool
+	events map[string]muster.Event
+	order  []string
+	loss   Loss
+}
+
+// Connect makes a client that reports a lost connection at once in place of
+// trying again for a while, as a Feed needs it.
+func Connect(r *remote.Remote) (*client.Client, error) {
+	known, err := r.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	return client.New(known.URL, known.Token, client.Options{
+		Agent: "muster-cli/" + frame.BuildVersion().Version, Timeout: 15 * time.Second,
+		Patience: time.Nanosecond, StreamPatience: time.Nanosecond,
+	})
+}
+
+// New makes a feed of the events that query selects.
+func New(server *client.Client, query client.EventQuery) *Feed {
+	return &Feed{server: server, query: query, wake: make(chan struct{}, 1), events: map[string]muster.Event{}}
+}
+
+// Run follows the events until ctx ends. After a broken connection it resumes
+// after the last event. It returns an error that trying again does not cure.
+func (f *Feed) Run(ctx context.Context) error {
+	for tries := 0; ; tries++ {
+		for e, err := range f.server.Events(ctx, f.query) {
+			if err != nil {
+				if ctx.Err() != nil {
+					return nil
+				}
+				if !Temporary(err) {
+					return err
+				}
+				f.lose(err, pause(tries))
+				break
+			}
+			tries = 0
+			f.put(e)
+		}
+		if !f.rest(ctx) {
+			return nil
+		}
+	}
+}
+
+// Temporary reports whether an error of the client goes away by itself.
+func Temporary(err error) bool {
+	switch muster.CodeOf(err) {
+	case muster.Unavailable, muster.Undetermined, muster.StorageFull:
+		return true
+	case muster.Internal, muster.Invalid, muster.InvalidSpec, muster.Unauthenticated, muster.Forbidden, muster.NotFound, muster.Conflict, muster.TooLarge:
+		return false
+	}
+	return false
+}
+
+// pause is how long to wait before the next attempt to connect.
+func pause(tries int) time.Duration { return time.Duration(min(tries+1, 5)) * time.Second }
+
+// rest waits until it is time to connect again, and reports false when ctx ends.
+func (f *Feed) rest(ctx context.Context) bool {
+	t := time.NewTimer(time.Until(f.Loss().Retry))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+func (f *Feed) lose(err error, pause time.Duration) {
+	f.mu.Lock()
+	f.loss = Loss{Err: err, Retry: time.Now().Add(pause)}
+	f.mu.Unlock()
+	f.ring()
+}
+
+func (f *Feed) put(e muster.Event) {
+	f.mu.Lock()
+	f.query.Last = e.Epoch + "-" + strconv.FormatUint(e.Seq, 10)
+	f.loss = Loss{}
+	key := subject(&e)
+	_, known := f.events[key]
+	switch {
+	case e.Type == muster.EventResync, !known && len(f.events) >= MaxEvents:
+		f.all, f.events, f.order = true, map[string]muster.Event{}, nil
+	case !f.all:
+		if !known {
+			f.order = append(f.order, key)
+		}
+		f.events[key] = e
+	}
+	f.mu.Unlock()
+	f.ring()
+}
+
+// subject names what an event is about.
+func subject(e *muster.Event) string {
+	switch {
+	case e.Task != nil:
+		return "task " + e.Task.String()
+	case e.Worker != "":
+		return "worker " + string(e.Worker)
+	default:
+		return "job " + e.Job.String()
+	}
+}
+
+func (f *Feed) ring() {
+	select {
+	case f.wake <- struct{}{}:
+	default: // it rings already
+	}
+}
+
+// Changed has an element after something changed: events came, or the connection was lost.
+func (f *Feed) Changed() <-chan struct{} { return f.wake }
+
+// Take returns what changed since the last call.
+func (f *Feed) Take() Batch {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := Batch{All: f.all, Events: make([]muster.Event, len(f.order))}
+	for i, key := range f.order {
+		b.Events[i] = f.events[key]
+	}
+	f.all, f.order = false, nil
+	clear(f.events)
+	return b
+}
+
+// Loss returns the loss of the connection, of which Err is nil while there is none.
+func (f *Feed) Loss() Loss {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.loss
+}

@@ -1,0 +1,106 @@
+package live
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+// A batch has the last event of each subject, and is bounded: more subjects than it holds mean that everything is read again.
+func TestBatches(t *testing.T) {
+	f := New(nil, client.EventQuery{})
+	task := func(n int, state string) muster.Event {
+		return muster.Event{Epoch: "e", Seq: uint64(n), Type: muster.EventTask, Task: &muster.TaskID{Job: 1, Num: n}, State: state}
+	}
+	f.put(task(7, "assigned"))
+	f.put(task(8, "assigned"))
+	f.put(task(7, "running"))
+	b := f.Take()
+	if b.All || len(b.Events) != 2 || b.Events[0].State != "running" || b.Events[1].Task.Num != 8 {
+		t.Errorf("the batch is %+v, want the last events of tasks 7 and 8", b)
+	}
+	if b = f.Take(); b.All || len(b.Events) > 0 {
+		t.Errorf("the second batch is %+v, want none", b)
+	}
+	for n := range 10 * MaxEvents {
+		f.put(task(n, "running"))
+	}
+	if len(f.events) > MaxEvents || len(f.order) > MaxEvents {
+		t.Errorf("%d events are held, want at most %d", len(f.events), MaxEvents)
+	}
+	if b = f.Take(); !b.All || len(b.Events) > 0 {
+		t.Errorf("after too many events the batch has All=%v and %d events, want all to be read again", b.All, len(b.Events))
+	}
+	f.put(muster.Event{Type: muster.EventResync})
+	if b = f.Take(); !b.All {
+		t.Error("after a resync not all is read again")
+	}
+}
+
+// After a broken connection a feed says when it connects again, waits longer each time, and resumes after the last event.
+func TestFeedConnectsAgain(t *testing.T) {
+	var connections atomic.Int64
+	var last atomic.Value
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		last.Store(r.Header.Get("Last-Event-ID"))
+		switch connections.Add(1) {
+		case 1: // an event, and the connection ends
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = w.Write([]byte("id: e-5\nevent: job\ndata: {\"epoch\":\"e\",\"seq\":5,\"type\":\"job\",\"job\":3}\n\n"))
+		case 2:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		default:
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = w.Write([]byte(`{"code":"forbidden","detail":"the key was revoked"}`))
+		}
+	}))
+	defer server.Close()
+	c, err := client.New(server.URL, "", client.Options{Patience: time.Nanosecond, StreamPatience: time.Nanosecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := New(c, client.EventQuery{})
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(t.Context()) }()
+	<-f.Changed()
+	if b := f.Take(); len(b.Events) != 1 || b.Events[0].Job != 3 {
+		t.Errorf("the batch is %+v, want the event of job 3", b)
+	}
+	<-f.Changed()
+	if loss := f.Loss(); loss.Err == nil || time.Until(loss.Retry) > time.Second {
+		t.Errorf("the loss is %+v, want a retry within a second", loss)
+	}
+	if err := <-ended; muster.CodeOf(err) != muster.Forbidden || !strings.Contains(err.Error(), "revoked") {
+		t.Errorf("the feed ended with %v, want that the key was revoked", err)
+	}
+	if got := last.Load(); got != "e-5" {
+		t.Errorf("it resumed after %q, want e-5", got)
+	}
+}
+
+func TestPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := New(nil, client.EventQuery{})
+		for tries, want := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second} {
+			f.lose(context.DeadlineExceeded, pause(tries))
+			began := time.Now()
+			if !f.rest(t.Context()) || time.Since(began) != want {
+				t.Errorf("try %d came after %v, want %v", tries, time.Since(began), want)
+			}
+		}
+		f.lose(context.DeadlineExceeded, pause(0))
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		if f.rest(ctx) {
+			t.Error("it tries again after its end")
+		}
+	})
+}

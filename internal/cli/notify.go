@@ -1,0 +1,301 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/remote"
+	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+type notifyConfig struct {
+	remote.Remote
+	frame.Format
+	project string
+}
+
+func newNotifyConfig() notifyConfig { return notifyConfig{project: muster.DefaultProject} }
+
+func (c *notifyConfig) flags() []cli.Flag {
+	return slices.Concat([]cli.Flag{
+		frame.Option{Name: "project", Short: "p", Usage: "the notifications of this `PROJECT`"}.Variable().Text(&c.project),
+	}, c.Format.Flags(), c.Remote.Flags())
+}
+
+// deliveryRows is how many deliveries a table has, if nothing else is asked for.
+const deliveryRows = 50
+
+func (a *app) notifyCommand() *cli.Command {
+	return a.Command(frame.Command{
+		Name: "notify", Usage: "send HTTP requests (webhooks) when the jobs of a project end or wait long", Category: frame.Admin,
+		About: "Notifications of a single job are in its spec, in notify. docs/webhooks.md describes the requests and their signatures.",
+		Commands: []*cli.Command{
+			a.notifyListCommand(), a.notifySetCommand(), a.notifyDeleteCommand(), a.deliveriesCommand(), a.notifyTestCommand(),
+		},
+	})
+}
+
+func (a *app) notifyListCommand() *cli.Command {
+	c := newNotifyConfig()
+	show := false
+	return a.Command(frame.Command{
+		Name: "list", Usage: "list the notifications of a project",
+		Flags: append([]cli.Flag{frame.Option{Name: "show-secret", Usage: "write only the secret that signs them, unless one has its own"}.On(&show)}, c.flags()...),
+		Run: func(ctx context.Context, args []string) error {
+			if err := frame.NoArgs(args); err != nil {
+				return err
+			}
+			server, err := c.Connect()
+			if err != nil {
+				return err
+			}
+			p, err := server.ProjectNotify(ctx, c.project)
+			if err != nil {
+				return err
+			}
+			if show {
+				return frame.Write(a.Out, []byte(p.Secret+"\n"))
+			}
+			return a.showNotify(&c, p)
+		},
+	})
+}
+
+func (a *app) showNotify(c *notifyConfig, p client.ProjectNotify) error {
+	p.Secret = "" // list --show-secret writes it
+	l := frame.Listing[muster.Notify]{
+		Format: c.Format,
+		ID:     func(n muster.Notify) string { return n.URL },
+		Table: term.NewTable(term.Column{Title: "URL"}, term.Column{Title: "ON"}, term.Column{Title: "AFTER", Right: true, Whole: true},
+			term.Column{Title: "PRESET", Whole: true}, term.Column{Title: "SIGNED BY", Whole: true}),
+		Row: func(n muster.Notify) []string {
+			after := ""
+			if wait, ok := n.Waits(); ok {
+				after = term.Elapsed(wait.Std())
+			}
+			by := "project"
+			if n.Secret != "" {
+				by = "own secret"
+			}
+			on := n.On
+			if len(on) == 0 {
+				on = []string{muster.OnEnded}
+			}
+			return []string{n.URL, strings.Join(on, ", "), after, n.Preset, by}
+		},
+		Empty: fmt.Sprintf("project %s has no notifications", p.Project),
+		Rows: func(yield func(muster.Notify, error) bool) {
+			for _, n := range p.Notify {
+				if !yield(n, nil) {
+					return
+				}
+			}
+		},
+	}
+	return l.Write(a.App)
+}
+
+func (a *app) notifySetCommand() *cli.Command {
+	c := newNotifyConfig()
+	var n muster.Notify
+	var secret frame.Secret
+	return a.Command(frame.Command{
+		Name: "set", Usage: "add a notification, or replace the one with the same URL", Args: "URL",
+		Flags: slices.Concat([]cli.Flag{
+			frame.Option{Name: "on", Usage: "notify these `EVENTS`: ended, succeeded, failed, cancelled, waiting_long (default: ended)"}.List(&n.On),
+			frame.Option{Name: "after", Usage: "how long a job waits until that is notified, a `DURATION` (default: 10m)"}.Duration(&n.After),
+			frame.Option{Name: "preset", Usage: "the form of the body, a `PRESET`: slack, discord or ntfy (default: Muster's own JSON)"}.Text(&n.Preset),
+		}, frame.Option{Name: "webhook-secret", Usage: "sign by this `SECRET` (default: the project's)"}.Variable().Secret(&secret, "the secret that signs"), c.flags()),
+		Run: func(ctx context.Context, args []string) error {
+			if len(args) != 1 {
+				return muster.Errorf(muster.Invalid, "muster notify set takes one URL")
+			}
+			var err error
+			if n.Secret, err = secret.Read(); err != nil {
+				return err
+			}
+			n.URL = args[0]
+			server, err := c.Connect()
+			if err != nil {
+				return err
+			}
+			p, err := server.ProjectNotify(ctx, c.project)
+			if err != nil {
+				return err
+			}
+			list := append(without(p.Notify, n.URL), n)
+			if p, err = server.SetProjectNotify(ctx, c.project, list); err != nil {
+				return err
+			}
+			return a.showNotify(&c, p)
+		},
+	})
+}
+
+// without leaves out the notification with a URL.
+func without(list []muster.Notify, url string) []muster.Notify {
+	return slices.DeleteFunc(list, func(n muster.Notify) bool { return n.URL == url })
+}
+
+func (a *app) notifyDeleteCommand() *cli.Command {
+	c := newNotifyConfig()
+	all := false
+	return a.Command(frame.Command{
+		Name: "delete", Usage: "remove notifications", Args: "URL…",
+		Flags: append([]cli.Flag{frame.Option{Name: "all", Short: "a", Usage: "remove all of the project"}.On(&all)}, c.flags()...),
+		Run: func(ctx context.Context, args []string) error {
+			if all == (len(args) > 0) {
+				return muster.Errorf(muster.Invalid, "name the URLs to remove, or give --all: muster notify list shows them")
+			}
+			server, err := c.Connect()
+			if err != nil {
+				return err
+			}
+			if all {
+				return server.DeleteProjectNotify(ctx, c.project)
+			}
+			p, err := server.ProjectNotify(ctx, c.project)
+			if err != nil {
+				return err
+			}
+			for _, url := range args {
+				left := without(slices.Clone(p.Notify), url)
+				if len(left) == len(p.Notify) {
+					return muster.Errorf(muster.NotFound, "project %s has no notification with the URL %s: muster notify list shows them", c.project, url)
+				}
+				p.Notify = left
+			}
+			_, err = server.SetProjectNotify(ctx, c.project, p.Notify)
+			return err
+		},
+	})
+}
+
+func (a *app) notifyTestCommand() *cli.Command {
+	c := newNotifyConfig()
+	return a.Command(frame.Command{
+		Name: "test", Usage: "send a test to all notifications of a project, or to one", Args: "[URL]", Flags: c.flags(),
+		About: "The exit status is 1 if one was not delivered.",
+		Run: func(ctx context.Context, args []string) error {
+			if len(args) > 1 {
+				return muster.Errorf(muster.Invalid, "muster notify test takes one URL, or none for all")
+			}
+			server, err := c.Connect()
+			if err != nil {
+				return err
+			}
+			sent, err := server.TestNotify(ctx, c.project, strings.Join(args, ""))
+			if err != nil {
+				return err
+			}
+			err = a.showDeliveries(c.Format, 0, "project "+c.project+" has no notifications", func(yield func(client.Delivery, error) bool) {
+				for _, d := range sent {
+					if !yield(d, nil) {
+						return
+					}
+				}
+			})
+			failed := slices.ContainsFunc(sent, func(d client.Delivery) bool { return d.State != store.DeliveryDelivered })
+			if err == nil && failed {
+				err = errors.New("not every test was delivered")
+			}
+			return err
+		},
+	})
+}
+
+type deliveriesConfig struct {
+	notifyConfig
+	query client.DeliveryQuery
+	job   string
+	limit int
+}
+
+func (a *app) deliveriesCommand() *cli.Command {
+	c := &deliveriesConfig{}
+	return a.Command(frame.Command{
+		Name: "deliveries", Usage: "list the requests that were and are to be sent, newest first",
+		Flags: slices.Concat([]cli.Flag{
+			frame.Option{Name: "job", Usage: "only those of this `JOB`"}.Text(&c.job),
+			frame.Option{Name: "state", Usage: "only those in this `STATE`: pending, delivered or failed"}.Choice(&c.query.State, store.DeliveryPending, store.DeliveryDelivered, store.DeliveryFailed),
+			frame.Option{Name: "limit", Usage: fmt.Sprintf("list at most `N` (default: %d in a table, else all)", deliveryRows)}.Number(&c.limit, 1, math.MaxInt32),
+		}, []cli.Flag{
+			frame.Option{Name: "project", Short: "p", Usage: "only those of this `PROJECT`"}.Variable().Text(&c.project),
+		}, c.Format.Flags(), c.Remote.Flags()),
+		Run: func(ctx context.Context, args []string) error {
+			if err := frame.NoArgs(args); err != nil {
+				return err
+			}
+			if c.job != "" {
+				id, err := muster.ParseJobID(c.job)
+				if err != nil {
+					return err
+				}
+				c.query.Job = id
+			}
+			c.query.Project = c.project
+			limit := c.limit
+			if limit == 0 && c.People() {
+				limit = deliveryRows
+			}
+			server, err := c.Connect()
+			if err != nil {
+				return err
+			}
+			return a.showDeliveries(c.Format, limit, "nothing was sent", server.Deliveries(ctx, c.query))
+		},
+	})
+}
+
+func (a *app) showDeliveries(f frame.Format, limit int, empty string, rows func(func(client.Delivery, error) bool)) error {
+	now := time.Now()
+	l := frame.Listing[client.Delivery]{
+		Format: f, Limit: limit, Empty: empty, Rows: rows, More: "there are more deliveries: --limit lists more",
+		ID: func(d client.Delivery) string { return d.ID },
+		Table: term.NewTable(term.Column{Title: "AGE", Right: true, Whole: true}, term.Column{Title: "PROJECT"}, term.Column{Title: "JOB", Right: true, Whole: true},
+			term.Column{Title: "EVENT", Whole: true}, term.Column{Title: "TO"}, term.Column{Title: "STATE", Whole: true, Style: deliveryStyle},
+			term.Column{Title: "TRIES", Right: true, Whole: true}, term.Column{Title: "HTTP", Whole: true}, term.Column{Title: "TOOK", Right: true, Whole: true}, term.Column{Title: "NOTE"}),
+		Row: func(d client.Delivery) []string {
+			job, status, took, note := "", "", "", d.Error
+			if d.Job != 0 {
+				job = d.Job.String()
+			}
+			if d.Status != 0 {
+				status = strconv.Itoa(d.Status)
+			}
+			if d.Took != 0 {
+				took = term.Elapsed(d.Took.Std())
+			}
+			if d.NextAt != 0 && d.Attempts > 0 {
+				note = fmt.Sprintf("again in %s: %s", term.Elapsed(d.NextAt.Std().Sub(now)), note)
+			}
+			return []string{frame.Age(d.CreatedAt, now), d.Project, job, d.Event, cmp.Or(d.Preset, d.Host), d.State,
+				strconv.Itoa(d.Attempts), status, took, note}
+		},
+	}
+	return l.Write(a.App)
+}
+
+func deliveryStyle(state string) term.Style {
+	switch state {
+	case store.DeliveryDelivered:
+		return term.Green
+	case store.DeliveryFailed:
+		return term.Red
+	default:
+		return term.Yellow
+	}
+}

@@ -1,0 +1,154 @@
+package top
+
+import (
+	"fmt"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/muster-dev/muster/internal/cli/term"
+)
+
+// View implements tea.Model. It draws only if Update said so: results of reads are
+// shown at most four times a second.
+func (m *model) View() tea.View {
+	if m.frame == "" {
+		m.dirty, m.drawn = false, m.now.Unix()
+		m.frame = strings.Join(m.lines(), "\n")
+	}
+	v := tea.NewView(m.frame)
+	v.AltScreen = true
+	v.WindowTitle = "muster top"
+	return v
+}
+
+// lines draws the screen.
+func (m *model) lines() []string {
+	if m.width < leastWidth || m.height < leastHeight {
+		return []string{
+			term.Fit(fmt.Sprintf("This terminal has %d×%d characters.", m.width, m.height), m.width),
+			term.Fit(fmt.Sprintf("muster top needs %d×%d.", leastWidth, leastHeight), m.width),
+		}
+	}
+	lines := m.head.draw(m, m.width, m.height < 20)
+	lines = append(lines, m.bar())
+	room := m.height - len(lines) - 1
+	var body []string
+	if m.help {
+		body = m.helpLines(room)
+	} else {
+		body = m.top().draw(m, m.width, room)
+	}
+	for i := range room {
+		if i < len(body) {
+			lines = append(lines, body[i])
+		} else {
+			lines = append(lines, "")
+		}
+	}
+	return append(lines, m.foot())
+}
+
+// bar shows the tabs, or the path to the page above them, and how the connection is.
+func (m *model) bar() string {
+	var b strings.Builder
+	used := 0
+	add := func(style func(string) string, text string) {
+		if used += term.Width(text); used <= m.width {
+			b.WriteString(style(text))
+		}
+	}
+	plain := func(s string) string { return s }
+	for i, p := range m.tabs {
+		switch text := fmt.Sprintf(" %d %s ", i+1, p.name()); {
+		case i == m.tab:
+			add(m.reverse, text)
+		case len(m.opened) == 0: // else there is no room for both
+			add(plain, text)
+		}
+	}
+	for _, p := range m.opened {
+		add(plain, " › "+term.Fit(term.Clean(p.name()), 24))
+	}
+	if s, ok := m.top().(searcher); ok {
+		if label, text := s.prompt(); text != "" {
+			add(plain, " │ ")
+			add(func(s string) string { return m.paint(term.Yellow, s) }, term.Fit(label+": "+term.Clean(text), max(8, m.width-used)))
+		}
+	}
+	return b.String()
+}
+
+// foot is the last line: a question, a prompt, a message, or the keys of the page.
+func (m *model) foot() string {
+	switch {
+	case m.input != nil:
+		m.input.SetWidth(m.width - term.Width(m.input.Prompt) - 2)
+		return m.input.View()
+	case m.ask != nil:
+		const choice = " [y/n] "
+		return m.paint(term.Bold, term.Fit(term.Clean(m.ask.text), m.width-len(choice))+choice)
+	case m.say.text != "":
+		style := term.Green
+		text := term.Clean(m.say.text)
+		if m.say.wrong {
+			style, text = term.Red, "error: "+text
+		}
+		return m.paint(style, term.Fit(text, m.width))
+	}
+	last := []hint{{"?", "help"}, {"q", "quit"}}
+	left := m.width
+	for _, h := range last {
+		left -= h.width()
+	}
+	var b strings.Builder
+	for _, h := range append(m.top().hints(), last...) {
+		if h != last[0] && h != last[1] {
+			if h.width() > left {
+				continue
+			}
+			left -= h.width()
+		}
+		b.WriteString(m.paint(term.Bold, h.key) + " " + m.paint(term.Dim, h.does) + "  ")
+	}
+	return strings.TrimRight(b.String(), " ")
+}
+
+// width is how many columns the last line needs for a hint.
+func (h hint) width() int { return term.Width(h.key) + term.Width(h.does) + 3 }
+
+var keyHelp = []hint{
+	{"1 2 3 4", "jobs, tasks, workers, GPUs; also Tab and ← →"},
+	{"↑ ↓ j k", "move; PgUp PgDn by a page; g G to the first and last row"},
+	{"Enter", "open: a job's tasks, a task, its log; a worker"},
+	{"Esc", "remove the filter, then go back"},
+	{"/", "filter a list; search in a log, n repeats, N in the other direction"},
+	{"s S", "sort by the next column; reverse the order"},
+	{"a", "jobs, tasks: all or active ones only"},
+	{"l", "log of a task; f follows its end, w wraps lines"},
+	{"c", "cancel a job or task (asks)"},
+	{"r", "retry what failed of a job, or a task"},
+	{"d p u", "worker: drain (asks), pause, resume"},
+	{"H", "worker, GPU: check quarantined GPUs again"},
+	{"q", "quit; Ctrl-C as well"},
+}
+
+func (m *model) helpLines(height int) []string {
+	lines := []string{m.paint(term.Bold, "Keys") + m.paint(term.Dim, "  (any key closes this)")}
+	for _, h := range keyHelp {
+		lines = append(lines, term.Fit(fmt.Sprintf("  %-8s %s", h.key, h.does), m.width))
+	}
+	return lines[:min(len(lines), height)]
+}
+
+// gauge draws a share of 0 to 1 as a bar of width columns.
+func (m *model) gauge(width int, share float64) string {
+	style := term.Green
+	switch {
+	case share >= 0.9:
+		style = term.Red
+	case share >= 0.7:
+		style = term.Yellow
+	}
+	return m.paint(style, term.Bar(width, share))
+}

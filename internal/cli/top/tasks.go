@@ -1,0 +1,283 @@
+package top
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/live"
+	"github.com/muster-dev/muster/internal/cli/watch"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+var taskColumns = []column{
+	{title: "TASK", width: 9, sort: true},
+	{title: "NAME", width: 10, flex: 1, sort: true},
+	{title: "ELEMENT", width: 12, flex: 1, drop: 4},
+	{title: "STATE", width: 10, style: frame.StateStyle, sort: true},
+	{title: "DONE", width: 4, right: true, sort: true},
+	{title: "TRY", width: 3, right: true, drop: 3, sort: true},
+	{title: "WORKER", width: 12, drop: 2, sort: true},
+	{title: "TOOK", width: 6, right: true, sort: true},
+	{title: "NOTE", width: 12, flex: 2, drop: 1},
+}
+
+// taskOrder compares tasks as the columns do: what matters most first.
+var taskOrder = []func(a, b *muster.Task) int{
+	compareTasks,
+	func(a, b *muster.Task) int { return cmp.Compare(a.Name, b.Name) },
+	nil,
+	func(a, b *muster.Task) int { return cmp.Compare(a.State, b.State) },
+	func(a, b *muster.Task) int { return cmp.Compare(progress(b), progress(a)) },
+	func(a, b *muster.Task) int { return cmp.Compare(b.Attempt, a.Attempt) },
+	func(a, b *muster.Task) int { return cmp.Compare(a.Worker, b.Worker) },
+	func(a, b *muster.Task) int {
+		return cmp.Compare(length(b.StartedAt, b.FinishedAt), length(a.StartedAt, a.FinishedAt))
+	},
+}
+
+func compareTasks(a, b *muster.Task) int {
+	return cmp.Or(cmp.Compare(b.Job, a.Job), cmp.Compare(a.Index, b.Index))
+}
+
+func progress(t *muster.Task) float64 {
+	if t.Progress == nil {
+		return -1
+	}
+	return *t.Progress
+}
+
+func (m *model) taskCells(t *muster.Task) []string {
+	try := ""
+	if t.Attempt > 1 {
+		try = strconv.Itoa(t.Attempt)
+	}
+	return []string{
+		t.ID.String(), t.Name, t.Element, t.State.String(), frame.Done(t), try, m.workerName(t.Worker),
+		frame.Took(t.StartedAt, t.FinishedAt, m.now), frame.TaskNote(t),
+	}
+}
+
+// sortTasks sorts rows by a column.
+func sortTasks(rows []muster.Task, o order) {
+	if o.by < 0 {
+		return
+	}
+	slices.SortStableFunc(rows, func(a, b muster.Task) int {
+		c := taskOrder[o.by](&a, &b)
+		if o.reverse {
+			c = -c
+		}
+		return cmp.Or(c, compareTasks(&a, &b))
+	})
+}
+
+// states and numbers of tasks that a filter names.
+type taskFilter struct {
+	text   string
+	states []muster.TaskState
+	spans  []client.Span
+}
+
+// active are the states of tasks that have not ended.
+var active = []muster.TaskState{muster.Waiting, muster.Queued, muster.Assigned, muster.Running, muster.Cancelling}
+
+// parseTaskFilter reads states, "active", and, where there are numbers, ranges such as 0-99.
+func parseTaskFilter(text string, numbers bool) (taskFilter, error) {
+	f := taskFilter{text: text}
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == ',' }) {
+		if word == "active" {
+			f.states = append(f.states, active...)
+			continue
+		}
+		i := slices.IndexFunc(muster.TaskStates, func(s muster.TaskState) bool { return strings.HasPrefix(s.String(), word) })
+		if i >= 0 {
+			f.states = append(f.states, muster.TaskStates[i])
+			continue
+		}
+		spans, err := wire.ParseSpans(word)
+		switch {
+		case !numbers:
+			return f, muster.Errorf(muster.Invalid, "%q is not a state of a task: write some of %s", word, frame.Words(muster.TaskStates))
+		case err != nil || len(spans) == 0:
+			return f, muster.Errorf(muster.Invalid, "%q is not a state or a number: write states such as failed, and numbers such as 0-99", word)
+		}
+		f.spans = append(f.spans, spans...)
+	}
+	return f, nil
+}
+
+// tasks is the tab with tasks of all jobs: those that workers have, or others that the filter names.
+type tasks struct {
+	reader
+	list
+	order
+
+	filter taskFilter
+	rows   []muster.Task
+	more   bool
+}
+
+func newTasks() *tasks { return &tasks{order: order{by: -1}, reader: reader{every: time.Second}} }
+
+func (p *tasks) name() string { return "Tasks" }
+func (p *tasks) close()       {}
+
+func (p *tasks) hints() []hint {
+	return []hint{{"Enter", "task"}, {"l", "log"}, {"c", "cancel"}, {"r", "retry"}, {"/", "filter"}, {"s", "sort"}, {"a", "active"}}
+}
+
+func (p *tasks) changed(b live.Batch) {
+	p.stale = p.stale || b.All || slices.ContainsFunc(b.Events, func(e muster.Event) bool { return e.Type == muster.EventJob })
+}
+
+func (p *tasks) load(m *model) tea.Cmd {
+	want, states := max(100, 2*p.height), p.filter.states
+	if p.by >= 0 || p.sel >= want/2 {
+		want = listMax
+	}
+	return read(m, &p.reader, func(ctx context.Context) (rows []muster.Task, err error) {
+		for t, err := range watch.First(m.api.AllTasks(ctx, states, min(want+1, listMax)), want+1) {
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, t)
+		}
+		return rows, nil
+	}, func(_ *model, rows []muster.Task) {
+		p.more = len(rows) > want
+		p.rows = rows[:min(want, len(rows))]
+		p.arrange()
+	})
+}
+
+func (p *tasks) arrange() {
+	sortTasks(p.rows, p.order)
+	p.hold(taskIDs(p.rows))
+}
+
+func taskIDs(rows []muster.Task) []string {
+	ids := make([]string, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].ID.String()
+	}
+	return ids
+}
+
+func (p *tasks) draw(m *model, width, height int) []string {
+	if len(p.rows) == 0 {
+		return m.empty(&p.reader, p.filter.text != "", "no task is running: press a for those that wait, too")
+	}
+	note := ""
+	if p.more && len(p.rows) >= listMax {
+		note = fmt.Sprintf("the first %d tasks: open their job to see all", listMax)
+	}
+	return m.taskTable(p.rows, &p.list, p.order, width, height, note)
+}
+
+// taskTable draws the visible part of tasks, and a note below them.
+func (m *model) taskTable(tasks []muster.Task, l *list, o order, width, height int, note string) []string {
+	l.fit(height, len(tasks), note)
+	rows := make([]row, 0, l.height)
+	for i := l.top; i < min(len(tasks), l.top+l.height); i++ {
+		rows = append(rows, row{cells: m.taskCells(&tasks[i])})
+	}
+	return m.table(taskColumns, o, rows, l.sel-l.top, width, note)
+}
+
+func (p *tasks) key(m *model, k string) (tea.Cmd, bool) {
+	switch {
+	case p.move(k, len(p.rows)):
+		if p.sel < len(p.rows) {
+			p.id = p.rows[p.sel].ID.String()
+		}
+		if p.more && len(p.rows) < listMax && p.sel >= len(p.rows)/2 {
+			p.stale = true
+		}
+		return nil, true
+	case p.order.key(k, taskColumns):
+		p.first()
+		p.again()
+		p.arrange()
+		return p.load(m), true
+	case k == "a":
+		text := "active"
+		if p.filter.text == text {
+			text = ""
+		}
+		p.search(m, text)
+		return p.load(m), true
+	}
+	if p.sel >= len(p.rows) {
+		return nil, false
+	}
+	return m.taskKey(&p.rows[p.sel], k)
+}
+
+// taskKey handles the keys that do something with a task.
+func (m *model) taskKey(t *muster.Task, k string) (tea.Cmd, bool) {
+	switch k {
+	case "enter":
+		return m.open(newTask(m, t)), true
+	case "l":
+		return m.open(newLog(m, t.ID)), true
+	case "c", "f9", "delete":
+		m.cancelTask(t)
+		return nil, true
+	case "r":
+		return m.retryTask(t), true
+	case "w":
+		if t.Worker != "" {
+			return m.open(newWorker(t.Worker, m.workerName(t.Worker))), true
+		}
+		m.tell("task %s has no worker yet", t.ID)
+		return nil, true
+	}
+	return nil, false
+}
+
+func (p *tasks) prompt() (label, text string) { return "states", p.filter.text }
+
+func (p *tasks) search(m *model, text string) {
+	f, err := parseTaskFilter(text, false)
+	if err != nil {
+		m.fail(err)
+		return
+	}
+	p.filter = f
+	p.first()
+	p.again()
+}
+
+// cancelTask asks whether to cancel a task.
+func (m *model) cancelTask(t *muster.Task) {
+	if t.State.Final() {
+		m.fail(muster.Errorf(muster.Conflict, "task %s is already %s", t.ID, t.State))
+		return
+	}
+	id := t.ID
+	m.confirm(m.act(fmt.Sprintf("task %s: cancelling", id), func(ctx context.Context) error {
+		_, err := m.api.Cancel(ctx, id.Job, one(id))
+		return err
+	}), "Cancel task %s (%s), which is %s?", id, t.Name, t.State)
+}
+
+// retryTask runs a task again that did not succeed.
+func (m *model) retryTask(t *muster.Task) tea.Cmd {
+	id := t.ID
+	return m.act(fmt.Sprintf("task %s is queued again", id), func(ctx context.Context) error {
+		_, err := m.api.Retry(ctx, id.Job, one(id))
+		return err
+	})
+}
+
+func one(id muster.TaskID) []client.Span { return []client.Span{{First: id.Num, Last: id.Num}} }

@@ -1,0 +1,320 @@
+package top
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+	"pgregory.net/rapid"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/cli/live"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/sched/explain"
+)
+
+var update = flag.Bool("update", false, "write the golden frames again")
+
+var noon = time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) muster.Time { return muster.TimeOf(noon.Add(-d)) }
+
+// still makes a model with a fleet that does not change and no server behind it.
+func still(t *testing.T, width, height int, color bool) *model {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	stop() // what is followed ends at once
+	api, err := client.New("http://fleet.example:8700", "", client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newModel(ctx, new(errgroup.Group), api, api, color)
+	m.width, m.height, m.now, m.who = width, height, noon, "admin"
+	m.head.fleet = fleet()
+	m.names.of = map[muster.WorkerID]string{"w-1": "rig-1", "w-2": "a-worker-with-a-very-long-name-in-rack-42"}
+	fill(m)
+	t.Cleanup(func() {
+		for m.back() {
+		}
+		if err := m.group.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+func fleet() *wire.Overview {
+	return &wire.Overview{
+		Workers:  wire.WorkerCounts{Total: 14, Active: 9, Paused: 1, Draining: 1, Unreachable: 1, Gone: 2, Constrained: 1},
+		Capacity: wire.Amounts{Slots: 96, CPUs: 384, Memory: 3 << 40, GPUs: 48, GPUMemory: 1152 << 30},
+		Reserved: wire.Amounts{Slots: 12, CPUs: 191.5, Memory: 1 << 40, GPUs: 41, GPUMemory: 900 << 30},
+		Used:     wire.Used{CPUs: 180, Memory: 1300 << 30, GPUs: 44.2, GPUMemory: 980 << 30, Power: 14_250},
+		Tasks:    counts(map[muster.TaskState]int64{muster.Running: 41, muster.Queued: 123_456, muster.Waiting: 3, muster.Failed: 17, muster.Succeeded: 7_654_321}),
+		Rate:     wire.Rate{Started: 12, Finished: 11.84, Failed: 0.2}, CostPerHour: 31.7, PricePerHour: 40,
+		Attention:      []wire.Attention{{Severity: wire.Critical, Kind: wire.WorkerUnreachable, Message: "Worker rig-7 has been unreachable for 4m."}, {}},
+		AttentionTotal: 2,
+	}
+}
+
+func counts(of map[muster.TaskState]int64) (c muster.Counts) {
+	for s, n := range of {
+		c[s] = n
+	}
+	return c
+}
+
+func someJobs() []muster.Job {
+	return []muster.Job{
+		{ID: 1204, Name: "llama-finetune", State: muster.JobRunning, Project: "nlp", Priority: 50, Owner: "ci", Counts: counts(map[muster.TaskState]int64{muster.Running: 1}), CreatedAt: ago(3 * time.Hour), StartedAt: ago(2 * time.Hour)},
+		{ID: 1203, Name: "sweep of learning rates with a name that does not fit", State: muster.JobRunning, Project: "vision", Priority: 80, Owner: "ann", Counts: counts(map[muster.TaskState]int64{muster.Running: 40, muster.Succeeded: 612_000, muster.Failed: 17, muster.Queued: 387_943}), CreatedAt: ago(26 * time.Hour), StartedAt: ago(26 * time.Hour)},
+		{ID: 1202, Name: "名前が日本語の仕事", State: muster.JobQueued, Project: "default", Priority: 10, Counts: counts(map[muster.TaskState]int64{muster.Queued: 12}), CreatedAt: ago(40 * time.Second)},
+		{ID: 1201, Name: "evil\x1b[2Jname\nline", State: muster.JobFailed, Project: "default", Priority: 50, Counts: counts(map[muster.TaskState]int64{muster.Failed: 1, muster.Succeeded: 9}), CreatedAt: ago(50 * time.Hour), StartedAt: ago(50 * time.Hour), FinishedAt: ago(49 * time.Hour)},
+		{ID: 7, Name: "hello", State: muster.JobSucceeded, Project: "default", Priority: 50, Counts: counts(map[muster.TaskState]int64{muster.Succeeded: 1}), CreatedAt: ago(90 * time.Hour), StartedAt: ago(90 * time.Hour), FinishedAt: ago(90*time.Hour - 800*time.Millisecond)},
+	}
+}
+
+func someTasks() []muster.Task {
+	id := func(n int) muster.TaskID { return muster.TaskID{Job: 1203, Num: n} }
+	return []muster.Task{
+		{ID: id(0), Job: 1203, Index: 0, Name: "train", Element: "lr=0.1,seed=1", State: muster.Running, Attempt: 2, Worker: "w-1", Progress: new(0.42), Step: "epoch 3/7", StartedAt: ago(3 * time.Minute), Metrics: map[string]float64{"loss": 0.12}},
+		{ID: id(1), Job: 1203, Index: 1, Name: "train", Element: "lr=0.1,seed=2", State: muster.Failed, Attempt: 3, Worker: "w-2", Reason: muster.OutOfMemory, Message: "the kernel killed the process: 12GiB were allowed", StartedAt: ago(2 * time.Hour), FinishedAt: ago(time.Hour)},
+		{ID: id(2), Job: 1203, Index: 2, Name: "train", Element: "lr=0.01,seed=1", State: muster.Succeeded, Attempt: 1, Worker: "w-1", StartedAt: ago(2 * time.Hour), FinishedAt: ago(time.Hour)},
+		{ID: id(3), Job: 1203, Index: 3, Name: "train", Element: "lr=0.01,seed=2", State: muster.Queued},
+	}
+}
+
+func someWorkers() []muster.Worker {
+	gpu := func(i int, q string) muster.GPU {
+		return muster.GPU{UUID: fmt.Sprintf("GPU-%d", i), Index: i, Vendor: "nvidia", Name: "NVIDIA H100 80GB", Memory: 80 << 30, Quarantined: q}
+	}
+	return []muster.Worker{
+		{ID: "w-1", Name: "rig-1", State: muster.WorkerActive, Version: "1.4.0", Tags: []string{"linux", "gpu"}, Price: 2.5, Running: 7, LastSeenAt: ago(2 * time.Second),
+			Resources: muster.Resources{CPUs: 64, Memory: 512 << 30, Disk: 1 << 40, Slots: 8, GPUs: []muster.GPU{gpu(0, ""), gpu(1, "2 uncorrected ECC errors")}},
+			Free:      &muster.Resources{CPUs: 12, Memory: 100 << 30, Disk: 500 << 30, Slots: 1},
+			Load:      &muster.Load{CPU: 0.81, Memory: 300 << 30, GPUs: []muster.GPULoad{{UUID: "GPU-0", Utilization: new(0.97), Memory: new(muster.Size(71 << 30)), Temperature: new(74.0), Power: new(612.0)}}}},
+		{ID: "w-2", Name: "a-worker-with-a-very-long-name-in-rack-42", State: muster.WorkerDraining, Running: 1, LastSeenAt: ago(4 * time.Second), Resources: muster.Resources{CPUs: 8, Memory: 32 << 30}},
+		{ID: "w-3", Name: "rig-7", State: muster.WorkerUnreachable, LastSeenAt: ago(4 * time.Minute), Resources: muster.Resources{CPUs: 8, Memory: 32 << 30}},
+	}
+}
+
+// fill puts data into the tabs as reads do.
+func fill(m *model) {
+	read := func(r *reader) { r.loaded, r.last = true, noon }
+	for _, p := range m.tabs {
+		switch p := p.(type) {
+		case *jobs:
+			read(&p.reader)
+			p.rows = someJobs()
+			p.arrange()
+		case *tasks:
+			read(&p.reader)
+			p.rows = someTasks()
+			p.arrange()
+		case *workers:
+			read(&p.reader)
+			p.all = someWorkers()
+			p.arrange()
+		case *gpus:
+			read(&p.reader)
+			p.all = []wire.OverviewGPU{
+				{Worker: "w-1", WorkerName: "rig-1", UUID: "GPU-0", Name: "NVIDIA H100 80GB", Utilization: new(0.97), MemoryUsed: new(muster.Size(71 << 30)), Memory: 80 << 30, Temperature: new(74.0), Power: new(612.0), Tasks: 1},
+				{Worker: "w-1", WorkerName: "rig-1", Index: 1, UUID: "GPU-1", Name: "NVIDIA H100 80GB", Memory: 80 << 30, Quarantined: "2 uncorrected ECC errors"},
+			}
+			p.arrange()
+		}
+	}
+}
+
+func openJob(m *model) *job {
+	p := newJob(someJobs()[1])
+	p.about.loaded, p.tasks.loaded = true, true
+	p.rows = someTasks()
+	m.opened = append(m.opened, p)
+	return p
+}
+
+func openTask(m *model, t muster.Task) *task {
+	p := newTask(m, &t)
+	_ = m.group.Wait() // the log's reader has ended: it has no server
+	*p.ring = ring{stop: p.ring.stop, partial: map[string][]byte{}}
+	p.about.loaded = true
+	for i := range 40 {
+		p.points = append(p.points, muster.Point{At: ago(time.Duration(40-i) * time.Second), Metrics: map[string]float64{"loss": 1 / float64(i+1)}})
+	}
+	for i := range 30 {
+		p.series.Samples = append(p.series.Samples, muster.Sample{At: ago(time.Duration(60-i) * time.Second), CPU: new(float64(i % 5)), Memory: new(muster.Size(i) << 28)})
+	}
+	p.series.Attempt, p.series.Taken, p.series.State = 2, 30, t.State
+	output(p.ring)
+	m.opened = append(m.opened, p)
+	return p
+}
+
+func output(r *ring) {
+	r.put(&client.LogLine{Attempt: 1, Stream: client.Stdout, At: ago(time.Minute), Data: []byte("loading data\n")})
+	for i := range 300 {
+		r.put(&client.LogLine{Attempt: 1, Stream: client.Stdout, At: ago(50 * time.Second), Data: fmt.Appendf(nil, "\x1b[32mstep %d\x1b[0m loss=%.3f\n", i, 1/float64(i+1))})
+	}
+	r.put(&client.LogLine{Attempt: 1, Stream: client.Stderr, At: ago(time.Second), Data: []byte("10%\r50%\r100% done\nWarning: a line that is wider than most terminals are, so that it has to be cut or wrapped at the edge of the screen\n")})
+}
+
+func TestFrames(t *testing.T) {
+	screens := map[string]func(m *model){
+		"jobs":        func(*model) {},
+		"jobs-sorted": func(m *model) { press(m, "s", "s", "S") },
+		"tasks":       func(m *model) { m.tab = 1 },
+		"workers":     func(m *model) { m.tab = 2 },
+		"gpus":        func(m *model) { m.tab = 3 },
+		"job":         func(m *model) { openJob(m) },
+		"task":        func(m *model) { openTask(m, someTasks()[0]) },
+		"task-waits": func(m *model) {
+			p := openTask(m, someTasks()[3])
+			p.reason = explain.Explanation{Summary: "waits for room: 9 workers could run it, but all are busy", Nearest: "resume worker rig-3, which is paused", Position: 12, Ahead: 11}
+			p.t.Metrics, p.series.Samples = nil, nil
+			*p.ring = ring{stop: p.ring.stop}
+		},
+		"task-failed": func(m *model) { openTask(m, someTasks()[1]) },
+		"log": func(m *model) {
+			p := &log{id: someTasks()[0].ID, ring: &ring{partial: map[string][]byte{}, stop: func() {}}, hit: -1}
+			output(p.ring)
+			m.opened = append(m.opened, p)
+		},
+		"log-search": func(m *model) {
+			p := &log{id: someTasks()[0].ID, ring: &ring{partial: map[string][]byte{}, stop: func() {}}, hit: -1}
+			output(p.ring)
+			m.opened = append(m.opened, p)
+			m.lines()
+			press(m, "w", "/", "step 9", "enter", "n")
+		},
+		"worker": func(m *model) {
+			p := newWorker("w-1", "rig-1")
+			p.loaded, p.w, p.tasks = true, someWorkers()[0], someTasks()[:2]
+			m.opened = append(m.opened, p)
+		},
+		"help":     func(m *model) { press(m, "?") },
+		"question": func(m *model) { press(m, "c") },
+		"prompt":   func(m *model) { press(m, "/", "fine") },
+		"error":    func(m *model) { press(m, "j", "j", "j", "c") },
+		"lost": func(m *model) {
+			m.loss = live.Loss{Err: errors.New("connection refused"), Retry: noon.Add(2500 * time.Millisecond)}
+		},
+		"empty": func(m *model) {
+			m.tabs = [...]page{newJobs(), newTasks(), newWorkers(), newGPUs()}
+			p, _ := m.tabs[0].(*jobs)
+			p.loaded, p.last = true, noon
+			m.head.fleet = &wire.Overview{}
+		},
+	}
+	for name, show := range screens {
+		for _, look := range []struct {
+			suffix        string
+			width, height int
+			color         bool
+		}{{"80x24", 80, 24, false}, {"80x24-color", 80, 24, true}, {"60x15", 60, 15, false}, {"120x40", 120, 40, false}} {
+			t.Run(name+"-"+look.suffix, func(t *testing.T) {
+				m := still(t, look.width, look.height, look.color)
+				show(m)
+				m.lines() // pages learn their height
+				lines := m.lines()
+				fits(t, lines, look.width, look.height)
+				for i, l := range lines {
+					lines[i] = strings.TrimRight(strings.ReplaceAll(l, "\x1b", "␛"), " ")
+				}
+				compare(t, filepath.Join("testdata", name+"-"+look.suffix+".golden"), strings.Join(lines, "\n")+"\n")
+			})
+		}
+	}
+}
+
+func compare(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("the frame changed (-want +got); if that is right, run with -update:\n%s", diff)
+	}
+}
+
+// fits checks that a frame has as many lines as the screen, and none that is wider.
+func fits(t interface{ Errorf(string, ...any) }, lines []string, width, height int) {
+	if len(lines) != height {
+		t.Errorf("the frame has %d lines, the screen %d", len(lines), height)
+	}
+	for _, l := range lines {
+		if w := ansi.StringWidth(l); w > width {
+			t.Errorf("a line takes %d columns of %d: %q", w, width, l)
+		}
+	}
+}
+
+// press types keys, and texts into a prompt.
+func press(m *model, keys ...string) {
+	named := map[string]rune{"enter": tea.KeyEnter, "esc": tea.KeyEscape, "down": tea.KeyDown, "up": tea.KeyUp, "pgdown": tea.KeyPgDown, "end": tea.KeyEnd, "home": tea.KeyHome, "tab": tea.KeyTab}
+	for _, k := range keys {
+		if code, ok := named[k]; ok {
+			m.Update(tea.KeyPressMsg{Code: code})
+			continue
+		}
+		for _, r := range k {
+			m.Update(tea.KeyPressMsg{Code: r, Text: string(r)})
+		}
+	}
+}
+
+// Whatever the size of the terminal, the names and the keys: no frame is larger than the terminal, and nothing panics.
+func TestFramesFit(t *testing.T) {
+	keys := []string{"1", "2", "3", "4", "j", "k", "down", "up", "pgdown", "end", "home", "s", "S", "?", "/", "x", "esc", "a", "tab", "G", "g", "n", "w", "t", "f"}
+	rapid.Check(t, func(rt *rapid.T) {
+		m := still(t, rapid.IntRange(leastWidth, 200).Draw(rt, "width"), rapid.IntRange(leastHeight, 70).Draw(rt, "height"), rapid.Bool().Draw(rt, "color"))
+		name := rapid.StringN(0, 60, 200).Draw(rt, "name")
+		for i := range rapid.IntRange(0, 100).Draw(rt, "jobs") {
+			j := someJobs()[i%5]
+			j.ID, j.Name = muster.JobID(10_000_000+i), name
+			p, _ := m.tabs[0].(*jobs)
+			p.rows = append(p.rows, j)
+		}
+		switch rapid.IntRange(0, 4).Draw(rt, "page") {
+		case 0:
+			p := openJob(m)
+			p.job.Name, p.rows[0].Name, p.rows[0].Message = name, name, name
+		case 1:
+			p := openTask(m, someTasks()[rapid.IntRange(0, 3).Draw(rt, "task")])
+			p.t.Name, p.t.Step, p.t.Message = name, name, name
+			p.ring.put(&client.LogLine{Attempt: 1, Stream: client.Stdout, Data: []byte(name + "\n")})
+		case 2:
+			p := &log{id: someTasks()[0].ID, ring: &ring{partial: map[string][]byte{}, stop: func() {}}, hit: -1}
+			output(p.ring)
+			p.ring.put(&client.LogLine{Attempt: 1, Stream: client.Stdout, Data: []byte(name + "\n")})
+			m.opened = append(m.opened, p)
+		case 3:
+			p := newWorker("w-1", name)
+			p.loaded, p.w, p.tasks = true, someWorkers()[0], someTasks()
+			p.w.Name = name
+			m.opened = append(m.opened, p)
+		}
+		fits(rt, m.lines(), m.width, m.height)
+		for range rapid.IntRange(0, 20).Draw(rt, "keys") {
+			press(m, rapid.SampledFrom(keys).Draw(rt, "key"))
+			fits(rt, m.lines(), m.width, m.height)
+		}
+	})
+}

@@ -1,0 +1,186 @@
+package top
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/live"
+	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+// worker is the page of one worker with the tasks that it has.
+type worker struct {
+	reader
+
+	at    list
+	id    muster.WorkerID
+	title string
+	w     muster.Worker
+	tasks []muster.Task
+}
+
+func newWorker(id muster.WorkerID, name string) *worker {
+	return &worker{id: id, title: name, reader: reader{every: 2 * time.Second}}
+}
+
+func (p *worker) name() string { return "worker " + p.title }
+func (p *worker) close()       {}
+
+func (p *worker) hints() []hint {
+	return []hint{{"Enter", "task"}, {"d", "drain"}, {"p", "pause"}, {"u", "resume"}, {"H", "heal"}, {"c", "cancel task"}, {"l", "log"}}
+}
+
+func (p *worker) changed(b live.Batch) {
+	p.stale = p.stale || b.All || slices.ContainsFunc(b.Events, func(e muster.Event) bool { return e.Worker == p.id })
+}
+
+func (p *worker) load(m *model) tea.Cmd {
+	type answer struct {
+		w     muster.Worker
+		tasks []muster.Task
+	}
+	id := p.id
+	return read(m, &p.reader, func(ctx context.Context) (a answer, err error) {
+		if a.w, err = m.api.Worker(ctx, string(id)); err != nil {
+			return a, err
+		}
+		a.tasks, err = tasksByID(ctx, m.api, a.w.Tasks)
+		return a, err
+	}, func(_ *model, a answer) {
+		p.w, p.tasks, p.title = a.w, a.tasks, a.w.Name
+		p.at.hold(taskIDs(p.tasks))
+	})
+}
+
+// tasksByID reads tasks, which are sorted by their ids, with one call for each job.
+func tasksByID(ctx context.Context, api *client.Client, ids []muster.TaskID) ([]muster.Task, error) {
+	var tasks []muster.Task
+	for len(ids) > 0 {
+		job := ids[0].Job
+		var spans []client.Span
+		for len(ids) > 0 && ids[0].Job == job {
+			spans = append(spans, one(ids[0])...)
+			ids = ids[1:]
+		}
+		for t, err := range api.Tasks(ctx, job, client.TaskQuery{Spans: spans, Page: len(spans)}) {
+			if muster.CodeOf(err) == muster.NotFound {
+				break // it was removed meanwhile
+			}
+			if err != nil {
+				return nil, err
+			}
+			tasks = append(tasks, t)
+		}
+	}
+	return tasks, nil
+}
+
+func (p *worker) draw(m *model, width, height int) []string {
+	if !p.loaded {
+		return m.empty(&p.reader, false, "")
+	}
+	lines := p.facts(m, width)
+	if most := max(1, height-4); len(lines) > most {
+		lines = lines[:most]
+	}
+	lines = append(lines, "")
+	if len(p.tasks) == 0 {
+		return append(lines, m.paint(term.Dim, "  it has no task now"))
+	}
+	note := ""
+	if more := p.w.Running - len(p.tasks); more > 0 {
+		note = fmt.Sprintf("and %s more", tasksOf(int64(more)))
+	}
+	return append(lines, m.taskTable(p.tasks, &p.at, order{by: -1}, width, height-len(lines), note)...)
+}
+
+// facts are the lines above the tasks.
+func (p *worker) facts(m *model, width int) []string {
+	w := &p.w
+	state := frame.Standing(w)
+	head := m.paint(term.Bold, term.Fit(term.Clean(w.Name), 30)) + "  " + m.paint(frame.StateStyle(state), state) + "  " + string(w.ID)
+	if w.Version != "" {
+		head += "  " + term.Fit(term.Clean(w.Version), max(8, width-term.Width(w.Name)-len(state)-30))
+	}
+	lines := []string{head}
+	add := func(name, text string) {
+		if text != "" {
+			lines = append(lines, m.paint(term.Dim, fmt.Sprintf("%-9s", name))+term.Fit(term.Clean(text), width-9))
+		}
+	}
+	add("why", w.Constrained)
+	if h := w.Health; h != nil {
+		add("health", strings.TrimSpace(fmt.Sprintf("%s: %s of attempt %s. %s", term.Percent(h.Score), h.Reason, h.Attempt, h.Avoided)))
+	}
+	if w.Load != nil {
+		lines = append(lines, m.paint(term.Dim, "CPU      ")+m.gauge(12, w.Load.CPU)+fmt.Sprintf(" %4s  ", term.Percent(w.Load.CPU))+
+			m.paint(term.Dim, "MEM ")+m.gauge(12, memoryOf(w))+fmt.Sprintf(" %s/%s", w.Load.Memory, w.Resources.Memory))
+	}
+	if f := w.Free; f != nil {
+		add("free", fmt.Sprintf("%s of %s cores, %s memory, %s disk, %d of %d slots", decimal(f.CPUs), decimal(w.Resources.CPUs), f.Memory, f.Disk, f.Slots, w.Resources.Slots))
+	}
+	for i := range w.Resources.GPUs {
+		lines = append(lines, deviceLine(m, &w.Resources.GPUs[i], w.Load, width))
+	}
+	add("tags", strings.Join(w.Tags, " "))
+	if w.Price > 0 {
+		add("price", strconv.FormatFloat(w.Price, 'g', 4, 64)+" per hour")
+	}
+	return lines
+}
+
+// deviceLine draws one GPU of a worker.
+func deviceLine(m *model, g *muster.GPU, load *muster.Load, width int) string {
+	line := m.paint(term.Dim, fmt.Sprintf("GPU %-5d", g.Index))
+	text := " " + g.Name + " " + g.Memory.String()
+	i := -1
+	if load != nil {
+		i = slices.IndexFunc(load.GPUs, func(l muster.GPULoad) bool { return l.UUID == g.UUID })
+	}
+	used := 9
+	if i >= 0 {
+		l := &load.GPUs[i]
+		if l.Utilization != nil {
+			line += m.gauge(12, *l.Utilization) + fmt.Sprintf(" %4s", term.Percent(*l.Utilization))
+			used += 17
+		}
+		if l.Memory != nil {
+			text = fmt.Sprintf("  %s/%s  %s", *l.Memory, g.Memory, g.Name)
+		}
+		if l.Temperature != nil {
+			text += fmt.Sprintf("  %.0f °C", *l.Temperature)
+		}
+		if l.Power != nil {
+			text += "  " + watts(*l.Power)
+		}
+	}
+	if g.Quarantined != "" {
+		return line + m.paint(term.Red, term.Fit(term.Clean("  quarantined: "+g.Quarantined), width-used))
+	}
+	return line + term.Fit(term.Clean(text), width-used)
+}
+
+func (p *worker) key(m *model, k string) (tea.Cmd, bool) {
+	if p.at.move(k, len(p.tasks)) {
+		if p.at.sel < len(p.tasks) {
+			p.at.id = p.tasks[p.at.sel].ID.String()
+		}
+		return nil, true
+	}
+	if cmd, ok := m.workerKey(p.id, p.title, p.w.Running, k); ok {
+		return cmd, true
+	}
+	if p.at.sel < len(p.tasks) && k != "w" {
+		return m.taskKey(&p.tasks[p.at.sel], k)
+	}
+	return nil, false
+}

@@ -1,0 +1,158 @@
+package dashboard
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	index  = "index.html"
+	assets = "assets/" // names of files in it contain a hash of their content
+)
+
+// policy is the content security policy of all pages. Styles may be inline, because the component library sets them.
+const policy = "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; media-src 'self' blob:; " +
+	"font-src 'self'; connect-src 'self'; worker-src 'self' blob:; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+
+//go:embed placeholder.html
+var placeholder []byte
+
+// types are the content types of files by extension: those that a system knows differ from one to the next.
+var types = map[string]string{
+	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".mjs": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
+	".svg": "image/svg+xml", ".png": "image/png", ".ico": "image/x-icon", ".webp": "image/webp", ".woff2": "font/woff2", ".wasm": "application/wasm",
+	".json": "application/json", ".webmanifest": "application/manifest+json", ".map": "application/json", ".txt": "text/plain; charset=utf-8",
+}
+
+// encodings are those in which a file may lie beside the plain one, the best first.
+var encodings = []struct{ name, ext string }{{"br", ".br"}, {"gzip", ".gz"}}
+
+// Handler serves the dashboard.
+type Handler struct {
+	files map[string]file // by path without the leading slash
+}
+
+// file is one file in all its encodings.
+type file struct {
+	plain   []byte
+	etag    string            // without quotes
+	encoded map[string][]byte // by the name of the encoding
+}
+
+// New reads the files of a built dashboard. If they have no index.html, the handler serves a page that says how to build it.
+func New(files fs.FS) (*Handler, error) {
+	content := map[string][]byte{}
+	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.HasPrefix(path.Base(name), ".") {
+			return err
+		}
+		content[name], err = fs.ReadFile(files, name)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the dashboard: %w", err)
+	}
+	h := &Handler{files: map[string]file{}}
+	for name, plain := range content {
+		if encodingOf(name, content) {
+			continue
+		}
+		sum := sha256.Sum256(plain)
+		f := file{plain: plain, etag: hex.EncodeToString(sum[:12]), encoded: map[string][]byte{}}
+		for _, e := range encodings {
+			if b, ok := content[name+e.ext]; ok {
+				f.encoded[e.name] = b
+			}
+		}
+		h.files[name] = f
+	}
+	return h, nil
+}
+
+// encodingOf says whether a file is an encoding of another one.
+func encodingOf(name string, content map[string][]byte) bool {
+	for _, e := range encodings {
+		if plain, ok := strings.CutSuffix(name, e.ext); ok && content[plain] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Built says whether there is a dashboard, rather than the page that says how to build it.
+func (h *Handler) Built() bool {
+	_, ok := h.files[index]
+	return ok
+}
+
+// Takes says whether the handler has an answer for a request that no other route takes: a file, or a page for a browser.
+func (h *Handler) Takes(r *http.Request) bool {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	name := strings.TrimPrefix(r.URL.Path, "/")
+	if _, ok := h.files[name]; ok || name == "" {
+		return true
+	}
+	return !strings.HasPrefix(name, assets) && strings.Contains(r.Header.Get("Accept"), "text/html")
+}
+
+// ServeHTTP answers a request that Takes takes.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", policy)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("X-Frame-Options", "DENY") // for browsers that do not know frame-ancestors
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cross-Origin-Opener-Policy", "same-origin")
+	name := strings.TrimPrefix(r.URL.Path, "/")
+	f, ok := h.files[name]
+	if !ok {
+		name = index
+		f, ok = h.files[index]
+	}
+	if !ok {
+		header.Set("Cache-Control", "no-store")
+		header.Set("Content-Type", types[".html"])
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(placeholder))
+		return
+	}
+	kind, known := types[path.Ext(name)]
+	if !known {
+		kind = "application/octet-stream"
+	}
+	header.Set("Content-Type", kind)
+	header.Set("Cache-Control", "no-cache")
+	if strings.HasPrefix(name, assets) {
+		header.Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	header.Set("Vary", "Accept-Encoding")
+	body, etag := f.plain, f.etag
+	for _, e := range encodings {
+		if b, ok := f.encoded[e.name]; ok && accepts(r.Header.Get("Accept-Encoding"), e.name) {
+			body, etag = b, f.etag+"-"+e.name
+			header.Set("Content-Encoding", e.name)
+			break
+		}
+	}
+	header.Set("ETag", `"`+etag+`"`)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
+}
+
+// accepts says whether an Accept-Encoding header names an encoding and does not refuse it.
+func accepts(header, encoding string) bool {
+	return slices.ContainsFunc(strings.Split(header, ","), func(part string) bool {
+		name, parameters, _ := strings.Cut(part, ";")
+		q := strings.TrimRight(strings.ReplaceAll(parameters, " ", ""), "0")
+		return strings.EqualFold(strings.TrimSpace(name), encoding) && q != "q=" && q != "q=0."
+	})
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// row is what the page says of a field.
+type row struct {
+	kind, standard, meaning string
+}
+
+// page is the rows of the job's fields, and of a stage's, by path.
+type page struct{ job, stage map[string]row }
+
+var (
+	rowPattern  = regexp.MustCompile("(?m)^\\| `([a-z0-9_.]+)` \\| (.*?) \\| (.*?) ?\\| (.*?) ?\\|$")
+	linkPattern = regexp.MustCompile(`\[([^\]]*)\]\(([^)]*)\)`)
+)
+
+// parsePage reads the tables of fields.
+func parsePage(text string) page {
+	_, text, _ = strings.Cut(text, "\n## The job\n")
+	job, stage, _ := strings.Cut(text, "\n## A stage\n")
+	stage, _, _ = strings.Cut(stage, "\n## Arrays")
+	return page{rows(job), rows(stage)}
+}
+
+func rows(text string) map[string]row {
+	all := map[string]row{}
+	for _, m := range rowPattern.FindAllStringSubmatch(text, -1) {
+		all[m[1]] = row{kind: m[2], standard: m[3], meaning: m[4]}
+	}
+	return all
+}
+
+// description is what an editor shows.
+func (r row) description() string {
+	text := linkPattern.ReplaceAllString(r.meaning, "$1")
+	for _, see := range []string{": see below", ", see below", "see below"} {
+		text = strings.TrimSuffix(strings.TrimSuffix(text, "."), see)
+	}
+	if text != "" {
+		text = strings.ToUpper(text[:1]) + text[1:]
+	}
+	if r.standard != "" {
+		text = strings.TrimSpace(strings.TrimSuffix(text, ".") + ". Default: " + linkPattern.ReplaceAllString(r.standard, "$1"))
+	}
+	return strings.TrimPrefix(text, ". ")
+}
+
+var (
+	words  = regexp.MustCompile("^`[^`…]+`(, `[^`…]+`)*( or `[^`…]+`)?$")
+	word   = regexp.MustCompile("`([^`]+)`")
+	span   = regexp.MustCompile(`\b([0-9][0-9,]*) to ([0-9][0-9,]*)\b`)
+	most   = regexp.MustCompile(`\b([0-9][0-9,]*) at most`)
+	sealed = regexp.MustCompile("or a `sealed:` text of ([0-9,]+) at most")
+	length = regexp.MustCompile(`\b(?:([0-9]+) to )?([0-9][0-9,]*) bytes`)
+)
+
+// enum returns the words of a closed set.
+func (r row) enum() []any {
+	if !words.MatchString(r.kind) {
+		return nil
+	}
+	var all []any
+	for _, m := range word.FindAllStringSubmatch(r.kind, -1) {
+		all = append(all, m[1])
+	}
+	return all
+}
+
+// bounds returns the least and the most of a number, or of the entries of a list.
+func (r row) bounds() (least, greatest int, ok bool) {
+	if m := span.FindStringSubmatch(r.kind); m != nil {
+		return number(m[1]), number(m[2]), true
+	}
+	if m := most.FindStringSubmatch(r.kind); m != nil {
+		return 0, number(m[1]), true
+	}
+	return 0, 0, false
+}
+
+// lengths returns the fewest and the most bytes of a text.
+func (r row) lengths() (fewest, most int, ok bool) {
+	m := length.FindStringSubmatch(r.kind)
+	if m == nil {
+		return 0, 0, false
+	}
+	if m[1] != "" {
+		fewest = number(m[1])
+	}
+	return fewest, number(m[2]), true
+}
+
+func number(s string) int {
+	n, err := strconv.Atoi(strings.ReplaceAll(s, ",", ""))
+	if err != nil {
+		panic(err) // the patterns have digits only
+	}
+	return n
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+// object is a JSON object; encoding/json sorts its names.
+type object = map[string]any
+
+// A number, true and false are read as texts where a text is wanted.
+func text() object { return object{"type": []any{"string", "number", "boolean"}} }
+
+const (
+	sizePattern     = `^ *[0-9]*\.?[0-9]+ *([KMGTkmgt]([iI]?[bB])?|[bB])? *$`
+	durationPattern = `^([0-9]*\.?[0-9]+|([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+|[0-9]*\.?[0-9]+d)$`
+	arrayPattern    = `^ *[0-9]+ *(- *[0-9]+ *(: *[0-9]+ *)?)?(, *[0-9]+ *(- *[0-9]+ *(: *[0-9]+ *)?)?)*$`
+	namePattern     = `^[A-Za-z0-9_-]{1,64}$`
+	maxList         = 1_000
+)
+
+// itemWords are the words that the entries of lists may be.
+var itemWords = map[string][]string{"notify.on": muster.NotifyOn}
+
+// job makes the schema of a file.
+func job(p page) object {
+	whole := fields(reflect.TypeFor[muster.Spec](), "", p.job)
+	stage := fields(reflect.TypeFor[muster.TaskSpec](), "", p.stage)
+	flat := maps.Clone(stage)
+	maps.Copy(flat, whole)
+	delete(flat, "tasks")
+	whole["tasks"] = with(object{"type": "array", "minItems": 1, "maxItems": muster.MaxGroups, "items": object{"$ref": "#/$defs/stage"}}, p.job["tasks"])
+	extra := object{"^x-": object{"description": "ignored: a place for YAML anchors"}}
+	return object{
+		"$schema":     "https://json-schema.org/draft/2020-12/schema",
+		"title":       "Muster job",
+		"description": "A job file of Muster. Generated from docs/job-spec.md and the Go types by make gen.",
+		"type":        "object",
+		"if":          object{"required": []any{"tasks"}},
+		"then":        object{"$ref": "#/$defs/job"},
+		"else":        object{"$ref": "#/$defs/flat"},
+		"$defs": object{
+			"job": object{
+				"description": "A job with its stages", "type": "object", "required": []any{"tasks"}, "properties": whole, "patternProperties": extra, "additionalProperties": false,
+			},
+			"flat": object{
+				"description": "A job with a single stage, whose fields stand beside those of the job", "type": "object", "properties": flat, "patternProperties": extra,
+				"additionalProperties": false, "anyOf": whatToDo(),
+			},
+			"stage": object{"description": "A task, or several that are alike", "type": "object", "properties": stage, "additionalProperties": false, "anyOf": whatToDo()},
+		},
+	}
+}
+
+// whatToDo are the fields one of which says what a stage does.
+func whatToDo() []any {
+	var all []any
+	for _, name := range []string{"run", "script", "kind", "image", "files", "python"} {
+		all = append(all, object{"required": []any{name}})
+	}
+	return all
+}
+
+// fields makes the properties of a struct whose own path is given, with a dot.
+func fields(t reflect.Type, prefix string, rows map[string]row) object {
+	all := object{}
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		path := prefix + name
+		r := rows[path]
+		all[name] = with(schemaOf(f.Type, path, rows), r)
+	}
+	return all
+}
+
+func structOf(t reflect.Type, path string, rows map[string]row) object {
+	s := object{"type": "object", "properties": fields(t, path+".", rows), "additionalProperties": false}
+	var required []any
+	for f := range t.Fields() {
+		if name, options, _ := strings.Cut(f.Tag.Get("json"), ","); !strings.Contains(options, "omit") {
+			required = append(required, name)
+		}
+	}
+	if required != nil {
+		s["required"] = required
+	}
+	return s
+}
+
+// schemaOf makes the schema of a field's type: as it is read, which is more than as it is written.
+func schemaOf(t reflect.Type, path string, rows map[string]row) object {
+	switch t {
+	case reflect.TypeFor[muster.Size]():
+		return object{"anyOf": []any{object{"type": "number", "minimum": 0}, object{"type": "string", "pattern": sizePattern}}}
+	case reflect.TypeFor[muster.Duration]():
+		return object{"anyOf": []any{object{"type": "number", "minimum": 0, "maximum": 100 * 365 * 24 * 3600}, object{"type": "string", "pattern": durationPattern}}}
+	case reflect.TypeFor[muster.Command]():
+		return object{"anyOf": []any{object{"type": "string"}, object{"type": "array", "minItems": 1, "maxItems": maxList, "items": text()}}}
+	case reflect.TypeFor[muster.Script](), reflect.TypeFor[muster.Checkpoint](), reflect.TypeFor[muster.Mount]():
+		return object{"anyOf": []any{object{"type": "string"}, structOf(t, path, rows)}}
+	case reflect.TypeFor[muster.Gang]():
+		return object{"anyOf": []any{object{"type": "integer", "minimum": 1, "maximum": muster.MaxGang}, structOf(t, path, rows)}}
+	case reflect.TypeFor[muster.Array]():
+		return object{"type": "string", "pattern": arrayPattern}
+	case reflect.TypeFor[muster.Matrix]():
+		axis := object{"anyOf": []any{object{"type": "string", "pattern": arrayPattern}, object{"type": "array", "minItems": 1, "items": text()}}}
+		return object{"type": "object", "minProperties": 1, "propertyNames": object{"pattern": namePattern}, "additionalProperties": axis}
+	case reflect.TypeFor[json.RawMessage]():
+		return object{"type": "object"}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return schemaOf(t.Elem(), path, rows)
+	case reflect.Struct:
+		return structOf(t, path, rows)
+	case reflect.Slice:
+		items := schemaOf(t.Elem(), path, rows)
+		if known := itemWords[path]; known != nil {
+			items = object{"enum": known}
+		}
+		return object{"type": "array", "maxItems": maxList, "items": items}
+	case reflect.Map:
+		return object{"type": "object", "additionalProperties": text()}
+	case reflect.Bool:
+		return object{"type": "boolean"}
+	case reflect.Int:
+		return object{"type": "integer"}
+	case reflect.Float64:
+		return object{"type": "number", "minimum": 0}
+	case reflect.String:
+		return text()
+	default:
+		panic("no rule for " + t.String())
+	}
+}
+
+// with adds what the page says of a field.
+func with(s object, r row) object {
+	if d := r.description(); d != "" {
+		s["description"] = d
+	}
+	least, greatest, bounded := r.bounds()
+	kind, _ := s["type"].(string)
+	switch {
+	case kind == "integer" && bounded:
+		s["minimum"], s["maximum"] = least, greatest
+	case kind == "array" && bounded:
+		s["minItems"], s["maxItems"] = least, greatest
+	case kind == "" && s["type"] != nil: // a text
+		ofText(s, r)
+	}
+	if literal := word.FindStringSubmatch(r.standard); literal != nil && literal[0] == r.standard && s["enum"] != nil {
+		s["default"] = literal[1]
+	}
+	if n, err := strconv.Atoi(r.standard); err == nil && kind == "integer" {
+		s["default"] = n
+	}
+	return s
+}
+
+func ofText(s object, r row) {
+	if words := r.enum(); words != nil {
+		delete(s, "type")
+		s["enum"] = words
+		return
+	}
+	if fewest, most, ok := r.lengths(); ok {
+		plain := s
+		if m := sealed.FindStringSubmatch(r.kind); m != nil {
+			plain = object{}
+			s["anyOf"] = []any{plain, object{"pattern": "^" + muster.SealedPrefix, "maxLength": number(m[1])}}
+		}
+		plain["maxLength"] = most
+		if fewest > 0 {
+			plain["minLength"] = fewest
+		}
+	}
+	switch {
+	case r.kind == "name":
+		s["pattern"] = namePattern
+	case r.kind == "64 hex digits":
+		s["pattern"] = "^[0-9a-fA-F]{64}$"
+	case strings.HasPrefix(r.kind, "`https://…` or `http://…`"):
+		s["type"], s["pattern"] = "string", "^https?://"
+	}
+}

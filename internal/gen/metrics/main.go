@@ -1,0 +1,16 @@
+// Command metrics writes the list of metrics, from the calls that register them, as docs/metrics.md.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/muster-dev/muster/internal/obs"
+)
+
+func main() {
+	if err := os.WriteFile("docs/metrics.md", []byte(obs.Page()), 0o644); err != nil { //nolint:gosec // a public page
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}

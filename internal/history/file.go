@@ -1,0 +1,185 @@
+package history
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+// The file is the magic, the newest slots, the rings of the fleet, how many workers there are, each with its name and rings, and the
+// CRC-32 of all that. Numbers are little-endian.
+const (
+	magic     = "muster history 1\n"
+	maxIDSize = 1 << 10
+)
+
+// saver decides when the file is written: at most once a minute, and no more than 100 KB a second.
+type saver struct {
+	at     time.Time
+	failed bool // the last time
+}
+
+const (
+	leastPause = time.Minute
+	writeRate  = 100_000 // bytes a second, on the average
+)
+
+func (s *saver) due(now time.Time, size int) bool {
+	if s.at.IsZero() {
+		s.at = now
+	}
+	return now.Sub(s.at) >= max(leastPause, time.Duration(size/writeRate)*time.Second)
+}
+
+// size is about how many bytes the file has.
+func (h *History) size() int {
+	return 4*len(h.fleet.data) + len(h.workers)*(2*workerData+32)
+}
+
+// save writes the file. A failure is logged once, until it works again.
+func (h *History) save(now time.Time) {
+	h.saver.at = now
+	err := replace(h.cfg.File, h.write)
+	if err != nil && !h.saver.failed {
+		h.cfg.Log.Warn("the history of the fleet's load cannot be kept", slog.String("file", h.cfg.File), slog.Any("error", err))
+	}
+	h.saver.failed = err != nil
+}
+
+// replace writes a file so that a crash leaves the old one or the new one.
+func replace(path string, write func(io.Writer) error) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // gone if all went well
+	w := bufio.NewWriterSize(f, 1<<16)
+	err = write(w)
+	if err = errors.Join(err, w.Flush(), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+func (h *History) write(to io.Writer) error {
+	sum := crc32.NewIEEE()
+	w := io.MultiWriter(to, sum)
+	var b []byte
+	b = append(b, magic...)
+	for _, slot := range h.last {
+		b = binary.LittleEndian.AppendUint64(b, uint64(slot))
+	}
+	for _, v := range h.fleet.data {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(h.workers)))
+	for id, r := range h.workers {
+		b = binary.LittleEndian.AppendUint16(b, uint16(len(id)))
+		b = append(b, id...)
+		for _, v := range r.data {
+			b = binary.LittleEndian.AppendUint16(b, v)
+		}
+		if _, err := w.Write(b); err != nil {
+			return err
+		}
+		b = b[:0]
+	}
+	if _, err := w.Write(b); err != nil {
+		return err
+	}
+	_, err := to.Write(binary.LittleEndian.AppendUint32(nil, sum.Sum32()))
+	return err
+}
+
+// load reads the file, if there is one. What is damaged, or of another version, is not used.
+func (h *History) load() {
+	f, err := os.Open(h.cfg.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err == nil {
+		err = h.read(f)
+		_ = f.Close() // it was only read
+	}
+	if err != nil {
+		h.reset()
+		h.cfg.Log.Warn("the history of the fleet's load is damaged and begins again", slog.String("file", h.cfg.File), slog.Any("error", err))
+	}
+}
+
+var errDamaged = errors.New("the file is damaged, or of another version of Muster")
+
+func (h *History) read(f io.Reader) error {
+	sum := crc32.NewIEEE()
+	buffered := bufio.NewReaderSize(f, 1<<16)
+	r := io.TeeReader(buffered, sum)
+	head := make([]byte, len(magic)+8*tiers+4*len(h.fleet.data)+4)
+	if _, err := io.ReadFull(r, head); err != nil || !bytes.HasPrefix(head, []byte(magic)) {
+		return errors.Join(errDamaged, err)
+	}
+	b := head[len(magic):]
+	for i := range h.last {
+		h.last[i] = int64(binary.LittleEndian.Uint64(b))
+		if h.last[i] < 0 || h.last[i] > math.MaxInt64/1000/resolutions[i].step {
+			return errDamaged
+		}
+		b = b[8:]
+	}
+	for i := range h.fleet.data {
+		h.fleet.data[i] = math.Float32frombits(binary.LittleEndian.Uint32(b))
+		b = b[4:]
+	}
+	n := binary.LittleEndian.Uint32(b)
+	if n > MaxWorkers {
+		return errDamaged
+	}
+	for range n {
+		if err := h.readWorker(r); err != nil {
+			return err
+		}
+	}
+	var want [4]byte
+	if _, err := io.ReadFull(buffered, want[:]); err != nil || binary.LittleEndian.Uint32(want[:]) != sum.Sum32() {
+		return errors.Join(errDamaged, err)
+	}
+	if _, err := buffered.ReadByte(); err != io.EOF {
+		return errors.Join(errDamaged, err)
+	}
+	return nil
+}
+
+func (h *History) readWorker(r io.Reader) error {
+	var size [2]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return fmt.Errorf("a worker: %w", err)
+	}
+	n := int(binary.LittleEndian.Uint16(size[:]))
+	if n > maxIDSize {
+		return errDamaged
+	}
+	b := make([]byte, n+2*workerData)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return fmt.Errorf("a worker: %w", err)
+	}
+	id := muster.WorkerID(b[:n])
+	if h.workers[id] != nil {
+		return errDamaged
+	}
+	data := h.add(id).data
+	for i := range data {
+		data[i] = binary.LittleEndian.Uint16(b[n+2*i:])
+	}
+	return nil
+}

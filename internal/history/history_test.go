@@ -1,0 +1,461 @@
+package history
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/sched/fleet"
+)
+
+// source gives the picture that it has.
+type source struct {
+	mu      sync.Mutex
+	picture *fleet.Picture
+	err     error
+}
+
+func (s *source) Fleet(context.Context) (*fleet.Picture, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.picture, s.err
+}
+
+func (s *source) set(p *fleet.Picture, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.picture, s.err = p, err
+}
+
+func open(tb testing.TB, s Source, file string) (*History, *bytes.Buffer) {
+	tb.Helper()
+	var log bytes.Buffer
+	return Open(Config{Source: s, File: file, Log: slog.New(slog.NewTextHandler(&log, nil))}), &log
+}
+
+// picture is one of n workers that each hold so many tasks and whose machines have a load.
+func picture(n, running int, load float64) *fleet.Picture {
+	p := &fleet.Picture{}
+	offers := &muster.Resources{CPUs: 10, Memory: 64 << 30, GPUs: []muster.GPU{{UUID: "a", Memory: 80 << 30}}}
+	used, watts := muster.Size(load*80*(1<<30)), 400*load
+	for i := range n {
+		p.Workers = append(p.Workers, fleet.Worker{
+			ID: muster.WorkerID(fmt.Sprint("w", i)), State: muster.WorkerActive, Offers: offers, GPUTasks: []int{0}, Running: running, Price: 2,
+			Load: &muster.Load{CPU: load, Memory: muster.Size(load * 64 * (1 << 30)), GPUs: []muster.GPULoad{{UUID: "a", Utilization: &load, Memory: &used, Power: &watts}}},
+		})
+	}
+	p.All.Counts[muster.Queued], p.All.Counts[muster.Running] = 5, int64(n*running)
+	return p
+}
+
+// empty is a history that is not kept.
+func empty() *History {
+	h := &History{}
+	h.reset()
+	return h
+}
+
+var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func near(tb testing.TB, what string, got *float64, want float64) {
+	tb.Helper()
+	if math.IsNaN(want) {
+		if got != nil {
+			tb.Errorf("%s is %v, want nothing", what, *got)
+		}
+		return
+	}
+	if got == nil || math.Abs(*got-want) > math.Abs(want)/500 {
+		tb.Errorf("%s is %s, want %v", what, show(got), want)
+	}
+}
+
+func show(v *float64) string {
+	if v == nil {
+		return "nothing"
+	}
+	return fmt.Sprint(*v)
+}
+
+// TestRunSamplesKeepsAndGoesOn runs a history for half an hour, stops it, and goes on ten minutes later from its file.
+func TestRunSamplesKeepsAndGoesOn(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "history")
+	synctest.Test(t, func(t *testing.T) {
+		src := &source{picture: picture(2, 3, 0.5)}
+		begin := time.Now()
+		life := func(d time.Duration) *History {
+			h, log := open(t, src, file)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- h.Run(ctx) }()
+			time.Sleep(d)
+			cancel()
+			if err := <-ended; err != nil || log.Len() > 0 {
+				t.Fatalf("Run ended with %v and said %s", err, log)
+			}
+			return h
+		}
+		life(30 * time.Minute)
+		time.Sleep(10 * time.Minute)
+		src.set(picture(1, 1, 0.25), nil)
+		h := life(10 * time.Minute)
+		q := Query{From: muster.TimeOf(begin), Points: 50}
+		all := h.Query(muster.TimeOf(time.Now()), q)
+		if len(all.Times) != 51 || all.Step != 60 {
+			t.Fatalf("%d points with a step of %d seconds", len(all.Times), all.Step)
+		}
+		near(t, "cpu_used in the first life", all.Series["cpu_used"][10], 10)
+		near(t, "cpu_used while the server was away", all.Series["cpu_used"][35], none)
+		near(t, "cpu_used in the second life", all.Series["cpu_used"][45], 2.5)
+		near(t, "running", all.Series["running"][45], 1)
+		near(t, "cost_per_hour", all.Series["cost_per_hour"][10], 4)
+		q.Worker = "w0"
+		one := h.Query(muster.TimeOf(time.Now()), q)
+		near(t, "a worker's cpu in the first life", one.Series["cpu"][10], 0.5)
+		near(t, "a worker's gpu memory", one.Series["gpu_memory"][45], 20<<30)
+		near(t, "a worker's power", one.Series["power"][45], 100)
+		q.Worker = "w1" // it was removed, and what was known of it is forgotten
+		gone := h.Query(muster.TimeOf(time.Now()), q)
+		near(t, "a removed worker's cpu", gone.Series["cpu"][10], none)
+	})
+}
+
+// TestResolutionsModel enters loads at random times over nine days and holds each point of random queries against the mean of the samples in
+// its step, as far as their resolution is still kept.
+func TestResolutionsModel(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		h := empty()
+		samples := map[int64]float64{} // by slot of ten seconds
+		now := start.Add(time.Duration(rapid.IntRange(0, 600).Draw(t, "first")) * time.Second)
+		for range rapid.IntRange(1, 5).Draw(t, "periods") {
+			load := rapid.Float64Range(0.01, 1).Draw(t, "load")
+			for range rapid.IntRange(1, 500).Draw(t, "samples") {
+				h.enter(now, picture(1, 1, load))
+				samples[now.Unix()/10] = load
+				now = now.Add(10 * time.Second)
+			}
+			if rapid.Bool().Draw(t, "pause") {
+				now = now.Add(time.Duration(rapid.IntRange(0, 3*24*3600).Draw(t, "away")) * time.Second)
+			}
+		}
+		at := h.last[0]*10 + 9
+		from := at - rapid.Int64Range(0, 8*24*3600).Draw(t, "from")
+		to := from + rapid.Int64Range(0, at-from).Draw(t, "length")
+		q := Query{Worker: "w0", From: muster.Time(from * 1000), To: muster.Time(to * 1000), Points: rapid.IntRange(10, 2000).Draw(t, "points")}
+		got := h.Query(muster.Time(at*1000), q)
+		if n := len(got.Times); n > q.Points+2 && got.Step > 600 || n == 0 {
+			t.Fatalf("%d points, %d were asked for; the step is %d", n, q.Points, got.Step)
+		}
+		k := 0
+		for k < tiers-1 && got.Step%int(resolutions[k+1].step) == 0 {
+			k++
+		}
+		for i, when := range got.Times {
+			first := when.Std().Unix()
+			if first%int64(got.Step) != 0 {
+				t.Fatalf("a step begins at %s, %d seconds long", when, got.Step)
+			}
+			least, most, n := 1.0, 0.0, 0
+			for slot := first / 10; slot < (first+int64(got.Step))/10; slot++ {
+				if v, ok := samples[slot]; ok {
+					least, most, n = min(least, v), max(most, v), n+1
+				}
+			}
+			oldest := (at/600 - resolutions[2].slots + 2) * 600
+			switch v := got.Series["cpu"][i]; {
+			case v == nil && n > 0 && first > oldest && covered(at, first, k):
+				t.Fatalf("nothing is known of %s, where there are %d samples; the step is %d", when, n, got.Step)
+			case v != nil && (n == 0 || *v < least*0.999 || *v > most*1.001):
+				t.Fatalf("at %s it is %v, %d samples are from %v to %v; the step is %d", when, *v, n, least, most, got.Step)
+			}
+		}
+	})
+}
+
+// covered reports whether a tier still has what began at first.
+func covered(at, first int64, k int) bool {
+	return first/resolutions[k].step > at/resolutions[k].step-resolutions[k].slots
+}
+
+// TestTheLastHourIsFine holds that the last hour, half a day and week are shown in the finest resolution that is kept of them.
+func TestTheLastHourIsFine(t *testing.T) {
+	t.Parallel()
+	h := empty()
+	h.enter(start, picture(1, 1, 0.5))
+	for span, want := range map[time.Duration]int{time.Hour: 10, 2 * time.Hour: 60, 12 * time.Hour: 60, 24 * time.Hour: 600, 7 * 24 * time.Hour: 600} {
+		got := h.Query(muster.TimeOf(start), Query{From: muster.TimeOf(start.Add(-span)), Points: 2000})
+		near(t, fmt.Sprint("the newest point of ", span), got.Series["cpu_used"][len(got.Times)-1], 5)
+		if got.Step != want {
+			t.Errorf("%s are shown in steps of %d seconds, want %d", span, got.Step, want)
+		}
+	}
+}
+
+func TestRatesComeFromTotals(t *testing.T) {
+	t.Parallel()
+	h := empty()
+	p := picture(1, 1, 0.5)
+	for i, total := range []int64{100, 150, 10, 40} { // the engine loaded its state again before the third
+		p.All.Total = fleet.Total{Finished: total, Failed: total / 10}
+		h.enter(start.Add(time.Duration(i)*10*time.Second), p)
+	}
+	got := h.Query(muster.TimeOf(start.Add(39*time.Second)), Query{From: muster.TimeOf(start), Points: 100})
+	for i, want := range []float64{none, 5, none, 3} {
+		near(t, fmt.Sprint("finished ", i), got.Series["finished"][i], want)
+	}
+	near(t, "failed", got.Series["failed"][3], 0.3)
+}
+
+func TestClockThatGoesBack(t *testing.T) {
+	t.Parallel()
+	h := empty()
+	h.enter(start, picture(1, 1, 0.5))
+	h.enter(start.Add(-time.Minute), picture(1, 1, 0.9)) // a moment: what is there stays
+	got := h.Query(muster.TimeOf(start), Query{From: muster.TimeOf(start.Add(-10 * time.Minute)), Points: 100})
+	last := len(got.Times) - 1
+	near(t, "the newest", got.Series["cpu_used"][last], 5)
+	near(t, "a minute before", got.Series["cpu_used"][last-6], none)
+	h.enter(start.Add(-48*time.Hour), picture(1, 1, 0.9)) // it was far ahead before
+	got = h.Query(muster.TimeOf(start.Add(-48*time.Hour)), Query{Points: 100})
+	near(t, "after the correction", got.Series["cpu_used"][len(got.Times)-1], 9)
+}
+
+// TestWorkersMakeRoom holds that no more than MaxWorkers are remembered, those that are connected first.
+func TestWorkersMakeRoom(t *testing.T) {
+	t.Parallel()
+	h := empty()
+	p := picture(MaxWorkers+2, 0, 0.5)
+	h.enter(start, p)
+	if len(h.workers) != MaxWorkers || h.workers["w5001"] != nil {
+		t.Fatalf("%d workers are remembered", len(h.workers))
+	}
+	for i := range p.Workers[:10] {
+		p.Workers[i].State, p.Workers[i].SeenAt = muster.WorkerGone, muster.Time(100-i)
+	}
+	h.enter(start.Add(10*time.Second), p)
+	if len(h.workers) != MaxWorkers || h.workers["w5001"] == nil || h.workers["w5000"] == nil || h.workers["w9"] != nil || h.workers["w8"] != nil || h.workers["w7"] == nil {
+		t.Errorf("the workers that are gone for longest did not make room")
+	}
+	h.enter(start.Add(20*time.Second), picture(3, 0, 0.5))
+	if len(h.workers) != 3 {
+		t.Errorf("%d workers are remembered after all but 3 were removed", len(h.workers))
+	}
+}
+
+func TestShort(t *testing.T) {
+	t.Parallel()
+	for v, want := range map[float64]float64{
+		0: 0, 1.600000023841858: 1.6, 2923933696.123: 2923930000, 0.12495969235897064: 0.12496, 999999.6: 1e6, 12: 12, 0.000123456789: 0.000123457,
+	} {
+		if got := short(v); math.Abs(got-want) > want*1e-12 {
+			t.Errorf("%v becomes %v, want %v", v, got, want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		v := rapid.Float64Range(1e-12, 1e18).Draw(t, "v")
+		if got := short(v); math.Abs(got-v) > v*6e-6 || len(strconv.FormatFloat(got, 'e', -1, 64)) > len("1.23456e+00")+6 {
+			t.Fatalf("%v becomes %v", v, got)
+		}
+	})
+}
+
+func TestSmallFloats(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		v := rapid.Float64Range(0, largest).Draw(t, "v")
+		got := fromSmall(toSmall(v))
+		if v >= 1.0/(1<<13) && math.Abs(got-v) > v/2048 || v < 1.0/(1<<13) && got > 1.0/(1<<12) {
+			t.Fatalf("%v becomes %v", v, got)
+		}
+		c := rapid.Uint16().Draw(t, "code")
+		if back := toSmall(fromSmall(c)); back != c && c >= 1<<10 {
+			t.Fatalf("code %d becomes %d", c, back)
+		}
+	})
+	for n := range 2049 {
+		if got := fromSmall(toSmall(float64(n))); got != float64(n) {
+			t.Fatalf("%d becomes %v", n, got)
+		}
+	}
+	for v, want := range map[float64]float64{-1: 0, math.Inf(1): fromSmall(smallNone - 1)} {
+		if got := fromSmall(toSmall(v)); got != want {
+			t.Errorf("%v becomes %v, want %v", v, got, want)
+		}
+	}
+	if !math.IsNaN(fromSmall(toSmall(none))) {
+		t.Error("no number becomes one")
+	}
+}
+
+// TestDamagedFilesAreNotUsed cuts, changes and exchanges the file: the history begins again, says so, and works.
+func TestDamagedFilesAreNotUsed(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "history")
+	h, _ := open(t, &source{}, file)
+	h.enter(start, picture(2, 1, 0.5))
+	h.save(start)
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, log := open(t, &source{}, file)
+	if log.Len() > 0 || len(again.workers) != 2 || again.last != h.last {
+		t.Fatalf("a sound file: %d workers, %s", len(again.workers), log)
+	}
+	changed := func(at int) []byte {
+		b := bytes.Clone(whole)
+		b[at] ^= 1
+		return b
+	}
+	for name, data := range map[string][]byte{
+		"empty": {}, "text": []byte("no history"), "cut in the head": whole[:100], "cut in a worker": whole[:len(whole)-30_000], "without its sum": whole[:len(whole)-4],
+		"another version": changed(len(magic) - 2), "a slot": changed(len(magic) + 7), "the fleet": changed(1_000), "a worker": changed(len(whole) - 100), "the sum": changed(len(whole) - 1),
+		"longer": append(bytes.Clone(whole), 0),
+	} {
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		h, log := open(t, &source{}, file)
+		if !strings.Contains(log.String(), "begins again") || len(h.workers) != 0 || h.last != [tiers]int64{} {
+			t.Errorf("%s: %d workers, it said %q", name, len(h.workers), log)
+		}
+		h.enter(start, picture(1, 1, 0.5))
+		near(t, name+", afterwards", h.Query(muster.TimeOf(start), Query{Points: 10}).Series["workers"][10], 1)
+	}
+}
+
+// TestAFileThatCannotBeWritten is logged once, and the old one stays.
+func TestAFileThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	h, log := open(t, &source{}, filepath.Join(dir, "missing", "history"))
+	h.save(start)
+	h.save(start)
+	if n := strings.Count(log.String(), "cannot be kept"); n != 1 {
+		t.Errorf("it was said %d times: %s", n, log)
+	}
+	path := filepath.Join(dir, "file")
+	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := replace(path, func(io.Writer) error { return errors.New("full") }); err == nil {
+		t.Error("a write that failed succeeded")
+	}
+	entries, err := os.ReadDir(dir)
+	if b, _ := os.ReadFile(path); err != nil || string(b) != "old" || len(entries) != 1 {
+		t.Errorf("after a write that failed there are %d files, and the old one is %q", len(entries), b)
+	}
+}
+
+// TestAnEngineThatDoesNotAnswer leaves a gap, and no rate over it.
+func TestAnEngineThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		src := &source{picture: picture(1, 1, 0.5)}
+		h, _ := open(t, src, filepath.Join(t.TempDir(), "history"))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- h.Run(ctx) }()
+		time.Sleep(25 * time.Second)
+		synctest.Wait()
+		src.set(nil, errors.New("busy"))
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		src.set(picture(1, 1, 0.5), nil)
+		time.Sleep(20 * time.Second)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		got := h.Query(muster.TimeOf(time.Now()), Query{From: muster.TimeOf(time.Now().Add(-65 * time.Second)), Points: 100})
+		var known []bool
+		for _, v := range got.Series["workers"] {
+			known = append(known, v != nil)
+		}
+		if want := "[false true true false false true true]"; fmt.Sprint(known) != want {
+			t.Errorf("known: %v, want %s", known, want)
+		}
+	})
+}
+
+func FuzzFile(f *testing.F) {
+	h := Open(Config{File: filepath.Join(f.TempDir(), "history"), Log: slog.New(slog.DiscardHandler)})
+	h.enter(start, picture(1, 1, 0.5))
+	var b bytes.Buffer
+	if err := h.write(&b); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Add([]byte(magic))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		h := empty()
+		if h.read(bytes.NewReader(data)) != nil {
+			return
+		}
+		var again bytes.Buffer
+		if err := h.write(&again); err != nil || len(h.workers) < 2 && !bytes.Equal(again.Bytes(), data) {
+			t.Errorf("a file that was read is written as another one, %v", err)
+		}
+	})
+}
+
+// BenchmarkEnter is one sample of 2,000 workers, after which memory is measured.
+func BenchmarkEnter(b *testing.B) {
+	var before, after runtime.MemStats
+	p := picture(2_000, 10, 0.5)
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	h := empty()
+	now := start
+	for b.Loop() {
+		h.enter(now, p)
+		now = now.Add(10 * time.Second)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/2_000, "bytes/worker")
+	b.ReportMetric(float64(h.size())/2_000, "file-bytes/worker")
+	runtime.KeepAlive(h)
+}
+
+// BenchmarkQuery is a day of the fleet in 300 points.
+func BenchmarkQuery(b *testing.B) {
+	h := empty()
+	h.enter(start, picture(2_000, 10, 0.5))
+	var got wire.History
+	for b.Loop() {
+		got = h.Query(muster.TimeOf(start), Query{From: muster.TimeOf(start.Add(-24 * time.Hour)), Points: 300})
+	}
+	b.ReportMetric(float64(len(got.Times)), "points")
+}
+
+// BenchmarkSave writes the file of 2,000 workers.
+func BenchmarkSave(b *testing.B) {
+	h := Open(Config{File: filepath.Join(b.TempDir(), "history"), Log: slog.New(slog.DiscardHandler)})
+	h.enter(start, picture(2_000, 10, 0.5))
+	for b.Loop() {
+		h.save(start)
+	}
+	if h.saver.failed {
+		b.Fatal("it cannot be written")
+	}
+}

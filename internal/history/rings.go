@@ -1,0 +1,152 @@
+package history
+
+import (
+	"math"
+	"slices"
+)
+
+// tier is one resolution: n slots of so many seconds.
+type tier struct {
+	step  int64
+	slots int64
+	first int64 // of its slots among those of all tiers
+}
+
+const (
+	tiers    = 3
+	allSlots = 360 + 720 + 1008
+)
+
+// resolutions are 10 seconds for an hour, a minute for twelve hours, and ten minutes for a week. Each is a multiple of the one before.
+var resolutions = [tiers]tier{{10, 360, 0}, {60, 720, 360}, {600, 1008, 360 + 720}}
+
+// rings are the slots of several figures in all tiers, each tier as a ring: the slot of a time is its number since 1970 modulo the length.
+type rings[T float32 | uint16] struct {
+	data  []T // by slot, then by figure
+	width int
+}
+
+func newRings[T float32 | uint16](width int, none T, data []T) rings[T] {
+	for i := range data {
+		data[i] = none
+	}
+	return rings[T]{data: data, width: width}
+}
+
+// workerData is how many numbers a worker's rings have.
+const workerData = allSlots * len(workerSeries)
+
+// slabs hands out the room for workers' rings in pieces of one allocation: alone each would be rounded up by an eleventh.
+type slabs struct{ free [][]uint16 }
+
+const perSlab = 32
+
+func (s *slabs) take() []uint16 {
+	if len(s.free) == 0 {
+		slab := make([]uint16, perSlab*workerData)
+		for part := range slices.Chunk(slab, workerData) {
+			s.free = append(s.free, part)
+		}
+	}
+	last := len(s.free) - 1
+	part := s.free[last]
+	s.free = s.free[:last]
+	return part
+}
+
+// at returns the figures of a slot, which is within the tier's length of its newest one.
+func (r *rings[T]) at(t *tier, slot int64) []T {
+	i := int(t.first+slot%t.slots) * r.width
+	return r.data[i : i+r.width]
+}
+
+// mean adds up numbers.
+type mean struct {
+	sum float64
+	n   int
+}
+
+func (m *mean) add(v float64) {
+	if !math.IsNaN(v) {
+		m.sum += v
+		m.n++
+	}
+}
+
+func (m *mean) value() float64 {
+	if m.n == 0 {
+		return none
+	}
+	return m.sum / float64(m.n)
+}
+
+// short rounds to six digits: no more were measured, and they are sent as text.
+func short(v float64) float64 {
+	if v == 0 || math.IsInf(v, 0) {
+		return v
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(math.Abs(v)))-5)
+	if unit < 1 {
+		return math.Round(v*math.Round(1/unit)) / math.Round(1/unit)
+	}
+	return math.Round(v/unit) * unit
+}
+
+// codec turns figures into what is kept of them.
+type codec[T float32 | uint16] struct {
+	none T
+	to   func(float64) T
+	from func(T) float64
+}
+
+var (
+	wide  = codec[float32]{float32(none), func(v float64) float32 { return float32(v) }, func(v float32) float64 { return float64(v) }}
+	small = codec[uint16]{smallNone, toSmall, fromSmall}
+)
+
+// advance forgets what the slots after last up to slot held a whole ring ago.
+func (c *codec[T]) advance(r *rings[T], t *tier, last, slot int64) {
+	for s := max(last+1, slot-t.slots+1); s <= slot; s++ {
+		for i := range r.at(t, s) {
+			r.at(t, s)[i] = c.none
+		}
+	}
+}
+
+// put sets a slot of the finest tier.
+func (c *codec[T]) put(r *rings[T], slot int64, figures []float64) {
+	row := r.at(&resolutions[0], slot)
+	for i, v := range figures {
+		row[i] = c.to(v)
+	}
+}
+
+// condense sets a slot of a coarser tier to the mean of the finer tier's slots in it, of which newest is the last one.
+func (c *codec[T]) condense(r *rings[T], fine, coarse *tier, slot, newest int64) {
+	ratio := coarse.step / fine.step
+	row := r.at(coarse, slot)
+	for i := range row {
+		var m mean
+		for s := max(slot*ratio, newest-fine.slots+1); s <= min(slot*ratio+ratio-1, newest); s++ {
+			m.add(c.from(r.at(fine, s)[i]))
+		}
+		row[i] = c.to(m.value())
+	}
+}
+
+// read returns the mean of a figure in each of n steps of ratio slots from the slot first on. newest is the newest slot.
+func (c *codec[T]) read(r *rings[T], t *tier, figure int, first, ratio int64, n int, newest int64) []*float64 {
+	list := make([]*float64, n)
+	for i := range list {
+		var m mean
+		from := first + int64(i)*ratio
+		for s := max(from, newest-t.slots+1); s < min(from+ratio, newest+1); s++ {
+			m.add(c.from(r.at(t, s)[figure]))
+		}
+		if m.n > 0 {
+			v := short(m.value())
+			list[i] = &v
+		}
+	}
+	return list
+}

@@ -1,0 +1,83 @@
+package history
+
+import (
+	"math"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/fleet"
+)
+
+// The figures of the fleet and of one worker, in the order in which they are kept. Who changes them changes the format.
+var (
+	fleetSeries = [...]string{
+		"cpu_used", "cpu_reserved", "cpu_capacity", "memory_used", "memory_reserved", "memory_capacity", "gpu_used", "gpu_reserved", "gpu_capacity",
+		"gpu_memory_used", "gpu_memory_capacity", "power", "cost_per_hour", "waiting", "queued", "running", "finished", "failed", "workers",
+	}
+	workerSeries = [...]string{"cpu", "memory", "gpu", "gpu_memory", "power", "running"}
+)
+
+var none = math.NaN()
+
+// ofFleet returns the figures of a picture. since is how many seconds ago before was taken.
+func ofFleet(p *fleet.Picture, before fleet.Total, since float64) [len(fleetSeries)]float64 {
+	s, c := p.Sums(), &p.All.Counts
+	finished, failed := none, none
+	if since > 0 && p.All.Total.Finished >= before.Finished && p.All.Total.Failed >= before.Failed {
+		finished = float64(p.All.Total.Finished-before.Finished) / since
+		failed = float64(p.All.Total.Failed-before.Failed) / since
+	}
+	return [...]float64{
+		s.Used.CPUs, s.Reserved.CPUs, s.Capacity.CPUs, float64(s.Used.Memory), float64(s.Reserved.Memory), float64(s.Capacity.Memory),
+		s.Used.GPUs, float64(s.Reserved.GPUs), float64(s.Capacity.GPUs), float64(s.Used.GPUMemory), float64(s.Capacity.GPUMemory), s.Used.Power, s.Cost,
+		float64(c[muster.Waiting]), float64(c[muster.Queued]), float64(c[muster.Assigned] + c[muster.Running] + c[muster.Cancelling]), finished, failed,
+		float64(s.Workers),
+	}
+}
+
+// ofWorker returns the figures of a connected worker. What its machine does not tell is not known.
+func ofWorker(w *fleet.Worker) [len(workerSeries)]float64 {
+	f := [...]float64{none, none, none, none, none, float64(w.Running)}
+	if w.Load == nil {
+		return f
+	}
+	u := w.Used()
+	f[0], f[1] = w.Load.CPU, float64(u.Memory)
+	if n := len(w.Offers.GPUs); n > 0 && len(w.Load.GPUs) > 0 {
+		f[2], f[3], f[4] = u.GPUs/float64(n), float64(u.GPUMemory), u.Power
+	}
+	return f
+}
+
+// A small float is 16 bits: 6 of a power of two and 10 of a fraction, so that its error is at most one part in 2,048. It takes numbers
+// from 2^-13 to largest, and 0 for less. All bits set mean that there is no number.
+const (
+	smallNone = math.MaxUint16
+	smallBias = 14
+	largest   = (1 + 1022.0/1024) * (1 << (63 - smallBias))
+)
+
+func toSmall(v float64) uint16 {
+	switch {
+	case math.IsNaN(v):
+		return smallNone
+	case v >= largest:
+		return smallNone - 1
+	}
+	fraction, exp := math.Frexp(v) // in [0.5, 1)
+	code := int(math.Round((2*fraction-1)*1024)) + (exp-1+smallBias)<<10
+	if v <= 0 || code < 1<<10 {
+		return 0
+	}
+	return uint16(code)
+}
+
+func fromSmall(c uint16) float64 {
+	switch c {
+	case 0:
+		return 0
+	case smallNone:
+		return none
+	default:
+		return math.Ldexp(1+float64(c&1023)/1024, int(c>>10)-smallBias)
+	}
+}

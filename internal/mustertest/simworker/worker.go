@@ -1,0 +1,150 @@
+package simworker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/link/wslink"
+)
+
+// worker is one simulated worker and the words of its session.
+type worker struct {
+	cfg       *Config
+	index     int
+	connected func() // called at the welcome
+	gpus      []muster.GPU
+	heartbeat time.Duration
+	wake      chan struct{} // holds one token if there may be something to send
+
+	mu      sync.Mutex
+	next    link.ToServer
+	waiting bool // next has messages
+	held    map[muster.AttemptID]*time.Timer
+	beat    time.Time // when the next heartbeat is due
+}
+
+var _ link.Words = (*worker)(nil)
+
+func (w *worker) run(ctx context.Context) error {
+	name := fmt.Sprintf("sim-%04d", w.index)
+	joined, err := join(ctx, w.cfg, name)
+	if err != nil {
+		return err
+	}
+	w.gpus = w.cfg.devices(joined.Worker)
+	w.held = map[muster.AttemptID]*time.Timer{}
+	conn, err := (&wslink.Dialer{Server: w.cfg.Server, Key: joined.Key}).Dial(ctx)
+	if err != nil {
+		return err
+	}
+	hello := &link.Hello{
+		Version: link.Version, Worker: joined.Worker, Name: name, Build: "simulated", Kinds: []string{muster.KindNoop},
+		Tags: []string{"linux", "simulated"}, Price: 0.4,
+		Resources: muster.Resources{CPUs: cores, Memory: memory, Disk: disk, Slots: w.cfg.Slots, GPUs: w.gpus},
+	}
+	err = link.RunSession(ctx, conn, hello, w, w.handle)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, timer := range w.held {
+		timer.Stop()
+	}
+	return err
+}
+
+// handle takes a frame from the server.
+func (w *worker) handle(f *link.ToWorker) error {
+	now := time.Now()
+	if f.Welcome != nil {
+		w.heartbeat = f.Welcome.Heartbeat.Std()
+		w.mu.Lock()
+		w.beat = now
+		w.mu.Unlock()
+		w.connected()
+	}
+	if len(f.Assign)+len(f.Cancel) == 0 {
+		return nil
+	}
+	w.say(func(next *link.ToServer) {
+		for i := range f.Assign {
+			id := f.Assign[i].Attempt
+			w.held[id] = time.AfterFunc(w.cfg.Run, func() { w.finish(id, now, muster.AttemptSucceeded, muster.NoReason) })
+			next.Started = append(next.Started, link.Started{Attempt: id, At: muster.TimeOf(now)})
+		}
+	})
+	for _, c := range f.Cancel {
+		w.finish(c.Attempt, now, muster.AttemptCancelled, c.Reason)
+	}
+	return nil
+}
+
+// finish reports the end of an attempt that is held.
+func (w *worker) finish(id muster.AttemptID, began time.Time, outcome muster.Outcome, reason muster.Reason) {
+	w.say(func(next *link.ToServer) {
+		timer, held := w.held[id]
+		if !held {
+			return
+		}
+		timer.Stop()
+		delete(w.held, id)
+		next.Finished = append(next.Finished, muster.Report{
+			Attempt: id, Outcome: outcome, Reason: reason, StartedAt: muster.TimeOf(began), FinishedAt: muster.TimeOf(time.Now()),
+		})
+	})
+}
+
+// say adds messages to the next frame.
+func (w *worker) say(add func(next *link.ToServer)) {
+	w.mu.Lock()
+	add(&w.next)
+	w.waiting = true
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Post implements link.Words.
+func (w *worker) Post(f *link.ToServer) {
+	w.say(func(next *link.ToServer) { next.Ping = next.Ping || f.Ping })
+}
+
+// Take implements link.Words.
+func (w *worker) Take(ctx context.Context) (*link.ToServer, error) {
+	for {
+		f, due := w.take(time.Now())
+		if f != nil {
+			return f, nil
+		}
+		select {
+		case <-w.wake:
+		case <-time.After(due):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// take returns the next frame, or how long it is to the next heartbeat.
+func (w *worker) take(now time.Time) (*link.ToServer, time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	due := w.beat.Sub(now)
+	if !w.waiting && due > 0 {
+		return nil, due
+	}
+	f := w.next
+	w.next, w.waiting = link.ToServer{}, false
+	if due <= 0 {
+		f.Renew = &link.Renew{Load: load(w.index, now, w.gpus)}
+		for id := range w.held {
+			f.Renew.Held = append(f.Renew.Held, id)
+		}
+		w.beat = now.Add(w.heartbeat)
+	}
+	return &f, 0
+}

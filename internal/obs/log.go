@@ -1,0 +1,121 @@
+package obs
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/traceparent"
+)
+
+// Attempts knows the traces of the attempts that a worker executes, for its log.
+type Attempts struct {
+	mu     sync.RWMutex
+	traces map[string]string // by attempt
+}
+
+// NewAttempts makes an empty one.
+func NewAttempts() *Attempts { return &Attempts{traces: map[string]string{}} }
+
+// Begin notes the trace of an attempt, until the returned func is called.
+func (a *Attempts) Begin(id muster.AttemptID, uid string) (end func()) {
+	if a == nil || uid == "" {
+		return func() {}
+	}
+	key := id.String()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.traces[key] = TraceID(uid)
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.traces, key)
+	}
+}
+
+func (a *Attempts) trace(key string) string {
+	if a == nil || key == "" {
+		return ""
+	}
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return a.traces[key]
+}
+
+// Logger returns a logger whose lines about an attempt also have its job, its task and, if attempts (which may be nil) knows it, its
+// trace_id. Lines in the context of a request that came with a traceparent have its trace_id.
+func Logger(log *slog.Logger, attempts *Attempts) *slog.Logger {
+	return slog.New(logHandler{Handler: log.Handler(), attempts: attempts})
+}
+
+const attemptKey = "attempt"
+
+type logHandler struct {
+	slog.Handler
+
+	attempts *Attempts
+	attempt  string // that all lines are about, or ""
+}
+
+// Handle implements slog.Handler.
+func (h logHandler) Handle(ctx context.Context, r slog.Record) error {
+	attempt := h.attempt
+	traced := false
+	r.Attrs(func(a slog.Attr) bool {
+		switch a.Key {
+		case attemptKey:
+			attempt = a.Value.String()
+		case "trace_id":
+			traced = true
+		}
+		return true
+	})
+	if attempt != h.attempt {
+		r.AddAttrs(parents(attempt)...)
+	}
+	if id := h.traceID(ctx, attempt); id != "" && !traced {
+		r.AddAttrs(slog.String("trace_id", id))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h logHandler) traceID(ctx context.Context, attempt string) string {
+	if id := h.attempts.trace(attempt); id != "" {
+		return id
+	}
+	if p, ok := traceparent.From(ctx); ok {
+		return trace.TraceID(p.Trace).String()
+	}
+	return ""
+}
+
+// WithAttrs implements slog.Handler.
+func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	if i := slices.IndexFunc(attrs, func(a slog.Attr) bool { return a.Key == attemptKey }); i >= 0 {
+		h.attempt = attrs[i].Value.String()
+		attrs = append(slices.Clone(attrs), parents(h.attempt)...)
+	}
+	h.Handler = h.Handler.WithAttrs(attrs)
+	return h
+}
+
+// WithGroup implements slog.Handler.
+func (h logHandler) WithGroup(name string) slog.Handler {
+	h.Handler = h.Handler.WithGroup(name)
+	return h
+}
+
+// parents are the task and the job of an attempt, such as 17.3#2.
+func parents(attempt string) []slog.Attr {
+	task, _, ok := strings.Cut(attempt, "#")
+	job, _, inJob := strings.Cut(task, ".")
+	if !ok || !inJob {
+		return nil
+	}
+	return []slog.Attr{slog.String("task", task), slog.String("job", job)}
+}

@@ -1,0 +1,157 @@
+//go:build unix
+
+package obs_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/mustertest"
+	"github.com/muster-dev/muster/internal/obs"
+)
+
+// family is the name of a series' family.
+func family(series string, known map[string]bool) string {
+	name, _, _ := strings.Cut(series, "{")
+	for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+		if base := strings.TrimSuffix(name, suffix); base != name && known[base] {
+			return base
+		}
+	}
+	return name
+}
+
+// TestScrape runs tasks on a server and a worker and reads both their metrics.
+func TestScrape(t *testing.T) {
+	serverAddr, workerAddr := mustertest.Port(t), mustertest.Port(t)
+	c := mustertest.NewWith(t, t.TempDir(), mustertest.Options{Flags: []string{"--metrics", serverAddr}})
+	c.StartWorker("w", t.TempDir(), "--metrics", workerAddr)
+	good := c.Submit(mustertest.Shell("good", `echo hello; printf %1000s > "$MUSTER_OUT/file.txt"; sleep 2.2`)) // two heartbeats
+	bad := c.Submit(mustertest.Shell("bad", "exit 3"))
+	c.Wait(good.ID, time.Minute)
+	c.Wait(bad.ID, time.Minute)
+	stuck := mustertest.Shell("stuck", "true")
+	stuck.Tasks[0].Where = muster.Where{Tags: []string{"nowhere"}}
+	c.Submit(stuck)
+
+	var server, worker samples
+	c.Await("the metrics say what happened", 30*time.Second, func() error {
+		server, _ = scrape(t, "http://"+serverAddr+"/metrics", "")
+		worker, _ = scrape(t, "http://"+workerAddr+"/metrics", "")
+		return errors.Join(server.has(map[string]float64{
+			`muster_jobs_submitted_total`:                                                3,
+			`muster_tasks{state="succeeded"}`:                                            1,
+			`muster_tasks{state="failed"}`:                                               1,
+			`muster_tasks{state="queued"}`:                                               1,
+			`muster_tasks{state="running"}`:                                              0,
+			`muster_task_transitions_total{state="queued"}`:                              3,
+			`muster_task_transitions_total{state="assigned"}`:                            2,
+			`muster_task_transitions_total{state="succeeded"}`:                           1,
+			`muster_task_transitions_total{state="failed"}`:                              1,
+			`muster_attempts_ended_total{outcome="succeeded",reason="none"}`:             1,
+			`muster_attempts_ended_total{outcome="failed",reason="exit_code"}`:           1,
+			`muster_attempt_run_duration_seconds_count`:                                  2,
+			`muster_attempt_queue_duration_seconds_count`:                                2,
+			`muster_lease_expirations_total`:                                             0,
+			`muster_workers{state="active"}`:                                             1,
+			`muster_link_sessions`:                                                       1,
+			`muster_link_sessions_opened_total`:                                          1,
+			`muster_engine_ready`:                                                        1,
+			`muster_engine_commit_failures_total`:                                        0,
+			`muster_blob_bytes_total{direction="in"}`:                                    1000,
+			`muster_http_requests_total{code="201",method="POST",route="/api/v1/jobs"}`:  3,
+			`muster_http_requests_total{code="200",method="POST",route="/link/v1/join"}`: 1,
+			`muster_http_request_duration_seconds_count{route="/api/v1/jobs"}`:           3,
+		}), worker.has(map[string]float64{
+			`muster_worker_connected`:   1,
+			`muster_worker_constrained`: 0,
+			`muster_worker_attempts_total{kind="process",outcome="succeeded",reason="none"}`:   1,
+			`muster_worker_attempts_total{kind="process",outcome="failed",reason="exit_code"}`: 1,
+			`muster_worker_attempt_duration_seconds_count{kind="process"}`:                     2,
+			`muster_worker_running_attempts{kind="process"}`:                                   0,
+			`muster_worker_attempts_executing`:                                                 0,
+			`muster_worker_attempts_held`:                                                      0,
+			`muster_worker_reports_total{result="recorded"}`:                                   2,
+			`muster_worker_transfer_bytes_total{direction="out"}`:                              1000,
+		}))
+	})
+	for series, least := range map[string]float64{
+		`muster_lease_renewals_total`:                 1,
+		`muster_log_received_bytes_total`:             6,
+		`muster_engine_events_total`:                  5,
+		`muster_engine_commit_duration_seconds_count`: 5,
+		`muster_engine_batch_size_count`:              5,
+		`muster_events_published_total{type="task"}`:  4,
+		`muster_link_frames_total{direction="in"}`:    5,
+		`muster_link_frames_total{direction="out"}`:   3,
+		`muster_attempt_run_duration_seconds_sum`:     2.2,
+		`muster_queue_oldest_task_age_seconds`:        0.001,
+		`muster_store_size_bytes`:                     4096,
+		`muster_data_disk_free_bytes`:                 1,
+		`muster_fleet_cpus`:                           1,
+		`go_goroutines`:                               1,
+		`process_start_time_seconds`:                  1,
+	} {
+		if server[series] < least {
+			t.Errorf("server: %s is %v, want %v at least", series, server[series], least)
+		}
+	}
+	for series, least := range map[string]float64{
+		`muster_worker_memory_used_bytes`: 1 << 20, `muster_worker_cpus`: 1, `muster_worker_disk_free_bytes`: 1, `muster_worker_cache_budget_bytes`: 1 << 20,
+		`go_goroutines`: 1,
+	} {
+		if worker[series] < least {
+			t.Errorf("worker: %s is %v, want %v at least", series, worker[series], least)
+		}
+	}
+	checkFamilies(t, server, worker)
+	checkKeys(t, "http://"+c.Addr+"/metrics", server)
+}
+
+// checkFamilies holds that what is scraped is documented, and that what is documented can be scraped, but for GPUs.
+func checkFamilies(t *testing.T, server, worker samples) {
+	t.Helper()
+	known, seen := map[string]bool{}, map[string]bool{}
+	for _, f := range obs.Families() {
+		known[f.Name] = true
+	}
+	for _, of := range []samples{server, worker} {
+		for series := range of {
+			if name := family(series, known); strings.HasPrefix(name, "muster_") {
+				seen[name] = true
+				if !known[name] {
+					t.Errorf("%s is not in docs/metrics.md", name)
+				}
+			}
+			for _, id := range []string{"good", "stuck", "w-"} { // of jobs and workers
+				if strings.Contains(series, `"`+id) {
+					t.Errorf("%s has a label that is not bounded", series)
+				}
+			}
+		}
+	}
+	for name := range known {
+		if !seen[name] && !strings.HasPrefix(name, "muster_gpu_") {
+			t.Errorf("%s is in docs/metrics.md, and nobody has it", name)
+		}
+	}
+}
+
+// checkKeys holds who may read the metrics on the port of the API.
+func checkKeys(t *testing.T, url string, want samples) {
+	t.Helper()
+	if _, status := scrape(t, url, ""); status != http.StatusUnauthorized {
+		t.Errorf("without a key: %d, want 401", status)
+	}
+	if _, status := scrape(t, url, mustertest.JoinToken); status != http.StatusForbidden {
+		t.Errorf("with a join token: %d, want 403", status)
+	}
+	got, status := scrape(t, url, mustertest.AdminToken)
+	if status != http.StatusOK || got[`muster_jobs_submitted_total`] != want[`muster_jobs_submitted_total`] {
+		t.Errorf("with the admin token: %d, %v", status, got[`muster_jobs_submitted_total`])
+	}
+}

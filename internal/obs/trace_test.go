@@ -1,0 +1,206 @@
+package obs_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/obs"
+	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched/fleet"
+	"github.com/muster-dev/muster/internal/traceparent"
+)
+
+func attempt(job, task, n int) muster.AttemptID {
+	return muster.AttemptID{Task: muster.TaskID{Job: muster.JobID(job), Num: task}, N: n}
+}
+
+func aBatch() effect.Batch {
+	now := time.Now()
+	b := effect.Batch{Began: now, Decided: now.Add(time.Microsecond), Committed: now.Add(time.Millisecond), Events: 3}
+	b.Effects.Entered[muster.Running] = 2
+	b.Effects.Ended = []effect.Ended{{
+		Attempt: attempt(1, 0, 1), UID: "j0123", Spec: &muster.TaskSpec{}, Outcome: muster.AttemptSucceeded, QueuedAt: 1, AssignedAt: 2, StartedAt: 3, At: 4,
+		Usage: &muster.Usage{CPUSeconds: 1, EnergyWh: 2},
+	}}
+	return b
+}
+
+// TestWhatIsOffIsFree holds that nothing is allocated for traces that nobody asked for, nor for metrics of a batch.
+func TestWhatIsOffIsFree(t *testing.T) {
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
+		t.Setenv(name, "")
+	}
+	registry := obs.NewRegistry(obs.Build{})
+	tracer, err := obs.NewTracer(t.Context(), obs.TraceConfig{}, registry, slog.New(slog.DiscardHandler))
+	if tracer != nil || err != nil {
+		t.Fatalf("a tracer without an endpoint: %v, %v", tracer, err)
+	}
+	metrics := obs.NewServer(registry, obs.ServerSources{})
+	b, a := aBatch(), attempt(1, 0, 1)
+	metrics.Batch(&b) // makes the series
+	for what, f := range map[string]func(){
+		"a batch that is not traced":    func() { tracer.Batch(&b) },
+		"an attempt that is not traced": func() { tracer.Traceparent("j0123", a); tracer.Settled(a, true) },
+		"the metrics of a batch":        func() { metrics.Batch(&b) },
+	} {
+		if n := testing.AllocsPerRun(100, f); n != 0 {
+			t.Errorf("%s allocates %v times", what, n)
+		}
+	}
+}
+
+func BenchmarkBatch(b *testing.B) {
+	metrics := obs.NewServer(obs.NewRegistry(obs.Build{}), obs.ServerSources{})
+	var tracer *obs.Tracer
+	batch := aBatch()
+	b.ReportAllocs()
+	for b.Loop() {
+		metrics.Batch(&batch)
+		tracer.Batch(&batch)
+	}
+}
+
+func TestTraceSettings(t *testing.T) {
+	for _, tc := range []struct {
+		env      map[string]string
+		endpoint string
+		on       bool
+		wrong    string // in the error
+	}{
+		{endpoint: "http://127.0.0.1:4318", on: true},
+		{env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}, on: true},
+		{env: map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:4318/v1/traces"}, on: true},
+		{env: map[string]string{"OTEL_SDK_DISABLED": "true"}, endpoint: "http://127.0.0.1:4318"},
+		{env: map[string]string{"OTEL_TRACES_EXPORTER": "none"}, endpoint: "http://127.0.0.1:4318"},
+		{endpoint: "127.0.0.1:4317", wrong: "write --otlp such as"},
+		{endpoint: "http://127.0.0.1:4317", env: map[string]string{"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, wrong: "http/protobuf"},
+		{endpoint: "http://127.0.0.1:4318", env: map[string]string{"OTEL_TRACES_SAMPLER": "sometimes"}, wrong: "OTEL_TRACES_SAMPLER"},
+		{endpoint: "http://127.0.0.1:4318", env: map[string]string{"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "2"}, wrong: "from 0 to 1"},
+	} {
+		t.Run("", func(t *testing.T) {
+			for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_TRACES_SAMPLER"} {
+				t.Setenv(name, tc.env[name])
+			}
+			t.Setenv("OTEL_TRACES_SAMPLER_ARG", tc.env["OTEL_TRACES_SAMPLER_ARG"])
+			tracer, err := obs.NewTracer(t.Context(), obs.TraceConfig{Service: "s", Endpoint: tc.endpoint}, obs.NewRegistry(obs.Build{}), slog.New(slog.DiscardHandler))
+			if (tracer != nil) != tc.on || (err != nil) != (tc.wrong != "") || err != nil && !strings.Contains(err.Error(), tc.wrong) {
+				t.Errorf("%+v: on %t, %v", tc, tracer != nil, err)
+			}
+			if err := tracer.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestSampling holds that one job in so many is traced, and that server and workers agree on which.
+func TestSampling(t *testing.T) {
+	t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+	t.Setenv("OTEL_TRACES_SAMPLER_ARG", "0.25")
+	var tracers [2]*obs.Tracer
+	for i := range tracers {
+		var err error
+		if tracers[i], err = obs.NewTracer(t.Context(), obs.TraceConfig{Endpoint: "http://127.0.0.1:1"}, obs.NewRegistry(obs.Build{}), slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tracers[i].Close(t.Context()) }() // nothing was traced
+	}
+	sampled := 0
+	for range 2000 {
+		uid := traceparent.NewUID(t.Context())
+		a, b := tracers[0].Traceparent(uid, attempt(1, 0, 1)), tracers[1].Traceparent(uid, attempt(1, 0, 1))
+		if a != b {
+			t.Fatalf("job %s is %s for one and %s for another", uid, a, b)
+		}
+		if strings.HasSuffix(a, "-01") {
+			sampled++
+		}
+	}
+	if sampled < 400 || sampled > 600 {
+		t.Errorf("%d of 2000 jobs are traced, want about 500", sampled)
+	}
+	inTrace := traceparent.NewUID(traceparent.With(t.Context(), traceparent.Parent{Trace: [16]byte{15: 1}, Span: [8]byte{1}, Flags: 1}))
+	if got := tracers[0].Traceparent(inTrace, attempt(1, 0, 1)); !strings.HasPrefix(got, "00-00000000000000000000000000000001-") || !strings.HasSuffix(got, "-01") {
+		t.Errorf("a job of a sampled trace is %s", got)
+	}
+	var none *obs.Tracer
+	if got := none.Traceparent(inTrace, attempt(1, 0, 1)); got != "00-00000000000000000000000000000001-0100000000000000-01" {
+		t.Errorf("where nothing is traced, a task is told %s", got)
+	}
+}
+
+// TestSlowCollectors holds that the engine does not wait when spans cannot be sent.
+func TestSlowCollectors(t *testing.T) {
+	tracer, err := obs.NewTracer(t.Context(), obs.TraceConfig{Endpoint: "http://127.0.0.1:1"}, obs.NewRegistry(obs.Build{}), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, dropped := aBatch(), 0
+	for range 1000 { // nobody runs the tracer
+		if !tracer.Batch(&b) {
+			dropped++
+		}
+	}
+	if dropped == 0 || dropped == 1000 {
+		t.Errorf("%d of 1000 batches were dropped", dropped)
+	}
+}
+
+func TestLogLines(t *testing.T) {
+	var out bytes.Buffer
+	attempts := obs.NewAttempts()
+	log := obs.Logger(slog.New(slog.NewTextHandler(&out, nil)), attempts)
+	uid := traceparent.NewUID(t.Context())
+	end := attempts.Begin(attempt(17, 3, 2), uid)
+	inTrace := traceparent.With(t.Context(), traceparent.Parent{Trace: [16]byte{1}, Span: [8]byte{1}})
+	for _, tc := range []struct {
+		say        func()
+		want, lack string
+	}{
+		{func() { log.Info("a", slog.String("attempt", "17.3#2")) }, "attempt=17.3#2 task=17.3 job=17 trace_id=" + obs.TraceID(uid), ""},
+		{func() { log.With(slog.String("attempt", "17.3#2")).Info("b") }, "attempt=17.3#2 task=17.3 job=17 trace_id=" + obs.TraceID(uid), ""},
+		{func() { log.Info("c", slog.String("attempt", "9.0#1")) }, "attempt=9.0#1 task=9.0 job=9\n", ""},
+		{func() { log.InfoContext(inTrace, "d") }, "trace_id=0100000", ""},
+		{func() { log.InfoContext(inTrace, "e", slog.String("trace_id", "known")) }, "trace_id=known", "0100000"},
+		{func() { log.Info("f", slog.String("attempt", "nonsense")) }, "attempt=nonsense\n", "job="},
+		{func() { log.WithGroup("g").Info("g", slog.Int("n", 1)) }, "g.n=1\n", "trace_id"},
+		{func() { end(); log.Info("h", slog.String("attempt", "17.3#2")) }, "job=17\n", "trace_id"},
+	} {
+		out.Reset()
+		tc.say()
+		if got := out.String(); !strings.Contains(got, tc.want) || tc.lack != "" && strings.Contains(got, tc.lack) {
+			t.Errorf("%q: want %q and not %q", got, tc.want, tc.lack)
+		}
+	}
+}
+
+// BenchmarkScrape scrapes a server with 2,000 workers of 8 GPUs.
+func BenchmarkScrape(b *testing.B) {
+	picture := fleet.Picture{Workers: make([]fleet.Worker, 2_000)}
+	watts := 300.0
+	for i := range picture.Workers {
+		w := &picture.Workers[i]
+		w.State, w.Offers, w.Load, w.GPUTasks = muster.WorkerActive, &muster.Resources{GPUs: make([]muster.GPU, 8)}, &muster.Load{GPUs: make([]muster.GPULoad, 8)}, make([]int, 8)
+		for g := range w.Load.GPUs {
+			w.Load.GPUs[g].Power = &watts
+		}
+	}
+	registry := obs.NewRegistry(obs.Build{})
+	obs.NewServer(registry, obs.ServerSources{Picture: func(context.Context) (fleet.Picture, error) { return picture, nil }})
+	handler := registry.Handler(slog.New(slog.DiscardHandler))
+	b.ReportAllocs()
+	for b.Loop() {
+		rec := httptest.NewRecorder()
+		handler.ServeHTTP(rec, httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/metrics", http.NoBody))
+		if rec.Code != http.StatusOK || rec.Body.Len() < 10_000 {
+			b.Fatalf("%d, %d bytes", rec.Code, rec.Body.Len())
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package obs
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/effect"
+)
+
+// maxBatches is how many batches of the engine wait to be made spans. More are dropped: the engine does not wait.
+const maxBatches = 256
+
+// batch is what spans are made of.
+type batch struct {
+	began, decided, committed time.Time
+	submitted                 []effect.Submitted
+	sends                     []effect.Send
+	ended                     []effect.Ended
+	done                      []effect.Done
+}
+
+// Batch takes a batch of the engine, and reports false if it had to drop it. It does not block. It is called on the engine's goroutine.
+func (t *Tracer) Batch(b *effect.Batch) bool {
+	if t == nil || b.Failed || b.Committed.IsZero() {
+		return true
+	}
+	fx := &b.Effects
+	if len(b.Submitted)+len(fx.Sends)+len(fx.Ended)+len(fx.Done) == 0 {
+		return true
+	}
+	select {
+	case t.batches <- batch{b.Began, b.Decided, b.Committed, b.Submitted, fx.Sends, fx.Ended, fx.Done}:
+		return true
+	default:
+		return false
+	}
+}
+
+// Run makes spans of batches until ctx ends, and then of those that wait.
+func (t *Tracer) Run(ctx context.Context) error {
+	if t == nil {
+		return nil
+	}
+	for {
+		select {
+		case b := <-t.batches:
+			t.spans(&b)
+			continue
+		default:
+		}
+		select {
+		case b := <-t.batches:
+			t.spans(&b)
+		case <-ctx.Done():
+			if len(t.batches) == 0 {
+				return nil
+			}
+		}
+	}
+}
+
+func (t *Tracer) spans(b *batch) {
+	for i := range b.submitted {
+		t.submitted(b, &b.submitted[i])
+	}
+	for _, send := range b.sends {
+		if a, ok := send.(effect.Assign); ok {
+			t.assigned(b, &a)
+		}
+	}
+	for i := range b.ended {
+		t.ended(&b.ended[i])
+	}
+	for i := range b.done {
+		t.done(&b.done[i])
+	}
+}
+
+// What spans are of; their identifiers are derived from it.
+const ofJob = "job"
+
+func ofAttempt(a muster.AttemptID) string { return "attempt " + a.String() }
+func ofRun(a muster.AttemptID) string     { return "run " + a.String() }
+
+func jobAttribute(id muster.JobID) attribute.KeyValue {
+	return attribute.String("muster.job", id.String())
+}
+
+func attemptAttributes(a muster.AttemptID) []attribute.KeyValue {
+	return []attribute.KeyValue{
+		jobAttribute(a.Task.Job), attribute.String("muster.task", a.Task.String()), attribute.Int("muster.attempt", a.N),
+	}
+}
+
+// submitted makes the spans of a job that was accepted.
+func (t *Tracer) submitted(b *batch, s *effect.Submitted) {
+	j, ok := t.jobOf(s.UID)
+	if !ok {
+		return
+	}
+	attrs := []attribute.KeyValue{jobAttribute(s.Job)}
+	t.emit(&j, &span{name: "submit", of: "submit", parent: j.at(ofJob), kind: trace.SpanKindServer, start: s.At, end: b.committed, attributes: attrs})
+	t.decided(&j, b, j.at("submit"), later(b.began, s.At), attrs)
+}
+
+// decided makes the spans of a decision and its commit.
+func (t *Tracer) decided(j *job, b *batch, parent trace.SpanContext, began time.Time, attrs []attribute.KeyValue) {
+	t.emit(j, &span{name: "decide", parent: parent, kind: trace.SpanKindInternal, start: began, end: b.decided, attributes: attrs})
+	t.emit(j, &span{name: "commit", parent: parent, kind: trace.SpanKindInternal, start: b.decided, end: b.committed, attributes: attrs})
+}
+
+// assigned makes the spans of how an attempt was placed.
+func (t *Tracer) assigned(b *batch, a *effect.Assign) {
+	if j, ok := t.jobOf(a.UID); ok {
+		t.decided(&j, b, j.at(ofAttempt(a.Attempt)), b.began, attemptAttributes(a.Attempt))
+	}
+}
+
+// ended makes the spans of an attempt that ended.
+func (t *Tracer) ended(e *effect.Ended) {
+	j, ok := t.jobOf(e.UID)
+	if !ok {
+		return
+	}
+	attrs := attemptAttributes(e.Attempt)
+	assigned, end := e.AssignedAt.Std(), e.At.Std()
+	if e.QueuedAt != 0 {
+		t.emit(&j, &span{name: "queue " + e.Attempt.Task.String(), parent: j.at(ofJob), kind: trace.SpanKindInternal, start: e.QueuedAt.Std(), end: assigned, attributes: attrs})
+	}
+	attempt := &span{
+		name: "attempt " + e.Attempt.String(), of: ofAttempt(e.Attempt), parent: j.at(ofJob), kind: trace.SpanKindInternal, start: assigned, end: end,
+		attributes: append(slices.Clip(attrs), attribute.String("muster.stage", e.Spec.Name), attribute.String("muster.kind", e.Spec.Kind),
+			attribute.String("muster.worker", string(e.Worker)), attribute.String("muster.outcome", string(e.Outcome))),
+	}
+	if e.Reason != muster.NoReason {
+		attempt.attributes = append(attempt.attributes, attribute.String("muster.reason", string(e.Reason)))
+	}
+	attempt.failed = failure(e.Outcome, e.Reason)
+	t.emit(&j, attempt)
+	started := end
+	if e.StartedAt != 0 {
+		started = e.StartedAt.Std()
+	}
+	t.emit(&j, &span{name: "assign", parent: j.at(ofAttempt(e.Attempt)), kind: trace.SpanKindProducer, start: assigned, end: started, attributes: attrs})
+}
+
+// failure says why an attempt failed, "" if it did not.
+func failure(o muster.Outcome, r muster.Reason) string {
+	switch {
+	case o == muster.AttemptSucceeded:
+		return ""
+	case r != muster.NoReason:
+		return string(r)
+	default:
+		return string(o)
+	}
+}
+
+// done makes the span of a job that ended. One that is tried again ends again: then the same span is sent with another end.
+func (t *Tracer) done(d *effect.Done) {
+	j, ok := t.jobOf(d.UID)
+	if !ok {
+		return
+	}
+	s := &span{
+		name: "job " + d.Job.String(), of: ofJob, parent: j.parent, kind: trace.SpanKindInternal, start: d.CreatedAt.Std(), end: d.At.Std(),
+		attributes: []attribute.KeyValue{jobAttribute(d.Job), attribute.String("muster.job_name", d.Name), attribute.String("muster.state", string(d.State))},
+	}
+	if d.State != muster.JobSucceeded {
+		s.failed = string(d.State)
+	}
+	t.emit(&j, s)
+}

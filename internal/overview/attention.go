@@ -1,0 +1,122 @@
+package overview
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/sched/fleet"
+)
+
+// When a disk is filling up, and when it is nearly full.
+const (
+	fewBytes, fewShare = muster.Size(5 << 30), 0.10
+	noBytes, noShare   = muster.Size(1 << 30), 0.02
+	lostFor            = muster.Duration(7 * 24 * 3600 * 1e9) // a lost worker is shown for so long
+)
+
+// attention lists what needs a person, the most severe first, and says how many there are. Who is bound to a project sees its jobs only.
+func attention(f *Facts) ([]wire.Attention, int) {
+	all := jobs(f)
+	if f.Project == "" {
+		all = append(all, server(f)...)
+		for i := range f.Fleet.Workers {
+			all = append(all, worker(f, &f.Fleet.Workers[i])...)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b wire.Attention) int { return cmp.Compare(rank(a.Severity), rank(b.Severity)) })
+	if all == nil {
+		all = []wire.Attention{}
+	}
+	return slices.Clip(all[:min(len(all), MaxAttention)]), len(all)
+}
+
+func rank(s wire.Severity) int {
+	return slices.Index([]wire.Severity{wire.Critical, wire.Warning, wire.Notice}, s)
+}
+
+// jobs lists live jobs whose attempts fail, and names of which the last jobs failed.
+func jobs(f *Facts) []wire.Attention {
+	var list []wire.Attention
+	for _, j := range f.Fleet.Failing {
+		if f.Project != "" && j.Project != f.Project {
+			continue
+		}
+		list = append(list, wire.Attention{
+			Severity: wire.Warning, Kind: wire.JobFailing, Job: j.ID, JobName: j.Name, Action: wire.ActOpenJob,
+			Message: fmt.Sprintf("%d attempts of job %s (%s) have failed.", j.Failures, j.ID, j.Name),
+		})
+	}
+	for _, n := range f.Failing {
+		if f.Project != "" && n.Project != f.Project || f.Fleet.At.Sub(n.FinishedAt) > lostFor {
+			continue
+		}
+		list = append(list, wire.Attention{
+			Severity: wire.Warning, Kind: wire.JobFailing, Job: n.Job, JobName: n.Name, Action: wire.ActOpenJob,
+			Message: fmt.Sprintf("The last %d jobs named %q in project %q have failed.", LastRuns, n.Name, n.Project),
+		})
+	}
+	return list
+}
+
+// server lists what is wrong with the server itself.
+func server(f *Facts) []wire.Attention {
+	var list []wire.Attention
+	for _, g := range f.Gateways {
+		if g.Status != "ok" {
+			list = append(list, wire.Attention{
+				Severity: wire.Critical, Kind: wire.GatewayDown, Action: wire.ActOpenDocs,
+				Message: fmt.Sprintf("The gateway to %s does not work: %s.", g.Name, strings.TrimSuffix(g.Status, ".")),
+			})
+		}
+	}
+	if d := f.Disk; d.Size > 0 && (d.Free < fewBytes || float64(d.Free) < fewShare*float64(d.Size)) {
+		a := wire.Attention{
+			Severity: wire.Warning, Kind: wire.DiskFilling, Action: wire.ActFreeDisk,
+			Message: fmt.Sprintf("The disk of the server's data folder has %s of %s free.", d.Free, d.Size),
+		}
+		if d.Free < noBytes || float64(d.Free) < noShare*float64(d.Size) {
+			a.Severity = wire.Critical
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+// worker lists what is wrong with a worker.
+func worker(f *Facts, w *fleet.Worker) []wire.Attention {
+	var list []wire.Attention
+	say := func(s wire.Severity, k wire.AttentionKind, do wire.AttentionAction, format string, args ...any) {
+		list = append(list, wire.Attention{Severity: s, Kind: k, Worker: w.ID, WorkerName: w.Name, Action: do, Message: fmt.Sprintf(format, args...)})
+	}
+	switch {
+	case w.State == muster.WorkerUnreachable && w.Running > 0:
+		say(wire.Critical, wire.WorkerUnreachable, wire.ActOpenWorker, "Worker %s is unreachable and holds %d tasks.", w.Name, w.Running)
+	case w.State == muster.WorkerUnreachable:
+		say(wire.Warning, wire.WorkerUnreachable, wire.ActOpenWorker, "Worker %s is unreachable.", w.Name)
+	case w.State == muster.WorkerGone && !w.Left && f.Fleet.At.Sub(w.SeenAt) < lostFor:
+		say(wire.Warning, wire.WorkerLost, wire.ActRemove, "Worker %s was lost and has not come back.", w.Name)
+	}
+	if !w.Present() {
+		return list
+	}
+	for i := range w.Offers.GPUs {
+		if d := &w.Offers.GPUs[i]; d.Quarantined != "" {
+			say(wire.Warning, wire.GPUQuarantined, wire.ActHeal, "GPU %d of worker %s is quarantined: %s.", d.Index, w.Name, strings.TrimSuffix(d.Quarantined, "."))
+			list[len(list)-1].GPU = d.UUID
+		}
+	}
+	if w.Constrained != "" {
+		say(wire.Warning, wire.WorkerConstrained, wire.ActOpenWorker, "Worker %s takes no tasks now: %s.", w.Name, strings.TrimSuffix(w.Constrained, "."))
+	}
+	if w.Avoided != "" {
+		say(wire.Warning, wire.WorkerAvoided, wire.ActResume, "Worker %s %s.", w.Name, strings.TrimSuffix(w.Avoided, "."))
+	}
+	if w.Version != "" && f.Version != "" && w.Version != f.Version {
+		say(wire.Notice, wire.WorkerOutdated, wire.ActUpgrade, "Worker %s runs version %s, the server runs %s.", w.Name, w.Version, f.Version)
+	}
+	return list
+}

@@ -1,0 +1,91 @@
+// Package overview sums up the fleet for people: what there is, what it does, and what needs attention. It is pure.
+package overview
+
+import (
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/sched/fleet"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// Limits of an overview's lists.
+const (
+	MaxGPUs      = 20_000
+	MaxAttention = 100
+)
+
+// Facts are what an overview is made of.
+type Facts struct {
+	Fleet    *fleet.Picture
+	Work     fleet.Work          // of all projects, or of the only one that the reader may see
+	Project  string              // that the reader is bound to, or ""
+	Summary  string              // why Work.Oldest waits
+	Failing  []store.FailingName // names of which the last LastRuns jobs failed
+	Version  string              // of the server
+	Disk     Disk                // under the server's data folder
+	Gateways []wire.Gateway
+	Devices  bool // the list of GPUs is asked for
+}
+
+// Disk is the room on a disk, 0 of 0 if it is not known.
+type Disk struct{ Free, Size muster.Size }
+
+// LastRuns is how many jobs of a name must have failed one after the other to need attention.
+const LastRuns = 3
+
+// Make sums up.
+func Make(f *Facts) wire.Overview {
+	o := wire.Overview{At: f.Fleet.At, Tasks: f.Work.Counts, Rate: wire.Rate(f.Work.Rate), GPUs: []wire.OverviewGPU{}}
+	for i := range f.Fleet.Workers {
+		w := &f.Fleet.Workers[i]
+		count(&o.Workers, w)
+		if !w.Present() {
+			continue
+		}
+		if f.Devices {
+			o.GPUs = append(o.GPUs, gpus(w)[:min(len(w.Offers.GPUs), MaxGPUs-len(o.GPUs))]...)
+		}
+	}
+	sums := f.Fleet.Sums()
+	o.Capacity, o.Reserved, o.Used = wire.Amounts(sums.Capacity), wire.Amounts(sums.Reserved), wire.Used(sums.Used)
+	o.CostPerHour, o.PricePerHour = sums.Cost, sums.Price
+	if q := f.Work.Oldest; q != nil {
+		o.OldestWaiting = &wire.Oldest{Task: q.Task, Job: q.Task.Job, Name: q.Name, QueuedAt: q.QueuedAt, Summary: f.Summary}
+	}
+	o.Attention, o.AttentionTotal = attention(f)
+	return o
+}
+
+func count(c *wire.WorkerCounts, w *fleet.Worker) {
+	c.Total++
+	switch w.State {
+	case muster.WorkerActive:
+		c.Active++
+	case muster.WorkerPaused:
+		c.Paused++
+	case muster.WorkerDraining:
+		c.Draining++
+	case muster.WorkerUnreachable:
+		c.Unreachable++
+	case muster.WorkerGone:
+		c.Gone++
+	}
+	if w.Constrained != "" {
+		c.Constrained++
+	}
+}
+
+// gpus lists the devices of a connected worker.
+func gpus(w *fleet.Worker) []wire.OverviewGPU {
+	list := make([]wire.OverviewGPU, len(w.Offers.GPUs))
+	for i := range w.Offers.GPUs {
+		d, x := &w.Offers.GPUs[i], &list[i]
+		*x = wire.OverviewGPU{
+			Worker: w.ID, WorkerName: w.Name, Index: d.Index, UUID: d.UUID, Name: d.Name, Memory: d.Memory, Quarantined: d.Quarantined, Tasks: w.GPUTasks[i],
+		}
+		if l := w.GPULoad(i); l != nil {
+			x.Utilization, x.MemoryUsed, x.Temperature, x.Power = l.Utilization, l.Memory, l.Temperature, l.Power
+		}
+	}
+	return list
+}

@@ -1,0 +1,148 @@
+package overview_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/overview"
+	"github.com/muster-dev/muster/internal/sched/fleet"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+const day = muster.Time(24 * 3600 * 1000)
+
+// troubled is a fleet in which each sort of trouble is there once.
+func troubled() *overview.Facts {
+	none := &muster.Resources{CPUs: 4}
+	worker := func(name string, state muster.WorkerState, change func(*fleet.Worker)) fleet.Worker {
+		w := fleet.Worker{ID: muster.WorkerID("id-" + name), Name: name, State: state, Version: "v2", Offers: none, SeenAt: 100 * day}
+		if change != nil {
+			change(&w)
+		}
+		return w
+	}
+	return &overview.Facts{
+		Version: "v2", Summary: "no worker fits", Disk: overview.Disk{Free: 20 << 30, Size: 100 << 30},
+		Work:     fleet.Work{Oldest: &fleet.Oldest{Task: muster.TaskID{Job: 3, Num: 4}, Name: "big", QueuedAt: 5}},
+		Gateways: []wire.Gateway{{Name: "qubix", Status: "ok"}, {Name: "mloc", Status: "Redis does not answer"}},
+		Failing:  []store.FailingName{{Project: "red", Name: "nightly", Job: 8, FinishedAt: 100 * day}, {Project: "blue", Name: "old", Job: 2, FinishedAt: 50 * day}},
+		Fleet: &fleet.Picture{
+			At:      101 * day,
+			Failing: []fleet.Job{{ID: 9, Name: "train", Project: "blue", Failures: 4}},
+			Workers: []fleet.Worker{
+				worker("well", muster.WorkerActive, nil),
+				worker("silent", muster.WorkerUnreachable, nil),
+				worker("busy-silent", muster.WorkerUnreachable, func(w *fleet.Worker) { w.Running = 2 }),
+				worker("lost", muster.WorkerGone, nil),
+				worker("lost-long-ago", muster.WorkerGone, func(w *fleet.Worker) { w.SeenAt = day }),
+				worker("left", muster.WorkerGone, func(w *fleet.Worker) { w.Left = true }),
+				worker("old", muster.WorkerPaused, func(w *fleet.Worker) { w.Version = "v1" }),
+				worker("full", muster.WorkerActive, func(w *fleet.Worker) { w.Constrained = "disk at 1GiB free is under 5GiB" }),
+				worker("bad", muster.WorkerActive, func(w *fleet.Worker) { w.Avoided = "is avoided until noon, because attempts keep failing there" }),
+				worker("gpu", muster.WorkerActive, func(w *fleet.Worker) {
+					w.Offers = &muster.Resources{GPUs: []muster.GPU{{UUID: "GPU-1", Index: 1, Quarantined: "it fell off the bus"}}}
+					w.GPUTasks = []int{0}
+				}),
+			},
+		},
+	}
+}
+
+// TestAttention holds what is listed of a troubled fleet, in which order and with which action.
+func TestAttention(t *testing.T) {
+	t.Parallel()
+	list := func(f *overview.Facts) []string {
+		var got []string
+		for _, a := range overview.Make(f).Attention {
+			got = append(got, fmt.Sprintf("%s %s %s: %s", a.Severity, a.Kind, a.Action, a.Message))
+		}
+		return got
+	}
+	want := []string{
+		"critical gateway_down open_docs: The gateway to mloc does not work: Redis does not answer.",
+		"critical worker_unreachable open_worker: Worker busy-silent is unreachable and holds 2 tasks.",
+		"warning job_failing open_job: 4 attempts of job 9 (train) have failed.",
+		`warning job_failing open_job: The last 3 jobs named "nightly" in project "red" have failed.`,
+		"warning worker_unreachable open_worker: Worker silent is unreachable.",
+		"warning worker_lost remove: Worker lost was lost and has not come back.",
+		"warning worker_constrained open_worker: Worker full takes no tasks now: disk at 1GiB free is under 5GiB.",
+		"warning worker_avoided resume: Worker bad is avoided until noon, because attempts keep failing there.",
+		"warning gpu_quarantined heal: GPU 1 of worker gpu is quarantined: it fell off the bus.",
+		"info worker_outdated upgrade: Worker old runs version v1, the server runs v2.",
+	}
+	if got := list(troubled()); !slices.Equal(got, want) {
+		t.Errorf("attention:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	bound := troubled()
+	bound.Project = "red"
+	if got := list(bound); !slices.Equal(got, want[3:4]) {
+		t.Errorf("a key of one project sees:\n%s", strings.Join(got, "\n"))
+	}
+}
+
+func TestDisk(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		free, size muster.Size
+		want       wire.Severity
+	}{
+		{50 << 30, 100 << 30, ""}, {11 << 30, 100 << 30, ""}, {9 << 30, 100 << 30, wire.Warning}, {90 << 30, 1000 << 30, wire.Warning},
+		{4 << 30, 20 << 30, wire.Warning}, {1<<30 - 1, 20 << 30, wire.Critical}, {10 << 30, 1000 << 30, wire.Critical}, {0, 100 << 30, wire.Critical}, {0, 0, ""},
+	} {
+		o := overview.Make(&overview.Facts{Fleet: &fleet.Picture{}, Disk: overview.Disk{Free: c.free, Size: c.size}})
+		var got wire.Severity
+		for _, a := range o.Attention {
+			if a.Kind == wire.DiskFilling && a.Action == wire.ActFreeDisk {
+				got = a.Severity
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s of %s free: %q, want %q", c.free, c.size, got, c.want)
+		}
+	}
+}
+
+// TestMake holds for any fleet that the workers are counted once each, that the lists are bounded and that what needs attention is in order.
+func TestMake(t *testing.T) {
+	t.Parallel()
+	states := []muster.WorkerState{muster.WorkerActive, muster.WorkerPaused, muster.WorkerDraining, muster.WorkerUnreachable, muster.WorkerGone}
+	rapid.Check(t, func(t *rapid.T) {
+		f := &overview.Facts{Fleet: &fleet.Picture{}, Version: "v1", Devices: true}
+		gpus := 0
+		for i := range rapid.IntRange(0, 150).Draw(t, "workers") {
+			w := fleet.Worker{
+				ID: muster.WorkerID(strconv.Itoa(i)), State: rapid.SampledFrom(states).Draw(t, "state"), Running: rapid.IntRange(0, 2).Draw(t, "running"), Price: 1,
+				Version: rapid.SampledFrom([]string{"v1", "v0", ""}).Draw(t, "version"), Offers: &muster.Resources{GPUs: make([]muster.GPU, rapid.IntRange(0, 200).Draw(t, "gpus"))},
+			}
+			w.GPUTasks = make([]int, len(w.Offers.GPUs))
+			if w.Present() {
+				gpus += len(w.GPUTasks)
+			}
+			f.Fleet.Workers = append(f.Fleet.Workers, w)
+		}
+		o := overview.Make(f)
+		c := o.Workers
+		if c.Total != len(f.Fleet.Workers) || c.Active+c.Paused+c.Draining+c.Unreachable+c.Gone != c.Total {
+			t.Fatalf("%d workers are counted as %+v", len(f.Fleet.Workers), c)
+		}
+		if o.Capacity.GPUs != gpus || len(o.GPUs) != min(gpus, overview.MaxGPUs) || o.CostPerHour > o.PricePerHour || o.PricePerHour != float64(c.Active+c.Paused+c.Draining) {
+			t.Fatalf("%d GPUs: %d are listed, %d counted; it costs %v of %v", gpus, len(o.GPUs), o.Capacity.GPUs, o.CostPerHour, o.PricePerHour)
+		}
+		if len(o.Attention) != min(o.AttentionTotal, overview.MaxAttention) {
+			t.Fatalf("%d of %d are listed", len(o.Attention), o.AttentionTotal)
+		}
+		order := []wire.Severity{wire.Critical, wire.Warning, wire.Notice}
+		if !slices.IsSortedFunc(o.Attention, func(a, b wire.Attention) int {
+			return slices.Index(order, a.Severity) - slices.Index(order, b.Severity)
+		}) {
+			t.Fatal("what needs attention is not in order")
+		}
+	})
+}

@@ -1,0 +1,96 @@
+// Package fleet is a picture of the workers and of the work at one moment, for those who show them. It is pure.
+package fleet
+
+import "github.com/muster-dev/muster"
+
+// Picture is all workers and what needs attention in the live jobs.
+type Picture struct {
+	At      muster.Time
+	Workers []Worker // by id
+	Failing []Job    // live jobs with at least MinFailures failed attempts, newest first, at most MaxFailing
+	All     Work     // of all projects
+}
+
+// Worker is one worker with what only memory has.
+type Worker struct {
+	ID          muster.WorkerID
+	Name        string
+	State       muster.WorkerState
+	Version     string
+	Price       float64           // per hour
+	Offers      *muster.Resources // must not be changed
+	Reserved    Amounts           // of what it offers, by the grants of the tasks that it holds
+	GPUTasks    []int             // tasks that hold each of Offers.GPUs
+	Running     int               // tasks that it holds
+	Load        *muster.Load      // at its last heartbeat, or nil; must not be changed
+	Constrained string            // why it takes nothing new of its own accord
+	Avoided     string            // why the scheduler gives it nothing now
+	Left        bool              // it is gone because it shut down in order
+	SeenAt      muster.Time
+}
+
+// Present reports whether the worker is connected.
+func (w *Worker) Present() bool {
+	return w.State != muster.WorkerUnreachable && w.State != muster.WorkerGone
+}
+
+// Amounts is a part of what workers offer.
+type Amounts struct {
+	Slots     int
+	CPUs      float64
+	Memory    muster.Size
+	GPUs      int // devices of which a task holds all or a share
+	GPUMemory muster.Size
+}
+
+// Limits of Picture.Failing.
+const (
+	MinFailures = 3
+	MaxFailing  = 1_000
+)
+
+// Job is a live job whose attempts keep failing.
+type Job struct {
+	ID       muster.JobID
+	Name     string
+	Project  string
+	Failures int // failed attempts since the server started, and before that as far as its rows tell
+}
+
+// Work is the tasks of one project, or of all.
+type Work struct {
+	Counts muster.Counts // of all tasks that the store has
+	Rate   Rate          // over the last minute
+	Total  Total         // since the server started
+	Oldest *Oldest       // nil if none is queued
+}
+
+// Rate is how many tasks a second did something.
+type Rate struct{ Started, Finished, Failed float64 }
+
+// Total is how many tasks did something.
+type Total struct{ Started, Finished, Failed int64 }
+
+// Oldest is the task that has been queued for longest.
+type Oldest struct {
+	Task     muster.TaskID
+	Name     string // of the job
+	QueuedAt muster.Time
+}
+
+// GPULoad returns the last reading of one of Offers.GPUs, or nil.
+func (w *Worker) GPULoad(i int) *muster.GPULoad {
+	if w.Load == nil {
+		return nil
+	}
+	gpus, uuid := w.Load.GPUs, w.Offers.GPUs[i].UUID
+	if i < len(gpus) && gpus[i].UUID == uuid { // most often in the same order
+		return &gpus[i]
+	}
+	for j := range gpus {
+		if gpus[j].UUID == uuid {
+			return &gpus[j]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package fleet
+
+import "github.com/muster-dev/muster"
+
+// Sums adds up what connected workers offer, hold and do.
+type Sums struct {
+	Workers  int
+	Capacity Amounts
+	Reserved Amounts
+	Used     Used
+	Price    float64 // per hour, of all
+	Cost     float64 // per hour, of those that hold tasks
+}
+
+// Used is what machines did at the last heartbeats of their workers.
+type Used struct {
+	CPUs      float64 // cores: the load of each machine times the cores that its worker offers
+	Memory    muster.Size
+	GPUs      float64 // sum of the devices' utilization
+	GPUMemory muster.Size
+	Power     float64 // watts
+}
+
+// Sums adds up all connected workers.
+func (p *Picture) Sums() (s Sums) {
+	for i := range p.Workers {
+		w := &p.Workers[i]
+		if !w.Present() {
+			continue
+		}
+		s.Workers++
+		s.Price += w.Price
+		if w.Running > 0 {
+			s.Cost += w.Price
+		}
+		s.Capacity.add(w.capacity())
+		s.Reserved.add(w.Reserved)
+		u := w.Used()
+		s.Used.CPUs += u.CPUs
+		s.Used.Memory += u.Memory
+		s.Used.GPUs += u.GPUs
+		s.Used.GPUMemory += u.GPUMemory
+		s.Used.Power += u.Power
+	}
+	return s
+}
+
+func (a *Amounts) add(b Amounts) {
+	a.Slots += b.Slots
+	a.CPUs += b.CPUs
+	a.Memory += b.Memory
+	a.GPUs += b.GPUs
+	a.GPUMemory += b.GPUMemory
+}
+
+func (w *Worker) capacity() Amounts {
+	a := Amounts{Slots: w.Offers.Slots, CPUs: w.Offers.CPUs, Memory: w.Offers.Memory, GPUs: len(w.Offers.GPUs)}
+	for i := range w.Offers.GPUs {
+		a.GPUMemory += w.Offers.GPUs[i].Memory
+	}
+	return a
+}
+
+// Used returns what the worker's machine did at its last heartbeat, and zeros before the first one.
+func (w *Worker) Used() (u Used) {
+	if w.Load == nil {
+		return u
+	}
+	u.CPUs, u.Memory = w.Load.CPU*w.Offers.CPUs, w.Load.Memory
+	for i := range w.Offers.GPUs {
+		if l := w.GPULoad(i); l != nil {
+			u.GPUs += or0(l.Utilization)
+			u.GPUMemory += or0(l.Memory)
+			u.Power += or0(l.Power)
+		}
+	}
+	return u
+}
+
+func or0[T any](v *T) (value T) {
+	if v != nil {
+		value = *v
+	}
+	return value
+}

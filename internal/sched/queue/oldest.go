@@ -1,0 +1,41 @@
+package queue
+
+import "github.com/muster-dev/muster"
+
+// Oldest returns the item of a project, or of all if p is nil, that has been queued for longest, by since, and nil if there is
+// none. It looks at the first items of each lane, in a long queue not at all of them.
+func (q *Queue) Oldest(p *Project, since func(*Item) muster.Time) *Item {
+	o := oldest{since: since, left: 2 * mostCounted}
+	each := max(mostCounted/max(len(q.lanes), 1), 1)
+	for key, l := range q.lanes {
+		if p != nil && key.project != p {
+			continue
+		}
+		o.look(l.items[:min(each, len(l.items))])
+		if o.left <= 0 {
+			break
+		}
+	}
+	return o.item
+}
+
+// oldest is the search of Oldest.
+type oldest struct {
+	since func(*Item) muster.Time
+	left  int // items that may still be looked at
+	item  *Item
+	at    muster.Time
+}
+
+// look considers the first items of a lane's heap: the first one is the oldest by job and number, and so most often by time.
+func (o *oldest) look(items []*Item) {
+	for _, it := range items {
+		if o.left--; o.left < 0 {
+			return
+		}
+		at := o.since(it)
+		if o.item == nil || at < o.at || at == o.at && it.Before(o.item) {
+			o.item, o.at = it, at
+		}
+	}
+}

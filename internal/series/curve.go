@@ -1,0 +1,164 @@
+package series
+
+import (
+	"maps"
+
+	"github.com/muster-dev/muster"
+)
+
+// maxNames bounds the metrics of one point, whatever a worker sends. No honest one has as many.
+const maxNames = 256
+
+// Curve holds what a task reported, however often it did, in at most so many points. Where points are left out, two stand for several that follow
+// each other: between them they have the lowest and the highest value of each metric, in their order, so that no peak is lost, and the last
+// progress and step. The last point stays as it is.
+type Curve struct {
+	most   int
+	stride int    // points in one span
+	spans  []span // full ones
+	open   span
+	in     int // points in open
+	last   muster.Point
+	n      int
+}
+
+// span stands for points that follow each other.
+type span struct {
+	from, to muster.Time
+	progress *float64
+	step     *string
+	metrics  map[string]extremes
+}
+
+// extremes are the lowest and the highest value of a metric, and when they were.
+type extremes struct {
+	low, high     float64
+	lowAt, highAt muster.Time
+}
+
+// NewCurve makes a Curve of at most so many points, which must be 10 or more.
+func NewCurve(most int) *Curve { return &Curve{most: most, stride: 1} }
+
+// Len returns how many points were added.
+func (c *Curve) Len() int { return c.n }
+
+// Add adds the next point.
+func (c *Curve) Add(p muster.Point) {
+	if c.n++; c.n > 1 {
+		c.push(&c.last)
+	}
+	c.last = p
+}
+
+func (c *Curve) push(p *muster.Point) {
+	if c.in++; c.in == 1 {
+		c.open = span{from: p.At, metrics: make(map[string]extremes, len(p.Metrics))}
+	}
+	c.open.add(p)
+	if c.in < c.stride {
+		return
+	}
+	c.spans, c.in = append(c.spans, c.open), 0
+	room := c.most/2 - 2 // two points for each, two for the span that is not full, and one for the last point
+	if c.stride == 1 {
+		room = c.most - 4
+	}
+	if len(c.spans) <= room {
+		return
+	}
+	half := c.spans[:0]
+	for i := 0; i+1 < len(c.spans); i += 2 {
+		half = append(half, join(c.spans[i], c.spans[i+1]))
+	}
+	if len(c.spans)%2 == 1 {
+		c.open, c.in = c.spans[len(c.spans)-1], c.stride
+	}
+	c.spans, c.stride = half, 2*c.stride
+}
+
+func (s *span) add(p *muster.Point) {
+	s.to = p.At
+	if p.Progress != nil {
+		s.progress = p.Progress
+	}
+	if p.Step != nil {
+		s.step = p.Step
+	}
+	for name, v := range p.Metrics {
+		e, known := s.metrics[name]
+		switch {
+		case !known && len(s.metrics) >= maxNames:
+			continue
+		case !known:
+			e = extremes{v, v, p.At, p.At}
+		case v < e.low:
+			e.low, e.lowAt = v, p.At
+		case v > e.high:
+			e.high, e.highAt = v, p.At
+		}
+		s.metrics[name] = e
+	}
+}
+
+// join makes one span of two that follow each other. It uses what they hold.
+func join(a, b span) span {
+	s := span{from: a.from, to: b.to, progress: a.progress, step: a.step, metrics: a.metrics}
+	if b.progress != nil {
+		s.progress = b.progress
+	}
+	if b.step != nil {
+		s.step = b.step
+	}
+	for name, e := range b.metrics {
+		old, known := s.metrics[name]
+		switch {
+		case !known && len(s.metrics) >= maxNames:
+			continue
+		case known:
+			if old.low <= e.low {
+				e.low, e.lowAt = old.low, old.lowAt
+			}
+			if old.high >= e.high {
+				e.high, e.highAt = old.high, old.highAt
+			}
+		}
+		s.metrics[name] = e
+	}
+	return s
+}
+
+// points appends what stands for the span.
+func (s *span) points(list []muster.Point) []muster.Point {
+	first, second := muster.Point{At: s.from, Metrics: map[string]float64{}}, muster.Point{At: s.to, Progress: s.progress, Step: s.step, Metrics: map[string]float64{}}
+	for name, e := range s.metrics {
+		switch {
+		case e.low == e.high:
+			second.Metrics[name] = e.high
+		case e.lowAt < e.highAt:
+			first.Metrics[name], second.Metrics[name] = e.low, e.high
+		default:
+			first.Metrics[name], second.Metrics[name] = e.high, e.low
+		}
+	}
+	if len(first.Metrics) > 0 && first.At < second.At {
+		list = append(list, first)
+	}
+	return append(list, second)
+}
+
+// Points returns the curve as it is held, never nil.
+func (c *Curve) Points() []muster.Point {
+	list := make([]muster.Point, 0, min(c.n, c.most))
+	for i := range c.spans {
+		list = c.spans[i].points(list)
+	}
+	if c.in > 0 {
+		list = c.open.points(list)
+	}
+	if c.n > 0 {
+		last := c.last
+		last.Metrics = maps.Clone(last.Metrics)
+		list = append(list, last)
+	}
+	return list
+}

@@ -1,0 +1,223 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/blob"
+	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/notify"
+	"github.com/muster-dev/muster/internal/obs"
+	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/sched/fleet"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// measure registers the server's metrics. Their gauges are read from parts that are made after it.
+func (s *Server) measure() {
+	if s.cfg.Metrics == nil {
+		s.cfg.Metrics = obs.NewRegistry(obs.Build{Version: s.cfg.Version})
+	}
+	s.metrics = obs.NewServer(s.cfg.Metrics, obs.ServerSources{
+		Picture: func(ctx context.Context) (fleet.Picture, error) {
+			if err := s.engine.Health(); err != nil {
+				return fleet.Picture{}, err
+			}
+			p, err := s.engine.Fleet(ctx)
+			if err != nil {
+				return fleet.Picture{}, err
+			}
+			return *p, nil
+		},
+		Inbox:     func() int { return s.engine.Backlog() },
+		Sessions:  func() int { return s.engine.Sessions() },
+		StoreSize: s.storeSize,
+		Disk: func(context.Context) (free, size int64, err error) {
+			d := s.dataDisk()
+			if d.Size == 0 {
+				return 0, 0, errUnknownDisk
+			}
+			return int64(d.Free), int64(d.Size), nil
+		},
+	})
+}
+
+// storeSize is how many bytes the files of the database take.
+func (s *Server) storeSize() (size int64, err error) {
+	for _, name := range []string{"muster.db", "muster.db-wal"} {
+		info, err := os.Stat(filepath.Join(s.cfg.Data, name))
+		switch {
+		case err == nil:
+			size += info.Size()
+		case !os.IsNotExist(err):
+			return 0, err
+		}
+	}
+	return size, nil
+}
+
+var errUnknownDisk = errors.New("the disk of the data folder cannot be asked")
+
+// batch is told of each batch of the engine.
+func (s *Server) batch(b effect.Batch) {
+	s.metrics.Batch(&b)
+	if !s.cfg.Tracer.Batch(&b) {
+		s.metrics.SpansDropped()
+	}
+	if s.log.Enabled(context.Background(), slog.LevelDebug) {
+		s.logBatch(&b)
+	}
+}
+
+// logBatch logs which jobs were accepted and how attempts and jobs ended.
+func (s *Server) logBatch(b *effect.Batch) {
+	if b.Failed {
+		return
+	}
+	for i := range b.Submitted {
+		j := &b.Submitted[i]
+		s.log.Debug("job submitted", slog.String("job", j.Job.String()), slog.String("trace_id", obs.TraceID(j.UID)))
+	}
+	for i := range b.Effects.Ended {
+		e := &b.Effects.Ended[i]
+		s.log.Debug("attempt ended", slog.String("attempt", e.Attempt.String()), slog.String("worker", string(e.Worker)),
+			slog.String("outcome", string(e.Outcome)), slog.String("reason", string(e.Reason)), slog.String("trace_id", obs.TraceID(e.UID)))
+	}
+	for i := range b.Effects.Done {
+		j := &b.Effects.Done[i]
+		s.log.Debug("job ended", slog.String("job", j.Job.String()), slog.String("state", string(j.State)), slog.String("trace_id", obs.TraceID(j.UID)))
+	}
+}
+
+// counted is the bus of events, which counts them.
+type counted struct {
+	*notify.Bus
+
+	metrics *obs.Server
+}
+
+// Publish implements engine.Publisher.
+func (c counted) Publish(events []muster.Event) {
+	c.metrics.Published(events)
+	c.Bus.Publish(events)
+}
+
+// countedLogs counts what is stored of logs.
+type countedLogs struct {
+	*tasklog.Dir
+
+	metrics *obs.Server
+}
+
+// Append implements engine.Logs.
+func (c countedLogs) Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error) {
+	size, err := c.Dir.Append(ctx, a, offset, data)
+	if err == nil {
+		c.metrics.Logs(len(data))
+	}
+	return size, err
+}
+
+// countedConn counts the frames of a worker's session.
+type countedConn struct {
+	link.ServerConn
+
+	metrics *obs.Server
+}
+
+// Send implements link.ServerConn.
+func (c countedConn) Send(ctx context.Context, f *link.ToWorker) error {
+	err := c.ServerConn.Send(ctx, f)
+	if err == nil {
+		c.metrics.FrameOut()
+	}
+	return err
+}
+
+// Recv implements link.ServerConn.
+func (c countedConn) Recv(ctx context.Context) (*link.ToServer, error) {
+	f, err := c.ServerConn.Recv(ctx)
+	if err != nil {
+		return f, err
+	}
+	renewed := 0
+	if f.Renew != nil {
+		renewed = len(f.Renew.Held)
+	}
+	c.metrics.FrameIn(renewed)
+	return f, nil
+}
+
+// countedBlobs counts the bytes of blobs that clients and workers move.
+type countedBlobs struct {
+	blob.Store
+
+	metrics *obs.Server
+}
+
+// Open implements blob.Store.
+func (c countedBlobs) Open(ctx context.Context, sha256 string) (io.ReadSeekCloser, error) {
+	r, err := c.Store.Open(ctx, sha256)
+	if err != nil {
+		return nil, err
+	}
+	return &countedRead{r, c.metrics}, nil
+}
+
+// SetAside implements blob.Store.
+func (c countedBlobs) SetAside(ctx context.Context, sha256 string, read io.ReadSeekCloser) (bool, error) {
+	if counted, ok := read.(*countedRead); ok {
+		read = counted.ReadSeekCloser
+	}
+	return c.Store.SetAside(ctx, sha256, read)
+}
+
+// Put implements blob.Store.
+func (c countedBlobs) Put(ctx context.Context, sha256 string, offset int64, r io.Reader) error {
+	return c.Store.Put(ctx, sha256, offset, countedBody{r, c.metrics})
+}
+
+// Of implements blob.Store.
+func (c countedBlobs) Of(owner string) blob.Uploads {
+	return countedUploads{c.Store.Of(owner), c.metrics}
+}
+
+type countedUploads struct {
+	blob.Uploads
+
+	metrics *obs.Server
+}
+
+// Put implements blob.Uploads.
+func (c countedUploads) Put(ctx context.Context, sha256 string, offset int64, r io.Reader) error {
+	return c.Uploads.Put(ctx, sha256, offset, countedBody{r, c.metrics})
+}
+
+type countedRead struct {
+	io.ReadSeekCloser
+
+	metrics *obs.Server
+}
+
+func (c *countedRead) Read(b []byte) (int, error) {
+	n, err := c.ReadSeekCloser.Read(b)
+	c.metrics.BlobOut(n)
+	return n, err
+}
+
+type countedBody struct {
+	io.Reader
+
+	metrics *obs.Server
+}
+
+func (c countedBody) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.metrics.BlobIn(n)
+	return n, err
+}

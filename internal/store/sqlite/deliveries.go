@@ -1,0 +1,184 @@
+package sqlite
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+const (
+	deliveryColumns = "message, project, job, event, url, host, preset, secret, body, headers, created_at, " + deliveryMoving
+	deliveryMoving  = "attempts, next_at, tried_at, status, error, took, delivered, finished_at"
+	// shownDelivery leaves out what the log does not show.
+	shownDelivery = "id, message, project, job, event, url, host, preset, NULL, NULL, NULL, created_at, " + deliveryMoving
+	addDelivery   = "INSERT INTO delivery (" + deliveryColumns + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+	// The next statements go by the index delivery_due.
+	nextHost    = "SELECT min(host) FROM delivery WHERE next_at IS NOT NULL AND host > ?"
+	selectDue   = "SELECT id, " + deliveryColumns + " FROM delivery WHERE host = ? AND next_at IS NOT NULL AND next_at <= ? ORDER BY next_at LIMIT ?"
+	selectLater = "SELECT min(next_at) FROM delivery WHERE host = ? AND next_at IS NOT NULL AND next_at > ?"
+)
+
+var moveDelivery = update("delivery", deliveryMoving) //nolint:gochecknoglobals // a statement, like those of rows.go
+
+func (p *params) delivery(d *store.Delivery) {
+	p.text(d.Message)
+	p.text(d.Project)
+	p.some(int64(d.Job))
+	p.text(d.Event)
+	p.text(d.URL)
+	p.text(d.Host)
+	p.someText(d.Preset)
+	p.someText(d.Secret)
+	p.text(string(d.Body))
+	p.json(d.Headers, len(d.Headers) == 0)
+	p.time(d.CreatedAt)
+	p.deliveryMoving(d)
+}
+
+func (p *params) deliveryMoving(d *store.Delivery) {
+	p.int(int64(d.Attempts))
+	p.time(d.NextAt)
+	p.time(d.TriedAt)
+	p.some(int64(d.Status))
+	p.someText(d.Error)
+	p.int(int64(d.Took))
+	p.bool(d.Delivered)
+	p.time(d.FinishedAt)
+}
+
+func (c *columns) delivery() (d store.Delivery) {
+	d.ID = c.int()
+	d.Message = c.text()
+	d.Project = c.text()
+	d.Job = muster.JobID(c.int())
+	d.Event = c.text()
+	d.URL = c.text()
+	d.Host = c.text()
+	d.Preset = c.text()
+	d.Secret = c.text()
+	d.Body = c.raw()
+	c.json(&d.Headers)
+	d.CreatedAt = c.time()
+	d.Attempts = int(c.int())
+	d.NextAt = c.time()
+	d.TriedAt = c.time()
+	d.Status = int(c.int())
+	d.Error = c.text()
+	d.Took = muster.Duration(c.int())
+	d.Delivered = c.bool()
+	d.FinishedAt = c.time()
+	return d
+}
+
+// Due implements store.Deliveries.
+func (s *Store) Due(ctx context.Context, now muster.Time, perHost int, busy map[int64]bool) (due []store.Delivery, next muster.Time, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		for host, found := "", true; found; {
+			if host, found, err = c.hostAfter(host); err != nil || !found {
+				return err
+			}
+			n := 0
+			err := c.query(selectDue, func(p *params) {
+				p.text(host)
+				p.time(now)
+				p.int(int64(perHost + len(busy)))
+			}, func(cols *columns) bool {
+				if d := cols.delivery(); !busy[d.ID] {
+					due = append(due, d)
+					n++
+				}
+				return n < perHost
+			})
+			if err != nil {
+				return err
+			}
+			err = c.query(selectLater, func(p *params) {
+				p.text(host)
+				p.time(now)
+			}, func(cols *columns) bool {
+				if at := cols.time(); at != 0 && (next == 0 || at < next) {
+					next = at
+				}
+				return true
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return due, next, err
+}
+
+// hostAfter returns the next host with pending deliveries.
+func (c *conn) hostAfter(host string) (next string, found bool, err error) {
+	err = c.query(nextHost, func(p *params) { p.text(host) }, func(cols *columns) bool {
+		if !cols.null() {
+			next, found = cols.text(), true
+		}
+		return true
+	})
+	return next, found, err
+}
+
+// Attempted implements store.Deliveries.
+func (s *Store) Attempted(ctx context.Context, list []store.Delivery) error {
+	return s.change(ctx, func(c *conn) error {
+		final := map[string]bool{}
+		for i := range list {
+			d := &list[i]
+			final[d.Project] = final[d.Project] || d.NextAt == 0
+			if d.ID == 0 {
+				if err := c.exec(addDelivery, func(p *params) { p.delivery(d) }); err != nil {
+					return err
+				}
+				continue
+			}
+			err := c.exec(moveDelivery, func(p *params) {
+				p.deliveryMoving(d)
+				p.int(d.ID)
+			})
+			if err != nil {
+				return err
+			}
+		}
+		for project, some := range final {
+			if !some {
+				continue
+			}
+			if err := c.trimDeliveries(project); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Deliveries implements store.Deliveries.
+func (s *Store) Deliveries(ctx context.Context, q store.DeliveryQuery) (list []store.Delivery, next string, err error) {
+	before, err := q.Before()
+	if err != nil {
+		return nil, "", err
+	}
+	sql := "SELECT " + shownDelivery + " FROM delivery WHERE id < ?1 AND (?2 IS NULL OR project = ?2) AND (?3 IS NULL OR job = ?3)" +
+		" AND (?4 IS NULL OR CASE WHEN next_at IS NOT NULL THEN 'pending' WHEN delivered = 1 THEN 'delivered' ELSE 'failed' END = ?4) ORDER BY id DESC LIMIT ?5"
+	err = s.read(ctx, func(c *conn) error {
+		return c.query(sql, func(p *params) {
+			p.int(before)
+			p.someText(q.Project)
+			p.some(int64(q.Job))
+			p.someText(q.State)
+			p.int(int64(q.Limit) + 1)
+		}, func(cols *columns) bool {
+			list = append(list, cols.delivery())
+			return true
+		})
+	})
+	if err != nil || len(list) <= q.Limit {
+		return list, "", err
+	}
+	list = list[:q.Limit]
+	return list, strconv.FormatInt(list[len(list)-1].ID, 10), nil
+}

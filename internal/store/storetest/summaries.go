@@ -1,0 +1,151 @@
+package storetest
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
+	"pgregory.net/rapid"
+)
+
+// statesModel holds that States says of every task what Tasks says.
+func statesModel(t *testing.T, f *fixture) {
+	t.Helper()
+	id := muster.JobID(0)
+	rapid.Check(t, func(rt *rapid.T) {
+		id++
+		j, _ := job(id, 1)
+		j.Spec.Tasks, j.Counts = nil, muster.Counts{}
+		var groups []muster.Group
+		var rows []muster.Task
+		first := 0
+		for i := range rapid.IntRange(1, 4).Draw(rt, "groups") {
+			one, g := job(id, rapid.IntRange(1, 12).Draw(rt, "size"))
+			j.Spec.Tasks = append(j.Spec.Tasks, one.Spec.Tasks[0])
+			g.Index, g.First = i, first
+			g.Rest = rapid.SampledFrom([]muster.TaskState{muster.Queued, muster.Waiting, muster.Cancelled, muster.Succeeded, muster.TimedOut}).Draw(rt, "rest")
+			g.Next = rapid.IntRange(0, g.Size).Draw(rt, "next")
+			states := muster.TaskStates
+			if rapid.Bool().Draw(rt, "alike") {
+				states = []muster.TaskState{rapid.SampledFrom(states).Draw(rt, "all are")}
+			}
+			var own []muster.Task
+			for num := first; num < first+g.Size; num++ {
+				if num < first+g.Next || rapid.IntRange(0, 3).Draw(rt, "has a row") == 0 {
+					own = append(own, row(&j, &g, num, rapid.SampledFrom(states).Draw(rt, "state")))
+				}
+			}
+			first += g.Size
+			part := j
+			recount(&part, &g, own)
+			j.Counts = j.Counts.Add(g.Counts)
+			groups, rows = append(groups, g), append(rows, own...)
+		}
+		j.State = j.Counts.State()
+		if j.State.Final() {
+			j.FinishedAt = 9_000
+		}
+		f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: groups, Tasks: rows})
+		span := store.Span{First: rapid.IntRange(0, first).Draw(rt, "first"), Last: rapid.IntRange(0, first+5).Draw(rt, "last")}
+		if rapid.Bool().Draw(rt, "all") {
+			span = store.Span{Last: muster.MaxArray}
+		}
+		tasks := []muster.Task{} // no span with a task in it means all
+		if span.First <= span.Last {
+			tasks = listed(t, 1000, func(cursor string) ([]muster.Task, string, error) {
+				return f.Tasks(t.Context(), store.TaskQuery{Job: id, Spans: []store.Span{span}, Limit: 1000, Cursor: cursor})
+			})
+		}
+		got, list, err := f.States(t.Context(), id, span)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		j.Groups = groups
+		same(t, "job", j, got)
+		if len(list) != len(groups) {
+			rt.Fatalf("%d lists of states for %d groups", len(list), len(groups))
+		}
+		n := 0
+		for _, s := range list {
+			for i, state := range s.States {
+				if n >= len(tasks) || tasks[n].ID.Num != s.From+i || tasks[n].State != state {
+					rt.Fatalf("task %d of the job is %s, the list has %v", s.From+i, state, tasks[min(n, len(tasks)-1)])
+				}
+				n++
+			}
+		}
+		if n != len(tasks) {
+			rt.Fatalf("%d states of %d tasks", n, len(tasks))
+		}
+	})
+	_, _, err := f.States(t.Context(), id+1, store.Span{Last: 9})
+	wantCode(t, "states of no job", err, muster.NotFound)
+}
+
+// previous holds that the newest older job of the same project and name is found, and that names of which the last jobs failed are listed.
+func previous(t *testing.T, f *fixture) {
+	t.Helper()
+	var all []muster.Job
+	rapid.Check(t, func(rt *rapid.T) {
+		j, g := job(muster.JobID(len(all)+1), 1)
+		j.Name = rapid.SampledFrom([]string{"train", "test", ""}).Draw(rt, "name")
+		j.Project = rapid.SampledFrom([]string{"default", "vision"}).Draw(rt, "project")
+		g.Rest = rapid.SampledFrom([]muster.TaskState{muster.Queued, muster.Succeeded, muster.Failed, muster.Failed, muster.TimedOut, muster.Cancelled}).Draw(rt, "rest")
+		recount(&j, &g, nil)
+		f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}})
+		j.Spec = nil
+		all = append(all, j)
+
+		of := rapid.SampledFrom(all).Draw(rt, "of")
+		got, err := f.Previous(t.Context(), of.ID)
+		i := slices.IndexFunc(all, func(o muster.Job) bool { return o.ID == of.ID }) - 1
+		for i >= 0 && (all[i].Name != of.Name || all[i].Project != of.Project) {
+			i--
+		}
+		if i < 0 {
+			wantCode(t, "previous of the first", err, muster.NotFound)
+		} else {
+			if err != nil {
+				rt.Fatal(err)
+			}
+			same(t, "previous", all[i], got)
+		}
+
+		n := rapid.IntRange(1, 4).Draw(rt, "n")
+		list, err := f.Failing(t.Context(), n)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		same(t, "failing", failing(all, n), list)
+	})
+	_, err := f.Previous(t.Context(), muster.JobID(len(all)+1))
+	wantCode(t, "previous of no job", err, muster.NotFound)
+}
+
+// failing lists the names of which the last n ended jobs failed, the newest job first.
+func failing(all []muster.Job, n int) []store.FailingName {
+	var list []store.FailingName
+	failed := map[[2]string]int{}
+	ended := map[[2]string]int{}
+	last := map[[2]string]muster.Job{}
+	for _, j := range slices.Backward(all) {
+		key := [2]string{j.Project, j.Name}
+		if !j.State.Final() || ended[key] == n {
+			continue
+		}
+		if ended[key]++; ended[key] == 1 {
+			last[key] = j
+		}
+		if j.State == muster.JobFailed || j.State == muster.JobTimedOut {
+			failed[key]++
+		}
+	}
+	for key, j := range last {
+		if failed[key] == n {
+			list = append(list, store.FailingName{Project: j.Project, Name: j.Name, Job: j.ID, FinishedAt: j.FinishedAt})
+		}
+	}
+	slices.SortFunc(list, func(a, b store.FailingName) int { return int(b.Job - a.Job) })
+	return list
+}

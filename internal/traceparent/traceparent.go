@@ -1,0 +1,128 @@
+// Package traceparent ties jobs to traces, in the terms of W3C Trace Context, without storing anything.
+//
+// A job's UID says which trace it belongs to: one that was submitted with a traceparent has that in its UID, and of all others the trace is
+// derived from the UID. The identifiers of a job's own spans are derived from the UID and from what they are of. So the server, each
+// worker and each later life of them agree on all identifiers.
+package traceparent
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/hex"
+	"strings"
+)
+
+// Variable is the name of the environment variable that carries a Parent.
+const Variable = "TRACEPARENT"
+
+// Parent is a span of somebody's trace.
+type Parent struct {
+	Trace [16]byte
+	Span  [8]byte
+	Flags byte
+}
+
+// sampled is the flag of a trace that is recorded.
+const sampled = 1
+
+// Sampled says whether the trace is recorded.
+func (p Parent) Sampled() bool { return p.Flags&sampled != 0 }
+
+// Parse reads the value of a traceparent header of version 00, or of a later version as far as that is the same.
+func Parse(s string) (p Parent, ok bool) {
+	if len(s) < 55 || len(s) > 256 || s[2] != '-' || s[35] != '-' || s[52] != '-' || s[:2] == "ff" || s[:2] == "00" && len(s) != 55 || len(s) > 55 && s[55] != '-' {
+		return Parent{}, false
+	}
+	var version, flags [1]byte
+	for _, part := range []struct {
+		to   []byte
+		from string
+	}{{version[:], s[:2]}, {p.Trace[:], s[3:35]}, {p.Span[:], s[36:52]}, {flags[:], s[53:55]}} {
+		if strings.ToLower(part.from) != part.from {
+			return Parent{}, false
+		}
+		if _, err := hex.Decode(part.to, []byte(part.from)); err != nil {
+			return Parent{}, false
+		}
+	}
+	p.Flags = flags[0]
+	if p.Trace == [16]byte{} || p.Span == [8]byte{} {
+		return Parent{}, false
+	}
+	return p, true
+}
+
+// String returns the value of a traceparent header.
+func (p Parent) String() string {
+	return "00-" + hex.EncodeToString(p.Trace[:]) + "-" + hex.EncodeToString(p.Span[:]) + "-" + hex.EncodeToString([]byte{p.Flags})
+}
+
+type contextKey struct{}
+
+// With returns a context in which jobs are submitted as a part of a trace.
+func With(ctx context.Context, p Parent) context.Context {
+	return context.WithValue(ctx, contextKey{}, p)
+}
+
+// From returns what With added.
+func From(ctx context.Context) (p Parent, ok bool) {
+	p, ok = ctx.Value(contextKey{}).(Parent)
+	return p, ok
+}
+
+// unique is how many bytes of a UID are random.
+const unique = 10
+
+// within begins the UID of a job that belongs to a trace of others. UIDs of all others begin with another letter.
+const within = "t"
+
+var encoding = base32.StdEncoding.WithPadding(base32.NoPadding) //nolint:gochecknoglobals // constant
+
+// NewUID makes the UID of a job that is submitted in ctx: see muster.Job. It has lower-case letters and digits, begins with a letter, and has at
+// most 64 bytes.
+func NewUID(ctx context.Context) string {
+	var b [unique]byte
+	_, _ = rand.Read(b[:]) // never fails
+	p, ok := From(ctx)
+	if !ok {
+		return "j" + hex.EncodeToString(b[:])
+	}
+	all := make([]byte, 0, len(p.Trace)+len(p.Span)+1+unique)
+	all = append(all, p.Trace[:]...)
+	all = append(all, p.Span[:]...)
+	all = append(all, p.Flags)
+	all = append(all, b[:]...)
+	return within + strings.ToLower(encoding.EncodeToString(all))
+}
+
+// Of returns the span that a job was submitted in. It allocates nothing for other jobs.
+func Of(uid string) (p Parent, ok bool) {
+	if !strings.HasPrefix(uid, within) {
+		return Parent{}, false
+	}
+	all, err := encoding.DecodeString(strings.ToUpper(uid[len(within):]))
+	if err != nil || len(all) != len(p.Trace)+len(p.Span)+1+unique {
+		return Parent{}, false
+	}
+	copy(p.Trace[:], all)
+	copy(p.Span[:], all[len(p.Trace):])
+	p.Flags = all[len(p.Trace)+len(p.Span)]
+	return p, true
+}
+
+// TraceID returns the trace of a job.
+func TraceID(uid string) [16]byte {
+	if p, ok := Of(uid); ok {
+		return p.Trace
+	}
+	sum := sha256.Sum256([]byte("muster trace\x00" + uid))
+	return [16]byte(sum[:])
+}
+
+// SpanID returns the identifier of a span of a job, by what it is of, such as "attempt 17.0#1".
+func SpanID(uid, of string) [8]byte {
+	sum := sha256.Sum256([]byte("muster span\x00" + uid + "\x00" + of))
+	return [8]byte(sum[:])
+}

@@ -1,0 +1,225 @@
+package webhook
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// maxFailures is how many failed tasks a message names.
+const maxFailures = 3
+
+// expand turns ends of jobs into deliveries, until there are none left.
+func (l *loop) expand(ctx context.Context) error {
+	for {
+		ends, err := l.cfg.Store.Ends(ctx, page)
+		if err != nil || len(ends) == 0 {
+			return err
+		}
+		projects := map[string][]muster.Notify{}
+		var x store.Expansion
+		for _, e := range ends {
+			x.Taken = append(x.Taken, e.ID)
+			if err := l.expandEnd(ctx, &x, e, projects); err != nil {
+				return err
+			}
+		}
+		if err := l.cfg.Store.Expand(ctx, x); err != nil || len(ends) < page {
+			return err
+		}
+	}
+}
+
+// asked returns the notifications of a job and its project. What is read of projects is kept in the map.
+func (w *Webhooks) asked(ctx context.Context, job *muster.Job, projects map[string][]muster.Notify) ([]muster.Notify, error) {
+	ofProject, known := projects[job.Project]
+	if !known {
+		var err error
+		if ofProject, err = w.cfg.Store.ProjectNotify(ctx, job.Project); err != nil {
+			return nil, err
+		}
+		projects[job.Project] = ofProject
+	}
+	if job.Spec == nil {
+		return ofProject, nil
+	}
+	return slices.Concat(job.Spec.Notify, ofProject), nil
+}
+
+func (w *Webhooks) expandEnd(ctx context.Context, x *store.Expansion, e store.JobEnd, projects map[string][]muster.Notify) error {
+	job, err := w.cfg.Store.Job(ctx, e.Job)
+	if err != nil {
+		return err
+	}
+	list, err := w.asked(ctx, &job, projects)
+	if err != nil {
+		return err
+	}
+	list = slices.DeleteFunc(slices.Clone(list), func(n muster.Notify) bool { return !n.Wants(e.State) })
+	if len(list) == 0 {
+		return nil
+	}
+	failures, err := w.failures(ctx, &job)
+	if err != nil {
+		return err
+	}
+	m := endOf(&job, e.State, e.At, failures, w.link(job.ID))
+	return addAll(x, &m, list)
+}
+
+// addAll adds the deliveries of a message to some receivers.
+func addAll(x *store.Expansion, m *message, list []muster.Notify) error {
+	now := muster.TimeOf(time.Now())
+	for i := range list {
+		d, err := m.delivery(&list[i], now)
+		if err != nil {
+			return err
+		}
+		x.Deliveries = append(x.Deliveries, d)
+	}
+	return nil
+}
+
+// link returns the page of a job, "" if the server does not know its own address.
+func (w *Webhooks) link(job muster.JobID) string {
+	if w.cfg.URL == "" {
+		return ""
+	}
+	return w.cfg.URL + "/jobs/" + job.String()
+}
+
+func (w *Webhooks) failures(ctx context.Context, job *muster.Job) ([]failure, error) {
+	if job.Counts[muster.Failed]+job.Counts[muster.TimedOut] == 0 {
+		return nil, nil
+	}
+	tasks, _, err := w.cfg.Store.Tasks(ctx, store.TaskQuery{Job: job.ID, States: []muster.TaskState{muster.Failed, muster.TimedOut}, Limit: maxFailures})
+	if err != nil {
+		return nil, err
+	}
+	list := make([]failure, len(tasks))
+	for i := range tasks {
+		t := &tasks[i]
+		list[i] = failure{Task: t.ID, Reason: t.Reason, Message: short(t.Message, maxText), Worker: t.Worker}
+	}
+	return list, nil
+}
+
+// watch notifies the long waits of jobs.
+func (l *loop) watch(ctx context.Context) error {
+	now := muster.TimeOf(time.Now())
+	projects := map[string][]muster.Notify{}
+	watched := map[muster.JobID]bool{}
+	for after := muster.JobID(0); ; {
+		jobs, err := l.cfg.Store.Watched(ctx, after, page)
+		if err != nil {
+			return err
+		}
+		var x store.Expansion
+		for i := range jobs {
+			after = jobs[i].Job.ID
+			watched[after] = true
+			if err := l.watchJob(ctx, &x, &jobs[i], now, projects); err != nil {
+				return err
+			}
+		}
+		if len(x.Idle)+len(x.Deliveries) > 0 {
+			if err := l.cfg.Store.Expand(ctx, x); err != nil {
+				return err
+			}
+		}
+		if len(jobs) < page {
+			break
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id := range l.later {
+		if !watched[id] {
+			delete(l.later, id)
+		}
+	}
+	return nil
+}
+
+// watchJob looks at a job that has not ended. It is idle if none of its tasks runs; one that never began is since it was made.
+func (w *Webhooks) watchJob(ctx context.Context, x *store.Expansion, k *store.WatchedJob, now muster.Time, projects map[string][]muster.Notify) error {
+	c := k.Job.Counts
+	if c[muster.Assigned]+c[muster.Running]+c[muster.Cancelling] > 0 {
+		w.lookAgain(k.Job.ID, 0)
+		if k.Idle.Since != 0 {
+			x.Idle = append(x.Idle, store.Idle{Job: k.Job.ID})
+		}
+		return nil
+	}
+	idle := k.Idle
+	if idle.Since == 0 {
+		idle.Since = k.Job.CreatedAt
+		if k.Job.StartedAt != 0 {
+			idle.Since = now
+			x.Idle = append(x.Idle, idle)
+		}
+	}
+	w.mu.Lock()
+	at := w.later[k.Job.ID]
+	w.mu.Unlock()
+	if now < at {
+		return nil
+	}
+	job, err := w.cfg.Store.Job(ctx, k.Job.ID)
+	if err != nil {
+		return err
+	}
+	asked, err := w.asked(ctx, &job, projects)
+	if err != nil {
+		return err
+	}
+	var due []muster.Notify
+	waited, told, next := now.Sub(idle.Since), idle.Told, now.Add(muster.Duration(time.Hour))
+	for _, n := range asked {
+		after, wanted := n.Waits()
+		switch {
+		case !wanted || after <= idle.Told:
+		case after <= waited:
+			due, told = append(due, n), max(told, after)
+		default:
+			next = min(next, idle.Since.Add(after))
+		}
+	}
+	w.lookAgain(k.Job.ID, next)
+	if len(due) == 0 {
+		return nil
+	}
+	idle.Told = told
+	x.Idle = append(x.Idle, idle)
+	m := waitOf(&job, now, idle.Since, w.why(ctx, job.ID), w.link(job.ID))
+	return addAll(x, &m, due)
+}
+
+// lookAgain says when a job that waits is looked at again; 0 means the next time.
+func (w *Webhooks) lookAgain(job muster.JobID, at muster.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if at == 0 {
+		delete(w.later, job)
+		return
+	}
+	w.later[job] = at
+}
+
+// why says why the first task of a job that could run waits, "" if that is not known.
+func (w *Webhooks) why(ctx context.Context, job muster.JobID) string {
+	ctx, cancel := context.WithTimeout(ctx, whyWithin)
+	defer cancel()
+	tasks, _, err := w.cfg.Store.Tasks(ctx, store.TaskQuery{Job: job, States: []muster.TaskState{muster.Queued}, Limit: 1})
+	if err != nil || len(tasks) == 0 {
+		return ""
+	}
+	why, err := w.cfg.Why(ctx, tasks[0].ID)
+	if err != nil {
+		return ""
+	}
+	return why
+}

@@ -1,0 +1,156 @@
+package webhook
+
+import (
+	"mime"
+	"strings"
+
+	"github.com/muster-dev/muster"
+)
+
+// look is how a message is shown.
+type look struct {
+	emoji    string // as Slack's and ntfy's short codes
+	color    int
+	priority string // of ntfy
+}
+
+func lookOf(kind string) look {
+	switch kind {
+	case "job." + string(muster.JobSucceeded):
+		return look{"white_check_mark", 0x2e9e4f, "default"}
+	case "job." + string(muster.JobFailed), "job." + string(muster.JobTimedOut):
+		return look{"x", 0xd13438, "high"}
+	case "job." + string(muster.JobCancelled):
+		return look{"no_entry_sign", 0x8a8886, "low"}
+	case typeWaiting:
+		return look{"hourglass_flowing_sand", 0xf2a900, "default"}
+	default:
+		return look{"bell", 0x0067c0, "default"}
+	}
+}
+
+// lines are what a message says beside its sentence.
+func (m *message) lines() []string {
+	var lines []string
+	if m.Data.Why != "" {
+		lines = append(lines, m.Data.Why)
+	}
+	for _, f := range m.Data.Failures {
+		line := "Task " + f.Task.String()
+		if f.Reason != "" {
+			line += ": " + string(f.Reason)
+		}
+		if f.Message != "" {
+			line += ": " + f.Message
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// title is a name of the message in a few words.
+func (m *message) title() string {
+	if m.Data.Job == nil {
+		return "Muster test"
+	}
+	what := words(m.Data.Job.State)
+	if m.Type == typeWaiting {
+		what = "waits"
+	}
+	return short(m.Data.Job.Name, 100) + " " + what
+}
+
+// Slack: https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks and the reference of Block Kit.
+type (
+	slack struct {
+		Text   string       `json:"text"` // of notifications
+		Blocks []slackBlock `json:"blocks"`
+	}
+	slackBlock struct {
+		Type     string      `json:"type"`
+		Text     *slackText  `json:"text,omitempty"`
+		Elements []slackText `json:"elements,omitempty"`
+	}
+	slackText struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+)
+
+func slackBody(m *message) slack {
+	escape := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace
+	text := escape(m.Data.Message)
+	head := ":" + lookOf(m.Type).emoji + ": *" + text + "*"
+	if m.Data.URL != "" {
+		head += "\n<" + escape(m.Data.URL) + "|Open in Muster>"
+	}
+	body := slack{Text: text, Blocks: []slackBlock{{Type: "section", Text: &slackText{"mrkdwn", head}}}}
+	if lines := m.lines(); len(lines) > 0 {
+		body.Blocks = append(body.Blocks, slackBlock{Type: "section", Text: &slackText{"mrkdwn", "• " + escape(joined(lines, "\n• ", 590))}})
+	}
+	body.Blocks = append(body.Blocks, slackBlock{Type: "context", Elements: []slackText{{"mrkdwn", "Project " + escape(m.Data.Project)}}})
+	return body
+}
+
+// joined joins lines and cuts what is longer than most bytes, at the end of a line.
+func joined(lines []string, between string, most int) string {
+	text := ""
+	for i, l := range lines {
+		if i > 0 && len(text)+len(between)+len(l) > most {
+			return text
+		}
+		if i > 0 {
+			text += between
+		}
+		text += short(l, most)
+	}
+	return text
+}
+
+// Discord: https://discord.com/developers/docs/resources/webhook#execute-webhook and the embed object.
+type (
+	discord struct {
+		Content  string         `json:"content"`
+		Embeds   []discordEmbed `json:"embeds"`
+		Mentions struct {
+			Parse []string `json:"parse"` // nobody is mentioned, whatever a name of a job has
+		} `json:"allowed_mentions"`
+	}
+	discordEmbed struct {
+		Title       string         `json:"title"`
+		Description string         `json:"description,omitempty"`
+		URL         string         `json:"url,omitempty"`
+		Timestamp   muster.Time    `json:"timestamp"`
+		Color       int            `json:"color"`
+		Fields      []discordField `json:"fields"`
+	}
+	discordField struct {
+		Name   string `json:"name"`
+		Value  string `json:"value"`
+		Inline bool   `json:"inline"`
+	}
+)
+
+func discordBody(m *message) discord {
+	body := discord{Content: m.Data.Message, Embeds: []discordEmbed{{
+		Title: m.title(), Description: joined(m.lines(), "\n", 3000), URL: m.Data.URL, Timestamp: m.Timestamp, Color: lookOf(m.Type).color,
+		Fields: []discordField{{"Project", m.Data.Project, true}},
+	}}}
+	if j := m.Data.Job; j != nil {
+		body.Embeds[0].Fields = append(body.Embeds[0].Fields, discordField{"Job", j.ID.String(), true})
+	}
+	body.Mentions.Parse = []string{}
+	return body
+}
+
+// ntfyBody makes a message as ntfy takes it at the URL of a topic: https://docs.ntfy.sh/publish
+func ntfyBody(m *message) (body []byte, headers map[string]string) {
+	l := lookOf(m.Type)
+	headers = map[string]string{
+		"Content-Type": "text/plain; charset=utf-8", "Title": mime.QEncoding.Encode("utf-8", m.title()), "Priority": l.priority, "Tags": l.emoji,
+	}
+	if m.Data.URL != "" {
+		headers["Click"] = m.Data.URL
+	}
+	return []byte(joined(append([]string{m.Data.Message}, m.lines()...), "\n", 3500)), headers
+}

@@ -1,0 +1,172 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/outbound"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+const (
+	timeout    = 10 * time.Second // of one attempt, with the answer
+	maxAnswer  = 64 << 10         // bytes that are read of an answer
+	firstPause = 5 * time.Second
+	longPause  = 2 * time.Hour
+	keepTrying = 24 * time.Hour
+)
+
+// refusedError says that an attempt must not be made, and that another one would not be either.
+type refusedError struct{ why string }
+
+func (e *refusedError) Error() string { return e.why }
+
+// newClient makes the client of all attempts. The address is checked when it is connected to, so that no name that changes its address
+// gets around it. A proxy is used only if every address is allowed, for it could reach any.
+func newClient(allow []netip.Prefix) *http.Client {
+	dialer := &net.Dialer{Timeout: timeout}
+	transport := &http.Transport{
+		DialContext: dialer.DialContext, ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout, ResponseHeaderTimeout: timeout,
+		MaxIdleConns: atOnce, MaxIdleConnsPerHost: atOnceHost, IdleConnTimeout: timeout, MaxResponseHeaderBytes: maxAnswer,
+	}
+	all := func(zero string) bool { return slices.Contains(allow, netip.MustParsePrefix(zero)) }
+	if all("0.0.0.0/0") && all("::/0") {
+		transport.Proxy = http.ProxyFromEnvironment
+	} else {
+		dialer.Control = func(_, address string, _ syscall.RawConn) error { return checkAddress(address, allow) }
+	}
+	return &http.Client{
+		Transport: transport, Timeout: timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+func checkAddress(address string, allow []netip.Prefix) error {
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return &refusedError{"the address " + address + " cannot be read"}
+	}
+	ip := ap.Addr().Unmap().WithZone("")
+	if outbound.Public(ip) || slices.ContainsFunc(allow, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+		return nil
+	}
+	return &refusedError{"the address " + ip.String() + " is not public: the operator may allow it with muster server --webhook-allow"}
+}
+
+// attempt sends a delivery once and returns it as it is after that.
+func (w *Webhooks) attempt(ctx context.Context, d store.Delivery) store.Delivery {
+	began := time.Now()
+	status, wait, err := w.send(ctx, &d, began)
+	now := time.Now()
+	d.Attempts++
+	d.TriedAt, d.Took, d.Status, d.Error = muster.TimeOf(began), muster.Duration(now.Sub(began)), status, ""
+	if err == nil {
+		d.Delivered, d.NextAt, d.FinishedAt = true, 0, muster.TimeOf(now)
+		return d
+	}
+	d.Error = short(err.Error(), 2*maxText)
+	next := muster.TimeOf(now.Add(max(backoff(d.Attempts, rand.Float64()), wait))) //nolint:gosec // jitter is no secret
+	_, refused := errors.AsType[*refusedError](err)
+	if last := d.CreatedAt.Add(muster.Duration(keepTrying)); refused || next > last {
+		d.NextAt, d.FinishedAt = 0, muster.TimeOf(now)
+		if !refused {
+			d.Error += fmt.Sprintf("; given up after %d attempts in %s", d.Attempts, length(muster.Duration(keepTrying)))
+		}
+		return d
+	}
+	d.NextAt = next
+	return d
+}
+
+// backoff returns the pause after so many attempts; chance is from 0 to 1.
+func backoff(attempts int, chance float64) time.Duration {
+	pause := longPause
+	if shift := attempts - 1; shift < 20 {
+		pause = min(firstPause<<shift, longPause)
+	}
+	return time.Duration(float64(pause) * (0.75 + chance/2))
+}
+
+// send makes one request. With an error it says how long the receiver wants to be left alone.
+func (w *Webhooks) send(ctx context.Context, d *store.Delivery, now time.Time) (status int, wait time.Duration, err error) {
+	secret := d.Secret
+	if secret == "" {
+		secret, err = w.keys.projectSecret(d.Project)
+	} else {
+		secret, err = w.keys.open(secret, d.URL)
+	}
+	if err != nil {
+		return 0, 0, &refusedError{err.Error()}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.URL, bytes.NewReader(d.Body))
+	if err != nil {
+		return 0, 0, &refusedError{"the request cannot be made: " + plain(err).Error()}
+	}
+	for name, value := range d.Headers {
+		req.Header.Set(name, value)
+	}
+	req.Header.Set("User-Agent", "Muster/"+w.cfg.Version)
+	if err := sign(req.Header, secret, d.Message, now, d.Body); err != nil {
+		return 0, 0, &refusedError{err.Error()}
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return 0, 0, plain(err)
+	}
+	defer func() { _ = resp.Body.Close() }() // it was only read
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	switch code := resp.StatusCode; {
+	case code >= 200 && code < 300:
+		return code, 0, nil // the receiver has it, also if its answer broke off
+	case code == http.StatusGone:
+		return code, 0, &refusedError{"HTTP 410: the receiver wants no more of this"}
+	case code >= 300 && code < 400:
+		return code, 0, fmt.Errorf("HTTP %d: redirects are not followed", code)
+	case err != nil || len(answer) == 0:
+		return code, retryAfter(resp, now), fmt.Errorf("HTTP %d %s", code, http.StatusText(code))
+	default:
+		return code, retryAfter(resp, now), fmt.Errorf("HTTP %d: %s", code, short(string(answer), maxText))
+	}
+}
+
+// plain takes the URL, which may hold a secret, out of an error of the client.
+func plain(err error) error {
+	if refused, ok := errors.AsType[*refusedError](err); ok {
+		return refused
+	}
+	if dns, ok := errors.AsType[*net.DNSError](err); ok { // without the address of the server's resolver
+		return fmt.Errorf("the host %s: %s", dns.Name, dns.Err)
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		if e.Timeout() {
+			return fmt.Errorf("no answer within %s", timeout)
+		}
+		return e.Err
+	}
+	return err
+}
+
+// retryAfter returns how long a receiver asks to wait, at most the longest pause.
+func retryAfter(resp *http.Response, now time.Time) time.Duration {
+	text := resp.Header.Get("Retry-After")
+	if seconds, err := strconv.ParseFloat(text, 64); err == nil && seconds > 0 {
+		return time.Duration(min(seconds, longPause.Seconds()) * float64(time.Second))
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return min(at.Sub(now), longPause)
+	}
+	return 0
+}

@@ -1,0 +1,110 @@
+package webhook
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+)
+
+const keyBytes = 32
+
+// The headers of Standard Webhooks.
+const (
+	headerID        = "webhook-id"
+	headerTimestamp = "webhook-timestamp"
+	headerSignature = "webhook-signature"
+)
+
+// keys are the server's.
+type keys struct {
+	signing []byte // projects' secrets follow from it
+	sealing cipher.AEAD
+}
+
+// newKeys makes keys of the one that is stored, and of the signing one that was given, if any.
+func newKeys(stored []byte, given string) (keys, error) {
+	k := keys{signing: stored}
+	if given != "" {
+		k.signing = []byte(given)
+	}
+	seal, err := hkdf.Key(sha256.New, stored, nil, "muster webhook seal", keyBytes)
+	if err != nil {
+		return keys{}, fmt.Errorf("derive the sealing key: %w", err)
+	}
+	block, err := aes.NewCipher(seal)
+	if err != nil {
+		return keys{}, fmt.Errorf("make the cipher: %w", err)
+	}
+	k.sealing, err = cipher.NewGCM(block)
+	return k, err
+}
+
+// projectSecret returns the secret of a project in the form of Standard Webhooks.
+func (k *keys) projectSecret(project string) (string, error) {
+	key, err := hkdf.Key(sha256.New, k.signing, nil, "muster webhook project "+project, keyBytes)
+	if err != nil {
+		return "", fmt.Errorf("derive the secret of project %s: %w", project, err)
+	}
+	return muster.SecretPrefix + base64.StdEncoding.EncodeToString(key), nil
+}
+
+// seal encrypts a secret so that only this server can read it, and only for requests to url.
+func (k *keys) seal(secret, url string) string {
+	nonce := make([]byte, k.sealing.NonceSize())
+	_, _ = rand.Read(nonce) // never fails
+	return muster.SealedPrefix + base64.RawURLEncoding.EncodeToString(k.sealing.Seal(nonce, nonce, []byte(secret), []byte(url)))
+}
+
+// open returns a secret that may be sealed.
+func (k *keys) open(secret, url string) (string, error) {
+	sealed, ok := strings.CutPrefix(secret, muster.SealedPrefix)
+	if !ok {
+		return secret, nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(sealed)
+	if n := k.sealing.NonceSize(); err == nil && len(raw) > n {
+		if plain, err := k.sealing.Open(nil, raw[:n], raw[n:], []byte(url)); err == nil {
+			return string(plain), nil
+		}
+	}
+	return "", muster.Errorf(muster.Invalid, "the secret was sealed by another server or for another URL: write the secret itself")
+}
+
+// keyOf returns the bytes that sign for a secret.
+func keyOf(secret string) ([]byte, error) {
+	encoded, ok := strings.CutPrefix(secret, muster.SecretPrefix)
+	if !ok {
+		return []byte(secret), nil
+	}
+	key, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return nil, fmt.Errorf("the secret is not base64 after %s: %w", muster.SecretPrefix, err)
+	}
+	return key, nil
+}
+
+// sign sets the headers of Standard Webhooks.
+func sign(h http.Header, secret, id string, at time.Time, body []byte) error {
+	key, err := keyOf(secret)
+	if err != nil {
+		return err
+	}
+	stamp := strconv.FormatInt(at.Unix(), 10)
+	mac := hmac.New(sha256.New, key)
+	_, _ = fmt.Fprintf(mac, "%s.%s.%s", id, stamp, body) // a hash takes all
+	h.Set(headerID, id)
+	h.Set(headerTimestamp, stamp)
+	h.Set(headerSignature, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	return nil
+}

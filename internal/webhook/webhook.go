@@ -1,0 +1,336 @@
+package webhook
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/notify"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+const (
+	atOnce        = 32 // attempts
+	atOnceProject = 16 // attempts for receivers of one project
+	atOnceHost    = 4  // attempts for one host and port
+	page          = 256
+	lookEach      = 10 * time.Second       // for jobs that wait long, and for what an event was missed of
+	gather        = 50 * time.Millisecond  // what comes within is written together
+	afterError    = 2 * time.Second        // of the store
+	lastWords     = 5 * time.Second        // for writing what was sent when the server stops
+	leisure       = 4                      // rounds take a fifth of the time at most
+	whyWithin     = 500 * time.Millisecond // for asking why a job waits
+)
+
+// Store is what is needed of the store.
+type Store interface {
+	store.Notices
+	store.Deliveries
+	Job(ctx context.Context, id muster.JobID) (muster.Job, error)
+	Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error)
+}
+
+// Config is what Webhooks are made of.
+type Config struct {
+	Store  Store
+	Events *notify.Bus
+	Why    func(context.Context, muster.TaskID) (string, error) // says why a task waits
+	Secret string                                               // signs; "" means one that is made at the first start
+	Allow  []netip.Prefix                                       // networks beside the public ones
+	URL    string                                               // of the dashboard, for links; "" for none
+	// Version is the server's.
+	Version string
+	Log     *slog.Logger
+}
+
+// Webhooks sends what there is to send while Run runs. Its other methods may be called at any time.
+type Webhooks struct {
+	cfg    Config
+	keys   keys
+	client *http.Client
+	wake   chan struct{}
+
+	mu    sync.Mutex
+	later map[muster.JobID]muster.Time // when a job that waits is to be looked at again
+}
+
+// New reads the server's key, or makes it at the first start.
+func New(ctx context.Context, cfg Config) (*Webhooks, error) {
+	fresh := make([]byte, keyBytes)
+	_, _ = rand.Read(fresh) // never fails
+	stored, err := cfg.Store.WebhookKey(ctx, fresh)
+	if err != nil {
+		return nil, err
+	}
+	cfg.URL = strings.TrimSuffix(cfg.URL, "/")
+	w := &Webhooks{cfg: cfg, client: newClient(cfg.Allow), wake: make(chan struct{}, 1), later: map[muster.JobID]muster.Time{}}
+	w.keys, err = newKeys(stored, cfg.Secret)
+	return w, err
+}
+
+// Secret returns the secret by which the notifications of a project are signed that have none of their own.
+func (w *Webhooks) Secret(project string) (string, error) { return w.keys.projectSecret(project) }
+
+// Seal returns notifications with their secrets sealed. It returns an Invalid error for one that was sealed elsewhere.
+func (w *Webhooks) Seal(list []muster.Notify) ([]muster.Notify, error) {
+	sealed := make([]muster.Notify, len(list))
+	for i, n := range list {
+		if n.Secret != "" {
+			secret, err := w.keys.open(n.Secret, n.URL)
+			if err != nil {
+				return nil, err
+			}
+			if !strings.HasPrefix(n.Secret, muster.SealedPrefix) {
+				n.Secret = w.keys.seal(secret, n.URL)
+			}
+		}
+		sealed[i] = n
+	}
+	return sealed, nil
+}
+
+// Changed says that the notifications of a project were changed.
+func (w *Webhooks) Changed() {
+	w.mu.Lock()
+	clear(w.later)
+	w.mu.Unlock()
+	w.rouse()
+}
+
+// Test sends a test to each of some notifications, once, and logs that.
+func (w *Webhooks) Test(ctx context.Context, project string, list []muster.Notify) ([]store.Delivery, error) {
+	m := testOf(project, muster.TimeOf(time.Now()), w.cfg.URL)
+	sent := make([]store.Delivery, len(list))
+	for i := range list {
+		d, err := m.delivery(&list[i], m.Timestamp)
+		if err != nil {
+			return nil, err
+		}
+		sent[i] = d
+	}
+	var group sync.WaitGroup
+	for i := range sent {
+		group.Go(func() {
+			d := w.attempt(ctx, sent[i])
+			if d.NextAt != 0 { // a test is not repeated
+				d.NextAt, d.FinishedAt = 0, d.TriedAt
+			}
+			sent[i] = d
+		})
+	}
+	group.Wait()
+	return sent, w.cfg.Store.Attempted(ctx, sent)
+}
+
+func (w *Webhooks) rouse() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run sends until ctx ends.
+func (w *Webhooks) Run(ctx context.Context) error {
+	defer w.client.CloseIdleConnections()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		w.listen(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		l := &loop{Webhooks: w, done: make(chan store.Delivery, atOnce), busy: map[int64]bool{}, hosts: map[string]int{}, projects: map[string]int{}}
+		l.run(ctx)
+		return nil
+	})
+	return group.Wait()
+}
+
+// listen wakes the loop when a job has ended.
+func (w *Webhooks) listen(ctx context.Context) {
+	sub := w.cfg.Events.Subscribe("", notify.Scope{}, func(e *muster.Event) bool {
+		return e.Type == muster.EventJob && muster.JobState(e.State).Final()
+	})
+	for {
+		if _, err := sub.Next(ctx); err != nil {
+			return
+		}
+		w.rouse()
+	}
+}
+
+// loop is what Run's own goroutine knows.
+type loop struct {
+	*Webhooks
+
+	done     chan store.Delivery
+	going    sync.WaitGroup
+	busy     map[int64]bool // deliveries that are sent, or were and are not written yet
+	hosts    map[string]int // attempts in progress
+	projects map[string]int // the same
+	sent     []store.Delivery
+	next     muster.Time // when the next delivery is due; 0 for none
+	seen     time.Time   // when the jobs that wait were looked at
+	sick     bool        // the store failed, and that was logged
+}
+
+func (l *loop) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			l.end(ctx)
+			return
+		case d := <-l.done:
+			l.take(d)
+		case <-l.wake:
+		case <-timer.C:
+		}
+		pause := l.gather(ctx)
+		began := time.Now()
+		err := l.round(ctx)
+		l.report(ctx, err)
+		wait := lookEach
+		switch {
+		case err != nil:
+			wait = afterError
+		case l.next != 0:
+			wait = min(wait, max(0, time.Until(l.next.Std())))
+		}
+		timer.Reset(max(wait, pause, leisure*time.Since(began)))
+	}
+}
+
+// gather waits a moment for more, so that much is written at once. It returns how long that was.
+func (l *loop) gather(ctx context.Context) time.Duration {
+	timer := time.NewTimer(gather)
+	defer timer.Stop()
+	for {
+		select {
+		case d := <-l.done:
+			l.take(d)
+		case <-timer.C:
+			return gather
+		case <-ctx.Done():
+			return 0
+		}
+	}
+}
+
+// take takes a delivery that was sent.
+func (l *loop) take(d store.Delivery) {
+	release(l.hosts, d.Host)
+	release(l.projects, d.Project)
+	l.sent = append(l.sent, d)
+}
+
+// release counts an attempt less.
+func release(attempts map[string]int, of string) {
+	if attempts[of]--; attempts[of] == 0 {
+		delete(attempts, of)
+	}
+}
+
+// report logs trouble with the store once, and its end.
+func (l *loop) report(ctx context.Context, err error) {
+	switch sick := err != nil && ctx.Err() == nil; {
+	case sick && !l.sick:
+		l.cfg.Log.Warn("notifications wait for the store", slog.Any("error", err))
+		l.sick = true
+	case err == nil && l.sick:
+		l.cfg.Log.Info("the store takes notifications again")
+		l.sick = false
+	}
+}
+
+// round writes what was sent, takes what is new, and starts what is due.
+func (l *loop) round(ctx context.Context) error {
+	if err := l.flush(ctx); err != nil {
+		return err
+	}
+	if err := l.expand(ctx); err != nil {
+		return err
+	}
+	if time.Since(l.seen) >= lookEach {
+		if err := l.watch(ctx); err != nil {
+			return err
+		}
+		l.seen = time.Now()
+	}
+	return l.start(ctx)
+}
+
+func (l *loop) flush(ctx context.Context) error {
+	if len(l.sent) == 0 {
+		return nil
+	}
+	if err := l.cfg.Store.Attempted(ctx, l.sent); err != nil {
+		return err
+	}
+	for i := range l.sent {
+		d := &l.sent[i]
+		delete(l.busy, d.ID)
+		if d.NextAt == 0 && !d.Delivered {
+			l.cfg.Log.Warn("a notification was given up", slog.String("job", d.Job.String()), slog.String("host", d.Host),
+				slog.Int("attempts", d.Attempts), slog.String("why", d.Error))
+		}
+	}
+	l.sent = l.sent[:0]
+	return nil
+}
+
+// start begins the attempts that are due, as many as may be made at once. A host or a project that is at its limit, or slow, delays no other.
+func (l *loop) start(ctx context.Context) error {
+	if len(l.busy) >= atOnce {
+		l.next = 0
+		return nil
+	}
+	due, next, err := l.cfg.Store.Due(ctx, muster.TimeOf(time.Now()), atOnceHost, l.busy)
+	if err != nil {
+		return err
+	}
+	l.next = next
+	mathrand.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] }) //nolint:gosec // the order is no secret
+	for i := range due {
+		d := due[i]
+		if len(l.busy) >= atOnce {
+			return nil
+		}
+		if l.hosts[d.Host] >= atOnceHost || l.projects[d.Project] >= atOnceProject {
+			continue
+		}
+		l.busy[d.ID] = true
+		l.hosts[d.Host]++
+		l.projects[d.Project]++
+		l.going.Go(func() { l.done <- l.attempt(ctx, d) }) // there is room for all
+	}
+	return nil
+}
+
+// end waits for the attempts in progress, which end with ctx, and writes those that got through.
+func (l *loop) end(ctx context.Context) {
+	l.going.Wait()
+	close(l.done)
+	for d := range l.done {
+		if d.Delivered {
+			l.sent = append(l.sent, d)
+		}
+	}
+	if len(l.sent) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	defer cancel()
+	if err := l.cfg.Store.Attempted(ctx, l.sent); err != nil {
+		l.cfg.Log.Warn("notifications that were sent are sent again after the next start", slog.Int("count", len(l.sent)), slog.Any("error", err))
+	}
+}

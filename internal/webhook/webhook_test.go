@@ -1,0 +1,418 @@
+package webhook_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
+	"github.com/muster-dev/muster/internal/webhook"
+)
+
+func TestEndsAreSentSigned(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	hooks, _ := w.run()
+	r := receive(t, nil)
+	own := r.on("/own", muster.OnFailed)
+	own.Secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	sealed, err := hooks.Seal([]muster.Notify{own})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.submit(1, "vision", sealed...)
+	w.end(1, "vision", muster.Failed)
+	q := r.next(t)
+	verify(t, q, own.Secret)
+	if q.method != "POST" || q.path != "/own" || q.Get("Content-Type") != "application/json" || q.Get("User-Agent") != "Muster/v1" {
+		t.Errorf("request %+v", q)
+	}
+	var m struct {
+		Type      string    `json:"type"`
+		Timestamp time.Time `json:"timestamp"`
+		Data      struct {
+			Message  string     `json:"message"`
+			Project  string     `json:"project"`
+			URL      string     `json:"url"`
+			Job      muster.Job `json:"job"`
+			Failures []struct {
+				Task    string `json:"task"`
+				Reason  string `json:"reason"`
+				Message string `json:"message"`
+				Worker  string `json:"worker"`
+			} `json:"failures"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal([]byte(q.body), &m); err != nil {
+		t.Fatal(err)
+	}
+	if m.Type != "job.failed" || m.Data.Job.ID != 1 || m.Data.Job.State != muster.JobFailed || m.Data.URL != "https://muster.example/jobs/1" || m.Data.Project != "vision" ||
+		m.Timestamp.UnixMilli() != int64(m.Data.Job.FinishedAt) || len(m.Data.Failures) != 1 || m.Data.Failures[0].Reason != "out_of_memory" || m.Data.Job.Spec != nil {
+		t.Errorf("body %s", q.body)
+	}
+	w.until("it is logged", func() bool {
+		log := w.log(store.DeliveryQuery{Job: 1, State: store.DeliveryDelivered})
+		return len(log) == 1 && log[0].Status == http.StatusOK && log[0].Attempts == 1 && log[0].Message == q.Get("Webhook-Id") && log[0].Took > 0
+	})
+	r.none(t)
+
+	// A project's own notifications, with the secret that the server made for it.
+	if err := w.SetProjectNotify(t.Context(), "speech", []muster.Notify{r.on("/project")}); err != nil {
+		t.Fatal(err)
+	}
+	w.submit(2, "speech")
+	w.submit(3, "vision")
+	w.end(3, "vision", muster.Succeeded)
+	w.end(2, "speech", muster.Cancelled)
+	q = r.next(t)
+	secret, err := hooks.Secret("speech")
+	if err != nil {
+		t.Fatal(err)
+	}
+	verify(t, q, secret)
+	if !strings.Contains(q.body, `"type":"job.cancelled"`) || !strings.Contains(q.body, `"id":2`) {
+		t.Errorf("body %s", q.body)
+	}
+	r.none(t)
+}
+
+func TestFailuresAreRepeated(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var n atomic.Int64
+	r := receive(t, func(rw http.ResponseWriter, _ *http.Request) {
+		if n.Add(1) < 2 {
+			http.Error(rw, "the database is down", http.StatusInternalServerError)
+		}
+	})
+	w.run()
+	w.submit(1, "default", r.on("/"))
+	w.end(1, "default", muster.Succeeded)
+	first := r.next(t)
+	w.until("the failure is logged", func() bool {
+		log := w.log(store.DeliveryQuery{State: store.DeliveryPending})
+		return len(log) == 1 && log[0].Status == 500 && strings.Contains(log[0].Error, "HTTP 500: the database is down") && log[0].NextAt > log[0].TriedAt+3_000
+	})
+	second := r.next(t)
+	if first.Get("Webhook-Id") != second.Get("Webhook-Id") || first.body != second.body || first.Get("Webhook-Timestamp") == second.Get("Webhook-Timestamp") {
+		t.Errorf("the second attempt differs:\n%+v\n%+v", first, second)
+	}
+	w.until("it is delivered", func() bool {
+		log := w.log(store.DeliveryQuery{State: store.DeliveryDelivered})
+		return len(log) == 1 && log[0].Attempts == 2 && log[0].Error == ""
+	})
+}
+
+// Between the commit that ends a job and its delivery the server is killed: nothing is lost.
+func TestNothingIsLostByARestart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := receive(t, nil)
+	w.submit(1, "default", r.on("/a"))
+	w.end(1, "default", muster.Succeeded) // nobody listens
+	w.restart()
+	_, stop := w.run()
+	if q := r.next(t); q.path != "/a" {
+		t.Errorf("%+v", q)
+	}
+	w.until("it is logged", func() bool { return len(w.log(store.DeliveryQuery{State: store.DeliveryDelivered})) == 1 })
+
+	// And while an attempt is in progress: it is made again, with the same id.
+	began, release := make(chan string, 2), make(chan struct{})
+	slow := receive(t, func(_ http.ResponseWriter, q *http.Request) {
+		began <- q.Header.Get("Webhook-Id")
+		select {
+		case <-release:
+		case <-q.Context().Done():
+		}
+	})
+	w.submit(2, "default", slow.on("/b"))
+	w.end(2, "default", muster.Succeeded)
+	first := <-began
+	stop()
+	w.restart()
+	close(release)
+	w.run()
+	if again := <-began; again != first {
+		t.Errorf("sent again as %s, and was %s", again, first)
+	}
+	w.until("it is delivered", func() bool { return len(w.log(store.DeliveryQuery{State: store.DeliveryDelivered})) == 2 })
+	r.none(t)
+}
+
+// A receiver that hangs holds up neither commits nor other receivers.
+func TestAHangingReceiverBlocksNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.run()
+	release := make(chan struct{})
+	var atOnce, most atomic.Int64
+	hanging := receive(t, func(_ http.ResponseWriter, q *http.Request) {
+		most.Store(max(most.Load(), atOnce.Add(1)))
+		defer atOnce.Add(-1)
+		select {
+		case <-release:
+		case <-q.Context().Done():
+		}
+	})
+	defer close(release)
+	good := receive(t, nil)
+	if err := w.SetProjectNotify(t.Context(), "default", []muster.Notify{hanging.on("/")}); err != nil {
+		t.Fatal(err)
+	}
+	jobs := 3_000
+	if testing.Short() {
+		jobs = 300
+	}
+	for n := 1; n <= jobs; n++ {
+		w.submit(id(n), "default")
+	}
+	var slowest time.Duration
+	for n := 1; n <= jobs; n++ {
+		began := time.Now()
+		w.end(id(n), "default", muster.Succeeded)
+		slowest = max(slowest, time.Since(began))
+	}
+	if slowest > 5*time.Second { // the receiver hangs for 10
+		t.Errorf("a commit took %s", slowest)
+	}
+	t.Logf("the slowest of %d commits took %s", jobs, slowest)
+	w.submit(id(jobs+1), "other", good.on("/"))
+	w.end(id(jobs+1), "other", muster.Succeeded)
+	if q := good.next(t); !strings.Contains(q.body, fmt.Sprintf(`"id":%d`, jobs+1)) {
+		t.Errorf("body %s", q.body)
+	}
+	w.until("all ends are taken", func() bool {
+		ends, err := w.Ends(t.Context(), 1)
+		return err == nil && len(ends) == 0
+	})
+	if n := most.Load(); n < 1 || n > 4 {
+		t.Errorf("the hanging host had %d attempts at once, want 1 to 4", n)
+	}
+}
+
+// A project whose receivers hang, on however many hosts, leaves half of the attempts to others.
+func TestAProjectLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.run()
+	release, full := make(chan struct{}), make(chan struct{})
+	isFull := sync.OnceFunc(func() { close(full) })
+	var atOnce, most atomic.Int64
+	var list []muster.Notify
+	for range 10 {
+		list = append(list, receive(t, func(_ http.ResponseWriter, q *http.Request) {
+			n := atOnce.Add(1)
+			defer atOnce.Add(-1)
+			if most.Store(max(most.Load(), n)); n == 16 {
+				isFull()
+			}
+			select {
+			case <-release:
+			case <-q.Context().Done():
+			}
+		}).on("/"))
+	}
+	defer close(release)
+	for n := 1; n <= 4; n++ {
+		w.submit(id(n), "hangs", list...)
+		w.end(id(n), "hangs", muster.Succeeded)
+	}
+	select {
+	case <-full:
+	case <-time.After(patience):
+		t.Fatalf("%d attempts at once", most.Load())
+	}
+	good := receive(t, nil)
+	w.submit(5, "other", good.on("/"))
+	w.end(5, "other", muster.Succeeded)
+	good.next(t)
+	if n := most.Load(); n != 16 {
+		t.Errorf("the hanging project had %d attempts at once, want 16", n)
+	}
+}
+
+func TestAddressesThatAreNotPublicAreRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cfg.Allow = nil
+	r := receive(t, nil)
+	_, port, _ := strings.Cut(strings.TrimPrefix(r.URL, "http://"), ":")
+	w.run()
+	urls := []string{r.URL, "http://localhost:" + port, "http://169.254.169.254/latest/meta-data", "http://[::1]:" + port, "http://0.0.0.0:" + port, "http://[::ffff:127.0.0.1]:" + port, "http://10.0.0.1/"}
+	for i, u := range urls {
+		w.submit(id(i+1), "default", muster.Notify{URL: u})
+		w.end(id(i+1), "default", muster.Succeeded)
+	}
+	w.until("all are given up", func() bool { return len(w.log(store.DeliveryQuery{State: store.DeliveryFailed})) == len(urls) })
+	for _, d := range w.log(store.DeliveryQuery{}) {
+		if d.Attempts != 1 || !strings.Contains(d.Error, "is not public") {
+			t.Errorf("%s: %d attempts, %q", d.Host, d.Attempts, d.Error)
+		}
+	}
+	r.none(t)
+}
+
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	target := receive(t, nil)
+	r := receive(t, func(rw http.ResponseWriter, q *http.Request) {
+		http.Redirect(rw, q, target.URL, http.StatusTemporaryRedirect)
+	})
+	w.run()
+	w.submit(1, "default", r.on("/"))
+	w.end(1, "default", muster.Succeeded)
+	w.until("it failed", func() bool {
+		log := w.log(store.DeliveryQuery{State: store.DeliveryPending})
+		return len(log) == 1 && log[0].Status == 307 && strings.Contains(log[0].Error, "redirects are not followed")
+	})
+	target.none(t)
+}
+
+func TestGoneEndsIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := receive(t, func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusGone) })
+	w.run()
+	w.submit(1, "default", r.on("/"))
+	w.end(1, "default", muster.Succeeded)
+	w.until("it is given up", func() bool {
+		log := w.log(store.DeliveryQuery{State: store.DeliveryFailed})
+		return len(log) == 1 && log[0].Status == http.StatusGone && log[0].Attempts == 1
+	})
+}
+
+// A delivery that has failed for a day is given up, and says so.
+func TestADayIsEnough(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := receive(t, func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, "no", http.StatusBadGateway) })
+	old := muster.TimeOf(time.Now().Add(-25 * time.Hour))
+	if err := w.Expand(t.Context(), store.Expansion{Deliveries: []store.Delivery{{
+		Message: "msg_1", Project: "default", Job: 0, Event: "test", URL: r.URL, Host: strings.TrimPrefix(r.URL, "http://"), Body: []byte("{}"),
+		CreatedAt: old, NextAt: old, Attempts: 20,
+	}}}); err != nil {
+		t.Fatal(err)
+	}
+	w.run()
+	w.until("it is given up", func() bool {
+		log := w.log(store.DeliveryQuery{State: store.DeliveryFailed})
+		return len(log) == 1 && log[0].Error == "HTTP 502: no ; given up after 21 attempts in 24h"
+	})
+}
+
+func TestLongWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := receive(t, nil)
+	soon, late := r.on("/soon", muster.OnWaitingLong), r.on("/late", muster.OnWaitingLong, muster.OnSucceeded)
+	soon.After, late.After = muster.Duration(time.Second), muster.Duration(time.Hour)
+	w.submit(1, "default", soon, late)
+	_, stop := w.run()
+	q := r.next(t)
+	if q.path != "/soon" || !strings.Contains(q.body, `"type":"job.waiting_long"`) || !strings.Contains(q.body, "needs a GPU") {
+		t.Errorf("%+v", q)
+	}
+	w.until("it is delivered", func() bool { return len(w.log(store.DeliveryQuery{State: store.DeliveryDelivered})) == 1 })
+	stop()
+	w.restart()
+	if list, err := w.Watched(t.Context(), 0, 10); err != nil || len(list) != 1 || list[0].Idle.Told != soon.After || list[0].Idle.Since != list[0].Job.CreatedAt {
+		t.Errorf("after a restart it is known %+v", list)
+	}
+	w.run()
+	w.end(1, "default", muster.Succeeded)
+	if q := r.next(t); q.path != "/late" || !strings.Contains(q.body, "job.succeeded") {
+		t.Errorf("%+v", q)
+	}
+	w.until("it is delivered", func() bool { return len(w.log(store.DeliveryQuery{State: store.DeliveryDelivered})) == 2 })
+	r.none(t)
+}
+
+func TestTestsAreSentOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	hooks, err := webhook.New(t.Context(), w.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := receive(t, func(rw http.ResponseWriter, q *http.Request) {
+		if q.URL.Path == "/bad" {
+			http.Error(rw, "unknown topic", http.StatusNotFound)
+		}
+	})
+	sent, err := hooks.Test(t.Context(), "default", []muster.Notify{r.on("/good"), r.on("/bad")})
+	if err != nil || len(sent) != 2 || sent[0].State() != store.DeliveryDelivered || sent[1].State() != store.DeliveryFailed || sent[1].Error != "HTTP 404: unknown topic " {
+		t.Fatalf("%+v %v", sent, err)
+	}
+	if log := w.log(store.DeliveryQuery{}); len(log) != 2 {
+		t.Errorf("log %+v", log)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	start := func(cfg webhook.Config) *webhook.Webhooks {
+		t.Helper()
+		h, err := webhook.New(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	a, b := start(w.cfg), start(w.cfg)
+	secret := func(h *webhook.Webhooks, project string) string {
+		t.Helper()
+		text, err := h.Secret(project)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	if secret(a, "x") != secret(b, "x") || secret(a, "x") == secret(a, "y") || !strings.HasPrefix(secret(a, "x"), "whsec_") {
+		t.Errorf("secrets %s %s %s", secret(a, "x"), secret(b, "x"), secret(a, "y"))
+	}
+	given := w.cfg
+	given.Secret = "given by the operator"
+	c := start(given)
+	if secret(c, "x") == secret(a, "x") {
+		t.Error("the given secret is not used")
+	}
+	n := muster.Notify{URL: "https://example.org/", Secret: "a-secret-of-16-bytes"}
+	sealed, err := a.Seal([]muster.Notify{n})
+	if err != nil || strings.Contains(sealed[0].Secret, "secret") {
+		t.Fatal(sealed, err)
+	}
+	if again, err := c.Seal(sealed); err != nil || !slices.EqualFunc(again, sealed, func(x, y muster.Notify) bool { return x.Secret == y.Secret }) {
+		t.Errorf("sealed again: %+v %v", again, err)
+	}
+	other := newWorld(t)
+	if _, err := start(other.cfg).Seal(sealed); muster.CodeOf(err) != muster.Invalid {
+		t.Errorf("another server opens it: %v", err)
+	}
+}
+
+// A proxy is used where every address is allowed and nowhere else, because it could reach any.
+func TestAllowAnyReachesLoopback(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cfg.Allow = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	hooks, err := webhook.New(t.Context(), w.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := receive(t, nil)
+	if sent, err := hooks.Test(context.Background(), "default", []muster.Notify{r.on("/")}); err != nil || sent[0].State() != store.DeliveryDelivered {
+		t.Errorf("%+v %v", sent, err)
+	}
+}

@@ -1,0 +1,232 @@
+package webhook_test
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/notify"
+	"github.com/muster-dev/muster/internal/store"
+	"github.com/muster-dev/muster/internal/store/sqlite"
+	"github.com/muster-dev/muster/internal/webhook"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = 30 * time.Second
+
+// world is a store with jobs, in which webhooks are started and stopped.
+type world struct {
+	*sqlite.Store
+	t      *testing.T
+	events *notify.Bus
+	path   string
+	cfg    webhook.Config
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, events: notify.New("e1"), path: filepath.Join(t.TempDir(), "muster.db")}
+	w.open()
+	t.Cleanup(func() { _ = w.Close() })
+	return w
+}
+
+func (w *world) open() {
+	w.t.Helper()
+	var err error
+	if w.Store, err = sqlite.Open(w.t.Context(), w.path, sqlite.Options{}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.cfg = webhook.Config{
+		Store: w.Store, Events: w.events, Version: "v1", Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, URL: "https://muster.example/",
+		Log: slog.New(slog.DiscardHandler),
+		Why: func(_ context.Context, id muster.TaskID) (string, error) {
+			return "task " + id.String() + " needs a GPU", nil
+		},
+	}
+}
+
+// restart ends the store as kill -9 does as far as the rows are concerned: all that was committed is there, and nothing else.
+func (w *world) restart() {
+	w.t.Helper()
+	if err := w.Close(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.open()
+}
+
+// run starts webhooks, and returns what stops them.
+func (w *world) run() (hooks *webhook.Webhooks, stop func()) {
+	w.t.Helper()
+	hooks, err := webhook.New(w.t.Context(), w.cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := hooks.Run(ctx); err != nil {
+			w.t.Error(err)
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+	})
+	w.t.Cleanup(stop)
+	return hooks, stop
+}
+
+// submit commits a job with notifications, whose only task is in a state.
+func (w *world) submit(id muster.JobID, project string, list ...muster.Notify) {
+	w.t.Helper()
+	w.commit(id, project, muster.Queued, 0, &muster.Spec{Name: "train <model> & co", Notify: list, Tasks: []muster.TaskSpec{{Name: "stage", Kind: muster.KindNoop}}})
+}
+
+// end ends a job, and says so on the bus, as the engine does.
+func (w *world) end(id muster.JobID, project string, state muster.TaskState) {
+	w.t.Helper()
+	job := w.commit(id, project, state, muster.TimeOf(time.Now()), nil)
+	w.events.Publish([]muster.Event{{Type: muster.EventJob, Job: id, State: string(job.State)}})
+}
+
+func (w *world) commit(id muster.JobID, project string, state muster.TaskState, at muster.Time, spec *muster.Spec) muster.Job {
+	w.t.Helper()
+	now := muster.TimeOf(time.Now())
+	g := muster.Group{Job: id, Name: "stage", Size: 1, Next: 1, Rest: muster.Queued}
+	g.Counts[state] = 1
+	j := muster.Job{ID: id, Name: "train <model> & co", Project: project, State: g.Counts.State(), Priority: 50, Counts: g.Counts, CreatedAt: now, FinishedAt: at, Spec: spec}
+	task := muster.Task{ID: muster.TaskID{Job: id}, Job: id, Name: "stage", Kind: muster.KindNoop, State: state, CreatedAt: now, QueuedAt: now, FinishedAt: at}
+	if state.Held() || state == muster.Failed {
+		task.Worker, task.Attempt, task.Reason, task.Message = "w1", 1, muster.OutOfMemory, "needs <more> memory"
+		j.StartedAt = now
+	}
+	rows := muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}, Tasks: []muster.Task{task}}
+	if err := w.Commit(w.t.Context(), &store.Batch{Rows: rows}); err != nil {
+		w.t.Fatal(err)
+	}
+	return j
+}
+
+// log returns the delivery log.
+func (w *world) log(q store.DeliveryQuery) []store.Delivery {
+	w.t.Helper()
+	q.Limit = 1000
+	list, _, err := w.Deliveries(w.t.Context(), q)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return list
+}
+
+// until polls until ok.
+func (w *world) until(what string, ok func() bool) {
+	w.t.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("not within %s: %s; log: %+v", patience, what, w.log(store.DeliveryQuery{}))
+		}
+		time.Sleep(5 * time.Millisecond) // a poll with a deadline
+	}
+}
+
+// request is what a receiver got.
+type request struct {
+	http.Header
+	method, path string
+	body         string
+}
+
+// receiver is an HTTP server that keeps what it gets.
+type receiver struct {
+	*httptest.Server
+	got    chan request
+	answer func(http.ResponseWriter, *http.Request)
+}
+
+// receive starts a receiver; answer, if not nil, answers.
+func receive(t *testing.T, answer func(http.ResponseWriter, *http.Request)) *receiver {
+	t.Helper()
+	r := &receiver{got: make(chan request, 10_000), answer: answer}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		body, err := io.ReadAll(q.Body)
+		if err != nil {
+			return
+		}
+		r.got <- request{q.Header.Clone(), q.Method, q.URL.Path, string(body)}
+		if r.answer != nil {
+			r.answer(w, q)
+		}
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+// next returns the next request.
+func (r *receiver) next(t *testing.T) request {
+	t.Helper()
+	select {
+	case q := <-r.got:
+		return q
+	case <-time.After(patience):
+		t.Fatal("nothing came")
+		return request{}
+	}
+}
+
+// none fails if there was a request more.
+func (r *receiver) none(t *testing.T) {
+	t.Helper()
+	select {
+	case q := <-r.got:
+		t.Errorf("one more came: %+v", q)
+	default:
+	}
+}
+
+// verify is the receiver's half of Standard Webhooks, written after its specification and not after the sender.
+func verify(t *testing.T, q request, secret string) {
+	t.Helper()
+	key := []byte(secret)
+	if encoded, ok := strings.CutPrefix(secret, "whsec_"); ok {
+		var err error
+		if key, err = base64.StdEncoding.DecodeString(encoded); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sent, err := strconv.ParseInt(q.Get("Webhook-Timestamp"), 10, 64)
+	if err != nil || time.Since(time.Unix(sent, 0)).Abs() > 5*time.Minute {
+		t.Errorf("timestamp %q", q.Get("Webhook-Timestamp"))
+	}
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(q.Get("Webhook-Id") + "." + q.Get("Webhook-Timestamp") + "." + q.body))
+	for one := range strings.SplitSeq(q.Get("Webhook-Signature"), " ") {
+		version, text, _ := strings.Cut(one, ",")
+		got, err := base64.StdEncoding.DecodeString(text)
+		if version == "v1" && err == nil && hmac.Equal(got, mac.Sum(nil)) {
+			return
+		}
+	}
+	t.Errorf("the signature %q is not right", q.Get("Webhook-Signature"))
+}
+
+// on makes a notification to a receiver.
+func (r *receiver) on(path string, on ...string) muster.Notify {
+	return muster.Notify{URL: r.URL + path, On: on}
+}
+
+func id(n int) muster.JobID { return muster.JobID(n) }

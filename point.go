@@ -1,0 +1,10 @@
+package muster
+
+// Point is what a task reported at one time. What it leaves out was not reported again.
+type Point struct {
+	At         Time               `json:"at,omitzero"`
+	Progress   *float64           `json:"progress,omitempty"` // 0 to 1
+	Step       *string            `json:"step,omitempty"`
+	Metrics    map[string]float64 `json:"metrics,omitempty"`
+	Checkpoint bool               `json:"checkpoint,omitempty"` // its checkpoint was saved on the server
+}

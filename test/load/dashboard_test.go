@@ -1,0 +1,106 @@
+package load
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/mustertest"
+	"github.com/muster-dev/muster/internal/mustertest/simworker"
+)
+
+var dashboardMinutes = flag.Float64("dashboard.minutes", 2, "how long BenchmarkDashboard stays on the overview with events coming in")
+
+// page is what web/e2e/load.mjs measured on one page. Times are in milliseconds.
+type page struct {
+	Name        string  `json:"name"`
+	Loaded      float64 `json:"loaded"`    // until the page shows its data
+	FrameP50    float64 `json:"frame_p50"` // from one frame to the next
+	FrameP99    float64 `json:"frame_p99"`
+	FrameMax    float64 `json:"frame_max"`
+	CPUP50      float64 `json:"cpu_p50"` // of the main thread's processor time for a frame
+	CPUP99      float64 `json:"cpu_p99"`
+	CPUMax      float64 `json:"cpu_max"`
+	Busy        float64 `json:"busy"`         // share of the time that the main thread used a processor
+	LongTasks   float64 `json:"long_tasks"`   // tasks of 50 ms and more by the clock
+	LongestTask float64 `json:"longest_task"` // by the clock; 0 if none had 50 ms
+	Requests    float64 `json:"requests"`     // a second
+	HeapFirst   float64 `json:"heap_first"`   // bytes after a garbage collection, at the beginning
+	HeapLast    float64 `json:"heap_last"`    // and at the end
+	EventsRate  float64 `json:"events_rate"`
+}
+
+// BenchmarkDashboard is a browser on the dashboard of a server with 2,000 simulated workers of 4 GPUs each and jobs of 1,000,000 tasks that run
+// meanwhile, 5,000 events a second: how long frames take, and what memory the page holds at the beginning and at the end.
+func BenchmarkDashboard(b *testing.B) {
+	const workers, tasks = 2000, 1_000_000
+	seconds := *dashboardMinutes * 60
+	c := mustertest.NewWith(b, b.TempDir(), mustertest.Options{Heartbeat: 10 * time.Second})
+	ctx, stop := context.WithCancel(b.Context())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		// Each task is three events: 2,000 slots that are taken for 1.2 s each make 5,000 a second.
+		ended <- simworker.Run(ctx, simworker.Config{
+			Server: "http://" + c.Addr, JoinToken: mustertest.JoinToken, Workers: workers, Slots: 1, GPUs: 4, Run: 1200 * time.Millisecond,
+		}, func() { close(ready) })
+	}()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			b.Error(err)
+		}
+	}()
+	select {
+	case <-ready:
+	case err := <-ended:
+		ended <- nil
+		b.Fatal(err)
+	case <-time.After(5 * time.Minute):
+		b.Fatal("the simulated workers did not connect within 5 minutes")
+	}
+	// The first job runs while its own pages are shown; enough follow that work does not end before the overview does.
+	job := c.Submit(array(muster.KindNoop, tasks))
+	for left := (seconds + 600) * 1700; left > tasks; left -= tasks {
+		c.Submit(array(muster.KindNoop, tasks))
+	}
+	for b.Loop() {
+		for _, p := range browse(b, c, job.ID, seconds) {
+			for unit, value := range map[string]float64{
+				"loaded-ms": p.Loaded, "frame-p50-ms": p.FrameP50, "frame-p99-ms": p.FrameP99, "frame-max-ms": p.FrameMax,
+				"cpu-p50-ms": p.CPUP50, "cpu-p99-ms": p.CPUP99, "cpu-max-ms": p.CPUMax, "busy-%": 100 * p.Busy,
+				"long-tasks": p.LongTasks, "longest-task-ms": p.LongestTask, "requests/s": p.Requests,
+				"heap-first-MB": p.HeapFirst / 1e6, "heap-last-MB": p.HeapLast / 1e6, "events/s": p.EventsRate,
+			} {
+				b.ReportMetric(value, p.Name+"-"+unit)
+			}
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// browse runs the browser's side.
+func browse(b *testing.B, c *mustertest.Cluster, job muster.JobID, seconds float64) (pages []page) {
+	b.Helper()
+	limit := time.Duration(1.5*seconds*float64(time.Second)) + 15*time.Minute
+	ctx, cancel := context.WithTimeout(b.Context(), limit)
+	defer cancel()
+	settings, err := json.Marshal(map[string]any{"url": "http://" + c.Addr, "token": mustertest.AdminToken, "job": job, "seconds": seconds})
+	if err != nil {
+		b.Fatal(err)
+	}
+	browser := exec.CommandContext(ctx, "node", filepath.Join("..", "..", "web", "e2e", "load.mjs"))
+	browser.Stdin, browser.Stderr = strings.NewReader(string(settings)), os.Stderr
+	out, err := browser.Output()
+	if err := errors.Join(err, json.Unmarshal(out, &pages)); err != nil {
+		b.Fatalf("%v\n%s", err, out)
+	}
+	return pages
+}

@@ -1,0 +1,20 @@
+// Package web embeds the built dashboard. Its sources are beside this file; `make build` builds them into dist/ where Node.js is
+// available, and without it dist/ has no index.html.
+package web
+
+import (
+	"embed"
+	"io/fs"
+)
+
+//go:embed all:dist
+var dist embed.FS
+
+// Dist returns the files of the built dashboard. Without a build it has no index.html.
+func Dist() fs.FS {
+	files, err := fs.Sub(dist, "dist")
+	if err != nil {
+		panic("web: " + err.Error()) // fs.Sub fails only for an invalid path
+	}
+	return files
+}

@@ -1,0 +1,101 @@
+import { Anchor, Button, Center, Loader, Modal, PasswordInput, Stack, Text, Title } from "@mantine/core";
+import { useEffect, useRef, useState, type ReactNode } from "react";
+import { messageOf } from "@/api/error";
+import { session, useSession } from "@/api/session";
+import { queryClient } from "@/api/queries";
+import { ErrorState } from "@/ui/feedback";
+import { Logo } from "./Logo";
+
+/** Shows the sign-in page until somebody is signed in; later, when the session has expired, a dialog over the page. */
+export function SignInGate({ children }: { children: ReactNode }) {
+  const { status, expired, error } = useSession();
+  // A shared link brings its own key: its page signs in by itself.
+  const shared = location.pathname === "/share";
+  if (status === "unknown" && !shared) {
+    return (
+      <Center h="100dvh">
+        {error ? (
+          <Stack maw={440} px="md">
+            <ErrorState error={error} retry={() => void session.check()} title="The server does not answer" />
+          </Stack>
+        ) : (
+          <Loader size="sm" aria-label="Loading" />
+        )}
+      </Center>
+    );
+  }
+  if (status === "out" && !shared) return <SignInPage />;
+  return (
+    <>
+      {children}
+      <Modal zIndex={1000} opened={expired} onClose={() => void session.signOut()} title="Sign in again" closeOnClickOutside={false} closeOnEscape={false} closeButtonProps={{ "aria-label": "Sign out" }}>
+        <Text size="sm" c="dimmed" mb="md">
+          The session has ended. The page stays as it is, and what you did last is sent when you are signed in.
+        </Text>
+        <SignInForm />
+      </Modal>
+    </>
+  );
+}
+
+function SignInPage() {
+  return (
+    <Center mih="100dvh" p="md" component="main">
+      <title>Sign in · Muster</title>
+      <Stack className="card" w="100%" maw={420} p="xl" gap="md">
+        <Logo size={40} />
+        <div>
+          <Title order={1}>Sign in to Muster</Title>
+          <Text c="dimmed" size="sm" mt={4}>
+            Use an API key of this server.
+          </Text>
+        </div>
+        <SignInForm />
+        <Text size="xs" c="dimmed">
+          <code>muster up</code> and <code>muster server</code> print the first admin key when they start for the first time. An admin makes more with <code>muster keys create</code>. The API is described at{" "}
+          <Anchor href="/api/docs" size="xs" underline="always" fw={600}>
+            /api/docs
+          </Anchor>
+          .
+        </Text>
+      </Stack>
+    </Center>
+  );
+}
+
+function SignInForm() {
+  const [token, setToken] = useState("");
+  const [error, setError] = useState("");
+  const [busy, setBusy] = useState(false);
+  const input = useRef<HTMLInputElement>(null);
+  useEffect(() => input.current?.focus(), []);
+  const submit = async () => {
+    setBusy(true);
+    setError("");
+    try {
+      const before = session.get().me?.key;
+      const me = await session.signIn(token);
+      // What another key may see is not this one's.
+      if (before !== undefined && before !== me.key) await queryClient.invalidateQueries();
+    } catch (e) {
+      setError(messageOf(e));
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <form
+      onSubmit={(e) => {
+        e.preventDefault();
+        void submit();
+      }}
+    >
+      <Stack>
+        <PasswordInput ref={input} label="API key" name="token" autoComplete="current-password" placeholder="mst_…" value={token} onChange={(e) => setToken(e.currentTarget.value)} error={error} data-autofocus required withAsterisk={false} />
+        <Button type="submit" loading={busy} disabled={token.trim() === ""}>
+          Sign in
+        </Button>
+      </Stack>
+    </form>
+  );
+}

@@ -1,0 +1,31 @@
+import "./ui/mantine/first";
+import "@mantine/notifications/styles.layer.css";
+import "./ui/base.css";
+import { localStorageColorSchemeManager, MantineProvider } from "@mantine/core";
+import { Notifications } from "@mantine/notifications";
+import { QueryClientProvider } from "@tanstack/react-query";
+import { RouterProvider } from "@tanstack/react-router";
+import { StrictMode } from "react";
+import { createRoot } from "react-dom/client";
+import { queryClient } from "./api/queries";
+import { session } from "./api/session";
+import { SignInGate } from "./app/SignIn";
+import { router } from "./router";
+import { cssVariables, theme } from "./ui/theme";
+
+const root = document.getElementById("root");
+if (!root) throw new Error("index.html has no element #root");
+
+void session.check();
+createRoot(root).render(
+  <StrictMode>
+    <MantineProvider theme={theme} cssVariablesResolver={cssVariables} defaultColorScheme="auto" colorSchemeManager={localStorageColorSchemeManager()}>
+      <Notifications position="bottom-right" limit={4} />
+      <QueryClientProvider client={queryClient}>
+        <SignInGate>
+          <RouterProvider router={router} />
+        </SignInGate>
+      </QueryClientProvider>
+    </MantineProvider>
+  </StrictMode>,
+);

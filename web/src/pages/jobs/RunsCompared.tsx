@@ -1,0 +1,162 @@
+import { CloseButton } from "@mantine/core";
+import { useQueries } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { SquareCheck } from "lucide-react";
+import { useMemo } from "react";
+import { json } from "@/api/client";
+import { EmptyState } from "@/ui/feedback";
+import { duration, plural } from "@/ui/format";
+import { StateBadge } from "@/ui/StateBadge";
+import page from "./job.module.css";
+import { curvesOf, type Curve, type WireMetrics } from "./model/curves";
+import { number } from "./model/plot";
+import { lessIsBetter, neutral, type Field, type Run } from "./model/results";
+import css from "./plot.module.css";
+import spec from "./spec.module.css";
+import { label, show } from "./tabs/Results";
+
+const dashes = ["", "6 3", "2 3", "8 3 2 3", "1 4", "10 4", "4 2 1 2", "12 3 3 3"];
+export const colorOf = (i: number) => `var(--chart-${(i % 8) + 1})`;
+
+/** Selected runs side by side: what differs is marked, the best of each metric is named, and metrics over time are drawn together. */
+export function RunsCompared({ runs, more, fields, onRemove }: { runs: readonly Run[]; more: number; fields: readonly Field[]; onRemove: (id: string) => void }) {
+  const histories = useQueries({
+    queries: runs.map((r) => ({
+      queryKey: ["/api/v1/tasks/{task}/metrics", { task: r.id }],
+      queryFn: ({ signal }: { signal: AbortSignal }) => json<WireMetrics>(`/api/v1/tasks/${r.id}/metrics?points=400`, { signal, headers: { Accept: "application/json" } }),
+      meta: { live: [`task:${r.id}`], every: 2_000 },
+      staleTime: r.task.finished_at ? 60_000 : 2_000,
+    })),
+    combine: (results) => ({ data: results.map((r) => r.data), failed: results.some((r) => r.isError) }),
+  });
+  const ids = runs.map((r) => r.id).join(",");
+  const charts = useMemo(() => curvesOf(ids === "" ? [] : ids.split(","), histories.data), [ids, histories.data]);
+  if (runs.length === 0) {
+    return (
+      <EmptyState icon={SquareCheck} title="No runs are selected">
+        Select two or more rows of the table, with a click on their boxes or with Space, to see them side by side.
+      </EmptyState>
+    );
+  }
+  const shown = fields.filter((f) => f.key !== "about:task" && f.key !== "about:state" && runs.some((r) => r.values.has(f.key)));
+  const sections = [
+    { title: "Parameters", of: shown.filter((f) => f.source === "param") },
+    { title: "Results", of: shown.filter((f) => f.source === "result") },
+    { title: "Metrics, last values", of: shown.filter((f) => f.source === "metric") },
+    { title: "Execution", of: shown.filter((f) => f.source === "about") },
+  ].filter((s) => s.of.length > 0);
+  return (
+    <>
+      <div className={spec.side}>
+        <table className={spec.table}>
+          <thead>
+            <tr>
+              <td />
+              {runs.map((r, i) => (
+                <th key={r.id} scope="col">
+                  <span style={{ display: "flex", alignItems: "center", gap: 6 }}>
+                    <Swatch i={i} />
+                    <Link to="/tasks/$task" params={{ task: r.id }} className="link">
+                      {r.id}
+                    </Link>
+                    <StateBadge state={r.task.state} compact />
+                    <CloseButton size="xs" aria-label={`Remove ${r.id}`} onClick={() => onRemove(r.id)} />
+                  </span>
+                </th>
+              ))}
+            </tr>
+          </thead>
+          {sections.map((s) => (
+            <tbody key={s.title}>
+              <tr>
+                <th colSpan={runs.length + 1} className={spec.section} scope="colgroup">
+                  {s.title}
+                </th>
+              </tr>
+              {s.of.map((f) => {
+                const values = runs.map((r) => r.values.get(f.key));
+                const differs = values.some((v) => v !== values[0]);
+                const best = s.title === "Parameters" || s.title === "Execution" || !differs ? -1 : bestOf(f, values);
+                return (
+                  <tr key={f.key} data-differs={(differs && s.title === "Parameters") || undefined}>
+                    <th scope="row" title={label(f)}>
+                      {label(f)}
+                    </th>
+                    {runs.map((r, i) => (
+                      <td key={r.id} data-best={i === best || undefined}>
+                        <span className={spec.clip} title={String(r.values.get(f.key) ?? "")}>
+                          {show(f, r)}
+                          {i === best && <span className="dim"> best</span>}
+                        </span>
+                      </td>
+                    ))}
+                  </tr>
+                );
+              })}
+            </tbody>
+          ))}
+        </table>
+      </div>
+      {more > 0 && <p className={page.note}>{plural(more, "more run")} selected: the first {runs.length} are shown.</p>}
+      {histories.failed && <p className={page.note}>The metrics over time of some runs could not be loaded.</p>}
+      <div className={css.curves}>
+        {charts.map((c) => (
+          <CurveChart key={c.name} name={c.name} curves={c.curves} order={runs.map((r) => r.id)} />
+        ))}
+      </div>
+    </>
+  );
+}
+
+function bestOf(f: Field, values: readonly unknown[]): number {
+  if (!f.numeric || neutral(f.name)) return -1;
+  const less = lessIsBetter(f.name);
+  let best = -1;
+  values.forEach((v, i) => {
+    const b = values[best];
+    if (typeof v === "number" && (typeof b !== "number" || (less ? v < b : v > b))) best = i;
+  });
+  return best;
+}
+
+function Swatch({ i }: { i: number }) {
+  return (
+    <svg width={18} height={8} aria-hidden>
+      <line x1={0} x2={18} y1={4} y2={4} stroke={colorOf(i)} strokeWidth={3} strokeDasharray={dashes[i % dashes.length]} />
+    </svg>
+  );
+}
+
+/** One metric of several runs over the time since each began. */
+function CurveChart({ name, curves, order }: { name: string; curves: readonly Curve[]; order: readonly string[] }) {
+  const [w, h, l, b] = [380, 210, 48, 24];
+  const points = curves.flatMap((c) => c.points);
+  const maxX = Math.max(1e-9, ...points.map((p) => p[0]));
+  const lo = Math.min(...points.map((p) => p[1]));
+  const hi = Math.max(...points.map((p) => p[1]));
+  const span = hi - lo || Math.abs(hi) || 1;
+  const x = (s: number) => l + (s / maxX) * (w - l - 10);
+  const y = (v: number) => 10 + (1 - (v - lo) / span) * (h - b - 16);
+  return (
+    <figure className="card" style={{ margin: 0 }}>
+      <figcaption style={{ fontWeight: 600, fontSize: "0.875rem", marginBottom: 6 }}>{name}</figcaption>
+      <svg viewBox={`0 0 ${w} ${h}`} className={css.svg} role="img" aria-label={`${name} over time: ${curves.map((c) => `${c.run} ends at ${number(c.points[c.points.length - 1]?.[1] ?? NaN)}`).join(", ")}`}>
+        {[0, 0.5, 1].map((p) => (
+          <g key={p}>
+            <line x1={l} x2={w - 10} y1={y(lo + span * p)} y2={y(lo + span * p)} stroke="var(--line)" />
+            <text x={l - 6} y={y(lo + span * p) + 4} textAnchor="end">
+              {number(lo + span * p)}
+            </text>
+            <text x={x(maxX * p)} y={h - 6} textAnchor={p === 0 ? "start" : p === 1 ? "end" : "middle"}>
+              {duration(maxX * p)}
+            </text>
+          </g>
+        ))}
+        {curves.map((c) => {
+          const i = order.indexOf(c.run);
+          return <polyline key={c.run} fill="none" stroke={colorOf(i)} strokeWidth={1.8} strokeDasharray={dashes[i % dashes.length]} points={c.points.map((p) => `${x(p[0]).toFixed(1)},${y(p[1]).toFixed(1)}`).join(" ")} />;
+        })}
+      </svg>
+    </figure>
+  );
+}

@@ -1,0 +1,41 @@
+/** The answer of GET /tasks/{task}/metrics, as far as it is used here. */
+export interface WireMetrics {
+  readonly attempts?: readonly { readonly started_at?: string; readonly points?: readonly { readonly at: string; readonly metrics?: Readonly<Record<string, number>> }[] | null }[] | null;
+}
+
+/** One metric of one run: seconds since the run began, and values. */
+export interface Curve {
+  readonly run: string;
+  readonly points: readonly (readonly [seconds: number, value: number])[];
+}
+
+/** Charts at most. */
+const maxCharts = 24;
+
+/** For each metric the curves of the runs that reported it at least twice, of their last attempt that did. */
+export function curvesOf(runs: readonly string[], histories: readonly (WireMetrics | undefined)[]): { name: string; curves: Curve[] }[] {
+  const charts = new Map<string, Curve[]>();
+  runs.forEach((run, i) => {
+    const attempts = (histories[i]?.attempts ?? []).filter((a) => (a.points?.length ?? 0) > 0);
+    const last = attempts[attempts.length - 1];
+    const points = last?.points ?? [];
+    const start = Date.parse(last?.started_at ?? points[0]?.at ?? "");
+    const found = new Map<string, [number, number][]>();
+    for (const p of points) {
+      const at = (Date.parse(p.at) - start) / 1000;
+      for (const [name, v] of Object.entries(p.metrics ?? {})) {
+        if (!Number.isFinite(v) || !Number.isFinite(at)) continue;
+        const list = found.get(name);
+        if (list) list.push([Math.max(0, at), v]);
+        else found.set(name, [[Math.max(0, at), v]]);
+      }
+    }
+    for (const [name, list] of found) {
+      if (list.length < 2) continue;
+      const chart = charts.get(name);
+      if (chart) chart.push({ run, points: list });
+      else charts.set(name, [{ run, points: list }]);
+    }
+  });
+  return [...charts].slice(0, maxCharts).map(([name, curves]) => ({ name, curves }));
+}

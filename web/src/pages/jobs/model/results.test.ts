@@ -1,0 +1,108 @@
+import { describe, expect, it } from "vitest";
+import type { Task } from "@/api/types";
+import { csv, fileName } from "./csv";
+import { curvesOf, type WireMetrics } from "./curves";
+import { group } from "./failures";
+import { brushed, correlation, distanceToLine, nearest, scaleOf } from "./plot";
+import { fieldsOf, flatten, lessIsBetter, objective, parameters, toCSV, toRun } from "./results";
+
+const task = (index: number, x: Partial<Task>): Task => ({ id: `1.${index}`, job: 1, index, group: 0, name: "train", kind: "process", state: "succeeded", ...x });
+const runs = [
+  task(0, { element: "lr=0.1,opt=adam", result: { loss: 0.5, test: { f1: 0.8 } }, metrics: { loss: 0.6 } }),
+  task(1, { element: "lr=0.001,opt=sgd", result: { loss: 0.25, test: { f1: 0.9 } } }),
+  task(2, { element: "lr=0.01,opt=adam", state: "failed" }),
+].map((t) => toRun(t, ["lr", "opt"]));
+const fields = fieldsOf(runs);
+const field = (key: string) => fields.find((f) => f.key === key) ?? expect.fail(`no field ${key}`);
+
+describe("parameters", () => {
+  it("reads a matrix with and without its axes", () => {
+    expect(parameters("lr=0.1,seed=2")).toEqual([["lr", 0.1], ["seed", 2]]);
+    expect(parameters("opt=a,b=c,seed=2", ["opt", "seed"])).toEqual([["opt", "a,b=c"], ["seed", 2]]);
+    expect(parameters("opt=a,b,seed=2")).toEqual([["opt", "a,b"], ["seed", 2]]);
+    expect(parameters("fast=true,name=", ["fast", "name"])).toEqual([["fast", true], ["name", ""]]);
+  });
+  it("reads the number of an array, and nothing of a plain task", () => {
+    expect(parameters("7")).toEqual([["index", 7]]);
+    expect(parameters(undefined)).toEqual([]);
+  });
+});
+
+describe("fields", () => {
+  it("come in the order parameters, metrics, results, others, with what they hold", () => {
+    expect(fields.map((f) => f.key).slice(0, 5)).toEqual(["param:lr", "param:opt", "metric:loss", "result:loss", "result:test.f1"]);
+    expect(field("param:lr")).toMatchObject({ numeric: true, min: 0.001, max: 0.1, known: 3, varies: true });
+    expect(field("param:opt").numeric).toBe(false);
+    expect(objective(fields)?.key).toBe("result:loss");
+  });
+  it("flatten nested results and bound them", () => {
+    expect(flatten({ a: { b: { c: { d: { e: 1 } } } } })).toEqual([["a.b.c.d", "{…}"]]);
+    expect(flatten(0.5)).toEqual([["result", 0.5]]);
+    expect(flatten({ list: Array.from({ length: 100 }, () => 1) })).toEqual([["list", "[100 values]"]]);
+    expect(flatten(Object.fromEntries(Array.from({ length: 5_000 }, (_, i) => [`k${i}`, i])))).toHaveLength(200);
+  });
+  it("know which metrics are better when they are less", () => {
+    expect(["loss", "val_loss", "rmse", "latency_ms"].every(lessIsBetter)).toBe(true);
+    expect(["accuracy", "f1", "reward"].some(lessIsBetter)).toBe(false);
+  });
+});
+
+describe("CSV", () => {
+  it("quotes what must be quoted and disarms formulas", () => {
+    expect(csv(["a", "b"], [["x,y", '"q"'], ["=1+1", -5], [undefined, { k: 1 }], ["-0.5", Infinity]])).toBe('a,b\r\n"x,y","""q"""\r\n\'=1+1,-5\r\n,"{""k"":1}"\r\n-0.5,\r\n');
+  });
+  it("writes runs, and tells fields of one name apart", () => {
+    const text = toCSV(runs.slice(0, 1), fields.filter((f) => f.name === "loss" || f.name === "lr"));
+    expect(text).toBe("lr,metric.loss,result.loss\r\n0.1,0.6,0.5\r\n");
+  });
+  it("makes names of files", () => {
+    expect(fileName("a/b: c", 17)).toBe("a_b_c-17");
+  });
+});
+
+describe("plots", () => {
+  it("use a logarithmic axis for values that span two powers of ten", () => {
+    const scale = scaleOf(field("param:lr"), runs);
+    expect(scale.log).toBe(true);
+    expect([0.001, 0.01, 0.1].map((v) => scale.at(v)?.toFixed(2))).toEqual(["0.00", "0.50", "1.00"]);
+    expect(scale.ticks.map((t) => t.label)).toEqual(["0.001", "0.01", "0.1"]);
+    expect(scale.at(undefined)).toBeUndefined();
+  });
+  it("place texts side by side", () => {
+    const scale = scaleOf(field("param:opt"), runs);
+    expect([scale.at("adam"), scale.at("sgd"), scale.at("lion")]).toEqual([0, 1, undefined]);
+  });
+  it("keep the runs in all brushes, and none without a value", () => {
+    const scales = [scaleOf(field("param:lr"), runs), scaleOf(field("result:loss"), runs)];
+    expect(brushed(runs, scales, new Map([["param:lr", [0.4, 1]]])).map((r) => r.id)).toEqual(["1.0", "1.2"]);
+    expect(brushed(runs, scales, new Map([["param:lr", [0.4, 1]], ["result:loss", [0, 1]]])).map((r) => r.id)).toEqual(["1.0"]);
+    expect(brushed(runs, scales, new Map())).toBe(runs);
+  });
+  it("correlate what they can", () => {
+    const linear = Array.from({ length: 5 }, (_, i) => toRun(task(i, { result: { a: i, b: -2 * i, c: 1 } }), []));
+    expect(correlation(linear, "result:a", "result:b")).toBeCloseTo(-1);
+    expect(correlation(linear, "result:a", "result:c")).toBeUndefined();
+    expect(correlation(runs, "result:loss", "result:test.f1")).toBeUndefined();
+  });
+  it("find the nearest dot and line", () => {
+    expect(nearest(Float64Array.from([0, 0, 10, 10, NaN, NaN]), 9, 9, 5)).toBe(1);
+    expect(nearest(Float64Array.from([0, 0]), 9, 9, 5)).toBeUndefined();
+    expect(distanceToLine([0, 10], [0, 10], 5, 5)).toBe(0);
+    expect(distanceToLine([0, 10], [0, undefined], 5, 5)).toBe(Infinity);
+  });
+});
+
+describe("failures", () => {
+  it("are grouped by reason, whatever numbers their messages have", () => {
+    const failed = [task(0, { state: "failed", reason: "exit_code", exit_code: 1, message: "exit code 1" }), task(1, { state: "timed_out", reason: "timeout", message: "after 4s" }), task(2, { state: "timed_out", reason: "timeout", message: "after 5s" })];
+    expect(group(failed).map((g) => [g.reason, g.message, g.tasks])).toEqual([["timeout", "after 4s", ["1.1", "1.2"]], ["exit code 1", "", ["1.0"]]]);
+  });
+});
+
+describe("curvesOf", () => {
+  it("takes the last attempt with points, and metrics with two values at least", () => {
+    const at = (s: number) => new Date(s * 1000).toISOString();
+    const history: WireMetrics = { attempts: [{ started_at: at(0), points: [{ at: at(1), metrics: { loss: 9 } }] }, { started_at: at(100), points: [{ at: at(101), metrics: { loss: 2, once: 1 } }, { at: at(103), metrics: { loss: 1 } }] }, { started_at: at(200) }] };
+    expect(curvesOf(["1.0", "1.1"], [history, undefined])).toEqual([{ name: "loss", curves: [{ run: "1.0", points: [[1, 2], [3, 1]] }] }]);
+  });
+});

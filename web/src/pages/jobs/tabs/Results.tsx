@@ -1,0 +1,196 @@
+import { Button, CloseButton, Pill, SegmentedControl, Select, Skeleton } from "@mantine/core";
+import { Link, useNavigate } from "@tanstack/react-router";
+import { Download, Table2 } from "lucide-react";
+import { useMemo, useState } from "react";
+import { DataTable, sortRows, type Column, type Sort } from "@/ui/DataTable";
+import { EmptyState, ErrorState } from "@/ui/feedback";
+import { bytes, cost, count, digits, duration, energy, none, plural, words } from "@/ui/format";
+import { StateBadge } from "@/ui/StateBadge";
+import { useTasks } from "../feed/tasks";
+import type { TabProps } from "../job";
+import page from "../job.module.css";
+import { csv, download, fileName } from "../model/csv";
+import { brushed, number, scaleOf, type Brush } from "../model/plot";
+import { at, fieldsOf, objective, toCSV, toRun, type Field, type Run } from "../model/results";
+import { ParallelPlot } from "../ParallelPlot";
+import { RunsCompared } from "../RunsCompared";
+import { ScatterPlot } from "../ScatterPlot";
+
+const maxRuns = 20_000;
+const auto = 5_000;
+/** Runs side by side at most. */
+const maxCompared = 8;
+
+/** What the elements of a job were given, and what came out: as a table, as plots, side by side. */
+export default function Results({ job, search, set }: TabProps) {
+  const navigate = useNavigate();
+  const groups = job.groups ?? [];
+  const named = groups.find((g) => g.name === search.stage);
+  const sweep = groups.find((g) => job.spec?.tasks?.[g.index]?.matrix) ?? groups.reduce((a, b) => (b.size > (a?.size ?? 0) ? b : a), groups[0]);
+  const stage = named ?? sweep;
+  const { list, feed } = useTasks(job.id, { numbers: stage && groups.length > 1 ? `${stage.first}-${stage.first + stage.size - 1}` : undefined, page: 1000, auto, max: maxRuns });
+  const axes = useMemo(() => axisNames(job.spec?.tasks?.[stage?.index ?? 0]?.matrix), [job.spec, stage?.index]);
+  const runs = useMemo(() => list.rows.map((t) => toRun(t, axes)), [list.rows, axes]);
+  const fields = useMemo(() => fieldsOf(runs), [runs]);
+  const [brushes, setBrushes] = useState<ReadonlyMap<string, Brush>>(new Map());
+  const scales = useMemo(() => fields.filter((f) => brushes.has(f.key)).map((f) => scaleOf(f, runs)), [fields, runs, brushes]);
+  const kept = useMemo(() => brushed(runs, scales, brushes), [runs, scales, brushes]);
+
+  const best = useMemo(() => objective(fields), [fields]);
+  const colorBy = fields.find((f) => f.key === search.color && f.numeric) ?? best;
+  const selected = useMemo(() => new Set((search.runs ?? "").split(",").filter(Boolean).map((n) => `${job.id}.${n}`)), [search.runs, job.id]);
+  const select = (ids: ReadonlySet<string>) => set({ runs: [...ids].map((id) => id.slice(id.indexOf(".") + 1)).slice(0, 200).join(",") || undefined });
+  const view = search.view ?? "table";
+  const brush = (key: string, b: Brush | undefined) => {
+    const next = new Map(brushes);
+    if (b) next.set(key, b);
+    else next.delete(key);
+    setBrushes(next);
+  };
+  const open = (r: Run) => void navigate({ to: "/tasks/$task", params: { task: r.id } });
+
+  if (list.status === "failed") return <ErrorState error={list.error} retry={() => void feed.load()} />;
+  if (list.status === "loading") return <Skeleton height={260} role="status" aria-label="Loading the results" />;
+  const hasResults = fields.some((f) => f.source !== "about");
+  const numeric = fields.filter((f) => f.numeric && f.varies);
+  return (
+    <>
+      <div className={page.toolbar}>
+        <SegmentedControl
+          size="xs"
+          value={view}
+          onChange={(v) => set({ view: v === "table" ? undefined : (v) })}
+          data={[{ value: "table", label: "Table" }, { value: "parallel", label: "Parallel" }, { value: "scatter", label: "Scatter" }, { value: "runs", label: selected.size > 0 ? `Side by side (${selected.size})` : "Side by side" }]}
+          aria-label="Show the results as"
+        />
+        {groups.length > 1 && <Select size="xs" aria-label="Stage" data={groups.map((g) => ({ value: g.name, label: `${g.name} (${count(g.size)})` }))} value={stage?.name ?? null} onChange={(v) => set({ stage: v ?? undefined, runs: undefined, x: undefined, y: undefined, color: undefined })} allowDeselect={false} w={160} />}
+        {view !== "table" && view !== "runs" && numeric.length > 0 && (
+          <Select size="xs" aria-label="Colour by" data={numeric.map((f) => ({ value: f.key, label: `Colour: ${label(f)}` }))} value={colorBy?.key ?? null} onChange={(v) => set({ color: v ?? undefined })} allowDeselect={false} w={190} searchable={numeric.length > 12} />
+        )}
+        <Button size="xs" variant="default" ml="auto" leftSection={<Download size={14} aria-hidden />} onClick={() => download(`${fileName(job.name, job.id, "results")}.csv`, runs.length ? toCSV(kept, fields) : csv([], []), "text/csv")}>
+          CSV
+        </Button>
+      </div>
+      {(brushes.size > 0 || selected.size > 0) && (
+        <div className={page.toolbar}>
+          {[...brushes].map(([key, b]) => {
+            const f = fields.find((x) => x.key === key);
+            return (
+              f && (
+                <Pill key={key} size="md" withRemoveButton onRemove={() => brush(key, undefined)} removeButtonProps={{ "aria-label": `Remove the range of ${label(f)}`, tabIndex: 0 }}>
+                  {label(f)} {f.numeric ? rangeOf(f, b, runs) : `${percentOf(b[0])} to ${percentOf(b[1])}`}
+                </Pill>
+              )
+            );
+          })}
+          {brushes.size > 0 && (
+            <span className="dim" style={{ fontSize: "0.8125rem" }}>
+              {plural(kept.length, "run")} of {count(runs.length)}
+            </span>
+          )}
+          {selected.size > 0 && (
+            <span style={{ display: "inline-flex", alignItems: "center", gap: 4, fontSize: "0.8125rem" }}>
+              {plural(selected.size, "run")} selected
+              {view !== "runs" && (
+                <Button size="compact-xs" variant="light" onClick={() => set({ view: "runs" }, false)}>
+                  Compare
+                </Button>
+              )}
+              <CloseButton size="sm" aria-label="Clear the selection" onClick={() => set({ runs: undefined })} />
+            </span>
+          )}
+        </div>
+      )}
+      {runs.length === 0 || (!hasResults && view !== "table") ? (
+        <EmptyState icon={Table2} title="No results yet">
+          A task's results are what it writes to result.json in $MUSTER_OUT, and the metrics that it prints, such as ::muster loss=0.12.
+        </EmptyState>
+      ) : view === "table" ? (
+        <ResultTable runs={kept} fields={fields} selected={selected} onSelect={select} onOpen={open} sort={search.sort} onSort={(sort) => set({ sort })} onEnd={() => void feed.more()} total={stage?.size ?? runs.length} />
+      ) : view === "parallel" ? (
+        <ParallelPlot runs={runs} kept={kept} fields={fields} colorBy={colorBy} brushes={brushes} onBrush={brush} onOpen={open} />
+      ) : view === "scatter" ? (
+        <ScatterPlot runs={runs} kept={kept} fields={fields} x={search.x} y={search.y} colorBy={colorBy} best={best} onAxes={(x, y) => set({ x, y })} onBrush={(next) => setBrushes(new Map([...brushes, ...next]))} onOpen={open} />
+      ) : (
+        <RunsCompared runs={runs.filter((r) => selected.has(r.id)).slice(0, maxCompared)} more={Math.max(0, selected.size - maxCompared)} fields={fields} onRemove={(id) => select(new Set([...selected].filter((s) => s !== id)))} />
+      )}
+      <p className={page.note}>
+        {plural(kept.length, "run")}
+        {list.loadingMore && ", loading more…"}
+        {list.more && !list.loadingMore && (
+          <>
+            {" "}
+            of {count(stage?.size ?? 0)}.{" "}
+            <Button size="compact-xs" variant="subtle" onClick={() => void feed.more()}>
+              Load {count(1000)} more
+            </Button>
+          </>
+        )}
+      </p>
+    </>
+  );
+}
+
+export const label = (f: Field) => (f.source === "about" ? words(f.name) : f.name);
+const percentOf = (n: number) => `${Math.round(n * 100)}%`;
+
+/** The values of a brush on a numeric field. */
+function rangeOf(f: Field, b: Brush, runs: readonly Run[]): string {
+  const value = (p: number) => (scaleOf(f, runs).log ? f.min * (f.max / f.min) ** p : f.min + (f.max - f.min) * p);
+  return `${number(value(b[0]))} to ${number(value(b[1]))}`;
+}
+
+/** The axes of a matrix in the order in which elements name them. */
+function axisNames(matrix: unknown): string[] {
+  return matrix !== null && typeof matrix === "object" ? Object.keys(matrix) : [];
+}
+
+/** Writes a value of a field. */
+export function show(f: Field, r: Run): string {
+  const v = r.values.get(f.key);
+  if (v === undefined) return none;
+  if (f.source === "about" && typeof v === "number") {
+    if (f.name === "duration") return duration(v);
+    if (f.name === "cost") return cost(v);
+    if (f.name === "energy") return energy(v);
+    if (f.name === "memory" || f.name === "vram") return bytes(v);
+  }
+  return typeof v === "number" ? digits(v, f.source === "param" ? 6 : 4) : String(v);
+}
+
+function ResultTable({ runs, fields, selected, onSelect, onOpen, sort, onSort, onEnd, total }: {
+  runs: readonly Run[];
+  fields: readonly Field[];
+  selected: ReadonlySet<string>;
+  onSelect: (s: ReadonlySet<string>) => void;
+  onOpen: (r: Run) => void;
+  sort: string | undefined;
+  onSort: (s: string | undefined) => void;
+  onEnd: () => void;
+  total: number;
+}) {
+  const columns = useMemo(
+    (): Column<Run>[] => [
+      { id: "about:task", header: "Task", width: "88px", sort: (r) => r.task.index, cell: (r) => <Link to="/tasks/$task" params={{ task: r.id }} className="link" tabIndex={-1}>{r.id}</Link> },
+      { id: "about:state", header: "State", width: "120px", minTable: 560, sort: (r) => r.task.state, cell: (r) => <StateBadge state={r.task.state} /> },
+      ...fields
+        .filter((f) => !["about:task", "about:state", "about:stage"].includes(f.key))
+        .map((f): Column<Run> => ({
+          id: f.key,
+          header: label(f),
+          width: f.numeric ? "minmax(88px, 1fr)" : "minmax(100px, 1.2fr)",
+          ...(f.numeric && { align: "right" as const }),
+          optional: (f.source === "about" && f.name !== "duration") || (f.source === "metric" && fields.some((x) => x.source === "result" && x.name === f.name)),
+          sort: (r) => at(r, f.key),
+          cell: (r) => <span title={typeof r.values.get(f.key) === "string" ? String(r.values.get(f.key)) : undefined}>{show(f, r)}</span>,
+        })),
+    ],
+    [fields],
+  );
+  const order = useMemo((): Sort | undefined => (sort ? { by: sort.replace(/^-/, ""), desc: sort.startsWith("-") } : undefined), [sort]);
+  const rows = useMemo(() => {
+    const by = columns.find((c) => c.id === order?.by)?.sort;
+    return by && order ? sortRows(runs, by, order.desc) : runs;
+  }, [runs, columns, order]);
+  return <DataTable id="job-results" label="Results" rows={rows} columns={columns} rowKey={(r) => r.id} rowHeight={36} selected={selected} onSelect={onSelect} onOpen={onOpen} sort={order} onSort={(s) => onSort(s && `${s.desc ? "-" : ""}${s.by}`)} onEnd={onEnd} total={total} />;
+}

@@ -1,0 +1,12 @@
+import { describe, expect, it } from "vitest";
+import type { Attention } from "@/api/types";
+import { byKind } from "./Attention";
+
+const item = (severity: Attention["severity"], kind: Attention["kind"], worker: string): Attention => ({ severity, kind, worker, message: "", action: "open_worker" });
+
+describe("byKind", () => {
+  it("puts items of one kind together and keeps the order of the first of each", () => {
+    const groups = byKind([item("critical", "worker_unreachable", "a"), item("warning", "gpu_quarantined", "b"), item("critical", "worker_unreachable", "c"), item("warning", "worker_unreachable", "d")]);
+    expect(groups.map((g) => g.map((a) => a.worker))).toEqual([["a", "c"], ["b"], ["d"]]);
+  });
+});

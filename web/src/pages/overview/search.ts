@@ -1,0 +1,12 @@
+// What the URL's search may hold. Unknown or malformed values are dropped, so that old links keep working.
+export const spans = ["1h", "6h", "24h", "7d"] as const;
+export type Span = (typeof spans)[number];
+
+export interface OverviewSearch {
+  /** How far back the charts go; default 1h. */
+  span?: Span;
+}
+export const validateOverview = (s: Record<string, unknown>): OverviewSearch => {
+  const span = spans.find((v) => v === s["span"]);
+  return span && span !== "1h" ? { span } : {};
+};

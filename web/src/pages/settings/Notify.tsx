@@ -1,0 +1,248 @@
+import { ActionIcon, Alert, Badge, Button, Group, Loader, Modal, MultiSelect, NativeSelect, Stack, Table, Text, TextInput, Tooltip } from "@mantine/core";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { Plus, Send, Trash2 } from "lucide-react";
+import { useState } from "react";
+import { client, data, get } from "@/api/client";
+import { messageOf } from "@/api/error";
+import type { components } from "@/api/schema";
+import { CopyLine } from "@/ui/CopyLine";
+import { ErrorState } from "@/ui/feedback";
+import { LinkAnchor } from "@/ui/links";
+import { words } from "@/ui/format";
+import { TimeAgo } from "@/ui/time";
+import { act, toast } from "@/ui/toast";
+import css from "./settings.module.css";
+
+type Hook = components["schemas"]["Notify"];
+
+const path = "/api/v1/projects/{project}/notify";
+const events = [
+  { value: "ended", label: "a job ended" },
+  { value: "succeeded", label: "a job succeeded" },
+  { value: "failed", label: "a job failed" },
+  { value: "waiting_long", label: "a job waits long" },
+];
+
+/** Webhooks of a project, and the log of what was sent. */
+export function Notify({ project: own, fixed }: { project: string; fixed: boolean }) {
+  const [project, setProject] = useState(own);
+  const [typed, setTyped] = useState(own);
+  const [adding, setAdding] = useState(false);
+  const queries = useQueryClient();
+  const params = { path: { project } };
+  const hooks = useQuery({ ...get(path, { params }), placeholderData: undefined, retry: false });
+  const list = hooks.data?.notify ?? [];
+
+  const refresh = () => Promise.all([queries.invalidateQueries({ queryKey: [path] }), queries.invalidateQueries({ queryKey: ["/api/v1/notifications"] })]);
+  const put = async (notify: readonly Hook[]) => {
+    await data(client.PUT(path, { params, body: { notify: [...notify] } }));
+    await refresh();
+  };
+  const test = async (url: string) => {
+    const ran = await act("The test", async () => {
+      const sent = await data(client.POST("/api/v1/projects/{project}/notify/test", { params, body: { url } }));
+      await refresh();
+      const failed = sent.deliveries.find((d) => d.state !== "delivered");
+      if (failed) throw new Error(failed.error ?? `The receiver answered ${failed.status ?? "nothing"}`);
+    });
+    if (ran) toast.ok("The receiver accepted the test");
+  };
+  return (
+    <section className="card" aria-labelledby="notify">
+      <Group justify="space-between" mb={8}>
+        <h2 id="notify" className={css.heading} style={{ margin: 0 }}>
+          Notifications of project {project}
+        </h2>
+        <Group gap={8}>
+          {!fixed && (
+            <form
+              onSubmit={(e) => {
+                e.preventDefault();
+                if (typed.trim()) setProject(typed.trim());
+              }}
+            >
+              <Group gap={6} wrap="nowrap">
+                <TextInput size="xs" aria-label="Project" value={typed} onChange={(e) => setTyped(e.currentTarget.value)} maxLength={64} pattern="[A-Za-z0-9_\-]+" w={130} />
+                <Button size="xs" variant="default" type="submit">
+                  Show
+                </Button>
+              </Group>
+            </form>
+          )}
+          <Button size="xs" leftSection={<Plus size={14} aria-hidden />} onClick={() => setAdding(true)} disabled={!hooks.data || list.length >= 10}>
+            Add webhook
+          </Button>
+        </Group>
+      </Group>
+      {hooks.error ? (
+        <ErrorState error={hooks.error} retry={() => void hooks.refetch()} />
+      ) : hooks.isPending ? (
+        <Loader size="sm" aria-label="Loading" />
+      ) : list.length === 0 ? (
+        <Text size="sm" c="dimmed">
+          No webhooks. Add one to have Slack, Discord, ntfy or your own service informed when jobs of this project end, fail or wait long. A job may have its own under <code>notify:</code>.
+        </Text>
+      ) : (
+        <>
+          <Table.ScrollContainer minWidth={560} type="native">
+            <Table verticalSpacing={6}>
+              <Table.Thead>
+                <Table.Tr>
+                  <Table.Th>URL</Table.Th>
+                  <Table.Th>Format</Table.Th>
+                  <Table.Th>When</Table.Th>
+                  <Table.Th>
+                  <span className="hidden-visually">Actions</span>
+                </Table.Th>
+                </Table.Tr>
+              </Table.Thead>
+              <Table.Tbody>
+                {list.map((h, i) => (
+                  <Table.Tr key={`${h.url}-${i}`}>
+                    <Table.Td maw={360}>
+                      <div className="truncate mono" title={h.url}>
+                        {h.url}
+                      </div>
+                    </Table.Td>
+                    <Table.Td>{h.preset ?? "Muster"}</Table.Td>
+                    <Table.Td>{(h.on ?? ["ended"]).map(words).join(", ")}</Table.Td>
+                    <Table.Td>
+                      <Group gap={2} justify="flex-end" wrap="nowrap">
+                        <Tooltip label="Send a test">
+                          <ActionIcon onClick={() => void test(h.url)} aria-label={`Send a test to ${h.url}`}>
+                            <Send size={15} aria-hidden />
+                          </ActionIcon>
+                        </Tooltip>
+                        <Tooltip label="Remove">
+                          <ActionIcon onClick={() => void act("Remove", () => put(list.filter((_, n) => n !== i)), "The webhook is removed")} aria-label={`Remove ${h.url}`}>
+                            <Trash2 size={15} aria-hidden />
+                          </ActionIcon>
+                        </Tooltip>
+                      </Group>
+                    </Table.Td>
+                  </Table.Tr>
+                ))}
+              </Table.Tbody>
+            </Table>
+          </Table.ScrollContainer>
+          <Text size="xs" c="dimmed" mt={8} mb={4}>
+            Requests without a secret of their own are signed with this one (Standard Webhooks):
+          </Text>
+          <CopyLine text={hooks.data.signing_secret} prompt={false} label="Copy the signing secret" />
+        </>
+      )}
+      <Log project={project} />
+      {adding && <AddHook onClose={() => setAdding(false)} onAdd={(h) => put([...list, h])} />}
+    </section>
+  );
+}
+
+function AddHook({ onClose, onAdd }: { onClose: () => void; onAdd: (h: Hook) => Promise<void> }) {
+  const [url, setURL] = useState("");
+  const [preset, setPreset] = useState("");
+  const [on, setOn] = useState<string[]>(["failed"]);
+  const [error, setError] = useState("");
+  const [busy, setBusy] = useState(false);
+  const add = async () => {
+    setBusy(true);
+    setError("");
+    try {
+      await onAdd({ url: url.trim(), on, ...(preset && { preset }) });
+      onClose();
+    } catch (e) {
+      setError(messageOf(e));
+      setBusy(false);
+    }
+  };
+  return (
+    <Modal opened onClose={onClose} title="Add a webhook">
+      <form
+        onSubmit={(e) => {
+          e.preventDefault();
+          void add();
+        }}
+      >
+        <Stack gap="sm">
+          <TextInput label="URL" type="url" placeholder="https://hooks.example.com/…" value={url} onChange={(e) => setURL(e.currentTarget.value)} required withAsterisk={false} data-autofocus />
+          <NativeSelect
+            label="Format"
+            value={preset}
+            onChange={(e) => setPreset(e.currentTarget.value)}
+            data={[
+              { value: "", label: "Muster's own JSON, signed" },
+              { value: "slack", label: "Slack" },
+              { value: "discord", label: "Discord" },
+              { value: "ntfy", label: "ntfy" },
+            ]}
+          />
+          <MultiSelect label="When" data={events} value={on} onChange={setOn} />
+          {error && (
+            <Alert color="red" variant="light" role="alert">
+              {error}
+            </Alert>
+          )}
+          <Group justify="flex-end">
+            <Button variant="default" onClick={onClose}>
+              Close
+            </Button>
+            <Button type="submit" loading={busy} disabled={!url.trim() || on.length === 0}>
+              Add the webhook
+            </Button>
+          </Group>
+        </Stack>
+      </form>
+    </Modal>
+  );
+}
+
+const colors = { delivered: "var(--state-succeeded)", failed: "var(--state-failed)", pending: "var(--state-queued)" } as const;
+
+function Log({ project }: { project: string }) {
+  const log = useQuery({ ...get("/api/v1/notifications", { params: { query: { project, limit: 20 } } }, { live: ["jobs"], every: 5_000 }), retry: false });
+  const list = log.data?.deliveries ?? [];
+  if (list.length === 0) return null;
+  return (
+    <>
+      <h3 className={css.sub}>Last deliveries</h3>
+      <Table.ScrollContainer minWidth={560} type="native" mah={320}>
+        <Table verticalSpacing={4} fz="sm">
+          <Table.Thead>
+            <Table.Tr>
+              <Table.Th>When</Table.Th>
+              <Table.Th>Event</Table.Th>
+              <Table.Th>To</Table.Th>
+              <Table.Th>State</Table.Th>
+            </Table.Tr>
+          </Table.Thead>
+          <Table.Tbody>
+            {list.map((d) => (
+              <Table.Tr key={d.id}>
+                <Table.Td>
+                  <TimeAgo at={d.tried_at ?? d.created_at} />
+                </Table.Td>
+                <Table.Td>
+                  {d.event}
+                  {d.job && (
+                    <>
+                      {" "}
+                      <LinkAnchor to="/jobs/$job" params={{ job: String(d.job) }} size="sm">
+                        {d.job}
+                      </LinkAnchor>
+                    </>
+                  )}
+                </Table.Td>
+                <Table.Td className="mono">{d.host}</Table.Td>
+                <Table.Td>
+                  <Badge variant="outline" color="gray" c={colors[d.state]} tt="none">
+                    {d.state}
+                  </Badge>{" "}
+                  {d.attempts > 1 && <span className="dim">{d.attempts} attempts</span>} {d.error && <span className="dim">{d.error}</span>}
+                </Table.Td>
+              </Table.Tr>
+            ))}
+          </Table.Tbody>
+        </Table>
+      </Table.ScrollContainer>
+    </>
+  );
+}

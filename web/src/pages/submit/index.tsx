@@ -1,0 +1,296 @@
+import { Alert, Button, FileButton, Group, Menu, Progress, Stack, Text, Title } from "@mantine/core";
+import { useDebouncedValue } from "@mantine/hooks";
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi, useNavigate } from "@tanstack/react-router";
+import { FileCode2, FolderUp, FormInput, Lock, Send } from "lucide-react";
+import { lazy, Suspense, useEffect, useMemo, useRef, useState, type DragEvent } from "react";
+import { apiFetch, client, data, json } from "@/api/client";
+import { ApiError, messageOf, type FieldError } from "@/api/error";
+import { useCan } from "@/api/session";
+import type { Explanation, Job } from "@/api/types";
+import { EmptyState, ErrorState } from "@/ui/feedback";
+import { bytes, percent, plural } from "@/ui/format";
+import { PageHeader } from "@/ui/PageHeader";
+import { toast } from "@/ui/toast";
+import type { Schema } from "./complete";
+import { draft } from "./draft";
+import { examples, hello } from "./examples";
+import { KindForm } from "./KindForm";
+import { Plan } from "./Plan";
+import { setIn, taskPath, toYAML } from "./spec";
+import css from "./submit.module.css";
+import { chosen, dropped, upload, type Entry, type UploadProgress } from "./upload";
+
+const Editor = lazy(() => import("./Editor"));
+const route = getRouteApi("/submit");
+
+/** The spec to begin with: of an earlier job or task, of an example, the draft, or the first example. */
+async function beginning(from: string | undefined, example: string | undefined): Promise<string> {
+  if (from) return toYAML(await earlier(from));
+  const named = examples.find((e) => e.name === example);
+  return named?.text ?? draft.load() ?? hello;
+}
+
+async function earlier(from: string): Promise<unknown> {
+  const number = from.split(".")[0] ?? from;
+  const job = await data(client.GET("/api/v1/jobs/{job}", { params: { path: { job: number } } }));
+  if (!from.includes(".")) return job.spec;
+  const { spec } = await data(client.GET("/api/v1/tasks/{task}/spec", { params: { path: { task: from } } }));
+  const kept = { name: job.name, project: job.project, priority: job.priority, ...(job.labels && { labels: job.labels }) };
+  return { ...kept, tasks: [alone(spec)] };
+}
+
+/** One element of a stage as a task of its own: without what makes the others, and what other stages gave. */
+function alone(spec: object): object {
+  return Object.fromEntries(Object.entries(spec).filter(([name]) => !["array", "matrix", "needs", "inputs"].includes(name)));
+}
+
+export default function SubmitPage() {
+  const { from, example } = route.useSearch();
+  const may = useCan("submit jobs");
+  const start = useQuery({ queryKey: ["submit", from, example], queryFn: () => beginning(from, example), staleTime: Infinity, gcTime: 0 });
+  if (!may) {
+    return (
+      <>
+        <PageHeader title="Submit" />
+        <EmptyState icon={Lock} title="This key may not submit jobs">
+          Sign in with a key whose role is submitter or admin.
+        </EmptyState>
+      </>
+    );
+  }
+  return (
+    <>
+      <PageHeader title="Submit" badge={from && <Text c="dimmed">as {from}, with changes</Text>} />
+      {start.isError && <ErrorState error={start.error} retry={() => void start.refetch()} />}
+      {start.data !== undefined && <Form key={`${from ?? ""} ${example ?? ""}`} initial={start.data} />}
+    </>
+  );
+}
+
+interface Check {
+  readonly text: string;
+  readonly stages?: readonly Explanation[];
+  readonly errors: readonly FieldError[];
+  readonly error?: Error;
+}
+
+const headers = { "Content-Type": "application/yaml", Accept: "application/json" };
+
+/** Lets the server check a text: its errors have lines and columns. */
+async function checkText(text: string, signal: AbortSignal): Promise<Check> {
+  try {
+    const plan = await json<{ stages: Explanation[] }>("/api/v1/plan", { method: "POST", body: text, headers, signal });
+    return { text, stages: plan.stages, errors: [] };
+  } catch (e) {
+    if (e instanceof ApiError && e.errors.length > 0) return { text, errors: e.errors };
+    throw e;
+  }
+}
+
+function Form({ initial }: { initial: string }) {
+  const [text, setText] = useState(initial);
+  const [settled] = useDebouncedValue(text, 500);
+  const [busy, setBusy] = useState(false);
+  const [form, setForm] = useState(false);
+  const [refused, setRefused] = useState<Check>();
+  const navigate = useNavigate();
+  // An idempotency key for each text: a second click, or one after a lost answer, makes no second job.
+  const key = useRef({ text: "", value: "" });
+
+  const schema = useQuery({ queryKey: ["schema"], queryFn: () => json<Schema>("/api/v1/schemas/job.json"), staleTime: Infinity, retry: false });
+  const check = useQuery({ queryKey: ["plan", settled], queryFn: ({ signal }) => checkText(settled, signal), gcTime: 60_000, staleTime: 15_000, retry: false, placeholderData: (old) => old });
+
+  useEffect(() => {
+    if (settled !== initial) draft.save(settled);
+  }, [settled, initial]);
+
+  const current = refused?.text === text ? refused : check.data;
+  const errors = useMemo(() => (current?.text === text ? current.errors : []), [current, text]);
+
+  const submit = async () => {
+    if (busy) return;
+    setBusy(true);
+    if (key.current.text !== text) key.current = { text, value: randomKey() };
+    try {
+      const response = await apiFetch(new URL("/api/v1/jobs", location.origin), { method: "POST", body: text, headers: { ...headers, "Idempotency-Key": key.current.value } });
+      const job = (await response.json()) as Job;
+      draft.drop();
+      toast.ok(`Job ${job.id} is submitted`);
+      await navigate({ to: "/jobs/$job", params: { job: String(job.id) } });
+    } catch (e) {
+      if (e instanceof ApiError && e.errors.length > 0) setRefused({ text, errors: e.errors });
+      else toast.fail("The job was not submitted", e);
+    } finally {
+      setBusy(false);
+    }
+  };
+
+  const actions = (
+    <Group gap="xs">
+      <Menu position="bottom-start">
+        <Menu.Target>
+          <Button variant="default" leftSection={<FileCode2 size={16} aria-hidden />}>
+            Examples
+          </Button>
+        </Menu.Target>
+        <Menu.Dropdown maw={420}>
+          {examples.map((e) => (
+            <Menu.Item key={e.name} onClick={() => setText(e.text)}>
+              <Text size="sm" fw={600}>
+                {e.name}
+              </Text>
+              <Text size="xs" c="dimmed">
+                {e.about}
+              </Text>
+            </Menu.Item>
+          ))}
+        </Menu.Dropdown>
+      </Menu>
+      <Button variant="default" leftSection={<FormInput size={16} aria-hidden />} onClick={() => setForm(true)}>
+        Kinds
+      </Button>
+      <Button leftSection={<Send size={16} aria-hidden />} loading={busy} onClick={() => void submit()}>
+        Submit
+      </Button>
+    </Group>
+  );
+  return (
+    <Folder text={text} onText={setText} actions={actions}>
+      <KindForm
+        opened={form}
+        onClose={() => setForm(false)}
+        onApply={(kind, input) => {
+          const path = taskPath(text);
+          setText(setIn(setIn(setIn(text, [...path, "run"], undefined), [...path, "kind"], kind), [...path, "input"], input));
+        }}
+      />
+      <div className={css.columns}>
+        <div className={css.editor}>
+          <Suspense fallback={<div aria-busy="true" />}>
+            <Editor value={text} onChange={setText} schema={schema.data} errors={errors} onSubmit={() => void submit()} />
+          </Suspense>
+        </div>
+        <aside className={`card ${css.side}`} aria-label="Check of the spec" aria-live="polite">
+          <Title order={2} mb="xs">
+            {errors.length > 0 ? plural(errors.length, "error") : "Plan"}
+          </Title>
+          {errors.map((e, i) => (
+            <Text key={i} size="sm" mb="xs">
+              <span className="mono" style={{ color: "var(--state-failed)" }}>
+                {e.line ? `line ${e.line}` : "the spec"}
+                {e.path && ` ${e.path}`}
+              </span>
+              : {e.message}
+              {e.hint && ` (${e.hint})`}
+            </Text>
+          ))}
+          {errors.length === 0 && check.isError && <ErrorState error={check.error} retry={() => void check.refetch()} />}
+          {errors.length === 0 && current?.stages && <Plan stages={current.stages} />}
+          <Text size="xs" c="dimmed" mt="md">
+            The draft is kept in this browser. Ctrl-Space completes, Ctrl-Enter submits.
+          </Text>
+        </aside>
+      </div>
+    </Folder>
+  );
+}
+
+// Plain HTTP to another machine has no crypto.randomUUID.
+function randomKey(): string {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, "0")).join("");
+}
+
+/** Takes a folder that is dropped on the page or chosen, uploads it, and writes it to the spec's `files`. */
+function Folder({ text, onText, actions, children }: { text: string; onText: (t: string) => void; actions: React.ReactNode; children: React.ReactNode }) {
+  const [over, setOver] = useState(false);
+  const [progress, setProgress] = useState<UploadProgress & { name: string }>();
+  const [failed, setFailed] = useState<{ error: unknown; again: () => void }>();
+  const stop = useRef<AbortController>(undefined);
+  const latest = useRef(text);
+  useEffect(() => {
+    latest.current = text;
+  });
+  useEffect(() => () => stop.current?.abort(), []);
+
+  const bring = async (collect: () => Promise<{ name: string; entries: Entry[] }>) => {
+    setFailed(undefined);
+    stop.current?.abort();
+    const control = new AbortController();
+    stop.current = control;
+    try {
+      const { name, entries } = await collect();
+      if (entries.length === 0) throw new Error("The folder is empty");
+      setProgress({ name, phase: "reading", files: entries.length, bytes: 0, done: 0 });
+      const hash = await upload(entries, (p) => setProgress({ name, ...p }), control.signal);
+      onText(setIn(latest.current, [...taskPath(latest.current), "files"], hash));
+    } catch (error) {
+      setProgress(undefined);
+      if (!control.signal.aborted) setFailed({ error, again: () => void bring(collect) });
+    }
+  };
+  const drop = (e: DragEvent) => {
+    e.preventDefault();
+    setOver(false);
+    const items = [...e.dataTransfer.items].flatMap((i) => i.webkitGetAsEntry() ?? []);
+    if (items.length > 0) void bring(() => dropped(items));
+  };
+  return (
+    // What can be dropped can be chosen with the button, too.
+     
+    <div
+      className={css.drop}
+      data-over={over || undefined}
+      onDragOver={(e) => {
+        if (!e.dataTransfer.types.includes("Files")) return;
+        e.preventDefault();
+        setOver(true);
+      }}
+      onDragLeave={(e) => {
+        if (!e.currentTarget.contains(e.relatedTarget as Node | null)) setOver(false);
+      }}
+      onDrop={drop}
+    >
+      <Group justify="space-between" mb="sm" gap="xs">
+        <FileButton multiple inputProps={{ webkitdirectory: "" } as object} onChange={(files) => files.length > 0 && void bring(() => Promise.resolve(chosen(files)))}>
+          {(props) => (
+            <Button {...props} variant="default" leftSection={<FolderUp size={16} aria-hidden />}>
+              Add a folder
+            </Button>
+          )}
+        </FileButton>
+        {actions}
+      </Group>
+      {progress && (
+        <Alert mb="sm" color={progress.phase === "done" ? "teal" : "muster"} variant="light" withCloseButton={progress.phase === "done"} closeButtonLabel="Close" onClose={() => setProgress(undefined)}>
+          <Stack gap={6}>
+            <Group justify="space-between" gap="xs">
+              <Text size="sm" c="var(--mantine-color-text)">
+                {label(progress)}
+              </Text>
+              {progress.phase !== "done" && (
+                <Button size="compact-xs" variant="default" onClick={() => stop.current?.abort()}>
+                  Stop
+                </Button>
+              )}
+            </Group>
+            {progress.phase !== "done" && <Progress value={progress.bytes > 0 ? (progress.done / progress.bytes) * 100 : 0} aria-label={percent(progress.bytes > 0 ? progress.done / progress.bytes : 0)} />}
+          </Stack>
+        </Alert>
+      )}
+      {failed && (
+        <div style={{ marginBottom: 12 }}>
+          <ErrorState title="The folder was not uploaded" error={messageOf(failed.error)} retry={failed.again} />
+        </div>
+      )}
+      {children}
+    </div>
+  );
+}
+
+function label(p: UploadProgress & { name: string }): string {
+  const files = plural(p.files, "file");
+  if (p.phase === "reading") return `Reading ${p.name}: ${files}, ${bytes(p.bytes)}`;
+  if (p.phase === "sending") return `Uploading ${p.name}: ${bytes(p.done)} of ${bytes(p.bytes)} that the server does not have`;
+  return `${p.name} (${files}) travels with the first task: see files in the spec. Files that begin with #! are executable.`;
+}

@@ -1,0 +1,76 @@
+import { parseDocument, stringify, type Document } from "yaml";
+import type { Schema } from "./complete";
+
+/** A spec as the YAML that a person edits. */
+export function toYAML(spec: unknown): string {
+  return stringify(spec, { lineWidth: 110 });
+}
+
+/** Writes a value at a path of a YAML text, and keeps comments and order. An empty value removes the key. */
+export function setIn(text: string, path: readonly (string | number)[], value: unknown): string {
+  const doc: Document = parseDocument(text);
+  if (value === undefined) doc.deleteIn(path);
+  else doc.setIn(path, doc.createNode(value));
+  return doc.toString({ lineWidth: 0 });
+}
+
+/** Where the first task of a document is: flat documents are one task themselves. */
+export function taskPath(text: string): readonly (string | number)[] {
+  const doc = parseDocument(text);
+  return doc.hasIn(["tasks", 0]) ? ["tasks", 0] : [];
+}
+
+/** One field of a form, from a property of an input's schema. */
+export interface Field {
+  readonly name: string;
+  readonly type: "text" | "number" | "boolean" | "choice" | "json";
+  readonly required: boolean;
+  readonly about?: string;
+  readonly choices?: readonly string[];
+  readonly placeholder?: string;
+  readonly integer?: boolean;
+  readonly min?: number;
+  readonly max?: number;
+}
+
+/** The fields of a kind's input, those that must be given first. */
+export function fieldsOf(schema: Schema | undefined): Field[] {
+  const required = new Set(schema?.required ?? []);
+  const fields = Object.entries(schema?.properties ?? {}).map(([name, p]): Field => {
+    const types = typeof p.type === "string" ? [p.type] : (p.type ?? []);
+    const choices = p.enum?.filter((v) => typeof v === "string" || typeof v === "number").map(String);
+    const type: Field["type"] = choices && choices.length > 0 ? "choice" : types.length === 1 && (types[0] === "number" || types[0] === "integer") ? "number" : types.length === 1 && types[0] === "boolean" ? "boolean" : types.length === 1 && types[0] === "string" ? "text" : "json";
+    return {
+      name,
+      type,
+      required: required.has(name),
+      ...(p.description && { about: p.description }),
+      ...(choices && choices.length > 0 && { choices }),
+      ...(p.default !== undefined && { placeholder: typeof p.default === "string" ? p.default : JSON.stringify(p.default) }),
+      ...(types[0] === "integer" && { integer: true }),
+      ...(p.minimum !== undefined && { min: p.minimum }),
+      ...(p.maximum !== undefined && { max: p.maximum }),
+    };
+  });
+  return [...fields.filter((f) => f.required), ...fields.filter((f) => !f.required)];
+}
+
+/** The value that a field's text means; undefined if it is empty; an error if it is none of the field's type. */
+export function valueOf(field: Field, text: string): { value?: unknown; error?: string } {
+  if (text.trim() === "") return field.required ? { error: "This is needed" } : {};
+  if (field.type === "number") {
+    const n = Number(text);
+    if (!Number.isFinite(n) || (field.integer && !Number.isInteger(n))) return { error: field.integer ? "Write a whole number" : "Write a number" };
+    if (field.min !== undefined && n < field.min) return { error: `At least ${field.min}` };
+    if (field.max !== undefined && n > field.max) return { error: `At most ${field.max}` };
+    return { value: n };
+  }
+  if (field.type === "boolean") return { value: text === "true" };
+  if (field.type !== "json") return { value: text };
+  try {
+    return { value: JSON.parse(text) as unknown };
+  } catch {
+    // A text without quotes is meant as it stands, unless it looks like JSON.
+    return /^\s*[[{"]/.test(text) ? { error: "Write JSON, such as [1, 2] or {\"a\": 1}" } : { value: text };
+  }
+}

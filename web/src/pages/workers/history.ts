@@ -1,0 +1,12 @@
+import type { Range } from "./search";
+
+/** Seconds that a range spans. */
+export function seconds(range: Range): number {
+  return { "1h": 3600, "12h": 12 * 3600, "7d": 7 * 86_400 }[range];
+}
+
+/** Watt-hours of means of power, each over step seconds; unknown if none is known. */
+export function energyOf(power: readonly (number | null)[], step: number): number | undefined {
+  const known = power.filter((p) => p !== null);
+  return known.length === 0 ? undefined : (known.reduce((sum, p) => sum + p, 0) * step) / 3600;
+}

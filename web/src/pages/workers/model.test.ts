@@ -1,0 +1,106 @@
+import { describe, expect, it } from "vitest";
+import type { Worker } from "@/api/types";
+import { energyOf } from "./history";
+import { joinLines, onlyHere, quote } from "./lines";
+import { actionsOf, devices, filter, reserved, troubles, parseDuration } from "./model";
+import { validateWorker, validateWorkers } from "./search";
+
+const gib = 2 ** 30;
+
+function worker(over: Partial<Worker> = {}): Worker {
+  return {
+    id: "w-1",
+    name: "lab-1",
+    state: "active",
+    version: "v1",
+    running: 1,
+    tags: ["linux", "cuda"],
+    labels: { rack: "b7" },
+    resources: { cpus: 16, memory: 64 * gib, disk: 100 * gib, slots: 8, gpus: [{ uuid: "GPU-a", index: 0, vendor: "nvidia", name: "RTX 4090", memory: 24 * gib }] },
+    free: { cpus: 12, memory: 48 * gib, disk: 90 * gib, slots: 7 },
+    load: { cpu: 0.5, memory: 20 * gib, gpus: [{ uuid: "GPU-a", utilization: 0.9 }] },
+    ...over,
+  };
+}
+
+describe("a worker", () => {
+  it("has reserved what it offers and is not free", () => {
+    expect(reserved(worker())).toEqual({ cpus: 4, memory: 16 * gib });
+    const unknown = worker();
+    delete unknown.free;
+    expect(reserved(unknown)).toEqual({});
+  });
+
+  it("shows no load of devices while it is away", () => {
+    expect(devices(worker())[0]?.load?.utilization).toBe(0.9);
+    expect(devices(worker({ state: "unreachable" }))[0]?.load).toBeUndefined();
+  });
+
+  it("says what is wrong with it, the worst first", () => {
+    expect(troubles(worker(), "v1")).toEqual([]);
+    const ill = worker({ state: "unreachable", constrained: "the disk is full", version: "v0" });
+    expect(troubles(ill, "v1").map((t) => t.kind)).toEqual(["unreachable", "constrained"]);
+    const gpus = [{ uuid: "GPU-a", index: 0, vendor: "nvidia", name: "RTX 4090", memory: 24 * gib, quarantined: "XID 79" }];
+    expect(troubles(worker({ version: "v0", resources: { ...worker().resources, gpus } }), "v1").map((t) => t.kind)).toEqual(["quarantined", "outdated"]);
+  });
+
+  it("offers the actions that its state allows", () => {
+    expect(actionsOf(worker())).toEqual(["pause", "drain"]);
+    expect(actionsOf(worker({ state: "draining" }))).toEqual(["resume", "pause"]);
+    expect(actionsOf(worker({ state: "gone" }))).toEqual(["remove"]);
+    const gpus = [{ uuid: "GPU-a", index: 0, vendor: "nvidia", name: "x", memory: gib, quarantined: "XID 79" }];
+    expect(actionsOf(worker({ resources: { ...worker().resources, gpus } }))).toContain("heal");
+  });
+});
+
+describe("the filter", () => {
+  const list = [worker(), worker({ id: "w-2", name: "laptop", state: "gone", tags: ["mac"], labels: {}, resources: { cpus: 8, memory: gib, disk: gib, slots: 4 } })];
+  it("wants every word, wherever it is", () => {
+    expect(filter(list, { q: "CUDA 4090 rack=b7" }, "v1").map((w) => w.name)).toEqual(["lab-1"]);
+    expect(filter(list, { q: "cuda mac" }, "v1")).toEqual([]);
+  });
+  it("selects by state and attention", () => {
+    expect(filter(list, { state: "gone" }, "v1").map((w) => w.name)).toEqual(["laptop"]);
+    expect(filter(list, { attention: true }, "v2").map((w) => w.name)).toEqual(["lab-1"]);
+  });
+});
+
+describe("the URL", () => {
+  it("drops what has no meaning", () => {
+    expect(validateWorkers({ q: 3, state: "asleep", view: "cards", add: true })).toEqual({ view: "cards", add: true });
+    expect(validateWorker({ range: "12h", tab: "x" })).toEqual({ range: "12h" });
+  });
+});
+
+describe("durations", () => {
+  it.each([["90s", 90], ["10m", 600], ["1h30m", 5400], ["7d", 604_800], [" 1.5h ", 5400]])("%s is %d seconds", (text, seconds) => expect(parseDuration(text)).toBe(seconds));
+  it.each(["", "10", "m", "1 hour", "-5m", "5mm"])("%s is none", (text) => expect(parseDuration(text)).toBeUndefined());
+});
+
+describe("join lines", () => {
+  it("quote what a shell would read otherwise", () => {
+    expect(quote("gpu-box_1.lan")).toBe("gpu-box_1.lan");
+    expect(quote("it's mine; rm")).toBe(`'it'\\''s mine; rm'`);
+  });
+  it("name the server, the token and the worker", () => {
+    for (const system of ["linux", "macos", "container", "systemd"] as const) {
+      const text = joinLines(system, "http://lab:8700", "mst_join_x", "my box").map((l) => l.text).join("\n");
+      expect(text).toContain("--server http://lab:8700");
+      expect(text).toContain("mst_join_x");
+      expect(text).toContain("--name 'my box'");
+    }
+  });
+  it("know addresses that other machines cannot reach", () => {
+    expect(onlyHere("http://127.0.0.1:8700")).toBe(true);
+    expect(onlyHere("http://localhost:8700")).toBe(true);
+    expect(onlyHere("http://[::1]:8700")).toBe(true);
+    expect(onlyHere("http://lab.local:8700")).toBe(false);
+  });
+});
+
+describe("energy", () => {
+  it("is the sum of power times time, and unknown without a reading", () => {
+    expect(energyOf([100, null, 300], 600)).toBeCloseTo(66.67, 1);
+    expect(energyOf([null, null], 600)).toBeUndefined();
+  });
+});

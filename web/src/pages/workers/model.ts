@@ -1,0 +1,111 @@
+import type { components } from "@/api/schema";
+import type { Worker, WorkerState } from "@/api/types";
+import type { WorkersSearch } from "./search";
+
+export type GPU = components["schemas"]["GPU"];
+export type GPULoad = components["schemas"]["GPULoad"];
+
+/** Sizes are numbers in answers; the schema allows texts because requests may have them. */
+export function size(v: number | string | undefined): number | undefined {
+  return typeof v === "number" ? v : undefined;
+}
+
+/** Whether the worker has a session now. */
+export const connected = (w: Worker) => w.state === "active" || w.state === "paused" || w.state === "draining";
+
+/** A device with what it does. */
+export interface Device {
+  readonly gpu: GPU;
+  readonly load?: GPULoad;
+}
+
+export function devices(w: Worker): Device[] {
+  const loads = new Map((w.load?.gpus ?? []).map((l) => [l.uuid, l]));
+  return (w.resources.gpus ?? []).map((gpu) => {
+    const load = connected(w) ? loads.get(gpu.uuid) : undefined;
+    return { gpu, ...(load && { load }) };
+  });
+}
+
+/** What is given to tasks: offered minus free. */
+export interface Reserved {
+  readonly cpus?: number;
+  readonly memory?: number;
+}
+
+export function reserved(w: Worker): Reserved {
+  if (!w.free) return {};
+  const memory = size(w.resources.memory);
+  const free = size(w.free.memory);
+  return { cpus: Math.max(0, w.resources.cpus - w.free.cpus), ...(memory !== undefined && free !== undefined && { memory: Math.max(0, memory - free) }) };
+}
+
+/** Why a worker needs attention, the most important first; none if it is well. */
+export interface Trouble {
+  readonly kind: "unreachable" | "quarantined" | "avoided" | "constrained" | "outdated";
+  readonly text: string;
+}
+
+export function troubles(w: Worker, serverVersion: string | undefined): Trouble[] {
+  const list: Trouble[] = [];
+  if (w.state === "unreachable") list.push({ kind: "unreachable", text: "The server does not hear from it; its tasks are started elsewhere when their leases end." });
+  for (const gpu of w.resources.gpus ?? []) {
+    if (gpu.quarantined) list.push({ kind: "quarantined", text: `GPU ${gpu.index} is quarantined: ${gpu.quarantined}` });
+  }
+  if (w.health?.avoided) list.push({ kind: "avoided", text: w.health.avoided });
+  if (w.constrained) list.push({ kind: "constrained", text: w.constrained });
+  if (outdated(w, serverVersion)) list.push({ kind: "outdated", text: `It runs version ${w.version ?? "unknown"}, the server ${serverVersion ?? "unknown"}.` });
+  return list;
+}
+
+export function outdated(w: Worker, serverVersion: string | undefined): boolean {
+  return connected(w) && w.version !== undefined && serverVersion !== undefined && w.version !== serverVersion;
+}
+
+/** Everything that a search looks at, in lower case. */
+export function haystack(w: Worker): string {
+  const gpus = (w.resources.gpus ?? []).map((g) => `${g.vendor} ${g.name} ${g.uuid}`);
+  const labels = Object.entries(w.labels ?? {}).map(([k, v]) => `${k}=${v}`);
+  return [w.name, w.id, w.state, w.version ?? "", w.address ?? "", ...(w.tags ?? []), ...labels, ...gpus].join("\n").toLowerCase();
+}
+
+export function filter(workers: readonly Worker[], search: WorkersSearch, serverVersion: string | undefined): Worker[] {
+  const wanted = (search.q ?? "").toLowerCase().split(/\s+/).filter(Boolean);
+  return workers.filter((w) => {
+    if (search.state ? w.state !== search.state : false) return false;
+    if (search.attention && troubles(w, serverVersion).length === 0) return false;
+    if (wanted.length === 0) return true;
+    const text = haystack(w);
+    return wanted.every((word) => text.includes(word));
+  });
+}
+
+export type Action = "drain" | "pause" | "resume" | "heal" | "remove";
+
+/** What can be done to a worker in its state. */
+export function actionsOf(w: Worker): Action[] {
+  const heal: Action[] = connected(w) && (w.resources.gpus ?? []).some((g) => g.quarantined) ? ["heal"] : [];
+  const byState: Record<WorkerState, Action[]> = {
+    active: ["pause", "drain"],
+    paused: ["resume", "drain"],
+    draining: ["resume", "pause"],
+    unreachable: ["remove"],
+    gone: ["remove"],
+  };
+  return [...(byState[w.state as WorkerState] ?? []), ...heal];
+}
+
+const units: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86_400 };
+
+/** Seconds of what a person types as a duration: 90s, 10m, 1h30m, 7d; undefined if it is none. */
+export function parseDuration(text: string): number | undefined {
+  const parts = text.trim().match(/\d+(\.\d+)?[smhd]/g);
+  if (!parts || parts.join("") !== text.trim()) return undefined;
+  return parts.reduce((sum, part) => sum + Number(part.slice(0, -1)) * (units[part.slice(-1)] ?? 0), 0);
+}
+
+/** How hot a share is: the word beside the colour. */
+export function level(share: number | undefined): "idle" | "busy" | "full" | undefined {
+  if (share === undefined) return undefined;
+  return share < 0.1 ? "idle" : share < 0.9 ? "busy" : "full";
+}

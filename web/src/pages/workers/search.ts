@@ -1,0 +1,39 @@
+import { workerStates, type WorkerState } from "@/api/types";
+
+// What the URL's search may hold. Unknown or malformed values are dropped, so that old links keep working.
+export interface WorkersSearch {
+  /** Opens the dialog Add a worker. */
+  add?: boolean;
+  view?: "cards";
+  /** Words that must all be found in name, tags, labels, hardware … */
+  q?: string;
+  state?: WorkerState;
+  /** Only workers that need attention: constrained, avoided, unreachable, outdated, or with a quarantined GPU. */
+  attention?: boolean;
+}
+
+export function validateWorkers(s: Record<string, unknown>): WorkersSearch {
+  const state = workerStates.find((w) => w === s["state"]);
+  return {
+    ...(s["add"] === true && { add: true }),
+    ...(s["view"] === "cards" && { view: "cards" as const }),
+    ...(typeof s["q"] === "string" && s["q"] !== "" && { q: s["q"] }),
+    ...(state && { state }),
+    ...(s["attention"] === true && { attention: true }),
+  };
+}
+
+export const ranges = ["1h", "12h", "7d"] as const;
+export type Range = (typeof ranges)[number];
+
+export interface WorkerSearch {
+  /** The part of the page that is shown. */
+  tab?: "history" | "tasks" | "hardware";
+  range?: Range;
+}
+
+export function validateWorker(s: Record<string, unknown>): WorkerSearch {
+  const range = ranges.find((r) => r === s["range"]);
+  const tab = (["history", "tasks", "hardware"] as const).find((t) => t === s["tab"]);
+  return { ...(tab && { tab }), ...(range && { range }) };
+}
