@@ -139,7 +139,7 @@ func newServer(cfg Config) *server {
 	s.metricsRoutes(mux)
 	mux.Handle(link.PathSocket, cfg.LinkSocket)
 	mux.Handle(link.PathPoll, cfg.LinkPoll)
-	s.handler = s.measured(mux, compressed(s.logged(s.authenticated(s.routed(mux)))))
+	s.handler = compressed(s.measured(mux, s.logged(s.authenticated(s.routed(mux)))))
 	return s
 }
 

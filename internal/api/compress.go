@@ -14,7 +14,7 @@ import (
 const compressFrom = 4 << 10
 
 // compressed compresses the JSON that the API makes for clients that take gzip. Streams, logs, blobs and artifacts stay as they are: those
-// have offsets.
+// have offsets. It is the outermost handler, as what it wraps must be an http.Flusher: it flushes a stream by way of that.
 func compressed(next http.Handler) http.Handler {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(compressFrom), gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.ContentTypes([]string{"application/json"}))
 	if err != nil {
