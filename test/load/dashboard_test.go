@@ -47,9 +47,9 @@ func BenchmarkDashboard(b *testing.B) {
 	ctx, stop := context.WithCancel(b.Context())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		// Each task is three events: 2,000 slots that are taken for 1.2 s each make 5,000 a second.
+		// Each task is three events: 2,000 slots that are taken for 1 s each make 6,000 a second at most.
 		ended <- simworker.Run(ctx, simworker.Config{
-			Server: "http://" + c.Addr, JoinToken: mustertest.JoinToken, Workers: workers, Slots: 1, GPUs: 4, Run: 1200 * time.Millisecond,
+			Server: "http://" + c.Addr, JoinToken: mustertest.JoinToken, Workers: workers, Slots: 1, GPUs: 4, Run: time.Second,
 		}, func() { close(ready) })
 	}()
 	defer func() {
