@@ -194,6 +194,8 @@ const emptyTree = "602e35a92eec4bc0a2ec6ae113f07bfc6933322fb69fe8dee416e5a67217e
 var goldenRig = []goldenCase{
 	{"rig-worker", request{method: "GET", path: "/api/v1/workers/w2"}, "get-worker"},
 	{"rig-workers", request{method: "GET", path: "/api/v1/workers"}, "list-workers"},
+	{"rig-workers-page", request{method: "GET", path: "/api/v1/workers?limit=1"}, "list-workers"},
+	{"rig-workers-basic", request{method: "GET", path: "/api/v1/workers?view=basic&limit=1&cursor=w1"}, "list-workers"},
 	{"rig-task", request{method: "GET", path: "/api/v1/tasks/1.0"}, "get-task"},
 	{"rig-overview", request{method: "GET", path: "/api/v1/overview"}, "get-overview"},
 	{"rig-usage", request{method: "GET", path: "/api/v1/tasks/1.0/usage"}, "get-usage"},
@@ -254,6 +256,7 @@ var golden = []goldenCase{
 	{"previous-none", request{method: "GET", path: "/api/v1/jobs/2/previous"}, "error"},
 	{"plan", request{method: "POST", path: "/api/v1/plan", body: `{"tasks":[{"kind":"noop"}]}`}, "plan-job"},
 	{"workers", request{method: "GET", path: "/api/v1/workers"}, "list-workers"},
+	{"workers-by-id", request{method: "GET", path: "/api/v1/workers?id=w1&id=w9"}, "list-workers"},
 	{"worker", request{method: "GET", path: "/api/v1/workers/name-of-w1"}, "get-worker"},
 	{"worker-paused", request{method: "POST", path: "/api/v1/workers/w1/pause"}, "pause-worker"},
 	{"submitted", request{method: "POST", path: "/api/v1/jobs", body: `{"name":"sums","tasks":[{"name":"a","run":["true"]},{"name":"b","needs":["a"],"run":"exit 0","matrix":{"lr":[0.1,0.2]},"timeout":60}]}`}, "submit-job"},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"sort"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
@@ -34,16 +35,53 @@ type WorkerPath struct {
 	Worker string `path:"worker" maxLength:"200" doc:"id, or name if only one has it"`
 }
 
-func (s *server) listWorkers(ctx context.Context, _ *struct{}) (*body[wire.Workers], error) {
-	ws, err := s.Engine.Workers(ctx)
+type listWorkersInput struct {
+	Cursor string   `query:"cursor" maxLength:"200" doc:"next of the page before"`
+	Limit  int      `query:"limit" minimum:"1" maximum:"1000" doc:"rows of this page; absent means all"`
+	ID     []string `query:"id,explode" maxItems:"200" doc:"only these"`
+	View   string   `query:"view" enum:"full,basic" default:"full" doc:"basic leaves out kinds, allow, lacks, projects, and the GPUs of free and load"`
+}
+
+// listWorkers answers with workers by id.
+func (s *server) listWorkers(ctx context.Context, in *listWorkersInput) (*body[wire.Workers], error) {
+	all, err := s.Engine.Workers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ws = slices.Clone(ws) // the engine's list is shared
-	for i := range ws {
-		ws[i].Tasks = nil
+	from := 0
+	if in.Cursor != "" {
+		from = sort.Search(len(all), func(i int) bool { return string(all[i].ID) > in.Cursor })
 	}
-	return answer(wire.Workers{Workers: full(ws)}), nil
+	var list wire.Workers
+	for _, w := range all[from:] {
+		if len(in.ID) > 0 && !slices.Contains(in.ID, string(w.ID)) {
+			continue
+		}
+		if in.Limit > 0 && len(list.Workers) == in.Limit {
+			list.Next = string(list.Workers[in.Limit-1].ID)
+			break
+		}
+		w.Tasks = nil
+		if in.View == "basic" {
+			w = basic(w)
+		}
+		list.Workers = append(list.Workers, w)
+	}
+	list.Workers = full(list.Workers)
+	return answer(list), nil
+}
+
+// basic is a worker without what weighs most in a list of many. What the worker refers to is shared.
+func basic(w muster.Worker) muster.Worker {
+	w.Kinds, w.Allow, w.Lacks, w.Projects = nil, nil, nil, nil
+	if w.Free != nil {
+		free := *w.Free
+		free.GPUs, w.Free = nil, &free
+	}
+	if w.Load != nil {
+		w.Load = &muster.Load{CPU: w.Load.CPU, Memory: w.Load.Memory}
+	}
+	return w
 }
 
 func (s *server) getWorker(ctx context.Context, in *WorkerPath) (*body[muster.Worker], error) {

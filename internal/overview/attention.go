@@ -115,6 +115,9 @@ func worker(f *Facts, w *fleet.Worker) []wire.Attention {
 	if w.Avoided != "" {
 		say(wire.Warning, wire.WorkerAvoided, wire.ActResume, "Worker %s %s.", w.Name, strings.TrimSuffix(w.Avoided, "."))
 	}
+	if w.State == muster.WorkerPaused && w.Deadline == 0 {
+		say(wire.Notice, wire.WorkerPaused, wire.ActResume, "Worker %s is paused: it takes no new tasks until it is resumed.", w.Name)
+	}
 	if w.Version != "" && f.Version != "" && w.Version != f.Version {
 		say(wire.Notice, wire.WorkerOutdated, wire.ActUpgrade, "Worker %s runs version %s, the server runs %s.", w.Name, w.Version, f.Version)
 	}

@@ -43,7 +43,8 @@ func troubled() *overview.Facts {
 				worker("lost", muster.WorkerGone, nil),
 				worker("lost-long-ago", muster.WorkerGone, func(w *fleet.Worker) { w.SeenAt = day }),
 				worker("left", muster.WorkerGone, func(w *fleet.Worker) { w.Left = true }),
-				worker("old", muster.WorkerPaused, func(w *fleet.Worker) { w.Version = "v1" }),
+				worker("held", muster.WorkerPaused, nil),
+				worker("old", muster.WorkerPaused, func(w *fleet.Worker) { w.Version, w.Deadline = "v1", 102*day }),
 				worker("full", muster.WorkerActive, func(w *fleet.Worker) { w.Constrained = "disk at 1GiB free is under 5GiB" }),
 				worker("bad", muster.WorkerActive, func(w *fleet.Worker) { w.Avoided = "is avoided until noon, because attempts keep failing there" }),
 				worker("gpu", muster.WorkerActive, func(w *fleet.Worker) {
@@ -75,6 +76,7 @@ func TestAttention(t *testing.T) {
 		"warning worker_constrained open_worker: Worker full takes no tasks now: disk at 1GiB free is under 5GiB.",
 		"warning worker_avoided resume: Worker bad is avoided until noon, because attempts keep failing there.",
 		"warning gpu_quarantined heal: GPU 1 of worker gpu is quarantined: it fell off the bus.",
+		"info worker_paused resume: Worker held is paused: it takes no new tasks until it is resumed.",
 		"info worker_outdated upgrade: Worker old runs version v1, the server runs v2.",
 	}
 	if got := list(troubled()); !slices.Equal(got, want) {

@@ -42,7 +42,7 @@ func (s *State) Work(now muster.Time, project string) fleet.Work {
 func pictured(now muster.Time, w *model.Worker) fleet.Worker {
 	x := fleet.Worker{
 		ID: w.Row.ID, Name: w.Row.Name, State: w.Row.State, Version: w.Row.Version, Price: w.Row.Price,
-		Running: len(w.Held), Load: w.Load, Left: w.Left, SeenAt: w.Seen,
+		Running: len(w.Held), Load: w.Load, Deadline: w.Row.Deadline, Left: w.Left, SeenAt: w.Seen,
 	}
 	if w.Reachable() {
 		x.Constrained, x.Avoided = w.Constrained, w.Health.Closed(now)

@@ -102,6 +102,8 @@ func refineParameter(path string, p *huma.Param) {
 		pattern = placePattern
 	case p.In == "query" && p.Name == "cursor" && path == wire.Prefix+"/tasks":
 		pattern = tasksCursorPattern
+	case p.In == "query" && p.Name == "cursor" && path == wire.Prefix+"/workers":
+		pattern = "" // the id of a worker
 	}
 	switch {
 	case pattern == "":

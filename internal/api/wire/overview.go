@@ -83,14 +83,14 @@ type OverviewGPU struct {
 // Attention is one thing that needs a person.
 type Attention struct {
 	Severity   Severity        `json:"severity" enum:"critical,warning,info"`
-	Kind       AttentionKind   `json:"kind" enum:"gpu_quarantined,worker_unreachable,worker_lost,worker_constrained,worker_avoided,worker_outdated,job_failing,disk_filling,gateway_down"`
+	Kind       AttentionKind   `json:"kind" enum:"gpu_quarantined,worker_unreachable,worker_lost,worker_constrained,worker_avoided,worker_paused,worker_outdated,job_failing,disk_filling,gateway_down"`
 	Worker     muster.WorkerID `json:"worker,omitempty"`
 	WorkerName string          `json:"worker_name,omitempty"`
 	Job        muster.JobID    `json:"job,omitempty"`
 	JobName    string          `json:"job_name,omitempty"`
 	GPU        string          `json:"gpu,omitempty" doc:"UUID"`
 	Message    string          `json:"message" doc:"one sentence"`
-	Action     AttentionAction `json:"action" enum:"heal,resume,remove,drain,open_job,open_worker,upgrade,free_disk,open_docs" doc:"what helps most"`
+	Action     AttentionAction `json:"action" enum:"heal,resume,remove,open_job,open_worker,upgrade,free_disk,open_docs" doc:"what helps most"`
 }
 
 // Severity says how soon somebody should look.
@@ -113,6 +113,7 @@ const (
 	WorkerLost        AttentionKind = "worker_lost"
 	WorkerConstrained AttentionKind = "worker_constrained"
 	WorkerAvoided     AttentionKind = "worker_avoided"
+	WorkerPaused      AttentionKind = "worker_paused"
 	WorkerOutdated    AttentionKind = "worker_outdated"
 	JobFailing        AttentionKind = "job_failing"
 	DiskFilling       AttentionKind = "disk_filling"
@@ -127,7 +128,6 @@ const (
 	ActHeal       AttentionAction = "heal"
 	ActResume     AttentionAction = "resume"
 	ActRemove     AttentionAction = "remove"
-	ActDrain      AttentionAction = "drain"
 	ActOpenJob    AttentionAction = "open_job"
 	ActOpenWorker AttentionAction = "open_worker"
 	ActUpgrade    AttentionAction = "upgrade"

@@ -66,9 +66,10 @@ type Artifacts struct {
 	Artifacts []muster.Artifact `json:"artifacts" nullable:"false"`
 }
 
-// Workers is the fleet.
+// Workers is the fleet, or a page of it.
 type Workers struct {
 	Workers []muster.Worker `json:"workers" nullable:"false"`
+	Next    string          `json:"next,omitempty" doc:"cursor of the next page; absent at the end"`
 }
 
 // Kind is one kind of tasks, as the server knows it.

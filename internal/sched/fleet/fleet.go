@@ -25,6 +25,7 @@ type Worker struct {
 	Load        *muster.Load      // at its last heartbeat, or nil; must not be changed
 	Constrained string            // why it takes nothing new of its own accord
 	Avoided     string            // why the scheduler gives it nothing now
+	Deadline    muster.Time       // when a drain stops what still runs, or a pause ends; 0 for never
 	Left        bool              // it is gone because it shut down in order
 	SeenAt      muster.Time
 }

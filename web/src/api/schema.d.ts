@@ -968,6 +968,7 @@ export interface components {
             started_at?: string;
             usage?: components["schemas"]["Usage"];
             worker?: string;
+            worker_name?: string;
         };
         AttemptMetrics: {
             /** Format: int64 */
@@ -1002,14 +1003,14 @@ export interface components {
              * @description what helps most
              * @enum {string}
              */
-            action: "heal" | "resume" | "remove" | "drain" | "open_job" | "open_worker" | "upgrade" | "free_disk" | "open_docs";
+            action: "heal" | "resume" | "remove" | "open_job" | "open_worker" | "upgrade" | "free_disk" | "open_docs";
             /** @description UUID */
             gpu?: string;
             /** Format: int64 */
             job?: number;
             job_name?: string;
             /** @enum {string} */
-            kind: "gpu_quarantined" | "worker_unreachable" | "worker_lost" | "worker_constrained" | "worker_avoided" | "worker_outdated" | "job_failing" | "disk_filling" | "gateway_down";
+            kind: "gpu_quarantined" | "worker_unreachable" | "worker_lost" | "worker_constrained" | "worker_avoided" | "worker_paused" | "worker_outdated" | "job_failing" | "disk_filling" | "gateway_down";
             /** @description one sentence */
             message: string;
             /** @enum {string} */
@@ -1441,6 +1442,7 @@ export interface components {
             };
             name: string;
             owner?: string;
+            owner_name?: string;
             /** Format: int64 */
             priority: number;
             /** Format: double */
@@ -2220,6 +2222,7 @@ export interface components {
             step?: string;
             usage?: components["schemas"]["Usage"];
             worker?: string;
+            worker_name?: string;
         };
         TaskEvent: {
             /**
@@ -2508,6 +2511,8 @@ export interface components {
             until?: string;
         };
         Workers: {
+            /** @description cursor of the next page; absent at the end */
+            next?: string;
             workers: components["schemas"]["Worker"][];
         };
     };
@@ -4226,7 +4231,16 @@ export interface operations {
     };
     "list-workers": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description next of the page before */
+                cursor?: string;
+                /** @description rows of this page; absent means all */
+                limit?: number;
+                /** @description only these */
+                id?: string[] | null;
+                /** @description basic leaves out kinds, allow, lacks, projects, and the GPUs of free and load */
+                view?: "full" | "basic";
+            };
             header?: never;
             path?: never;
             cookie?: never;
