@@ -2,6 +2,7 @@ package muster
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -10,6 +11,24 @@ const (
 	SecretPrefix = "whsec_"  // base64, as Standard Webhooks writes secrets
 	SealedPrefix = "sealed:" // encrypted by the server
 )
+
+// CutSealedURL splits a Notify.URL of which all but scheme, host and port is encrypted by the server: https://hooks.slack.com/#sealed:….
+// No other URL has a fragment.
+func CutSealedURL(url string) (origin, sealed string, ok bool) {
+	return strings.Cut(url, "/#"+SealedPrefix)
+}
+
+// URLOrigin returns scheme, host and port of a URL, without user and password.
+func URLOrigin(url string) string {
+	scheme, rest, _ := strings.Cut(url, "://")
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		rest = rest[:end]
+	}
+	return scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
+}
+
+// MaskURL returns what may be shown of the URL of a webhook, whose path and query may be secret: https://hooks.slack.com/….
+func MaskURL(url string) string { return URLOrigin(url) + "/…" }
 
 // MaxNotify is how many notifications a job or a project may have.
 const MaxNotify = 10

@@ -143,8 +143,13 @@ func (s *server) showJob(ctx context.Context, id muster.JobID) (*body[muster.Job
 	if err != nil {
 		return nil, err
 	}
-	if principalOf(ctx).Job != 0 {
+	switch p := principalOf(ctx); {
+	case p.Job != 0:
 		job.Spec = sharedSpec(job.Spec)
+	case job.Spec != nil && auth.Can(p, auth.SubmitJobs, auth.Object{Project: job.Project}) != nil:
+		shown := *job.Spec
+		shown.Notify = maskedNotify(shown.Notify)
+		job.Spec = &shown
 	}
 	return answer(job), nil
 }

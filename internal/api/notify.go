@@ -14,8 +14,10 @@ import (
 
 // Webhooks is what the API asks of the sender of notifications.
 type Webhooks interface {
-	// Seal returns notifications with their secrets encrypted, or an Invalid error for one that another server encrypted.
+	// Seal returns notifications with their URLs and secrets encrypted, or an Invalid error for one that another server encrypted.
 	Seal(list []muster.Notify) ([]muster.Notify, error)
+	// Open returns notifications with their URLs decrypted.
+	Open(list []muster.Notify) ([]muster.Notify, error)
 	// Secret returns what signs the requests of a project.
 	Secret(project string) (string, error)
 	// Changed says that the notifications of a project were changed.
@@ -61,7 +63,7 @@ func (s *server) getNotify(ctx context.Context, in *ProjectPath) (*body[wire.Pro
 	if err := mayManage(ctx, in.Project); err != nil {
 		return nil, err
 	}
-	list, err := s.Notices.ProjectNotify(ctx, in.Project)
+	list, err := s.projectNotify(ctx, in.Project)
 	if err != nil {
 		return nil, err
 	}
@@ -70,6 +72,15 @@ func (s *server) getNotify(ctx context.Context, in *ProjectPath) (*body[wire.Pro
 		return nil, err
 	}
 	return answer(wire.ProjectNotify{Project: in.Project, Notifications: wire.Notifications{Notify: full(list)}, Secret: secret}), nil
+}
+
+// projectNotify returns the notifications of a project with their URLs, for administrators.
+func (s *server) projectNotify(ctx context.Context, project string) ([]muster.Notify, error) {
+	list, err := s.Notices.ProjectNotify(ctx, project)
+	if err != nil {
+		return nil, err
+	}
+	return s.Webhooks.Open(list)
 }
 
 type putNotifyInput struct {
@@ -117,7 +128,7 @@ func (s *server) testNotify(ctx context.Context, in *testNotifyInput) (*body[wir
 	if err := mayManage(ctx, in.Project); err != nil {
 		return nil, err
 	}
-	list, err := s.Notices.ProjectNotify(ctx, in.Project)
+	list, err := s.projectNotify(ctx, in.Project)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +210,20 @@ func shownDeliveries(list []store.Delivery, next string) wire.Deliveries {
 	return wire.Deliveries{Deliveries: shown, Next: next}
 }
 
-// sealNotify encrypts the secrets of a job's notifications, so that what shows its spec shows none.
+// maskedNotify is what a key that may not submit the job again sees of its notifications.
+func maskedNotify(list []muster.Notify) []muster.Notify {
+	masked := slices.Clone(list)
+	for i := range masked {
+		n := &masked[i]
+		n.URL = muster.MaskURL(n.URL)
+		if n.Secret != "" {
+			n.Secret = hidden
+		}
+	}
+	return masked
+}
+
+// sealNotify encrypts the URLs and secrets of a job's notifications, so that what shows its spec shows none.
 func (s *server) sealNotify(spec *muster.Spec) error {
 	if len(spec.Notify) == 0 {
 		return nil

@@ -60,6 +60,37 @@ func TestNotifyBelongsToAdministrators(t *testing.T) {
 	}
 }
 
+// TestURLsAreNotShown holds that what is secret of a URL is shown to nobody who reads a job, and that a key that may not submit sees less still.
+func TestURLsAreNotShown(t *testing.T) {
+	s := apitest.Start(t, nil)
+	job := `{"kind":"noop","notify":[{"url":"https://hooks.slack.com/services/T0/s3cr3t","secret":"s3cr3t-of-many-letters"}]}`
+	made := string(status(t, s, request{method: "POST", path: "/api/v1/jobs", body: job}, http.StatusCreated))
+	submitter, viewer := s.Key(t, auth.Submitter, "", ""), s.Key(t, auth.Viewer, "", "")
+	seen := map[string]string{"the answer": made}
+	for _, token := range []string{apitest.AdminToken, submitter, viewer} {
+		seen[token] = string(status(t, s, request{method: "GET", path: "/api/v1/jobs/1", token: token}, http.StatusOK))
+	}
+	for token, body := range seen {
+		if strings.Contains(body, "s3cr3t") || !strings.Contains(body, `"https://hooks.slack.com/`) {
+			t.Errorf("%s: %s", token, body)
+		}
+		if sealed := strings.Contains(body, `"https://hooks.slack.com/#sealed:`); sealed == (token == viewer) {
+			t.Errorf("%s: %s", token, body)
+		}
+	}
+	if !strings.Contains(seen[viewer], `{"url":"https://hooks.slack.com/…","secret":"(hidden)"}`) {
+		t.Errorf("a viewer sees %s", seen[viewer])
+	}
+	put := `{"notify":[{"url":"https://hooks.slack.com/services/T0/s3cr3t"}]}`
+	status(t, s, request{method: "PUT", path: speechNotify, body: put}, http.StatusOK)
+	if kept, err := s.Store.ProjectNotify(t.Context(), "speech"); err != nil || len(kept) != 1 || strings.Contains(kept[0].URL, "s3cr3t") {
+		t.Errorf("kept is %+v, %v", kept, err)
+	}
+	if body := string(status(t, s, request{method: "GET", path: speechNotify}, http.StatusOK)); !strings.Contains(body, `"https://hooks.slack.com/services/T0/s3cr3t"`) {
+		t.Errorf("an administrator sees %s", body)
+	}
+}
+
 // TestSecretsAreNotShown holds that the secret of a job is in no answer, and that a spec that was shown can be submitted again.
 func TestSecretsAreNotShown(t *testing.T) {
 	s := apitest.Start(t, nil)

@@ -20,8 +20,9 @@ import (
 const (
 	shareTTL    = muster.Duration(24 * time.Hour)
 	maxShareTTL = muster.Duration(30 * 24 * time.Hour)
-	// maxShares is how many links to one job are valid at a time.
-	maxShares = 100
+	// maxShares is how many links to one job are valid at a time, and maxProjectShares to all jobs of one project.
+	maxShares        = 100
+	maxProjectShares = 1_000
 )
 
 // sharedRoutes are the operations that a key for one job may use: what they answer is about that job only. All others refuse it.
@@ -61,10 +62,16 @@ func (s *server) shareJob(ctx context.Context, in *shareInput) (*body[wire.Share
 		return nil, muster.Errorf(muster.Invalid, "a link is valid for at most 30d, not for %s", ttl)
 	}
 	now := muster.TimeOf(time.Now())
-	if err := s.tidyShares(ctx, id, now); err != nil {
+	if err := s.tidyShares(ctx, &job, now); err != nil {
 		return nil, err
 	}
-	key := store.Key{Name: "link to job " + id.String(), Role: string(auth.Viewer), Project: job.Project, Job: id, CreatedAt: now, ExpiresAt: now.Add(ttl)}
+	maker := principalOf(ctx)
+	key := store.Key{
+		Name: "link to job " + id.String(), Role: string(auth.Viewer), Project: job.Project, Job: id, Parent: maker.KeyID, CreatedAt: now, ExpiresAt: now.Add(ttl),
+	}
+	if maker.Expires != 0 {
+		key.ExpiresAt = min(key.ExpiresAt, maker.Expires)
+	}
 	secret, err := s.makeKey(ctx, &key)
 	if err != nil {
 		return nil, err
@@ -72,13 +79,13 @@ func (s *server) shareJob(ctx context.Context, in *shareInput) (*body[wire.Share
 	return answer(wire.Share{URL: "/share#" + secret, Secret: secret, Key: key.ID, ExpiresAt: key.ExpiresAt}), nil
 }
 
-// tidyShares deletes the keys of links that have expired, and refuses one link too many to a job.
-func (s *server) tidyShares(ctx context.Context, id muster.JobID, now muster.Time) error {
+// tidyShares deletes the keys of links that have expired, and refuses one link too many to a job or to a project.
+func (s *server) tidyShares(ctx context.Context, job *muster.Job, now muster.Time) error {
 	keys, err := s.Keys.ListKeys(ctx)
 	if err != nil {
 		return err
 	}
-	valid := 0
+	ofJob, ofProject := 0, 0
 	for _, k := range keys {
 		switch {
 		case k.Job == 0:
@@ -86,12 +93,18 @@ func (s *server) tidyShares(ctx context.Context, id muster.JobID, now muster.Tim
 			if err := s.keyring.Revoke(ctx, k); err != nil && muster.CodeOf(err) != muster.NotFound {
 				return err
 			}
-		case k.Job == id:
-			valid++
+		case k.Project == job.Project:
+			ofProject++
+			if k.Job == job.ID {
+				ofJob++
+			}
 		}
 	}
-	if valid >= maxShares {
-		return muster.Errorf(muster.Conflict, "job %d has %d valid links, which is the most: use one of them, or revoke them with DELETE %s", id, valid, prefixed("/jobs/"+id.String()+"/share"))
+	if ofJob >= maxShares {
+		return muster.Errorf(muster.Conflict, "job %d has %d valid links, which is the most: use one of them, or revoke them with DELETE %s", job.ID, ofJob, prefixed("/jobs/"+job.ID.String()+"/share"))
+	}
+	if ofProject >= maxProjectShares {
+		return muster.Errorf(muster.Conflict, "project %s has %d valid links, which is the most: revoke those of a job with DELETE %s", job.Project, ofProject, prefixed("/jobs/{job}/share"))
 	}
 	return nil
 }

@@ -220,6 +220,86 @@ func TestShareLife(t *testing.T) {
 	status(t, s, request{method: "POST", path: "/api/v1/jobs/2/share"}, http.StatusConflict)
 }
 
+// A link ends with the key that made it.
+func TestLinksEndWithTheirKeys(t *testing.T) {
+	s := story(t)
+	status(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`}, http.StatusCreated)
+	keys, err := s.Store.ListKeys(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon := muster.TimeOf(time.Now().Add(time.Hour))
+	ann := store.Key{ID: "ann", Name: "ann", Role: string(auth.Submitter), Hash: auth.Hash("token-of-ann"), CreatedAt: 1, ExpiresAt: soon}
+	if err := s.Store.PutKey(t.Context(), ann); err != nil {
+		t.Fatal(err)
+	}
+	var link wire.Share
+	made := status(t, s, request{method: "POST", path: "/api/v1/jobs/1/share", token: "token-of-ann", body: `{"ttl":"30d"}`}, http.StatusCreated)
+	if err := json.Unmarshal(made, &link); err != nil {
+		t.Fatal(err)
+	}
+	if link.ExpiresAt != soon {
+		t.Errorf("the link ends at %s, after the key that made it: %s", link.ExpiresAt, soon)
+	}
+	other := share(t, s, "1")
+	events := openStream(t, s, "/api/v1/events", map[string]string{"Authorization": "Bearer " + link.Secret})
+	status(t, s, request{method: "GET", path: "/api/v1/jobs/1", token: link.Secret}, http.StatusOK)
+	status(t, s, request{method: "DELETE", path: "/api/v1/keys/ann"}, http.StatusNoContent)
+	status(t, s, request{method: "GET", path: "/api/v1/jobs/1", token: link.Secret}, http.StatusUnauthorized)
+	status(t, s, request{method: "GET", path: "/api/v1/jobs/1", token: other.Secret}, http.StatusOK)
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		for range events.lines { //nolint:revive // only its end counts
+		}
+	}()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Error("the stream of a link whose maker was revoked stays open")
+	}
+	left, err := s.Store.ListKeys(t.Context())
+	if err != nil || len(left) != len(keys)+1 {
+		t.Errorf("%d keys are left of %d and one link: %v", len(left), len(keys), err)
+	}
+}
+
+// A project has so many links and no more, and other projects have theirs.
+func TestLinksOfAProjectAreBounded(t *testing.T) {
+	s := story(t)
+	job, err := s.Store.Job(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(n int, ends muster.Time) {
+		t.Helper()
+		k := store.Key{ID: fmt.Sprint("link", n), Name: "link", Role: "viewer", Project: job.Project, Job: muster.JobID(1_000 + n/50), Hash: auth.Hash(fmt.Sprint(n)), CreatedAt: 1, ExpiresAt: ends}
+		if err := s.Store.PutKey(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 1_000 {
+		put(n, muster.TimeOf(time.Now().Add(time.Hour)))
+	}
+	q := request{method: "POST", path: "/api/v1/jobs/1/share"}
+	if body := string(status(t, s, q, http.StatusConflict)); !strings.Contains(body, "project "+job.Project+" has 1000 valid links") {
+		t.Errorf("the refusal is %s", body)
+	}
+	elsewhere := 0
+	for _, id := range []string{"1", "2", "3"} {
+		if other, err := s.Store.Job(t.Context(), muster.JobID(id[0]-'0')); err == nil && other.Project != job.Project {
+			share(t, s, id)
+			elsewhere++
+		}
+	}
+	if elsewhere == 0 {
+		t.Error("no job is of another project")
+	}
+	put(0, 1) // it has expired
+	status(t, s, q, http.StatusCreated)
+	status(t, s, q, http.StatusConflict)
+}
+
 // A page that a task left as an artifact is shown, and runs nothing in the name of the dashboard.
 func TestArtifactsRunNoScripts(t *testing.T) {
 	s := apitest.Start(t, nil)

@@ -166,8 +166,8 @@ func (s *Server) build(ctx context.Context) error {
 		Store: s.store, Logs: countedLogs{s.logs, s.metrics}, Blobs: blobs, Events: counted{events, s.metrics}, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat},
 		Addresses: s.cfg.Addresses, Watch: s.batch,
 	})
-	if s.hooks, err = webhook.New(ctx, webhook.Config{
-		Store: s.store, Events: events, Why: s.why, Secret: s.cfg.WebhookSecret, Allow: s.cfg.WebhookAllow, URL: s.cfg.URL, Version: s.cfg.Version, Log: s.log,
+	if s.hooks, err = webhook.New(webhook.Config{
+		Store: s.store, Events: events, Why: s.why, KeyFile: filepath.Join(s.cfg.Data, "webhook.key"), Secret: s.cfg.WebhookSecret, Allow: s.cfg.WebhookAllow, URL: s.cfg.URL, Version: s.cfg.Version, Log: s.log,
 	}); err != nil {
 		return err
 	}

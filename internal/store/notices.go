@@ -30,8 +30,6 @@ type Deliveries interface {
 	Attempted(ctx context.Context, list []Delivery) error
 	// Deliveries lists the log, newest first, without bodies.
 	Deliveries(ctx context.Context, q DeliveryQuery) (list []Delivery, next string, err error)
-	// WebhookKey returns the key that was stored by the first call, which is fresh if this is the first.
-	WebhookKey(ctx context.Context, fresh []byte) ([]byte, error)
 }
 
 const (

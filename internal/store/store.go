@@ -69,10 +69,10 @@ type LateReports interface {
 
 // Keys is where API keys live.
 type Keys interface {
-	PutKey(ctx context.Context, k Key) error                 // inserts or replaces by ID; Conflict if another key has the Hash
+	PutKey(ctx context.Context, k Key) error                 // inserts or replaces by ID; Conflict if another key has the Hash, Unauthenticated if there is no Parent
 	KeyByHash(ctx context.Context, hash string) (Key, error) // NotFound; Forbidden for a worker's key that was deleted
 	ListKeys(ctx context.Context) ([]Key, error)             // the oldest first
-	DeleteKey(ctx context.Context, id string) error          // NotFound
+	DeleteKey(ctx context.Context, id string) error          // and those of which it is the Parent; NotFound
 }
 
 // Key is one API key. Its secret is nowhere: Hash is the SHA-256 of it, in hex.
@@ -84,6 +84,7 @@ type Key struct {
 	Project   string          // "" means all
 	Job       muster.JobID    // the only one that it may read; 0 means all
 	Worker    muster.WorkerID // for a worker's own key
+	Parent    string          // the key that made it and with which it is deleted; "" for none
 	CreatedAt muster.Time
 	ExpiresAt muster.Time // 0 means never
 }

@@ -67,14 +67,16 @@ func (w *Webhooks) expandEnd(ctx context.Context, x *store.Expansion, e store.Jo
 		return err
 	}
 	m := endOf(&job, e.State, e.At, failures, w.link(job.ID))
-	return addAll(x, &m, list)
+	return w.addAll(x, &m, list)
 }
 
 // addAll adds the deliveries of a message to some receivers.
-func addAll(x *store.Expansion, m *message, list []muster.Notify) error {
+func (w *Webhooks) addAll(x *store.Expansion, m *message, list []muster.Notify) error {
 	now := muster.TimeOf(time.Now())
 	for i := range list {
-		d, err := m.delivery(&list[i], now)
+		n := list[i]
+		n.URL = w.keys.sealURL(n.URL)
+		d, err := m.delivery(&n, now)
 		if err != nil {
 			return err
 		}
@@ -195,7 +197,7 @@ func (w *Webhooks) watchJob(ctx context.Context, x *store.Expansion, k *store.Wa
 	idle.Told = told
 	x.Idle = append(x.Idle, idle)
 	m := waitOf(&job, now, idle.Since, w.why(ctx, job.ID), w.link(job.ID))
-	return addAll(x, &m, due)
+	return w.addAll(x, &m, due)
 }
 
 // lookAgain says when a job that waits is looked at again; 0 means the next time.

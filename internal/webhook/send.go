@@ -34,16 +34,17 @@ type refusedError struct{ why string }
 
 func (e *refusedError) Error() string { return e.why }
 
-// newClient makes the client of all attempts. The address is checked when it is connected to, so that no name that changes its address
+// newClient makes the client of all attempts, and says whether it is open to every address. The address is checked when it is connected to, so that no name that changes its address
 // gets around it. A proxy is used only if every address is allowed, for it could reach any.
-func newClient(allow []netip.Prefix) *http.Client {
+func newClient(allow []netip.Prefix) (client *http.Client, open bool) {
 	dialer := &net.Dialer{Timeout: timeout}
 	transport := &http.Transport{
 		DialContext: dialer.DialContext, ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout, ResponseHeaderTimeout: timeout,
 		MaxIdleConns: atOnce, MaxIdleConnsPerHost: atOnceHost, IdleConnTimeout: timeout, MaxResponseHeaderBytes: maxAnswer,
 	}
 	all := func(zero string) bool { return slices.Contains(allow, netip.MustParsePrefix(zero)) }
-	if all("0.0.0.0/0") && all("::/0") {
+	open = all("0.0.0.0/0") && all("::/0")
+	if open {
 		transport.Proxy = http.ProxyFromEnvironment
 	} else {
 		dialer.Control = func(_, address string, _ syscall.RawConn) error { return checkAddress(address, allow) }
@@ -51,19 +52,20 @@ func newClient(allow []netip.Prefix) *http.Client {
 	return &http.Client{
 		Transport: transport, Timeout: timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	}, open
 }
 
 func checkAddress(address string, allow []netip.Prefix) error {
-	ap, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return &refusedError{"the address " + address + " cannot be read"}
+	if ap, err := netip.ParseAddrPort(address); err != nil || !allowed(ap.Addr(), allow) {
+		return errNotPublic
 	}
-	ip := ap.Addr().Unmap().WithZone("")
-	if outbound.Public(ip) || slices.ContainsFunc(allow, func(p netip.Prefix) bool { return p.Contains(ip) }) {
-		return nil
-	}
-	return &refusedError{"the address " + ip.String() + " is not public: the operator may allow it with muster server --webhook-allow"}
+	return nil
+}
+
+// allowed reports whether an address may be requested.
+func allowed(ip netip.Addr, allow []netip.Prefix) bool {
+	ip = ip.Unmap().WithZone("")
+	return outbound.Public(ip) || slices.ContainsFunc(allow, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
 // attempt sends a delivery once and returns it as it is after that.
@@ -102,18 +104,16 @@ func backoff(attempts int, chance float64) time.Duration {
 
 // send makes one request. With an error it says how long the receiver wants to be left alone.
 func (w *Webhooks) send(ctx context.Context, d *store.Delivery, now time.Time) (status int, wait time.Duration, err error) {
-	secret := d.Secret
-	if secret == "" {
-		secret, err = w.keys.projectSecret(d.Project)
-	} else {
-		secret, err = w.keys.open(secret, d.URL)
-	}
+	address, secret, err := w.opened(d)
 	if err != nil {
 		return 0, 0, &refusedError{err.Error()}
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.URL, bytes.NewReader(d.Body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(d.Body))
 	if err != nil {
-		return 0, 0, &refusedError{"the request cannot be made: " + plain(err).Error()}
+		return 0, 0, &refusedError{"the request cannot be made: " + w.plain(err).Error()}
+	}
+	if ip, err := netip.ParseAddr(req.URL.Hostname()); err == nil && !w.open && !allowed(ip, w.cfg.Allow) {
+		return 0, 0, &refusedError{errNotPublic.Error()} // it will not be another address
 	}
 	for name, value := range d.Headers {
 		req.Header.Set(name, value)
@@ -124,7 +124,7 @@ func (w *Webhooks) send(ctx context.Context, d *store.Delivery, now time.Time) (
 	}
 	resp, err := w.client.Do(req)
 	if err != nil {
-		return 0, 0, plain(err)
+		return 0, 0, w.plain(err)
 	}
 	defer func() { _ = resp.Body.Close() }() // it was only read
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -142,12 +142,30 @@ func (w *Webhooks) send(ctx context.Context, d *store.Delivery, now time.Time) (
 	}
 }
 
-// plain takes the URL, which may hold a secret, out of an error of the client.
-func plain(err error) error {
-	if refused, ok := errors.AsType[*refusedError](err); ok {
-		return refused
+// opened returns the URL of a delivery, and what signs it.
+func (w *Webhooks) opened(d *store.Delivery) (address, secret string, err error) {
+	if address, err = w.keys.openURL(d.URL); err != nil {
+		return "", "", err
 	}
-	if dns, ok := errors.AsType[*net.DNSError](err); ok { // without the address of the server's resolver
+	if d.Secret == "" {
+		secret, err = w.keys.projectSecret(d.Project)
+	} else {
+		secret, err = w.keys.open(d.Secret, address)
+	}
+	return address, secret, err
+}
+
+// errNotPublic says the same of a name that leads inside and of one that is not known, so that the delivery log shows nobody which names the
+// server's network has.
+var errNotPublic = errors.New("the host is not known or has no public address: the operator may allow others with muster server --webhook-allow")
+
+// plain takes the URL, which may hold a secret, out of an error of the client, and the addresses of the server's network.
+func (w *Webhooks) plain(err error) error {
+	dns, unknown := errors.AsType[*net.DNSError](err)
+	switch {
+	case errors.Is(err, errNotPublic), unknown && !w.open:
+		return errNotPublic
+	case unknown: // without the address of the server's resolver
 		return fmt.Errorf("the host %s: %s", dns.Name, dns.Err)
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {

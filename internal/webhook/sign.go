@@ -5,7 +5,6 @@ import (
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
@@ -30,6 +29,7 @@ const (
 type keys struct {
 	signing []byte // projects' secrets follow from it
 	sealing cipher.AEAD
+	nonces  []byte // what is sealed twice looks the same, so that a spec that is submitted again differs in nothing
 }
 
 // newKeys makes keys of the one that is stored, and of the signing one that was given, if any.
@@ -46,6 +46,9 @@ func newKeys(stored []byte, given string) (keys, error) {
 	if err != nil {
 		return keys{}, fmt.Errorf("make the cipher: %w", err)
 	}
+	if k.nonces, err = hkdf.Key(sha256.New, stored, nil, "muster webhook nonce", keyBytes); err != nil {
+		return keys{}, fmt.Errorf("derive the key of nonces: %w", err)
+	}
 	k.sealing, err = cipher.NewGCM(block)
 	return k, err
 }
@@ -59,11 +62,23 @@ func (k *keys) projectSecret(project string) (string, error) {
 	return muster.SecretPrefix + base64.StdEncoding.EncodeToString(key), nil
 }
 
-// seal encrypts a secret so that only this server can read it, and only for requests to url.
-func (k *keys) seal(secret, url string) string {
-	nonce := make([]byte, k.sealing.NonceSize())
-	_, _ = rand.Read(nonce) // never fails
-	return muster.SealedPrefix + base64.RawURLEncoding.EncodeToString(k.sealing.Seal(nonce, nonce, []byte(secret), []byte(url)))
+// seal encrypts a text so that only this server can read it, and only together with what it is for.
+func (k *keys) seal(text, of string) string {
+	mac := hmac.New(sha256.New, k.nonces)
+	_, _ = fmt.Fprintf(mac, "%d %s%s", len(of), of, text) // a hash takes all
+	nonce := mac.Sum(nil)[:k.sealing.NonceSize()]
+	return muster.SealedPrefix + base64.RawURLEncoding.EncodeToString(k.sealing.Seal(nonce, nonce, []byte(text), []byte(of)))
+}
+
+// unseal returns what was sealed for that. sealed has no prefix.
+func (k *keys) unseal(sealed, of string) (string, bool) {
+	raw, err := base64.RawURLEncoding.DecodeString(sealed)
+	n := k.sealing.NonceSize()
+	if err != nil || len(raw) <= n {
+		return "", false
+	}
+	text, err := k.sealing.Open(nil, raw[:n], raw[n:], []byte(of))
+	return string(text), err == nil
 }
 
 // open returns a secret that may be sealed.
@@ -72,13 +87,31 @@ func (k *keys) open(secret, url string) (string, error) {
 	if !ok {
 		return secret, nil
 	}
-	raw, err := base64.RawURLEncoding.DecodeString(sealed)
-	if n := k.sealing.NonceSize(); err == nil && len(raw) > n {
-		if plain, err := k.sealing.Open(nil, raw[:n], raw[n:], []byte(url)); err == nil {
-			return string(plain), nil
-		}
+	if text, ok := k.unseal(sealed, url); ok {
+		return text, nil
 	}
 	return "", muster.Errorf(muster.Invalid, "the secret was sealed by another server or for another URL: write the secret itself")
+}
+
+// sealURL encrypts all of a URL but scheme, host and port, which stay legible: https://hooks.slack.com/#sealed:…. One that is sealed stays as it is.
+func (k *keys) sealURL(text string) string {
+	if _, _, sealed := muster.CutSealedURL(text); sealed {
+		return text
+	}
+	origin := muster.URLOrigin(text)
+	return origin + "/#" + k.seal(text, origin)
+}
+
+// openURL returns a URL that may be sealed.
+func (k *keys) openURL(text string) (string, error) {
+	origin, sealed, ok := muster.CutSealedURL(text)
+	if !ok {
+		return text, nil
+	}
+	if url, ok := k.unseal(sealed, origin); ok {
+		return url, nil
+	}
+	return "", muster.Errorf(muster.Invalid, "the URL %s was sealed by another server or for another host: write the URL itself", muster.MaskURL(text))
 }
 
 // keyOf returns the bytes that sign for a secret.

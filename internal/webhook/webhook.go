@@ -2,11 +2,11 @@ package webhook
 
 import (
 	"context"
-	"crypto/rand"
 	"log/slog"
 	mathrand "math/rand/v2"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -44,9 +44,11 @@ type Config struct {
 	Store  Store
 	Events *notify.Bus
 	Why    func(context.Context, muster.TaskID) (string, error) // says why a task waits
-	Secret string                                               // signs; "" means one that is made at the first start
-	Allow  []netip.Prefix                                       // networks beside the public ones
-	URL    string                                               // of the dashboard, for links; "" for none
+	// KeyFile has the key that seals, and that signs if Secret is "". It is made at the first start.
+	KeyFile string
+	Secret  string         // signs
+	Allow   []netip.Prefix // networks beside the public ones
+	URL     string         // of the dashboard, for links; "" for none
 	// Version is the server's.
 	Version string
 	Log     *slog.Logger
@@ -57,6 +59,7 @@ type Webhooks struct {
 	cfg    Config
 	keys   keys
 	client *http.Client
+	open   bool // every address may be requested
 	wake   chan struct{}
 
 	mu    sync.Mutex
@@ -64,15 +67,14 @@ type Webhooks struct {
 }
 
 // New reads the server's key, or makes it at the first start.
-func New(ctx context.Context, cfg Config) (*Webhooks, error) {
-	fresh := make([]byte, keyBytes)
-	_, _ = rand.Read(fresh) // never fails
-	stored, err := cfg.Store.WebhookKey(ctx, fresh)
+func New(cfg Config) (*Webhooks, error) {
+	stored, err := loadKey(cfg.KeyFile)
 	if err != nil {
 		return nil, err
 	}
 	cfg.URL = strings.TrimSuffix(cfg.URL, "/")
-	w := &Webhooks{cfg: cfg, client: newClient(cfg.Allow), wake: make(chan struct{}, 1), later: map[muster.JobID]muster.Time{}}
+	w := &Webhooks{cfg: cfg, wake: make(chan struct{}, 1), later: map[muster.JobID]muster.Time{}}
+	w.client, w.open = newClient(cfg.Allow)
 	w.keys, err = newKeys(stored, cfg.Secret)
 	return w, err
 }
@@ -80,22 +82,36 @@ func New(ctx context.Context, cfg Config) (*Webhooks, error) {
 // Secret returns the secret by which the notifications of a project are signed that have none of their own.
 func (w *Webhooks) Secret(project string) (string, error) { return w.keys.projectSecret(project) }
 
-// Seal returns notifications with their secrets sealed. It returns an Invalid error for one that was sealed elsewhere.
+// Seal returns notifications with their URLs and secrets sealed. It returns an Invalid error for one that was sealed elsewhere.
 func (w *Webhooks) Seal(list []muster.Notify) ([]muster.Notify, error) {
-	sealed := make([]muster.Notify, len(list))
-	for i, n := range list {
+	sealed, err := w.Open(list)
+	if err != nil {
+		return nil, err
+	}
+	for i := range sealed {
+		n := &sealed[i]
 		if n.Secret != "" {
 			secret, err := w.keys.open(n.Secret, n.URL)
 			if err != nil {
 				return nil, err
 			}
-			if !strings.HasPrefix(n.Secret, muster.SealedPrefix) {
-				n.Secret = w.keys.seal(secret, n.URL)
-			}
+			n.Secret = w.keys.seal(secret, n.URL)
 		}
-		sealed[i] = n
+		n.URL = w.keys.sealURL(n.URL)
 	}
 	return sealed, nil
+}
+
+// Open returns notifications with their URLs as they were written. Their secrets stay sealed.
+func (w *Webhooks) Open(list []muster.Notify) ([]muster.Notify, error) {
+	open := slices.Clone(list)
+	for i := range open {
+		var err error
+		if open[i].URL, err = w.keys.openURL(open[i].URL); err != nil {
+			return nil, err
+		}
+	}
+	return open, nil
 }
 
 // Changed says that the notifications of a project were changed.
@@ -108,6 +124,10 @@ func (w *Webhooks) Changed() {
 
 // Test sends a test to each of some notifications, once, and logs that.
 func (w *Webhooks) Test(ctx context.Context, project string, list []muster.Notify) ([]store.Delivery, error) {
+	list, err := w.Seal(list)
+	if err != nil {
+		return nil, err
+	}
 	m := testOf(project, muster.TimeOf(time.Now()), w.cfg.URL)
 	sent := make([]store.Delivery, len(list))
 	for i := range list {

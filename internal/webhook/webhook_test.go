@@ -1,11 +1,15 @@
 package webhook_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -248,16 +252,39 @@ func TestAddressesThatAreNotPublicAreRefused(t *testing.T) {
 	r := receive(t, nil)
 	_, port, _ := strings.Cut(strings.TrimPrefix(r.URL, "http://"), ":")
 	w.run()
-	urls := []string{r.URL, "http://localhost:" + port, "http://169.254.169.254/latest/meta-data", "http://[::1]:" + port, "http://0.0.0.0:" + port, "http://[::ffff:127.0.0.1]:" + port, "http://10.0.0.1/"}
+	urls := []string{r.URL, "http://169.254.169.254/latest/meta-data", "http://[::1]:" + port, "http://0.0.0.0:" + port, "http://[::ffff:127.0.0.1]:" + port, "http://10.0.0.1/"}
 	for i, u := range urls {
 		w.submit(id(i+1), "default", muster.Notify{URL: u})
 		w.end(id(i+1), "default", muster.Succeeded)
 	}
 	w.until("all are given up", func() bool { return len(w.log(store.DeliveryQuery{State: store.DeliveryFailed})) == len(urls) })
 	for _, d := range w.log(store.DeliveryQuery{}) {
-		if d.Attempts != 1 || !strings.Contains(d.Error, "is not public") {
+		if d.Attempts != 1 || !strings.Contains(d.Error, "no public address") {
 			t.Errorf("%s: %d attempts, %q", d.Host, d.Attempts, d.Error)
 		}
+	}
+	r.none(t)
+}
+
+// TestNamesAreNotResolvedForCallers holds that the log says the same of a name that leads inside and of one that does not exist.
+func TestNamesAreNotResolvedForCallers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cfg.Allow = nil
+	r := receive(t, nil)
+	_, port, _ := strings.Cut(strings.TrimPrefix(r.URL, "http://"), ":")
+	w.run()
+	for i, host := range []string{"localhost", "no-such-name.invalid"} {
+		w.submit(id(i+1), "default", muster.Notify{URL: "http://" + host + ":" + port + "/secret"})
+		w.end(id(i+1), "default", muster.Succeeded)
+	}
+	w.until("both were tried", func() bool {
+		log := w.log(store.DeliveryQuery{State: store.DeliveryPending})
+		return len(log) == 2 && log[0].Attempts > 0 && log[1].Attempts > 0
+	})
+	log := w.log(store.DeliveryQuery{})
+	if log[0].Error != log[1].Error || !strings.Contains(log[0].Error, "no public address") || strings.Contains(log[0].Error, "127.0.0.1") {
+		t.Errorf("the log tells them apart: %q, %q", log[0].Error, log[1].Error)
 	}
 	r.none(t)
 }
@@ -341,7 +368,7 @@ func TestLongWaits(t *testing.T) {
 func TestTestsAreSentOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	hooks, err := webhook.New(t.Context(), w.cfg)
+	hooks, err := webhook.New(w.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +391,7 @@ func TestKeys(t *testing.T) {
 	w := newWorld(t)
 	start := func(cfg webhook.Config) *webhook.Webhooks {
 		t.Helper()
-		h, err := webhook.New(t.Context(), cfg)
+		h, err := webhook.New(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -400,6 +427,120 @@ func TestKeys(t *testing.T) {
 	if _, err := start(other.cfg).Seal(sealed); muster.CodeOf(err) != muster.Invalid {
 		t.Errorf("another server opens it: %v", err)
 	}
+	if err := os.WriteFile(w.cfg.KeyFile, []byte("00\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := webhook.New(w.cfg); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), w.cfg.KeyFile) {
+		t.Errorf("a damaged key: %v", err)
+	}
+	if err := os.Remove(w.cfg.KeyFile); err != nil {
+		t.Fatal(err)
+	}
+	if d := start(w.cfg); secret(d, "x") == secret(a, "x") {
+		t.Error("a new key is the old one")
+	}
+	if info, err := os.Stat(w.cfg.KeyFile); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key's file: %v %v", info.Mode(), err)
+	}
+}
+
+// TestURLsAreSealed holds that only scheme, host and port of a URL are kept legibly, and that the rest comes back for this host only.
+func TestURLsAreSealed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h, err := webhook.New(w.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for url, origin := range map[string]string{
+		"https://hooks.slack.com/services/T0/B0/s3cr3t":            "https://hooks.slack.com",
+		"https://user:s3cr3t@discord.example:8443?token=s3cr3t":    "https://discord.example:8443",
+		"http://[2606:4700::1111]:80/s3cr3t@x/y?u=http://z/s3cr3t": "http://[2606:4700::1111]:80",
+		"https://example.org": "https://example.org",
+	} {
+		list := []muster.Notify{{URL: url, Secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}}
+		sealed, err := h.Seal(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := sealed[0].URL
+		if strings.Contains(got, "s3cr3t") || !strings.HasPrefix(got, origin+"/#sealed:") || muster.MaskURL(got) != origin+"/…" || muster.MaskURL(url) != origin+"/…" {
+			t.Errorf("%s is sealed as %s and masked as %s", url, got, muster.MaskURL(got))
+		}
+		if again, err := h.Seal(sealed); err != nil || !slices.EqualFunc(again, sealed, func(a, b muster.Notify) bool { return a.URL == b.URL && a.Secret == b.Secret }) {
+			t.Errorf("sealed again: %+v, %v", again, err)
+		}
+		if twin, err := h.Seal(list); err != nil || twin[0].URL != got {
+			t.Errorf("the same URL is sealed in another way: %+v, %v", twin, err)
+		}
+		if open, err := h.Open(sealed); err != nil || open[0].URL != url || list[0].URL != url {
+			t.Errorf("opened: %+v, %v", open, err)
+		}
+		moved := []muster.Notify{{URL: strings.Replace(got, origin, "https://evil.example", 1)}}
+		if _, err := h.Seal(moved); muster.CodeOf(err) != muster.Invalid || strings.Contains(err.Error(), "#sealed") {
+			t.Errorf("a sealed URL with another host: %v", err)
+		}
+	}
+}
+
+// TestTheDatabaseHasNoSecrets holds that a copy of the database shows neither URLs of receivers nor what signs.
+func TestTheDatabaseHasNoSecrets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := receive(t, func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusServiceUnavailable) })
+	hooks, stop := w.run()
+	sealed, err := hooks.Seal([]muster.Notify{{URL: r.URL + "/p4th-s3cr3t?q=s3cr3t", Secret: "the-s3cr3t-that-signs"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.SetProjectNotify(t.Context(), "default", sealed); err != nil {
+		t.Fatal(err)
+	}
+	w.submit(1, "default", sealed...)
+	w.submit(2, "default", r.on("/old-s3cr3t")) // as an older server wrote it: only its own spec has it
+	w.end(1, "default", muster.Failed)
+	w.end(2, "default", muster.Failed)
+	for range 4 {
+		q := r.next(t)
+		if !strings.Contains(q.path, "s3cr3t") {
+			t.Errorf("a request to %s", q.path)
+		}
+		if strings.HasPrefix(q.path, "/p4th") {
+			verify(t, q, "the-s3cr3t-that-signs")
+		}
+	}
+	if _, err := hooks.Test(t.Context(), "default", []muster.Notify{{URL: r.URL + "/test-s3cr3t"}}); err != nil {
+		t.Fatal(err)
+	}
+	w.until("all are written", func() bool { return len(w.log(store.DeliveryQuery{})) == 5 })
+	stop()
+	due, _, err := w.Due(t.Context(), muster.TimeOf(time.Now().Add(time.Hour)), 10, nil)
+	if err != nil || len(due) != 4 {
+		t.Fatalf("%d due, %v", len(due), err)
+	}
+	for _, d := range due {
+		if text := fmt.Sprintf("%+v", d); strings.Contains(text, "s3cr3t") {
+			t.Errorf("a delivery is kept as %s", text)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, suffix := range []string{"", "-wal"} {
+		data, err := os.ReadFile(w.path + suffix)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		key, err := os.ReadFile(w.cfg.KeyFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{"p4th-s3cr3t", "q=s3cr3t", "the-s3cr3t-that-signs", "test-s3cr3t", strings.TrimSpace(string(key))} {
+			if bytes.Contains(data, []byte(text)) {
+				t.Errorf("the database%s has %s", suffix, text)
+			}
+		}
+	}
 }
 
 // A proxy is used where every address is allowed and nowhere else, because it could reach any.
@@ -407,7 +548,7 @@ func TestAllowAnyReachesLoopback(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.cfg.Allow = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
-	hooks, err := webhook.New(t.Context(), w.cfg)
+	hooks, err := webhook.New(w.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func (w *world) open() {
 		w.t.Fatal(err)
 	}
 	w.cfg = webhook.Config{
-		Store: w.Store, Events: w.events, Version: "v1", Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, URL: "https://muster.example/",
+		KeyFile: filepath.Join(filepath.Dir(w.path), "webhook.key"), Store: w.Store, Events: w.events, Version: "v1", Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, URL: "https://muster.example/",
 		Log: slog.New(slog.DiscardHandler),
 		Why: func(_ context.Context, id muster.TaskID) (string, error) {
 			return "task " + id.String() + " needs a GPU", nil
@@ -71,7 +71,7 @@ func (w *world) restart() {
 // run starts webhooks, and returns what stops them.
 func (w *world) run() (hooks *webhook.Webhooks, stop func()) {
 	w.t.Helper()
-	hooks, err := webhook.New(w.t.Context(), w.cfg)
+	hooks, err := webhook.New(w.cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -16,13 +16,14 @@ type Grant struct {
 	ctx    context.Context //nolint:containedctx // it is what ends with the key
 	end    context.CancelCauseFunc
 	expiry *time.Timer // nil for a key that does not expire
+	parent string      // the key that made it, if any
 
 	requests, streams, searches, charts atomic.Int64 // under way; see Bounds
 }
 
 // newGrant starts the validity of a key, which must not have expired.
 func newGrant(key store.Key, expire func()) *Grant {
-	g := &Grant{}
+	g := &Grant{parent: key.Parent}
 	g.ctx, g.end = context.WithCancelCause(context.Background())
 	if key.ExpiresAt != 0 {
 		g.expiry = time.AfterFunc(time.Until(key.ExpiresAt.Std()), expire)
@@ -74,6 +75,8 @@ func errRevoked(key store.Key) error {
 	}
 	return muster.Errorf(muster.Unauthenticated, "the API key %q was revoked", key.Name)
 }
+
+var errParentRevoked = muster.Errorf(muster.Unauthenticated, "this link has ended: the API key that made it was revoked")
 
 func errExpired(key store.Key) error {
 	return muster.Errorf(muster.Unauthenticated, "the API key %q ended at %s: ask for a new one", key.Name, key.ExpiresAt)

@@ -106,7 +106,7 @@ func (k *Ring) drop(id string, why error) {
 	}
 }
 
-// Revoke deletes a key for good, and ends what it opened.
+// Revoke deletes a key and the links that it made for good, and ends what they opened.
 func (k *Ring) Revoke(ctx context.Context, key store.Key) error {
 	err := k.keys.DeleteKey(ctx, key.ID)
 	k.mu.Lock()
@@ -115,6 +115,21 @@ func (k *Ring) Revoke(ctx context.Context, key store.Key) error {
 	k.mu.Unlock()
 	if err == nil || muster.CodeOf(err) == muster.NotFound {
 		k.drop(key.ID, errRevoked(key))
+		for _, id := range k.children(key.ID) {
+			k.drop(id, errParentRevoked)
+		}
 	}
 	return err
+}
+
+// children lists the keys in use that a key made.
+func (k *Ring) children(id string) (ids []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for child, g := range k.grants {
+		if g.parent == id {
+			ids = append(ids, child)
+		}
+	}
+	return ids
 }

@@ -16,6 +16,7 @@ type page struct{ job, stage map[string]row }
 
 var (
 	rowPattern  = regexp.MustCompile("(?m)^\\| `([a-z0-9_.]+)` \\| (.*?) \\| (.*?) ?\\| (.*?) ?\\|$")
+	seePattern  = regexp.MustCompile(`: see \[[^\]]*\]\(#[^)]*\)`) // an editor has nowhere to go
 	linkPattern = regexp.MustCompile(`\[([^\]]*)\]\(([^)]*)\)`)
 )
 
@@ -37,10 +38,7 @@ func rows(text string) map[string]row {
 
 // description is what an editor shows.
 func (r row) description() string {
-	text := linkPattern.ReplaceAllString(r.meaning, "$1")
-	for _, see := range []string{": see below", ", see below", "see below"} {
-		text = strings.TrimSuffix(strings.TrimSuffix(text, "."), see)
-	}
+	text := linkPattern.ReplaceAllString(seePattern.ReplaceAllString(r.meaning, ""), "$1")
 	if text != "" {
 		text = strings.ToUpper(text[:1]) + text[1:]
 	}

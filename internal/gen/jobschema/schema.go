@@ -173,7 +173,7 @@ func ofText(s object, r row) {
 		plain := s
 		if m := sealed.FindStringSubmatch(r.kind); m != nil {
 			plain = object{}
-			s["anyOf"] = []any{plain, object{"pattern": "^" + muster.SealedPrefix, "maxLength": number(m[1])}}
+			s["anyOf"] = []any{plain, object{"pattern": "(^|/#)" + muster.SealedPrefix, "maxLength": number(m[1])}}
 		}
 		plain["maxLength"] = most
 		if fewest > 0 {

@@ -16,6 +16,9 @@ func (s *Store) PutKey(ctx context.Context, k store.Key) error {
 		if errors.Is(err, sqlite3.CONSTRAINT_UNIQUE) {
 			return muster.Errorf(muster.Conflict, "the key %q has the secret of another key: choose another one", k.Name)
 		}
+		if errors.Is(err, sqlite3.CONSTRAINT_FOREIGNKEY) {
+			return muster.Errorf(muster.Unauthenticated, "the key that makes the key %q was revoked", k.Name)
+		}
 		return err
 	})
 }
@@ -96,6 +99,7 @@ func (p *params) key(k *store.Key) {
 	p.int(int64(k.CreatedAt))
 	p.time(k.ExpiresAt)
 	p.some(int64(k.Job))
+	p.someText(k.Parent)
 }
 
 func (c *columns) key() (k store.Key) {
@@ -108,5 +112,6 @@ func (c *columns) key() (k store.Key) {
 	k.CreatedAt = c.time()
 	k.ExpiresAt = c.time()
 	k.Job = muster.JobID(c.int())
+	k.Parent = c.text()
 	return k
 }

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"encoding/hex"
 	"slices"
 
 	"github.com/muster-dev/muster"
@@ -182,22 +181,4 @@ func (s *Store) Watched(ctx context.Context, after muster.JobID, limit int) (job
 		})
 	})
 	return jobs, err
-}
-
-// WebhookKey implements store.Deliveries.
-func (s *Store) WebhookKey(ctx context.Context, fresh []byte) (key []byte, err error) {
-	var text string
-	err = s.change(ctx, func(c *conn) error {
-		if err := c.exec("INSERT OR IGNORE INTO webhook_key (one, key) VALUES (1, ?)", func(p *params) { p.text(hex.EncodeToString(fresh)) }); err != nil {
-			return err
-		}
-		return c.query("SELECT key FROM webhook_key", nil, func(cols *columns) bool {
-			text = cols.text()
-			return true
-		})
-	})
-	if err != nil {
-		return nil, err
-	}
-	return hex.DecodeString(text)
 }

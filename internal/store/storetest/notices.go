@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"bytes"
 	"fmt"
 	"testing"
 
@@ -204,16 +203,6 @@ func deliveries(t *testing.T, f *fixture) {
 	same(t, "a delivery of the log", done, list[0])
 	_, _, err := f.Deliveries(t.Context(), store.DeliveryQuery{Limit: 1, Cursor: "x"})
 	wantCode(t, "cursor", err, muster.Invalid)
-
-	key := bytes.Repeat([]byte{7}, 32)
-	for range 2 {
-		got, err := f.WebhookKey(t.Context(), key)
-		if err != nil || !bytes.Equal(got, bytes.Repeat([]byte{7}, 32)) {
-			t.Errorf("the key is %x, %v", got, err)
-		}
-		key = bytes.Repeat([]byte{8}, 32)
-		f.reopen(t)
-	}
 }
 
 func deliveryBounds(t *testing.T, f *fixture) {

@@ -130,6 +130,33 @@ func keys(t *testing.T, f *fixture) {
 	_, err = f.KeyByHash(t.Context(), hash("a"))
 	wantCode(t, "a deleted key of a user", err, muster.NotFound)
 	wantCode(t, "deleting it again", f.DeleteKey(t.Context(), "k2"), muster.NotFound)
+	childKeys(t, f)
+}
+
+// childKeys holds that a key ends with the one that made it, and that none is made by one that has ended.
+func childKeys(t *testing.T, f *fixture) {
+	t.Helper()
+	hash := func(c string) string { return strings.Repeat(c, 64) }
+	parent := store.Key{ID: "k4", Name: "ann", Hash: hash("d"), Role: "submitter", CreatedAt: 5}
+	child := store.Key{ID: "k5", Name: "link to job 7", Hash: hash("e"), Role: "viewer", Job: 7, Parent: "k4", CreatedAt: 6, ExpiresAt: 9}
+	wantCode(t, "a key of no one", f.PutKey(t.Context(), child), muster.Unauthenticated)
+	for _, k := range []store.Key{parent, child} {
+		if err := f.PutKey(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.reopen(t)
+	got, err := f.KeyByHash(t.Context(), hash("e"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "key", child, got)
+	if err := f.DeleteKey(t.Context(), "k4"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.KeyByHash(t.Context(), hash("e"))
+	wantCode(t, "the key of a deleted one", err, muster.NotFound)
+	wantCode(t, "a key of a deleted one", f.PutKey(t.Context(), child), muster.Unauthenticated)
 }
 
 // listed reads all pages and checks that they end and are as long as asked for.
