@@ -13,12 +13,13 @@ type Job struct {
 	Labels     map[string]string `json:"labels,omitempty"`
 	Kind       string            `json:"kind,omitempty"` // if all stages have the same
 	Counts     Counts            `json:"counts"`
-	Progress   *float64          `json:"progress,omitempty"` // finished share of the tasks, 0 to 1
+	Progress   *float64          `json:"progress,omitempty"` // share of the tasks that is done, 0 to 1; running ones count as they report
 	CreatedAt  Time              `json:"created_at,omitzero"`
 	StartedAt  Time              `json:"started_at,omitzero"`
 	FinishedAt Time              `json:"finished_at,omitzero"`
-	Owner      string            `json:"owner,omitempty"` // the key that submitted it
-	Cost       float64           `json:"cost,omitempty"`  // of its ended attempts: the workers' prices times the wall time
+	Owner      string            `json:"owner,omitempty"`      // the key that submitted it
+	OwnerName  string            `json:"owner_name,omitempty"` // of that key, where it is still there
+	Cost       float64           `json:"cost,omitempty"`       // of its ended attempts: the workers' prices times the wall time
 	Used       JobUsage          `json:"-"`
 	Spec       *Spec             `json:"spec,omitempty"`
 	Groups     []Group           `json:"groups,omitempty"`

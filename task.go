@@ -21,6 +21,7 @@ type Task struct {
 	Retried    int                `json:"retried,omitempty"` // retries counted against retries.max
 	Crashes    int                `json:"crashes,omitempty"` // attempts lost by the fleet's fault
 	Worker     WorkerID           `json:"worker,omitempty"`
+	WorkerName string             `json:"worker_name,omitempty"` // its present name, for those who may see workers
 	Grant      *Grant             `json:"grant,omitempty"`
 	Checkpoint string             `json:"checkpoint,omitempty"` // sha256 of the Tree that was last saved of $MUSTER_CHECKPOINT
 	Progress   *float64           `json:"progress,omitempty"`   // 0 to 1
@@ -45,7 +46,8 @@ type Task struct {
 type Attempt struct {
 	ID         AttemptID  `json:"id"`
 	Worker     WorkerID   `json:"worker,omitempty"`
-	Outcome    Outcome    `json:"outcome,omitempty"` // empty while it is open
+	WorkerName string     `json:"worker_name,omitempty"` // as Task.WorkerName
+	Outcome    Outcome    `json:"outcome,omitempty"`     // empty while it is open
 	Reason     Reason     `json:"reason,omitempty"`
 	Message    string     `json:"message,omitempty"`
 	ExitCode   *int       `json:"exit_code,omitempty"`

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/caller"
 	"github.com/muster-dev/muster/internal/api/keyring"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
@@ -18,16 +19,12 @@ import (
 type contextKey int
 
 const (
-	principalKey contextKey = iota
-	requestKey
+	requestKey contextKey = iota
 	grantKey
 )
 
 // principalOf returns who asks. In a request that needs no key it is nobody.
-func principalOf(ctx context.Context) auth.Principal {
-	p, _ := ctx.Value(principalKey).(auth.Principal)
-	return p
-}
+func principalOf(ctx context.Context) auth.Principal { return caller.Of(ctx) }
 
 // requestOf returns the request that ctx is of.
 func requestOf(ctx context.Context) *http.Request {
@@ -61,7 +58,7 @@ func (s *server) authenticated(next http.Handler) http.Handler {
 			}
 			defer leave()
 			defer connlimit.Authenticated(r.Context())()
-			ctx, release := g.Bind(context.WithValue(context.WithValue(r.Context(), principalKey, p), grantKey, g))
+			ctx, release := g.Bind(context.WithValue(caller.With(r.Context(), p), grantKey, g))
 			defer release()
 			r = r.WithContext(ctx)
 			if !isLink(r.URL.Path) {

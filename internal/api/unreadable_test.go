@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/caller"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/store"
@@ -62,10 +63,10 @@ func TestAnUnreadableBlobIsReplaced(t *testing.T) {
 	disk := &badDisk{Store: dir}
 	s := newServer(Config{Blobs: disk, Grants: allGranted{}, Log: slog.New(slog.DiscardHandler), LinkSocket: http.NotFoundHandler(), LinkPoll: http.NotFoundHandler()})
 	submitter := auth.Principal{Role: auth.Submitter, Project: "alpha"}
-	ctx := context.WithValue(t.Context(), principalKey, submitter)
+	ctx := caller.With(t.Context(), submitter)
 	failed := make(chan error, 1) // of the last request
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r = r.WithContext(context.WithValue(r.Context(), principalKey, submitter))
+		r = r.WithContext(caller.With(r.Context(), submitter))
 		if r.Method == http.MethodPut {
 			failed <- s.putBlob(w, r, &putBlobInput{BlobPath: BlobPath{SHA256: sum}})
 		} else {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -94,7 +95,7 @@ func (a *app) drawJob(v jobView, wide bool) error {
 	f.Add("project", v.Project)
 	f.Add("state", a.Out.Paint(frame.StateStyle(string(v.State)), string(v.State)))
 	f.Add("priority", strconv.Itoa(v.Priority))
-	f.Add("owner", v.Owner)
+	f.Add("owner", cmp.Or(v.OwnerName, v.Owner))
 	var labels []string
 	for _, name := range slices.Sorted(maps.Keys(v.Labels)) {
 		labels = append(labels, name+"="+v.Labels[name])
@@ -106,6 +107,7 @@ func (a *app) drawJob(v jobView, wide bool) error {
 		addTask(&f, &v, now)
 		return f.Draw()
 	}
+	f.Add("progress", frame.JobDone(&v.Job))
 	if err := f.Draw(); err != nil {
 		return err
 	}

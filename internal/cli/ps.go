@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -190,6 +191,7 @@ func jobColumns(wide bool) []term.Column {
 		{Title: "JOB", Right: true, Whole: true},
 		{Title: "NAME"},
 		{Title: "STATE", Whole: true, Style: frame.StateStyle},
+		{Title: "DONE", Right: true, Whole: true},
 		{Title: "TASKS", Right: true, Whole: true},
 		{Title: "FAILED", Right: true, Whole: true, Style: func(string) term.Style { return term.Red }},
 		{Title: "TOOK", Right: true, Whole: true},
@@ -208,9 +210,9 @@ func jobRow(j muster.Job, now time.Time) []string {
 		failed = strconv.FormatInt(n, 10)
 	}
 	return []string{
-		j.ID.String(), j.Name, string(j.State),
+		j.ID.String(), j.Name, string(j.State), frame.JobDone(&j),
 		fmt.Sprintf("%d/%d", j.Counts.Finished(), j.Counts.Total()), failed,
 		frame.Took(j.StartedAt, j.FinishedAt, now), frame.Age(j.CreatedAt, now), j.Project,
-		j.Kind, strconv.Itoa(j.Priority), j.Owner, j.CreatedAt.String(),
+		j.Kind, strconv.Itoa(j.Priority), cmp.Or(j.OwnerName, j.Owner), j.CreatedAt.String(),
 	}
 }

@@ -92,7 +92,7 @@ func New(cfg Config) *Engine {
 		inbox:     newInbox(),
 		start:     time.Now(),
 		ready:     make(chan struct{}),
-		latest:    latest{of: map[muster.TaskID]effect.Progress{}},
+		latest:    newLatest(),
 		sessions:  map[muster.WorkerID]*session{},
 		reaches:   newReaches(),
 		addresses: newAddresses(cfg.Addresses),
@@ -153,11 +153,11 @@ func (e *Engine) load(ctx context.Context) (*sched.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.latest.clear() // a new state has what was written
 	st, err := sched.Rebuild(e.cfg.Sched, e.now(), snap)
 	if err != nil {
 		return nil, err
 	}
+	e.latest.reset(snap.Tasks) // a new state has what was written
 	e.cfg.Log.Info("state loaded", slog.Int("jobs", len(snap.Jobs)), slog.Int("tasks", len(snap.Tasks)),
 		slog.Int("workers", len(snap.Workers)), slog.Duration("took", time.Since(began)))
 	return st, nil

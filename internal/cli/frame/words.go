@@ -51,6 +51,22 @@ func Done(t *muster.Task) string {
 	return term.Percent(*t.Progress)
 }
 
+// JobShare is the share of a job that is done, 0 to 1: what the server says, or its finished tasks if it says nothing.
+func JobShare(j *muster.Job) float64 {
+	if j.Progress != nil {
+		return *j.Progress
+	}
+	return float64(j.Counts.Finished()) / float64(max(1, j.Counts.Total()))
+}
+
+// JobDone is how far a job is that runs.
+func JobDone(j *muster.Job) string {
+	if j.State != muster.JobRunning {
+		return ""
+	}
+	return term.Percent(JobShare(j))
+}
+
 // TaskNote is what a person wants to know next: why it failed, or what it does.
 func TaskNote(t *muster.Task) string {
 	switch {

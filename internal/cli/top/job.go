@@ -197,7 +197,7 @@ func (p *job) facts(m *model, width int, compact bool) []string {
 	state := string(j.State)
 	name := term.Fit(term.Clean(j.Name), max(12, width-60))
 	line := m.paint(term.Bold, name) + "  " + m.paint(frame.StateStyle(state), state) + "  " +
-		term.Bar(10, finished(&j.Counts)) + " " + term.Percent(finished(&j.Counts)) + "  " + count(j.Counts.Finished()) + "/" + count(j.Counts.Total())
+		term.Bar(10, frame.JobShare(j)) + " " + term.Percent(frame.JobShare(j)) + "  " + count(j.Counts.Finished()) + "/" + count(j.Counts.Total())
 	if took := frame.Took(j.StartedAt, j.FinishedAt, m.now); took != "" {
 		line += "  " + took
 	}

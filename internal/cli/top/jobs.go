@@ -126,7 +126,7 @@ var jobOrder = []func(a, b *muster.Job) int{
 	func(a, b *muster.Job) int {
 		return cmp.Compare(slices.Index(muster.JobStates, a.State), slices.Index(muster.JobStates, b.State))
 	},
-	func(a, b *muster.Job) int { return cmp.Compare(finished(&b.Counts), finished(&a.Counts)) },
+	func(a, b *muster.Job) int { return cmp.Compare(frame.JobShare(b), frame.JobShare(a)) },
 	func(a, b *muster.Job) int { return cmp.Compare(b.Counts.Total(), a.Counts.Total()) },
 	func(a, b *muster.Job) int { return cmp.Compare(failures(&b.Counts), failures(&a.Counts)) },
 	func(a, b *muster.Job) int {
@@ -135,11 +135,12 @@ var jobOrder = []func(a, b *muster.Job) int{
 	func(a, b *muster.Job) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) },
 	func(a, b *muster.Job) int { return cmp.Compare(b.Priority, a.Priority) },
 	func(a, b *muster.Job) int { return cmp.Compare(a.Project, b.Project) },
-	func(a, b *muster.Job) int { return cmp.Compare(a.Owner, b.Owner) },
+	func(a, b *muster.Job) int {
+		return cmp.Compare(cmp.Or(a.OwnerName, a.Owner), cmp.Or(b.OwnerName, b.Owner))
+	},
 }
 
-func finished(c *muster.Counts) float64 { return ratio(float64(c.Finished()), float64(c.Total())) }
-func failures(c *muster.Counts) int64   { return c[muster.Failed] + c[muster.TimedOut] }
+func failures(c *muster.Counts) int64 { return c[muster.Failed] + c[muster.TimedOut] }
 
 // length is how long something took; what has not ended yet took longest.
 func length(from, to muster.Time) time.Duration {
@@ -187,9 +188,9 @@ func jobCells(j *muster.Job, now time.Time) []string {
 	}
 	total := j.Counts.Total()
 	return []string{
-		j.ID.String(), j.Name, string(j.State), term.Bar(8, finished(&j.Counts)),
+		j.ID.String(), j.Name, string(j.State), term.Bar(8, frame.JobShare(j)),
 		count(j.Counts.Finished()) + "/" + count(total), failed,
-		frame.Took(j.StartedAt, j.FinishedAt, now), frame.Age(j.CreatedAt, now), strconv.Itoa(j.Priority), j.Project, j.Owner,
+		frame.Took(j.StartedAt, j.FinishedAt, now), frame.Age(j.CreatedAt, now), strconv.Itoa(j.Priority), j.Project, cmp.Or(j.OwnerName, j.Owner),
 	}
 }
 
