@@ -44,7 +44,29 @@ const server = process.env["MUSTER_URL"] ?? "http://127.0.0.1:8700";
 export default defineConfig({
   plugins: [react(), clean(), compress()],
   resolve: { alias: { "@": fileURLToPath(new URL("src", import.meta.url)) } },
-  build: { outDir: dist, emptyOutDir: false, target: "es2022", assetsInlineLimit: 0, chunkSizeWarningLimit: 1000, manifest: true },
+  build: {
+    outDir: dist,
+    emptyOutDir: false,
+    target: "es2022",
+    assetsInlineLimit: 0,
+    chunkSizeWarningLimit: 1000,
+    manifest: true,
+    rolldownOptions: {
+      output: {
+        // The name of a shared chunk lists all that share it.
+        chunkFileNames: (chunk) => `assets/${chunk.name.split("~", 1)[0]}-[hash].js`,
+        assetFileNames: (asset) => (asset.names[0]?.includes("~") ? "assets/shared-[hash][extname]" : "assets/[name]-[hash][extname]"),
+        // A browser asks a server without TLS for six files at a time: one for all that every page needs, and a few for what several pages share,
+        // rather than one for each component and icon.
+        codeSplitting: {
+          groups: [
+            { name: "first", tags: ["$initial"] },
+            { name: "shared", minShareCount: 2, entriesAware: true, entriesAwareMergeThreshold: 4 * 1024 },
+          ],
+        },
+      },
+    },
+  },
   server: {
     // The page Submit shows the examples of the repository.
     fs: { allow: [".", "../examples"].map((path) => fileURLToPath(new URL(path, import.meta.url))) },

@@ -17,6 +17,8 @@ const root = document.getElementById("root");
 if (!root) throw new Error("index.html has no element #root");
 
 void session.check();
+// The page's code is loaded while the server says who is signed in.
+void router.preloadRoute({ to: window.location.pathname });
 createRoot(root).render(
   <StrictMode>
     <MantineProvider theme={theme} cssVariablesResolver={cssVariables} defaultColorScheme="auto" colorSchemeManager={localStorageColorSchemeManager()}>
