@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -95,7 +94,11 @@ func (a *app) drawJob(v jobView, wide bool) error {
 	f.Add("project", v.Project)
 	f.Add("state", a.Out.Paint(frame.StateStyle(string(v.State)), string(v.State)))
 	f.Add("priority", strconv.Itoa(v.Priority))
-	f.Add("owner", cmp.Or(v.OwnerName, v.Owner))
+	owner := v.Owner
+	if v.OwnerName != "" {
+		owner = term.Clean(v.OwnerName) + " (" + v.Owner + ")"
+	}
+	f.Add("owner", owner)
 	var labels []string
 	for _, name := range slices.Sorted(maps.Keys(v.Labels)) {
 		labels = append(labels, name+"="+v.Labels[name])

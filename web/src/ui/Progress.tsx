@@ -18,20 +18,32 @@ export function ProgressBar({ value, label = "progress", text, color }: { value:
 
 const order = ["succeeded", "failed", "timed_out", "cancelled", "skipped", "cancelling", "running", "assigned", "queued", "waiting"] as const;
 
-/** The tasks of a job by state as one bar; its label names every number. */
-export function CountsBar({ counts, text }: { counts: Counts; text?: string }) {
+/**
+ * The tasks of a job by state as one bar; its label names every number. What the running tasks have done is drawn in their part, where
+ * progress, the share of the whole job that is done, says it.
+ */
+export function CountsBar({ counts, progress, text }: { counts: Counts; progress?: number | undefined; text?: string }) {
   const all = total(counts);
   const label = taskStates.filter((s) => counts[s]).map((s) => `${count(counts[s])} ${words(s)}`).join(", ") || "no tasks";
+  const held = (counts.running ?? 0) + (counts.cancelling ?? 0);
+  const done = progress === undefined || held === 0 ? 0 : Math.min(1, Math.max(0, (progress * all - finished(counts)) / held));
   return (
-    <div className={css.row} title={label}>
+    <div className={css.row} title={progress === undefined ? label : `${percent(progress)} done: ${label}`}>
       <div className={css.track} role="img" aria-label={`Tasks: ${label}`}>
         {order.map((s) => {
           const n = counts[s] ?? 0;
           // What is few among very many stays visible.
-          return n > 0 && <div key={s} className={css.part} data-state={s} style={{ flexGrow: Math.max(n, all / 60), background: stateColor(s) }} />;
+          if (n <= 0) return null;
+          const style = { flexGrow: Math.max(n, all / 60), background: stateColor(s) };
+          if (s !== "running" || done === 0) return <div key={s} className={css.part} data-state={s} style={style} />;
+          return (
+            <div key={s} className={css.part} data-state={s} style={{ ...style, background: `color-mix(in srgb, ${stateColor(s)} 40%, transparent)` }}>
+              <div className={css.done} style={{ width: `${done * 100}%`, background: stateColor(s) }} />
+            </div>
+          );
         })}
       </div>
-      <span className={css.text}>{text ?? (all === 1 ? percent(finished(counts)) : `${count(finished(counts))}/${count(all)}`)}</span>
+      <span className={css.text}>{text ?? (all === 1 ? percent(progress ?? finished(counts)) : `${count(finished(counts))}/${count(all)}`)}</span>
     </div>
   );
 }

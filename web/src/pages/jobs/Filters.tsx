@@ -5,7 +5,7 @@ import { useMemo, useState } from "react";
 import { jobStates, type Job, type JobState } from "@/api/types";
 import { dateTime, words } from "@/ui/format";
 import { StateIcon } from "@/ui/StateBadge";
-import { labelsOf } from "./columns";
+import { labelsOf, ownerOf } from "./columns";
 import css from "./jobs.module.css";
 import type { JobsSearch } from "./search";
 
@@ -33,12 +33,13 @@ export function Filters({ search, onChange, rows }: { search: JobsSearch; onChan
   };
   const options = useMemo(() => {
     const distinct = (of: (j: Job) => readonly (string | undefined)[]) => [...new Set(rows.slice(0, 2_000).flatMap(of).filter((v) => v !== undefined && v !== ""))].sort().slice(0, 100) as string[];
-    return { project: distinct((j) => [j.project]), owner: distinct((j) => [j.owner]), kind: distinct((j) => [j.kind]), label: distinct(labelsOf) };
+    return { project: distinct((j) => [j.project]), kind: distinct((j) => [j.kind]), label: distinct(labelsOf) };
   }, [rows]);
 
+  const owners = useMemo(() => ownerNames(rows), [rows]);
   const pills: { key: string; label: string; remove: () => void }[] = [
     ...(search.state ?? []).map((s) => ({ key: `state-${s}`, label: words(s), remove: () => set({ state: search.state?.filter((x) => x !== s) }) })),
-    ...(["project", "owner", "kind"] as const).flatMap((f) => (search[f] ? [{ key: f, label: `${f}: ${search[f]}`, remove: () => set({ [f]: undefined }) }] : [])),
+    ...(["project", "owner", "kind"] as const).flatMap((f) => (search[f] ? [{ key: f, label: `${f}: ${f === "owner" ? (owners.get(search.owner ?? "") ?? search.owner) : search[f]}`, remove: () => set({ [f]: undefined }) }] : [])),
     ...(search.label ?? []).map((l) => ({ key: `label-${l}`, label: l, remove: () => set({ label: search.label?.filter((x) => x !== l) }) })),
     ...(search.since ? [{ key: "since", label: `since ${timeLabel(search.since)}`, remove: () => set({ since: undefined }) }] : []),
     ...(search.until ? [{ key: "until", label: `until ${timeLabel(search.until)}`, remove: () => set({ until: undefined }) }] : []),
@@ -89,7 +90,13 @@ export function Filters({ search, onChange, rows }: { search: JobsSearch; onChan
               </SimpleGrid>
             </div>
             <Choice label="Project" value={search.project} data={options.project} onChange={(project) => set({ project })} />
-            <Choice label="Owner" value={search.owner} data={options.owner} onChange={(owner) => set({ owner })} />
+            <Choice
+              key={owners.get(search.owner ?? "")}
+              label="Owner"
+              value={owners.get(search.owner ?? "") ?? search.owner}
+              data={[...owners.values()].sort()}
+              onChange={(name) => set({ owner: [...owners].find(([, n]) => n === name)?.[0] ?? name })}
+            />
             <Choice label="Kind" value={search.kind} data={options.kind} onChange={(kind) => set({ kind })} />
             <TagsInput
               size="xs"
@@ -129,6 +136,15 @@ export function Filters({ search, onChange, rows }: { search: JobsSearch; onChan
       )}
     </search>
   );
+}
+
+/** The owners of some jobs: the name that each id is shown by. Two keys with one name have their ids beside it. */
+function ownerNames(rows: readonly Job[]): ReadonlyMap<string, string> {
+  const names = new Map<string, string>();
+  for (const j of rows.slice(0, 2_000)) if (j.owner && names.size < 100) names.set(j.owner, ownerOf(j) ?? j.owner);
+  const all = [...names.values()];
+  for (const [id, name] of names) if (all.indexOf(name) !== all.lastIndexOf(name)) names.set(id, `${name} (${id})`);
+  return names;
 }
 
 function Choice({ label, value, data, onChange }: { label: string; value: string | undefined; data: string[]; onChange: (v: string | undefined) => void }) {

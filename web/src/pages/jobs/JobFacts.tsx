@@ -2,12 +2,12 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 import { get } from "@/api/client";
-import { taskStates, total, type Job } from "@/api/types";
-import { bytes, cost, count, dateTime, duration, energy } from "@/ui/format";
+import { finished, taskStates, total, type Job } from "@/api/types";
+import { bytes, cost, count, dateTime, duration, energy, percent } from "@/ui/format";
 import { CountsBar } from "@/ui/Progress";
 import { StateBadge } from "@/ui/StateBadge";
 import { Elapsed, TimeAgo } from "@/ui/time";
-import { labelsOf } from "./columns";
+import { labelsOf, ownerOf } from "./columns";
 import css from "./job.module.css";
 
 /** Progress, counts by state, and what is known of the job. Each count leads to its tasks. */
@@ -16,9 +16,9 @@ export function JobFacts({ job }: { job: Job }) {
   const used = usage && usage.job === job.id && usage.attempts > 0 ? usage : undefined;
   return (
     <>
-      {total(job.counts) > 1 && (
+      {(total(job.counts) > 1 || job.state === "running") && (
         <div className={css.progress}>
-          <CountsBar counts={job.counts} />
+          <CountsBar counts={job.counts} progress={job.progress} text={[percent(job.progress), total(job.counts) > 1 && `${count(finished(job.counts))}/${count(total(job.counts))}`].filter(Boolean).join(" · ")} />
           <div className={css.counts}>
             {taskStates.map((s) => {
               const n = job.counts[s] ?? 0;
@@ -39,9 +39,9 @@ export function JobFacts({ job }: { job: Job }) {
           </Link>
         </Fact>
         {job.owner && (
-          <Fact name="Owner">
+          <Fact name="Owner" title={`API key ${job.owner}`}>
             <Link to="/jobs" search={{ owner: job.owner }} className="link">
-              {job.owner}
+              {ownerOf(job)}
             </Link>
           </Fact>
         )}

@@ -7,7 +7,12 @@ import { StateBadge } from "@/ui/StateBadge";
 import { Elapsed, TimeAgo } from "@/ui/time";
 import css from "./jobs.module.css";
 
+/** The name of the key that submitted a job, or its id once the key is gone. */
+export const ownerOf = (j: Job) => j.owner_name ?? j.owner;
 export const labelsOf = (j: Job) => Object.entries(j.labels ?? {}).map(([k, v]) => `${k}=${v}`);
+
+/** The share of a job that is done. */
+const shareOf = (j: Job) => j.progress ?? finished(j.counts) / Math.max(1, total(j.counts));
 
 /** The columns of the list; a phone has two, with two lines in a row. */
 export function jobColumns(phone: boolean, left: ReadonlySet<number>): Column<Job>[] {
@@ -18,9 +23,10 @@ export function jobColumns(phone: boolean, left: ReadonlySet<number>): Column<Jo
     cell: (j) => {
       const [done, all] = [finished(j.counts), total(j.counts)];
       // Long numbers leave no room for the bar; its title has them.
-      return phone ? <CountsBar counts={j.counts} text={percent(done / Math.max(1, all))} /> : all > 9_999 ? <CountsBar counts={j.counts} text={`${short(done)}/${short(all)}`} /> : <CountsBar counts={j.counts} />;
+      const text = phone ? percent(shareOf(j)) : all > 9_999 ? `${short(done)}/${short(all)}` : undefined;
+      return <CountsBar counts={j.counts} progress={j.progress} {...(text && { text })} />;
     },
-    sort: (j) => finished(j.counts) / Math.max(1, total(j.counts)),
+    sort: shareOf,
   };
   const name = (j: Job) => (
     <Link to="/jobs/$job" params={{ job: String(j.id) }} className="link truncate" title={j.name} style={{ display: "block", ...(left.has(j.id) && { opacity: 0.6 }) }} tabIndex={-1}>
@@ -62,7 +68,7 @@ export function jobColumns(phone: boolean, left: ReadonlySet<number>): Column<Jo
     },
     progress,
     { id: "project", header: "Project", width: "minmax(80px, 0.8fr)", minTable: 900, sort: (j) => j.project, cell: (j) => <Filter field="project" value={j.project} /> },
-    { id: "owner", header: "Owner", width: "minmax(80px, 0.8fr)", minTable: 1020, sort: (j) => j.owner, cell: (j) => <Filter field="owner" value={j.owner} /> },
+    { id: "owner", header: "Owner", width: "minmax(80px, 0.8fr)", minTable: 1020, sort: ownerOf, cell: (j) => <Filter field="owner" value={j.owner} name={ownerOf(j)} /> },
     { id: "kind", header: "Kind", width: "minmax(80px, 0.7fr)", optional: true, sort: (j) => j.kind, cell: (j) => <Filter field="kind" value={j.kind} /> },
     { id: "priority", header: "Priority", width: "70px", align: "right", optional: true, sort: (j) => j.priority, cell: (j) => j.priority },
     {
@@ -79,12 +85,12 @@ export function jobColumns(phone: boolean, left: ReadonlySet<number>): Column<Jo
   ];
 }
 
-/** A value that filters the list by itself. */
-function Filter({ field, value }: { field: "project" | "owner" | "kind"; value: string | undefined }) {
+/** A value that filters the list by itself; owners have names beside their ids. */
+function Filter({ field, value, name = value }: { field: "project" | "owner" | "kind"; value: string | undefined; name?: string | undefined }) {
   if (!value) return none;
   return (
-    <Link to="/jobs" from="/jobs" search={(s) => ({ ...s, [field]: value })} className={css.filter} title={`${value}: show only this ${field}`} tabIndex={-1}>
-      {value}
+    <Link to="/jobs" from="/jobs" search={(s) => ({ ...s, [field]: value })} className={css.filter} title={`${name === value ? value : `${name} (${value})`}: show only this ${field}`} tabIndex={-1}>
+      {name}
     </Link>
   );
 }

@@ -4,7 +4,6 @@ import { useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { ChartLine, Container, FileBox, History, ListOrdered, ScrollText } from "lucide-react";
 import { lazy, Suspense, useEffect, useRef, useState } from "react";
 import { get } from "@/api/client";
-import { useCan } from "@/api/session";
 import { finalStates, type Attempt, type Task } from "@/api/types";
 import { PagePending } from "@/app/RouteStates";
 import { ErrorState } from "@/ui/feedback";
@@ -71,8 +70,6 @@ function Shown({ task, search }: { task: Task; search: TaskSearch }) {
   const live = { live: [`task:${task.id}`] };
   const job = useQuery({ ...get("/api/v1/jobs/{job}", { params: { path: { job: String(task.job) } } }), staleTime: 30_000 });
   const attempts = useQuery(get("/api/v1/tasks/{task}/attempts", { params: { path: { task: task.id } } }, live));
-  const sees = useCan("see workers");
-  const worker = useQuery({ ...get("/api/v1/workers/{worker}", { params: { path: { worker: task.worker ?? "" } } }), enabled: sees && !!task.worker, retry: false, staleTime: 60_000 });
 
   const list = attempts.data?.attempts ?? [];
   const last = task.attempt ?? 0;
@@ -83,7 +80,7 @@ function Shown({ task, search }: { task: Task; search: TaskSearch }) {
   const live_ = !final && number === last && last > 0;
   const failed = endingOf(task, attempt, number === last, final);
   const waits = state === "waiting" || state === "queued" || state === "assigned";
-  const workerName = (id: string) => (worker.data?.id === id ? worker.data.name : id);
+  const workerName = (id: string) => [task, ...list].find((x) => x.worker === id)?.worker_name ?? id;
 
   // What matters most when the page was opened; it does not change under the reader.
   const [usual] = useState<TaskTab>(() => (!final && last > 0 && Object.keys(task.metrics ?? {}).length > 0 ? "metrics" : last === 0 && waits ? "environment" : "log"));

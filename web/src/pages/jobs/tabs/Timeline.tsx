@@ -1,10 +1,9 @@
 import { ActionIcon, Group, SegmentedControl, Select, Skeleton, Tooltip } from "@mantine/core";
-import { useQueries, useQuery } from "@tanstack/react-query";
+import { useQueries } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { ChartGantt, Maximize2, ZoomIn, ZoomOut } from "lucide-react";
 import { useMemo, useRef, useState } from "react";
 import { get } from "@/api/client";
-import { useCan, useSession } from "@/api/session";
 import { taskStates, type AnyState } from "@/api/types";
 import { EmptyState, ErrorState } from "@/ui/feedback";
 import { count, duration, percent, plural, words } from "@/ui/format";
@@ -25,13 +24,9 @@ const maxRetried = 100;
 export default function Timeline({ job, search, set }: TabProps) {
   const navigate = useNavigate();
   const now = useNow();
-  const { me } = useSession();
-  const sees = useCan("see workers") && !me?.job;
   const groups = job.groups ?? [];
   const stage = groups.find((g) => g.name === search.stage);
   const { list, feed } = useTasks(job.id, { numbers: stage && groups.length > 1 ? `${stage.first}-${stage.first + stage.size - 1}` : undefined, page: 1000, auto: maxTasks, max: maxTasks });
-  const workers = useQuery({ ...get("/api/v1/workers", {}), enabled: sees, staleTime: 60_000 }).data;
-  const names = useMemo(() => new Map((workers?.workers ?? []).map((w) => [w.id, w.name])), [workers]);
   const retried = useMemo(() => list.rows.filter((t) => (t.attempt ?? 0) > 1), [list.rows]);
   const attempts = useQueries({
     queries: retried.slice(0, maxRetried).map((t) => ({ ...get("/api/v1/tasks/{task}/attempts", { params: { path: { task: t.id } } }), staleTime: t.finished_at ? Infinity : 5_000 })),
@@ -47,6 +42,7 @@ export default function Timeline({ job, search, set }: TabProps) {
     const of = new Map(retried.slice(0, maxRetried).map((t, i) => [t.id, attempts[i]]));
     return list.rows.flatMap((t) => barsOf(t, of.get(t.id)));
   }, [list.rows, retried, attempts]);
+  const names = useMemo(() => new Map([...list.rows, ...attempts.flatMap((a) => a ?? [])].flatMap((x) => (x.worker && x.worker_name ? [[x.worker, x.worker_name] as const] : []))), [list.rows, attempts]);
   const clock = tick || Math.max(0, ...bars.map((b) => b.end ?? b.start));
   const rows = useMemo(() => lanes(bars, by, clock, (w) => names.get(w) ?? w ?? "no worker"), [bars, by, clock, names]);
   const span = useMemo(() => extent(bars, clock), [bars, clock]);
