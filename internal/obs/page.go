@@ -16,7 +16,7 @@ Times are in seconds, sizes in bytes, energy in joules. A label never has a job,
 with the work. Beside these there are the usual families of the Go runtime (` + "`go_…`" + `) and of the process (` + "`process_…`" + `).
 `)
 	for _, part := range []struct{ by, title string }{
-		{"server", "Server"}, {"worker", "Worker"}, {"both", "Both"},
+		{"server", "Server"}, {"worker", "Worker"}, {"bridge", "Bridge"}, {"all", "All"},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n", part.title)
 		for _, f := range Families() {

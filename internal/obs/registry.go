@@ -30,7 +30,7 @@ func NewRegistry(b Build) *Registry {
 	return r
 }
 
-// everywhere registers what a server and a worker have alike, and returns the counter of spans.
+// everywhere registers what every process has, and returns the counter of spans.
 func everywhere(s *set, b Build) *prometheus.CounterVec {
 	s.gaugeVec("muster_build_info", "The build that runs, as labels. The value is always 1.", "version", "revision", "go_version").
 		WithLabelValues(b.Version, b.Revision, runtime.Version()).Set(1)
@@ -71,16 +71,17 @@ type Family struct {
 	Type   string // counter, gauge or histogram
 	Labels []string
 	Help   string
-	By     string // who has it: server, worker or both
+	By     string // who has it: server, worker, bridge or all
 }
 
 // Families lists all families of Muster's own, by name. Those of the Go runtime and of the process come on top.
 func Families() []Family {
 	var all []Family
 	for by, define := range map[string]func(*set){
-		"both":   func(s *set) { everywhere(s, Build{}) },
+		"all":    func(s *set) { everywhere(s, Build{}) },
 		"server": func(s *set) { newServer(s, ServerSources{}) },
 		"worker": func(s *set) { newWorker(s, WorkerSources{}) },
+		"bridge": func(s *set) { newBridge(s) },
 	} {
 		s := &set{reg: prometheus.NewRegistry()}
 		define(s)

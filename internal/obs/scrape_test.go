@@ -5,7 +5,10 @@ package obs_test
 import (
 	"errors"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,7 +115,7 @@ func TestScrape(t *testing.T) {
 	checkKeys(t, "http://"+c.Addr+"/metrics", server)
 }
 
-// checkFamilies holds that what is scraped is documented, and that what is documented can be scraped, but for GPUs.
+// checkFamilies holds that what is scraped is documented, and that what is documented can be scraped, but for GPUs and bridges.
 func checkFamilies(t *testing.T, server, worker samples) {
 	t.Helper()
 	known, seen := map[string]bool{}, map[string]bool{}
@@ -135,7 +138,7 @@ func checkFamilies(t *testing.T, server, worker samples) {
 		}
 	}
 	for name := range known {
-		if !seen[name] && !strings.HasPrefix(name, "muster_gpu_") {
+		if !seen[name] && !strings.HasPrefix(name, "muster_gpu_") && !strings.HasPrefix(name, "muster_bridge_") {
 			t.Errorf("%s is in docs/metrics.md, and nobody has it", name)
 		}
 	}
@@ -154,4 +157,55 @@ func checkKeys(t *testing.T, url string, want samples) {
 	if status != http.StatusOK || got[`muster_jobs_submitted_total`] != want[`muster_jobs_submitted_total`] {
 		t.Errorf("with the admin token: %d, %v", status, got[`muster_jobs_submitted_total`])
 	}
+}
+
+// TestScrapeBridges runs a job of a foreign server by muster worker NAME and one by muster bridge NAME, and reads the metrics of both. The worker also
+// sends traces.
+func TestScrapeBridges(t *testing.T) {
+	foreign, workerAddr, bridgeAddr := mustertest.Port(t), mustertest.Port(t), mustertest.Port(t)
+	outer := mustertest.NewWith(t, t.TempDir(), mustertest.Options{Flags: []string{"--dialect", "qubix=" + foreign}})
+	var spans atomic.Int64
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/traces" {
+			spans.Add(r.ContentLength)
+		}
+	}))
+	t.Cleanup(collector.Close)
+	env := []string{"MUSTER_DATA=" + t.TempDir(), "MUSTER_METRICS=" + workerAddr, "MUSTER_OTLP=" + collector.URL}
+	run := func(worker string) {
+		t.Helper()
+		outer.Await(worker+" is a worker", time.Minute, func() error {
+			_, err := outer.Client.Worker(t.Context(), worker)
+			return err
+		})
+		spec := muster.TaskSpec{Script: &muster.Script{Text: "print(40 + 2)", Interpreter: []string{"python3"}}, Where: muster.Where{Workers: []string{worker}}}
+		if end := outer.Wait(outer.Submit(&muster.Spec{Tasks: []muster.TaskSpec{spec}}).ID, time.Minute); end.State != muster.JobSucceeded {
+			t.Errorf("the job on %s ended as %s: %+v", worker, end.State, outer.Tasks(end.ID))
+		}
+	}
+	counted := map[string]float64{
+		`muster_bridge_jobs_accepted_total`:              1,
+		`muster_bridge_jobs_pending`:                     0,
+		`muster_bridge_reports_total{result="accepted"}`: 1,
+		`muster_bridge_reports_total{result="refused"}`:  0,
+	}
+	dropIn := mustertest.Start(t, "dropin", env, "worker", "qubix", "--backend", "http://"+foreign, "--name", "desk")
+	run("desk")
+	outer.Await("the worker's metrics say so", 30*time.Second, func() error {
+		got, _ := scrape(t, "http://"+workerAddr+"/metrics", "")
+		return errors.Join(got.has(counted), got.has(map[string]float64{`muster_tasks{state="succeeded"}`: 1, `muster_worker_connected`: 1}))
+	})
+	dropIn.Signal(os.Interrupt)
+	if code := dropIn.Exit(time.Minute); code != 0 || spans.Load() == 0 {
+		t.Errorf("the worker ended with exit code %d and sent %d bytes of traces", code, spans.Load())
+	}
+	inner := mustertest.New(t, t.TempDir())
+	inner.StartWorker("w", t.TempDir())
+	mustertest.Start(t, "bridge", []string{"MUSTER_TOKEN=" + mustertest.AdminToken}, "bridge", "qubix", "--server", "http://"+inner.Addr, "--data", t.TempDir(),
+		"--backend", "http://"+foreign, "--name", "fleet", "--metrics", bridgeAddr)
+	run("fleet")
+	outer.Await("the bridge's metrics say so", 30*time.Second, func() error {
+		got, _ := scrape(t, "http://"+bridgeAddr+"/metrics", "")
+		return got.has(counted)
+	})
 }

@@ -20,10 +20,12 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/host"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 	core "github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/obs"
 	"github.com/muster-dev/muster/internal/work"
 )
 
@@ -58,11 +60,12 @@ type Env struct {
 	Log    *slog.Logger
 
 	streams *core.Streams // of all bridges of the process, which use one API key
+	metrics *obs.Bridge   // the same
 }
 
 // core is what the bridges of all systems are made of.
 func (e *Env) core() core.Config {
-	return core.Config{Client: e.Client, Dir: e.Dir, Worker: e.ID, Streams: e.streams, Log: e.Log}
+	return core.Config{Client: e.Client, Dir: e.Dir, Worker: e.ID, Streams: e.streams, Metrics: e.metrics, Log: e.Log}
 }
 
 // system is one that Muster can serve.
@@ -122,6 +125,7 @@ func bridgeForeign(s system) map[string]string {
 type bridgeConfig struct {
 	remote.Remote
 	frame.Logging
+	host.Watching
 
 	adapter Adapter
 	system  system
@@ -139,6 +143,7 @@ func bridgeCommand(app *frame.App, s system) *cli.Command {
 			frame.Option{Name: "each", Usage: "join with one worker for each worker of the fleet (default: one worker with the resources of all)", Group: group}.Variable().On(&c.each),
 			frame.Option{Name: "data", Usage: "keep the jobs that are not yet reported in this `FOLDER` (default: muster/bridge/" + s.name + " in the user's data folder)", Group: group}.
 				Variable().Text(&c.data),
+			c.MetricsFlag("default: none"),
 		}, c.FlagsUnder("Muster server"), c.Logging.Flags()),
 		Foreign: bridgeForeign(s),
 		Run: func(ctx context.Context, args []string) error {
@@ -169,7 +174,15 @@ func (c *bridgeConfig) run(ctx context.Context, app *frame.App) error {
 		return err
 	}
 	note(app, c.adapter)
-	env := Env{Client: known, Dir: dir, Log: log, streams: core.NewStreams()}
+	return c.With(ctx, log, func(ctx context.Context, w *host.Watched) error {
+		env := Env{Client: known, Dir: dir, Log: w.Log, streams: core.NewStreams(), metrics: obs.NewBridge(w.Registry)}
+		return c.serve(ctx, taking, hurried, env)
+	})
+}
+
+// serve runs the bridges until taking ends.
+func (c *bridgeConfig) serve(ctx, taking, hurried context.Context, env Env) error {
+	known, log := env.Client, env.Log
 	// Jobs keep running without their bridge, so the first signal ends it.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/cli/host"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/obs"
 	"github.com/muster-dev/muster/internal/serve"
 	"github.com/muster-dev/muster/internal/work"
 )
@@ -26,6 +27,7 @@ import (
 // dropInConfig is one run of muster worker NAME.
 type dropInConfig struct {
 	frame.Logging
+	host.Watching
 
 	adapter Adapter
 	system  system
@@ -53,7 +55,9 @@ func dropInCommand(app *frame.App, s system) *cli.Command {
 	}), c.adapter, true,
 		frame.Row{Name: "MUSTER_DATA", Usage: "keep everything in this folder (default: " + folder + " in the user's data folder)"},
 		frame.Row{Name: "MUSTER_LOG_FORMAT", Usage: "log as text or json (default: text)"},
-		frame.Row{Name: "MUSTER_LOG_LEVEL", Usage: "log from this level on: debug, info, warn or error (default: info)"})
+		frame.Row{Name: "MUSTER_LOG_LEVEL", Usage: "log from this level on: debug, info, warn or error (default: info)"},
+		frame.Row{Name: "MUSTER_METRICS", Usage: "serve metrics for Prometheus at this address, such as 127.0.0.1:9700, without a key (default: none)"},
+		frame.Row{Name: "MUSTER_OTLP", Usage: "send traces to the OpenTelemetry collector at this URL, such as http://127.0.0.1:4318 (default: OTEL_EXPORTER_OTLP_ENDPOINT)"})
 }
 
 // dropInForeign says what to use in place of options of muster bridge.
@@ -62,7 +66,7 @@ func dropInForeign(s system) map[string]string {
 	for _, name := range []string{"server", "token", "token-file", "each"} {
 		all[name] = "it is an option of muster bridge " + s.name
 	}
-	for _, name := range []string{"data", "log-format", "log-level"} {
+	for _, name := range []string{"data", "log-format", "log-level", "metrics", "otlp"} {
 		all[name] = "set the variable " + frame.Option{Name: name}.Variable().Env
 	}
 	if len(s.adapter().Flags(true)) > 0 {
@@ -81,7 +85,9 @@ func (c *dropInConfig) readVariables() {
 	if l, ok := c.adapter.(interface{ LogLevel() string }); ok && l.LogLevel() != "" { // of systems that have a variable for it
 		c.Level = l.LogLevel()
 	}
-	for name, dst := range map[string]*string{"MUSTER_DATA": &c.data, "MUSTER_LOG_LEVEL": &c.Level, "MUSTER_LOG_FORMAT": &c.Format} {
+	for name, dst := range map[string]*string{
+		"MUSTER_DATA": &c.data, "MUSTER_LOG_LEVEL": &c.Level, "MUSTER_LOG_FORMAT": &c.Format, "MUSTER_METRICS": &c.Metrics, "MUSTER_OTLP": &c.OTLP,
+	} {
 		if v := os.Getenv(name); v != "" {
 			*dst = v
 		}
@@ -128,8 +134,19 @@ func (c *dropInConfig) run(ctx context.Context, app *frame.App) error {
 		return err
 	}
 	note(app, c.adapter)
+	return c.With(ctx, log, func(ctx context.Context, w *host.Watched) error { return c.serve(ctx, taking, hurried, dir, w) })
+}
+
+// serve runs the server, the worker and the bridge until taking ends.
+func (c *dropInConfig) serve(ctx, taking, hurried context.Context, dir string, w *host.Watched) error {
+	log := w.Log
+	tracer, err := w.Tracer(ctx, "muster-server")
+	if err != nil {
+		return err
+	}
 	server, err := serve.New(ctx, serve.Config{
 		Private: true, Data: filepath.Join(dir, "server"), Heartbeat: muster.Duration(5 * time.Second), Version: frame.BuildVersion().Version,
+		Metrics: w.Registry, Tracer: tracer,
 	}, log.With(slog.String("part", "server")))
 	if err != nil {
 		return err
@@ -163,13 +180,14 @@ func (c *dropInConfig) run(ctx context.Context, app *frame.App) error {
 			return err
 		}
 		cfg.Server, cfg.Token, cfg.HTTP = local.URL, local.Join, local.HTTP
-		return c.bridge(serving, taking, hurried, cfg, Env{Client: api, Taking: taking, Dir: filepath.Join(dir, "bridge"), Log: log}, log)
+		env := Env{Client: api, Taking: taking, Dir: filepath.Join(dir, "bridge"), Log: log, metrics: obs.NewBridge(w.Registry)}
+		return c.bridge(serving, taking, hurried, cfg, env, w)
 	})
 	return group.Wait()
 }
 
 // bridge runs the worker and the bridge. Once taking ends, the bridge has grace to report what runs; then the worker stops.
-func (c *dropInConfig) bridge(ctx, taking, hurried context.Context, cfg work.Config, env Env, log *slog.Logger) error {
+func (c *dropInConfig) bridge(ctx, taking, hurried context.Context, cfg work.Config, env Env, by *host.Watched) error {
 	working, stopWorking := context.WithCancel(ctx)
 	defer stopWorking()
 	bridging, stopBridging := context.WithCancel(ctx)
@@ -182,7 +200,7 @@ func (c *dropInConfig) bridge(ctx, taking, hurried context.Context, cfg work.Con
 	group, _ := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		defer stopBridging() // without its worker the bridge has nothing to offer
-		return host.RunWorker(working, hurried, cfg, log.With(slog.String("part", "worker")))
+		return host.RunWorker(working, hurried, cfg, by, by.Log.With(slog.String("part", "worker")))
 	})
 	group.Go(func() error {
 		defer stopWorking()

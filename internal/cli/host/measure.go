@@ -11,46 +11,54 @@ import (
 
 	"github.com/muster-dev/muster/internal/cli/frame"
 	"github.com/muster-dev/muster/internal/obs"
+	"github.com/muster-dev/muster/internal/work"
 )
 
-// watching is how a server or a worker is watched by other systems.
-type watching struct {
-	metrics string // address; "" for none
-	otlp    string // URL of a collector; "" for what the standard variables say
+// Watching is how a server, a worker or a bridge is watched by other systems.
+type Watching struct {
+	Metrics string // address; "" for none
+	OTLP    string // URL of a collector; "" for what the standard variables say
 }
 
-func (c *watching) flags() []cli.Flag {
-	const group = "Observability"
+// WatchFlags are the options of a server and a worker.
+func (c *Watching) WatchFlags() []cli.Flag {
 	return []cli.Flag{
-		frame.Option{Name: "metrics", Usage: "serve metrics for Prometheus at this `ADDRESS`, such as 127.0.0.1:9700, without a key (default: only /metrics of the API, with a key)", Group: group}.
-			Variable().Text(&c.metrics),
-		frame.Option{Name: "otlp", Usage: "send traces to the OpenTelemetry collector at this `URL`, such as http://127.0.0.1:4318 (default: OTEL_EXPORTER_OTLP_ENDPOINT)", Group: group}.
-			Variable().Text(&c.otlp),
+		c.MetricsFlag("default: only /metrics of the API, with a key"),
+		frame.Option{Name: "otlp", Usage: "send traces to the OpenTelemetry collector at this `URL`, such as http://127.0.0.1:4318 (default: OTEL_EXPORTER_OTLP_ENDPOINT)", Group: watchGroup}.
+			Variable().Text(&c.OTLP),
 	}
 }
 
-// watched is what a server or a worker is measured with.
-type watched struct {
-	watching
+const watchGroup = "Observability"
 
-	registry *obs.Registry
-	attempts *obs.Attempts
-	log      *slog.Logger // its lines have the traces of attempts
+// MetricsFlag is the option for metrics. standard says what is there without it.
+func (c *Watching) MetricsFlag(standard string) cli.Flag {
+	return frame.Option{Name: "metrics", Usage: "serve metrics for Prometheus at this `ADDRESS`, such as 127.0.0.1:9700, without a key (" + standard + ")", Group: watchGroup}.
+		Variable().Text(&c.Metrics)
+}
+
+// Watched is what a server, a worker or a bridge is measured with.
+type Watched struct {
+	Watching
+
+	Registry *obs.Registry
+	Attempts *obs.Attempts
+	Log      *slog.Logger // its lines have the traces of attempts
 	tracers  []*obs.Tracer
 }
 
 // flushWithin is how long sending the last spans may take.
 const flushWithin = 5 * time.Second
 
-// with runs do with what measures it, and serves and sends what is measured.
-func (c *watching) with(ctx context.Context, log *slog.Logger, do func(context.Context, *watched) error) error {
+// With runs do with what measures it, and serves and sends what is measured.
+func (c *Watching) With(ctx context.Context, log *slog.Logger, do func(context.Context, *Watched) error) error {
 	build := frame.BuildVersion()
-	w := &watched{watching: *c, registry: obs.NewRegistry(obs.Build{Version: build.Version, Revision: build.Commit}), attempts: obs.NewAttempts()}
-	w.log = obs.Logger(log, w.attempts)
+	w := &Watched{Watching: *c, Registry: obs.NewRegistry(obs.Build{Version: build.Version, Revision: build.Commit}), Attempts: obs.NewAttempts()}
+	w.Log = obs.Logger(log, w.Attempts)
 	var endpoint *obs.Endpoint
-	if c.metrics != "" {
+	if c.Metrics != "" {
 		var err error
-		if endpoint, err = obs.Listen(ctx, c.metrics, w.registry, w.log); err != nil {
+		if endpoint, err = obs.Listen(ctx, c.Metrics, w.Registry, w.Log); err != nil {
 			return err
 		}
 	}
@@ -60,7 +68,7 @@ func (c *watching) with(ctx context.Context, log *slog.Logger, do func(context.C
 	if endpoint != nil {
 		group.Go(func() error {
 			if err := endpoint.Run(serving); err != nil {
-				w.log.Error("metrics are not served any more", slog.Any("error", err)) // the tasks are worth more
+				w.Log.Error("metrics are not served any more", slog.Any("error", err)) // the tasks are worth more
 			}
 			return nil
 		})
@@ -71,22 +79,29 @@ func (c *watching) with(ctx context.Context, log *slog.Logger, do func(context.C
 	return errors.Join(err, group.Wait())
 }
 
-// tracer makes the tracer of a service, nil if nothing is traced. Its last spans are sent when with returns.
-func (w *watched) tracer(ctx context.Context, service string) (*obs.Tracer, error) {
-	t, err := obs.NewTracer(ctx, obs.TraceConfig{Service: service, Version: frame.BuildVersion().Version, Endpoint: w.otlp}, w.registry, w.log)
+// Tracer makes the tracer of a service, nil if nothing is traced. Its last spans are sent when With returns.
+func (w *Watched) Tracer(ctx context.Context, service string) (*obs.Tracer, error) {
+	t, err := obs.NewTracer(ctx, obs.TraceConfig{Service: service, Version: frame.BuildVersion().Version, Endpoint: w.OTLP}, w.Registry, w.Log)
 	if t != nil {
 		w.tracers = append(w.tracers, t)
 	}
 	return t, err
 }
 
+// measure has a worker measured.
+func (w *Watched) measure(ctx context.Context, cfg *work.Config) (err error) {
+	cfg.Metrics, cfg.Attempts = w.Registry, w.Attempts
+	cfg.Tracer, err = w.Tracer(ctx, "muster-worker")
+	return err
+}
+
 // flush sends what was not sent of traces.
-func (w *watched) flush(ctx context.Context) {
+func (w *Watched) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushWithin)
 	defer cancel()
 	for _, t := range w.tracers {
 		if err := t.Close(ctx); err != nil {
-			w.log.Warn("the last traces cannot be sent", slog.Any("error", err))
+			w.Log.Warn("the last traces cannot be sent", slog.Any("error", err))
 		}
 	}
 }

@@ -29,7 +29,7 @@ import (
 // serverConfig is what server and up have in common.
 type serverConfig struct {
 	frame.Logging
-	watching
+	Watching
 
 	listen    string
 	data      string
@@ -71,7 +71,7 @@ func (c *serverConfig) flags() []cli.Flag {
 				&c.webhooks, parseNetworks, showNetworks),
 			frame.Into(frame.Option{Name: "dialect", Usage: "also serve workers and clients of another `SYSTEM`, such as qubix or mloc=:8000,key=required,redis=redis://127.0.0.1; may be repeated"}.Variable(),
 				&c.dialects, c.parseDialects, showDialects),
-		}, c.watching.flags(), c.Flags())
+		}, c.WatchFlags(), c.Flags())
 }
 
 func (a *commands) serverCommand() *cli.Command {
@@ -92,7 +92,7 @@ func (a *commands) serverCommand() *cli.Command {
 			}
 			ctx, stop := frame.Interruptible(ctx)
 			defer stop()
-			return c.with(ctx, log, func(ctx context.Context, w *watched) error {
+			return c.With(ctx, log, func(ctx context.Context, w *Watched) error {
 				return a.serve(ctx, &c, w, func(ctx context.Context, _ remote.Server) error {
 					<-ctx.Done()
 					return nil
@@ -111,9 +111,9 @@ func (c *serverConfig) take() error {
 }
 
 // serve runs a server until ctx ends. Once it is ready it is announced, and alongside runs; when that returns the server is stopped.
-func (a *commands) serve(ctx context.Context, c *serverConfig, w *watched, alongside func(context.Context, remote.Server) error) error {
-	log := w.log
-	tracer, err := w.tracer(ctx, "muster-server")
+func (a *commands) serve(ctx context.Context, c *serverConfig, w *Watched, alongside func(context.Context, remote.Server) error) error {
+	log := w.Log
+	tracer, err := w.Tracer(ctx, "muster-server")
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (a *commands) serve(ctx context.Context, c *serverConfig, w *watched, along
 	}
 	server, err := serve.New(ctx, serve.Config{
 		Listen: c.listen, Data: c.data, AdminToken: admin, JoinToken: join, Heartbeat: c.heartbeat, AcceptLoss: c.accept, IPFS: c.ipfs, Addresses: c.addresses, Dialects: c.dialects,
-		WebhookAllow: c.webhooks, WebhookSecret: signing, URL: c.url, Version: frame.BuildVersion().Version, Metrics: w.registry, Tracer: tracer,
+		WebhookAllow: c.webhooks, WebhookSecret: signing, URL: c.url, Version: frame.BuildVersion().Version, Metrics: w.Registry, Tracer: tracer,
 	}, log)
 	if err != nil {
 		return err

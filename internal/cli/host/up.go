@@ -53,9 +53,9 @@ func (a *commands) up(ctx context.Context, c *upConfig) error {
 		return err
 	}
 	return upgradable(log, []*frame.Secret{&c.admin, &c.join, &c.signing}, func(self *upgrade) error {
-		return c.with(ctx, log, func(ctx context.Context, w *watched) error {
+		return c.With(ctx, log, func(ctx context.Context, w *Watched) error {
 			return a.serve(ctx, &c.serverConfig, w, func(ctx context.Context, known remote.Server) error {
-				err := c.run(ctx, hurried, self, known, filepath.Join(c.data, "worker"), w, w.log.With(slog.String("part", "worker")))
+				err := c.run(ctx, hurried, self, known, filepath.Join(c.data, "worker"), w, w.Log.With(slog.String("part", "worker")))
 				if err != nil {
 					return err
 				}

@@ -73,17 +73,16 @@ func (c *offer) runtimes(group string) []cli.Flag {
 
 // run works for a server until ctx ends. The end of hurried ends the grace of
 // running tasks. It returns run.ErrLeave when self is to be upgraded.
-func (c *offer) run(ctx, hurried context.Context, self *upgrade, server remote.Server, data string, by *watched, log *slog.Logger) error {
+func (c *offer) run(ctx, hurried context.Context, self *upgrade, server remote.Server, data string, by *Watched, log *slog.Logger) error {
 	frame.ForgetSecrets()
-	tracer, err := by.tracer(ctx, "muster-worker")
-	if err != nil {
+	cfg := c.work
+	if err := by.measure(ctx, &cfg); err != nil {
 		return err
 	}
-	cfg := c.work
 	cfg.Server, cfg.Token, cfg.Data = server.URL, server.JoinToken, data
 	cfg.ShutdownGrace, cfg.Version = c.grace.Std(), frame.BuildVersion().Version
 	cfg.Share, cfg.Allow, cfg.Kinds = c.sharing.Options, c.allow.Allow, c.allow.kinds
-	cfg.Metrics, cfg.Tracer, cfg.Attempts = by.registry, tracer, by.attempts
+	var err error
 	if cfg.Limits, err = c.holding.config(); err != nil {
 		return err
 	}
@@ -118,8 +117,11 @@ func newWorker(cfg work.Config, log *slog.Logger) (*work.Worker, error) {
 
 // RunWorker runs a worker of this machine, with the options of muster worker at their defaults where cfg has none,
 // until ctx ends. The end of hurried ends the grace of running tasks.
-func RunWorker(ctx, hurried context.Context, cfg work.Config, log *slog.Logger) error {
+func RunWorker(ctx, hurried context.Context, cfg work.Config, by *Watched, log *slog.Logger) error {
 	frame.ForgetSecrets()
+	if err := by.measure(ctx, &cfg); err != nil {
+		return err
+	}
 	defaults := newOffer()
 	if cfg.ShutdownGrace == 0 {
 		cfg.ShutdownGrace = defaults.grace.Std()
@@ -142,7 +144,7 @@ func RunWorker(ctx, hurried context.Context, cfg work.Config, log *slog.Logger) 
 
 type workerConfig struct {
 	frame.Logging
-	watching
+	Watching
 	offer
 
 	server string
@@ -155,7 +157,7 @@ func (c *workerConfig) flags() []cli.Flag {
 		frame.Option{Name: "server", Usage: "the server's `URL` (default: the one saved by up or server)"}.Variable().Text(&c.server),
 	}, frame.Option{Name: "token", Env: "MUSTER_JOIN_TOKEN", Usage: "the join `TOKEN`, needed once (default: the one saved for that server)"}.Secret(&c.token, "the join token"), []cli.Flag{
 		frame.Option{Name: "data", Usage: "keep everything in this `FOLDER` (default: muster/worker in the user's data folder)"}.Variable().Text(&c.data),
-	}, c.offer.flags(), c.watching.flags(), c.Flags())
+	}, c.offer.flags(), c.WatchFlags(), c.Flags())
 }
 
 func (a *commands) workerCommand(dropIns []*cli.Command) *cli.Command {
@@ -195,8 +197,8 @@ func (a *commands) worker(ctx context.Context, c *workerConfig) error {
 		return err
 	}
 	return upgradable(log, []*frame.Secret{&c.token}, func(self *upgrade) error {
-		return c.with(ctx, log, func(ctx context.Context, w *watched) error {
-			return c.run(ctx, hurried, self, known, data, w, w.log)
+		return c.With(ctx, log, func(ctx context.Context, w *Watched) error {
+			return c.run(ctx, hurried, self, known, data, w, w.Log)
 		})
 	})
 }

@@ -32,8 +32,29 @@ type Config struct {
 	Retry    time.Duration     // before the first repetition of a final report, doubling up to a minute; 0 means 1 s
 	Drain    time.Duration     // how long the end of a log may take after its task's while nothing of it comes; 0 means 30 s
 	Streams  *Streams          // shared by the bridges that use one API key; nil means some of its own
+	Metrics  Metrics           // shared by the bridges of one process; nil measures nothing
 	Log      *slog.Logger
 }
+
+// Metrics counts what bridges do. Its methods may be called at any time and return at once.
+type Metrics interface {
+	// Accepted counts a job of the foreign server.
+	Accepted()
+	// Pending counts jobs that are to be reported, or with a negative number those that were.
+	Pending(more int)
+	// Reported counts a final report that the foreign server accepted, or refused for good.
+	Reported(accepted bool)
+	// Retried counts a failed attempt that is repeated; step is submit, follow or report.
+	Retried(step string)
+}
+
+// unmeasured is the Metrics of a Bridge that is given none.
+type unmeasured struct{}
+
+func (unmeasured) Accepted()      {}
+func (unmeasured) Pending(int)    {}
+func (unmeasured) Reported(bool)  {}
+func (unmeasured) Retried(string) {}
 
 // Job is one job of the foreign server.
 type Job struct {
@@ -108,6 +129,9 @@ func New(cfg Config, port Port) (*Bridge, error) {
 	if cfg.Streams == nil {
 		cfg.Streams = NewStreams()
 	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = unmeasured{}
+	}
 	b := &Bridge{
 		cfg: cfg, port: port, outbox: out, queued: make(chan struct{}, 1), overfull: make(chan struct{}, 1),
 		jobs: map[string]*job{}, byMuster: map[muster.JobID]*job{}, closed: map[string]time.Time{}, accepting: map[string]chan struct{}{},
@@ -118,8 +142,11 @@ func New(cfg Config, port Port) (*Bridge, error) {
 	return b, nil
 }
 
-// Close closes the outbox of a Bridge that was not run.
-func (b *Bridge) Close() error { return b.outbox.close() }
+// Close closes the outbox of a Bridge. Run does so at its end.
+func (b *Bridge) Close() error {
+	b.cfg.Metrics.Pending(-b.Pending()) // they are those of the next Bridge on the folder
+	return b.outbox.close()
+}
 
 // enter notes a record. The lock is held, or no other goroutine knows b.
 func (b *Bridge) enter(r *record) {
@@ -129,6 +156,7 @@ func (b *Bridge) enter(r *record) {
 	}
 	at := &job{record: *r, wake: make(chan struct{}, 1)}
 	b.jobs[r.ID] = at
+	b.cfg.Metrics.Pending(1)
 	if r.Job != 0 {
 		b.byMuster[r.Job] = at
 	}
@@ -177,6 +205,7 @@ func (b *Bridge) Accept(_ context.Context, j Job) (taken bool, err error) {
 		return false, err
 	}
 	b.enter(r)
+	b.cfg.Metrics.Accepted()
 	return true, nil
 }
 
@@ -300,7 +329,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 			}
 		}
 	})
-	return errors.Join(group.Wait(), b.outbox.close())
+	return errors.Join(group.Wait(), b.Close())
 }
 
 // forget removes closed jobs that need not be remembered.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -36,6 +37,47 @@ type world struct {
 	stop   func()
 	bridge string // folder of the bridge
 	drain  time.Duration
+	counts *counts // of all bridges
+}
+
+// counts is a bridge.Metrics.
+type counts struct {
+	mu       sync.Mutex
+	accepted int
+	pending  int
+	reported map[bool]int
+	retried  map[string]int
+}
+
+func (c *counts) Accepted() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.accepted++
+}
+
+func (c *counts) Pending(more int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending += more
+}
+
+func (c *counts) Reported(accepted bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reported[accepted]++
+}
+
+func (c *counts) Retried(step string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.retried[step]++
+}
+
+// String says all of them.
+func (c *counts) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fmt.Sprintf("%d accepted, %d pending, reported %v, retried %v", c.accepted, c.pending, c.reported, c.retried)
 }
 
 type silent struct{ *fleet.Fleet }
@@ -46,6 +88,7 @@ func (silent) Ready() error { return nil }
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), bridge: filepath.Join(t.TempDir(), "bridge"), log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	w.counts = &counts{reported: map[bool]int{}, retried: map[string]int{}}
 	w.start()
 	t.Cleanup(func() { w.stop() })
 	return w
@@ -177,7 +220,7 @@ func (w *world) run(p bridge.Port) (*bridge.Bridge, func()) {
 	w.t.Helper()
 	b, err := bridge.New(bridge.Config{
 		Client: w.client, Dir: w.bridge, System: "tiny", Origin: "http://foreign", Log: w.log,
-		Interval: 50 * time.Millisecond, Retry: 10 * time.Millisecond, Drain: w.drain,
+		Interval: 50 * time.Millisecond, Retry: 10 * time.Millisecond, Drain: w.drain, Metrics: w.counts,
 	}, p)
 	if err != nil {
 		w.t.Fatal(err)
@@ -301,6 +344,46 @@ func TestAJobGoesThereAndBack(t *testing.T) {
 	}
 	if tail, err := ends[0].LogTail(t.Context(), "", 2); err != nil || !slices.Equal(tail, []string{"two", "three"}) {
 		t.Errorf("the tail is %q, %v", tail, err)
+	}
+}
+
+// TestWhatIsCounted holds that each job is counted once, also over a restart of the bridge.
+func TestWhatIsCounted(t *testing.T) {
+	w, p := newWorld(t), newPort()
+	p.fail = func(id string, n int) error {
+		switch {
+		case id == "refused":
+			return muster.Errorf(muster.NotFound, "what is that?")
+		case n <= 2:
+			return muster.Errorf(muster.Unavailable, "not now")
+		default:
+			return nil
+		}
+	}
+	b, stop := w.run(p)
+	for _, id := range []string{"good", "refused", "later"} {
+		w.accept(b, echo(id))
+	}
+	w.accept(b, echo("good"))
+	tasks := w.offered(3)
+	if got, want := w.counts.String(), "3 accepted, 3 pending, reported map[], retried map[]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	w.succeed(tasks[0])
+	w.succeed(tasks[1])
+	w.until("two are reported", func() bool { return b.Pending() == 1 })
+	stop()
+	if got := w.counts.String(); !strings.HasPrefix(got, "3 accepted, 0 pending,") {
+		t.Errorf("without a bridge: %s", got)
+	}
+	b, _ = w.run(p)
+	if got := w.counts.String(); !strings.HasPrefix(got, "3 accepted, 1 pending,") {
+		t.Errorf("the next bridge: %s", got)
+	}
+	w.succeed(tasks[2])
+	w.until("all are reported", func() bool { return b.Pending() == 0 })
+	if got, want := w.counts.String(), "3 accepted, 0 pending, reported map[false:1 true:2], retried map[report:4]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 

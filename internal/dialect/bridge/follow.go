@@ -36,8 +36,21 @@ func (b *Bridge) follow(ctx context.Context, at *job) {
 		}
 		if err != nil && ctx.Err() == nil {
 			log.Warn("a job of the foreign server waits; trying again", slog.String("state", b.read(at).State), slog.Any("error", err))
+			b.cfg.Metrics.Retried(step(r.State))
 			b.pause(ctx, at)
 		}
+	}
+}
+
+// step names what is done with a job in a state.
+func step(state string) string {
+	switch state {
+	case stateAccepted:
+		return "submit"
+	case stateSubmitted:
+		return "follow"
+	default:
+		return "report"
 	}
 }
 
@@ -88,6 +101,8 @@ func (b *Bridge) change(at *job, do func(r *record)) error {
 	}
 	if r.closed() {
 		delete(b.jobs, r.ID)
+		b.cfg.Metrics.Pending(-1)
+		b.cfg.Metrics.Reported(r.State == stateReported)
 		delete(b.byMuster, r.Job)
 		b.closed[r.ID] = r.At.Std()
 		if len(b.closed) > maxClosed+slackClosed {

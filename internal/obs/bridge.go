@@ -1,0 +1,55 @@
+package obs
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Bridge has the metrics of the bridges to a foreign system in one process. A nil Bridge measures nothing.
+type Bridge struct {
+	accepted prometheus.Counter
+	pending  prometheus.Gauge
+	reports  [2]prometheus.Counter
+	retries  *prometheus.CounterVec
+}
+
+// NewBridge registers the metrics of bridges.
+func NewBridge(r *Registry) *Bridge { return newBridge(&set{reg: r.reg}) }
+
+func newBridge(s *set) *Bridge {
+	b := &Bridge{}
+	b.accepted = s.counter("muster_bridge_jobs_accepted_total", "Jobs that were accepted from the foreign server.")
+	b.pending = s.gauge("muster_bridge_jobs_pending", "Jobs whose final report the foreign server does not have yet.")
+	reports := s.counterVec("muster_bridge_reports_total", "Final reports that the foreign server accepted, or refused for good.", "result")
+	b.reports[0], b.reports[1] = reports.WithLabelValues("refused"), reports.WithLabelValues("accepted")
+	b.retries = s.counterVec("muster_bridge_retries_total", "Failed attempts to submit a job to Muster (submit), to follow it (follow) or to report its end to the foreign server (report), which are repeated.", "step")
+	for _, step := range []string{"submit", "follow", "report"} {
+		b.retries.WithLabelValues(step)
+	}
+	return b
+}
+
+// Accepted counts a job of the foreign server.
+func (b *Bridge) Accepted() {
+	if b != nil {
+		b.accepted.Inc()
+	}
+}
+
+// Pending counts jobs that are to be reported, or with a negative number those that were.
+func (b *Bridge) Pending(more int) {
+	if b != nil {
+		b.pending.Add(float64(more))
+	}
+}
+
+// Reported counts a final report that the foreign server accepted, or refused for good.
+func (b *Bridge) Reported(accepted bool) {
+	if b != nil {
+		b.reports[bit(accepted)].Inc()
+	}
+}
+
+// Retried counts a failed attempt that is repeated; step is submit, follow or report.
+func (b *Bridge) Retried(step string) {
+	if b != nil {
+		b.retries.WithLabelValues(step).Inc()
+	}
+}
