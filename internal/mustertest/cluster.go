@@ -389,11 +389,13 @@ func (c *Cluster) Tasks(id muster.JobID) []muster.Task {
 	return tasks
 }
 
-// Output reads what a task wrote to stdout.
+// Output reads what a task wrote to stdout. The task ends within two minutes, with all of its log.
 func (c *Cluster) Output(id muster.TaskID) string {
 	c.tb.Helper()
+	ctx, cancel := context.WithTimeout(c.tb.Context(), 2*time.Minute)
+	defer cancel()
 	var out []byte
-	for line, err := range c.Client.Logs(c.tb.Context(), id, client.LogOptions{Stream: client.Stdout, Follow: true}) {
+	for line, err := range c.Client.Logs(ctx, id, client.LogOptions{Stream: client.Stdout, Follow: true}) {
 		if err != nil {
 			c.tb.Fatalf("logs of %s: %v", id, err)
 		}

@@ -57,7 +57,9 @@ func TestStreamsEndWithTheirKeys(t *testing.T) {
 					ttl = 3 * time.Second
 				}
 				k := e.key(string(auth.Viewer), "", ttl)
-				resp, err := e.http.Do(e.request(http.MethodGet, path, k.Secret, nil))
+				ctx, cancel := context.WithTimeout(t.Context(), await) // the first line must come, too
+				defer cancel()
+				resp, err := e.http.Do(e.request(http.MethodGet, path, k.Secret, nil).WithContext(ctx))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -76,6 +78,9 @@ func TestStreamsEndWithTheirKeys(t *testing.T) {
 				}()
 				select {
 				case <-ended:
+					if ctx.Err() != nil {
+						t.Errorf("the stream of a key that was %s took longer than %s to begin and end", how, await)
+					}
 				case <-time.After(soon):
 					t.Errorf("the stream of a key that was %s went on for %s", how, soon)
 				}

@@ -39,7 +39,7 @@ func newEnv(t *testing.T) *env {
 // envOf attacks a server that runs already.
 func envOf(t *testing.T, c *mustertest.Cluster) *env {
 	t.Helper()
-	e := &env{Cluster: c, t: t, http: &http.Client{Transport: &http.Transport{}}}
+	e := &env{Cluster: c, t: t, http: &http.Client{Transport: &http.Transport{ResponseHeaderTimeout: await}}}
 	t.Cleanup(e.http.CloseIdleConnections)
 	return e
 }
@@ -78,10 +78,12 @@ func (e *env) request(method, path, token string, body io.Reader) *http.Request 
 	return r
 }
 
-// do sends a request and reads the answer, which is recorded.
+// do sends a request and reads the answer, which is recorded, within a minute.
 func (e *env) do(r *http.Request) *httptest.ResponseRecorder {
 	e.t.Helper()
-	resp, err := e.http.Do(r)
+	ctx, cancel := context.WithTimeout(r.Context(), await)
+	defer cancel()
+	resp, err := e.http.Do(r.WithContext(ctx))
 	if err != nil {
 		e.t.Fatal(err)
 	}

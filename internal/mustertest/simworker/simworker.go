@@ -69,6 +69,8 @@ func Run(ctx context.Context, cfg Config, ready func()) error {
 
 // join exchanges the join token for a worker's own id and key.
 func join(ctx context.Context, cfg *Config, name string) (joined link.Joined, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	body, err := json.Marshal(link.JoinRequest{Name: name})
 	if err != nil {
 		return joined, err
