@@ -44,6 +44,7 @@ func TestScripts(t *testing.T) {
 			e.Values[startedKey{}] = new(started)
 			e.Setenv("MUSTER_CONFIG", filepath.Join(e.WorkDir, "context.json"))
 			e.Setenv("XDG_DATA_HOME", filepath.Join(e.WorkDir, "share"))
+			e.Setenv("GORACE", "atexit_sleep_ms=20") // with the race detector each program sleeps a second before it exits
 			e.Setenv("MUSTER_ADMIN_TOKEN", "mst_admin_"+strings.Repeat("a", 32))
 			e.Setenv("MUSTER_JOIN_TOKEN", "mst_join_"+strings.Repeat("j", 32))
 			return nil
@@ -151,7 +152,7 @@ func crash(ts *testscript.TestScript, _ bool, _ []string) {
 // environment is what a command in the background sees of a script's variables.
 func environment(ts *testscript.TestScript) []string {
 	var env []string
-	for _, name := range []string{"PATH", "HOME", "WORK", "TMPDIR", "MUSTER_CONFIG", "XDG_DATA_HOME", "MUSTER_ADMIN_TOKEN", "MUSTER_JOIN_TOKEN"} {
+	for _, name := range []string{"PATH", "HOME", "WORK", "TMPDIR", "MUSTER_CONFIG", "XDG_DATA_HOME", "GORACE", "MUSTER_ADMIN_TOKEN", "MUSTER_JOIN_TOKEN"} {
 		env = append(env, name+"="+ts.Getenv(name))
 	}
 	return env
