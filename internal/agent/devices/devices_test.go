@@ -26,6 +26,7 @@ type readings struct {
 	mu     sync.Mutex
 	each   map[string]gpu.Reading
 	old    map[string]bool // is not read any more
+	stale  time.Time       // when all was read, unless zero
 	xids   map[string]string
 	looked int
 }
@@ -76,7 +77,17 @@ func (r *readings) Seen(uuid string) (figures, processes time.Time) {
 	if r.old[uuid] {
 		return figures, processes
 	}
+	if !r.stale.IsZero() {
+		return r.stale, r.stale
+	}
 	return time.Now(), time.Now()
+}
+
+// freeze makes what is known stay as it was read at a time; the zero time ends that.
+func (r *readings) freeze(at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stale = at
 }
 
 func (r *readings) Look() {
@@ -274,6 +285,23 @@ func TestMemoryThatStays(t *testing.T) {
 		}
 	}
 	b.r.set("GPU-a", 0)
+	b.await(t, "it is released", func() bool { return b.told("GPU-a") == "" })
+}
+
+// A device that is healed right after it was mended is judged by what is read then, not by the last reading before.
+func TestHealWaitsForANewReading(t *testing.T) {
+	b := newBench(t, device("GPU-a", "nvidia", 0))
+	b.waits.silence = time.Minute
+	b.r.change("GPU-a", func(g *gpu.Reading) { g.Faults = []string{"GPU requires reset"} })
+	b.running(t)
+	b.await(t, "it is quarantined", func() bool { return b.told("GPU-a") != "" })
+	b.r.freeze(time.Now())
+	b.Heal("GPU-a")
+	for looked := b.looks(); b.looks() == looked; time.Sleep(time.Millisecond) {
+	}
+	time.Sleep(20 * b.waits.tick)
+	b.r.change("GPU-a", func(g *gpu.Reading) { g.Faults = nil })
+	b.r.freeze(time.Time{})
 	b.await(t, "it is released", func() bool { return b.told("GPU-a") == "" })
 }
 
