@@ -23,7 +23,7 @@ export default function Palette({ onClose, items }: { onClose: () => void; items
   const query = text.trim();
   const seesWorkers = useCan("see workers") && !me?.job;
   const jobs = useQuery({ ...get("/api/v1/jobs", { params: { query: { limit: 200 } } }), staleTime: 10_000, enabled: !me?.job });
-  const workers = useQuery({ ...get("/api/v1/workers", {}), staleTime: 10_000, enabled: seesWorkers });
+  const workers = useQuery({ ...get("/api/v1/workers", { params: { query: { view: "basic" } } }), staleTime: 10_000, enabled: seesWorkers });
   useEffect(() => control.open(), []);
 
   const id = parseId(query);

@@ -1,6 +1,15 @@
 import { describe, expect, it } from "vitest";
 import * as f from "./format";
 
+describe("localTimes", () => {
+  it("writes the times of a sentence in the user's zone, with the date on other days", () => {
+    const now = new Date();
+    expect(f.localTimes(`avoided until ${now.toISOString()}, because it fails`)).toBe(`avoided until ${f.timeOfDay(now.toISOString())}, because it fails`);
+    expect(f.localTimes("until 2020-02-03T12:05:09Z")).toBe(`until ${f.dateTime("2020-02-03T12:05:09Z")}`);
+    expect(f.localTimes("no time, w-2026-02-03T")).toBe("no time, w-2026-02-03T");
+  });
+});
+
 describe("format", () => {
   it.each([
     [f.count(1234567), "1,234,567"],

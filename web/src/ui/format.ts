@@ -159,6 +159,11 @@ export function timeOfDay(at: string | number): string {
   return clock.format(new Date(at));
 }
 
+/** A sentence of the server with its times, such as 2026-02-03T13:05:09.120Z, in the user's zone. */
+export function localTimes(text: string): string {
+  return text.replace(/\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z/g, (at) => (new Date(at).toDateString() === new Date().toDateString() ? timeOfDay(at) : dateTime(at)));
+}
+
 /** exit_code → exit code: names of the API for people. */
 export function words(name: string): string {
   return name.replaceAll("_", " ");

@@ -31,6 +31,7 @@ export const cssVariables: CSSVariablesResolver = () => ({
   light: {
     "--mantine-color-body": "#f6f8fa",
     "--mantine-color-dimmed": "#57606a",
+    "--mantine-color-error": "#bd1b27",
     "--card": "#ffffff",
     "--line": "#d8dee4",
     "--state-waiting": "#59636e",
@@ -55,6 +56,7 @@ export const cssVariables: CSSVariablesResolver = () => ({
   dark: {
     "--mantine-color-body": "#0d1117",
     "--mantine-color-dimmed": "#98a2ad",
+    "--mantine-color-error": "#ff7b72",
     "--card": "#161b22",
     "--line": "#2d343d",
     "--state-waiting": "#98a2ad",

@@ -1,15 +1,16 @@
 import { Badge, Button, Group, Modal, Stack, Text } from "@mantine/core";
-import { useQueryClient } from "@tanstack/react-query";
 import { CircleAlert, CircleCheck, Info, TriangleAlert } from "lucide-react";
-import { useState } from "react";
-import { client, data } from "@/api/client";
+import { useState, type ReactNode } from "react";
+import { queryClient } from "@/api/queries";
 import { useCan } from "@/api/session";
 import type { Attention } from "@/api/types";
 import { ConfirmDialog } from "@/ui/ConfirmDialog";
 import { CopyLine } from "@/ui/CopyLine";
-import { count } from "@/ui/format";
+import { count, localTimes } from "@/ui/format";
 import { LinkButton } from "@/ui/links";
-import { act } from "@/ui/toast";
+import { act, toast } from "@/ui/toast";
+import { download } from "../workers/lines";
+import { healGPU, steer } from "../workers/steer";
 import css from "./overview.module.css";
 
 const looks = {
@@ -93,7 +94,7 @@ function Item({ item }: { item: Attention }) {
       <look.icon size={16} color={look.color} aria-hidden style={{ flex: "none", marginTop: 2 }} />
       <div style={{ minWidth: 0, flex: 1 }}>
         <span className="hidden-visually">{look.word}: </span>
-        {item.message}
+        {localTimes(item.message)}
       </div>
       <Action item={item} />
     </li>
@@ -102,18 +103,8 @@ function Item({ item }: { item: Attention }) {
 
 /** The button that helps. What the key may not do is replaced by a link to the place where it shows. */
 function Action({ item }: { item: Attention }) {
-  const steer = useCan("steer workers");
-  const queries = useQueryClient();
-  const [asking, setAsking] = useState(false);
-  const worker = item.worker ?? "";
-  const params = { path: { worker } };
-  const after = () => queries.invalidateQueries({ queryKey: ["/api/v1/overview"] });
-  const run = async (title: string, request: () => Promise<unknown>, done: string) => {
-    if (await act(title, request, done)) await after();
-  };
-  const name = item.worker_name ?? worker;
-
-  if (item.job && item.action === "open_job") {
+  const may = useCan("steer workers");
+  if (item.job) {
     return (
       <LinkButton to="/jobs/$job" params={{ job: String(item.job) }} size="compact-xs" variant="default">
         Open job
@@ -127,68 +118,100 @@ function Action({ item }: { item: Attention }) {
       </LinkButton>
     );
   }
-  if (item.action === "free_disk" && !worker) {
-    return (
-      <>
-        <Button size="compact-xs" variant="default" onClick={() => setAsking(true)}>
-          Free disk
-        </Button>
-        <Modal opened={asking} onClose={() => setAsking(false)} title="Free disk space on the server">
-          <Stack>
-            <Text size="sm">{item.message}</Text>
-            <Text size="sm">The server keeps the logs and artifacts of all jobs in its data folder. Enlarge that disk; or stop the server, move the folder to a larger disk, and start the server with its new path:</Text>
-            <CopyLine text="muster server --data /path/on/larger/disk" />
-          </Stack>
-        </Modal>
-      </>
-    );
+  const { worker } = item;
+  if (!worker) {
+    return item.action === "free_disk" ? (
+      <Help label="Free disk" title="Free disk space on the server">
+        <Text size="sm">{item.message}</Text>
+        <Text size="sm">The server keeps the logs and artifacts of all jobs in its data folder. Enlarge that disk; or stop the server, move the folder to a larger disk, and start the server with its new path:</Text>
+        <CopyLine text="muster server --data /path/on/larger/disk" />
+      </Help>
+    ) : null;
   }
-  if (steer && worker) {
+  const name = item.worker_name ?? worker;
+  if (may) {
     switch (item.action) {
       case "heal":
-        return (
-          <Button size="compact-xs" variant="default" onClick={() => void run("Heal", () => data(client.POST("/api/v1/workers/{worker}/heal", { params, body: item.gpu ? { gpus: [item.gpu] } : {} })), `${name} checks its GPU again`)}>
-            Check again
-          </Button>
-        );
+        return <Now label="Check again" title={`Check the GPU of ${name}`} run={() => (item.gpu ? healGPU(worker, item.gpu) : steer("heal", worker))} done={`The GPU of ${name} is well, and is given to tasks again`} />;
       case "resume":
+        return <Now label="Resume" title={`Resume ${name}`} run={() => steer("resume", worker)} done={`${name} takes tasks again`} />;
+      case "remove":
+        return <Remove worker={worker} name={name} />;
+      case "upgrade":
         return (
-          <Button size="compact-xs" variant="default" onClick={() => void run("Resume", () => data(client.POST("/api/v1/workers/{worker}/resume", { params })), `${name} is resumed`)}>
-            Resume
-          </Button>
+          <Help label="Upgrade" title={`Upgrade ${name}`}>
+            <Text size="sm">{item.message}</Text>
+            <Text size="sm">On its machine, put the program of this server in the place of the old one. MUSTER_TOKEN is a join token or an administrator&apos;s key:</Text>
+            <CopyLine text={`${download(location.origin, "$MUSTER_TOKEN", "muster.new")} && chmod +x muster.new && mv muster.new "$(command -v muster)"`} />
+            <Text size="sm">Then let the worker start the new program in place, with one of these. Its tasks keep running:</Text>
+            <CopyLine text="systemctl reload muster-worker" />
+            <CopyLine text="kill -USR2 WORKER_PID" />
+          </Help>
         );
-      case "drain":
-      case "remove": {
-        const drain = item.action === "drain";
-        return (
-          <>
-            <Button size="compact-xs" variant="default" onClick={() => setAsking(true)}>
-              {drain ? "Drain" : "Remove"}
-            </Button>
-            <ConfirmDialog
-              opened={asking}
-              onClose={() => setAsking(false)}
-              title={drain ? `Drain ${name}?` : `Remove ${name}?`}
-              action={drain ? "Drain the worker" : "Remove the worker"}
-              danger={!drain}
-              onConfirm={async () => {
-                await (drain ? data(client.POST("/api/v1/workers/{worker}/drain", { params, body: {} })) : data(client.DELETE("/api/v1/workers/{worker}", { params })));
-                await after();
-              }}
-            >
-              {drain ? "It finishes the tasks that it has, takes no new ones, and leaves." : "The server forgets the worker. It can join again with a join token."}
-            </ConfirmDialog>
-          </>
-        );
-      }
       default:
-        break;
     }
   }
-  if (!worker) return null;
   return (
     <LinkButton to="/workers/$worker" params={{ worker }} size="compact-xs" variant="default">
       Open worker
     </LinkButton>
+  );
+}
+
+const refresh = () => queryClient.invalidateQueries({ queryKey: ["/api/v1/overview"] });
+
+/** Does something at once, and says how it ended. */
+function Now({ label, title, run, done }: { label: string; title: string; run: () => Promise<void>; done: string }) {
+  const [busy, setBusy] = useState(false);
+  const click = async () => {
+    setBusy(true);
+    await act(title, run, done);
+    await refresh();
+    setBusy(false);
+  };
+  return (
+    <Button size="compact-xs" variant="default" loading={busy} onClick={() => void click()}>
+      {label}
+    </Button>
+  );
+}
+
+function Remove({ worker, name }: { worker: string; name: string }) {
+  const [asking, setAsking] = useState(false);
+  return (
+    <>
+      <Button size="compact-xs" variant="default" onClick={() => setAsking(true)}>
+        Remove
+      </Button>
+      <ConfirmDialog
+        opened={asking}
+        onClose={() => setAsking(false)}
+        title={`Remove ${name}?`}
+        action="Remove the worker"
+        danger
+        onConfirm={async () => {
+          await steer("remove", worker);
+          toast.ok(`${name} is removed`);
+          await refresh();
+        }}
+      >
+        The server forgets the worker and revokes its key. To come back it must join again.
+      </ConfirmDialog>
+    </>
+  );
+}
+
+/** What a person has to do elsewhere. */
+function Help({ label, title, children }: { label: string; title: string; children: ReactNode }) {
+  const [opened, setOpened] = useState(false);
+  return (
+    <>
+      <Button size="compact-xs" variant="default" onClick={() => setOpened(true)}>
+        {label}
+      </Button>
+      <Modal opened={opened} onClose={() => setOpened(false)} title={title} size="lg">
+        <Stack>{children}</Stack>
+      </Modal>
+    </>
   );
 }

@@ -1,15 +1,15 @@
-import { ActionIcon, Alert, Button, Group, Loader, Modal, NativeSelect, Stack, Table, Text, TextInput, Tooltip } from "@mantine/core";
+import { ActionIcon, Button, Group, Loader, Modal, NativeSelect, Stack, Table, Text, TextInput, Tooltip } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { KeyRound, Plus, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { client, data, get } from "@/api/client";
-import { messageOf } from "@/api/error";
 import { useSession } from "@/api/session";
 import type { Key } from "@/api/types";
 import { ConfirmDialog } from "@/ui/ConfirmDialog";
 import { CopyLine } from "@/ui/CopyLine";
 import { ErrorState } from "@/ui/feedback";
 import { TimeAgo } from "@/ui/time";
+import { FormDialog } from "./FormDialog";
 import css from "./settings.module.css";
 
 const roles = [
@@ -104,7 +104,7 @@ export function Keys() {
           {workers ? "Hide the keys of workers" : `Show ${ofWorkers} ${ofWorkers === 1 ? "key" : "keys"} of workers`}
         </Button>
       )}
-      <NewKey opened={making} onClose={() => setMaking(false)} onMade={refresh} />
+      {making && <NewKey onClose={() => setMaking(false)} onMade={refresh} />}
       <ConfirmDialog
         opened={revoking !== undefined}
         onClose={() => setRevoking(undefined)}
@@ -122,69 +122,35 @@ export function Keys() {
   );
 }
 
-function NewKey({ opened, onClose, onMade }: { opened: boolean; onClose: () => void; onMade: () => Promise<unknown> }) {
+function NewKey({ onClose, onMade }: { onClose: () => void; onMade: () => Promise<unknown> }) {
   const [name, setName] = useState("");
   const [role, setRole] = useState<NewRole>("viewer");
   const [project, setProject] = useState("");
   const [ttl, setTTL] = useState("");
   const [secret, setSecret] = useState("");
-  const [error, setError] = useState("");
-  const [busy, setBusy] = useState(false);
-  const close = () => {
-    setSecret("");
-    setError("");
-    setName("");
-    onClose();
-  };
+  const bound = role === "join" ? "" : project.trim();
   const make = async () => {
-    setBusy(true);
-    setError("");
-    try {
-      const made = await data(client.POST("/api/v1/keys", { body: { name: name.trim(), role, ...(project.trim() && { project: project.trim() }), ...(ttl && { ttl }) } }));
-      setSecret(made.secret);
-      await onMade();
-    } catch (e) {
-      setError(messageOf(e));
-    } finally {
-      setBusy(false);
-    }
+    const made = await data(client.POST("/api/v1/keys", { body: { name: name.trim(), role, ...(bound && { project: bound }), ...(ttl && { ttl }) } }));
+    setSecret(made.secret);
+    await onMade();
   };
-  return (
-    <Modal opened={opened} onClose={close} title={secret ? "The new key" : "New API key"} closeOnClickOutside={!secret}>
-      {secret ? (
+  if (secret) {
+    return (
+      <Modal opened onClose={onClose} title="The new key" closeOnClickOutside={false}>
         <Stack>
           <Text size="sm">Copy the key now: it is not shown again.</Text>
           <CopyLine text={secret} prompt={false} label="Copy the key" />
-          <Button onClick={close}>Done</Button>
+          <Button onClick={onClose}>Done</Button>
         </Stack>
-      ) : (
-        <form
-          onSubmit={(e) => {
-            e.preventDefault();
-            void make();
-          }}
-        >
-          <Stack gap="sm">
-            <TextInput label="Name" placeholder="ci-pipeline" maxLength={64} value={name} onChange={(e) => setName(e.currentTarget.value)} required withAsterisk={false} data-autofocus />
-            <NativeSelect label="Role" data={roles.map((r) => ({ ...r }))} value={role} onChange={(e) => setRole(e.currentTarget.value as NewRole)} />
-            {role !== "join" && <TextInput label="Project" description="The only project that the key may touch; empty means all" maxLength={64} value={project} onChange={(e) => setProject(e.currentTarget.value)} />}
-            <NativeSelect label="Expires" data={lifetimes.map((l) => ({ ...l }))} value={ttl} onChange={(e) => setTTL(e.currentTarget.value)} />
-            {error && (
-              <Alert color="red" variant="light" role="alert">
-                {error}
-              </Alert>
-            )}
-            <Group justify="flex-end">
-              <Button variant="default" onClick={close}>
-                Close
-              </Button>
-              <Button type="submit" loading={busy} disabled={!name.trim()} leftSection={<KeyRound size={15} aria-hidden />}>
-                Create the key
-              </Button>
-            </Group>
-          </Stack>
-        </form>
-      )}
-    </Modal>
+      </Modal>
+    );
+  }
+  return (
+    <FormDialog title="New API key" action="Create the key" icon={<KeyRound size={15} aria-hidden />} disabled={!name.trim()} onSubmit={make} onClose={onClose}>
+      <TextInput label="Name" placeholder="ci-pipeline" maxLength={64} value={name} onChange={(e) => setName(e.currentTarget.value)} required withAsterisk={false} data-autofocus />
+      <NativeSelect label="Role" data={roles.map((r) => ({ ...r }))} value={role} onChange={(e) => setRole(e.currentTarget.value as NewRole)} />
+      {role !== "join" && <TextInput label="Project" description="The only project that the key may touch; empty means all" maxLength={64} value={project} onChange={(e) => setProject(e.currentTarget.value)} />}
+      <NativeSelect label="Expires" data={lifetimes.map((l) => ({ ...l }))} value={ttl} onChange={(e) => setTTL(e.currentTarget.value)} />
+    </FormDialog>
   );
 }

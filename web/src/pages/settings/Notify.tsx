@@ -1,16 +1,16 @@
-import { ActionIcon, Alert, Badge, Button, Group, Loader, Modal, MultiSelect, NativeSelect, Stack, Table, Text, TextInput, Tooltip } from "@mantine/core";
+import { ActionIcon, Badge, Button, Group, Loader, MultiSelect, NativeSelect, Table, Text, TextInput, Tooltip } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Plus, Send, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { client, data, get } from "@/api/client";
-import { messageOf } from "@/api/error";
 import type { components } from "@/api/schema";
 import { CopyLine } from "@/ui/CopyLine";
 import { ErrorState } from "@/ui/feedback";
 import { LinkAnchor } from "@/ui/links";
-import { words } from "@/ui/format";
+import { plural, words } from "@/ui/format";
 import { TimeAgo } from "@/ui/time";
 import { act, toast } from "@/ui/toast";
+import { FormDialog } from "./FormDialog";
 import css from "./settings.module.css";
 
 type Hook = components["schemas"]["Notify"];
@@ -92,8 +92,8 @@ export function Notify({ project: own, fixed }: { project: string; fixed: boolea
                   <Table.Th>Format</Table.Th>
                   <Table.Th>When</Table.Th>
                   <Table.Th>
-                  <span className="hidden-visually">Actions</span>
-                </Table.Th>
+                    <span className="hidden-visually">Actions</span>
+                  </Table.Th>
                 </Table.Tr>
               </Table.Thead>
               <Table.Tbody>
@@ -141,64 +141,33 @@ function AddHook({ onClose, onAdd }: { onClose: () => void; onAdd: (h: Hook) => 
   const [url, setURL] = useState("");
   const [preset, setPreset] = useState("");
   const [on, setOn] = useState<string[]>(["failed"]);
-  const [error, setError] = useState("");
-  const [busy, setBusy] = useState(false);
   const add = async () => {
-    setBusy(true);
-    setError("");
-    try {
-      await onAdd({ url: url.trim(), on, ...(preset && { preset }) });
-      onClose();
-    } catch (e) {
-      setError(messageOf(e));
-      setBusy(false);
-    }
+    await onAdd({ url: url.trim(), on, ...(preset && { preset }) });
+    onClose();
   };
   return (
-    <Modal opened onClose={onClose} title="Add a webhook">
-      <form
-        onSubmit={(e) => {
-          e.preventDefault();
-          void add();
-        }}
-      >
-        <Stack gap="sm">
-          <TextInput label="URL" type="url" placeholder="https://hooks.example.com/…" value={url} onChange={(e) => setURL(e.currentTarget.value)} required withAsterisk={false} data-autofocus />
-          <NativeSelect
-            label="Format"
-            value={preset}
-            onChange={(e) => setPreset(e.currentTarget.value)}
-            data={[
-              { value: "", label: "Muster's own JSON, signed" },
-              { value: "slack", label: "Slack" },
-              { value: "discord", label: "Discord" },
-              { value: "ntfy", label: "ntfy" },
-            ]}
-          />
-          <MultiSelect label="When" data={events} value={on} onChange={setOn} />
-          {error && (
-            <Alert color="red" variant="light" role="alert">
-              {error}
-            </Alert>
-          )}
-          <Group justify="flex-end">
-            <Button variant="default" onClick={onClose}>
-              Close
-            </Button>
-            <Button type="submit" loading={busy} disabled={!url.trim() || on.length === 0}>
-              Add the webhook
-            </Button>
-          </Group>
-        </Stack>
-      </form>
-    </Modal>
+    <FormDialog title="Add a webhook" action="Add the webhook" disabled={!url.trim() || on.length === 0} onSubmit={add} onClose={onClose}>
+      <TextInput label="URL" type="url" placeholder="https://hooks.example.com/…" value={url} onChange={(e) => setURL(e.currentTarget.value)} required withAsterisk={false} data-autofocus />
+      <NativeSelect
+        label="Format"
+        value={preset}
+        onChange={(e) => setPreset(e.currentTarget.value)}
+        data={[
+          { value: "", label: "Muster's own JSON, signed" },
+          { value: "slack", label: "Slack" },
+          { value: "discord", label: "Discord" },
+          { value: "ntfy", label: "ntfy" },
+        ]}
+      />
+      <MultiSelect label="When" data={events} value={on} onChange={setOn} />
+    </FormDialog>
   );
 }
 
 const colors = { delivered: "var(--state-succeeded)", failed: "var(--state-failed)", pending: "var(--state-queued)" } as const;
 
 function Log({ project }: { project: string }) {
-  const log = useQuery({ ...get("/api/v1/notifications", { params: { query: { project, limit: 20 } } }, { live: ["jobs"], every: 5_000 }), retry: false });
+  const log = useQuery({ ...get("/api/v1/notifications", { params: { query: { project, limit: 20 } } }, { live: ["jobs"], every: 5_000 }), retry: false, refetchInterval: (q) => (q.state.data?.deliveries.some((d) => d.state === "pending") ? 5_000 : false) });
   const list = log.data?.deliveries ?? [];
   if (list.length === 0) return null;
   return (
@@ -236,7 +205,14 @@ function Log({ project }: { project: string }) {
                   <Badge variant="outline" color="gray" c={colors[d.state]} tt="none">
                     {d.state}
                   </Badge>{" "}
-                  {d.attempts > 1 && <span className="dim">{d.attempts} attempts</span>} {d.error && <span className="dim">{d.error}</span>}
+                  <span className="dim">
+                    {[d.attempts > 1 && plural(d.attempts, "attempt"), d.error].filter(Boolean).join(", ")}
+                    {d.next_at && d.attempts > 0 && (
+                      <>
+                        ; next attempt <TimeAgo at={d.next_at} />
+                      </>
+                    )}
+                  </span>
                 </Table.Td>
               </Table.Tr>
             ))}

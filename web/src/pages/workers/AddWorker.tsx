@@ -131,7 +131,7 @@ function Steps({ onClose }: { onClose: () => void }) {
 
 /** Workers that joined since a time, as they come. */
 function Joined({ since, onClose }: { since: string; onClose: () => void }) {
-  const query = useQuery({ ...get("/api/v1/workers", {}, { live: ["workers"] }), refetchInterval: 3_000 });
+  const query = useQuery({ ...get("/api/v1/workers", { params: { query: { view: "basic" } } }, { live: ["workers"] }), refetchInterval: 3_000 });
   const fresh = (query.data?.workers ?? []).filter((w) => connected(w) && w.joined_at !== undefined && Date.parse(w.joined_at) >= Date.parse(since));
   if (fresh.length === 0) {
     return (

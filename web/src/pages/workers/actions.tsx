@@ -2,7 +2,6 @@ import { ActionIcon, Button, Checkbox, Group, Menu, Modal, Stack, Text, TextInpu
 import { Ellipsis, HeartPulse, LogOut, Pause, Play, Trash2, type LucideIcon } from "lucide-react";
 import { useRef, useState } from "react";
 import { flushSync } from "react-dom";
-import { client } from "@/api/client";
 import { messageOf } from "@/api/error";
 import { queryClient } from "@/api/queries";
 import { useCan } from "@/api/session";
@@ -10,6 +9,7 @@ import type { Worker } from "@/api/types";
 import { plural } from "@/ui/format";
 import { toast } from "@/ui/toast";
 import { actionsOf, parseDuration, type Action } from "./model";
+import { steer } from "./steer";
 
 interface Look {
   readonly verb: string;
@@ -35,27 +35,6 @@ const looks: Record<Action, Look> = {
   remove: { verb: "Remove", icon: Trash2, about: "The server forgets it and revokes its key. To come back it must join again.", danger: true },
 };
 
-async function perform(action: Action, worker: string, duration: number | undefined): Promise<void> {
-  const params = { params: { path: { worker } } };
-  switch (action) {
-    case "drain":
-      await client.POST("/api/v1/workers/{worker}/drain", { ...params, body: duration === undefined ? {} : { deadline: duration } });
-      return;
-    case "pause":
-      await client.POST("/api/v1/workers/{worker}/pause", { ...params, body: duration === undefined ? {} : { for: duration } });
-      return;
-    case "resume":
-      await client.POST("/api/v1/workers/{worker}/resume", params);
-      return;
-    case "heal":
-      await client.POST("/api/v1/workers/{worker}/heal", { ...params, body: {} });
-      return;
-    case "remove":
-      await client.DELETE("/api/v1/workers/{worker}", params);
-      return;
-  }
-}
-
 /** Asks before an action on workers, carries it out on each, and says which failed. */
 export function ActionDialog({ action, workers, onClose, onDone }: { action: Action | undefined; workers: readonly Worker[]; onClose: () => void; onDone?: (failed: readonly Worker[]) => void }) {
   const [duration, setDuration] = useState("");
@@ -76,7 +55,7 @@ export function ActionDialog({ action, workers, onClose, onDone }: { action: Act
     const failed: { worker: Worker; message: string }[] = [];
     for (const worker of able) {
       try {
-        await perform(action, worker.id, length);
+        await steer(action, worker.id, { duration: length });
       } catch (e) {
         failed.push({ worker, message: `${worker.name}: ${messageOf(e)}` });
       }

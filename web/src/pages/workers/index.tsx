@@ -1,9 +1,10 @@
 import { Badge, Button, Checkbox, Group, SegmentedControl, Select, Text, TextInput } from "@mantine/core";
+import { useDebouncedValue } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { LayoutGrid, List, Plus, Search, Server } from "lucide-react";
-import { useMemo, useRef, useState } from "react";
+import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { get } from "@/api/client";
 import { useCan, useSession } from "@/api/session";
 import { workerStates, type Worker, type WorkerState } from "@/api/types";
@@ -27,9 +28,7 @@ export default function WorkersPage() {
   const { me } = useSession();
   const steer = useCan("steer workers");
   const join = useCan("join workers");
-  // Load comes with heartbeats, which are no events.
-  // Their answers differ in every worker, and comparing thousands of them with those before costs more than it saves.
-  const query = useQuery({ ...get("/api/v1/workers", {}, { live: ["workers"], every: 2_000 }), refetchInterval: 10_000, structuralSharing: false });
+  const query = useQuery(fleet);
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
   const all = useMemo(() => query.data?.workers ?? [], [query.data]);
   const shown = useMemo(() => filter(all, search, me?.version), [all, search, me?.version]);
@@ -120,6 +119,30 @@ export default function WorkersPage() {
   );
 }
 
+// Load comes with heartbeats, which are no events. Answers differ in every worker, and comparing thousands of them with those before costs
+// more than it saves. What devices do is asked only of the workers that are in view.
+const fleet = { ...get("/api/v1/workers", { params: { query: { view: "basic" } } }, { live: ["workers"], every: 2_000 }), refetchInterval: 10_000, structuralSharing: false };
+
+/** The most workers that one request may name. */
+const mostIDs = 200;
+
+/** Remembers which workers are in view, and returns them with what their devices do, by id. */
+function useInView(): [ReadonlyMap<string, Worker>, (rows: readonly Worker[]) => void] {
+  const [ids, setIDs] = useState("");
+  // A scroll asks for its workers when it rests.
+  const [settled] = useDebouncedValue(ids, 150);
+  const query = useQuery({
+    ...get("/api/v1/workers", { params: { query: { id: settled.split(" ") } } }, { live: ["workers"], every: 2_000 }),
+    enabled: settled !== "",
+    refetchInterval: 4_000,
+    structuralSharing: false,
+    gcTime: 0,
+  });
+  const details = useMemo(() => new Map((query.data?.workers ?? []).map((w) => [w.id, w])), [query.data]);
+  const onVisible = useCallback((rows: readonly Worker[]) => setIDs(rows.slice(0, mostIDs).map((w) => w.id).sort().join(" ")), []);
+  return [details, onVisible];
+}
+
 const byName = { by: "name", desc: false };
 
 function ViewLabel({ icon: Icon, text }: { icon: typeof List; text: string }) {
@@ -133,6 +156,7 @@ function ViewLabel({ icon: Icon, text }: { icon: typeof List; text: string }) {
 
 function WorkerTable({ workers, version, selected, onSelect }: { workers: readonly Worker[]; version: string | undefined; selected?: ReadonlySet<string>; onSelect?: (s: ReadonlySet<string>) => void }) {
   const navigate = useNavigate();
+  const [details, onVisible] = useInView();
   const columns = useMemo<Column<Worker>[]>(
     () => [
       { id: "name", header: "Name", width: "minmax(130px, 1.6fr)", sort: (w) => w.name, cell: (w) => <NameCell worker={w} version={version} /> },
@@ -140,14 +164,14 @@ function WorkerTable({ workers, version, selected, onSelect }: { workers: readon
       { id: "running", header: "Tasks", width: "70px", align: "right", minTable: 400, sort: (w) => w.running, cell: (w) => count(w.running) },
       { id: "cpu", header: "CPU", width: "minmax(130px, 1fr)", minTable: 620, sort: (w) => (connected(w) ? w.load?.cpu : undefined), cell: (w) => <CPU worker={w} compact /> },
       { id: "memory", header: "Memory", width: "minmax(150px, 1fr)", minTable: 860, sort: (w) => size(w.load?.memory), cell: (w) => <Memory worker={w} compact /> },
-      { id: "gpus", header: "GPUs", width: "minmax(110px, 0.9fr)", minTable: 480, sort: (w) => w.resources.gpus?.length ?? 0, cell: (w) => <GPUStrip list={devices(w)} /> },
+      { id: "gpus", header: "GPUs", width: "minmax(110px, 0.9fr)", minTable: 480, sort: (w) => w.resources.gpus?.length ?? 0, cell: (w) => <GPUStrip list={devices(details.get(w.id) ?? w)} /> },
       { id: "tags", header: "Tags", minTable: 1080, cell: (w) => <Tags tags={w.tags ?? []} /> },
       { id: "price", header: "Price/h", width: "80px", align: "right", minTable: 980, sort: (w) => w.price, cell: (w) => cost(w.price) },
       { id: "version", header: "Version", optional: true, sort: (w) => w.version, cell: (w) => <span className="mono">{w.version ?? "–"}</span> },
       { id: "seen", header: "Last seen", width: "90px", minTable: 1180, sort: (w) => (w.last_seen_at ? Date.parse(w.last_seen_at) : undefined), cell: (w) => <TimeAgo at={w.last_seen_at} /> },
       { id: "actions", header: "Actions", width: "64px", minTable: 520, cell: (w) => <WorkerActions worker={w} menu /> },
     ],
-    [version],
+    [version, details],
   );
   return (
     <DataTable
@@ -158,6 +182,7 @@ function WorkerTable({ workers, version, selected, onSelect }: { workers: readon
       rowKey={(w) => w.id}
       rowHeight={52}
       sort={byName}
+      onVisible={onVisible}
       onOpen={(w) => void navigate({ to: "/workers/$worker", params: { worker: w.id } })}
       {...(selected && onSelect && { selected, onSelect })}
     />
@@ -226,13 +251,18 @@ function Cards({ workers, version }: { workers: readonly Worker[]; version: stri
   const each = Math.max(1, Math.floor((width + 12) / 332));
   const rows = Math.ceil(workers.length / each);
   const virtual = useVirtualizer({ count: rows, getScrollElement: () => scroller.current, estimateSize: () => 280, overscan: 2, gap: 12 });
+  const items = virtual.getVirtualItems();
+  const [details, onVisible] = useInView();
+  const from = (items[0]?.index ?? 0) * each;
+  const to = ((items.at(-1)?.index ?? 0) + 1) * each;
+  useEffect(() => onVisible(workers.slice(from, to)), [workers, from, to, onVisible]);
   return (
     <div ref={measure} style={{ maxHeight: "max(360px, calc(100dvh - 210px))", overflow: "auto" }} role="list" aria-label="Workers" data-testid="cards">
       <div style={{ height: virtual.getTotalSize(), position: "relative" }}>
-        {virtual.getVirtualItems().map((item) => (
+        {items.map((item) => (
           <div key={item.key} ref={virtual.measureElement} data-index={item.index} className={css.grid} style={{ position: "absolute", top: 0, left: 0, right: 0, transform: `translateY(${item.start}px)`, gridTemplateColumns: `repeat(${each}, minmax(0, 1fr))` }}>
             {workers.slice(item.index * each, (item.index + 1) * each).map((w) => (
-              <Card key={w.id} worker={w} version={version} />
+              <Card key={w.id} worker={details.get(w.id) ?? w} version={version} />
             ))}
           </div>
         ))}

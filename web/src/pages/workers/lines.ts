@@ -18,7 +18,7 @@ export function onlyHere(url: string): boolean {
   return hostname === "localhost" || hostname.endsWith(".localhost") || /^127\./.test(hostname) || hostname === "[::1]";
 }
 
-const download = (server: string, token: string, to: string) => `curl -fsS -H "Authorization: Bearer ${token}" -o ${to} "${server}/download/muster?os=$(uname -s | tr A-Z a-z)&arch=$(uname -m)"`;
+export const download = (server: string, token: string, to: string) => `curl -fsS -H "Authorization: Bearer ${token}" -o ${to} "${server}/download/muster?os=$(uname -s | tr A-Z a-z)&arch=$(uname -m)"`;
 
 export function joinLines(system: System, server: string, token: string, name: string): JoinLine[] {
   const named = name ? ` --name ${quote(name)}` : "";

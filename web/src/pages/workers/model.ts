@@ -1,5 +1,6 @@
 import type { components } from "@/api/schema";
 import type { Worker, WorkerState } from "@/api/types";
+import { localTimes } from "@/ui/format";
 import type { WorkersSearch } from "./search";
 
 export type GPU = components["schemas"]["GPU"];
@@ -50,9 +51,9 @@ export function troubles(w: Worker, serverVersion: string | undefined): Trouble[
   const list: Trouble[] = [];
   if (w.state === "unreachable") list.push({ kind: "unreachable", text: "The server does not hear from it; its tasks are started elsewhere when their leases end." });
   for (const gpu of w.resources.gpus ?? []) {
-    if (gpu.quarantined) list.push({ kind: "quarantined", text: `GPU ${gpu.index} is quarantined: ${gpu.quarantined}` });
+    if (gpu.quarantined) list.push({ kind: "quarantined", text: `GPU ${gpu.index}: ${gpu.quarantined}` });
   }
-  if (w.health?.avoided) list.push({ kind: "avoided", text: w.health.avoided });
+  if (w.health?.avoided) list.push({ kind: "avoided", text: localTimes(w.health.avoided) });
   if (w.constrained) list.push({ kind: "constrained", text: w.constrained });
   if (outdated(w, serverVersion)) list.push({ kind: "outdated", text: `It runs version ${w.version ?? "unknown"}, the server ${serverVersion ?? "unknown"}.` });
   return list;
