@@ -313,6 +313,43 @@ func TestCostlyPatterns(t *testing.T) {
 }
 
 // A match in a long record shows what is around it.
+// TestPatternOfALine holds that ^ and $ are the ends of a line, however the program ends its lines.
+func TestPatternOfALine(t *testing.T) {
+	t.Parallel()
+	var records []tasklog.Record
+	for _, line := range []string{"out 500\n", "out 500 more\n", "out 500\r\n", "out 500", "an out 500\n", "\n"} {
+		records = append(records, tasklog.Record{Stream: tasklog.Stdout, Data: []byte(line)})
+	}
+	logs, offsets := write(t, records, false)
+	for q, want := range map[string][]int64{"out 500$": {offsets[0], offsets[2], offsets[3], offsets[4]}, "^out 500$": {offsets[0], offsets[2], offsets[3]}, "^$": {offsets[5]}} {
+		match, err := logview.Pattern(q, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, backward := range []bool{false, true} {
+			from := offsets[0]
+			if backward {
+				from = offsets[len(offsets)-1]
+			}
+			found, err := logview.Search(t.Context(), logs, logview.Query{Attempt: attempt, Offset: from, Backward: backward, Want: anything}, match, logview.Bounds{Matches: 10, Bytes: 1 << 20, Time: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []int64
+			for _, m := range found.Matches {
+				got = append(got, m.Offset)
+				if strings.ContainsAny(m.Text, "\r\n") {
+					t.Errorf("%q: the text is %q", q, m.Text)
+				}
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, want) {
+				t.Errorf("%q, backward %v: found at %v, want %v", q, backward, got, want)
+			}
+		}
+	}
+}
+
 func TestExcerpt(t *testing.T) {
 	long := append(bytes.Repeat([]byte("é"), 10_000), []byte("needle\n")...)
 	logs, _ := write(t, []tasklog.Record{{Stream: tasklog.Stdout, Data: long}, {Stream: tasklog.Stdout, Data: append([]byte("needle"), bytes.Repeat([]byte{0xff}, 5000)...)}}, true)

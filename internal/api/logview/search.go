@@ -137,11 +137,13 @@ func (s *search) look(r Record) (Match, bool) {
 	if !s.query.Want(r.Record) {
 		return Match{}, false
 	}
-	from, to, ok := s.match(r.Data)
+	// The end of a line is no part of it: $ matches before it.
+	line := bytes.TrimRight(r.Data, "\r\n")
+	from, to, ok := s.match(line)
 	if !ok {
 		return Match{}, false
 	}
-	m := Match{Record: r, Text: excerpt(bytes.TrimRight(r.Data, "\r\n"), from, to)}
+	m := Match{Record: r, Text: excerpt(line, from, to)}
 	m.Data = nil
 	return m, true
 }

@@ -8,7 +8,7 @@ import { Logo } from "./Logo";
 
 /** Shows the sign-in page until somebody is signed in; later, when the session has expired, a dialog over the page. */
 export function SignInGate({ children }: { children: ReactNode }) {
-  const { status, expired, error } = useSession();
+  const { status, me, expired, error } = useSession();
   // A shared link brings its own key: its page signs in by itself.
   const shared = location.pathname === "/share";
   if (status === "unknown" && !shared) {
@@ -28,9 +28,9 @@ export function SignInGate({ children }: { children: ReactNode }) {
   return (
     <>
       {children}
-      <Modal zIndex={1000} opened={expired} onClose={() => void session.signOut()} title="Sign in again" closeOnClickOutside={false} closeOnEscape={false} closeButtonProps={{ "aria-label": "Sign out" }}>
+      <Modal zIndex={1000} opened={expired} onClose={() => void session.signOut()} title={me?.job ? "This link is no longer valid" : "Sign in again"} closeOnClickOutside={false} closeOnEscape={false} closeButtonProps={{ "aria-label": "Sign out" }}>
         <Text size="sm" c="dimmed" mb="md">
-          The session has ended. The page stays as it is, and what you did last is sent when you are signed in.
+          {me?.job ? `The link to job ${me.job} has expired or was revoked. Ask for a new one, or sign in with an API key.` : "The session has ended. The page stays as it is, and what you did last is sent when you are signed in."}
         </Text>
         <SignInForm />
       </Modal>

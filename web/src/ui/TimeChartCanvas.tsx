@@ -175,7 +175,7 @@ export default function TimeChartCanvas({ title, times, series, markers = noMark
           </ActionIcon>
         </Tooltip>
       </figcaption>
-      {table ? <Values times={times} series={series} format={format} height={height} title={title} /> : <div ref={host} style={{ height }} aria-hidden />}
+      {table ? <Values times={times} series={series} markers={markers} format={format} height={height} title={title} /> : <div ref={host} style={{ height }} aria-hidden />}
       {!table && (
         <div className={css.legend}>
           {series.map((s, i) => {
@@ -273,11 +273,12 @@ function summary(title: string, series: readonly ChartSeries[], times: readonly 
   return `${title}: ${parts.join("; ")}`;
 }
 
-// At most 200 rows, evenly chosen, newest first.
-function Values({ times, series, format, height, title }: { times: readonly number[]; series: readonly ChartSeries[]; format: (v: number) => string; height: number; title: string }) {
+// At most 200 rows of values, evenly chosen, and the markers between them, newest first.
+function Values({ times, series, markers, format, height, title }: { times: readonly number[]; series: readonly ChartSeries[]; markers: readonly ChartMarker[]; format: (v: number) => string; height: number; title: string }) {
   const every = Math.max(1, Math.ceil(times.length / 200));
-  const rows: number[] = [];
-  for (let i = times.length - 1; i >= 0; i -= every) rows.push(i);
+  const rows: { at: number; row: number | ChartMarker }[] = markers.map((m) => ({ at: m.at, row: m }));
+  for (let i = times.length - 1; i >= 0; i -= every) rows.push({ at: times[i] ?? 0, row: i });
+  rows.sort((a, b) => b.at - a.at);
   return (
     // It scrolls, so the keyboard must reach it.
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex
@@ -294,17 +295,23 @@ function Values({ times, series, format, height, title }: { times: readonly numb
           </Table.Tr>
         </Table.Thead>
         <Table.Tbody>
-          {rows.map((i) => (
-            <Table.Tr key={i}>
-              <Table.Td className="nowrap">{dateTime((times[i] ?? 0) * 1000)}</Table.Td>
-              {series.map((s) => {
-                const v = s.values[i];
-                return (
-                  <Table.Td key={s.label} ta="right">
-                    {typeof v === "number" ? format(v) : none}
-                  </Table.Td>
-                );
-              })}
+          {rows.map(({ at, row }, n) => (
+            <Table.Tr key={n}>
+              <Table.Td className="nowrap">{dateTime(at * 1000)}</Table.Td>
+              {typeof row !== "number" ? (
+                <Table.Td colSpan={series.length} ta="center" c="dimmed">
+                  {row.label}
+                </Table.Td>
+              ) : (
+                series.map((s) => {
+                  const v = s.values[row];
+                  return (
+                    <Table.Td key={s.label} ta="right">
+                      {typeof v === "number" ? format(v) : none}
+                    </Table.Td>
+                  );
+                })
+              )}
             </Table.Tr>
           ))}
         </Table.Tbody>

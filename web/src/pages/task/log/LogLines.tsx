@@ -31,7 +31,8 @@ export const LogLine = memo(function LogLine({ line, top, rows, wrap, times, cur
   return (
     <div className={css.line} data-stream={line.stream} data-current={current || undefined} data-wrap={wrap ? "" : undefined} data-offset={line.offset} style={{ top, height: rows * rowHeight }}>
       <button type="button" tabIndex={-1} className={css.gutter} onClick={() => onPick(line.offset)} title={`${line.stream}, ${line.at}. Click for a link to this line`}>
-        {(current ? "▸" : " ") + marks[line.stream] + (times ? ` ${clock.format(new Date(line.at))}` : "")}
+        {/* In an element of its own: a flex box leaves out text that is only blanks. */}
+        <span>{(current ? "▸" : " ") + marks[line.stream] + (times ? ` ${clock.format(new Date(line.at))}` : "")}</span>
         <span className="hidden-visually">link to this line</span>
       </button>
       <span className={css.text} style={wrap ? { width: `${wrap}ch` } : undefined}>
