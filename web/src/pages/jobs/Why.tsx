@@ -3,7 +3,7 @@ import { Link } from "@tanstack/react-router";
 import { CircleHelp, TriangleAlert } from "lucide-react";
 import { get } from "@/api/client";
 import type { Job } from "@/api/types";
-import { count, plural } from "@/ui/format";
+import { count, plural, sentence } from "@/ui/format";
 import css from "./job.module.css";
 import { group } from "./model/failures";
 
@@ -70,8 +70,12 @@ function Waiting({ job }: { job: Job }) {
         <CircleHelp size={16} color="var(--state-queued)" aria-hidden /> Why it waits
       </div>
       <div>
-        {why.summary}
-        {why.nearest && <> {why.nearest}</>}{" "}
+        {sentence(why.summary)}{" "}
+        {why.nearest && (
+          <>
+            <b>Nearest fix:</b> {sentence(why.nearest)}{" "}
+          </>
+        )}
         <Link to="/tasks/$task" params={{ task }} className="link">
           Show it for each worker
         </Link>

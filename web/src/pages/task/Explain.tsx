@@ -6,7 +6,7 @@ import { useState } from "react";
 import { get } from "@/api/client";
 import type { Explanation } from "@/api/types";
 import { ErrorState } from "@/ui/feedback";
-import { count, dateTime, plural } from "@/ui/format";
+import { count, dateTime, plural, sentence } from "@/ui/format";
 import { TimeAgo } from "@/ui/time";
 import { filterText, groupVerdicts } from "./verdicts";
 
@@ -108,10 +108,4 @@ function VerdictGroup({ group: g }: { group: ReturnType<typeof groupVerdicts>[nu
       </Stack>
     </details>
   );
-}
-
-/** The server's texts are parts of sentences. */
-function sentence(text: string): string {
-  const first = text.charAt(0).toUpperCase() + text.slice(1);
-  return /[.!?]$/.test(first) ? first : `${first}.`;
 }
