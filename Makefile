@@ -5,16 +5,24 @@ SHELL := /bin/bash
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 export CGO_ENABLED ?= 0
-GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X github.com/muster-dev/muster/internal/cli/frame.version=$(VERSION)"
+TRIMPATH ?= -trimpath
+GOFLAGS_BUILD := $(TRIMPATH) -ldflags "-s -w -X github.com/muster-dev/muster/internal/cli/frame.version=$(VERSION)"
 TOOL := go tool -modfile=tools/go.mod
 # What reads the output of go test -json, and with CI=true refuses skipped tests that test/skips.txt does not allow.
 REPORT := go run ./internal/testreport -run
+# SQLite is a WebAssembly module that was translated to Go: a single-threaded machine, which would take most of the time of
+# the tests. What calls it is watched for races.
+RACE := -race -gcflags=github.com/ncruces/go-sqlite3-wasm/...=-race=false
+# Each process with the race detector sleeps a second before it exits unless it is told otherwise.
+test race: export GORACE ?= atexit_sleep_ms=20
 # Packages whose tests take real processes, engines or machines; they have targets of their own.
 SLOW := /test/(attack|chaos|e2e|load|vm)$$
 SEEDS ?= 1000
 SEED ?= $(shell date +%s)
 DURATION ?= 5m
 WITHOUT ?=
+# The program under test is built once, not by each package that runs it.
+test e2e chaos bench: export MUSTER_TEST_PROGRAM = $(CURDIR)/bin/muster
 
 .PHONY: help demo dev build check test test-fast test-api test-ml test-vm race sim e2e chaos bench lint lint-py fmt fmt-check gen verify web clean
 
@@ -37,11 +45,11 @@ check: fmt-check ## format, lint and the fast tests: no root, engine or network,
 	$(MAKE) test-fast
 
 test-fast: ## only the fast tests
-	go test -json -short -p 6 $$(go list ./... | grep -vE '$(SLOW)|/test/ml$$') | $(REPORT) user
+	go test -json -short -vet=off -p 6 $$(go list ./... | grep -vE '$(SLOW)|/test/ml$$') | $(REPORT) user
 
-test: web ## all tests, with the race detector and shuffled, and the end-to-end faults
+test: web build ## all tests, with the race detector and shuffled, and the end-to-end faults
 	@scripts/need modules cc python3 pip dockerd podman busybox redis-server torch promtool
-	CGO_ENABLED=1 scripts/engine go test -json -race -shuffle=on -timeout 10m $$(go list ./... | grep -vE '$(SLOW)') | $(REPORT) root
+	CGO_ENABLED=1 scripts/engine go test -json $(RACE) -shuffle=on -vet=off -p 4 -timeout 15m $$(go list ./... | grep -vE '$(SLOW)') | $(REPORT) root
 	$(MAKE) e2e
 	$(MAKE) e2e-web
 
@@ -59,18 +67,18 @@ test-ml: build ## the AI kinds with the runtimes as their locks say (some 15 GiB
 
 race: ## only the fast tests, with the race detector
 	@scripts/need cc python3 pip dockerd busybox redis-server
-	CGO_ENABLED=1 scripts/engine go test -race -short -shuffle=on ./...
+	CGO_ENABLED=1 scripts/engine go test $(RACE) -short -shuffle=on ./...
 
 sim: ## the seeded simulation of the scheduler, SEEDS=1000
 	go test ./internal/sched/simtest -run TestWorld -seeds $(SEEDS) -timeout 20m
 
 e2e: build ## real processes: kill -9, frozen workers, full disks, engines that go away
 	@scripts/need dockerd podman busybox redis-server
-	scripts/engine go test -json -count=1 -parallel 4 -timeout 30m ./test/attack ./test/e2e ./test/chaos | $(REPORT) root
+	scripts/engine go test -json -count=1 -vet=off -parallel 6 -timeout 30m ./test/attack ./test/e2e ./test/chaos | $(REPORT) root
 
 e2e-web: build ## the dashboard in Chromium against a real server; screenshots of all pages are left in web/e2e/screenshots
 	@scripts/need node chromium
-	cd web && node --test --test-timeout=600000 e2e/dashboard.test.mjs
+	cd web && node --test --test-concurrency=1 --test-timeout=600000 e2e/*.test.mjs
 
 chaos: build ## random faults under a random workload, SEED=17 DURATION=5m WITHOUT=server_disk,upgrade
 	go test -count=1 -v -timeout 4h ./test/chaos -run '^TestChaos$$' -seed $(SEED) -duration $(DURATION) -without '$(WITHOUT)'
@@ -100,6 +108,8 @@ gen: ## generated files
 	go generate ./...
 	@scripts/web gen
 
+# The program that is tested is compiled as its tests are, or all that both consist of would be compiled twice.
+verify: export TRIMPATH =
 verify: ## exactly what CI runs
 	@scripts/need modules cc python3 pip node redis-server torch
 	$(MAKE) fmt-check

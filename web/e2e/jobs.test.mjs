@@ -26,7 +26,7 @@ afterEach(async () => {
 const heading = (page, name) => page.getByRole("heading", { level: 1, name }).waitFor();
 const script = (name, run, more) => ({ name, kind: "script", run, ...more });
 const shot = (page, name) => page.screenshot({ path: join(shots, `${name}.png`) });
-const gone = /ERR_CONNECTION|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY_RESPONSE|ERR_NETWORK|ERR_INTERNET_DISCONNECTED/;
+const gone = /ERR_CONNECTION|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY_RESPONSE|ERR_NETWORK|ERR_SOCKET_NOT_CONNECTED/;
 
 test("what a running task reports is the job's progress, and owners and workers have names", async () => {
   const ann = await server.api("POST", "/keys", { name: "ann", role: "submitter" });
