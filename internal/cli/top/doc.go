@@ -17,7 +17,7 @@
 //
 // # Bounds
 //
-// A list holds at most listMax rows, a log ringLines lines and ringBytes bytes, a
-// batch of events live.MaxEvents. Results change the frame at most four times a
+// A list holds at most listMax rows, the end of a log ringLines lines and ringBytes bytes, a page with a log excerptBytes
+// of it, a batch of events live.MaxEvents. Results change the frame at most four times a
 // second, keys at once; the terminal gets only the cells that differ.
 package top

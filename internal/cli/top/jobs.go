@@ -233,7 +233,7 @@ func (p *jobs) key(m *model, k string) (tea.Cmd, bool) {
 		if job.Counts.Total() > 1 {
 			return m.open(newJob(job)), true
 		}
-		return m.open(newLog(m, muster.TaskID{Job: job.ID})), true
+		return m.open(newLog(muster.TaskID{Job: job.ID})), true
 	case "c", "f9", "delete":
 		m.cancelJob(&job)
 		return nil, true

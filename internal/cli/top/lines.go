@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	ringLines = 10_000  // lines of a log that are kept
-	ringBytes = 4 << 20 // bytes of them
-	lineBytes = 8 << 10 // of one line
-	firstTail = 2_000   // lines of a log that are read to begin with
+	ringLines = 500       // lines of a log that are kept
+	ringBytes = 512 << 10 // bytes of them
+	lineBytes = 8 << 10   // of one line
+	firstTail = 200       // lines of a log that are read to begin with
 )
 
 // logLine is one line of a task's output.
@@ -27,7 +27,7 @@ type logLine struct {
 	text   string // without control characters
 	stream string
 	at     muster.Time
-	n      int // number, from the first one that was read on
+	n      int64 // grows from line to line
 }
 
 // ring has the last lines of a task's output. Run fills it; its other methods may be
@@ -38,7 +38,7 @@ type ring struct {
 	mu      sync.Mutex
 	lines   []logLine
 	bytes   int
-	next    int // number of the next line
+	next    int64 // number of the next line
 	partial map[string][]byte
 	seq     int // grows with every change
 	seen    int // seq at the last call of news

@@ -4,6 +4,7 @@ package top
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -79,7 +80,7 @@ func show(t *testing.T, c *mustertest.Cluster) *screen {
 
 // keys types.
 func (s *screen) keys(keys ...string) {
-	named := map[string]rune{"enter": tea.KeyEnter, "esc": tea.KeyEscape, "down": tea.KeyDown, "end": tea.KeyEnd}
+	named := map[string]rune{"enter": tea.KeyEnter, "esc": tea.KeyEscape, "down": tea.KeyDown, "end": tea.KeyEnd, "pgdown": tea.KeyPgDown}
 	for _, k := range keys {
 		if code, ok := named[k]; ok {
 			s.program.Send(tea.KeyPressMsg{Code: code})
@@ -89,6 +90,17 @@ func (s *screen) keys(keys ...string) {
 			s.program.Send(tea.KeyPressMsg{Code: r, Text: string(r)})
 		}
 	}
+}
+
+// look shows the model to a function, once what was typed before has been done.
+func (s *screen) look(at func(m *model)) {
+	seen := make(chan struct{})
+	s.program.Send(applied(func(m *model) tea.Cmd {
+		defer close(seen)
+		at(m)
+		return nil
+	}))
+	<-seen
 }
 
 // sees waits until a frame has all of the texts.
@@ -176,4 +188,91 @@ func TestAWholeSession(t *testing.T) {
 	s.sees("Drain worker rig?")
 	s.keys("y")
 	s.sees("no workers: start one")
+}
+
+// A long log is opened at its end, scrolled and searched without reading all of it.
+func TestALongLog(t *testing.T) {
+	c := mustertest.New(t, t.TempDir())
+	c.StartWorker("rig", t.TempDir())
+	s := show(t, c)
+	job := c.Submit(mustertest.Shell("long", "seq 1 1000000; echo the last line"))
+	if end := c.Wait(job.ID, 2*time.Minute); end.State != muster.JobSucceeded {
+		t.Fatalf("the job ended as %s", end.State)
+	}
+	s.sees("long", "succeeded")
+	s.keys("enter")
+	s.sees("job "+job.ID.String(), "succeeded")
+	s.keys("l")
+	s.sees("\n1000000\nthe last line\n", "end of the log", "the end of ")
+	s.keys("g")
+	s.sees("\n1\n2\n3\n", "paused")
+	s.keys("/", "500000", "enter")
+	s.sees("\n499999\n500000\n500001\n", "paused")
+	s.keys("esc", "/", "499999", "enter", "N")
+	s.sees("\n499998\n499999\n500000\n")
+	s.keys("esc", "/", "the LAST", "enter")
+	s.sees(`no line has "the LAST"`)
+	s.keys("esc", "/", "the last", "enter")
+	s.sees("\n1000000\nthe last line\n")
+	s.keys("n")
+	s.sees("search continues from the other end")
+	s.keys("esc", "G", "/", "277777", "enter")
+	s.sees("\n277776\n277777\n277778\n", "paused")
+	s.keys("g")
+	s.sees("\n1\n2\n3\n")
+	for deadline := time.Now().Add(time.Minute); ; { // beyond what is kept
+		for range 100 {
+			s.keys("pgdown")
+		}
+		first := int64(0)
+		s.look(func(m *model) {
+			p, ok := m.top().(*log)
+			if !ok {
+				t.Error("the log is not shown")
+				return
+			}
+			first = p.part.first
+			for i := range len(p.part.lines) - 1 {
+				if a, b := number(p.part.lines[i].text), number(p.part.lines[i+1].text); b != a+1 {
+					t.Errorf("%d follows %d", b, a)
+					return
+				}
+			}
+			if p.part.bytes > excerptBytes {
+				t.Errorf("%d bytes are kept", p.part.bytes)
+			}
+		})
+		if first > 0 || t.Failed() {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the log cannot be scrolled down")
+		}
+	}
+	s.keys("G")
+	s.sees("\n1000000\nthe last line\n", "end of the log")
+}
+
+func number(text string) int {
+	n, _ := strconv.Atoi(text) // 0 for others
+	return n
+}
+
+// The next attempt of a task follows the one before.
+func TestTheNextAttemptOfALog(t *testing.T) {
+	c := mustertest.New(t, t.TempDir())
+	c.StartWorker("rig", t.TempDir())
+	s := show(t, c)
+	spec := mustertest.Shell("flaky", `echo "this is attempt $MUSTER_ATTEMPT"; sleep 3; test "$MUSTER_ATTEMPT" = 2`)
+	spec.Tasks[0].Retries = muster.Retries{Max: 1}
+	job := c.Submit(spec)
+	s.sees("flaky", "running")
+	s.keys("enter")
+	s.sees(job.ID.String()+".0 ", "running")
+	s.keys("l")
+	s.sees("log "+job.ID.String()+".0", "this is attempt 1", "following")
+	s.sees("this is attempt 2", "attempt 2  following")
+	s.sees("end of the log")
+	s.keys("f")
+	s.sees("this is attempt 2", "end of the log")
 }

@@ -274,7 +274,7 @@ func (p *task) tail(m *model, width, height int) []string {
 		}
 		return []string{m.paint(term.Dim, text)}
 	}
-	view := log{ring: p.ring}
+	var view log
 	out := make([]string, 0, height)
 	for i := max(0, len(lines)-height); i < len(lines); i++ {
 		out = append(out, view.one(m, &lines[i], width)...)
@@ -284,7 +284,7 @@ func (p *task) tail(m *model, width, height int) []string {
 
 func (p *task) key(m *model, k string) (tea.Cmd, bool) {
 	if k == "enter" {
-		return m.open(newLog(m, p.t.ID)), true
+		return m.open(newLog(p.t.ID)), true
 	}
 	return m.taskKey(&p.t, k)
 }

@@ -229,7 +229,7 @@ func (m *model) taskKey(t *muster.Task, k string) (tea.Cmd, bool) {
 	case "enter":
 		return m.open(newTask(m, t)), true
 	case "l":
-		return m.open(newLog(m, t.ID)), true
+		return m.open(newLog(t.ID)), true
 	case "c", "f9", "delete":
 		m.cancelTask(t)
 		return nil, true

@@ -161,12 +161,48 @@ func openTask(m *model, t muster.Task) *task {
 	return p
 }
 
-func output(r *ring) {
-	r.put(&client.LogLine{Attempt: 1, Stream: client.Stdout, At: ago(time.Minute), Data: []byte("loading data\n")})
+// outputs are the lines of a task, the last two of stderr.
+func outputs() []string {
+	lines := []string{"loading data\n"}
 	for i := range 300 {
-		r.put(&client.LogLine{Attempt: 1, Stream: client.Stdout, At: ago(50 * time.Second), Data: fmt.Appendf(nil, "\x1b[32mstep %d\x1b[0m loss=%.3f\n", i, 1/float64(i+1))})
+		lines = append(lines, fmt.Sprintf("\x1b[32mstep %d\x1b[0m loss=%.3f\n", i, 1/float64(i+1)))
 	}
-	r.put(&client.LogLine{Attempt: 1, Stream: client.Stderr, At: ago(time.Second), Data: []byte("10%\r50%\r100% done\nWarning: a line that is wider than most terminals are, so that it has to be cut or wrapped at the edge of the screen\n")})
+	return append(lines, "10%\r50%\r100% done\n", "Warning: a line that is wider than most terminals are, so that it has to be cut or wrapped at the edge of the screen\n")
+}
+
+func output(r *ring) {
+	lines := outputs()
+	for i, l := range lines {
+		line := client.LogLine{Attempt: 1, Stream: client.Stdout, At: ago(50 * time.Second), Data: []byte(l)}
+		if i >= len(lines)-2 {
+			line.Stream, line.At = client.Stderr, ago(time.Second)
+		}
+		r.put(&line)
+	}
+}
+
+// openLog shows the log of a task as the server has it.
+func openLog(m *model, lines ...string) *log {
+	p := newLog(someTasks()[0].ID)
+	p.loaded, p.open = true, noPlace
+	w := windowOf(0, lines...)
+	for i := max(0, len(w.Records)-2); i < len(w.Records); i++ {
+		w.Records[i].Stream = client.Stderr
+	}
+	p.take(&w, false)
+	m.opened = append(m.opened, p)
+	return p
+}
+
+// windowOf is a window of a log whose records are lines from an offset on, and which ends with them.
+func windowOf(first int64, lines ...string) wire.LogWindow {
+	w := wire.LogWindow{Attempt: 1, First: first, Last: first, Records: []wire.LogRecord{}}
+	for _, l := range lines {
+		w.Records = append(w.Records, wire.LogRecord{Offset: w.Last, LogLine: wire.NewLogLine(client.Stdout, ago(time.Second), []byte(l))})
+		w.Last += int64(len(l)) + 16
+	}
+	w.Size = w.Last
+	return w
 }
 
 func TestFrames(t *testing.T) {
@@ -185,15 +221,17 @@ func TestFrames(t *testing.T) {
 			*p.ring = ring{stop: p.ring.stop}
 		},
 		"task-failed": func(m *model) { openTask(m, someTasks()[1]) },
-		"log": func(m *model) {
-			p := &log{id: someTasks()[0].ID, ring: &ring{partial: map[string][]byte{}, stop: func() {}}, hit: -1}
-			output(p.ring)
-			m.opened = append(m.opened, p)
+		"log":         func(m *model) { openLog(m, outputs()...) },
+		"log-long": func(m *model) {
+			p := openLog(m, outputs()...)
+			p.part.first, p.part.size, p.part.end, p.part.attempt, p.off, p.seek = 900<<20, 1<<30, false, 2, true, &seek{}
+			p.part.last += 900 << 20
+			for i := range p.part.lines {
+				p.part.lines[i].n += 900 << 20
+			}
 		},
 		"log-search": func(m *model) {
-			p := &log{id: someTasks()[0].ID, ring: &ring{partial: map[string][]byte{}, stop: func() {}}, hit: -1}
-			output(p.ring)
-			m.opened = append(m.opened, p)
+			openLog(m, outputs()...)
 			m.lines()
 			press(m, "w", "/", "step 9", "enter", "n")
 		},
@@ -301,10 +339,7 @@ func TestFramesFit(t *testing.T) {
 			p.t.Name, p.t.Step, p.t.Message = name, name, name
 			p.ring.put(&client.LogLine{Attempt: 1, Stream: client.Stdout, Data: []byte(name + "\n")})
 		case 2:
-			p := &log{id: someTasks()[0].ID, ring: &ring{partial: map[string][]byte{}, stop: func() {}}, hit: -1}
-			output(p.ring)
-			p.ring.put(&client.LogLine{Attempt: 1, Stream: client.Stdout, Data: []byte(name + "\n")})
-			m.opened = append(m.opened, p)
+			openLog(m, name+"\n")
 		case 3:
 			p := newWorker("w-1", name)
 			p.loaded, p.w, p.tasks = true, someWorkers()[0], someTasks()
