@@ -3,41 +3,25 @@ package top
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
-	"github.com/muster-dev/muster/internal/cli/live"
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
 // gpus is the tab with the devices of all connected workers.
-type gpus struct {
-	reader
-	list
-	order
+type gpus struct{ local[wire.OverviewGPU] }
 
-	filter string
-	all    []wire.OverviewGPU
-	rows   []wire.OverviewGPU // of all, those that match
-}
-
-func newGPUs() *gpus { return &gpus{order: order{by: 0}, reader: reader{every: 3 * time.Second}} }
+func newGPUs() *gpus { return &gpus{newLocal(&gpuRows)} }
 
 func (p *gpus) name() string { return "GPUs" }
-func (p *gpus) close()       {}
 
 func (p *gpus) hints() []hint {
 	return []hint{{"Enter", "worker"}, {"H", "check quarantined GPUs"}, {"/", "filter"}, {"s", "sort"}}
-}
-
-func (p *gpus) changed(b live.Batch) {
-	p.stale = p.stale || b.All || slices.ContainsFunc(b.Events, func(e muster.Event) bool { return e.Type == muster.EventWorker })
 }
 
 func (p *gpus) load(m *model) tea.Cmd {
@@ -49,30 +33,12 @@ func (p *gpus) load(m *model) tea.Cmd {
 	})
 }
 
-func (p *gpus) arrange() {
-	p.rows = p.rows[:0]
-	words := strings.Fields(strings.ToLower(p.filter))
-	for i := range p.all {
-		g := &p.all[i]
-		text := strings.ToLower(strings.Join([]string{g.WorkerName, g.Name, g.UUID, deviceState(g)}, " "))
-		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) }) {
-			p.rows = append(p.rows, *g)
-		}
-	}
-	if p.by >= 0 {
-		slices.SortStableFunc(p.rows, func(a, b wire.OverviewGPU) int {
-			c := gpuOrder[p.by](&a, &b)
-			if p.reverse {
-				c = -c
-			}
-			return c
-		})
-	}
-	ids := make([]string, len(p.rows))
-	for i := range p.rows {
-		ids[i] = p.rows[i].UUID
-	}
-	p.hold(ids)
+var gpuRows = localRows[wire.OverviewGPU]{
+	columns: gpuColumns, compare: gpuOrder, cells: gpuCells,
+	id:    func(g *wire.OverviewGPU) string { return g.UUID },
+	title: func(g *wire.OverviewGPU) string { return g.WorkerName },
+	words: func(g *wire.OverviewGPU) []string { return []string{g.WorkerName, g.Name, g.UUID, deviceState(g)} },
+	none:  "no GPUs: no connected worker has one",
 }
 
 var gpuColumns = []column{
@@ -134,7 +100,7 @@ func deviceStyle(state string) term.Style {
 	return term.Plain
 }
 
-func gpuCells(g *wire.OverviewGPU) []string {
+func gpuCells(g *wire.OverviewGPU, _ time.Time) []string {
 	memory, bar, degrees, power := g.Memory.String(), "", "", ""
 	if g.MemoryUsed != nil {
 		memory = g.MemoryUsed.String() + "/" + memory
@@ -151,48 +117,15 @@ func gpuCells(g *wire.OverviewGPU) []string {
 	return []string{g.WorkerName, strconv.Itoa(g.Index), g.Name, percent(orNone(g.Utilization)), bar, memory, degrees, power, deviceState(g)}
 }
 
-func (p *gpus) draw(m *model, width, height int) []string {
-	if len(p.rows) == 0 {
-		return m.empty(&p.reader, p.filter != "", "no GPUs: no connected worker has one")
-	}
-	p.fit(height, len(p.rows), "")
-	rows := make([]row, 0, p.height)
-	for i := p.top; i < min(len(p.rows), p.top+p.height); i++ {
-		rows = append(rows, row{cells: gpuCells(&p.rows[i])})
-	}
-	return m.table(gpuColumns, p.order, rows, p.sel-p.top, width, "")
-}
-
 func (p *gpus) key(m *model, k string) (tea.Cmd, bool) {
-	switch {
-	case p.move(k, len(p.rows)):
-		if p.sel < len(p.rows) {
-			p.id = p.rows[p.sel].UUID
+	return p.onSelected(k, func(g *wire.OverviewGPU) (tea.Cmd, bool) {
+		switch k {
+		case "enter":
+			return m.open(newWorker(g.Worker, g.WorkerName)), true
+		case "H":
+			return m.workerKey(g.Worker, g.WorkerName, 0, k)
+		default:
+			return nil, false
 		}
-		return nil, true
-	case p.order.key(k, gpuColumns):
-		p.by = max(p.by, 0) // there is no order of the server
-		p.first()
-		p.arrange()
-		return nil, true
-	}
-	if p.sel >= len(p.rows) {
-		return nil, false
-	}
-	g := &p.rows[p.sel]
-	if k == "enter" {
-		return m.open(newWorker(g.Worker, g.WorkerName)), true
-	}
-	if k == "H" {
-		return m.workerKey(g.Worker, g.WorkerName, 0, k)
-	}
-	return nil, false
-}
-
-func (p *gpus) prompt() (label, text string) { return "filter", p.filter }
-
-func (p *gpus) search(_ *model, text string) {
-	p.filter = text
-	p.first()
-	p.arrange()
+	})
 }

@@ -163,10 +163,7 @@ func (p *jobs) draw(m *model, width, height int) []string {
 		note = fmt.Sprintf("the newest %d jobs: press / to find others", listMax)
 	}
 	p.fit(height, len(p.rows), note)
-	rows := make([]row, 0, p.height)
-	for i := p.top; i < min(len(p.rows), p.top+p.height); i++ {
-		rows = append(rows, row{cells: jobCells(&p.rows[i], m.now)})
-	}
+	rows := visible(&p.list, p.rows, func(j *muster.Job) []string { return jobCells(j, m.now) })
 	return m.table(jobColumns, p.order, rows, p.sel-p.top, width, note)
 }
 

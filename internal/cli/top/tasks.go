@@ -187,11 +187,7 @@ func (p *tasks) draw(m *model, width, height int) []string {
 // taskTable draws the visible part of tasks, and a note below them.
 func (m *model) taskTable(tasks []muster.Task, l *list, o order, width, height int, note string) []string {
 	l.fit(height, len(tasks), note)
-	rows := make([]row, 0, l.height)
-	for i := l.top; i < min(len(tasks), l.top+l.height); i++ {
-		rows = append(rows, row{cells: m.taskCells(&tasks[i])})
-	}
-	return m.table(taskColumns, o, rows, l.sel-l.top, width, note)
+	return m.table(taskColumns, o, visible(l, tasks, m.taskCells), l.sel-l.top, width, note)
 }
 
 func (p *tasks) key(m *model, k string) (tea.Cmd, bool) {

@@ -13,34 +13,18 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/frame"
-	"github.com/muster-dev/muster/internal/cli/live"
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
-// workers is the tab with all workers.
-type workers struct {
-	reader
-	list
-	order
+// workers is the tab with all workers that have not left.
+type workers struct{ local[muster.Worker] }
 
-	filter string
-	all    []muster.Worker // those that have not left
-	rows   []muster.Worker // of them, those that match
-}
-
-func newWorkers() *workers {
-	return &workers{order: order{by: 0}, reader: reader{every: 3 * time.Second}}
-}
+func newWorkers() *workers { return &workers{newLocal(&workerRows)} }
 
 func (p *workers) name() string { return "Workers" }
-func (p *workers) close()       {}
 
 func (p *workers) hints() []hint {
 	return []hint{{"Enter", "open"}, {"d", "drain"}, {"p", "pause"}, {"u", "resume"}, {"/", "filter"}, {"s", "sort"}}
-}
-
-func (p *workers) changed(b live.Batch) {
-	p.stale = p.stale || b.All || slices.ContainsFunc(b.Events, func(e muster.Event) bool { return e.Type == muster.EventWorker })
 }
 
 func (p *workers) load(m *model) tea.Cmd {
@@ -51,38 +35,14 @@ func (p *workers) load(m *model) tea.Cmd {
 	})
 }
 
-func (p *workers) arrange() {
-	p.rows = p.rows[:0]
-	for i := range p.all {
-		if workerMatches(&p.all[i], p.filter) {
-			p.rows = append(p.rows, p.all[i])
-		}
-	}
-	if p.by >= 0 {
-		slices.SortStableFunc(p.rows, func(a, b muster.Worker) int {
-			c := workerOrder[p.by](&a, &b)
-			if p.reverse {
-				c = -c
-			}
-			return cmp.Or(c, cmp.Compare(a.Name, b.Name))
-		})
-	}
-	ids := make([]string, len(p.rows))
-	for i := range p.rows {
-		ids[i] = string(p.rows[i].ID)
-	}
-	p.hold(ids)
-}
-
-// workerMatches reports whether every word is part of what is known of a worker.
-func workerMatches(w *muster.Worker, filter string) bool {
-	text := strings.ToLower(strings.Join([]string{w.Name, string(w.ID), frame.Standing(w), strings.Join(w.Tags, " "), w.Version, frame.Devices(w.Resources.GPUs)}, " "))
-	for word := range strings.FieldsSeq(strings.ToLower(filter)) {
-		if !strings.Contains(text, word) {
-			return false
-		}
-	}
-	return true
+var workerRows = localRows[muster.Worker]{
+	columns: workerColumns, compare: workerOrder, cells: workerCells,
+	id:    func(w *muster.Worker) string { return string(w.ID) },
+	title: func(w *muster.Worker) string { return w.Name },
+	words: func(w *muster.Worker) []string {
+		return append([]string{w.Name, string(w.ID), frame.Standing(w), w.Version, frame.Devices(w.Resources.GPUs)}, w.Tags...)
+	},
+	none: "no workers: start one with muster worker",
 }
 
 var workerColumns = []column{
@@ -183,39 +143,13 @@ func workerCells(w *muster.Worker, now time.Time) []string {
 	}
 }
 
-func (p *workers) draw(m *model, width, height int) []string {
-	if len(p.rows) == 0 {
-		return m.empty(&p.reader, p.filter != "", "no workers: start one with muster worker")
-	}
-	p.fit(height, len(p.rows), "")
-	rows := make([]row, 0, p.height)
-	for i := p.top; i < min(len(p.rows), p.top+p.height); i++ {
-		rows = append(rows, row{cells: workerCells(&p.rows[i], m.now)})
-	}
-	return m.table(workerColumns, p.order, rows, p.sel-p.top, width, "")
-}
-
 func (p *workers) key(m *model, k string) (tea.Cmd, bool) {
-	switch {
-	case p.move(k, len(p.rows)):
-		if p.sel < len(p.rows) {
-			p.id = string(p.rows[p.sel].ID)
+	return p.onSelected(k, func(w *muster.Worker) (tea.Cmd, bool) {
+		if k == "enter" {
+			return m.open(newWorker(w.ID, w.Name)), true
 		}
-		return nil, true
-	case p.order.key(k, workerColumns):
-		p.by = max(p.by, 0) // there is no order of the server
-		p.first()
-		p.arrange()
-		return nil, true
-	}
-	if p.sel >= len(p.rows) {
-		return nil, false
-	}
-	w := &p.rows[p.sel]
-	if k == "enter" {
-		return m.open(newWorker(w.ID, w.Name)), true
-	}
-	return m.workerKey(w.ID, w.Name, w.Running, k)
+		return m.workerKey(w.ID, w.Name, w.Running, k)
+	})
 }
 
 // workerKey handles the keys that do something with a worker.
@@ -247,12 +181,4 @@ func (m *model) workerKey(id muster.WorkerID, name string, running int, k string
 		}), true
 	}
 	return nil, false
-}
-
-func (p *workers) prompt() (label, text string) { return "filter", p.filter }
-
-func (p *workers) search(_ *model, text string) {
-	p.filter = text
-	p.first()
-	p.arrange()
 }
