@@ -36,6 +36,7 @@ var endings = []ending{
 // and end: each runs once, ends with its true exit code and result, and has its whole
 // log.
 func TestWorkerKilledAgainAndAgain(t *testing.T) {
+	t.Parallel()
 	const kills, tasks = 20, 50
 	c := mustertest.New(t, t.TempDir())
 	dir, marks := t.TempDir(), mustertest.Shared(t)
@@ -84,6 +85,7 @@ func TestWorkerKilledAgainAndAgain(t *testing.T) {
 // TestTasksEndWithoutAWorker lets tasks end, and one outlive its timeout, while there
 // is no worker: the next one reports it, with the outputs.
 func TestTasksEndWithoutAWorker(t *testing.T) {
+	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
 	dir, marks := t.TempDir(), mustertest.Shared(t)
 	w := c.StartWorker("w1", dir)
@@ -129,6 +131,7 @@ func TestTasksEndWithoutAWorker(t *testing.T) {
 // the tasks end at once as the fleet's fault, with everything that they started, and
 // run again.
 func TestShimKilled(t *testing.T) {
+	t.Parallel()
 	const tasks = 5
 	c := mustertest.New(t, t.TempDir())
 	dir, marks := t.TempDir(), mustertest.Shared(t)
@@ -157,6 +160,7 @@ func TestShimKilled(t *testing.T) {
 // TestWorkerAndShimKilled kills both: nothing of their tasks is left once the worker
 // is back, and the tasks run again.
 func TestWorkerAndShimKilled(t *testing.T) {
+	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
 	w := c.StartWorker("w1", dir)
@@ -173,6 +177,7 @@ func TestWorkerAndShimKilled(t *testing.T) {
 // TestUpgradeInPlace replaces the program under a worker with running tasks, and
 // asks it to go on as the new one: no task notices. One that cannot run is refused.
 func TestUpgradeInPlace(t *testing.T) {
+	t.Parallel()
 	const tasks = 20
 	c := mustertest.New(t, t.TempDir())
 	dir, marks, bin := t.TempDir(), mustertest.Shared(t), t.TempDir()
@@ -261,6 +266,7 @@ func sameFile(t *testing.T, a, b string) {
 // TestUpKilled kills server and worker in one process: the task goes on, and the
 // next process takes it up.
 func TestUpKilled(t *testing.T) {
+	t.Parallel()
 	c := mustertest.NewUp(t, t.TempDir())
 	marks := mustertest.Shared(t)
 	gate, gate2 := filepath.Join(marks, "gate"), filepath.Join(marks, "gate2")
@@ -293,6 +299,7 @@ func TestUpKilled(t *testing.T) {
 
 // TestSecondWorkerIsRefused starts a worker on the data dir of one that runs.
 func TestSecondWorkerIsRefused(t *testing.T) {
+	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
 	c.StartWorker("w1", dir)
@@ -311,6 +318,7 @@ func TestSecondWorkerIsRefused(t *testing.T) {
 // ends for it, the worker goes on, takes up what runs when it is killed even so, and
 // with the space everything succeeds.
 func TestDiskOfWorkerFull(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("real processes are not for -short")
 	}

@@ -61,6 +61,7 @@ func began(t *testing.T, output string) int {
 // TestCheckpointMoves has a worker make room while a task runs that saves its state: the task is
 // asked to, and goes on at another worker from the very number at which it stopped.
 func TestCheckpointMoves(t *testing.T) {
+	t.Parallel()
 	soon := muster.Duration(time.Second)
 	for name, leave := range map[string]func(*mustertest.Cluster, *mustertest.Proc) error{
 		"shutdown": func(_ *mustertest.Cluster, w *mustertest.Proc) error {
@@ -73,6 +74,7 @@ func TestCheckpointMoves(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := mustertest.New(t, t.TempDir())
 			first := c.StartWorker("w1", t.TempDir())
 			job := c.Submit(saver())
@@ -102,6 +104,7 @@ func TestCheckpointMoves(t *testing.T) {
 // TestCheckpointOfALostMachine takes a machine away, with all that is on its disk: the task goes
 // on at another one from what had been saved of it while it ran.
 func TestCheckpointOfALostMachine(t *testing.T) {
+	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
 	data := t.TempDir()
 	machine := c.StartWorker("w1", data)

@@ -109,6 +109,7 @@ func noDoubles(t *testing.T, c *mustertest.Cluster, ids []muster.JobID) {
 // TestWorkerKilled kills a worker that does not come back: its tasks end with their
 // lease although there is no worker to end them, and run again on the other one.
 func TestWorkerKilled(t *testing.T) {
+	t.Parallel()
 	const tasks = 20
 	c := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
@@ -155,10 +156,12 @@ func lostThenDone(t *testing.T, c *mustertest.Cluster, job muster.JobID, on stri
 // them: what the first attempt comes to is not accepted, and the second attempt's result
 // stands.
 func TestFrozen(t *testing.T) {
+	t.Parallel()
 	for name, which := range map[string]struct{ worker, shim bool }{
 		"the worker": {worker: true}, "worker and shim": {worker: true, shim: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := mustertest.New(t, t.TempDir())
 			dir := t.TempDir()
 			first := c.StartWorker("first", dir)
@@ -209,6 +212,7 @@ func TestFrozen(t *testing.T) {
 // TestShimFrozen freezes a shim for a while: its tasks go on, tasks that are to start
 // wait for it, and nothing is lost.
 func TestShimFrozen(t *testing.T) {
+	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
 	c.StartWorker("w1", dir)
@@ -312,6 +316,7 @@ func TestLongPartition(t *testing.T) {
 // TestDiskFull fills the disk under the database: submissions are refused with a
 // clear error, nothing acknowledged is lost, and service resumes with the space.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("real processes are not for -short")
 	}

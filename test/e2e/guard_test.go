@@ -105,6 +105,7 @@ func TestBusyGPU(t *testing.T) {
 
 // TestOutsideItsHours starts a worker at an hour that is not one of its own.
 func TestOutsideItsHours(t *testing.T) {
+	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
 	from, to := time.Now().Add(2*time.Hour), time.Now().Add(4*time.Hour)
 	c.StartWorker("w1", t.TempDir(), "--hours", from.Format("15:04-")+to.Format("15:04"))

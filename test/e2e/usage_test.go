@@ -31,6 +31,7 @@ func taken(t *testing.T, c *mustertest.Cluster, id muster.TaskID, n int) client.
 // TestUsageOutlivesTheWorker kills the worker of a task that is measured: its series is
 // there live and afterwards, has a gap and nothing twice, and its output is as if it had none.
 func TestUsageOutlivesTheWorker(t *testing.T) {
+	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
 	dir, marks := t.TempDir(), mustertest.Shared(t)
 	w := c.StartWorker("w1", dir, "--price", "3600")
