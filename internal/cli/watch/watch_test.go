@@ -1,0 +1,368 @@
+package watch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/frame"
+	"github.com/muster-dev/muster/internal/cli/live"
+	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+// item is a row of a list that tests watch.
+type item struct {
+	ID    string `json:"id"`
+	State string `json:"state"`
+	Load  int    `json:"load"` // changes all the time
+}
+
+// world is a server with a list, and what a command wrote of it.
+type world struct {
+	t *testing.T
+	*httptest.Server
+
+	mu       sync.Mutex
+	items    []item
+	err      error // of reading
+	reads    []string
+	out, say bytes.Buffer
+	refuse   bool
+	events   chan string // "" breaks the connection
+	seq      int
+}
+
+// stream is where a command writes to.
+type stream struct {
+	w  *world
+	to *bytes.Buffer
+}
+
+func (s stream) Write(p []byte) (int, error) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	return s.to.Write(p)
+}
+
+func newWorld(t *testing.T, items ...item) *world {
+	t.Helper()
+	w := &world{t: t, items: items, events: make(chan string)}
+	w.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.mu.Lock()
+		refuse := w.refuse
+		w.mu.Unlock()
+		if refuse {
+			rw.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		rw.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprint(rw, "id: e-0\nevent: resync\ndata: {\"epoch\":\"e\",\"seq\":0,\"type\":\"resync\"}\n\n")
+		_ = http.NewResponseController(rw).Flush()
+		for {
+			select {
+			case e := <-w.events:
+				if e == "" {
+					return
+				}
+				_, _ = fmt.Fprint(rw, e)
+				_ = http.NewResponseController(rw).Flush()
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}))
+	t.Cleanup(w.Close)
+	return w
+}
+
+// change sets rows and sends an event of each.
+func (w *world) change(items ...item) {
+	w.t.Helper()
+	for _, v := range items {
+		w.mu.Lock()
+		if i := slices.IndexFunc(w.items, func(old item) bool { return old.ID == v.ID }); i >= 0 {
+			w.items[i] = v
+		} else {
+			w.items = append(w.items, v)
+		}
+		w.seq++
+		e := fmt.Sprintf("id: e-%d\nevent: worker\ndata: {\"epoch\":\"e\",\"seq\":%d,\"type\":\"worker\",\"worker\":%q}\n\n", w.seq, w.seq, v.ID)
+		w.mu.Unlock()
+		w.events <- e
+	}
+}
+
+func (w *world) rows(what string, want func(item) bool) iter.Seq2[item, error] {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reads = append(w.reads, what)
+	if err := w.err; err != nil {
+		return func(yield func(item, error) bool) { yield(item{}, err) }
+	}
+	list := slices.DeleteFunc(slices.Clone(w.items), func(v item) bool { return !want(v) })
+	return func(yield func(item, error) bool) {
+		for _, v := range list {
+			if !yield(v, nil) {
+				return
+			}
+		}
+	}
+}
+
+// count is how often the list was read.
+func (w *world) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.reads)
+}
+
+// watch starts to watch the list. wait returns the error with which that ends.
+func (w *world) watch(format frame.Format, terminal bool) (wait func() error) {
+	w.t.Helper()
+	c, err := client.New(w.URL, "", client.Options{Patience: time.Nanosecond, StreamPatience: time.Nanosecond})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	rows := Rows[item]{
+		Format: format, Columns: []term.Column{{Title: "NAME"}, {Title: "STATE", Whole: true}, {Title: "LOAD", Right: true}}, Empty: "there is nothing",
+		Row:    func(v item, _ time.Time) []string { return []string{v.ID, v.State, fmt.Sprint(v.Load)} },
+		ID:     func(v item) string { return v.ID },
+		Stable: func(v item) item { v.Load = 0; return v },
+		All: func(context.Context, int) iter.Seq2[item, error] {
+			return w.rows("all", func(item) bool { return true })
+		},
+		Some: func(_ context.Context, b live.Batch) iter.Seq2[item, error] {
+			return w.rows("some", func(v item) bool {
+				return slices.ContainsFunc(b.Events, func(e muster.Event) bool { return string(e.Worker) == v.ID })
+			})
+		},
+	}
+	app := &frame.App{Out: term.Screen{Writer: stream{w, &w.out}, Live: terminal, Width: 60}, Err: term.Screen{Writer: stream{w, &w.say}}}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- rows.Run(ctx, app, c) }()
+	wait = sync.OnceValue(func() error { return <-ended })
+	w.t.Cleanup(func() {
+		cancel()
+		_ = wait()
+	})
+	return wait
+}
+
+// sees waits until what was written, and said, is this.
+func (w *world) sees(out, said string) {
+	w.t.Helper()
+	var gotOut, gotSaid string
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		w.mu.Lock()
+		gotOut, gotSaid = w.out.String(), w.say.String()
+		w.mu.Unlock()
+		if gotOut == out && (gotSaid == said || said != "" && strings.Contains(gotSaid, said)) {
+			return
+		}
+	}
+	w.t.Fatalf("written:\n%q\nwant:\n%q\nsaid:\n%q\nwant:\n%q", gotOut, out, gotSaid, said)
+}
+
+// The list is printed, and then each row that differs, below the same titles.
+func TestChangesArePrinted(t *testing.T) {
+	w := newWorld(t, item{"a", "queued", 1}, item{"b", "running", 20})
+	w.watch(frame.Format{}, false)
+	text := "NAME  STATE      LOAD\na     queued        1\nb     running      20\n"
+	w.sees(text, "")
+	w.change(item{"a", "succeeded", 5})
+	text += "a     succeeded     5\n"
+	w.sees(text, "")
+	w.change(item{"b", "running", 99}, item{"a-longer-name", "queued", 0}) // the load alone is no change
+	text += "a-longer-name  queued        0\n"
+	w.sees(text, "")
+	w.change(item{"b", "failed", 0})
+	text += "b              failed        0\n"
+	w.sees(text, "")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if all := strings.Count(strings.Join(w.reads, " "), "all"); all > 2 { // the first time, and for the resync of the connection
+		t.Errorf("the list was read %d times as a whole: %v", all, w.reads)
+	}
+}
+
+// What is not for people has neither titles nor sentences.
+func TestFormats(t *testing.T) {
+	for name, c := range map[string]struct {
+		format      frame.Format
+		first, then string
+	}{
+		"json":  {frame.Format{Output: "json"}, `{"id":"a<b","state":"queued","load":1}` + "\n", `{"id":"a<b","state":"running","load":2}` + "\n"},
+		"quiet": {frame.Format{Quiet: true}, "a<b\n", "a<b\n"},
+		"yaml":  {frame.Format{Output: "yaml"}, "---\nid: \"a<b\"\nstate: queued\nload: 1\n", "---\nid: \"a<b\"\nstate: running\nload: 2\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, item{"a<b", "queued", 1})
+			w.watch(c.format, false)
+			w.sees(c.first, "")
+			w.change(item{"a<b", "running", 2})
+			w.sees(c.first+c.then, "")
+		})
+	}
+	w := newWorld(t)
+	w.watch(frame.Format{}, false)
+	w.sees("NAME  STATE      LOAD\n", "there is nothing\n")
+}
+
+// A broken connection is said once, and what was missed is printed after it.
+func TestALostConnection(t *testing.T) {
+	w := newWorld(t, item{"a", "queued", 0})
+	w.watch(frame.Format{}, false)
+	text := "NAME  STATE      LOAD\na     queued        0\n"
+	w.sees(text, "")
+	w.mu.Lock()
+	w.refuse = true
+	w.mu.Unlock()
+	w.events <- ""
+	w.sees(text, "connecting again\n")
+	w.mu.Lock()
+	w.refuse, w.items = false, []item{{"a", "failed", 0}, {"b", "queued", 0}}
+	w.mu.Unlock()
+	text += "a     failed        0\nb     queued        0\n"
+	w.sees(text, "muster: connected again\n")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := strings.Count(w.say.String(), "connecting again"); n != 1 {
+		t.Errorf("the loss is said %d times: %s", n, w.say.String())
+	}
+}
+
+// An error of the first read ends it; later ones do if they do not go away by themselves.
+func TestErrors(t *testing.T) {
+	w := newWorld(t)
+	w.err = muster.Errorf(muster.Unavailable, "not now")
+	if err := w.watch(frame.Format{}, false)(); muster.CodeOf(err) != muster.Unavailable {
+		t.Errorf("it ended with %v", err)
+	}
+	w = newWorld(t, item{"a", "queued", 0})
+	w.watch(frame.Format{}, false)
+	text := "NAME  STATE      LOAD\na     queued        0\n"
+	w.sees(text, "")
+	w.mu.Lock()
+	w.err = muster.Errorf(muster.Unavailable, "not now")
+	w.mu.Unlock()
+	before := w.count()
+	w.change(item{"a", "running", 0})
+	for end := time.Now().Add(30 * time.Second); w.count() == before && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	}
+	w.mu.Lock()
+	w.err = nil
+	w.mu.Unlock()
+	w.sees(text+"a     running       0\n", "") // the next read makes up for it
+
+	w = newWorld(t, item{"a", "queued", 0})
+	wait := w.watch(frame.Format{}, false)
+	w.sees(text, "")
+	w.mu.Lock()
+	w.err = muster.Errorf(muster.Forbidden, "the key was revoked")
+	w.mu.Unlock()
+	w.change(item{"a", "running", 0})
+	if err := wait(); muster.CodeOf(err) != muster.Forbidden {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// On a terminal the table is drawn in place of the one before, and fits.
+func TestDraw(t *testing.T) {
+	w := newWorld(t, item{"a", "queued", 1})
+	w.watch(frame.Format{}, true)
+	first := "NAME  STATE   LOAD\x1b[K\r\na     queued     1\x1b[K\r\nwatching; Ctrl-C stops\x1b[K\r\n\x1b[J"
+	w.sees(first, "")
+	w.change(item{"a", "running", 2})
+	second := first + "\x1b[3ANAME  STATE    LOAD\x1b[K\r\na     running     2\x1b[K\r\nwatching; Ctrl-C stops\x1b[K\r\n\x1b[J"
+	w.sees(second, "")
+	var more []item
+	for i := range 40 {
+		more = append(more, item{fmt.Sprintf("i%02d", i), "queued", i})
+	}
+	w.mu.Lock()
+	w.items = more
+	w.out.Reset()
+	w.mu.Unlock()
+	w.change(item{"i00", "running", 0})
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		w.mu.Lock()
+		text := w.out.String()
+		w.mu.Unlock()
+		if strings.Contains(text, "i20 ") && strings.HasPrefix(text, "\x1b[3A") {
+			if n := strings.Count(text, "\r\n"); n != 23 || !strings.Contains(text, "the first 21; enlarge") {
+				t.Errorf("%d lines of 24: %q", n, text)
+			}
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("drawn: %q", text)
+		}
+	}
+}
+
+func TestCanvas(t *testing.T) {
+	var out bytes.Buffer
+	c := canvas{screen: term.Screen{Writer: &out, Width: 20}}
+	draw := func(text string) string {
+		t.Helper()
+		out.Reset()
+		if err := c.draw(func(s term.Screen) error { return frame.Write(s, []byte(text)) }); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	for _, step := range []struct {
+		text, want string
+		width      int
+	}{
+		{"a\nb\n", "a\x1b[K\r\nb\x1b[K\r\n\x1b[J", 20},
+		{"a\nb\n", "", 20},
+		{"c\n", "\x1b[2Ac\x1b[K\r\n\x1b[J", 20},
+		{"c\n", "\x1b[2J\x1b[Hc\x1b[K\r\n\x1b[J", 10},
+	} {
+		c.screen.Width = step.width
+		if got := draw(step.text); got != step.want {
+			t.Errorf("%q is drawn as %q, want %q", step.text, got, step.want)
+		}
+	}
+	broken := errors.New("broken")
+	if err := c.draw(func(term.Screen) error { return broken }); !errors.Is(err, broken) {
+		t.Errorf("an error is lost: %v", err)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	for _, c := range [][3]int{{0, 0, 0}, {0, 5, 5}, {5, 0, 5}, {3, 5, 3}, {5, 3, 3}} {
+		if got := Fewer(c[0], c[1]); got != c[2] {
+			t.Errorf("Fewer(%d, %d) is %d, want %d", c[0], c[1], got, c[2])
+		}
+	}
+	read := 0
+	numbers := func(yield func(int, error) bool) {
+		for ; yield(read, nil); read++ {
+		}
+	}
+	var got []int
+	for n := range First(numbers, 3) {
+		got = append(got, n)
+	}
+	if !slices.Equal(got, []int{0, 1, 2}) || read != 2 {
+		t.Errorf("the first three are %v, after %d more", got, read)
+	}
+	w := muster.Worker{Name: "rig", LastSeenAt: 5, Load: &muster.Load{CPU: 1}}
+	if s := Steady(w); s.Load != nil || s.LastSeenAt != 0 || s.Name != "rig" || w.Load == nil {
+		t.Errorf("steady is %+v", s)
+	}
+}
