@@ -33,11 +33,7 @@ type metricsInput struct {
 }
 
 func (s *server) taskMetrics(ctx context.Context, in *metricsInput) (*body[wire.Metrics], error) {
-	task, err := s.readTask(ctx, in.Task)
-	if err != nil {
-		return nil, err
-	}
-	attempts, err := s.Store.Attempts(ctx, task.ID)
+	task, attempts, err := s.taskAttempts(ctx, in.Task)
 	if err != nil {
 		return nil, err
 	}

@@ -80,6 +80,16 @@ func (s *server) readTask(ctx context.Context, text string) (muster.Task, error)
 	return s.Store.Task(ctx, id)
 }
 
+// taskAttempts reads a task and its attempts.
+func (s *server) taskAttempts(ctx context.Context, text string) (muster.Task, []muster.Attempt, error) {
+	task, err := s.readTask(ctx, text)
+	if err != nil {
+		return task, nil, err
+	}
+	attempts, err := s.Store.Attempts(ctx, task.ID)
+	return task, attempts, err
+}
+
 func (s *server) listAttempts(ctx context.Context, in *TaskPath) (*body[wire.Attempts], error) {
 	id, err := s.task(ctx, in.Task, auth.ReadJobs)
 	if err != nil {

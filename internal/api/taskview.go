@@ -52,11 +52,7 @@ func (s *server) taskSpec(ctx context.Context, in *TaskPath) (*body[wire.Element
 }
 
 func (s *server) taskEvents(ctx context.Context, in *TaskPath) (*body[wire.TaskEvents], error) {
-	task, err := s.readTask(ctx, in.Task)
-	if err != nil {
-		return nil, err
-	}
-	attempts, err := s.Store.Attempts(ctx, task.ID)
+	task, attempts, err := s.taskAttempts(ctx, in.Task)
 	if err != nil {
 		return nil, err
 	}

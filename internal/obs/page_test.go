@@ -95,6 +95,75 @@ func TestWhatIsDeployed(t *testing.T) {
 	}
 }
 
+// TestLabelsThatAreQueried holds that queries select, group and name series by labels that these have.
+func TestLabelsThatAreQueried(t *testing.T) {
+	known := map[string][]string{}
+	for _, f := range obs.Families() {
+		labels := append([]string{"instance", "job"}, f.Labels...)
+		for _, suffix := range []string{"", "_sum", "_count"} {
+			known[f.Name+suffix] = labels
+		}
+		known[f.Name+"_bucket"] = append([]string{"le"}, labels...)
+	}
+	var (
+		selector = regexp.MustCompile(`\b(muster_[a-z0-9_]+)(?:\{([^}]*)\})?`)
+		matcher  = regexp.MustCompile(`([a-z_]+)\s*(?:=~|!~|!=|=)`)
+		group    = regexp.MustCompile(`\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)`)
+		legend   = regexp.MustCompile(`\{\{\s*([a-z_]+)\s*\}\}`)
+	)
+	checked := 0
+	check := func(where, expr, text string) {
+		var of []string
+		for _, m := range selector.FindAllStringSubmatch(expr, -1) {
+			of = append(of, known[m[1]]...)
+			for _, l := range matcher.FindAllStringSubmatch(m[2], -1) {
+				checked++
+				if !slices.Contains(known[m[1]], l[1]) {
+					t.Errorf("%s: %s has no label %s: %s", where, m[1], l[1], expr)
+				}
+			}
+		}
+		by := ""
+		for _, m := range group.FindAllStringSubmatch(expr, -1) {
+			by += "," + m[1]
+			for l := range strings.SplitSeq(m[1], ",") {
+				if checked++; len(of) > 0 && strings.TrimSpace(l) != "" && !slices.Contains(of, strings.TrimSpace(l)) {
+					t.Errorf("%s: no series has the label %q: %s", where, l, expr)
+				}
+			}
+		}
+		summed := strings.Contains(expr, "sum(") || strings.Contains(expr, "max(") || strings.Contains(expr, "min(")
+		for _, m := range legend.FindAllStringSubmatch(text, -1) {
+			if checked++; by != "" && !strings.Contains(by, m[1]) || summed && by == "" || len(of) > 0 && !slices.Contains(of, m[1]) {
+				t.Errorf("%s: the legend %q has no label: %s", where, text, expr)
+			}
+		}
+	}
+	var dashboard struct {
+		Panels []struct {
+			Title   string `json:"title"`
+			Targets []struct {
+				Expr         string `json:"expr"`
+				LegendFormat string `json:"legendFormat"`
+			} `json:"targets"`
+		} `json:"panels"`
+	}
+	if err := json.Unmarshal([]byte(read(t, "deploy", "grafana", "muster.json")), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range dashboard.Panels {
+		for _, q := range p.Targets {
+			check("panel "+p.Title, q.Expr, q.LegendFormat)
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\s+(?:- )?expr: (?:[|>]-?\n)?((?:.*\n)+?)\s+(?:for|labels|annotations|keep_firing_for):`).FindAllStringSubmatch(read(t, "deploy", "prometheus", "alerts.yaml"), -1) {
+		check("an alert", m[1], "")
+	}
+	if checked < 100 {
+		t.Errorf("only %d labels are found: the search is broken", checked)
+	}
+}
+
 // TestEveryAlertIsTested holds that the unit tests make each alert fire.
 func TestEveryAlertIsTested(t *testing.T) {
 	tests := read(t, "deploy", "prometheus", "alerts_test.yaml")
@@ -118,7 +187,9 @@ func TestTheDashboardIsSound(t *testing.T) {
 			Title   string `json:"title"`
 			GridPos struct {
 				X int `json:"x"`
+				Y int `json:"y"`
 				W int `json:"w"`
+				H int `json:"h"`
 			} `json:"gridPos"`
 			Targets []struct {
 				Expr string `json:"expr"`
@@ -129,7 +200,15 @@ func TestTheDashboardIsSound(t *testing.T) {
 		t.Fatal(err)
 	}
 	ids := map[int]bool{}
+	cells := map[[2]int]string{} // of the grid
 	for _, p := range dashboard.Panels {
+		for i := range p.GridPos.W * p.GridPos.H {
+			at := [2]int{p.GridPos.X + i%p.GridPos.W, p.GridPos.Y + i/p.GridPos.W}
+			if cells[at] != "" {
+				t.Fatalf("panel %q lies on panel %q", p.Title, cells[at])
+			}
+			cells[at] = p.Title
+		}
 		if ids[p.ID] || p.Title == "" || p.GridPos.X+p.GridPos.W > 24 {
 			t.Errorf("panel %d %q: its number is used twice, it has no title, or it is too wide", p.ID, p.Title)
 		}
