@@ -2,6 +2,8 @@
 package overview
 
 import (
+	"math"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/sched/fleet"
@@ -84,8 +86,16 @@ func gpus(w *fleet.Worker) []wire.OverviewGPU {
 			Worker: w.ID, WorkerName: w.Name, Index: d.Index, UUID: d.UUID, Name: d.Name, Memory: d.Memory, Quarantined: d.Quarantined, Tasks: w.GPUTasks[i],
 		}
 		if l := w.GPULoad(i); l != nil {
-			x.Utilization, x.MemoryUsed, x.Temperature, x.Power = l.Utilization, l.Memory, l.Temperature, l.Power
+			x.Utilization, x.MemoryUsed, x.Temperature, x.Power = rounded(l.Utilization, 1000), l.Memory, rounded(l.Temperature, 10), rounded(l.Power, 10)
 		}
 	}
 	return list
+}
+
+// rounded keeps as much of a reading as is shown: of many devices, digits are what costs most to send and to read.
+func rounded(v *float64, parts float64) *float64 {
+	if v == nil {
+		return nil
+	}
+	return new(math.Round(*v*parts) / parts)
 }

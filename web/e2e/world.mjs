@@ -48,11 +48,14 @@ export class Server {
   constructor(port, folder) {
     this.url = `http://127.0.0.1:${port}`;
     this.folder = folder;
+    this.workers = [];
     this.env = { ...process.env, MUSTER_CONFIG: join(folder, "context.json"), MUSTER_ADMIN_TOKEN: adminToken, MUSTER_JOIN_TOKEN: "e2e-join-token-0123456789" };
   }
 
-  static async start() {
+  /** With variables of the environment beside those of this process. */
+  static async start(env = {}) {
     const server = new Server(await freePort(), mkdtempSync(join(tmpdir(), "muster-web-")));
+    Object.assign(server.env, env);
     await server.run();
     return server;
   }
@@ -76,6 +79,7 @@ export class Server {
   }
 
   async stop() {
+    await Promise.all(this.workers.map((kill) => kill()));
     this.process.kill("SIGTERM");
     setTimeout(() => this.process.kill("SIGKILL"), 20_000).unref();
     await this.ended;
@@ -95,6 +99,27 @@ export class Server {
 
   submit(spec) {
     return this.api("POST", "/jobs", spec);
+  }
+
+  /** Starts another worker, which ends with the server at the latest. */
+  worker(name, env = {}) {
+    const folder = mkdtempSync(join(this.folder, `${name}-`));
+    const log = [];
+    const args = ["worker", "--server", this.url, "--name", name, "--data", join(folder, "data"), "--cool-down", "0"];
+    const child = spawn(muster, args, { cwd: folder, env: { ...this.env, HOME: folder, MUSTER_CONFIG: join(folder, "context.json"), ...env }, stdio: ["ignore", "pipe", "pipe"] });
+    for (const stream of [child.stdout, child.stderr]) stream.on("data", (b) => log.push(b.toString()));
+    const ended = new Promise((resolve) => child.on("exit", resolve));
+    const kill = (signal = "SIGKILL") => (child.kill(signal), ended);
+    this.workers.push(kill);
+    return { folder, log: () => log.join(""), kill };
+  }
+
+  /** Waits until a worker is as it should be. */
+  workerIs(name, what, check) {
+    return until(`worker ${name} is ${what}`, async () => {
+      const worker = (await this.api("GET", "/workers")).workers.find((w) => w.name === name);
+      return worker && check(worker) ? worker : undefined;
+    });
   }
 
   /** Waits until a job is in one of some states. */

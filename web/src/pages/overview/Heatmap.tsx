@@ -3,7 +3,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { useEffect, useMemo, useRef, useState, type KeyboardEvent } from "react";
 import type { OverviewGPU } from "@/api/types";
 import { bytesOf, none, percent, plural, watts } from "@/ui/format";
-import { cellAt, describe, heat, layout, measures, ordered, summarize, type Measure } from "./heat";
+import { cellAt, describe, layout, measures, ordered, shaded, summarize, type Measure } from "./heat";
 import css from "./Heatmap.module.css";
 
 const maxHeight = 264;
@@ -41,43 +41,37 @@ export function Heatmap({ gpus }: { gpus: readonly OverviewGPU[] }) {
     ctx.scale(ratio, ratio);
     const style = getComputedStyle(document.documentElement);
     const css = (name: string) => style.getPropertyValue(name).trim();
-    const [cold, hot, bad, line, ink] = [css("--line"), css("--chart-1"), css("--state-failed"), css("--mantine-color-dimmed"), css("--mantine-color-text")];
+    const [cold, hot, bad, line] = [css("--line"), css("--chart-1"), css("--state-failed"), css("--mantine-color-dimmed")];
     const size = grid.pitch - grid.gap;
-    cells.forEach((g, i) => {
-      const x = (i % grid.columns) * grid.pitch;
-      const y = Math.floor(i / grid.columns) * grid.pitch;
-      const share = heat(g, measure, maxPower);
-      ctx.globalAlpha = 1;
-      if (share === undefined) {
-        ctx.strokeStyle = line;
-        ctx.lineWidth = 1;
-        ctx.strokeRect(x + 0.5, y + 0.5, size - 1, size - 1);
-      } else {
-        ctx.fillStyle = cold;
-        ctx.fillRect(x, y, size, size);
-        ctx.globalAlpha = 0.06 + 0.94 * share;
-        ctx.fillStyle = hot;
-        if (share > 0) ctx.fillRect(x, y, size, size);
-        ctx.globalAlpha = 1;
-      }
-      if (g.quarantined) {
-        ctx.strokeStyle = bad;
-        ctx.lineWidth = grid.pitch >= 10 ? 2 : 1;
-        ctx.strokeRect(x + 1, y + 1, size - 2, size - 2);
-        ctx.beginPath();
-        ctx.moveTo(x + 1, y + 1);
-        ctx.lineTo(x + size - 1, y + size - 1);
-        ctx.moveTo(x + size - 1, y + 1);
-        ctx.lineTo(x + 1, y + size - 1);
-        ctx.stroke();
-      }
-      if (i === cell) {
-        ctx.strokeStyle = ink;
-        ctx.lineWidth = 2;
-        ctx.strokeRect(x, y, size, size);
-      }
+    const x = (i: number) => (i % grid.columns) * grid.pitch;
+    const y = (i: number) => Math.floor(i / grid.columns) * grid.pitch;
+    // Cells of one shade are filled together: a change of the style costs more than a rectangle.
+    const { shades, unknown } = shaded(cells, measure, maxPower);
+    ctx.fillStyle = cold;
+    for (const shade of shades) for (const i of shade) ctx.fillRect(x(i), y(i), size, size);
+    ctx.fillStyle = hot;
+    shades.forEach((shade, n) => {
+      ctx.globalAlpha = 0.06 + (0.94 * n) / (shades.length - 1);
+      if (n > 0) for (const i of shade) ctx.fillRect(x(i), y(i), size, size);
     });
-  }, [cells, grid, width, measure, maxPower, cell, scheme]);
+    ctx.globalAlpha = 1;
+    ctx.strokeStyle = line;
+    ctx.lineWidth = 1;
+    for (const i of unknown) ctx.strokeRect(x(i) + 0.5, y(i) + 0.5, size - 1, size - 1);
+    ctx.strokeStyle = bad;
+    ctx.lineWidth = grid.pitch >= 10 ? 2 : 1;
+    cells.forEach((g, i) => {
+      if (!g.quarantined) return;
+      const [left, top] = [x(i), y(i)];
+      ctx.strokeRect(left + 1, top + 1, size - 2, size - 2);
+      ctx.beginPath();
+      ctx.moveTo(left + 1, top + 1);
+      ctx.lineTo(left + size - 1, top + size - 1);
+      ctx.moveTo(left + size - 1, top + 1);
+      ctx.lineTo(left + 1, top + size - 1);
+      ctx.stroke();
+    });
+  }, [cells, grid, width, measure, maxPower, scheme]);
 
   const show = (i: number, say: boolean) => {
     setCell(i);
@@ -126,6 +120,7 @@ export function Heatmap({ gpus }: { gpus: readonly OverviewGPU[] }) {
         <span className="hidden-visually" aria-live="polite">
           {said}
         </span>
+        {at && <div className={css.cursor} style={{ left, top: top - grid.pitch - 4, width: grid.pitch - grid.gap, height: grid.pitch - grid.gap }} aria-hidden />}
         {at && (
           <div className={css.tip} style={{ top, ...(left > width / 2 ? { right: Math.max(0, width - left - grid.pitch) } : { left }) }} aria-hidden>
             <b>

@@ -1,6 +1,6 @@
 import { describe as suite, expect, it } from "vitest";
 import type { OverviewGPU } from "@/api/types";
-import { cellAt, describe, heat, layout, ordered, summarize } from "./heat";
+import { cellAt, describe, heat, layout, ordered, shaded, summarize } from "./heat";
 
 const gpu = (more: Partial<OverviewGPU> = {}): OverviewGPU => ({ worker: "w-1", worker_name: "box", index: 0, uuid: "GPU-1", name: "H100", memory: 80 * 1024 ** 3, tasks: 0, ...more });
 
@@ -29,6 +29,11 @@ suite("heat map", () => {
     expect(heat(gpu({ temperature: 20 }), "temperature", 0)).toBe(0);
     expect(heat(gpu({ power: 350 }), "power", 700)).toBe(0.5);
     expect(heat(gpu({ power: 350 }), "power", 0)).toBeUndefined();
+  });
+
+  it("draws in shades: only nothing is cold, and all that is full is hot", () => {
+    const { shades, unknown } = shaded([gpu({ utilization: 0 }), gpu({ utilization: 0.001 }), gpu({ utilization: 1 }), gpu(), gpu({ utilization: 0.5 })], "utilization", 0);
+    expect([shades[0], shades[1], shades[16], shades.at(-1), unknown]).toEqual([[0], [1], [4], [2], [3]]);
   });
 
   it("keeps the devices of a worker together", () => {

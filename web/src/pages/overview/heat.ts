@@ -52,19 +52,36 @@ export function heat(g: OverviewGPU, measure: Measure, maxPower: number): number
   }
 }
 
+/** How many shades a measure is drawn in. */
+const shadeCount = 33;
+
+/** The cells by how they are drawn: shades from cold, which is 0, to hot, and those whose measure is unknown. */
+export function shaded(cells: readonly OverviewGPU[], measure: Measure, maxPower: number): { shades: number[][]; unknown: number[] } {
+  const shades = Array.from({ length: shadeCount }, (): number[] => []);
+  const unknown: number[] = [];
+  cells.forEach((g, i) => {
+    const share = heat(g, measure, maxPower);
+    // Only what does nothing is cold.
+    if (share === undefined) unknown.push(i);
+    else shades[Math.ceil(share * (shadeCount - 1))]?.push(i);
+  });
+  return { shades, unknown };
+}
+
 /** Devices of one worker are neighbours; those of a worker come in the order of its indices. */
 export function ordered(gpus: readonly OverviewGPU[]): OverviewGPU[] {
-  const workers = new Map<string, OverviewGPU[]>();
+  const workers = new Map<string, { key: string; own: OverviewGPU[] }>();
+  let last: { key: string; own: OverviewGPU[] } | undefined;
   for (const g of gpus) {
-    const own = workers.get(g.worker);
-    if (own) own.push(g);
-    else workers.set(g.worker, [g]);
+    if (last?.own[0]?.worker !== g.worker) {
+      last = workers.get(g.worker);
+      // Numbers of one length compare as texts do, which is much faster than a collator is.
+      if (!last) workers.set(g.worker, (last = { key: `${g.worker_name.toLowerCase().replace(/\d+/g, (n) => n.padStart(16, "0"))} ${g.worker}`, own: [] }));
+    }
+    last.own.push(g);
   }
-  // Names are compared once for each worker, not for each device: a collator takes its time.
-  const collator = new Intl.Collator("en", { numeric: true });
-  const name = (own: readonly OverviewGPU[]) => own[0]?.worker_name ?? "";
-  const sorted = [...workers].sort(([a, x], [b, y]) => collator.compare(name(x), name(y)) || collator.compare(a, b));
-  return sorted.flatMap(([, own]) => own.sort((a, b) => a.index - b.index));
+  const sorted = [...workers.values()].sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0));
+  return sorted.flatMap(({ own }) => own.sort((a, b) => a.index - b.index));
 }
 
 /** One device in words. */

@@ -179,8 +179,8 @@ function Log({ project }: { project: string }) {
             <Table.Tr>
               <Table.Th>When</Table.Th>
               <Table.Th>Event</Table.Th>
-              <Table.Th>To</Table.Th>
               <Table.Th>State</Table.Th>
+              <Table.Th>To</Table.Th>
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
@@ -189,18 +189,17 @@ function Log({ project }: { project: string }) {
                 <Table.Td>
                   <TimeAgo at={d.tried_at ?? d.created_at} />
                 </Table.Td>
-                <Table.Td>
+                <Table.Td className="nowrap">
                   {d.event}
                   {d.job && (
                     <>
                       {" "}
-                      <LinkAnchor to="/jobs/$job" params={{ job: String(d.job) }} size="sm">
+                      <LinkAnchor to="/jobs/$job" params={{ job: String(d.job) }} size="sm" underline="always">
                         {d.job}
                       </LinkAnchor>
                     </>
                   )}
                 </Table.Td>
-                <Table.Td className="mono">{d.host}</Table.Td>
                 <Table.Td>
                   <Badge variant="outline" color="gray" c={colors[d.state]} tt="none">
                     {d.state}
@@ -214,6 +213,7 @@ function Log({ project }: { project: string }) {
                     )}
                   </span>
                 </Table.Td>
+                <Table.Td className="mono">{d.host}</Table.Td>
               </Table.Tr>
             ))}
           </Table.Tbody>
