@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -250,7 +251,8 @@ func TestLinksEndWithTheirKeys(t *testing.T) {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		for range events.lines { //nolint:revive // only its end counts
+		for range events.lines {
+			continue
 		}
 	}()
 	select {
@@ -273,7 +275,7 @@ func TestLinksOfAProjectAreBounded(t *testing.T) {
 	}
 	put := func(n int, ends muster.Time) {
 		t.Helper()
-		k := store.Key{ID: fmt.Sprint("link", n), Name: "link", Role: "viewer", Project: job.Project, Job: muster.JobID(1_000 + n/50), Hash: auth.Hash(fmt.Sprint(n)), CreatedAt: 1, ExpiresAt: ends}
+		k := store.Key{ID: fmt.Sprint("link", n), Name: "link", Role: "viewer", Project: job.Project, Job: muster.JobID(1_000 + n/50), Hash: auth.Hash(strconv.Itoa(n)), CreatedAt: 1, ExpiresAt: ends}
 		if err := s.Store.PutKey(t.Context(), k); err != nil {
 			t.Fatal(err)
 		}

@@ -25,8 +25,8 @@ func TestPlain(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	refused := &url.Error{Op: "Post", URL: "https://wiki.internal/", Err: &net.OpError{Op: "dial", Net: "tcp", Err: checkAddress("10.0.0.7:443", nil)}}
-	if a, b := inside.plain(refused), inside.plain(lookup); a != b || strings.Contains(a.Error(), "10.0") {
-		t.Errorf("a name that is there is told by %q, one that is not by %q", a, b)
+	if a, b := inside.plain(refused).Error(), inside.plain(lookup).Error(); a != b || strings.Contains(a, "10.0") {
+		t.Errorf("a name that is there is reported as %q, one that is not as %q", a, b)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // loadKey reads the server's key from its file, or makes it at the first start. It is not in the database, so that a copy of that, such as a
 // backup, has neither URLs nor secrets of webhooks that can be read.
 func loadKey(path string) ([]byte, error) {
-	text, err := os.ReadFile(path) //nolint:gosec // the operator names the data folder
+	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return makeKey(path)
 	}

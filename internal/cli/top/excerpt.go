@@ -107,15 +107,3 @@ func (e *excerpt) at(offset int64) int {
 	i, _ := slices.BinarySearchFunc(e.lines, offset, func(l logLine, offset int64) int { return cmp.Compare(l.n, offset) })
 	return i
 }
-
-// after is the offset behind the record at an offset.
-func (e *excerpt) after(offset int64) int64 {
-	i, found := slices.BinarySearchFunc(e.records, offset, func(r wire.LogRecord, offset int64) int { return cmp.Compare(r.Offset, offset) })
-	if found {
-		i++
-	}
-	if i < len(e.records) {
-		return e.records[i].Offset
-	}
-	return e.last
-}

@@ -67,7 +67,7 @@ func TestExcerptsAreParts(t *testing.T) {
 	w := s.window(s.all.Last, true, windowBytes)
 	e.put(&w, true)
 	check()
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // no secret
+	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		if before := random.IntN(2) == 0; before {
 			w = s.window(e.first, true, windowBytes)

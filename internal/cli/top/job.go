@@ -228,7 +228,7 @@ func (p *job) key(m *model, k string) (tea.Cmd, bool) {
 			p.id = t.ID.String()
 		}
 		return p.load(m), true
-	case p.order.key(k, taskColumns):
+	case p.sortKey(k, taskColumns):
 		p.restart()
 		if p.by >= 0 && p.job.Counts.Total() > listMax {
 			m.tell("sorts the first %d tasks that match: filter with / for others", listMax)

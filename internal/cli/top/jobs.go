@@ -204,7 +204,7 @@ func (p *jobs) key(m *model, k string) (tea.Cmd, bool) {
 			return p.load(m), true
 		}
 		return nil, true
-	case p.order.key(k, jobColumns):
+	case p.sortKey(k, jobColumns):
 		p.first()
 		p.again()
 		p.arrange()

@@ -92,7 +92,7 @@ func (p *local[T]) steer(k string) bool {
 		if v := p.selected(); v != nil {
 			p.id = p.of.id(v)
 		}
-	case p.order.key(k, p.of.columns):
+	case p.sortKey(k, p.of.columns):
 		p.by = max(p.by, 0) // there is no order of the server
 		p.first()
 		p.arrange()

@@ -103,8 +103,8 @@ type order struct {
 	reverse bool
 }
 
-// key handles s, the next column to sort by, and S, the other direction.
-func (o *order) key(key string, columns []column) bool {
+// sortKey handles s, the next column to sort by, and S, the other direction.
+func (o *order) sortKey(key string, columns []column) bool {
 	switch key {
 	case "s", "f6", ">", ".":
 		for o.by++; o.by < len(columns) && !columns[o.by].sort; o.by++ {

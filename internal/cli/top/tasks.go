@@ -200,7 +200,7 @@ func (p *tasks) key(m *model, k string) (tea.Cmd, bool) {
 			p.stale = true
 		}
 		return nil, true
-	case p.order.key(k, taskColumns):
+	case p.sortKey(k, taskColumns):
 		p.first()
 		p.again()
 		p.arrange()

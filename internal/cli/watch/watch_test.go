@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -136,7 +137,7 @@ func (w *world) watch(format frame.Format, terminal bool) (wait func() error) {
 	}
 	rows := Rows[item]{
 		Format: format, Columns: []term.Column{{Title: "NAME"}, {Title: "STATE", Whole: true}, {Title: "LOAD", Right: true}}, Empty: "there is nothing",
-		Row:    func(v item, _ time.Time) []string { return []string{v.ID, v.State, fmt.Sprint(v.Load)} },
+		Row:    func(v item, _ time.Time) []string { return []string{v.ID, v.State, strconv.Itoa(v.Load)} },
 		ID:     func(v item) string { return v.ID },
 		Stable: func(v item) item { v.Load = 0; return v },
 		All: func(context.Context, int) iter.Seq2[item, error] {
