@@ -212,13 +212,13 @@ while [ ! -e "$MUSTER_OUT/../stop" ]; do echo "tick $(date +%s%N)"; sleep 0.2; d
   await other.close();
 
   // The text of both streams begins in the same column.
-  const left = (text) => log.locator("[class*=text]").getByText(text).first().or(log.locator("[class*=text]", { hasText: text }).first()).first().evaluate((e) => e.getBoundingClientRect().left);
+  const left = (text) => log.locator("[data-offset] > span", { hasText: text }).first().evaluate((e) => e.getBoundingClientRect().left);
   assert.equal(await left("code=417 took 12ms"), await left("err one"));
 
   // Long lines are wrapped or not.
   const wide = log.getByText(/end-of-wide/);
   await wide.waitFor();
-  const height = () => wide.evaluate((e) => e.closest("[class*=line]").getBoundingClientRect().height);
+  const height = () => wide.evaluate((e) => e.closest("[data-offset]").getBoundingClientRect().height);
   const wrapped = await height();
   await page.getByRole("button", { name: "Wrap long lines" }).click();
   await until("the line is one row high", async () => (await height()) < wrapped);
@@ -237,7 +237,8 @@ while [ ! -e "$MUSTER_OUT/../stop" ]; do echo "tick $(date +%s%N)"; sleep 0.2; d
   await field.fill("out (");
   browser.expected.push(/400|422/);
   await field.press("Enter");
-  await page.getByRole("search").getByRole("status").getByText(/regular expression|parenthes|missing/i).waitFor();
+  await page.getByRole("search").getByRole("status").getByText("search failed").waitFor();
+  await page.getByRole("alert").getByText(/is not a regular expression.*missing closing \)/).waitFor();
   await accessible(page);
   await shot(page, "log-search");
   await page.getByRole("button", { name: "Clear the search" }).click();

@@ -1,8 +1,10 @@
 import { describe, expect, it } from "vitest";
 import { taskStates } from "@/api/types";
-import { apply, codeOf, decode, drift, nextWith, numberIn, Recent, tally, type WireStage } from "./states";
+import { apply, Backlog, codeOf, decode, drift, nextWith, numberIn, Recent, tally, type WireStage, type StateEvent } from "./states";
 
 const stage = (x: Partial<WireStage>): WireStage => ({ name: "s", index: 0, first: 10, size: 6, needs: [], kind: "noop", counts: {}, ...x });
+
+const event = (task: string, state: string, seq = 2): StateEvent => ({ epoch: "e", seq, task, state });
 
 describe("decode", () => {
   it("reads runs in the order of the answer's own names", () => {
@@ -35,12 +37,33 @@ describe("events", () => {
   it("change states and counts together, and say what changed", () => {
     const states = decode(stage({ runs: [[3, 6]] }), taskStates);
     const counts = tally(states);
-    const changed = apply(states, counts, 10, 17, [{ task: "17.10", state: "succeeded" }, { task: "17.12", state: "failed" }, { task: "17.11", state: "running" }, { task: "17.99", state: "failed" }, { task: "18.11", state: "failed" }, { task: "17.13", state: "nonsense" }]);
+    const changed = apply({ states, counts, place: "e-1" }, 10, 17, [event("17.10", "succeeded"), event("17.12", "failed"), event("17.11", "running"), event("17.99", "failed"), event("18.11", "failed"), event("17.13", "nonsense")]);
     expect(changed).toEqual([0, 2]);
     expect([...states]).toEqual([5, 3, 6, 3, 3, 3]);
     expect(counts).toEqual(tally(states));
     expect(drift(counts, { running: 4, succeeded: 1, failed: 1 })).toBe(0);
     expect(drift(counts, { running: 2, succeeded: 3, failed: 1 })).toBe(2);
+  });
+  it("are changed by what came while they were on their way, and not by what they already have", () => {
+    const backlog = new Backlog(3);
+    // The request is sent; a task fails and is queued again, one succeeds, one starts: then the server makes its answer at 5.
+    expect(backlog.note(17, [event("17.0", "failed", 3), event("17.1", "succeeded", 4), event("18.0", "failed", 4)])).toBe(true);
+    expect(backlog.note(17, [event("17.0", "queued", 5)])).toBe(true);
+    // While the answer is on its way, more happens.
+    expect(backlog.note(17, [event("17.2", "failed", 6), event("17.1", "succeeded", 4)])).toBe(true);
+    const states = decode(stage({ first: 0, size: 4, runs: [[1, 1], [5, 1], [3, 2]] }), taskStates);
+    const elements = { states, counts: tally(states), place: "e-x-5" };
+    expect(apply(elements, 0, 17, backlog.all().map((e) => ({ ...e, epoch: "e-x" })))).toEqual([2]);
+    expect([...states]).toEqual([1, 5, 6, 3]);
+    // An event that is older than the answer comes late.
+    expect(apply(elements, 0, 17, [{ ...event("17.0", "failed", 3), epoch: "e-x" }])).toEqual([]);
+    // The server was restarted: its numbers begin at 1.
+    expect(apply(elements, 0, 17, [{ ...event("17.3", "failed", 1), epoch: "other" }])).toEqual([3]);
+    expect(elements.counts).toEqual(tally(states));
+    expect(backlog.note(17, [event("17.3", "failed", 7)])).toBe(false);
+    expect(backlog.note(17, [event("17.2", "queued", 7)])).toBe(true);
+    backlog.clear();
+    expect(backlog.all()).toEqual([]);
   });
   it("count as recent for 5 to 10 seconds", () => {
     const recent = new Recent();

@@ -63,8 +63,42 @@ export function tally(states: Uint8Array): number[] {
 
 /** The part of a live event that matters here. */
 export interface StateEvent {
+  readonly epoch: string;
+  readonly seq: number;
   readonly task?: string;
   readonly state?: string;
+}
+
+/** Whether an event is newer than an answer that was made at a place ("EPOCH-SEQ") of the server's stream. */
+export function isAfter(e: StateEvent, place: string): boolean {
+  const dash = place.lastIndexOf("-");
+  // The numbers of another epoch say nothing: the server was restarted.
+  return e.epoch !== place.slice(0, dash) || e.seq > Number(place.slice(dash + 1));
+}
+
+/** The newest event of each task of a job that came while its states were on their way. */
+export class Backlog {
+  private readonly events = new Map<string, StateEvent>();
+
+  constructor(private readonly max = 200_000) {}
+
+  /** Keeps events; false if there are more than it keeps: then the states have to be read again. */
+  note(job: number, events: readonly StateEvent[]): boolean {
+    for (const e of events) {
+      if (!e.task || numberIn(e.task, job) === undefined) continue;
+      if (this.events.size >= this.max && !this.events.has(e.task)) return false;
+      this.events.set(e.task, e);
+    }
+    return true;
+  }
+
+  all(): StateEvent[] {
+    return [...this.events.values()];
+  }
+
+  clear() {
+    this.events.clear();
+  }
 }
 
 /** The task's number in an id such as 17.3; undefined for another job's. */
@@ -76,13 +110,13 @@ export function numberIn(id: string | undefined, job: number): number | undefine
   return Number.isInteger(n) && n >= 0 ? n : undefined;
 }
 
-/** Writes what events say into states and counts; returns the elements that changed. */
-export function apply(states: Uint8Array, counts: number[], first: number, job: number, events: readonly StateEvent[]): number[] {
+/** Writes what events say that are newer than the states into states and counts; returns the elements that changed. */
+export function apply({ states, counts, place }: { readonly states: Uint8Array; readonly counts: number[]; readonly place: string }, first: number, job: number, events: readonly StateEvent[]): number[] {
   const changed: number[] = [];
   for (const e of events) {
     const n = numberIn(e.task, job);
     const code = e.state === undefined ? undefined : codeOf[e.state];
-    if (n === undefined || code === undefined) continue;
+    if (n === undefined || code === undefined || !isAfter(e, place)) continue;
     const i = n - first;
     const before = states[i];
     if (before === undefined || before === code) continue;

@@ -1,5 +1,5 @@
 import { ActionIcon, Group, Select, Skeleton, Tooltip } from "@mantine/core";
-import { useQuery } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { Maximize2, ZoomIn, ZoomOut } from "lucide-react";
 import { useEffect, useMemo, useRef, useState } from "react";
@@ -14,13 +14,16 @@ import type { TabProps } from "../job";
 import page from "../job.module.css";
 import css from "../grid.module.css";
 import { paintTile } from "../model/tiles";
-import { apply, decode, drift, nextWith, Recent, tally } from "../model/states";
+import { apply, Backlog, decode, drift, nextWith, Recent, tally, type StateEvent } from "../model/states";
 
 /** The states of one stage as they are now: events change them in place, and version says that they did. */
 interface Elements {
   readonly key: string;
   readonly states: Uint8Array;
   readonly counts: number[];
+  /** Where the server's events were when it made the answer, and when that came. */
+  readonly place: string;
+  readonly came: number;
 }
 
 /** One cell for each element of a stage, for a million as for ten. */
@@ -29,8 +32,10 @@ export default function ElementsTab({ job, search, set }: TabProps) {
   const groups = job.groups ?? [];
   const stage = groups.find((g) => g.name === search.stage) ?? groups.reduce((a, b) => (b.size > a.size ? b : a), groups[0] ?? { name: "", first: 0, size: 0, index: 0, counts: {}, job: job.id });
   const range = { from: stage.first, to: stage.first + stage.size - 1 };
+  const asked = get("/api/v1/jobs/{job}/states", { params: { path: { job: String(job.id) }, query: range } });
+  const queries = useQueryClient();
   const query = useQuery({
-    ...get("/api/v1/jobs/{job}/states", { params: { path: { job: String(job.id) }, query: range } }),
+    ...asked,
     staleTime: Infinity,
     gcTime: 0,
     placeholderData: undefined,
@@ -40,7 +45,7 @@ export default function ElementsTab({ job, search, set }: TabProps) {
     const s = data?.stages.find((x) => x.index === stage.index);
     if (!data || !s || s.length === 0) return undefined;
     const states = decode(s as never, data.states);
-    return { key: `${job.id}.${stage.index}.${dataUpdatedAt}`, states, counts: tally(states) };
+    return { key: `${job.id}.${stage.index}.${dataUpdatedAt}`, states, counts: tally(states), place: data.seq, came: dataUpdatedAt };
   }, [data, dataUpdatedAt, job.id, stage.index]);
   const canvas = useRef<ArrayHandle>(null);
   const [, render] = useState(0);
@@ -49,12 +54,11 @@ export default function ElementsTab({ job, search, set }: TabProps) {
   const pending = useRef(false);
   const missed = useRef(false);
   const recent = useRef<Recent>(null);
+  const [backlog] = useState(() => new Backlog());
 
   // Events are applied to the array that is shown; the legend follows four times a second.
-  useLive((batch) => {
-    if (batch.resync) missed.current = true;
-    if (!elements) return;
-    const changed = apply(elements.states, elements.counts, stage.first, job.id, batch.events);
+  const take = (into: Elements, events: readonly StateEvent[]) => {
+    const changed = apply(into, stage.first, job.id, events);
     if (changed.length === 0) return;
     recent.current ??= new Recent();
     recent.current.add(changed.length, performance.now());
@@ -65,7 +69,20 @@ export default function ElementsTab({ job, search, set }: TabProps) {
       pending.current = false;
       render((n) => n + 1);
     }, 250);
+  };
+  useLive((batch) => {
+    if (batch.resync) missed.current = true;
+    // States that are on their way, or not shown yet, may be older than these events: they are applied to them, too.
+    const state = queries.getQueryState(asked.queryKey);
+    if ((state?.fetchStatus === "fetching" || state?.dataUpdatedAt !== elements?.came) && !backlog.note(job.id, batch.events)) missed.current = true;
+    if (elements) take(elements, batch.events);
   });
+  useEffect(() => {
+    if (!elements) return;
+    take(elements, backlog.all());
+    if (queries.getQueryState(asked.queryKey)?.fetchStatus !== "fetching") backlog.clear();
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- once for each answer
+  }, [elements]);
   // Many elements may change at once without an event for each, as when a stage becomes ready. Then the server counts others than are shown here,
   // and more of them than are under way, and all states are read again: at most every 3 s and ten times as long as it takes.
   const server = useRef(stage.counts);

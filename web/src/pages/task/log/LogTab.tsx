@@ -267,7 +267,7 @@ function Foot({ store, live }: { store: LogStore; live: boolean }) {
 }
 
 function found(finder: LogSearch, at: number | undefined): string {
-  if (finder.error) return finder.error instanceof Error ? finder.error.message : "The search failed";
+  if (finder.error) return "search failed"; // a message says why
   const n = finder.matches.length;
   const more = n >= maxMatches ? "+" : finder.busy ? "…" : "";
   if (n === 0) return finder.busy ? "searching…" : "no match";
