@@ -9,8 +9,11 @@ import { accessible, adminToken, Browser, Server, shots, until } from "./world.m
 let server;
 let browser;
 
+// How many MiB the long log has: few in CI; MUSTER_LOG_MIB=1024 makes one of 1 GiB.
+const logMiB = Number(process.env["MUSTER_LOG_MIB"] ?? 64);
+
 before(async () => {
-  server = await Server.start();
+  server = await Server.start({ MUSTER_LOG_CAP: "4GiB" });
   browser = await Browser.start();
 });
 after(async () => {
@@ -324,4 +327,64 @@ test("a page whose events were overrun while it was away reads everything again"
   await page.getByTestId("table-jobs").getByRole("row").filter({ hasText: "watched" }).getByText("cancelled").waitFor();
   await page.getByTestId("table-jobs").getByRole("row").filter({ hasText: "flood" }).getByText("succeeded").waitFor();
   wire.close();
+});
+
+test("a long log opens at its end, jumps anywhere, and is not kept in memory", async (t) => {
+  const line = "a line of eighty bytes, which is about what programs write at a time, and no 0";
+  const job = await server.submit(script("long log", `yes '${line}' | head -c ${logMiB * 1024 * 1024}; echo; echo the very end`));
+  await until("it has ended", async () => ["succeeded", "failed"].includes((await server.api("GET", `/jobs/${job.id}`)).state), 600_000);
+  const size = await until("its log is complete", async () => (await server.api("GET", `/tasks/${job.id}.0`)).log_size);
+  assert.ok(size > logMiB * 1024 * 1024, `the log has ${size} bytes`);
+  const page = await browser.page(server);
+  const cdp = await page.context().newCDPSession(page);
+  const heap = async () => {
+    await cdp.send("HeapProfiler.collectGarbage");
+    return (await cdp.send("Runtime.getHeapUsage")).usedSize / 2 ** 20;
+  };
+  const timed = async (what, action) => {
+    const began = performance.now();
+    await action();
+    const took = Math.round(performance.now() - began);
+    t.diagnostic(`${what}: ${took} ms`);
+    return took;
+  };
+  await page.goto(`${server.url}/jobs`);
+  await heading(page, "Jobs");
+  const before = await heap();
+  const log = lines(page);
+  const first = log.locator('[data-offset="0"]');
+  const last = log.getByText("the very end", { exact: true });
+  const opened = await timed("open at the end", async () => {
+    await page.goto(`${server.url}/tasks/${job.id}.0?tab=log`);
+    await last.waitFor();
+  });
+  const begun = await timed("jump to the beginning", async () => {
+    await page.getByRole("button", { name: "Beginning" }).click();
+    await first.waitFor();
+  });
+  const rail = page.getByRole("scrollbar", { name: "Place in the whole log" });
+  for (const part of [0.25, 0.5, 0.75]) {
+    await timed(`jump to ${part * 100} %`, async () => {
+      const box = await rail.boundingBox();
+      await page.mouse.click(box.x + box.width / 2, box.y + box.height * part);
+      const near = ([from, to]) => [...document.querySelectorAll("#log-lines [data-offset]")].some((e) => Number(e.dataset.offset) > from && Number(e.dataset.offset) < to);
+      await page.waitForFunction(near, [size * (part - 0.05), size * (part + 0.05)]);
+    });
+  }
+  const ended = await timed("jump to the end", async () => {
+    await page.getByRole("button", { name: "End", exact: true }).click();
+    await last.waitFor();
+  });
+  await page.getByRole("button", { name: "Beginning" }).click();
+  await first.waitFor();
+  await timed("search for the last line from the first one", async () => {
+    await page.getByLabel("Search the whole log").fill("very end");
+    await page.getByLabel("Search the whole log").press("Enter");
+    await page.getByRole("search").getByRole("status").getByText(/^1 of 1$/).waitFor({ timeout: 120_000 });
+    await last.waitFor();
+  });
+  const grown = (await heap()) - before;
+  t.diagnostic(`JavaScript heap: ${before.toFixed(1)} MiB, and ${grown.toFixed(1)} MiB more at last, with a log of ${(size / 2 ** 20).toFixed(0)} MiB`);
+  assert.ok(Math.max(opened, begun, ended) < 5_000, "each within 5 s");
+  assert.ok(grown < 32, `the heap has grown by ${grown.toFixed(1)} MiB`);
 });
