@@ -47,14 +47,10 @@ export function Heatmap({ gpus }: { gpus: readonly OverviewGPU[] }) {
     const y = (i: number) => Math.floor(i / grid.columns) * grid.pitch;
     // Cells of one shade are filled together: a change of the style costs more than a rectangle.
     const { shades, unknown } = shaded(cells, measure, maxPower);
-    ctx.fillStyle = cold;
-    for (const shade of shades) for (const i of shade) ctx.fillRect(x(i), y(i), size, size);
-    ctx.fillStyle = hot;
     shades.forEach((shade, n) => {
-      ctx.globalAlpha = 0.06 + (0.94 * n) / (shades.length - 1);
-      if (n > 0) for (const i of shade) ctx.fillRect(x(i), y(i), size, size);
+      ctx.fillStyle = n === 0 ? cold : `color-mix(in srgb, ${hot} ${6 + (94 * n) / (shades.length - 1)}%, ${cold})`;
+      for (const i of shade) ctx.fillRect(x(i), y(i), size, size);
     });
-    ctx.globalAlpha = 1;
     ctx.strokeStyle = line;
     ctx.lineWidth = 1;
     for (const i of unknown) ctx.strokeRect(x(i) + 0.5, y(i) + 0.5, size - 1, size - 1);

@@ -1,7 +1,7 @@
 import { Stack, Text, Title } from "@mantine/core";
 import { CircleCheck, Clock } from "lucide-react";
 import type { Explanation } from "@/api/types";
-import { count, plural } from "@/ui/format";
+import { count, localTimes, plural } from "@/ui/format";
 import { TimeAgo } from "@/ui/time";
 
 /** Where the first task of each stage would run now, and what would have to change for those that cannot. */
@@ -24,7 +24,7 @@ function Stage({ stage }: { stage: Explanation }) {
   const reasons = new Map<string, string[]>();
   for (const w of workers) {
     if (w.fits) continue;
-    const why = w.why ?? w.filter ?? "it does not fit";
+    const why = localTimes(w.why ?? w.filter ?? "it does not fit");
     reasons.set(why, [...(reasons.get(why) ?? []), w.name]);
   }
   const sorted = [...reasons].sort((a, b) => b[1].length - a[1].length);
@@ -38,7 +38,7 @@ function Stage({ stage }: { stage: Explanation }) {
         <span className="truncate">{stage.stage ?? "task"}</span>
       </Title>
       <Text size="sm">
-        {stage.summary}
+        {localTimes(stage.summary)}
         {stage.start && (
           <>
             , expected <TimeAgo at={stage.start} />
@@ -54,7 +54,7 @@ function Stage({ stage }: { stage: Explanation }) {
       )}
       {stage.nearest && (
         <Text size="sm" c="var(--state-cancelling)">
-          {stage.nearest}
+          {localTimes(stage.nearest)}
         </Text>
       )}
       {sorted.slice(0, shown).map(([why, names]) => (

@@ -127,7 +127,7 @@ function Form({ initial }: { initial: string }) {
   };
 
   const actions = (
-    <Group gap="xs">
+    <Group gap="xs" className={css.actions}>
       <Menu position="bottom-start">
         <Menu.Target>
           <Button variant="default" leftSection={<FileCode2 size={16} aria-hidden />}>

@@ -53,7 +53,7 @@ export function troubles(w: Worker, serverVersion: string | undefined): Trouble[
   for (const gpu of w.resources.gpus ?? []) {
     if (gpu.quarantined) list.push({ kind: "quarantined", text: `GPU ${gpu.index}: ${gpu.quarantined}` });
   }
-  if (w.health?.avoided) list.push({ kind: "avoided", text: localTimes(w.health.avoided) });
+  if (w.health?.avoided) list.push({ kind: "avoided", text: localTimes(w.health.avoided.replace(/^is avoided /, "")) });
   if (w.constrained) list.push({ kind: "constrained", text: w.constrained });
   if (outdated(w, serverVersion)) list.push({ kind: "outdated", text: `It runs version ${w.version ?? "unknown"}, the server ${serverVersion ?? "unknown"}.` });
   return list;
