@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/redact"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/sched/event"
@@ -145,11 +146,9 @@ func (s *server) showJob(ctx context.Context, id muster.JobID) (*body[muster.Job
 	}
 	switch p := principalOf(ctx); {
 	case p.Job != 0:
-		job.Spec = sharedSpec(job.Spec)
-	case job.Spec != nil && auth.Can(p, auth.SubmitJobs, auth.Object{Project: job.Project}) != nil:
-		shown := *job.Spec
-		shown.Notify = maskedNotify(shown.Notify)
-		job.Spec = &shown
+		job.Spec = redact.Shared(job.Spec)
+	case auth.Can(p, auth.SubmitJobs, auth.Object{Project: job.Project}) != nil:
+		job.Spec = redact.Unowned(job.Spec)
 	}
 	return answer(job), nil
 }

@@ -210,19 +210,6 @@ func shownDeliveries(list []store.Delivery, next string) wire.Deliveries {
 	return wire.Deliveries{Deliveries: shown, Next: next}
 }
 
-// maskedNotify is what a key that may not submit the job again sees of its notifications.
-func maskedNotify(list []muster.Notify) []muster.Notify {
-	masked := slices.Clone(list)
-	for i := range masked {
-		n := &masked[i]
-		n.URL = muster.MaskURL(n.URL)
-		if n.Secret != "" {
-			n.Secret = hidden
-		}
-	}
-	return masked
-}
-
 // sealNotify encrypts the URLs and secrets of a job's notifications, so that what shows its spec shows none.
 func (s *server) sealNotify(spec *muster.Spec) error {
 	if len(spec.Notify) == 0 {

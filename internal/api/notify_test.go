@@ -60,7 +60,7 @@ func TestNotifyBelongsToAdministrators(t *testing.T) {
 	}
 }
 
-// TestURLsAreNotShown holds that what is secret of a URL is shown to nobody who reads a job, and that a key that may not submit sees less still.
+// TestURLsAreNotShown holds that no answer about a job has what is secret of a URL, and that a key that may not submit sees the host only.
 func TestURLsAreNotShown(t *testing.T) {
 	s := apitest.Start(t, nil)
 	job := `{"kind":"noop","notify":[{"url":"https://hooks.slack.com/services/T0/s3cr3t","secret":"s3cr3t-of-many-letters"}]}`

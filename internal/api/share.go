@@ -2,9 +2,7 @@ package api
 
 import (
 	"context"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -164,29 +162,4 @@ func mayShare(ctx huma.Context, p auth.Principal) error {
 		return noJob(id)
 	}
 	return nil
-}
-
-// hidden stands for a value that a link does not show.
-const hidden = "(hidden)"
-
-// sharedSpec is what a link shows of a job's spec: not who is notified, and no values of environment variables, which may be secret.
-func sharedSpec(spec *muster.Spec) *muster.Spec {
-	if spec == nil {
-		return nil
-	}
-	shown := *spec
-	shown.Notify = nil
-	shown.Tasks = slices.Clone(spec.Tasks)
-	for i := range shown.Tasks {
-		shown.Tasks[i].Env = hiddenValues(shown.Tasks[i].Env)
-	}
-	return &shown
-}
-
-func hiddenValues(env map[string]string) map[string]string {
-	env = maps.Clone(env)
-	for name := range env {
-		env[name] = hidden
-	}
-	return env
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/redact"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/flow"
@@ -46,7 +47,7 @@ func (s *server) taskSpec(ctx context.Context, in *TaskPath) (*body[wire.Element
 	shown := wire.ElementSpec{Task: task.ID, Image: task.Image, Resolved: group.Resolved != nil || len(spec.Needs) == 0}
 	shown.Spec = *flow.Bind(spec, task.ID.Num-group.First)
 	if principalOf(ctx).Job != 0 {
-		shown.Spec.Env = hiddenValues(shown.Spec.Env)
+		shown.Spec.Env = redact.Env(shown.Spec.Env)
 	}
 	return answer(shown), nil
 }
@@ -56,7 +57,7 @@ func (s *server) taskEvents(ctx context.Context, in *TaskPath) (*body[wire.TaskE
 	if err != nil {
 		return nil, err
 	}
-	list := eventsOf(&task, attempts[max(0, len(attempts)-eventAttempts):])
+	list := wire.EventsOf(&task, attempts[max(0, len(attempts)-eventAttempts):])
 	if task.Checkpoint != "" {
 		leave, err := s.charts.take(ctx)
 		if err != nil {
@@ -75,39 +76,4 @@ func (s *server) taskEvents(ctx context.Context, in *TaskPath) (*body[wire.TaskE
 	}
 	slices.SortStableFunc(list, func(a, b wire.TaskEvent) int { return cmp.Compare(a.At, b.At) })
 	return answer(wire.TaskEvents{Events: full(list)}), nil
-}
-
-// eventsOf returns what the rows of a task tell of its life.
-func eventsOf(t *muster.Task, attempts []muster.Attempt) []wire.TaskEvent {
-	var list []wire.TaskEvent
-	add := func(e wire.TaskEvent) {
-		if e.At != 0 {
-			list = append(list, e)
-		}
-	}
-	add(wire.TaskEvent{At: t.CreatedAt, Type: wire.EventCreated})
-	queued := t.QueuedAt // of the last time that it was queued
-	for i := range attempts {
-		a := &attempts[i]
-		if queued != 0 && a.AssignedAt >= queued {
-			add(wire.TaskEvent{At: queued, Type: wire.EventQueued})
-			queued = 0
-		}
-		add(wire.TaskEvent{At: a.AssignedAt, Type: wire.EventAssigned, Attempt: a.ID.N, Worker: a.Worker})
-		add(wire.TaskEvent{At: a.StartedAt, Type: wire.EventStarted, Attempt: a.ID.N, Worker: a.Worker})
-		if a.Outcome != muster.Open {
-			add(wire.TaskEvent{At: a.FinishedAt, Type: wire.EventEnded, Attempt: a.ID.N, Worker: a.Worker, Outcome: a.Outcome, Reason: a.Reason, Message: a.Message})
-		}
-	}
-	add(wire.TaskEvent{At: queued, Type: wire.EventQueued})
-	if !t.State.Final() {
-		add(wire.TaskEvent{At: t.NotBefore, Type: wire.EventRetry, Message: "the next attempt starts then at the earliest"})
-		return list
-	}
-	e := wire.TaskEvent{At: t.FinishedAt, Type: wire.EventFinished, Reason: t.Reason, Message: t.State.String()}
-	if t.Message != "" {
-		e.Message += ": " + t.Message
-	}
-	add(e)
-	return list
 }

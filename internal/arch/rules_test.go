@@ -64,6 +64,7 @@ var rules = map[string]rule{
 	"api/wire":     {ring: contract, mine: []string{"sched/event", "sched/explain"}},
 	"api/granting": {ring: adapter, mine: []string{"store"}},
 	"api/caller":   {ring: adapter, mine: []string{"auth"}},
+	"api/redact":   {ring: adapter},
 	"api/keyring":  {ring: adapter, mine: []string{"auth", "store"}},
 	"api/schema":   {ring: adapter, mine: []string{"api/wire"}, third: []string{"github.com/danielgtaylor/huma/v2"}},
 	"api/logview":  {ring: adapter, mine: []string{"tasklog"}},
@@ -119,7 +120,7 @@ var rules = map[string]rule{
 
 	"engine":  {ring: shell, mine: []string{"sched", "sched/effect", "sched/event", "sched/explain", "sched/fleet", "flow", "store", "link", "notify", "traceparent"}, third: []string{"golang.org/x/time"}},
 	"agent":   {ring: shell, mine: []string{"agent/run", "allow", "link", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"api":     {ring: shell, mine: []string{"docs", "api/caller", "api/granting", "api/keyring", "api/schema", "auth", "valid", "cid", "connlimit", "sched/event", "sched/explain", "flow", "store", "blob", "tasklog", "link", "notify", "series", "sched/fleet", "history", "overview", "api/logview", "api/wire", "traceparent"}, third: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
+	"api":     {ring: shell, mine: []string{"docs", "api/caller", "api/granting", "api/keyring", "api/redact", "api/schema", "auth", "valid", "cid", "connlimit", "sched/event", "sched/explain", "flow", "store", "blob", "tasklog", "link", "notify", "series", "sched/fleet", "history", "overview", "api/logview", "api/wire", "traceparent"}, third: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
 	"obs":     {ring: shell, mine: []string{"sched/effect", "sched/fleet", "traceparent"}, third: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
 	"webhook": {ring: shell, mine: []string{"agent/outbound", "notify", "store"}, third: []string{"golang.org/x/sync"}},
 	"client":  {ring: shell, mine: []string{"sched/event", "sched/explain", "api/wire", "origin"}, third: []string{"golang.org/x/"}},

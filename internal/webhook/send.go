@@ -155,8 +155,8 @@ func (w *Webhooks) opened(d *store.Delivery) (address, secret string, err error)
 	return address, secret, err
 }
 
-// errNotPublic says the same of a name that leads inside and of one that is not known, so that the delivery log shows nobody which names the
-// server's network has.
+// errNotPublic says the same of a name that leads inside and of one that is not known, so that callers do not learn from the delivery
+// log which names exist in the server's network.
 var errNotPublic = errors.New("the host is not known or has no public address: the operator may allow others with muster server --webhook-allow")
 
 // plain takes the URL, which may hold a secret, out of an error of the client, and the addresses of the server's network.
