@@ -17,6 +17,12 @@ export type TaskSpec = Schemas["TaskSpec"];
 export type Resources = Schemas["Resources"];
 export type Sample = Schemas["Sample"];
 export type Usage = Schemas["Usage"];
+export type ElementSpec = Schemas["ElementSpec"];
+export type LogMatches = Schemas["LogMatches"];
+export type LogRecord = Schemas["LogRecord"];
+export type LogWindow = Schemas["LogWindow"];
+export type TaskEvent = Schemas["TaskEvent"];
+export type TaskEvents = Schemas["TaskEvents"];
 
 /** Number of tasks in each state. */
 export type Counts = Partial<Record<TaskState, number>>;

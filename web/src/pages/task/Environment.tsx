@@ -64,7 +64,7 @@ export function Environment({ task, image }: { task: Task; image: string | undef
           <ErrorState error={spec.error} retry={() => void spec.refetch()} title="The spec could not be loaded" />
         ) : answer?.spec ? (
           <Suspense fallback={<Text c="dimmed">Loading</Text>}>
-            {answer.resolved === false && (
+            {!answer.resolved && (
               <Text size="sm" c="dimmed" mb={6}>
                 References to other stages are resolved when those have finished.
               </Text>

@@ -5,7 +5,8 @@ import { Ban, CircleCheck, CirclePlay, CirclePlus, CircleX, Clock, Flag, RotateC
 import { EmptyState, ErrorState } from "@/ui/feedback";
 import { between, dateTime, duration, words } from "@/ui/format";
 import { PagePending } from "@/app/RouteStates";
-import { eventsQuery, type TaskEvent } from "./api";
+import type { TaskEvent } from "@/api/types";
+import { eventsQuery } from "./api";
 import { plainReason } from "./reasons";
 
 const looks: Readonly<Record<string, { icon: LucideIcon; color: string; text: string }>> = {

@@ -1,7 +1,6 @@
 import { queryOptions } from "@tanstack/react-query";
 import { json } from "@/api/client";
-import type { Artifact, TaskSpec } from "@/api/types";
-import type { LogWindow, Stream } from "./log/buffer";
+import type { Artifact, ElementSpec, LogMatches, LogWindow, TaskEvents } from "@/api/types";
 import type { MetricsAnswer } from "./charts/series";
 
 export type StreamFilter = "all" | "stdout" | "stderr";
@@ -22,19 +21,6 @@ export interface LogOf {
 
 export function logWindow(log: LogOf, at: { offset?: number; direction: "forward" | "backward"; bytes: number }, signal?: AbortSignal): Promise<LogWindow> {
   return json(path(log.task, "/logs/window", { attempt: log.attempt, stream: log.stream, offset: at.offset, direction: at.direction, bytes: at.bytes }), signal ? { signal } : {});
-}
-
-export interface LogMatch {
-  readonly offset: number;
-  readonly at: string;
-  readonly stream: Stream;
-  readonly text: string;
-}
-
-export interface LogMatches {
-  readonly matches: readonly LogMatch[] | null;
-  readonly scanned_to: number;
-  readonly done: boolean;
 }
 
 export interface LogQuery {
@@ -64,35 +50,18 @@ export function metricsQuery(task: string, live: boolean) {
   });
 }
 
-export interface SpecAnswer {
-  readonly spec: TaskSpec;
-  /** Absent or false while references to other stages are not resolved. */
-  readonly resolved?: boolean;
-  readonly image?: string;
-}
-
 export function specQuery(task: string) {
   return queryOptions({
     queryKey: ["task-spec", task],
-    queryFn: ({ signal }) => json<SpecAnswer>(path(task, "/spec"), { signal }),
+    queryFn: ({ signal }) => json<ElementSpec>(path(task, "/spec"), { signal }),
     staleTime: 60_000,
   });
-}
-
-export interface TaskEvent {
-  readonly at: string;
-  readonly type: string;
-  readonly attempt?: number;
-  readonly worker?: string;
-  readonly outcome?: string;
-  readonly reason?: string;
-  readonly message?: string;
 }
 
 export function eventsQuery(task: string) {
   return queryOptions({
     queryKey: ["task-events", task],
-    queryFn: ({ signal }) => json<{ events: TaskEvent[] | null }>(path(task, "/events"), { signal }),
+    queryFn: ({ signal }) => json<TaskEvents>(path(task, "/events"), { signal }),
     meta: { live: [`task:${task}`] },
   });
 }

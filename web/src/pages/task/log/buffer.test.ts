@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { LogBuffer, type LogRecord, type LogWindow, type Stream } from "./buffer";
+import type { LogRecord, LogWindow } from "@/api/types";
+import { LogBuffer, type Stream } from "./buffer";
 
 /** A log in memory that answers windows like the server does. */
 function logOf(records: readonly [Stream, string][]) {

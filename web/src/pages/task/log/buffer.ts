@@ -1,27 +1,7 @@
+import type { LogRecord, LogWindow } from "@/api/types";
 import { plainLine, type Span, type Style, TerminalLine } from "./ansi";
 
-export type Stream = "stdout" | "stderr" | "system";
-
-/** A record of a log, as GET /tasks/{task}/logs/window answers. */
-export interface LogRecord {
-  readonly offset: number;
-  readonly stream: Stream;
-  readonly at: string;
-  readonly text?: string;
-  /** Base64, in place of text, where the output is not UTF-8. */
-  readonly bytes?: string;
-}
-
-export interface LogWindow {
-  readonly attempt: number;
-  /** Bytes of the log now. */
-  readonly size: number;
-  readonly first: number;
-  readonly last: number;
-  /** Nothing follows, and nothing will. */
-  readonly done: boolean;
-  readonly records: readonly LogRecord[] | null;
-}
+export type Stream = LogRecord["stream"];
 
 /** One line as it is shown. A new object stands for a line that has changed. */
 export interface Line {

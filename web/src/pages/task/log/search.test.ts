@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { LogMatches } from "../api";
+import type { LogMatches } from "@/api/types";
 import { highlights, LogSearch, type SearchLog } from "./search";
 
 const plain = { q: "x", regex: false, matchCase: false };
@@ -17,7 +17,7 @@ function server(offsets: readonly number[], size: number) {
     const cut = matches.length < seen.length;
     const last = matches.at(-1) ?? end;
     const scanned_to = cut ? (forward ? last + 1 : last) : end;
-    const answer: LogMatches = { matches: matches.map((o) => ({ offset: o, at: "", stream: "stdout", text: "" })), scanned_to, done: !cut && (forward ? end === size : end === 0) };
+    const answer: LogMatches = { attempt: 1, matches: matches.map((o) => ({ offset: o, at: "", stream: "stdout", text: "" })), scanned_to, done: !cut && (forward ? end === size : end === 0) };
     return Promise.resolve(answer);
   };
   return { search, calls };

@@ -1,5 +1,6 @@
 import { isAbort } from "./abort";
-import type { LogMatches, LogQuery } from "../api";
+import type { LogMatches } from "@/api/types";
+import type { LogQuery } from "../api";
 
 export type SearchLog = (at: { offset?: number; direction: "forward" | "backward"; limit: number }, signal: AbortSignal) => Promise<LogMatches>;
 

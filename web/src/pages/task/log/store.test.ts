@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import type { LogRecord, LogWindow } from "./buffer";
+import type { LogRecord, LogWindow } from "@/api/types";
 import { LogStore, type ReadWindow } from "./store";
 
 /** A log that grows, and answers windows as the server does. */

@@ -1,5 +1,6 @@
 import { isAbort } from "./abort";
-import { type Bounds, LogBuffer, type LogWindow, usualBounds } from "./buffer";
+import type { LogWindow } from "@/api/types";
+import { type Bounds, LogBuffer, usualBounds } from "./buffer";
 
 export interface WindowAt {
   readonly offset?: number;
