@@ -35,7 +35,7 @@ export function CountsBar({ counts, progress, text }: { counts: Counts; progress
           // What is few among very many stays visible.
           if (n <= 0) return null;
           const style = { flexGrow: Math.max(n, all / 60), background: stateColor(s) };
-          if (s !== "running" || done === 0) return <div key={s} className={css.part} data-state={s} style={style} />;
+          if (s !== "running" || progress === undefined) return <div key={s} className={css.part} data-state={s} style={style} />;
           return (
             <div key={s} className={css.part} data-state={s} style={{ ...style, background: `color-mix(in srgb, ${stateColor(s)} 40%, transparent)` }}>
               <div className={css.done} style={{ width: `${done * 100}%`, background: stateColor(s) }} />

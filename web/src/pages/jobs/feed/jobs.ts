@@ -1,9 +1,10 @@
-import { useEffect, useMemo, useSyncExternalStore } from "react";
+import { useMemo } from "react";
 import { client, data } from "@/api/client";
-import { live, type Batch } from "@/api/live";
+import type { Batch } from "@/api/live";
 import { ApiError } from "@/api/error";
 import type { Job } from "@/api/types";
 import { moment, type JobsSearch } from "../search";
+import { useFeed } from "./feed";
 
 export interface JobPage {
   readonly jobs: readonly Job[];
@@ -258,17 +259,5 @@ export function useJobs(search: JobsSearch): { list: JobList; feed: JobFeed } {
     const q = JSON.parse(key) as JobsSearch;
     return new JobFeed(reader(q), q.order !== "oldest");
   }, [key]);
-  useEffect(() => {
-    const stop = feed.start();
-    const leave = live.subscribe((b) => feed.note(b));
-    const timer = setInterval(() => {
-      if (!document.hidden) void feed.tick(performance.now());
-    }, 250);
-    return () => {
-      stop();
-      leave();
-      clearInterval(timer);
-    };
-  }, [feed]);
-  return { list: useSyncExternalStore(feed.subscribe, feed.get), feed };
+  return { list: useFeed(feed), feed };
 }

@@ -1,9 +1,10 @@
-import { useEffect, useMemo, useSyncExternalStore } from "react";
+import { useMemo } from "react";
 import { client, data } from "@/api/client";
-import { live, type Batch } from "@/api/live";
+import type { Batch } from "@/api/live";
 import type { Task, TaskState } from "@/api/types";
 import { finalStates, taskStates } from "@/api/types";
 import { numberIn } from "../model/states";
+import { useFeed } from "./feed";
 
 export interface TaskPage {
   readonly tasks: readonly Task[];
@@ -208,17 +209,5 @@ export function useTasks(job: number, { states = [], numbers, page = 200, auto =
     return new TaskFeed(job, read, { states, page, auto, max });
     // eslint-disable-next-line react-hooks/exhaustive-deps -- key holds all of them
   }, [key]);
-  useEffect(() => {
-    const stop = feed.start();
-    const leave = live.subscribe((b) => feed.note(b));
-    const timer = setInterval(() => {
-      if (!document.hidden) void feed.tick(performance.now());
-    }, 250);
-    return () => {
-      stop();
-      leave();
-      clearInterval(timer);
-    };
-  }, [feed]);
-  return { list: useSyncExternalStore(feed.subscribe, feed.get), feed };
+  return { list: useFeed(feed), feed };
 }
