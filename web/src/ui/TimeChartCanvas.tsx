@@ -90,7 +90,7 @@ export default function TimeChartCanvas({ title, times, series, markers = noMark
       {
         width: Math.max(120, element.clientWidth),
         height,
-        padding: [8, 8, 0, 0],
+        padding: [8, 28, 0, 0], // a time at the right end has room for its half
         legend: { show: false },
         ...(sync && { cursor: { sync: { key: sync, setSeries: false } } }),
         scales: {

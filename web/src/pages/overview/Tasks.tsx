@@ -1,7 +1,7 @@
 import { Text } from "@mantine/core";
 import type { HistoryData } from "@/api/hooks";
 import { finalStates, type Overview, type TaskState } from "@/api/types";
-import { count, rate } from "@/ui/format";
+import { count, localTimes, rate } from "@/ui/format";
 import { LinkAnchor } from "@/ui/links";
 import { Sparkline } from "@/ui/Sparkline";
 import { stateColor, StateBadge } from "@/ui/StateBadge";
@@ -61,12 +61,12 @@ export function Tasks({ overview, history, span }: { overview: Overview; history
               Task {oldest.task}
             </LinkAnchor>{" "}
             of {oldest.name}, queued <TimeAgo at={oldest.queued_at} />
-            {oldest.summary ? `: ${oldest.summary}` : "."}
+            {oldest.summary ? `: ${localTimes(oldest.summary)}` : "."}
           </Text>
         </div>
       ) : (
         <Text size="sm" c="dimmed" mt={10}>
-          No task is queued.
+          {(tasks.queued ?? 0) > 0 ? "The queued tasks are about to be retried." : "No task is queued."}
         </Text>
       )}
     </section>
