@@ -86,7 +86,7 @@ export function JobsCompared({ ids, onRemove }: { ids: readonly number[]; onRemo
             ))}
           </tbody>
           <Section title={`Spec: ${plural(spec.rows.length, "field")} differ${spec.rows.length === 1 ? "s" : ""}, ${count(spec.same)} are the same`} rows={spec.rows} width={ids.length} />
-          <Section title={`Results${tasks.some((t) => t && t.length === sample) ? ` of the first ${count(sample)} tasks` : ""}: ${plural(results.filter((r) => r.differs).length, "value")} differ`} rows={shown} width={ids.length} best />
+          <Section title={`Results${tasks.some((t) => t && t.length === sample) ? ` of the first ${count(sample)} tasks` : ""}: ${plural(results.filter((r) => r.differs).length, "value")} differ${results.filter((r) => r.differs).length === 1 ? "s" : ""}`} rows={shown} width={ids.length} best />
         </table>
       </div>
       {results.some((r) => !r.differs) && <Switch size="xs" mt="xs" label="Also show results that are the same" checked={all} onChange={(e) => setAll(e.currentTarget.checked)} />}
