@@ -6,7 +6,7 @@ describe("Sparkline", () => {
     expect(line([0, 10], 100, 23).line).toBe("M0 21.5L100 1.5");
   });
   it("leaves a gap where values are unknown", () => {
-    expect(line([1, null, 1], 100, 23).line).toBe("M0 1.5M100 1.5");
+    expect(line([1, null, 1], 100, 23).line).toBe("M0 1.5h0M100 1.5h0");
   });
   it("draws nothing for nothing", () => {
     expect(line([], 100, 23)).toEqual({ line: "", area: "" });

@@ -23,7 +23,7 @@ export function Sparkline({ values, label, color = "var(--chart-1)", width = 120
         </linearGradient>
       </defs>
       {path.area && <path d={path.area} fill={`url(#${id})`} />}
-      {path.line && <path d={path.line} fill="none" stroke={color} strokeWidth={1.5} vectorEffect="non-scaling-stroke" strokeLinejoin="round" />}
+      {path.line && <path d={path.line} fill="none" stroke={color} strokeWidth={1.5} vectorEffect="non-scaling-stroke" strokeLinejoin="round" strokeLinecap="round" />}
     </svg>
   );
 }
@@ -45,7 +45,7 @@ export function line(values: readonly Value[], width: number, height: number, ma
     if (first === undefined || last === undefined) return;
     let d = "";
     for (const i of run) d += `${d ? "L" : "M"}${f(i * step)} ${f(y(values[i] as number))}`;
-    path += d;
+    path += first === last ? `${d}h0` : d; // a dot
     area += `${d}L${f(last * step)} ${height}L${f(first * step)} ${height}Z`;
     run = [];
   };

@@ -111,7 +111,8 @@ export default function TimeChartCanvas({ title, times, series, markers = noMark
               show: !hidden.has(s.label),
               stroke: color,
               width: 1.5,
-              points: { show: s.values.length < 3 },
+              // A value without neighbours has no line.
+              points: { show: false, size: 4, filter: (u, of) => alone((u.data[of] ?? []) as Values) },
               ...(s.fill && { fill: `color-mix(in srgb, ${color} 14%, transparent)` }),
               ...(s.dash && { dash: [5, 4] }),
               ...(s.step && uPlot.paths.stepped && { paths: uPlot.paths.stepped({ align: 1 }) }),
@@ -199,6 +200,21 @@ function wholeOr(u: uPlot, lo: number | null, hi: number | null, axis: { from: n
   const [times] = u.data;
   const all = lo === null || hi === null || (lo === times[0] && hi === times[times.length - 1]);
   return all ? [axis.from ?? lo, axis.to ?? hi] : [lo, hi];
+}
+
+/** The indexes of values between unknown ones (null); undefined is no value at all, and no gap. */
+export function alone(values: Values): number[] {
+  const found: number[] = [];
+  let before: number | null = null; // the value before, if there is one
+  let candidate = -1; // what is alone unless a value follows
+  values.forEach((v, i) => {
+    if (v === undefined) return;
+    if (v === null && candidate >= 0) found.push(candidate);
+    candidate = v !== null && before === null ? i : -1;
+    before = v;
+  });
+  if (candidate >= 0) found.push(candidate);
+  return found;
 }
 
 function bounds(lo: number | null, hi: number | null, min: number | undefined, max: number | undefined): [number, number] {
