@@ -1,0 +1,15 @@
+import { describe, expect, it } from "vitest";
+import { alone } from "./TimeChartCanvas";
+
+describe("alone", () => {
+  it("finds values without a neighbour to draw a line to", () => {
+    expect(alone([7])).toEqual([0]);
+    expect(alone([null, 7, null, 1, 2, null, 3])).toEqual([1, 6]);
+    expect(alone([1, 2, 3])).toEqual([]);
+    expect(alone([null, null])).toEqual([]);
+  });
+  it("does not take the times of other series for gaps", () => {
+    expect(alone([1, undefined, 2])).toEqual([]);
+    expect(alone([undefined, 1, undefined, null])).toEqual([1]);
+  });
+});
