@@ -3,6 +3,7 @@ package dialecttest
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -256,9 +257,15 @@ func twoWorkers(t *testing.T, s *Suite) {
 	for ; left > 0; left-- {
 		<-tries
 	}
-	got := w.is(job, muster.Succeeded)
-	if got.Attempt != 1 {
-		t.Errorf("it took %d attempts", got.Attempt)
+	w.is(job, muster.Succeeded)
+	attempts, err := w.client.Attempts(t.Context(), muster.TaskID{Job: job.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// An assignment sent while a registration replaces the worker's session is lost, and its attempt never starts.
+	started := slices.DeleteFunc(attempts, func(a muster.Attempt) bool { return a.StartedAt == 0 })
+	if len(started) != 1 {
+		t.Errorf("%d attempts were started, not one: %+v", len(started), started)
 	}
 }
 
