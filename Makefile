@@ -111,7 +111,7 @@ gen: ## generated files
 # The program that is tested is compiled as its tests are, or all that both consist of would be compiled twice.
 verify: export TRIMPATH =
 verify: ## exactly what CI runs
-	@scripts/need modules cc python3 pip node redis-server torch
+	@scripts/need modules cc python3 pip node busybox redis-server torch
 	$(MAKE) fmt-check
 	$(MAKE) gen && git diff --exit-code
 	$(MAKE) build
