@@ -33,7 +33,7 @@ export default tseslint.config(
     // Those of Node.js and, for what is evaluated in pages, of browsers.
     languageOptions: {
       globals: Object.fromEntries(
-        ["console", "process", "localStorage", "sessionStorage", "document", "window", "parent", "matchMedia", "URL", "fetch", "setTimeout", "performance", "requestAnimationFrame", "AbortSignal", "TextDecoder", "PerformanceObserver"].map((name) => [name, "readonly"]),
+        ["console", "process", "localStorage", "navigator", "sessionStorage", "document", "window", "parent", "matchMedia", "URL", "fetch", "setTimeout", "performance", "requestAnimationFrame", "AbortSignal", "TextDecoder", "TextDecoderStream", "PerformanceObserver"].map((name) => [name, "readonly"]),
       ),
     },
   },
