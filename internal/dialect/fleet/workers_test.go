@@ -352,7 +352,9 @@ func TestManyWorkers(t *testing.T) {
 					return
 				}
 				for _, task := range worker.Tasks() {
-					if err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`1`)}); err != nil && t.Context().Err() == nil {
+					err := task.Finish(t.Context(), fleet.Ending{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`1`)})
+					// On a busy machine a session may break before an assignment is acknowledged: the task then has another attempt.
+					if err != nil && !errors.Is(err, fleet.ErrGivenUp) && t.Context().Err() == nil {
 						t.Errorf("%v", err)
 					}
 				}
