@@ -201,7 +201,7 @@ func TestALongLog(t *testing.T) {
 	}
 	s.sees("long", "succeeded")
 	s.keys("enter")
-	s.sees("job "+job.ID.String(), "succeeded")
+	s.sees("job "+job.ID.String(), job.ID.String()+".0 ", "succeeded")
 	s.keys("l")
 	s.sees("\n1000000\nthe last line\n", "end of the log", "the end of ")
 	s.keys("g")

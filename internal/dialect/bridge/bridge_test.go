@@ -105,7 +105,7 @@ func (w *world) start() {
 		return silent{f}, err
 	}}
 	server, err := serve.New(w.t.Context(), serve.Config{
-		Private: true, Data: w.dir, Heartbeat: muster.Duration(200 * time.Millisecond), Version: "test",
+		Private: true, Data: w.dir, Heartbeat: muster.Duration(400 * time.Millisecond), Version: "test",
 		Dialects: []dialect.Config{{Name: "tiny"}}, Systems: []dialect.System{tiny},
 	}, w.log)
 	if err != nil {
