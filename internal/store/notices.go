@@ -17,6 +17,7 @@ type Notices interface {
 	// Expand takes ends and records idle jobs, and adds the deliveries that they ask for, in one transaction.
 	Expand(ctx context.Context, x Expansion) error
 	// Watched lists the jobs that have not ended and have a notification of their long wait, by number, those after one, at most limit.
+	// The end of a job removes its Idle.
 	Watched(ctx context.Context, after muster.JobID, limit int) ([]WatchedJob, error)
 }
 
@@ -54,7 +55,7 @@ type Expansion struct {
 	Deliveries []Delivery // to add, with ID 0
 }
 
-// Idle is since when no task of a job runs. Since 0 means that one does.
+// Idle is since when no task of a job runs. Since 0 means that one does, or that the job has ended.
 type Idle struct {
 	Job   muster.JobID
 	Since muster.Time

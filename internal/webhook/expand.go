@@ -146,28 +146,29 @@ func (l *loop) watch(ctx context.Context) error {
 	return nil
 }
 
-// watchJob looks at a job that has not ended. It is idle if none of its tasks runs; one that never began is since it was made.
+// watchJob looks at a job that has not ended. It is idle if none of its tasks runs. One that never started is idle since it was made or,
+// if it had ended, since it was retried.
 func (w *Webhooks) watchJob(ctx context.Context, x *store.Expansion, k *store.WatchedJob, now muster.Time, projects map[string][]muster.Notify) error {
 	c := k.Job.Counts
 	if c[muster.Assigned]+c[muster.Running]+c[muster.Cancelling] > 0 {
-		w.lookAgain(k.Job.ID, 0)
+		w.forget(k.Job.ID)
 		if k.Idle.Since != 0 {
 			x.Idle = append(x.Idle, store.Idle{Job: k.Job.ID})
 		}
 		return nil
 	}
 	idle := k.Idle
-	if idle.Since == 0 {
-		idle.Since = k.Job.CreatedAt
+	if began := max(k.Job.CreatedAt, k.Job.RetriedAt); idle.Since < began { // or it is of a wait before the job's last end
+		idle = store.Idle{Job: k.Job.ID, Since: began}
 		if k.Job.StartedAt != 0 {
 			idle.Since = now
 			x.Idle = append(x.Idle, idle)
 		}
 	}
 	w.mu.Lock()
-	at := w.later[k.Job.ID]
+	v := w.later[k.Job.ID]
 	w.mu.Unlock()
-	if now < at {
+	if v.since == idle.Since && now < v.at {
 		return nil
 	}
 	job, err := w.cfg.Store.Job(ctx, k.Job.ID)
@@ -190,7 +191,7 @@ func (w *Webhooks) watchJob(ctx context.Context, x *store.Expansion, k *store.Wa
 			next = min(next, idle.Since.Add(after))
 		}
 	}
-	w.lookAgain(k.Job.ID, next)
+	w.lookAgain(k.Job.ID, visit{at: next, since: idle.Since})
 	if len(due) == 0 {
 		return nil
 	}
@@ -200,15 +201,20 @@ func (w *Webhooks) watchJob(ctx context.Context, x *store.Expansion, k *store.Wa
 	return w.addAll(x, &m, due)
 }
 
-// lookAgain says when a job that waits is looked at again; 0 means the next time.
-func (w *Webhooks) lookAgain(job muster.JobID, at muster.Time) {
+// visit is when a job that waits since a time is looked at again.
+type visit struct{ at, since muster.Time }
+
+func (w *Webhooks) lookAgain(job muster.JobID, v visit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if at == 0 {
-		delete(w.later, job)
-		return
-	}
-	w.later[job] = at
+	w.later[job] = v
+}
+
+// forget makes the next round look at a job.
+func (w *Webhooks) forget(job muster.JobID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.later, job)
 }
 
 // why says why the first task of a job that could run waits, "" if that is not known.

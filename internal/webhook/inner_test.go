@@ -1,12 +1,18 @@
 package webhook
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
 )
 
 // What the log shows of a failed attempt has neither the URL, which may hold a secret, nor the address of the server's resolver.
@@ -77,5 +83,53 @@ func TestAllowed(t *testing.T) {
 		if got := allowed(ip, lan); got != want.lan {
 			t.Errorf("%s with 10.0.0.0/8 and fd00:1::/32 allowed: %t, want %t", address, got, want.lan)
 		}
+	}
+}
+
+// oneJob is a store with one job.
+type oneJob struct {
+	Store
+
+	job muster.Job
+}
+
+func (s *oneJob) Job(context.Context, muster.JobID) (muster.Job, error) { return s.job, nil }
+
+func (s *oneJob) ProjectNotify(context.Context, string) ([]muster.Notify, error) { return nil, nil }
+
+func (s *oneJob) Tasks(context.Context, store.TaskQuery) ([]muster.Task, string, error) {
+	return nil, "", nil
+}
+
+// A job that is cancelled and retried between two rounds is not looked at when the wait before it was to be.
+func TestARetryIsLookedAtInTime(t *testing.T) {
+	n := muster.Notify{URL: "https://hooks.example/", On: []string{muster.OnWaitingLong}, After: muster.Duration(10 * time.Minute)}
+	s := &oneJob{job: muster.Job{ID: 1, CreatedAt: 1_000, Counts: muster.Counts{muster.Queued: 1}, Spec: &muster.Spec{Notify: []muster.Notify{n}}}}
+	w, err := New(Config{Store: s, KeyFile: filepath.Join(t.TempDir(), "webhook.key")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(now muster.Time, idle store.Idle) store.Expansion {
+		t.Helper()
+		var x store.Expansion
+		if err := w.watchJob(t.Context(), &x, &store.WatchedJob{Job: s.job, Idle: idle}, now, map[string][]muster.Notify{}); err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	minute := muster.Time(time.Minute.Milliseconds())
+	x := at(1_000+10*minute, store.Idle{})
+	if len(x.Deliveries) != 1 || len(x.Idle) != 1 {
+		t.Fatalf("after 10 minutes: %+v", x)
+	}
+	if x := at(1_000+11*minute, x.Idle[0]); len(x.Deliveries) != 0 {
+		t.Errorf("a minute later: %+v", x)
+	}
+	s.job.RetriedAt = 1_000 + 12*minute
+	if x := at(1_000+13*minute, store.Idle{}); len(x.Deliveries) != 0 {
+		t.Errorf("a minute after the retry: %+v", x)
+	}
+	if x := at(1_000+22*minute, store.Idle{}); len(x.Deliveries) != 1 || x.Idle[0].Since != s.job.RetriedAt {
+		t.Errorf("10 minutes after the retry: %+v", x)
 	}
 }

@@ -63,7 +63,7 @@ type Webhooks struct {
 	wake   chan struct{}
 
 	mu    sync.Mutex
-	later map[muster.JobID]muster.Time // when a job that waits is to be looked at again
+	later map[muster.JobID]visit // jobs that wait
 }
 
 // New reads the server's key, or makes it at the first start.
@@ -73,7 +73,7 @@ func New(cfg Config) (*Webhooks, error) {
 		return nil, err
 	}
 	cfg.URL = strings.TrimSuffix(cfg.URL, "/")
-	w := &Webhooks{cfg: cfg, wake: make(chan struct{}, 1), later: map[muster.JobID]muster.Time{}}
+	w := &Webhooks{cfg: cfg, wake: make(chan struct{}, 1), later: map[muster.JobID]visit{}}
 	w.client, w.open = newClient(cfg.Allow)
 	w.keys, err = newKeys(stored, cfg.Secret)
 	return w, err

@@ -365,6 +365,32 @@ func TestLongWaits(t *testing.T) {
 	r.none(t)
 }
 
+// A job that is retried waits from the retry, and what was notified of the wait before its end is notified again.
+func TestARetryBeginsAWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := receive(t, nil)
+	soon, day := r.on("/soon", muster.OnWaitingLong), r.on("/day", muster.OnWaitingLong)
+	soon.After, day.After = muster.Duration(time.Second), muster.Duration(24*time.Hour)
+	ago := func(d time.Duration) muster.Time { return muster.TimeOf(time.Now().Add(-d)) }
+	spec := &muster.Spec{Name: "train", Notify: []muster.Notify{soon, day}, Tasks: []muster.TaskSpec{{Name: "stage", Kind: muster.KindNoop}}}
+	w.commit(1, "default", muster.Queued, 0, spec, func(j *muster.Job) { j.CreatedAt = ago(26 * time.Hour) })
+	w.commit(1, "default", muster.Cancelled, ago(25*time.Hour), nil)
+	for n := 1; n <= 2; n++ {
+		w.retry(1, "default", ago(time.Minute))
+		_, stop := w.run()
+		if q := r.next(t); q.path != "/soon" {
+			t.Errorf("wait %d: %+v", n, q)
+		}
+		w.until("it is delivered", func() bool { return len(w.log(store.DeliveryQuery{State: store.DeliveryDelivered})) == n })
+		stop()
+		w.end(1, "default", muster.Cancelled)
+	}
+	if log := w.log(store.DeliveryQuery{}); len(log) != 2 {
+		t.Errorf("the log has %+v", log)
+	}
+}
+
 func TestTestsAreSentOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

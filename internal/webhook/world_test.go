@@ -103,7 +103,13 @@ func (w *world) end(id muster.JobID, project string, state muster.TaskState) {
 	w.events.Publish([]muster.Event{{Type: muster.EventJob, Job: id, State: string(job.State)}})
 }
 
-func (w *world) commit(id muster.JobID, project string, state muster.TaskState, at muster.Time, spec *muster.Spec) muster.Job {
+// retry queues an ended job again.
+func (w *world) retry(id muster.JobID, project string, at muster.Time) {
+	w.t.Helper()
+	w.commit(id, project, muster.Queued, 0, nil, func(j *muster.Job) { j.RetriedAt = at })
+}
+
+func (w *world) commit(id muster.JobID, project string, state muster.TaskState, at muster.Time, spec *muster.Spec, change ...func(*muster.Job)) muster.Job {
 	w.t.Helper()
 	now := muster.TimeOf(time.Now())
 	g := muster.Group{Job: id, Name: "stage", Size: 1, Next: 1, Rest: muster.Queued}
@@ -113,6 +119,9 @@ func (w *world) commit(id muster.JobID, project string, state muster.TaskState, 
 	if state.Held() || state == muster.Failed {
 		task.Worker, task.Attempt, task.Reason, task.Message = "w1", 1, muster.OutOfMemory, "needs <more> memory"
 		j.StartedAt = now
+	}
+	for _, f := range change {
+		f(&j)
 	}
 	rows := muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}, Tasks: []muster.Task{task}}
 	if err := w.Commit(w.t.Context(), &store.Batch{Rows: rows}); err != nil {

@@ -121,6 +121,11 @@ func watched(t *testing.T, f *fixture) {
 	}
 	f.mustCommit(t, ended(a, ga, 6_000))
 	list(0, 10, store.Idle{Job: 3})
+
+	// A wait that was notified before the end says nothing about the wait after a retry.
+	a.Spec, a.RetriedAt = nil, 7_000
+	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{a}, Groups: []muster.Group{ga}})
+	list(0, 10, store.Idle{Job: 1}, store.Idle{Job: 3})
 }
 
 // delivery returns one that is pending.
