@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
@@ -67,7 +68,7 @@ func TestEndsAreSentSigned(t *testing.T) {
 		log := w.log(store.DeliveryQuery{Job: 1, State: store.DeliveryDelivered})
 		return len(log) == 1 && log[0].Status == http.StatusOK && log[0].Attempts == 1 && log[0].Message == q.Get("Webhook-Id") && log[0].Took > 0
 	})
-	r.none(t)
+	w.none(r)
 
 	// A project's own notifications, with the secret that the server made for it.
 	if err := w.SetProjectNotify(t.Context(), "speech", []muster.Notify{r.on("/project")}); err != nil {
@@ -86,7 +87,7 @@ func TestEndsAreSentSigned(t *testing.T) {
 	if !strings.Contains(q.body, `"type":"job.cancelled"`) || !strings.Contains(q.body, `"id":2`) {
 		t.Errorf("body %s", q.body)
 	}
-	r.none(t)
+	w.none(r)
 }
 
 func TestFailuresAreRepeated(t *testing.T) {
@@ -150,7 +151,93 @@ func TestNothingIsLostByARestart(t *testing.T) {
 		t.Errorf("sent again as %s, and was %s", again, first)
 	}
 	w.until("it is delivered", func() bool { return len(w.log(store.DeliveryQuery{State: store.DeliveryDelivered})) == 2 })
-	r.none(t)
+	w.none(r)
+}
+
+// damaged is a store in which some jobs, or the tasks of some, cannot be read.
+type damaged struct {
+	webhook.Store
+
+	job, tasks func(muster.JobID) error
+}
+
+func (d *damaged) Job(ctx context.Context, id muster.JobID) (muster.Job, error) {
+	if err := d.job(id); err != nil {
+		return muster.Job{}, err
+	}
+	return d.Store.Job(ctx, id)
+}
+
+func (d *damaged) Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error) {
+	if err := d.tasks(q.Job); err != nil {
+		return nil, "", err
+	}
+	return d.Store.Tasks(ctx, q)
+}
+
+// A job that cannot be read is logged and blocks no other job.
+func TestADamagedJobBlocksNoOther(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	broken := func(ids ...muster.JobID) func(muster.JobID) error {
+		return func(id muster.JobID) error {
+			if slices.Contains(ids, id) {
+				return muster.Errorf(muster.Internal, "cannot read the database: decode")
+			}
+			return nil
+		}
+	}
+	w.cfg.Store = &damaged{w.Store, broken(1, 2), broken(3)}
+	var out bytes.Buffer
+	w.cfg.Log = slog.New(slog.NewTextHandler(&out, nil))
+	r := receive(t, nil)
+	long := r.on("/long", muster.OnWaitingLong)
+	long.After = muster.Duration(time.Second)
+	w.submit(1, "default", r.on("/1"))
+	w.submit(2, "default", long)
+	w.submit(3, "default", r.on("/3"))
+	w.submit(4, "default", r.on("/4"))
+	for _, n := range []muster.JobID{1, 3, 4} {
+		w.end(n, "default", muster.Failed)
+	}
+	_, stop := w.run()
+	got := map[string]string{}
+	for range 2 {
+		q := r.next(t)
+		got[q.path] = q.body
+	}
+	if !strings.Contains(got["/3"], `"type":"job.failed"`) || strings.Contains(got["/3"], "failures") || !strings.Contains(got["/4"], "failures") {
+		t.Errorf("got %v", got)
+	}
+	w.settled()
+	stop()
+	for _, line := range []string{"job=1 event=job.failed", "job=2 event=job.waiting_long", "job=3 event=job.failed"} {
+		if strings.Count(out.String(), line) != 1 {
+			t.Errorf("the log has not %q once: %s", line, out.String())
+		}
+	}
+}
+
+// A database that cannot be read loses no end.
+func TestEndsWaitForTheDatabase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tried := make(chan struct{}, 100)
+	w.cfg.Store = &damaged{Store: w.Store, job: func(muster.JobID) error {
+		tried <- struct{}{}
+		return muster.Errorf(muster.Unavailable, "the database is locked")
+	}}
+	r := receive(t, nil)
+	w.submit(1, "default", r.on("/1"))
+	w.end(1, "default", muster.Failed)
+	_, stop := w.run()
+	for range 2 { // it is tried again
+		<-tried
+	}
+	stop()
+	w.cfg.Store = w.Store
+	w.run()
+	r.next(t)
 }
 
 // A receiver that hangs holds up neither commits nor other receivers.
@@ -263,7 +350,7 @@ func TestAddressesThatAreNotPublicAreRefused(t *testing.T) {
 			t.Errorf("%s: %d attempts, %q", d.Host, d.Attempts, d.Error)
 		}
 	}
-	r.none(t)
+	w.none(r)
 }
 
 // TestNamesAreNotResolvedForCallers holds that the log says the same of a name that leads inside and of one that does not exist.
@@ -286,7 +373,7 @@ func TestNamesAreNotResolvedForCallers(t *testing.T) {
 	if log[0].Error != log[1].Error || !strings.Contains(log[0].Error, "no public address") || strings.Contains(log[0].Error, "127.0.0.1") {
 		t.Errorf("the log tells them apart: %q, %q", log[0].Error, log[1].Error)
 	}
-	r.none(t)
+	w.none(r)
 }
 
 func TestRedirectsAreNotFollowed(t *testing.T) {
@@ -303,7 +390,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		log := w.log(store.DeliveryQuery{State: store.DeliveryPending})
 		return len(log) == 1 && log[0].Status == 307 && strings.Contains(log[0].Error, "redirects are not followed")
 	})
-	target.none(t)
+	w.none(target)
 }
 
 func TestGoneEndsIt(t *testing.T) {
@@ -362,7 +449,7 @@ func TestLongWaits(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 	w.until("it is delivered", func() bool { return len(w.log(store.DeliveryQuery{State: store.DeliveryDelivered})) == 2 })
-	r.none(t)
+	w.none(r)
 }
 
 // A job that is retried waits from the retry, and what was notified of the wait before its end is notified again.

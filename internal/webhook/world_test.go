@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -153,6 +154,28 @@ func (w *world) until(what string, ok func() bool) {
 	}
 }
 
+// settled waits until all ends are taken and every delivery was tried.
+func (w *world) settled() {
+	w.t.Helper()
+	w.until("all is sent", func() bool {
+		ends, err := w.Ends(w.t.Context(), 1)
+		return err == nil && len(ends) == 0 && !slices.ContainsFunc(w.log(store.DeliveryQuery{}), func(d store.Delivery) bool {
+			return d.State() == store.DeliveryPending && d.Attempts == 0
+		})
+	})
+}
+
+// none fails if a receiver gets a request more when all is sent.
+func (w *world) none(r *receiver) {
+	w.t.Helper()
+	w.settled()
+	select {
+	case q := <-r.got:
+		w.t.Errorf("one more came: %+v", q)
+	default:
+	}
+}
+
 // request is what a receiver got.
 type request struct {
 	http.Header
@@ -194,16 +217,6 @@ func (r *receiver) next(t *testing.T) request {
 	case <-time.After(patience):
 		t.Fatal("nothing came")
 		return request{}
-	}
-}
-
-// none fails if there was a request more.
-func (r *receiver) none(t *testing.T) {
-	t.Helper()
-	select {
-	case q := <-r.got:
-		t.Errorf("one more came: %+v", q)
-	default:
 	}
 }
 
