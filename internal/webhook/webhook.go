@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	mathrand "math/rand/v2"
@@ -21,6 +22,7 @@ import (
 const (
 	atOnce        = 32 // attempts
 	atOnceProject = 16 // attempts for receivers of one project
+	reserved      = 8  // of all attempts: for projects that have none in progress
 	atOnceHost    = 4  // attempts for one host and port
 	page          = 256
 	lookEach      = 10 * time.Second       // for jobs that wait long, and for what an event was missed of
@@ -308,7 +310,8 @@ func (l *loop) flush(ctx context.Context) error {
 	return nil
 }
 
-// start begins the attempts that are due, as many as may be made at once. A host or a project that is at its limit, or slow, delays no other.
+// start begins the attempts that are due, as many as may be made at once, first those of projects with few in progress. A host or a project that
+// is at its limit, or slow, delays no other.
 func (l *loop) start(ctx context.Context) error {
 	if len(l.busy) >= atOnce {
 		l.next = 0
@@ -320,12 +323,16 @@ func (l *loop) start(ctx context.Context) error {
 	}
 	l.next = next
 	mathrand.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] }) //nolint:gosec // the order is no secret
+	slices.SortStableFunc(due, func(a, b store.Delivery) int { return cmp.Compare(l.projects[a.Project], l.projects[b.Project]) })
 	for i := range due {
 		d := due[i]
 		if len(l.busy) >= atOnce {
 			return nil
 		}
 		if l.hosts[d.Host] >= atOnceHost || l.projects[d.Project] >= atOnceProject {
+			continue
+		}
+		if len(l.busy) >= atOnce-reserved && l.projects[d.Project] > 0 {
 			continue
 		}
 		l.busy[d.ID] = true
