@@ -8,7 +8,9 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -132,4 +134,49 @@ func TestARetryIsLookedAtInTime(t *testing.T) {
 	if x := at(1_000+22*minute, store.Idle{}); len(x.Deliveries) != 1 || x.Idle[0].Since != s.job.RetriedAt {
 		t.Errorf("10 minutes after the retry: %+v", x)
 	}
+}
+
+// slow is a store that has nothing to send and takes long to say so.
+type slow struct {
+	Store
+
+	rounds int
+}
+
+func (s *slow) Ends(ctx context.Context, _ int) ([]store.JobEnd, error) {
+	if ctx.Err() == nil {
+		s.rounds++
+		time.Sleep(time.Second)
+	}
+	return nil, ctx.Err()
+}
+
+func (s *slow) Watched(context.Context, muster.JobID, int) ([]store.WatchedJob, error) {
+	return nil, nil
+}
+
+func (s *slow) Due(context.Context, muster.Time, int, map[int64]bool) ([]store.Delivery, muster.Time, error) {
+	return nil, 0, nil
+}
+
+// Rounds take a fifth of the time at most, whatever wakes the loop.
+func TestRoundsLeaveTimeToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{}
+		l := &loop{Webhooks: &Webhooks{cfg: Config{Store: s}, wake: make(chan struct{}, 1)}, done: make(chan store.Delivery, atOnce)}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
+		defer cancel()
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		var running sync.WaitGroup
+		running.Go(func() { l.run(ctx) })
+		for ctx.Err() == nil {
+			<-tick.C
+			l.rouse()
+		}
+		running.Wait()
+		if s.rounds < 15 || s.rounds > 20 {
+			t.Errorf("%d rounds of a second in 100 seconds, want 20 at most", s.rounds)
+		}
+	})
 }

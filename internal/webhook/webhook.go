@@ -207,6 +207,7 @@ type loop struct {
 func (l *loop) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var rest time.Time // no round begins before
 	for {
 		select {
 		case <-ctx.Done():
@@ -217,10 +218,11 @@ func (l *loop) run(ctx context.Context) {
 		case <-l.wake:
 		case <-timer.C:
 		}
-		pause := l.gather(ctx)
+		l.gather(ctx, rest)
 		began := time.Now()
 		err := l.round(ctx)
 		l.report(ctx, err)
+		rest = time.Now().Add(leisure * time.Since(began))
 		wait := lookEach
 		switch {
 		case err != nil:
@@ -228,22 +230,23 @@ func (l *loop) run(ctx context.Context) {
 		case l.next != 0:
 			wait = min(wait, max(0, time.Until(l.next.Std())))
 		}
-		timer.Reset(max(wait, pause, leisure*time.Since(began)))
+		timer.Reset(wait)
 	}
 }
 
-// gather waits a moment for more, so that much is written at once. It returns how long that was.
-func (l *loop) gather(ctx context.Context) time.Duration {
-	timer := time.NewTimer(gather)
+// gather waits a moment for more, so that much is written at once, and at least until a time.
+func (l *loop) gather(ctx context.Context, least time.Time) {
+	timer := time.NewTimer(max(gather, time.Until(least)))
 	defer timer.Stop()
 	for {
 		select {
 		case d := <-l.done:
 			l.take(d)
+		case <-l.wake:
 		case <-timer.C:
-			return gather
+			return
 		case <-ctx.Done():
-			return 0
+			return
 		}
 	}
 }
