@@ -34,9 +34,10 @@ func NewRegistry(b Build) *Registry {
 func everywhere(s *set, b Build) *prometheus.CounterVec {
 	s.gaugeVec("muster_build_info", "The build that runs, as labels. The value is always 1.", "version", "revision", "go_version").
 		WithLabelValues(b.Version, b.Revision, runtime.Version()).Set(1)
-	spans := s.counterVec("muster_trace_spans_total", "Spans that were sent to the collector of traces, or could not be.", "result")
+	spans := s.counterVec("muster_trace_spans_total", "Spans that were sent to the collector of traces (sent), that it did not take (failed), or that were dropped because too many waited for it (dropped).", "result")
 	spans.WithLabelValues("sent")
 	spans.WithLabelValues("failed")
+	spans.WithLabelValues("dropped")
 	return spans
 }
 
