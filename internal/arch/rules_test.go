@@ -122,7 +122,7 @@ var rules = map[string]rule{
 	"agent":   {ring: shell, mine: []string{"agent/run", "allow", "link", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"api":     {ring: shell, mine: []string{"docs", "api/caller", "api/granting", "api/keyring", "api/redact", "api/schema", "auth", "valid", "cid", "connlimit", "sched/event", "sched/explain", "flow", "store", "blob", "tasklog", "link", "notify", "series", "sched/fleet", "history", "overview", "api/logview", "api/wire", "traceparent"}, third: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
 	"obs":     {ring: shell, mine: []string{"sched/effect", "sched/fleet", "traceparent"}, third: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
-	"webhook": {ring: shell, mine: []string{"agent/outbound", "notify", "store"}, third: []string{"golang.org/x/sync"}},
+	"webhook": {ring: shell, mine: []string{"agent/outbound", "notify", "store", "traceparent"}, third: []string{"golang.org/x/sync"}},
 	"client":  {ring: shell, mine: []string{"sched/event", "sched/explain", "api/wire", "origin"}, third: []string{"golang.org/x/"}},
 
 	"dialect":        {ring: shell, mine: []string{"auth", "client", "connlimit"}},

@@ -231,8 +231,8 @@ func TestLogLines(t *testing.T) {
 		say        func()
 		want, lack string
 	}{
-		{func() { log.Info("a", slog.String("attempt", "17.3#2")) }, "attempt=17.3#2 task=17.3 job=17 trace_id=" + obs.TraceID(uid), ""},
-		{func() { log.With(slog.String("attempt", "17.3#2")).Info("b") }, "attempt=17.3#2 task=17.3 job=17 trace_id=" + obs.TraceID(uid), ""},
+		{func() { log.Info("a", slog.String("attempt", "17.3#2")) }, "attempt=17.3#2 task=17.3 job=17 trace_id=" + traceparent.TraceText(uid), ""},
+		{func() { log.With(slog.String("attempt", "17.3#2")).Info("b") }, "attempt=17.3#2 task=17.3 job=17 trace_id=" + traceparent.TraceText(uid), ""},
 		{func() { log.Info("c", slog.String("attempt", "9.0#1")) }, "attempt=9.0#1 task=9.0 job=9\n", ""},
 		{func() { log.InfoContext(inTrace, "d") }, "trace_id=0100000", ""},
 		{func() { log.InfoContext(inTrace, "e", slog.String("trace_id", "known")) }, "trace_id=known", "0100000"},

@@ -43,7 +43,7 @@ func (w *Webhooks) ofJob(ctx context.Context, job muster.JobID, event string, er
 	case ctx.Err() != nil, muster.CodeOf(err) == muster.Unavailable, muster.CodeOf(err) == muster.StorageFull:
 		return err
 	}
-	w.cfg.Log.Error("a job cannot be notified", slog.String("job", job.String()), slog.String("event", event), slog.Any("error", err))
+	w.log(ctx, slog.LevelError, "a job cannot be notified", job, slog.String("event", event), slog.Any("error", err))
 	return nil
 }
 

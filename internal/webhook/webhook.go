@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/notify"
 	"github.com/muster-dev/muster/internal/store"
+	"github.com/muster-dev/muster/internal/traceparent"
 )
 
 const (
@@ -305,12 +306,20 @@ func (l *loop) flush(ctx context.Context) error {
 		d := &l.sent[i]
 		delete(l.busy, d.ID)
 		if d.NextAt == 0 && !d.Delivered {
-			l.cfg.Log.Warn("a notification was given up", slog.String("job", d.Job.String()), slog.String("host", d.Host),
-				slog.Int("attempts", d.Attempts), slog.String("why", d.Error))
+			l.log(ctx, slog.LevelWarn, "a notification was given up", d.Job, slog.String("host", d.Host), slog.Int("attempts", d.Attempts), slog.String("why", d.Error))
 		}
 	}
 	l.sent = l.sent[:0]
 	return nil
+}
+
+// log logs something about a job, with its trace if the job can be read.
+func (w *Webhooks) log(ctx context.Context, level slog.Level, text string, id muster.JobID, what ...slog.Attr) {
+	what = append(what, slog.String("job", id.String()))
+	if job, err := w.cfg.Store.Job(ctx, id); err == nil && job.UID != "" {
+		what = append(what, slog.String("trace_id", traceparent.TraceText(job.UID)))
+	}
+	w.cfg.Log.LogAttrs(ctx, level, text, what...)
 }
 
 // start begins the attempts that are due, as many as may be made at once, first those of projects with few in progress. A host or a project that

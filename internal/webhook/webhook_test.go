@@ -20,6 +20,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/store"
+	"github.com/muster-dev/muster/internal/traceparent"
 	"github.com/muster-dev/muster/internal/webhook"
 )
 
@@ -211,7 +212,7 @@ func TestADamagedJobBlocksNoOther(t *testing.T) {
 	}
 	w.settled()
 	stop()
-	for _, line := range []string{"job=1 event=job.failed", "job=2 event=job.waiting_long", "job=3 event=job.failed"} {
+	for _, line := range []string{`event=job.failed error="cannot read the database: decode" job=1`, `event=job.waiting_long error="cannot read the database: decode" job=2`, `event=job.failed error="cannot read the database: decode" job=3`} {
 		if strings.Count(out.String(), line) != 1 {
 			t.Errorf("the log has not %q once: %s", line, out.String())
 		}
@@ -416,13 +417,19 @@ func TestGoneEndsIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := receive(t, func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusGone) })
-	w.run()
+	var out bytes.Buffer
+	w.cfg.Log = slog.New(slog.NewTextHandler(&out, nil))
+	_, stop := w.run()
 	w.submit(1, "default", r.on("/"))
 	w.end(1, "default", muster.Succeeded)
 	w.until("it is given up", func() bool {
 		log := w.log(store.DeliveryQuery{State: store.DeliveryFailed})
 		return len(log) == 1 && log[0].Status == http.StatusGone && log[0].Attempts == 1
 	})
+	stop()
+	if want := "job=1 trace_id=" + traceparent.TraceText("j1"); !strings.Contains(out.String(), want) {
+		t.Errorf("the log has not %q: %s", want, out.String())
+	}
 }
 
 // A delivery that has failed for a day is given up, and says so.

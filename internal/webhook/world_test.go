@@ -115,7 +115,7 @@ func (w *world) commit(id muster.JobID, project string, state muster.TaskState, 
 	now := muster.TimeOf(time.Now())
 	g := muster.Group{Job: id, Name: "stage", Size: 1, Next: 1, Rest: muster.Queued}
 	g.Counts[state] = 1
-	j := muster.Job{ID: id, Name: "train <model> & co", Project: project, State: g.Counts.State(), Priority: 50, Counts: g.Counts, CreatedAt: now, FinishedAt: at, Spec: spec}
+	j := muster.Job{ID: id, UID: "j" + id.String(), Name: "train <model> & co", Project: project, State: g.Counts.State(), Priority: 50, Counts: g.Counts, CreatedAt: now, FinishedAt: at, Spec: spec}
 	task := muster.Task{ID: muster.TaskID{Job: id}, Job: id, Name: "stage", Kind: muster.KindNoop, State: state, CreatedAt: now, QueuedAt: now, FinishedAt: at}
 	if state.Held() || state == muster.Failed {
 		task.Worker, task.Attempt, task.Reason, task.Message = "w1", 1, muster.OutOfMemory, "needs <more> memory"
