@@ -382,6 +382,33 @@ func TestAFileThatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// TestWhatACrashLeavesIsOverwritten has a server that was killed while it wrote.
+func TestWhatACrashLeavesIsOverwritten(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "history")
+	list := func() []string {
+		files, err := filepath.Glob(filepath.Join(dir, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files
+	}
+	var partial []string
+	if err := replace(path, func(io.Writer) error { partial = list(); return errors.New("killed") }); err == nil || len(partial) != 1 {
+		t.Fatalf("it writes to %v", partial)
+	}
+	if err := os.WriteFile(partial[0], []byte("more than is written next"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := replace(path, func(w io.Writer) error { _, err := w.Write([]byte("next")); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "next" || len(list()) != 1 {
+		t.Errorf("the file is %q (%v), and there are %v", b, err, list())
+	}
+}
+
 // TestAnEngineThatDoesNotAnswer leaves a gap, and no rate over it.
 func TestAnEngineThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
