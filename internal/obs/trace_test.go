@@ -143,6 +143,9 @@ func TestSampling(t *testing.T) {
 // traced returns a tracer that sends to a collector, and what reads a counter of its spans.
 func traced(t *testing.T, r *receiver) (tracer *obs.Tracer, spans func(result string) float64) {
 	t.Helper()
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_BSP_EXPORT_TIMEOUT"} {
+		t.Setenv(name, "60000") // ms
+	}
 	registry := obs.NewRegistry(obs.Build{})
 	tracer, err := obs.NewTracer(t.Context(), obs.TraceConfig{Endpoint: r.url}, registry, slog.New(slog.DiscardHandler))
 	if err != nil {
