@@ -23,9 +23,9 @@ type Notices interface {
 
 // Deliveries is the queue and the log of requests to webhooks.
 type Deliveries interface {
-	// Due lists pending deliveries whose time has come, at most perHost for each host by that time, leaving out those with ids in busy,
-	// and says when the next one is due that is later, 0 for none.
-	Due(ctx context.Context, now muster.Time, perHost int, busy map[int64]bool) (due []Delivery, next muster.Time, err error)
+	// Due lists pending deliveries whose time has come, at most so many for each host and project by that time, leaving out those with ids in
+	// busy, and says when the next one is due that is later, 0 for none.
+	Due(ctx context.Context, now muster.Time, most int, busy map[int64]bool) (due []Delivery, next muster.Time, err error)
 	// Attempted updates deliveries after an attempt, or adds one with ID 0, and drops all but the last KeepDeliveries final ones of
 	// each of their projects.
 	Attempted(ctx context.Context, list []Delivery) error
