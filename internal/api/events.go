@@ -56,17 +56,17 @@ func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsI
 	return nil
 }
 
-// passEvents sends the next events, or a sign of life if there are none for a
-// while.
+// passEvents sends the next events that the caller may see, and a keep-alive when one is due: other projects'
+// events do not put it off, and its id has the client resume after them.
 func (s *server) passEvents(ctx context.Context, out *eventStream, sub *notify.Subscription) error {
-	waitCtx, cancel := context.WithTimeout(ctx, keepAlive)
+	waitCtx, cancel := context.WithDeadline(ctx, out.beatBy())
 	defer cancel()
 	events, err := sub.Next(waitCtx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return out.beat()
+		return out.keep(sub.Position())
 	}
 	for i := range events {
 		e := &events[i]
@@ -74,10 +74,12 @@ func (s *server) passEvents(ctx context.Context, out *eventStream, sub *notify.S
 		if err != nil {
 			return err
 		}
-		if !visible {
-			continue
+		if visible {
+			if err := out.event(string(e.Type), notify.ID(*e), e); err != nil {
+				return err
+			}
 		}
-		if err := out.event(string(e.Type), notify.ID(*e), e); err != nil {
+		if err := out.keep(notify.ID(*e)); err != nil {
 			return err
 		}
 	}

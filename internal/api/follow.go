@@ -173,7 +173,7 @@ func (f *follower) pump(ctx context.Context) error {
 		f.moved = time.Now()
 		name, data := f.event(r)
 		if name == "" {
-			return nil
+			return f.out.keep(f.place.String())
 		}
 		if err := f.out.event(name, f.place.String(), data); err != nil {
 			return err
@@ -187,10 +187,10 @@ func (f *follower) pump(ctx context.Context) error {
 	return errors.Join(err, f.out.flush())
 }
 
-// wait returns when the log is longer than size, when the task has changed, or,
-// saying so too, when it was quiet for long.
+// wait returns when the log is longer than size, when the task has changed, or, reporting that too, when a
+// keep-alive is due.
 func (f *follower) wait(ctx context.Context, size int64) (changed bool, err error) {
-	waitCtx, cancel := context.WithTimeout(ctx, keepAlive)
+	waitCtx, cancel := context.WithDeadline(ctx, f.out.beatBy())
 	defer cancel()
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
@@ -210,7 +210,7 @@ func (f *follower) wait(ctx context.Context, size int64) (changed bool, err erro
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	case errors.Is(cut, context.DeadlineExceeded):
-		return true, f.out.beat()
+		return true, f.out.keep(f.place.String())
 	case cut != nil:
 		return changed, nil
 	default:

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,7 +11,7 @@ import (
 )
 
 const (
-	// keepAlive is how often a stream says something.
+	// keepAlive is how long a stream sends nothing before it sends a comment.
 	keepAlive = 15 * time.Second
 	// writeTimeout is how long one write to a client may take, and readTimeout how
 	// long a client may send nothing of its upload.
@@ -20,8 +21,10 @@ const (
 
 // eventStream writes server-sent events.
 type eventStream struct {
-	w  *patientWriter
-	rc *http.ResponseController
+	w      *patientWriter
+	rc     *http.ResponseController
+	unsent bool      // something was written after the last flush
+	sent   time.Time // when something was last flushed
 }
 
 // openEvents begins the answer.
@@ -31,12 +34,28 @@ func openEvents(w http.ResponseWriter, r *http.Request) (*eventStream, error) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // for reverse proxies
 	es := &eventStream{w: patient(w, r), rc: http.NewResponseController(w)}
-	return es, es.beat()
+	return es, es.beat("")
 }
 
-// beat shows the client that the server is there.
-func (es *eventStream) beat() error {
-	return es.send(": muster\n\n", true)
+// beat shows the client that the server is there. A client that connects again resumes after id, unless it is "".
+func (es *eventStream) beat(id string) error {
+	text := ": muster\n\n"
+	if id != "" {
+		text = ": muster\nid: " + id + "\n\n"
+	}
+	return errors.Join(es.write(text), es.flush())
+}
+
+// beatBy is when the next keep-alive is due.
+func (es *eventStream) beatBy() time.Time { return es.sent.Add(keepAlive) }
+
+// keep sends a keep-alive with an id if nothing was sent for as long as keepAlive. It is called
+// for everything that is read for the client and not sent to it.
+func (es *eventStream) keep(id string) error {
+	if time.Now().Before(es.beatBy()) {
+		return nil
+	}
+	return es.beat(id)
 }
 
 // event writes one event; id may be "". It may stay in a buffer until flush.
@@ -49,19 +68,21 @@ func (es *eventStream) event(name, id string, data any) error {
 	if id != "" {
 		head += "id: " + id + "\n"
 	}
-	return es.send(head+"data: "+string(text)+"\n\n", false)
+	return es.write(head + "data: " + string(text) + "\n\n")
 }
 
-func (es *eventStream) flush() error { return es.send("", true) }
+func (es *eventStream) write(text string) error {
+	es.unsent = true
+	_, err := io.WriteString(es.w, text)
+	return err
+}
 
-func (es *eventStream) send(text string, flush bool) error {
-	if _, err := io.WriteString(es.w, text); err != nil {
-		return err
+func (es *eventStream) flush() error {
+	if !es.unsent {
+		return nil
 	}
-	if flush {
-		return es.rc.Flush()
-	}
-	return nil
+	es.unsent, es.sent = false, time.Now()
+	return es.rc.Flush()
 }
 
 // patientWriter gives each write of a long answer its own deadline, until its request ends.
