@@ -254,7 +254,7 @@ func TestTooLargeBodies(t *testing.T) {
 	for _, path := range []string{"/api/v1/jobs", "/api/v1/keys", "/api/v1/plan"} {
 		var p wire.Problem
 		body := status(t, s, request{method: "POST", path: path, body: big}, http.StatusRequestEntityTooLarge)
-		if err := json.Unmarshal(body, &p); err != nil || p.Code != muster.TooLarge {
+		if err := json.Unmarshal(body, &p); err != nil || p.Code != muster.TooLarge || p.Title != "Content Too Large" {
 			t.Errorf("%s: %s", path, body)
 		}
 	}
