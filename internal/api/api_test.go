@@ -351,6 +351,30 @@ func (st *stream) expectEnd() {
 	}
 }
 
+// A worker that is paused while it is gone shows that, and comes back paused.
+func TestAPauseOfAWorkerThatIsGone(t *testing.T) {
+	s := apitest.Start(t, nil)
+	s.Worker(t, "w1").Leave()
+	is := func(state muster.WorkerState, paused bool) func() bool {
+		return func() bool {
+			var w muster.Worker
+			if err := json.Unmarshal(status(t, s, request{method: "GET", path: "/api/v1/workers/w1"}, http.StatusOK), &w); err != nil {
+				t.Fatal(err)
+			}
+			return w.State == state && w.Paused == paused
+		}
+	}
+	waitFor(t, is(muster.WorkerGone, false))
+	var w muster.Worker
+	if err := json.Unmarshal(status(t, s, request{method: "POST", path: "/api/v1/workers/w1/pause"}, http.StatusOK), &w); err != nil || w.State != muster.WorkerGone || !w.Paused {
+		t.Errorf("the answer is %+v, %v; want a worker that is gone and paused", w, err)
+	}
+	s.Worker(t, "w1")
+	waitFor(t, is(muster.WorkerPaused, true))
+	status(t, s, request{method: "POST", path: "/api/v1/workers/w1/resume"}, http.StatusOK)
+	waitFor(t, is(muster.WorkerActive, false))
+}
+
 // A worker's name means the one that is there, if another of that name has left.
 func TestWorkerNameOfOneThatLeft(t *testing.T) {
 	s := apitest.Start(t, nil)
