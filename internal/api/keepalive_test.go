@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/caller"
 	"github.com/muster-dev/muster/internal/api/keyring"
+	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/notify"
 	"github.com/muster-dev/muster/internal/store"
@@ -44,8 +45,8 @@ func (f *flushed) Flush() {
 	f.pending.Reset()
 }
 
-// streaming makes a server with a bus whose epoch is "e".
-func streaming(cfg Config) *server {
+// withBus makes a server with a bus whose epoch is "e".
+func withBus(cfg Config) *server {
 	cfg.Events, cfg.Log = notify.New("e"), slog.New(slog.DiscardHandler)
 	cfg.LinkSocket, cfg.LinkPoll = http.NotFoundHandler(), http.NotFoundHandler()
 	return newServer(cfg)
@@ -89,7 +90,7 @@ func repeat(do func(second int)) (stop func()) {
 // other project published, also when that is no longer kept as a whole.
 func TestKeepAlivesOfAQuietProject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := streaming(Config{})
+		s := withBus(Config{})
 		s.projects.known[1], s.projects.known[2] = "a", "b"
 		publish := func(n int, job muster.JobID) {
 			s.Events.Publish(slices.Repeat([]muster.Event{{Type: muster.EventJob, Job: job}}, n))
@@ -104,8 +105,8 @@ func TestKeepAlivesOfAQuietProject(t *testing.T) {
 			t.Fatalf("a minute without an event of the project brought %d blocks, want the first and 4 keep-alives: %q", len(got.blocks), got.blocks)
 		}
 		for i := 1; i < len(got.times); i++ {
-			if d := got.times[i].Sub(got.times[i-1]); d < keepAlive || d > keepAlive+time.Second {
-				t.Errorf("keep-alive %d came after %s, want %s", i, d, keepAlive)
+			if d := got.times[i].Sub(got.times[i-1]); d < streaming.KeepAlive || d > streaming.KeepAlive+time.Second {
+				t.Errorf("keep-alive %d came after %s, want %s", i, d, streaming.KeepAlive)
 			}
 		}
 		last := got.blocks[len(got.blocks)-1]
@@ -126,7 +127,7 @@ func TestKeepAlivesOfAQuietProject(t *testing.T) {
 // A filter that no event passes does not hold the id back, either.
 func TestKeepAlivesOfAFilter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := streaming(Config{})
+		s := withBus(Config{})
 		s.projects.known[1] = "a"
 		stop := repeat(func(int) { s.Events.Publish([]muster.Event{{Type: muster.EventJob, Job: 1}}) })
 		got := watchFor(t, 16*time.Second, func(w http.ResponseWriter, r *http.Request) error {
@@ -158,7 +159,7 @@ func TestKeepAlivesOfAnEmptyOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		s := streaming(Config{Store: oneTask{}, Logs: logs})
+		s := withBus(Config{Store: oneTask{}, Logs: logs})
 		place := logPlace{task: muster.TaskID{Job: 1}, attempt: 1}
 		size := int64(0)
 		sizes := map[int64]bool{}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/history"
@@ -174,7 +175,7 @@ func (o *overviews) of(key overviewKey) *fresh[page] {
 func (p page) write(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = patient(w, r).Write(p) // a caller who left does not read it
+	_, _ = streaming.Writer(w, r).Write(p) // a caller who left does not read it
 }
 
 // facts gathers what an overview is made of.

@@ -1,4 +1,5 @@
-package api
+// Package streaming writes and reads what takes long over HTTP: server-sent events, and bodies whose every read and write has a deadline of its own.
+package streaming
 
 import (
 	"context"
@@ -11,55 +12,55 @@ import (
 )
 
 const (
-	// keepAlive is how long a stream sends nothing before it sends a comment.
-	keepAlive = 15 * time.Second
+	// KeepAlive is how long a stream sends nothing before it sends a comment.
+	KeepAlive = 15 * time.Second
 	// writeTimeout is how long one write to a client may take, and readTimeout how
 	// long a client may send nothing of its upload.
 	writeTimeout = 30 * time.Second
 	readTimeout  = time.Minute
 )
 
-// eventStream writes server-sent events.
-type eventStream struct {
-	w      *patientWriter
+// Events writes server-sent events. It is for one goroutine.
+type Events struct {
+	w      io.Writer
 	rc     *http.ResponseController
 	unsent bool      // something was written after the last flush
 	sent   time.Time // when something was last flushed
 }
 
-// openEvents begins the answer.
-func openEvents(w http.ResponseWriter, r *http.Request) (*eventStream, error) {
+// OpenEvents begins the answer.
+func OpenEvents(w http.ResponseWriter, r *http.Request) (*Events, error) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // for reverse proxies
-	es := &eventStream{w: patient(w, r), rc: http.NewResponseController(w)}
+	es := &Events{w: Writer(w, r), rc: http.NewResponseController(w)}
 	return es, es.beat("")
 }
 
 // beat shows the client that the server is there. A client that connects again resumes after id, unless it is "".
-func (es *eventStream) beat(id string) error {
+func (es *Events) beat(id string) error {
 	text := ": muster\n\n"
 	if id != "" {
 		text = ": muster\nid: " + id + "\n\n"
 	}
-	return errors.Join(es.write(text), es.flush())
+	return errors.Join(es.write(text), es.Flush())
 }
 
-// beatBy is when the next keep-alive is due.
-func (es *eventStream) beatBy() time.Time { return es.sent.Add(keepAlive) }
+// BeatBy is when the next keep-alive is due.
+func (es *Events) BeatBy() time.Time { return es.sent.Add(KeepAlive) }
 
-// keep sends a keep-alive with an id if nothing was sent for as long as keepAlive. It is called
+// Keep sends a keep-alive with an id if nothing was sent for as long as KeepAlive. It is called
 // for everything that is read for the client and not sent to it.
-func (es *eventStream) keep(id string) error {
-	if time.Now().Before(es.beatBy()) {
+func (es *Events) Keep(id string) error {
+	if time.Now().Before(es.BeatBy()) {
 		return nil
 	}
 	return es.beat(id)
 }
 
-// event writes one event; id may be "". It may stay in a buffer until flush.
-func (es *eventStream) event(name, id string, data any) error {
+// Event writes one event; id may be "". It may stay in a buffer until Flush.
+func (es *Events) Event(name, id string, data any) error {
 	text, err := json.Marshal(data) // has no line ends
 	if err != nil {
 		return fmt.Errorf("event %s: %w", name, err)
@@ -71,13 +72,14 @@ func (es *eventStream) event(name, id string, data any) error {
 	return es.write(head + "data: " + string(text) + "\n\n")
 }
 
-func (es *eventStream) write(text string) error {
+func (es *Events) write(text string) error {
 	es.unsent = true
 	_, err := io.WriteString(es.w, text)
 	return err
 }
 
-func (es *eventStream) flush() error {
+// Flush sends what is in the buffer.
+func (es *Events) Flush() error {
 	if !es.unsent {
 		return nil
 	}
@@ -85,14 +87,14 @@ func (es *eventStream) flush() error {
 	return es.rc.Flush()
 }
 
-// patientWriter gives each write of a long answer its own deadline, until its request ends.
 type patientWriter struct {
 	http.ResponseWriter
 	ctx context.Context //nolint:containedctx // of the request that it answers
 	rc  *http.ResponseController
 }
 
-func patient(w http.ResponseWriter, r *http.Request) *patientWriter {
+// Writer returns a writer of a long answer that gives each write its own deadline, until its request ends.
+func Writer(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	return &patientWriter{ResponseWriter: w, ctx: r.Context(), rc: http.NewResponseController(w)}
 }
 
@@ -108,7 +110,11 @@ func (p *patientWriter) Write(b []byte) (int, error) {
 	return p.ResponseWriter.Write(b)
 }
 
-// patientReader gives each read of a long request its own deadline, until the request ends.
+// Reader returns a reader of the body of a long request that gives each read its own deadline, until the request ends.
+func Reader(body io.Reader, w http.ResponseWriter, r *http.Request) io.Reader {
+	return &patientReader{Reader: body, ctx: r.Context(), rc: http.NewResponseController(w)}
+}
+
 type patientReader struct {
 	io.Reader
 	ctx context.Context //nolint:containedctx // of the request that it reads
