@@ -17,6 +17,7 @@ type Job struct {
 	CreatedAt  Time              `json:"created_at,omitzero"`
 	StartedAt  Time              `json:"started_at,omitzero"`
 	FinishedAt Time              `json:"finished_at,omitzero"`
+	RetriedAt  Time              `json:"-"`                    // when it was last retried after it had ended; 0 if it never was
 	Owner      string            `json:"owner,omitempty"`      // the key that submitted it
 	OwnerName  string            `json:"owner_name,omitempty"` // of that key, where it is still there
 	Cost       float64           `json:"cost,omitempty"`       // of its ended attempts: the workers' prices times the wall time

@@ -37,8 +37,8 @@ type Worker struct {
 	Projects    []string          `json:"projects,omitempty"`    // whose tasks it takes; none means all
 	Address     string            `json:"address,omitempty"`     // at which other workers reach it
 	Deadline    Time              `json:"deadline,omitzero"`     // when a drain stops what still runs, or a pause ends
-	Paused      bool              `json:"-"`                     // by an administrator; outlasts reconnects
-	Draining    bool              `json:"-"`
+	Paused      bool              `json:"paused,omitempty"`      // by an administrator; kept while it is away, whatever its state
+	Draining    bool              `json:"draining,omitempty"`    // the same
 	JoinedAt    Time              `json:"joined_at,omitzero"`
 	LastSeenAt  Time              `json:"last_seen_at,omitzero"`
 }

@@ -33,7 +33,7 @@ func joinServer(t *testing.T, statuses ...int) *url.URL {
 		if len(statuses) > 0 {
 			text := "no"
 			if statuses[0] == http.StatusUnprocessableEntity {
-				text = `{"title": "Unprocessable Entity", "detail": "no such luck"}`
+				text = `{"title": "Unprocessable Content", "detail": "no such luck"}`
 			}
 			http.Error(w, text, statuses[0])
 			statuses = statuses[1:]

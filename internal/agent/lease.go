@@ -23,6 +23,7 @@ func (r *roster) expire(now time.Duration) {
 		r.log.Warn("the server was away for longer than the attempt may go on; killing it",
 			slog.String("attempt", at.id.String()), slog.Duration("grace", at.grace))
 		r.forget(at, errLeaseEnded)
+		r.traffic.Expired++
 	}
 	r.findGrace()
 }
@@ -82,6 +83,7 @@ func (r *roster) welcome(w *link.Welcome, since time.Duration) (contact time.Dur
 		}
 	}
 	r.connected, r.ready, r.offered = true, true, false
+	r.traffic.Sessions++
 	r.beat, r.beatAt, r.pinged = w.Heartbeat.Std(), now, 0
 	r.talk, r.later, r.rejected = nil, nil, nil
 	for _, at := range r.held {

@@ -229,6 +229,14 @@ func (a *Agent) readLogs(ctx context.Context, f *link.ToServer, ranges []logRang
 		}
 		if len(data) > 0 {
 			f.Logs = append(f.Logs, link.LogChunk{Attempt: l.at.id, Offset: l.offset, Data: data})
+			a.roster.logLeaves(int64(len(data)))
 		}
 	}
+}
+
+// logLeaves counts bytes that are sent.
+func (r *roster) logLeaves(n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.traffic.LogSent += n
 }

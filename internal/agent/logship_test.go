@@ -146,6 +146,34 @@ func TestLogOfALostAttemptArrives(t *testing.T) {
 	}
 }
 
+// TestTraffic holds that a worker counts its sessions, the leases that it lost, and its logs on their way.
+func TestTraffic(t *testing.T) {
+	inWorld(t, func(w *world) {
+		is := func(want Traffic) {
+			w.t.Helper()
+			if got := w.agent.Status().Traffic; got != want {
+				w.t.Errorf("%+v, want %+v", got, want)
+			}
+		}
+		s, asleep := w.run(0), w.run(1)
+		w.print(s, 0, []byte("first\n"))
+		time.Sleep(time.Second)
+		is(Traffic{Sessions: 1, LogSent: 6})
+		w.desk.away(true)
+		w.print(s, 6, []byte("second\n"))
+		time.Sleep(time.Minute)
+		is(Traffic{Sessions: 1, LogSent: 6, LogPending: 7})
+		w.sleep.Store(int64(11 * time.Minute))
+		asleep.finish() // before the worker looks at the leases
+		is(Traffic{Sessions: 1, LogSent: 6, LogPending: 7, Expired: 1})
+		time.Sleep(time.Minute)
+		is(Traffic{Sessions: 1, LogSent: 6, LogPending: 7, Expired: 2})
+		w.desk.away(false)
+		time.Sleep(time.Minute)
+		is(Traffic{Sessions: 2, LogSent: 13, Expired: 2})
+	})
+}
+
 // logsGone holds that nothing is left of the worker's own copies of logs.
 func logsGone(t *testing.T, dir string) {
 	t.Helper()

@@ -64,6 +64,8 @@ type roster struct {
 	logAt    time.Duration // the next log frame may leave
 	logMoved time.Duration // bytes were last acknowledged
 
+	traffic Traffic // without LogPending
+
 	// What is to be put on disk: see saver.go.
 	saving  chan struct{} // holds one token if there may be something to do
 	unsaved []*attempt    // ended, oldest first; some may be acknowledged by now
@@ -179,6 +181,7 @@ func (r *roster) finish(at *attempt, report *muster.Report) {
 	if !at.gone && at.overdue(now, r.contact) {
 		r.log.Warn("an attempt ended after its lease; its result is dropped", slog.String("attempt", at.id.String()))
 		at.gone = true
+		r.traffic.Expired++
 	}
 	if at.gone {
 		r.shipRest(at, report)

@@ -254,7 +254,7 @@ func TestTooLargeBodies(t *testing.T) {
 	for _, path := range []string{"/api/v1/jobs", "/api/v1/keys", "/api/v1/plan"} {
 		var p wire.Problem
 		body := status(t, s, request{method: "POST", path: path, body: big}, http.StatusRequestEntityTooLarge)
-		if err := json.Unmarshal(body, &p); err != nil || p.Code != muster.TooLarge {
+		if err := json.Unmarshal(body, &p); err != nil || p.Code != muster.TooLarge || p.Title != "Content Too Large" {
 			t.Errorf("%s: %s", path, body)
 		}
 	}
@@ -349,6 +349,30 @@ func (st *stream) expectEnd() {
 	case <-time.After(time.Minute):
 		st.t.Fatal("the stream does not end")
 	}
+}
+
+// A worker that is paused while it is gone shows that, and comes back paused.
+func TestAPauseOfAWorkerThatIsGone(t *testing.T) {
+	s := apitest.Start(t, nil)
+	s.Worker(t, "w1").Leave()
+	is := func(state muster.WorkerState, paused bool) func() bool {
+		return func() bool {
+			var w muster.Worker
+			if err := json.Unmarshal(status(t, s, request{method: "GET", path: "/api/v1/workers/w1"}, http.StatusOK), &w); err != nil {
+				t.Fatal(err)
+			}
+			return w.State == state && w.Paused == paused
+		}
+	}
+	waitFor(t, is(muster.WorkerGone, false))
+	var w muster.Worker
+	if err := json.Unmarshal(status(t, s, request{method: "POST", path: "/api/v1/workers/w1/pause"}, http.StatusOK), &w); err != nil || w.State != muster.WorkerGone || !w.Paused {
+		t.Errorf("the answer is %+v, %v; want a worker that is gone and paused", w, err)
+	}
+	s.Worker(t, "w1")
+	waitFor(t, is(muster.WorkerPaused, true))
+	status(t, s, request{method: "POST", path: "/api/v1/workers/w1/resume"}, http.StatusOK)
+	waitFor(t, is(muster.WorkerActive, false))
 }
 
 // A worker's name means the one that is there, if another of that name has left.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/store"
@@ -141,7 +142,7 @@ func (s *server) serveBlob(w http.ResponseWriter, r *http.Request, b *served) er
 	h.Set("Cache-Control", "private, no-cache")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", sandbox)
-	http.ServeContent(patient(w, r), r, "", time.Time{}, noted)
+	http.ServeContent(streaming.Writer(w, r), r, "", time.Time{}, noted)
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/blob"
@@ -108,7 +109,7 @@ func (s *server) putBlob(w http.ResponseWriter, r *http.Request, in *putBlobInpu
 	}
 	to := s.uploads(r.Context())
 	limited := http.MaxBytesReader(w, r.Body, maxBlob-in.Offset)
-	err = to.Put(r.Context(), in.SHA256, in.Offset, &patientReader{Reader: limited, ctx: r.Context(), rc: http.NewResponseController(w)})
+	err = to.Put(r.Context(), in.SHA256, in.Offset, streaming.Reader(limited, w, r))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge()
 	}

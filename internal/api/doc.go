@@ -10,5 +10,6 @@
 // schema.go tells how Muster's own types look in JSON.
 //
 // Streams (logs, usage, events) run until their client leaves or the server's base
-// context ends; each write has a deadline, and a comment every 15 seconds shows both sides that the other is there.
+// context ends; each write has a deadline. A stream on which nothing was sent for 15 seconds sends a comment, so that both sides know that
+// the other is there, with the id of what was read for the client until then, so that the client resumes there.
 package api

@@ -8,6 +8,7 @@ import (
 	"runtime"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/auth"
 )
 
@@ -57,6 +58,6 @@ func (s *server) download(w http.ResponseWriter, r *http.Request, in *downloadIn
 	h.Set("Cache-Control", "private, no-cache")
 	h.Set("X-Muster-OS", runtime.GOOS)
 	h.Set("X-Muster-Arch", runtime.GOARCH)
-	http.ServeContent(patient(w, r), r, "", info.ModTime(), f)
+	http.ServeContent(streaming.Writer(w, r), r, "", info.ModTime(), f)
 	return nil
 }

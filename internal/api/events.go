@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/notify"
 )
@@ -46,7 +47,7 @@ func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsI
 		scope = notify.OfJob(job)
 	}
 	sub := s.Events.Subscribe(in.Last, scope, want)
-	out, err := openEvents(w, r)
+	out, err := streaming.OpenEvents(w, r)
 	for err == nil {
 		err = s.passEvents(ctx, out, sub)
 	}
@@ -56,17 +57,17 @@ func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsI
 	return nil
 }
 
-// passEvents sends the next events, or a sign of life if there are none for a
-// while.
-func (s *server) passEvents(ctx context.Context, out *eventStream, sub *notify.Subscription) error {
-	waitCtx, cancel := context.WithTimeout(ctx, keepAlive)
+// passEvents sends the next events that the caller may see, and a keep-alive when one is due: other projects'
+// events do not put it off, and its id has the client resume after them.
+func (s *server) passEvents(ctx context.Context, out *streaming.Events, sub *notify.Subscription) error {
+	waitCtx, cancel := context.WithDeadline(ctx, out.BeatBy())
 	defer cancel()
 	events, err := sub.Next(waitCtx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return out.beat()
+		return out.Keep(sub.Position())
 	}
 	for i := range events {
 		e := &events[i]
@@ -74,14 +75,16 @@ func (s *server) passEvents(ctx context.Context, out *eventStream, sub *notify.S
 		if err != nil {
 			return err
 		}
-		if !visible {
-			continue
+		if visible {
+			if err := out.Event(string(e.Type), notify.ID(*e), e); err != nil {
+				return err
+			}
 		}
-		if err := out.event(string(e.Type), notify.ID(*e), e); err != nil {
+		if err := out.Keep(notify.ID(*e)); err != nil {
 			return err
 		}
 	}
-	return out.flush()
+	return out.Flush()
 }
 
 // visible reports whether an event is the caller's business.

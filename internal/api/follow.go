@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/notify"
 	"github.com/muster-dev/muster/internal/tasklog"
@@ -35,7 +36,7 @@ type follower struct {
 	follow bool // wait for more
 	fixed  bool // end with this attempt
 
-	out     *eventStream
+	out     *streaming.Events
 	changes *notify.Subscription
 	moved   time.Time // when the log last grew
 }
@@ -48,7 +49,7 @@ func (f *follower) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer leave()
 	f.changes = f.Events.Subscribe("", notify.OfTask(f.place.task), nil)
-	if f.out, err = openEvents(w, r); err == nil {
+	if f.out, err = streaming.OpenEvents(w, r); err == nil {
 		err = f.run(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
@@ -77,7 +78,7 @@ func (f *follower) run(ctx context.Context) error {
 		}
 		if next := f.after(turn); next != nil {
 			if next.end {
-				return errors.Join(f.out.event(wire.LogEnd, "", wire.LogTurn{Attempt: f.place.attempt, State: turn.state, Truncated: next.truncated}), f.out.flush())
+				return errors.Join(f.out.Event(wire.LogEnd, "", wire.LogTurn{Attempt: f.place.attempt, State: turn.state, Truncated: next.truncated}), f.out.Flush())
 			}
 			f.place.attempt, f.place.offset, f.moved = f.place.attempt+1, 0, time.Now()
 			if err := f.announce(); err != nil {
@@ -155,7 +156,7 @@ func (f *follower) announce() error {
 	if f.place.attempt == 0 {
 		return nil
 	}
-	return errors.Join(f.out.event(wire.LogAttempt, f.place.String(), wire.LogTurn{Attempt: f.place.attempt}), f.out.flush())
+	return errors.Join(f.out.Event(wire.LogAttempt, f.place.String(), wire.LogTurn{Attempt: f.place.attempt}), f.out.Flush())
 }
 
 func (f *follower) size(ctx context.Context) (int64, error) {
@@ -173,24 +174,24 @@ func (f *follower) pump(ctx context.Context) error {
 		f.moved = time.Now()
 		name, data := f.event(r)
 		if name == "" {
-			return nil
+			return f.out.Keep(f.place.String())
 		}
-		if err := f.out.event(name, f.place.String(), data); err != nil {
+		if err := f.out.Event(name, f.place.String(), data); err != nil {
 			return err
 		}
 		if waiting += len(r.Data); waiting < flushEvery {
 			return nil
 		}
 		waiting = 0
-		return f.out.flush()
+		return f.out.Flush()
 	})
-	return errors.Join(err, f.out.flush())
+	return errors.Join(err, f.out.Flush())
 }
 
-// wait returns when the log is longer than size, when the task has changed, or,
-// saying so too, when it was quiet for long.
+// wait returns when the log is longer than size, when the task has changed, or, reporting that too, when a
+// keep-alive is due.
 func (f *follower) wait(ctx context.Context, size int64) (changed bool, err error) {
-	waitCtx, cancel := context.WithTimeout(ctx, keepAlive)
+	waitCtx, cancel := context.WithDeadline(ctx, f.out.BeatBy())
 	defer cancel()
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
@@ -210,7 +211,7 @@ func (f *follower) wait(ctx context.Context, size int64) (changed bool, err erro
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	case errors.Is(cut, context.DeadlineExceeded):
-		return true, f.out.beat()
+		return true, f.out.Keep(f.place.String())
 	case cut != nil:
 		return changed, nil
 	default:

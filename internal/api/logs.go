@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/tasklog"
@@ -255,7 +256,7 @@ func (s *server) writeLog(w http.ResponseWriter, r *http.Request, at logPlace, s
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
-	out := patient(w, r)
+	out := streaming.Writer(w, r)
 	begun := false
 	err := s.records(r.Context(), at, func(rec tasklog.Record, _ int64) error {
 		if !wanted(stream, rec) {

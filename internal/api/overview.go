@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/history"
@@ -61,24 +62,65 @@ type overviewKey struct {
 // page is an encoded answer.
 type page []byte
 
-// fresh is a value that is made again when it is asked for and too old. Those who ask at the same time wait for one of them.
+// fresh is a value that is made again when it is asked for and too old. Requests that ask at the same time share what one of them makes, also
+// if that is an error. A singleflight.Group would make it in a goroutine of its own, where a panic ends the server, or with the context of one
+// request for all.
 type fresh[T any] struct {
-	mu    sync.Mutex
-	at    time.Time
+	mu     sync.Mutex
+	at     time.Time
+	value  T
+	making *making[T] // nil while no request makes it
+}
+
+// making is a value that a request makes. The rest is set when done is closed.
+type making[T any] struct {
+	done  chan struct{}
+	left  bool // the request ended before the value was there
 	value T
+	err   error
 }
 
 func (f *fresh[T]) get(ctx context.Context, age time.Duration, again func(context.Context) (T, error)) (T, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.at.IsZero() && time.Since(f.at) < age {
-		return f.value, nil
+	for {
+		f.mu.Lock()
+		if !f.at.IsZero() && time.Since(f.at) < age {
+			defer f.mu.Unlock()
+			return f.value, nil
+		}
+		m := f.making
+		if m == nil {
+			m = &making[T]{done: make(chan struct{}), left: true}
+			f.making = m
+			f.mu.Unlock()
+			return f.make(ctx, m, again)
+		}
+		f.mu.Unlock()
+		select {
+		case <-m.done:
+		case <-ctx.Done():
+			var none T
+			return none, muster.Errorf(muster.Unavailable, "not done: the caller gave up: %w", context.Cause(ctx))
+		}
+		if !m.left {
+			return m.value, m.err
+		}
 	}
-	value, err := again(ctx)
-	if err == nil {
-		f.value, f.at = value, time.Now()
-	}
-	return value, err
+}
+
+// make makes the value for all who wait for m. If its request ends first, or again panics, one of them makes it.
+func (f *fresh[T]) make(ctx context.Context, m *making[T], again func(context.Context) (T, error)) (T, error) {
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.making = nil
+		if !m.left && m.err == nil {
+			f.value, f.at = m.value, time.Now()
+		}
+		close(m.done)
+	}()
+	m.value, m.err = again(ctx)
+	m.left = m.err != nil && ctx.Err() != nil
+	return m.value, m.err
 }
 
 func (s *server) overviewRoutes() {
@@ -133,7 +175,7 @@ func (o *overviews) of(key overviewKey) *fresh[page] {
 func (p page) write(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = patient(w, r).Write(p) // a caller who left does not read it
+	_, _ = streaming.Writer(w, r).Write(p) // a caller who left does not read it
 }
 
 // facts gathers what an overview is made of.

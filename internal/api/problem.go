@@ -44,9 +44,21 @@ func (p *problem) ContentType(string) string { return problemType }
 
 func problemOf(status int, err *muster.Error) *problem {
 	return &problem{wire.Problem{
-		Type: "about:blank", Title: http.StatusText(status), Status: status,
+		Type: "about:blank", Title: title(status), Status: status,
 		Detail: err.Message, Code: err.Code, Errors: err.Fields,
 	}}
+}
+
+// title returns a status in words as RFC 9110 has them; package http keeps the older ones of two.
+func title(status int) string {
+	switch status {
+	case http.StatusRequestEntityTooLarge:
+		return "Content Too Large"
+	case http.StatusUnprocessableEntity:
+		return "Unprocessable Content"
+	default:
+		return http.StatusText(status)
+	}
 }
 
 // tooManyError is an Unavailable error of a caller who asks for too much at a time.

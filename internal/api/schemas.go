@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/muster-dev/muster/docs"
+	"github.com/muster-dev/muster/internal/api/streaming"
 )
 
 const pathJobSchema = "/schemas/job.json"
@@ -17,7 +18,7 @@ func getJobSchema(w http.ResponseWriter, r *http.Request, _ *struct{}) error {
 	h := w.Header()
 	h.Set("Content-Type", schemaType)
 	h.Set("Cache-Control", "max-age=300")
-	h.Set("Access-Control-Allow-Origin", "*")  // it is public, and editors in browsers read it
-	_, _ = patient(w, r).Write(docs.JobSchema) // a caller who left does not read it
+	h.Set("Access-Control-Allow-Origin", "*")           // it is public, and editors in browsers read it
+	_, _ = streaming.Writer(w, r).Write(docs.JobSchema) // a caller who left does not read it
 	return nil
 }

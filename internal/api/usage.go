@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/series"
@@ -61,7 +62,7 @@ func (s *server) getUsage(w http.ResponseWriter, r *http.Request, in *usageInput
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = patient(w, r).Write(append(body, '\n')) // a caller who left does not read it
+	_, _ = streaming.Writer(w, r).Write(append(body, '\n')) // a caller who left does not read it
 	return nil
 }
 

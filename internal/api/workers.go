@@ -23,7 +23,7 @@ func (s *server) workerRoutes() {
 			summary: summary, verb: auth.SteerWorkers}
 	}
 	handle(s, order(muster.SteerDrain, "Let a worker finish what it has and then leave; what still runs at the deadline goes on elsewhere"), s.drainWorker)
-	handle(s, order(muster.SteerPause, "Give a worker nothing new, for a while or until it is resumed; one that is gone is paused when it comes back"), s.pauseWorker)
+	handle(s, order(muster.SteerPause, "Give a worker nothing new, for a while or until it is resumed. paused is true until then, also while the worker is unreachable or gone: it comes back paused"), s.pauseWorker)
 	handle(s, order(muster.SteerResume, "Take a pause or a drain back"), s.resumeWorker)
 	handle(s, order(muster.SteerHeal, "Let a worker look at quarantined GPUs again: those that are well are given to tasks from then on"), s.healWorker)
 	handle(s, route{id: "remove-worker", method: http.MethodDelete, path: at, tag: "workers",

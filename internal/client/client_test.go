@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
@@ -388,6 +389,35 @@ func TestLogsCanBeLeft(t *testing.T) {
 		if muster.CodeOf(err) != muster.NotFound {
 			t.Errorf("no such task: %v", err)
 		}
+	}
+}
+
+// A stream without events resumes after the id of the last keep-alive, and its client learns of each.
+func TestEventsResumeAfterKeepAlive(t *testing.T) {
+	last := make(chan string, 2)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		last <- r.Header.Get("Last-Event-ID")
+		if len(last) == 1 {
+			_, _ = io.WriteString(w, ": muster\n\n: muster\nid: e-7\n\n")
+			return
+		}
+		_, _ = io.WriteString(w, ": muster\n\nid: e-8\nevent: job\ndata: {\"type\":\"job\",\"job\":3}\n\n")
+	}))
+	defer server.Close()
+	c, err := client.New(server.URL, "", client.Options{Patience: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var beats []string
+	for e, err := range c.Events(t.Context(), client.EventQuery{Last: "e-5", KeepAlive: func(id string) { beats = append(beats, id) }}) {
+		if err != nil || e.Job != 3 {
+			t.Fatalf("got %+v, %v; want the event of job 3", e, err)
+		}
+		break
+	}
+	if first, second := <-last, <-last; first != "e-5" || second != "e-7" || !slices.Equal(beats, []string{"", "e-7", ""}) {
+		t.Errorf("the requests resumed after %q and %q, and the keep-alives had the ids %q", first, second, beats)
 	}
 }
 

@@ -12,7 +12,10 @@ import (
 type EventQuery struct {
 	Job   muster.JobID       // only of this job and its tasks; 0 means all
 	Types []muster.EventType // only these; any if empty. A resync always comes
-	Last  string             // go on after this event ("EPOCH-SEQ"); "" means from now on
+	Last  string             // resume after this event ("EPOCH-SEQ"); "" means from now on
+	// KeepAlive, if not nil, is called for each keep-alive of the server, the first of which comes as soon as a connection is open,
+	// also where no event does. last is what Last has to be to resume there, or "" if that has not changed.
+	KeepAlive func(last string)
 }
 
 // Events follows what changes, until ctx ends. Where events were missed there is
@@ -29,6 +32,12 @@ func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[muster.Even
 	}
 	return func(yield func(muster.Event, error) bool) {
 		err := c.stream(ctx, "/events", v, q.Last, func(ev message) error {
+			if ev.data == nil {
+				if q.KeepAlive != nil {
+					q.KeepAlive(ev.id)
+				}
+				return nil
+			}
 			var e muster.Event
 			if err := decodeEvent(ev, &e); err != nil {
 				return err

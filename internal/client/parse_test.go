@@ -90,7 +90,7 @@ func FuzzIgnore(f *testing.F) {
 	})
 }
 
-// Events are read the same in whatever pieces they come, and a stream that ends
+// Events and keep-alives are read the same in whatever pieces they come, and a stream that ends
 // within one is told from one that ends between two.
 func FuzzEvents(f *testing.F) {
 	f.Add("output", "1-16", "line\nother line", uint8(3), uint16(9))
@@ -100,12 +100,12 @@ func FuzzEvents(f *testing.F) {
 			return
 		}
 		var b strings.Builder
-		for range n {
-			fmt.Fprintf(&b, ": beat\n\nevent: %s\nid: %s\ndata: %s\ndata: more\n\n", name, id, data)
+		for i := range n {
+			fmt.Fprintf(&b, ": beat\nevent: none\nid: beat-%d\n\nevent: %s\nid: %s\ndata: %s\ndata: more\n\n", i, name, id, data)
 		}
 		text := b.String()
 		whole := text[:min(len(text), int(cut))]
-		count := 0
+		count, beats := 0, 0
 		r := newEventReader(iotest.OneByteReader(strings.NewReader(whole)), func() {})
 		for {
 			ev, err := r.next()
@@ -116,6 +116,13 @@ func FuzzEvents(f *testing.F) {
 					t.Errorf("%q ends with %v", whole, err)
 				}
 				break
+			}
+			if beats == count {
+				if ev.name != "" || ev.id != fmt.Sprintf("beat-%d", beats) || ev.data != nil {
+					t.Fatalf("got %+v, want a keep-alive", ev)
+				}
+				beats++
+				continue
 			}
 			if ev.name != name || ev.id != id || string(ev.data) != data+"\nmore" {
 				t.Fatalf("got %+v", ev)

@@ -22,7 +22,8 @@ const (
 	silence = 45 * time.Second
 )
 
-// message is one server-sent event.
+// message is one server-sent event. One without data is a keep-alive of the server, also the first of a connection; its
+// id, if there is one, counts as that of an event.
 type message struct {
 	id, name string
 	data     []byte
@@ -33,7 +34,7 @@ var errStop = errors.New("stop")
 
 // stream follows an event stream until handle returns an error, ctx ends, the
 // server refuses, or it cannot be reached for longer than the stream's patience.
-// After a broken connection it goes on after the last event with an id that handle took.
+// After a broken connection it resumes after the last message with an id that handle took.
 func (c *Client) stream(ctx context.Context, path string, query url.Values, last string, handle func(message) error) error {
 	giveUp := time.Now().Add(c.opts.Patience) // the first connection is an ordinary call
 	for b := (backoff{}); ; {
@@ -108,8 +109,7 @@ func newEventReader(r io.Reader, alive func()) *eventReader {
 	return &eventReader{lines: s, alive: alive}
 }
 
-// next returns the next event that has data; io.EOF means that the stream ended
-// between two events.
+// next returns the next message; io.EOF means that the stream ended between two.
 func (r *eventReader) next() (message, error) {
 	var ev message
 	begun := false
@@ -117,18 +117,19 @@ func (r *eventReader) next() (message, error) {
 		r.alive()
 		line := r.lines.Text()
 		if line == "" {
-			if ev.data != nil {
-				ev.data = ev.data[:len(ev.data)-1] // the last line end
-				return ev, nil
+			if !begun {
+				continue
 			}
-			begun = false
-			continue
+			if ev.data == nil {
+				return message{id: ev.id}, nil
+			}
+			ev.data = ev.data[:len(ev.data)-1] // the last line end
+			return ev, nil
 		}
+		begun = true
 		field, value, _ := strings.Cut(line, ":")
 		value = strings.TrimPrefix(value, " ")
 		switch field {
-		case "": // a comment
-			continue
 		case "id":
 			ev.id = value
 		case "event":
@@ -136,7 +137,6 @@ func (r *eventReader) next() (message, error) {
 		case "data":
 			ev.data = append(append(ev.data, value...), '\n')
 		}
-		begun = true
 	}
 	if err := r.lines.Err(); err != nil {
 		return message{}, err

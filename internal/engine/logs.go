@@ -9,6 +9,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/sched/effect"
+	"github.com/muster-dev/muster/internal/traceparent"
 )
 
 // logPause is how long a worker waits before it sends log bytes again that could
@@ -28,10 +29,11 @@ func (e *Engine) clearLogs(ctx context.Context, sends []effect.Send) {
 		had, err := e.cfg.Logs.SetAside(ctx, as.Attempt)
 		switch {
 		case err != nil:
-			e.cfg.Log.Error("a log that has the number of a new attempt cannot be set aside", slog.String("attempt", as.Attempt.String()), slog.Any("error", err))
+			e.cfg.Log.Error("a log that has the number of a new attempt cannot be set aside", slog.String("attempt", as.Attempt.String()),
+				slog.String("trace_id", traceparent.TraceText(as.UID)), slog.Any("error", err))
 		case had:
 			e.cfg.Log.Warn("the log of an attempt with the same number is set aside: it is of a time before a backup was restored",
-				slog.String("attempt", as.Attempt.String()))
+				slog.String("attempt", as.Attempt.String()), slog.String("trace_id", traceparent.TraceText(as.UID)))
 		}
 	}
 }

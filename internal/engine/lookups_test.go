@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/engine"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/store"
+	"github.com/muster-dev/muster/internal/traceparent"
 )
 
 // stuckLogs cannot set a log aside.
@@ -36,9 +38,11 @@ func TestALogThatCannotBeSetAsideStopsNothing(t *testing.T) {
 	id := r.submit(t, 1) // no worker is connected
 	r.stop()
 	logs := &stuckLogs{}
+	var out bytes.Buffer
 	r = startIn(t, r.dir, func(cfg *engine.Config) {
 		logs.Logs = cfg.Logs
 		cfg.Logs = logs
+		cfg.Log = slog.New(slog.NewTextHandler(&out, nil))
 	})
 	p := r.connect(t)
 	a := p.next(t, "an assignment", assigns).Assign[0].Attempt
@@ -52,6 +56,14 @@ func TestALogThatCannotBeSetAsideStopsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.next(t, "an acknowledgement", func(f *link.ToWorker) bool { return len(f.FinishedAck) > 0 })
+	job, err := r.store.Job(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	if want := "attempt=" + a.String() + " trace_id=" + traceparent.TraceText(job.UID); !strings.Contains(out.String(), want) {
+		t.Errorf("the log has not %q: %s", want, out.String())
+	}
 }
 
 // TestAnOldNoIsCorrected holds that a blob which an attempt needs since the last look at the worker's attempts is found:

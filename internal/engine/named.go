@@ -8,6 +8,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/store"
+	"github.com/muster-dev/muster/internal/traceparent"
 )
 
 // maxUploaded is how many blobs of which it is known that the worker uploaded them are remembered in a session.
@@ -56,7 +57,7 @@ func (s *session) checkNamed(ctx context.Context, f *link.ToServer) error {
 			return err
 		}
 		if bad != "" {
-			s.warnNamed(p.Attempt, bad)
+			s.warnNamed(ctx, p.Attempt, bad)
 			p.Artifacts = good
 		}
 	}
@@ -67,7 +68,7 @@ func (s *session) checkNamed(ctx context.Context, f *link.ToServer) error {
 			return err
 		}
 		if bad != "" {
-			s.warnNamed(r.Attempt, bad)
+			s.warnNamed(ctx, r.Attempt, bad)
 			r.Artifacts = good
 			if r.Outcome == muster.AttemptSucceeded {
 				r.Outcome, r.Reason, r.Result = muster.AttemptFailed, muster.WorkerInternal, nil
@@ -78,9 +79,18 @@ func (s *session) checkNamed(ctx context.Context, f *link.ToServer) error {
 	return nil
 }
 
-func (s *session) warnNamed(a muster.AttemptID, bad string) {
-	s.engine.cfg.Log.Warn("a worker names files that it did not upload; they are left out",
-		slog.String("worker", string(s.worker)), slog.String("attempt", a.String()), slog.String("files", bad))
+func (s *session) warnNamed(ctx context.Context, a muster.AttemptID, bad string) {
+	s.warn(ctx, a, "a worker names files that it did not upload; they are left out", slog.String("files", bad))
+}
+
+// warn logs something about what the worker says of an attempt, with the trace of its job if there is one. It reads the store on the session's own
+// goroutine.
+func (s *session) warn(ctx context.Context, a muster.AttemptID, text string, what ...slog.Attr) {
+	what = append(what, slog.String("worker", string(s.worker)), slog.String("attempt", a.String()))
+	if job, err := s.engine.cfg.Store.Job(ctx, a.Task.Job); err == nil && job.UID != "" {
+		what = append(what, slog.String("trace_id", traceparent.TraceText(job.UID)))
+	}
+	s.engine.cfg.Log.LogAttrs(ctx, slog.LevelWarn, text, what...)
 }
 
 // named returns the artifacts of an attempt that its worker may name and that are here as it says, and tells of the others.

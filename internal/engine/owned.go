@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -69,8 +68,7 @@ func (s *session) owns(ctx context.Context, a muster.AttemptID) (bool, error) {
 	}
 	if s.own.warned != a {
 		s.own.warned = a
-		s.engine.cfg.Log.Warn("a worker ships the log of an attempt that is not its own; it is dropped",
-			slog.String("worker", string(s.worker)), slog.String("attempt", a.String()))
+		s.warn(ctx, a, "a worker ships the log of an attempt that is not its own; it is dropped")
 	}
 	if err := s.own.misses.Wait(ctx); err != nil {
 		return false, err

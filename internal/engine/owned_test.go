@@ -1,12 +1,15 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/traceparent"
 )
 
 // attemptsOf is a store of the attempts of one task.
@@ -20,12 +23,17 @@ func (s *attemptsOf) Attempts(context.Context, muster.TaskID) ([]muster.Attempt,
 	return s.list, nil
 }
 
+func (s *attemptsOf) Job(_ context.Context, id muster.JobID) (muster.Job, error) {
+	return muster.Job{ID: id, UID: "j0123"}, nil
+}
+
 // TestARefusalIsNotRemembered holds that a session asks the store again for an attempt that was not its worker's own. That
 // the attempt was assigned in this session may be forgotten by then: see maxOwned.
 func TestARefusalIsNotRemembered(t *testing.T) {
 	t.Parallel()
 	st := &attemptsOf{}
-	s := New(Config{Store: st, Log: slog.New(slog.DiscardHandler)}).newSession("w1", func(*link.ToWorker) {})
+	var log bytes.Buffer
+	s := New(Config{Store: st, Log: slog.New(slog.NewTextHandler(&log, nil))}).newSession("w1", func(*link.ToWorker) {})
 	a := muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}
 	check := func(when string, want bool) {
 		t.Helper()
@@ -38,4 +46,7 @@ func TestARefusalIsNotRemembered(t *testing.T) {
 	check("while it is another worker's", false)
 	st.list = []muster.Attempt{{ID: a, Worker: "w1"}}
 	check("once it is assigned", true)
+	if want := "worker=w1 attempt=1.0#1 trace_id=" + traceparent.TraceText("j0123"); strings.Count(log.String(), want) != 1 {
+		t.Errorf("the log has not %q once: %s", want, log.String())
+	}
 }

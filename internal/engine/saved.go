@@ -22,8 +22,7 @@ func (s *session) checkSaved(ctx context.Context, list []link.Saved) ([]link.Sav
 		}
 		switch muster.CodeOf(err) {
 		case muster.NotFound, muster.Invalid, muster.TooLarge, muster.Forbidden:
-			s.engine.cfg.Log.Warn("a worker says that it saved a checkpoint which is not here; the one before stays",
-				slog.String("worker", string(s.worker)), slog.String("attempt", c.Attempt.String()), slog.Any("error", err))
+			s.warn(ctx, c.Attempt, "a worker says that it saved a checkpoint which is not here; the one before stays", slog.Any("error", err))
 		default:
 			return nil, err
 		}

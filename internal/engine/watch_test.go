@@ -30,6 +30,9 @@ func TestBatchesAreWatched(t *testing.T) {
 	p := r.connect(t)
 	job := r.submit(t, 1)
 	offer := p.next(t, "an offer", assigns).Assign[0].Attempt
+	if err := p.Handle(t.Context(), &link.ToServer{Started: []link.Started{{Attempt: offer}}}); err != nil {
+		t.Fatal(err)
+	}
 	if err := p.Handle(t.Context(), &link.ToServer{Finished: []muster.Report{{Attempt: offer, Outcome: muster.AttemptSucceeded, FinishedAt: 1}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -53,6 +56,8 @@ func TestBatchesAreWatched(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	var submitted, failed int
+	var assigned []effect.Assign
+	var started []effect.Started
 	var ended []effect.Ended
 	var done []effect.Done
 	var entered muster.Counts
@@ -65,6 +70,12 @@ func TestBatchesAreWatched(t *testing.T) {
 			t.Errorf("a batch began at %s, was decided at %s and committed at %s", b.Began, b.Decided, b.Committed)
 		}
 		submitted += len(b.Submitted)
+		for _, send := range b.Effects.Sends {
+			if a, ok := send.(effect.Assign); ok && a.Attempt == offer {
+				assigned = append(assigned, a)
+			}
+		}
+		started = append(started, b.Effects.Started...)
 		ended, done, entered = append(ended, b.Effects.Ended...), append(done, b.Effects.Done...), entered.Add(b.Effects.Entered)
 	}
 	if failed != 1 || submitted != 2 { // the second by eventually
@@ -72,6 +83,12 @@ func TestBatchesAreWatched(t *testing.T) {
 	}
 	if len(ended) != 1 || ended[0].Attempt != offer || ended[0].Outcome != muster.AttemptSucceeded || ended[0].UID == "" || ended[0].AssignedAt == 0 {
 		t.Errorf("ended is %+v", ended)
+	}
+	if len(assigned) != 1 || assigned[0].QueuedAt == 0 || assigned[0].At != ended[0].AssignedAt {
+		t.Errorf("assigned is %+v", assigned)
+	}
+	if len(started) != 1 || started[0].Attempt != offer || started[0].AssignedAt != ended[0].AssignedAt || started[0].At != ended[0].StartedAt {
+		t.Errorf("started is %+v", started)
 	}
 	if len(done) != 1 || done[0].Job != job || done[0].State != muster.JobSucceeded || done[0].UID != ended[0].UID {
 		t.Errorf("done is %+v", done)

@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -58,9 +57,9 @@ func (h *History) save(now time.Time) {
 	h.saver.failed = err != nil
 }
 
-// replace writes a file so that a crash leaves the old one or the new one.
+// replace writes a file so that a crash leaves the old one or the new one. What a crash leaves of the new one is overwritten the next time.
 func replace(path string, write func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

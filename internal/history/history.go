@@ -49,6 +49,7 @@ type History struct {
 
 	before fleet.Total // Run's goroutine
 	seen   time.Time   // when before was taken
+	behind time.Time   // since when the clock has been behind by more than clockSlip; zero if it is not
 	saver  saver
 }
 
@@ -82,8 +83,9 @@ func (h *History) remove(id muster.WorkerID) {
 
 const (
 	every       = 10 * time.Second
-	patience    = 5 * time.Second // for the engine's answer
-	clockSlip   = 360             // slots of the finest tier by which the clock may have gone back
+	patience    = 5 * time.Second  // for the engine's answer
+	clockSlip   = 360              // slots of the finest tier by which the clock may have gone back
+	clockAgain  = 10 * time.Minute // by more than that until the history begins again
 	secondsPast = 7 * 24 * 3600
 )
 
@@ -128,11 +130,8 @@ func (h *History) enter(now time.Time, p *fleet.Picture) {
 	h.before, h.seen = p.All.Total, now
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch back := h.last[0] - slot; {
-	case back > clockSlip: // the clock was far ahead: what came then is of no use
-		h.reset()
-	case back > 0:
-		return // until the time comes by again
+	if h.isBehind(now, h.last[0]-slot) {
+		return
 	}
 	h.know(p)
 	h.advance(now.Unix())
@@ -151,6 +150,24 @@ func (h *History) enter(now time.Time, p *fleet.Picture) {
 			small.condense(r, fine, coarse, h.last[t], h.last[t-1])
 		}
 	}
+}
+
+// isBehind reports whether a picture is left out because the clock is behind the newest slot by so many. A clock that is far behind is usually set soon,
+// such as by NTP after a boot. If it is not, it was far ahead before: what was recorded then is of no use and is forgotten.
+func (h *History) isBehind(now time.Time, slots int64) bool {
+	if slots <= clockSlip {
+		h.behind = time.Time{}
+		return slots > 0
+	}
+	if h.behind.IsZero() {
+		h.behind = now
+	}
+	if now.Sub(h.behind) < clockAgain {
+		return true
+	}
+	h.reset()
+	h.behind = time.Time{}
+	return false
 }
 
 // know makes room for new workers, and forgets those that were removed.

@@ -234,9 +234,25 @@ func TestClockThatGoesBack(t *testing.T) {
 	last := len(got.Times) - 1
 	near(t, "the newest", got.Series["cpu_used"][last], 5)
 	near(t, "a minute before", got.Series["cpu_used"][last-6], none)
-	h.enter(start.Add(-48*time.Hour), picture(1, 1, 0.9)) // it was far ahead before
-	got = h.Query(muster.TimeOf(start.Add(-48*time.Hour)), Query{Points: 100})
+
+	// Far behind, as at a boot before the clock is set: nothing is lost, and nothing is recorded.
+	wrong := start.Add(-48 * time.Hour)
+	for s := time.Duration(0); s < 9*time.Minute; s += every {
+		h.enter(wrong.Add(s), picture(1, 1, 0.9))
+	}
+	h.enter(start.Add(time.Minute), picture(1, 1, 0.25))
+	got = h.Query(muster.TimeOf(start.Add(time.Minute)), Query{From: muster.TimeOf(start), Points: 100})
+	near(t, "before", got.Series["cpu_used"][0], 5)
+	near(t, "once the clock is set", got.Series["cpu_used"][len(got.Times)-1], 2.5)
+
+	// It stays behind: it was far ahead before.
+	for s := time.Duration(0); s <= 10*time.Minute; s += every {
+		h.enter(wrong.Add(s), picture(1, 1, 0.9))
+	}
+	now := muster.TimeOf(wrong.Add(10 * time.Minute))
+	got = h.Query(now, Query{Points: 100})
 	near(t, "after the correction", got.Series["cpu_used"][len(got.Times)-1], 9)
+	near(t, "before it", got.Series["cpu_used"][len(got.Times)-2], none)
 }
 
 // TestWorkersMakeRoom holds that no more than MaxWorkers are remembered, those that are connected first.
@@ -363,6 +379,33 @@ func TestAFileThatCannotBeWritten(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	if b, _ := os.ReadFile(path); err != nil || string(b) != "old" || len(entries) != 1 {
 		t.Errorf("after a write that failed there are %d files, and the old one is %q", len(entries), b)
+	}
+}
+
+// TestWhatACrashLeavesIsOverwritten has a server that was killed while it wrote.
+func TestWhatACrashLeavesIsOverwritten(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "history")
+	list := func() []string {
+		files, err := filepath.Glob(filepath.Join(dir, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files
+	}
+	var partial []string
+	if err := replace(path, func(io.Writer) error { partial = list(); return errors.New("killed") }); err == nil || len(partial) != 1 {
+		t.Fatalf("it writes to %v", partial)
+	}
+	if err := os.WriteFile(partial[0], []byte("more than is written next"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := replace(path, func(w io.Writer) error { _, err := w.Write([]byte("next")); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "next" || len(list()) != 1 {
+		t.Errorf("the file is %q (%v), and there are %v", b, err, list())
 	}
 }
 

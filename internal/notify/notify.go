@@ -244,6 +244,15 @@ func (s *Subscription) Next(ctx context.Context) ([]muster.Event, error) {
 	}
 }
 
+// Position returns the id of the newest event that Next has looked at: all before it that the watcher wants were
+// returned. It is "" while a resync is still to be returned.
+func (s *Subscription) Position() string {
+	if s.resync {
+		return ""
+	}
+	return ID(muster.Event{Epoch: s.bus.epoch, Seq: s.next - 1})
+}
+
 // wanted returns those of some events that the watcher wants. A resync is always wanted.
 func (s *Subscription) wanted(events []muster.Event) []muster.Event {
 	if s.want == nil {

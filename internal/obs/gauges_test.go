@@ -25,6 +25,26 @@ func gauges(t *testing.T, r *obs.Registry) samples {
 	return got
 }
 
+// A wait is observed when it is over, not when the attempt ends days later.
+func TestWaitsAreObservedInTime(t *testing.T) {
+	registry := obs.NewRegistry(obs.Build{})
+	metrics := obs.NewServer(registry, obs.ServerSources{})
+	b := aBatch()
+	b.Effects.Ended = nil
+	metrics.Batch(&b)
+	b.Effects.Sends, b.Effects.Started = nil, nil
+	metrics.Batch(&b)
+	if err := gauges(t, registry).has(map[string]float64{
+		`muster_attempt_queue_duration_seconds_count`: 1,
+		`muster_attempt_queue_duration_seconds_sum`:   2,
+		`muster_attempt_start_duration_seconds_count`: 1,
+		`muster_attempt_start_duration_seconds_sum`:   0.001,
+		`muster_attempt_run_duration_seconds_count`:   0,
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestGaugesOfTheFleet(t *testing.T) {
 	gpu := func(quarantined string) muster.GPU { return muster.GPU{Memory: 10, Quarantined: quarantined} }
 	p := fleet.Picture{

@@ -30,7 +30,7 @@ func (a *Attempts) Begin(id muster.AttemptID, uid string) (end func()) {
 	key := id.String()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.traces[key] = TraceID(uid)
+	a.traces[key] = traceparent.TraceText(uid)
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()

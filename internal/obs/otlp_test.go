@@ -47,7 +47,8 @@ func (s spanOf) attribute(key string) string {
 
 // receiver is a collector of traces.
 type receiver struct {
-	url string
+	url  string
+	hold chan struct{} // if not nil, it answers when this is closed
 
 	mu    sync.Mutex
 	spans []spanOf
@@ -66,6 +67,9 @@ func newReceiver(t *testing.T) *receiver {
 			t.Errorf("%s %s with %s: %v", req.Method, req.URL, req.Header.Get("Content-Type"), err)
 			http.Error(w, "no", http.StatusBadRequest)
 			return
+		}
+		if r.hold != nil {
+			<-r.hold
 		}
 		r.take(&got)
 		w.Header().Set("Content-Type", "application/x-protobuf")
@@ -112,6 +116,13 @@ func (r *receiver) traceOf(job muster.JobID) string {
 		}
 	}
 	return ""
+}
+
+// count returns how many spans there are.
+func (r *receiver) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.spans)
 }
 
 // tree writes a trace as lines "service name", with two blanks for each level, children in the order of their begin.

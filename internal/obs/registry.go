@@ -34,9 +34,10 @@ func NewRegistry(b Build) *Registry {
 func everywhere(s *set, b Build) *prometheus.CounterVec {
 	s.gaugeVec("muster_build_info", "The build that runs, as labels. The value is always 1.", "version", "revision", "go_version").
 		WithLabelValues(b.Version, b.Revision, runtime.Version()).Set(1)
-	spans := s.counterVec("muster_trace_spans_total", "Spans that were sent to the collector of traces, or could not be.", "result")
+	spans := s.counterVec("muster_trace_spans_total", "Spans that were sent to the collector of traces (sent), that it did not take (failed), or that were dropped because too many waited for it (dropped).", "result")
 	spans.WithLabelValues("sent")
 	spans.WithLabelValues("failed")
+	spans.WithLabelValues("dropped")
 	return spans
 }
 
@@ -146,20 +147,30 @@ func (s *set) histogramVec(name, help string, buckets []float64, labels ...strin
 	return h
 }
 
-// reading is a gauge that is read when it is collected.
-type reading struct{ desc *prometheus.Desc }
+// reading is a gauge or a counter that is read when it is collected.
+type reading struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+}
 
+// reading makes a gauge that is read.
 func (s *set) reading(name, help string, labels ...string) reading {
 	s.note(name, "gauge", help, labels)
-	return reading{prometheus.NewDesc(name, help, labels, nil)}
+	return reading{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue}
 }
 
-// to sends a value of the gauge.
+// total makes a counter that is read.
+func (s *set) total(name, help string) reading {
+	s.note(name, "counter", help, nil)
+	return reading{prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue}
+}
+
+// to sends a value.
 func (r reading) to(ch chan<- prometheus.Metric, v float64, labels ...string) {
-	ch <- prometheus.MustNewConstMetric(r.desc, prometheus.GaugeValue, v, labels...)
+	ch <- prometheus.MustNewConstMetric(r.desc, r.kind, v, labels...)
 }
 
-// collector reads gauges. Its families differ from those of all others, so it needs not to describe them.
+// collector reads gauges and counters. Its families differ from those of all others, so it needs not to describe them.
 type collector func(ch chan<- prometheus.Metric)
 
 // Describe implements prometheus.Collector: the collector is unchecked.

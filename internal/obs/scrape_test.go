@@ -70,8 +70,11 @@ func TestScrape(t *testing.T) {
 			`muster_http_requests_total{code="200",method="POST",route="/link/v1/join"}`: 1,
 			`muster_http_request_duration_seconds_count{route="/api/v1/jobs"}`:           3,
 		}), worker.has(map[string]float64{
-			`muster_worker_connected`:   1,
-			`muster_worker_constrained`: 0,
+			`muster_worker_connected`:                                                          1,
+			`muster_worker_link_sessions_opened_total`:                                         1,
+			`muster_worker_lease_expirations_total`:                                            0,
+			`muster_worker_log_pending_bytes`:                                                  0,
+			`muster_worker_constrained`:                                                        0,
 			`muster_worker_attempts_total{kind="process",outcome="succeeded",reason="none"}`:   1,
 			`muster_worker_attempts_total{kind="process",outcome="failed",reason="exit_code"}`: 1,
 			`muster_worker_attempt_duration_seconds_count{kind="process"}`:                     2,
@@ -105,7 +108,7 @@ func TestScrape(t *testing.T) {
 	}
 	for series, least := range map[string]float64{
 		`muster_worker_memory_used_bytes`: 1 << 20, `muster_worker_cpus`: 1, `muster_worker_disk_free_bytes`: 1, `muster_worker_cache_budget_bytes`: 1 << 20,
-		`go_goroutines`: 1,
+		`go_goroutines`: 1, `muster_worker_log_sent_bytes_total`: 6,
 	} {
 		if worker[series] < least {
 			t.Errorf("worker: %s is %v, want %v at least", series, worker[series], least)

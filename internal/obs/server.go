@@ -79,8 +79,8 @@ func newServer(s *set, from ServerSources) *Server {
 	}
 	m.submitted = s.counter("muster_jobs_submitted_total", "Jobs that were accepted.")
 	m.ended = s.counterVec("muster_attempts_ended_total", "Attempts that ended, by outcome and reason; the reason of those without one is none.", "outcome", "reason")
-	m.waited = s.histogram("muster_attempt_queue_duration_seconds", "Time from when a task was queued to when its attempt was assigned, of attempts that ended.", waits())
-	m.delayed = s.histogram("muster_attempt_start_duration_seconds", "Time from when an attempt was assigned to when its task started, of attempts that ended.", waits())
+	m.waited = s.histogram("muster_attempt_queue_duration_seconds", "Time from when a task was queued to when its attempt was assigned, observed then.", waits())
+	m.delayed = s.histogram("muster_attempt_start_duration_seconds", "Time from when an attempt was assigned to when its task started, observed then.", waits())
 	m.ran = s.histogram("muster_attempt_run_duration_seconds", "Time from when a task started to when its attempt ended.", waits())
 	m.renewals = s.counter("muster_lease_renewals_total", "Leases of attempts that heartbeats renewed.")
 	m.expirations = s.counter("muster_lease_expirations_total", "Attempts that were lost because their worker was not heard for the time of their lease.")
@@ -137,6 +137,14 @@ func (m *Server) Batch(b *effect.Batch) {
 			m.transitions[state].Add(float64(n))
 		}
 	}
+	for _, send := range b.Effects.Sends {
+		if a, ok := send.(effect.Assign); ok && a.QueuedAt != 0 {
+			m.waited.Observe(a.At.Sub(a.QueuedAt).Std().Seconds())
+		}
+	}
+	for _, s := range b.Effects.Started {
+		m.delayed.Observe(s.At.Sub(s.AssignedAt).Std().Seconds())
+	}
 	for i := range b.Effects.Ended {
 		m.end(&b.Effects.Ended[i])
 	}
@@ -177,11 +185,7 @@ func (m *Server) end(e *effect.Ended) {
 	if e.Outcome == muster.AttemptLost && e.Reason == muster.WorkerLost {
 		m.expirations.Inc()
 	}
-	if e.QueuedAt != 0 && e.AssignedAt != 0 {
-		m.waited.Observe(e.AssignedAt.Sub(e.QueuedAt).Std().Seconds())
-	}
 	if e.StartedAt != 0 {
-		m.delayed.Observe(e.StartedAt.Sub(e.AssignedAt).Std().Seconds())
 		m.ran.Observe(e.At.Sub(e.StartedAt).Std().Seconds())
 	}
 	if u := e.Usage; u != nil {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,6 +38,7 @@ type Tracer struct {
 	tracer   trace.Tracer
 	sampler  sdktrace.Sampler
 	batches  chan batch
+	queue    *queue
 
 	mu      sync.Mutex
 	reports map[muster.AttemptID]unsettled // of a worker: ended, and not acknowledged
@@ -65,13 +67,15 @@ func NewTracer(ctx context.Context, cfg TraceConfig, r *Registry, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
+	q := newQueue(r.spans.WithLabelValues("dropped"))
 	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(&counting{exporter: exporter, sent: r.spans.WithLabelValues("sent"), failed: r.spans.WithLabelValues("failed"), log: log}),
+		sdktrace.WithBatcher(&counting{exporter: exporter, queue: q, sent: r.spans.WithLabelValues("sent"), failed: r.spans.WithLabelValues("failed"), log: log},
+			sdktrace.WithMaxQueueSize(q.size)),
 		sdktrace.WithResource(res), sdktrace.WithIDGenerator(identifiers{}), sdktrace.WithSampler(sdktrace.AlwaysSample()), // see sampled
 	)
 	return &Tracer{
 		provider: provider, tracer: provider.Tracer("github.com/muster-dev/muster", trace.WithInstrumentationVersion(cfg.Version)), sampler: sampler,
-		batches: make(chan batch, maxBatches), reports: map[muster.AttemptID]unsettled{},
+		batches: make(chan batch, maxBatches), queue: q, reports: map[muster.AttemptID]unsettled{},
 	}, nil
 }
 
@@ -179,8 +183,11 @@ type span struct {
 	eventAt    time.Time
 }
 
-// emit records a span.
+// emit records a span. It drops and counts it if the queue is full.
 func (t *Tracer) emit(j *job, s *span) {
+	if !t.queue.enter() {
+		return
+	}
 	ctx := context.Background()
 	if s.of != "" {
 		ctx = context.WithValue(ctx, wantedKey{}, j.at(s.of))
@@ -235,9 +242,58 @@ func anySpan() (id trace.SpanID) {
 	return id
 }
 
+// queue counts the spans that are recorded and not exported yet. The SDK's processor drops spans silently when its own queue is full, which
+// never has more than these.
+type queue struct {
+	size    int
+	waiting atomic.Int64
+	left    chan struct{} // some were exported
+	dropped prometheus.Counter
+}
+
+// newQueue makes a queue of the size that OTEL_BSP_MAX_QUEUE_SIZE says.
+func newQueue(dropped prometheus.Counter) *queue {
+	size, err := strconv.Atoi(os.Getenv("OTEL_BSP_MAX_QUEUE_SIZE"))
+	if err != nil || size < 1 {
+		size = sdktrace.DefaultMaxQueueSize
+	}
+	return &queue{size: max(size, spansAtOnce), left: make(chan struct{}, 1), dropped: dropped}
+}
+
+// enter counts a span, or drops it.
+func (q *queue) enter() bool {
+	if q.waiting.Add(1) > int64(q.size) {
+		q.waiting.Add(-1)
+		q.dropped.Inc()
+		return false
+	}
+	return true
+}
+
+// leave counts spans that were exported.
+func (q *queue) leave(n int) {
+	q.waiting.Add(int64(-n))
+	select {
+	case q.left <- struct{}{}:
+	default:
+	}
+}
+
+// room waits until there is room for spansAtOnce, or ctx ends. One goroutine at a time may wait.
+func (q *queue) room(ctx context.Context) {
+	for q.waiting.Load()+spansAtOnce > int64(q.size) {
+		select {
+		case <-q.left:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // counting is an exporter that counts spans, and logs in place of the SDK's global logger.
 type counting struct {
 	exporter     sdktrace.SpanExporter
+	queue        *queue
 	sent, failed prometheus.Counter
 	log          *slog.Logger
 
@@ -251,6 +307,7 @@ const logEvery = time.Minute
 // ExportSpans implements sdktrace.SpanExporter. It returns no error: nobody could do more about it.
 func (c *counting) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := c.exporter.ExportSpans(ctx, spans)
+	c.queue.leave(len(spans))
 	if err == nil {
 		c.sent.Add(float64(len(spans)))
 		return nil

@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,6 +27,8 @@ func aBatch() effect.Batch {
 	now := time.Now()
 	b := effect.Batch{Began: now, Decided: now.Add(time.Microsecond), Committed: now.Add(time.Millisecond), Events: 3}
 	b.Effects.Entered[muster.Running] = 2
+	b.Effects.Sends = []effect.Send{effect.Assign{Attempt: attempt(2, 0, 1), UID: "j0124", QueuedAt: 1_000, At: 3_000}}
+	b.Effects.Started = []effect.Started{{Attempt: attempt(1, 0, 1), AssignedAt: 2, At: 3}}
 	b.Effects.Ended = []effect.Ended{{
 		Attempt: attempt(1, 0, 1), UID: "j0123", Spec: &muster.TaskSpec{}, Outcome: muster.AttemptSucceeded, QueuedAt: 1, AssignedAt: 2, StartedAt: 3, At: 4,
 		Usage: &muster.Usage{CPUSeconds: 1, EnergyWh: 2},
@@ -136,20 +140,86 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// TestSlowCollectors holds that the engine does not wait when spans cannot be sent.
-func TestSlowCollectors(t *testing.T) {
-	tracer, err := obs.NewTracer(t.Context(), obs.TraceConfig{Endpoint: "http://127.0.0.1:1"}, obs.NewRegistry(obs.Build{}), slog.New(slog.DiscardHandler))
+// traced returns a tracer that sends to a collector, and what reads a counter of its spans.
+func traced(t *testing.T, r *receiver) (tracer *obs.Tracer, spans func(result string) float64) {
+	t.Helper()
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_BSP_EXPORT_TIMEOUT"} {
+		t.Setenv(name, "60000") // ms
+	}
+	registry := obs.NewRegistry(obs.Build{})
+	tracer, err := obs.NewTracer(t.Context(), obs.TraceConfig{Endpoint: r.url}, registry, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return tracer, func(result string) float64 {
+		t.Helper()
+		return gauges(t, registry)[`muster_trace_spans_total{result="`+result+`"}`]
+	}
+}
+
+// TestManySpansWait holds that a batch of the engine that becomes more spans than the queue takes is sent whole.
+func TestManySpansWait(t *testing.T) {
+	r := newReceiver(t)
+	tracer, spans := traced(t, r)
+	b := aBatch()
+	b.Effects.Sends, b.Effects.Ended = nil, slices.Repeat(b.Effects.Ended, 5_000)
+	if !tracer.Batch(&b) {
+		t.Fatal("the batch was dropped")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = tracer.Run(ctx) }) // it returns nil
+	for r.count() < 29*512 {                   // then all spans are made, and the last ones are not a full request
+		time.Sleep(time.Millisecond) // a poll
+	}
+	cancel()
+	running.Wait()
+	if err := tracer.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.count(); n != 15_000 || spans("sent") != 15_000 || spans("dropped") != 0 {
+		t.Errorf("the collector has %d of 15000 spans; %v were sent, %v dropped", n, spans("sent"), spans("dropped"))
+	}
+}
+
+// TestSlowCollectors holds that neither the engine nor a worker waits when spans cannot be sent, and that what is dropped is counted.
+func TestSlowCollectors(t *testing.T) {
+	r := newReceiver(t)
+	r.hold = make(chan struct{})
+	tracer, spans := traced(t, r)
+	release := sync.OnceFunc(func() { close(r.hold) })
+	t.Cleanup(release) // before the receiver is closed
 	b, dropped := aBatch(), 0
-	for range 1000 { // nobody runs the tracer
+	for range 1000 { // nothing runs the tracer
 		if !tracer.Batch(&b) {
 			dropped++
 		}
 	}
-	if dropped == 0 || dropped == 1000 {
+	if dropped != 1000-256 {
 		t.Errorf("%d of 1000 batches were dropped", dropped)
+	}
+	for n := range 3_000 {
+		tracer.Ran("j0123", &muster.Report{Outcome: muster.AttemptSucceeded}, attempt(1, n, 1), "w", time.Now(), time.Now(), time.Now())
+	}
+	if got := spans("dropped"); got != 952 {
+		t.Errorf("%v of 3000 spans were dropped, want all but 2048", got)
+	}
+
+	// At the end the batches that wait are given up, if the collector takes nothing.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := tracer.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	if got := spans("dropped"); got != 952+256*5 {
+		t.Errorf("%v spans were dropped, want those of 256 batches more", got)
+	}
+	release()
+	if err := tracer.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := spans("sent"); got != 2048 {
+		t.Errorf("%v spans were sent, want 2048", got)
 	}
 }
 
@@ -164,8 +234,8 @@ func TestLogLines(t *testing.T) {
 		say        func()
 		want, lack string
 	}{
-		{func() { log.Info("a", slog.String("attempt", "17.3#2")) }, "attempt=17.3#2 task=17.3 job=17 trace_id=" + obs.TraceID(uid), ""},
-		{func() { log.With(slog.String("attempt", "17.3#2")).Info("b") }, "attempt=17.3#2 task=17.3 job=17 trace_id=" + obs.TraceID(uid), ""},
+		{func() { log.Info("a", slog.String("attempt", "17.3#2")) }, "attempt=17.3#2 task=17.3 job=17 trace_id=" + traceparent.TraceText(uid), ""},
+		{func() { log.With(slog.String("attempt", "17.3#2")).Info("b") }, "attempt=17.3#2 task=17.3 job=17 trace_id=" + traceparent.TraceText(uid), ""},
 		{func() { log.Info("c", slog.String("attempt", "9.0#1")) }, "attempt=9.0#1 task=9.0 job=9\n", ""},
 		{func() { log.InfoContext(inTrace, "d") }, "trace_id=0100000", ""},
 		{func() { log.InfoContext(inTrace, "e", slog.String("trace_id", "known")) }, "trace_id=known", "0100000"},

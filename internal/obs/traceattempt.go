@@ -19,9 +19,6 @@ type unsettled struct {
 	since time.Time
 }
 
-// TraceID returns the trace of a job as it is written.
-func TraceID(uid string) string { return trace.TraceID(traceparent.TraceID(uid)).String() }
-
 // Traceparent returns what an attempt finds in TRACEPARENT: the context of its run, or, if nothing is traced here, the one that the job was
 // submitted in, if there is one. Else it is "".
 func (t *Tracer) Traceparent(uid string, a muster.AttemptID) string {

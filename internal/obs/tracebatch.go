@@ -41,21 +41,27 @@ func (t *Tracer) Batch(b *effect.Batch) bool {
 	}
 }
 
-// Run makes spans of batches until ctx ends, and then of those that wait.
+// lastBatches is how long Run may wait for the collector after its context has ended.
+const lastBatches = time.Second
+
+// Run makes spans of batches until ctx ends, and then of those that wait. It waits while the queue of spans is full.
 func (t *Tracer) Run(ctx context.Context) error {
 	if t == nil {
 		return nil
 	}
+	patient, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastBatches, stop) })()
 	for {
 		select {
 		case b := <-t.batches:
-			t.spans(&b)
+			t.spans(patient, &b)
 			continue
 		default:
 		}
 		select {
 		case b := <-t.batches:
-			t.spans(&b)
+			t.spans(patient, &b)
 		case <-ctx.Done():
 			if len(t.batches) == 0 {
 				return nil
@@ -64,19 +70,26 @@ func (t *Tracer) Run(ctx context.Context) error {
 	}
 }
 
-func (t *Tracer) spans(b *batch) {
+// spansAtOnce is how many spans are made of one thing in a batch at most.
+const spansAtOnce = 3
+
+func (t *Tracer) spans(ctx context.Context, b *batch) {
 	for i := range b.submitted {
+		t.queue.room(ctx)
 		t.submitted(b, &b.submitted[i])
 	}
 	for _, send := range b.sends {
 		if a, ok := send.(effect.Assign); ok {
+			t.queue.room(ctx)
 			t.assigned(b, &a)
 		}
 	}
 	for i := range b.ended {
+		t.queue.room(ctx)
 		t.ended(&b.ended[i])
 	}
 	for i := range b.done {
+		t.queue.room(ctx)
 		t.done(&b.done[i])
 	}
 }

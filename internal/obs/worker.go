@@ -19,6 +19,8 @@ type WorkerSources struct {
 	Constrained func() string
 	// Executing is how many attempts are executed, and Held how many of them and of those that ended the server does not have all of.
 	Attempts func() (executing, held int)
+	// Traffic is what the worker exchanged with its server.
+	Traffic func() Traffic
 	// Load is what the host did last, nil where that is unknown.
 	Load func() *muster.Load
 	// Resources is what the worker offers.
@@ -29,6 +31,11 @@ type WorkerSources struct {
 	Cache func() (used, budget int64)
 	// GPUs lists the devices.
 	GPUs func() []Device
+}
+
+// Traffic is what a worker exchanged with its server since it joined.
+type Traffic struct {
+	Sessions, Expired, LogSent, LogPending int64
 }
 
 // Device is a GPU of a worker and its last reading.
@@ -52,6 +59,7 @@ type Worker struct {
 	cache   [2]prometheus.Counter
 
 	connected, constrained, executing, held     reading
+	sessions, expired, logSent, logPending      reading
 	cpuUsed, memoryUsed, diskFree, diskSize     reading
 	cpus, memory, slots, cacheUsed, cacheBudget reading
 
@@ -79,6 +87,10 @@ func newWorker(s *set, from WorkerSources) *Worker {
 	m.constrained = s.reading("muster_worker_constrained", "Whether the worker takes nothing new, such as for lack of disk or while its owner uses the machine: 1 or 0.")
 	m.executing = s.reading("muster_worker_attempts_executing", "Attempts that are executed, those that only fetch or save files included.")
 	m.held = s.reading("muster_worker_attempts_held", "Attempts that are executed, or whose report or log the server does not have yet.")
+	m.sessions = s.total("muster_worker_link_sessions_opened_total", "Sessions with the server that were opened. More than one means that the connection was lost.")
+	m.expired = s.total("muster_worker_lease_expirations_total", "Attempts that were killed, or whose result was dropped, because the server was not heard for the time of their lease.")
+	m.logSent = s.total("muster_worker_log_sent_bytes_total", "Bytes of task logs that were sent to the server, those that were sent again included.")
+	m.logPending = s.reading("muster_worker_log_pending_bytes", "Bytes of task logs that the server has not acknowledged.")
 	m.cpuUsed = s.reading("muster_worker_cpu_utilization_ratio", "Share of all CPU cores of the host in use, 0 to 1, at the last heartbeat.")
 	m.memoryUsed = s.reading("muster_worker_memory_used_bytes", "Memory of the host in use, at the last heartbeat.")
 	m.diskFree = s.reading("muster_worker_disk_free_bytes", "Free bytes of the file system with the worker's data folder.")
@@ -115,6 +127,13 @@ func (m *Worker) collect(ch chan<- prometheus.Metric) {
 		executing, held := from.Attempts()
 		m.executing.to(ch, float64(executing))
 		m.held.to(ch, float64(held))
+	}
+	if from.Traffic != nil {
+		t := from.Traffic()
+		m.sessions.to(ch, float64(t.Sessions))
+		m.expired.to(ch, float64(t.Expired))
+		m.logSent.to(ch, float64(t.LogSent))
+		m.logPending.to(ch, float64(t.LogPending))
 	}
 	if from.Load != nil {
 		if l := from.Load(); l != nil {

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/event"
 	"github.com/muster-dev/muster/internal/sched/judge"
 	"github.com/muster-dev/muster/internal/sched/model"
@@ -83,6 +84,7 @@ func (s *State) start(now muster.Time, ev event.Started) error {
 // startedAt notes the start of an attempt, and of the stage and the job if it is their first.
 func (s *State) startedAt(t *model.Task, at muster.Time) {
 	t.Row.StartedAt = at
+	s.out.started = append(s.out.started, effect.Started{Attempt: t.Attempt(), AssignedAt: t.Row.AssignedAt, At: at})
 	if g := t.Group; g.Row.StartedAt == 0 {
 		g.Row.StartedAt = at
 		s.changedGroup(g)

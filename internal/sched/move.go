@@ -102,6 +102,9 @@ func (s *State) settle(now muster.Time) {
 	for _, j := range s.touchedJobs {
 		j.Touched = false
 		if state := j.Row.Counts.State(); state != j.Row.State {
+			if j.Row.State.Final() {
+				j.Row.RetriedAt = now
+			}
 			j.Row.State = state
 			j.Row.FinishedAt = 0
 			if state.Final() {

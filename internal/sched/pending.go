@@ -24,6 +24,7 @@ type pending struct {
 	events   []muster.Event
 	progress []effect.Progress
 	entered  muster.Counts
+	started  []effect.Started
 	ended    []effect.Ended
 	done     []effect.Done
 }
@@ -32,7 +33,7 @@ type pending struct {
 // latest form.
 func (s *State) Take() effect.Effects {
 	p := &s.out
-	fx := effect.Effects{Sends: p.sends, Events: p.events, Progress: p.progress, Entered: p.entered, Ended: p.ended, Done: p.done}
+	fx := effect.Effects{Sends: p.sends, Events: p.events, Progress: p.progress, Entered: p.entered, Started: p.started, Ended: p.ended, Done: p.done}
 	r := &fx.Rows
 	r.Attempts, r.Late, r.Gone, r.NextJob = p.attempts, p.late, p.gone, p.next
 	r.Jobs = take(p.jobs, func(j *model.Job) muster.Job {
@@ -58,7 +59,8 @@ func (s *State) Take() effect.Effects {
 	clear(p.workers)
 	*p = pending{
 		jobs: p.jobs[:0], groups: p.groups[:0], tasks: p.tasks[:0], workers: p.workers[:0],
-		sends: make([]effect.Send, 0, len(p.sends)), events: make([]muster.Event, 0, len(p.events)), ended: make([]effect.Ended, 0, len(p.ended)),
+		sends: make([]effect.Send, 0, len(p.sends)), events: make([]muster.Event, 0, len(p.events)),
+		started: make([]effect.Started, 0, len(p.started)), ended: make([]effect.Ended, 0, len(p.ended)),
 	}
 	return fx
 }

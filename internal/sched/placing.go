@@ -125,7 +125,7 @@ func (s *State) assign(now muster.Time, t *model.Task, w *model.Worker, n *place
 	s.set(now, t, muster.Assigned)
 	s.tell(w, effect.Assign{
 		Worker: w.Row.ID, Attempt: t.Attempt(), UID: g.Job.Row.UID, Group: g.Row.Index, Element: t.Element(), Grant: grant, Spec: g.Spec(), Inputs: g.Inputs,
-		Checkpoint: t.Row.Checkpoint, Gang: seat,
+		Checkpoint: t.Row.Checkpoint, Gang: seat, QueuedAt: t.Row.QueuedAt, At: now,
 	})
 }
 

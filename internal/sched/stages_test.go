@@ -76,6 +76,9 @@ func TestRetryOfACancelledArrayIsOneStep(t *testing.T) {
 	if g := d.rows.groups[job][0]; g.Counts[muster.Queued] != 1_000_000 || len(d.last.Rows.Tasks) != 3 {
 		t.Fatalf("counts %v, %d task rows", g.Counts, len(d.last.Rows.Tasks))
 	}
+	if at := d.rows.jobs[job].RetriedAt; at != d.now {
+		t.Errorf("retried at %v, and it is %v", at, d.now)
+	}
 }
 
 func TestResultsReachTheNextStage(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/sched/effect"
 	"github.com/muster-dev/muster/internal/sched/fleet"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/traceparent"
 )
 
 // measure registers the server's metrics. Their gauges are read from parts that are made after it.
@@ -81,16 +82,16 @@ func (s *Server) logBatch(b *effect.Batch) {
 	}
 	for i := range b.Submitted {
 		j := &b.Submitted[i]
-		s.log.Debug("job submitted", slog.String("job", j.Job.String()), slog.String("trace_id", obs.TraceID(j.UID)))
+		s.log.Debug("job submitted", slog.String("job", j.Job.String()), slog.String("trace_id", traceparent.TraceText(j.UID)))
 	}
 	for i := range b.Effects.Ended {
 		e := &b.Effects.Ended[i]
 		s.log.Debug("attempt ended", slog.String("attempt", e.Attempt.String()), slog.String("worker", string(e.Worker)),
-			slog.String("outcome", string(e.Outcome)), slog.String("reason", string(e.Reason)), slog.String("trace_id", obs.TraceID(e.UID)))
+			slog.String("outcome", string(e.Outcome)), slog.String("reason", string(e.Reason)), slog.String("trace_id", traceparent.TraceText(e.UID)))
 	}
 	for i := range b.Effects.Done {
 		j := &b.Effects.Done[i]
-		s.log.Debug("job ended", slog.String("job", j.Job.String()), slog.String("state", string(j.State)), slog.String("trace_id", obs.TraceID(j.UID)))
+		s.log.Debug("job ended", slog.String("job", j.Job.String()), slog.String("state", string(j.State)), slog.String("trace_id", traceparent.TraceText(j.UID)))
 	}
 }
 

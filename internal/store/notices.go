@@ -17,14 +17,15 @@ type Notices interface {
 	// Expand takes ends and records idle jobs, and adds the deliveries that they ask for, in one transaction.
 	Expand(ctx context.Context, x Expansion) error
 	// Watched lists the jobs that have not ended and have a notification of their long wait, by number, those after one, at most limit.
+	// The end of a job removes its Idle.
 	Watched(ctx context.Context, after muster.JobID, limit int) ([]WatchedJob, error)
 }
 
 // Deliveries is the queue and the log of requests to webhooks.
 type Deliveries interface {
-	// Due lists pending deliveries whose time has come, at most perHost for each host by that time, leaving out those with ids in busy,
-	// and says when the next one is due that is later, 0 for none.
-	Due(ctx context.Context, now muster.Time, perHost int, busy map[int64]bool) (due []Delivery, next muster.Time, err error)
+	// Due lists pending deliveries whose time has come, at most so many for each host and project by that time, leaving out those with ids in
+	// busy, and says when the next one is due that is later, 0 for none.
+	Due(ctx context.Context, now muster.Time, most int, busy map[int64]bool) (due []Delivery, next muster.Time, err error)
 	// Attempted updates deliveries after an attempt, or adds one with ID 0, and drops all but the last KeepDeliveries final ones of
 	// each of their projects.
 	Attempted(ctx context.Context, list []Delivery) error
@@ -54,7 +55,7 @@ type Expansion struct {
 	Deliveries []Delivery // to add, with ID 0
 }
 
-// Idle is since when no task of a job runs. Since 0 means that one does.
+// Idle is since when no task of a job runs. Since 0 means that one does, or that the job has ended.
 type Idle struct {
 	Job   muster.JobID
 	Since muster.Time

@@ -121,6 +121,12 @@ func TraceID(uid string) [16]byte {
 	return [16]byte(sum[:])
 }
 
+// TraceText returns the trace of a job as log lines have it.
+func TraceText(uid string) string {
+	id := TraceID(uid)
+	return hex.EncodeToString(id[:])
+}
+
 // SpanID returns the identifier of a span of a job, by what it is of, such as "attempt 17.0#1".
 func SpanID(uid, of string) [8]byte {
 	sum := sha256.Sum256([]byte("muster span\x00" + uid + "\x00" + of))

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -23,7 +24,7 @@ func (l *loop) expand(ctx context.Context) error {
 		var x store.Expansion
 		for _, e := range ends {
 			x.Taken = append(x.Taken, e.ID)
-			if err := l.expandEnd(ctx, &x, e, projects); err != nil {
+			if err := l.ofJob(ctx, e.Job, "job."+string(e.State), l.expandEnd(ctx, &x, e, projects)); err != nil {
 				return err
 			}
 		}
@@ -33,37 +34,49 @@ func (l *loop) expand(ctx context.Context) error {
 	}
 }
 
-// asked returns the notifications of a job and its project. What is read of projects is kept in the map.
-func (w *Webhooks) asked(ctx context.Context, job *muster.Job, projects map[string][]muster.Notify) ([]muster.Notify, error) {
+// ofJob returns an error of reading a job only if the database as a whole cannot be read. Another one, such as of a damaged row, concerns
+// that job alone: it is logged and does not block other jobs. If it was the disk after all, the write that follows fails, and all is repeated.
+func (w *Webhooks) ofJob(ctx context.Context, job muster.JobID, event string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil, muster.CodeOf(err) == muster.Unavailable, muster.CodeOf(err) == muster.StorageFull:
+		return err
+	}
+	w.log(ctx, slog.LevelError, "a job cannot be notified", job, slog.String("event", event), slog.Any("error", err))
+	return nil
+}
+
+// asked returns a job, and the notifications of it and its project. What is read of projects is kept in the map.
+func (w *Webhooks) asked(ctx context.Context, id muster.JobID, projects map[string][]muster.Notify) (muster.Job, []muster.Notify, error) {
+	job, err := w.cfg.Store.Job(ctx, id)
+	if err != nil {
+		return muster.Job{}, nil, err
+	}
 	ofProject, known := projects[job.Project]
 	if !known {
-		var err error
 		if ofProject, err = w.cfg.Store.ProjectNotify(ctx, job.Project); err != nil {
-			return nil, err
+			return muster.Job{}, nil, err
 		}
 		projects[job.Project] = ofProject
 	}
 	if job.Spec == nil {
-		return ofProject, nil
+		return job, slices.Clone(ofProject), nil
 	}
-	return slices.Concat(job.Spec.Notify, ofProject), nil
+	return job, slices.Concat(job.Spec.Notify, ofProject), nil
 }
 
 func (w *Webhooks) expandEnd(ctx context.Context, x *store.Expansion, e store.JobEnd, projects map[string][]muster.Notify) error {
-	job, err := w.cfg.Store.Job(ctx, e.Job)
+	job, list, err := w.asked(ctx, e.Job, projects)
 	if err != nil {
 		return err
 	}
-	list, err := w.asked(ctx, &job, projects)
-	if err != nil {
-		return err
-	}
-	list = slices.DeleteFunc(slices.Clone(list), func(n muster.Notify) bool { return !n.Wants(e.State) })
+	list = slices.DeleteFunc(list, func(n muster.Notify) bool { return !n.Wants(e.State) })
 	if len(list) == 0 {
 		return nil
 	}
 	failures, err := w.failures(ctx, &job)
-	if err != nil {
+	if err := w.ofJob(ctx, e.Job, "job."+string(e.State), err); err != nil {
 		return err
 	}
 	m := endOf(&job, e.State, e.At, failures, w.link(job.ID))
@@ -146,40 +159,41 @@ func (l *loop) watch(ctx context.Context) error {
 	return nil
 }
 
-// watchJob looks at a job that has not ended. It is idle if none of its tasks runs; one that never began is since it was made.
+// watchJob looks at a job that has not ended. It is idle if none of its tasks runs. One that never started is idle since it was made or,
+// if it had ended, since it was retried.
 func (w *Webhooks) watchJob(ctx context.Context, x *store.Expansion, k *store.WatchedJob, now muster.Time, projects map[string][]muster.Notify) error {
 	c := k.Job.Counts
 	if c[muster.Assigned]+c[muster.Running]+c[muster.Cancelling] > 0 {
-		w.lookAgain(k.Job.ID, 0)
+		w.forget(k.Job.ID)
 		if k.Idle.Since != 0 {
 			x.Idle = append(x.Idle, store.Idle{Job: k.Job.ID})
 		}
 		return nil
 	}
 	idle := k.Idle
-	if idle.Since == 0 {
-		idle.Since = k.Job.CreatedAt
+	if began := max(k.Job.CreatedAt, k.Job.RetriedAt); idle.Since < began { // or it is of a wait before the job's last end
+		idle = store.Idle{Job: k.Job.ID, Since: began}
 		if k.Job.StartedAt != 0 {
 			idle.Since = now
 			x.Idle = append(x.Idle, idle)
 		}
 	}
 	w.mu.Lock()
-	at := w.later[k.Job.ID]
+	v := w.later[k.Job.ID]
 	w.mu.Unlock()
-	if now < at {
+	if v.since == idle.Since && now < v.at {
 		return nil
 	}
-	job, err := w.cfg.Store.Job(ctx, k.Job.ID)
+	next := now.Add(muster.Duration(time.Hour))
+	job, asked, err := w.asked(ctx, k.Job.ID, projects)
 	if err != nil {
-		return err
-	}
-	asked, err := w.asked(ctx, &job, projects)
-	if err != nil {
+		if err = w.ofJob(ctx, k.Job.ID, typeWaiting, err); err == nil {
+			w.lookAgain(k.Job.ID, visit{at: next, since: idle.Since})
+		}
 		return err
 	}
 	var due []muster.Notify
-	waited, told, next := now.Sub(idle.Since), idle.Told, now.Add(muster.Duration(time.Hour))
+	waited, told := now.Sub(idle.Since), idle.Told
 	for _, n := range asked {
 		after, wanted := n.Waits()
 		switch {
@@ -190,7 +204,7 @@ func (w *Webhooks) watchJob(ctx context.Context, x *store.Expansion, k *store.Wa
 			next = min(next, idle.Since.Add(after))
 		}
 	}
-	w.lookAgain(k.Job.ID, next)
+	w.lookAgain(k.Job.ID, visit{at: next, since: idle.Since})
 	if len(due) == 0 {
 		return nil
 	}
@@ -200,15 +214,20 @@ func (w *Webhooks) watchJob(ctx context.Context, x *store.Expansion, k *store.Wa
 	return w.addAll(x, &m, due)
 }
 
-// lookAgain says when a job that waits is looked at again; 0 means the next time.
-func (w *Webhooks) lookAgain(job muster.JobID, at muster.Time) {
+// visit is when a job that waits since a time is looked at again.
+type visit struct{ at, since muster.Time }
+
+func (w *Webhooks) lookAgain(job muster.JobID, v visit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if at == 0 {
-		delete(w.later, job)
-		return
-	}
-	w.later[job] = at
+	w.later[job] = v
+}
+
+// forget makes the next round look at a job.
+func (w *Webhooks) forget(job muster.JobID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.later, job)
 }
 
 // why says why the first task of a job that could run waits, "" if that is not known.

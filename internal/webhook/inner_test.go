@@ -1,12 +1,20 @@
 package webhook
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
 )
 
 // What the log shows of a failed attempt has neither the URL, which may hold a secret, nor the address of the server's resolver.
@@ -78,4 +86,97 @@ func TestAllowed(t *testing.T) {
 			t.Errorf("%s with 10.0.0.0/8 and fd00:1::/32 allowed: %t, want %t", address, got, want.lan)
 		}
 	}
+}
+
+// oneJob is a store with one job.
+type oneJob struct {
+	Store
+
+	job muster.Job
+}
+
+func (s *oneJob) Job(context.Context, muster.JobID) (muster.Job, error) { return s.job, nil }
+
+func (s *oneJob) ProjectNotify(context.Context, string) ([]muster.Notify, error) { return nil, nil }
+
+func (s *oneJob) Tasks(context.Context, store.TaskQuery) ([]muster.Task, string, error) {
+	return nil, "", nil
+}
+
+// A job that is cancelled and retried between two rounds is not looked at when the wait before it was to be.
+func TestARetryIsLookedAtInTime(t *testing.T) {
+	n := muster.Notify{URL: "https://hooks.example/", On: []string{muster.OnWaitingLong}, After: muster.Duration(10 * time.Minute)}
+	s := &oneJob{job: muster.Job{ID: 1, CreatedAt: 1_000, Counts: muster.Counts{muster.Queued: 1}, Spec: &muster.Spec{Notify: []muster.Notify{n}}}}
+	w, err := New(Config{Store: s, KeyFile: filepath.Join(t.TempDir(), "webhook.key")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(now muster.Time, idle store.Idle) store.Expansion {
+		t.Helper()
+		var x store.Expansion
+		if err := w.watchJob(t.Context(), &x, &store.WatchedJob{Job: s.job, Idle: idle}, now, map[string][]muster.Notify{}); err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	minute := muster.Time(time.Minute.Milliseconds())
+	x := at(1_000+10*minute, store.Idle{})
+	if len(x.Deliveries) != 1 || len(x.Idle) != 1 {
+		t.Fatalf("after 10 minutes: %+v", x)
+	}
+	if x := at(1_000+11*minute, x.Idle[0]); len(x.Deliveries) != 0 {
+		t.Errorf("a minute later: %+v", x)
+	}
+	s.job.RetriedAt = 1_000 + 12*minute
+	if x := at(1_000+13*minute, store.Idle{}); len(x.Deliveries) != 0 {
+		t.Errorf("a minute after the retry: %+v", x)
+	}
+	if x := at(1_000+22*minute, store.Idle{}); len(x.Deliveries) != 1 || x.Idle[0].Since != s.job.RetriedAt {
+		t.Errorf("10 minutes after the retry: %+v", x)
+	}
+}
+
+// slow is a store that has nothing to send and takes long to say so.
+type slow struct {
+	Store
+
+	rounds int
+}
+
+func (s *slow) Ends(ctx context.Context, _ int) ([]store.JobEnd, error) {
+	if ctx.Err() == nil {
+		s.rounds++
+		time.Sleep(time.Second)
+	}
+	return nil, ctx.Err()
+}
+
+func (s *slow) Watched(context.Context, muster.JobID, int) ([]store.WatchedJob, error) {
+	return nil, nil
+}
+
+func (s *slow) Due(context.Context, muster.Time, int, map[int64]bool) ([]store.Delivery, muster.Time, error) {
+	return nil, 0, nil
+}
+
+// Rounds take a fifth of the time at most, whatever wakes the loop.
+func TestRoundsLeaveTimeToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{}
+		l := &loop{Webhooks: &Webhooks{cfg: Config{Store: s}, wake: make(chan struct{}, 1)}, done: make(chan store.Delivery, atOnce)}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
+		defer cancel()
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		var running sync.WaitGroup
+		running.Go(func() { l.run(ctx) })
+		for ctx.Err() == nil {
+			<-tick.C
+			l.rouse()
+		}
+		running.Wait()
+		if s.rounds < 15 || s.rounds > 20 {
+			t.Errorf("%d rounds of a second in 100 seconds, want 20 at most", s.rounds)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	mathrand "math/rand/v2"
@@ -16,11 +17,13 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/notify"
 	"github.com/muster-dev/muster/internal/store"
+	"github.com/muster-dev/muster/internal/traceparent"
 )
 
 const (
 	atOnce        = 32 // attempts
 	atOnceProject = 16 // attempts for receivers of one project
+	reserved      = 8  // of all attempts: for projects that have none in progress
 	atOnceHost    = 4  // attempts for one host and port
 	page          = 256
 	lookEach      = 10 * time.Second       // for jobs that wait long, and for what an event was missed of
@@ -63,7 +66,7 @@ type Webhooks struct {
 	wake   chan struct{}
 
 	mu    sync.Mutex
-	later map[muster.JobID]muster.Time // when a job that waits is to be looked at again
+	later map[muster.JobID]visit // jobs that wait
 }
 
 // New reads the server's key, or makes it at the first start.
@@ -73,7 +76,7 @@ func New(cfg Config) (*Webhooks, error) {
 		return nil, err
 	}
 	cfg.URL = strings.TrimSuffix(cfg.URL, "/")
-	w := &Webhooks{cfg: cfg, wake: make(chan struct{}, 1), later: map[muster.JobID]muster.Time{}}
+	w := &Webhooks{cfg: cfg, wake: make(chan struct{}, 1), later: map[muster.JobID]visit{}}
 	w.client, w.open = newClient(cfg.Allow)
 	w.keys, err = newKeys(stored, cfg.Secret)
 	return w, err
@@ -205,6 +208,7 @@ type loop struct {
 func (l *loop) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var rest time.Time // no round begins before
 	for {
 		select {
 		case <-ctx.Done():
@@ -215,10 +219,11 @@ func (l *loop) run(ctx context.Context) {
 		case <-l.wake:
 		case <-timer.C:
 		}
-		pause := l.gather(ctx)
+		l.gather(ctx, rest)
 		began := time.Now()
 		err := l.round(ctx)
 		l.report(ctx, err)
+		rest = time.Now().Add(leisure * time.Since(began))
 		wait := lookEach
 		switch {
 		case err != nil:
@@ -226,22 +231,23 @@ func (l *loop) run(ctx context.Context) {
 		case l.next != 0:
 			wait = min(wait, max(0, time.Until(l.next.Std())))
 		}
-		timer.Reset(max(wait, pause, leisure*time.Since(began)))
+		timer.Reset(wait)
 	}
 }
 
-// gather waits a moment for more, so that much is written at once. It returns how long that was.
-func (l *loop) gather(ctx context.Context) time.Duration {
-	timer := time.NewTimer(gather)
+// gather waits a moment for more, so that much is written at once, and at least until a time.
+func (l *loop) gather(ctx context.Context, least time.Time) {
+	timer := time.NewTimer(max(gather, time.Until(least)))
 	defer timer.Stop()
 	for {
 		select {
 		case d := <-l.done:
 			l.take(d)
+		case <-l.wake:
 		case <-timer.C:
-			return gather
+			return
 		case <-ctx.Done():
-			return 0
+			return
 		}
 	}
 }
@@ -300,15 +306,24 @@ func (l *loop) flush(ctx context.Context) error {
 		d := &l.sent[i]
 		delete(l.busy, d.ID)
 		if d.NextAt == 0 && !d.Delivered {
-			l.cfg.Log.Warn("a notification was given up", slog.String("job", d.Job.String()), slog.String("host", d.Host),
-				slog.Int("attempts", d.Attempts), slog.String("why", d.Error))
+			l.log(ctx, slog.LevelWarn, "a notification was given up", d.Job, slog.String("host", d.Host), slog.Int("attempts", d.Attempts), slog.String("why", d.Error))
 		}
 	}
 	l.sent = l.sent[:0]
 	return nil
 }
 
-// start begins the attempts that are due, as many as may be made at once. A host or a project that is at its limit, or slow, delays no other.
+// log logs something about a job, with its trace if the job can be read.
+func (w *Webhooks) log(ctx context.Context, level slog.Level, text string, id muster.JobID, what ...slog.Attr) {
+	what = append(what, slog.String("job", id.String()))
+	if job, err := w.cfg.Store.Job(ctx, id); err == nil && job.UID != "" {
+		what = append(what, slog.String("trace_id", traceparent.TraceText(job.UID)))
+	}
+	w.cfg.Log.LogAttrs(ctx, level, text, what...)
+}
+
+// start begins the attempts that are due, as many as may be made at once, first those of projects with few in progress. A host or a project that
+// is at its limit, or slow, delays no other.
 func (l *loop) start(ctx context.Context) error {
 	if len(l.busy) >= atOnce {
 		l.next = 0
@@ -320,12 +335,16 @@ func (l *loop) start(ctx context.Context) error {
 	}
 	l.next = next
 	mathrand.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] }) //nolint:gosec // the order is no secret
+	slices.SortStableFunc(due, func(a, b store.Delivery) int { return cmp.Compare(l.projects[a.Project], l.projects[b.Project]) })
 	for i := range due {
 		d := due[i]
 		if len(l.busy) >= atOnce {
 			return nil
 		}
 		if l.hosts[d.Host] >= atOnceHost || l.projects[d.Project] >= atOnceProject {
+			continue
+		}
+		if len(l.busy) >= atOnce-reserved && l.projects[d.Project] > 0 {
 			continue
 		}
 		l.busy[d.ID] = true

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -103,16 +104,25 @@ func (w *world) end(id muster.JobID, project string, state muster.TaskState) {
 	w.events.Publish([]muster.Event{{Type: muster.EventJob, Job: id, State: string(job.State)}})
 }
 
-func (w *world) commit(id muster.JobID, project string, state muster.TaskState, at muster.Time, spec *muster.Spec) muster.Job {
+// retry queues an ended job again.
+func (w *world) retry(id muster.JobID, project string, at muster.Time) {
+	w.t.Helper()
+	w.commit(id, project, muster.Queued, 0, nil, func(j *muster.Job) { j.RetriedAt = at })
+}
+
+func (w *world) commit(id muster.JobID, project string, state muster.TaskState, at muster.Time, spec *muster.Spec, change ...func(*muster.Job)) muster.Job {
 	w.t.Helper()
 	now := muster.TimeOf(time.Now())
 	g := muster.Group{Job: id, Name: "stage", Size: 1, Next: 1, Rest: muster.Queued}
 	g.Counts[state] = 1
-	j := muster.Job{ID: id, Name: "train <model> & co", Project: project, State: g.Counts.State(), Priority: 50, Counts: g.Counts, CreatedAt: now, FinishedAt: at, Spec: spec}
+	j := muster.Job{ID: id, UID: "j" + id.String(), Name: "train <model> & co", Project: project, State: g.Counts.State(), Priority: 50, Counts: g.Counts, CreatedAt: now, FinishedAt: at, Spec: spec}
 	task := muster.Task{ID: muster.TaskID{Job: id}, Job: id, Name: "stage", Kind: muster.KindNoop, State: state, CreatedAt: now, QueuedAt: now, FinishedAt: at}
 	if state.Held() || state == muster.Failed {
 		task.Worker, task.Attempt, task.Reason, task.Message = "w1", 1, muster.OutOfMemory, "needs <more> memory"
 		j.StartedAt = now
+	}
+	for _, f := range change {
+		f(&j)
 	}
 	rows := muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}, Tasks: []muster.Task{task}}
 	if err := w.Commit(w.t.Context(), &store.Batch{Rows: rows}); err != nil {
@@ -141,6 +151,28 @@ func (w *world) until(what string, ok func() bool) {
 			w.t.Fatalf("not within %s: %s; log: %+v", patience, what, w.log(store.DeliveryQuery{}))
 		}
 		time.Sleep(5 * time.Millisecond) // a poll with a deadline
+	}
+}
+
+// settled waits until all ends are taken and every delivery was tried.
+func (w *world) settled() {
+	w.t.Helper()
+	w.until("all is sent", func() bool {
+		ends, err := w.Ends(w.t.Context(), 1)
+		return err == nil && len(ends) == 0 && !slices.ContainsFunc(w.log(store.DeliveryQuery{}), func(d store.Delivery) bool {
+			return d.State() == store.DeliveryPending && d.Attempts == 0
+		})
+	})
+}
+
+// none fails if a receiver gets a request more when all is sent.
+func (w *world) none(r *receiver) {
+	w.t.Helper()
+	w.settled()
+	select {
+	case q := <-r.got:
+		w.t.Errorf("one more came: %+v", q)
+	default:
 	}
 }
 
@@ -185,16 +217,6 @@ func (r *receiver) next(t *testing.T) request {
 	case <-time.After(patience):
 		t.Fatal("nothing came")
 		return request{}
-	}
-}
-
-// none fails if there was a request more.
-func (r *receiver) none(t *testing.T) {
-	t.Helper()
-	select {
-	case q := <-r.got:
-		t.Errorf("one more came: %+v", q)
-	default:
 	}
 }
 

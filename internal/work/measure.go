@@ -34,6 +34,7 @@ func (w *Worker) measure() {
 		Connected:   func() bool { return w.status().Connected },
 		Constrained: func() string { return w.status().Constrained },
 		Attempts:    func() (executing, held int) { s := w.status(); return s.Executing, s.Held },
+		Traffic:     func() obs.Traffic { return obs.Traffic(w.status().Traffic) },
 		Load:        w.parts.load.Load,
 		Resources:   func() muster.Resources { return w.status().Offers },
 		Disk: func(ctx context.Context) (free, size int64, err error) {

@@ -86,9 +86,28 @@ func TestADrainSaysHowFarItIs(t *testing.T) {
 		{muster.WorkerUnreachable, 0, 0, "is unreachable and holds nothing"},
 		{muster.WorkerUnreachable, 1, soon, "is unreachable; what it holds is given up when it stays away"},
 	} {
-		w := muster.Worker{State: c.state, Running: c.running, Deadline: c.deadline}
+		w := muster.Worker{State: c.state, Running: c.running, Deadline: c.deadline, Draining: c.state == muster.WorkerDraining}
 		if got := drained(&w, now); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}
+
+func TestAPauseSaysThatAWorkerComesBackPaused(t *testing.T) {
+	now := time.UnixMilli(1_700_000_000_000)
+	soon := muster.TimeOf(now.Add(90 * time.Second))
+	for _, c := range []struct {
+		w    muster.Worker
+		want string
+	}{
+		{muster.Worker{State: muster.WorkerPaused, Paused: true}, "paused"},
+		{muster.Worker{State: muster.WorkerPaused, Paused: true, Deadline: soon}, "paused; it resumes in 1m30s (" + soon.String() + ")"},
+		{muster.Worker{State: muster.WorkerGone, Paused: true}, "paused; it is gone and comes back paused"},
+		{muster.Worker{State: muster.WorkerUnreachable, Paused: true, Deadline: soon}, "paused; it resumes in 1m30s (" + soon.String() + "); it is unreachable and comes back paused"},
+		{muster.Worker{State: muster.WorkerUnreachable, Paused: true, Draining: true, Deadline: soon}, "paused; it is unreachable and comes back draining"},
+	} {
+		if got := paused(&c.w, now); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.w, got, c.want)
 		}
 	}
 }

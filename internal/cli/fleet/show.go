@@ -38,6 +38,7 @@ func (a *commands) drawWorker(w muster.Worker) error {
 	f.Add("id", string(w.ID))
 	state := frame.Standing(&w)
 	f.Add("state", a.Out.Paint(frame.StateStyle(state), state))
+	f.Add("", comesBack(&w))
 	f.Add("constrained", w.Constrained)
 	if h := w.Health; h != nil {
 		f.Add("avoided", h.Avoided)
@@ -79,7 +80,7 @@ func (a *commands) drawWorker(w muster.Worker) error {
 // deadline says what happens to a worker by itself, and when.
 func deadline(w *muster.Worker, now time.Time) string {
 	what := "resumes"
-	if w.State == muster.WorkerDraining {
+	if w.Draining {
 		what = "stops what still runs"
 	}
 	switch left := w.Deadline.Std().Sub(now); {
@@ -89,6 +90,20 @@ func deadline(w *muster.Worker, now time.Time) string {
 		return fmt.Sprintf("%s in %s (%s)", what, term.Elapsed(left), w.Deadline)
 	default:
 		return fmt.Sprintf("%s now, since %s", what, w.Deadline)
+	}
+}
+
+// comesBack says what an unreachable worker, or one that is gone, does when it is back because an administrator paused or drained it.
+func comesBack(w *muster.Worker) string {
+	switch {
+	case w.State != muster.WorkerUnreachable && w.State != muster.WorkerGone:
+		return ""
+	case w.Draining:
+		return "comes back draining"
+	case w.Paused:
+		return "comes back paused"
+	default:
+		return ""
 	}
 }
 

@@ -92,14 +92,21 @@ func (a *commands) pauseCommand() *cli.Command {
 		Run: func(ctx context.Context, args []string) error {
 			return a.eachWorker(c, args, func(server *client.Client, name string) (muster.Worker, error) {
 				return server.PauseWorker(ctx, name, length)
-			}, a.sayWorker(func(w *muster.Worker) string {
-				if when := deadline(w, time.Now()); when != "" && w.State != muster.WorkerDraining {
-					return "paused; it " + when
-				}
-				return "paused"
-			}))
+			}, a.sayWorker(func(w *muster.Worker) string { return paused(w, time.Now()) }))
 		},
 	})
+}
+
+// paused says how a worker stands that was paused.
+func paused(w *muster.Worker, now time.Time) string {
+	text := "paused"
+	if when := deadline(w, now); when != "" && !w.Draining {
+		text += "; it " + when
+	}
+	if back := comesBack(w); back != "" {
+		text += fmt.Sprintf("; it is %s and %s", w.State, back)
+	}
+	return text
 }
 
 func (a *commands) resumeCommand() *cli.Command {

@@ -66,7 +66,12 @@ func New(server *client.Client, query client.EventQuery) *Feed {
 // after the last event. It returns an error that trying again does not cure.
 func (f *Feed) Run(ctx context.Context) error {
 	for tries := 0; ; tries++ {
-		for e, err := range f.server.Events(ctx, f.query) {
+		query := f.query
+		query.KeepAlive = func(last string) {
+			tries = 0
+			f.alive(last)
+		}
+		for e, err := range f.server.Events(ctx, query) {
 			if err != nil {
 				if ctx.Err() != nil {
 					return nil
@@ -119,6 +124,20 @@ func (f *Feed) lose(err error, pause time.Duration) {
 	f.ring()
 }
 
+// alive notes that the server is connected, and the event to resume after if that is not "".
+func (f *Feed) alive(last string) {
+	f.mu.Lock()
+	if last != "" {
+		f.query.Last = last
+	}
+	lost := f.loss.Err != nil
+	f.loss = Loss{}
+	f.mu.Unlock()
+	if lost {
+		f.ring()
+	}
+}
+
 func (f *Feed) put(e muster.Event) {
 	f.mu.Lock()
 	f.query.Last = e.Epoch + "-" + strconv.FormatUint(e.Seq, 10)
@@ -157,7 +176,7 @@ func (f *Feed) ring() {
 	}
 }
 
-// Changed has an element after something changed: events came, or the connection was lost.
+// Changed has an element after something changed: events came, or the connection was lost or is back.
 func (f *Feed) Changed() <-chan struct{} { return f.wake }
 
 // Take returns what changed since the last call.

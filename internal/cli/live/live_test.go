@@ -86,6 +86,61 @@ func TestFeedConnectsAgain(t *testing.T) {
 	}
 }
 
+// A connection that resumes without any event is back as soon as the server speaks, and the ids of its keep-alives count.
+func TestFeedResumesWithoutEvents(t *testing.T) {
+	var connections atomic.Int64
+	last := make(chan string, 2)
+	leave := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		switch connections.Add(1) {
+		case 1: // an event, and the connection ends
+			_, _ = w.Write([]byte(": muster\n\nid: e-5\nevent: job\ndata: {\"epoch\":\"e\",\"seq\":5,\"type\":\"job\",\"job\":3}\n\n"))
+		case 2:
+			last <- r.Header.Get("Last-Event-ID")
+			_, _ = w.Write([]byte(": muster\n\n: muster\nid: e-9\n\n"))
+			_ = http.NewResponseController(w).Flush()
+			<-leave
+		default:
+			last <- r.Header.Get("Last-Event-ID")
+			w.WriteHeader(http.StatusForbidden)
+		}
+	}))
+	defer server.Close()
+	c, err := client.New(server.URL, "", client.Options{Patience: time.Nanosecond, StreamPatience: time.Nanosecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := New(c, client.EventQuery{})
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(t.Context()) }()
+	changed := func() {
+		t.Helper()
+		select {
+		case <-f.Changed():
+		case <-time.After(30 * time.Second):
+			close(leave)
+			t.Fatal("nothing changed")
+		}
+	}
+	for f.Loss().Err == nil {
+		changed()
+	}
+	for f.Loss().Err != nil {
+		changed()
+	}
+	if b := f.Take(); b.All || len(b.Events) != 1 {
+		t.Errorf("the batch is %+v, want the event of job 3 only", b)
+	}
+	close(leave)
+	if err := <-ended; muster.CodeOf(err) != muster.Forbidden {
+		t.Errorf("the feed ended with %v, want that it is forbidden", err)
+	}
+	if first, second := <-last, <-last; first != "e-5" || second != "e-9" {
+		t.Errorf("it resumed after %q and %q, want e-5 and e-9", first, second)
+	}
+}
+
 func TestPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := New(nil, client.EventQuery{})

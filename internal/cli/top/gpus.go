@@ -35,7 +35,7 @@ func (p *gpus) load(m *model) tea.Cmd {
 
 var gpuRows = localRows[wire.OverviewGPU]{
 	columns: gpuColumns, compare: gpuOrder, cells: gpuCells,
-	id:    func(g *wire.OverviewGPU) string { return g.UUID },
+	id:    func(g *wire.OverviewGPU) string { return string(g.Worker) + " " + g.UUID }, // workers of one machine have the same devices
 	title: func(g *wire.OverviewGPU) string { return g.WorkerName },
 	words: func(g *wire.OverviewGPU) []string { return []string{g.WorkerName, g.Name, g.UUID, deviceState(g)} },
 	none:  "no GPUs: no connected worker has one",

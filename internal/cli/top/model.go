@@ -202,7 +202,7 @@ func (m *model) tick(now time.Time) tea.Cmd {
 		m.frame = ""
 	}
 	if m.loss.Err != nil {
-		return nil // the feed connects again, and then all is read
+		return nil // the feed connects again, and then what is stale is read
 	}
 	return tea.Batch(m.head.load(m), m.names.load(m), m.top().load(m))
 }

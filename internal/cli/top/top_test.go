@@ -318,6 +318,19 @@ func press(m *model, keys ...string) {
 	}
 }
 
+// The cursor stays on the device of its worker if another worker of the same machine lists the device, too.
+func TestOneDeviceOfTwoWorkers(t *testing.T) {
+	m := still(t, 80, 24, false)
+	p, _ := m.tabs[3].(*gpus)
+	p.all = []wire.OverviewGPU{{Worker: "w-1", WorkerName: "rig-1", UUID: "GPU-0"}, {Worker: "w-2", WorkerName: "rig-2", UUID: "GPU-0"}}
+	p.arrange()
+	press(m, "4", "j")
+	p.arrange() // as after each read
+	if g := p.selected(); g == nil || g.Worker != "w-2" {
+		t.Errorf("the cursor is on %+v, want the device of w-2", g)
+	}
+}
+
 // Whatever the size of the terminal, the names and the keys: no frame is larger than the terminal, and nothing panics.
 func TestFramesFit(t *testing.T) {
 	keys := []string{"1", "2", "3", "4", "j", "k", "down", "up", "pgdown", "end", "home", "s", "S", "?", "/", "x", "esc", "a", "tab", "G", "g", "n", "w", "t", "f"}

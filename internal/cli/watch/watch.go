@@ -140,7 +140,7 @@ func (r *Rows[T]) print(ctx context.Context, a *frame.App, feed *live.Feed) erro
 				continue
 			}
 		}
-		missed := lost && b.All
+		missed := lost && (b.All || len(b.Events) > 0)
 		b = next(ctx, feed, every)
 		b.All = b.All || missed
 		settle(ctx, read)

@@ -40,6 +40,7 @@ type world struct {
 	reads    []string
 	out, say bytes.Buffer
 	refuse   bool
+	resumes  bool        // a client that connects again hears only comments: it has missed nothing
 	events   chan string // "" breaks the connection
 	seq      int
 }
@@ -61,14 +62,17 @@ func newWorld(t *testing.T, items ...item) *world {
 	w := &world{t: t, items: items, events: make(chan string)}
 	w.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.mu.Lock()
-		refuse := w.refuse
+		refuse, resumed := w.refuse, w.resumes && r.Header.Get("Last-Event-ID") != ""
 		w.mu.Unlock()
 		if refuse {
 			rw.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
 		rw.Header().Set("Content-Type", "text/event-stream")
-		_, _ = fmt.Fprint(rw, "id: e-0\nevent: resync\ndata: {\"epoch\":\"e\",\"seq\":0,\"type\":\"resync\"}\n\n")
+		_, _ = fmt.Fprint(rw, ": muster\n\n")
+		if !resumed {
+			_, _ = fmt.Fprint(rw, "id: e-0\nevent: resync\ndata: {\"epoch\":\"e\",\"seq\":0,\"type\":\"resync\"}\n\n")
+		}
 		_ = http.NewResponseController(rw).Flush()
 		for {
 			select {
@@ -176,6 +180,12 @@ func (w *world) sees(out, said string) {
 	w.t.Fatalf("written:\n%q\nwant:\n%q\nsaid:\n%q\nwant:\n%q", gotOut, out, gotSaid, said)
 }
 
+func (w *world) said(text string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Contains(w.say.String(), text)
+}
+
 // The list is printed, and then each row that differs, below the same titles.
 func TestChangesArePrinted(t *testing.T) {
 	w := newWorld(t, item{"a", "queued", 1}, item{"b", "running", 20})
@@ -242,6 +252,26 @@ func TestALostConnection(t *testing.T) {
 	if n := strings.Count(w.say.String(), "connecting again"); n != 1 {
 		t.Errorf("the loss is said %d times: %s", n, w.say.String())
 	}
+}
+
+// A connection that resumes without any event is back, and changes that came just before the loss are printed.
+func TestALostConnectionResumes(t *testing.T) {
+	w := newWorld(t, item{"a", "queued", 0})
+	w.resumes = true
+	w.watch(frame.Format{}, false)
+	text := "NAME  STATE      LOAD\na     queued        0\n"
+	w.sees(text, "")
+	w.mu.Lock()
+	w.refuse = true
+	w.mu.Unlock()
+	w.change(item{"a", "failed", 0})
+	w.events <- ""
+	for end := time.Now().Add(30 * time.Second); !w.said("connecting again\n") && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	}
+	w.mu.Lock()
+	w.refuse = false
+	w.mu.Unlock()
+	w.sees(text+"a     failed        0\n", "muster: connected again\n")
 }
 
 // An error of the first read ends it; later ones do if they do not go away by themselves.

@@ -17,6 +17,7 @@ type Effects struct {
 	Progress []Progress
 
 	Entered muster.Counts // how many tasks came into each state, those of new jobs included
+	Started []Started     // in order
 	Ended   []Ended       // in order
 	Done    []Done        // in order
 }
@@ -29,6 +30,12 @@ type Done struct {
 	State     muster.JobState
 	CreatedAt muster.Time
 	At        muster.Time
+}
+
+// Started is an attempt whose task started, for those who count attempts.
+type Started struct {
+	Attempt        muster.AttemptID
+	AssignedAt, At muster.Time
 }
 
 // Ended is an attempt that ended, for those who count and trace attempts.
@@ -74,6 +81,8 @@ type Assign struct {
 
 	Checkpoint string     // the tree that an earlier attempt saved, or ""
 	Gang       *gang.Seat // of a member of a gang
+
+	QueuedAt, At muster.Time // when the task was queued and when it was assigned, for those who count attempts
 }
 
 // Input is an artifact of an earlier stage and where it lands in the task's

@@ -15,9 +15,9 @@ const (
 	shownDelivery = "id, message, project, job, event, url, host, preset, NULL, NULL, NULL, created_at, " + deliveryMoving
 	addDelivery   = "INSERT INTO delivery (" + deliveryColumns + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 	// The next statements go by the index delivery_due.
-	nextHost    = "SELECT min(host) FROM delivery WHERE next_at IS NOT NULL AND host > ?"
-	selectDue   = "SELECT id, " + deliveryColumns + " FROM delivery WHERE host = ? AND next_at IS NOT NULL AND next_at <= ? ORDER BY next_at LIMIT ?"
-	selectLater = "SELECT min(next_at) FROM delivery WHERE host = ? AND next_at IS NOT NULL AND next_at > ?"
+	nextQueue   = "SELECT host, project FROM delivery WHERE next_at IS NOT NULL AND (host, project) > (?, ?) ORDER BY host, project LIMIT 1"
+	selectDue   = "SELECT id, " + deliveryColumns + " FROM delivery WHERE host = ? AND project = ? AND next_at IS NOT NULL AND next_at <= ? ORDER BY next_at LIMIT ?"
+	selectLater = "SELECT min(next_at) FROM delivery WHERE host = ? AND project = ? AND next_at IS NOT NULL AND next_at > ?"
 )
 
 var moveDelivery = update("delivery", deliveryMoving) //nolint:gochecknoglobals // a statement, like those of rows.go
@@ -73,29 +73,31 @@ func (c *columns) delivery() (d store.Delivery) {
 }
 
 // Due implements store.Deliveries.
-func (s *Store) Due(ctx context.Context, now muster.Time, perHost int, busy map[int64]bool) (due []store.Delivery, next muster.Time, err error) {
+func (s *Store) Due(ctx context.Context, now muster.Time, most int, busy map[int64]bool) (due []store.Delivery, next muster.Time, err error) {
 	err = s.read(ctx, func(c *conn) error {
-		for host, found := "", true; found; {
-			if host, found, err = c.hostAfter(host); err != nil || !found {
+		for host, project, found := "", "", true; found; {
+			if host, project, found, err = c.queueAfter(host, project); err != nil || !found {
 				return err
 			}
 			n := 0
 			err := c.query(selectDue, func(p *params) {
 				p.text(host)
+				p.text(project)
 				p.time(now)
-				p.int(int64(perHost + len(busy)))
+				p.int(int64(most + len(busy)))
 			}, func(cols *columns) bool {
 				if d := cols.delivery(); !busy[d.ID] {
 					due = append(due, d)
 					n++
 				}
-				return n < perHost
+				return n < most
 			})
 			if err != nil {
 				return err
 			}
 			err = c.query(selectLater, func(p *params) {
 				p.text(host)
+				p.text(project)
 				p.time(now)
 			}, func(cols *columns) bool {
 				if at := cols.time(); at != 0 && (next == 0 || at < next) {
@@ -112,15 +114,16 @@ func (s *Store) Due(ctx context.Context, now muster.Time, perHost int, busy map[
 	return due, next, err
 }
 
-// hostAfter returns the next host with pending deliveries.
-func (c *conn) hostAfter(host string) (next string, found bool, err error) {
-	err = c.query(nextHost, func(p *params) { p.text(host) }, func(cols *columns) bool {
-		if !cols.null() {
-			next, found = cols.text(), true
-		}
+// queueAfter returns the next host and project with pending deliveries.
+func (c *conn) queueAfter(host, project string) (nextHost, nextProject string, found bool, err error) {
+	err = c.query(nextQueue, func(p *params) {
+		p.text(host)
+		p.text(project)
+	}, func(cols *columns) bool {
+		nextHost, nextProject, found = cols.text(), cols.text(), true
 		return true
 	})
-	return next, found, err
+	return nextHost, nextProject, found, err
 }
 
 // Attempted implements store.Deliveries.

@@ -39,10 +39,13 @@ func waitsLong(list []muster.Notify) bool {
 	})
 }
 
-// noteEnd notes the end of a job that has notifications, before the job's row says it.
+// noteEnd notes the end of a job that has notifications, before the job's row says it. A job that has ended does not wait.
 func (c *conn) noteEnd(j *muster.Job) error {
 	if j.FinishedAt == 0 {
 		return nil
+	}
+	if err := c.putIdle(store.Idle{Job: j.ID}); err != nil {
+		return err
 	}
 	return c.exec(`INSERT INTO job_end (job, state, at) SELECT ?1, ?2, ?3
 		WHERE (EXISTS (SELECT 1 FROM notify_job WHERE job = ?1) OR EXISTS (SELECT 1 FROM notify_project WHERE project = ?4))

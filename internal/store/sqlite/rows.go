@@ -13,7 +13,7 @@ const (
 	countColumns = "n_waiting, n_queued, n_assigned, n_running, n_cancelling, n_succeeded, n_failed, n_timed_out, n_cancelled, n_skipped"
 	jobFixed     = "id, name, project, kind, created_at, owner, uid"
 	jobColumns   = jobFixed + ", state, priority, labels, " + countColumns +
-		", progress, started_at, finished_at, cost, energy_wh, cpu_seconds, gpu_seconds, wall_seconds, memory_peak, attempts"
+		", progress, started_at, finished_at, retried_at, cost, energy_wh, cpu_seconds, gpu_seconds, wall_seconds, memory_peak, attempts"
 	groupColumns = "job, idx, name, first, size, next, rest, rest_at, reason, message, " + countColumns + ", kept, started_at, finished_at"
 	taskColumns  = taskFixed + ", " + taskMoving + ", finished_at"
 	taskFixed    = "id, grp, name, kind, element, created_at"
@@ -96,6 +96,7 @@ func (p *params) job(j *muster.Job) {
 	p.floatPtr(j.Progress)
 	p.time(j.StartedAt)
 	p.time(j.FinishedAt)
+	p.time(j.RetriedAt)
 	p.float(j.Cost)
 	p.float(j.Used.EnergyWh)
 	p.float(j.Used.CPUSeconds)
@@ -120,6 +121,7 @@ func (c *columns) job() (j muster.Job) {
 	j.Progress = c.floatPtr()
 	j.StartedAt = c.time()
 	j.FinishedAt = c.time()
+	j.RetriedAt = c.time()
 	j.Cost = c.float()
 	j.Used = muster.JobUsage{
 		EnergyWh: c.float(), CPUSeconds: c.float(), GPUSeconds: c.float(), WallSeconds: c.float(), MemoryPeak: muster.Size(c.int()), Attempts: c.int(),

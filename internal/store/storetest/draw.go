@@ -149,7 +149,7 @@ func drawJob(t *rapid.T, id muster.JobID, size int) (muster.Job, muster.Group) {
 	j.Name, j.Project, j.Kind, j.Owner = text(t, "name"), text(t, "project"), text(t, "kind"), text(t, "owner")
 	j.Priority = rapid.IntRange(muster.MinPriority, muster.MaxPriority).Draw(t, "priority")
 	j.Labels, j.Progress = labels(t, "labels"), fraction(t)
-	j.CreatedAt, j.StartedAt = times(t, "created"), times(t, "started")
+	j.CreatedAt, j.StartedAt, j.RetriedAt = times(t, "created"), times(t, "started"), times(t, "retried")
 	j.Spec.Labels = labels(t, "spec labels")
 	j.Cost = rapid.Float64Range(0, 1e9).Draw(t, "cost")
 	j.Used = muster.JobUsage{

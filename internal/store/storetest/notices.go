@@ -121,6 +121,11 @@ func watched(t *testing.T, f *fixture) {
 	}
 	f.mustCommit(t, ended(a, ga, 6_000))
 	list(0, 10, store.Idle{Job: 3})
+
+	// A wait that was notified before the end says nothing about the wait after a retry.
+	a.Spec, a.RetriedAt = nil, 7_000
+	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{a}, Groups: []muster.Group{ga}})
+	list(0, 10, store.Idle{Job: 1}, store.Idle{Job: 3})
 }
 
 // delivery returns one that is pending.
@@ -131,11 +136,34 @@ func delivery(n int, host string, next muster.Time) store.Delivery {
 	}
 }
 
+// dueByProject has a project with many deliveries for a host, before those of another one.
+func dueByProject(t *testing.T, f *fixture) {
+	t.Helper()
+	var add []store.Delivery
+	for i := range 4 {
+		add = append(add, delivery(i+1, "a.example", 10))
+	}
+	other := delivery(5, "a.example", 20)
+	other.Project = "other"
+	if err := f.Expand(t.Context(), store.Expansion{Deliveries: append(add, other)}); err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := f.Due(t.Context(), 30, 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var projects []string
+	for _, d := range got {
+		projects = append(projects, d.Project)
+	}
+	same(t, "projects", []string{"default", "default", "other"}, projects)
+}
+
 func deliveries(t *testing.T, f *fixture) {
 	t.Helper()
-	due := func(now muster.Time, perHost int, busy map[int64]bool, next muster.Time, want ...string) []store.Delivery {
+	due := func(now muster.Time, most int, busy map[int64]bool, next muster.Time, want ...string) []store.Delivery {
 		t.Helper()
-		got, later, err := f.Due(t.Context(), now, perHost, busy)
+		got, later, err := f.Due(t.Context(), now, most, busy)
 		if err != nil {
 			t.Fatal(err)
 		}

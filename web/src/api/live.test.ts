@@ -1,5 +1,5 @@
-import { describe, expect, it } from "vitest";
-import { Coalescer, maxPending, type LiveEvent } from "./live";
+import { describe, expect, it, vi } from "vitest";
+import { Coalescer, live, maxPending, type LiveEvent } from "./live";
 
 const task = (seq: number, id: string, more: Partial<LiveEvent> = {}): LiveEvent => ({ epoch: "e", seq, type: "task", at: "2026-01-02T00:00:00Z", task: id, state: "running", ...more });
 
@@ -33,5 +33,21 @@ describe("Coalescer", () => {
     const batch = c.take();
     expect(batch.resync).toBe(true);
     expect(batch.events.length).toBe(0);
+  });
+});
+
+describe("live", () => {
+  it("resumes after the id of a keep-alive", async () => {
+    const last: (string | null)[] = [];
+    vi.stubGlobal("fetch", (request: Request) => {
+      last.push(request.headers.get("Last-Event-ID"));
+      const text = last.length === 1 ? ": muster\n\n: muster\nid: e-7\n\n" : ": muster\n\n";
+      return Promise.resolve(new Response(text, { headers: { "Content-Type": "text/event-stream" } }));
+    });
+    live.start();
+    await vi.waitFor(() => expect(last.length).toBeGreaterThan(1), 10_000);
+    live.stop();
+    vi.unstubAllGlobals();
+    expect(last.slice(0, 2)).toEqual([null, "e-7"]);
   });
 });

@@ -208,11 +208,11 @@ class LiveStream {
           began = performance.now();
         }
       }
+      if (parser.lastId) this.last = parser.lastId;
     }
   }
 
   private receive(event: ServerEvent) {
-    if (event.id) this.last = event.id;
     if (event.type === "resync") this.pending.missed();
     else {
       try {

@@ -783,7 +783,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Give a worker nothing new, for a while or until it is resumed; one that is gone is paused when it comes back */
+        /** Give a worker nothing new, for a while or until it is resumed. paused is true until then, also while the worker is unreachable or gone: it comes back paused */
         post: operations["pause-worker"];
         delete?: never;
         options?: never;
@@ -2447,6 +2447,7 @@ export interface components {
              * @example 2026-01-02T15:04:05.000Z
              */
             deadline?: string;
+            draining?: boolean;
             free?: components["schemas"]["Resources"];
             health?: components["schemas"]["WorkerHealth"];
             id: string;
@@ -2467,6 +2468,7 @@ export interface components {
             last_seen_at?: string;
             load?: components["schemas"]["Load"];
             name: string;
+            paused?: boolean;
             /** Format: double */
             price?: number;
             projects?: string[] | null;

@@ -1,7 +1,6 @@
 /** One server-sent event. */
 export interface ServerEvent {
   readonly type: string;
-  readonly id: string;
   readonly data: string;
 }
 
@@ -18,6 +17,9 @@ export class EventParser {
   private data: string[] = [];
   private id = "";
   private skipLF = false;
+
+  /** What Last-Event-ID has to be to resume after what was read; a block without data, such as a keep-alive, may change it. */
+  lastId = "";
 
   /** The events that this chunk completes. */
   push(chunk: string): ServerEvent[] {
@@ -43,7 +45,8 @@ export class EventParser {
 
   private line(line: string, events: ServerEvent[]) {
     if (line === "") {
-      if (this.data.length > 0) events.push({ type: this.type || "message", id: this.id, data: this.data.join("\n") });
+      this.lastId = this.id;
+      if (this.data.length > 0) events.push({ type: this.type || "message", data: this.data.join("\n") });
       this.type = "";
       this.data = [];
       return;

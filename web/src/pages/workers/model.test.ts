@@ -48,6 +48,7 @@ describe("a worker", () => {
     expect(actionsOf(worker())).toEqual(["pause", "drain"]);
     expect(actionsOf(worker({ state: "draining" }))).toEqual(["resume", "pause"]);
     expect(actionsOf(worker({ state: "gone" }))).toEqual(["remove"]);
+    expect(actionsOf(worker({ state: "gone", paused: true }))).toEqual(["resume", "remove"]);
     const gpus = [{ uuid: "GPU-a", index: 0, vendor: "nvidia", name: "x", memory: gib, quarantined: "XID 79" }];
     expect(actionsOf(worker({ resources: { ...worker().resources, gpus } }))).toContain("heal");
   });

@@ -86,12 +86,13 @@ export type Action = "drain" | "pause" | "resume" | "heal" | "remove";
 /** What can be done to a worker in its state. */
 export function actionsOf(w: Worker): Action[] {
   const heal: Action[] = connected(w) && (w.resources.gpus ?? []).some((g) => g.quarantined) ? ["heal"] : [];
+  const away: Action[] = w.paused || w.draining ? ["resume", "remove"] : ["remove"];
   const byState: Record<WorkerState, Action[]> = {
     active: ["pause", "drain"],
     paused: ["resume", "drain"],
     draining: ["resume", "pause"],
-    unreachable: ["remove"],
-    gone: ["remove"],
+    unreachable: away,
+    gone: away,
   };
   return [...(byState[w.state as WorkerState] ?? []), ...heal];
 }

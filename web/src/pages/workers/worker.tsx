@@ -45,10 +45,11 @@ export default function WorkerPage() {
         <Text c="dimmed" size="sm">
           <span className="mono">{worker.id}</span> · version <span className="mono">{worker.version ?? none}</span>
           {outdated(worker, me?.version) && <span className={css.warn}> (the server has {me?.version})</span>} · joined <TimeAgo at={worker.joined_at} /> · last seen <TimeAgo at={worker.last_seen_at} />
+          {!connected(worker) && (worker.paused || worker.draining) && <> · comes back {worker.draining ? "draining" : "paused"}</>}
           {worker.deadline && (
             <>
               {" "}
-              · {worker.state === "paused" ? "resumes" : "stops its tasks"} <TimeAgo at={worker.deadline} />
+              · {worker.draining ? "stops its tasks" : "resumes"} <TimeAgo at={worker.deadline} />
             </>
           )}
         </Text>

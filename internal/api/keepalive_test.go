@@ -1,0 +1,188 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/caller"
+	"github.com/muster-dev/muster/internal/api/keyring"
+	"github.com/muster-dev/muster/internal/api/streaming"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/notify"
+	"github.com/muster-dev/muster/internal/store"
+	"github.com/muster-dev/muster/internal/tasklog"
+)
+
+// flushed is the client of a stream: it keeps what was flushed, and when.
+type flushed struct {
+	header  http.Header
+	pending bytes.Buffer
+	blocks  []string
+	times   []time.Time
+}
+
+func (f *flushed) Header() http.Header              { return f.header }
+func (f *flushed) WriteHeader(int)                  {}
+func (f *flushed) Write(b []byte) (int, error)      { return f.pending.Write(b) }
+func (f *flushed) SetWriteDeadline(time.Time) error { return nil }
+
+func (f *flushed) Flush() {
+	for block := range strings.SplitAfterSeq(f.pending.String(), "\n\n") {
+		if block != "" {
+			f.blocks, f.times = append(f.blocks, block), append(f.times, time.Now())
+		}
+	}
+	f.pending.Reset()
+}
+
+// withBus makes a server with a bus whose epoch is "e".
+func withBus(cfg Config) *server {
+	cfg.Events, cfg.Log = notify.New("e"), slog.New(slog.DiscardHandler)
+	cfg.LinkSocket, cfg.LinkPoll = http.NotFoundHandler(), http.NotFoundHandler()
+	return newServer(cfg)
+}
+
+// watchFor has a client of project a follow a stream for a while, and returns what it got. It is called in a bubble.
+func watchFor(t *testing.T, d time.Duration, serve func(http.ResponseWriter, *http.Request) error) *flushed {
+	t.Helper()
+	ctx := context.WithValue(caller.With(t.Context(), auth.Principal{Project: "a"}), grantKey, &keyring.Grant{})
+	ctx, leave := context.WithTimeout(ctx, d)
+	defer leave()
+	got := &flushed{header: http.Header{}}
+	if err := serve(got, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// repeat calls do once a second until the returned function is called.
+func repeat(do func(second int)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for second := 0; ; second++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Second):
+				do(second)
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// The stream of a quiet project gets its keep-alives while another project is busy, and their ids have a client resume after what the
+// other project published, also when that is no longer kept as a whole.
+func TestKeepAlivesOfAQuietProject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := withBus(Config{})
+		s.projects.known[1], s.projects.known[2] = "a", "b"
+		publish := func(n int, job muster.JobID) {
+			s.Events.Publish(slices.Repeat([]muster.Event{{Type: muster.EventJob, Job: job}}, n))
+		}
+		publish(1, 1)
+		stop := repeat(func(int) { publish(notify.Kept/50, 2) })
+		got := watchFor(t, 61*time.Second, func(w http.ResponseWriter, r *http.Request) error {
+			return s.watchEvents(w, r, &eventsInput{Last: "e-1"})
+		})
+		stop()
+		if len(got.blocks) != 5 {
+			t.Fatalf("a minute without an event of the project brought %d blocks, want the first and 4 keep-alives: %q", len(got.blocks), got.blocks)
+		}
+		for i := 1; i < len(got.times); i++ {
+			if d := got.times[i].Sub(got.times[i-1]); d < streaming.KeepAlive || d > streaming.KeepAlive+time.Second {
+				t.Errorf("keep-alive %d came after %s, want %s", i, d, streaming.KeepAlive)
+			}
+		}
+		last := got.blocks[len(got.blocks)-1]
+		comment, id, _ := strings.Cut(strings.TrimSpace(last), "\nid: ")
+		if !strings.HasPrefix(comment, ":") {
+			t.Fatalf("the last block is %q, want a comment and an id", last)
+		}
+		publish(1, 1)
+		got = watchFor(t, time.Second, func(w http.ResponseWriter, r *http.Request) error {
+			return s.watchEvents(w, r, &eventsInput{Last: id})
+		})
+		if len(got.blocks) != 2 || !strings.HasPrefix(got.blocks[1], "event: job\n") {
+			t.Errorf("after %q came %q, want the new event of the project and no resync", id, got.blocks[1:])
+		}
+	})
+}
+
+// A filter that no event passes does not hold the id back, either.
+func TestKeepAlivesOfAFilter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := withBus(Config{})
+		s.projects.known[1] = "a"
+		stop := repeat(func(int) { s.Events.Publish([]muster.Event{{Type: muster.EventJob, Job: 1}}) })
+		got := watchFor(t, 16*time.Second, func(w http.ResponseWriter, r *http.Request) error {
+			return s.watchEvents(w, r, &eventsInput{Last: "e-0", Type: []string{"worker"}})
+		})
+		stop()
+		if len(got.blocks) != 2 || got.blocks[1] != ": muster\nid: e-14\n\n" && got.blocks[1] != ": muster\nid: e-15\n\n" {
+			t.Errorf("the stream is %q, want a keep-alive with the id of the event that was published before it", got.blocks)
+		}
+	})
+}
+
+// oneTask is a store with one running task of one attempt.
+type oneTask struct{ store.Reader }
+
+func (oneTask) Task(_ context.Context, id muster.TaskID) (muster.Task, error) {
+	return muster.Task{ID: id, State: muster.Running, Attempt: 1}, nil
+}
+
+func (oneTask) Attempts(_ context.Context, id muster.TaskID) ([]muster.Attempt, error) {
+	return []muster.Attempt{{ID: muster.AttemptID{Task: id, N: 1}, Outcome: muster.Open}}, nil
+}
+
+// The follower of a stream that stays empty gets its keep-alives while the other stream grows, and their ids spare the server to
+// read the log again from where the last line was sent.
+func TestKeepAlivesOfAnEmptyOutput(t *testing.T) {
+	logs, err := tasklog.OpenDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := withBus(Config{Store: oneTask{}, Logs: logs})
+		place := logPlace{task: muster.TaskID{Job: 1}, attempt: 1}
+		size := int64(0)
+		sizes := map[int64]bool{}
+		stop := repeat(func(int) {
+			record := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Stdout, At: time.Now(), Data: []byte("out\n")})
+			var err error
+			if size, err = logs.Append(context.Background(), place.id(), size, record); err != nil {
+				t.Error(err)
+			}
+			sizes[size] = true
+		})
+		got := watchFor(t, 61*time.Second, (&follower{server: s, place: place, event: outputOf("stderr"), follow: true}).serve)
+		stop()
+		if len(got.blocks) != 6 {
+			t.Fatalf("a minute without output brought %d blocks, want the first, the attempt and 4 keep-alives: %q", len(got.blocks), got.blocks)
+		}
+		before := int64(0)
+		for i, block := range got.blocks[2:] {
+			offset, err := strconv.ParseInt(strings.TrimSpace(strings.TrimPrefix(block, ": muster\nid: 1-")), 10, 64)
+			if err != nil || !sizes[offset] || offset <= before {
+				t.Errorf("keep-alive %d is %q, want the id of a place after %d", i, block, before)
+			}
+			before = offset
+		}
+	})
+}
