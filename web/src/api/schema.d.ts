@@ -1003,7 +1003,7 @@ export interface components {
              * @description what helps most
              * @enum {string}
              */
-            action: "heal" | "resume" | "remove" | "open_job" | "open_worker" | "upgrade" | "free_disk" | "open_docs";
+            action: "heal" | "resume" | "remove" | "open_job" | "open_worker" | "upgrade" | "free_disk" | "open_docs" | "list_jobs" | "list_workers";
             /** @description UUID */
             gpu?: string;
             /** Format: int64 */
@@ -1013,6 +1013,11 @@ export interface components {
             kind: "gpu_quarantined" | "worker_unreachable" | "worker_lost" | "worker_constrained" | "worker_avoided" | "worker_paused" | "worker_outdated" | "job_failing" | "disk_filling" | "gateway_down";
             /** @description one sentence */
             message: string;
+            /**
+             * Format: int64
+             * @description if there, this is not about one thing: it stands for so many more of its kind that are not listed, the most severe of which has this severity
+             */
+            more?: number;
             /** @enum {string} */
             severity: "critical" | "warning" | "info";
             worker?: string;
@@ -1779,11 +1784,11 @@ export interface components {
              * @example 2026-01-02T15:04:05.000Z
              */
             at: string;
-            /** @description what needs a person, the most severe first, at most 100 */
+            /** @description what needs a person, the most severe first, at most 20 of each kind: where there are more, the last one of the kind says how many in more */
             attention: components["schemas"]["Attention"][];
             /**
              * Format: int64
-             * @description how many there are
+             * @description how many things need a person, those that are not listed included
              */
             attention_total: number;
             /** @description what connected workers offer */
