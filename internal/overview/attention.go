@@ -173,6 +173,9 @@ func worker(f *Facts, w *fleet.Worker) []wire.Attention {
 	if w.Constrained != "" {
 		say(wire.Warning, wire.WorkerConstrained, wire.ActOpenWorker, "Worker %s takes no tasks now: %s.", w.Name, strings.TrimSuffix(w.Constrained, "."))
 	}
+	if w.Load != nil && w.Load.Disk != nil && w.Load.Disk.Low {
+		say(wire.Warning, wire.DiskFilling, wire.ActFreeDisk, "The disk of worker %s has %s of %s free.", w.Name, w.Load.Disk.Free, w.Load.Disk.Total)
+	}
 	if w.Avoided != "" {
 		say(wire.Warning, wire.WorkerAvoided, wire.ActResume, "Worker %s %s.", w.Name, strings.TrimSuffix(w.Avoided, "."))
 	}

@@ -46,6 +46,9 @@ func troubled() *overview.Facts {
 				worker("held", muster.WorkerPaused, nil),
 				worker("old", muster.WorkerPaused, func(w *fleet.Worker) { w.Version, w.Deadline = "v1", 102*day }),
 				worker("full", muster.WorkerActive, func(w *fleet.Worker) { w.Constrained = "disk at 1GiB free is under 5GiB" }),
+				worker("filling", muster.WorkerActive, func(w *fleet.Worker) {
+					w.Load = &muster.Load{Disk: &muster.DiskLoad{Free: 2 << 30, Total: 100 << 30, Low: true}}
+				}),
 				worker("bad", muster.WorkerActive, func(w *fleet.Worker) { w.Avoided = "is avoided until noon, because attempts keep failing there" }),
 				worker("gpu", muster.WorkerActive, func(w *fleet.Worker) {
 					w.Offers = &muster.Resources{GPUs: []muster.GPU{{UUID: "GPU-1", Index: 1, Quarantined: "it fell off the bus"}}}
@@ -72,6 +75,7 @@ func TestAttention(t *testing.T) {
 		"warning job_failing open_job: 4 attempts of job 9 (train) have failed.",
 		"warning worker_lost remove: Worker lost was lost and has not come back.",
 		"warning worker_constrained open_worker: Worker full takes no tasks now: disk at 1GiB free is under 5GiB.",
+		"warning disk_filling free_disk: The disk of worker filling has 2GiB of 100GiB free.",
 		"warning worker_avoided resume: Worker bad is avoided until noon, because attempts keep failing there.",
 		"warning gpu_quarantined heal: GPU 1 of worker gpu is quarantined: it fell off the bus.",
 		`warning job_failing open_job: The last 3 jobs named "nightly" in project "red" have failed.`,
@@ -84,7 +88,7 @@ func TestAttention(t *testing.T) {
 	}
 	bound := troubled()
 	bound.Project = "red"
-	if got := list(bound); !slices.Equal(got, want[7:8]) {
+	if got := list(bound); !slices.Equal(got, want[8:9]) {
 		t.Errorf("a key of one project sees:\n%s", strings.Join(got, "\n"))
 	}
 }
@@ -111,11 +115,11 @@ func TestManyOfAKind(t *testing.T) {
 			t.Errorf("the rest is %+v", a)
 		}
 	}
-	want := []wire.AttentionKind{wire.JobFailing, wire.WorkerLost, wire.WorkerConstrained, wire.WorkerAvoided, wire.GPUQuarantined}
+	want := []wire.AttentionKind{wire.JobFailing, wire.WorkerLost, wire.WorkerConstrained, wire.DiskFilling, wire.WorkerAvoided}
 	if !slices.Equal(order, want) {
 		t.Errorf("the first warnings are %v, want %v", order, want)
 	}
-	if failing != overview.MaxOfKind || o.AttentionTotal != 1010 || len(o.Attention) != overview.MaxOfKind+9 {
+	if failing != overview.MaxOfKind || o.AttentionTotal != 1011 || len(o.Attention) != overview.MaxOfKind+10 {
 		t.Errorf("%d rows, %d of them of failing jobs, for %d things", len(o.Attention), failing, o.AttentionTotal)
 	}
 }

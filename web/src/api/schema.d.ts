@@ -1127,6 +1127,19 @@ export interface components {
             grace?: number | string;
             then?: string;
         };
+        DiskLoad: {
+            /**
+             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @example 1073741824
+             */
+            free: number;
+            low?: boolean;
+            /**
+             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @example 1073741824
+             */
+            total: number;
+        };
         Drain: {
             /**
              * @description from now; what still runs then is stopped and goes on elsewhere, from its checkpoint if it has one; 0 means at once, absent means never
@@ -1625,6 +1638,7 @@ export interface components {
         Load: {
             /** Format: double */
             cpu: number;
+            disk?: components["schemas"]["DiskLoad"];
             gpus?: components["schemas"]["GPULoad"][] | null;
             /**
              * @description bytes; a text such as 512MiB or 10GB is read too
