@@ -10,6 +10,7 @@ import { count, localTimes } from "@/ui/format";
 import { LinkButton } from "@/ui/links";
 import { act, toast } from "@/ui/toast";
 import { download } from "../workers/lines";
+import { constrainedHelp } from "../workers/model";
 import type { WorkersSearch } from "../workers/search";
 import { healGPU, steer } from "../workers/steer";
 import css from "./overview.module.css";
@@ -156,6 +157,25 @@ function Action({ item }: { item: Attention }) {
     ) : null;
   }
   const name = item.worker_name ?? worker;
+  if (item.action === "free_disk") {
+    return (
+      <Help label="Free disk" title={`Free disk space on ${name}`}>
+        <Text size="sm">{item.message} When less than its --min-free-disk is free, it takes no new tasks.</Text>
+        <Text size="sm">Its data folder has the files of its tasks, and caches of inputs and images, within the limits of its options --cache and --image-disk. Delete other files on that disk, enlarge it, or start the worker with lower limits.</Text>
+      </Help>
+    );
+  }
+  if (item.kind === "worker_constrained") {
+    return (
+      <Help label="What to do" title={`${name} takes no tasks now`}>
+        <Text size="sm">{localTimes(item.message)}</Text>
+        <Text size="sm">{constrainedHelp}</Text>
+        <LinkButton to="/workers/$worker" params={{ worker }} size="compact-sm" variant="default" style={{ alignSelf: "start" }}>
+          Open worker
+        </LinkButton>
+      </Help>
+    );
+  }
   if (may) {
     switch (item.action) {
       case "heal":

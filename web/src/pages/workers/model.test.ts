@@ -40,6 +40,9 @@ describe("a worker", () => {
     expect(troubles(worker(), "v1")).toEqual([]);
     const ill = worker({ state: "unreachable", constrained: "the disk is full", version: "v0" });
     expect(troubles(ill, "v1").map((t) => t.kind)).toEqual(["unreachable", "constrained"]);
+    const filling = { cpu: 0, memory: gib, disk: { free: gib, total: 100 * gib, low: true } };
+    expect(troubles(worker({ load: filling }), "v1")).toEqual([{ kind: "disk", text: expect.stringMatching(/^1 of 100 GiB of the data folder's disk are free/) as unknown }]);
+    expect(troubles(worker({ state: "gone", load: filling }), "v1")).toEqual([]);
     const gpus = [{ uuid: "GPU-a", index: 0, vendor: "nvidia", name: "RTX 4090", memory: 24 * gib, quarantined: "XID 79" }];
     expect(troubles(worker({ version: "v0", resources: { ...worker().resources, gpus } }), "v1").map((t) => t.kind)).toEqual(["quarantined", "outdated"]);
   });
@@ -48,6 +51,8 @@ describe("a worker", () => {
     expect(actionsOf(worker())).toEqual(["pause", "drain"]);
     expect(actionsOf(worker({ state: "draining" }))).toEqual(["resume", "pause"]);
     expect(actionsOf(worker({ state: "gone" }))).toEqual(["remove"]);
+    const avoided = { score: 0.1, reason: "disk_full" as const, attempt: "4.0#1", avoided: "is avoided until noon" };
+    expect(actionsOf(worker({ health: avoided }))).toEqual(["resume", "pause", "drain"]);
     const gpus = [{ uuid: "GPU-a", index: 0, vendor: "nvidia", name: "x", memory: gib, quarantined: "XID 79" }];
     expect(actionsOf(worker({ resources: { ...worker().resources, gpus } }))).toContain("heal");
   });
