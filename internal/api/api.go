@@ -81,6 +81,7 @@ type server struct {
 	parsing     *semaphore.Weighted // bytes that the parses in progress may allocate
 	searches    turns               // of logs
 	charts      turns               // what reads whole logs for its points
+	curves      *curves             // of attempts that have ended
 	checker     *blob.Checker
 	granter     *granting.Granter
 	api         huma.API
@@ -100,6 +101,7 @@ func newServer(cfg Config) *server {
 		projects:    newProjects(cfg.Store),
 		storeHealth: storeHealth{keys: cfg.Keys},
 		overviews:   overviews{answers: map[overviewKey]*fresh[page]{}},
+		curves:      newCurves(maxCurves),
 		bounds:      keyring.NewBounds(cfg.Connections),
 		parsing:     semaphore.NewWeighted(parsedAtOnce),
 		checker:     blob.NewChecker(cfg.Blobs, cfg.Log),

@@ -4112,7 +4112,7 @@ export interface operations {
             query?: {
                 /** @description only this one; default: all */
                 attempt?: number;
-                /** @description most points of each attempt */
+                /** @description most points of each attempt; there are fewer where an answer of so many attempts, metrics and steps would have more than about 16 MiB */
                 points?: number;
             };
             header?: never;
