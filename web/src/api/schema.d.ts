@@ -1920,6 +1920,18 @@ export interface components {
             /** @description about:blank: the code says more */
             type: string;
         };
+        Program: {
+            /**
+             * @description that it runs on, as Go names it
+             * @example amd64
+             */
+            arch: string;
+            /**
+             * @description that it runs on, as Go names it
+             * @example linux
+             */
+            os: string;
+        };
         ProjectNotify: {
             /** @description a secret is shown sealed, and may be sent back so */
             notify: components["schemas"]["Notify"][];
@@ -2436,6 +2448,8 @@ export interface components {
             workers?: string[] | null;
         };
         Whoami: {
+            /** @description what /download/muster answers; absent if the key may not join workers */
+            download?: components["schemas"]["Program"];
             /**
              * Format: date-time
              * @description of the key; absent means never

@@ -189,7 +189,7 @@ function Action({ item }: { item: Attention }) {
           <Help label="Upgrade" title={`Upgrade ${name}`}>
             <Text size="sm">{item.message}</Text>
             <Text size="sm">On its machine, put the program of this server in the place of the old one. MUSTER_TOKEN is a join token or an administrator&apos;s key:</Text>
-            <CopyLine text={`${download(location.origin, "$MUSTER_TOKEN", "muster.new")} && chmod +x muster.new && mv muster.new "$(command -v muster)"`} />
+            <CopyLine text={download(location.origin, "$MUSTER_TOKEN", '"$(command -v muster)"', "muster.new")} />
             <Text size="sm">Then let the worker start the new program in place, with one of these. Its tasks keep running:</Text>
             <CopyLine text="systemctl reload muster-worker" />
             <CopyLine text="kill -USR2 WORKER_PID" />
