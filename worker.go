@@ -57,7 +57,15 @@ type WorkerHealth struct {
 type Load struct {
 	CPU    float64   `json:"cpu"`    // share of all cores in use, 0 to 1
 	Memory Size      `json:"memory"` // in use, bytes
+	Disk   *DiskLoad `json:"disk,omitempty"`
 	GPUs   []GPULoad `json:"gpus,omitempty"`
+}
+
+// DiskLoad is how full the disk under a worker's data dir is.
+type DiskLoad struct {
+	Free  Size `json:"free"` // bytes that the worker may still write
+	Total Size `json:"total"`
+	Low   bool `json:"low,omitempty"` // little more is free than what makes the worker take no new tasks
 }
 
 // GPULoad is one reading of a device. What the device does not tell is absent.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/muster-dev/muster/internal/api/apitest"
 	"github.com/muster-dev/muster/internal/api/wire"
 )
 
@@ -43,5 +44,16 @@ func TestAllTasksInPages(t *testing.T) {
 		if got := list(limit); !slices.Equal(got, all) {
 			t.Errorf("in pages of %s the tasks are %v, want %v", limit, got, all)
 		}
+	}
+}
+
+// TestEmptyParametersAreRefused holds that a parameter without a value is no parameter that is absent, nor is an empty element of a list.
+func TestEmptyParametersAreRefused(t *testing.T) {
+	s := apitest.Start(t, nil)
+	for query, want := range map[string]int{
+		"": http.StatusOK, "state=failed": http.StatusOK, "limit=": http.StatusBadRequest, "cursor=": http.StatusBadRequest,
+		"state=": http.StatusBadRequest, "state=failed&state=": http.StatusBadRequest, "label=": http.StatusBadRequest, "name=": http.StatusOK,
+	} {
+		status(t, s, request{method: "GET", path: "/api/v1/jobs?" + query}, want)
 	}
 }

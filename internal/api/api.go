@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/notify"
+	"github.com/muster-dev/muster/internal/sched/explain"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/traceparent"
@@ -81,6 +82,9 @@ type server struct {
 	parsing     *semaphore.Weighted // bytes that the parses in progress may allocate
 	searches    turns               // of logs
 	charts      turns               // what reads whole logs for its points
+	curves      *curves             // of attempts that have ended
+	explaining  turns               // what asks all workers
+	explained   freshOf[explainedKey, explain.Explanation]
 	checker     *blob.Checker
 	granter     *granting.Granter
 	api         huma.API
@@ -99,7 +103,9 @@ func newServer(cfg Config) *server {
 		sameOrigin:  http.NewCrossOriginProtection(),
 		projects:    newProjects(cfg.Store),
 		storeHealth: storeHealth{keys: cfg.Keys},
-		overviews:   overviews{answers: map[overviewKey]*fresh[page]{}},
+		overviews:   overviews{answers: newFreshOf[overviewKey, page](maxOverviews)},
+		explained:   newFreshOf[explainedKey, explain.Explanation](maxExplained),
+		curves:      newCurves(maxCurves),
 		bounds:      keyring.NewBounds(cfg.Connections),
 		parsing:     semaphore.NewWeighted(parsedAtOnce),
 		checker:     blob.NewChecker(cfg.Blobs, cfg.Log),
@@ -108,6 +114,7 @@ func newServer(cfg Config) *server {
 	}
 	s.searches = newTurns(searchesAtOnce, s.bounds.Search, "too many searches of logs are under way: try again later")
 	s.charts = newTurns(chartsAtOnce, s.bounds.Chart, "too many requests for metrics, usage and events of tasks and states of jobs are under way: try again later")
+	s.explaining = newTurns(explanationsAtOnce, s.bounds.Explanation, "too many explanations of tasks and plans of jobs are under way: try again later")
 	s.api.UseMiddleware(refusalStatus, s.withinJob, s.refuseEmpty)
 	s.sessionRoutes()
 	s.jobRoutes()

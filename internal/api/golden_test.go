@@ -71,6 +71,7 @@ var (
 	anySecret = regexp.MustCompile(`mst_([a-z]+)_[a-z2-7]{32}`)
 	anyKey    = regexp.MustCompile(`"k[a-z2-7]{8}"`)
 	anyOfHook = regexp.MustCompile(`\b(msg_)[A-Z2-7]{26}|(whsec_)[A-Za-z0-9+/]{43}=|(sealed:)[A-Za-z0-9_-]+|("took": )[0-9.e-]+`)
+	anySystem = regexp.MustCompile(`("os"|"arch"): "[a-z0-9]+"`)
 	anyWorker = regexp.MustCompile(`"w-[a-z2-7]{12}"`)
 )
 
@@ -96,6 +97,7 @@ func render(t *testing.T, q request, resp *http.Response, body []byte) string {
 	text := anyTime.ReplaceAllString(string(body), `"TIME"`)
 	text = anySecret.ReplaceAllString(text, "mst_${1}_SECRET")
 	text = anyKey.ReplaceAllString(text, `"KEY"`)
+	text = anySystem.ReplaceAllString(text, `${1}: "SYSTEM"`)
 	text = anyWorker.ReplaceAllString(text, `"WORKER"`)
 	text = anyOfHook.ReplaceAllString(text, "${1}${2}${3}${4}RANDOM")
 	b.WriteString(text)

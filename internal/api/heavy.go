@@ -14,6 +14,9 @@ const (
 	// states of a large job: each takes one processor or one reader of the store.
 	searchesAtOnce = 4
 	chartsAtOnce   = 3
+	// explanationsAtOnce is how many requests ask the engine at the same time why a task waits or where a job would run: it asks all workers, and commits
+	// nothing meanwhile.
+	explanationsAtOnce = 1
 	// turnWait is how long a request waits for its turn.
 	turnWait = 10 * time.Second
 )

@@ -3,12 +3,14 @@ package api
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/keyring"
+	"github.com/muster-dev/muster/internal/sched/explain"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -86,6 +88,58 @@ func TestTurns(t *testing.T) {
 			if _, err := searches.take(greedy); err != nil {
 				t.Error(err)
 			}
+		}
+	})
+}
+
+// askedEngine counts how often it is asked for explanations, each of which takes a while.
+type askedEngine struct {
+	Engine
+
+	asked, now, most int
+}
+
+func (e *askedEngine) Explain(_ context.Context, id muster.TaskID) (explain.Explanation, error) {
+	e.asked++
+	e.now++
+	e.most = max(e.most, e.now)
+	time.Sleep(10 * time.Millisecond)
+	e.now--
+	return explain.Explanation{Task: id}, nil
+}
+
+// However often somebody asks why a task waits, the engine is asked once a second and task, and for one explanation at a time.
+func TestExplanationsCostTheEngineLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &askedEngine{}
+		s := &server{Config: Config{Engine: e}, explaining: newTurns(explanationsAtOnce, keyring.NewBounds(0).Explanation, "busy"), explained: newFreshOf[explainedKey, explain.Explanation](10)}
+		all := func(tasks ...muster.Task) {
+			var viewers sync.WaitGroup
+			for _, task := range tasks {
+				for range 10 {
+					viewers.Go(func() {
+						ctx := context.WithValue(t.Context(), grantKey, &keyring.Grant{})
+						if x, err := s.explain(ctx, &task); err != nil || x.Task != task.ID {
+							t.Errorf("%+v, %v", x, err)
+						}
+					})
+				}
+			}
+			viewers.Wait()
+		}
+		waits, other := muster.Task{ID: muster.TaskID{Job: 1}, State: muster.Queued}, muster.Task{ID: muster.TaskID{Job: 2}, State: muster.Queued}
+		all(waits, other)
+		if e.asked != 2 || e.most != 1 {
+			t.Errorf("two tasks: the engine was asked %d times, %d at once", e.asked, e.most)
+		}
+		runs := waits
+		runs.State, runs.Attempt = muster.Running, 1
+		if all(runs); e.asked != 3 {
+			t.Errorf("a task that has started: the engine was asked %d times", e.asked)
+		}
+		time.Sleep(explainedAge)
+		if all(waits); e.asked != 4 {
+			t.Errorf("a second later: the engine was asked %d times", e.asked)
 		}
 	})
 }

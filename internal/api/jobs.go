@@ -74,6 +74,11 @@ func (s *server) planJob(ctx context.Context, in *SpecInput) (*body[wire.Plan], 
 	if err != nil {
 		return nil, err
 	}
+	leave, err := s.explaining.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	stages, err := s.Engine.Plan(ctx, spec)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -116,6 +117,9 @@ func (s *server) shownPrincipal(p auth.Principal) wire.Whoami {
 	}
 	for _, v := range auth.Permissions(p) {
 		shown.Permissions = append(shown.Permissions, string(v))
+	}
+	if auth.Can(p, auth.JoinWorkers, auth.Object{}) == nil {
+		shown.Download = &wire.Program{OS: runtime.GOOS, Arch: runtime.GOARCH}
 	}
 	return shown
 }

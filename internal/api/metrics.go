@@ -3,8 +3,10 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
+	"reflect"
 	"slices"
 
 	"github.com/muster-dev/muster"
@@ -19,20 +21,31 @@ const (
 	metricAttempts = 20
 	// maxCheckpoints is how many times of checkpoints an attempt has at most.
 	maxCheckpoints = 1_000
+	// metricBytes is about how many bytes the points of an answer have at most. Its attempts share them.
+	metricBytes = 16 << 20
 )
 
 func (s *server) metricRoutes() {
-	handle(s, route{id: "get-task-metrics", method: http.MethodGet, path: prefixed("/tasks/{task}/metrics"), tag: "tasks", verb: auth.ReadJobs,
+	stream(s, route{id: "get-task-metrics", method: http.MethodGet, path: prefixed("/tasks/{task}/metrics"), tag: "tasks", verb: auth.ReadJobs, json: reflect.TypeFor[wire.Metrics](),
 		summary: "Show what a task reported over time: progress, steps, metrics and checkpoints of its attempts"}, s.taskMetrics)
 }
 
 type metricsInput struct {
 	TaskPath
 	Attempt int `query:"attempt" minimum:"1" maximum:"2147483647" doc:"only this one; default: all"`
-	Points  int `query:"points" minimum:"10" maximum:"5000" default:"1000" doc:"most points of each attempt"`
+	Points  int `query:"points" minimum:"10" maximum:"5000" default:"1000" doc:"most points of each attempt; there are fewer where an answer of so many attempts, metrics and steps would have more than about 16 MiB"`
 }
 
-func (s *server) taskMetrics(ctx context.Context, in *metricsInput) (*body[wire.Metrics], error) {
+func (s *server) taskMetrics(w http.ResponseWriter, r *http.Request, in *metricsInput) error {
+	answer, err := s.metricsPage(r.Context(), in)
+	if err != nil {
+		return err
+	}
+	answer.write(w, r)
+	return nil
+}
+
+func (s *server) metricsPage(ctx context.Context, in *metricsInput) (page, error) {
 	task, attempts, err := s.taskAttempts(ctx, in.Task)
 	if err != nil {
 		return nil, err
@@ -49,18 +62,51 @@ func (s *server) taskMetrics(ctx context.Context, in *metricsInput) (*body[wire.
 		return nil, err
 	}
 	defer leave()
-	shown := wire.Metrics{Task: task.ID, State: task.State, Attempts: make([]wire.AttemptMetrics, len(attempts))}
+	shown := struct {
+		wire.Metrics
+
+		Attempts []json.RawMessage `json:"attempts"`
+	}{wire.Metrics{Task: task.ID, State: task.State}, make([]json.RawMessage, len(attempts))}
 	for i := range attempts {
-		if shown.Attempts[i], err = s.attemptMetrics(ctx, &attempts[i], in.Points); err != nil {
+		if shown.Attempts[i], err = s.attemptMetrics(ctx, &attempts[i], curveLimits{in.Points, metricBytes / len(attempts)}); err != nil {
 			return nil, err
 		}
 	}
-	return answer(shown), nil
+	text, err := json.Marshal(shown)
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return append(text, '\n'), nil
 }
 
-func (s *server) attemptMetrics(ctx context.Context, a *muster.Attempt, points int) (wire.AttemptMetrics, error) {
+// attemptMetrics returns what an attempt reported, a wire.AttemptMetrics as JSON. Of an attempt that has ended it is read from the log once.
+func (s *server) attemptMetrics(ctx context.Context, a *muster.Attempt, limits curveLimits) ([]byte, error) {
+	size, err := s.Logs.Size(ctx, a.ID) // before the log is read: a worker may still send the rest of it
+	if err != nil {
+		return nil, err
+	}
+	key := curveKey{a.ID, size, limits}
+	if text, ok := s.curves.get(key); ok {
+		return text, nil
+	}
+	shown, err := s.readMetrics(ctx, a, limits)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(shown)
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	if a.FinishedAt != 0 {
+		s.curves.put(key, text)
+	}
+	return text, nil
+}
+
+// readMetrics reads what an attempt reported from its log.
+func (s *server) readMetrics(ctx context.Context, a *muster.Attempt, limits curveLimits) (wire.AttemptMetrics, error) {
 	shown := wire.AttemptMetrics{Attempt: a.ID.N, Outcome: a.Outcome, StartedAt: a.StartedAt, FinishedAt: a.FinishedAt, Checkpoints: []muster.Time{}}
-	curve := series.NewCurve(points)
+	curve := series.NewCurve(limits.points, limits.bytes)
 	err := s.records(ctx, logPlace{task: a.ID.Task, attempt: a.ID.N}, func(r tasklog.Record, _ int64) error {
 		if ctx.Err() != nil {
 			return ctx.Err() // nobody waits for it

@@ -1,15 +1,93 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
+
+// readLogs counts how often logs are read.
+type readLogs struct {
+	tasklog.Logs
+
+	opened int
+}
+
+func (l *readLogs) Open(ctx context.Context, a muster.AttemptID, offset int64) (io.ReadCloser, error) {
+	l.opened++
+	return l.Logs.Open(ctx, a, offset)
+}
+
+// TestEndedAttemptsAreReadOnce holds that the log of an attempt that has ended is read for its metrics once, unless the rest of it came meanwhile or other
+// limits are asked for, and that of a running one each time.
+func TestEndedAttemptsAreReadOnce(t *testing.T) {
+	dir, err := tasklog.OpenIndexedDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs := &readLogs{Logs: dir}
+	s := &server{Config: Config{Logs: logs}, curves: newCurves(maxCurves)}
+	ended := muster.Attempt{ID: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}, FinishedAt: 1}
+	running := muster.Attempt{ID: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 2}}
+	size := int64(0)
+	say := func(id muster.AttemptID) {
+		t.Helper()
+		r := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Points, At: time.UnixMilli(1), Data: []byte(`{"metrics":{"loss":1}}`)})
+		if size, err = dir.Append(t.Context(), id, size, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look := func(when string, a *muster.Attempt, points, opened, taken int) {
+		t.Helper()
+		logs.opened = 0
+		text, err := s.attemptMetrics(t.Context(), a, curveLimits{points, metricBytes})
+		var m wire.AttemptMetrics
+		if err == nil {
+			err = json.Unmarshal(text, &m)
+		}
+		if err != nil || logs.opened != opened || m.Taken != taken || m.Attempt != a.ID.N {
+			t.Errorf("%s: the log was read %d times, want %d: %s, %v", when, logs.opened, opened, text, err)
+		}
+	}
+	say(ended.ID)
+	look("at first", &ended, 100, 1, 1)
+	look("again", &ended, 100, 0, 1)
+	look("with other limits", &ended, 50, 1, 1)
+	say(ended.ID)
+	look("with the rest of the log", &ended, 100, 1, 2)
+	look("again with the rest", &ended, 100, 0, 2)
+	size = 0
+	say(running.ID)
+	look("while it runs", &running, 100, 1, 1)
+	look("again while it runs", &running, 100, 1, 1)
+}
+
+// TestCurvesAreBounded holds that what was used last is kept.
+func TestCurvesAreBounded(t *testing.T) {
+	c := newCurves(100)
+	key := func(n int) curveKey { return curveKey{size: int64(n)} }
+	for n := range 3 {
+		c.put(key(n), make([]byte, 40))
+		c.get(key(0))
+	}
+	c.put(key(2), make([]byte, 40)) // it is known
+	for n, want := range []bool{true, false, true} {
+		if _, ok := c.get(key(n)); ok != want {
+			t.Errorf("curve %d is kept: %t", n, ok)
+		}
+	}
+	if c.bytes != 80 || len(c.byKey) != 2 || c.recent.Len() != 2 {
+		t.Errorf("%d bytes of %d and %d curves", c.bytes, len(c.byKey), c.recent.Len())
+	}
+}
 
 // What a worker writes as a point is one, or is left out; it can be answered as JSON.
 func FuzzPointOf(f *testing.F) {

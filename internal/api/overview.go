@@ -49,8 +49,7 @@ type overviews struct {
 	failing fresh[[]store.FailingName]
 	disk    fresh[overview.Disk]
 
-	mu      sync.Mutex
-	answers map[overviewKey]*fresh[page]
+	answers freshOf[overviewKey, page]
 }
 
 // overviewKey tells answers apart.
@@ -123,6 +122,33 @@ func (f *fresh[T]) make(ctx context.Context, m *making[T], again func(context.Co
 	return m.value, m.err
 }
 
+// freshOf has a fresh value for each key. It remembers at most so many.
+type freshOf[K comparable, T any] struct {
+	most int
+
+	mu     sync.Mutex
+	values map[K]*fresh[T]
+}
+
+func newFreshOf[K comparable, T any](most int) freshOf[K, T] {
+	return freshOf[K, T]{most: most, values: map[K]*fresh[T]{}}
+}
+
+// of returns the value of a key, to be made by get.
+func (f *freshOf[K, T]) of(key K) *fresh[T] {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	v := f.values[key]
+	if v == nil {
+		if len(f.values) >= f.most {
+			clear(f.values)
+		}
+		v = &fresh[T]{}
+		f.values[key] = v
+	}
+	return v
+}
+
 func (s *server) overviewRoutes() {
 	stream(s, route{id: "get-overview", method: http.MethodGet, path: prefixed("/overview"), tag: "fleet", verb: auth.ReadWorkers, json: reflect.TypeFor[wire.Overview](),
 		summary: "Show capacity and use of the fleet, tasks by state, GPUs, cost, and what needs attention. It is up to a second old. " +
@@ -138,7 +164,7 @@ type overviewInput struct {
 
 func (s *server) getOverview(w http.ResponseWriter, r *http.Request, in *overviewInput) error {
 	key := overviewKey{principalOf(r.Context()).Project, in.GPUs != "false"}
-	answer, err := s.overviews.of(key).get(r.Context(), pictureAge, func(ctx context.Context) (page, error) {
+	answer, err := s.overviews.answers.of(key).get(r.Context(), pictureAge, func(ctx context.Context) (page, error) {
 		facts, err := s.facts(ctx, key)
 		if err != nil {
 			return nil, err
@@ -154,21 +180,6 @@ func (s *server) getOverview(w http.ResponseWriter, r *http.Request, in *overvie
 	}
 	answer.write(w, r)
 	return nil
-}
-
-// of returns an answer, to be made by get.
-func (o *overviews) of(key overviewKey) *fresh[page] {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	f := o.answers[key]
-	if f == nil {
-		if len(o.answers) >= maxOverviews {
-			clear(o.answers)
-		}
-		f = &fresh[page]{}
-		o.answers[key] = f
-	}
-	return f
 }
 
 // write answers with a page.

@@ -181,6 +181,19 @@ func TestDownloadOfTheExecutable(t *testing.T) {
 	}
 	q.path = "/download/muster?os=" + system + "&arch=" + arch
 	status(t, s, q, http.StatusPartialContent)
+	whose := func(token string) (who wire.Whoami) {
+		t.Helper()
+		if err := json.Unmarshal(status(t, s, request{method: "GET", path: "/api/v1/whoami", token: token}, http.StatusOK), &who); err != nil {
+			t.Fatal(err)
+		}
+		return who
+	}
+	if d := whose(join).Download; d == nil || d.OS != system || d.Arch != arch {
+		t.Errorf("a key that may join workers is told of %+v", d)
+	}
+	if d := whose(s.Key(t, auth.Viewer, "", "")).Download; d != nil {
+		t.Errorf("a viewer is told of %+v", d)
+	}
 	q.path = "/download/muster?os=plan9&arch=mips"
 	if body := status(t, s, q, http.StatusNotFound); !strings.Contains(string(body), system+"/"+arch+" only, not for plan9/mips") {
 		t.Errorf("the refusal is %s", body)

@@ -10,7 +10,6 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
-	"github.com/muster-dev/muster/internal/sched/explain"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -103,40 +102,6 @@ func (s *server) listAttempts(ctx context.Context, in *TaskPath) (*body[wire.Att
 		linkArtifacts(id, a.ID.N, a.Artifacts)
 	}
 	return answer(wire.Attempts{Attempts: full(attempts)}), nil
-}
-
-func (s *server) explainTask(ctx context.Context, in *TaskPath) (*body[explain.Explanation], error) {
-	task, err := s.readTask(ctx, in.Task)
-	if err != nil {
-		return nil, err
-	}
-	if !task.State.Final() {
-		x, err := s.Engine.Explain(ctx, task.ID)
-		if err == nil {
-			return answer(x), nil
-		}
-		if muster.CodeOf(err) != muster.NotFound {
-			return nil, err
-		}
-		now, readErr := s.Store.Task(ctx, task.ID)
-		if readErr != nil || !now.State.Final() {
-			return nil, err
-		}
-		task = now // it has ended in between
-	}
-	return answer(explainEnd(task)), nil
-}
-
-// explainEnd explains a task that has ended, which the engine knows no more.
-func explainEnd(t muster.Task) explain.Explanation {
-	summary := "Task " + t.ID.String() + " has ended: " + strings.ReplaceAll(t.State.String(), "_", " ")
-	if t.Reason != muster.NoReason {
-		summary += " (" + string(t.Reason) + ")"
-	}
-	if t.Message != "" {
-		summary += ": " + t.Message
-	}
-	return explain.Explanation{Task: t.ID, State: t.State, Summary: summary}
 }
 
 // linkArtifacts fills in where artifacts can be had; attempt 0 is the last one.

@@ -65,7 +65,7 @@ func (s *server) taskEvents(ctx context.Context, in *TaskPath) (*body[wire.TaskE
 		}
 		defer leave()
 		for i := max(0, len(attempts)-metricAttempts); i < len(attempts); i++ {
-			m, err := s.attemptMetrics(ctx, &attempts[i], 10)
+			m, err := s.readMetrics(ctx, &attempts[i], curveLimits{points: 10, bytes: metricBytes})
 			if err != nil {
 				return nil, err
 			}

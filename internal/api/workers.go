@@ -79,7 +79,7 @@ func basic(w muster.Worker) muster.Worker {
 		free.GPUs, w.Free = nil, &free
 	}
 	if w.Load != nil {
-		w.Load = &muster.Load{CPU: w.Load.CPU, Memory: w.Load.Memory}
+		w.Load = &muster.Load{CPU: w.Load.CPU, Memory: w.Load.Memory, Disk: w.Load.Disk}
 	}
 	return w
 }

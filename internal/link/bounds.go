@@ -199,6 +199,14 @@ func checkLoad(l *muster.Load) error {
 	if err := within("memory", atLeast(int64(l.Memory), 0)); err != nil {
 		return err
 	}
+	if d := l.Disk; d != nil {
+		if err := within("disk.free", atLeast(int64(d.Free), 0)); err != nil {
+			return err
+		}
+		if err := within("disk.total", atLeast(int64(d.Total), 0)); err != nil {
+			return err
+		}
+	}
 	if err := within("gpus", devices(l.GPUs, func(g *muster.GPULoad) (string, error) {
 		if err := within("uuid", text(g.UUID, maxText)); err != nil {
 			return g.UUID, err

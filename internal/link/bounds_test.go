@@ -96,6 +96,8 @@ func TestLoadIsBounded(t *testing.T) {
 	for _, s := range texts256("", MaxGPUs) {
 		load.GPUs = append(load.GPUs, muster.GPULoad{UUID: s})
 	}
+	refused(t, "renew.load.disk.free", &ToServer{Seq: 2, Renew: &Renew{Load: &muster.Load{Disk: &muster.DiskLoad{Free: -1}}}})
+	refused(t, "renew.load.disk.total", &ToServer{Seq: 2, Renew: &Renew{Load: &muster.Load{Disk: &muster.DiskLoad{Total: -1}}}})
 	refused(t, "renew.load has", &ToServer{Seq: 2, Renew: &Renew{Load: load}})
 }
 

@@ -147,7 +147,7 @@ func genToServer(t *rapid.T) *ToServer {
 		}),
 		Finished: some(t, "finished", genReport),
 		Renew: maybe(t, "renew", func(t *rapid.T) Renew {
-			return Renew{Held: some(t, "held", genAttempt), Load: &muster.Load{CPU: 0.5, Memory: 7, GPUs: some(t, "gpus", genGPULoad())}}
+			return Renew{Held: some(t, "held", genAttempt), Load: &muster.Load{CPU: 0.5, Memory: 7, Disk: maybe(t, "disk", genDiskLoad), GPUs: some(t, "gpus", genGPULoad())}}
 		}),
 		Ping:    rapid.Bool().Draw(t, "ping"),
 		Goodbye: maybe(t, "goodbye", genGoodbye),
@@ -162,6 +162,10 @@ func uuids(prefix string) func(*rapid.T) string {
 		n++
 		return prefix + strconv.Itoa(n) + genWord(t)
 	}
+}
+
+func genDiskLoad(t *rapid.T) muster.DiskLoad {
+	return muster.DiskLoad{Free: muster.Size(genSize(t)), Total: muster.Size(genSize(t)), Low: rapid.Bool().Draw(t, "low")}
 }
 
 func genGPULoad() func(*rapid.T) muster.GPULoad {

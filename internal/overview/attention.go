@@ -18,7 +18,8 @@ const (
 	lostFor            = muster.Duration(7 * 24 * 3600 * 1e9) // a lost worker is shown for so long
 )
 
-// attention lists what needs a person, the most severe first, and says how many there are. Who is bound to a project sees its jobs only.
+// attention lists what needs a person, and says how many things that are. The most severe rows come first, and of those that are as severe the kinds
+// take turns. A key that is bound to a project sees the project's jobs only.
 func attention(f *Facts) ([]wire.Attention, int) {
 	all := jobs(f)
 	if f.Project == "" {
@@ -28,10 +29,70 @@ func attention(f *Facts) ([]wire.Attention, int) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b wire.Attention) int { return cmp.Compare(rank(a.Severity), rank(b.Severity)) })
-	if all == nil {
-		all = []wire.Attention{}
+	return mixed(all), len(all)
+}
+
+// mixed keeps at most MaxOfKind rows of each kind, the last of which stands for the rest, and has the kinds take turns. list is in order of severity.
+func mixed(list []wire.Attention) []wire.Attention {
+	rest := map[wire.AttentionKind]int{}
+	for i := range list {
+		rest[list[i].Kind]++
 	}
-	return slices.Clip(all[:min(len(all), MaxAttention)]), len(all)
+	type row struct {
+		wire.Attention
+		turn int
+	}
+	var rows []row
+	turns := map[wire.AttentionKind]int{}
+	for _, a := range list {
+		turn := turns[a.Kind]
+		switch left := rest[a.Kind]; {
+		case turn < MaxOfKind-1 || turn == MaxOfKind-1 && left == 1:
+			rows = append(rows, row{a, turn})
+		case turn == MaxOfKind-1:
+			rows = append(rows, row{more(a.Severity, a.Kind, left), turn})
+		}
+		turns[a.Kind]++
+		rest[a.Kind]--
+	}
+	slices.SortStableFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), cmp.Compare(a.turn, b.turn))
+	})
+	kept := make([]wire.Attention, len(rows))
+	for i := range rows {
+		kept[i] = rows[i].Attention
+	}
+	return kept
+}
+
+// more makes the row that stands for n others of a kind.
+func more(s wire.Severity, kind wire.AttentionKind, n int) wire.Attention {
+	a := wire.Attention{Severity: s, Kind: kind, More: n, Action: wire.ActListWorkers}
+	var text string
+	switch kind {
+	case wire.JobFailing:
+		a.Action, text = wire.ActListJobs, "%d more jobs keep failing."
+	case wire.GatewayDown:
+		a.Action, text = wire.ActOpenDocs, "%d more gateways do not work."
+	case wire.GPUQuarantined:
+		text = "%d more GPUs are quarantined."
+	case wire.WorkerUnreachable:
+		text = "%d more workers are unreachable."
+	case wire.WorkerLost:
+		text = "%d more workers were lost and have not come back."
+	case wire.WorkerConstrained:
+		text = "%d more workers take no tasks now."
+	case wire.WorkerAvoided:
+		text = "%d more workers are avoided, because attempts fail there."
+	case wire.WorkerPaused:
+		text = "%d more workers are paused."
+	case wire.WorkerOutdated:
+		text = "%d more workers run another version than the server."
+	case wire.DiskFilling:
+		text = "%d more disks are filling up."
+	}
+	a.Message = fmt.Sprintf(text, n)
+	return a
 }
 
 func rank(s wire.Severity) int {
@@ -111,6 +172,9 @@ func worker(f *Facts, w *fleet.Worker) []wire.Attention {
 	}
 	if w.Constrained != "" {
 		say(wire.Warning, wire.WorkerConstrained, wire.ActOpenWorker, "Worker %s takes no tasks now: %s.", w.Name, strings.TrimSuffix(w.Constrained, "."))
+	}
+	if w.Load != nil && w.Load.Disk != nil && w.Load.Disk.Low {
+		say(wire.Warning, wire.DiskFilling, wire.ActFreeDisk, "The disk of worker %s has %s of %s free.", w.Name, w.Load.Disk.Free, w.Load.Disk.Total)
 	}
 	if w.Avoided != "" {
 		say(wire.Warning, wire.WorkerAvoided, wire.ActResume, "Worker %s %s.", w.Name, strings.TrimSuffix(w.Avoided, "."))

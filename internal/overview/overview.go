@@ -12,8 +12,8 @@ import (
 
 // Limits of an overview's lists.
 const (
-	MaxGPUs      = 20_000
-	MaxAttention = 100
+	MaxGPUs   = 20_000
+	MaxOfKind = 20 // rows of one kind of what needs attention
 )
 
 // Facts are what an overview is made of.

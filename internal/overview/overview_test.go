@@ -46,6 +46,9 @@ func troubled() *overview.Facts {
 				worker("held", muster.WorkerPaused, nil),
 				worker("old", muster.WorkerPaused, func(w *fleet.Worker) { w.Version, w.Deadline = "v1", 102*day }),
 				worker("full", muster.WorkerActive, func(w *fleet.Worker) { w.Constrained = "disk at 1GiB free is under 5GiB" }),
+				worker("filling", muster.WorkerActive, func(w *fleet.Worker) {
+					w.Load = &muster.Load{Disk: &muster.DiskLoad{Free: 2 << 30, Total: 100 << 30, Low: true}}
+				}),
 				worker("bad", muster.WorkerActive, func(w *fleet.Worker) { w.Avoided = "is avoided until noon, because attempts keep failing there" }),
 				worker("gpu", muster.WorkerActive, func(w *fleet.Worker) {
 					w.Offers = &muster.Resources{GPUs: []muster.GPU{{UUID: "GPU-1", Index: 1, Quarantined: "it fell off the bus"}}}
@@ -70,12 +73,13 @@ func TestAttention(t *testing.T) {
 		"critical gateway_down open_docs: The gateway to mloc does not work: Redis does not answer.",
 		"critical worker_unreachable open_worker: Worker busy-silent is unreachable and holds 2 tasks.",
 		"warning job_failing open_job: 4 attempts of job 9 (train) have failed.",
-		`warning job_failing open_job: The last 3 jobs named "nightly" in project "red" have failed.`,
-		"warning worker_unreachable open_worker: Worker silent is unreachable.",
 		"warning worker_lost remove: Worker lost was lost and has not come back.",
 		"warning worker_constrained open_worker: Worker full takes no tasks now: disk at 1GiB free is under 5GiB.",
+		"warning disk_filling free_disk: The disk of worker filling has 2GiB of 100GiB free.",
 		"warning worker_avoided resume: Worker bad is avoided until noon, because attempts keep failing there.",
 		"warning gpu_quarantined heal: GPU 1 of worker gpu is quarantined: it fell off the bus.",
+		`warning job_failing open_job: The last 3 jobs named "nightly" in project "red" have failed.`,
+		"warning worker_unreachable open_worker: Worker silent is unreachable.",
 		"info worker_paused resume: Worker held is paused: it takes no new tasks until it is resumed.",
 		"info worker_outdated upgrade: Worker old runs version v1, the server runs v2.",
 	}
@@ -84,8 +88,39 @@ func TestAttention(t *testing.T) {
 	}
 	bound := troubled()
 	bound.Project = "red"
-	if got := list(bound); !slices.Equal(got, want[3:4]) {
+	if got := list(bound); !slices.Equal(got, want[8:9]) {
 		t.Errorf("a key of one project sees:\n%s", strings.Join(got, "\n"))
+	}
+}
+
+// TestManyOfAKind holds that many rows of one kind hide neither other kinds nor how many there are.
+func TestManyOfAKind(t *testing.T) {
+	t.Parallel()
+	f := troubled()
+	f.Fleet.Failing = nil
+	for i := range 1000 {
+		f.Fleet.Failing = append(f.Fleet.Failing, fleet.Job{ID: muster.JobID(i + 1), Name: "train", Failures: 3})
+	}
+	o := overview.Make(f)
+	var order []wire.AttentionKind
+	failing := 0
+	for _, a := range o.Attention {
+		if a.Severity == wire.Warning && len(order) < 5 {
+			order = append(order, a.Kind)
+		}
+		if a.Kind == wire.JobFailing {
+			failing++
+		}
+		if a.More > 0 && (a.Kind != wire.JobFailing || a.Severity != wire.Warning || a.Action != wire.ActListJobs || a.More != 982 || a.Message != "982 more jobs keep failing.") {
+			t.Errorf("the rest is %+v", a)
+		}
+	}
+	want := []wire.AttentionKind{wire.JobFailing, wire.WorkerLost, wire.WorkerConstrained, wire.DiskFilling, wire.WorkerAvoided}
+	if !slices.Equal(order, want) {
+		t.Errorf("the first warnings are %v, want %v", order, want)
+	}
+	if failing != overview.MaxOfKind || o.AttentionTotal != 1011 || len(o.Attention) != overview.MaxOfKind+10 {
+		t.Errorf("%d rows, %d of them of failing jobs, for %d things", len(o.Attention), failing, o.AttentionTotal)
 	}
 }
 
@@ -137,8 +172,15 @@ func TestMake(t *testing.T) {
 		if o.Capacity.GPUs != gpus || len(o.GPUs) != min(gpus, overview.MaxGPUs) || o.CostPerHour > o.PricePerHour || o.PricePerHour != float64(c.Active+c.Paused+c.Draining) {
 			t.Fatalf("%d GPUs: %d are listed, %d counted; it costs %v of %v", gpus, len(o.GPUs), o.Capacity.GPUs, o.CostPerHour, o.PricePerHour)
 		}
-		if len(o.Attention) != min(o.AttentionTotal, overview.MaxAttention) {
-			t.Fatalf("%d of %d are listed", len(o.Attention), o.AttentionTotal)
+		kinds, things := map[wire.AttentionKind]int{}, 0
+		for _, a := range o.Attention {
+			kinds[a.Kind]++
+			if things += max(1, a.More); kinds[a.Kind] > overview.MaxOfKind || a.More == 1 {
+				t.Fatalf("%d rows of kind %s, the last of which stands for %d", kinds[a.Kind], a.Kind, a.More)
+			}
+		}
+		if things != o.AttentionTotal {
+			t.Fatalf("the rows stand for %d of %d", things, o.AttentionTotal)
 		}
 		order := []wire.Severity{wire.Critical, wire.Warning, wire.Notice}
 		if !slices.IsSortedFunc(o.Attention, func(a, b wire.Attention) int {

@@ -183,21 +183,24 @@ func BenchmarkPlaceStarving(b *testing.B) {
 	}
 }
 
-// BenchmarkExplain measures an explanation of the last of 1,000,000 one-task jobs at
-// 10,000 workers.
+// BenchmarkExplain measures an explanation of the last of many one-task jobs.
 func BenchmarkExplain(b *testing.B) {
-	s := sched.New(sched.Config{})
-	joinMany(b, s, 10_000, 1)
-	spec := noops(1)
-	for range 1_000_000 {
-		apply(b, s, 1, event.Submit{ID: s.NextJob(), Spec: spec})
-	}
-	s.Place(1)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := s.Explain(1, muster.TaskID{Job: s.NextJob() - 1}); err != nil {
-			b.Fatal(err)
-		}
+	for _, c := range []struct{ workers, jobs int }{{2_000, 100_000}, {10_000, 1_000_000}} {
+		b.Run(fmt.Sprintf("%d workers", c.workers), func(b *testing.B) {
+			s := sched.New(sched.Config{})
+			joinMany(b, s, c.workers, 1)
+			spec := noops(1)
+			for range c.jobs {
+				apply(b, s, 1, event.Submit{ID: s.NextJob(), Spec: spec})
+			}
+			s.Place(1)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := s.Explain(1, muster.TaskID{Job: s.NextJob() - 1}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -6,16 +6,24 @@ import (
 	"github.com/muster-dev/muster"
 )
 
+// What a point, and a value beside its name, have of bytes in JSON, about.
+const (
+	pointBytes = 96
+	valueBytes = 28
+)
+
 // maxNames bounds the metrics of one point, whatever a worker sends. No honest one has as many.
 const maxNames = 256
 
-// Curve holds what a task reported, however often it did, in at most so many points. Where points are left out, two stand for several that follow
+// Curve holds what a task reported, however often it did, in at most so many points, and about so many bytes of JSON. Where points are left out, two stand for several that follow
 // each other: between them they have the lowest and the highest value of each metric, in their order, so that no peak is lost, and the last
 // progress and step. The last point stays as it is.
 type Curve struct {
 	most   int
+	bytes  int
 	stride int    // points in one span
 	spans  []span // full ones
+	size   int    // of spans, in bytes of JSON
 	open   span
 	in     int // points in open
 	last   muster.Point
@@ -36,8 +44,8 @@ type extremes struct {
 	lowAt, highAt muster.Time
 }
 
-// NewCurve makes a Curve of at most so many points, which must be 10 or more.
-func NewCurve(most int) *Curve { return &Curve{most: most, stride: 1} }
+// NewCurve makes a Curve of at most so many points, which must be 10 or more, and as few as it takes to have about so many bytes as JSON.
+func NewCurve(most, bytes int) *Curve { return &Curve{most: most, bytes: bytes, stride: 1} }
 
 // Len returns how many points were added.
 func (c *Curve) Len() int { return c.n }
@@ -58,22 +66,52 @@ func (c *Curve) push(p *muster.Point) {
 	if c.in < c.stride {
 		return
 	}
-	c.spans, c.in = append(c.spans, c.open), 0
-	room := c.most/2 - 2 // two points for each, two for the span that is not full, and one for the last point
-	if c.stride == 1 {
-		room = c.most - 4
+	c.spans, c.size, c.in = append(c.spans, c.open), c.size+c.open.size(), 0
+	for len(c.spans) > c.room() || c.size > c.bytes && len(c.spans) > 1 {
+		c.halve()
 	}
-	if len(c.spans) <= room {
-		return
+}
+
+// room is how many spans there may be: two points for each, two for the span that is not full, and one for the last point.
+func (c *Curve) room() int {
+	if c.stride == 1 {
+		return c.most - 4
+	}
+	return c.most/2 - 2
+}
+
+// halve joins the spans in pairs.
+func (c *Curve) halve() {
+	if len(c.spans)%2 == 1 {
+		last := c.spans[len(c.spans)-1]
+		if c.in > 0 {
+			last = join(last, c.open)
+		}
+		c.open, c.in = last, c.in+c.stride
 	}
 	half := c.spans[:0]
+	c.size = 0
 	for i := 0; i+1 < len(c.spans); i += 2 {
-		half = append(half, join(c.spans[i], c.spans[i+1]))
+		s := join(c.spans[i], c.spans[i+1])
+		half, c.size = append(half, s), c.size+s.size()
 	}
-	if len(c.spans)%2 == 1 {
-		c.open, c.in = c.spans[len(c.spans)-1], c.stride
-	}
+	clear(c.spans[len(half):])
 	c.spans, c.stride = half, 2*c.stride
+}
+
+// size is about how many bytes of JSON stand for the span.
+func (s *span) size() int {
+	n := pointBytes
+	for name := range s.metrics {
+		n += len(name) + valueBytes
+	}
+	if s.from != s.to {
+		n *= 2
+	}
+	if s.step != nil {
+		n += len(*s.step)
+	}
+	return n
 }
 
 func (s *span) add(p *muster.Point) {

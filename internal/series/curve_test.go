@@ -1,8 +1,11 @@
 package series_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -31,7 +34,7 @@ func TestCurveKeepsPeaks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := drawPoints(t)
 		most := rapid.IntRange(10, 80).Draw(t, "most")
-		c := series.NewCurve(most)
+		c := series.NewCurve(most, math.MaxInt)
 		for _, p := range all {
 			c.Add(p)
 		}
@@ -68,6 +71,37 @@ func TestCurveKeepsPeaks(t *testing.T) {
 		}
 		if a, b := progress(all), progress(points); a != b {
 			t.Fatalf("the progress came to %v, and is %v", a, b)
+		}
+	})
+}
+
+// TestCurveIsBounded holds that a curve has about as many bytes as it may, whatever the names and steps of its points, and still keeps the peaks.
+func TestCurveIsBounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const most = 300
+		width, names, step := rapid.IntRange(1, 60).Draw(t, "width"), rapid.IntRange(0, 100).Draw(t, "names"), rapid.IntRange(0, 4000).Draw(t, "step")
+		bytes := rapid.IntRange(50_000, 500_000).Draw(t, "bytes")
+		all := make([]muster.Point, rapid.IntRange(1, 400).Draw(t, "points"))
+		for i := range all {
+			all[i] = muster.Point{At: muster.Time(1_700_000_000_000 + i), Step: new(strings.Repeat("s", step)), Metrics: map[string]float64{}}
+			for k := range names {
+				all[i].Metrics[fmt.Sprintf("%0*d", width, k)] = float64(i*k%7) / 3
+			}
+		}
+		c := series.NewCurve(most, bytes)
+		for _, p := range all {
+			c.Add(p)
+		}
+		text, err := json.Marshal(c.Points())
+		if err != nil {
+			t.Fatal(err)
+		}
+		spare := 5 * (names*(width+28) + step + 96) // a span that is not full, the last point, and one span however large it is
+		if len(text) > bytes+spare {
+			t.Fatalf("%d bytes, at most about %d were wanted", len(text), bytes)
+		}
+		if want, got := ranges(all), ranges(c.Points()); !cmp.Equal(want, got) {
+			t.Fatalf("the values are another range (-want +got):\n%s", cmp.Diff(want, got))
 		}
 	})
 }

@@ -80,10 +80,13 @@ func (w *Worker) devices() []obs.Device {
 	return list
 }
 
-// noted returns a func that measures the load of the host and remembers it for scrapes.
-func (w *Worker) noted(load func(context.Context) *muster.Load) func(context.Context) *muster.Load {
+// noted returns a func that measures the load of the host with that of the data dir's disk, and remembers it for scrapes.
+func (w *Worker) noted(load func(context.Context) *muster.Load, disk func() *muster.DiskLoad) func(context.Context) *muster.Load {
 	return func(ctx context.Context) *muster.Load {
 		l := load(ctx)
+		if l != nil {
+			l.Disk = disk()
+		}
 		w.parts.load.Store(l)
 		return l
 	}

@@ -239,7 +239,10 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, logs.Close()) }()
-	var a *agent.Agent // nothing is saved before it runs
+	var (
+		a      *agent.Agent // nothing is saved before it runs
+		keeper *guard.Guard // nor is anything measured
+	)
 	saved := func(id muster.AttemptID, tree string) { a.Saved(id, tree) }
 	var load probe.Load
 	var offered *offers // nothing is withheld before it is there
@@ -279,7 +282,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 			First:  &wslink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
 			Second: &polllink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
 		},
-		Load: w.noted(devices.load(load.Sample)), Settled: w.settled, Grace: w.cfg.ShutdownGrace, Log: w.log.With(slog.String("worker", string(id.Worker))), Heal: heal(board),
+		Load: w.noted(devices.load(load.Sample), func() *muster.DiskLoad { return keeper.Disk() }), Settled: w.settled, Grace: w.cfg.ShutdownGrace, Log: w.log.With(slog.String("worker", string(id.Worker))), Heal: heal(board),
 	})
 	w.parts.agent.Store(a)
 	w.parts.devices.Store(devices)
@@ -292,7 +295,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	again := func(ctx context.Context) error {
 		return w.lookAgain(ctx, machine, found, known, a, offered, devices, board)
 	}
-	keeper := w.guard(a, offered, devices)
+	keeper = w.guard(a, offered, devices)
 	keeper.Begin(ctx)
 	err = w.run(ctx, a, boxes.run(offered), devices.Run, board.Run, measures.Run, limits.Run, keepWarm(models), keeper.Run, w.watchKinds, again)
 	if errors.Is(err, agent.ErrUnknown) {

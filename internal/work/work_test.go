@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shirou/gopsutil/v4/disk"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/python"
@@ -183,6 +185,34 @@ func TestRestartedWorkerIsTheSame(t *testing.T) {
 	ws, err := c.Workers(t.Context())
 	if err != nil || len(ws) != 1 {
 		t.Errorf("the server knows %d workers, %v", len(ws), err)
+	}
+}
+
+// TestHeartbeatsCarryTheDisk holds that the server knows how full the disk under a worker's data dir is.
+func TestHeartbeatsCarryTheDisk(t *testing.T) {
+	s, c := begin(t)
+	data := t.TempDir()
+	background(t, newWorker(t, s, func(cfg *work.Config) { cfg.Data = data }).Run)
+	want, err := disk.UsageWithContext(t.Context(), data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		ws, err := c.Workers(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(ws) == 1 && ws[0].Load != nil {
+			if d := ws[0].Load.Disk; d == nil || d.Total != muster.Size(want.Total) || d.Free <= 0 || d.Free > d.Total {
+				t.Errorf("the disk is %+v, want %s in all", d, muster.Size(want.Total))
+			}
+			return
+		}
+		<-poll.C
 	}
 }
 

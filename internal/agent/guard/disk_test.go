@@ -59,6 +59,39 @@ func TestFreeDisk(t *testing.T) {
 	}
 }
 
+// A disk is low when little is left above what stays free, and not while the worker takes nothing because of it.
+func TestLowDisk(t *testing.T) {
+	t.Parallel()
+	const gib = muster.Size(1) << 30
+	for _, c := range []struct {
+		name        string
+		least       *muster.Size
+		free, total muster.Size
+		low         bool
+	}{
+		{"enough by default", nil, 3 * gib, 1000 * gib, false},
+		{"little by default", nil, 3*gib - 1, 1000 * gib, true},
+		{"a tenth of a small disk", nil, 3 * gib / 2, 10 * gib, false},
+		{"less than a tenth of a small disk", nil, 3*gib/2 - 1, 10 * gib, true},
+		{"enough above a high limit", new(10 * gib), 30 * gib, 1000 * gib, false},
+		{"little above a high limit", new(10 * gib), 30*gib - 1, 1000 * gib, true},
+		{"a limit of most of the disk", new(800 * gib), 900 * gib, 1000 * gib, false},
+		{"little above a limit of most of the disk", new(800 * gib), 900*gib - 1, 1000 * gib, true},
+		{"enough without a limit", new(muster.Size(0)), 2 * gib, 1000 * gib, false},
+		{"little without a limit", new(muster.Size(0)), 2*gib - 1, 1000 * gib, true},
+	} {
+		o := Options{MinFreeDisk: c.least}
+		if got := o.low(&muster.DiskLoad{Free: c.free, Total: c.total}); got != c.low {
+			t.Errorf("%s: %s of %s free: low %t", c.name, c.free, c.total, got)
+		}
+	}
+	g := New(Config{Options: Options{MinFreeDisk: new(muster.Size(1) << 60)}, Data: t.TempDir(), Worker: &crew{}, Log: quiet})
+	g.Begin(t.Context())
+	if d := g.Disk(); d == nil || d.Free <= 0 || d.Total < d.Free || d.Low {
+		t.Errorf("the disk of a worker that takes nothing because of it is %+v", d)
+	}
+}
+
 // The first look is made before the worker takes tasks.
 func TestBeginLooksAtTheDisk(t *testing.T) {
 	t.Parallel()

@@ -17,6 +17,9 @@ const (
 	// not say, or a twentieth of a disk that is smaller than twenty times that.
 	DefaultMinFreeDisk muster.Size = 1 << 30
 
+	// lowDisk is the least that a disk has free above that before it is low, or a tenth of a disk that is smaller than ten times that.
+	lowDisk muster.Size = 2 << 30
+
 	blindFor = 5 * time.Minute // without a reading, then a gate opens
 	sayAgain = time.Minute     // between two words about a gate that stays closed
 )

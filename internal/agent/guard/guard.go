@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -56,6 +57,7 @@ type Guard struct {
 	cfg    Config
 	gates  gates
 	host   host
+	disk   atomic.Pointer[muster.DiskLoad] // at the last look
 	owner  owner
 	kin    *machine
 	began  time.Time
@@ -86,10 +88,12 @@ func New(cfg Config) *Guard {
 // Begin holds the machine against the thresholds for the first time, before the worker
 // takes tasks.
 func (g *Guard) Begin(ctx context.Context) {
-	now := time.Now()
-	rs, fresh := g.readings(now)
-	g.limit(now, g.measure(ctx, &rs, fresh))
+	g.hold(ctx, time.Now())
 }
+
+// Disk returns how full the data dir's disk was at the last look, nil where that is unknown. Any goroutine may call it, and it does not wait for a disk
+// that does not answer.
+func (g *Guard) Disk() *muster.DiskLoad { return g.disk.Load() }
 
 // Run looks until ctx ends. It leaves everything as it is then.
 func (g *Guard) Run(ctx context.Context) error {
@@ -110,8 +114,7 @@ func (g *Guard) look(ctx context.Context, now time.Time) {
 	if g.began.IsZero() {
 		g.began = now
 	}
-	rs, fresh := g.readings(now)
-	g.limit(now, g.measure(ctx, &rs, fresh))
+	rs, fresh := g.hold(ctx, now)
 	g.keepHours(now)
 	running := g.cfg.Worker.Running()
 	busy := map[string]string{}
@@ -119,6 +122,18 @@ func (g *Guard) look(ctx context.Context, now time.Time) {
 		busy = g.owners(ctx, now, rs, fresh, running)
 	}
 	g.tend(now, running, busy)
+}
+
+// hold measures the machine and holds what it does against the thresholds.
+func (g *Guard) hold(ctx context.Context, now time.Time) (rs gpu.Readings, fresh bool) {
+	rs, fresh = g.readings(now)
+	disk := g.host.disk(ctx, g.cfg.Data)
+	g.limit(now, g.measure(ctx, &rs, fresh, disk))
+	if disk != nil {
+		disk.Low = (g.gates.disk == nil || !g.gates.disk.closed) && g.cfg.low(disk)
+	}
+	g.disk.Store(disk)
+	return rs, fresh
 }
 
 func (g *Guard) readings(now time.Time) (rs gpu.Readings, fresh bool) {
@@ -131,7 +146,7 @@ func (g *Guard) readings(now time.Time) (rs gpu.Readings, fresh bool) {
 	return rs, fresh
 }
 
-func (g *Guard) measure(ctx context.Context, rs *gpu.Readings, fresh bool) load {
+func (g *Guard) measure(ctx context.Context, rs *gpu.Readings, fresh bool, disk *muster.DiskLoad) load {
 	l := load{cpu: math.NaN(), memory: math.NaN(), gpu: math.NaN(), disk: math.NaN()}
 	if g.gates.cpu != nil {
 		l.cpu = g.host.cpu(ctx)
@@ -139,8 +154,8 @@ func (g *Guard) measure(ctx context.Context, rs *gpu.Readings, fresh bool) load 
 	if g.gates.memory != nil {
 		l.memory = g.host.memory(ctx)
 	}
-	if g.gates.disk != nil {
-		l.disk = g.host.disk(ctx, g.cfg.Data)
+	if disk != nil {
+		l.disk = -float64(disk.Free)
 	}
 	if fresh {
 		l.gpu = computing(rs)

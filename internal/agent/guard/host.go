@@ -47,13 +47,13 @@ func (h *host) memory(ctx context.Context) float64 {
 	return 100 * (1 - float64(m.Available)/float64(m.Total))
 }
 
-// disk returns minus the bytes of the disk under dir that are free.
-func (h *host) disk(ctx context.Context, dir string) float64 {
+// disk returns how full the disk under dir is, nil where that is unknown.
+func (h *host) disk(ctx context.Context, dir string) *muster.DiskLoad {
 	u, err := disk.UsageWithContext(ctx, dir)
 	if err != nil || u.Total == 0 {
-		return math.NaN()
+		return nil
 	}
-	return -float64(u.Free)
+	return &muster.DiskLoad{Free: muster.Size(u.Free), Total: muster.Size(u.Total)}
 }
 
 // diskSize returns the size of the disk under dir, 0 where it is unknown.

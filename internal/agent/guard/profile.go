@@ -168,4 +168,12 @@ func (o *Options) minFreeDisk(disk muster.Size) muster.Size {
 	return said(o.MinFreeDisk, usual)
 }
 
+// low reports whether little of a disk is left above what stays free: less than a tenth of the disk, and less than twice what stays free, or lowDisk where
+// that is more.
+func (o *Options) low(d *muster.DiskLoad) bool {
+	least := o.minFreeDisk(d.Total)
+	left := d.Free - least
+	return left < d.Total/10 && left < max(2*least, lowDisk)
+}
+
 func number(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }

@@ -89,8 +89,9 @@ func (b *Bounds) Stream(g *Grant) (leave func(), err error) {
 
 // What one key may have under way, running or waiting for its turn, of what reads much.
 const (
-	keySearches = 4  // as many as run at a time, so that another key waits for one search
-	keyCharts   = 32 // of pages that people share a key for
+	keySearches     = 4  // as many as run at a time, so that another key waits for one search
+	keyCharts       = 32 // of pages that people share a key for
+	keyExplanations = 32
 )
 
 // Search counts a search of a log until it ends.
@@ -107,6 +108,14 @@ func (b *Bounds) Chart(g *Grant) (leave func(), err error) {
 		return nil, muster.Errorf(muster.Unavailable, "this API key has %d requests for metrics, usage and events of tasks and states of jobs under way, which is the most: try again later", keyCharts)
 	}
 	return func() { g.charts.Add(-1) }, nil
+}
+
+// Explanation counts a request that asks all workers why a task waits, or where a job would run, until it ends.
+func (b *Bounds) Explanation(g *Grant) (leave func(), err error) {
+	if !count(&g.explanations, keyExplanations) {
+		return nil, muster.Errorf(muster.Unavailable, "this API key has %d explanations of tasks and plans of jobs under way, which is the most: try again later", keyExplanations)
+	}
+	return func() { g.explanations.Add(-1) }, nil
 }
 
 // count adds one, unless that is more than most.

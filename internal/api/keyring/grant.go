@@ -18,7 +18,7 @@ type Grant struct {
 	expiry *time.Timer // nil for a key that does not expire
 	parent string      // the key that made it, if any
 
-	requests, streams, searches, charts atomic.Int64 // under way; see Bounds
+	requests, streams, searches, charts, explanations atomic.Int64 // under way; see Bounds
 }
 
 // newGrant starts the validity of a key, which must not have expired.

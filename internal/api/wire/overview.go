@@ -15,8 +15,8 @@ type Overview struct {
 	CostPerHour    float64       `json:"cost_per_hour" doc:"prices of the workers that run tasks"`
 	PricePerHour   float64       `json:"price_per_hour" doc:"prices of all connected workers"`
 	GPUs           []OverviewGPU `json:"gpus" nullable:"false" maxItems:"20000" doc:"devices of connected workers, at most 20,000"`
-	Attention      []Attention   `json:"attention" nullable:"false" maxItems:"100" doc:"what needs a person, the most severe first, at most 100"`
-	AttentionTotal int           `json:"attention_total" doc:"how many there are"`
+	Attention      []Attention   `json:"attention" nullable:"false" maxItems:"200" doc:"what needs a person, the most severe first, at most 20 of each kind: where there are more, the last one of the kind says how many in more"`
+	AttentionTotal int           `json:"attention_total" doc:"how many things need a person, those that are not listed included"`
 }
 
 // WorkerCounts says how many workers are in each state.
@@ -89,8 +89,9 @@ type Attention struct {
 	Job        muster.JobID    `json:"job,omitempty"`
 	JobName    string          `json:"job_name,omitempty"`
 	GPU        string          `json:"gpu,omitempty" doc:"UUID"`
+	More       int             `json:"more,omitempty" doc:"if there, this is not about one thing: it stands for so many more of its kind that are not listed, the most severe of which has this severity"`
 	Message    string          `json:"message" doc:"one sentence"`
-	Action     AttentionAction `json:"action" enum:"heal,resume,remove,open_job,open_worker,upgrade,free_disk,open_docs" doc:"what helps most"`
+	Action     AttentionAction `json:"action" enum:"heal,resume,remove,open_job,open_worker,upgrade,free_disk,open_docs,list_jobs,list_workers" doc:"what helps most"`
 }
 
 // Severity says how soon somebody should look.
@@ -133,4 +134,8 @@ const (
 	ActUpgrade    AttentionAction = "upgrade"
 	ActFreeDisk   AttentionAction = "free_disk"
 	ActOpenDocs   AttentionAction = "open_docs"
+
+	// Where the rest of a kind is.
+	ActListJobs    AttentionAction = "list_jobs"
+	ActListWorkers AttentionAction = "list_workers"
 )

@@ -163,6 +163,13 @@ type Whoami struct {
 	Permissions []string    `json:"permissions" nullable:"false" doc:"what the key may do, such as \"submit jobs\""`
 	ExpiresAt   muster.Time `json:"expires_at,omitzero" doc:"of the key; absent means never"`
 	Version     string      `json:"version" doc:"of the server"`
+	Download    *Program    `json:"download,omitempty" doc:"what /download/muster answers; absent if the key may not join workers"`
+}
+
+// Program is an executable of Muster.
+type Program struct {
+	OS   string `json:"os" doc:"that it runs on, as Go names it" example:"linux"`
+	Arch string `json:"arch" doc:"that it runs on, as Go names it" example:"amd64"`
 }
 
 // Gateway is how the gateway to another system is.

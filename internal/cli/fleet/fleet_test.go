@@ -24,7 +24,7 @@ func box() muster.Worker {
 		Kinds: []string{"container", "process"}, Projects: []string{"red", "blue"},
 		Lacks: []string{muster.FeatureFiles, muster.FeatureLogs, muster.FeatureEnv, muster.FeatureCancel},
 		Allow: &muster.Allow{Images: []string{"ghcr.io/acme/*", "python:3.*"}, Users: []string{"1000", ""}, Env: []string{}, HostNetwork: true},
-		Load: &muster.Load{CPU: 0.5, Memory: 1 << 30, GPUs: []muster.GPULoad{
+		Load: &muster.Load{CPU: 0.5, Memory: 1 << 30, Disk: &muster.DiskLoad{Free: 3 << 30, Total: 100 << 30}, GPUs: []muster.GPULoad{
 			{UUID: "GPU-a", Utilization: &busy, Memory: &memory, Temperature: &hot, Power: &power}, {UUID: "MIG-b"},
 		}},
 	}
@@ -52,6 +52,7 @@ gpu          0: A100, 40GiB (GPU-a)
              quarantined: an uncorrected ECC error
 gpu          1: A100, 5GiB, MIG 1g.5gb (MIG-b)
 load         50% of the processors, 1GiB memory in use
+             3GiB of 100GiB free on the data dir's disk
 kinds        container process
 allows       images: ghcr.io/acme/*, python:3.*
              users: 1000, default

@@ -60,6 +60,9 @@ func (a *commands) drawWorker(w muster.Worker) error {
 	}
 	if w.Load != nil {
 		f.Add("load", fmt.Sprintf("%s of the processors, %s memory in use", term.Percent(w.Load.CPU), w.Load.Memory))
+		if d := w.Load.Disk; d != nil {
+			f.Add("", fmt.Sprintf("%s of %s free on the data dir's disk", d.Free, d.Total))
+		}
 	}
 	f.Add("tags", strings.Join(w.Tags, " "))
 	for _, name := range slices.Sorted(maps.Keys(w.Labels)) {

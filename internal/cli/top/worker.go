@@ -125,6 +125,9 @@ func (p *worker) facts(m *model, width int) []string {
 		lines = append(lines, m.paint(term.Dim, "CPU      ")+m.gauge(12, w.Load.CPU)+fmt.Sprintf(" %4s  ", term.Percent(w.Load.CPU))+
 			m.paint(term.Dim, "MEM ")+m.gauge(12, memoryOf(w))+fmt.Sprintf(" %s/%s", w.Load.Memory, w.Resources.Memory))
 	}
+	if l := w.Load; l != nil && l.Disk != nil {
+		add("disk", fmt.Sprintf("%s of %s free", l.Disk.Free, l.Disk.Total))
+	}
 	if f := w.Free; f != nil {
 		add("free", fmt.Sprintf("%s of %s cores, %s memory, %s disk, %d of %d slots", decimal(f.CPUs), decimal(w.Resources.CPUs), f.Memory, f.Disk, f.Slots, w.Resources.Slots))
 	}

@@ -1003,7 +1003,7 @@ export interface components {
              * @description what helps most
              * @enum {string}
              */
-            action: "heal" | "resume" | "remove" | "open_job" | "open_worker" | "upgrade" | "free_disk" | "open_docs";
+            action: "heal" | "resume" | "remove" | "open_job" | "open_worker" | "upgrade" | "free_disk" | "open_docs" | "list_jobs" | "list_workers";
             /** @description UUID */
             gpu?: string;
             /** Format: int64 */
@@ -1013,6 +1013,11 @@ export interface components {
             kind: "gpu_quarantined" | "worker_unreachable" | "worker_lost" | "worker_constrained" | "worker_avoided" | "worker_paused" | "worker_outdated" | "job_failing" | "disk_filling" | "gateway_down";
             /** @description one sentence */
             message: string;
+            /**
+             * Format: int64
+             * @description if there, this is not about one thing: it stands for so many more of its kind that are not listed, the most severe of which has this severity
+             */
+            more?: number;
             /** @enum {string} */
             severity: "critical" | "warning" | "info";
             worker?: string;
@@ -1121,6 +1126,19 @@ export interface components {
              */
             grace?: number | string;
             then?: string;
+        };
+        DiskLoad: {
+            /**
+             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @example 1073741824
+             */
+            free: number;
+            low?: boolean;
+            /**
+             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @example 1073741824
+             */
+            total: number;
         };
         Drain: {
             /**
@@ -1620,6 +1638,7 @@ export interface components {
         Load: {
             /** Format: double */
             cpu: number;
+            disk?: components["schemas"]["DiskLoad"];
             gpus?: components["schemas"]["GPULoad"][] | null;
             /**
              * @description bytes; a text such as 512MiB or 10GB is read too
@@ -1779,11 +1798,11 @@ export interface components {
              * @example 2026-01-02T15:04:05.000Z
              */
             at: string;
-            /** @description what needs a person, the most severe first, at most 100 */
+            /** @description what needs a person, the most severe first, at most 20 of each kind: where there are more, the last one of the kind says how many in more */
             attention: components["schemas"]["Attention"][];
             /**
              * Format: int64
-             * @description how many there are
+             * @description how many things need a person, those that are not listed included
              */
             attention_total: number;
             /** @description what connected workers offer */
@@ -1900,6 +1919,18 @@ export interface components {
             title: string;
             /** @description about:blank: the code says more */
             type: string;
+        };
+        Program: {
+            /**
+             * @description that it runs on, as Go names it
+             * @example amd64
+             */
+            arch: string;
+            /**
+             * @description that it runs on, as Go names it
+             * @example linux
+             */
+            os: string;
         };
         ProjectNotify: {
             /** @description a secret is shown sealed, and may be sent back so */
@@ -2417,6 +2448,8 @@ export interface components {
             workers?: string[] | null;
         };
         Whoami: {
+            /** @description what /download/muster answers; absent if the key may not join workers */
+            download?: components["schemas"]["Program"];
             /**
              * Format: date-time
              * @description of the key; absent means never
@@ -4095,7 +4128,7 @@ export interface operations {
             query?: {
                 /** @description only this one; default: all */
                 attempt?: number;
-                /** @description most points of each attempt */
+                /** @description most points of each attempt; there are fewer where an answer of so many attempts, metrics and steps would have more than about 16 MiB */
                 points?: number;
             };
             header?: never;

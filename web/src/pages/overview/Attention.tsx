@@ -10,6 +10,8 @@ import { count, localTimes } from "@/ui/format";
 import { LinkButton } from "@/ui/links";
 import { act, toast } from "@/ui/toast";
 import { download } from "../workers/lines";
+import { constrainedHelp } from "../workers/model";
+import type { WorkersSearch } from "../workers/search";
 import { healGPU, steer } from "../workers/steer";
 import css from "./overview.module.css";
 
@@ -21,6 +23,9 @@ const looks = {
 
 /** Of each kind, this many are listed until the user asks for all. */
 export const shownOfKind = 3;
+
+/** How many things rows are about: one of the server may stand for many that it does not list. */
+export const things = (items: readonly Attention[]) => items.reduce((sum, a) => sum + (a.more ?? 1), 0);
 
 /** Items of one kind together, in the order of the server: the most severe first. */
 export function byKind(items: readonly Attention[]): Attention[][] {
@@ -59,11 +64,6 @@ export function AttentionList({ items, total }: { items: readonly Attention[]; t
           ))}
         </ul>
       )}
-      {total > items.length && (
-        <Text size="xs" c="dimmed">
-          The {count(items.length)} most severe of {count(total)}.
-        </Text>
-      )}
     </section>
   );
 }
@@ -79,7 +79,7 @@ function Kind({ items }: { items: readonly Attention[] }) {
       {items.length > shownOfKind && (
         <li className={css.more}>
           <Button variant="subtle" size="compact-xs" onClick={() => setAll(!all)}>
-            {all ? "Show fewer" : `${count(items.length - shownOfKind)} more of this kind`}
+            {all ? "Show fewer" : `${count(things(items.slice(shownOfKind)))} more of this kind`}
           </Button>
         </li>
       )}
@@ -101,6 +101,20 @@ function Item({ item }: { item: Attention }) {
   );
 }
 
+/** The filter of the page of workers that shows those of a kind. */
+export function workersOf(kind: Attention["kind"]): WorkersSearch {
+  switch (kind) {
+    case "worker_unreachable":
+      return { state: "unreachable" };
+    case "worker_lost":
+      return { state: "gone" };
+    case "worker_paused":
+      return { state: "paused" };
+    default:
+      return { attention: true };
+  }
+}
+
 /** The button that helps. What the key may not do is replaced by a link to the place where it shows. */
 function Action({ item }: { item: Attention }) {
   const may = useCan("steer workers");
@@ -108,6 +122,20 @@ function Action({ item }: { item: Attention }) {
     return (
       <LinkButton to="/jobs/$job" params={{ job: String(item.job) }} size="compact-xs" variant="default">
         Open job
+      </LinkButton>
+    );
+  }
+  if (item.action === "list_jobs") {
+    return (
+      <LinkButton to="/jobs" search={{ state: ["running", "failed"] }} size="compact-xs" variant="default">
+        Show jobs
+      </LinkButton>
+    );
+  }
+  if (item.action === "list_workers") {
+    return (
+      <LinkButton to="/workers" search={workersOf(item.kind)} size="compact-xs" variant="default">
+        Show workers
       </LinkButton>
     );
   }
@@ -129,6 +157,25 @@ function Action({ item }: { item: Attention }) {
     ) : null;
   }
   const name = item.worker_name ?? worker;
+  if (item.action === "free_disk") {
+    return (
+      <Help label="Free disk" title={`Free disk space on ${name}`}>
+        <Text size="sm">{item.message} When less than its --min-free-disk is free, it takes no new tasks.</Text>
+        <Text size="sm">Its data folder has the files of its tasks, and caches of inputs and images, within the limits of its options --cache and --image-disk. Delete other files on that disk, enlarge it, or start the worker with lower limits.</Text>
+      </Help>
+    );
+  }
+  if (item.kind === "worker_constrained") {
+    return (
+      <Help label="What to do" title={`${name} takes no tasks now`}>
+        <Text size="sm">{localTimes(item.message)}</Text>
+        <Text size="sm">{constrainedHelp}</Text>
+        <LinkButton to="/workers/$worker" params={{ worker }} size="compact-sm" variant="default" style={{ alignSelf: "start" }}>
+          Open worker
+        </LinkButton>
+      </Help>
+    );
+  }
   if (may) {
     switch (item.action) {
       case "heal":
@@ -142,7 +189,7 @@ function Action({ item }: { item: Attention }) {
           <Help label="Upgrade" title={`Upgrade ${name}`}>
             <Text size="sm">{item.message}</Text>
             <Text size="sm">On its machine, put the program of this server in the place of the old one. MUSTER_TOKEN is a join token or an administrator&apos;s key:</Text>
-            <CopyLine text={`${download(location.origin, "$MUSTER_TOKEN", "muster.new")} && chmod +x muster.new && mv muster.new "$(command -v muster)"`} />
+            <CopyLine text={download(location.origin, "$MUSTER_TOKEN", '"$(command -v muster)"', "muster.new")} />
             <Text size="sm">Then let the worker start the new program in place, with one of these. Its tasks keep running:</Text>
             <CopyLine text="systemctl reload muster-worker" />
             <CopyLine text="kill -USR2 WORKER_PID" />

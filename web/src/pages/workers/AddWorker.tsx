@@ -5,10 +5,11 @@ import { CircleCheck, TriangleAlert } from "lucide-react";
 import { useState } from "react";
 import { client, data, get } from "@/api/client";
 import { messageOf } from "@/api/error";
+import { useSession } from "@/api/session";
 import type { Worker } from "@/api/types";
 import { CopyLine } from "@/ui/CopyLine";
 import { bytes, count, plural } from "@/ui/format";
-import { joinLines, onlyHere, type System } from "./lines";
+import { fits, joinLines, onlyHere, osOf, type Arch, type Machine, type System } from "./lines";
 import { connected, size } from "./model";
 import css from "./workers.module.css";
 
@@ -28,19 +29,26 @@ interface Made {
 
 /** Makes a join token, shows what to paste on the new machine, and waits until it has joined. */
 export function AddWorker({ opened, onClose }: { opened: boolean; onClose: () => void }) {
+  const [made, setMade] = useState<Made>();
+  const close = () => {
+    setMade(undefined);
+    onClose();
+  };
+  // The token is shown once: a click beside the dialog must not lose it.
   return (
-    <Modal opened={opened} onClose={onClose} title="Add a worker" size="xl">
-      {opened && <Steps onClose={onClose} />}
+    <Modal opened={opened} onClose={close} title="Add a worker" size="xl" closeOnClickOutside={!made} closeOnEscape={!made}>
+      {opened && <Steps made={made} onMade={setMade} onClose={close} />}
     </Modal>
   );
 }
 
-function Steps({ onClose }: { onClose: () => void }) {
+function Steps({ made, onMade, onClose }: { made: Made | undefined; onMade: (m: Made) => void; onClose: () => void }) {
+  const program = useSession().me?.download;
   const [system, setSystem] = useState<System>("linux");
+  const [chosen, setChosen] = useState<Arch>();
   const [name, setName] = useState("");
   const [server, setServer] = useState(location.origin);
   const [ttl, setTTL] = useState("86400");
-  const [made, setMade] = useState<Made>();
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState("");
 
@@ -49,7 +57,7 @@ function Steps({ onClose }: { onClose: () => void }) {
     setError("");
     try {
       const answer = await data(client.POST("/api/v1/keys", { body: { name: name.trim() || "new worker", role: "join", ttl: Number(ttl) } }));
-      setMade({ secret: answer.secret, at: answer.key.created_at ?? new Date().toISOString() });
+      onMade({ secret: answer.secret, at: answer.key.created_at ?? new Date().toISOString() });
     } catch (e) {
       setError(messageOf(e));
     } finally {
@@ -63,6 +71,9 @@ function Steps({ onClose }: { onClose: () => void }) {
   } catch {
     url = undefined;
   }
+  // A Mac is an ARM machine most often; others are most often like the server.
+  const usual = program?.os === osOf(system) ? program.arch : system === "macos" ? "arm64" : "amd64";
+  const machine: Machine = { system, arch: chosen ?? (usual === "arm64" ? "arm64" : "amd64") };
   return (
     <Stack>
       <Group grow align="flex-start">
@@ -100,18 +111,35 @@ function Steps({ onClose }: { onClose: () => void }) {
       )}
       {made && url && (
         <>
-          <SegmentedControl
-            aria-label="System of the new machine"
-            value={system}
-            onChange={(v) => setSystem(v)}
-            data={[
-              { value: "linux", label: "Linux" },
-              { value: "macos", label: "macOS" },
-              { value: "container", label: "Container" },
-              { value: "systemd", label: "systemd" },
-            ]}
-          />
-          {joinLines(system, url, made.secret, name.trim()).map((line, i) => (
+          <Group gap="sm">
+            <SegmentedControl
+              aria-label="System of the new machine"
+              value={system}
+              onChange={(v) => setSystem(v)}
+              data={[
+                { value: "linux", label: "Linux" },
+                { value: "macos", label: "macOS" },
+                { value: "container", label: "Container" },
+                { value: "systemd", label: "systemd" },
+              ]}
+            />
+            <SegmentedControl
+              aria-label="Processor of the new machine"
+              value={machine.arch}
+              onChange={(v) => setChosen(v)}
+              data={[
+                { value: "amd64", label: "x86-64" },
+                { value: "arm64", label: "ARM64" },
+              ]}
+            />
+          </Group>
+          {!fits(machine, program) && (
+            <Text size="sm">
+              {program ? `This server has the program for ${program.os}/${program.arch} only. ` : "This server does not say for which system it has the program. "}
+              Build it for {osOf(system)}/{machine.arch} from the source of Muster, or copy it from a machine of that system that has it.
+            </Text>
+          )}
+          {joinLines(machine, { server: url, token: made.secret, name: name.trim() }, program).map((line, i) => (
             <div key={line.title} className={css.step} data-testid="join-line">
               <Text size="sm">
                 {i + 1}. {line.title}

@@ -1,6 +1,26 @@
 // The lines to paste for a new worker.
 
+import type { components } from "@/api/schema";
+
 export type System = "linux" | "macos" | "container" | "systemd";
+export type Arch = "amd64" | "arm64";
+
+/** The executable that the server answers at /download/muster, as whoami tells it. */
+export type Program = components["schemas"]["Program"];
+
+/** The new machine. */
+export interface Machine {
+  readonly system: System;
+  readonly arch: Arch;
+}
+
+/** How the new worker reaches the server. */
+export interface Joining {
+  readonly server: string;
+  readonly token: string;
+  /** Empty for the machine's host name. */
+  readonly name: string;
+}
 
 export interface JoinLine {
   readonly title: string;
@@ -18,24 +38,36 @@ export function onlyHere(url: string): boolean {
   return hostname === "localhost" || hostname.endsWith(".localhost") || /^127\./.test(hostname) || hostname === "[::1]";
 }
 
-export const download = (server: string, token: string, to: string) => `curl -fsS -H "Authorization: Bearer ${token}" -o ${to} "${server}/download/muster?os=$(uname -s | tr A-Z a-z)&arch=$(uname -m)"`;
+/** What Go calls the operating system of a machine. */
+export const osOf = (system: System) => (system === "macos" ? "darwin" : "linux");
 
-export function joinLines(system: System, server: string, token: string, name: string): JoinLine[] {
+/** Whether the server's executable runs on a machine. */
+export const fits = (machine: Machine, program: Program | undefined) => program?.os === osOf(machine.system) && program.arch === machine.arch;
+
+/**
+ * Fetches the server's executable for the machine on which this is pasted, and puts it in its place. If the server has none for it, or refuses the token,
+ * its answer is printed, and what was there stays.
+ */
+export const download = (server: string, token: string, to: string, part = `${to}.new`) =>
+  `curl --fail-with-body -sS -H "Authorization: Bearer ${token}" -o ${part} "${server}/download/muster?os=$(uname -s | tr A-Z a-z)&arch=$(uname -m)" || (cat ${part}; false) && chmod 755 ${part} && mv ${part} ${to}`;
+
+export function joinLines(machine: Machine, { server, token, name }: Joining, program: Program | undefined): JoinLine[] {
   const named = name ? ` --name ${quote(name)}` : "";
+  const { system, arch } = machine;
+  const path = system === "systemd" ? "/usr/local/bin/muster" : "muster";
+  const get: JoinLine[] = fits(machine, program)
+    ? [{ title: system === "systemd" ? "Get the program from this server, as root" : "Get the program from this server", text: download(server, token, path) }]
+    : [
+        { title: "Build the program, on a machine with Go and the source of Muster", text: `CGO_ENABLED=0 GOOS=${osOf(system)} GOARCH=${arch} go build -o muster ./cmd/muster` },
+        { title: "Copy it to the new machine", text: `scp muster ${system === "systemd" ? "root@" : ""}NEW_MACHINE:${path}` },
+      ];
   switch (system) {
     case "linux":
-      return [
-        { title: "Get the program from this server", text: `${download(server, token, "muster")} && chmod +x muster` },
-        { title: "Start the worker", text: `MUSTER_JOIN_TOKEN=${token} ./muster worker --server ${server}${named}` },
-      ];
     case "macos":
-      return [
-        { title: "Build the program (needs Go and the source of Muster)", text: "go build -o muster ./cmd/muster" },
-        { title: "Start the worker", text: `MUSTER_JOIN_TOKEN=${token} ./muster worker --server ${server}${named}` },
-      ];
+      return [...get, { title: "Start the worker", text: `MUSTER_JOIN_TOKEN=${token} ./muster worker --server ${server}${named}` }];
     case "container":
       return [
-        { title: "Get the program from this server", text: `${download(server, token, "muster")} && chmod +x muster` },
+        ...get,
         {
           title: "Start the worker in a container that keeps its data in a volume",
           text: `docker run -d --name muster-worker --restart unless-stopped --network host --gpus all \\
@@ -45,11 +77,8 @@ export function joinLines(system: System, server: string, token: string, name: s
       ];
     case "systemd":
       return [
-        {
-          title: "Install the program and the join token, as root",
-          text: `${download(server, token, "/usr/local/bin/muster")} && chmod 755 /usr/local/bin/muster
-install -d -m 700 /etc/muster && (umask 077; echo ${token} > /etc/muster/join-token)`,
-        },
+        ...get,
+        { title: "Store the join token, as root", text: `install -d -m 700 /etc/muster && (umask 077; echo ${token} > /etc/muster/join-token)` },
         {
           title: "Install and start the service (needs systemd 254 or newer)",
           text: `cat > /etc/systemd/system/muster-worker.service <<'END'

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Worker } from "@/api/types";
 import { energyOf } from "./history";
-import { joinLines, onlyHere, quote } from "./lines";
+import { download, joinLines, onlyHere, quote, type Machine, type Program } from "./lines";
 import { actionsOf, devices, filter, reserved, troubles, parseDuration } from "./model";
 import { validateWorker, validateWorkers } from "./search";
 
@@ -40,6 +40,9 @@ describe("a worker", () => {
     expect(troubles(worker(), "v1")).toEqual([]);
     const ill = worker({ state: "unreachable", constrained: "the disk is full", version: "v0" });
     expect(troubles(ill, "v1").map((t) => t.kind)).toEqual(["unreachable", "constrained"]);
+    const filling = { cpu: 0, memory: gib, disk: { free: gib, total: 100 * gib, low: true } };
+    expect(troubles(worker({ load: filling }), "v1")).toEqual([{ kind: "disk", text: expect.stringMatching(/^1 of 100 GiB of the data folder's disk are free/) as unknown }]);
+    expect(troubles(worker({ state: "gone", load: filling }), "v1")).toEqual([]);
     const gpus = [{ uuid: "GPU-a", index: 0, vendor: "nvidia", name: "RTX 4090", memory: 24 * gib, quarantined: "XID 79" }];
     expect(troubles(worker({ version: "v0", resources: { ...worker().resources, gpus } }), "v1").map((t) => t.kind)).toEqual(["quarantined", "outdated"]);
   });
@@ -49,6 +52,8 @@ describe("a worker", () => {
     expect(actionsOf(worker({ state: "draining" }))).toEqual(["resume", "pause"]);
     expect(actionsOf(worker({ state: "gone" }))).toEqual(["remove"]);
     expect(actionsOf(worker({ state: "gone", paused: true }))).toEqual(["resume", "remove"]);
+    const avoided = { score: 0.1, reason: "disk_full" as const, attempt: "4.0#1", avoided: "is avoided until noon" };
+    expect(actionsOf(worker({ health: avoided }))).toEqual(["resume", "pause", "drain"]);
     const gpus = [{ uuid: "GPU-a", index: 0, vendor: "nvidia", name: "x", memory: gib, quarantined: "XID 79" }];
     expect(actionsOf(worker({ resources: { ...worker().resources, gpus } }))).toContain("heal");
   });
@@ -83,13 +88,39 @@ describe("join lines", () => {
     expect(quote("gpu-box_1.lan")).toBe("gpu-box_1.lan");
     expect(quote("it's mine; rm")).toBe(`'it'\\''s mine; rm'`);
   });
+  const joining = { server: "http://lab:8700", token: "mst_join_x", name: "my box" };
+  const lines = (machine: Machine, program: Program | undefined) => joinLines(machine, joining, program).map((l) => l.text).join("\n");
   it("name the server, the token and the worker", () => {
     for (const system of ["linux", "macos", "container", "systemd"] as const) {
-      const text = joinLines(system, "http://lab:8700", "mst_join_x", "my box").map((l) => l.text).join("\n");
-      expect(text).toContain("--server http://lab:8700");
-      expect(text).toContain("mst_join_x");
-      expect(text).toContain("--name 'my box'");
+      for (const program of [{ os: "linux", arch: "amd64" }, { os: "darwin", arch: "arm64" }, undefined]) {
+        const text = lines({ system, arch: "amd64" }, program);
+        expect(text).toContain("--server http://lab:8700");
+        expect(text).toContain("mst_join_x");
+        expect(text).toContain("--name 'my box'");
+      }
     }
+  });
+  it("fetch the program where the server has it for the machine, and build it for the machine otherwise", () => {
+    const linux = { os: "linux", arch: "amd64" };
+    const mac = { os: "darwin", arch: "arm64" };
+    for (const system of ["linux", "container", "systemd"] as const) {
+      expect(lines({ system, arch: "amd64" }, linux)).toContain("http://lab:8700/download/muster?");
+      expect(lines({ system, arch: "amd64" }, linux)).not.toContain("go build");
+    }
+    expect(lines({ system: "macos", arch: "arm64" }, mac)).toContain("http://lab:8700/download/muster?");
+    for (const [machine, program, build] of [
+      [{ system: "linux", arch: "arm64" }, linux, "GOOS=linux GOARCH=arm64 go build"],
+      [{ system: "macos", arch: "arm64" }, linux, "GOOS=darwin GOARCH=arm64 go build"],
+      [{ system: "systemd", arch: "amd64" }, mac, "GOOS=linux GOARCH=amd64 go build"],
+      [{ system: "linux", arch: "amd64" }, undefined, "GOOS=linux GOARCH=amd64 go build"],
+    ] as const) {
+      expect(lines(machine, program)).toContain(build);
+      expect(lines(machine, program)).not.toContain("/download/muster");
+    }
+  });
+  it("show why the server refused, and keep what was there", () => {
+    const text = download("http://lab:8700", "$T", "/usr/local/bin/muster");
+    expect(text).toMatch(/^curl --fail-with-body .* -o \/usr\/local\/bin\/muster\.new .* \|\| \(cat \/usr\/local\/bin\/muster\.new; false\) && chmod 755 .* && mv \/usr\/local\/bin\/muster\.new \/usr\/local\/bin\/muster$/);
   });
   it("know addresses that other machines cannot reach", () => {
     expect(onlyHere("http://127.0.0.1:8700")).toBe(true);

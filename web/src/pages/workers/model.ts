@@ -1,6 +1,6 @@
 import type { components } from "@/api/schema";
 import type { Worker, WorkerState } from "@/api/types";
-import { localTimes } from "@/ui/format";
+import { bytesOf, localTimes } from "@/ui/format";
 import type { WorkersSearch } from "./search";
 
 export type GPU = components["schemas"]["GPU"];
@@ -41,9 +41,13 @@ export function reserved(w: Worker): Reserved {
   return { cpus: Math.max(0, w.resources.cpus - w.free.cpus), ...(memory !== undefined && free !== undefined && { memory: Math.max(0, memory - free) }) };
 }
 
+/** What a person can do about a worker that takes no tasks of its own accord. */
+export const constrainedHelp =
+  "Its running tasks continue. It takes tasks again by itself when the reason is gone: free what the reason names, or wait. The limits are options of muster worker, such as --max-cpu-percent, --max-memory-percent, --max-gpu-percent, --min-free-disk and --hours.";
+
 /** Why a worker needs attention, the most important first; none if it is well. */
 export interface Trouble {
-  readonly kind: "unreachable" | "quarantined" | "avoided" | "constrained" | "outdated";
+  readonly kind: "unreachable" | "quarantined" | "avoided" | "constrained" | "disk" | "outdated";
   readonly text: string;
 }
 
@@ -55,6 +59,8 @@ export function troubles(w: Worker, serverVersion: string | undefined): Trouble[
   }
   if (w.health?.avoided) list.push({ kind: "avoided", text: localTimes(w.health.avoided.replace(/^is avoided /, "")) });
   if (w.constrained) list.push({ kind: "constrained", text: w.constrained });
+  const disk = connected(w) ? w.load?.disk : undefined;
+  if (disk?.low) list.push({ kind: "disk", text: `${bytesOf(size(disk.free), size(disk.total))} of the data folder's disk are free. It takes no new tasks when less than its --min-free-disk is free.` });
   if (outdated(w, serverVersion)) list.push({ kind: "outdated", text: `It runs version ${w.version ?? "unknown"}, the server ${serverVersion ?? "unknown"}.` });
   return list;
 }
@@ -88,7 +94,8 @@ export function actionsOf(w: Worker): Action[] {
   const heal: Action[] = connected(w) && (w.resources.gpus ?? []).some((g) => g.quarantined) ? ["heal"] : [];
   const away: Action[] = w.paused || w.draining ? ["resume", "remove"] : ["remove"];
   const byState: Record<WorkerState, Action[]> = {
-    active: ["pause", "drain"],
+    // Resume clears the record of failures because of which the server avoids the worker.
+    active: w.health?.avoided ? ["resume", "pause", "drain"] : ["pause", "drain"],
     paused: ["resume", "drain"],
     draining: ["resume", "pause"],
     unreachable: away,

@@ -8,7 +8,7 @@ export interface WorkersSearch {
   /** Words that must all be found in name, tags, labels, hardware … */
   q?: string;
   state?: WorkerState;
-  /** Only workers that need attention: constrained, avoided, unreachable, outdated, or with a quarantined GPU. */
+  /** Only workers that need attention: constrained, avoided, unreachable, outdated, with a quarantined GPU or a disk that fills up. */
   attention?: boolean;
 }
 

@@ -16,7 +16,7 @@ import { TimeChart } from "@/ui/TimeChart";
 import { WorkerActions } from "./actions";
 import { Bar, GPUGauge } from "./Gauge";
 import { energyOf, seconds } from "./history";
-import { connected, devices, outdated, reserved, size, troubles } from "./model";
+import { connected, constrainedHelp, devices, outdated, reserved, size, troubles } from "./model";
 import { ranges, type Range } from "./search";
 import css from "./workers.module.css";
 
@@ -60,6 +60,11 @@ export default function WorkerPage() {
             <Text size="sm" c="var(--mantine-color-text)">
               {t.text}
             </Text>
+            {t.kind === "constrained" && (
+              <Text size="sm" c="var(--mantine-color-text)" mt={4}>
+                {constrainedHelp}
+              </Text>
+            )}
           </Alert>
         ))}
         <div className={css.columns}>
@@ -105,7 +110,7 @@ export default function WorkerPage() {
 }
 
 function title(kind: string): string {
-  return { unreachable: "Unreachable", quarantined: "A GPU is quarantined", avoided: "It gets no tasks for now", constrained: "It takes no new tasks", outdated: "Another version than the server" }[kind] ?? kind;
+  return { unreachable: "Unreachable", quarantined: "A GPU is quarantined", avoided: "It gets no tasks for now", constrained: "It takes no new tasks", disk: "The disk is filling up", outdated: "Another version than the server" }[kind] ?? kind;
 }
 
 function Now({ worker }: { worker: Worker }) {
@@ -124,6 +129,7 @@ function Now({ worker }: { worker: Worker }) {
       <Facts
         list={[
           ["Reserved by tasks", `${given.cpus === undefined ? none : Number(given.cpus.toFixed(2))} cores, ${bytes(given.memory)}`],
+          ["Disk free", here ? bytesOf(size(worker.load?.disk?.free), size(worker.load?.disk?.total)) : none],
           ["Disk free for tasks", bytes(size(worker.free?.disk ?? worker.resources.disk))],
           ["Running tasks", count(worker.running)],
           ["Price per hour", cost(worker.price)],
