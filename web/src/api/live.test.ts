@@ -1,5 +1,5 @@
-import { describe, expect, it } from "vitest";
-import { Coalescer, maxPending, type LiveEvent } from "./live";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { Coalescer, hiddenFor, LiveStream, maxPending, type LiveEvent } from "./live";
 
 const task = (seq: number, id: string, more: Partial<LiveEvent> = {}): LiveEvent => ({ epoch: "e", seq, type: "task", at: "2026-01-02T00:00:00Z", task: id, state: "running", ...more });
 
@@ -33,5 +33,65 @@ describe("Coalescer", () => {
     const batch = c.take();
     expect(batch.resync).toBe(true);
     expect(batch.events.length).toBe(0);
+  });
+});
+
+describe("LiveStream", () => {
+  const stream = new LiveStream();
+  const connections: AbortSignal[] = [];
+  beforeEach(() => {
+    vi.useFakeTimers();
+    connections.length = 0;
+    vi.stubGlobal("fetch", (request: Request) => {
+      connections.push(request.signal);
+      return Promise.resolve(new Response(new ReadableStream({ start: (c) => request.signal.addEventListener("abort", () => c.error(request.signal.reason)) })));
+    });
+  });
+  afterEach(() => {
+    stream.stop();
+    vi.useRealTimers();
+    vi.unstubAllGlobals();
+  });
+  const hidden = async (value: boolean) => {
+    vi.spyOn(document, "hidden", "get").mockReturnValue(value);
+    document.dispatchEvent(new Event("visibilitychange"));
+    await vi.advanceTimersByTimeAsync(0);
+  };
+
+  it("does not connect in a tab that is opened in the background until it is shown", async () => {
+    await hidden(true);
+    stream.start();
+    await vi.advanceTimersByTimeAsync(10 * 60_000);
+    expect(connections).toHaveLength(0);
+    expect(stream.getConnection().status).toBe("paused");
+    await hidden(false);
+    expect(connections).toHaveLength(1);
+    expect(stream.getConnection().status).toBe("open");
+  });
+
+  it("gives the connection of a hidden tab back, and takes one when it is shown", async () => {
+    await hidden(false);
+    stream.start();
+    await vi.advanceTimersByTimeAsync(0);
+    await hidden(true);
+    await vi.advanceTimersByTimeAsync(hiddenFor - 1);
+    expect(connections[0]?.aborted).toBe(false);
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(connections).toHaveLength(1);
+    expect(connections[0]?.aborted).toBe(true);
+    await hidden(false);
+    expect(connections).toHaveLength(2);
+    expect(stream.getConnection().status).toBe("open");
+  });
+
+  it("stays connected in a tab that is hidden for a moment", async () => {
+    await hidden(false);
+    stream.start();
+    await vi.advanceTimersByTimeAsync(0);
+    await hidden(true);
+    await vi.advanceTimersByTimeAsync(hiddenFor / 2);
+    await hidden(false);
+    await vi.advanceTimersByTimeAsync(hiddenFor);
+    expect(connections.map((c) => c.aborted)).toEqual([false]);
   });
 });

@@ -44,8 +44,8 @@ export interface Connection {
 export const maxPending = 20_000;
 /** The server says something every 15 s; silence of this many milliseconds means that the connection is dead. */
 const silence = 40_000;
-/** A tab that was hidden for this many milliseconds gives its connection back: browsers allow few to one server. */
-const hiddenFor = 60_000;
+/** A tab that was hidden for this many milliseconds gives its connection back: browsers allow six to one server by HTTP/1.1. */
+export const hiddenFor = 10_000;
 const firstPause = 500;
 const longestPause = 15_000;
 /** Milliseconds of work between two frames. */
@@ -88,8 +88,8 @@ export class Coalescer {
   }
 }
 
-/** The one stream of the page. */
-class LiveStream {
+/** The one stream of the page. Exported for its tests. */
+export class LiveStream {
   private readonly subscribers = new Set<Subscriber>();
   private readonly listeners = new Set<() => void>();
   private readonly pending = new Coalescer();
@@ -101,11 +101,12 @@ class LiveStream {
   private heard = 0;
   private scheduled = false;
 
-  /** Connects and stays connected until stop. */
+  /** Connects and stays connected until stop. A tab that is opened in the background connects when it is shown. */
   start() {
     if (this.running) return;
     const running = new AbortController();
     this.running = running;
+    this.set({ status: document.hidden ? "paused" : "connecting", since: Date.now() });
     let hide: ReturnType<typeof setTimeout> | undefined;
     const visibility = () => {
       clearTimeout(hide);
