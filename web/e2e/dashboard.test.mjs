@@ -178,17 +178,49 @@ test("an expired session loses no work", async () => {
   await page.keyboard.press("ControlOrMeta+a");
   await page.keyboard.insertText("name: kept\nkind: script\nrun: echo kept\n");
   await page.getByTestId("plan").getByText("can start now").waitFor();
+  const renewed = await server.api("POST", "/keys", { name: "short", role: "submitter" });
   await server.api("DELETE", `/keys/${made.key.id}`);
   await page.getByText("Sign in again").waitFor();
   await page.screenshot({ path: join(shots, "expired.png") });
   await accessible(page);
-  await page.getByLabel("API key").fill(adminToken);
+  await page.getByLabel("API key").fill(renewed.secret);
   await page.getByRole("button", { name: "Sign in" }).click();
   await page.getByText("Sign in again").waitFor({ state: "detached" });
   assert.match(await editor.innerText(), /echo kept/);
   await page.getByRole("button", { name: "Submit", exact: true }).click();
   await page.waitForURL(/\/jobs\/\d+/);
   await heading(page, /kept/);
+});
+
+test("after an expired session another user sees nothing of the former one, and sends nothing", async () => {
+  browser.expected.push(/401|ERR_INCOMPLETE_CHUNKED_ENCODING/);
+  const job = await server.submit({ name: "not-cancelled", ...say("sleep 120") });
+  await server.job(job.id, "running");
+  const made = await server.api("POST", "/keys", { name: "former", role: "submitter" });
+  const page = await browser.page(server, { token: made.secret });
+  await page.goto(`${server.url}/submit`);
+  const editor = page.getByTestId("editor").locator(".cm-content");
+  await editor.click();
+  await page.keyboard.press("ControlOrMeta+a");
+  await page.keyboard.insertText("name: secret-of-the-former\nkind: noop\n");
+  await until("the draft is kept", () => page.evaluate(() => localStorage.getItem("muster-submit-draft")?.includes("secret")));
+  await page.goto(`${server.url}/jobs/${job.id}`);
+  await page.getByRole("button", { name: "Cancel", exact: true }).click();
+  await server.api("DELETE", `/keys/${made.key.id}`);
+  await page.getByText("Sign in again").waitFor();
+  // A change that waits for the sign-in; the dialog covers its button.
+  const refused = page.waitForResponse((r) => r.url().endsWith("/cancel") && r.status() === 401);
+  await page.locator("button", { hasText: "Cancel the job" }).dispatchEvent("click");
+  await refused;
+  await page.getByLabel("API key").fill(adminToken);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText("What the former user had not sent yet was dropped").waitFor();
+  await badge(page, "running");
+  assert.equal((await server.api("GET", `/jobs/${job.id}`)).state, "running");
+  await page.getByRole("link", { name: "Submit" }).first().click();
+  await editor.waitFor();
+  assert.doesNotMatch(await editor.innerText(), /secret/);
+  await server.api("POST", `/jobs/${job.id}/cancel`, {});
 });
 
 test("a viewer is offered no action, and a shared link shows one job only", async () => {
@@ -208,6 +240,12 @@ test("a viewer is offered no action, and a shared link shows one job only", asyn
   browser.expected.push(/401|403|404/);
   await guest.goto(server.url + link.url);
   await heading(guest, /shared/);
+  // It names the worker, which is no link: a link to one job does not show workers.
+  for (const tab of ["attempts", "events", "environment"]) {
+    await guest.goto(`${server.url}/tasks/${job.id}.0?tab=${tab}`);
+    await guest.getByText("first").first().waitFor();
+    assert.equal(await guest.locator('a[href^="/workers"]').count(), 0);
+  }
   await guest.goto(`${server.url}/jobs/${job.id - 1}`);
   await guest.getByRole("alert").first().waitFor();
 });

@@ -5,14 +5,13 @@ import { lazy, Suspense, useEffect, useState } from "react";
 import { live } from "@/api/live";
 import { queryClient } from "@/api/queries";
 import { Refresher } from "@/api/refresh";
-import { can, session, useSession } from "@/api/session";
-import { draft } from "@/pages/submit/draft";
-import { toast } from "@/ui/toast";
+import { can, useSession } from "@/api/session";
 import { ConnectionBanner, ConnectionDot } from "./Connection";
 import { Logo } from "./Logo";
 import { navItems } from "./nav";
 import css from "./Shell.module.css";
 import { useShortcuts } from "./shortcuts";
+import { signOut } from "./signOut";
 
 const loadPalette = () => import("./Palette");
 const Palette = lazy(loadPalette);
@@ -134,16 +133,6 @@ function SchemeMenu() {
 function AccountMenu() {
   const { me } = useSession();
   if (!me) return null;
-  const leave = async () => {
-    try {
-      // It may have secrets of the one who leaves.
-      draft.drop();
-      await session.signOut();
-      queryClient.clear();
-    } catch (e) {
-      toast.fail("Sign out failed", e);
-    }
-  };
   return (
     <Menu position="bottom-end" width={220}>
       <Menu.Target>
@@ -158,7 +147,7 @@ function AccountMenu() {
           {me.role}
           {me.project ? ` of project ${me.project}` : ""}
         </Menu.Label>
-        <Menu.Item leftSection={<LogOut size={16} aria-hidden />} onClick={() => void leave()}>
+        <Menu.Item leftSection={<LogOut size={16} aria-hidden />} onClick={() => void signOut()}>
           Sign out
         </Menu.Item>
       </Menu.Dropdown>
