@@ -240,10 +240,11 @@ test("a viewer is offered no action, and a shared link shows one job only", asyn
   browser.expected.push(/401|403|404/);
   await guest.goto(server.url + link.url);
   await heading(guest, /shared/);
-  // It names the worker, which is no link: a link to one job does not show workers.
+  // It has the id of the worker, which is no link: a link to one job does not show workers.
+  const { worker } = await server.api("GET", `/tasks/${job.id}.0`);
   for (const tab of ["attempts", "events", "environment"]) {
     await guest.goto(`${server.url}/tasks/${job.id}.0?tab=${tab}`);
-    await guest.getByText("first").first().waitFor();
+    await guest.locator("main [role=tabpanel]").getByText(worker).first().waitFor();
     assert.equal(await guest.locator('a[href^="/workers"]').count(), 0);
   }
   await guest.goto(`${server.url}/jobs/${job.id - 1}`);
