@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Me, session as Session } from "./session";
 
-const ada = { key: "k-1", name: "ada", role: "submitter", version: "1" } as Me;
+const ada: Me = { key: "k-1", name: "ada", role: "submitter", version: "1", permissions: [] };
 const renewed = { ...ada, key: "k-2" };
 const bob = { ...ada, key: "k-3", name: "bob" };
 

@@ -3,14 +3,10 @@ import { ApiError, errorOf } from "./error";
 import type { components } from "./schema";
 
 /** Who is signed in, as GET /api/v1/whoami says. */
-export type Me = components["schemas"]["Whoami"] & {
-  permissions?: string[] | null;
-  job?: number | string;
-  expires_at?: string;
-};
+export type Me = components["schemas"]["Whoami"];
 
-/** The verbs of the server's roles. */
-export type Verb = "read jobs" | "submit jobs" | "cancel or retry jobs" | "see workers" | "steer workers" | "manage keys" | "join workers";
+/** The verbs of the server's roles, by which the dashboard decides what it offers. */
+export type Verb = "read jobs" | "submit jobs" | "cancel or retry jobs" | "see workers" | "steer workers" | "manage keys" | "join workers" | "manage notifications";
 
 export interface Session {
   /** "unknown" until the first answer of the server. */
@@ -151,15 +147,8 @@ export function useSession(): Session {
   return useSyncExternalStore(subscribe, session.get);
 }
 
-const rights: Record<string, readonly Verb[]> = {
-  admin: ["read jobs", "submit jobs", "cancel or retry jobs", "see workers", "steer workers", "manage keys", "join workers"],
-  submitter: ["read jobs", "submit jobs", "cancel or retry jobs", "see workers"],
-  viewer: ["read jobs", "see workers"],
-};
-
 export function can(me: Me | undefined, verb: Verb): boolean {
-  if (!me) return false;
-  return (me.permissions ?? rights[me.role] ?? []).includes(verb);
+  return me?.permissions.includes(verb) ?? false;
 }
 
 /** Whether the signed-in key may do something: what it may not do is not offered. */
