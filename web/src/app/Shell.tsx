@@ -1,14 +1,14 @@
 import { ActionIcon, AppShell, Button, Group, Kbd, Menu, Text, Tooltip, useMantineColorScheme, type MantineColorScheme } from "@mantine/core";
 import { Link, Outlet, useRouterState } from "@tanstack/react-router";
 import { CircleUser, Keyboard, LogOut, Monitor, Moon, Search, Sun } from "lucide-react";
-import { lazy, Suspense, useEffect, useState } from "react";
+import { lazy, Suspense, useEffect, useMemo, useState } from "react";
 import { live } from "@/api/live";
 import { queryClient } from "@/api/queries";
 import { Refresher } from "@/api/refresh";
-import { can, useSession } from "@/api/session";
+import { useSession } from "@/api/session";
 import { ConnectionBanner, ConnectionDot } from "./Connection";
 import { Logo } from "./Logo";
-import { navItems } from "./nav";
+import { pagesOf } from "./nav";
 import css from "./Shell.module.css";
 import { useShortcuts } from "./shortcuts";
 import { signOut } from "./signOut";
@@ -22,7 +22,8 @@ export function Shell() {
   const { me, status } = useSession();
   const [palette, setPalette] = useState(false);
   const [help, setHelp] = useState(false);
-  useShortcuts({ openPalette: () => setPalette(true), openHelp: () => setHelp(true) });
+  const items = useMemo(() => pagesOf(me), [me]);
+  useShortcuts({ items, openPalette: () => setPalette(true), openHelp: () => setHelp(true) });
 
   // What is typed right after Ctrl K must not be lost while the search loads.
   useEffect(() => {
@@ -42,8 +43,6 @@ export function Shell() {
   }, [status]);
 
   const path = useRouterState({ select: (s) => s.location.pathname });
-  // What a shared link may see is one job.
-  const items = navItems.filter((n) => !n.verb || can(me, n.verb)).filter((n) => !me?.job || n.to === "/settings");
   const here = (to: string) => (to === "/" ? path === "/" : path === to || path.startsWith(`${to}/`) || (to === "/jobs" && (path.startsWith("/tasks/") || path === "/compare")));
   return (
     <AppShell header={{ height: 52 }} navbar={{ width: { base: 0, sm: 64, lg: 200 }, breakpoint: "sm", collapsed: { mobile: true } }} footer={{ height: { base: 58, sm: 0 } }} padding={0}>
@@ -97,7 +96,7 @@ export function Shell() {
       </AppShell.Main>
       <Suspense>
         {palette && <Palette onClose={() => setPalette(false)} items={items} />}
-        {help && <ShortcutHelp onClose={() => setHelp(false)} />}
+        {help && <ShortcutHelp items={items} onClose={() => setHelp(false)} />}
       </Suspense>
     </AppShell>
   );
