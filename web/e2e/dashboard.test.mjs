@@ -234,6 +234,9 @@ test("a viewer is offered no action, and a shared link shows one job only", asyn
   await page.goto(`${server.url}/workers`);
   await page.getByTestId("table-workers").getByText("first").waitFor();
   assert.equal(await page.getByRole("button", { name: "Add a worker" }).count(), 0);
+  await page.goto(`${server.url}/settings`);
+  await page.getByRole("heading", { name: /^Notifications of project/ }).waitFor();
+  assert.equal(await page.getByRole("button", { name: "Add webhook" }).count(), 0);
 
   const link = await server.api("POST", `/jobs/${job.id}/share`, { ttl: 3600 });
   const guest = await browser.page(server, { token: null });
@@ -247,7 +250,8 @@ test("a viewer is offered no action, and a shared link shows one job only", asyn
     await guest.locator("main [role=tabpanel]").getByText(worker).first().waitFor();
     assert.equal(await guest.locator('a[href^="/workers"]').count(), 0);
   }
-  await guest.goto(`${server.url}/jobs/${job.id - 1}`);
+  const other = await server.submit({ name: "other", kind: "noop" });
+  await guest.goto(`${server.url}/jobs/${other.id}`);
   await guest.getByRole("alert").first().waitFor();
 });
 
