@@ -17,16 +17,6 @@ describe("Coalescer", () => {
     expect(c.empty).toBe(true);
   });
 
-  it("keeps the progress that an event without one follows in the same state, and drops it with the state", () => {
-    const c = new Coalescer();
-    c.add(task(1, "1.0", { detail: { progress: 0.5 } }));
-    c.add(task(2, "1.0"));
-    expect(c.take().events[0]?.detail).toEqual({ progress: 0.5 });
-    c.add(task(3, "1.0", { detail: { progress: 0.5 } }));
-    c.add(task(4, "1.0", { state: "succeeded" }));
-    expect(c.take().events[0]?.detail).toBeUndefined();
-  });
-
   it("stays bounded: too many subjects become a resync", () => {
     const c = new Coalescer();
     for (let i = 0; i <= maxPending; i++) c.add(task(i, `1.${i}`));

@@ -3,7 +3,10 @@ import { apiFetch } from "./client";
 import { ApiError, messageOf } from "./error";
 import { EventParser, type ServerEvent } from "./sse";
 
-/** One change, as GET /api/v1/events sends it. State is that of the subject after the change. */
+/**
+ * One change, as GET /api/v1/events sends it: how its subject stands after it. That of a task has all of detail each time, with the newest
+ * value of each metric that was ever reported.
+ */
 export interface LiveEvent {
   readonly epoch: string;
   readonly seq: number;
@@ -66,9 +69,7 @@ export class Coalescer {
       this.missed();
       return;
     }
-    // Progress and metrics come only with the events that change them.
-    const merged = before?.detail && before.state === event.state && !event.detail ? { ...event, detail: before.detail } : event;
-    this.pending.set(key, merged);
+    this.pending.set(key, event);
   }
 
   missed() {
