@@ -1,4 +1,4 @@
-import { Alert, Badge, SegmentedControl, Stack, Tabs, Text, Title } from "@mantine/core";
+import { Alert, Badge, SegmentedControl, Skeleton, Stack, Tabs, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { Cpu, History, ListChecks, TriangleAlert } from "lucide-react";
@@ -34,7 +34,15 @@ export default function WorkerPage() {
     return (
       <>
         <PageHeader title="Worker" crumbs={crumbs} />
-        {query.isError ? <ErrorState error={query.error} retry={() => void query.refetch()} /> : <div aria-busy="true" />}
+        {query.isError ? (
+          <ErrorState error={query.error} retry={() => void query.refetch()} />
+        ) : (
+          <Stack role="status" aria-label="Loading the worker">
+            <Skeleton h={20} w="min(420px, 80%)" />
+            <Skeleton h={180} />
+            <Skeleton h="30dvh" />
+          </Stack>
+        )}
       </>
     );
   }
