@@ -2,6 +2,7 @@ import { Stack, Table, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense, type ReactNode } from "react";
 import { get } from "@/api/client";
+import { ApiError } from "@/api/error";
 import { useCan } from "@/api/session";
 import type { Task, Worker } from "@/api/types";
 import { CopyButton } from "@/ui/CopyLine";
@@ -35,7 +36,7 @@ export function Environment({ task, image }: { task: Task; image: string | undef
           ) : (
             <Text>
               <span className="mono">{task.worker}</span>
-              {worker.error && <Text component="span" c="dimmed">: it has been removed</Text>}
+              {worker.error && <Text component="span" c="dimmed">: {unknownWorker(worker.error)}</Text>}
             </Text>
           )}
         </Card>
@@ -77,6 +78,11 @@ export function Environment({ task, image }: { task: Task; image: string | undef
       </Card>
     </div>
   );
+}
+
+/** Why nothing more is known of a worker. */
+export function unknownWorker(error: Error): string {
+  return error instanceof ApiError && error.status === 404 ? "it has been removed" : `it could not be looked up: ${error.message}`;
 }
 
 function text(v: string | undefined): ReactNode {
