@@ -1,15 +1,18 @@
 import { Group, Slider, Stack, Switch, Text, TextInput, Title } from "@mantine/core";
 import { useLocalStorage } from "@mantine/hooks";
 import { useQueries, useQueryClient, type UseQueryResult } from "@tanstack/react-query";
+import { useNavigate } from "@tanstack/react-router";
 import { ChartLine, Search } from "lucide-react";
-import { useMemo, useState, type ReactNode } from "react";
+import { useMemo, type ReactNode } from "react";
 import type { Attempt, Task } from "@/api/types";
 import { bytes, digits, percent, plural, short, watts } from "@/ui/format";
 import { EmptyState, ErrorState } from "@/ui/feedback";
 import { useNow } from "@/ui/time";
 import { TimeChart, type ChartMarker } from "@/ui/TimeChart";
+import { useTyped } from "@/ui/useTyped";
 import { metricsQuery, usageQuery } from "../api";
 import { numberOf } from "../attempt";
+import type { TaskSearch } from "../search";
 import { UsageLine } from "../UsageLine";
 import { InView } from "./InView";
 import { curvesOf, groupOf, partOf, resourcesOf, seconds, smooth, type Curve, type Resource } from "./series";
@@ -24,10 +27,12 @@ function together<T>(results: readonly UseQueryResult<T>[]) {
 }
 
 /** Everything that was measured, on one time axis: a drag in one chart zooms all, a double click shows all again. */
-export function MetricsTab({ task, attempts, attempt, live }: { task: Task; attempts: readonly Attempt[]; attempt: number | undefined; live: boolean }) {
+export function MetricsTab({ task, attempts, live, search }: { task: Task; attempts: readonly Attempt[]; live: boolean; search: TaskSearch }) {
   const [weight, setWeight] = useLocalStorage({ key: "muster-smoothing", defaultValue: 0, getInitialValueInEffect: false });
   const [log, setLog] = useLocalStorage({ key: "muster-log-scale", defaultValue: false, getInitialValueInEffect: false });
-  const [filter, setFilter] = useState("");
+  const { attempt, metric = "" } = search;
+  const navigate = useNavigate({ from: "/tasks/$task" });
+  const [filter, setFilter] = useTyped(metric, (text) => void navigate({ search: (s) => ({ ...s, metric: text || undefined }), replace: true }));
   const now = useNow();
   const queries = useQueryClient();
   const retry = () => Promise.all(["metrics", "usage"].map((of) => queries.refetchQueries({ queryKey: [`/api/v1/tasks/{task}/${of}`], predicate: (q) => q.state.status === "error" })));
