@@ -1,6 +1,6 @@
-import { ActionIcon, AppShell, Button, Group, Kbd, Menu, Text, Tooltip, useMantineColorScheme, type MantineColorScheme } from "@mantine/core";
+import { ActionIcon, AppShell, Button, Group, Kbd, Menu, Text, Tooltip, useMantineColorScheme } from "@mantine/core";
 import { Link, Outlet, useRouterState } from "@tanstack/react-router";
-import { CircleUser, Keyboard, LogOut, Monitor, Moon, Search, Sun } from "lucide-react";
+import { CircleUser, Keyboard, LogOut, Monitor, Search } from "lucide-react";
 import { lazy, Suspense, useEffect, useMemo, useState } from "react";
 import { live } from "@/api/live";
 import { queryClient } from "@/api/queries";
@@ -9,6 +9,7 @@ import { useSession } from "@/api/session";
 import { ConnectionBanner, ConnectionDot } from "./Connection";
 import { Logo } from "./Logo";
 import { pagesOf } from "./nav";
+import { schemes } from "./schemes";
 import css from "./Shell.module.css";
 import { useShortcuts } from "./shortcuts";
 import { signOut } from "./signOut";
@@ -56,7 +57,7 @@ export function Shell() {
             Muster
           </Text>
         </Link>
-        <Button variant="default" className={css.search} onClick={() => setPalette(true)} leftSection={<Search size={15} aria-hidden />} rightSection={<Kbd size="xs">Ctrl K</Kbd>} justify="space-between" title="Search jobs, tasks and workers">
+        <Button variant="default" className={css.search} onClick={() => setPalette(true)} leftSection={<Search size={15} aria-hidden />} rightSection={<Kbd size="xs">Ctrl K</Kbd>} justify="space-between" title="Search jobs, tasks, workers and actions">
           Search
         </Button>
         <Group gap={4} wrap="nowrap" ml="auto">
@@ -101,12 +102,6 @@ export function Shell() {
     </AppShell>
   );
 }
-
-const schemes: readonly { value: MantineColorScheme; label: string; icon: typeof Sun }[] = [
-  { value: "auto", label: "Like the system", icon: Monitor },
-  { value: "light", label: "Light", icon: Sun },
-  { value: "dark", label: "Dark", icon: Moon },
-];
 
 function SchemeMenu() {
   const { colorScheme, setColorScheme } = useMantineColorScheme();
