@@ -255,6 +255,25 @@ test("a viewer is offered no action, and a shared link shows one job only", asyn
   await guest.getByRole("alert").first().waitFor();
 });
 
+/** Looks at pages in both schemes and at three widths: each has its heading, its screenshot, no sideways scrolling, and with axe nothing that it finds serious. */
+async function shoot(server, pages, { axe = true } = {}) {
+  for (const scheme of ["light", "dark"]) {
+    for (const width of [390, 900, 1440]) {
+      const page = await browser.page(server, { width, height: width === 390 ? 844 : 900, scheme });
+      for (const [name, [path, title]] of Object.entries(pages)) {
+        await page.goto(server.url + path);
+        await heading(page, title);
+        await page.waitForFunction(() => document.querySelector("main [aria-busy=true], main [role=status][aria-label^=Loading]") === null);
+        await page.screenshot({ path: join(shots, `${name}-${scheme}-${width}.png`) });
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+        assert.ok(wide <= 1, `${path} at ${width} px is ${wide} px too wide`);
+        if (axe && width !== 900) await accessible(page);
+      }
+      await page.context().close();
+    }
+  }
+}
+
 test("every page is accessible, shows its content, and has its screenshots", async () => {
   const sweep = await server.submit({
     name: "sweep-with-a-rather-long-name-that-has-to-be-cut-somewhere-in-a-list-of-jobs",
@@ -296,21 +315,35 @@ test("every page is accessible, shows its content, and has its screenshots", asy
     submit: ["/submit", /Submit/],
     settings: ["/settings", /Settings/],
   };
-  for (const scheme of ["light", "dark"]) {
-    for (const width of [390, 900, 1440]) {
-      const page = await browser.page(server, { width, height: width === 390 ? 844 : 900, scheme });
-      for (const [name, [path, title]] of Object.entries(pages)) {
-        await page.goto(server.url + path);
-        await heading(page, title);
-        await page.waitForFunction(() => document.querySelector("main [aria-busy=true], main [role=status][aria-label^=Loading]") === null);
-        await page.screenshot({ path: join(shots, `${name}-${scheme}-${width}.png`) });
-        const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-        assert.ok(wide <= 1, `${path} at ${width} px is ${wide} px too wide`);
-        if (width !== 900) await accessible(page);
-      }
-      await page.context().close();
-    }
+  await shoot(server, pages);
+});
+
+test("an empty server says how to begin, and a job of a million elements that wait is shown", async () => {
+  const empty = await Server.start({}, { empty: true });
+  try {
+    await shoot(empty, { "empty-overview": ["/", /Overview/], "empty-jobs": ["/jobs", /Jobs/], "empty-workers": ["/workers", /Workers/] });
+    const million = await empty.submit({ name: "million", kind: "noop", array: "0-999999" });
+    await shoot(empty, { million: [`/jobs/${million.id}?tab=elements`, /million/], "million-tasks": [`/jobs/${million.id}?tab=tasks`, /million/] }, { axe: false });
+  } finally {
+    await empty.stop();
   }
+});
+
+test("Ctrl K finds jobs that are not among the newest, and has actions", async () => {
+  const old = await server.submit({ name: "long-ago", kind: "noop" });
+  for (let i = 0; i < 200; i++) await server.submit({ name: "newer", kind: "noop" });
+  const page = await browser.page(server);
+  await page.goto(`${server.url}/settings`);
+  await heading(page, "Settings");
+  const search = page.getByRole("searchbox", { name: "Search" }).or(page.getByRole("textbox", { name: "Search" }));
+  await page.keyboard.press("ControlOrMeta+k");
+  await search.fill("long-ago");
+  await page.getByRole("button", { name: /long-ago/ }).click();
+  await page.waitForURL(new RegExp(`/jobs/${old.id}$`));
+  await page.keyboard.press("ControlOrMeta+k");
+  await search.fill("add a work");
+  await page.getByRole("button", { name: "Add a worker" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Create a join token" }).waitFor();
 });
 
 test("the first load is small, and the page can be used at once", async (t) => {
