@@ -36,7 +36,7 @@ export function ConfirmDialog({ opened, onClose, title, children, action, danger
     }
   };
   return (
-    <Modal opened={opened} onClose={close} title={title} closeButtonProps={{ disabled: busy }}>
+    <Modal opened={opened} onClose={close} title={title} closeButtonProps={{ "aria-label": "Close", disabled: busy }}>
       <Stack>
         {children && <Text component="div">{children}</Text>}
         {error && (

@@ -30,7 +30,7 @@ export function FormDialog({ title, action, icon, disabled, onSubmit, onClose, c
     if (!busy) onClose();
   };
   return (
-    <Modal opened onClose={close} title={title} closeButtonProps={{ disabled: busy }}>
+    <Modal opened onClose={close} title={title} closeButtonProps={{ "aria-label": "Close", disabled: busy }}>
       <form
         noValidate
         onSubmit={(e) => {

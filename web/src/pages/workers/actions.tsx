@@ -77,7 +77,7 @@ export function ActionDialog({ action, workers, onClose, onDone }: { action: Act
   };
   const one = able.length === 1 ? able[0] : undefined;
   return (
-    <Modal opened onClose={close} closeButtonProps={{ disabled: busy }} title={one ? `${look.verb} ${one.name}?` : `${look.verb} ${plural(able.length, "worker")}?`}>
+    <Modal opened onClose={close} closeButtonProps={{ "aria-label": "Close", disabled: busy }} title={one ? `${look.verb} ${one.name}?` : `${look.verb} ${plural(able.length, "worker")}?`}>
       <Stack>
         <Text size="sm">{look.about}</Text>
         {able.length < workers.length && (
