@@ -178,17 +178,49 @@ test("an expired session loses no work", async () => {
   await page.keyboard.press("ControlOrMeta+a");
   await page.keyboard.insertText("name: kept\nkind: script\nrun: echo kept\n");
   await page.getByTestId("plan").getByText("can start now").waitFor();
+  const renewed = await server.api("POST", "/keys", { name: "short", role: "submitter" });
   await server.api("DELETE", `/keys/${made.key.id}`);
   await page.getByText("Sign in again").waitFor();
   await page.screenshot({ path: join(shots, "expired.png") });
   await accessible(page);
-  await page.getByLabel("API key").fill(adminToken);
+  await page.getByLabel("API key").fill(renewed.secret);
   await page.getByRole("button", { name: "Sign in" }).click();
   await page.getByText("Sign in again").waitFor({ state: "detached" });
   assert.match(await editor.innerText(), /echo kept/);
   await page.getByRole("button", { name: "Submit", exact: true }).click();
   await page.waitForURL(/\/jobs\/\d+/);
   await heading(page, /kept/);
+});
+
+test("after an expired session another user sees nothing of the former one, and sends nothing", async () => {
+  browser.expected.push(/401|ERR_INCOMPLETE_CHUNKED_ENCODING/);
+  const job = await server.submit({ name: "not-cancelled", ...say("sleep 120") });
+  await server.job(job.id, "running");
+  const made = await server.api("POST", "/keys", { name: "former", role: "submitter" });
+  const page = await browser.page(server, { token: made.secret });
+  await page.goto(`${server.url}/submit`);
+  const editor = page.getByTestId("editor").locator(".cm-content");
+  await editor.click();
+  await page.keyboard.press("ControlOrMeta+a");
+  await page.keyboard.insertText("name: secret-of-the-former\nkind: noop\n");
+  await until("the draft is kept", () => page.evaluate(() => localStorage.getItem("muster-submit-draft")?.includes("secret")));
+  await page.goto(`${server.url}/jobs/${job.id}`);
+  await page.getByRole("button", { name: "Cancel", exact: true }).click();
+  await server.api("DELETE", `/keys/${made.key.id}`);
+  await page.getByText("Sign in again").waitFor();
+  // A change that waits for the sign-in; the dialog covers its button.
+  const refused = page.waitForResponse((r) => r.url().endsWith("/cancel") && r.status() === 401);
+  await page.locator("button", { hasText: "Cancel the job" }).dispatchEvent("click");
+  await refused;
+  await page.getByLabel("API key").fill(adminToken);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText("What the former user had not sent yet was dropped").waitFor();
+  await badge(page, "running");
+  assert.equal((await server.api("GET", `/jobs/${job.id}`)).state, "running");
+  await page.getByRole("link", { name: "Submit" }).first().click();
+  await editor.waitFor();
+  assert.doesNotMatch(await editor.innerText(), /secret/);
+  await server.api("POST", `/jobs/${job.id}/cancel`, {});
 });
 
 test("a viewer is offered no action, and a shared link shows one job only", async () => {
@@ -202,15 +234,45 @@ test("a viewer is offered no action, and a shared link shows one job only", asyn
   await page.goto(`${server.url}/workers`);
   await page.getByTestId("table-workers").getByText("first").waitFor();
   assert.equal(await page.getByRole("button", { name: "Add a worker" }).count(), 0);
+  await page.goto(`${server.url}/settings`);
+  await page.getByRole("heading", { name: /^Notifications of project/ }).waitFor();
+  assert.equal(await page.getByRole("button", { name: "Add webhook" }).count(), 0);
 
   const link = await server.api("POST", `/jobs/${job.id}/share`, { ttl: 3600 });
   const guest = await browser.page(server, { token: null });
   browser.expected.push(/401|403|404/);
   await guest.goto(server.url + link.url);
   await heading(guest, /shared/);
-  await guest.goto(`${server.url}/jobs/${job.id - 1}`);
+  // It has the id of the worker, which is no link: a link to one job does not show workers.
+  const { worker } = await server.api("GET", `/tasks/${job.id}.0`);
+  for (const tab of ["attempts", "events", "environment"]) {
+    await guest.goto(`${server.url}/tasks/${job.id}.0?tab=${tab}`);
+    await guest.locator("main [role=tabpanel]").getByText(worker).first().waitFor();
+    assert.equal(await guest.locator('a[href^="/workers"]').count(), 0);
+  }
+  const other = await server.submit({ name: "other", kind: "noop" });
+  await guest.goto(`${server.url}/jobs/${other.id}`);
   await guest.getByRole("alert").first().waitFor();
 });
+
+/** Looks at pages in both schemes and at three widths: each has its heading, its screenshot, no sideways scrolling, and with axe nothing that it finds serious. */
+async function shoot(server, pages, { axe = true } = {}) {
+  for (const scheme of ["light", "dark"]) {
+    for (const width of [390, 900, 1440]) {
+      const page = await browser.page(server, { width, height: width === 390 ? 844 : 900, scheme });
+      for (const [name, [path, title]] of Object.entries(pages)) {
+        await page.goto(server.url + path);
+        await heading(page, title);
+        await page.waitForFunction(() => document.querySelector("main [aria-busy=true], main [role=status][aria-label^=Loading]") === null);
+        await page.screenshot({ path: join(shots, `${name}-${scheme}-${width}.png`) });
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+        assert.ok(wide <= 1, `${path} at ${width} px is ${wide} px too wide`);
+        if (axe && width !== 900) await accessible(page);
+      }
+      await page.context().close();
+    }
+  }
+}
 
 test("every page is accessible, shows its content, and has its screenshots", async () => {
   const sweep = await server.submit({
@@ -253,21 +315,35 @@ test("every page is accessible, shows its content, and has its screenshots", asy
     submit: ["/submit", /Submit/],
     settings: ["/settings", /Settings/],
   };
-  for (const scheme of ["light", "dark"]) {
-    for (const width of [390, 900, 1440]) {
-      const page = await browser.page(server, { width, height: width === 390 ? 844 : 900, scheme });
-      for (const [name, [path, title]] of Object.entries(pages)) {
-        await page.goto(server.url + path);
-        await heading(page, title);
-        await page.waitForFunction(() => document.querySelector("main [aria-busy=true], main [role=status][aria-label^=Loading]") === null);
-        await page.screenshot({ path: join(shots, `${name}-${scheme}-${width}.png`) });
-        const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-        assert.ok(wide <= 1, `${path} at ${width} px is ${wide} px too wide`);
-        if (width !== 900) await accessible(page);
-      }
-      await page.context().close();
-    }
+  await shoot(server, pages);
+});
+
+test("an empty server says how to begin, and a job of a million elements that wait is shown", async () => {
+  const empty = await Server.start({}, { empty: true });
+  try {
+    await shoot(empty, { "empty-overview": ["/", /Overview/], "empty-jobs": ["/jobs", /Jobs/], "empty-workers": ["/workers", /Workers/] });
+    const million = await empty.submit({ name: "million", kind: "noop", array: "0-999999" });
+    await shoot(empty, { million: [`/jobs/${million.id}?tab=elements`, /million/], "million-tasks": [`/jobs/${million.id}?tab=tasks`, /million/] }, { axe: false });
+  } finally {
+    await empty.stop();
   }
+});
+
+test("Ctrl K finds jobs that are not among the newest, and has actions", async () => {
+  const old = await server.submit({ name: "long-ago", kind: "noop" });
+  for (let i = 0; i < 200; i++) await server.submit({ name: "newer", kind: "noop" });
+  const page = await browser.page(server);
+  await page.goto(`${server.url}/settings`);
+  await heading(page, "Settings");
+  const search = page.getByRole("searchbox", { name: "Search" }).or(page.getByRole("textbox", { name: "Search" }));
+  await page.keyboard.press("ControlOrMeta+k");
+  await search.fill("long-ago");
+  await page.getByRole("button", { name: /long-ago/ }).click();
+  await page.waitForURL(new RegExp(`/jobs/${old.id}$`));
+  await page.keyboard.press("ControlOrMeta+k");
+  await search.fill("add a work");
+  await page.getByRole("button", { name: "Add a worker" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Create a join token" }).waitFor();
 });
 
 test("the first load is small, and the page can be used at once", async (t) => {

@@ -43,18 +43,19 @@ export async function until(what, check, limit = 60_000) {
   }
 }
 
-/** `muster up` on a port of its own, which stays the same over restarts. */
+/** `muster up`, or a server without a worker, on a port of its own, which stays the same over restarts. */
 export class Server {
-  constructor(port, folder) {
+  constructor(port, folder, empty) {
     this.url = `http://127.0.0.1:${port}`;
+    this.empty = empty;
     this.folder = folder;
     this.workers = [];
     this.env = { ...process.env, MUSTER_CONFIG: join(folder, "context.json"), MUSTER_ADMIN_TOKEN: adminToken, MUSTER_JOIN_TOKEN: "e2e-join-token-0123456789" };
   }
 
-  /** With variables of the environment beside those of this process. */
-  static async start(env = {}) {
-    const server = new Server(await freePort(), mkdtempSync(join(tmpdir(), "muster-web-")));
+  /** With variables of the environment beside those of this process; empty has no worker. */
+  static async start(env = {}, { empty = false } = {}) {
+    const server = new Server(await freePort(), mkdtempSync(join(tmpdir(), "muster-web-")), empty);
     Object.assign(server.env, env);
     await server.run();
     return server;
@@ -62,15 +63,16 @@ export class Server {
 
   async run() {
     const log = [];
-    this.process = spawn(muster, ["up", "--listen", this.url.slice("http://".length), "--data", join(this.folder, "data"), "--name", "first", "--heartbeat", "1s"], { env: this.env, stdio: ["ignore", "pipe", "pipe"] });
+    const command = this.empty ? ["server"] : ["up", "--name", "first", "--heartbeat", "1s"];
+    this.process = spawn(muster, [...command, "--listen", this.url.slice("http://".length), "--data", join(this.folder, "data")], { env: this.env, stdio: ["ignore", "pipe", "pipe"] });
     for (const stream of [this.process.stdout, this.process.stderr]) stream.on("data", (b) => log.push(b.toString()));
     this.log = () => log.join("");
     this.ended = new Promise((resolve) => this.process.on("exit", resolve));
     await until("the server answers", async () => {
-      if (this.process.exitCode !== null) throw new Error(`muster up ended with ${this.process.exitCode}: ${this.log()}`);
+      if (this.process.exitCode !== null) throw new Error(`muster ${command[0]} ended with ${this.process.exitCode}: ${this.log()}`);
       return (await fetch(`${this.url}/readyz`)).ok;
     });
-    await until("its worker is connected", async () => (await this.api("GET", "/workers")).workers.some((w) => w.name === "first" && w.state === "active"));
+    if (!this.empty) await until("its worker is connected", async () => (await this.api("GET", "/workers")).workers.some((w) => w.name === "first" && w.state === "active"));
   }
 
   async kill() {

@@ -4,6 +4,7 @@ import { Shell } from "./app/Shell";
 import { NotFound, PagePending, RouteError } from "./app/RouteStates";
 import { validateCompare, validateJob, validateJobs } from "./pages/jobs/search";
 import { validateOverview } from "./pages/overview/search";
+import { validateSettings } from "./pages/settings/search";
 import { validateSubmit } from "./pages/submit/search";
 import { validateTask } from "./pages/task/search";
 import { validateWorker, validateWorkers } from "./pages/workers/search";
@@ -24,7 +25,7 @@ const task = createRoute({ getParentRoute: () => root, path: "/tasks/$task", val
 const workers = createRoute({ getParentRoute: () => root, path: "/workers", validateSearch: validateWorkers, component: page(() => import("./pages/workers")) });
 const worker = createRoute({ getParentRoute: () => root, path: "/workers/$worker", validateSearch: validateWorker, component: page(() => import("./pages/workers/worker")) });
 const submit = createRoute({ getParentRoute: () => root, path: "/submit", validateSearch: validateSubmit, component: page(() => import("./pages/submit")) });
-const settings = createRoute({ getParentRoute: () => root, path: "/settings", component: page(() => import("./pages/settings")) });
+const settings = createRoute({ getParentRoute: () => root, path: "/settings", validateSearch: validateSettings, component: page(() => import("./pages/settings")) });
 /** Signs in with the token in the fragment of a link, and shows the job of it. */
 const share = createRoute({ getParentRoute: () => root, path: "/share", component: page(() => import("./pages/share")) });
 

@@ -5,7 +5,7 @@ import { session } from "./session";
 
 const problem = (status: number, code: string, detail: string) => new Response(JSON.stringify({ status, code, detail }), { status, headers: { "Content-Type": "application/problem+json" } });
 const ok = (body: unknown) => new Response(JSON.stringify(body), { headers: { "Content-Type": "application/json" } });
-const me = { key: "k-1", name: "ada", role: "admin", version: "1" };
+const me = { key: "k-1", name: "ada", role: "admin", version: "1", permissions: [] };
 
 afterEach(() => vi.unstubAllGlobals());
 

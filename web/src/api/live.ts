@@ -3,7 +3,10 @@ import { apiFetch } from "./client";
 import { ApiError, messageOf } from "./error";
 import { EventParser, type ServerEvent } from "./sse";
 
-/** One change, as GET /api/v1/events sends it. State is that of the subject after the change. */
+/**
+ * One change, as GET /api/v1/events sends it: how its subject stands after it. That of a task has all of detail each time, with the newest
+ * value of each metric that was ever reported.
+ */
 export interface LiveEvent {
   readonly epoch: string;
   readonly seq: number;
@@ -44,8 +47,8 @@ export interface Connection {
 export const maxPending = 20_000;
 /** The server says something every 15 s; silence of this many milliseconds means that the connection is dead. */
 const silence = 40_000;
-/** A tab that was hidden for this many milliseconds gives its connection back: browsers allow few to one server. */
-const hiddenFor = 60_000;
+/** A tab that was hidden for this many milliseconds gives its connection back: browsers allow six to one server by HTTP/1.1. */
+export const hiddenFor = 10_000;
 const firstPause = 500;
 const longestPause = 15_000;
 /** Milliseconds of work between two frames. */
@@ -66,9 +69,7 @@ export class Coalescer {
       this.missed();
       return;
     }
-    // Progress and metrics come only with the events that change them.
-    const merged = before?.detail && before.state === event.state && !event.detail ? { ...event, detail: before.detail } : event;
-    this.pending.set(key, merged);
+    this.pending.set(key, event);
   }
 
   missed() {
@@ -88,8 +89,8 @@ export class Coalescer {
   }
 }
 
-/** The one stream of the page. */
-class LiveStream {
+/** The one stream of the page. Exported for its tests. */
+export class LiveStream {
   private readonly subscribers = new Set<Subscriber>();
   private readonly listeners = new Set<() => void>();
   private readonly pending = new Coalescer();
@@ -101,11 +102,12 @@ class LiveStream {
   private heard = 0;
   private scheduled = false;
 
-  /** Connects and stays connected until stop. */
+  /** Connects and stays connected until stop. A tab that is opened in the background connects when it is shown. */
   start() {
     if (this.running) return;
     const running = new AbortController();
     this.running = running;
+    this.set({ status: document.hidden ? "paused" : "connecting", since: Date.now() });
     let hide: ReturnType<typeof setTimeout> | undefined;
     const visibility = () => {
       clearTimeout(hide);

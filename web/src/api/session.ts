@@ -3,14 +3,10 @@ import { ApiError, errorOf } from "./error";
 import type { components } from "./schema";
 
 /** Who is signed in, as GET /api/v1/whoami says. */
-export type Me = components["schemas"]["Whoami"] & {
-  permissions?: string[] | null;
-  job?: number | string;
-  expires_at?: string;
-};
+export type Me = components["schemas"]["Whoami"];
 
-/** The verbs of the server's roles. */
-export type Verb = "read jobs" | "submit jobs" | "cancel or retry jobs" | "see workers" | "steer workers" | "manage keys" | "join workers";
+/** The verbs of the server's roles, by which the dashboard decides what it offers. */
+export type Verb = "read jobs" | "submit jobs" | "cancel or retry jobs" | "see workers" | "steer workers" | "manage keys" | "join workers" | "manage notifications";
 
 export interface Session {
   /** "unknown" until the first answer of the server. */
@@ -18,17 +14,65 @@ export interface Session {
   readonly me?: Me;
   /** Requests wait for a sign-in: the dialog is open over the page. */
   readonly expired: boolean;
+  /** How often another user has signed in over a page: what pages hold of the former user is not the next one's. */
+  readonly generation: number;
   /** Why the server could not be asked who is signed in. */
-  readonly error?: ApiError;
+  readonly error?: unknown;
 }
 
-let state: Session = { status: "unknown", expired: false };
+/** Where the browser keeps who signed in last, for its other tabs and for the time after a reload. */
+const stored = "muster-user";
+
+/** Who a key is for. A key that replaces an expired one has its name and may do the same: its user keeps what is on the page. */
+const userOf = (me: Me) => JSON.stringify([me.name, me.role, me.project, me.job]);
+
+let state: Session = { status: "unknown", expired: false, generation: 0 };
 const listeners = new Set<() => void>();
+let forget: () => void = () => undefined;
 let waiting: { promise: Promise<void>; resolve: () => void; reject: (e: Error) => void } | undefined;
 
 function set(next: Session) {
   state = next;
   for (const l of listeners) l();
+}
+
+/** Rejects the requests that wait for a sign-in. */
+function refuse(why: string) {
+  const left = waiting;
+  waiting = undefined;
+  left?.reject(new ApiError("unauthenticated", 401, why));
+}
+
+function adopt(me: Me) {
+  const before = state.me ? userOf(state.me) : localStorage.getItem(stored);
+  const other = before !== null && before !== userOf(me);
+  if (other) {
+    forget();
+    refuse("Another user has signed in: this was not sent");
+  }
+  try {
+    localStorage.setItem(stored, userOf(me));
+  } catch {
+    // A full storage costs what other tabs and the next page would learn from it.
+  }
+  set({ status: "in", me, expired: false, generation: state.generation + (other && state.me ? 1 : 0) });
+  waiting?.resolve();
+  waiting = undefined;
+}
+
+function leave() {
+  forget();
+  localStorage.removeItem(stored);
+  set({ status: "out", expired: false, generation: state.generation });
+  refuse("Signed out");
+}
+
+async function request(path: string, init: RequestInit): Promise<Response> {
+  try {
+    return await fetch(path, init);
+  } catch {
+    throw new ApiError("unreachable", 0, "The server cannot be reached");
+  }
 }
 
 function subscribe(listener: () => void) {
@@ -41,41 +85,44 @@ export const session = {
   subscribe,
   /** Asks the server who is signed in. */
   async check(): Promise<void> {
-    let response: Response;
     try {
-      response = await fetch("/api/v1/whoami", { headers: { Accept: "application/json" } });
-      if (response.ok) {
-        set({ status: "in", me: (await response.json()) as Me, expired: false });
-        return;
-      }
-    } catch {
-      set({ ...state, error: new ApiError("unreachable", 0, "The server cannot be reached") });
-      return;
+      const response = await request("/api/v1/whoami", { headers: { Accept: "application/json" } });
+      if (response.ok) adopt((await response.json()) as Me);
+      else if (response.status !== 401) throw await errorOf(response);
+      else if (state.me) leave();
+      else set({ ...state, status: "out" });
+    } catch (error) {
+      set({ ...state, error });
     }
-    if (response.status === 401) set({ status: "out", expired: false });
-    else set({ ...state, error: await errorOf(response) });
   },
   /** Signs in with an API key. The browser keeps it in a cookie that scripts cannot read. */
   async signIn(token: string): Promise<Me> {
-    const response = await fetch("/api/v1/session", {
+    const response = await request("/api/v1/session", {
       method: "POST",
       headers: { "Content-Type": "application/json", Accept: "application/json" },
       body: JSON.stringify({ token: token.trim() }),
     });
     if (!response.ok) throw await errorOf(response);
     const me = (await response.json()) as Me;
-    set({ status: "in", me, expired: false });
-    waiting?.resolve();
-    waiting = undefined;
+    adopt(me);
     return me;
   },
   async signOut(): Promise<void> {
-    const response = await fetch("/api/v1/session", { method: "DELETE" });
+    const response = await request("/api/v1/session", { method: "DELETE" });
     if (!response.ok && response.status !== 401) throw await errorOf(response);
-    set({ status: "out", expired: false });
-    const left = waiting;
-    waiting = undefined;
-    left?.reject(new ApiError("unauthenticated", 401, "Signed out"));
+    leave();
+  },
+  /** Sets what drops all data of a user: it runs at each sign-out, and when another user signs in. */
+  onForget(drop: () => void) {
+    forget = drop;
+  },
+  /** Follows the browser's other tabs, which have the same cookie: returns how to stop. */
+  follow(): () => void {
+    const changed = (e: StorageEvent) => {
+      if (e.key === stored && state.me && e.newValue !== userOf(state.me)) void session.check();
+    };
+    window.addEventListener("storage", changed);
+    return () => window.removeEventListener("storage", changed);
   },
   /** Resolves when the user has signed in again; requests that were refused with 401 wait for it and are sent again. */
   again(): Promise<void> {
@@ -90,7 +137,7 @@ export const session = {
       waiting = { promise, resolve, reject };
       // A page that was never signed in shows the sign-in page; one that was keeps its state under the dialog.
       if (state.status === "in") set({ ...state, expired: true });
-      else set({ status: "out", expired: false });
+      else set({ ...state, status: "out" });
     }
     return waiting.promise;
   },
@@ -100,15 +147,8 @@ export function useSession(): Session {
   return useSyncExternalStore(subscribe, session.get);
 }
 
-const rights: Record<string, readonly Verb[]> = {
-  admin: ["read jobs", "submit jobs", "cancel or retry jobs", "see workers", "steer workers", "manage keys", "join workers"],
-  submitter: ["read jobs", "submit jobs", "cancel or retry jobs", "see workers"],
-  viewer: ["read jobs", "see workers"],
-};
-
 export function can(me: Me | undefined, verb: Verb): boolean {
-  if (!me) return false;
-  return (me.permissions ?? rights[me.role] ?? []).includes(verb);
+  return me?.permissions.includes(verb) ?? false;
 }
 
 /** Whether the signed-in key may do something: what it may not do is not offered. */

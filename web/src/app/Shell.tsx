@@ -1,18 +1,18 @@
-import { ActionIcon, AppShell, Button, Group, Kbd, Menu, Text, Tooltip, useMantineColorScheme, type MantineColorScheme } from "@mantine/core";
+import { ActionIcon, AppShell, Button, Group, Kbd, Menu, Text, Tooltip, useMantineColorScheme } from "@mantine/core";
 import { Link, Outlet, useRouterState } from "@tanstack/react-router";
-import { CircleUser, Keyboard, LogOut, Monitor, Moon, Search, Sun } from "lucide-react";
-import { lazy, Suspense, useEffect, useState } from "react";
+import { CircleUser, Keyboard, LogOut, Monitor, Search } from "lucide-react";
+import { lazy, Suspense, useEffect, useMemo, useState } from "react";
 import { live } from "@/api/live";
 import { queryClient } from "@/api/queries";
 import { Refresher } from "@/api/refresh";
-import { can, session, useSession } from "@/api/session";
-import { draft } from "@/pages/submit/draft";
-import { toast } from "@/ui/toast";
+import { useSession } from "@/api/session";
 import { ConnectionBanner, ConnectionDot } from "./Connection";
 import { Logo } from "./Logo";
-import { navItems } from "./nav";
+import { pagesOf } from "./nav";
+import { schemes } from "./schemes";
 import css from "./Shell.module.css";
 import { useShortcuts } from "./shortcuts";
+import { signOut } from "./signOut";
 
 const loadPalette = () => import("./Palette");
 const Palette = lazy(loadPalette);
@@ -23,7 +23,8 @@ export function Shell() {
   const { me, status } = useSession();
   const [palette, setPalette] = useState(false);
   const [help, setHelp] = useState(false);
-  useShortcuts({ openPalette: () => setPalette(true), openHelp: () => setHelp(true) });
+  const items = useMemo(() => pagesOf(me), [me]);
+  useShortcuts({ items, openPalette: () => setPalette(true), openHelp: () => setHelp(true) });
 
   // What is typed right after Ctrl K must not be lost while the search loads.
   useEffect(() => {
@@ -43,8 +44,6 @@ export function Shell() {
   }, [status]);
 
   const path = useRouterState({ select: (s) => s.location.pathname });
-  // What a shared link may see is one job.
-  const items = navItems.filter((n) => !n.verb || can(me, n.verb)).filter((n) => !me?.job || n.to === "/settings");
   const here = (to: string) => (to === "/" ? path === "/" : path === to || path.startsWith(`${to}/`) || (to === "/jobs" && (path.startsWith("/tasks/") || path === "/compare")));
   return (
     <AppShell header={{ height: 52 }} navbar={{ width: { base: 0, sm: 64, lg: 200 }, breakpoint: "sm", collapsed: { mobile: true } }} footer={{ height: { base: 58, sm: 0 } }} padding={0}>
@@ -58,7 +57,7 @@ export function Shell() {
             Muster
           </Text>
         </Link>
-        <Button variant="default" className={css.search} onClick={() => setPalette(true)} leftSection={<Search size={15} aria-hidden />} rightSection={<Kbd size="xs">Ctrl K</Kbd>} justify="space-between" title="Search jobs, tasks and workers">
+        <Button variant="default" className={css.search} onClick={() => setPalette(true)} leftSection={<Search size={15} aria-hidden />} rightSection={<Kbd size="xs">Ctrl K</Kbd>} justify="space-between" title="Search jobs, tasks, workers and actions">
           Search
         </Button>
         <Group gap={4} wrap="nowrap" ml="auto">
@@ -98,17 +97,11 @@ export function Shell() {
       </AppShell.Main>
       <Suspense>
         {palette && <Palette onClose={() => setPalette(false)} items={items} />}
-        {help && <ShortcutHelp onClose={() => setHelp(false)} />}
+        {help && <ShortcutHelp items={items} onClose={() => setHelp(false)} />}
       </Suspense>
     </AppShell>
   );
 }
-
-const schemes: readonly { value: MantineColorScheme; label: string; icon: typeof Sun }[] = [
-  { value: "auto", label: "Like the system", icon: Monitor },
-  { value: "light", label: "Light", icon: Sun },
-  { value: "dark", label: "Dark", icon: Moon },
-];
 
 function SchemeMenu() {
   const { colorScheme, setColorScheme } = useMantineColorScheme();
@@ -134,16 +127,6 @@ function SchemeMenu() {
 function AccountMenu() {
   const { me } = useSession();
   if (!me) return null;
-  const leave = async () => {
-    try {
-      // It may have secrets of the one who leaves.
-      draft.drop();
-      await session.signOut();
-      queryClient.clear();
-    } catch (e) {
-      toast.fail("Sign out failed", e);
-    }
-  };
   return (
     <Menu position="bottom-end" width={220}>
       <Menu.Target>
@@ -158,7 +141,7 @@ function AccountMenu() {
           {me.role}
           {me.project ? ` of project ${me.project}` : ""}
         </Menu.Label>
-        <Menu.Item leftSection={<LogOut size={16} aria-hidden />} onClick={() => void leave()}>
+        <Menu.Item leftSection={<LogOut size={16} aria-hidden />} onClick={() => void signOut()}>
           Sign out
         </Menu.Item>
       </Menu.Dropdown>

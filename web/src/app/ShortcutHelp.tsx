@@ -1,12 +1,13 @@
 import { Group, Kbd, Modal, Table } from "@mantine/core";
-import { shortcuts } from "./shortcuts";
+import type { NavItem } from "./nav";
+import { shortcutsOf } from "./shortcuts";
 
-export default function ShortcutHelp({ onClose }: { onClose: () => void }) {
+export default function ShortcutHelp({ items, onClose }: { items: readonly NavItem[]; onClose: () => void }) {
   return (
     <Modal opened onClose={onClose} title="Keyboard shortcuts">
       <Table>
         <Table.Tbody>
-          {shortcuts.map((s) => (
+          {shortcutsOf(items).map((s) => (
             <Table.Tr key={s.does}>
               <Table.Td>
                 <Group gap={4} wrap="nowrap">

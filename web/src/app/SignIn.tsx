@@ -1,14 +1,15 @@
 import { Anchor, Button, Center, Loader, Modal, PasswordInput, Stack, Text, Title } from "@mantine/core";
-import { useEffect, useRef, useState, type ReactNode } from "react";
+import { Fragment, useEffect, useRef, useState, type ReactNode } from "react";
 import { messageOf } from "@/api/error";
 import { session, useSession } from "@/api/session";
-import { queryClient } from "@/api/queries";
 import { ErrorState } from "@/ui/feedback";
+import { toast } from "@/ui/toast";
 import { Logo } from "./Logo";
+import { signOut } from "./signOut";
 
 /** Shows the sign-in page until somebody is signed in; later, when the session has expired, a dialog over the page. */
 export function SignInGate({ children }: { children: ReactNode }) {
-  const { status, me, expired, error } = useSession();
+  const { status, me, expired, generation, error } = useSession();
   // A shared link brings its own key: its page signs in by itself.
   const shared = location.pathname === "/share";
   if (status === "unknown" && !shared) {
@@ -27,10 +28,12 @@ export function SignInGate({ children }: { children: ReactNode }) {
   if (status === "out" && !shared) return <SignInPage />;
   return (
     <>
-      {children}
-      <Modal zIndex={1000} opened={expired} onClose={() => void session.signOut()} title={me?.job ? "This link is no longer valid" : "Sign in again"} closeOnClickOutside={false} closeOnEscape={false} closeButtonProps={{ "aria-label": "Sign out" }}>
+      {/* Nothing that a page holds of one user is shown to the next. */}
+      <Fragment key={generation}>{children}</Fragment>
+      {/* A toast is above it: see main.tsx. */}
+      <Modal zIndex={1000} opened={expired} onClose={() => void signOut()} title={me?.job ? "This link is no longer valid" : "Sign in again"} closeOnClickOutside={false} closeOnEscape={false} closeButtonProps={{ "aria-label": "Sign out" }}>
         <Text size="sm" c="dimmed" mb="md">
-          {me?.job ? `The link to job ${me.job} has expired or was revoked. Ask for a new one, or sign in with an API key.` : "The session has ended. The page stays as it is, and what you did last is sent when you are signed in."}
+          {me?.job ? `The link to job ${me.job} has expired or was revoked. Ask for a new one, or sign in with an API key.` : "The session has ended. The page stays as it is, and what you did last is sent when you are signed in. Another user begins with an empty page."}
         </Text>
         <SignInForm />
       </Modal>
@@ -73,10 +76,9 @@ function SignInForm() {
     setBusy(true);
     setError("");
     try {
-      const before = session.get().me?.key;
+      const { generation } = session.get();
       const me = await session.signIn(token);
-      // What another key may see is not this one's.
-      if (before !== undefined && before !== me.key) await queryClient.invalidateQueries();
+      if (session.get().generation !== generation) toast.ok(`Signed in as ${me.name}. What the former user had not sent yet was dropped.`);
     } catch (e) {
       setError(messageOf(e));
     } finally {

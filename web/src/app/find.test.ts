@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Job } from "@/api/types";
-import { findJobs, parseId } from "./find";
+import { findJobs, joined, parseId } from "./find";
 
 describe("find", () => {
   it("reads numbers of jobs and tasks", () => {
@@ -18,5 +18,10 @@ describe("find", () => {
     expect(findJobs(jobs, "digits", 8).map((j) => j.id)).toEqual([2, 1, 3]);
     expect(findJobs(jobs, "eval DIG", 8).map((j) => j.id)).toEqual([1]);
     expect(findJobs(jobs, "", 2).map((j) => j.id)).toEqual([1, 2]);
+  });
+
+  it("joins what it found among the newest with what the server found among all", () => {
+    const jobs = [1, 2, 3, 4].map((id) => ({ id }) as Job);
+    expect(joined(jobs.slice(0, 2), jobs.slice(1), 3).map((j) => j.id)).toEqual([1, 2, 3]);
   });
 });

@@ -13,6 +13,12 @@ export function findJobs(jobs: readonly Job[], text: string, most: number): Job[
   return rank(jobs, text, most, (j) => [j.name, String(j.id), j.project, ...Object.entries(j.labels ?? {}).map(([k, v]) => `${k}=${v}`)]);
 }
 
+/** Some jobs and others, each once; the first ones first. */
+export function joined(some: readonly Job[], others: readonly Job[], most: number): Job[] {
+  const known = new Set(some.map((j) => j.id));
+  return [...some, ...others.filter((j) => !known.has(j.id))].slice(0, most);
+}
+
 /** Workers whose name, id or tag has all words of the text. */
 export function findWorkers(workers: readonly Worker[], text: string, most: number): Worker[] {
   return rank(workers, text, most, (w) => [w.name, w.id, ...(w.tags ?? [])]);

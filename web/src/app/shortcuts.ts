@@ -1,13 +1,13 @@
 import { useNavigate } from "@tanstack/react-router";
 import { useEffect, useRef } from "react";
-import { navItems } from "./nav";
+import type { NavItem } from "./nav";
 
-/** Every shortcut of the dashboard, for the help. */
-export const shortcuts: readonly { keys: readonly string[]; does: string }[] = [
+/** The shortcuts of the dashboard, with those of the pages that may be opened, for the help. */
+export const shortcutsOf = (items: readonly NavItem[]): readonly { keys: readonly string[]; does: string }[] => [
   { keys: ["Ctrl", "K"], does: "Search jobs, tasks, workers and actions" },
   { keys: ["/"], does: "Focus the search of the page, else open the search" },
   { keys: ["?"], does: "Show this help" },
-  ...navItems.map((n) => ({ keys: ["g", n.key], does: `Open ${n.label}` })),
+  ...items.map((n) => ({ keys: ["g", n.key], does: `Open ${n.label}` })),
   { keys: ["↑", "↓"], does: "Move in a table" },
   { keys: ["Enter"], does: "Open the row" },
   { keys: ["Space"], does: "Select the row" },
@@ -17,11 +17,11 @@ export const shortcuts: readonly { keys: readonly string[]; does: string }[] = [
 const chord = 1_200;
 
 /** Keys that work everywhere but where somebody types. The search of a page has the attribute data-search. */
-export function useShortcuts({ openPalette, openHelp }: { openPalette: () => void; openHelp: () => void }): void {
+export function useShortcuts(options: { items: readonly NavItem[]; openPalette: () => void; openHelp: () => void }): void {
   const navigate = useNavigate();
-  const handlers = useRef({ openPalette, openHelp });
+  const handlers = useRef(options);
   useEffect(() => {
-    handlers.current = { openPalette, openHelp };
+    handlers.current = options;
   });
   useEffect(() => {
     let pressed = 0;
@@ -35,7 +35,7 @@ export function useShortcuts({ openPalette, openHelp }: { openPalette: () => voi
       const second = performance.now() - pressed < chord;
       pressed = 0;
       if (second) {
-        const item = navItems.find((n) => n.key === e.key);
+        const item = handlers.current.items.find((n) => n.key === e.key);
         if (item) {
           e.preventDefault();
           void navigate({ to: item.to });

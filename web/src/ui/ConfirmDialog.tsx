@@ -2,7 +2,7 @@ import { Button, Group, Modal, Stack, Text } from "@mantine/core";
 import { useState, type ReactNode } from "react";
 import { messageOf } from "@/api/error";
 
-/** Asks before an action that cannot be taken back; it stays open and shows the error if the action fails. */
+/** Asks before an action that cannot be taken back; it stays open while the action runs, and shows the error if that fails. */
 export function ConfirmDialog({ opened, onClose, title, children, action, danger = false, onConfirm }: {
   opened: boolean;
   onClose: () => void;
@@ -15,16 +15,20 @@ export function ConfirmDialog({ opened, onClose, title, children, action, danger
 }) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState("");
-  const close = () => {
+  const [was, setWas] = useState(opened);
+  if (was !== opened) {
+    setWas(opened);
     setError("");
-    onClose();
+  }
+  const close = () => {
+    if (!busy) onClose();
   };
   const confirm = async () => {
     setBusy(true);
     setError("");
     try {
       await onConfirm();
-      close();
+      onClose();
     } catch (e) {
       setError(messageOf(e));
     } finally {
@@ -32,7 +36,7 @@ export function ConfirmDialog({ opened, onClose, title, children, action, danger
     }
   };
   return (
-    <Modal opened={opened} onClose={close} title={title}>
+    <Modal opened={opened} onClose={close} title={title} closeButtonProps={{ "aria-label": "Close", disabled: busy }}>
       <Stack>
         {children && <Text component="div">{children}</Text>}
         {error && (
@@ -41,8 +45,8 @@ export function ConfirmDialog({ opened, onClose, title, children, action, danger
           </Text>
         )}
         <Group justify="flex-end">
-          <Button variant="default" onClick={close}>
-            Keep
+          <Button variant="default" onClick={close} disabled={busy}>
+            Close
           </Button>
           <Button color={danger ? "red" : undefined} loading={busy} onClick={() => void confirm()} data-autofocus>
             {action}

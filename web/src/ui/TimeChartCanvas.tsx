@@ -169,7 +169,7 @@ export default function TimeChartCanvas({ title, times, series, markers = noMark
     <figure className={css.figure} aria-label={summary(title, series, times, format)}>
       <figcaption className={css.head}>
         <span className={css.title}>{title}</span>
-        <span className={css.at}>{at !== undefined ? timeOfDay(at * 1000) : ""}</span>
+        <span className={css.at}>{at !== undefined ? cursorTime(at, times) : ""}</span>
         <Tooltip label={table ? "Show as a chart" : "Show as a table"}>
           <ActionIcon size="sm" onClick={() => setTable(!table)} aria-label={table ? `Show ${title} as a chart` : `Show ${title} as a table`}>
             {table ? <ChartLine size={15} aria-hidden /> : <Table2 size={15} aria-hidden />}
@@ -221,6 +221,11 @@ function bounds(lo: number | null, hi: number | null, min: number | undefined, m
   const bottom = min ?? Math.min(0, lo ?? 0);
   const top = max ?? (hi === null || hi <= bottom ? bottom + 1 : hi + (hi - bottom) * 0.08);
   return [bottom, top];
+}
+
+/** Writes the time at the cursor, with its day in a chart that spans more than one. */
+export function cursorTime(at: number, times: readonly number[]): string {
+  return (times[times.length - 1] ?? at) - (times[0] ?? at) > 86_400 ? dateTime(at * 1000) : timeOfDay(at * 1000);
 }
 
 /** Writes ticks as the clock's time, with the day where they span more than one. */

@@ -9,13 +9,12 @@ import css from "./Heatmap.module.css";
 const maxHeight = 264;
 
 /** One cell for each device: how busy it is, by colour; what is wrong with it, by a cross. */
-export function Heatmap({ gpus }: { gpus: readonly OverviewGPU[] }) {
+export function Heatmap({ gpus, measure, onMeasure }: { gpus: readonly OverviewGPU[]; measure: Measure; onMeasure: (m: Measure) => void }) {
   const navigate = useNavigate();
   const scheme = useComputedColorScheme("light");
   const host = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const [width, setWidth] = useState(0);
-  const [measure, setMeasure] = useState<Measure>("utilization");
   const [cell, setCell] = useState(-1);
   const [said, setSaid] = useState("");
 
@@ -92,7 +91,7 @@ export function Heatmap({ gpus }: { gpus: readonly OverviewGPU[] }) {
   return (
     <div>
       <div className={css.head}>
-        <SegmentedControl size="xs" value={measure} onChange={setMeasure} data={measures.map((m) => ({ value: m, label: m === "memory" ? "VRAM" : `${m.slice(0, 1).toUpperCase()}${m.slice(1)}` }))} aria-label="What the cells show" />
+        <SegmentedControl size="xs" value={measure} onChange={onMeasure} data={measures.map((m) => ({ value: m, label: m === "memory" ? "VRAM" : `${m.slice(0, 1).toUpperCase()}${m.slice(1)}` }))} aria-label="What the cells show" />
         <Legend measure={measure} maxPower={maxPower} quarantined={cells.some((g) => g.quarantined)} />
       </div>
       <div ref={host} className={css.host}>

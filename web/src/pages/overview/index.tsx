@@ -43,7 +43,7 @@ function Fleet() {
           value={span}
           aria-label="How far back the charts go"
           data={spans.map((s) => ({ value: s, label: s }))}
-          onChange={(v) => void navigate({ search: v === "1h" ? {} : { span: v as Span }, replace: true })}
+          onChange={(v) => void navigate({ search: (s) => ({ ...s, span: v === "1h" ? undefined : (v as Span) }), replace: true })}
         />
       }
     />
@@ -108,6 +108,8 @@ function Fleet() {
 }
 
 function GPUs() {
+  const { measure = "utilization" } = route.useSearch();
+  const navigate = route.useNavigate();
   const { data: gpus } = useGPUs();
   if (!gpus?.length) return null;
   return (
@@ -115,7 +117,7 @@ function GPUs() {
       <h2 id="gpus" className={css.heading} style={{ marginBottom: 8 }}>
         GPUs
       </h2>
-      <Heatmap gpus={gpus} />
+      <Heatmap gpus={gpus} measure={measure} onMeasure={(m) => void navigate({ search: (s) => ({ ...s, measure: m === "utilization" ? undefined : m }), replace: true })} />
     </section>
   );
 }

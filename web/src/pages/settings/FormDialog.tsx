@@ -2,7 +2,7 @@ import { Alert, Button, Group, Modal, Stack } from "@mantine/core";
 import { useState, type ReactNode } from "react";
 import { messageOf } from "@/api/error";
 
-/** A form in a dialog: it stays open and shows the error if what it does fails. */
+/** A form in a dialog: it stays open while it is carried out, and shows the error if that fails. */
 export function FormDialog({ title, action, icon, disabled, onSubmit, onClose, children }: {
   title: string;
   /** The verb on the button: "Create the key". */
@@ -26,8 +26,11 @@ export function FormDialog({ title, action, icon, disabled, onSubmit, onClose, c
       setBusy(false);
     }
   };
+  const close = () => {
+    if (!busy) onClose();
+  };
   return (
-    <Modal opened onClose={onClose} title={title}>
+    <Modal opened onClose={close} title={title} closeButtonProps={{ "aria-label": "Close", disabled: busy }}>
       <form
         noValidate
         onSubmit={(e) => {
@@ -43,7 +46,7 @@ export function FormDialog({ title, action, icon, disabled, onSubmit, onClose, c
             </Alert>
           )}
           <Group justify="flex-end">
-            <Button variant="default" onClick={onClose}>
+            <Button variant="default" onClick={close} disabled={busy}>
               Close
             </Button>
             <Button type="submit" loading={busy} disabled={disabled} leftSection={icon}>

@@ -78,7 +78,7 @@ export function Keys() {
                       {k.name}
                     </div>
                     <span className="mono dim">{k.id}</span>
-                    {k.id === me?.key && <span className="dim"> · this session</span>}
+                    {k.id === me?.key && <span className="dim"> · this session, so only another key can revoke it</span>}
                   </Table.Td>
                   <Table.Td>{k.role}</Table.Td>
                   <Table.Td>{k.project ?? "all"}</Table.Td>
@@ -87,11 +87,13 @@ export function Keys() {
                   </Table.Td>
                   <Table.Td>{k.expires_at ? <TimeAgo at={k.expires_at} /> : "never"}</Table.Td>
                   <Table.Td ta="right">
-                    <Tooltip label="Revoke the key">
-                      <ActionIcon onClick={() => setRevoking(k)} aria-label={`Revoke ${k.name}`}>
-                        <Trash2 size={16} aria-hidden />
-                      </ActionIcon>
-                    </Tooltip>
+                    {k.id !== me?.key && (
+                      <Tooltip label="Revoke the key">
+                        <ActionIcon onClick={() => setRevoking(k)} aria-label={`Revoke ${k.name}`}>
+                          <Trash2 size={16} aria-hidden />
+                        </ActionIcon>
+                      </Tooltip>
+                    )}
                   </Table.Td>
                 </Table.Tr>
               ))}
@@ -116,7 +118,7 @@ export function Keys() {
           await refresh();
         }}
       >
-        {revoking?.id === me?.key ? "You are signed in with this key, and are signed out at once." : "Whatever uses the key is refused at once."}
+        Whatever uses the key is refused at once.
       </ConfirmDialog>
     </section>
   );

@@ -1,5 +1,6 @@
 import { ActionIcon, Badge, Button, Group, Loader, MultiSelect, NativeSelect, Table, Text, TextInput, Tooltip } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useNavigate } from "@tanstack/react-router";
 import { Plus, Send, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { client, data, get } from "@/api/client";
@@ -16,6 +17,8 @@ import css from "./settings.module.css";
 type Hook = components["schemas"]["Notify"];
 
 const path = "/api/v1/projects/{project}/notify";
+/** Webhooks that the server keeps of one project at most. */
+const maxHooks = 10;
 const events = [
   { value: "ended", label: "a job ended" },
   { value: "succeeded", label: "a job succeeded" },
@@ -23,10 +26,45 @@ const events = [
   { value: "waiting_long", label: "a job waits long" },
 ];
 
-/** Webhooks of a project, and the log of what was sent. */
-export function Notify({ project: own, fixed }: { project: string; fixed: boolean }) {
-  const [project, setProject] = useState(own);
-  const [typed, setTyped] = useState(own);
+/** The webhooks of a project, for keys that may manage them, and the log of what was sent. */
+export function Notify({ project, fixed, manages }: { project: string; fixed: boolean; manages: boolean }) {
+  const [typed, setTyped] = useState(project);
+  const navigate = useNavigate({ from: "/settings" });
+  return (
+    <section className="card" aria-labelledby="notify">
+      <Group justify="space-between" mb={8}>
+        <h2 id="notify" className={css.heading} style={{ margin: 0 }}>
+          Notifications of project {project}
+        </h2>
+        {!fixed && (
+          <form
+            onSubmit={(e) => {
+              e.preventDefault();
+              if (typed.trim()) void navigate({ search: { project: typed.trim() }, replace: true });
+            }}
+          >
+            <Group gap={6} wrap="nowrap">
+              <TextInput size="xs" aria-label="Project" value={typed} onChange={(e) => setTyped(e.currentTarget.value)} maxLength={64} pattern="[A-Za-z0-9_\-]+" w={130} />
+              <Button size="xs" variant="default" type="submit">
+                Show
+              </Button>
+            </Group>
+          </form>
+        )}
+      </Group>
+      {manages ? (
+        <Hooks project={project} />
+      ) : (
+        <Text size="sm" c="dimmed">
+          Webhooks are managed by administrators.
+        </Text>
+      )}
+      <Log project={project} />
+    </section>
+  );
+}
+
+function Hooks({ project }: { project: string }) {
   const [adding, setAdding] = useState(false);
   const queries = useQueryClient();
   const params = { path: { project } };
@@ -48,32 +86,7 @@ export function Notify({ project: own, fixed }: { project: string; fixed: boolea
     if (ran) toast.ok("The receiver accepted the test");
   };
   return (
-    <section className="card" aria-labelledby="notify">
-      <Group justify="space-between" mb={8}>
-        <h2 id="notify" className={css.heading} style={{ margin: 0 }}>
-          Notifications of project {project}
-        </h2>
-        <Group gap={8}>
-          {!fixed && (
-            <form
-              onSubmit={(e) => {
-                e.preventDefault();
-                if (typed.trim()) setProject(typed.trim());
-              }}
-            >
-              <Group gap={6} wrap="nowrap">
-                <TextInput size="xs" aria-label="Project" value={typed} onChange={(e) => setTyped(e.currentTarget.value)} maxLength={64} pattern="[A-Za-z0-9_\-]+" w={130} />
-                <Button size="xs" variant="default" type="submit">
-                  Show
-                </Button>
-              </Group>
-            </form>
-          )}
-          <Button size="xs" leftSection={<Plus size={14} aria-hidden />} onClick={() => setAdding(true)} disabled={!hooks.data || list.length >= 10}>
-            Add webhook
-          </Button>
-        </Group>
-      </Group>
+    <>
       {hooks.error ? (
         <ErrorState error={hooks.error} retry={() => void hooks.refetch()} />
       ) : hooks.isPending ? (
@@ -131,9 +144,13 @@ export function Notify({ project: own, fixed }: { project: string; fixed: boolea
           <CopyLine text={hooks.data.signing_secret} prompt={false} label="Copy the signing secret" />
         </>
       )}
-      <Log project={project} />
+      {hooks.data && (
+        <Button size="xs" mt={10} leftSection={<Plus size={14} aria-hidden />} onClick={() => setAdding(true)} disabled={list.length >= maxHooks}>
+          Add webhook
+        </Button>
+      )}
       {adding && <AddHook onClose={() => setAdding(false)} onAdd={(h) => put([...list, h])} />}
-    </section>
+    </>
   );
 }
 

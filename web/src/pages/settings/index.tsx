@@ -1,5 +1,6 @@
 import { Anchor, Stack, Table, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
+import { getRouteApi } from "@tanstack/react-router";
 import { CircleCheck, CircleX } from "lucide-react";
 import { get } from "@/api/client";
 import { useCan, useSession } from "@/api/session";
@@ -10,10 +11,14 @@ import { Keys } from "./Keys";
 import { Notify } from "./Notify";
 import css from "./settings.module.css";
 
+const route = getRouteApi("/settings");
+
 export default function SettingsPage() {
   const { me } = useSession();
   const mayManage = useCan("manage keys");
-  const mayChange = useCan("cancel or retry jobs");
+  const managesNotify = useCan("manage notifications");
+  const reads = useCan("read jobs");
+  const { project = me?.project ?? "default" } = route.useSearch();
   return (
     <>
       <PageHeader title="Settings" />
@@ -49,7 +54,7 @@ export default function SettingsPage() {
           </dl>
         </section>
         {mayManage && <Keys />}
-        {mayChange && !me?.job && <Notify project={me?.project ?? "default"} fixed={me?.project !== undefined} />}
+        {reads && !me?.job && <Notify key={project} project={project} fixed={me?.project !== undefined} manages={managesNotify} />}
         {!me?.job && <Gateways />}
       </Stack>
     </>

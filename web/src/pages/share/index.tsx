@@ -3,7 +3,6 @@ import { useNavigate } from "@tanstack/react-router";
 import { Link2Off } from "lucide-react";
 import { useEffect, useState } from "react";
 import { messageOf } from "@/api/error";
-import { queryClient } from "@/api/queries";
 import { session } from "@/api/session";
 import { EmptyState } from "@/ui/feedback";
 import { jobOf, keyOf } from "./key";
@@ -19,7 +18,6 @@ export default function SharePage() {
     try {
       const job = await jobOf(key);
       await session.signIn(key);
-      queryClient.clear();
       await navigate({ to: "/jobs/$job", params: { job }, replace: true });
     } catch (e) {
       setError(messageOf(e));
@@ -29,12 +27,14 @@ export default function SharePage() {
     // The key must not stay in the address, where it is copied and seen.
     window.history.replaceState(null, "", "/share");
     void (async () => {
-      if (!key) {
-        setError("The link has no key. Copy the whole link, or ask for a new one.");
-        return;
-      }
       await session.check();
       const me = session.get().me;
+      if (!key) {
+        // The page is loaded again, or mounted again because the link signed in over the session of another user.
+        if (me?.job) await navigate({ to: "/jobs/$job", params: { job: String(me.job) }, replace: true });
+        else setError("The link has no key. Copy the whole link, or ask for a new one.");
+        return;
+      }
       if (me && !me.job) setOther(true);
       else await open();
     })();

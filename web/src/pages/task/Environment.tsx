@@ -1,14 +1,15 @@
-import { Anchor, Stack, Table, Text, Title } from "@mantine/core";
+import { Stack, Table, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { Link } from "@tanstack/react-router";
 import { lazy, Suspense, type ReactNode } from "react";
 import { get } from "@/api/client";
+import { ApiError } from "@/api/error";
 import { useCan } from "@/api/session";
 import type { Task, Worker } from "@/api/types";
 import { CopyButton } from "@/ui/CopyLine";
 import { ErrorState } from "@/ui/feedback";
 import { bytes, cost, digits, none } from "@/ui/format";
 import { StateBadge } from "@/ui/StateBadge";
+import { WorkerLink } from "@/ui/WorkerLink";
 import { specQuery } from "./api";
 
 const Yaml = lazy(() => import("./Yaml"));
@@ -35,7 +36,7 @@ export function Environment({ task, image }: { task: Task; image: string | undef
           ) : (
             <Text>
               <span className="mono">{task.worker}</span>
-              {worker.error && <Text component="span" c="dimmed">: it has been removed</Text>}
+              {worker.error && <Text component="span" c="dimmed">: {unknownWorker(worker.error)}</Text>}
             </Text>
           )}
         </Card>
@@ -77,6 +78,11 @@ export function Environment({ task, image }: { task: Task; image: string | undef
       </Card>
     </div>
   );
+}
+
+/** Why nothing more is known of a worker. */
+export function unknownWorker(error: Error): string {
+  return error instanceof ApiError && error.status === 404 ? "it has been removed" : `it could not be looked up: ${error.message}`;
 }
 
 function text(v: string | undefined): ReactNode {
@@ -148,7 +154,7 @@ function WorkerFacts({ worker: w }: { worker: Worker }) {
   return (
     <Facts
       rows={[
-        ["Name", <Anchor key="n" component={Link} to={`/workers/${w.id}`} size="sm">{w.name}</Anchor>],
+        ["Name", <WorkerLink key="n" id={w.id} name={w.name} />],
         ["State", <StateBadge key="s" state={w.state as "active"} />],
         ["Version", w.version],
         ["Offers", `${digits(r.cpus)} cores, ${bytes(r.memory)} memory, ${bytes(r.disk)} disk`],

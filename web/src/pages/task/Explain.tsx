@@ -1,13 +1,13 @@
 import { Anchor, Group, Stack, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { Link } from "@tanstack/react-router";
 import { CircleCheck, CircleX, Hourglass, Lightbulb } from "lucide-react";
 import { useState } from "react";
 import { get } from "@/api/client";
 import type { Explanation } from "@/api/types";
 import { ErrorState } from "@/ui/feedback";
-import { count, dateTime, plural, sentence } from "@/ui/format";
+import { count, dateTime, localTimes, plural, sentence } from "@/ui/format";
 import { TimeAgo } from "@/ui/time";
+import { WorkerLink } from "@/ui/WorkerLink";
 import { filterText, groupVerdicts } from "./verdicts";
 
 /** Why a task that has not started waits, worker by worker, and what would help. */
@@ -31,7 +31,7 @@ function Explained({ explanation: x }: { explanation: Explanation }) {
           <Title order={2} id="why">
             Why is it waiting?
           </Title>
-          <Text>{sentence(x.summary)}</Text>
+          <Text>{sentence(localTimes(x.summary))}</Text>
           {x.waiting && x.waiting.length > 0 && (
             <Text size="sm">
               Needs {x.waiting.length === 1 ? "stage" : "stages"} <b>{x.waiting.join(", ")}</b> first.
@@ -41,7 +41,7 @@ function Explained({ explanation: x }: { explanation: Explanation }) {
             <Group gap={6} wrap="nowrap" align="flex-start" data-testid="nearest">
               <Lightbulb size={16} aria-hidden style={{ flex: "none", marginTop: 2, color: "var(--state-cancelling)" }} />
               <Text size="sm">
-                <b>Nearest fix:</b> {sentence(x.nearest)}
+                <b>Nearest fix:</b> {sentence(localTimes(x.nearest))}
               </Text>
             </Group>
           )}
@@ -92,10 +92,8 @@ function VerdictGroup({ group: g }: { group: ReturnType<typeof groupVerdicts>[nu
       <Stack gap={3} mt={6} pl={23} component="ul" style={{ listStyle: "none", margin: 0 }}>
         {shown.map((v) => (
           <Text key={v.worker} size="sm" component="li">
-            <Anchor component={Link} to={`/workers/${v.worker}`} size="sm" underline="always">
-              {v.name}
-            </Anchor>
-            {v.why ? `: ${v.why}` : g.fits ? ": could take it" : ""}
+            <WorkerLink id={v.worker} name={v.name} underline="always" />
+            {v.why ? `: ${localTimes(v.why)}` : g.fits ? ": could take it" : ""}
           </Text>
         ))}
         {!all && g.workers.length > shown.length && (

@@ -1,7 +1,6 @@
 import { queryOptions } from "@tanstack/react-query";
-import { json } from "@/api/client";
+import { get, json } from "@/api/client";
 import type { Artifact, ElementSpec, LogMatches, LogWindow, TaskEvents } from "@/api/types";
-import type { MetricsAnswer } from "./charts/series";
 
 export type StreamFilter = "all" | "stdout" | "stderr";
 
@@ -41,13 +40,22 @@ export function logDownload(log: LogOf): string {
   return path(log.task, "/logs", { attempt: log.attempt, stream: log.stream, download: true });
 }
 
-export function metricsQuery(task: string, live: boolean) {
-  return queryOptions({
-    queryKey: ["task-metrics", task],
-    queryFn: ({ signal }) => json<MetricsAnswer>(path(task, "/metrics", { points: 2000 }), { signal }),
-    refetchInterval: live ? 15_000 : false,
-    meta: { live: [`task:${task}`], every: 5_000 },
-  });
+/** What of an attempt is measured: former attempts do not change any more; the newest is read again with its events, the last of these at its end. */
+const measured = (task: string, newest: boolean, every: number) => (newest ? { live: [`task:${task}`], every } : {});
+
+/** What an attempt reported. Events have the newest value of each metric only, and not which of them are new. */
+export function metricsQuery(task: string, attempt: number, newest: boolean) {
+  return { ...get("/api/v1/tasks/{task}/metrics", { params: { path: { task }, query: { attempt, points: 2000 } } }, measured(task, newest, 2_000)), placeholderData: undefined, staleTime: newest ? 2_000 : 60_000 };
+}
+
+/** What an attempt used. While it runs it is measured every few seconds, which is no event. */
+export function usageQuery(task: string, attempt: number, newest: boolean, runs: boolean) {
+  return {
+    ...get("/api/v1/tasks/{task}/usage", { params: { path: { task }, query: { attempt, points: 1000 } } }, measured(task, newest, 5_000)),
+    placeholderData: undefined,
+    refetchInterval: newest && runs ? 5_000 : (false as const),
+    staleTime: newest ? 2_000 : 60_000,
+  };
 }
 
 export function specQuery(task: string) {

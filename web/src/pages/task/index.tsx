@@ -112,7 +112,7 @@ function Shown({ task, search }: { task: Task; search: TaskSearch }) {
           <Suspense fallback={<PagePending />}>
             <Tabs.Panel value={tab} pt="md">
               {tab === "log" && <LogTab key={`${number}`} task={task.id} attempt={number} live={live_} search={search} />}
-              {tab === "metrics" && <MetricsTab task={task} attempts={list} attempt={search.attempt} live={!final} />}
+              {tab === "metrics" && <MetricsTab task={task} attempts={list} live={!final} search={search} />}
               {tab === "artifacts" && <Artifacts task={task} artifacts={artifacts} attempt={search.attempt} live={live_} search={search} />}
               {tab === "attempts" && <Attempts task={task.id} attempts={list} workerName={workerName} />}
               {tab === "environment" && <Environment task={task} image={attempt?.image ?? task.image} />}

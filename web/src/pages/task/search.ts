@@ -16,6 +16,8 @@ export interface TaskSearch {
   /** Upper and lower case differ. */
   case?: true;
   stream?: "stdout" | "stderr";
+  /** A part of the names of the metrics that have charts. */
+  metric?: string;
   /** The artifact that is previewed. */
   file?: string;
 }
@@ -27,6 +29,7 @@ export const validateTask = (s: Record<string, unknown>): TaskSearch => {
   const attempt = natural(s["attempt"], 1);
   const at = natural(s["at"], 0);
   const q = typeof s["q"] === "string" || typeof s["q"] === "number" ? String(s["q"]).slice(0, 1000) : "";
+  const metric = typeof s["metric"] === "string" || typeof s["metric"] === "number" ? String(s["metric"]).slice(0, 200) : "";
   const stream = s["stream"] === "stdout" || s["stream"] === "stderr" ? s["stream"] : undefined;
   const file = typeof s["file"] === "string" ? s["file"] : typeof s["file"] === "number" ? String(s["file"]) : undefined;
   return {
@@ -37,6 +40,7 @@ export const validateTask = (s: Record<string, unknown>): TaskSearch => {
     ...(s["regex"] === true && { regex: true }),
     ...(s["case"] === true && { case: true }),
     ...(stream && { stream }),
+    ...(metric && { metric }),
     ...(file && { file }),
   };
 };

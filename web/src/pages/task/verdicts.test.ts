@@ -14,7 +14,7 @@ it("groups workers by the filter that they fail, nearest first", () => {
 });
 
 it("drops what the address cannot mean", () => {
-  expect(validateTask({ tab: "log", attempt: 2, at: 100, q: 404, regex: true, stream: "stderr", file: "a/b.csv" })).toEqual({ tab: "log", attempt: 2, at: 100, q: "404", regex: true, stream: "stderr", file: "a/b.csv" });
+  expect(validateTask({ tab: "log", attempt: 2, at: 100, q: 404, regex: true, stream: "stderr", metric: 5, file: "a/b.csv" })).toEqual({ tab: "log", attempt: 2, at: 100, q: "404", regex: true, stream: "stderr", metric: "5", file: "a/b.csv" });
   expect(validateTask({ tab: "x", attempt: 0, at: -1, q: {}, regex: "yes", stream: "both", file: null })).toEqual({});
 });
 

@@ -45,13 +45,18 @@ export function ActionDialog({ action, workers, onClose, onDone }: { action: Act
   const able = workers.filter((w) => actionsOf(w).includes(action));
   const length = parseDuration(duration);
   const bad = duration.trim() !== "" && length === undefined;
-  const close = () => {
+  const leave = () => {
     setDuration("");
     setErrors([]);
     onClose();
   };
+  // A failure after it is closed would have no place.
+  const close = () => {
+    if (!busy) leave();
+  };
   const run = async () => {
     setBusy(true);
+    setErrors([]);
     const failed: { worker: Worker; message: string }[] = [];
     for (const worker of able) {
       try {
@@ -68,11 +73,11 @@ export function ActionDialog({ action, workers, onClose, onDone }: { action: Act
       return;
     }
     toast.ok(`${look.verb}: ${able.length === 1 ? (able[0]?.name ?? "") : plural(able.length, "worker")}`);
-    close();
+    leave();
   };
   const one = able.length === 1 ? able[0] : undefined;
   return (
-    <Modal opened onClose={close} title={one ? `${look.verb} ${one.name}?` : `${look.verb} ${plural(able.length, "worker")}?`}>
+    <Modal opened onClose={close} closeButtonProps={{ "aria-label": "Close", disabled: busy }} title={one ? `${look.verb} ${one.name}?` : `${look.verb} ${plural(able.length, "worker")}?`}>
       <Stack>
         <Text size="sm">{look.about}</Text>
         {able.length < workers.length && (
@@ -92,8 +97,8 @@ export function ActionDialog({ action, workers, onClose, onDone }: { action: Act
           </Stack>
         )}
         <Group justify="flex-end">
-          <Button variant="default" onClick={close}>
-            {errors.length > 0 ? "Close" : "Cancel"}
+          <Button variant="default" onClick={close} disabled={busy}>
+            Close
           </Button>
           <Button color={look.danger ? "red" : undefined} loading={busy} disabled={bad || able.length === 0} onClick={() => void run()} data-autofocus>
             {look.verb}

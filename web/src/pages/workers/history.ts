@@ -1,10 +1,3 @@
-import type { Range } from "./search";
-
-/** Seconds that a range spans. */
-export function seconds(range: Range): number {
-  return { "1h": 3600, "12h": 12 * 3600, "7d": 7 * 86_400 }[range];
-}
-
 /** Watt-hours of means of power, each over step seconds; unknown if none is known. */
 export function energyOf(power: readonly (number | null)[], step: number): number | undefined {
   const known = power.filter((p) => p !== null);

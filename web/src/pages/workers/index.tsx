@@ -1,4 +1,4 @@
-import { Badge, Button, Checkbox, Group, SegmentedControl, Select, Text, TextInput } from "@mantine/core";
+import { Badge, Button, Checkbox, Group, SegmentedControl, Select, Skeleton, Stack, Text, TextInput } from "@mantine/core";
 import { useDebouncedValue } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
@@ -14,6 +14,7 @@ import { bytes, bytesOf, cost, count, percent, words } from "@/ui/format";
 import { PageHeader } from "@/ui/PageHeader";
 import { StateBadge } from "@/ui/StateBadge";
 import { TimeAgo } from "@/ui/time";
+import { useTyped } from "@/ui/useTyped";
 import { BulkActions, WorkerActions } from "./actions";
 import { AddWorker } from "./AddWorker";
 import { Bar, GPUGauge, GPUStrip } from "./Gauge";
@@ -39,6 +40,7 @@ export default function WorkersPage() {
       search: (old) => Object.fromEntries(Object.entries({ ...old, ...change }).filter(([, v]) => v !== undefined && v !== "" && v !== false)),
       replace: true,
     });
+  const [typed, type] = useTyped(search.q ?? "", (q) => set({ q }));
 
   return (
     <>
@@ -54,7 +56,12 @@ export default function WorkersPage() {
         }
       />
       <AddWorker opened={search.add === true && join} onClose={() => set({ add: false })} />
-      {query.isPending && <div aria-busy="true" />}
+      {query.isPending && (
+        <Stack role="status" aria-label="Loading the workers">
+          <Skeleton h={36} />
+          <Skeleton h="45dvh" />
+        </Stack>
+      )}
       {query.isError && !query.data && <ErrorState error={query.error} retry={() => void query.refetch()} />}
       {query.data && all.length === 0 && (
         <EmptyState
@@ -75,8 +82,8 @@ export default function WorkersPage() {
               data-search
               placeholder="Name, tag, label, GPU …"
               leftSection={<Search size={15} aria-hidden />}
-              value={search.q ?? ""}
-              onChange={(e) => set({ q: e.currentTarget.value })}
+              value={typed}
+              onChange={(e) => type(e.currentTarget.value)}
             />
             <Select
               aria-label="State"

@@ -1,9 +1,10 @@
-import { Alert, Badge, SegmentedControl, Stack, Tabs, Text, Title } from "@mantine/core";
+import { Alert, Badge, SegmentedControl, Skeleton, Stack, Tabs, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { Cpu, History, ListChecks, TriangleAlert } from "lucide-react";
 import type { ReactNode } from "react";
 import { get } from "@/api/client";
+import { history as historyOf } from "@/api/hooks";
 import { useSession } from "@/api/session";
 import type { Worker, WorkerState } from "@/api/types";
 import { EmptyState, ErrorState } from "@/ui/feedback";
@@ -15,7 +16,7 @@ import { Elapsed, TimeAgo } from "@/ui/time";
 import { TimeChart } from "@/ui/TimeChart";
 import { WorkerActions } from "./actions";
 import { Bar, GPUGauge } from "./Gauge";
-import { energyOf, seconds } from "./history";
+import { energyOf } from "./history";
 import { connected, constrainedHelp, devices, outdated, reserved, size, troubles } from "./model";
 import { ranges, type Range } from "./search";
 import css from "./workers.module.css";
@@ -34,7 +35,15 @@ export default function WorkerPage() {
     return (
       <>
         <PageHeader title="Worker" crumbs={crumbs} />
-        {query.isError ? <ErrorState error={query.error} retry={() => void query.refetch()} /> : <div aria-busy="true" />}
+        {query.isError ? (
+          <ErrorState error={query.error} retry={() => void query.refetch()} />
+        ) : (
+          <Stack role="status" aria-label="Loading the worker">
+            <Skeleton h={20} w="min(420px, 80%)" />
+            <Skeleton h={180} />
+            <Skeleton h="30dvh" />
+          </Stack>
+        )}
       </>
     );
   }
@@ -155,19 +164,9 @@ function Facts({ list }: { list: readonly (readonly [string, ReactNode])[] }) {
 }
 
 function LoadHistory({ worker, range, onRange }: { worker: Worker; range: Range; onRange: (r: Range) => void }) {
-  // The window moves with the clock: the start is rounded, so that the query stays the same for a while.
-  const every = range === "1h" ? 10_000 : 60_000;
-  const query = useQuery({
-    queryKey: ["/api/v1/history", worker.id, range],
-    queryFn: async ({ signal }) => {
-      const { client, data } = await import("@/api/client");
-      const from = new Date(Date.now() - seconds(range) * 1000).toISOString();
-      return data(client.GET("/api/v1/history", { params: { query: { worker: worker.id, from, points: 360 } }, signal }));
-    },
-    refetchInterval: every,
-  });
+  const query = useQuery(historyOf(range, worker.id, 360));
   const h = query.data;
-  const times = (h?.times ?? []).map((t) => Date.parse(t) / 1000);
+  const times = h?.seconds ?? [];
   const values = (name: string) => h?.series[name] ?? times.map(() => null);
   const gpus = (worker.resources.gpus ?? []).length > 0;
   const sync = `worker-${worker.id}`;

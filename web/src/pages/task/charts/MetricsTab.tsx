@@ -1,50 +1,52 @@
 import { Group, Slider, Stack, Switch, Text, TextInput, Title } from "@mantine/core";
 import { useLocalStorage } from "@mantine/hooks";
-import { useQueries, useQuery } from "@tanstack/react-query";
+import { useQueries, useQueryClient, type UseQueryResult } from "@tanstack/react-query";
+import { useNavigate } from "@tanstack/react-router";
 import { ChartLine, Search } from "lucide-react";
-import { useMemo, useState, type ReactNode } from "react";
-import { get } from "@/api/client";
+import { useMemo, type ReactNode } from "react";
 import type { Attempt, Task } from "@/api/types";
 import { bytes, digits, percent, plural, short, watts } from "@/ui/format";
 import { EmptyState, ErrorState } from "@/ui/feedback";
 import { useNow } from "@/ui/time";
 import { TimeChart, type ChartMarker } from "@/ui/TimeChart";
-import { metricsQuery } from "../api";
+import { useTyped } from "@/ui/useTyped";
+import { metricsQuery, usageQuery } from "../api";
 import { numberOf } from "../attempt";
+import type { TaskSearch } from "../search";
 import { UsageLine } from "../UsageLine";
 import { InView } from "./InView";
-import { curvesOf, groupOf, partOf, resourcesOf, seconds, smooth, withLive, type Curve, type Resource } from "./series";
-import { useLiveMetrics } from "./useLiveMetrics";
+import { curvesOf, groupOf, partOf, resourcesOf, seconds, smooth, type Curve, type Resource } from "./series";
 
 /** Attempts whose charts are drawn at most: the newest. */
 const maxAttempts = 8;
 const height = 170;
 
+/** The answers for several attempts as one. */
+function together<T>(results: readonly UseQueryResult<T>[]) {
+  return { answers: results.flatMap((r) => r.data ?? []), error: results.find((r) => r.error && !r.data)?.error, pending: results.some((r) => r.isPending) };
+}
+
 /** Everything that was measured, on one time axis: a drag in one chart zooms all, a double click shows all again. */
-export function MetricsTab({ task, attempts, attempt, live }: { task: Task; attempts: readonly Attempt[]; attempt: number | undefined; live: boolean }) {
+export function MetricsTab({ task, attempts, live, search }: { task: Task; attempts: readonly Attempt[]; live: boolean; search: TaskSearch }) {
   const [weight, setWeight] = useLocalStorage({ key: "muster-smoothing", defaultValue: 0, getInitialValueInEffect: false });
   const [log, setLog] = useLocalStorage({ key: "muster-log-scale", defaultValue: false, getInitialValueInEffect: false });
-  const [filter, setFilter] = useState("");
+  const { attempt, metric = "" } = search;
+  const navigate = useNavigate({ from: "/tasks/$task" });
+  const [filter, setFilter] = useTyped(metric, (text) => void navigate({ search: (s) => ({ ...s, metric: text || undefined }), replace: true }));
   const now = useNow();
-  const metrics = useQuery(metricsQuery(task.id, live));
-  const fresh = useLiveMetrics(task.id);
-
+  const queries = useQueryClient();
+  const retry = () => Promise.all(["metrics", "usage"].map((of) => queries.refetchQueries({ queryKey: [`/api/v1/tasks/{task}/${of}`], predicate: (q) => q.state.status === "error" })));
   const numbers = useMemo(() => attempts.map(numberOf).filter((n) => attempt === undefined || n === attempt).slice(-maxAttempts), [attempts, attempt]);
-  const usages = useQueries({
-    queries: numbers.map((n) => {
-      const current = live && n === task.attempt;
-      return { ...get("/api/v1/tasks/{task}/usage", { params: { path: { task: task.id }, query: { attempt: n, points: 1000 } } }), refetchInterval: current ? 5_000 : (false as const), staleTime: current ? 2_000 : 60_000 };
-    }),
-    combine: (results) => ({ answers: results.map((r) => r.data), error: results.find((r) => r.error && !r.data)?.error, pending: results.some((r) => r.isPending) }),
-  });
+  const metrics = useQueries({ queries: numbers.map((n) => metricsQuery(task.id, n, n === task.attempt)), combine: together });
+  const usages = useQueries({ queries: numbers.map((n) => usageQuery(task.id, n, n === task.attempt, live)), combine: together });
 
-  const shown = useMemo(() => withLive(metrics.data?.attempts ?? [], fresh).filter((a) => numbers.includes(a.attempt)), [metrics.data, fresh, numbers]);
+  const shown = useMemo(() => metrics.answers.flatMap((m) => m.attempts), [metrics.answers]);
   const curves = useMemo(() => curvesOf(shown), [shown]);
   const gpus = task.grant?.gpus;
   const resources = useMemo(
     () =>
       resourcesOf(
-        usages.answers.flatMap((u) => (u ? [{ attempt: u.attempt, samples: u.samples }] : [])),
+        usages.answers,
         (uuid) => {
           const i = gpus?.indexOf(uuid) ?? -1;
           return i >= 0 ? `GPU ${i}` : uuid;
@@ -73,12 +75,13 @@ export function MetricsTab({ task, attempts, attempt, live }: { task: Task; atte
   const names = [...curves.keys()].filter((n) => n.toLowerCase().includes(filter.trim().toLowerCase()));
   const groups = groupNames(names);
   const axis = { sync: `task-${task.id}`, markers, from, to };
+  const pending = metrics.pending || usages.pending || (attempts.length === 0 && (task.attempt ?? 0) > 0);
   const nothing = curves.size === 0 && resources.length === 0;
-  if (nothing && !metrics.isPending && !usages.pending && (metrics.error ?? usages.error)) return <ErrorState error={metrics.error ?? usages.error} retry={() => void metrics.refetch()} title="The metrics could not be loaded" />;
+  if (nothing && !pending && (metrics.error ?? usages.error)) return <ErrorState error={metrics.error ?? usages.error} retry={() => void retry()} title="The metrics could not be loaded" />;
   if (nothing) {
     return (
       <div className="card">
-        <EmptyState icon={ChartLine} title={metrics.isPending || usages.pending ? "Loading" : (task.attempt ?? 0) === 0 ? "Not started yet" : "Nothing was measured"}>
+        <EmptyState icon={ChartLine} title={pending ? "Loading" : (task.attempt ?? 0) === 0 ? "Not started yet" : "Nothing was measured"}>
           A task reports metrics by printing lines such as <span className="mono">::muster progress=0.4 loss=0.12</span>. What it uses of CPU, memory and GPUs is measured every few seconds.
         </EmptyState>
       </div>
@@ -114,7 +117,7 @@ export function MetricsTab({ task, attempts, attempt, live }: { task: Task; atte
           Drag to zoom all charts, double-click to show all
         </Text>
       </Group>
-      {metrics.error && !metrics.data && <ErrorState error={metrics.error} retry={() => void metrics.refetch()} title="The history of metrics could not be loaded" />}
+      {metrics.error && <ErrorState error={metrics.error} retry={() => void retry()} title="The history of metrics could not be loaded" />}
       {groups.map((g) => (
         <section key={g.name} aria-label={g.name || "Metrics"}>
           {groups.length > 1 && (

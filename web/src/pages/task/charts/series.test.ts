@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { curvesOf, groupOf, partOf, resourcesOf, smooth, withLive, type AttemptMetrics } from "./series";
+import { curvesOf, groupOf, partOf, resourcesOf, smooth } from "./series";
 
 const at = (s: number) => new Date(s * 1000).toISOString();
 const points = (from: number, ...losses: number[]) => losses.map((loss, i) => ({ at: at(from + i), metrics: { loss } }));
@@ -16,25 +16,11 @@ describe("curvesOf", () => {
   });
 
   it("has ascending times and finite values whatever comes, and sorts names", () => {
-    const a: AttemptMetrics = { attempt: 1, points: [{ at: at(5), metrics: { b: 1, a: Number.NaN } }, { at: at(3), metrics: { b: 2 } }, { at: at(9), progress: 1 }] };
+    const a: Parameters<typeof curvesOf>[0][number] = { attempt: 1, points: [{ at: at(5), metrics: { b: 1, a: Number.NaN } }, { at: at(3), metrics: { b: 2 } }, { at: at(9), progress: 1 }] };
     const curves = curvesOf([a]);
     expect([...curves.keys()]).toEqual(["a", "b"]);
     expect(curves.get("a")?.values).toEqual([null]);
     expect(curves.get("b")?.times).toEqual([5, 5]);
-  });
-
-  it("takes an answer without points", () => {
-    expect(curvesOf([{ attempt: 1, points: null }]).size).toBe(0);
-  });
-});
-
-describe("withLive", () => {
-  const history: AttemptMetrics[] = [{ attempt: 1, points: points(100, 3, 2) }];
-
-  it("adds only what is newer than the history, and attempts that it does not have", () => {
-    const joined = withLive(history, new Map([[1, points(100, 9, 9, 1)], [2, points(200, 5)]]));
-    expect(joined.map((a) => a.points?.map((p) => p.metrics?.["loss"]))).toEqual([[3, 2, 1], [5]]);
-    expect(withLive(history, new Map())).toBe(history);
   });
 });
 
@@ -74,8 +60,8 @@ describe("resourcesOf", () => {
     const gpu = (uuid: string, utilization: number) => ({ uuid, utilization, memory: 100, power: 50 });
     const charts = resourcesOf(
       [
-        { attempt: 1, samples: [{ at: at(1), cpu: 0.5, memory: 100 }] },
-        { attempt: 2, samples: [{ at: at(10), cpu: 1, gpus: [gpu("a", 0.5), gpu("b", 1)] }] },
+        { samples: [{ at: at(1), cpu: 0.5, memory: 100 }] },
+        { samples: [{ at: at(10), cpu: 1, gpus: [gpu("a", 0.5), gpu("b", 1)] }] },
       ],
       (u) => `GPU ${u}`,
     );

@@ -1,26 +1,4 @@
-import type { Sample } from "@/api/types";
-
-/** What a task reported at one time. */
-export interface MetricPoint {
-  readonly at: string;
-  readonly progress?: number;
-  readonly step?: string;
-  readonly metrics?: Readonly<Record<string, number>>;
-}
-
-export interface AttemptMetrics {
-  readonly attempt: number;
-  readonly started_at?: string;
-  readonly finished_at?: string;
-  readonly points: readonly MetricPoint[] | null;
-  readonly checkpoints?: readonly string[] | null;
-}
-
-/** The answer of GET /tasks/{task}/metrics. */
-export interface MetricsAnswer {
-  readonly task: string;
-  readonly attempts: readonly AttemptMetrics[] | null;
-}
+import type { AttemptMetrics, Sample, Series } from "@/api/types";
 
 /** Values over time, in seconds since 1970; null where the line breaks. */
 export interface Curve {
@@ -33,11 +11,12 @@ export interface Curve {
 export const seconds = (at: string) => Date.parse(at) / 1000;
 
 /** One curve for each metric, by name, over all attempts; it breaks between two attempts. */
-export function curvesOf(attempts: readonly AttemptMetrics[]): Map<string, Curve> {
+export function curvesOf(attempts: readonly Pick<AttemptMetrics, "attempt" | "points">[]): Map<string, Curve> {
   const curves = new Map<string, { times: number[]; values: (number | null)[]; parts: { attempt: number; from: number }[] }>();
   for (const a of attempts) {
     const seen = new Set<string>();
-    for (const p of a.points ?? []) {
+    for (const p of a.points) {
+      if (p.at === undefined) continue;
       const t = seconds(p.at);
       for (const [name, v] of Object.entries(p.metrics ?? {})) {
         let c = curves.get(name);
@@ -63,20 +42,6 @@ export function partOf(curve: Curve, values: readonly (number | null)[], i: numb
   const from = curve.parts[i]?.from ?? 0;
   const to = curve.parts[i + 1]?.from ?? values.length;
   return values.map((v, n) => (n >= from && n < to ? v : null));
-}
-
-/** Adds points that came live behind those of the server's answer. */
-export function withLive(attempts: readonly AttemptMetrics[], live: ReadonlyMap<number, readonly MetricPoint[]>): readonly AttemptMetrics[] {
-  if (live.size === 0) return attempts;
-  const known = new Set(attempts.map((a) => a.attempt));
-  const joined = attempts.map((a) => {
-    const last = a.points?.at(-1)?.at;
-    const from = last === undefined ? -Infinity : Date.parse(last);
-    const fresh = (live.get(a.attempt) ?? []).filter((p) => Date.parse(p.at) > from);
-    return fresh.length > 0 ? { ...a, points: [...(a.points ?? []), ...fresh] } : a;
-  });
-  for (const [attempt, points] of live) if (!known.has(attempt) && points.length > 0) joined.push({ attempt, points });
-  return joined.sort((a, b) => a.attempt - b.attempt);
 }
 
 /**
@@ -115,12 +80,6 @@ function medianStep(times: readonly number[]): number {
   return steps[steps.length >> 1] ?? 0;
 }
 
-/** What an attempt used, as GET /tasks/{task}/usage says. */
-export interface UsageOf {
-  readonly attempt: number;
-  readonly samples: readonly Sample[];
-}
-
 export interface Resource {
   readonly title: string;
   readonly unit: "cores" | "bytes" | "rate" | "share" | "celsius" | "watts" | "count";
@@ -131,7 +90,7 @@ export interface Resource {
 const num = (v: unknown): number | null => (typeof v === "number" && Number.isFinite(v) ? v : null);
 
 /** The charts of what a task used: those of which anything was measured. */
-export function resourcesOf(usages: readonly UsageOf[], gpuName: (uuid: string) => string): Resource[] {
+export function resourcesOf(usages: readonly Pick<Series, "samples">[], gpuName: (uuid: string) => string): Resource[] {
   const samples: (Sample | undefined)[] = [];
   const times: number[] = [];
   for (const u of usages) {

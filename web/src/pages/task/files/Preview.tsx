@@ -72,8 +72,10 @@ function Text_({ file, url, artifacts, urlOf, kind }: PreviewProps & { kind: Fil
       </EmptyState>
     );
   }
-  const text = new TextDecoder().decode(data.bytes);
-  const cut = !data.whole && `The first ${bytes(data.bytes.length)} of ${bytes(file.size)}.`;
+  // Of JSON only the whole is a tree: as text, less of it is shown.
+  const shown = kind === "json" && !data.whole ? data.bytes.subarray(0, headOf.text) : data.bytes;
+  const text = new TextDecoder().decode(shown);
+  const cut = !data.whole && `The first ${bytes(shown.length)} of ${bytes(file.size)}.`;
   switch (kind) {
     case "csv":
       return <Csv text={text} whole={data.whole} size={file.size} />;

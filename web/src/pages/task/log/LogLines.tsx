@@ -1,4 +1,5 @@
 import { memo } from "react";
+import { dateTime } from "@/ui/format";
 import type { LogQuery } from "../api";
 import type { Line, Stream } from "./buffer";
 import css from "./log.module.css";
@@ -30,7 +31,7 @@ export const LogLine = memo(function LogLine({ line, top, rows, wrap, times, cur
   const pieces = paint(line, highlights(line.text, query));
   return (
     <div className={css.line} data-stream={line.stream} data-current={current || undefined} data-wrap={wrap ? "" : undefined} data-offset={line.offset} style={{ top, height: rows * rowHeight }}>
-      <button type="button" tabIndex={-1} className={css.gutter} onClick={() => onPick(line.offset)} title={`${line.stream}, ${line.at}. Click for a link to this line`}>
+      <button type="button" tabIndex={-1} className={css.gutter} onClick={() => onPick(line.offset)} title={`${line.stream}, ${dateTime(line.at)}. Click for a link to this line`}>
         {/* In an element of its own: a flex box leaves out text that is only blanks. */}
         <span>{(current ? "▸" : " ") + marks[line.stream] + (times ? ` ${clock.format(new Date(line.at))}` : "")}</span>
         <span className="hidden-visually">link to this line</span>
