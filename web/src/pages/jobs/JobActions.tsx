@@ -3,6 +3,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { Ban, Copy, Download, EllipsisVertical, GitCompareArrows, Pencil, RotateCw, Share2 } from "lucide-react";
 import { lazy, Suspense, useState } from "react";
 import { client, data } from "@/api/client";
+import { newKey } from "@/api/idempotency";
 import { useCan } from "@/api/session";
 import type { Job } from "@/api/types";
 import { ConfirmDialog } from "@/ui/ConfirmDialog";
@@ -19,14 +20,20 @@ export function JobActions({ job }: { job: Job }) {
   const mayChange = useCan("cancel or retry jobs");
   const maySubmit = useCan("submit jobs");
   const [asked, setAsked] = useState<"cancel" | "retry" | "again">();
+  // One for each time that the dialog opens: a second press after a lost answer makes no second job.
+  const [key, setKey] = useState("");
   const [sharing, setSharing] = useState(false);
   const path = { params: { path: { job: String(job.id) } } };
   const stops = mayChange && canCancel(job);
   const retries = mayChange && canRetry(job);
 
+  const askAgain = () => {
+    setKey(newKey());
+    setAsked("again");
+  };
   const again = async () => {
     if (!job.spec) throw new Error("The server did not send the job's spec. Load the page again.");
-    const made = await data(client.POST("/api/v1/jobs", { body: job.spec as never, params: { header: { "Idempotency-Key": unique() } } }));
+    const made = await data(client.POST("/api/v1/jobs", { body: job.spec as never, params: { header: { "Idempotency-Key": key } } }));
     if (!made) throw new Error("The server did not say which job it made. Look at the list of jobs.");
     toast.ok(`Job ${made.id} is submitted`);
     await navigate({ to: "/jobs/$job", params: { job: String(made.id) } });
@@ -49,7 +56,7 @@ export function JobActions({ job }: { job: Job }) {
         </Button>
       )}
       {maySubmit && !stops && (
-        <Button variant="default" leftSection={<Copy size={15} aria-hidden />} onClick={() => setAsked("again")}>
+        <Button variant="default" leftSection={<Copy size={15} aria-hidden />} onClick={askAgain}>
           Run again
         </Button>
       )}
@@ -61,7 +68,7 @@ export function JobActions({ job }: { job: Job }) {
         </Menu.Target>
         <Menu.Dropdown>
           {maySubmit && stops && (
-            <Menu.Item leftSection={<Copy size={15} aria-hidden />} onClick={() => setAsked("again")}>
+            <Menu.Item leftSection={<Copy size={15} aria-hidden />} onClick={askAgain}>
               Run again
             </Menu.Item>
           )}
@@ -118,9 +125,4 @@ export function JobActions({ job }: { job: Job }) {
       )}
     </>
   );
-}
-
-/** A key that no other request has; randomUUID is there only with TLS. */
-function unique(): string {
-  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
 }

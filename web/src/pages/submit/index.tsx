@@ -6,6 +6,7 @@ import { FileCode2, FolderUp, FormInput, Lock, Send } from "lucide-react";
 import { lazy, Suspense, useEffect, useMemo, useRef, useState, type DragEvent } from "react";
 import { apiFetch, client, data, json } from "@/api/client";
 import { ApiError, messageOf, type FieldError } from "@/api/error";
+import { newKey } from "@/api/idempotency";
 import { useCan } from "@/api/session";
 import type { Explanation, Job } from "@/api/types";
 import { EmptyState, ErrorState } from "@/ui/feedback";
@@ -111,7 +112,7 @@ function Form({ initial }: { initial: string }) {
   const submit = async () => {
     if (busy) return;
     setBusy(true);
-    if (key.current.text !== text) key.current = { text, value: randomKey() };
+    if (key.current.text !== text) key.current = { text, value: newKey() };
     try {
       const response = await apiFetch(new URL("/api/v1/jobs", location.origin), { method: "POST", body: text, headers: { ...headers, "Idempotency-Key": key.current.value } });
       const job = (await response.json()) as Job;
@@ -194,11 +195,6 @@ function Form({ initial }: { initial: string }) {
       </div>
     </Folder>
   );
-}
-
-// Plain HTTP to another machine has no crypto.randomUUID.
-function randomKey(): string {
-  return [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, "0")).join("");
 }
 
 /** Takes a folder that is dropped on the page or chosen, uploads it, and writes it to the spec's `files`. */
