@@ -14,10 +14,11 @@ import { bytes, percent, plural } from "@/ui/format";
 import { PageHeader } from "@/ui/PageHeader";
 import { toast } from "@/ui/toast";
 import type { Schema } from "./complete";
-import { draft } from "./draft";
+import { draft, useDraft } from "./draft";
 import { examples, hello } from "./examples";
 import { KindForm } from "./KindForm";
 import { Plan } from "./Plan";
+import type { SubmitSearch } from "./search";
 import { setIn, taskPath, toYAML } from "./spec";
 import css from "./submit.module.css";
 import { chosen, dropped, upload, type Entry, type UploadProgress } from "./upload";
@@ -25,12 +26,14 @@ import { chosen, dropped, upload, type Entry, type UploadProgress } from "./uplo
 const Editor = lazy(() => import("./Editor"));
 const route = getRouteApi("/submit");
 
-/** The spec to begin with: of an earlier job or task, of an example, the draft, or the first example. */
-async function beginning(from: string | undefined, example: string | undefined): Promise<string> {
+/** The spec to begin with: of an earlier job or task, of an example, or of the first example. */
+async function beginning({ from, example }: SubmitSearch): Promise<string> {
   if (from) return toYAML(await earlier(from));
-  const named = examples.find((e) => e.name === example);
-  return named?.text ?? draft.load() ?? hello;
+  return examples.find((e) => e.name === example)?.text ?? hello;
 }
+
+/** What a draft belongs to: the job, task or example that it began with. */
+const draftOf = ({ from, example }: SubmitSearch) => (from ? `from ${from}` : example ? `example ${example}` : "new");
 
 async function earlier(from: string): Promise<unknown> {
   const number = from.split(".")[0] ?? from;
@@ -47,9 +50,11 @@ function alone(spec: object): object {
 }
 
 export default function SubmitPage() {
-  const { from, example } = route.useSearch();
+  const search = route.useSearch();
+  const { from } = search;
   const may = useCan("submit jobs");
-  const start = useQuery({ queryKey: ["submit", from, example], queryFn: () => beginning(from, example), staleTime: Infinity, gcTime: 0 });
+  const of = draftOf(search);
+  const start = useQuery({ queryKey: ["submit", of], queryFn: () => beginning(search), staleTime: Infinity, gcTime: 0 });
   if (!may) {
     return (
       <>
@@ -64,7 +69,7 @@ export default function SubmitPage() {
     <>
       <PageHeader title="Submit" badge={from && <Text c="dimmed">as {from}, with changes</Text>} />
       {start.isError && <ErrorState error={start.error} retry={() => void start.refetch()} />}
-      {start.data !== undefined && <Form key={`${from ?? ""} ${example ?? ""}`} initial={start.data} />}
+      {start.data !== undefined && <Form key={of} draftOf={of} original={start.data} />}
     </>
   );
 }
@@ -89,9 +94,11 @@ async function checkText(text: string, signal: AbortSignal): Promise<Check> {
   }
 }
 
-function Form({ initial }: { initial: string }) {
+function Form({ draftOf: of, original }: { draftOf: string; original: string }) {
+  const [initial] = useState(() => draft.load(of) ?? original);
   const [text, setText] = useState(initial);
   const [settled] = useDebouncedValue(text, 500);
+  const endDraft = useDraft(of, original, initial, text, settled);
   const [busy, setBusy] = useState(false);
   const [form, setForm] = useState(false);
   const [refused, setRefused] = useState<Check>();
@@ -101,10 +108,6 @@ function Form({ initial }: { initial: string }) {
 
   const schema = useQuery({ queryKey: ["schema"], queryFn: () => json<Schema>("/api/v1/schemas/job.json"), staleTime: Infinity, retry: false });
   const check = useQuery({ queryKey: ["plan", settled], queryFn: ({ signal }) => checkText(settled, signal), gcTime: 60_000, staleTime: 15_000, retry: false, placeholderData: (old) => old });
-
-  useEffect(() => {
-    if (settled !== initial) draft.save(settled);
-  }, [settled, initial]);
 
   const current = refused?.text === text ? refused : check.data;
   const errors = useMemo(() => (current?.text === text ? current.errors : []), [current, text]);
@@ -116,7 +119,7 @@ function Form({ initial }: { initial: string }) {
     try {
       const response = await apiFetch(new URL("/api/v1/jobs", location.origin), { method: "POST", body: text, headers: { ...headers, "Idempotency-Key": key.current.value } });
       const job = (await response.json()) as Job;
-      draft.drop();
+      endDraft();
       toast.ok(`Job ${job.id} is submitted`);
       await navigate({ to: "/jobs/$job", params: { job: String(job.id) } });
     } catch (e) {
@@ -166,6 +169,14 @@ function Form({ initial }: { initial: string }) {
           setText(setIn(setIn(setIn(text, [...path, "run"], undefined), [...path, "kind"], kind), [...path, "input"], input));
         }}
       />
+      {initial !== original && text !== original && (
+        <Group gap="xs" mb="sm">
+          <Text size="sm">This is the draft that you wrote here before.</Text>
+          <Button size="compact-xs" variant="default" onClick={() => setText(original)}>
+            Discard it
+          </Button>
+        </Group>
+      )}
       <div className={css.columns}>
         <div className={css.editor}>
           <Suspense fallback={<div aria-busy="true" />}>
