@@ -1,27 +1,27 @@
-import { Alert, Button, FileButton, Group, Menu, Progress, Stack, Text, Title } from "@mantine/core";
+import { Button, Group, Menu, Text, Title } from "@mantine/core";
 import { useDebouncedValue } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
-import { FileCode2, FolderUp, FormInput, Lock, Send } from "lucide-react";
-import { lazy, Suspense, useEffect, useMemo, useRef, useState, type DragEvent } from "react";
+import { FileCode2, FormInput, Lock, Send } from "lucide-react";
+import { lazy, Suspense, useMemo, useRef, useState } from "react";
 import { apiFetch, client, data, json } from "@/api/client";
-import { ApiError, messageOf, type FieldError } from "@/api/error";
+import { ApiError, type FieldError } from "@/api/error";
 import { newKey } from "@/api/idempotency";
 import { useCan } from "@/api/session";
 import type { Explanation, Job } from "@/api/types";
 import { EmptyState, ErrorState } from "@/ui/feedback";
-import { bytes, percent, plural } from "@/ui/format";
+import { plural } from "@/ui/format";
 import { PageHeader } from "@/ui/PageHeader";
 import { toast } from "@/ui/toast";
 import type { Schema } from "./complete";
 import { draft, useDraft } from "./draft";
 import { examples, hello } from "./examples";
+import { Folder } from "./Folder";
 import { KindForm } from "./KindForm";
 import { Plan } from "./Plan";
 import type { SubmitSearch } from "./search";
 import { setIn, taskPath, toYAML } from "./spec";
 import css from "./submit.module.css";
-import { chosen, dropped, upload, type Entry, type UploadProgress } from "./upload";
 
 const Editor = lazy(() => import("./Editor"));
 const route = getRouteApi("/submit");
@@ -206,98 +206,4 @@ function Form({ draftOf: of, original }: { draftOf: string; original: string }) 
       </div>
     </Folder>
   );
-}
-
-/** Takes a folder that is dropped on the page or chosen, uploads it, and writes it to the spec's `files`. */
-function Folder({ text, onText, actions, children }: { text: string; onText: (t: string) => void; actions: React.ReactNode; children: React.ReactNode }) {
-  const [over, setOver] = useState(false);
-  const [progress, setProgress] = useState<UploadProgress & { name: string }>();
-  const [failed, setFailed] = useState<{ error: unknown; again: () => void }>();
-  const stop = useRef<AbortController>(undefined);
-  const latest = useRef(text);
-  useEffect(() => {
-    latest.current = text;
-  });
-  useEffect(() => () => stop.current?.abort(), []);
-
-  const bring = async (collect: () => Promise<{ name: string; entries: Entry[] }>) => {
-    setFailed(undefined);
-    stop.current?.abort();
-    const control = new AbortController();
-    stop.current = control;
-    try {
-      const { name, entries } = await collect();
-      if (entries.length === 0) throw new Error("The folder is empty");
-      setProgress({ name, phase: "reading", files: entries.length, bytes: 0, done: 0 });
-      const hash = await upload(entries, (p) => setProgress({ name, ...p }), control.signal);
-      onText(setIn(latest.current, [...taskPath(latest.current), "files"], hash));
-    } catch (error) {
-      setProgress(undefined);
-      if (!control.signal.aborted) setFailed({ error, again: () => void bring(collect) });
-    }
-  };
-  const drop = (e: DragEvent) => {
-    e.preventDefault();
-    setOver(false);
-    const items = [...e.dataTransfer.items].flatMap((i) => i.webkitGetAsEntry() ?? []);
-    if (items.length > 0) void bring(() => dropped(items));
-  };
-  return (
-    // What can be dropped can be chosen with the button, too.
-     
-    <div
-      className={css.drop}
-      data-over={over || undefined}
-      onDragOver={(e) => {
-        if (!e.dataTransfer.types.includes("Files")) return;
-        e.preventDefault();
-        setOver(true);
-      }}
-      onDragLeave={(e) => {
-        if (!e.currentTarget.contains(e.relatedTarget as Node | null)) setOver(false);
-      }}
-      onDrop={drop}
-    >
-      <Group justify="space-between" mb="sm" gap="xs">
-        <FileButton multiple inputProps={{ webkitdirectory: "" } as object} onChange={(files) => files.length > 0 && void bring(() => Promise.resolve(chosen(files)))}>
-          {(props) => (
-            <Button {...props} variant="default" leftSection={<FolderUp size={16} aria-hidden />}>
-              Add a folder
-            </Button>
-          )}
-        </FileButton>
-        {actions}
-      </Group>
-      {progress && (
-        <Alert mb="sm" color={progress.phase === "done" ? "teal" : "muster"} variant="light" withCloseButton={progress.phase === "done"} closeButtonLabel="Close" onClose={() => setProgress(undefined)}>
-          <Stack gap={6}>
-            <Group justify="space-between" gap="xs">
-              <Text size="sm" c="var(--mantine-color-text)">
-                {label(progress)}
-              </Text>
-              {progress.phase !== "done" && (
-                <Button size="compact-xs" variant="default" onClick={() => stop.current?.abort()}>
-                  Stop
-                </Button>
-              )}
-            </Group>
-            {progress.phase !== "done" && <Progress value={progress.bytes > 0 ? (progress.done / progress.bytes) * 100 : 0} aria-label={percent(progress.bytes > 0 ? progress.done / progress.bytes : 0)} />}
-          </Stack>
-        </Alert>
-      )}
-      {failed && (
-        <div style={{ marginBottom: 12 }}>
-          <ErrorState title="The folder was not uploaded" error={messageOf(failed.error)} retry={failed.again} />
-        </div>
-      )}
-      {children}
-    </div>
-  );
-}
-
-function label(p: UploadProgress & { name: string }): string {
-  const files = plural(p.files, "file");
-  if (p.phase === "reading") return `Reading ${p.name}: ${files}, ${bytes(p.bytes)}`;
-  if (p.phase === "sending") return `Uploading ${p.name}: ${bytes(p.done)} of ${bytes(p.bytes)} that the server does not have`;
-  return `${p.name} (${files}) travels with the first task: see files in the spec. Files that begin with #! are executable.`;
 }

@@ -1,6 +1,7 @@
 import { MantineProvider } from "@mantine/core";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { cleanup, fireEvent, render, screen } from "@testing-library/react";
+import { cleanup, fireEvent, render, screen, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { session } from "@/api/session";
 import { draft } from "./draft";
@@ -95,5 +96,50 @@ describe("drafts", () => {
     });
     draft.save("new", "a spec that needs room for itself");
     expect([draft.load("new"), draft.load("10")]).toEqual(["a spec that needs room for itself", undefined]);
+  });
+});
+
+const broken = "name: [mine\nkind: echo\n";
+
+describe("a folder", () => {
+  const choose = async (name: string) => {
+    const file = new File(["print(1)"], name);
+    Object.defineProperty(file, "webkitRelativePath", { value: `proj/${name}` });
+    const input = document.querySelector<HTMLInputElement>("input[type=file]") ?? expect.fail("no input");
+    await userEvent.upload(input, file);
+    return input;
+  };
+  it("is uploaded once, and written when the spec has no errors any more", async () => {
+    let asked = 0;
+    answers = (what) => (what === "POST /api/v1/blobs/missing" ? { missing: (asked++, []) } : undefined);
+    await open();
+    write(broken);
+    const input = await choose("a.py");
+    expect(input.value).toBe(""); // The same folder can be chosen again.
+    const alert = await screen.findByRole("alert");
+    expect(alert.textContent).toContain("The folder is uploaded, but could not be written to the spec");
+    expect(alert.textContent).toMatch(/error in line [12]: correct it first/);
+    write("name: mine # kept\n");
+    fireEvent.click(within(alert).getByRole("button", { name: "Try again" }));
+    expect(spec().value).toMatch(/^name: mine # kept\nfiles: sha256:[0-9a-f]{64}\n$/);
+    expect(screen.queryByRole("alert")).toBeNull();
+    expect(asked).toBe(1);
+  });
+});
+
+describe("the form of a kind", () => {
+  it("says why it cannot write, and takes a switch that is off for false", async () => {
+    answers = (what) => (what === "GET /api/v1/kinds" ? { kinds: [{ name: "echo", offered: 1, input: { required: ["loud"], properties: { loud: { type: "boolean" } } } }] } : undefined);
+    await open();
+    write(broken);
+    fireEvent.click(screen.getByRole("button", { name: "Kinds" }));
+    const dialog = await screen.findByRole("dialog");
+    await userEvent.click(await within(dialog).findByRole("combobox", { name: "Kind" }));
+    await userEvent.click(await screen.findByRole("option", { name: "echo" }));
+    fireEvent.click(within(dialog).getByRole("button", { name: "Write it to the spec" }));
+    expect((await within(dialog).findByRole("alert")).textContent).toContain("correct it first");
+    write("name: mine\n");
+    fireEvent.click(within(dialog).getByRole("button", { name: "Write it to the spec" }));
+    expect(spec().value).toBe("name: mine\nkind: echo\ninput:\n  loud: false\n");
   });
 });
