@@ -1,36 +1,29 @@
 import { ActionIcon, Tooltip } from "@mantine/core";
-import { useClipboard } from "@mantine/hooks";
 import { Check, Copy } from "lucide-react";
+import { useEffect, useRef, useState } from "react";
+import { copyText } from "./copy";
 import css from "./CopyLine.module.css";
+
+/** Milliseconds for which a button says how copying ended. */
+const shownFor = 1_500;
 
 /** A button that copies text. */
 export function CopyButton({ text, label = "Copy" }: { text: string; label?: string }) {
-  const clipboard = useClipboard({ timeout: 1500 });
-  const copy = () => {
-    if (window.isSecureContext) clipboard.copy(text);
-    else if (copyBySelection(text)) clipboard.copy(text);
+  const [ended, setEnded] = useState<"Copied" | "The browser does not allow copying here">();
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const copy = async () => {
+    setEnded((await copyText(text)) ? "Copied" : "The browser does not allow copying here");
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => setEnded(undefined), shownFor);
   };
   return (
-    <Tooltip label={clipboard.copied ? "Copied" : label}>
-      <ActionIcon onClick={copy} aria-label={clipboard.copied ? "Copied" : label}>
-        {clipboard.copied ? <Check size={16} color="var(--state-succeeded)" aria-hidden /> : <Copy size={16} aria-hidden />}
+    <Tooltip label={ended ?? label}>
+      <ActionIcon onClick={() => void copy()} aria-label={ended ?? label}>
+        {ended === "Copied" ? <Check size={16} color="var(--state-succeeded)" aria-hidden /> : <Copy size={16} aria-hidden />}
       </ActionIcon>
     </Tooltip>
   );
-}
-
-// Plain HTTP to another machine has no clipboard API.
-function copyBySelection(text: string): boolean {
-  const area = document.createElement("textarea");
-  area.value = text;
-  area.style.position = "fixed";
-  area.style.opacity = "0";
-  document.body.append(area);
-  area.select();
-  // eslint-disable-next-line @typescript-eslint/no-deprecated -- there is nothing else without TLS
-  const done = document.execCommand("copy");
-  area.remove();
-  return done;
 }
 
 /** A line to paste into a terminal. */

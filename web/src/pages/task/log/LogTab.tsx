@@ -9,7 +9,7 @@ import { EmptyState, ErrorState } from "@/ui/feedback";
 import { act, toast } from "@/ui/toast";
 import { logDownload, logSearch, logWindow, type LogOf, type LogQuery } from "../api";
 import type { TaskSearch } from "../search";
-import { copyText } from "../copy";
+import { copyText } from "@/ui/copy";
 import css from "./log.module.css";
 import { LogScroller, type LogScrollerHandle } from "./LogScroller";
 import { LogSearch, maxMatches } from "./search";
