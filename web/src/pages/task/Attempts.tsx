@@ -7,6 +7,7 @@ import { EmptyState } from "@/ui/feedback";
 import { bytes, cost, dateTime, digits, energy, none, percent } from "@/ui/format";
 import { StateBadge } from "@/ui/StateBadge";
 import { Elapsed } from "@/ui/time";
+import { WorkerLink } from "@/ui/WorkerLink";
 import { numberOf } from "./attempt";
 import { exitText, plainReason } from "./reasons";
 
@@ -14,7 +15,7 @@ const columns = (task: string, workerName: (id: string) => string): Column<Attem
   { id: "n", header: "Attempt", width: "64px", cell: (a) => <Anchor component={Link} to="/tasks/$task" params={{ task } as never} search={{ tab: "log", attempt: numberOf(a) } as never} size="sm">{numberOf(a)}</Anchor>, sort: numberOf },
   { id: "outcome", header: "Outcome", width: "120px", cell: (a) => <StateBadge state={a.outcome ? (a.outcome as "failed") : a.started_at ? "running" : "assigned"} />, sort: (a) => a.outcome ?? "" },
   { id: "reason", header: "Why", width: "minmax(160px, 3fr)", cell: (a) => <span title={plainReason(a.reason)?.what}>{why(a)}</span> },
-  { id: "worker", header: "Worker", width: "minmax(100px, 1fr)", minTable: 560, cell: (a) => (a.worker ? <Anchor component={Link} to={`/workers/${a.worker}`} size="sm">{workerName(a.worker)}</Anchor> : none) },
+  { id: "worker", header: "Worker", width: "minmax(100px, 1fr)", minTable: 560, cell: (a) => (a.worker ? <WorkerLink id={a.worker} name={workerName(a.worker)} /> : none) },
   { id: "started", header: "Started", width: "170px", minTable: 1000, cell: (a) => dateTime(a.started_at), sort: (a) => a.started_at ?? "" },
   { id: "took", header: "Took", width: "90px", align: "right", cell: (a) => <Elapsed from={a.started_at} to={a.finished_at} />, sort: (a) => a.usage?.wall_seconds },
   { id: "cpu", header: "CPU", width: "80px", align: "right", minTable: 980, cell: (a) => digits(a.usage?.cpu_avg, 2), sort: (a) => a.usage?.cpu_avg },

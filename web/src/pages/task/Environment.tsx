@@ -1,6 +1,5 @@
-import { Anchor, Stack, Table, Text, Title } from "@mantine/core";
+import { Stack, Table, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { Link } from "@tanstack/react-router";
 import { lazy, Suspense, type ReactNode } from "react";
 import { get } from "@/api/client";
 import { useCan } from "@/api/session";
@@ -9,6 +8,7 @@ import { CopyButton } from "@/ui/CopyLine";
 import { ErrorState } from "@/ui/feedback";
 import { bytes, cost, digits, none } from "@/ui/format";
 import { StateBadge } from "@/ui/StateBadge";
+import { WorkerLink } from "@/ui/WorkerLink";
 import { specQuery } from "./api";
 
 const Yaml = lazy(() => import("./Yaml"));
@@ -148,7 +148,7 @@ function WorkerFacts({ worker: w }: { worker: Worker }) {
   return (
     <Facts
       rows={[
-        ["Name", <Anchor key="n" component={Link} to={`/workers/${w.id}`} size="sm">{w.name}</Anchor>],
+        ["Name", <WorkerLink key="n" id={w.id} name={w.name} />],
         ["State", <StateBadge key="s" state={w.state as "active"} />],
         ["Version", w.version],
         ["Offers", `${digits(r.cpus)} cores, ${bytes(r.memory)} memory, ${bytes(r.disk)} disk`],

@@ -1,9 +1,9 @@
-import { Anchor, Text, Timeline } from "@mantine/core";
+import { Text, Timeline } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { Link } from "@tanstack/react-router";
 import { Ban, CircleCheck, CirclePlay, CirclePlus, CircleX, Clock, Flag, RotateCcw, Save, Send, SkipForward, TimerOff, type LucideIcon } from "lucide-react";
 import { EmptyState, ErrorState } from "@/ui/feedback";
 import { between, dateTime, duration, words } from "@/ui/format";
+import { WorkerLink } from "@/ui/WorkerLink";
 import { PagePending } from "@/app/RouteStates";
 import type { TaskEvent } from "@/api/types";
 import { eventsQuery } from "./api";
@@ -88,10 +88,7 @@ export function Events({ task, workerName }: { task: string; workerName: (id: st
                 {gap !== undefined && gap >= 0.001 && `, ${duration(gap)} later`}
                 {e.worker && (
                   <>
-                    , worker{" "}
-                    <Anchor component={Link} to={`/workers/${e.worker}`} size="xs" underline="always">
-                      {workerName(e.worker)}
-                    </Anchor>
+                    , worker <WorkerLink id={e.worker} name={workerName(e.worker)} size="xs" underline="always" />
                   </>
                 )}
               </Text>

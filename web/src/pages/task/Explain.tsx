@@ -1,6 +1,5 @@
 import { Anchor, Group, Stack, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { Link } from "@tanstack/react-router";
 import { CircleCheck, CircleX, Hourglass, Lightbulb } from "lucide-react";
 import { useState } from "react";
 import { get } from "@/api/client";
@@ -8,6 +7,7 @@ import type { Explanation } from "@/api/types";
 import { ErrorState } from "@/ui/feedback";
 import { count, dateTime, plural, sentence } from "@/ui/format";
 import { TimeAgo } from "@/ui/time";
+import { WorkerLink } from "@/ui/WorkerLink";
 import { filterText, groupVerdicts } from "./verdicts";
 
 /** Why a task that has not started waits, worker by worker, and what would help. */
@@ -92,9 +92,7 @@ function VerdictGroup({ group: g }: { group: ReturnType<typeof groupVerdicts>[nu
       <Stack gap={3} mt={6} pl={23} component="ul" style={{ listStyle: "none", margin: 0 }}>
         {shown.map((v) => (
           <Text key={v.worker} size="sm" component="li">
-            <Anchor component={Link} to={`/workers/${v.worker}`} size="sm" underline="always">
-              {v.name}
-            </Anchor>
+            <WorkerLink id={v.worker} name={v.name} underline="always" />
             {v.why ? `: ${v.why}` : g.fits ? ": could take it" : ""}
           </Text>
         ))}

@@ -14,6 +14,7 @@ import { ProgressBar } from "@/ui/Progress";
 import { StateBadge } from "@/ui/StateBadge";
 import { Elapsed, TimeAgo } from "@/ui/time";
 import { act } from "@/ui/toast";
+import { WorkerLink } from "@/ui/WorkerLink";
 import { numberOf } from "./attempt";
 import css from "./task.module.css";
 import { plainReason } from "./reasons";
@@ -81,9 +82,7 @@ export function Header({ task, job, attempts, former, search, workerName }: Head
         </Fact>
         <Fact label="Worker">
           {run.worker ? (
-            <Anchor component={Link} to={`/workers/${run.worker}`} size="sm">
-              {workerName(run.worker)}
-            </Anchor>
+            <WorkerLink id={run.worker} name={workerName(run.worker)} />
           ) : (
             none
           )}
