@@ -1,5 +1,6 @@
 import { useMemo } from "react";
 import { client, data } from "@/api/client";
+import { ApiError } from "@/api/error";
 import type { Batch } from "@/api/live";
 import type { Task, TaskState } from "@/api/types";
 import { finalStates, taskStates } from "@/api/types";
@@ -15,6 +16,7 @@ export type ReadTasks = (page: { cursor?: string; limit: number; tasks?: string 
 export interface TaskList {
   readonly rows: readonly Task[];
   readonly status: "loading" | "ready" | "failed";
+  /** Why the list could not be loaded; if it is ready, why its last reload or next page could not. */
   readonly error?: unknown;
   readonly more: boolean;
   readonly loadingMore: boolean;
@@ -89,20 +91,29 @@ export class TaskFeed {
         if (generation !== this.generation) return;
         if (this.list.status !== "ready" || found.size >= this.tasks.size) {
           this.replace(found);
+          this.cursor = cursor;
           this.publish({ status: "ready", more: cursor !== undefined, loadingMore: cursor !== undefined && found.size < wish });
         }
       } while (cursor && found.size < wish);
       this.cursor = cursor;
       this.replace(found);
-      this.publish({ status: "ready", more: cursor !== undefined && found.size < this.options.max, loadingMore: false });
+      this.publish({ status: "ready", more: cursor !== undefined && found.size < this.options.max, loadingMore: false, error: undefined });
     } catch (e) {
       if (signal.aborted || generation !== this.generation) return;
       if (this.tasks.size === 0) this.set({ status: "failed", error: e });
       else {
-        this.cursor = cursor;
-        this.set({ loadingMore: false, more: cursor !== undefined, error: e });
+        // What is shown stays, and so does where it continues.
+        this.reload = !(e instanceof ApiError) || e.temporary;
+        this.set({ loadingMore: false, error: e });
       }
     }
+  }
+
+  /** Tries again what failed: a reload, or the next page. */
+  async again(): Promise<void> {
+    if (!this.reload && this.list.more) return this.more();
+    this.reload = false;
+    return this.load();
   }
 
   async more(): Promise<void> {
@@ -115,9 +126,9 @@ export class TaskFeed {
       if (generation !== this.generation) return;
       for (const t of page.tasks) this.tasks.set(t.index, t);
       this.cursor = page.next;
-      this.publish({ loadingMore: false, more: page.next !== undefined && this.tasks.size < this.options.max });
+      this.publish({ loadingMore: false, more: page.next !== undefined && this.tasks.size < this.options.max, error: undefined });
     } catch (e) {
-      this.set({ loadingMore: false, ...(!signal.aborted && { error: e }) });
+      if (generation === this.generation) this.set({ loadingMore: false, ...(!signal.aborted && { error: e }) });
     }
   }
 
@@ -171,7 +182,7 @@ export class TaskFeed {
       // The tasks stay as they are; the page's banner says that the server cannot be reached.
     } finally {
       this.busy = false;
-      this.nextAt = now + Math.max(1_000, 5 * (performance.now() - began));
+      this.nextAt = now + Math.max(this.list.error === undefined ? 1_000 : 5_000, 5 * (performance.now() - began));
     }
   }
 

@@ -7,6 +7,7 @@ import { EmptyState, ErrorState } from "@/ui/feedback";
 import { bytes, cost, count, digits, duration, energy, none, plural, words } from "@/ui/format";
 import { StateBadge } from "@/ui/StateBadge";
 import { useTasks } from "../feed/tasks";
+import { Incomplete } from "../Incomplete";
 import type { TabProps } from "../job";
 import page from "../job.module.css";
 import { csv, download, fileName } from "../model/csv";
@@ -127,6 +128,7 @@ export default function Results({ job, search, set }: TabProps) {
           </>
         )}
       </p>
+      <Incomplete error={list.error} retry={() => void feed.again()} />
     </>
   );
 }

@@ -11,6 +11,7 @@ import { ProgressBar } from "@/ui/Progress";
 import { StateBadge } from "@/ui/StateBadge";
 import { Elapsed } from "@/ui/time";
 import { useTasks } from "../feed/tasks";
+import { Incomplete } from "../Incomplete";
 import type { TabProps } from "../job";
 import page from "../job.module.css";
 import jobs from "../jobs.module.css";
@@ -106,6 +107,7 @@ export default function Tasks({ job, search, set }: TabProps) {
             {sort && list.more && <span>· sorted among the loaded ones</span>}
             {rows.length >= maxTasks && <span>· filter, or enter a number, to see others</span>}
           </Group>
+          <Incomplete error={list.error} retry={() => void feed.again()} />
         </>
       )}
     </>

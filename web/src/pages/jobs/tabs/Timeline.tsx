@@ -12,6 +12,7 @@ import { StateIcon } from "@/ui/StateBadge";
 import { useNow } from "@/ui/time";
 import { useTasks } from "../feed/tasks";
 import { GanttCanvas, type GanttHandle } from "../GanttCanvas";
+import { Incomplete } from "../Incomplete";
 import type { TabProps } from "../job";
 import page from "../job.module.css";
 import css from "../gantt.module.css";
@@ -127,6 +128,7 @@ export default function Timeline({ job, search, set }: TabProps) {
             {retried.length > maxRetried && `Earlier attempts of the first ${maxRetried} of ${count(retried.length)} retried tasks are drawn. `}
             Drag to move, Ctrl and the wheel to zoom, a click opens the task.
           </p>
+          <Incomplete error={list.error} retry={() => void feed.again()} />
         </>
       )}
     </>
