@@ -146,7 +146,7 @@ export default function JobPage() {
 }
 
 /** What belongs to one tab and not to the next; the stage stays. */
-const cleared = { state: undefined, at: undefined, by: undefined, view: undefined, sort: undefined, x: undefined, y: undefined, color: undefined, runs: undefined, diff: undefined, with: undefined };
+const cleared = { state: undefined, at: undefined, by: undefined, span: undefined, view: undefined, sort: undefined, x: undefined, y: undefined, color: undefined, axes: undefined, ranges: undefined, runs: undefined, diff: undefined, with: undefined };
 
 /** The tabs of a job; the first one is shown at first. */
 function tabsOf(job: Job): JobTab[] {

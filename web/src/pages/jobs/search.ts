@@ -68,6 +68,15 @@ export function moment(v: string, now: number): string {
 export const jobTabs = ["graph", "timeline", "elements", "tasks", "results", "compare", "spec", "notifications"] as const;
 export type JobTab = (typeof jobTabs)[number];
 
+/** An end of a range; null leaves it open. Texts have their order in the alphabet, with numbers in them in theirs. */
+export type Bound = number | string | null;
+export type Range = readonly [low: Bound, high: Bound];
+/** Ranges of values by the key of their field. */
+export type Ranges = Readonly<Record<string, Range>>;
+
+/** How the graph of stages, and results, are shown. */
+const jobViews = ["graph", "list", "parallel", "scatter", "runs"] as const;
+
 export interface JobSearch {
   /** The part of the page that is shown. */
   tab?: JobTab;
@@ -81,13 +90,19 @@ export interface JobSearch {
   with?: string;
   /** How the timeline groups its bars. */
   by?: "task";
-  /** How results are shown. */
-  view?: "parallel" | "scatter" | "runs";
+  /** What is seen of the timeline: times in milliseconds, FROM-TO. */
+  span?: string;
+  /** How the tab shows what it has. */
+  view?: (typeof jobViews)[number];
   sort?: string;
   /** Axes of the scatter plot, and what colours the plots. */
   x?: string;
   y?: string;
   color?: string;
+  /** Axes of the parallel coordinates. */
+  axes?: string[];
+  /** What results are narrowed to. */
+  ranges?: Ranges;
   /** Selected runs: task numbers, separated by commas. */
   runs?: string;
   /** What the spec is compared with: "previous" or nothing. */
@@ -99,6 +114,17 @@ const numbers = (v: unknown): string | undefined => {
   return t && /^\d+(,\d+)*$/.test(t) ? t : undefined;
 };
 
+const bound = (v: unknown): v is Bound => v === null || (typeof v === "number" && Number.isFinite(v)) || (typeof v === "string" && v.length <= 200);
+
+function ranges(v: unknown): Ranges | undefined {
+  if (typeof v !== "object" || v === null) return undefined;
+  const found = Object.entries(v).filter((e): e is [string, [Bound, Bound]] => {
+    const range: unknown = e[1];
+    return e[0].length <= 200 && Array.isArray(range) && range.length === 2 && range.every(bound) && range.some((b) => b !== null);
+  });
+  return found.length > 0 ? Object.fromEntries(found.slice(0, 20)) : undefined;
+}
+
 export const validateJob = (s: Record<string, unknown>): JobSearch =>
   present<JobSearch>({
     tab: jobTabs.find((t) => t === s["tab"]),
@@ -107,11 +133,14 @@ export const validateJob = (s: Record<string, unknown>): JobSearch =>
     at: integer(s["at"]),
     with: numbers(s["with"]),
     by: s["by"] === "task" ? "task" : undefined,
-    view: (["parallel", "scatter", "runs"] as const).find((v) => v === s["view"]),
+    span: /^\d{1,15}-\d{1,15}$/.test(text(s["span"]) ?? "") ? text(s["span"]) : undefined,
+    view: jobViews.find((v) => v === s["view"]),
     sort: text(s["sort"]),
     x: text(s["x"]),
     y: text(s["y"]),
     color: text(s["color"]),
+    axes: list(s["axes"]).slice(0, 20),
+    ranges: ranges(s["ranges"]),
     runs: numbers(s["runs"]),
     diff: s["diff"] === "previous" ? "previous" : undefined,
   });

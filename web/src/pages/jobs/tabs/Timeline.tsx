@@ -16,7 +16,7 @@ import { Incomplete } from "../Incomplete";
 import type { TabProps } from "../job";
 import page from "../job.module.css";
 import css from "../gantt.module.css";
-import { barsOf, busy, extent, hasEarlier, lanes, progressOf, type Bar } from "../model/gantt";
+import { barsOf, busy, extent, hasEarlier, lanes, progressOf, type Bar, type Span } from "../model/gantt";
 
 type Attempts = components["schemas"]["Attempts"];
 
@@ -108,7 +108,7 @@ export default function Timeline({ job, search, set }: TabProps) {
               </>
             )}
           </div>
-          <GanttCanvas ref={chart} lanes={rows} all={span} now={clock} onHover={setHover} onOpen={(b) => void navigate({ to: "/tasks/$task", params: { task: b.task } })} label={`Timeline of ${plural(bars.length, "attempt")} in ${plural(rows.length, "lane")}`} />
+          <GanttCanvas ref={chart} lanes={rows} all={span} now={clock} initial={seenAt(search.span)} onView={(v) => set({ span: v && `${Math.floor(v.from)}-${Math.ceil(v.to)}` })} onHover={setHover} onOpen={(b) => void navigate({ to: "/tasks/$task", params: { task: b.task } })} label={`Timeline of ${plural(bars.length, "attempt")} in ${plural(rows.length, "lane")}`} />
           <div className={css.legend}>
             {[...taskStates, ...(["lost", "rejected", "unknown"] as const)].filter((s) => seen.has(s)).map((s) => (
               <span key={s} className={css.key}>
@@ -133,4 +133,10 @@ export default function Timeline({ job, search, set }: TabProps) {
       )}
     </>
   );
+}
+
+/** The times of FROM-TO. */
+function seenAt(span: string | undefined): Span | undefined {
+  const [from = 0, to = 0] = (span ?? "").split("-").map(Number);
+  return to > from ? { from, to } : undefined;
 }
