@@ -22,11 +22,11 @@ export interface JobsSearch {
   sort?: string;
 }
 
-const text = (v: unknown): string | undefined => {
+const text = (v: unknown, most = 200): string | undefined => {
   const t = typeof v === "number" || typeof v === "boolean" ? String(v) : typeof v === "string" ? v : "";
-  return t !== "" && t.length <= 200 ? t : undefined;
+  return t !== "" && t.length <= most ? t : undefined;
 };
-const list = (v: unknown): string[] => (Array.isArray(v) ? v : v === undefined ? [] : [v]).map(text).filter((t) => t !== undefined);
+const list = (v: unknown): string[] => (Array.isArray(v) ? v : v === undefined ? [] : [v]).map((t) => text(t)).filter((t) => t !== undefined);
 const only = <T extends string>(v: unknown, all: readonly T[]): T[] => all.filter((s) => list(v).includes(s));
 const integer = (v: unknown): number | undefined => {
   const n = typeof v === "number" ? v : typeof v === "string" && v !== "" ? Number(v) : NaN;
@@ -74,8 +74,8 @@ export type Range = readonly [low: Bound, high: Bound];
 /** Ranges of values by the key of their field. */
 export type Ranges = Readonly<Record<string, Range>>;
 
-/** How the graph of stages, and results, are shown. */
-const jobViews = ["graph", "list", "parallel", "scatter", "runs"] as const;
+/** How the graph of stages, results, and the spec are shown. */
+const jobViews = ["graph", "list", "parallel", "scatter", "runs", "resolved"] as const;
 
 export interface JobSearch {
   /** The part of the page that is shown. */
@@ -103,7 +103,7 @@ export interface JobSearch {
   axes?: string[];
   /** What results are narrowed to. */
   ranges?: Ranges;
-  /** Selected runs: task numbers, separated by commas. */
+  /** Selected runs: task numbers, as 0-9,12. */
   runs?: string;
   /** What the spec is compared with: "previous" or nothing. */
   diff?: "previous";
@@ -112,6 +112,13 @@ export interface JobSearch {
 const numbers = (v: unknown): string | undefined => {
   const t = text(v);
   return t && /^\d+(,\d+)*$/.test(t) ? t : undefined;
+};
+
+/** Length of a list of task numbers in a URL at most. */
+export const maxSpans = 6_000;
+const spans = (v: unknown): string | undefined => {
+  const t = text(v, maxSpans);
+  return t && /^\d+(-\d+)?(,\d+(-\d+)?)*$/.test(t) ? t : undefined;
 };
 
 const bound = (v: unknown): v is Bound => v === null || (typeof v === "number" && Number.isFinite(v)) || (typeof v === "string" && v.length <= 200);
@@ -141,7 +148,7 @@ export const validateJob = (s: Record<string, unknown>): JobSearch =>
     color: text(s["color"]),
     axes: list(s["axes"]).slice(0, 20),
     ranges: ranges(s["ranges"]),
-    runs: numbers(s["runs"]),
+    runs: spans(s["runs"]),
     diff: s["diff"] === "previous" ? "previous" : undefined,
   });
 

@@ -2,8 +2,9 @@ import { describe, expect, it, vi } from "vitest";
 import { ApiError } from "@/api/error";
 import type { LiveEvent } from "@/api/live";
 import type { Job, Task } from "@/api/types";
+import { validateJob } from "../search";
 import { JobFeed, type ReadJobs } from "./jobs";
-import { spansOf, TaskFeed, type ReadTasks } from "./tasks";
+import { numbersOf, spansOf, TaskFeed, type ReadTasks } from "./tasks";
 
 const job = (id: number, state: Job["state"] = "running"): Job => ({ id, name: `j${id}`, project: "p", priority: 50, state, counts: {} });
 const event = (x: Partial<LiveEvent>): LiveEvent => ({ epoch: "e", seq: 1, type: "job", at: "", ...x });
@@ -233,6 +234,13 @@ describe("TaskFeed", () => {
   });
   it("writes numbers as spans", () => {
     expect(spansOf([5, 1, 2, 3, 9])).toBe("1-3,5,9");
+    expect(numbersOf("1-3,5,9", 100)).toEqual([1, 2, 3, 5, 9]);
+    expect(numbersOf("0-999999999999", 3)).toEqual([0, 1, 2]);
+    // All of a sweep, and all that a URL has room for, come back from it.
+    expect(validateJob({ runs: spansOf(Array.from({ length: 5_000 }, (_, i) => i)) }).runs).toBe("0-4999");
+    const odd = spansOf(Array.from({ length: 100_000 }, (_, i) => i * 2));
+    expect(validateJob({ runs: odd }).runs).toBe(odd);
+    expect(validateJob({ runs: 7 }).runs).toBe("7");
     expect(spansOf(Array.from({ length: 100_000 }, (_, i) => i * 2)).length).toBeLessThanOrEqual(6_000);
   });
 });

@@ -5,6 +5,7 @@ import type { Batch } from "@/api/live";
 import type { Task, TaskState } from "@/api/types";
 import { finalStates, taskStates } from "@/api/types";
 import { numberIn } from "../model/states";
+import { maxSpans } from "../search";
 import { useFeed } from "./feed";
 
 export interface TaskPage {
@@ -24,10 +25,7 @@ export interface TaskList {
 
 /** Tasks that one refresh reads at most. */
 const maxRefresh = 500;
-/** Length of a list of task numbers in a URL at most. */
-const maxNumbers = 6_000;
-
-/** Task numbers as the API takes them: "0-9,12". */
+/** Task numbers as the API takes them: "0-9,12". It has as many as a URL has room for. */
 export function spansOf(numbers: readonly number[]): string {
   const sorted = [...numbers].sort((a, b) => a - b);
   let text = "";
@@ -35,11 +33,21 @@ export function spansOf(numbers: readonly number[]): string {
     let j = i;
     while (sorted[j + 1] === (sorted[j] ?? 0) + 1) j++;
     const part = i === j ? String(sorted[i]) : `${sorted[i]}-${sorted[j]}`;
-    if (text.length + part.length >= maxNumbers) break;
+    if (text.length + part.length >= maxSpans) break;
     text += text ? `,${part}` : part;
     i = j + 1;
   }
   return text;
+}
+
+/** The task numbers of "0-9,12", so many at most. */
+export function numbersOf(spans: string, most: number): number[] {
+  const out: number[] = [];
+  for (const part of spans.split(",")) {
+    const [first = NaN, last = first] = part.split("-").map(Number);
+    for (let n = first; n <= last && out.length < most; n++) out.push(n);
+  }
+  return out;
 }
 
 /** Tasks of one job, page by page. Live events change them in place; ends are read again, because only that has results. */

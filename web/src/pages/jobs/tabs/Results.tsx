@@ -6,7 +6,7 @@ import { DataTable, sortRows, type Column, type Sort } from "@/ui/DataTable";
 import { EmptyState, ErrorState } from "@/ui/feedback";
 import { bytes, cost, count, digits, duration, energy, none, plural, words } from "@/ui/format";
 import { StateBadge } from "@/ui/StateBadge";
-import { useTasks } from "../feed/tasks";
+import { numbersOf, spansOf, useTasks } from "../feed/tasks";
 import { Incomplete } from "../Incomplete";
 import type { TabProps } from "../job";
 import page from "../job.module.css";
@@ -52,8 +52,12 @@ export default function Results({ job, search, set }: TabProps) {
 
   const best = useMemo(() => objective(fields), [fields]);
   const colorBy = fields.find((f) => f.key === search.color && f.numeric) ?? best;
-  const selected = useMemo(() => new Set((search.runs ?? "").split(",").filter(Boolean).map((n) => `${job.id}.${n}`)), [search.runs, job.id]);
-  const select = (ids: ReadonlySet<string>) => set({ runs: [...ids].map((id) => id.slice(id.indexOf(".") + 1)).slice(0, 200).join(",") || undefined });
+  const selected = useMemo(() => new Set(search.runs ? numbersOf(search.runs, maxRuns).map((n) => `${job.id}.${n}`) : []), [search.runs, job.id]);
+  const [wanted, setWanted] = useState(0);
+  const select = (ids: ReadonlySet<string>) => {
+    setWanted(ids.size);
+    set({ runs: spansOf([...ids].map((id) => Number(id.slice(id.indexOf(".") + 1)))) || undefined });
+  };
   const view = search.view === "parallel" || search.view === "scatter" || search.view === "runs" ? search.view : "table";
   const open = (r: Run) => void navigate({ to: "/tasks/$task", params: { task: r.id } });
 
@@ -100,6 +104,7 @@ export default function Results({ job, search, set }: TabProps) {
           {selected.size > 0 && (
             <span style={{ display: "inline-flex", alignItems: "center", gap: 4, fontSize: "0.8125rem" }}>
               {plural(selected.size, "run")} selected
+              {wanted > selected.size && `, of ${count(wanted)}: the address has no room for more`}
               {view !== "runs" && (
                 <Button size="compact-xs" variant="light" onClick={() => set({ view: "runs" }, false)}>
                   Compare
