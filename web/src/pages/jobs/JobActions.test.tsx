@@ -53,3 +53,15 @@ describe("Run again", () => {
     expect(third).not.toBe(first);
   });
 });
+
+describe("the menu", () => {
+  it.each([
+    [{ role: "admin" }, true],
+    [{ role: "viewer", permissions: ["read jobs"], job: 7 }, false],
+  ])("of %j offers other jobs: %s", async (me, offered) => {
+    await show(me);
+    await userEvent.click(screen.getByRole("button", { name: "More actions" }));
+    await screen.findByRole("menuitem", { name: "Download the spec" });
+    expect(screen.queryAllByRole("menuitem", { name: "Compare with other jobs" })).toHaveLength(offered ? 1 : 0);
+  });
+});

@@ -4,7 +4,7 @@ import { Ban, Copy, Download, EllipsisVertical, GitCompareArrows, Pencil, Rotate
 import { lazy, Suspense, useState } from "react";
 import { client, data } from "@/api/client";
 import { newKey } from "@/api/idempotency";
-import { useCan } from "@/api/session";
+import { useCan, useSession } from "@/api/session";
 import type { Job } from "@/api/types";
 import { ConfirmDialog } from "@/ui/ConfirmDialog";
 import { plural } from "@/ui/format";
@@ -19,6 +19,7 @@ export function JobActions({ job }: { job: Job }) {
   const navigate = useNavigate();
   const mayChange = useCan("cancel or retry jobs");
   const maySubmit = useCan("submit jobs");
+  const { me } = useSession();
   const [asked, setAsked] = useState<"cancel" | "retry" | "again">();
   // One for each time that the dialog opens: a second press after a lost answer makes no second job.
   const [key, setKey] = useState("");
@@ -82,9 +83,11 @@ export function JobActions({ job }: { job: Job }) {
               Share a read-only link
             </Menu.Item>
           )}
-          <Menu.Item leftSection={<GitCompareArrows size={15} aria-hidden />} onClick={() => void navigate({ to: "/jobs/$job", params: { job: String(job.id) }, search: { tab: "compare" } })}>
-            Compare with other jobs
-          </Menu.Item>
+          {!me?.job && (
+            <Menu.Item leftSection={<GitCompareArrows size={15} aria-hidden />} onClick={() => void navigate({ to: "/jobs/$job", params: { job: String(job.id) }, search: { tab: "compare" } })}>
+              Compare with other jobs
+            </Menu.Item>
+          )}
           <Menu.Item leftSection={<Download size={15} aria-hidden />} onClick={() => void save()} disabled={!job.spec}>
             Download the spec
           </Menu.Item>
