@@ -13,6 +13,7 @@ import { PageHeader } from "@/ui/PageHeader";
 import { JobActions } from "./JobActions";
 import { JobFacts } from "./JobFacts";
 import css from "./job.module.css";
+import { Late } from "./Late";
 import type { JobSearch, JobTab } from "./search";
 import { Why } from "./Why";
 import { StateBadge } from "@/ui/StateBadge";
@@ -99,6 +100,7 @@ export default function JobPage() {
       />
       <JobFacts job={job} />
       <Why job={job} />
+      <Late job={job} />
       <Tabs value={tab} onChange={(t) => t && set({ ...cleared, tab: t as JobTab }, false)} keepMounted={false} className={css.tabs}>
         <div className={css.tabRow}>
           <Tabs.List className={css.tabList} aria-label="Parts of the job">
