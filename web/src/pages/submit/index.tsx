@@ -198,7 +198,12 @@ function Form({ draftOf: of, original }: { draftOf: string; original: string }) 
             </Text>
           ))}
           {errors.length === 0 && check.isError && <ErrorState error={check.error} retry={() => void check.refetch()} />}
-          {errors.length === 0 && current?.stages && <Plan stages={current.stages} />}
+          {errors.length === 0 && current?.stages && (
+            // The plan of the text as it was, until the next check answers.
+            <div aria-busy={current.text !== text} className={css.plan}>
+              <Plan stages={current.stages} />
+            </div>
+          )}
           <Text size="xs" c="dimmed" mt="md">
             The draft is kept in this browser. Ctrl-Space completes, Ctrl-Enter submits.
           </Text>

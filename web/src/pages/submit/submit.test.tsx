@@ -143,3 +143,12 @@ describe("the form of a kind", () => {
     expect(spec().value).toBe("name: mine\nkind: echo\ninput:\n  loud: false\n");
   });
 });
+
+it("the plan of the text as it was is busy until the next check answers", async () => {
+  answers = (what, body) => (what === "POST /api/v1/plan" && body === hello ? { stages: [{ stage: "hello", state: "queued", summary: "it can start now", ahead: 0, workers: [] }] } : undefined);
+  await open();
+  const plan = (await screen.findByTestId("plan")).parentElement;
+  expect(plan?.getAttribute("aria-busy")).toBe("false");
+  write("name: mine\n");
+  expect(plan?.getAttribute("aria-busy")).toBe("true");
+});
