@@ -41,7 +41,7 @@ export function JobActions({ job }: { job: Job }) {
   };
   const save = () =>
     act("Download", async () => {
-      const { toYAML } = await import("./model/spec");
+      const { toYAML } = await import("@/ui/yaml");
       download(`${fileName(job.name, job.id)}.yaml`, toYAML(job.spec), "application/yaml");
     });
   return (

@@ -13,6 +13,7 @@ import { EmptyState, ErrorState } from "@/ui/feedback";
 import { plural } from "@/ui/format";
 import { PageHeader } from "@/ui/PageHeader";
 import { toast } from "@/ui/toast";
+import { toYAML } from "@/ui/yaml";
 import type { Schema } from "./complete";
 import { draft, useDraft } from "./draft";
 import { examples, hello } from "./examples";
@@ -20,7 +21,7 @@ import { Folder } from "./Folder";
 import { KindForm } from "./KindForm";
 import { Plan } from "./Plan";
 import type { SubmitSearch } from "./search";
-import { setIn, taskPath, toYAML } from "./spec";
+import { setIn, taskPath } from "./spec";
 import css from "./submit.module.css";
 
 const Editor = lazy(() => import("./Editor"));

@@ -1,10 +1,5 @@
-import { parseDocument, stringify, type Document } from "yaml";
+import { parseDocument, type Document } from "yaml";
 import type { Schema } from "./complete";
-
-/** A spec as the YAML that a person edits. */
-export function toYAML(spec: unknown): string {
-  return stringify(spec, { lineWidth: 110 });
-}
 
 /** Writes a value at a path of a YAML text, and keeps comments and order. An empty value removes the key. It throws for a text with errors. */
 export function setIn(text: string, path: readonly (string | number)[], value: unknown): string {

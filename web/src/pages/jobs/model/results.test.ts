@@ -5,7 +5,7 @@ import { curvesOf, type WireMetrics } from "./curves";
 import { group } from "./failures";
 import type { Ranges } from "../search";
 import { correlation, distanceToLine, inRanges, nearest, placesOf, rangeAt, scaleOf } from "./plot";
-import { fieldsOf, flatten, lessIsBetter, objective, parameters, toCSV, toRun } from "./results";
+import { bestOf, fieldsOf, flatten, lessIsBetter, objective, parameters, toCSV, toRun } from "./results";
 
 const task = (index: number, x: Partial<Task>): Task => ({ id: `1.${index}`, job: 1, index, group: 0, name: "train", kind: "process", state: "succeeded", ...x });
 const runs = [
@@ -45,6 +45,12 @@ describe("fields", () => {
   it("know which metrics are better when they are less", () => {
     expect(["loss", "val_loss", "rmse", "latency_ms"].every(lessIsBetter)).toBe(true);
     expect(["accuracy", "f1", "reward"].some(lessIsBetter)).toBe(false);
+  });
+});
+
+describe("bestOf", () => {
+  it("is the least or the greatest by the metric's name, where all values are numbers", () => {
+    expect([bestOf("loss", [2, 1, undefined]), bestOf("accuracy", [2, 1, undefined]), bestOf("accuracy", [2, "x"]), bestOf("epoch", [1, 2]), bestOf("loss", [])]).toEqual([1, 0, -1, -1, -1]);
   });
 });
 

@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
+import { toYAML } from "@/ui/yaml";
 import { moment, validateJob, validateJobs } from "../search";
 import { parseJobs, resultRows, specRows } from "./compare";
-import { blocks, tokens, toYAML } from "./spec";
+import { blocks, tokens } from "./spec";
 import { canonical, maxViews, read, save } from "./views";
 
 describe("search", () => {

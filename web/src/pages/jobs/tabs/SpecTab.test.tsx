@@ -22,7 +22,7 @@ async function show(initial: JobSearch, me: object = { role: "admin" }) {
   await session.check();
   function Page() {
     const [search, setSearch] = useState(initial);
-    return <SpecTab job={job} search={search} set={(change) => setSearch({ ...search, ...change } as JobSearch)} />;
+    return <SpecTab job={job} search={search} set={(change) => setSearch({ ...search, ...change })} />;
   }
   render(
     <MantineProvider env="test">

@@ -4,17 +4,18 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { Download, FileCode2, Files } from "lucide-react";
 import { useMemo, useState } from "react";
-import { get, json } from "@/api/client";
+import { get } from "@/api/client";
 import { ApiError } from "@/api/error";
 import { useCan, useSession } from "@/api/session";
 import { CopyButton } from "@/ui/CopyLine";
 import { EmptyState, ErrorState } from "@/ui/feedback";
 import { plural } from "@/ui/format";
+import { toYAML } from "@/ui/yaml";
+import { specQuery } from "../../task/api";
 import type { TabProps } from "../job";
 import page from "../job.module.css";
 import { download, fileName } from "../model/csv";
 import { changes, diffLines } from "../model/diff";
-import { toYAML } from "../model/spec";
 import { SpecDiff, SpecText } from "../SpecText";
 
 type View = "spec" | "previous" | "resolved";
@@ -98,11 +99,7 @@ function Resolved({ job, search, set, wrap }: Pick<TabProps, "job" | "search" | 
   // What is typed counts when it is the number of a task of the stage.
   const [typed, setTyped] = useState<number | string>(number);
   const task = `${job.id}.${number}`;
-  const query = useQuery({
-    queryKey: ["/api/v1/tasks/{task}/spec", { task }],
-    queryFn: ({ signal }) => json<unknown>(`/api/v1/tasks/${task}/spec`, { signal, headers: { Accept: "application/json" } }),
-    meta: { live: [`task:${task}`] },
-  });
+  const query = useQuery({ ...specQuery(task), meta: { live: [`task:${task}`] } });
   const choose = (name: string | null) => {
     setTyped(groups.find((g) => g.name === name)?.first ?? 0);
     set({ stage: name ?? undefined, at: undefined });
