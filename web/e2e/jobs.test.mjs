@@ -388,3 +388,33 @@ test("a long log opens at its end, jumps anywhere, and is not kept in memory", a
   assert.ok(Math.max(opened, begun, ended) < 5_000, "each within 5 s");
   assert.ok(grown < 32, `the heap has grown by ${grown.toFixed(1)} MiB`);
 });
+
+test("a range that is dragged on an axis is kept in its values, in the address", async () => {
+  const job = await server.submit({
+    name: "ranges",
+    tasks: [{ name: "try", kind: "script", run: 'printf \'{"loss": %s}\' "$LR" > "$MUSTER_OUT/result.json"', matrix: { lr: [0.1, 0.2, 0.3, 0.4] }, env: { LR: "${matrix.lr}" } }],
+  });
+  await server.job(job.id, "succeeded");
+  const page = await browser.page(server);
+  await page.goto(`${server.url}/jobs/${job.id}?tab=results&view=parallel`);
+  const plot = await page.getByTestId("parallel").boundingBox();
+  // The first axis is lr; its upper half is from 0.25 on.
+  const [x, top, middle] = [plot.x + 54, plot.y + 46, plot.y + (46 + plot.height - 22) / 2];
+  await page.mouse.move(x, middle);
+  await page.mouse.down();
+  await page.mouse.move(x, (top + middle) / 2);
+  await page.mouse.move(x, top - 5);
+  await page.mouse.up();
+  await page.getByText("2 runs of 4").waitFor();
+  const ranges = await until("the range is in the address", () => JSON.parse(new URL(page.url()).searchParams.get("ranges")));
+  assert.equal(ranges["param:lr"][1], 0.4);
+  assert.ok(Math.abs(ranges["param:lr"][0] - 0.25) < 0.01, JSON.stringify(ranges));
+  await page.reload();
+  await page.getByText("2 runs of 4").waitFor();
+  await page.getByRole("button", { name: "Ranges" }).click();
+  await page.getByLabel("lr from").fill("0.35");
+  await page.getByLabel("lr from").press("Enter");
+  await page.getByText("1 run of 4").waitFor();
+  await accessible(page);
+  await shot(page, "results-ranges");
+});

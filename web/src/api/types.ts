@@ -48,8 +48,8 @@ export type JobState = (typeof jobStates)[number];
 export const workerStates = ["active", "paused", "draining", "unreachable", "gone"] as const;
 export type WorkerState = (typeof workerStates)[number];
 export type AttemptOutcome = "succeeded" | "failed" | "timed_out" | "cancelled" | "rejected" | "lost";
-/** Every state that a badge may show. */
-export type AnyState = TaskState | WorkerState | AttemptOutcome;
+/** Every state that a badge may show. An attempt whose outcome was not read is unknown. */
+export type AnyState = TaskState | WorkerState | AttemptOutcome | "unknown";
 
 export function total(counts: Counts): number {
   let n = 0;

@@ -5,6 +5,7 @@ import {
   CircleDashed,
   CircleDot,
   CirclePause,
+  CircleQuestionMark,
   CircleSlash,
   CircleX,
   Clock,
@@ -38,6 +39,7 @@ const looks: Record<AnyState, { icon: LucideIcon; color: string }> = {
   gone: { icon: CircleSlash, color: "cancelled" },
   rejected: { icon: CircleAlert, color: "timed_out" },
   lost: { icon: Unplug, color: "failed" },
+  unknown: { icon: CircleQuestionMark, color: "waiting" },
 };
 
 /** The CSS colour of a state, for charts and grids. */

@@ -28,8 +28,14 @@ export function Filters({ search, onChange, rows }: { search: JobsSearch; onChan
   };
   const commit = useDebouncedCallback((text: string) => set({ name: text }), 250);
   const clear = () => {
+    commit.cancel();
     setTyped(undefined);
     set({ name: undefined });
+  };
+  const clearAll = () => {
+    commit.cancel();
+    setTyped(undefined);
+    onChange({ ...(search.sort && { sort: search.sort }), ...(search.order && { order: search.order }) });
   };
   const options = useMemo(() => {
     const distinct = (of: (j: Job) => readonly (string | undefined)[]) => [...new Set(rows.slice(0, 2_000).flatMap(of).filter((v) => v !== undefined && v !== ""))].sort().slice(0, 100) as string[];
@@ -130,7 +136,7 @@ export function Filters({ search, onChange, rows }: { search: JobsSearch; onChan
         </Pill>
       ))}
       {pills.length > 1 && (
-        <Button size="compact-sm" variant="subtle" onClick={() => onChange({ ...(search.sort && { sort: search.sort }), ...(search.order && { order: search.order }) })}>
+        <Button size="compact-sm" variant="subtle" onClick={clearAll}>
           Clear all
         </Button>
       )}

@@ -1,4 +1,5 @@
 import { useComputedColorScheme } from "@mantine/core";
+import { useDebouncedValue } from "@mantine/hooks";
 import { useEffect, useImperativeHandle, useRef, useState, type KeyboardEvent, type PointerEvent, type Ref } from "react";
 import { duration } from "@/ui/format";
 import { stateColor } from "@/ui/StateBadge";
@@ -13,11 +14,15 @@ export interface GanttHandle {
 const rowHeight = 22;
 
 /** Bars over time, one row a lane. Only the rows and bars in view are drawn. */
-export function GanttCanvas({ ref, lanes, all, now, onHover, onOpen, label }: {
+export function GanttCanvas({ ref, lanes, all, now, initial, onView, onHover, onOpen, label }: {
   ref: Ref<GanttHandle>;
   lanes: readonly Lane[];
   all: Span;
   now: number;
+  /** What is seen at first; undefined is all. */
+  initial: Span | undefined;
+  /** Is called with what is seen when it rests. */
+  onView: (view: Span | undefined) => void;
   onHover: (bar: Bar | undefined) => void;
   onOpen: (bar: Bar) => void;
   label: string;
@@ -29,10 +34,22 @@ export function GanttCanvas({ ref, lanes, all, now, onHover, onOpen, label }: {
   const [size, setSize] = useState({ width: 0, height: 0 });
   const [top, setTop] = useState(0);
   /** What is seen; undefined is all, also when it grows. */
-  const [view, setView] = useState<Span>();
+  const [view, setView] = useState(initial);
+  const [resting] = useDebouncedValue(view, 300);
+  const report = useRef(onView);
+  useEffect(() => {
+    report.current = onView;
+  });
+  const reported = useRef(initial);
+  useEffect(() => {
+    if (resting === reported.current) return;
+    reported.current = resting;
+    report.current(resting);
+  }, [resting]);
   const [cursor, setCursor] = useState<{ lane: number; bar: number }>();
   const [over, setOver] = useState(false);
-  const span = view ?? all;
+  // A link may show what is not loaded yet.
+  const span = view ? pan(view, all, 0) : all;
   const names = Math.min(190, Math.max(70, size.width * 0.2));
   const height = lanes.length * rowHeight;
   const selected = cursor && lanes[cursor.lane]?.bars[cursor.bar];

@@ -3,7 +3,8 @@ import { useNavigate } from "@tanstack/react-router";
 import { Ban, Copy, Download, EllipsisVertical, GitCompareArrows, Pencil, RotateCw, Share2 } from "lucide-react";
 import { lazy, Suspense, useState } from "react";
 import { client, data } from "@/api/client";
-import { useCan } from "@/api/session";
+import { newKey } from "@/api/idempotency";
+import { useCan, useSession } from "@/api/session";
 import type { Job } from "@/api/types";
 import { ConfirmDialog } from "@/ui/ConfirmDialog";
 import { plural } from "@/ui/format";
@@ -18,22 +19,29 @@ export function JobActions({ job }: { job: Job }) {
   const navigate = useNavigate();
   const mayChange = useCan("cancel or retry jobs");
   const maySubmit = useCan("submit jobs");
+  const { me } = useSession();
   const [asked, setAsked] = useState<"cancel" | "retry" | "again">();
+  // One for each time that the dialog opens: a second press after a lost answer makes no second job.
+  const [key, setKey] = useState("");
   const [sharing, setSharing] = useState(false);
   const path = { params: { path: { job: String(job.id) } } };
   const stops = mayChange && canCancel(job);
   const retries = mayChange && canRetry(job);
 
+  const askAgain = () => {
+    setKey(newKey());
+    setAsked("again");
+  };
   const again = async () => {
     if (!job.spec) throw new Error("The server did not send the job's spec. Load the page again.");
-    const made = await data(client.POST("/api/v1/jobs", { body: job.spec as never, params: { header: { "Idempotency-Key": unique() } } }));
+    const made = await data(client.POST("/api/v1/jobs", { body: job.spec as never, params: { header: { "Idempotency-Key": key } } }));
     if (!made) throw new Error("The server did not say which job it made. Look at the list of jobs.");
     toast.ok(`Job ${made.id} is submitted`);
     await navigate({ to: "/jobs/$job", params: { job: String(made.id) } });
   };
   const save = () =>
     act("Download", async () => {
-      const { toYAML } = await import("./model/spec");
+      const { toYAML } = await import("@/ui/yaml");
       download(`${fileName(job.name, job.id)}.yaml`, toYAML(job.spec), "application/yaml");
     });
   return (
@@ -49,7 +57,7 @@ export function JobActions({ job }: { job: Job }) {
         </Button>
       )}
       {maySubmit && !stops && (
-        <Button variant="default" leftSection={<Copy size={15} aria-hidden />} onClick={() => setAsked("again")}>
+        <Button variant="default" leftSection={<Copy size={15} aria-hidden />} onClick={askAgain}>
           Run again
         </Button>
       )}
@@ -61,7 +69,7 @@ export function JobActions({ job }: { job: Job }) {
         </Menu.Target>
         <Menu.Dropdown>
           {maySubmit && stops && (
-            <Menu.Item leftSection={<Copy size={15} aria-hidden />} onClick={() => setAsked("again")}>
+            <Menu.Item leftSection={<Copy size={15} aria-hidden />} onClick={askAgain}>
               Run again
             </Menu.Item>
           )}
@@ -75,9 +83,11 @@ export function JobActions({ job }: { job: Job }) {
               Share a read-only link
             </Menu.Item>
           )}
-          <Menu.Item leftSection={<GitCompareArrows size={15} aria-hidden />} onClick={() => void navigate({ to: "/jobs/$job", params: { job: String(job.id) }, search: { tab: "compare" } })}>
-            Compare with other jobs
-          </Menu.Item>
+          {!me?.job && (
+            <Menu.Item leftSection={<GitCompareArrows size={15} aria-hidden />} onClick={() => void navigate({ to: "/jobs/$job", params: { job: String(job.id) }, search: { tab: "compare" } })}>
+              Compare with other jobs
+            </Menu.Item>
+          )}
           <Menu.Item leftSection={<Download size={15} aria-hidden />} onClick={() => void save()} disabled={!job.spec}>
             Download the spec
           </Menu.Item>
@@ -118,9 +128,4 @@ export function JobActions({ job }: { job: Job }) {
       )}
     </>
   );
-}
-
-/** A key that no other request has; randomUUID is there only with TLS. */
-function unique(): string {
-  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
 }

@@ -8,11 +8,11 @@ import { finished, total } from "@/api/types";
 import { ErrorState } from "@/ui/feedback";
 import { between, bytes, cost, count, dateTime, digits, duration, energy, none, plural } from "@/ui/format";
 import { StateBadge } from "@/ui/StateBadge";
+import { toYAML } from "@/ui/yaml";
 import page from "./job.module.css";
 import { resultRows, specRows, type Row } from "./model/compare";
 import { changes, diffLines } from "./model/diff";
-import { lessIsBetter, neutral } from "./model/results";
-import { toYAML } from "./model/spec";
+import { bestOf } from "./model/results";
 import css from "./spec.module.css";
 import { SpecDiff } from "./SpecText";
 
@@ -117,7 +117,7 @@ function Section({ title, rows, width, best = false }: { title: string; rows: re
         </th>
       </tr>
       {rows.map((r) => {
-        const winner = best && r.differs ? bestOf(r) : -1;
+        const winner = best && r.differs ? bestOf(r.name, r.values) : -1;
         return (
           <tr key={r.name} data-differs={(!best && r.differs) || undefined}>
             <th scope="row" title={r.name}>
@@ -136,16 +136,4 @@ function Section({ title, rows, width, best = false }: { title: string; rows: re
       })}
     </tbody>
   );
-}
-
-function bestOf(r: Row): number {
-  if (neutral(r.name)) return -1;
-  if (!r.values.every((v) => v === undefined || typeof v === "number")) return -1;
-  const less = lessIsBetter(r.name);
-  let best = -1;
-  r.values.forEach((v, i) => {
-    const b = r.values[best];
-    if (typeof v === "number" && (typeof b !== "number" || (less ? v < b : v > b))) best = i;
-  });
-  return best;
 }

@@ -1,25 +1,31 @@
 import { MultiSelect, useComputedColorScheme } from "@mantine/core";
 import { useEffect, useMemo, useRef, useState, type PointerEvent } from "react";
 import css from "./plot.module.css";
-import { colorAt, correlation, distanceToLine, scaleOf, type Brush, type Scale } from "./model/plot";
+import { colorAt, correlation, distanceToLine, placesOf, pointOf, rangeAt, scaleOf, type Scale } from "./model/plot";
 import { lessIsBetter, type Field, type Run } from "./model/results";
 import { Ramp } from "./Ramp";
-import { label, show } from "./tabs/Results";
+import type { Ranges } from "./search";
+import { label, show, type Brush, type RangeChange } from "./tabs/Results";
 
 const height = 380;
 const top = 46;
 const bottom = 22;
+/** Pixels from an axis within which the pointer is on it. */
+const reach = 18;
 /** Lines that are drawn at most; the eye cannot follow more. */
 const maxLines = 5_000;
 
 /** One line for each run over one axis for each parameter and metric. Dragging along an axis keeps the runs in that range. */
-export function ParallelPlot({ runs, kept, fields, colorBy, brushes, onBrush, onOpen }: {
+export function ParallelPlot({ runs, kept, fields, colorBy, axes, onAxes, ranges, brush, onOpen }: {
   runs: readonly Run[];
   kept: readonly Run[];
   fields: readonly Field[];
   colorBy: Field | undefined;
-  brushes: ReadonlyMap<string, Brush>;
-  onBrush: (key: string, brush: Brush | undefined) => void;
+  /** Keys of the fields that are axes; undefined is a choice of the plot. */
+  axes: readonly string[] | undefined;
+  onAxes: (keys: string[]) => void;
+  ranges: Ranges;
+  brush: Brush;
   onOpen: (r: Run) => void;
 }) {
   const scheme = useComputedColorScheme("light");
@@ -32,8 +38,7 @@ export function ParallelPlot({ runs, kept, fields, colorBy, brushes, onBrush, on
     const results = new Set(usable.filter((f) => f.source === "result").map((f) => f.name));
     return usable.filter((f) => f.source === "param" || f.source === "result" || (f.source === "metric" && !results.has(f.name))).slice(0, 10).map((f) => f.key);
   }, [usable]);
-  const [chosen, setChosen] = useState<string[]>();
-  const keys = (chosen ?? initial).filter((k) => usable.some((f) => f.key === k));
+  const keys = (axes ?? initial).filter((k) => usable.some((f) => f.key === k));
   const list = keys.join("\n");
   const scales = useMemo(() => list.split("\n").flatMap((k) => usable.filter((f) => f.key === k).map((f) => scaleOf(f, runs))), [list, usable, runs]);
   const colors = useMemo(() => (colorBy ? scaleOf(colorBy, runs) : undefined), [colorBy, runs]);
@@ -97,10 +102,11 @@ export function ParallelPlot({ runs, kept, fields, colorBy, brushes, onBrush, on
       ctx.moveTo(x, top);
       ctx.lineTo(x, height - bottom);
       ctx.stroke();
-      const b = brushes.get(s.field.key);
-      if (b) {
-        const y1 = top + (1 - b[1]) * (height - top - bottom);
-        const y0 = top + (1 - b[0]) * (height - top - bottom);
+      const range = ranges[s.field.key];
+      if (range) {
+        const [low, high] = placesOf(s, range);
+        const y1 = top + (1 - high) * (height - top - bottom);
+        const y0 = top + (1 - low) * (height - top - bottom);
         ctx.fillStyle = value("--mantine-primary-color-filled");
         ctx.globalAlpha = 0.3;
         ctx.fillRect(x - 8, y1, 16, Math.max(2, y0 - y1));
@@ -130,21 +136,22 @@ export function ParallelPlot({ runs, kept, fields, colorBy, brushes, onBrush, on
         ctx.fillText(text, x + 7, y + 4);
       }
     });
-  }, [runs, kept, scales, xs, inner, width, brushes, hover, colors, colorBy, scheme]);
+  }, [runs, kept, scales, xs, inner, width, ranges, hover, colors, colorBy, scheme]);
 
   const drag = useRef<{ axis: number; from: number; moved: boolean }>(undefined);
   const axisAt = (x: number) => {
     let best: number | undefined;
     xs.forEach((a, i) => {
-      if (Math.abs(a - x) < 18 && (best === undefined || Math.abs(a - x) < Math.abs((xs[best] ?? 0) - x))) best = i;
+      if (Math.abs(a - x) < reach && (best === undefined || Math.abs(a - x) < Math.abs((xs[best] ?? 0) - x))) best = i;
     });
     return best;
   };
   const share = (y: number) => Math.max(0, Math.min(1, 1 - (y - top) / (height - top - bottom)));
-  const down = (e: PointerEvent<HTMLCanvasElement>) => {
-    const axis = axisAt(e.nativeEvent.offsetX);
+  const down = (e: PointerEvent<HTMLElement>) => {
+    const { x, y } = pointOf(e);
+    const axis = axisAt(x);
     if (axis === undefined) return;
-    drag.current = { axis, from: share(e.nativeEvent.offsetY), moved: false };
+    drag.current = { axis, from: share(y), moved: false };
     e.currentTarget.setPointerCapture(e.pointerId);
     e.preventDefault();
   };
@@ -162,49 +169,61 @@ export function ParallelPlot({ runs, kept, fields, colorBy, brushes, onBrush, on
     }
     return best;
   };
-  const move = (e: PointerEvent<HTMLCanvasElement>) => {
+  /** The range from where the drag began to a place. */
+  const dragged = (d: { axis: number; from: number }, to: number): RangeChange => {
+    const scale = scales[d.axis];
+    const range = scale && rangeAt(scale, Math.min(d.from, to), Math.max(d.from, to));
+    return scale && range ? { [scale.field.key]: range } : {};
+  };
+  const move = (e: PointerEvent<HTMLElement>) => {
     const d = drag.current;
-    const { offsetX, offsetY } = e.nativeEvent;
+    const { x, y } = pointOf(e);
     if (!d) {
-      setHover(near(offsetX, offsetY));
+      setHover(near(x, y));
       return;
     }
-    const to = share(offsetY);
+    const to = share(y);
     if (Math.abs(to - d.from) > 0.01) d.moved = true;
-    const key = scales[d.axis]?.field.key;
-    if (d.moved && key) onBrush(key, [Math.min(d.from, to), Math.max(d.from, to)]);
+    if (d.moved) brush.move(dragged(d, to));
   };
-  const up = (e: PointerEvent<HTMLCanvasElement>) => {
+  const up = (e: PointerEvent<HTMLElement>) => {
     const d = drag.current;
+    const { x, y } = pointOf(e);
     drag.current = undefined;
-    if (d && !d.moved) {
+    if (d?.moved) brush.end(dragged(d, share(y)));
+    else if (d) {
       const key = scales[d.axis]?.field.key;
-      if (key) onBrush(key, undefined);
-    } else if (!d) {
-      const r = near(e.nativeEvent.offsetX, e.nativeEvent.offsetY);
+      if (key) brush.end({ [key]: undefined });
+    } else {
+      const r = near(x, y);
       if (r) onOpen(r);
     }
   };
+  const cancel = () => {
+    drag.current = undefined;
+    brush.cancel();
+  };
   return (
     <>
-      <MultiSelect size="xs" mb="xs" aria-label="Axes" placeholder="Axes" data={usable.map((f) => ({ value: f.key, label: f.source === "about" ? label(f) : `${label(f)} (${f.source === "param" ? "parameter" : f.source})` }))} value={keys} onChange={setChosen} searchable maxValues={14} />
+      <MultiSelect size="xs" mb="xs" aria-label="Axes" placeholder="Axes" data={usable.map((f) => ({ value: f.key, label: f.source === "about" ? label(f) : `${label(f)} (${f.source === "param" ? "parameter" : f.source})` }))} value={keys} onChange={onAxes} searchable maxValues={14} />
       <div className={css.status} aria-live="polite">
         {hover ? `Task ${hover.id}: ${scales.map((s) => `${label(s.field)} ${show(s.field, hover)}`).join(", ")}` : "Drag along an axis to keep the runs in that range; a click on it removes the range. A click on a line opens the task."}
       </div>
       <div className={css.frame}>
         <div ref={host} className={css.scroll}>
-          <canvas
-            ref={canvas}
-            className={css.canvas}
-            style={{ width: inner, height, ...(hover && { cursor: "pointer" }) }}
-            role="img"
-            aria-label={`Parallel coordinates of ${kept.length} runs over ${scales.map((s) => label(s.field)).join(", ")}; the table has the same values`}
-            data-testid="parallel"
-            onPointerDown={down}
-            onPointerMove={move}
-            onPointerUp={up}
-            onPointerLeave={() => setHover(undefined)}
-          />
+          <div className={css.plot} style={{ width: inner, height, ...(hover && { cursor: "pointer" }) }} onPointerDown={down} onPointerMove={move} onPointerUp={up} onPointerCancel={cancel} onPointerLeave={() => setHover(undefined)}>
+            <canvas
+              ref={canvas}
+              style={{ display: "block", width: inner, height }}
+              role="img"
+              aria-label={`Parallel coordinates of ${kept.length} runs over ${scales.map((s) => label(s.field)).join(", ")}; the table has the same values, and Ranges takes ranges as numbers`}
+              data-testid="parallel"
+            />
+            {/* A finger that moves along an axis drags; elsewhere it scrolls. */}
+            {xs.map((x, i) => (
+              <span key={i} className={css.axis} style={{ left: x - reach, width: 2 * reach }} />
+            ))}
+          </div>
         </div>
         {colorBy && <Ramp field={colorBy} note={lessIsBetter(colorBy.name) ? "less is better" : undefined} />}
       </div>

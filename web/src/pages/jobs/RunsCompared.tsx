@@ -10,7 +10,7 @@ import { StateBadge } from "@/ui/StateBadge";
 import page from "./job.module.css";
 import { curvesOf, type Curve, type WireMetrics } from "./model/curves";
 import { number } from "./model/plot";
-import { lessIsBetter, neutral, type Field, type Run } from "./model/results";
+import { bestOf, type Field, type Run } from "./model/results";
 import css from "./plot.module.css";
 import spec from "./spec.module.css";
 import { label, show } from "./tabs/Results";
@@ -76,7 +76,7 @@ export function RunsCompared({ runs, more, fields, onRemove }: { runs: readonly 
               {s.of.map((f) => {
                 const values = runs.map((r) => r.values.get(f.key));
                 const differs = values.some((v) => v !== values[0]);
-                const best = s.title === "Parameters" || s.title === "Execution" || !differs ? -1 : bestOf(f, values);
+                const best = s.title === "Parameters" || s.title === "Execution" || !differs ? -1 : bestOf(f.name, values);
                 return (
                   <tr key={f.key} data-differs={(differs && s.title === "Parameters") || undefined}>
                     <th scope="row" title={label(f)}>
@@ -106,17 +106,6 @@ export function RunsCompared({ runs, more, fields, onRemove }: { runs: readonly 
       </div>
     </>
   );
-}
-
-function bestOf(f: Field, values: readonly unknown[]): number {
-  if (!f.numeric || neutral(f.name)) return -1;
-  const less = lessIsBetter(f.name);
-  let best = -1;
-  values.forEach((v, i) => {
-    const b = values[best];
-    if (typeof v === "number" && (typeof b !== "number" || (less ? v < b : v > b))) best = i;
-  });
-  return best;
 }
 
 function Swatch({ i }: { i: number }) {

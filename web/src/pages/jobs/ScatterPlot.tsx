@@ -2,11 +2,11 @@ import { Select, useComputedColorScheme } from "@mantine/core";
 import { useEffect, useMemo, useRef, useState, type PointerEvent } from "react";
 import page from "./job.module.css";
 import css from "./plot.module.css";
-import { colorAt, correlation, nearest, scaleOf, type Brush } from "./model/plot";
+import { colorAt, correlation, nearest, rangeAt, scaleOf } from "./model/plot";
 import type { Field, Run } from "./model/results";
 import { fitText } from "./ParallelPlot";
 import { Ramp } from "./Ramp";
-import { label, show } from "./tabs/Results";
+import { label, show, type RangeChange } from "./tabs/Results";
 
 const height = 420;
 const pad = { left: 66, right: 18, top: 14, bottom: 44 };
@@ -21,7 +21,7 @@ export function ScatterPlot({ runs, kept, fields, x, y, colorBy, best, onAxes, o
   colorBy: Field | undefined;
   best: Field | undefined;
   onAxes: (x: string | undefined, y: string | undefined) => void;
-  onBrush: (brushes: readonly (readonly [string, Brush])[]) => void;
+  onBrush: (change: RangeChange) => void;
   onOpen: (r: Run) => void;
 }) {
   const scheme = useComputedColorScheme("light");
@@ -123,7 +123,7 @@ export function ScatterPlot({ runs, kept, fields, x, y, colorBy, best, onAxes, o
     }
   }, [kept, points, sx, sy, w, width, hover, box, colors, scheme]);
 
-  if (!fx || !fy) return <p className={page.note}>Nothing varies between the runs yet.</p>;
+  if (!fx || !fy || !sx || !sy) return <p className={page.note}>Nothing varies between the runs yet.</p>;
   const r = correlation(kept, fx.key, fy.key);
   const shown = hover === undefined ? undefined : kept[hover];
   const options = usable.map((f) => ({ value: f.key, label: f.source === "about" ? label(f) : `${label(f)} (${f.source === "param" ? "parameter" : f.source})` }));
@@ -149,10 +149,9 @@ export function ScatterPlot({ runs, kept, fields, x, y, colorBy, best, onAxes, o
     }
     const inX = (p: number) => Math.max(0, Math.min(1, (p - pad.left) / (w - pad.left - pad.right)));
     const inY = (p: number) => Math.max(0, Math.min(1, 1 - (p - pad.top) / (height - pad.top - pad.bottom)));
-    onBrush([
-      [fx.key, [inX(Math.min(b.x0, b.x1)), inX(Math.max(b.x0, b.x1))]],
-      [fy.key, [inY(Math.max(b.y0, b.y1)), inY(Math.min(b.y0, b.y1))]],
-    ]);
+    const across = rangeAt(sx, inX(Math.min(b.x0, b.x1)), inX(Math.max(b.x0, b.x1)));
+    const along = rangeAt(sy, inY(Math.max(b.y0, b.y1)), inY(Math.min(b.y0, b.y1)));
+    onBrush({ ...(across && { [fx.key]: across }), ...(along && { [fy.key]: along }) });
   };
   return (
     <>
@@ -165,7 +164,7 @@ export function ScatterPlot({ runs, kept, fields, x, y, colorBy, best, onAxes, o
       </div>
       <div className={css.frame}>
         <div ref={host}>
-          <canvas ref={canvas} className={css.canvas} style={{ width: w, height, ...(shown && { cursor: "pointer" }) }} role="img" aria-label={`${label(fy)} over ${label(fx)} of ${kept.length} runs; the table has the same values`} data-testid="scatter" onPointerDown={down} onPointerMove={move} onPointerUp={up} onPointerLeave={() => setHover(undefined)} />
+          <canvas ref={canvas} className={css.canvas} style={{ width: w, height, ...(shown && { cursor: "pointer" }) }} role="img" aria-label={`${label(fy)} over ${label(fx)} of ${kept.length} runs; the table has the same values, and Ranges takes ranges as numbers`} data-testid="scatter" onPointerDown={down} onPointerMove={move} onPointerUp={up} onPointerCancel={() => setBox(undefined)} onPointerLeave={() => setHover(undefined)} />
         </div>
         {colorBy && <Ramp field={colorBy} />}
       </div>

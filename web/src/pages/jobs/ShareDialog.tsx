@@ -1,10 +1,12 @@
 import { Button, Group, Modal, Select, Stack, Text } from "@mantine/core";
 import { useState } from "react";
-import { json } from "@/api/client";
+import { client, data, json } from "@/api/client";
 import { messageOf } from "@/api/error";
+import { useCan } from "@/api/session";
 import type { Job } from "@/api/types";
 import { CopyLine } from "@/ui/CopyLine";
 import { dateTime } from "@/ui/format";
+import { toast } from "@/ui/toast";
 
 interface Shared {
   url: string;
@@ -24,22 +26,30 @@ export default function ShareDialog({ job, onClose }: { job: Job; onClose: () =>
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState("");
   const [link, setLink] = useState<Shared>();
-  const share = async () => {
+  const mayRevokeOne = useCan("manage keys");
+  const attempt = async (action: () => Promise<void>) => {
     setBusy(true);
     setError("");
     try {
-      setLink(await json<Shared>(`/api/v1/jobs/${job.id}/share`, { method: "POST", headers: { "Content-Type": "application/json", Accept: "application/json" }, body: JSON.stringify({ ttl }) }));
+      await action();
     } catch (e) {
       setError(messageOf(e));
     } finally {
       setBusy(false);
     }
   };
+  const share = async () => setLink(await json<Shared>(`/api/v1/jobs/${job.id}/share`, { method: "POST", headers: { "Content-Type": "application/json", Accept: "application/json" }, body: JSON.stringify({ ttl }) }));
+  const revoke = async () => {
+    await data(client.DELETE("/api/v1/jobs/{job}/share", { params: { path: { job: String(job.id) } } }));
+    setLink(undefined);
+    toast.ok(`All links of job ${job.id} are revoked`);
+  };
   return (
-    <Modal opened onClose={onClose} title={`Share job ${job.id}`} size="lg">
+    // The link is shown only once: a click beside the dialog must not lose it.
+    <Modal opened onClose={onClose} closeOnClickOutside={!link} closeOnEscape={!link} title={`Share job ${job.id}`} size="lg">
       <Stack>
         <Text size="sm">
-          Anyone who has the link can read this job, its tasks, logs, results and files until it expires, and nothing else. They need no key. It can be revoked under Settings, Keys.
+          Anyone who has the link can read this job, its tasks, logs, results and files until it expires, and nothing else. They need no key. All links of the job can be revoked here{mayRevokeOne && ", and a single one under Settings, API keys"}.
         </Text>
         {link ? (
           <>
@@ -57,11 +67,14 @@ export default function ShareDialog({ job, onClose }: { job: Job; onClose: () =>
           </Text>
         )}
         <Group justify="flex-end">
+          <Button variant="subtle" color="red" mr="auto" disabled={busy} onClick={() => void attempt(revoke)}>
+            Revoke all links of this job
+          </Button>
           <Button variant="default" onClick={onClose}>
             Close
           </Button>
           {!link && (
-            <Button onClick={() => void share()} loading={busy}>
+            <Button onClick={() => void attempt(share)} loading={busy}>
               Create the link
             </Button>
           )}

@@ -3,6 +3,7 @@ import { useLocalStorage } from "@mantine/hooks";
 import { Link } from "@tanstack/react-router";
 import { Bookmark, EllipsisVertical, Link2, Trash2 } from "lucide-react";
 import { useMemo, useState } from "react";
+import { copyText } from "@/ui/copy";
 import { toast } from "@/ui/toast";
 import css from "./jobs.module.css";
 import { builtIn, canonical, maxViewName, read, save } from "./model/views";
@@ -16,12 +17,8 @@ export function Views({ search, onChange }: { search: JobsSearch; onChange: (s: 
   const known = [...builtIn, ...views].some((v) => canonical(v.search) === here);
   const current = views.find((v) => canonical(v.search) === here);
   const share = async () => {
-    try {
-      await navigator.clipboard.writeText(location.href);
-      toast.ok("The link to this view is copied");
-    } catch {
-      toast.fail("Copy failed", new Error("The browser does not allow it here. The address of this page is the link."));
-    }
+    if (await copyText(location.href)) toast.ok("The link to this view is copied");
+    else toast.fail("Copy failed", new Error("The browser does not allow it here. The address of this page is the link."));
   };
   return (
     <nav className={css.views} aria-label="Saved views">

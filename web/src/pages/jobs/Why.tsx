@@ -3,7 +3,7 @@ import { Link } from "@tanstack/react-router";
 import { CircleHelp, TriangleAlert } from "lucide-react";
 import { get } from "@/api/client";
 import type { Job } from "@/api/types";
-import { count, plural, sentence } from "@/ui/format";
+import { count, localTimes, plural, sentence } from "@/ui/format";
 import css from "./job.module.css";
 import { group } from "./model/failures";
 
@@ -70,10 +70,10 @@ function Waiting({ job }: { job: Job }) {
         <CircleHelp size={16} color="var(--state-queued)" aria-hidden /> Why it waits
       </div>
       <div>
-        {sentence(why.summary)}{" "}
+        {sentence(localTimes(why.summary))}{" "}
         {why.nearest && (
           <>
-            <b>Nearest fix:</b> {sentence(why.nearest)}{" "}
+            <b>Nearest fix:</b> {sentence(localTimes(why.nearest))}{" "}
           </>
         )}
         <Link to="/tasks/$task" params={{ task }} className="link">

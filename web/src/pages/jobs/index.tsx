@@ -14,6 +14,7 @@ import { BulkBar } from "./Bulk";
 import { jobColumns } from "./columns";
 import { maxRows, useJobs } from "./feed/jobs";
 import { Filters } from "./Filters";
+import { Incomplete } from "./Incomplete";
 import css from "./jobs.module.css";
 import type { JobsSearch } from "./search";
 import { Views } from "./Views";
@@ -156,13 +157,14 @@ export default function JobsPage() {
             )}
             {list.rows.length >= maxRows && <span>· narrow the filters to see older ones</span>}
             {list.stale && (
-              <Tooltip label="The last refresh failed. It is tried again with the next change.">
+              <Tooltip label="The last refresh failed. It is tried again in a few seconds.">
                 <ActionIcon size="sm" aria-label="The list may be out of date">
                   <TriangleAlert size={14} color="var(--state-cancelling)" aria-hidden />
                 </ActionIcon>
               </Tooltip>
             )}
           </Group>
+          <Incomplete error={list.error} retry={() => void feed.more()} />
         </>
       )}
     </>

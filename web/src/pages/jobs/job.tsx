@@ -4,6 +4,7 @@ import { getRouteApi, useNavigate } from "@tanstack/react-router";
 import { Bell, ChartGantt, ChevronDown, FileCode2, GitCompareArrows, Grid3x3, List, Table2, Workflow, type LucideIcon } from "lucide-react";
 import { lazy, Suspense, type ComponentType } from "react";
 import { get } from "@/api/client";
+import { useSession } from "@/api/session";
 import type { Job } from "@/api/types";
 import { total } from "@/api/types";
 import { ErrorState } from "@/ui/feedback";
@@ -12,6 +13,7 @@ import { PageHeader } from "@/ui/PageHeader";
 import { JobActions } from "./JobActions";
 import { JobFacts } from "./JobFacts";
 import css from "./job.module.css";
+import { Late } from "./Late";
 import type { JobSearch, JobTab } from "./search";
 import { Why } from "./Why";
 import { StateBadge } from "@/ui/StateBadge";
@@ -48,6 +50,7 @@ export default function JobPage() {
   const { job: id } = route.useParams();
   const search: JobSearch = route.useSearch();
   const navigate = useNavigate();
+  const { me } = useSession();
   const query = useQuery(get("/api/v1/jobs/{job}", { params: { path: { job: id } } }, { live: [`job:${id}`] }));
   // A job that was shown before must not stand under another's address.
   const job = query.data && String(query.data.id) === id ? query.data : undefined;
@@ -76,7 +79,7 @@ export default function JobPage() {
     const next = Object.fromEntries(Object.entries({ ...search, ...change }).filter(([, v]) => v !== undefined && v !== "" && !(Array.isArray(v) && v.length === 0)));
     void navigate({ to: "/jobs/$job", params: { job: id }, search: next, replace, resetScroll: false });
   };
-  const shown = tabsOf(job);
+  const shown = tabsOf(job, me?.job !== undefined);
   const tab: JobTab = search.tab && shown.includes(search.tab) ? search.tab : (shown[0] ?? "tasks");
   const Page = tabs[tab].page;
   return (
@@ -97,6 +100,7 @@ export default function JobPage() {
       />
       <JobFacts job={job} />
       <Why job={job} />
+      <Late job={job} />
       <Tabs value={tab} onChange={(t) => t && set({ ...cleared, tab: t as JobTab }, false)} keepMounted={false} className={css.tabs}>
         <div className={css.tabRow}>
           <Tabs.List className={css.tabList} aria-label="Parts of the job">
@@ -146,14 +150,15 @@ export default function JobPage() {
 }
 
 /** What belongs to one tab and not to the next; the stage stays. */
-const cleared = { state: undefined, at: undefined, by: undefined, view: undefined, sort: undefined, x: undefined, y: undefined, color: undefined, runs: undefined, diff: undefined, with: undefined };
+const cleared = { state: undefined, at: undefined, by: undefined, span: undefined, view: undefined, sort: undefined, x: undefined, y: undefined, color: undefined, axes: undefined, ranges: undefined, runs: undefined, diff: undefined, with: undefined };
 
-/** The tabs of a job; the first one is shown at first. */
-function tabsOf(job: Job): JobTab[] {
+/** The tabs of a job; the first one is shown at first. A shared link cannot read other jobs. */
+function tabsOf(job: Job, shared: boolean): JobTab[] {
   const groups = job.groups ?? [];
   return order.filter((t) => {
     if (t === "graph") return groups.length > 1;
     if (t === "elements") return groups.some((g) => g.size > 1);
+    if (t === "compare") return !shared;
     if (t === "notifications") return (job.spec?.notify?.length ?? 0) > 0;
     return true;
   });

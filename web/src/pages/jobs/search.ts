@@ -22,11 +22,11 @@ export interface JobsSearch {
   sort?: string;
 }
 
-const text = (v: unknown): string | undefined => {
+const text = (v: unknown, most = 200): string | undefined => {
   const t = typeof v === "number" || typeof v === "boolean" ? String(v) : typeof v === "string" ? v : "";
-  return t !== "" && t.length <= 200 ? t : undefined;
+  return t !== "" && t.length <= most ? t : undefined;
 };
-const list = (v: unknown): string[] => (Array.isArray(v) ? v : v === undefined ? [] : [v]).map(text).filter((t) => t !== undefined);
+const list = (v: unknown): string[] => (Array.isArray(v) ? v : v === undefined ? [] : [v]).map((t) => text(t)).filter((t) => t !== undefined);
 const only = <T extends string>(v: unknown, all: readonly T[]): T[] => all.filter((s) => list(v).includes(s));
 const integer = (v: unknown): number | undefined => {
   const n = typeof v === "number" ? v : typeof v === "string" && v !== "" ? Number(v) : NaN;
@@ -68,6 +68,15 @@ export function moment(v: string, now: number): string {
 export const jobTabs = ["graph", "timeline", "elements", "tasks", "results", "compare", "spec", "notifications"] as const;
 export type JobTab = (typeof jobTabs)[number];
 
+/** An end of a range; null leaves it open. Texts have their order in the alphabet, with numbers in them in theirs. */
+export type Bound = number | string | null;
+export type Range = readonly [low: Bound, high: Bound];
+/** Ranges of values by the key of their field. */
+export type Ranges = Readonly<Record<string, Range>>;
+
+/** How the graph of stages, results, and the spec are shown. */
+const jobViews = ["graph", "list", "parallel", "scatter", "runs", "resolved"] as const;
+
 export interface JobSearch {
   /** The part of the page that is shown. */
   tab?: JobTab;
@@ -81,14 +90,20 @@ export interface JobSearch {
   with?: string;
   /** How the timeline groups its bars. */
   by?: "task";
-  /** How results are shown. */
-  view?: "parallel" | "scatter" | "runs";
+  /** What is seen of the timeline: times in milliseconds, FROM-TO. */
+  span?: string;
+  /** How the tab shows what it has. */
+  view?: (typeof jobViews)[number];
   sort?: string;
   /** Axes of the scatter plot, and what colours the plots. */
   x?: string;
   y?: string;
   color?: string;
-  /** Selected runs: task numbers, separated by commas. */
+  /** Axes of the parallel coordinates. */
+  axes?: string[];
+  /** What results are narrowed to. */
+  ranges?: Ranges;
+  /** Selected runs: task numbers, as 0-9,12. */
   runs?: string;
   /** What the spec is compared with: "previous" or nothing. */
   diff?: "previous";
@@ -99,6 +114,24 @@ const numbers = (v: unknown): string | undefined => {
   return t && /^\d+(,\d+)*$/.test(t) ? t : undefined;
 };
 
+/** Length of a list of task numbers in a URL at most. */
+export const maxSpans = 6_000;
+const spans = (v: unknown): string | undefined => {
+  const t = text(v, maxSpans);
+  return t && /^\d+(-\d+)?(,\d+(-\d+)?)*$/.test(t) ? t : undefined;
+};
+
+const bound = (v: unknown): v is Bound => v === null || (typeof v === "number" && Number.isFinite(v)) || (typeof v === "string" && v.length <= 200);
+
+function ranges(v: unknown): Ranges | undefined {
+  if (typeof v !== "object" || v === null) return undefined;
+  const found = Object.entries(v).filter((e): e is [string, [Bound, Bound]] => {
+    const range: unknown = e[1];
+    return e[0].length <= 200 && Array.isArray(range) && range.length === 2 && range.every(bound) && range.some((b) => b !== null);
+  });
+  return found.length > 0 ? Object.fromEntries(found.slice(0, 20)) : undefined;
+}
+
 export const validateJob = (s: Record<string, unknown>): JobSearch =>
   present<JobSearch>({
     tab: jobTabs.find((t) => t === s["tab"]),
@@ -107,12 +140,15 @@ export const validateJob = (s: Record<string, unknown>): JobSearch =>
     at: integer(s["at"]),
     with: numbers(s["with"]),
     by: s["by"] === "task" ? "task" : undefined,
-    view: (["parallel", "scatter", "runs"] as const).find((v) => v === s["view"]),
+    span: /^\d{1,15}-\d{1,15}$/.test(text(s["span"]) ?? "") ? text(s["span"]) : undefined,
+    view: jobViews.find((v) => v === s["view"]),
     sort: text(s["sort"]),
     x: text(s["x"]),
     y: text(s["y"]),
     color: text(s["color"]),
-    runs: numbers(s["runs"]),
+    axes: list(s["axes"]).slice(0, 20),
+    ranges: ranges(s["ranges"]),
+    runs: spans(s["runs"]),
     diff: s["diff"] === "previous" ? "previous" : undefined,
   });
 

@@ -110,6 +110,8 @@ export default function Editor({ value, onChange, schema, errors, onSubmit }: Ed
           EditorView.lineWrapping,
           autocompletion({ override: [propose], activateOnTyping: true }),
           about,
+          // The page takes dropped files; the editor would insert their text.
+          EditorView.domEventHandlers({ drop: (e) => e.dataTransfer?.types.includes("Files") ?? false }),
           keymap.of([
             {
               key: "Mod-Enter",

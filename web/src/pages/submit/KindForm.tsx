@@ -2,6 +2,7 @@ import { Button, Group, Modal, Select, Stack, Switch, Text, TextInput } from "@m
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { get } from "@/api/client";
+import { messageOf } from "@/api/error";
 import { ErrorState } from "@/ui/feedback";
 import type { Schema } from "./complete";
 import { fieldsOf, valueOf, type Field } from "./spec";
@@ -27,6 +28,7 @@ function Form({ onApply }: { onApply: (kind: string, input: Record<string, unkno
   const [name, setName] = useState<string | null>(null);
   const [values, setValues] = useState<Readonly<Record<string, string>>>({});
   const [tried, setTried] = useState(false);
+  const [failed, setFailed] = useState("");
   const kind = kinds.data?.kinds.find((k) => k.name === name);
   const fields = fieldsOf(kind?.input as Schema | undefined);
   const results = fields.map((f) => ({ field: f, ...valueOf(f, values[f.name] ?? "") }));
@@ -34,7 +36,11 @@ function Form({ onApply }: { onApply: (kind: string, input: Record<string, unkno
     setTried(true);
     if (!kind || results.some((r) => r.error)) return;
     const input = Object.fromEntries(results.filter((r) => r.value !== undefined).map((r) => [r.field.name, r.value]));
-    onApply(kind.name, Object.keys(input).length > 0 ? input : undefined);
+    try {
+      onApply(kind.name, Object.keys(input).length > 0 ? input : undefined);
+    } catch (e) {
+      setFailed(messageOf(e));
+    }
   };
   if (kinds.isError) return <ErrorState error={kinds.error} retry={() => void kinds.refetch()} />;
   return (
@@ -57,6 +63,11 @@ function Form({ onApply }: { onApply: (kind: string, input: Record<string, unkno
       {results.map(({ field, error }) => (
         <Input key={field.name} field={field} value={values[field.name] ?? ""} error={tried || values[field.name] ? error : undefined} onChange={(v) => setValues({ ...values, [field.name]: v })} />
       ))}
+      {failed && (
+        <Text c="var(--state-failed)" size="sm" role="alert">
+          {failed}
+        </Text>
+      )}
       <Group justify="flex-end">
         <Button disabled={!kind} onClick={apply}>
           Write it to the spec

@@ -1,35 +1,40 @@
-import { Alert, Button, FileButton, Group, Menu, Progress, Stack, Text, Title } from "@mantine/core";
+import { Button, Group, Menu, Text, Title } from "@mantine/core";
 import { useDebouncedValue } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
-import { FileCode2, FolderUp, FormInput, Lock, Send } from "lucide-react";
-import { lazy, Suspense, useEffect, useMemo, useRef, useState, type DragEvent } from "react";
+import { FileCode2, FormInput, Lock, Send } from "lucide-react";
+import { lazy, Suspense, useMemo, useRef, useState } from "react";
 import { apiFetch, client, data, json } from "@/api/client";
-import { ApiError, messageOf, type FieldError } from "@/api/error";
+import { ApiError, type FieldError } from "@/api/error";
+import { newKey } from "@/api/idempotency";
 import { useCan } from "@/api/session";
 import type { Explanation, Job } from "@/api/types";
 import { EmptyState, ErrorState } from "@/ui/feedback";
-import { bytes, percent, plural } from "@/ui/format";
+import { plural } from "@/ui/format";
 import { PageHeader } from "@/ui/PageHeader";
 import { toast } from "@/ui/toast";
+import { toYAML } from "@/ui/yaml";
 import type { Schema } from "./complete";
-import { draft } from "./draft";
+import { draft, useDraft } from "./draft";
 import { examples, hello } from "./examples";
+import { Folder } from "./Folder";
 import { KindForm } from "./KindForm";
 import { Plan } from "./Plan";
-import { setIn, taskPath, toYAML } from "./spec";
+import type { SubmitSearch } from "./search";
+import { setIn, taskPath } from "./spec";
 import css from "./submit.module.css";
-import { chosen, dropped, upload, type Entry, type UploadProgress } from "./upload";
 
 const Editor = lazy(() => import("./Editor"));
 const route = getRouteApi("/submit");
 
-/** The spec to begin with: of an earlier job or task, of an example, the draft, or the first example. */
-async function beginning(from: string | undefined, example: string | undefined): Promise<string> {
+/** The spec to begin with: of an earlier job or task, of an example, or of the first example. */
+async function beginning({ from, example }: SubmitSearch): Promise<string> {
   if (from) return toYAML(await earlier(from));
-  const named = examples.find((e) => e.name === example);
-  return named?.text ?? draft.load() ?? hello;
+  return examples.find((e) => e.name === example)?.text ?? hello;
 }
+
+/** What a draft belongs to: the job, task or example that it began with. */
+const draftOf = ({ from, example }: SubmitSearch) => (from ? `from ${from}` : example ? `example ${example}` : "new");
 
 async function earlier(from: string): Promise<unknown> {
   const number = from.split(".")[0] ?? from;
@@ -46,9 +51,11 @@ function alone(spec: object): object {
 }
 
 export default function SubmitPage() {
-  const { from, example } = route.useSearch();
+  const search = route.useSearch();
+  const { from } = search;
   const may = useCan("submit jobs");
-  const start = useQuery({ queryKey: ["submit", from, example], queryFn: () => beginning(from, example), staleTime: Infinity, gcTime: 0 });
+  const of = draftOf(search);
+  const start = useQuery({ queryKey: ["submit", of], queryFn: () => beginning(search), staleTime: Infinity, gcTime: 0 });
   if (!may) {
     return (
       <>
@@ -63,7 +70,7 @@ export default function SubmitPage() {
     <>
       <PageHeader title="Submit" badge={from && <Text c="dimmed">as {from}, with changes</Text>} />
       {start.isError && <ErrorState error={start.error} retry={() => void start.refetch()} />}
-      {start.data !== undefined && <Form key={`${from ?? ""} ${example ?? ""}`} initial={start.data} />}
+      {start.data !== undefined && <Form key={of} draftOf={of} original={start.data} />}
     </>
   );
 }
@@ -88,9 +95,11 @@ async function checkText(text: string, signal: AbortSignal): Promise<Check> {
   }
 }
 
-function Form({ initial }: { initial: string }) {
+function Form({ draftOf: of, original }: { draftOf: string; original: string }) {
+  const [initial] = useState(() => draft.load(of) ?? original);
   const [text, setText] = useState(initial);
   const [settled] = useDebouncedValue(text, 500);
+  const endDraft = useDraft(of, original, initial, text, settled);
   const [busy, setBusy] = useState(false);
   const [form, setForm] = useState(false);
   const [refused, setRefused] = useState<Check>();
@@ -101,21 +110,17 @@ function Form({ initial }: { initial: string }) {
   const schema = useQuery({ queryKey: ["schema"], queryFn: () => json<Schema>("/api/v1/schemas/job.json"), staleTime: Infinity, retry: false });
   const check = useQuery({ queryKey: ["plan", settled], queryFn: ({ signal }) => checkText(settled, signal), gcTime: 60_000, staleTime: 15_000, retry: false, placeholderData: (old) => old });
 
-  useEffect(() => {
-    if (settled !== initial) draft.save(settled);
-  }, [settled, initial]);
-
   const current = refused?.text === text ? refused : check.data;
   const errors = useMemo(() => (current?.text === text ? current.errors : []), [current, text]);
 
   const submit = async () => {
     if (busy) return;
     setBusy(true);
-    if (key.current.text !== text) key.current = { text, value: randomKey() };
+    if (key.current.text !== text) key.current = { text, value: newKey() };
     try {
       const response = await apiFetch(new URL("/api/v1/jobs", location.origin), { method: "POST", body: text, headers: { ...headers, "Idempotency-Key": key.current.value } });
       const job = (await response.json()) as Job;
-      draft.drop();
+      endDraft();
       toast.ok(`Job ${job.id} is submitted`);
       await navigate({ to: "/jobs/$job", params: { job: String(job.id) } });
     } catch (e) {
@@ -165,6 +170,14 @@ function Form({ initial }: { initial: string }) {
           setText(setIn(setIn(setIn(text, [...path, "run"], undefined), [...path, "kind"], kind), [...path, "input"], input));
         }}
       />
+      {initial !== original && text !== original && (
+        <Group gap="xs" mb="sm">
+          <Text size="sm">This is the draft that you wrote here before.</Text>
+          <Button size="compact-xs" variant="default" onClick={() => setText(original)}>
+            Discard it
+          </Button>
+        </Group>
+      )}
       <div className={css.columns}>
         <div className={css.editor}>
           <Suspense fallback={<div aria-busy="true" />}>
@@ -186,7 +199,12 @@ function Form({ initial }: { initial: string }) {
             </Text>
           ))}
           {errors.length === 0 && check.isError && <ErrorState error={check.error} retry={() => void check.refetch()} />}
-          {errors.length === 0 && current?.stages && <Plan stages={current.stages} />}
+          {errors.length === 0 && current?.stages && (
+            // The plan of the text as it was, until the next check answers.
+            <div aria-busy={current.text !== text} className={css.plan}>
+              <Plan stages={current.stages} />
+            </div>
+          )}
           <Text size="xs" c="dimmed" mt="md">
             The draft is kept in this browser. Ctrl-Space completes, Ctrl-Enter submits.
           </Text>
@@ -194,103 +212,4 @@ function Form({ initial }: { initial: string }) {
       </div>
     </Folder>
   );
-}
-
-// Plain HTTP to another machine has no crypto.randomUUID.
-function randomKey(): string {
-  return [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, "0")).join("");
-}
-
-/** Takes a folder that is dropped on the page or chosen, uploads it, and writes it to the spec's `files`. */
-function Folder({ text, onText, actions, children }: { text: string; onText: (t: string) => void; actions: React.ReactNode; children: React.ReactNode }) {
-  const [over, setOver] = useState(false);
-  const [progress, setProgress] = useState<UploadProgress & { name: string }>();
-  const [failed, setFailed] = useState<{ error: unknown; again: () => void }>();
-  const stop = useRef<AbortController>(undefined);
-  const latest = useRef(text);
-  useEffect(() => {
-    latest.current = text;
-  });
-  useEffect(() => () => stop.current?.abort(), []);
-
-  const bring = async (collect: () => Promise<{ name: string; entries: Entry[] }>) => {
-    setFailed(undefined);
-    stop.current?.abort();
-    const control = new AbortController();
-    stop.current = control;
-    try {
-      const { name, entries } = await collect();
-      if (entries.length === 0) throw new Error("The folder is empty");
-      setProgress({ name, phase: "reading", files: entries.length, bytes: 0, done: 0 });
-      const hash = await upload(entries, (p) => setProgress({ name, ...p }), control.signal);
-      onText(setIn(latest.current, [...taskPath(latest.current), "files"], hash));
-    } catch (error) {
-      setProgress(undefined);
-      if (!control.signal.aborted) setFailed({ error, again: () => void bring(collect) });
-    }
-  };
-  const drop = (e: DragEvent) => {
-    e.preventDefault();
-    setOver(false);
-    const items = [...e.dataTransfer.items].flatMap((i) => i.webkitGetAsEntry() ?? []);
-    if (items.length > 0) void bring(() => dropped(items));
-  };
-  return (
-    // What can be dropped can be chosen with the button, too.
-     
-    <div
-      className={css.drop}
-      data-over={over || undefined}
-      onDragOver={(e) => {
-        if (!e.dataTransfer.types.includes("Files")) return;
-        e.preventDefault();
-        setOver(true);
-      }}
-      onDragLeave={(e) => {
-        if (!e.currentTarget.contains(e.relatedTarget as Node | null)) setOver(false);
-      }}
-      onDrop={drop}
-    >
-      <Group justify="space-between" mb="sm" gap="xs">
-        <FileButton multiple inputProps={{ webkitdirectory: "" } as object} onChange={(files) => files.length > 0 && void bring(() => Promise.resolve(chosen(files)))}>
-          {(props) => (
-            <Button {...props} variant="default" leftSection={<FolderUp size={16} aria-hidden />}>
-              Add a folder
-            </Button>
-          )}
-        </FileButton>
-        {actions}
-      </Group>
-      {progress && (
-        <Alert mb="sm" color={progress.phase === "done" ? "teal" : "muster"} variant="light" withCloseButton={progress.phase === "done"} closeButtonLabel="Close" onClose={() => setProgress(undefined)}>
-          <Stack gap={6}>
-            <Group justify="space-between" gap="xs">
-              <Text size="sm" c="var(--mantine-color-text)">
-                {label(progress)}
-              </Text>
-              {progress.phase !== "done" && (
-                <Button size="compact-xs" variant="default" onClick={() => stop.current?.abort()}>
-                  Stop
-                </Button>
-              )}
-            </Group>
-            {progress.phase !== "done" && <Progress value={progress.bytes > 0 ? (progress.done / progress.bytes) * 100 : 0} aria-label={percent(progress.bytes > 0 ? progress.done / progress.bytes : 0)} />}
-          </Stack>
-        </Alert>
-      )}
-      {failed && (
-        <div style={{ marginBottom: 12 }}>
-          <ErrorState title="The folder was not uploaded" error={messageOf(failed.error)} retry={failed.again} />
-        </div>
-      )}
-      {children}
-    </div>
-  );
-}
-
-function label(p: UploadProgress & { name: string }): string {
-  const files = plural(p.files, "file");
-  if (p.phase === "reading") return `Reading ${p.name}: ${files}, ${bytes(p.bytes)}`;
-  if (p.phase === "sending") return `Uploading ${p.name}: ${bytes(p.done)} of ${bytes(p.bytes)} that the server does not have`;
-  return `${p.name} (${files}) travels with the first task: see files in the spec. Files that begin with #! are executable.`;
 }

@@ -1,14 +1,11 @@
-import { parseDocument, stringify, type Document } from "yaml";
+import { parseDocument, type Document } from "yaml";
 import type { Schema } from "./complete";
 
-/** A spec as the YAML that a person edits. */
-export function toYAML(spec: unknown): string {
-  return stringify(spec, { lineWidth: 110 });
-}
-
-/** Writes a value at a path of a YAML text, and keeps comments and order. An empty value removes the key. */
+/** Writes a value at a path of a YAML text, and keeps comments and order. An empty value removes the key. It throws for a text with errors. */
 export function setIn(text: string, path: readonly (string | number)[], value: unknown): string {
   const doc: Document = parseDocument(text);
+  const error = doc.errors[0];
+  if (error) throw new Error(`The spec cannot be changed because of an error${error.linePos ? ` in line ${error.linePos[0].line}` : ""}: correct it first`);
   if (value === undefined) doc.deleteIn(path);
   else doc.setIn(path, doc.createNode(value));
   return doc.toString({ lineWidth: 0 });
@@ -57,6 +54,8 @@ export function fieldsOf(schema: Schema | undefined): Field[] {
 
 /** The value that a field's text means; undefined if it is empty; an error if it is none of the field's type. */
 export function valueOf(field: Field, text: string): { value?: unknown; error?: string } {
+  // A switch that was left alone shows its default, or off.
+  if (field.type === "boolean" && text === "" && field.required) return { value: field.placeholder === "true" };
   if (text.trim() === "") return field.required ? { error: "This is needed" } : {};
   if (field.type === "number") {
     const n = Number(text);

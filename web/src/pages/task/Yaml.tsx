@@ -1,9 +1,9 @@
-import { stringify } from "yaml";
 import { CopyButton } from "@/ui/CopyLine";
+import { toYAML } from "@/ui/yaml";
 
 /** A value as YAML, or the button that copies it. */
 export default function Yaml({ value, button = false }: { value: unknown; button?: boolean }) {
-  const text = stringify(value, { lineWidth: 0 });
+  const text = toYAML(value);
   if (button) return <CopyButton text={text} label="Copy as YAML" />;
   return (
     // It scrolls, so the keyboard must reach it.

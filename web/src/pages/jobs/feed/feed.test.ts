@@ -1,8 +1,10 @@
 import { describe, expect, it, vi } from "vitest";
+import { ApiError } from "@/api/error";
 import type { LiveEvent } from "@/api/live";
 import type { Job, Task } from "@/api/types";
+import { validateJob } from "../search";
 import { JobFeed, type ReadJobs } from "./jobs";
-import { spansOf, TaskFeed, type ReadTasks } from "./tasks";
+import { numbersOf, spansOf, TaskFeed, type ReadTasks } from "./tasks";
 
 const job = (id: number, state: Job["state"] = "running"): Job => ({ id, name: `j${id}`, project: "p", priority: 50, state, counts: {} });
 const event = (x: Partial<LiveEvent>): LiveEvent => ({ epoch: "e", seq: 1, type: "job", at: "", ...x });
@@ -108,6 +110,27 @@ describe("JobFeed", () => {
     await other.tick(0);
     expect(other.get()).toMatchObject({ status: "ready", stale: true });
   });
+  it("looks for new jobs again after a look that failed", async () => {
+    const { jobs, read, feed } = await jobFeed(3);
+    jobs.set(4, job(4));
+    read.mockImplementationOnce(() => Promise.reject(new Error("no")));
+    feed.note({ events: [event({ job: 4 })], resync: false });
+    await feed.tick(0);
+    expect(feed.get().stale).toBe(true);
+    await feed.tick(60_000);
+    expect(ids(feed)).toEqual([4, 3, 2, 1]);
+    expect(feed.get().stale).toBe(false);
+  });
+  it("says that the next page failed until it came", async () => {
+    const { read, feed } = await jobFeed(150);
+    const no = new Error("no");
+    read.mockImplementationOnce(() => Promise.reject(no));
+    await feed.more();
+    expect(feed.get()).toMatchObject({ status: "ready", error: no, more: true, loadingMore: false });
+    await feed.more();
+    expect(feed.get().error).toBeUndefined();
+    expect(ids(feed)).toHaveLength(150);
+  });
 });
 
 const task = (index: number, x: Partial<Task> = {}): Task => ({ id: `1.${index}`, job: 1, index, group: 0, name: "t", kind: "noop", state: "running", ...x });
@@ -147,6 +170,45 @@ describe("TaskFeed", () => {
     expect(lost.get()).toMatchObject({ status: "ready" });
     expect(lost.get().rows).toEqual(feed.get().rows);
   });
+  it("keeps what it shows and where it continues when a reload fails, and loads again later", async () => {
+    const tasks = new Map(Array.from({ length: 30 }, (_, i) => [i, task(i)]));
+    const { feed, read } = await make(tasks);
+    const no = new Error("no");
+    read.mockImplementationOnce(() => Promise.reject(no));
+    feed.note({ events: [], resync: true });
+    await feed.tick(0);
+    expect(feed.get()).toMatchObject({ status: "ready", error: no, more: true });
+    expect(feed.get().rows).toHaveLength(20);
+    await feed.more();
+    expect(feed.get().rows).toHaveLength(30);
+    tasks.set(0, task(0, { state: "failed" }));
+    await feed.tick(60_000);
+    expect(feed.get().error).toBeUndefined();
+    expect(feed.get().rows[0]?.state).toBe("failed");
+  });
+  it("does not try again by itself what the server refuses", async () => {
+    const { feed, read } = await make(new Map([[0, task(0)]]));
+    const refused = new ApiError("forbidden", 403, "no");
+    read.mockImplementation(() => Promise.reject(refused));
+    feed.note({ events: [], resync: true });
+    await feed.tick(0);
+    read.mockClear();
+    await feed.tick(60_000);
+    expect(read).not.toHaveBeenCalled();
+    expect(feed.get().error).toBe(refused);
+  });
+  it("tries the page again that failed", async () => {
+    const { feed, read } = await make(new Map(Array.from({ length: 30 }, (_, i) => [i, task(i)])));
+    read.mockImplementationOnce(() => Promise.reject(new Error("no")));
+    await feed.more();
+    expect(feed.get()).toMatchObject({ more: true, loadingMore: false });
+    expect(feed.get().error).toBeDefined();
+    read.mockClear();
+    await feed.again();
+    expect(read.mock.calls.map((c) => c[0].cursor)).toEqual(["19"]);
+    expect(feed.get().rows).toHaveLength(30);
+    expect(feed.get().error).toBeUndefined();
+  });
   it("shows progress at once, and reads what ended again for its result", async () => {
     const tasks = new Map([[0, task(0)], [1, task(1)]]);
     const { feed, read } = await make(tasks);
@@ -172,6 +234,13 @@ describe("TaskFeed", () => {
   });
   it("writes numbers as spans", () => {
     expect(spansOf([5, 1, 2, 3, 9])).toBe("1-3,5,9");
+    expect(numbersOf("1-3,5,9", 100)).toEqual([1, 2, 3, 5, 9]);
+    expect(numbersOf("0-999999999999", 3)).toEqual([0, 1, 2]);
+    // All of a sweep, and all that a URL has room for, come back from it.
+    expect(validateJob({ runs: spansOf(Array.from({ length: 5_000 }, (_, i) => i)) }).runs).toBe("0-4999");
+    const odd = spansOf(Array.from({ length: 100_000 }, (_, i) => i * 2));
+    expect(validateJob({ runs: odd }).runs).toBe(odd);
+    expect(validateJob({ runs: 7 }).runs).toBe("7");
     expect(spansOf(Array.from({ length: 100_000 }, (_, i) => i * 2)).length).toBeLessThanOrEqual(6_000);
   });
 });

@@ -19,6 +19,7 @@ export interface JobList {
   /** Rows that do not match the filters any more, but were kept so that nothing jumps. */
   readonly left: ReadonlySet<number>;
   readonly status: "loading" | "ready" | "failed";
+  /** Why the list could not be loaded; if it is ready, why its next page could not. */
   readonly error?: unknown;
   /** The last attempt to refresh failed; rows may be old. */
   readonly stale: boolean;
@@ -78,7 +79,7 @@ export class JobFeed {
       const page = await this.read({ limit: pageSize }, signal);
       this.take(page);
       this.cursor = page.next;
-      this.publish({ status: "ready", more: page.next !== undefined, stale: false });
+      this.publish({ status: "ready", more: page.next !== undefined, stale: false, error: undefined });
     } catch (e) {
       if (!signal.aborted) this.set({ status: "failed", error: e });
     }
@@ -93,9 +94,9 @@ export class JobFeed {
       const page = await this.read({ cursor: this.cursor, limit: pageSize }, signal);
       this.take(page);
       this.cursor = page.next;
-      this.publish({ loadingMore: false, more: page.next !== undefined, stale: false });
-    } catch {
-      this.set({ loadingMore: false, stale: !signal.aborted });
+      this.publish({ loadingMore: false, more: page.next !== undefined, error: undefined });
+    } catch (e) {
+      this.set({ loadingMore: false, ...(!signal.aborted && { error: e }) });
     }
   }
 
@@ -144,17 +145,21 @@ export class JobFeed {
     if (seen.length === 0 && !this.unknown) return;
     this.busy = true;
     const began = performance.now();
+    const wasUnknown = this.unknown;
     try {
-      if (this.unknown) await this.readNew();
+      if (wasUnknown) await this.readNew();
       if (seen.length > 0) await this.readAgain(Math.min(...seen), Math.max(...seen));
       this.publish({ stale: false });
     } catch (e) {
       if (this.abort.signal.aborted) return;
       if (e instanceof ApiError && !e.temporary) this.set({ status: "failed", error: e });
-      else this.set({ stale: true });
+      else {
+        this.unknown ||= wasUnknown;
+        this.set({ stale: true });
+      }
     } finally {
       this.busy = false;
-      this.nextAt = now + Math.max(1_000, 10 * (performance.now() - began));
+      this.nextAt = now + Math.max(this.list.stale ? 5_000 : 1_000, 10 * (performance.now() - began));
     }
   }
 

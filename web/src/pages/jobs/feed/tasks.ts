@@ -1,9 +1,11 @@
 import { useMemo } from "react";
 import { client, data } from "@/api/client";
+import { ApiError } from "@/api/error";
 import type { Batch } from "@/api/live";
 import type { Task, TaskState } from "@/api/types";
 import { finalStates, taskStates } from "@/api/types";
 import { numberIn } from "../model/states";
+import { maxSpans } from "../search";
 import { useFeed } from "./feed";
 
 export interface TaskPage {
@@ -15,6 +17,7 @@ export type ReadTasks = (page: { cursor?: string; limit: number; tasks?: string 
 export interface TaskList {
   readonly rows: readonly Task[];
   readonly status: "loading" | "ready" | "failed";
+  /** Why the list could not be loaded; if it is ready, why its last reload or next page could not. */
   readonly error?: unknown;
   readonly more: boolean;
   readonly loadingMore: boolean;
@@ -22,10 +25,7 @@ export interface TaskList {
 
 /** Tasks that one refresh reads at most. */
 const maxRefresh = 500;
-/** Length of a list of task numbers in a URL at most. */
-const maxNumbers = 6_000;
-
-/** Task numbers as the API takes them: "0-9,12". */
+/** Task numbers as the API takes them: "0-9,12". It has as many as a URL has room for. */
 export function spansOf(numbers: readonly number[]): string {
   const sorted = [...numbers].sort((a, b) => a - b);
   let text = "";
@@ -33,11 +33,21 @@ export function spansOf(numbers: readonly number[]): string {
     let j = i;
     while (sorted[j + 1] === (sorted[j] ?? 0) + 1) j++;
     const part = i === j ? String(sorted[i]) : `${sorted[i]}-${sorted[j]}`;
-    if (text.length + part.length >= maxNumbers) break;
+    if (text.length + part.length >= maxSpans) break;
     text += text ? `,${part}` : part;
     i = j + 1;
   }
   return text;
+}
+
+/** The task numbers of "0-9,12", so many at most. */
+export function numbersOf(spans: string, most: number): number[] {
+  const out: number[] = [];
+  for (const part of spans.split(",")) {
+    const [first = NaN, last = first] = part.split("-").map(Number);
+    for (let n = first; n <= last && out.length < most; n++) out.push(n);
+  }
+  return out;
 }
 
 /** Tasks of one job, page by page. Live events change them in place; ends are read again, because only that has results. */
@@ -89,20 +99,29 @@ export class TaskFeed {
         if (generation !== this.generation) return;
         if (this.list.status !== "ready" || found.size >= this.tasks.size) {
           this.replace(found);
+          this.cursor = cursor;
           this.publish({ status: "ready", more: cursor !== undefined, loadingMore: cursor !== undefined && found.size < wish });
         }
       } while (cursor && found.size < wish);
       this.cursor = cursor;
       this.replace(found);
-      this.publish({ status: "ready", more: cursor !== undefined && found.size < this.options.max, loadingMore: false });
+      this.publish({ status: "ready", more: cursor !== undefined && found.size < this.options.max, loadingMore: false, error: undefined });
     } catch (e) {
       if (signal.aborted || generation !== this.generation) return;
       if (this.tasks.size === 0) this.set({ status: "failed", error: e });
       else {
-        this.cursor = cursor;
-        this.set({ loadingMore: false, more: cursor !== undefined, error: e });
+        // What is shown stays, and so does where it continues.
+        this.reload = !(e instanceof ApiError) || e.temporary;
+        this.set({ loadingMore: false, error: e });
       }
     }
+  }
+
+  /** Tries again what failed: a reload, or the next page. */
+  async again(): Promise<void> {
+    if (!this.reload && this.list.more) return this.more();
+    this.reload = false;
+    return this.load();
   }
 
   async more(): Promise<void> {
@@ -115,9 +134,9 @@ export class TaskFeed {
       if (generation !== this.generation) return;
       for (const t of page.tasks) this.tasks.set(t.index, t);
       this.cursor = page.next;
-      this.publish({ loadingMore: false, more: page.next !== undefined && this.tasks.size < this.options.max });
+      this.publish({ loadingMore: false, more: page.next !== undefined && this.tasks.size < this.options.max, error: undefined });
     } catch (e) {
-      this.set({ loadingMore: false, ...(!signal.aborted && { error: e }) });
+      if (generation === this.generation) this.set({ loadingMore: false, ...(!signal.aborted && { error: e }) });
     }
   }
 
@@ -171,7 +190,7 @@ export class TaskFeed {
       // The tasks stay as they are; the page's banner says that the server cannot be reached.
     } finally {
       this.busy = false;
-      this.nextAt = now + Math.max(1_000, 5 * (performance.now() - began));
+      this.nextAt = now + Math.max(this.list.error === undefined ? 1_000 : 5_000, 5 * (performance.now() - began));
     }
   }
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Attempt, Task } from "@/api/types";
-import { attemptNumber, barsOf, busy, extent, firstFrom, lanes, pan, ticks, zoom, type Bar } from "./gantt";
+import { barsOf, busy, extent, firstFrom, hasEarlier, lanes, pan, progressOf, ticks, zoom, type Bar } from "./gantt";
 
 const at = (s: number) => new Date(s * 1000).toISOString();
 const bar = (index: number, worker: string, start: number, end?: number): Bar => ({ task: `1.${index}`, index, attempt: 1, name: "t", worker, state: "succeeded", start, end, retry: false });
@@ -17,8 +17,18 @@ describe("barsOf", () => {
   it("has none for a task that never ran", () => {
     expect(barsOf({ ...task, assigned_at: undefined, started_at: undefined })).toEqual([]);
   });
-  it("reads the attempt's number", () => {
-    expect(attemptNumber("17.3#12")).toBe(12);
+  it("does not call an attempt lost whose outcome it does not know", () => {
+    const [first = expect.fail("no bar")] = barsOf(task, [{ id: "1.0#1", worker: "w-a", assigned_at: at(1), started_at: at(2) }]);
+    expect([first.state, first.start, first.end]).toEqual(["unknown", 2000, 6000]);
+  });
+  it("has the last attempt of a task that waits for its next one", () => {
+    const waits: Task = { ...task, state: "queued", attempt: 1, finished_at: undefined };
+    expect([hasEarlier(waits), hasEarlier({ ...waits, state: "running" }), hasEarlier({ ...waits, attempt: undefined })]).toEqual([true, false, false]);
+    expect(barsOf(waits, attempts.slice(0, 1)).map((b) => [b.attempt, b.state, b.end])).toEqual([[1, "lost", 4000]]);
+  });
+  it("reads attempts again when one ends and when the next one begins", () => {
+    const states: Task[] = [{ ...task, attempt: 1, state: "running" }, { ...task, attempt: 1, state: "queued" }, { ...task, state: "assigned" }, { ...task, state: "running" }];
+    expect(new Set(states.map(progressOf)).size).toBe(3);
   });
 });
 

@@ -1,4 +1,5 @@
 import type { AnyState, Attempt, Task } from "@/api/types";
+import { numberOf } from "@/pages/task/attempt";
 
 /** One bar of the timeline. Times are milliseconds; an open one has no end. */
 export interface Bar {
@@ -21,39 +22,43 @@ export interface Bar {
 
 const ms = (at: string | undefined) => (at ? Date.parse(at) : undefined);
 
-/** The bars of a task: its ended attempts, if they were read, and its last one. */
+/** A task that ran waits for its next attempt. */
+const back = (t: Task) => t.attempt !== undefined && (t.state === "queued" || t.state === "waiting");
+
+/** A task has attempts that it does not itself tell about. */
+export const hasEarlier = (t: Task) => (t.attempt ?? 0) > 1 || back(t);
+
+/** What the attempts of a task depend on: they are read again when it changes. */
+export const progressOf = (t: Task) => `${t.attempt}${back(t) ? " ended" : ""}`;
+
+/** The bars of a task: its ended attempts, if they were read, and its last one. The outcome of an attempt may not be known yet. */
 export function barsOf(task: Task, attempts: readonly Attempt[] = []): Bar[] {
   const bars: Bar[] = [];
-  let ended: number | undefined;
-  for (const a of attempts) {
-    const n = attemptNumber(a.id);
+  const ended = back(task);
+  let before: number | undefined;
+  attempts.forEach((a, i) => {
+    const n = numberOf(a);
     const assigned = ms(a.assigned_at);
     const start = ms(a.started_at) ?? assigned;
-    if (start !== undefined && n !== task.attempt) {
+    if (start !== undefined && (n !== task.attempt || ended)) {
+      // The server makes the next attempt when it has given up this one.
+      const next = ms(attempts[i + 1]?.assigned_at) ?? ms(task.assigned_at);
       bars.push({
-        task: task.id, index: task.index, attempt: n, name: task.name, worker: a.worker ?? "", state: (a.outcome as AnyState | undefined) ?? "lost",
-        queued: ended ?? ms(task.created_at), assigned, start, end: ms(a.finished_at) ?? start, retry: n > 1, message: a.message ?? a.reason,
+        task: task.id, index: task.index, attempt: n, name: task.name, worker: a.worker ?? "", state: (a.outcome as AnyState | undefined) ?? "unknown",
+        queued: before ?? ms(task.created_at), assigned, start, end: Math.max(start, ms(a.finished_at) ?? next ?? start), retry: n > 1, message: a.message ?? a.reason,
       });
     }
-    ended = ms(a.finished_at) ?? ended;
-  }
+    before = ms(a.finished_at) ?? before;
+  });
   const assigned = ms(task.assigned_at);
   const start = ms(task.started_at) ?? assigned;
-  if (start === undefined) return bars;
+  if (start === undefined || (ended && attempts.length > 0)) return bars;
   const attempt = task.attempt ?? 1;
-  const back = task.state === "queued" || task.state === "waiting"; // it waits for its next attempt
-  if (back && attempts.length > 0) return bars;
   bars.push({
     task: task.id, index: task.index, attempt, name: task.name, worker: task.worker ?? "", state: task.state,
     queued: ms(task.queued_at), assigned, start, end: ms(task.finished_at), retry: attempt > 1, message: task.message ?? task.reason,
   });
   return bars;
-}
-
-/** The attempt's number in an id such as 17.3/2 or 17.3.2. */
-export function attemptNumber(id: string): number {
-  const n = Number(/(\d+)$/.exec(id)?.[1]);
-  return Number.isInteger(n) ? n : 1;
 }
 
 /** A row of the timeline: a worker has as many as it runs attempts at once. */

@@ -1,4 +1,5 @@
-import type { Field, Run, Value } from "./results";
+import type { Bound, Range, Ranges } from "../search";
+import { at as valueAt, type Field, type Run, type Value } from "./results";
 
 /** An axis of the plots: where a value lies between 0 and 1. */
 export interface Scale {
@@ -7,8 +8,12 @@ export interface Scale {
   /** Values of an axis of texts, in order. */
   readonly texts: readonly string[];
   readonly at: (v: Value | undefined) => number | undefined;
+  /** The number at a place of a numeric axis. */
+  readonly value: (place: number) => number;
   readonly ticks: readonly { readonly at: number; readonly label: string }[];
 }
+
+const collator = new Intl.Collator("en", { numeric: true });
 
 /** Texts of one axis at most; beyond that they cannot be told apart. */
 const maxTexts = 60;
@@ -22,26 +27,27 @@ export function scaleOf(field: Field, runs: readonly Run[], log?: boolean): Scal
       const a = Math.log10(min);
       const b = Math.log10(max);
       const at = (v: Value | undefined) => (typeof v === "number" && v > 0 ? (Math.log10(v) - a) / (b - a) : undefined);
+      const value = (p: number) => 10 ** (a + p * (b - a));
       const few = valuesOf(field, runs, at);
-      if (few) return { field, log: true, texts: [], at, ticks: few };
+      if (few) return { field, log: true, texts: [], at, value, ticks: few };
       const ticks = [];
       for (let p = Math.ceil(a - 1e-9); p <= b + 1e-9; p++) ticks.push({ at: (p - a) / (b - a), label: number(10 ** p) });
-      return { field, log: true, texts: [], at, ticks: ticks.length >= 2 ? ticks : ends(min, max) };
+      return { field, log: true, texts: [], at, value, ticks: ticks.length >= 2 ? ticks : ends(min, max) };
     }
     const span = max - min;
     const at = (v: Value | undefined) => (typeof v === "number" && Number.isFinite(v) ? (span === 0 ? 0.5 : (v - min) / span) : undefined);
-    return { field, log: false, texts: [], at, ticks: span === 0 ? [{ at: 0.5, label: number(min) }] : (valuesOf(field, runs, at) ?? steps(min, max)) };
+    return { field, log: false, texts: [], at, value: (p) => min + p * span, ticks: span === 0 ? [{ at: 0.5, label: number(min) }] : (valuesOf(field, runs, at) ?? steps(min, max)) };
   }
   const seen = new Set<string>();
   for (const r of runs) {
     const v = r.values.get(field.key);
     if (v !== undefined && seen.size <= maxTexts) seen.add(String(v));
   }
-  const texts = [...seen].sort(new Intl.Collator("en", { numeric: true }).compare).slice(0, maxTexts);
+  const texts = [...seen].sort(collator.compare).slice(0, maxTexts);
   const place = new Map(texts.map((t, i) => [t, texts.length === 1 ? 0.5 : i / (texts.length - 1)]));
   const at = (v: Value | undefined) => (v === undefined ? undefined : place.get(String(v)));
   const every = Math.ceil(texts.length / 12);
-  return { field, log: false, texts, at, ticks: texts.filter((_, i) => i % every === 0).map((t) => ({ at: place.get(t) ?? 0, label: t })) };
+  return { field, log: false, texts, at, value: () => NaN, ticks: texts.filter((_, i) => i % every === 0).map((t) => ({ at: place.get(t) ?? 0, label: t })) };
 }
 
 /** Ticks at the values themselves, if there are few and they are not too near to each other. */
@@ -77,20 +83,45 @@ export function number(n: number): string {
   return String(Number(n.toPrecision(4)));
 }
 
-/** A range of an axis that the user has chosen, from 0 to 1. */
-export type Brush = readonly [low: number, high: number];
+/** The values between two places of an axis; none if it has no text there. */
+export function rangeAt(scale: Scale, low: number, high: number): Range | undefined {
+  if (!scale.field.numeric) {
+    const between = scale.texts.filter((t) => {
+      const place = scale.at(t) ?? -1;
+      return place >= low && place <= high;
+    });
+    const [first, last] = [between[0], between[between.length - 1]];
+    return first === undefined || last === undefined ? undefined : [first, last];
+  }
+  const { min, max } = scale.field;
+  // Rounded as far as a pixel shows; the ends of the axis are exact.
+  const round = (n: number) => Number(n.toPrecision(4));
+  return [low <= 0 ? min : round(scale.value(low)), high >= 1 ? max : round(scale.value(high))];
+}
 
-/** The runs whose values lie in all brushes. A run without a value on a brushed axis is not among them. */
-export function brushed(runs: readonly Run[], scales: readonly Scale[], brushes: ReadonlyMap<string, Brush>): readonly Run[] {
-  if (brushes.size === 0) return runs;
-  const active = scales.flatMap((scale) => {
-    const brush = brushes.get(scale.field.key);
-    return brush ? [{ scale, brush }] : [];
-  });
+/** Where a range lies on an axis, from 0 to 1. */
+export function placesOf(scale: Scale, [low, high]: Range): readonly [low: number, high: number] {
+  const place = (bound: Bound, open: number) => {
+    if (bound === null) return open;
+    const known = scale.at(bound);
+    if (known !== undefined) return Math.max(0, Math.min(1, known));
+    // Zero on a logarithmic axis, or a text that no run has any more.
+    const next = scale.texts.findIndex((t) => order(t, bound) >= 0);
+    return next < 0 ? (scale.field.numeric ? 0 : 1) : (scale.at(scale.texts[next]) ?? open);
+  };
+  return [place(low, 0), place(high, 1)];
+}
+
+const order = (a: number | string, b: number | string) => (typeof a === "number" && typeof b === "number" ? a - b : collator.compare(String(a), String(b)));
+
+/** The runs whose values lie in all ranges. A run without a value in a field with a range is not among them. */
+export function inRanges(runs: readonly Run[], ranges: Ranges): readonly Run[] {
+  const all = Object.entries(ranges);
+  if (all.length === 0) return runs;
   return runs.filter((r) =>
-    active.every(({ scale, brush: [low, high] }) => {
-      const v = scale.at(r.values.get(scale.field.key));
-      return v !== undefined && v >= low - 1e-9 && v <= high + 1e-9;
+    all.every(([key, [low, high]]) => {
+      const v = valueAt(r, key);
+      return v !== undefined && (low === null || order(low, v) <= 0) && (high === null || order(v, high) <= 0);
     }),
   );
 }
@@ -109,6 +140,12 @@ function mix(a: string, b: string, t: number): string {
   const part = (s: string, i: number) => parseInt(s.slice(i, i + 2), 16);
   const channel = (i: number) => Math.round(part(a, i) + (part(b, i) - part(a, i)) * t);
   return `rgb(${channel(1)} ${channel(3)} ${channel(5)})`;
+}
+
+/** Where a pointer is in the element that listens to it, whichever of its children it is over. */
+export function pointOf(e: { readonly clientX: number; readonly clientY: number; readonly currentTarget: Element }): { x: number; y: number } {
+  const box = e.currentTarget.getBoundingClientRect();
+  return { x: e.clientX - box.left, y: e.clientY - box.top };
 }
 
 /** The index of the point that is nearest to a pixel, within `reach`. Points are pairs in one array; NaN is none. */

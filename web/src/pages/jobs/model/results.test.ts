@@ -3,8 +3,9 @@ import type { Task } from "@/api/types";
 import { csv, fileName } from "./csv";
 import { curvesOf, type WireMetrics } from "./curves";
 import { group } from "./failures";
-import { brushed, correlation, distanceToLine, nearest, scaleOf } from "./plot";
-import { fieldsOf, flatten, lessIsBetter, objective, parameters, toCSV, toRun } from "./results";
+import type { Ranges } from "../search";
+import { correlation, distanceToLine, inRanges, nearest, placesOf, rangeAt, scaleOf } from "./plot";
+import { bestOf, fieldsOf, flatten, lessIsBetter, objective, parameters, toCSV, toRun } from "./results";
 
 const task = (index: number, x: Partial<Task>): Task => ({ id: `1.${index}`, job: 1, index, group: 0, name: "train", kind: "process", state: "succeeded", ...x });
 const runs = [
@@ -47,6 +48,12 @@ describe("fields", () => {
   });
 });
 
+describe("bestOf", () => {
+  it("is the least or the greatest by the metric's name, where all values are numbers", () => {
+    expect([bestOf("loss", [2, 1, undefined]), bestOf("accuracy", [2, 1, undefined]), bestOf("accuracy", [2, "x"]), bestOf("epoch", [1, 2]), bestOf("loss", [])]).toEqual([1, 0, -1, -1, -1]);
+  });
+});
+
 describe("CSV", () => {
   it("quotes what must be quoted and disarms formulas", () => {
     expect(csv(["a", "b"], [["x,y", '"q"'], ["=1+1", -5], [undefined, { k: 1 }], ["-0.5", Infinity]])).toBe('a,b\r\n"x,y","""q"""\r\n\'=1+1,-5\r\n,"{""k"":1}"\r\n-0.5,\r\n');
@@ -72,11 +79,28 @@ describe("plots", () => {
     const scale = scaleOf(field("param:opt"), runs);
     expect([scale.at("adam"), scale.at("sgd"), scale.at("lion")]).toEqual([0, 1, undefined]);
   });
-  it("keep the runs in all brushes, and none without a value", () => {
-    const scales = [scaleOf(field("param:lr"), runs), scaleOf(field("result:loss"), runs)];
-    expect(brushed(runs, scales, new Map([["param:lr", [0.4, 1]]])).map((r) => r.id)).toEqual(["1.0", "1.2"]);
-    expect(brushed(runs, scales, new Map([["param:lr", [0.4, 1]], ["result:loss", [0, 1]]])).map((r) => r.id)).toEqual(["1.0"]);
-    expect(brushed(runs, scales, new Map())).toBe(runs);
+  it("keep the runs in all ranges, and none without a value", () => {
+    const ids = (ranges: Ranges) => inRanges(runs, ranges).map((r) => r.id);
+    expect(ids({ "param:lr": [0.01, null] })).toEqual(["1.0", "1.2"]);
+    expect(ids({ "param:lr": [0.01, 0.1], "result:loss": [null, 1] })).toEqual(["1.0"]);
+    expect(ids({ "param:opt": ["b", "z"] })).toEqual(["1.1"]);
+    expect(inRanges(runs, {})).toBe(runs);
+  });
+  it("keep a range in its values when a run moves the ends of the axis", () => {
+    const range = rangeAt(scaleOf(field("result:loss"), runs), 0.2, 1) ?? expect.fail("no range");
+    expect(range).toEqual([0.3, 0.5]);
+    const more = [...runs, toRun(task(3, { element: "lr=0.1,opt=adam", result: { loss: 50 } }), ["lr", "opt"])];
+    expect(inRanges(more, { "result:loss": range }).map((r) => r.id)).toEqual(["1.0"]);
+    const places = placesOf(scaleOf(fieldsOf(more).find((f) => f.key === "result:loss") ?? expect.fail("no field"), more), range);
+    expect(places.map((p) => Math.round(p * 1000))).toEqual([34, 131]);
+  });
+  it("turn places into values and back, also of logarithms and texts", () => {
+    const lr = scaleOf(field("param:lr"), runs);
+    expect(rangeAt(lr, 0, 0.5)).toEqual([0.001, 0.01]);
+    expect(placesOf(lr, [0, 0.01]).map((p) => p.toFixed(2))).toEqual(["0.00", "0.50"]);
+    expect(placesOf(lr, [null, null])).toEqual([0, 1]);
+    const opt = scaleOf(field("param:opt"), runs);
+    expect([rangeAt(opt, 0.5, 1), rangeAt(opt, 0.2, 0.8), placesOf(opt, ["b", "sgd"])]).toEqual([["sgd", "sgd"], undefined, [1, 1]]);
   });
   it("correlate what they can", () => {
     const linear = Array.from({ length: 5 }, (_, i) => toRun(task(i, { result: { a: i, b: -2 * i, c: 1 } }), []));

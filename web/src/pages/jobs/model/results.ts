@@ -156,8 +156,20 @@ export function lessIsBetter(name: string): boolean {
 }
 
 /** Numbers that count rather than judge. */
-export function neutral(name: string): boolean {
+function neutral(name: string): boolean {
   return /epoch|step|seed|index|count|samples|iteration|params|batch/i.test(name);
+}
+
+/** Which of the values of a metric is the best, by its name; -1 if they cannot be judged. */
+export function bestOf(name: string, values: readonly unknown[]): number {
+  if (neutral(name) || !values.every((v) => v === undefined || typeof v === "number")) return -1;
+  const less = lessIsBetter(name);
+  let best = -1;
+  values.forEach((v, i) => {
+    const b = values[best];
+    if (typeof v === "number" && (typeof b !== "number" || (less ? v < b : v > b))) best = i;
+  });
+  return best;
 }
 
 /** What the runs are most likely judged by: a varying number that was measured, a result before a metric. */

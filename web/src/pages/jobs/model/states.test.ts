@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { taskStates } from "@/api/types";
-import { apply, Backlog, codeOf, decode, drift, nextWith, numberIn, Recent, tally, type WireStage, type StateEvent } from "./states";
+import { apply, Backlog, codeOf, decode, drift, nextWith, numberIn, Recent, tally, type StageStates, type StateEvent } from "./states";
 
-const stage = (x: Partial<WireStage>): WireStage => ({ name: "s", index: 0, first: 10, size: 6, needs: [], kind: "noop", counts: {}, ...x });
+const stage = (x: Partial<StageStates>): StageStates => ({ first: 10, size: 6, from: x.first ?? 10, ...x });
 
 const event = (task: string, state: string, seq = 2): StateEvent => ({ epoch: "e", seq, task, state });
 

@@ -1,21 +1,8 @@
+import type { components } from "@/api/schema";
 import { taskStates, type TaskState } from "@/api/types";
 
-/** One stage in the answer of GET /jobs/{job}/states. */
-export interface WireStage {
-  readonly name: string;
-  readonly index: number;
-  readonly first: number;
-  readonly size: number;
-  readonly needs: readonly string[];
-  readonly kind: string;
-  readonly counts: Partial<Record<TaskState, number>>;
-  readonly started_at?: string | undefined;
-  readonly finished_at?: string | undefined;
-  readonly from?: number;
-  readonly runs?: readonly (readonly number[])[] | null;
-  /** In place of runs where that is shorter: Base64 of half bytes, the low one first. */
-  readonly packed?: string;
-}
+/** The states of one stage in the answer of GET /jobs/{job}/states. */
+export type StageStates = Pick<components["schemas"]["StageStates"], "first" | "size" | "from" | "runs" | "packed">;
 
 /** The number of a state in the arrays of this file: its place in taskStates. */
 export const codeOf: Readonly<Record<string, number>> = Object.fromEntries(taskStates.map((s, i) => [s, i]));
@@ -27,18 +14,19 @@ export const maxElements = 10_000_000;
  * The states of all elements of a stage, one byte each. Names are those of the answer, in the order of its numbers; a
  * state that is not known here is shown as waiting.
  */
-export function decode(stage: WireStage, names: readonly string[]): Uint8Array {
+export function decode(stage: StageStates, names: readonly string[]): Uint8Array {
   const size = Math.max(0, Math.min(stage.size, maxElements));
   const states = new Uint8Array(size);
   const codes = Uint8Array.from(names, (n) => codeOf[n] ?? 0);
-  let at = Math.max(0, (stage.from ?? stage.first) - stage.first);
+  let at = Math.max(0, stage.from - stage.first);
   if (stage.packed) {
     const bytes = fromBase64(stage.packed);
     const end = Math.min(size, at + bytes.length * 2);
     for (let i = 0; at < end; i++, at++) states[at] = codes[((bytes[i >> 1] ?? 0) >> ((i & 1) * 4)) & 15] ?? 0;
     return states;
   }
-  for (const [code = 0, count = 0] of stage.runs ?? []) {
+  for (const run of stage.runs ?? []) {
+    const [code = 0, count = 0] = run ?? [];
     if (at >= size || count <= 0) continue;
     const end = Math.min(size, at + count);
     states.fill(codes[code] ?? 0, at, end);

@@ -1,14 +1,13 @@
 import { ActionIcon, Group, Select, Skeleton, Tooltip } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
-import { Maximize2, ZoomIn, ZoomOut } from "lucide-react";
+import { Grid3x3, Maximize2, ZoomIn, ZoomOut } from "lucide-react";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { get } from "@/api/client";
 import { useLive } from "@/api/live";
 import { taskStates } from "@/api/types";
 import { EmptyState, ErrorState } from "@/ui/feedback";
 import { count, words } from "@/ui/format";
-import { Grid3x3 } from "lucide-react";
 import { ArrayCanvas, type ArrayHandle } from "../ArrayCanvas";
 import type { TabProps } from "../job";
 import page from "../job.module.css";
@@ -18,7 +17,6 @@ import { apply, Backlog, decode, drift, nextWith, Recent, tally, type StateEvent
 
 /** The states of one stage as they are now: events change them in place, and version says that they did. */
 interface Elements {
-  readonly key: string;
   readonly states: Uint8Array;
   readonly counts: number[];
   /** Where the server's events were when it made the answer, and when that came. */
@@ -44,9 +42,9 @@ export default function ElementsTab({ job, search, set }: TabProps) {
   const elements = useMemo((): Elements | undefined => {
     const s = data?.stages.find((x) => x.index === stage.index);
     if (!data || !s || s.length === 0) return undefined;
-    const states = decode(s as never, data.states);
-    return { key: `${job.id}.${stage.index}.${dataUpdatedAt}`, states, counts: tally(states), place: data.seq, came: dataUpdatedAt };
-  }, [data, dataUpdatedAt, job.id, stage.index]);
+    const states = decode(s, data.states);
+    return { states, counts: tally(states), place: data.seq, came: dataUpdatedAt };
+  }, [data, dataUpdatedAt, stage.index]);
   const canvas = useRef<ArrayHandle>(null);
   const [, render] = useState(0);
   const [cursor, setCursor] = useState<number | undefined>(search.at === undefined ? undefined : search.at - stage.first);

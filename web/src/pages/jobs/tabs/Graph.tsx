@@ -2,7 +2,7 @@ import { SegmentedControl } from "@mantine/core";
 import { useMediaQuery } from "@mantine/hooks";
 import { Link } from "@tanstack/react-router";
 import { Route } from "lucide-react";
-import { lazy, Suspense, useMemo, useState } from "react";
+import { lazy, Suspense, useMemo } from "react";
 import type { Job } from "@/api/types";
 import { duration, plural } from "@/ui/format";
 import { CountsBar } from "@/ui/Progress";
@@ -32,10 +32,9 @@ export function targetOf(job: Job, stage: Stage): { task: string } | { stage: st
 }
 
 /** The stages as a graph or as a list, with the path that determines when the job ends. */
-export default function Graph({ job }: TabProps) {
+export default function Graph({ job, search, set }: TabProps) {
   const phone = useMediaQuery("(max-width: 48em)") ?? false;
-  const [chosen, setChosen] = useState<"graph" | "list">();
-  const view = chosen ?? (phone ? "list" : "graph");
+  const view = search.view === "graph" || search.view === "list" ? search.view : phone ? "list" : "graph";
   const stages = useMemo(() => stagesOf(job), [job]);
   const now = useNow();
   const path = criticalPath(stages, now);
@@ -43,7 +42,7 @@ export default function Graph({ job }: TabProps) {
   return (
     <>
       <div className={page.toolbar}>
-        <SegmentedControl size="xs" value={view} onChange={(v) => setChosen(v)} data={[{ value: "graph", label: "Graph" }, { value: "list", label: "List" }]} aria-label="Show the stages as" />
+        <SegmentedControl size="xs" value={view} onChange={(v) => set({ view: v === "list" ? "list" : "graph" })} data={[{ value: "graph", label: "Graph" }, { value: "list", label: "List" }]} aria-label="Show the stages as" />
         {path.stages.length > 1 && (
           <span className={css.path} title={`The stages that determined when the job ends: ${path.stages.join(" → ")}. Others have time to spare.`}>
             <Route size={15} aria-hidden /> Critical path: {plural(path.stages.length, "stage")}, {duration(path.seconds < 60 && !job.finished_at ? Math.floor(path.seconds) : path.seconds)}

@@ -6,15 +6,18 @@ import { DataTable, sortRows, type Column, type Sort } from "@/ui/DataTable";
 import { EmptyState, ErrorState } from "@/ui/feedback";
 import { bytes, cost, count, digits, duration, energy, none, plural, words } from "@/ui/format";
 import { StateBadge } from "@/ui/StateBadge";
-import { useTasks } from "../feed/tasks";
+import { numbersOf, spansOf, useTasks } from "../feed/tasks";
+import { Incomplete } from "../Incomplete";
 import type { TabProps } from "../job";
 import page from "../job.module.css";
 import { csv, download, fileName } from "../model/csv";
-import { brushed, number, scaleOf, type Brush } from "../model/plot";
+import { inRanges, number } from "../model/plot";
 import { at, fieldsOf, objective, toCSV, toRun, type Field, type Run } from "../model/results";
 import { ParallelPlot } from "../ParallelPlot";
+import { RangesMenu } from "../RangesMenu";
 import { RunsCompared } from "../RunsCompared";
 import { ScatterPlot } from "../ScatterPlot";
+import type { Bound, Range, Ranges } from "../search";
 
 const maxRuns = 20_000;
 const auto = 5_000;
@@ -32,25 +35,35 @@ export default function Results({ job, search, set }: TabProps) {
   const axes = useMemo(() => axisNames(job.spec?.tasks?.[stage?.index ?? 0]?.matrix), [job.spec, stage?.index]);
   const runs = useMemo(() => list.rows.map((t) => toRun(t, axes)), [list.rows, axes]);
   const fields = useMemo(() => fieldsOf(runs), [runs]);
-  const [brushes, setBrushes] = useState<ReadonlyMap<string, Brush>>(new Map());
-  const scales = useMemo(() => fields.filter((f) => brushes.has(f.key)).map((f) => scaleOf(f, runs)), [fields, runs, brushes]);
-  const kept = useMemo(() => brushed(runs, scales, brushes), [runs, scales, brushes]);
+  // While the user drags, the ranges are those of the pointer; at its end they are written to the URL.
+  const saved = JSON.stringify(search.ranges ?? {});
+  const [moving, setMoving] = useState<{ ranges: Ranges; over: string }>();
+  const ranges = useMemo(() => (moving?.over === saved ? moving.ranges : (JSON.parse(saved) as Ranges)), [moving, saved]);
+  const brush: Brush = {
+    move: (change) => setMoving({ ranges: changed(ranges, change), over: saved }),
+    end: (change) => {
+      const next = changed(ranges, change);
+      setMoving({ ranges: next, over: saved });
+      set({ ranges: Object.keys(next).length > 0 ? next : undefined });
+    },
+    cancel: () => setMoving(undefined),
+  };
+  const kept = useMemo(() => inRanges(runs, ranges), [runs, ranges]);
 
   const best = useMemo(() => objective(fields), [fields]);
   const colorBy = fields.find((f) => f.key === search.color && f.numeric) ?? best;
-  const selected = useMemo(() => new Set((search.runs ?? "").split(",").filter(Boolean).map((n) => `${job.id}.${n}`)), [search.runs, job.id]);
-  const select = (ids: ReadonlySet<string>) => set({ runs: [...ids].map((id) => id.slice(id.indexOf(".") + 1)).slice(0, 200).join(",") || undefined });
-  const view = search.view ?? "table";
-  const brush = (key: string, b: Brush | undefined) => {
-    const next = new Map(brushes);
-    if (b) next.set(key, b);
-    else next.delete(key);
-    setBrushes(next);
+  const selected = useMemo(() => new Set(search.runs ? numbersOf(search.runs, maxRuns).map((n) => `${job.id}.${n}`) : []), [search.runs, job.id]);
+  const [wanted, setWanted] = useState(0);
+  const select = (ids: ReadonlySet<string>) => {
+    setWanted(ids.size);
+    set({ runs: spansOf([...ids].map((id) => Number(id.slice(id.indexOf(".") + 1)))) || undefined });
   };
+  const view = search.view === "parallel" || search.view === "scatter" || search.view === "runs" ? search.view : "table";
   const open = (r: Run) => void navigate({ to: "/tasks/$task", params: { task: r.id } });
 
   if (list.status === "failed") return <ErrorState error={list.error} retry={() => void feed.load()} />;
   if (list.status === "loading") return <Skeleton height={260} role="status" aria-label="Loading the results" />;
+  const narrowed = Object.keys(ranges).length > 0;
   const hasResults = fields.some((f) => f.source !== "about");
   const numeric = fields.filter((f) => f.numeric && f.varies);
   return (
@@ -59,31 +72,31 @@ export default function Results({ job, search, set }: TabProps) {
         <SegmentedControl
           size="xs"
           value={view}
-          onChange={(v) => set({ view: v === "table" ? undefined : (v) })}
+          onChange={(v) => set({ view: v === "table" ? undefined : v })}
           data={[{ value: "table", label: "Table" }, { value: "parallel", label: "Parallel" }, { value: "scatter", label: "Scatter" }, { value: "runs", label: selected.size > 0 ? `Side by side (${selected.size})` : "Side by side" }]}
           aria-label="Show the results as"
         />
-        {groups.length > 1 && <Select size="xs" aria-label="Stage" data={groups.map((g) => ({ value: g.name, label: `${g.name} (${count(g.size)})` }))} value={stage?.name ?? null} onChange={(v) => set({ stage: v ?? undefined, runs: undefined, x: undefined, y: undefined, color: undefined })} allowDeselect={false} w={160} />}
+        {groups.length > 1 && <Select size="xs" aria-label="Stage" data={groups.map((g) => ({ value: g.name, label: `${g.name} (${count(g.size)})` }))} value={stage?.name ?? null} onChange={(v) => set({ stage: v ?? undefined, runs: undefined, x: undefined, y: undefined, color: undefined, axes: undefined, ranges: undefined })} allowDeselect={false} w={160} />}
         {view !== "table" && view !== "runs" && numeric.length > 0 && (
           <Select size="xs" aria-label="Colour by" data={numeric.map((f) => ({ value: f.key, label: `Colour: ${label(f)}` }))} value={colorBy?.key ?? null} onChange={(v) => set({ color: v ?? undefined })} allowDeselect={false} w={190} searchable={numeric.length > 12} />
         )}
+        {view !== "runs" && <RangesMenu fields={fields} runs={runs} ranges={ranges} onChange={brush.end} />}
         <Button size="xs" variant="default" ml="auto" leftSection={<Download size={14} aria-hidden />} onClick={() => download(`${fileName(job.name, job.id, "results")}.csv`, runs.length ? toCSV(kept, fields) : csv([], []), "text/csv")}>
           CSV
         </Button>
       </div>
-      {(brushes.size > 0 || selected.size > 0) && (
+      {(narrowed || selected.size > 0) && (
         <div className={page.toolbar}>
-          {[...brushes].map(([key, b]) => {
+          {Object.entries(ranges).map(([key, range]) => {
             const f = fields.find((x) => x.key === key);
+            const name = f ? label(f) : key;
             return (
-              f && (
-                <Pill key={key} size="md" withRemoveButton onRemove={() => brush(key, undefined)} removeButtonProps={{ "aria-label": `Remove the range of ${label(f)}`, tabIndex: 0 }}>
-                  {label(f)} {f.numeric ? rangeOf(f, b, runs) : `${percentOf(b[0])} to ${percentOf(b[1])}`}
-                </Pill>
-              )
+              <Pill key={key} size="md" withRemoveButton onRemove={() => brush.end({ [key]: undefined })} removeButtonProps={{ "aria-label": `Remove the range of ${name}`, tabIndex: 0 }}>
+                {name} {rangeText(range)}
+              </Pill>
             );
           })}
-          {brushes.size > 0 && (
+          {narrowed && (
             <span className="dim" style={{ fontSize: "0.8125rem" }}>
               {plural(kept.length, "run")} of {count(runs.length)}
             </span>
@@ -91,6 +104,7 @@ export default function Results({ job, search, set }: TabProps) {
           {selected.size > 0 && (
             <span style={{ display: "inline-flex", alignItems: "center", gap: 4, fontSize: "0.8125rem" }}>
               {plural(selected.size, "run")} selected
+              {wanted > selected.size && `, of ${count(wanted)}: the address has no room for more`}
               {view !== "runs" && (
                 <Button size="compact-xs" variant="light" onClick={() => set({ view: "runs" }, false)}>
                   Compare
@@ -108,9 +122,9 @@ export default function Results({ job, search, set }: TabProps) {
       ) : view === "table" ? (
         <ResultTable runs={kept} fields={fields} selected={selected} onSelect={select} onOpen={open} sort={search.sort} onSort={(sort) => set({ sort })} onEnd={() => void feed.more()} total={stage?.size ?? runs.length} />
       ) : view === "parallel" ? (
-        <ParallelPlot runs={runs} kept={kept} fields={fields} colorBy={colorBy} brushes={brushes} onBrush={brush} onOpen={open} />
+        <ParallelPlot runs={runs} kept={kept} fields={fields} colorBy={colorBy} axes={search.axes} onAxes={(axes) => set({ axes })} ranges={ranges} brush={brush} onOpen={open} />
       ) : view === "scatter" ? (
-        <ScatterPlot runs={runs} kept={kept} fields={fields} x={search.x} y={search.y} colorBy={colorBy} best={best} onAxes={(x, y) => set({ x, y })} onBrush={(next) => setBrushes(new Map([...brushes, ...next]))} onOpen={open} />
+        <ScatterPlot runs={runs} kept={kept} fields={fields} x={search.x} y={search.y} colorBy={colorBy} best={best} onAxes={(x, y) => set({ x, y })} onBrush={brush.end} onOpen={open} />
       ) : (
         <RunsCompared runs={runs.filter((r) => selected.has(r.id)).slice(0, maxCompared)} more={Math.max(0, selected.size - maxCompared)} fields={fields} onRemove={(id) => select(new Set([...selected].filter((s) => s !== id)))} />
       )}
@@ -127,17 +141,29 @@ export default function Results({ job, search, set }: TabProps) {
           </>
         )}
       </p>
+      <Incomplete error={list.error} retry={() => void feed.again()} />
     </>
   );
 }
 
 export const label = (f: Field) => (f.source === "about" ? words(f.name) : f.name);
-const percentOf = (n: number) => `${Math.round(n * 100)}%`;
 
-/** The values of a brush on a numeric field. */
-function rangeOf(f: Field, b: Brush, runs: readonly Run[]): string {
-  const value = (p: number) => (scaleOf(f, runs).log ? f.min * (f.max / f.min) ** p : f.min + (f.max - f.min) * p);
-  return `${number(value(b[0]))} to ${number(value(b[1]))}`;
+/** What a plot does with ranges: change them while the user drags, at the end, or not after all. undefined removes a range. */
+export interface Brush {
+  readonly move: (change: RangeChange) => void;
+  readonly end: (change: RangeChange) => void;
+  readonly cancel: () => void;
+}
+export type RangeChange = Readonly<Record<string, Range | undefined>>;
+
+function changed(ranges: Ranges, change: RangeChange): Ranges {
+  return Object.fromEntries(Object.entries({ ...ranges, ...change }).filter((e): e is [string, Range] => e[1] !== undefined));
+}
+
+function rangeText([low, high]: Range): string {
+  const text = (b: Bound) => (typeof b === "number" ? number(b) : String(b));
+  if (low === null) return `up to ${text(high)}`;
+  return high === null ? `from ${text(low)}` : `${text(low)} to ${text(high)}`;
 }
 
 /** The axes of a matrix in the order in which elements name them. */

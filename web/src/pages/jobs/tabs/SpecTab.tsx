@@ -1,20 +1,21 @@
-import { Button, SegmentedControl, Select, Skeleton, Switch } from "@mantine/core";
+import { Button, NumberInput, SegmentedControl, Select, Skeleton, Switch } from "@mantine/core";
 import { useLocalStorage } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { Download, FileCode2, Files } from "lucide-react";
-import { useMemo } from "react";
-import { get, json } from "@/api/client";
+import { useMemo, useState } from "react";
+import { get } from "@/api/client";
 import { ApiError } from "@/api/error";
-import { useCan } from "@/api/session";
+import { useCan, useSession } from "@/api/session";
 import { CopyButton } from "@/ui/CopyLine";
 import { EmptyState, ErrorState } from "@/ui/feedback";
 import { plural } from "@/ui/format";
+import { toYAML } from "@/ui/yaml";
+import { specQuery } from "../../task/api";
 import type { TabProps } from "../job";
 import page from "../job.module.css";
 import { download, fileName } from "../model/csv";
 import { changes, diffLines } from "../model/diff";
-import { toYAML } from "../model/spec";
 import { SpecDiff, SpecText } from "../SpecText";
 
 type View = "spec" | "previous" | "resolved";
@@ -23,15 +24,17 @@ type View = "spec" | "previous" | "resolved";
 export default function SpecTab({ job, search, set }: TabProps) {
   const [wrap, setWrap] = useLocalStorage({ key: "muster-spec-wrap", defaultValue: false });
   const maySubmit = useCan("submit jobs");
-  const view: View = search.diff === "previous" ? "previous" : search.stage !== undefined ? "resolved" : "spec";
+  const { me } = useSession();
+  // A shared link shows one job: it may not read the previous one.
+  const views = [{ value: "spec", label: "Spec" }, { value: "resolved", label: "Resolved" }, ...(me?.job ? [] : [{ value: "previous", label: "Changes" }])];
+  const view: View = search.view === "resolved" ? "resolved" : search.diff === "previous" && !me?.job ? "previous" : "spec";
   const text = useMemo(() => (job.spec ? toYAML(job.spec) : ""), [job.spec]);
-  const groups = job.groups ?? [];
-  const choose = (v: string) => set({ diff: v === "previous" ? "previous" : undefined, stage: v === "resolved" ? (groups[0]?.name ?? undefined) : undefined });
+  const choose = (v: string) => set({ diff: v === "previous" ? "previous" : undefined, view: v === "resolved" ? "resolved" : undefined });
   if (!job.spec) return <EmptyState icon={FileCode2} title="This job has no spec">The server does not keep it.</EmptyState>;
   return (
     <>
       <div className={page.toolbar}>
-        <SegmentedControl size="xs" value={view} onChange={choose} data={[{ value: "spec", label: "Spec" }, { value: "resolved", label: "Resolved" }, { value: "previous", label: "Changes" }]} aria-label="Show" />
+        <SegmentedControl size="xs" value={view} onChange={choose} data={views} aria-label="Show" />
         <Switch size="xs" label="Wrap lines" checked={wrap} onChange={(e) => setWrap(e.currentTarget.checked)} />
         <span style={{ marginLeft: "auto", display: "inline-flex", gap: 6, alignItems: "center" }}>
           <CopyButton text={text} label="Copy the spec" />
@@ -91,29 +94,38 @@ function Previous({ job, text, wrap }: { job: TabProps["job"]; text: string; wra
 function Resolved({ job, search, set, wrap }: Pick<TabProps, "job" | "search" | "set"> & { wrap: boolean }) {
   const groups = job.groups ?? [];
   const group = groups.find((g) => g.name === search.stage) ?? groups[0];
-  const number = group ? Math.min(group.first + group.size - 1, Math.max(group.first, search.at ?? group.first)) : 0;
+  const last = group ? group.first + group.size - 1 : 0;
+  const number = group ? Math.min(last, Math.max(group.first, search.at ?? group.first)) : 0;
+  // What is typed counts when it is the number of a task of the stage.
+  const [typed, setTyped] = useState<number | string>(number);
   const task = `${job.id}.${number}`;
-  const query = useQuery({
-    queryKey: ["/api/v1/tasks/{task}/spec", { task }],
-    queryFn: ({ signal }) => json<unknown>(`/api/v1/tasks/${task}/spec`, { signal, headers: { Accept: "application/json" } }),
-    meta: { live: [`task:${task}`] },
-  });
+  const query = useQuery({ ...specQuery(task), meta: { live: [`task:${task}`] } });
+  const choose = (name: string | null) => {
+    setTyped(groups.find((g) => g.name === name)?.first ?? 0);
+    set({ stage: name ?? undefined, at: undefined });
+  };
   return (
     <>
       <div className={page.toolbar}>
-        <Select size="xs" aria-label="Stage" data={groups.map((g) => ({ value: g.name, label: g.name }))} value={group?.name ?? null} onChange={(v) => set({ stage: v ?? undefined, at: undefined })} allowDeselect={false} w={180} />
+        <Select size="xs" aria-label="Stage" data={groups.map((g) => ({ value: g.name, label: g.name }))} value={group?.name ?? null} onChange={choose} allowDeselect={false} w={180} />
         {group && group.size > 1 && (
-          <label style={{ display: "inline-flex", alignItems: "center", gap: 6, fontSize: "0.8125rem" }}>
-            Task{" "}
-            <input
-              type="number"
-              min={group.first}
-              max={group.first + group.size - 1}
-              value={number}
-              onChange={(e) => set({ at: Number(e.currentTarget.value) })}
-              style={{ width: 90, padding: "4px 6px", font: "inherit", color: "inherit", background: "var(--card)", border: "1px solid var(--line)", borderRadius: 6 }}
-            />
-          </label>
+          <NumberInput
+            size="xs"
+            w={110}
+            aria-label={`Task, ${group.first} to ${last}`}
+            min={group.first}
+            max={last}
+            clampBehavior="none"
+            allowDecimal={false}
+            allowNegative={false}
+            value={typed}
+            onChange={(v) => {
+              setTyped(v);
+              if (typeof v === "number" && v >= group.first && v <= last) set({ at: v });
+            }}
+            onBlur={() => setTyped(number)}
+            error={typed !== number}
+          />
         )}
         <Link to="/tasks/$task" params={{ task }} className="link">
           Open task {task}

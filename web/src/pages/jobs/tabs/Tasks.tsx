@@ -10,7 +10,9 @@ import { between, bytes, cost, count, digits, none, words } from "@/ui/format";
 import { ProgressBar } from "@/ui/Progress";
 import { StateBadge } from "@/ui/StateBadge";
 import { Elapsed } from "@/ui/time";
+import { WorkerLink } from "@/ui/WorkerLink";
 import { useTasks } from "../feed/tasks";
+import { Incomplete } from "../Incomplete";
 import type { TabProps } from "../job";
 import page from "../job.module.css";
 import jobs from "../jobs.module.css";
@@ -106,6 +108,7 @@ export default function Tasks({ job, search, set }: TabProps) {
             {sort && list.more && <span>· sorted among the loaded ones</span>}
             {rows.length >= maxTasks && <span>· filter, or enter a number, to see others</span>}
           </Group>
+          <Incomplete error={list.error} retry={() => void feed.again()} />
         </>
       )}
     </>
@@ -167,7 +170,7 @@ function taskColumns(phone: boolean, stages: boolean): Column<Task>[] {
     state,
     { id: "progress", header: "Progress", width: "130px", minTable: 760, sort: (t) => t.progress, cell: (t) => (t.progress === undefined ? none : <ProgressBar value={t.progress} />) },
     { id: "note", header: "Step or reason", width: "minmax(120px, 1.6fr)", sort: (t) => note(t) || undefined, cell: (t) => <span title={note(t)}>{note(t) || none}</span> },
-    { id: "worker", header: "Worker", width: "minmax(90px, 0.8fr)", minTable: 900, sort: (t) => t.worker_name ?? t.worker, cell: (t) => (t.worker ? <Link to="/workers/$worker" params={{ worker: t.worker }} className={jobs.filter} tabIndex={-1} title={`${t.worker_name ?? ""} ${t.worker}`.trim()}>{t.worker_name ?? t.worker}</Link> : none) },
+    { id: "worker", header: "Worker", width: "minmax(90px, 0.8fr)", minTable: 900, sort: (t) => t.worker_name ?? t.worker, cell: (t) => (t.worker ? <span title={`${t.worker_name ?? ""} ${t.worker}`.trim()}><WorkerLink id={t.worker} name={t.worker_name} /></span> : none) },
     { id: "attempt", header: "Attempts", width: "78px", align: "right", minTable: 820, sort: (t) => t.attempt, cell: (t) => t.attempt ?? none },
     took,
     { id: "metrics", header: "Metrics", width: "minmax(120px, 1fr)", optional: true, cell: (t) => Object.entries(t.metrics ?? {}).map(([k, v]) => `${k} ${digits(v)}`).join(", ") || none },

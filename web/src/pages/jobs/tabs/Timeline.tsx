@@ -3,18 +3,22 @@ import { useQueries } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { ChartGantt, Maximize2, ZoomIn, ZoomOut } from "lucide-react";
 import { useMemo, useRef, useState } from "react";
-import { get } from "@/api/client";
-import { taskStates, type AnyState } from "@/api/types";
+import { client, data } from "@/api/client";
+import type { components } from "@/api/schema";
+import { taskStates, total } from "@/api/types";
 import { EmptyState, ErrorState } from "@/ui/feedback";
 import { count, duration, percent, plural, words } from "@/ui/format";
 import { StateIcon } from "@/ui/StateBadge";
 import { useNow } from "@/ui/time";
 import { useTasks } from "../feed/tasks";
 import { GanttCanvas, type GanttHandle } from "../GanttCanvas";
+import { Incomplete } from "../Incomplete";
 import type { TabProps } from "../job";
 import page from "../job.module.css";
 import css from "../gantt.module.css";
-import { barsOf, busy, extent, lanes, type Bar } from "../model/gantt";
+import { barsOf, busy, extent, hasEarlier, lanes, progressOf, type Bar, type Span } from "../model/gantt";
+
+type Attempts = components["schemas"]["Attempts"];
 
 /** Tasks that are drawn at most, and tasks whose earlier attempts are read. */
 const maxTasks = 5_000;
@@ -27,9 +31,16 @@ export default function Timeline({ job, search, set }: TabProps) {
   const groups = job.groups ?? [];
   const stage = groups.find((g) => g.name === search.stage);
   const { list, feed } = useTasks(job.id, { numbers: stage && groups.length > 1 ? `${stage.first}-${stage.first + stage.size - 1}` : undefined, page: 1000, auto: maxTasks, max: maxTasks });
-  const retried = useMemo(() => list.rows.filter((t) => (t.attempt ?? 0) > 1), [list.rows]);
+  const all = stage?.size ?? total(job.counts);
+  const retried = useMemo(() => list.rows.filter(hasEarlier), [list.rows]);
   const attempts = useQueries({
-    queries: retried.slice(0, maxRetried).map((t) => ({ ...get("/api/v1/tasks/{task}/attempts", { params: { path: { task: t.id } } }), staleTime: t.finished_at ? Infinity : 5_000 })),
+    queries: retried.slice(0, maxRetried).map((t) => ({
+      queryKey: ["timeline-attempts", t.id, progressOf(t)],
+      queryFn: ({ signal }: { signal: AbortSignal }) => data(client.GET("/api/v1/tasks/{task}/attempts", { params: { path: { task: t.id } }, signal })),
+      staleTime: Infinity,
+      // What was read before is drawn until the answer comes, if it is of the same task.
+      placeholderData: (old: Attempts | undefined) => (old?.attempts.every((a) => a.id.startsWith(`${t.id}#`)) ? old : undefined),
+    })),
     combine: (results) => results.map((r) => r.data?.attempts),
   });
   const chart = useRef<GanttHandle>(null);
@@ -97,9 +108,9 @@ export default function Timeline({ job, search, set }: TabProps) {
               </>
             )}
           </div>
-          <GanttCanvas ref={chart} lanes={rows} all={span} now={clock} onHover={setHover} onOpen={(b) => void navigate({ to: "/tasks/$task", params: { task: b.task } })} label={`Timeline of ${plural(bars.length, "attempt")} in ${plural(rows.length, "lane")}`} />
+          <GanttCanvas ref={chart} lanes={rows} all={span} now={clock} initial={seenAt(search.span)} onView={(v) => set({ span: v && `${Math.floor(v.from)}-${Math.ceil(v.to)}` })} onHover={setHover} onOpen={(b) => void navigate({ to: "/tasks/$task", params: { task: b.task } })} label={`Timeline of ${plural(bars.length, "attempt")} in ${plural(rows.length, "lane")}`} />
           <div className={css.legend}>
-            {[...taskStates, "lost" as AnyState, "rejected" as AnyState].filter((s) => seen.has(s)).map((s) => (
+            {[...taskStates, ...(["lost", "rejected", "unknown"] as const)].filter((s) => seen.has(s)).map((s) => (
               <span key={s} className={css.key}>
                 <StateIcon state={s} /> {words(s)}
               </span>
@@ -113,12 +124,19 @@ export default function Timeline({ job, search, set }: TabProps) {
           </div>
           <p className={page.note}>
             {list.loadingMore && "Loading more… "}
-            {list.more && `The first ${count(list.rows.length)} tasks are drawn: choose a stage to see others. `}
+            {list.rows.length < all && !list.loadingMore && `The first ${count(list.rows.length)} of ${count(all)} tasks are drawn${groups.length > 1 ? ": choose a stage to see others" : ""}. `}
             {retried.length > maxRetried && `Earlier attempts of the first ${maxRetried} of ${count(retried.length)} retried tasks are drawn. `}
             Drag to move, Ctrl and the wheel to zoom, a click opens the task.
           </p>
+          <Incomplete error={list.error} retry={() => void feed.again()} />
         </>
       )}
     </>
   );
+}
+
+/** The times of FROM-TO. */
+function seenAt(span: string | undefined): Span | undefined {
+  const [from = 0, to = 0] = (span ?? "").split("-").map(Number);
+  return to > from ? { from, to } : undefined;
 }
