@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/cache"
 	"github.com/muster-dev/muster/internal/api/granting"
 	"github.com/muster-dev/muster/internal/api/keyring"
 	"github.com/muster-dev/muster/internal/api/schema"
@@ -79,12 +80,12 @@ type server struct {
 	storeHealth storeHealth
 	overviews   overviews
 	bounds      *keyring.Bounds
-	parsing     *semaphore.Weighted // bytes that the parses in progress may allocate
-	searches    turns               // of logs
-	charts      turns               // what reads whole logs for its points
-	curves      *curves             // of attempts that have ended
-	explaining  turns               // what asks all workers
-	explained   freshOf[explainedKey, explain.Explanation]
+	parsing     *semaphore.Weighted  // bytes that the parses in progress may allocate
+	searches    turns                // of logs
+	charts      turns                // what reads whole logs for its points
+	curves      *cache.LRU[curveKey] // JSON of attempts that have ended, so that their logs are read once
+	explaining  turns                // what asks all workers
+	explained   cache.Values[explainedKey, explain.Explanation]
 	checker     *blob.Checker
 	granter     *granting.Granter
 	api         huma.API
@@ -103,9 +104,9 @@ func newServer(cfg Config) *server {
 		sameOrigin:  http.NewCrossOriginProtection(),
 		projects:    newProjects(cfg.Store),
 		storeHealth: storeHealth{keys: cfg.Keys},
-		overviews:   overviews{answers: newFreshOf[overviewKey, page](maxOverviews)},
-		explained:   newFreshOf[explainedKey, explain.Explanation](maxExplained),
-		curves:      newCurves(maxCurves),
+		overviews:   overviews{answers: cache.NewValues[overviewKey, page](maxOverviews)},
+		explained:   cache.NewValues[explainedKey, explain.Explanation](maxExplained),
+		curves:      cache.NewLRU[curveKey](maxCurves),
 		bounds:      keyring.NewBounds(cfg.Connections),
 		parsing:     semaphore.NewWeighted(parsedAtOnce),
 		checker:     blob.NewChecker(cfg.Blobs, cfg.Log),

@@ -52,7 +52,7 @@ func (s *server) explain(ctx context.Context, t *muster.Task) (explain.Explanati
 		return explain.Explanation{}, err
 	}
 	defer leave()
-	return s.explained.of(explainedKey{t.ID, t.State, t.Attempt}).get(ctx, explainedAge, func(ctx context.Context) (explain.Explanation, error) {
+	return s.explained.Of(explainedKey{t.ID, t.State, t.Attempt}).Get(ctx, explainedAge, func(ctx context.Context) (explain.Explanation, error) {
 		return s.Engine.Explain(ctx, t.ID)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/cache"
 	"github.com/muster-dev/muster/internal/api/keyring"
 	"github.com/muster-dev/muster/internal/sched/explain"
 	"github.com/muster-dev/muster/internal/store"
@@ -112,7 +113,7 @@ func (e *askedEngine) Explain(_ context.Context, id muster.TaskID) (explain.Expl
 func TestExplanationsCostTheEngineLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &askedEngine{}
-		s := &server{Config: Config{Engine: e}, explaining: newTurns(explanationsAtOnce, keyring.NewBounds(0).Explanation, "busy"), explained: newFreshOf[explainedKey, explain.Explanation](10)}
+		s := &server{Config: Config{Engine: e}, explaining: newTurns(explanationsAtOnce, keyring.NewBounds(0).Explanation, "busy"), explained: cache.NewValues[explainedKey, explain.Explanation](10)}
 		all := func(tasks ...muster.Task) {
 			var viewers sync.WaitGroup
 			for _, task := range tasks {
@@ -202,64 +203,6 @@ func TestReadinessCostsOneLookupASecond(t *testing.T) {
 		k.err = muster.Errorf(muster.Internal, "the disk is gone")
 		if err := h.check(t.Context()); err == nil {
 			t.Error("a store that fails is ready")
-		}
-	})
-}
-
-// Requests that wait for a value which another one makes leave when they end, share its error, and make the value
-// themselves if that request has left.
-func TestWaitingForAFreshValue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var f fresh[int]
-		made := 0
-		slow := func(ctx context.Context) (int, error) {
-			made++
-			select {
-			case <-time.After(30 * time.Second):
-				return made, muster.Errorf(muster.Undetermined, "no answer in time")
-			case <-ctx.Done():
-				return 0, ctx.Err()
-			}
-		}
-		// ask sends what a request got, and when, that ends after d.
-		type answer struct {
-			value int
-			err   error
-			after time.Duration
-		}
-		ask := func(d time.Duration, again func(context.Context) (int, error)) chan answer {
-			got := make(chan answer, 1)
-			go func() {
-				ctx, cancel := context.WithTimeout(t.Context(), d)
-				defer cancel()
-				began := time.Now()
-				v, err := f.get(ctx, time.Second, again)
-				got <- answer{v, err, time.Since(began)}
-			}()
-			synctest.Wait()
-			return got
-		}
-		first, short, long := ask(time.Minute, slow), ask(time.Second, slow), ask(time.Minute, slow)
-		if a := <-short; a.err == nil || a.after != time.Second {
-			t.Errorf("a request of one second got %+v", a)
-		}
-		for _, got := range []chan answer{first, long} {
-			if a := <-got; muster.CodeOf(a.err) != muster.Undetermined || a.after != 30*time.Second {
-				t.Errorf("a patient request got %+v", a)
-			}
-		}
-		if made != 1 {
-			t.Errorf("it was made %d times, want once for all", made)
-		}
-		leaves, stays := ask(time.Second, slow), ask(time.Minute, func(context.Context) (int, error) { return 7, nil })
-		if a := <-leaves; a.err == nil {
-			t.Errorf("the request that left got %+v", a)
-		}
-		if a := <-stays; a.value != 7 || a.err != nil || a.after != time.Second {
-			t.Errorf("the request that stayed got %+v, want what it made itself", a)
-		}
-		if v, err := f.get(t.Context(), time.Second, slow); v != 7 || err != nil {
-			t.Errorf("a fresh value is not used: %d, %v", v, err)
 		}
 	})
 }

@@ -79,6 +79,19 @@ func (s *server) metricsPage(ctx context.Context, in *metricsInput) (page, error
 	return append(text, '\n'), nil
 }
 
+// maxCurves is how many bytes of curves are remembered.
+const maxCurves = 64 << 20
+
+// curveKey says of what a curve was made, and how small it had to be.
+type curveKey struct {
+	attempt muster.AttemptID
+	size    int64 // of the log
+	limits  curveLimits
+}
+
+// curveLimits bounds the curve of an attempt.
+type curveLimits struct{ points, bytes int }
+
 // attemptMetrics returns what an attempt reported, a wire.AttemptMetrics as JSON. Of an attempt that has ended it is read from the log once.
 func (s *server) attemptMetrics(ctx context.Context, a *muster.Attempt, limits curveLimits) ([]byte, error) {
 	size, err := s.Logs.Size(ctx, a.ID) // before the log is read: a worker may still send the rest of it
@@ -86,7 +99,7 @@ func (s *server) attemptMetrics(ctx context.Context, a *muster.Attempt, limits c
 		return nil, err
 	}
 	key := curveKey{a.ID, size, limits}
-	if text, ok := s.curves.get(key); ok {
+	if text, ok := s.curves.Get(key); ok {
 		return text, nil
 	}
 	shown, err := s.readMetrics(ctx, a, limits)
@@ -98,7 +111,7 @@ func (s *server) attemptMetrics(ctx context.Context, a *muster.Attempt, limits c
 		return nil, fmt.Errorf("encode: %w", err)
 	}
 	if a.FinishedAt != 0 {
-		s.curves.put(key, text)
+		s.curves.Put(key, text)
 	}
 	return text, nil
 }

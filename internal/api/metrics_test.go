@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/cache"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
@@ -34,7 +35,7 @@ func TestEndedAttemptsAreReadOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	logs := &readLogs{Logs: dir}
-	s := &server{Config: Config{Logs: logs}, curves: newCurves(maxCurves)}
+	s := &server{Config: Config{Logs: logs}, curves: cache.NewLRU[curveKey](maxCurves)}
 	ended := muster.Attempt{ID: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}, FinishedAt: 1}
 	running := muster.Attempt{ID: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 2}}
 	size := int64(0)
@@ -68,25 +69,6 @@ func TestEndedAttemptsAreReadOnce(t *testing.T) {
 	say(running.ID)
 	look("while it runs", &running, 100, 1, 1)
 	look("again while it runs", &running, 100, 1, 1)
-}
-
-// TestCurvesAreBounded holds that what was used last is kept.
-func TestCurvesAreBounded(t *testing.T) {
-	c := newCurves(100)
-	key := func(n int) curveKey { return curveKey{size: int64(n)} }
-	for n := range 3 {
-		c.put(key(n), make([]byte, 40))
-		c.get(key(0))
-	}
-	c.put(key(2), make([]byte, 40)) // it is known
-	for n, want := range []bool{true, false, true} {
-		if _, ok := c.get(key(n)); ok != want {
-			t.Errorf("curve %d is kept: %t", n, ok)
-		}
-	}
-	if c.bytes != 80 || len(c.byKey) != 2 || c.recent.Len() != 2 {
-		t.Errorf("%d bytes of %d and %d curves", c.bytes, len(c.byKey), c.recent.Len())
-	}
 }
 
 // What a worker writes as a point is one, or is left out; it can be answered as JSON.

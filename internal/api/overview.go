@@ -7,10 +7,10 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/cache"
 	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
@@ -45,11 +45,11 @@ const maxOverviews = 100
 
 // overviews remembers what overviews are made of, so that many viewers cost as much as one.
 type overviews struct {
-	picture fresh[*fleet.Picture]
-	failing fresh[[]store.FailingName]
-	disk    fresh[overview.Disk]
+	picture cache.Value[*fleet.Picture]
+	failing cache.Value[[]store.FailingName]
+	disk    cache.Value[overview.Disk]
 
-	answers freshOf[overviewKey, page]
+	answers cache.Values[overviewKey, page]
 }
 
 // overviewKey tells answers apart.
@@ -60,94 +60,6 @@ type overviewKey struct {
 
 // page is an encoded answer.
 type page []byte
-
-// fresh is a value that is made again when it is asked for and too old. Requests that ask at the same time share what one of them makes, also
-// if that is an error. A singleflight.Group would make it in a goroutine of its own, where a panic ends the server, or with the context of one
-// request for all.
-type fresh[T any] struct {
-	mu     sync.Mutex
-	at     time.Time
-	value  T
-	making *making[T] // nil while no request makes it
-}
-
-// making is a value that a request makes. The rest is set when done is closed.
-type making[T any] struct {
-	done  chan struct{}
-	left  bool // the request ended before the value was there
-	value T
-	err   error
-}
-
-func (f *fresh[T]) get(ctx context.Context, age time.Duration, again func(context.Context) (T, error)) (T, error) {
-	for {
-		f.mu.Lock()
-		if !f.at.IsZero() && time.Since(f.at) < age {
-			defer f.mu.Unlock()
-			return f.value, nil
-		}
-		m := f.making
-		if m == nil {
-			m = &making[T]{done: make(chan struct{}), left: true}
-			f.making = m
-			f.mu.Unlock()
-			return f.make(ctx, m, again)
-		}
-		f.mu.Unlock()
-		select {
-		case <-m.done:
-		case <-ctx.Done():
-			var none T
-			return none, muster.Errorf(muster.Unavailable, "not done: the caller gave up: %w", context.Cause(ctx))
-		}
-		if !m.left {
-			return m.value, m.err
-		}
-	}
-}
-
-// make makes the value for all who wait for m. If its request ends first, or again panics, one of them makes it.
-func (f *fresh[T]) make(ctx context.Context, m *making[T], again func(context.Context) (T, error)) (T, error) {
-	defer func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.making = nil
-		if !m.left && m.err == nil {
-			f.value, f.at = m.value, time.Now()
-		}
-		close(m.done)
-	}()
-	m.value, m.err = again(ctx)
-	m.left = m.err != nil && ctx.Err() != nil
-	return m.value, m.err
-}
-
-// freshOf has a fresh value for each key. It remembers at most so many.
-type freshOf[K comparable, T any] struct {
-	most int
-
-	mu     sync.Mutex
-	values map[K]*fresh[T]
-}
-
-func newFreshOf[K comparable, T any](most int) freshOf[K, T] {
-	return freshOf[K, T]{most: most, values: map[K]*fresh[T]{}}
-}
-
-// of returns the value of a key, to be made by get.
-func (f *freshOf[K, T]) of(key K) *fresh[T] {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	v := f.values[key]
-	if v == nil {
-		if len(f.values) >= f.most {
-			clear(f.values)
-		}
-		v = &fresh[T]{}
-		f.values[key] = v
-	}
-	return v
-}
 
 func (s *server) overviewRoutes() {
 	stream(s, route{id: "get-overview", method: http.MethodGet, path: prefixed("/overview"), tag: "fleet", verb: auth.ReadWorkers, json: reflect.TypeFor[wire.Overview](),
@@ -164,7 +76,7 @@ type overviewInput struct {
 
 func (s *server) getOverview(w http.ResponseWriter, r *http.Request, in *overviewInput) error {
 	key := overviewKey{principalOf(r.Context()).Project, in.GPUs != "false"}
-	answer, err := s.overviews.answers.of(key).get(r.Context(), pictureAge, func(ctx context.Context) (page, error) {
+	answer, err := s.overviews.answers.Of(key).Get(r.Context(), pictureAge, func(ctx context.Context) (page, error) {
 		facts, err := s.facts(ctx, key)
 		if err != nil {
 			return nil, err
@@ -193,7 +105,7 @@ func (p page) write(w http.ResponseWriter, r *http.Request) {
 func (s *server) facts(ctx context.Context, key overviewKey) (*overview.Facts, error) {
 	f := &overview.Facts{Project: key.project, Version: s.Version, Devices: key.gpus}
 	var err error
-	if f.Fleet, err = s.overviews.picture.get(ctx, pictureAge, s.Views.Fleet.Fleet); err != nil {
+	if f.Fleet, err = s.overviews.picture.Get(ctx, pictureAge, s.Views.Fleet.Fleet); err != nil {
 		return nil, err
 	}
 	f.Work = f.Fleet.All
@@ -211,7 +123,7 @@ func (s *server) facts(ctx context.Context, key overviewKey) (*overview.Facts, e
 			return nil, err
 		}
 	}
-	if f.Failing, err = s.overviews.failing.get(ctx, failingAge, func(ctx context.Context) ([]store.FailingName, error) {
+	if f.Failing, err = s.overviews.failing.Get(ctx, failingAge, func(ctx context.Context) ([]store.FailingName, error) {
 		return s.Views.Jobs.Failing(ctx, overview.LastRuns)
 	}); err != nil {
 		return nil, err
@@ -219,7 +131,7 @@ func (s *server) facts(ctx context.Context, key overviewKey) (*overview.Facts, e
 	if s.Gateways != nil {
 		f.Gateways = s.Gateways()
 	}
-	f.Disk, err = s.overviews.disk.get(ctx, failingAge, func(context.Context) (overview.Disk, error) { return s.Views.Disk(), nil })
+	f.Disk, err = s.overviews.disk.Get(ctx, failingAge, func(context.Context) (overview.Disk, error) { return s.Views.Disk(), nil })
 	return f, err
 }
 
@@ -230,7 +142,7 @@ type History interface {
 
 // workerID finds a worker as worker does; by its id it asks the engine at most once a second.
 func (s *server) workerID(ctx context.Context, idOrName string) (muster.WorkerID, error) {
-	p, err := s.overviews.picture.get(ctx, pictureAge, s.Views.Fleet.Fleet)
+	p, err := s.overviews.picture.Get(ctx, pictureAge, s.Views.Fleet.Fleet)
 	if err != nil {
 		return "", err
 	}

@@ -67,6 +67,7 @@ var rules = map[string]rule{
 	"api/redact":    {ring: adapter},
 	"api/keyring":   {ring: adapter, mine: []string{"auth", "store"}},
 	"api/schema":    {ring: adapter, mine: []string{"api/wire"}, third: []string{"github.com/danielgtaylor/huma/v2"}},
+	"api/cache":     {ring: adapter},
 	"api/streaming": {ring: adapter},
 	"api/logview":   {ring: adapter, mine: []string{"tasklog"}},
 	"kind":          {ring: adapter, mine: []string{"runtimes", "spec", "flow", "valid"}, third: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
@@ -121,7 +122,7 @@ var rules = map[string]rule{
 
 	"engine":  {ring: shell, mine: []string{"sched", "sched/effect", "sched/event", "sched/explain", "sched/fleet", "flow", "store", "link", "notify", "traceparent"}, third: []string{"golang.org/x/time"}},
 	"agent":   {ring: shell, mine: []string{"agent/run", "allow", "link", "tasklog"}, third: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"api":     {ring: shell, mine: []string{"docs", "api/caller", "api/granting", "api/keyring", "api/redact", "api/schema", "api/streaming", "auth", "valid", "cid", "connlimit", "sched/event", "sched/explain", "flow", "store", "blob", "tasklog", "link", "notify", "series", "sched/fleet", "history", "overview", "api/logview", "api/wire", "traceparent"}, third: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
+	"api":     {ring: shell, mine: []string{"docs", "api/cache", "api/caller", "api/granting", "api/keyring", "api/redact", "api/schema", "api/streaming", "auth", "valid", "cid", "connlimit", "sched/event", "sched/explain", "flow", "store", "blob", "tasklog", "link", "notify", "series", "sched/fleet", "history", "overview", "api/logview", "api/wire", "traceparent"}, third: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
 	"obs":     {ring: shell, mine: []string{"sched/effect", "sched/fleet", "traceparent"}, third: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
 	"webhook": {ring: shell, mine: []string{"agent/outbound", "notify", "store", "traceparent"}, third: []string{"golang.org/x/sync"}},
 	"client":  {ring: shell, mine: []string{"sched/event", "sched/explain", "api/wire", "origin"}, third: []string{"golang.org/x/"}},

@@ -4,6 +4,7 @@ import userEvent from "@testing-library/user-event";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { session } from "@/api/session";
 import type { Job } from "@/api/types";
+import { admin } from "@/testing/whoami";
 import { JobActions } from "./JobActions";
 
 vi.mock("@tanstack/react-router", () => ({ useNavigate: () => () => Promise.resolve() }));
@@ -36,14 +37,15 @@ async function show(me: object) {
 
 describe("Run again", () => {
   it("sends one idempotency key for as long as its dialog is open", async () => {
-    const sent = await show({ role: "admin" });
+    const sent = await show(admin);
     const user = userEvent.setup();
     await user.click(screen.getByRole("button", { name: "Run again" }));
     await user.click(screen.getByRole("button", { name: "Submit" }));
     await screen.findByRole("alert");
     await user.click(screen.getByRole("button", { name: "Submit" }));
     await vi.waitFor(() => expect(sent).toHaveLength(2));
-    await user.click(await screen.findByRole("button", { name: "Keep" }));
+    await screen.findByRole("alert");
+    await user.keyboard("{Escape}");
     await user.click(screen.getByRole("button", { name: "Run again" }));
     await user.click(screen.getByRole("button", { name: "Submit" }));
     await vi.waitFor(() => expect(sent).toHaveLength(3));
@@ -56,7 +58,7 @@ describe("Run again", () => {
 
 describe("the menu", () => {
   it.each([
-    [{ role: "admin" }, true],
+    [admin, true],
     [{ role: "viewer", permissions: ["read jobs"], job: 7 }, false],
   ])("of %j offers other jobs: %s", async (me, offered) => {
     await show(me);

@@ -4,6 +4,7 @@ import { cleanup, fireEvent, render, screen, within } from "@testing-library/rea
 import userEvent from "@testing-library/user-event";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { session } from "@/api/session";
+import { admin } from "@/testing/whoami";
 import { draft } from "./draft";
 import { examples, hello } from "./examples";
 import SubmitPage from "./index";
@@ -23,7 +24,7 @@ beforeEach(async () => {
   search = {};
   answers = () => undefined;
   vi.stubGlobal("fetch", async (input: string | Request) => {
-    if (typeof input === "string") return Response.json({ role: "admin" });
+    if (typeof input === "string") return Response.json(admin);
     const answer = answers(`${input.method} ${new URL(input.url).pathname}`, await input.text());
     return answer === undefined ? new Promise(() => undefined) : Response.json(answer);
   });

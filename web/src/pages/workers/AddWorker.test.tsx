@@ -4,12 +4,13 @@ import { cleanup, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { session } from "@/api/session";
+import { admin } from "@/testing/whoami";
 import { AddWorker } from "./AddWorker";
 
 beforeEach(async () => {
   vi.stubGlobal("fetch", (input: string | Request) => {
     const path = typeof input === "string" ? input : new URL(input.url).pathname;
-    if (path === "/api/v1/whoami") return Promise.resolve(Response.json({ role: "admin", download: { os: "linux", arch: "arm64" } }));
+    if (path === "/api/v1/whoami") return Promise.resolve(Response.json({ ...admin, download: { os: "linux", arch: "arm64" } }));
     if (path === "/api/v1/keys") return Promise.resolve(Response.json({ secret: "mst_join_once", key: { created_at: "2026-01-02T15:04:05.000Z" } }, { status: 201 }));
     return Promise.resolve(Response.json({ workers: [] }));
   });

@@ -5,6 +5,7 @@ import { useState } from "react";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { session } from "@/api/session";
 import type { Job } from "@/api/types";
+import { admin } from "@/testing/whoami";
 import type { JobSearch } from "../search";
 import SpecTab from "./SpecTab";
 
@@ -17,7 +18,7 @@ afterEach(() => {
 const group = (index: number, name: string, first: number) => ({ job: 7, index, name, first, size: 100, counts: {} });
 const job: Job = { id: 7, name: "tune", project: "p", priority: 50, state: "running", counts: {}, spec: { name: "tune" } as never, groups: [group(0, "prepare", 0), group(1, "train", 100)] };
 
-async function show(initial: JobSearch, me: object = { role: "admin" }) {
+async function show(initial: JobSearch, me: object = admin) {
   vi.stubGlobal("fetch", (input: string | Request) => Promise.resolve(Response.json(typeof input === "string" ? me : {})));
   await session.check();
   function Page() {

@@ -1,0 +1,87 @@
+package cache_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/cache"
+)
+
+// Requests that wait for a value which another one makes leave when they end, share its error, and make the value
+// themselves if that request has left.
+func TestWaitingForAValue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f cache.Value[int]
+		made := 0
+		slow := func(ctx context.Context) (int, error) {
+			made++
+			select {
+			case <-time.After(30 * time.Second):
+				return made, muster.Errorf(muster.Undetermined, "no answer in time")
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			}
+		}
+		// ask sends what a request got, and when, that ends after d.
+		type answer struct {
+			value int
+			err   error
+			after time.Duration
+		}
+		ask := func(d time.Duration, again func(context.Context) (int, error)) chan answer {
+			got := make(chan answer, 1)
+			go func() {
+				ctx, cancel := context.WithTimeout(t.Context(), d)
+				defer cancel()
+				began := time.Now()
+				v, err := f.Get(ctx, time.Second, again)
+				got <- answer{v, err, time.Since(began)}
+			}()
+			synctest.Wait()
+			return got
+		}
+		first, short, long := ask(time.Minute, slow), ask(time.Second, slow), ask(time.Minute, slow)
+		if a := <-short; a.err == nil || a.after != time.Second {
+			t.Errorf("a request of one second got %+v", a)
+		}
+		for _, got := range []chan answer{first, long} {
+			if a := <-got; muster.CodeOf(a.err) != muster.Undetermined || a.after != 30*time.Second {
+				t.Errorf("a patient request got %+v", a)
+			}
+		}
+		if made != 1 {
+			t.Errorf("it was made %d times, want once for all", made)
+		}
+		leaves, stays := ask(time.Second, slow), ask(time.Minute, func(context.Context) (int, error) { return 7, nil })
+		if a := <-leaves; a.err == nil {
+			t.Errorf("the request that left got %+v", a)
+		}
+		if a := <-stays; a.value != 7 || a.err != nil || a.after != time.Second {
+			t.Errorf("the request that stayed got %+v, want what it made itself", a)
+		}
+		if v, err := f.Get(t.Context(), time.Second, slow); v != 7 || err != nil {
+			t.Errorf("a fresh value is not used: %d, %v", v, err)
+		}
+	})
+}
+
+// TestLRU holds that what was used last is kept.
+func TestLRU(t *testing.T) {
+	c := cache.NewLRU[int](100)
+	for n := range 3 {
+		c.Put(n, make([]byte, 40))
+		c.Get(0)
+	}
+	c.Put(2, make([]byte, 40)) // it is known
+	for n, want := range []bool{true, false, true} {
+		if _, ok := c.Get(n); ok != want {
+			t.Errorf("text %d is kept: %t", n, ok)
+		}
+	}
+	if texts, bytes := c.Len(); texts != 2 || bytes != 80 {
+		t.Errorf("%d texts of %d bytes", texts, bytes)
+	}
+}

@@ -1,0 +1,10 @@
+import type { Me } from "@/api/session";
+
+/** What `GET /api/v1/whoami` answers to an administrator, for tests. */
+export const admin: Me = {
+  key: "k-1",
+  name: "admin",
+  role: "admin",
+  version: "test",
+  permissions: ["read jobs", "submit jobs", "cancel or retry jobs", "see workers", "steer workers", "manage keys", "join workers", "manage notifications"],
+};
