@@ -203,7 +203,7 @@ test("after an expired session another user sees nothing of the former one, and 
   await editor.click();
   await page.keyboard.press("ControlOrMeta+a");
   await page.keyboard.insertText("name: secret-of-the-former\nkind: noop\n");
-  await until("the draft is kept", () => page.evaluate(() => localStorage.getItem("muster-submit-draft")?.includes("secret")));
+  await until("the draft is kept", () => page.evaluate(() => localStorage.getItem("muster-submit-drafts")?.includes("secret")));
   await page.goto(`${server.url}/jobs/${job.id}`);
   await page.getByRole("button", { name: "Cancel", exact: true }).click();
   await server.api("DELETE", `/keys/${made.key.id}`);

@@ -201,7 +201,7 @@ func TestALongLog(t *testing.T) {
 	}
 	s.sees("long", "succeeded")
 	s.keys("enter")
-	s.sees("job "+job.ID.String(), job.ID.String()+".0 ", "succeeded")
+	s.sees("job "+job.ID.String(), "rig") // the row of the task has been read
 	s.keys("l")
 	s.sees("\n1000000\nthe last line\n", "end of the log", "the end of ")
 	s.keys("g")
@@ -268,7 +268,7 @@ func TestTheNextAttemptOfALog(t *testing.T) {
 	job := c.Submit(spec)
 	s.sees("flaky", "running")
 	s.keys("enter")
-	s.sees(job.ID.String()+".0 ", "running")
+	s.sees(job.ID.String()+".0 ", "rig") // the row of the task has been read
 	s.keys("l")
 	s.sees("log "+job.ID.String()+".0", "this is attempt 1", "following")
 	s.sees("this is attempt 2", "attempt 2  following")

@@ -111,6 +111,7 @@ function Form({ draftOf: of, original }: { draftOf: string; original: string }) 
   const check = useQuery({ queryKey: ["plan", settled], queryFn: ({ signal }) => checkText(settled, signal), gcTime: 60_000, staleTime: 15_000, retry: false, placeholderData: (old) => old });
 
   const current = refused?.text === text ? refused : check.data;
+  const outdated = current !== undefined && current.text !== text;
   const errors = useMemo(() => (current?.text === text ? current.errors : []), [current, text]);
 
   const submit = async () => {
@@ -201,12 +202,14 @@ function Form({ draftOf: of, original }: { draftOf: string; original: string }) 
           {errors.length === 0 && check.isError && <ErrorState error={check.error} retry={() => void check.refetch()} />}
           {errors.length === 0 && current?.stages && (
             // The plan of the text as it was, until the next check answers.
-            <div aria-busy={current.text !== text} className={css.plan}>
+            <div aria-busy={outdated}>
               <Plan stages={current.stages} />
             </div>
           )}
           <Text size="xs" c="dimmed" mt="md">
-            The draft is kept in this browser. Ctrl-Space completes, Ctrl-Enter submits.
+            {outdated && errors.length === 0 && !check.isError
+              ? "Checking the spec. The plan is that of the text before."
+              : "The draft is kept in this browser. Ctrl-Space completes, Ctrl-Enter submits."}
           </Text>
         </aside>
       </div>
