@@ -4,11 +4,12 @@ import { Link } from "@tanstack/react-router";
 import { SquareCheck } from "lucide-react";
 import { useMemo } from "react";
 import { json } from "@/api/client";
+import { CurveControls, useCurveStyle } from "@/ui/CurveControls";
 import { EmptyState } from "@/ui/feedback";
 import { duration, plural } from "@/ui/format";
 import { StateBadge } from "@/ui/StateBadge";
 import page from "./job.module.css";
-import { curvesOf, type Curve, type WireMetrics } from "./model/curves";
+import { axisOf, curvesOf, drawn, type Curve, type WireMetrics } from "./model/curves";
 import { number } from "./model/plot";
 import { bestOf, type Field, type Run } from "./model/results";
 import css from "./plot.module.css";
@@ -29,6 +30,7 @@ export function RunsCompared({ runs, more, fields, onRemove }: { runs: readonly 
     })),
     combine: (results) => ({ data: results.map((r) => r.data), failed: results.some((r) => r.isError) }),
   });
+  const style = useCurveStyle();
   const ids = runs.map((r) => r.id).join(",");
   const charts = useMemo(() => curvesOf(ids === "" ? [] : ids.split(","), histories.data), [ids, histories.data]);
   if (runs.length === 0) {
@@ -99,9 +101,14 @@ export function RunsCompared({ runs, more, fields, onRemove }: { runs: readonly 
       </div>
       {more > 0 && <p className={page.note}>{plural(more, "more run")} selected: the first {runs.length} are shown.</p>}
       {histories.failed && <p className={page.note}>The metrics over time of some runs could not be loaded.</p>}
+      {charts.length > 0 && (
+        <div className={page.toolbar} style={{ marginTop: 14 }}>
+          <CurveControls {...style} />
+        </div>
+      )}
       <div className={css.curves}>
         {charts.map((c) => (
-          <CurveChart key={c.name} name={c.name} curves={c.curves} order={runs.map((r) => r.id)} />
+          <CurveChart key={c.name} name={c.name} reported={c.curves} weight={style.weight} log={style.log} order={runs.map((r) => r.id)} />
         ))}
       </div>
     </>
@@ -116,36 +123,44 @@ function Swatch({ i }: { i: number }) {
   );
 }
 
-/** One metric of several runs over the time since each began. */
-function CurveChart({ name, curves, order }: { name: string; curves: readonly Curve[]; order: readonly string[] }) {
+/** One metric of several runs over the time since each began; faint as reported where it is smoothed. */
+function CurveChart({ name, reported, weight, log, order }: { name: string; reported: readonly Curve[]; weight: number; log: boolean; order: readonly string[] }) {
   const [w, h, l, b] = [380, 210, 48, 24];
-  const points = curves.flatMap((c) => c.points);
+  const raw = reported.map((c) => drawn(c, 0, log));
+  const curves = weight > 0 ? reported.map((c) => drawn(c, weight, log)) : raw;
+  const points = raw.flatMap((c) => c.points);
   const maxX = Math.max(1e-9, ...points.map((p) => p[0]));
-  const lo = Math.min(...points.map((p) => p[1]));
-  const hi = Math.max(...points.map((p) => p[1]));
-  const span = hi - lo || Math.abs(hi) || 1;
+  const axis = axisOf(points.map((p) => p[1]), log);
   const x = (s: number) => l + (s / maxX) * (w - l - 10);
-  const y = (v: number) => 10 + (1 - (v - lo) / span) * (h - b - 16);
+  const y = (v: number) => 10 + (1 - axis.at(v)) * (h - b - 16);
+  const line = (c: Curve) => c.points.map((p) => `${x(p[0]).toFixed(1)},${y(p[1]).toFixed(1)}`).join(" ");
   return (
     <figure className="card" style={{ margin: 0 }}>
       <figcaption style={{ fontWeight: 600, fontSize: "0.875rem", marginBottom: 6 }}>{name}</figcaption>
-      <svg viewBox={`0 0 ${w} ${h}`} className={css.svg} role="img" aria-label={`${name} over time: ${curves.map((c) => `${c.run} ends at ${number(c.points[c.points.length - 1]?.[1] ?? NaN)}`).join(", ")}`}>
-        {[0, 0.5, 1].map((p) => (
-          <g key={p}>
-            <line x1={l} x2={w - 10} y1={y(lo + span * p)} y2={y(lo + span * p)} stroke="var(--line)" />
-            <text x={l - 6} y={y(lo + span * p) + 4} textAnchor="end">
-              {number(lo + span * p)}
-            </text>
-            <text x={x(maxX * p)} y={h - 6} textAnchor={p === 0 ? "start" : p === 1 ? "end" : "middle"}>
+      {points.length === 0 ? (
+        <p className={page.note}>No value is above 0, so none has a place on a logarithmic scale.</p>
+      ) : (
+        <svg viewBox={`0 0 ${w} ${h}`} className={css.svg} role="img" aria-label={`${name} over time: ${reported.map((c) => `${c.run} ends at ${number(c.points.at(-1)?.[1] ?? NaN)}`).join(", ")}`}>
+          {axis.ticks.map((v) => (
+            <g key={v}>
+              <line x1={l} x2={w - 10} y1={y(v)} y2={y(v)} stroke="var(--line)" />
+              <text x={l - 6} y={y(v) + 4} textAnchor="end">
+                {number(v)}
+              </text>
+            </g>
+          ))}
+          {[0, 0.5, 1].map((p) => (
+            <text key={p} x={x(maxX * p)} y={h - 6} textAnchor={p === 0 ? "start" : p === 1 ? "end" : "middle"}>
               {duration(maxX * p)}
             </text>
-          </g>
-        ))}
-        {curves.map((c) => {
-          const i = order.indexOf(c.run);
-          return <polyline key={c.run} fill="none" stroke={colorOf(i)} strokeWidth={1.8} strokeDasharray={dashes[i % dashes.length]} points={c.points.map((p) => `${x(p[0]).toFixed(1)},${y(p[1]).toFixed(1)}`).join(" ")} />;
-        })}
-      </svg>
+          ))}
+          {weight > 0 && raw.map((c) => <polyline key={c.run} fill="none" stroke={colorOf(order.indexOf(c.run))} strokeOpacity={0.25} points={line(c)} />)}
+          {curves.map((c) => {
+            const i = order.indexOf(c.run);
+            return <polyline key={c.run} fill="none" stroke={colorOf(i)} strokeWidth={1.8} strokeDasharray={dashes[i % dashes.length]} points={line(c)} />;
+          })}
+        </svg>
+      )}
     </figure>
   );
 }

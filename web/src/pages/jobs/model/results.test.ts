@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Task } from "@/api/types";
 import { csv, fileName } from "./csv";
-import { curvesOf, type WireMetrics } from "./curves";
+import { axisOf, curvesOf, drawn, type WireMetrics } from "./curves";
 import { group } from "./failures";
 import type { Ranges } from "../search";
 import { correlation, distanceToLine, inRanges, nearest, placesOf, rangeAt, scaleOf } from "./plot";
@@ -128,5 +128,24 @@ describe("curvesOf", () => {
     const at = (s: number) => new Date(s * 1000).toISOString();
     const history: WireMetrics = { attempts: [{ started_at: at(0), points: [{ at: at(1), metrics: { loss: 9 } }] }, { started_at: at(100), points: [{ at: at(101), metrics: { loss: 2, once: 1 } }, { at: at(103), metrics: { loss: 1 } }] }, { started_at: at(200) }] };
     expect(curvesOf(["1.0", "1.1"], [history, undefined])).toEqual([{ name: "loss", curves: [{ run: "1.0", points: [[1, 2], [3, 1]] }] }]);
+  });
+});
+
+describe("drawn curves", () => {
+  it("are averages, without what has no place on a logarithmic scale", () => {
+    const curve = { run: "1.0", points: [[0, 1], [1, 0], [2, 100], [3, 0.01]] as const };
+    expect(drawn(curve, 0, false)).toEqual(curve);
+    expect(drawn(curve, 0, true).points).toEqual([[0, 1], [2, 100], [3, 0.01]]);
+    const smoothed = drawn({ run: "1.0", points: [[0, 0], [1, 1], [2, 0]] }, 0.5, false).points.map((p) => p[1]);
+    expect(smoothed[1]).toBeGreaterThan(0.5);
+    expect(smoothed[2]).toBeGreaterThan(0.2);
+  });
+  it("lie on an axis by value or by its logarithm", () => {
+    const linear = axisOf([0, 10, 4], false);
+    expect([linear.at(4), ...linear.ticks]).toEqual([0.4, 0, 5, 10]);
+    const log = axisOf([0.01, 100], true);
+    expect([log.at(1), ...log.ticks].map((v) => Number(v.toPrecision(6)))).toEqual([0.5, 0.01, 1, 100]);
+    expect(axisOf([5], false).at(5)).toBe(0);
+    expect(axisOf([1000], true).ticks[2]).toBeCloseTo(10_000);
   });
 });
