@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Task } from "@/api/types";
 import { csv, fileName } from "./csv";
-import { axisOf, curvesOf, drawn, type WireMetrics } from "./curves";
+import { axisOf, curvesOf, drawn, overs, type WireMetrics } from "./curves";
 import { group } from "./failures";
 import type { Ranges } from "../search";
 import { correlation, distanceToLine, inRanges, nearest, placesOf, rangeAt, scaleOf } from "./plot";
@@ -128,6 +128,21 @@ describe("curvesOf", () => {
     const at = (s: number) => new Date(s * 1000).toISOString();
     const history: WireMetrics = { attempts: [{ started_at: at(0), points: [{ at: at(1), metrics: { loss: 9 } }] }, { started_at: at(100), points: [{ at: at(101), metrics: { loss: 2, once: 1 } }, { at: at(103), metrics: { loss: 1 } }] }, { started_at: at(200) }] };
     expect(curvesOf(["1.0", "1.1"], [history, undefined])).toEqual([{ name: "loss", curves: [{ run: "1.0", points: [[1, 2], [3, 1]] }] }]);
+  });
+});
+
+describe("runs that are drawn over a metric", () => {
+  const history = (...points: Record<string, number>[]): WireMetrics => ({ attempts: [{ points: points.map((metrics, i) => ({ at: new Date(i * 1000).toISOString(), metrics })) }] });
+  it("offer what rises and never falls in each of them", () => {
+    const a = history({ step: 1, epoch: 0, lr: 1, loss: 2 }, { step: 2, lr: 1, loss: 1 }, { step: 2, epoch: 1, loss: 3 });
+    const b = history({ step: 5, loss: 1, tokens: 1 }, { step: 9, loss: 2, tokens: 2 });
+    expect(overs([a, undefined])).toEqual(["epoch", "step"]);
+    expect(overs([a, b, { attempts: [{ points: [] }] }])).toEqual(["step"]);
+    expect(overs([])).toEqual([]);
+  });
+  it("keep the last value of it where a point does not name it", () => {
+    const h = history({ loss: 9 }, { step: 1, loss: 3 }, { loss: 2 }, { step: 4, loss: 1 });
+    expect(curvesOf(["1.0"], [h], "step")).toEqual([{ name: "loss", curves: [{ run: "1.0", points: [[1, 3], [1, 2], [4, 1]] }] }]);
   });
 });
 
