@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
-import type { Worker } from "@/api/types";
+import type { OverviewGPU, Worker } from "@/api/types";
 import { energyOf } from "./history";
 import { download, joinLines, onlyHere, quote, type Machine, type Program } from "./lines";
-import { actionsOf, devices, filter, reserved, troubles, parseDuration } from "./model";
+import { actionsOf, devices, filter, filterGPUs, reserved, troubles, parseDuration } from "./model";
 import { validateWorker, validateWorkers } from "./search";
 
 const gib = 2 ** 30;
@@ -71,9 +71,19 @@ describe("the filter", () => {
   });
 });
 
+describe("the filter of devices", () => {
+  const gpu = (over: Partial<OverviewGPU>): OverviewGPU => ({ worker: "w-1", worker_name: "lab-1", index: 0, uuid: "GPU-a", name: "RTX 4090", memory: 24 * gib, tasks: 0, ...over });
+  const list = [gpu({}), gpu({ index: 1, uuid: "GPU-b", name: "H100" }), gpu({ worker: "w-2", worker_name: "lab-2", uuid: "GPU-c", name: "H100" })];
+  it("takes words of the device and of its worker, not of its neighbours", () => {
+    const uuids = (q: string) => filterGPUs(list, [worker()], q).map((g) => g.uuid);
+    expect([uuids(""), uuids("h100 rack=b7"), uuids("gpu-a"), uuids("lab-2")]).toEqual([["GPU-a", "GPU-b"], ["GPU-b"], ["GPU-a"], []]);
+  });
+});
+
 describe("the URL", () => {
   it("drops what has no meaning", () => {
     expect(validateWorkers({ q: 3, state: "asleep", view: "cards", add: true })).toEqual({ view: "cards", add: true });
+    expect([validateWorkers({ view: "gpus" }), validateWorkers({ view: "pie" })]).toEqual([{ view: "gpus" }, {}]);
     expect(validateWorker({ range: "12h", tab: "x" })).toEqual({ range: "12h" });
   });
 });
