@@ -128,6 +128,13 @@ describe("join lines", () => {
       expect(lines(machine, program)).not.toContain("/download/muster");
     }
   });
+  it("give a container the devices of one maker, or none", () => {
+    const container = (gpus?: "nvidia" | "amd" | "none") => lines({ system: "container", arch: "amd64", ...(gpus && { gpus }) }, undefined);
+    expect(container("nvidia")).toContain("--network host --gpus all \\\n");
+    expect(container("amd")).toContain("--network host --device /dev/kfd --device /dev/dri \\\n");
+    expect(container("none")).toContain("--network host \\\n");
+    expect(container()).toBe(container("none"));
+  });
   it("show why the server refused, and keep what was there", () => {
     const text = download("http://lab:8700", "$T", "/usr/local/bin/muster");
     expect(text).toMatch(/^curl --fail-with-body .* -o \/usr\/local\/bin\/muster\.new .* \|\| \(cat \/usr\/local\/bin\/muster\.new; false\) && chmod 755 .* && mv \/usr\/local\/bin\/muster\.new \/usr\/local\/bin\/muster$/);
