@@ -128,7 +128,7 @@ test("a worker is added by the lines to paste, and drained", async () => {
   await page.getByText("Waiting for the worker to join").waitFor();
   await accessible(page);
   const lines = await page.getByTestId("join-line").locator("pre").allTextContents();
-  assert.equal(lines.length, 2);
+  assert.equal(lines.length, 3);
   const folder = mkdtempSync(join(tmpdir(), "muster-second-"));
   const worker = script(lines.join("\n"), folder, { ...process.env, HOME: folder, XDG_DATA_HOME: join(folder, "share"), MUSTER_CONFIG: join(folder, "context.json") });
   const output = [];

@@ -69,10 +69,11 @@ export function joinLines(machine: Machine, { server, token, name }: Joining, pr
         { title: "Build the program, on a machine with Go and the source of Muster", text: `CGO_ENABLED=0 GOOS=${osOf(system)} GOARCH=${arch} go build -o muster ./cmd/muster` },
         { title: "Copy it to the new machine", text: `scp muster ${system === "systemd" ? "root@" : ""}NEW_MACHINE:${path}` },
       ];
+  const check = (options = ""): JoinLine => ({ title: "Check the machine (optional)", text: `${system === "systemd" ? path : "./muster"} doctor --server ${server}${options}` });
   switch (system) {
     case "linux":
     case "macos":
-      return [...get, { title: "Start the worker", text: `MUSTER_JOIN_TOKEN=${token} ./muster worker --server ${server}${named}` }];
+      return [...get, check(), { title: "Start the worker", text: `MUSTER_JOIN_TOKEN=${token} ./muster worker --server ${server}${named}` }];
     case "container":
       return [
         ...get,
@@ -86,6 +87,7 @@ export function joinLines(machine: Machine, { server, token, name }: Joining, pr
     case "systemd":
       return [
         ...get,
+        check(" --data /var/lib/muster"),
         { title: "Store the join token, as root", text: `install -d -m 700 /etc/muster && (umask 077; echo ${token} > /etc/muster/join-token)` },
         {
           title: "Install and start the service (needs systemd 254 or newer)",

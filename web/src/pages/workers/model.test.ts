@@ -128,6 +128,15 @@ describe("join lines", () => {
       expect(lines(machine, program)).not.toContain("/download/muster");
     }
   });
+  it("check the machine before the worker starts", () => {
+    for (const system of ["linux", "macos", "systemd"] as const) {
+      const text = lines({ system, arch: "amd64" }, undefined);
+      expect(text.indexOf("muster doctor --server http://lab:8700")).toBeGreaterThan(0);
+      expect(text.indexOf("muster doctor")).toBeLessThan(text.indexOf("muster worker --server"));
+    }
+    // Outside of the container it would check another machine than the worker sees.
+    expect(lines({ system: "container", arch: "amd64" }, undefined)).not.toContain("doctor");
+  });
   it("give a container the devices of one maker, or none", () => {
     const container = (gpus?: "nvidia" | "amd" | "none") => lines({ system: "container", arch: "amd64", ...(gpus && { gpus }) }, undefined);
     expect(container("nvidia")).toContain("--network host --gpus all \\\n");
