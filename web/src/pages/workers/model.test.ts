@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { OverviewGPU, Worker } from "@/api/types";
 import { energyOf } from "./history";
 import { download, joinLines, onlyHere, quote, type Machine, type Program } from "./lines";
-import { actionsOf, devices, filter, filterGPUs, reserved, troubles, parseDuration } from "./model";
+import { actionsOf, devices, filter, filterGPUs, grantText, reserved, troubles, parseDuration } from "./model";
 import { validateWorker, validateWorkers } from "./search";
 
 const gib = 2 ** 30;
@@ -56,6 +56,14 @@ describe("a worker", () => {
     expect(actionsOf(worker({ health: avoided }))).toEqual(["resume", "pause", "drain"]);
     const gpus = [{ uuid: "GPU-a", index: 0, vendor: "nvidia", name: "x", memory: gib, quarantined: "XID 79" }];
     expect(actionsOf(worker({ resources: { ...worker().resources, gpus } }))).toContain("heal");
+  });
+});
+
+describe("what a task was given", () => {
+  it("is told with the indexes of its GPUs", () => {
+    expect(grantText({ cpus: 4, memory: 8 * gib, gpus: ["GPU-a"], gpu_memory: 12 * gib }, worker())).toBe("4 cores · 8 GiB · GPU 0 · 12 GiB of VRAM");
+    expect(grantText({ cpus: 1, gpus: ["GPU-gone"] }, worker())).toBe("1 core · GPU GPU-gone");
+    expect(grantText(undefined, worker())).toBe("");
   });
 });
 

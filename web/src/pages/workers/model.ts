@@ -1,9 +1,10 @@
 import type { components } from "@/api/schema";
 import type { OverviewGPU, Worker, WorkerState } from "@/api/types";
-import { bytesOf, localTimes } from "@/ui/format";
+import { bytes, bytesOf, localTimes } from "@/ui/format";
 import type { WorkersSearch } from "./search";
 
 export type GPU = components["schemas"]["GPU"];
+export type Grant = components["schemas"]["Grant"];
 export type GPULoad = components["schemas"]["GPULoad"];
 
 /** Sizes are numbers in answers; the schema allows texts because requests may have them. */
@@ -39,6 +40,22 @@ export function reserved(w: Worker): Reserved {
   const memory = size(w.resources.memory);
   const free = size(w.free.memory);
   return { cpus: Math.max(0, w.resources.cpus - w.free.cpus), ...(memory !== undefined && free !== undefined && { memory: Math.max(0, memory - free) }) };
+}
+
+/** What a task was given, in words; GPUs by their index on the worker. */
+export function grantText(grant: Grant | undefined, w: Worker): string {
+  if (!grant) return "";
+  const indexes = new Map((w.resources.gpus ?? []).map((g) => [g.uuid, g.index]));
+  const gpus = (grant.gpus ?? []).map((uuid) => indexes.get(uuid) ?? uuid);
+  const share = size(grant.gpu_memory);
+  return [
+    grant.cpus && (grant.cpus === 1 ? "1 core" : `${Number(grant.cpus.toFixed(2))} cores`),
+    grant.memory && bytes(size(grant.memory)),
+    gpus.length > 0 && `GPU ${gpus.join(", ")}`,
+    gpus.length > 0 && share && `${bytes(share)} of VRAM`,
+  ]
+    .filter(Boolean)
+    .join(" · ");
 }
 
 /** What a person can do about a worker that takes no tasks of its own accord. */
