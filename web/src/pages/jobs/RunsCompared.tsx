@@ -1,8 +1,8 @@
-import { CloseButton, Select } from "@mantine/core";
+import { CloseButton, Select, Switch } from "@mantine/core";
 import { useQueries } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { SquareCheck } from "lucide-react";
-import { useMemo } from "react";
+import { useMemo, useState } from "react";
 import { json } from "@/api/client";
 import { CurveControls, useCurveStyle } from "@/ui/CurveControls";
 import { EmptyState } from "@/ui/feedback";
@@ -11,13 +11,16 @@ import { StateBadge } from "@/ui/StateBadge";
 import page from "./job.module.css";
 import { axisOf, curvesOf, drawn, overs, type Curve, type WireMetrics } from "./model/curves";
 import { number } from "./model/plot";
-import { bestOf, type Field, type Run } from "./model/results";
+import { bestOf, differs, type Field, type Run } from "./model/results";
 import css from "./plot.module.css";
 import spec from "./spec.module.css";
 import { label, show } from "./tabs/Results";
 
 const dashes = ["", "6 3", "2 3", "8 3 2 3", "1 4", "10 4", "4 2 1 2", "12 3 3 3"];
 export const colorOf = (i: number) => `var(--chart-${(i % 8) + 1})`;
+
+/** From so many rows on, those that are the same in all runs are hidden at first. */
+const manyRows = 12;
 
 /** Selected runs side by side: what differs is marked, the best of each metric is named, and metrics are drawn together, over time or over a metric such as the step. */
 export function RunsCompared({ runs, more, fields, over, onOver, onRemove }: {
@@ -38,6 +41,7 @@ export function RunsCompared({ runs, more, fields, over, onOver, onRemove }: {
     combine: (results) => ({ data: results.map((r) => r.data), failed: results.some((r) => r.isError) }),
   });
   const style = useCurveStyle();
+  const [only, setOnly] = useState<boolean>();
   const ids = runs.map((r) => r.id).join(",");
   const axes = useMemo(() => overs(histories.data), [histories.data]);
   const axis = axes.find((m) => m === over);
@@ -49,7 +53,11 @@ export function RunsCompared({ runs, more, fields, over, onOver, onRemove }: {
       </EmptyState>
     );
   }
-  const shown = fields.filter((f) => f.key !== "about:task" && f.key !== "about:state" && runs.some((r) => r.values.has(f.key)));
+  const known = fields.filter((f) => f.key !== "about:task" && f.key !== "about:state" && runs.some((r) => r.values.has(f.key)));
+  const different = new Set(known.filter((f) => differs(f, runs)));
+  const same = runs.length > 1 ? known.length - different.size : 0;
+  const short = same > 0 && (only ?? known.length >= manyRows);
+  const shown = short ? known.filter((f) => different.has(f)) : known;
   const sections = [
     { title: "Parameters", of: shown.filter((f) => f.source === "param") },
     { title: "Results", of: shown.filter((f) => f.source === "result") },
@@ -58,6 +66,7 @@ export function RunsCompared({ runs, more, fields, over, onOver, onRemove }: {
   ].filter((s) => s.of.length > 0);
   return (
     <>
+      {same > 0 && <Switch size="xs" mb="xs" label="Only differences" checked={short} onChange={(e) => setOnly(e.currentTarget.checked)} />}
       <div className={spec.side}>
         <table className={spec.table}>
           <thead>
@@ -86,10 +95,9 @@ export function RunsCompared({ runs, more, fields, over, onOver, onRemove }: {
               </tr>
               {s.of.map((f) => {
                 const values = runs.map((r) => r.values.get(f.key));
-                const differs = values.some((v) => v !== values[0]);
-                const best = s.title === "Parameters" || s.title === "Execution" || !differs ? -1 : bestOf(f.name, values);
+                const best = s.title === "Parameters" || s.title === "Execution" || !different.has(f) ? -1 : bestOf(f.name, values);
                 return (
-                  <tr key={f.key} data-differs={(differs && s.title === "Parameters") || undefined}>
+                  <tr key={f.key} data-differs={(different.has(f) && s.title === "Parameters") || undefined}>
                     <th scope="row" title={label(f)}>
                       {label(f)}
                     </th>

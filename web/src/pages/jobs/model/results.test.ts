@@ -5,7 +5,7 @@ import { axisOf, curvesOf, drawn, overs, type WireMetrics } from "./curves";
 import { group } from "./failures";
 import type { Ranges } from "../search";
 import { correlation, distanceToLine, inRanges, nearest, placesOf, rangeAt, scaleOf } from "./plot";
-import { bestOf, fieldsOf, flatten, lessIsBetter, objective, parameters, toCSV, toRun } from "./results";
+import { bestOf, differs, fieldsOf, flatten, lessIsBetter, objective, parameters, toCSV, toRun } from "./results";
 
 const task = (index: number, x: Partial<Task>): Task => ({ id: `1.${index}`, job: 1, index, group: 0, name: "train", kind: "process", state: "succeeded", ...x });
 const runs = [
@@ -45,6 +45,14 @@ describe("fields", () => {
   it("know which metrics are better when they are less", () => {
     expect(["loss", "val_loss", "rmse", "latency_ms"].every(lessIsBetter)).toBe(true);
     expect(["accuracy", "f1", "reward"].some(lessIsBetter)).toBe(false);
+  });
+});
+
+describe("differs", () => {
+  it("finds fields whose values are not the same in all runs", () => {
+    const runs = [toRun(task(0, { result: { loss: 1, same: "x" } }), []), toRun(task(1, { result: { loss: 1, same: "x", only: 0 } }), []), toRun(task(2, { result: { loss: 2, same: "x" } }), [])];
+    const names = (of: typeof runs) => fieldsOf(of).filter((f) => f.source === "result" && differs(f, of)).map((f) => f.name).sort();
+    expect([names(runs), names(runs.slice(0, 2)), names(runs.slice(0, 1))]).toEqual([["loss", "only"], ["only"], []]);
   });
 });
 
