@@ -27,7 +27,7 @@ const columns: Column<OverviewGPU>[] = [
   },
   { id: "index", header: "GPU", width: "60px", align: "right", sort: (g) => g.index, cell: (g) => g.index },
   { id: "model", header: "Model", width: "minmax(140px, 1.2fr)", minTable: 760, sort: (g) => g.name, cell: (g) => <span title={g.uuid}>{g.name}</span> },
-  { id: "use", header: "Use", width: "minmax(110px, 1fr)", sort: (g) => g.utilization, cell: (g) => <Bar label="" compact value={g.utilization} text={percent(g.utilization)} hint={`use of GPU ${g.index} of ${g.worker_name}`} /> },
+  { id: "use", header: "Use", width: "minmax(110px, 1fr)", sort: (g) => g.utilization, cell: (g) => <Bar label="use" compact value={g.utilization} text={percent(g.utilization)} hint={`of GPU ${g.index} of ${g.worker_name}`} /> },
   { id: "vram", header: "VRAM", width: "minmax(140px, 1fr)", minTable: 520, sort: vram, cell: (g) => <Bar label={bytes(g.memory)} compact value={vram(g)} text={percent(vram(g))} hint={`${bytesOf(g.memory_used, g.memory)} in use`} /> },
   { id: "temperature", header: "°C", width: "60px", align: "right", minTable: 620, sort: (g) => g.temperature, cell: (g) => (g.temperature === undefined ? none : Math.round(g.temperature)) },
   { id: "power", header: "Power", width: "76px", align: "right", minTable: 860, sort: (g) => g.power, cell: (g) => watts(g.power) },
