@@ -63,6 +63,9 @@ export function finished(counts: Counts): number {
   return n;
 }
 
+/** Whether more attempts of a job have ended than tasks that had any: a skipped task has none. */
+export const retried = (counts: Counts, attempts: number): boolean => attempts > finished(counts) - (counts.skipped ?? 0);
+
 export type Overview = Schemas["Overview"];
 export type OverviewGPU = Schemas["OverviewGPU"];
 export type Attention = Schemas["Attention"];

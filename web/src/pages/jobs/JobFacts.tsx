@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 import { get } from "@/api/client";
-import { finished, taskStates, total, type Job } from "@/api/types";
+import { finished, retried, taskStates, total, type Job } from "@/api/types";
 import { bytes, cost, count, dateTime, duration, energy, percent } from "@/ui/format";
 import { CountsBar } from "@/ui/Progress";
 import { StateBadge } from "@/ui/StateBadge";
@@ -54,6 +54,13 @@ export function JobFacts({ job }: { job: Job }) {
           </Fact>
         )}
         <Fact name="Priority">{job.priority}</Fact>
+        {used && retried(job.counts, used.attempts) && (
+          <Fact name="Attempts" title="How many have ended: more than tasks, so some tasks were tried again">
+            <Link to="/jobs/$job" params={{ job: String(job.id) }} search={{ tab: "timeline" }} className="link">
+              {count(used.attempts)}
+            </Link>
+          </Fact>
+        )}
         {used && used.cost > 0 && (
           <Fact name="Cost" title="The workers' prices times the wall time of ended attempts">
             {cost(used.cost)}

@@ -76,7 +76,7 @@ function Waiting({ job }: { job: Job }) {
             <b>Nearest fix:</b> {sentence(localTimes(why.nearest))}{" "}
           </>
         )}
-        <Link to="/tasks/$task" params={{ task }} className="link">
+        <Link to="/tasks/$task" params={{ task }} className={`link ${css.inText}`}>
           Show it for each worker
         </Link>
       </div>

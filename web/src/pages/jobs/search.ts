@@ -105,6 +105,8 @@ export interface JobSearch {
   ranges?: Ranges;
   /** Selected runs: task numbers, as 0-9,12. */
   runs?: string;
+  /** The metric over which the curves of selected runs are drawn, in place of the time. */
+  over?: string;
   /** What the spec is compared with: "previous" or nothing. */
   diff?: "previous";
 }
@@ -149,6 +151,7 @@ export const validateJob = (s: Record<string, unknown>): JobSearch =>
     axes: list(s["axes"]).slice(0, 20),
     ranges: ranges(s["ranges"]),
     runs: spans(s["runs"]),
+    over: text(s["over"]),
     diff: s["diff"] === "previous" ? "previous" : undefined,
   });
 

@@ -62,4 +62,17 @@ describe("the dialog", () => {
     await userEvent.click(screen.getByRole("radio", { name: "macOS" }));
     expect(lines()).toContain("GOOS=darwin GOARCH=amd64 go build");
   });
+
+  it("gives a container the GPUs that are chosen", async () => {
+    open();
+    await make();
+    expect(screen.queryByRole("radio", { name: "AMD" })).toBeNull();
+    await userEvent.click(screen.getByRole("radio", { name: "Container" }));
+    expect(lines()).toContain("--gpus all");
+    await userEvent.click(screen.getByRole("radio", { name: "AMD" }));
+    expect(lines()).toContain("--device /dev/kfd");
+    await userEvent.click(screen.getByRole("radio", { name: "No GPUs" }));
+    expect(lines()).not.toMatch(/--gpus|--device/);
+    expect(screen.queryByText(/container toolkit/)).toBeNull();
+  });
 });

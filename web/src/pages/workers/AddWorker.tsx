@@ -9,7 +9,7 @@ import { useSession } from "@/api/session";
 import type { Worker } from "@/api/types";
 import { CopyLine } from "@/ui/CopyLine";
 import { bytes, count, plural } from "@/ui/format";
-import { fits, joinLines, onlyHere, osOf, type Arch, type Machine, type System } from "./lines";
+import { fits, joinLines, onlyHere, osOf, type Arch, type GPUMaker, type Machine, type System } from "./lines";
 import { connected, size } from "./model";
 import css from "./workers.module.css";
 
@@ -46,6 +46,7 @@ function Steps({ made, onMade, onClose }: { made: Made | undefined; onMade: (m: 
   const program = useSession().me?.download;
   const [system, setSystem] = useState<System>("linux");
   const [chosen, setChosen] = useState<Arch>();
+  const [gpus, setGPUs] = useState<GPUMaker>("nvidia");
   const [name, setName] = useState("");
   const [server, setServer] = useState(location.origin);
   const [ttl, setTTL] = useState("86400");
@@ -73,7 +74,7 @@ function Steps({ made, onMade, onClose }: { made: Made | undefined; onMade: (m: 
   }
   // A Mac is an ARM machine most often; others are most often like the server.
   const usual = program?.os === osOf(system) ? program.arch : system === "macos" ? "arm64" : "amd64";
-  const machine: Machine = { system, arch: chosen ?? (usual === "arm64" ? "arm64" : "amd64") };
+  const machine: Machine = { system, arch: chosen ?? (usual === "arm64" ? "arm64" : "amd64"), gpus };
   return (
     <Stack>
       <Group grow align="flex-start">
@@ -132,12 +133,27 @@ function Steps({ made, onMade, onClose }: { made: Made | undefined; onMade: (m: 
                 { value: "arm64", label: "ARM64" },
               ]}
             />
+            {system === "container" && (
+              <SegmentedControl
+                aria-label="GPUs that the container is given"
+                value={gpus}
+                onChange={(v) => setGPUs(v)}
+                data={[
+                  { value: "nvidia", label: "NVIDIA" },
+                  { value: "amd", label: "AMD" },
+                  { value: "none", label: "No GPUs" },
+                ]}
+              />
+            )}
           </Group>
           {!fits(machine, program) && (
             <Text size="sm">
               {program ? `This server has the program for ${program.os}/${program.arch} only. ` : "This server does not say for which system it has the program. "}
               Build it for {osOf(system)}/{machine.arch} from the source of Muster, or copy it from a machine of that system that has it.
             </Text>
+          )}
+          {system === "container" && gpus === "nvidia" && (
+            <Text size="sm">The machine needs NVIDIA&apos;s container toolkit. Without it Docker refuses to start the container: choose No GPUs.</Text>
           )}
           {joinLines(machine, { server: url, token: made.secret, name: name.trim() }, program).map((line, i) => (
             <div key={line.title} className={css.step} data-testid="join-line">

@@ -3,7 +3,7 @@ import { useDebouncedValue } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { LayoutGrid, List, Plus, Search, Server } from "lucide-react";
+import { Gpu, LayoutGrid, List, Plus, Search, Server } from "lucide-react";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { get } from "@/api/client";
 import { useCan, useSession } from "@/api/session";
@@ -18,6 +18,7 @@ import { useTyped } from "@/ui/useTyped";
 import { BulkActions, WorkerActions } from "./actions";
 import { AddWorker } from "./AddWorker";
 import { Bar, GPUGauge, GPUStrip } from "./Gauge";
+import { GPUTable } from "./GPUTable";
 import { connected, devices, filter, reserved, size, troubles } from "./model";
 import css from "./workers.module.css";
 
@@ -32,7 +33,9 @@ export default function WorkersPage() {
   const query = useQuery(fleet);
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
   const all = useMemo(() => query.data?.workers ?? [], [query.data]);
-  const shown = useMemo(() => filter(all, search, me?.version), [all, search, me?.version]);
+  const view = search.view ?? "table";
+  // A row of a GPU is searched by itself: a worker may have several models.
+  const shown = useMemo(() => filter(all, view === "gpus" ? { ...search, q: "" } : search, me?.version), [all, search, view, me?.version]);
   const chosen = useMemo(() => all.filter((w) => selected.has(w.id)), [all, selected]);
 
   const set = (change: Partial<typeof search>) =>
@@ -40,6 +43,7 @@ export default function WorkersPage() {
       search: (old) => Object.fromEntries(Object.entries({ ...old, ...change }).filter(([, v]) => v !== undefined && v !== "" && v !== false)),
       replace: true,
     });
+  const showAll = () => set({ q: undefined, state: undefined, attention: false });
   const [typed, type] = useTyped(search.q ?? "", (q) => set({ q }));
 
   return (
@@ -98,24 +102,27 @@ export default function WorkersPage() {
             <SegmentedControl
               ml="auto"
               aria-label="View"
-              value={search.view ?? "table"}
-              onChange={(v) => set({ view: v === "cards" ? "cards" : undefined })}
+              value={view}
+              onChange={(v) => set({ view: v === "table" ? undefined : v })}
               data={[
                 { value: "table", label: <ViewLabel icon={List} text="Table" /> },
                 { value: "cards", label: <ViewLabel icon={LayoutGrid} text="Cards" /> },
+                { value: "gpus", label: <ViewLabel icon={Gpu} text="GPUs" /> },
               ]}
             />
           </div>
-          {steer && chosen.length > 0 && (
+          {steer && view !== "gpus" && chosen.length > 0 && (
             <Group mb="xs">
               <BulkActions workers={chosen} onClear={() => setSelected(new Set())} onDone={(failed) => setSelected(new Set(failed.map((w) => w.id)))} />
             </Group>
           )}
-          {shown.length === 0 ? (
-            <EmptyState icon={Search} title="No worker matches" action={<Button variant="default" onClick={() => set({ q: undefined, state: undefined, attention: false })}>Show all</Button>}>
+          {view === "gpus" ? (
+            <GPUTable workers={shown} q={search.q} onShowAll={showAll} />
+          ) : shown.length === 0 ? (
+            <EmptyState icon={Search} title="No worker matches" action={<Button variant="default" onClick={showAll}>Show all</Button>}>
               {count(all.length)} workers are hidden by the filters.
             </EmptyState>
-          ) : search.view === "cards" ? (
+          ) : view === "cards" ? (
             <Cards workers={shown} version={me?.version} />
           ) : (
             <WorkerTable workers={shown} version={me?.version} {...(steer && { selected, onSelect: setSelected })} />

@@ -8,10 +8,15 @@ export type Arch = "amd64" | "arm64";
 /** The executable that the server answers at /download/muster, as whoami tells it. */
 export type Program = components["schemas"]["Program"];
 
+/** Whose GPUs a container is given. The options of Docker differ, and those of a maker that is not there make it refuse to start. */
+export type GPUMaker = "nvidia" | "amd" | "none";
+
 /** The new machine. */
 export interface Machine {
   readonly system: System;
   readonly arch: Arch;
+  /** Absent is none. */
+  readonly gpus?: GPUMaker;
 }
 
 /** How the new worker reaches the server. */
@@ -51,9 +56,12 @@ export const fits = (machine: Machine, program: Program | undefined) => program?
 export const download = (server: string, token: string, to: string, part = `${to}.new`) =>
   `curl --fail-with-body -sS -H "Authorization: Bearer ${token}" -o ${part} "${server}/download/muster?os=$(uname -s | tr A-Z a-z)&arch=$(uname -m)" || (cat ${part}; false) && chmod 755 ${part} && mv ${part} ${to}`;
 
+// Root in the container opens AMD's devices as the machine's root does, and the worker gives their groups to tasks.
+const gpuOptions: Record<GPUMaker, string> = { nvidia: " --gpus all", amd: " --device /dev/kfd --device /dev/dri", none: "" };
+
 export function joinLines(machine: Machine, { server, token, name }: Joining, program: Program | undefined): JoinLine[] {
   const named = name ? ` --name ${quote(name)}` : "";
-  const { system, arch } = machine;
+  const { system, arch, gpus = "none" } = machine;
   const path = system === "systemd" ? "/usr/local/bin/muster" : "muster";
   const get: JoinLine[] = fits(machine, program)
     ? [{ title: system === "systemd" ? "Get the program from this server, as root" : "Get the program from this server", text: download(server, token, path) }]
@@ -61,16 +69,17 @@ export function joinLines(machine: Machine, { server, token, name }: Joining, pr
         { title: "Build the program, on a machine with Go and the source of Muster", text: `CGO_ENABLED=0 GOOS=${osOf(system)} GOARCH=${arch} go build -o muster ./cmd/muster` },
         { title: "Copy it to the new machine", text: `scp muster ${system === "systemd" ? "root@" : ""}NEW_MACHINE:${path}` },
       ];
+  const check = (options = ""): JoinLine => ({ title: "Check the machine (optional)", text: `${system === "systemd" ? path : "./muster"} doctor --server ${server}${options}` });
   switch (system) {
     case "linux":
     case "macos":
-      return [...get, { title: "Start the worker", text: `MUSTER_JOIN_TOKEN=${token} ./muster worker --server ${server}${named}` }];
+      return [...get, check(), { title: "Start the worker", text: `MUSTER_JOIN_TOKEN=${token} ./muster worker --server ${server}${named}` }];
     case "container":
       return [
         ...get,
         {
           title: "Start the worker in a container that keeps its data in a volume",
-          text: `docker run -d --name muster-worker --restart unless-stopped --network host --gpus all \\
+          text: `docker run -d --name muster-worker --restart unless-stopped --network host${gpuOptions[gpus]} \\
   -e MUSTER_JOIN_TOKEN=${token} -v "$PWD/muster:/usr/local/bin/muster:ro" -v muster-worker:/data \\
   debian:stable-slim muster worker --server ${server} --data /data${named}`,
         },
@@ -78,6 +87,7 @@ export function joinLines(machine: Machine, { server, token, name }: Joining, pr
     case "systemd":
       return [
         ...get,
+        check(" --data /var/lib/muster"),
         { title: "Store the join token, as root", text: `install -d -m 700 /etc/muster && (umask 077; echo ${token} > /etc/muster/join-token)` },
         {
           title: "Install and start the service (needs systemd 254 or newer)",

@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
-import type { Worker } from "@/api/types";
+import type { OverviewGPU, Worker } from "@/api/types";
 import { energyOf } from "./history";
 import { download, joinLines, onlyHere, quote, type Machine, type Program } from "./lines";
-import { actionsOf, devices, filter, reserved, troubles, parseDuration } from "./model";
+import { actionsOf, devices, filter, filterGPUs, grantText, reserved, troubles, parseDuration } from "./model";
 import { validateWorker, validateWorkers } from "./search";
 
 const gib = 2 ** 30;
@@ -59,6 +59,14 @@ describe("a worker", () => {
   });
 });
 
+describe("what a task was given", () => {
+  it("is told with the indexes of its GPUs", () => {
+    expect(grantText({ cpus: 4, memory: 8 * gib, gpus: ["GPU-a"], gpu_memory: 12 * gib }, worker())).toBe("4 cores · 8 GiB · GPU 0 · 12 GiB of VRAM");
+    expect(grantText({ cpus: 1, gpus: ["GPU-gone"] }, worker())).toBe("1 core · GPU GPU-gone");
+    expect(grantText(undefined, worker())).toBe("");
+  });
+});
+
 describe("the filter", () => {
   const list = [worker(), worker({ id: "w-2", name: "laptop", state: "gone", tags: ["mac"], labels: {}, resources: { cpus: 8, memory: gib, disk: gib, slots: 4 } })];
   it("wants every word, wherever it is", () => {
@@ -71,9 +79,19 @@ describe("the filter", () => {
   });
 });
 
+describe("the filter of devices", () => {
+  const gpu = (over: Partial<OverviewGPU>): OverviewGPU => ({ worker: "w-1", worker_name: "lab-1", index: 0, uuid: "GPU-a", name: "RTX 4090", memory: 24 * gib, tasks: 0, ...over });
+  const list = [gpu({}), gpu({ index: 1, uuid: "GPU-b", name: "H100" }), gpu({ worker: "w-2", worker_name: "lab-2", uuid: "GPU-c", name: "H100" })];
+  it("takes words of the device and of its worker, not of its neighbours", () => {
+    const uuids = (q: string) => filterGPUs(list, [worker()], q).map((g) => g.uuid);
+    expect([uuids(""), uuids("h100 rack=b7"), uuids("gpu-a"), uuids("lab-2")]).toEqual([["GPU-a", "GPU-b"], ["GPU-b"], ["GPU-a"], []]);
+  });
+});
+
 describe("the URL", () => {
   it("drops what has no meaning", () => {
     expect(validateWorkers({ q: 3, state: "asleep", view: "cards", add: true })).toEqual({ view: "cards", add: true });
+    expect([validateWorkers({ view: "gpus" }), validateWorkers({ view: "pie" })]).toEqual([{ view: "gpus" }, {}]);
     expect(validateWorker({ range: "12h", tab: "x" })).toEqual({ range: "12h" });
   });
 });
@@ -117,6 +135,22 @@ describe("join lines", () => {
       expect(lines(machine, program)).toContain(build);
       expect(lines(machine, program)).not.toContain("/download/muster");
     }
+  });
+  it("check the machine before the worker starts", () => {
+    for (const system of ["linux", "macos", "systemd"] as const) {
+      const text = lines({ system, arch: "amd64" }, undefined);
+      expect(text.indexOf("muster doctor --server http://lab:8700")).toBeGreaterThan(0);
+      expect(text.indexOf("muster doctor")).toBeLessThan(text.indexOf("muster worker --server"));
+    }
+    // Outside of the container it would check another machine than the worker sees.
+    expect(lines({ system: "container", arch: "amd64" }, undefined)).not.toContain("doctor");
+  });
+  it("give a container the devices of one maker, or none", () => {
+    const container = (gpus?: "nvidia" | "amd" | "none") => lines({ system: "container", arch: "amd64", ...(gpus && { gpus }) }, undefined);
+    expect(container("nvidia")).toContain("--network host --gpus all \\\n");
+    expect(container("amd")).toContain("--network host --device /dev/kfd --device /dev/dri \\\n");
+    expect(container("none")).toContain("--network host \\\n");
+    expect(container()).toBe(container("none"));
   });
   it("show why the server refused, and keep what was there", () => {
     const text = download("http://lab:8700", "$T", "/usr/local/bin/muster");

@@ -1,9 +1,10 @@
 import type { components } from "@/api/schema";
-import type { Worker, WorkerState } from "@/api/types";
-import { bytesOf, localTimes } from "@/ui/format";
+import type { OverviewGPU, Worker, WorkerState } from "@/api/types";
+import { bytes, bytesOf, localTimes } from "@/ui/format";
 import type { WorkersSearch } from "./search";
 
 export type GPU = components["schemas"]["GPU"];
+export type Grant = components["schemas"]["Grant"];
 export type GPULoad = components["schemas"]["GPULoad"];
 
 /** Sizes are numbers in answers; the schema allows texts because requests may have them. */
@@ -41,6 +42,22 @@ export function reserved(w: Worker): Reserved {
   return { cpus: Math.max(0, w.resources.cpus - w.free.cpus), ...(memory !== undefined && free !== undefined && { memory: Math.max(0, memory - free) }) };
 }
 
+/** What a task was given, in words; GPUs by their index on the worker. */
+export function grantText(grant: Grant | undefined, w: Worker): string {
+  if (!grant) return "";
+  const indexes = new Map((w.resources.gpus ?? []).map((g) => [g.uuid, g.index]));
+  const gpus = (grant.gpus ?? []).map((uuid) => indexes.get(uuid) ?? uuid);
+  const share = size(grant.gpu_memory);
+  return [
+    grant.cpus && (grant.cpus === 1 ? "1 core" : `${Number(grant.cpus.toFixed(2))} cores`),
+    grant.memory && bytes(size(grant.memory)),
+    gpus.length > 0 && `GPU ${gpus.join(", ")}`,
+    gpus.length > 0 && share && `${bytes(share)} of VRAM`,
+  ]
+    .filter(Boolean)
+    .join(" · ");
+}
+
 /** What a person can do about a worker that takes no tasks of its own accord. */
 export const constrainedHelp =
   "Its running tasks continue. It takes tasks again by itself when the reason is gone: free what the reason names, or wait. The limits are options of muster worker, such as --max-cpu-percent, --max-memory-percent, --max-gpu-percent, --min-free-disk and --hours.";
@@ -69,15 +86,34 @@ export function outdated(w: Worker, serverVersion: string | undefined): boolean 
   return connected(w) && w.version !== undefined && serverVersion !== undefined && w.version !== serverVersion;
 }
 
-/** Everything that a search looks at, in lower case. */
-export function haystack(w: Worker): string {
-  const gpus = (w.resources.gpus ?? []).map((g) => `${g.vendor} ${g.name} ${g.uuid}`);
+/** What a search looks at of a worker itself, in lower case. */
+function ownText(w: Worker): string {
   const labels = Object.entries(w.labels ?? {}).map(([k, v]) => `${k}=${v}`);
-  return [w.name, w.id, w.state, w.version ?? "", w.address ?? "", ...(w.tags ?? []), ...labels, ...gpus].join("\n").toLowerCase();
+  return [w.name, w.id, w.state, w.version ?? "", w.address ?? "", ...(w.tags ?? []), ...labels].join("\n").toLowerCase();
+}
+
+/** Everything that a search looks at, in lower case. */
+function haystack(w: Worker): string {
+  const gpus = (w.resources.gpus ?? []).map((g) => `${g.vendor} ${g.name} ${g.uuid}`);
+  return [ownText(w), ...gpus].join("\n").toLowerCase();
+}
+
+const wordsOf = (q: string) => q.toLowerCase().split(/\s+/).filter(Boolean);
+
+/** The devices of some workers; each word of the search is found in the device or in its worker. */
+export function filterGPUs(gpus: readonly OverviewGPU[], workers: readonly Worker[], q: string): OverviewGPU[] {
+  const texts = new Map(workers.map((w) => [w.id, ownText(w)]));
+  const wanted = wordsOf(q);
+  return gpus.filter((g) => {
+    const worker = texts.get(g.worker);
+    if (worker === undefined) return false;
+    const text = `${worker}\n${g.name}\n${g.uuid}`.toLowerCase();
+    return wanted.every((word) => text.includes(word));
+  });
 }
 
 export function filter(workers: readonly Worker[], search: WorkersSearch, serverVersion: string | undefined): Worker[] {
-  const wanted = (search.q ?? "").toLowerCase().split(/\s+/).filter(Boolean);
+  const wanted = wordsOf(search.q ?? "");
   return workers.filter((w) => {
     if (search.state ? w.state !== search.state : false) return false;
     if (search.attention && troubles(w, serverVersion).length === 0) return false;

@@ -1,10 +1,13 @@
 import { workerStates, type WorkerState } from "@/api/types";
 
+/** Besides the table. */
+const views = ["cards", "gpus"] as const;
+
 // What the URL's search may hold. Unknown or malformed values are dropped, so that old links keep working.
 export interface WorkersSearch {
   /** Opens the dialog Add a worker. */
   add?: boolean;
-  view?: "cards";
+  view?: (typeof views)[number];
   /** Words that must all be found in name, tags, labels, hardware … */
   q?: string;
   state?: WorkerState;
@@ -14,9 +17,10 @@ export interface WorkersSearch {
 
 export function validateWorkers(s: Record<string, unknown>): WorkersSearch {
   const state = workerStates.find((w) => w === s["state"]);
+  const view = views.find((v) => v === s["view"]);
   return {
     ...(s["add"] === true && { add: true }),
-    ...(s["view"] === "cards" && { view: "cards" as const }),
+    ...(view && { view }),
     ...(typeof s["q"] === "string" && s["q"] !== "" && { q: s["q"] }),
     ...(state && { state }),
     ...(s["attention"] === true && { attention: true }),

@@ -17,7 +17,7 @@ import { TimeChart } from "@/ui/TimeChart";
 import { WorkerActions } from "./actions";
 import { Bar, GPUGauge } from "./Gauge";
 import { energyOf } from "./history";
-import { connected, constrainedHelp, devices, outdated, reserved, size, troubles } from "./model";
+import { connected, constrainedHelp, devices, grantText, outdated, reserved, size, troubles } from "./model";
 import { ranges, type Range } from "./search";
 import css from "./workers.module.css";
 
@@ -235,7 +235,7 @@ function Tasks({ worker }: { worker: Worker }) {
   return (
     <Stack gap="xs">
       {ids.slice(0, shownTasks).map((id) => (
-        <TaskRow key={id} id={id} />
+        <TaskRow key={id} id={id} worker={worker} />
       ))}
       {worker.running > shownTasks && (
         <Text size="sm" c="dimmed">
@@ -246,15 +246,19 @@ function Tasks({ worker }: { worker: Worker }) {
   );
 }
 
-function TaskRow({ id }: { id: string }) {
+function TaskRow({ id, worker }: { id: string; worker: Worker }) {
   const query = useQuery(get("/api/v1/tasks/{task}", { params: { path: { task: id } } }, { live: [`task:${id}`], every: 2_000 }));
   const task = query.data;
+  const grant = grantText(task?.grant, worker);
   return (
     <div className="card" style={{ display: "grid", gridTemplateColumns: "repeat(auto-fit, minmax(140px, 1fr))", gap: 12, alignItems: "center" }}>
       <Link to="/tasks/$task" params={{ task: id }} className="link truncate">
         <span className="mono">{id}</span> {task?.name}
       </Link>
       {task && <StateBadge state={task.state} />}
+      <span className="truncate" title={grant && `given: ${grant}`}>
+        {grant}
+      </span>
       <ProgressBar value={task?.progress} label={`progress of ${id}`} />
       <span className="truncate dim" title={task?.step}>
         {task?.step}

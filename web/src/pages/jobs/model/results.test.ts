@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
 import type { Task } from "@/api/types";
 import { csv, fileName } from "./csv";
-import { curvesOf, type WireMetrics } from "./curves";
+import { axisOf, curvesOf, drawn, overs, type WireMetrics } from "./curves";
 import { group } from "./failures";
 import type { Ranges } from "../search";
 import { correlation, distanceToLine, inRanges, nearest, placesOf, rangeAt, scaleOf } from "./plot";
-import { bestOf, fieldsOf, flatten, lessIsBetter, objective, parameters, toCSV, toRun } from "./results";
+import { bestOf, differs, fieldsOf, flatten, lessIsBetter, objective, parameters, toCSV, toRun } from "./results";
 
 const task = (index: number, x: Partial<Task>): Task => ({ id: `1.${index}`, job: 1, index, group: 0, name: "train", kind: "process", state: "succeeded", ...x });
 const runs = [
@@ -45,6 +45,14 @@ describe("fields", () => {
   it("know which metrics are better when they are less", () => {
     expect(["loss", "val_loss", "rmse", "latency_ms"].every(lessIsBetter)).toBe(true);
     expect(["accuracy", "f1", "reward"].some(lessIsBetter)).toBe(false);
+  });
+});
+
+describe("differs", () => {
+  it("finds fields whose values are not the same in all runs", () => {
+    const runs = [toRun(task(0, { result: { loss: 1, same: "x" } }), []), toRun(task(1, { result: { loss: 1, same: "x", only: 0 } }), []), toRun(task(2, { result: { loss: 2, same: "x" } }), [])];
+    const names = (of: typeof runs) => fieldsOf(of).filter((f) => f.source === "result" && differs(f, of)).map((f) => f.name).sort();
+    expect([names(runs), names(runs.slice(0, 2)), names(runs.slice(0, 1))]).toEqual([["loss", "only"], ["only"], []]);
   });
 });
 
@@ -128,5 +136,39 @@ describe("curvesOf", () => {
     const at = (s: number) => new Date(s * 1000).toISOString();
     const history: WireMetrics = { attempts: [{ started_at: at(0), points: [{ at: at(1), metrics: { loss: 9 } }] }, { started_at: at(100), points: [{ at: at(101), metrics: { loss: 2, once: 1 } }, { at: at(103), metrics: { loss: 1 } }] }, { started_at: at(200) }] };
     expect(curvesOf(["1.0", "1.1"], [history, undefined])).toEqual([{ name: "loss", curves: [{ run: "1.0", points: [[1, 2], [3, 1]] }] }]);
+  });
+});
+
+describe("runs that are drawn over a metric", () => {
+  const history = (...points: Record<string, number>[]): WireMetrics => ({ attempts: [{ points: points.map((metrics, i) => ({ at: new Date(i * 1000).toISOString(), metrics })) }] });
+  it("offer what rises and never falls in each of them", () => {
+    const a = history({ step: 1, epoch: 0, lr: 1, loss: 2 }, { step: 2, lr: 1, loss: 1 }, { step: 2, epoch: 1, loss: 3 });
+    const b = history({ step: 5, loss: 1, tokens: 1 }, { step: 9, loss: 2, tokens: 2 });
+    expect(overs([a, undefined])).toEqual(["epoch", "step"]);
+    expect(overs([a, b, { attempts: [{ points: [] }] }])).toEqual(["step"]);
+    expect(overs([])).toEqual([]);
+  });
+  it("keep the last value of it where a point does not name it", () => {
+    const h = history({ loss: 9 }, { step: 1, loss: 3 }, { loss: 2 }, { step: 4, loss: 1 });
+    expect(curvesOf(["1.0"], [h], "step")).toEqual([{ name: "loss", curves: [{ run: "1.0", points: [[1, 3], [1, 2], [4, 1]] }] }]);
+  });
+});
+
+describe("drawn curves", () => {
+  it("are averages, without what has no place on a logarithmic scale", () => {
+    const curve = { run: "1.0", points: [[0, 1], [1, 0], [2, 100], [3, 0.01]] as const };
+    expect(drawn(curve, 0, false)).toEqual(curve);
+    expect(drawn(curve, 0, true).points).toEqual([[0, 1], [2, 100], [3, 0.01]]);
+    const smoothed = drawn({ run: "1.0", points: [[0, 0], [1, 1], [2, 0]] }, 0.5, false).points.map((p) => p[1]);
+    expect(smoothed[1]).toBeGreaterThan(0.5);
+    expect(smoothed[2]).toBeGreaterThan(0.2);
+  });
+  it("lie on an axis by value or by its logarithm", () => {
+    const linear = axisOf([0, 10, 4], false);
+    expect([linear.at(4), ...linear.ticks]).toEqual([0.4, 0, 5, 10]);
+    const log = axisOf([0.01, 100], true);
+    expect([log.at(1), ...log.ticks].map((v) => Number(v.toPrecision(6)))).toEqual([0.5, 0.01, 1, 100]);
+    expect(axisOf([5], false).at(5)).toBe(0);
+    expect(axisOf([1000], true).ticks[2]).toBeCloseTo(10_000);
   });
 });

@@ -160,6 +160,9 @@ function neutral(name: string): boolean {
   return /epoch|step|seed|index|count|samples|iteration|params|batch/i.test(name);
 }
 
+/** Whether some of the runs have another value of a field than others, or none. */
+export const differs = (f: Field, runs: readonly Run[]): boolean => runs.some((r) => r.values.get(f.key) !== runs[0]?.values.get(f.key));
+
 /** Which of the values of a metric is the best, by its name; -1 if they cannot be judged. */
 export function bestOf(name: string, values: readonly unknown[]): number {
   if (neutral(name) || !values.every((v) => v === undefined || typeof v === "number")) return -1;

@@ -8,7 +8,7 @@ import { canonical, maxViews, read, save } from "./views";
 describe("search", () => {
   it("drops what it does not know", () => {
     expect(validateJobs({ state: ["failed", "nonsense"], label: ["a=b", "c"], since: "24h", until: "never", sort: "-cost", order: "up", project: 7, x: 1 })).toEqual({ state: ["failed"], label: ["a=b"], since: "24h", sort: "-cost", project: "7" });
-    expect(validateJob({ tab: "graph", at: "12", with: 15, runs: "1,2", state: "failed", view: "pie" })).toEqual({ tab: "graph", at: 12, with: "15", runs: "1,2", state: ["failed"] });
+    expect(validateJob({ tab: "graph", at: "12", with: 15, runs: "1,2", over: "step", state: "failed", view: "pie" })).toEqual({ tab: "graph", at: 12, with: "15", runs: "1,2", over: "step", state: ["failed"] });
     expect(validateJob({ view: "list", axes: ["param:lr", "result:loss"], span: "1700000000000-1700000005000", ranges: { "result:loss": [0.1, null], a: [1], b: [null, null], c: [{}, 1] } })).toEqual({ view: "list", axes: ["param:lr", "result:loss"], span: "1700000000000-1700000005000", ranges: { "result:loss": [0.1, null] } });
     expect(validateJob({ span: "1-x", ranges: [1, 2] })).toEqual({});
     expect(validateJob({ tab: "<script>", at: -1, with: "1;2" })).toEqual({});

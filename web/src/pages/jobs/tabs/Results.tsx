@@ -76,7 +76,7 @@ export default function Results({ job, search, set }: TabProps) {
           data={[{ value: "table", label: "Table" }, { value: "parallel", label: "Parallel" }, { value: "scatter", label: "Scatter" }, { value: "runs", label: selected.size > 0 ? `Side by side (${selected.size})` : "Side by side" }]}
           aria-label="Show the results as"
         />
-        {groups.length > 1 && <Select size="xs" aria-label="Stage" data={groups.map((g) => ({ value: g.name, label: `${g.name} (${count(g.size)})` }))} value={stage?.name ?? null} onChange={(v) => set({ stage: v ?? undefined, runs: undefined, x: undefined, y: undefined, color: undefined, axes: undefined, ranges: undefined })} allowDeselect={false} w={160} />}
+        {groups.length > 1 && <Select size="xs" aria-label="Stage" data={groups.map((g) => ({ value: g.name, label: `${g.name} (${count(g.size)})` }))} value={stage?.name ?? null} onChange={(v) => set({ stage: v ?? undefined, runs: undefined, x: undefined, y: undefined, color: undefined, axes: undefined, ranges: undefined, over: undefined })} allowDeselect={false} w={160} />}
         {view !== "table" && view !== "runs" && numeric.length > 0 && (
           <Select size="xs" aria-label="Colour by" data={numeric.map((f) => ({ value: f.key, label: `Colour: ${label(f)}` }))} value={colorBy?.key ?? null} onChange={(v) => set({ color: v ?? undefined })} allowDeselect={false} w={190} searchable={numeric.length > 12} />
         )}
@@ -126,7 +126,7 @@ export default function Results({ job, search, set }: TabProps) {
       ) : view === "scatter" ? (
         <ScatterPlot runs={runs} kept={kept} fields={fields} x={search.x} y={search.y} colorBy={colorBy} best={best} onAxes={(x, y) => set({ x, y })} onBrush={brush.end} onOpen={open} />
       ) : (
-        <RunsCompared runs={runs.filter((r) => selected.has(r.id)).slice(0, maxCompared)} more={Math.max(0, selected.size - maxCompared)} fields={fields} onRemove={(id) => select(new Set([...selected].filter((s) => s !== id)))} />
+        <RunsCompared runs={runs.filter((r) => selected.has(r.id)).slice(0, maxCompared)} more={Math.max(0, selected.size - maxCompared)} fields={fields} over={search.over} onOver={(over) => set({ over })} onRemove={(id) => select(new Set([...selected].filter((s) => s !== id)))} />
       )}
       <p className={page.note}>
         {plural(kept.length, "run")}

@@ -1,10 +1,10 @@
-import { Group, Slider, Stack, Switch, Text, TextInput, Title } from "@mantine/core";
-import { useLocalStorage } from "@mantine/hooks";
+import { Group, Stack, Text, TextInput, Title } from "@mantine/core";
 import { useQueries, useQueryClient, type UseQueryResult } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { ChartLine, Search } from "lucide-react";
 import { useMemo, type ReactNode } from "react";
 import type { Attempt, Task } from "@/api/types";
+import { CurveControls, useCurveStyle } from "@/ui/CurveControls";
 import { bytes, digits, percent, plural, short, watts } from "@/ui/format";
 import { EmptyState, ErrorState } from "@/ui/feedback";
 import { useNow } from "@/ui/time";
@@ -15,7 +15,7 @@ import { numberOf } from "../attempt";
 import type { TaskSearch } from "../search";
 import { UsageLine } from "../UsageLine";
 import { InView } from "./InView";
-import { curvesOf, groupOf, partOf, resourcesOf, seconds, smooth, type Curve, type Resource } from "./series";
+import { curvesOf, groupOf, partOf, positive, resourcesOf, seconds, smooth, type Curve, type Resource } from "./series";
 
 /** Attempts whose charts are drawn at most: the newest. */
 const maxAttempts = 8;
@@ -28,8 +28,8 @@ function together<T>(results: readonly UseQueryResult<T>[]) {
 
 /** Everything that was measured, on one time axis: a drag in one chart zooms all, a double click shows all again. */
 export function MetricsTab({ task, attempts, live, search }: { task: Task; attempts: readonly Attempt[]; live: boolean; search: TaskSearch }) {
-  const [weight, setWeight] = useLocalStorage({ key: "muster-smoothing", defaultValue: 0, getInitialValueInEffect: false });
-  const [log, setLog] = useLocalStorage({ key: "muster-log-scale", defaultValue: false, getInitialValueInEffect: false });
+  const style = useCurveStyle();
+  const { weight, log } = style;
   const { attempt, metric = "" } = search;
   const navigate = useNavigate({ from: "/tasks/$task" });
   const [filter, setFilter] = useTyped(metric, (text) => void navigate({ search: (s) => ({ ...s, metric: text || undefined }), replace: true }));
@@ -93,16 +93,7 @@ export function MetricsTab({ task, attempts, live, search }: { task: Task; attem
         {curves.size > 0 && (
           <>
             {curves.size > 6 && <TextInput data-search size="xs" w={200} value={filter} onChange={(e) => setFilter(e.currentTarget.value)} placeholder="Filter metrics" aria-label="Filter metrics" leftSection={<Search size={13} aria-hidden />} />}
-            <Group gap={8} wrap="nowrap" style={{ flex: "0 1 260px", minWidth: 200 }}>
-              <Text size="sm" id="smoothing" className="nowrap">
-                Smoothing
-              </Text>
-              <Slider size="sm" flex={1} min={0} max={0.99} step={0.01} value={weight} onChange={setWeight} label={(v) => v.toFixed(2)} thumbLabel="Smoothing" />
-              <Text size="xs" c="dimmed" w={30}>
-                {weight === 0 ? "off" : weight.toFixed(2)}
-              </Text>
-            </Group>
-            <Switch size="sm" label="Logarithmic" checked={log} onChange={(e) => setLog(e.currentTarget.checked)} />
+            <CurveControls {...style} />
           </>
         )}
         {markers.some((m) => m.tick) && (
@@ -174,8 +165,7 @@ interface Axis {
 
 function MetricChart({ name, curve, weight, log, axis }: { name: string; curve: Curve; weight: number; log: boolean; axis: Axis }) {
   const series = useMemo(() => {
-    // A logarithm has no place for what is not positive.
-    const drawn = log ? { ...curve, values: curve.values.map((v) => (v !== null && v > 0 ? v : null)) } : curve;
+    const drawn = log ? { ...curve, values: positive(curve.values) } : curve;
     const values = smooth(drawn, weight);
     const raw = weight === 0 ? [] : [{ label: "as reported", values: drawn.values, color: "var(--line)" }];
     if (curve.parts.length < 2) return [...raw, { label: weight === 0 ? name : "smoothed", values, color: "var(--chart-1)" }];

@@ -44,6 +44,9 @@ export function partOf(curve: Curve, values: readonly (number | null)[], i: numb
   return values.map((v, n) => (n >= from && n < to ? v : null));
 }
 
+/** The values that have a place on a logarithmic scale. */
+export const positive = (values: Curve["values"]): Curve["values"] => values.map((v) => (v !== null && v > 0 ? v : null));
+
 /**
  * Exponential moving average, weighted by time so that it does not depend on how often values come, and debiased so
  * that it does not begin at zero. 0 leaves the curve as it is; towards 1 it is smoother. A gap begins a new average.
