@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { dateTime, timeOfDay } from "./format";
-import { alone, cursorTime } from "./TimeChartCanvas";
+import { alone, axisTime, cursorTime } from "./TimeChartCanvas";
 
 describe("alone", () => {
   it("finds values without a neighbour to draw a line to", () => {
@@ -20,5 +20,21 @@ describe("cursorTime", () => {
     const at = Date.parse("2026-02-03T12:00:00Z") / 1000;
     expect(cursorTime(at, [at - 3600, at])).toBe(timeOfDay(at * 1000));
     expect(cursorTime(at, [at - 7 * 86_400, at])).toBe(dateTime(at * 1000));
+  });
+});
+
+describe("axisTime", () => {
+  const at = Date.UTC(2026, 0, 2, 15, 4, 5) / 1000;
+  const texts = (step: number, n = 3) => {
+    const ticks = Array.from({ length: n }, (_, i) => at + i * step);
+    return ticks.map(axisTime(ticks));
+  };
+  it("writes each tick of a chart differently", () => {
+    for (const step of [0.01, 0.1, 0.2, 1, 30, 60, 300, 3600, 86_400]) expect(new Set(texts(step)).size, `${step} s`).toBe(3);
+  });
+  it("writes minutes without seconds, and seconds with tenths", () => {
+    expect(texts(300)[0]).toMatch(/^\d\d:\d\d$/);
+    expect(texts(0.2).map((t) => t.slice(-4))).toEqual(["05.0", "05.2", "05.4"]);
+    expect(texts(1, 1)[0]).toMatch(/^\d\d:\d\d:\d\d$/);
   });
 });

@@ -228,10 +228,17 @@ export function cursorTime(at: number, times: readonly number[]): string {
   return (times[times.length - 1] ?? at) - (times[0] ?? at) > 86_400 ? dateTime(at * 1000) : timeOfDay(at * 1000);
 }
 
-/** Writes ticks as the clock's time, with the day where they span more than one. */
+/** Writes ticks as the clock's time, as exactly as their distance needs, and as days where they are days apart or span more than two. */
 export function axisTime(ticks: readonly number[]): (at: number) => string {
-  const span = (ticks[ticks.length - 1] ?? 0) - (ticks[0] ?? 0);
-  const options: Intl.DateTimeFormatOptions = span > 2 * 86_400 ? { day: "numeric", month: "short" } : span > 300 ? { hour: "2-digit", minute: "2-digit" } : { hour: "2-digit", minute: "2-digit", second: "2-digit" };
+  const step = (ticks[1] ?? 0) - (ticks[0] ?? 0);
+  const options: Intl.DateTimeFormatOptions =
+    step >= 86_400 || (ticks[ticks.length - 1] ?? 0) - (ticks[0] ?? 0) > 2 * 86_400
+      ? { day: "numeric", month: "short" }
+      : step >= 60
+        ? { hour: "2-digit", minute: "2-digit" }
+        : step >= 1 || ticks.length < 2
+          ? { hour: "2-digit", minute: "2-digit", second: "2-digit" }
+          : { minute: "2-digit", second: "2-digit", fractionalSecondDigits: step >= 0.1 ? 1 : 3 };
   const writer = new Intl.DateTimeFormat("en-GB", options);
   return (at) => writer.format(new Date(at * 1000));
 }
