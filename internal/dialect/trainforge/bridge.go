@@ -72,6 +72,7 @@ type Bridge struct {
 
 	mu      sync.Mutex
 	api     string             // current or legacy; "" until the server was asked
+	asked   bool               // a registration was sent
 	intents map[string]*intent // by job id
 	left    map[string]bool    // jobs that others have, or that no worker can run: told once
 	uploads map[string]int     // of results by job id, to which the server answered and did not take them
@@ -227,7 +228,7 @@ func (b *Bridge) end(ctx context.Context) error {
 		}
 		pauseFor(ctx, min(b.cfg.Poll, 100*time.Millisecond))
 	}
-	if b.core.Pending() == 0 && len(b.claimed()) == 0 && b.interfaceNow() == current {
+	if b.core.Pending() == 0 && len(b.claimed()) == 0 && b.mayBeRegistered() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
 		defer cancel()
 		if _, err := b.remote.call(ctx, http.MethodDelete, "/api/workers/"+url.PathEscape(b.id), nil); err != nil {
@@ -266,6 +267,13 @@ func (b *Bridge) interfaceNow() string {
 	return b.api
 }
 
+// mayBeRegistered reports whether the server has the worker, as far as is known: the answer to a registration may be lost.
+func (b *Bridge) mayBeRegistered() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.api == current || b.api == "" && b.asked
+}
+
 // join finds out which interface the server has, and registers. It is Unavailable while the server is not there, and another error
 // if it has none of them.
 func (b *Bridge) join(ctx context.Context) error {
@@ -280,6 +288,9 @@ func (b *Bridge) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	b.mu.Lock()
+	b.asked = true
+	b.mu.Unlock()
 	a, err = b.remote.call(ctx, http.MethodPost, "/api/workers/register", b.registration(&c))
 	if err != nil {
 		return err
