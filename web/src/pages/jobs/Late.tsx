@@ -1,16 +1,18 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { get } from "@/api/client";
+import { useSession } from "@/api/session";
 import type { Job } from "@/api/types";
 import { plural, words } from "@/ui/format";
 import { TimeAgo } from "@/ui/time";
 import { WorkerLink } from "@/ui/WorkerLink";
 import css from "./job.module.css";
 
-/** What attempts reported after the server had given them up. There is none in most jobs. */
+/** What attempts reported after the server had given them up. There is none in most jobs, and shared links may not read them. */
 export function Late({ job }: { job: Job }) {
   const id = String(job.id);
-  const { data } = useQuery({ ...get("/api/v1/jobs/{job}/late", { params: { path: { job: id } } }, { live: [`job:${id}`], every: 10_000 }), placeholderData: undefined });
+  const enabled = useSession().me?.job === undefined;
+  const { data } = useQuery({ ...get("/api/v1/jobs/{job}/late", { params: { path: { job: id } } }, { live: [`job:${id}`], every: 10_000 }), placeholderData: undefined, enabled });
   const late = data?.late ?? [];
   if (late.length === 0) return null;
   return (
