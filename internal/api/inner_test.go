@@ -109,7 +109,7 @@ func (e *askedEngine) Explain(_ context.Context, id muster.TaskID) (explain.Expl
 	return explain.Explanation{Task: id}, nil
 }
 
-// However often somebody asks why a task waits, the engine is asked once a second and task, and for one explanation at a time.
+// The engine is asked for one explanation at a time, and for that of a task once a second at most.
 func TestExplanationsCostTheEngineLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &askedEngine{}

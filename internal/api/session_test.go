@@ -189,10 +189,10 @@ func TestDownloadOfTheExecutable(t *testing.T) {
 		return who
 	}
 	if d := whose(join).Download; d == nil || d.OS != system || d.Arch != arch {
-		t.Errorf("a key that may join workers is told of %+v", d)
+		t.Errorf("a key that may join workers is shown %+v", d)
 	}
 	if d := whose(s.Key(t, auth.Viewer, "", "")).Download; d != nil {
-		t.Errorf("a viewer is told of %+v", d)
+		t.Errorf("a viewer is shown %+v", d)
 	}
 	q.path = "/download/muster?os=plan9&arch=mips"
 	if body := status(t, s, q, http.StatusNotFound); !strings.Contains(string(body), system+"/"+arch+" only, not for plan9/mips") {
