@@ -152,7 +152,13 @@ async function measure(page, cdp, { name, path, ready, stay: duration, act }) {
   await page.evaluate(watch);
   const before = await metrics(cdp);
   page.on("request", count);
-  await stay(page, act, duration);
+  // Memory that grows without end, and memory that fills up to a limit, begin alike: the heap is read at each sixth of a long time.
+  const parts = duration >= 600 ? 6 : 1;
+  const heaps = [];
+  for (let part = 1; part <= parts; part++) {
+    await stay(page, act, duration / parts);
+    if (part < parts) heaps.push(await heap(cdp));
+  }
   page.off("request", count);
   const after = await metrics(cdp);
   const { frames, tasks, longest } = await page.evaluate(() => ({ ...window.measured_, frames: [...window.measured_.frames] }));
@@ -172,6 +178,7 @@ async function measure(page, cdp, { name, path, ready, stay: duration, act }) {
     longest_task: longest,
     requests: [...requests.values()].reduce((a, b) => a + b, 0) / duration,
     heap_first: heapFirst,
+    heaps,
     heap_last: heapLast,
     events_rate: await eventsRate(5000),
   };
