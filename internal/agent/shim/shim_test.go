@@ -184,17 +184,17 @@ func TestATaskIsStoppedAsItIsToldTo(t *testing.T) {
 			t.Errorf("%+v", x)
 		}
 
-		s = shell(t, "trap 'echo hup' HUP; trap '' TERM; echo ready; while :; do sleep 0.02; done")
+		s = shell(t, "trap 'echo usr2' USR2; trap '' TERM; echo ready; while :; do sleep 0.02; done")
 		s.Kill.Grace = muster.Duration(time.Hour)
 		p, _ = begin(t, c, s)
 		ready(t, dir, s)
-		p.Stop(first, muster.Kill{Signal: "SIGHUP"})
+		p.Stop(first, muster.Kill{Signal: "SIGUSR2"}) // not SIGHUP: below nohup no shell traps that
 		defer func(attempt muster.AttemptID) {
 			if t.Failed() {
 				t.Logf("the task printed %q", printed(t, dir, attempt, tasklog.Stdout))
 			}
 		}(s.Attempt)
-		await(t, "its signal comes", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "ready\nhup\n" })
+		await(t, "its signal comes", func() bool { return printed(t, dir, s.Attempt, tasklog.Stdout) == "ready\nusr2\n" })
 		p.Stop(second, muster.Kill{Grace: muster.Duration(time.Millisecond)})
 		if x := wait(t, p); x.Signal != "SIGKILL" || x.Stopped == nil || *x.Stopped != *first || x.Left != 0 {
 			t.Errorf("the first reason and the shorter grace count: %+v", x)
