@@ -313,10 +313,10 @@ func (l *loop) flush(ctx context.Context) error {
 	return nil
 }
 
-// log logs something about a job, with its trace if the job can be read.
+// log logs something about a job, with its trace if the job can be read, also while the server shuts down.
 func (w *Webhooks) log(ctx context.Context, level slog.Level, text string, id muster.JobID, what ...slog.Attr) {
 	what = append(what, slog.String("job", id.String()))
-	if job, err := w.cfg.Store.Job(ctx, id); err == nil && job.UID != "" {
+	if job, err := w.cfg.Store.Job(context.WithoutCancel(ctx), id); err == nil && job.UID != "" {
 		what = append(what, slog.String("trace_id", traceparent.TraceText(job.UID)))
 	}
 	w.cfg.Log.LogAttrs(ctx, level, text, what...)
