@@ -359,7 +359,7 @@ func TestExactlyOneReport(t *testing.T) {
 	time.Sleep(200 * time.Millisecond) // it is offered them all the time
 	for _, j := range jobs {
 		if got := s.get(j); !slices.Equal(got.Finals, []string{"completed"}) || !bytes.Contains(got.Results, []byte("outputs/model.json")) {
-			t.Errorf("%s: %v after %d claims", got.ID, got.Finals, got.Claims)
+			t.Errorf("%s: %v %q after %d claims", got.ID, got.Finals, got.Message, got.Claims)
 		}
 	}
 	if n := len(f.jobs()); n != len(jobs) {
