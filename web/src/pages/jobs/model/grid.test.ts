@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { clamp, elementAt, fit, loudest, maxScale, moveBy, reveal, zoomAt } from "./grid";
+import { clamp, elementAt, fit, maxScale, moveBy, reveal, zoomAt } from "./grid";
 
 describe("fit", () => {
   it.each([
@@ -51,17 +51,5 @@ describe("moveBy", () => {
     expect(moveBy("ArrowDown", 24, plane, 2)).toBe(24);
     expect(moveBy("End", 0, plane, 2)).toBe(24);
     expect(moveBy("x", 0, plane, 2)).toBeUndefined();
-  });
-});
-
-describe("loudest", () => {
-  it("shows one failed element among many that succeeded, and what is asked for before all else", () => {
-    const plane = { count: 16, cols: 4, rows: 4 };
-    const states = new Uint8Array(16).fill(5);
-    states[5] = 6;
-    states[0] = 3;
-    expect(loudest(states, plane, 4, 0, 0)).toBe(6);
-    expect(loudest(states, plane, 4, 0, 0, new Set([3]))).toBe(3);
-    expect(loudest(states, plane, 2, 1, 1)).toBe(5);
   });
 });

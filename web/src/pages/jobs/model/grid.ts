@@ -95,28 +95,3 @@ export function moveBy(key: string, at: number, plane: Plane, pageRows: number):
   if (key === "End") return plane.count - 1;
   return undefined;
 }
-
-/** What the eye must find first wins where several elements share a pixel, by number of the state in taskStates. */
-const loud = [1, 2, 4, 5, 6, 0, 9, 8, 3, 3];
-
-/** The state that stands for the cells of a block: the one that matters most, or the first of `only` that is there. */
-export function loudest(states: Uint8Array, plane: Plane, k: number, bx: number, by: number, only?: ReadonlySet<number>): number {
-  let best = -1;
-  let rank = -1;
-  const x1 = Math.min(plane.cols, (bx + 1) * k);
-  const y1 = Math.min(plane.rows, (by + 1) * k);
-  for (let y = by * k; y < y1; y++) {
-    const row = y * plane.cols;
-    for (let x = bx * k; x < x1; x++) {
-      const i = row + x;
-      if (i >= plane.count) break;
-      const s = states[i] ?? 0;
-      const r = (loud[s] ?? 0) + (only && !only.has(s) ? -20 : 0);
-      if (best < 0 || r > rank) {
-        best = s;
-        rank = r;
-      }
-    }
-  }
-  return best;
-}

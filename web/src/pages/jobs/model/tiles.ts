@@ -3,16 +3,19 @@ import { taskStates } from "@/api/types";
 /** How full a state's colour is in the grid: what is over or has not begun stays behind what runs or failed. */
 const strength: Record<string, number> = { waiting: 0.28, queued: 0.5, assigned: 0.75, running: 1, cancelling: 0.9, succeeded: 0.8, failed: 1, timed_out: 1, cancelled: 0.6, skipped: 0.3 };
 
-/** The colours of all states over a background, as RGB bytes; what is not among `shown` fades. */
-export function palette(colors: readonly string[], background: string, shown?: ReadonlySet<number>): Uint8Array {
+/** The colours of all states over a background, as pixels; what is not among `shown` fades. */
+export function palette(colors: readonly string[], background: string, shown?: ReadonlySet<number>): Uint32Array {
   const bg = rgb(background);
-  const out = new Uint8Array(taskStates.length * 3);
-  taskStates.forEach((s, i) => {
+  return Uint32Array.from(taskStates, (s, i) => {
     const c = rgb(colors[i] ?? "#888888");
     const a = shown && !shown.has(i) ? 0.1 : (strength[s] ?? 1);
-    for (let k = 0; k < 3; k++) out[i * 3 + k] = Math.round((bg[k] ?? 0) * (1 - a) + (c[k] ?? 0) * a);
+    return pixel([0, 1, 2].map((k) => Math.round((bg[k] ?? 0) * (1 - a) + (c[k] ?? 0) * a)));
   });
-  return out;
+}
+
+/** A colour as it is in the memory of an ImageData. */
+export function pixel([r = 0, g = 0, b = 0]: readonly number[]): number {
+  return new Uint32Array(Uint8Array.of(r, g, b, 255).buffer)[0] ?? 0;
 }
 
 /** Reads #rgb, #rrggbb and rgb(r g b). */

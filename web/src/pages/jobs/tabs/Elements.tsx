@@ -2,7 +2,7 @@ import { ActionIcon, Group, Select, Skeleton, Tooltip } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { Grid3x3, Maximize2, ZoomIn, ZoomOut } from "lucide-react";
-import { useEffect, useMemo, useRef, useState } from "react";
+import { useEffect, useImperativeHandle, useMemo, useRef, useState, type Ref } from "react";
 import { get } from "@/api/client";
 import { useLive } from "@/api/live";
 import { taskStates } from "@/api/types";
@@ -46,9 +46,9 @@ export default function ElementsTab({ job, search, set }: TabProps) {
     return { states, counts: tally(states), place: data.seq, came: dataUpdatedAt };
   }, [data, dataUpdatedAt, stage.index]);
   const canvas = useRef<ArrayHandle>(null);
+  const about = useRef<(pointed: number | undefined) => void>(null);
   const [, render] = useState(0);
   const [cursor, setCursor] = useState<number | undefined>(search.at === undefined ? undefined : search.at - stage.first);
-  const [hover, setHover] = useState<number>();
   const pending = useRef(false);
   const missed = useRef(false);
   const recent = useRef<Recent>(null);
@@ -128,8 +128,6 @@ export default function ElementsTab({ job, search, set }: TabProps) {
     place(to);
     canvas.current?.reveal(to);
   };
-  const at = hover ?? cursor;
-  const state = at !== undefined && elements ? taskStates[elements.states[at] ?? 0] : undefined;
   return (
     <>
       <div className={page.toolbar}>
@@ -148,15 +146,7 @@ export default function ElementsTab({ job, search, set }: TabProps) {
             w={200}
           />
         )}
-        <span className={css.about} aria-live="polite">
-          {at !== undefined && state ? (
-            <>
-              Task {job.id}.{stage.first + at} · {words(state)}
-            </>
-          ) : (
-            <>{count(stage.size)} elements, a cell for each</>
-          )}
-        </span>
+        <About ref={about} job={job.id} first={stage.first} size={stage.size} states={elements?.states} cursor={cursor} />
         <Group gap={2} ml="auto">
           <Tooltip label="Zoom out (−)">
             <ActionIcon aria-label="Zoom out" onClick={() => canvas.current?.zoom(1 / 1.6)}>
@@ -191,7 +181,7 @@ export default function ElementsTab({ job, search, set }: TabProps) {
             shown={shown}
             cursor={cursor}
             onCursor={place}
-            onHover={setHover}
+            onHover={(i) => about.current?.(i)}
             onOpen={open}
             onJump={jump}
             label={`${count(stage.size)} elements of stage ${stage.name}: ${taskStates.map((s, i) => [s, elements.counts[i] ?? 0] as const).filter(([, n]) => n > 0).map(([s, n]) => `${count(n)} ${words(s)}`).join(", ")}`}
@@ -200,6 +190,19 @@ export default function ElementsTab({ job, search, set }: TabProps) {
         </>
       )}
     </>
+  );
+}
+
+/** The element under the pointer, or else at the cursor. It renders alone: a pointer moves more often than a page can be rendered. */
+function About({ ref, job, first, size, states, cursor }: { ref: Ref<(pointed: number | undefined) => void>; job: number; first: number; size: number; states: Uint8Array | undefined; cursor: number | undefined }) {
+  const [pointed, setPointed] = useState<number>();
+  useImperativeHandle(ref, () => setPointed, []);
+  const at = pointed ?? cursor;
+  const state = at === undefined ? undefined : states?.[at];
+  return (
+    <span className={css.about} aria-live="polite">
+      {at === undefined || state === undefined ? `${count(size)} elements, a cell for each` : `Task ${job}.${first + at} · ${words(taskStates[state] ?? "waiting")}`}
+    </span>
   );
 }
 
