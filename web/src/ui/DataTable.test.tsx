@@ -2,7 +2,7 @@ import { MantineProvider } from "@mantine/core";
 import { cleanup, render, screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
-import { DataTable, sortRows, type Column } from "./DataTable";
+import { DataTable, type Column } from "./DataTable";
 
 interface Row {
   id: string;
@@ -32,16 +32,6 @@ function show(props: Partial<Parameters<typeof DataTable<Row>>[0]> = {}) {
   );
 }
 const ids = () => screen.getAllByRole("row").slice(1).map((r) => within(r).getAllByRole("cell")[0]?.textContent);
-
-describe("sortRows", () => {
-  it("sorts numbers as numbers and puts unknown ones last in both directions", () => {
-    expect(sortRows(rows, (r) => r.size, false).map((r) => r.id)).toEqual(["c", "b", "a"]);
-    expect(sortRows(rows, (r) => r.size, true).map((r) => r.id)).toEqual(["b", "c", "a"]);
-  });
-  it("sorts names with numbers as people do", () => {
-    expect(sortRows([{ id: "gpu10" }, { id: "gpu9" }], (r) => r.id, false).map((r) => r.id)).toEqual(["gpu9", "gpu10"]);
-  });
-});
 
 describe("DataTable", () => {
   it("sorts on a click of the header: ascending, descending, as given", async () => {

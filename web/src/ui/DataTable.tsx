@@ -4,6 +4,7 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { ArrowDown, ArrowUp, Columns3 } from "lucide-react";
 import { memo, useEffect, useMemo, useRef, useState, type KeyboardEvent, type ReactNode } from "react";
 import css from "./DataTable.module.css";
+import { Sorter } from "./sort";
 
 export interface Column<Row> {
   readonly id: string;
@@ -62,10 +63,9 @@ export function DataTable<Row>({ id, label, rows, columns, rowKey, onOpen, sort,
   const order = onSort ? sort : (own ?? sort);
 
   const visible = useMemo(() => columns.filter((c) => choice[c.id] ?? (!c.optional && width >= (c.minTable ?? 0))), [columns, choice, width]);
-  const sorted = useMemo(() => {
-    const by = onSort ? undefined : columns.find((c) => c.id === order?.by)?.sort;
-    return by && order ? sortRows(rows, by, order.desc) : rows;
-  }, [rows, columns, order, onSort]);
+  const by = onSort ? undefined : columns.find((c) => c.id === order?.by);
+  const [sorter] = useState(() => new Sorter<Row>());
+  const sorted = useMemo(() => (by?.sort && order ? sorter.sort(rows, by.sort, order.desc) : rows), [rows, by, order, sorter]);
   const virtual = useVirtualizer({
     count: sorted.length,
     getScrollElement: () => scroller.current,
@@ -269,7 +269,7 @@ interface RowProps<Row> {
   readonly on: RowHandlers<Row>;
 }
 
-/** One row. A scroll or a refresh renders only rows that came into view or changed. */
+/** One row. A scroll or a refresh renders only rows that came into view or changed; a row is plain elements, because a scroll makes many. */
 const TableRow = memo(function TableRow<Row>({ id, row, index, start, height, template, columns, selected, focusable, opens, on }: RowProps<Row>) {
   return (
     // The keys of a row are those of its table; what a click opens has a link in the row, too.
@@ -282,7 +282,7 @@ const TableRow = memo(function TableRow<Row>({ id, row, index, start, height, te
       data-selected={selected || undefined}
       tabIndex={focusable ? 0 : -1}
       className={`${css.row} ${css.item}`}
-      style={{ gridTemplateColumns: template, height, transform: `translateY(${start}px)` }}
+      style={{ gridTemplateColumns: template, height, top: start }}
       onFocus={() => on.focus(index)}
       onKeyDown={(e) => on.key(e, index, row)}
       onClick={(e) => {
@@ -291,7 +291,7 @@ const TableRow = memo(function TableRow<Row>({ id, row, index, start, height, te
     >
       {selected !== undefined && (
         <span role="cell" className={css.check}>
-          <Checkbox size="xs" tabIndex={-1} aria-label={`Select ${id}`} checked={selected} onChange={() => undefined} onClick={(e) => (e.shiftKey ? on.extend(index) : on.toggle(index, id))} />
+          <input type="checkbox" tabIndex={-1} aria-label={`Select ${id}`} checked={selected} onChange={() => undefined} onClick={(e) => (e.shiftKey ? on.extend(index) : on.toggle(index, id))} />
         </span>
       )}
       {columns.map((c) => (
@@ -303,15 +303,3 @@ const TableRow = memo(function TableRow<Row>({ id, row, index, start, height, te
     </div>
   );
 }) as <Row>(props: RowProps<Row>) => ReactNode;
-
-/** Sorts by a value; rows without one come last in both directions, equal ones keep their order. */
-export function sortRows<Row>(rows: readonly Row[], by: (row: Row) => string | number | undefined, desc: boolean): readonly Row[] {
-  const keyed = rows.map((row) => ({ row, key: by(row) }));
-  const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
-  keyed.sort((a, b) => {
-    if (a.key === undefined || b.key === undefined) return a.key === b.key ? 0 : a.key === undefined ? 1 : -1;
-    const order = typeof a.key === "number" && typeof b.key === "number" ? a.key - b.key : collator.compare(String(a.key), String(b.key));
-    return desc ? -order : order;
-  });
-  return keyed.map((k) => k.row);
-}

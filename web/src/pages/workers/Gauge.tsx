@@ -9,7 +9,7 @@ export function Bar({ label, value, mark, text, hint, compact = false }: { label
     <div className={css.bar} data-compact={compact || undefined} title={hint}>
       <span className={css.barLabel}>{label}</span>
       <div className={css.track} role="meter" aria-label={hint ? `${label}: ${hint}` : label} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(clamp(value ?? 0) * 100)} aria-valuetext={text}>
-        {mark !== undefined && <div className={css.mark} style={{ width: `${clamp(mark) * 100}%` }} />}
+        {mark !== undefined && mark > 0 && <div className={css.mark} style={{ width: `${clamp(mark) * 100}%` }} />}
         <div className={css.fill} data-level={level(value)} style={{ width: `${clamp(value ?? 0) * 100}%` }} />
       </div>
       <span className={css.barText}>{text}</span>
@@ -50,9 +50,7 @@ export function GPUStrip({ list }: { list: readonly Device[] }) {
   return (
     <span className={css.strip} title={list.map((d) => `${d.gpu.index} ${d.gpu.name}: ${percent(d.load?.utilization)}${d.gpu.quarantined ? `, quarantined: ${d.gpu.quarantined}` : ""}`).join("\n")}>
       {shown.map((d) => (
-        <span key={d.gpu.uuid} className={css.cell} data-quarantined={d.gpu.quarantined ? "" : undefined} aria-hidden>
-          <span className={css.cellFill} style={{ height: `${(d.load?.utilization ?? 0) * 100}%` }} />
-        </span>
+        <span key={d.gpu.uuid} className={css.cell} data-quarantined={d.gpu.quarantined ? "" : undefined} style={{ "--use": `${(d.load?.utilization ?? 0) * 100}%` }} aria-hidden />
       ))}
       <span className="nowrap">
         {list.length} × {known ? percent(busy / list.length) : "–"}

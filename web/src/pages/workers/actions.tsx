@@ -1,4 +1,4 @@
-import { ActionIcon, Button, Checkbox, Group, Menu, Modal, Stack, Text, TextInput } from "@mantine/core";
+import { Button, Checkbox, Group, Menu, Modal, Stack, Text, TextInput } from "@mantine/core";
 import { Ellipsis, HeartPulse, LogOut, Pause, Play, Trash2, type LucideIcon } from "lucide-react";
 import { useRef, useState } from "react";
 import { flushSync } from "react-dom";
@@ -10,6 +10,7 @@ import { plural } from "@/ui/format";
 import { toast } from "@/ui/toast";
 import { actionsOf, parseDuration, type Action } from "./model";
 import { steer } from "./steer";
+import css from "./workers.module.css";
 
 interface Look {
   readonly verb: string;
@@ -144,15 +145,21 @@ function ActionMenu({ name, list, onChoose }: { name: string; list: readonly Act
     target.current?.focus(); // the menu returns the focus to where it was
     setOpened(true);
   };
-  const button = (
-    <ActionIcon ref={target} aria-label={`Actions on ${name}`} {...(!made && { "aria-haspopup": "menu", "aria-expanded": false, onClick: open })}>
-      <Ellipsis size={16} aria-hidden />
-    </ActionIcon>
-  );
-  if (!made) return button;
+  const label = `Actions on ${name}`;
+  if (!made) {
+    return (
+      <button ref={target} type="button" className={css.menuButton} aria-label={label} aria-haspopup="menu" aria-expanded={false} onClick={open}>
+        <Ellipsis size={16} aria-hidden />
+      </button>
+    );
+  }
   return (
     <Menu position="bottom-end" opened={opened} onChange={setOpened}>
-      <Menu.Target>{button}</Menu.Target>
+      <Menu.Target>
+        <button ref={target} type="button" className={css.menuButton} aria-label={label}>
+          <Ellipsis size={16} aria-hidden />
+        </button>
+      </Menu.Target>
       <Menu.Dropdown>
         {list.map((a) => {
           const Icon = looks[a].icon;

@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { Gpu, LayoutGrid, List, Plus, Search, Server } from "lucide-react";
-import { useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { memo, useCallback, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
 import { get } from "@/api/client";
 import { useCan, useSession } from "@/api/session";
 import { workerStates, type Worker, type WorkerState } from "@/api/types";
@@ -32,7 +32,9 @@ export default function WorkersPage() {
   const join = useCan("join workers");
   const query = useQuery(fleet);
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
-  const all = useMemo(() => query.data?.workers ?? [], [query.data]);
+  // An answer changes every row: they are rendered in between what else the page does.
+  const data = useDeferredValue(query.data);
+  const all = useMemo(() => data?.workers ?? [], [data]);
   const view = search.view ?? "table";
   // A row of a GPU is searched by itself: a worker may have several models.
   const shown = useMemo(() => filter(all, view === "gpus" ? { ...search, q: "" } : search, me?.version), [all, search, view, me?.version]);
@@ -50,7 +52,7 @@ export default function WorkersPage() {
     <>
       <PageHeader
         title="Workers"
-        badge={query.data && <Text c="dimmed">{count(all.length)}</Text>}
+        badge={data && <Text c="dimmed">{count(all.length)}</Text>}
         actions={
           join && (
             <Button leftSection={<Plus size={16} aria-hidden />} onClick={() => set({ add: true })}>
@@ -60,14 +62,14 @@ export default function WorkersPage() {
         }
       />
       <AddWorker opened={search.add === true && join} onClose={() => set({ add: false })} />
-      {query.isPending && (
+      {!data && !query.isError && (
         <Stack role="status" aria-label="Loading the workers">
           <Skeleton h={36} />
           <Skeleton h="45dvh" />
         </Stack>
       )}
-      {query.isError && !query.data && <ErrorState error={query.error} retry={() => void query.refetch()} />}
-      {query.data && all.length === 0 && (
+      {query.isError && !data && <ErrorState error={query.error} retry={() => void query.refetch()} />}
+      {data && all.length === 0 && (
         <EmptyState
           icon={Server}
           title="No workers yet"
@@ -152,7 +154,8 @@ function useInView(): [ReadonlyMap<string, Worker>, (rows: readonly Worker[]) =>
     structuralSharing: false,
     gcTime: 0,
   });
-  const details = useMemo(() => new Map((query.data?.workers ?? []).map((w) => [w.id, w])), [query.data]);
+  const data = useDeferredValue(query.data);
+  const details = useMemo(() => new Map((data?.workers ?? []).map((w) => [w.id, w])), [data]);
   const onVisible = useCallback((rows: readonly Worker[]) => setIDs(rows.slice(0, mostIDs).map((w) => w.id).sort().join(" ")), []);
   return [details, onVisible];
 }
@@ -168,7 +171,7 @@ function ViewLabel({ icon: Icon, text }: { icon: typeof List; text: string }) {
   );
 }
 
-function WorkerTable({ workers, version, selected, onSelect }: { workers: readonly Worker[]; version: string | undefined; selected?: ReadonlySet<string>; onSelect?: (s: ReadonlySet<string>) => void }) {
+const WorkerTable = memo(function WorkerTable({ workers, version, selected, onSelect }: { workers: readonly Worker[]; version: string | undefined; selected?: ReadonlySet<string>; onSelect?: (s: ReadonlySet<string>) => void }) {
   const navigate = useNavigate();
   const [details, onVisible] = useInView();
   const columns = useMemo<Column<Worker>[]>(
@@ -201,7 +204,7 @@ function WorkerTable({ workers, version, selected, onSelect }: { workers: readon
       {...(selected && onSelect && { selected, onSelect })}
     />
   );
-}
+});
 
 function NameCell({ worker, version }: { worker: Worker; version: string | undefined }) {
   const trouble = troubles(worker, version)[0];

@@ -2,10 +2,11 @@ import { Button, CloseButton, Pill, SegmentedControl, Select, Skeleton } from "@
 import { Link, useNavigate } from "@tanstack/react-router";
 import { Download, Table2 } from "lucide-react";
 import { useMemo, useState } from "react";
-import { DataTable, sortRows, type Column, type Sort } from "@/ui/DataTable";
+import { DataTable, type Column, type Sort } from "@/ui/DataTable";
 import { EmptyState, ErrorState } from "@/ui/feedback";
 import { bytes, cost, count, digits, duration, energy, none, plural, words } from "@/ui/format";
 import { StateBadge } from "@/ui/StateBadge";
+import { sortRows } from "@/ui/sort";
 import { numbersOf, spansOf, useTasks } from "../feed/tasks";
 import { Incomplete } from "../Incomplete";
 import type { TabProps } from "../job";
