@@ -176,7 +176,15 @@ export function DataTable<Row>({ id, label, rows, columns, rowKey, onOpen, sort,
           <div className={css.row} role="row" aria-rowindex={1} style={{ gridTemplateColumns: template }}>
             {onSelect && (
               <span role="columnheader" className={css.check}>
-                <Checkbox size="xs" aria-label="Select all" checked={allSelected} indeterminate={!allSelected && (selected?.size ?? 0) > 0} onChange={() => onSelect(allSelected ? new Set() : new Set(sorted.map(rowKey)))} />
+                <input
+                  type="checkbox"
+                  ref={(box) => {
+                    if (box) box.indeterminate = !allSelected && (selected?.size ?? 0) > 0;
+                  }}
+                  aria-label="Select all"
+                  checked={allSelected}
+                  onChange={() => onSelect(allSelected ? new Set() : new Set(sorted.map(rowKey)))}
+                />
               </span>
             )}
             {visible.map((c) => {
