@@ -26,17 +26,35 @@ type Kin struct {
 	all      shared[processes]
 	children [2]shared[[]int] // see candidates: that may lack one, and that are sure
 
+	started *forks
+
+	mu      sync.Mutex
+	emptied [2][]run.Pid // attempts since the last Sweep, and since the one before
+}
+
+// forks are the main processes that this process has started and not reaped yet.
+type forks struct {
 	mu       sync.Mutex
 	starting map[chan struct{}]bool // forks under way, whose processes are not in live yet; closed at their end
-	emptied  [2][]run.Pid           // attempts since the last Sweep, and since the one before
 	live     map[int]uint64         // main processes that run, and their start in ticks
+}
+
+// ofProcess is shared by all Kin of this process: the kernel has one list of children for a process, and without it one worker
+// would reap the tasks of another that runs in the same process.
+var ofProcess = &forks{starting: map[chan struct{}]bool{}, live: map[int]uint64{}}
+
+// remove forgets a main process that has been reaped.
+func (f *forks) remove(pid int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.live, pid)
 }
 
 const prSetChildSubreaper = 36 // prctl(2)
 
 // New makes this process the reaper of what its descendants leave.
 func New(log *slog.Logger) *Kin {
-	k := &Kin{self: os.Getpid(), group: syscall.Getpgrp(), starting: map[chan struct{}]bool{}, live: map[int]uint64{}}
+	k := &Kin{self: os.Getpid(), group: syscall.Getpgrp(), started: ofProcess}
 	k.all.reader = readProcesses
 	for i := range k.children {
 		k.children[i].reader = func() []int { return k.candidates(i == sure) }
@@ -72,15 +90,16 @@ func shutFiles() {
 func (k *Kin) Start(mark string, fork func() (pid int, err error)) (p run.Pid, err error) {
 	p = run.Pid{BootID: k.boot, Mark: mark}
 	done := make(chan struct{})
-	k.mu.Lock()
-	k.starting[done] = true
-	k.mu.Unlock()
+	f := k.started
+	f.mu.Lock()
+	f.starting[done] = true
+	f.mu.Unlock()
 	defer func() { // also if fork panics
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		delete(k.starting, done)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.starting, done)
 		if p.PID > 0 {
-			k.live[p.PID] = p.StartTicks
+			f.live[p.PID] = p.StartTicks
 		}
 		close(done)
 	}()
@@ -116,9 +135,7 @@ func (k *Kin) Kill(p run.Pid) {
 // orphaned, and returns how many of its processes still live after the time given:
 // 0 unless the kernel cannot end them.
 func (k *Kin) Ended(p run.Pid, atMost time.Duration) int {
-	k.mu.Lock()
-	delete(k.live, p.PID)
-	k.mu.Unlock()
+	k.started.remove(p.PID)
 	for pause, waited := time.Millisecond, time.Duration(0); ; pause *= 2 {
 		left := 0
 		var all processes // are read if there is something to kill
@@ -151,9 +168,9 @@ func (k *Kin) Ended(p run.Pid, atMost time.Duration) int {
 // Emptied is Ended for an attempt whose control groups are empty: only a process that escaped from them can be
 // left, and Sweep ends it. So its end does not cost a look at all children.
 func (k *Kin) Emptied(p run.Pid) {
+	k.started.remove(p.PID)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.live, p.PID)
 	k.emptied[0] = append(k.emptied[0], p)
 }
 
@@ -209,14 +226,15 @@ func (k *Kin) strangers(how int) (list []stat, calm bool) {
 
 // unknown returns those that are no known main process, and the forks that are under way.
 func (k *Kin) unknown(children []int) (pids []int, starting []chan struct{}) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	f := k.started
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, pid := range children {
-		if _, known := k.live[pid]; !known {
+		if _, known := f.live[pid]; !known {
 			pids = append(pids, pid)
 		}
 	}
-	return pids, slices.Collect(maps.Keys(k.starting))
+	return pids, slices.Collect(maps.Keys(f.starting))
 }
 
 // await waits until all are closed, and reports false if that takes longer than atMost.
@@ -255,9 +273,9 @@ func (k *Kin) orphan(st stat) bool {
 }
 
 func (k *Kin) nobodyElses(st stat) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, start := range k.live {
+	k.started.mu.Lock()
+	defer k.started.mu.Unlock()
+	for _, start := range k.started.live {
 		if start <= st.start {
 			return false
 		}

@@ -46,6 +46,33 @@ func ends(cmd *exec.Cmd) bool {
 	}
 }
 
+// Two workers in one process, as in tests, share its children: neither reaps a task of the other, whose exit code would be lost.
+func TestTwoInOneProcessDoNotReapEachOthersTasks(t *testing.T) {
+	one, two := New(slog.New(slog.DiscardHandler)), New(slog.New(slog.DiscardHandler))
+	for range 50 {
+		var child *Child
+		p, err := one.Start("MUSTER_OUT="+t.TempDir(), func() (int, error) {
+			cmd := exec.Command("/bin/sh", "-c", "exit 7")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			if err := cmd.Start(); err != nil {
+				return 0, err
+			}
+			child = &Child{PID: cmd.Process.Pid, Handle: -1}
+			return child.PID, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		child.awaitExit()
+		two.Sweep()
+		two.Reap()
+		if x := child.Wait(); x.Code != 7 {
+			t.Fatalf("%+v", x)
+		}
+		one.Ended(p, patience)
+	}
+}
+
 func TestKillLeftoverEndsWhatAnEarlierLifeLeft(t *testing.T) {
 	k := New(slog.New(slog.DiscardHandler))
 	for _, started := range []bool{true, false} {
