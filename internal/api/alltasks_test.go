@@ -56,4 +56,18 @@ func TestEmptyParametersAreRefused(t *testing.T) {
 	} {
 		status(t, s, request{method: "GET", path: "/api/v1/jobs?" + query}, want)
 	}
+	for query, want := range map[string]int{"id=w-1": http.StatusOK, "id=": http.StatusBadRequest, "id=&id=w-1": http.StatusBadRequest, "id=w-1&id=": http.StatusBadRequest} {
+		status(t, s, request{method: "GET", path: "/api/v1/workers?" + query}, want)
+	}
+}
+
+// TestAPlaceThatIsNoneIsRefused holds that the header by which a stream resumes is valid or refused, also where the answer is no stream.
+func TestAPlaceThatIsNoneIsRefused(t *testing.T) {
+	s := story(t)
+	for _, what := range []string{"logs", "usage"} {
+		q := request{method: "GET", path: "/api/v1/tasks/1.0/" + what, header: map[string]string{"Last-Event-ID": "1-0"}}
+		status(t, s, q, http.StatusOK)
+		q.header["Last-Event-ID"] = "@IBb:z85[3cn"
+		status(t, s, q, http.StatusBadRequest)
+	}
 }

@@ -30,14 +30,12 @@ func (s *server) refuseEmpty(ctx huma.Context, next func(huma.Context)) {
 	next(ctx)
 }
 
-// mayBeEmpty reports whether a parameter, or an element of its list, may have an empty text.
+// mayBeEmpty reports whether a parameter may have an empty text. An element of a list may not: package huma takes a list whose first is empty for absent.
 func mayBeEmpty(s *huma.Schema) bool {
 	switch s.Type {
 	case huma.TypeString:
 		fits, err := regexp.MatchString(s.Pattern, "")
 		return len(s.Enum) == 0 && s.Format == "" && fits && err == nil
-	case huma.TypeArray:
-		return mayBeEmpty(s.Items)
 	default:
 		return false
 	}

@@ -47,6 +47,11 @@ func (s *server) getUsage(w http.ResponseWriter, r *http.Request, in *usageInput
 		f := &follower{server: s, place: at, event: sampleEvent, follow: in.Follow != "false", fixed: in.Attempt > 0}
 		return f.serve(w, r)
 	}
+	if in.Last != "" { // it has no effect here, and must be valid
+		if _, _, err := parsePlace(in.Last); err != nil {
+			return err
+		}
+	}
 	at, err := s.begin(r.Context(), task, in.Attempt, 0, "")
 	if err != nil {
 		return err

@@ -105,12 +105,15 @@ func refineParameter(path string, p *huma.Param) {
 	case p.In == "query" && p.Name == "cursor" && path == wire.Prefix+"/workers":
 		pattern = "" // the id of a worker
 	}
-	switch {
-	case pattern == "":
-	case schema.Items != nil:
+	if schema.Items != nil {
 		items := *schema.Items
-		items.Pattern = pattern
+		if items.Pattern = pattern; pattern == "" && items.Enum == nil {
+			items.MinLength = new(1)
+		}
 		schema.Items = &items
+	}
+	switch {
+	case pattern == "" || schema.Items != nil:
 	case schema.Pattern == "":
 		schema.Pattern = pattern
 		if pattern != spansPattern && pattern != namePattern { // the others bound the length themselves
