@@ -18,7 +18,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/mustertest"
-	"github.com/muster-dev/muster/internal/mustertest/simworker"
 )
 
 var dashboardMinutes = flag.Float64("dashboard.minutes", 2, "how long BenchmarkDashboard stays on the overview with events coming in")
@@ -46,33 +45,13 @@ type page struct {
 // meanwhile, 5,000 events a second: how long frames take, and what memory the page holds at the beginning and at the end. The server and the workers
 // get the processor time that the browser leaves (SCHED_IDLE), as if they were on other machines. It runs once only: -benchtime 1x.
 func BenchmarkDashboard(b *testing.B) {
-	const workers, tasks = 2000, 1_000_000
+	const tasks = 1_000_000
 	seconds := *dashboardMinutes * 60
 	browser := startBrowser(b, seconds)
 	yieldProcessor(b)
 	c := mustertest.NewWith(b, b.TempDir(), mustertest.Options{Heartbeat: 10 * time.Second})
-	ctx, stop := context.WithCancel(b.Context())
-	ready, ended := make(chan struct{}), make(chan error, 1)
-	go func() {
-		// Each task is three events: 2,000 slots that are taken for 1 s each make 6,000 a second at most.
-		ended <- simworker.Run(ctx, simworker.Config{
-			Server: "http://" + c.Addr, JoinToken: mustertest.JoinToken, Workers: workers, Slots: 1, GPUs: 4, Run: time.Second,
-		}, func() { close(ready) })
-	}()
-	defer func() {
-		stop()
-		if err := <-ended; err != nil {
-			b.Error(err)
-		}
-	}()
-	select {
-	case <-ready:
-	case err := <-ended:
-		ended <- nil
-		b.Fatal(err)
-	case <-time.After(5 * time.Minute):
-		b.Fatal("the simulated workers did not connect within 5 minutes")
-	}
+	// Each task is three events: 2,000 slots that are taken for 1 s each make 6,000 a second at most.
+	simulateWorkers(b, c, time.Second)
 	// The first job runs while its own pages are shown; enough follow that work does not end before the overview does.
 	job := c.Submit(array(muster.KindNoop, tasks))
 	for left := (seconds + 600) * 1700; left > tasks; left -= tasks {

@@ -20,33 +20,40 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/simworker"
 )
 
+// simulateWorkers connects 2,000 workers of a slot and 4 GPUs each to c until the benchmark ends; a task of theirs takes run.
+func simulateWorkers(b *testing.B, c *mustertest.Cluster, run time.Duration) {
+	b.Helper()
+	ctx, stop := context.WithCancel(b.Context())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- simworker.Run(ctx, simworker.Config{Server: "http://" + c.Addr, JoinToken: mustertest.JoinToken, Workers: 2000, Slots: 1, GPUs: 4, Run: run}, func() { close(ready) })
+	}()
+	b.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			b.Error(err)
+		}
+	})
+	select {
+	case <-ready:
+	case err := <-ended:
+		ended <- nil
+		b.Fatal(err)
+	case <-time.After(5 * time.Minute):
+		b.Fatal("the simulated workers did not connect within 5 minutes")
+	}
+}
+
 // BenchmarkTop is muster top on a terminal of 120×40, on a server with 2,000 simulated workers of 4 GPUs each that run a job of 1,000,000 tasks
 // meanwhile: how many bytes it writes to the terminal and how often, and what it takes of the processor and of memory, on each page for 15 s.
 func BenchmarkTop(b *testing.B) {
 	const stay = 15 * time.Second
 	c := mustertest.NewWith(b, b.TempDir(), mustertest.Options{Heartbeat: 10 * time.Second})
-	ctx, stop := context.WithCancel(b.Context())
-	ready, ended := make(chan struct{}), make(chan error, 1)
-	go func() {
-		ended <- simworker.Run(ctx, simworker.Config{
-			Server: "http://" + c.Addr, JoinToken: mustertest.JoinToken, Workers: 2000, Slots: 1, GPUs: 4, Run: 1200 * time.Millisecond,
-		}, func() { close(ready) })
-	}()
-	defer func() {
-		stop()
-		if err := <-ended; err != nil {
-			b.Error(err)
-		}
-	}()
-	select {
-	case <-ready:
-	case <-time.After(5 * time.Minute):
-		b.Fatal("the simulated workers did not connect within 5 minutes")
-	}
+	simulateWorkers(b, c, 1200*time.Millisecond)
 	c.Submit(array(muster.KindNoop, 1_000_000))
 	for b.Loop() {
 		master, slave := terminal(b)
-		top := exec.CommandContext(ctx, mustertest.Program(b), "top", "--server", "http://"+c.Addr)
+		top := exec.CommandContext(b.Context(), mustertest.Program(b), "top", "--server", "http://"+c.Addr)
 		top.Env = append(os.Environ(), "TERM=xterm-256color", "MUSTER_TOKEN="+mustertest.AdminToken)
 		top.Stdin, top.Stdout, top.Stderr = slave, slave, slave
 		top.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}

@@ -145,21 +145,15 @@ function ActionMenu({ name, list, onChoose }: { name: string; list: readonly Act
     target.current?.focus(); // the menu returns the focus to where it was
     setOpened(true);
   };
-  const label = `Actions on ${name}`;
-  if (!made) {
-    return (
-      <button ref={target} type="button" className={css.menuButton} aria-label={label} aria-haspopup="menu" aria-expanded={false} onClick={open}>
-        <Ellipsis size={16} aria-hidden />
-      </button>
-    );
-  }
+  const button = (
+    <button ref={target} type="button" className={css.menuButton} aria-label={`Actions on ${name}`} {...(!made && { "aria-haspopup": "menu", "aria-expanded": false, onClick: open })}>
+      <Ellipsis size={16} aria-hidden />
+    </button>
+  );
+  if (!made) return button;
   return (
     <Menu position="bottom-end" opened={opened} onChange={setOpened}>
-      <Menu.Target>
-        <button ref={target} type="button" className={css.menuButton} aria-label={label}>
-          <Ellipsis size={16} aria-hidden />
-        </button>
-      </Menu.Target>
+      <Menu.Target>{button}</Menu.Target>
       <Menu.Dropdown>
         {list.map((a) => {
           const Icon = looks[a].icon;
