@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/kind"
 )
 
 const machine = "7504b4378b5d0f8f"
@@ -24,6 +25,7 @@ func TestSimpleWorkerSession(t *testing.T) {
 	if job := simple.heartbeat(); job != nil {
 		t.Fatalf("an idle server offers %v", job)
 	}
+	w.ready("Provider-7504b437", kind.Foreign) // the price of the job is this worker's
 	status, made := p.call(http.MethodPost, "/api/jobs/create", map[string]any{
 		"modelType": "inference", "computeNeeded": 0.5, "inputData": map[string]any{"model": "resnet50", "input": "image.jpg"}, "escrowTxHash": "tx-1",
 	})
