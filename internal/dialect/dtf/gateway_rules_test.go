@@ -229,7 +229,7 @@ func TestGatewayReplacesConnections(t *testing.T) {
 
 // A worker of an older version, whose connection is of no use after one result, is given one task on each.
 func TestGatewayOneTaskOnEachConnection(t *testing.T) {
-	g := startGate(t, nil, dtf.Tuning{Resend: 200 * time.Millisecond})
+	g := startGate(t, nil, dtf.Tuning{Resend: 2 * time.Second})
 	g.hashes(4)
 	w := g.enter("w1", "")
 	w.beat("")
